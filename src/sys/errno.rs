@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Error numbers of the socket calls, which the `kernel` crate does not name.
+//!
+//! Each constant is the [`Error`] of the errno of the same name (errno(3)).
+
+use super::bindings as c;
+use kernel::error::Error;
+
+macro_rules! errnos {
+    ($($name:ident)*) => {
+        $(
+            #[doc = concat!("errno ", stringify!($name), ".")]
+            pub(crate) const $name: Errno = Errno(c::$name as i32);
+        )*
+    };
+}
+
+/// A positive errno; becomes an [`Error`] by `into()`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Errno(pub(crate) i32);
+
+impl From<Errno> for Error {
+    fn from(e: Errno) -> Error {
+        Error::from_errno(-e.0)
+    }
+}
+
+impl Errno {
+    /// The errno of an error of the kernel.
+    pub(crate) fn of(e: Error) -> Self {
+        Errno(-e.to_errno())
+    }
+}
+
+errnos! {
+    EACCES EADDRINUSE EADDRNOTAVAIL EAFNOSUPPORT EAGAIN EALREADY ECONNABORTED ECONNREFUSED
+    ECONNRESET EDESTADDRREQ EFAULT EHOSTUNREACH EINPROGRESS EINVAL EISCONN EMFILE ENETDOWN
+    ENETRESET ENETUNREACH ENOBUFS ENODEV ENOENT ENOMEM ENOPROTOOPT ENOTCONN EOPNOTSUPP EPERM EPIPE
+    EPROTO EPROTONOSUPPORT ESOCKTNOSUPPORT ETIMEDOUT
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+/* What Rust cannot call by itself; see helpers.h. */
+
+#include <linux/kernel.h>
+#include <linux/module.h>
+#include <linux/net.h>
+#include <linux/stddef.h>
+#include <net/inet_sock.h>
+#include <net/sock.h>
+#include <rdma/ib_cm.h>
+#include <rdma/ib_verbs.h>
+#include <rdma/rdma_cm.h>
+
+#include "helpers.h"
+
+/* In the order of check_layout() in layout.rs. */
+static const size_t sdp_layouts[] = {
+	sizeof(struct sock),
+	offsetof(struct sock, sk_data_ready),
+	sizeof(struct inet_sock),
+	sizeof(struct socket),
+	sizeof(struct proto),
+	sizeof(struct proto_ops),
+	sizeof(struct msghdr),
+	sizeof(struct ib_device),
+	sizeof(struct ib_qp_attr),
+	sizeof(struct ib_qp_init_attr),
+	sizeof(struct ib_send_wr),
+	sizeof(struct ib_wc),
+	sizeof(struct ib_cm_event),
+	sizeof(struct ib_cm_req_param),
+	sizeof(struct rdma_cm_id),
+	sizeof(struct ib_client),
+};
+
+size_t sdp_h_layout(size_t n)
+{
+	return n < ARRAY_SIZE(sdp_layouts) ? sdp_layouts[n] : 0;
+}

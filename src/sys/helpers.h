@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef SDP_HELPERS_H
+#define SDP_HELPERS_H
+
+/*
+ * Functions for what Rust cannot call by itself: the kernel's inline functions and macros. Each is
+ * local to the module, has the prefix sdp_h_ and does as little as possible.
+ */
+
+#include <linux/types.h>
+
+/* The n-th entry of the table of layouts that layout.rs compares with, or 0. */
+size_t sdp_h_layout(size_t n);
+
+#endif

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Do Rust and C mean the same memory?
+
+use super::bindings as c;
+use kernel::prelude::*;
+
+/// Compares the layouts that bindgen (clang) computed with those of the compiler that built the
+/// kernel (gcc). They agree unless the build is broken, and then nothing else can be trusted.
+pub(crate) fn check_layout() -> Result {
+    use core::mem::{offset_of, size_of};
+
+    let ours = [
+        size_of::<c::sock>(),
+        offset_of!(c::sock, sk_data_ready),
+        size_of::<c::inet_sock>(),
+        size_of::<c::socket>(),
+        size_of::<c::proto>(),
+        size_of::<c::proto_ops>(),
+        size_of::<c::msghdr>(),
+        size_of::<c::ib_device>(),
+        size_of::<c::ib_qp_attr>(),
+        size_of::<c::ib_qp_init_attr>(),
+        size_of::<c::ib_send_wr>(),
+        size_of::<c::ib_wc>(),
+        size_of::<c::ib_cm_event>(),
+        size_of::<c::ib_cm_req_param>(),
+        size_of::<c::rdma_cm_id>(),
+        size_of::<c::ib_client>(),
+    ];
+    for (index, ours) in ours.into_iter().enumerate() {
+        // SAFETY: The function only reads a constant table, and checks the index.
+        let theirs = unsafe { c::sdp_h_layout(index) };
+        if ours != theirs {
+            pr_err!("layout {}: {} here, {} in the kernel\n", index, ours, theirs);
+            return Err(EINVAL);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Socket addresses: a `struct sockaddr` of any of the forms that programs hand to an SDP socket,
+//! read into an [`Address`].
+
+use super::super::bindings as c;
+use super::super::errno::*;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use kernel::prelude::*;
+
+/// `AF_INET_SDP`, the IPv4 family of SDP sockets.
+pub(crate) const AF_INET_SDP: u16 = 27;
+/// `AF_INET6_SDP`, the IPv6 family of SDP sockets.
+pub(crate) const AF_INET6_SDP: u16 = 28;
+const AF_UNSPEC: u16 = 0;
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
+
+/// Length of `struct sockaddr_in`.
+const SOCKADDR_IN_LEN: usize = 16;
+/// Length of `struct sockaddr_in6` without its scope id (RFC 2133).
+const SOCKADDR_IN6_MIN_LEN: usize = 24;
+/// Length of `struct sockaddr_in6`.
+const SOCKADDR_IN6_LEN: usize = 28;
+
+/// An IP address with a port, in host byte order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Address {
+    /// IPv4, or IPv6; a v4-mapped IPv6 address is kept as IPv4.
+    pub(crate) ip: IpAddr,
+    /// The port, 0 for none.
+    pub(crate) port: u16,
+    /// Scope id of a link-local IPv6 address, 0 for none.
+    pub(crate) scope: u32,
+}
+
+/// What a `struct sockaddr` said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Named {
+    /// An address of either IP version.
+    Address(Address),
+    /// `AF_UNSPEC`: connect(2) dissolves the association.
+    Unspecified,
+}
+
+impl Address {
+    /// No address and no port, of the given IP version.
+    pub(crate) const fn any(v6: bool) -> Self {
+        Address {
+            ip: if v6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) },
+            port: 0,
+            scope: 0,
+        }
+    }
+
+    /// The address as 16 bytes, IPv4 in its v4-mapped form.
+    pub(crate) fn mapped(&self) -> [u8; 16] {
+        match self.ip {
+            IpAddr::V4(a) => a.to_ipv6_mapped().octets(),
+            IpAddr::V6(a) => a.octets(),
+        }
+    }
+
+    /// From 16 bytes, of which the v4-mapped range means IPv4.
+    pub(crate) fn from_mapped(ip: [u8; 16], port: u16) -> Self {
+        let ip = Ipv6Addr::from(ip);
+        let ip = match ip.to_ipv4_mapped() {
+            Some(v4) => IpAddr::V4(v4),
+            None => IpAddr::V6(ip),
+        };
+        Address { ip, port, scope: 0 }
+    }
+
+    /// The C form with network byte order.
+    pub(super) fn to_c(self) -> c::sdp_h_addr {
+        let mut a = c::sdp_h_addr::default();
+        a.ip.in6_u.u6_addr8 = self.mapped();
+        a.port = self.port.to_be();
+        a
+    }
+
+    /// From the C form; `v6` tells how to read the unspecified address.
+    pub(super) fn from_c(a: &c::sdp_h_addr, v6: bool) -> Self {
+        // SAFETY: Every view of the union is plain bytes, so reading `u6_addr8` is always valid.
+        let ip = unsafe { a.ip.in6_u.u6_addr8 };
+        let r = Self::from_mapped(ip, u16::from_be(a.port));
+        if !v6 && r.ip.is_unspecified() {
+            return Address { port: r.port, ..Self::any(false) };
+        }
+        r
+    }
+}
+
+/// What a call does with the address that it was given.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// bind(2)
+    Bind,
+    /// connect(2)
+    Connect,
+}
+
+/// Reads the address bytes of bind(2) or connect(2) on a socket of family 27 (`v6` false) or 28.
+///
+/// Accepted are the forms that programs are known to pass (AF_INET, AF_INET6 and the SDP families'
+/// own numbers, see the README), and what inet(7) accepts besides.
+///
+/// # Errors
+///
+/// `EINVAL` if the address is too short for its family, `EAFNOSUPPORT` if the family cannot be
+/// used on this socket.
+pub(crate) fn read(bytes: &[u8], v6: bool, purpose: Purpose) -> Result<Named> {
+    let family = match bytes {
+        [a, b, ..] => u16::from_ne_bytes([*a, *b]),
+        _ => return Err(EINVAL.into()),
+    };
+    match family {
+        AF_UNSPEC if purpose == Purpose::Connect => Ok(Named::Unspecified),
+        AF_UNSPEC if !v6 => {
+            let a = read_in(bytes)?;
+            // the old custom of an AF_UNSPEC wildcard, as inet_bind() has it
+            if a.ip.is_unspecified() { Ok(Named::Address(a)) } else { Err(EAFNOSUPPORT.into()) }
+        }
+        AF_INET | AF_INET_SDP if !v6 => Ok(Named::Address(read_in(bytes)?)),
+        AF_INET6 | AF_INET6_SDP => {
+            let a = read_in6(bytes)?;
+            match a.ip {
+                _ if v6 => Ok(Named::Address(a)),
+                IpAddr::V4(_) => Ok(Named::Address(a)),
+                IpAddr::V6(ip) if ip.is_unspecified() => {
+                    Ok(Named::Address(Address { port: a.port, ..Address::any(false) }))
+                }
+                IpAddr::V6(_) => Err(EAFNOSUPPORT.into()),
+            }
+        }
+        // as on TCP, the length is looked at before the family
+        _ if v6 && bytes.len() < SOCKADDR_IN6_MIN_LEN => Err(EINVAL.into()),
+        _ => Err(EAFNOSUPPORT.into()),
+    }
+}
+
+/// Reads a `struct sockaddr_in`.
+fn read_in(bytes: &[u8]) -> Result<Address> {
+    let b: &[u8; SOCKADDR_IN_LEN] = bytes
+        .get(..SOCKADDR_IN_LEN)
+        .and_then(|b| b.try_into().ok())
+        .ok_or(Error::from(EINVAL))?;
+    Ok(Address {
+        ip: IpAddr::V4(Ipv4Addr::new(b[4], b[5], b[6], b[7])),
+        port: u16::from_be_bytes([b[2], b[3]]),
+        scope: 0,
+    })
+}
+
+/// Reads a `struct sockaddr_in6`, whose scope id may be missing.
+fn read_in6(bytes: &[u8]) -> Result<Address> {
+    let b: &[u8; SOCKADDR_IN6_MIN_LEN] = bytes
+        .get(..SOCKADDR_IN6_MIN_LEN)
+        .and_then(|b| b.try_into().ok())
+        .ok_or(Error::from(EINVAL))?;
+    let mut ip = [0; 16];
+    ip.copy_from_slice(&b[8..24]);
+    let mut a = Address::from_mapped(ip, u16::from_be_bytes([b[2], b[3]]));
+    if let Some([s0, s1, s2, s3]) = bytes.get(SOCKADDR_IN6_MIN_LEN..SOCKADDR_IN6_LEN) {
+        a.scope = u32::from_ne_bytes([*s0, *s1, *s2, *s3]);
+    }
+    Ok(a)
+}
+
+/// Writes `a` as the `struct sockaddr_in` that the generic bind code of IPv4 takes.
+pub(super) fn write_in(a: &Address) -> [u8; SOCKADDR_IN_LEN] {
+    let mut b = [0; SOCKADDR_IN_LEN];
+    b[..2].copy_from_slice(&AF_INET.to_ne_bytes());
+    b[2..4].copy_from_slice(&a.port.to_be_bytes());
+    if let IpAddr::V4(ip) = a.ip {
+        b[4..8].copy_from_slice(&ip.octets());
+    }
+    b
+}
+
+/// Writes `a` as the `struct sockaddr_in6` that the generic bind code of IPv6 takes.
+pub(super) fn write_in6(a: &Address) -> [u8; SOCKADDR_IN6_LEN] {
+    let mut b = [0; SOCKADDR_IN6_LEN];
+    b[..2].copy_from_slice(&AF_INET6.to_ne_bytes());
+    b[2..4].copy_from_slice(&a.port.to_be_bytes());
+    b[8..24].copy_from_slice(&a.mapped());
+    b[24..28].copy_from_slice(&a.scope.to_ne_bytes());
+    b
+}

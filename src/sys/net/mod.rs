@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Safe types for what the kernel's network stack gives to a socket family.
+//!
+//! One file per C object: [`sock::Sock`] is a `struct sock`, [`family::Family`] the registration of
+//! `proto`, `proto_ops` and `net_proto_family`, [`message`] a `struct msghdr`, [`netns`] the data
+//! that each network namespace holds, [`proc`] its files under `/proc/net`.
+
+pub(crate) mod address;
+pub(crate) mod family;
+pub(crate) mod message;
+pub(crate) mod netns;
+pub(crate) mod options;
+pub(crate) mod params;
+pub(crate) mod proc;
+pub(crate) mod sock;

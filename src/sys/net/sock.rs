@@ -1,0 +1,601 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! A socket as the network core sees it.
+//!
+//! A [`Sock`] is one `struct sock` together with the state of type `T` that the socket layer keeps
+//! for it, in one object of the protocol's slab. It lives as long as somebody holds a reference
+//! ([`ARef`]), which may be long after the program has closed its descriptor.
+
+use super::super::bindings as c;
+use super::super::errno::Errno;
+use super::address::Address;
+use core::marker::PhantomData;
+use core::mem::offset_of;
+use core::ptr::{self, NonNull};
+use kernel::prelude::*;
+use kernel::sync::aref::{ARef, AlwaysRefCounted};
+use kernel::time::Jiffies;
+use kernel::types::{NotThreadSafe, Opaque};
+
+/// A timeout that never ends (`MAX_SCHEDULE_TIMEOUT`).
+pub(crate) const FOREVER: isize = isize::MAX;
+
+/// States of a connection, by the names and numbers that `/proc/net/sdp` and `TCP_INFO` use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+#[expect(missing_docs)]
+pub(crate) enum State {
+    Established = 1,
+    SynSent = 2,
+    SynRecv = 3,
+    FinWait1 = 4,
+    FinWait2 = 5,
+    TimeWait = 6,
+    Close = 7,
+    CloseWait = 8,
+    LastAck = 9,
+    Listen = 10,
+    Closing = 11,
+}
+
+impl State {
+    fn from_raw(v: u8) -> Self {
+        match v {
+            1 => State::Established,
+            2 => State::SynSent,
+            3 => State::SynRecv,
+            4 => State::FinWait1,
+            5 => State::FinWait2,
+            6 => State::TimeWait,
+            8 => State::CloseWait,
+            9 => State::LastAck,
+            10 => State::Listen,
+            11 => State::Closing,
+            _ => State::Close,
+        }
+    }
+}
+
+/// `RCV_SHUTDOWN`: nothing more will be received.
+pub(crate) const RCV_SHUTDOWN: u8 = 1;
+/// `SEND_SHUTDOWN`: nothing more will be sent.
+pub(crate) const SEND_SHUTDOWN: u8 = 2;
+/// Both directions.
+pub(crate) const SHUTDOWN_MASK: u8 = 3;
+
+/// Flags of `enum sock_flags` that the socket layer looks at.
+#[derive(Clone, Copy)]
+pub(crate) enum Flag {
+    /// The program has closed the socket.
+    Dead,
+    /// `SO_KEEPALIVE`.
+    KeepOpen,
+    /// `SO_LINGER`.
+    Linger,
+    /// `SO_OOBINLINE`.
+    UrgInline,
+    /// The peer has ended its stream.
+    Done,
+}
+
+impl Flag {
+    fn raw(self) -> i32 {
+        (match self {
+            Flag::Dead => c::sock_flags_SOCK_DEAD,
+            Flag::KeepOpen => c::sock_flags_SOCK_KEEPOPEN,
+            Flag::Linger => c::sock_flags_SOCK_LINGER,
+            Flag::UrgInline => c::sock_flags_SOCK_URGINLINE,
+            Flag::Done => c::sock_flags_SOCK_DONE,
+        }) as i32
+    }
+}
+
+/// A `struct sock` of the family, with the socket layer's part `T`.
+///
+/// # Invariants
+///
+/// `c` is an initialised `struct sdp_h_sock` that was allocated with the size of `Self`, its
+/// reference count is not zero while the object can be reached, and `data` is initialised.
+#[repr(C)]
+pub(crate) struct Sock<T> {
+    c: Opaque<c::sdp_h_sock>,
+    data: T,
+}
+
+// SAFETY: A `struct sock` may be used from any thread; the methods of `Sock` use only what the
+// network core allows without further locks or through the lock guard; `T` is `Send` and `Sync`.
+unsafe impl<T: Send + Sync> Send for Sock<T> {}
+// SAFETY: As above.
+unsafe impl<T: Send + Sync> Sync for Sock<T> {}
+
+// SAFETY: `sk_refcnt` counts the references; `Sock` is freed by `sk_free()` when it drops to zero.
+unsafe impl<T: Send + Sync> AlwaysRefCounted for Sock<T> {
+    fn inc_ref(&self) {
+        // SAFETY: By the invariants the sock is alive, so its count is not zero.
+        unsafe { c::sdp_h_sock_hold(self.raw()) }
+    }
+
+    unsafe fn dec_ref(obj: NonNull<Self>) {
+        // SAFETY: The caller gives up one reference, so the sock is alive until this call.
+        unsafe { c::sdp_h_sock_put(obj.cast().as_ptr()) }
+    }
+}
+
+/// A field of `struct sock` that others may change at the same time: `READ_ONCE`.
+macro_rules! read_once {
+    ($self:ident . $($field:tt)+) => {
+        // SAFETY: By the invariants of `Sock` the field is initialised and lives as long as
+        // `self`; a volatile read of a naturally aligned integer does not tear.
+        unsafe { ptr::read_volatile(&raw const (*$self.raw()).$($field)+) }
+    };
+}
+
+/// `WRITE_ONCE`, the counterpart of `read_once`.
+macro_rules! write_once {
+    ($self:ident . $field:ident = $v:expr) => {
+        // SAFETY: As for `read_once`; readers of the field expect that it may change at any time.
+        unsafe { ptr::write_volatile(&raw mut (*$self.raw()).$field, $v) }
+    };
+}
+
+impl<T> Sock<T> {
+    /// The socket layer's part.
+    pub(crate) fn data(&self) -> &T {
+        &self.data
+    }
+
+    /// The C object.
+    pub(in crate::sys) fn raw(&self) -> *mut c::sock {
+        self.c.get().cast()
+    }
+
+    fn raw_helper(&self) -> *mut c::sdp_h_sock {
+        self.c.get()
+    }
+
+    /// Reads a C pointer as a `Sock`.
+    ///
+    /// # Safety
+    ///
+    /// `sk` must point to a sock of this family, made by `Family`'s create or clone code with the
+    /// same `T`, with `data` initialised, and must stay referenced for `'a`.
+    pub(in crate::sys) unsafe fn from_raw<'a>(sk: *mut c::sock) -> &'a Self {
+        // SAFETY: By the requirements of this function `sk` is the start of a `Sock<T>`.
+        unsafe { &*sk.cast::<Self>() }
+    }
+
+    /// Where the part of the socket layer is within the object.
+    pub(in crate::sys) const DATA_OFFSET: usize = offset_of!(Self, data);
+
+    /// A number that tells this socket from every other one that is alive.
+    pub(crate) fn id(&self) -> usize {
+        ptr::from_ref(self).addr()
+    }
+
+    /// Whether the socket is of the IPv6 family (28).
+    pub(crate) fn is_v6(&self) -> bool {
+        read_once!(self.__sk_common.skc_family) == super::address::AF_INET6_SDP
+    }
+
+    /// The connection's state.
+    pub(crate) fn state(&self) -> State {
+        State::from_raw(read_once!(self.__sk_common.skc_state))
+    }
+
+    /// Changes the state; the kernel's `inet_sock_set_state` tracepoint shows it.
+    pub(crate) fn set_state(&self, s: State) {
+        // SAFETY: `raw` is an inet_sock by the invariants, which is all that the function needs.
+        unsafe { c::inet_sk_set_state(self.raw(), s as i32) }
+    }
+
+    /// `RCV_SHUTDOWN` and `SEND_SHUTDOWN` bits.
+    pub(crate) fn shutdown(&self) -> u8 {
+        read_once!(self.sk_shutdown)
+    }
+
+    /// Adds bits to [`Sock::shutdown`].
+    pub(crate) fn add_shutdown(&self, how: u8) {
+        write_once!(self.sk_shutdown = self.shutdown() | how)
+    }
+
+    /// Forgets all shutdown bits, for a socket that is used again.
+    pub(crate) fn clear_shutdown(&self) {
+        write_once!(self.sk_shutdown = 0)
+    }
+
+    /// Whether an error waits to be reported.
+    pub(crate) fn has_error(&self) -> bool {
+        read_once!(self.sk_err) != 0
+    }
+
+    /// Sets the error that the next call reports.
+    pub(crate) fn set_error(&self, e: Errno) {
+        write_once!(self.sk_err = e.0)
+    }
+
+    /// Takes the pending error, if there is one.
+    pub(crate) fn take_error(&self) -> Result {
+        // SAFETY: By the invariants the sock is alive; sk_err is exchanged atomically.
+        let e = unsafe { c::sdp_h_sock_error(self.raw()) };
+        if e < 0 { Err(Error::from_errno(e)) } else { Ok(()) }
+    }
+
+    /// `SO_RCVBUF` in bytes (as getsockopt(2) tells it, doubled).
+    pub(crate) fn rcvbuf(&self) -> usize {
+        read_once!(self.sk_rcvbuf).max(0) as usize
+    }
+
+    /// `SO_SNDBUF` in bytes (as getsockopt(2) tells it, doubled).
+    pub(crate) fn sndbuf(&self) -> usize {
+        read_once!(self.sk_sndbuf).max(0) as usize
+    }
+
+    /// Raises the receive buffer unless the program has fixed it by `SO_RCVBUF`.
+    pub(crate) fn grow_rcvbuf(&self, bytes: usize) {
+        if !self.user_lock(c::SOCK_RCVBUF_LOCK) && self.rcvbuf() < bytes {
+            write_once!(self.sk_rcvbuf = i32::try_from(bytes).unwrap_or(i32::MAX))
+        }
+    }
+
+    /// Raises the send buffer unless the program has fixed it by `SO_SNDBUF`.
+    pub(crate) fn grow_sndbuf(&self, bytes: usize) {
+        if !self.user_lock(c::SOCK_SNDBUF_LOCK) && self.sndbuf() < bytes {
+            write_once!(self.sk_sndbuf = i32::try_from(bytes).unwrap_or(i32::MAX))
+        }
+    }
+
+    /// Whether the program has chosen the size or address itself (`SOCK_*_LOCK`).
+    fn user_lock(&self, bit: u32) -> bool {
+        // SAFETY: By the invariants the sock is alive. The flags are a bit field that only
+        // setsockopt(2) and bind(2) change; a stale value is as good as one read a moment earlier.
+        let locks = unsafe { (*self.raw()).sk_userlocks() };
+        u32::from(locks) & bit != 0
+    }
+
+    /// Whether the local address was chosen by bind(2).
+    pub(crate) fn address_is_bound(&self) -> bool {
+        self.user_lock(c::SOCK_BINDADDR_LOCK)
+    }
+
+    /// Whether the local port was chosen by bind(2).
+    pub(crate) fn port_is_bound(&self) -> bool {
+        self.user_lock(c::SOCK_BINDPORT_LOCK)
+    }
+
+    /// Bytes that must be there before a receiver is woken (`SO_RCVLOWAT`).
+    pub(crate) fn rcvlowat(&self) -> usize {
+        read_once!(self.sk_rcvlowat).max(1) as usize
+    }
+
+    /// The interface of `SO_BINDTODEVICE`, 0 for any.
+    pub(crate) fn bound_interface(&self) -> i32 {
+        read_once!(self.__sk_common.skc_bound_dev_if)
+    }
+
+    /// `SO_REUSEADDR`.
+    pub(crate) fn reuse_address(&self) -> bool {
+        // SAFETY: By the invariants the sock is alive; a bit field changed by setsockopt(2) only.
+        unsafe { (*self.raw()).__sk_common.skc_reuse() != 0 }
+    }
+
+    /// `SO_REUSEPORT`.
+    pub(crate) fn reuse_port(&self) -> bool {
+        // SAFETY: As for `reuse_address`.
+        unsafe { (*self.raw()).__sk_common.skc_reuseport() != 0 }
+    }
+
+    /// `SO_PRIORITY`.
+    pub(crate) fn priority(&self) -> u32 {
+        read_once!(self.sk_priority)
+    }
+
+    /// `SO_LINGER`'s time in jiffies.
+    pub(crate) fn linger_time(&self) -> usize {
+        read_once!(self.sk_lingertime) as usize
+    }
+
+    /// Whether a flag is set.
+    pub(crate) fn flag(&self, f: Flag) -> bool {
+        // SAFETY: By the invariants the sock is alive; flags are read atomically.
+        unsafe { c::sdp_h_sock_flag(self.raw(), f.raw()) }
+    }
+
+    /// Sets or clears a flag. The caller holds the socket lock.
+    pub(crate) fn set_flag(&self, f: Flag, on: bool) {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_sock_set_flag(self.raw(), f.raw(), on) }
+    }
+
+    /// How long a receive may wait, in jiffies: 0 for not at all.
+    pub(crate) fn receive_timeout(&self, non_blocking: bool) -> isize {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_rcvtimeo(self.raw(), non_blocking) as isize }
+    }
+
+    /// How long a send or connect may wait, in jiffies: 0 for not at all.
+    pub(crate) fn send_timeout(&self, non_blocking: bool) -> isize {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_sndtimeo(self.raw(), non_blocking) as isize }
+    }
+
+    /// The local address and port.
+    pub(crate) fn local(&self) -> Address {
+        let mut a = c::sdp_h_addr::default();
+        // SAFETY: By the invariants the sock is alive; `a` is writable.
+        unsafe { c::sdp_h_local(self.raw(), &mut a) };
+        Address::from_c(&a, self.is_v6())
+    }
+
+    /// The peer's address and port.
+    pub(crate) fn remote(&self) -> Address {
+        let mut a = c::sdp_h_addr::default();
+        // SAFETY: By the invariants the sock is alive; `a` is writable.
+        unsafe { c::sdp_h_remote(self.raw(), &mut a) };
+        Address::from_c(&a, self.is_v6())
+    }
+
+    /// Sets the local address and the port that getsockname(2) tells.
+    pub(crate) fn set_local(&self, a: &Address) {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_set_local(self.raw(), &a.to_c(self.is_v6())) }
+    }
+
+    /// Sets the peer's address and port.
+    pub(crate) fn set_remote(&self, a: &Address) {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_set_remote(self.raw(), &a.to_c(self.is_v6())) }
+    }
+
+    /// The port that the socket holds, 0 for none.
+    pub(crate) fn port(&self) -> u16 {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_num(self.raw()) }
+    }
+
+    /// Sets the port that the socket holds.
+    pub(crate) fn set_port(&self, port: u16) {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_set_num(self.raw(), port) }
+    }
+
+    /// Whether an IPv6 socket takes no IPv4 (`IPV6_V6ONLY`).
+    pub(crate) fn v6_only(&self) -> bool {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_ipv6_only(self.raw()) }
+    }
+
+    /// The ports from which an ephemeral one is chosen (`IP_LOCAL_PORT_RANGE` or the sysctl).
+    pub(crate) fn port_range(&self) -> (u16, u16) {
+        let (mut low, mut high) = (0, 0);
+        // SAFETY: By the invariants the sock is alive; both results are writable.
+        unsafe { c::inet_sk_get_local_port_range(self.raw(), &mut low, &mut high) };
+        (low.clamp(1, 65535) as u16, high.clamp(1, 65535) as u16)
+    }
+
+    /// Whether the administrator has taken a port out of the ephemeral ones.
+    pub(crate) fn port_is_reserved(&self, port: u16) -> bool {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_reserved_port(self.raw(), port) }
+    }
+
+    /// The owner, as a number of the initial user namespace.
+    pub(crate) fn uid(&self) -> u32 {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_uid(self.raw()) }
+    }
+
+    /// The inode number of the descriptor, 0 when it has been closed.
+    pub(crate) fn inode(&self) -> u64 {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_ino(self.raw()) as u64 }
+    }
+
+    /// The type of service or traffic class that packets to the peer carry.
+    pub(crate) fn traffic_class(&self) -> u8 {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_tos(self.raw()) }
+    }
+
+    /// The network namespace, as the C code knows it.
+    pub(crate) fn net(&self) -> NonNull<c::net> {
+        // SAFETY: By the invariants the sock is alive, and it always has a namespace.
+        unsafe { NonNull::new_unchecked(c::sdp_h_sock_net(self.raw())) }
+    }
+
+    /// Most connections that wait to be accepted (listen(2)).
+    pub(crate) fn backlog(&self) -> u32 {
+        read_once!(self.sk_max_ack_backlog)
+    }
+
+    /// Sets [`Sock::backlog`].
+    pub(crate) fn set_backlog(&self, n: u32) {
+        write_once!(self.sk_max_ack_backlog = n)
+    }
+
+    /// Tells how many connections wait to be accepted (shown by diagnostics).
+    pub(crate) fn set_waiting(&self, n: u32) {
+        write_once!(self.sk_ack_backlog = n)
+    }
+
+    /// Wakes all who poll or wait for a change of state.
+    pub(crate) fn state_changed(&self) {
+        // SAFETY: By the invariants the sock is alive, and its callback is set.
+        unsafe { c::sdp_h_state_change(self.raw()) }
+    }
+
+    /// Wakes those who poll for something to read.
+    pub(crate) fn data_ready(&self) {
+        // SAFETY: As for `state_changed`.
+        unsafe { c::sdp_h_data_ready(self.raw()) }
+    }
+
+    /// Wakes those who poll for room to write.
+    pub(crate) fn write_space(&self) {
+        // SAFETY: As for `state_changed`.
+        unsafe { c::sdp_h_write_space(self.raw()) }
+    }
+
+    /// Wakes those who poll for errors.
+    pub(crate) fn error_report(&self) {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sk_error_report(self.raw()) }
+    }
+
+    /// Sends SIGURG to the owner (urgent data is on its way).
+    pub(crate) fn send_sigurg(&self) {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sk_send_sigurg(self.raw()) }
+    }
+
+    /// Sends SIGIO to the owner of an O_ASYNC descriptor: the peer has hung up.
+    pub(crate) fn sigio_hup(&self) {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_wake_async(self.raw(), c::SOCK_WAKE_WAITD as i32, c::POLL_HUP as i32) }
+    }
+
+    /// Sends SIGIO to the owner of an O_ASYNC descriptor: connected.
+    pub(crate) fn sigio_out(&self) {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_wake_async(self.raw(), c::SOCK_WAKE_IO as i32, c::POLL_OUT as i32) }
+    }
+
+    /// Asks for [`Sock::write_space`] when room appears. The caller looks for room once more
+    /// after this call.
+    pub(crate) fn want_space(&self) {
+        // SAFETY: By the invariants the sock is alive; the caller comes from a socket call, so
+        // the socket is not orphaned.
+        unsafe { c::sdp_h_nospace(self.raw()) }
+    }
+
+    /// Whether [`Sock::want_space`] was called since the last time.
+    pub(crate) fn take_want_space(&self) -> bool {
+        // SAFETY: By the invariants the sock is alive; the callback lock keeps `sk_socket`.
+        unsafe { c::sdp_h_clear_nospace(self.raw()) }
+    }
+
+    /// Parts the sock from its descriptor: nobody is told of anything any more.
+    pub(crate) fn orphan(&self) {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_sock_orphan(self.raw()) }
+    }
+
+    /// Drops the reference that the descriptor held. The caller has orphaned the sock and holds a
+    /// reference of its own.
+    pub(crate) fn put_descriptor(self: &ARef<Self>)
+    where
+        T: Send + Sync,
+    {
+        // SAFETY: The descriptor's reference is given up exactly once, by close; the caller's own
+        // `ARef` keeps the sock alive during the call.
+        unsafe { c::sdp_h_sock_put(self.raw()) }
+    }
+
+    /// Takes the socket lock (`lock_sock`), which serialises the socket calls. May sleep.
+    pub(crate) fn lock(&self) -> Locked<'_, T> {
+        // SAFETY: By the invariants the sock is alive; socket calls may sleep.
+        unsafe { c::sdp_h_lock_sock(self.raw()) };
+        Locked { sk: self, _not_send: NotThreadSafe }
+    }
+
+    /// Wakes everybody who waits in [`Sock::sleep`]. May be called in any context.
+    pub(crate) fn wake(&self) {
+        // SAFETY: By the invariants the wait queue is initialised.
+        unsafe { c::sdp_h_wake(self.raw_helper()) }
+    }
+
+    /// A mark for [`Sock::sleep`]: take it, look at the condition, then sleep by it.
+    pub(crate) fn wake_mark(&self) -> i32 {
+        // SAFETY: `events` is initialised; the counter is only compared, a stale value makes
+        // `sleep` return at once.
+        unsafe { ptr::read_volatile(&raw const (*self.raw_helper()).events.counter) }
+    }
+
+    /// Sleeps until [`Sock::wake`] was called since `mark` was taken.
+    ///
+    /// Returns what is left of `timeout` jiffies.
+    ///
+    /// # Errors
+    ///
+    /// `ERESTARTSYS` or `EINTR` on a signal, as the calls of a socket with such a timeout report.
+    pub(crate) fn sleep(&self, mark: i32, timeout: isize) -> Result<isize> {
+        // SAFETY: By the invariants the wait queue is initialised; the caller is a socket call,
+        // which may sleep.
+        let left = unsafe { c::sdp_h_sleep(self.raw_helper(), mark, timeout as _) };
+        if left < 0 {
+            // SAFETY: A pure function of the timeout.
+            return Err(Error::from_errno(unsafe { c::sdp_h_intr_errno(timeout as _) }));
+        }
+        if timeout == FOREVER { Ok(FOREVER) } else { Ok(left as isize) }
+    }
+
+    /// Has the work function run in a worker with these job bits. May be called in any context.
+    pub(crate) fn schedule(&self, jobs: u32) {
+        // SAFETY: By the invariants work and jobs are initialised and the sock is alive.
+        unsafe { c::sdp_h_schedule(self.raw_helper(), jobs as i32) }
+    }
+
+    /// Takes all job bits that were scheduled.
+    pub(in crate::sys) fn take_jobs(&self) -> u32 {
+        // SAFETY: `jobs` is an initialised atomic_t; the kernel's atomic exchange is used through
+        // a reference to it as an `Atomic`, which has the same layout.
+        let jobs = unsafe {
+            kernel::sync::atomic::Atomic::<i32>::from_ptr(&raw mut (*self.raw_helper()).jobs.counter)
+        };
+        jobs.xchg(0, kernel::sync::atomic::Full) as u32
+    }
+
+    /// Has the timer function run in a worker after `delay`, in place of any earlier setting.
+    pub(crate) fn set_timer(&self, delay: Jiffies) {
+        // SAFETY: By the invariants the timer is initialised and the sock is alive.
+        unsafe { c::sdp_h_arm_timer(self.raw_helper(), delay) }
+    }
+
+    /// Forgets the timer, unless its function has begun.
+    pub(crate) fn clear_timer(&self) {
+        // SAFETY: By the invariants the timer is initialised and the sock is alive.
+        unsafe { c::sdp_h_cancel_timer(self.raw_helper()) }
+    }
+}
+
+/// The socket lock, held.
+///
+/// # Invariants
+///
+/// `lock_sock()` was called by this thread for `sk` and `release_sock()` not yet.
+pub(crate) struct Locked<'a, T> {
+    sk: &'a Sock<T>,
+    _not_send: NotThreadSafe,
+}
+
+impl<'a, T> Locked<'a, T> {
+    /// The socket.
+    pub(crate) fn sock(&self) -> &'a Sock<T> {
+        self.sk
+    }
+
+    /// Lets go of the lock for the time of `f`.
+    pub(crate) fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        // SAFETY: By the invariants the lock is held.
+        unsafe { c::release_sock(self.sk.raw()) };
+        let r = f();
+        // SAFETY: The sock is alive; INVARIANT: held again.
+        unsafe { c::sdp_h_lock_sock(self.sk.raw()) };
+        r
+    }
+}
+
+impl<T> Drop for Locked<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: By the invariants the lock is held.
+        unsafe { c::release_sock(self.sk.raw()) }
+    }
+}
+
+/// Marks a type as tied to a family's state, for containers of socks.
+pub(crate) type Marker<T> = PhantomData<fn() -> T>;
+
+/// Whether a signal waits for the calling thread.
+pub(crate) fn signal_pending() -> bool {
+    // SAFETY: Looks at the current task only.
+    unsafe { c::sdp_h_signal_pending() }
+}

@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Plain functions around macros, inline functions and field defines of the
+ * network headers, which bindgen cannot see. No policy lives here.
+ */
+#include <linux/module.h>
+#include <linux/proc_fs.h>
+#include <linux/sched/signal.h>
+#include <net/netns/generic.h>
+#include <net/ip.h>
+#include <net/tcp.h>
+#include "net_helpers.h"
+
+struct sdp_h_params sdp_h_params = {
+	.recv_poll = 0,
+	.sdp_zcopy_thresh = 65536,
+	.rcvbuf_initial_size = 2048,
+	.sdp_keepalive_time = 7200,
+	.sdp_rx_size = 63,
+	.sdp_retry_count = 7,
+	.sdp_link_layer_ib_only = 0,
+	.max_large_sockets = 1000,
+	.sdp_inline_thresh = 256,
+	.max_sockets_per_user = 8192,
+	.max_sockets_per_net = 16384,
+};
+
+#define SDP_H_PARAM(name, text) \
+	module_param_named(name, sdp_h_params.name, int, 0644); \
+	MODULE_PARM_DESC(name, text)
+
+SDP_H_PARAM(recv_poll, "Microseconds a waiting receiver polls before it sleeps");
+SDP_H_PARAM(sdp_zcopy_thresh, "Bytes from which a send may be zero copy, 0 for never");
+SDP_H_PARAM(rcvbuf_initial_size, "Bytes of the first receive buffers, BSDH included");
+SDP_H_PARAM(sdp_keepalive_time, "Seconds of idleness before the first keepalive probe");
+SDP_H_PARAM(sdp_rx_size, "Most receive buffers that a connection posts");
+SDP_H_PARAM(sdp_retry_count, "Transport retries of a queue pair, 0 to 7");
+SDP_H_PARAM(sdp_link_layer_ib_only, "1: refuse Ethernet (RoCE) ports");
+SDP_H_PARAM(max_large_sockets, "Most connections that may have large receive buffers");
+SDP_H_PARAM(sdp_inline_thresh, "Most bytes that a SEND carries inline");
+SDP_H_PARAM(max_sockets_per_user, "Most connections of one user");
+SDP_H_PARAM(max_sockets_per_net, "Most connections of one network namespace");
+
+static struct workqueue_struct *sdp_h_wq;
+
+static void sdp_h_async_init(struct sdp_h_sock *s, work_func_t work, work_func_t timer)
+{
+	INIT_WORK(&s->work, work);
+	INIT_DELAYED_WORK(&s->timer, timer);
+	init_waitqueue_head(&s->wait);
+	atomic_set(&s->events, 0);
+	atomic_set(&s->jobs, 0);
+}
+
+struct sock *sdp_h_sock_create(struct net *net, struct socket *sock, int family,
+			       int protocol, struct proto *prot, int kern,
+			       work_func_t work, work_func_t timer)
+{
+	struct sock *sk = sk_alloc(net, family, GFP_KERNEL, prot, kern);
+	struct sdp_h_sock *s = (struct sdp_h_sock *)sk;
+	struct inet_sock *inet;
+
+	if (!sk)
+		return NULL;
+	sock_init_data(sock, sk);
+	inet = inet_sk(sk);
+	sk->sk_protocol = protocol;
+	sk->sk_txrehash = READ_ONCE(net->core.sysctl_txrehash);
+	inet->pmtudisc = READ_ONCE(net->ipv4.sysctl_ip_no_pmtu_disc) ?
+			 IP_PMTUDISC_DONT : IP_PMTUDISC_WANT;
+	inet->uc_ttl = -1;
+	inet->mc_ttl = 1;
+	inet_set_bit(MC_LOOP, sk);
+	inet_set_bit(MC_ALL, sk);
+	if (prot->ipv6_pinfo_offset) {
+		struct ipv6_pinfo *np = &s->inet6;
+
+		inet->pinet6 = np;
+		np->hop_limit = -1;
+		np->mcast_hops = IPV6_DEFAULT_MCASTHOPS;
+		np->pmtudisc = IPV6_PMTUDISC_WANT;
+		inet6_set_bit(MC6_LOOP, sk);
+		inet6_set_bit(MC6_ALL, sk);
+		sk->sk_ipv6only = READ_ONCE(net->ipv6.sysctl.bindv6only);
+	}
+	WRITE_ONCE(sk->sk_sndbuf, READ_ONCE(net->ipv4.sysctl_tcp_wmem[1]));
+	WRITE_ONCE(sk->sk_rcvbuf, READ_ONCE(net->ipv4.sysctl_tcp_rmem[1]));
+	if (sock) {
+		set_bit(SOCK_CUSTOM_SOCKOPT, &sock->flags);
+	}
+	sdp_h_async_init(s, work, timer);
+	return sk;
+}
+
+/* A new socket with the listener's options, as TCP makes one for a SYN. */
+struct sock *sdp_h_sock_clone(struct sock *listener, work_func_t work,
+			      work_func_t timer)
+{
+	struct sock *sk = sk_clone(listener, GFP_KERNEL, false);
+	struct sdp_h_sock *s = (struct sdp_h_sock *)sk;
+	struct inet_sock *inet;
+
+	if (!sk)
+		return NULL;
+	/* sk_clone() returns two references: one is enough here */
+	__sock_put(sk);
+	inet = inet_sk(sk);
+	RCU_INIT_POINTER(inet->inet_opt, NULL);
+	RCU_INIT_POINTER(inet->mc_list, NULL);
+	inet->ipv6_fl_list = NULL;
+	inet->inet_num = 0;
+	inet->inet_sport = 0;
+	inet->inet_dport = 0;
+	if (sk->sk_prot->ipv6_pinfo_offset) {
+		struct ipv6_pinfo *np = &s->inet6;
+
+		inet->pinet6 = np;
+		np->ipv6_mc_list = NULL;
+		np->ipv6_ac_list = NULL;
+		np->pktoptions = NULL;
+		RCU_INIT_POINTER(np->opt, NULL);
+	}
+	timer_setup(&sk->sk_timer, NULL, 0);
+	sk->sk_state = TCP_CLOSE;
+	sk->sk_shutdown = 0;
+	sk->sk_max_ack_backlog = 0;
+	sk->sk_ack_backlog = 0;
+	sk->sk_priority = READ_ONCE(listener->sk_priority);
+	sdp_h_async_init(s, work, timer);
+	return sk;
+}
+
+void sdp_h_lock_sock(struct sock *sk)
+{
+	lock_sock(sk);
+}
+
+struct net *sdp_h_sock_net(const struct sock *sk)
+{
+	return sock_net(sk);
+}
+
+void sdp_h_sock_hold(struct sock *sk)
+{
+	sock_hold(sk);
+}
+
+bool sdp_h_sock_hold_not_zero(struct sock *sk)
+{
+	return refcount_inc_not_zero(&sk->sk_refcnt);
+}
+
+void sdp_h_sock_put(struct sock *sk)
+{
+	sock_put(sk);
+}
+
+void sdp_h_sock_orphan(struct sock *sk)
+{
+	sock_orphan(sk);
+}
+
+bool sdp_h_sock_flag(const struct sock *sk, int flag)
+{
+	return sock_flag(sk, flag);
+}
+
+void sdp_h_sock_set_flag(struct sock *sk, int flag, bool on)
+{
+	sock_valbool_flag(sk, flag, on);
+}
+
+int sdp_h_sock_error(struct sock *sk)
+{
+	return sock_error(sk);
+}
+
+long sdp_h_rcvtimeo(const struct sock *sk, bool noblock)
+{
+	return sock_rcvtimeo(sk, noblock);
+}
+
+long sdp_h_sndtimeo(const struct sock *sk, bool noblock)
+{
+	return sock_sndtimeo(sk, noblock);
+}
+
+int sdp_h_intr_errno(long timeo)
+{
+	return sock_intr_errno(timeo);
+}
+
+void sdp_h_wake_async(struct sock *sk, int how, int band)
+{
+	sk_wake_async(sk, how, band);
+}
+
+/*
+ * The callbacks are the owner's to change (in-kernel users do) under
+ * sk_callback_lock, and a socket may be orphaned at any time: the default ones
+ * look at sk_wq under RCU, so they may be called without a lock.
+ */
+void sdp_h_state_change(struct sock *sk)
+{
+	READ_ONCE(sk->sk_state_change)(sk);
+}
+
+void sdp_h_data_ready(struct sock *sk)
+{
+	READ_ONCE(sk->sk_data_ready)(sk);
+}
+
+void sdp_h_write_space(struct sock *sk)
+{
+	READ_ONCE(sk->sk_write_space)(sk);
+}
+
+static bool is_v6(const struct sock *sk)
+{
+	return sk->sk_prot->ipv6_pinfo_offset != 0;
+}
+
+void sdp_h_local(const struct sock *sk, struct sdp_h_addr *a)
+{
+	if (is_v6(sk)) {
+		a->ip = sk->sk_v6_rcv_saddr;
+	} else {
+		ipv6_addr_set_v4mapped(inet_sk(sk)->inet_rcv_saddr, &a->ip);
+	}
+	a->port = inet_sk(sk)->inet_sport;
+}
+
+void sdp_h_remote(const struct sock *sk, struct sdp_h_addr *a)
+{
+	if (is_v6(sk)) {
+		a->ip = sk->sk_v6_daddr;
+	} else {
+		ipv6_addr_set_v4mapped(inet_sk(sk)->inet_daddr, &a->ip);
+	}
+	a->port = inet_sk(sk)->inet_dport;
+}
+
+void sdp_h_set_local(struct sock *sk, const struct sdp_h_addr *a)
+{
+	struct inet_sock *inet = inet_sk(sk);
+
+	if (is_v6(sk)) {
+		sk->sk_v6_rcv_saddr = a->ip;
+		inet->pinet6->saddr = a->ip;
+		inet->inet_rcv_saddr = ipv6_addr_v4mapped(&a->ip) ?
+				       a->ip.s6_addr32[3] : LOOPBACK4_IPV6;
+		if (ipv6_addr_any(&a->ip))
+			inet->inet_rcv_saddr = 0;
+	} else {
+		inet->inet_rcv_saddr = a->ip.s6_addr32[3];
+	}
+	inet->inet_saddr = inet->inet_rcv_saddr;
+	inet->inet_sport = a->port;
+}
+
+void sdp_h_set_remote(struct sock *sk, const struct sdp_h_addr *a)
+{
+	struct inet_sock *inet = inet_sk(sk);
+
+	if (is_v6(sk)) {
+		sk->sk_v6_daddr = a->ip;
+		inet->inet_daddr = ipv6_addr_v4mapped(&a->ip) ?
+				   a->ip.s6_addr32[3] : LOOPBACK4_IPV6;
+		if (ipv6_addr_any(&a->ip))
+			inet->inet_daddr = 0;
+	} else {
+		inet->inet_daddr = a->ip.s6_addr32[3];
+	}
+	inet->inet_dport = a->port;
+}
+
+u16 sdp_h_num(const struct sock *sk)
+{
+	return inet_sk(sk)->inet_num;
+}
+
+void sdp_h_set_num(struct sock *sk, u16 num)
+{
+	inet_sk(sk)->inet_num = num;
+	inet_sk(sk)->inet_sport = htons(num);
+}
+
+bool sdp_h_ipv6_only(const struct sock *sk)
+{
+	return sk->sk_ipv6only;
+}
+
+u32 sdp_h_uid(const struct sock *sk)
+{
+	return from_kuid_munged(&init_user_ns, sk_uid(sk));
+}
+
+unsigned long sdp_h_ino(struct sock *sk)
+{
+	return sock_i_ino(sk);
+}
+
+u8 sdp_h_tos(const struct sock *sk)
+{
+	if (is_v6(sk) && !ipv6_addr_v4mapped(&sk->sk_v6_daddr))
+		return inet_sk(sk)->pinet6->tclass;
+	return inet_sk(sk)->tos;
+}
+
+bool sdp_h_reserved_port(const struct sock *sk, u16 port)
+{
+	return inet_is_local_reserved_port(sock_net(sk), port);
+}
+
+bool sdp_h_net_eq(const struct net *a, const struct net *b)
+{
+	return net_eq(a, b);
+}
+
+bool sdp_h_signal_pending(void)
+{
+	return signal_pending(current);
+}
+
+bool sdp_h_exiting(void)
+{
+	return current->flags & PF_EXITING;
+}
+
+int sdp_h_wq_start(void)
+{
+	sdp_h_wq = alloc_workqueue("ib_sdp", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
+	return sdp_h_wq ? 0 : -ENOMEM;
+}
+
+void sdp_h_wq_stop(void)
+{
+	destroy_workqueue(sdp_h_wq);
+	sdp_h_wq = NULL;
+}
+
+/* Each queued item holds a reference, which the work function drops. */
+void sdp_h_schedule(struct sdp_h_sock *s, int job)
+{
+	atomic_or(job, &s->jobs);
+	sock_hold(&s->inet.sk);
+	if (!queue_work(sdp_h_wq, &s->work))
+		__sock_put(&s->inet.sk);
+}
+
+void sdp_h_arm_timer(struct sdp_h_sock *s, unsigned long delay)
+{
+	sock_hold(&s->inet.sk);
+	if (mod_delayed_work(sdp_h_wq, &s->timer, delay))
+		__sock_put(&s->inet.sk);
+}
+
+void sdp_h_cancel_timer(struct sdp_h_sock *s)
+{
+	if (cancel_delayed_work(&s->timer))
+		sock_put(&s->inet.sk);
+}
+
+void sdp_h_wake(struct sdp_h_sock *s)
+{
+	atomic_inc(&s->events);
+	/* pairs with the barrier in prepare_to_wait() of sdp_h_sleep() */
+	smp_mb__after_atomic();
+	if (waitqueue_active(&s->wait))
+		wake_up(&s->wait);
+}
+
+/*
+ * Sleeps until sdp_h_wake() has been called since `seen` was read from events.
+ * Returns what is left of `timeo` (at least 1), 0 on time-out, -ERESTARTSYS.
+ */
+long sdp_h_sleep(struct sdp_h_sock *s, int seen, long timeo)
+{
+	return wait_event_interruptible_timeout(s->wait,
+			atomic_read(&s->events) != seen, timeo);
+}
+
+struct sock *sdp_h_work_sock(struct work_struct *w)
+{
+	return &container_of(w, struct sdp_h_sock, work)->inet.sk;
+}
+
+struct sock *sdp_h_timer_sock(struct work_struct *w)
+{
+	return &container_of(to_delayed_work(w), struct sdp_h_sock, timer)->inet.sk;
+}
+
+void sdp_h_poll_wait(struct file *file, struct socket *sock, struct poll_table_struct *p)
+{
+	sock_poll_wait(file, sock, p);
+}
+
+void sdp_h_nospace(struct sock *sk)
+{
+	sk_set_bit(SOCKWQ_ASYNC_NOSPACE, sk);
+	if (sk->sk_socket)
+		set_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
+	/* the caller looks once more for space after this */
+	smp_mb__after_atomic();
+}
+
+bool sdp_h_clear_nospace(struct sock *sk)
+{
+	bool was = false;
+
+	read_lock_bh(&sk->sk_callback_lock);
+	if (sk->sk_socket)
+		was = test_and_clear_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
+	read_unlock_bh(&sk->sk_callback_lock);
+	return was;
+}
+
+int sdp_h_copy_from_sockptr(void *dst, sockptr_t src, size_t len)
+{
+	return copy_from_sockptr(dst, src, len) ? -EFAULT : 0;
+}
+
+int sdp_h_get_user_int(const int __user *p, int *v)
+{
+	return get_user(*v, p);
+}
+
+int sdp_h_put_user_int(int v, int __user *p)
+{
+	return put_user(v, p);
+}
+
+unsigned long sdp_h_copy_to_user(void __user *to, const void *from, unsigned long n)
+{
+	return copy_to_user(to, from, n);
+}
+
+void *sdp_h_pernet(const struct net *net, unsigned int id)
+{
+	return net_generic(net, id);
+}
+
+struct proc_dir_entry *sdp_h_proc_single(struct net *net, const char *name,
+					 int (*show)(struct seq_file *, void *),
+					 int (*write)(struct file *, char *, size_t))
+{
+	if (write)
+		return proc_create_net_single_write(name, 0644, net->proc_net, show, write, NULL);
+	return proc_create_net_single(name, 0444, net->proc_net, show, NULL);
+}
+
+void sdp_h_proc_remove(struct net *net, const char *name)
+{
+	remove_proc_entry(name, net->proc_net);
+}
+
+struct net *sdp_h_seq_net(struct seq_file *seq)
+{
+	return seq_file_single_net(seq);
+}
+
+struct net *sdp_h_file_net(struct file *file)
+{
+	return seq_file_single_net(file->private_data);
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the socket layer needs of macros, inline functions and field
+ * defines of the kernel's network headers, as plain functions.
+ */
+#ifndef IB_SDP_NET_HELPERS_H
+#define IB_SDP_NET_HELPERS_H
+
+#include <linux/net.h>
+#include <linux/in6.h>
+#include <linux/ipv6.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+#include <linux/sockptr.h>
+#include <linux/seq_file.h>
+#include <net/sock.h>
+#include <net/inet_sock.h>
+#include <net/inet_common.h>
+#include <net/ipv6.h>
+#include <net/net_namespace.h>
+
+/* The C part of a socket; the Rust part follows it in the same object. */
+struct sdp_h_sock {
+	struct inet_sock	inet;	/* must be first */
+	struct ipv6_pinfo	inet6;
+	struct work_struct	work;
+	struct delayed_work	timer;
+	wait_queue_head_t	wait;
+	atomic_t		events;	/* counts wake-ups, see sdp_h_sleep() */
+	atomic_t		jobs;	/* bits of work that is to be done */
+};
+
+/* An address and a port in network byte order, of either family. */
+struct sdp_h_addr {
+	struct in6_addr		ip;	/* IPv4 as ::ffff:a.b.c.d */
+	__be16			port;
+};
+
+/* family.rs */
+struct sock *sdp_h_sock_create(struct net *net, struct socket *sock, int family,
+			       int protocol, struct proto *prot, int kern,
+			       work_func_t work, work_func_t timer);
+struct sock *sdp_h_sock_clone(struct sock *listener, work_func_t work,
+			      work_func_t timer);
+
+/* sock.rs */
+void sdp_h_lock_sock(struct sock *sk);
+struct net *sdp_h_sock_net(const struct sock *sk);
+void sdp_h_sock_hold(struct sock *sk);
+bool sdp_h_sock_hold_not_zero(struct sock *sk);
+void sdp_h_sock_put(struct sock *sk);
+void sdp_h_sock_orphan(struct sock *sk);
+bool sdp_h_sock_flag(const struct sock *sk, int flag);
+void sdp_h_sock_set_flag(struct sock *sk, int flag, bool on);
+int sdp_h_sock_error(struct sock *sk);
+long sdp_h_rcvtimeo(const struct sock *sk, bool noblock);
+long sdp_h_sndtimeo(const struct sock *sk, bool noblock);
+int sdp_h_intr_errno(long timeo);
+void sdp_h_wake_async(struct sock *sk, int how, int band);
+void sdp_h_state_change(struct sock *sk);
+void sdp_h_data_ready(struct sock *sk);
+void sdp_h_write_space(struct sock *sk);
+void sdp_h_local(const struct sock *sk, struct sdp_h_addr *a);
+void sdp_h_remote(const struct sock *sk, struct sdp_h_addr *a);
+void sdp_h_set_local(struct sock *sk, const struct sdp_h_addr *a);
+void sdp_h_set_remote(struct sock *sk, const struct sdp_h_addr *a);
+u16 sdp_h_num(const struct sock *sk);
+void sdp_h_set_num(struct sock *sk, u16 num);
+bool sdp_h_ipv6_only(const struct sock *sk);
+u32 sdp_h_uid(const struct sock *sk);
+unsigned long sdp_h_ino(struct sock *sk);
+u8 sdp_h_tos(const struct sock *sk);
+bool sdp_h_reserved_port(const struct sock *sk, u16 port);
+bool sdp_h_net_eq(const struct net *a, const struct net *b);
+bool sdp_h_signal_pending(void);
+bool sdp_h_exiting(void);
+
+/* Work, timer and waiting. */
+int sdp_h_wq_start(void);
+void sdp_h_wq_stop(void);
+void sdp_h_schedule(struct sdp_h_sock *s, int job);
+void sdp_h_arm_timer(struct sdp_h_sock *s, unsigned long delay);
+void sdp_h_cancel_timer(struct sdp_h_sock *s);
+void sdp_h_wake(struct sdp_h_sock *s);
+long sdp_h_sleep(struct sdp_h_sock *s, int seen, long timeo);
+struct sock *sdp_h_work_sock(struct work_struct *w);
+struct sock *sdp_h_timer_sock(struct work_struct *w);
+
+/* poll.rs */
+void sdp_h_poll_wait(struct file *file, struct socket *sock, struct poll_table_struct *p);
+void sdp_h_nospace(struct sock *sk);
+bool sdp_h_clear_nospace(struct sock *sk);
+
+/* options.rs */
+int sdp_h_copy_from_sockptr(void *dst, sockptr_t src, size_t len);
+int sdp_h_get_user_int(const int __user *p, int *v);
+int sdp_h_put_user_int(int v, int __user *p);
+unsigned long sdp_h_copy_to_user(void __user *to, const void *from, unsigned long n);
+
+/* netns.rs, proc.rs */
+void *sdp_h_pernet(const struct net *net, unsigned int id);
+struct proc_dir_entry *sdp_h_proc_single(struct net *net, const char *name,
+					 int (*show)(struct seq_file *, void *),
+					 int (*write)(struct file *, char *, size_t));
+void sdp_h_proc_remove(struct net *net, const char *name);
+struct net *sdp_h_seq_net(struct seq_file *seq);
+struct net *sdp_h_file_net(struct file *file);
+
+/* Module parameters that root may change at run time. */
+struct sdp_h_params {
+	int recv_poll;
+	int sdp_zcopy_thresh;
+	int rcvbuf_initial_size;
+	int sdp_keepalive_time;
+	int sdp_rx_size;
+	int sdp_retry_count;
+	int sdp_link_layer_ib_only;
+	int max_large_sockets;
+	int sdp_inline_thresh;
+	int max_sockets_per_user;
+	int max_sockets_per_net;
+};
+extern struct sdp_h_params sdp_h_params;
+
+#endif
