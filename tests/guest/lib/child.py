@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Runs one case in a process of its own, so that a hang or a leak costs that case only."""
+
+import faulthandler
+import os
+import pickle
+import select
+import signal
+import struct
+import sys
+import time
+import traceback
+
+from .env import CaseFailure, Env, Skip
+
+
+class Outcome:
+    """What came of a run: status is ok, fail, skip, hang; notes in their order; text says why."""
+
+    def __init__(self):
+        self.status, self.text, self.notes = "fail", "", []
+
+
+def _inside(case, kind, six, writer, patience):
+    def sink(item):
+        raw = pickle.dumps(item)
+        os.write(writer, struct.pack("=I", len(raw)) + raw)
+
+    env = Env(kind, six, sink, patience)
+    try:
+        case.function(env)
+        if not env._noted and not env.checks:
+            raise CaseFailure("the case observed nothing")
+        sink(("ok", ""))
+    except Skip as reason:
+        sink(("skip", str(reason)))
+    except CaseFailure as reason:
+        frame = traceback.extract_tb(reason.__traceback__)
+        place = next((f"{entry.filename.rsplit('/', 1)[-1]}:{entry.lineno}" for entry in reversed(frame)
+                      if "/suites/" in entry.filename), "")
+        sink(("fail", f"{reason} ({place})"))
+    except BaseException:
+        sink(("fail", traceback.format_exc().strip()))
+
+
+def _kernel_stacks(group):
+    """Where the kernel holds the threads of a hung case."""
+    lines = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.getpgid(int(pid)) != group:
+                continue
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{thread}/stack") as file:
+                    lines.append(f"kernel stack of {pid}/{thread}: " + " < ".join(
+                        line.split()[-1].split("+")[0] for line in file.read().splitlines()[:8]))
+        except OSError:
+            continue
+    return lines
+
+
+def _stop(pid, errors):
+    """Python's own stacks, then the end of the whole process group; False when even SIGKILL does not end it."""
+    stacks = _kernel_stacks(pid)
+    try:
+        os.kill(pid, signal.SIGABRT)
+    except ProcessLookupError:
+        pass
+    gone = _reap(pid, 2)
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    gone = gone or _reap(pid, 20)
+    os.lseek(errors, 0, os.SEEK_SET)
+    stacks += [line.decode(errors="replace") for line in os.read(errors, 65536).splitlines()[:40]]
+    if not gone:
+        stacks.insert(0, "SIGKILL does not end it")
+    return "\n".join(stacks)
+
+
+def _reap(pid, seconds):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if os.waitpid(pid, os.WNOHANG)[0]:
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def run(case, kind, six, scale=1.0):
+    """Run a case for one family; its Outcome."""
+    outcome = Outcome()
+    reader, writer = os.pipe()
+    errors = os.memfd_create("stderr")
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setpgid(0, 0)
+            os.close(reader)
+            os.dup2(errors, 2)
+            os.dup2(os.open("/dev/null", os.O_RDWR), 0)
+            os.dup2(errors, 1)
+            faulthandler.enable(all_threads=True)
+            _inside(case, kind, six, writer, 10.0 * scale)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    buffer, deadline, ended = b"", time.monotonic() + case.timeout * scale, False
+    poller = select.poll()
+    poller.register(reader, select.POLLIN)
+    while not ended:
+        if not poller.poll(max(0, deadline - time.monotonic()) * 1000):
+            break
+        part = os.read(reader, 1 << 16)
+        if not part:
+            outcome.text = "the case's process died"
+            break
+        buffer += part
+        while len(buffer) >= 4 and len(buffer) >= 4 + (size := struct.unpack_from("=I", buffer)[0]):
+            item, buffer = pickle.loads(buffer[4:4 + size]), buffer[4 + size:]
+            if item[0] == "note":
+                outcome.notes.append(item[1:])
+            else:
+                outcome.status, outcome.text, ended = item[0], item[1], True
+    else:
+        # What the case left behind (threads, children) ends with it.
+        ended = _reap(pid, 5)
+        if not ended:
+            outcome.status, outcome.text = "fail", outcome.text + "\nits process did not end"
+    os.close(reader)
+    if not ended and outcome.text == "":
+        outcome.status = "hang"
+        outcome.text = f"hung for {case.timeout * scale:g} s\n" + _stop(pid, errors)
+    elif not ended:
+        outcome.text += "\n" + _stop(pid, errors)
+    else:
+        try:
+            os.killpg(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    os.close(errors)
+    return outcome

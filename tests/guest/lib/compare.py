@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Compares what a case noted on TCP with what it noted on SDP."""
+
+
+def differences(tcp, sdp):
+    """Lines that say where SDP's notes are not what they have to be; an empty list is agreement.
+
+    A note is (name, value, expected of SDP or None, reason)."""
+    lines = []
+    reference = {name: value for name, value, _, _ in tcp}
+    for name, value, expected, because in sdp:
+        if expected is not None:
+            if value not in expected:
+                lines.append(f"{name}: SDP {value}, must be {' or '.join(expected)}, because {because}")
+        elif name not in reference:
+            lines.append(f"{name}: SDP {value}, not observed on TCP")
+        elif reference[name] != value:
+            lines.append(f"{name}: SDP {value}, TCP {reference[name]}")
+    seen = {name for name, _, _, _ in sdp}
+    lines += [f"{name}: TCP {value}, not observed on SDP" for name, value in reference.items() if name not in seen]
+    return lines

@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a test case is given: sockets of the family under test on both hosts, and the notebook that is compared."""
+
+import errno
+import os
+import pickle
+import select
+import signal
+import socket
+import threading
+import time
+import traceback
+
+from . import calls, consts, netns
+from .sock import EVERY, Sock, mask_text
+
+NOTHING = object()
+
+
+class CaseFailure(Exception):
+    """Something the case demands of every family does not hold."""
+
+
+class Skip(Exception):
+    """The case cannot run here, and why."""
+
+
+class OneOf(tuple):
+    """Several values that are all right."""
+
+    def __new__(cls, *values):
+        return super().__new__(cls, values)
+
+
+class Task(threading.Thread):
+    """A call running in a thread of its own, in the namespace of its maker."""
+
+    def __init__(self, patience, function, *args):
+        super().__init__(daemon=True)
+        self._patience, self._function, self._args = patience, function, args
+        self._value, self._error = None, None
+        self.start()
+
+    def run(self):
+        try:
+            self._value = self._function(*self._args)
+        except BaseException as error:          # handed to result()
+            self._error = error
+
+    def result(self):
+        self.join(self._patience)
+        if self.is_alive():
+            raise CaseFailure(f"still running after {self._patience:g} s: {asleep_in(self.native_id)}")
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def wait_asleep(self, *names):
+        """Until the thread sleeps inside one of these system calls."""
+        numbers = {consts.SYSCALLS[name] for name in names}
+        deadline = time.monotonic() + self._patience
+        while asleep_in(self.native_id) not in numbers:
+            if not self.is_alive():
+                raise CaseFailure(f"ended instead of sleeping in {'/'.join(names)}: {self._value!r} {self._error!r}")
+            if time.monotonic() > deadline:
+                raise CaseFailure(f"never slept in {'/'.join(names)}, but in {asleep_in(self.native_id)}")
+            time.sleep(0.001)
+        return self
+
+
+def asleep_in(thread, process="self"):
+    """The number of the system call in which a thread sleeps, None if it runs or is gone."""
+    try:
+        with open(f"/proc/{process}/task/{thread}/syscall") as file:
+            word = file.read().split()[0]
+    except (OSError, IndexError):
+        return None
+    return int(word) if word.lstrip("-").isdigit() else None
+
+
+class Child:
+    """A forked process that runs a function; its result, or exception, comes back by a pipe."""
+
+    def __init__(self, patience, function, *args):
+        self._patience = patience
+        reader, writer = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            status = 1
+            try:
+                os.close(reader)
+                try:
+                    answer = (True, function(*args))
+                except (OSError, CaseFailure, Skip) as error:
+                    answer = (False, error)
+                with os.fdopen(writer, "wb") as pipe:
+                    pickle.dump(answer, pipe)
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        os.close(writer)
+        self._pipe = reader
+
+    def result(self):
+        poller = select.poll()
+        poller.register(self._pipe, select.POLLIN)
+        if not poller.poll(self._patience * 1000):
+            raise CaseFailure(f"child still running after {self._patience:g} s")
+        with os.fdopen(self._pipe, "rb") as pipe:
+            raw = pipe.read()
+        os.waitpid(self.pid, 0)
+        if not raw:
+            raise CaseFailure("child died without an answer")
+        good, value = pickle.loads(raw)
+        if not good:
+            raise value
+        return value
+
+    def wait_asleep(self, *names):
+        numbers = {consts.SYSCALLS[name] for name in names}
+        deadline = time.monotonic() + self._patience
+        while asleep_in(self.pid, self.pid) not in numbers:
+            if time.monotonic() > deadline:
+                raise CaseFailure(f"child never slept in {'/'.join(names)}")
+            time.sleep(0.001)
+        return self
+
+    def kill(self):
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        os.close(self._pipe)
+
+
+class Env:
+    """One run of one case: `kind` is tcp or sdp, `six` says which address family."""
+
+    def __init__(self, kind, six, sink, patience=10.0):
+        self.kind, self.six, self.patience = kind, six, patience
+        self.sdp = kind == "sdp"
+        self.family = socket.AF_INET6 if six else socket.AF_INET
+        sdp_domain = consts.AF_INET6_SDP if six else consts.AF_INET_SDP
+        self.domain = sdp_domain if self.sdp else self.family
+        self.here, self.there = netns.ADDRESSES["self"][six], netns.ADDRESSES["peer"][six]
+        self.any = "::" if six else "0.0.0.0"
+        self.loopback = "::1" if six else "127.0.0.1"
+        self._sink, self._noted, self._keep = sink, set(), []
+        self.checks = 0
+
+    # The notebook
+
+    def note(self, name, value, sdp=NOTHING, because=None):
+        """Record an observation. `sdp` is what SDP must give where it may not give what TCP gives, and why."""
+        if name in self._noted:
+            raise CaseFailure(f"the case notes {name!r} twice")
+        self._noted.add(name)
+        if sdp is not NOTHING and not because:
+            raise CaseFailure(f"the case gives no reason for another value of {name!r}")
+        expected = None
+        if sdp is not NOTHING:
+            expected = [repr(choice) for choice in (sdp if isinstance(sdp, OneOf) else (sdp,))]
+        self._sink(("note", name, repr(value), expected, because))
+        return value
+
+    def check(self, condition, message):
+        """Something that must hold for every family."""
+        self.checks += 1
+        if not condition:
+            raise CaseFailure(message)
+
+    def equal(self, got, wanted, what):
+        self.check(got == wanted, f"{what}: got {got!r}, wanted {wanted!r}")
+
+    def skip(self, reason):
+        raise Skip(reason)
+
+    def outcome(self, function, *args, **named):
+        """What a call returns, or the name of its error."""
+        try:
+            value = function(*args, **named)
+        except OSError as error:
+            return calls.errname(error)
+        if isinstance(value, socket.socket):
+            self._keep.append(value)
+            return "a socket"
+        return "ok" if value is None else value
+
+    def error(self, function, *args, **named):
+        """`ok`, or the name of the error."""
+        result = self.outcome(function, *args, **named)
+        return result if isinstance(result, str) and result.startswith("E") else "ok"
+
+    # Sockets
+
+    def address(self, host, port):
+        return (host, port, 0, 0) if self.six else (host, port)
+
+    def socket(self, where="self", kind=socket.SOCK_STREAM, protocol=0):
+        with netns.inside(where):
+            return self.keep(Sock.make(self.domain, kind, protocol))
+
+    def keep(self, thing):
+        self._keep.append(thing)
+        return thing
+
+    def host(self, where):
+        return self.here if where == "self" else self.there
+
+    def bound(self, where="peer", port=0, host=None):
+        sock = self.socket(where)
+        sock.bind(self.address(self.host(where) if host is None else host, port))
+        return sock
+
+    def listen(self, where="peer", backlog=16, port=0, host=None, prepare=None):
+        sock = self.bound(where, port, host)
+        if prepare:
+            prepare(sock)
+        sock.listen(backlog)
+        return sock
+
+    def connect(self, listener, where="self", prepare=None):
+        """A socket connected to a listener that is on the other host."""
+        sock = self.socket(where)
+        if prepare:
+            prepare(sock)
+        host = self.there if where == "self" else self.here
+        sock.connect(self.address(host, listener.port))
+        return sock
+
+    def pair(self, listener=None, prepare=None):
+        """Two connected sockets: the connector here, the accepted one on the peer."""
+        listener = listener or self.listen()
+        near = self.connect(listener, prepare=prepare)
+        far, _ = listener.accept()
+        return near, self.keep(far)
+
+    def refused_port(self, where="peer"):
+        """A port that nobody listens on."""
+        with self.bound(where) as sock:
+            return sock.port
+
+    # Waiting, always for an event
+
+    def wait(self, sock, events=select.POLLIN, patience=None):
+        """Sleep in poll() until one of the events; the mask as text."""
+        poller = select.poll()
+        poller.register(sock.fileno(), events)
+        ready = poller.poll((patience or self.patience) * 1000)
+        if not ready:
+            raise CaseFailure(f"poll for {mask_text(events)} was never answered")
+        return mask_text(ready[0][1])
+
+    def wait_mask(self, sock, wanted):
+        """The whole mask as soon as it has all the wanted bits (text, e.g. "IN|RDHUP")."""
+        bits = set(wanted.split("|"))
+        return self.until(lambda: bits <= set(sock.mask(EVERY).split("|")) and sock.mask(EVERY),
+                          lambda: f"the mask stays {sock.mask(EVERY)}, never {wanted}")
+
+    def until(self, condition, what, patience=None):
+        """Look again and again until the condition gives something true, which is returned."""
+        deadline = time.monotonic() + (patience or self.patience)
+        pause = 0.0005
+        while not (value := condition()):
+            if time.monotonic() > deadline:
+                raise CaseFailure(what() if callable(what) else f"never came: {what}")
+            time.sleep(pause)
+            pause = min(pause * 2, 0.05)
+        return value
+
+    def unread(self, sock, count):
+        """Until `count` bytes lie in the receive queue (SIOCINQ)."""
+        self.until(lambda: calls.ioctl_int(sock, consts.SIOCINQ) >= count,
+                   lambda: f"SIOCINQ stays {calls.ioctl_int(sock, consts.SIOCINQ)}, never {count}")
+
+    def quiet(self, sock, events, seconds):
+        """That nothing of the kind happens for so long. Says little when true, so keep for what cannot be fenced."""
+        poller = select.poll()
+        poller.register(sock.fileno(), events)
+        return not poller.poll(seconds * 1000)
+
+    def fill(self, sock, chunk=65536):
+        """Send without blocking until the socket takes no more; the bytes it took."""
+        total, piece = 0, bytes(chunk)
+        while True:
+            try:
+                total += sock.send(piece, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                # What is queued may still move to the peer: full means that it stays full.
+                if self.quiet(sock, select.POLLOUT, 0.3):
+                    return total
+
+    # Other threads and processes
+
+    def task(self, function, *args):
+        return self.keep(Task(self.patience, function, *args))
+
+    def child(self, function, *args):
+        return self.keep(Child(self.patience, function, *args))
+
+    def as_user(self, function, *args):
+        """The outcome of a call made without privilege, as nobody."""
+        def run():
+            os.setgroups([])
+            os.setresgid(65534, 65534, 65534)
+            os.setresuid(65534, 65534, 65534)
+            return self.outcome(function, *args)
+        return Child(self.patience, run).result()
+
+    def tcp(self, where="self"):
+        """A TCP socket beside the one under test, for port spaces."""
+        with netns.inside(where):
+            return self.keep(Sock.make(self.family))
+
+
+def timer(seconds, handler=None):
+    """SIGALRM after so long, once."""
+    signal.signal(signal.SIGALRM, handler or (lambda *_: None))
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def errno_of(name):
+    return getattr(errno, name)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The two hosts of the bed: with one guest they are two network namespaces, `self` and `peer`."""
+
+import contextlib
+import ctypes
+import json
+import os
+import subprocess
+
+from .calls import libc
+
+CLONE_NEWNET = 0x40000000
+ADDRESSES = {"self": ("10.77.0.1", "fd77::1"), "peer": ("10.77.0.2", "fd77::2")}
+OWN = "/proc/thread-self/ns/net"
+
+_spaces = {}
+
+
+def _call(name, *args):
+    if getattr(libc, name)(*args) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+
+
+def find():
+    """Note the two namespaces of a guest; False on a guest whose peer is another machine."""
+    _spaces["self"] = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _spaces["peer"] = os.open("/run/netns/peer", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def make():
+    """Make both here, joined by a veth pair as in the guest: for TCP against TCP on any Linux."""
+    for name in ("peer", "self"):
+        _call("unshare", CLONE_NEWNET)
+        _spaces[name] = os.open(OWN, os.O_RDONLY)
+    there = f"/proc/{os.getpid()}/fd/{_spaces['peer']}"
+    run("self", f"ip link add veth0 mtu 9000 type veth peer name veth1 mtu 9000 netns {there}")
+    for name, device in (("self", "veth0"), ("peer", "veth1")):
+        four, six = ADDRESSES[name]
+        run(name, "ip link set lo up")
+        run(name, f"ip addr add {four}/24 dev {device}")
+        run(name, f"ip addr add {six}/64 dev {device} nodad")
+        run(name, f"ip link set {device} up")
+
+
+def local():
+    """Whether the peer is a namespace of this kernel."""
+    return "peer" in _spaces
+
+
+@contextlib.contextmanager
+def inside(name):
+    """The calling thread is in that namespace within the block; sockets made there stay there."""
+    if name == "self":
+        yield
+        return
+    before = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _call("setns", _spaces[name], CLONE_NEWNET)
+        yield
+    finally:
+        _call("setns", before, CLONE_NEWNET)
+        os.close(before)
+
+
+def run(name, command):
+    """Run a command there; its output, or an exception with it."""
+    with inside(name):
+        done = subprocess.run(command.split(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{command}: {done.stdout.strip()}")
+    return done.stdout
+
+
+def device(name="self"):
+    """The network device that has the bed's address."""
+    four = ADDRESSES[name][0]
+    for link in json.loads(run(name, "ip -j addr show")):
+        if any(address.get("local") == four for address in link["addr_info"]):
+            return link["ifname"]
+    raise RuntimeError(f"no device has {four}")
+
+
+def sysctl(path, value=None):
+    """Read, or write and return the value before, of the calling thread's namespace."""
+    path = "/proc/sys/net/" + path
+    with open(path) as file:
+        before = file.read().strip()
+    if value is not None:
+        with open(path, "w") as file:
+            file.write(str(value))
+    return before

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The cases there are. A file under suites/NAME/ puts its cases into suite NAME by the decorator `case`."""
+
+import importlib
+import pathlib
+
+SUITES = ("create", "bind", "connect", "data", "close", "poll", "options", "process", "proc", "stress", "programs",
+          "wire")
+_cases = []
+
+
+class Case:
+    def __init__(self, function, families, reference, timeout, hosts):
+        suite, subject = function.__module__.split(".")[-2:]
+        self.suite, self.name = suite, f"{suite}.{subject}.{function.__name__}"
+        self.function, self.families, self.reference = function, families, reference
+        self.timeout, self.hosts = timeout, hosts
+
+
+def case(function=None, *, families=("v4", "v6"), reference=True, timeout=30, hosts=(1,)):
+    """Mark a function as a test case.
+
+    families: with which addresses it runs. reference: whether TCP runs it first, to be compared with; without, the
+    case's own checks decide. timeout: seconds until it counts as hung. hosts: the beds it can run on."""
+    def mark(function):
+        _cases.append(Case(function, families, reference, timeout, hosts))
+        return function
+    return mark(function) if function else mark
+
+
+def load(root):
+    """Import every suite; the cases in the order of suites and files."""
+    for suite in SUITES:
+        for path in sorted(pathlib.Path(root, suite).glob("*.py")):
+            if path.stem != "__init__":
+                importlib.import_module(f"suites.{suite}.{path.stem}")
+    return list(_cases)
+
+
+def select(cases, words):
+    """The cases whose name is, or begins with, one of the words (all without words)."""
+    if not words:
+        return cases
+    chosen = [case for case in cases
+              if any(case.name == word or case.name.startswith(word + ".") for word in words)]
+    unknown = [word for word in words
+               if not any(case.name == word or case.name.startswith(word + ".") for case in cases)]
+    if unknown:
+        raise SystemExit(f"no such suite or case: {' '.join(unknown)}")
+    return chosen
