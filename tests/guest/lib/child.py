@@ -35,12 +35,17 @@ def _inside(case, kind, six, writer, patience):
     except Skip as reason:
         sink(("skip", str(reason)))
     except CaseFailure as reason:
-        frame = traceback.extract_tb(reason.__traceback__)
-        place = next((f"{entry.filename.rsplit('/', 1)[-1]}:{entry.lineno}" for entry in reversed(frame)
-                      if "/suites/" in entry.filename), "")
-        sink(("fail", f"{reason} ({place})"))
+        sink(("fail", f"{reason} ({_place(reason)})"))
+    except OSError as error:
+        sink(("fail", f"unexpected {error!r} ({_place(error)})"))
     except BaseException:
         sink(("fail", traceback.format_exc().strip()))
+
+
+def _place(error):
+    """The lines of the case, innermost last."""
+    return ", ".join(f"{entry.filename.rsplit('/', 1)[-1]}:{entry.lineno}"
+                     for entry in traceback.extract_tb(error.__traceback__) if "/suites/" in entry.filename)
 
 
 def _kernel_stacks(group):

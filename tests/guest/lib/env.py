@@ -213,9 +213,10 @@ class Env:
         return sock
 
     def listen(self, where="peer", backlog=16, port=0, host=None, prepare=None):
-        sock = self.bound(where, port, host)
+        sock = self.socket(where)
         if prepare:
             prepare(sock)
+        sock.bind(self.address(self.host(where) if host is None else host, port))
         sock.listen(backlog)
         return sock
 

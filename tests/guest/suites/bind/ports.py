@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""bind(): ports, who may have them, and who may share them."""
+
+import contextlib
+import itertools
+import os
+import select
+import socket
+import struct
+
+from lib import calls, consts, netns
+from lib.registry import case
+from lib.sock import Sock
+
+SOL = socket.SOL_SOCKET
+
+
+@contextlib.contextmanager
+def knob(path, value):
+    """A sysctl of this namespace for a while."""
+    before = netns.sysctl(path, value)
+    try:
+        yield
+    finally:
+        netns.sysctl(path, before or "\n")
+
+
+def second_address(e):
+    """Another address on the device of the bed."""
+    host = "fd77::11" if e.six else "10.77.0.11"
+    netns.run("self", f"ip addr replace {host}/{64 if e.six else 24} dev {netns.device()}" + (" nodad" if e.six else ""))
+    return host
+
+
+@case
+def ephemeral(e):
+    low, high = map(int, netns.sysctl("ipv4/ip_local_port_range").split())
+    ports = [e.bound("self").port for _ in range(50)]
+    e.note("in range", all(low <= port <= high for port in ports))
+    e.note("distinct", len(set(ports)))
+    e.note("sequence", sorted(ports) == ports)      # a guessable one
+
+
+@case
+def ephemeral_range(e):
+    """The range is the namespace's sysctl, to its last port."""
+    with knob("ipv4/ip_local_port_range", "40000 40003"):
+        ports = [e.bound("self").port for _ in range(4)]
+        e.note("ports", sorted(ports))
+        e.note("fifth", e.error(e.bound, "self"))
+        e.note("elsewhere", e.error(e.bound, "peer"))
+    with knob("ipv4/ip_local_port_range", "40010 40013"), knob("ipv4/ip_local_reserved_ports", "40011-40012"):
+        ports = [e.bound("self").port for _ in range(2)]
+        e.note("unreserved", sorted(ports))
+        e.note("third", e.error(e.bound, "self"))
+        e.note("reserved by number", e.error(e.bound, "self", 40011))
+
+
+@case
+def range_of_a_socket(e):
+    """IP_LOCAL_PORT_RANGE narrows it for one socket."""
+    ports = set()
+    value = struct.pack("=I", 45003 << 16 | 45000)
+    for turn in range(4):
+        sock = e.socket()
+        e.note(f"set {turn}", e.error(sock.set, socket.IPPROTO_IP, consts.IP_LOCAL_PORT_RANGE, value))
+        sock.bind(e.address(e.here, 0))
+        ports.add(sock.port)
+    e.note("ports", sorted(ports))
+
+
+@case
+def autobind_of_listen(e):
+    sock = e.socket()
+    e.note("listen", e.error(sock.listen, 1))
+    low, high = map(int, netns.sysctl("ipv4/ip_local_port_range").split())
+    e.note("host", sock.getsockname()[0])
+    e.note("in range", low <= sock.port <= high)
+
+
+@case
+def twice(e):
+    sock = e.bound("self")
+    e.note("again", e.error(sock.bind, e.address(e.here, 0)))
+    e.note("any", e.error(sock.bind, e.address(e.any, 0)))
+    sock.listen(1)
+    e.note("listening", e.error(sock.bind, e.address(e.here, 0)))
+    near, far = e.pair()
+    e.note("connected", e.error(near.bind, e.address(e.here, 0)))
+    e.note("accepted", e.error(far.bind, e.address(e.there, 0)))
+
+
+@case
+def after_failure(e):
+    """A failed bind leaves the socket as it was."""
+    taken = e.bound("self")
+    sock = e.socket()
+    e.note("taken", e.error(sock.bind, e.address(e.here, taken.port)))
+    e.note("name", sock.getsockname()[:2])
+    e.note("other port", e.error(sock.bind, e.address(e.here, 0)))
+
+
+def conflict(e, first, second):
+    """Two sockets on one port, each (address, reuse, listening): what the second one is told."""
+    hosts = {"any": e.any, "own": e.here, "second": second_address(e)}
+
+    def make(address, reuse, listening, port):
+        sock = e.socket()
+        if reuse:
+            sock.set(SOL, socket.SO_REUSEADDR, 1)
+        sock.bind(e.address(hosts[address], port))
+        if listening:
+            sock.listen(1)
+        return sock
+
+    one = make(*first, 0)
+    try:
+        result = e.error(lambda: make(*second, one.port))
+    finally:
+        for sock in list(e._keep):
+            sock.close()
+        e._keep.clear()
+    return result
+
+
+@case(timeout=60)
+def sharing(e):
+    """Who may share a port: addresses, SO_REUSEADDR and listening, in every combination."""
+    kinds = list(itertools.product(("any", "own", "second"), (False, True), (False, True)))
+    for first, second in itertools.product(kinds, kinds):
+        text = ["{} {}{}".format(address, "reuse" if reuse else "plain", " listening" if listening else "")
+                for address, reuse, listening in (first, second)]
+        e.note(" / ".join(text), conflict(e, first, second))
+
+
+@case
+def late_listen(e):
+    """Two sockets that share a port by SO_REUSEADDR: only one may listen."""
+    one, two = e.socket(), e.socket()
+    for sock in (one, two):
+        sock.set(SOL, socket.SO_REUSEADDR, 1)
+    one.bind(e.address(e.here, 0))
+    two.bind(e.address(e.here, one.port))
+    e.note("first", e.error(one.listen, 1))
+    e.note("second", e.error(two.listen, 1))
+    one.close()
+    e.note("second again", e.error(two.listen, 1))
+
+
+@case
+def reuseport(e):
+    def make(port, user=None):
+        sock = e.socket()
+        sock.set(SOL, consts.SO_REUSEPORT, 1)
+        if user:
+            os.setresuid(user, user, user)
+        sock.bind(e.address(e.here, port))
+        sock.listen(4)
+        return sock
+
+    one = make(0)
+    e.note("second", e.error(make, one.port))
+    plain = e.socket()
+    e.note("without the option", e.error(plain.bind, e.address(e.here, one.port)))
+    e.note("another user", e.as_user(make, one.port))
+    e.note("value", one.get(SOL, consts.SO_REUSEPORT))
+
+
+@case
+def reuseport_shares(e):
+    """Connections reach the listeners of a group, each exactly once."""
+    listeners = [e.listen(prepare=_reusable)]
+    listeners.append(e.listen(port=listeners[0].port, prepare=_reusable))
+    for _ in range(16):
+        e.connect(listeners[0])
+    poller = select.poll()
+    for sock in listeners:
+        poller.register(sock.fileno(), select.POLLIN)
+        sock.setblocking(False)
+    accepted = 0
+    while accepted < 16:
+        e.check(poller.poll(e.patience * 1000), f"only {accepted} of 16 came")
+        for sock in listeners:
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    e.keep(sock.accept()[0])
+                    accepted += 1
+    e.note("accepted", accepted)
+
+
+def _reusable(sock):
+    sock.set(SOL, socket.SO_REUSEADDR, 1)
+    sock.set(SOL, consts.SO_REUSEPORT, 1)
+
+
+@case
+def privileged(e):
+    e.note("root", e.error(e.bound, "self", 80))
+    for port in (1, 79, 1023):
+        e.note(f"nobody {port}", e.as_user(lambda: e.bound("self", port) and None))
+    e.note("nobody 1024", e.as_user(lambda: e.bound("self", 1024) and None))
+    with knob("ipv4/ip_unprivileged_port_start", 79):
+        e.note("allowed", e.as_user(lambda: e.bound("self", 79) and None))
+        e.note("below", e.as_user(lambda: e.bound("self", 78) and None))
+    with knob("ipv4/ip_unprivileged_port_start", 2000):
+        e.note("raised", e.as_user(lambda: e.bound("self", 1999) and None))
+
+
+@case
+def release(e):
+    """A port is free as soon as its socket is closed."""
+    for listening in (False, True):
+        sock = e.bound("self")
+        if listening:
+            sock.listen(1)
+        port = sock.port
+        sock.close()
+        e.note(f"listening {listening}", e.error(e.bound, "self", port))
+
+
+@case
+def release_by_shutdown(e):
+    """shutdown() of a listener frees a port that the kernel chose, and keeps one that the program did."""
+    for chosen in (0, 34567):
+        sock = e.listen("self", port=chosen)
+        port = sock.port
+        sock.shutdown(socket.SHUT_RD)
+        e.note(f"{chosen}: name", (sock.getsockname()[0], sock.port == port))
+        e.note(f"{chosen}: other", e.error(e.bound, "self", port))
+        e.note(f"{chosen}: listen again", e.error(sock.listen, 1))
+        e.note(f"{chosen}: same port", sock.port == port)
+
+
+@case
+def held_by_connection(e):
+    """An accepted connection holds its listener's port unless both allow sharing."""
+    for reuse in (0, 1):
+        listener = e.listen(prepare=lambda sock: sock.set(SOL, socket.SO_REUSEADDR, reuse))
+        near, far = e.pair(listener)
+        port = listener.port
+        listener.close()
+        e.note(f"plain, was {reuse}", e.error(e.bound, "peer", port))
+        again = e.socket("peer")
+        again.set(SOL, socket.SO_REUSEADDR, 1)
+        e.note(f"reuse, was {reuse}", e.error(again.bind, e.address(e.there, port)))
+        e.note(f"listen, was {reuse}", e.error(again.listen, 1) if reuse else "-")
+        near.close()
+        far.close()
+
+
+@case
+def restart_of_a_server(e):
+    """The server closes first; started again with SO_REUSEADDR it has its port at once."""
+    port = 0
+    for round_ in range(3):
+        server = e.socket("peer")
+        server.set(SOL, socket.SO_REUSEADDR, 1)
+        e.note(f"bind {round_}", e.error(server.bind, e.address(e.there, port)))
+        server.listen(4)
+        port = server.port
+        near, far = e.pair(server)
+        far.close()
+        e.equal(near.recv(1), b"", "end of stream")
+        near.close()
+        server.close()
+
+
+@case
+def own_space(e):
+    """SDP's ports are not TCP's."""
+    sock = e.listen("self")
+    tcp = e.tcp()
+    e.note("TCP on the same port", e.error(tcp.bind, e.address(e.here, sock.port)), sdp="ok",
+           because="SDP has a port space of its own, as libsdp's `both` needs")
+    if e.sdp:
+        tcp.listen(1)
+        first = e.keep(e.tcp())
+        first.bind(e.address(e.here, 0))
+        first.listen(1)
+        e.equal(e.error(e.bound, "self", first.port), "ok", "a port that TCP has")
+
+
+@case(families=("v6",))
+def both_families(e):
+    """Families 27 and 28 share one space, as TCP's two do."""
+    def four(port, host="0.0.0.0"):
+        sock = e.keep(Sock.make(consts.AF_INET_SDP if e.sdp else socket.AF_INET))
+        sock.bind((host, port))
+        return sock
+
+    for only in (0, 1):
+        sock = e.socket()
+        sock.set(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only)
+        sock.bind(("::", 0, 0, 0))
+        sock.listen(1)
+        e.note(f"any after v6only {only}", e.error(four, sock.port))
+        e.note(f"own after v6only {only}", e.error(four, sock.port, "10.77.0.1"))
+    first = four(0)
+    first.listen(1)
+    e.note("any after IPv4", e.error(e.bound, "self", first.port, "::"))
+    e.note("own after IPv4", e.error(e.bound, "self", first.port, "fd77::1"))
+    sock = e.socket()
+    sock.set(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    e.note("v6only after IPv4", e.error(sock.bind, ("::", first.port, 0, 0)))
+    specific = four(0, "10.77.0.1")
+    e.note("own after specific IPv4", e.error(e.bound, "self", specific.port, "fd77::1"))
+    e.note("mapped after specific IPv4", e.error(e.bound, "self", specific.port, "::ffff:10.77.0.1"))
+
+
+@case
+def late_port(e):
+    """IP_BIND_ADDRESS_NO_PORT leaves the port to connect()."""
+    listener = e.listen()
+    sock = e.socket()
+    e.note("set", e.error(sock.set, socket.IPPROTO_IP, consts.IP_BIND_ADDRESS_NO_PORT, 1))
+    e.note("get", sock.get(socket.IPPROTO_IP, consts.IP_BIND_ADDRESS_NO_PORT))
+    sock.bind(e.address(e.here, 0))
+    e.note("port", sock.port)
+    e.note("again", e.error(sock.bind, e.address(e.here, 0)))
+    sock.connect(e.address(e.there, listener.port))
+    e.note("connected", (sock.getsockname()[0], sock.port > 0))
+
+
+@case
+def to_device(e):
+    """SO_BINDTODEVICE."""
+    name = netns.device().encode()
+    sock = e.socket()
+    e.note("none", calls.getsockopt(sock, SOL, consts.SO_BINDTODEVICE, 16))
+    e.note("unknown", e.error(sock.set, SOL, consts.SO_BINDTODEVICE, b"nosuch0\0"))
+    e.note("set", e.error(sock.set, SOL, consts.SO_BINDTODEVICE, name + b"\0"))
+    raw, length = calls.getsockopt(sock, SOL, consts.SO_BINDTODEVICE, 16)
+    e.note("get", (raw[:length] == name + b"\0"))
+    e.note("short room", e.error(calls.getsockopt, sock, SOL, consts.SO_BINDTODEVICE, 4))
+    index = socket.if_nametoindex(name.decode())
+    e.note("index", sock.get(SOL, consts.SO_BINDTOIFINDEX) == index)
+    e.note("bind", e.error(sock.bind, e.address(e.here, 0)))
+    other = e.socket()
+    other.set(SOL, consts.SO_BINDTODEVICE, b"lo\0")
+    e.note("same port, other device", e.error(other.bind, e.address(e.any, sock.port)))
+    third = e.socket()
+    third.set(SOL, consts.SO_BINDTODEVICE, name + b"\0")
+    e.note("same port, same device", e.error(third.bind, e.address(e.any, sock.port)))
+    e.note("remove", e.error(sock.set, SOL, consts.SO_BINDTODEVICE, b"\0"))
+
+    def unprivileged():
+        sock = e.socket()
+        sock.set(SOL, consts.SO_BINDTODEVICE, name + b"\0")
+        sock.set(SOL, consts.SO_BINDTODEVICE, b"lo\0")
+    e.note("change without privilege", e.as_user(unprivileged))
+
+
+@case
+def to_device_connects(e):
+    """A connection leaves by the device, and only that."""
+    listener = e.listen()
+    good = e.socket()
+    good.set(SOL, consts.SO_BINDTODEVICE, netns.device().encode() + b"\0")
+    e.note("right device", e.error(good.connect, e.address(e.there, listener.port)))
+    bad = e.socket()
+    bad.set(SOL, consts.SO_BINDTODEVICE, b"lo\0")
+    if e.sdp:       # TCP over IPv4 sends into lo for ever
+        result = e.error(bad.connect, e.address(e.there, listener.port))
+        e.check(result in ("ENETUNREACH", "EHOSTUNREACH", "ENODEV"), f"by lo: {result}")
+
+
+@case
+def device_of_listener(e):
+    """A listener on a device hears what comes in there, and one on another device does not."""
+    name = netns.device("peer").encode()
+    listener = e.socket("peer")
+    listener.set(SOL, consts.SO_BINDTODEVICE, name + b"\0")
+    listener.bind(e.address(e.any, 0))
+    listener.listen(2)
+    e.note("right device", e.error(e.connect, listener))
+    far, _ = listener.accept()
+    e.note("inherited", calls.getsockopt(far, SOL, consts.SO_BINDTODEVICE, 16)[0] == name + b"\0")
+    deaf = e.socket("peer")
+    deaf.set(SOL, consts.SO_BINDTODEVICE, b"lo\0")
+    deaf.bind(e.address(e.any, 0))
+    deaf.listen(2)
+    e.note("other device", e.error(e.connect, deaf))
+
+
+@case
+def per_namespace(e):
+    """Each namespace has its own ports."""
+    here = e.listen("self", port=0, host=e.any)
+    e.note("same port there", e.error(e.listen, "peer", 1, here.port, e.any))
