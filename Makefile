@@ -6,9 +6,45 @@ MAKEFLAGS += --no-print-directory
 # Where everything that is built goes; nothing else in the checkout is written.
 BUILD ?= build
 
-.PHONY: module
-module: ## build the module, $(BUILD)/ib_sdp.ko
-	+@scripts/module --build '$(BUILD)' $(if $(KDIR),--kdir '$(KDIR)') $(if $(TREE),--tree '$(TREE)') -- $(MODULE_VARIABLES)
+# What is handed on to the kernel's build system when given on the command line.
+handed_on := $(foreach name,V W CLIPPY LLVM CC HOSTCC RUSTC BINDGEN KCFLAGS KRUSTFLAGS ARCH CROSS_COMPILE,\
+	$(if $(filter command%,$(origin $(name))),'$(name)=$($(name))'))
+build_module = scripts/module --build '$(BUILD)' $(if $(KDIR),--kdir '$(KDIR)') $(if $(TREE),--tree '$(TREE)')
 
-# What is handed on to the kernel's build system when given on make's command line.
-MODULE_VARIABLES := $(foreach name,V W C CLIPPY LLVM CC RUSTC BINDGEN,$(if $($(name)),$(if $(filter command%,$(origin $(name))),'$(name)=$($(name))')))
+.PHONY: module demo test bench check prepare modules_install clean help
+
+module: ## build the module, build/ib_sdp.ko
+	@$(build_module) -- $(handed_on)
+
+demo: ## show the module at work, in a guest
+	@scripts/demo
+
+test: ## run all tests; SUITES="host guest" chooses (scripts/test --list)
+	@scripts/test $(SUITES)
+
+bench: ## measure against verbs, rsockets and TCP; results in build/bench
+	@scripts/bench
+
+check: ## formatting, lints, licence headers, unsafe only in src/sys
+	@scripts/check
+
+prepare: ## only fill the cache (every target does so when needed)
+	@scripts/prepare
+
+modules_install: ## install the module for its kernel, below INSTALL_MOD_PATH if given
+	@$(build_module) --install '$(INSTALL_MOD_PATH)' -- $(handed_on)
+
+clean: ## delete what was built (the cache outside the checkout stays)
+	@scripts/clean '$(BUILD)'
+
+help: ## this list
+	@sed -n 's/^\([a-z_]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
+		printf '  make %-16s %s\n' "$$name" "$$what"; done
+	@echo
+	@echo "  KDIR=DIR            build against this prepared kernel tree with this machine's compilers"
+	@echo "  TREE=DIR            build against this prepared kernel tree with the project's compilers"
+	@echo "  BUILD=DIR           build there instead of in build/"
+	@echo "  V=1, W=1, CLIPPY=1  as in the kernel"
+	@echo "  AF_SDP_CACHE=DIR    where compilers, kernels and guests are kept (default: ~/.cache/af_sdp)"
+	@echo "  AF_SDP_MIRROR=URI   the Debian archive to take packages from (default: as /etc/apt says)"
+	@echo "  AF_SDP_KERNEL=VER   the stock kernel to build for (default: the newest that is complete)"

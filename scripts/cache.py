@@ -213,6 +213,7 @@ def require(program, package):
 # --- Debian packages -------------------------------------------------------------------------------
 
 SUITE = "trixie"
+APT = Path("/etc/apt")
 _DEBIAN_SUITE = re.compile(
     r"^(?:(?:old)*stable|testing|unstable|sid|buster|bullseye|bookworm|trixie|forky|duke)(?P<pocket>-security|-updates|-backports|/updates)?$"
 )
@@ -220,8 +221,7 @@ _DEBIAN_SUITE = re.compile(
 
 def _apt_entries():
     """Every (URI, suite, options) that the machine's apt is configured with."""
-    directory = Path("/etc/apt")
-    files = [directory / "sources.list", *sorted((directory / "sources.list.d").glob("*"))]
+    files = [APT / "sources.list", *sorted((APT / "sources.list.d").glob("*"))]
     for file in files:
         try:
             text = file.read_text(errors="replace")

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Reading what test runners print, and adding it up."""
+
+import re
+
+
+class Tally:
+    """How many passed, and the names of the others with their reasons."""
+
+    def __init__(self, suite):
+        self.suite, self.passed = suite, 0
+        self.failures, self.skips = [], []
+
+    @property
+    def failed(self):
+        return len(self.failures)
+
+    def ok(self, count=1):
+        self.passed += count
+
+    def fail(self, name, why=""):
+        self.failures.append((name, why))
+
+    def skip(self, name, why=""):
+        self.skips.append((name, why or "no reason given"))
+
+    def add(self, other):
+        self.passed += other.passed
+        self.failures += other.failures
+        self.skips += other.skips
+
+    def total(self):
+        return self.passed + len(self.failures) + len(self.skips)
+
+    def line(self):
+        text = f"{self.passed} passed, {self.failed} failed"
+        return text + (f", {len(self.skips)} skipped" if self.skips else "")
+
+
+class CargoTest:
+    """`cargo test`: one line a test, one summary a binary."""
+
+    _TEST = re.compile(r"^test (.+?)(?: - should panic)? \.\.\. (ok|FAILED|ignored)(?:, (.*))?$")
+    # With output of the test itself in between, name and result are on different lines.
+    _SUMMARY = re.compile(r"^test result: \S+\. (\d+) passed; (\d+) failed; (\d+) ignored")
+
+    def __init__(self, tally):
+        self.tally = tally
+        self._reset()
+
+    def _reset(self):
+        self.failures, self.ignored = [], []
+
+    def line(self, line):
+        match = self._TEST.match(line.rstrip("\n"))
+        if match:
+            name, result, why = match.groups()
+            if result == "FAILED":
+                self.failures.append(name)
+            elif result == "ignored":
+                self.ignored.append((name, why or "ignored by default"))
+            return
+        match = self._SUMMARY.match(line)
+        if match:
+            # The summary counts; the lines before it only give names.
+            passed, failed, ignored = map(int, match.groups())
+            self.tally.ok(passed)
+            for index in range(failed):
+                self.tally.fail(self.failures[index] if index < len(self.failures) else "a test of cargo's")
+            for index in range(ignored):
+                self.tally.skip(*(self.ignored[index] if index < len(self.ignored) else ("a test of cargo's",)))
+            self._reset()
+
+    def end(self):
+        pass
+
+    def explains(self, status):
+        """Is this exit status what the failures read so far lead to?"""
+        return status == 101 and self.tally.failed > 0
+
+
+class Unittest:
+    """Python's own, run with -v and its standard error on our side."""
+
+    _TEST = re.compile(r"^(\S+) \((\S+)\).* \.\.\. (ok|FAIL|ERROR|skipped '(.*)')$")
+
+    def __init__(self, tally):
+        self.tally = tally
+
+    def line(self, line):
+        match = self._TEST.match(line.rstrip("\n"))
+        if not match:
+            return
+        name = match[2]
+        if match[3] == "ok":
+            self.tally.ok()
+        elif match[4] is not None:
+            self.tally.skip(name, match[4])
+        else:
+            self.tally.fail(name)
+
+    def end(self):
+        pass
+
+    def explains(self, status):
+        return status == 1 and self.tally.failed > 0
+
+
+class Ktap:
+    """KTAP, as the kernel's self tests print it, with any depth of subtests.
+
+    A result that follows results of a deeper level only sums those up and is not counted. Results
+    that were promised by a plan and never came count as one failure.
+    """
+
+    _RESULT = re.compile(r"^( *)(ok|not ok) (\d+)(?: (?:- )?(.*?))?(?: *# *(SKIP|TIMEOUT|XFAIL|ERROR)\b *(.*))?$", re.I)
+    _PLAN = re.compile(r"^( *)1\.\.(\d+)(?: *# *SKIP *(.*))?$")
+
+    def __init__(self, tally):
+        self.tally = tally
+        self.levels = {}  # of the levels now open, by indentation
+
+    def _level(self, indent):
+        return self.levels.setdefault(indent, {"plan": None, "seen": 0, "bad": 0})
+
+    def _close_deeper(self, indent):
+        """Levels deeper than this one are over; returns (results, failures) that were counted there."""
+        results = failures = 0
+        for deeper in sorted(level for level in self.levels if level > indent):
+            level = self.levels.pop(deeper)
+            results += level["seen"]
+            failures += level["bad"]
+            if level["plan"] is not None and level["seen"] < level["plan"]:
+                self.tally.fail(f"{self.tally.suite}", f"{level['plan']} results were announced at one level and {level['seen']} came")
+                failures += 1
+        return results, failures
+
+    def line(self, line):
+        line = line.rstrip("\n")
+        plan = self._PLAN.match(line)
+        if plan:
+            indent = len(plan[1])
+            self._close_deeper(indent)
+            self._level(indent)["plan"] = int(plan[2])
+            if plan[2] == "0" and plan[3] is not None:
+                self.tally.skip(self.tally.suite, plan[3])
+            return
+        if line.lstrip().startswith("Bail out!"):
+            self.tally.fail(self.tally.suite, line.strip())
+            self.levels.clear()
+            return
+        match = self._RESULT.match(line)
+        if not match:
+            return
+        indent, result, _, name, directive, why = match.groups()
+        indent, name, directive = len(indent), name or "(no name)", (directive or "").upper()
+        results, failures = self._close_deeper(indent)
+        level = self._level(indent)
+        level["seen"] += 1
+        if results:
+            # A sum of what is already counted, unless it knows of a failure that nobody below told.
+            level["bad"] += failures
+            if result == "not ok" and not failures:
+                self.tally.fail(name, "failed as a whole")
+                level["bad"] += 1
+        elif directive == "SKIP":
+            self.tally.skip(name, why)
+        elif result == "ok" or directive == "XFAIL":
+            self.tally.ok()
+        else:
+            self.tally.fail(name, "timed out" if directive == "TIMEOUT" else why or "")
+            level["bad"] += 1
+
+    def end(self):
+        self._close_deeper(-1)
+
+    def explains(self, status):
+        return status == 1 and self.tally.failed > 0

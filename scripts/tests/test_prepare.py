@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The choice of the kernel, the reading of apt's configuration, and the search for `unsafe`."""
+
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+SCRIPTS = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(SCRIPTS))
+
+import cache  # noqa: E402
+
+
+def script(name):
+    """A script without .py as a module."""
+    loader = importlib.machinery.SourceFileLoader(f"script_{name}", str(SCRIPTS / name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
+
+
+prepare, check = script("prepare"), script("check")
+
+
+def offer(*kernels, without=()):
+    offered = {}
+    for version, build in kernels:
+        series = ".".join(version.split(".")[:2])
+        for name in (f"linux-binary-{version}", f"linux-modules-{version}", f"linux-headers-{version}", f"linux-source-{series}"):
+            if name not in without:
+                offered.setdefault(name, set()).add(build)
+    return offered
+
+
+class Choice(unittest.TestCase):
+    def setUp(self):
+        quiet = mock.patch.object(prepare, "say")
+        quiet.start()
+        self.addCleanup(quiet.stop)
+
+    def test_newest_by_number(self):
+        offered = offer(("7.2.9+deb13-amd64", "7.2.9-1"), ("7.2.12+deb13-amd64", "7.2.12-1"))
+        self.assertEqual(prepare.choose(offered)[0], "7.2.12+deb13-amd64")
+
+    def test_incomplete_kernels_do_not_count(self):
+        kernels = ("7.2.9+deb13-amd64", "7.2.9-1"), ("7.2.12+deb13-amd64", "7.2.12-1")
+        for part in ("linux-binary-7.2.12+deb13-amd64", "linux-headers-7.2.12+deb13-amd64", "linux-modules-7.2.12+deb13-amd64"):
+            self.assertEqual(prepare.choose(offer(*kernels, without=[part]))[0], "7.2.9+deb13-amd64")
+
+    def test_source_has_to_be_of_the_same_build(self):
+        offered = offer(("7.2.9+deb13-amd64", "7.2.9-1"), ("7.2.12+deb13-amd64", "7.2.12-1"))
+        offered["linux-source-7.2"] = {"7.2.9-1"}
+        version, packages = prepare.choose(offered)
+        self.assertEqual(version, "7.2.9+deb13-amd64")
+        self.assertIn("linux-source-7.2=7.2.9-1", packages)
+
+    def test_other_series_only_when_ours_is_gone(self):
+        newer = ("7.3.4+deb13-amd64", "7.3.4-1")
+        self.assertEqual(prepare.choose(offer(newer, ("7.2.6+deb13-amd64", "7.2.6-1")))[0], "7.2.6+deb13-amd64")
+        self.assertEqual(prepare.choose(offer(newer))[0], "7.3.4+deb13-amd64")
+
+    def test_other_flavours_are_not_taken(self):
+        with self.assertRaises(cache.Failure):
+            prepare.choose(offer(("7.2.12+deb13-cloud-amd64", "7.2.12-1"), ("7.2.12+deb13-rt-amd64", "7.2.12-1")))
+
+    def test_wanted(self):
+        offered = offer(("7.2.9+deb13-amd64", "7.2.9-1"), ("7.2.12+deb13-amd64", "7.2.12-1"))
+        self.assertEqual(prepare.choose(offered, "7.2.9+deb13-amd64")[0], "7.2.9+deb13-amd64")
+        with self.assertRaises(cache.Failure):
+            prepare.choose(offered, "7.2.1+deb13-amd64")
+
+
+class Mirrors(unittest.TestCase):
+    def mirrors(self, files):
+        with tempfile.TemporaryDirectory() as directory:
+            (Path(directory) / "sources.list.d").mkdir()
+            for name, text in files.items():
+                (Path(directory) / name).write_text(text)
+            with mock.patch.object(cache, "APT", Path(directory)), mock.patch.dict(os.environ):
+                os.environ.pop("AF_SDP_MIRROR", None)
+                return cache.mirrors()
+
+    def test_one_line(self):
+        text = "# deb http://old/debian buster main\ndeb [arch=amd64 signed-by=/k.gpg] http://m/debian bookworm main contrib # here\n"
+        text += "deb-src http://m/debian bookworm main\ndeb http://m/debian-security bookworm-security main\n"
+        archive, security = self.mirrors({"sources.list": text})
+        self.assertEqual((archive[0], archive[1]["signed-by"], security[0]), ("http://m/debian", "/k.gpg", "http://m/debian-security"))
+
+    def test_deb822(self):
+        text = "Types: deb deb-src\n# a comment\nURIs: http://m/debian\nSuites: bookworm bookworm-updates\nComponents: main\nSigned-By: /k.gpg\n\n"
+        text += "Types: deb\nURIs: http://s/sec\nSuites: bookworm-security\nComponents: main\n"
+        archive, security = self.mirrors({"sources.list.d/debian.sources": text})
+        self.assertEqual((archive, security), (("http://m/debian", {"signed-by": "/k.gpg"}), ("http://s/sec", {})))
+
+    def test_others_and_disabled_are_passed_over(self):
+        text = "Types: deb\nURIs: http://x/node\nSuites: nodistro\nComponents: main\n\n"
+        text += "Types: deb\nEnabled: no\nURIs: http://off/debian\nSuites: trixie\nComponents: main\n\n"
+        text += "Types: deb\nURIs: http://on/debian\nSuites: trixie\nComponents: main\n"
+        self.assertEqual(self.mirrors({"sources.list.d/a.sources": text})[0][0], "http://on/debian")
+
+    def test_no_debian(self):
+        with self.assertRaises(cache.Failure):
+            self.mirrors({"sources.list": "deb http://u/ubuntu noble main\n"})
+
+
+class Unsafe(unittest.TestCase):
+    def test_code_and_what_only_looks_like_it(self):
+        text = """// unsafe here
+        /* unsafe /* nested unsafe */ still unsafe */
+        let a = "unsafe \\" unsafe"; let b = r#"unsafe " unsafe"#; let c = '"'; let d = '\\''; fn f<'a>() {}
+        unsafe_code(); not_unsafe();
+        unsafe { g() }
+        """
+        self.assertEqual(list(check.unsafe_lines(text)), [5])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Does the sum say what the runners said?"""
+
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from results import CargoTest, Ktap, Tally  # noqa: E402
+
+
+def read(parser, text):
+    tally = Tally("suite")
+    reader = parser(tally)
+    for line in text.splitlines(True):
+        reader.line(line)
+    reader.end()
+    return tally
+
+
+class KtapReading(unittest.TestCase):
+    def check(self, text, passed, failed, skipped):
+        tally = read(Ktap, text)
+        self.assertEqual((tally.passed, tally.failed, len(tally.skips)), (passed, failed, skipped), tally.failures)
+        return tally
+
+    def test_flat(self):
+        self.check("TAP version 13\n1..3\nok 1 a\nnot ok 2 b\nok 3 c # SKIP no device\n", 1, 1, 1)
+
+    def test_sums_are_not_counted(self):
+        text = "KTAP version 1\n1..2\n  KTAP version 1\n  # Subtest: one\n  1..2\n  ok 1 a\n  not ok 2 b\nnot ok 1 one\n"
+        text += "  KTAP version 1\n  1..1\n  ok 1 c\nok 2 two\n"
+        tally = self.check(text, 2, 1, 0)
+        self.assertEqual(tally.failures[0][0], "b")
+
+    def test_three_levels(self):
+        text = "1..1\n  1..1\n    1..2\n    ok 1 - a\n    not ok 2 - b\n  not ok 1 - inner\nnot ok 1 - outer\n"
+        self.check(text, 1, 1, 0)
+
+    def test_sum_that_knows_more(self):
+        self.check("1..1\n  1..1\n  ok 1 a\nnot ok 1 one\n", 1, 1, 0)
+
+    def test_what_was_promised_and_did_not_come(self):
+        self.check("1..2\n  1..5\n  ok 1 a\n  ok 2 b\n", 2, 2, 0)
+
+    def test_bail_out(self):
+        self.check("1..4\nok 1 a\nBail out! no socket\n", 1, 1, 0)
+
+    def test_timeout(self):
+        tally = self.check("1..1\nnot ok 1 a # TIMEOUT\n", 0, 1, 0)
+        self.assertEqual(tally.failures, [("a", "timed out")])
+
+    def test_noise_between(self):
+        self.check("1..2\n# ok 7 comment\nok, that was noise\nok 1 a\n[  3.1] console\nok 2 b\n", 2, 0, 0)
+
+    def test_skip_has_its_reason(self):
+        self.assertEqual(self.check("1..1\nok 1 a # SKIP no IPv6\n", 0, 0, 1).skips, [("a", "no IPv6")])
+
+    def test_whole_run_skipped(self):
+        self.check("1..0 # SKIP nothing to do\n", 0, 0, 1)
+
+
+class CargoReading(unittest.TestCase):
+    def test_several_binaries(self):
+        text = "running 3 tests\ntest a::b ... ok\ntest a::c ... FAILED\ntest a::d ... ignored, slow\n\nfailures:\n    a::c\n\n"
+        text += "test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s\n"
+        text += "test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s\n"
+        tally = read(CargoTest, text)
+        self.assertEqual((tally.passed, tally.failures, tally.skips), (6, [("a::c", "")], [("a::d", "slow")]))
+
+    def test_output_between_name_and_result(self):
+        tally = read(CargoTest, "test a ... noise\nFAILED\ntest result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured\n")
+        self.assertEqual(tally.failed, 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
