@@ -32,7 +32,12 @@ pub(crate) fn check_layout() -> Result {
         // SAFETY: The function only reads a constant table, and checks the index.
         let theirs = unsafe { c::sdp_h_layout(index) };
         if ours != theirs {
-            pr_err!("layout {}: {} here, {} in the kernel\n", index, ours, theirs);
+            pr_err!(
+                "layout {}: {} here, {} in the kernel\n",
+                index,
+                ours,
+                theirs
+            );
             return Err(EINVAL);
         }
     }
