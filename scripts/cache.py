@@ -11,11 +11,13 @@ Only the Python standard library is used, and only programs that every Debian ma
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -96,7 +98,9 @@ def stamp(piece, mark):
 def remove(path):
     """Delete a directory of the cache; never follow it into another file system."""
     if path.exists() or path.is_symlink():
-        subprocess.run(["rm", "-rf", "--one-file-system", "--", str(path)], check=True)
+        result = subprocess.run(["rm", "-rf", "--one-file-system", "--", str(path)], capture_output=True, text=True)
+        if result.returncode:
+            raise Failure(f"cannot delete {path}: {result.stderr.strip().splitlines()[-1]}")
 
 
 @contextlib.contextmanager
@@ -137,46 +141,71 @@ def need_space(topic, megabytes):
         )
 
 
+_running = set()
+
+
+def end_all():
+    """End every step that is still running; for a run that is interrupted."""
+    for process in list(_running):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _full(text):
+    free = shutil.disk_usage(root()).free
+    return free < 64 << 20 or re.search(r"No space left on device|enough free space", text)
+
+
 def run(topic, what, command, log, **options):
     """Run a long step: its output goes to a log, a line of life now and then to the user.
 
-    The step dies with us (even if we are killed outright), so that an interrupted preparation never
-    leaves somebody behind who still writes into the cache.
+    The step dies with us (even if we are killed outright). What of it still writes for a moment keeps
+    the lock, see `_held`.
     """
     say(topic, what)
     start = time.monotonic()
     tail = deque(maxlen=15)
-    with open(log, "a") as file:
-        print(f"--- {what}: {' '.join(map(str, command))}", file=file, flush=True)
-        process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", *map(str, command)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-            pass_fds=_held.__dict__.get("files", ()), **options,
-        )
+    done = threading.Event()
 
-        def life():
-            while not done.wait(20):
-                last = tail[-1][:90] if tail else "..."
-                say(topic, f"{what}, {time.monotonic() - start:.0f} s so far: {last}")
+    def life():
+        while not done.wait(20):
+            last = tail[-1][:90] if tail else "..."
+            say(topic, f"{what}, {time.monotonic() - start:.0f} s so far: {last}")
 
-        done = threading.Event()
-        threading.Thread(target=life, daemon=True).start()
-        try:
-            for line in process.stdout:
-                file.write(line)
-                if line.strip():
-                    tail.append(line.strip())
-            status = process.wait()
-        except BaseException:
-            process.kill()
-            process.wait()
+    try:
+        with open(log, "a") as file:
+            print(f"--- {what}: {' '.join(map(str, command))}", file=file, flush=True)
+            process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *map(str, command)],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                pass_fds=_held.__dict__.get("files", ()), start_new_session=True, **options,
+            )
+            _running.add(process)
+            threading.Thread(target=life, daemon=True).start()
+            try:
+                for line in process.stdout:
+                    if line.strip():
+                        tail.append(line.strip())
+                    file.write(line)
+                status = process.wait()
+            finally:
+                done.set()
+                if process.poll() is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+                    # To the end of the output: nobody of the group writes any more.
+                    process.stdout.read()
+                    process.wait()
+                _running.discard(process)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
             raise
-        finally:
-            done.set()
+        status = "no space"
     if status:
-        if shutil.disk_usage(root()).free < 64 << 20:
-            raise Failure(f"{what}: the disk that holds {root()} is full")
-        raise Failure(f"{what} failed (status {status}). The last lines of {log}:\n  " + "\n  ".join(tail))
+        text = "\n  ".join(tail)
+        if status == "no space" or _full(text):
+            raise Failure(f"{what}: the disk that holds {root()} is full ({shutil.disk_usage(root()).free >> 20} MB free)")
+        raise Failure(f"{what} failed (status {status}). The last lines of {log}:\n  {text}")
     say(topic, f"{what}: done in {time.monotonic() - start:.0f} s")
 
 
@@ -320,7 +349,10 @@ class Apt:
         self.environment = dict(os.environ, APT_CONFIG=str(directory / "apt.conf"), LC_ALL="C.UTF-8")
 
     def update(self, topic, log):
-        run(topic, "asking the mirror what it offers", ["apt-get", "update", "--error-on=any"], log, env=self.environment)
+        try:
+            run(topic, "asking the mirror what it offers", ["apt-get", "update", "--error-on=any"], log, env=self.environment)
+        except Failure as failure:
+            raise Failure(f"cannot get Debian's packages from the mirror that /etc/apt (or AF_SDP_MIRROR) names; {failure}") from failure
 
     def versions(self):
         """{package: set of versions} of everything offered."""
