@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What a received message does to a connection.
+
+use core::ops::Range;
+
+use super::super::message::{Body, Flags, Message, Mid, Mode};
+use super::super::Violation;
+use super::{Connection, End};
+
+/// What a message means for the layer above, besides its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// Nothing.
+    None,
+    /// The peer's stream ends behind the bytes received so far.
+    PeerClosed,
+    /// The peer aborted the connection.
+    PeerAborted,
+    /// The peer suspended the connection, to build it anew on another service ID. What follows
+    /// is not known; the connection ends here, cleanly.
+    Suspended {
+        /// The service ID.
+        service_id: u64,
+    },
+    /// The peer would like receive buffers of this many bytes (with or without BSDH, as it
+    /// pleases). To be answered by [`Connection::resize_receive`].
+    ReceiveSizeRequested(u32),
+}
+
+/// What came of a received message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Which message it was.
+    pub mid: Mid,
+    /// Where the stream bytes are in the message, as offsets from its start; empty if none.
+    pub payload: Range<u32>,
+    /// The peer announced an urgent byte, and had not before: time for SIGURG.
+    pub urgent_pending: bool,
+    /// The last byte of the payload is the urgent byte.
+    pub urgent: bool,
+    /// What else it means.
+    pub event: Event,
+    /// There are more credits than before: what was held for them may go.
+    pub credits_gained: bool,
+}
+
+impl Received {
+    fn new(mid: Mid) -> Self {
+        Received {
+            mid,
+            payload: 0..0,
+            urgent_pending: false,
+            urgent: false,
+            event: Event::None,
+            credits_gained: false,
+        }
+    }
+}
+
+impl Connection {
+    /// Takes a message that has come over the queue pair.
+    ///
+    /// `bytes` is the message from its start, at least `min(length, MAX_HEADER)` bytes of it;
+    /// `length` is its length by the transport's completion. Its buffer no longer counts as
+    /// posted from this call on.
+    ///
+    /// After the peer's AbortConn or SuspComm, or a violation, whatever still comes is ignored.
+    ///
+    /// # Errors
+    ///
+    /// [`Violation`] if the peer must not send this: the connection is to be aborted, without
+    /// another message.
+    pub fn receive(&mut self, bytes: &[u8], length: u32) -> Result<Received, Violation> {
+        if self.end.is_some() {
+            return Ok(Received::new(Mid::Data));
+        }
+        let result = self.take(bytes, length);
+        if result.is_err() {
+            self.end = Some(End::Violated);
+        }
+        result
+    }
+
+    fn take(&mut self, bytes: &[u8], length: u32) -> Result<Received, Violation> {
+        let message = Message::parse(bytes, length)?;
+        if length > self.local.size() {
+            return Err(Violation::TooLong);
+        }
+        self.receive
+            .receive(message.mseq, !message.is_credit_update())?;
+        let mut received = Received::new(message.body.mid());
+        received.credits_gained = self.send.update(message.mseq_ack, message.bufs)?;
+        self.adverts.acknowledged(message.mseq_ack);
+        self.local.consumed();
+        if message.payload > 0 {
+            self.stream_goes_on()?;
+            received.payload = message.header_len() as u32..length;
+        }
+        self.body(&message, &mut received)?;
+        self.out_of_band(message.flags, &mut received);
+        Ok(received)
+    }
+
+    fn body(&mut self, message: &Message, received: &mut Received) -> Result<(), Violation> {
+        match message.body {
+            Body::Data if message.payload == 0 => {}
+            Body::Data => {
+                if self.adverts.outstanding() {
+                    return Err(Violation::DataDuringAdvert);
+                }
+                self.partial_unanswered |= message.payload < self.full_receive();
+            }
+            Body::SrcAvail(advert) => {
+                self.stream_goes_on()?;
+                let mode = self.modes.receive;
+                self.adverts.advertised(&advert, message.payload, mode)?;
+            }
+            // Answers the adverts outstanding; their refusal is already due or on its way, and
+            // if there are none the peer needs no answer.
+            Body::SrcAvailCancel => {}
+            Body::DisConn => {
+                if self.receive_closed {
+                    return Err(Violation::SecondDisConn);
+                }
+                if self.adverts.outstanding() {
+                    return Err(Violation::DisConnDuringAdvert);
+                }
+                self.receive_closed = true;
+                received.event = Event::PeerClosed;
+            }
+            Body::AbortConn => {
+                self.end = Some(End::Aborted);
+                received.event = Event::PeerAborted;
+            }
+            Body::SuspComm { service_id } => {
+                self.end = Some(End::Suspended);
+                received.event = Event::Suspended { service_id };
+            }
+            Body::ModeChange {
+                receiver_sends,
+                mode,
+            } => {
+                let before = self.modes.receive;
+                let adverts = self.adverts.outstanding();
+                self.modes.peer_changes(receiver_sends, mode, adverts)?;
+                if before == Mode::Pipelined && self.modes.receive == Mode::Combined {
+                    self.adverts.forget();
+                }
+            }
+            Body::ChRcvBuf { size } => {
+                if self.local.asked() {
+                    received.event = Event::ReceiveSizeRequested(size);
+                }
+            }
+            Body::ChRcvBufAck { size } => {
+                received.credits_gained |= self.remote.answered(size);
+            }
+            // A source that has no advert outstanding ignores what is said about one.
+            Body::RdmaRdCompl { .. } | Body::SendSm => {}
+            // A source without sink adverts to cancel has nothing to acknowledge.
+            Body::SinkAvailCancel => {}
+            // What we send is never Pipelined.
+            Body::SinkAvail(_) => return Err(Violation::SinkAvailMode),
+            Body::RdmaWrCompl { .. } => return Err(Violation::UnexpectedRdmaWrCompl),
+            Body::SinkCancelAck => return Err(Violation::UnexpectedSinkCancelAck),
+            Body::SuspCommAck => return Err(Violation::UnexpectedSuspCommAck),
+        }
+        Ok(())
+    }
+
+    /// An urgent byte is announced once, by OOB_PEND on any message or at the latest by OOB_PRES
+    /// on the one that has it.
+    fn out_of_band(&mut self, flags: Flags, received: &mut Received) {
+        received.urgent = flags.contains(Flags::OOB_PRES);
+        let announced = received.urgent || flags.contains(Flags::OOB_PEND);
+        received.urgent_pending = announced && !self.urgent_expected;
+        self.urgent_expected = (self.urgent_expected || announced) && !received.urgent;
+    }
+
+    fn stream_goes_on(&self) -> Result<(), Violation> {
+        if self.receive_closed {
+            Err(Violation::AfterDisConn)
+        } else {
+            Ok(())
+        }
+    }
+}

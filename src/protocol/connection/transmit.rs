@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Which message goes out next.
+//!
+//! In this order: control messages that are due, stream bytes, the DisConn behind them, and, if
+//! none of these may go, a credit update if one is due. Control messages overtake stream bytes
+//! that are still queued, as every known implementation lets them.
+
+use super::super::credits::{CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS};
+use super::super::message::{Body, Flags, Message, Mid, MAX_HEADER};
+use super::Connection;
+
+/// What the owner of a connection has to send, and what it can take, at this moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offer {
+    /// Stream bytes not yet sent.
+    pub queued: u32,
+    /// How many of the queued bytes there are up to and with the urgent byte, if one of them is
+    /// urgent. Values of 0 or beyond `queued` count as none.
+    pub urgent: Option<u32>,
+    /// Receive buffers posted right now and not used by a message that
+    /// [`Connection::receive`] was given.
+    pub posted: u16,
+    /// SENDs posted and not yet completed by the transport. If a message is held for the wire,
+    /// their completion must lead to another call: then the last of them must be signaled.
+    pub in_flight: u16,
+    /// TCP_NODELAY: messages that could be fuller go nevertheless.
+    pub no_delay: bool,
+    /// TCP_CORK or MSG_MORE: messages that could be fuller do not go.
+    pub cork: bool,
+    /// Most payload bytes that the transport can carry in one message; 0: none at present.
+    pub limit: u32,
+    /// A reader waits who has read all that came. Only for peers that hold back small messages
+    /// until we acknowledge the one before (OFED without TCP_NODELAY, up to 100 ms): then, and
+    /// not earlier, it is clear that no answer of the reader will carry the acknowledgement.
+    pub reader_waits: bool,
+}
+
+/// What keeps bytes or a DisConn from being sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Hold {
+    /// The peer must post receive buffers: wait for a message from it.
+    Credits,
+    /// Messages are in flight, or the transport takes none: wait for a completion, or for more
+    /// bytes.
+    Wire,
+    /// The owner wants only full messages: wait for more bytes.
+    Corked,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transmit {
+    /// Post this message, then ask again.
+    Send(Outgoing),
+    /// Something waits, but must not go now.
+    Held(Hold),
+    /// Nothing to send.
+    Idle,
+}
+
+/// A message to post.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    /// The headers; `header_len` bytes of it count.
+    pub header: [u8; MAX_HEADER],
+    /// Bytes of the headers.
+    pub header_len: u8,
+    /// Stream bytes that follow the headers, from the front of the queue.
+    pub payload: u32,
+    /// The last of them is urgent: post with a solicited event.
+    pub urgent: bool,
+    /// Which message it is.
+    pub kind: Mid,
+    /// Its MSeq.
+    pub mseq: u32,
+}
+
+/// What could be done about the stream.
+enum Stream {
+    /// Send so many bytes, the last of them urgent or not.
+    Bytes { payload: u32, urgent: bool },
+    /// Send the DisConn.
+    DisConn,
+    /// Wait.
+    Held(Hold),
+    /// Nothing.
+    Idle,
+}
+
+impl Connection {
+    /// The next message to post, if any may go now.
+    ///
+    /// Whatever this returns in [`Transmit::Send`] is part of the sequence from then on: it must
+    /// be posted, in the order of the calls, under one hold of the connection's lock.
+    pub fn transmit(&mut self, offer: &Offer) -> Transmit {
+        if !self.live() {
+            return Transmit::Idle;
+        }
+        let credits = self.send.credits();
+        if credits >= CONTROL_CREDITS {
+            if let Some(message) = self.control(offer) {
+                return Transmit::Send(message);
+            }
+        }
+        let held = match self.stream(offer, credits) {
+            Stream::Bytes { payload, urgent } => {
+                self.remote
+                    .sending(payload, offer.queued.saturating_sub(payload));
+                return Transmit::Send(self.message(Body::Data, payload, urgent, offer));
+            }
+            Stream::DisConn => {
+                self.send_closed = true;
+                return Transmit::Send(self.message(Body::DisConn, 0, false, offer));
+            }
+            Stream::Held(hold) => Transmit::Held(hold),
+            Stream::Idle => Transmit::Idle,
+        };
+        let short = held == Transmit::Held(Hold::Credits) && offer.queued > 0;
+        if self.update_wanted(offer, credits, short) {
+            return Transmit::Send(self.message(Body::Data, 0, false, offer));
+        }
+        held
+    }
+
+    /// A control message that is due.
+    fn control(&mut self, offer: &Offer) -> Option<Outgoing> {
+        if self.adverts.refusal_due() {
+            let message = self.message(Body::SendSm, 0, false, offer);
+            self.adverts.refused(message.mseq);
+            return Some(message);
+        }
+        if self.local.answer_due() && !self.receive_closed {
+            let size = self.local.answered();
+            return Some(self.message(Body::ChRcvBufAck { size }, 0, false, offer));
+        }
+        if self.remote.request_due() && !self.send_closed {
+            let size = self.remote.requested();
+            return Some(self.message(Body::ChRcvBuf { size }, 0, false, offer));
+        }
+        None
+    }
+
+    /// What could be done about our stream with this many credits.
+    fn stream(&self, offer: &Offer, credits: u16) -> Stream {
+        if self.send_closed {
+            return Stream::Idle;
+        }
+        if offer.queued == 0 {
+            return if !self.send_shutdown {
+                Stream::Idle
+            } else if credits < CONTROL_CREDITS {
+                Stream::Held(Hold::Credits)
+            } else {
+                Stream::DisConn
+            };
+        }
+        let room = self.max_payload().min(offer.limit);
+        if room == 0 {
+            return Stream::Held(Hold::Wire);
+        }
+        let urgent_at = urgent_at(offer);
+        let (payload, urgent) = match urgent_at {
+            Some(up_to) if up_to <= room => (up_to, true),
+            _ => (offer.queued.min(room), false),
+        };
+        if payload < room && !urgent && !self.send_shutdown {
+            if offer.cork {
+                return Stream::Held(Hold::Corked);
+            }
+            if !offer.no_delay && offer.in_flight > 0 {
+                return Stream::Held(Hold::Wire);
+            }
+        }
+        if credits < PAYLOAD_CREDITS {
+            return Stream::Held(Hold::Credits);
+        }
+        Stream::Bytes { payload, urgent }
+    }
+
+    /// Whether an empty Data is to go. `short`: stream bytes wait for credits.
+    fn update_wanted(&self, offer: &Offer, credits: u16, short: bool) -> bool {
+        if credits < UPDATE_CREDITS {
+            return false;
+        }
+        if self.receive.update_due(offer.posted, self.own_line()) {
+            return true;
+        }
+        if credits < CONTROL_CREDITS {
+            return false;
+        }
+        // The peer may hold a small message back until it sees our MSeqAck.
+        let awaited = self.partial_unanswered && offer.reader_waits && !self.own_line();
+        // The urgent byte must wait, but its announcement need not.
+        let announce = short && urgent_at(offer).is_some() && !self.urgent_announced;
+        let nudge = short && self.own_line() && self.send.must_nudge();
+        awaited && !self.receive_closed || announce || nudge
+    }
+
+    /// Makes a message and gives it its place in the sequence.
+    fn message(&mut self, body: Body, payload: u32, urgent: bool, offer: &Offer) -> Outgoing {
+        let update = body == Body::Data && payload == 0;
+        let mut message = Message {
+            flags: Flags::NONE,
+            bufs: offer.posted,
+            mseq: self.send.take(!update),
+            mseq_ack: self.receive.received(),
+            body,
+            payload,
+        };
+        if urgent_at(offer).is_some() && !self.urgent_announced {
+            message.flags = Flags::OOB_PEND;
+            self.urgent_announced = true;
+        }
+        if urgent {
+            message.flags = message.flags.with(Flags::OOB_PRES);
+            self.urgent_announced = false;
+        }
+        self.receive.advertise(offer.posted);
+        self.partial_unanswered = false;
+        Outgoing {
+            header: message.encode(),
+            header_len: message.header_len() as u8,
+            payload,
+            urgent,
+            kind: message.body.mid(),
+            mseq: message.mseq,
+        }
+    }
+}
+
+/// How many queued bytes there are up to and with the urgent one.
+fn urgent_at(offer: &Offer) -> Option<u32> {
+    offer.urgent.filter(|at| (1..=offer.queued).contains(at))
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Credits: one per receive buffer of the other side (IBA Annex A4, buffer flow control).
+//!
+//! Every message costs its sender one credit, whatever it carries. Every message tells the
+//! other side two numbers that say how many credits that one has now:
+//!
+//! ```text
+//! C = Bufs(last received) - (MSeq(last sent) - MSeqAck(last received))
+//! ```
+//!
+//! [`SendWindow`] is what we may send, [`ReceiveWindow`] is what the peer may.
+//!
+//! # Reserves
+//!
+//! | C    | may go                                                              |
+//! |------|---------------------------------------------------------------------|
+//! | >= 3 | anything                                                            |
+//! | 2    | messages without payload                                            |
+//! | 1    | an empty Data that raises the number of buffers the peer knows (CA4-82) |
+//! | 0    | nothing                                                             |
+//!
+//! So whoever has read something can always say so, and two ends with full buffers do not lock
+//! each other out.
+//!
+//! # When to send a credit update
+//!
+//! Any message carries Bufs, so an update of its own (an empty Data) is needed only when the
+//! peer is about to run out and nothing else goes its way. With `c` the credits that the peer
+//! has left by what we told it, and `posted` the buffers it could have:
+//!
+//! * `c < 3`: the peer cannot send payload. An update is due as soon as it changes that, with
+//!   `posted >= 3`.
+//! * otherwise, when `c` is down to half of `posted` (or to 3, if that is more) and at least two
+//!   buffers would be gained: early enough that a busy peer need not stop.
+//! * `c == 0` with `posted == 2`: the peer could not even send a control message.
+//!
+//! An update is itself a message, uses a buffer of the peer, and may make the peer's own update
+//! due. All rules but one need at least two messages received per update sent, so such an echo
+//! dies out. The exception is `c == 2` with `posted == 3`: two ends with three buffers each would
+//! answer updates by updates for ever. An end of our own line therefore does not answer if only
+//! updates brought `c` from 3 to 2; and if the other end does want to send payload it says so by
+//! one more empty Data (see [`SendWindow::must_nudge`]), which brings `c` to 1 and is answered.
+//! Peers of OFED's line know no such thing, and are always answered.
+
+use super::sequence::after;
+use super::Violation;
+
+/// Credits needed to send a message with payload.
+pub const PAYLOAD_CREDITS: u16 = 3;
+
+/// Credits needed to send a message without payload.
+pub const CONTROL_CREDITS: u16 = 2;
+
+/// Credits needed to send an empty Data that tells the peer of more receive buffers.
+pub const UPDATE_CREDITS: u16 = 1;
+
+/// What we may send.
+#[derive(Clone, Debug)]
+pub(super) struct SendWindow {
+    /// MSeq of the last message sent.
+    sent: u32,
+    /// MSeqAck of the last message received.
+    acked: u32,
+    /// Bufs of the last message received.
+    bufs: u16,
+    /// MSeq of the last message sent that was no credit update.
+    last_substantial: u32,
+}
+
+impl SendWindow {
+    /// The window at the start: `bufs` is from the peer's Hello or HelloAck.
+    pub(super) fn new(bufs: u16) -> Self {
+        SendWindow {
+            sent: 0,
+            acked: 0,
+            bufs,
+            last_substantial: 0,
+        }
+    }
+
+    /// MSeq of the last message sent.
+    pub(super) fn sent(&self) -> u32 {
+        self.sent
+    }
+
+    /// Messages that the peer has not said it received.
+    pub(super) fn unacknowledged(&self) -> u32 {
+        self.sent.wrapping_sub(self.acked)
+    }
+
+    /// Messages that may be sent now, before reserves.
+    pub(super) fn credits(&self) -> u16 {
+        let used = self.unacknowledged();
+        u32::from(self.bufs).saturating_sub(used) as u16
+    }
+
+    /// Takes the window of a received message; returns whether it is wider now.
+    pub(super) fn update(&mut self, mseq_ack: u32, bufs: u16) -> Result<bool, Violation> {
+        if after(mseq_ack, self.sent) {
+            return Err(Violation::AckBeyondSent);
+        }
+        if after(self.acked, mseq_ack) {
+            return Err(Violation::AckBackwards);
+        }
+        let before = self.credits();
+        self.acked = mseq_ack;
+        self.bufs = bufs;
+        Ok(self.credits() > before)
+    }
+
+    /// Uses one credit; returns the message's MSeq.
+    pub(super) fn take(&mut self, substantial: bool) -> u32 {
+        self.sent = self.sent.wrapping_add(1);
+        if substantial {
+            self.last_substantial = self.sent;
+        }
+        self.sent
+    }
+
+    /// Whether payload waits for a credit update that a peer of our own line does not think
+    /// due: it had told us of three buffers or more, and we used all but two for updates only.
+    pub(super) fn must_nudge(&self) -> bool {
+        self.credits() == CONTROL_CREDITS
+            && self.bufs >= PAYLOAD_CREDITS
+            && !after(self.last_substantial, self.acked)
+    }
+}
+
+/// What the peer may send.
+#[derive(Clone, Debug)]
+pub(super) struct ReceiveWindow {
+    /// MSeq of the last message received.
+    received: u32,
+    /// MSeq of the last message that the peer has a credit for.
+    edge: u32,
+    /// Whether the peer was told of enough buffers for payload, and has since used them for
+    /// credit updates only.
+    only_updates: bool,
+}
+
+impl ReceiveWindow {
+    /// The window at the start: `posted` is what our Hello or HelloAck said.
+    pub(super) fn new(posted: u16) -> Self {
+        ReceiveWindow {
+            received: 0,
+            edge: u32::from(posted),
+            only_updates: posted >= PAYLOAD_CREDITS,
+        }
+    }
+
+    /// MSeq of the last message received: our MSeqAck.
+    pub(super) fn received(&self) -> u32 {
+        self.received
+    }
+
+    /// Credits that the peer has left by what it was told.
+    pub(super) fn credits(&self) -> u16 {
+        self.edge.wrapping_sub(self.received) as u16
+    }
+
+    /// Counts a received message.
+    pub(super) fn receive(&mut self, mseq: u32, substantial: bool) -> Result<(), Violation> {
+        if mseq != self.received.wrapping_add(1) {
+            return Err(Violation::Sequence);
+        }
+        if after(mseq, self.edge) {
+            return Err(Violation::CreditsOverrun);
+        }
+        self.received = mseq;
+        if substantial {
+            self.only_updates = false;
+        }
+        Ok(())
+    }
+
+    /// A message that carries `posted` as Bufs is being sent.
+    pub(super) fn advertise(&mut self, posted: u16) {
+        let edge = self.received.wrapping_add(u32::from(posted));
+        // A posted buffer cannot be taken back, so the edge never moves back either.
+        if after(edge, self.edge) {
+            self.edge = edge;
+        }
+        self.only_updates = posted >= PAYLOAD_CREDITS;
+    }
+
+    /// Whether the peer should be told of its credits now; see the module's text. `own_line`:
+    /// the peer follows the same rule.
+    pub(super) fn update_due(&self, posted: u16, own_line: bool) -> bool {
+        let credits = self.credits();
+        if posted <= credits {
+            return false;
+        }
+        if credits < PAYLOAD_CREDITS {
+            let echo = credits == 2 && posted == 3 && self.only_updates && own_line;
+            return posted >= PAYLOAD_CREDITS && !echo || credits == 0 && posted == 2;
+        }
+        credits <= PAYLOAD_CREDITS.max(posted / 2) && posted - credits >= 2
+    }
+}
+
+#[cfg(test)]
+#[path = "credits_tests.rs"]
+mod tests;

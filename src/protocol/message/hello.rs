@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Hello and HelloAck: what the two ends tell each other while they connect.
+
+use super::field::{Bytes, U16, U32, U8};
+use super::{Malformed, Mid, HELLO_ACK_LEN, HELLO_LEN, MAX_RECEIVE_SIZE, MIN_RECEIVE_SIZE};
+
+/// Where the fields are, as offsets from the start of the message.
+mod field {
+    use super::{Bytes, U16, U32, U8};
+
+    // BSDH; Flags, MSeq and MSeqAck are zero.
+    pub(super) const MID: U8<0> = U8;
+    pub(super) const BUFS: U16<2> = U16;
+    pub(super) const LEN: U32<4> = U32;
+
+    // Both.
+    pub(super) const VERSION: U8<16> = U8;
+
+    // Hello.
+    pub(super) const IPV_CAP: U8<17> = U8;
+    pub(super) const MAX_ADVERTS: U8<19> = U8;
+    pub(super) const DES_REM_RCV_SZ: U32<20> = U32;
+    pub(super) const LOCAL_RCV_SZ: U32<24> = U32;
+    pub(super) const LOCAL_PORT: U16<28> = U16;
+    pub(super) const SRC_IP: Bytes<32, 16> = Bytes;
+    pub(super) const DST_IP: Bytes<48, 16> = Bytes;
+    pub(super) const EXT_MAX_ADVERTS: U16<66> = U16;
+
+    // HelloAck. Byte 18 is reserved or the high byte of MaxAdverts; every known sender writes 0.
+    pub(super) const ACK_MAX_ADVERTS: U16<18> = U16;
+    pub(super) const ACT_RCV_SZ: U32<20> = U32;
+}
+
+/// The version that goes into Hello and HelloAck: 2.2, as every OFED writes it.
+pub const VERSION: u8 = 0x22;
+
+/// Capability bit of Hello: the connector may be sent SEND with Invalidate (by its name).
+pub const CAP_INVALIDATE: u8 = 1;
+
+/// Capability bit of Hello: the 16-bit ExtMaxAdverts overrides MaxAdverts (by its name).
+pub const CAP_EXTENDED_MAX_ADVERTS: u8 = 2;
+
+/// Service IDs of SDP: this prefix and the port in the low 16 bits.
+const SERVICE_ID_PREFIX: u64 = 0x1_0000;
+
+/// The CM service ID on which an SDP listener of this port is reached.
+pub const fn service_id(port: u16) -> u64 {
+    SERVICE_ID_PREFIX | port as u64
+}
+
+/// The port of an SDP service ID, `None` if it is of another port space.
+pub const fn port_of_service_id(service_id: u64) -> Option<u16> {
+    if service_id & !0xffff == SERVICE_ID_PREFIX {
+        Some((service_id & 0xffff) as u16)
+    } else {
+        None
+    }
+}
+
+/// How the addresses of a Hello are to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum IpVersion {
+    /// Twelve zero bytes, then four of the address (not `::ffff:`).
+    V4 = 4,
+    /// Sixteen bytes of the address.
+    V6 = 6,
+}
+
+/// The connector's first message (MID 0x00): the private data of its CM REQ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Receive buffers that the connector has posted. Zero is legal: then its first message
+    /// says how many there are (RHEL 5 does so).
+    pub bufs: u16,
+    /// Major version in the high nibble, minor in the low one.
+    pub version: u8,
+    /// Family of `src` and `dst`.
+    pub ip_version: IpVersion,
+    /// Capability bits, four of them.
+    pub cap: u8,
+    /// Zero-copy adverts that the connector can hold at once.
+    pub max_adverts: u8,
+    /// Size in bytes with BSDH that the connector would like the acceptor's buffers to have.
+    pub desired_remote_receive_size: u32,
+    /// Size in bytes with BSDH of each of the connector's receive buffers.
+    pub local_receive_size: u32,
+    /// The connector's port. (The acceptor's is in the service ID only.)
+    pub local_port: u16,
+    /// The connector's address.
+    pub src: [u8; 16],
+    /// The acceptor's address.
+    pub dst: [u8; 16],
+    /// Adverts that the connector can hold, if `cap` says that this counts.
+    pub ext_max_adverts: u16,
+}
+
+/// The acceptor's first message (MID 0x01): the private data of its CM REP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HelloAck {
+    /// Receive buffers that the acceptor has posted.
+    pub bufs: u16,
+    /// Major version in the high nibble, minor in the low one.
+    pub version: u8,
+    /// Zero-copy adverts that the acceptor can hold at once.
+    pub max_adverts: u16,
+    /// Size in bytes with BSDH of each of the acceptor's receive buffers.
+    pub actual_receive_size: u32,
+}
+
+impl Hello {
+    /// An IPv4 address as Hello carries it: in the last four of sixteen bytes, zeros before.
+    pub const fn ipv4(address: [u8; 4]) -> [u8; 16] {
+        let [a, b, c, d] = address;
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d]
+    }
+
+    /// The IPv4 address in an address field of a Hello of [`IpVersion::V4`].
+    pub const fn as_ipv4(address: [u8; 16]) -> [u8; 4] {
+        let [.., a, b, c, d] = address;
+        [a, b, c, d]
+    }
+
+    /// Adverts that the connector can hold at once, whichever field says it.
+    pub const fn adverts(&self) -> u16 {
+        if self.cap & CAP_EXTENDED_MAX_ADVERTS != 0 && self.ext_max_adverts != 0 {
+            self.ext_max_adverts
+        } else {
+            self.max_adverts as u16
+        }
+    }
+
+    /// Writes the message.
+    pub fn encode(&self) -> [u8; HELLO_LEN] {
+        let mut h = [0; HELLO_LEN];
+        field::MID.put(&mut h, Mid::Hello.code());
+        field::BUFS.put(&mut h, self.bufs);
+        field::LEN.put(&mut h, HELLO_LEN as u32);
+        field::VERSION.put(&mut h, self.version);
+        field::IPV_CAP.put(&mut h, (self.ip_version as u8) << 4 | self.cap & 0xf);
+        field::MAX_ADVERTS.put(&mut h, self.max_adverts);
+        field::DES_REM_RCV_SZ.put(&mut h, self.desired_remote_receive_size);
+        field::LOCAL_RCV_SZ.put(&mut h, self.local_receive_size);
+        field::LOCAL_PORT.put(&mut h, self.local_port);
+        field::SRC_IP.put(&mut h, self.src);
+        field::DST_IP.put(&mut h, self.dst);
+        field::EXT_MAX_ADVERTS.put(&mut h, self.ext_max_adverts);
+        h
+    }
+
+    /// Reads the message from a REQ's private data, which may be longer (the CM pads it) but
+    /// not shorter.
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed`] if this is not a Hello that can be answered with a HelloAck.
+    pub fn parse(private_data: &[u8]) -> Result<Hello, Malformed> {
+        let h: &[u8; HELLO_LEN] = private_data.first_chunk().ok_or(Malformed::Short)?;
+        check_start(
+            Mid::Hello,
+            field::MID.get(h),
+            field::LEN.get(h),
+            HELLO_LEN,
+            field::VERSION.get(h),
+        )?;
+        let ipv_cap = field::IPV_CAP.get(h);
+        let hello = Hello {
+            bufs: field::BUFS.get(h),
+            version: field::VERSION.get(h),
+            ip_version: match ipv_cap >> 4 {
+                4 => IpVersion::V4,
+                6 => IpVersion::V6,
+                _ => return Err(Malformed::IpVersion),
+            },
+            cap: ipv_cap & 0xf,
+            max_adverts: field::MAX_ADVERTS.get(h),
+            desired_remote_receive_size: field::DES_REM_RCV_SZ.get(h),
+            local_receive_size: check_receive_size(field::LOCAL_RCV_SZ.get(h))?,
+            local_port: field::LOCAL_PORT.get(h),
+            src: field::SRC_IP.get(h),
+            dst: field::DST_IP.get(h),
+            ext_max_adverts: field::EXT_MAX_ADVERTS.get(h),
+        };
+        if hello.adverts() == 0 {
+            return Err(Malformed::MaxAdverts);
+        }
+        Ok(hello)
+    }
+}
+
+impl HelloAck {
+    /// Writes the message.
+    pub fn encode(&self) -> [u8; HELLO_ACK_LEN] {
+        let mut h = [0; HELLO_ACK_LEN];
+        field::MID.put(&mut h, Mid::HelloAck.code());
+        field::BUFS.put(&mut h, self.bufs);
+        field::LEN.put(&mut h, HELLO_ACK_LEN as u32);
+        field::VERSION.put(&mut h, self.version);
+        field::ACK_MAX_ADVERTS.put(&mut h, self.max_adverts);
+        field::ACT_RCV_SZ.put(&mut h, self.actual_receive_size);
+        h
+    }
+
+    /// Reads the message from a REP's private data, which may be longer but not shorter.
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed`] if this is not a HelloAck to go on with.
+    pub fn parse(private_data: &[u8]) -> Result<HelloAck, Malformed> {
+        let h: &[u8; HELLO_ACK_LEN] = private_data.first_chunk().ok_or(Malformed::Short)?;
+        check_start(
+            Mid::HelloAck,
+            field::MID.get(h),
+            field::LEN.get(h),
+            HELLO_ACK_LEN,
+            field::VERSION.get(h),
+        )?;
+        let max_adverts = field::ACK_MAX_ADVERTS.get(h);
+        if max_adverts == 0 {
+            return Err(Malformed::MaxAdverts);
+        }
+        Ok(HelloAck {
+            bufs: field::BUFS.get(h),
+            version: field::VERSION.get(h),
+            max_adverts,
+            actual_receive_size: check_receive_size(field::ACT_RCV_SZ.get(h))?,
+        })
+    }
+}
+
+/// What Hello and HelloAck have in common: MID, Len, and a major version of 2.
+fn check_start(mid: Mid, code: u8, len: u32, size: usize, version: u8) -> Result<(), Malformed> {
+    if code != mid.code() {
+        return Err(Malformed::UnknownMid);
+    }
+    if len != size as u32 {
+        return Err(Malformed::Length);
+    }
+    if version >> 4 != VERSION >> 4 {
+        return Err(Malformed::Version);
+    }
+    Ok(())
+}
+
+fn check_receive_size(size: u32) -> Result<u32, Malformed> {
+    if (MIN_RECEIVE_SIZE..=MAX_RECEIVE_SIZE).contains(&size) {
+        Ok(size)
+    } else {
+        Err(Malformed::ReceiveSize)
+    }
+}
+
+#[cfg(test)]
+#[path = "hello_tests.rs"]
+mod tests;

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Message identifiers (MID), the first byte of every SDP message.
+
+/// Which of the eighteen SDP messages a message is (IBA Annex A4, message catalogue).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Mid {
+    /// Opens a connection; travels as private data of the CM's REQ.
+    Hello = 0x00,
+    /// Accepts a connection; travels as private data of the CM's REP.
+    HelloAck = 0x01,
+    /// Ends the sender's stream.
+    DisConn = 0x02,
+    /// Ends the connection abortively.
+    AbortConn = 0x03,
+    /// Data sink: the rest of what was advertised is to come as Data.
+    SendSm = 0x04,
+    /// Data source: bytes were written into the oldest advertised sink buffer.
+    RdmaWrCompl = 0x05,
+    /// Data sink: bytes were read from the oldest advertised source buffer.
+    RdmaRdCompl = 0x06,
+    /// Changes the flow-control mode of one half of the connection.
+    ModeChange = 0x07,
+    /// Data source: takes back all its source adverts.
+    SrcAvailCancel = 0x08,
+    /// Data sink: takes back all its sink adverts.
+    SinkAvailCancel = 0x09,
+    /// Data source: confirms that cancelled sink adverts are void.
+    SinkCancelAck = 0x0a,
+    /// Asks the peer for larger receive buffers.
+    ChRcvBuf = 0x0b,
+    /// Answers ChRcvBuf with the size now in force.
+    ChRcvBufAck = 0x0c,
+    /// Suspends the connection, to be built anew on another service ID.
+    SuspComm = 0x0d,
+    /// Confirms the suspension.
+    SuspCommAck = 0x0e,
+    /// Data sink: advertises a buffer for RDMA WRITE.
+    SinkAvail = 0xfd,
+    /// Data source: advertises a buffer for RDMA READ.
+    SrcAvail = 0xfe,
+    /// Stream bytes, or none of them: then it is a credit update.
+    Data = 0xff,
+}
+
+impl Mid {
+    /// All messages, in the order of their codes.
+    pub const ALL: [Mid; 18] = [
+        Mid::Hello,
+        Mid::HelloAck,
+        Mid::DisConn,
+        Mid::AbortConn,
+        Mid::SendSm,
+        Mid::RdmaWrCompl,
+        Mid::RdmaRdCompl,
+        Mid::ModeChange,
+        Mid::SrcAvailCancel,
+        Mid::SinkAvailCancel,
+        Mid::SinkCancelAck,
+        Mid::ChRcvBuf,
+        Mid::ChRcvBufAck,
+        Mid::SuspComm,
+        Mid::SuspCommAck,
+        Mid::SinkAvail,
+        Mid::SrcAvail,
+        Mid::Data,
+    ];
+
+    /// The message with this code, `None` if the code is reserved or experimental.
+    pub const fn from_code(code: u8) -> Option<Mid> {
+        Some(match code {
+            0x00 => Mid::Hello,
+            0x01 => Mid::HelloAck,
+            0x02 => Mid::DisConn,
+            0x03 => Mid::AbortConn,
+            0x04 => Mid::SendSm,
+            0x05 => Mid::RdmaWrCompl,
+            0x06 => Mid::RdmaRdCompl,
+            0x07 => Mid::ModeChange,
+            0x08 => Mid::SrcAvailCancel,
+            0x09 => Mid::SinkAvailCancel,
+            0x0a => Mid::SinkCancelAck,
+            0x0b => Mid::ChRcvBuf,
+            0x0c => Mid::ChRcvBufAck,
+            0x0d => Mid::SuspComm,
+            0x0e => Mid::SuspCommAck,
+            0xfd => Mid::SinkAvail,
+            0xfe => Mid::SrcAvail,
+            0xff => Mid::Data,
+            _ => return None,
+        })
+    }
+
+    /// The code on the wire.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// A number below [`Mid::ALL`]'s length, dense, for counters per message.
+    pub const fn index(self) -> usize {
+        match self {
+            Mid::SinkAvail => 15,
+            Mid::SrcAvail => 16,
+            Mid::Data => 17,
+            low => low as usize,
+        }
+    }
+
+    /// The message's name as the annex writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mid::Hello => "Hello",
+            Mid::HelloAck => "HelloAck",
+            Mid::DisConn => "DisConn",
+            Mid::AbortConn => "AbortConn",
+            Mid::SendSm => "SendSm",
+            Mid::RdmaWrCompl => "RdmaWrCompl",
+            Mid::RdmaRdCompl => "RdmaRdCompl",
+            Mid::ModeChange => "ModeChange",
+            Mid::SrcAvailCancel => "SrcAvailCancel",
+            Mid::SinkAvailCancel => "SinkAvailCancel",
+            Mid::SinkCancelAck => "SinkCancelAck",
+            Mid::ChRcvBuf => "ChRcvBuf",
+            Mid::ChRcvBufAck => "ChRcvBufAck",
+            Mid::SuspComm => "SuspComm",
+            Mid::SuspCommAck => "SuspCommAck",
+            Mid::SinkAvail => "SinkAvail",
+            Mid::SrcAvail => "SrcAvail",
+            Mid::Data => "Data",
+        }
+    }
+
+    /// Bytes from the start of the message to its payload: the BSDH and the extended header.
+    pub const fn header_len(self) -> usize {
+        match self {
+            Mid::Hello => super::HELLO_LEN,
+            Mid::HelloAck => super::HELLO_ACK_LEN,
+            Mid::RdmaWrCompl
+            | Mid::RdmaRdCompl
+            | Mid::ModeChange
+            | Mid::ChRcvBuf
+            | Mid::ChRcvBufAck => 20,
+            Mid::SuspComm => 24,
+            Mid::SrcAvail => 32,
+            Mid::SinkAvail => 36,
+            _ => super::BSDH_LEN,
+        }
+    }
+
+    /// Whether bytes of the sender's stream may follow the headers.
+    pub const fn carries_payload(self) -> bool {
+        matches!(self, Mid::Data | Mid::SrcAvail | Mid::SinkAvail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_indices_and_names_are_one_to_one() {
+        for (index, mid) in Mid::ALL.into_iter().enumerate() {
+            assert_eq!(mid.index(), index);
+            assert_eq!(Mid::from_code(mid.code()), Some(mid));
+            assert!(Mid::ALL.iter().filter(|m| m.name() == mid.name()).count() == 1);
+        }
+        let known = (0..=u8::MAX).filter_map(Mid::from_code).count();
+        assert_eq!(known, Mid::ALL.len());
+    }
+
+    #[test]
+    fn reserved_and_experimental_codes_are_unknown() {
+        for code in (0x0f..=0xfc).chain([0x22, 0x40, 0x7f, 0x80]) {
+            assert_eq!(Mid::from_code(code), None, "{code:#x}");
+        }
+    }
+
+    #[test]
+    fn headers_fit_the_buffer_for_them() {
+        for mid in Mid::ALL.into_iter().skip(2) {
+            assert!((16..=super::super::MAX_HEADER).contains(&mid.header_len()));
+        }
+    }
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The Sockets Direct Protocol itself (IBA Annex A4): no clock, no I/O, no locks.
+//!
+//! [`message`] reads and writes the eighteen messages. [`Connection`] is the state of one
+//! connection at one end: messages and offers in, messages and events out.
+//!
+//! ```text
+//! Hello::parse(private_data)  -> Result<Hello, Malformed>       Hello::encode    -> [u8; 92]
+//! HelloAck::parse(...)        -> Result<HelloAck, Malformed>    HelloAck::encode -> [u8; 196]
+//!
+//! Connection::new(&Parameters)              what Hello and HelloAck said
+//!   .receive(bytes, length)  -> Result<Received, Violation>     one message that came
+//!   .transmit(&Offer)        -> Transmit                        the next message to post
+//!   .shutdown_send()                                            DisConn behind the queue
+//!   .resize_receive(new_size, old_posted)                       answer to ReceiveSizeRequested
+//! ```
+//!
+//! Everything here uses `core` only and `super::` paths, because the sources are built twice: as
+//! a module of the kernel crate (`pub mod protocol;`) and as the host crate `sdp-protocol`, in
+//! which they are tested. Nothing that comes from the wire can make it panic: headers are read
+//! from fixed-size arrays at offsets that the compiler checks, and sequence numbers and sizes are
+//! only ever added up by wrapping, saturating or checked arithmetic.
+
+pub mod message;
+
+mod adverts;
+mod connection;
+mod credits;
+mod modes;
+mod resize;
+mod sequence;
+mod violation;
+
+pub use self::connection::{
+    Connection, Event, Hold, Offer, Outgoing, Parameters, Received, Transmit,
+};
+pub use self::credits::{CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS};
+pub use self::message::{
+    port_of_service_id, service_id, Hello, HelloAck, IpVersion, Malformed, Mid, Mode, BSDH_LEN,
+    HELLO_ACK_LEN, HELLO_LEN, MAX_HEADER, MAX_RECEIVE_SIZE, MIN_RECEIVE_SIZE, VERSION,
+};
+pub use self::violation::Violation;
