@@ -27,21 +27,20 @@
 //!
 //! Any message carries Bufs, so an update of its own (an empty Data) is needed only when the
 //! peer is about to run out and nothing else goes its way. With `c` the credits that the peer
-//! has left by what we told it, and `posted` the buffers it could have:
+//! has left by what we told it, and `posted` the buffers it could have, an update is due when
 //!
-//! * `c < 3`: the peer cannot send payload. An update is due as soon as it changes that, with
-//!   `posted >= 3`.
-//! * otherwise, when `c` is down to half of `posted` (or to 3, if that is more) and at least two
-//!   buffers would be gained: early enough that a busy peer need not stop.
-//! * `c == 0` with `posted == 2`: the peer could not even send a control message.
+//! * `c` is down to half of `posted`, or to 3 if that is more: early enough that a busy peer need
+//!   not stop, and before it has too few for payload;
+//! * and `posted - c` is at least 2.
 //!
-//! An update is itself a message, uses a buffer of the peer, and may make the peer's own update
-//! due. All rules but one need at least two messages received per update sent, so such an echo
-//! dies out. The exception is `c == 2` with `posted == 3`: two ends with three buffers each would
-//! answer updates by updates for ever. An end of our own line therefore does not answer if only
-//! updates brought `c` from 3 to 2; and if the other end does want to send payload it says so by
-//! one more empty Data (see [`SendWindow::must_nudge`]), which brings `c` to 1 and is answered.
-//! Peers of OFED's line know no such thing, and are always answered.
+//! The second rule is there because an update is itself a message: it uses a buffer of the peer,
+//! and may make the peer's own update due. As an end sends at most one update for two messages
+//! received, or for two buffers that its reader emptied, such an echo dies out.
+//!
+//! It costs nothing: if `posted` is 3 and `c` is 2, so that the peer cannot send payload, then
+//! other buffers hold bytes that the reader has not taken. The exception is an end that never had
+//! more than three buffers. There one buffer more is all that can ever be told, and is. (Two ends
+//! with three buffers each would exchange updates for ever. So announce four at least.)
 
 use super::sequence::after;
 use super::Violation;
@@ -64,8 +63,6 @@ pub(super) struct SendWindow {
     acked: u32,
     /// Bufs of the last message received.
     bufs: u16,
-    /// MSeq of the last message sent that was no credit update.
-    last_substantial: u32,
 }
 
 impl SendWindow {
@@ -75,7 +72,6 @@ impl SendWindow {
             sent: 0,
             acked: 0,
             bufs,
-            last_substantial: 0,
         }
     }
 
@@ -110,20 +106,9 @@ impl SendWindow {
     }
 
     /// Uses one credit; returns the message's MSeq.
-    pub(super) fn take(&mut self, substantial: bool) -> u32 {
+    pub(super) fn take(&mut self) -> u32 {
         self.sent = self.sent.wrapping_add(1);
-        if substantial {
-            self.last_substantial = self.sent;
-        }
         self.sent
-    }
-
-    /// Whether payload waits for a credit update that a peer of our own line does not think
-    /// due: it had told us of three buffers or more, and we used all but two for updates only.
-    pub(super) fn must_nudge(&self) -> bool {
-        self.credits() == CONTROL_CREDITS
-            && self.bufs >= PAYLOAD_CREDITS
-            && !after(self.last_substantial, self.acked)
     }
 }
 
@@ -134,9 +119,8 @@ pub(super) struct ReceiveWindow {
     received: u32,
     /// MSeq of the last message that the peer has a credit for.
     edge: u32,
-    /// Whether the peer was told of enough buffers for payload, and has since used them for
-    /// credit updates only.
-    only_updates: bool,
+    /// The most buffers that the peer was ever told of at once.
+    most: u16,
 }
 
 impl ReceiveWindow {
@@ -145,7 +129,7 @@ impl ReceiveWindow {
         ReceiveWindow {
             received: 0,
             edge: u32::from(posted),
-            only_updates: posted >= PAYLOAD_CREDITS,
+            most: posted,
         }
     }
 
@@ -160,7 +144,7 @@ impl ReceiveWindow {
     }
 
     /// Counts a received message.
-    pub(super) fn receive(&mut self, mseq: u32, substantial: bool) -> Result<(), Violation> {
+    pub(super) fn receive(&mut self, mseq: u32) -> Result<(), Violation> {
         if mseq != self.received.wrapping_add(1) {
             return Err(Violation::Sequence);
         }
@@ -168,9 +152,6 @@ impl ReceiveWindow {
             return Err(Violation::CreditsOverrun);
         }
         self.received = mseq;
-        if substantial {
-            self.only_updates = false;
-        }
         Ok(())
     }
 
@@ -181,21 +162,17 @@ impl ReceiveWindow {
         if after(edge, self.edge) {
             self.edge = edge;
         }
-        self.only_updates = posted >= PAYLOAD_CREDITS;
+        self.most = self.most.max(posted);
     }
 
-    /// Whether the peer should be told of its credits now; see the module's text. `own_line`:
-    /// the peer follows the same rule.
-    pub(super) fn update_due(&self, posted: u16, own_line: bool) -> bool {
+    /// Whether the peer should be told of its credits now; see the module's text.
+    pub(super) fn update_due(&self, posted: u16) -> bool {
         let credits = self.credits();
-        if posted <= credits {
-            return false;
+        match posted.saturating_sub(credits) {
+            0 => false,
+            1 => posted == PAYLOAD_CREDITS && self.most <= PAYLOAD_CREDITS,
+            _ => credits <= PAYLOAD_CREDITS.max(posted / 2),
         }
-        if credits < PAYLOAD_CREDITS {
-            let echo = credits == 2 && posted == 3 && self.only_updates && own_line;
-            return posted >= PAYLOAD_CREDITS && !echo || credits == 0 && posted == 2;
-        }
-        credits <= PAYLOAD_CREDITS.max(posted / 2) && posted - credits >= 2
     }
 }
 

@@ -6,8 +6,8 @@ use super::*;
 fn credits_follow_the_formula() {
     let mut send = SendWindow::new(64);
     assert_eq!(send.credits(), 64);
-    assert_eq!(send.take(true), 1);
-    assert_eq!(send.take(true), 2);
+    assert_eq!(send.take(), 1);
+    assert_eq!(send.take(), 2);
     assert_eq!(send.credits(), 62);
     assert_eq!(send.unacknowledged(), 2);
     // The peer had received the first and posted its buffer again.
@@ -17,7 +17,7 @@ fn credits_follow_the_formula() {
     assert_eq!(send.credits(), 63);
     // A peer that has fewer buffers than messages are on their way gives none.
     for _ in 0..10 {
-        send.take(true);
+        send.take();
     }
     assert_eq!(send.update(2, 7), Ok(false));
     assert_eq!(send.credits(), 0);
@@ -27,7 +27,7 @@ fn credits_follow_the_formula() {
 fn acknowledgements_stay_between_the_last_one_and_what_was_sent() {
     let mut send = SendWindow::new(64);
     for _ in 0..5 {
-        send.take(true);
+        send.take();
     }
     assert_eq!(send.update(6, 64), Err(Violation::AckBeyondSent));
     assert_eq!(send.update(1 << 31, 64), Err(Violation::AckBeyondSent));
@@ -44,11 +44,10 @@ fn sequence_numbers_wrap() {
         sent: start,
         acked: start,
         bufs: 8,
-        last_substantial: start,
     };
-    assert_eq!(send.take(true), u32::MAX);
-    assert_eq!(send.take(true), 0);
-    assert_eq!(send.take(true), 1);
+    assert_eq!(send.take(), u32::MAX);
+    assert_eq!(send.take(), 0);
+    assert_eq!(send.take(), 1);
     assert_eq!(send.credits(), 5);
     assert_eq!(send.update(2, 8), Err(Violation::AckBeyondSent));
     assert_eq!(send.update(0, 8), Ok(true));
@@ -57,26 +56,26 @@ fn sequence_numbers_wrap() {
     let mut receive = ReceiveWindow {
         received: start,
         edge: start.wrapping_add(4),
-        only_updates: false,
+        most: 8,
     };
     for mseq in [u32::MAX, 0, 1, 2] {
-        assert_eq!(receive.receive(mseq, true), Ok(()));
+        assert_eq!(receive.receive(mseq), Ok(()));
     }
     assert_eq!(receive.credits(), 0);
-    assert_eq!(receive.receive(3, true), Err(Violation::CreditsOverrun));
+    assert_eq!(receive.receive(3), Err(Violation::CreditsOverrun));
     receive.advertise(1);
-    assert_eq!(receive.receive(3, true), Ok(()));
+    assert_eq!(receive.receive(3), Ok(()));
 }
 
 #[test]
 fn a_message_must_be_the_next_one_and_have_a_buffer() {
     let mut receive = ReceiveWindow::new(2);
-    assert_eq!(receive.receive(0, true), Err(Violation::Sequence));
-    assert_eq!(receive.receive(2, true), Err(Violation::Sequence));
-    assert_eq!(receive.receive(1, true), Ok(()));
-    assert_eq!(receive.receive(1, true), Err(Violation::Sequence));
-    assert_eq!(receive.receive(2, true), Ok(()));
-    assert_eq!(receive.receive(3, true), Err(Violation::CreditsOverrun));
+    assert_eq!(receive.receive(0), Err(Violation::Sequence));
+    assert_eq!(receive.receive(2), Err(Violation::Sequence));
+    assert_eq!(receive.receive(1), Ok(()));
+    assert_eq!(receive.receive(1), Err(Violation::Sequence));
+    assert_eq!(receive.receive(2), Ok(()));
+    assert_eq!(receive.receive(3), Err(Violation::CreditsOverrun));
 }
 
 #[test]
@@ -85,7 +84,7 @@ fn buffers_once_advertised_stay_so() {
     receive.advertise(3);
     assert_eq!(receive.credits(), 8);
     for mseq in 1..=8 {
-        assert_eq!(receive.receive(mseq, true), Ok(()));
+        assert_eq!(receive.receive(mseq), Ok(()));
     }
     assert_eq!(receive.credits(), 0);
 }
@@ -102,66 +101,45 @@ fn windows_of_all_sizes_fit() {
 fn used(posted: u16, messages: u32) -> ReceiveWindow {
     let mut receive = ReceiveWindow::new(posted);
     for mseq in 1..=messages {
-        receive.receive(mseq, true).unwrap();
+        receive.receive(mseq).unwrap();
     }
     receive
 }
 
 #[test]
 fn an_update_is_due_when_half_is_used() {
-    for posted in 6..=64u16 {
-        let due = (0..=u32::from(posted)).find(|n| used(posted, *n).update_due(posted, false));
-        let credits = posted - due.unwrap() as u16;
-        assert!(
-            credits <= 3.max(posted / 2) && credits >= 3,
-            "{posted} {credits}"
-        );
-        assert!(due.unwrap() >= 2);
+    for posted in 5..=64u16 {
+        let due = (0..=u32::from(posted)).find(|n| used(posted, *n).update_due(posted));
+        let messages = due.unwrap() as u16;
+        let credits = posted - messages;
+        assert!(credits >= 3 && messages >= 2, "{posted} {credits}");
+        assert!(credits <= 3.max(posted / 2), "{posted} {credits}");
     }
 }
 
 #[test]
-fn few_buffers_are_told_of_only_if_that_allows_payload() {
-    assert!(used(8, 6).update_due(3, false));
-    assert!(!used(8, 6).update_due(2, false));
-    assert!(!used(8, 7).update_due(2, false));
-    assert!(used(8, 8).update_due(2, false));
-    assert!(!used(8, 8).update_due(1, false));
-    assert!(!used(8, 5).update_due(4, false));
-    assert!(!used(8, 0).update_due(8, false));
+fn an_update_tells_of_two_buffers_at_least() {
+    assert!(!used(8, 0).update_due(8));
+    assert!(!used(8, 5).update_due(4));
+    assert!(used(8, 5).update_due(5));
+    assert!(!used(8, 6).update_due(3));
+    assert!(used(8, 6).update_due(4));
+    assert!(!used(8, 7).update_due(2));
+    assert!(used(8, 7).update_due(3));
+    assert!(!used(8, 8).update_due(1));
+    assert!(used(8, 8).update_due(2));
 }
 
 #[test]
-fn updates_alone_do_not_call_for_updates_of_our_own_line() {
-    let mut receive = ReceiveWindow::new(3);
-    receive.receive(1, false).unwrap();
-    assert!(!receive.update_due(3, true));
-    assert!(receive.update_due(3, false));
-    assert!(receive.update_due(4, true));
-    receive.receive(2, false).unwrap();
-    assert!(receive.update_due(3, true));
-    // Nor if the peer was told of too few buffers before.
-    receive.advertise(2);
-    assert!(receive.update_due(3, true));
-    receive.advertise(3);
-    receive.receive(3, true).unwrap();
-    assert!(receive.update_due(3, true));
-}
-
-#[test]
-fn a_nudge_mirrors_the_silence() {
-    let mut send = SendWindow::new(3);
-    assert!(!send.must_nudge());
-    send.take(false);
-    assert!(send.must_nudge());
-    send.take(false);
-    assert!(!send.must_nudge());
-    send.update(2, 3).unwrap();
-    send.take(true);
-    assert!(!send.must_nudge());
-    send.update(3, 3).unwrap();
-    send.take(false);
-    assert!(send.must_nudge());
-    send.update(4, 2).unwrap();
-    assert!(!send.must_nudge());
+fn an_end_with_three_buffers_tells_of_one() {
+    assert!(!used(3, 0).update_due(3));
+    assert!(used(3, 1).update_due(3));
+    assert!(!used(3, 1).update_due(2));
+    let mut receive = used(3, 1);
+    receive.advertise(4);
+    receive.receive(2).unwrap();
+    receive.receive(3).unwrap();
+    assert_eq!(receive.credits(), 2);
+    assert!(!receive.update_due(3));
+    assert!(receive.update_due(4));
 }

@@ -27,7 +27,8 @@ pub struct Parameters {
     /// MaxAdverts that the peer announced. 1 means that the peer is of OFED's line.
     pub remote_max_adverts: u16,
     /// Receive buffers that we announced (Bufs of our Hello or HelloAck). With fewer than three
-    /// the peer can send nothing until more are posted; with three it works slowly.
+    /// the peer can send nothing until more are posted; with three it works slowly, and not at
+    /// all well with a peer that has three, too.
     pub posted: u16,
     /// Receive buffers that the peer announced (Bufs of its Hello or HelloAck): the credits at
     /// the start, which may be 0.
@@ -199,9 +200,7 @@ impl Connection {
     /// Whether [`transmit`](Connection::transmit) would send a credit update if it had nothing
     /// else to send, now that `posted` receive buffers are posted.
     pub fn credit_update_due(&self, posted: u16) -> bool {
-        self.live()
-            && self.send.credits() >= UPDATE_CREDITS
-            && self.receive.update_due(posted, self.own_line())
+        self.live() && self.send.credits() >= UPDATE_CREDITS && self.receive.update_due(posted)
     }
 
     /// Whether messages still make sense.

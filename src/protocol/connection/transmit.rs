@@ -183,7 +183,7 @@ impl Connection {
         if credits < UPDATE_CREDITS {
             return false;
         }
-        if self.receive.update_due(offer.posted, self.own_line()) {
+        if self.receive.update_due(offer.posted) {
             return true;
         }
         if credits < CONTROL_CREDITS {
@@ -193,17 +193,15 @@ impl Connection {
         let awaited = self.partial_unanswered && offer.reader_waits && !self.own_line();
         // The urgent byte must wait, but its announcement need not.
         let announce = short && urgent_at(offer).is_some() && !self.urgent_announced;
-        let nudge = short && self.own_line() && self.send.must_nudge();
-        awaited && !self.receive_closed || announce || nudge
+        awaited && !self.receive_closed || announce
     }
 
     /// Makes a message and gives it its place in the sequence.
     fn message(&mut self, body: Body, payload: u32, urgent: bool, offer: &Offer) -> Outgoing {
-        let update = body == Body::Data && payload == 0;
         let mut message = Message {
             flags: Flags::NONE,
             bufs: offer.posted,
-            mseq: self.send.take(!update),
+            mseq: self.send.take(),
             mseq_ack: self.receive.received(),
             body,
             payload,

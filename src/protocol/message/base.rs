@@ -207,11 +207,6 @@ impl Message {
         (self.header_len() as u32).saturating_add(self.payload)
     }
 
-    /// Whether this is Data without payload: a credit update, never part of the stream.
-    pub fn is_credit_update(&self) -> bool {
-        self.body == Body::Data && self.payload == 0
-    }
-
     /// Writes the headers; the first [`Message::header_len`] bytes count, the rest is zero.
     pub fn encode(&self) -> [u8; MAX_HEADER] {
         let mut h = [0; MAX_HEADER];
