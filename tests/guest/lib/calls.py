@@ -142,12 +142,14 @@ def write(sock, data):
 
 def recv(sock, count, flags=0):
     buffer = ctypes.create_string_buffer(max(count, 1))
-    return buffer.raw[:sized("recv", fd_of(sock), buffer, ctypes.c_size_t(count), flags)]
+    got = sized("recv", fd_of(sock), buffer, ctypes.c_size_t(count), flags)
+    return buffer.raw[:got]
 
 
 def read(sock, count):
     buffer = ctypes.create_string_buffer(max(count, 1))
-    return buffer.raw[:sized("read", fd_of(sock), buffer, ctypes.c_size_t(count))]
+    got = sized("read", fd_of(sock), buffer, ctypes.c_size_t(count))
+    return buffer.raw[:got]
 
 
 def recv_count(sock, count, flags=0):

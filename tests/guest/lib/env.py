@@ -2,6 +2,7 @@
 """What a test case is given: sockets of the family under test on both hosts, and the notebook that is compared."""
 
 import errno
+import json
 import os
 import pickle
 import select
@@ -307,6 +308,24 @@ class Env:
             os.setresuid(65534, 65534, 65534)
             return self.outcome(function, *args)
         return Child(self.patience, run).result()
+
+    def interrupt(self, function, *names, restart=False):
+        """The outcome of a call that a signal meets asleep in one of the named system calls."""
+        def run():
+            caught = []
+            signal.signal(signal.SIGUSR1, lambda *_: caught.append(1))
+            signal.siginterrupt(signal.SIGUSR1, not restart)
+            return self.outcome(function), len(caught)
+        child = Child(self.patience, run).wait_asleep(*names)
+        os.kill(child.pid, signal.SIGUSR1)
+        return child.result()
+
+    def silent(self):
+        """An address on the wire that answers nothing: its frames reach the peer, which has no such address."""
+        host = "fd77::98" if self.six else "10.77.0.98"
+        links = json.loads(netns.run("peer", "ip -j link show dev " + netns.device("peer")))
+        netns.run("self", f"ip neigh replace {host} lladdr {links[0]['address']} dev {netns.device()} nud permanent")
+        return host
 
     def tcp(self, where="self"):
         """A TCP socket beside the one under test, for port spaces."""

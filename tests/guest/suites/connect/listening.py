@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""listen() and accept()."""
+
+import fcntl
+import os
+import select
+import socket
+import struct
+import time
+
+from lib import calls, consts
+from lib.registry import case
+
+SOL = socket.SOL_SOCKET
+
+
+@case
+def states(e):
+    """listen() in every state."""
+    bound = e.bound("self")
+    e.note("bound", e.error(bound.listen, 3))
+    e.note("again", e.error(bound.listen, 5))
+    e.note("negative backlog", e.error(calls.listen, bound, -1))
+    e.note("huge backlog", e.error(calls.listen, bound, 1 << 30))
+    near, far = e.pair()
+    e.note("connected", e.error(near.listen, 1))
+    e.note("accepted", e.error(far.listen, 1))
+
+
+@case
+def calls_on_a_listener(e):
+    """What a listener is not for."""
+    sock = e.listen()
+    e.note("recv", e.error(calls.recv, sock, 1))
+    e.note("recv without waiting", e.error(calls.recv, sock, 1, socket.MSG_DONTWAIT))
+    e.note("recv urgent", e.error(calls.recv, sock, 1, socket.MSG_OOB))
+    e.note("send", e.error(calls.send, sock, b"x", socket.MSG_NOSIGNAL))
+    e.note("peer", e.error(sock.getpeername))
+    e.note("inq", e.outcome(calls.ioctl_int, sock, consts.SIOCINQ))
+    e.note("outq", e.outcome(calls.ioctl_int, sock, consts.SIOCOUTQ))
+    e.note("at mark", e.outcome(calls.ioctl_int, sock, consts.SIOCATMARK))
+    e.note("mask", sock.mask())
+    e.note("shutdown for writing", e.error(sock.shutdown, socket.SHUT_WR))
+    e.note("still listening", sock.get(SOL, socket.SO_ACCEPTCONN))
+
+
+@case
+def accept_nothing(e):
+    sock = e.listen()
+    sock.setblocking(False)
+    e.note("nonblocking", e.error(sock.accept))
+    sock.setblocking(True)
+    sock.setsockopt(SOL, socket.SO_RCVTIMEO, struct.pack("=qq", 0, 200000))
+    start = time.monotonic()
+    e.note("with a time limit", e.error(calls.accept4, sock))
+    e.check(time.monotonic() - start >= 0.19, "it did not wait so long")
+    e.note("bound only", e.error(calls.accept4, e.bound("self")))
+    near, far = e.pair()
+    e.note("connected", e.error(calls.accept4, near))
+    e.note("bad flags", e.error(calls.accept4, sock, 1))
+
+
+@case
+def flags(e):
+    """accept4()'s flags, and that O_NONBLOCK is not inherited."""
+    listener = e.listen()
+    for name, value in (("none", 0), ("cloexec", socket.SOCK_CLOEXEC), ("nonblock", socket.SOCK_NONBLOCK),
+                        ("both", socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)):
+        for waiting in (True, False):
+            listener.setblocking(True)
+            e.connect(listener)
+            e.wait(listener)
+            listener.setblocking(waiting)
+            descriptor, _, _ = calls.accept4(listener, value)
+            e.note(f"{name}, listener waits {waiting}",
+                   (bool(fcntl.fcntl(descriptor, fcntl.F_GETFD) & fcntl.FD_CLOEXEC),
+                    bool(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_NONBLOCK)))
+
+
+@case
+def addresses(e):
+    """accept() without an address, and with little room for one."""
+    listener = e.listen()
+    e.connect(listener)
+    e.note("without", calls.accept_null(listener) > 0)
+    for room in (0, 2, 8, 16, 28, 64):
+        near = e.connect(listener)
+        _, raw, length = calls.accept4(listener, 0, room)
+        e.note(f"room {room}", (length, raw[:2], raw[4:8]))
+    e.connect(listener)
+    e.wait(listener)
+    e.note("bad address", e.error(calls.plain, "accept4", listener.fileno(), 8, 8, 0))
+    e.connect(listener)
+    e.note("negative room", e.error(calls.accept4, listener, 0, -1))
+
+
+@case
+def wakes(e):
+    """A blocked accept() is woken by a connection."""
+    listener = e.listen()
+    task = e.task(listener.accept).wait_asleep("accept", "accept4")
+    near = e.connect(listener)
+    far, address = task.result()
+    e.note("address", address == near.getsockname())
+    poller = e.task(e.wait, listener).wait_asleep("poll")
+    e.connect(listener)
+    e.note("poll", poller.result())
+
+
+@case
+def wakes_one_of_many(e):
+    """Several threads in accept(): each connection is given to one."""
+    listener = e.listen()
+    tasks = [e.task(listener.accept).wait_asleep("accept", "accept4") for _ in range(4)]
+    ports = {e.connect(listener).port for _ in range(4)}
+    e.note("each once", {task.result()[1][1] for task in tasks} == ports)
+
+
+@case
+def interrupted(e):
+    listener = e.listen("self")
+    e.note("signal", e.interrupt(lambda: calls.accept4(listener), "accept4"))
+    listener.setsockopt(SOL, socket.SO_RCVTIMEO, struct.pack("=qq", 1, 0))
+    e.note("with a time limit", e.interrupt(lambda: calls.accept4(listener), "accept4"))
+
+
+@case
+def shutdown_wakes(e):
+    """shutdown() of a listener ends a blocked accept()."""
+    for how in (socket.SHUT_RD, socket.SHUT_RDWR):
+        listener = e.listen()
+        task = e.task(calls.accept4, listener).wait_asleep("accept4")
+        listener.shutdown(how)
+        e.note(f"accept {how}", e.error(task.result))
+        e.note(f"accept again {how}", e.error(calls.accept4, listener))
+        e.note(f"mask {how}", listener.mask())
+        e.note(f"connect {how}", e.error(e.socket().connect, e.address(e.there, listener.port or 9)))
+
+
+@case
+def queue(e):
+    """Connections wait in order, with their data, until they are accepted."""
+    listener = e.listen(backlog=8)
+    clients = []
+    for number in range(5):
+        clients.append(e.connect(listener))
+        clients[-1].send(b"word %d" % number)
+    e.note("mask", e.wait_mask(listener, "IN"))
+    order = []
+    for number in range(5):
+        far, address = listener.accept()
+        order.append((address[1] == clients[number].port, far.recv(20)))
+    e.note("order", order)
+    e.note("mask then", listener.mask())
+
+
+def crowd(e, listener, number):
+    """Connects without waiting, one after the other; how many got through at once, and all of them."""
+    e.connect(listener).close()         # so that the neighbour is known, and no burst waits for it
+    listener.accept()[0].close()
+    socks, through = [], 0
+    for _ in range(number):
+        sock = e.socket()
+        sock.setblocking(False)
+        e.error(sock.connect, e.address(e.there, listener.port))
+        socks.append(sock)
+        through += not e.quiet(sock, select.POLLOUT, 0.3)
+    return through, socks
+
+
+def admit(e, listener, socks):
+    """Accept all of a crowd; each says its port as soon as it is connected, and is answered."""
+    poller, silent, accepted = select.poll(), {sock.fileno(): sock for sock in socks}, []
+    for sock in socks:
+        poller.register(sock.fileno(), select.POLLOUT)
+    poller.register(listener.fileno(), select.POLLIN)
+    while silent or len(accepted) < len(socks):
+        ready = poller.poll(e.patience * 4000)
+        e.check(ready, f"{len(accepted)} of {len(socks)} were accepted, {len(silent)} are not connected")
+        for number, _ in ready:
+            if number == listener.fileno():
+                accepted.append(listener.accept()[0])
+            else:
+                sock = silent.pop(number)
+                poller.unregister(number)
+                e.equal(sock.get(SOL, socket.SO_ERROR), 0, "SO_ERROR of a connector")
+                sock.send(b"%d" % sock.port)
+    return sorted(int(far.recv(10)) for far in accepted) == sorted(sock.port for sock in socks)
+
+
+@case(timeout=120)
+def backlog(e):
+    """A full queue makes connectors wait; each place that accept() frees lets one in."""
+    listener = e.listen(backlog=1)
+    through, socks = crowd(e, listener, 6)
+    e.note("through at once", through)
+    e.note("none failed", [sock.get(SOL, socket.SO_ERROR) for sock in socks])
+    e.note("masks", [sock.mask() for sock in socks])
+    e.note("all in", admit(e, listener, socks))
+
+
+@case(timeout=90)
+def backlog_zero(e):
+    """A backlog of 0 still lets one connection in at a time."""
+    listener = e.listen(backlog=0)
+    for turn in range(3):
+        near = e.connect(listener)
+        far, address = listener.accept()
+        e.note(f"turn {turn}", address == near.getsockname())
+
+
+@case(timeout=120)
+def backlog_raised(e):
+    """listen() again with more room lets the waiting ones in."""
+    listener = e.listen(backlog=1)
+    _, socks = crowd(e, listener, 6)
+    listener.listen(16)
+    for sock in socks:
+        e.wait(sock, select.POLLOUT, patience=e.patience * 4)
+    e.note("all in", admit(e, listener, socks))
+
+
+@case
+def gone_before_accept(e):
+    """A connector that closed, or reset, before it was accepted."""
+    listener = e.listen()
+    near = e.connect(listener)
+    near.send(b"last words")
+    near.close()
+    far, _ = listener.accept()
+    e.note("data", far.recv(100))
+    e.note("end", far.recv(100))
+
+    near = e.connect(listener)
+    near.setsockopt(SOL, socket.SO_LINGER, struct.pack("=ii", 1, 0))
+    e.wait(listener)
+    near.close()
+    far, address = listener.accept()
+    e.note("reset", e.wait_mask(far, "HUP|ERR"))
+    e.note("recv", e.error(calls.recv, far, 1))
+
+
+@case
+def close_with_pending(e):
+    """Closing a listener resets the connections that nobody accepted."""
+    listener = e.listen()
+    socks = [e.connect(listener) for _ in range(3)]
+    socks[1].send(b"unheard")
+    e.wait(listener)
+    listener.close()
+    for number, sock in enumerate(socks):
+        e.note(f"mask {number}", e.wait_mask(sock, "HUP"))
+        e.note(f"recv {number}", e.error(calls.recv, sock, 1))
+        e.note(f"end {number}", e.outcome(calls.recv, sock, 1))
+    e.note("connect", e.error(e.socket().connect, e.address(e.there, socks[0].getsockname()[1])))
+
+
+@case
+def accepted_outlives(e):
+    """An accepted socket does not need its listener."""
+    listener = e.listen()
+    near, far = e.pair(listener)
+    port = listener.port
+    listener.close()
+    e.note("refused", e.error(e.socket().connect, e.address(e.there, port)))
+    near.send(b"still here")
+    e.note("data", far.recv(100))
+    e.note("name", far.getsockname()[1] == port)
+
+
+@case
+def specific_before_wildcard(e):
+    """The listener with the more exact address gets the connection."""
+    exact = e.listen()
+    wide = e.socket("peer")
+    wide.set(SOL, socket.SO_REUSEADDR, 1)
+    e.note("sharing", e.error(wide.bind, e.address(e.any, exact.port)))
+    wide.close()
+    both = []
+    for host in (e.any, e.there):
+        sock = e.socket("peer")
+        sock.set(SOL, consts.SO_REUSEPORT, 1)
+        sock.bind(e.address(host, both[0].port if both else 0))
+        sock.listen(4)
+        both.append(sock)
+    e.connect(both[0])
+    e.note("exact", e.wait(both[1]))
+    e.note("wildcard", both[0].mask())
+
+
+@case
+def defer_accept(e):
+    """TCP_DEFER_ACCEPT: a connection is worth accepting when its data is there."""
+    listener = e.listen(prepare=lambda sock: sock.set(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 5))
+    near = e.connect(listener)
+    near.send(b"request")
+    e.wait(listener)
+    far, _ = listener.accept()
+    e.note("data at once", calls.recv(far, 100, socket.MSG_DONTWAIT))
