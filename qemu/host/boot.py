@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a guest boots from: a kernel and a small initramfs."""
+
+import lzma
+import os
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import cache
+from cache import Failure
+
+# Raise this when the recipe below changes in a way that what it built before is no longer good.
+RECIPE = 1
+
+INSIDE = Path(__file__).resolve().parents[1] / "inside"
+
+# What the user land is mounted with, and what the network is made of. The guest loads the two sets
+# side by side. A name that is not in the kernel's list of modules is taken to be built in.
+ROOT_MODULES = ["9pnet_virtio", "9p", "overlay"]
+NETWORK_MODULES = ["veth", "virtio_net", "rdma_rxe", "rdma_ucm", "ib_uverbs", "ib_umad", "rdma_cm", "ib_cm", "ipv6"]
+
+
+class Kernel:
+    """One kernel of the cache: where its parts are."""
+
+    def __init__(self, name):
+        home = cache.root() / "kernel"
+        if name == "stock":
+            self.home = self._stock(home)
+        else:
+            self.home = home / name
+            if not (self.home / "vmlinuz").exists():
+                raise Failure(f"there is no {name} kernel yet: {self.home}/vmlinuz is missing")
+        self.name = name
+        self.image = self.home / "vmlinuz"
+        versions = sorted((self.home / "modules/lib/modules").glob("*/modules.dep"))
+        self.modules = versions[-1].parent if versions else None
+        self.version = self.modules.name if self.modules else os.path.basename(os.path.realpath(self.home))
+
+    @staticmethod
+    def _stock(home):
+        def complete():
+            current = home / "current"
+            return (current / "vmlinuz").exists() and list(current.glob("modules/lib/modules/*/modules.dep"))
+
+        # The second step only where the first had no depmod to work with.
+        for step in ("source", "kernel"):
+            if complete():
+                break
+            prepare(step)
+        # Not the link: it may move on while we run.
+        return home / os.readlink(home / "current")
+
+    def mark(self):
+        about = self.image.stat()
+        return (str(self.home), about.st_size, about.st_mtime_ns)
+
+
+def prepare(piece):
+    """Have the build's own preparation do its part; what it says goes to stderr."""
+    status = subprocess.run([cache.SCRIPTS / "prepare", piece], stdin=subprocess.DEVNULL, stdout=2).returncode
+    if status:
+        raise Failure(f"scripts/prepare {piece} failed (status {status})")
+
+
+def files(kernel):
+    """(kernel image, initramfs) to boot, made if missing."""
+    sources = sorted(INSIDE.glob("*"))
+    mark = cache.fingerprint(RECIPE, kernel.mark(), ROOT_MODULES, NETWORK_MODULES, [path.read_bytes() for path in sources])
+    piece = cache.make_root() / "guest" / f"boot-{mark[:12]}"
+    if not cache.is_complete(piece, mark):
+        with cache.locked("guest-boot"):
+            if not cache.is_complete(piece, mark):
+                cache.need_space("what the guests boot from", 200)
+                remove_old(piece)
+                with cache.building(piece) as new:
+                    build(kernel, new)
+                    cache.put_in_place(new, piece, mark)
+    image = piece / "vmlinux"
+    return (image if image.exists() else kernel.image), piece / "initramfs"
+
+
+def remove_old(kept):
+    """QEMU reads these files when it starts only, so a few spare ones are enough not to surprise a run that is starting."""
+    old = sorted(kept.parent.glob("boot-*"), key=lambda path: path.stat().st_mtime)
+    for path in old[:-4]:
+        cache.remove(path)
+
+
+def build(kernel, new):
+    agent = compile_agent(new)
+    extract_image(kernel.image, new / "vmlinux")
+    archive = Archive()
+    archive.directory("dev")
+    archive.node("dev/console", 5, 1)
+    archive.node("dev/null", 1, 3)
+    for name in ("proc", "sys", "new", "layer", "lower", "lower-modules", "modules"):
+        archive.directory(name)
+    archive.file("init", agent.read_bytes(), 0o755)
+    archive.file("setup", (INSIDE / "setup").read_bytes(), 0o755)
+    loaded = set()
+    for name, modules in (("root", ROOT_MODULES), ("network", NETWORK_MODULES)):
+        order = []
+        for module in modules:
+            for path in with_dependencies(kernel, module):
+                if path not in loaded:
+                    loaded.add(path)
+                    order.append(path)
+        names = []
+        for path in order:
+            # Unpacked here, once, rather than in every guest.
+            data = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
+            names.append(path.name.removesuffix(".xz"))
+            archive.file(f"modules/{names[-1]}", data)
+        archive.file(f"modules/{name}", "".join(f"{name}\n" for name in names).encode())
+    (new / "initramfs").write_bytes(archive.bytes())
+    agent.unlink()
+
+
+def with_dependencies(kernel, name):
+    """The files of a module and of what it needs, in the order of loading."""
+    if not kernel.modules:
+        return []
+    wanted = name.replace("-", "_")
+    for line in (kernel.modules / "modules.dep").read_text().splitlines():
+        path, _, needed = line.partition(":")
+        if os.path.basename(path).split(".")[0].replace("-", "_") == wanted:
+            return [kernel.modules / part for part in (*reversed(needed.split()), path)]
+    return []
+
+
+def compile_agent(new):
+    """The first process of the guests, linked statically: it has to run before there is a user land, and in any."""
+    sources = sorted(INSIDE.glob("*.c"))
+    result = new / "agent"
+    command = ["cc", "-static", "-O2", "-Wall", "-o", result, *sources]
+    if shutil.which("cc") and subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True).returncode == 0:
+        return result
+    # No compiler here, or no static C library: the project's own root has both.
+    if not (cache.root() / "toolchain" / "usr/bin/cc").exists():
+        prepare("toolchain")
+    cache.output([cache.SCRIPTS / "in-toolchain", "--dir", "/", *command])
+    return result
+
+
+def extract_image(vmlinuz, result):
+    """The kernel proper, out of its compressed image.
+
+    QEMU starts that one by way of PVH, past the real-mode start and without unpacking anything in
+    emulation, which saves two seconds of every boot. Where it cannot be had the image itself boots.
+    """
+    image = vmlinuz.read_bytes()
+    if image[0x202:0x206] != b"HdrS":
+        return
+    sectors = image[0x1F1] or 4
+    offset, length = struct.unpack_from("<II", image, 0x248)
+    payload = image[(sectors + 1) * 512 + offset:][:length - 4]
+    if payload[:4] != b"\x28\xb5\x2f\xfd":
+        return
+    if shutil.which("zstd"):
+        zstd = ["zstd"]
+    elif (cache.root() / "toolchain/usr/bin/zstd").exists():
+        zstd = [cache.SCRIPTS / "in-toolchain", "--dir", "/", "zstd"]
+    else:
+        return
+    with open(result, "wb") as file:
+        done = subprocess.run([*zstd, "-dcq"], input=payload, stdout=file, stderr=subprocess.DEVNULL)
+    if done.returncode:
+        result.unlink()
+
+
+class Archive:
+    """A cpio archive, as the kernel unpacks it."""
+
+    def __init__(self):
+        self._parts = []
+        self._number = 0
+
+    def _add(self, name, mode, data=b"", device=(0, 0)):
+        self._number += 1
+        fields = (self._number, mode, 0, 0, 1, 0, len(data), 0, 0, *device, len(name) + 1, 0)
+        head = b"070701" + b"".join(b"%08x" % field for field in fields) + name.encode() + b"\0"
+        self._parts += [head, bytes(-len(head) % 4), data, bytes(-len(data) % 4)]
+
+    def directory(self, name):
+        self._add(name, 0o040755)
+
+    def file(self, name, data, mode=0o644):
+        self._add(name, 0o100000 | mode, data)
+
+    def node(self, name, major, minor):
+        self._add(name, 0o020600, device=(major, minor))
+
+    def bytes(self):
+        self._add("TRAILER!!!", 0)
+        self._number = 0
+        data = b"".join(self._parts)
+        return data + bytes(-len(data) % 512)

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a kernel says when something is wrong with it."""
+
+import re
+
+# One line of each kind of report. Taint messages ("loading out-of-tree module taints kernel",
+# "module verification failed") are none, nor is what fault injection announces.
+COMPLAINT = re.compile(
+    "|".join((
+        r"\bWARNING: ",  # WARN(), lockdep, suspicious RCU usage
+        r"\bBUG\b[: ]",  # BUG:, slab's "BUG kmalloc-64", KASAN, KCSAN, KFENCE, soft lockup
+        r"kernel BUG at",
+        r"\bOops\b",
+        r"general protection fault",
+        r"unable to handle",
+        r"Kernel panic",
+        r"UBSAN: ",
+        r"KASAN: ",
+        r"INFO: task .* blocked for more than",
+        r"INFO: rcu\S* .*(?:stall|detected)",
+        r"rcu: INFO: .*(?:stall|detected)",
+        r"INFO: trying to register non-static key",
+        r"INFO: possible ",
+        r"INFO: suspicious ",
+        r"INFO: inconsistent lock state",
+        r"hard LOCKUP|soft lockup",
+        r"ODEBUG: ",
+        r"DEBUG_LOCKS_WARN_ON",
+        r"unreferenced object 0x|kmemleak: \d+ new suspected",
+        r"unregister_netdevice: waiting for",
+        r"ref_tracker: .*(?:has|leaked)",
+        r"list_(?:add|del) corruption",
+        r"panicked at",  # Rust
+    ))
+)
+# What follows a report belongs to it; this much of the first one is shown.
+FOLLOWING = 30
+SHOWN = 20
+
+
+class Complaints:
+    """Collects them from the lines of one console."""
+
+    def __init__(self):
+        self.lines = []
+        self.first = []
+
+    def look_at(self, line):
+        found = COMPLAINT.search(line)
+        if found:
+            self.lines.append(line)
+        if self.lines and len(self.first) <= FOLLOWING:
+            self.first.append(line)

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""One guest: a QEMU process, its console, and the channel to the agent inside."""
+
+import collections
+import os
+import socket
+import struct
+import subprocess
+import tempfile
+
+from boot import Archive
+from complaints import Complaints
+
+# Frames, as inside/guest.h describes them.
+HEAD = struct.Struct("<B3xII")
+RUN, OUT, ERR, OUT_READ, ERR_READ, EXIT, SIGNAL, HANGUP, UP, FAILED, FINISH, TASKS = b"ROEoeXSHUFDT"
+
+# The last line that the agent prints; what the kernel said before it has arrived then.
+LAST_LINE = "guest: end of the run"
+
+KERNEL_ARGUMENTS = [
+    "console=ttyS0",
+    # Warnings and worse until the first process asks for everything: a character of the serial
+    # line costs an exit from emulated code.
+    "loglevel=5",
+    # There is nothing to go back to after either: QEMU ends, and so does the wait.
+    "panic=-1", "oops=panic",
+    # No use in emulation, and time in every boot or every system call.
+    "mitigations=off", "cryptomgr.notests", "tsc=reliable", "no_timer_check",
+    # A busy host may keep a virtual processor waiting for long: that is no fault of the guest.
+    "rcupdate.rcu_cpu_stall_timeout=60", "watchdog_thresh=30",
+    "printk.devkmsg=on", "random.trust_cpu=on",
+]
+
+
+def quoted(value):
+    """A value inside one of QEMU's comma-separated options."""
+    return str(value).replace(",", ",,")
+
+
+class Machine:
+    def __init__(self, name, log):
+        self.name = name
+        self.process = None
+        self.channel = self.console = None
+        self.log = open(log, "wb", buffering=0)
+        self.log_path = log
+        self.errors = tempfile.TemporaryFile()
+        self.tail = collections.deque(maxlen=40)
+        self.complaints = Complaints()
+        self.up = self.finished = self.last_line_seen = False
+        self._line = b""
+        self._in = bytearray()
+        self._out = bytearray()
+
+    def start(self, *, accel, image, initramfs, config, files, memory, cpus, shares, wire, extra):
+        """Start QEMU. `shares` is (tag, directory, writable); `wire` is the file descriptor of our end of it."""
+        self.channel, channel = socket.socketpair()
+        self.console, console = socket.socketpair()
+        for end in (self.channel, self.console):
+            end.setblocking(False)
+        # A second archive after the first: what only this run has.
+        own = Archive()
+        own.file("config", "".join(f"{key}={value}\n" for key, value in config.items()).encode())
+        for name, path in files.items():
+            own.file(name, path.read_bytes())
+        archive = os.memfd_create("initramfs", 0)
+        with open(archive, "wb", closefd=False) as file:
+            file.write(initramfs.read_bytes())
+            file.write(own.bytes())
+
+        passed = [channel.fileno(), console.fileno(), archive]
+        command = [
+            "qemu-system-x86_64", "-name", f"af_sdp-{self.name}", "-nodefaults", "-no-user-config", "-display", "none",
+            "-no-reboot", "-M", "pc,vmport=off,smm=off", "-smp", str(cpus), "-m", str(memory),
+            "-kernel", image, "-initrd", f"/proc/self/fd/{archive}",
+            "-append", " ".join([*KERNEL_ARGUMENTS, *extra]),
+            "-chardev", f"socket,id=console,fd={console.fileno()}", "-serial", "chardev:console",
+            "-device", "virtio-serial-pci,max_ports=2",
+            "-chardev", f"socket,id=agent,fd={channel.fileno()}", "-device", "virtserialport,chardev=agent,nr=1,name=agent",
+        ]
+        if accel == "kvm":
+            command += ["-accel", "kvm", "-cpu", "host"]
+        else:
+            command += ["-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max"]
+        for tag, directory, writable in shares:
+            model = "passthrough" if writable and os.geteuid() == 0 else "none"
+            option = f"local,id={tag},path={quoted(directory)},security_model={model},multidevs=remap"
+            command += ["-fsdev", option + ("" if writable else ",readonly=on"), "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
+        if wire is not None:
+            passed.append(wire)
+            last = 1 if self.name == "self" else 2
+            command += ["-netdev", f"socket,id=wire,fd={wire}", "-device", f"virtio-net-pci,netdev=wire,host_mtu=9000,mac=52:54:00:77:00:0{last}"]
+        # QEMU must not outlive us, however we end, and must not hear the terminal's Ctrl-C before us.
+        self.process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", *map(str, command)],
+            stdin=subprocess.DEVNULL, stdout=self.errors, stderr=self.errors, pass_fds=passed, start_new_session=True,
+        )
+        for end in (channel, console):
+            end.close()
+        os.close(archive)
+
+    def kill(self):
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+
+    def said(self):
+        """What QEMU itself has printed."""
+        self.errors.seek(0)
+        return self.errors.read().decode(errors="replace").strip()
+
+    # --- console ------------------------------------------------------------------------------
+
+    def read_console(self):
+        """Take what the console has; False at its end."""
+        while True:
+            try:
+                data = self.console.recv(1 << 16)
+            except BlockingIOError:
+                return True
+            except ConnectionError:
+                return False
+            if not data:
+                return False
+            self.log.write(data)
+            lines = (self._line + data).split(b"\n")
+            self._line = lines.pop()
+            for line in lines:
+                self._look_at(line)
+
+    def _look_at(self, line):
+        text = line.decode(errors="replace").rstrip("\r")
+        self.tail.append(text)
+        if text.endswith(LAST_LINE):
+            self.last_line_seen = True
+        self.complaints.look_at(text)
+
+    # --- channel ------------------------------------------------------------------------------
+
+    def send(self, kind, number=0, data=b""):
+        self._out += HEAD.pack(kind, number, len(data)) + data
+        self.flush()
+
+    def flush(self):
+        while self._out:
+            try:
+                done = self.channel.send(self._out[:1 << 18])
+            except (BlockingIOError, ConnectionError):
+                return
+            del self._out[:done]
+
+    @property
+    def has_to_send(self):
+        return bool(self._out)
+
+    def receive(self):
+        """The frames that have arrived: (kind, id, data); None at the end of the channel."""
+        ended = False
+        while True:
+            try:
+                data = self.channel.recv(1 << 18)
+            except BlockingIOError:
+                break
+            except ConnectionError:
+                data = b""
+            if not data:
+                ended = True
+                break
+            self._in += data
+        frames, start = [], 0
+        while len(self._in) - start >= HEAD.size:
+            kind, number, length = HEAD.unpack_from(self._in, start)
+            if len(self._in) - start - HEAD.size < length:
+                break
+            start += HEAD.size
+            frames.append((kind, number, bytes(self._in[start:start + length])))
+            start += length
+        del self._in[:start]
+        return None if ended and not frames else frames

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""One run: boot the guests, run COMMAND in the first, relay between them, and judge the end."""
+
+import collections
+import os
+import queue
+import selectors
+import socket
+import struct
+import sys
+import threading
+import time
+
+from machine import ERR, ERR_READ, EXIT, FAILED, FINISH, HEAD, OUT, OUT_READ, RUN, TASKS, UP, Machine
+
+TIMED_OUT = 124
+KERNEL_COMPLAINED = FAILED_TO_RUN = 125
+ENVIRONMENT = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": "/root", "USER": "root", "LOGNAME": "root", "SHELL": "/bin/sh", "LANG": "C.UTF-8", "TERM": "dumb",
+}
+COMMAND = 1  # the id of COMMAND among what the host itself runs
+
+
+class Broken(Exception):
+    """The guests could not be brought up, or were lost; the message says how."""
+
+
+class Writer:
+    """Writes to one of our own outputs in a thread of its own, so that a slow reader delays neither time-out nor peer."""
+
+    def __init__(self, fd, written):
+        self._fd = fd
+        self._written = written
+        self._queue = queue.SimpleQueue()
+        self.pending = 0
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def put(self, data):
+        self.pending += len(data)
+        self._queue.put(data)
+
+    def _work(self):
+        while True:
+            data = memoryview(self._queue.get())
+            size = len(data)
+            try:
+                while data:
+                    data = data[os.write(self._fd, data):]
+            except OSError:
+                self._written(self, None)
+                return
+            self._written(self, size)
+
+
+class Run:
+    def __init__(self, machines, say):
+        self.machines = machines
+        self.say = say
+        self.selector = selectors.DefaultSelector()
+        self.status = None
+        self.pipe_broken = False
+        self._failure = None
+        # Writers report through this pair; a byte wakes the loop up.
+        self._done = collections.deque()
+        self._wake, self._waker = socket.socketpair()
+        self._wake.setblocking(False)
+        self.selector.register(self._wake, selectors.EVENT_READ, None)
+        self.out = Writer(1, self._written)
+        self.err = Writer(2, self._written)
+        for machine in machines:
+            self.selector.register(machine.console, selectors.EVENT_READ, (machine, "console"))
+            self.selector.register(machine.channel, selectors.EVENT_READ, (machine, "channel"))
+
+    def _written(self, writer, size):
+        self._done.append((writer, size))
+        self._waker.send(b".")
+
+    # --- the loop -----------------------------------------------------------------------------
+
+    def until(self, condition, seconds):
+        """Serve everybody until the condition holds; False if that took too long."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if self._failure:
+                raise Broken(self._failure)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            for machine in self.machines:
+                if machine.channel in (key.fileobj for key in self.selector.get_map().values()):
+                    wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if machine.has_to_send else 0)
+                    self.selector.modify(machine.channel, wanted, (machine, "channel"))
+            for key, _ in self.selector.select(left):
+                if key.data is None:
+                    self._take_written()
+                else:
+                    self._serve(*key.data)
+        return True
+
+    def _take_written(self):
+        try:
+            self._wake.recv(4096)
+        except BlockingIOError:
+            pass
+        while self._done:
+            writer, size = self._done.popleft()
+            if size is None:
+                writer.pending = 0
+                if writer is self.out:
+                    self.pipe_broken = True
+                continue
+            writer.pending -= size
+            kind = OUT_READ if writer is self.out else ERR_READ
+            self.machines[0].send(kind, COMMAND, struct.pack("<I", size))
+
+    def _serve(self, machine, what):
+        if what == "console":
+            if not machine.read_console():
+                self.selector.unregister(machine.console)
+                self._lost(machine)
+            return
+        machine.flush()
+        frames = machine.receive()
+        if frames is None:
+            self.selector.unregister(machine.channel)
+            self._lost(machine)
+            return
+        for frame in frames:
+            self._take(machine, *frame)
+
+    def _lost(self, machine):
+        """QEMU is gone, or about to."""
+        machine.process.wait()
+        if not self._failure:
+            machine.read_console()
+            words = machine.said()
+            self._failure = f"the guest {machine.name} ended by itself" + (f"; QEMU said: {words}" if words else "")
+
+    def _take(self, machine, kind, number, data):
+        if number >> 24:
+            # Between the two guests: to the other one, as it is.
+            other = self.machines[1 if machine is self.machines[0] else 0]
+            other.send(kind, number, data)
+        elif kind == UP:
+            machine.up = True
+        elif kind == FAILED:
+            self._failure = f"the guest {machine.name} did not get ready: {data.decode(errors='replace')}"
+        elif kind == OUT:
+            self.out.put(data)
+        elif kind == ERR:
+            self.err.put(data)
+        elif kind == EXIT:
+            self.status = struct.unpack("<I", data)[0]
+        elif kind == FINISH:
+            machine.finished = True
+
+    # --- the steps ----------------------------------------------------------------------------
+
+    def boot(self, seconds):
+        if not self.until(lambda: all(machine.up for machine in self.machines), seconds):
+            late = " and ".join(machine.name for machine in self.machines if not machine.up)
+            raise Broken(f"the guest {late} did not come up within {seconds} s")
+
+    def command(self, arguments, seconds):
+        """Run COMMAND; its status, or None when it took too long."""
+        environment = [f"{name}={value}".encode() for name, value in ENVIRONMENT.items()]
+        data = struct.pack("<II", len(arguments), len(environment))
+        data += b"".join(word + b"\0" for word in (b"/", *arguments, *environment))
+        self.machines[0].send(RUN, COMMAND, data)
+        def ended():
+            return self.pipe_broken or self.status is not None and not self.out.pending and not self.err.pending
+        self.until(ended, seconds)
+        return self.status
+
+    def finish(self, seconds):
+        """Let the agents look for leaks, and the consoles come to their last line."""
+        for machine in self.machines:
+            machine.send(FINISH)
+        return self.until(lambda: all(machine.finished and machine.last_line_seen for machine in self.machines), seconds)
+
+    def print_tasks(self):
+        """After a time-out: have the kernels say what everybody waits for."""
+        for machine in self.machines:
+            machine.send(TASKS)
+        self.until(lambda: all(machine.last_line_seen for machine in self.machines), 5)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The guests' user land: a Debian root with the packages of `qemu/packages`.
+
+Each set of inputs has a directory of its own, because other guests may be running from the one that
+a change of the inputs leaves behind. A run holds a shared lock on the root it uses; whoever builds a
+new one removes the others that nobody holds.
+"""
+
+import contextlib
+import fcntl
+from pathlib import Path
+
+import cache
+
+# Raise this when the recipe below changes in a way that what it built before is no longer good.
+RECIPE = 1
+MEGABYTES = 1800
+
+PACKAGES = Path(__file__).resolve().parents[1] / "packages"
+
+
+def packages():
+    lines = (line.split("#")[0].strip() for line in PACKAGES.read_text().splitlines())
+    return [line for line in lines if line]
+
+
+@contextlib.contextmanager
+def root():
+    """The path of the user land, made if missing, and kept from being removed while in use."""
+    names = packages()
+    mark = cache.fingerprint(RECIPE, cache.SUITE, names)
+    piece = cache.make_root() / "guest" / f"root-{mark[:12]}"
+    with open(cache.root() / "lock" / piece.name, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if not cache.is_complete(piece, mark):
+            with cache.locked("guest-root"):
+                if not cache.is_complete(piece, mark):
+                    remove_unused(piece)
+                    build(piece, mark, names)
+        yield piece
+
+
+def build(piece, mark, names):
+    cache.need_space("the guests' user land", MEGABYTES)
+    log = cache.root() / "log" / "guest-root.log"
+    log.unlink(missing_ok=True)
+    unread = [f"--dpkgopt=path-exclude=/usr/share/{part}/*" for part in ("man", "doc", "info", "locale")]
+    # Else the Java packages complain about the manual pages that are left out.
+    directories = ['--setup-hook=mkdir -p "$1/usr/share/man/man1"']
+    with cache.building(piece) as new:
+        cache.debian_root("guest", new, names, log, unread + directories)
+        # Where the guest mounts things: the user land itself is read-only there.
+        for point in ("share", "src", "lib/modules"):
+            (new / point).mkdir(parents=True, exist_ok=True)
+        cache.put_in_place(new, piece, mark)
+
+
+def remove_unused(kept):
+    for old in kept.parent.glob("root-*"):
+        if old == kept:
+            continue
+        with open(cache.root() / "lock" / old.name, "w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            cache.remove(old)

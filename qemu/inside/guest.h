@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The program inside a guest: first process, agent of the host, and `peer`.
+ *
+ * Agent and host talk over one virtio-serial port, in frames: a header of 12
+ * bytes (type, 3 bytes of nothing, id, length; little-endian) and `length`
+ * bytes of data. `peer` and the agent of its own guest speak the same over a
+ * UNIX socket.
+ *
+ * An id names one command. Its top byte says who asked for it: the host (0),
+ * the guest `self` (1) or the guest `peer` (2). The host therefore passes on
+ * every frame whose id is not its own to the other guest, and keeps no state.
+ *
+ * Whoever runs a command sends at most WINDOW bytes of each of its two output
+ * streams ahead of what the asker says it has consumed. So a reader that is
+ * slow, or stopped, holds up its own command only.
+ */
+#ifndef GUEST_H
+#define GUEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum frame_type {
+	FRAME_RUN = 'R',	/* directory, arguments and environment */
+	FRAME_OUT = 'O',	/* bytes of standard output */
+	FRAME_ERR = 'E',	/* bytes of standard error */
+	FRAME_OUT_READ = 'o',	/* number of bytes consumed */
+	FRAME_ERR_READ = 'e',
+	FRAME_EXIT = 'X',	/* status, as a shell gives it */
+	FRAME_SIGNAL = 'S',	/* number of a signal to send to the command */
+	FRAME_HANGUP = 'H',	/* the asker is gone: end the command */
+	FRAME_UP = 'U',		/* guest to host: ready for commands */
+	FRAME_FAILED = 'F',	/* guest to host: could not get ready, and why */
+	FRAME_FINISH = 'D',	/* host to guest: look for leaks; and the answer */
+	FRAME_TASKS = 'T',	/* host to guest: print what every task waits for */
+};
+
+#define WINDOW (256u << 10)
+
+struct frame {
+	uint8_t type;
+	uint8_t zero[3];
+	uint32_t id;
+	uint32_t length;
+	char data[];
+} __attribute__((packed));
+
+/* Bytes on their way in or out. */
+struct buffer {
+	char *bytes;
+	size_t start, end, room;
+};
+
+char *buffer_reserve(struct buffer *buffer, size_t size);
+void buffer_add(struct buffer *buffer, const void *bytes, size_t size);
+void buffer_consume(struct buffer *buffer, size_t size);
+void buffer_free(struct buffer *buffer);
+static inline size_t buffer_size(const struct buffer *buffer)
+{
+	return buffer->end - buffer->start;
+}
+
+void frame_add(struct buffer *buffer, uint8_t type, uint32_t id,
+	       const void *data, size_t size);
+void frame_add_number(struct buffer *buffer, uint8_t type, uint32_t id,
+		      uint32_t number);
+uint32_t frame_number(const struct frame *frame);
+/* The first complete frame, or NULL. */
+struct frame *frame_first(const struct buffer *buffer);
+/* What a descriptor takes or gives at once; false on its end or an error. */
+bool buffer_write(struct buffer *buffer, int fd);
+bool buffer_read(struct buffer *buffer, int fd);
+
+/* Settings of this run, from the file /config that the host put beside us. */
+const char *setting(const char *name);
+
+#define RUN_DIRECTORY "/run/guest"
+#define PEER_SOCKET RUN_DIRECTORY "/peer.sock"
+
+/* Print to the kernel log, and so to the console. */
+void note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+void boot(int port);
+void agent(int port) __attribute__((noreturn));
+int peer(int argc, char **argv);
+/* Enter the network namespace of the other host and make /sys show it. */
+void enter_other_namespace(void);
+
+#endif
