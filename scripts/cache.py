@@ -354,14 +354,14 @@ class Apt:
         except Failure as failure:
             raise Failure(f"cannot get Debian's packages from the mirror that /etc/apt (or AF_SDP_MIRROR) names; {failure}") from failure
 
-    def versions(self):
-        """{package: set of versions} of everything offered."""
-        offered, package = {}, None
-        for line in output(["apt-cache", "dumpavail"], env=self.environment).splitlines():
-            if line.startswith("Package: "):
-                package = line[9:]
-            elif line.startswith("Version: "):
-                offered.setdefault(package, set()).add(line[9:])
+    def versions(self, prefixes):
+        """{package: set of versions} of everything offered whose name begins with one of the prefixes."""
+        names = [name for prefix in prefixes for name in output(["apt-cache", "pkgnames", prefix], env=self.environment).split()]
+        offered = {}
+        for line in output(["apt-cache", "madison", *names], env=self.environment).splitlines() if names else ():
+            fields = [field.strip() for field in line.split("|")]
+            if len(fields) == 3 and "Packages" in fields[2]:
+                offered.setdefault(fields[0], set()).add(fields[1])
         return offered
 
     def download(self, topic, what, packages, log):
