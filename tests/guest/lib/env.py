@@ -283,14 +283,17 @@ class Env:
 
     def fill(self, sock, chunk=65536):
         """Send without blocking until the socket takes no more; the bytes it took."""
-        total, piece = 0, bytes(chunk)
+        total, piece, rested = 0, bytes(chunk), False
         while True:
             try:
                 total += sock.send(piece, socket.MSG_DONTWAIT)
+                rested = False
             except BlockingIOError:
                 # What is queued may still move to the peer: full means that it stays full.
-                if self.quiet(sock, select.POLLOUT, 0.3):
+                if rested:
                     return total
+                self.quiet(sock, select.POLLOUT, 0.2)
+                rested = True
 
     # Other threads and processes
 

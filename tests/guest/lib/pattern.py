@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Test data in which every byte's place in the stream can be told."""
+
+import random
+
+_PERIOD = 1000003           # prime, so that no buffer size divides it
+
+
+class Pattern:
+    """An endless stream of bytes made from a seed."""
+
+    def __init__(self, seed):
+        self._block = random.Random(seed).randbytes(_PERIOD)
+
+    def at(self, offset, count):
+        start = offset % _PERIOD
+        part = self._block[start:start + count]
+        while len(part) < count:
+            part += self._block[:count - len(part)]
+        return part
+
+
+class Checker:
+    """Takes a stream in pieces and finds the first wrong byte."""
+
+    def __init__(self, seed):
+        self._pattern, self.count = Pattern(seed), 0
+
+    def feed(self, data):
+        wanted = self._pattern.at(self.count, len(data))
+        if data != wanted:
+            bad = next(index for index, (one, two) in enumerate(zip(data, wanted)) if one != two)
+            raise ValueError(f"byte {self.count + bad} of the stream is {data[bad:bad + 8].hex()}…, "
+                             f"must be {wanted[bad:bad + 8].hex()}… (piece of {len(data)} from {self.count})")
+        self.count += len(data)
+
+
+def send(sock, seed, total, sizes, flags=0):
+    """Send `total` bytes of a pattern in pieces of the given sizes (cycled)."""
+    pattern, sent, turn = Pattern(seed), 0, 0
+    while sent < total:
+        piece = pattern.at(sent, min(sizes[turn % len(sizes)], total - sent))
+        sock.sendall(piece, flags)
+        sent += len(piece)
+        turn += 1
+    return sent
+
+
+def receive(sock, seed, total, sizes, flags=0):
+    """Receive and check `total` bytes; what came before the end of the stream, if that is less."""
+    checker, turn = Checker(seed), 0
+    while checker.count < total:
+        data = sock.recv(min(sizes[turn % len(sizes)], total - checker.count), flags)
+        if not data:
+            break
+        checker.feed(data)
+        turn += 1
+    return checker.count

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""MSG_ flags of send() and recv()."""
+
+import select
+import signal
+import socket
+import struct
+
+from lib import calls, consts, pattern
+from lib.registry import case
+
+BEDS = (1, 2)
+PEEK, WAITALL, DONTWAIT = socket.MSG_PEEK, socket.MSG_WAITALL, socket.MSG_DONTWAIT
+TRUNC, NOSIGNAL = socket.MSG_TRUNC, socket.MSG_NOSIGNAL
+
+
+@case(hosts=BEDS)
+def dontwait(e):
+    near, far = e.pair()
+    e.note("recv", e.error(calls.recv, near, 10, DONTWAIT))
+    e.note("peek", e.error(calls.recv, near, 10, DONTWAIT | PEEK))
+    e.note("all", e.error(calls.recv, near, 10, DONTWAIT | WAITALL))
+    e.note("send", e.outcome(calls.send, near, b"word", DONTWAIT))
+    e.wait(far)
+    e.note("data", calls.recv(far, 10, DONTWAIT))
+    e.note("no more", e.error(calls.recv, far, 10, DONTWAIT))
+
+
+@case(hosts=BEDS)
+def peek(e):
+    near, far = e.pair()
+    near.send(b"abcdef")
+    e.unread(far, 6)
+    e.note("some", calls.recv(far, 3, PEEK))
+    e.note("the same", calls.recv(far, 3, PEEK))
+    e.note("all", calls.recv(far, 100, PEEK))
+    e.note("nothing", calls.recv(far, 0, PEEK))
+    e.note("inq", calls.ioctl_int(far, consts.SIOCINQ))
+    e.note("read", calls.recv(far, 2))
+    e.note("peek behind", calls.recv(far, 100, PEEK))
+    near.send(b"ghi")
+    e.unread(far, 7)
+    e.note("peek over two", calls.recv(far, 100, PEEK))
+    e.note("read all", calls.recv(far, 100))
+    near.shutdown(socket.SHUT_WR)
+    e.note("peek at the end", calls.recv(far, 100, PEEK))
+    e.note("end", calls.recv(far, 100))
+
+
+@case
+def peek_blocks(e):
+    near, far = e.pair()
+    task = e.task(calls.recv, far, 10, PEEK).wait_asleep("recvfrom")
+    near.send(b"here")
+    e.note("peeked", task.result())
+    e.note("read", far.recv(10))
+
+
+@case(hosts=BEDS, timeout=60)
+def peek_large(e):
+    """Peeking at much data, again and again, changes nothing."""
+    near, far = e.pair()
+    total = 60000
+    task = e.task(pattern.send, near, 21, total, [total])
+    e.unread(far, total)
+    task.result()
+    data = pattern.Pattern(21).at(0, total)
+    for size in (1, 4096, 30000, total, total * 2):
+        e.equal(calls.recv(far, size, PEEK), data[:size], f"peek of {size}")
+    e.equal(calls.recv(far, total, PEEK | WAITALL), data, "peek of all of it")
+    e.equal(far.recv_exactly(total), data, "what was read")
+    e.equal(e.error(calls.recv, far, 1, PEEK | DONTWAIT), "EAGAIN", "nothing left")
+
+
+@case
+def waitall(e):
+    near, far = e.pair()
+    near.send(b"abc")
+    e.unread(far, 3)
+    task = e.task(calls.recv, far, 8, WAITALL).wait_asleep("recvfrom")
+    near.send(b"de")
+    e.until(lambda: calls.ioctl_int(far, consts.SIOCINQ) in (0, 5) and task.wait_asleep("recvfrom"), "asleep again")
+    near.send(b"fghij")
+    e.note("eight", task.result())
+    e.note("rest", far.recv(10))
+
+
+@case
+def waitall_cut_short(e):
+    """MSG_WAITALL gives less at the end, at an error, at a signal and at a time-out."""
+    near, far = e.pair()
+    near.send(b"abc")
+    task = e.task(calls.recv, far, 8, WAITALL).wait_asleep("recvfrom")
+    near.shutdown(socket.SHUT_WR)
+    e.note("end", task.result())
+    e.note("then", calls.recv(far, 8, WAITALL))
+
+    near, far = e.pair()
+    near.send(b"abc")
+    e.unread(far, 3)
+    e.note("signal", e.interrupt(lambda: calls.recv(far, 8, WAITALL), "recvfrom"))
+
+    near, far = e.pair()
+    near.send(b"abc")
+    e.unread(far, 3)
+    far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("=qq", 0, 200000))
+    e.note("time-out", e.outcome(calls.recv, far, 8, WAITALL))
+    e.note("nonblocking", e.outcome(calls.recv, far, 8, WAITALL | DONTWAIT))
+
+
+@case(hosts=BEDS, timeout=60)
+def waitall_large(e):
+    near, far = e.pair()
+    total = 3000000
+    task = e.task(pattern.send, near, 22, total, [10007])
+    e.equal(calls.recv(far, total, WAITALL), pattern.Pattern(22).at(0, total), "data")
+    task.result()
+
+
+@case
+def waitall_peek(e):
+    """MSG_WAITALL with MSG_PEEK waits until so much can be seen."""
+    near, far = e.pair()
+    near.send(b"abc")
+    e.unread(far, 3)
+    task = e.task(calls.recv, far, 6, WAITALL | PEEK)
+    near.send(b"defgh")
+    e.note("peeked", task.result())
+    e.note("read", far.recv_exactly(8))
+
+
+@case(hosts=BEDS)
+def trunc(e):
+    """MSG_TRUNC throws data away without giving it."""
+    near, far = e.pair()
+    near.send(b"0123456789")
+    e.unread(far, 10)
+    e.note("thrown away", calls.recv_count(far, 4, TRUNC))
+    e.note("next", calls.recv(far, 2))
+    e.note("peeked and not copied", calls.recv_count(far, 3, TRUNC | PEEK))
+    e.note("more than there is", calls.recv_count(far, 100, TRUNC))
+    e.note("none", e.error(calls.recv, far, 1, DONTWAIT))
+
+
+@case(hosts=BEDS, timeout=60)
+def trunc_large(e):
+    near, far = e.pair()
+    total = 1000000
+    task = e.task(pattern.send, near, 23, total + 10, [total + 10])
+    e.note("thrown away", calls.recv_count(far, total, TRUNC | WAITALL))
+    e.note("tail", far.recv_exactly(10) == pattern.Pattern(23).at(total, 10))
+    task.result()
+
+
+@case(hosts=BEDS)
+def more(e):
+    """MSG_MORE may hold data back, but not for ever, and never loses it."""
+    near, far = e.pair()
+    e.note("held", calls.send(near, b"first ", consts.MSG_MORE))
+    e.note("released", calls.send(near, b"second"))
+    e.note("data", far.recv_exactly(12))
+    near.send(b"third", consts.MSG_MORE)
+    near.shutdown(socket.SHUT_WR)
+    e.note("by the end", far.drain())
+
+
+@case(hosts=BEDS)
+def more_then_nothing(e):
+    """Held data goes out by itself."""
+    near, far = e.pair()
+    near.send(b"held", consts.MSG_MORE)
+    e.note("arrives", far.recv(10))
+
+
+@case(hosts=BEDS)
+def cork(e):
+    near, far = e.pair()
+    near.set(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+    for letter in b"abcdef":
+        near.send(bytes([letter]))
+    near.set(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+    e.note("uncorked", far.recv_exactly(6))
+    near.set(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+    near.send(b"by itself")
+    e.note("by itself", far.recv_exactly(9))
+    near.send(b"by the end")
+    near.close()
+    e.note("by the end", far.drain())
+
+
+@case
+def broken_pipe(e):
+    """SIGPIPE once the sending side is shut, unless MSG_NOSIGNAL."""
+    got = []
+    signal.signal(signal.SIGPIPE, lambda *_: got.append("SIGPIPE"))
+    near, _ = e.pair()
+    near.shutdown(socket.SHUT_WR)
+    e.note("silent", e.error(calls.send, near, b"x", NOSIGNAL))
+    e.note("no signal", list(got))
+    e.note("loud", e.error(calls.send, near, b"x"))
+    e.note("signal", list(got))
+    e.note("write", e.error(calls.write, near, b"x"))
+    e.note("signals", list(got))
+    e.note("nothing at all", e.error(calls.send, near, b""))
+    e.note("signals then", list(got))
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    e.note("ignored", e.error(calls.send, near, b"x"))
+
+
+@case(hosts=BEDS)
+def unknown(e):
+    """Flags that mean nothing on a stream, and some that do not exist."""
+    near, far = e.pair()
+    for name, value in (("confirm", 0x800), ("eor", 0x80), ("dontroute", 4), ("probe", 0x10), ("fin", 0x200),
+                        ("syn", 0x400), ("rst", 0x1000)):
+        e.note(f"send {name}", e.outcome(calls.send, near, b"x", value | NOSIGNAL))
+    e.note("recv errqueue", e.error(calls.recv, far, 10, consts.MSG_ERRQUEUE))
+    e.note("recv errqueue without waiting", e.error(calls.recv, far, 10, consts.MSG_ERRQUEUE | DONTWAIT))
+    e.note("send errqueue", e.outcome(calls.send, near, b"x", consts.MSG_ERRQUEUE | NOSIGNAL))
+    near.shutdown(socket.SHUT_WR)
+    e.note("all", far.drain())
+
+
+@case(hosts=BEDS)
+def cmsg_cloexec(e):
+    near, far = e.pair()
+    near.send(b"abc")
+    e.wait(far)
+    e.note("recvmsg", calls.recvmsg(far, [3], consts.MSG_CMSG_CLOEXEC)[:3])
+
+
+@case(hosts=BEDS)
+def zerocopy_flag(e):
+    """MSG_ZEROCOPY without SO_ZEROCOPY is a plain send."""
+    near, far = e.pair()
+    e.note("send", e.outcome(calls.send, near, b"plain", consts.MSG_ZEROCOPY))
+    e.note("data", far.recv(10))
+
+
+@case(hosts=BEDS)
+def lowat(e):
+    """recv() and poll() wait for SO_RCVLOWAT bytes."""
+    near, far = e.pair()
+    far.set(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 5)
+    e.note("option", far.get(socket.SOL_SOCKET, socket.SO_RCVLOWAT))
+    near.send(b"abc")
+    e.unread(far, 3)
+    e.note("mask below", far.mask())
+    e.note("taken all the same", calls.recv(far, 1, DONTWAIT))
+    near.send(b"defg")
+    e.unread(far, 6)
+    e.note("mask above", far.mask())
+    e.note("read", far.recv(100))
+    near.send(b"x")
+    near.shutdown(socket.SHUT_WR)
+    e.note("the end counts", e.wait_mask(far, "RDHUP"))
+    e.note("rest", far.recv(100))
+
+
+@case
+def lowat_blocks(e):
+    near, far = e.pair()
+    far.set(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 5)
+    task = e.task(calls.recv, far, 100).wait_asleep("recvfrom")
+    near.send(b"abc")
+    e.until(lambda: calls.ioctl_int(near, consts.SIOCOUTQ) == 0, "the first part's arrival")
+    task.wait_asleep("recvfrom")
+    near.send(b"de")
+    e.note("together", task.result())
+    poller = e.task(e.wait, far, select.POLLIN).wait_asleep("poll")
+    near.send(b"fghi")
+    e.until(lambda: calls.ioctl_int(near, consts.SIOCOUTQ) == 0, "the next part's arrival")
+    poller.wait_asleep("poll")
+    near.send(b"j")
+    e.note("poll", poller.result())
+    e.note("rest", far.recv(100))
