@@ -13,7 +13,7 @@ build_module = scripts/module --build '$(BUILD)' $(if $(KDIR),--kdir '$(KDIR)') 
 
 .PHONY: module demo test bench check prepare modules_install clean help
 
-module: ## build the module, build/ib_sdp.ko
+module: ## (or just make) build the module, build/ib_sdp.ko
 	@$(build_module) -- $(handed_on)
 
 demo: ## show the module at work, in a guest
