@@ -41,6 +41,12 @@
 //! other buffers hold bytes that the reader has not taken. The exception is an end that never had
 //! more than three buffers. There one buffer more is all that can ever be told, and is. (Two ends
 //! with three buffers each would exchange updates for ever. So announce four at least.)
+//!
+//! An end that has one credit left keeps it until the peer cannot send payload (`c < 3`). Spent
+//! earlier, it might be missed then: a peer may need two credits for its own update (RHEL 5).
+//!
+//! One buffer more is also told of, from 1 to 2, when a control message was what used it, for
+//! the same kind of peer.
 
 use super::sequence::after;
 use super::Violation;
@@ -121,6 +127,8 @@ pub(super) struct ReceiveWindow {
     edge: u32,
     /// The most buffers that the peer was ever told of at once.
     most: u16,
+    /// A control message came, and no message went since.
+    control: bool,
 }
 
 impl ReceiveWindow {
@@ -130,6 +138,7 @@ impl ReceiveWindow {
             received: 0,
             edge: u32::from(posted),
             most: posted,
+            control: false,
         }
     }
 
@@ -143,8 +152,8 @@ impl ReceiveWindow {
         self.edge.wrapping_sub(self.received) as u16
     }
 
-    /// Counts a received message.
-    pub(super) fn receive(&mut self, mseq: u32) -> Result<(), Violation> {
+    /// Counts a received message. `control`: it is not Data.
+    pub(super) fn receive(&mut self, mseq: u32, control: bool) -> Result<(), Violation> {
         if mseq != self.received.wrapping_add(1) {
             return Err(Violation::Sequence);
         }
@@ -152,6 +161,7 @@ impl ReceiveWindow {
             return Err(Violation::CreditsOverrun);
         }
         self.received = mseq;
+        self.control |= control;
         Ok(())
     }
 
@@ -163,14 +173,22 @@ impl ReceiveWindow {
             self.edge = edge;
         }
         self.most = self.most.max(posted);
+        self.control = false;
     }
 
-    /// Whether the peer should be told of its credits now; see the module's text.
-    pub(super) fn update_due(&self, posted: u16) -> bool {
+    /// Whether the peer should be told of its credits now, while we have `own` credits; see the
+    /// module's text.
+    pub(super) fn update_due(&self, posted: u16, own: u16) -> bool {
         let credits = self.credits();
+        if own < UPDATE_CREDITS || own == UPDATE_CREDITS && credits >= PAYLOAD_CREDITS {
+            return false;
+        }
         match posted.saturating_sub(credits) {
             0 => false,
-            1 => posted == PAYLOAD_CREDITS && self.most <= PAYLOAD_CREDITS,
+            1 => {
+                posted == PAYLOAD_CREDITS && self.most <= PAYLOAD_CREDITS
+                    || posted == CONTROL_CREDITS && self.control
+            }
             _ => credits <= PAYLOAD_CREDITS.max(posted / 2),
         }
     }

@@ -57,25 +57,26 @@ fn sequence_numbers_wrap() {
         received: start,
         edge: start.wrapping_add(4),
         most: 8,
+        control: false,
     };
     for mseq in [u32::MAX, 0, 1, 2] {
-        assert_eq!(receive.receive(mseq), Ok(()));
+        assert_eq!(receive.receive(mseq, false), Ok(()));
     }
     assert_eq!(receive.credits(), 0);
-    assert_eq!(receive.receive(3), Err(Violation::CreditsOverrun));
+    assert_eq!(receive.receive(3, false), Err(Violation::CreditsOverrun));
     receive.advertise(1);
-    assert_eq!(receive.receive(3), Ok(()));
+    assert_eq!(receive.receive(3, false), Ok(()));
 }
 
 #[test]
 fn a_message_must_be_the_next_one_and_have_a_buffer() {
     let mut receive = ReceiveWindow::new(2);
-    assert_eq!(receive.receive(0), Err(Violation::Sequence));
-    assert_eq!(receive.receive(2), Err(Violation::Sequence));
-    assert_eq!(receive.receive(1), Ok(()));
-    assert_eq!(receive.receive(1), Err(Violation::Sequence));
-    assert_eq!(receive.receive(2), Ok(()));
-    assert_eq!(receive.receive(3), Err(Violation::CreditsOverrun));
+    assert_eq!(receive.receive(0, false), Err(Violation::Sequence));
+    assert_eq!(receive.receive(2, false), Err(Violation::Sequence));
+    assert_eq!(receive.receive(1, false), Ok(()));
+    assert_eq!(receive.receive(1, false), Err(Violation::Sequence));
+    assert_eq!(receive.receive(2, false), Ok(()));
+    assert_eq!(receive.receive(3, false), Err(Violation::CreditsOverrun));
 }
 
 #[test]
@@ -84,7 +85,7 @@ fn buffers_once_advertised_stay_so() {
     receive.advertise(3);
     assert_eq!(receive.credits(), 8);
     for mseq in 1..=8 {
-        assert_eq!(receive.receive(mseq), Ok(()));
+        assert_eq!(receive.receive(mseq, false), Ok(()));
     }
     assert_eq!(receive.credits(), 0);
 }
@@ -101,7 +102,7 @@ fn windows_of_all_sizes_fit() {
 fn used(posted: u16, messages: u32) -> ReceiveWindow {
     let mut receive = ReceiveWindow::new(posted);
     for mseq in 1..=messages {
-        receive.receive(mseq).unwrap();
+        receive.receive(mseq, false).unwrap();
     }
     receive
 }
@@ -109,7 +110,7 @@ fn used(posted: u16, messages: u32) -> ReceiveWindow {
 #[test]
 fn an_update_is_due_when_half_is_used() {
     for posted in 5..=64u16 {
-        let due = (0..=u32::from(posted)).find(|n| used(posted, *n).update_due(posted));
+        let due = (0..=u32::from(posted)).find(|n| used(posted, *n).update_due(posted, 64));
         let messages = due.unwrap() as u16;
         let credits = posted - messages;
         assert!(credits >= 3 && messages >= 2, "{posted} {credits}");
@@ -119,27 +120,48 @@ fn an_update_is_due_when_half_is_used() {
 
 #[test]
 fn an_update_tells_of_two_buffers_at_least() {
-    assert!(!used(8, 0).update_due(8));
-    assert!(!used(8, 5).update_due(4));
-    assert!(used(8, 5).update_due(5));
-    assert!(!used(8, 6).update_due(3));
-    assert!(used(8, 6).update_due(4));
-    assert!(!used(8, 7).update_due(2));
-    assert!(used(8, 7).update_due(3));
-    assert!(!used(8, 8).update_due(1));
-    assert!(used(8, 8).update_due(2));
+    assert!(!used(8, 0).update_due(8, 64));
+    assert!(!used(8, 5).update_due(4, 64));
+    assert!(used(8, 5).update_due(5, 64));
+    assert!(!used(8, 6).update_due(3, 64));
+    assert!(used(8, 6).update_due(4, 64));
+    assert!(!used(8, 7).update_due(2, 64));
+    assert!(used(8, 7).update_due(3, 64));
+    assert!(!used(8, 8).update_due(1, 64));
+    assert!(used(8, 8).update_due(2, 64));
 }
 
 #[test]
 fn an_end_with_three_buffers_tells_of_one() {
-    assert!(!used(3, 0).update_due(3));
-    assert!(used(3, 1).update_due(3));
-    assert!(!used(3, 1).update_due(2));
+    assert!(!used(3, 0).update_due(3, 64));
+    assert!(used(3, 1).update_due(3, 64));
+    assert!(!used(3, 1).update_due(2, 64));
     let mut receive = used(3, 1);
     receive.advertise(4);
-    receive.receive(2).unwrap();
-    receive.receive(3).unwrap();
+    receive.receive(2, false).unwrap();
+    receive.receive(3, false).unwrap();
     assert_eq!(receive.credits(), 2);
-    assert!(!receive.update_due(3));
-    assert!(receive.update_due(4));
+    assert!(!receive.update_due(3, 64));
+    assert!(receive.update_due(4, 64));
+}
+
+#[test]
+fn the_buffer_that_a_control_message_used_is_told_of() {
+    let mut receive = used(8, 6);
+    assert!(!receive.update_due(2, 64));
+    receive.receive(7, true).unwrap();
+    assert!(receive.update_due(2, 64));
+    receive.advertise(2);
+    assert!(!receive.update_due(2, 64));
+    receive.receive(8, false).unwrap();
+    assert!(!receive.update_due(2, 64));
+}
+
+#[test]
+fn the_last_credit_waits_until_the_peer_needs_it() {
+    assert!(used(64, 40).update_due(64, 2));
+    assert!(!used(64, 40).update_due(64, 1));
+    assert!(!used(64, 61).update_due(64, 1));
+    assert!(used(64, 62).update_due(64, 1));
+    assert!(!used(64, 62).update_due(64, 0));
 }

@@ -9,8 +9,8 @@ pub use self::receive::{Event, Received};
 pub use self::transmit::{Hold, Offer, Outgoing, Transmit};
 
 use super::adverts::PeerAdverts;
-use super::credits::{ReceiveWindow, SendWindow, UPDATE_CREDITS};
-use super::message::{Mode, BSDH_LEN};
+use super::credits::{ReceiveWindow, SendWindow};
+use super::message::Mode;
 use super::modes::Modes;
 use super::resize::{LocalBuffers, RemoteBuffers};
 
@@ -69,9 +69,9 @@ pub struct Connection {
     urgent_announced: bool,
     /// OOB_PEND came, and the urgent byte did not yet.
     urgent_expected: bool,
-    /// Stream bytes came in a Data message with room for more, and the peer was sent no message
-    /// since: if it holds back small messages until then, it waits.
-    partial_unanswered: bool,
+    /// Stream bytes came, and the peer was sent no message since: if it holds a small message back
+    /// until then, it waits.
+    unanswered: bool,
     /// Our stream ends with the bytes that are queued.
     send_shutdown: bool,
     /// Our DisConn was handed out.
@@ -97,7 +97,7 @@ impl Connection {
             remote_max_adverts: parameters.remote_max_adverts,
             urgent_announced: false,
             urgent_expected: false,
-            partial_unanswered: false,
+            unanswered: false,
             send_shutdown: false,
             send_closed: false,
             receive_closed: false,
@@ -200,7 +200,7 @@ impl Connection {
     /// Whether [`transmit`](Connection::transmit) would send a credit update if it had nothing
     /// else to send, now that `posted` receive buffers are posted.
     pub fn credit_update_due(&self, posted: u16) -> bool {
-        self.live() && self.send.credits() >= UPDATE_CREDITS && self.receive.update_due(posted)
+        self.live() && self.receive.update_due(posted, self.send.credits())
     }
 
     /// Whether messages still make sense.
@@ -211,10 +211,5 @@ impl Connection {
     /// Whether the peer is of our own line, by its MaxAdverts.
     fn own_line(&self) -> bool {
         self.remote_max_adverts > 1
-    }
-
-    /// Payload bytes of a Data message that fills one of our receive buffers.
-    fn full_receive(&self) -> u32 {
-        self.local.size().saturating_sub(BSDH_LEN as u32)
     }
 }

@@ -88,7 +88,8 @@ impl Connection {
         if length > self.local.size() {
             return Err(Violation::TooLong);
         }
-        self.receive.receive(message.mseq)?;
+        self.receive
+            .receive(message.mseq, message.body != Body::Data)?;
         let mut received = Received::new(message.body.mid());
         received.credits_gained = self.send.update(message.mseq_ack, message.bufs)?;
         self.adverts.acknowledged(message.mseq_ack);
@@ -109,7 +110,7 @@ impl Connection {
                 if self.adverts.outstanding() {
                     return Err(Violation::DataDuringAdvert);
                 }
-                self.partial_unanswered |= message.payload < self.full_receive();
+                self.unanswered = true;
             }
             Body::SrcAvail(advert) => {
                 self.stream_goes_on()?;

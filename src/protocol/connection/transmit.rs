@@ -6,7 +6,7 @@
 //! none of these may go, a credit update if one is due. Control messages overtake stream bytes
 //! that are still queued, as every known implementation lets them.
 
-use super::super::credits::{CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS};
+use super::super::credits::{CONTROL_CREDITS, PAYLOAD_CREDITS};
 use super::super::message::{Body, Flags, Message, Mid, MAX_HEADER};
 use super::Connection;
 
@@ -180,17 +180,14 @@ impl Connection {
 
     /// Whether an empty Data is to go. `short`: stream bytes wait for credits.
     fn update_wanted(&self, offer: &Offer, credits: u16, short: bool) -> bool {
-        if credits < UPDATE_CREDITS {
-            return false;
-        }
-        if self.receive.update_due(offer.posted) {
+        if self.receive.update_due(offer.posted, credits) {
             return true;
         }
         if credits < CONTROL_CREDITS {
             return false;
         }
         // The peer may hold a small message back until it sees our MSeqAck.
-        let awaited = self.partial_unanswered && offer.reader_waits && !self.own_line();
+        let awaited = self.unanswered && offer.reader_waits && !self.own_line();
         // The urgent byte must wait, but its announcement need not.
         let announce = short && urgent_at(offer).is_some() && !self.urgent_announced;
         awaited && !self.receive_closed || announce
@@ -215,7 +212,7 @@ impl Connection {
             self.urgent_announced = false;
         }
         self.receive.advertise(offer.posted);
-        self.partial_unanswered = false;
+        self.unanswered = false;
         Outgoing {
             header: message.encode(),
             header_len: message.header_len() as u8,

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The rules for what an end may send, checked from outside and computed anew.
+
+use sdp_protocol::message::{Body, Message};
+
+use crate::packet::Packet;
+
+/// What an end has sent and been told so far.
+#[derive(Debug)]
+pub struct Audit {
+    sent: u32,
+    /// Of the last message that the end was given.
+    bufs: u16,
+    acked: u32,
+    received: u32,
+    /// MSeq of the last message that the peer was given a credit for.
+    edge: u32,
+    /// Most payload in a message to the peer.
+    payload: u32,
+    asked: bool,
+    closed: bool,
+    /// Messages with stream bytes, credit updates, and all others.
+    pub counts: [u64; 3],
+}
+
+impl Audit {
+    /// `bufs` and `size` are the peer's, `posted` the end's own, by Hello and HelloAck.
+    pub fn new(bufs: u16, size: u32, posted: u16) -> Self {
+        Audit {
+            sent: 0,
+            bufs,
+            acked: 0,
+            received: 0,
+            edge: u32::from(posted),
+            payload: size - 16,
+            asked: false,
+            closed: false,
+            counts: [0; 3],
+        }
+    }
+
+    /// The end has accepted a message.
+    pub fn received(&mut self, message: &Message) {
+        self.received = message.mseq;
+        self.bufs = message.bufs;
+        self.acked = message.mseq_ack;
+        if let Body::ChRcvBufAck { size } = message.body {
+            if std::mem::take(&mut self.asked) {
+                self.payload = self.payload.max(size.saturating_sub(16));
+            }
+        }
+    }
+
+    /// The end sends a message while it has so many receive buffers posted.
+    pub fn sending(&mut self, packet: &Packet, posted: u16) -> Result<(), String> {
+        let message = packet.message().ok_or("a malformed message was sent")?;
+        let wrong = |what: &str| Err(format!("{what}: {}, {self:?}", packet.describe()));
+        let credits = i64::from(self.bufs) - i64::from(self.sent.wrapping_sub(self.acked));
+        let is_data = message.body == Body::Data;
+        if message.mseq != self.sent.wrapping_add(1) {
+            return wrong("MSeq out of order");
+        }
+        if message.mseq_ack != self.received {
+            return wrong("MSeqAck is not the last message received");
+        }
+        if message.bufs != posted {
+            return wrong("Bufs is not what is posted");
+        }
+        if message.payload > self.payload || (message.payload > 0 && !is_data) {
+            return wrong("more payload than fits");
+        }
+        if message.payload > 0 && credits < 3 {
+            return wrong("payload without three credits");
+        }
+        let left = self.edge.wrapping_sub(self.received);
+        let raises = is_data && u32::from(posted) > left;
+        if credits < 1 || (credits == 1 && !raises) {
+            return wrong("the last credit is not for this");
+        }
+        if credits == 2 && message.payload > 0 {
+            return wrong("the reserve is not for payload");
+        }
+        if self.closed && (message.payload > 0 || message.body == Body::DisConn) {
+            return wrong("the stream goes on after its end");
+        }
+        let kind = match (is_data, message.payload) {
+            (true, 0) => 1,
+            (true, _) => 0,
+            _ => 2,
+        };
+        self.sent = message.mseq;
+        self.edge = self.edge.max(self.received.wrapping_add(u32::from(posted)));
+        self.asked |= matches!(message.body, Body::ChRcvBuf { .. });
+        self.closed |= message.body == Body::DisConn;
+        self.counts[kind] += 1;
+        Ok(())
+    }
+}

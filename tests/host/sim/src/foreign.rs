@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! An end as other implementations of SDP would be: written apart from the code under test,
+//! after what is known of them, with what this project's own end does not (yet) do: source
+//! adverts, their cancellation, mode changes, and Nagle's algorithm by MSeqAck.
+
+use std::collections::VecDeque;
+
+use sdp_protocol::message::{Body, Flags, Message, Mode, SrcAvail};
+
+use crate::node::{Common, Node, Over};
+use crate::packet::Packet;
+use crate::rng::Rng;
+
+/// What kind of implementation it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flavour {
+    /// MaxAdverts it announces.
+    pub max_adverts: u16,
+    /// Its first message says how many buffers it has; its Hello says 0 (RHEL 5).
+    pub silent_hello: bool,
+    /// A credit update needs two credits, and is due when twice the peer's credits are less than
+    /// what is posted; else one credit, and one and a half (RHEL 5; later OFED).
+    pub early: bool,
+    /// A message that could be fuller waits until the one before is acknowledged.
+    pub nagle: bool,
+    /// Advertises what is at least so long; 0: never.
+    pub advert: u32,
+    /// Sends stay Combined, or may be Pipelined with so many adverts.
+    pub pipelined: u16,
+    /// Buffer size it asks for under load; 0: never.
+    pub wish: u32,
+    /// Payload its buffers may grow to when asked.
+    pub grows: u32,
+}
+
+/// A source advert that is not finished.
+#[derive(Debug)]
+struct Advert {
+    mseq: u32,
+    /// Stream position behind the bytes that went with it.
+    tail: u64,
+}
+
+/// An end that follows its flavour.
+pub struct Foreign {
+    common: Common,
+    flavour: Flavour,
+    sent: u32,
+    acked: u32,
+    bufs: u16,
+    received: u32,
+    /// Bufs of the last message sent, less the messages received since.
+    told: i64,
+    payload: u32,
+    mode: Mode,
+    adverts: VecDeque<Advert>,
+    cancel: bool,
+    cancelled: bool,
+    change: Option<Mode>,
+    push: bool,
+    no_delay: bool,
+    last_data: u32,
+    since_wish: u32,
+    wish_pending: bool,
+    wish_done: bool,
+    /// Payload to say in a ChRcvBufAck, once so many more messages have come.
+    answer: Option<(u32, u16)>,
+    own_payload: u32,
+    hello_due: bool,
+    closed: bool,
+    over: Option<Over>,
+    trusting: bool,
+    counts: [u64; 3],
+    waiting: &'static str,
+}
+
+impl Foreign {
+    /// An end that was told of `bufs` buffers of `size` bytes.
+    pub fn new(common: Common, flavour: Flavour, bufs: u16, size: u32) -> Self {
+        let told = if flavour.silent_hello {
+            0
+        } else {
+            i64::from(common.port.budget)
+        };
+        Foreign {
+            flavour,
+            sent: 0,
+            acked: 0,
+            bufs,
+            received: 0,
+            told,
+            payload: size - 16,
+            mode: Mode::Combined,
+            adverts: VecDeque::new(),
+            cancel: false,
+            cancelled: false,
+            change: None,
+            push: false,
+            no_delay: !flavour.nagle,
+            last_data: 0,
+            since_wish: 0,
+            wish_pending: false,
+            wish_done: flavour.wish == 0,
+            answer: None,
+            own_payload: common.port.size - 16,
+            hello_due: flavour.silent_hello,
+            closed: false,
+            over: None,
+            trusting: true,
+            counts: [0; 3],
+            waiting: "nothing",
+            common,
+        }
+    }
+
+    fn credits(&self) -> i64 {
+        i64::from(self.acked.wrapping_sub(self.sent) as i32) + i64::from(self.bufs)
+    }
+
+    /// The next message, if there is one to send.
+    fn next(&mut self, rng: &mut Rng) -> Option<(Body, u32, Flags)> {
+        let credits = self.credits();
+        if self.hello_due && credits > 1 {
+            self.hello_due = false;
+            return Some((Body::Data, 0, Flags::NONE));
+        }
+        if credits >= 2 {
+            if let Some((size, 0)) = self.answer {
+                self.answer = None;
+                return Some((Body::ChRcvBufAck { size }, 0, Flags::NONE));
+            }
+        }
+        if !self.closed && credits > 2 {
+            if let Some(found) = self.source(rng) {
+                return Some(found);
+            }
+        } else {
+            self.waiting = "credits";
+        }
+        let outbox = &self.common.outbox;
+        let done = outbox.closed && outbox.queued() == 0 && self.adverts.is_empty();
+        if done && !self.closed && credits >= 2 {
+            self.closed = true;
+            return Some((Body::DisConn, 0, Flags::NONE));
+        }
+        if !self.wish_done && !self.wish_pending && credits == 2 && self.since_wish > 16 {
+            self.wish_pending = true;
+            self.since_wish = 0;
+            let size = self.flavour.wish;
+            return Some((Body::ChRcvBuf { size }, 0, Flags::NONE));
+        }
+        let (scaled, least) = match (self.told > 2, self.flavour.early) {
+            (true, true) => (self.told * 2, 2),
+            (true, false) => (self.told + self.told / 2, 1),
+            (false, early) => (self.told, if early { 2 } else { 1 }),
+        };
+        if scaled < i64::from(self.common.port.posted()) && credits >= least {
+            return Some((Body::Data, 0, Flags::NONE));
+        }
+        None
+    }
+
+    /// The next message of the stream. There are three credits at least.
+    fn source(&mut self, rng: &mut Rng) -> Option<(Body, u32, Flags)> {
+        if !self.adverts.is_empty() && self.cancel && !self.cancelled {
+            self.cancelled = true;
+            return Some((Body::SrcAvailCancel, 0, Flags::NONE));
+        }
+        if let Some(mode) = self.change.take() {
+            if let Some(change) = self.change_mode(mode) {
+                return Some(change);
+            }
+        }
+        let outbox = &mut self.common.outbox;
+        let queued = outbox.queued();
+        let free = match self.mode {
+            Mode::Pipelined => {
+                !self.cancelled && self.adverts.len() < usize::from(self.flavour.pipelined)
+            }
+            _ => self.adverts.is_empty(),
+        };
+        if queued == 0 || !free {
+            self.waiting = if queued == 0 { "nothing" } else { "an advert" };
+            return None;
+        }
+        let may = self.flavour.advert > 0 && self.mode != Mode::Buffered;
+        if may && queued >= self.flavour.advert && outbox.urgent.is_none() && rng.one_in(3) {
+            return Some(self.advertise(rng, queued));
+        }
+        if !self.adverts.is_empty() {
+            return None;
+        }
+        let urgent = outbox.urgent_at().filter(|at| *at <= self.payload);
+        let payload = urgent.unwrap_or(queued.min(self.payload));
+        let unacknowledged = (self.last_data.wrapping_sub(self.acked) as i32) > 0;
+        let now = self.no_delay
+            || self.push
+            || urgent.is_some()
+            || !unacknowledged
+            || payload < queued
+            || payload == self.payload
+            || outbox.closed;
+        if !now {
+            self.waiting = "an acknowledgement";
+            return None;
+        }
+        self.push = false;
+        self.since_wish += 1;
+        let flags = if urgent.is_some() {
+            Flags::OOB_PRES.with(Flags::OOB_PEND)
+        } else {
+            Flags::NONE
+        };
+        Some((Body::Data, payload, flags))
+    }
+
+    fn change_mode(&mut self, mode: Mode) -> Option<(Body, u32, Flags)> {
+        match (self.mode, mode) {
+            (Mode::Combined, Mode::Pipelined) => {}
+            (Mode::Combined, Mode::Buffered) if self.adverts.is_empty() => {}
+            // What was advertised is advertised anew, or sent.
+            (Mode::Pipelined, Mode::Combined) => self.drop_adverts(),
+            _ => return None,
+        }
+        self.mode = mode;
+        let body = Body::ModeChange {
+            receiver_sends: false,
+            mode,
+        };
+        Some((body, 0, Flags::NONE))
+    }
+
+    fn advertise(&mut self, rng: &mut Rng, queued: u32) -> (Body, u32, Flags) {
+        let size = rng.range(self.flavour.advert, queued);
+        let inline = if self.mode == Mode::Pipelined {
+            0
+        } else {
+            let most = (size - 1).min(self.payload.saturating_sub(16));
+            rng.range(0, most.min(40))
+        };
+        let advert = SrcAvail {
+            size,
+            r_key: rng.next() as u32,
+            address: rng.next(),
+        };
+        let outbox = &self.common.outbox;
+        self.adverts.push_back(Advert {
+            mseq: self.sent.wrapping_add(1),
+            tail: outbox.sent + u64::from(inline),
+        });
+        (Body::SrcAvail(advert), inline, Flags::NONE)
+    }
+
+    /// What was advertised and not taken goes as Data, or is advertised anew.
+    fn drop_adverts(&mut self) {
+        if let Some(oldest) = self.adverts.front() {
+            self.common.outbox.sent = oldest.tail;
+        }
+        self.adverts.clear();
+        self.cancel = false;
+        self.cancelled = false;
+    }
+
+    fn take(&mut self, packet: &Packet, message: &Message) -> Result<(), String> {
+        self.received = message.mseq;
+        self.acked = message.mseq_ack;
+        self.bufs = message.bufs;
+        self.told -= 1;
+        if let Some((_, left)) = &mut self.answer {
+            *left = left.saturating_sub(1);
+        }
+        let flags = message.flags;
+        match message.body {
+            Body::Data if message.payload > 0 => {
+                let payload = &packet.bytes[message.header_len()..];
+                self.common.inbox.take(payload, self.trusting)?;
+                self.common.port.hold();
+            }
+            Body::Data => {}
+            Body::DisConn => self.common.inbox.closed = true,
+            Body::SendSm => {
+                let ours = self
+                    .adverts
+                    .front()
+                    .is_some_and(|oldest| (message.mseq_ack.wrapping_sub(oldest.mseq) as i32) >= 0);
+                if ours {
+                    self.drop_adverts();
+                }
+            }
+            Body::ChRcvBuf { size } => {
+                let payload = size.min(self.flavour.grows);
+                let posted = self.common.port.posted();
+                if payload > self.own_payload {
+                    self.own_payload = payload;
+                    self.common.port.size = payload + 16;
+                    self.answer = Some((payload, posted));
+                } else {
+                    self.answer = Some((self.own_payload, 0));
+                }
+            }
+            Body::ChRcvBufAck { size } => {
+                if !std::mem::take(&mut self.wish_pending) && self.trusting {
+                    return Err("a ChRcvBufAck came that was not asked for".into());
+                }
+                if size > self.payload {
+                    self.payload = size;
+                    self.wish_done = true;
+                }
+            }
+            other if self.trusting => {
+                return Err(format!("{} came", other.mid().name()));
+            }
+            _ => {}
+        }
+        let pend = flags.contains(Flags::OOB_PEND);
+        let inbox = &mut self.common.inbox;
+        let urgent = inbox.urgent(pend, flags.contains(Flags::OOB_PRES));
+        if self.trusting {
+            urgent?;
+        }
+        Ok(())
+    }
+}
+
+impl Node for Foreign {
+    fn common(&mut self) -> &mut Common {
+        &mut self.common
+    }
+
+    fn pump(
+        &mut self,
+        rng: &mut Rng,
+        most: u32,
+        wire: &mut VecDeque<Packet>,
+    ) -> Result<u32, String> {
+        let mut count = 0;
+        while self.over.is_none()
+            && count < most
+            && self.common.port.in_flight < self.common.port.depth
+        {
+            let Some((body, payload, flags)) = self.next(rng) else {
+                break;
+            };
+            self.sent = self.sent.wrapping_add(1);
+            let posted = self.common.port.posted();
+            let message = Message {
+                flags,
+                bufs: posted,
+                mseq: self.sent,
+                mseq_ack: self.received,
+                body,
+                payload,
+            };
+            self.told = i64::from(posted);
+            let header = &message.encode()[..message.header_len()];
+            let outbox = &mut self.common.outbox;
+            wire.push_back(Packet::new(header, self.common.side, outbox.sent, payload));
+            if let Body::SrcAvail(advert) = body {
+                // The rest of the buffer is left to the peer to read.
+                outbox.sent += u64::from(advert.size);
+            } else {
+                outbox.advance(payload, flags.contains(Flags::OOB_PRES))?;
+            }
+            if body == Body::Data && payload > 0 {
+                self.last_data = self.sent;
+            }
+            self.counts[match (body, payload) {
+                (Body::Data, 0) => 1,
+                (Body::Data, _) => 0,
+                _ => 2,
+            }] += 1;
+            self.common.port.in_flight += 1;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn process(&mut self) -> Result<bool, String> {
+        let Some(packet) = self.common.port.next_arrived() else {
+            return Ok(false);
+        };
+        if self.over.is_some() {
+            return Ok(true);
+        }
+        match packet.message() {
+            Some(message) => self.take(&packet, &message)?,
+            None if self.trusting => return Err("a malformed message came".into()),
+            None => self.over = Some(Over::Violation("malformed".into())),
+        }
+        Ok(true)
+    }
+
+    fn tick(&mut self, rng: &mut Rng) {
+        match rng.below(6) {
+            0 => self.push = true,
+            1 => self.no_delay = !self.flavour.nagle || rng.one_in(2),
+            2 => self.cancel = !self.adverts.is_empty(),
+            3 if self.flavour.pipelined > 0 => {
+                self.change = Some(match self.mode {
+                    Mode::Combined if rng.one_in(8) => Mode::Buffered,
+                    Mode::Combined => Mode::Pipelined,
+                    _ => Mode::Combined,
+                });
+            }
+            _ => {}
+        }
+    }
+
+    fn settle(&mut self, _reading: bool) {}
+
+    fn distrust(&mut self) {
+        self.trusting = false;
+    }
+
+    fn over(&self) -> Option<Over> {
+        self.over.clone()
+    }
+
+    fn lame(&self) -> bool {
+        self.flavour.early && self.credits() == 1
+    }
+
+    fn finished(&self) -> bool {
+        self.closed && self.common.inbox.closed
+    }
+
+    fn state(&self) -> String {
+        format!(
+            "foreign: waits for {}, credits {}, told {}, adverts {:?}, mode {:?}, {:?}, {:?}",
+            self.waiting,
+            self.credits(),
+            self.told,
+            self.adverts,
+            self.mode,
+            self.flavour,
+            self.common
+        )
+    }
+
+    fn counts(&self) -> [u64; 3] {
+        self.counts
+    }
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Simulator of SDP connections.
+//!
+//! A seed makes a [`World`](world::World): two ends of one connection with their transports and
+//! applications, one of them always the code under test, the other the same code or a model of
+//! another implementation, and sometimes somebody on the wire who tampers with messages. Then
+//! anything happens in any order: bytes are written and read, messages travel, completions are
+//! late, buffers grow, options change, streams end, the transport breaks. All the time it is
+//! checked that
+//!
+//! * every byte arrives once, in its place, and the end of the stream after the last of them;
+//! * urgent bytes are marked where they are, and announced once;
+//! * no message comes without a receive buffer that is large enough;
+//! * MSeq, MSeqAck and Bufs are right, and no credit is used for what it is reserved from;
+//! * whenever everything on its way has arrived, all that readers wait for is there, whether or
+//!   not the other end reads, and the ends fall silent;
+//! * tampering leads to a violation or to nothing, never to a panic.
+
+pub mod audit;
+pub mod foreign;
+pub mod hostile;
+pub mod node;
+pub mod ours;
+pub mod packet;
+pub mod port;
+pub mod rng;
+pub mod world;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+use world::World;
+
+/// What a run of the simulator was like.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Events.
+    pub steps: u64,
+    /// Connections.
+    pub connections: u64,
+    /// Messages with stream bytes, credit updates, others, of both sides.
+    pub messages: [u64; 3],
+    /// How often tampering was found out, by the violation's name.
+    pub violations: BTreeMap<String, u64>,
+}
+
+/// A rule was broken.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The connection's seed.
+    pub seed: u64,
+    /// Which event it was.
+    pub step: u64,
+    /// Which rule, and the state of both ends.
+    pub what: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "seed {}, step {}: {}\nto see it again: cargo run -p sdp-sim -- --seed {} --connections 1 --trace",
+            self.seed, self.step, self.what, self.seed
+        )
+    }
+}
+
+/// Simulates the connections of `seed`, `seed + 1`, … until there were `steps` events or
+/// `connections` connections.
+///
+/// # Errors
+///
+/// The first rule that is broken.
+pub fn run(seed: u64, steps: u64, connections: u64, trace: bool) -> Result<Summary, Failure> {
+    let mut summary = Summary::default();
+    while summary.steps < steps && summary.connections < connections {
+        let seed = seed.wrapping_add(summary.connections);
+        let mut world = World::new(seed, trace);
+        let result = catch_unwind(AssertUnwindSafe(|| world.run()))
+            .unwrap_or_else(|_| Err("panic, see above".into()));
+        if let Err(what) = result {
+            let step = world.steps;
+            return Err(Failure { seed, step, what });
+        }
+        summary.steps += world.steps;
+        summary.connections += 1;
+        for counts in world.counts() {
+            for (sum, count) in summary.messages.iter_mut().zip(counts) {
+                *sum += count;
+            }
+        }
+        if let Some(name) = world.violation() {
+            *summary.violations.entry(name).or_default() += 1;
+        }
+    }
+    Ok(summary)
+}

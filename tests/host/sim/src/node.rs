@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! One end of a simulated connection, whoever wrote it.
+
+use std::collections::VecDeque;
+
+use crate::packet::Packet;
+use crate::port::{Inbox, Outbox, Port};
+use crate::rng::Rng;
+
+/// What both kinds of ends have: the transport and the application around the protocol.
+#[derive(Debug)]
+pub struct Common {
+    /// 0 or 1.
+    pub side: usize,
+    /// Receive buffers and SENDs.
+    pub port: Port,
+    /// What comes.
+    pub inbox: Inbox,
+    /// What goes.
+    pub outbox: Outbox,
+}
+
+impl Common {
+    /// The application reads up to so many bytes; returns whether there were any.
+    pub fn read(&mut self, most: u32) -> bool {
+        let before = self.inbox.read;
+        let emptied = self.inbox.read(most);
+        self.port.release(emptied);
+        self.inbox.read > before
+    }
+}
+
+/// How an end's connection is over before both streams have ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// The peer broke a rule.
+    Violation(String),
+    /// The peer ended the connection.
+    Ended,
+}
+
+/// An end of a connection.
+pub trait Node {
+    /// What both kinds have.
+    fn common(&mut self) -> &mut Common;
+
+    /// Sends what may be sent now, up to so many messages; returns how many.
+    fn pump(
+        &mut self,
+        rng: &mut Rng,
+        most: u32,
+        wire: &mut VecDeque<Packet>,
+    ) -> Result<u32, String>;
+
+    /// Looks at the next message that has come; returns whether there was one.
+    fn process(&mut self) -> Result<bool, String>;
+
+    /// Something that only this kind does: an option, a timer, a decision.
+    fn tick(&mut self, rng: &mut Rng);
+
+    /// From now on nothing is held back on purpose. `reading`: the application reads, and waits
+    /// for more.
+    fn settle(&mut self, reading: bool);
+
+    /// Bytes are checked no longer: somebody has tampered with the messages.
+    fn distrust(&mut self);
+
+    /// Whether the connection is over.
+    fn over(&self) -> Option<Over>;
+
+    /// Whether the end believes both streams closed and has nothing left to say.
+    fn finished(&self) -> bool;
+
+    /// Whether the end has something to say that its own rules keep back until it receives more,
+    /// though the protocol would let it.
+    fn lame(&self) -> bool {
+        false
+    }
+
+    /// What keeps this end from sending, for reports.
+    fn state(&self) -> String;
+
+    /// Messages sent: with stream bytes, credit updates, others.
+    fn counts(&self) -> [u64; 3];
+}

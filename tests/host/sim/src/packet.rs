@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Messages as bytes, and the bytes of the streams.
+
+use sdp_protocol::message::{Body, Flags, Message};
+
+/// A message on its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// All of it.
+    pub bytes: Vec<u8>,
+}
+
+impl Packet {
+    /// A message with these headers, whose payload is the stream of `side` from `position` on.
+    pub fn new(header: &[u8], side: usize, position: u64, payload: u32) -> Self {
+        let mut bytes = Vec::with_capacity(header.len() + payload as usize);
+        bytes.extend_from_slice(header);
+        bytes.extend((position..position + u64::from(payload)).map(|at| stream_byte(side, at)));
+        Packet { bytes }
+    }
+
+    /// Its length as the transport reports it.
+    pub fn length(&self) -> u32 {
+        self.bytes.len() as u32
+    }
+
+    /// Its headers, if they can be read.
+    pub fn message(&self) -> Option<Message> {
+        Message::parse(&self.bytes, self.length()).ok()
+    }
+
+    /// One line about it, for traces.
+    pub fn describe(&self) -> String {
+        let Some(m) = self.message() else {
+            return format!("malformed {:02x?}", &self.bytes[..self.bytes.len().min(20)]);
+        };
+        let mut text = format!(
+            "{} mseq {} ack {} bufs {} payload {}",
+            m.body.mid().name(),
+            m.mseq,
+            m.mseq_ack,
+            m.bufs,
+            m.payload
+        );
+        match m.body {
+            Body::SrcAvail(advert) => text += &format!(" size {}", advert.size),
+            Body::ChRcvBuf { size } | Body::ChRcvBufAck { size } => {
+                text += &format!(" size {size}");
+            }
+            Body::ModeChange {
+                receiver_sends,
+                mode,
+            } => text += &format!(" {mode:?} receiver_sends {receiver_sends}"),
+            _ => {}
+        }
+        for (flag, name) in [(Flags::OOB_PEND, " PEND"), (Flags::OOB_PRES, " PRES")] {
+            if m.flags.contains(flag) {
+                text += name;
+            }
+        }
+        text
+    }
+}
+
+/// The byte at a position of the stream that `side` sends. Positions, also of large distance,
+/// and sides have different bytes wherever that is possible.
+pub fn stream_byte(side: usize, position: u64) -> u8 {
+    let mixed = (position ^ ((side as u64) << 62)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 56) as u8
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What stands for transport and socket at one end: receive buffers, SENDs, and the two streams.
+
+use std::collections::VecDeque;
+
+use crate::packet::{stream_byte, Packet};
+
+/// Receive buffers and SENDs of one queue pair.
+#[derive(Debug)]
+pub struct Port {
+    /// Sizes of the receive buffers that no message has come for, in the order of posting.
+    posted: VecDeque<u32>,
+    /// Messages that have come and were not looked at.
+    arrived: VecDeque<Packet>,
+    /// Buffers that hold bytes the reader has not taken.
+    held: u16,
+    /// How many buffers there are in all.
+    pub budget: u16,
+    /// Size in bytes of a buffer that is posted from now on.
+    pub size: u32,
+    /// SENDs posted whose completion was not looked at.
+    pub in_flight: u16,
+    /// Those of them that have completed.
+    completed: u16,
+    /// Most SENDs posted at a time.
+    pub depth: u16,
+}
+
+impl Port {
+    /// `budget` buffers of `size` bytes, all posted.
+    pub fn new(budget: u16, size: u32, depth: u16) -> Self {
+        Port {
+            posted: std::iter::repeat_n(size, usize::from(budget)).collect(),
+            arrived: VecDeque::new(),
+            held: 0,
+            budget,
+            size,
+            in_flight: 0,
+            completed: 0,
+            depth,
+        }
+    }
+
+    /// Buffers posted as the software counts them: a message that has come but was not looked at
+    /// still has its buffer.
+    pub fn posted(&self) -> u16 {
+        (self.posted.len() + self.arrived.len()) as u16
+    }
+
+    /// A message comes over the wire.
+    pub fn arrive(&mut self, packet: Packet) -> Result<(), String> {
+        let size = self
+            .posted
+            .pop_front()
+            .ok_or("a message came and no receive buffer was posted")?;
+        if packet.length() > size {
+            return Err(format!(
+                "a message of {} bytes came for a buffer of {size}",
+                packet.length()
+            ));
+        }
+        self.arrived.push_back(packet);
+        Ok(())
+    }
+
+    /// The next message to look at. Its buffer is free again if it has no payload, and else
+    /// when [`Port::release`] says so.
+    pub fn next_arrived(&mut self) -> Option<Packet> {
+        self.arrived.pop_front()
+    }
+
+    /// So many more buffers hold bytes for the reader.
+    pub fn hold(&mut self) {
+        self.held += 1;
+    }
+
+    /// The reader has emptied so many buffers.
+    pub fn release(&mut self, buffers: u16) {
+        self.held -= buffers;
+    }
+
+    /// Posts up to so many free buffers; returns how many.
+    pub fn repost(&mut self, most: u16) -> u16 {
+        let free = self.budget.saturating_sub(self.posted() + self.held);
+        let count = free.min(most);
+        for _ in 0..count {
+            self.posted.push_back(self.size);
+        }
+        count
+    }
+
+    /// The wire has carried one of our SENDs.
+    pub fn carried(&mut self) {
+        self.completed += 1;
+    }
+
+    /// Looks at up to so many completions of SENDs; returns how many there were.
+    pub fn complete(&mut self, most: u16) -> u16 {
+        let count = self.completed.min(most);
+        self.completed -= count;
+        self.in_flight -= count;
+        count
+    }
+}
+
+/// A stream at its sending end.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    /// Bytes written by the application.
+    pub written: u64,
+    /// Bytes handed to the protocol.
+    pub sent: u64,
+    /// The application will write no more.
+    pub closed: bool,
+    /// Position behind the urgent byte, until that is sent.
+    pub urgent: Option<u64>,
+    /// Positions behind the urgent bytes that were sent, until the world has taken them.
+    pub marks: VecDeque<u64>,
+}
+
+impl Outbox {
+    /// Bytes not yet handed to the protocol.
+    pub fn queued(&self) -> u32 {
+        (self.written - self.sent) as u32
+    }
+
+    /// The application writes; the last byte may be urgent. A later urgent byte takes the place
+    /// of an earlier one that is not sent, as in TCP.
+    pub fn write(&mut self, bytes: u32, urgent: bool) {
+        self.written += u64::from(bytes);
+        if urgent && bytes > 0 {
+            self.urgent = Some(self.written);
+        }
+    }
+
+    /// How many queued bytes there are up to and with the urgent one.
+    pub fn urgent_at(&self) -> Option<u32> {
+        self.urgent.map(|at| (at - self.sent) as u32)
+    }
+
+    /// So many bytes are sent, the last of them marked as urgent or not.
+    pub fn advance(&mut self, payload: u32, urgent: bool) -> Result<(), String> {
+        self.sent += u64::from(payload);
+        match self.urgent {
+            Some(at) if urgent && at == self.sent => {
+                self.marks.push_back(at);
+                self.urgent = None;
+            }
+            Some(at) if !urgent && self.sent < at => {}
+            None if !urgent => {}
+            other => {
+                return Err(format!(
+                    "sent up to {}, urgent {urgent}, while the urgent byte is {other:?}",
+                    self.sent
+                ))
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A stream at its receiving end.
+#[derive(Debug)]
+pub struct Inbox {
+    /// Which side sends it.
+    from: usize,
+    /// Bytes that have come.
+    pub received: u64,
+    /// Bytes that the application has read.
+    pub read: u64,
+    /// Unread bytes in each buffer.
+    segments: VecDeque<u32>,
+    /// The stream's end has come.
+    pub closed: bool,
+    /// Positions behind the urgent bytes that have come, until the world has taken them.
+    pub marks: VecDeque<u64>,
+    /// An urgent byte is announced and has not come.
+    pub pending: bool,
+}
+
+impl Inbox {
+    /// The stream that side `from` sends.
+    pub fn new(from: usize) -> Self {
+        Inbox {
+            from,
+            received: 0,
+            read: 0,
+            segments: VecDeque::new(),
+            closed: false,
+            marks: VecDeque::new(),
+            pending: false,
+        }
+    }
+
+    /// Stream bytes have come, in a buffer of their own.
+    pub fn take(&mut self, payload: &[u8], check: bool) -> Result<(), String> {
+        if self.closed && check {
+            return Err(format!("{} bytes after the end", payload.len()));
+        }
+        if check {
+            for (at, byte) in (self.received..).zip(payload) {
+                if *byte != stream_byte(self.from, at) {
+                    return Err(format!(
+                        "byte {at} of the stream from side {} is wrong",
+                        self.from
+                    ));
+                }
+            }
+        }
+        self.received += payload.len() as u64;
+        self.segments.push_back(payload.len() as u32);
+        Ok(())
+    }
+
+    /// The application reads up to so many bytes; returns how many buffers are empty now.
+    pub fn read(&mut self, most: u32) -> u16 {
+        let mut left = most;
+        let mut emptied = 0;
+        while let Some(front) = self.segments.front_mut() {
+            let count = left.min(*front);
+            *front -= count;
+            left -= count;
+            self.read += u64::from(count);
+            if *front > 0 {
+                break;
+            }
+            self.segments.pop_front();
+            emptied += 1;
+        }
+        emptied
+    }
+
+    /// Announcement and arrival of urgent bytes.
+    pub fn urgent(&mut self, pending: bool, present: bool) -> Result<(), String> {
+        if pending && self.pending {
+            return Err("an urgent byte was announced twice".into());
+        }
+        self.pending |= pending;
+        if present {
+            if !self.pending {
+                return Err("an urgent byte came that was not announced".into());
+            }
+            self.pending = false;
+            self.marks.push_back(self.received);
+        }
+        Ok(())
+    }
+}
