@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Memory that a device and the CPU both get at.
+//!
+//! A [`Block`] is one piece of kernel memory, contiguous for the device as well. A [`Memory`] is
+//! the one handle by which the CPU reads and writes a block; whatever else holds the block
+//! ([`Memory::block`]) only keeps it from being freed, as a message does that is on its way.
+
+use super::bindings as c;
+use core::ptr::NonNull;
+use kernel::alloc::Flags;
+use kernel::ffi::c_void;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// The largest block there is.
+pub(crate) const MAX_BLOCK: usize = 1 << 20;
+/// The smallest block there is.
+pub(crate) const MIN_BLOCK: usize = 512;
+
+/// A piece of kernel memory.
+///
+/// # Invariants
+///
+/// `start` points at `size` initialised bytes that `sdp_h_block_alloc` returned for that size and
+/// that are freed by nobody but [`Drop`].
+pub(crate) struct Block {
+    start: NonNull<u8>,
+    size: usize,
+}
+
+// SAFETY: A block owns plain memory; it has no tie to a thread.
+unsafe impl Send for Block {}
+// SAFETY: A `&Block` gives no access to the bytes.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// Its size in bytes.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Where it is. Reading and writing there is up to the holder of the [`Memory`].
+    pub(in crate::sys) fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: By the invariants the block was allocated with that size and not freed yet.
+        unsafe { c::sdp_h_block_free(self.start.as_ptr().cast::<c_void>(), self.size) }
+    }
+}
+
+/// The right to read and write the bytes of a block.
+///
+/// # Invariants
+///
+/// No other `Memory` is for the same block.
+pub(crate) struct Memory {
+    block: Arc<Block>,
+}
+
+impl Memory {
+    /// Allocates a block of `size` bytes, a power of two from [`MIN_BLOCK`] to [`MAX_BLOCK`],
+    /// filled with zeros.
+    ///
+    /// May sleep unless `gfp` is `GFP_ATOMIC`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for another size, `ENOMEM`.
+    pub(crate) fn new(size: usize, gfp: Flags) -> Result<Self> {
+        if !size.is_power_of_two() || !(MIN_BLOCK..=MAX_BLOCK).contains(&size) {
+            return Err(EINVAL);
+        }
+        let atomic = gfp == GFP_ATOMIC || gfp == GFP_NOWAIT;
+        // SAFETY: The function has no requirements but on the context, which the caller knows.
+        let start = unsafe { c::sdp_h_block_alloc(size, atomic) };
+        let start = NonNull::new(start.cast::<u8>()).ok_or(ENOMEM)?;
+        // SAFETY: `start` is fresh memory of `size` bytes that nobody else knows.
+        unsafe { start.as_ptr().write_bytes(0, size) };
+        // INVARIANT: Allocated above, initialised above; on failure of `Arc::new` the block is
+        // dropped and thereby freed.
+        let block = Arc::new(Block { start, size }, gfp)?;
+        // INVARIANT: The block is new, so this is its first `Memory`, and there is no other way
+        // to make one.
+        Ok(Memory { block })
+    }
+
+    /// The block, to be kept by something that needs the memory to stay.
+    pub(crate) fn block(&self) -> &Arc<Block> {
+        &self.block
+    }
+
+    /// The bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: By the invariants of `Block` the memory is initialised and lives as long as
+        // `self`. Only the holder of `&mut self` writes to it on the CPU, which cannot be while
+        // `&self` is borrowed. A device writes to it only while the queue that it was posted to
+        // owns the `Memory` (see `rdma::queue`), so that nobody can call this.
+        unsafe { core::slice::from_raw_parts(self.block.start.as_ptr(), self.block.size) }
+    }
+
+    /// The bytes, to be written. What a device is just reading may go out in part old, in part new.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: As in `bytes`; `&mut self` is the only handle for access by the CPU.
+        unsafe { core::slice::from_raw_parts_mut(self.block.start.as_ptr(), self.block.size) }
+    }
+}

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Connections, as the InfiniBand connection manager (`ib_cm`) makes and ends them.
+//!
+//! A [`ConnectionId`] is one end of a connection from its REQ to the end of its time-wait. A
+//! [`Connection`] is the same, borrowed for the time of a callback.
+
+use super::super::bindings as c;
+use super::device::DeviceRef;
+use super::route::Route;
+use core::ptr::NonNull;
+use kernel::ffi::{c_int, c_void};
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// Length of the private data of a REQ.
+pub(crate) const REQUEST_DATA: usize = c::ib_cm_data_size_IB_CM_REQ_PRIVATE_DATA_SIZE as usize;
+/// Length of the private data of a REP.
+pub(crate) const REPLY_DATA: usize = c::ib_cm_data_size_IB_CM_REP_PRIVATE_DATA_SIZE as usize;
+
+/// Reasons of a REJ that mean something here.
+pub(crate) mod reason {
+    use super::c;
+
+    /// Nobody listens at the service ID.
+    pub(crate) const NO_SERVICE: u32 = c::ib_cm_rej_reason_IB_CM_REJ_INVALID_SERVICE_ID;
+    /// The peer's connection manager gave up.
+    pub(crate) const TIMEOUT: u32 = c::ib_cm_rej_reason_IB_CM_REJ_TIMEOUT;
+    /// A connection of the same QPs was there before.
+    pub(crate) const STALE: u32 = c::ib_cm_rej_reason_IB_CM_REJ_STALE_CONN;
+    /// The consumer does not want the connection.
+    pub(crate) const CONSUMER: u32 = c::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED;
+    /// The peer has run out of something.
+    pub(crate) const NO_RESOURCES: u32 = c::ib_cm_rej_reason_IB_CM_REJ_NO_RESOURCES;
+    /// The peer has no QP for this.
+    pub(crate) const NO_QP: u32 = c::ib_cm_rej_reason_IB_CM_REJ_NO_QP;
+}
+
+/// What the connection manager has to tell of a connection.
+pub(crate) enum Event<'a> {
+    /// REP: the peer accepts.
+    Reply {
+        /// What the peer's consumer says.
+        data: &'a [u8; REPLY_DATA],
+        /// RDMA READs that we may have in progress.
+        reads_out: u8,
+        /// RDMA READs that the peer wants to have in progress.
+        reads_in: u8,
+    },
+    /// RTU, or what stands for it.
+    Ready,
+    /// REJ.
+    Rejected(u32),
+    /// No answer to our REQ.
+    RequestUnanswered,
+    /// No answer to our REP.
+    ReplyUnanswered,
+    /// DREQ: the peer leaves.
+    DisconnectRequest,
+    /// DREP to our DREQ.
+    DisconnectReply,
+    /// No answer to our DREQ.
+    DisconnectUnanswered,
+    /// The end of time-wait.
+    TimeWaitOver,
+}
+
+/// Who is told.
+pub(crate) trait Events: Send + Sync + 'static {
+    /// Something happened. Called in process context, for one event after the other; may sleep, but
+    /// all connections wait meanwhile. The [`ConnectionId`] must not be dropped in here.
+    fn event(self: Arc<Self>, connection: &Connection, event: Event<'_>);
+}
+
+/// A connection that somebody else keeps.
+///
+/// # Invariants
+///
+/// `raw` is a live `ib_cm_id`.
+#[repr(transparent)]
+pub(crate) struct Connection {
+    raw: NonNull<c::ib_cm_id>,
+}
+
+/// What a REQ says besides the route.
+pub(crate) struct RequestParameters<'a> {
+    /// The service ID to connect to.
+    pub(crate) service: u64,
+    /// Our QP.
+    pub(crate) qp: u32,
+    /// PSN of our first message.
+    pub(crate) psn: u32,
+    /// For the peer's consumer.
+    pub(crate) data: &'a [u8; REQUEST_DATA],
+    /// RDMA READs of the peer in progress.
+    pub(crate) reads_in: u8,
+    /// Our RDMA READs in progress.
+    pub(crate) reads_out: u8,
+    /// How often either side repeats what is not acknowledged.
+    pub(crate) retry_count: u8,
+    /// How often the peer repeats what finds no buffer here.
+    pub(crate) rnr_retry: u8,
+    /// Code of the time within which to expect an answer, on either side.
+    pub(crate) response_timeout: u8,
+    /// How often to repeat messages of the connection manager.
+    pub(crate) cm_retries: u8,
+}
+
+/// What a REP says.
+pub(crate) struct ReplyParameters<'a> {
+    /// Our QP.
+    pub(crate) qp: u32,
+    /// PSN of our first message.
+    pub(crate) psn: u32,
+    /// For the peer's consumer.
+    pub(crate) data: &'a [u8; REPLY_DATA],
+    /// RDMA READs of the peer in progress.
+    pub(crate) reads_in: u8,
+    /// Our RDMA READs in progress.
+    pub(crate) reads_out: u8,
+    /// How often the peer repeats what finds no buffer here.
+    pub(crate) rnr_retry: u8,
+}
+
+/// A PSN to begin with: not to be guessed, so that nobody can speak up for our peer.
+pub(crate) fn random_psn() -> u32 {
+    // SAFETY: No requirements.
+    unsafe { c::get_random_u32() & 0xff_ffff }
+}
+
+impl Connection {
+    fn raw(&self) -> *mut c::ib_cm_id {
+        self.raw.as_ptr()
+    }
+
+    /// What the connection manager proposes for the QP in the given state, and its mask.
+    pub(super) fn qp_attributes(&self, state: c::ib_qp_state) -> Result<(c::ib_qp_attr, i32)> {
+        let mut attr = c::ib_qp_attr { qp_state: state, ..Default::default() };
+        let mut mask = 0;
+        // SAFETY: By the invariants the id is alive; both results are writable.
+        to_result(unsafe { c::ib_cm_init_qp_attr(self.raw(), &mut attr, &mut mask) })?;
+        Ok((attr, mask))
+    }
+
+    /// Sends REP.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when the REQ is no longer to be answered, or what sending says.
+    pub(crate) fn reply(&self, p: &ReplyParameters<'_>) -> Result {
+        let mut param = c::ib_cm_rep_param {
+            qp_num: p.qp,
+            starting_psn: p.psn,
+            private_data: p.data.as_ptr().cast(),
+            private_data_len: REPLY_DATA as u8,
+            responder_resources: p.reads_in,
+            initiator_depth: p.reads_out,
+            rnr_retry_count: p.rnr_retry,
+            ..Default::default()
+        };
+        // SAFETY: By the invariants the id is alive; the private data is as long as is said, and
+        // copied by the call.
+        to_result(unsafe { c::ib_send_cm_rep(self.raw(), &mut param) })
+    }
+
+    /// Sends RTU.
+    pub(crate) fn ready(&self) -> Result {
+        // SAFETY: By the invariants the id is alive; there is no private data.
+        to_result(unsafe { c::ib_send_cm_rtu(self.raw(), core::ptr::null(), 0) })
+    }
+
+    /// Sends REJ.
+    pub(crate) fn reject(&self, reason: u32) -> Result {
+        let none = core::ptr::null_mut();
+        // SAFETY: By the invariants the id is alive; there is no additional information.
+        to_result(unsafe { c::ib_send_cm_rej(self.raw(), reason, none, 0, none, 0) })
+    }
+
+    /// Sends DREQ, again and again until it is answered.
+    pub(crate) fn disconnect(&self) -> Result {
+        // SAFETY: By the invariants the id is alive; there is no private data.
+        to_result(unsafe { c::ib_send_cm_dreq(self.raw(), core::ptr::null(), 0) })
+    }
+
+    /// Sends DREP.
+    pub(crate) fn disconnect_reply(&self) -> Result {
+        // SAFETY: By the invariants the id is alive; there is no private data.
+        to_result(unsafe { c::ib_send_cm_drep(self.raw(), core::ptr::null(), 0) })
+    }
+
+    /// Tells the connection manager that a message has come, which is as good as an RTU.
+    pub(crate) fn message_came(&self) -> Result {
+        let event = c::ib_event_type_IB_EVENT_COMM_EST;
+        // SAFETY: By the invariants the id is alive.
+        to_result(unsafe { c::ib_cm_notify(self.raw(), event) })
+    }
+}
+
+/// A connection of our own. Dropping it ends it at once and waits until no callback runs; so it is
+/// not dropped in one of its callbacks.
+///
+/// # Invariants
+///
+/// The id is alive until [`Drop`] destroys it, and its context is `events`.
+pub(crate) struct ConnectionId {
+    connection: Connection,
+    events: NonNull<Arc<dyn Events>>,
+    _device: DeviceRef,
+}
+
+// SAFETY: An `ib_cm_id` may be used by any thread.
+unsafe impl Send for ConnectionId {}
+// SAFETY: An `ib_cm_id` has a lock of its own, and what it does not lock takes `&mut self`.
+unsafe impl Sync for ConnectionId {}
+
+impl core::ops::Deref for ConnectionId {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+impl ConnectionId {
+    /// A new connection, for [`ConnectionId::request`].
+    pub(crate) fn new(device: &DeviceRef, events: Arc<dyn Events>) -> Result<Self> {
+        let events = NonNull::from(KBox::leak(KBox::new(events, GFP_KERNEL)?));
+        // SAFETY: The device is in use; the context lives as long as the id.
+        let id = unsafe { c::ib_create_cm_id(device.raw(), Some(on_event), events.as_ptr().cast()) };
+        match kernel::error::from_err_ptr(id).map(NonNull::new) {
+            Ok(Some(raw)) => {
+                // INVARIANT: Made above.
+                Ok(ConnectionId { connection: Connection { raw }, events, _device: device.clone() })
+            }
+            r => {
+                // SAFETY: Leaked above, and no id refers to it.
+                drop(unsafe { KBox::from_raw(events.as_ptr()) });
+                Err(r.err().unwrap_or(ENOMEM))
+            }
+        }
+    }
+
+    /// Makes an id that came with a REQ our own.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the callback of that REQ, owns the id `raw` of `device`, and gives it away,
+    /// on success only.
+    pub(super) unsafe fn adopt(
+        raw: NonNull<c::ib_cm_id>,
+        device: &DeviceRef,
+        events: Arc<dyn Events>,
+    ) -> Result<Self> {
+        let events = NonNull::from(KBox::leak(KBox::new(events, GFP_KERNEL)?));
+        // SAFETY: The id is alive, and `ib_cm` reads these two fields only when it calls back,
+        // which it does not do while this callback runs.
+        unsafe {
+            (*raw.as_ptr()).context = events.as_ptr().cast();
+            (*raw.as_ptr()).cm_handler = Some(on_event);
+        }
+        // INVARIANT: The context was set above; the id was given away by the caller.
+        Ok(ConnectionId { connection: Connection { raw }, events, _device: device.clone() })
+    }
+
+    /// The reverse of [`ConnectionId::adopt`]: the id is the caller's again, without a handler.
+    ///
+    /// # Safety
+    ///
+    /// The caller is still the same callback, and no REP was sent.
+    pub(super) unsafe fn give_back(self) -> NonNull<c::ib_cm_id> {
+        let this = core::mem::ManuallyDrop::new(self);
+        let raw = this.connection.raw;
+        // SAFETY: As in `adopt`: nobody calls back meanwhile. The id is destroyed when the callback
+        // returns an error, and there is no further callback.
+        unsafe { (*raw.as_ptr()).context = core::ptr::null_mut() };
+        // SAFETY: Leaked by `adopt` for this id, which has no context any more.
+        drop(unsafe { KBox::from_raw(this.events.as_ptr()) });
+        // SAFETY: The field is moved out of a value that is never used nor dropped.
+        drop(unsafe { core::ptr::read(&this._device) });
+        raw
+    }
+
+    /// Whether this is the connection of a pointer, which is only compared.
+    pub(super) fn is(&self, raw: NonNull<c::ib_cm_id>) -> bool {
+        self.connection.raw == raw
+    }
+
+    /// Sends REQ.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when there was a request already, or what sending says.
+    pub(crate) fn request(&mut self, route: &Route, p: &RequestParameters<'_>) -> Result {
+        let (path, gid) = route.path()?;
+        let mut param = c::ib_cm_req_param {
+            primary_path: path.primary,
+            primary_path_inbound: path.inbound,
+            primary_path_outbound: path.outbound,
+            ppath_sgid_attr: gid,
+            service_id: p.service.to_be(),
+            qp_num: p.qp,
+            qp_type: c::ib_qp_type_IB_QPT_RC,
+            starting_psn: p.psn,
+            private_data: p.data.as_ptr().cast(),
+            private_data_len: REQUEST_DATA as u8,
+            responder_resources: p.reads_in,
+            initiator_depth: p.reads_out,
+            remote_cm_response_timeout: p.response_timeout,
+            local_cm_response_timeout: p.response_timeout,
+            retry_count: p.retry_count.min(7),
+            rnr_retry_count: p.rnr_retry.min(7),
+            max_cm_retries: p.cm_retries.min(15),
+            ..Default::default()
+        };
+        // SAFETY: By the invariants the id is alive, and `&mut self` keeps a second request from
+        // racing with this one. The route keeps path records and GID while it is borrowed; the
+        // call copies the former and takes a reference to the latter, and copies the private data.
+        to_result(unsafe { c::ib_send_cm_req(self.raw(), &mut param) })
+    }
+}
+
+impl Drop for ConnectionId {
+    fn drop(&mut self) {
+        // SAFETY: By the invariants the id is alive and ours. The call waits for callbacks.
+        unsafe { c::ib_destroy_cm_id(self.connection.raw()) };
+        // SAFETY: Leaked for this id, which is gone.
+        drop(unsafe { KBox::from_raw(self.events.as_ptr()) });
+    }
+}
+
+extern "C" fn on_event(id: *mut c::ib_cm_id, event: *const c::ib_cm_event) -> c_int {
+    let Some(raw) = NonNull::new(id) else { return 0 };
+    // SAFETY: `ib_cm` passes a live id, whose context it does not change.
+    let context: *mut c_void = unsafe { (*id).context };
+    if context.is_null() {
+        return 0;
+    }
+    // SAFETY: The context is that of a `ConnectionId`, which is freed only after the id is destroyed,
+    // for which this call is waited.
+    let events = unsafe { &*context.cast::<Arc<dyn Events>>() };
+    // SAFETY: `ib_cm` passes an event that is valid during the call.
+    let event = unsafe { &*event };
+    let what = match event.event {
+        c::ib_cm_event_type_IB_CM_REP_RECEIVED => {
+            // SAFETY: The kind of event says that this is the field in use.
+            let p = unsafe { &event.param.rep_rcvd };
+            // SAFETY: The private data of a REP is always that long, whatever the peer filled in.
+            let data = unsafe { &*event.private_data.cast::<[u8; REPLY_DATA]>() };
+            Event::Reply { data, reads_out: p.initiator_depth, reads_in: p.responder_resources }
+        }
+        c::ib_cm_event_type_IB_CM_RTU_RECEIVED
+        | c::ib_cm_event_type_IB_CM_USER_ESTABLISHED => Event::Ready,
+        c::ib_cm_event_type_IB_CM_REJ_RECEIVED => {
+            // SAFETY: The kind of event says that this is the field in use.
+            Event::Rejected(unsafe { event.param.rej_rcvd.reason })
+        }
+        c::ib_cm_event_type_IB_CM_REQ_ERROR => Event::RequestUnanswered,
+        c::ib_cm_event_type_IB_CM_REP_ERROR => Event::ReplyUnanswered,
+        c::ib_cm_event_type_IB_CM_DREQ_RECEIVED => Event::DisconnectRequest,
+        c::ib_cm_event_type_IB_CM_DREP_RECEIVED => Event::DisconnectReply,
+        c::ib_cm_event_type_IB_CM_DREQ_ERROR => Event::DisconnectUnanswered,
+        c::ib_cm_event_type_IB_CM_TIMEWAIT_EXIT => Event::TimeWaitOver,
+        // MRA: the peer needs longer, which `ib_cm` heeds. LAP, APR: no alternate paths here.
+        _ => return 0,
+    };
+    // INVARIANT: The id is alive during the callback.
+    events.clone().event(&Connection { raw }, what);
+    // Never destroyed by `ib_cm`: the `ConnectionId` does that.
+    0
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! RDMA devices.
+//!
+//! A [`DeviceRef`] is a use of one `struct ib_device`: while it exists, the device may be dead but
+//! is not taken away. A [`Client`] is told of devices that come and go; when one goes, the client
+//! sees to it that all uses end, and the going waits for that.
+
+use super::super::bindings as c;
+use core::cell::UnsafeCell;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use kernel::ffi::{c_int, c_void};
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Acquire, Atomic, AtomicFlag, Full, Relaxed, Release};
+use kernel::sync::{Arc, Completion};
+
+/// What there is to say about a device, and the number of its uses.
+///
+/// # Invariants
+///
+/// `raw` is registered and its driver is bound as long as `uses` is above 0.
+#[pin_data]
+struct Device {
+    raw: NonNull<c::ib_device>,
+    virt: bool,
+    going: AtomicFlag,
+    vector: Atomic<u32>,
+    uses: Atomic<i32>,
+    /// Completed when `uses` becomes 0, which it stays.
+    #[pin]
+    unused: Completion,
+}
+
+// SAFETY: An `ib_device` may be used by any thread.
+unsafe impl Send for Device {}
+// SAFETY: An `ib_device` may be used by any thread.
+unsafe impl Sync for Device {}
+
+/// A use of a device.
+///
+/// # Invariants
+///
+/// Counts for one of `uses`.
+pub(crate) struct DeviceRef(Arc<Device>);
+
+impl Clone for DeviceRef {
+    fn clone(&self) -> Self {
+        // INVARIANT: Counted. `self` counts as well, so this is no first use.
+        self.0.uses.add(1, Relaxed);
+        DeviceRef(self.0.clone())
+    }
+}
+
+impl Drop for DeviceRef {
+    fn drop(&mut self) {
+        // `Full` orders all that was done with the device before its removal.
+        if self.0.uses.fetch_sub(1, Full) == 1 {
+            self.0.unused.complete_all();
+        }
+    }
+}
+
+impl PartialEq for DeviceRef {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl DeviceRef {
+    /// The device as C code knows it.
+    pub(super) fn raw(&self) -> *mut c::ib_device {
+        self.0.raw.as_ptr()
+    }
+
+    /// Whether this is the device of a pointer, which is only compared.
+    pub(super) fn is(&self, raw: *const c::ib_device) -> bool {
+        core::ptr::eq(self.0.raw.as_ptr(), raw)
+    }
+
+    /// Whether the device is being removed.
+    pub(crate) fn is_going(&self) -> bool {
+        self.0.going.load(Acquire)
+    }
+
+    /// Whether DMA addresses are kernel addresses, so that nothing is to be synchronised.
+    pub(super) fn is_virtual(&self) -> bool {
+        self.0.virt
+    }
+
+    /// Attributes that `ib_core` asked the driver for.
+    pub(super) fn attributes(&self) -> &c::ib_device_attr {
+        // SAFETY: By the invariants the device is registered; its attributes do not change then.
+        unsafe { &(*self.raw()).attrs }
+    }
+
+    /// Completion vectors, in turn.
+    pub(super) fn next_vector(&self) -> u32 {
+        // SAFETY: By the invariants the device is registered; the number does not change then.
+        let n = unsafe { (*self.raw()).num_comp_vectors };
+        self.0.vector.fetch_add(1, Relaxed) % u32::try_from(n).unwrap_or(1).max(1)
+    }
+
+    /// Whether connections by the InfiniBand connection manager can be made at a port.
+    pub(crate) fn port_has_cm(&self, port: u32) -> bool {
+        // SAFETY: By the invariants the device is registered; the function checks the port.
+        unsafe { c::sdp_h_ib_port_has_cm(self.raw(), port) }
+    }
+
+    /// Whether the link of a port is InfiniBand (else it is Ethernet).
+    pub(crate) fn port_is_infiniband(&self, port: u32) -> bool {
+        // SAFETY: By the invariants the device is registered; the function checks the port.
+        unsafe { c::sdp_h_ib_port_is_ib(self.raw(), port) }
+    }
+
+    /// Where in the table of a port a P_Key is.
+    pub(crate) fn find_pkey(&self, port: u32, pkey: u16) -> Result<u16> {
+        let mut index = 0;
+        // SAFETY: By the invariants the device is registered; `index` is writable.
+        to_result(unsafe { c::ib_find_cached_pkey(self.raw(), port, pkey, &mut index) })?;
+        Ok(index)
+    }
+
+    /// Most RDMA READs that a QP of the device can have in progress, as responder and as initiator.
+    pub(crate) fn max_reads(&self) -> u8 {
+        let a = self.attributes();
+        u8::try_from(a.max_qp_rd_atom.min(a.max_qp_init_rd_atom).clamp(0, 16)).unwrap_or(0)
+    }
+}
+
+/// Who is told of devices. All calls are made in process context.
+pub(crate) trait Client: 'static {
+    /// A device is there.
+    fn added(device: &DeviceRef) -> Result;
+
+    /// A device goes away. Afterwards all uses must come to an end; that is waited for.
+    fn removed(device: &DeviceRef);
+}
+
+#[repr(transparent)]
+struct ClientCell(UnsafeCell<c::ib_client>);
+
+// SAFETY: The contents are written before the client is registered, by the one thread that won
+// `REGISTERED`; from then on only `ib_core` touches them, by its own rules.
+unsafe impl Sync for ClientCell {}
+
+// SAFETY: All-zero is a valid `ib_client`: null pointers, no functions, numbers.
+static CLIENT: ClientCell = ClientCell(UnsafeCell::new(unsafe { core::mem::zeroed() }));
+static REGISTERED: AtomicFlag = AtomicFlag::new(false);
+
+/// The registration of a client. Dropping it removes all devices from the client, and waits until
+/// their uses have ended.
+pub(crate) struct Registration<C: Client>(PhantomData<fn() -> C>);
+
+impl<C: Client> Registration<C> {
+    /// Registers the client; it is told of all devices that are there already before this returns.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if there is a client already, or what `ib_register_client()` says.
+    pub(crate) fn new() -> Result<Self> {
+        if REGISTERED.xchg(true, Full) {
+            return Err(EBUSY);
+        }
+        let client = CLIENT.0.get();
+        // SAFETY: The flag was won, so nobody else writes to or has registered the client. The
+        // contents are zeros but for the following.
+        unsafe {
+            client.write(core::mem::zeroed());
+            (*client).name = c"ib_sdp".as_ptr().cast();
+            (*client).add = Some(add::<C>);
+            (*client).remove = Some(remove::<C>);
+        }
+        // SAFETY: The client is a static, and both functions are as `ib_core` wants them. `Drop`
+        // unregisters it, before the module is unloaded.
+        let ret = to_result(unsafe { c::ib_register_client(client) });
+        if ret.is_err() {
+            REGISTERED.store(false, Release);
+        }
+        ret.map(|()| Registration(PhantomData))
+    }
+}
+
+impl<C: Client> Drop for Registration<C> {
+    fn drop(&mut self) {
+        // SAFETY: Registered by `new`, once.
+        unsafe { c::ib_unregister_client(CLIENT.0.get()) };
+        REGISTERED.store(false, Release);
+    }
+}
+
+extern "C" fn add<C: Client>(raw: *mut c::ib_device) -> c_int {
+    let Some(raw) = NonNull::new(raw) else { return EINVAL.to_errno() };
+    let device = Arc::pin_init(
+        pin_init!(Device {
+            raw,
+            // SAFETY: `ib_core` passes a device that is being registered.
+            virt: unsafe { c::sdp_h_ib_virt_dma(raw.as_ptr()) },
+            going: AtomicFlag::new(false),
+            vector: Atomic::new(0),
+            uses: Atomic::new(1),
+            unused <- Completion::new(),
+        }),
+        GFP_KERNEL,
+    );
+    let Ok(device) = device else { return ENOMEM.to_errno() };
+    // INVARIANT: `uses` begins with 1, for this. `ib_core` calls `remove` before the device goes.
+    let device = DeviceRef(device);
+    if let Err(e) = C::added(&device) {
+        // The client has kept no use, so nothing is waited for.
+        return e.to_errno();
+    }
+    // The use goes with the device, and comes back in `remove`. It must not count down on the way.
+    let device = core::mem::ManuallyDrop::new(device);
+    // SAFETY: The field is moved out of a value that is never used nor dropped.
+    let arc = unsafe { core::ptr::read(&device.0) };
+    // SAFETY: Called for our registered client and a device that it is just added to.
+    unsafe {
+        c::ib_set_client_data(raw.as_ptr(), CLIENT.0.get(), Arc::into_raw(arc).cast_mut().cast())
+    };
+    0
+}
+
+extern "C" fn remove<C: Client>(_: *mut c::ib_device, data: *mut c_void) {
+    if data.is_null() {
+        return;
+    }
+    // SAFETY: The data is what `add` stored, and `ib_core` calls `remove` once for each `add`.
+    // INVARIANT: It counts for one use, since `add`.
+    let device = DeviceRef(unsafe { Arc::from_raw(data.cast::<Device>()) });
+    device.0.going.store(true, Release);
+    C::removed(&device);
+    let state = device.0.clone();
+    drop(device);
+    state.unused.wait_for_completion();
+}

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! A QP with all that belongs to it.
+//!
+//! An [`Endpoint`] is one end of a connection as the device sees it: a PD of its own (so that no
+//! other connection's peer can reach memory that is registered here), a CQ for what is received
+//! and one for what is sent, the QP, and the memory that has been posted to it.
+
+use super::super::bindings as c;
+use super::device::DeviceRef;
+use super::qp::QueuePair;
+use super::queues::{How, ReceiveQueue, Received, SendLimits, SendQueue, Sent, MAX_SLOTS, MAX_SPANS};
+use crate::memory::buffer::{Buffer, Span};
+use core::ptr::{self, NonNull};
+use kernel::ffi::c_void;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// Who is told that completions wait in a CQ.
+pub(crate) trait Ready: Send + Sync + 'static {
+    /// There are completions. Called in any context, with interrupts off as a rule and locks of
+    /// the driver held: no polling here.
+    fn ready(&self);
+}
+
+/// Something that happened to a QP without a work request.
+pub(crate) enum QpEvent {
+    /// The first message came in before the connection manager heard that the peer is ready.
+    Established,
+    /// The QP is in ERR by itself.
+    Fatal,
+}
+
+/// Who is told of [`QpEvent`]s.
+pub(crate) trait QpEvents: Send + Sync + 'static {
+    /// Called in any context.
+    fn event(self: Arc<Self>, event: QpEvent);
+}
+
+/// How large an endpoint is to be.
+#[derive(Clone, Copy)]
+pub(crate) struct Sizes {
+    /// Messages that can be on their way out.
+    pub(crate) send_slots: u16,
+    /// Buffers that can wait for a message.
+    pub(crate) receive_slots: u16,
+    /// Pieces of payload per message, at most [`MAX_SPANS`].
+    pub(crate) spans: u8,
+    /// Length of a message up to which it is to be copied into the work request.
+    pub(crate) inline: u16,
+}
+
+/// A PD.
+///
+/// # Invariants
+///
+/// `raw` is a PD of `_device`, destroyed by [`Drop`] only, after all that was made from it.
+struct Pd {
+    raw: NonNull<c::ib_pd>,
+    _device: DeviceRef,
+}
+
+impl Pd {
+    fn new(device: &DeviceRef) -> Result<Self> {
+        // SAFETY: The device is in use; the name is static.
+        let pd = unsafe { c::__ib_alloc_pd(device.raw(), 0, c"ib_sdp".as_ptr().cast()) };
+        let raw = NonNull::new(kernel::error::from_err_ptr(pd)?).ok_or(ENOMEM)?;
+        Ok(Pd { raw, _device: device.clone() })
+    }
+
+    fn lkey(&self) -> u32 {
+        // SAFETY: By the invariants the PD exists; the key never changes.
+        unsafe { (*self.raw.as_ptr()).local_dma_lkey }
+    }
+}
+
+impl Drop for Pd {
+    fn drop(&mut self) {
+        // SAFETY: By the invariants the PD exists and nothing is left that was made from it.
+        unsafe { c::ib_dealloc_pd_user(self.raw.as_ptr(), ptr::null_mut()) };
+    }
+}
+
+/// A CQ.
+///
+/// # Invariants
+///
+/// `raw` is a CQ of `device`, destroyed by [`Drop`] only, after the QP. Its context is `ready`.
+pub(super) struct Cq {
+    raw: NonNull<c::ib_cq>,
+    ready: NonNull<Arc<dyn Ready>>,
+    _device: DeviceRef,
+}
+
+extern "C" fn completed(_: *mut c::ib_cq, context: *mut c_void) {
+    // SAFETY: The context is that of `Cq::new`, which is freed after the CQ is destroyed, and with
+    // it every call of this function has ended.
+    let ready = unsafe { &*context.cast::<Arc<dyn Ready>>() };
+    ready.ready();
+}
+
+impl Cq {
+    fn new(device: &DeviceRef, entries: u32, ready: Arc<dyn Ready>) -> Result<Self> {
+        let ready = NonNull::from(KBox::leak(KBox::new(ready, GFP_KERNEL)?));
+        let attr = c::ib_cq_init_attr {
+            cqe: entries,
+            comp_vector: device.next_vector(),
+            ..Default::default()
+        };
+        // SAFETY: The device is in use; the handler gets a context that lives as long as the CQ.
+        let cq = unsafe {
+            c::__ib_create_cq(
+                device.raw(),
+                Some(completed),
+                None,
+                ready.as_ptr().cast(),
+                &attr,
+                c"ib_sdp".as_ptr().cast(),
+            )
+        };
+        match kernel::error::from_err_ptr(cq).map(NonNull::new) {
+            Ok(Some(raw)) => Ok(Cq { raw, ready, _device: device.clone() }),
+            r => {
+                // SAFETY: Leaked above, and no CQ refers to it.
+                drop(unsafe { KBox::from_raw(ready.as_ptr()) });
+                Err(r.err().unwrap_or(ENOMEM))
+            }
+        }
+    }
+
+    /// Takes up to `wcs.len()` completions.
+    pub(super) fn poll(&mut self, wcs: &mut [c::ib_wc]) -> usize {
+        let n = i32::try_from(wcs.len()).unwrap_or(i32::MAX);
+        // SAFETY: By the invariants the CQ exists, and there is room for `n` completions.
+        let got = unsafe { c::sdp_h_ib_poll(self.raw.as_ptr(), n, wcs.as_mut_ptr()) };
+        usize::try_from(got).unwrap_or(0).min(wcs.len())
+    }
+
+    /// Asks for a call of [`Ready::ready`] at the next completion. Tells whether there may be
+    /// completions already for which no call comes.
+    pub(super) fn arm(&mut self) -> bool {
+        // SAFETY: By the invariants the CQ exists.
+        unsafe { c::sdp_h_ib_arm(self.raw.as_ptr()) > 0 }
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        // SAFETY: By the invariants the CQ exists and its QP does not any more.
+        unsafe { c::ib_destroy_cq_user(self.raw.as_ptr(), ptr::null_mut()) };
+        // SAFETY: Leaked by `new` for this CQ, which is gone.
+        drop(unsafe { KBox::from_raw(self.ready.as_ptr()) });
+    }
+}
+
+/// Where QP events go.
+///
+/// # Invariants
+///
+/// The pointer was leaked from a box, and only [`Drop`] frees it, after the QP.
+struct Events(NonNull<Arc<dyn QpEvents>>);
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        // SAFETY: By the invariants; the QP that refers to it is gone.
+        drop(unsafe { KBox::from_raw(self.0.as_ptr()) });
+    }
+}
+
+extern "C" fn qp_event(event: *mut c::ib_event, context: *mut c_void) {
+    // SAFETY: The context is that of `Endpoint::new`, which is freed after the QP is destroyed, and
+    // with it every call of this function has ended.
+    let events = unsafe { &*context.cast::<Arc<dyn QpEvents>>() };
+    // SAFETY: The driver passes a valid event.
+    match unsafe { (*event).event } {
+        c::ib_event_type_IB_EVENT_COMM_EST => events.clone().event(QpEvent::Established),
+        c::ib_event_type_IB_EVENT_QP_FATAL
+        | c::ib_event_type_IB_EVENT_QP_REQ_ERR
+        | c::ib_event_type_IB_EVENT_QP_ACCESS_ERR => events.clone().event(QpEvent::Fatal),
+        _ => (),
+    }
+}
+
+/// One end of a connection as the device sees it. Dropped in process context.
+///
+/// # Invariants
+///
+/// `qp` uses the CQs of `receive` and `send`, refers to `_events`, and is made from `_pd`. It is
+/// destroyed before any of them.
+pub(crate) struct Endpoint {
+    receive: ReceiveQueue,
+    send: SendQueue,
+    qp: Arc<QueuePair>,
+    _events: Events,
+    _pd: Pd,
+}
+
+// SAFETY: Nothing in an endpoint is tied to a thread: verbs may be called by any, and the raw
+// pointers are to memory that the endpoint owns.
+unsafe impl Send for Endpoint {}
+// SAFETY: Shared references give access to nothing but numbers.
+unsafe impl Sync for Endpoint {}
+
+impl Endpoint {
+    /// Makes an endpoint. Sizes are cut down to what the device can do.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, or what the device says.
+    pub(crate) fn new(
+        device: &DeviceRef,
+        sizes: &Sizes,
+        received: Arc<dyn Ready>,
+        sent: Arc<dyn Ready>,
+        events: Arc<dyn QpEvents>,
+    ) -> Result<Self> {
+        let limits = device.attributes();
+        let most = u16::try_from(limits.max_qp_wr.min(limits.max_cqe)).unwrap_or(u16::MAX);
+        let send_slots = sizes.send_slots.clamp(2, most.clamp(2, MAX_SLOTS));
+        let receive_slots = sizes.receive_slots.clamp(1, most.clamp(1, MAX_SLOTS));
+        let gather = u8::try_from(limits.max_send_sge.clamp(1, 255)).unwrap_or(u8::MAX);
+        let spans = sizes.spans.min(MAX_SPANS).min(gather - 1);
+
+        // All that can fail comes before the QP, so that the QP is never the last one left.
+        let pd = Pd::new(device)?;
+        let cq = Cq::new(device, u32::from(receive_slots), received)?;
+        let mut receive = ReceiveQueue::new(cq, device, receive_slots, pd.lkey())?;
+        let cq = Cq::new(device, u32::from(send_slots), sent)?;
+        let mut send = SendQueue::new(cq, device, send_slots, spans, pd.lkey())?;
+        let events = Events(NonNull::from(KBox::leak(KBox::new(events, GFP_KERNEL)?)));
+
+        let cap = c::ib_qp_cap {
+            max_send_wr: u32::from(send_slots),
+            max_recv_wr: u32::from(receive_slots),
+            max_send_sge: u32::from(spans) + 1,
+            max_recv_sge: 1,
+            max_inline_data: u32::from(sizes.inline),
+            ..Default::default()
+        };
+        let mut init = c::ib_qp_init_attr {
+            event_handler: Some(qp_event),
+            qp_context: events.0.as_ptr().cast(),
+            send_cq: send.cq().raw.as_ptr(),
+            recv_cq: receive.cq().raw.as_ptr(),
+            cap,
+            sq_sig_type: c::ib_sig_type_IB_SIGNAL_REQ_WR,
+            qp_type: c::ib_qp_type_IB_QPT_RC,
+            ..Default::default()
+        };
+        let mut raw = create_qp(&pd, &mut init);
+        if raw.is_err() && sizes.inline != 0 {
+            // Some drivers refuse what they cannot do instead of saying what they can.
+            init.cap = c::ib_qp_cap { max_inline_data: 0, ..cap };
+            raw = create_qp(&pd, &mut init);
+        }
+        let raw = raw?;
+        // SAFETY: The QP was made above for that device; it is destroyed below, or by `Drop`,
+        // before CQs and PD.
+        let qp = match unsafe { QueuePair::new(raw, device) } {
+            Ok(qp) => qp,
+            Err(e) => {
+                // SAFETY: The QP was made above, and nobody else has it.
+                unsafe { c::ib_destroy_qp_user(raw.as_ptr(), ptr::null_mut()) };
+                return Err(e);
+            }
+        };
+        receive.attach(&qp);
+        send.attach(&qp, u16::try_from(init.cap.max_inline_data).unwrap_or(u16::MAX));
+        // INVARIANT: Made so above.
+        Ok(Endpoint { receive, send, qp, _events: events, _pd: pd })
+    }
+
+    /// The QP.
+    pub(crate) fn qp(&self) -> &Arc<QueuePair> {
+        &self.qp
+    }
+
+    /// How many buffers can wait for messages.
+    pub(crate) fn receive_slots(&self) -> u16 {
+        self.receive.slots()
+    }
+
+    /// How many wait, including those that are queued only.
+    pub(crate) fn posted_receives(&self) -> u16 {
+        self.receive.posted()
+    }
+
+    /// See [`ReceiveQueue::post`].
+    pub(crate) fn post_receive(&mut self, b: KBox<Buffer>) -> Result<(), KBox<Buffer>> {
+        self.receive.post(b)
+    }
+
+    /// See [`ReceiveQueue::poll`].
+    pub(crate) fn poll_receive(&mut self) -> Option<Received> {
+        self.receive.poll()
+    }
+
+    /// See [`ReceiveQueue::arm`].
+    pub(crate) fn arm_receive(&mut self) -> bool {
+        self.receive.arm()
+    }
+
+    /// What can be sent.
+    pub(crate) fn send_limits(&self) -> SendLimits {
+        self.send.limits()
+    }
+
+    /// How many more messages can be posted.
+    pub(crate) fn send_room(&self) -> u16 {
+        self.send.room()
+    }
+
+    /// How many messages are posted and not known to be complete.
+    pub(crate) fn in_flight(&self) -> u16 {
+        self.send.in_flight()
+    }
+
+    /// See [`SendQueue::post`].
+    pub(crate) fn post_send(
+        &mut self,
+        header: &[u8],
+        spans: &[Span<'_>],
+        how: &How,
+    ) -> Result {
+        self.send.post(header, spans, how)
+    }
+
+    /// See [`SendQueue::probe`].
+    pub(crate) fn probe(&mut self) -> Result {
+        self.send.probe()
+    }
+
+    /// See [`SendQueue::poll`].
+    pub(crate) fn poll_send(&mut self) -> Option<Sent> {
+        self.send.poll()
+    }
+
+    /// See [`SendQueue::arm`].
+    pub(crate) fn arm_send(&mut self) -> bool {
+        self.send.arm()
+    }
+
+    /// Hands all that was posted to the device: receives first, for an answer to find them.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says. The endpoint cannot be used any more then.
+    pub(crate) fn flush(&mut self) -> Result {
+        self.receive.flush().and(self.send.flush())
+    }
+}
+
+fn create_qp(pd: &Pd, init: &mut c::ib_qp_init_attr) -> Result<NonNull<c::ib_qp>> {
+    // SAFETY: The PD exists, and `init` names CQs and handlers that outlive the QP.
+    let qp = unsafe { c::ib_create_qp_kernel(pd.raw.as_ptr(), init, c"ib_sdp".as_ptr().cast()) };
+    NonNull::new(kernel::error::from_err_ptr(qp)?).ok_or(ENOMEM)
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        // Afterwards the fields are dropped: the queues with the memory that was posted and the
+        // CQs, the context of events, the PD.
+        self.qp.destroy();
+    }
+}

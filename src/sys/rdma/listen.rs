@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Connections that come in.
+//!
+//! A [`ListenId`] lets REQs for one service ID come in at one device. An [`Incoming`] is such a
+//! REQ, for the time of the callback that reports it.
+
+use super::super::bindings as c;
+use super::cm::{reason, ConnectionId, Events, REQUEST_DATA};
+use super::device::DeviceRef;
+use super::netns::{self, Net};
+use crate::sys::net::address::Address;
+use core::cell::Cell;
+use core::ptr::NonNull;
+use kernel::ffi::c_int;
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::Arc;
+
+/// What becomes of a request that was not adopted.
+pub(crate) enum Answer {
+    /// REJ with that reason.
+    Reject(u32),
+    /// Nothing, so that the peer asks again.
+    Silence,
+}
+
+/// Who takes connections.
+pub(crate) trait Listener: 'static {
+    /// A connection is asked for. Called in process context; may sleep, but all connections wait
+    /// meanwhile. The answer does not matter if the request was adopted and not given back.
+    fn request(request: &Incoming<'_>) -> Answer;
+}
+
+/// A service ID that is listened to at one device.
+///
+/// # Invariants
+///
+/// `raw` counts for one listen of that id, which [`Drop`] ends.
+pub(crate) struct ListenId {
+    raw: NonNull<c::ib_cm_id>,
+    _device: DeviceRef,
+}
+
+// SAFETY: An `ib_cm_id` may be used by any thread.
+unsafe impl Send for ListenId {}
+// SAFETY: There are no methods.
+unsafe impl Sync for ListenId {}
+
+impl ListenId {
+    /// Listens. All listens of one service ID have the same `L`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if somebody else listens there, `ENOMEM`.
+    pub(crate) fn new<L: Listener>(device: &DeviceRef, service: u64) -> Result<Self> {
+        // SAFETY: The device is in use.
+        let id = unsafe {
+            c::ib_cm_insert_listen(device.raw(), Some(on_request::<L>), service.to_be())
+        };
+        let raw = NonNull::new(kernel::error::from_err_ptr(id)?).ok_or(ENOMEM)?;
+        Ok(ListenId { raw, _device: device.clone() })
+    }
+}
+
+impl Drop for ListenId {
+    fn drop(&mut self) {
+        // SAFETY: By the invariants this listen was not ended yet. The last one waits for callbacks.
+        unsafe { c::ib_destroy_cm_id(self.raw.as_ptr()) }
+    }
+}
+
+/// A request for a connection.
+///
+/// # Invariants
+///
+/// `id` is the new id that `ib_cm` made for the request, and `event` is the request. Unless
+/// `adopted`, the id is this callback's to decide on.
+pub(crate) struct Incoming<'a> {
+    id: NonNull<c::ib_cm_id>,
+    event: &'a c::ib_cm_event,
+    adopted: Cell<bool>,
+}
+
+impl<'a> Incoming<'a> {
+    fn parameters(&self) -> &'a c::ib_cm_req_event_param {
+        // SAFETY: By the invariants the event is a request, so this field is in use.
+        unsafe { &self.event.param.req_rcvd }
+    }
+
+    /// Whether it came in at this device.
+    pub(crate) fn is_at(&self, device: &DeviceRef) -> bool {
+        // SAFETY: By the invariants the id is alive; its device never changes.
+        device.is(unsafe { (*self.id.as_ptr()).device })
+    }
+
+    /// The service ID that was asked for.
+    pub(crate) fn service(&self) -> u64 {
+        // SAFETY: By the invariants the id is alive; its service never changes.
+        u64::from_be(unsafe { (*self.id.as_ptr()).service_id })
+    }
+
+    /// What the peer's consumer says.
+    pub(crate) fn data(&self) -> &'a [u8; REQUEST_DATA] {
+        // SAFETY: The private data of a REQ is always that long, whatever the peer filled in, and
+        // valid during the callback.
+        unsafe { &*self.event.private_data.cast::<[u8; REQUEST_DATA]>() }
+    }
+
+    /// RDMA READs that the peer wants to have in progress.
+    pub(crate) fn reads_in(&self) -> u8 {
+        self.parameters().responder_resources
+    }
+
+    /// RDMA READs that we may have in progress.
+    pub(crate) fn reads_out(&self) -> u8 {
+        self.parameters().initiator_depth
+    }
+
+    /// The port of the device.
+    pub(crate) fn device_port(&self) -> u32 {
+        u32::from(self.parameters().port)
+    }
+
+    /// The network namespace and the interface that the request is for.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` or `EHOSTUNREACH` if there is none, if it is down, or if the namespace may not use
+    /// the device.
+    pub(crate) fn net(&self, local: &Address) -> Result<(ARef<Net>, u32)> {
+        let mut local = netns::sockaddr(local);
+        let (mut net, mut ifindex) = (core::ptr::null_mut(), 0);
+        // SAFETY: By the invariants the event is a request; all results are writable.
+        to_result(unsafe {
+            c::sdp_h_cm_request_net(self.event, &mut local, &mut net, &mut ifindex)
+        })?;
+        let net = NonNull::new(net).ok_or(ENODEV)?;
+        // SAFETY: The function has taken a reference for us.
+        let net = unsafe { netns::owned(net) };
+        Ok((net, u32::try_from(ifindex).map_err(|_| ENODEV)?))
+    }
+
+    /// Takes the connection.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if it was taken, `ENOMEM`.
+    pub(crate) fn adopt(&self, device: &DeviceRef, events: Arc<dyn Events>) -> Result<ConnectionId> {
+        if self.adopted.get() || !self.is_at(device) {
+            return Err(EBUSY);
+        }
+        // SAFETY: By the invariants this is the callback of the request, and the id is ours as
+        // long as it was not adopted.
+        let id = unsafe { ConnectionId::adopt(self.id, device, events) }?;
+        // INVARIANT: Now it is the `ConnectionId`'s.
+        self.adopted.set(true);
+        Ok(id)
+    }
+
+    /// Takes the decision back, before a REP was sent: the answer counts again. Another id than
+    /// that of [`Incoming::adopt`] is dropped.
+    pub(crate) fn give_back(&self, id: ConnectionId) {
+        if self.adopted.get() && id.is(self.id) {
+            // SAFETY: `Incoming` lives only within the callback, so this is the same one; no REP
+            // was sent, as the caller promises by calling this.
+            let _ = unsafe { id.give_back() };
+            // INVARIANT: The id is the callback's again.
+            self.adopted.set(false);
+        }
+    }
+}
+
+extern "C" fn on_request<L: Listener>(
+    id: *mut c::ib_cm_id,
+    event: *const c::ib_cm_event,
+) -> c_int {
+    // SAFETY: `ib_cm` passes an event that is valid during the call.
+    let event = unsafe { &*event };
+    let Some(id) = NonNull::new(id) else { return EINVAL.to_errno() };
+    if event.event != c::ib_cm_event_type_IB_CM_REQ_RECEIVED {
+        // SIDR requests: there are no datagrams here. A non-zero result has `ib_cm` destroy the id.
+        return EINVAL.to_errno();
+    }
+    // INVARIANT: As `ib_cm` calls this function.
+    let incoming = Incoming { id, event, adopted: Cell::new(false) };
+    let answer = L::request(&incoming);
+    if incoming.adopted.get() {
+        return 0;
+    }
+    match answer {
+        Answer::Reject(why) => {
+            if why != reason::CONSUMER {
+                let none = core::ptr::null_mut();
+                // SAFETY: The id is alive and not adopted. If this fails, so be it: the next line
+                // has `ib_cm` reject with the consumer's reason.
+                let _ = unsafe { c::ib_send_cm_rej(id.as_ptr(), why, none, 0, none, 0) };
+            }
+            // The id is destroyed, and rejected with the consumer's reason if it was not yet.
+            EACCES.to_errno()
+        }
+        // This one number has `ib_cm` forget the request without an answer.
+        Answer::Silence => ENOMEM.to_errno(),
+    }
+}

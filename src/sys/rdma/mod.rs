@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Safe types for RDMA: verbs (`ib_core`) and connection management (`ib_cm`, `rdma_cm`).
+//!
+//! One file per kind of C object. What holds what, and is therefore destroyed before it:
+//!
+//! * [`device::DeviceRef`]: an RDMA device, which is not taken away while one of these exists;
+//! * [`dma::Mapping`]: a block of memory that a device may reach;
+//! * [`endpoint::Endpoint`]: a QP with its PD, its two CQs and all memory that is posted to it;
+//! * [`qp::QueuePair`]: the QP once more, for those who change its state and must not keep it alive;
+//! * [`cm::ConnectionId`]: one end of a connection at the connection manager;
+//! * [`listen::ListenId`]: a service ID that the connection manager lets connections come in for;
+//! * [`route::RouteId`]: how to get to an IP address;
+//! * [`work`]: the workqueue that everything is destroyed by that may not be destroyed on the spot.
+
+pub(crate) mod cm;
+pub(crate) mod device;
+pub(crate) mod dma;
+pub(crate) mod endpoint;
+pub(crate) mod listen;
+pub(crate) mod netns;
+pub(crate) mod qp;
+pub(crate) mod queues;
+pub(crate) mod registry;
+pub(crate) mod route;
+pub(crate) mod work;
+
+pub(crate) use netns::Net;

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Network namespaces and addresses, as RDMA asks for them.
+//!
+//! A [`Net`] is one `struct net`.
+
+use super::super::bindings as c;
+use crate::sys::net::address::Address;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::ptr::NonNull;
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::sync::aref::{ARef, AlwaysRefCounted};
+use kernel::types::Opaque;
+
+/// `struct sockaddr_storage`, which is a macro in C.
+type Storage = c::__kernel_sockaddr_storage;
+
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
+
+/// A network namespace.
+#[repr(transparent)]
+pub(crate) struct Net(Opaque<c::net>);
+
+// SAFETY: Namespaces are shared by all threads.
+unsafe impl Send for Net {}
+// SAFETY: Namespaces are shared by all threads; all that can be done with one is to count it.
+unsafe impl Sync for Net {}
+
+// SAFETY: `get_net` and `put_net` count references, and a namespace with references stays.
+unsafe impl AlwaysRefCounted for Net {
+    fn inc_ref(&self) {
+        // SAFETY: `self` is a live namespace.
+        unsafe { c::sdp_h_net_get(self.as_raw()) }
+    }
+
+    unsafe fn dec_ref(obj: NonNull<Self>) {
+        // SAFETY: The caller gives up a reference that it owns.
+        unsafe { c::sdp_h_net_put(obj.as_ptr().cast::<c::net>()) }
+    }
+}
+
+impl Net {
+    /// The namespace behind a pointer.
+    ///
+    /// # Safety
+    ///
+    /// `net` must point to a namespace on which somebody holds a reference during all of `'a`.
+    pub(crate) unsafe fn from_raw<'a>(net: *const c::net) -> &'a Self {
+        // SAFETY: The type is transparent; the rest is promised by the caller.
+        unsafe { &*net.cast::<Self>() }
+    }
+
+    /// The namespace as C code knows it.
+    pub(crate) fn as_raw(&self) -> *mut c::net {
+        self.0.get()
+    }
+
+    /// Whether both are the same.
+    pub(crate) fn is(&self, other: &Net) -> bool {
+        core::ptr::eq(self, other)
+    }
+
+    /// Would a packet from `local` to `remote` leave by the interface? If not, a request that came
+    /// in there from `remote` is not to be believed.
+    pub(crate) fn reverse_route(&self, ifindex: u32, local: &Address, remote: &Address) -> bool {
+        let (local, remote) = (sockaddr(local), sockaddr(remote));
+        let Ok(ifindex) = i32::try_from(ifindex) else { return false };
+        // SAFETY: The namespace is alive, both addresses are readable, and the function takes no
+        // lock but RCU's.
+        unsafe { c::sdp_h_reverse_route(self.as_raw(), ifindex, &local, &remote) }
+    }
+
+    /// Is the address on an RDMA port of this host that connections can be made from? Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// What `rdma_bind_addr()` says: `ENODEV` if there is no such port, `EADDRNOTAVAIL`.
+    pub(crate) fn has_rdma(&self, address: &Address) -> Result {
+        let mut local = sockaddr(address);
+        // SAFETY: The namespace is alive and the address is readable and writable.
+        to_result(unsafe { c::sdp_h_rdma_bind_test(self.as_raw(), &mut local) })
+    }
+}
+
+/// Takes over a reference to a namespace.
+///
+/// # Safety
+///
+/// The caller owns a reference to `net` and gives it away.
+pub(super) unsafe fn owned(net: NonNull<c::net>) -> ARef<Net> {
+    // SAFETY: Promised by the caller; the type is transparent.
+    unsafe { ARef::from_raw(net.cast::<Net>()) }
+}
+
+/// The C form of an address, of port 0: RDMA's ports are not ours.
+pub(super) fn sockaddr(a: &Address) -> Storage {
+    let mut storage = Storage::default();
+    let p = &raw mut storage;
+    match a.ip {
+        IpAddr::V4(ip) => {
+            let mut sin = c::sockaddr_in { sin_family: AF_INET, ..Default::default() };
+            sin.sin_addr.s_addr = u32::from_ne_bytes(ip.octets());
+            // SAFETY: A `sockaddr_storage` has room and alignment for each kind of address.
+            unsafe { p.cast::<c::sockaddr_in>().write(sin) };
+        }
+        IpAddr::V6(ip) => {
+            let mut sin6 = c::sockaddr_in6 { sin6_family: AF_INET6, ..Default::default() };
+            sin6.sin6_addr.in6_u.u6_addr8 = ip.octets();
+            sin6.sin6_scope_id = a.scope;
+            // SAFETY: As above.
+            unsafe { p.cast::<c::sockaddr_in6>().write(sin6) };
+        }
+    }
+    storage
+}
+
+/// The address of a C form, with port 0; none if it is of another family.
+pub(super) fn address(storage: &Storage) -> Option<Address> {
+    let p = core::ptr::from_ref(storage);
+    // SAFETY: Every kind of address begins with its family, and all bytes of `storage` are
+    // initialised.
+    let family = unsafe { p.cast::<u16>().read() };
+    match family {
+        AF_INET => {
+            // SAFETY: The family says that this is a `sockaddr_in`, which is plain data anyhow.
+            let sin = unsafe { p.cast::<c::sockaddr_in>().read() };
+            let ip = Ipv4Addr::from(sin.sin_addr.s_addr.to_ne_bytes());
+            Some(Address { ip: IpAddr::V4(ip), port: 0, scope: 0 })
+        }
+        AF_INET6 => {
+            // SAFETY: The family says that this is a `sockaddr_in6`, which is plain data anyhow.
+            let sin6 = unsafe { p.cast::<c::sockaddr_in6>().read() };
+            // SAFETY: Every view of the union is plain bytes.
+            let ip = Ipv6Addr::from(unsafe { sin6.sin6_addr.in6_u.u6_addr8 });
+            Some(Address { ip: IpAddr::V6(ip), port: 0, scope: sin6.sin6_scope_id })
+        }
+        _ => None,
+    }
+}

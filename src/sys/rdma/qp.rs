@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The state of a QP.
+//!
+//! A [`QueuePair`] is the QP of an [`super::endpoint::Endpoint`] for those who lead it through its
+//! states, while the endpoint alone posts to it and decides how long it lives.
+
+use super::super::bindings as c;
+use super::cm::Connection;
+use super::device::DeviceRef;
+use core::ptr::NonNull;
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::{new_mutex, Arc, Mutex};
+
+/// A QP that may be gone.
+///
+/// # Invariants
+///
+/// While `alive` holds `true`, `raw` is a QP of `device`, and only [`QueuePair::destroy`] destroys
+/// it.
+#[pin_data]
+pub(crate) struct QueuePair {
+    raw: NonNull<c::ib_qp>,
+    number: u32,
+    device: DeviceRef,
+    /// RDMA READs that may be in progress.
+    reads: Atomic<u32>,
+    #[pin]
+    alive: Mutex<bool>,
+}
+
+// SAFETY: A QP may be used by any thread.
+unsafe impl Send for QueuePair {}
+// SAFETY: A QP may be used by any thread at once; its destruction is ordered by `alive`.
+unsafe impl Sync for QueuePair {}
+
+/// What this end wants differently from what the connection manager proposes for its QP.
+#[derive(Clone, Copy)]
+pub(crate) struct Tuning {
+    /// PSN that the peer begins with, when the connection manager does not know it yet.
+    pub(crate) receive_psn: Option<u32>,
+    /// Code of the time after which the peer repeats what found no receive buffer.
+    pub(crate) min_rnr_timer: u8,
+    /// Most RDMA READs of the peer in progress.
+    pub(crate) reads_in: u8,
+    /// Most of our RDMA READs in progress.
+    pub(crate) reads_out: u8,
+}
+
+impl QueuePair {
+    /// Takes charge of a QP.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is a QP of `device` that the caller gives away, on success only. The caller calls
+    /// [`QueuePair::destroy`] before it destroys the CQs and the PD.
+    pub(super) unsafe fn new(raw: NonNull<c::ib_qp>, device: &DeviceRef) -> Result<Arc<Self>> {
+        // SAFETY: The QP is alive; its number never changes.
+        let number = unsafe { (*raw.as_ptr()).qp_num };
+        Arc::pin_init(
+            // INVARIANT: Promised by the caller.
+            pin_init!(QueuePair {
+                raw,
+                number,
+                device: device.clone(),
+                reads: Atomic::new(0),
+                alive <- new_mutex!(true, "ib_sdp_qp"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The QP as C code knows it; valid until [`QueuePair::destroy`].
+    pub(super) fn raw(&self) -> *mut c::ib_qp {
+        self.raw.as_ptr()
+    }
+
+    /// Its number, as the peer knows it.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Its device.
+    pub(crate) fn device(&self) -> &DeviceRef {
+        &self.device
+    }
+
+    /// How many of our RDMA READs may be in progress; 0 until they may be posted.
+    pub(crate) fn reads(&self) -> u8 {
+        self.reads.load(Relaxed) as u8
+    }
+
+    /// Destroys the QP, in process context. What was posted to it is not used any more afterwards.
+    pub(super) fn destroy(&self) {
+        let mut alive = self.alive.lock();
+        if *alive {
+            // INVARIANT: No longer alive as of now.
+            *alive = false;
+            // SAFETY: By the invariants the QP exists, and this is the only place that ends that.
+            let ret = unsafe { c::ib_destroy_qp_user(self.raw(), core::ptr::null_mut()) };
+            if ret != 0 {
+                pr_err!("QP {} could not be destroyed: {}\n", self.number, ret);
+            }
+        }
+    }
+
+    fn modify(&self, attr: &mut c::ib_qp_attr, mask: i32) -> Result {
+        let alive = self.alive.lock();
+        if !*alive {
+            return Err(ENODEV);
+        }
+        // SAFETY: By the invariants the QP exists, and stays while `alive` is locked. `attr` is
+        // initialised and may be written to.
+        to_result(unsafe { c::ib_modify_qp(self.raw(), attr, mask) })
+    }
+
+    /// RESET to INIT: receives can be posted.
+    pub(crate) fn to_init(&self, port: u32, pkey_index: u16) -> Result {
+        let mut attr = c::ib_qp_attr {
+            qp_state: c::ib_qp_state_IB_QPS_INIT,
+            port_num: port,
+            pkey_index,
+            qp_access_flags: (c::ib_access_flags_IB_ACCESS_LOCAL_WRITE
+                | c::ib_access_flags_IB_ACCESS_REMOTE_WRITE
+                | c::ib_access_flags_IB_ACCESS_REMOTE_READ) as i32,
+            ..Default::default()
+        };
+        let mask = c::ib_qp_attr_mask_IB_QP_STATE
+            | c::ib_qp_attr_mask_IB_QP_PKEY_INDEX
+            | c::ib_qp_attr_mask_IB_QP_PORT
+            | c::ib_qp_attr_mask_IB_QP_ACCESS_FLAGS;
+        self.modify(&mut attr, mask as i32)
+    }
+
+    /// RESET to INIT, with the port and partition that a request came in by.
+    pub(crate) fn to_init_for(&self, connection: &Connection) -> Result {
+        let (attr, _) = connection.qp_attributes(c::ib_qp_state_IB_QPS_INIT)?;
+        self.to_init(attr.port_num, attr.pkey_index)
+    }
+
+    /// INIT to RTR: messages come in.
+    pub(crate) fn to_ready_to_receive(&self, connection: &Connection, tuning: &Tuning) -> Result {
+        let (mut attr, mask) = connection.qp_attributes(c::ib_qp_state_IB_QPS_RTR)?;
+        if let Some(psn) = tuning.receive_psn {
+            attr.rq_psn = psn;
+        }
+        attr.min_rnr_timer = tuning.min_rnr_timer;
+        attr.max_dest_rd_atomic = tuning.reads_in;
+        self.modify(&mut attr, mask)
+    }
+
+    /// RTR to RTS: messages can be sent.
+    pub(crate) fn to_ready_to_send(&self, connection: &Connection, tuning: &Tuning) -> Result {
+        let (mut attr, mask) = connection.qp_attributes(c::ib_qp_state_IB_QPS_RTS)?;
+        attr.max_rd_atomic = tuning.reads_out;
+        self.modify(&mut attr, mask)?;
+        self.reads.store(u32::from(tuning.reads_out), Relaxed);
+        Ok(())
+    }
+
+    /// To ERR, from any state: everything posted is flushed. Process context.
+    pub(crate) fn to_error(&self) {
+        let mut attr =
+            c::ib_qp_attr { qp_state: c::ib_qp_state_IB_QPS_ERR, ..Default::default() };
+        // It fails when the QP is gone, and then there is nothing to flush.
+        let _ = self.modify(&mut attr, c::ib_qp_attr_mask_IB_QP_STATE as i32);
+    }
+}

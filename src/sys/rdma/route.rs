@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The way to an IP address.
+//!
+//! A [`RouteId`] is one search for the RDMA device, the port, the GIDs and the path by which an
+//! address can be reached. It is an `rdma_cm_id`, used for nothing but that: `rdma_cm` cannot make
+//! SDP's connections, but knows IP routes, neighbours, bonds, VLANs and InfiniBand's SA.
+
+use super::super::bindings as c;
+use super::netns::{self, Net};
+use super::work::ModuleRef;
+use crate::sys::net::address::Address;
+use core::ptr::NonNull;
+use kernel::error::from_err_ptr;
+use kernel::ffi::{c_int, c_ulong, c_void};
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Acquire, AtomicFlag, Release};
+use kernel::sync::Arc;
+
+/// What there is to tell of a search.
+pub(crate) enum Event {
+    /// Device, port and GIDs are known.
+    AddressFound,
+    /// They are not to be found.
+    NoAddress(Error),
+    /// The path is known as well.
+    RouteFound,
+    /// There is no path.
+    NoRoute(Error),
+    /// The device goes away; the search is to be dropped.
+    DeviceGoes,
+}
+
+/// Who is told.
+pub(crate) trait Events: Send + Sync + 'static {
+    /// Something happened. Called in process context; may sleep. The [`RouteId`] must not be
+    /// dropped in here.
+    fn event(&self, route: &Route, event: Event);
+}
+
+/// A search that somebody else keeps.
+///
+/// # Invariants
+///
+/// `raw` is a live `rdma_cm_id`, whose context is a [`Context`].
+#[repr(transparent)]
+pub(crate) struct Route {
+    raw: NonNull<c::rdma_cm_id>,
+}
+
+/// What the callbacks of an id get at.
+struct Context {
+    events: Arc<dyn Events>,
+    /// The path is there, and nobody changes it until the id is destroyed.
+    found: AtomicFlag,
+}
+
+/// The path records of a route.
+pub(super) struct Path {
+    pub(super) primary: *mut c::sa_path_rec,
+    pub(super) inbound: *mut c::sa_path_rec,
+    pub(super) outbound: *mut c::sa_path_rec,
+}
+
+impl Route {
+    fn raw(&self) -> *mut c::rdma_cm_id {
+        self.raw.as_ptr()
+    }
+
+    fn context(&self) -> &Context {
+        // SAFETY: By the invariants the id is alive and has a context, which is freed after it.
+        unsafe { &*(*self.raw()).context.cast::<Context>() }
+    }
+
+    /// Whether the path is known.
+    pub(crate) fn is_found(&self) -> bool {
+        self.context().found.load(Acquire)
+    }
+
+    /// Looks for the path, after [`Event::AddressFound`].
+    pub(crate) fn find_path(&self, timeout_ms: u32) -> Result {
+        // SAFETY: By the invariants the id is alive; a wrong state is refused.
+        to_result(unsafe { c::rdma_resolve_route(self.raw(), timeout_ms.max(1) as c_ulong) })
+    }
+
+    /// The device, once the address is found, to be compared.
+    ///
+    /// It stays at least until the id is destroyed, but only as `rdma_cm` sees it.
+    pub(crate) fn is_at(&self, device: &super::device::DeviceRef) -> bool {
+        // SAFETY: By the invariants the id is alive. The device is set once, before the event of
+        // `AddressFound`, and only compared.
+        self.is_found() && device.is(unsafe { (*self.raw()).device })
+    }
+
+    /// The port of the device, once the path is known.
+    pub(crate) fn device_port(&self) -> Result<u32> {
+        if !self.is_found() {
+            return Err(EINVAL);
+        }
+        // SAFETY: By the invariants the id is alive; the port does not change any more.
+        Ok(unsafe { (*self.raw()).port_num })
+    }
+
+    /// The P_Key of the path, once it is known.
+    pub(crate) fn pkey(&self) -> Result<u16> {
+        let (path, _) = self.path()?;
+        // SAFETY: The path record is valid as long as the id, and does not change any more.
+        Ok(u16::from_be(unsafe { (*path.primary).pkey }))
+    }
+
+    /// Our address, once the path is known.
+    pub(crate) fn source(&self) -> Result<Address> {
+        if !self.is_found() {
+            return Err(EINVAL);
+        }
+        // SAFETY: By the invariants the id is alive; its addresses do not change any more.
+        let a = unsafe { &(*self.raw()).route.addr.src_addr };
+        netns::address(a).ok_or(EINVAL)
+    }
+
+    /// The interface, once the path is known.
+    pub(crate) fn ifindex(&self) -> u32 {
+        if !self.is_found() {
+            return 0;
+        }
+        // SAFETY: By the invariants the id is alive; this does not change any more.
+        let i = unsafe { (*self.raw()).route.addr.dev_addr.bound_dev_if };
+        u32::try_from(i).unwrap_or(0)
+    }
+
+    /// Path records and GID, once they are known.
+    pub(super) fn path(&self) -> Result<(Path, *const c::ib_gid_attr)> {
+        if !self.is_found() {
+            return Err(EINVAL);
+        }
+        // SAFETY: By the invariants the id is alive; this does not change any more.
+        let route = unsafe { &(*self.raw()).route };
+        if route.num_pri_alt_paths < 1 || route.path_rec.is_null() {
+            return Err(EINVAL);
+        }
+        let path = Path {
+            primary: route.path_rec,
+            inbound: route.path_rec_inbound,
+            outbound: route.path_rec_outbound,
+        };
+        Ok((path, route.addr.dev_addr.sgid_attr))
+    }
+}
+
+/// A search of our own. Dropping it ends it and waits until no callback runs; so it is not dropped
+/// in one of its callbacks.
+///
+/// # Invariants
+///
+/// The id is alive until [`Drop`] destroys it, and its context is `context`.
+pub(crate) struct RouteId {
+    route: Route,
+    context: NonNull<Context>,
+    _module: ModuleRef,
+}
+
+// SAFETY: An `rdma_cm_id` may be used by any thread.
+unsafe impl Send for RouteId {}
+// SAFETY: What is read through a shared reference does not change once it is found; the rest takes
+// `&mut self` or is refused in the wrong state.
+unsafe impl Sync for RouteId {}
+
+impl core::ops::Deref for RouteId {
+    type Target = Route;
+
+    fn deref(&self) -> &Route {
+        &self.route
+    }
+}
+
+impl RouteId {
+    /// A search that has not begun.
+    pub(crate) fn new(net: &Net, events: Arc<dyn Events>) -> Result<Self> {
+        let context = Context { events, found: AtomicFlag::new(false) };
+        let context = NonNull::from(KBox::leak(KBox::new(context, GFP_KERNEL)?));
+        // SAFETY: The namespace is alive; the context lives as long as the id.
+        let id = unsafe {
+            c::__rdma_create_kernel_id(
+                net.as_raw(),
+                Some(on_event),
+                context.as_ptr().cast(),
+                c::rdma_ucm_port_space_RDMA_PS_TCP,
+                c::ib_qp_type_IB_QPT_RC,
+                c"ib_sdp".as_ptr().cast(),
+            )
+        };
+        match from_err_ptr(id).map(NonNull::new) {
+            Ok(Some(raw)) => {
+                // INVARIANT: Made above.
+                Ok(RouteId { route: Route { raw }, context, _module: ModuleRef::new() })
+            }
+            r => {
+                // SAFETY: Leaked above, and no id refers to it.
+                drop(unsafe { KBox::from_raw(context.as_ptr()) });
+                Err(r.err().unwrap_or(ENOMEM))
+            }
+        }
+    }
+
+    /// Begins the search, with the DSCP and ECN bits `tos` for InfiniBand and RoCE to heed.
+    ///
+    /// # Errors
+    ///
+    /// What `rdma_resolve_addr()` says, such as `ENODEV` or `EADDRNOTAVAIL` for a source address
+    /// without an RDMA port.
+    pub(crate) fn begin(
+        &mut self,
+        source: Option<&Address>,
+        destination: &Address,
+        tos: Option<u8>,
+        timeout_ms: u32,
+    ) -> Result {
+        if let Some(tos) = tos {
+            // SAFETY: By the invariants the id is alive.
+            unsafe { c::rdma_set_service_type(self.raw(), c_int::from(tos)) };
+        }
+        let mut from = source.map(netns::sockaddr);
+        let from = from.as_mut().map_or(core::ptr::null_mut(), |s| (&raw mut *s).cast());
+        let to = netns::sockaddr(destination);
+        // SAFETY: By the invariants the id is alive. Both addresses are as large as any, and copied
+        // by the call.
+        to_result(unsafe {
+            c::rdma_resolve_addr(
+                self.raw(),
+                from,
+                (&raw const to).cast(),
+                timeout_ms.max(1) as c_ulong,
+            )
+        })
+    }
+}
+
+impl Drop for RouteId {
+    fn drop(&mut self) {
+        // SAFETY: By the invariants the id is alive and ours. The call waits for callbacks.
+        unsafe { c::rdma_destroy_id(self.route.raw()) };
+        // SAFETY: Leaked by `new` for this id, which is gone.
+        drop(unsafe { KBox::from_raw(self.context.as_ptr()) });
+    }
+}
+
+extern "C" fn on_event(id: *mut c::rdma_cm_id, event: *mut c::rdma_cm_event) -> c_int {
+    let Some(raw) = NonNull::new(id) else { return 0 };
+    // SAFETY: `rdma_cm` passes a live id with the context of `RouteId::new`, which is freed only
+    // after the id is destroyed, for which this call is waited.
+    let context: *mut c_void = unsafe { (*id).context };
+    // SAFETY: As above.
+    let context = unsafe { &*context.cast::<Context>() };
+    // SAFETY: `rdma_cm` passes an event that is valid during the call.
+    let event = unsafe { &*event };
+    let status = if event.status < 0 { Error::from_errno(event.status) } else { EIO };
+    let what = match event.event {
+        c::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED => Event::AddressFound,
+        c::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_ERROR => Event::NoAddress(status),
+        c::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED => {
+            context.found.store(true, Release);
+            Event::RouteFound
+        }
+        c::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_ERROR
+        | c::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => Event::NoRoute(status),
+        c::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL => Event::DeviceGoes,
+        _ => return 0,
+    };
+    // INVARIANT: The id is alive during the callback.
+    context.events.event(&Route { raw }, what);
+    // Never destroyed by `rdma_cm`: the `RouteId` does that.
+    0
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Work that is done later, in process context.
+//!
+//! A [`Worker`] is the module's workqueue for RDMA objects; there is one from start to stop. An
+//! object that cannot be destroyed where its last user drops it (under a spinlock, or in the very
+//! callback that the destruction would wait for) is handed to [`defer`].
+
+use super::super::bindings as c;
+use core::ptr::NonNull;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Acquire, Atomic, Full};
+use kernel::workqueue::{Queue, RawWorkItem};
+
+/// The address of the workqueue, 0 when there is none.
+static WORKER: Atomic<usize> = Atomic::new(0);
+
+/// The workqueue. Dropping it does all work that is still queued.
+///
+/// # Invariants
+///
+/// `raw` is a workqueue that only [`Drop`] destroys. At most one `Worker` exists, and `WORKER`
+/// holds its address.
+pub(crate) struct Worker {
+    raw: NonNull<c::workqueue_struct>,
+}
+
+// SAFETY: A workqueue is not tied to a thread.
+unsafe impl Send for Worker {}
+// SAFETY: There are no methods.
+unsafe impl Sync for Worker {}
+
+impl Worker {
+    /// Makes the workqueue.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if there is one already, `ENOMEM`.
+    pub(crate) fn start() -> Result<Self> {
+        // SAFETY: Called in process context; no other requirement.
+        let raw = NonNull::new(unsafe { c::sdp_h_rdma_workqueue() }).ok_or(ENOMEM)?;
+        if WORKER.cmpxchg(0, raw.as_ptr() as usize, Full).is_err() {
+            // SAFETY: The workqueue was made above, and nobody else has seen it.
+            unsafe { c::destroy_workqueue(raw.as_ptr()) };
+            return Err(EBUSY);
+        }
+        Ok(Worker { raw })
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // SAFETY: By the invariants the workqueue exists. `destroy_workqueue` runs what is queued;
+        // such work may queue more until `WORKER` is cleared, which the drain allows.
+        unsafe { c::destroy_workqueue(self.raw.as_ptr()) };
+        WORKER.xchg(0, Full);
+    }
+}
+
+/// Has the work done later, in process context. May be called in any context.
+///
+/// The caller holds something that keeps the module from stopping its [`Worker`]: a
+/// [`super::device::DeviceRef`] or a [`ModuleRef`], directly or through the work.
+pub(crate) fn defer<W, const ID: u64>(work: W)
+where
+    W: RawWorkItem<ID> + Send + 'static,
+{
+    let raw = WORKER.load(Acquire) as *const kernel::bindings::workqueue_struct;
+    if raw.is_null() {
+        // Cannot be as long as callers keep to the rule. Then better leak than free too early.
+        pr_err!("work for a workqueue that is gone\n");
+        core::mem::forget(work);
+        return;
+    }
+    // SAFETY: The pointer is that of the live `Worker`: it is dropped only after all devices were
+    // given back, for which each `DeviceRef` is waited, and not before the module is unloaded,
+    // which each `ModuleRef` prevents. The reference ends with this call.
+    let queue = unsafe { Queue::from_raw(raw) };
+    // What cannot be queued is queued already.
+    let _ = queue.enqueue::<W, ID>(work);
+}
+
+/// Keeps the module from being unloaded.
+pub(crate) struct ModuleRef(());
+
+impl ModuleRef {
+    /// Takes a reference. The caller runs in a context that itself keeps the module loaded.
+    pub(crate) fn new() -> Self {
+        // SAFETY: Code of the module is running, so the module is there.
+        unsafe { c::sdp_h_module_get() };
+        ModuleRef(())
+    }
+}
+
+impl Drop for ModuleRef {
+    fn drop(&mut self) {
+        // SAFETY: Gives back what `new` took. This code is run by the module's workqueue (or under
+        // another reference), for which unloading waits, so it is not unloaded under our feet.
+        unsafe { c::sdp_h_module_put() }
+    }
+}

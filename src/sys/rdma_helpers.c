@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+/* What Rust cannot call by itself of RDMA and of memory; see rdma_helpers.h. */
+
+#include <linux/inetdevice.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/netdevice.h>
+#include <linux/rcupdate.h>
+#include <linux/slab.h>
+#include <net/ip_fib.h>
+#include <net/ip6_fib.h>
+#include <net/ip6_route.h>
+#include <net/ipv6.h>
+#include <rdma/ib_cache.h>
+
+#include "rdma_helpers.h"
+
+/* --- Memory ------------------------------------------------------------------------------------ */
+
+void *sdp_h_block_alloc(size_t size, bool atomic)
+{
+	gfp_t gfp = (atomic ? GFP_ATOMIC : GFP_KERNEL) | __GFP_NOWARN;
+	unsigned int order;
+	struct page *page;
+
+	if (size < PAGE_SIZE)
+		return kmalloc(size, gfp);
+	order = get_order(size);
+	/* Large blocks are a wish: do not compact the whole memory for them. */
+	if (order)
+		gfp |= __GFP_COMP | (order > PAGE_ALLOC_COSTLY_ORDER ? __GFP_NORETRY : 0);
+	page = alloc_pages(gfp, order);
+	return page ? page_address(page) : NULL;
+}
+
+void sdp_h_block_free(void *block, size_t size)
+{
+	if (size < PAGE_SIZE)
+		kfree(block);
+	else
+		__free_pages(virt_to_page(block), get_order(size));
+}
+
+/* --- The module and its workqueue --------------------------------------------------------------- */
+
+struct workqueue_struct *sdp_h_rdma_workqueue(void)
+{
+	return alloc_workqueue("ib_sdp_rdma", WQ_UNBOUND, 0);
+}
+
+void sdp_h_module_get(void)
+{
+	__module_get(THIS_MODULE);
+}
+
+void sdp_h_module_put(void)
+{
+	module_put(THIS_MODULE);
+}
+
+/* --- Network namespaces -------------------------------------------------------------------------- */
+
+void sdp_h_net_get(struct net *net)
+{
+	get_net(net);
+}
+
+void sdp_h_net_put(struct net *net)
+{
+	put_net(net);
+}
+
+/*
+ * The network device that a connection request came in by, held; NULL if there is none. As
+ * cma_get_net_dev() of the kernel's rdma_cm finds it.
+ */
+static struct net_device *request_dev(const struct ib_cm_event *event,
+				      struct sockaddr_storage *local)
+{
+	const struct ib_cm_req_event_param *req = &event->param.req_rcvd;
+	struct ib_device *dev = req->listen_id->device;
+	struct net_device *ndev;
+
+	if (!rdma_protocol_roce(dev, req->port))
+		return ib_get_net_dev_by_params(dev, req->port,
+						be16_to_cpu(req->primary_path->pkey),
+						&req->primary_path->sgid,
+						(struct sockaddr *)local);
+	if (!req->ppath_sgid_attr)
+		return NULL;
+	rcu_read_lock();
+	ndev = rdma_read_gid_attr_ndev_rcu(req->ppath_sgid_attr);
+	if (IS_ERR(ndev))
+		ndev = NULL;
+	else
+		dev_hold(ndev);
+	rcu_read_unlock();
+	return ndev;
+}
+
+/*
+ * The network namespace, held, and the interface that a connection request is for. Fails when the
+ * interface is down or the namespace may not use the RDMA device.
+ */
+int sdp_h_cm_request_net(const struct ib_cm_event *event, struct sockaddr_storage *local,
+			 struct net **net, int *ifindex)
+{
+	struct ib_device *dev = event->param.req_rcvd.listen_id->device;
+	struct net_device *ndev = request_dev(event, local);
+	struct net *n = NULL;
+
+	if (!ndev)
+		return -ENODEV;
+	/*
+	 * An interface changes its namespace only while it is down and after a grace period, so
+	 * both are consistent here. A namespace that is going away is not revived.
+	 */
+	rcu_read_lock();
+	if (READ_ONCE(ndev->flags) & IFF_UP) {
+		n = maybe_get_net(dev_net_rcu(ndev));
+		*ifindex = READ_ONCE(ndev->ifindex);
+	}
+	rcu_read_unlock();
+	dev_put(ndev);
+	if (!n)
+		return -EHOSTUNREACH;
+	if (!rdma_dev_access_netns(dev, n)) {
+		put_net(n);
+		return -EHOSTUNREACH;
+	}
+	*net = n;
+	return 0;
+}
+
+static bool reverse_route4(struct net_device *ndev, const struct sockaddr_in *local,
+			   const struct sockaddr_in *remote)
+{
+	__be32 daddr = remote->sin_addr.s_addr, saddr = local->sin_addr.s_addr;
+	struct flowi4 fl4 = {};
+	struct fib_result res;
+
+	if (ipv4_is_multicast(saddr) || ipv4_is_lbcast(saddr) || ipv4_is_lbcast(daddr) ||
+	    ipv4_is_zeronet(saddr) || ipv4_is_zeronet(daddr) || ipv4_is_loopback(daddr) ||
+	    ipv4_is_loopback(saddr))
+		return false;
+	fl4.flowi4_oif = ndev->ifindex;
+	fl4.daddr = daddr;
+	fl4.saddr = saddr;
+	return !fib_lookup(dev_net_rcu(ndev), &fl4, &res, 0) && FIB_RES_DEV(res) == ndev;
+}
+
+static bool reverse_route6(struct net_device *ndev, const struct sockaddr_in6 *local,
+			   const struct sockaddr_in6 *remote)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	int strict = ipv6_addr_type(&remote->sin6_addr) & IPV6_ADDR_LINKLOCAL;
+	struct rt6_info *rt = rt6_lookup(dev_net_rcu(ndev), &remote->sin6_addr, &local->sin6_addr,
+					 ndev->ifindex, NULL, strict);
+	bool ret;
+
+	if (!rt)
+		return false;
+	ret = rt->rt6i_idev && rt->rt6i_idev->dev == ndev;
+	ip6_rt_put(rt);
+	return ret;
+#else
+	return false;
+#endif
+}
+
+/* Would a packet to the remote address leave by the interface? As rdma_cm's validate_net_dev(). */
+bool sdp_h_reverse_route(struct net *net, int ifindex, const struct sockaddr_storage *local,
+			 const struct sockaddr_storage *remote)
+{
+	struct net_device *ndev;
+	bool ret = false;
+
+	if (local->ss_family != remote->ss_family)
+		return false;
+	rcu_read_lock();
+	ndev = dev_get_by_index_rcu(net, ifindex);
+	if (ndev && local->ss_family == AF_INET)
+		ret = reverse_route4(ndev, (const struct sockaddr_in *)local,
+				     (const struct sockaddr_in *)remote);
+	else if (ndev && local->ss_family == AF_INET6)
+		ret = reverse_route6(ndev, (const struct sockaddr_in6 *)local,
+				     (const struct sockaddr_in6 *)remote);
+	rcu_read_unlock();
+	return ret;
+}
+
+/* --- Devices and DMA ------------------------------------------------------------------------------ */
+
+bool sdp_h_ib_virt_dma(struct ib_device *dev)
+{
+	return ib_uses_virt_dma(dev);
+}
+
+bool sdp_h_ib_port_has_cm(struct ib_device *dev, u32 port)
+{
+	return rdma_is_port_valid(dev, port) && rdma_cap_ib_cm(dev, port);
+}
+
+bool sdp_h_ib_port_is_ib(struct ib_device *dev, u32 port)
+{
+	return rdma_is_port_valid(dev, port) && rdma_protocol_ib(dev, port);
+}
+
+u64 sdp_h_ib_map(struct ib_device *dev, void *p, size_t size, enum dma_data_direction dir)
+{
+	return ib_dma_map_single(dev, p, size, dir);
+}
+
+int sdp_h_ib_map_error(struct ib_device *dev, u64 addr)
+{
+	return ib_dma_mapping_error(dev, addr);
+}
+
+void sdp_h_ib_unmap(struct ib_device *dev, u64 addr, size_t size, enum dma_data_direction dir)
+{
+	ib_dma_unmap_single(dev, addr, size, dir);
+}
+
+void sdp_h_ib_sync_cpu(struct ib_device *dev, u64 addr, size_t size, enum dma_data_direction dir)
+{
+	ib_dma_sync_single_for_cpu(dev, addr, size, dir);
+}
+
+void sdp_h_ib_sync_device(struct ib_device *dev, u64 addr, size_t size,
+			  enum dma_data_direction dir)
+{
+	ib_dma_sync_single_for_device(dev, addr, size, dir);
+}
+
+/* --- Queues --------------------------------------------------------------------------------------- */
+
+int sdp_h_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr)
+{
+	return ib_post_send(qp, wr, NULL);
+}
+
+int sdp_h_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr)
+{
+	return ib_post_recv(qp, wr, NULL);
+}
+
+int sdp_h_ib_poll(struct ib_cq *cq, int n, struct ib_wc *wc)
+{
+	return ib_poll_cq(cq, n, wc);
+}
+
+int sdp_h_ib_arm(struct ib_cq *cq)
+{
+	return ib_req_notify_cq(cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS);
+}
+
+/* --- Addresses ------------------------------------------------------------------------------------ */
+
+static int no_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
+{
+	return 0;
+}
+
+int sdp_h_rdma_bind_test(struct net *net, struct sockaddr_storage *addr)
+{
+	struct rdma_cm_id *id;
+	int ret;
+
+	id = rdma_create_id(net, no_event, NULL, RDMA_PS_TCP, IB_QPT_RC);
+	if (IS_ERR(id))
+		return PTR_ERR(id);
+	ret = rdma_bind_addr(id, (struct sockaddr *)addr);
+	if (!ret && id->device && !rdma_cap_ib_cm(id->device, id->port_num))
+		ret = -EPROTONOSUPPORT;
+	rdma_destroy_id(id);
+	return ret;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef SDP_RDMA_HELPERS_H
+#define SDP_RDMA_HELPERS_H
+
+/*
+ * What src/sys/rdma and src/sys/pages.rs need of the kernel's inline functions, macros and
+ * variadic functions, as plain functions.
+ */
+
+#include <linux/socket.h>
+#include <linux/types.h>
+#include <linux/workqueue.h>
+#include <net/net_namespace.h>
+#include <rdma/ib_cm.h>
+#include <rdma/ib_verbs.h>
+#include <rdma/rdma_cm.h>
+
+/* pages.rs */
+void *sdp_h_block_alloc(size_t size, bool atomic);
+void sdp_h_block_free(void *block, size_t size);
+
+/* queue.rs: the workqueue. */
+struct workqueue_struct *sdp_h_rdma_workqueue(void);
+void sdp_h_module_get(void);
+void sdp_h_module_put(void);
+
+/* netns.rs */
+void sdp_h_net_get(struct net *net);
+void sdp_h_net_put(struct net *net);
+int sdp_h_cm_request_net(const struct ib_cm_event *event, struct sockaddr_storage *local,
+			 struct net **net, int *ifindex);
+bool sdp_h_reverse_route(struct net *net, int ifindex, const struct sockaddr_storage *local,
+			 const struct sockaddr_storage *remote);
+
+/* device.rs, dma.rs */
+bool sdp_h_ib_virt_dma(struct ib_device *dev);
+bool sdp_h_ib_port_has_cm(struct ib_device *dev, u32 port);
+bool sdp_h_ib_port_is_ib(struct ib_device *dev, u32 port);
+u64 sdp_h_ib_map(struct ib_device *dev, void *p, size_t size, enum dma_data_direction dir);
+int sdp_h_ib_map_error(struct ib_device *dev, u64 addr);
+void sdp_h_ib_unmap(struct ib_device *dev, u64 addr, size_t size, enum dma_data_direction dir);
+void sdp_h_ib_sync_cpu(struct ib_device *dev, u64 addr, size_t size, enum dma_data_direction dir);
+void sdp_h_ib_sync_device(struct ib_device *dev, u64 addr, size_t size,
+			  enum dma_data_direction dir);
+
+/* endpoint.rs, queue.rs */
+int sdp_h_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr);
+int sdp_h_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr);
+int sdp_h_ib_poll(struct ib_cq *cq, int n, struct ib_wc *wc);
+int sdp_h_ib_arm(struct ib_cq *cq);
+
+/* route.rs: whether an address is on an RDMA port of this host. */
+int sdp_h_rdma_bind_test(struct net *net, struct sockaddr_storage *addr);
+
+#endif

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The messages of a connection.
+//!
+//! A [`Channel`] is one end of a connection for sending and receiving: a QP, and the memory that is
+//! posted to it. The QP lives and dies with it.
+
+use crate::memory::buffer::Buffer;
+use crate::sys::bindings as c;
+use crate::sys::rdma::dma::Direction;
+use crate::sys::rdma::endpoint::Endpoint;
+use crate::sys::rdma::queues::{How, WorkStatus, MAX_HEADER};
+use crate::sys::rdma::work;
+use crate::transport::{Completion, Limits, SendCompletion, Sending, Status, Transport};
+use kernel::prelude::*;
+use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
+
+/// Longest message. Nobody announces larger buffers.
+const MAX_MESSAGE: u32 = 1 << 20;
+
+/// What a channel consists of; destroyed by the workqueue.
+#[pin_data]
+struct Parts {
+    endpoint: Endpoint,
+    #[pin]
+    work: Work<Parts>,
+}
+
+impl_has_work! {
+    impl HasWork<Parts> for Parts { self.work }
+}
+
+impl WorkItem for Parts {
+    type Pointer = Pin<KBox<Parts>>;
+
+    fn run(this: Self::Pointer) {
+        // Destroys the QP, which sleeps.
+        drop(this);
+    }
+}
+
+/// One end of a connection for sending and receiving.
+pub(crate) struct Channel {
+    /// `None` only while it is dropped.
+    parts: Option<Pin<KBox<Parts>>>,
+}
+
+impl Channel {
+    /// A channel by an endpoint.
+    pub(super) fn new(endpoint: Endpoint) -> Result<Self> {
+        let parts = KBox::pin_init(
+            pin_init!(Parts { endpoint, work <- new_work!("ib_sdp_channel") }),
+            GFP_KERNEL,
+        )?;
+        Ok(Channel { parts: Some(parts) })
+    }
+
+    fn endpoint(&self) -> Option<&Endpoint> {
+        self.parts.as_ref().map(|p| &p.endpoint)
+    }
+
+    fn endpoint_mut(&mut self) -> Option<&mut Endpoint> {
+        self.parts.as_mut().map(|p| p.as_mut().project().endpoint)
+    }
+
+    fn map(&mut self, b: &mut Buffer, direction: Direction) -> Result {
+        let endpoint = self.endpoint().ok_or(ENODEV)?;
+        b.map(endpoint.qp().device(), direction)
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        if let Some(parts) = self.parts.take() {
+            work::defer(parts);
+        }
+    }
+}
+
+fn status(s: WorkStatus) -> Status {
+    match s.0 {
+        c::ib_wc_status_IB_WC_WR_FLUSH_ERR => Status::Flushed,
+        c::ib_wc_status_IB_WC_RETRY_EXC_ERR
+        | c::ib_wc_status_IB_WC_RESP_TIMEOUT_ERR => Status::TransportRetry,
+        c::ib_wc_status_IB_WC_RNR_RETRY_EXC_ERR => Status::RnrRetry,
+        c::ib_wc_status_IB_WC_REM_INV_REQ_ERR
+        | c::ib_wc_status_IB_WC_REM_ACCESS_ERR
+        | c::ib_wc_status_IB_WC_REM_OP_ERR
+        | c::ib_wc_status_IB_WC_REM_ABORT_ERR => Status::Remote,
+        c::ib_wc_status_IB_WC_LOC_LEN_ERR
+        | c::ib_wc_status_IB_WC_BAD_RESP_ERR => Status::Protocol,
+        _ => Status::Local,
+    }
+}
+
+impl Transport for Channel {
+    fn limits(&self) -> Limits {
+        let (send, receive_slots, reads) = match self.endpoint() {
+            Some(e) => (e.send_limits(), e.receive_slots(), e.qp().reads()),
+            None => Default::default(),
+        };
+        Limits {
+            max_message: MAX_MESSAGE,
+            send_slots: send.slots,
+            receive_slots,
+            spans: send.spans,
+            inline: MAX_HEADER as u16,
+            header: MAX_HEADER as u16,
+            reads,
+        }
+    }
+
+    fn map_receive(&mut self, b: &mut Buffer) -> Result {
+        self.map(b, Direction::FromDevice)
+    }
+
+    fn map_send(&mut self, b: &mut Buffer) -> Result {
+        self.map(b, Direction::ToDevice)
+    }
+
+    fn post_receive(&mut self, b: KBox<Buffer>) -> Result<(), KBox<Buffer>> {
+        match self.endpoint_mut() {
+            Some(e) => e.post_receive(b),
+            None => Err(b),
+        }
+    }
+
+    fn post_send(&mut self, s: &Sending<'_>) -> Result {
+        let how = How { signaled: s.signaled, solicited: s.solicited, cookie: s.cookie };
+        self.endpoint_mut().ok_or(EIO)?.post_send(s.header, s.payload, &how)
+    }
+
+    fn flush(&mut self) -> Result {
+        self.endpoint_mut().ok_or(EIO)?.flush()
+    }
+
+    fn poll_receive(&mut self) -> Option<Completion> {
+        let r = self.endpoint_mut()?.poll_receive()?;
+        Some(match r.buffer {
+            Some(buffer) if r.status.is_success() => Completion::Received { buffer, len: r.len },
+            buffer => Completion::Failed { buffer, status: status(r.status) },
+        })
+    }
+
+    fn poll_send(&mut self) -> Option<SendCompletion> {
+        let s = self.endpoint_mut()?.poll_send()?;
+        Some(if s.status.is_success() {
+            SendCompletion::Sent { cookie: s.cookie }
+        } else {
+            SendCompletion::Failed { cookie: s.cookie, status: status(s.status) }
+        })
+    }
+
+    fn arm_receive(&mut self) -> bool {
+        self.endpoint_mut().is_some_and(Endpoint::arm_receive)
+    }
+
+    fn arm_send(&mut self) -> bool {
+        self.endpoint_mut().is_some_and(Endpoint::arm_send)
+    }
+
+    fn probe(&mut self) -> Result {
+        self.endpoint_mut().ok_or(EIO)?.probe()
+    }
+
+    fn posted_receives(&self) -> u16 {
+        self.endpoint().map_or(0, Endpoint::posted_receives)
+    }
+
+    fn send_room(&self) -> u16 {
+        self.endpoint().map_or(0, Endpoint::send_room)
+    }
+
+    fn in_flight(&self) -> u16 {
+        self.endpoint().map_or(0, Endpoint::in_flight)
+    }
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Asking for a connection: REQ, and what its answer leads to.
+
+use super::link::{Inner, Phase};
+use super::{Channel, Config, Link, Owner, REPLY_DATA, REQUEST_DATA, SERVICE_ID};
+use crate::sys::rdma::cm::{reason, Connection, ConnectionId, RequestParameters};
+use crate::sys::rdma::device::DeviceRef;
+use crate::sys::rdma::route::Route;
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::Arc;
+
+impl<O: Owner> Link<O> {
+    /// Both halves of a connection that is to be asked for.
+    pub(super) fn active(
+        device: &DeviceRef,
+        config: &Config,
+        owner: ARef<O>,
+        port: u32,
+        pkey_index: u16,
+    ) -> Result<(Channel, Arc<Link<O>>)> {
+        let (channel, link) = Link::make(device, config, owner, u8::MAX, u8::MAX)?;
+        let inner = &link.inner;
+        inner.qp()?.to_init(port, pkey_index)?;
+        let id = ConnectionId::new(device, inner.clone())?;
+        *inner.id.lock() = Some(id);
+        Ok((channel, link))
+    }
+
+    /// Sends REQ.
+    pub(super) fn request(
+        &self,
+        route: &Route,
+        port: u16,
+        hello: &[u8; REQUEST_DATA],
+    ) -> Result {
+        let inner = &self.inner;
+        let parameters = RequestParameters {
+            service: SERVICE_ID + u64::from(port),
+            qp: inner.qp()?.number(),
+            psn: inner.psn,
+            data: hello,
+            reads_in: inner.reads_in,
+            reads_out: inner.reads_out,
+            retry_count: inner.config.retry_count,
+            rnr_retry: inner.config.rnr_retry,
+            response_timeout: inner.config.response_timeout,
+            cm_retries: inner.config.cm_retries,
+        };
+        let mut id = inner.id.lock();
+        let id = Option::as_mut(&mut *id).ok_or(ENODEV)?;
+        // The answer may be here before the call returns.
+        if !inner.advance(Phase::New, Phase::Requested) {
+            return Err(EINVAL);
+        }
+        id.request(route, &parameters).inspect_err(|_| {
+            inner.advance(Phase::Requested, Phase::New);
+        })
+    }
+}
+
+impl<O: Owner> Inner<O> {
+    /// REP has come.
+    pub(super) fn replied(
+        self: &Arc<Self>,
+        connection: &Connection,
+        data: &[u8; REPLY_DATA],
+        reads_out: u8,
+        reads_in: u8,
+    ) {
+        // Without an owner the id is about to be destroyed, which rejects.
+        let Some(owner) = self.owner() else { return };
+        if self.phase() != Phase::Requested {
+            return;
+        }
+        let told = owner.replied(data);
+        let accepted = told.and_then(|()| {
+            let tuning = self.tuning(reads_in, reads_out, None);
+            let qp = self.qp()?;
+            qp.to_ready_to_receive(connection, &tuning)?;
+            qp.to_ready_to_send(connection, &tuning)?;
+            connection.ready()
+        });
+        match accepted {
+            Ok(()) => {
+                if self.advance(Phase::Requested, Phase::Established) {
+                    owner.established();
+                }
+            }
+            Err(e) => {
+                self.close();
+                let _ = connection.reject(reason::CONSUMER);
+                if told.is_ok() {
+                    owner.refused(e);
+                }
+            }
+        }
+    }
+}

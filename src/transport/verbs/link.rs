@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The life of a connection and its end.
+//!
+//! A [`Link`] is one end of a connection towards the connection manager. Its state, which outlives
+//! the handle as long as the peer has to be told of the end, is an [`Inner`].
+//!
+//! ```text
+//!  New ---- REQ out ----> Requested ---- REP in, RTU out ----> Established
+//!   |                                                           ^    |
+//!   '------ REP out ----> Replied ------ RTU or message in -----'    |-- DREQ out --> Leaving
+//!                                                                    |                  |
+//!  any of them --- REJ, no answer ---> Closed <------- DREQ in ------'-- DREP, no answer'
+//! ```
+
+use super::device::Member;
+use super::{Channel, Config, Gone, Owner};
+use crate::sys::errno::{ECONNREFUSED, ECONNRESET, ETIMEDOUT};
+use crate::sys::rdma::cm::{self, reason, Connection, ConnectionId, Event, Events};
+use crate::sys::rdma::device::DeviceRef;
+use crate::sys::rdma::endpoint::{Endpoint, QpEvent, QpEvents, Ready, Sizes};
+use crate::sys::rdma::qp::{QueuePair, Tuning};
+use crate::sys::rdma::{registry, work};
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::atomic::{AtomicFlag, Full};
+use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SetOnce, SpinLock};
+use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
+
+/// Where a connection stands; see the head of this file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    New,
+    Requested,
+    Replied,
+    Established,
+    Leaving,
+    Closed,
+}
+
+/// What changes in the life of a link; under [`Inner::state`].
+struct State<O: Owner> {
+    phase: Phase,
+    /// Whom to tell; nobody once the handle is dropped.
+    owner: Option<ARef<O>>,
+    /// The key in the registry.
+    member: Option<u64>,
+    /// The handle is dropped.
+    dropped: bool,
+}
+
+/// One end of a connection, whether or not somebody holds a handle.
+#[pin_data]
+pub(super) struct Inner<O: Owner> {
+    pub(super) device: DeviceRef,
+    pub(super) config: Config,
+    /// PSN of our first message.
+    pub(super) psn: u32,
+    /// RDMA READs in progress that we offer, in either direction.
+    pub(super) reads_in: u8,
+    pub(super) reads_out: u8,
+    pub(super) qp: SetOnce<Arc<QueuePair>>,
+    /// Never taken inside the lock of `state`, nor held when the id is dropped.
+    #[pin]
+    pub(super) id: Mutex<Option<ConnectionId>>,
+    #[pin]
+    state: SpinLock<State<O>>,
+    // Chores that any context may ask for.
+    heard: AtomicFlag,
+    failed: AtomicFlag,
+    fatal: AtomicFlag,
+    #[pin]
+    chores: Work<Inner<O>, 0>,
+    #[pin]
+    end: Work<Inner<O>, 1>,
+}
+
+impl_has_work! {
+    impl{O: Owner} HasWork<Inner<O>, 0> for Inner<O> { self.chores }
+    impl{O: Owner} HasWork<Inner<O>, 1> for Inner<O> { self.end }
+}
+
+/// One end of a connection towards the connection manager.
+///
+/// May be dropped in any context, in upcalls as well. What is left then is done by the workqueue: a
+/// peer that is connected is told that this is the end, and one that asked is rejected.
+pub(crate) struct Link<O: Owner> {
+    pub(super) inner: Arc<Inner<O>>,
+}
+
+impl<O: Owner> Drop for Link<O> {
+    fn drop(&mut self) {
+        work::defer::<Arc<Inner<O>>, 1>(self.inner.clone());
+    }
+}
+
+impl<O: Owner> Link<O> {
+    /// Both halves of a new connection; receives can be posted once the QP is in INIT.
+    pub(super) fn make(
+        device: &DeviceRef,
+        config: &Config,
+        owner: ARef<O>,
+        reads_in: u8,
+        reads_out: u8,
+    ) -> Result<(Channel, Arc<Link<O>>)> {
+        let most = config.reads.min(device.max_reads());
+        let state = State { phase: Phase::New, owner: Some(owner.clone()), member: None, dropped: false };
+        let inner = Arc::pin_init(
+            pin_init!(Inner {
+                device: device.clone(),
+                config: *config,
+                psn: cm::random_psn(),
+                reads_in: reads_in.min(most),
+                reads_out: reads_out.min(most),
+                qp: SetOnce::new(),
+                id <- new_mutex!(None, "ib_sdp_link"),
+                state <- new_spinlock!(state, "ib_sdp_link_state"),
+                heard: AtomicFlag::new(false),
+                failed: AtomicFlag::new(false),
+                fatal: AtomicFlag::new(false),
+                chores <- new_work!("ib_sdp_link"),
+                end <- new_work!("ib_sdp_link_end"),
+            }),
+            GFP_KERNEL,
+        )?;
+        let received: Arc<dyn Ready> = Arc::new(ReceiveReady(owner.clone()), GFP_KERNEL)?;
+        let sent: Arc<dyn Ready> = Arc::new(SendReady(owner), GFP_KERNEL)?;
+        let sizes = Sizes {
+            send_slots: config.send_slots,
+            receive_slots: config.receive_slots,
+            spans: config.spans,
+            inline: config.inline,
+        };
+        let endpoint = Endpoint::new(device, &sizes, received, sent, inner.clone())?;
+        inner.qp.populate(endpoint.qp().clone());
+        let channel = Channel::new(endpoint)?;
+        // From here on, the drop of the handle undoes what follows.
+        let link = Arc::new(Link { inner }, GFP_KERNEL)?;
+        let member: Arc<dyn Member> = link.inner.clone();
+        let key = registry::lock()?.remember(device, member)?;
+        link.inner.state.lock().member = Some(key);
+        Ok((channel, link))
+    }
+
+    /// A message has come before [`Owner::established`]: the peer is ready, though its RTU is lost
+    /// or late. May be called in any context.
+    pub(crate) fn heard(&self) {
+        self.inner.chore(&self.inner.heard);
+    }
+
+    /// [`Link::abort`], soon. May be called in any context.
+    pub(crate) fn fail(&self) {
+        self.inner.chore(&self.inner.failed);
+    }
+
+    /// Ends the connection, by DREQ; [`Owner::disconnected`] follows. What was posted and is not
+    /// complete may still complete until then. Process context.
+    pub(crate) fn disconnect(&self) {
+        self.inner.disconnect();
+    }
+
+    /// Ends the connection at once: what was posted is flushed. Process context.
+    pub(crate) fn abort(&self) {
+        self.inner.abort();
+    }
+}
+
+impl<O: Owner> Inner<O> {
+    /// The QP. It is set before anybody gets at `self`.
+    pub(super) fn qp(&self) -> Result<&Arc<QueuePair>> {
+        self.qp.as_ref().ok_or(EINVAL)
+    }
+
+    pub(super) fn owner(&self) -> Option<ARef<O>> {
+        self.state.lock().owner.clone()
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        self.state.lock().phase
+    }
+
+    /// Goes from one phase to the next, if that is where it is.
+    pub(super) fn advance(&self, from: Phase, to: Phase) -> bool {
+        let mut state = self.state.lock();
+        let right = state.phase == from;
+        if right {
+            state.phase = to;
+        }
+        right
+    }
+
+    /// Goes to [`Phase::Closed`] and tells where it came from. Nothing comes after that, so if the
+    /// handle is gone, this is the end.
+    pub(super) fn close(self: &Arc<Self>) -> Phase {
+        let mut state = self.state.lock();
+        let was = state.phase;
+        state.phase = Phase::Closed;
+        let over = state.dropped && was != Phase::Closed;
+        drop(state);
+        if over {
+            self.finish();
+        }
+        was
+    }
+
+    /// Has the workqueue look whether this can be destroyed.
+    fn finish(self: &Arc<Self>) {
+        work::defer::<Arc<Self>, 1>(self.clone());
+    }
+
+    fn chore(self: &Arc<Self>, flag: &AtomicFlag) {
+        flag.xchg(true, Full);
+        work::defer::<Arc<Self>, 0>(self.clone());
+    }
+
+    pub(super) fn tuning(&self, reads_in: u8, reads_out: u8, receive_psn: Option<u32>) -> Tuning {
+        Tuning {
+            receive_psn,
+            min_rnr_timer: self.config.min_rnr_timer,
+            reads_in: reads_in.min(self.reads_in),
+            reads_out: reads_out.min(self.reads_out),
+        }
+    }
+
+    fn flush(&self) {
+        if let Ok(qp) = self.qp() {
+            qp.to_error();
+        }
+    }
+
+    fn disconnect(&self) {
+        let mut state = self.state.lock();
+        let was = state.phase;
+        state.phase = match was {
+            Phase::Established => Phase::Leaving,
+            Phase::Replied => Phase::Closed,
+            other => other,
+        };
+        drop(state);
+        let id = self.id.lock();
+        let Some(id) = id.as_ref() else { return };
+        // If one of these fails, the connection manager is about to tell why.
+        let _ = match was {
+            Phase::Established => id.disconnect(),
+            // The peer may not know yet that it is connected.
+            Phase::Replied => id.reject(reason::CONSUMER),
+            // Nobody is connected, or the drop of the link does what has to be done.
+            _ => Ok(()),
+        };
+    }
+
+    pub(super) fn abort(&self) {
+        self.flush();
+        self.disconnect();
+    }
+}
+
+impl<O: Owner> WorkItem<0> for Inner<O> {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        if this.heard.xchg(false, Full) {
+            if let Some(id) = this.id.lock().as_ref() {
+                // It fails when the RTU has come meanwhile, and that is just as good.
+                let _ = id.message_came();
+            }
+        }
+        if this.fatal.xchg(false, Full) {
+            this.flush();
+            if let Some(owner) = this.owner() {
+                owner.receive_ready();
+                owner.send_ready();
+            }
+        }
+        if this.failed.xchg(false, Full) {
+            this.abort();
+        }
+    }
+}
+
+impl<O: Owner> WorkItem<1> for Inner<O> {
+    type Pointer = Arc<Self>;
+
+    /// Runs when the handle was dropped, and again when something has changed since.
+    fn run(this: Arc<Self>) {
+        let mut state = this.state.lock();
+        state.dropped = true;
+        let owner = state.owner.take();
+        let was = state.phase;
+        drop(state);
+        drop(owner);
+
+        // A DREQ without an answer is repeated only as long as the id lives. So wait for the answer:
+        // `close` gets here again, and so does the removal of the device.
+        if was == Phase::Established {
+            this.disconnect();
+        }
+        let waits = this.phase() == Phase::Leaving;
+        if waits && !this.device.is_going() {
+            return;
+        }
+
+        // Waits for callbacks, which take the locks; so not under them.
+        let id = this.id.lock().take();
+        drop(id);
+        let member = this.state.lock().member.take();
+        if let Some(key) = member {
+            let forgotten = registry::lock().ok().and_then(|mut r| r.forget(key));
+            drop(forgotten);
+        }
+    }
+}
+
+impl<O: Owner> Member for Inner<O> {
+    fn device_goes(self: Arc<Self>) {
+        match self.owner() {
+            Some(owner) => owner.device_removed(),
+            None => self.finish(),
+        }
+    }
+}
+
+impl<O: Owner> QpEvents for Inner<O> {
+    fn event(self: Arc<Self>, event: QpEvent) {
+        match event {
+            QpEvent::Established => self.chore(&self.heard),
+            QpEvent::Fatal => self.chore(&self.fatal),
+        }
+    }
+}
+
+impl<O: Owner> Events for Inner<O> {
+    fn event(self: Arc<Self>, connection: &Connection, event: Event<'_>) {
+        match event {
+            Event::Reply { data, reads_out, reads_in } => {
+                self.replied(connection, data, reads_out, reads_in);
+            }
+            Event::Ready => {
+                if self.advance(Phase::Replied, Phase::Established) {
+                    self.tell(O::established);
+                }
+            }
+            Event::Rejected(why) => match self.close() {
+                Phase::New | Phase::Replied => self.tell(|o| o.refused(ECONNRESET.into())),
+                Phase::Requested => self.tell(|o| o.refused(rejected(why))),
+                Phase::Established => self.gone(Gone::Peer),
+                Phase::Leaving => self.gone(Gone::Answered),
+                Phase::Closed => (),
+            },
+            Event::RequestUnanswered | Event::ReplyUnanswered => match self.close() {
+                Phase::Closed => (),
+                _ => self.tell(|o| o.refused(ETIMEDOUT.into())),
+            },
+            Event::DisconnectRequest => {
+                // If it cannot be sent, the peer asks again, and is answered without us.
+                let _ = connection.disconnect_reply();
+                match self.close() {
+                    Phase::Closed => (),
+                    Phase::Leaving => self.gone(Gone::Answered),
+                    _ => self.gone(Gone::Peer),
+                }
+            }
+            Event::DisconnectReply => {
+                self.close();
+                self.gone(Gone::Answered);
+            }
+            Event::DisconnectUnanswered => {
+                self.close();
+                self.gone(Gone::Unanswered);
+            }
+            Event::TimeWaitOver => {
+                self.close();
+                self.tell(|o| o.disconnected(Gone::Expired));
+            }
+        }
+    }
+}
+
+impl<O: Owner> Inner<O> {
+    /// Tells the owner, if there still is one.
+    pub(super) fn tell(&self, f: impl FnOnce(&O)) {
+        if let Some(owner) = self.owner() {
+            f(&owner);
+        }
+    }
+
+    fn gone(&self, how: Gone) {
+        self.flush();
+        self.tell(|o| o.disconnected(how));
+    }
+}
+
+/// The errno that connect(2) of TCP would have for a REJ.
+fn rejected(why: u32) -> Error {
+    match why {
+        reason::TIMEOUT => ETIMEDOUT.into(),
+        _ => ECONNREFUSED.into(),
+    }
+}
+
+struct ReceiveReady<O: Owner>(ARef<O>);
+
+impl<O: Owner> Ready for ReceiveReady<O> {
+    fn ready(&self) {
+        self.0.receive_ready();
+    }
+}
+
+struct SendReady<O: Owner>(ARef<O>);
+
+impl<O: Owner> Ready for SendReady<O> {
+    fn ready(&self) {
+        self.0.send_ready();
+    }
+}

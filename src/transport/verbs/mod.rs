@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Connections by an RDMA device: InfiniBand, or RoCE.
+//!
+//! A connection has two halves that live apart. The [`Channel`] carries messages and belongs to
+//! whoever holds the connection's lock. The [`Link`] is the connection towards the connection
+//! manager, and makes upcalls to the connection's [`Owner`], in process context and one at a time.
+//!
+//! * [`resolve`]: from an IP address to a route, and from there to a link (active side);
+//! * [`connect`]: REQ, and what its answer leads to;
+//! * [`accept`]: requests that come in, listening (passive side);
+//! * [`link`]: the life of a connection and its end;
+//! * [`channel`]: the messages;
+//! * [`device`]: devices that come and go, and what has to go with them.
+//!
+//! **Who keeps what.** An owner holds its `Channel`, `Link` and [`Resolver`]; they hold the owner
+//! in turn. The owner breaks the ring by dropping them: when it is closed, when it is refused, and
+//! on [`Owner::device_removed`], where the removal waits for it. All three may be dropped anywhere,
+//! in upcalls and under spinlocks, because their parts are destroyed by the module's workqueue:
+//! there the owner's last reference may be dropped, too. A link that is dropped while connected
+//! says goodbye to the peer by itself.
+//!
+//! **Locks.** [`crate::sys::rdma::registry`] is a mutex and inner to all locks of the owner that
+//! may sleep; no upcall is made under it. A link's state has a spinlock under which nothing is
+//! called.
+
+pub(crate) mod accept;
+pub(crate) mod channel;
+pub(crate) mod connect;
+pub(crate) mod device;
+pub(crate) mod link;
+pub(crate) mod resolve;
+
+pub(crate) use crate::sys::rdma::cm::{REPLY_DATA, REQUEST_DATA};
+pub(crate) use crate::sys::rdma::Net;
+pub(crate) use accept::{listen, Acceptor, Listening, Request, Verdict};
+pub(crate) use channel::Channel;
+pub(crate) use device::{local_device_for, start, Service};
+pub(crate) use link::Link;
+pub(crate) use resolve::Resolver;
+
+use kernel::prelude::*;
+use kernel::sync::aref::AlwaysRefCounted;
+
+/// Where SDP's service IDs begin; the port is added (IBA Annex A4).
+pub(crate) const SERVICE_ID: u64 = 0x1_0000;
+
+/// How a connection is to be.
+#[derive(Clone, Copy)]
+pub(crate) struct Config {
+    /// Messages that can be on their way.
+    pub(crate) send_slots: u16,
+    /// Buffers that can wait for messages.
+    pub(crate) receive_slots: u16,
+    /// Pieces of payload per message.
+    pub(crate) spans: u8,
+    /// Length of a message up to which it is copied into the work request.
+    pub(crate) inline: u16,
+    /// How often a message is repeated that the peer does not acknowledge, up to 7.
+    pub(crate) retry_count: u8,
+    /// How often the peer repeats a message that finds no buffer here; 7 is without end.
+    pub(crate) rnr_retry: u8,
+    /// Code of the time after which it does (IBA table 45; 12 is 0.64 ms).
+    pub(crate) min_rnr_timer: u8,
+    /// RDMA READs in progress, in either direction.
+    pub(crate) reads: u8,
+    /// Code of the time to wait for an answer to a REQ, REP or DREQ: 4.096 us times 2 to the power.
+    /// With 18 and RoCE's path a REQ is repeated every 1.5 s.
+    pub(crate) response_timeout: u8,
+    /// How often it is repeated, up to 15.
+    pub(crate) cm_retries: u8,
+}
+
+impl Default for Config {
+    /// Sizes for which rxe, which rounds up to powers of two, wastes nothing.
+    fn default() -> Self {
+        Config {
+            send_slots: 63,
+            receive_slots: 63,
+            spans: 2,
+            inline: 48,
+            retry_count: 7,
+            rnr_retry: 7,
+            min_rnr_timer: 12,
+            reads: 4,
+            response_timeout: 18,
+            cm_retries: 15,
+        }
+    }
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Gone {
+    /// The peer ended it.
+    Peer,
+    /// We ended it, and the peer knows.
+    Answered,
+    /// We ended it, and the peer did not answer.
+    Unanswered,
+    /// The time is over in which packets of it may still come.
+    Expired,
+}
+
+/// Whose connection it is.
+///
+/// Upcalls are made in process context, without locks, one at a time for one link, and may sleep;
+/// but all connections of the host wait meanwhile. Those for a connection that was dropped may
+/// still come for a moment.
+pub(crate) trait Owner: AlwaysRefCounted + Send + Sync + 'static {
+    /// There is something to [`crate::transport::Transport::poll_receive`]. Called in any context,
+    /// in hard interrupts as well, with locks of the driver held: wake somebody, and no more.
+    fn receive_ready(&self);
+
+    /// There is something to [`crate::transport::Transport::poll_send`]. Called like
+    /// [`Owner::receive_ready`].
+    fn send_ready(&self);
+
+    /// A [`Resolver`] has come to its end.
+    fn resolved(&self, result: Result);
+
+    /// The peer accepts, with this private data. An error rejects the connection, and nothing more
+    /// comes of it.
+    fn replied(&self, data: &[u8; REPLY_DATA]) -> Result;
+
+    /// Messages can be sent.
+    fn established(&self);
+
+    /// The connection was not made.
+    fn refused(&self, error: Error);
+
+    /// The connection has ended; what was posted is being flushed.
+    fn disconnected(&self, how: Gone);
+
+    /// The device is being removed, which waits until channel, link and resolver are dropped and
+    /// all buffers are unmapped.
+    fn device_removed(&self);
+}
