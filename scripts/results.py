@@ -37,6 +37,24 @@ class Tally:
         return text + (f", {len(self.skips)} skipped" if self.skips else "")
 
 
+class Command:
+    """A command that is one test by itself: its exit status says all."""
+
+    def __init__(self, tally):
+        self.tally = tally
+
+    def line(self, line):
+        pass
+
+    def end(self):
+        pass
+
+    def explains(self, status):
+        if status == 0:
+            self.tally.ok()
+        return False
+
+
 class CargoTest:
     """`cargo test`: one line a test, one summary a binary."""
 
