@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What lies in the buffers: how much, who may add, when there is room again."""
+
+import select
+import socket
+
+from lib import calls, consts, pattern
+from lib.registry import case
+
+BEDS = (1, 2)
+DONTWAIT = socket.MSG_DONTWAIT
+SOL = socket.SOL_SOCKET
+
+
+def inq(sock):
+    return calls.ioctl_int(sock, consts.SIOCINQ)
+
+
+def outq(sock):
+    return calls.ioctl_int(sock, consts.SIOCOUTQ)
+
+
+@case(hosts=BEDS)
+def counts(e):
+    """SIOCINQ is what can be read, SIOCOUTQ what the peer has not got."""
+    near, far = e.pair()
+    e.note("at first", (inq(near), outq(near), inq(far), outq(far)))
+    near.send(b"x" * 1000)
+    e.unread(far, 1000)
+    e.note("inq", inq(far))
+    e.note("outq", e.until(lambda: outq(near) == 0, "SIOCOUTQ of 0"))
+    near.send(b"y" * 500)
+    e.unread(far, 1500)
+    e.note("two sends", inq(far))
+    far.recv(700)
+    e.note("after a part", inq(far))
+    near.shutdown(socket.SHUT_WR)
+    e.wait_mask(far, "RDHUP")
+    e.note("with the end", inq(far))
+    far.recv(1000)
+    e.note("at the end", inq(far))
+    e.note("outq at the end", e.until(lambda: outq(near) == 0, "SIOCOUTQ of 0") and outq(near))
+
+
+@case(hosts=BEDS)
+def unread_small(e):
+    """Hundreds of small messages may wait unread."""
+    near, far = e.pair()
+    words = [b"message %04d" % number for number in range(1000)]
+    for word in words:
+        e.equal(calls.send(near, word, DONTWAIT), len(word), "what send took")
+    total = sum(map(len, words))
+    e.unread(far, total)
+    e.note("inq", inq(far))
+    e.check(far.recv_exactly(total) == b"".join(words), "the words differ")
+
+
+@case(hosts=BEDS, timeout=60)
+def in_flight(e):
+    """A sender may be 200 KB ahead of a peer that does not read."""
+    near, far = e.pair()
+    stream, sent = pattern.Pattern(51), 0
+    while sent < 200000:
+        sent += calls.send(near, stream.at(sent, 4000), DONTWAIT)
+    e.equal(pattern.receive(far, 51, sent, [30000]), sent, "bytes")
+
+
+@case(hosts=BEDS, timeout=60)
+def in_flight_both_ways(e):
+    """The same in both directions at once."""
+    near, far = e.pair()
+    sent = {}
+    for seed, sock in ((52, near), (53, far)):
+        stream, count = pattern.Pattern(seed), 0
+        while count < 200000:
+            count += calls.send(sock, stream.at(count, 4000), DONTWAIT)
+        sent[seed] = count
+    e.equal(pattern.receive(far, 52, sent[52], [30000]), sent[52], "bytes there")
+    e.equal(pattern.receive(near, 53, sent[53], [30000]), sent[53], "bytes back")
+
+
+@case(hosts=BEDS, timeout=60)
+def full(e):
+    """A full socket says EAGAIN, and is writable again once the peer has read."""
+    near, far = e.pair()
+    sent = e.fill(near)
+    e.check(sent >= 100000, f"only {sent} bytes fit")
+    e.note("send", e.error(calls.send, near, b"x" * 100000, DONTWAIT))
+    e.note("mask", near.mask())
+    e.check(outq(near) > 0, "full, and nothing in SIOCOUTQ")
+    e.check(0 < inq(far) <= sent, f"SIOCINQ is {inq(far)} of {sent}")
+    poller = e.task(e.wait, near, select.POLLOUT).wait_asleep("poll")
+    count = 0
+    while count < sent:
+        count += len(calls.recv(far, 1 << 20))
+    e.note("writable", poller.result())
+    e.note("read", count == sent)
+    e.note("mask then", e.wait_mask(near, "OUT"))
+    e.note("send then", calls.send(near, b"x" * 1000, DONTWAIT))
+
+
+@case(hosts=BEDS, timeout=60)
+def full_by_edge(e):
+    """An edge-triggered writer is told when there is room again."""
+    near, far = e.pair()
+    near.setblocking(False)
+    poller = select.epoll()
+    poller.register(near.fileno(), select.EPOLLOUT | select.EPOLLET)
+    e.note("at first", [mask for _, mask in poller.poll(e.patience)])
+    total, stream, sent, checker = 3000000, pattern.Pattern(54), 0, pattern.Checker(54)
+    rounds = 0
+    while sent < total:
+        took = e.outcome(near.send, stream.at(sent, min(100000, total - sent)))
+        if took != "EAGAIN":
+            sent += took
+            continue
+        rounds += 1
+        while checker.count < sent:
+            checker.feed(calls.recv(far, 1 << 20))
+        e.check(poller.poll(e.patience), f"no edge after {sent} bytes, all of them read")
+    e.check(rounds > 0, "the socket never was full")
+    e.equal(checker.count + len(far.recv_exactly(total - checker.count)), total, "bytes")
+
+
+@case(hosts=BEDS, timeout=60)
+def slow_reader(e):
+    """A writer in one go, a reader that takes little at a time."""
+    near, far = e.pair()
+    total = 700000
+    task = e.task(pattern.send, near, 55, total, [total])
+    e.equal(pattern.receive(far, 55, total, [1, 100, 3, 2000]), total, "bytes")
+    task.result()
+
+
+@case(hosts=BEDS, timeout=60)
+def small_buffers(e):
+    """Data passes with the smallest buffers a program can ask for."""
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        listener = e.listen(prepare=lambda sock: sock.set(SOL, option, 1))
+        near, far = e.pair(listener, prepare=lambda sock: sock.set(SOL, option, 1))
+        task = e.task(pattern.send, near, 56, 300000, [50000])
+        e.equal(pattern.receive(far, 56, 300000, [7000]), 300000, "bytes")
+        task.result()
+        task = e.task(pattern.send, far, 57, 300000, [50000])
+        e.equal(pattern.receive(near, 57, 300000, [7000]), 300000, "bytes back")
+        task.result()
+
+
+@case(hosts=BEDS, timeout=60)
+def receive_buffer_bounds(e):
+    """SO_RCVBUF bounds what a peer can leave unread."""
+    listener = e.listen(prepare=lambda sock: sock.set(SOL, socket.SO_RCVBUF, 20000))
+    near, far = e.pair(listener)
+    near.set(SOL, socket.SO_SNDBUF, 20000)
+    sent = e.fill(near, 4000)
+    bound = far.get(SOL, socket.SO_RCVBUF) + near.get(SOL, socket.SO_SNDBUF)
+    e.check(sent >= 8000, f"only {sent} bytes fit")
+    if e.sdp:       # on TCP the window may be larger than the option
+        e.check(sent <= 4 * bound, f"{sent} bytes fit into buffers of {bound}")
+    count = 0
+    while count < sent:
+        count += len(calls.recv(far, 1 << 20))
+    e.note("all read", count == sent)
+
+
+@case
+def blocked_sender_wakes(e):
+    """A blocked send() is woken by the reader."""
+    near, far = e.pair()
+    sent = e.fill(near)
+    task = e.task(calls.send, near, b"z" * 300000).wait_asleep("sendto")
+    count = 0
+    while count < sent + 300000:
+        count += len(calls.recv(far, 1 << 20))
+    e.note("send", task.result())
+
+
+@case
+def not_sent_lowat(e):
+    """TCP_NOTSENT_LOWAT, where it is there, keeps a socket unwritable while so much waits unsent."""
+    near, far = e.pair()
+    e.note("set", e.error(near.set, socket.IPPROTO_TCP, consts.TCP_NOTSENT_LOWAT, 10000))
+    e.note("value", e.outcome(near.get, socket.IPPROTO_TCP, consts.TCP_NOTSENT_LOWAT))
+    e.fill(near)
+    e.note("mask", near.mask())
+
+
+@case
+def unread_on_many(e):
+    """Several connections hold unread data at once."""
+    listener = e.listen(backlog=32)
+    pairs = [e.pair(listener) for _ in range(10)]
+    for seed, (near, _) in enumerate(pairs):
+        e.equal(calls.send(near, pattern.Pattern(seed).at(0, 40000), DONTWAIT), 40000, "what send took")
+    for seed, (_, far) in reversed(list(enumerate(pairs))):
+        e.equal(pattern.receive(far, seed, 40000, [999]), 40000, "bytes")
