@@ -1,24 +1,46 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The Sockets Direct Protocol as a socket family.
+//! The Sockets Direct Protocol as a socket family: families 27 (`AF_INET_SDP`) and 28
+//! (`AF_INET6_SDP`), whose stream sockets behave like TCP's and whose bytes travel over RDMA.
+//!
+//! From top to bottom: [`socket`] does the socket calls, [`protocol`] decides what is sent and what
+//! may be received, [`transport`] carries messages, [`memory`] holds them; [`observe`] shows all of
+//! it, and [`sys`] is the kernel's C side.
 
 use kernel::prelude::*;
 
+mod memory;
+mod observe;
+pub mod protocol;
+mod socket;
 mod sys;
+mod transport;
+
+use socket::{Incoming, SdpSock, Socket};
+use sys::net::family;
+use transport::verbs;
 
 module! {
     type: IbSdp,
     name: "ib_sdp",
+    authors: ["The ib_sdp authors"],
     description: "Sockets Direct Protocol",
     license: "GPL",
     alias: ["net-pf-27", "net-pf-28"],
 }
 
-struct IbSdp;
+/// The module while it is loaded. The order of the fields is that of stopping: no new sockets, then
+/// nothing from the network any more.
+struct IbSdp {
+    _family: family::Registration<Socket>,
+    _verbs: verbs::Service,
+}
 
 impl kernel::Module for IbSdp {
-    fn init(_module: &'static ThisModule) -> Result<Self> {
+    fn init(module: &'static ThisModule) -> Result<Self> {
         sys::layout::check_layout()?;
-        Ok(IbSdp)
+        let verbs = verbs::start::<SdpSock, Incoming>()?;
+        let family = family::Registration::new(module)?;
+        Ok(IbSdp { _family: family, _verbs: verbs })
     }
 }

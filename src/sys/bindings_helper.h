@@ -3,6 +3,7 @@
 /* The headers that bindgen reads; what is taken from them is in bindgen_parameters. */
 
 #include <linux/completion.h>
+#include <asm/ioctls.h>
 #include <linux/in.h>
 #include <linux/in6.h>
 #include <linux/inetdevice.h>
@@ -32,6 +33,9 @@
 #include <rdma/rdma_cm.h>
 
 #include "helpers.h"
+#include "net_helpers.h"
+#include "rdma_helpers.h"
+#include "rdma_helpers.h"
 
 /*
  * bindgen cannot see macros with casts. A constant written here as RUST_CONST_HELPER_NAME comes out
@@ -49,3 +53,4 @@ const __poll_t RUST_CONST_HELPER_EPOLLWRNORM = EPOLLWRNORM;
 const __poll_t RUST_CONST_HELPER_EPOLLWRBAND = EPOLLWRBAND;
 const gfp_t RUST_CONST_HELPER_GFP_KERNEL = GFP_KERNEL;
 const gfp_t RUST_CONST_HELPER_GFP_ATOMIC = GFP_ATOMIC;
+const unsigned long RUST_CONST_HELPER_HZ = HZ;

@@ -3,4 +3,9 @@
 //! The one place with `unsafe`: the C side of the kernel behind safe types.
 
 pub(crate) mod bindings;
+pub(crate) mod errno;
 pub(crate) mod layout;
+pub(crate) mod net;
+pub(crate) mod pages;
+pub(crate) mod rdma;
+pub(crate) mod time;

@@ -9,6 +9,8 @@
 #include <net/netns/generic.h>
 #include <net/ip.h>
 #include <net/tcp.h>
+#include <net/transp_v6.h>
+#include <linux/proc_fs.h>
 #include "net_helpers.h"
 
 struct sdp_h_params sdp_h_params = {
@@ -40,6 +42,10 @@ SDP_H_PARAM(max_large_sockets, "Most connections that may have large receive buf
 SDP_H_PARAM(sdp_inline_thresh, "Most bytes that a SEND carries inline");
 SDP_H_PARAM(max_sockets_per_user, "Most connections of one user");
 SDP_H_PARAM(max_sockets_per_net, "Most connections of one network namespace");
+
+struct proto sdp_h_proto[2];
+struct proto_ops sdp_h_ops[2];
+struct net_proto_family sdp_h_family[2];
 
 static struct workqueue_struct *sdp_h_wq;
 
@@ -85,9 +91,6 @@ struct sock *sdp_h_sock_create(struct net *net, struct socket *sock, int family,
 	}
 	WRITE_ONCE(sk->sk_sndbuf, READ_ONCE(net->ipv4.sysctl_tcp_wmem[1]));
 	WRITE_ONCE(sk->sk_rcvbuf, READ_ONCE(net->ipv4.sysctl_tcp_rmem[1]));
-	if (sock) {
-		set_bit(SOCK_CUSTOM_SOCKOPT, &sock->flags);
-	}
 	sdp_h_async_init(s, work, timer);
 	return sk;
 }
@@ -128,6 +131,14 @@ struct sock *sdp_h_sock_clone(struct sock *listener, work_func_t work,
 	sk->sk_priority = READ_ONCE(listener->sk_priority);
 	sdp_h_async_init(s, work, timer);
 	return sk;
+}
+
+/* What the caller's reference was the last use of, on the way to sk_free(). */
+void sdp_h_sock_discard(struct sock *sk)
+{
+	sock_orphan(sk);
+	xfrm_sk_free_policy(sk);
+	sock_put(sk);
 }
 
 void sdp_h_lock_sock(struct sock *sk)
@@ -433,6 +444,35 @@ int sdp_h_put_user_int(int v, int __user *p)
 unsigned long sdp_h_copy_to_user(void __user *to, const void *from, unsigned long n)
 {
 	return copy_to_user(to, from, n);
+}
+
+unsigned int sdp_h_netns_id;
+static struct pernet_operations *sdp_h_netns_ops;
+
+int sdp_h_netns_start(size_t size, int (*init)(struct net *), void (*exit)(struct net *))
+{
+	/* id and size are const members, so they can only be initialised */
+	struct pernet_operations ops = {
+		.init = init,
+		.exit = exit,
+		.id = &sdp_h_netns_id,
+		.size = size,
+	};
+	int err;
+
+	sdp_h_netns_ops = kmemdup(&ops, sizeof(ops), GFP_KERNEL);
+	if (!sdp_h_netns_ops)
+		return -ENOMEM;
+	err = register_pernet_subsys(sdp_h_netns_ops);
+	if (err)
+		kfree(sdp_h_netns_ops);
+	return err;
+}
+
+void sdp_h_netns_stop(void)
+{
+	unregister_pernet_subsys(sdp_h_netns_ops);
+	kfree(sdp_h_netns_ops);
 }
 
 void *sdp_h_pernet(const struct net *net, unsigned int id)

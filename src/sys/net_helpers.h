@@ -43,6 +43,15 @@ struct sock *sdp_h_sock_create(struct net *net, struct socket *sock, int family,
 struct sock *sdp_h_sock_clone(struct sock *listener, work_func_t work,
 			      work_func_t timer);
 
+void sdp_h_sock_discard(struct sock *sk);
+/* Filled in by family.rs: [0] is IPv4, [1] is IPv6. */
+extern struct proto sdp_h_proto[2];
+extern struct proto_ops sdp_h_ops[2];
+extern struct net_proto_family sdp_h_family[2];
+extern unsigned int sdp_h_netns_id;
+int sdp_h_netns_start(size_t size, int (*init)(struct net *), void (*exit)(struct net *));
+void sdp_h_netns_stop(void);
+
 /* sock.rs */
 void sdp_h_lock_sock(struct sock *sk);
 struct net *sdp_h_sock_net(const struct sock *sk);

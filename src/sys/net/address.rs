@@ -4,7 +4,7 @@
 //! read into an [`Address`].
 
 use super::super::bindings as c;
-use super::super::errno::*;
+use super::super::errno::{EAFNOSUPPORT, EINVAL};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernel::prelude::*;
 

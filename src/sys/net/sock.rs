@@ -8,13 +8,14 @@
 
 use super::super::bindings as c;
 use super::super::errno::Errno;
+use super::super::rdma::Net;
 use super::address::Address;
 use core::marker::PhantomData;
 use core::mem::offset_of;
 use core::ptr::{self, NonNull};
 use kernel::prelude::*;
-use kernel::sync::aref::{ARef, AlwaysRefCounted};
-use kernel::time::Jiffies;
+use kernel::sync::aref::AlwaysRefCounted;
+use super::super::time::Jiffies;
 use kernel::types::{NotThreadSafe, Opaque};
 
 /// A timeout that never ends (`MAX_SCHEDULE_TIMEOUT`).
@@ -103,13 +104,15 @@ pub(crate) struct Sock<T> {
 }
 
 // SAFETY: A `struct sock` may be used from any thread; the methods of `Sock` use only what the
-// network core allows without further locks or through the lock guard; `T` is `Send` and `Sync`.
-unsafe impl<T: Send + Sync> Send for Sock<T> {}
+// network core allows without further locks or through the lock guard. A `Sock` is only ever made
+// for a `T` that is a `Family`, which has to be `Send` and `Sync`. (A bound on `T` here would make
+// the question circular for a `T` that holds references to other socks.)
+unsafe impl<T> Send for Sock<T> {}
 // SAFETY: As above.
-unsafe impl<T: Send + Sync> Sync for Sock<T> {}
+unsafe impl<T> Sync for Sock<T> {}
 
 // SAFETY: `sk_refcnt` counts the references; `Sock` is freed by `sk_free()` when it drops to zero.
-unsafe impl<T: Send + Sync> AlwaysRefCounted for Sock<T> {
+unsafe impl<T> AlwaysRefCounted for Sock<T> {
     fn inc_ref(&self) {
         // SAFETY: By the invariants the sock is alive, so its count is not zero.
         unsafe { c::sdp_h_sock_hold(self.raw()) }
@@ -220,6 +223,13 @@ impl<T> Sock<T> {
         if e < 0 { Err(Error::from_errno(e)) } else { Ok(()) }
     }
 
+    /// What a send call that fails with `e` reports: the pending error in place of `EPIPE`, and
+    /// SIGPIPE with that (`sk_stream_error`).
+    pub(crate) fn stream_error(&self, e: Error, flags: u32) -> Error {
+        // SAFETY: By the invariants the sock is alive; the caller is a send call.
+        Error::from_errno(unsafe { c::sk_stream_error(self.raw(), flags as i32, e.to_errno()) })
+    }
+
     /// `SO_RCVBUF` in bytes (as getsockopt(2) tells it, doubled).
     pub(crate) fn rcvbuf(&self) -> usize {
         read_once!(self.sk_rcvbuf).max(0) as usize
@@ -248,7 +258,7 @@ impl<T> Sock<T> {
     fn user_lock(&self, bit: u32) -> bool {
         // SAFETY: By the invariants the sock is alive. The flags are a bit field that only
         // setsockopt(2) and bind(2) change; a stale value is as good as one read a moment earlier.
-        let locks = unsafe { (*self.raw()).sk_userlocks() };
+        let locks = unsafe { (*self.raw()).sk_userlocks };
         u32::from(locks) & bit != 0
     }
 
@@ -265,6 +275,11 @@ impl<T> Sock<T> {
     /// Bytes that must be there before a receiver is woken (`SO_RCVLOWAT`).
     pub(crate) fn rcvlowat(&self) -> usize {
         read_once!(self.sk_rcvlowat).max(1) as usize
+    }
+
+    /// Sets [`Sock::rcvlowat`].
+    pub(crate) fn set_rcvlowat(&self, bytes: i32) {
+        write_once!(self.sk_rcvlowat = bytes)
     }
 
     /// The interface of `SO_BINDTODEVICE`, 0 for any.
@@ -337,13 +352,13 @@ impl<T> Sock<T> {
     /// Sets the local address and the port that getsockname(2) tells.
     pub(crate) fn set_local(&self, a: &Address) {
         // SAFETY: By the invariants the sock is alive.
-        unsafe { c::sdp_h_set_local(self.raw(), &a.to_c(self.is_v6())) }
+        unsafe { c::sdp_h_set_local(self.raw(), &a.to_c()) }
     }
 
     /// Sets the peer's address and port.
     pub(crate) fn set_remote(&self, a: &Address) {
         // SAFETY: By the invariants the sock is alive.
-        unsafe { c::sdp_h_set_remote(self.raw(), &a.to_c(self.is_v6())) }
+        unsafe { c::sdp_h_set_remote(self.raw(), &a.to_c()) }
     }
 
     /// The port that the socket holds, 0 for none.
@@ -396,10 +411,10 @@ impl<T> Sock<T> {
         unsafe { c::sdp_h_tos(self.raw()) }
     }
 
-    /// The network namespace, as the C code knows it.
-    pub(crate) fn net(&self) -> NonNull<c::net> {
-        // SAFETY: By the invariants the sock is alive, and it always has a namespace.
-        unsafe { NonNull::new_unchecked(c::sdp_h_sock_net(self.raw())) }
+    /// The network namespace.
+    pub(crate) fn net(&self) -> &Net {
+        // SAFETY: By the invariants the sock is alive, and it keeps its namespace so.
+        unsafe { Net::from_raw(c::sdp_h_sock_net(self.raw())) }
     }
 
     /// Most connections that wait to be accepted (listen(2)).
@@ -479,17 +494,6 @@ impl<T> Sock<T> {
         unsafe { c::sdp_h_sock_orphan(self.raw()) }
     }
 
-    /// Drops the reference that the descriptor held. The caller has orphaned the sock and holds a
-    /// reference of its own.
-    pub(crate) fn put_descriptor(self: &ARef<Self>)
-    where
-        T: Send + Sync,
-    {
-        // SAFETY: The descriptor's reference is given up exactly once, by close; the caller's own
-        // `ARef` keeps the sock alive during the call.
-        unsafe { c::sdp_h_sock_put(self.raw()) }
-    }
-
     /// Takes the socket lock (`lock_sock`), which serialises the socket calls. May sleep.
     pub(crate) fn lock(&self) -> Locked<'_, T> {
         // SAFETY: By the invariants the sock is alive; socket calls may sleep.
@@ -547,7 +551,7 @@ impl<T> Sock<T> {
     /// Has the timer function run in a worker after `delay`, in place of any earlier setting.
     pub(crate) fn set_timer(&self, delay: Jiffies) {
         // SAFETY: By the invariants the timer is initialised and the sock is alive.
-        unsafe { c::sdp_h_arm_timer(self.raw_helper(), delay) }
+        unsafe { c::sdp_h_arm_timer(self.raw_helper(), delay as _) }
     }
 
     /// Forgets the timer, unless its function has begun.

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The end of connections: shutdown(2), close(2), and what the peer, the device or a time-out does
+//! to the same effect.
+//!
+//! A stream ends with a DisConn behind its last byte. When both directions have ended, the side
+//! that closed first takes the connection down (DREQ); the other does so if that does not come.
+//! Everything else is a reset: the connection manager's DREQ without a word of SDP.
+
+use super::connection::Tell;
+use super::{listen, SdpSock, JOB_DISCONNECT, JOB_FINISH};
+use crate::sys::errno::{ECONNRESET, ENETRESET, EPIPE, ETIMEDOUT};
+use crate::sys::net::address::Address;
+use crate::sys::net::sock::{Flag, Sock, State, SEND_SHUTDOWN, SHUTDOWN_MASK};
+use crate::transport::verbs::Gone;
+use kernel::sync::aref::ARef;
+use crate::sys::time::{seconds, Jiffies};
+
+/// How long a closed socket waits for the peer's end (as the OFED line has it).
+pub(super) const FIN_TIME: Jiffies = seconds(60);
+/// How long the side that closed last waits for the other to take the connection down.
+pub(super) const LAST_ACK_TIME: Jiffies = seconds(3);
+
+/// Ends our stream behind the bytes that are queued. The socket lock is held.
+pub(super) fn shutdown(sk: &SdpSock, how: u8) {
+    if how & SEND_SHUTDOWN == 0 {
+        return;
+    }
+    end_stream(sk);
+    sk.progress();
+}
+
+fn end_stream(sk: &SdpSock) {
+    let mut c = sk.data().connection.lock();
+    match sk.state() {
+        State::Established | State::SynRecv => sk.set_state(State::FinWait1),
+        State::CloseWait => sk.set_state(State::LastAck),
+        _ => return,
+    }
+    c.more = false;
+    if let Some(p) = c.protocol.as_mut() {
+        p.shutdown_send();
+    }
+}
+
+/// Makes the socket unconnected at once (connect(2) to `AF_UNSPEC`, or a failed connect). The socket
+/// lock is held.
+pub(super) fn disconnect(sk: &SdpSock) {
+    match sk.state() {
+        State::Listen => listen::stop(sk),
+        State::Close => {}
+        _ => reset(sk),
+    }
+    drop_link_if_unused(sk);
+    {
+        let mut c = sk.data().connection.lock();
+        c.reset();
+        c.deadline = None;
+    }
+    if !sk.port_is_bound() {
+        sk.netns().ports.lock().release(sk.id(), sk.port());
+        sk.set_port(0);
+    }
+    let mut local = Address::any(sk.is_v6());
+    if sk.address_is_bound() {
+        local = sk.local();
+    }
+    local.port = sk.port();
+    sk.set_local(&local);
+    sk.set_remote(&Address::any(sk.is_v6()));
+    sk.clear_shutdown();
+    sk.set_flag(Flag::Done, false);
+    let _ = sk.take_error();
+}
+
+/// Resets the connection, if there is one.
+fn reset(sk: &SdpSock) {
+    let mut c = sk.data().connection.lock();
+    if sk.state() != State::Close {
+        c.end(sk);
+    }
+    match &c.link {
+        Some(link) => link.fail(),
+        None => {
+            // not asked yet
+            c.resolver = None;
+        }
+    }
+}
+
+/// A socket that connects anew cannot wait for the old connection's end.
+fn drop_link_if_unused(sk: &SdpSock) {
+    drop_link(sk)
+}
+
+/// Lets go of everything of the connection below the socket.
+pub(super) fn drop_link(sk: &SdpSock) {
+    let (channel, link, resolver) = {
+        let mut c = sk.data().connection.lock();
+        c.rx.unmap();
+        c.spare.clear();
+        c.tx.clear();
+        (c.channel.take(), c.link.take(), c.resolver.take())
+    };
+    drop((channel, resolver, link));
+}
+
+/// close(2).
+pub(super) fn close(sk: &SdpSock, linger: usize) {
+    let mut lock = sk.lock();
+    sk.add_shutdown(SHUTDOWN_MASK);
+    match sk.state() {
+        State::Listen => listen::stop(sk),
+        State::Close => {}
+        State::SynSent => {
+            sk.set_state(State::Close);
+            drop_link(sk);
+        }
+        _ => {
+            let unread = {
+                let mut c = sk.data().connection.lock();
+                let unread = c.rx.bytes() > 0;
+                c.rx.clear();
+                unread
+            };
+            if unread || (sk.flag(Flag::Linger) && sk.linger_time() == 0) {
+                // as TCP: the peer must not believe that we have read what it sent
+                reset(sk);
+            } else {
+                end_stream(sk);
+                sk.progress();
+                let mut left = isize::try_from(linger).unwrap_or(isize::MAX);
+                while left > 0 {
+                    let mark = sk.wake_mark();
+                    if !matches!(sk.state(), State::FinWait1 | State::Closing | State::LastAck) {
+                        break;
+                    }
+                    match sk.wait(&mut lock, mark, left) {
+                        Ok(l) => left = l,
+                        Err(_) => break,
+                    }
+                }
+            }
+        }
+    }
+    {
+        let mut c = sk.data().connection.lock();
+        c.orphaned = true;
+        if c.link.is_some() {
+            c.set_deadline(sk, FIN_TIME);
+        }
+        // Bytes that came in the meantime are answered like all that come from now on.
+        if c.rx.bytes() > 0 {
+            c.rx.clear();
+            if sk.state() != State::Close {
+                c.end(sk);
+                if let Some(link) = &c.link {
+                    link.fail();
+                }
+            }
+        }
+    }
+    drop(lock);
+    finish(sk);
+}
+
+/// Ends a connection that never had a descriptor.
+pub(super) fn abandon(child: ARef<SdpSock>) {
+    {
+        let mut c = child.data().connection.lock();
+        if c.orphaned {
+            return;
+        }
+        c.orphaned = true;
+        if child.state() != State::Close {
+            c.end(&child);
+        }
+        if let Some(link) = &c.link {
+            link.fail();
+        }
+    }
+    finish(&child);
+    Sock::discard(child);
+}
+
+/// Takes the connection down; both streams have ended, or nobody waits for that any more.
+pub(super) fn take_down(sk: &SdpSock) {
+    let link = sk.data().connection.lock().link.clone();
+    match link {
+        Some(link) => link.disconnect(),
+        None => finish(sk),
+    }
+}
+
+/// The connection is down.
+pub(super) fn disconnected(sk: &SdpSock, how: Gone) {
+    // What has arrived before counts.
+    sk.progress();
+    let mut tell = Tell::default();
+    {
+        let mut c = sk.data().connection.lock();
+        let over = c.protocol.as_ref().is_some_and(|p| p.send_closed() && p.receive_closed());
+        match sk.state() {
+            State::Close => {}
+            _ if over || how != Gone::Peer => c.end(sk),
+            s => {
+                let e = if s == State::CloseWait { EPIPE } else { ECONNRESET };
+                c.lose(sk, e, &mut tell);
+            }
+        }
+        tell.state = true;
+        c.deadline = None;
+    }
+    drop_link(sk);
+    tell.deliver(sk);
+    finish(sk);
+}
+
+/// The device is being removed: nothing of the connection may stay on it.
+pub(super) fn device_removed(sk: &SdpSock) {
+    let mut tell = Tell::default();
+    let parent = {
+        let mut c = sk.data().connection.lock();
+        let e = if sk.state() == State::SynSent { ENETRESET } else { ECONNRESET };
+        c.lose(sk, e, &mut tell);
+        c.rx.unmap();
+        c.parent.take()
+    };
+    drop_link(sk);
+    tell.deliver(sk);
+    match parent {
+        Some(parent) => listen::abandoned(&parent, sk),
+        None => finish(sk),
+    }
+}
+
+/// Gives up what a closed socket still holds, once nothing of its connection is left.
+pub(super) fn finish(sk: &SdpSock) {
+    let over = {
+        let c = sk.data().connection.lock();
+        c.orphaned && c.link.is_none() && c.resolver.is_none()
+    };
+    if over {
+        if sk.state() != State::Close {
+            sk.set_state(State::Close);
+        }
+        sk.clear_timer();
+        sk.netns().leave(sk);
+    }
+}
+
+/// The time that closing may take has run out.
+pub(super) fn overdue(sk: &SdpSock) {
+    let state = sk.state();
+    match state {
+        State::LastAck | State::FinWait2 | State::TimeWait => {
+            sk.data().connection.lock().set_deadline(sk, FIN_TIME);
+            if state == State::TimeWait || state == State::FinWait2 {
+                sk.set_state(State::TimeWait);
+            }
+            sk.schedule(JOB_DISCONNECT);
+        }
+        State::Close => {
+            drop_link(sk);
+            sk.schedule(JOB_FINISH);
+        }
+        _ => {
+            // Bytes wait for a peer that takes none.
+            let mut tell = Tell::default();
+            sk.data().connection.lock().lose(sk, ETIMEDOUT, &mut tell);
+            tell.deliver(sk);
+        }
+    }
+}

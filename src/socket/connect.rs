@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! bind(2) and connect(2): local ports, and the active side of a connection's making.
+//!
+//! connect(2) asks the [`Resolver`] for address and route; what it finds comes back as
+//! [`resolved`], which posts the first receive buffers and sends the Hello in the connection
+//! manager's request; the HelloAck comes back as [`replied`], an errno as [`refused`].
+
+use super::connection::{Connection, Tell, FIRST_WINDOW};
+use super::receive_queue::ReceiveQueue;
+use super::send_queue::{SendQueue, LARGE_CHUNK};
+use super::{close, unreachable_error, SdpSock};
+use crate::memory::buffer::Buffer;
+use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters};
+use crate::sys::errno::{EADDRNOTAVAIL, EALREADY, ECONNABORTED, EINPROGRESS, EINVAL, EISCONN, ENETUNREACH, ENOENT, ENOMEM, EPROTO, Errno};
+use crate::sys::net::address::{Address, Named};
+use crate::sys::net::family::{Descriptor, Progress};
+use crate::sys::net::params;
+use crate::sys::net::sock::{State, SHUTDOWN_MASK};
+use crate::transport::verbs::{self, Channel, Config, Resolver};
+use crate::transport::Transport;
+use core::net::{IpAddr, Ipv6Addr};
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::prelude::*;
+
+/// Zero-copy adverts that we let a peer have outstanding. Above 1, which tells peers of our kind
+/// from the OFED line.
+pub(super) const MAX_ADVERTS: u8 = 16;
+/// Time to find the peer's hardware address, and again for the route, in milliseconds.
+const RESOLVE_TIME: u32 = 2000;
+/// Send buffer of a connection whose program has not set `SO_SNDBUF`.
+const SEND_BUFFER: usize = 512 * 1024;
+
+/// Gives the socket a port, any for 0.
+pub(super) fn take_port(sk: &SdpSock, port: u16) -> Result {
+    let a = sk.local();
+    if !a.ip.is_unspecified() {
+        // A listener or connection there could never be reached.
+        verbs::local_device_for(sk.net(), &a).map_err(|_| Error::from(EADDRNOTAVAIL))?;
+    }
+    let port = sk.netns().ports.lock().take(sk, port)?;
+    sk.set_port(port);
+    Ok(())
+}
+
+/// Keeps what `SDP_LAST_BIND_ERR` tells: a negative errno, `ENOENT` for an address that is on no
+/// RDMA port.
+pub(super) fn note_bind(sk: &SdpSock, to: &Address, result: Result) {
+    let e = match result {
+        Ok(()) => 0,
+        Err(_) if !to.ip.is_unspecified()
+            && verbs::local_device_for(sk.net(), to).is_err() => -ENOENT.0,
+        Err(e) => e.to_errno(),
+    };
+    sk.data().connection.lock().options.last_bind_error = e;
+}
+
+/// Whether connect(2) is under way.
+fn connecting(s: State) -> bool {
+    matches!(s, State::SynSent | State::SynRecv)
+}
+
+/// connect(2), with the errnos and descriptor states of TCP.
+pub(super) fn connect(call: &Descriptor<'_, super::Socket>, to: &Named, non_blocking: bool) -> Result {
+    let sk = call.sk;
+    let mut lock = sk.lock();
+    let to = match to {
+        Named::Address(a) => a,
+        Named::Unspecified => {
+            close::disconnect(sk);
+            call.set_progress(Progress::Unconnected);
+            return Ok(());
+        }
+    };
+    let unfinished = match call.progress() {
+        Progress::Unconnected => {
+            if sk.state() != State::Close {
+                return Err(EISCONN.into());
+            }
+            start(sk, to)?;
+            call.set_progress(Progress::Connecting);
+            EINPROGRESS
+        }
+        Progress::Connecting => EALREADY,
+        Progress::Connected => return Err(EISCONN.into()),
+        Progress::Disconnecting => return Err(EINVAL.into()),
+    };
+    let mut timeout = sk.send_timeout(non_blocking);
+    loop {
+        let mark = sk.wake_mark();
+        if !connecting(sk.state()) {
+            break;
+        }
+        if timeout == 0 {
+            return Err(unfinished.into());
+        }
+        timeout = sk.wait(&mut lock, mark, timeout)?;
+    }
+    if sk.state() == State::Close {
+        let e = sk.take_error().err().unwrap_or(ECONNABORTED.into());
+        call.set_progress(Progress::Unconnected);
+        close::disconnect(sk);
+        return Err(e);
+    }
+    call.set_progress(Progress::Connected);
+    Ok(())
+}
+
+/// Begins to connect. The socket lock is held.
+fn start(sk: &SdpSock, to: &Address) -> Result {
+    let mut to = *to;
+    match to.ip {
+        IpAddr::V4(a) if a.is_multicast() || a.is_broadcast() => return Err(ENETUNREACH.into()),
+        IpAddr::V4(_) if sk.is_v6() && sk.v6_only() => return Err(ENETUNREACH.into()),
+        IpAddr::V6(a) if a.is_multicast() => return Err(ENETUNREACH.into()),
+        IpAddr::V6(a) if a.is_unspecified() => to.ip = IpAddr::V6(Ipv6Addr::LOCALHOST),
+        _ => {}
+    }
+    let local = sk.local();
+    if !local.ip.is_unspecified() && local.ip.is_ipv4() != to.ip.is_ipv4() {
+        return Err(EINVAL.into());
+    }
+    let ours = sk.port() == 0;
+    if ours {
+        take_port(sk, 0)?;
+    }
+    sk.set_remote(&to);
+    let r = resolve(sk, &local, &to);
+    if let Err(e) = r {
+        sk.set_state(State::Close);
+        sk.set_remote(&Address::any(sk.is_v6()));
+        close::drop_link(sk);
+        if ours {
+            sk.netns().ports.lock().release(sk.id(), sk.port());
+            sk.set_port(0);
+        }
+        return Err(unreachable_error(e).into());
+    }
+    Ok(())
+}
+
+/// Asks for address and route.
+fn resolve(sk: &SdpSock, local: &Address, to: &Address) -> Result {
+    let resolver = Resolver::new(sk.net(), sk.into())?;
+    {
+        let mut c = sk.data().connection.lock();
+        c.reset();
+        c.resolver = Some(resolver.clone());
+    }
+    sk.set_state(State::SynSent);
+    let source = (!local.ip.is_unspecified()).then(|| *local);
+    let mut to = *to;
+    if to.scope == 0 {
+        to.scope = sk.bound_interface() as u32;
+    }
+    let class = sk.traffic_class();
+    resolver.start(source.as_ref(), &to, RESOLVE_TIME, (class != 0).then_some(class))
+}
+
+/// Address and route are known, or cannot be found.
+pub(super) fn resolved(sk: &SdpSock, r: Result) {
+    if let Err(e) = r.and_then(|()| request(sk)) {
+        fail(sk, unreachable_error(e));
+    }
+}
+
+/// Sends the request to connect.
+fn request(sk: &SdpSock) -> Result {
+    let resolver = sk.data().connection.lock().resolver.clone();
+    let Some(resolver) = resolver.filter(|_| sk.state() == State::SynSent) else { return Ok(()) };
+    let (channel, link) = resolver.create(&config(), sk.into())?;
+    let source = resolver.source()?;
+    let mut local = sk.local();
+    if local.ip.is_unspecified() {
+        local = Address { ip: source.ip, ..local };
+        sk.set_local(&local);
+    }
+    let parts = Parts::new(channel, first_size())?;
+    let v4 = local.ip.is_ipv4();
+    let hello = Hello {
+        bufs: parts.posted,
+        version: protocol::VERSION,
+        ip_version: if v4 { IpVersion::V4 } else { IpVersion::V6 },
+        cap: 0,
+        max_adverts: MAX_ADVERTS,
+        desired_remote_receive_size: parts.size,
+        local_receive_size: parts.size,
+        local_port: sk.port(),
+        src: hello_address(&local.ip),
+        dst: hello_address(&sk.remote().ip),
+        ext_max_adverts: 0,
+    };
+    {
+        let mut c = sk.data().connection.lock();
+        if sk.state() != State::SynSent {
+            return Ok(());
+        }
+        parts.install(&mut c);
+        c.link = Some(link.clone());
+    }
+    resolver.connect(&link, sk.remote().port, &hello.encode())?;
+    let done = sk.data().connection.lock().resolver.take();
+    drop(done);
+    Ok(())
+}
+
+/// The HelloAck has come.
+///
+/// # Errors
+///
+/// `EPROTO` if it is none; the connection is refused.
+pub(super) fn replied(sk: &SdpSock, hello_ack: &[u8]) -> Result {
+    let Ok(ack) = HelloAck::parse(hello_ack) else {
+        fail(sk, EPROTO);
+        return Err(EPROTO.into());
+    };
+    let mut c = sk.data().connection.lock();
+    if sk.state() != State::SynSent {
+        return Err(ECONNABORTED.into());
+    }
+    let posted = c.channel.as_ref().map_or(0, |c| c.posted_receives());
+    c.protocol = Some(protocol::Connection::new(&Parameters {
+        local_receive_size: c.buffer_size,
+        remote_receive_size: ack.actual_receive_size,
+        local_max_adverts: MAX_ADVERTS.into(),
+        remote_max_adverts: ack.max_adverts,
+        posted,
+        credits: ack.bufs,
+        desired_remote_size: LARGE_CHUNK as u32,
+    }));
+    Ok(())
+}
+
+/// The request was refused, or nobody has answered; or, for a connection that a listener has
+/// begun to accept, the peer has given up.
+pub(super) fn refused(sk: &SdpSock, error: Error) {
+    fail(sk, unreachable_error(error));
+}
+
+/// Ends an attempt to connect, or to accept.
+pub(super) fn fail(sk: &SdpSock, e: Errno) {
+    let mut tell = Tell::default();
+    let parent = {
+        let mut c = sk.data().connection.lock();
+        if connecting(sk.state()) {
+            sk.set_error(e);
+            sk.set_state(State::Close);
+            sk.add_shutdown(SHUTDOWN_MASK);
+            (tell.state, tell.readable, tell.writable, tell.error) = (true, true, true, true);
+        }
+        c.parent.take()
+    };
+    close::drop_link(sk);
+    match parent {
+        Some(parent) => super::listen::abandoned(&parent, sk),
+        None => tell.deliver(sk),
+    }
+    close::finish(sk);
+}
+
+/// The first receive buffers' size in bytes.
+pub(super) fn first_size() -> usize {
+    let size = params::rcvbuf_initial_size().clamp(512, LARGE_CHUNK as i32);
+    (size as usize).next_power_of_two().min(LARGE_CHUNK)
+}
+
+/// What the queue pairs are like.
+pub(super) fn config() -> Config {
+    Config {
+        retry_count: params::sdp_retry_count().clamp(0, 7) as u8,
+        receive_slots: params::sdp_rx_size().clamp(16, 63) as u16,
+        ..Config::default()
+    }
+}
+
+/// An address as Hello carries it: IPv4 in the last four of 16 bytes, the others zero.
+pub(super) fn hello_address(ip: &IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(a) => Hello::ipv4(a.octets()),
+        IpAddr::V6(a) => a.octets(),
+    }
+}
+
+/// All memory of a new connection, made where one may sleep.
+pub(super) struct Parts {
+    channel: Channel,
+    tx: SendQueue,
+    rx: ReceiveQueue,
+    spare: KVec<KBox<Buffer>>,
+    /// Receive buffers that are posted.
+    pub(super) posted: u16,
+    /// Their size in bytes.
+    pub(super) size: u32,
+}
+
+impl Parts {
+    /// Posts the first receive buffers of `size` bytes on a new channel.
+    pub(super) fn new(mut channel: Channel, size: usize) -> Result<Self> {
+        let (mut tx, mut rx) = (SendQueue::new(), ReceiveQueue::new());
+        tx.prepare()?;
+        rx.prepare()?;
+        let slots = channel.limits().receive_slots;
+        let spare = KVec::with_capacity(slots.into(), GFP_KERNEL)?;
+        for _ in 0..FIRST_WINDOW.min(slots) {
+            let mut b = Buffer::new(size, GFP_KERNEL)?;
+            channel.map_receive(&mut b)?;
+            channel.post_receive(b).map_err(|_| ENOMEM)?;
+        }
+        channel.flush()?;
+        let posted = channel.posted_receives();
+        Ok(Parts { channel, tx, rx, spare, posted, size: size as u32 })
+    }
+
+    /// Gives everything to the connection.
+    pub(super) fn install(self, c: &mut Connection) {
+        c.tx = self.tx;
+        c.rx = self.rx;
+        c.spare = self.spare;
+        c.buffer_size = self.size;
+        c.attach(self.channel);
+    }
+}
+
+/// The connection is there: it may use more memory now.
+pub(super) fn grow(sk: &SdpSock) {
+    sk.grow_sndbuf(SEND_BUFFER);
+}

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! listen(2) and accept(2), and the passive side of a connection's making.
+//!
+//! A request comes to [`Incoming`] with the peer's Hello. If somebody listens and the backlog has
+//! room, a new socket is made, answers with the HelloAck, and is [`established`] when the peer has
+//! heard it; then it waits in the listener's queue for accept(2). With a full backlog nothing is
+//! answered, and the peer tries again, as it would with a lost SYN.
+
+use super::connect::{self, Parts, MAX_ADVERTS};
+use super::connection::Tell;
+use super::ring::Ring;
+use super::send_queue::LARGE_CHUNK;
+use super::{close, SdpSock};
+use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters};
+use crate::sys::errno::{EAGAIN, EINVAL};
+use crate::sys::net::address::Address;
+use crate::sys::net::family::{self, Descriptor, Progress};
+use crate::sys::net::sock::State;
+use crate::transport::verbs::{self, Acceptor, Listening, Request, Verdict};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use kernel::alloc::flags::{GFP_ATOMIC, GFP_KERNEL};
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+
+/// What listen(2) has made of a socket. Protected by the connection's spinlock.
+pub(super) struct Listener {
+    /// Keeps requests to the port coming.
+    listening: Option<Listening>,
+    /// Connections that wait for accept(2).
+    ready: Ring<ARef<SdpSock>>,
+    /// Connections that are not established yet.
+    pending: u32,
+}
+
+impl Listener {
+    /// How many connections wait for accept(2).
+    pub(super) fn ready(&self) -> usize {
+        self.ready.len()
+    }
+}
+
+/// listen(2).
+pub(super) fn listen(call: &Descriptor<'_, super::Socket>, backlog: u32) -> Result {
+    let sk = call.sk;
+    let _lock = sk.lock();
+    if call.progress() != Progress::Unconnected {
+        return Err(EINVAL.into());
+    }
+    match sk.state() {
+        State::Listen => {
+            sk.set_backlog(backlog);
+            return Ok(());
+        }
+        State::Close => {}
+        _ => return Err(EINVAL.into()),
+    }
+    if sk.port() == 0 {
+        connect::take_port(sk, 0)?;
+    }
+    let mut ready = Ring::new();
+    ready.reserve(backlog.clamp(1, 64) as usize, GFP_KERNEL)?;
+    let listening = verbs::listen(sk.port())?;
+    let listener = KBox::new(Listener { listening: Some(listening), ready, pending: 0 }, GFP_KERNEL)?;
+    sk.set_backlog(backlog);
+    sk.clear_shutdown();
+    sk.data().connection.lock().listener = Some(listener);
+    sk.set_state(State::Listen);
+    let r = sk.netns().ports.lock().listening(sk);
+    if r.is_err() {
+        stop(sk);
+    }
+    r
+}
+
+/// Ends listening: connections that nobody has accepted are reset. The socket lock is held.
+pub(super) fn stop(sk: &SdpSock) {
+    sk.set_state(State::Close);
+    let _ = sk.netns().ports.lock().listening(sk);
+    let listener = sk.data().connection.lock().listener.take();
+    let Some(mut listener) = listener else { return };
+    drop(listener.listening.take());
+    while let Some(child) = listener.ready.pop_front() {
+        close::abandon(child);
+    }
+    sk.set_waiting(0);
+}
+
+/// accept(2).
+pub(super) fn accept(sk: &SdpSock, non_blocking: bool) -> Result<ARef<SdpSock>> {
+    let mut lock = sk.lock();
+    let mut timeout = sk.receive_timeout(non_blocking);
+    loop {
+        let mark = sk.wake_mark();
+        if sk.state() != State::Listen {
+            return Err(EINVAL.into());
+        }
+        let next = {
+            let mut c = sk.data().connection.lock();
+            let Some(l) = c.listener.as_mut() else { return Err(EINVAL.into()) };
+            let next = l.ready.pop_front();
+            sk.set_waiting(l.ready.len() as u32);
+            next
+        };
+        if let Some(child) = next {
+            return Ok(child);
+        }
+        if timeout == 0 {
+            return Err(EAGAIN.into());
+        }
+        timeout = sk.wait(&mut lock, mark, timeout)?;
+    }
+}
+
+/// Takes requests to connect.
+pub(crate) struct Incoming;
+
+impl Acceptor<SdpSock> for Incoming {
+    fn request(request: &Request<'_, SdpSock>) -> Verdict {
+        let Ok(hello) = Hello::parse(request.hello()) else {
+            family::netns_of::<super::Socket>(request.net()).count(|s| s.bad_hellos += 1);
+            return Verdict::Reject;
+        };
+        let namespace = family::netns_of::<super::Socket>(request.net());
+        let local = address(&hello, &hello.dst, request.port(), request);
+        let remote = address(&hello, &hello.src, hello.local_port, request);
+        if !request.plausible(&local, &remote) {
+            return Verdict::Reject;
+        }
+        let pick = u32::from(remote.port);
+        let interface = request.ifindex() as i32;
+        let listener = namespace.ports.lock().listener(local.port, local.ip, interface, pick);
+        let Some(listener) = listener else { return Verdict::Unknown };
+        if !reserve(&listener) {
+            namespace.count(|s| s.backlog_drops += 1);
+            return Verdict::Drop;
+        }
+        match begin(&listener, request, &hello, &local, &remote) {
+            Ok(()) => Verdict::Accepted,
+            Err(e) => {
+                pr_debug!("a request to port {} failed: {:?}\n", local.port, e);
+                unreserve(&listener);
+                Verdict::Drop
+            }
+        }
+    }
+}
+
+/// An address of a Hello.
+fn address(hello: &Hello, ip: &[u8; 16], port: u16, request: &Request<'_, SdpSock>) -> Address {
+    match hello.ip_version {
+        IpVersion::V4 => {
+            Address { ip: IpAddr::V4(Ipv4Addr::from(Hello::as_ipv4(*ip))), port, scope: 0 }
+        }
+        IpVersion::V6 => {
+            let ip = Ipv6Addr::from(*ip);
+            let scope = if ip.is_unicast_link_local() { request.ifindex() } else { 0 };
+            Address { ip: IpAddr::V6(ip), port, scope }
+        }
+    }
+}
+
+/// Takes a place in the backlog, if there is one.
+fn reserve(listener: &SdpSock) -> bool {
+    let mut c = listener.data().connection.lock();
+    let backlog = listener.backlog();
+    let Some(l) = c.listener.as_mut() else { return false };
+    // one more than the backlog says, as on TCP
+    if l.ready.len() as u32 + l.pending > backlog {
+        return false;
+    }
+    l.pending += 1;
+    true
+}
+
+/// Gives the place back.
+fn unreserve(listener: &SdpSock) {
+    if let Some(l) = listener.data().connection.lock().listener.as_mut() {
+        l.pending = l.pending.saturating_sub(1);
+    }
+}
+
+/// Makes the socket of a new connection and answers the request.
+fn begin(
+    listener: &SdpSock,
+    request: &Request<'_, SdpSock>,
+    hello: &Hello,
+    local: &Address,
+    remote: &Address,
+) -> Result {
+    let child = listener.child()?;
+    let r = prepare(&child, listener, request, hello, local, remote);
+    let Err(e) = r else { return Ok(()) };
+    let (begun, parent) = {
+        let mut c = child.data().connection.lock();
+        (c.protocol.is_some(), c.parent.take())
+    };
+    if begun && parent.is_none() {
+        // `refused` was faster and has done the rest
+        return Ok(());
+    }
+    close::abandon(child);
+    Err(e)
+}
+
+fn prepare(
+    child: &ARef<SdpSock>,
+    listener: &SdpSock,
+    request: &Request<'_, SdpSock>,
+    hello: &Hello,
+    local: &Address,
+    remote: &Address,
+) -> Result {
+    child.set_local(local);
+    child.set_port(local.port);
+    child.set_remote(remote);
+    let namespace = child.netns();
+    namespace.enter(child)?;
+    namespace.ports.lock().join(child, local.port)?;
+    let (channel, link) = request.create(&connect::config(), child.clone())?;
+    // A peer of the OFED line never asks for larger buffers.
+    let size = if hello.adverts() == 1 { LARGE_CHUNK } else { connect::first_size() };
+    let parts = Parts::new(channel, size)?;
+    let ack = HelloAck {
+        bufs: parts.posted,
+        version: protocol::VERSION,
+        max_adverts: MAX_ADVERTS.into(),
+        actual_receive_size: parts.size,
+    };
+    let options = listener.data().connection.lock().options.clone();
+    {
+        let mut c = child.data().connection.lock();
+        c.options = options;
+        c.protocol = Some(protocol::Connection::new(&Parameters {
+            local_receive_size: parts.size,
+            remote_receive_size: hello.local_receive_size,
+            local_max_adverts: MAX_ADVERTS.into(),
+            remote_max_adverts: hello.adverts(),
+            posted: parts.posted,
+            credits: hello.bufs,
+            desired_remote_size: LARGE_CHUNK as u32,
+        }));
+        c.parent = Some(listener.into());
+        parts.install(&mut c);
+        c.link = Some(link.clone());
+    }
+    child.set_state(State::SynRecv);
+    // From now on whatever the connection manager says about it comes to the child.
+    request.reply(&link, &ack.encode())
+}
+
+/// The connection is there: the peer has our answer, or we have sent the last word.
+pub(super) fn established(sk: &SdpSock) {
+    let mut tell = Tell::default();
+    let parent = {
+        let mut c = sk.data().connection.lock();
+        match sk.state() {
+            State::SynSent | State::SynRecv => sk.set_state(State::Established),
+            State::CloseWait => {}
+            _ => return,
+        }
+        connect::grow(sk);
+        tell.state = true;
+        c.parent.take()
+    };
+    match parent {
+        None => {
+            tell.deliver(sk);
+            sk.sigio_out();
+        }
+        Some(parent) => {
+            if let Err(child) = queue(&parent, sk.into()) {
+                return close::abandon(child);
+            }
+            parent.wake();
+            parent.data_ready();
+        }
+    }
+    sk.progress();
+}
+
+/// Puts an established connection into its listener's queue; gives it back if there is none.
+fn queue(listener: &SdpSock, child: ARef<SdpSock>) -> core::result::Result<(), ARef<SdpSock>> {
+    let mut c = listener.data().connection.lock();
+    let Some(l) = c.listener.as_mut() else { return Err(child) };
+    l.pending = l.pending.saturating_sub(1);
+    if l.ready.is_full() {
+        let capacity = l.ready.capacity() * 2;
+        let _ = l.ready.reserve(capacity, GFP_ATOMIC);
+    }
+    l.ready.push_back(child)?;
+    listener.set_waiting(l.ready.len() as u32);
+    Ok(())
+}
+
+/// A connection that was being accepted has failed.
+pub(super) fn abandoned(parent: &SdpSock, child: &SdpSock) {
+    unreserve(parent);
+    close::abandon(child.into());
+}
+

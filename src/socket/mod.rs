@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The sockets: what each socket call does.
+//!
+//! # Implementation notes
+//!
+//! A [`Socket`] is the module's part of one `struct sock` ([`SdpSock`]). It is of one of three
+//! kinds, as its state tells: not connected, a listener, or a connection, made by connect(2)
+//! or by a request that came to a listener.
+//!
+//! **References.** The descriptor holds one reference, the namespace's list another until nothing
+//! is left of the socket, the [`Link`](crate::transport::verbs::Link) of a connection a third until
+//! it is dropped, and each queued work item one more. A closed socket lives on while its link does.
+//!
+//! **Locks.** The socket lock serialises the socket calls. Everything that events change is in the
+//! [`Connection`] under a spinlock of its own, which events take without the socket lock, because
+//! a caller may sleep in a page fault while it holds that. The order is: socket lock, the mutexes
+//! of the [`Namespace`], the spinlock of one connection. No two socket locks and no two
+//! connections' spinlocks are ever held together. No user memory is touched under a spinlock.
+//!
+//! **Waiting.** A caller who has to wait sleeps by a mark (see [`SdpSock::sleep`]) and polls the
+//! completion queues itself when it is woken; a worker does so when nobody waits. That spares a
+//! change of threads for each message.
+
+mod close;
+mod connect;
+pub(crate) mod connection;
+mod listen;
+pub(crate) mod namespace;
+mod options;
+mod poll;
+mod ports;
+mod receive;
+mod receive_queue;
+mod ring;
+mod send;
+mod send_queue;
+pub(crate) mod stats;
+mod timer;
+
+use crate::sys::errno::{Errno, EADDRNOTAVAIL, EHOSTUNREACH, EINVAL, ENETDOWN, ENETUNREACH, ENODEV};
+use crate::sys::net::address::{Address, Named};
+use crate::sys::net::family::{Descriptor, Family};
+use crate::sys::net::message::{Destination, Source};
+use crate::sys::net::options::{NewValue, OldValue};
+use crate::sys::net::sock::{Locked, Sock};
+use crate::transport::verbs::{Gone, Owner};
+use connection::Connection;
+use kernel::new_spinlock;
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::SpinLock;
+
+pub(crate) use listen::Incoming;
+pub(crate) use namespace::Namespace;
+
+/// A socket of families 27 and 28.
+pub(crate) type SdpSock = Sock<Socket>;
+
+/// Look at the completion queues.
+const JOB_PROGRESS: u32 = 1;
+/// Answer the peer's wish for larger receive buffers.
+const JOB_RESIZE: u32 = 2;
+/// Take the connection down.
+const JOB_DISCONNECT: u32 = 4;
+/// Give up what a closed socket still holds.
+const JOB_FINISH: u32 = 8;
+
+/// The module's part of a socket.
+#[pin_data]
+pub(crate) struct Socket {
+    /// What events change.
+    #[pin]
+    pub(crate) connection: SpinLock<Connection>,
+    /// Callers who wait and will look at the completion queues when they are woken.
+    waiters: Atomic<i32>,
+    /// A receive completion was told and not yet looked for.
+    receive_event: Atomic<i32>,
+    /// A send completion was told and not yet looked for.
+    send_event: Atomic<i32>,
+}
+
+impl Socket {
+    /// Takes the events that were told since the last time: (receive, send).
+    fn take_events(&self) -> (bool, bool) {
+        let take = |e: &Atomic<i32>| e.load(Relaxed) != 0 && e.xchg(0, Full) != 0;
+        (take(&self.receive_event), take(&self.send_event))
+    }
+}
+
+impl SdpSock {
+    /// Polls the completion queues and moves everything on that can be.
+    fn progress(&self) {
+        let tell = self.data().connection.lock().progress(self);
+        tell.deliver(self);
+    }
+
+    /// A completion queue has something: whoever waits looks, else a worker.
+    fn event(&self, e: &Atomic<i32>) {
+        e.store(1, Relaxed);
+        // orders the event before the look at who waits; pairs with the fetch_sub in `wait`
+        if self.data().waiters.fetch_add(0, Full) > 0 {
+            self.wake();
+        } else {
+            self.schedule(JOB_PROGRESS);
+        }
+    }
+
+    /// Waits without the socket lock until something happens after `mark` was taken. Returns what
+    /// is left of `timeout` jiffies.
+    ///
+    /// # Errors
+    ///
+    /// `ERESTARTSYS` or `EINTR` on a signal.
+    fn wait(&self, lock: &mut Locked<'_, Socket>, mark: i32, timeout: isize) -> Result<isize> {
+        let socket = self.data();
+        socket.waiters.fetch_add(1, Full);
+        let r = lock.unlocked(|| {
+            // Events told to a worker until now may be waiting for it: look first.
+            self.progress();
+            let r = self.sleep(mark, timeout);
+            self.progress();
+            r
+        });
+        if socket.waiters.fetch_sub(1, Full) == 1
+            && (socket.receive_event.load(Relaxed) != 0 || socket.send_event.load(Relaxed) != 0)
+        {
+            // told to us after we had looked
+            self.schedule(JOB_PROGRESS);
+        }
+        r
+    }
+}
+
+impl Family for Socket {
+    type Net = Namespace;
+
+    fn init() -> impl PinInit<Self, Error> {
+        try_pin_init!(Socket {
+            connection <- new_spinlock!(Connection::new()),
+            waiters: Atomic::new(0),
+            receive_event: Atomic::new(0),
+            send_event: Atomic::new(0),
+        })
+    }
+
+    fn opened(sk: &SdpSock) -> Result {
+        sk.netns().enter(sk)
+    }
+
+    fn take_port(sk: &SdpSock, port: u16) -> Result {
+        connect::take_port(sk, port)
+    }
+
+    fn bound(sk: &SdpSock, to: &Address, result: Result) {
+        connect::note_bind(sk, to, result)
+    }
+
+    fn connect(call: &Descriptor<'_, Self>, to: &Named, non_blocking: bool) -> Result {
+        connect::connect(call, to, non_blocking)
+    }
+
+    fn listen(call: &Descriptor<'_, Self>, backlog: u32) -> Result {
+        listen::listen(call, backlog)
+    }
+
+    fn accept(sk: &SdpSock, non_blocking: bool) -> Result<ARef<SdpSock>> {
+        listen::accept(sk, non_blocking)
+    }
+
+    fn poll(sk: &SdpSock) -> u32 {
+        poll::poll(sk)
+    }
+
+    fn send(sk: &SdpSock, message: &mut Source<'_>) -> Result<usize> {
+        send::send(sk, message)
+    }
+
+    fn receive(sk: &SdpSock, to: &mut Destination<'_>) -> Result<usize> {
+        receive::receive(sk, to)
+    }
+
+    fn ioctl(sk: &SdpSock, command: u32) -> Result<i32> {
+        options::ioctl(sk, command)
+    }
+
+    fn shutdown(sk: &SdpSock, how: u8) {
+        close::shutdown(sk, how)
+    }
+
+    fn disconnect(sk: &SdpSock) -> Result {
+        close::disconnect(sk);
+        Ok(())
+    }
+
+    fn close(sk: &SdpSock, linger: usize) {
+        close::close(sk, linger)
+    }
+
+    fn set_option(sk: &SdpSock, level: i32, name: i32, value: &NewValue<'_>) -> Result {
+        options::set(sk, level, name, value)
+    }
+
+    fn get_option(sk: &SdpSock, level: i32, name: i32, value: &OldValue<'_>) -> Result {
+        options::get(sk, level, name, value)
+    }
+
+    fn set_keepalive(sk: &SdpSock, on: bool) {
+        timer::set_keepalive(sk, on)
+    }
+
+    fn set_rcvlowat(sk: &SdpSock, bytes: i32) -> Result {
+        options::set_rcvlowat(sk, bytes)
+    }
+
+    fn work(sk: &SdpSock, jobs: u32) {
+        if jobs & JOB_RESIZE != 0 {
+            receive::resize(sk);
+        }
+        if jobs & JOB_PROGRESS != 0 {
+            sk.progress();
+        }
+        if jobs & JOB_DISCONNECT != 0 {
+            close::take_down(sk);
+        }
+        if jobs & JOB_FINISH != 0 {
+            close::finish(sk);
+        }
+    }
+
+    fn timer(sk: &SdpSock) {
+        timer::expired(sk)
+    }
+}
+
+impl Owner for SdpSock {
+    fn receive_ready(&self) {
+        self.event(&self.data().receive_event)
+    }
+
+    fn send_ready(&self) {
+        self.event(&self.data().send_event)
+    }
+
+    fn resolved(&self, r: Result) {
+        connect::resolved(self, r)
+    }
+
+    fn replied(&self, hello_ack: &[u8; crate::protocol::HELLO_ACK_LEN]) -> Result {
+        connect::replied(self, hello_ack)
+    }
+
+    fn established(&self) {
+        listen::established(self)
+    }
+
+    fn refused(&self, error: Error) {
+        connect::refused(self, error)
+    }
+
+    fn disconnected(&self, how: Gone) {
+        close::disconnected(self, how)
+    }
+
+    fn device_removed(&self) {
+        close::device_removed(self)
+    }
+}
+
+/// Hands on an error of the transport or the kernel that means that a destination is out of reach.
+fn unreachable_error(e: Error) -> Errno {
+    match Errno::of(e) {
+        ENODEV | EADDRNOTAVAIL | ENETDOWN => ENETUNREACH,
+        EINVAL => EHOSTUNREACH,
+        e => e,
+    }
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What a network namespace holds: its ports, its sockets and its counters.
+
+use super::ports::Ports;
+use super::stats::Stats;
+use super::SdpSock;
+use crate::observe;
+use crate::sys::net::{netns::PerNet, params};
+use crate::sys::rdma::Net;
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::new_mutex;
+use kernel::prelude::*;
+use kernel::rbtree::{RBTree, RBTreeNode};
+use kernel::sync::aref::ARef;
+use kernel::sync::Mutex;
+
+/// One namespace's part of the family. Lock order: `ports`, then `sockets`, then `totals`, each
+/// taken with a socket lock or without, never under a connection's spinlock.
+#[pin_data]
+pub(crate) struct Namespace {
+    /// Who holds which port.
+    #[pin]
+    pub(super) ports: Mutex<Ports>,
+    /// All sockets, by [`SdpSock::id`], from their making until nothing of them is left. Each is
+    /// held by its entry.
+    #[pin]
+    sockets: Mutex<Sockets>,
+    /// Counters of sockets that are gone.
+    #[pin]
+    totals: Mutex<Stats>,
+}
+
+/// The sockets of a namespace.
+struct Sockets {
+    all: RBTree<usize, ARef<SdpSock>>,
+    count: usize,
+}
+
+impl PerNet for Namespace {
+    fn init() -> impl PinInit<Self, Error> {
+        try_pin_init!(Namespace {
+            ports <- new_mutex!(Ports::new()),
+            sockets <- new_mutex!(Sockets { all: RBTree::new(), count: 0 }),
+            totals <- new_mutex!(Stats::new()),
+        })
+    }
+
+    fn start(net: &Net) -> Result {
+        observe::proc::create(net)
+    }
+
+    fn stop(net: &Net) {
+        observe::proc::remove(net)
+    }
+}
+
+impl Namespace {
+    /// Enters a socket.
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS` if the namespace, or the user in it, has as many as the module's parameters
+    /// allow; `ENOMEM`.
+    pub(super) fn enter(&self, sk: &SdpSock) -> Result {
+        let node = RBTreeNode::new(sk.id(), ARef::from(sk), GFP_KERNEL)?;
+        let mut sockets = self.sockets.lock();
+        if sockets.count >= params::max_sockets_per_net().max(0) as usize {
+            self.totals.lock().limit_drops += 1;
+            return Err(crate::sys::errno::ENOBUFS.into());
+        }
+        sockets.all.insert(node);
+        sockets.count += 1;
+        Ok(())
+    }
+
+    /// Takes a socket out, with its port and counters. Does nothing if it is out already.
+    pub(super) fn leave(&self, sk: &SdpSock) {
+        self.ports.lock().release(sk.id(), sk.port());
+        let entry = {
+            let mut sockets = self.sockets.lock();
+            let entry = sockets.all.remove(&sk.id());
+            if entry.is_some() {
+                sockets.count -= 1;
+                self.totals.lock().add(&sk.data().connection.lock().stats);
+            }
+            entry
+        };
+        drop(entry);
+    }
+
+    /// Counts something that belongs to no connection.
+    pub(super) fn count(&self, f: impl FnOnce(&mut Stats)) {
+        f(&mut self.totals.lock())
+    }
+
+    /// The sum of all counters.
+    pub(crate) fn stats(&self) -> Stats {
+        let sockets = self.sockets.lock();
+        let mut sum = Stats::new();
+        sum.add(&self.totals.lock());
+        for sk in sockets.all.values() {
+            sum.add(&sk.data().connection.lock().stats);
+        }
+        sum
+    }
+
+    /// Sets all counters to zero.
+    pub(crate) fn clear_stats(&self) {
+        let sockets = self.sockets.lock();
+        *self.totals.lock() = Stats::new();
+        for sk in sockets.all.values() {
+            sk.data().connection.lock().stats = Stats::new();
+        }
+    }
+
+    /// Calls `f` for each socket.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(&SdpSock)) {
+        let sockets = self.sockets.lock();
+        for sk in sockets.all.values() {
+            f(sk);
+        }
+    }
+}

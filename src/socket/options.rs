@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! setsockopt(2), getsockopt(2) and ioctl(2), with the values, bounds and errnos of tcp(7).
+
+use super::connection::Options;
+use super::{timer, SdpSock};
+use crate::protocol::Mid;
+use crate::sys::bindings as c;
+use crate::sys::errno::{EINVAL, ENOPROTOOPT};
+use crate::sys::net::address::{AF_INET6_SDP, AF_INET_SDP};
+use crate::sys::net::options::{NewValue, OldValue};
+use crate::sys::net::params;
+use crate::sys::net::sock::{Flag, State};
+use crate::sys::time::{jiffies, seconds};
+use crate::transport::Transport;
+use kernel::prelude::*;
+
+/// Bytes from which a send may be zero copy (`include/uapi/sdp.h`).
+const SDP_ZCOPY_THRESH: u32 = 80;
+/// Why the last bind(2) failed (`include/uapi/sdp.h`).
+const SDP_LAST_BIND_ERR: u32 = 81;
+
+/// The option that would turn an IPv6 socket into an IPv4 one; the kernel's code for it takes
+/// every socket of protocol 6 for TCP's.
+const IPV6_ADDRFORM: i32 = 1;
+/// TCP's segment size before it knows better (RFC 9293), which programs see as the default.
+const DEFAULT_MAXSEG: i32 = 536;
+/// Longest time that TCP waits between two retransmissions, in seconds.
+const RTO_MAX: u32 = 120;
+
+/// setsockopt(2) at levels other than `SOL_SOCKET`.
+pub(super) fn set(sk: &SdpSock, level: i32, name: i32, value: &NewValue<'_>) -> Result {
+    match level as u32 {
+        c::SOL_TCP => set_tcp(sk, name as u32, value.int()?),
+        // libsdp sends SO_KEEPALIVE here
+        l if (l == u32::from(AF_INET_SDP) || l == u32::from(AF_INET6_SDP)) && name as u32 == c::SO_KEEPALIVE => {
+            let on = value.int()? != 0;
+            let _lock = sk.lock();
+            timer::set_keepalive(sk, on);
+            Ok(())
+        }
+        c::SOL_IPV6 if name == IPV6_ADDRFORM || !sk.is_v6() => Err(ENOPROTOOPT.into()),
+        c::SOL_IP | c::SOL_IPV6 => value.forward(sk, level, name),
+        _ => Err(ENOPROTOOPT.into()),
+    }
+}
+
+fn set_tcp(sk: &SdpSock, name: u32, v: i32) -> Result {
+    let within = |low: i32, high: i32| {
+        if (low..=high).contains(&v) { Ok(v as u32) } else { Err(Error::from(EINVAL)) }
+    };
+    let _lock = sk.lock();
+    let change = |f: &mut dyn FnMut(&mut Options)| f(&mut sk.data().connection.lock().options);
+    match name {
+        c::TCP_NODELAY => change(&mut |o| o.no_delay = v != 0),
+        c::TCP_CORK => change(&mut |o| o.cork = v != 0),
+        c::TCP_QUICKACK => change(&mut |o| o.quickack = v & 1 != 0),
+        c::TCP_MAXSEG => {
+            let v = if v == 0 { 0 } else { within(88, 32767)? };
+            change(&mut |o| o.maxseg = v);
+        }
+        c::TCP_KEEPIDLE => {
+            let v = within(1, 32767)?;
+            change(&mut |o| o.keep_idle = v);
+        }
+        c::TCP_KEEPINTVL => {
+            let v = within(1, 32767)?;
+            change(&mut |o| o.keep_interval = v);
+        }
+        c::TCP_KEEPCNT => {
+            let v = within(1, 127)?;
+            change(&mut |o| o.keep_count = v);
+        }
+        c::TCP_SYNCNT => {
+            let v = within(1, 127)?;
+            change(&mut |o| o.syn_count = v);
+        }
+        c::TCP_LINGER2 => {
+            let v = if (0..=RTO_MAX as i32).contains(&v) { v } else { -1 };
+            change(&mut |o| o.linger2 = v);
+        }
+        c::TCP_DEFER_ACCEPT => change(&mut |o| o.defer_accept = deferral(v)),
+        c::TCP_WINDOW_CLAMP => {
+            if v == 0 && sk.state() != State::Close {
+                return Err(EINVAL.into());
+            }
+            let v = if v == 0 { 0 } else { v.max(1152) as u32 };
+            change(&mut |o| o.window_clamp = v);
+        }
+        c::TCP_USER_TIMEOUT => {
+            let v = within(0, i32::MAX)?;
+            change(&mut |o| o.user_timeout = v);
+        }
+        SDP_ZCOPY_THRESH => {
+            let v = if v == 0 { 0 } else { within(4096, 1 << 20)? };
+            change(&mut |o| o.zcopy_thresh = v as i32);
+        }
+        _ => return Err(ENOPROTOOPT.into()),
+    }
+    if matches!(name, c::TCP_NODELAY | c::TCP_CORK) {
+        // bytes that were held back may go now
+        sk.progress();
+    }
+    timer::update(sk);
+    Ok(())
+}
+
+/// The time that TCP makes of `TCP_DEFER_ACCEPT`: up to the end of a retransmission, in seconds.
+fn deferral(wanted: i32) -> u32 {
+    let wanted = wanted.max(0) as u32;
+    if wanted == 0 {
+        return 0;
+    }
+    let (mut period, mut step, mut count) = (1u32, 1u32, 1);
+    while wanted > period && count < 255 {
+        step = (step * 2).min(RTO_MAX);
+        period += step;
+        count += 1;
+    }
+    period
+}
+
+/// getsockopt(2) at levels other than `SOL_SOCKET`.
+pub(super) fn get(sk: &SdpSock, level: i32, name: i32, value: &OldValue<'_>) -> Result {
+    match level as u32 {
+        c::SOL_TCP => get_tcp(sk, name as u32, value),
+        l if (l == u32::from(AF_INET_SDP) || l == u32::from(AF_INET6_SDP)) && name as u32 == c::SO_KEEPALIVE => {
+            value.give_int(sk.flag(Flag::KeepOpen).into())
+        }
+        c::SOL_IPV6 if !sk.is_v6() => Err(ENOPROTOOPT.into()),
+        c::SOL_IP | c::SOL_IPV6 => value.forward(sk, level, name),
+        _ => Err(ENOPROTOOPT.into()),
+    }
+}
+
+fn get_tcp(sk: &SdpSock, name: u32, value: &OldValue<'_>) -> Result {
+    value.room()?;
+    let or = |v: u32, default: i32| if v == 0 { default } else { v as i32 };
+    if name == c::TCP_INFO {
+        return value.give(info(sk).as_bytes());
+    }
+    let (o, max_payload) = {
+        let c = sk.data().connection.lock();
+        (c.options.clone(), c.max_payload())
+    };
+    value.give_int(match name {
+        c::TCP_NODELAY => o.no_delay.into(),
+        c::TCP_CORK => o.cork.into(),
+        c::TCP_QUICKACK => o.quickack.into(),
+        c::TCP_MAXSEG if matches!(sk.state(), State::Close | State::Listen) => {
+            or(o.maxseg, DEFAULT_MAXSEG)
+        }
+        c::TCP_MAXSEG => max_payload as i32,
+        c::TCP_KEEPIDLE => or(o.keep_idle, params::sdp_keepalive_time()),
+        c::TCP_KEEPINTVL => o.keep_interval as i32,
+        c::TCP_KEEPCNT => o.keep_count as i32,
+        c::TCP_SYNCNT => or(o.syn_count, 6),
+        c::TCP_LINGER2 if o.linger2 == 0 => 60,
+        c::TCP_LINGER2 => o.linger2,
+        c::TCP_DEFER_ACCEPT => o.defer_accept as i32,
+        c::TCP_WINDOW_CLAMP => o.window_clamp as i32,
+        c::TCP_USER_TIMEOUT => o.user_timeout as i32,
+        SDP_ZCOPY_THRESH if o.zcopy_thresh < 0 => params::sdp_zcopy_thresh(),
+        SDP_ZCOPY_THRESH => o.zcopy_thresh,
+        SDP_LAST_BIND_ERR => o.last_bind_error,
+        _ => return Err(ENOPROTOOPT.into()),
+    })
+}
+
+/// `TCP_INFO`, as far as there is an equivalent.
+fn info(sk: &SdpSock) -> crate::sys::net::options::TcpInfo {
+    let c = sk.data().connection.lock();
+    let mut info = crate::sys::net::options::TcpInfo::new();
+    let i = info.fields();
+    i.tcpi_state = sk.state() as u8;
+    if c.connected() {
+        let idle = jiffies().wrapping_sub(c.last_heard) / seconds(1).max(1) * 1000;
+        i.tcpi_snd_mss = c.max_payload();
+        i.tcpi_advmss = c.buffer_size.saturating_sub(crate::protocol::BSDH_LEN as u32);
+        i.tcpi_rcv_mss = i.tcpi_advmss;
+        i.tcpi_pmtu = c.max_payload();
+        i.tcpi_snd_cwnd = c.protocol.as_ref().map_or(0, |p| p.credits().into());
+        i.tcpi_unacked = c.channel.as_ref().map_or(0, |c| c.in_flight().into());
+        i.tcpi_last_data_recv = u32::try_from(idle).unwrap_or(u32::MAX);
+        i.tcpi_last_ack_recv = i.tcpi_last_data_recv;
+        i.tcpi_rcv_space = u32::try_from(sk.rcvbuf()).unwrap_or(u32::MAX);
+    }
+    i.tcpi_probes = c.probes.min(255) as u8;
+    i.tcpi_notsent_bytes = u32::try_from(c.tx.unsent()).unwrap_or(u32::MAX);
+    i.tcpi_bytes_acked = c.stats.bytes_sent.saturating_sub((c.tx.queued() - c.tx.unsent()) as u64);
+    i.tcpi_bytes_received = c.stats.bytes_received;
+    i.tcpi_bytes_sent = c.stats.bytes_sent;
+    let data = Mid::Data.index();
+    i.tcpi_segs_out = c.stats.sent.iter().sum::<u64>() as u32;
+    i.tcpi_segs_in = c.stats.received.iter().sum::<u64>() as u32;
+    i.tcpi_data_segs_out = c.stats.sent.get(data).map_or(0, |n| *n as u32);
+    i.tcpi_data_segs_in = c.stats.received.get(data).map_or(0, |n| *n as u32);
+    info
+}
+
+/// ioctl(2) for commands that give an integer.
+pub(super) fn ioctl(sk: &SdpSock, command: u32) -> Result<i32> {
+    let _lock = sk.lock();
+    let waiting = matches!(sk.state(), State::SynSent | State::SynRecv);
+    match command {
+        c::SIOCINQ | c::SIOCOUTQ | c::SIOCOUTQNSD if sk.state() == State::Listen => Err(EINVAL.into()),
+        c::SIOCATMARK => {
+            let c = sk.data().connection.lock();
+            Ok(c.rx.at_mark().into())
+        }
+        c::SIOCINQ | c::SIOCOUTQ | c::SIOCOUTQNSD if waiting => Ok(0),
+        c::SIOCINQ | c::SIOCOUTQ | c::SIOCOUTQNSD => {
+            sk.progress();
+            let c = sk.data().connection.lock();
+            let n = match command {
+                c::SIOCINQ => c.rx.readable(sk.flag(Flag::UrgInline)),
+                c::SIOCOUTQ => c.tx.queued(),
+                _ => c.tx.unsent(),
+            };
+            Ok(i32::try_from(n).unwrap_or(i32::MAX))
+        }
+        _ => Err(ENOIOCTLCMD),
+    }
+}
+
+/// `SO_RCVLOWAT`.
+pub(super) fn set_rcvlowat(sk: &SdpSock, bytes: i32) -> Result {
+    // a mark that the buffer cannot reach would never be woken for
+    let most = i32::try_from(sk.rcvbuf() / 2).unwrap_or(i32::MAX);
+    sk.set_rcvlowat(bytes.min(most).max(1));
+    if sk.data().connection.lock().rx.bytes() > 0 {
+        sk.data_ready();
+    }
+    Ok(())
+}

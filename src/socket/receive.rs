@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! recvmsg(2) and all that ends in it: read(2), recv(2), splice(2).
+
+use super::connection::Connection;
+use super::receive_queue::Urgent;
+use super::send_queue::LARGE_CHUNK;
+use super::SdpSock;
+use crate::memory::buffer::Buffer;
+use crate::sys::bindings as c;
+use crate::sys::errno::{EAGAIN, EFAULT, EINVAL, ENOTCONN};
+use crate::sys::net::message::Destination;
+use crate::sys::net::params;
+use crate::sys::net::sock::{signal_pending, Flag, Locked, State, RCV_SHUTDOWN};
+use crate::transport::Transport;
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Full};
+
+/// Large receive buffers that a connection gets at first.
+const LARGE_WINDOW: u16 = 16;
+
+/// Connections with large receive buffers, in the whole module.
+static LARGE: Atomic<i32> = Atomic::new(0);
+
+/// The right to have large receive buffers; counted in [`LARGE`].
+pub(super) struct Large;
+
+impl Large {
+    fn new() -> Option<Self> {
+        if LARGE.fetch_add(1, Full) >= params::max_large_sockets() {
+            LARGE.fetch_sub(1, Full);
+            return None;
+        }
+        Some(Large)
+    }
+}
+
+impl Drop for Large {
+    fn drop(&mut self) {
+        LARGE.fetch_sub(1, Full);
+    }
+}
+
+/// recvmsg(2).
+pub(super) fn receive(sk: &SdpSock, to: &mut Destination<'_>) -> Result<usize> {
+    let flags = to.flags();
+    if flags & c::MSG_ERRQUEUE != 0 {
+        // nothing ever goes there
+        return Err(EAGAIN.into());
+    }
+    let mut lock = sk.lock();
+    if sk.state() == State::Listen {
+        return Err(ENOTCONN.into());
+    }
+    if flags & c::MSG_OOB != 0 {
+        return receive_urgent(sk, to);
+    }
+    let len = to.room();
+    let timeout = sk.receive_timeout(flags & c::MSG_DONTWAIT != 0);
+    let target = if flags & c::MSG_WAITALL != 0 { len } else { sk.rcvlowat().min(len) }.max(1);
+    sk.data().connection.lock().stats.receive_calls += 1;
+    let mut call = Call { sk, peek: flags & c::MSG_PEEK != 0, discard: flags & c::MSG_TRUNC != 0, copied: 0, ahead: 0 };
+    let r = call.run(&mut lock, to, len, target, timeout);
+    match r {
+        Err(e) if call.copied == 0 => Err(e),
+        _ => Ok(call.copied),
+    }
+}
+
+/// One receive call.
+struct Call<'a> {
+    sk: &'a SdpSock,
+    peek: bool,
+    discard: bool,
+    copied: usize,
+    /// With `MSG_PEEK`: bytes that were looked at and stay.
+    ahead: usize,
+}
+
+/// What [`Call::step`] has found.
+enum Step {
+    /// Bytes were copied; there may be more.
+    Copied,
+    /// The urgent mark: bytes before it and behind it are not given by one call.
+    Mark,
+    /// Nothing is there.
+    Nothing,
+}
+
+impl Call<'_> {
+    fn run(
+        &mut self,
+        lock: &mut Locked<'_, super::Socket>,
+        to: &mut Destination<'_>,
+        len: usize,
+        target: usize,
+        mut timeout: isize,
+    ) -> Result {
+        let sk = self.sk;
+        let mut looked = false;
+        loop {
+            let mark = sk.wake_mark();
+            while self.copied < len {
+                match self.step(to, len)? {
+                    Step::Copied => {}
+                    Step::Mark => return Ok(()),
+                    Step::Nothing => break,
+                }
+            }
+            if self.copied >= len.min(target) && (self.copied > 0 || len == 0) {
+                return Ok(());
+            }
+            if !looked {
+                // completions may have come that nobody was told of
+                looked = true;
+                sk.progress();
+                continue;
+            }
+            if self.copied > 0 {
+                let over = sk.has_error()
+                    || sk.state() == State::Close
+                    || sk.shutdown() & RCV_SHUTDOWN != 0
+                    || timeout == 0
+                    || signal_pending();
+                if over {
+                    return Ok(());
+                }
+            } else {
+                if sk.flag(Flag::Done) {
+                    return Ok(());
+                }
+                sk.take_error()?;
+                if sk.shutdown() & RCV_SHUTDOWN != 0 {
+                    return Ok(());
+                }
+                if sk.state() == State::Close {
+                    return Err(ENOTCONN.into());
+                }
+                if timeout == 0 {
+                    return Err(EAGAIN.into());
+                }
+            }
+            sk.data().connection.lock().readers += 1;
+            let r = sk.wait(lock, mark, timeout);
+            sk.data().connection.lock().readers -= 1;
+            timeout = r?;
+            looked = true;
+        }
+    }
+
+    /// Copies bytes of one buffer.
+    fn step(&mut self, to: &mut Destination<'_>, len: usize) -> Result<Step> {
+        let sk = self.sk;
+        let inline = sk.flag(Flag::UrgInline);
+        let (buffer, index, from, most, skip) = {
+            let mut c = sk.data().connection.lock();
+            let at = c.rx.position() + self.ahead as u64;
+            // a byte that MSG_OOB gives is not part of the stream
+            let (mut most, mut skip) = (len - self.copied, 0);
+            if let Urgent::Valid(_, mark) | Urgent::Read(mark) = c.rx.urgent {
+                if mark == at {
+                    if self.copied > 0 {
+                        return Ok(Step::Mark);
+                    }
+                    skip = usize::from(!inline);
+                } else if mark > at {
+                    most = most.min(usize::try_from(mark - at).unwrap_or(usize::MAX));
+                }
+            }
+            let Some((index, from)) = c.rx.locate(self.ahead) else { return Ok(Step::Nothing) };
+            let Some(buffer) = c.rx.take(index) else { return Ok(Step::Nothing) };
+            (buffer, index, from, most, skip)
+        };
+        let start = buffer.offset as usize + from + skip;
+        let end = (buffer.offset + buffer.len) as usize;
+        let n = most.min(end - start);
+        let given = match buffer.bytes().get(start..start + n) {
+            Some(_) if self.discard => {
+                to.skip(n);
+                n
+            }
+            Some(bytes) => to.give(bytes),
+            None => 0,
+        };
+        self.copied += given;
+        if self.peek {
+            self.ahead += given + skip;
+        }
+        self.done(buffer, index, given + skip);
+        if given < n { Err(EFAULT.into()) } else { Ok(Step::Copied) }
+    }
+
+    /// Gives the buffer back, of which `read` bytes were taken, or looked at.
+    fn done(&self, buffer: KBox<Buffer>, index: usize, read: usize) {
+        let sk = self.sk;
+        let tell = {
+            let mut c = sk.data().connection.lock();
+            let mut buffer = buffer;
+            if c.channel.is_none() {
+                buffer.unmap();
+            }
+            if self.peek {
+                return c.rx.put_back(index, buffer);
+            }
+            match c.rx.consumed(buffer, read) {
+                None => return,
+                Some(empty) => c.recycle(empty),
+            }
+            c.progress(sk)
+        };
+        tell.deliver(sk);
+    }
+}
+
+/// recv(2) with `MSG_OOB`.
+fn receive_urgent(sk: &SdpSock, to: &mut Destination<'_>) -> Result<usize> {
+    sk.progress();
+    let peek = to.flags() & c::MSG_PEEK != 0;
+    let byte = {
+        let mut c = sk.data().connection.lock();
+        match c.rx.urgent {
+            _ if sk.flag(Flag::UrgInline) => return Err(EINVAL.into()),
+            Urgent::None | Urgent::Read(_) => return Err(EINVAL.into()),
+            _ if sk.state() == State::Close && !sk.flag(Flag::Done) => return Err(ENOTCONN.into()),
+            Urgent::Valid(byte, at) => {
+                if !peek {
+                    c.rx.urgent = Urgent::Read(at);
+                }
+                byte
+            }
+            Urgent::Pending if sk.state() == State::Close || sk.shutdown() & RCV_SHUTDOWN != 0 => {
+                return Ok(0);
+            }
+            Urgent::Pending => return Err(EAGAIN.into()),
+        }
+    };
+    to.set_result_flag(c::MSG_OOB);
+    if to.room() == 0 {
+        to.set_result_flag(c::MSG_TRUNC);
+        return Ok(0);
+    }
+    if to.flags() & c::MSG_TRUNC == 0 && to.give(&[byte]) != 1 {
+        return Err(EFAULT.into());
+    }
+    Ok(1)
+}
+
+/// Answers the peer's wish for larger receive buffers; in a worker.
+pub(super) fn resize(sk: &SdpSock) {
+    let wanted = {
+        let mut c = sk.data().connection.lock();
+        match (c.wanted_size.take(), c.connected()) {
+            (Some(wanted), true) => wanted,
+            _ => return,
+        }
+    };
+    let size = (wanted.clamp(512, LARGE_CHUNK as u32) as usize).next_power_of_two();
+    let large = Large::new();
+    let mut buffers = KVec::new();
+    if large.is_some() {
+        for _ in 0..LARGE_WINDOW {
+            let Ok(b) = Buffer::new(size, GFP_KERNEL) else { break };
+            if buffers.push(b, GFP_KERNEL).is_err() {
+                break;
+            }
+        }
+    }
+    let tell = {
+        let mut c = sk.data().connection.lock();
+        let Connection { channel, protocol, spare, buffer_size, .. } = &mut *c;
+        let (Some(channel), Some(protocol)) = (channel.as_mut(), protocol.as_mut()) else { return };
+        let posted = channel.posted_receives();
+        let grows = size > *buffer_size as usize && buffers.len() >= usize::from(LARGE_WINDOW) / 2;
+        if grows {
+            protocol.resize_receive(size as u32, posted);
+            *buffer_size = size as u32;
+            spare.clear();
+            for mut b in buffers {
+                if channel.map_receive(&mut b).is_ok() {
+                    let _ = spare.push_within_capacity(b);
+                }
+            }
+            c.large = large;
+            c.stats.resizes += 1;
+            c.window = LARGE_WINDOW;
+            sk.grow_rcvbuf(size * usize::from(LARGE_WINDOW));
+        } else {
+            // the size stays what it is, which the peer is told
+            protocol.resize_receive(*buffer_size, posted);
+        }
+        c.progress(sk)
+    };
+    tell.deliver(sk);
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! A queue of bounded length in one allocation.
+
+use kernel::alloc::Flags;
+use kernel::prelude::*;
+
+/// First in, first out; holds at most the number of items it was made for, so that pushing never
+/// allocates.
+pub(super) struct Ring<T> {
+    items: KVec<Option<T>>,
+    head: usize,
+    len: usize,
+}
+
+impl<T> Ring<T> {
+    /// An empty queue without room.
+    pub(super) const fn new() -> Self {
+        Ring { items: KVec::new(), head: 0, len: 0 }
+    }
+
+    /// Makes room for `capacity` items in all, if there is less.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; the queue is as before.
+    pub(super) fn reserve(&mut self, capacity: usize, flags: Flags) -> Result {
+        if capacity <= self.items.len() {
+            return Ok(());
+        }
+        let mut items = KVec::with_capacity(capacity, flags)?;
+        for i in 0..capacity {
+            let item = if i < self.len { self.take_at(i) } else { None };
+            // cannot fail, the room was made above
+            let _ = items.push_within_capacity(item);
+        }
+        self.head = 0;
+        self.items = items;
+        Ok(())
+    }
+
+    /// How many items it can hold.
+    pub(super) fn capacity(&self) -> usize {
+        self.items.len()
+    }
+
+    /// How many items are in it.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing is in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether nothing more fits.
+    pub(super) fn is_full(&self) -> bool {
+        self.len == self.items.len()
+    }
+
+    /// Where the item lies that is `i` behind the first.
+    fn slot(&self, i: usize) -> usize {
+        // head < capacity and i <= capacity, so this neither overflows nor needs a division
+        let at = self.head + i;
+        if at >= self.items.len() { at - self.items.len() } else { at }
+    }
+
+    /// Adds an item at the end; gives it back if nothing more fits.
+    pub(super) fn push_back(&mut self, item: T) -> core::result::Result<(), T> {
+        if self.is_full() {
+            return Err(item);
+        }
+        let at = self.slot(self.len);
+        self.items[at] = Some(item);
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Takes the item that is `i` behind the first, and leaves its place empty for
+    /// [`Ring::put_at`].
+    pub(super) fn take_at(&mut self, i: usize) -> Option<T> {
+        if i >= self.len {
+            return None;
+        }
+        let at = self.slot(i);
+        self.items[at].take()
+    }
+
+    /// Puts an item at the place that [`Ring::take_at`] left empty.
+    pub(super) fn put_at(&mut self, i: usize, item: T) {
+        if i < self.len {
+            let at = self.slot(i);
+            self.items[at] = Some(item);
+        }
+    }
+
+    /// Takes the first item.
+    pub(super) fn pop_front(&mut self) -> Option<T> {
+        if self.len == 0 {
+            return None;
+        }
+        let item = self.items[self.head].take();
+        self.head = self.slot(1);
+        self.len -= 1;
+        item
+    }
+
+    /// Takes the last item.
+    pub(super) fn pop_back(&mut self) -> Option<T> {
+        if self.len == 0 {
+            return None;
+        }
+        let at = self.slot(self.len - 1);
+        self.len -= 1;
+        self.items[at].take()
+    }
+
+    /// The first item.
+    pub(super) fn front(&self) -> Option<&T> {
+        self.get(0)
+    }
+
+    /// The last item.
+    pub(super) fn back_mut(&mut self) -> Option<&mut T> {
+        if self.len == 0 {
+            return None;
+        }
+        let at = self.slot(self.len - 1);
+        self.items[at].as_mut()
+    }
+
+    /// The item that is `i` behind the first; none if it was taken out.
+    pub(super) fn get(&self, i: usize) -> Option<&T> {
+        if i >= self.len {
+            return None;
+        }
+        self.items[self.slot(i)].as_ref()
+    }
+
+    /// All items, in no particular order.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.items.iter_mut().filter_map(Option::as_mut)
+    }
+}

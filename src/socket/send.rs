@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! sendmsg(2) and all that ends in it: write(2), send(2), sendfile(2), splice(2).
+
+use super::connection::Connection;
+use super::send_queue::{Chunk, LARGE_CHUNK, SMALL_CHUNK};
+use super::SdpSock;
+use crate::memory::buffer::Buffer;
+use crate::sys::bindings as c;
+use crate::sys::errno::{EAGAIN, EFAULT, EOPNOTSUPP, EPIPE};
+use crate::sys::net::message::Source;
+use crate::sys::net::sock::{Locked, State, SEND_SHUTDOWN};
+use crate::transport::Transport;
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::prelude::*;
+use crate::sys::time::jiffies;
+
+/// sendmsg(2).
+pub(super) fn send(sk: &SdpSock, message: &mut Source<'_>) -> Result<usize> {
+    let flags = message.flags();
+    if flags & c::MSG_FASTOPEN != 0 {
+        return Err(EOPNOTSUPP.into());
+    }
+    let mut lock = sk.lock();
+    let mut timeout = sk.send_timeout(flags & c::MSG_DONTWAIT != 0);
+    let r = wait_connected(sk, &mut lock, &mut timeout)
+        .and_then(|()| queue(sk, &mut lock, message, timeout));
+    let sent = message.taken();
+    match r {
+        Ok(()) => Ok(sent),
+        Err(_) if sent > 0 => Ok(sent),
+        Err(e) => Err(sk.stream_error(e, flags)),
+    }
+}
+
+/// Waits until a connect(2) that is under way is done.
+///
+/// # Errors
+///
+/// `EPIPE` without connection, `EAGAIN` if the call must not wait.
+fn wait_connected(sk: &SdpSock, lock: &mut Locked<'_, super::Socket>, timeout: &mut isize) -> Result {
+    loop {
+        let mark = sk.wake_mark();
+        match sk.state() {
+            State::Established | State::CloseWait => return Ok(()),
+            State::SynSent | State::SynRecv if *timeout == 0 => return Err(EAGAIN.into()),
+            State::SynSent | State::SynRecv => *timeout = sk.wait(lock, mark, *timeout)?,
+            _ => return Err(EPIPE.into()),
+        }
+    }
+}
+
+/// Takes the call's bytes into the send queue, as it has room.
+fn queue(
+    sk: &SdpSock,
+    lock: &mut Locked<'_, super::Socket>,
+    message: &mut Source<'_>,
+    mut timeout: isize,
+) -> Result {
+    let flags = message.flags();
+    sk.data().connection.lock().stats.send_calls += 1;
+    loop {
+        let mark = sk.wake_mark();
+        if sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0 {
+            return Err(EPIPE.into());
+        }
+        let want = message.remaining();
+        if want == 0 {
+            return Ok(());
+        }
+        let (mut room, mut chunk, size) = open(sk, want);
+        if room == 0 {
+            // completions may have come that nobody was told of
+            sk.progress();
+            (room, chunk, _) = open(sk, want);
+        }
+        if room == 0 {
+            if timeout == 0 {
+                sk.want_space();
+                return Err(EAGAIN.into());
+            }
+            timeout = wait_for_room(sk, lock, mark, timeout)?;
+            continue;
+        }
+        let mut chunk = match chunk {
+            Some(c) => c,
+            None => {
+                let buffer = Buffer::new(size, GFP_KERNEL).or_else(|_| Buffer::new(SMALL_CHUNK, GFP_KERNEL))?;
+                sk.data().connection.lock().tx.fresh(buffer)
+            }
+        };
+        let space = chunk.room();
+        let n = space.len().min(room).min(want);
+        let got = message.take(space.get_mut(..n).unwrap_or_default());
+        chunk.filled(got);
+        let more = message.remaining() > 0;
+        commit(sk, chunk, more || flags & c::MSG_MORE != 0, flags & c::MSG_OOB != 0 && !more)?;
+        if got < n {
+            return Err(EFAULT.into());
+        }
+    }
+}
+
+/// Room in bytes, the chunk to fill if there is one, and the size of one to make.
+fn open(sk: &SdpSock, want: usize) -> (usize, Option<Chunk>, usize) {
+    let mut c = sk.data().connection.lock();
+    let room = sk.sndbuf().saturating_sub(c.tx.queued());
+    if room == 0 || !c.tx.has_room() || !c.connected() {
+        return (usize::from(!c.connected()), None, SMALL_CHUNK);
+    }
+    // a trickle needs little memory, a flow few chunks
+    let size = if want >= SMALL_CHUNK || c.tx.unsent() > 0 { LARGE_CHUNK } else { SMALL_CHUNK };
+    (room, c.tx.open(size), size)
+}
+
+/// Puts a filled chunk into the queue and sends what may be sent.
+fn commit(sk: &SdpSock, mut chunk: Chunk, more: bool, urgent: bool) -> Result {
+    let tell = {
+        let mut c = sk.data().connection.lock();
+        let Connection { channel, tx, .. } = &mut *c;
+        let Some(channel) = channel.as_mut() else { return Err(EPIPE.into()) };
+        channel.map_send(&mut chunk.buffer)?;
+        let idle = tx.queued() == 0;
+        tx.close(chunk);
+        if urgent {
+            tx.mark_urgent();
+        }
+        c.more = more;
+        if idle {
+            c.last_progress = jiffies();
+        }
+        c.progress(sk)
+    };
+    tell.deliver(sk);
+    Ok(())
+}
+
+/// Waits until the send queue has room.
+fn wait_for_room(
+    sk: &SdpSock,
+    lock: &mut Locked<'_, super::Socket>,
+    mark: i32,
+    timeout: isize,
+) -> Result<isize> {
+    {
+        let mut c = sk.data().connection.lock();
+        c.writers += 1;
+        c.stats.memory_waits += 1;
+    }
+    let r = sk.wait(lock, mark, timeout);
+    sk.data().connection.lock().writers -= 1;
+    r
+}

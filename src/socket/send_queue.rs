@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The bytes that a socket has accepted from send calls and that are not yet known to have arrived.
+//!
+//! They lie in chunks of kernel memory, one behind the other as a stream with 64-bit positions.
+//! A send call takes the last chunk out ([`SendQueue::open`]), fills it without any lock, and puts
+//! it back ([`SendQueue::close`]); messages are cut from the stream at any place, so small sends
+//! coalesce by themselves. Chunks are mapped once and used again and again.
+
+use super::ring::Ring;
+use crate::memory::buffer::Buffer;
+use crate::transport::Span;
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::prelude::*;
+
+/// Chunk for a trickle of small sends.
+pub(super) const SMALL_CHUNK: usize = 4096;
+/// Chunk for everything else.
+pub(super) const LARGE_CHUNK: usize = 32768;
+/// Most chunks at once.
+const CHUNKS: usize = 64;
+/// Unused chunks that are kept for the next send.
+const SPARE: usize = 16;
+/// Most chunks that one message takes its payload from.
+const SPANS: usize = 2;
+
+/// Part of the stream: bytes `start..start + len` of it, at the beginning of `buffer`.
+pub(super) struct Chunk {
+    /// The memory.
+    pub(super) buffer: KBox<Buffer>,
+    start: u64,
+    len: usize,
+}
+
+impl Chunk {
+    /// Room that is left.
+    pub(super) fn room(&mut self) -> &mut [u8] {
+        let len = self.len;
+        self.buffer.bytes_mut().get_mut(len..).unwrap_or_default()
+    }
+
+    /// The first `n` bytes of the room are filled now.
+    pub(super) fn filled(&mut self, n: usize) {
+        self.len += n;
+    }
+
+    fn end(&self) -> u64 {
+        self.start + self.len as u64
+    }
+}
+
+/// The queue of one connection.
+pub(super) struct SendQueue {
+    chunks: Ring<Chunk>,
+    spare: KVec<KBox<Buffer>>,
+    /// Position behind the last byte that may be sent.
+    end: u64,
+    /// Position of the next byte to be sent.
+    sent: u64,
+    /// Position up to which everything is known to have arrived.
+    done: u64,
+    /// Position behind the urgent byte that waits to be sent.
+    urgent: Option<u64>,
+}
+
+impl SendQueue {
+    /// An empty queue that cannot hold anything yet.
+    pub(super) const fn new() -> Self {
+        SendQueue { chunks: Ring::new(), spare: KVec::new(), end: 0, sent: 0, done: 0, urgent: None }
+    }
+
+    /// Makes room for the bookkeeping.
+    pub(super) fn prepare(&mut self) -> Result {
+        self.chunks.reserve(CHUNKS, GFP_KERNEL)?;
+        self.spare.reserve(SPARE, GFP_KERNEL)?;
+        Ok(())
+    }
+
+    /// Bytes accepted and not yet known to have arrived (`SIOCOUTQ`).
+    pub(super) fn queued(&self) -> usize {
+        (self.end - self.done) as usize
+    }
+
+    /// Bytes that wait to be sent.
+    pub(super) fn unsent(&self) -> usize {
+        (self.end - self.sent) as usize
+    }
+
+    /// Whether another chunk fits.
+    pub(super) fn has_room(&self) -> bool {
+        !self.chunks.is_full()
+    }
+
+    /// Position behind the last byte sent.
+    pub(super) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Takes out the chunk that the next bytes go to: the last one if it has room, else an unused
+    /// one of at least `size`. `None`: the caller makes one with [`SendQueue::fresh`].
+    pub(super) fn open(&mut self, size: usize) -> Option<Chunk> {
+        let last_has_room = self.chunks.back_mut().is_some_and(|c| !c.room().is_empty());
+        if last_has_room {
+            return self.chunks.pop_back();
+        }
+        let at = self.spare.iter().rposition(|b| b.capacity() >= size)?;
+        let buffer = self.spare.remove(at).ok()?;
+        Some(self.fresh(buffer))
+    }
+
+    /// A chunk at the end of the stream.
+    pub(super) fn fresh(&self, buffer: KBox<Buffer>) -> Chunk {
+        Chunk { buffer, start: self.end, len: 0 }
+    }
+
+    /// Puts a chunk back; what was filled may be sent from now on.
+    pub(super) fn close(&mut self, chunk: Chunk) {
+        if chunk.len == 0 {
+            return self.keep(chunk.buffer);
+        }
+        self.end = chunk.end();
+        // One slot was free when the chunk was opened, and only the opener adds chunks.
+        let _ = self.chunks.push_back(chunk);
+    }
+
+    /// The byte before the end of the stream is urgent.
+    pub(super) fn mark_urgent(&mut self) {
+        self.urgent = Some(self.end);
+    }
+
+    /// How many of the unsent bytes there are up to and including the urgent byte.
+    pub(super) fn urgent(&self) -> Option<u32> {
+        self.urgent.map(|at| u32::try_from(at.saturating_sub(self.sent)).unwrap_or(u32::MAX))
+    }
+
+    /// Finds the chunk that the next byte to be sent lies in, and its offset there.
+    fn next(&self) -> Option<(usize, usize)> {
+        (0..self.chunks.len()).rev().find_map(|i| {
+            let c = self.chunks.get(i)?;
+            let off = usize::try_from(self.sent.checked_sub(c.start)?).ok()?;
+            (off < c.len).then_some((i, off))
+        })
+    }
+
+    /// Unsent bytes that one message can take.
+    pub(super) fn contiguous(&self) -> usize {
+        let Some((i, off)) = self.next() else { return 0 };
+        let first = self.chunks.get(i).map_or(0, |c| c.len - off);
+        (1..SPANS).fold(first, |n, k| n + self.chunks.get(i + k).map_or(0, |c| c.len))
+    }
+
+    /// Where the next `n` unsent bytes lie, `n` at most [`SendQueue::contiguous`].
+    pub(super) fn spans(&self, n: usize) -> ([Option<Span<'_>>; SPANS], usize) {
+        let mut spans = [const { None }; SPANS];
+        let (mut left, mut count) = (n, 0);
+        if let Some((i, mut off)) = self.next() {
+            for (k, span) in spans.iter_mut().enumerate() {
+                let Some(c) = self.chunks.get(i + k).filter(|_| left > 0) else { break };
+                let len = left.min(c.len - off);
+                *span = Some(Span { buffer: &c.buffer, offset: off as u32, len: len as u32 });
+                (left, off, count) = (left - len, 0, count + 1);
+            }
+        }
+        (spans, count)
+    }
+
+    /// The next `n` bytes were given to the transport.
+    pub(super) fn advance(&mut self, n: usize, urgent: bool) {
+        self.sent += n as u64;
+        if urgent {
+            self.urgent = None;
+        }
+    }
+
+    /// Everything before position `to` has arrived.
+    pub(super) fn complete(&mut self, to: u64) {
+        self.done = self.done.max(to.min(self.sent));
+        while self.chunks.front().is_some_and(|c| c.end() <= self.done) {
+            if let Some(c) = self.chunks.pop_front() {
+                self.keep(c.buffer);
+            }
+        }
+    }
+
+    /// Keeps an unused chunk, unless there are enough.
+    fn keep(&mut self, buffer: KBox<Buffer>) {
+        let _ = self.spare.push_within_capacity(buffer);
+    }
+
+    /// Forgets everything that was not sent, and gives back all memory.
+    pub(super) fn clear(&mut self) {
+        while self.chunks.pop_front().is_some() {}
+        self.spare.clear();
+        (self.end, self.sent, self.done, self.urgent) = (0, 0, 0, None);
+    }
+}

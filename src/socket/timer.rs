@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What happens by the clock: keepalive probes, `TCP_USER_TIMEOUT`, and the limits of closing. One
+//! timer per socket, set to the nearest of them.
+
+use super::close::overdue;
+use super::connection::{Connection, Tell};
+use super::SdpSock;
+use crate::sys::errno::ETIMEDOUT;
+use crate::sys::net::params;
+use crate::sys::net::sock::{Flag, State};
+use crate::transport::Transport;
+use crate::sys::time::{jiffies, milliseconds, seconds, Jiffies};
+
+/// `SO_KEEPALIVE` was set. The socket lock is held.
+pub(super) fn set_keepalive(sk: &SdpSock, on: bool) {
+    sk.set_flag(Flag::KeepOpen, on);
+    update(sk);
+}
+
+/// Sets the timer to what is next, after an option or the state has changed.
+pub(super) fn update(sk: &SdpSock) {
+    let next = {
+        let c = sk.data().connection.lock();
+        next(sk, &c, jiffies())
+    };
+    if let Some(delay) = next {
+        sk.set_timer(delay.max(1));
+    }
+}
+
+/// How long until the next thing is due.
+fn next(sk: &SdpSock, c: &Connection, now: Jiffies) -> Option<Jiffies> {
+    let until = |at: Jiffies| {
+        // jiffies wrap: what lies behind us counts as due
+        let left = at.wrapping_sub(now);
+        if left > Jiffies::MAX / 2 { 0 } else { left }
+    };
+    let keepalive = keepalive_due(sk, c).map(until);
+    let user = user_timeout_due(c).map(until);
+    let closing = c.deadline.map(until);
+    [keepalive, user, closing].into_iter().flatten().min()
+}
+
+/// When the next keepalive probe is due.
+fn keepalive_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
+    if !sk.flag(Flag::KeepOpen) || !c.connected() || sk.state() != State::Established {
+        return None;
+    }
+    let idle = match c.options.keep_idle {
+        0 => params::sdp_keepalive_time().max(1) as u32,
+        n => n,
+    };
+    let wait = seconds(idle)
+        .wrapping_add(seconds(c.options.keep_interval).wrapping_mul(c.probes as Jiffies));
+    Some(c.last_heard.wrapping_add(wait))
+}
+
+/// When bytes will have waited too long to arrive.
+fn user_timeout_due(c: &Connection) -> Option<Jiffies> {
+    if c.options.user_timeout == 0 || c.tx.queued() == 0 {
+        return None;
+    }
+    Some(c.last_progress.wrapping_add(milliseconds(c.options.user_timeout)))
+}
+
+/// The timer has run out; in a worker.
+pub(super) fn expired(sk: &SdpSock) {
+    let now = jiffies();
+    let due = |at: Option<Jiffies>| at.is_some_and(|at| now.wrapping_sub(at) <= Jiffies::MAX / 2);
+    let mut tell = Tell::default();
+    let closing = {
+        let mut c = sk.data().connection.lock();
+        if due(user_timeout_due(&c)) {
+            c.lose(sk, ETIMEDOUT, &mut tell);
+        } else if due(keepalive_due(sk, &c)) {
+            c.probes = c.probes.saturating_add(1);
+            c.stats.keepalive_probes += 1;
+            // A peer that is gone makes it fail, and with it the queue pair; one that is there
+            // does not notice.
+            if c.channel.as_mut().is_some_and(|ch| ch.probe().is_err()) {
+                c.lose(sk, ETIMEDOUT, &mut tell);
+            } else if c.probes > c.options.keep_count {
+                c.probes = 0;
+                c.last_heard = now;
+            }
+        }
+        let closing = due(c.deadline);
+        if closing {
+            c.deadline = None;
+        }
+        closing
+    };
+    tell.deliver(sk);
+    if closing {
+        overdue(sk);
+    }
+    update(sk);
+}

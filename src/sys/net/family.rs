@@ -1,0 +1,595 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The registration of a socket family: families 27 and 28 with the network core.
+//!
+//! A [`Family`] says what each socket call does; [`Registration`] is its presence in the kernel. In
+//! between are the callbacks that C calls, each of which turns raw pointers into safe types, calls
+//! the method and turns the result into an errno.
+
+use super::super::bindings as c;
+use super::super::errno::{EAFNOSUPPORT, EPROTONOSUPPORT, ESOCKTNOSUPPORT};
+use super::super::rdma::Net;
+use super::address::{self, Address, Named, Purpose, AF_INET6_SDP, AF_INET_SDP};
+use super::message::{Destination, Source};
+use super::netns::{self, PerNet};
+use super::options::{NewValue, OldValue};
+use super::sock::Sock;
+use core::marker::PhantomData;
+use core::mem::offset_of;
+use core::ptr::{self, NonNull};
+use kernel::prelude::*;
+use kernel::str::CStr;
+use kernel::sync::aref::ARef;
+
+/// What the socket calls do on sockets of the family.
+///
+/// Unless said otherwise a method is called in process context, may sleep, and holds no lock.
+pub(crate) trait Family: Sized + Send + Sync + 'static {
+    /// What each network namespace holds for the family.
+    type Net: PerNet;
+
+    /// The part of a new socket.
+    fn init() -> impl PinInit<Self, Error>;
+    /// A socket was made by socket(2).
+    fn opened(sk: &Sock<Self>) -> Result;
+    /// Takes a port (0: any) for the socket, whose local address is set. The socket lock is held.
+    fn take_port(sk: &Sock<Self>, port: u16) -> Result;
+    /// Notes how bind(2) of an address ended (`SDP_LAST_BIND_ERR`).
+    fn bound(sk: &Sock<Self>, to: &Address, result: Result);
+    /// connect(2).
+    fn connect(call: &Descriptor<'_, Self>, to: &Named, non_blocking: bool) -> Result;
+    /// listen(2).
+    fn listen(call: &Descriptor<'_, Self>, backlog: u32) -> Result;
+    /// accept(2): the new connection.
+    fn accept(sk: &Sock<Self>, non_blocking: bool) -> Result<ARef<Sock<Self>>>;
+    /// poll(2): the events that are there, as EPOLL* bits. The caller waits already.
+    fn poll(sk: &Sock<Self>) -> u32;
+    /// sendmsg(2).
+    fn send(sk: &Sock<Self>, message: &mut Source<'_>) -> Result<usize>;
+    /// recvmsg(2).
+    fn receive(sk: &Sock<Self>, to: &mut Destination<'_>) -> Result<usize>;
+    /// ioctl(2) for commands that give an integer.
+    fn ioctl(sk: &Sock<Self>, command: u32) -> Result<i32>;
+    /// shutdown(2), after the bits were added. The socket lock is held.
+    fn shutdown(sk: &Sock<Self>, how: u8);
+    /// Makes the socket unconnected and closed, at once. The socket lock is held.
+    fn disconnect(sk: &Sock<Self>) -> Result;
+    /// close(2) of the last descriptor; `linger` is how long it may wait, in jiffies.
+    fn close(sk: &Sock<Self>, linger: usize);
+    /// setsockopt(2) at levels other than `SOL_SOCKET`.
+    fn set_option(sk: &Sock<Self>, level: i32, name: i32, value: &NewValue<'_>) -> Result;
+    /// getsockopt(2) at levels other than `SOL_SOCKET`.
+    fn get_option(sk: &Sock<Self>, level: i32, name: i32, value: &OldValue<'_>) -> Result;
+    /// `SO_KEEPALIVE` was set. The socket lock is held.
+    fn set_keepalive(sk: &Sock<Self>, on: bool);
+    /// `SO_RCVLOWAT` was set to `bytes`.
+    fn set_rcvlowat(sk: &Sock<Self>, bytes: i32) -> Result;
+    /// Does the jobs that were given to [`Sock::schedule`]; in a worker.
+    fn work(sk: &Sock<Self>, jobs: u32);
+    /// The time given to [`Sock::set_timer`] has come; in a worker.
+    fn timer(sk: &Sock<Self>);
+}
+
+impl<T: Family> Sock<T> {
+    /// What the socket's namespace holds for the family.
+    pub(crate) fn netns(&self) -> &T::Net {
+        netns::of(self.net())
+    }
+
+    /// A new socket with the options of this one, which listens: as TCP makes one for a SYN. It has
+    /// no descriptor yet.
+    pub(crate) fn child(&self) -> Result<ARef<Self>> {
+        // SAFETY: `self` is alive and listens, so its options are stable enough to be copied; the
+        // work functions have the right signature.
+        let sk = unsafe { c::sdp_h_sock_clone(self.raw(), Some(work::<T>), Some(timer::<T>)) };
+        // SAFETY: A sock fresh from the C code; its bytes beyond the C part are a bitwise copy of
+        // the listener's, which must not be dropped, only overwritten.
+        unsafe { Self::adopt(sk) }
+    }
+
+    /// Initialises the socket layer's part of a new C object.
+    ///
+    /// # Safety
+    ///
+    /// `sk` is null or a new sock of the family's slab with one reference and default destructor.
+    unsafe fn adopt(sk: *mut c::sock) -> Result<ARef<Self>> {
+        let Some(sk) = NonNull::new(sk) else { return Err(ENOMEM) };
+        // SAFETY: The object has the size of `Sock<T>`, so the data lies at its offset in it; it
+        // does not move.
+        let r = unsafe { T::init().__pinned_init(sk.as_ptr().byte_add(Self::DATA_OFFSET).cast()) };
+        if let Err(e) = r {
+            // SAFETY: Nobody else knows the sock; with no destructor of ours only the C part is
+            // cleaned up.
+            unsafe {
+                (*sk.as_ptr()).sk_destruct = None;
+                c::sdp_h_sock_discard(sk.as_ptr());
+            }
+            return Err(e);
+        }
+        // SAFETY: As above; from here on the destructor drops the data.
+        unsafe { (*sk.as_ptr()).sk_destruct = Some(destruct::<T>) };
+        // SAFETY: INVARIANT: a complete `Sock<T>`, whose only reference is handed over.
+        Ok(unsafe { ARef::from_raw(sk.cast()) })
+    }
+
+    /// Gives up a socket that never had, or no longer has, a descriptor.
+    pub(crate) fn discard(me: ARef<Self>) {
+        // SAFETY: The reference is handed over to the C function, which drops it.
+        unsafe { c::sdp_h_sock_discard(ARef::into_raw(me).as_ptr().cast()) }
+    }
+}
+
+/// What the family's namespace data is, for code that has no socket at hand.
+pub(crate) fn netns_of<T: Family>(net: &Net) -> &T::Net {
+    netns::of(net)
+}
+
+/// A socket together with its descriptor (`struct socket`), in a call.
+pub(crate) struct Descriptor<'a, T> {
+    socket: *mut c::socket,
+    /// The socket.
+    pub(crate) sk: &'a Sock<T>,
+}
+
+/// How far connect(2) on a descriptor has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Progress {
+    /// Not connected.
+    Unconnected,
+    /// connect(2) is under way.
+    Connecting,
+    /// Connected.
+    Connected,
+    /// Being taken down.
+    Disconnecting,
+}
+
+impl<T> Descriptor<'_, T> {
+    /// The descriptor's state. The socket lock is held.
+    pub(crate) fn progress(&self) -> Progress {
+        // SAFETY: The descriptor is in use by a call, so it is alive.
+        match unsafe { ptr::read_volatile(&raw const (*self.socket).state) } {
+            c::socket_state_SS_UNCONNECTED => Progress::Unconnected,
+            c::socket_state_SS_CONNECTING => Progress::Connecting,
+            c::socket_state_SS_CONNECTED => Progress::Connected,
+            _ => Progress::Disconnecting,
+        }
+    }
+
+    /// Changes the descriptor's state. The socket lock is held.
+    pub(crate) fn set_progress(&self, p: Progress) {
+        let v = match p {
+            Progress::Unconnected => c::socket_state_SS_UNCONNECTED,
+            Progress::Connecting => c::socket_state_SS_CONNECTING,
+            Progress::Connected => c::socket_state_SS_CONNECTED,
+            Progress::Disconnecting => c::socket_state_SS_DISCONNECTING,
+        };
+        // SAFETY: As for `progress`; changes are serialised by the socket lock.
+        unsafe { ptr::write_volatile(&raw mut (*self.socket).state, v) }
+    }
+}
+
+/// The family, registered with the network core.
+///
+/// # Invariants
+///
+/// The first `protos` of `sdp_h_proto` and the first `families` of `sdp_h_family` are registered.
+pub(crate) struct Registration<T: Family> {
+    protos: usize,
+    families: usize,
+    _namespaces: Option<netns::Registration<T::Net>>,
+    _family: PhantomData<T>,
+}
+
+// SAFETY: The registration is only made and dropped; both may happen on any thread.
+unsafe impl<T: Family> Send for Registration<T> {}
+// SAFETY: It has no methods that take a shared reference.
+unsafe impl<T: Family> Sync for Registration<T> {}
+
+impl<T: Family> Registration<T> {
+    /// Registers both families; from now on programs can make sockets.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` if another module holds a family number; what the registration functions return.
+    pub(crate) fn new(module: &'static ThisModule) -> Result<Self> {
+        // SAFETY: Module start: nobody else runs, and the queue is stopped in `drop`.
+        kernel::error::to_result(unsafe { c::sdp_h_wq_start() })?;
+        // INVARIANT: Nothing is registered yet.
+        let mut me = Registration { protos: 0, families: 0, _namespaces: None, _family: PhantomData };
+        me._namespaces = Some(netns::Registration::new()?);
+        for (v6, name) in [(false, c"SDP"), (true, c"SDPv6")] {
+            let i = usize::from(v6);
+            // SAFETY: Not registered yet, so the statics are ours to fill.
+            unsafe {
+                fill_proto::<T>(&raw mut c::sdp_h_proto[i], module, v6, name);
+                fill_ops::<T>(&raw mut c::sdp_h_ops[i], module, v6);
+                kernel::error::to_result(c::proto_register(&raw mut c::sdp_h_proto[i], 1))?;
+            }
+            // INVARIANT: One more is registered.
+            me.protos += 1;
+        }
+        for i in 0..2 {
+            // SAFETY: Not registered yet, so the static is ours to fill; it is complete before it
+            // is registered.
+            let e = unsafe {
+                let f = &raw mut c::sdp_h_family[i];
+                (*f).family = [AF_INET_SDP, AF_INET6_SDP][i].into();
+                (*f).create = Some(if i == 0 { create::<T, false> } else { create::<T, true> });
+                (*f).owner = module.as_ptr();
+                c::sock_register(f)
+            };
+            if e < 0 {
+                let number = [AF_INET_SDP, AF_INET6_SDP][i];
+                pr_err!("socket family {} is taken by another module\n", number);
+                return Err(Error::from_errno(e));
+            }
+            // INVARIANT: One more is registered.
+            me.families += 1;
+        }
+        Ok(me)
+    }
+}
+
+impl<T: Family> Drop for Registration<T> {
+    fn drop(&mut self) {
+        for number in [AF_INET_SDP, AF_INET6_SDP].into_iter().take(self.families) {
+            // SAFETY: Registered, by the invariants.
+            unsafe { c::sock_unregister(number.into()) };
+        }
+        // Workers may still drop the last references of closed sockets.
+        // SAFETY: The queue was started by `new`; no socket is left that could use it afterwards,
+        // because each holds a reference to the module or is gone with its last work item.
+        unsafe { c::sdp_h_wq_stop() };
+        for i in 0..self.protos {
+            // SAFETY: Registered, by the invariants; no sock is left.
+            unsafe { c::proto_unregister(&raw mut c::sdp_h_proto[i]) };
+        }
+    }
+}
+
+/// # Safety
+///
+/// `p` points to a zeroed `proto` that is not registered.
+unsafe fn fill_proto<T: Family>(p: *mut c::proto, module: &'static ThisModule, v6: bool, name: &CStr) {
+    // SAFETY: By the requirements of this function.
+    let p = unsafe { &mut *p };
+    p.owner = module.as_ptr();
+    p.obj_size = size_of::<Sock<T>>() as u32;
+    p.ipv6_pinfo_offset = if v6 { offset_of!(c::sdp_h_sock, inet6) as u32 } else { 0 };
+    for (to, from) in p.name.iter_mut().zip(name.to_bytes()) {
+        *to = *from as _;
+    }
+    p.close = Some(close::<T>);
+    p.disconnect = Some(disconnect::<T>);
+    p.accept = Some(accept::<T>);
+    p.ioctl = Some(ioctl::<T>);
+    p.shutdown = Some(shutdown::<T>);
+    p.setsockopt = Some(setsockopt::<T>);
+    p.getsockopt = Some(getsockopt::<T>);
+    p.keepalive = Some(keepalive::<T>);
+    p.get_port = Some(get_port::<T>);
+    p.unhash = Some(unhash);
+}
+
+/// # Safety
+///
+/// `o` points to a zeroed `proto_ops` that nobody uses yet.
+unsafe fn fill_ops<T: Family>(o: *mut c::proto_ops, module: &'static ThisModule, v6: bool) {
+    // SAFETY: By the requirements of this function.
+    let o = unsafe { &mut *o };
+    o.owner = module.as_ptr();
+    o.family = if v6 { AF_INET6_SDP } else { AF_INET_SDP }.into();
+    if v6 {
+        o.release = Some(c::inet6_release);
+        o.getname = Some(c::inet6_getname);
+        o.ioctl = Some(c::inet6_ioctl);
+    } else {
+        o.release = Some(c::inet_release);
+        o.getname = Some(c::inet_getname);
+        o.ioctl = Some(c::inet_ioctl);
+    }
+    o.bind = Some(bind::<T>);
+    o.connect = Some(connect::<T>);
+    o.socketpair = Some(c::sock_no_socketpair);
+    o.accept = Some(c::inet_accept);
+    o.poll = Some(poll::<T>);
+    o.gettstamp = Some(c::sock_gettstamp);
+    o.listen = Some(listen::<T>);
+    o.shutdown = Some(c::inet_shutdown);
+    o.setsockopt = Some(c::sock_common_setsockopt);
+    o.getsockopt = Some(c::sock_common_getsockopt);
+    o.sendmsg = Some(sendmsg::<T>);
+    o.recvmsg = Some(recvmsg::<T>);
+    o.mmap = Some(c::sock_no_mmap);
+    o.set_rcvlowat = Some(set_rcvlowat::<T>);
+}
+
+/// Turns a result into what C expects.
+fn errno(r: Result) -> i32 {
+    match r {
+        Ok(()) => 0,
+        Err(e) => e.to_errno(),
+    }
+}
+
+/// Turns a count into what C expects.
+fn count(r: Result<usize>) -> i32 {
+    match r {
+        Ok(n) => i32::try_from(n).unwrap_or(i32::MAX),
+        Err(e) => e.to_errno(),
+    }
+}
+
+unsafe extern "C" fn create<T: Family, const V6: bool>(
+    net: *mut c::net,
+    socket: *mut c::socket,
+    protocol: i32,
+    kern: i32,
+) -> i32 {
+    // SAFETY: The core passes a socket that is being made and belongs to this call.
+    if unsafe { (*socket).type_ } as u32 != c::sock_type_SOCK_STREAM {
+        return -ESOCKTNOSUPPORT.0;
+    }
+    if protocol != 0 && protocol as u32 != c::IPPROTO_TCP {
+        return -EPROTONOSUPPORT.0;
+    }
+    let i = usize::from(V6);
+    // SAFETY: The protocol is registered, as long as the family is; `net` and `socket` are those of
+    // the call.
+    let sk = unsafe {
+        (*socket).ops = &raw const c::sdp_h_ops[i];
+        c::sdp_h_sock_create(
+            net,
+            socket,
+            [AF_INET_SDP, AF_INET6_SDP][i].into(),
+            c::IPPROTO_TCP as i32,
+            &raw mut c::sdp_h_proto[i],
+            kern,
+            Some(work::<T>),
+            Some(timer::<T>),
+        )
+    };
+    // SAFETY: A new sock of this family's slab.
+    let r = unsafe { Sock::<T>::adopt(sk) }.and_then(|sk| match T::opened(&sk) {
+        Ok(()) => {
+            // The descriptor owns the reference from here on; close() drops it.
+            ARef::into_raw(sk);
+            Ok(())
+        }
+        Err(e) => {
+            Sock::discard(sk);
+            Err(e)
+        }
+    });
+    if r.is_err() {
+        // SAFETY: As above; the sock is gone.
+        unsafe { (*socket).sk = ptr::null_mut() };
+    }
+    errno(r)
+}
+
+/// The sock of a descriptor.
+///
+/// # Safety
+///
+/// `socket` is a descriptor of the family in use by a call, which lasts for `'a`.
+unsafe fn of<'a, T: Family>(socket: *mut c::socket) -> &'a Sock<T> {
+    // SAFETY: By the requirements; a descriptor in use has its sock.
+    unsafe { Sock::from_raw((*socket).sk) }
+}
+
+/// The bytes of an address argument.
+///
+/// # Safety
+///
+/// `address` points to `len` bytes that live for `'a`.
+unsafe fn name<'a>(address: *mut c::sockaddr_unsized, len: i32) -> &'a [u8] {
+    // SAFETY: By the requirements of this function.
+    unsafe { core::slice::from_raw_parts(address.cast(), usize::try_from(len).unwrap_or(0)) }
+}
+
+// The functions below are only called by the network core, through the tables above: with socks and
+// descriptors of this family (made by `create` or `Sock::child`) that are in use for the time of the
+// call. That is what their SAFETY comments rely on.
+
+unsafe extern "C" fn bind<T: Family>(
+    socket: *mut c::socket,
+    address: *mut c::sockaddr_unsized,
+    len: i32,
+) -> i32 {
+    // SAFETY: Called by the core with a descriptor of the family and an address of `len` bytes.
+    let (sk, bytes) = unsafe { (of::<T>(socket), name(address, len)) };
+    let to = match address::read(bytes, sk.is_v6(), Purpose::Bind) {
+        Ok(Named::Address(a)) => a,
+        Ok(Named::Unspecified) => return -EAFNOSUPPORT.0,
+        Err(e) => return e.to_errno(),
+    };
+    // SAFETY: The generic code takes an inet_sock and a sockaddr of its own family, of the given
+    // length; `get_port` is the only callback that it needs.
+    let e = unsafe {
+        if sk.is_v6() {
+            let mut b = address::write_in6(&to);
+            c::inet6_bind(socket, b.as_mut_ptr().cast(), b.len() as i32)
+        } else {
+            let mut b = address::write_in(&to);
+            c::inet_bind(socket, b.as_mut_ptr().cast(), b.len() as i32)
+        }
+    };
+    let r = if e < 0 { Err(Error::from_errno(e)) } else { Ok(()) };
+    T::bound(sk, &to, r);
+    e
+}
+
+unsafe extern "C" fn get_port<T: Family>(sk: *mut c::sock, port: u16) -> i32 {
+    // SAFETY: Called by the generic bind code with the sock of the call.
+    errno(T::take_port(unsafe { Sock::from_raw(sk) }, port))
+}
+
+unsafe extern "C" fn connect<T: Family>(
+    socket: *mut c::socket,
+    address: *mut c::sockaddr_unsized,
+    len: i32,
+    flags: i32,
+) -> i32 {
+    // SAFETY: Called by the core with a descriptor of the family and an address of `len` bytes.
+    let (sk, bytes) = unsafe { (of::<T>(socket), name(address, len)) };
+    errno(address::read(bytes, sk.is_v6(), Purpose::Connect).and_then(|to| {
+        T::connect(&Descriptor { socket, sk }, &to, flags as u32 & c::O_NONBLOCK != 0)
+    }))
+}
+
+unsafe extern "C" fn listen<T: Family>(socket: *mut c::socket, backlog: i32) -> i32 {
+    // SAFETY: Called by the core with a descriptor of the family.
+    let sk = unsafe { of::<T>(socket) };
+    errno(T::listen(&Descriptor { socket, sk }, backlog.max(0) as u32))
+}
+
+unsafe extern "C" fn accept<T: Family>(
+    sk: *mut c::sock,
+    arg: *mut c::proto_accept_arg,
+) -> *mut c::sock {
+    // SAFETY: Called by inet_accept() with the sock of the call and its argument.
+    let (sk, arg) = unsafe { (Sock::<T>::from_raw(sk), &mut *arg) };
+    match T::accept(sk, arg.flags as u32 & c::O_NONBLOCK != 0) {
+        Ok(new) => {
+            // The new descriptor owns the reference from here on.
+            ARef::into_raw(new).as_ptr().cast()
+        }
+        Err(e) => {
+            arg.err = e.to_errno();
+            ptr::null_mut()
+        }
+    }
+}
+
+unsafe extern "C" fn poll<T: Family>(
+    file: *mut c::file,
+    socket: *mut c::socket,
+    wait: *mut c::poll_table_struct,
+) -> c::__poll_t {
+    // SAFETY: Called by the core with an open file of the family's descriptor.
+    unsafe {
+        c::sdp_h_poll_wait(file, socket, wait);
+        T::poll(of::<T>(socket))
+    }
+}
+
+unsafe extern "C" fn sendmsg<T: Family>(
+    socket: *mut c::socket,
+    message: *mut c::msghdr,
+    _len: usize,
+) -> i32 {
+    // SAFETY: Called by the core with a descriptor of the family and the message of the call.
+    let (sk, mut message) = unsafe { (of::<T>(socket), Source::from_raw(message)) };
+    count(T::send(sk, &mut message))
+}
+
+unsafe extern "C" fn recvmsg<T: Family>(
+    socket: *mut c::socket,
+    message: *mut c::msghdr,
+    _len: usize,
+    flags: i32,
+) -> i32 {
+    // SAFETY: Called by the core with a descriptor of the family and the message of the call.
+    let (sk, mut to) = unsafe { (of::<T>(socket), Destination::from_raw(message, flags as u32)) };
+    count(T::receive(sk, &mut to))
+}
+
+unsafe extern "C" fn ioctl<T: Family>(sk: *mut c::sock, command: i32, result: *mut i32) -> i32 {
+    // SAFETY: Called by inet_ioctl() with the sock of the call and room for an integer.
+    match T::ioctl(unsafe { Sock::<T>::from_raw(sk) }, command as u32) {
+        Ok(v) => {
+            // SAFETY: As above.
+            unsafe { *result = v };
+            0
+        }
+        Err(e) => e.to_errno(),
+    }
+}
+
+unsafe extern "C" fn shutdown<T: Family>(sk: *mut c::sock, how: i32) {
+    // SAFETY: Called by inet_shutdown() with the sock of the call, locked.
+    T::shutdown(unsafe { Sock::<T>::from_raw(sk) }, how as u8)
+}
+
+unsafe extern "C" fn disconnect<T: Family>(sk: *mut c::sock, _flags: i32) -> i32 {
+    // SAFETY: Called by inet_shutdown() with the sock of the call, locked.
+    errno(T::disconnect(unsafe { Sock::<T>::from_raw(sk) }))
+}
+
+unsafe extern "C" fn close<T: Family>(sk: *mut c::sock, linger: kernel::ffi::c_long) {
+    // SAFETY: Called by inet_release(), once, with the sock of the descriptor, whose reference is
+    // dropped here.
+    unsafe {
+        T::close(Sock::<T>::from_raw(sk), linger.max(0) as usize);
+        c::sdp_h_sock_discard(sk);
+    }
+}
+
+unsafe extern "C" fn unhash(_: *mut c::sock) {}
+
+unsafe extern "C" fn setsockopt<T: Family>(
+    sk: *mut c::sock,
+    level: i32,
+    name: i32,
+    value: c::sockptr_t,
+    len: u32,
+) -> i32 {
+    // SAFETY: Called by the core with the sock and the arguments of the call.
+    let (sk, value) = unsafe { (Sock::<T>::from_raw(sk), NewValue::new(value, len)) };
+    errno(T::set_option(sk, level, name, &value))
+}
+
+unsafe extern "C" fn getsockopt<T: Family>(
+    sk: *mut c::sock,
+    level: i32,
+    name: i32,
+    value: *mut u8,
+    len: *mut i32,
+) -> i32 {
+    // SAFETY: Called by the core with the sock and the arguments of the call.
+    let (sk, value) = unsafe { (Sock::<T>::from_raw(sk), OldValue::new(value.cast(), len)) };
+    errno(T::get_option(sk, level, name, &value))
+}
+
+unsafe extern "C" fn keepalive<T: Family>(sk: *mut c::sock, on: i32) {
+    // SAFETY: Called by setsockopt(2)'s code with the sock of the call, locked.
+    T::set_keepalive(unsafe { Sock::<T>::from_raw(sk) }, on != 0)
+}
+
+unsafe extern "C" fn set_rcvlowat<T: Family>(sk: *mut c::sock, bytes: i32) -> i32 {
+    // SAFETY: Called by setsockopt(2)'s code with the sock of the call, locked.
+    errno(T::set_rcvlowat(unsafe { Sock::<T>::from_raw(sk) }, bytes))
+}
+
+unsafe extern "C" fn work<T: Family>(work: *mut c::work_struct) {
+    // SAFETY: The work item is that of a sock of the family, and was queued with a reference that
+    // is now ours.
+    let sk: ARef<Sock<T>> = unsafe {
+        ARef::from_raw(NonNull::new_unchecked(c::sdp_h_work_sock(work)).cast())
+    };
+    T::work(&sk, sk.take_jobs());
+}
+
+unsafe extern "C" fn timer<T: Family>(work: *mut c::work_struct) {
+    // SAFETY: As for `work`.
+    let sk: ARef<Sock<T>> = unsafe {
+        ARef::from_raw(NonNull::new_unchecked(c::sdp_h_timer_sock(work)).cast())
+    };
+    T::timer(&sk);
+}
+
+unsafe extern "C" fn destruct<T: Family>(sk: *mut c::sock) {
+    // SAFETY: Called once, when the last reference is gone; the data was initialised by `adopt`.
+    // What remains is an inet_sock, for whose rest the generic destructors are made.
+    unsafe {
+        let v6 = Sock::<T>::from_raw(sk).is_v6();
+        ptr::drop_in_place(sk.byte_add(Sock::<T>::DATA_OFFSET).cast::<T>());
+        if v6 {
+            c::inet6_sock_destruct(sk);
+        } else {
+            c::inet_sock_destruct(sk);
+        }
+    }
+}

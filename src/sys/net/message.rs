@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The `struct msghdr` of one sendmsg(2) or recvmsg(2) call.
+
+use super::super::bindings as c;
+use core::marker::PhantomData;
+use kernel::iov::{IovIterDest, IovIterSource};
+
+/// What one send call brings: bytes of the caller, and flags.
+///
+/// # Invariants
+///
+/// `msg` points to the `msghdr` of a sendmsg call that is under way, whose iterator is a source.
+pub(crate) struct Source<'a> {
+    msg: *mut c::msghdr,
+    taken: usize,
+    _call: PhantomData<&'a mut c::msghdr>,
+}
+
+impl<'a> Source<'a> {
+    /// # Safety
+    ///
+    /// `msg` must be the message of a sendmsg call that lasts for `'a`, used by nobody else.
+    pub(super) unsafe fn from_raw(msg: *mut c::msghdr) -> Self {
+        Source { msg, taken: 0, _call: PhantomData }
+    }
+
+    /// The `MSG_*` flags.
+    pub(crate) fn flags(&self) -> u32 {
+        // SAFETY: By the invariants `msg` is valid.
+        unsafe { (*self.msg).msg_flags }
+    }
+
+    fn iter(&mut self) -> &mut IovIterSource<'a> {
+        // SAFETY: By the invariants the iterator is valid, a source, and ours for the call.
+        unsafe { IovIterSource::from_raw(&raw mut (*self.msg).msg_iter) }
+    }
+
+    /// Bytes that have not been taken yet.
+    pub(crate) fn remaining(&mut self) -> usize {
+        self.iter().len()
+    }
+
+    /// Bytes that have been taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// Takes bytes until `to` is full or nothing is left. May sleep in a page fault. Fewer bytes
+    /// than both allow mean that the caller's memory could not be read.
+    pub(crate) fn take(&mut self, to: &mut [u8]) -> usize {
+        let n = self.iter().copy_from_iter(to);
+        self.taken += n;
+        n
+    }
+}
+
+/// Where one receive call wants its bytes.
+///
+/// # Invariants
+///
+/// `msg` points to the `msghdr` of a recvmsg call that is under way, whose iterator is a
+/// destination.
+pub(crate) struct Destination<'a> {
+    msg: *mut c::msghdr,
+    flags: u32,
+    _call: PhantomData<&'a mut c::msghdr>,
+}
+
+impl<'a> Destination<'a> {
+    /// # Safety
+    ///
+    /// `msg` must be the message of a recvmsg call that lasts for `'a`, used by nobody else.
+    pub(super) unsafe fn from_raw(msg: *mut c::msghdr, flags: u32) -> Self {
+        Destination { msg, flags, _call: PhantomData }
+    }
+
+    /// The `MSG_*` flags of the call.
+    pub(crate) fn flags(&self) -> u32 {
+        self.flags
+    }
+
+    /// Sets a flag in the result (`MSG_OOB`, `MSG_TRUNC`).
+    pub(crate) fn set_result_flag(&mut self, flag: u32) {
+        // SAFETY: By the invariants `msg` is valid.
+        unsafe { (*self.msg).msg_flags |= flag }
+    }
+
+    fn iter(&mut self) -> &mut IovIterDest<'a> {
+        // SAFETY: By the invariants the iterator is valid, a destination, and ours for the call.
+        unsafe { IovIterDest::from_raw(&raw mut (*self.msg).msg_iter) }
+    }
+
+    /// Room that is left.
+    pub(crate) fn room(&mut self) -> usize {
+        self.iter().len()
+    }
+
+    /// Gives bytes to the caller. May sleep in a page fault. Fewer bytes than given mean that the
+    /// caller's memory could not be written.
+    pub(crate) fn give(&mut self, from: &[u8]) -> usize {
+        self.iter().copy_to_iter(from)
+    }
+
+    /// Counts bytes as received without giving them (`MSG_TRUNC` of tcp(7)).
+    pub(crate) fn skip(&mut self, n: usize) {
+        self.iter().advance(n)
+    }
+}

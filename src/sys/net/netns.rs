@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Data that each network namespace holds for the module.
+
+use super::super::bindings as c;
+use super::super::rdma::Net;
+use core::marker::PhantomData;
+use core::ptr;
+use kernel::prelude::*;
+
+/// What a namespace holds: made when the namespace is made (or the module loaded), dropped when it
+/// ends (or the module is unloaded).
+pub(crate) trait PerNet: Sized + Send + Sync + 'static {
+    /// A fresh value.
+    fn init() -> impl PinInit<Self, Error>;
+    /// The namespace is there: make its `/proc` files.
+    fn start(net: &Net) -> Result;
+    /// The namespace ends; no socket uses it any more.
+    fn stop(net: &Net);
+}
+
+/// The registration; while it lives, [`of`] works for every namespace.
+pub(crate) struct Registration<P: PerNet>(PhantomData<P>);
+
+impl<P: PerNet> Registration<P> {
+    /// Makes the data of all namespaces.
+    pub(crate) fn new() -> Result<Self> {
+        // SAFETY: The functions have the required signatures, live as long as the module, and
+        // unregistering in `drop` ends their use. The area has the size of `P`; the kernel aligns
+        // it as kmalloc does, which is enough for `P` (see `init`).
+        let e = unsafe { c::sdp_h_netns_start(size_of::<P>(), Some(init::<P>), Some(exit::<P>)) };
+        if e < 0 { Err(Error::from_errno(e)) } else { Ok(Registration(PhantomData)) }
+    }
+}
+
+impl<P: PerNet> Drop for Registration<P> {
+    fn drop(&mut self) {
+        // SAFETY: Registered by `new`.
+        unsafe { c::sdp_h_netns_stop() }
+    }
+}
+
+/// The data that `net` holds.
+///
+/// There is one registration per module, of one type; asking for another one would not compile in
+/// `socket/`, which is the only user.
+pub(in crate::sys) fn of<P: PerNet>(net: &Net) -> &P {
+    // SAFETY: The area was initialised as a `P` by `init` before anybody could see the namespace,
+    // and is dropped by `exit` only when nothing in it is left.
+    unsafe { &*area::<P>(ptr::from_ref(net).cast()) }
+}
+
+/// Where the data of a namespace lies.
+fn area<P>(net: *const c::net) -> *mut P {
+    // SAFETY: `net` is a namespace that is alive, and the id is registered.
+    unsafe { c::sdp_h_pernet(net, c::sdp_h_netns_id).cast() }
+}
+
+unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
+    const { assert!(align_of::<P>() <= 8) };
+    let slot = area::<P>(net);
+    // SAFETY: `slot` is zeroed memory of the size of `P` that stays where it is until `exit`.
+    if let Err(e) = unsafe { P::init().__pinned_init(slot) } {
+        return e.to_errno();
+    }
+    // SAFETY: The C side passes a namespace that is alive.
+    if let Err(e) = P::start(unsafe { Net::from_raw(net) }) {
+        // SAFETY: Initialised above, and nobody has seen it.
+        unsafe { ptr::drop_in_place(slot) };
+        return e.to_errno();
+    }
+    0
+}
+
+unsafe extern "C" fn exit<P: PerNet>(net: *mut c::net) {
+    // SAFETY: The C side passes a namespace that is not yet freed.
+    P::stop(unsafe { Net::from_raw(net) });
+    // SAFETY: Initialised by `init`; sockets hold their namespace, so none is left to use it.
+    unsafe { ptr::drop_in_place(area::<P>(net)) };
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The module's parameters, which root may change at any time under
+//! `/sys/module/ib_sdp/parameters`.
+
+use super::super::bindings as c;
+use core::ptr;
+
+macro_rules! params {
+    ($($(#[$doc:meta])* $name:ident)*) => {
+        $(
+            $(#[$doc])*
+            pub(crate) fn $name() -> i32 {
+                // SAFETY: The struct lives as long as the module; its fields are aligned integers
+                // that may change at any time, hence the volatile read.
+                unsafe { ptr::read_volatile(&raw const c::sdp_h_params.$name) }
+            }
+        )*
+    };
+}
+
+params! {
+    /// Microseconds that a waiting receiver polls before it sleeps, 0 for not at all.
+    recv_poll
+    /// Bytes from which a send may be zero copy, 0 for never.
+    sdp_zcopy_thresh
+    /// Bytes of the receive buffers that a connection starts with, BSDH included.
+    rcvbuf_initial_size
+    /// Seconds of idleness before the first keepalive probe.
+    sdp_keepalive_time
+    /// Most receive buffers that a connection posts.
+    sdp_rx_size
+    /// Transport retries of a queue pair, 0 to 7.
+    sdp_retry_count
+    /// Not 0: Ethernet (RoCE) ports are refused.
+    sdp_link_layer_ib_only
+    /// Most connections that may have large receive buffers.
+    max_large_sockets
+    /// Most bytes that a SEND carries inline.
+    sdp_inline_thresh
+    /// Most connections of one user.
+    max_sockets_per_user
+    /// Most connections of one network namespace.
+    max_sockets_per_net
+}

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Time in jiffies, the unit of the kernel's timers. It wraps around: compare differences.
+
+use super::bindings as c;
+
+/// A time, or a span of time, in jiffies.
+pub(crate) type Jiffies = usize;
+
+/// Now.
+pub(crate) fn jiffies() -> Jiffies {
+    // SAFETY: An aligned integer that the timer interrupt changes, hence the volatile read.
+    (unsafe { core::ptr::read_volatile(&raw const c::jiffies) }) as Jiffies
+}
+
+/// Seconds as jiffies.
+pub(crate) const fn seconds(n: u32) -> Jiffies {
+    n as Jiffies * c::HZ as Jiffies
+}
+
+/// Milliseconds as jiffies, rounded up.
+pub(crate) const fn milliseconds(n: u32) -> Jiffies {
+    (n as Jiffies * c::HZ as Jiffies).div_ceil(1000)
+}
