@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* From the start of the first process until the guest is ready for commands. */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -181,13 +183,77 @@ static void enter_root(void)
 		   "fd77::2 peer peer6\n");
 }
 
+/* An address that is still being checked for duplicates cannot be bound to. */
+static void no_duplicate_check(void)
+{
+	write_file("/proc/sys/net/ipv6/conf/all/accept_dad", "0");
+	write_file("/proc/sys/net/ipv6/conf/default/accept_dad", "0");
+}
+
+/* What `ip netns add peer` does. */
+static void make_peer_namespace(void)
+{
+	pid_t child;
+
+	mkdir("/run/netns", 0755);
+	write_file("/run/netns/peer", "");
+	child = fork();
+	if (!child) {
+		if (unshare(CLONE_NEWNET) ||
+		    mount("/proc/self/ns/net", "/run/netns/peer", NULL, MS_BIND, NULL))
+			fail("cannot make a network namespace: %s", strerror(errno));
+		no_duplicate_check();
+		_exit(0);
+	}
+	wait_for(child);
+}
+
+static void read_file(const char *path, char *text, size_t room)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t size = fd < 0 ? 0 : read(fd, text, room - 1);
+
+	close(fd);
+	text[size > 0 ? size : 0] = 0;
+}
+
+/* Is the device's port active, with the GIDs of both addresses of that host? */
+static bool is_usable(const char *device, int host)
+{
+	char path[200], text[100], wanted[2][50];
+	int found = 0;
+
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/1/state", device);
+	read_file(path, text, sizeof(text));
+	if (!strstr(text, "ACTIVE"))
+		return false;
+	snprintf(wanted[0], sizeof(wanted[0]), "0000:0000:0000:0000:0000:ffff:0a4d:%04d", host);
+	snprintf(wanted[1], sizeof(wanted[1]), "fd77:0000:0000:0000:0000:0000:0000:%04d", host);
+	for (int i = 0; i < 16; i++) {
+		snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/1/gids/%d", device, i);
+		read_file(path, text, sizeof(text));
+		found |= !strncmp(text, wanted[0], 39) | !strncmp(text, wanted[1], 39) << 1;
+	}
+	return found == 3;
+}
+
+/* The kernel enters addresses into the GID table from a work queue, and tells nobody. */
+static void wait_for_device(const char *device, int host)
+{
+	for (int tries = 0; !is_usable(device, host); tries++) {
+		if (tries == 5000)
+			fail("the RDMA device %s did not become active with both its addresses", device);
+		usleep(2000);
+	}
+}
+
 /* Interfaces, addresses and RDMA devices: a script, for it is all `ip` and `rdma`. */
 static void run_setup(void)
 {
 	static char text[3500];
-	int status, fd;
-	ssize_t size;
 	pid_t child = fork();
+	int status, fd;
+	size_t size;
 
 	if (!child) {
 		fd = open(RUN_DIRECTORY "/setup.log",
@@ -206,8 +272,8 @@ static void run_setup(void)
 		;
 	if (!status)
 		return;
-	fd = open(RUN_DIRECTORY "/setup.log", O_RDONLY | O_CLOEXEC);
-	size = read(fd, text, sizeof(text) - 1);
+	read_file(RUN_DIRECTORY "/setup.log", text, sizeof(text));
+	size = strlen(text);
 	while (size > 0 && text[size - 1] == '\n')
 		text[--size] = 0;
 	fail("the network could not be set up: %s", text);
@@ -219,7 +285,8 @@ static void run_setup(void)
  */
 void boot(int port)
 {
-	static pid_t rdma;
+	bool one_guest;
+	pid_t rdma;
 
 	if (port < 0) {
 		mount("devtmpfs", "/dev", "devtmpfs", 0, "mode=755");
@@ -249,6 +316,13 @@ void boot(int port)
 		     strerror(errno));
 	enter_root();
 	note("setting up the network");
+	no_duplicate_check();
+	one_guest = atoi(setting("hosts")) == 1;
+	if (one_guest)
+		make_peer_namespace();
 	run_setup();
+	wait_for_device("rxe0", strcmp(setting("host"), "peer") ? 1 : 2);
+	if (one_guest)
+		wait_for_device("rxe1", 2);
 	note("ready");
 }
