@@ -13,7 +13,7 @@ use crate::sys::rdma::cm::{reason, ReplyParameters};
 use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::listen::{Answer, Incoming, ListenId, Listener};
 use crate::sys::rdma::{registry, work};
-use core::cell::RefCell;
+use core::cell::Cell;
 use core::marker::PhantomData;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernel::prelude::*;
@@ -47,7 +47,7 @@ pub(crate) struct Request<'a, O: Owner> {
     net: ARef<Net>,
     ifindex: u32,
     port: u16,
-    made: RefCell<Option<Arc<Inner<O>>>>,
+    made: Cell<Option<Arc<Inner<O>>>>,
 }
 
 impl<'a, O: Owner> Request<'a, O> {
@@ -96,7 +96,7 @@ impl<'a, O: Owner> Request<'a, O> {
         let (channel, link) = Link::make(&self.device, config, owner, reads_in, reads_out)?;
         let inner = &link.inner;
         let id = self.incoming.adopt(&self.device, inner.clone())?;
-        *self.made.borrow_mut() = Some(inner.clone());
+        self.made.set(Some(inner.clone()));
         let result = inner.qp().and_then(|qp| qp.to_init_for(&id));
         *inner.id.lock() = Some(id);
         result.map(|()| (channel, link))
@@ -114,7 +114,7 @@ impl<'a, O: Owner> Request<'a, O> {
     /// Takes back what was made, so that the request can be answered otherwise. Not possible once
     /// a REP is out; then the link is what there is, and it ends.
     fn undo(&self) {
-        let Some(inner) = self.made.borrow_mut().take() else { return };
+        let Some(inner) = self.made.take() else { return };
         if inner.advance(Phase::New, Phase::Closed) {
             if let Some(id) = inner.id.lock().take() {
                 self.incoming.give_back(id);
@@ -182,7 +182,7 @@ impl<O: Owner, A: Acceptor<O>> Listener for Door<O, A> {
             net,
             ifindex,
             port,
-            made: RefCell::new(None),
+            made: Cell::new(None),
         };
         let answer = match A::request(&request) {
             // It matters only if no link was made.
