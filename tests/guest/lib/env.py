@@ -246,12 +246,10 @@ class Env:
 
     def wait(self, sock, events=select.POLLIN, patience=None):
         """Sleep in poll() until one of the events; the mask as text."""
-        poller = select.poll()
-        poller.register(sock.fileno(), events)
-        ready = poller.poll((patience or self.patience) * 1000)
-        if not ready:
+        mask = sock.mask_when(events, patience or self.patience)
+        if not mask:
             raise CaseFailure(f"poll for {mask_text(events)} was never answered")
-        return mask_text(ready[0][1])
+        return mask
 
     def wait_mask(self, sock, wanted):
         """The whole mask as soon as it has all the wanted bits (text, e.g. "IN|RDHUP")."""
@@ -277,9 +275,7 @@ class Env:
 
     def quiet(self, sock, events, seconds):
         """That nothing of the kind happens for so long. Says little when true, so keep for what cannot be fenced."""
-        poller = select.poll()
-        poller.register(sock.fileno(), events)
-        return not poller.poll(seconds * 1000)
+        return not sock.mask_when(events, seconds)
 
     def fill(self, sock, chunk=65536):
         """Send without blocking until the socket takes no more; the bytes it took."""
@@ -322,6 +318,22 @@ class Env:
         child = Child(self.patience, run).wait_asleep(*names)
         os.kill(child.pid, signal.SIGUSR1)
         return child.result()
+
+    def interrupt_self(self, function, *names):
+        """The same in this process, for a call whose descriptor no other process may have."""
+        caught = []
+        signal.signal(signal.SIGUSR1, lambda *_: caught.append(1))
+        signal.siginterrupt(signal.SIGUSR1, True)
+        process, thread = os.getpid(), threading.get_native_id()
+
+        def shoot():
+            self.until(lambda: asleep_in(thread) in {consts.SYSCALLS[name] for name in names}, "the call's sleep")
+            calls.plain("tgkill", process, thread, int(signal.SIGUSR1))
+
+        task = Task(self.patience, shoot)
+        result = self.outcome(function)
+        task.result()
+        return result, len(caught)
 
     def silent(self):
         """An address on the wire that answers nothing: its frames reach the peer, which has no such address."""

@@ -53,6 +53,13 @@ class Sock(socket.socket):
         ready = poller.poll(0)
         return mask_text(ready[0][1] if ready else 0)
 
+    def mask_when(self, events, patience):
+        """Sleep in poll() until one of the events; the mask as text, empty when none came."""
+        poller = select.poll()
+        poller.register(self.fileno(), events)
+        ready = poller.poll(patience * 1000)
+        return mask_text(ready[0][1]) if ready else ""
+
     def recv_exactly(self, count):
         """`count` bytes, or fewer at the end of the stream."""
         parts = []
