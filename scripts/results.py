@@ -137,6 +137,7 @@ class Ktap:
     def __init__(self, tally):
         self.tally = tally
         self.levels = {}  # of the levels now open, by indentation
+        self.said = []  # the comments since the last result: what they say is about the next one
 
     def _level(self, indent):
         return self.levels.setdefault(indent, {"plan": None, "seen": 0, "bad": 0})
@@ -169,7 +170,10 @@ class Ktap:
             return
         match = self._RESULT.match(line)
         if not match:
+            if line.lstrip().startswith("# ") and not line.lstrip().startswith("# Subtest:"):
+                self.said.append(line.strip()[2:])
             return
+        said, self.said = self.said, []
         indent, result, _, name, directive, why = match.groups()
         indent, name, directive = len(indent), name or "(no name)", (directive or "").upper()
         results, failures = self._close_deeper(indent)
@@ -186,7 +190,8 @@ class Ktap:
         elif result == "ok" or directive == "XFAIL":
             self.tally.ok()
         else:
-            self.tally.fail(name, "timed out" if directive == "TIMEOUT" else why or "")
+            reason = "timed out" if directive == "TIMEOUT" else why
+            self.tally.fail(name, "; ".join(([reason] if reason else []) + said[:3]))
             level["bad"] += 1
 
     def end(self):

@@ -51,6 +51,10 @@ class KtapReading(unittest.TestCase):
         tally = self.check("1..1\nnot ok 1 a # TIMEOUT\n", 0, 1, 0)
         self.assertEqual(tally.failures, [("a", "timed out")])
 
+    def test_what_was_said_before_a_failure_is_its_reason(self):
+        tally = self.check("1..2\n# fine\nok 1 a\n# SDP 'ok', TCP 'EIO'\nnot ok 2 b\n", 1, 1, 0)
+        self.assertEqual(tally.failures, [("b", "SDP 'ok', TCP 'EIO'")])
+
     def test_noise_between(self):
         self.check("1..2\n# ok 7 comment\nok, that was noise\nok 1 a\n[  3.1] console\nok 2 b\n", 2, 0, 0)
 
