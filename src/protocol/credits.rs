@@ -35,7 +35,8 @@
 //!
 //! The second rule is there because an update is itself a message: it uses a buffer of the peer,
 //! and may make the peer's own update due. As an end sends at most one update for two messages
-//! received, or for two buffers that its reader emptied, such an echo dies out.
+//! received, or for two buffers that its reader emptied, such an echo dies out. (That includes an
+//! update from 0 to 2, by which the peer may send a control message, or an update of its own.)
 //!
 //! It costs nothing: if `posted` is 3 and `c` is 2, so that the peer cannot send payload, then
 //! other buffers hold bytes that the reader has not taken. The exception is an end that never had

@@ -144,7 +144,11 @@ impl Foreign {
             self.closed = true;
             return Some((Body::DisConn, 0, Flags::NONE));
         }
-        if !self.wish_done && !self.wish_pending && credits == 2 && self.since_wish > 16 {
+        // The real one asks even if it has, or will have, buffers to tell of that the other end
+        // waits for. It then lacks the credit to do so, and locks itself up. Not tested here.
+        let told = self.told >= 3;
+        let may_wish = !self.wish_done && !self.wish_pending && credits == 2;
+        if may_wish && told && self.since_wish > 16 {
             self.wish_pending = true;
             self.since_wish = 0;
             let size = self.flavour.wish;

@@ -71,6 +71,11 @@ impl Setup {
                 wish: if kind == 0 { larger } else { 0 },
                 grows: if rng.one_in(2) { larger } else { 0 },
             };
+            if flavour.early {
+                // With very few buffers it may spend on a DisConn the credit that it needs to tell
+                // of a free one, and locks itself up. The real one never has so few.
+                setup.budget = setup.budget.max(8);
+            }
             setup.adverts = flavour.max_adverts;
             setup.flavour = Some(flavour);
         }
