@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Compares what a case noted on TCP with what it noted on SDP."""
 
+from .env import SAME
+
 
 def differences(tcp, sdp):
     """Lines that say where SDP's notes are not what they have to be; an empty list is agreement.
@@ -10,8 +12,9 @@ def differences(tcp, sdp):
     reference = {name: value for name, value, _, _ in tcp}
     for name, value, expected, because in sdp:
         if expected is not None:
-            if value not in expected:
-                lines.append(f"{name}: SDP {value}, must be {' or '.join(expected)}, because {because}")
+            if value not in expected and not (repr(SAME) in expected and value == reference.get(name)):
+                lines.append(f"{name}: SDP {value}, must be {' or '.join(expected)}, because {because}"
+                             + (f" (TCP {reference[name]})" if name in reference else ""))
         elif name not in reference:
             lines.append(f"{name}: SDP {value}, not observed on TCP")
         elif reference[name] != value:

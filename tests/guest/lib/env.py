@@ -33,6 +33,16 @@ class OneOf(tuple):
         return super().__new__(cls, values)
 
 
+class Same:
+    """In a OneOf: what TCP gave."""
+
+    def __repr__(self):
+        return "what TCP gives"
+
+
+SAME = Same()
+
+
 class Task(threading.Thread):
     """A call running in a thread of its own, in the namespace of its maker."""
 
@@ -191,6 +201,13 @@ class Env:
         """`ok`, or the name of the error."""
         result = self.outcome(function, *args, **named)
         return result if isinstance(result, str) and result.startswith("E") else "ok"
+
+    def error_or(self, function, *args):
+        """What a non-blocking call gives, None when it would block."""
+        try:
+            return function(*args)
+        except BlockingIOError:
+            return None
 
     # Sockets
 

@@ -176,16 +176,6 @@ def blocked_sender_wakes(e):
 
 
 @case
-def not_sent_lowat(e):
-    """TCP_NOTSENT_LOWAT, where it is there, keeps a socket unwritable while so much waits unsent."""
-    near, far = e.pair()
-    e.note("set", e.error(near.set, socket.IPPROTO_TCP, consts.TCP_NOTSENT_LOWAT, 10000))
-    e.note("value", e.outcome(near.get, socket.IPPROTO_TCP, consts.TCP_NOTSENT_LOWAT))
-    e.fill(near)
-    e.note("mask", near.mask())
-
-
-@case
 def unread_on_many(e):
     """Several connections hold unread data at once."""
     listener = e.listen(backlog=32)

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""SOL_IP and SOL_IPV6."""
+
+import socket
+import struct
+
+from lib import calls, consts
+from lib.env import SAME, OneOf
+from lib.registry import case
+
+IP, IPV6 = socket.IPPROTO_IP, socket.IPPROTO_IPV6
+
+
+def number(value):
+    return struct.pack("=i", value)
+
+
+@case(timeout=60)
+def every_number(e):
+    """Every option of both levels: set to 1, and got. Not IPV6_ADDRFORM, which makes another socket of it."""
+    for level, top, without in ((IP, 56, ()), (IPV6, 81, (1,))):
+        for option in range(1, top):
+            if option in without:
+                continue
+            # netfilter's and multicast routing's numbers depend on what is loaded
+            if level == IP and option in (64, 65):
+                continue
+            with e.socket() as sock:
+                e.note(f"set {level} {option}", e.error(calls.setsockopt, sock, level, option, number(1)))
+            with e.socket() as sock:
+                e.note(f"get {level} {option}", e.error(calls.getsockopt, sock, level, option, 128))
+
+
+@case
+def traffic_class(e):
+    level, option = (IPV6, socket.IPV6_TCLASS) if e.six else (IP, socket.IP_TOS)
+    sock = e.socket()
+    e.note("at first", sock.get(level, option))
+    for value in (0, 0x10, 0x68, 0xB8, 0xFC, 0xFF, 0x103, 256, -1, -2):
+        e.note(f"set {value}", (e.error(sock.set, level, option, value), sock.get(level, option)))
+    e.note("priority then", sock.get(socket.SOL_SOCKET, socket.SO_PRIORITY))
+
+
+@case(families=("v4",))
+def priority_by_class(e):
+    """IP_TOS sets the priority, as on TCP."""
+    for value in (0, 0x08, 0x10, 0x18, 0xB8):
+        sock = e.socket()
+        sock.set(IP, socket.IP_TOS, value)
+        e.note(f"class {value}", sock.get(socket.SOL_SOCKET, socket.SO_PRIORITY))
+    sock = e.socket()
+    calls.setsockopt(sock, IP, socket.IP_TOS, b"\x10")
+    e.note("by a byte", sock.get(IP, socket.IP_TOS))
+
+
+@case
+def data_with_class(e):
+    """A connection with a traffic class and a priority works, changed on the way too."""
+    level, option = (IPV6, socket.IPV6_TCLASS) if e.six else (IP, socket.IP_TOS)
+
+    def prepare(sock):
+        sock.set(level, option, 0x68)
+        sock.set(socket.SOL_SOCKET, socket.SO_PRIORITY, 3)
+
+    near, far = e.pair(prepare=prepare)
+    e.note("kept", (near.get(level, option), near.get(socket.SOL_SOCKET, socket.SO_PRIORITY)))
+    near.send(b"first")
+    e.note("data", far.recv(10))
+    e.note("changed", e.error(near.set, level, option, 0xB8))
+    near.send(b"second")
+    e.note("more data", far.recv(10))
+
+
+@case
+def hops(e):
+    level, option = (IPV6, socket.IPV6_UNICAST_HOPS) if e.six else (IP, socket.IP_TTL)
+    sock = e.socket()
+    e.note("at first", sock.get(level, option))
+    for value in (1, 64, 255, 256, 0, -1, -2):
+        e.note(f"set {value}", (e.error(sock.set, level, option, value), sock.get(level, option)))
+    near, far = e.pair(prepare=lambda sock: sock.set(level, option, 9))
+    near.send(b"nine hops")
+    e.note("data", far.recv(10))
+
+
+@case
+def receive_options(e):
+    """Options that ask for control messages: accepted, and without effect on a stream's data."""
+    near, far = e.pair()
+    asked = [(IP, 8), (IP, 13), (IP, 12)] if not e.six else [(IPV6, 49), (IPV6, 66), (IPV6, 51)]
+    e.note("set", [e.error(far.set, level, option, 1) for level, option in asked])
+    near.send(b"word")
+    e.wait(far)
+    got, parts, flags, _, _ = calls.recvmsg(far, [10], 0, 200)
+    e.note("data", (got, parts[0][:4], flags))
+
+
+@case
+def error_queue(e):
+    sock = e.socket()
+    level, option = (IPV6, 25) if e.six else (IP, consts.IP_RECVERR)
+    e.note("set", (e.error(sock.set, level, option, 1), sock.get(level, option)))
+    near, far = e.pair(prepare=lambda sock: sock.set(level, option, 1))
+    near.send(b"word")
+    e.note("data", far.recv(10))
+    e.note("empty queue", e.error(calls.recv, near, 1, consts.MSG_ERRQUEUE | socket.MSG_DONTWAIT))
+
+
+@case
+def control_messages(e):
+    """sendmsg() with control messages of these levels."""
+    near, far = e.pair()
+    level, kind = (IPV6, socket.IPV6_TCLASS) if e.six else (IP, socket.IP_TOS)
+    e.note("class", e.outcome(near.sendmsg, [b"a"], [(level, kind, number(8))]))
+    e.note("mark", e.outcome(near.sendmsg, [b"b"], [(socket.SOL_SOCKET, 36, number(8))]))
+    e.note("unknown", e.outcome(near.sendmsg, [b"c"], [(socket.SOL_SOCKET, 999, number(8))]))
+    near.shutdown(socket.SHUT_WR)
+    e.note("data", far.drain())
+
+
+@case(families=("v6",))
+def of_a_mapped_connection(e):
+    """A v4-mapped connection takes IPv4's options too."""
+    listener = e.listen(host="::")
+    near = e.socket()
+    near.connect(("::ffff:10.77.0.2", listener.port, 0, 0))
+    e.note("class", (e.error(near.set, IP, socket.IP_TOS, 0x10), near.get(IP, socket.IP_TOS)))
+    e.note("class of IPv6", (e.error(near.set, IPV6, socket.IPV6_TCLASS, 0x20), near.get(IPV6, socket.IPV6_TCLASS)))
+    e.note("to IPv4", e.error(near.set, IPV6, 1, socket.AF_INET), sdp=OneOf(SAME, "EINVAL", "ENOPROTOOPT", "EOPNOTSUPP"),
+           because="IPV6_ADDRFORM makes a socket of AF_INET")

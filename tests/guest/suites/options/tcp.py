@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""SOL_TCP: TCP's options as far as they mean something, and SDP's own two."""
+
+import socket
+import struct
+
+from lib import calls, consts, pattern
+from lib.env import SAME, OneOf
+from lib.registry import case
+
+TCP = socket.IPPROTO_TCP
+INT = (1 << 31) - 1
+
+# These mean something on SDP too. All others may be refused as an unknown one.
+MEANT = {socket.TCP_NODELAY, socket.TCP_CORK, socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT,
+         socket.TCP_USER_TIMEOUT, socket.TCP_QUICKACK, socket.TCP_INFO, socket.TCP_DEFER_ACCEPT, socket.TCP_SYNCNT,
+         socket.TCP_LINGER2}
+
+
+def number(value):
+    return struct.pack("=i", value)
+
+
+def attempt(e, sock, option, value):
+    return e.error(sock.set, TCP, option, value), e.outcome(sock.get, TCP, option)
+
+
+@case
+def every_number(e):
+    """Options 1 to 79: set to 1, and got."""
+    for option in range(1, 80):
+        expected = {} if option in MEANT else \
+            {"sdp": OneOf(SAME, "ENOPROTOOPT", "EOPNOTSUPP"), "because": "it means nothing on SDP"}
+        with e.socket() as sock:
+            e.note(f"set {option}", e.error(calls.setsockopt, sock, TCP, option, number(1)), **expected)
+        with e.socket() as sock:
+            e.note(f"get {option}", e.error(calls.getsockopt, sock, TCP, option, 128), **expected)
+    for option in (82, 100, 500, 4095, INT, -1):
+        with e.socket() as sock:
+            e.note(f"unknown {option}", (e.error(calls.setsockopt, sock, TCP, option, number(1)),
+                                         e.error(calls.getsockopt, sock, TCP, option)))
+
+
+@case
+def values(e):
+    """Values and bounds."""
+    for name, tries in (("TCP_NODELAY", (1, 0, 5, -1)), ("TCP_CORK", (1, 0, 5)),
+                        ("TCP_KEEPIDLE", (1, 60, 32767, 0, -1, 32768)),
+                        ("TCP_KEEPINTVL", (1, 75, 32767, 0, -1, 32768)),
+                        ("TCP_KEEPCNT", (1, 9, 127, 0, -1, 128)), ("TCP_SYNCNT", (1, 6, 127, 0, 128, -1)),
+                        ("TCP_USER_TIMEOUT", (0, 1000, INT, -1)), ("TCP_LINGER2", (5, 0, -1, 60, 100000)),
+                        ("TCP_QUICKACK", (1, 0))):
+        option = getattr(socket, name)
+        sock = e.socket()
+        e.note(f"{name} at first", e.outcome(sock.get, TCP, option))
+        for value in tries:
+            e.note(f"{name} {value}", attempt(e, sock, option, value))
+
+
+@case
+def values_connected(e):
+    """The same on a connection, and that data still passes."""
+    near, far = e.pair()
+    for name, tries in (("TCP_NODELAY", (1, 0)), ("TCP_CORK", (1, 0)), ("TCP_KEEPIDLE", (100,)),
+                        ("TCP_KEEPINTVL", (10,)), ("TCP_KEEPCNT", (3,)), ("TCP_USER_TIMEOUT", (9000,)),
+                        ("TCP_QUICKACK", (1, 0)), ("TCP_SYNCNT", (3,)), ("TCP_LINGER2", (9,))):
+        for value in tries:
+            e.note(f"{name} {value}", e.error(near.set, TCP, getattr(socket, name), value))
+    near.send(b"after all")
+    e.note("data", far.recv(10))
+
+
+@case
+def defer_accept(e):
+    sock = e.socket()
+    e.note("at first", sock.get(TCP, socket.TCP_DEFER_ACCEPT))
+    e.note("set", e.error(sock.set, TCP, socket.TCP_DEFER_ACCEPT, 5))
+    e.note("some seconds", 5 <= sock.get(TCP, socket.TCP_DEFER_ACCEPT) <= 10)
+    e.note("off", attempt(e, sock, socket.TCP_DEFER_ACCEPT, 0))
+    e.note("negative", attempt(e, sock, socket.TCP_DEFER_ACCEPT, -1))
+
+
+@case
+def lengths(e):
+    sock = e.socket()
+    for option in (socket.TCP_NODELAY, socket.TCP_KEEPIDLE):
+        for length in (0, 1, 3, 4, 8):
+            e.note(f"set {option} by {length}", e.error(calls.setsockopt, sock, TCP, option, b"\1" + bytes(7), length))
+        e.note(f"set {option} by -1", e.error(calls.setsockopt, sock, TCP, option, bytes(8), -1))
+        for room in (0, 1, 3, 4, 8):
+            e.note(f"get {option} by {room}", e.outcome(calls.getsockopt, sock, TCP, option, room))
+        e.note(f"get {option} by -1", e.error(calls.getsockopt, sock, TCP, option, -1))
+    e.note("set from nowhere", e.error(calls.plain, "setsockopt", sock.fileno(), TCP, socket.TCP_NODELAY, 8, 4))
+
+
+@case
+def segment(e):
+    """TCP_MAXSEG tells how much one message carries."""
+    near, _ = e.pair()
+    e.check(near.get(TCP, socket.TCP_MAXSEG) > 500, f"TCP_MAXSEG is {near.get(TCP, socket.TCP_MAXSEG)}")
+    e.note("too small", e.error(near.set, TCP, socket.TCP_MAXSEG, 1),
+           sdp=OneOf("EINVAL", "ENOPROTOOPT", "EOPNOTSUPP"), because="ib_sdp has it read-only")
+
+
+@case
+def info(e):
+    """TCP_INFO: the state, and numbers one can believe."""
+    def read(sock, room=256):
+        return calls.getsockopt(sock, TCP, socket.TCP_INFO, room)
+
+    sock = e.socket()
+    e.note("new", read(sock)[0][0])
+    listener = e.listen()
+    e.note("listening", read(listener)[0][0])
+    near, far = e.pair(listener)
+    near.sendall(b"x" * 100000)
+    far.recv_exactly(100000)
+    raw, length = read(near)
+    e.check(length >= 104, f"TCP_INFO has {length} bytes")      # as much as programs of long ago knew
+    e.note("state", raw[0])
+    words = struct.unpack_from("=24I", raw, 8)
+    e.check(words[2] > 500, f"snd_mss is {words[2]}")
+    for room in (0, 1, 8, 104):
+        raw, length = read(near, room)
+        e.note(f"room {room}", (len(raw), length))
+    e.note("set", e.error(calls.setsockopt, near, TCP, socket.TCP_INFO, bytes(104)))
+
+
+@case
+def zcopy_threshold(e):
+    """SDP_ZCOPY_THRESH: 0 is off, else from a page to 1 MiB."""
+    sock = e.socket()
+    option = consts.SDP_ZCOPY_THRESH
+    for value, result in ((0, "ok"), (4096, "ok"), (65536, "ok"), (1 << 20, "ok"), (1, "EINVAL"), (4095, "EINVAL"),
+                          ((1 << 20) + 1, "EINVAL"), (INT, "EINVAL"), (-2, "EINVAL")):
+        e.note(f"set {value}", e.error(sock.set, TCP, option, value), sdp=result,
+               because="ib_sdp's bounds are a page and 1 MiB")
+        if e.sdp and result == "ok":
+            e.equal(sock.get(TCP, option), value, "SDP_ZCOPY_THRESH")
+    if not e.sdp:
+        return
+    e.equal(sock.get(TCP, option), 1 << 20, "SDP_ZCOPY_THRESH after refused values")
+    e.equal(e.error(calls.setsockopt, sock, TCP, option, bytes(3)), "EINVAL", "a short value")
+    try:
+        with open("/sys/module/ib_sdp/parameters/sdp_zcopy_thresh") as file:
+            default = int(file.read())
+    except FileNotFoundError:
+        default = -1
+    e.check(e.socket().get(TCP, option) in (default, -1), "not the module's threshold at first")
+
+
+@case(timeout=60)
+def zcopy_threshold_and_data(e):
+    """Data passes with every threshold."""
+    if not e.sdp:
+        e.note("only SDP", True)
+        return
+    e.note("only SDP", True)
+    for threshold in (0, 4096, 65536):
+        def prepare(sock):
+            sock.set(TCP, consts.SDP_ZCOPY_THRESH, threshold)
+        near, far = e.pair(e.listen(prepare=prepare), prepare=prepare)
+        task = e.task(pattern.send, near, 91, 3 << 20, [300000, 5000])
+        e.equal(pattern.receive(far, 91, 3 << 20, [200000, 100]), 3 << 20, f"bytes with {threshold}")
+        task.result()
+
+
+@case
+def last_bind_error(e):
+    sock = e.socket()
+    e.note("at first", e.outcome(sock.get, TCP, consts.SDP_LAST_BIND_ERR), sdp=0, because="nothing has failed")
+    e.note("set", e.error(sock.set, TCP, consts.SDP_LAST_BIND_ERR, 1))
+
+
+@case
+def nodelay_is_prompt(e):
+    """Small messages of a ping-pong are not held back, with TCP_NODELAY or without."""
+    for value in (0, 1):
+        near, far = e.pair(prepare=lambda sock: sock.set(TCP, socket.TCP_NODELAY, value))
+        for turn in range(100):
+            near.send(b"a")
+            near.send(b"b")
+            e.equal(far.recv_exactly(2), b"ab", "words")
+            far.send(b"c")
+            e.equal(near.recv(1), b"c", "answer")
+    e.note("turns", turn)

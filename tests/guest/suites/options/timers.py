@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Keepalive and user time-out, at work: the wire is cut by a wrong neighbour entry."""
+
+import contextlib
+import json
+import select
+import socket
+import time
+
+from lib import calls, netns
+from lib.env import OneOf
+from lib.registry import case
+
+SOL, TCP = socket.SOL_SOCKET, socket.IPPROTO_TCP
+
+
+@contextlib.contextmanager
+def cut(e):
+    """What this host sends to the peer reaches nobody for a while."""
+    device = netns.device()
+    right = json.loads(netns.run("peer", "ip -j link show dev " + netns.device("peer")))[0]["address"]
+    netns.run("self", f"ip neigh replace {e.there} lladdr 02:00:00:00:00:99 dev {device} nud permanent")
+    try:
+        yield
+    finally:
+        netns.run("self", f"ip neigh replace {e.there} lladdr {right} dev {device} nud reachable")
+
+
+def keepalive(sock):
+    sock.set(SOL, socket.SO_KEEPALIVE, 1)
+    sock.set(TCP, socket.TCP_KEEPIDLE, 1)
+    sock.set(TCP, socket.TCP_KEEPINTVL, 1)
+    sock.set(TCP, socket.TCP_KEEPCNT, 2)
+
+
+@case(timeout=60)
+def idle_connection_lives(e):
+    """Probes that are answered change nothing."""
+    near, far = e.pair(prepare=keepalive)
+    e.note("quiet", near.mask_when(select.POLLIN, 4))
+    e.note("mask", near.mask())
+    near.send(b"still here")
+    e.note("data", far.recv(20))
+
+
+@case(timeout=90)
+def dead_peer_is_noticed(e):
+    near, far = e.pair(prepare=keepalive)
+    near.send(b"x")
+    far.recv(1)
+    with cut(e):
+        mask = near.mask_when(select.POLLIN, e.patience * 4)
+        e.note("mask", mask)
+        e.note("error", e.error(calls.recv, near, 1), sdp=OneOf("ETIMEDOUT", "ECONNRESET"),
+               because="the device's retries may give up before the probes do")
+
+
+@case(timeout=90)
+def late_keepalive(e):
+    """Keepalive turned on when the connection is idle already."""
+    near, _ = e.pair()
+    with cut(e):
+        keepalive(near)
+        e.check(near.mask_when(select.POLLIN, e.patience * 4), "nothing was noticed")
+        e.note("error", e.error(calls.recv, near, 1), sdp=OneOf("ETIMEDOUT", "ECONNRESET"),
+               because="the device's retries may give up before the probes do")
+
+
+@case(timeout=90)
+def user_timeout(e):
+    """Data that is not acknowledged for TCP_USER_TIMEOUT ends the connection."""
+    near, far = e.pair(prepare=lambda sock: sock.set(TCP, socket.TCP_USER_TIMEOUT, 1500))
+    near.send(b"x")
+    far.recv(1)
+    with cut(e):
+        start = time.monotonic()
+        near.send(b"unheard")
+        e.check(near.mask_when(select.POLLIN, e.patience * 4), "nothing was noticed")
+        e.check(time.monotonic() - start > 1, "it gave up too early")
+        e.note("error", e.error(calls.recv, near, 1), sdp=OneOf("ETIMEDOUT", "ECONNRESET"),
+               because="the device's retries may give up before the time-out does")
+
+
+@case(timeout=60)
+def short_cut_heals(e):
+    """A wire that is cut for a moment loses nothing."""
+    near, far = e.pair()
+    near.send(b"before ")
+    e.unread(far, 7)
+    with cut(e):
+        near.send(b"during ")
+        e.quiet(far, select.POLLPRI, 0.3)
+    near.send(b"after")
+    e.note("data", far.recv_exactly(19))

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""epoll: level and edge, one shot, exclusive; how often it wakes."""
+
+import select
+import socket
+import struct
+
+from lib import calls, consts
+from lib.registry import case
+
+IN, OUT, ET = select.EPOLLIN, select.EPOLLOUT, select.EPOLLET
+RDHUP, ONESHOT, EXCLUSIVE = consts.EPOLLRDHUP, select.EPOLLONESHOT, consts.EPOLLEXCLUSIVE
+SOL = socket.SOL_SOCKET
+
+
+def watch(sock, events):
+    poller = select.epoll()
+    poller.register(sock.fileno(), events)
+    return poller
+
+
+def now(poller):
+    return [mask for _, mask in poller.poll(0)]
+
+
+def soon(e, poller, bits=0):
+    """The next answer that has these bits: an edge that tells less may come before."""
+    while True:
+        ready = poller.poll(e.patience)
+        e.check(ready, "epoll was never answered")
+        if all(mask & bits == bits for _, mask in ready):
+            return [mask for _, mask in ready]
+
+
+@case
+def level(e):
+    near, far = e.pair()
+    poller = watch(near, IN)
+    e.note("idle", now(poller))
+    far.send(b"ab")
+    e.note("data", soon(e, poller))
+    e.note("still", now(poller))
+    near.recv(1)
+    e.note("a part read", now(poller))
+    near.recv(1)
+    e.note("all read", now(poller))
+    far.shutdown(socket.SHUT_WR)
+    e.note("end", soon(e, poller))
+    e.note("end, still", now(poller))
+
+
+@case
+def edge(e):
+    near, far = e.pair()
+    poller = watch(near, IN | ET)
+    e.note("idle", now(poller))
+    far.send(b"ab")
+    e.note("data", soon(e, poller))
+    e.note("no second time", now(poller))
+    near.recv(1)
+    e.note("nor after a part was read", now(poller))
+    far.send(b"cd")
+    e.note("more data", soon(e, poller))
+    e.note("not again", now(poller))
+    near.recv(10)
+    e.note("nor when all was read", now(poller))
+    far.send(b"ef")
+    e.note("fresh data", soon(e, poller))
+    far.shutdown(socket.SHUT_WR)
+    e.note("end", soon(e, poller))
+    e.note("end, no second time", now(poller))
+
+
+@case
+def edge_of_writing(e):
+    near, far = e.pair()
+    poller = watch(near, OUT | ET)
+    e.note("at first", soon(e, poller))
+    e.note("no second time", now(poller))
+    near.send(b"small")
+    e.until(lambda: calls.ioctl_int(near, consts.SIOCOUTQ) == 0, "arrival")
+    e.note("after a small send", now(poller))
+    total = e.fill(near)
+    now(poller)
+    count = 5
+    task = e.task(lambda: e.wait(near, OUT))
+    while count < total + 5:
+        count += len(far.recv(1 << 20))
+    task.result()
+    e.note("room again", soon(e, poller))
+
+
+@case
+def edge_wakeups(e):
+    """One wake-up for each message, none besides, when each is awaited."""
+    near, far = e.pair()
+    poller = watch(near, IN | ET)
+    wakes = 0
+    for turn in range(50):
+        far.send(b"x")
+        soon(e, poller)
+        wakes += 1 + len(now(poller))
+        near.recv(10)
+    e.note("wake-ups", wakes)
+    for turn in range(50):
+        near.send(b"x")
+        far.recv(10)
+    e.note("by own sends", now(poller))
+
+
+@case
+def edge_in_out(e):
+    """With IN and OUT asked, an edge of one tells both as they are."""
+    near, far = e.pair()
+    poller = watch(near, IN | OUT | RDHUP | ET)
+    e.note("at first", soon(e, poller))
+    far.send(b"x")
+    e.note("data", soon(e, poller, IN))
+    far.shutdown(socket.SHUT_WR)
+    e.note("end", soon(e, poller, RDHUP))
+    near.shutdown(socket.SHUT_WR)
+    e.until(lambda: "HUP" in near.mask().split("|"), "HUP")
+    e.note("both ended", soon(e, poller, select.EPOLLHUP))
+
+
+@case
+def oneshot(e):
+    near, far = e.pair()
+    poller = watch(near, IN | ONESHOT)
+    far.send(b"x")
+    e.note("first", soon(e, poller))
+    e.note("disarmed", now(poller))
+    far.send(b"y")
+    e.unread(near, 2)
+    e.note("still disarmed", now(poller))
+    poller.modify(near.fileno(), IN | ONESHOT)
+    e.note("armed again", now(poller))
+    poller.modify(near.fileno(), OUT | ONESHOT)
+    e.note("for writing", now(poller))
+
+
+@case
+def exclusive(e):
+    """EPOLLEXCLUSIVE on a listener: of two sleepers at least one is woken, and nothing is lost."""
+    listener = e.listen()
+    pollers = [watch(listener, IN | EXCLUSIVE) for _ in range(2)]
+    tasks = [e.task(lambda poller=poller: [mask for _, mask in poller.poll(3)]) for poller in pollers]
+    for task in tasks:
+        task.wait_asleep("epoll_wait", "epoll_pwait")
+    e.connect(listener)
+    answers = [task.result() for task in tasks]
+    e.note("somebody woke", [IN] in answers)
+    e.note("accept", e.error(listener.accept))
+
+
+@case
+def events_of_ends(e):
+    """What an edge-triggered sleeper is told of each kind of end."""
+    for name in ("end", "close", "reset", "own", "unread"):
+        near, far = e.pair()
+        if name == "unread":
+            near.send(b"unread")
+            e.unread(far, 6)
+        poller = watch(near, IN | RDHUP | ET)
+        now(poller)
+        if name == "reset":
+            far.setsockopt(SOL, socket.SO_LINGER, struct.pack("=ii", 1, 0))
+        if name == "end":
+            far.shutdown(socket.SHUT_WR)
+        elif name == "own":
+            near.shutdown(socket.SHUT_RDWR)
+        else:
+            far.close()
+        e.note(name, soon(e, poller))
+
+
+@case
+def listener_edges(e):
+    listener = e.listen()
+    poller = watch(listener, IN | ET)
+    for turn in range(3):
+        e.connect(listener)
+        e.note(f"connection {turn}", soon(e, poller))
+    for turn in range(3):
+        e.keep(listener.accept()[0])
+    e.note("after accepting", now(poller))
+
+
+@case
+def connect_edges(e):
+    """The life of an outgoing connection as an edge-triggered program sees it."""
+    listener = e.listen()
+    sock = e.socket()
+    sock.setblocking(False)
+    poller = watch(sock, IN | OUT | RDHUP | ET)
+    e.note("new", now(poller))
+    e.error(sock.connect, e.address(e.there, listener.port))
+    e.note("connected", soon(e, poller))
+    far, _ = listener.accept()
+    far.send(b"x")
+    e.note("data", soon(e, poller, IN))
+    far.close()
+    e.note("end", soon(e, poller, RDHUP))
+    refused = e.socket()
+    refused.setblocking(False)
+    poller = watch(refused, OUT | ET)
+    now(poller)
+    e.error(refused.connect, e.address(e.there, e.refused_port()))
+    e.note("refused", soon(e, poller))
+
+
+@case
+def closed_while_watched(e):
+    """A socket leaves the set when its last descriptor is closed."""
+    near, far = e.pair()
+    poller = watch(near, IN)
+    far.send(b"x")
+    soon(e, poller)
+    near.close()
+    e.note("after close", now(poller))
+
+
+@case
+def nested(e):
+    """An epoll that watches an epoll that watches the socket."""
+    near, far = e.pair()
+    inner = watch(near, IN)
+    outer = select.epoll()
+    outer.register(inner.fileno(), IN)
+    e.note("idle", now(outer))
+    far.send(b"x")
+    e.note("data", soon(e, outer))
+    near.recv(1)
+    e.note("read", now(outer))
+
+
+@case
+def in_two_sets(e):
+    near, far = e.pair()
+    pollers = [watch(near, IN), watch(near, IN | ET), watch(near, OUT)]
+    far.send(b"x")
+    e.note("told", [soon(e, poller) for poller in pollers])
+
+
+@case
+def echo_server(e):
+    """A small server on edges: many connections, each its own words back."""
+    listener = e.listen(backlog=64)
+    listener.setblocking(False)
+    poller = watch(listener, IN | ET)
+    conns, finished = {}, []
+
+    def serve():
+        while len(finished) < 20:
+            for number, mask in poller.poll(e.patience):
+                if number == listener.fileno():
+                    while (made := e.error_or(listener.accept)) is not None:
+                        made[0].setblocking(False)
+                        conns[made[0].fileno()] = made[0]
+                        poller.register(made[0].fileno(), IN | RDHUP | ET)
+                    continue
+                sock = conns[number]
+                while (data := e.error_or(sock.recv, 4096)):
+                    sock.sendall(data)
+                if data == b"":
+                    finished.append(number)
+                    poller.unregister(number)
+                    sock.close()
+
+    def client(number):
+        with e.connect(listener) as sock:
+            for turn in range(10):
+                word = b"%d-%d;" % (number, turn) * 30
+                sock.sendall(word)
+                e.equal(sock.recv_exactly(len(word)), word, f"echo {turn} of client {number}")
+
+    server = e.task(serve)
+    for task in [e.task(client, number) for number in range(20)]:
+        task.result()
+    server.result()
+    e.note("served", len(finished))
