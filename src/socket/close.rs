@@ -8,7 +8,7 @@
 //! Everything else is a reset: the connection manager's DREQ without a word of SDP.
 
 use super::connection::Tell;
-use super::{listen, SdpSock, JOB_DISCONNECT, JOB_FINISH};
+use super::{listen, SdpSock, JOB_FINISH};
 use crate::sys::errno::{ECONNRESET, ENETRESET, EPIPE, ETIMEDOUT};
 use crate::sys::net::address::Address;
 use crate::sys::net::sock::{Flag, Sock, State, SEND_SHUTDOWN, SHUTDOWN_MASK};
@@ -23,11 +23,12 @@ pub(super) const LAST_ACK_TIME: Jiffies = seconds(3);
 
 /// Ends our stream behind the bytes that are queued. The socket lock is held.
 pub(super) fn shutdown(sk: &SdpSock, how: u8) {
-    if how & SEND_SHUTDOWN == 0 {
-        return;
+    if how & SEND_SHUTDOWN != 0 {
+        end_stream(sk);
+        sk.progress();
     }
-    end_stream(sk);
-    sk.progress();
+    // whoever waits in a receive or send call sees the end
+    sk.wake();
 }
 
 fn end_stream(sk: &SdpSock) {
@@ -46,12 +47,13 @@ fn end_stream(sk: &SdpSock) {
 /// Makes the socket unconnected at once (connect(2) to `AF_UNSPEC`, or a failed connect). The socket
 /// lock is held.
 pub(super) fn disconnect(sk: &SdpSock) {
-    match sk.state() {
+    let old = sk.state();
+    match old {
         State::Listen => listen::stop(sk),
         State::Close => {}
         _ => reset(sk),
     }
-    drop_link_if_unused(sk);
+    drop_link(sk);
     {
         let mut c = sk.data().connection.lock();
         c.reset();
@@ -65,12 +67,17 @@ pub(super) fn disconnect(sk: &SdpSock) {
     if sk.address_is_bound() {
         local = sk.local();
     }
-    local.port = sk.port();
+    local.port = sk.local().port;
     sk.set_local(&local);
     sk.set_remote(&Address::any(sk.is_v6()));
     sk.clear_shutdown();
     sk.set_flag(Flag::Done, false);
-    let _ = sk.take_error();
+    if !matches!(old, State::Close | State::Listen) {
+        // whoever waits for the connection learns that it is gone, as on TCP
+        sk.set_error(ECONNRESET);
+        sk.error_report();
+    }
+    sk.wake();
 }
 
 /// Resets the connection, if there is one.
@@ -86,11 +93,6 @@ fn reset(sk: &SdpSock) {
             c.resolver = None;
         }
     }
-}
-
-/// A socket that connects anew cannot wait for the old connection's end.
-fn drop_link_if_unused(sk: &SdpSock) {
-    drop_link(sk)
 }
 
 /// Lets go of everything of the connection below the socket.
@@ -251,16 +253,10 @@ pub(super) fn finish(sk: &SdpSock) {
 
 /// The time that closing may take has run out.
 pub(super) fn overdue(sk: &SdpSock) {
-    let state = sk.state();
-    match state {
-        State::LastAck | State::FinWait2 | State::TimeWait => {
-            sk.data().connection.lock().set_deadline(sk, FIN_TIME);
-            if state == State::TimeWait || state == State::FinWait2 {
-                sk.set_state(State::TimeWait);
-            }
-            sk.schedule(JOB_DISCONNECT);
-        }
-        State::Close => {
+    match sk.state() {
+        // the peer did not end its stream, or did not take the connection down
+        State::FinWait2 | State::Close if sk.data().connection.lock().take_down(sk) => {}
+        State::FinWait2 | State::Close => {
             drop_link(sk);
             sk.schedule(JOB_FINISH);
         }

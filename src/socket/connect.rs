@@ -34,9 +34,10 @@ const SEND_BUFFER: usize = 512 * 1024;
 /// Gives the socket a port, any for 0.
 pub(super) fn take_port(sk: &SdpSock, port: u16) -> Result {
     let a = sk.local();
-    if !a.ip.is_unspecified() {
-        // A listener or connection there could never be reached.
-        verbs::local_device_for(sk.net(), &a).map_err(|_| Error::from(EADDRNOTAVAIL))?;
+    // An address of this machine that is on no RDMA port could never be reached; one that is not of
+    // this machine got here by IP_FREEBIND and may come to be.
+    if sk.is_own_address(&a) && verbs::local_device_for(sk.net(), &a).is_err() {
+        return Err(EADDRNOTAVAIL.into());
     }
     let port = sk.netns().ports.lock().take(sk, port)?;
     sk.set_port(port);
@@ -110,7 +111,7 @@ pub(super) fn connect(call: &Descriptor<'_, super::Socket>, to: &Named, non_bloc
 fn start(sk: &SdpSock, to: &Address) -> Result {
     let mut to = *to;
     match to.ip {
-        IpAddr::V4(a) if a.is_multicast() || a.is_broadcast() => return Err(ENETUNREACH.into()),
+        IpAddr::V4(a) if a.is_multicast() || sk.is_broadcast(&to) => return Err(ENETUNREACH.into()),
         IpAddr::V4(_) if sk.is_v6() && sk.v6_only() => return Err(ENETUNREACH.into()),
         IpAddr::V6(a) if a.is_multicast() => return Err(ENETUNREACH.into()),
         IpAddr::V6(a) if a.is_unspecified() => to.ip = IpAddr::V6(Ipv6Addr::LOCALHOST),
@@ -168,6 +169,10 @@ pub(super) fn resolved(sk: &SdpSock, r: Result) {
 fn request(sk: &SdpSock) -> Result {
     let resolver = sk.data().connection.lock().resolver.clone();
     let Some(resolver) = resolver.filter(|_| sk.state() == State::SynSent) else { return Ok(()) };
+    let device = sk.bound_interface();
+    if device != 0 && resolver.ifindex() != device as u32 {
+        return Err(ENETUNREACH.into());
+    }
     let (channel, link) = resolver.create(&config(), sk.into())?;
     let source = resolver.source()?;
     let mut local = sk.local();

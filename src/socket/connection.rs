@@ -107,6 +107,8 @@ pub(super) struct Options {
     pub(super) defer_accept: u32,
     /// `TCP_WINDOW_CLAMP`.
     pub(super) window_clamp: u32,
+    /// `TCP_NOTSENT_LOWAT` in bytes, 0 for none.
+    pub(super) not_sent_lowat: u32,
     /// `TCP_MAXSEG` as set, 0 for the connection's own.
     pub(super) maxseg: u32,
     /// `SDP_ZCOPY_THRESH`, negative for the module's.
@@ -341,6 +343,12 @@ impl Connection {
         };
         self.stats.received[message.mid.index()] += 1;
         if message.urgent_pending {
+            // as on TCP: an old urgent byte that the reader stands at is gone
+            if !sk.flag(Flag::UrgInline) {
+                if let Some(empty) = self.rx.skip_mark() {
+                    self.recycle(empty);
+                }
+            }
             self.rx.urgent = Urgent::Pending;
             tell.urgent = true;
         }
@@ -393,9 +401,11 @@ impl Connection {
     /// Whether poll(2) calls the socket writable, by TCP's rule: a third of the buffer is free.
     pub(super) fn writable(&self, sk: &SdpSock) -> bool {
         let queued = self.tx.queued();
+        let unsent = self.options.not_sent_lowat;
         sk.sndbuf().saturating_sub(queued) >= queued / 2
             && queued < sk.sndbuf()
-            && self.tx.has_room()
+            && (self.tx.has_room() || !self.connected())
+            && (unsent == 0 || self.tx.unsent() < unsent as usize)
     }
 
     /// The queue pair has failed, or is being taken down.
@@ -428,7 +438,7 @@ impl Connection {
         match sk.state() {
             State::SynRecv | State::Established => sk.set_state(State::CloseWait),
             State::FinWait1 => sk.set_state(State::Closing),
-            State::FinWait2 => sk.set_state(State::TimeWait),
+            State::FinWait2 => self.over(sk, true),
             _ => {}
         }
         if let Urgent::Pending = self.rx.urgent {
@@ -444,20 +454,36 @@ impl Connection {
         }
         match sk.state() {
             State::FinWait1 => sk.set_state(State::FinWait2),
-            State::Closing => sk.set_state(State::TimeWait),
-            // the peer, which closed first, takes the connection down; if it does not, we do
-            State::LastAck if self.deadline.is_none() => {
-                self.set_deadline(sk, super::close::LAST_ACK_TIME);
-            }
+            State::Closing => self.over(sk, true),
+            State::LastAck => self.over(sk, false),
             _ => return,
         }
         tell.state = true;
         if sk.state() == State::FinWait2 && self.orphaned {
             self.set_deadline(sk, super::close::FIN_TIME);
         }
-        if sk.state() == State::TimeWait {
-            sk.schedule(JOB_DISCONNECT);
+    }
+
+    /// Both streams have ended and arrived: for the program the connection is closed. The side that
+    /// closed first takes it down; if it does not, the other one does.
+    fn over(&mut self, sk: &SdpSock, first: bool) {
+        sk.set_state(State::Close);
+        sk.add_shutdown(SHUTDOWN_MASK);
+        if first {
+            self.take_down(sk);
+        } else {
+            self.set_deadline(sk, super::close::LAST_ACK_TIME);
         }
+    }
+
+    /// Has the link disconnect; false if that was done before.
+    pub(super) fn take_down(&mut self, sk: &SdpSock) -> bool {
+        if core::mem::replace(&mut self.failing, true) {
+            return false;
+        }
+        self.set_deadline(sk, super::close::FIN_TIME);
+        sk.schedule(JOB_DISCONNECT);
+        true
     }
 
     /// The connection is lost: the program gets `error`, the peer a DREQ.
@@ -618,6 +644,7 @@ impl Options {
             linger2: 0,
             defer_accept: 0,
             window_clamp: 0,
+            not_sent_lowat: 0,
             maxseg: 0,
             zcopy_thresh: -1,
             last_bind_error: 0,

@@ -38,7 +38,7 @@ mod send_queue;
 pub(crate) mod stats;
 mod timer;
 
-use crate::sys::errno::{Errno, EADDRNOTAVAIL, EHOSTUNREACH, EINVAL, ENETDOWN, ENETUNREACH, ENODEV};
+use crate::sys::errno::{Errno, EADDRNOTAVAIL, ENETDOWN, ENETUNREACH, ENODEV};
 use crate::sys::net::address::{Address, Named};
 use crate::sys::net::family::{Descriptor, Family};
 use crate::sys::net::message::{Destination, Source};
@@ -272,7 +272,6 @@ impl Owner for SdpSock {
 fn unreachable_error(e: Error) -> Errno {
     match Errno::of(e) {
         ENODEV | EADDRNOTAVAIL | ENETDOWN => ENETUNREACH,
-        EINVAL => EHOSTUNREACH,
         e => e,
     }
 }

@@ -91,6 +91,7 @@ fn set_tcp(sk: &SdpSock, name: u32, v: i32) -> Result {
             let v = within(0, i32::MAX)?;
             change(&mut |o| o.user_timeout = v);
         }
+        c::TCP_NOTSENT_LOWAT => change(&mut |o| o.not_sent_lowat = v as u32),
         SDP_ZCOPY_THRESH => {
             let v = if v == 0 { 0 } else { within(4096, 1 << 20)? };
             change(&mut |o| o.zcopy_thresh = v as i32);
@@ -160,6 +161,7 @@ fn get_tcp(sk: &SdpSock, name: u32, value: &OldValue<'_>) -> Result {
         c::TCP_DEFER_ACCEPT => o.defer_accept as i32,
         c::TCP_WINDOW_CLAMP => o.window_clamp as i32,
         c::TCP_USER_TIMEOUT => o.user_timeout as i32,
+        c::TCP_NOTSENT_LOWAT => o.not_sent_lowat as i32,
         SDP_ZCOPY_THRESH if o.zcopy_thresh < 0 => params::sdp_zcopy_thresh(),
         SDP_ZCOPY_THRESH => o.zcopy_thresh,
         SDP_LAST_BIND_ERR => o.last_bind_error,

@@ -8,6 +8,7 @@
 use super::SdpSock;
 use crate::sys::errno::{EADDRINUSE, EINVAL};
 use crate::sys::net::sock::State;
+use crate::sys::random::random_below;
 use core::net::IpAddr;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
@@ -85,14 +86,12 @@ impl Holder {
 /// The table of one namespace.
 pub(super) struct Ports {
     table: RBTree<u16, KVec<Holder>>,
-    /// Where the search for an ephemeral port goes on.
-    next: u16,
 }
 
 impl Ports {
     /// An empty table.
     pub(super) fn new() -> Self {
-        Ports { table: RBTree::new(), next: 0 }
+        Ports { table: RBTree::new() }
     }
 
     /// Gives `port`, or any free one for 0, to a socket.
@@ -108,13 +107,14 @@ impl Ports {
         }
         let (low, high) = sk.port_range();
         let count = u32::from(high).saturating_sub(low.into()) + 1;
-        let mut at = if (low..=high).contains(&self.next) { self.next } else { low };
+        // like TCP's, the next port cannot be guessed from the last
+        let start = low.wrapping_add((random_below(count)) as u16);
+        let mut at = start.clamp(low, high);
         for _ in 0..count {
             let candidate = at;
             at = if at >= high { low } else { at + 1 };
             let taken = self.table.get(&candidate).is_some_and(|h| !h.is_empty());
             if !taken && !sk.port_is_reserved(candidate) {
-                self.next = at;
                 self.claim(candidate, holder, false)?;
                 return Ok(candidate);
             }

@@ -108,7 +108,11 @@ impl Call<'_> {
                     Step::Nothing => break,
                 }
             }
-            if self.copied >= len.min(target) && (self.copied > 0 || len == 0) {
+            let enough = match len {
+                0 => sk.data().connection.lock().rx.bytes() > 0,
+                _ => self.copied >= target.min(len),
+            };
+            if enough {
                 return Ok(());
             }
             if !looked {

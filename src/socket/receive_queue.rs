@@ -141,6 +141,15 @@ impl ReceiveQueue {
         None
     }
 
+    /// Drops the urgent byte if it is the next to be read. Returns a buffer that became empty.
+    pub(super) fn skip_mark(&mut self) -> Option<KBox<Buffer>> {
+        if !self.at_mark() || self.bytes() == 0 {
+            return None;
+        }
+        let buffer = self.take(0)?;
+        self.consumed(buffer, 1)
+    }
+
     /// Takes the `i`-th buffer out, for a reader that has the socket lock; ended by
     /// [`ReceiveQueue::put_back`].
     pub(super) fn take(&mut self, i: usize) -> Option<KBox<Buffer>> {

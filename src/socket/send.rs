@@ -92,12 +92,15 @@ fn queue(
         let space = chunk.room();
         let n = space.len().min(room).min(want);
         let got = message.take(space.get_mut(..n).unwrap_or_default());
+        if got < n {
+            // as on TCP, nothing of a piece that could not be read whole is sent
+            message.give_back(got);
+            sk.data().connection.lock().tx.close(chunk);
+            return Err(EFAULT.into());
+        }
         chunk.filled(got);
         let more = message.remaining() > 0;
         commit(sk, chunk, more || flags & c::MSG_MORE != 0, flags & c::MSG_OOB != 0 && !more)?;
-        if got < n {
-            return Err(EFAULT.into());
-        }
     }
 }
 

@@ -7,5 +7,6 @@ pub(crate) mod errno;
 pub(crate) mod layout;
 pub(crate) mod net;
 pub(crate) mod pages;
+pub(crate) mod random;
 pub(crate) mod rdma;
 pub(crate) mod time;

@@ -7,7 +7,9 @@
 #include <linux/proc_fs.h>
 #include <linux/sched/signal.h>
 #include <net/netns/generic.h>
+#include <net/addrconf.h>
 #include <net/ip.h>
+#include <net/route.h>
 #include <net/tcp.h>
 #include <net/transp_v6.h>
 #include <linux/proc_fs.h>
@@ -293,7 +295,9 @@ u16 sdp_h_num(const struct sock *sk)
 void sdp_h_set_num(struct sock *sk, u16 num)
 {
 	inet_sk(sk)->inet_num = num;
-	inet_sk(sk)->inet_sport = htons(num);
+	/* getsockname() goes on to tell a port that was given back, as on TCP */
+	if (num)
+		inet_sk(sk)->inet_sport = htons(num);
 }
 
 bool sdp_h_ipv6_only(const struct sock *sk)
@@ -321,6 +325,24 @@ u8 sdp_h_tos(const struct sock *sk)
 bool sdp_h_reserved_port(const struct sock *sk, u16 port)
 {
 	return inet_is_local_reserved_port(sock_net(sk), port);
+}
+
+bool sdp_h_is_own_address(const struct sock *sk, const struct sdp_h_addr *a)
+{
+	if (ipv6_addr_v4mapped(&a->ip))
+		return inet_addr_type(sock_net(sk), a->ip.s6_addr32[3]) == RTN_LOCAL;
+	return !ipv6_addr_any(&a->ip) && ipv6_chk_addr(sock_net(sk), &a->ip, NULL, 0);
+}
+
+bool sdp_h_is_broadcast(const struct sock *sk, const struct sdp_h_addr *a)
+{
+	return ipv6_addr_v4mapped(&a->ip) &&
+	       inet_addr_type(sock_net(sk), a->ip.s6_addr32[3]) == RTN_BROADCAST;
+}
+
+void sdp_h_custom_sockopt(struct socket *sock)
+{
+	set_bit(SOCK_CUSTOM_SOCKOPT, &sock->flags);
 }
 
 bool sdp_h_net_eq(const struct net *a, const struct net *b)

@@ -213,3 +213,7 @@ impl Connection {
         self.remote_max_adverts > 1
     }
 }
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -292,12 +292,12 @@ unsafe fn fill_ops<T: Family>(o: *mut c::proto_ops, module: &'static ThisModule,
     o.bind = Some(bind::<T>);
     o.connect = Some(connect::<T>);
     o.socketpair = Some(c::sock_no_socketpair);
-    o.accept = Some(c::inet_accept);
+    o.accept = Some(accept_on);
     o.poll = Some(poll::<T>);
     o.gettstamp = Some(c::sock_gettstamp);
     o.listen = Some(listen::<T>);
     o.shutdown = Some(c::inet_shutdown);
-    o.setsockopt = Some(c::sock_common_setsockopt);
+    o.setsockopt = Some(setsockopt_on::<T>);
     o.getsockopt = Some(c::sock_common_getsockopt);
     o.sendmsg = Some(sendmsg::<T>);
     o.recvmsg = Some(recvmsg::<T>);
@@ -339,6 +339,7 @@ unsafe extern "C" fn create<T: Family, const V6: bool>(
     // the call.
     let sk = unsafe {
         (*socket).ops = &raw const c::sdp_h_ops[i];
+        c::sdp_h_custom_sockopt(socket);
         c::sdp_h_sock_create(
             net,
             socket,
@@ -443,6 +444,47 @@ unsafe extern "C" fn listen<T: Family>(socket: *mut c::socket, backlog: i32) -> 
     // SAFETY: Called by the core with a descriptor of the family.
     let sk = unsafe { of::<T>(socket) };
     errno(T::listen(&Descriptor { socket, sk }, backlog.max(0) as u32))
+}
+
+/// accept(2) on a descriptor: [`accept`] makes the connection, the generic code the descriptor.
+unsafe extern "C" fn accept_on(
+    socket: *mut c::socket,
+    new: *mut c::socket,
+    arg: *mut c::proto_accept_arg,
+) -> i32 {
+    // SAFETY: Called by the core with descriptors of the family; the arguments are handed on.
+    unsafe {
+        let e = c::inet_accept(socket, new, arg);
+        if e == 0 {
+            c::sdp_h_custom_sockopt(new);
+        }
+        e
+    }
+}
+
+/// setsockopt(2) on a descriptor, at all levels.
+unsafe extern "C" fn setsockopt_on<T: Family>(
+    socket: *mut c::socket,
+    level: i32,
+    name: i32,
+    value: c::sockptr_t,
+    len: u32,
+) -> i32 {
+    if level as u32 != c::SOL_SOCKET {
+        // SAFETY: Called by the core with a descriptor of the family; the arguments are handed on.
+        return unsafe { c::sock_common_setsockopt(socket, level, name, value, len) };
+    }
+    // The core allows this option to its own families only.
+    if name as u32 == c::SO_REUSEPORT {
+        // SAFETY: As above.
+        let (sk, value) = unsafe { (of::<T>(socket), NewValue::new(value, len)) };
+        return errno(value.int().map(|v| {
+            let _lock = sk.lock();
+            sk.set_reuse_port(v != 0);
+        }));
+    }
+    // SAFETY: As above.
+    unsafe { c::sock_setsockopt(socket, level, name, value, len) }
 }
 
 unsafe extern "C" fn accept<T: Family>(

@@ -46,6 +46,14 @@ impl<'a> Source<'a> {
         self.taken
     }
 
+    /// Undoes the last `n` bytes of [`Source::take`].
+    pub(crate) fn give_back(&mut self, n: usize) {
+        let n = n.min(self.taken);
+        // SAFETY: At least `n` bytes were taken before, so this does not go before the beginning.
+        unsafe { self.iter().revert(n) };
+        self.taken -= n;
+    }
+
     /// Takes bytes until `to` is full or nothing is left. May sleep in a page fault. Fewer bytes
     /// than both allow mean that the caller's memory could not be read.
     pub(crate) fn take(&mut self, to: &mut [u8]) -> usize {

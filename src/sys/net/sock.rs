@@ -361,6 +361,18 @@ impl<T> Sock<T> {
         unsafe { c::sdp_h_set_remote(self.raw(), &a.to_c()) }
     }
 
+    /// Whether the address is one of this machine's (in the socket's namespace).
+    pub(crate) fn is_own_address(&self, a: &Address) -> bool {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_is_own_address(self.raw(), &a.to_c()) }
+    }
+
+    /// Whether the address is an IPv4 broadcast address of one of this machine's networks.
+    pub(crate) fn is_broadcast(&self, a: &Address) -> bool {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_is_broadcast(self.raw(), &a.to_c()) }
+    }
+
     /// The port that the socket holds, 0 for none.
     pub(crate) fn port(&self) -> u16 {
         // SAFETY: By the invariants the sock is alive.
@@ -385,6 +397,13 @@ impl<T> Sock<T> {
         // SAFETY: By the invariants the sock is alive; both results are writable.
         unsafe { c::inet_sk_get_local_port_range(self.raw(), &mut low, &mut high) };
         (low.clamp(1, 65535) as u16, high.clamp(1, 65535) as u16)
+    }
+
+    /// Allows others of the same user to bind the same port (`SO_REUSEPORT`). The caller holds the
+    /// socket lock.
+    pub(crate) fn set_reuse_port(&self, on: bool) {
+        // SAFETY: By the invariants the sock is alive; the bit field is changed under the lock.
+        unsafe { (*self.raw()).__sk_common.set_skc_reuseport(on.into()) }
     }
 
     /// Whether the administrator has taken a port out of the ephemeral ones.

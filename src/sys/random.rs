@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Random numbers.
+
+use super::bindings as c;
+
+/// A number below `limit`, all about equally likely; 0 for a limit of 0.
+pub(crate) fn random_below(limit: u32) -> u32 {
+    // SAFETY: May be called in any context.
+    let r = unsafe { c::get_random_u32() };
+    // the high half of the product is r / 2^32 of the limit
+    ((u64::from(r) * u64::from(limit)) >> 32) as u32
+}
