@@ -36,7 +36,16 @@ impl Buffer {
     /// `EINVAL` for another capacity, `ENOMEM`.
     pub(crate) fn new(capacity: usize, gfp: Flags) -> Result<KBox<Self>> {
         let memory = Memory::new(capacity, gfp)?;
-        Ok(KBox::new(Buffer { offset: 0, len: 0, mark: 0, mapping: None, memory }, gfp)?)
+        Ok(KBox::new(
+            Buffer {
+                offset: 0,
+                len: 0,
+                mark: 0,
+                mapping: None,
+                memory,
+            },
+            gfp,
+        )?)
     }
 
     /// Its size in bytes.
@@ -110,6 +119,9 @@ impl<'a> Span<'a> {
     /// `EINVAL` if the piece reaches beyond the buffer.
     pub(crate) fn bytes(&self) -> Result<&'a [u8]> {
         let end = self.offset.checked_add(self.len).ok_or(EINVAL)?;
-        self.buffer.bytes().get(self.offset as usize..end as usize).ok_or(EINVAL)
+        self.buffer
+            .bytes()
+            .get(self.offset as usize..end as usize)
+            .ok_or(EINVAL)
     }
 }

@@ -10,8 +10,8 @@
 
 pub(crate) mod verbs;
 
-pub(crate) use crate::memory::buffer::Span;
 use crate::memory::buffer::Buffer;
+pub(crate) use crate::memory::buffer::Span;
 use crate::sys::errno::{ECONNABORTED, ECONNRESET, EPROTO, ETIMEDOUT};
 use kernel::prelude::*;
 

@@ -9,8 +9,8 @@ use super::super::bindings as c;
 use super::device::DeviceRef;
 use super::route::Route;
 use core::ptr::NonNull;
-use kernel::ffi::{c_int, c_void};
 use kernel::error::to_result;
+use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -136,7 +136,10 @@ impl Connection {
 
     /// What the connection manager proposes for the QP in the given state, and its mask.
     pub(super) fn qp_attributes(&self, state: c::ib_qp_state) -> Result<(c::ib_qp_attr, i32)> {
-        let mut attr = c::ib_qp_attr { qp_state: state, ..Default::default() };
+        let mut attr = c::ib_qp_attr {
+            qp_state: state,
+            ..Default::default()
+        };
         let mut mask = 0;
         // SAFETY: By the invariants the id is alive; both results are writable.
         to_result(unsafe { c::ib_cm_init_qp_attr(self.raw(), &mut attr, &mut mask) })?;
@@ -227,11 +230,16 @@ impl ConnectionId {
     pub(crate) fn new(device: &DeviceRef, events: Arc<dyn Events>) -> Result<Self> {
         let events = NonNull::from(KBox::leak(KBox::new(events, GFP_KERNEL)?));
         // SAFETY: The device is in use; the context lives as long as the id.
-        let id = unsafe { c::ib_create_cm_id(device.raw(), Some(on_event), events.as_ptr().cast()) };
+        let id =
+            unsafe { c::ib_create_cm_id(device.raw(), Some(on_event), events.as_ptr().cast()) };
         match kernel::error::from_err_ptr(id).map(NonNull::new) {
             Ok(Some(raw)) => {
                 // INVARIANT: Made above.
-                Ok(ConnectionId { connection: Connection { raw }, events, _device: device.clone() })
+                Ok(ConnectionId {
+                    connection: Connection { raw },
+                    events,
+                    _device: device.clone(),
+                })
             }
             r => {
                 // SAFETY: Leaked above, and no id refers to it.
@@ -260,7 +268,11 @@ impl ConnectionId {
             (*raw.as_ptr()).cm_handler = Some(on_event);
         }
         // INVARIANT: The context was set above; the id was given away by the caller.
-        Ok(ConnectionId { connection: Connection { raw }, events, _device: device.clone() })
+        Ok(ConnectionId {
+            connection: Connection { raw },
+            events,
+            _device: device.clone(),
+        })
     }
 
     /// The reverse of [`ConnectionId::adopt`]: the id is the caller's again, without a handler.
@@ -330,7 +342,9 @@ impl Drop for ConnectionId {
 }
 
 extern "C" fn on_event(id: *mut c::ib_cm_id, event: *const c::ib_cm_event) -> c_int {
-    let Some(raw) = NonNull::new(id) else { return 0 };
+    let Some(raw) = NonNull::new(id) else {
+        return 0;
+    };
     // SAFETY: `ib_cm` passes a live id, whose context it does not change.
     let context: *mut c_void = unsafe { (*id).context };
     if context.is_null() {
@@ -347,10 +361,15 @@ extern "C" fn on_event(id: *mut c::ib_cm_id, event: *const c::ib_cm_event) -> c_
             let p = unsafe { &event.param.rep_rcvd };
             // SAFETY: The private data of a REP is always that long, whatever the peer filled in.
             let data = unsafe { &*event.private_data.cast::<[u8; REPLY_DATA]>() };
-            Event::Reply { data, reads_out: p.initiator_depth, reads_in: p.responder_resources }
+            Event::Reply {
+                data,
+                reads_out: p.initiator_depth,
+                reads_in: p.responder_resources,
+            }
         }
-        c::ib_cm_event_type_IB_CM_RTU_RECEIVED
-        | c::ib_cm_event_type_IB_CM_USER_ESTABLISHED => Event::Ready,
+        c::ib_cm_event_type_IB_CM_RTU_RECEIVED | c::ib_cm_event_type_IB_CM_USER_ESTABLISHED => {
+            Event::Ready
+        }
         c::ib_cm_event_type_IB_CM_REJ_RECEIVED => {
             // SAFETY: The kind of event says that this is the field in use.
             Event::Rejected(unsafe { event.param.rej_rcvd.reason })

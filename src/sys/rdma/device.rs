@@ -4,17 +4,26 @@
 //!
 //! A [`DeviceRef`] is a use of one `struct ib_device`: while it exists, the device may be dead but
 //! is not taken away. A [`Client`] is told of devices that come and go; when one goes, the client
-//! sees to it that all uses end, and the going waits for that.
+//! sees to it that all uses end, and the going waits for that: for a while so that they can end
+//! well, then until they have ended in any way.
 
 use super::super::bindings as c;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use kernel::ffi::{c_int, c_void};
+use kernel::bindings;
 use kernel::error::to_result;
+use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, AtomicFlag, Full, Relaxed, Release};
-use kernel::sync::{Arc, Completion};
+use kernel::sync::Arc;
+use kernel::time::{msecs_to_jiffies, Jiffies};
+use kernel::types::Opaque;
+
+/// `MAX_SCHEDULE_TIMEOUT`.
+const FOREVER: Jiffies = Jiffies::MAX >> 1;
+/// How long connections may take to say goodbye when their device goes.
+const PATIENCE_MS: u32 = 250;
 
 /// What there is to say about a device, and the number of its uses.
 ///
@@ -26,11 +35,39 @@ struct Device {
     raw: NonNull<c::ib_device>,
     virt: bool,
     going: AtomicFlag,
+    hurried: AtomicFlag,
     vector: Atomic<u32>,
     uses: Atomic<i32>,
     /// Completed when `uses` becomes 0, which it stays.
     #[pin]
-    unused: Completion,
+    unused: Unused,
+}
+
+/// A `struct completion` that can be waited for with a limit.
+#[pin_data]
+struct Unused {
+    #[pin]
+    inner: Opaque<bindings::completion>,
+}
+
+impl Unused {
+    fn new() -> impl PinInit<Self> {
+        pin_init!(Unused {
+            // SAFETY: `slot` is room for a completion, which stays where it is.
+            inner <- Opaque::ffi_init(|slot| unsafe { bindings::init_completion(slot) }),
+        })
+    }
+
+    fn complete_all(&self) {
+        // SAFETY: Initialised by `new`.
+        unsafe { bindings::complete_all(self.inner.get()) }
+    }
+
+    /// Waits, and tells whether it was in vain.
+    fn wait(&self, time: Jiffies) -> bool {
+        // SAFETY: Initialised by `new`; removals are called in a context that may sleep.
+        unsafe { bindings::wait_for_completion_timeout(self.inner.get(), time) == 0 }
+    }
 }
 
 // SAFETY: An `ib_device` may be used by any thread.
@@ -69,6 +106,19 @@ impl PartialEq for DeviceRef {
 }
 
 impl DeviceRef {
+    /// One more use, unless there is none any more.
+    fn of(device: &Arc<Device>) -> Option<Self> {
+        let mut n = device.uses.load(Relaxed);
+        while n > 0 {
+            match device.uses.cmpxchg(n, n + 1, Full) {
+                // INVARIANT: Counted, and not the first.
+                Ok(_) => return Some(DeviceRef(device.clone())),
+                Err(now) => n = now,
+            }
+        }
+        None
+    }
+
     /// The device as C code knows it.
     pub(super) fn raw(&self) -> *mut c::ib_device {
         self.0.raw.as_ptr()
@@ -82,6 +132,11 @@ impl DeviceRef {
     /// Whether the device is being removed.
     pub(crate) fn is_going(&self) -> bool {
         self.0.going.load(Acquire)
+    }
+
+    /// Whether it is too late to end uses of the device well.
+    pub(crate) fn is_hurried(&self) -> bool {
+        self.0.hurried.load(Acquire)
     }
 
     /// Whether DMA addresses are kernel addresses, so that nothing is to be synchronised.
@@ -134,8 +189,11 @@ pub(crate) trait Client: 'static {
     /// A device is there.
     fn added(device: &DeviceRef) -> Result;
 
-    /// A device goes away. Afterwards all uses must come to an end; that is waited for.
+    /// A device goes away. All uses are to come to an end; that is waited for.
     fn removed(device: &DeviceRef);
+
+    /// The uses take too long to end. They must do so now, in any way.
+    fn hurry(device: &DeviceRef);
 }
 
 #[repr(transparent)]
@@ -191,20 +249,25 @@ impl<C: Client> Drop for Registration<C> {
 }
 
 extern "C" fn add<C: Client>(raw: *mut c::ib_device) -> c_int {
-    let Some(raw) = NonNull::new(raw) else { return EINVAL.to_errno() };
+    let Some(raw) = NonNull::new(raw) else {
+        return EINVAL.to_errno();
+    };
     let device = Arc::pin_init(
         pin_init!(Device {
             raw,
             // SAFETY: `ib_core` passes a device that is being registered.
             virt: unsafe { c::sdp_h_ib_virt_dma(raw.as_ptr()) },
             going: AtomicFlag::new(false),
+            hurried: AtomicFlag::new(false),
             vector: Atomic::new(0),
             uses: Atomic::new(1),
-            unused <- Completion::new(),
+            unused <- Unused::new(),
         }),
         GFP_KERNEL,
     );
-    let Ok(device) = device else { return ENOMEM.to_errno() };
+    let Ok(device) = device else {
+        return ENOMEM.to_errno();
+    };
     // INVARIANT: `uses` begins with 1, for this. `ib_core` calls `remove` before the device goes.
     let device = DeviceRef(device);
     if let Err(e) = C::added(&device) {
@@ -217,7 +280,11 @@ extern "C" fn add<C: Client>(raw: *mut c::ib_device) -> c_int {
     let arc = unsafe { core::ptr::read(&device.0) };
     // SAFETY: Called for our registered client and a device that it is just added to.
     unsafe {
-        c::ib_set_client_data(raw.as_ptr(), CLIENT.0.get(), Arc::into_raw(arc).cast_mut().cast())
+        c::ib_set_client_data(
+            raw.as_ptr(),
+            CLIENT.0.get(),
+            Arc::into_raw(arc).cast_mut().cast(),
+        )
     };
     0
 }
@@ -233,5 +300,11 @@ extern "C" fn remove<C: Client>(_: *mut c::ib_device, data: *mut c_void) {
     C::removed(&device);
     let state = device.0.clone();
     drop(device);
-    state.unused.wait_for_completion();
+    if state.unused.wait(msecs_to_jiffies(PATIENCE_MS)) {
+        state.hurried.store(true, Release);
+        if let Some(device) = DeviceRef::of(&state) {
+            C::hurry(&device);
+        }
+    }
+    while state.unused.wait(FOREVER) {}
 }

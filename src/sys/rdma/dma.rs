@@ -57,14 +57,27 @@ impl Mapping {
         let block = memory.block().clone();
         // SAFETY: The device is in use and the block is that long, contiguous and not on a stack.
         let address = unsafe {
-            c::sdp_h_ib_map(device.raw(), block.start().cast(), block.size(), direction.raw())
+            c::sdp_h_ib_map(
+                device.raw(),
+                block.start().cast(),
+                block.size(),
+                direction.raw(),
+            )
         };
         // SAFETY: The device is in use and the address is what it just gave.
         if unsafe { c::sdp_h_ib_map_error(device.raw(), address) } != 0 {
             return Err(ENOMEM);
         }
         // INVARIANT: Mapped above. If there is no memory for the `Arc`, dropping undoes it.
-        Ok(Arc::new(Mapping { device: device.clone(), block, address, direction }, gfp)?)
+        Ok(Arc::new(
+            Mapping {
+                device: device.clone(),
+                block,
+                address,
+                direction,
+            },
+            gfp,
+        )?)
     }
 
     /// Where the device finds byte `offset` of the block.

@@ -9,7 +9,9 @@
 use super::super::bindings as c;
 use super::device::DeviceRef;
 use super::qp::QueuePair;
-use super::queues::{How, ReceiveQueue, Received, SendLimits, SendQueue, Sent, MAX_SLOTS, MAX_SPANS};
+use super::queues::{
+    How, ReceiveQueue, Received, SendLimits, SendQueue, Sent, MAX_SLOTS, MAX_SPANS,
+};
 use crate::memory::buffer::{Buffer, Span};
 use core::ptr::{self, NonNull};
 use kernel::ffi::c_void;
@@ -65,7 +67,10 @@ impl Pd {
         // SAFETY: The device is in use; the name is static.
         let pd = unsafe { c::__ib_alloc_pd(device.raw(), 0, c"ib_sdp".as_ptr().cast()) };
         let raw = NonNull::new(kernel::error::from_err_ptr(pd)?).ok_or(ENOMEM)?;
-        Ok(Pd { raw, _device: device.clone() })
+        Ok(Pd {
+            raw,
+            _device: device.clone(),
+        })
     }
 
     fn lkey(&self) -> u32 {
@@ -119,7 +124,11 @@ impl Cq {
             )
         };
         match kernel::error::from_err_ptr(cq).map(NonNull::new) {
-            Ok(Some(raw)) => Ok(Cq { raw, ready, _device: device.clone() }),
+            Ok(Some(raw)) => Ok(Cq {
+                raw,
+                ready,
+                _device: device.clone(),
+            }),
             r => {
                 // SAFETY: Leaked above, and no CQ refers to it.
                 drop(unsafe { KBox::from_raw(ready.as_ptr()) });
@@ -250,7 +259,10 @@ impl Endpoint {
         let mut raw = create_qp(&pd, &mut init);
         if raw.is_err() && sizes.inline != 0 {
             // Some drivers refuse what they cannot do instead of saying what they can.
-            init.cap = c::ib_qp_cap { max_inline_data: 0, ..cap };
+            init.cap = c::ib_qp_cap {
+                max_inline_data: 0,
+                ..cap
+            };
             raw = create_qp(&pd, &mut init);
         }
         let raw = raw?;
@@ -265,9 +277,18 @@ impl Endpoint {
             }
         };
         receive.attach(&qp);
-        send.attach(&qp, u16::try_from(init.cap.max_inline_data).unwrap_or(u16::MAX));
+        send.attach(
+            &qp,
+            u16::try_from(init.cap.max_inline_data).unwrap_or(u16::MAX),
+        );
         // INVARIANT: Made so above.
-        Ok(Endpoint { receive, send, qp, _events: events, _pd: pd })
+        Ok(Endpoint {
+            receive,
+            send,
+            qp,
+            _events: events,
+            _pd: pd,
+        })
     }
 
     /// The QP.
@@ -316,12 +337,7 @@ impl Endpoint {
     }
 
     /// See [`SendQueue::post`].
-    pub(crate) fn post_send(
-        &mut self,
-        header: &[u8],
-        spans: &[Span<'_>],
-        how: &How,
-    ) -> Result {
+    pub(crate) fn post_send(&mut self, header: &[u8], spans: &[Span<'_>], how: &How) -> Result {
         self.send.post(header, spans, how)
     }
 

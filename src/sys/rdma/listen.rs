@@ -12,8 +12,8 @@ use super::netns::{self, Net};
 use crate::sys::net::address::Address;
 use core::cell::Cell;
 use core::ptr::NonNull;
-use kernel::ffi::c_int;
 use kernel::error::to_result;
+use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
@@ -56,11 +56,13 @@ impl ListenId {
     /// `EINVAL` if somebody else listens there, `ENOMEM`.
     pub(crate) fn new<L: Listener>(device: &DeviceRef, service: u64) -> Result<Self> {
         // SAFETY: The device is in use.
-        let id = unsafe {
-            c::ib_cm_insert_listen(device.raw(), Some(on_request::<L>), service.to_be())
-        };
+        let id =
+            unsafe { c::ib_cm_insert_listen(device.raw(), Some(on_request::<L>), service.to_be()) };
         let raw = NonNull::new(kernel::error::from_err_ptr(id)?).ok_or(ENOMEM)?;
-        Ok(ListenId { raw, _device: device.clone() })
+        Ok(ListenId {
+            raw,
+            _device: device.clone(),
+        })
     }
 }
 
@@ -147,7 +149,11 @@ impl<'a> Incoming<'a> {
     /// # Errors
     ///
     /// `EBUSY` if it was taken, `ENOMEM`.
-    pub(crate) fn adopt(&self, device: &DeviceRef, events: Arc<dyn Events>) -> Result<ConnectionId> {
+    pub(crate) fn adopt(
+        &self,
+        device: &DeviceRef,
+        events: Arc<dyn Events>,
+    ) -> Result<ConnectionId> {
         if self.adopted.get() || !self.is_at(device) {
             return Err(EBUSY);
         }
@@ -172,19 +178,22 @@ impl<'a> Incoming<'a> {
     }
 }
 
-extern "C" fn on_request<L: Listener>(
-    id: *mut c::ib_cm_id,
-    event: *const c::ib_cm_event,
-) -> c_int {
+extern "C" fn on_request<L: Listener>(id: *mut c::ib_cm_id, event: *const c::ib_cm_event) -> c_int {
     // SAFETY: `ib_cm` passes an event that is valid during the call.
     let event = unsafe { &*event };
-    let Some(id) = NonNull::new(id) else { return EINVAL.to_errno() };
+    let Some(id) = NonNull::new(id) else {
+        return EINVAL.to_errno();
+    };
     if event.event != c::ib_cm_event_type_IB_CM_REQ_RECEIVED {
         // SIDR requests: there are no datagrams here. A non-zero result has `ib_cm` destroy the id.
         return EINVAL.to_errno();
     }
     // INVARIANT: As `ib_cm` calls this function.
-    let incoming = Incoming { id, event, adopted: Cell::new(false) };
+    let incoming = Incoming {
+        id,
+        event,
+        adopted: Cell::new(false),
+    };
     let answer = L::request(&incoming);
     if incoming.adopted.get() {
         return 0;

@@ -66,7 +66,9 @@ impl Net {
     /// in there from `remote` is not to be believed.
     pub(crate) fn reverse_route(&self, ifindex: u32, local: &Address, remote: &Address) -> bool {
         let (local, remote) = (sockaddr(local), sockaddr(remote));
-        let Ok(ifindex) = i32::try_from(ifindex) else { return false };
+        let Ok(ifindex) = i32::try_from(ifindex) else {
+            return false;
+        };
         // SAFETY: The namespace is alive, both addresses are readable, and the function takes no
         // lock but RCU's.
         unsafe { c::sdp_h_reverse_route(self.as_raw(), ifindex, &local, &remote) }
@@ -100,13 +102,19 @@ pub(super) fn sockaddr(a: &Address) -> Storage {
     let p = &raw mut storage;
     match a.ip {
         IpAddr::V4(ip) => {
-            let mut sin = c::sockaddr_in { sin_family: AF_INET, ..Default::default() };
+            let mut sin = c::sockaddr_in {
+                sin_family: AF_INET,
+                ..Default::default()
+            };
             sin.sin_addr.s_addr = u32::from_ne_bytes(ip.octets());
             // SAFETY: A `sockaddr_storage` has room and alignment for each kind of address.
             unsafe { p.cast::<c::sockaddr_in>().write(sin) };
         }
         IpAddr::V6(ip) => {
-            let mut sin6 = c::sockaddr_in6 { sin6_family: AF_INET6, ..Default::default() };
+            let mut sin6 = c::sockaddr_in6 {
+                sin6_family: AF_INET6,
+                ..Default::default()
+            };
             sin6.sin6_addr.in6_u.u6_addr8 = ip.octets();
             sin6.sin6_scope_id = a.scope;
             // SAFETY: As above.
@@ -127,14 +135,22 @@ pub(super) fn address(storage: &Storage) -> Option<Address> {
             // SAFETY: The family says that this is a `sockaddr_in`, which is plain data anyhow.
             let sin = unsafe { p.cast::<c::sockaddr_in>().read() };
             let ip = Ipv4Addr::from(sin.sin_addr.s_addr.to_ne_bytes());
-            Some(Address { ip: IpAddr::V4(ip), port: 0, scope: 0 })
+            Some(Address {
+                ip: IpAddr::V4(ip),
+                port: 0,
+                scope: 0,
+            })
         }
         AF_INET6 => {
             // SAFETY: The family says that this is a `sockaddr_in6`, which is plain data anyhow.
             let sin6 = unsafe { p.cast::<c::sockaddr_in6>().read() };
             // SAFETY: Every view of the union is plain bytes.
             let ip = Ipv6Addr::from(unsafe { sin6.sin6_addr.in6_u.u6_addr8 });
-            Some(Address { ip: IpAddr::V6(ip), port: 0, scope: sin6.sin6_scope_id })
+            Some(Address {
+                ip: IpAddr::V6(ip),
+                port: 0,
+                scope: sin6.sin6_scope_id,
+            })
         }
         _ => None,
     }

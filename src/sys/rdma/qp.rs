@@ -162,8 +162,10 @@ impl QueuePair {
 
     /// To ERR, from any state: everything posted is flushed. Process context.
     pub(crate) fn to_error(&self) {
-        let mut attr =
-            c::ib_qp_attr { qp_state: c::ib_qp_state_IB_QPS_ERR, ..Default::default() };
+        let mut attr = c::ib_qp_attr {
+            qp_state: c::ib_qp_state_IB_QPS_ERR,
+            ..Default::default()
+        };
         // It fails when the QP is gone, and then there is nothing to flush.
         let _ = self.modify(&mut attr, c::ib_qp_attr_mask_IB_QP_STATE as i32);
     }

@@ -87,7 +87,11 @@ struct Batch {
 impl Batch {
     fn new() -> Result<Self> {
         let wcs = filled(BATCH, c::ib_wc::default)?;
-        Ok(Batch { wcs, next: 0, end: 0 })
+        Ok(Batch {
+            wcs,
+            next: 0,
+            end: 0,
+        })
     }
 
     fn take(&mut self, cq: &mut Cq) -> Option<c::ib_wc> {
@@ -177,7 +181,9 @@ impl ReceiveQueue {
     /// The slot that follows the first queued one by `n`.
     fn index(&self, n: usize) -> usize {
         // There are slots, but the compiler cannot know.
-        (self.queued_from + n).checked_rem(self.slots.len()).unwrap_or(0)
+        (self.queued_from + n)
+            .checked_rem(self.slots.len())
+            .unwrap_or(0)
     }
 
     /// Queues a buffer, which is mapped for the device to write to.
@@ -194,9 +200,11 @@ impl ReceiveQueue {
             Some(m) if m.fits(&self.device, b.memory(), Direction::FromDevice) => m.clone(),
             _ => return Err(b),
         };
-        let (Some(slot), Some(sge), Some(wr)) =
-            (self.slots.get_mut(index), self.sges.get_mut(index), self.wrs.get_mut(index))
-        else {
+        let (Some(slot), Some(sge), Some(wr)) = (
+            self.slots.get_mut(index),
+            self.sges.get_mut(index),
+            self.wrs.get_mut(index),
+        ) else {
             return Err(b);
         };
         if self.broken || slot.is_some() {
@@ -208,7 +216,11 @@ impl ReceiveQueue {
             length: b.capacity() as u32,
             lkey: self.lkey,
         };
-        *wr = c::ib_recv_wr { sg_list: sge, num_sge: 1, ..Default::default() };
+        *wr = c::ib_recv_wr {
+            sg_list: sge,
+            num_sge: 1,
+            ..Default::default()
+        };
         wr.__bindgen_anon_1.wr_id = index as u64;
         *slot = Some((b, mapping));
         self.queued += 1;
@@ -222,7 +234,9 @@ impl ReceiveQueue {
             return Err(EIO);
         }
         let (from, queued) = (self.queued_from, self.queued);
-        let Some(qp) = self.qp.as_ref() else { return Err(EINVAL) };
+        let Some(qp) = self.qp.as_ref() else {
+            return Err(EINVAL);
+        };
         if queued == 0 {
             return Ok(());
         }
@@ -254,7 +268,9 @@ impl ReceiveQueue {
         let wc = self.batch.take(&mut self.cq)?;
         // SAFETY: Receives carry a number, not a pointer; both are plain bits anyhow.
         let index = unsafe { wc.__bindgen_anon_1.wr_id };
-        let slot = usize::try_from(index).ok().and_then(|i| self.slots.get_mut(i));
+        let slot = usize::try_from(index)
+            .ok()
+            .and_then(|i| self.slots.get_mut(i));
         let mut status = WorkStatus(wc.status);
         // INVARIANT: The receive is complete, so the device does not use the buffer any more.
         let Some((buffer, mapping)) = slot.and_then(Option::take) else {
@@ -275,7 +291,11 @@ impl ReceiveQueue {
                 status = WorkStatus(c::ib_wc_status_IB_WC_BAD_RESP_ERR);
             }
         }
-        Some(Received { buffer: Some(buffer), status, len })
+        Some(Received {
+            buffer: Some(buffer),
+            status,
+            len,
+        })
     }
 
     /// Asks to be told of the next completion. Tells whether there may be some already.
@@ -324,7 +344,13 @@ pub(super) struct SendQueue {
 }
 
 impl SendQueue {
-    pub(super) fn new(cq: Cq, device: &DeviceRef, slots: u16, spans: u8, lkey: u32) -> Result<Self> {
+    pub(super) fn new(
+        cq: Cq,
+        device: &DeviceRef,
+        slots: u16,
+        spans: u8,
+        lkey: u32,
+    ) -> Result<Self> {
         let n = usize::from(slots.max(2));
         let size = (n * MAX_HEADER).next_power_of_two().max(MIN_BLOCK);
         let headers = Memory::new(size, GFP_KERNEL)?;
@@ -361,7 +387,11 @@ impl SendQueue {
     }
 
     pub(super) fn limits(&self) -> SendLimits {
-        SendLimits { slots: self.slots.len() as u16, spans: self.spans, inline: self.inline }
+        SendLimits {
+            slots: self.slots.len() as u16,
+            spans: self.spans,
+            inline: self.inline,
+        }
     }
 
     fn taken(&self) -> usize {
@@ -417,7 +447,9 @@ impl SendQueue {
         let own_len = if copied { length } else { header.len() };
         let own = self.headers.bytes_mut().get_mut(own_at..).ok_or(EINVAL)?;
         let (own, _) = own.split_at_mut_checked(MAX_HEADER).ok_or(EINVAL)?;
-        own.get_mut(..header.len()).ok_or(EINVAL)?.copy_from_slice(header);
+        own.get_mut(..header.len())
+            .ok_or(EINVAL)?
+            .copy_from_slice(header);
         if copied {
             let mut at = header.len();
             for s in spans {
@@ -443,20 +475,29 @@ impl SendQueue {
             return Err(EINVAL);
         };
         let (first, rest) = sges.split_first_mut().ok_or(EINVAL)?;
-        *first = c::ib_sge { addr: own_address, length: own_len as u32, lkey: self.lkey };
+        *first = c::ib_sge {
+            addr: own_address,
+            length: own_len as u32,
+            lkey: self.lkey,
+        };
         let mut used = 1;
         if !copied {
             // What a former message of this slot kept was dropped at its completion.
             let places = rest.iter_mut().zip(&mut slot.kept);
             for (s, (sge, kept)) in spans.iter().filter(|s| s.len != 0).zip(places) {
-                let fits =
-                    |m: &&Arc<Mapping>| m.fits(&self.device, s.buffer.memory(), Direction::ToDevice);
+                let fits = |m: &&Arc<Mapping>| {
+                    m.fits(&self.device, s.buffer.memory(), Direction::ToDevice)
+                };
                 let Some(mapping) = s.buffer.mapping().filter(fits) else {
                     slot.kept = Default::default();
                     return Err(EINVAL);
                 };
                 mapping.sync_for_device(s.offset, s.len as usize);
-                *sge = c::ib_sge { addr: mapping.address(s.offset), length: s.len, lkey: self.lkey };
+                *sge = c::ib_sge {
+                    addr: mapping.address(s.offset),
+                    length: s.len,
+                    lkey: self.lkey,
+                };
                 *kept = Some(mapping.clone());
                 used += 1;
             }
@@ -527,7 +568,9 @@ impl SendQueue {
         if self.flushed == self.tail {
             return Ok(());
         }
-        let Some(qp) = self.qp.as_ref() else { return Err(EINVAL) };
+        let Some(qp) = self.qp.as_ref() else {
+            return Err(EINVAL);
+        };
         let wrs = self.wrs.as_mut_ptr();
         let first = self.slot_of(self.flushed);
         let mut position = self.flushed;
@@ -585,7 +628,10 @@ impl SendQueue {
             if last.1 && status.is_success() {
                 continue;
             }
-            return Some(Sent { cookie: last.0, status });
+            return Some(Sent {
+                cookie: last.0,
+                status,
+            });
         }
     }
 

@@ -12,8 +12,8 @@ use super::work::ModuleRef;
 use crate::sys::net::address::Address;
 use core::ptr::NonNull;
 use kernel::error::from_err_ptr;
-use kernel::ffi::{c_int, c_ulong, c_void};
 use kernel::error::to_result;
+use kernel::ffi::{c_int, c_ulong, c_void};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, AtomicFlag, Release};
 use kernel::sync::Arc;
@@ -36,7 +36,7 @@ pub(crate) enum Event {
 pub(crate) trait Events: Send + Sync + 'static {
     /// Something happened. Called in process context; may sleep. The [`RouteId`] must not be
     /// dropped in here.
-    fn event(&self, route: &Route, event: Event);
+    fn event(self: Arc<Self>, route: &Route, event: Event);
 }
 
 /// A search that somebody else keeps.
@@ -177,7 +177,10 @@ impl core::ops::Deref for RouteId {
 impl RouteId {
     /// A search that has not begun.
     pub(crate) fn new(net: &Net, events: Arc<dyn Events>) -> Result<Self> {
-        let context = Context { events, found: AtomicFlag::new(false) };
+        let context = Context {
+            events,
+            found: AtomicFlag::new(false),
+        };
         let context = NonNull::from(KBox::leak(KBox::new(context, GFP_KERNEL)?));
         // SAFETY: The namespace is alive; the context lives as long as the id.
         let id = unsafe {
@@ -193,7 +196,11 @@ impl RouteId {
         match from_err_ptr(id).map(NonNull::new) {
             Ok(Some(raw)) => {
                 // INVARIANT: Made above.
-                Ok(RouteId { route: Route { raw }, context, _module: ModuleRef::new() })
+                Ok(RouteId {
+                    route: Route { raw },
+                    context,
+                    _module: ModuleRef::new(),
+                })
             }
             r => {
                 // SAFETY: Leaked above, and no id refers to it.
@@ -203,7 +210,7 @@ impl RouteId {
         }
     }
 
-    /// Begins the search, with the DSCP and ECN bits `tos` for InfiniBand and RoCE to heed.
+    /// Begins the search, once, with the DSCP and ECN bits `tos` for InfiniBand and RoCE to heed.
     ///
     /// # Errors
     ///
@@ -221,7 +228,9 @@ impl RouteId {
             unsafe { c::rdma_set_service_type(self.raw(), c_int::from(tos)) };
         }
         let mut from = source.map(netns::sockaddr);
-        let from = from.as_mut().map_or(core::ptr::null_mut(), |s| (&raw mut *s).cast());
+        let from = from
+            .as_mut()
+            .map_or(core::ptr::null_mut(), |s| (&raw mut *s).cast());
         let to = netns::sockaddr(destination);
         // SAFETY: By the invariants the id is alive. Both addresses are as large as any, and copied
         // by the call.
@@ -246,7 +255,9 @@ impl Drop for RouteId {
 }
 
 extern "C" fn on_event(id: *mut c::rdma_cm_id, event: *mut c::rdma_cm_event) -> c_int {
-    let Some(raw) = NonNull::new(id) else { return 0 };
+    let Some(raw) = NonNull::new(id) else {
+        return 0;
+    };
     // SAFETY: `rdma_cm` passes a live id with the context of `RouteId::new`, which is freed only
     // after the id is destroyed, for which this call is waited.
     let context: *mut c_void = unsafe { (*id).context };
@@ -254,7 +265,11 @@ extern "C" fn on_event(id: *mut c::rdma_cm_id, event: *mut c::rdma_cm_event) -> 
     let context = unsafe { &*context.cast::<Context>() };
     // SAFETY: `rdma_cm` passes an event that is valid during the call.
     let event = unsafe { &*event };
-    let status = if event.status < 0 { Error::from_errno(event.status) } else { EIO };
+    let status = if event.status < 0 {
+        Error::from_errno(event.status)
+    } else {
+        EIO
+    };
     let what = match event.event {
         c::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED => Event::AddressFound,
         c::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_ERROR => Event::NoAddress(status),
@@ -268,7 +283,7 @@ extern "C" fn on_event(id: *mut c::rdma_cm_id, event: *mut c::rdma_cm_event) -> 
         _ => return 0,
     };
     // INVARIANT: The id is alive during the callback.
-    context.events.event(&Route { raw }, what);
+    context.events.clone().event(&Route { raw }, what);
     // Never destroyed by `rdma_cm`: the `RouteId` does that.
     0
 }

@@ -114,7 +114,9 @@ impl<'a, O: Owner> Request<'a, O> {
     /// Takes back what was made, so that the request can be answered otherwise. Not possible once
     /// a REP is out; then the link is what there is, and it ends.
     fn undo(&self) {
-        let Some(inner) = self.made.take() else { return };
+        let Some(inner) = self.made.take() else {
+            return;
+        };
         if inner.advance(Phase::New, Phase::Closed) {
             if let Some(id) = inner.id.lock().take() {
                 self.incoming.give_back(id);
@@ -167,9 +169,13 @@ impl<O: Owner, A: Acceptor<O>> Listener for Door<O, A> {
         let Ok(port) = u16::try_from(incoming.service().wrapping_sub(SERVICE_ID)) else {
             return Answer::Reject(reason::NO_SERVICE);
         };
-        let device = registry::lock().ok().and_then(|r| r.find(|d| incoming.is_at(d)));
+        let device = registry::lock()
+            .ok()
+            .and_then(|r| r.find(|d| incoming.is_at(d)));
         // None: it is being removed.
-        let Some(device) = device else { return Answer::Reject(reason::NO_SERVICE) };
+        let Some(device) = device else {
+            return Answer::Reject(reason::NO_SERVICE);
+        };
         let Some(local) = destination(incoming.data()) else {
             return Answer::Reject(reason::CONSUMER);
         };
@@ -204,7 +210,11 @@ fn destination(hello: &[u8; REQUEST_DATA]) -> Option<Address> {
         6 => IpAddr::V6(Ipv6Addr::from(*hello[48..].first_chunk::<16>()?)),
         _ => return None,
     };
-    Some(Address { ip, port: 0, scope: 0 })
+    Some(Address {
+        ip,
+        port: 0,
+        scope: 0,
+    })
 }
 
 /// A port that is listened at, on all devices.
@@ -227,10 +237,18 @@ pub(crate) struct Listening {
 pub(crate) fn listen(port: u16) -> Result<Listening> {
     let mut guard = registry::lock()?;
     let registry = &mut *guard;
-    let Some(open) = registry.open else { return Err(ENODEV) };
+    let Some(open) = registry.open else {
+        return Err(ENODEV);
+    };
     match registry.ports.iter_mut().find(|p| p.number == port) {
         Some(p) => p.users = p.users.checked_add(1).ok_or(ENOMEM)?,
-        None => registry.ports.push(Port { number: port, users: 1 }, GFP_KERNEL)?,
+        None => registry.ports.push(
+            Port {
+                number: port,
+                users: 1,
+            },
+            GFP_KERNEL,
+        )?,
     }
     let listening = Listening { port };
     for listed in registry.devices.iter_mut() {
@@ -238,7 +256,10 @@ pub(crate) fn listen(port: u16) -> Result<Listening> {
             continue;
         }
         // Memory first: what listens is not to be dropped under the lock.
-        let opened = listed.listens.reserve(1, GFP_KERNEL).map_err(Error::from)
+        let opened = listed
+            .listens
+            .reserve(1, GFP_KERNEL)
+            .map_err(Error::from)
             .and_then(|()| open(&listed.device, port))
             .and_then(|id| Ok(listed.listens.push((port, id), GFP_KERNEL)?));
         if let Err(e) = opened {
@@ -253,8 +274,12 @@ pub(crate) fn listen(port: u16) -> Result<Listening> {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        let Ok(mut registry) = registry::lock() else { return };
-        let Some(p) = registry.ports.iter_mut().find(|p| p.number == self.port) else { return };
+        let Ok(mut registry) = registry::lock() else {
+            return;
+        };
+        let Some(p) = registry.ports.iter_mut().find(|p| p.number == self.port) else {
+            return;
+        };
         p.users = p.users.saturating_sub(1);
         let last = p.users == 0;
         let sweep = registry.sweep.clone().filter(|_| last);
@@ -280,7 +305,10 @@ impl_has_work! {
 
 impl Sweep {
     pub(super) fn new() -> Result<Arc<Self>> {
-        Arc::pin_init(pin_init!(Sweep { work <- new_work!("ib_sdp_sweep") }), GFP_KERNEL)
+        Arc::pin_init(
+            pin_init!(Sweep { work <- new_work!("ib_sdp_sweep") }),
+            GFP_KERNEL,
+        )
     }
 }
 
@@ -289,10 +317,16 @@ impl WorkItem for Sweep {
 
     fn run(_this: Arc<Self>) {
         loop {
-            let Ok(mut guard) = registry::lock() else { return };
+            let Ok(mut guard) = registry::lock() else {
+                return;
+            };
             let registry = &mut *guard;
-            let Some(at) = registry.ports.iter().position(|p| p.users == 0) else { return };
-            let Some(number) = registry.ports.get(at).map(|p| p.number) else { return };
+            let Some(at) = registry.ports.iter().position(|p| p.users == 0) else {
+                return;
+            };
+            let Some(number) = registry.ports.get(at).map(|p| p.number) else {
+                return;
+            };
             let id = registry.devices.iter_mut().find_map(|listed| {
                 let i = listed.listens.iter().position(|(n, _)| *n == number)?;
                 listed.listens.remove(i).ok()

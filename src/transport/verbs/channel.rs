@@ -80,15 +80,15 @@ impl Drop for Channel {
 fn status(s: WorkStatus) -> Status {
     match s.0 {
         c::ib_wc_status_IB_WC_WR_FLUSH_ERR => Status::Flushed,
-        c::ib_wc_status_IB_WC_RETRY_EXC_ERR
-        | c::ib_wc_status_IB_WC_RESP_TIMEOUT_ERR => Status::TransportRetry,
+        c::ib_wc_status_IB_WC_RETRY_EXC_ERR | c::ib_wc_status_IB_WC_RESP_TIMEOUT_ERR => {
+            Status::TransportRetry
+        }
         c::ib_wc_status_IB_WC_RNR_RETRY_EXC_ERR => Status::RnrRetry,
         c::ib_wc_status_IB_WC_REM_INV_REQ_ERR
         | c::ib_wc_status_IB_WC_REM_ACCESS_ERR
         | c::ib_wc_status_IB_WC_REM_OP_ERR
         | c::ib_wc_status_IB_WC_REM_ABORT_ERR => Status::Remote,
-        c::ib_wc_status_IB_WC_LOC_LEN_ERR
-        | c::ib_wc_status_IB_WC_BAD_RESP_ERR => Status::Protocol,
+        c::ib_wc_status_IB_WC_LOC_LEN_ERR | c::ib_wc_status_IB_WC_BAD_RESP_ERR => Status::Protocol,
         _ => Status::Local,
     }
 }
@@ -126,8 +126,14 @@ impl Transport for Channel {
     }
 
     fn post_send(&mut self, s: &Sending<'_>) -> Result {
-        let how = How { signaled: s.signaled, solicited: s.solicited, cookie: s.cookie };
-        self.endpoint_mut().ok_or(EIO)?.post_send(s.header, s.payload, &how)
+        let how = How {
+            signaled: s.signaled,
+            solicited: s.solicited,
+            cookie: s.cookie,
+        };
+        self.endpoint_mut()
+            .ok_or(EIO)?
+            .post_send(s.header, s.payload, &how)
     }
 
     fn flush(&mut self) -> Result {
@@ -138,7 +144,10 @@ impl Transport for Channel {
         let r = self.endpoint_mut()?.poll_receive()?;
         Some(match r.buffer {
             Some(buffer) if r.status.is_success() => Completion::Received { buffer, len: r.len },
-            buffer => Completion::Failed { buffer, status: status(r.status) },
+            buffer => Completion::Failed {
+                buffer,
+                status: status(r.status),
+            },
         })
     }
 
@@ -147,7 +156,10 @@ impl Transport for Channel {
         Some(if s.status.is_success() {
             SendCompletion::Sent { cookie: s.cookie }
         } else {
-            SendCompletion::Failed { cookie: s.cookie, status: status(s.status) }
+            SendCompletion::Failed {
+                cookie: s.cookie,
+                status: status(s.status),
+            }
         })
     }
 

@@ -29,12 +29,7 @@ impl<O: Owner> Link<O> {
     }
 
     /// Sends REQ.
-    pub(super) fn request(
-        &self,
-        route: &Route,
-        port: u16,
-        hello: &[u8; REQUEST_DATA],
-    ) -> Result {
+    pub(super) fn request(&self, route: &Route, port: u16, hello: &[u8; REQUEST_DATA]) -> Result {
         let inner = &self.inner;
         let parameters = RequestParameters {
             service: SERVICE_ID + u64::from(port),

@@ -20,7 +20,8 @@ use kernel::sync::Arc;
 
 /// Something that uses a device and must hear when it goes.
 pub(super) trait Member: Send + Sync + 'static {
-    /// The device goes. Called in process context without locks.
+    /// The device goes. Called in process context without locks, and a second time when the end
+    /// takes too long.
     fn device_goes(self: Arc<Self>);
 }
 
@@ -56,7 +57,11 @@ impl Registry {
 
     /// The first device that `f` says yes to.
     pub(super) fn find(&self, f: impl Fn(&DeviceRef) -> bool) -> Option<DeviceRef> {
-        self.devices.iter().map(|l| &l.device).find(|d| f(d)).cloned()
+        self.devices
+            .iter()
+            .map(|l| &l.device)
+            .find(|d| f(d))
+            .cloned()
     }
 
     /// Has `member` hear when the device goes, until [`Registry::forget`].
@@ -110,29 +115,47 @@ impl<O: Owner, A: Acceptor<O>> Client for Watch<O, A> {
                 Err(e) => pr_warn!("cannot listen at port {}: {:?}\n", port.number, e),
             }
         }
-        registry.devices.push(Listed { device: device.clone(), listens }, GFP_KERNEL)?;
+        registry.devices.push(
+            Listed {
+                device: device.clone(),
+                listens,
+            },
+            GFP_KERNEL,
+        )?;
         Ok(())
     }
 
     fn removed(device: &DeviceRef) {
-        let Ok(mut registry) = registry::lock() else { return };
+        let Ok(mut registry) = registry::lock() else {
+            return;
+        };
         let at = registry.devices.iter().position(|l| l.device == *device);
         let listed = at.and_then(|i| registry.devices.remove(i).ok());
         drop(registry);
         // Waits for requests that are being handled; after that no more connections come in.
         drop(listed);
 
-        // Nobody can be remembered for this device any more, so one round reaches all. They are
-        // told without the lock, and go when they like.
-        let mut from = 0;
-        loop {
-            let Ok(mut registry) = registry::lock() else { return };
-            let next = registry.next_of(device, from);
-            drop(registry);
-            let Some((key, member)) = next else { return };
-            member.device_goes();
-            from = key.wrapping_add(1);
-        }
+        tell(device);
+    }
+
+    fn hurry(device: &DeviceRef) {
+        tell(device);
+    }
+}
+
+/// Tells all members of a device that it goes. Nobody can be remembered for it any more, so one
+/// round reaches all. They are told without the lock, and go when they like.
+fn tell(device: &DeviceRef) {
+    let mut from = 0;
+    loop {
+        let Ok(mut registry) = registry::lock() else {
+            return;
+        };
+        let next = registry.next_of(device, from);
+        drop(registry);
+        let Some((key, member)) = next else { return };
+        member.device_goes();
+        from = key.wrapping_add(1);
     }
 }
 
@@ -164,7 +187,10 @@ pub(crate) fn start<O: Owner, A: Acceptor<O>>() -> Result<Service> {
     let registration = Registration::<Watch<O, A>>::new()?;
     // If there is no memory for this, the registration ends, and then the workqueue.
     let client: KBox<dyn Send + Sync> = KBox::new(registration, GFP_KERNEL)?;
-    Ok(Service { client: Some(client), _worker: worker })
+    Ok(Service {
+        client: Some(client),
+        _worker: worker,
+    })
 }
 
 impl Drop for Service {

@@ -104,7 +104,12 @@ impl<O: Owner> Link<O> {
         reads_out: u8,
     ) -> Result<(Channel, Arc<Link<O>>)> {
         let most = config.reads.min(device.max_reads());
-        let state = State { phase: Phase::New, owner: Some(owner.clone()), member: None, dropped: false };
+        let state = State {
+            phase: Phase::New,
+            owner: Some(owner.clone()),
+            member: None,
+            dropped: false,
+        };
         let inner = Arc::pin_init(
             pin_init!(Inner {
                 device: device.clone(),
@@ -296,7 +301,7 @@ impl<O: Owner> WorkItem<1> for Inner<O> {
             this.disconnect();
         }
         let waits = this.phase() == Phase::Leaving;
-        if waits && !this.device.is_going() {
+        if waits && !this.device.is_hurried() {
             return;
         }
 
@@ -332,7 +337,11 @@ impl<O: Owner> QpEvents for Inner<O> {
 impl<O: Owner> Events for Inner<O> {
     fn event(self: Arc<Self>, connection: &Connection, event: Event<'_>) {
         match event {
-            Event::Reply { data, reads_out, reads_in } => {
+            Event::Reply {
+                data,
+                reads_out,
+                reads_in,
+            } => {
                 self.replied(connection, data, reads_out, reads_in);
             }
             Event::Ready => {

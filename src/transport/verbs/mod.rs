@@ -133,6 +133,6 @@ pub(crate) trait Owner: AlwaysRefCounted + Send + Sync + 'static {
     fn disconnected(&self, how: Gone);
 
     /// The device is being removed, which waits until channel, link and resolver are dropped and
-    /// all buffers are unmapped.
+    /// all buffers are unmapped. May be called more than once.
     fn device_removed(&self);
 }

@@ -6,66 +6,162 @@
 //! [`Resolver::create`] and [`Resolver::connect`]; then it can be dropped.
 
 use super::{Channel, Config, Link, Net, Owner, REQUEST_DATA};
-use crate::sys::errno::{Errno, EADDRNOTAVAIL, EHOSTUNREACH, ENETDOWN, ENETUNREACH, ENODEV as NO_DEVICE, ETIMEDOUT};
+use crate::sys::errno::{
+    Errno, EADDRNOTAVAIL, EHOSTUNREACH, ENETDOWN, ENETUNREACH, ENODEV as NO_DEVICE, ETIMEDOUT,
+};
 use crate::sys::net::address::Address;
 use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::route::{Event, Events, Route, RouteId};
+use crate::sys::rdma::work::ModuleRef;
 use crate::sys::rdma::{registry, work};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
-use kernel::sync::atomic::{Atomic, Full, Relaxed};
-use kernel::sync::{new_mutex, Arc, Mutex};
+use kernel::sync::atomic::{AtomicFlag, Full};
+use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
+use kernel::time::{Instant, Monotonic};
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
+
+/// The time for the first try to find a neighbour, in milliseconds; each further one has four times
+/// as much. `rdma_cm` misses a neighbour that answers before it has begun to wait, as one on the
+/// same host does, and then finds it only when its time is over.
+const FIRST_TRY: u32 = 10;
+
+/// What is looked for.
+struct Wish {
+    source: Option<Address>,
+    destination: Address,
+    tos: Option<u8>,
+    /// The time for either half of the search.
+    timeout_ms: u32,
+    began: Instant<Monotonic>,
+    next_try: u32,
+}
+
+/// How far it is.
+enum Find {
+    /// Not begun, or between two tries.
+    Nothing,
+    /// Here it is looked for, or was found.
+    By(RouteId),
+    /// Not wanted any more.
+    Over,
+}
 
 /// What the callbacks of a search get at, and what the workqueue destroys.
 #[pin_data]
 struct Search<O: Owner> {
     owner: ARef<O>,
-    /// The time for either half of the search.
-    timeout_ms: Atomic<u32>,
+    net: ARef<Net>,
+    _module: ModuleRef,
     /// Whether the owner was told a result.
-    told: Atomic<u32>,
+    told: AtomicFlag,
+    /// Set once, before the search begins. Taken inside the lock of `id`.
     #[pin]
-    id: Mutex<Option<RouteId>>,
+    wish: SpinLock<Option<Wish>>,
+    /// Not held when an id is dropped.
     #[pin]
-    end: Work<Search<O>>,
+    id: Mutex<Find>,
+    #[pin]
+    again: Work<Search<O>, 0>,
+    #[pin]
+    end: Work<Search<O>, 1>,
 }
 
 impl_has_work! {
-    impl{O: Owner} HasWork<Search<O>> for Search<O> { self.end }
+    impl{O: Owner} HasWork<Search<O>, 0> for Search<O> { self.again }
+    impl{O: Owner} HasWork<Search<O>, 1> for Search<O> { self.end }
 }
 
-impl<O: Owner> WorkItem for Search<O> {
+impl<O: Owner> WorkItem<0> for Search<O> {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
+        if let Err(e) = this.look() {
+            this.tell(Err(e));
+        }
+    }
+}
+
+impl<O: Owner> WorkItem<1> for Search<O> {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let last = core::mem::replace(&mut *this.id.lock(), Find::Over);
         // Waits for callbacks, which take the lock; so not under it.
-        let id = this.id.lock().take();
-        drop(id);
+        drop(last);
     }
 }
 
 impl<O: Owner> Search<O> {
     fn tell(&self, result: Result) {
-        if self.told.xchg(1, Full) == 0 {
+        if !self.told.xchg(true, Full) {
             self.owner.resolved(result);
         }
+    }
+
+    /// Tries to find the neighbour, not in a callback.
+    ///
+    /// Each time with a new id: one that is used again waits for its own last callback, and that
+    /// would be under the lock here.
+    fn look(self: &Arc<Self>) -> Result {
+        let mut new = RouteId::new(&self.net, self.clone())?;
+        let mut wish = self.wish.lock();
+        let w = Option::as_mut(&mut *wish).ok_or(EINVAL)?;
+        let time = w.next_try.min(w.timeout_ms).max(1);
+        w.next_try = w.next_try.saturating_mul(4);
+        let (source, destination, tos) = (w.source, w.destination, w.tos);
+        drop(wish);
+
+        let last = self.put(Find::Nothing)?;
+        drop(last);
+        let mut id = self.id.lock();
+        if let Find::Over = &*id {
+            return Err(ENODEV);
+        }
+        // Callbacks may come at once; they find the id when the lock is free.
+        let begun = new.begin(source.as_ref(), &destination, tos, time);
+        if begun.is_ok() {
+            *id = Find::By(new);
+        }
+        drop(id);
+        begun.map_err(error)
+    }
+
+    /// Changes how far it is, unless it is over.
+    fn put(&self, to: Find) -> Result<Find> {
+        let mut id = self.id.lock();
+        match &*id {
+            Find::Over => Err(ENODEV),
+            _ => Ok(core::mem::replace(&mut *id, to)),
+        }
+    }
+
+    /// Whether there is time for one more try.
+    fn has_time(&self) -> bool {
+        self.wish
+            .lock()
+            .as_ref()
+            .is_some_and(|w| w.began.elapsed().as_millis() < i64::from(w.timeout_ms))
     }
 }
 
 impl<O: Owner> Events for Search<O> {
-    fn event(&self, route: &Route, event: Event) {
+    fn event(self: Arc<Self>, route: &Route, event: Event) {
         match event {
             Event::AddressFound => {
-                if let Err(e) = route.find_path(self.timeout_ms.load(Relaxed)) {
+                let time = self.wish.lock().as_ref().map_or(0, |w| w.timeout_ms);
+                if let Err(e) = route.find_path(time) {
                     self.tell(Err(error(e)));
                 }
             }
             Event::RouteFound => self.tell(usable(route).map(|_| ())),
-            Event::NoAddress(e) => self.tell(Err(error(e))),
-            Event::NoRoute(e) => self.tell(Err(error(e))),
+            Event::NoAddress(e) if Errno::of(e) == ETIMEDOUT && self.has_time() => {
+                // Not from in here: a new try begins with the end of this one.
+                work::defer::<Arc<Self>, 0>(self);
+            }
+            Event::NoAddress(e) | Event::NoRoute(e) => self.tell(Err(error(e))),
             Event::DeviceGoes => {
-                if self.told.xchg(1, Full) == 0 {
+                if !self.told.xchg(true, Full) {
                     self.owner.resolved(Err(ENETDOWN.into()));
                 } else {
                     self.owner.device_removed();
@@ -110,18 +206,17 @@ impl<O: Owner> Resolver<O> {
         let search = Arc::pin_init(
             pin_init!(Search {
                 owner,
-                timeout_ms: Atomic::new(0),
-                told: Atomic::new(0),
-                id <- new_mutex!(None, "ib_sdp_resolver"),
-                end <- new_work!("ib_sdp_resolver"),
+                net: net.into(),
+                _module: ModuleRef::new(),
+                told: AtomicFlag::new(false),
+                wish <- new_spinlock!(None, "ib_sdp_wish"),
+                id <- new_mutex!(Find::Nothing, "ib_sdp_resolver"),
+                again <- new_work!("ib_sdp_resolver"),
+                end <- new_work!("ib_sdp_resolver_end"),
             }),
             GFP_KERNEL,
         )?;
-        let id = RouteId::new(net, search.clone())?;
-        *search.id.lock() = Some(id);
-        // From here on the search has an end: `Drop`, or, if there is no memory, this.
-        let resolver = Resolver { search };
-        Ok(Arc::new(resolver, GFP_KERNEL)?)
+        Ok(Arc::new(Resolver { search }, GFP_KERNEL)?)
     }
 
     /// Begins, once. The result is told by [`Owner::resolved`], possibly before this returns.
@@ -139,14 +234,22 @@ impl<O: Owner> Resolver<O> {
         timeout_ms: u32,
         tos: Option<u8>,
     ) -> Result {
-        self.search.timeout_ms.store(timeout_ms, Relaxed);
-        let mut id = self.search.id.lock();
-        let id = Option::as_mut(&mut *id).ok_or(ENODEV)?;
-        id.begin(source, destination, tos, timeout_ms).map_err(error)
+        *self.search.wish.lock() = Some(Wish {
+            source: source.copied(),
+            destination: *destination,
+            tos,
+            timeout_ms,
+            began: Instant::now(),
+            next_try: FIRST_TRY,
+        });
+        self.search.look()
     }
 
     fn with<R>(&self, f: impl FnOnce(&RouteId) -> Result<R>) -> Result<R> {
-        f(self.search.id.lock().as_ref().ok_or(ENODEV)?)
+        match &*self.search.id.lock() {
+            Find::By(id) => f(id),
+            _ => Err(EINVAL),
+        }
     }
 
     /// The address that the connection comes from, with port 0. Known when resolved.
@@ -196,6 +299,6 @@ impl<O: Owner> Resolver<O> {
 
 impl<O: Owner> Drop for Resolver<O> {
     fn drop(&mut self) {
-        work::defer::<Arc<Search<O>>, 0>(self.search.clone());
+        work::defer::<Arc<Search<O>>, 1>(self.search.clone());
     }
 }
