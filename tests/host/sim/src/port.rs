@@ -90,9 +90,9 @@ impl Port {
         count
     }
 
-    /// The wire has carried one of our SENDs.
+    /// The wire has carried one of our SENDs (or a copy of one that somebody made).
     pub fn carried(&mut self) {
-        self.completed += 1;
+        self.completed = self.in_flight.min(self.completed + 1);
     }
 
     /// Looks at up to so many completions of SENDs; returns how many there were.
