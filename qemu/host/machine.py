@@ -46,9 +46,9 @@ class Machine:
         self.log = open(log, "wb", buffering=0)
         self.log_path = log
         self.errors = tempfile.TemporaryFile()
-        self.tail = collections.deque(maxlen=40)
+        self.tail = collections.deque(maxlen=300)
         self.complaints = Complaints()
-        self.up = self.finished = self.last_line_seen = False
+        self.up = self.finished = self.last_line_seen = self.watched_for_sending = False
         self._line = b""
         self._in = bytearray()
         self._out = bytearray()

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 
-from machine import ERR, ERR_READ, EXIT, FAILED, FINISH, HEAD, OUT, OUT_READ, RUN, TASKS, UP, Machine
+from machine import ERR, ERR_READ, EXIT, FAILED, FINISH, OUT, OUT_READ, RUN, TASKS, UP
 
 TIMED_OUT = 124
 KERNEL_COMPLAINED = FAILED_TO_RUN = 125
@@ -88,7 +88,8 @@ class Run:
             if left <= 0:
                 return False
             for machine in self.machines:
-                if machine.channel in (key.fileobj for key in self.selector.get_map().values()):
+                if machine.has_to_send != machine.watched_for_sending:
+                    machine.watched_for_sending = machine.has_to_send
                     wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if machine.has_to_send else 0)
                     self.selector.modify(machine.channel, wanted, (machine, "channel"))
             for key, _ in self.selector.select(left):
@@ -168,10 +169,18 @@ class Run:
         data = struct.pack("<II", len(arguments), len(environment))
         data += b"".join(word + b"\0" for word in (b"/", *arguments, *environment))
         self.machines[0].send(RUN, COMMAND, data)
+
         def ended():
             return self.pipe_broken or self.status is not None and not self.out.pending and not self.err.pending
         self.until(ended, seconds)
         return self.status
+
+    def drain(self, seconds):
+        """Let what COMMAND has said reach our own outputs, if somebody reads them."""
+        deadline = time.monotonic() + seconds
+        while (self.out.pending or self.err.pending) and time.monotonic() < deadline:
+            time.sleep(0.01)
+            self._take_written()
 
     def finish(self, seconds):
         """Let the agents look for leaks, and the consoles come to their last line."""

@@ -259,9 +259,8 @@ static bool serve(struct client *client)
 	}
 	if (!buffer_write(&client->out, client->fd))
 		open = false;
-	if (client->ended)
-		return !open || !buffer_size(&client->out);
-	if (!open)
+	/* It closes first: it may have bytes to read yet, and to answer for. */
+	if (!open && !client->ended)
 		frame_add(&to_host, FRAME_HANGUP, client->id, NULL, 0);
 	return !open;
 }
@@ -325,8 +324,8 @@ static void print_tasks(void)
 {
 	int fd = open("/proc/sysrq-trigger", O_WRONLY | O_CLOEXEC);
 
-	/* Blocked tasks, then what runs on each CPU. */
-	if (fd >= 0 && (write(fd, "w", 1) < 0 || write(fd, "l", 1) < 0))
+	/* What runs on each CPU, then the blocked tasks. */
+	if (fd >= 0 && (write(fd, "l", 1) < 0 || write(fd, "w", 1) < 0))
 		note("sysrq: %s", strerror(errno));
 	close(fd);
 	note("end of the run");

@@ -34,7 +34,7 @@ enum frame_type {
 	FRAME_UP = 'U',		/* guest to host: ready for commands */
 	FRAME_FAILED = 'F',	/* guest to host: could not get ready, and why */
 	FRAME_FINISH = 'D',	/* host to guest: look for leaks; and the answer */
-	FRAME_TASKS = 'T',	/* host to guest: print what every task waits for */
+	FRAME_TASKS = 'T',	/* host to guest: print what runs and what is blocked */
 };
 
 #define WINDOW (256u << 10)
