@@ -79,6 +79,17 @@ class Task(threading.Thread):
         return self
 
 
+def plain(value):
+    """A value as it prints on every Python: enumerations as their numbers."""
+    if isinstance(value, bool) or value is SAME:
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(plain(item) for item in value) if type(value) in (list, tuple) else tuple(map(plain, value))
+    return value
+
+
 def asleep_in(thread, process="self"):
     """The number of the system call in which a thread sleeps, None if it runs or is gone."""
     try:
@@ -170,8 +181,8 @@ class Env:
             raise CaseFailure(f"the case gives no reason for another value of {name!r}")
         expected = None
         if sdp is not NOTHING:
-            expected = [repr(choice) for choice in (sdp if isinstance(sdp, OneOf) else (sdp,))]
-        self._sink(("note", name, repr(value), expected, because))
+            expected = [repr(plain(choice)) for choice in (sdp if isinstance(sdp, OneOf) else (sdp,))]
+        self._sink(("note", name, repr(plain(value)), expected, because))
         return value
 
     def check(self, condition, message):

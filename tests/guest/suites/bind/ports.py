@@ -100,10 +100,8 @@ def after_failure(e):
     e.note("other port", e.error(sock.bind, e.address(e.here, 0)))
 
 
-def conflict(e, first, second):
+def conflict(e, hosts, first, second):
     """Two sockets on one port, each (address, reuse, listening): what the second one is told."""
-    hosts = {"any": e.any, "own": e.here, "second": second_address(e)}
-
     def make(address, reuse, listening, port):
         sock = e.socket()
         if reuse:
@@ -126,11 +124,12 @@ def conflict(e, first, second):
 @case(timeout=60)
 def sharing(e):
     """Who may share a port: addresses, SO_REUSEADDR and listening, in every combination."""
+    hosts = {"any": e.any, "own": e.here, "second": second_address(e)}
     kinds = list(itertools.product(("any", "own", "second"), (False, True), (False, True)))
     for first, second in itertools.product(kinds, kinds):
         text = ["{} {}{}".format(address, "reuse" if reuse else "plain", " listening" if listening else "")
                 for address, reuse, listening in (first, second)]
-        e.note(" / ".join(text), conflict(e, first, second))
+        e.note(" / ".join(text), conflict(e, hosts, first, second))
 
 
 @case
