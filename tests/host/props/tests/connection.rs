@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! A connection: whatever comes, in whatever order, it stays within its rules.
+
+use proptest::prelude::*;
+use sdp_props::{body, flags};
+use sdp_protocol::message::{Body, Flags, Message};
+use sdp_protocol::{Connection, Event, Offer, Parameters, Transmit, MAX_HEADER};
+
+/// What happens to a connection.
+#[derive(Clone, Debug)]
+enum Action {
+    /// A message comes that is the next in sequence and stays within what was sent.
+    Message {
+        body: Body,
+        flags: Flags,
+        payload: u32,
+        bufs: u16,
+        /// So many of the messages that were sent are acknowledged.
+        acks: u32,
+    },
+    /// Any bytes come.
+    Bytes(Vec<u8>, u32),
+    /// Bytes are written.
+    Write(u32),
+    /// What may go, goes.
+    Transmit(u16),
+    /// Something is set or called.
+    Set(u8),
+    /// The wish for larger buffers is answered.
+    Resize(u32, u16),
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let next =
+        (body(), 0..2000u32, 0..100u16, 0..4u32).prop_flat_map(|(body, length, bufs, acks)| {
+            let payload = if body.mid().carries_payload() {
+                length
+            } else {
+                0
+            };
+            flags(body, payload).prop_map(move |flags| Action::Message {
+                body,
+                flags,
+                payload,
+                bufs,
+                acks,
+            })
+        });
+    prop_oneof![
+        8 => next,
+        1 => (proptest::collection::vec(any::<u8>(), 0..60), any::<u32>()).prop_map(|(b, l)| Action::Bytes(b, l)),
+        4 => (0..5000u32).prop_map(Action::Write),
+        6 => (0..70u16).prop_map(Action::Transmit),
+        2 => any::<u8>().prop_map(Action::Set),
+        1 => (any::<u32>(), any::<u16>()).prop_map(|(size, posted)| Action::Resize(size, posted)),
+    ]
+}
+
+fn parameters() -> impl Strategy<Value = Parameters> {
+    (
+        (64..5000u32, 64..5000u32),
+        any::<(u16, u16)>(),
+        (any::<u16>(), 0..70u16),
+        any::<u32>(),
+    )
+        .prop_map(|(sizes, adverts, buffers, desired)| Parameters {
+            local_receive_size: sizes.0,
+            remote_receive_size: sizes.1,
+            local_max_adverts: adverts.0,
+            remote_max_adverts: adverts.1,
+            posted: buffers.0,
+            credits: buffers.1,
+            desired_remote_size: desired,
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 800, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_comes_the_rules_hold(parameters in parameters(), actions in proptest::collection::vec(action(), 1..150)) {
+        let mut end = Connection::new(&parameters);
+        let mut offer = Offer { posted: parameters.posted, limit: 4096, ..Offer::default() };
+        let (mut sent, mut acked, mut bufs) = (0u32, 0u32, parameters.credits);
+        let mut received = 0u32;
+        let mut over = false;
+        let mut closed = false;
+        for action in actions {
+            match action {
+                Action::Message { body, flags, payload, bufs: now, acks } => {
+                    let message = Message {
+                        flags, bufs: now, body, payload,
+                        mseq: received + 1,
+                        mseq_ack: (acked + acks).min(sent),
+                    };
+                    let header = message.encode();
+                    match end.receive(&header, message.length()) {
+                        Ok(_) if over => {}
+                        Ok(got) => {
+                            received += 1;
+                            acked = message.mseq_ack;
+                            bufs = now;
+                            prop_assert_eq!(got.mid, body.mid());
+                            prop_assert_eq!(got.payload.len(), payload as usize);
+                            prop_assert!(got.payload.end <= message.length());
+                            prop_assert!(payload == 0 || got.payload.start as usize == message.header_len());
+                            over = matches!(got.event, Event::PeerAborted | Event::Suspended { .. });
+                        }
+                        Err(_) => {
+                            prop_assert!(!over);
+                            over = true;
+                        }
+                    }
+                }
+                Action::Bytes(bytes, length) => {
+                    let start = &bytes[..bytes.len().min(MAX_HEADER)];
+                    if end.receive(start, length).is_err() {
+                        over = true;
+                    }
+                    // (Chance does not make a message that is accepted.)
+                    prop_assert!(over);
+                }
+                Action::Write(bytes) => {
+                    offer.queued += bytes;
+                    if bytes % 5 == 0 {
+                        offer.urgent = Some(bytes);
+                    }
+                }
+                Action::Transmit(posted) => {
+                    offer.posted = posted;
+                    for _ in 0..100 {
+                        let credits = i64::from(bufs) - i64::from(sent - acked);
+                        if !over {
+                            prop_assert_eq!(i64::from(end.credits()), credits.max(0));
+                        }
+                        match end.transmit(&offer) {
+                            Transmit::Send(out) => {
+                                prop_assert!(!over);
+                                let needed = if out.payload > 0 { 3 } else { 1 };
+                                prop_assert!(credits >= needed);
+                                prop_assert!(out.payload <= offer.queued.min(offer.limit));
+                                prop_assert!(!closed || out.payload == 0);
+                                sent += 1;
+                                prop_assert_eq!(out.mseq, sent);
+                                closed |= end.send_closed();
+                                offer.queued -= out.payload;
+                                offer.urgent = offer.urgent.and_then(|at| at.checked_sub(out.payload));
+                                let length = u32::from(out.header_len) + out.payload;
+                                let message = Message::parse(&out.header, length).unwrap();
+                                prop_assert_eq!(message.mseq_ack, received);
+                                prop_assert_eq!(message.bufs, posted);
+                            }
+                            Transmit::Held(_) | Transmit::Idle => break,
+                        }
+                    }
+                }
+                Action::Set(what) => match what % 8 {
+                    0 => end.shutdown_send(),
+                    1 => offer.cork = !offer.cork,
+                    2 => offer.no_delay = !offer.no_delay,
+                    3 => offer.in_flight = u16::from(what),
+                    4 => offer.limit = u32::from(what) * 100,
+                    5 => offer.limit = u32::MAX,
+                    6 => offer.reader_waits = !offer.reader_waits,
+                    _ => offer.urgent = None,
+                },
+                Action::Resize(size, posted) => end.resize_receive(size, posted),
+            }
+        }
+    }
+}
