@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Signals: O_ASYNC's SIGIO, and death by SIGKILL."""
+
+import fcntl
+import os
+import select
+import signal
+import socket
+
+from lib import calls, consts, pattern
+from lib.registry import case
+
+
+def asynchronous(sock, number=0):
+    fcntl.fcntl(sock, fcntl.F_SETOWN, os.getpid())
+    if number:
+        fcntl.fcntl(sock, 10, number)           # F_SETSIG
+    fcntl.fcntl(sock, fcntl.F_SETFL, fcntl.fcntl(sock, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+def caught(e, number):
+    """The next signal of that number; its code and band."""
+    info = signal.sigtimedwait({number}, e.patience)
+    e.check(info is not None, "the signal never came")
+    return info.si_code, info.si_band
+
+
+@case
+def sigio(e):
+    """O_ASYNC: SIGIO for data, and for the end."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
+    near, far = e.pair()
+    asynchronous(near)
+    while signal.sigtimedwait({signal.SIGIO}, 0):
+        pass
+    far.send(b"x")
+    caught(e, signal.SIGIO)
+    e.wait(near)
+    e.note("data", near.recv(10))
+    far.shutdown(socket.SHUT_WR)
+    caught(e, signal.SIGIO)
+    e.note("end", e.wait_mask(near, "RDHUP"))
+
+
+@case
+def with_a_number(e):
+    """F_SETSIG: a queued signal that says which descriptor and which event."""
+    chosen = signal.SIGRTMIN + 3
+    signal.pthread_sigmask(signal.SIG_BLOCK, {chosen})
+    near, far = e.pair()
+    asynchronous(near, chosen)
+    while signal.sigtimedwait({chosen}, 0):
+        pass
+    far.send(b"x")
+    e.note("data", caught(e, chosen))
+
+
+@case
+def of_a_listener(e):
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
+    listener = e.listen()
+    asynchronous(listener)
+    e.connect(listener)
+    caught(e, signal.SIGIO)
+    e.note("mask", e.wait(listener))
+
+
+@case
+def of_a_connector(e):
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
+    listener = e.listen()
+    sock = e.socket()
+    sock.setblocking(False)
+    asynchronous(sock)
+    e.error(sock.connect, e.address(e.there, listener.port))
+    caught(e, signal.SIGIO)
+    e.note("mask", e.wait(sock, select.POLLOUT))
+
+
+@case
+def killed_idle(e):
+    """SIGKILL of a process with a connection: its peer sees the end."""
+    listener = e.listen()
+
+    def live():
+        near = e.connect(listener)
+        near.send(b"alive")
+        near.recv(10)
+
+    child = e.child(live)
+    far, _ = listener.accept()
+    e.note("alive", far.recv(10))
+    child.wait_asleep("recvfrom")
+    child.kill()
+    e.note("mask", e.wait_mask(far, "RDHUP"))
+    e.note("end", e.outcome(calls.recv, far, 10))
+
+
+@case
+def killed_with_unread(e):
+    """Killed with data unread: its peer sees a reset."""
+    listener = e.listen()
+
+    def live():
+        near = e.connect(listener)
+        near.send(b"alive")
+        near.mask_when(select.POLLPRI, e.patience)
+
+    child = e.child(live)
+    far, _ = listener.accept()
+    e.note("alive", far.recv(10))
+    child.wait_asleep("poll")
+    far.send(b"unread")
+    e.until(lambda: calls.ioctl_int(far, consts.SIOCOUTQ) == 0, "arrival")
+    child.kill()
+    e.note("mask", e.wait_mask(far, "ERR"))
+    e.note("recv", e.outcome(calls.recv, far, 10))
+
+
+@case(timeout=60)
+def killed_in_send(e):
+    """Killed in the middle of a blocked send(): what arrives is a beginning of what was sent."""
+    listener = e.listen()
+
+    def live():
+        near = e.connect(listener)
+        near.sendall(pattern.Pattern(5).at(0, 1 << 20) * 64)
+
+    child = e.child(live)
+    far, _ = listener.accept()
+    child.wait_asleep("sendto")
+    child.kill()
+    data = b""
+    try:
+        while part := far.recv(1 << 20):
+            data += part
+    except ConnectionResetError:
+        pass
+    wanted = pattern.Pattern(5).at(0, 1 << 20) * (len(data) // (1 << 20) + 1)
+    e.check(data == wanted[:len(data)], "what arrived is not what was sent")
+    e.check(len(data) > 10000, f"only {len(data)} bytes arrived")
+
+
+@case
+def killed_in_every_call(e):
+    """SIGKILL ends a process in any call."""
+    listener = e.listen("self")
+    near, far = e.pair()
+    full, _ = e.pair()
+    e.fill(full)
+    for name, function in (("accept4", lambda: calls.accept4(listener)),
+                           ("recvfrom", lambda: calls.recv(near, 10)),
+                           ("sendto", lambda: calls.send(full, b"x" * 4000000)),
+                           ("poll", lambda: near.mask_when(select.POLLIN, 60)),
+                           ("splice", lambda: calls.splice(near, os.pipe()[1], 10))):
+        e.child(function).wait_asleep(name).kill()
+        e.note(name, "dead")
+    far.send(b"and nothing is lost")
+    e.note("data", near.recv(100))
+
+
+@case
+def killed_listener(e):
+    """A server dies with connections waiting to be accepted."""
+    port = e.refused_port()
+
+    def live():
+        listener = e.listen(port=port)
+        listener.mask_when(select.POLLPRI, e.patience)
+
+    child = e.child(live).wait_asleep("poll")
+    near = e.socket()
+    near.connect(e.address(e.there, port))
+    child.kill()
+    e.note("mask", e.wait_mask(near, "ERR"))
+    e.note("recv", e.error(calls.recv, near, 1))
+    e.note("again", e.error(e.socket().connect, e.address(e.there, port)))
+    e.note("port is free", e.error(e.listen, "peer", 1, port))
+
+
+@case
+def killed_group(e):
+    """A socket shared by processes lives until the last of them dies."""
+    near, far = e.pair()
+    children = [e.child(lambda: calls.recv(near, 10)).wait_asleep("recvfrom") for _ in range(3)]
+    near.close()
+    for child in children:
+        e.note(f"before {children.index(child)}", far.mask())
+        child.kill()
+    e.note("after", e.wait_mask(far, "RDHUP"))
+
+
+@case
+def stopped(e):
+    """A stopped process keeps its connection; data waits for it."""
+    near, far = e.pair()
+    child = e.child(lambda: pattern.receive(near, 9, 100000, [5000])).wait_asleep("recvfrom")
+    os.kill(child.pid, signal.SIGSTOP)
+    os.waitpid(child.pid, os.WUNTRACED)
+    task = e.task(pattern.send, far, 9, 100000, [20000])
+    e.until(lambda: calls.ioctl_int(near, consts.SIOCINQ) > 0, "data")
+    os.kill(child.pid, signal.SIGCONT)
+    e.note("received", child.result())
+    task.result()
