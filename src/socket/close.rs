@@ -12,7 +12,7 @@ use super::{listen, SdpSock, JOB_FINISH};
 use crate::sys::errno::{ECONNRESET, ENETRESET, EPIPE, ETIMEDOUT};
 use crate::sys::net::address::Address;
 use crate::sys::net::sock::{Flag, Sock, State, SEND_SHUTDOWN, SHUTDOWN_MASK};
-use crate::transport::verbs::Gone;
+use crate::transport::verbs::{Gone, LinkId};
 use kernel::sync::aref::ARef;
 use crate::sys::time::{seconds, Jiffies};
 
@@ -195,12 +195,15 @@ pub(super) fn take_down(sk: &SdpSock) {
 }
 
 /// The connection is down.
-pub(super) fn disconnected(sk: &SdpSock, how: Gone) {
+pub(super) fn disconnected(sk: &SdpSock, link: LinkId, how: Gone) {
     // What has arrived before counts.
     sk.progress();
     let mut tell = Tell::default();
     {
         let mut c = sk.data().connection.lock();
+        if !c.is_of(link) {
+            return;
+        }
         let over = c.protocol.as_ref().is_some_and(|p| p.send_closed() && p.receive_closed());
         match sk.state() {
             State::Close => {}

@@ -17,7 +17,7 @@ use crate::sys::net::address::{Address, Named};
 use crate::sys::net::family::{Descriptor, Progress};
 use crate::sys::net::params;
 use crate::sys::net::sock::{State, SHUTDOWN_MASK};
-use crate::transport::verbs::{self, Channel, Config, Resolver};
+use crate::transport::verbs::{self, Channel, Config, LinkId, Resolver};
 use crate::transport::Transport;
 use core::net::{IpAddr, Ipv6Addr};
 use kernel::alloc::flags::GFP_KERNEL;
@@ -214,13 +214,13 @@ fn request(sk: &SdpSock) -> Result {
 /// # Errors
 ///
 /// `EPROTO` if it is none; the connection is refused.
-pub(super) fn replied(sk: &SdpSock, hello_ack: &[u8]) -> Result {
+pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
     let Ok(ack) = HelloAck::parse(hello_ack) else {
-        fail(sk, EPROTO);
+        refused(sk, link, EPROTO.into());
         return Err(EPROTO.into());
     };
     let mut c = sk.data().connection.lock();
-    if sk.state() != State::SynSent {
+    if sk.state() != State::SynSent || !c.is_of(link) {
         return Err(ECONNABORTED.into());
     }
     let posted = c.channel.as_ref().map_or(0, |c| c.posted_receives());
@@ -238,8 +238,10 @@ pub(super) fn replied(sk: &SdpSock, hello_ack: &[u8]) -> Result {
 
 /// The request was refused, or nobody has answered; or, for a connection that a listener has
 /// begun to accept, the peer has given up.
-pub(super) fn refused(sk: &SdpSock, error: Error) {
-    fail(sk, unreachable_error(error));
+pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
+    if sk.data().connection.lock().is_of(link) {
+        fail(sk, unreachable_error(error));
+    }
 }
 
 /// Ends an attempt to connect, or to accept.

@@ -16,7 +16,7 @@ use crate::memory::buffer::Buffer;
 use crate::protocol::{self, Event, Hold, Mid, Offer, Transmit, MAX_HEADER};
 use crate::sys::errno::{ECONNRESET, ENOBUFS, EPROTO, Errno};
 use crate::sys::net::sock::{Flag, State, RCV_SHUTDOWN, SHUTDOWN_MASK};
-use crate::transport::verbs::{Channel, Link, Resolver};
+use crate::transport::verbs::{Channel, Link, LinkId, Resolver};
 use crate::transport::{Completion, SendCompletion, Sending, Status, Transport};
 use kernel::alloc::flags::*;
 use kernel::prelude::*;
@@ -249,6 +249,11 @@ impl Connection {
             None => self.rx.bytes(),
         };
         (rx, self.tx.queued())
+    }
+
+    /// Whether news of a link are of this connection, and not of one that the socket had before.
+    pub(super) fn is_of(&self, link: LinkId) -> bool {
+        self.link.as_ref().is_some_and(|l| l.id() == link)
     }
 
     /// Whether bytes can still be sent and received.

@@ -17,7 +17,7 @@ use crate::sys::errno::{EAGAIN, EINVAL};
 use crate::sys::net::address::Address;
 use crate::sys::net::family::{self, Descriptor, Progress};
 use crate::sys::net::sock::State;
-use crate::transport::verbs::{self, Acceptor, Listening, Request, Verdict};
+use crate::transport::verbs::{self, Acceptor, LinkId, Listening, Request, Verdict};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernel::alloc::flags::{GFP_ATOMIC, GFP_KERNEL};
 use kernel::prelude::*;
@@ -250,10 +250,13 @@ fn prepare(
 }
 
 /// The connection is there: the peer has our answer, or we have sent the last word.
-pub(super) fn established(sk: &SdpSock) {
+pub(super) fn established(sk: &SdpSock, link: LinkId) {
     let mut tell = Tell::default();
     let parent = {
         let mut c = sk.data().connection.lock();
+        if !c.is_of(link) {
+            return;
+        }
         match sk.state() {
             State::SynSent | State::SynRecv => sk.set_state(State::Established),
             State::CloseWait => {}

@@ -38,13 +38,14 @@ mod send_queue;
 pub(crate) mod stats;
 mod timer;
 
+use crate::protocol::HELLO_ACK_LEN;
 use crate::sys::errno::{Errno, EADDRNOTAVAIL, ENETDOWN, ENETUNREACH, ENODEV};
 use crate::sys::net::address::{Address, Named};
 use crate::sys::net::family::{Descriptor, Family};
 use crate::sys::net::message::{Destination, Source};
 use crate::sys::net::options::{NewValue, OldValue};
 use crate::sys::net::sock::{Locked, Sock};
-use crate::transport::verbs::{Gone, Owner};
+use crate::transport::verbs::{Gone, LinkId, Owner};
 use connection::Connection;
 use kernel::new_spinlock;
 use kernel::prelude::*;
@@ -247,20 +248,20 @@ impl Owner for SdpSock {
         connect::resolved(self, r)
     }
 
-    fn replied(&self, hello_ack: &[u8; crate::protocol::HELLO_ACK_LEN]) -> Result {
-        connect::replied(self, hello_ack)
+    fn replied(&self, link: LinkId, hello_ack: &[u8; HELLO_ACK_LEN]) -> Result {
+        connect::replied(self, link, hello_ack)
     }
 
-    fn established(&self) {
-        listen::established(self)
+    fn established(&self, link: LinkId) {
+        listen::established(self, link)
     }
 
-    fn refused(&self, error: Error) {
-        connect::refused(self, error)
+    fn refused(&self, link: LinkId, error: Error) {
+        connect::refused(self, link, error)
     }
 
-    fn disconnected(&self, how: Gone) {
-        close::disconnected(self, how)
+    fn disconnected(&self, link: LinkId, how: Gone) {
+        close::disconnected(self, link, how)
     }
 
     fn device_removed(&self) {

@@ -69,7 +69,7 @@ impl<O: Owner> Inner<O> {
         if self.phase() != Phase::Requested {
             return;
         }
-        let told = owner.replied(data);
+        let told = owner.replied(self.link_id(), data);
         let accepted = told.and_then(|()| {
             let tuning = self.tuning(reads_in, reads_out, None);
             let qp = self.qp()?;
@@ -80,14 +80,14 @@ impl<O: Owner> Inner<O> {
         match accepted {
             Ok(()) => {
                 if self.advance(Phase::Requested, Phase::Established) {
-                    owner.established();
+                    owner.established(self.link_id());
                 }
             }
             Err(e) => {
                 self.close();
                 let _ = connection.reject(reason::CONSUMER);
                 if told.is_ok() {
-                    owner.refused(e);
+                    owner.refused(self.link_id(), e);
                 }
             }
         }

@@ -88,6 +88,10 @@ pub(crate) struct Link<O: Owner> {
     pub(super) inner: Arc<Inner<O>>,
 }
 
+/// Tells one [`Link`] from another of the same owner, as long as either lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LinkId(usize);
+
 impl<O: Owner> Drop for Link<O> {
     fn drop(&mut self) {
         work::defer::<Arc<Inner<O>>, 1>(self.inner.clone());
@@ -164,6 +168,11 @@ impl<O: Owner> Link<O> {
         self.inner.disconnect();
     }
 
+    /// Which link this is, in upcalls to the owner.
+    pub(crate) fn id(&self) -> LinkId {
+        self.inner.link_id()
+    }
+
     /// Ends the connection at once: what was posted is flushed. Process context.
     pub(crate) fn abort(&self) {
         self.inner.abort();
@@ -174,6 +183,11 @@ impl<O: Owner> Inner<O> {
     /// The QP. It is set before anybody gets at `self`.
     pub(super) fn qp(&self) -> Result<&Arc<QueuePair>> {
         self.qp.as_ref().ok_or(EINVAL)
+    }
+
+    /// Which link this is.
+    pub(super) fn link_id(&self) -> LinkId {
+        LinkId(core::ptr::from_ref(self).addr())
     }
 
     pub(super) fn owner(&self) -> Option<ARef<O>> {
@@ -346,19 +360,19 @@ impl<O: Owner> Events for Inner<O> {
             }
             Event::Ready => {
                 if self.advance(Phase::Replied, Phase::Established) {
-                    self.tell(O::established);
+                    self.tell(|o| o.established(self.link_id()));
                 }
             }
             Event::Rejected(why) => match self.close() {
-                Phase::New | Phase::Replied => self.tell(|o| o.refused(ECONNRESET.into())),
-                Phase::Requested => self.tell(|o| o.refused(rejected(why))),
+                Phase::New | Phase::Replied => self.tell(|o| o.refused(self.link_id(), ECONNRESET.into())),
+                Phase::Requested => self.tell(|o| o.refused(self.link_id(), rejected(why))),
                 Phase::Established => self.gone(Gone::Peer),
                 Phase::Leaving => self.gone(Gone::Answered),
                 Phase::Closed => (),
             },
             Event::RequestUnanswered | Event::ReplyUnanswered => match self.close() {
                 Phase::Closed => (),
-                _ => self.tell(|o| o.refused(ETIMEDOUT.into())),
+                _ => self.tell(|o| o.refused(self.link_id(), ETIMEDOUT.into())),
             },
             Event::DisconnectRequest => {
                 // If it cannot be sent, the peer asks again, and is answered without us.
@@ -379,7 +393,7 @@ impl<O: Owner> Events for Inner<O> {
             }
             Event::TimeWaitOver => {
                 self.close();
-                self.tell(|o| o.disconnected(Gone::Expired));
+                self.tell(|o| o.disconnected(self.link_id(), Gone::Expired));
             }
         }
     }
@@ -395,7 +409,7 @@ impl<O: Owner> Inner<O> {
 
     fn gone(&self, how: Gone) {
         self.flush();
-        self.tell(|o| o.disconnected(how));
+        self.tell(|o| o.disconnected(self.link_id(), how));
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) use crate::sys::rdma::Net;
 pub(crate) use accept::{listen, Acceptor, Listening, Request, Verdict};
 pub(crate) use channel::Channel;
 pub(crate) use device::{local_device_for, start, Service};
-pub(crate) use link::Link;
+pub(crate) use link::{Link, LinkId};
 pub(crate) use resolve::Resolver;
 
 use kernel::prelude::*;
@@ -107,6 +107,9 @@ pub(crate) enum Gone {
 /// Upcalls are made in process context, without locks, one at a time for one link, and may sleep;
 /// but all connections of the host wait meanwhile. Those for a connection that was dropped may
 /// still come for a moment.
+///
+/// What is told of a connection comes with its [`LinkId`], because an owner that has dropped a
+/// [`Link`] and made another may still be told of the first one.
 pub(crate) trait Owner: AlwaysRefCounted + Send + Sync + 'static {
     /// There is something to [`crate::transport::Transport::poll_receive`]. Called in any context,
     /// in hard interrupts as well, with locks of the driver held: wake somebody, and no more.
@@ -121,16 +124,16 @@ pub(crate) trait Owner: AlwaysRefCounted + Send + Sync + 'static {
 
     /// The peer accepts, with this private data. An error rejects the connection, and nothing more
     /// comes of it.
-    fn replied(&self, data: &[u8; REPLY_DATA]) -> Result;
+    fn replied(&self, link: LinkId, data: &[u8; REPLY_DATA]) -> Result;
 
     /// Messages can be sent.
-    fn established(&self);
+    fn established(&self, link: LinkId);
 
     /// The connection was not made.
-    fn refused(&self, error: Error);
+    fn refused(&self, link: LinkId, error: Error);
 
     /// The connection has ended; what was posted is being flushed.
-    fn disconnected(&self, how: Gone);
+    fn disconnected(&self, link: LinkId, how: Gone);
 
     /// The device is being removed, which waits until channel, link and resolver are dropped and
     /// all buffers are unmapped. May be called more than once.
