@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! A connection to which anything happens: it never panics, sends nothing that it has no credit
+//! for, and nothing at all after it is over.
+//!
+//! The input is a list of actions of a few bytes each. Most messages get the MSeq and Len that
+//! they must have, so that the fuzzer need not guess those.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use sdp_protocol::message::Message;
+use sdp_protocol::{Connection, Event, Offer, Parameters, Transmit, MAX_HEADER};
+
+/// The input, taken from its front; zeros when it is used up.
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn byte(&mut self) -> u8 {
+        match self.0.split_first() {
+            Some((first, rest)) => {
+                self.0 = rest;
+                *first
+            }
+            None => 0,
+        }
+    }
+
+    fn short(&mut self) -> u16 {
+        u16::from_be_bytes([self.byte(), self.byte()])
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let mut input = Input(data);
+    let credits = u16::from(input.byte());
+    let mut end = Connection::new(&Parameters {
+        local_receive_size: 64 + u32::from(input.short()),
+        remote_receive_size: 64 + u32::from(input.short()),
+        local_max_adverts: u16::from(input.byte()),
+        remote_max_adverts: u16::from(input.byte()),
+        posted: input.short(),
+        credits,
+        desired_remote_size: u32::from(input.short()),
+    });
+    let mut offer = Offer {
+        posted: 64,
+        limit: u32::MAX,
+        ..Offer::default()
+    };
+    let (mut received, mut sent, mut acked, mut bufs) = (0u32, 0u32, 0u32, credits);
+    let mut over = false;
+    while !input.0.is_empty() {
+        let action = input.byte();
+        match action % 8 {
+            0..=2 => {
+                let mut header = [0; MAX_HEADER];
+                let payload = u32::from(input.short());
+                header[0] = input.byte();
+                header[1] = input.byte();
+                header[2..4].copy_from_slice(&u16::from(input.byte()).to_be_bytes());
+                for byte in &mut header[16..] {
+                    *byte = if action < 128 { 0 } else { input.byte() };
+                }
+                header[19] = input.byte();
+                let mid = sdp_protocol::Mid::from_code(header[0]);
+                let length = mid.map_or(16, |mid| mid.header_len() as u32)
+                    + if mid.is_some_and(|mid| mid.carries_payload()) {
+                        payload
+                    } else {
+                        0
+                    };
+                header[4..8].copy_from_slice(&length.to_be_bytes());
+                header[8..12].copy_from_slice(&(received + 1).to_be_bytes());
+                let acks = (acked + u32::from(input.byte() % 8)).min(sent);
+                header[12..16].copy_from_slice(&acks.to_be_bytes());
+                match end.receive(&header, length) {
+                    Ok(got) if !over => {
+                        assert!(got.payload.end <= length);
+                        received += 1;
+                        acked = acks;
+                        bufs = u16::from(header[3]);
+                        over = matches!(got.event, Event::PeerAborted | Event::Suspended { .. });
+                    }
+                    Ok(got) => assert!(got.payload.is_empty() && got.event == Event::None),
+                    Err(_) => {
+                        assert!(!over);
+                        over = true;
+                    }
+                }
+            }
+            3 if action > 240 => {
+                let length = usize::from(input.byte() % 48);
+                let (bytes, rest) = input.0.split_at(length.min(input.0.len()));
+                input.0 = rest;
+                let outcome = end.receive(bytes, length as u32);
+                assert!(over || outcome.is_err() || length >= 16);
+                over |= outcome.is_err();
+                if outcome.is_ok() && !over {
+                    return;
+                }
+            }
+            3 => offer.posted = input.short(),
+            4 => offer.queued = offer.queued.saturating_add(u32::from(input.short())),
+            5 => {
+                let what = input.byte();
+                offer.cork = what & 1 != 0;
+                offer.no_delay = what & 2 != 0;
+                offer.in_flight = u16::from(what & 4);
+                offer.reader_waits = what & 8 != 0;
+                offer.limit = if what & 16 != 0 {
+                    u32::from(what)
+                } else {
+                    u32::MAX
+                };
+                offer.urgent = (what & 32 != 0).then(|| u32::from(input.short()));
+                if what & 64 != 0 {
+                    end.shutdown_send();
+                }
+                if what & 128 != 0 {
+                    end.resize_receive(u32::from(input.short()), u16::from(input.byte()));
+                }
+            }
+            _ => {
+                for _ in 0..64 {
+                    let closed = end.send_closed();
+                    let credits = i64::from(bufs) - i64::from(sent - acked);
+                    let Transmit::Send(out) = end.transmit(&offer) else {
+                        break;
+                    };
+                    assert!(!over);
+                    assert!(credits >= if out.payload > 0 { 3 } else { 1 });
+                    assert!(out.payload <= offer.queued && out.payload <= offer.limit);
+                    assert!(!closed || out.payload == 0);
+                    sent += 1;
+                    offer.queued -= out.payload;
+                    let length = u32::from(out.header_len) + out.payload;
+                    let message = Message::parse(&out.header, length).unwrap();
+                    assert_eq!((message.mseq, message.mseq_ack), (sent, received));
+                }
+            }
+        }
+    }
+});
