@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""include/uapi/sdp.h compiles in a program of any C, and says what the module's sources say."""
+
+import re
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from cache import PROJECT, SCRIPTS  # noqa: E402
+
+HEADER = "include/uapi/sdp.h"
+PROGRAM = r"""
+#include <stdio.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include "sdp.h"
+#include "sdp.h"
+
+int main(void)
+{
+	int threshold = 65536, error = 0;
+	socklen_t length = sizeof(error);
+	int fd = socket(AF_INET_SDP, SOCK_STREAM, 0);
+
+	if (fd >= 0) {
+		setsockopt(fd, IPPROTO_TCP, SDP_ZCOPY_THRESH, &threshold, sizeof(threshold));
+		getsockopt(fd, IPPROTO_TCP, SDP_LAST_BIND_ERR, &error, &length);
+	}
+	printf("%d %d %d %d\n", PF_INET_SDP, PF_INET6_SDP, SDP_ZCOPY_THRESH, SDP_LAST_BIND_ERR);
+	return 0;
+}
+"""
+
+
+class Uapi(unittest.TestCase):
+    def test_compiles_and_has_ofeds_numbers(self):
+        subprocess.run([SCRIPTS / "prepare", "toolchain"], check=True)
+        compile_and_run = 'cat >/tmp/p.c && for std in c89 c17; do gcc -std=$std -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Werror -I include/uapi /tmp/p.c -o /tmp/p && /tmp/p || exit; done'
+        done = subprocess.run(
+            [SCRIPTS / "in-toolchain", "--dir", PROJECT, "--", "sh", "-c", compile_and_run],
+            input=PROGRAM, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        self.assertEqual((done.returncode, done.stdout), (0, "27 28 80 81\n" * 2))
+
+    def test_agrees_with_the_module(self):
+        header = dict(re.findall(r"#define\s+(\w+)\s+(\d+)", (PROJECT / HEADER).read_text()))
+        for name, number in header.items():
+            said = [value for source in (PROJECT / "src").rglob("*.rs")
+                    for value in re.findall(rf"const {name}: u\d+ = (\d+);", source.read_text())]
+            self.assertTrue(said, f"{name} is nowhere in src")
+            self.assertEqual(set(said), {number}, name)
+
+
+if __name__ == "__main__":
+    unittest.main()
