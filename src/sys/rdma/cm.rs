@@ -27,14 +27,10 @@ pub(crate) mod reason {
     pub(crate) const NO_SERVICE: u32 = c::ib_cm_rej_reason_IB_CM_REJ_INVALID_SERVICE_ID;
     /// The peer's connection manager gave up.
     pub(crate) const TIMEOUT: u32 = c::ib_cm_rej_reason_IB_CM_REJ_TIMEOUT;
-    /// A connection of the same QPs was there before.
-    pub(crate) const STALE: u32 = c::ib_cm_rej_reason_IB_CM_REJ_STALE_CONN;
     /// The consumer does not want the connection.
     pub(crate) const CONSUMER: u32 = c::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED;
     /// The peer has run out of something.
     pub(crate) const NO_RESOURCES: u32 = c::ib_cm_rej_reason_IB_CM_REJ_NO_RESOURCES;
-    /// The peer has no QP for this.
-    pub(crate) const NO_QP: u32 = c::ib_cm_rej_reason_IB_CM_REJ_NO_QP;
 }
 
 /// What the connection manager has to tell of a connection.

@@ -203,8 +203,10 @@ struct ClientCell(UnsafeCell<c::ib_client>);
 // `REGISTERED`; from then on only `ib_core` touches them, by its own rules.
 unsafe impl Sync for ClientCell {}
 
-// SAFETY: All-zero is a valid `ib_client`: null pointers, no functions, numbers.
-static CLIENT: ClientCell = ClientCell(UnsafeCell::new(unsafe { core::mem::zeroed() }));
+static CLIENT: ClientCell = ClientCell(UnsafeCell::new({
+    // SAFETY: All-zero is a valid `ib_client`: null pointers, no functions, numbers.
+    unsafe { core::mem::zeroed() }
+}));
 static REGISTERED: AtomicFlag = AtomicFlag::new(false);
 
 /// The registration of a client. Dropping it removes all devices from the client, and waits until
@@ -226,7 +228,7 @@ impl<C: Client> Registration<C> {
         // contents are zeros but for the following.
         unsafe {
             client.write(core::mem::zeroed());
-            (*client).name = c"ib_sdp".as_ptr().cast();
+            (*client).name = super::name();
             (*client).add = Some(add::<C>);
             (*client).remove = Some(remove::<C>);
         }

@@ -9,9 +9,9 @@
 use super::super::bindings as c;
 use super::device::DeviceRef;
 use super::qp::QueuePair;
-use super::queues::{
-    How, ReceiveQueue, Received, SendLimits, SendQueue, Sent, MAX_SLOTS, MAX_SPANS,
-};
+use super::queues::{MAX_SLOTS, MAX_SPANS};
+use super::receive::{ReceiveQueue, Received};
+use super::send::{How, SendLimits, SendQueue, Sent};
 use crate::memory::buffer::{Buffer, Span};
 use core::ptr::{self, NonNull};
 use kernel::ffi::c_void;
@@ -65,7 +65,7 @@ struct Pd {
 impl Pd {
     fn new(device: &DeviceRef) -> Result<Self> {
         // SAFETY: The device is in use; the name is static.
-        let pd = unsafe { c::__ib_alloc_pd(device.raw(), 0, c"ib_sdp".as_ptr().cast()) };
+        let pd = unsafe { c::__ib_alloc_pd(device.raw(), 0, super::name()) };
         let raw = NonNull::new(kernel::error::from_err_ptr(pd)?).ok_or(ENOMEM)?;
         Ok(Pd {
             raw,
@@ -120,7 +120,7 @@ impl Cq {
                 None,
                 ready.as_ptr().cast(),
                 &attr,
-                c"ib_sdp".as_ptr().cast(),
+                super::name(),
             )
         };
         match kernel::error::from_err_ptr(cq).map(NonNull::new) {
@@ -368,7 +368,7 @@ impl Endpoint {
 
 fn create_qp(pd: &Pd, init: &mut c::ib_qp_init_attr) -> Result<NonNull<c::ib_qp>> {
     // SAFETY: The PD exists, and `init` names CQs and handlers that outlive the QP.
-    let qp = unsafe { c::ib_create_qp_kernel(pd.raw.as_ptr(), init, c"ib_sdp".as_ptr().cast()) };
+    let qp = unsafe { c::ib_create_qp_kernel(pd.raw.as_ptr(), init, super::name()) };
     NonNull::new(kernel::error::from_err_ptr(qp)?).ok_or(ENOMEM)
 }
 

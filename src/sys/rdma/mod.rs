@@ -6,7 +6,8 @@
 //!
 //! * [`device::DeviceRef`]: an RDMA device, which is not taken away while one of these exists;
 //! * [`dma::Mapping`]: a block of memory that a device may reach;
-//! * [`endpoint::Endpoint`]: a QP with its PD, its two CQs and all memory that is posted to it;
+//! * [`endpoint::Endpoint`]: a QP with its PD, its two CQs and all memory that is posted to it, in
+//!   [`receive`] and [`send`];
 //! * [`qp::QueuePair`]: the QP once more, for those who change its state and must not keep it alive;
 //! * [`cm::ConnectionId`]: one end of a connection at the connection manager;
 //! * [`listen::ListenId`]: a service ID that the connection manager lets connections come in for;
@@ -21,8 +22,16 @@ pub(crate) mod listen;
 pub(crate) mod netns;
 pub(crate) mod qp;
 pub(crate) mod queues;
+pub(crate) mod receive;
 pub(crate) mod registry;
 pub(crate) mod route;
+pub(crate) mod send;
 pub(crate) mod work;
 
 pub(crate) use netns::Net;
+
+/// What the RDMA core shows as the owner of our objects.
+pub(super) fn name() -> *const kernel::ffi::c_char {
+    use kernel::str::CStrExt as _;
+    c"ib_sdp".as_char_ptr()
+}

@@ -190,7 +190,7 @@ impl RouteId {
                 context.as_ptr().cast(),
                 c::rdma_ucm_port_space_RDMA_PS_TCP,
                 c::ib_qp_type_IB_QPT_RC,
-                c"ib_sdp".as_ptr().cast(),
+                super::name(),
             )
         };
         match from_err_ptr(id).map(NonNull::new) {

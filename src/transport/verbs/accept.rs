@@ -11,7 +11,7 @@ use crate::sys::errno::EADDRINUSE;
 use crate::sys::net::address::Address;
 use crate::sys::rdma::cm::{reason, ReplyParameters};
 use crate::sys::rdma::device::DeviceRef;
-use crate::sys::rdma::listen::{Answer, Incoming, ListenId, Listener};
+use crate::sys::rdma::listen::{Answer, Incoming, Listener};
 use crate::sys::rdma::{registry, work};
 use core::cell::Cell;
 use core::marker::PhantomData;

@@ -25,6 +25,9 @@ pub(super) trait Member: Send + Sync + 'static {
     fn device_goes(self: Arc<Self>);
 }
 
+/// What is to hear when which device goes.
+type Membership = (DeviceRef, Arc<dyn Member>);
+
 /// A device, and where it is listened at.
 pub(super) struct Listed {
     pub(super) device: DeviceRef,
@@ -35,7 +38,7 @@ pub(super) struct Listed {
 pub(crate) struct Registry {
     pub(super) devices: KVec<Listed>,
     pub(super) ports: KVec<Port>,
-    members: Option<RBTree<u64, (DeviceRef, Arc<dyn Member>)>>,
+    members: Option<RBTree<u64, Membership>>,
     next_member: u64,
     /// Begins to listen, with the handler of the module's one [`Acceptor`].
     pub(super) open: Option<fn(&DeviceRef, u16) -> Result<ListenId>>,
@@ -81,7 +84,7 @@ impl Registry {
     }
 
     /// The reverse of [`Registry::remember`]. What comes back is dropped without the lock.
-    pub(super) fn forget(&mut self, key: u64) -> Option<(DeviceRef, Arc<dyn Member>)> {
+    pub(super) fn forget(&mut self, key: u64) -> Option<Membership> {
         self.members.as_mut()?.remove(&key)
     }
 

@@ -364,7 +364,9 @@ impl<O: Owner> Events for Inner<O> {
                 }
             }
             Event::Rejected(why) => match self.close() {
-                Phase::New | Phase::Replied => self.tell(|o| o.refused(self.link_id(), ECONNRESET.into())),
+                Phase::New | Phase::Replied => {
+                    self.tell(|o| o.refused(self.link_id(), ECONNRESET.into()))
+                }
                 Phase::Requested => self.tell(|o| o.refused(self.link_id(), rejected(why))),
                 Phase::Established => self.gone(Gone::Peer),
                 Phase::Leaving => self.gone(Gone::Answered),

@@ -56,7 +56,8 @@ pub(crate) struct Config {
     pub(crate) spans: u8,
     /// Length of a message up to which it is copied into the work request.
     pub(crate) inline: u16,
-    /// How often a message is repeated that the peer does not acknowledge, up to 7.
+    /// How often a message is repeated that the peer does not acknowledge, up to 7; but rxe takes 7
+    /// to mean without end.
     pub(crate) retry_count: u8,
     /// How often the peer repeats a message that finds no buffer here; 7 is without end.
     pub(crate) rnr_retry: u8,
@@ -79,7 +80,7 @@ impl Default for Config {
             receive_slots: 63,
             spans: 2,
             inline: 48,
-            retry_count: 7,
+            retry_count: 6,
             rnr_retry: 7,
             min_rnr_timer: 12,
             reads: 4,

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Messages that come in.
+//!
+//! A [`ReceiveQueue`] is the receive queue of a QP: a ring of buffers that wait for messages.
+
+use super::super::bindings as c;
+use super::device::DeviceRef;
+use super::dma::{Direction, Mapping};
+use super::endpoint::Cq;
+use super::qp::QueuePair;
+use super::queues::{filled, Batch, WorkStatus};
+use crate::memory::buffer::Buffer;
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// A completion of a receive.
+pub(crate) struct Received {
+    /// The buffer that was posted; none if the device named one that was not.
+    pub(crate) buffer: Option<KBox<Buffer>>,
+    /// How it ended. A message of a kind that does not belong here is an error.
+    pub(crate) status: WorkStatus,
+    /// Length of the message, at most the buffer's.
+    pub(crate) len: u32,
+}
+
+/// Buffers that wait for messages, as a ring.
+///
+/// # Invariants
+///
+/// A receive that the device has and that is not complete uses the buffer of its slot, through
+/// that buffer's mapping. Slots from `queued_from` on, `queued` in number, are filled and not yet
+/// handed over.
+pub(super) struct ReceiveQueue {
+    qp: Option<Arc<QueuePair>>,
+    cq: Cq,
+    device: DeviceRef,
+    lkey: u32,
+    slots: KVec<Option<(KBox<Buffer>, Arc<Mapping>)>>,
+    wrs: KVec<c::ib_recv_wr>,
+    sges: KVec<c::ib_sge>,
+    batch: Batch,
+    queued_from: usize,
+    queued: usize,
+    posted: u16,
+    broken: bool,
+}
+
+impl ReceiveQueue {
+    pub(super) fn new(cq: Cq, device: &DeviceRef, slots: u16, lkey: u32) -> Result<Self> {
+        let n = usize::from(slots.max(1));
+        Ok(ReceiveQueue {
+            qp: None,
+            cq,
+            device: device.clone(),
+            lkey,
+            slots: filled(n, || None)?,
+            wrs: filled(n, c::ib_recv_wr::default)?,
+            sges: filled(n, c::ib_sge::default)?,
+            batch: Batch::new()?,
+            queued_from: 0,
+            queued: 0,
+            posted: 0,
+            broken: false,
+        })
+    }
+
+    pub(super) fn attach(&mut self, qp: &Arc<QueuePair>) {
+        self.qp = Some(qp.clone());
+    }
+
+    pub(super) fn cq(&self) -> &Cq {
+        &self.cq
+    }
+
+    pub(super) fn slots(&self) -> u16 {
+        self.slots.len() as u16
+    }
+
+    pub(super) fn posted(&self) -> u16 {
+        self.posted
+    }
+
+    /// The slot that follows the first queued one by `n`.
+    fn index(&self, n: usize) -> usize {
+        // There are slots, but the compiler cannot know.
+        (self.queued_from + n)
+            .checked_rem(self.slots.len())
+            .unwrap_or(0)
+    }
+
+    /// Queues a buffer, which is mapped for the device to write to.
+    ///
+    /// # Errors
+    ///
+    /// Gives the buffer back if it is not mapped so, if there is no room, or if the queue is broken.
+    pub(super) fn post(&mut self, b: KBox<Buffer>) -> Result<(), KBox<Buffer>> {
+        if self.queued == self.slots.len() && self.flush().is_err() {
+            return Err(b);
+        }
+        let index = self.index(self.queued);
+        let mapping = match b.mapping() {
+            Some(m) if m.fits(&self.device, b.memory(), Direction::FromDevice) => m.clone(),
+            _ => return Err(b),
+        };
+        let (Some(slot), Some(sge), Some(wr)) = (
+            self.slots.get_mut(index),
+            self.sges.get_mut(index),
+            self.wrs.get_mut(index),
+        ) else {
+            return Err(b);
+        };
+        if self.broken || slot.is_some() {
+            return Err(b);
+        }
+        mapping.sync_for_device(0, b.capacity());
+        *sge = c::ib_sge {
+            addr: mapping.address(0),
+            length: b.capacity() as u32,
+            lkey: self.lkey,
+        };
+        *wr = c::ib_recv_wr {
+            sg_list: sge,
+            num_sge: 1,
+            ..Default::default()
+        };
+        wr.__bindgen_anon_1.wr_id = index as u64;
+        *slot = Some((b, mapping));
+        self.queued += 1;
+        self.posted += 1;
+        Ok(())
+    }
+
+    /// Hands what is queued to the device.
+    pub(super) fn flush(&mut self) -> Result {
+        if self.broken {
+            return Err(EIO);
+        }
+        let (from, queued) = (self.queued_from, self.queued);
+        let Some(qp) = self.qp.as_ref() else {
+            return Err(EINVAL);
+        };
+        if queued == 0 {
+            return Ok(());
+        }
+        let wrs = self.wrs.as_mut_ptr();
+        for i in 0..queued {
+            let next = if i + 1 == queued {
+                core::ptr::null_mut()
+            } else {
+                // SAFETY: The index is below the length of the vector.
+                unsafe { wrs.add(self.index(i + 1)) }
+            };
+            // SAFETY: As above; nobody else refers to the elements.
+            unsafe { (*wrs.add(self.index(i))).next = next };
+        }
+        // INVARIANT: Nothing is queued any more. What the device has not taken stays in its slot.
+        self.queued_from = self.index(queued);
+        self.queued = 0;
+        // SAFETY: The QP is alive: only the endpoint that owns `self` destroys it, when it is
+        // dropped. The list is well-formed and the driver copies it. Each request is for a buffer
+        // that its slot owns until the completion or until the QP is destroyed, and of which this
+        // is the only `Memory`, so that the CPU does not get at it meanwhile.
+        let ret = to_result(unsafe { c::sdp_h_ib_post_recv(qp.raw(), wrs.add(from)) });
+        self.broken = ret.is_err();
+        ret
+    }
+
+    /// The next completion.
+    pub(super) fn poll(&mut self) -> Option<Received> {
+        let wc = self.batch.take(&mut self.cq)?;
+        // SAFETY: Receives carry a number, not a pointer; both are plain bits anyhow.
+        let index = unsafe { wc.__bindgen_anon_1.wr_id };
+        let slot = usize::try_from(index)
+            .ok()
+            .and_then(|i| self.slots.get_mut(i));
+        let mut status = WorkStatus(wc.status);
+        // INVARIANT: The receive is complete, so the device does not use the buffer any more.
+        let Some((buffer, mapping)) = slot.and_then(Option::take) else {
+            return Some(Received {
+                buffer: None,
+                status: WorkStatus(c::ib_wc_status_IB_WC_GENERAL_ERR),
+                len: 0,
+            });
+        };
+        self.posted = self.posted.saturating_sub(1);
+        let mut len = 0;
+        if status.is_success() {
+            // An RDMA WRITE with immediate data also takes a receive, but puts nothing into it.
+            if wc.opcode == c::ib_wc_opcode_IB_WC_RECV {
+                len = wc.byte_len.min(buffer.capacity() as u32);
+                mapping.sync_for_cpu(len as usize);
+            } else {
+                status = WorkStatus(c::ib_wc_status_IB_WC_BAD_RESP_ERR);
+            }
+        }
+        Some(Received {
+            buffer: Some(buffer),
+            status,
+            len,
+        })
+    }
+
+    /// Asks to be told of the next completion. Tells whether there may be some already.
+    pub(super) fn arm(&mut self) -> bool {
+        !self.batch.is_empty() || self.cq.arm()
+    }
+}

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Messages that go out.
+//!
+//! A [`SendQueue`] is the send queue of a QP: a ring of messages that are on their way.
+
+use super::super::bindings as c;
+use super::super::pages::{Memory, MIN_BLOCK};
+use super::device::DeviceRef;
+use super::dma::{Direction, Mapping};
+use super::endpoint::Cq;
+use super::qp::QueuePair;
+use super::queues::{filled, Batch, WorkStatus, MAX_HEADER, MAX_SPANS};
+use crate::memory::buffer::Span;
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// A completion of a send: this message and all before it are done with.
+pub(crate) struct Sent {
+    /// What the poster called it.
+    pub(crate) cookie: u64,
+    /// How it ended.
+    pub(crate) status: WorkStatus,
+}
+
+/// How a message is to be sent.
+pub(crate) struct How {
+    /// Tell when it is complete.
+    pub(crate) signaled: bool,
+    /// Have the peer woken even if it waits for solicited messages only.
+    pub(crate) solicited: bool,
+    /// What to call it then.
+    pub(crate) cookie: u64,
+}
+
+/// What can be sent.
+#[derive(Default)]
+pub(crate) struct SendLimits {
+    /// Messages on their way.
+    pub(crate) slots: u16,
+    /// Pieces of payload per message.
+    pub(crate) spans: u8,
+    /// Length up to which a message is copied.
+    pub(crate) inline: u16,
+}
+
+/// A message on its way.
+#[derive(Default)]
+struct SendSlot {
+    cookie: u64,
+    /// A probe, of which nobody is told.
+    silent: bool,
+    /// What the device reads.
+    kept: [Option<Arc<Mapping>>; MAX_SPANS as usize],
+}
+
+/// Messages on their way, as a ring. Positions count on for ever; a slot is its position modulo
+/// the number of slots.
+///
+/// # Invariants
+///
+/// Positions from `head` to `tail` are taken; those from `flushed` on are not handed over yet.
+/// What the device may read for a position is kept by its slot, or is the headers' block.
+pub(super) struct SendQueue {
+    qp: Option<Arc<QueuePair>>,
+    cq: Cq,
+    device: DeviceRef,
+    lkey: u32,
+    spans: u8,
+    inline: u16,
+    headers: Memory,
+    headers_mapping: Arc<Mapping>,
+    slots: KVec<SendSlot>,
+    wrs: KVec<c::ib_rdma_wr>,
+    /// `1 + spans` for each slot.
+    sges: KVec<c::ib_sge>,
+    batch: Batch,
+    head: u64,
+    flushed: u64,
+    tail: u64,
+    unsignaled: usize,
+    probes: u16,
+    broken: bool,
+}
+
+impl SendQueue {
+    pub(super) fn new(
+        cq: Cq,
+        device: &DeviceRef,
+        slots: u16,
+        spans: u8,
+        lkey: u32,
+    ) -> Result<Self> {
+        let n = usize::from(slots.max(2));
+        let size = (n * MAX_HEADER).next_power_of_two().max(MIN_BLOCK);
+        let headers = Memory::new(size, GFP_KERNEL)?;
+        let headers_mapping = Mapping::new(device, &headers, Direction::ToDevice, GFP_KERNEL)?;
+        Ok(SendQueue {
+            qp: None,
+            cq,
+            device: device.clone(),
+            lkey,
+            spans,
+            inline: 0,
+            headers,
+            headers_mapping,
+            slots: filled(n, SendSlot::default)?,
+            wrs: filled(n, c::ib_rdma_wr::default)?,
+            sges: filled(n * (usize::from(spans) + 1), c::ib_sge::default)?,
+            batch: Batch::new()?,
+            head: 0,
+            flushed: 0,
+            tail: 0,
+            unsignaled: 0,
+            probes: 0,
+            broken: false,
+        })
+    }
+
+    pub(super) fn attach(&mut self, qp: &Arc<QueuePair>, inline: u16) {
+        self.qp = Some(qp.clone());
+        self.inline = inline;
+    }
+
+    pub(super) fn cq(&self) -> &Cq {
+        &self.cq
+    }
+
+    pub(super) fn limits(&self) -> SendLimits {
+        SendLimits {
+            slots: self.slots.len() as u16,
+            spans: self.spans,
+            inline: self.inline,
+        }
+    }
+
+    fn taken(&self) -> usize {
+        self.tail.wrapping_sub(self.head) as usize
+    }
+
+    pub(super) fn room(&self) -> u16 {
+        self.slots.len().saturating_sub(self.taken()) as u16
+    }
+
+    pub(super) fn in_flight(&self) -> u16 {
+        (self.taken() as u16).saturating_sub(self.probes)
+    }
+
+    /// Whether the next message has to be signaled for the queue not to fill up unnoticed.
+    fn must_signal(&self) -> bool {
+        self.unsignaled + 1 >= self.slots.len() / 2
+    }
+
+    fn slot_of(&self, position: u64) -> usize {
+        // There are slots, but the compiler cannot know.
+        position.checked_rem(self.slots.len() as u64).unwrap_or(0) as usize
+    }
+
+    /// Queues a message: `header`, then the spans, whose buffers are mapped for the device to read.
+    /// A message of up to [`MAX_HEADER`] bytes is copied, and its spans need no mapping.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` when all slots are taken, `EINVAL` for a header or a number of spans that is too
+    /// large and for a span that is not mapped or reaches beyond its buffer, `EIO` when the queue
+    /// is broken.
+    pub(super) fn post(&mut self, header: &[u8], spans: &[Span<'_>], how: &How) -> Result {
+        if self.broken {
+            return Err(EIO);
+        }
+        if spans.len() > usize::from(self.spans) {
+            return Err(EINVAL);
+        }
+        if self.room() == 0 {
+            return Err(ENOSPC);
+        }
+        let mut length = header.len();
+        for s in spans {
+            length = length.checked_add(s.bytes()?.len()).ok_or(EINVAL)?;
+        }
+        let copied = length <= MAX_HEADER;
+        let inline = length <= usize::from(self.inline);
+
+        let index = self.slot_of(self.tail);
+        let per_slot = usize::from(self.spans) + 1;
+        let own_at = index * MAX_HEADER;
+        let own_len = if copied { length } else { header.len() };
+        let own = self.headers.bytes_mut().get_mut(own_at..).ok_or(EINVAL)?;
+        let (own, _) = own.split_at_mut_checked(MAX_HEADER).ok_or(EINVAL)?;
+        own.get_mut(..header.len())
+            .ok_or(EINVAL)?
+            .copy_from_slice(header);
+        if copied {
+            let mut at = header.len();
+            for s in spans {
+                let bytes = s.bytes()?;
+                let to = own.get_mut(at..at + bytes.len()).ok_or(EINVAL)?;
+                to.copy_from_slice(bytes);
+                at += bytes.len();
+            }
+        }
+        // An inline request names the CPU's address of what is copied into it.
+        let own_address = if inline {
+            own.as_ptr() as u64
+        } else {
+            self.headers_mapping.sync_for_device(own_at as u32, own_len);
+            self.headers_mapping.address(own_at as u32)
+        };
+
+        let (Some(slot), Some(sges), Some(wr)) = (
+            self.slots.get_mut(index),
+            self.sges.get_mut(index * per_slot..(index + 1) * per_slot),
+            self.wrs.get_mut(index),
+        ) else {
+            return Err(EINVAL);
+        };
+        let (first, rest) = sges.split_first_mut().ok_or(EINVAL)?;
+        *first = c::ib_sge {
+            addr: own_address,
+            length: own_len as u32,
+            lkey: self.lkey,
+        };
+        let mut used = 1;
+        if !copied {
+            // What a former message of this slot kept was dropped at its completion.
+            let places = rest.iter_mut().zip(&mut slot.kept);
+            for (s, (sge, kept)) in spans.iter().filter(|s| s.len != 0).zip(places) {
+                let fits = |m: &&Arc<Mapping>| {
+                    m.fits(&self.device, s.buffer.memory(), Direction::ToDevice)
+                };
+                let Some(mapping) = s.buffer.mapping().filter(fits) else {
+                    slot.kept = Default::default();
+                    return Err(EINVAL);
+                };
+                mapping.sync_for_device(s.offset, s.len as usize);
+                *sge = c::ib_sge {
+                    addr: mapping.address(s.offset),
+                    length: s.len,
+                    lkey: self.lkey,
+                };
+                *kept = Some(mapping.clone());
+                used += 1;
+            }
+        }
+        slot.cookie = how.cookie;
+        slot.silent = false;
+        *wr = c::ib_rdma_wr::default();
+        wr.wr.opcode = c::ib_wr_opcode_IB_WR_SEND;
+        wr.wr.sg_list = first;
+        wr.wr.num_sge = used;
+        let mut flags = 0;
+        if how.solicited {
+            flags |= c::ib_send_flags_IB_SEND_SOLICITED;
+        }
+        if inline {
+            flags |= c::ib_send_flags_IB_SEND_INLINE;
+        }
+        self.queue(how.signaled, flags);
+        Ok(())
+    }
+
+    /// Queues a probe: an RDMA WRITE of no bytes, which only shows whether the peer is there.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`, `EIO`.
+    pub(super) fn probe(&mut self) -> Result {
+        if self.broken {
+            return Err(EIO);
+        }
+        if self.room() == 0 {
+            return Err(ENOSPC);
+        }
+        let index = self.slot_of(self.tail);
+        let (Some(slot), Some(wr)) = (self.slots.get_mut(index), self.wrs.get_mut(index)) else {
+            return Err(EINVAL);
+        };
+        slot.silent = true;
+        *wr = c::ib_rdma_wr::default();
+        wr.wr.opcode = c::ib_wr_opcode_IB_WR_RDMA_WRITE;
+        self.probes += 1;
+        self.queue(false, 0);
+        Ok(())
+    }
+
+    /// Counts the work request at `tail`, which is filled in but for its flags and its number.
+    fn queue(&mut self, signaled: bool, mut flags: c::ib_send_flags) {
+        if signaled || self.must_signal() {
+            flags |= c::ib_send_flags_IB_SEND_SIGNALED;
+            self.unsignaled = 0;
+        } else {
+            self.unsignaled += 1;
+        }
+        let index = self.slot_of(self.tail);
+        if let Some(wr) = self.wrs.get_mut(index) {
+            wr.wr.send_flags = flags;
+            wr.wr.__bindgen_anon_1.wr_id = self.tail;
+        }
+        // INVARIANT: The slot keeps what the request reads.
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    /// Hands what is queued to the device.
+    pub(super) fn flush(&mut self) -> Result {
+        if self.broken {
+            return Err(EIO);
+        }
+        if self.flushed == self.tail {
+            return Ok(());
+        }
+        let Some(qp) = self.qp.as_ref() else {
+            return Err(EINVAL);
+        };
+        let wrs = self.wrs.as_mut_ptr();
+        let first = self.slot_of(self.flushed);
+        let mut position = self.flushed;
+        while position != self.tail {
+            let following = position.wrapping_add(1);
+            let next = if following == self.tail {
+                core::ptr::null_mut()
+            } else {
+                // SAFETY: A slot's index is below the length of the vector.
+                unsafe { &raw mut (*wrs.add(self.slot_of(following))).wr }
+            };
+            // SAFETY: As above; nobody else refers to the elements.
+            unsafe { (*wrs.add(self.slot_of(position))).wr.next = next };
+            position = following;
+        }
+        // INVARIANT: All is handed over. What the device has not taken stays in its slot.
+        self.flushed = self.tail;
+        // SAFETY: The QP is alive: only the endpoint that owns `self` destroys it, when it is
+        // dropped. The list is well-formed and the driver copies it. What each request makes the
+        // device read is kept by its slot until the completion or until the QP is destroyed, or is
+        // in the headers' block, which is kept as long.
+        let ret = to_result(unsafe { c::sdp_h_ib_post_send(qp.raw(), &(*wrs.add(first)).wr) });
+        self.broken = ret.is_err();
+        ret
+    }
+
+    /// The next completion.
+    pub(super) fn poll(&mut self) -> Option<Sent> {
+        loop {
+            let wc = self.batch.take(&mut self.cq)?;
+            // SAFETY: Sends carry a number, not a pointer; both are plain bits anyhow.
+            let position = unsafe { wc.__bindgen_anon_1.wr_id };
+            let done = position.wrapping_sub(self.head);
+            if done >= self.flushed.wrapping_sub(self.head) {
+                // Not one of ours, or told twice. Nothing is known to be complete by this.
+                return Some(Sent {
+                    cookie: 0,
+                    status: WorkStatus(c::ib_wc_status_IB_WC_GENERAL_ERR),
+                });
+            }
+            let mut last = (0, false);
+            // INVARIANT: These are complete, so the device reads nothing for them any more.
+            while self.head != position.wrapping_add(1) {
+                let index = self.slot_of(self.head);
+                if let Some(slot) = self.slots.get_mut(index) {
+                    last = (slot.cookie, slot.silent);
+                    if slot.silent {
+                        self.probes = self.probes.saturating_sub(1);
+                    }
+                    slot.kept = Default::default();
+                }
+                self.head = self.head.wrapping_add(1);
+            }
+            let status = WorkStatus(wc.status);
+            if last.1 && status.is_success() {
+                continue;
+            }
+            return Some(Sent {
+                cookie: last.0,
+                status,
+            });
+        }
+    }
+
+    /// Asks to be told of the next completion. Tells whether there may be some already.
+    pub(super) fn arm(&mut self) -> bool {
+        !self.batch.is_empty() || self.cq.arm()
+    }
+}
