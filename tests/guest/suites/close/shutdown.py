@@ -112,6 +112,7 @@ def by_both_ends(e):
     e.note("far recv", far.recv(10))
     e.note("near send", e.error(calls.send, near, b"x", NOSIGNAL))
     e.note("near error", near.get(socket.SOL_SOCKET, socket.SO_ERROR))
+    e.until(lambda: e.error(far.getpeername) == "ENOTCONN", "the end of the connection")
     e.note("far shutdown", e.error(far.shutdown, RDWR))
 
 
@@ -185,7 +186,7 @@ def states(e):
     e.note("half closed", state(near))
     far.shutdown(WR)
     e.wait_mask(near, "HUP")
-    e.note("both", state(near))
+    e.until(lambda: state(near) in ("CLOSE", "TIME_WAIT"), lambda: f"the first closer stays {state(near)}")
     e.until(lambda: state(far) == "CLOSE", lambda: f"the peer stays {state(far)}")
     near, far = e.pair()
     near.shutdown(RD)
