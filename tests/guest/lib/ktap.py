@@ -41,4 +41,4 @@ class Report:
 
     def end(self):
         self._say(f"# Totals: pass:{self.passed} fail:{self.failed} skip:{self.skipped}")
-        return 1 if self.failed or not self.passed else 0
+        return 1 if self.failed or not (self.passed or self.skipped) else 0

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Reads /proc/net/sdp and /proc/net/sdpstats of either namespace."""
+
+import os
+import socket
+import struct
+
+from . import netns
+from .consts import TCP_STATES
+
+ROWS, STATS = "/proc/thread-self/net/sdp", "/proc/thread-self/net/sdpstats"
+
+
+def read(path, where="self"):
+    with netns.inside(where), open(path) as file:
+        return file.read()
+
+
+def _address(text):
+    """(address, port) from the hexadecimal words of a row."""
+    words, port = text.split(":")
+    raw = b"".join(struct.pack("=I", int(words[place:place + 8], 16)) for place in range(0, len(words), 8))
+    family = socket.AF_INET if len(raw) == 4 else socket.AF_INET6
+    return socket.inet_ntop(family, raw), int(port, 16)
+
+
+class Row:
+    def __init__(self, line):
+        fields = line.split()
+        slot, local, remote, self.uid, self.inode, queues, state = fields
+        self.slot = int(slot.rstrip(":"))
+        self.local, self.remote = _address(local), _address(remote)
+        self.uid, self.inode = int(self.uid), int(self.inode)
+        self.receive, self.send = (int(part, 16) for part in queues.split(":"))
+        self.state = TCP_STATES[int(state, 16)]
+
+
+def rows(where="self"):
+    return [Row(line) for line in read(ROWS, where).splitlines()[1:]]
+
+
+def row_of(sock, where="self"):
+    """The row of a socket, by its inode, or None."""
+    inode = os.fstat(sock.fileno()).st_ino
+    return next((row for row in rows(where) if row.inode == inode), None)
+
+
+def stats(where="self"):
+    """The counters by name."""
+    counters = {}
+    for line in read(STATS, where).splitlines():
+        name, colon, value = line.rpartition(":")
+        if colon and value.strip().isdigit():
+            counters[name.strip()] = int(value)
+    return counters

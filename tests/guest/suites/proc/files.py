@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""/proc/net/sdp and /proc/net/sdpstats."""
+
+import os
+import re
+import select
+import socket
+
+from lib import calls, consts, netns, observe
+from lib.registry import case
+
+
+def sdp_case(function):
+    """A case about what only SDP has."""
+    return case(function, reference=False)
+
+
+@sdp_case
+def format(e):
+    """Every line is 149 columns wide and has the columns that sdpnetstat reads."""
+    near, far = e.pair()
+    lines = observe.read(observe.ROWS).splitlines()
+    e.equal({len(line) for line in lines}, {149}, "widths")
+    e.check(lines[0].split()[:5] == ["sl", "local_address", "remote_address", "uid", "inode"], f"heading {lines[0]!r}")
+    digits = 32 if e.six else 8
+    pattern = re.compile(r" *\d+: [0-9A-F]{%d}:[0-9A-F]{4} [0-9A-F]{%d}:[0-9A-F]{4} +\d+ +\d+ +"
+                         r"[0-9A-F]{8}:[0-9A-F]{8} [0-9A-F]{2} *$" % (digits, digits))
+    ours = [line for line in lines[1:] if observe.Row(line).inode == os.fstat(near.fileno()).st_ino]
+    e.equal(len(ours), 1, "rows of the socket")
+    e.check(pattern.match(ours[0]), f"row {ours[0]!r}")
+    slots = [row.slot for row in observe.rows()]
+    e.equal(slots, list(range(len(slots))), "slot numbers")
+
+
+@sdp_case
+def states(e):
+    """A row for each socket that has a name, with its state."""
+    listener = e.listen()
+    row = observe.row_of(listener, "peer")
+    e.equal((row.local, row.remote[1], row.state), ((e.there, listener.port), 0, "LISTEN"), "the listener's row")
+    near, far = e.pair(listener)
+    mine, theirs = observe.row_of(near), observe.row_of(far, "peer")
+    e.equal((mine.local, mine.remote, mine.state), ((e.here, near.port), (e.there, listener.port), "ESTABLISHED"),
+            "the connector's row")
+    e.equal((theirs.local, theirs.remote, theirs.state),
+            ((e.there, listener.port), (e.here, near.port), "ESTABLISHED"), "the accepted socket's row")
+    near.shutdown(socket.SHUT_WR)
+    e.wait_mask(far, "RDHUP")
+    e.until(lambda: observe.row_of(far, "peer").state == "CLOSE_WAIT", lambda: observe.row_of(far, "peer").state)
+    e.until(lambda: observe.row_of(near).state in ("FIN_WAIT1", "FIN_WAIT2"), lambda: observe.row_of(near).state)
+
+
+@sdp_case
+def connecting(e):
+    sock = e.socket()
+    sock.setblocking(False)
+    e.error(sock.connect, e.address(e.silent(), 99))
+    row = observe.row_of(sock)
+    e.check(row is not None, "no row")
+    e.equal((row.remote[1], row.state), (99, "SYN_SENT"), "remote port and state")
+
+
+@sdp_case
+def queues(e):
+    """The columns of the queues are what SIOCINQ and SIOCOUTQ say."""
+    near, far = e.pair()
+    near.send(b"x" * 1234)
+    e.unread(far, 1234)
+    e.equal(observe.row_of(far, "peer").receive, 1234, "receive queue")
+    e.fill(near)
+    e.equal(observe.row_of(near).send, calls.ioctl_int(near, consts.SIOCOUTQ), "send queue")
+    e.check(observe.row_of(near).send > 0, "an empty send queue of a full socket")
+    listener = e.listen()
+    e.connect(listener)
+    e.wait(listener)
+    e.check(observe.row_of(listener, "peer").receive in (0, 1), "a listener's receive queue")
+
+
+@sdp_case
+def owner(e):
+    """The uid is the creator's."""
+    def make():
+        return observe.row_of(e.bound("self")).uid
+    e.equal(e.as_user(make), 65534, "uid of nobody's socket")
+    e.equal(observe.row_of(e.bound("self")).uid, 0, "uid of root's socket")
+
+
+@sdp_case
+def gone(e):
+    """Closed sockets leave no row, once both ends are done."""
+    def count():
+        return len(observe.rows("self")) + len(observe.rows("peer"))
+
+    e.until(lambda: count() == 0, lambda: f"{count()} rows of earlier cases stay", patience=e.patience * 6)
+    listener = e.listen()
+    pairs = [e.pair(listener) for _ in range(10)]
+    e.check(count() >= 21, f"only {count()} rows")
+    for near, far in pairs[:5]:
+        near.close()
+        far.close()
+    for near, far in pairs[5:]:
+        near.send(b"unread")
+        e.unread(far, 6)
+        far.close()
+        near.close()
+    listener.close()
+    e.until(lambda: count() == 0, lambda: f"{count()} rows stay", patience=e.patience * 6)
+
+
+@sdp_case
+def of_the_namespace(e):
+    """Each namespace shows its own sockets and counts its own bytes."""
+    near, far = e.pair()
+    e.check(observe.row_of(near, "peer") is None, "the connector's row on the other host")
+    e.check(observe.row_of(far, "self") is None, "the accepted socket's row on the other host")
+    before = observe.stats("self"), observe.stats("peer")
+    near.sendall(b"x" * 10000)
+    far.recv_exactly(10000)
+    after = observe.stats("self"), observe.stats("peer")
+
+    def moved(side, name):
+        return after[side].get(name, 0) - before[side].get(name, 0)
+
+    e.equal((moved(0, "bytes_sent"), moved(1, "bytes_sent")), (10000, 0), "bytes sent here and there")
+    e.equal((moved(0, "bytes_received"), moved(1, "bytes_received")), (0, 10000), "bytes received here and there")
+    e.check(moved(0, "posts Data") > 0 and moved(1, "posts Data") == 0, "Data messages")
+
+
+@sdp_case
+def counters(e):
+    """The counters move with what happens."""
+    with open_for_writing() as file:
+        file.write("0")
+    cleared = observe.stats()
+    near, far = e.pair()
+    for _ in range(10):
+        near.send(b"word")
+        e.equal(len(far.recv_exactly(4)), 4, "bytes")
+        far.send(b"answer")
+        e.equal(len(near.recv_exactly(6)), 6, "bytes")
+    near.close()
+    far.close()
+
+    def moved(name):
+        return observe.stats().get(name, 0) - cleared.get(name, 0)
+
+    e.equal(moved("bytes_sent"), 40, "bytes_sent")
+    e.equal(moved("bytes_received"), 60, "bytes_received")
+    e.check(moved("sendmsg() calls") >= 10, f"sendmsg() calls: {moved('sendmsg() calls')}")
+    e.check(moved("recvmsg() calls") >= 10, f"recvmsg() calls: {moved('recvmsg() calls')}")
+    e.check(moved("posts Data") >= 1, "posts of Data")
+    e.until(lambda: moved("posts DisConn") == 1, lambda: f"posts of DisConn: {moved('posts DisConn')}")
+
+
+def open_for_writing():
+    return open(observe.STATS, "w")
+
+
+@sdp_case
+def cleared_by_writing(e):
+    near, far = e.pair()
+    near.sendall(b"x" * 5000)
+    far.recv_exactly(5000)
+    e.check(observe.stats()["bytes_sent"] >= 5000, "bytes_sent")
+    there = observe.stats("peer")["bytes_received"]
+    with open_for_writing() as file:
+        file.write("anything")
+    e.equal(observe.stats()["bytes_sent"], 0, "bytes_sent after a write")
+    e.equal(observe.stats("peer")["bytes_received"], there, "the other host's counter")
+    near.sendall(b"x" * 77)
+    far.recv_exactly(77)
+    e.equal(observe.stats()["bytes_sent"], 77, "bytes_sent since")
+
+
+@sdp_case
+def permissions(e):
+    """Everybody may read; only root may clear."""
+    def attempt():
+        read = len(observe.read(observe.STATS)) > 0 and len(observe.read(observe.ROWS)) > 0
+        return read, e.error(lambda: open_for_writing().close())
+    e.equal(e.as_user(attempt), (True, "EACCES"), "as nobody")
+    e.equal(e.error(lambda: open(observe.ROWS, "w").close()), "EACCES" if os.getuid() else e.error(
+        lambda: open(observe.ROWS, "w").close()), "writing the rows")
+
+
+@sdp_case
+def backlog_drops(e):
+    """A connection refused for a full backlog is counted where the listener is."""
+    before = observe.stats("peer").get("backlog drops", 0)
+    listener = e.listen(backlog=1)
+    for _ in range(6):
+        sock = e.socket()
+        sock.setblocking(False)
+        e.error(sock.connect, e.address(e.there, listener.port))
+        sock.mask_when(select.POLLOUT, 0.2)
+    e.until(lambda: observe.stats("peer").get("backlog drops", 0) > before, "a count of backlog drops")
+
+
+@sdp_case
+def reading_under_way(e):
+    """The files may be read while connections come and go."""
+    listener = e.listen(backlog=32)
+    stop = []
+
+    def look():
+        seen = 0
+        while not stop:
+            seen += len(observe.rows("self")) + len(observe.stats())
+        return seen
+
+    tasks = [e.task(look) for _ in range(2)]
+    for _ in range(40):
+        near, far = e.pair(listener)
+        near.send(b"x")
+        far.recv(1)
+        near.close()
+        far.close()
+    stop.append(True)
+    e.check(all(task.result() > 0 for task in tasks), "nothing was seen")
+
+
+@sdp_case
+def new_namespace(e):
+    """A namespace made later has its own files, and takes its sockets along when it goes."""
+    def inside():
+        netns._call("unshare", netns.CLONE_NEWNET)
+        e.equal(observe.rows(), [], "rows")
+        e.check(observe.stats().get("bytes_sent") == 0, "bytes_sent")
+        sock = e.socket()
+        e.equal(e.error(sock.bind, e.address(e.any, 4567)), "ok", "bind")
+        e.equal(len(observe.rows()), 1, "rows then")
+        return e.error(e.socket().connect, e.address(e.there, 9))
+
+    e.equal(e.child(inside).result(), "ENETUNREACH", "connect() from a namespace without a route")
+    here = e.child(lambda: len([row for row in observe.rows() if row.local[1] == 4567])).result()
+    e.equal(here, 0, "rows of it here")

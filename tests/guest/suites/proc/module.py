@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The module as the kernel sees it."""
+
+import os
+import subprocess
+
+from lib import observe
+from lib.registry import case
+
+
+def refcount():
+    with open("/sys/module/ib_sdp/refcnt") as file:
+        return int(file.read())
+
+
+@case(reference=False, families=("v4",))
+def protocols(e):
+    """/proc/net/protocols names it, and counts sockets."""
+    def counted():
+        with open("/proc/net/protocols") as file:
+            rows = [line.split() for line in file if line.startswith("SDP")]
+        e.check(rows, "no line begins with SDP")
+        return sum(int(row[2]) for row in rows)
+    before = counted()
+    kept = [e.socket() for _ in range(5)]
+    e.check(counted() >= before + len(kept), f"{counted()} sockets, {before} before")
+
+
+@case(reference=False, families=("v4",))
+def in_use(e):
+    """rmmod is refused while a socket is there."""
+    sock = e.socket()
+    e.check(refcount() > 0, "no reference")
+    done = subprocess.run(["rmmod", "ib_sdp"], capture_output=True, text=True)
+    e.check(done.returncode != 0 and "in use" in done.stderr, f"rmmod: {done.returncode} {done.stderr.strip()}")
+    near, far = e.pair()
+    near.send(b"unharmed")
+    e.equal(far.recv(10), b"unharmed", "data")
+    sock.close()
+
+
+@case(reference=False, families=("v4", "v6"), timeout=120)
+def references_return(e):
+    """Every reference is given back."""
+    e.until(lambda: not observe.rows("self") and not observe.rows("peer"), "no sockets of earlier cases",
+            patience=e.patience * 6)
+    e.until(lambda: refcount() == 0, lambda: f"{refcount()} references at first", patience=e.patience * 6)
+    listener = e.listen()
+    near, far = e.pair(listener)
+    near.send(b"x")
+    refused = e.socket()
+    e.error(refused.connect, e.address(e.there, e.refused_port()))
+    for sock in (near, far, listener, refused):
+        sock.close()
+    e._keep.clear()
+    e.until(lambda: refcount() == 0, lambda: f"{refcount()} references stay", patience=e.patience * 6)
+
+
+@case(reference=False, families=("v4",))
+def aliases(e):
+    """modprobe finds it by the families' numbers."""
+    path = "/src/build/ib_sdp.ko"
+    if not os.path.exists(path):
+        e.skip(f"no {path}")
+    text = subprocess.run(["modinfo", "-F", "alias", path], capture_output=True, text=True).stdout.split()
+    e.check({"net-pf-27", "net-pf-28"} <= set(text), f"aliases {text}")
+    licence = subprocess.run(["modinfo", "-F", "license", path], capture_output=True, text=True).stdout.strip()
+    e.check(licence.startswith("GPL"), f"licence {licence}")
+
+
+@case(reference=False, families=("v4",))
+def parameters(e):
+    """ib_sdp's parameters are there, and writable by root alone."""
+    folder = "/sys/module/ib_sdp/parameters"
+    e.check(os.path.isdir(folder), "no parameters")
+    names = set(os.listdir(folder))
+    wanted = {"recv_poll", "sdp_zcopy_thresh", "rcvbuf_initial_size", "sdp_keepalive_time"}
+    e.check(wanted <= names, f"missing: {sorted(wanted - names)}")
+    for name in sorted(wanted):
+        e.equal(os.stat(f"{folder}/{name}").st_mode & 0o777, 0o644, f"mode of {name}")
+
+
+@case(reference=False, families=("v4",))
+def reload(e):
+    """Unloaded and loaded again it works; the files in /proc come and go with it."""
+    path = "/src/build/ib_sdp.ko"
+    if not os.path.exists(path):
+        e.skip(f"no {path}")
+    e.until(lambda: refcount() == 0, lambda: f"{refcount()} references stay", patience=e.patience * 6)
+    for _ in range(3):
+        done = subprocess.run(["rmmod", "ib_sdp"], capture_output=True, text=True)
+        e.equal((done.returncode, done.stderr), (0, ""), "rmmod")
+        e.check(not os.path.exists(observe.ROWS), "/proc/net/sdp without the module")
+        e.equal(e.error(e.socket), "EAFNOSUPPORT", "socket() without the module")
+        done = subprocess.run(["insmod", path], capture_output=True, text=True)
+        e.equal((done.returncode, done.stderr), (0, ""), "insmod")
+    near, far = e.pair()
+    near.send(b"again")
+    e.equal(far.recv(10), b"again", "data")
