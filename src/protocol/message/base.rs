@@ -224,7 +224,10 @@ impl Message {
             Body::ModeChange {
                 receiver_sends,
                 mode,
-            } => field::MODE.put(&mut h, u8::from(receiver_sends) << 7 | (mode as u8) << 4),
+            } => field::MODE.put(
+                &mut h,
+                (u8::from(receiver_sends) << 7) | ((mode as u8) << 4),
+            ),
             Body::SuspComm { service_id } => field::SERVICE_ID.put(&mut h, service_id),
             Body::SinkAvail(advert) => {
                 field::SIZE.put(&mut h, advert.size);
@@ -331,7 +334,7 @@ impl Message {
 
 /// ModeChange's one meaningful byte: S in bit 7, the mode in bits 6 to 4, the rest reserved.
 fn mode_change(byte: u8) -> Result<Body, Malformed> {
-    let mode = match byte >> 4 & 7 {
+    let mode = match (byte >> 4) & 7 {
         0 => Mode::Buffered,
         1 => Mode::Combined,
         2 => Mode::Pipelined,

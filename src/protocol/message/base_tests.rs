@@ -283,7 +283,7 @@ fn unknown_messages_and_modes_are_refused() {
     for byte in 0..=u8::MAX {
         bytes[16] = byte;
         let result = Message::parse(&bytes, 20);
-        if byte >> 4 & 7 > 2 {
+        if (byte >> 4) & 7 > 2 {
             assert_eq!(result, Err(Malformed::Mode));
         } else {
             assert_eq!(

@@ -138,7 +138,7 @@ impl Hello {
         field::BUFS.put(&mut h, self.bufs);
         field::LEN.put(&mut h, HELLO_LEN as u32);
         field::VERSION.put(&mut h, self.version);
-        field::IPV_CAP.put(&mut h, (self.ip_version as u8) << 4 | self.cap & 0xf);
+        field::IPV_CAP.put(&mut h, ((self.ip_version as u8) << 4) | (self.cap & 0xf));
         field::MAX_ADVERTS.put(&mut h, self.max_adverts);
         field::DES_REM_RCV_SZ.put(&mut h, self.desired_remote_receive_size);
         field::LOCAL_RCV_SZ.put(&mut h, self.local_receive_size);

@@ -151,7 +151,7 @@ fn hello_ack_is_checked() {
 fn service_ids_hold_the_port() {
     assert_eq!(service_id(5001), 0x1_1389);
     assert_eq!(port_of_service_id(0x1_1389), Some(5001));
-    for other in [0x106_1389, 0x1389, 0x111_1389, 1 << 63 | 0x1_1389] {
+    for other in [0x106_1389, 0x1389, 0x111_1389, (1 << 63) | 0x1_1389] {
         assert_eq!(port_of_service_id(other), None);
     }
     for port in [0, 1, u16::MAX] {

@@ -245,8 +245,8 @@ impl Foreign {
         };
         let advert = SrcAvail {
             size,
-            r_key: rng.next() as u32,
-            address: rng.next(),
+            r_key: rng.draw() as u32,
+            address: rng.draw(),
         };
         let outbox = &self.common.outbox;
         self.adverts.push_back(Advert {

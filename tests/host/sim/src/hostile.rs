@@ -50,11 +50,11 @@ fn forged(rng: &mut Rng, packet: &Packet) -> Packet {
         bytes.push(if at < 20 && rng.one_in(2) {
             likely
         } else {
-            rng.next() as u8
+            rng.draw() as u8
         });
     }
     bytes[0] = mid.code();
-    bytes[1] = if rng.one_in(4) { rng.next() as u8 } else { 0 };
+    bytes[1] = if rng.one_in(4) { rng.draw() as u8 } else { 0 };
     bytes[4..8].copy_from_slice(&(length as u32).to_be_bytes());
     Packet { bytes }
 }
@@ -66,9 +66,9 @@ fn change(rng: &mut Rng, bytes: &mut Vec<u8>) {
         return;
     }
     match rng.below(8) {
-        0 => bytes[0] = rng.next() as u8,
+        0 => bytes[0] = rng.draw() as u8,
         1 => bytes[1] ^= 1 << rng.below(8),
-        2 => bytes[2..4].copy_from_slice(&(rng.next() as u16).to_be_bytes()),
+        2 => bytes[2..4].copy_from_slice(&(rng.draw() as u16).to_be_bytes()),
         3 => {
             let by = rng.pick(&[1, u32::MAX, 16, 1 << 31]);
             add(bytes, 4, by);
@@ -91,7 +91,7 @@ fn change(rng: &mut Rng, bytes: &mut Vec<u8>) {
 
 fn add(bytes: &mut [u8], at: usize, by: u32) {
     if let Some(field) = bytes.get_mut(at..at + 4) {
-        let value = field.iter().fold(0u32, |v, b| v << 8 | u32::from(*b));
+        let value = field.iter().fold(0u32, |v, b| (v << 8) | u32::from(*b));
         field.copy_from_slice(&value.wrapping_add(by).to_be_bytes());
     }
 }
