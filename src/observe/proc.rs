@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! `/proc/net/sdp`, a row per socket, and `/proc/net/sdpstats`, a row per counter, of the network
-//! namespace. Their form is that of OFED's ib_sdp, for the programs that read it.
+//! namespace. Their form is that of OFED's ib_sdp, for the programs that read it: its columns and
+//! its names, where it has them.
 
 use crate::protocol::{Mid, Violation};
-use crate::socket::stats::Stats;
 use crate::socket::{Namespace, SdpSock, Socket};
 use crate::sys::net::address::Address;
 use crate::sys::net::family;
@@ -42,8 +42,7 @@ impl ProcFile for Sockets {
         let mut line = Line::new();
         let _ = write!(
             line,
-            "  sl  local_address                         remote_address                        \
-             uid inode     rx_queue:tx_queue st"
+            "  sl  local_address rem_address        uid inode   rx_queue tx_queue state"
         );
         line.put(to);
         let mut slot = 0;
@@ -59,22 +58,22 @@ impl ProcFile for Sockets {
 fn row(line: &mut Line, sk: &SdpSock, slot: u32) -> core::fmt::Result {
     let (rx, tx) = sk.data().connection.lock().queues();
     write!(line, "{slot:4}: ")?;
-    address(line, &sk.local())?;
+    address(line, &sk.local(), sk.is_v6())?;
     write!(line, " ")?;
-    address(line, &sk.remote())?;
-    write!(line, " {:5} {:<9} {rx:08X}:{tx:08X} {:02X}", sk.uid(), sk.inode(), sk.state() as u8)
+    address(line, &sk.remote(), sk.is_v6())?;
+    write!(line, " {:5} {}\t{rx:08X}:{tx:08X} {:X}", sk.uid(), sk.inode(), sk.state() as u8)
 }
 
 /// An address and port in hexadecimal digits, as in `/proc/net/tcp` and `/proc/net/tcp6`: words of
 /// the address in the machine's byte order.
-fn address(line: &mut Line, a: &Address) -> core::fmt::Result {
-    match a.ip {
-        IpAddr::V4(ip) => write!(line, "{:08X}", u32::from_ne_bytes(ip.octets()))?,
-        IpAddr::V6(ip) => {
-            for w in ip.octets().chunks_exact(4) {
-                write!(line, "{:08X}", u32::from_ne_bytes([w[0], w[1], w[2], w[3]]))?;
-            }
-        }
+fn address(line: &mut Line, a: &Address, v6: bool) -> core::fmt::Result {
+    let mapped = a.mapped();
+    let octets: &[u8] = match &a.ip {
+        IpAddr::V4(ip) if !v6 => &ip.octets(),
+        _ => &mapped,
+    };
+    for w in octets.chunks_exact(4) {
+        write!(line, "{:08X}", u32::from_ne_bytes([w[0], w[1], w[2], w[3]]))?;
     }
     write!(line, ":{:04X}", a.port)
 }
@@ -117,21 +116,29 @@ impl ProcFile for Statistics {
     fn show(net: &Net, to: &SeqFile) {
         let s = namespace(net).stats();
         seq_print!(to, "SDP statistics:\n");
-        for (name, value) in plain(&s) {
-            seq_print!(to, "{:<32}\t\t: {}\n", name, value);
-        }
-        for (what, counts) in [("posts", &s.sent), ("receives", &s.received)] {
-            for mid in Mid::ALL {
-                let n = counts.get(mid.index()).copied().unwrap_or(0);
-                if n > 0 {
-                    seq_print!(to, "{} {:<24}\t\t: {}\n", what, mid.name(), n);
-                }
-            }
-        }
+        counter(to, "rx_bytes", s.bytes_received);
+        counter(to, "tx_bytes", s.bytes_sent);
+        counter(to, "sdp_sendmsg() calls", s.send_calls);
+        messages(to, "post_send", &s.sent);
+        counter(to, "tx completions", s.send_completions);
+        seq_print!(to, "\n");
+        counter(to, "sdp_recvmsg() calls", s.receive_calls);
+        messages(to, "received", &s.received);
+        counter(to, "rx completions", s.receive_completions);
+        counter(to, "send_wait_for_mem", s.memory_waits);
+        counter(to, "send_miss_no_credits", s.credit_stalls);
+        counter(to, "rcvbuf resizes", s.resizes);
+        counter(to, "keepalive timer", s.keepalive_probes);
+        seq_print!(to, "Refused and lost:\n");
+        counter(to, "- backlog full", s.backlog_drops);
+        counter(to, "- limit reached", s.limit_drops);
+        counter(to, "- bad hello", s.bad_hellos);
+        counter(to, "- suspended by peer", s.suspended);
+        counter(to, "- transport error", s.transport_errors);
         for v in Violation::all() {
             let n = s.violations.get(v.index()).copied().unwrap_or(0);
             if n > 0 {
-                seq_print!(to, "aborted: {:<24}\t\t: {}\n", v.name(), n);
+                seq_print!(to, "- aborted {:<24}\t: {}\n", v.name(), n);
             }
         }
     }
@@ -141,24 +148,38 @@ impl ProcFile for Statistics {
     }
 }
 
-/// The counters that are plain numbers, by the names of ib_sdp where it has them.
-fn plain(s: &Stats) -> [(&'static str, u64); 15] {
-    [
-        ("bytes_sent", s.bytes_sent),
-        ("bytes_received", s.bytes_received),
-        ("sendmsg() calls", s.send_calls),
-        ("recvmsg() calls", s.receive_calls),
-        ("send completions", s.send_completions),
-        ("receive completions", s.receive_completions),
-        ("waits for credits", s.credit_stalls),
-        ("waits for memory", s.memory_waits),
-        ("receive buffer resizes", s.resizes),
-        ("keepalive probes", s.keepalive_probes),
-        ("suspended by peer", s.suspended),
-        ("transport errors", s.transport_errors),
-        ("backlog drops", s.backlog_drops),
-        ("bad hellos", s.bad_hellos),
-        ("limit drops", s.limit_drops),
-    ]
+/// A line with one counter.
+fn counter(to: &SeqFile, name: &str, value: u64) {
+    seq_print!(to, "{:<19}\t\t: {}\n", name, value);
 }
 
+/// A line for each kind of message.
+fn messages(to: &SeqFile, what: &str, counts: &[u64; Mid::ALL.len()]) {
+    for (mid, n) in Mid::ALL.into_iter().zip(counts) {
+        seq_print!(to, "{} {:<20}\t: {}\n", what, ofed_name(mid), n);
+    }
+}
+
+/// A message by the name that it has in ib_sdp, or would have there.
+fn ofed_name(mid: Mid) -> &'static str {
+    match mid {
+        Mid::Hello => "SDP_MID_HELLO",
+        Mid::HelloAck => "SDP_MID_HELLO_ACK",
+        Mid::DisConn => "SDP_MID_DISCONN",
+        Mid::AbortConn => "SDP_MID_ABORT",
+        Mid::SendSm => "SDP_MID_SENDSM",
+        Mid::RdmaWrCompl => "SDP_MID_RDMAWRCOMPL",
+        Mid::RdmaRdCompl => "SDP_MID_RDMARDCOMPL",
+        Mid::ModeChange => "SDP_MID_MODECHANGE",
+        Mid::SrcAvailCancel => "SDP_MID_SRCAVAIL_CANCEL",
+        Mid::SinkAvailCancel => "SDP_MID_SINKAVAIL_CANCEL",
+        Mid::SinkCancelAck => "SDP_MID_SINKCANCEL_ACK",
+        Mid::ChRcvBuf => "SDP_MID_CHRCVBUF",
+        Mid::ChRcvBufAck => "SDP_MID_CHRCVBUF_ACK",
+        Mid::SuspComm => "SDP_MID_SUSPCOMM",
+        Mid::SuspCommAck => "SDP_MID_SUSPCOMM_ACK",
+        Mid::SinkAvail => "SDP_MID_SINKAVAIL",
+        Mid::SrcAvail => "SDP_MID_SRCAVAIL",
+        Mid::Data => "SDP_MID_DATA",
+    }
+}
