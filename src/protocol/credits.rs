@@ -45,9 +45,6 @@
 //!
 //! An end that has one credit left keeps it until the peer cannot send payload (`c < 3`). Spent
 //! earlier, it might be missed then: a peer may need two credits for its own update (RHEL 5).
-//!
-//! One buffer more is also told of, from 1 to 2, when a control message was what used it, for
-//! the same kind of peer.
 
 use super::sequence::after;
 use super::Violation;
@@ -128,8 +125,6 @@ pub(super) struct ReceiveWindow {
     edge: u32,
     /// The most buffers that the peer was ever told of at once.
     most: u16,
-    /// A control message came, and no message went since.
-    control: bool,
 }
 
 impl ReceiveWindow {
@@ -139,7 +134,6 @@ impl ReceiveWindow {
             received: 0,
             edge: u32::from(posted),
             most: posted,
-            control: false,
         }
     }
 
@@ -153,8 +147,8 @@ impl ReceiveWindow {
         self.edge.wrapping_sub(self.received) as u16
     }
 
-    /// Counts a received message. `control`: it is not Data.
-    pub(super) fn receive(&mut self, mseq: u32, control: bool) -> Result<(), Violation> {
+    /// Counts a received message.
+    pub(super) fn receive(&mut self, mseq: u32) -> Result<(), Violation> {
         if mseq != self.received.wrapping_add(1) {
             return Err(Violation::Sequence);
         }
@@ -162,7 +156,6 @@ impl ReceiveWindow {
             return Err(Violation::CreditsOverrun);
         }
         self.received = mseq;
-        self.control |= control;
         Ok(())
     }
 
@@ -174,7 +167,6 @@ impl ReceiveWindow {
             self.edge = edge;
         }
         self.most = self.most.max(posted);
-        self.control = false;
     }
 
     /// Whether the peer should be told of its credits now, while we have `own` credits; see the
@@ -186,10 +178,7 @@ impl ReceiveWindow {
         }
         match posted.saturating_sub(credits) {
             0 => false,
-            1 => {
-                posted == PAYLOAD_CREDITS && self.most <= PAYLOAD_CREDITS
-                    || posted == CONTROL_CREDITS && self.control
-            }
+            1 => posted == PAYLOAD_CREDITS && self.most <= PAYLOAD_CREDITS,
             _ => credits <= PAYLOAD_CREDITS.max(posted / 2),
         }
     }

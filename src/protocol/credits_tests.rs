@@ -57,26 +57,25 @@ fn sequence_numbers_wrap() {
         received: start,
         edge: start.wrapping_add(4),
         most: 8,
-        control: false,
     };
     for mseq in [u32::MAX, 0, 1, 2] {
-        assert_eq!(receive.receive(mseq, false), Ok(()));
+        assert_eq!(receive.receive(mseq), Ok(()));
     }
     assert_eq!(receive.credits(), 0);
-    assert_eq!(receive.receive(3, false), Err(Violation::CreditsOverrun));
+    assert_eq!(receive.receive(3), Err(Violation::CreditsOverrun));
     receive.advertise(1);
-    assert_eq!(receive.receive(3, false), Ok(()));
+    assert_eq!(receive.receive(3), Ok(()));
 }
 
 #[test]
 fn a_message_must_be_the_next_one_and_have_a_buffer() {
     let mut receive = ReceiveWindow::new(2);
-    assert_eq!(receive.receive(0, false), Err(Violation::Sequence));
-    assert_eq!(receive.receive(2, false), Err(Violation::Sequence));
-    assert_eq!(receive.receive(1, false), Ok(()));
-    assert_eq!(receive.receive(1, false), Err(Violation::Sequence));
-    assert_eq!(receive.receive(2, false), Ok(()));
-    assert_eq!(receive.receive(3, false), Err(Violation::CreditsOverrun));
+    assert_eq!(receive.receive(0), Err(Violation::Sequence));
+    assert_eq!(receive.receive(2), Err(Violation::Sequence));
+    assert_eq!(receive.receive(1), Ok(()));
+    assert_eq!(receive.receive(1), Err(Violation::Sequence));
+    assert_eq!(receive.receive(2), Ok(()));
+    assert_eq!(receive.receive(3), Err(Violation::CreditsOverrun));
 }
 
 #[test]
@@ -85,7 +84,7 @@ fn buffers_once_advertised_stay_so() {
     receive.advertise(3);
     assert_eq!(receive.credits(), 8);
     for mseq in 1..=8 {
-        assert_eq!(receive.receive(mseq, false), Ok(()));
+        assert_eq!(receive.receive(mseq), Ok(()));
     }
     assert_eq!(receive.credits(), 0);
 }
@@ -102,7 +101,7 @@ fn windows_of_all_sizes_fit() {
 fn used(posted: u16, messages: u32) -> ReceiveWindow {
     let mut receive = ReceiveWindow::new(posted);
     for mseq in 1..=messages {
-        receive.receive(mseq, false).unwrap();
+        receive.receive(mseq).unwrap();
     }
     receive
 }
@@ -138,23 +137,11 @@ fn an_end_with_three_buffers_tells_of_one() {
     assert!(!used(3, 1).update_due(2, 64));
     let mut receive = used(3, 1);
     receive.advertise(4);
-    receive.receive(2, false).unwrap();
-    receive.receive(3, false).unwrap();
+    receive.receive(2).unwrap();
+    receive.receive(3).unwrap();
     assert_eq!(receive.credits(), 2);
     assert!(!receive.update_due(3, 64));
     assert!(receive.update_due(4, 64));
-}
-
-#[test]
-fn the_buffer_that_a_control_message_used_is_told_of() {
-    let mut receive = used(8, 6);
-    assert!(!receive.update_due(2, 64));
-    receive.receive(7, true).unwrap();
-    assert!(receive.update_due(2, 64));
-    receive.advertise(2);
-    assert!(!receive.update_due(2, 64));
-    receive.receive(8, false).unwrap();
-    assert!(!receive.update_due(2, 64));
 }
 
 #[test]

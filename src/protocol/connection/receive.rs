@@ -88,8 +88,7 @@ impl Connection {
         if length > self.local.size() {
             return Err(Violation::TooLong);
         }
-        self.receive
-            .receive(message.mseq, message.body != Body::Data)?;
+        self.receive.receive(message.mseq)?;
         let mut received = Received::new(message.body.mid());
         received.credits_gained = self.send.update(message.mseq_ack, message.bufs)?;
         self.adverts.acknowledged(message.mseq_ack);

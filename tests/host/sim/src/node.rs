@@ -78,6 +78,11 @@ pub trait Node {
         false
     }
 
+    /// Whether the other end must know by now of the urgent byte that waits here.
+    fn must_have_announced(&self) -> bool {
+        false
+    }
+
     /// What keeps this end from sending, for reports.
     fn state(&self) -> String;
 

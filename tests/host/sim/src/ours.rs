@@ -99,6 +99,7 @@ impl Node for Ours {
         }
         while count < most && self.common.port.in_flight < self.common.port.depth {
             let offer = self.offer();
+            let finished = self.connection.finished();
             let due = self.connection.credit_update_due(offer.posted);
             self.last = self.connection.transmit(&offer);
             let Transmit::Send(out) = &self.last else {
@@ -107,7 +108,7 @@ impl Node for Ours {
                 }
                 break;
             };
-            if self.over.is_some() {
+            if self.over.is_some() || finished {
                 return Err("a message was sent after the end".into());
             }
             let outbox = &mut self.common.outbox;
@@ -188,7 +189,8 @@ impl Node for Ours {
     }
 
     fn settle(&mut self, reading: bool) {
-        self.cork = false;
+        // What is queued when the stream ends goes in spite of a cork.
+        self.cork &= self.common.outbox.closed;
         self.limit = u32::MAX;
         self.waits = reading;
         self.decide();
@@ -204,6 +206,10 @@ impl Node for Ours {
 
     fn finished(&self) -> bool {
         self.connection.finished()
+    }
+
+    fn must_have_announced(&self) -> bool {
+        self.common.outbox.urgent.is_some() && self.connection.credits() >= 2
     }
 
     fn state(&self) -> String {

@@ -391,6 +391,10 @@ impl World {
             return Ok(());
         }
         for from in 0..2 {
+            let announced = self.nodes[from].must_have_announced();
+            if announced && !self.nodes[1 - from].common().inbox.pending {
+                return Err(self.report("an urgent byte waits and was not announced"));
+            }
             let outbox = &self.nodes[from].common().outbox;
             let (written, closed) = (outbox.written, outbox.closed);
             let lame = self.nodes[1 - from].lame() && !readers[from];
