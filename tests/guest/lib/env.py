@@ -287,6 +287,7 @@ class Env:
 
     def until(self, condition, what, patience=None):
         """Look again and again until the condition gives something true, which is returned."""
+        self.checks += 1
         deadline = time.monotonic() + (patience or self.patience)
         pause = 0.0005
         while not (value := condition()):

@@ -14,6 +14,7 @@ ADDRESSES = {"self": ("10.77.0.1", "fd77::1"), "peer": ("10.77.0.2", "fd77::2")}
 OWN = "/proc/thread-self/ns/net"
 
 _spaces = {}
+_made = []
 
 
 def _call(name, *args):
@@ -34,17 +35,26 @@ def find():
 
 def make():
     """Make both here, joined by a veth pair as in the guest: for TCP against TCP on any Linux."""
+    _made.append(os.getpid())
     for name in ("peer", "self"):
         _call("unshare", CLONE_NEWNET)
         _spaces[name] = os.open(OWN, os.O_RDONLY)
-    there = f"/proc/{os.getpid()}/fd/{_spaces['peer']}"
-    run("self", f"ip link add veth0 mtu 9000 type veth peer name veth1 mtu 9000 netns {there}")
+    run("self", f"ip link add veth0 mtu 9000 type veth peer name veth1 mtu 9000 netns {path('peer')}")
     for name, device in (("self", "veth0"), ("peer", "veth1")):
         four, six = ADDRESSES[name]
         run(name, "ip link set lo up")
         run(name, f"ip addr add {four}/24 dev {device}")
         run(name, f"ip addr add {six}/64 dev {device} nodad")
         run(name, f"ip link set {device} up")
+
+
+def made_here():
+    return bool(_made)
+
+
+def path(name):
+    """A path to a namespace that was made here."""
+    return f"/proc/{_made[0]}/fd/{_spaces[name]}"
 
 
 def local():
@@ -69,8 +79,11 @@ def inside(name):
 
 def run(name, command):
     """Run a command there; its output, or an exception with it."""
+    words = command.split()
+    if name == "peer" and not local():
+        name, words = "self", ["peer", *words]
     with inside(name):
-        done = subprocess.run(command.split(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
         raise RuntimeError(f"{command}: {done.stdout.strip()}")
     return done.stdout

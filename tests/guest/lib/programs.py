@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Programs started on both hosts by a case."""
+
+import pathlib
+import subprocess
+
+from . import netns
+from .env import CaseFailure
+
+HERE = pathlib.Path(__file__).resolve().parent.parent / "programs"
+
+
+class Program:
+    """A command here, or by `peer` on the other host."""
+
+    def __init__(self, e, command, where="self"):
+        self.name = command[0]
+        self._process = subprocess.Popen(on(where, command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                         stderr=subprocess.PIPE, text=True)
+        e.keep(self)
+
+    def output(self, seconds):
+        """Its standard output once it has ended well."""
+        try:
+            out, err = self._process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            out, err = self._process.communicate()
+            raise CaseFailure(f"{self.name} still runs after {seconds:g} s: {(out + err).strip()[-500:]}") from None
+        if self._process.returncode:
+            raise CaseFailure(f"{self.name} ended with {self._process.returncode}: {(out + err).strip()[-500:]}")
+        return out
+
+    def running(self):
+        return self._process.poll() is None
+
+
+def on(where, command):
+    """The command as it is started here to run there."""
+    if where == "self":
+        return command
+    if netns.made_here():
+        return ["nsenter", f"--net={netns.path('peer')}", *command]
+    return ["peer", *command]

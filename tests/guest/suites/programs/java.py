@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""OpenJDK 21 with -Dcom.sun.sdp.conf: programs that know nothing of SDP."""
+
+import os
+import shutil
+import tempfile
+
+from lib import netns, observe
+from lib.programs import HERE, Program
+from lib.registry import case
+
+PORT = "7200"
+# Quick to start, on a slow machine too; and the same code on both hosts.
+JAVA = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true"]
+
+
+def run(e, mode, size):
+    if not shutil.which("javac"):
+        e.skip("no JDK")
+    with tempfile.TemporaryDirectory() as folder:
+        rules = os.path.join(folder, "sdp.conf")
+        with open(rules, "w") as file:
+            file.write(f"bind {e.there} {PORT}\nconnect {e.there} {PORT}\n")
+        Program(e, ["javac", "-d", folder, str(HERE / "Transfer.java")]).output(e.patience * 20)
+        there = "/tmp/ib_sdp_java"
+        copy = f"mkdir -p {there} && printf 'bind {e.there} {PORT}\\nconnect {e.there} {PORT}\\n' > {there}/sdp.conf && "
+        if netns.local():
+            there, copy = folder, ""
+        else:
+            copy += f"javac -d {there} {HERE}/Transfer.java && "
+        sdp = f"-Dcom.sun.sdp.conf={there}/sdp.conf" if e.sdp else ""
+        before = observe.stats()["bytes_sent"] if e.sdp else 0
+        server = Program(e, ["sh", "-c", f"{copy}exec {' '.join(JAVA)} {sdp} -cp {there} "
+                             f"Transfer {mode}server {e.there} {PORT}"], "peer")
+        own = [f"-Dcom.sun.sdp.conf={rules}"] if e.sdp else []
+        said = Program(e, [*JAVA, *own, "-cp", folder, "Transfer", mode + "client", e.there, PORT, str(size)])
+        e.note("said", said.output(e.patience * 20))
+        server.output(e.patience * 4)
+        if e.sdp:
+            return observe.stats()["bytes_sent"] - before
+    return None
+
+
+@case(families=("v4",), hosts=(1, 2), timeout=240)
+def streams(e):
+    """Socket and ServerSocket."""
+    size = 5000000
+    moved = run(e, "", size)
+    e.check(moved is None or moved == 2 * (size + 4), f"SDP carried {moved} bytes")
+
+
+@case(families=("v4",), hosts=(1, 2), timeout=240)
+def channels(e):
+    """Channels and a selector, without blocking."""
+    size = 3000000
+    moved = run(e, "nio-", size)
+    e.check(moved is None or moved == size, f"SDP carried {moved} bytes")

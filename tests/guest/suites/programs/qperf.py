@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""qperf, unmodified: it has spoken AF_SDP since 2007."""
+
+import re
+import shutil
+
+from lib import observe
+from lib.programs import Program
+from lib.registry import case
+
+UNITS = {"KB/sec": 1e3, "MB/sec": 1e6, "GB/sec": 1e9, "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "sec": 1}
+
+
+def measure(e, *words):
+    """Run qperf here against a server on the peer; its numbers in bytes per second and seconds."""
+    if not shutil.which("qperf"):
+        e.skip("qperf is not there")
+    server = Program(e, ["qperf"], "peer")
+    try:
+        text = Program(e, ["qperf", "-ws", "60", e.there, *words]).output(e.patience * 12)
+    finally:
+        Program(e, ["qperf", "-ws", "60", e.there, "quit"]).output(e.patience * 8)
+        server.output(e.patience)
+    return {name: float(value.replace(",", "")) * UNITS[unit]
+            for name, value, unit in re.findall(r"(\w+)\s*=\s*([\d.,]+) (\S+)", text)}, text
+
+
+# qperf makes its SDP sockets of family 27, so it speaks IPv4.
+@case(reference=False, families=("v4",), hosts=(1, 2), timeout=180)
+def bandwidth(e):
+    before = observe.stats()["bytes_sent"]
+    numbers, text = measure(e, "-t", "2", "sdp_bw")
+    e.check(numbers.get("bw", 0) > 1e6, f"sdp_bw: {text!r}")
+    moved = observe.stats()["bytes_sent"] - before
+    e.check(moved >= numbers["bw"] * 1.5, f"SDP carried {moved} bytes, qperf says {numbers['bw']:.0f} each second")
+
+
+@case(reference=False, families=("v4",), hosts=(1, 2), timeout=180)
+def latency(e):
+    before = observe.stats()["bytes_sent"]
+    numbers, text = measure(e, "-t", "2", "sdp_lat")
+    e.check(0 < numbers.get("latency", 0) < 0.1, f"sdp_lat: {text!r}")
+    e.check(observe.stats()["bytes_sent"] > before, "SDP carried nothing")
+
+
+@case(reference=False, families=("v4",), hosts=(1, 2), timeout=300)
+def sizes(e):
+    """Messages from one byte to a MiB."""
+    numbers, text = measure(e, "-t", "1", "-oo", "msg_size:1:1M:*32", "-vu", "sdp_bw", "sdp_lat")
+    e.check(text.count("bw ") >= 5 and text.count("latency ") >= 5, f"qperf said {text!r}")
