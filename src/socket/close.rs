@@ -250,6 +250,11 @@ pub(super) fn finish(sk: &SdpSock) {
             sk.set_state(State::Close);
         }
         sk.clear_timer();
+        {
+            let mut c = sk.data().connection.lock();
+            c.rx.clear();
+            sk.set_memory(0, 0);
+        }
         sk.netns().leave(sk);
     }
 }

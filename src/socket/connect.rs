@@ -33,7 +33,8 @@ const SEND_BUFFER: usize = 512 * 1024;
 
 /// Gives the socket a port, any for 0.
 pub(super) fn take_port(sk: &SdpSock, port: u16) -> Result {
-    let a = sk.local();
+    let mut a = sk.local();
+    a.scope = sk.bound_interface() as u32;
     // An address of this machine that is on no RDMA port could never be reached; one that is not of
     // this machine got here by IP_FREEBIND and may come to be.
     if sk.is_own_address(&a) && verbs::local_device_for(sk.net(), &a).is_err() {

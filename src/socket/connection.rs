@@ -269,6 +269,11 @@ impl Connection {
     }
 
     fn run(&mut self, sk: &SdpSock, tell: &mut Tell) {
+        self.poll(sk, tell);
+        sk.set_memory(self.rx.memory(), self.tx.queued());
+    }
+
+    fn poll(&mut self, sk: &SdpSock, tell: &mut Tell) {
         let (receive, send) = sk.data().take_events();
         self.receive_armed &= !receive;
         self.send_armed &= !send;

@@ -76,7 +76,7 @@ fn set_tcp(sk: &SdpSock, name: u32, v: i32) -> Result {
             change(&mut |o| o.syn_count = v);
         }
         c::TCP_LINGER2 => {
-            let v = if (0..=RTO_MAX as i32).contains(&v) { v } else { -1 };
+            let v = if v < 0 { -1 } else { v.min(RTO_MAX as i32) };
             change(&mut |o| o.linger2 = v);
         }
         c::TCP_DEFER_ACCEPT => change(&mut |o| o.defer_accept = deferral(v)),
@@ -227,9 +227,11 @@ pub(super) fn ioctl(sk: &SdpSock, command: u32) -> Result<i32> {
 
 /// `SO_RCVLOWAT`.
 pub(super) fn set_rcvlowat(sk: &SdpSock, bytes: i32) -> Result {
-    // a mark that the buffer cannot reach would never be woken for
-    let most = i32::try_from(sk.rcvbuf() / 2).unwrap_or(i32::MAX);
-    sk.set_rcvlowat(bytes.min(most).max(1));
+    // A mark that the buffer cannot reach would never be woken for. Half of the buffer's memory is
+    // filled at least, see `receive_queue`.
+    let bytes = bytes.min(sk.most_rcvlowat()).max(1);
+    sk.grow_rcvbuf(bytes as usize * 2);
+    sk.set_rcvlowat(bytes);
     if sk.data().connection.lock().rx.bytes() > 0 {
         sk.data_ready();
     }

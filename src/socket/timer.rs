@@ -64,8 +64,30 @@ fn user_timeout_due(c: &Connection) -> Option<Jiffies> {
     Some(c.last_progress.wrapping_add(milliseconds(c.options.user_timeout)))
 }
 
+/// Asks the peer's adapter whether it is there, which its program does not notice.
+fn probe(sk: &SdpSock, c: &mut Connection, now: Jiffies, tell: &mut Tell) {
+    let Some(channel) = c.channel.as_mut() else { return };
+    let unanswered = channel.probes() > 0;
+    if c.probes > 0 && !unanswered {
+        // the last one was answered
+        c.probes = 0;
+        c.last_heard = now;
+    } else if unanswered && c.probes >= c.options.keep_count {
+        c.lose(sk, ETIMEDOUT, tell);
+    } else {
+        let sent = unanswered || (channel.probe().is_ok() && channel.flush().is_ok());
+        c.probes = c.probes.saturating_add(1);
+        c.stats.keepalive_probes += 1;
+        if !sent {
+            c.lose(sk, ETIMEDOUT, tell);
+        }
+    }
+}
+
 /// The timer has run out; in a worker.
 pub(super) fn expired(sk: &SdpSock) {
+    // the completions that tell what has been answered
+    sk.progress();
     let now = jiffies();
     let due = |at: Option<Jiffies>| at.is_some_and(|at| now.wrapping_sub(at) <= Jiffies::MAX / 2);
     let mut tell = Tell::default();
@@ -74,16 +96,7 @@ pub(super) fn expired(sk: &SdpSock) {
         if due(user_timeout_due(&c)) {
             c.lose(sk, ETIMEDOUT, &mut tell);
         } else if due(keepalive_due(sk, &c)) {
-            c.probes = c.probes.saturating_add(1);
-            c.stats.keepalive_probes += 1;
-            // A peer that is gone makes it fail, and with it the queue pair; one that is there
-            // does not notice.
-            if c.channel.as_mut().is_some_and(|ch| ch.probe().is_err()) {
-                c.lose(sk, ETIMEDOUT, &mut tell);
-            } else if c.probes > c.options.keep_count {
-                c.probes = 0;
-                c.last_heard = now;
-            }
+            probe(sk, &mut c, now, &mut tell);
         }
         let closing = due(c.deadline);
         if closing {

@@ -8,6 +8,7 @@
 #include <linux/sched/signal.h>
 #include <net/netns/generic.h>
 #include <net/addrconf.h>
+#include <net/inet_ecn.h>
 #include <net/ip.h>
 #include <net/route.h>
 #include <net/tcp.h>
@@ -21,7 +22,7 @@ struct sdp_h_params sdp_h_params = {
 	.rcvbuf_initial_size = 2048,
 	.sdp_keepalive_time = 7200,
 	.sdp_rx_size = 63,
-	.sdp_retry_count = 7,
+	.sdp_retry_count = 6,
 	.sdp_link_layer_ib_only = 0,
 	.max_large_sockets = 1000,
 	.sdp_inline_thresh = 256,
@@ -38,7 +39,7 @@ SDP_H_PARAM(sdp_zcopy_thresh, "Bytes from which a send may be zero copy, 0 for n
 SDP_H_PARAM(rcvbuf_initial_size, "Bytes of the first receive buffers, BSDH included");
 SDP_H_PARAM(sdp_keepalive_time, "Seconds of idleness before the first keepalive probe");
 SDP_H_PARAM(sdp_rx_size, "Most receive buffers that a connection posts");
-SDP_H_PARAM(sdp_retry_count, "Transport retries of a queue pair, 0 to 7");
+SDP_H_PARAM(sdp_retry_count, "Transport retries of a queue pair, 0 to 7; rxe takes 7 for endless");
 SDP_H_PARAM(sdp_link_layer_ib_only, "1: refuse Ethernet (RoCE) ports");
 SDP_H_PARAM(max_large_sockets, "Most connections that may have large receive buffers");
 SDP_H_PARAM(sdp_inline_thresh, "Most bytes that a SEND carries inline");
@@ -130,7 +131,6 @@ struct sock *sdp_h_sock_clone(struct sock *listener, work_func_t work,
 	sk->sk_shutdown = 0;
 	sk->sk_max_ack_backlog = 0;
 	sk->sk_ack_backlog = 0;
-	sk->sk_priority = READ_ONCE(listener->sk_priority);
 	sdp_h_async_init(s, work, timer);
 	return sk;
 }
@@ -343,6 +343,110 @@ bool sdp_h_is_broadcast(const struct sock *sk, const struct sdp_h_addr *a)
 void sdp_h_custom_sockopt(struct socket *sock)
 {
 	set_bit(SOCK_CUSTOM_SOCKOPT, &sock->flags);
+}
+
+int sdp_h_most_rmem(const struct sock *sk)
+{
+	return READ_ONCE(sock_net(sk)->ipv4.sysctl_tcp_rmem[2]);
+}
+
+void sdp_h_set_rmem(struct sock *sk, int bytes)
+{
+	atomic_set(&sk->sk_rmem_alloc, bytes);
+}
+
+/* Control messages of a send call: those that mean something here, and errors. */
+int sdp_h_cmsg_check(struct sock *sk, struct msghdr *msg)
+{
+	struct sockcm_cookie cookie = {};
+
+	return msg->msg_controllen ? sock_cmsg_send(sk, msg, &cookie) : 0;
+}
+
+/*
+ * ipv6_setsockopt() does what needs the socket lock for sk_family AF_INET6
+ * only. These are the options of that kind that make sense on a stream.
+ */
+bool sdp_h_is_ipv6_option(int name)
+{
+	switch (name) {
+	case IPV6_V6ONLY:
+	case IPV6_TCLASS:
+	case IPV6_FREEBIND:
+	case IPV6_TRANSPARENT:
+	case IPV6_RECVPKTINFO:
+	case IPV6_RECVHOPLIMIT:
+	case IPV6_RECVRTHDR:
+	case IPV6_RECVHOPOPTS:
+	case IPV6_RECVDSTOPTS:
+	case IPV6_RECVTCLASS:
+	case IPV6_RECVPATHMTU:
+	case IPV6_RECVORIGDSTADDR:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* The socket lock is held. */
+int sdp_h_set_ipv6_option(struct sock *sk, int name, int val)
+{
+	struct ipv6_pinfo *np = inet_sk(sk)->pinet6;
+	bool on = val != 0;
+
+	switch (name) {
+	case IPV6_V6ONLY:
+		if (inet_sk(sk)->inet_num)
+			return -EINVAL;
+		sk->sk_ipv6only = on;
+		return 0;
+	case IPV6_TCLASS:
+		if (val < -1 || val > 0xff)
+			return -EINVAL;
+		/* RFC 3542: -1 is the default; the ECN bits are not the program's */
+		val = val == -1 ? 0 : val & ~INET_ECN_MASK;
+		val |= np->tclass & INET_ECN_MASK;
+		if (np->tclass != val) {
+			np->tclass = val;
+			sk_dst_reset(sk);
+		}
+		return 0;
+	case IPV6_FREEBIND:
+		inet_assign_bit(FREEBIND, sk, on);
+		return 0;
+	case IPV6_TRANSPARENT:
+		if (on && !sockopt_ns_capable(sock_net(sk)->user_ns, CAP_NET_ADMIN) &&
+		    !sockopt_ns_capable(sock_net(sk)->user_ns, CAP_NET_RAW))
+			return -EPERM;
+		inet_assign_bit(TRANSPARENT, sk, on);
+		return 0;
+	case IPV6_RECVPKTINFO:
+		np->rxopt.bits.rxinfo = on;
+		return 0;
+	case IPV6_RECVHOPLIMIT:
+		np->rxopt.bits.rxhlim = on;
+		return 0;
+	case IPV6_RECVRTHDR:
+		np->rxopt.bits.srcrt = val;
+		return 0;
+	case IPV6_RECVHOPOPTS:
+		np->rxopt.bits.hopopts = on;
+		return 0;
+	case IPV6_RECVDSTOPTS:
+		np->rxopt.bits.dstopts = on;
+		return 0;
+	case IPV6_RECVTCLASS:
+		np->rxopt.bits.rxtclass = on;
+		return 0;
+	case IPV6_RECVPATHMTU:
+		np->rxopt.bits.rxpmtu = on;
+		return 0;
+	case IPV6_RECVORIGDSTADDR:
+		np->rxopt.bits.rxorigdstaddr = on;
+		return 0;
+	default:
+		return -ENOPROTOOPT;
+	}
 }
 
 bool sdp_h_net_eq(const struct net *a, const struct net *b)

@@ -165,6 +165,9 @@ pub(crate) trait Transport: Send {
     /// As [`Transport::post_send`].
     fn probe(&mut self) -> Result;
 
+    /// Probes that the peer has not answered yet, as far as [`Transport::poll_send`] knows.
+    fn probes(&self) -> u16;
+
     /// How many buffers wait for messages.
     fn posted_receives(&self) -> u16;
 

@@ -417,7 +417,12 @@ unsafe extern "C" fn bind<T: Family>(
             c::inet_bind(socket, b.as_mut_ptr().cast(), b.len() as i32)
         }
     };
-    let r = if e < 0 { Err(Error::from_errno(e)) } else { Ok(()) };
+    let r = kernel::error::to_result(e);
+    if r.is_err() && sk.port() == 0 && sk.is_v6() {
+        // the generic code resets the address of sockets of family 10 only
+        let _lock = sk.lock();
+        sk.set_local(&Address::any(true));
+    }
     T::bound(sk, &to, r);
     e
 }
@@ -523,8 +528,14 @@ unsafe extern "C" fn sendmsg<T: Family>(
     _len: usize,
 ) -> i32 {
     // SAFETY: Called by the core with a descriptor of the family and the message of the call.
-    let (sk, mut message) = unsafe { (of::<T>(socket), Source::from_raw(message)) };
-    count(T::send(sk, &mut message))
+    let sk = unsafe { of::<T>(socket) };
+    // SAFETY: As above.
+    let e = unsafe { c::sdp_h_cmsg_check(sk.raw(), message) };
+    if e < 0 {
+        return e;
+    }
+    // SAFETY: As above; nobody else uses the message from here on.
+    count(T::send(sk, &mut unsafe { Source::from_raw(message) }))
 }
 
 unsafe extern "C" fn recvmsg<T: Family>(

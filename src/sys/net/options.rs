@@ -47,7 +47,13 @@ impl NewValue<'_> {
         // SAFETY: The sock is an inet_sock of its family with initialised IPv6 part where needed;
         // the value is that of the call. The functions take the socket lock themselves.
         let e = unsafe {
-            if level == c::SOL_IPV6 as i32 {
+            if level == c::SOL_IPV6 as i32 && c::sdp_h_is_ipv6_option(name) {
+                // the shared code does these for sockets of family 10 only
+                return self.int().and_then(|v| {
+                    let _lock = sk.lock();
+                    kernel::error::to_result(c::sdp_h_set_ipv6_option(sk.raw(), name, v))
+                });
+            } else if level == c::SOL_IPV6 as i32 {
                 c::ipv6_setsockopt(sk.raw(), level, name, self.value, self.len)
             } else {
                 c::ip_setsockopt(sk.raw(), level, name, self.value, self.len)

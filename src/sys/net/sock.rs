@@ -277,6 +277,23 @@ impl<T> Sock<T> {
         read_once!(self.sk_rcvlowat).max(1) as usize
     }
 
+    /// The highest value that `SO_RCVLOWAT` may have, by TCP's rule.
+    pub(crate) fn most_rcvlowat(&self) -> i32 {
+        if self.user_lock(c::SOCK_RCVBUF_LOCK) {
+            return i32::try_from(self.rcvbuf() / 2).unwrap_or(i32::MAX);
+        }
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_most_rmem(self.raw()) / 2 }
+    }
+
+    /// Tells how much memory the queues hold (`SO_MEMINFO`). The caller serialises calls.
+    pub(crate) fn set_memory(&self, receive: usize, send: usize) {
+        let clamp = |n| i32::try_from(n).unwrap_or(i32::MAX);
+        write_once!(self.sk_wmem_queued = clamp(send));
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_set_rmem(self.raw(), clamp(receive)) };
+    }
+
     /// Sets [`Sock::rcvlowat`].
     pub(crate) fn set_rcvlowat(&self, bytes: i32) {
         write_once!(self.sk_rcvlowat = bytes)

@@ -341,6 +341,11 @@ impl Endpoint {
         self.send.post(header, spans, how)
     }
 
+    /// Probes that were posted and have not come to an end.
+    pub(crate) fn probes(&self) -> u16 {
+        self.send.probes()
+    }
+
     /// See [`SendQueue::probe`].
     pub(crate) fn probe(&mut self) -> Result {
         self.send.probe()

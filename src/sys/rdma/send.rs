@@ -147,6 +147,11 @@ impl SendQueue {
         (self.taken() as u16).saturating_sub(self.probes)
     }
 
+    /// Probes that were posted and have not come to an end.
+    pub(super) fn probes(&self) -> u16 {
+        self.probes
+    }
+
     /// Whether the next message has to be signaled for the queue not to fill up unnoticed.
     fn must_signal(&self) -> bool {
         self.unsignaled + 1 >= self.slots.len() / 2
@@ -280,7 +285,7 @@ impl SendQueue {
         *wr = c::ib_rdma_wr::default();
         wr.wr.opcode = c::ib_wr_opcode_IB_WR_RDMA_WRITE;
         self.probes += 1;
-        self.queue(false, 0);
+        self.queue(true, 0);
         Ok(())
     }
 

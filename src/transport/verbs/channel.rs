@@ -176,6 +176,10 @@ impl Transport for Channel {
         self.endpoint_mut().ok_or(EIO)?.probe()
     }
 
+    fn probes(&self) -> u16 {
+        self.endpoint().map_or(0, Endpoint::probes)
+    }
+
     fn posted_receives(&self) -> u16 {
         self.endpoint().map_or(0, Endpoint::posted_receives)
     }
