@@ -3,6 +3,7 @@
 
 import lzma
 import os
+import shlex
 import shutil
 import struct
 import subprocess
@@ -43,13 +44,13 @@ class Kernel:
     def _stock(home):
         def complete():
             current = home / "current"
-            return (current / "vmlinuz").exists() and list(current.glob("modules/lib/modules/*/modules.dep"))
+            return (
+                (current / "vmlinuz").exists() and (current / "tree/Module.symvers").exists()
+                and list(current.glob("modules/lib/modules/*/modules.dep"))
+            )
 
-        # The second step only where the first had no depmod to work with.
-        for step in ("source", "kernel"):
-            if complete():
-                break
-            prepare(step)
+        if not complete():
+            prepare("kernel")
         # Not the link: it may move on while we run.
         return home / os.readlink(home / "current")
 
@@ -67,7 +68,7 @@ def prepare(piece):
 
 def files(kernel):
     """(kernel image, initramfs) to boot, made if missing."""
-    sources = sorted(INSIDE.glob("*"))
+    sources = sorted(path for path in INSIDE.rglob("*") if path.is_file())
     mark = cache.fingerprint(RECIPE, kernel.mark(), ROOT_MODULES, NETWORK_MODULES, [path.read_bytes() for path in sources])
     piece = cache.make_root() / "guest" / f"boot-{mark[:12]}"
     if not cache.is_complete(piece, mark):
@@ -115,6 +116,10 @@ def build(kernel, new):
             names.append(path.name.removesuffix(".xz"))
             archive.file(f"modules/{names[-1]}", data)
         archive.file(f"modules/{name}", "".join(f"{name}\n" for name in names).encode())
+    module = compile_module(kernel, new)
+    if module:
+        archive.file("modules/stale_int3.ko", module)
+        archive.file("modules/emulated", b"stale_int3.ko\n")
     (new / "initramfs").write_bytes(archive.bytes())
     agent.unlink()
 
@@ -143,6 +148,24 @@ def compile_agent(new):
         prepare("toolchain")
     cache.output([cache.SCRIPTS / "in-toolchain", "--dir", "/", *command])
     return result
+
+
+def compile_module(kernel, new):
+    """stale_int3.ko, which emulation with several processors needs: its source says why."""
+    tree = kernel.home / "tree"
+    if not (tree / "Module.symvers").exists():
+        return None
+    # Where the toolchain sees it, and not in the checkout.
+    work = new / "stale_int3"
+    shutil.copytree(INSIDE / "stale_int3", work)
+    llvm = ["LLVM=1"] if "CONFIG_CC_IS_CLANG=y" in (tree / ".config").read_text() else []
+    release = [f"KERNELRELEASE={kernel.version}"] if kernel.name == "stock" else []
+    # No debugging information: it would be all of its size.
+    command = f"make -s -C {shlex.quote(str(tree))} {' '.join(llvm + release)} M={shlex.quote(str(work))} modules && strip --strip-debug {shlex.quote(str(work))}/stale_int3.ko"
+    cache.output([cache.SCRIPTS / "in-toolchain", "--dir", "/", "sh", "-c", command])
+    module = (work / "stale_int3.ko").read_bytes()
+    cache.remove(work)
+    return module
 
 
 def extract_image(vmlinuz, result):

@@ -292,6 +292,8 @@ void boot(int port)
 		mount("devtmpfs", "/dev", "devtmpfs", 0, "mode=755");
 		mount("proc", "/proc", "proc", 0, NULL);
 		mount("sysfs", "/sys", "sysfs", 0, NULL);
+		if (setting("emulated"))
+			load_modules("/modules/emulated");
 		return;
 	}
 	to_host = port;

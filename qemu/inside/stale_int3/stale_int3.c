@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Carry on where an emulator hits a breakpoint that is not there any more.
+ *
+ * The kernel patches its own code (static keys, tracepoints) by way of int3.
+ * Emulation with several virtual processors can lose such a write: between the
+ * moment QEMU throws the translation of the old bytes away and the moment it
+ * stores the new ones, another processor may translate the old ones again. That
+ * processor then runs into an int3 long after the patching, which nobody claims,
+ * and the kernel dies of "Oops: int3". It was seen once in some fifty boots on a
+ * busy machine, in QEMU 7.2 and 10.0.
+ *
+ * Only an int3 that memory does not hold is treated here, so no breakpoint that
+ * the kernel itself has lost is hidden. The resume flag makes the emulator
+ * translate the place anew, for its translations are kept by flags too.
+ */
+#include <linux/kdebug.h>
+#include <linux/module.h>
+#include <linux/notifier.h>
+#include <linux/ptrace.h>
+#include <linux/uaccess.h>
+#include <asm/processor-flags.h>
+#include <asm/text-patching.h>
+
+static unsigned int passed;
+module_param(passed, uint, 0444);
+MODULE_PARM_DESC(passed, "how often that has happened");
+
+static int on_trap(struct notifier_block *block, unsigned long event, void *data)
+{
+	struct die_args *trap = data;
+	struct pt_regs *regs = trap->regs;
+	u8 byte;
+
+	if (event != DIE_INT3 || user_mode(regs))
+		return NOTIFY_DONE;
+	if (copy_from_kernel_nofault(&byte, (void *)(regs->ip - INT3_INSN_SIZE), 1) ||
+	    byte == INT3_INSN_OPCODE)
+		return NOTIFY_DONE;
+	regs->ip -= INT3_INSN_SIZE;
+	regs->flags |= X86_EFLAGS_RF;
+	passed++;
+	return NOTIFY_STOP;
+}
+
+static struct notifier_block block = {
+	.notifier_call = on_trap,
+	.priority = INT_MIN,	/* after everybody who may know the breakpoint */
+};
+
+static int __init stale_int3_init(void)
+{
+	return register_die_notifier(&block);
+}
+module_init(stale_int3_init);
+
+static void __exit stale_int3_exit(void)
+{
+	unregister_die_notifier(&block);
+}
+module_exit(stale_int3_exit);
+
+MODULE_DESCRIPTION("Carry on at breakpoints that only an emulator still sees");
+MODULE_LICENSE("GPL");
