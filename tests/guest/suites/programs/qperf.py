@@ -22,7 +22,8 @@ def measure(e, *words):
         Program(e, ["qperf", "-ws", "60", e.there, "quit"]).output(e.patience * 8)
         server.output(e.patience)
     return {name: float(value.replace(",", "")) * UNITS[unit]
-            for name, value, unit in re.findall(r"(\w+)\s*=\s*([\d.,]+) (\S+)", text)}, text
+            for name, value, unit in re.findall(r"(\w+)\s*=\s*([\d.,]+) (\S+)", text)
+            if unit in UNITS}, text
 
 
 # qperf makes its SDP sockets of family 27, so it speaks IPv4.
