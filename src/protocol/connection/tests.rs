@@ -183,6 +183,15 @@ fn small_messages_wait_for_the_wire_or_the_cork() {
     pair.offer.cork = false;
     pair.offer.in_flight = 9;
     assert_eq!(pair.sends().0.payload, 10);
+    // A message is full by what the peer can take. What the transport cannot go beyond, goes.
+    pair.offer.no_delay = false;
+    pair.offer.queued = 10;
+    pair.offer.limit = 10;
+    assert_eq!(pair.held(), Transmit::Held(Hold::Wire));
+    pair.offer.queued = 11;
+    assert_eq!(pair.sends().0.payload, 10);
+    assert_eq!(pair.held(), Transmit::Held(Hold::Wire));
+    pair.offer.limit = u32::MAX;
     // The end of the stream waits for nothing.
     pair.offer = Offer {
         queued: 10,

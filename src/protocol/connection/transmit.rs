@@ -28,7 +28,8 @@ pub struct Offer {
     pub no_delay: bool,
     /// TCP_CORK or MSG_MORE: messages that could be fuller do not go.
     pub cork: bool,
-    /// Most payload bytes that the transport can carry in one message; 0: none at present.
+    /// Most payload bytes that the transport can carry in the next message; 0: none at present.
+    /// It may change from one call to the next, and be what is queued.
     pub limit: u32,
     /// A reader waits who has read all that came. Only for peers that hold back small messages
     /// until we acknowledge the one before (OFED without TCP_NODELAY, up to 100 ms): then, and
@@ -164,7 +165,10 @@ impl Connection {
             Some(up_to) if up_to <= room => (up_to, true),
             _ => (offer.queued.min(room), false),
         };
-        if payload < room && !urgent && !self.send_shutdown {
+        // All that is queued, and the peer could take more. (The transport's limit is no measure:
+        // it may be what is queued.)
+        let partial = payload == offer.queued && payload < self.max_payload();
+        if partial && !urgent && !self.send_shutdown {
             if offer.cork {
                 return Stream::Held(Hold::Corked);
             }
@@ -183,14 +187,15 @@ impl Connection {
         if self.receive.update_due(offer.posted, credits) {
             return true;
         }
-        if credits < CONTROL_CREDITS {
-            return false;
-        }
-        // The peer may hold a small message back until it sees our MSeqAck.
+        // The peer may hold a small message back until it sees our MSeqAck: not for ever, so this
+        // is no use for a reserve.
         let awaited = self.unanswered && offer.reader_waits && !self.own_line();
+        if awaited && !self.receive_closed && credits >= PAYLOAD_CREDITS {
+            return true;
+        }
         // The urgent byte must wait, but its announcement need not.
         let announce = short && urgent_at(offer).is_some() && !self.urgent_announced;
-        awaited && !self.receive_closed || announce
+        announce && credits >= CONTROL_CREDITS
     }
 
     /// Makes a message and gives it its place in the sequence.

@@ -421,6 +421,12 @@ impl Node for Foreign {
         self.over.clone()
     }
 
+    fn hold_back_no_longer(&mut self) -> bool {
+        let waits = self.waiting == "an acknowledgement" && !self.push;
+        self.push |= waits;
+        waits
+    }
+
     fn lame(&self) -> bool {
         self.flavour.early && self.credits() == 1
     }

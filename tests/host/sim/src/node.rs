@@ -78,6 +78,17 @@ pub trait Node {
         false
     }
 
+    /// Whether the end may send nothing but what it must.
+    fn short_of_credits(&self) -> bool {
+        false
+    }
+
+    /// The time is over for which a small message is held back until the one before it is
+    /// acknowledged; returns whether there is such a message.
+    fn hold_back_no_longer(&mut self) -> bool {
+        false
+    }
+
     /// Whether the other end must know by now of the urgent byte that waits here.
     fn must_have_announced(&self) -> bool {
         false

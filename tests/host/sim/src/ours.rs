@@ -208,6 +208,10 @@ impl Node for Ours {
         self.connection.finished()
     }
 
+    fn short_of_credits(&self) -> bool {
+        self.connection.credits() < 3
+    }
+
     fn must_have_announced(&self) -> bool {
         self.common.outbox.urgent.is_some() && self.connection.credits() >= 2
     }

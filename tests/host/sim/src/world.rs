@@ -376,6 +376,8 @@ impl World {
                 messages += count;
                 self.steps += 1;
             }
+            // An acknowledgement alone is not worth a credit that is kept for better use.
+            busy = busy || self.nodes[0].short_of_credits() && self.nodes[1].hold_back_no_longer();
             if !busy {
                 break;
             }
