@@ -21,10 +21,10 @@ def format(e):
     near, far = e.pair()
     lines = observe.read(observe.ROWS).splitlines()
     e.equal({len(line) for line in lines}, {149}, "widths")
-    e.check(lines[0].split()[:5] == ["sl", "local_address", "remote_address", "uid", "inode"], f"heading {lines[0]!r}")
+    e.check(lines[0].split()[:5] == ["sl", "local_address", "rem_address", "uid", "inode"], f"heading {lines[0]!r}")
     digits = 32 if e.six else 8
     pattern = re.compile(r" *\d+: [0-9A-F]{%d}:[0-9A-F]{4} [0-9A-F]{%d}:[0-9A-F]{4} +\d+ +\d+ +"
-                         r"[0-9A-F]{8}:[0-9A-F]{8} [0-9A-F]{2} *$" % (digits, digits))
+                         r"[0-9A-F]{8}:[0-9A-F]{8} [0-9A-F] *$" % (digits, digits))
     ours = [line for line in lines[1:] if observe.Row(line).inode == os.fstat(near.fileno()).st_ino]
     e.equal(len(ours), 1, "rows of the socket")
     e.check(pattern.match(ours[0]), f"row {ours[0]!r}")
@@ -121,9 +121,9 @@ def of_the_namespace(e):
     def moved(side, name):
         return after[side].get(name, 0) - before[side].get(name, 0)
 
-    e.equal((moved(0, "bytes_sent"), moved(1, "bytes_sent")), (10000, 0), "bytes sent here and there")
-    e.equal((moved(0, "bytes_received"), moved(1, "bytes_received")), (0, 10000), "bytes received here and there")
-    e.check(moved(0, "posts Data") > 0 and moved(1, "posts Data") == 0, "Data messages")
+    e.equal((moved(0, "tx_bytes"), moved(1, "tx_bytes")), (10000, 0), "bytes sent here and there")
+    e.equal((moved(0, "rx_bytes"), moved(1, "rx_bytes")), (0, 10000), "bytes received here and there")
+    e.check(moved(0, "post_send SDP_MID_DATA") > 0 and moved(1, "post_send SDP_MID_DATA") == 0, "Data messages")
 
 
 @sdp_case
@@ -144,12 +144,12 @@ def counters(e):
     def moved(name):
         return observe.stats().get(name, 0) - cleared.get(name, 0)
 
-    e.equal(moved("bytes_sent"), 40, "bytes_sent")
-    e.equal(moved("bytes_received"), 60, "bytes_received")
-    e.check(moved("sendmsg() calls") >= 10, f"sendmsg() calls: {moved('sendmsg() calls')}")
-    e.check(moved("recvmsg() calls") >= 10, f"recvmsg() calls: {moved('recvmsg() calls')}")
-    e.check(moved("posts Data") >= 1, "posts of Data")
-    e.until(lambda: moved("posts DisConn") == 1, lambda: f"posts of DisConn: {moved('posts DisConn')}")
+    e.equal(moved("tx_bytes"), 40, "bytes_sent")
+    e.equal(moved("rx_bytes"), 60, "bytes_received")
+    e.check(moved("sdp_sendmsg() calls") >= 10, f"sendmsg() calls: {moved('sdp_sendmsg() calls')}")
+    e.check(moved("sdp_recvmsg() calls") >= 10, f"recvmsg() calls: {moved('sdp_recvmsg() calls')}")
+    e.check(moved("post_send SDP_MID_DATA") >= 1, "posts of Data")
+    e.until(lambda: moved("post_send SDP_MID_DISCONN") == 1, lambda: f"posts of DisConn: {moved('post_send SDP_MID_DISCONN')}")
 
 
 def open_for_writing():
@@ -161,15 +161,15 @@ def cleared_by_writing(e):
     near, far = e.pair()
     near.sendall(b"x" * 5000)
     far.recv_exactly(5000)
-    e.check(observe.stats()["bytes_sent"] >= 5000, "bytes_sent")
-    there = observe.stats("peer")["bytes_received"]
+    e.check(observe.stats()["tx_bytes"] >= 5000, "bytes_sent")
+    there = observe.stats("peer")["rx_bytes"]
     with open_for_writing() as file:
         file.write("anything")
-    e.equal(observe.stats()["bytes_sent"], 0, "bytes_sent after a write")
-    e.equal(observe.stats("peer")["bytes_received"], there, "the other host's counter")
+    e.equal(observe.stats()["tx_bytes"], 0, "bytes_sent after a write")
+    e.equal(observe.stats("peer")["rx_bytes"], there, "the other host's counter")
     near.sendall(b"x" * 77)
     far.recv_exactly(77)
-    e.equal(observe.stats()["bytes_sent"], 77, "bytes_sent since")
+    e.equal(observe.stats()["tx_bytes"], 77, "bytes_sent since")
 
 
 @sdp_case
@@ -186,14 +186,14 @@ def permissions(e):
 @sdp_case
 def backlog_drops(e):
     """A connection refused for a full backlog is counted where the listener is."""
-    before = observe.stats("peer").get("backlog drops", 0)
+    before = observe.stats("peer").get("- backlog full", 0)
     listener = e.listen(backlog=1)
     for _ in range(6):
         sock = e.socket()
         sock.setblocking(False)
         e.error(sock.connect, e.address(e.there, listener.port))
         sock.mask_when(select.POLLOUT, 0.2)
-    e.until(lambda: observe.stats("peer").get("backlog drops", 0) > before, "a count of backlog drops")
+    e.until(lambda: observe.stats("peer").get("- backlog full", 0) > before, "a count of backlog drops")
 
 
 @sdp_case
@@ -225,7 +225,7 @@ def new_namespace(e):
     def inside():
         netns._call("unshare", netns.CLONE_NEWNET)
         e.equal(observe.rows(), [], "rows")
-        e.check(observe.stats().get("bytes_sent") == 0, "bytes_sent")
+        e.check(observe.stats().get("tx_bytes") == 0, "bytes_sent")
         sock = e.socket()
         e.equal(e.error(sock.bind, e.address(e.any, 4567)), "ok", "bind")
         e.equal(len(observe.rows()), 1, "rows then")

@@ -28,7 +28,7 @@ def run(e, mode, size):
             there, copy = folder, ""
         else:
             copy += f"javac -d {there} {HERE}/Transfer.java && "
-        before = observe.stats()["bytes_sent"]
+        before = observe.stats()["tx_bytes"]
         words = " ".join([*JAVA, f"-Dcom.sun.sdp.conf={there}/sdp.conf", "-cp", there, "Transfer", mode + "server",
                           e.there, PORT])
         server = Program(e, ["sh", "-c", f"{copy}exec {words}"], "peer")
@@ -37,7 +37,7 @@ def run(e, mode, size):
         said = client.output(e.patience * 20).split()
         e.check(said[:1] == [str(size)] and len(said[1]) == 64, f"the client said {said}")
         server.output(e.patience * 4)
-        return observe.stats()["bytes_sent"] - before
+        return observe.stats()["tx_bytes"] - before
 
 
 @case(reference=False, families=("v4",), hosts=(1, 2), timeout=240)

@@ -29,19 +29,19 @@ def measure(e, *words):
 # qperf makes its SDP sockets of family 27, so it speaks IPv4.
 @case(reference=False, families=("v4",), hosts=(1, 2), timeout=180)
 def bandwidth(e):
-    before = observe.stats()["bytes_sent"]
+    before = observe.stats()["tx_bytes"]
     numbers, text = measure(e, "-t", "2", "sdp_bw")
     e.check(numbers.get("bw", 0) > 1e6, f"sdp_bw: {text!r}")
-    moved = observe.stats()["bytes_sent"] - before
+    moved = observe.stats()["tx_bytes"] - before
     e.check(moved >= numbers["bw"] * 1.5, f"SDP carried {moved} bytes, qperf says {numbers['bw']:.0f} each second")
 
 
 @case(reference=False, families=("v4",), hosts=(1, 2), timeout=180)
 def latency(e):
-    before = observe.stats()["bytes_sent"]
+    before = observe.stats()["tx_bytes"]
     numbers, text = measure(e, "-t", "2", "sdp_lat")
     e.check(0 < numbers.get("latency", 0) < 0.1, f"sdp_lat: {text!r}")
-    e.check(observe.stats()["bytes_sent"] > before, "SDP carried nothing")
+    e.check(observe.stats()["tx_bytes"] > before, "SDP carried nothing")
 
 
 @case(reference=False, families=("v4",), hosts=(1, 2), timeout=300)

@@ -36,7 +36,7 @@ def file_of_64_mib(e):
         checked = Program(e, ["sha256sum", "/tmp/ib_sdp_received"], "peer").output(e.patience * 2).split()[0]
         e.equal(checked, sent[1], "the file on the other host")
         if before:
-            moved = observe.stats()["bytes_sent"] - before["bytes_sent"]
+            moved = observe.stats()["tx_bytes"] - before["tx_bytes"]
             e.equal(moved, SIZE + 8, "bytes sent by SDP")
     finally:
         os.unlink(path)
