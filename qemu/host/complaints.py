@@ -33,6 +33,8 @@ COMPLAINT = re.compile(
         r"panicked at",  # Rust
     ))
 )
+# Advice about the processor's own faults, from kernels whose mitigations are off.
+ADVICE = re.compile(r"Spectre V2 : WARNING")
 # What follows a report belongs to it; this much of the first one is shown.
 FOLLOWING = 30
 SHOWN = 20
@@ -47,7 +49,7 @@ class Complaints:
 
     def look_at(self, line):
         found = COMPLAINT.search(line)
-        if found:
+        if found and not ADVICE.search(line):
             self.lines.append(line)
         if self.lines and len(self.first) <= FOLLOWING:
             self.first.append(line)

@@ -151,9 +151,9 @@ static void make_root(void)
 			   "lowerdir=/lower-modules,upperdir=/layer/modules-upper,workdir=/layer/modules-work");
 	}
 	need_mount("src", NEW_ROOT "/src", "9p", MS_RDONLY, NINE_P "cache=loose");
-	/* Not cached: the other host and the outside write there too. */
+	/* Not cached but where mmap() needs it: the other host and the outside write there too. */
 	if (setting("share"))
-		need_mount("share", NEW_ROOT "/share", "9p", 0, NINE_P "cache=none");
+		need_mount("share", NEW_ROOT "/share", "9p", 0, NINE_P "cache=mmap");
 }
 
 static void enter_root(void)
