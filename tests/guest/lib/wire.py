@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Captures of what leaves towards the peer, and their dissection by tshark."""
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+
+from . import netns
+from .env import CaseFailure
+
+# Of RoCE frames only those that begin a message: what follows in a message of several packets, RDMA payload, and the
+# zeros in RTU, DREQ and DREP are not SDP, though the dissector takes them for it.
+MESSAGES = ("infiniband_sdp && ((infiniband.bth.opcode == 4 || infiniband.bth.opcode == 0) || "
+            "infiniband.mad.attributeid == 0x0010 || infiniband.mad.attributeid == 0x0013)")
+MARKER = 4790                   # nobody listens there
+BSDH, HELLO = "infiniband_sdp.bsdh.", "infiniband_sdp.hh."
+NAMES = {0x00: "Hello", 0x01: "HelloAck", 0x02: "DisConn", 0x03: "AbortConn", 0x04: "SendSm", 0x05: "RdmaWrCompl",
+         0x06: "RdmaRdCompl", 0x07: "ModeChange", 0x08: "SrcAvailCancel", 0x09: "SinkAvailCancel", 0x0A: "SinkCancelAck",
+         0x0B: "ChRcvBuf", 0x0C: "ChRcvBufAck", 0x0D: "SuspComm", 0x0E: "SuspCommAck", 0xFD: "SinkAvail",
+         0xFE: "SrcAvail", 0xFF: "Data"}
+
+
+class Capture:
+    """tcpdump on the device of the bed, within a `with`; then `messages`."""
+
+    def __init__(self, e):
+        for tool in ("tcpdump", "tshark"):
+            if not shutil.which(tool):
+                e.skip(f"{tool} is not there")
+        self._e, self.folder = e, tempfile.mkdtemp()
+        self.path = os.path.join(self.folder, "capture.pcap")
+
+    def __enter__(self):
+        self._process = subprocess.Popen(["tcpdump", "-i", netns.device(), "-w", self.path, "-U", "-s", "0", "-Z", "root",
+                                          "--immediate-mode", f"udp port 4791 or udp port {MARKER}"], stdin=subprocess.DEVNULL,
+                                         stderr=subprocess.PIPE, text=True)
+        line = self._process.stderr.readline()
+        if "listening on" not in line:
+            raise CaseFailure(f"tcpdump: {line.strip()}")
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is None:
+            self._mark()
+        self._process.terminate()
+        self._process.communicate()
+
+    def _mark(self):
+        """Send a datagram that ends the capture: once it is in the file, so is everything before it."""
+        word = os.urandom(16)
+        family = socket.AF_INET6 if self._e.six else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.sendto(word, (self._e.there, MARKER))
+        self._e.until(lambda: word in open(self.path, "rb").read(), "the capture's last frame")
+
+    def dissect(self, display, *fields):
+        """One row for each frame that the filter lets through: the wanted fields as text."""
+        command = ["tshark", "-2", "-n", "-r", self.path, "-Y", display, "-T", "fields", "-E", "separator=|"]
+        for field in fields:
+            command += ["-e", field]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise CaseFailure(f"tshark: {done.stderr.strip()}")
+        return [line.split("|") for line in done.stdout.splitlines()]
+
+    def text(self, display):
+        """The whole dissection of the SDP layer, as tshark prints it."""
+        done = subprocess.run(["tshark", "-2", "-n", "-r", self.path, "-Y", display, "-O", "infiniband_sdp"],
+                              capture_output=True, text=True)
+        if done.returncode:
+            raise CaseFailure(f"tshark: {done.stderr.strip()}")
+        return done.stdout

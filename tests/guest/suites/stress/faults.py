@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A bad wire, a device that goes, processes that die."""
+
+import contextlib
+import os
+import random
+import shutil
+import socket
+import subprocess
+import time
+
+from lib import calls, netns, observe, pattern
+from lib.registry import case
+from suites.stress.connections import settled
+
+
+@contextlib.contextmanager
+def netem(e, words):
+    """A queueing discipline on both hosts' devices for a while."""
+    hosts = [(where, netns.device(where)) for where in ("self", "peer")]
+    try:
+        for where, device in hosts:
+            netns.run(where, f"tc qdisc replace dev {device} root netem {words}")
+    except RuntimeError as error:
+        e.skip(f"no netem: {error}")
+    try:
+        yield
+    finally:
+        for where, device in hosts:
+            netns.run(where, f"tc qdisc del dev {device} root")
+
+
+@case(timeout=300)
+def loss(e):
+    """Packets are lost: everything arrives all the same."""
+    with netem(e, "loss 1%"):
+        near, far = e.pair()
+        total = 600000
+        tasks = [e.task(pattern.send, near, 1, total, [30000]), e.task(pattern.send, far, 2, total, [1000])]
+        for target, seed in ((far, 1), (near, 2)):
+            e.equal(pattern.receive(target, seed, total, [20000]), total, "bytes")
+        for task in tasks:
+            task.result()
+        near.close()
+        e.equal(far.recv(1), b"", "end")
+
+
+@case(timeout=300)
+def reordering(e):
+    with netem(e, "delay 1ms reorder 5% 50% duplicate 1%"):
+        near, far = e.pair()
+        total = 400000
+        tasks = [e.task(pattern.send, near, 3, total, [50000]), e.task(pattern.send, far, 4, total, [3000])]
+        for target, seed in ((far, 3), (near, 4)):
+            e.equal(pattern.receive(target, seed, total, [20000]), total, "bytes")
+        for task in tasks:
+            task.result()
+
+
+@case(timeout=300)
+def connects_under_loss(e):
+    """Connections are made and ended over a bad wire."""
+    with netem(e, "loss 3%"):
+        listener = e.listen(backlog=32)
+        for number in range(10):
+            near = e.socket()
+            near.connect(e.address(e.there, listener.port))
+            far, _ = listener.accept()
+            near.sendall(b"%d" % number)
+            e.equal(far.recv(10), b"%d" % number, "word")
+            (near if number % 2 else far).close()
+            e.equal((far if number % 2 else near).recv(10), b"", "end")
+
+
+@case(reference=False, timeout=300)
+def device_goes(e):
+    """`rdma link del` under load: the connections end with an error; with the device back all works again."""
+    if not shutil.which("rdma"):
+        e.skip("no rdma tool")
+    device = netns.device()
+    listener = e.listen()
+    pairs = [e.pair(listener) for _ in range(4)]
+    tasks = []
+    for number, (near, far) in enumerate(pairs):
+        tasks.append(e.task(lambda near=near, number=number: e.error(
+            pattern.send, near, number, 1 << 30, [60000], socket.MSG_NOSIGNAL)))
+        tasks.append(e.task(lambda far=far, number=number: e.error(pattern.receive, far, number, 1 << 30, [50000])))
+    own = e.listen("self")
+    e.until(lambda: observe.stats()["bytes_sent"] > 100000, "a load")
+    netns.run("self", "rdma link del rxe0")
+    try:
+        results = [task.result() for task in tasks]
+        e.check(all(result in ("ECONNRESET", "EPIPE", "ETIMEDOUT", "ENODEV", "ECONNABORTED", "ok") for result in results)
+                and all(result != "ok" for result in results[::2]), f"ended with {results}")
+        e.check(e.error(e.socket().connect, e.address(e.there, listener.port)) in
+                ("ENETUNREACH", "EHOSTUNREACH", "ENODEV", "EADDRNOTAVAIL"), "connect() without a device")
+    finally:
+        netns.run("self", f"rdma link add rxe0 type rxe netdev {device}")
+    near = e.socket()
+    e.until(lambda: e.error(near.connect, e.address(e.there, listener.port)) in ("ok", "EISCONN"),
+            "a connection by the new device", patience=e.patience * 3)
+    # what the load left in the listener's queue is accepted first
+    near.send(b"by the new device")
+    far, _ = listener.accept()
+    e.equal(far.recv(100), b"by the new device", "data")
+    # A listener of before hears by the new device too.
+    back = e.socket("peer")
+    e.until(lambda: e.error(back.connect, e.address(e.here, own.port)) in ("ok", "EISCONN"),
+            "a connection to the listener of before", patience=e.patience * 3)
+
+
+@case(timeout=300)
+def killed_anywhere(e):
+    """Processes at work are killed at random moments; the other ends notice, and the listener serves on."""
+    listener = e.listen(backlog=64)
+    choice = random.Random(11)
+
+    def work():
+        while True:
+            near = e.connect(listener)
+            for _ in range(choice.randrange(1, 20)):
+                near.sendall(b"x" * choice.randrange(1, 100000))
+                near.recv(10)
+            near.close()
+
+    def serve():
+        while True:
+            far, _ = listener.accept()
+            try:
+                while data := far.recv(50000):
+                    far.send(data[:1], socket.MSG_NOSIGNAL)
+            except OSError:
+                pass
+            far.close()
+
+    for _ in range(4):
+        e.task(serve)
+    workers = [e.child(work) for _ in range(4)]
+    for turn in range(40):
+        time.sleep(choice.random() * 0.1)
+        worker = workers.pop(choice.randrange(len(workers)))
+        worker.kill()
+        workers.append(e.child(work))
+    for worker in workers:
+        worker.kill()
+    near = e.connect(listener)
+    near.sendall(b"y" * 10)
+    e.equal(near.recv(1), b"y", "the server's answer")
+
+
+@case(timeout=300)
+def killed_servers(e):
+    """The same with the accepting end."""
+    choice = random.Random(12)
+    for turn in range(10):
+        port = e.refused_port()
+
+        def serve():
+            listener = e.listen(port=port, backlog=16)
+            while True:
+                far, _ = listener.accept()
+                far.recv(choice.randrange(1, 50000))
+                far.sendall(b"z" * 1000)
+                e.keep(far)
+
+        server = e.child(serve)
+        e.until(lambda: e.error(lambda: e.socket().connect(e.address(e.there, port))) == "ok", "the server")
+        socks = [e.socket() for _ in range(5)]
+        for sock in socks:
+            e.error(sock.connect, e.address(e.there, port))
+            e.outcome(calls.send, sock, b"x" * 10000, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+        server.kill()
+        for sock in socks:
+            e.wait_mask(sock, "RDHUP")
+            sock.close()
+    again = e.error(e.listen, "peer", 1, port, None, lambda sock: sock.set(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1))
+    e.equal(again, "ok", "its port afterwards")
+
+
+@case(reference=False, families=("v4",), timeout=300)
+def nothing_stays(e):
+    """After all this nothing is left, and the module unloads and loads."""
+    settled(e)
+    path = "/src/build/ib_sdp.ko"
+    if not os.path.exists(path):
+        e.skip(f"no {path}")
+    for command in (["rmmod", "ib_sdp"], ["insmod", path]):
+        def run():
+            return subprocess.run(command, capture_output=True, text=True)
+        e.until(lambda: run().returncode == 0, lambda: f"{command}: {run().stderr.strip()}", patience=e.patience * 6)
+    near, far = e.pair()
+    near.send(b"new")
+    e.equal(far.recv(10), b"new", "data")
