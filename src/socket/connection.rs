@@ -159,6 +159,8 @@ pub(crate) struct Connection {
     pub(super) more: bool,
     /// Senders wait for room.
     pub(super) writers: u32,
+    /// Somebody polls for room, or was told that there is none.
+    pub(super) space_wanted: bool,
     /// Readers wait who have taken everything.
     pub(super) readers: u32,
     /// The receive queue's next completion will be told.
@@ -203,6 +205,7 @@ impl Connection {
             failing: false,
             more: false,
             writers: 0,
+            space_wanted: false,
             readers: 0,
             receive_armed: false,
             send_armed: false,
@@ -321,7 +324,7 @@ impl Connection {
     /// Whether the completion of a send moves something on, so that it has to be told.
     fn waits_for_completion(&self) -> bool {
         let closing = self.protocol.as_ref().is_some_and(|p| p.send_closed()) && !self.fin_arrived;
-        self.held == Some(Hold::Wire) || self.writers > 0 || closing
+        self.held == Some(Hold::Wire) || self.writers > 0 || self.space_wanted || closing
     }
 
     /// A message has arrived, or a receive has failed.
@@ -403,6 +406,7 @@ impl Connection {
                 self.tx.complete(cookie & !FIN);
                 self.last_progress = jiffies();
                 tell.writable |= self.writable(sk);
+                self.space_wanted &= !tell.writable;
             }
             SendCompletion::Failed { status, .. } => self.failed(sk, status, tell),
         }

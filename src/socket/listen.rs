@@ -280,6 +280,7 @@ pub(super) fn established(sk: &SdpSock, link: LinkId) {
         }
     }
     sk.progress();
+    super::timer::update(sk);
 }
 
 /// Puts an established connection into its listener's queue; gives it back if there is none.

@@ -47,6 +47,7 @@ pub(super) fn poll(sk: &SdpSock) -> u32 {
 /// Asks to be told of room, and looks once more.
 fn wait_for_space(sk: &SdpSock) -> u32 {
     sk.want_space();
+    sk.data().connection.lock().space_wanted = true;
     // has the completions told that make room
     sk.progress();
     if sk.data().connection.lock().writable(sk) {

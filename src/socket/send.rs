@@ -4,7 +4,7 @@
 
 use super::connection::Connection;
 use super::send_queue::{Chunk, LARGE_CHUNK, SMALL_CHUNK};
-use super::SdpSock;
+use super::{timer, SdpSock};
 use crate::memory::buffer::Buffer;
 use crate::sys::bindings as c;
 use crate::sys::errno::{EAGAIN, EFAULT, EOPNOTSUPP, EPIPE};
@@ -77,6 +77,9 @@ fn queue(
         if room == 0 {
             if timeout == 0 {
                 sk.want_space();
+                sk.data().connection.lock().space_wanted = true;
+                // has the completion told that makes room
+                sk.progress();
                 return Err(EAGAIN.into());
             }
             timeout = wait_for_room(sk, lock, mark, timeout)?;
@@ -118,7 +121,7 @@ fn open(sk: &SdpSock, want: usize) -> (usize, Option<Chunk>, usize) {
 
 /// Puts a filled chunk into the queue and sends what may be sent.
 fn commit(sk: &SdpSock, mut chunk: Chunk, more: bool, urgent: bool) -> Result {
-    let tell = {
+    let (tell, timed) = {
         let mut c = sk.data().connection.lock();
         let Connection { channel, tx, .. } = &mut *c;
         let Some(channel) = channel.as_mut() else { return Err(EPIPE.into()) };
@@ -132,9 +135,12 @@ fn commit(sk: &SdpSock, mut chunk: Chunk, more: bool, urgent: bool) -> Result {
         if idle {
             c.last_progress = jiffies();
         }
-        c.progress(sk)
+        (c.progress(sk), idle && c.options.user_timeout != 0)
     };
     tell.deliver(sk);
+    if timed {
+        timer::update(sk);
+    }
     Ok(())
 }
 
