@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! `sdpstat` shows the SDP sockets of a network namespace and what its SDP has counted, as
+//! `/proc/net/sdp` and `/proc/net/sdpstats` tell it.
+
+mod processes;
+mod sockets;
+mod statistics;
+mod table;
+
+use clap::{Parser, ValueEnum};
+use processes::Processes;
+use serde_json::{Map, Value};
+use sockets::Socket;
+use statistics::Statistics;
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Show SDP sockets and statistics.
+#[derive(Parser)]
+#[command(
+    version,
+    about,
+    long_about = "Show SDP sockets and statistics.
+
+Addresses are numeric. Recv-Q and Send-Q are bytes that the program has not read and bytes that \
+the other end has not got; of a listening socket, Recv-Q counts connections that wait for accept().
+For another network namespace: --pid, or `ip netns exec NAME sdpstat`."
+)]
+struct Options {
+    /// What to show [default: both]
+    what: Option<What>,
+    /// Show the processes that hold each socket (all of them only for root)
+    #[arg(short, long)]
+    processes: bool,
+    /// Show counters that are zero, too
+    #[arg(short, long)]
+    all: bool,
+    /// Print JSON: one object, with --watch one a line
+    #[arg(long)]
+    json: bool,
+    /// Go on every so many seconds, with what each counter gained per second
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+    watch: Option<Duration>,
+    /// Show the network namespace of this process
+    #[arg(long)]
+    pid: Option<u32>,
+    /// Where procfs is mounted
+    #[arg(long, value_name = "DIR", default_value = "/proc")]
+    proc: PathBuf,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum What {
+    /// The sockets: addresses, queues, state
+    Sockets,
+    /// The counters
+    Statistics,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(s) if (0.1..=86400.0).contains(&s) => Ok(Duration::from_secs_f64(s)),
+        Ok(_) => Err("must be from 0.1 to 86400".into()),
+        Err(_) => Err("not a number of seconds".into()),
+    }
+}
+
+/// Why there is nothing to show.
+#[derive(Debug)]
+enum Error {
+    /// What is wrong, in a sentence.
+    Told(String),
+    /// The output was not taken.
+    Output(io::Error),
+}
+
+impl From<io::Error> for Error {
+    fn from(e: io::Error) -> Self {
+        Error::Output(e)
+    }
+}
+
+impl Options {
+    /// A file of the namespace's `/proc/net`, and its name for messages.
+    fn read(&self, name: &str) -> Result<(String, PathBuf), Error> {
+        let process = self.pid.map_or("thread-self".into(), |pid| pid.to_string());
+        let path = self.proc.join(process).join("net").join(name);
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok((text, path)),
+            Err(e) => Err(Error::Told(format!(
+                "{}: {e}{}",
+                path.display(),
+                self.reason(&path)
+            ))),
+        }
+    }
+
+    /// Why a file may be missing.
+    fn reason(&self, path: &Path) -> &'static str {
+        if path.parent().is_some_and(Path::exists) {
+            " (is the module ib_sdp loaded?)"
+        } else if self.pid.is_some() {
+            " (is there such a process?)"
+        } else {
+            ""
+        }
+    }
+
+    fn shows(&self, what: What) -> bool {
+        self.what.is_none_or(|w| w == what)
+    }
+}
+
+/// What was read at one moment.
+struct Sample {
+    at: Instant,
+    sockets: Option<Vec<Socket>>,
+    statistics: Option<Statistics>,
+}
+
+fn sample(o: &Options) -> Result<Sample, Error> {
+    let told = |path: &Path, e: String| Error::Told(format!("{}: {e}", path.display()));
+    let mut s = Sample {
+        at: Instant::now(),
+        sockets: None,
+        statistics: None,
+    };
+    if o.shows(What::Sockets) {
+        let (text, path) = o.read("sdp")?;
+        s.sockets = Some(sockets::parse(&text).map_err(|e| told(&path, e))?);
+    }
+    if o.shows(What::Statistics) {
+        let (text, path) = o.read("sdpstats")?;
+        s.statistics = Some(Statistics::parse(&text).map_err(|e| told(&path, e))?);
+    }
+    Ok(s)
+}
+
+fn show(
+    o: &Options,
+    now: &Sample,
+    before: Option<&Sample>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let processes = o.processes.then(|| Processes::find(&o.proc));
+    let rates = match (&now.statistics, before.and_then(|b| b.statistics.as_ref())) {
+        (Some(new), Some(old)) => {
+            let time = before.map_or(0.0, |b| now.at.duration_since(b.at).as_secs_f64());
+            Some(new.rates(old, time))
+        }
+        _ => None,
+    };
+    if o.json {
+        let mut all = Map::new();
+        if let Some(s) = &now.sockets {
+            let list = s.iter().map(|s| s.to_json(processes.as_ref())).collect();
+            all.insert("sockets".into(), Value::Array(list));
+        }
+        if let Some(s) = &now.statistics {
+            all.insert("statistics".into(), s.to_json());
+        }
+        if let (Some(s), Some(rates)) = (&now.statistics, &rates) {
+            all.insert("per_second".into(), s.rates_to_json(rates));
+        }
+        return writeln!(out, "{}", Value::Object(all));
+    }
+    if let Some(s) = &now.sockets {
+        sockets::table(s, processes.as_ref()).write(out)?;
+    }
+    if now.sockets.is_some() && now.statistics.is_some() {
+        writeln!(out)?;
+    }
+    if let Some(s) = &now.statistics {
+        s.table(rates.as_deref(), o.all).write(out)?;
+    }
+    Ok(())
+}
+
+fn run(o: &Options) -> Result<(), Error> {
+    let mut out = io::stdout();
+    let clear = !o.json && o.watch.is_some() && out.is_terminal();
+    let mut before = None;
+    loop {
+        let now = sample(o)?;
+        // In one piece, so that a reader sees it whole.
+        let mut text = Vec::new();
+        if clear {
+            text.extend_from_slice(b"\x1b[H\x1b[2J");
+        } else if before.is_some() && !o.json {
+            text.push(b'\n');
+        }
+        show(o, &now, before.as_ref(), &mut text)?;
+        out.write_all(&text)?;
+        out.flush()?;
+        let Some(pause) = o.watch else { return Ok(()) };
+        thread::sleep(pause);
+        before = Some(now);
+    }
+}
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        // whoever reads has seen enough
+        Err(Error::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(Error::Output(e)) => complain(&format!("cannot write: {e}")),
+        Err(Error::Told(what)) => complain(&what),
+    }
+}
+
+fn complain(what: &str) -> ExitCode {
+    eprintln!("sdpstat: {what}");
+    ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(words: &[&str]) -> Options {
+        Options::try_parse_from([&["sdpstat"], words].concat()).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// A directory that looks like a procfs with these two files.
+    fn procfs(name: &str, sdp: &str, sdpstats: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("sdpstat-{name}-{}", std::process::id()));
+        let net = dir.join("thread-self/net");
+        fs::create_dir_all(&net).unwrap();
+        fs::write(net.join("sdp"), sdp).unwrap();
+        fs::write(net.join("sdpstats"), sdpstats).unwrap();
+        dir
+    }
+
+    fn shown(o: &Options) -> String {
+        let s = sample(o).unwrap_or_else(|e| panic!("{e:?}"));
+        let mut text = Vec::new();
+        show(o, &s, None, &mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn intervals() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for bad in ["0", "-1", "NaN", "inf", "1e9", "x", ""] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn both_files_or_one() {
+        let dir = procfs("both", sockets::tests::SAMPLE, statistics::tests::SAMPLE);
+        let dir = dir.to_str().unwrap();
+        let both = shown(&options(&["--proc", dir]));
+        assert!(
+            both.contains("10.77.0.1:40001") && both.contains("tx_bytes"),
+            "{both}"
+        );
+        let one = shown(&options(&["sockets", "--proc", dir]));
+        assert!(one.contains("LISTEN") && !one.contains("tx_bytes"), "{one}");
+        let json = shown(&options(&["--json", "--proc", dir]));
+        let json: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["sockets"][1]["local"]["port"], 40001);
+        assert_eq!(json["statistics"]["tx_bytes"], 83916800);
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let dir = procfs("missing", "", "");
+        fs::remove_file(dir.join("thread-self/net/sdp")).unwrap();
+        let text = |words: &[&str]| match sample(&options(words)) {
+            Err(Error::Told(text)) => text,
+            _ => panic!("no complaint"),
+        };
+        let dir = dir.to_str().unwrap();
+        let missing = text(&["--proc", dir]);
+        assert!(
+            missing.contains("net/sdp: ") && missing.ends_with("(is the module ib_sdp loaded?)"),
+            "{missing}"
+        );
+        let nobody = text(&["--proc", dir, "--pid", "4194305"]);
+        assert!(nobody.ends_with("(is there such a process?)"), "{nobody}");
+        let empty = text(&["statistics", "--proc", dir]);
+        assert!(
+            empty.contains("net/sdpstats: ") && empty.contains("empty"),
+            "{empty}"
+        );
+        fs::remove_dir_all(dir).unwrap();
+    }
+}
