@@ -122,11 +122,11 @@ static void make_root(void)
 {
 	need_mount("tmpfs", "/layer", "tmpfs", 0, "mode=755");
 	mkdir("/layer/upper", 0755);
-	mkdir("/layer/work", 0755);
+	mkdir("/layer/scratch", 0755);
 	need_mount("root", "/lower", "9p", MS_RDONLY,
 		   NINE_P "cache=loose");
 	need_mount("root", NEW_ROOT, "overlay", 0,
-		   "lowerdir=/lower,upperdir=/layer/upper,workdir=/layer/work");
+		   "lowerdir=/lower,upperdir=/layer/upper,workdir=/layer/scratch");
 
 	need_mount("/dev", NEW_ROOT "/dev", NULL, MS_MOVE, NULL);
 	need_mount("/proc", NEW_ROOT "/proc", NULL, MS_MOVE, NULL);
@@ -143,12 +143,12 @@ static void make_root(void)
 	/* Writable, so that a test may add modules and run depmod. */
 	if (setting("modules")) {
 		mkdir("/layer/modules-upper", 0755);
-		mkdir("/layer/modules-work", 0755);
+		mkdir("/layer/modules-scratch", 0755);
 		need_mount("modules", "/lower-modules", "9p", MS_RDONLY,
 			   NINE_P "cache=loose");
 		mkdir(NEW_ROOT "/lib", 0755);
 		need_mount("modules", NEW_ROOT "/lib/modules", "overlay", 0,
-			   "lowerdir=/lower-modules,upperdir=/layer/modules-upper,workdir=/layer/modules-work");
+			   "lowerdir=/lower-modules,upperdir=/layer/modules-upper,workdir=/layer/modules-scratch");
 	}
 	need_mount("src", NEW_ROOT "/src", "9p", MS_RDONLY, NINE_P "cache=loose");
 	/* Not cached but where mmap() needs it: the other host and the outside write there too. */
