@@ -23,7 +23,7 @@ def format(e):
     e.equal({len(line) for line in lines}, {149}, "widths")
     e.check(lines[0].split()[:5] == ["sl", "local_address", "rem_address", "uid", "inode"], f"heading {lines[0]!r}")
     digits = 32 if e.six else 8
-    pattern = re.compile(r" *\d+: [0-9A-F]{%d}:[0-9A-F]{4} [0-9A-F]{%d}:[0-9A-F]{4} +\d+ +\d+ +"
+    pattern = re.compile(r" *\d+: [0-9A-F]{%d}:[0-9A-F]{4} [0-9A-F]{%d}:[0-9A-F]{4} +\d+ \d+\t"
                          r"[0-9A-F]{8}:[0-9A-F]{8} [0-9A-F] *$" % (digits, digits))
     ours = [line for line in lines[1:] if observe.Row(line).inode == os.fstat(near.fileno()).st_ino]
     e.equal(len(ours), 1, "rows of the socket")

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""tools/sdpstat on the real files: that it reads them, and shows the sockets that there are."""
+
+import json
+import os
+import pathlib
+import subprocess
+import time
+
+from lib import netns, observe
+from lib.registry import case
+
+BUILT = pathlib.Path(__file__).resolve().parents[4] / "build" / "cargo"
+
+
+def sdpstat(e, *words, where="self"):
+    """What it prints; the host suite (cargo test) has built it."""
+    built = [path for path in (BUILT / "release" / "sdpstat", BUILT / "debug" / "sdpstat") if path.exists()]
+    if not built:
+        e.skip("sdpstat is not built (scripts/cargo build -p sdpstat)")
+    newest = max(built, key=lambda path: path.stat().st_mtime)
+    with netns.inside(where):
+        done = subprocess.run([newest, *words], capture_output=True, text=True)
+    e.equal((done.returncode, done.stderr), (0, ""), f"status and complaints of sdpstat {' '.join(words)}")
+    return done.stdout
+
+
+@case(reference=False)
+def sockets(e):
+    """Its rows are those of the sockets, with who holds them."""
+    near, far = e.pair()
+    near.send(b"x" * 1234)
+    e.unread(far, 1234)
+    for sock, where, waiting in ((near, "self", 0), (far, "peer", 1234)):
+        shown = json.loads(sdpstat(e, "sockets", "--json", "--processes", where=where))["sockets"]
+        inode = os.fstat(sock.fileno()).st_ino
+        ours = [row for row in shown if row["inode"] == inode]
+        e.equal(len(ours), 1, f"rows of the socket on {where}")
+        row = ours[0]
+        here, there = sock.getsockname(), sock.getpeername()
+        e.equal((row["local"], row["remote"]), ({"address": here[0], "port": here[1]}, {"address": there[0], "port": there[1]}), "its addresses")
+        e.equal((row["family"], row["state"], row["rx_queue"]), (28 if e.six else 27, "ESTAB", waiting), "family, state, receive queue")
+        e.check({"name": own_name(), "pid": os.getpid(), "fd": sock.fileno()} in row["processes"], f"processes {row['processes']}")
+    table = sdpstat(e, "sockets").splitlines()
+    e.equal(table[0].split(), ["State", "Recv-Q", "Send-Q", "Local", "Remote", "User", "Inode"], "heading")
+    e.check(any(line.split()[3].endswith(f":{near.port}") for line in table[1:]), "the connector is not in the table")
+
+
+def own_name():
+    with open("/proc/self/comm") as file:
+        return file.read().strip()
+
+
+@case(reference=False)
+def statistics(e):
+    """Its numbers are those of the file."""
+    near, far = e.pair()
+    near.sendall(b"x" * 5000)
+    far.recv_exactly(5000)
+    shown = json.loads(sdpstat(e, "statistics", "--json"))["statistics"]
+    said = observe.stats()
+    e.equal((shown["tx_bytes"], shown["rx_bytes"]), (said["tx_bytes"], said["rx_bytes"]), "bytes sent and received")
+    e.check("backlog full" in shown["Refused and lost"], f"sections {sorted(shown)}")
+    flat = {name: value for name, value in shown.items() if isinstance(value, int)}
+    e.check(set(flat) <= set(said) and len(flat) > 10, f"counters {sorted(set(flat) - set(said))} are not in the file")
+
+
+@case(reference=False, families=("v4",))
+def watching(e):
+    """With --watch, what was gained per second."""
+    sdpstat(e, "statistics")            # skips if it is not built
+    near, far = e.pair()
+    newest = max((path for path in BUILT.glob("*/sdpstat") if path.is_file()), key=lambda path: path.stat().st_mtime)
+    with subprocess.Popen([newest, "statistics", "--json", "--watch", "0.5"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            first = json.loads(process.stdout.readline())
+            e.check("per_second" not in first, "rates at first")
+            start = time.monotonic()
+            near.sendall(b"x" * 100000)
+            far.recv_exactly(100000)
+            gained = 0
+            while not gained and time.monotonic() < start + e.patience:
+                gained = json.loads(process.stdout.readline())["per_second"]["tx_bytes"]
+            e.check(0 < gained <= 200000, f"{gained} bytes per second, of 100000 in some half seconds")
+        finally:
+            process.kill()
