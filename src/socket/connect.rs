@@ -171,7 +171,8 @@ fn request(sk: &SdpSock) -> Result {
     let resolver = sk.data().connection.lock().resolver.clone();
     let Some(resolver) = resolver.filter(|_| sk.state() == State::SynSent) else { return Ok(()) };
     let device = sk.bound_interface();
-    if device != 0 && resolver.ifindex() != device as u32 {
+    let wrong_device = device != 0 && resolver.ifindex() != device as u32;
+    if wrong_device || (params::sdp_link_layer_ib_only() != 0 && !resolver.is_infiniband()?) {
         return Err(ENETUNREACH.into());
     }
     let (channel, link) = resolver.create(&config(), sk.into())?;
@@ -277,6 +278,7 @@ pub(super) fn config() -> Config {
     Config {
         retry_count: params::sdp_retry_count().clamp(0, 7) as u8,
         receive_slots: params::sdp_rx_size().clamp(16, 63) as u16,
+        inline: params::sdp_inline_thresh().clamp(0, 256) as u16,
         ..Config::default()
     }
 }

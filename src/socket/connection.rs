@@ -589,7 +589,7 @@ impl Connection {
                 no_delay: self.options.no_delay,
                 cork: self.options.cork || self.more,
                 limit: u32::try_from(self.tx.contiguous()).unwrap_or(u32::MAX),
-                reader_waits: self.readers > 0,
+                reader_waits: self.readers > 0 && self.rx.bytes() == 0,
             };
             let message = match protocol.transmit(&offer) {
                 Transmit::Send(m) => m,

@@ -16,6 +16,7 @@ use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters};
 use crate::sys::errno::{EAGAIN, EINVAL};
 use crate::sys::net::address::Address;
 use crate::sys::net::family::{self, Descriptor, Progress};
+use crate::sys::net::params;
 use crate::sys::net::sock::State;
 use crate::transport::verbs::{self, Acceptor, LinkId, Listening, Request, Verdict};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -121,6 +122,9 @@ impl Acceptor<SdpSock> for Incoming {
             family::netns_of::<super::Socket>(request.net()).count(|s| s.bad_hellos += 1);
             return Verdict::Reject;
         };
+        if params::sdp_link_layer_ib_only() != 0 && !request.is_infiniband() {
+            return Verdict::Unknown;
+        }
         let namespace = family::netns_of::<super::Socket>(request.net());
         let local = address(&hello, &hello.dst, request.port(), request);
         let remote = address(&hello, &hello.src, hello.local_port, request);

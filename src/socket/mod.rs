@@ -44,6 +44,7 @@ use crate::sys::net::address::{Address, Named};
 use crate::sys::net::family::{Descriptor, Family};
 use crate::sys::net::message::{Destination, Source};
 use crate::sys::net::options::{NewValue, OldValue};
+use crate::sys::net::params;
 use crate::sys::net::sock::{Locked, Sock};
 use crate::transport::verbs::{Gone, LinkId, Owner};
 use connection::Connection;
@@ -52,6 +53,7 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::SpinLock;
+use kernel::time::{Delta, Instant, Monotonic};
 
 pub(crate) use listen::Incoming;
 pub(crate) use namespace::Namespace;
@@ -97,6 +99,19 @@ impl SdpSock {
         tell.deliver(self);
     }
 
+    /// Polls for as long as `recv_poll` says, unless somebody wakes us: that costs a processor, and
+    /// spares the time that falling asleep and waking up take.
+    fn poll_briefly(&self, mark: i32) {
+        let limit = params::recv_poll().clamp(0, 1000);
+        if limit == 0 {
+            return;
+        }
+        let end = Instant::<Monotonic>::now() + Delta::from_micros(limit.into());
+        while self.wake_mark() == mark && Instant::<Monotonic>::now() < end {
+            self.progress();
+        }
+    }
+
     /// A completion queue has something: whoever waits looks, else a worker.
     fn event(&self, e: &Atomic<i32>) {
         e.store(1, Relaxed);
@@ -120,6 +135,7 @@ impl SdpSock {
         let r = lock.unlocked(|| {
             // Events told to a worker until now may be waiting for it: look first.
             self.progress();
+            self.poll_briefly(mark);
             let r = self.sleep(mark, timeout);
             self.progress();
             r

@@ -6,6 +6,7 @@ use super::ports::Ports;
 use super::stats::Stats;
 use super::SdpSock;
 use crate::observe;
+use crate::sys::errno::ENOBUFS;
 use crate::sys::net::{netns::PerNet, params};
 use crate::sys::rdma::Net;
 use kernel::alloc::flags::GFP_KERNEL;
@@ -31,17 +32,26 @@ pub(crate) struct Namespace {
     totals: Mutex<Stats>,
 }
 
+/// One socket of a namespace.
+struct Entry {
+    sk: ARef<SdpSock>,
+    /// Whose it was when it was entered; accept(2) may change that.
+    uid: u32,
+}
+
 /// The sockets of a namespace.
 struct Sockets {
-    all: RBTree<usize, ARef<SdpSock>>,
+    all: RBTree<usize, Entry>,
     count: usize,
+    /// How many of them each user has.
+    users: RBTree<u32, usize>,
 }
 
 impl PerNet for Namespace {
     fn init() -> impl PinInit<Self, Error> {
         try_pin_init!(Namespace {
             ports <- new_mutex!(Ports::new()),
-            sockets <- new_mutex!(Sockets { all: RBTree::new(), count: 0 }),
+            sockets <- new_mutex!(Sockets { all: RBTree::new(), count: 0, users: RBTree::new() }),
             totals <- new_mutex!(Stats::new()),
         })
     }
@@ -63,11 +73,23 @@ impl Namespace {
     /// `ENOBUFS` if the namespace, or the user in it, has as many as the module's parameters
     /// allow; `ENOMEM`.
     pub(super) fn enter(&self, sk: &SdpSock) -> Result {
-        let node = RBTreeNode::new(sk.id(), ARef::from(sk), GFP_KERNEL)?;
+        let uid = sk.uid();
+        let node = RBTreeNode::new(sk.id(), Entry { sk: sk.into(), uid }, GFP_KERNEL)?;
+        let user = RBTreeNode::new(uid, 0, GFP_KERNEL)?;
         let mut sockets = self.sockets.lock();
-        if sockets.count >= params::max_sockets_per_net().max(0) as usize {
+        let theirs = sockets.users.get(&uid).copied().unwrap_or(0);
+        if sockets.count >= params::max_sockets_per_net().max(0) as usize
+            || theirs >= params::max_sockets_per_user().max(0) as usize
+        {
+            drop(sockets);
             self.totals.lock().limit_drops += 1;
-            return Err(crate::sys::errno::ENOBUFS.into());
+            return Err(ENOBUFS.into());
+        }
+        if theirs == 0 {
+            sockets.users.insert(user);
+        }
+        if let Some(n) = sockets.users.get_mut(&uid) {
+            *n += 1;
         }
         sockets.all.insert(node);
         sockets.count += 1;
@@ -80,8 +102,15 @@ impl Namespace {
         let entry = {
             let mut sockets = self.sockets.lock();
             let entry = sockets.all.remove(&sk.id());
-            if entry.is_some() {
+            if let Some(Entry { uid, .. }) = entry {
                 sockets.count -= 1;
+                let left = sockets.users.get_mut(&uid).map(|n| {
+                    *n -= 1;
+                    *n
+                });
+                if left == Some(0) {
+                    sockets.users.remove(&uid);
+                }
                 self.totals.lock().add(&sk.data().connection.lock().stats);
             }
             entry
@@ -99,7 +128,7 @@ impl Namespace {
         let sockets = self.sockets.lock();
         let mut sum = Stats::new();
         sum.add(&self.totals.lock());
-        for sk in sockets.all.values() {
+        for Entry { sk, .. } in sockets.all.values() {
             sum.add(&sk.data().connection.lock().stats);
         }
         sum
@@ -109,7 +138,7 @@ impl Namespace {
     pub(crate) fn clear_stats(&self) {
         let sockets = self.sockets.lock();
         *self.totals.lock() = Stats::new();
-        for sk in sockets.all.values() {
+        for Entry { sk, .. } in sockets.all.values() {
             sk.data().connection.lock().stats = Stats::new();
         }
     }
@@ -117,7 +146,7 @@ impl Namespace {
     /// Calls `f` for each socket.
     pub(crate) fn for_each(&self, mut f: impl FnMut(&SdpSock)) {
         let sockets = self.sockets.lock();
-        for sk in sockets.all.values() {
+        for Entry { sk, .. } in sockets.all.values() {
             f(sk);
         }
     }

@@ -25,7 +25,7 @@ struct sdp_h_params sdp_h_params = {
 	.sdp_retry_count = 6,
 	.sdp_link_layer_ib_only = 0,
 	.max_large_sockets = 1000,
-	.sdp_inline_thresh = 256,
+	.sdp_inline_thresh = 48,
 	.max_sockets_per_user = 8192,
 	.max_sockets_per_net = 16384,
 };

@@ -10,7 +10,6 @@ use super::super::bindings as c;
 use super::super::errno::Errno;
 use super::super::rdma::Net;
 use super::address::Address;
-use core::marker::PhantomData;
 use core::mem::offset_of;
 use core::ptr::{self, NonNull};
 use kernel::prelude::*;
@@ -67,8 +66,6 @@ pub(crate) const SHUTDOWN_MASK: u8 = 3;
 /// Flags of `enum sock_flags` that the socket layer looks at.
 #[derive(Clone, Copy)]
 pub(crate) enum Flag {
-    /// The program has closed the socket.
-    Dead,
     /// `SO_KEEPALIVE`.
     KeepOpen,
     /// `SO_LINGER`.
@@ -82,7 +79,6 @@ pub(crate) enum Flag {
 impl Flag {
     fn raw(self) -> i32 {
         (match self {
-            Flag::Dead => c::sock_flags_SOCK_DEAD,
             Flag::KeepOpen => c::sock_flags_SOCK_KEEPOPEN,
             Flag::Linger => c::sock_flags_SOCK_LINGER,
             Flag::UrgInline => c::sock_flags_SOCK_URGINLINE,
@@ -316,11 +312,6 @@ impl<T> Sock<T> {
         unsafe { (*self.raw()).__sk_common.skc_reuseport() != 0 }
     }
 
-    /// `SO_PRIORITY`.
-    pub(crate) fn priority(&self) -> u32 {
-        read_once!(self.sk_priority)
-    }
-
     /// `SO_LINGER`'s time in jiffies.
     pub(crate) fn linger_time(&self) -> usize {
         read_once!(self.sk_lingertime) as usize
@@ -524,12 +515,6 @@ impl<T> Sock<T> {
         unsafe { c::sdp_h_clear_nospace(self.raw()) }
     }
 
-    /// Parts the sock from its descriptor: nobody is told of anything any more.
-    pub(crate) fn orphan(&self) {
-        // SAFETY: By the invariants the sock is alive.
-        unsafe { c::sdp_h_sock_orphan(self.raw()) }
-    }
-
     /// Takes the socket lock (`lock_sock`), which serialises the socket calls. May sleep.
     pub(crate) fn lock(&self) -> Locked<'_, T> {
         // SAFETY: By the invariants the sock is alive; socket calls may sleep.
@@ -608,11 +593,6 @@ pub(crate) struct Locked<'a, T> {
 }
 
 impl<'a, T> Locked<'a, T> {
-    /// The socket.
-    pub(crate) fn sock(&self) -> &'a Sock<T> {
-        self.sk
-    }
-
     /// Lets go of the lock for the time of `f`.
     pub(crate) fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R {
         // SAFETY: By the invariants the lock is held.
@@ -630,9 +610,6 @@ impl<T> Drop for Locked<'_, T> {
         unsafe { c::release_sock(self.sk.raw()) }
     }
 }
-
-/// Marks a type as tied to a family's state, for containers of socks.
-pub(crate) type Marker<T> = PhantomData<fn() -> T>;
 
 /// Whether a signal waits for the calling thread.
 pub(crate) fn signal_pending() -> bool {
