@@ -14,6 +14,10 @@ from lib.registry import case
 from suites.stress.connections import settled
 
 
+def reusable(sock):
+    sock.set(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+
 @contextlib.contextmanager
 def netem(e, words):
     """A queueing discipline on both hosts' devices for a while."""
@@ -156,7 +160,7 @@ def killed_servers(e):
         port = e.refused_port()
 
         def serve():
-            listener = e.listen(port=port, backlog=16)
+            listener = e.listen(port=port, backlog=16, prepare=reusable)
             while True:
                 far, _ = listener.accept()
                 far.recv(choice.randrange(1, 50000))
@@ -173,8 +177,7 @@ def killed_servers(e):
         for sock in socks:
             e.wait_mask(sock, "RDHUP")
             sock.close()
-    again = e.error(e.listen, "peer", 1, port, None, lambda sock: sock.set(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1))
-    e.equal(again, "ok", "its port afterwards")
+    e.equal(e.error(e.listen, "peer", 1, port, None, reusable), "ok", "its port afterwards")
 
 
 @case(reference=False, families=("v4",), timeout=300)
