@@ -106,8 +106,8 @@ impl SdpSock {
         if limit == 0 {
             return;
         }
-        let end = Instant::<Monotonic>::now() + Delta::from_micros(limit.into());
-        while self.wake_mark() == mark && Instant::<Monotonic>::now() < end {
+        let start = Instant::<Monotonic>::now();
+        while self.wake_mark() == mark && start.elapsed() < Delta::from_micros(limit.into()) {
             self.progress();
         }
     }
