@@ -3,4 +3,3 @@
 //! What can be seen of the module from outside.
 
 pub(crate) mod proc;
-pub(crate) mod trace;

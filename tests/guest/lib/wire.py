@@ -34,7 +34,7 @@ class Capture:
 
     def __enter__(self):
         self._process = subprocess.Popen(["tcpdump", "-i", netns.device(), "-w", self.path, "-U", "-s", "0", "-Z", "root",
-                                          "--immediate-mode", f"udp port 4791 or udp port {MARKER}"], stdin=subprocess.DEVNULL,
+                                          "--immediate-mode", "-B", "32768", f"udp port 4791 or udp port {MARKER}"], stdin=subprocess.DEVNULL,
                                          stderr=subprocess.PIPE, text=True)
         line = self._process.stderr.readline()
         if "listening on" not in line:
@@ -45,7 +45,9 @@ class Capture:
         if kind is None:
             self._mark()
         self._process.terminate()
-        self._process.communicate()
+        _, said = self._process.communicate()
+        if kind is None and "\n0 packets dropped by kernel" not in said:
+            raise CaseFailure(f"tcpdump lost frames: {said.strip()}")
 
     def _mark(self):
         """Send a datagram that ends the capture: once it is in the file, so is everything before it."""
