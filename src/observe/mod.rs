@@ -3,3 +3,4 @@
 //! What can be seen of the module from outside.
 
 pub(crate) mod proc;
+pub(crate) mod trace;

@@ -13,6 +13,7 @@ use super::send_queue::SendQueue;
 use super::stats::Stats;
 use super::{listen::Listener, SdpSock, JOB_DISCONNECT, JOB_PROGRESS, JOB_RESIZE};
 use crate::memory::buffer::Buffer;
+use crate::observe::trace;
 use crate::protocol::{self, Event, Hold, Mid, Offer, Transmit, MAX_HEADER};
 use crate::sys::errno::{ECONNRESET, ENOBUFS, EPROTO, Errno};
 use crate::sys::net::sock::{Flag, State, RCV_SHUTDOWN, SHUTDOWN_MASK};
@@ -343,7 +344,11 @@ impl Connection {
         let Some(protocol) = self.protocol.as_mut() else { return };
         let head = (len as usize).min(MAX_HEADER);
         let message = match buffer.bytes().get(..head) {
-            Some(bytes) => protocol.receive(bytes, len),
+            Some(bytes) => {
+                let message = protocol.receive(bytes, len);
+                trace::receive(sk, bytes, protocol.credits());
+                message
+            }
             None => return,
         };
         let message = match message {
@@ -481,6 +486,7 @@ impl Connection {
     /// Both streams have ended and arrived: for the program the connection is closed. The side that
     /// closed first takes it down; if it does not, the other one does.
     fn over(&mut self, sk: &SdpSock, first: bool) {
+        trace::close(sk);
         sk.set_state(State::Close);
         sk.add_shutdown(SHUTDOWN_MASK);
         if first {
@@ -515,6 +521,7 @@ impl Connection {
 
     /// Ends the connection on this side: no more bytes either way. What was received stays.
     pub(super) fn end(&mut self, sk: &SdpSock) {
+        trace::close(sk);
         sk.set_state(State::Close);
         sk.add_shutdown(SHUTDOWN_MASK);
         self.rx.unmap();
@@ -626,12 +633,14 @@ impl Connection {
                 failed = Some(e);
                 break None;
             }
+            trace::send(sk, &message.header, protocol.credits());
             self.stats.sent[message.kind.index()] += 1;
             self.stats.bytes_sent += n as u64;
             self.tx.advance(n, message.urgent);
         };
         if held == Some(Hold::Credits) && self.held != held {
             self.stats.credit_stalls += 1;
+            trace::credit_stall(sk, protocol.credits(), self.tx.unsent());
         }
         self.held = held;
         if let Err(e) = channel.flush() {

@@ -12,6 +12,7 @@ use super::connection::Tell;
 use super::ring::Ring;
 use super::send_queue::LARGE_CHUNK;
 use super::{close, SdpSock};
+use crate::observe::trace;
 use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters};
 use crate::sys::errno::{EAGAIN, EINVAL};
 use crate::sys::net::address::Address;
@@ -266,6 +267,7 @@ pub(super) fn established(sk: &SdpSock, link: LinkId) {
             State::CloseWait => {}
             _ => return,
         }
+        trace::connect(sk);
         connect::grow(sk);
         tell.state = true;
         c.parent.take()

@@ -34,6 +34,7 @@
 
 #include "helpers.h"
 #include "net_helpers.h"
+#include "observe/trace.h"
 #include "rdma_helpers.h"
 #include "rdma_helpers.h"
 

@@ -10,3 +10,4 @@ pub(crate) mod pages;
 pub(crate) mod random;
 pub(crate) mod rdma;
 pub(crate) mod time;
+pub(crate) mod trace;

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Tracepoints: what happens on which connection, as it happens, for perf, trace-cmd or
+//! `/sys/kernel/tracing/events/sdp`. What is in each event is in `trace.h`.
+
+use crate::socket::SdpSock;
+use crate::sys::trace;
+
+/// An attempt to connect, or to accept, has ended; the socket's error tells how.
+#[inline(always)]
+pub(crate) fn connect(sk: &SdpSock) {
+    trace::connect(sk);
+}
+
+/// A connection ends; the socket is still in its last state.
+#[inline(always)]
+pub(crate) fn close(sk: &SdpSock) {
+    trace::close(sk);
+}
+
+/// A message was posted; `credits` more may follow.
+#[inline(always)]
+pub(crate) fn send(sk: &SdpSock, header: &[u8], credits: u16) {
+    if let Some(header) = header.first_chunk() {
+        trace::send(sk, header, credits);
+    }
+}
+
+/// A message has arrived; `credits` may be sent now.
+#[inline(always)]
+pub(crate) fn receive(sk: &SdpSock, header: &[u8], credits: u16) {
+    if let Some(header) = header.first_chunk() {
+        trace::receive(sk, header, credits);
+    }
+}
+
+/// Bytes begin to wait for credits.
+#[inline(always)]
+pub(crate) fn credit_stall(sk: &SdpSock, credits: u16, unsent: usize) {
+    trace::credit_stall(sk, credits, u32::try_from(unsent).unwrap_or(u32::MAX));
+}

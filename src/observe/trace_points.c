@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+/* The tracepoints of trace.h, made here, with functions for Rust to call them by. */
+
+#include <linux/in.h>
+#include <linux/in6.h>
+#include <linux/ipv6.h>
+#include <net/ipv6.h>
+
+#include "sys/net_helpers.h"
+
+#define CREATE_TRACE_POINTS
+#define CREATE_RUST_TRACE_POINTS
+#include "observe/trace.h"
+
+static void sdp_trace_end(struct sockaddr_in6 *to, const struct sdp_h_addr *a)
+{
+	struct sockaddr_in *v4 = (struct sockaddr_in *)to;
+
+	memset(to, 0, sizeof(*to));
+	if (ipv6_addr_v4mapped(&a->ip)) {
+		v4->sin_family = AF_INET;
+		v4->sin_addr.s_addr = a->ip.s6_addr32[3];
+		v4->sin_port = a->port;
+	} else {
+		to->sin6_family = AF_INET6;
+		to->sin6_addr = a->ip;
+		to->sin6_port = a->port;
+	}
+}
+
+void sdp_trace_ends(const struct sock *sk, struct sockaddr_in6 *local, struct sockaddr_in6 *remote)
+{
+	struct sdp_h_addr a;
+
+	sdp_h_local(sk, &a);
+	sdp_trace_end(local, &a);
+	sdp_h_remote(sk, &a);
+	sdp_trace_end(remote, &a);
+}
