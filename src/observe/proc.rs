@@ -61,7 +61,13 @@ fn row(line: &mut Line, sk: &SdpSock, slot: u32) -> core::fmt::Result {
     address(line, &sk.local(), sk.is_v6())?;
     write!(line, " ")?;
     address(line, &sk.remote(), sk.is_v6())?;
-    write!(line, " {:5} {}\t{rx:08X}:{tx:08X} {:X}", sk.uid(), sk.inode(), sk.state() as u8)
+    write!(
+        line,
+        " {:5} {}\t{rx:08X}:{tx:08X} {:X}",
+        sk.uid(),
+        sk.inode(),
+        sk.state() as u8
+    )
 }
 
 /// An address and port in hexadecimal digits, as in `/proc/net/tcp` and `/proc/net/tcp6`: words of
@@ -86,12 +92,18 @@ struct Line {
 
 impl Line {
     fn new() -> Self {
-        Line { text: [0; 200], len: 0 }
+        Line {
+            text: [0; 200],
+            len: 0,
+        }
     }
 
     /// Writes the line, padded to the width that readers expect, and begins a new one.
     fn put(&mut self, to: &SeqFile) {
-        let text = self.text.get(..self.len).and_then(|t| core::str::from_utf8(t).ok());
+        let text = self
+            .text
+            .get(..self.len)
+            .and_then(|t| core::str::from_utf8(t).ok());
         seq_print!(to, "{:<149}\n", text.unwrap_or(""));
         self.len = 0;
     }
@@ -100,7 +112,10 @@ impl Line {
 impl Write for Line {
     fn write_str(&mut self, s: &str) -> core::fmt::Result {
         let end = self.len + s.len();
-        self.text.get_mut(self.len..end).ok_or(core::fmt::Error)?.copy_from_slice(s.as_bytes());
+        self.text
+            .get_mut(self.len..end)
+            .ok_or(core::fmt::Error)?
+            .copy_from_slice(s.as_bytes());
         self.len = end;
         Ok(())
     }
