@@ -588,14 +588,17 @@ impl Connection {
                 break Some(Hold::Wire);
             }
             let unsent = self.tx.unsent();
+            let contiguous = self.tx.contiguous();
             let offer = Offer {
                 queued: u32::try_from(unsent).unwrap_or(u32::MAX),
                 urgent: self.tx.urgent(),
                 posted: channel.posted_receives(),
                 in_flight: channel.in_flight(),
-                no_delay: self.options.no_delay,
+                // What does not fit one message for the way it lies in memory is not held back:
+                // so only the last bytes are, and the message before them asks for a completion.
+                no_delay: self.options.no_delay || unsent > contiguous,
                 cork: self.options.cork || self.more,
-                limit: u32::try_from(self.tx.contiguous()).unwrap_or(u32::MAX),
+                limit: u32::try_from(contiguous).unwrap_or(u32::MAX),
                 reader_waits: self.readers > 0 && self.rx.bytes() == 0,
             };
             let message = match protocol.transmit(&offer) {
