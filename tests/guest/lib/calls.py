@@ -10,6 +10,8 @@ import os
 import socket
 import struct
 
+from .remote import anywhere
+
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -87,14 +89,17 @@ def sa_text(raw):
     return family, raw[4:].hex(), port
 
 
+@anywhere
 def bind(sock, raw, length=None):
     return plain("bind", fd_of(sock), raw, ctypes.c_uint(len(raw) if length is None else length))
 
 
+@anywhere
 def connect(sock, raw, length=None):
     return plain("connect", fd_of(sock), raw, ctypes.c_uint(len(raw) if length is None else length))
 
 
+@anywhere
 def listen(sock, backlog):
     return plain("listen", fd_of(sock), backlog)
 
@@ -106,61 +111,74 @@ def _named(call, sock, room, *more):
     return result, buffer.raw[:min(length.value, room, 256)], length.value
 
 
+@anywhere
 def getsockname(sock, room=128):
     """(bytes written, length the kernel reports)"""
     return _named("getsockname", sock, room)[1:]
 
 
+@anywhere
 def getpeername(sock, room=128):
     return _named("getpeername", sock, room)[1:]
 
 
+@anywhere
 def accept4(sock, flags=0, room=128):
     """(new descriptor, the peer's sockaddr, its length)"""
     return _named("accept4", sock, room, flags)
 
 
+@anywhere
 def accept_null(sock):
     return plain("accept", fd_of(sock), None, None)
 
 
+@anywhere
 def shutdown(sock, how):
     return plain("shutdown", fd_of(sock), how)
 
 
+@anywhere
 def send(sock, data, flags=0):
     return sized("send", fd_of(sock), data, ctypes.c_size_t(len(data)), flags)
 
 
+@anywhere
 def sendto(sock, data, flags, raw):
     return sized("sendto", fd_of(sock), data, ctypes.c_size_t(len(data)), flags, raw, len(raw))
 
 
+@anywhere
 def write(sock, data):
     return sized("write", fd_of(sock), data, ctypes.c_size_t(len(data)))
 
 
+@anywhere
 def recv(sock, count, flags=0):
     buffer = ctypes.create_string_buffer(max(count, 1))
     got = sized("recv", fd_of(sock), buffer, ctypes.c_size_t(count), flags)
     return buffer.raw[:got]
 
 
+@anywhere
 def read(sock, count):
     buffer = ctypes.create_string_buffer(max(count, 1))
     got = sized("read", fd_of(sock), buffer, ctypes.c_size_t(count))
     return buffer.raw[:got]
 
 
+@anywhere
 def recv_count(sock, count, flags=0):
     """What recv returns, which under MSG_TRUNC is more than data: no buffer is given."""
     return sized("recv", fd_of(sock), None, ctypes.c_size_t(count), flags)
 
 
+@anywhere
 def recv_at(sock, address, count, flags=0):
     return sized("recv", fd_of(sock), ctypes.c_void_p(address), ctypes.c_size_t(count), flags)
 
 
+@anywhere
 def send_at(sock, address, count, flags=0):
     return sized("send", fd_of(sock), ctypes.c_void_p(address), ctypes.c_size_t(count), flags)
 
@@ -176,6 +194,7 @@ def _bytes_buffer(data):
     return (ctypes.c_char * len(data)).from_buffer_copy(data)
 
 
+@anywhere
 def recvmsg(sock, sizes, flags=0, control=0):
     """(return value, data of each iovec, msg_flags, namelen, controllen)"""
     buffers = [(ctypes.c_char * size)() for size in sizes]
@@ -187,6 +206,7 @@ def recvmsg(sock, sizes, flags=0, control=0):
     return got, [buffer.raw for buffer in buffers], header.flags, header.namelen, header.controllen
 
 
+@anywhere
 def sendmmsg(sock, messages, flags=0):
     """messages: a list of lists of bytes. Returns (messages sent, the length of each)."""
     keep = [[_bytes_buffer(part) for part in message] for message in messages]
@@ -197,6 +217,7 @@ def sendmmsg(sock, messages, flags=0):
     return count, [slot.len for slot in vector[:count]]
 
 
+@anywhere
 def recvmmsg(sock, sizes, flags=0, timeout=None):
     """One buffer per message. Returns the list of data received."""
     keep = [[(ctypes.c_char * size)()] for size in sizes]
@@ -208,6 +229,7 @@ def recvmmsg(sock, sizes, flags=0, timeout=None):
     return [parts[0].raw[:slot.len] for slot, parts in zip(vector[:count], keep)]
 
 
+@anywhere
 def getsockopt(sock, level, option, room=4):
     """(bytes, reported length), unpadded."""
     buffer = ctypes.create_string_buffer(max(room, 1))
@@ -216,10 +238,12 @@ def getsockopt(sock, level, option, room=4):
     return buffer.raw[:max(0, min(length.value, room))], length.value
 
 
+@anywhere
 def setsockopt(sock, level, option, raw, length=None):
     return plain("setsockopt", fd_of(sock), level, option, raw, ctypes.c_int(len(raw or b"") if length is None else length))
 
 
+@anywhere
 def ioctl_int(sock, request, value=0):
     number = ctypes.c_int(value)
     plain("ioctl", fd_of(sock), ctypes.c_ulong(request), ctypes.byref(number))

@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 
-from . import calls, consts, netns
+from . import calls, consts, netns, remote
 from .sock import EVERY, Sock, mask_text
 
 NOTHING = object()
@@ -167,6 +167,8 @@ class Env:
         self.here, self.there = netns.ADDRESSES["self"][six], netns.ADDRESSES["peer"][six]
         self.any = "::" if six else "0.0.0.0"
         self.loopback = "::1" if six else "127.0.0.1"
+        if not netns.local():
+            remote.begin(netns.ADDRESSES["peer"][0])
         self._sink, self._noted, self._keep = sink, set(), []
         self.checks = 0
 
@@ -226,6 +228,8 @@ class Env:
         return (host, port, 0, 0) if self.six else (host, port)
 
     def socket(self, where="self", kind=socket.SOCK_STREAM, protocol=0):
+        if where == "peer" and not netns.local():
+            return self.keep(remote.RemoteSock.make(self.domain, kind, protocol))
         with netns.inside(where):
             return self.keep(Sock.make(self.domain, kind, protocol))
 

@@ -3,6 +3,8 @@
 
 import random
 
+from .remote import anywhere
+
 _PERIOD = 1000003           # prime, so that no buffer size divides it
 
 
@@ -35,6 +37,7 @@ class Checker:
         self.count += len(data)
 
 
+@anywhere
 def send(sock, seed, total, sizes, flags=0):
     """Send `total` bytes of a pattern in pieces of the given sizes (cycled)."""
     pattern, sent, turn = Pattern(seed), 0, 0
@@ -46,6 +49,7 @@ def send(sock, seed, total, sizes, flags=0):
     return sent
 
 
+@anywhere
 def receive(sock, seed, total, sizes, flags=0):
     """Receive and check `total` bytes; what came before the end of the stream, if that is less."""
     checker, turn = Checker(seed), 0

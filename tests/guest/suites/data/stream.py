@@ -180,7 +180,7 @@ def random_sizes(e):
         far.close()
 
 
-@case(hosts=BEDS, timeout=90)
+@case(timeout=90)
 def random_nonblocking(e):
     """The same from one thread, without blocking, driven by poll()."""
     for seed in range(3):
