@@ -2,5 +2,6 @@
 
 //! What can be seen of the module from outside.
 
+pub(crate) mod debug;
 pub(crate) mod proc;
 pub(crate) mod trace;

@@ -11,6 +11,7 @@ use super::receive_queue::ReceiveQueue;
 use super::send_queue::{SendQueue, LARGE_CHUNK};
 use super::{close, unreachable_error, SdpSock};
 use crate::memory::buffer::Buffer;
+use crate::observe::debug::{debug, Ends};
 use crate::observe::trace;
 use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters};
 use crate::sys::errno::{EADDRNOTAVAIL, EALREADY, ECONNABORTED, EINPROGRESS, EINVAL, EISCONN, ENETUNREACH, ENOENT, ENOMEM, EPROTO, Errno};
@@ -255,6 +256,7 @@ pub(super) fn fail(sk: &SdpSock, e: Errno) {
         if connecting(sk.state()) {
             sk.set_error(e);
             trace::connect(sk);
+            debug!("{}: no connection: errno {}", Ends(sk), e.0);
             sk.set_state(State::Close);
             sk.add_shutdown(SHUTDOWN_MASK);
             (tell.state, tell.readable, tell.writable, tell.error) = (true, true, true, true);

@@ -13,6 +13,7 @@ use super::send_queue::SendQueue;
 use super::stats::Stats;
 use super::{listen::Listener, SdpSock, JOB_DISCONNECT, JOB_PROGRESS, JOB_RESIZE};
 use crate::memory::buffer::Buffer;
+use crate::observe::debug::{debug, Ends};
 use crate::observe::trace;
 use crate::protocol::{self, Event, Hold, Mid, Offer, Transmit, MAX_HEADER};
 use crate::sys::errno::{ECONNRESET, ENOBUFS, EPROTO, Errno};
@@ -355,7 +356,7 @@ impl Connection {
             Ok(m) => m,
             Err(violation) => {
                 self.stats.violation(violation);
-                pr_debug!("{}: {}\n", sk.id(), violation.name());
+                debug!("{}: the peer broke the protocol: {}", Ends(sk), violation.name());
                 return self.lose(sk, EPROTO, tell);
             }
         };
@@ -447,6 +448,7 @@ impl Connection {
             return;
         }
         self.stats.transport_errors += 1;
+        debug!("{}: the transport failed: {:?}", Ends(sk), status);
         self.lose(sk, Errno::of(status.error()), tell);
     }
 

@@ -12,6 +12,7 @@ use super::connection::Tell;
 use super::ring::Ring;
 use super::send_queue::LARGE_CHUNK;
 use super::{close, SdpSock};
+use crate::observe::debug::debug;
 use crate::observe::trace;
 use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters};
 use crate::sys::errno::{EAGAIN, EINVAL};
@@ -121,6 +122,7 @@ impl Acceptor<SdpSock> for Incoming {
     fn request(request: &Request<'_, SdpSock>) -> Verdict {
         let Ok(hello) = Hello::parse(request.hello()) else {
             family::netns_of::<super::Socket>(request.net()).count(|s| s.bad_hellos += 1);
+            debug!("a request to connect to port {} has no valid Hello", request.port());
             return Verdict::Reject;
         };
         if params::sdp_link_layer_ib_only() != 0 && !request.is_infiniband() {
@@ -138,12 +140,13 @@ impl Acceptor<SdpSock> for Incoming {
         let Some(listener) = listener else { return Verdict::Unknown };
         if !reserve(&listener) {
             namespace.count(|s| s.backlog_drops += 1);
+            debug!("a request to connect to port {} has to wait: the backlog is full", local.port);
             return Verdict::Drop;
         }
         match begin(&listener, request, &hello, &local, &remote) {
             Ok(()) => Verdict::Accepted,
             Err(e) => {
-                pr_debug!("a request to port {} failed: {:?}\n", local.port, e);
+                debug!("a request to connect to port {} failed: {:?}", local.port, e);
                 unreserve(&listener);
                 Verdict::Drop
             }

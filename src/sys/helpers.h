@@ -12,4 +12,7 @@
 /* The n-th entry of the table of layouts that layout.rs compares with, or 0. */
 size_t sdp_h_layout(size_t n);
 
+/* Prints a core::fmt::Arguments as a line of dynamic debug. */
+void sdp_h_debug(const void *arguments);
+
 #endif

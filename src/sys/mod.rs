@@ -3,6 +3,7 @@
 //! The one place with `unsafe`: the C side of the kernel behind safe types.
 
 pub(crate) mod bindings;
+pub(crate) mod debug;
 pub(crate) mod errno;
 pub(crate) mod layout;
 pub(crate) mod net;

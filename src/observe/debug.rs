@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Lines for the kernel's log that say why something went wrong on a connection. They are off until
+//! somebody wants them: `echo module ib_sdp +p > /proc/dynamic_debug/control`.
+
+use crate::socket::SdpSock;
+use core::fmt;
+
+/// A line for the log, as by `format!`.
+macro_rules! debug {
+    ($($arg:tt)*) => { $crate::sys::debug::print(core::format_args!($($arg)*)) };
+}
+pub(crate) use debug;
+
+/// The two ends of a socket, as text.
+pub(crate) struct Ends<'a>(pub(crate) &'a SdpSock);
+
+impl fmt::Display for Ends<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (local, remote) = (self.0.local(), self.0.remote());
+        write!(
+            f,
+            "{} port {}, {} port {}",
+            local.ip, local.port, remote.ip, remote.port
+        )
+    }
+}
