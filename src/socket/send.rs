@@ -70,7 +70,9 @@ fn queue(
         }
         let (mut room, mut chunk, size) = open(sk, want);
         if room == 0 {
-            // completions may have come that nobody was told of
+            // As on TCP, what is queued goes out before the call waits or gives up; and completions
+            // may have come that nobody was told of.
+            sk.data().connection.lock().more = false;
             sk.progress();
             (room, chunk, _) = open(sk, want);
         }
@@ -98,7 +100,12 @@ fn queue(
         if got < n {
             // as on TCP, nothing of a piece that could not be read whole is sent
             message.give_back(got);
-            sk.data().connection.lock().tx.close(chunk);
+            {
+                let mut c = sk.data().connection.lock();
+                c.tx.close(chunk);
+                c.more = false;
+            }
+            sk.progress();
             return Err(EFAULT.into());
         }
         chunk.filled(got);
