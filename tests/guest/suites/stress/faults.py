@@ -34,7 +34,7 @@ def netem(e, words):
             netns.run(where, f"tc qdisc del dev {device} root")
 
 
-@case(timeout=300)
+@case(timeout=120)
 def loss(e):
     """Packets are lost: everything arrives all the same."""
     with netem(e, "loss 1%"):
@@ -49,7 +49,7 @@ def loss(e):
         e.equal(far.recv(1), b"", "end")
 
 
-@case(timeout=300)
+@case(timeout=120)
 def reordering(e):
     with netem(e, "delay 1ms reorder 5% 50% duplicate 1%"):
         near, far = e.pair()
@@ -61,7 +61,7 @@ def reordering(e):
             task.result()
 
 
-@case(timeout=300)
+@case(timeout=120)
 def connects_under_loss(e):
     """Connections are made and ended over a bad wire."""
     with netem(e, "loss 3%"):
@@ -76,7 +76,7 @@ def connects_under_loss(e):
             e.equal((far if number % 2 else near).recv(10), b"", "end")
 
 
-@case(reference=False, timeout=300)
+@case(reference=False, timeout=120)
 def device_goes(e):
     """`rdma link del` under load: the connections end with an error; with the device back all works again."""
     if not shutil.which("rdma"):
@@ -113,7 +113,7 @@ def device_goes(e):
             "a connection to the listener of before", patience=e.patience * 3)
 
 
-@case(timeout=300)
+@case(timeout=120)
 def killed_anywhere(e):
     """Processes at work are killed at random moments; the other ends notice, and the listener serves on."""
     listener = e.listen(backlog=64)
@@ -152,7 +152,7 @@ def killed_anywhere(e):
     e.equal(near.recv(1), b"y", "the server's answer")
 
 
-@case(timeout=300)
+@case(timeout=120)
 def killed_servers(e):
     """The same with the accepting end."""
     choice = random.Random(12)
@@ -180,7 +180,7 @@ def killed_servers(e):
     e.equal(e.error(e.listen, "peer", 1, port, None, reusable), "ok", "its port afterwards")
 
 
-@case(reference=False, families=("v4",), timeout=300)
+@case(reference=False, families=("v4",), timeout=120)
 def nothing_stays(e):
     """After all this nothing is left, and the module unloads and loads."""
     settled(e)
