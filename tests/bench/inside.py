@@ -1,0 +1,367 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""The measurements, inside the guest; scripts/bench starts it and makes tables and plots of what it writes.
+
+Arguments: the plan (JSON, from scripts/bench) and the file for the samples. Every sample is one run of
+one program against its server on the other host; in each repetition the systems take turns at each point,
+so that whatever else the machine is busy with meets all of them alike.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+SELF, PEER = "10.77.0.1", "10.77.0.2"
+PROGRAM = "/tmp/sockets"
+TICK = os.sysconf("SC_CLK_TCK")
+CPUS = os.cpu_count()
+ATTEMPTS = 2                    # of a sample that fails
+GID_INDEX = {}                  # of a device: where its IPv4 address is
+
+
+class Failed(Exception):
+    """A program did not do what it should; the message says what happened instead."""
+
+
+def say(text):
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+# --- running programs ------------------------------------------------------------------------------
+
+class Program:
+    """A program that is running, its output going to files."""
+
+    def __init__(self, words):
+        self.words = [str(word) for word in words]
+        self.out, self.err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(self.words, stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err)
+        self.status = None
+
+    def __str__(self):
+        return shlex.join(self.words)
+
+    @staticmethod
+    def _text(file):
+        # The program writes through the same open file: its position must not move.
+        return os.pread(file.fileno(), 1 << 20, 0).decode(errors="replace")
+
+    @property
+    def output(self):
+        return self._text(self.out)
+
+    def ended(self):
+        if self.status is None:
+            pid, status = os.waitpid(self.process.pid, os.WNOHANG)
+            if pid:
+                self.status = self.process.returncode = os.waitstatus_to_exitcode(status)
+        return self.status is not None
+
+    def why(self):
+        words = (self._text(self.err) + "\n" + self.output).strip().splitlines()
+        return "; ".join(line.strip() for line in words[-6:] if line.strip("- ")) or "it said nothing"
+
+    def wait(self, limit):
+        end = time.monotonic() + limit
+        # Sleeping, not spinning: the guest's processors belong to what is measured.
+        while not self.ended():
+            if time.monotonic() > end:
+                raise Failed(f"`{self}` did not end within {limit:.0f} s: {self.why()}")
+            time.sleep(0.02)
+        if self.status:
+            raise Failed(f"`{self}` ended with status {self.status}: {self.why()}")
+
+    def stop(self):
+        if not self.ended():
+            self.process.terminate()
+            end = time.monotonic() + 3
+            while not self.ended() and time.monotonic() < end:
+                time.sleep(0.05)
+            if not self.ended():
+                self.process.kill()
+                while not self.ended():
+                    time.sleep(0.02)
+        self.out.close()
+        self.err.close()
+
+
+def listens(program, port):
+    """Whether someone in the program's network listens on a TCP port."""
+    for name in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{program.process.pid}/net/{name}").read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
+                    return True
+    return False
+
+
+@contextlib.contextmanager
+def server(words, ready, limit=30):
+    """A program on the other host; ready(program) says when the block may start."""
+    program = Program(["peer", *words])
+    try:
+        end = time.monotonic() + limit
+        while not ready(program):
+            if program.ended():
+                raise Failed(f"`{program}` ended with status {program.status}: {program.why()}")
+            if time.monotonic() > end:
+                raise Failed(f"`{program}` was not ready after {limit} s: {program.why()}")
+            time.sleep(0.02)
+        yield program
+    finally:
+        program.stop()
+
+
+def idle():
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    return (int(fields[4]) + int(fields[5])) / TICK
+
+
+class Pair:
+    """A server and its client, run to the end of both."""
+
+    def __init__(self, server_words, client_words, ready, limit):
+        with server(server_words, ready) as there:
+            start, idle_before = time.monotonic(), idle()
+            here = Program(client_words)
+            self.commands = [str(there), str(here)]
+            try:
+                here.wait(limit)
+                there.wait(15)
+            except Failed as failure:
+                if not there.ended():
+                    raise
+                raise Failed(f"{failure}; the server ended with status {there.status}: {there.why()}") from None
+            finally:
+                if here.status is None:
+                    here.stop()
+            self.guest_cpu = (time.monotonic() - start) * CPUS - (idle() - idle_before)
+            self.here, self.there = here.output, there.output
+
+
+_next_port = 20000
+
+
+def port():
+    global _next_port
+    _next_port += 1
+    return _next_port
+
+
+def number(pattern, text, what):
+    found = re.search(pattern, text, re.M)
+    if not found:
+        raise Failed(f"{what} has no line {pattern}: {text.strip()[-300:]}")
+    return float(found[1])
+
+
+# --- the systems -----------------------------------------------------------------------------------
+
+def sockets(system, mode, size, connections, seconds):
+    """TCP, SDP or rsockets, by the same program."""
+    at = port()
+    words = [PROGRAM, system, "%s", mode, PEER, at, size, connections]
+    pair = Pair([*words[:2], "serve", *words[3:]], [*words[:2], "drive", *words[3:], seconds],
+                lambda program: program.output.startswith("listening"), seconds * 6 + 30)
+    try:
+        here, there = json.loads(pair.here), json.loads(pair.there.split("\n", 1)[1])
+    except (ValueError, IndexError):
+        raise Failed(f"`{pair.commands[1]}` printed {pair.here!r}, its server {pair.there!r}") from None
+    sample = {"commands": pair.commands}
+    if mode == "stream":
+        if here["bytes"] != there["bytes"]:
+            raise Failed(f"`{pair.commands[1]}` sent {here['bytes']} bytes, but {there['bytes']} came")
+        sample |= {
+            "rate": there["bytes"] / there["seconds"],
+            "seconds": there["seconds"],
+            "bytes": there["bytes"],
+            "guest_cpu_per_byte": there["guest_cpu"] / there["bytes"],
+            "process_cpu_per_byte": (here["process_cpu"] + there["process_cpu"]) / there["bytes"],
+        }
+    elif mode == "pong":
+        sample |= {name: here[name] for name in ("median_us", "mean_us", "min_us", "p99_us", "count", "seconds")}
+        sample["guest_cpu_us"] = here["guest_cpu"] / here["count"] / 2 * 1e6
+    else:
+        sample |= {"per_second": here["count"] / here["seconds"], "count": here["count"], "seconds": here["seconds"]}
+    return sample
+
+
+class Perftest:
+    """Raw verbs, event-driven. perftest counts messages with -e, so how many fill the time is found out."""
+
+    def __init__(self):
+        self.pace = {}          # of a point: messages a second
+        self.start_cpu = {}     # of a program: what starting and ending it costs the guest; it cannot be told from outside when it measures
+
+    def run(self, program, size, connections, count, limit):
+        at = port()
+        words = [program, "-F", "-e", "-s", size, "-n", count, "-p", at]
+        if connections > 1:
+            words += ["-q", connections]
+        return Pair([*words, "-d", "rxe1", "-x", GID_INDEX["rxe1"]], [*words, "-d", "rxe0", "-x", GID_INDEX["rxe0"], PEER],
+                    lambda server: listens(server, at), limit)
+
+    def __call__(self, mode, size, connections, seconds):
+        program = {"stream": "ib_send_bw", "pong": "ib_send_lat"}[mode]
+        if mode == "stream" and program not in self.start_cpu:
+            pairs = [self.run(program, 64, 1, 8, 40) for _ in range(3)]
+            self.start_cpu[program] = median(pair.guest_cpu for pair in pairs)
+        point = (mode, size, connections)
+        pace = self.pace.get(point) or (min(2000, 20e6 / size) / connections if mode == "stream" else 200)
+        for last in (False, False, True):
+            count = max(16, int(pace * seconds))
+            pair = self.run(program, size, connections, count, seconds * 20 + 40)
+            row = re.search(rf"^ *{size} +\d+ +.*$", pair.here, re.M)
+            if not row:
+                raise Failed(f"`{pair.commands[1]}` printed no row of results: {pair.here.strip()[-300:]}")
+            row = [float(word) for word in row[0].split()]
+            if mode == "stream":
+                rate = row[3] * (1 << 20)
+                span = count * connections * size / rate if rate else 0
+            else:
+                span = row[5] * 2e-6 * count
+            if not span:
+                raise Failed(f"`{pair.commands[1]}` measured nothing: {row}")
+            pace = count / span
+            self.pace[point] = pace
+            # A first guess that was far too low is not a measurement yet.
+            if span >= seconds * 0.4 or last:
+                break
+        sample = {"commands": pair.commands, "seconds": span}
+        if mode == "pong":
+            return sample | {"median_us": row[4], "mean_us": row[5], "min_us": row[2], "p99_us": row[7], "count": count}
+        total = count * connections * size
+        return sample | {
+            "rate": rate,
+            "bytes": total,
+            "guest_cpu_per_byte": max(pair.guest_cpu - self.start_cpu[program], 0) / total,
+        }
+
+
+perftest = Perftest()
+
+
+def rstream(mode, size, _connections, _seconds):
+    """rsockets' own test program: a fixed number of messages, which both sides must be told."""
+    at = port()
+    count = ["-C", 1, "-I", 200] if mode == "pong" else ["-C", 256, "-I", 1]
+    words = ["rstream", "-T", "b", "-p", at, "-S", size, *count]
+    # It does not say when it listens; and if this is too short, there is a second attempt.
+    start = time.monotonic()
+    pair = Pair([*words, "-b", PEER], [*words, "-s", PEER], lambda _: time.monotonic() > start + 3, 40)
+    row = re.search(r"^custom .*$", pair.here, re.M)
+    if not row:
+        raise Failed(f"`{pair.commands[1]}` printed no row of results: {pair.here}")
+    words = row[0].split()
+    # Half of a ping-pong is one transfer, as with the others.
+    each = float(words[-1])
+    return {"commands": pair.commands, "row": row[0]} | ({"median_us": each} if mode == "pong" else {"rate": size / each * 1e6})
+
+
+UNITS = {"bytes/sec": 1, "KB/sec": 1e3, "MB/sec": 1e6, "GB/sec": 1e9, "ns": 1e-3, "us": 1, "ms": 1e3, "sec": 1e6}
+
+
+def qperf(test, size, seconds):
+    with server(["qperf"], lambda program: listens(program, 19765)):
+        words = ["qperf", "-t", max(1, round(seconds)), "-m", size]
+        if test.startswith("rc_"):
+            words += ["-cm", "1"]
+        program = Program([*words, PEER, test])
+        try:
+            program.wait(seconds * 5 + 30)
+            found = re.search(r"^ +(?:bw|latency|send_bw|recv_bw) += +([\d.]+) (\S+)$", program.output, re.M)
+            if not found:
+                raise Failed(f"`{program}` printed {program.output!r}")
+            value = float(found[1]) * UNITS[found[2]]
+            commands = ["peer qperf", str(program)]
+        finally:
+            program.stop()
+    return {"commands": commands, "rate" if test.endswith("bw") else "median_us": value}
+
+
+def measure(point, seconds):
+    system, mode, size, connections = (point[name] for name in ("system", "mode", "size", "connections"))
+    if system == "raw":
+        return perftest(mode, size, connections, seconds)
+    if system == "rstream":
+        return rstream(mode, size, connections, seconds)
+    if system.startswith("qperf"):
+        return qperf(system.split(" ")[1], size, seconds)
+    return sockets(system, mode, size, connections, seconds)
+
+
+# ---------------------------------------------------------------------------------------------------
+
+def gid_index(device, wanted):
+    """Where a device keeps the IPv4 address that its RoCE packets are to carry; the default is not always that one."""
+    gid = "0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x" % tuple(map(int, wanted.split(".")))
+    for index in range(16):
+        with contextlib.suppress(OSError):
+            if Path(f"/sys/class/infiniband/{device}/ports/1/gids/{index}").read_text().strip() == gid:
+                return index
+    raise Failed(f"{device} has no GID for {wanted}")
+
+
+def environment():
+    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return {
+        "kernel": os.uname().release,
+        "cpus": CPUS,
+        "cpu": cpu[1] if cpu else "",
+        "clocksource": Path("/sys/devices/system/clocksource/clocksource0/current_clocksource").read_text().strip(),
+        "mtu": int(Path("/sys/class/net/eth0/mtu").read_text()),
+    }
+
+
+def main():
+    plan, result = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
+    shutil.copy("/share/sockets", PROGRAM)
+    os.chmod(PROGRAM, 0o755)
+    os.chdir("/tmp")
+    for device, address in (("rxe0", SELF), ("rxe1", PEER)):
+        GID_INDEX[device] = gid_index(device, address)
+    repeat = plan["repeat"]
+    started = time.monotonic()
+    done, total = 0, repeat * len(plan["points"])
+    with open(result, "w") as file:
+        file.write(json.dumps({"environment": environment()}) + "\n")
+        for repetition in range(repeat):
+            shown = None
+            for point in plan["points"]:
+                what = (point["part"], point["size"], point["connections"])
+                if what != shown:
+                    shown = what
+                    left = (time.monotonic() - started) / done * (total - done) if done > 8 else None
+                    say(f"repetition {repetition + 1} of {repeat}: {point['part']}, {point['size']} bytes, {point['connections']} at once"
+                        + (f"; about {left:.0f} s left" if left else ""))
+                for attempt in range(1, ATTEMPTS + 1):
+                    sample = {**point, "repetition": repetition + 1, "at": round(time.monotonic() - started, 3)}
+                    try:
+                        sample |= measure(point, plan["seconds"])
+                    except Failed as failure:
+                        sample["error"] = str(failure)
+                        say(f"{point['system']}, {point['part']}, {point['size']} bytes, attempt {attempt} of {ATTEMPTS}: {failure}")
+                    # Every sample is kept at once, also of a run that does not come to its end.
+                    file.write(json.dumps(sample) + "\n")
+                    file.flush()
+                    if "error" not in sample:
+                        break
+                done += 1
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Failed as failure:
+        sys.exit(f"bench: {failure}")
