@@ -8,6 +8,7 @@ so that whatever else the machine is busy with meets all of them alike.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -323,6 +324,19 @@ def environment():
     }
 
 
+def place(point):
+    """What the systems are compared at."""
+    return point["part"], point["size"], point["connections"]
+
+
+def in_turn(points, repetition):
+    """All points of a repetition: another system begins each time, so that none has a place of its own."""
+    for _, group in itertools.groupby(points, place):
+        group = list(group)
+        first = repetition % len(group)
+        yield from group[first:] + group[:first]
+
+
 def main():
     plan, result = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
     shutil.copy("/share/sockets", PROGRAM)
@@ -337,8 +351,8 @@ def main():
         file.write(json.dumps({"environment": environment()}) + "\n")
         for repetition in range(repeat):
             shown = None
-            for point in plan["points"]:
-                what = (point["part"], point["size"], point["connections"])
+            for point in in_turn(plan["points"], repetition):
+                what = place(point)
                 if what != shown:
                     shown = what
                     left = (time.monotonic() - started) / done * (total - done) if done > 8 else None
