@@ -132,17 +132,17 @@ def slow_reader(e):
     task.result()
 
 
-@case(hosts=BEDS, timeout=60)
+@case(timeout=60)
 def small_buffers(e):
     """Data passes with the smallest buffers a program can ask for."""
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         listener = e.listen(prepare=lambda sock: sock.set(SOL, option, 1))
         near, far = e.pair(listener, prepare=lambda sock: sock.set(SOL, option, 1))
-        task = e.task(pattern.send, near, 56, 300000, [50000])
-        e.equal(pattern.receive(far, 56, 300000, [7000]), 300000, "bytes")
+        task = e.task(pattern.send, near, 56, 100000, [50000])
+        e.equal(pattern.receive(far, 56, 100000, [7000]), 100000, "bytes")
         task.result()
-        task = e.task(pattern.send, far, 57, 300000, [50000])
-        e.equal(pattern.receive(near, 57, 300000, [7000]), 300000, "bytes back")
+        task = e.task(pattern.send, far, 57, 100000, [50000])
+        e.equal(pattern.receive(near, 57, 100000, [7000]), 100000, "bytes back")
         task.result()
 
 
