@@ -24,7 +24,7 @@ use kernel::alloc::flags::*;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
-use crate::sys::time::{jiffies, Jiffies};
+use crate::sys::time::{jiffies, milliseconds, Jiffies};
 
 /// Receive buffers that a connection starts with.
 pub(super) const FIRST_WINDOW: u16 = 16;
@@ -37,6 +37,8 @@ const LEAST_BUFFERS: u16 = 4;
 const BUDGET: u32 = 64;
 /// One in so many messages asks for a completion, besides the last of a run.
 const SIGNAL_EVERY: u32 = 8;
+/// Longest time that `TCP_CORK` and `MSG_MORE` hold bytes back (tcp(7)).
+const CORK_TIME: Jiffies = milliseconds(200);
 /// Marks the completion of the DisConn in a send's cookie.
 const FIN: u64 = 1 << 63;
 
@@ -58,6 +60,16 @@ pub(super) struct Tell {
 }
 
 impl Tell {
+    /// Adds what another one says.
+    pub(super) fn merge(&mut self, o: Tell) {
+        self.readable |= o.readable;
+        self.writable |= o.writable;
+        self.state |= o.state;
+        self.error |= o.error;
+        self.urgent |= o.urgent;
+        self.hup |= o.hup;
+    }
+
     /// Tells them. The connection's lock is not held.
     pub(super) fn deliver(self, sk: &SdpSock) {
         if self.readable || self.writable || self.state || self.error {
@@ -173,6 +185,10 @@ pub(crate) struct Connection {
     unsignaled: u32,
     /// What the last message held was held for.
     pub(super) held: Option<Hold>,
+    /// When corked bytes go nevertheless.
+    pub(super) uncork_at: Option<Jiffies>,
+    /// That time has come.
+    pub(super) uncorked: bool,
     /// When the peer was last heard of.
     pub(super) last_heard: Jiffies,
     /// When bytes last were known to have arrived, or began to wait.
@@ -213,6 +229,8 @@ impl Connection {
             send_armed: false,
             unsignaled: 0,
             held: None,
+            uncork_at: None,
+            uncorked: false,
             last_heard: 0,
             last_progress: 0,
             deadline: None,
@@ -228,6 +246,7 @@ impl Connection {
         self.protocol = None;
         self.window = FIRST_WINDOW;
         self.wanted_size = None;
+        (self.uncork_at, self.uncorked) = (None, false);
         self.large = None;
         (self.fin_arrived, self.failing, self.more) = (false, false, false);
         (self.receive_armed, self.send_armed) = (false, false);
@@ -599,7 +618,7 @@ impl Connection {
                 // What does not fit one message for the way it lies in memory is not held back:
                 // so only the last bytes are, and the message before them asks for a completion.
                 no_delay: self.options.no_delay || unsent > contiguous,
-                cork: self.options.cork || self.more,
+                cork: (self.options.cork || self.more) && !self.uncorked,
                 limit: u32::try_from(contiguous).unwrap_or(u32::MAX),
                 reader_waits: self.readers > 0 && self.rx.bytes() == 0,
             };
@@ -648,6 +667,13 @@ impl Connection {
             trace::credit_stall(sk, protocol.credits(), self.tx.unsent());
         }
         self.held = held;
+        self.uncorked = false;
+        if held != Some(Hold::Corked) {
+            self.uncork_at = None;
+        } else if self.uncork_at.is_none() {
+            self.uncork_at = Some(jiffies().wrapping_add(CORK_TIME));
+            sk.set_timer(CORK_TIME);
+        }
         if let Err(e) = channel.flush() {
             failed = Some(e);
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What happens by the clock: keepalive probes, `TCP_USER_TIMEOUT`, and the limits of closing. One
+//! What happens by the clock: keepalive probes, `TCP_USER_TIMEOUT`, and the limits of corking and
+//! closing. One
 //! timer per socket, set to the nearest of them.
 
 use super::close::overdue;
@@ -39,7 +40,8 @@ fn next(sk: &SdpSock, c: &Connection, now: Jiffies) -> Option<Jiffies> {
     let keepalive = keepalive_due(sk, c).map(until);
     let user = user_timeout_due(c).map(until);
     let closing = c.deadline.map(until);
-    [keepalive, user, closing].into_iter().flatten().min()
+    let cork = c.uncork_at.map(until);
+    [keepalive, user, closing, cork].into_iter().flatten().min()
 }
 
 /// When the next keepalive probe is due.
@@ -97,6 +99,11 @@ pub(super) fn expired(sk: &SdpSock) {
             c.lose(sk, ETIMEDOUT, &mut tell);
         } else if due(keepalive_due(sk, &c)) {
             probe(sk, &mut c, now, &mut tell);
+        }
+        if due(c.uncork_at) {
+            c.uncorked = true;
+            let found = c.progress(sk);
+            tell.merge(found);
         }
         let closing = due(c.deadline);
         if closing {
