@@ -195,9 +195,9 @@ def nothing(e):
     e.note("urgent", e.error(calls.recv, far, 1, OOB))
 
 
-@case(hosts=BEDS)
+@case(hosts=BEDS, reference=False)
 def far_ahead(e):
-    """The mark is announced though the byte is far behind in the queue."""
+    """The mark is announced though the byte is far behind in the queue (TCP tells through a full window only by chance)."""
     near, far = e.pair()
     far.set(SOL, socket.SO_RCVBUF, 20000)
     filled = e.fill(near)
