@@ -614,7 +614,9 @@ impl Connection {
                 queued: u32::try_from(unsent).unwrap_or(u32::MAX),
                 urgent: self.tx.urgent(),
                 posted: channel.posted_receives(),
-                in_flight: channel.in_flight(),
+                // Only messages with payload count, the last of which asks for a completion; one of
+                // those without that nobody is told of must not hold anything back.
+                in_flight: u16::from(self.tx.in_flight()),
                 // What does not fit one message for the way it lies in memory is not held back:
                 // so only the last bytes are, and the message before them asks for a completion.
                 no_delay: self.options.no_delay || unsent > contiguous,

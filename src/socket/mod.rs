@@ -132,21 +132,19 @@ impl SdpSock {
     fn wait(&self, lock: &mut Locked<'_, Socket>, mark: i32, timeout: isize) -> Result<isize> {
         let socket = self.data();
         socket.waiters.fetch_add(1, Full);
-        let r = lock.unlocked(|| {
+        lock.unlocked(|| {
             // Events told to a worker until now may be waiting for it: look first.
             self.progress();
             self.poll_briefly(mark);
             let r = self.sleep(mark, timeout);
             self.progress();
+            let events = [&socket.receive_event, &socket.send_event];
+            if socket.waiters.fetch_sub(1, Full) == 1 && events.iter().any(|e| e.load(Relaxed) != 0) {
+                // told to us after we had looked
+                self.schedule(JOB_PROGRESS);
+            }
             r
-        });
-        if socket.waiters.fetch_sub(1, Full) == 1
-            && (socket.receive_event.load(Relaxed) != 0 || socket.send_event.load(Relaxed) != 0)
-        {
-            // told to us after we had looked
-            self.schedule(JOB_PROGRESS);
-        }
-        r
+        })
     }
 }
 

@@ -86,6 +86,11 @@ impl SendQueue {
         (self.end - self.sent) as usize
     }
 
+    /// Whether bytes were sent that are not known to have arrived.
+    pub(super) fn in_flight(&self) -> bool {
+        self.sent > self.done
+    }
+
     /// Whether another chunk fits.
     pub(super) fn has_room(&self) -> bool {
         !self.chunks.is_full()
