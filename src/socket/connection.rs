@@ -9,7 +9,7 @@
 
 use super::receive::Large;
 use super::receive_queue::{ReceiveQueue, Urgent};
-use super::send_queue::SendQueue;
+use super::send_queue::{SendQueue, LARGE_CHUNK};
 use super::stats::Stats;
 use super::{listen::Listener, SdpSock, JOB_DISCONNECT, JOB_PROGRESS, JOB_RESIZE};
 use crate::memory::buffer::Buffer;
@@ -633,7 +633,9 @@ impl Connection {
             let fin = message.kind == Mid::DisConn;
             let after = self.tx.sent() + n as u64;
             self.unsignaled += 1;
-            let last = n > 0 && unsent - n < protocol.max_payload() as usize;
+            // the peer's buffers may grow before the rest is sent
+            let full = LARGE_CHUNK.max(protocol.max_payload() as usize);
+            let last = n > 0 && unsent - n < full;
             let signaled = last || fin || self.unsignaled >= SIGNAL_EVERY;
             if signaled {
                 self.unsignaled = 0;
