@@ -41,6 +41,9 @@ impl kernel::Module for IbSdp {
         sys::layout::check_layout()?;
         let verbs = verbs::start::<SdpSock, Incoming>()?;
         let family = family::Registration::new(module)?;
-        Ok(IbSdp { _family: family, _verbs: verbs })
+        Ok(IbSdp {
+            _family: family,
+            _verbs: verbs,
+        })
     }
 }

@@ -12,9 +12,9 @@ use super::{listen, SdpSock, JOB_FINISH};
 use crate::sys::errno::{ECONNRESET, ENETRESET, EPIPE, ETIMEDOUT};
 use crate::sys::net::address::Address;
 use crate::sys::net::sock::{Flag, Sock, State, SEND_SHUTDOWN, SHUTDOWN_MASK};
+use crate::sys::time::{seconds, Jiffies};
 use crate::transport::verbs::{Gone, LinkId};
 use kernel::sync::aref::ARef;
-use crate::sys::time::{seconds, Jiffies};
 
 /// How long a closed socket waits for the peer's end (as the OFED line has it).
 pub(super) const FIN_TIME: Jiffies = seconds(60);
@@ -134,7 +134,10 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
                 let mut left = isize::try_from(linger).unwrap_or(isize::MAX);
                 while left > 0 {
                     let mark = sk.wake_mark();
-                    if !matches!(sk.state(), State::FinWait1 | State::Closing | State::LastAck) {
+                    if !matches!(
+                        sk.state(),
+                        State::FinWait1 | State::Closing | State::LastAck
+                    ) {
                         break;
                     }
                     match sk.wait(&mut lock, mark, left) {
@@ -204,12 +207,19 @@ pub(super) fn disconnected(sk: &SdpSock, link: LinkId, how: Gone) {
         if !c.is_of(link) {
             return;
         }
-        let over = c.protocol.as_ref().is_some_and(|p| p.send_closed() && p.receive_closed());
+        let over = c
+            .protocol
+            .as_ref()
+            .is_some_and(|p| p.send_closed() && p.receive_closed());
         match sk.state() {
             State::Close => {}
             _ if over || how != Gone::Peer => c.end(sk),
             s => {
-                let e = if s == State::CloseWait { EPIPE } else { ECONNRESET };
+                let e = if s == State::CloseWait {
+                    EPIPE
+                } else {
+                    ECONNRESET
+                };
                 c.lose(sk, e, &mut tell);
             }
         }
@@ -226,7 +236,11 @@ pub(super) fn device_removed(sk: &SdpSock) {
     let mut tell = Tell::default();
     let parent = {
         let mut c = sk.data().connection.lock();
-        let e = if sk.state() == State::SynSent { ENETRESET } else { ECONNRESET };
+        let e = if sk.state() == State::SynSent {
+            ENETRESET
+        } else {
+            ECONNRESET
+        };
         c.lose(sk, e, &mut tell);
         c.rx.unmap();
         c.parent.take()

@@ -14,7 +14,10 @@ use crate::memory::buffer::Buffer;
 use crate::observe::debug::{debug, Ends};
 use crate::observe::trace;
 use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters};
-use crate::sys::errno::{EADDRNOTAVAIL, EALREADY, ECONNABORTED, EINPROGRESS, EINVAL, EISCONN, ENETUNREACH, ENOENT, ENOMEM, EPROTO, Errno};
+use crate::sys::errno::{
+    Errno, EADDRNOTAVAIL, EALREADY, ECONNABORTED, EINPROGRESS, EINVAL, EISCONN, ENETUNREACH,
+    ENOENT, ENOMEM, EPROTO,
+};
 use crate::sys::net::address::{Address, Named};
 use crate::sys::net::family::{Descriptor, Progress};
 use crate::sys::net::params;
@@ -52,8 +55,9 @@ pub(super) fn take_port(sk: &SdpSock, port: u16) -> Result {
 pub(super) fn note_bind(sk: &SdpSock, to: &Address, result: Result) {
     let e = match result {
         Ok(()) => 0,
-        Err(_) if !to.ip.is_unspecified()
-            && verbs::local_device_for(sk.net(), to).is_err() => -ENOENT.0,
+        Err(_) if !to.ip.is_unspecified() && verbs::local_device_for(sk.net(), to).is_err() => {
+            -ENOENT.0
+        }
         Err(e) => e.to_errno(),
     };
     sk.data().connection.lock().options.last_bind_error = e;
@@ -65,7 +69,11 @@ fn connecting(s: State) -> bool {
 }
 
 /// connect(2), with the errnos and descriptor states of TCP.
-pub(super) fn connect(call: &Descriptor<'_, super::Socket>, to: &Named, non_blocking: bool) -> Result {
+pub(super) fn connect(
+    call: &Descriptor<'_, super::Socket>,
+    to: &Named,
+    non_blocking: bool,
+) -> Result {
     let sk = call.sk;
     let mut lock = sk.lock();
     let to = match to {
@@ -158,7 +166,12 @@ fn resolve(sk: &SdpSock, local: &Address, to: &Address) -> Result {
         to.scope = sk.bound_interface() as u32;
     }
     let class = sk.traffic_class();
-    resolver.start(source.as_ref(), &to, RESOLVE_TIME, (class != 0).then_some(class))
+    resolver.start(
+        source.as_ref(),
+        &to,
+        RESOLVE_TIME,
+        (class != 0).then_some(class),
+    )
 }
 
 /// Address and route are known, or cannot be found.
@@ -171,7 +184,9 @@ pub(super) fn resolved(sk: &SdpSock, r: Result) {
 /// Sends the request to connect.
 fn request(sk: &SdpSock) -> Result {
     let resolver = sk.data().connection.lock().resolver.clone();
-    let Some(resolver) = resolver.filter(|_| sk.state() == State::SynSent) else { return Ok(()) };
+    let Some(resolver) = resolver.filter(|_| sk.state() == State::SynSent) else {
+        return Ok(());
+    };
     let device = sk.bound_interface();
     let wrong_device = device != 0 && resolver.ifindex() != device as u32;
     if wrong_device || (params::sdp_link_layer_ib_only() != 0 && !resolver.is_infiniband()?) {
@@ -181,7 +196,10 @@ fn request(sk: &SdpSock) -> Result {
     let source = resolver.source()?;
     let mut local = sk.local();
     if local.ip.is_unspecified() {
-        local = Address { ip: source.ip, ..local };
+        local = Address {
+            ip: source.ip,
+            ..local
+        };
         sk.set_local(&local);
     }
     let parts = Parts::new(channel, first_size())?;
@@ -322,7 +340,14 @@ impl Parts {
         }
         channel.flush()?;
         let posted = channel.posted_receives();
-        Ok(Parts { channel, tx, rx, spare, posted, size: size as u32 })
+        Ok(Parts {
+            channel,
+            tx,
+            rx,
+            spare,
+            posted,
+            size: size as u32,
+        })
     }
 
     /// Gives everything to the connection.

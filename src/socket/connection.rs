@@ -16,15 +16,15 @@ use crate::memory::buffer::Buffer;
 use crate::observe::debug::{debug, Ends};
 use crate::observe::trace;
 use crate::protocol::{self, Event, Hold, Mid, Offer, Transmit, MAX_HEADER};
-use crate::sys::errno::{ECONNRESET, ENOBUFS, EPROTO, Errno};
+use crate::sys::errno::{Errno, ECONNRESET, ENOBUFS, EPROTO};
 use crate::sys::net::sock::{Flag, State, RCV_SHUTDOWN, SHUTDOWN_MASK};
+use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use crate::transport::verbs::{Channel, Link, LinkId, Resolver};
 use crate::transport::{Completion, SendCompletion, Sending, Status, Transport};
 use kernel::alloc::flags::*;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
-use crate::sys::time::{jiffies, milliseconds, Jiffies};
 
 /// Receive buffers that a connection starts with.
 pub(super) const FIRST_WINDOW: u16 = 16;
@@ -305,7 +305,9 @@ impl Connection {
         while self.connected() {
             let before = budget;
             while budget > 0 {
-                let Some(c) = self.channel.as_mut().and_then(|c| c.poll_receive()) else { break };
+                let Some(c) = self.channel.as_mut().and_then(|c| c.poll_receive()) else {
+                    break;
+                };
                 budget -= 1;
                 self.stats.receive_completions += 1;
                 self.received(sk, c, tell);
@@ -325,7 +327,9 @@ impl Connection {
                 continue;
             }
             let wait_sent = self.waits_for_completion();
-            let Some(channel) = self.channel.as_mut() else { break };
+            let Some(channel) = self.channel.as_mut() else {
+                break;
+            };
             if !self.receive_armed {
                 self.receive_armed = true;
                 if channel.arm_receive() {
@@ -361,7 +365,9 @@ impl Connection {
         }
         self.last_heard = jiffies();
         self.probes = 0;
-        let Some(protocol) = self.protocol.as_mut() else { return };
+        let Some(protocol) = self.protocol.as_mut() else {
+            return;
+        };
         let head = (len as usize).min(MAX_HEADER);
         let message = match buffer.bytes().get(..head) {
             Some(bytes) => {
@@ -375,7 +381,11 @@ impl Connection {
             Ok(m) => m,
             Err(violation) => {
                 self.stats.violation(violation);
-                debug!("{}: the peer broke the protocol: {}", Ends(sk), violation.name());
+                debug!(
+                    "{}: the peer broke the protocol: {}",
+                    Ends(sk),
+                    violation.name()
+                );
                 return self.lose(sk, EPROTO, tell);
             }
         };
@@ -460,7 +470,10 @@ impl Connection {
             }
             return;
         }
-        let over = self.protocol.as_ref().is_some_and(|p| p.send_closed() && p.receive_closed());
+        let over = self
+            .protocol
+            .as_ref()
+            .is_some_and(|p| p.send_closed() && p.receive_closed());
         if over {
             // The peer may take its side down before it has acknowledged our DisConn.
             self.fin_arrived = true;
@@ -568,24 +581,41 @@ impl Connection {
 
     /// Posts receive buffers, as many as the window and the program's buffer size allow.
     pub(super) fn refill(&mut self, sk: &SdpSock) {
-        let Some(channel) = self.channel.as_mut() else { return };
+        let Some(channel) = self.channel.as_mut() else {
+            return;
+        };
         let size = self.buffer_size as usize;
         let posted = channel.posted_receives();
-        if posted < self.window / 2 && self.rx.memory() == 0 && self.spare.len() < usize::from(posted) {
+        if posted < self.window / 2
+            && self.rx.memory() == 0
+            && self.spare.len() < usize::from(posted)
+        {
             // the peer has sent half of what it may in one go, and the reader keeps up
             self.window = (self.window * 2).min(channel.limits().receive_slots);
         }
         let room = sk.rcvbuf().saturating_sub(self.rx.memory()) / size.max(1);
-        let least = if self.rx.memory() == 0 { LEAST_BUFFERS } else { LAST_BUFFERS };
-        let target = self.window.min(u16::try_from(room).unwrap_or(u16::MAX)).max(least);
+        let least = if self.rx.memory() == 0 {
+            LEAST_BUFFERS
+        } else {
+            LAST_BUFFERS
+        };
+        let target = self
+            .window
+            .min(u16::try_from(room).unwrap_or(u16::MAX))
+            .max(least);
         for _ in posted..target {
-            if !self.rx.make_room(usize::from(channel.posted_receives()) + 1) {
+            if !self
+                .rx
+                .make_room(usize::from(channel.posted_receives()) + 1)
+            {
                 break;
             }
             let buffer = match self.spare.pop() {
                 Some(b) => b,
                 None => {
-                    let Ok(mut b) = Buffer::new(size, GFP_NOWAIT) else { break };
+                    let Ok(mut b) = Buffer::new(size, GFP_NOWAIT) else {
+                        break;
+                    };
                     if channel.map_receive(&mut b).is_err() {
                         break;
                     }
@@ -600,7 +630,8 @@ impl Connection {
 
     /// Sends what may be sent.
     pub(super) fn pump(&mut self, sk: &SdpSock, tell: &mut Tell) {
-        let (Some(channel), Some(protocol)) = (self.channel.as_mut(), self.protocol.as_mut()) else {
+        let (Some(channel), Some(protocol)) = (self.channel.as_mut(), self.protocol.as_mut())
+        else {
             return;
         };
         let mut failed = None;
@@ -644,7 +675,10 @@ impl Connection {
             let mut list = spans.into_iter().flatten();
             let mut post = |payload: &[_]| {
                 channel.post_send(&Sending {
-                    header: message.header.get(..message.header_len.into()).unwrap_or_default(),
+                    header: message
+                        .header
+                        .get(..message.header_len.into())
+                        .unwrap_or_default(),
                     payload,
                     signaled,
                     solicited: message.urgent,

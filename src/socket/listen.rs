@@ -64,7 +64,14 @@ pub(super) fn listen(call: &Descriptor<'_, super::Socket>, backlog: u32) -> Resu
     let mut ready = Ring::new();
     ready.reserve(backlog.clamp(1, 64) as usize, GFP_KERNEL)?;
     let listening = verbs::listen(sk.port())?;
-    let listener = KBox::new(Listener { listening: Some(listening), ready, pending: 0 }, GFP_KERNEL)?;
+    let listener = KBox::new(
+        Listener {
+            listening: Some(listening),
+            ready,
+            pending: 0,
+        },
+        GFP_KERNEL,
+    )?;
     sk.set_backlog(backlog);
     sk.clear_shutdown();
     sk.data().connection.lock().listener = Some(listener);
@@ -100,7 +107,9 @@ pub(super) fn accept(sk: &SdpSock, non_blocking: bool) -> Result<ARef<SdpSock>> 
         }
         let next = {
             let mut c = sk.data().connection.lock();
-            let Some(l) = c.listener.as_mut() else { return Err(EINVAL.into()) };
+            let Some(l) = c.listener.as_mut() else {
+                return Err(EINVAL.into());
+            };
             let next = l.ready.pop_front();
             sk.set_waiting(l.ready.len() as u32);
             next
@@ -122,7 +131,10 @@ impl Acceptor<SdpSock> for Incoming {
     fn request(request: &Request<'_, SdpSock>) -> Verdict {
         let Ok(hello) = Hello::parse(request.hello()) else {
             family::netns_of::<super::Socket>(request.net()).count(|s| s.bad_hellos += 1);
-            debug!("a request to connect to port {} has no valid Hello", request.port());
+            debug!(
+                "a request to connect to port {} has no valid Hello",
+                request.port()
+            );
             return Verdict::Reject;
         };
         if params::sdp_link_layer_ib_only() != 0 && !request.is_infiniband() {
@@ -136,17 +148,28 @@ impl Acceptor<SdpSock> for Incoming {
         }
         let pick = u32::from(remote.port);
         let interface = request.ifindex() as i32;
-        let listener = namespace.ports.lock().listener(local.port, local.ip, interface, pick);
-        let Some(listener) = listener else { return Verdict::Unknown };
+        let listener = namespace
+            .ports
+            .lock()
+            .listener(local.port, local.ip, interface, pick);
+        let Some(listener) = listener else {
+            return Verdict::Unknown;
+        };
         if !reserve(&listener) {
             namespace.count(|s| s.backlog_drops += 1);
-            debug!("a request to connect to port {} has to wait: the backlog is full", local.port);
+            debug!(
+                "a request to connect to port {} has to wait: the backlog is full",
+                local.port
+            );
             return Verdict::Drop;
         }
         match begin(&listener, request, &hello, &local, &remote) {
             Ok(()) => Verdict::Accepted,
             Err(e) => {
-                debug!("a request to connect to port {} failed: {:?}", local.port, e);
+                debug!(
+                    "a request to connect to port {} failed: {:?}",
+                    local.port, e
+                );
                 unreserve(&listener);
                 Verdict::Drop
             }
@@ -157,13 +180,23 @@ impl Acceptor<SdpSock> for Incoming {
 /// An address of a Hello.
 fn address(hello: &Hello, ip: &[u8; 16], port: u16, request: &Request<'_, SdpSock>) -> Address {
     match hello.ip_version {
-        IpVersion::V4 => {
-            Address { ip: IpAddr::V4(Ipv4Addr::from(Hello::as_ipv4(*ip))), port, scope: 0 }
-        }
+        IpVersion::V4 => Address {
+            ip: IpAddr::V4(Ipv4Addr::from(Hello::as_ipv4(*ip))),
+            port,
+            scope: 0,
+        },
         IpVersion::V6 => {
             let ip = Ipv6Addr::from(*ip);
-            let scope = if ip.is_unicast_link_local() { request.ifindex() } else { 0 };
-            Address { ip: IpAddr::V6(ip), port, scope }
+            let scope = if ip.is_unicast_link_local() {
+                request.ifindex()
+            } else {
+                0
+            };
+            Address {
+                ip: IpAddr::V6(ip),
+                port,
+                scope,
+            }
         }
     }
 }
@@ -172,7 +205,9 @@ fn address(hello: &Hello, ip: &[u8; 16], port: u16, request: &Request<'_, SdpSoc
 fn reserve(listener: &SdpSock) -> bool {
     let mut c = listener.data().connection.lock();
     let backlog = listener.backlog();
-    let Some(l) = c.listener.as_mut() else { return false };
+    let Some(l) = c.listener.as_mut() else {
+        return false;
+    };
     // one more than the backlog says, as on TCP
     if l.ready.len() as u32 + l.pending > backlog {
         return false;
@@ -227,7 +262,11 @@ fn prepare(
     namespace.ports.lock().join(child, local.port)?;
     let (channel, link) = request.create(&connect::config(), child.clone())?;
     // A peer of the OFED line never asks for larger buffers.
-    let size = if hello.adverts() == 1 { LARGE_CHUNK } else { connect::first_size() };
+    let size = if hello.adverts() == 1 {
+        LARGE_CHUNK
+    } else {
+        connect::first_size()
+    };
     let parts = Parts::new(channel, size)?;
     let ack = HelloAck {
         bufs: parts.posted,
@@ -295,7 +334,9 @@ pub(super) fn established(sk: &SdpSock, link: LinkId) {
 /// Puts an established connection into its listener's queue; gives it back if there is none.
 fn queue(listener: &SdpSock, child: ARef<SdpSock>) -> core::result::Result<(), ARef<SdpSock>> {
     let mut c = listener.data().connection.lock();
-    let Some(l) = c.listener.as_mut() else { return Err(child) };
+    let Some(l) = c.listener.as_mut() else {
+        return Err(child);
+    };
     l.pending = l.pending.saturating_sub(1);
     if l.ready.is_full() {
         let capacity = l.ready.capacity() * 2;
@@ -311,4 +352,3 @@ pub(super) fn abandoned(parent: &SdpSock, child: &SdpSock) {
     unreserve(parent);
     close::abandon(child.into());
 }
-

@@ -139,7 +139,8 @@ impl SdpSock {
             let r = self.sleep(mark, timeout);
             self.progress();
             let events = [&socket.receive_event, &socket.send_event];
-            if socket.waiters.fetch_sub(1, Full) == 1 && events.iter().any(|e| e.load(Relaxed) != 0) {
+            if socket.waiters.fetch_sub(1, Full) == 1 && events.iter().any(|e| e.load(Relaxed) != 0)
+            {
                 // told to us after we had looked
                 self.schedule(JOB_PROGRESS);
             }

@@ -33,7 +33,9 @@ pub(super) fn set(sk: &SdpSock, level: i32, name: i32, value: &NewValue<'_>) -> 
     match level as u32 {
         c::SOL_TCP => set_tcp(sk, name as u32, value.int()?),
         // libsdp sends SO_KEEPALIVE here
-        l if (l == u32::from(AF_INET_SDP) || l == u32::from(AF_INET6_SDP)) && name as u32 == c::SO_KEEPALIVE => {
+        l if (l == u32::from(AF_INET_SDP) || l == u32::from(AF_INET6_SDP))
+            && name as u32 == c::SO_KEEPALIVE =>
+        {
             let on = value.int()? != 0;
             let _lock = sk.lock();
             timer::set_keepalive(sk, on);
@@ -47,7 +49,11 @@ pub(super) fn set(sk: &SdpSock, level: i32, name: i32, value: &NewValue<'_>) -> 
 
 fn set_tcp(sk: &SdpSock, name: u32, v: i32) -> Result {
     let within = |low: i32, high: i32| {
-        if (low..=high).contains(&v) { Ok(v as u32) } else { Err(Error::from(EINVAL)) }
+        if (low..=high).contains(&v) {
+            Ok(v as u32)
+        } else {
+            Err(Error::from(EINVAL))
+        }
     };
     let _lock = sk.lock();
     let change = |f: &mut dyn FnMut(&mut Options)| f(&mut sk.data().connection.lock().options);
@@ -125,7 +131,9 @@ fn deferral(wanted: i32) -> u32 {
 pub(super) fn get(sk: &SdpSock, level: i32, name: i32, value: &OldValue<'_>) -> Result {
     match level as u32 {
         c::SOL_TCP => get_tcp(sk, name as u32, value),
-        l if (l == u32::from(AF_INET_SDP) || l == u32::from(AF_INET6_SDP)) && name as u32 == c::SO_KEEPALIVE => {
+        l if (l == u32::from(AF_INET_SDP) || l == u32::from(AF_INET6_SDP))
+            && name as u32 == c::SO_KEEPALIVE =>
+        {
             value.give_int(sk.flag(Flag::KeepOpen).into())
         }
         c::SOL_IPV6 if !sk.is_v6() => Err(ENOPROTOOPT.into()),
@@ -178,7 +186,9 @@ fn info(sk: &SdpSock) -> crate::sys::net::options::TcpInfo {
     if c.connected() {
         let idle = jiffies().wrapping_sub(c.last_heard) / seconds(1).max(1) * 1000;
         i.tcpi_snd_mss = c.max_payload();
-        i.tcpi_advmss = c.buffer_size.saturating_sub(crate::protocol::BSDH_LEN as u32);
+        i.tcpi_advmss = c
+            .buffer_size
+            .saturating_sub(crate::protocol::BSDH_LEN as u32);
         i.tcpi_rcv_mss = i.tcpi_advmss;
         i.tcpi_pmtu = c.max_payload();
         i.tcpi_snd_cwnd = c.protocol.as_ref().map_or(0, |p| p.credits().into());
@@ -189,7 +199,10 @@ fn info(sk: &SdpSock) -> crate::sys::net::options::TcpInfo {
     }
     i.tcpi_probes = c.probes.min(255) as u8;
     i.tcpi_notsent_bytes = u32::try_from(c.tx.unsent()).unwrap_or(u32::MAX);
-    i.tcpi_bytes_acked = c.stats.bytes_sent.saturating_sub((c.tx.queued() - c.tx.unsent()) as u64);
+    i.tcpi_bytes_acked = c
+        .stats
+        .bytes_sent
+        .saturating_sub((c.tx.queued() - c.tx.unsent()) as u64);
     i.tcpi_bytes_received = c.stats.bytes_received;
     i.tcpi_bytes_sent = c.stats.bytes_sent;
     let data = Mid::Data.index();
@@ -205,7 +218,9 @@ pub(super) fn ioctl(sk: &SdpSock, command: u32) -> Result<i32> {
     let _lock = sk.lock();
     let waiting = matches!(sk.state(), State::SynSent | State::SynRecv);
     match command {
-        c::SIOCINQ | c::SIOCOUTQ | c::SIOCOUTQNSD if sk.state() == State::Listen => Err(EINVAL.into()),
+        c::SIOCINQ | c::SIOCOUTQ | c::SIOCOUTQNSD if sk.state() == State::Listen => {
+            Err(EINVAL.into())
+        }
         c::SIOCATMARK => {
             let c = sk.data().connection.lock();
             Ok(c.rx.at_mark().into())

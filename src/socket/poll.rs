@@ -13,7 +13,11 @@ pub(super) fn poll(sk: &SdpSock) -> u32 {
     let connection = sk.data().connection.lock();
     if state == State::Listen {
         let ready = connection.listener.as_ref().is_some_and(|l| l.ready() > 0);
-        return if ready { c::EPOLLIN | c::EPOLLRDNORM } else { 0 };
+        return if ready {
+            c::EPOLLIN | c::EPOLLRDNORM
+        } else {
+            0
+        };
     }
     let shutdown = sk.shutdown();
     let mut events = 0;
@@ -58,5 +62,9 @@ fn wait_for_space(sk: &SdpSock) -> u32 {
 }
 
 fn error(sk: &SdpSock) -> u32 {
-    if sk.has_error() { c::EPOLLERR } else { 0 }
+    if sk.has_error() {
+        c::EPOLLERR
+    } else {
+        0
+    }
 }

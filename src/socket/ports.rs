@@ -91,7 +91,9 @@ pub(super) struct Ports {
 impl Ports {
     /// An empty table.
     pub(super) fn new() -> Self {
-        Ports { table: RBTree::new() }
+        Ports {
+            table: RBTree::new(),
+        }
     }
 
     /// Gives `port`, or any free one for 0, to a socket.
@@ -130,7 +132,11 @@ impl Ports {
     /// Enters a holder.
     fn claim(&mut self, port: u16, holder: Holder, always: bool) -> Result {
         if let Some(holders) = self.table.get_mut(&port) {
-            if !always && holders.iter().any(|h| h.id != holder.id && !holder.gets_along(h)) {
+            if !always
+                && holders
+                    .iter()
+                    .any(|h| h.id != holder.id && !holder.gets_along(h))
+            {
                 return Err(EADDRINUSE.into());
             }
             holders.push(holder, GFP_KERNEL)?;
@@ -138,7 +144,8 @@ impl Ports {
         }
         let mut holders = KVec::new();
         holders.push(holder, GFP_KERNEL)?;
-        self.table.insert(RBTreeNode::new(port, holders, GFP_KERNEL)?);
+        self.table
+            .insert(RBTreeNode::new(port, holders, GFP_KERNEL)?);
         Ok(())
     }
 
@@ -148,11 +155,11 @@ impl Ports {
     ///
     /// `EADDRINUSE` if somebody else listens there.
     pub(super) fn listening(&mut self, sk: &SdpSock) -> Result {
-        let Some(holders) = self.table.get_mut(&sk.port()) else { return Err(EINVAL.into()) };
+        let Some(holders) = self.table.get_mut(&sk.port()) else {
+            return Err(EINVAL.into());
+        };
         let new = Holder::new(sk);
-        if new.listener.is_some()
-            && holders.iter().any(|h| h.id != new.id && !new.gets_along(h))
-        {
+        if new.listener.is_some() && holders.iter().any(|h| h.id != new.id && !new.gets_along(h)) {
             return Err(EADDRINUSE.into());
         }
         if let Some(h) = holders.iter_mut().find(|h| h.id == new.id) {
@@ -163,7 +170,9 @@ impl Ports {
 
     /// Takes back what a socket holds.
     pub(super) fn release(&mut self, id: usize, port: u16) {
-        let Some(holders) = self.table.get_mut(&port) else { return };
+        let Some(holders) = self.table.get_mut(&port) else {
+            return;
+        };
         holders.retain(|h| h.id != id);
         if holders.is_empty() {
             self.table.remove(&port);

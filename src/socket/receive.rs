@@ -58,9 +58,20 @@ pub(super) fn receive(sk: &SdpSock, to: &mut Destination<'_>) -> Result<usize> {
     }
     let len = to.room();
     let timeout = sk.receive_timeout(flags & c::MSG_DONTWAIT != 0);
-    let target = if flags & c::MSG_WAITALL != 0 { len } else { sk.rcvlowat().min(len) }.max(1);
+    let target = if flags & c::MSG_WAITALL != 0 {
+        len
+    } else {
+        sk.rcvlowat().min(len)
+    }
+    .max(1);
     sk.data().connection.lock().stats.receive_calls += 1;
-    let mut call = Call { sk, peek: flags & c::MSG_PEEK != 0, discard: flags & c::MSG_TRUNC != 0, copied: 0, ahead: 0 };
+    let mut call = Call {
+        sk,
+        peek: flags & c::MSG_PEEK != 0,
+        discard: flags & c::MSG_TRUNC != 0,
+        copied: 0,
+        ahead: 0,
+    };
     let r = call.run(&mut lock, to, len, target, timeout);
     match r {
         Err(e) if call.copied == 0 => Err(e),
@@ -172,8 +183,12 @@ impl Call<'_> {
                     most = most.min(usize::try_from(mark - at).unwrap_or(usize::MAX));
                 }
             }
-            let Some((index, from)) = c.rx.locate(self.ahead) else { return Ok(Step::Nothing) };
-            let Some(buffer) = c.rx.take(index) else { return Ok(Step::Nothing) };
+            let Some((index, from)) = c.rx.locate(self.ahead) else {
+                return Ok(Step::Nothing);
+            };
+            let Some(buffer) = c.rx.take(index) else {
+                return Ok(Step::Nothing);
+            };
             (buffer, index, from, most, skip)
         };
         let start = buffer.offset as usize + from + skip;
@@ -192,7 +207,11 @@ impl Call<'_> {
             self.ahead += given + skip;
         }
         self.done(buffer, index, given + skip);
-        if given < n { Err(EFAULT.into()) } else { Ok(Step::Copied) }
+        if given < n {
+            Err(EFAULT.into())
+        } else {
+            Ok(Step::Copied)
+        }
     }
 
     /// Gives the buffer back, of which `read` bytes were taken, or looked at.
@@ -264,7 +283,9 @@ pub(super) fn resize(sk: &SdpSock) {
     let mut buffers = KVec::new();
     if large.is_some() {
         for _ in 0..LARGE_WINDOW {
-            let Ok(b) = Buffer::new(size, GFP_KERNEL) else { break };
+            let Ok(b) = Buffer::new(size, GFP_KERNEL) else {
+                break;
+            };
             if buffers.push(b, GFP_KERNEL).is_err() {
                 break;
             }
@@ -272,8 +293,16 @@ pub(super) fn resize(sk: &SdpSock) {
     }
     let tell = {
         let mut c = sk.data().connection.lock();
-        let Connection { channel, protocol, spare, buffer_size, .. } = &mut *c;
-        let (Some(channel), Some(protocol)) = (channel.as_mut(), protocol.as_mut()) else { return };
+        let Connection {
+            channel,
+            protocol,
+            spare,
+            buffer_size,
+            ..
+        } = &mut *c;
+        let (Some(channel), Some(protocol)) = (channel.as_mut(), protocol.as_mut()) else {
+            return;
+        };
         let posted = channel.posted_receives();
         let grows = size > *buffer_size as usize && buffers.len() >= usize::from(LARGE_WINDOW) / 2;
         if grows {

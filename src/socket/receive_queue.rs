@@ -48,7 +48,14 @@ pub(super) struct ReceiveQueue {
 impl ReceiveQueue {
     /// An empty queue that cannot hold anything yet.
     pub(super) const fn new() -> Self {
-        ReceiveQueue { buffers: Ring::new(), memory: 0, read: 0, end: 0, urgent: Urgent::None, compact: false }
+        ReceiveQueue {
+            buffers: Ring::new(),
+            memory: 0,
+            read: 0,
+            end: 0,
+            urgent: Urgent::None,
+            compact: false,
+        }
     }
 
     /// Makes room for the bookkeeping.
@@ -74,7 +81,9 @@ impl ReceiveQueue {
     /// Bytes up to the urgent mark, or all (`SIOCINQ`).
     pub(super) fn readable(&self, inline: bool) -> usize {
         match self.urgent {
-            Urgent::Valid(_, at) | Urgent::Read(at) if !inline && at >= self.read && at < self.end => {
+            Urgent::Valid(_, at) | Urgent::Read(at)
+                if !inline && at >= self.read && at < self.end =>
+            {
                 (at - self.read) as usize
             }
             _ => self.bytes(),
@@ -94,7 +103,10 @@ impl ReceiveQueue {
         let need = self.buffers.len() + more;
         need <= self.buffers.capacity()
             || (need <= MAX_SLOTS
-                && self.buffers.reserve((need * 2).min(MAX_SLOTS), GFP_NOWAIT).is_ok())
+                && self
+                    .buffers
+                    .reserve((need * 2).min(MAX_SLOTS), GFP_NOWAIT)
+                    .is_ok())
     }
 
     /// Adds the payload of a message. `Ok` gives the buffer back when its bytes fitted elsewhere.
@@ -108,7 +120,9 @@ impl ReceiveQueue {
         urgent: bool,
     ) -> core::result::Result<Option<KBox<Buffer>>, KBox<Buffer>> {
         let n = u64::from(buffer.len);
-        let last = buffer.bytes().get((buffer.offset + buffer.len).saturating_sub(1) as usize);
+        let last = buffer
+            .bytes()
+            .get((buffer.offset + buffer.len).saturating_sub(1) as usize);
         let last = last.copied().unwrap_or(0);
         // a reader that keeps up finds each message where it arrived
         let compact = self.compact;
@@ -202,7 +216,11 @@ impl ReceiveQueue {
 /// Copies the bytes of `from` behind those of `to`, if there is room.
 fn append(to: &mut Buffer, from: &Buffer) -> bool {
     let (at, n) = ((to.offset + to.len) as usize, from.len as usize);
-    let Some(bytes) = from.bytes().get(from.offset as usize..).and_then(|b| b.get(..n)) else {
+    let Some(bytes) = from
+        .bytes()
+        .get(from.offset as usize..)
+        .and_then(|b| b.get(..n))
+    else {
         return false;
     };
     let Some(room) = to.bytes_mut().get_mut(at..).and_then(|b| b.get_mut(..n)) else {

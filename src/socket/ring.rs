@@ -16,7 +16,11 @@ pub(super) struct Ring<T> {
 impl<T> Ring<T> {
     /// An empty queue without room.
     pub(super) const fn new() -> Self {
-        Ring { items: KVec::new(), head: 0, len: 0 }
+        Ring {
+            items: KVec::new(),
+            head: 0,
+            len: 0,
+        }
     }
 
     /// Makes room for `capacity` items in all, if there is less.
@@ -63,7 +67,11 @@ impl<T> Ring<T> {
     fn slot(&self, i: usize) -> usize {
         // head < capacity and i <= capacity, so this neither overflows nor needs a division
         let at = self.head + i;
-        if at >= self.items.len() { at - self.items.len() } else { at }
+        if at >= self.items.len() {
+            at - self.items.len()
+        } else {
+            at
+        }
     }
 
     /// Adds an item at the end; gives it back if nothing more fits.

@@ -10,10 +10,10 @@ use crate::sys::bindings as c;
 use crate::sys::errno::{EAGAIN, EFAULT, EOPNOTSUPP, EPIPE};
 use crate::sys::net::message::Source;
 use crate::sys::net::sock::{Locked, State, SEND_SHUTDOWN};
+use crate::sys::time::jiffies;
 use crate::transport::Transport;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
-use crate::sys::time::jiffies;
 
 /// sendmsg(2).
 pub(super) fn send(sk: &SdpSock, message: &mut Source<'_>) -> Result<usize> {
@@ -38,7 +38,11 @@ pub(super) fn send(sk: &SdpSock, message: &mut Source<'_>) -> Result<usize> {
 /// # Errors
 ///
 /// `EPIPE` without connection, `EAGAIN` if the call must not wait.
-fn wait_connected(sk: &SdpSock, lock: &mut Locked<'_, super::Socket>, timeout: &mut isize) -> Result {
+fn wait_connected(
+    sk: &SdpSock,
+    lock: &mut Locked<'_, super::Socket>,
+    timeout: &mut isize,
+) -> Result {
     loop {
         let mark = sk.wake_mark();
         match sk.state() {
@@ -90,7 +94,8 @@ fn queue(
         let mut chunk = match chunk {
             Some(c) => c,
             None => {
-                let buffer = Buffer::new(size, GFP_KERNEL).or_else(|_| Buffer::new(SMALL_CHUNK, GFP_KERNEL))?;
+                let buffer = Buffer::new(size, GFP_KERNEL)
+                    .or_else(|_| Buffer::new(SMALL_CHUNK, GFP_KERNEL))?;
                 sk.data().connection.lock().tx.fresh(buffer)
             }
         };
@@ -110,7 +115,12 @@ fn queue(
         }
         chunk.filled(got);
         let more = message.remaining() > 0;
-        commit(sk, chunk, more || flags & c::MSG_MORE != 0, flags & c::MSG_OOB != 0 && !more)?;
+        commit(
+            sk,
+            chunk,
+            more || flags & c::MSG_MORE != 0,
+            flags & c::MSG_OOB != 0 && !more,
+        )?;
     }
 }
 
@@ -122,7 +132,11 @@ fn open(sk: &SdpSock, want: usize) -> (usize, Option<Chunk>, usize) {
         return (usize::from(!c.connected()), None, SMALL_CHUNK);
     }
     // a trickle needs little memory, a flow few chunks
-    let size = if want >= SMALL_CHUNK || c.tx.unsent() > 0 { LARGE_CHUNK } else { SMALL_CHUNK };
+    let size = if want >= SMALL_CHUNK || c.tx.unsent() > 0 {
+        LARGE_CHUNK
+    } else {
+        SMALL_CHUNK
+    };
     (room, c.tx.open(size), size)
 }
 
@@ -131,7 +145,9 @@ fn commit(sk: &SdpSock, mut chunk: Chunk, more: bool, urgent: bool) -> Result {
     let (tell, timed) = {
         let mut c = sk.data().connection.lock();
         let Connection { channel, tx, .. } = &mut *c;
-        let Some(channel) = channel.as_mut() else { return Err(EPIPE.into()) };
+        let Some(channel) = channel.as_mut() else {
+            return Err(EPIPE.into());
+        };
         channel.map_send(&mut chunk.buffer)?;
         let idle = tx.queued() == 0;
         tx.close(chunk);

@@ -66,7 +66,14 @@ pub(super) struct SendQueue {
 impl SendQueue {
     /// An empty queue that cannot hold anything yet.
     pub(super) const fn new() -> Self {
-        SendQueue { chunks: Ring::new(), spare: KVec::new(), end: 0, sent: 0, done: 0, urgent: None }
+        SendQueue {
+            chunks: Ring::new(),
+            spare: KVec::new(),
+            end: 0,
+            sent: 0,
+            done: 0,
+            urgent: None,
+        }
     }
 
     /// Makes room for the bookkeeping.
@@ -115,7 +122,11 @@ impl SendQueue {
 
     /// A chunk at the end of the stream.
     pub(super) fn fresh(&self, buffer: KBox<Buffer>) -> Chunk {
-        Chunk { buffer, start: self.end, len: 0 }
+        Chunk {
+            buffer,
+            start: self.end,
+            len: 0,
+        }
     }
 
     /// Puts a chunk back; what was filled may be sent from now on.
@@ -135,7 +146,8 @@ impl SendQueue {
 
     /// How many of the unsent bytes there are up to and including the urgent byte.
     pub(super) fn urgent(&self) -> Option<u32> {
-        self.urgent.map(|at| u32::try_from(at.saturating_sub(self.sent)).unwrap_or(u32::MAX))
+        self.urgent
+            .map(|at| u32::try_from(at.saturating_sub(self.sent)).unwrap_or(u32::MAX))
     }
 
     /// Finds the chunk that the next byte to be sent lies in, and its offset there.
@@ -149,9 +161,13 @@ impl SendQueue {
 
     /// Unsent bytes that one message can take.
     pub(super) fn contiguous(&self) -> usize {
-        let Some((i, off)) = self.next() else { return 0 };
+        let Some((i, off)) = self.next() else {
+            return 0;
+        };
         let first = self.chunks.get(i).map_or(0, |c| c.len - off);
-        (1..SPANS).fold(first, |n, k| n + self.chunks.get(i + k).map_or(0, |c| c.len))
+        (1..SPANS).fold(first, |n, k| {
+            n + self.chunks.get(i + k).map_or(0, |c| c.len)
+        })
     }
 
     /// Where the next `n` unsent bytes lie, `n` at most [`SendQueue::contiguous`].
@@ -160,9 +176,15 @@ impl SendQueue {
         let (mut left, mut count) = (n, 0);
         if let Some((i, mut off)) = self.next() {
             for (k, span) in spans.iter_mut().enumerate() {
-                let Some(c) = self.chunks.get(i + k).filter(|_| left > 0) else { break };
+                let Some(c) = self.chunks.get(i + k).filter(|_| left > 0) else {
+                    break;
+                };
                 let len = left.min(c.len - off);
-                *span = Some(Span { buffer: &c.buffer, offset: off as u32, len: len as u32 });
+                *span = Some(Span {
+                    buffer: &c.buffer,
+                    offset: off as u32,
+                    len: len as u32,
+                });
                 (left, off, count) = (left - len, 0, count + 1);
             }
         }

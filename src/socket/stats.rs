@@ -100,7 +100,11 @@ impl Stats {
             (&mut self.bad_hellos, o.bad_hellos),
             (&mut self.limit_drops, o.limit_drops),
         ];
-        let mids = self.sent.iter_mut().zip(o.sent).chain(self.received.iter_mut().zip(o.received));
+        let mids = self
+            .sent
+            .iter_mut()
+            .zip(o.sent)
+            .chain(self.received.iter_mut().zip(o.received));
         for (to, from) in pairs.into_iter().chain(mids) {
             *to = to.wrapping_add(from);
         }

@@ -10,8 +10,8 @@ use super::SdpSock;
 use crate::sys::errno::ETIMEDOUT;
 use crate::sys::net::params;
 use crate::sys::net::sock::{Flag, State};
-use crate::transport::Transport;
 use crate::sys::time::{jiffies, milliseconds, seconds, Jiffies};
+use crate::transport::Transport;
 
 /// `SO_KEEPALIVE` was set. The socket lock is held.
 pub(super) fn set_keepalive(sk: &SdpSock, on: bool) {
@@ -35,7 +35,11 @@ fn next(sk: &SdpSock, c: &Connection, now: Jiffies) -> Option<Jiffies> {
     let until = |at: Jiffies| {
         // jiffies wrap: what lies behind us counts as due
         let left = at.wrapping_sub(now);
-        if left > Jiffies::MAX / 2 { 0 } else { left }
+        if left > Jiffies::MAX / 2 {
+            0
+        } else {
+            left
+        }
     };
     let keepalive = keepalive_due(sk, c).map(until);
     let user = user_timeout_due(c).map(until);
@@ -63,12 +67,17 @@ fn user_timeout_due(c: &Connection) -> Option<Jiffies> {
     if c.options.user_timeout == 0 || c.tx.queued() == 0 {
         return None;
     }
-    Some(c.last_progress.wrapping_add(milliseconds(c.options.user_timeout)))
+    Some(
+        c.last_progress
+            .wrapping_add(milliseconds(c.options.user_timeout)),
+    )
 }
 
 /// Asks the peer's adapter whether it is there, which its program does not notice.
 fn probe(sk: &SdpSock, c: &mut Connection, now: Jiffies, tell: &mut Tell) {
-    let Some(channel) = c.channel.as_mut() else { return };
+    let Some(channel) = c.channel.as_mut() else {
+        return;
+    };
     let unanswered = channel.probes() > 0;
     if c.probes > 0 && !unanswered {
         // the last one was answered

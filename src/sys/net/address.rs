@@ -47,7 +47,11 @@ impl Address {
     /// No address and no port, of the given IP version.
     pub(crate) const fn any(v6: bool) -> Self {
         Address {
-            ip: if v6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) },
+            ip: if v6 {
+                IpAddr::V6(Ipv6Addr::UNSPECIFIED)
+            } else {
+                IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+            },
             port: 0,
             scope: 0,
         }
@@ -85,7 +89,10 @@ impl Address {
         let ip = unsafe { a.ip.in6_u.u6_addr8 };
         let r = Self::from_mapped(ip, u16::from_be(a.port));
         if !v6 && r.ip.is_unspecified() {
-            return Address { port: r.port, ..Self::any(false) };
+            return Address {
+                port: r.port,
+                ..Self::any(false)
+            };
         }
         r
     }
@@ -119,7 +126,11 @@ pub(crate) fn read(bytes: &[u8], v6: bool, purpose: Purpose) -> Result<Named> {
         AF_UNSPEC if !v6 => {
             let a = read_in(bytes)?;
             // the old custom of an AF_UNSPEC wildcard, as inet_bind() has it
-            if a.ip.is_unspecified() { Ok(Named::Address(a)) } else { Err(EAFNOSUPPORT.into()) }
+            if a.ip.is_unspecified() {
+                Ok(Named::Address(a))
+            } else {
+                Err(EAFNOSUPPORT.into())
+            }
         }
         AF_INET | AF_INET_SDP if !v6 => Ok(Named::Address(read_in(bytes)?)),
         AF_INET6 | AF_INET6_SDP => {
@@ -127,9 +138,10 @@ pub(crate) fn read(bytes: &[u8], v6: bool, purpose: Purpose) -> Result<Named> {
             match a.ip {
                 _ if v6 => Ok(Named::Address(a)),
                 IpAddr::V4(_) => Ok(Named::Address(a)),
-                IpAddr::V6(ip) if ip.is_unspecified() => {
-                    Ok(Named::Address(Address { port: a.port, ..Address::any(false) }))
-                }
+                IpAddr::V6(ip) if ip.is_unspecified() => Ok(Named::Address(Address {
+                    port: a.port,
+                    ..Address::any(false)
+                })),
                 IpAddr::V6(_) => Err(EAFNOSUPPORT.into()),
             }
         }

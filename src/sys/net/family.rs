@@ -93,7 +93,9 @@ impl<T: Family> Sock<T> {
     ///
     /// `sk` is null or a new sock of the family's slab with one reference and default destructor.
     unsafe fn adopt(sk: *mut c::sock) -> Result<ARef<Self>> {
-        let Some(sk) = NonNull::new(sk) else { return Err(ENOMEM) };
+        let Some(sk) = NonNull::new(sk) else {
+            return Err(ENOMEM);
+        };
         // SAFETY: The object has the size of `Sock<T>`, so the data lies at its offset in it; it
         // does not move.
         let r = unsafe { T::init().__pinned_init(sk.as_ptr().byte_add(Self::DATA_OFFSET).cast()) };
@@ -196,7 +198,12 @@ impl<T: Family> Registration<T> {
         // SAFETY: Module start: nobody else runs, and the queue is stopped in `drop`.
         kernel::error::to_result(unsafe { c::sdp_h_wq_start() })?;
         // INVARIANT: Nothing is registered yet.
-        let mut me = Registration { protos: 0, families: 0, _namespaces: None, _family: PhantomData };
+        let mut me = Registration {
+            protos: 0,
+            families: 0,
+            _namespaces: None,
+            _family: PhantomData,
+        };
         me._namespaces = Some(netns::Registration::new()?);
         for (v6, name) in [(false, c"SDP"), (true, c"SDPv6")] {
             let i = usize::from(v6);
@@ -215,7 +222,11 @@ impl<T: Family> Registration<T> {
             let e = unsafe {
                 let f = &raw mut c::sdp_h_family[i];
                 (*f).family = [AF_INET_SDP, AF_INET6_SDP][i].into();
-                (*f).create = Some(if i == 0 { create::<T, false> } else { create::<T, true> });
+                (*f).create = Some(if i == 0 {
+                    create::<T, false>
+                } else {
+                    create::<T, true>
+                });
                 (*f).owner = module.as_ptr();
                 c::sock_register(f)
             };
@@ -251,12 +262,21 @@ impl<T: Family> Drop for Registration<T> {
 /// # Safety
 ///
 /// `p` points to a zeroed `proto` that is not registered.
-unsafe fn fill_proto<T: Family>(p: *mut c::proto, module: &'static ThisModule, v6: bool, name: &CStr) {
+unsafe fn fill_proto<T: Family>(
+    p: *mut c::proto,
+    module: &'static ThisModule,
+    v6: bool,
+    name: &CStr,
+) {
     // SAFETY: By the requirements of this function.
     let p = unsafe { &mut *p };
     p.owner = module.as_ptr();
     p.obj_size = size_of::<Sock<T>>() as u32;
-    p.ipv6_pinfo_offset = if v6 { offset_of!(c::sdp_h_sock, inet6) as u32 } else { 0 };
+    p.ipv6_pinfo_offset = if v6 {
+        offset_of!(c::sdp_h_sock, inet6) as u32
+    } else {
+        0
+    };
     for (to, from) in p.name.iter_mut().zip(name.to_bytes()) {
         *to = *from as _;
     }
@@ -440,9 +460,15 @@ unsafe extern "C" fn connect<T: Family>(
 ) -> i32 {
     // SAFETY: Called by the core with a descriptor of the family and an address of `len` bytes.
     let (sk, bytes) = unsafe { (of::<T>(socket), name(address, len)) };
-    errno(address::read(bytes, sk.is_v6(), Purpose::Connect).and_then(|to| {
-        T::connect(&Descriptor { socket, sk }, &to, flags as u32 & c::O_NONBLOCK != 0)
-    }))
+    errno(
+        address::read(bytes, sk.is_v6(), Purpose::Connect).and_then(|to| {
+            T::connect(
+                &Descriptor { socket, sk },
+                &to,
+                flags as u32 & c::O_NONBLOCK != 0,
+            )
+        }),
+    )
 }
 
 unsafe extern "C" fn listen<T: Family>(socket: *mut c::socket, backlog: i32) -> i32 {
@@ -545,7 +571,12 @@ unsafe extern "C" fn recvmsg<T: Family>(
     flags: i32,
 ) -> i32 {
     // SAFETY: Called by the core with a descriptor of the family and the message of the call.
-    let (sk, mut to) = unsafe { (of::<T>(socket), Destination::from_raw(message, flags as u32)) };
+    let (sk, mut to) = unsafe {
+        (
+            of::<T>(socket),
+            Destination::from_raw(message, flags as u32),
+        )
+    };
     count(T::receive(sk, &mut to))
 }
 
@@ -619,17 +650,15 @@ unsafe extern "C" fn set_rcvlowat<T: Family>(sk: *mut c::sock, bytes: i32) -> i3
 unsafe extern "C" fn work<T: Family>(work: *mut c::work_struct) {
     // SAFETY: The work item is that of a sock of the family, and was queued with a reference that
     // is now ours.
-    let sk: ARef<Sock<T>> = unsafe {
-        ARef::from_raw(NonNull::new_unchecked(c::sdp_h_work_sock(work)).cast())
-    };
+    let sk: ARef<Sock<T>> =
+        unsafe { ARef::from_raw(NonNull::new_unchecked(c::sdp_h_work_sock(work)).cast()) };
     T::work(&sk, sk.take_jobs());
 }
 
 unsafe extern "C" fn timer<T: Family>(work: *mut c::work_struct) {
     // SAFETY: As for `work`.
-    let sk: ARef<Sock<T>> = unsafe {
-        ARef::from_raw(NonNull::new_unchecked(c::sdp_h_timer_sock(work)).cast())
-    };
+    let sk: ARef<Sock<T>> =
+        unsafe { ARef::from_raw(NonNull::new_unchecked(c::sdp_h_timer_sock(work)).cast()) };
     T::timer(&sk);
 }
 

@@ -22,7 +22,11 @@ impl<'a> Source<'a> {
     ///
     /// `msg` must be the message of a sendmsg call that lasts for `'a`, used by nobody else.
     pub(super) unsafe fn from_raw(msg: *mut c::msghdr) -> Self {
-        Source { msg, taken: 0, _call: PhantomData }
+        Source {
+            msg,
+            taken: 0,
+            _call: PhantomData,
+        }
     }
 
     /// The `MSG_*` flags.
@@ -80,7 +84,11 @@ impl<'a> Destination<'a> {
     ///
     /// `msg` must be the message of a recvmsg call that lasts for `'a`, used by nobody else.
     pub(super) unsafe fn from_raw(msg: *mut c::msghdr, flags: u32) -> Self {
-        Destination { msg, flags, _call: PhantomData }
+        Destination {
+            msg,
+            flags,
+            _call: PhantomData,
+        }
     }
 
     /// The `MSG_*` flags of the call.

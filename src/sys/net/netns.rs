@@ -29,7 +29,11 @@ impl<P: PerNet> Registration<P> {
         // unregistering in `drop` ends their use. The area has the size of `P`; the kernel aligns
         // it as kmalloc does, which is enough for `P` (see `init`).
         let e = unsafe { c::sdp_h_netns_start(size_of::<P>(), Some(init::<P>), Some(exit::<P>)) };
-        if e < 0 { Err(Error::from_errno(e)) } else { Ok(Registration(PhantomData)) }
+        if e < 0 {
+            Err(Error::from_errno(e))
+        } else {
+            Ok(Registration(PhantomData))
+        }
     }
 }
 

@@ -24,7 +24,11 @@ impl NewValue<'_> {
     ///
     /// `value` and `len` must be the arguments of a setsockopt call that lasts for the lifetime.
     pub(super) unsafe fn new(value: c::sockptr_t, len: u32) -> Self {
-        NewValue { value, len, _call: PhantomData }
+        NewValue {
+            value,
+            len,
+            _call: PhantomData,
+        }
     }
 
     /// The value as an integer, which most options are.
@@ -38,8 +42,14 @@ impl NewValue<'_> {
         }
         let mut v: i32 = 0;
         // SAFETY: `v` has room for the four bytes; the rest is checked by the C code.
-        let e = unsafe { c::sdp_h_copy_from_sockptr((&raw mut v).cast(), self.value, size_of::<i32>()) };
-        if e < 0 { Err(Error::from_errno(e)) } else { Ok(v) }
+        let e = unsafe {
+            c::sdp_h_copy_from_sockptr((&raw mut v).cast(), self.value, size_of::<i32>())
+        };
+        if e < 0 {
+            Err(Error::from_errno(e))
+        } else {
+            Ok(v)
+        }
     }
 
     /// Hands the option to the code that all IPv4 (`SOL_IP`) or IPv6 (`SOL_IPV6`) sockets share.
@@ -59,7 +69,11 @@ impl NewValue<'_> {
                 c::ip_setsockopt(sk.raw(), level, name, self.value, self.len)
             }
         };
-        if e < 0 { Err(Error::from_errno(e)) } else { Ok(()) }
+        if e < 0 {
+            Err(Error::from_errno(e))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -80,7 +94,11 @@ impl OldValue<'_> {
     /// `value` and `len` must be the user pointers of a getsockopt call that lasts for the
     /// lifetime.
     pub(super) unsafe fn new(value: *mut u8, len: *mut i32) -> Self {
-        OldValue { value, len, _call: PhantomData }
+        OldValue {
+            value,
+            len,
+            _call: PhantomData,
+        }
     }
 
     /// Room that the caller offers, in bytes.
@@ -106,7 +124,11 @@ impl OldValue<'_> {
             c::sdp_h_put_user_int(n as i32, self.len) != 0
                 || c::sdp_h_copy_to_user(self.value.cast(), bytes.as_ptr().cast(), n as _) != 0
         };
-        if failed { Err(EFAULT.into()) } else { Ok(()) }
+        if failed {
+            Err(EFAULT.into())
+        } else {
+            Ok(())
+        }
     }
 
     /// Gives an integer.
@@ -124,7 +146,11 @@ impl OldValue<'_> {
                 c::ip_getsockopt(sk.raw(), level, name, self.value, self.len)
             }
         };
-        if e < 0 { Err(Error::from_errno(e)) } else { Ok(()) }
+        if e < 0 {
+            Err(Error::from_errno(e))
+        } else {
+            Ok(())
+        }
     }
 }
 

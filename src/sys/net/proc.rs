@@ -32,7 +32,11 @@ pub(crate) fn create<F: ProcFile>(net: &Net) -> Result {
     let p = unsafe {
         c::sdp_h_proc_single(net.as_raw(), F::NAME.as_char_ptr(), Some(show::<F>), write)
     };
-    if p.is_null() { Err(ENOMEM) } else { Ok(()) }
+    if p.is_null() {
+        Err(ENOMEM)
+    } else {
+        Ok(())
+    }
 }
 
 /// Removes the file from a namespace; waits for readers.

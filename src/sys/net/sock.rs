@@ -9,12 +9,12 @@
 use super::super::bindings as c;
 use super::super::errno::Errno;
 use super::super::rdma::Net;
+use super::super::time::Jiffies;
 use super::address::Address;
 use core::mem::offset_of;
 use core::ptr::{self, NonNull};
 use kernel::prelude::*;
 use kernel::sync::aref::AlwaysRefCounted;
-use super::super::time::Jiffies;
 use kernel::types::{NotThreadSafe, Opaque};
 
 /// A timeout that never ends (`MAX_SCHEDULE_TIMEOUT`).
@@ -216,7 +216,11 @@ impl<T> Sock<T> {
     pub(crate) fn take_error(&self) -> Result {
         // SAFETY: By the invariants the sock is alive; sk_err is exchanged atomically.
         let e = unsafe { c::sdp_h_sock_error(self.raw()) };
-        if e < 0 { Err(Error::from_errno(e)) } else { Ok(()) }
+        if e < 0 {
+            Err(Error::from_errno(e))
+        } else {
+            Ok(())
+        }
     }
 
     /// What a send call that fails with `e` reports: the pending error in place of `EPIPE`, and
@@ -519,7 +523,10 @@ impl<T> Sock<T> {
     pub(crate) fn lock(&self) -> Locked<'_, T> {
         // SAFETY: By the invariants the sock is alive; socket calls may sleep.
         unsafe { c::sdp_h_lock_sock(self.raw()) };
-        Locked { sk: self, _not_send: NotThreadSafe }
+        Locked {
+            sk: self,
+            _not_send: NotThreadSafe,
+        }
     }
 
     /// Wakes everybody who waits in [`Sock::sleep`]. May be called in any context.
@@ -548,9 +555,15 @@ impl<T> Sock<T> {
         let left = unsafe { c::sdp_h_sleep(self.raw_helper(), mark, timeout as _) };
         if left < 0 {
             // SAFETY: A pure function of the timeout.
-            return Err(Error::from_errno(unsafe { c::sdp_h_intr_errno(timeout as _) }));
+            return Err(Error::from_errno(unsafe {
+                c::sdp_h_intr_errno(timeout as _)
+            }));
         }
-        if timeout == FOREVER { Ok(FOREVER) } else { Ok(left as isize) }
+        if timeout == FOREVER {
+            Ok(FOREVER)
+        } else {
+            Ok(left as isize)
+        }
     }
 
     /// Has the work function run in a worker with these job bits. May be called in any context.
@@ -564,7 +577,9 @@ impl<T> Sock<T> {
         // SAFETY: `jobs` is an initialised atomic_t; the kernel's atomic exchange is used through
         // a reference to it as an `Atomic`, which has the same layout.
         let jobs = unsafe {
-            kernel::sync::atomic::Atomic::<i32>::from_ptr(&raw mut (*self.raw_helper()).jobs.counter)
+            kernel::sync::atomic::Atomic::<i32>::from_ptr(
+                &raw mut (*self.raw_helper()).jobs.counter,
+            )
         };
         jobs.xchg(0, kernel::sync::atomic::Full) as u32
     }
