@@ -19,8 +19,6 @@ pub(crate) struct Buffer {
     pub(crate) offset: u32,
     /// How long its contents are; for the owner's use.
     pub(crate) len: u32,
-    /// For the owner's use.
-    pub(crate) mark: u32,
     // The mapping is undone before the memory is freed, whatever the order here: it keeps the block.
     mapping: Option<Arc<Mapping>>,
     memory: Memory,
@@ -40,7 +38,6 @@ impl Buffer {
             Buffer {
                 offset: 0,
                 len: 0,
-                mark: 0,
                 mapping: None,
                 memory,
             },

@@ -160,7 +160,7 @@ fn resolve(sk: &SdpSock, local: &Address, to: &Address) -> Result {
         c.resolver = Some(resolver.clone());
     }
     sk.set_state(State::SynSent);
-    let source = (!local.ip.is_unspecified()).then(|| *local);
+    let source = (!local.ip.is_unspecified()).then_some(*local);
     let mut to = *to;
     if to.scope == 0 {
         to.scope = sk.bound_interface() as u32;

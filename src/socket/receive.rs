@@ -13,6 +13,7 @@ use crate::sys::net::message::Destination;
 use crate::sys::net::params;
 use crate::sys::net::sock::{signal_pending, Flag, Locked, State, RCV_SHUTDOWN};
 use crate::transport::Transport;
+use core::cmp::Ordering;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full};
@@ -174,13 +175,13 @@ impl Call<'_> {
             // a byte that MSG_OOB gives is not part of the stream
             let (mut most, mut skip) = (len - self.copied, 0);
             if let Urgent::Valid(_, mark) | Urgent::Read(mark) = c.rx.urgent {
-                if mark == at {
-                    if self.copied > 0 {
-                        return Ok(Step::Mark);
+                match mark.cmp(&at) {
+                    Ordering::Equal if self.copied > 0 => return Ok(Step::Mark),
+                    Ordering::Equal => skip = usize::from(!inline),
+                    Ordering::Greater => {
+                        most = most.min(usize::try_from(mark - at).unwrap_or(usize::MAX));
                     }
-                    skip = usize::from(!inline);
-                } else if mark > at {
-                    most = most.min(usize::try_from(mark - at).unwrap_or(usize::MAX));
+                    Ordering::Less => {}
                 }
             }
             let Some((index, from)) = c.rx.locate(self.ahead) else {

@@ -17,6 +17,10 @@ use kernel::prelude::*;
 
 /// What a transport can do.
 #[derive(Clone, Copy, Debug)]
+#[allow(
+    dead_code,
+    reason = "what a transport can tell, whether the sockets ask for it yet or not"
+)]
 pub(crate) struct Limits {
     /// Most bytes in one message, header included.
     pub(crate) max_message: u32,
@@ -79,6 +83,10 @@ impl Status {
 }
 
 /// The end of a receive.
+#[allow(
+    dead_code,
+    reason = "what a transport can tell, whether the sockets ask for it yet or not"
+)]
 pub(crate) enum Completion {
     /// A message has come.
     Received {
@@ -97,6 +105,10 @@ pub(crate) enum Completion {
 }
 
 /// The end of a message that was sent.
+#[allow(
+    dead_code,
+    reason = "what a transport can tell, whether the sockets ask for it yet or not"
+)]
 pub(crate) enum SendCompletion {
     /// The peer has this message and all that were posted before it.
     Sent {

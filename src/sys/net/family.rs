@@ -6,6 +6,11 @@
 //! between are the callbacks that C calls, each of which turns raw pointers into safe types, calls
 //! the method and turns the result into an errno.
 
+#![expect(
+    clippy::missing_safety_doc,
+    reason = "what all callbacks rely on is said once, above the first of them"
+)]
+
 use super::super::bindings as c;
 use super::super::errno::{EAFNOSUPPORT, EPROTONOSUPPORT, ESOCKTNOSUPPORT};
 use super::super::rdma::Net;
@@ -278,7 +283,7 @@ unsafe fn fill_proto<T: Family>(
         0
     };
     for (to, from) in p.name.iter_mut().zip(name.to_bytes()) {
-        *to = *from as _;
+        *to = *from as kernel::ffi::c_char;
     }
     p.close = Some(close::<T>);
     p.disconnect = Some(disconnect::<T>);

@@ -60,6 +60,9 @@ fn area<P>(net: *const c::net) -> *mut P {
     unsafe { c::sdp_h_pernet(net, c::sdp_h_netns_id).cast() }
 }
 
+/// # Safety
+///
+/// Called by the C side, once for each namespace, before anything else that has to do with it.
 unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
     const { assert!(align_of::<P>() <= 8) };
     let slot = area::<P>(net);
@@ -76,6 +79,9 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
     0
 }
 
+/// # Safety
+///
+/// Called by the C side, once for each namespace that `init` has prepared, as the last thing.
 unsafe extern "C" fn exit<P: PerNet>(net: *mut c::net) {
     // SAFETY: The C side passes a namespace that is not yet freed.
     P::stop(unsafe { Net::from_raw(net) });

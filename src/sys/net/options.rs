@@ -122,7 +122,7 @@ impl OldValue<'_> {
         // SAFETY: The pointers are the user's, which the C functions check; `bytes` has n bytes.
         let failed = unsafe {
             c::sdp_h_put_user_int(n as i32, self.len) != 0
-                || c::sdp_h_copy_to_user(self.value.cast(), bytes.as_ptr().cast(), n as _) != 0
+                || c::sdp_h_copy_to_user(self.value.cast(), bytes.as_ptr().cast(), n) != 0
         };
         if failed {
             Err(EFAULT.into())

@@ -45,6 +45,9 @@ pub(crate) fn remove<F: ProcFile>(net: &Net) {
     unsafe { c::sdp_h_proc_remove(net.as_raw(), F::NAME.as_char_ptr()) }
 }
 
+/// # Safety
+///
+/// Called by the C side with a seq_file of a file that `create` has made.
 unsafe extern "C" fn show<F: ProcFile>(seq: *mut c::seq_file, _: *mut kernel::ffi::c_void) -> i32 {
     // SAFETY: The C side passes a seq_file of a file made by `create`, open for this call, whose
     // namespace is held by the open file.
@@ -52,6 +55,9 @@ unsafe extern "C" fn show<F: ProcFile>(seq: *mut c::seq_file, _: *mut kernel::ff
     0
 }
 
+/// # Safety
+///
+/// As for `show`.
 unsafe extern "C" fn write<F: ProcFile>(file: *mut c::file, _: *mut u8, len: usize) -> i32 {
     // SAFETY: As for `show`; the file is open.
     F::written(unsafe { Net::from_raw(c::sdp_h_file_net(file)) });

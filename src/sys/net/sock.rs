@@ -23,7 +23,6 @@ pub(crate) const FOREVER: isize = isize::MAX;
 /// States of a connection, by the names and numbers that `/proc/net/sdp` and `TCP_INFO` use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-#[expect(missing_docs)]
 pub(crate) enum State {
     Established = 1,
     SynSent = 2,
@@ -552,11 +551,12 @@ impl<T> Sock<T> {
     pub(crate) fn sleep(&self, mark: i32, timeout: isize) -> Result<isize> {
         // SAFETY: By the invariants the wait queue is initialised; the caller is a socket call,
         // which may sleep.
-        let left = unsafe { c::sdp_h_sleep(self.raw_helper(), mark, timeout as _) };
+        let left =
+            unsafe { c::sdp_h_sleep(self.raw_helper(), mark, timeout as kernel::ffi::c_long) };
         if left < 0 {
             // SAFETY: A pure function of the timeout.
             return Err(Error::from_errno(unsafe {
-                c::sdp_h_intr_errno(timeout as _)
+                c::sdp_h_intr_errno(timeout as kernel::ffi::c_long)
             }));
         }
         if timeout == FOREVER {
@@ -587,7 +587,7 @@ impl<T> Sock<T> {
     /// Has the timer function run in a worker after `delay`, in place of any earlier setting.
     pub(crate) fn set_timer(&self, delay: Jiffies) {
         // SAFETY: By the invariants the timer is initialised and the sock is alive.
-        unsafe { c::sdp_h_arm_timer(self.raw_helper(), delay as _) }
+        unsafe { c::sdp_h_arm_timer(self.raw_helper(), delay as kernel::ffi::c_ulong) }
     }
 
     /// Forgets the timer, unless its function has begun.

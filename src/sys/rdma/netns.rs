@@ -57,11 +57,6 @@ impl Net {
         self.0.get()
     }
 
-    /// Whether both are the same.
-    pub(crate) fn is(&self, other: &Net) -> bool {
-        core::ptr::eq(self, other)
-    }
-
     /// Would a packet from `local` to `remote` leave by the interface? If not, a request that came
     /// in there from `remote` is not to be believed.
     pub(crate) fn reverse_route(&self, ifindex: u32, local: &Address, remote: &Address) -> bool {

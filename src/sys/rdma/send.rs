@@ -42,6 +42,7 @@ pub(crate) struct SendLimits {
     /// Pieces of payload per message.
     pub(crate) spans: u8,
     /// Length up to which a message is copied.
+    #[allow(dead_code, reason = "part of what there is to say")]
     pub(crate) inline: u16,
 }
 

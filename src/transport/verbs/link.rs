@@ -172,11 +172,6 @@ impl<O: Owner> Link<O> {
     pub(crate) fn id(&self) -> LinkId {
         self.inner.link_id()
     }
-
-    /// Ends the connection at once: what was posted is flushed. Process context.
-    pub(crate) fn abort(&self) {
-        self.inner.abort();
-    }
 }
 
 impl<O: Owner> Inner<O> {

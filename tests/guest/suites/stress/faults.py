@@ -90,7 +90,7 @@ def device_goes(e):
             pattern.send, near, number, 1 << 30, [60000], socket.MSG_NOSIGNAL)))
         tasks.append(e.task(lambda far=far, number=number: e.error(pattern.receive, far, number, 1 << 30, [50000])))
     own = e.listen("self")
-    e.until(lambda: observe.stats()["bytes_sent"] > 100000, "a load")
+    e.until(lambda: observe.stats()["tx_bytes"] > 100000, "a load")
     netns.run("self", "rdma link del rxe0")
     try:
         results = [task.result() for task in tasks]

@@ -11,6 +11,8 @@ from lib import observe, pattern
 from lib.registry import case
 from lib.wire import BSDH, HELLO, MESSAGES, NAMES, Capture
 
+# The first line of a golden text.
+LICENCE = "# SPDX-License-Identifier: GPL-2.0-only\n"
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "golden"
 TCP = socket.IPPROTO_TCP
 
@@ -69,8 +71,8 @@ def golden(e):
     capture = Capture(e)
     with capture:
         ports = talk(e)
-    text = masked(capture.text(MESSAGES), ports)
     name = f"session-{'v6' if e.six else 'v4'}.txt"
+    text = LICENCE + masked(capture.text(MESSAGES), ports)
     if os.environ.get("WRITE_GOLDEN"):
         pathlib.Path(os.environ["WRITE_GOLDEN"], name).write_text(text)
     wanted = (GOLDEN / name).read_text()
