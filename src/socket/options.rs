@@ -20,9 +20,6 @@ const SDP_ZCOPY_THRESH: u32 = 80;
 /// Why the last bind(2) failed (`include/uapi/sdp.h`).
 const SDP_LAST_BIND_ERR: u32 = 81;
 
-/// The option that would turn an IPv6 socket into an IPv4 one; the kernel's code for it takes
-/// every socket of protocol 6 for TCP's.
-const IPV6_ADDRFORM: i32 = 1;
 /// TCP's segment size before it knows better (RFC 9293), which programs see as the default.
 const DEFAULT_MAXSEG: i32 = 536;
 /// Longest time that TCP waits between two retransmissions, in seconds.
@@ -41,9 +38,7 @@ pub(super) fn set(sk: &SdpSock, level: i32, name: i32, value: &NewValue<'_>) -> 
             timer::set_keepalive(sk, on);
             Ok(())
         }
-        c::SOL_IPV6 if name == IPV6_ADDRFORM || !sk.is_v6() => Err(ENOPROTOOPT.into()),
-        c::SOL_IP | c::SOL_IPV6 => value.forward(sk, level, name),
-        _ => Err(ENOPROTOOPT.into()),
+        _ => value.forward(sk, level, name),
     }
 }
 
@@ -136,9 +131,7 @@ pub(super) fn get(sk: &SdpSock, level: i32, name: i32, value: &OldValue<'_>) -> 
         {
             value.give_int(sk.flag(Flag::KeepOpen).into())
         }
-        c::SOL_IPV6 if !sk.is_v6() => Err(ENOPROTOOPT.into()),
-        c::SOL_IP | c::SOL_IPV6 => value.forward(sk, level, name),
-        _ => Err(ENOPROTOOPT.into()),
+        _ => value.forward(sk, level, name),
     }
 }
 

@@ -86,8 +86,6 @@ void sdp_h_custom_sockopt(struct socket *sock);
 int sdp_h_most_rmem(const struct sock *sk);
 void sdp_h_set_rmem(struct sock *sk, int bytes);
 int sdp_h_cmsg_check(struct sock *sk, struct msghdr *msg);
-bool sdp_h_is_ipv6_option(int name);
-int sdp_h_set_ipv6_option(struct sock *sk, int name, int val);
 bool sdp_h_net_eq(const struct net *a, const struct net *b);
 bool sdp_h_signal_pending(void);
 bool sdp_h_exiting(void);
@@ -108,7 +106,9 @@ void sdp_h_poll_wait(struct file *file, struct socket *sock, struct poll_table_s
 void sdp_h_nospace(struct sock *sk);
 bool sdp_h_clear_nospace(struct sock *sk);
 
-/* options.rs */
+/* options.rs; the first two are in net_options.c */
+int sdp_h_setsockopt(struct sock *sk, int level, int name, sockptr_t value, unsigned int len);
+int sdp_h_getsockopt(struct sock *sk, int level, int name, char __user *value, int __user *len);
 int sdp_h_copy_from_sockptr(void *dst, sockptr_t src, size_t len);
 int sdp_h_get_user_int(const int __user *p, int *v);
 int sdp_h_put_user_int(int v, int __user *p);

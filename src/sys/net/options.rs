@@ -52,28 +52,14 @@ impl NewValue<'_> {
         }
     }
 
-    /// Hands the option to the code that all IPv4 (`SOL_IP`) or IPv6 (`SOL_IPV6`) sockets share.
+    /// Has the option set by the code that all sockets over IP share, as far as it is fit for SDP.
+    /// The caller does not hold the socket lock.
     pub(crate) fn forward<T>(&self, sk: &Sock<T>, level: i32, name: i32) -> Result {
         // SAFETY: The sock is an inet_sock of its family with initialised IPv6 part where needed;
-        // the value is that of the call. The functions take the socket lock themselves.
-        let e = unsafe {
-            if level == c::SOL_IPV6 as i32 && c::sdp_h_is_ipv6_option(name) {
-                // the shared code does these for sockets of family 10 only
-                return self.int().and_then(|v| {
-                    let _lock = sk.lock();
-                    kernel::error::to_result(c::sdp_h_set_ipv6_option(sk.raw(), name, v))
-                });
-            } else if level == c::SOL_IPV6 as i32 {
-                c::ipv6_setsockopt(sk.raw(), level, name, self.value, self.len)
-            } else {
-                c::ip_setsockopt(sk.raw(), level, name, self.value, self.len)
-            }
-        };
-        if e < 0 {
-            Err(Error::from_errno(e))
-        } else {
-            Ok(())
-        }
+        // the value is that of the call. The function takes the socket lock itself.
+        kernel::error::to_result(unsafe {
+            c::sdp_h_setsockopt(sk.raw(), level, name, self.value, self.len)
+        })
     }
 }
 
@@ -136,21 +122,13 @@ impl OldValue<'_> {
         self.give(&v.to_ne_bytes())
     }
 
-    /// Asks the code that all IPv4 (`SOL_IP`) or IPv6 (`SOL_IPV6`) sockets share.
+    /// Asks the code that all sockets over IP share, which also knows the errnos of unknown levels.
+    /// The caller does not hold the socket lock.
     pub(crate) fn forward<T>(&self, sk: &Sock<T>, level: i32, name: i32) -> Result {
         // SAFETY: As for `NewValue::forward`; the pointers are those of the call.
-        let e = unsafe {
-            if level == c::SOL_IPV6 as i32 {
-                c::ipv6_getsockopt(sk.raw(), level, name, self.value, self.len)
-            } else {
-                c::ip_getsockopt(sk.raw(), level, name, self.value, self.len)
-            }
-        };
-        if e < 0 {
-            Err(Error::from_errno(e))
-        } else {
-            Ok(())
-        }
+        kernel::error::to_result(unsafe {
+            c::sdp_h_getsockopt(sk.raw(), level, name, self.value, self.len)
+        })
     }
 }
 

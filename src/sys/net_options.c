@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * setsockopt(2) at SOL_IP and SOL_IPV6: what the kernel's shared code does for
+ * every inet_sock is left to it. Here are the options that it keeps to sockets
+ * of family AF_INET6, and those that would promise what RDMA packets cannot
+ * hold: these are checked as for TCP and then refused.
+ */
+#include <linux/capability.h>
+#include <linux/mroute6.h>
+#include <net/inet_ecn.h>
+#include <net/inet_sock.h>
+#include <net/ip.h>
+#include <net/ipv6.h>
+#include <net/net_namespace.h>
+#include "net_helpers.h"
+
+static bool capable_in(const struct sock *sk, int cap)
+{
+	return sockopt_ns_capable(sock_net(sk)->user_ns, cap);
+}
+
+/* IPsec never sees what goes over RDMA: no policy is taken, empty ones are removed. */
+static int set_policy(const struct sock *sk, sockptr_t value, unsigned int len)
+{
+	if (!capable_in(sk, CAP_NET_ADMIN))
+		return -EPERM;
+	if (sockptr_is_null(value) && !len)
+		return 0;
+	return len && len <= PAGE_SIZE ? -EINVAL : -EMSGSIZE;
+}
+
+/* Extension headers to be sent with each packet: only that there be none. */
+static int set_header(const struct sock *sk, int name, sockptr_t value, unsigned int len)
+{
+	if (name != IPV6_RTHDR && !capable_in(sk, CAP_NET_RAW))
+		return -EPERM;
+	if (!len)
+		return 0;
+	if (sockptr_is_null(value) || len < sizeof(struct ipv6_opt_hdr) || len & 7 || len > 8 * 255)
+		return -EINVAL;
+	return -EOPNOTSUPP;
+}
+
+static int set_pktinfo(struct sock *sk, sockptr_t value, unsigned int len)
+{
+	struct ipv6_pinfo *np = inet_sk(sk)->pinet6;
+	struct in6_pktinfo info;
+
+	if (sockptr_is_null(value) || len < sizeof(info))
+		return -EINVAL;
+	if (copy_from_sockptr(&info, value, sizeof(info)))
+		return -EFAULT;
+	if (!sk_dev_equal_l3scope(sk, info.ipi6_ifindex))
+		return -EINVAL;
+	lock_sock(sk);
+	np->sticky_pktinfo.ipi6_ifindex = info.ipi6_ifindex;
+	np->sticky_pktinfo.ipi6_addr = info.ipi6_addr;
+	release_sock(sk);
+	return 0;
+}
+
+/* Options with an integer. Which control messages a datagram would bring: on a stream, none. */
+static int set_int(struct sock *sk, int name, int val)
+{
+	struct ipv6_pinfo *np = inet_sk(sk)->pinet6;
+	bool on = val != 0;
+
+	switch (name) {
+	case IPV6_V6ONLY:
+		if (inet_sk(sk)->inet_num)
+			return -EINVAL;
+		sk->sk_ipv6only = on;
+		return 0;
+	case IPV6_TCLASS:
+		if (val < -1 || val > 0xff)
+			return -EINVAL;
+		/* RFC 3542: -1 is the default; the ECN bits are not the program's */
+		val = val == -1 ? 0 : val & ~INET_ECN_MASK;
+		val |= np->tclass & INET_ECN_MASK;
+		if (np->tclass != val) {
+			np->tclass = val;
+			sk_dst_reset(sk);
+		}
+		return 0;
+	case IPV6_FREEBIND:
+		inet_assign_bit(FREEBIND, sk, on);
+		return 0;
+	case IPV6_TRANSPARENT:
+		if (on && !capable_in(sk, CAP_NET_ADMIN) && !capable_in(sk, CAP_NET_RAW))
+			return -EPERM;
+		inet_assign_bit(TRANSPARENT, sk, on);
+		return 0;
+	case IPV6_RECVPKTINFO:
+		np->rxopt.bits.rxinfo = on;
+		return 0;
+	case IPV6_2292PKTINFO:
+		np->rxopt.bits.rxoinfo = on;
+		return 0;
+	case IPV6_RECVHOPLIMIT:
+		np->rxopt.bits.rxhlim = on;
+		return 0;
+	case IPV6_2292HOPLIMIT:
+		np->rxopt.bits.rxohlim = on;
+		return 0;
+	case IPV6_RECVRTHDR:
+		np->rxopt.bits.srcrt = on;
+		return 0;
+	case IPV6_2292RTHDR:
+		np->rxopt.bits.osrcrt = on;
+		return 0;
+	case IPV6_RECVHOPOPTS:
+		np->rxopt.bits.hopopts = on;
+		return 0;
+	case IPV6_2292HOPOPTS:
+		np->rxopt.bits.ohopopts = on;
+		return 0;
+	case IPV6_RECVDSTOPTS:
+		np->rxopt.bits.dstopts = on;
+		return 0;
+	case IPV6_2292DSTOPTS:
+		np->rxopt.bits.odstopts = on;
+		return 0;
+	case IPV6_RECVTCLASS:
+		np->rxopt.bits.rxtclass = on;
+		return 0;
+	case IPV6_FLOWINFO:
+		np->rxopt.bits.rxflow = on;
+		return 0;
+	case IPV6_RECVPATHMTU:
+		np->rxopt.bits.rxpmtu = on;
+		return 0;
+	case IPV6_RECVORIGDSTADDR:
+		np->rxopt.bits.rxorigdstaddr = on;
+		return 0;
+	case IPV6_RECVFRAGSIZE:
+		np->rxopt.bits.recvfragsize = on;
+		return 0;
+	default:
+		return -ENOPROTOOPT;
+	}
+}
+
+static int set_ipv6(struct sock *sk, int name, sockptr_t value, unsigned int len)
+{
+	int val = 0, err;
+
+	switch (name) {
+	case IPV6_V6ONLY:
+	case IPV6_TCLASS:
+	case IPV6_FREEBIND:
+	case IPV6_TRANSPARENT:
+	case IPV6_RECVPKTINFO:
+	case IPV6_2292PKTINFO:
+	case IPV6_RECVHOPLIMIT:
+	case IPV6_2292HOPLIMIT:
+	case IPV6_RECVRTHDR:
+	case IPV6_2292RTHDR:
+	case IPV6_RECVHOPOPTS:
+	case IPV6_2292HOPOPTS:
+	case IPV6_RECVDSTOPTS:
+	case IPV6_2292DSTOPTS:
+	case IPV6_RECVTCLASS:
+	case IPV6_FLOWINFO:
+	case IPV6_RECVPATHMTU:
+	case IPV6_RECVORIGDSTADDR:
+	case IPV6_RECVFRAGSIZE:
+		if (len >= sizeof(val)) {
+			if (copy_from_sockptr(&val, value, sizeof(val)))
+				return -EFAULT;
+		} else if (name != IPV6_RECVFRAGSIZE) {
+			return -EINVAL;
+		}
+		lock_sock(sk);
+		err = set_int(sk, name, val);
+		release_sock(sk);
+		return err;
+	case IPV6_HOPOPTS:
+	case IPV6_RTHDRDSTOPTS:
+	case IPV6_RTHDR:
+	case IPV6_DSTOPTS:
+		return set_header(sk, name, value, len);
+	case IPV6_2292PKTOPTIONS:
+		/* the same as a list of control messages; too short for one is none */
+		if (len > 64 * 1024)
+			return -EINVAL;
+		return len < sizeof(struct cmsghdr) ? 0 : -EOPNOTSUPP;
+	case IPV6_PKTINFO:
+		return set_pktinfo(sk, value, len);
+	case IPV6_FLOWLABEL_MGR:
+		return len < sizeof(struct in6_flowlabel_req) ? -EINVAL : -EOPNOTSUPP;
+	/* groups of receivers are for datagrams */
+	case IPV6_ADD_MEMBERSHIP:
+	case IPV6_DROP_MEMBERSHIP:
+	case IPV6_JOIN_ANYCAST:
+	case IPV6_LEAVE_ANYCAST:
+		return len < sizeof(struct ipv6_mreq) ? -EINVAL : -EPROTO;
+	case MCAST_JOIN_GROUP:
+	case MCAST_LEAVE_GROUP:
+		return len < sizeof(struct group_req) ? -EINVAL : -EPROTO;
+	case MCAST_JOIN_SOURCE_GROUP:
+	case MCAST_LEAVE_SOURCE_GROUP:
+	case MCAST_BLOCK_SOURCE:
+	case MCAST_UNBLOCK_SOURCE:
+		return len < sizeof(struct group_source_req) ? -EINVAL : -EPROTO;
+	case MCAST_MSFILTER:
+		return len < GROUP_FILTER_SIZE(0) ? -EINVAL : -EPROTO;
+	case IPV6_IPSEC_POLICY:
+	case IPV6_XFRM_POLICY:
+		return set_policy(sk, value, len);
+	default:
+		return ipv6_setsockopt(sk, SOL_IPV6, name, value, len);
+	}
+}
+
+static int set_ip(struct sock *sk, int name, sockptr_t value, unsigned int len)
+{
+	switch (name) {
+	case IP_ADD_MEMBERSHIP:
+	case IP_DROP_MEMBERSHIP:
+		return -EPROTO;
+	case IP_IPSEC_POLICY:
+	case IP_XFRM_POLICY:
+		return set_policy(sk, value, len);
+	default:
+		return ip_setsockopt(sk, SOL_IP, name, value, len);
+	}
+}
+
+/* The socket lock is not held. */
+int sdp_h_setsockopt(struct sock *sk, int level, int name, sockptr_t value, unsigned int len)
+{
+	if (level == SOL_IP)
+		return set_ip(sk, name, value, len);
+	/* the one that would make a socket of AF_INET out of this */
+	if (level != SOL_IPV6 || name == IPV6_ADDRFORM || !sk->sk_prot->ipv6_pinfo_offset)
+		return -ENOPROTOOPT;
+	return set_ipv6(sk, name, value, len);
+}
+
+/* As the families of TCP answer, each in its own way where the level is unknown. */
+int sdp_h_getsockopt(struct sock *sk, int level, int name, char __user *value, int __user *len)
+{
+	if (sk->sk_prot->ipv6_pinfo_offset)
+		return ipv6_getsockopt(sk, level, name, value, len);
+	return ip_getsockopt(sk, level, name, value, len);
+}
