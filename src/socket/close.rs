@@ -190,7 +190,14 @@ pub(super) fn abandon(child: ARef<SdpSock>) {
 
 /// Takes the connection down; both streams have ended, or nobody waits for that any more.
 pub(super) fn take_down(sk: &SdpSock) {
-    let link = sk.data().connection.lock().link.clone();
+    let link = {
+        let c = sk.data().connection.lock();
+        if c.link.is_some() && !c.failing {
+            // the socket has another connection by now
+            return;
+        }
+        c.link.clone()
+    };
     match link {
         Some(link) => link.disconnect(),
         None => finish(sk),

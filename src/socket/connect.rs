@@ -159,6 +159,8 @@ fn resolve(sk: &SdpSock, local: &Address, to: &Address) -> Result {
         c.reset();
         c.resolver = Some(resolver.clone());
     }
+    // What the last connection left is not for this one.
+    let _ = sk.take_error();
     sk.set_state(State::SynSent);
     let source = (!local.ip.is_unspecified()).then_some(*local);
     let mut to = *to;

@@ -168,7 +168,7 @@ pub(crate) struct Connection {
     /// The DisConn has arrived at the peer.
     fin_arrived: bool,
     /// A failure was reported to the link.
-    failing: bool,
+    pub(super) failing: bool,
     /// MSG_MORE is in effect.
     pub(super) more: bool,
     /// Senders wait for room.

@@ -389,6 +389,23 @@ def with_unread_data(e):
 
 
 @case
+def error_of_the_last_one(e):
+    """Disconnecting leaves an error; the next connection does not have it."""
+    listener = e.listen(backlog=4)
+    for look in (True, False):
+        near, far = e.pair(listener)
+        calls.connect(near, struct.pack("=H14x", 0))
+        if look:
+            e.note("left", near.get(socket.SOL_SOCKET, socket.SO_ERROR))
+        near.connect(e.address(e.there, listener.port))
+        e.note(f"then {look}", near.get(socket.SOL_SOCKET, socket.SO_ERROR))
+        e.note(f"mask {look}", near.mask())
+        other, _ = listener.accept()
+        e.note(f"sent {look}", near.send(b"word"))
+        e.note(f"heard {look}", other.recv(10))
+
+
+@case
 def by_many_at_once(e):
     """Threads connecting to one listener, each with a word of its own."""
     listener = e.listen(backlog=64)
