@@ -24,6 +24,7 @@ use crate::transport::{Completion, SendCompletion, Sending, Status, Transport};
 use kernel::alloc::flags::*;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
+use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
 /// Receive buffers that a connection starts with.
@@ -171,12 +172,8 @@ pub(crate) struct Connection {
     pub(super) failing: bool,
     /// MSG_MORE is in effect.
     pub(super) more: bool,
-    /// Senders wait for room.
-    pub(super) writers: u32,
     /// Somebody polls for room, or was told that there is none.
     pub(super) space_wanted: bool,
-    /// Readers wait who have taken everything.
-    pub(super) readers: u32,
     /// The receive queue's next completion will be told.
     receive_armed: bool,
     /// The send queue's next completion will be told.
@@ -222,9 +219,7 @@ impl Connection {
             fin_arrived: false,
             failing: false,
             more: false,
-            writers: 0,
             space_wanted: false,
-            readers: 0,
             receive_armed: false,
             send_armed: false,
             unsignaled: 0,
@@ -303,7 +298,6 @@ impl Connection {
         self.send_armed &= !send;
         let mut budget = BUDGET;
         while self.connected() {
-            let before = budget;
             while budget > 0 {
                 let Some(c) = self.channel.as_mut().and_then(|c| c.poll_receive()) else {
                     break;
@@ -323,10 +317,7 @@ impl Connection {
                 sk.schedule(JOB_PROGRESS);
                 break;
             }
-            if budget != before {
-                continue;
-            }
-            let wait_sent = self.waits_for_completion();
+            let wait_sent = self.waits_for_completion(sk);
             let Some(channel) = self.channel.as_mut() else {
                 break;
             };
@@ -347,9 +338,10 @@ impl Connection {
     }
 
     /// Whether the completion of a send moves something on, so that it has to be told.
-    fn waits_for_completion(&self) -> bool {
+    fn waits_for_completion(&self, sk: &SdpSock) -> bool {
         let closing = self.protocol.as_ref().is_some_and(|p| p.send_closed()) && !self.fin_arrived;
-        self.held == Some(Hold::Wire) || self.writers > 0 || self.space_wanted || closing
+        let writers = sk.data().writers.load(Relaxed) > 0;
+        self.held == Some(Hold::Wire) || writers || self.space_wanted || closing
     }
 
     /// A message has arrived, or a receive has failed.
@@ -579,43 +571,45 @@ impl Connection {
         }
     }
 
-    /// Posts receive buffers, as many as the window and the program's buffer size allow.
+    /// Receive buffers to have posted, by the window and the program's buffer size.
+    fn target(&self, sk: &SdpSock) -> u16 {
+        let unread = self.rx.memory();
+        let room = sk.rcvbuf().saturating_sub(unread) / (self.buffer_size as usize).max(1);
+        let least = if unread == 0 { LEAST_BUFFERS } else { LAST_BUFFERS };
+        self.window.min(u16::try_from(room).unwrap_or(u16::MAX)).max(least)
+    }
+
+    /// Whether so many receive buffers are missing that it is time to post them: a quarter, since
+    /// it costs the same for one as for all of them.
+    pub(super) fn wants_refill(&self, sk: &SdpSock) -> bool {
+        let Some(channel) = self.channel.as_ref() else { return false };
+        let target = self.target(sk);
+        channel.posted_receives() <= target - target / 4
+    }
+
+    /// Posts the receive buffers that are missing, if it is time to.
     pub(super) fn refill(&mut self, sk: &SdpSock) {
-        let Some(channel) = self.channel.as_mut() else {
+        if !self.wants_refill(sk) {
             return;
-        };
+        }
+        let Some(channel) = self.channel.as_mut() else { return };
         let size = self.buffer_size as usize;
         let posted = channel.posted_receives();
-        if posted < self.window / 2
-            && self.rx.memory() == 0
-            && self.spare.len() < usize::from(posted)
-        {
+        let keeps_up = self.rx.memory() == 0;
+        if posted < self.window / 2 && keeps_up && self.spare.len() < usize::from(posted) {
             // the peer has sent half of what it may in one go, and the reader keeps up
             self.window = (self.window * 2).min(channel.limits().receive_slots);
         }
-        let room = sk.rcvbuf().saturating_sub(self.rx.memory()) / size.max(1);
-        let least = if self.rx.memory() == 0 {
-            LEAST_BUFFERS
-        } else {
-            LAST_BUFFERS
-        };
-        let target = self
-            .window
-            .min(u16::try_from(room).unwrap_or(u16::MAX))
-            .max(least);
+        let target = self.target(sk);
+        let Some(channel) = self.channel.as_mut() else { return };
         for _ in posted..target {
-            if !self
-                .rx
-                .make_room(usize::from(channel.posted_receives()) + 1)
-            {
+            if !self.rx.make_room(usize::from(channel.posted_receives()) + 1) {
                 break;
             }
             let buffer = match self.spare.pop() {
                 Some(b) => b,
                 None => {
-                    let Ok(mut b) = Buffer::new(size, GFP_NOWAIT) else {
-                        break;
-                    };
+                    let Ok(mut b) = Buffer::new(size, GFP_NOWAIT) else { break };
                     if channel.map_receive(&mut b).is_err() {
                         break;
                     }
@@ -653,7 +647,7 @@ impl Connection {
                 no_delay: self.options.no_delay || unsent > contiguous,
                 cork: (self.options.cork || self.more) && !self.uncorked,
                 limit: u32::try_from(contiguous).unwrap_or(u32::MAX),
-                reader_waits: self.readers > 0 && self.rx.bytes() == 0,
+                reader_waits: sk.data().readers.load(Relaxed) > 0 && self.rx.bytes() == 0,
             };
             let message = match protocol.transmit(&offer) {
                 Transmit::Send(m) => m,

@@ -20,7 +20,8 @@
 //!
 //! **Waiting.** A caller who has to wait sleeps by a mark (see [`SdpSock::sleep`]) and polls the
 //! completion queues itself when it is woken; a worker does so when nobody waits. That spares a
-//! change of threads for each message.
+//! change of threads for each message. A reader whose bytes tend to come soon does not even sleep
+//! (see [`wait`]).
 
 mod close;
 mod connect;
@@ -37,6 +38,7 @@ mod send;
 mod send_queue;
 pub(crate) mod stats;
 mod timer;
+mod wait;
 
 use crate::protocol::HELLO_ACK_LEN;
 use crate::sys::errno::{Errno, EADDRNOTAVAIL, ENETDOWN, ENETUNREACH, ENODEV};
@@ -44,8 +46,7 @@ use crate::sys::net::address::{Address, Named};
 use crate::sys::net::family::{Descriptor, Family};
 use crate::sys::net::message::{Destination, Source};
 use crate::sys::net::options::{NewValue, OldValue};
-use crate::sys::net::params;
-use crate::sys::net::sock::{Locked, Sock};
+use crate::sys::net::sock::Sock;
 use crate::transport::verbs::{Gone, LinkId, Owner};
 use connection::Connection;
 use kernel::new_spinlock;
@@ -53,7 +54,7 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::SpinLock;
-use kernel::time::{Delta, Instant, Monotonic};
+use wait::Patience;
 
 pub(crate) use listen::Incoming;
 pub(crate) use namespace::Namespace;
@@ -78,6 +79,12 @@ pub(crate) struct Socket {
     pub(crate) connection: SpinLock<Connection>,
     /// Callers who wait and will look at the completion queues when they are woken.
     waiters: Atomic<i32>,
+    /// Those of them who have read everything.
+    readers: Atomic<i32>,
+    /// Those of them who want room to write.
+    writers: Atomic<i32>,
+    /// Whether readers poll before they sleep.
+    patience: Patience,
     /// A receive completion was told and not yet looked for.
     receive_event: Atomic<i32>,
     /// A send completion was told and not yet looked for.
@@ -99,19 +106,6 @@ impl SdpSock {
         tell.deliver(self);
     }
 
-    /// Polls for as long as `recv_poll` says, unless somebody wakes us: that costs a processor, and
-    /// spares the time that falling asleep and waking up take.
-    fn poll_briefly(&self, mark: i32) {
-        let limit = params::recv_poll().clamp(0, 1000);
-        if limit == 0 {
-            return;
-        }
-        let start = Instant::<Monotonic>::now();
-        while self.wake_mark() == mark && start.elapsed() < Delta::from_micros(limit.into()) {
-            self.progress();
-        }
-    }
-
     /// A completion queue has something: whoever waits looks, else a worker.
     fn event(&self, e: &Atomic<i32>) {
         e.store(1, Relaxed);
@@ -122,31 +116,6 @@ impl SdpSock {
             self.schedule(JOB_PROGRESS);
         }
     }
-
-    /// Waits without the socket lock until something happens after `mark` was taken. Returns what
-    /// is left of `timeout` jiffies.
-    ///
-    /// # Errors
-    ///
-    /// `ERESTARTSYS` or `EINTR` on a signal.
-    fn wait(&self, lock: &mut Locked<'_, Socket>, mark: i32, timeout: isize) -> Result<isize> {
-        let socket = self.data();
-        socket.waiters.fetch_add(1, Full);
-        lock.unlocked(|| {
-            // Events told to a worker until now may be waiting for it: look first.
-            self.progress();
-            self.poll_briefly(mark);
-            let r = self.sleep(mark, timeout);
-            self.progress();
-            let events = [&socket.receive_event, &socket.send_event];
-            if socket.waiters.fetch_sub(1, Full) == 1 && events.iter().any(|e| e.load(Relaxed) != 0)
-            {
-                // told to us after we had looked
-                self.schedule(JOB_PROGRESS);
-            }
-            r
-        })
-    }
 }
 
 impl Family for Socket {
@@ -156,6 +125,9 @@ impl Family for Socket {
         try_pin_init!(Socket {
             connection <- new_spinlock!(Connection::new()),
             waiters: Atomic::new(0),
+            readers: Atomic::new(0),
+            writers: Atomic::new(0),
+            patience: Patience::new(),
             receive_event: Atomic::new(0),
             send_event: Atomic::new(0),
         })

@@ -65,11 +65,11 @@ pub(super) fn receive(sk: &SdpSock, to: &mut Destination<'_>) -> Result<usize> {
         sk.rcvlowat().min(len)
     }
     .max(1);
-    sk.data().connection.lock().stats.receive_calls += 1;
     let mut call = Call {
         sk,
         peek: flags & c::MSG_PEEK != 0,
         discard: flags & c::MSG_TRUNC != 0,
+        begun: false,
         copied: 0,
         ahead: 0,
     };
@@ -85,6 +85,8 @@ struct Call<'a> {
     sk: &'a SdpSock,
     peek: bool,
     discard: bool,
+    /// The call is counted.
+    begun: bool,
     copied: usize,
     /// With `MSG_PEEK`: bytes that were looked at and stay.
     ahead: usize,
@@ -127,42 +129,44 @@ impl Call<'_> {
             if enough {
                 return Ok(());
             }
-            if !looked {
+            let over = self.copied > 0 && signal_pending()
+                || timeout == 0
+                || sk.has_error()
+                || sk.shutdown() & RCV_SHUTDOWN != 0
+                || sk.flag(Flag::Done)
+                || sk.state() == State::Close;
+            if over && !looked {
                 // completions may have come that nobody was told of
                 looked = true;
                 sk.progress();
                 continue;
             }
-            if self.copied > 0 {
-                let over = sk.has_error()
-                    || sk.state() == State::Close
-                    || sk.shutdown() & RCV_SHUTDOWN != 0
-                    || timeout == 0
-                    || signal_pending();
-                if over {
-                    return Ok(());
-                }
-            } else {
-                if sk.flag(Flag::Done) {
-                    return Ok(());
-                }
-                sk.take_error()?;
-                if sk.shutdown() & RCV_SHUTDOWN != 0 {
-                    return Ok(());
-                }
-                if sk.state() == State::Close {
-                    return Err(ENOTCONN.into());
-                }
-                if timeout == 0 {
-                    return Err(EAGAIN.into());
+            if over {
+                if let Some(r) = self.nothing(timeout) {
+                    return r;
                 }
             }
-            sk.data().connection.lock().readers += 1;
-            let r = sk.wait(lock, mark, timeout);
-            sk.data().connection.lock().readers -= 1;
-            timeout = r?;
+            timeout = sk.wait_to_read(lock, mark, timeout)?;
             looked = true;
         }
+    }
+
+    /// What a call gives that must not wait for more; nothing, if it may after all.
+    fn nothing(&self, timeout: isize) -> Option<Result> {
+        let sk = self.sk;
+        if self.copied > 0 || sk.flag(Flag::Done) {
+            return Some(Ok(()));
+        }
+        if let Err(e) = sk.take_error() {
+            return Some(Err(e));
+        }
+        if sk.shutdown() & RCV_SHUTDOWN != 0 {
+            return Some(Ok(()));
+        }
+        if sk.state() == State::Close {
+            return Some(Err(ENOTCONN.into()));
+        }
+        (timeout == 0).then_some(Err(EAGAIN.into()))
     }
 
     /// Copies bytes of one buffer.
@@ -171,6 +175,7 @@ impl Call<'_> {
         let inline = sk.flag(Flag::UrgInline);
         let (buffer, index, from, most, skip) = {
             let mut c = sk.data().connection.lock();
+            c.stats.receive_calls += u64::from(!core::mem::replace(&mut self.begun, true));
             let at = c.rx.position() + self.ahead as u64;
             // a byte that MSG_OOB gives is not part of the stream
             let (mut most, mut skip) = (len - self.copied, 0);
@@ -230,6 +235,9 @@ impl Call<'_> {
             match c.rx.consumed(buffer, read) {
                 None => return,
                 Some(empty) => c.recycle(empty),
+            }
+            if !c.wants_refill(sk) {
+                return;
             }
             c.progress(sk)
         };

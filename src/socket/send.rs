@@ -14,6 +14,7 @@ use crate::sys::time::jiffies;
 use crate::transport::Transport;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
 
 /// sendmsg(2).
 pub(super) fn send(sk: &SdpSock, message: &mut Source<'_>) -> Result<usize> {
@@ -62,7 +63,7 @@ fn queue(
     mut timeout: isize,
 ) -> Result {
     let flags = message.flags();
-    sk.data().connection.lock().stats.send_calls += 1;
+    let mut begun = false;
     loop {
         let mark = sk.wake_mark();
         if sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0 {
@@ -72,13 +73,13 @@ fn queue(
         if want == 0 {
             return Ok(());
         }
-        let (mut room, mut chunk, size) = open(sk, want);
+        let (mut room, mut chunk, size) = open(sk, want, !core::mem::replace(&mut begun, true));
         if room == 0 {
             // As on TCP, what is queued goes out before the call waits or gives up; and completions
             // may have come that nobody was told of.
             sk.data().connection.lock().more = false;
             sk.progress();
-            (room, chunk, _) = open(sk, want);
+            (room, chunk, _) = open(sk, want, false);
         }
         if room == 0 {
             if timeout == 0 {
@@ -124,9 +125,11 @@ fn queue(
     }
 }
 
-/// Room in bytes, the chunk to fill if there is one, and the size of one to make.
-fn open(sk: &SdpSock, want: usize) -> (usize, Option<Chunk>, usize) {
+/// Room in bytes, the chunk to fill if there is one, and the size of one to make. `first`: of a
+/// call, which is counted.
+fn open(sk: &SdpSock, want: usize, first: bool) -> (usize, Option<Chunk>, usize) {
     let mut c = sk.data().connection.lock();
+    c.stats.send_calls += u64::from(first);
     let room = sk.sndbuf().saturating_sub(c.tx.queued());
     if room == 0 || !c.tx.has_room() || !c.connected() {
         return (usize::from(!c.connected()), None, SMALL_CHUNK);
@@ -174,12 +177,10 @@ fn wait_for_room(
     mark: i32,
     timeout: isize,
 ) -> Result<isize> {
-    {
-        let mut c = sk.data().connection.lock();
-        c.writers += 1;
-        c.stats.memory_waits += 1;
-    }
+    sk.data().connection.lock().stats.memory_waits += 1;
+    let writers = &sk.data().writers;
+    writers.fetch_add(1, Relaxed);
     let r = sk.wait(lock, mark, timeout);
-    sk.data().connection.lock().writers -= 1;
+    writers.fetch_sub(1, Relaxed);
     r
 }

@@ -6,6 +6,7 @@
 #include <linux/module.h>
 #include <linux/proc_fs.h>
 #include <linux/sched/signal.h>
+#include <linux/sched/stat.h>
 #include <net/netns/generic.h>
 #include <net/addrconf.h>
 #include <net/inet_ecn.h>
@@ -17,7 +18,7 @@
 #include "net_helpers.h"
 
 struct sdp_h_params sdp_h_params = {
-	.recv_poll = 0,
+	.recv_poll = 700,
 	.sdp_zcopy_thresh = 65536,
 	.rcvbuf_initial_size = 2048,
 	.sdp_keepalive_time = 7200,
@@ -34,7 +35,7 @@ struct sdp_h_params sdp_h_params = {
 	module_param_named(name, sdp_h_params.name, int, 0644); \
 	MODULE_PARM_DESC(name, text)
 
-SDP_H_PARAM(recv_poll, "Microseconds a waiting receiver polls before it sleeps");
+SDP_H_PARAM(recv_poll, "Microseconds that a waiting receiver polls at most before it sleeps");
 SDP_H_PARAM(sdp_zcopy_thresh, "Bytes from which a send may be zero copy, 0 for never");
 SDP_H_PARAM(rcvbuf_initial_size, "Bytes of the first receive buffers, BSDH included");
 SDP_H_PARAM(sdp_keepalive_time, "Seconds of idleness before the first keepalive probe");
@@ -371,6 +372,13 @@ bool sdp_h_net_eq(const struct net *a, const struct net *b)
 bool sdp_h_signal_pending(void)
 {
 	return signal_pending(current);
+}
+
+/* cond_resched() does nothing under lazy preemption, where need_resched() comes late as well. */
+void sdp_h_give_way(void)
+{
+	if (need_resched() || !single_task_running())
+		schedule();
 }
 
 bool sdp_h_exiting(void)

@@ -88,6 +88,7 @@ void sdp_h_set_rmem(struct sock *sk, int bytes);
 int sdp_h_cmsg_check(struct sock *sk, struct msghdr *msg);
 bool sdp_h_net_eq(const struct net *a, const struct net *b);
 bool sdp_h_signal_pending(void);
+void sdp_h_give_way(void);
 bool sdp_h_exiting(void);
 
 /* Work, timer and waiting. */

@@ -626,6 +626,12 @@ impl<T> Drop for Locked<'_, T> {
     }
 }
 
+/// Lets others have the processor if they want it. The caller may sleep.
+pub(crate) fn give_way() {
+    // SAFETY: The caller is a task that may sleep.
+    unsafe { c::sdp_h_give_way() }
+}
+
 /// Whether a signal waits for the calling thread.
 pub(crate) fn signal_pending() -> bool {
     // SAFETY: Looks at the current task only.

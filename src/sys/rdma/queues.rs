@@ -37,6 +37,8 @@ pub(super) struct Batch {
     wcs: KVec<c::ib_wc>,
     next: usize,
     end: usize,
+    /// The CQ had no more when these were taken: the next look says so without asking it again.
+    drained: bool,
 }
 
 impl Batch {
@@ -46,13 +48,19 @@ impl Batch {
             wcs,
             next: 0,
             end: 0,
+            drained: false,
         })
     }
 
+    /// The next completion.
     pub(super) fn take(&mut self, cq: &mut Cq) -> Option<c::ib_wc> {
         if self.next == self.end {
+            if core::mem::take(&mut self.drained) {
+                return None;
+            }
             self.next = 0;
             self.end = cq.poll(&mut self.wcs);
+            self.drained = self.end != 0 && self.end < self.wcs.len();
         }
         if self.next == self.end {
             return None;
@@ -62,8 +70,10 @@ impl Batch {
         wc
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.next == self.end
+    /// Asks the CQ to tell of its next completion. Tells whether there may be some already.
+    pub(super) fn arm(&mut self, cq: &mut Cq) -> bool {
+        self.drained = false;
+        self.next != self.end || cq.arm()
     }
 }
 

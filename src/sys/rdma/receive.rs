@@ -204,6 +204,6 @@ impl ReceiveQueue {
 
     /// Asks to be told of the next completion. Tells whether there may be some already.
     pub(super) fn arm(&mut self) -> bool {
-        !self.batch.is_empty() || self.cq.arm()
+        self.batch.arm(&mut self.cq)
     }
 }

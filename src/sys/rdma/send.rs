@@ -346,6 +346,9 @@ impl SendQueue {
 
     /// The next completion.
     pub(super) fn poll(&mut self) -> Option<Sent> {
+        if self.head == self.flushed {
+            return None;
+        }
         loop {
             let wc = self.batch.take(&mut self.cq)?;
             // SAFETY: Sends carry a number, not a pointer; both are plain bits anyhow.
@@ -384,6 +387,6 @@ impl SendQueue {
 
     /// Asks to be told of the next completion. Tells whether there may be some already.
     pub(super) fn arm(&mut self) -> bool {
-        !self.batch.is_empty() || self.cq.arm()
+        self.batch.arm(&mut self.cq)
     }
 }

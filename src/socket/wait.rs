@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Waiting.
+//!
+//! Falling asleep and waking up take longer than many an answer takes to come. So a reader whose
+//! bytes came soon the last times watches for them a little before it sleeps, and gives way to
+//! whoever needs the processor meanwhile: a [`Patience`] is what one socket knows about that.
+
+use super::{SdpSock, Socket, JOB_PROGRESS};
+use crate::sys::net::params;
+use crate::sys::net::sock::{give_way, signal_pending, Locked};
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::time::{Delta, Instant, Monotonic};
+
+/// Microseconds that are watched in any case, where watching is worth while at all.
+const LEAST: i32 = 10;
+
+/// How long the readers of a socket had to wait lately.
+///
+/// Readers that wait at the same time may overwrite what the other one learnt, which does no harm.
+pub(super) struct Patience {
+    /// A running mean, in microseconds.
+    mean: Atomic<i32>,
+}
+
+impl Patience {
+    /// Of a socket that nobody has read from.
+    pub(super) fn new() -> Self {
+        Patience { mean: Atomic::new(0) }
+    }
+
+    /// How long to watch before sleeping: not at all if bytes are not to be expected within
+    /// `recv_poll`.
+    fn limit(&self) -> Delta {
+        let most = params::recv_poll().clamp(0, 1000);
+        let mean = self.mean.load(Relaxed);
+        let limit = if mean > most { 0 } else { (2 * mean + LEAST).min(most) };
+        Delta::from_micros(limit.into())
+    }
+
+    /// A reader has waited so long. One long wait, between two questions to a server, say, does not
+    /// make up for many short ones.
+    fn learn(&self, waited: Delta) {
+        let most = i64::from(params::recv_poll().clamp(0, 1000)) * 4;
+        let waited = waited.as_micros_ceil().clamp(0, most) as i32;
+        let mean = self.mean.load(Relaxed);
+        self.mean.store(mean + (waited - mean) / 4, Relaxed);
+    }
+}
+
+impl SdpSock {
+    /// Watches for an event after `mark`.
+    fn watch(&self, mark: i32, limit: Delta) {
+        let start = Instant::<Monotonic>::now();
+        while self.wake_mark() == mark && start.elapsed() < limit && !signal_pending() {
+            give_way();
+            core::hint::spin_loop();
+        }
+    }
+
+    /// [`SdpSock::wait`] for something to read.
+    pub(super) fn wait_to_read(
+        &self,
+        lock: &mut Locked<'_, Socket>,
+        mark: i32,
+        timeout: isize,
+    ) -> Result<isize> {
+        let socket = self.data();
+        let start = Instant::<Monotonic>::now();
+        socket.readers.fetch_add(1, Relaxed);
+        let r = self.wait_watching(lock, mark, timeout, socket.patience.limit());
+        socket.readers.fetch_sub(1, Relaxed);
+        socket.patience.learn(start.elapsed());
+        r
+    }
+
+    /// Waits without the socket lock until something happens after `mark` was taken. Returns what
+    /// is left of `timeout` jiffies.
+    ///
+    /// # Errors
+    ///
+    /// `ERESTARTSYS` or `EINTR` on a signal.
+    pub(super) fn wait(
+        &self,
+        lock: &mut Locked<'_, Socket>,
+        mark: i32,
+        timeout: isize,
+    ) -> Result<isize> {
+        self.wait_watching(lock, mark, timeout, Delta::ZERO)
+    }
+
+    fn wait_watching(
+        &self,
+        lock: &mut Locked<'_, Socket>,
+        mark: i32,
+        timeout: isize,
+        watch: Delta,
+    ) -> Result<isize> {
+        let socket = self.data();
+        socket.waiters.fetch_add(1, Full);
+        lock.unlocked(|| {
+            // Events told to a worker until now may be waiting for it: look first.
+            self.progress();
+            if watch > Delta::ZERO {
+                self.watch(mark, watch);
+            }
+            let r = self.sleep(mark, timeout);
+            self.progress();
+            let events = [&socket.receive_event, &socket.send_event];
+            let last = socket.waiters.fetch_sub(1, Full) == 1;
+            if last && events.iter().any(|e| e.load(Relaxed) != 0) {
+                // told to us after we had looked
+                self.schedule(JOB_PROGRESS);
+            }
+            r
+        })
+    }
+}
