@@ -162,6 +162,9 @@ static void enter_root(void)
 	copy_file("/init", NEW_ROOT RUN_DIRECTORY "/peer", 0755);
 	copy_file("/setup", NEW_ROOT RUN_DIRECTORY "/setup", 0755);
 	copy_file("/config", NEW_ROOT RUN_DIRECTORY "/config", 0644);
+	/* For tests that unload it: the one in the checkout may be another by then. */
+	if (setting("module"))
+		copy_file("/ib_sdp.ko", NEW_ROOT RUN_DIRECTORY "/ib_sdp.ko", 0644);
 	mkdir(NEW_ROOT "/usr/local", 0755);
 	mkdir(NEW_ROOT "/usr/local/bin", 0755);
 	unlink(NEW_ROOT "/usr/local/bin/peer");

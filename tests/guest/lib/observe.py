@@ -8,6 +8,7 @@ import struct
 from . import netns
 from .consts import TCP_STATES
 
+MODULE = "/run/guest/ib_sdp.ko"
 ROWS, STATS = "/proc/thread-self/net/sdp", "/proc/thread-self/net/sdpstats"
 
 
