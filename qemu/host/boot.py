@@ -31,11 +31,11 @@ class Kernel:
         if name == "stock":
             self.home = self._stock(home)
         else:
-            self.home = home / name
-            if not (self.home / "vmlinuz").exists():
-                raise Failure(f"there is no {name} kernel yet: {self.home}/vmlinuz is missing")
+            prepare(name)
+            self.home = home / os.readlink(home / name)
         self.name = name
-        self.image = self.home / "vmlinuz"
+        # The debug kernel is not packed to begin with.
+        self.image = self.home / ("vmlinuz" if name == "stock" else "vmlinux")
         versions = sorted((self.home / "modules/lib/modules").glob("*/modules.dep"))
         self.modules = versions[-1].parent if versions else None
         self.version = self.modules.name if self.modules else os.path.basename(os.path.realpath(self.home))
