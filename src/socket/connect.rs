@@ -301,7 +301,7 @@ pub(super) fn first_size() -> usize {
 pub(super) fn config() -> Config {
     Config {
         retry_count: params::sdp_retry_count().clamp(0, 7) as u8,
-        receive_slots: params::sdp_rx_size().clamp(16, 63) as u16,
+        receive_slots: params::sdp_rx_size().clamp(8, 63) as u16,
         inline: params::sdp_inline_thresh().clamp(0, 256) as u16,
         ..Config::default()
     }

@@ -28,7 +28,7 @@ use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
 /// Receive buffers that a connection starts with.
-pub(super) const FIRST_WINDOW: u16 = 16;
+pub(super) const FIRST_WINDOW: u16 = 8;
 /// Receive buffers that are posted whatever the program leaves unread: the peer's last credits,
 /// which only its control messages may use.
 const LAST_BUFFERS: u16 = 2;

@@ -14,7 +14,7 @@ use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 
 /// Chunk for a trickle of small sends.
-pub(super) const SMALL_CHUNK: usize = 4096;
+pub(super) const SMALL_CHUNK: usize = 2048;
 /// Chunk for everything else.
 pub(super) const LARGE_CHUNK: usize = 32768;
 /// Most chunks at once.

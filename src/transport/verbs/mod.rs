@@ -76,8 +76,8 @@ impl Default for Config {
     /// Sizes for which rxe, which rounds up to powers of two, wastes nothing.
     fn default() -> Self {
         Config {
-            send_slots: 63,
-            receive_slots: 63,
+            send_slots: 31,
+            receive_slots: 31,
             spans: 2,
             inline: 48,
             retry_count: 6,
