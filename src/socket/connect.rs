@@ -22,7 +22,7 @@ use crate::sys::net::address::{Address, Named};
 use crate::sys::net::family::{Descriptor, Progress};
 use crate::sys::net::params;
 use crate::sys::net::sock::{State, SHUTDOWN_MASK};
-use crate::transport::verbs::{self, Channel, Config, LinkId, Resolver};
+use crate::transport::verbs::{self, Channel, Config, LinkId, Resolver, SearchId};
 use crate::transport::Transport;
 use core::net::{IpAddr, Ipv6Addr};
 use kernel::alloc::flags::GFP_KERNEL;
@@ -177,18 +177,21 @@ fn resolve(sk: &SdpSock, local: &Address, to: &Address) -> Result {
 }
 
 /// Address and route are known, or cannot be found.
-pub(super) fn resolved(sk: &SdpSock, r: Result) {
-    if let Err(e) = r.and_then(|()| request(sk)) {
+pub(super) fn resolved(sk: &SdpSock, search: SearchId, r: Result) {
+    let resolver = sk.data().connection.lock().resolver.clone();
+    let Some(resolver) = resolver.filter(|r| r.id() == search) else {
+        return;
+    };
+    if let Err(e) = r.and_then(|()| request(sk, &resolver)) {
         fail(sk, unreachable_error(e));
     }
 }
 
 /// Sends the request to connect.
-fn request(sk: &SdpSock) -> Result {
-    let resolver = sk.data().connection.lock().resolver.clone();
-    let Some(resolver) = resolver.filter(|_| sk.state() == State::SynSent) else {
+fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
+    if sk.state() != State::SynSent {
         return Ok(());
-    };
+    }
     let device = sk.bound_interface();
     let wrong_device = device != 0 && resolver.ifindex() != device as u32;
     if wrong_device || (params::sdp_link_layer_ib_only() != 0 && !resolver.is_infiniband()?) {
@@ -221,7 +224,8 @@ fn request(sk: &SdpSock) -> Result {
     };
     {
         let mut c = sk.data().connection.lock();
-        if sk.state() != State::SynSent {
+        let ours = c.resolver.as_ref().is_some_and(|r| r.id() == resolver.id());
+        if !ours || sk.state() != State::SynSent {
             return Ok(());
         }
         parts.install(&mut c);

@@ -47,7 +47,7 @@ use crate::sys::net::family::{Descriptor, Family};
 use crate::sys::net::message::{Destination, Source};
 use crate::sys::net::options::{NewValue, OldValue};
 use crate::sys::net::sock::Sock;
-use crate::transport::verbs::{Gone, LinkId, Owner};
+use crate::transport::verbs::{Gone, LinkId, Owner, SearchId};
 use connection::Connection;
 use kernel::new_spinlock;
 use kernel::prelude::*;
@@ -231,8 +231,8 @@ impl Owner for SdpSock {
         self.event(&self.data().send_event)
     }
 
-    fn resolved(&self, r: Result) {
-        connect::resolved(self, r)
+    fn resolved(&self, search: SearchId, r: Result) {
+        connect::resolved(self, search, r)
     }
 
     fn replied(&self, link: LinkId, hello_ack: &[u8; HELLO_ACK_LEN]) -> Result {

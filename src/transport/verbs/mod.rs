@@ -37,7 +37,7 @@ pub(crate) use accept::{listen, Acceptor, Listening, Request, Verdict};
 pub(crate) use channel::Channel;
 pub(crate) use device::{local_device_for, start, Service};
 pub(crate) use link::{Link, LinkId};
-pub(crate) use resolve::Resolver;
+pub(crate) use resolve::{Resolver, SearchId};
 
 use kernel::prelude::*;
 use kernel::sync::aref::AlwaysRefCounted;
@@ -110,7 +110,8 @@ pub(crate) enum Gone {
 /// still come for a moment.
 ///
 /// What is told of a connection comes with its [`LinkId`], because an owner that has dropped a
-/// [`Link`] and made another may still be told of the first one.
+/// [`Link`] and made another may still be told of the first one; likewise [`SearchId`] and
+/// [`Resolver`].
 pub(crate) trait Owner: AlwaysRefCounted + Send + Sync + 'static {
     /// There is something to [`crate::transport::Transport::poll_receive`]. Called in any context,
     /// in hard interrupts as well, with locks of the driver held: wake somebody, and no more.
@@ -121,7 +122,7 @@ pub(crate) trait Owner: AlwaysRefCounted + Send + Sync + 'static {
     fn send_ready(&self);
 
     /// A [`Resolver`] has come to its end.
-    fn resolved(&self, result: Result);
+    fn resolved(&self, search: SearchId, result: Result);
 
     /// The peer accepts, with this private data. An error rejects the connection, and nothing more
     /// comes of it.

@@ -55,12 +55,12 @@ struct Search<O: Owner> {
     _module: ModuleRef,
     /// Whether the owner was told a result.
     told: AtomicFlag,
-    /// Set once, before the search begins. Taken inside the lock of `id`.
+    /// Set once, before the search begins. Taken inside the lock of `found`.
     #[pin]
     wish: SpinLock<Option<Wish>>,
     /// Not held when an id is dropped.
     #[pin]
-    id: Mutex<Find>,
+    found: Mutex<Find>,
     #[pin]
     again: Work<Search<O>, 0>,
     #[pin]
@@ -86,7 +86,7 @@ impl<O: Owner> WorkItem<1> for Search<O> {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let last = core::mem::replace(&mut *this.id.lock(), Find::Over);
+        let last = core::mem::replace(&mut *this.found.lock(), Find::Over);
         // Waits for callbacks, which take the lock; so not under it.
         drop(last);
     }
@@ -95,8 +95,12 @@ impl<O: Owner> WorkItem<1> for Search<O> {
 impl<O: Owner> Search<O> {
     fn tell(&self, result: Result) {
         if !self.told.xchg(true, Full) {
-            self.owner.resolved(result);
+            self.owner.resolved(self.id(), result);
         }
+    }
+
+    fn id(&self) -> SearchId {
+        SearchId(core::ptr::from_ref(self).addr())
     }
 
     /// Tries to find the neighbour, not in a callback.
@@ -114,7 +118,7 @@ impl<O: Owner> Search<O> {
 
         let last = self.put(Find::Nothing)?;
         drop(last);
-        let mut id = self.id.lock();
+        let mut id = self.found.lock();
         if let Find::Over = &*id {
             return Err(ENODEV);
         }
@@ -129,7 +133,7 @@ impl<O: Owner> Search<O> {
 
     /// Changes how far it is, unless it is over.
     fn put(&self, to: Find) -> Result<Find> {
-        let mut id = self.id.lock();
+        let mut id = self.found.lock();
         match &*id {
             Find::Over => Err(ENODEV),
             _ => Ok(core::mem::replace(&mut *id, to)),
@@ -162,7 +166,7 @@ impl<O: Owner> Events for Search<O> {
             Event::NoAddress(e) | Event::NoRoute(e) => self.tell(Err(error(e))),
             Event::DeviceGoes => {
                 if !self.told.xchg(true, Full) {
-                    self.owner.resolved(Err(ENETDOWN.into()));
+                    self.owner.resolved(self.id(), Err(ENETDOWN.into()));
                 } else {
                     self.owner.device_removed();
                 }
@@ -191,6 +195,10 @@ fn usable(route: &Route) -> Result<DeviceRef> {
     Ok(device)
 }
 
+/// Tells one [`Resolver`] from another of the same owner, as long as either lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SearchId(usize);
+
 /// One attempt to find the way to an address. May be dropped in any context.
 pub(crate) struct Resolver<O: Owner> {
     search: Arc<Search<O>>,
@@ -210,13 +218,18 @@ impl<O: Owner> Resolver<O> {
                 _module: ModuleRef::new(),
                 told: AtomicFlag::new(false),
                 wish <- new_spinlock!(None, "ib_sdp_wish"),
-                id <- new_mutex!(Find::Nothing, "ib_sdp_resolver"),
+                found <- new_mutex!(Find::Nothing, "ib_sdp_resolver"),
                 again <- new_work!("ib_sdp_resolver"),
                 end <- new_work!("ib_sdp_resolver_end"),
             }),
             GFP_KERNEL,
         )?;
         Ok(Arc::new(Resolver { search }, GFP_KERNEL)?)
+    }
+
+    /// Which one this is, in upcalls to the owner.
+    pub(crate) fn id(&self) -> SearchId {
+        self.search.id()
     }
 
     /// Begins, once. The result is told by [`Owner::resolved`], possibly before this returns.
@@ -246,7 +259,7 @@ impl<O: Owner> Resolver<O> {
     }
 
     fn with<R>(&self, f: impl FnOnce(&RouteId) -> Result<R>) -> Result<R> {
-        match &*self.search.id.lock() {
+        match &*self.search.found.lock() {
             Find::By(id) => f(id),
             _ => Err(EINVAL),
         }
