@@ -260,6 +260,15 @@ pub(super) fn device_removed(sk: &SdpSock) {
     }
 }
 
+/// The network namespace ends, and a kernel user's socket is left in it: nothing of it may go on.
+pub(super) fn namespace_ends(sk: &SdpSock) {
+    if sk.state() == State::Listen {
+        let _lock = sk.lock();
+        listen::stop(sk);
+    }
+    device_removed(sk);
+}
+
 /// Gives up what a closed socket still holds, once nothing of its connection is left.
 pub(super) fn finish(sk: &SdpSock) {
     let over = {

@@ -283,7 +283,7 @@ pub(super) fn fail(sk: &SdpSock, e: Errno) {
             debug!("{}: no connection: errno {}", Ends(sk), e.0);
             sk.set_state(State::Close);
             sk.add_shutdown(SHUTDOWN_MASK);
-            (tell.state, tell.readable, tell.writable, tell.error) = (true, true, true, true);
+            (tell.state, tell.error) = (true, true);
         }
         c.parent.take()
     };

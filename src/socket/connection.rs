@@ -537,7 +537,7 @@ impl Connection {
         if sk.state() != State::Close {
             sk.set_error(error);
             self.end(sk);
-            (tell.state, tell.readable, tell.writable, tell.error) = (true, true, true, true);
+            (tell.state, tell.error) = (true, true);
         }
         self.failing = true;
         if let Some(link) = &self.link {

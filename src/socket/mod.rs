@@ -53,7 +53,7 @@ use kernel::new_spinlock;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
-use kernel::sync::SpinLock;
+use kernel::sync::{Arc, SpinLock};
 use wait::Patience;
 
 pub(crate) use listen::Incoming;
@@ -74,6 +74,8 @@ const JOB_FINISH: u32 = 8;
 /// The module's part of a socket.
 #[pin_data]
 pub(crate) struct Socket {
+    /// Where it is.
+    namespace: Arc<Namespace>,
     /// What events change.
     #[pin]
     pub(crate) connection: SpinLock<Connection>,
@@ -121,8 +123,9 @@ impl SdpSock {
 impl Family for Socket {
     type Net = Namespace;
 
-    fn init() -> impl PinInit<Self, Error> {
+    fn init(namespace: Arc<Namespace>) -> impl PinInit<Self, Error> {
         try_pin_init!(Socket {
+            namespace,
             connection <- new_spinlock!(Connection::new()),
             waiters: Atomic::new(0),
             readers: Atomic::new(0),
@@ -131,6 +134,10 @@ impl Family for Socket {
             receive_event: Atomic::new(0),
             send_event: Atomic::new(0),
         })
+    }
+
+    fn netns(&self) -> &Namespace {
+        &self.namespace
     }
 
     fn opened(sk: &SdpSock) -> Result {

@@ -4,7 +4,7 @@
 
 use super::ports::Ports;
 use super::stats::Stats;
-use super::SdpSock;
+use super::{close, SdpSock};
 use crate::observe;
 use crate::sys::errno::ENOBUFS;
 use crate::sys::net::{netns::PerNet, params};
@@ -60,8 +60,13 @@ impl PerNet for Namespace {
         observe::proc::create(net)
     }
 
-    fn stop(net: &Net) {
-        observe::proc::remove(net)
+    fn stop(&self, net: &Net) {
+        observe::proc::remove(net);
+        let mut after = 0;
+        while let Some(sk) = self.next(after) {
+            after = sk.id() + 1;
+            close::namespace_ends(&sk);
+        }
     }
 }
 
@@ -141,6 +146,13 @@ impl Namespace {
         for Entry { sk, .. } in sockets.all.values() {
             sk.data().connection.lock().stats = Stats::new();
         }
+    }
+
+    /// The socket with the lowest id from `least` on.
+    fn next(&self, least: usize) -> Option<ARef<SdpSock>> {
+        let sockets = self.sockets.lock();
+        let at = sockets.all.cursor_lower_bound(&least)?;
+        Some(at.current().1.sk.clone())
     }
 
     /// Calls `f` for each socket.

@@ -5,6 +5,7 @@
  */
 #include <linux/module.h>
 #include <linux/proc_fs.h>
+#include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/stat.h>
 #include <net/netns/generic.h>
@@ -14,7 +15,6 @@
 #include <net/route.h>
 #include <net/tcp.h>
 #include <net/transp_v6.h>
-#include <linux/proc_fs.h>
 #include "net_helpers.h"
 
 struct sdp_h_params sdp_h_params = {
@@ -362,6 +362,26 @@ int sdp_h_cmsg_check(struct sock *sk, struct msghdr *msg)
 	struct sockcm_cookie cookie = {};
 
 	return msg->msg_controllen ? sock_cmsg_send(sk, msg, &cookie) : 0;
+}
+
+/*
+ * A kernel user who writes pages out through a socket says by sk_allocation that
+ * memory for it must not wait for pages to be written out.
+ */
+unsigned int sdp_h_memory_begin(const struct sock *sk)
+{
+	gfp_t allowed = READ_ONCE(sk->sk_allocation);
+
+	if (!(allowed & __GFP_IO))
+		return memalloc_noio_save();
+	if (!(allowed & __GFP_FS))
+		return memalloc_nofs_save();
+	return 0;
+}
+
+void sdp_h_memory_end(unsigned int flags)
+{
+	memalloc_flags_restore(flags);
 }
 
 bool sdp_h_net_eq(const struct net *a, const struct net *b)

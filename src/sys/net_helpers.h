@@ -91,6 +91,9 @@ bool sdp_h_signal_pending(void);
 void sdp_h_give_way(void);
 bool sdp_h_exiting(void);
 
+unsigned int sdp_h_memory_begin(const struct sock *sk);
+void sdp_h_memory_end(unsigned int flags);
+
 /* Work, timer and waiting. */
 int sdp_h_wq_start(void);
 void sdp_h_wq_stop(void);

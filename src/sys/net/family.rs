@@ -25,6 +25,8 @@ use core::ptr::{self, NonNull};
 use kernel::prelude::*;
 use kernel::str::CStr;
 use kernel::sync::aref::ARef;
+use kernel::sync::Arc;
+use kernel::types::NotThreadSafe;
 
 /// What the socket calls do on sockets of the family.
 ///
@@ -33,8 +35,10 @@ pub(crate) trait Family: Sized + Send + Sync + 'static {
     /// What each network namespace holds for the family.
     type Net: PerNet;
 
-    /// The part of a new socket.
-    fn init() -> impl PinInit<Self, Error>;
+    /// The part of a new socket in a namespace that holds `net`.
+    fn init(net: Arc<Self::Net>) -> impl PinInit<Self, Error>;
+    /// What `init` was given.
+    fn netns(&self) -> &Self::Net;
     /// A socket was made by socket(2).
     fn opened(sk: &Sock<Self>) -> Result;
     /// Takes a port (0: any) for the socket, whose local address is set. The socket lock is held.
@@ -78,7 +82,7 @@ pub(crate) trait Family: Sized + Send + Sync + 'static {
 impl<T: Family> Sock<T> {
     /// What the socket's namespace holds for the family.
     pub(crate) fn netns(&self) -> &T::Net {
-        netns::of(self.net())
+        self.data().netns()
     }
 
     /// A new socket with the options of this one, which listens: as TCP makes one for a SYN. It has
@@ -101,9 +105,14 @@ impl<T: Family> Sock<T> {
         let Some(sk) = NonNull::new(sk) else {
             return Err(ENOMEM);
         };
+        // SAFETY: The sock was made for a namespace that somebody holds who asked for it: a caller
+        // of socket(2), a kernel user, or the request that came in by a device there.
+        let net = unsafe { Net::from_raw(c::sdp_h_sock_net(sk.as_ptr())) };
+        let net = netns::of::<T::Net>(net).clone();
         // SAFETY: The object has the size of `Sock<T>`, so the data lies at its offset in it; it
         // does not move.
-        let r = unsafe { T::init().__pinned_init(sk.as_ptr().byte_add(Self::DATA_OFFSET).cast()) };
+        let r =
+            unsafe { T::init(net).__pinned_init(sk.as_ptr().byte_add(Self::DATA_OFFSET).cast()) };
         if let Err(e) = r {
             // SAFETY: Nobody else knows the sock; with no destructor of ours only the C part is
             // cleaned up.
@@ -415,6 +424,29 @@ unsafe fn name<'a>(address: *mut c::sockaddr_unsized, len: i32) -> &'a [u8] {
     unsafe { core::slice::from_raw_parts(address.cast(), usize::try_from(len).unwrap_or(0)) }
 }
 
+/// While it lives, memory is found as the socket's owner allows (`sk_allocation`).
+struct MemoryScope {
+    flags: u32,
+    _task: NotThreadSafe,
+}
+
+impl MemoryScope {
+    fn of<T>(sk: &Sock<T>) -> Self {
+        MemoryScope {
+            // SAFETY: By the invariants the sock is alive.
+            flags: unsafe { c::sdp_h_memory_begin(sk.raw()) },
+            _task: NotThreadSafe,
+        }
+    }
+}
+
+impl Drop for MemoryScope {
+    fn drop(&mut self) {
+        // SAFETY: The flags are those that this task's `sdp_h_memory_begin` has set.
+        unsafe { c::sdp_h_memory_end(self.flags) }
+    }
+}
+
 // The functions below are only called by the network core, through the tables above: with socks and
 // descriptors of this family (made by `create` or `Sock::child`) that are in use for the time of the
 // call. That is what their SAFETY comments rely on.
@@ -560,6 +592,7 @@ unsafe extern "C" fn sendmsg<T: Family>(
 ) -> i32 {
     // SAFETY: Called by the core with a descriptor of the family and the message of the call.
     let sk = unsafe { of::<T>(socket) };
+    let _memory = MemoryScope::of(sk);
     // SAFETY: As above.
     let e = unsafe { c::sdp_h_cmsg_check(sk.raw(), message) };
     if e < 0 {
@@ -582,6 +615,7 @@ unsafe extern "C" fn recvmsg<T: Family>(
             Destination::from_raw(message, flags as u32),
         )
     };
+    let _memory = MemoryScope::of(sk);
     count(T::receive(sk, &mut to))
 }
 
@@ -657,6 +691,7 @@ unsafe extern "C" fn work<T: Family>(work: *mut c::work_struct) {
     // is now ours.
     let sk: ARef<Sock<T>> =
         unsafe { ARef::from_raw(NonNull::new_unchecked(c::sdp_h_work_sock(work)).cast()) };
+    let _memory = MemoryScope::of(&*sk);
     T::work(&sk, sk.take_jobs());
 }
 
@@ -664,6 +699,7 @@ unsafe extern "C" fn timer<T: Family>(work: *mut c::work_struct) {
     // SAFETY: As for `work`.
     let sk: ARef<Sock<T>> =
         unsafe { ARef::from_raw(NonNull::new_unchecked(c::sdp_h_timer_sock(work)).cast()) };
+    let _memory = MemoryScope::of(&*sk);
     T::timer(&sk);
 }
 

@@ -7,16 +7,18 @@ use super::super::rdma::Net;
 use core::marker::PhantomData;
 use core::ptr;
 use kernel::prelude::*;
+use kernel::sync::Arc;
 
-/// What a namespace holds: made when the namespace is made (or the module loaded), dropped when it
-/// ends (or the module is unloaded).
+/// What a namespace holds: made when the namespace is made (or the module loaded), given up when it
+/// ends (or the module is unloaded). Sockets of kernel users do not keep their namespace, so each
+/// socket holds this by itself.
 pub(crate) trait PerNet: Sized + Send + Sync + 'static {
     /// A fresh value.
     fn init() -> impl PinInit<Self, Error>;
     /// The namespace is there: make its `/proc` files.
     fn start(net: &Net) -> Result;
-    /// The namespace ends; no socket uses it any more.
-    fn stop(net: &Net);
+    /// The namespace ends: programs have no sockets in it any more, kernel users may have.
+    fn stop(&self, net: &Net);
 }
 
 /// The registration; while it lives, [`of`] works for every namespace.
@@ -26,9 +28,10 @@ impl<P: PerNet> Registration<P> {
     /// Makes the data of all namespaces.
     pub(crate) fn new() -> Result<Self> {
         // SAFETY: The functions have the required signatures, live as long as the module, and
-        // unregistering in `drop` ends their use. The area has the size of `P`; the kernel aligns
-        // it as kmalloc does, which is enough for `P` (see `init`).
-        let e = unsafe { c::sdp_h_netns_start(size_of::<P>(), Some(init::<P>), Some(exit::<P>)) };
+        // unregistering in `drop` ends their use. The area has the size of the `Arc`; the kernel
+        // aligns it as kmalloc does.
+        let e =
+            unsafe { c::sdp_h_netns_start(size_of::<Arc<P>>(), Some(init::<P>), Some(exit::<P>)) };
         if e < 0 {
             Err(Error::from_errno(e))
         } else {
@@ -48,14 +51,15 @@ impl<P: PerNet> Drop for Registration<P> {
 ///
 /// There is one registration per module, of one type; asking for another one would not compile in
 /// `socket/`, which is the only user.
-pub(in crate::sys) fn of<P: PerNet>(net: &Net) -> &P {
-    // SAFETY: The area was initialised as a `P` by `init` before anybody could see the namespace,
-    // and is dropped by `exit` only when nothing in it is left.
+pub(in crate::sys) fn of<P: PerNet>(net: &Net) -> &Arc<P> {
+    // SAFETY: The area was initialised as an `Arc<P>` by `init` before anybody could see the
+    // namespace, and is dropped by `exit` only when nobody has a reference to the namespace, which
+    // who asks here has.
     unsafe { &*area::<P>(ptr::from_ref(net).cast()) }
 }
 
 /// Where the data of a namespace lies.
-fn area<P>(net: *const c::net) -> *mut P {
+fn area<P>(net: *const c::net) -> *mut Arc<P> {
     // SAFETY: `net` is a namespace that is alive, and the id is registered.
     unsafe { c::sdp_h_pernet(net, c::sdp_h_netns_id).cast() }
 }
@@ -64,12 +68,13 @@ fn area<P>(net: *const c::net) -> *mut P {
 ///
 /// Called by the C side, once for each namespace, before anything else that has to do with it.
 unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
-    const { assert!(align_of::<P>() <= 8) };
+    let made = match Arc::pin_init(P::init(), GFP_KERNEL) {
+        Ok(p) => p,
+        Err(e) => return e.to_errno(),
+    };
     let slot = area::<P>(net);
-    // SAFETY: `slot` is zeroed memory of the size of `P` that stays where it is until `exit`.
-    if let Err(e) = unsafe { P::init().__pinned_init(slot) } {
-        return e.to_errno();
-    }
+    // SAFETY: `slot` is zeroed memory of the size of an `Arc` that stays where it is until `exit`.
+    unsafe { slot.write(made) };
     // SAFETY: The C side passes a namespace that is alive.
     if let Err(e) = P::start(unsafe { Net::from_raw(net) }) {
         // SAFETY: Initialised above, and nobody has seen it.
@@ -83,8 +88,9 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
 ///
 /// Called by the C side, once for each namespace that `init` has prepared, as the last thing.
 unsafe extern "C" fn exit<P: PerNet>(net: *mut c::net) {
+    // SAFETY: Initialised by `init`, and nobody looks there any more: that takes a reference to the
+    // namespace, and there is none.
+    let last = unsafe { area::<P>(net).read() };
     // SAFETY: The C side passes a namespace that is not yet freed.
-    P::stop(unsafe { Net::from_raw(net) });
-    // SAFETY: Initialised by `init`; sockets hold their namespace, so none is left to use it.
-    unsafe { ptr::drop_in_place(area::<P>(net)) };
+    last.stop(unsafe { Net::from_raw(net) });
 }

@@ -443,7 +443,8 @@ impl<T> Sock<T> {
 
     /// The network namespace.
     pub(crate) fn net(&self) -> &Net {
-        // SAFETY: By the invariants the sock is alive, and it keeps its namespace so.
+        // SAFETY: By the invariants the sock is alive. It keeps its namespace alive if a program has
+        // made it, and its memory if a kernel user has, who closes the socket before the end.
         unsafe { Net::from_raw(c::sdp_h_sock_net(self.raw())) }
     }
 

@@ -252,3 +252,8 @@ def ioctl_int(sock, request, value=0):
 
 def splice(source, target, count, flags=0):
     return sized("splice", fd_of(source), None, fd_of(target), None, ctypes.c_size_t(count), flags)
+
+
+def setns(space):
+    """The calling thread moves to another network namespace, for good."""
+    return plain("setns", space, 0x40000000)

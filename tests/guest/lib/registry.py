@@ -4,8 +4,8 @@
 import importlib
 import pathlib
 
-SUITES = ("create", "bind", "connect", "data", "close", "poll", "options", "process", "proc", "stress", "programs",
-          "wire")
+SUITES = ("create", "bind", "connect", "data", "close", "poll", "options", "process", "proc", "kernel", "stress",
+          "programs", "wire")
 _cases = []
 
 

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Users of sockets inside the kernel: a module (tests/guest/kernel) does as sunrpc, DLM or NVMe do with TCP."""
+
+import os
+import pathlib
+import socket
+import subprocess
+
+from lib import calls, netns, observe
+from lib.registry import case
+
+ORDERS = "/proc/sdp_kernel_user"
+BUILT = pathlib.Path(__file__).resolve().parents[4] / "build" / "tests" / os.uname().release / "sdp_kernel_user.ko"
+
+
+def order(e, command, address, port, count=0):
+    """Has the module do something; what it tells, line by line."""
+    if not os.path.exists(ORDERS):
+        if not BUILT.exists():
+            e.skip("the module is not built (scripts/test-module)")
+        subprocess.run(["insmod", BUILT], check=True)
+    with open(ORDERS, "r+b", buffering=0) as file:
+        file.write(f"{command} {int(e.domain)} {address} {port} {count}".encode())
+        file.seek(0)
+        return file.read(4096).decode().splitlines()
+
+
+def pattern(start, count):
+    return bytes((at * 7 + (at >> 8)) & 255 for at in range(start, start + count))
+
+
+def echo(sock):
+    """Sends back what comes, until its end; the number of bytes."""
+    total = 0
+    while data := sock.recv(30000):
+        sock.sendall(data)
+        total += len(data)
+    sock.shutdown(socket.SHUT_WR)
+    return total
+
+
+def serving(e, listener):
+    """A task that echoes on one connection."""
+    def serve():
+        far, _ = listener.accept()
+        try:
+            return echo(far)
+        finally:
+            far.close()
+    return e.task(serve)
+
+
+@case
+def serves(e):
+    """A kernel server of one connection, by calls that wait."""
+    port = e.refused_port("self")
+    task = e.task(order, e, "serve", e.here, port)
+    near = e.socket("peer")
+    e.until(lambda: e.error(near.connect, e.address(e.here, port)) == "ok", "the kernel's listener")
+    total = 200000
+    sender = e.task(lambda: near.sendall(pattern(0, total)) or near.shutdown(socket.SHUT_WR))
+    e.equal(near.drain(), pattern(0, total), "the echo")
+    sender.result()
+    e.note("told", task.result())
+
+
+@case
+def asks(e):
+    """A kernel client, by calls that wait."""
+    listener = e.listen()
+    server = serving(e, listener)
+    e.note("told", order(e, "ask", e.there, listener.port, 300000))
+    e.note("echoed", server.result())
+
+
+@case
+def asks_without_io(e):
+    """The same with memory that must not wait for pages to be written."""
+    listener = e.listen()
+    server = serving(e, listener)
+    e.note("told", order(e, "frugal", e.there, listener.port, 100000))
+    e.note("echoed", server.result())
+
+
+@case
+def by_callbacks(e):
+    """A kernel client that never waits in a call: the callbacks tell it what can be done."""
+    listener = e.listen()
+    server = serving(e, listener)
+    e.note("told", order(e, "events", e.there, listener.port, 3000000))
+    e.note("echoed", server.result())
+
+
+@case
+def by_callbacks_to_nobody(e):
+    """Callbacks tell that the connection is refused."""
+    e.note("told", order(e, "events", e.there, e.refused_port(), 1000))
+
+
+@case
+def by_callbacks_reset(e):
+    """Callbacks tell that the peer has gone away."""
+    listener = e.listen()
+    task = e.task(order, e, "events", e.there, listener.port, 50000000)
+    far, _ = listener.accept()
+    far.recv(10)
+    far.close()                         # with unread bytes
+    lines = task.result()
+    e.note("connect", lines[0])
+    e.check("end 0 problem -104" in lines[1] or "end 0 problem -32" in lines[1], lines)
+    e.check("states 1 data 0 " in lines[2] and lines[2].endswith("errors 1"), lines)
+
+
+@case
+def attends(e):
+    """A kernel server of many connections, by callbacks alone."""
+    port = e.refused_port("self")
+    count, size = 12, 50000
+    task = e.task(order, e, "attend", e.here, port, count)
+
+    def client(number):
+        with e.socket("peer") as near:
+            e.until(lambda: e.error(near.connect, e.address(e.here, port)) == "ok", "the kernel's listener")
+            data = pattern(number, size)
+            for start in range(0, size, 10000):
+                near.sendall(data[start:start + 10000])
+                e.equal(near.recv_exactly(10000), data[start:start + 10000], "the echo")
+            near.shutdown(socket.SHUT_WR)
+            return near.recv(1)
+
+    tasks = [e.task(client, number) for number in range(count)]
+    e.note("ends", [task.result() for task in tasks])
+    e.note("told", task.result())
+
+
+@case
+def both_ends(e):
+    """Kernel on both ends."""
+    port = e.refused_port()
+
+    def peer():
+        with netns.inside("peer"):
+            return order(e, "attend", e.there, port, 1)
+
+    task = e.task(peer)
+    with e.socket() as probe:           # the first of two guests of the server is not the kernel's
+        e.until(lambda: e.error(probe.connect, e.address(e.there, port)) == "ok", "the kernel's listener")
+        probe.send(b"here")
+        e.equal(probe.recv_exactly(4), b"here", "the echo")
+    e.note("server", task.result())
+    task = e.task(peer)
+    e.until(lambda: (lines := order(e, "events", e.there, port, 400000))[1].startswith("sent 400000")
+            and e.note("client", lines), "the kernel's listener")
+    e.note("server of the kernel", task.result())
+
+
+@case
+def refused(e):
+    e.note("told", order(e, "refused", e.there, e.refused_port()))
+
+
+@case
+def pages(e):
+    """MSG_SPLICE_PAGES, which is how the kernel's own users send pages."""
+    listener = e.listen()
+
+    def receive():
+        far, _ = listener.accept()
+        return far.drain()
+
+    task = e.task(receive)
+    e.note("told", order(e, "pages", e.there, listener.port, 40))
+    e.equal(task.result(), pattern(0, 40 * 4096), "the pages")
+
+
+@case
+def options(e):
+    e.note("told", order(e, "options", e.there, 1))
+
+
+def leave_some(e):
+    """Kernel users have sockets in a namespace when it ends: they close them, and nothing stays."""
+    name = "left"
+    own, other = ("fd78::1", "fd78::2") if e.six else ("10.78.0.1", "10.78.0.2")
+    bits = 64 if e.six else 24
+    inside = f"ip netns exec {name} "
+    netns.run("self", f"ip netns add {name}")
+    try:
+        netns.run("self", f"ip link add left0 mtu 9000 type veth peer name left1 netns {name}")
+        for prefix, link, address in (("", "left0", own), (inside, "left1", other)):
+            netns.run("self", f"{prefix}ip addr add {address}/{bits} dev {link}" + (" nodad" if e.six else ""))
+            netns.run("self", f"{prefix}ip link set {link} up")
+        if e.sdp:
+            netns.run("self", "rdma link add left0 type rxe netdev left0")
+            netns.run("self", f"{inside}rdma link add left1 type rxe netdev left1")
+        listener = e.listen("self", host=own)
+        space = os.open(f"/run/netns/{name}", os.O_RDONLY)
+
+        def leave():
+            calls.setns(space)
+            return [order(e, "leave", host, port, count) for host, port, count in
+                    ((other, 4000, 0), (other, 4001, 0), (own, listener.port, 1))]
+
+        e.note("left", e.task(leave).result())
+        os.close(space)
+        far, _ = listener.accept()
+        e.note("word", far.recv_exactly(11))
+    finally:
+        netns.run("self", f"ip netns del {name}")
+    # the namespace goes when nothing holds it, and the connection with it
+    e.wait(far)
+    e.check(e.outcome(far.recv, 10) in (b"", "ECONNRESET"), "the end of the connection")
+    far.close()
+    e.until(lambda: "left0" not in netns.run("self", "ip link"), "the end of the namespace's devices")
+
+
+@case(timeout=90)
+def left_in_a_namespace(e):
+    leave_some(e)
+
+
+@case(timeout=120, reference=False)
+def left_after_the_family(e):
+    """The same if the family was loaded after its user, so that it ends in each namespace before."""
+    order(e, "options", e.here, 1)
+    for command in (["rmmod", "ib_sdp"], ["insmod", observe.MODULE]):
+        def run():
+            return subprocess.run(command, capture_output=True, text=True)
+        e.until(lambda: run().returncode == 0, lambda: f"{command}: {run().stderr.strip()}")
+    leave_some(e)
