@@ -17,7 +17,7 @@
 //! |------|---------------------------------------------------------------------|
 //! | >= 3 | anything                                                            |
 //! | 2    | messages without payload                                            |
-//! | 1    | an empty Data that raises the number of buffers the peer knows (CA4-82) |
+//! | 1    | an answer, or an empty Data, that gives the peer new credits (CA4-82) |
 //! | 0    | nothing                                                             |
 //!
 //! So whoever has read something can always say so, and two ends with full buffers do not lock
@@ -45,6 +45,18 @@
 //!
 //! An end that has one credit left keeps it until the peer cannot send payload (`c < 3`). Spent
 //! earlier, it might be missed then: a peer may need two credits for its own update (RHEL 5).
+//!
+//! # Full buffers and adverts
+//!
+//! An end whose reader has stopped has two buffers posted for control messages. The peer uses one
+//! (`c` is 1, `posted` 2), and may need to send another: more reports about an advert, or a cancel.
+//! It cannot say so. So an update is due, although it gives one credit only,
+//!
+//! * if we have adverts outstanding, about which the peer reports, and credits for payload: then
+//!   the peer is hardly so badly off that it must answer the update with one of its own;
+//! * or if we hold an advert of the peer, which it must be able to cancel. If both ends are out of
+//!   buffers and hold adverts of each other, they exchange updates until one of them gives up its
+//!   advert. (Whoever waits for an advert to be read has to have an end to its patience.)
 
 use super::sequence::after;
 use super::Violation;
@@ -159,9 +171,9 @@ impl ReceiveWindow {
         Ok(())
     }
 
-    /// A message that carries `posted` as Bufs is being sent.
-    pub(super) fn advertise(&mut self, posted: u16) {
-        let edge = self.received.wrapping_add(u32::from(posted));
+    /// A message that carries `posted` as Bufs is being sent, with `ack` as its MSeqAck.
+    pub(super) fn advertise(&mut self, ack: u32, posted: u16) {
+        let edge = ack.wrapping_add(u32::from(posted));
         // A posted buffer cannot be taken back, so the edge never moves back either.
         if after(edge, self.edge) {
             self.edge = edge;
@@ -169,15 +181,32 @@ impl ReceiveWindow {
         self.most = self.most.max(posted);
     }
 
-    /// Whether the peer should be told of its credits now, while we have `own` credits; see the
-    /// module's text.
-    pub(super) fn update_due(&self, posted: u16, own: u16) -> bool {
+    /// How many more credits a message with `ack` and `posted` would give the peer.
+    fn gain(&self, ack: u32, posted: u16) -> u16 {
+        let edge = ack.wrapping_add(u32::from(posted));
+        if after(edge, self.edge) {
+            edge.wrapping_sub(self.edge) as u16
+        } else {
+            0
+        }
+    }
+
+    /// Whether we may send a message now that the last credit is reserved for, having `own`
+    /// credits.
+    pub(super) fn may_use_last(&self, ack: u32, posted: u16, own: u16) -> bool {
+        own >= UPDATE_CREDITS && self.credits() < PAYLOAD_CREDITS && self.gain(ack, posted) > 0
+    }
+
+    /// Whether the peer should be told of its credits now, while we have `own` credits and would
+    /// say `ack` and `posted`; see the module's text. `two`: the peer shall always have two.
+    pub(super) fn update_due(&self, ack: u32, posted: u16, own: u16, two: bool) -> bool {
         let credits = self.credits();
         if own < UPDATE_CREDITS || own == UPDATE_CREDITS && credits >= PAYLOAD_CREDITS {
             return false;
         }
-        match posted.saturating_sub(credits) {
+        match self.gain(ack, posted) {
             0 => false,
+            1 if credits < CONTROL_CREDITS && posted >= CONTROL_CREDITS => two,
             1 => posted == PAYLOAD_CREDITS && self.most <= PAYLOAD_CREDITS,
             _ => credits <= PAYLOAD_CREDITS.max(posted / 2),
         }

@@ -32,6 +32,7 @@ mod resize;
 mod sequence;
 mod violation;
 
+pub use self::adverts::{Block, Remote, ZeroCopy, MAX_ADVERTS};
 pub use self::connection::{
     Connection, Event, Hold, Offer, Outgoing, Parameters, Received, Transmit,
 };

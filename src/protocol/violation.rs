@@ -36,6 +36,12 @@ pub enum Violation {
     SrcAvailLimit,
     /// SrcAvail that leaves nothing to read.
     SrcAvailSize,
+    /// SrcAvail of a block that goes beyond the last address.
+    SrcAvailRange,
+    /// SrcAvail after a SrcAvailCancel that was not answered.
+    SrcAvailDuringCancel,
+    /// RdmaRdCompl of more bytes than were advertised.
+    RdmaRdComplSize,
     /// SinkAvail while the half it is for is not Pipelined.
     SinkAvailMode,
     /// ModeChange that is no transition from the present mode, or not the peer's to make.
@@ -53,7 +59,7 @@ impl Violation {
     pub const COUNT: usize = Malformed::ALL.len() + Self::OTHERS.len();
 
     /// All reasons but the malformed ones.
-    const OTHERS: [Violation; 17] = [
+    const OTHERS: [Violation; 20] = [
         Violation::TooLong,
         Violation::Sequence,
         Violation::CreditsOverrun,
@@ -66,6 +72,9 @@ impl Violation {
         Violation::SrcAvailMode,
         Violation::SrcAvailLimit,
         Violation::SrcAvailSize,
+        Violation::SrcAvailRange,
+        Violation::SrcAvailDuringCancel,
+        Violation::RdmaRdComplSize,
         Violation::SinkAvailMode,
         Violation::ModeChange,
         Violation::UnexpectedRdmaWrCompl,
@@ -95,11 +104,14 @@ impl Violation {
             Violation::SrcAvailMode => 9,
             Violation::SrcAvailLimit => 10,
             Violation::SrcAvailSize => 11,
-            Violation::SinkAvailMode => 12,
-            Violation::ModeChange => 13,
-            Violation::UnexpectedRdmaWrCompl => 14,
-            Violation::UnexpectedSinkCancelAck => 15,
-            Violation::UnexpectedSuspCommAck => 16,
+            Violation::SrcAvailRange => 12,
+            Violation::SrcAvailDuringCancel => 13,
+            Violation::RdmaRdComplSize => 14,
+            Violation::SinkAvailMode => 15,
+            Violation::ModeChange => 16,
+            Violation::UnexpectedRdmaWrCompl => 17,
+            Violation::UnexpectedSinkCancelAck => 18,
+            Violation::UnexpectedSuspCommAck => 19,
         };
         Malformed::ALL.len() + other
     }
@@ -120,6 +132,9 @@ impl Violation {
             Violation::SrcAvailMode => "srcavail_mode",
             Violation::SrcAvailLimit => "srcavail_limit",
             Violation::SrcAvailSize => "srcavail_size",
+            Violation::SrcAvailRange => "srcavail_range",
+            Violation::SrcAvailDuringCancel => "srcavail_during_cancel",
+            Violation::RdmaRdComplSize => "rdmardcompl_size",
             Violation::SinkAvailMode => "sinkavail_mode",
             Violation::ModeChange => "mode_change",
             Violation::UnexpectedRdmaWrCompl => "unexpected_rdmawrcompl",

@@ -13,7 +13,7 @@ use super::{close, unreachable_error, SdpSock};
 use crate::memory::buffer::Buffer;
 use crate::observe::debug::{debug, Ends};
 use crate::observe::trace;
-use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters};
+use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters, ZeroCopy};
 use crate::sys::errno::{
     Errno, EADDRNOTAVAIL, EALREADY, ECONNABORTED, EINPROGRESS, EINVAL, EISCONN, ENETUNREACH,
     ENOENT, ENOMEM, EPROTO,
@@ -260,6 +260,7 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
         posted,
         credits: ack.bufs,
         desired_remote_size: LARGE_CHUNK as u32,
+        zero_copy: ZeroCopy::Off,
     }));
     Ok(())
 }

@@ -648,6 +648,7 @@ impl Connection {
                 cork: (self.options.cork || self.more) && !self.uncorked,
                 limit: u32::try_from(contiguous).unwrap_or(u32::MAX),
                 reader_waits: sk.data().readers.load(Relaxed) > 0 && self.rx.bytes() == 0,
+                ..Offer::default()
             };
             let message = match protocol.transmit(&offer) {
                 Transmit::Send(m) => m,

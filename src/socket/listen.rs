@@ -14,7 +14,7 @@ use super::send_queue::LARGE_CHUNK;
 use super::{close, SdpSock};
 use crate::observe::debug::debug;
 use crate::observe::trace;
-use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters};
+use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters, ZeroCopy};
 use crate::sys::errno::{EAGAIN, EINVAL};
 use crate::sys::net::address::Address;
 use crate::sys::net::family::{self, Descriptor, Progress};
@@ -286,6 +286,7 @@ fn prepare(
             posted: parts.posted,
             credits: hello.bufs,
             desired_remote_size: LARGE_CHUNK as u32,
+            zero_copy: ZeroCopy::Off,
         }));
         c.parent = Some(listener.into());
         parts.install(&mut c);

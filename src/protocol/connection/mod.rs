@@ -1,18 +1,77 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! One connection, from Hello and HelloAck to the end of both streams.
+//!
+//! # Zero copy: what the owner does
+//!
+//! All calls are made under the connection's lock. A READ is posted under the same hold in which
+//! its call is made; the messages that [`Connection::transmit`] hands out are posted behind it.
+//!
+//! ## Sending a block (SrcAvail)
+//!
+//! 1. [`can_advertise`](Connection::can_advertise) says whether to try: if not, copy. Pin the
+//!    block, of [`source_limit`](Connection::source_limit) bytes at most, and register it with a
+//!    key of its own for remote reading.
+//! 2. Offer it as [`Offer::source`] when all that goes before it in the stream is in
+//!    [`Offer::queued`] or sent, and ask [`transmit`](Connection::transmit) until it answers with
+//!    a message of kind [`Mid::SrcAvail`](super::Mid::SrcAvail). That one has the block's first
+//!    [`payload`](Outgoing::payload) bytes (one or none) behind its headers. Now the block is
+//!    *advertised*; what follows it in the stream is offered from now on, another block too.
+//!    Until then the owner may offer something else instead.
+//! 3. [`Event::SourceRead`] tells of progress on the oldest advertised block. If it is `finished`,
+//!    all of that block has been sent, and it is the owner's again.
+//! 4. [`Event::SourcesReturned`] tells that *all* advertised blocks are the owner's again. `done`
+//!    bytes of the oldest one have been sent. The rest of it, and the others, are again in front
+//!    of everything that is queued: copy them, or offer them anew under new keys. (The peer may
+//!    have no zero copy, or its reader peeks.)
+//! 5. Who does not want to wait any longer calls [`cancel_sources`](Connection::cancel_sources).
+//!    One of the two events above follows, as soon as the peer's kernel has answered; until then
+//!    nothing is advertised.
+//!
+//! While a block is advertised no Data goes and no DisConn: [`Hold::Adverts`].
+//!
+//! ## Reading a block of the peer's (RDMA READ)
+//!
+//! 1. [`Event::SourceAdvert`] says that there is one. Its bytes follow the payload that was
+//!    received so far, so the reader first takes all of that.
+//! 2. [`source_advert`](Connection::source_advert) says where the next bytes are. Post a READ of
+//!    some of them, call [`read_started`](Connection::read_started), and so on: any number of
+//!    READs may be under way, also of several adverts.
+//! 3. When a READ has completed, [`read_done`](Connection::read_done), and
+//!    [`transmit`](Connection::transmit): the peer is told. READs complete in the order in which
+//!    they were posted. What a READ that failed has fetched is lost, and the connection with it.
+//! 4. A reader who cannot or will not read (no memory to be had, MSG_PEEK) calls
+//!    [`refuse_sources`](Connection::refuse_sources). READs under way go on to their end.
+//!
+//! If the peer takes its adverts back, `source_advert` has nothing any more; the answer goes by
+//! itself, also if nobody reads.
+//!
+//! ## When memory may be unpinned
+//!
+//! A block that was advertised: when an event has given it back (3, 4), and not earlier, whatever
+//! happens to the caller whose block it is. If no answer comes, or must not be waited for, the
+//! connection ends: when the queue pair is in the error state and all its work requests have been
+//! flushed, the peer can reach nothing any more, and everything is the owner's again. The same
+//! holds after a [`Violation`](super::Violation), an abort or a suspension: no event tells then.
+//! In any case the key is invalidated before the pages are unpinned.
+//!
+//! Memory that a READ writes to: when that READ has completed or was flushed.
 
 mod receive;
 mod transmit;
+mod zero_copy;
 
 pub use self::receive::{Event, Received};
 pub use self::transmit::{Hold, Offer, Outgoing, Transmit};
 
-use super::adverts::PeerAdverts;
-use super::credits::{ReceiveWindow, SendWindow};
+use super::adverts::{OwnSources, PeerSources, ZeroCopy};
+use super::credits::{ReceiveWindow, SendWindow, PAYLOAD_CREDITS};
 use super::message::Mode;
 use super::modes::Modes;
 use super::resize::{LocalBuffers, RemoteBuffers};
+
+/// Size of receive buffers that of OFED's line only a version with zero copy announces.
+const ZERO_COPY_RECEIVE_SIZE: u32 = 32784;
 
 /// What is fixed once Hello and HelloAck are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +95,8 @@ pub struct Parameters {
     /// Size in bytes with BSDH that the peer is asked for by ChRcvBuf under load; 0, or not more
     /// than `remote_receive_size`: never ask.
     pub desired_remote_size: u32,
+    /// What the owner can do with adverts.
+    pub zero_copy: ZeroCopy,
 }
 
 /// Why nothing more comes or goes, other than by DisConn.
@@ -61,7 +122,11 @@ pub struct Connection {
     send: SendWindow,
     receive: ReceiveWindow,
     modes: Modes,
-    adverts: PeerAdverts,
+    zero_copy: ZeroCopy,
+    own_sources: OwnSources,
+    peer_sources: PeerSources,
+    /// The peer has shown that it knows SrcAvail.
+    peer_knows: bool,
     local: LocalBuffers,
     remote: RemoteBuffers,
     remote_max_adverts: u16,
@@ -88,7 +153,13 @@ impl Connection {
             send: SendWindow::new(parameters.credits),
             receive: ReceiveWindow::new(parameters.posted),
             modes: Modes::new(),
-            adverts: PeerAdverts::new(parameters.local_max_adverts),
+            zero_copy: parameters.zero_copy,
+            own_sources: OwnSources::new(),
+            peer_sources: PeerSources::new(
+                parameters.local_max_adverts,
+                parameters.zero_copy != ZeroCopy::Off,
+            ),
+            peer_knows: parameters.remote_receive_size == ZERO_COPY_RECEIVE_SIZE,
             local: LocalBuffers::new(parameters.local_receive_size),
             remote: RemoteBuffers::new(
                 parameters.remote_receive_size,
@@ -200,7 +271,24 @@ impl Connection {
     /// Whether [`transmit`](Connection::transmit) would send a credit update if it had nothing
     /// else to send, now that `posted` receive buffers are posted.
     pub fn credit_update_due(&self, posted: u16) -> bool {
-        self.live() && self.receive.update_due(posted, self.send.credits())
+        self.live() && self.update_due(posted)
+    }
+
+    fn update_due(&self, posted: u16) -> bool {
+        let own = self.send.credits();
+        let outstanding = self.own_sources.outstanding() && own >= PAYLOAD_CREDITS;
+        let two = self.peer_sources.held() || outstanding;
+        self.receive.update_due(self.mseq_ack(), posted, own, two)
+    }
+
+    /// The MSeqAck of a message that we send now.
+    fn mseq_ack(&self) -> u32 {
+        self.peer_sources.acknowledgement(self.receive.received())
+    }
+
+    /// Whether MSeqAck is held back for a cancel of the peer.
+    fn holds_back(&self) -> bool {
+        self.mseq_ack() != self.receive.received()
     }
 
     /// Whether messages still make sense.
@@ -217,3 +305,7 @@ impl Connection {
 #[cfg(test)]
 #[path = "tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "source_tests.rs"]
+mod source_tests;

@@ -27,6 +27,21 @@ pub enum Event {
     /// The peer would like receive buffers of this many bytes (with or without BSDH, as it
     /// pleases). To be answered by [`Connection::resize_receive`].
     ReceiveSizeRequested(u32),
+    /// The peer advertises a block of its stream: see [`Connection::source_advert`].
+    SourceAdvert,
+    /// Our oldest source advert was read, or a part of it.
+    SourceRead {
+        /// So many bytes more than was known.
+        bytes: u32,
+        /// These were the last: the block is the owner's again.
+        finished: bool,
+    },
+    /// All our source adverts are the owner's again: the peer reads nothing of them any more.
+    SourcesReturned {
+        /// So many bytes of the oldest block the peer has, with the one that went in the
+        /// SrcAvail. What follows is still to be sent.
+        done: u32,
+    },
 }
 
 /// What came of a received message.
@@ -91,7 +106,7 @@ impl Connection {
         self.receive.receive(message.mseq)?;
         let mut received = Received::new(message.body.mid());
         received.credits_gained = self.send.update(message.mseq_ack, message.bufs)?;
-        self.adverts.acknowledged(message.mseq_ack);
+        self.peer_sources.acknowledged(message.mseq_ack);
         self.local.consumed();
         if message.payload > 0 {
             self.stream_goes_on()?;
@@ -106,24 +121,28 @@ impl Connection {
         match message.body {
             Body::Data if message.payload == 0 => {}
             Body::Data => {
-                if self.adverts.outstanding() {
+                if self.peer_sources.outstanding() {
                     return Err(Violation::DataDuringAdvert);
                 }
                 self.unanswered = true;
             }
             Body::SrcAvail(advert) => {
                 self.stream_goes_on()?;
+                self.peer_knows = true;
                 let mode = self.modes.receive;
-                self.adverts.advertised(&advert, message.payload, mode)?;
+                let kept = self
+                    .peer_sources
+                    .advertised(&advert, message.payload, mode)?;
+                if kept {
+                    received.event = Event::SourceAdvert;
+                }
             }
-            // Answers the adverts outstanding; their refusal is already due or on its way, and
-            // if there are none the peer needs no answer.
-            Body::SrcAvailCancel => {}
+            Body::SrcAvailCancel => self.peer_sources.cancelled(message.mseq),
             Body::DisConn => {
                 if self.receive_closed {
                     return Err(Violation::SecondDisConn);
                 }
-                if self.adverts.outstanding() {
+                if self.peer_sources.outstanding() {
                     return Err(Violation::DisConnDuringAdvert);
                 }
                 self.receive_closed = true;
@@ -142,10 +161,10 @@ impl Connection {
                 mode,
             } => {
                 let before = self.modes.receive;
-                let adverts = self.adverts.outstanding();
+                let adverts = self.peer_sources.outstanding();
                 self.modes.peer_changes(receiver_sends, mode, adverts)?;
                 if before == Mode::Pipelined && self.modes.receive == Mode::Combined {
-                    self.adverts.forget();
+                    self.peer_sources.void()?;
                 }
             }
             Body::ChRcvBuf { size } => {
@@ -156,8 +175,21 @@ impl Connection {
             Body::ChRcvBufAck { size } => {
                 received.credits_gained |= self.remote.answered(size);
             }
-            // A source that has no advert outstanding ignores what is said about one.
-            Body::RdmaRdCompl { .. } | Body::SendSm => {}
+            Body::RdmaRdCompl { size } => {
+                self.peer_knows = true;
+                if let Some(read) = self.own_sources.read(size, message.mseq_ack)? {
+                    received.event = Event::SourceRead {
+                        bytes: read.bytes,
+                        finished: read.finished,
+                    };
+                }
+            }
+            Body::SendSm => {
+                self.peer_knows = true;
+                if let Some(done) = self.own_sources.refused(message.mseq_ack) {
+                    received.event = Event::SourcesReturned { done };
+                }
+            }
             // A source without sink adverts to cancel has nothing to acknowledge.
             Body::SinkAvailCancel => {}
             // What we send is never Pipelined.

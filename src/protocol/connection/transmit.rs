@@ -2,19 +2,23 @@
 
 //! Which message goes out next.
 //!
-//! In this order: control messages that are due, stream bytes, the DisConn behind them, and, if
-//! none of these may go, a credit update if one is due. Control messages overtake stream bytes
-//! that are still queued, as every known implementation lets them.
+//! In this order: control messages that are due, stream bytes, a block behind them, the DisConn
+//! behind that, and, if none of these may go, a credit update if one is due. Control messages
+//! overtake stream bytes that are still queued, as every known implementation lets them.
 
+use super::super::adverts::Block;
 use super::super::credits::{CONTROL_CREDITS, PAYLOAD_CREDITS};
-use super::super::message::{Body, Flags, Message, Mid, MAX_HEADER};
+use super::super::message::{Body, Flags, Message, Mid, SrcAvail, MAX_HEADER};
 use super::Connection;
 
 /// What the owner of a connection has to send, and what it can take, at this moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
-    /// Stream bytes not yet sent.
+    /// Stream bytes not yet sent, up to `source` if there is one.
     pub queued: u32,
+    /// The block of the stream behind the queued bytes, to be advertised and not copied; see
+    /// [`connection`](super). Bytes behind it are not to be offered before it is advertised.
+    pub source: Option<Block>,
     /// How many of the queued bytes there are up to and with the urgent byte, if one of them is
     /// urgent. Values of 0 or beyond `queued` count as none.
     pub urgent: Option<u32>,
@@ -47,6 +51,9 @@ pub enum Hold {
     Wire,
     /// The owner wants only full messages: wait for more bytes.
     Corked,
+    /// Adverts are outstanding that must be finished before, or a block is offered that must not
+    /// be advertised now: wait for a message from the peer, take the adverts back, or copy.
+    Adverts,
 }
 
 /// What to do next.
@@ -67,7 +74,8 @@ pub struct Outgoing {
     pub header: [u8; MAX_HEADER],
     /// Bytes of the headers.
     pub header_len: u8,
-    /// Stream bytes that follow the headers, from the front of the queue.
+    /// Stream bytes that follow the headers, from the front of the queue; of a SrcAvail, from the
+    /// start of the block.
     pub payload: u32,
     /// The last of them is urgent: post with a solicited event.
     pub urgent: bool,
@@ -81,6 +89,8 @@ pub struct Outgoing {
 enum Stream {
     /// Send so many bytes, the last of them urgent or not.
     Bytes { payload: u32, urgent: bool },
+    /// Advertise a block.
+    Advert(Block),
     /// Send the DisConn.
     DisConn,
     /// Wait.
@@ -99,8 +109,16 @@ impl Connection {
             return Transmit::Idle;
         }
         let credits = self.send.credits();
+        let last = self
+            .receive
+            .may_use_last(self.mseq_ack(), offer.posted, credits);
+        if credits >= CONTROL_CREDITS || last {
+            if let Some(message) = self.about_adverts(offer) {
+                return Transmit::Send(message);
+            }
+        }
         if credits >= CONTROL_CREDITS {
-            if let Some(message) = self.control(offer) {
+            if let Some(message) = self.about_buffers(offer) {
                 return Transmit::Send(message);
             }
         }
@@ -110,6 +128,7 @@ impl Connection {
                     .sending(payload, offer.queued.saturating_sub(payload));
                 return Transmit::Send(self.message(Body::Data, payload, urgent, offer));
             }
+            Stream::Advert(block) => return Transmit::Send(self.advertise(block, offer)),
             Stream::DisConn => {
                 self.send_closed = true;
                 return Transmit::Send(self.message(Body::DisConn, 0, false, offer));
@@ -117,20 +136,35 @@ impl Connection {
             Stream::Held(hold) => Transmit::Held(hold),
             Stream::Idle => Transmit::Idle,
         };
-        let short = held == Transmit::Held(Hold::Credits) && offer.queued > 0;
-        if self.update_wanted(offer, credits, short) {
+        let waits = matches!(held, Transmit::Held(Hold::Credits | Hold::Adverts));
+        if self.update_wanted(offer, credits, waits && offer.queued > 0) {
             return Transmit::Send(self.message(Body::Data, 0, false, offer));
         }
         held
     }
 
-    /// A control message that is due.
-    fn control(&mut self, offer: &Offer) -> Option<Outgoing> {
-        if self.adverts.refusal_due() {
-            let message = self.message(Body::SendSm, 0, false, offer);
-            self.adverts.refused(message.mseq);
+    /// A message about adverts that is due.
+    fn about_adverts(&mut self, offer: &Offer) -> Option<Outgoing> {
+        let size = self.peer_sources.report_due();
+        if size > 0 {
+            let message = self.message(Body::RdmaRdCompl { size }, 0, false, offer);
+            self.peer_sources.report(message.mseq);
             return Some(message);
         }
+        if self.peer_sources.refusal_due() {
+            let message = self.message(Body::SendSm, 0, false, offer);
+            self.peer_sources.refused(message.mseq);
+            return Some(message);
+        }
+        if self.own_sources.cancel_due() {
+            self.own_sources.cancelled();
+            return Some(self.message(Body::SrcAvailCancel, 0, false, offer));
+        }
+        None
+    }
+
+    /// A message about receive buffers that is due.
+    fn about_buffers(&mut self, offer: &Offer) -> Option<Outgoing> {
         if self.local.answer_due() && !self.receive_closed {
             let size = self.local.answered();
             return Some(self.message(Body::ChRcvBufAck { size }, 0, false, offer));
@@ -147,14 +181,26 @@ impl Connection {
         if self.send_closed {
             return Stream::Idle;
         }
+        if offer.queued == 0 && offer.source.is_none() && !self.send_shutdown {
+            return Stream::Idle;
+        }
+        if self.holds_back() {
+            return Stream::Held(Hold::Wire);
+        }
         if offer.queued == 0 {
-            return if !self.send_shutdown {
-                Stream::Idle
+            if let Some(block) = offer.source {
+                return self.source(block, credits);
+            }
+            return if self.own_sources.outstanding() {
+                Stream::Held(Hold::Adverts)
             } else if credits < CONTROL_CREDITS {
                 Stream::Held(Hold::Credits)
             } else {
                 Stream::DisConn
             };
+        }
+        if self.own_sources.outstanding() {
+            return Stream::Held(Hold::Adverts);
         }
         let room = self.max_payload().min(offer.limit);
         if room == 0 {
@@ -166,8 +212,9 @@ impl Connection {
             _ => (offer.queued.min(room), false),
         };
         // All that is queued, and the peer could take more. (The transport's limit is no measure:
-        // it may be what is queued.)
-        let partial = payload == offer.queued && payload < self.max_payload();
+        // it may be what is queued. A block behind cannot be added.)
+        let last = payload == offer.queued && offer.source.is_none();
+        let partial = last && payload < self.max_payload();
         if partial && !urgent && !self.send_shutdown {
             if offer.cork {
                 return Stream::Held(Hold::Corked);
@@ -182,9 +229,34 @@ impl Connection {
         Stream::Bytes { payload, urgent }
     }
 
-    /// Whether an empty Data is to go. `short`: stream bytes wait for credits.
-    fn update_wanted(&self, offer: &Offer, credits: u16, short: bool) -> bool {
-        if self.receive.update_due(offer.posted, credits) {
+    /// What could be done about a block.
+    fn source(&self, block: Block, credits: u16) -> Stream {
+        if !self.can_advertise(block.size) {
+            Stream::Held(Hold::Adverts)
+        } else if credits < PAYLOAD_CREDITS {
+            Stream::Held(Hold::Credits)
+        } else {
+            Stream::Advert(block)
+        }
+    }
+
+    /// Makes the SrcAvail of a block.
+    fn advertise(&mut self, block: Block, offer: &Offer) -> Outgoing {
+        let body = Body::SrcAvail(SrcAvail {
+            size: block.size,
+            r_key: block.r_key,
+            address: block.address,
+        });
+        let inline = self.inline();
+        let message = self.message(body, inline, false, offer);
+        self.own_sources
+            .advertised(message.mseq, block.size, inline);
+        message
+    }
+
+    /// Whether an empty Data is to go. `waits`: stream bytes wait for the peer.
+    fn update_wanted(&self, offer: &Offer, credits: u16, waits: bool) -> bool {
+        if self.update_due(offer.posted) {
             return true;
         }
         // The peer may hold a small message back until it sees our MSeqAck: not for ever, so this
@@ -194,7 +266,7 @@ impl Connection {
             return true;
         }
         // The urgent byte must wait, but its announcement need not.
-        let announce = short && urgent_at(offer).is_some() && !self.urgent_announced;
+        let announce = waits && urgent_at(offer).is_some() && !self.urgent_announced;
         announce && credits >= CONTROL_CREDITS
     }
 
@@ -204,7 +276,7 @@ impl Connection {
             flags: Flags::NONE,
             bufs: offer.posted,
             mseq: self.send.take(),
-            mseq_ack: self.receive.received(),
+            mseq_ack: self.mseq_ack(),
             body,
             payload,
         };
@@ -216,7 +288,7 @@ impl Connection {
             message.flags = message.flags.with(Flags::OOB_PRES);
             self.urgent_announced = false;
         }
-        self.receive.advertise(offer.posted);
+        self.receive.advertise(message.mseq_ack, offer.posted);
         self.unanswered = false;
         Outgoing {
             header: message.encode(),

@@ -10,7 +10,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use sdp_protocol::message::Message;
-use sdp_protocol::{Connection, Event, Offer, Parameters, Transmit, MAX_HEADER};
+use sdp_protocol::{
+    Block, Connection, Event, Mid, Offer, Parameters, Transmit, ZeroCopy, MAX_HEADER,
+};
 
 /// The input, taken from its front; zeros when it is used up.
 struct Input<'a>(&'a [u8]);
@@ -42,6 +44,11 @@ fuzz_target!(|data: &[u8]| {
         posted: input.short(),
         credits,
         desired_remote_size: u32::from(input.short()),
+        zero_copy: match input.byte() % 4 {
+            0 => ZeroCopy::Off,
+            1 => ZeroCopy::Forced,
+            _ => ZeroCopy::On,
+        },
     });
     let mut offer = Offer {
         posted: 64,
@@ -50,6 +57,7 @@ fuzz_target!(|data: &[u8]| {
     };
     let (mut received, mut sent, mut acked, mut bufs) = (0u32, 0u32, 0u32, credits);
     let mut over = false;
+    let mut reading = 0u32;
     while !input.0.is_empty() {
         let action = input.byte();
         match action % 8 {
@@ -101,6 +109,33 @@ fuzz_target!(|data: &[u8]| {
                 }
             }
             3 => offer.posted = input.short(),
+            4 if action >= 128 => {
+                let size = u32::from(input.short());
+                match input.byte() % 6 {
+                    0 => end.cancel_sources(),
+                    1 => end.refuse_sources(),
+                    2 => {
+                        end.read_done(size.min(reading));
+                        reading -= size.min(reading);
+                    }
+                    3 => {
+                        offer.source = Some(Block {
+                            size,
+                            r_key: 1,
+                            address: 2,
+                        });
+                    }
+                    _ => {
+                        if let Some(remote) = end.source_advert() {
+                            assert!(!over && remote.size > 0);
+                            let last = u64::from(remote.size) - 1;
+                            assert!(remote.address.checked_add(last).is_some());
+                            end.read_started(size.min(remote.size));
+                            reading += size.min(remote.size);
+                        }
+                    }
+                }
+            }
             4 => offer.queued = offer.queued.saturating_add(u32::from(input.short())),
             5 => {
                 let what = input.byte();
@@ -129,14 +164,25 @@ fuzz_target!(|data: &[u8]| {
                         break;
                     };
                     assert!(!over);
-                    assert!(credits >= if out.payload > 0 { 3 } else { 1 });
-                    assert!(out.payload <= offer.queued && out.payload <= offer.limit);
-                    assert!(!closed || out.payload == 0);
+                    let advert = out.kind == Mid::SrcAvail;
+                    let stream = advert || out.payload > 0 || out.kind == Mid::DisConn;
+                    assert!(credits >= if advert || out.payload > 0 { 3 } else { 1 });
+                    assert!(!closed || !stream);
                     sent += 1;
-                    offer.queued -= out.payload;
+                    if advert {
+                        let block = offer.source.take().unwrap();
+                        assert!(offer.queued == 0 && block.size > out.payload);
+                        assert!((1..=8).contains(&end.sources_outstanding()));
+                    } else {
+                        assert!(out.payload <= offer.queued && out.payload <= offer.limit);
+                        assert!(!stream || end.sources_outstanding() == 0);
+                        offer.queued -= out.payload;
+                    }
                     let length = u32::from(out.header_len) + out.payload;
                     let message = Message::parse(&out.header, length).unwrap();
-                    assert_eq!((message.mseq, message.mseq_ack), (sent, received));
+                    assert_eq!(message.mseq, sent);
+                    let behind = message.mseq_ack < received && reading > 0 && !stream;
+                    assert!(message.mseq_ack == received || behind);
                 }
             }
         }

@@ -5,7 +5,9 @@
 use proptest::prelude::*;
 use sdp_props::{body, flags};
 use sdp_protocol::message::{Body, Flags, Message};
-use sdp_protocol::{Connection, Event, Offer, Parameters, Transmit, MAX_HEADER};
+use sdp_protocol::{
+    Block, Connection, Event, Mid, Offer, Parameters, Transmit, ZeroCopy, MAX_HEADER,
+};
 
 /// What happens to a connection.
 #[derive(Clone, Debug)]
@@ -29,6 +31,10 @@ enum Action {
     Set(u8),
     /// The wish for larger buffers is answered.
     Resize(u32, u16),
+    /// A block is offered.
+    Source(u32),
+    /// A READ of the peer's advert is started, or up to so many bytes of READs have ended.
+    Read(u32, bool),
 }
 
 fn action() -> impl Strategy<Value = Action> {
@@ -54,6 +60,8 @@ fn action() -> impl Strategy<Value = Action> {
         6 => (0..70u16).prop_map(Action::Transmit),
         2 => any::<u8>().prop_map(Action::Set),
         1 => (any::<u32>(), any::<u16>()).prop_map(|(size, posted)| Action::Resize(size, posted)),
+        2 => prop_oneof![0..3000u32, any::<u32>()].prop_map(Action::Source),
+        2 => (prop_oneof![0..3000u32, any::<u32>()], any::<bool>()).prop_map(|(n, done)| Action::Read(n, done)),
     ]
 }
 
@@ -63,8 +71,13 @@ fn parameters() -> impl Strategy<Value = Parameters> {
         any::<(u16, u16)>(),
         (any::<u16>(), 0..70u16),
         any::<u32>(),
+        prop_oneof![
+            Just(ZeroCopy::Off),
+            Just(ZeroCopy::On),
+            Just(ZeroCopy::Forced)
+        ],
     )
-        .prop_map(|(sizes, adverts, buffers, desired)| Parameters {
+        .prop_map(|(sizes, adverts, buffers, desired, zero_copy)| Parameters {
             local_receive_size: sizes.0,
             remote_receive_size: sizes.1,
             local_max_adverts: adverts.0,
@@ -72,6 +85,7 @@ fn parameters() -> impl Strategy<Value = Parameters> {
             posted: buffers.0,
             credits: buffers.1,
             desired_remote_size: desired,
+            zero_copy,
         })
 }
 
@@ -86,6 +100,7 @@ proptest! {
         let mut received = 0u32;
         let mut over = false;
         let mut closed = false;
+        let mut reading = 0u32;
         for action in actions {
             match action {
                 Action::Message { body, flags, payload, bufs: now, acks } => {
@@ -137,25 +152,39 @@ proptest! {
                         match end.transmit(&offer) {
                             Transmit::Send(out) => {
                                 prop_assert!(!over);
-                                let needed = if out.payload > 0 { 3 } else { 1 };
+                                let advert = out.kind == Mid::SrcAvail;
+                                let needed = if advert || out.payload > 0 { 3 } else { 1 };
                                 prop_assert!(credits >= needed);
-                                prop_assert!(out.payload <= offer.queued.min(offer.limit));
-                                prop_assert!(!closed || out.payload == 0);
+                                prop_assert!(!closed || out.payload == 0 && !advert);
+                                if advert {
+                                    let block = offer.source.take().unwrap();
+                                    prop_assert!(offer.queued == 0 && block.size > out.payload);
+                                    prop_assert!(parameters.zero_copy != ZeroCopy::Off);
+                                    prop_assert!((1..=8).contains(&end.sources_outstanding()));
+                                } else if out.payload > 0 || out.kind == Mid::DisConn {
+                                    prop_assert!(out.payload <= offer.queued.min(offer.limit));
+                                    prop_assert_eq!(end.sources_outstanding(), 0);
+                                    offer.queued -= out.payload;
+                                }
                                 sent += 1;
                                 prop_assert_eq!(out.mseq, sent);
                                 closed |= end.send_closed();
-                                offer.queued -= out.payload;
                                 offer.urgent = offer.urgent.and_then(|at| at.checked_sub(out.payload));
                                 let length = u32::from(out.header_len) + out.payload;
                                 let message = Message::parse(&out.header, length).unwrap();
-                                prop_assert_eq!(message.mseq_ack, received);
+                                let stream = advert || out.payload > 0 || out.kind == Mid::DisConn;
+                                let behind = message.mseq_ack < received && reading > 0 && !stream;
+                                prop_assert!(message.mseq_ack == received || behind);
                                 prop_assert_eq!(message.bufs, posted);
                             }
                             Transmit::Held(_) | Transmit::Idle => break,
                         }
                     }
                 }
-                Action::Set(what) => match what % 8 {
+                Action::Set(what) => match what % 11 {
+                    8 => end.cancel_sources(),
+                    9 => end.refuse_sources(),
+                    10 => offer.source = None,
                     0 => end.shutdown_send(),
                     1 => offer.cork = !offer.cork,
                     2 => offer.no_delay = !offer.no_delay,
@@ -166,6 +195,21 @@ proptest! {
                     _ => offer.urgent = None,
                 },
                 Action::Resize(size, posted) => end.resize_receive(size, posted),
+                Action::Source(size) => {
+                    offer.source = Some(Block { size, r_key: size, address: u64::from(size) });
+                }
+                Action::Read(bytes, true) => {
+                    end.read_done(bytes.min(reading));
+                    reading -= bytes.min(reading);
+                }
+                Action::Read(bytes, false) => {
+                    if let Some(remote) = end.source_advert() {
+                        prop_assert!(!over && remote.size > 0);
+                        prop_assert!(remote.address.checked_add(u64::from(remote.size) - 1).is_some());
+                        end.read_started(bytes.min(remote.size));
+                        reading = reading.saturating_add(bytes.min(remote.size));
+                    }
+                }
             }
         }
     }

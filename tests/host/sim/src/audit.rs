@@ -20,6 +20,8 @@ pub struct Audit {
     payload: u32,
     asked: bool,
     closed: bool,
+    /// MSeq of a SrcAvailCancel that waits for a READ.
+    cancel: Option<u32>,
     /// Messages with stream bytes, credit updates, and all others.
     pub counts: [u64; 3],
 }
@@ -36,12 +38,16 @@ impl Audit {
             payload: size - 16,
             asked: false,
             closed: false,
+            cancel: None,
             counts: [0; 3],
         }
     }
 
-    /// The end has accepted a message.
-    pub fn received(&mut self, message: &Message) {
+    /// The end has accepted a message, while READs of its are under way or not.
+    pub fn received(&mut self, message: &Message, reading: bool) {
+        if message.body == Body::SrcAvailCancel && reading {
+            self.cancel = self.cancel.or(Some(message.mseq));
+        }
         self.received = message.mseq;
         self.bufs = message.bufs;
         self.acked = message.mseq_ack;
@@ -52,8 +58,10 @@ impl Audit {
         }
     }
 
-    /// The end sends a message while it has so many receive buffers posted.
-    pub fn sending(&mut self, packet: &Packet, posted: u16) -> Result<(), String> {
+    /// The end sends a message while it has so many receive buffers posted, and READs are under
+    /// way or not.
+    pub fn sending(&mut self, packet: &Packet, posted: u16, reading: bool) -> Result<(), String> {
+        self.cancel = self.cancel.filter(|_| reading);
         let message = packet.message().ok_or("a malformed message was sent")?;
         let wrong = |what: &str| Err(format!("{what}: {}, {self:?}", packet.describe()));
         let credits = i64::from(self.bufs) - i64::from(self.sent.wrapping_sub(self.acked));
@@ -61,20 +69,34 @@ impl Audit {
         if message.mseq != self.sent.wrapping_add(1) {
             return wrong("MSeq out of order");
         }
-        if message.mseq_ack != self.received {
-            return wrong("MSeqAck is not the last message received");
+        if message.mseq_ack != self.cancel.map_or(self.received, |mseq| mseq - 1) {
+            return wrong("MSeqAck is not the last message received, or the last before a cancel");
+        }
+        let advert = matches!(message.body, Body::SrcAvail(_));
+        let stream = message.payload > 0 || advert || message.body == Body::DisConn;
+        if stream && self.cancel.is_some() {
+            return wrong("the stream goes on while MSeqAck is held back");
         }
         if message.bufs != posted {
             return wrong("Bufs is not what is posted");
         }
-        if message.payload > self.payload || (message.payload > 0 && !is_data) {
+        let most = match message.body {
+            Body::Data => self.payload,
+            Body::SrcAvail(_) => 1,
+            _ => 0,
+        };
+        if message.payload > most {
             return wrong("more payload than fits");
         }
-        if message.payload > 0 && credits < 3 {
+        if (message.payload > 0 || advert) && credits < 3 {
             return wrong("payload without three credits");
         }
-        let left = self.edge.wrapping_sub(self.received);
-        let raises = is_data && u32::from(posted) > left;
+        let answers = matches!(
+            message.body,
+            Body::SendSm | Body::RdmaRdCompl { .. } | Body::SrcAvailCancel
+        );
+        let edge = message.mseq_ack.wrapping_add(u32::from(posted));
+        let raises = (is_data || answers) && edge > self.edge;
         if credits < 1 || (credits == 1 && !raises) {
             return wrong("the last credit is not for this");
         }
@@ -90,7 +112,7 @@ impl Audit {
             _ => 2,
         };
         self.sent = message.mseq;
-        self.edge = self.edge.max(self.received.wrapping_add(u32::from(posted)));
+        self.edge = self.edge.max(edge);
         self.asked |= matches!(message.body, Body::ChRcvBuf { .. });
         self.closed |= message.body == Body::DisConn;
         self.counts[kind] += 1;

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! An end as other implementations of SDP would be: written apart from the code under test,
-//! after what is known of them, with what this project's own end does not (yet) do: source
-//! adverts, their cancellation, mode changes, and Nagle's algorithm by MSeqAck.
+//! after what is known of them: source adverts and what OFED does about those of its peer, their
+//! cancellation, mode changes, and Nagle's algorithm by MSeqAck.
 
 use std::collections::VecDeque;
 
 use sdp_protocol::message::{Body, Flags, Message, Mode, SrcAvail};
+use sdp_protocol::Remote;
 
 use crate::node::{Common, Node, Over};
-use crate::packet::Packet;
+use crate::packet::{stream_byte, Packet};
 use crate::rng::Rng;
 
 /// What kind of implementation it is.
@@ -24,6 +25,8 @@ pub struct Flavour {
     pub early: bool,
     /// A message that could be fuller waits until the one before is acknowledged.
     pub nagle: bool,
+    /// Knows adverts.
+    pub zero_copy: bool,
     /// Advertises what is at least so long; 0: never.
     pub advert: u32,
     /// Sends stay Combined, or may be Pipelined with so many adverts.
@@ -38,8 +41,25 @@ pub struct Flavour {
 #[derive(Debug)]
 struct Advert {
     mseq: u32,
-    /// Stream position behind the bytes that went with it.
+    key: u32,
+    /// Stream position behind the bytes that the peer has.
     tail: u64,
+    /// Stream position behind the block.
+    end: u64,
+}
+
+/// A source advert of the peer.
+#[derive(Debug)]
+struct Held {
+    mseq: u32,
+    /// What is left to read.
+    rest: Remote,
+    /// A READ is under way.
+    reading: bool,
+    /// Read and not reported.
+    done: u32,
+    /// Will not be read any more.
+    refused: bool,
 }
 
 /// An end that follows its flavour.
@@ -57,6 +77,11 @@ pub struct Foreign {
     adverts: VecDeque<Advert>,
     cancel: bool,
     cancelled: bool,
+    /// Never advertises: nobody would take it up.
+    gave_up: bool,
+    held: VecDeque<Held>,
+    /// The peer takes no adverts: what was advertised may be forgotten at any time.
+    refuses: bool,
     change: Option<Mode>,
     push: bool,
     no_delay: bool,
@@ -76,8 +101,9 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// An end that was told of `bufs` buffers of `size` bytes.
-    pub fn new(common: Common, flavour: Flavour, bufs: u16, size: u32) -> Self {
+    /// An end that was told of `bufs` buffers of `size` bytes. `refuses`: the peer has no zero
+    /// copy.
+    pub fn new(common: Common, flavour: Flavour, bufs: u16, size: u32, refuses: bool) -> Self {
         let told = if flavour.silent_hello {
             0
         } else {
@@ -95,6 +121,9 @@ impl Foreign {
             adverts: VecDeque::new(),
             cancel: false,
             cancelled: false,
+            gave_up: false,
+            held: VecDeque::new(),
+            refuses,
             change: None,
             push: false,
             no_delay: !flavour.nagle,
@@ -126,6 +155,13 @@ impl Foreign {
             return Some((Body::Data, 0, Flags::NONE));
         }
         if credits >= 2 {
+            if let Some(about) = self.about_held() {
+                return Some((about, 0, Flags::NONE));
+            }
+            // OFED's goes through the queue of the stream, and by its rules.
+            if self.flavour.pipelined > 0 && self.cancel_due() {
+                return Some((Body::SrcAvailCancel, 0, Flags::NONE));
+            }
             if let Some((size, 0)) = self.answer {
                 self.answer = None;
                 return Some((Body::ChRcvBufAck { size }, 0, Flags::NONE));
@@ -165,10 +201,16 @@ impl Foreign {
         None
     }
 
+    /// Whether a SrcAvailCancel is to be sent, which it then is.
+    fn cancel_due(&mut self) -> bool {
+        let due = !self.adverts.is_empty() && self.cancel && !self.cancelled;
+        self.cancelled |= due;
+        due
+    }
+
     /// The next message of the stream. There are three credits at least.
     fn source(&mut self, rng: &mut Rng) -> Option<(Body, u32, Flags)> {
-        if !self.adverts.is_empty() && self.cancel && !self.cancelled {
-            self.cancelled = true;
+        if self.cancel_due() {
             return Some((Body::SrcAvailCancel, 0, Flags::NONE));
         }
         if let Some(mode) = self.change.take() {
@@ -188,7 +230,10 @@ impl Foreign {
             self.waiting = if queued == 0 { "nothing" } else { "an advert" };
             return None;
         }
+        // OFED does not start one while it has one of the peer's.
+        let crossing = self.flavour.pipelined == 0 && !self.held.is_empty();
         let may = self.flavour.advert > 0 && self.mode != Mode::Buffered;
+        let may = may && !self.gave_up && !crossing;
         if may && queued >= self.flavour.advert && outbox.urgent.is_none() && rng.one_in(3) {
             return Some(self.advertise(rng, queued));
         }
@@ -224,7 +269,9 @@ impl Foreign {
             (Mode::Combined, Mode::Pipelined) => {}
             (Mode::Combined, Mode::Buffered) if self.adverts.is_empty() => {}
             // What was advertised is advertised anew, or sent.
-            (Mode::Pipelined, Mode::Combined) => self.drop_adverts(),
+            (Mode::Pipelined, Mode::Combined) if self.refuses || self.adverts.is_empty() => {
+                self.drop_adverts();
+            }
             _ => return None,
         }
         self.mode = mode;
@@ -243,15 +290,20 @@ impl Foreign {
             let most = (size - 1).min(self.payload.saturating_sub(16));
             rng.range(0, most.min(40))
         };
+        let (side, start) = (self.common.side, self.common.outbox.sent);
+        let end = start + u64::from(size);
+        let bytes = (start..end).map(|at| stream_byte(side, at)).collect();
+        let block = self.common.fabric.borrow_mut().register(side, bytes, rng);
         let advert = SrcAvail {
             size,
-            r_key: rng.draw() as u32,
-            address: rng.draw(),
+            r_key: block.r_key,
+            address: block.address,
         };
-        let outbox = &self.common.outbox;
         self.adverts.push_back(Advert {
             mseq: self.sent.wrapping_add(1),
-            tail: outbox.sent + u64::from(inline),
+            key: block.r_key,
+            tail: start + u64::from(inline),
+            end,
         });
         (Body::SrcAvail(advert), inline, Flags::NONE)
     }
@@ -261,9 +313,83 @@ impl Foreign {
         if let Some(oldest) = self.adverts.front() {
             self.common.outbox.sent = oldest.tail;
         }
-        self.adverts.clear();
+        for advert in self.adverts.drain(..) {
+            self.common.fabric.borrow_mut().take_back(advert.key);
+        }
         self.cancel = false;
         self.cancelled = false;
+    }
+
+    /// The peer has read a part of the oldest advert.
+    fn was_read(&mut self, size: u32, mseq_ack: u32) -> Result<(), String> {
+        let Some(oldest) = self.adverts.front_mut() else {
+            return Ok(());
+        };
+        if (mseq_ack.wrapping_sub(oldest.mseq) as i32) < 0 {
+            return Ok(());
+        }
+        let tail = oldest.tail + u64::from(size);
+        if tail > oldest.end {
+            return Err("more was read than was advertised".into());
+        }
+        oldest.tail = tail;
+        if oldest.tail == oldest.end {
+            let key = oldest.key;
+            self.common.fabric.borrow_mut().take_back(key);
+            self.adverts.pop_front();
+            if self.adverts.is_empty() {
+                self.cancel = false;
+                self.cancelled = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// A message about the peer's adverts.
+    fn about_held(&mut self) -> Option<Body> {
+        let oldest = self.held.front_mut()?;
+        if oldest.reading {
+            return None;
+        }
+        if oldest.done > 0 {
+            let size = std::mem::take(&mut oldest.done);
+            if oldest.rest.size == 0 {
+                self.held.pop_front();
+            }
+            return Some(Body::RdmaRdCompl { size });
+        }
+        if oldest.refused {
+            self.held.clear();
+            return Some(Body::SendSm);
+        }
+        None
+    }
+
+    /// The peer advertises.
+    fn hold(&mut self, advert: SrcAvail, mseq: u32, inline: u32) -> Result<(), String> {
+        if !self.flavour.zero_copy {
+            return Err("an advert came to one that does not know them".into());
+        }
+        if !self.held.is_empty() {
+            return Err("a second advert came".into());
+        }
+        if inline == 0 || advert.size <= inline {
+            return Err(format!("{inline} bytes of {advert:?}"));
+        }
+        self.held.push_back(Held {
+            mseq,
+            rest: Remote {
+                address: advert.address.wrapping_add(inline.into()),
+                r_key: advert.r_key,
+                size: advert.size.saturating_sub(inline),
+            },
+            reading: false,
+            done: 0,
+            refused: false,
+        });
+        // OFED takes its own advert back when one crosses it.
+        self.cancel |= self.flavour.pipelined == 0 && !self.adverts.is_empty();
+        Ok(())
     }
 
     fn take(&mut self, packet: &Packet, message: &Message) -> Result<(), String> {
@@ -276,6 +402,35 @@ impl Foreign {
         }
         let flags = message.flags;
         match message.body {
+            Body::Data | Body::DisConn
+                if !self.held.is_empty()
+                    && self.trusting
+                    && (message.payload > 0 || message.body == Body::DisConn) =>
+            {
+                return Err("the stream passes an advert".into());
+            }
+            Body::SrcAvail(advert) => {
+                if message.payload > 0 {
+                    let payload = &packet.bytes[message.header_len()..];
+                    self.common.inbox.take(payload, self.trusting)?;
+                    self.common.port.hold();
+                }
+                let held = self.hold(advert, message.mseq, message.payload);
+                if self.trusting {
+                    held?;
+                }
+            }
+            Body::RdmaRdCompl { size } => {
+                let read = self.was_read(size, message.mseq_ack);
+                if self.trusting {
+                    read?;
+                }
+            }
+            Body::SrcAvailCancel => {
+                if let Some(oldest) = self.held.front_mut() {
+                    oldest.refused |= (message.mseq.wrapping_sub(oldest.mseq) as i32) > 0;
+                }
+            }
             Body::Data if message.payload > 0 => {
                 let payload = &packet.bytes[message.header_len()..];
                 self.common.inbox.take(payload, self.trusting)?;
@@ -395,6 +550,57 @@ impl Node for Foreign {
         Ok(true)
     }
 
+    fn write(&mut self, bytes: u32, urgent: bool, _rng: &mut Rng) {
+        self.gave_up = false;
+        self.common.outbox.write(bytes, urgent);
+    }
+
+    fn rdma(&mut self, rng: &mut Rng, reads: bool, all: bool) -> bool {
+        let inbox = &self.common.inbox;
+        let Some(oldest) = self.held.front_mut() else {
+            return false;
+        };
+        let ready = reads && inbox.read == inbox.received && self.over.is_none();
+        if !ready || oldest.reading || oldest.refused || oldest.rest.size == 0 {
+            return false;
+        }
+        if !all && rng.one_in(10) {
+            // Somebody peeks.
+            oldest.refused = true;
+            return true;
+        }
+        let size = match all {
+            true => oldest.rest.size,
+            false => rng.range(1, oldest.rest.size),
+        };
+        let part = Remote {
+            size,
+            ..oldest.rest
+        };
+        oldest.reading = true;
+        let side = self.common.side;
+        self.common.fabric.borrow_mut().post_read(side, part);
+        true
+    }
+
+    fn read_completed(&mut self, bytes: &[u8]) -> Result<(), String> {
+        self.common.inbox.direct(bytes, self.trusting)?;
+        let oldest = self.held.front_mut().ok_or("no advert was read")?;
+        let size = bytes.len() as u32;
+        oldest.reading = false;
+        oldest.done += size;
+        oldest.rest.size -= size;
+        oldest.rest.address = oldest.rest.address.wrapping_add(size.into());
+        Ok(())
+    }
+
+    fn give_up(&mut self) -> bool {
+        let waits = !self.adverts.is_empty() && !self.cancel;
+        self.cancel |= waits;
+        self.gave_up = true;
+        waits
+    }
+
     fn tick(&mut self, rng: &mut Rng) {
         match rng.below(6) {
             0 => self.push = true,
@@ -437,11 +643,12 @@ impl Node for Foreign {
 
     fn state(&self) -> String {
         format!(
-            "foreign: waits for {}, credits {}, told {}, adverts {:?}, mode {:?}, {:?}, {:?}",
+            "foreign: waits for {}, credits {}, told {}, adverts {:?}, held {:?}, mode {:?}, {:?}, {:?}",
             self.waiting,
             self.credits(),
             self.told,
             self.adverts,
+            self.held,
             self.mode,
             self.flavour,
             self.common

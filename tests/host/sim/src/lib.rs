@@ -13,11 +13,14 @@
 //! * urgent bytes are marked where they are, and announced once;
 //! * no message comes without a receive buffer that is large enough;
 //! * MSeq, MSeqAck and Bufs are right, and no credit is used for what it is reserved from;
+//! * nobody touches memory that its owner has taken back, and whoever has advertised memory gets
+//!   it back when he wants it;
 //! * whenever everything on its way has arrived, all that readers wait for is there, whether or
 //!   not the other end reads, and the ends fall silent;
 //! * tampering leads to a violation or to nothing, never to a panic.
 
 pub mod audit;
+pub mod fabric;
 pub mod foreign;
 pub mod hostile;
 pub mod node;
@@ -31,6 +34,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
+use sdp_protocol::Mid;
 use world::World;
 
 /// What a run of the simulator was like.
@@ -42,6 +46,8 @@ pub struct Summary {
     pub connections: u64,
     /// Messages with stream bytes, credit updates, others, of both sides.
     pub messages: [u64; 3],
+    /// Messages by their MID's index.
+    pub kinds: [u64; Mid::ALL.len()],
     /// How often tampering was found out, by the violation's name.
     pub violations: BTreeMap<String, u64>,
 }
@@ -90,6 +96,9 @@ pub fn run(seed: u64, steps: u64, connections: u64, trace: bool) -> Result<Summa
             for (sum, count) in summary.messages.iter_mut().zip(counts) {
                 *sum += count;
             }
+        }
+        for (sum, count) in summary.kinds.iter_mut().zip(world.kinds) {
+            *sum += count;
         }
         if let Some(name) = world.violation() {
             *summary.violations.entry(name).or_default() += 1;

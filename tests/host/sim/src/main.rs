@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
+use sdp_protocol::Mid;
 
 /// Simulate SDP connections and check every rule.
 #[derive(Parser)]
@@ -48,6 +49,11 @@ fn main() -> ExitCode {
             println!(
                 "messages: {data} with stream bytes, {updates} credit updates, {others} others"
             );
+            for (mid, count) in Mid::ALL.into_iter().zip(summary.kinds) {
+                if count > 0 {
+                    println!("message {}: {count}", mid.name());
+                }
+            }
             for (name, count) in summary.violations {
                 println!("violation {name}: {count}");
             }

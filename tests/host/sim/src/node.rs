@@ -2,8 +2,11 @@
 
 //! One end of a simulated connection, whoever wrote it.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 
+use crate::fabric::Fabric;
 use crate::packet::Packet;
 use crate::port::{Inbox, Outbox, Port};
 use crate::rng::Rng;
@@ -19,6 +22,8 @@ pub struct Common {
     pub inbox: Inbox,
     /// What goes.
     pub outbox: Outbox,
+    /// Memory of both sides.
+    pub fabric: Rc<RefCell<Fabric>>,
 }
 
 impl Common {
@@ -55,6 +60,22 @@ pub trait Node {
 
     /// Looks at the next message that has come; returns whether there was one.
     fn process(&mut self) -> Result<bool, String>;
+
+    /// The application writes so many bytes, the last of them urgent or not.
+    fn write(&mut self, bytes: u32, urgent: bool, _rng: &mut Rng) {
+        self.common().outbox.write(bytes, urgent);
+    }
+
+    /// The application reads what was advertised to it, or refuses, if it `reads` at all; returns
+    /// whether it did something. `all`: it reads as much as there is.
+    fn rdma(&mut self, rng: &mut Rng, reads: bool, all: bool) -> bool;
+
+    /// The oldest READ has completed.
+    fn read_completed(&mut self, bytes: &[u8]) -> Result<(), String>;
+
+    /// Whoever waits for the other end to use memory of ours does so no longer, and nothing is
+    /// advertised any more until something is written; returns whether somebody waited.
+    fn give_up(&mut self) -> bool;
 
     /// Something that only this kind does: an option, a timer, a decision.
     fn tick(&mut self, rng: &mut Rng);

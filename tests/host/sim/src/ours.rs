@@ -4,12 +4,24 @@
 
 use std::collections::VecDeque;
 
-use sdp_protocol::{Connection, Event, Offer, Parameters, Transmit, MAX_HEADER};
+use sdp_protocol::message::Mid;
+use sdp_protocol::{
+    Block, Connection, Event, Offer, Parameters, Remote, Transmit, ZeroCopy, MAX_HEADER,
+};
 
 use crate::audit::Audit;
 use crate::node::{Common, Node, Over};
-use crate::packet::Packet;
+use crate::packet::{stream_byte, Packet};
 use crate::rng::Rng;
+
+/// A part of the stream that is advertised and not copied.
+#[derive(Clone, Copy, Debug)]
+struct Large {
+    start: u64,
+    end: u64,
+    /// Once it is registered.
+    block: Option<Block>,
+}
 
 /// The protocol core with a transport and an application around it.
 pub struct Ours {
@@ -27,6 +39,19 @@ pub struct Ours {
     over: Option<Over>,
     trusting: bool,
     last: Transmit,
+    zero_copy: bool,
+    /// The peer may cancel only while it could send payload.
+    ofed: bool,
+    /// Something was written since somebody gave up waiting.
+    patient: bool,
+    /// Blocks to advertise, in the order of the stream.
+    planned: VecDeque<Large>,
+    /// Blocks that are advertised, before all those.
+    advertised: VecDeque<Large>,
+    /// Bytes of the oldest advertised block that the peer is known to have.
+    done: u32,
+    /// Bytes for which READs are under way.
+    reading: VecDeque<u32>,
 }
 
 impl Ours {
@@ -48,19 +73,118 @@ impl Ours {
             over: None,
             trusting: true,
             last: Transmit::Idle,
+            ofed: parameters.remote_max_adverts == 1,
+            zero_copy: parameters.zero_copy != ZeroCopy::Off,
+            patient: true,
+            planned: VecDeque::new(),
+            advertised: VecDeque::new(),
+            done: 0,
+            reading: VecDeque::new(),
             common,
         }
     }
 
-    fn offer(&self) -> Offer {
+    /// The next block, registered, if the stream has come to it.
+    fn source(&mut self, rng: &mut Rng) -> Option<Block> {
+        let Common {
+            side,
+            outbox,
+            fabric,
+            ..
+        } = &self.common;
+        let next = self.planned.front_mut()?;
+        let size = (next.end - next.start) as u32;
+        let possible = self.connection.can_advertise(size);
+        if next.block.is_none() && !possible && rng.one_in(4) {
+            // Better copy.
+            self.planned.pop_front();
+            return None;
+        }
+        if next.block.is_none() && possible {
+            let bytes = (next.start..next.end).map(|at| stream_byte(*side, at));
+            let block = fabric.borrow_mut().register(*side, bytes.collect(), rng);
+            next.block = Some(block);
+        }
+        next.block.filter(|_| next.start >= outbox.sent)
+    }
+
+    /// What is planned is copied after all, and what was registered for that is taken back.
+    fn copy_all(&mut self) {
+        for large in self.planned.drain(..) {
+            if let Some(block) = large.block {
+                self.common.fabric.borrow_mut().take_back(block.r_key);
+            }
+        }
+    }
+
+    /// The oldest advertised block is ours again.
+    fn returned(&mut self) -> Result<Large, String> {
+        let large = self.advertised.pop_front();
+        let large = large.ok_or("a block came back that was not advertised")?;
+        let key = large.block.map_or(0, |block| block.r_key);
+        self.common.fabric.borrow_mut().take_back(key);
+        self.done = 0;
+        Ok(large)
+    }
+
+    /// News of blocks that were advertised.
+    fn about_sources(&mut self, event: Event) -> Result<(), String> {
+        match event {
+            Event::SourceRead { bytes, finished } => {
+                let oldest = self.advertised.front();
+                let oldest = oldest.ok_or("news of a block that was not advertised")?;
+                let size = (oldest.end - oldest.start) as u32;
+                self.done += bytes;
+                if self.done > size || finished != (self.done == size) {
+                    return Err(format!("{event:?} with {} of {size} done", self.done));
+                }
+                if finished {
+                    self.returned()?;
+                }
+            }
+            Event::SourcesReturned { done } => {
+                if done != self.done {
+                    return Err(format!("{event:?}, but {} are done", self.done));
+                }
+                let oldest = self.returned()?;
+                while !self.advertised.is_empty() {
+                    self.returned()?;
+                }
+                let sent = oldest.start + u64::from(done);
+                self.common.outbox.sent = sent;
+                let again = self.patient && !self.common.outbox.closed;
+                if again && sent % 2 == 0 && oldest.end - sent > 1 {
+                    // The rest is advertised anew.
+                    self.planned.push_front(Large {
+                        start: sent,
+                        end: oldest.end,
+                        block: None,
+                    });
+                }
+            }
+            _ => {}
+        }
+        if self.connection.sources_outstanding() != self.advertised.len() {
+            return Err("a block was forgotten".into());
+        }
+        Ok(())
+    }
+
+    fn offer(&mut self, rng: &mut Rng) -> Offer {
+        let source = self.source(rng);
         let Common {
             port,
             inbox,
             outbox,
             ..
         } = &self.common;
+        let queued = match self.planned.front() {
+            Some(large) => (large.start - outbox.sent) as u32,
+            None => outbox.queued(),
+        };
         Offer {
-            queued: outbox.queued(),
+            queued,
+            source,
             urgent: outbox.urgent_at(),
             posted: port.posted(),
             in_flight: port.in_flight,
@@ -89,16 +213,16 @@ impl Node for Ours {
 
     fn pump(
         &mut self,
-        _rng: &mut Rng,
+        rng: &mut Rng,
         most: u32,
         wire: &mut VecDeque<Packet>,
     ) -> Result<u32, String> {
         let mut count = 0;
-        if self.common.outbox.closed {
-            self.connection.shutdown_send();
-        }
         while count < most && self.common.port.in_flight < self.common.port.depth {
-            let offer = self.offer();
+            let offer = self.offer(rng);
+            if self.common.outbox.closed && self.planned.is_empty() {
+                self.connection.shutdown_send();
+            }
             let finished = self.connection.finished();
             let due = self.connection.credit_update_due(offer.posted);
             self.last = self.connection.transmit(&offer);
@@ -112,14 +236,30 @@ impl Node for Ours {
                 return Err("a message was sent after the end".into());
             }
             let outbox = &mut self.common.outbox;
-            if out.payload > offer.queued || out.payload > offer.limit {
+            let data = out.kind == Mid::Data;
+            if data && (out.payload > offer.queued || out.payload > offer.limit) {
                 return Err(format!("more sent than there was: {out:?}"));
             }
             let header = &out.header[..usize::from(out.header_len)];
             let packet = Packet::new(header, self.common.side, outbox.sent, out.payload);
-            outbox.advance(out.payload, out.urgent)?;
+            if out.kind == Mid::SrcAvail {
+                let large = self.planned.pop_front().ok_or("nothing was offered")?;
+                outbox.advance((large.end - large.start) as u32, false)?;
+                if self.advertised.is_empty() {
+                    self.done = 0;
+                }
+                self.advertised.push_back(large);
+                if self.advertised.len() == 1 {
+                    self.done = out.payload;
+                } else if out.payload > 0 {
+                    return Err("bytes in a SrcAvail behind another".into());
+                }
+            } else {
+                outbox.advance(out.payload, out.urgent)?;
+            }
             if self.trusting {
-                self.audit.sending(&packet, offer.posted)?;
+                let reading = !self.reading.is_empty();
+                self.audit.sending(&packet, offer.posted, reading)?;
             }
             if packet.message().map(|m| (m.body.mid(), m.mseq)) != Some((out.kind, out.mseq)) {
                 return Err(format!("{out:?} is described wrongly"));
@@ -156,7 +296,7 @@ impl Node for Ours {
         let message = packet
             .message()
             .ok_or("a malformed message was taken for a good one")?;
-        self.audit.received(&message);
+        self.audit.received(&message, !self.reading.is_empty());
         let payload = received.payload.start as usize..received.payload.end as usize;
         if payload.len() != message.payload as usize {
             return Err("the payload was cut".into());
@@ -173,13 +313,90 @@ impl Node for Ours {
             Event::PeerClosed => self.common.inbox.closed = true,
             Event::PeerAborted | Event::Suspended { .. } => self.over = Some(Over::Ended),
             Event::ReceiveSizeRequested(size) => self.wish = Some(size),
-            _ => {}
+            event => {
+                let news = self.about_sources(event);
+                if self.trusting {
+                    news?;
+                }
+            }
         }
         Ok(true)
     }
 
+    fn write(&mut self, bytes: u32, urgent: bool, rng: &mut Rng) {
+        let start = self.common.outbox.written;
+        self.common.outbox.write(bytes, urgent);
+        self.patient = true;
+        if self.zero_copy && !urgent && bytes > 1 && rng.one_in(2) {
+            self.planned.push_back(Large {
+                start,
+                end: start + u64::from(bytes),
+                block: None,
+            });
+        }
+    }
+
+    fn rdma(&mut self, rng: &mut Rng, reads: bool, all: bool) -> bool {
+        let holds = self.ofed && self.connection.holds_sources();
+        let port = &mut self.common.port;
+        if holds {
+            port.least = port.budget.min(4);
+        } else if port.least > 0 {
+            // More may have come than there was room for. Two are for control messages.
+            port.least = 2;
+        }
+        let mut something = false;
+        while reads && self.common.inbox.read == self.common.inbox.received && self.over.is_none() {
+            let Some(remote) = self.connection.source_advert() else {
+                break;
+            };
+            if !all && rng.one_in(10) {
+                self.connection.refuse_sources();
+                return true;
+            }
+            let bytes = if all {
+                remote.size
+            } else {
+                rng.range(1, remote.size)
+            };
+            let part = Remote {
+                size: bytes,
+                ..remote
+            };
+            let side = self.common.side;
+            self.common.fabric.borrow_mut().post_read(side, part);
+            self.connection.read_started(bytes);
+            self.reading.push_back(bytes);
+            something = true;
+            if !all && rng.one_in(2) {
+                break;
+            }
+        }
+        something
+    }
+
+    fn read_completed(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let expected = self.reading.pop_front();
+        if expected != Some(bytes.len() as u32) {
+            return Err("a READ completed that was not posted".into());
+        }
+        self.common.inbox.direct(bytes, self.trusting)?;
+        self.connection.read_done(bytes.len() as u32);
+        Ok(())
+    }
+
+    fn give_up(&mut self) -> bool {
+        let waits = !self.advertised.is_empty() || !self.planned.is_empty();
+        self.patient = false;
+        self.copy_all();
+        self.connection.cancel_sources();
+        waits
+    }
+
     fn tick(&mut self, rng: &mut Rng) {
-        match rng.below(6) {
+        match rng.below(9) {
+            6 => self.connection.cancel_sources(),
+            7 if rng.one_in(2) => self.copy_all(),
             0 => self.no_delay = !self.no_delay,
             1 => self.cork = !self.cork,
             2 => self.limit = rng.pick(&[u32::MAX, u32::MAX, 4096, 100, 1, 0]),
@@ -213,16 +430,26 @@ impl Node for Ours {
     }
 
     fn must_have_announced(&self) -> bool {
-        self.common.outbox.urgent.is_some() && self.connection.credits() >= 2
+        let outbox = &self.common.outbox;
+        // One behind a block is not offered yet.
+        let hidden = self
+            .planned
+            .front()
+            .is_some_and(|large| outbox.urgent > Some(large.start));
+        outbox.urgent.is_some() && !hidden && self.connection.credits() >= 2
     }
 
     fn state(&self) -> String {
         let end = &self.connection;
         format!(
-            "ours: {:?}, credits {}, peer's {}, {:?}",
+            "ours: {:?}, credits {}, peer's {}, planned {:?}, advertised {:?}, done {}, reading {:?}, {end:?}, {:?}",
             self.last,
             end.credits(),
             end.peer_credits(),
+            self.planned,
+            self.advertised,
+            self.done,
+            self.reading,
             self.common
         )
     }

@@ -17,6 +17,8 @@ pub struct Port {
     held: u16,
     /// How many buffers there are in all.
     pub budget: u16,
+    /// How many are posted whatever the reader has not taken.
+    pub least: u16,
     /// Size in bytes of a buffer that is posted from now on.
     pub size: u32,
     /// SENDs posted whose completion was not looked at.
@@ -35,6 +37,7 @@ impl Port {
             arrived: VecDeque::new(),
             held: 0,
             budget,
+            least: 0,
             size,
             in_flight: 0,
             completed: 0,
@@ -83,7 +86,8 @@ impl Port {
     /// Posts up to so many free buffers; returns how many.
     pub fn repost(&mut self, most: u16) -> u16 {
         let free = self.budget.saturating_sub(self.posted() + self.held);
-        let count = free.min(most);
+        let least = self.least.saturating_sub(self.posted());
+        let count = free.max(least).min(most);
         for _ in 0..count {
             self.posted.push_back(self.size);
         }
@@ -210,6 +214,17 @@ impl Inbox {
         }
         self.received += payload.len() as u64;
         self.segments.push_back(payload.len() as u32);
+        Ok(())
+    }
+
+    /// Stream bytes have come straight to the application, which had read all before them.
+    pub fn direct(&mut self, bytes: &[u8], check: bool) -> Result<(), String> {
+        if check && self.read != self.received {
+            return Err("bytes came by RDMA before others were read".into());
+        }
+        self.take(bytes, check)?;
+        self.segments.pop_back();
+        self.read = self.received;
         Ok(())
     }
 

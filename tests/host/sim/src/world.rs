@@ -2,10 +2,13 @@
 
 //! Two ends, a wire in each direction, and everything that may happen, in any order.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 
-use sdp_protocol::Parameters;
+use sdp_protocol::{Mid, Parameters, ZeroCopy};
 
+use crate::fabric::Fabric;
 use crate::foreign::{Flavour, Foreign};
 use crate::hostile::tamper;
 use crate::node::{Common, Node, Over};
@@ -17,6 +20,7 @@ use crate::rng::Rng;
 /// One connection from its start to its end.
 pub struct World {
     nodes: [Box<dyn Node>; 2],
+    fabric: Rc<RefCell<Fabric>>,
     /// What each side has sent and the other not received.
     wires: [VecDeque<Packet>; 2],
     hostile: bool,
@@ -27,6 +31,8 @@ pub struct World {
     trace: bool,
     /// Events so far.
     pub steps: u64,
+    /// Messages of both sides by their MID's index.
+    pub kinds: [u64; Mid::ALL.len()],
 }
 
 /// What is different from one connection to the next.
@@ -36,6 +42,7 @@ struct Setup {
     depth: u16,
     largest: u32,
     adverts: u16,
+    zero_copy: ZeroCopy,
     flavour: Option<Flavour>,
 }
 
@@ -56,6 +63,7 @@ impl Setup {
             depth: rng.pick(&[1, 2, 8, 64]),
             largest: rng.pick(&[0, larger]),
             adverts: rng.pick(&[1, 2, 16, 255]),
+            zero_copy: rng.pick(&[ZeroCopy::Off, ZeroCopy::On, ZeroCopy::On, ZeroCopy::Forced]),
             flavour: None,
         };
         if foreign {
@@ -66,6 +74,7 @@ impl Setup {
                 silent_hello: kind == 0,
                 early: kind == 0,
                 nagle: kind != 3 && rng.one_in(2),
+                zero_copy,
                 advert: if zero_copy { rng.range(2, 300) } else { 0 },
                 pipelined: if kind == 3 { setup.adverts } else { 0 },
                 wish: if kind == 0 { larger } else { 0 },
@@ -89,7 +98,12 @@ impl World {
         let mut rng = Rng::new(seed);
         let hostile = rng.one_in(4);
         let foreign = rng.one_in(2);
+        let fabric = Rc::new(RefCell::new(Fabric::default()));
         let mut setups = [Setup::new(&mut rng, false), Setup::new(&mut rng, foreign)];
+        if setups[1].flavour.is_some_and(|f| !f.zero_copy) {
+            // Whoever forces adverts on one that does not know them gets what he asks for.
+            setups[0].zero_copy = rng.pick(&[ZeroCopy::Off, ZeroCopy::On]);
+        }
         // An end with three buffers answers every message, and others may do the same at any time:
         // credit updates without end. Our own must have four, unless the other end is ours, too.
         if setups[0].budget == 3 {
@@ -104,6 +118,7 @@ impl World {
             port: Port::new(setups[side].budget, setups[side].size, setups[side].depth),
             inbox: Inbox::new(1 - side),
             outbox: Outbox::default(),
+            fabric: fabric.clone(),
         };
         let ours = |side: usize, rng: &mut Rng| {
             let (own, other) = (&setups[side], &setups[1 - side]);
@@ -120,6 +135,7 @@ impl World {
                 posted: own.budget,
                 credits: if silent { 0 } else { other.budget },
                 desired_remote_size: rng.pick(&[0, other.size + 1000]),
+                zero_copy: own.zero_copy,
             };
             Box::new(Ours::new(common(side), &parameters, own.largest, rng))
         };
@@ -130,11 +146,13 @@ impl World {
                 flavour,
                 setups[0].budget,
                 setups[0].size,
+                setups[0].zero_copy == ZeroCopy::Off,
             )),
             None => ours(1, &mut rng),
         };
         World {
             nodes: [first, second],
+            fabric,
             wires: [VecDeque::new(), VecDeque::new()],
             hostile,
             tainted: false,
@@ -142,6 +160,7 @@ impl World {
             rng,
             trace,
             steps: 0,
+            kinds: [0; Mid::ALL.len()],
         }
     }
 
@@ -164,6 +183,9 @@ impl World {
                 if !self.nodes[side].finished() || self.nodes[side].common().inbox.pending {
                     return Err(self.report("not finished"));
                 }
+                if self.fabric.borrow().registered(side) > 0 {
+                    return Err(self.report("memory is still registered"));
+                }
             }
         }
         Ok(())
@@ -184,7 +206,7 @@ impl World {
 
     fn step(&mut self) -> Result<(), String> {
         let side = self.rng.below(2) as usize;
-        match self.rng.below(100) {
+        match self.rng.below(120) {
             0..=13 => self.write(side),
             14..=25 => {
                 let most = self.rng.pick(&[1, 10, 100, 10_000]);
@@ -231,19 +253,56 @@ impl World {
                     self.nodes[side].common().outbox.closed = true;
                 }
             }
+            100..=109 => {
+                self.nodes[side].rdma(&mut self.rng, true, false);
+            }
+            110..=113 => {
+                let which = self.rng.below(4) as usize;
+                let result = self.fabric.borrow_mut().carry_out(side, which);
+                self.transport(result)?;
+            }
+            114..=119 => {
+                self.complete_read(side)?;
+            }
             _ => {}
         }
         self.steps += 1;
         self.check()
     }
 
+    /// What the transport says of some RDMA: an error ends the connection, and must not happen
+    /// unless somebody has tampered with the messages.
+    fn transport<T: Default>(&mut self, result: Result<T, String>) -> Result<T, String> {
+        match result {
+            Err(_) if self.tainted => {
+                self.over = true;
+                Ok(T::default())
+            }
+            Err(what) => Err(self.report(&what)),
+            Ok(done) => Ok(done),
+        }
+    }
+
+    fn complete_read(&mut self, side: usize) -> Result<bool, String> {
+        let result = self.fabric.borrow_mut().complete_read(side);
+        let Some(bytes) = self.transport(result)? else {
+            return Ok(false);
+        };
+        if self.trace {
+            println!("{:6}  {side} has read {}", self.steps, bytes.len());
+        }
+        let result = self.nodes[side].read_completed(&bytes);
+        result.map_err(|what| self.report(&what))?;
+        Ok(true)
+    }
+
     fn write(&mut self, side: usize) {
         let urgent = self.rng.one_in(12);
         let most = self.rng.pick(&[1, 10, 100, 3000]);
         let bytes = self.rng.range(1, most);
-        let outbox = &mut self.nodes[side].common().outbox;
+        let outbox = &self.nodes[side].common().outbox;
         if !outbox.closed && outbox.queued() < 10_000 {
-            outbox.write(bytes, urgent);
+            self.nodes[side].write(bytes, urgent, &mut self.rng);
         }
     }
 
@@ -251,8 +310,11 @@ impl World {
         let wire = &mut self.wires[side];
         let before = wire.len();
         let count = self.nodes[side].pump(&mut self.rng, most, wire)?;
-        if self.trace {
-            for packet in wire.iter().skip(before) {
+        for packet in wire.iter().skip(before) {
+            if let Some(message) = packet.message() {
+                self.kinds[message.body.mid().index()] += 1;
+            }
+            if self.trace {
                 println!("{:6}  {side} sends {}", self.steps, packet.describe());
             }
         }
@@ -343,7 +405,8 @@ impl World {
             println!("{:6}  settle, readers {readers:?}", self.steps);
         }
         let mut messages = 0;
-        let mut most = 2000;
+        let mut patient = true;
+        let mut most = 4000;
         for (node, reads) in self.nodes.iter_mut().zip(readers) {
             node.settle(reads);
             most += node.common().outbox.queued();
@@ -370,7 +433,14 @@ impl World {
                 if reads {
                     busy |= common.read(u32::MAX);
                 }
-                busy |= common.port.repost(u16::MAX) > 0;
+                busy |= self.nodes[side].rdma(&mut self.rng, reads, true);
+                busy |= self.nodes[side].common().port.repost(u16::MAX) > 0;
+                while self.complete_read(side)? {
+                    busy = true;
+                }
+                if self.over {
+                    return Ok(());
+                }
                 let count = self.pump(side, u32::MAX)?;
                 busy |= count > 0;
                 messages += count;
@@ -378,6 +448,12 @@ impl World {
             }
             // An acknowledgement alone is not worth a credit that is kept for better use.
             busy = busy || self.nodes[0].short_of_credits() && self.nodes[1].hold_back_no_longer();
+            if patient && (!busy || messages > most / 2) {
+                patient = false;
+                for node in &mut self.nodes {
+                    busy |= node.give_up();
+                }
+            }
             if !busy {
                 break;
             }
@@ -393,6 +469,9 @@ impl World {
             return Ok(());
         }
         for from in 0..2 {
+            if self.fabric.borrow().registered(from) > 0 {
+                return Err(self.report("somebody does not get his memory back"));
+            }
             let announced = self.nodes[from].must_have_announced();
             if announced && !self.nodes[1 - from].common().inbox.pending {
                 return Err(self.report("an urgent byte waits and was not announced"));

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use sdp_protocol::{Connection, Offer, Parameters, Transmit};
+use sdp_protocol::{Connection, Mid, Offer, Parameters, Transmit, ZeroCopy};
 use sdp_sim::audit::Audit;
 use sdp_sim::packet::{stream_byte, Packet};
 use sdp_sim::port::{Inbox, Outbox, Port};
@@ -24,6 +24,14 @@ fn many_seeds() {
         Ok(summary) => {
             assert!(summary.steps >= steps);
             assert!(summary.messages.iter().all(|count| *count > 0));
+            for mid in [
+                Mid::SrcAvail,
+                Mid::RdmaRdCompl,
+                Mid::SendSm,
+                Mid::SrcAvailCancel,
+            ] {
+                assert!(summary.kinds[mid.index()] > 100, "{}", mid.name());
+            }
             println!("{summary:?}");
         }
         Err(failure) => panic!("{failure}"),
@@ -50,6 +58,7 @@ fn bulk_needs_few_updates() {
             posted,
             credits: posted,
             desired_remote_size: 0,
+            zero_copy: ZeroCopy::Off,
         };
         let mut ends = [Connection::new(&parameters), Connection::new(&parameters)];
         let mut offer = Offer {
@@ -137,16 +146,16 @@ mod checks {
             Packet::new(&header, 0, 0, payload)
         };
         let mut audit = Audit::new(4, 100, 8);
-        audit.sending(&message(1, 8, 84), 8).unwrap();
-        assert!(audit.sending(&message(2, 8, 85), 8).is_err());
-        assert!(audit.sending(&message(3, 8, 1), 8).is_err());
-        assert!(audit.sending(&message(2, 7, 1), 8).is_err());
-        audit.sending(&message(2, 8, 1), 8).unwrap();
-        assert!(audit.sending(&message(3, 8, 1), 8).is_err());
-        audit.sending(&message(3, 8, 0), 8).unwrap();
-        assert!(audit.sending(&message(4, 8, 0), 8).is_err());
-        audit.sending(&message(4, 9, 0), 9).unwrap();
-        assert!(audit.sending(&message(5, 10, 0), 10).is_err());
+        audit.sending(&message(1, 8, 84), 8, false).unwrap();
+        assert!(audit.sending(&message(2, 8, 85), 8, false).is_err());
+        assert!(audit.sending(&message(3, 8, 1), 8, false).is_err());
+        assert!(audit.sending(&message(2, 7, 1), 8, false).is_err());
+        audit.sending(&message(2, 8, 1), 8, false).unwrap();
+        assert!(audit.sending(&message(3, 8, 1), 8, false).is_err());
+        audit.sending(&message(3, 8, 0), 8, false).unwrap();
+        assert!(audit.sending(&message(4, 8, 0), 8, false).is_err());
+        audit.sending(&message(4, 9, 0), 9, false).unwrap();
+        assert!(audit.sending(&message(5, 10, 0), 10, false).is_err());
     }
 
     #[test]

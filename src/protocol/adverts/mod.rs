@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Zero copy: adverts of both ends, in both halves of a connection (IBA Annex A4).
+//!
+//! |            | half we send (we are the source) | half we receive (we are the sink) |
+//! |------------|----------------------------------|-----------------------------------|
+//! | **RDMA READ by the sink** | [`OwnSources`]: SrcAvail, SrcAvailCancel | [`PeerSources`]: RdmaRdCompl, SendSm |
+//!
+//! How the owner of a connection uses them: see [`super::connection`].
+
+mod own_sources;
+mod peer_sources;
+mod ring;
+
+pub(super) use self::own_sources::OwnSources;
+pub(super) use self::peer_sources::PeerSources;
+
+/// Most adverts of the peer, of each kind, that are kept at a time: what an owner with zero copy
+/// should announce as MaxAdverts.
+pub const MAX_ADVERTS: usize = 16;
+
+/// Most adverts of our own, of each kind, that are outstanding at a time.
+pub(super) const OWN_ADVERTS: usize = 8;
+
+/// A block of our memory, to be advertised to the peer: pinned, and registered with a key of its
+/// own that allows the peer just what the advert is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Bytes of it.
+    pub size: u32,
+    /// The key.
+    pub r_key: u32,
+    /// Address of its first byte under that key.
+    pub address: u64,
+}
+
+/// Memory of the peer that may be read or written by RDMA now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// Address of the next byte to read or write.
+    pub address: u64,
+    /// The peer's key.
+    pub r_key: u32,
+    /// Bytes from there to the end of what was advertised.
+    pub size: u32,
+}
+
+/// What the owner of a connection can do with adverts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ZeroCopy {
+    /// Nothing: adverts of the peer are refused as they come, and none are made.
+    #[default]
+    Off,
+    /// Everything, with peers that are known to understand it.
+    On,
+    /// The same, and the peer is taken to know SrcAvail although it has not shown that it does:
+    /// only for peers about which the administrator knows better.
+    Forced,
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! A queue in an array.
+
+use core::fmt;
+
+/// Up to `N` items, oldest first. `N` is at most 128.
+#[derive(Clone)]
+pub(super) struct Ring<T, const N: usize> {
+    items: [T; N],
+    first: u8,
+    len: u8,
+}
+
+impl<T: Copy + Default, const N: usize> Ring<T, N> {
+    /// Nothing.
+    pub(super) fn new() -> Self {
+        const { assert!(N > 0 && N <= 128) }
+        Ring {
+            items: [T::default(); N],
+            first: 0,
+            len: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.len)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where the item at this place in the queue is in the array.
+    fn at(&self, place: usize) -> Option<usize> {
+        let within = place < self.len();
+        within.then(|| usize::from(self.first).wrapping_add(place) % N)
+    }
+
+    pub(super) fn get(&self, place: usize) -> Option<&T> {
+        self.items.get(self.at(place)?)
+    }
+
+    pub(super) fn get_mut(&mut self, place: usize) -> Option<&mut T> {
+        let at = self.at(place)?;
+        self.items.get_mut(at)
+    }
+
+    pub(super) fn front(&self) -> Option<&T> {
+        self.get(0)
+    }
+
+    pub(super) fn front_mut(&mut self) -> Option<&mut T> {
+        self.get_mut(0)
+    }
+
+    /// Adds an item; returns whether there was room.
+    pub(super) fn push(&mut self, item: T) -> bool {
+        if self.len() >= N {
+            return false;
+        }
+        let place = self.len();
+        self.len += 1;
+        if let Some(slot) = self.get_mut(place) {
+            *slot = item;
+        }
+        true
+    }
+
+    pub(super) fn pop(&mut self) -> Option<T> {
+        let item = *self.front()?;
+        self.first = (usize::from(self.first).wrapping_add(1) % N) as u8;
+        self.len -= 1;
+        Some(item)
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.len = 0;
+    }
+}
+
+impl<T: Copy + Default + fmt::Debug, const N: usize> fmt::Debug for Ring<T, N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let items = (0..self.len()).filter_map(|place| self.get(place));
+        f.debug_list().entries(items).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+
+    #[test]
+    fn it_is_a_queue() {
+        let mut ring = Ring::<u32, 3>::new();
+        let mut model = VecDeque::new();
+        for step in 0..1000u32 {
+            match step.wrapping_mul(2_654_435_761) >> 29 {
+                0..=3 => {
+                    let room = model.len() < 3;
+                    assert_eq!(ring.push(step), room);
+                    if room {
+                        model.push_back(step);
+                    }
+                }
+                4 | 5 => assert_eq!(ring.pop(), model.pop_front()),
+                6 => {}
+                _ if step % 7 == 0 => {
+                    ring.clear();
+                    model.clear();
+                }
+                _ => {}
+            }
+            assert_eq!(
+                (ring.len(), ring.is_empty()),
+                (model.len(), model.is_empty())
+            );
+            for place in 0..5 {
+                assert_eq!(ring.get(place), model.get(place));
+            }
+            assert_eq!(ring.front(), model.front());
+            assert_eq!(ring.front_mut(), model.front_mut());
+        }
+    }
+}

@@ -1,0 +1,523 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Source adverts, of both ends, with a peer that is played by hand.
+
+use super::super::adverts::{Block, Remote, MAX_ADVERTS};
+use super::super::message::{Body, Mid, Mode};
+use super::super::Violation;
+use super::tests::{mode, src_avail, Pair};
+use super::*;
+
+const BLOCK: Block = Block {
+    size: 1 << 20,
+    r_key: 0x1234_5678,
+    address: 0x7f00_0000_1000,
+};
+
+fn pair(change: impl FnOnce(&mut Parameters)) -> Pair {
+    Pair::with(|p| {
+        p.zero_copy = ZeroCopy::On;
+        p.local_max_adverts = MAX_ADVERTS as u16;
+        change(p);
+    })
+}
+
+/// One that has advertised [`BLOCK`] by its second message, with one byte inline.
+fn advertised() -> Pair {
+    let mut pair = pair(|_| {});
+    pair.offer.queued = 5;
+    pair.sends();
+    pair.offer.source = Some(BLOCK);
+    let (_, out) = pair.sends();
+    assert_eq!((out.kind, out.payload), (Mid::SrcAvail, 1));
+    pair.offer.source = None;
+    pair.offer.queued = 0;
+    pair
+}
+
+fn read(pair: &mut Pair, size: u32, ack: u32) -> Result<Event, Violation> {
+    pair.ack = ack;
+    let received = pair.gets(Body::RdmaRdCompl { size }, 0)?;
+    Ok(received.event)
+}
+
+#[test]
+fn a_block_goes_as_in_the_worked_example() {
+    let mut pair = pair(|_| {});
+    pair.offer.queued = 5;
+    pair.offer.source = Some(BLOCK);
+    assert_eq!(pair.sends().1.payload, 5);
+    let (_, out) = pair.sends();
+    assert_eq!(out.header_len, 32);
+    assert_eq!(out.payload, 1);
+    assert_eq!(
+        out.header[..32],
+        [
+            0xfe, 0, 0, 0x40, 0, 0, 0, 0x21, 0, 0, 0, 2, 0, 0, 0, 0, // BSDH
+            0, 0x10, 0, 0, 0x12, 0x34, 0x56, 0x78, 0, 0, 0x7f, 0, 0, 0, 0x10, 0,
+        ]
+    );
+    let event = read(&mut pair, 1_048_575, 2).unwrap();
+    let (bytes, finished) = (1_048_575, true);
+    assert_eq!(event, Event::SourceRead { bytes, finished });
+    assert_eq!(pair.end.sources_outstanding(), 0);
+}
+
+#[test]
+fn a_block_is_read_as_in_the_worked_example() {
+    let mut pair = pair(|_| {});
+    let header: [u8; 32] = [
+        0xfe, 0, 0, 0x40, 0, 0, 0, 0x21, 0, 0, 0, 1, 0, 0, 0, 0, // BSDH
+        0, 0x10, 0, 0, 0x12, 0x34, 0x56, 0x78, 0, 0, 0x7f, 0, 0, 0, 0x10, 0,
+    ];
+    let received = pair.end.receive(&header, 33).unwrap();
+    assert_eq!(received.event, Event::SourceAdvert);
+    assert_eq!(received.payload, 32..33);
+    let remote = pair.end.source_advert().unwrap();
+    let expected = Remote {
+        address: 0x7f00_0000_1001,
+        r_key: 0x1234_5678,
+        size: 0xf_ffff,
+    };
+    assert_eq!(remote, expected);
+    pair.end.read_started(remote.size);
+    assert_eq!(pair.end.source_advert(), None);
+    assert!(pair.is_idle());
+    pair.end.read_done(remote.size);
+    let (_, out) = pair.sends();
+    assert_eq!(
+        out.header[..20],
+        [6, 0, 0, 0x40, 0, 0, 0, 0x14, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0x0f, 0xff, 0xff]
+    );
+    assert!(pair.is_idle());
+    assert!(!pair.end.holds_sources());
+}
+
+#[test]
+fn nothing_passes_a_block() {
+    let mut pair = advertised();
+    pair.offer.queued = 10;
+    assert_eq!(pair.held(), Transmit::Held(Hold::Adverts));
+    // One more may not go in Combined mode, wherever it is in the stream.
+    pair.offer.queued = 0;
+    pair.offer.source = Some(BLOCK);
+    assert!(!pair.end.can_advertise(BLOCK.size));
+    assert_eq!(pair.held(), Transmit::Held(Hold::Adverts));
+    pair.offer.source = None;
+    pair.end.shutdown_send();
+    assert_eq!(pair.held(), Transmit::Held(Hold::Adverts));
+    // An urgent byte cannot go either, but can be announced.
+    pair.offer.queued = 10;
+    pair.offer.urgent = Some(3);
+    let (message, out) = pair.sends();
+    assert_eq!((out.payload, message.body), (0, Body::Data));
+    assert_eq!(message.flags, super::super::message::Flags::OOB_PEND);
+    assert_eq!(pair.held(), Transmit::Held(Hold::Adverts));
+    read(&mut pair, (1 << 20) - 1, 2).unwrap();
+    pair.offer.urgent = None;
+    assert_eq!(pair.sends_all(), [Mid::Data, Mid::DisConn]);
+}
+
+#[test]
+fn a_small_message_before_a_block_is_not_held_back() {
+    let mut pair = pair(|_| {});
+    pair.offer.queued = 5;
+    pair.offer.in_flight = 1;
+    pair.offer.cork = true;
+    assert_eq!(pair.held(), Transmit::Held(Hold::Corked));
+    pair.offer.source = Some(BLOCK);
+    assert_eq!(pair.sends().1.payload, 5);
+}
+
+#[test]
+fn a_block_needs_three_credits() {
+    let mut pair = pair(|p| p.credits = 2);
+    pair.offer.source = Some(BLOCK);
+    assert!(pair.end.can_advertise(BLOCK.size));
+    assert_eq!(pair.held(), Transmit::Held(Hold::Credits));
+    pair.bufs = 3;
+    pair.gets(Body::Data, 0).unwrap();
+    assert_eq!(pair.sends().1.kind, Mid::SrcAvail);
+}
+
+#[test]
+fn reports_are_added_up_and_not_beyond_the_block() {
+    let mut pair = advertised();
+    for (size, bytes, finished) in [(1, 1, false), (0xf_fffd, 0xf_fffd, false)] {
+        let event = read(&mut pair, size, 2).unwrap();
+        assert_eq!(event, Event::SourceRead { bytes, finished });
+    }
+    assert_eq!(read(&mut pair, 0, 2), Ok(Event::None));
+    let over = read(&mut pair, 2, 2);
+    assert_eq!(over, Err(Violation::RdmaRdComplSize));
+    for size in [1 << 20, u32::MAX] {
+        let over = read(&mut advertised(), size, 2);
+        assert_eq!(over, Err(Violation::RdmaRdComplSize));
+    }
+}
+
+/// The table of wire.md's life cycle of a SrcAvail: S is 2, K is 3.
+#[test]
+fn answers_race_with_the_cancel() {
+    let all = (1 << 20) - 1;
+    let after = |cancel: bool, ack: u32, body: Body| {
+        let mut pair = advertised();
+        if cancel {
+            pair.end.cancel_sources();
+            assert_eq!(pair.sends_all(), [Mid::SrcAvailCancel]);
+        }
+        pair.ack = ack;
+        let event = pair.event(body);
+        (event, pair.end.sources_outstanding())
+    };
+    let returned = Event::SourcesReturned { done: 1 };
+    let part = |bytes, finished| Event::SourceRead { bytes, finished };
+    for cancel in [false, true] {
+        for (ack, body, expected) in [
+            (1, Body::RdmaRdCompl { size: all }, (Event::None, 1)),
+            (2, Body::RdmaRdCompl { size: 7 }, (part(7, false), 1)),
+            (2, Body::RdmaRdCompl { size: all }, (part(all, true), 0)),
+            (1, Body::SendSm, (Event::None, 1)),
+            (2, Body::SendSm, (returned, 0)),
+        ] {
+            assert_eq!(
+                after(cancel, ack, body),
+                expected,
+                "{cancel} {ack} {body:?}"
+            );
+        }
+    }
+    assert_eq!(after(true, 3, Body::SendSm), (returned, 0));
+    let read = Body::RdmaRdCompl { size: all };
+    assert_eq!(after(true, 3, read), (part(all, true), 0));
+}
+
+#[test]
+fn a_cancel_ends_with_what_was_read() {
+    let mut pair = advertised();
+    pair.end.cancel_sources();
+    pair.end.cancel_sources();
+    assert_eq!(pair.sends_all(), [Mid::SrcAvailCancel]);
+    pair.end.cancel_sources();
+    assert!(pair.is_idle());
+    // Until the answer nothing new is advertised.
+    assert!(!pair.end.can_advertise(BLOCK.size));
+    read(&mut pair, 99, 3).unwrap();
+    let returned = Event::SourcesReturned { done: 100 };
+    assert_eq!(pair.event(Body::SendSm), returned);
+    assert!(pair.end.can_advertise(BLOCK.size));
+    // Whatever is still said about the old one is ignored, also when there is a new one.
+    assert_eq!(read(&mut pair, 5, 3), Ok(Event::None));
+    pair.offer.source = Some(BLOCK);
+    assert_eq!(pair.sends().0.mseq, 4);
+    assert_eq!(pair.event(Body::SendSm), Event::None);
+    assert_eq!(read(&mut pair, 5, 3), Ok(Event::None));
+    assert_eq!(pair.end.sources_outstanding(), 1);
+}
+
+#[test]
+fn a_cancel_that_is_not_needed_does_not_go() {
+    let mut pair = advertised();
+    pair.bufs = 0;
+    pair.gets(Body::Data, 0).unwrap();
+    pair.end.cancel_sources();
+    assert!(pair.is_idle());
+    read(&mut pair, (1 << 20) - 1, 2).unwrap();
+    pair.bufs = 9;
+    pair.gets(Body::Data, 0).unwrap();
+    assert!(pair.is_idle());
+    pair.end.cancel_sources();
+    assert!(pair.is_idle());
+    assert!(pair.end.can_advertise(BLOCK.size));
+}
+
+#[test]
+fn the_owners_cancel_goes_in_spite_of_everything() {
+    // One credit is left; the peer gains from the message.
+    let mut pair = advertised();
+    for _ in 0..62 {
+        pair.gets(Body::Data, 1).unwrap();
+    }
+    pair.ack = 2;
+    pair.bufs = 1;
+    pair.gets(Body::Data, 0).unwrap();
+    assert_eq!(pair.end.credits(), 1);
+    pair.end.cancel_sources();
+    assert_eq!(pair.sends_all(), [Mid::SrcAvailCancel]);
+}
+
+#[test]
+fn peers_of_ofeds_line_are_spared_what_they_do_not_know() {
+    for (receive_size, body, knows) in [
+        (2064, Body::Data, false),
+        (32768, Body::Data, false),
+        (32784, Body::Data, true),
+        (2064, Body::SendSm, true),
+        (2064, Body::RdmaRdCompl { size: 1 }, true),
+        (2064, src_avail(100), true),
+    ] {
+        let mut pair = pair(|p| {
+            p.remote_max_adverts = 1;
+            p.remote_receive_size = receive_size;
+        });
+        pair.gets(body, 0).unwrap();
+        assert_eq!(
+            pair.end.source_limit() > 0,
+            knows,
+            "{receive_size} {body:?}"
+        );
+        // None crosses one of the peer's.
+        let crossing = matches!(body, Body::SrcAvail(_));
+        assert_eq!(pair.end.can_advertise(1 << 20), knows && !crossing);
+        assert!(!pair.end.can_advertise(1 << 21));
+        pair.offer.source = Some(BLOCK);
+        let sent = pair.sends_all().contains(&Mid::SrcAvail);
+        assert_eq!(sent, knows && !crossing);
+    }
+    let forced = pair(|p| {
+        p.remote_max_adverts = 1;
+        p.zero_copy = ZeroCopy::Forced;
+    });
+    assert!(forced.end.can_advertise(1 << 20));
+    let off = Pair::new();
+    assert_eq!(off.end.source_limit(), 0);
+    assert!(!off.end.can_advertise(100));
+    let ours = pair(|_| {});
+    for (size, may) in [
+        (0, false),
+        (1, false),
+        (2, true),
+        (1 << 30, true),
+        (u32::MAX, false),
+    ] {
+        assert_eq!(ours.end.can_advertise(size), may);
+    }
+}
+
+/// An advert of 1000 bytes, one of which came inline.
+fn holding() -> Pair {
+    let mut pair = pair(|_| {});
+    assert_eq!(pair.gets(src_avail(1000), 1).unwrap().payload, 32..33);
+    assert!(pair.is_idle());
+    pair
+}
+
+#[test]
+fn a_block_is_read_in_parts() {
+    let mut pair = holding();
+    let part = |pair: &mut Pair, bytes| {
+        let remote = pair.end.source_advert().unwrap();
+        pair.end.read_started(bytes);
+        (remote.address, remote.size)
+    };
+    assert_eq!(part(&mut pair, 99), (3, 999));
+    assert_eq!(part(&mut pair, 100), (102, 900));
+    pair.end.read_done(99);
+    // A report waits for the READ behind.
+    assert!(pair.is_idle());
+    pair.end.read_done(100);
+    assert_eq!(pair.sends().0.body, Body::RdmaRdCompl { size: 199 });
+    assert!(pair.is_idle());
+    assert_eq!(part(&mut pair, 800), (202, 800));
+    assert_eq!(pair.end.source_advert(), None);
+    // It is not finished before its last report has gone.
+    pair.end.read_done(800);
+    let data = pair.end.clone().receive(&[0xff; 16], 16);
+    assert!(data.is_err());
+    assert!(pair.end.holds_sources());
+    assert_eq!(pair.sends().0.body, Body::RdmaRdCompl { size: 800 });
+    assert!(!pair.end.holds_sources());
+    pair.gets(Body::Data, 5).unwrap();
+}
+
+#[test]
+fn a_refusal_waits_for_the_reads_and_their_report() {
+    let mut pair = holding();
+    pair.end.read_started(10);
+    pair.end.refuse_sources();
+    assert_eq!(pair.end.source_advert(), None);
+    assert!(pair.is_idle());
+    pair.end.read_done(10);
+    assert_eq!(pair.sends_all(), [Mid::RdmaRdCompl, Mid::SendSm]);
+    // Everything was read: nothing to refuse.
+    let mut pair = holding();
+    pair.end.read_started(999);
+    pair.end.refuse_sources();
+    pair.end.read_done(999);
+    assert_eq!(pair.sends_all(), [Mid::RdmaRdCompl]);
+    pair.end.refuse_sources();
+    assert!(pair.is_idle());
+    // Nothing was.
+    let mut pair = holding();
+    pair.end.refuse_sources();
+    assert_eq!(pair.sends_all(), [Mid::SendSm]);
+}
+
+#[test]
+fn a_cancel_is_answered_without_a_reader() {
+    let mut pair = holding();
+    pair.gets(Body::SrcAvailCancel, 0).unwrap();
+    assert_eq!(pair.end.source_advert(), None);
+    let (answer, _) = pair.sends();
+    assert_eq!((answer.body, answer.mseq_ack), (Body::SendSm, 2));
+    assert!(pair.is_idle());
+}
+
+#[test]
+fn a_cancel_waits_for_the_reads_and_is_not_acknowledged_meanwhile() {
+    let mut pair = holding();
+    pair.end.read_started(10);
+    pair.gets(Body::SrcAvailCancel, 0).unwrap();
+    pair.gets(Body::Data, 0).unwrap();
+    assert_eq!(pair.end.source_advert(), None);
+    // What MSeqAck means something for waits, the rest does not.
+    pair.offer.queued = 10;
+    assert_eq!(pair.held(), Transmit::Held(Hold::Wire));
+    pair.event(Body::ChRcvBuf { size: 5 });
+    pair.end.resize_receive(0, 0);
+    let (message, _) = pair.sends();
+    assert_eq!(
+        (message.body.mid(), message.mseq_ack),
+        (Mid::ChRcvBufAck, 1)
+    );
+    pair.end.read_done(10);
+    let (report, _) = pair.sends();
+    assert_eq!(
+        (report.body, report.mseq_ack),
+        (Body::RdmaRdCompl { size: 10 }, 4)
+    );
+    assert_eq!(pair.sends_all(), [Mid::SendSm, Mid::Data]);
+}
+
+#[test]
+fn a_cancel_of_what_is_finished_needs_no_answer() {
+    let mut pair = holding();
+    pair.end.read_started(999);
+    pair.gets(Body::SrcAvailCancel, 0).unwrap();
+    pair.end.read_done(999);
+    assert_eq!(pair.sends_all(), [Mid::RdmaRdCompl]);
+    // The same when the report has not gone yet.
+    let mut pair = holding();
+    pair.end.read_started(999);
+    pair.end.read_done(999);
+    pair.gets(Body::SrcAvailCancel, 0).unwrap();
+    assert_eq!(pair.sends_all(), [Mid::RdmaRdCompl]);
+    // And when a refusal crosses it.
+    let mut pair = holding();
+    pair.end.refuse_sources();
+    assert_eq!(pair.sends_all(), [Mid::SendSm]);
+    pair.gets(Body::SrcAvailCancel, 0).unwrap();
+    assert!(pair.is_idle());
+    pair.ack = 1;
+    pair.gets(src_avail(50), 1).unwrap();
+    assert!(pair.end.source_advert().is_some());
+}
+
+#[test]
+fn an_advert_after_a_cancel_that_is_not_answered() {
+    let mut pair = pair(|_| {});
+    pair.gets(mode(Mode::Pipelined), 0).unwrap();
+    pair.gets(src_avail(50), 0).unwrap();
+    pair.end.read_started(10);
+    pair.gets(Body::SrcAvailCancel, 0).unwrap();
+    let result = pair.gets(src_avail(50), 0);
+    assert_eq!(result.unwrap_err(), Violation::SrcAvailDuringCancel);
+}
+
+#[test]
+fn a_block_beyond_the_last_address() {
+    for (address, size, good) in [
+        (u64::MAX, 1, true),
+        (u64::MAX, 2, false),
+        (u64::MAX - 9, 10, true),
+        (u64::MAX - 9, 11, false),
+    ] {
+        let mut pair = pair(|_| {});
+        let advert = super::super::message::SrcAvail {
+            size,
+            r_key: 1,
+            address,
+        };
+        let result = pair.gets(Body::SrcAvail(advert), 0);
+        let expected = if good {
+            Ok(())
+        } else {
+            Err(Violation::SrcAvailRange)
+        };
+        assert_eq!(result.map(|_| ()), expected, "{address} {size}");
+    }
+}
+
+#[test]
+fn several_adverts_are_read_and_reported_in_order() {
+    let mut pair = pair(|_| {});
+    pair.gets(mode(Mode::Pipelined), 0).unwrap();
+    for size in [10, 20, 30] {
+        pair.gets(src_avail(size), 0).unwrap();
+    }
+    for size in [10, 20, 30] {
+        assert_eq!(
+            pair.end.source_advert().map(|r| (r.address, r.size)),
+            Some((2, size))
+        );
+        pair.end.read_started(size);
+    }
+    pair.end.read_done(10 + 5);
+    // Each has a report of its own.
+    assert_eq!(pair.sends().0.body, Body::RdmaRdCompl { size: 10 });
+    assert!(pair.is_idle());
+    pair.end.read_done(15 + 30);
+    assert_eq!(pair.sends().0.body, Body::RdmaRdCompl { size: 20 });
+    assert_eq!(pair.sends().0.body, Body::RdmaRdCompl { size: 30 });
+    assert!(pair.is_idle());
+}
+
+#[test]
+fn more_adverts_than_are_kept_are_refused() {
+    let mut pair = pair(|p| p.local_max_adverts = 255);
+    pair.gets(mode(Mode::Pipelined), 0).unwrap();
+    for _ in 0..MAX_ADVERTS {
+        assert_eq!(pair.event(src_avail(10)), Event::SourceAdvert);
+    }
+    pair.end.read_started(4);
+    assert_eq!(pair.event(src_avail(10)), Event::None);
+    assert_eq!(pair.end.source_advert(), None);
+    pair.end.read_done(4);
+    assert_eq!(pair.sends_all(), [Mid::RdmaRdCompl, Mid::SendSm]);
+}
+
+#[test]
+fn adverts_that_are_being_read_outlive_no_change_of_mode() {
+    let changed = |read: bool, reported: bool, ack: u32| {
+        let mut pair = pair(|_| {});
+        pair.gets(mode(Mode::Pipelined), 0).unwrap();
+        pair.gets(src_avail(50), 0).unwrap();
+        if read {
+            pair.end.read_started(10);
+        }
+        if reported {
+            pair.end.read_done(10);
+            pair.sends();
+        }
+        pair.ack = ack;
+        let result = pair.gets(mode(Mode::Combined), 0).map(|_| ());
+        assert!(result.is_err() || pair.end.source_advert().is_none());
+        result
+    };
+    assert_eq!(changed(false, false, 0), Ok(()));
+    assert_eq!(changed(true, false, 0), Err(Violation::ModeChange));
+    assert_eq!(changed(true, true, 0), Err(Violation::ModeChange));
+    assert_eq!(changed(true, true, 1), Ok(()));
+}
+
+#[test]
+fn nothing_is_read_when_the_connection_is_over() {
+    let mut pair = holding();
+    pair.event(Body::AbortConn);
+    assert_eq!(pair.end.source_advert(), None);
+    pair.end.read_started(10);
+    pair.end.read_done(u32::MAX);
+    pair.end.cancel_sources();
+    pair.end.refuse_sources();
+    assert!(pair.is_idle());
+}

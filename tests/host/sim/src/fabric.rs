@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The memory that both ends have registered, and RDMA on it.
+//!
+//! A READ touches the memory at some moment between its posting and its completion, and READs
+//! complete in their order. Memory that its owner has taken back must not be touched any more.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::fmt;
+
+use sdp_protocol::{Block, Remote};
+
+use crate::rng::Rng;
+
+/// A block that somebody has registered.
+struct Region {
+    /// Whose memory it is.
+    side: usize,
+    address: u64,
+    bytes: Vec<u8>,
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (side, size) = (self.side, self.bytes.len());
+        write!(f, "of {side}, {size} bytes at {:#x}", self.address)
+    }
+}
+
+/// A READ that was posted.
+struct Read {
+    from: Remote,
+    bytes: Option<Vec<u8>>,
+}
+
+impl fmt::Debug for Read {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let done = if self.bytes.is_some() { "done" } else { "open" };
+        write!(f, "{:?} {done}", self.from)
+    }
+}
+
+/// What both queue pairs can reach.
+#[derive(Debug, Default)]
+pub struct Fabric {
+    regions: BTreeMap<u32, Region>,
+    /// Keys of blocks that their owners have taken back.
+    dead: HashSet<u32>,
+    /// READs by the side that posted them.
+    reads: [VecDeque<Read>; 2],
+}
+
+impl Fabric {
+    /// Registers memory of `side`, under a key that was never used before.
+    pub fn register(&mut self, side: usize, bytes: Vec<u8>, rng: &mut Rng) -> Block {
+        let mut key = rng.draw() as u32;
+        while self.regions.contains_key(&key) || self.dead.contains(&key) {
+            key = key.wrapping_add(1);
+        }
+        let address = match rng.below(4) {
+            0 => 0,
+            1 => u64::MAX - (bytes.len() as u64 - 1),
+            _ => rng.draw() >> 1,
+        };
+        let block = Block {
+            size: bytes.len() as u32,
+            r_key: key,
+            address,
+        };
+        let region = Region {
+            side,
+            address,
+            bytes,
+        };
+        self.regions.insert(key, region);
+        block
+    }
+
+    /// The owner takes a block back: it may use it for something else.
+    pub fn take_back(&mut self, key: u32) -> Vec<u8> {
+        let region = self
+            .regions
+            .remove(&key)
+            .expect("a block that is registered");
+        self.dead.insert(key);
+        region.bytes
+    }
+
+    /// Blocks of this side that its owner does not have back.
+    pub fn registered(&self, side: usize) -> usize {
+        self.regions.values().filter(|r| r.side == side).count()
+    }
+
+    /// Which part of which region is meant by somebody on `side`.
+    fn find(&mut self, side: usize, at: Remote) -> Result<&mut [u8], String> {
+        if self.dead.contains(&at.r_key) {
+            return Err("memory that its owner has taken back".into());
+        }
+        let region = self.regions.get_mut(&at.r_key).ok_or("an unknown key")?;
+        if region.side == side {
+            return Err("a key of one's own memory".into());
+        }
+        let start = at.address.checked_sub(region.address);
+        let range = start.and_then(|start| {
+            let end = start.checked_add(at.size.into())?;
+            region.bytes.get_mut(start as usize..end as usize)
+        });
+        range.ok_or_else(|| "memory outside of the block".into())
+    }
+
+    /// `side` posts a READ.
+    pub fn post_read(&mut self, side: usize, from: Remote) {
+        self.reads[side].push_back(Read { from, bytes: None });
+    }
+
+    /// READs of `side` that have not completed.
+    pub fn reading(&self, side: usize) -> usize {
+        self.reads[side].len()
+    }
+
+    /// Carries out one of the READs of `side`.
+    ///
+    /// # Errors
+    ///
+    /// The READ is not allowed.
+    pub fn carry_out(&mut self, side: usize, which: usize) -> Result<(), String> {
+        let Some(read) = self.reads[side].get(which) else {
+            return Ok(());
+        };
+        if read.bytes.is_some() {
+            return Ok(());
+        }
+        let from = read.from;
+        let bytes = self.find(side, from);
+        let bytes = bytes.map_err(|what| format!("side {side} reads {what}: {from:?}"))?;
+        let bytes = bytes.to_vec();
+        self.reads[side][which].bytes = Some(bytes);
+        Ok(())
+    }
+
+    /// The oldest READ of `side` completes: what it has fetched.
+    ///
+    /// # Errors
+    ///
+    /// The READ is not allowed.
+    pub fn complete_read(&mut self, side: usize) -> Result<Option<Vec<u8>>, String> {
+        self.carry_out(side, 0)?;
+        Ok(self.reads[side].pop_front().and_then(|read| read.bytes))
+    }
+}
