@@ -7,11 +7,16 @@
 //! may be received, [`transport`] carries messages, [`memory`] holds them; [`observe`] shows all of
 //! it, and [`sys`] is the kernel's C side.
 
+// The sockets do not use zero copy yet; only the self-test does.
+#![cfg_attr(not(sdp_selftest), allow(dead_code))]
+
 use kernel::prelude::*;
 
 mod memory;
 mod observe;
 pub mod protocol;
+#[cfg(sdp_selftest)]
+mod selftest;
 mod socket;
 mod sys;
 mod transport;
@@ -32,6 +37,8 @@ module! {
 /// The module while it is loaded. The order of the fields is that of stopping: no new sockets, then
 /// nothing from the network any more.
 struct IbSdp {
+    #[cfg(sdp_selftest)]
+    _selftest: selftest::File,
     _family: family::Registration<Socket>,
     _verbs: verbs::Service,
 }
@@ -42,6 +49,8 @@ impl kernel::Module for IbSdp {
         let verbs = verbs::start::<SdpSock, Incoming>()?;
         let family = family::Registration::new(module)?;
         Ok(IbSdp {
+            #[cfg(sdp_selftest)]
+            _selftest: selftest::file()?,
             _family: family,
             _verbs: verbs,
         })

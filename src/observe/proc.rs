@@ -144,6 +144,10 @@ impl ProcFile for Statistics {
         counter(to, "send_miss_no_credits", s.credit_stalls);
         counter(to, "rcvbuf resizes", s.resizes);
         counter(to, "keepalive timer", s.keepalive_probes);
+        counter(to, "pinned pages send", s.pinned_send);
+        counter(to, "pinned pages recv", s.pinned_receive);
+        counter(to, "pin over budget", s.pin_refusals);
+        counter(to, "pin over memlock", s.pin_unlockable);
         seq_print!(to, "Refused and lost:\n");
         counter(to, "- backlog full", s.backlog_drops);
         counter(to, "- limit reached", s.limit_drops);

@@ -255,6 +255,18 @@ impl Connection {
         self.last_progress = self.last_heard;
     }
 
+    /// Takes the channel away.
+    #[cfg(sdp_selftest)]
+    pub(crate) fn take_channel(&mut self) -> Option<Channel> {
+        self.channel.take()
+    }
+
+    /// The link.
+    #[cfg(sdp_selftest)]
+    pub(crate) fn link(&self) -> Option<Arc<Link<SdpSock>>> {
+        self.link.clone()
+    }
+
     /// Most payload bytes of a message to the peer.
     pub(super) fn max_payload(&self) -> u32 {
         self.protocol.as_ref().map_or(0, |p| p.max_payload())
@@ -436,6 +448,8 @@ impl Connection {
                 self.space_wanted &= !tell.writable;
             }
             SendCompletion::Failed { status, .. } => self.failed(sk, status, tell),
+            // Nothing of the kind is posted.
+            SendCompletion::Moved { .. } | SendCompletion::Ended { .. } => {}
         }
     }
 

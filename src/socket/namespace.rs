@@ -5,6 +5,7 @@
 use super::ports::Ports;
 use super::stats::Stats;
 use super::{close, SdpSock};
+use crate::memory::budget::{Account, Use};
 use crate::observe;
 use crate::sys::errno::ENOBUFS;
 use crate::sys::net::{netns::PerNet, params};
@@ -14,7 +15,7 @@ use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::rbtree::{RBTree, RBTreeNode};
 use kernel::sync::aref::ARef;
-use kernel::sync::Mutex;
+use kernel::sync::{Arc, Mutex};
 
 /// One namespace's part of the family. Lock order: `ports`, then `sockets`, then `totals`, each
 /// taken with a socket lock or without, never under a connection's spinlock.
@@ -39,12 +40,20 @@ struct Entry {
     uid: u32,
 }
 
+/// A user who has sockets.
+struct User {
+    /// How many.
+    sockets: usize,
+    /// What they have pinned.
+    account: Arc<Account>,
+}
+
 /// The sockets of a namespace.
 struct Sockets {
     all: RBTree<usize, Entry>,
     count: usize,
-    /// How many of them each user has.
-    users: RBTree<u32, usize>,
+    /// Whose they are.
+    users: RBTree<u32, User>,
 }
 
 impl PerNet for Namespace {
@@ -80,9 +89,13 @@ impl Namespace {
     pub(super) fn enter(&self, sk: &SdpSock) -> Result {
         let uid = sk.uid();
         let node = RBTreeNode::new(sk.id(), Entry { sk: sk.into(), uid }, GFP_KERNEL)?;
-        let user = RBTreeNode::new(uid, 0, GFP_KERNEL)?;
+        let user = User {
+            sockets: 0,
+            account: Account::new()?,
+        };
+        let user = RBTreeNode::new(uid, user, GFP_KERNEL)?;
         let mut sockets = self.sockets.lock();
-        let theirs = sockets.users.get(&uid).copied().unwrap_or(0);
+        let theirs = sockets.users.get(&uid).map_or(0, |u| u.sockets);
         if sockets.count >= params::max_sockets_per_net().max(0) as usize
             || theirs >= params::max_sockets_per_user().max(0) as usize
         {
@@ -93,8 +106,8 @@ impl Namespace {
         if theirs == 0 {
             sockets.users.insert(user);
         }
-        if let Some(n) = sockets.users.get_mut(&uid) {
-            *n += 1;
+        if let Some(u) = sockets.users.get_mut(&uid) {
+            u.sockets += 1;
         }
         sockets.all.insert(node);
         sockets.count += 1;
@@ -109,12 +122,16 @@ impl Namespace {
             let entry = sockets.all.remove(&sk.id());
             if let Some(Entry { uid, .. }) = entry {
                 sockets.count -= 1;
-                let left = sockets.users.get_mut(&uid).map(|n| {
-                    *n -= 1;
-                    *n
+                let left = sockets.users.get_mut(&uid).map(|u| {
+                    u.sockets -= 1;
+                    u.sockets
                 });
                 if left == Some(0) {
-                    sockets.users.remove(&uid);
+                    if let Some(u) = sockets.users.remove(&uid) {
+                        let mut totals = self.totals.lock();
+                        totals.pin_refusals += u.account.refused();
+                        totals.pin_unlockable += u.account.unlockable();
+                    }
                 }
                 self.totals.lock().add(&sk.data().connection.lock().stats);
             }
@@ -136,7 +153,20 @@ impl Namespace {
         for Entry { sk, .. } in sockets.all.values() {
             sum.add(&sk.data().connection.lock().stats);
         }
+        for User { account, .. } in sockets.users.values() {
+            sum.pin_refusals += account.refused();
+            sum.pin_unlockable += account.unlockable();
+            sum.pinned_send += account.pinned(Use::Send);
+            sum.pinned_receive += account.pinned(Use::Receive);
+        }
         sum
+    }
+
+    /// What a socket's pinned memory counts for. Sleeps. `None` once it has left.
+    pub(crate) fn account(&self, sk: &SdpSock) -> Option<Arc<Account>> {
+        let sockets = self.sockets.lock();
+        let Entry { uid, .. } = sockets.all.get(&sk.id())?;
+        sockets.users.get(uid).map(|u| u.account.clone())
     }
 
     /// Sets all counters to zero.
@@ -145,6 +175,9 @@ impl Namespace {
         *self.totals.lock() = Stats::new();
         for Entry { sk, .. } in sockets.all.values() {
             sk.data().connection.lock().stats = Stats::new();
+        }
+        for User { account, .. } in sockets.users.values() {
+            account.clear();
         }
     }
 

@@ -43,6 +43,14 @@ pub(crate) struct Stats {
     pub(crate) bad_hellos: u64,
     /// Requests beyond the limits of a user or namespace.
     pub(crate) limit_drops: u64,
+    /// Times that memory was not pinned because the budget was used up.
+    pub(crate) pin_refusals: u64,
+    /// Times that the user's `RLIMIT_MEMLOCK` was.
+    pub(crate) pin_unlockable: u64,
+    /// Pages that are pinned now, for sending. Only in a sum.
+    pub(crate) pinned_send: u64,
+    /// Pages that are pinned now, for receiving. Only in a sum.
+    pub(crate) pinned_receive: u64,
     /// Connections that were aborted for what the peer sent, by [`Violation::index`].
     pub(crate) violations: [u32; Violation::COUNT],
 }
@@ -70,6 +78,10 @@ impl Stats {
             backlog_drops: 0,
             bad_hellos: 0,
             limit_drops: 0,
+            pin_refusals: 0,
+            pin_unlockable: 0,
+            pinned_send: 0,
+            pinned_receive: 0,
             violations: [0; Violation::COUNT],
         }
     }
@@ -99,6 +111,8 @@ impl Stats {
             (&mut self.backlog_drops, o.backlog_drops),
             (&mut self.bad_hellos, o.bad_hellos),
             (&mut self.limit_drops, o.limit_drops),
+            (&mut self.pin_refusals, o.pin_refusals),
+            (&mut self.pin_unlockable, o.pin_unlockable),
         ];
         let mids = self
             .sent

@@ -35,6 +35,7 @@
 #include "helpers.h"
 #include "net_helpers.h"
 #include "observe/trace.h"
+#include "pin_helpers.h"
 #include "rdma_helpers.h"
 #include "rdma_helpers.h"
 

@@ -8,6 +8,7 @@ pub(crate) mod errno;
 pub(crate) mod layout;
 pub(crate) mod net;
 pub(crate) mod pages;
+pub(crate) mod pin;
 pub(crate) mod random;
 pub(crate) mod rdma;
 pub(crate) mod time;

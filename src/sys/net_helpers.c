@@ -29,6 +29,10 @@ struct sdp_h_params sdp_h_params = {
 	.sdp_inline_thresh = 48,
 	.max_sockets_per_user = 8192,
 	.max_sockets_per_net = 16384,
+	.max_pinned_send = -1,
+	.max_pinned_receive = -1,
+	.max_pinned_send_user = -1,
+	.max_pinned_receive_user = -1,
 };
 
 #define SDP_H_PARAM(name, text) \
@@ -46,6 +50,10 @@ SDP_H_PARAM(max_large_sockets, "Most connections that may have large receive buf
 SDP_H_PARAM(sdp_inline_thresh, "Most bytes that a SEND carries inline");
 SDP_H_PARAM(max_sockets_per_user, "Most connections of one user");
 SDP_H_PARAM(max_sockets_per_net, "Most connections of one network namespace");
+SDP_H_PARAM(max_pinned_send, "Most MiB pinned for sending, -1 for a sixteenth of the memory");
+SDP_H_PARAM(max_pinned_receive, "Most MiB pinned for receiving, -1 for a sixteenth of the memory");
+SDP_H_PARAM(max_pinned_send_user, "Most MiB that one user has pinned for sending, -1 for half of all");
+SDP_H_PARAM(max_pinned_receive_user, "Most MiB that one user has pinned for receiving, -1 for half of all");
 
 struct proto sdp_h_proto[2];
 struct proto_ops sdp_h_ops[2];

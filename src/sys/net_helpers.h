@@ -140,6 +140,10 @@ struct sdp_h_params {
 	int sdp_inline_thresh;
 	int max_sockets_per_user;
 	int max_sockets_per_net;
+	int max_pinned_send;
+	int max_pinned_receive;
+	int max_pinned_send_user;
+	int max_pinned_receive_user;
 };
 extern struct sdp_h_params sdp_h_params;
 

@@ -7,12 +7,71 @@
 //!
 //! A transport is used under the lock of the connection, which may be a spinlock: nothing of it
 //! sleeps. It is dropped wherever its owner likes.
+//!
+//! # Memory of programs
+//!
+//! Payload can also go straight between the memory of the two programs, by RDMA. One end advertises
+//! a piece of memory ([`Transport::register`]), the other READs or WRITEs it
+//! ([`Transport::transfer`]) from or into a piece of its own. For each piece, the steps are:
+//!
+//! | step | where | call |
+//! |---|---|---|
+//! | room for it | under the lock | [`Transport::spare`]; if there is none, [`Transport::pinning`] and then, without the lock, [`Pinning::make`] |
+//! | for an advert, once | process context, no lock | [`Pinned::make_registrable`] |
+//! | pin | process context, no lock | [`Pinned::pin_source`] or [`Pinned::pin_destination`]; a refusal means: copy |
+//! | hand it over | under the lock | [`Transport::lend`], and keep a [`Pinned::watch`] |
+//! | let the peer have access | under the lock | [`Transport::register`], then the message that carries the [`Key`], then [`Transport::flush`] |
+//! | or access the peer's | under the lock | [`Transport::transfer`] until all is queued, then, after a WRITE, the message that reports it, then [`Transport::flush`] |
+//! | wait | no lock | for the peer's report, or for [`SendCompletion::Moved`] |
+//! | end the peer's access | under the lock | [`Transport::invalidate`], and wait for [`SendCompletion::Ended`] |
+//! | get it back | under the lock | [`Transport::reclaim`] |
+//! | unpin | process context, no lock | [`Pinned::release`], and advance the call's iterator by what was moved |
+//! | for the next time | under the lock | [`Transport::keep`] |
+//!
+//! **Order.** Everything that is posted is carried out in the order in which it was posted. The
+//! access that [`Transport::register`] gives is there before a message behind it arrives, and so are
+//! the bytes of a WRITE. The bytes of a READ are there when it is complete: the message that reports
+//! it is to be posted after that.
+//!
+//! **Room.** Transfers, registrations and their ends take slots of the send queue, but leave
+//! [`Limits::send_slots`] / 4 of them to messages. `ENOSPC` means: again after the next completion.
+//! Only [`Limits::reads`] READs can be under way, because one more would hold up the messages behind
+//! it. What a program's memory is in is many pieces for the device (pages, as a rule, or large ones),
+//! and a work request has [`Limits::gather`] of them; so one call may queue only the beginning of
+//! what it was asked for, and is repeated for the rest. Each has its own completion.
+//!
+//! **Who owns the pages.** The caller does, from the pinning to [`Transport::lend`] and from
+//! [`Transport::reclaim`] to the release; nothing accesses them then but the program. In between the
+//! transport does. `reclaim` gives them back only when nothing can access them any more: all
+//! transfers are complete, in whatever way, and access for the peer was ended and that is complete.
+//! A caller that is killed, a socket that is closed, a transport that is dropped: nothing of that
+//! unpins a page that is still accessed.
+//!
+//! **How the peer's access ends.** By [`Transport::invalidate`], once the peer has reported that it
+//! is done with the advert, or that it gives it up, or if it was never told of it. Not sooner: what
+//! the peer has under way would break the connection, and with rxe might even be copied afterwards
+//! ([`crate::sys::rdma::send::direct`]). If the report does not come, the connection is to be
+//! aborted.
+//!
+//! **When the connection breaks**, transfers fail and their memory can be reclaimed when their
+//! completions were polled. Memory that the peer had access to stays with the transport until that
+//! is dropped, which destroys the queue pair first; after that all of it is let go of, and
+//! [`verbs::Owner::send_ready`] is called. So the caller drops the transport, or has it dropped, and
+//! waits until [`Watch::is_held`] is no longer true. That wait needs nothing of the peer, nor of any
+//! other process, and so need not be killable.
+//!
+//! A [`Pinned`] and a [`Pinning`] hold the device: on [`verbs::Owner::device_removed`] whoever has
+//! one lets go of it. What [`Transport::keep`] keeps goes with the transport.
 
 pub(crate) mod verbs;
 
 use crate::memory::buffer::Buffer;
 pub(crate) use crate::memory::buffer::Span;
+#[cfg_attr(not(sdp_selftest), allow(unused_imports))]
+pub(crate) use crate::memory::pinned::{Pinned, Pinning, Watch};
 use crate::sys::errno::{ECONNABORTED, ECONNRESET, EPROTO, ETIMEDOUT};
+pub(crate) use crate::sys::rdma::mr::{Access, Key};
+pub(crate) use crate::sys::rdma::send::direct::{Loan, Transfer};
 use kernel::prelude::*;
 
 /// What a transport can do.
@@ -37,6 +96,10 @@ pub(crate) struct Limits {
     pub(crate) header: u16,
     /// Most RDMA READs in progress.
     pub(crate) reads: u8,
+    /// Most pieces of memory in one READ or WRITE.
+    pub(crate) gather: u8,
+    /// Most pages of a program in one piece of pinned memory; 0 if there is no zero copy.
+    pub(crate) pinned_pages: u16,
 }
 
 /// A message to be sent.
@@ -115,12 +178,26 @@ pub(crate) enum SendCompletion {
         /// What its poster called it.
         cookie: u64,
     },
-    /// This message and those after it may or may not have arrived.
+    /// This message, transfer or end of access has failed, and so will what was posted after it. A
+    /// message may have arrived nevertheless.
     Failed {
         /// What its poster called it.
         cookie: u64,
         /// Why.
         status: Status,
+    },
+    /// A READ or WRITE is complete: a READ's bytes are in the memory it was for, a WRITE's have
+    /// arrived at the peer.
+    Moved {
+        /// What its poster called it.
+        cookie: u64,
+        /// How many bytes, as [`Transport::transfer`] has told.
+        len: u32,
+    },
+    /// The peer's access has ended.
+    Ended {
+        /// What [`Transport::invalidate`] was given.
+        cookie: u64,
     },
 }
 
@@ -188,4 +265,64 @@ pub(crate) trait Transport: Send {
 
     /// How many messages were posted and are not known to be complete.
     fn in_flight(&self) -> u16;
+
+    /// What memory for [`Transport::lend`] is made from; `None` if the transport cannot do that.
+    fn pinning(&self) -> Option<Pinning>;
+
+    /// Room for a piece of memory, from [`Transport::keep`].
+    fn spare(&mut self) -> Option<Pinned>;
+
+    /// Keeps room for a piece of memory until it is needed again; in any context. If there is
+    /// enough of it, it is dropped.
+    fn keep(&mut self, p: Pinned);
+
+    /// Takes over pinned memory, for the device or the peer to access.
+    ///
+    /// # Errors
+    ///
+    /// Gives it back if it was not made for this transport, if nothing is pinned, or if as many
+    /// pieces are lent as can be.
+    fn lend(&mut self, p: Pinned) -> Result<Loan, Pinned>;
+
+    /// Gives lent memory back.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` while it may be accessed; `ENOENT` if it is not lent (any more).
+    fn reclaim(&mut self, loan: Loan) -> Result<Pinned>;
+
+    /// Lets the peer access all of a piece of memory, and tells how it names that. Each time the
+    /// key and the address are others.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` when there is no room now; `EBUSY` if the peer has access already; `EINVAL` if the
+    /// memory was not made registrable, or not pinned for that; `ENOENT`, `ENOMEM`; `EIO` when the
+    /// transport is broken.
+    fn register(&mut self, loan: Loan, access: Access) -> Result<Key>;
+
+    /// Ends that; [`SendCompletion::Ended`] follows.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` when there is no room now; `EALREADY` the second time; `EINVAL` if the peer has no
+    /// access; `ENOENT`; `EIO` when the transport is broken.
+    fn invalidate(&mut self, loan: Loan, cookie: u64) -> Result;
+
+    /// Queues an RDMA READ or WRITE, or the beginning of one, and tells how many bytes that are;
+    /// [`SendCompletion::Moved`] follows.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` when there is no room now, or as many READs are under way as can be; `EINVAL` for
+    /// what is beyond the memory or was not pinned for that, for no bytes, and for an address that
+    /// cannot be; `EBUSY` if the peer has access to the memory; `ENOENT`, `ENOMEM`; `EIO` when the
+    /// transport is broken.
+    fn transfer(&mut self, loan: Loan, t: &Transfer) -> Result<u32>;
+
+    /// How many transfers and registrations can be queued.
+    fn direct_room(&self) -> u16;
+
+    /// How many READs can be queued.
+    fn read_room(&self) -> u16;
 }

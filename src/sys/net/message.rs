@@ -3,6 +3,7 @@
 //! The `struct msghdr` of one sendmsg(2) or recvmsg(2) call.
 
 use super::super::bindings as c;
+use super::super::pin::{Hold, Pages, Unpinnable};
 use core::marker::PhantomData;
 use kernel::iov::{IovIterDest, IovIterSource};
 
@@ -56,6 +57,31 @@ impl<'a> Source<'a> {
         // SAFETY: At least `n` bytes were taken before, so this does not go before the beginning.
         unsafe { self.iter().revert(n) };
         self.taken -= n;
+    }
+
+    /// How many pages [`Source::pin`] would pin; 0 if it is not memory of a program.
+    pub(crate) fn pages(&self, most: usize) -> usize {
+        // SAFETY: By the invariants the iterator is valid and ours for the call.
+        unsafe { c::sdp_h_pin_pages(&raw const (*self.msg).msg_iter, most) as usize }
+    }
+
+    /// Pins the pages of the next bytes, without taking them: `most`, or less if they are in
+    /// several pieces. May sleep in a page fault.
+    pub(crate) fn pin(
+        &mut self,
+        pages: &mut Pages,
+        most: usize,
+        hold: Hold,
+    ) -> Result<usize, Unpinnable> {
+        // SAFETY: By the invariants the iterator is valid, a source, and ours for the call.
+        unsafe { pages.pin(&raw const (*self.msg).msg_iter, most, hold, false) }
+    }
+
+    /// Counts `n` bytes as taken that went another way.
+    pub(crate) fn advance(&mut self, n: usize) {
+        let n = n.min(self.remaining());
+        self.iter().advance(n);
+        self.taken += n;
     }
 
     /// Takes bytes until `to` is full or nothing is left. May sleep in a page fault. Fewer bytes
@@ -112,13 +138,33 @@ impl<'a> Destination<'a> {
         self.iter().len()
     }
 
+    /// How many pages [`Destination::pin`] would pin; 0 if it is not memory of a program.
+    pub(crate) fn pages(&self, most: usize) -> usize {
+        // SAFETY: By the invariants the iterator is valid and ours for the call.
+        unsafe { c::sdp_h_pin_pages(&raw const (*self.msg).msg_iter, most) as usize }
+    }
+
+    /// Pins the pages that the next bytes are to go to, without giving any: for `most` bytes, or
+    /// less if the room is in several pieces. May sleep in a page fault. What has arrived there is
+    /// counted by [`Destination::skip`].
+    pub(crate) fn pin(
+        &mut self,
+        pages: &mut Pages,
+        most: usize,
+        hold: Hold,
+    ) -> Result<usize, Unpinnable> {
+        // SAFETY: By the invariants the iterator is valid, a destination, and ours for the call.
+        unsafe { pages.pin(&raw const (*self.msg).msg_iter, most, hold, true) }
+    }
+
     /// Gives bytes to the caller. May sleep in a page fault. Fewer bytes than given mean that the
     /// caller's memory could not be written.
     pub(crate) fn give(&mut self, from: &[u8]) -> usize {
         self.iter().copy_to_iter(from)
     }
 
-    /// Counts bytes as received without giving them (`MSG_TRUNC` of tcp(7)).
+    /// Counts bytes as received without giving them (`MSG_TRUNC` of tcp(7), or they went another
+    /// way).
     pub(crate) fn skip(&mut self, n: usize) {
         self.iter().advance(n)
     }

@@ -13,4 +13,6 @@ pub(crate) mod netns;
 pub(crate) mod options;
 pub(crate) mod params;
 pub(crate) mod proc;
+#[cfg(sdp_selftest)]
+pub(crate) mod selftest;
 pub(crate) mod sock;

@@ -42,4 +42,12 @@ params! {
     max_sockets_per_user
     /// Most connections of one network namespace.
     max_sockets_per_net
+    /// Most MiB pinned for sending, negative for a default.
+    max_pinned_send
+    /// Most MiB pinned for receiving, negative for a default.
+    max_pinned_receive
+    /// Most MiB that one user has pinned for sending, negative for a default.
+    max_pinned_send_user
+    /// Most MiB that one user has pinned for receiving, negative for a default.
+    max_pinned_receive_user
 }

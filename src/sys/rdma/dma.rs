@@ -22,7 +22,7 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
-    fn raw(self) -> c::dma_data_direction {
+    pub(super) fn raw(self) -> c::dma_data_direction {
         match self {
             Direction::ToDevice => c::dma_data_direction_DMA_TO_DEVICE,
             Direction::FromDevice => c::dma_data_direction_DMA_FROM_DEVICE,

@@ -8,11 +8,15 @@
 
 use super::super::bindings as c;
 use super::device::DeviceRef;
+use super::mr::{Access, Key};
+use super::pd::Pd;
 use super::qp::QueuePair;
 use super::queues::{MAX_SLOTS, MAX_SPANS};
 use super::receive::{ReceiveQueue, Received};
+use super::send::direct::{Direct, Loan, Transfer};
 use super::send::{How, SendLimits, SendQueue, Sent};
 use crate::memory::buffer::{Buffer, Span};
+use crate::memory::pinned::Pinned;
 use core::ptr::{self, NonNull};
 use kernel::ffi::c_void;
 use kernel::prelude::*;
@@ -50,40 +54,8 @@ pub(crate) struct Sizes {
     pub(crate) spans: u8,
     /// Length of a message up to which it is to be copied into the work request.
     pub(crate) inline: u16,
-}
-
-/// A PD.
-///
-/// # Invariants
-///
-/// `raw` is a PD of `_device`, destroyed by [`Drop`] only, after all that was made from it.
-struct Pd {
-    raw: NonNull<c::ib_pd>,
-    _device: DeviceRef,
-}
-
-impl Pd {
-    fn new(device: &DeviceRef) -> Result<Self> {
-        // SAFETY: The device is in use; the name is static.
-        let pd = unsafe { c::__ib_alloc_pd(device.raw(), 0, super::name()) };
-        let raw = NonNull::new(kernel::error::from_err_ptr(pd)?).ok_or(ENOMEM)?;
-        Ok(Pd {
-            raw,
-            _device: device.clone(),
-        })
-    }
-
-    fn lkey(&self) -> u32 {
-        // SAFETY: By the invariants the PD exists; the key never changes.
-        unsafe { (*self.raw.as_ptr()).local_dma_lkey }
-    }
-}
-
-impl Drop for Pd {
-    fn drop(&mut self) {
-        // SAFETY: By the invariants the PD exists and nothing is left that was made from it.
-        unsafe { c::ib_dealloc_pd_user(self.raw.as_ptr(), ptr::null_mut()) };
-    }
+    /// Pieces of memory in one RDMA READ or WRITE.
+    pub(crate) gather: u8,
 }
 
 /// A CQ.
@@ -135,6 +107,12 @@ impl Cq {
                 Err(r.err().unwrap_or(ENOMEM))
             }
         }
+    }
+
+    /// Who is told of completions.
+    pub(super) fn ready(&self) -> Arc<dyn Ready> {
+        // SAFETY: By the invariants the context lives as long as `self`.
+        unsafe { self.ready.as_ref() }.clone()
     }
 
     /// Takes up to `wcs.len()` completions.
@@ -194,14 +172,14 @@ extern "C" fn qp_event(event: *mut c::ib_event, context: *mut c_void) {
 ///
 /// # Invariants
 ///
-/// `qp` uses the CQs of `receive` and `send`, refers to `_events`, and is made from `_pd`. It is
+/// `qp` uses the CQs of `receive` and `send`, refers to `_events`, and is made from `pd`, as no other QP is. It is
 /// destroyed before any of them.
 pub(crate) struct Endpoint {
     receive: ReceiveQueue,
     send: SendQueue,
     qp: Arc<QueuePair>,
     _events: Events,
-    _pd: Pd,
+    pd: Arc<Pd>,
 }
 
 // SAFETY: Nothing in an endpoint is tied to a thread: verbs may be called by any, and the raw
@@ -227,21 +205,24 @@ impl Endpoint {
         let most = u16::try_from(limits.max_qp_wr.min(limits.max_cqe)).unwrap_or(u16::MAX);
         let send_slots = sizes.send_slots.clamp(2, most.clamp(2, MAX_SLOTS));
         let receive_slots = sizes.receive_slots.clamp(1, most.clamp(1, MAX_SLOTS));
-        let gather = u8::try_from(limits.max_send_sge.clamp(1, 255)).unwrap_or(u8::MAX);
-        let spans = sizes.spans.min(MAX_SPANS).min(gather - 1);
+        let most_sge = u8::try_from(limits.max_send_sge.clamp(1, 255)).unwrap_or(u8::MAX);
+        let spans = sizes.spans.min(MAX_SPANS).min(most_sge - 1);
+        let most_read = u8::try_from(limits.max_sge_rd.clamp(1, 255)).unwrap_or(u8::MAX);
+        let gather = sizes.gather.min(most_sge).min(most_read).max(1);
 
         // All that can fail comes before the QP, so that the QP is never the last one left.
         let pd = Pd::new(device)?;
         let cq = Cq::new(device, u32::from(receive_slots), received)?;
         let mut receive = ReceiveQueue::new(cq, device, receive_slots, pd.lkey())?;
         let cq = Cq::new(device, u32::from(send_slots), sent)?;
-        let mut send = SendQueue::new(cq, device, send_slots, spans, pd.lkey())?;
+        let direct = Direct::new(gather)?;
+        let mut send = SendQueue::new(cq, device, send_slots, spans, &pd, direct)?;
         let events = Events(NonNull::from(KBox::leak(KBox::new(events, GFP_KERNEL)?)));
 
         let cap = c::ib_qp_cap {
             max_send_wr: u32::from(send_slots),
             max_recv_wr: u32::from(receive_slots),
-            max_send_sge: u32::from(spans) + 1,
+            max_send_sge: u32::from(gather.max(spans + 1)),
             max_recv_sge: 1,
             max_inline_data: u32::from(sizes.inline),
             ..Default::default()
@@ -287,7 +268,7 @@ impl Endpoint {
             send,
             qp,
             _events: events,
-            _pd: pd,
+            pd,
         })
     }
 
@@ -356,6 +337,56 @@ impl Endpoint {
         self.send.poll()
     }
 
+    /// The PD, for memory that is to be lent.
+    pub(crate) fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+
+    /// See [`SendQueue::direct_room`].
+    pub(crate) fn direct_room(&self) -> u16 {
+        self.send.direct_room()
+    }
+
+    /// See [`SendQueue::read_room`].
+    pub(crate) fn read_room(&self) -> u16 {
+        self.send.read_room()
+    }
+
+    /// See [`SendQueue::gather`].
+    pub(crate) fn gather(&self) -> u8 {
+        self.send.gather()
+    }
+
+    /// See [`SendQueue::lend`].
+    pub(crate) fn lend(&mut self, memory: Pinned) -> Result<Loan, Pinned> {
+        self.send.lend(memory)
+    }
+
+    /// See [`SendQueue::reclaim`].
+    pub(crate) fn reclaim(&mut self, loan: Loan) -> Result<Pinned> {
+        self.send.reclaim(loan)
+    }
+
+    /// See [`SendQueue::register`].
+    pub(crate) fn register(&mut self, loan: Loan, access: Access) -> Result<Key> {
+        self.send.register(loan, access)
+    }
+
+    /// See [`SendQueue::invalidate`].
+    pub(crate) fn invalidate(&mut self, loan: Loan, cookie: u64) -> Result {
+        self.send.invalidate(loan, cookie)
+    }
+
+    /// See [`SendQueue::transfer`].
+    pub(crate) fn transfer(&mut self, loan: Loan, t: &Transfer) -> Result<u32> {
+        self.send.transfer(loan, t)
+    }
+
+    /// Who is to be told when lent memory was let go of, if any is lent.
+    pub(crate) fn lender(&self) -> Option<Arc<dyn Ready>> {
+        self.send.has_loans().then(|| self.send.cq().ready())
+    }
+
     /// See [`SendQueue::arm`].
     pub(crate) fn arm_send(&mut self) -> bool {
         self.send.arm()
@@ -373,14 +404,15 @@ impl Endpoint {
 
 fn create_qp(pd: &Pd, init: &mut c::ib_qp_init_attr) -> Result<NonNull<c::ib_qp>> {
     // SAFETY: The PD exists, and `init` names CQs and handlers that outlive the QP.
-    let qp = unsafe { c::ib_create_qp_kernel(pd.raw.as_ptr(), init, super::name()) };
+    let qp = unsafe { c::ib_create_qp_kernel(pd.raw(), init, super::name()) };
     NonNull::new(kernel::error::from_err_ptr(qp)?).ok_or(ENOMEM)
 }
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
+        self.qp.destroy();
+        self.send.let_go();
         // Afterwards the fields are dropped: the queues with the memory that was posted and the
         // CQs, the context of events, the PD.
-        self.qp.destroy();
     }
 }

@@ -6,6 +6,9 @@
 //!
 //! * [`device::DeviceRef`]: an RDMA device, which is not taken away while one of these exists;
 //! * [`dma::Mapping`]: a block of memory that a device may reach;
+//! * [`user_memory::UserMemory`]: a piece of a program's memory that a device, and by a region
+//!   ([`mr`]) the peer, may reach;
+//! * [`pd::Pd`]: what a QP and the regions for its peer have in common;
 //! * [`endpoint::Endpoint`]: a QP with its PD, its two CQs and all memory that is posted to it, in
 //!   [`receive`] and [`send`];
 //! * [`qp::QueuePair`]: the QP once more, for those who change its state and must not keep it alive;
@@ -19,13 +22,16 @@ pub(crate) mod device;
 pub(crate) mod dma;
 pub(crate) mod endpoint;
 pub(crate) mod listen;
+pub(crate) mod mr;
 pub(crate) mod netns;
+pub(crate) mod pd;
 pub(crate) mod qp;
 pub(crate) mod queues;
 pub(crate) mod receive;
 pub(crate) mod registry;
 pub(crate) mod route;
 pub(crate) mod send;
+pub(crate) mod user_memory;
 pub(crate) mod work;
 
 pub(crate) use netns::Net;

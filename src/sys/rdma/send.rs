@@ -2,26 +2,45 @@
 
 //! Messages that go out.
 //!
-//! A [`SendQueue`] is the send queue of a QP: a ring of messages that are on their way.
+//! A [`SendQueue`] is the send queue of a QP: a ring of work requests that are under way. They are
+//! messages for the most part; RDMA READs and WRITEs and what gives the peer access to memory are
+//! in [`direct`], in one order with the messages.
+
+pub(crate) mod direct;
 
 use super::super::bindings as c;
 use super::super::pages::{Memory, MIN_BLOCK};
 use super::device::DeviceRef;
 use super::dma::{Direction, Mapping};
 use super::endpoint::Cq;
+use super::pd::Pd;
 use super::qp::QueuePair;
 use super::queues::{filled, Batch, WorkStatus, MAX_HEADER, MAX_SPANS};
 use crate::memory::buffer::Span;
+use direct::Direct;
 use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// A completion of a send: this message and all before it are done with.
+/// A completion: this work request and all before it are done with.
 pub(crate) struct Sent {
     /// What the poster called it.
     pub(crate) cookie: u64,
     /// How it ended.
     pub(crate) status: WorkStatus,
+    /// What it was.
+    pub(crate) done: Done,
+}
+
+/// What has ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Done {
+    /// A message, or something that is told of only when it fails.
+    Message,
+    /// An RDMA READ or WRITE of so many bytes.
+    Transfer(u32),
+    /// The peer's access to memory.
+    Access,
 }
 
 /// How a message is to be sent.
@@ -46,41 +65,91 @@ pub(crate) struct SendLimits {
     pub(crate) inline: u16,
 }
 
-/// A message on its way.
+/// What a work request is.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum What {
+    #[default]
+    Message,
+    /// A probe, of which nobody is told.
+    Probe,
+    /// An RDMA READ or WRITE with lent memory.
+    Transfer { index: u8, len: u32, read: bool },
+    /// The peer gets access to lent memory. Nobody is told.
+    Register { index: u8 },
+    /// The peer's access ends.
+    Invalidate { index: u8 },
+}
+
+/// A work request under way.
 #[derive(Default)]
 struct SendSlot {
     cookie: u64,
-    /// A probe, of which nobody is told.
-    silent: bool,
-    /// What the device reads.
+    what: What,
+    /// What the device reads for a message.
     kept: [Option<Arc<Mapping>>; MAX_SPANS as usize],
 }
 
-/// Messages on their way, as a ring. Positions count on for ever; a slot is its position modulo
+/// A work request of one kind or the other.
+#[repr(C)]
+#[derive(Clone, Copy)]
+union WorkRequest {
+    rdma: c::ib_rdma_wr,
+    reg: c::ib_reg_wr,
+}
+
+impl WorkRequest {
+    fn new() -> Self {
+        WorkRequest {
+            rdma: Default::default(),
+        }
+    }
+
+    /// What all kinds begin with.
+    fn head(&mut self) -> &mut c::ib_send_wr {
+        // SAFETY: All kinds begin with one, and are plain data that is valid in any state.
+        unsafe { &mut self.rdma.wr }
+    }
+
+    /// As one that names memory of the peer.
+    fn rdma(&mut self) -> &mut c::ib_rdma_wr {
+        *self = Self::new();
+        // SAFETY: It was just written as such.
+        unsafe { &mut self.rdma }
+    }
+}
+
+/// Work requests under way, as a ring. Positions count on for ever; a slot is its position modulo
 /// the number of slots.
 ///
 /// # Invariants
 ///
-/// Positions from `head` to `tail` are taken; those from `flushed` on are not handed over yet.
-/// What the device may read for a position is kept by its slot, or is the headers' block.
+/// Positions from `head` to `tail` are taken; those from `flushed` on are not handed over yet, and
+/// those before `done` are complete. What the device may access for a position is kept by its slot,
+/// is the headers' block, or is lent memory that the slot counts for as a user.
 pub(super) struct SendQueue {
     qp: Option<Arc<QueuePair>>,
     cq: Cq,
     device: DeviceRef,
+    pd: Arc<Pd>,
     lkey: u32,
     spans: u8,
     inline: u16,
     headers: Memory,
     headers_mapping: Arc<Mapping>,
     slots: KVec<SendSlot>,
-    wrs: KVec<c::ib_rdma_wr>,
+    wrs: KVec<WorkRequest>,
     /// `1 + spans` for each slot.
     sges: KVec<c::ib_sge>,
     batch: Batch,
+    direct: Direct,
     head: u64,
+    done: u64,
+    /// How the one before `done` ended; those before it have ended well.
+    status: WorkStatus,
     flushed: u64,
     tail: u64,
     unsignaled: usize,
+    messages: u16,
     probes: u16,
     broken: bool,
 }
@@ -91,7 +160,8 @@ impl SendQueue {
         device: &DeviceRef,
         slots: u16,
         spans: u8,
-        lkey: u32,
+        pd: &Arc<Pd>,
+        direct: Direct,
     ) -> Result<Self> {
         let n = usize::from(slots.max(2));
         let size = (n * MAX_HEADER).next_power_of_two().max(MIN_BLOCK);
@@ -101,19 +171,24 @@ impl SendQueue {
             qp: None,
             cq,
             device: device.clone(),
-            lkey,
+            pd: pd.clone(),
+            lkey: pd.lkey(),
             spans,
             inline: 0,
             headers,
             headers_mapping,
             slots: filled(n, SendSlot::default)?,
-            wrs: filled(n, c::ib_rdma_wr::default)?,
+            wrs: filled(n, WorkRequest::new)?,
             sges: filled(n * (usize::from(spans) + 1), c::ib_sge::default)?,
             batch: Batch::new()?,
+            direct,
             head: 0,
+            done: 0,
+            status: WorkStatus(c::ib_wc_status_IB_WC_SUCCESS),
             flushed: 0,
             tail: 0,
             unsignaled: 0,
+            messages: 0,
             probes: 0,
             broken: false,
         })
@@ -145,7 +220,7 @@ impl SendQueue {
     }
 
     pub(super) fn in_flight(&self) -> u16 {
-        (self.taken() as u16).saturating_sub(self.probes)
+        self.messages
     }
 
     /// Probes that were posted and have not come to an end.
@@ -250,11 +325,11 @@ impl SendQueue {
             }
         }
         slot.cookie = how.cookie;
-        slot.silent = false;
-        *wr = c::ib_rdma_wr::default();
-        wr.wr.opcode = c::ib_wr_opcode_IB_WR_SEND;
-        wr.wr.sg_list = first;
-        wr.wr.num_sge = used;
+        slot.what = What::Message;
+        let wr = &mut wr.rdma().wr;
+        wr.opcode = c::ib_wr_opcode_IB_WR_SEND;
+        wr.sg_list = first;
+        wr.num_sge = used;
         let mut flags = 0;
         if how.solicited {
             flags |= c::ib_send_flags_IB_SEND_SOLICITED;
@@ -262,6 +337,7 @@ impl SendQueue {
         if inline {
             flags |= c::ib_send_flags_IB_SEND_INLINE;
         }
+        self.messages += 1;
         self.queue(how.signaled, flags);
         Ok(())
     }
@@ -282,9 +358,8 @@ impl SendQueue {
         let (Some(slot), Some(wr)) = (self.slots.get_mut(index), self.wrs.get_mut(index)) else {
             return Err(EINVAL);
         };
-        slot.silent = true;
-        *wr = c::ib_rdma_wr::default();
-        wr.wr.opcode = c::ib_wr_opcode_IB_WR_RDMA_WRITE;
+        slot.what = What::Probe;
+        wr.rdma().wr.opcode = c::ib_wr_opcode_IB_WR_RDMA_WRITE;
         self.probes += 1;
         self.queue(true, 0);
         Ok(())
@@ -300,10 +375,11 @@ impl SendQueue {
         }
         let index = self.slot_of(self.tail);
         if let Some(wr) = self.wrs.get_mut(index) {
-            wr.wr.send_flags = flags;
-            wr.wr.__bindgen_anon_1.wr_id = self.tail;
+            let wr = wr.head();
+            wr.send_flags = flags;
+            wr.__bindgen_anon_1.wr_id = self.tail;
         }
-        // INVARIANT: The slot keeps what the request reads.
+        // INVARIANT: The slot keeps what the request accesses, or is counted as a user of it.
         self.tail = self.tail.wrapping_add(1);
     }
 
@@ -326,20 +402,27 @@ impl SendQueue {
             let next = if following == self.tail {
                 core::ptr::null_mut()
             } else {
-                // SAFETY: A slot's index is below the length of the vector.
-                unsafe { &raw mut (*wrs.add(self.slot_of(following))).wr }
+                // SAFETY: A slot's index is below the length of the vector, and every kind of work
+                // request begins with the same fields.
+                unsafe { wrs.add(self.slot_of(following)).cast::<c::ib_send_wr>() }
             };
             // SAFETY: As above; nobody else refers to the elements.
-            unsafe { (*wrs.add(self.slot_of(position))).wr.next = next };
+            unsafe {
+                (*wrs.add(self.slot_of(position)).cast::<c::ib_send_wr>()).next = next;
+            }
             position = following;
         }
         // INVARIANT: All is handed over. What the device has not taken stays in its slot.
         self.flushed = self.tail;
+        // The driver has copied the lists of memory when it returns.
+        self.direct.lists_are_free();
         // SAFETY: The QP is alive: only the endpoint that owns `self` destroys it, when it is
         // dropped. The list is well-formed and the driver copies it. What each request makes the
-        // device read is kept by its slot until the completion or until the QP is destroyed, or is
-        // in the headers' block, which is kept as long.
-        let ret = to_result(unsafe { c::sdp_h_ib_post_send(qp.raw(), &(*wrs.add(first)).wr) });
+        // device access is kept by its slot until the completion or until the QP is destroyed, or
+        // is in the headers' block or in `direct`, which are kept as long.
+        let ret = to_result(unsafe {
+            c::sdp_h_ib_post_send(qp.raw(), wrs.add(first).cast::<c::ib_send_wr>())
+        });
         self.broken = ret.is_err();
         ret
     }
@@ -350,39 +433,86 @@ impl SendQueue {
             return None;
         }
         loop {
+            while self.head != self.done {
+                if let Some(sent) = self.retire() {
+                    return Some(sent);
+                }
+            }
             let wc = self.batch.take(&mut self.cq)?;
             // SAFETY: Sends carry a number, not a pointer; both are plain bits anyhow.
             let position = unsafe { wc.__bindgen_anon_1.wr_id };
-            let done = position.wrapping_sub(self.head);
-            if done >= self.flushed.wrapping_sub(self.head) {
+            if position.wrapping_sub(self.head) >= self.flushed.wrapping_sub(self.head) {
                 // Not one of ours, or told twice. Nothing is known to be complete by this.
                 return Some(Sent {
                     cookie: 0,
                     status: WorkStatus(c::ib_wc_status_IB_WC_GENERAL_ERR),
+                    done: Done::Message,
                 });
             }
-            let mut last = (0, false);
-            // INVARIANT: These are complete, so the device reads nothing for them any more.
-            while self.head != position.wrapping_add(1) {
-                let index = self.slot_of(self.head);
-                if let Some(slot) = self.slots.get_mut(index) {
-                    last = (slot.cookie, slot.silent);
-                    if slot.silent {
-                        self.probes = self.probes.saturating_sub(1);
-                    }
-                    slot.kept = Default::default();
-                }
-                self.head = self.head.wrapping_add(1);
-            }
-            let status = WorkStatus(wc.status);
-            if last.1 && status.is_success() {
-                continue;
-            }
-            return Some(Sent {
-                cookie: last.0,
-                status,
-            });
+            // INVARIANT: A send queue completes in order.
+            self.done = position.wrapping_add(1);
+            self.status = WorkStatus(wc.status);
         }
+    }
+
+    /// Takes the request at `head`, which is complete, out of the ring; tells if somebody wants to
+    /// know.
+    fn retire(&mut self) -> Option<Sent> {
+        let last = self.head.wrapping_add(1) == self.done;
+        let status = match last {
+            true => self.status,
+            false => WorkStatus(c::ib_wc_status_IB_WC_SUCCESS),
+        };
+        let index = self.slot_of(self.head);
+        let following = self.slot_of(self.head.wrapping_add(1));
+        let following = self.slots.get(following).map_or(What::Message, |s| s.what);
+        let slot = self.slots.get_mut(index)?;
+        // INVARIANT: It is complete, so the device accesses nothing for it any more.
+        slot.kept = Default::default();
+        let (cookie, what) = (slot.cookie, slot.what);
+        self.head = self.head.wrapping_add(1);
+        let ok = status.is_success();
+        let done = match what {
+            What::Message => {
+                self.messages = self.messages.saturating_sub(1);
+                // One message speaks for those before it.
+                if !last && following == What::Message {
+                    return None;
+                }
+                Done::Message
+            }
+            What::Probe => {
+                self.probes = self.probes.saturating_sub(1);
+                if ok {
+                    return None;
+                }
+                Done::Message
+            }
+            What::Register { index } => {
+                self.direct.unused(index);
+                if ok {
+                    return None;
+                }
+                Done::Message
+            }
+            What::Transfer { index, len, read } => {
+                self.direct.unused(index);
+                self.direct.moved(read);
+                Done::Transfer(len)
+            }
+            What::Invalidate { index } => {
+                self.direct.unused(index);
+                if ok {
+                    self.direct.invalidated(index);
+                }
+                Done::Access
+            }
+        };
+        Some(Sent {
+            cookie,
+            status,
+            done,
+        })
     }
 
     /// Asks to be told of the next completion. Tells whether there may be some already.

@@ -3,25 +3,34 @@
 //! The messages of a connection.
 //!
 //! A [`Channel`] is one end of a connection for sending and receiving: a QP, and the memory that is
-//! posted to it. The QP lives and dies with it.
+//! posted or lent to it. The QP lives and dies with it.
 
 use crate::memory::buffer::Buffer;
+use crate::memory::pinned::{Pinned, Pinning};
 use crate::sys::bindings as c;
 use crate::sys::rdma::dma::Direction;
 use crate::sys::rdma::endpoint::Endpoint;
 use crate::sys::rdma::queues::{WorkStatus, MAX_HEADER};
-use crate::sys::rdma::send::How;
+use crate::sys::rdma::send::{Done, How};
+use crate::sys::rdma::user_memory::UserMemory;
 use crate::sys::rdma::work;
-use crate::transport::{Completion, Limits, SendCompletion, Sending, Status, Transport};
+use crate::transport::{
+    Access, Completion, Key, Limits, Loan, SendCompletion, Sending, Status, Transfer, Transport,
+};
 use kernel::prelude::*;
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
 /// Longest message. Nobody announces larger buffers.
 const MAX_MESSAGE: u32 = 1 << 20;
 
+/// Pieces of pinned memory that are kept for the next time.
+const SPARE: usize = 8;
+
 /// What a channel consists of; destroyed by the workqueue.
 #[pin_data]
 struct Parts {
+    /// Room for pinned memory that is not in use, the oldest first.
+    spare: KVec<Pinned>,
     endpoint: Endpoint,
     #[pin]
     work: Work<Parts>,
@@ -34,9 +43,16 @@ impl_has_work! {
 impl WorkItem for Parts {
     type Pointer = Pin<KBox<Parts>>;
 
-    fn run(this: Self::Pointer) {
-        // Destroys the QP, which sleeps.
+    fn run(mut this: Self::Pointer) {
+        while let Some(p) = this.as_mut().project().spare.pop() {
+            p.destroy();
+        }
+        let lender = this.endpoint.lender();
+        // Destroys the QP and lets go of lent memory, which sleeps.
         drop(this);
+        if let Some(lender) = lender {
+            lender.ready();
+        }
     }
 }
 
@@ -50,7 +66,11 @@ impl Channel {
     /// A channel by an endpoint.
     pub(super) fn new(endpoint: Endpoint) -> Result<Self> {
         let parts = KBox::pin_init(
-            pin_init!(Parts { endpoint, work <- new_work!("ib_sdp_channel") }),
+            pin_init!(Parts {
+                spare: KVec::new(),
+                endpoint,
+                work <- new_work!("ib_sdp_channel"),
+            }),
             GFP_KERNEL,
         )?;
         Ok(Channel { parts: Some(parts) })
@@ -62,6 +82,10 @@ impl Channel {
 
     fn endpoint_mut(&mut self) -> Option<&mut Endpoint> {
         self.parts.as_mut().map(|p| p.as_mut().project().endpoint)
+    }
+
+    fn spares(&mut self) -> Option<&mut KVec<Pinned>> {
+        self.parts.as_mut().map(|p| p.as_mut().project().spare)
     }
 
     fn map(&mut self, b: &mut Buffer, direction: Direction) -> Result {
@@ -96,8 +120,14 @@ fn status(s: WorkStatus) -> Status {
 
 impl Transport for Channel {
     fn limits(&self) -> Limits {
-        let (send, receive_slots, reads) = match self.endpoint() {
-            Some(e) => (e.send_limits(), e.receive_slots(), e.qp().reads()),
+        let (send, receive_slots, reads, gather, pinned_pages) = match self.endpoint() {
+            Some(e) => (
+                e.send_limits(),
+                e.receive_slots(),
+                e.qp().reads(),
+                e.gather(),
+                UserMemory::most_pages(e.pd()) as u16,
+            ),
             None => Default::default(),
         };
         Limits {
@@ -108,6 +138,8 @@ impl Transport for Channel {
             inline: MAX_HEADER as u16,
             header: MAX_HEADER as u16,
             reads,
+            gather,
+            pinned_pages,
         }
     }
 
@@ -154,13 +186,15 @@ impl Transport for Channel {
 
     fn poll_send(&mut self) -> Option<SendCompletion> {
         let s = self.endpoint_mut()?.poll_send()?;
-        Some(if s.status.is_success() {
-            SendCompletion::Sent { cookie: s.cookie }
-        } else {
-            SendCompletion::Failed {
-                cookie: s.cookie,
+        let cookie = s.cookie;
+        Some(match s.done {
+            _ if !s.status.is_success() => SendCompletion::Failed {
+                cookie,
                 status: status(s.status),
-            }
+            },
+            Done::Message => SendCompletion::Sent { cookie },
+            Done::Transfer(len) => SendCompletion::Moved { cookie, len },
+            Done::Access => SendCompletion::Ended { cookie },
         })
     }
 
@@ -190,5 +224,53 @@ impl Transport for Channel {
 
     fn in_flight(&self) -> u16 {
         self.endpoint().map_or(0, Endpoint::in_flight)
+    }
+    fn pinning(&self) -> Option<Pinning> {
+        let pinning = Pinning::new(self.endpoint()?.pd().clone());
+        (pinning.most_pages() != 0).then_some(pinning)
+    }
+
+    fn spare(&mut self) -> Option<Pinned> {
+        // The oldest, so that a region is not used again at once.
+        self.spares()?.remove(0).ok()
+    }
+
+    fn keep(&mut self, p: Pinned) {
+        let Some(spare) = self.spares() else { return };
+        if p.len() == 0 && spare.len() < SPARE {
+            // If there is no memory for this, it is dropped.
+            let _ = spare.push(p, GFP_ATOMIC);
+        }
+    }
+
+    fn lend(&mut self, p: Pinned) -> Result<Loan, Pinned> {
+        match self.endpoint_mut() {
+            Some(e) => e.lend(p),
+            None => Err(p),
+        }
+    }
+
+    fn reclaim(&mut self, loan: Loan) -> Result<Pinned> {
+        self.endpoint_mut().ok_or(EIO)?.reclaim(loan)
+    }
+
+    fn register(&mut self, loan: Loan, access: Access) -> Result<Key> {
+        self.endpoint_mut().ok_or(EIO)?.register(loan, access)
+    }
+
+    fn invalidate(&mut self, loan: Loan, cookie: u64) -> Result {
+        self.endpoint_mut().ok_or(EIO)?.invalidate(loan, cookie)
+    }
+
+    fn transfer(&mut self, loan: Loan, t: &Transfer) -> Result<u32> {
+        self.endpoint_mut().ok_or(EIO)?.transfer(loan, t)
+    }
+
+    fn direct_room(&self) -> u16 {
+        self.endpoint().map_or(0, Endpoint::direct_room)
+    }
+
+    fn read_room(&self) -> u16 {
+        self.endpoint().map_or(0, Endpoint::read_room)
     }
 }

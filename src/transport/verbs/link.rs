@@ -139,6 +139,7 @@ impl<O: Owner> Link<O> {
             receive_slots: config.receive_slots,
             spans: config.spans,
             inline: config.inline,
+            gather: config.gather,
         };
         let endpoint = Endpoint::new(device, &sizes, received, sent, inner.clone())?;
         inner.qp.populate(endpoint.qp().clone());

@@ -65,6 +65,8 @@ pub(crate) struct Config {
     pub(crate) min_rnr_timer: u8,
     /// RDMA READs in progress, in either direction.
     pub(crate) reads: u8,
+    /// Pieces of memory in one RDMA READ or WRITE.
+    pub(crate) gather: u8,
     /// Code of the time to wait for an answer to a REQ, REP or DREQ: 4.096 us times 2 to the power.
     /// With 18 and RoCE's path a REQ is repeated every 1.5 s.
     pub(crate) response_timeout: u8,
@@ -84,6 +86,8 @@ impl Default for Config {
             rnr_retry: 7,
             min_rnr_timer: 12,
             reads: 4,
+            // the most that fit rxe's 512 bytes for a work request
+            gather: 19,
             response_timeout: 18,
             cm_retries: 15,
         }
@@ -117,8 +121,8 @@ pub(crate) trait Owner: AlwaysRefCounted + Send + Sync + 'static {
     /// in hard interrupts as well, with locks of the driver held: wake somebody, and no more.
     fn receive_ready(&self);
 
-    /// There is something to [`crate::transport::Transport::poll_send`]. Called like
-    /// [`Owner::receive_ready`].
+    /// There is something to [`crate::transport::Transport::poll_send`], or memory that was lent to
+    /// a channel was let go of. Called like [`Owner::receive_ready`].
     fn send_ready(&self);
 
     /// A [`Resolver`] has come to its end.

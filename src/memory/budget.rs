@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! How much may be pinned.
+//!
+//! An [`Account`] is one user's share, in one network namespace; a [`Charge`] is what one piece of
+//! memory takes of it. Sending and receiving have budgets of their own, so that neither waits for
+//! what the other holds, and each user has a part of each. Whoever has nothing pinned in a direction
+//! may always pin one piece; what is beyond that is refused when the budget is used up, and the
+//! bytes are copied.
+//!
+//! The user's `RLIMIT_MEMLOCK` is counted besides ([`crate::sys::pin::Locked`]).
+
+use crate::sys::net::params;
+use crate::sys::pin::{ram_pages, PAGE};
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::Arc;
+
+/// What memory is pinned for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Use {
+    /// To be read: bytes that go out.
+    Send,
+    /// To be written: bytes that come in.
+    Receive,
+}
+
+/// Pages pinned for each [`Use`].
+struct Pinned([Atomic<i64>; 2]);
+
+impl Pinned {
+    const fn new() -> Self {
+        Pinned([Atomic::new(0), Atomic::new(0)])
+    }
+
+    fn of(&self, purpose: Use) -> &Atomic<i64> {
+        let [send, receive] = &self.0;
+        match purpose {
+            Use::Send => send,
+            Use::Receive => receive,
+        }
+    }
+}
+
+/// Pages pinned by all users.
+static ALL: Pinned = Pinned::new();
+
+/// Pages that a user has pinned.
+pub(crate) struct Account {
+    pinned: Pinned,
+    /// Times that the budget was used up.
+    refused: Atomic<i64>,
+    /// Times that the user's `RLIMIT_MEMLOCK` was.
+    unlockable: Atomic<i64>,
+}
+
+impl Account {
+    /// The account of a user who has nothing pinned.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        let account = Account {
+            pinned: Pinned::new(),
+            refused: Atomic::new(0),
+            unlockable: Atomic::new(0),
+        };
+        Ok(Arc::new(account, GFP_KERNEL)?)
+    }
+
+    /// Pages that are pinned for one use.
+    pub(crate) fn pinned(&self, purpose: Use) -> u64 {
+        self.pinned.of(purpose).load(Relaxed).max(0) as u64
+    }
+
+    /// Times that the budget was used up.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Relaxed).max(0) as u64
+    }
+
+    /// Times that the user's `RLIMIT_MEMLOCK` was used up.
+    pub(crate) fn unlockable(&self) -> u64 {
+        self.unlockable.load(Relaxed).max(0) as u64
+    }
+
+    /// Counts one of these.
+    pub(super) fn count_unlockable(&self) {
+        self.unlockable.add(1, Relaxed);
+    }
+
+    /// Sets both counters to zero.
+    pub(crate) fn clear(&self) {
+        self.refused.store(0, Relaxed);
+        self.unlockable.store(0, Relaxed);
+    }
+
+    /// Takes `pages` of the budget. `None` if it is used up.
+    pub(crate) fn charge(self: &Arc<Self>, purpose: Use, pages: usize) -> Option<Charge> {
+        let n = i64::try_from(pages).ok()?;
+        let all = ALL.of(purpose).fetch_add(n, Relaxed).wrapping_add(n);
+        let mine = self
+            .pinned
+            .of(purpose)
+            .fetch_add(n, Relaxed)
+            .wrapping_add(n);
+        let charge = Charge {
+            account: self.clone(),
+            purpose,
+            pages: n,
+        };
+        let (most, most_each) = limits(purpose);
+        if mine == n || (all <= most && mine <= most_each) {
+            return Some(charge);
+        }
+        self.refused.add(1, Relaxed);
+        None
+    }
+}
+
+/// Pages that may be pinned for one use, by all users and by each.
+fn limits(purpose: Use) -> (i64, i64) {
+    let (all, each) = match purpose {
+        Use::Send => (params::max_pinned_send(), params::max_pinned_send_user()),
+        Use::Receive => (
+            params::max_pinned_receive(),
+            params::max_pinned_receive_user(),
+        ),
+    };
+    let pages = |mib: i32| i64::from(mib.max(0)) * ((1 << 20) / PAGE as i64);
+    let all = match all {
+        // a sixteenth of the memory
+        ..=-1 => i64::try_from(ram_pages() / 16).unwrap_or(i64::MAX),
+        mib => pages(mib),
+    };
+    let each = match each {
+        ..=-1 => all / 2,
+        mib => pages(mib),
+    };
+    (all, each)
+}
+
+/// What some memory takes of its user's budget. Dropping it gives that back, in any context.
+pub(crate) struct Charge {
+    account: Arc<Account>,
+    purpose: Use,
+    pages: i64,
+}
+
+impl Charge {
+    /// Gives back what is beyond `pages`.
+    pub(crate) fn shrink(&mut self, pages: usize) {
+        let pages = i64::try_from(pages).unwrap_or(i64::MAX).min(self.pages);
+        self.give_back(self.pages - pages);
+    }
+
+    fn give_back(&mut self, n: i64) {
+        ALL.of(self.purpose).fetch_sub(n, Relaxed);
+        self.account.pinned.of(self.purpose).fetch_sub(n, Relaxed);
+        self.pages -= n;
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.give_back(self.pages);
+    }
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Pinned pages of programs.
+//!
+//! [`Pages`] are the pages of one piece of a program's memory, kept where they are for a device to
+//! read or write; pinned from the iterator of a send or receive call
+//! ([`super::net::message::Source::pin`], [`super::net::message::Destination::pin`]). What a page
+//! holds is not touched from here. [`Locked`] is what they count against the user's
+//! `RLIMIT_MEMLOCK`.
+
+use super::bindings as c;
+use super::errno::{Errno, EOPNOTSUPP};
+use kernel::prelude::*;
+
+/// Bytes in a page.
+pub(crate) const PAGE: usize = kernel::page::PAGE_SIZE;
+
+/// How long pages are to be pinned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// For one transfer that has begun.
+    Briefly,
+    /// For as long as somebody else likes. Memory of which the kernel must be able to take back
+    /// pages, or to know when they are written, is refused.
+    Long,
+}
+
+/// Why pages were not pinned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unpinnable {
+    /// It is not memory of a program: the call is the kernel's own, as in splice(2), or has come to
+    /// its end.
+    NotUser,
+    /// It cannot be pinned, or not be accessed. Copying to or from it may still be possible.
+    Fault,
+}
+
+/// Room for the pages of one piece of memory, and the pages.
+///
+/// # Invariants
+///
+/// Each of `pages` is pinned once, by `sdp_h_pin`, and only [`Pages::unpin`] undoes that.
+/// `offset + len` bytes are in them.
+pub(crate) struct Pages {
+    pages: KVec<*mut c::page>,
+    offset: u32,
+    len: u32,
+    written: bool,
+}
+
+// SAFETY: Pinned pages may be unpinned by any thread.
+unsafe impl Send for Pages {}
+// SAFETY: Shared references give access to numbers only, and to page pointers for `crate::sys`.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// Room for `room` pages.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(room: usize) -> Result<Self> {
+        Ok(Pages {
+            pages: KVec::with_capacity(room, GFP_KERNEL | kernel::alloc::flags::__GFP_NOWARN)?,
+            offset: 0,
+            len: 0,
+            written: false,
+        })
+    }
+
+    /// How many pages there is room for.
+    pub(crate) fn room(&self) -> usize {
+        self.pages.capacity()
+    }
+
+    /// How many pages are pinned.
+    pub(crate) fn count(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// How many bytes are pinned.
+    pub(crate) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether they may be written to.
+    pub(in crate::sys) fn writable(&self) -> bool {
+        self.written
+    }
+
+    /// Where in the first page they begin.
+    pub(in crate::sys) fn offset(&self) -> u32 {
+        self.offset
+    }
+
+    /// The pages, for a list.
+    pub(in crate::sys) fn raw(&self) -> *mut *mut c::page {
+        self.pages.as_ptr().cast_mut()
+    }
+
+    /// Pins the pages of the next bytes, `most` at most, in place of those that were pinned. Sleeps
+    /// and may fault.
+    ///
+    /// # Safety
+    ///
+    /// `iter` is a valid iterator that nobody changes meanwhile; `written` tells whether it is a
+    /// destination.
+    pub(in crate::sys) unsafe fn pin(
+        &mut self,
+        iter: *const c::iov_iter,
+        most: usize,
+        hold: Hold,
+        written: bool,
+    ) -> Result<usize, Unpinnable> {
+        self.unpin();
+        let room = u32::try_from(self.pages.capacity()).unwrap_or(u32::MAX);
+        let (mut offset, mut pinned) = (0, 0);
+        // SAFETY: The iterator is valid, by the caller, and there is room for that many pages.
+        let got = unsafe {
+            c::sdp_h_pin(
+                iter,
+                most,
+                hold == Hold::Long,
+                self.pages.as_mut_ptr(),
+                room,
+                &mut offset,
+                &mut pinned,
+            )
+        };
+        let Ok(got) = u32::try_from(got) else {
+            return Err(match Errno(i32::try_from(-got).unwrap_or(0)) {
+                EOPNOTSUPP => Unpinnable::NotUser,
+                _ => Unpinnable::Fault,
+            });
+        };
+        // INVARIANT: The function has pinned that many, and they hold what it says.
+        // SAFETY: It has written as many elements, which is not more than there is room for.
+        unsafe { self.pages.inc_len(pinned as usize) };
+        (self.offset, self.len, self.written) = (offset, got, written);
+        Ok(got as usize)
+    }
+
+    /// Lets go of the pages, and tells the kernel if they were written to. Process context: sleeps.
+    ///
+    /// No device gets at them any more: whoever lists them for one owns `self` as well.
+    pub(crate) fn unpin(&mut self) {
+        let n = self.pages.len() as u32;
+        if n != 0 {
+            // SAFETY: By the invariants each is pinned once; they are forgotten below.
+            unsafe { c::sdp_h_unpin(self.pages.as_mut_ptr(), n, self.written) };
+            self.pages.clear();
+        }
+        (self.offset, self.len) = (0, 0);
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        self.unpin();
+    }
+}
+
+/// What some memory counts against its user's `RLIMIT_MEMLOCK`: nothing for those who may lock as
+/// much as they like. Dropping it ends that, in any context.
+pub(crate) struct Locked(c::sdp_h_locked);
+
+// SAFETY: The user it names is held, and counted atomically.
+unsafe impl Send for Locked {}
+// SAFETY: There is nothing to do with a `&Locked`.
+unsafe impl Sync for Locked {}
+
+impl Locked {
+    /// Counts `bytes` for the calling user. `None` when the limit does not allow that.
+    pub(crate) fn new(bytes: usize) -> Option<Self> {
+        let mut locked = c::sdp_h_locked::default();
+        // SAFETY: `locked` may be written to. Called by a socket call, so there is a user.
+        let ret = unsafe { c::sdp_h_lock_pages(&mut locked, bytes) };
+        (ret == 0).then_some(Locked(locked))
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // SAFETY: Counted by `new`, and undone only here. Does nothing if nothing was counted.
+        unsafe { c::sdp_h_unlock_pages(&mut self.0) }
+    }
+}
+
+/// The pages of this machine's memory.
+pub(crate) fn ram_pages() -> usize {
+    // SAFETY: Reads a counter.
+    unsafe { c::sdp_h_ram_pages() as usize }
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+/* What Rust cannot call by itself of pinned pages and registrations; see pin_helpers.h. */
+
+#include <linux/mm.h>
+
+#include "pin_helpers.h"
+
+/* --- Pinning --------------------------------------------------------------------------------------- */
+
+/* Where the iterator stands, and how many of the next `most` bytes are in one piece from there. */
+static unsigned long first_piece(const struct iov_iter *i, size_t most, size_t *len)
+{
+	const struct iovec *iov;
+	size_t skip = i->iov_offset, left = min(i->count, most);
+	unsigned long k;
+
+	*len = 0;
+	if (iter_is_ubuf(i)) {
+		*len = left;
+		return (unsigned long)i->ubuf + skip;
+	}
+	if (!iter_is_iovec(i))
+		return 0;
+	for (k = 0, iov = iter_iov(i); k < i->nr_segs; k++, iov++, skip = 0) {
+		if (iov->iov_len > skip) {
+			*len = min(iov->iov_len - skip, left);
+			return (unsigned long)iov->iov_base + skip;
+		}
+	}
+	return 0;
+}
+
+/* How many pages sdp_h_pin() would need; 0 if it is not memory of a program. */
+unsigned int sdp_h_pin_pages(const struct iov_iter *i, size_t most)
+{
+	size_t len;
+	unsigned long addr = first_piece(i, most, &len);
+
+	return len ? DIV_ROUND_UP(offset_in_page(addr) + len, PAGE_SIZE) : 0;
+}
+
+/*
+ * Pins the pages of the next bytes, up to `most` and as long as they are in one piece of the
+ * program's memory. The iterator stays. Gives the number of bytes; in `pinned` that of pages.
+ */
+long sdp_h_pin(const struct iov_iter *i, size_t most, bool longterm, struct page **pages,
+	       unsigned int room, unsigned int *offset, unsigned int *pinned)
+{
+	unsigned int flags = 0;
+	unsigned long addr;
+	size_t len;
+	int n;
+
+	*pinned = 0;
+	addr = first_piece(i, most, &len);
+	if (!len)
+		return -EOPNOTSUPP;
+	if (iov_iter_rw(i) == READ)
+		flags |= FOLL_WRITE;
+	if (longterm)
+		flags |= FOLL_LONGTERM;
+	if (i->nofault)
+		flags |= FOLL_NOFAULT;
+	*offset = offset_in_page(addr);
+	n = min_t(size_t, room, DIV_ROUND_UP(*offset + len, PAGE_SIZE));
+	n = pin_user_pages_fast(addr & PAGE_MASK, n, flags, pages);
+	if (n <= 0)
+		return n ? n : -EFAULT;
+	*pinned = n;
+	return min_t(size_t, len, (size_t)n * PAGE_SIZE - *offset);
+}
+
+void sdp_h_unpin(struct page **pages, unsigned int n, bool dirty)
+{
+	unpin_user_pages_dirty_lock(pages, n, dirty);
+}
+
+/* Counts against the caller's RLIMIT_MEMLOCK, as MSG_ZEROCOPY does. */
+int sdp_h_lock_pages(struct sdp_h_locked *locked, size_t size)
+{
+	struct mmpin mmp = {};
+	int ret = mm_account_pinned_pages(&mmp, size);
+
+	locked->user = mmp.user;
+	locked->pages = mmp.num_pg;
+	return ret;
+}
+
+void sdp_h_unlock_pages(struct sdp_h_locked *locked)
+{
+	struct mmpin mmp = { .user = locked->user, .num_pg = locked->pages };
+
+	mm_unaccount_pinned_pages(&mmp);
+	locked->user = NULL;
+}
+
+unsigned long sdp_h_ram_pages(void)
+{
+	return totalram_pages();
+}
+
+/* --- Lists for DMA ---------------------------------------------------------------------------------- */
+
+/* The longest piece of memory that the device takes as one. */
+unsigned int sdp_h_sg_longest(struct ib_device *dev)
+{
+	return ib_dma_max_seg_size(dev);
+}
+
+/* Lists `len` bytes in pages from `offset` in the first one on; neighbours become one entry. */
+unsigned int sdp_h_sg_fill(struct scatterlist *sg, struct page **pages, unsigned int n,
+			   unsigned int offset, size_t len, unsigned int longest)
+{
+	unsigned int k, used = 0;
+	struct scatterlist *last = NULL;
+
+	sg_init_table(sg, n);
+	for (k = 0; k < n && len; k++, offset = 0) {
+		unsigned int part = min_t(size_t, PAGE_SIZE - offset, len);
+
+		if (last && page_to_pfn(pages[k]) == page_to_pfn(pages[k - 1]) + 1 &&
+		    zone_device_pages_have_same_pgmap(pages[k], pages[k - 1]) &&
+		    last->length <= longest - part) {
+			last->length += part;
+		} else {
+			last = &sg[used++];
+			sg_set_page(last, pages[k], part, offset);
+		}
+		len -= part;
+	}
+	if (last)
+		sg_mark_end(last);
+	return used;
+}
+
+unsigned int sdp_h_sg_map(struct ib_device *dev, struct scatterlist *sg, unsigned int n,
+			  enum dma_data_direction dir)
+{
+	int mapped = ib_dma_map_sg(dev, sg, n, dir);
+
+	return mapped < 0 ? 0 : mapped;
+}
+
+void sdp_h_sg_unmap(struct ib_device *dev, struct scatterlist *sg, unsigned int n,
+		    enum dma_data_direction dir)
+{
+	ib_dma_unmap_sg(dev, sg, n, dir);
+}
+
+/*
+ * The `len` bytes from `offset` on, as the device finds them: as many as `room` entries can hold.
+ * Gives the number of bytes.
+ */
+size_t sdp_h_sg_sges(const struct scatterlist *sg, unsigned int n, size_t offset, size_t len,
+		     u32 lkey, struct ib_sge *sges, unsigned int room, unsigned int *used)
+{
+	size_t done = 0;
+
+	*used = 0;
+	for (; n && len && *used < room; n--, sg++) {
+		size_t part = sg_dma_len(sg);
+
+		if (offset >= part) {
+			offset -= part;
+			continue;
+		}
+		part = min(part - offset, len);
+		sges[*used].addr = sg_dma_address(sg) + offset;
+		sges[*used].length = part;
+		sges[*used].lkey = lkey;
+		++*used;
+		done += part;
+		len -= part;
+		offset = 0;
+	}
+	return done;
+}
+
+/* --- Memory regions ---------------------------------------------------------------------------------- */
+
+/*
+ * Prepares a region that nobody has access to for a registration of the list, with a new key. Its
+ * address is `base` and the offset in the first page: what the DMA addresses are is not for others.
+ */
+int sdp_h_mr_map(struct ib_mr *mr, struct scatterlist *sg, unsigned int n, u64 base)
+{
+	int mapped = ib_map_mr_sg(mr, sg, n, NULL, PAGE_SIZE);
+
+	if (mapped < 0)
+		return mapped;
+	if (mapped != n)
+		return -EINVAL;
+	ib_update_fast_reg_key(mr, ib_inc_rkey(mr->rkey));
+	mr->iova = base | (mr->iova & ~PAGE_MASK);
+	return 0;
+}

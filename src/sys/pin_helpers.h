@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef SDP_PIN_HELPERS_H
+#define SDP_PIN_HELPERS_H
+
+/*
+ * What src/sys/pin.rs, src/sys/rdma/scatter.rs and src/sys/rdma/mr.rs need of the kernel's inline
+ * functions and macros, as plain functions.
+ */
+
+#include <linux/scatterlist.h>
+#include <linux/skbuff.h>
+#include <linux/types.h>
+#include <linux/uio.h>
+#include <rdma/ib_verbs.h>
+
+/* What is counted against a user's RLIMIT_MEMLOCK; a user of NULL is nobody. */
+struct sdp_h_locked {
+	struct user_struct	*user;
+	unsigned int		pages;
+};
+
+/* pin.rs */
+int sdp_h_lock_pages(struct sdp_h_locked *locked, size_t size);
+void sdp_h_unlock_pages(struct sdp_h_locked *locked);
+long sdp_h_pin(const struct iov_iter *i, size_t most, bool longterm, struct page **pages,
+	       unsigned int room, unsigned int *offset, unsigned int *pinned);
+unsigned int sdp_h_pin_pages(const struct iov_iter *i, size_t most);
+void sdp_h_unpin(struct page **pages, unsigned int n, bool dirty);
+unsigned long sdp_h_ram_pages(void);
+
+/* scatter.rs */
+unsigned int sdp_h_sg_fill(struct scatterlist *sg, struct page **pages, unsigned int n,
+			   unsigned int offset, size_t len, unsigned int longest);
+unsigned int sdp_h_sg_longest(struct ib_device *dev);
+unsigned int sdp_h_sg_map(struct ib_device *dev, struct scatterlist *sg, unsigned int n,
+			  enum dma_data_direction dir);
+void sdp_h_sg_unmap(struct ib_device *dev, struct scatterlist *sg, unsigned int n,
+		    enum dma_data_direction dir);
+size_t sdp_h_sg_sges(const struct scatterlist *sg, unsigned int n, size_t offset, size_t len,
+		     u32 lkey, struct ib_sge *sges, unsigned int room, unsigned int *used);
+
+/* mr.rs */
+int sdp_h_mr_map(struct ib_mr *mr, struct scatterlist *sg, unsigned int n, u64 base);
+
+#endif

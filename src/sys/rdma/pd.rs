@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Protection domains.
+//!
+//! A [`Pd`] is what one QP and the memory that is registered for its peer have in common. Keys are
+//! checked against the PD, so each QP has its own: no peer gets at what another connection
+//! advertises, whatever keys it tries.
+
+use super::super::bindings as c;
+use super::device::DeviceRef;
+use core::ptr::{self, NonNull};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// A PD. The last reference is dropped in process context.
+///
+/// # Invariants
+///
+/// `raw` is a PD of `device`, destroyed by [`Drop`] only, after all that was made from it: that
+/// holds a reference each.
+pub(crate) struct Pd {
+    raw: NonNull<c::ib_pd>,
+    device: DeviceRef,
+}
+
+// SAFETY: A PD may be used by any thread.
+unsafe impl Send for Pd {}
+// SAFETY: A PD may be used by any thread at once; its fields do not change.
+unsafe impl Sync for Pd {}
+
+impl Pd {
+    pub(super) fn new(device: &DeviceRef) -> Result<Arc<Self>> {
+        // SAFETY: The device is in use; the name is static.
+        let pd = unsafe { c::__ib_alloc_pd(device.raw(), 0, super::name()) };
+        let raw = NonNull::new(kernel::error::from_err_ptr(pd)?).ok_or(ENOMEM)?;
+        let pd = Pd {
+            raw,
+            device: device.clone(),
+        };
+        Ok(Arc::new(pd, GFP_KERNEL)?)
+    }
+
+    pub(super) fn raw(&self) -> *mut c::ib_pd {
+        self.raw.as_ptr()
+    }
+
+    /// Its device.
+    pub(crate) fn device(&self) -> &DeviceRef {
+        &self.device
+    }
+
+    /// The key of all of this machine's memory, for local use.
+    pub(super) fn lkey(&self) -> u32 {
+        // SAFETY: By the invariants the PD exists; the key never changes.
+        unsafe { (*self.raw()).local_dma_lkey }
+    }
+}
+
+impl Drop for Pd {
+    fn drop(&mut self) {
+        // SAFETY: By the invariants the PD exists and nothing is left that was made from it.
+        unsafe { c::ib_dealloc_pd_user(self.raw(), ptr::null_mut()) };
+    }
+}
