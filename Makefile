@@ -11,13 +11,16 @@ handed_on := $(foreach name,V W CLIPPY LLVM CC HOSTCC RUSTC BINDGEN KCFLAGS KRUS
 	$(if $(filter command%,$(origin $(name))),'$(name)=$($(name))'))
 build_module = scripts/module --build '$(BUILD)' $(if $(KDIR),--kdir '$(KDIR)') $(if $(TREE),--tree '$(TREE)')
 
-.PHONY: module debug demo test bench check prepare modules_install clean help
+.PHONY: module debug selftest demo test bench check prepare modules_install clean help
 
 module: ## (or just make) build the module, build/ib_sdp.ko
 	@$(build_module) -- $(handed_on)
 
 debug: ## a kernel with KASAN, lockdep and the like (about 20 minutes, once) and the module for it
 	@scripts/module --build '$(BUILD)' --debug -- $(handed_on)
+
+selftest: ## build the module with its self-test, for tests/guest/suites/selftest; not for use
+	@$(build_module) --selftest -- $(handed_on)
 
 demo: ## show the module at work, in a guest
 	@scripts/demo

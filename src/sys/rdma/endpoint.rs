@@ -215,7 +215,7 @@ impl Endpoint {
         let cq = Cq::new(device, u32::from(receive_slots), received)?;
         let mut receive = ReceiveQueue::new(cq, device, receive_slots, pd.lkey())?;
         let cq = Cq::new(device, u32::from(send_slots), sent)?;
-        let direct = Direct::new(gather)?;
+        let direct = Direct::new(gather);
         let mut send = SendQueue::new(cq, device, send_slots, spans, &pd, direct)?;
         let events = Events(NonNull::from(KBox::leak(KBox::new(events, GFP_KERNEL)?)));
 

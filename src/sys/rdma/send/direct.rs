@@ -19,7 +19,6 @@
 use super::super::super::bindings as c;
 use super::super::dma::Direction;
 use super::super::mr::{Access, Key};
-use super::super::queues::filled;
 use super::{SendQueue, What, WorkRequest};
 use crate::memory::pinned::Pinned;
 use kernel::prelude::*;
@@ -27,7 +26,7 @@ use kernel::prelude::*;
 /// Pieces of memory that may be lent at a time.
 const LOANS: usize = 16;
 /// RDMA READs and WRITEs that can be queued before they are handed over.
-const LISTS: usize = 8;
+const LISTS: usize = 4;
 
 /// Names memory that was lent to a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,7 +62,8 @@ struct Lent {
     ending: bool,
 }
 
-/// What is lent to a queue, and lists for work requests.
+/// What is lent to a queue, and lists for work requests. Has no memory of its own before the first
+/// loan: most connections never lend anything.
 pub(in super::super) struct Direct {
     loans: KVec<Option<Lent>>,
     next: u32,
@@ -77,15 +77,28 @@ pub(in super::super) struct Direct {
 
 impl Direct {
     /// Nothing lent; a work request can have up to `gather` pieces of memory.
-    pub(in super::super) fn new(gather: u8) -> Result<Self> {
-        Ok(Direct {
-            loans: filled(LOANS, || None)?,
+    pub(in super::super) fn new(gather: u8) -> Self {
+        Direct {
+            loans: KVec::new(),
             next: 0,
-            sges: filled(LISTS * usize::from(gather), c::ib_sge::default)?,
+            sges: KVec::new(),
             gather,
             used: 0,
             reads: 0,
-        })
+        }
+    }
+
+    /// Makes the tables, if they are not there. Does not sleep.
+    fn prepare(&mut self) -> Result {
+        if self.loans.is_empty() {
+            let n = LISTS * usize::from(self.gather);
+            self.sges.resize(n, c::ib_sge::default(), GFP_ATOMIC)?;
+            self.loans.reserve(LOANS, GFP_ATOMIC)?;
+            for _ in 0..LOANS {
+                let _ = self.loans.push_within_capacity(None);
+            }
+        }
+        Ok(())
     }
 
     fn find(&mut self, loan: Loan) -> Result<&mut Lent> {
@@ -160,11 +173,11 @@ impl SendQueue {
     ///
     /// # Errors
     ///
-    /// Gives it back if it was not made for this QP or nothing is pinned, or if as much is lent as
-    /// can be.
+    /// Gives it back if it was not made for this QP or nothing is pinned, if as much is lent as can
+    /// be, or if there is no memory for that.
     pub(in super::super) fn lend(&mut self, memory: Pinned) -> Result<Loan, Pinned> {
         let fits = |p: &Pinned| p.len() != 0 && p.memory().is_some_and(|m| m.is_of(&self.pd));
-        if !fits(&memory) {
+        if !fits(&memory) || self.direct.prepare().is_err() {
             return Err(memory);
         }
         let free = self.direct.loans.iter().position(Option::is_none);

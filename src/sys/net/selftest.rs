@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What the self-test needs of the kernel: only in builds that have it.
+
+use super::super::bindings as c;
+use super::super::errno::{EAFNOSUPPORT, ENOTCONN};
+use super::family::Family;
+use super::message::{Destination, Source};
+use super::sock::Sock;
+use core::ptr::NonNull;
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+
+/// The socket of a descriptor of the calling process.
+///
+/// # Errors
+///
+/// `EBADF`, `ENOTSOCK`, `EAFNOSUPPORT` for another family's.
+pub(crate) fn socket_of<T: Family>(fd: i32) -> Result<ARef<Sock<T>>> {
+    let mut error = 0;
+    // SAFETY: Called by a process; `error` may be written to.
+    let socket = unsafe { c::sockfd_lookup(fd, &mut error) };
+    let Some(socket) = NonNull::new(socket) else {
+        return Err(Error::from_errno(error));
+    };
+    let socket = socket.as_ptr();
+    // SAFETY: The lookup holds the socket, whose fields do not change.
+    let (its_ops, sk, file) = unsafe { ((*socket).ops, (*socket).sk, (*socket).file) };
+    let ours = (0..2).any(|i| core::ptr::eq(its_ops, ops(i)));
+    let sock = match NonNull::new(sk) {
+        None => Err(ENOTCONN.into()),
+        Some(_) if !ours => Err(EAFNOSUPPORT.into()),
+        // SAFETY: The operations are those of the module's one family, so this is a sock of it; the
+        // socket holds it.
+        Some(_) => Ok(ARef::from(unsafe { Sock::<T>::from_raw(sk) })),
+    };
+    // SAFETY: Held by the lookup.
+    unsafe { kernel::bindings::fput(file.cast()) };
+    sock
+}
+
+fn ops(i: usize) -> *const c::proto_ops {
+    // SAFETY: The index is 0 or 1, and only the address is taken.
+    unsafe { (&raw const c::sdp_h_ops).cast::<c::proto_ops>().add(i) }
+}
+
+fn message(address: usize, len: usize, dest: bool) -> Result<c::msghdr> {
+    let mut msg = c::msghdr::default();
+    // SAFETY: `msg_iter` may be written to; the function checks the range.
+    to_result(unsafe {
+        c::import_ubuf(
+            i32::from(!dest),
+            address as *mut kernel::ffi::c_void,
+            len,
+            &raw mut msg.msg_iter,
+        )
+    })?;
+    Ok(msg)
+}
+
+/// Calls `f` as a send call of the process would be that sends `len` bytes from `address`.
+///
+/// # Errors
+///
+/// `EFAULT` for what no process can have.
+pub(crate) fn source<R>(
+    address: usize,
+    len: usize,
+    f: impl FnOnce(&mut Source<'_>) -> R,
+) -> Result<R> {
+    let mut msg = message(address, len, false)?;
+    // SAFETY: The message lasts for the call, and nobody else knows it.
+    Ok(f(&mut unsafe { Source::from_raw(&raw mut msg) }))
+}
+
+/// Calls `f` as a receive call of the process would be that wants `len` bytes at `address`.
+///
+/// # Errors
+///
+/// `EFAULT` for what no process can have.
+pub(crate) fn destination<R>(
+    address: usize,
+    len: usize,
+    f: impl FnOnce(&mut Destination<'_>) -> R,
+) -> Result<R> {
+    let mut msg = message(address, len, true)?;
+    // SAFETY: The message lasts for the call, and nobody else knows it.
+    Ok(f(&mut unsafe { Destination::from_raw(&raw mut msg, 0) }))
+}
