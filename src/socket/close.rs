@@ -97,14 +97,8 @@ fn reset(sk: &SdpSock) {
 
 /// Lets go of everything of the connection below the socket.
 pub(super) fn drop_link(sk: &SdpSock) {
-    let (channel, link, resolver) = {
-        let mut c = sk.data().connection.lock();
-        c.rx.unmap();
-        c.spare.clear();
-        c.tx.clear();
-        (c.channel.take(), c.link.take(), c.resolver.take())
-    };
-    drop((channel, resolver, link));
+    let below = sk.data().connection.lock().let_go();
+    drop(below);
 }
 
 /// close(2).
@@ -209,7 +203,7 @@ pub(super) fn disconnected(sk: &SdpSock, link: LinkId, how: Gone) {
     // What has arrived before counts.
     sk.progress();
     let mut tell = Tell::default();
-    {
+    let below = {
         let mut c = sk.data().connection.lock();
         if !c.is_of(link) {
             return;
@@ -232,8 +226,10 @@ pub(super) fn disconnected(sk: &SdpSock, link: LinkId, how: Gone) {
         }
         tell.state = true;
         c.deadline = None;
-    }
-    drop_link(sk);
+        // Under the same hold: the next connection's would be taken later.
+        c.let_go()
+    };
+    drop(below);
     tell.deliver(sk);
     finish(sk);
 }
@@ -241,7 +237,7 @@ pub(super) fn disconnected(sk: &SdpSock, link: LinkId, how: Gone) {
 /// The device is being removed: nothing of the connection may stay on it.
 pub(super) fn device_removed(sk: &SdpSock) {
     let mut tell = Tell::default();
-    let parent = {
+    let (parent, below) = {
         let mut c = sk.data().connection.lock();
         let e = if sk.state() == State::SynSent {
             ENETRESET
@@ -249,10 +245,9 @@ pub(super) fn device_removed(sk: &SdpSock) {
             ECONNRESET
         };
         c.lose(sk, e, &mut tell);
-        c.rx.unmap();
-        c.parent.take()
+        (c.parent.take(), c.let_go())
     };
-    drop_link(sk);
+    drop(below);
     tell.deliver(sk);
     match parent {
         Some(parent) => listen::abandoned(&parent, sk),

@@ -183,7 +183,7 @@ pub(super) fn resolved(sk: &SdpSock, search: SearchId, r: Result) {
         return;
     };
     if let Err(e) = r.and_then(|()| request(sk, &resolver)) {
-        fail(sk, unreachable_error(e));
+        fail(sk, |c| c.is_by(search), unreachable_error(e));
     }
 }
 
@@ -224,15 +224,19 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
     };
     {
         let mut c = sk.data().connection.lock();
-        let ours = c.resolver.as_ref().is_some_and(|r| r.id() == resolver.id());
-        if !ours || sk.state() != State::SynSent {
+        if !c.is_by(resolver.id()) || sk.state() != State::SynSent {
             return Ok(());
         }
         parts.install(&mut c);
         c.link = Some(link.clone());
     }
     resolver.connect(&link, sk.remote().port, &hello.encode())?;
-    let done = sk.data().connection.lock().resolver.take();
+    let done = {
+        let mut c = sk.data().connection.lock();
+        // The answer may have come, and another attempt have begun since.
+        let ours = c.is_by(resolver.id());
+        ours.then(|| c.resolver.take())
+    };
     drop(done);
     Ok(())
 }
@@ -268,16 +272,20 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
 /// The request was refused, or nobody has answered; or, for a connection that a listener has
 /// begun to accept, the peer has given up.
 pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
-    if sk.data().connection.lock().is_of(link) {
-        fail(sk, unreachable_error(error));
-    }
+    fail(sk, |c| c.is_of(link), unreachable_error(error));
 }
 
-/// Ends an attempt to connect, or to accept.
-pub(super) fn fail(sk: &SdpSock, e: Errno) {
+/// Ends an attempt to connect, or to accept, if the socket is still at that one.
+///
+/// Once its state says so, the caller of connect(2) may begin another, so all of this attempt is
+/// taken from the socket before.
+fn fail(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool, e: Errno) {
     let mut tell = Tell::default();
-    let parent = {
+    let (parent, below) = {
         let mut c = sk.data().connection.lock();
+        if !current(&c) {
+            return;
+        }
         if connecting(sk.state()) {
             sk.set_error(e);
             trace::connect(sk);
@@ -286,9 +294,9 @@ pub(super) fn fail(sk: &SdpSock, e: Errno) {
             sk.add_shutdown(SHUTDOWN_MASK);
             (tell.state, tell.error) = (true, true);
         }
-        c.parent.take()
+        (c.parent.take(), c.let_go())
     };
-    close::drop_link(sk);
+    drop(below);
     match parent {
         Some(parent) => super::listen::abandoned(&parent, sk),
         None => tell.deliver(sk),

@@ -19,7 +19,7 @@ use crate::protocol::{self, Event, Hold, Mid, Offer, Transmit, MAX_HEADER};
 use crate::sys::errno::{Errno, ECONNRESET, ENOBUFS, EPROTO};
 use crate::sys::net::sock::{Flag, State, RCV_SHUTDOWN, SHUTDOWN_MASK};
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
-use crate::transport::verbs::{Channel, Link, LinkId, Resolver};
+use crate::transport::verbs::{Channel, Link, LinkId, Resolver, SearchId};
 use crate::transport::{Completion, SendCompletion, Sending, Status, Transport};
 use kernel::alloc::flags::*;
 use kernel::prelude::*;
@@ -131,6 +131,13 @@ pub(super) struct Options {
     /// `SDP_LAST_BIND_ERR`.
     pub(super) last_bind_error: i32,
 }
+
+/// What there is of a connection below the socket.
+pub(super) type Below = (
+    Option<Channel>,
+    Option<Arc<Resolver<SdpSock>>>,
+    Option<Arc<Link<SdpSock>>>,
+);
 
 /// Everything of a socket that its transport's events change. Protected by `Socket::connection`.
 pub(crate) struct Connection {
@@ -285,6 +292,20 @@ impl Connection {
     /// Whether news of a link are of this connection, and not of one that the socket had before.
     pub(super) fn is_of(&self, link: LinkId) -> bool {
         self.link.as_ref().is_some_and(|l| l.id() == link)
+    }
+
+    /// Whether what a resolver has found is for this attempt to connect, and not for one before.
+    pub(super) fn is_by(&self, search: SearchId) -> bool {
+        self.resolver.as_ref().is_some_and(|r| r.id() == search)
+    }
+
+    /// Gives away everything of the connection below the socket, to be dropped without the lock.
+    #[must_use]
+    pub(super) fn let_go(&mut self) -> Below {
+        self.rx.unmap();
+        self.spare.clear();
+        self.tx.clear();
+        (self.channel.take(), self.resolver.take(), self.link.take())
     }
 
     /// Whether bytes can still be sent and received.
