@@ -318,10 +318,10 @@ class Env:
                 total += sock.send(piece, socket.MSG_DONTWAIT)
                 rested = False
             except BlockingIOError:
-                # What is queued may still move to the peer: full means that it stays full.
+                # What is queued may still move to the peer: full means that it stays full, and longer on a slow kernel.
                 if rested:
                     return total
-                self.quiet(sock, select.POLLOUT, 0.2)
+                self.quiet(sock, select.POLLOUT, self.patience / 200)
                 rested = True
 
     # Other threads and processes
