@@ -145,7 +145,9 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
     {
         let mut c = sk.data().connection.lock();
         c.orphaned = true;
-        if c.link.is_some() {
+        if sk.state() == State::FinWait2 {
+            c.await_end(sk);
+        } else if c.link.is_some() {
             c.set_deadline(sk, FIN_TIME);
         }
         // Bytes that came in the meantime are answered like all that come from now on.
@@ -203,7 +205,7 @@ pub(super) fn disconnected(sk: &SdpSock, link: LinkId, how: Gone) {
     // What has arrived before counts.
     sk.progress();
     let mut tell = Tell::default();
-    let below = {
+    let (parent, below) = {
         let mut c = sk.data().connection.lock();
         if !c.is_of(link) {
             return;
@@ -227,9 +229,13 @@ pub(super) fn disconnected(sk: &SdpSock, link: LinkId, how: Gone) {
         tell.state = true;
         c.deadline = None;
         // Under the same hold: the next connection's would be taken later.
-        c.let_go()
+        (c.parent.take(), c.let_go())
     };
     drop(below);
+    if let Some(parent) = parent {
+        // accept(2) had to wait for its first bytes
+        return listen::abandoned(&parent, sk);
+    }
     tell.deliver(sk);
     finish(sk);
 }

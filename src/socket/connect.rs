@@ -197,7 +197,12 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
     if wrong_device || (params::sdp_link_layer_ib_only() != 0 && !resolver.is_infiniband()?) {
         return Err(ENETUNREACH.into());
     }
-    let (channel, link) = resolver.create(&config(), sk.into())?;
+    let mut config = config();
+    match sk.data().connection.lock().options.syn_count {
+        0 => {}
+        n => config.cm_retries = n.min(config.cm_retries.into()) as u8,
+    }
+    let (channel, link) = resolver.create(&config, sk.into())?;
     let source = resolver.source()?;
     let mut local = sk.local();
     if local.ip.is_unspecified() {

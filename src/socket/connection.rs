@@ -18,7 +18,7 @@ use crate::observe::trace;
 use crate::protocol::{self, Event, Hold, Mid, Offer, Transmit, MAX_HEADER};
 use crate::sys::errno::{Errno, ECONNRESET, ENOBUFS, EPROTO};
 use crate::sys::net::sock::{Flag, State, RCV_SHUTDOWN, SHUTDOWN_MASK};
-use crate::sys::time::{jiffies, milliseconds, Jiffies};
+use crate::sys::time::{jiffies, milliseconds, seconds, Jiffies};
 use crate::transport::verbs::{Channel, Link, LinkId, Resolver, SearchId};
 use crate::transport::{Completion, SendCompletion, Sending, Status, Transport};
 use kernel::alloc::flags::*;
@@ -58,6 +58,8 @@ pub(super) struct Tell {
     pub(super) urgent: bool,
     /// The peer has hung up.
     pub(super) hup: bool,
+    /// What accept(2) waits for has come (`TCP_DEFER_ACCEPT`).
+    pub(super) admit: bool,
 }
 
 impl Tell {
@@ -69,12 +71,16 @@ impl Tell {
         self.error |= o.error;
         self.urgent |= o.urgent;
         self.hup |= o.hup;
+        self.admit |= o.admit;
     }
 
     /// Tells them. The connection's lock is not held.
     pub(super) fn deliver(self, sk: &SdpSock) {
         if self.readable || self.writable || self.state || self.error {
             sk.wake();
+        }
+        if self.admit {
+            super::listen::admit(sk);
         }
         if self.urgent {
             sk.send_sigurg();
@@ -165,8 +171,10 @@ pub(crate) struct Connection {
     pub(super) wanted_size: Option<u32>,
     /// What listen(2) has made.
     pub(super) listener: Option<KBox<Listener>>,
-    /// The listener that a new connection belongs to, until it is established.
+    /// The listener that a new connection belongs to, until it waits for accept(2).
     pub(super) parent: Option<ARef<SdpSock>>,
+    /// When it does so although nothing has come (`TCP_DEFER_ACCEPT`).
+    pub(super) admit_at: Option<Jiffies>,
     /// Options.
     pub(super) options: Options,
     /// Counters.
@@ -220,6 +228,7 @@ impl Connection {
             wanted_size: None,
             listener: None,
             parent: None,
+            admit_at: None,
             options: Options::new(),
             stats: Stats::new(),
             orphaned: false,
@@ -441,6 +450,7 @@ impl Connection {
                 Err(_) => return self.lose(sk, ENOBUFS, tell),
             }
             tell.readable = true;
+            tell.admit |= self.admit_at.is_some();
         }
         match message.event {
             Event::PeerClosed => self.peer_closed(sk, tell),
@@ -525,6 +535,7 @@ impl Connection {
             self.rx.urgent = Urgent::None;
         }
         (tell.state, tell.readable, tell.hup) = (true, true, true);
+        tell.admit |= self.admit_at.is_some();
     }
 
     /// Takes the steps of closing that what has arrived allows.
@@ -540,7 +551,22 @@ impl Connection {
         }
         tell.state = true;
         if sk.state() == State::FinWait2 && self.orphaned {
-            self.set_deadline(sk, super::close::FIN_TIME);
+            self.await_end(sk);
+        }
+    }
+
+    /// Of a closed socket only the peer's end is missing: waits for it as `TCP_LINGER2` says.
+    pub(super) fn await_end(&mut self, sk: &SdpSock) {
+        match u32::try_from(self.options.linger2) {
+            Ok(0) => self.set_deadline(sk, super::close::FIN_TIME),
+            Ok(n) => self.set_deadline(sk, seconds(n)),
+            Err(_) => {
+                self.end(sk);
+                self.failing = true;
+                if let Some(link) = &self.link {
+                    link.fail();
+                }
+            }
         }
     }
 

@@ -19,7 +19,8 @@ use crate::sys::errno::{EAGAIN, EINVAL};
 use crate::sys::net::address::Address;
 use crate::sys::net::family::{self, Descriptor, Progress};
 use crate::sys::net::params;
-use crate::sys::net::sock::State;
+use crate::sys::net::sock::{Flag, State};
+use crate::sys::time::{jiffies, seconds};
 use crate::transport::verbs::{self, Acceptor, LinkId, Listening, Request, Verdict};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernel::alloc::flags::{GFP_ATOMIC, GFP_KERNEL};
@@ -313,23 +314,48 @@ pub(super) fn established(sk: &SdpSock, link: LinkId) {
         trace::connect(sk);
         connect::grow(sk);
         tell.state = true;
-        c.parent.take()
+        let wait = c.options.defer_accept;
+        let nothing_came = c.rx.bytes() == 0 && !sk.flag(Flag::Done);
+        if c.parent.is_some() && wait > 0 && nothing_came {
+            c.admit_at = Some(jiffies().wrapping_add(seconds(wait)));
+            None
+        } else {
+            Some(c.parent.take())
+        }
     };
     match parent {
-        None => {
+        None => {}
+        Some(None) => {
             tell.deliver(sk);
             sk.sigio_out();
         }
-        Some(parent) => {
-            if let Err(child) = queue(&parent, sk.into()) {
-                return close::abandon(child);
-            }
-            parent.wake();
-            parent.data_ready();
-        }
+        Some(Some(parent)) => hand_over(&parent, sk),
     }
     sk.progress();
     super::timer::update(sk);
+}
+
+/// What a connection had to wait for before accept(2) may have it has come, or the time is over.
+pub(super) fn admit(sk: &SdpSock) {
+    let parent = {
+        let mut c = sk.data().connection.lock();
+        c.admit_at = None;
+        c.parent.take()
+    };
+    if let Some(parent) = parent {
+        hand_over(&parent, sk);
+    }
+}
+
+/// Gives a new connection to its listener, for accept(2).
+fn hand_over(listener: &SdpSock, child: &SdpSock) {
+    match queue(listener, child.into()) {
+        Ok(()) => {
+            listener.wake();
+            listener.data_ready();
+        }
+        Err(child) => close::abandon(child),
+    }
 }
 
 /// Puts an established connection into its listener's queue; gives it back if there is none.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What happens by the clock: keepalive probes, `TCP_USER_TIMEOUT`, and the limits of corking and
-//! closing. One
-//! timer per socket, set to the nearest of them.
+//! What happens by the clock: keepalive probes, `TCP_USER_TIMEOUT`, and the limits of corking,
+//! closing and `TCP_DEFER_ACCEPT`. One timer per socket, set to the nearest of them.
 
 use super::close::overdue;
 use super::connection::{Connection, Tell};
@@ -45,7 +44,8 @@ fn next(sk: &SdpSock, c: &Connection, now: Jiffies) -> Option<Jiffies> {
     let user = user_timeout_due(c).map(until);
     let closing = c.deadline.map(until);
     let cork = c.uncork_at.map(until);
-    [keepalive, user, closing, cork].into_iter().flatten().min()
+    let admission = c.admit_at.map(until);
+    [keepalive, user, closing, cork, admission].into_iter().flatten().min()
 }
 
 /// When the next keepalive probe is due.
@@ -114,6 +114,7 @@ pub(super) fn expired(sk: &SdpSock) {
             let found = c.progress(sk);
             tell.merge(found);
         }
+        tell.admit |= due(c.admit_at);
         let closing = due(c.deadline);
         if closing {
             c.deadline = None;

@@ -3,8 +3,9 @@
 
 import socket
 import struct
+import time
 
-from lib import calls, consts, pattern
+from lib import calls, consts, observe, pattern
 from lib.env import SAME, OneOf
 from lib.registry import case
 
@@ -78,6 +79,109 @@ def defer_accept(e):
     e.note("some seconds", 5 <= sock.get(TCP, socket.TCP_DEFER_ACCEPT) <= 10)
     e.note("off", attempt(e, sock, socket.TCP_DEFER_ACCEPT, 0))
     e.note("negative", attempt(e, sock, socket.TCP_DEFER_ACCEPT, -1))
+
+
+def deferring(seconds):
+    return lambda sock: sock.set(TCP, socket.TCP_DEFER_ACCEPT, seconds)
+
+
+@case
+def defer_accept_until_data(e):
+    """A connection waits for its first bytes before accept() has it."""
+    listener = e.listen(prepare=deferring(60))
+    silent, talker = e.connect(listener), e.connect(listener)
+    talker.send(b"first")
+    far, address = listener.accept()
+    e.note("who talks comes first", address == talker.getsockname())
+    e.note("bytes", far.recv(10))
+    e.note("nobody else", (listener.mask(), e.error(calls.accept4, listener, socket.SOCK_NONBLOCK)
+                           if listener.setblocking(False) is None else None))
+    listener.setblocking(True)
+    silent.send(b"then")
+    e.wait(listener)
+    far, address = listener.accept()
+    e.note("then the other", (address == silent.getsockname(), far.recv(10)))
+
+
+@case
+def defer_accept_until_end(e):
+    """So does the end of its stream."""
+    listener = e.listen(prepare=deferring(60))
+    near = e.connect(listener)
+    near.shutdown(socket.SHUT_WR)
+    far, address = listener.accept()
+    e.note("accepted", (address == near.getsockname(), far.recv(10)))
+
+
+@case(timeout=60)
+def defer_accept_for_a_time(e):
+    """When the time is over, accept() has it without a byte."""
+    listener = e.listen(prepare=deferring(1))
+    near = e.connect(listener)
+    far, address = listener.accept()
+    far.setblocking(False)
+    e.note("accepted", (address == near.getsockname(), e.error(far.recv, 10)))
+    near.send(b"late")
+    e.wait(far)
+    e.note("bytes", far.recv(10))
+
+
+@case
+def defer_accept_of_nobody(e):
+    """Who goes before the first byte leaves its place in the backlog to others."""
+    listener = e.listen(backlog=1, prepare=deferring(60))
+    for _ in range(4):
+        near = e.connect(listener)
+        near.set(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("=ii", 1, 0))
+        near.close()
+    near = e.connect(listener)
+    near.send(b"the fifth")
+    far, address = listener.accept()
+    e.note("accepted", (address == near.getsockname(), far.recv(10)))
+
+
+@case
+def defer_accept_and_gone(e):
+    """The listener goes while connections wait for their first byte: they are reset."""
+    listener = e.listen(prepare=deferring(60))
+    near = e.connect(listener)
+    listener.close()
+    e.outcome(near.send, b"word")
+    e.wait_mask(near, "ERR|HUP")
+    e.note("end", e.error(near.recv, 10))
+
+
+@case(timeout=90)
+def syn_count(e):
+    """TCP_SYNCNT bounds the time that connect() tries."""
+    listener = e.listen(backlog=0)
+    first = e.connect(listener)
+    second = e.socket()
+    second.set(TCP, socket.TCP_SYNCNT, 1)
+    start = time.monotonic()
+    e.note("connect", e.error(second.connect, e.address(e.there, listener.port)))
+    e.check(time.monotonic() - start < 12, f"it took {time.monotonic() - start:.1f} s")
+    e.note("the first", first.mask())
+
+
+@case
+def linger2_none(e):
+    """Negative TCP_LINGER2: once closed, the socket does not wait for the peer's end."""
+    near, far = e.pair(prepare=lambda sock: sock.set(TCP, socket.TCP_LINGER2, -1))
+    near.close()
+    e.note("mask", e.wait_mask(far, "RDHUP|HUP"))
+    e.note("read", e.outcome(far.recv, 10))
+    e.note("write", e.outcome(far.send, b"x", socket.MSG_NOSIGNAL))
+
+
+@case(reference=False, timeout=100)
+def linger2(e):
+    """TCP_LINGER2: how long a closed socket waits for the peer's end, a minute if it is not set."""
+    near, far = e.pair(prepare=lambda sock: sock.set(TCP, socket.TCP_LINGER2, 1))
+    port = near.port
+    near.close()
+    e.equal(far.recv(10), b"", "the end")
+    e.until(lambda: all(row.local[1] != port for row in observe.rows()), "the end of the closed socket")
 
 
 @case
