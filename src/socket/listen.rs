@@ -232,6 +232,8 @@ fn begin(
     local: &Address,
     remote: &Address,
 ) -> Result {
+    // nobody has accepted it yet
+    let _memory = listener.memory_scope();
     let child = listener.child()?;
     let r = prepare(&child, listener, request, hello, local, remote);
     let Err(e) = r else { return Ok(()) };

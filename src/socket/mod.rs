@@ -239,6 +239,7 @@ impl Owner for SdpSock {
     }
 
     fn resolved(&self, search: SearchId, r: Result) {
+        let _memory = self.memory_scope();
         connect::resolved(self, search, r)
     }
 
@@ -247,6 +248,7 @@ impl Owner for SdpSock {
     }
 
     fn established(&self, link: LinkId) {
+        let _memory = self.memory_scope();
         listen::established(self, link)
     }
 

@@ -361,7 +361,11 @@ int sdp_h_most_rmem(const struct sock *sk)
 
 void sdp_h_set_rmem(struct sock *sk, int bytes)
 {
-	atomic_set(&sk->sk_rmem_alloc, bytes);
+	/*
+	 * __inet_accept() charges what it finds here to the caller's memory cgroup,
+	 * for good; but the buffers have been charged themselves.
+	 */
+	atomic_set(&sk->sk_rmem_alloc, READ_ONCE(sk->sk_socket) ? bytes : 0);
 }
 
 /* Control messages of a send call: those that mean something here, and errors. */
@@ -373,23 +377,34 @@ int sdp_h_cmsg_check(struct sock *sk, struct msghdr *msg)
 }
 
 /*
- * A kernel user who writes pages out through a socket says by sk_allocation that
- * memory for it must not wait for pages to be written out.
+ * Memory that the task takes from now on is charged to the socket's memory
+ * cgroup, whose work ever it does. And a kernel user who writes pages out
+ * through a socket says by sk_allocation that memory for it must not wait for
+ * pages to be written out.
  */
-unsigned int sdp_h_memory_begin(const struct sock *sk)
+void sdp_h_memory_begin(const struct sock *sk, struct sdp_h_memory *m)
 {
 	gfp_t allowed = READ_ONCE(sk->sk_allocation);
+	struct mem_cgroup *group = NULL;
 
+#ifdef CONFIG_MEMCG
+	group = READ_ONCE(sk->sk_memcg);
+#endif
+	m->charges = group;
+	if (group)
+		m->charged = set_active_memcg(group);
+	m->flags = 0;
 	if (!(allowed & __GFP_IO))
-		return memalloc_noio_save();
-	if (!(allowed & __GFP_FS))
-		return memalloc_nofs_save();
-	return 0;
+		m->flags = memalloc_noio_save();
+	else if (!(allowed & __GFP_FS))
+		m->flags = memalloc_nofs_save();
 }
 
-void sdp_h_memory_end(unsigned int flags)
+void sdp_h_memory_end(struct sdp_h_memory *m)
 {
-	memalloc_flags_restore(flags);
+	memalloc_flags_restore(m->flags);
+	if (m->charges)
+		set_active_memcg(m->charged);
 }
 
 bool sdp_h_net_eq(const struct net *a, const struct net *b)

@@ -30,6 +30,13 @@ struct sdp_h_sock {
 	atomic_t		jobs;	/* bits of work that is to be done */
 };
 
+/* What sdp_h_memory_begin() has changed of the task. */
+struct sdp_h_memory {
+	void		*charged;	/* the memory cgroup before */
+	unsigned int	flags;
+	bool		charges;
+};
+
 /* An address and a port in network byte order, of either family. */
 struct sdp_h_addr {
 	struct in6_addr		ip;	/* IPv4 as ::ffff:a.b.c.d */
@@ -91,8 +98,8 @@ bool sdp_h_signal_pending(void);
 void sdp_h_give_way(void);
 bool sdp_h_exiting(void);
 
-unsigned int sdp_h_memory_begin(const struct sock *sk);
-void sdp_h_memory_end(unsigned int flags);
+void sdp_h_memory_begin(const struct sock *sk, struct sdp_h_memory *m);
+void sdp_h_memory_end(struct sdp_h_memory *m);
 
 /* Work, timer and waiting. */
 int sdp_h_wq_start(void);

@@ -20,7 +20,7 @@
 
 void *sdp_h_block_alloc(size_t size, bool atomic)
 {
-	gfp_t gfp = (atomic ? GFP_ATOMIC : GFP_KERNEL) | __GFP_NOWARN;
+	gfp_t gfp = (atomic ? GFP_ATOMIC : GFP_KERNEL) | __GFP_NOWARN | __GFP_ACCOUNT;
 	unsigned int order;
 	struct page *page;
 

@@ -26,7 +26,6 @@ use kernel::prelude::*;
 use kernel::str::CStr;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
-use kernel::types::NotThreadSafe;
 
 /// What the socket calls do on sockets of the family.
 ///
@@ -424,29 +423,6 @@ unsafe fn name<'a>(address: *mut c::sockaddr_unsized, len: i32) -> &'a [u8] {
     unsafe { core::slice::from_raw_parts(address.cast(), usize::try_from(len).unwrap_or(0)) }
 }
 
-/// While it lives, memory is found as the socket's owner allows (`sk_allocation`).
-struct MemoryScope {
-    flags: u32,
-    _task: NotThreadSafe,
-}
-
-impl MemoryScope {
-    fn of<T>(sk: &Sock<T>) -> Self {
-        MemoryScope {
-            // SAFETY: By the invariants the sock is alive.
-            flags: unsafe { c::sdp_h_memory_begin(sk.raw()) },
-            _task: NotThreadSafe,
-        }
-    }
-}
-
-impl Drop for MemoryScope {
-    fn drop(&mut self) {
-        // SAFETY: The flags are those that this task's `sdp_h_memory_begin` has set.
-        unsafe { c::sdp_h_memory_end(self.flags) }
-    }
-}
-
 // The functions below are only called by the network core, through the tables above: with socks and
 // descriptors of this family (made by `create` or `Sock::child`) that are in use for the time of the
 // call. That is what their SAFETY comments rely on.
@@ -592,7 +568,7 @@ unsafe extern "C" fn sendmsg<T: Family>(
 ) -> i32 {
     // SAFETY: Called by the core with a descriptor of the family and the message of the call.
     let sk = unsafe { of::<T>(socket) };
-    let _memory = MemoryScope::of(sk);
+    let _memory = sk.memory_scope();
     // SAFETY: As above.
     let e = unsafe { c::sdp_h_cmsg_check(sk.raw(), message) };
     if e < 0 {
@@ -615,7 +591,7 @@ unsafe extern "C" fn recvmsg<T: Family>(
             Destination::from_raw(message, flags as u32),
         )
     };
-    let _memory = MemoryScope::of(sk);
+    let _memory = sk.memory_scope();
     count(T::receive(sk, &mut to))
 }
 
@@ -691,7 +667,7 @@ unsafe extern "C" fn work<T: Family>(work: *mut c::work_struct) {
     // is now ours.
     let sk: ARef<Sock<T>> =
         unsafe { ARef::from_raw(NonNull::new_unchecked(c::sdp_h_work_sock(work)).cast()) };
-    let _memory = MemoryScope::of(&*sk);
+    let _memory = sk.memory_scope();
     T::work(&sk, sk.take_jobs());
 }
 
@@ -699,7 +675,7 @@ unsafe extern "C" fn timer<T: Family>(work: *mut c::work_struct) {
     // SAFETY: As for `work`.
     let sk: ARef<Sock<T>> =
         unsafe { ARef::from_raw(NonNull::new_unchecked(c::sdp_h_timer_sock(work)).cast()) };
-    let _memory = MemoryScope::of(&*sk);
+    let _memory = sk.memory_scope();
     T::timer(&sk);
 }
 

@@ -119,6 +119,20 @@ unsafe impl<T> AlwaysRefCounted for Sock<T> {
     }
 }
 
+/// See [`Sock::memory_scope`]. Scopes of a task end in the reverse order of their beginnings.
+pub(crate) struct MemoryScope<'a, T> {
+    before: c::sdp_h_memory,
+    _sk: &'a Sock<T>,
+    _task: NotThreadSafe,
+}
+
+impl<T> Drop for MemoryScope<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: Filled in by this task's `sdp_h_memory_begin`.
+        unsafe { c::sdp_h_memory_end(&mut self.before) }
+    }
+}
+
 /// A field of `struct sock` that others may change at the same time: `READ_ONCE`.
 macro_rules! read_once {
     ($self:ident . $($field:tt)+) => {
@@ -283,6 +297,20 @@ impl<T> Sock<T> {
         }
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_most_rmem(self.raw()) / 2 }
+    }
+
+    /// While the result lives, memory that this task takes is charged to the socket's memory cgroup,
+    /// and found as the socket's owner allows (`sk_allocation`). Not called in interrupts.
+    pub(crate) fn memory_scope(&self) -> MemoryScope<'_, T> {
+        let mut before = c::sdp_h_memory::default();
+        // SAFETY: By the invariants the sock is alive, and keeps its memory cgroup alive; the
+        // result borrows it.
+        unsafe { c::sdp_h_memory_begin(self.raw(), &mut before) };
+        MemoryScope {
+            before,
+            _sk: self,
+            _task: NotThreadSafe,
+        }
     }
 
     /// Tells how much memory the queues hold (`SO_MEMINFO`). The caller serialises calls.
