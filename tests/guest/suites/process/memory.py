@@ -26,9 +26,10 @@ class Group:
         self._path.mkdir()
         return self
 
-    def __exit__(self, *_):
-        # whoever was in it is gone, or about to
-        self._e.until(self._removed, "the end of the group")
+    def __exit__(self, kind, *_):
+        if kind is None and not self._removed():
+            # whoever was in it is about to go
+            self._e.until(self._removed, "the end of the group")
 
     def _removed(self):
         try:
