@@ -6,7 +6,8 @@
 //! the test carried out between the two connected sockets, whose channels are taken away from them:
 //! the bytes at SOURCE in its memory are to arrive at DESTINATION, or are not. The write fails, and
 //! the kernel's log tells why, if something is not as it must be. What the bytes are is for the
-//! program to check, with tests/guest/suites/selftest.
+//! program to check, with tests/guest/suites/selftest. Some tests wait, when memory is advertised,
+//! until another write says `go`.
 
 use crate::memory::budget::Account;
 use crate::memory::pinned::Refusal;
@@ -21,7 +22,8 @@ use crate::transport::{
 use kernel::debugfs;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
-use kernel::sync::Arc;
+use kernel::sync::atomic::{AtomicFlag, Full};
+use kernel::sync::{new_spinlock, Arc, SpinLock};
 use kernel::time::delay::fsleep;
 use kernel::time::{Delta, Instant, Monotonic};
 use kernel::uaccess::UserSliceReader;
@@ -68,7 +70,8 @@ const PATIENCE: i64 = 20_000;
 /// One end of the connection, taken away from its socket.
 struct End {
     sk: ARef<SdpSock>,
-    channel: Option<Channel>,
+    /// Under a spinlock, as a connection has it.
+    channel: Pin<KBox<SpinLock<Option<Channel>>>>,
     account: Arc<Account>,
     pinning: Pinning,
     /// Tokens that have come.
@@ -89,7 +92,7 @@ impl End {
         let pinning = channel.pinning().ok_or(ENODEV)?;
         Ok(End {
             sk,
-            channel: Some(channel),
+            channel: KBox::pin_init(new_spinlock!(Some(channel)), GFP_KERNEL)?,
             account,
             pinning,
             tokens: 0,
@@ -99,25 +102,28 @@ impl End {
         })
     }
 
-    fn channel(&mut self) -> Result<&mut Channel> {
-        self.channel.as_mut().ok_or(ENODEV)
+    /// Does something with the channel, under the lock.
+    fn on<R>(&self, f: impl FnOnce(&mut Channel) -> R) -> Result<R> {
+        Option::as_mut(&mut *self.channel.lock())
+            .map(f)
+            .ok_or(ENODEV)
     }
 
     fn poll(&mut self) -> Result {
-        while let Some(c) = self.channel.as_mut().and_then(|c| c.poll_receive()) {
+        while let Some(c) = self.on(|c| c.poll_receive()).ok().flatten() {
             match c {
                 Completion::Received { buffer, len } => {
                     let whole = buffer.bytes().get(..len as usize);
                     self.tokens += u32::from(whole == Some(&TOKEN[..]));
                     // The queue may be broken by now.
-                    let _ = self.channel()?.post_receive(buffer);
+                    let _ = self.on(|c| c.post_receive(buffer))?;
                 }
                 Completion::Failed { status, .. } => {
                     self.note(status);
                 }
             }
         }
-        while let Some(c) = self.channel.as_mut().and_then(|c| c.poll_send()) {
+        while let Some(c) = self.on(|c| c.poll_send()).ok().flatten() {
             match c {
                 SendCompletion::Sent { .. } => {}
                 SendCompletion::Moved { len, .. } => self.moved += len,
@@ -127,9 +133,7 @@ impl End {
                 }
             }
         }
-        if let Some(channel) = self.channel.as_mut() {
-            let _ = channel.flush();
-        }
+        let _ = self.on(|c| c.flush());
         Ok(())
     }
 
@@ -148,19 +152,18 @@ impl End {
 
     /// Says that it is the other end's turn.
     fn token(&mut self) -> Result {
-        let channel = self.channel()?;
-        channel.post_send(&Sending {
+        let token = Sending {
             header: &TOKEN,
             payload: &[],
             signaled: true,
             solicited: false,
             cookie: 0,
-        })?;
-        channel.flush()
+        };
+        self.on(|c| c.post_send(&token).and_then(|()| c.flush()))?
     }
 
     fn room(&mut self) -> Result<Pinned> {
-        match self.channel()?.spare() {
+        match self.on(|c| c.spare())? {
             Some(p) => Ok(p),
             None => self.pinning.make(),
         }
@@ -192,7 +195,7 @@ impl End {
     fn lend(&mut self, p: Pinned) -> Result<(Loan, Watch)> {
         let watch = p.watch().ok_or(EINVAL)?;
         check!(watch.is_held());
-        let loan = self.channel()?.lend(p).map_err(|_| EINVAL)?;
+        let loan = self.on(|c| c.lend(p))?.map_err(|_| EINVAL)?;
         Ok((loan, watch))
     }
 
@@ -200,32 +203,32 @@ impl End {
     fn advertise(&mut self, mut p: Pinned, access: Access) -> Result<(Loan, Watch, Key)> {
         p.make_registrable()?;
         let (loan, watch) = self.lend(p)?;
-        let key = self.channel()?.register(loan, access)?;
-        check!(self.channel()?.register(loan, access) == Err(EBUSY));
-        check!(self.channel()?.reclaim(loan).is_err());
+        let key = self.on(|c| c.register(loan, access))??;
+        check!(self.on(|c| c.register(loan, access))? == Err(EBUSY));
+        check!(self.on(|c| c.reclaim(loan))?.is_err());
         Ok((loan, watch, key))
     }
 
     /// Takes memory back, and lets go of it.
     fn give_up(&mut self, loan: Loan, watch: &Watch) -> Result {
-        let mut p = self.channel()?.reclaim(loan)?;
+        let mut p = self.on(|c| c.reclaim(loan))??;
         check!(watch.is_held());
         p.release();
         check!(!watch.is_held());
-        check!(self.channel()?.reclaim(loan).is_err());
-        self.channel()?.keep(p);
+        check!(self.on(|c| c.reclaim(loan))?.is_err());
+        self.on(|c| c.keep(p))?;
         Ok(())
     }
 
     /// Drops the channel, as the end of a connection does.
     fn end(&mut self) {
-        self.channel = None;
+        *self.channel.lock() = None;
     }
 }
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.channel = None;
+        *self.channel.lock() = None;
         if let Some(link) = &self.sk.data().connection.lock().link() {
             link.fail();
         }
@@ -243,9 +246,23 @@ struct Bed {
     len: usize,
     /// Work requests that the last move took.
     requests: u32,
+    /// Wait for `go` when the memory is advertised.
+    pause: bool,
 }
 
+/// The program has written `go`.
+static GO: AtomicFlag = AtomicFlag::new(false);
+
 impl Bed {
+    /// Waits for the program, if it wants that.
+    fn pause(&mut self) -> Result {
+        if !self.pause {
+            return Ok(());
+        }
+        pr_info!("selftest: ready\n");
+        self.until(|_| Ok(GO.xchg(false, Full)))
+    }
+
     /// Polls both ends until something holds.
     fn until(&mut self, mut what: impl FnMut(&mut Self) -> Result<bool>) -> Result {
         let start = Instant::<Monotonic>::now();
@@ -286,7 +303,7 @@ impl Bed {
                     rkey: key.rkey,
                     cookie: 7,
                 };
-                match end.channel()?.transfer(loan, &t) {
+                match end.on(|c| c.transfer(loan, &t))? {
                     Ok(n) => {
                         queued += n;
                         bed.requests += 1;
@@ -295,7 +312,7 @@ impl Bed {
                     Err(e) => return Err(e),
                 }
             }
-            end.channel()?.flush()?;
+            end.on(|c| c.flush())??;
             // A WRITE's report goes behind it, without a wait.
             Ok(queued == len && (!read || end.moved == len))
         })
@@ -311,6 +328,7 @@ impl Bed {
         check!(key.address >> 62 == 0);
         self.a.token()?;
         self.until(|bed| Ok(bed.b.tokens == tokens_b + 1))?;
+        self.pause()?;
 
         self.b.moved = 0;
         let p = self
@@ -322,9 +340,9 @@ impl Bed {
         self.b.token()?;
         self.until(|bed| Ok(bed.a.tokens == tokens_a + 1))?;
 
-        self.a.channel()?.invalidate(loan, 3)?;
-        check!(self.a.channel()?.invalidate(loan, 3).is_err());
-        self.a.channel()?.flush()?;
+        self.a.on(|c| c.invalidate(loan, 3))??;
+        check!(self.a.on(|c| c.invalidate(loan, 3))?.is_err());
+        self.a.on(|c| c.flush())??;
         self.until(|bed| Ok(bed.a.ended == ended + 1))?;
         self.a.give_up(loan, &watch)?;
         Ok(key)
@@ -339,6 +357,7 @@ impl Bed {
         let (loan, watch, key) = self.b.advertise(p, Access::Write)?;
         self.b.token()?;
         self.until(|bed| Ok(bed.a.tokens == tokens_a + 1))?;
+        self.pause()?;
 
         self.a.moved = 0;
         let p = self.a.pin_source(self.source, self.len, Hold::Briefly)?;
@@ -347,8 +366,8 @@ impl Bed {
         self.a.token()?;
         self.until(|bed| Ok(bed.b.tokens == tokens_b + 1))?;
 
-        self.b.channel()?.invalidate(loan, 4)?;
-        self.b.channel()?.flush()?;
+        self.b.on(|c| c.invalidate(loan, 4))??;
+        self.b.on(|c| c.flush())??;
         self.until(|bed| Ok(bed.b.ended == ended + 1))?;
         self.b.give_up(loan, &watch)?;
         let len = self.len as u32;
@@ -387,13 +406,13 @@ impl Bed {
             rkey: key.rkey,
             cookie: 1,
         };
-        let queued = self.b.channel()?.transfer(into, &t)?;
+        let queued = self.b.on(|c| c.transfer(into, &t))??;
         check!(queued == key.len || key.len > 50001);
-        self.b.channel()?.flush()?;
+        self.b.on(|c| c.flush())??;
         self.until(|bed| Ok(bed.b.is_refused()))?;
         check!(self.b.moved == 0);
         self.b.give_up(into, &watch_b)?;
-        check!(self.a.channel()?.reclaim(loan).is_err());
+        check!(self.a.on(|c| c.reclaim(loan))?.is_err());
         check!(watch.is_held());
         self.a.end();
         self.until(|_| Ok(!watch.is_held()))
@@ -403,6 +422,10 @@ impl Bed {
 fn run(text: &str) -> Result {
     let mut words = text.split_ascii_whitespace();
     let test = words.next().ok_or(EINVAL)?;
+    if test == "go" {
+        GO.xchg(true, Full);
+        return Ok(());
+    }
     let mut number = || -> Result<usize> {
         let word = words.next().ok_or(EINVAL)?;
         word.parse().map_err(|_| EINVAL)
@@ -414,10 +437,19 @@ fn run(text: &str) -> Result {
         destination: number()?,
         len: number()?,
         requests: 0,
+        pause: false,
     };
     match test {
         "read" => bed.read().map(|_| ()),
         "write" => bed.write().map(|_| ()),
+        "read_later" => {
+            bed.pause = true;
+            bed.read().map(|_| ())
+        }
+        "write_later" => {
+            bed.pause = true;
+            bed.write().map(|_| ())
+        }
         "scattered" => pieces(&mut bed, true),
         "in_one_piece" => pieces(&mut bed, false),
         "again" => again(&mut bed),
@@ -458,7 +490,7 @@ fn run(text: &str) -> Result {
 
 /// The memory is in as many pieces as it has pages, or in one.
 fn pieces(bed: &mut Bed, many: bool) -> Result {
-    let limits = bed.b.channel()?.limits();
+    let limits = bed.b.on(|c| c.limits())?;
     let pages = u32::from(limits.pinned_pages);
     let least = pages.div_ceil(u32::from(limits.gather));
     // a few neighbours may have met by chance
@@ -484,7 +516,7 @@ fn again(bed: &mut Bed) -> Result {
         bed.write()?;
     }
     let mut spare = 0;
-    while let Some(p) = bed.a.channel()?.spare() {
+    while let Some(p) = bed.a.on(|c| c.spare())? {
         check!(p.len() == 0);
         spare += 1;
     }
@@ -503,7 +535,7 @@ fn stale(bed: &mut Bed) -> Result {
     let r = bed.move_all(true, loan, key);
     check!(r == Err(EPIPE));
     // All of its READs have to come back before it does.
-    bed.until(|bed| match bed.b.channel()?.reclaim(loan) {
+    bed.until(|bed| match bed.b.on(|c| c.reclaim(loan))? {
         Ok(p) => {
             p.destroy();
             Ok(true)
@@ -528,12 +560,13 @@ fn other(bed: &mut Bed, c: End, d: End) -> Result {
         destination: bed.destination,
         len: bed.len,
         requests: 0,
+        pause: false,
     };
     let p = thief
         .b
         .pin_destination(bed.destination, bed.len, Hold::Briefly)?;
     // Nor is memory.
-    let p = match bed.b.channel()?.lend(p) {
+    let p = match bed.b.on(|c| c.lend(p))? {
         Err(p) => p,
         Ok(_) => return Err(EIO),
     };
@@ -547,8 +580,8 @@ fn other(bed: &mut Bed, c: End, d: End) -> Result {
     let (into, watch_b) = bed.b.lend(p)?;
     bed.move_all(true, into, key)?;
     bed.b.give_up(into, &watch_b)?;
-    bed.a.channel()?.invalidate(loan, 3)?;
-    bed.a.channel()?.flush()?;
+    bed.a.on(|c| c.invalidate(loan, 3))??;
+    bed.a.on(|c| c.flush())??;
     bed.until(|bed| Ok(bed.a.ended == 1))?;
     bed.a.give_up(loan, &watch)
 }
@@ -571,9 +604,9 @@ fn in_flight(bed: &mut Bed) -> Result {
         rkey: key.rkey,
         cookie: 1,
     };
-    bed.b.channel()?.transfer(into, &t)?;
-    bed.b.channel()?.flush()?;
-    check!(bed.b.channel()?.reclaim(into).is_err());
+    bed.b.on(|c| c.transfer(into, &t))??;
+    bed.b.on(|c| c.flush())??;
+    check!(bed.b.on(|c| c.reclaim(into))?.is_err());
     check!(watch.is_held() && watch_b.is_held());
     bed.b.end();
     bed.a.end();
@@ -590,7 +623,7 @@ fn room(bed: &mut Bed) -> Result {
     bed.until(|bed| Ok(bed.a.tokens == 1))?;
     let p = bed.a.pin_source(bed.source, bed.len, Hold::Briefly)?;
     let (from, watch_a) = bed.a.lend(p)?;
-    let slots = bed.a.channel()?.limits().send_slots;
+    let slots = bed.a.on(|c| c.limits())?.send_slots;
     let mut t = Transfer {
         read: false,
         offset: 0,
@@ -601,7 +634,7 @@ fn room(bed: &mut Bed) -> Result {
     };
     let mut queued = 0;
     loop {
-        match bed.a.channel()?.transfer(from, &t) {
+        match bed.a.on(|c| c.transfer(from, &t))? {
             Ok(n) => queued += n,
             Err(e) => {
                 check!(e == ENOSPC);
@@ -609,19 +642,19 @@ fn room(bed: &mut Bed) -> Result {
             }
         }
     }
-    check!(bed.a.channel()?.direct_room() == 0);
-    check!(bed.a.channel()?.send_room() >= slots / 4);
+    check!(bed.a.on(|c| c.direct_room())? == 0);
+    check!(bed.a.on(|c| c.send_room())? >= slots / 4);
     check!(queued >= 100 * u32::from(slots / 2));
-    check!(bed.a.channel()?.in_flight() == 0);
+    check!(bed.a.on(|c| c.in_flight())? == 0);
     bed.a.token()?;
-    check!(bed.a.channel()?.in_flight() == 1);
+    check!(bed.a.on(|c| c.in_flight())? == 1);
     bed.until(|bed| Ok(bed.b.tokens == 1))?;
     bed.until(|bed| Ok(bed.a.moved == queued))?;
-    check!(bed.a.channel()?.in_flight() == 0);
+    check!(bed.a.on(|c| c.in_flight())? == 0);
 
     // READs are limited by themselves.
-    bed.b.channel()?.invalidate(loan, 1)?;
-    bed.b.channel()?.flush()?;
+    bed.b.on(|c| c.invalidate(loan, 1))??;
+    bed.b.on(|c| c.flush())??;
     bed.until(|bed| Ok(bed.b.ended == 1))?;
     bed.a.give_up(from, &watch_a)?;
     bed.b.give_up(loan, &watch)?;
@@ -633,18 +666,18 @@ fn room(bed: &mut Bed) -> Result {
     let (into, watch_a) = bed.a.lend(p)?;
     (t.read, t.address, t.rkey) = (true, key.address, key.rkey);
     (bed.a.moved, queued) = (0, 0);
-    while bed.a.channel()?.transfer(into, &t).is_ok() {
+    while bed.a.on(|c| c.transfer(into, &t))?.is_ok() {
         queued += 1;
     }
-    check!(queued == u32::from(bed.a.channel()?.limits().reads));
+    check!(queued == u32::from(bed.a.on(|c| c.limits())?.reads));
     check!(queued > 0);
-    check!(bed.a.channel()?.read_room() == 0);
-    check!(bed.a.channel()?.direct_room() > 0);
-    bed.a.channel()?.flush()?;
+    check!(bed.a.on(|c| c.read_room())? == 0);
+    check!(bed.a.on(|c| c.direct_room())? > 0);
+    bed.a.on(|c| c.flush())??;
     bed.until(|bed| Ok(bed.a.moved == queued * 100))?;
     bed.a.give_up(into, &watch_a)?;
-    bed.b.channel()?.invalidate(loan, 1)?;
-    bed.b.channel()?.flush()?;
+    bed.b.on(|c| c.invalidate(loan, 1))??;
+    bed.b.on(|c| c.flush())??;
     bed.until(|bed| Ok(bed.b.ended == 2))?;
     bed.b.give_up(loan, &watch)
 }
@@ -653,7 +686,7 @@ fn room(bed: &mut Bed) -> Result {
 fn removal(bed: &mut Bed) -> Result {
     let p = bed.a.pin_source(bed.source, bed.len, Hold::Long)?;
     let (_, watch, _) = bed.a.advertise(p, Access::Read)?;
-    bed.a.channel()?.flush()?;
+    bed.a.on(|c| c.flush())??;
     pr_info!("selftest: ready for the removal of the device\n");
     bed.until(|bed| Ok(bed.a.pinning.device_goes()))?;
     check!(watch.is_held());
@@ -741,7 +774,7 @@ fn memlock(bed: &mut Bed) -> Result {
 fn misuse(bed: &mut Bed) -> Result {
     // Nothing is pinned.
     let p = bed.a.pinning.make()?;
-    check!(bed.a.channel()?.lend(p).is_err());
+    check!(bed.a.on(|c| c.lend(p))?.is_err());
     // To be read only.
     let p = bed.a.pin_source(bed.source, bed.len, Hold::Long)?;
     let (loan, watch) = bed.a.lend(p)?;
@@ -753,10 +786,10 @@ fn misuse(bed: &mut Bed) -> Result {
         rkey: 1,
         cookie: 0,
     };
-    check!(bed.a.channel()?.transfer(loan, &t) == Err(EINVAL));
+    check!(bed.a.on(|c| c.transfer(loan, &t))? == Err(EINVAL));
     // No region was made.
-    check!(bed.a.channel()?.register(loan, Access::Read) == Err(EINVAL));
-    check!(bed.a.channel()?.invalidate(loan, 0) == Err(EINVAL));
+    check!(bed.a.on(|c| c.register(loan, Access::Read))? == Err(EINVAL));
+    check!(bed.a.on(|c| c.invalidate(loan, 0))? == Err(EINVAL));
     t.read = false;
     for (offset, len, address) in [
         (0, 0, 4096),
@@ -765,14 +798,14 @@ fn misuse(bed: &mut Bed) -> Result {
         (0, 2, u64::MAX),
     ] {
         (t.offset, t.len, t.address) = (offset, len, address);
-        check!(bed.a.channel()?.transfer(loan, &t) == Err(EINVAL));
+        check!(bed.a.on(|c| c.transfer(loan, &t))? == Err(EINVAL));
     }
     bed.a.give_up(loan, &watch)?;
-    check!(bed.a.channel()?.transfer(loan, &t) == Err(ENOENT));
+    check!(bed.a.on(|c| c.transfer(loan, &t))? == Err(ENOENT));
     // As many as can be lent, and one more.
     for _ in 0..32 {
         let p = bed.a.pin_source(bed.source, 1, Hold::Briefly)?;
-        if let Err(p) = bed.a.channel()?.lend(p) {
+        if let Err(p) = bed.a.on(|c| c.lend(p))? {
             check!(p.len() == 1);
             return Ok(());
         }

@@ -18,7 +18,7 @@
 //! |---|---|---|
 //! | room for it | under the lock | [`Transport::spare`]; if there is none, [`Transport::pinning`] and then, without the lock, [`Pinning::make`] |
 //! | for an advert, once | process context, no lock | [`Pinned::make_registrable`] |
-//! | pin | process context, no lock | [`Pinned::pin_source`] or [`Pinned::pin_destination`]; a refusal means: copy |
+//! | pin | process context, no lock | [`Pinned::pin_source`] or [`Pinned::pin_destination`]; `Hold::Long` for an advert, `Hold::Briefly` for a transfer of ours; a refusal means: copy |
 //! | hand it over | under the lock | [`Transport::lend`], and keep a [`Pinned::watch`] |
 //! | let the peer have access | under the lock | [`Transport::register`], then the message that carries the [`Key`], then [`Transport::flush`] |
 //! | or access the peer's | under the lock | [`Transport::transfer`] until all is queued, then, after a WRITE, the message that reports it, then [`Transport::flush`] |

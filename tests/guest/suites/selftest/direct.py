@@ -313,3 +313,155 @@ def removal(e):
         nothing_pinned(e)
     finally:
         netns.run("self", f"rdma link add rxe0 type rxe netdev {device}")
+
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.mmap.restype = ctypes.c_void_p
+LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+MAP_HUGETLB = 0x40000
+
+
+class Raw:
+    """Memory that can be unmapped under one's feet."""
+
+    def __init__(self, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, fd=-1):
+        self.address = LIBC.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, 0)
+        if self.address == ctypes.c_void_p(-1).value:
+            raise OSError(ctypes.get_errno(), "mmap")
+        self.size = size
+
+    def fill(self, seed):
+        ctypes.memmove(self.address, random.Random(seed).randbytes(self.size), self.size)
+        return self
+
+    @property
+    def bytes(self):
+        return ctypes.string_at(self.address, self.size)
+
+    def unmap(self):
+        LIBC.munmap(self.address, self.size)
+
+
+def later(e, test, source, destination, change):
+    """Runs a test; `change` is called between the advert and what is done with it."""
+    file, seen = start(e), len(log())
+    task = e.task(run, e, file, test, [on_device(e, False)], source.address, destination.address, source.size)
+    e.until(lambda: any("ready" in line for line in log()[seen:]), "the self-test is ready")
+    value = change()
+    with open(FILE, "wb", buffering=0) as other:
+        other.write(b"go")
+    task.result()
+    nothing_pinned(e)
+    return value
+
+
+SIZE = 400000 // PAGE * PAGE
+
+
+@case(reference=False, timeout=60)
+def unmapped(e):
+    """munmap() of memory that is advertised: its last bytes are read; what is written goes nowhere."""
+    source, destination = Raw(SIZE).fill(1), Raw(SIZE)
+    before = source.bytes
+    later(e, "read_later", source, destination, source.unmap)
+    e.check(destination.bytes == before, "the bytes that were there")
+    source = Raw(SIZE).fill(1)
+
+    def replace():
+        destination.unmap()
+        other = Raw(SIZE)
+        other.fill(9)
+        return other, other.bytes
+    other, before = later(e, "write_later", source, destination, replace)
+    e.check(other.bytes == before, "what was mapped afterwards")
+
+
+@case(reference=False, timeout=60)
+def discarded(e):
+    """madvise(MADV_DONTNEED) of memory that is advertised: the program has fresh pages, and keeps them."""
+    source, destination = Memory(SIZE).fill(1), Memory(SIZE)
+    before = source.map[:]
+    later(e, "read_later", source, destination, lambda: source.map.madvise(mmap.MADV_DONTNEED))
+    e.check(destination.map[:] == before, "the bytes that were there")
+    e.check(not any(source.map[:]), "fresh pages")
+    source.fill(2)
+    later(e, "write_later", source, destination, lambda: destination.map.madvise(mmap.MADV_DONTNEED))
+    e.check(not any(destination.map[:]), "fresh pages")
+
+
+@case(reference=False, timeout=60)
+def forked(e):
+    """fork() with memory advertised: it stays the parent's, whoever writes first."""
+    for child_first in (False, True):
+        source, destination = Memory(SIZE).fill(1), Memory(SIZE).fill(2)
+        reader, writer = os.pipe()
+
+        def fork(memory, seed):
+            def wait():
+                if child_first:
+                    memory.fill(7)
+                os.read(reader, 1)
+                memory.fill(8)
+                return memory.map[:] == random.Random(8).randbytes(memory.size)
+            child = e.child(wait)
+            if not child_first:
+                memory.fill(seed)
+            else:
+                # the child has written when it sleeps in read()
+                child.wait_asleep("read")
+                memory.fill(seed)
+            return child
+        child = later(e, "read_later", source, destination, lambda: fork(source, 3))
+        e.check(destination.map[:] == random.Random(3).randbytes(SIZE), "what the parent wrote after the fork")
+        os.write(writer, b"x")
+        e.check(child.result(), "the child's own")
+        child = later(e, "write_later", source, destination, lambda: fork(destination, 4))
+        e.check(destination.map[:] == source.map[:], "what was written is the parent's")
+        os.write(writer, b"x")
+        e.check(child.result(), "the child's own")
+        e.check(destination.map[:] == source.map[:], "and stays so")
+
+
+@case(reference=False, timeout=60)
+def truncated(e):
+    """ftruncate() of a file whose mapping is advertised."""
+    fd = os.memfd_create("selftest")
+    other = os.memfd_create("selftest")
+    for each in (fd, other):
+        os.ftruncate(each, SIZE)
+    source, destination = Raw(SIZE, mmap.MAP_SHARED, fd).fill(1), Raw(SIZE, mmap.MAP_SHARED, other).fill(2)
+    before = source.bytes
+    later(e, "read_later", source, destination, lambda: os.ftruncate(fd, 0))
+    e.check(destination.bytes == before, "the bytes that were there")
+    e.check(os.pread(other, SIZE, 0) == before, "and in the file")
+    os.ftruncate(fd, SIZE)
+    source.fill(3)
+    later(e, "write_later", source, destination, lambda: (os.ftruncate(other, 0), os.ftruncate(other, SIZE)))
+    e.check(not any(os.pread(other, SIZE, 0)), "the file's new pages")
+    os.close(fd)
+    os.close(other)
+
+
+@case(reference=False, timeout=60)
+def huge_pages(e):
+    """Pages of hugetlbfs."""
+    path, size = "/proc/sys/vm/nr_hugepages", 2 << 20
+    with open(path) as file:
+        before = file.read()
+    with open(path, "w") as file:
+        file.write("2")
+    try:
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_HUGETLB
+        try:
+            source, destination = Raw(size, flags), Raw(size, flags)
+        except OSError as error:
+            e.skip(f"no huge pages: {error}")
+        source.fill(1)
+        destination.fill(2)
+        run(e, start(e), "in_one_piece", [on_device(e, False)], source.address, destination.address, size)
+        e.check(destination.bytes == source.bytes, "the bytes")
+        nothing_pinned(e)
+    finally:
+        with open(path, "w") as file:
+            file.write(before)
