@@ -171,9 +171,9 @@ impl ReceiveWindow {
         Ok(())
     }
 
-    /// A message that carries `posted` as Bufs is being sent, with `ack` as its MSeqAck.
-    pub(super) fn advertise(&mut self, ack: u32, posted: u16) {
-        let edge = ack.wrapping_add(u32::from(posted));
+    /// A message that tells of `posted` buffers is being sent.
+    pub(super) fn advertise(&mut self, posted: u16) {
+        let edge = self.received.wrapping_add(u32::from(posted));
         // A posted buffer cannot be taken back, so the edge never moves back either.
         if after(edge, self.edge) {
             self.edge = edge;
@@ -181,30 +181,21 @@ impl ReceiveWindow {
         self.most = self.most.max(posted);
     }
 
-    /// How many more credits a message with `ack` and `posted` would give the peer.
-    fn gain(&self, ack: u32, posted: u16) -> u16 {
-        let edge = ack.wrapping_add(u32::from(posted));
-        if after(edge, self.edge) {
-            edge.wrapping_sub(self.edge) as u16
-        } else {
-            0
-        }
-    }
-
     /// Whether we may send a message now that the last credit is reserved for, having `own`
     /// credits.
-    pub(super) fn may_use_last(&self, ack: u32, posted: u16, own: u16) -> bool {
-        own >= UPDATE_CREDITS && self.credits() < PAYLOAD_CREDITS && self.gain(ack, posted) > 0
+    pub(super) fn may_use_last(&self, posted: u16, own: u16) -> bool {
+        let credits = self.credits();
+        own >= UPDATE_CREDITS && credits < PAYLOAD_CREDITS && posted > credits
     }
 
-    /// Whether the peer should be told of its credits now, while we have `own` credits and would
-    /// say `ack` and `posted`; see the module's text. `two`: the peer shall always have two.
-    pub(super) fn update_due(&self, ack: u32, posted: u16, own: u16, two: bool) -> bool {
+    /// Whether the peer should be told of its credits now, while we have `own` credits; see the
+    /// module's text. `two`: the peer shall always have two.
+    pub(super) fn update_due(&self, posted: u16, own: u16, two: bool) -> bool {
         let credits = self.credits();
         if own < UPDATE_CREDITS || own == UPDATE_CREDITS && credits >= PAYLOAD_CREDITS {
             return false;
         }
-        match self.gain(ack, posted) {
+        match posted.saturating_sub(credits) {
             0 => false,
             1 if credits < CONTROL_CREDITS && posted >= CONTROL_CREDITS => two,
             1 => posted == PAYLOAD_CREDITS && self.most <= PAYLOAD_CREDITS,

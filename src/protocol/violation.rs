@@ -44,6 +44,20 @@ pub enum Violation {
     RdmaRdComplSize,
     /// SinkAvail while the half it is for is not Pipelined.
     SinkAvailMode,
+    /// SinkAvail beyond the number that may be outstanding.
+    SinkAvailLimit,
+    /// SinkAvail of a block without a byte.
+    SinkAvailSize,
+    /// SinkAvail of a block that goes beyond the last address.
+    SinkAvailRange,
+    /// SinkAvail from a sink that held a source advert.
+    SinkAvailDuringAdvert,
+    /// SinkAvail after a SinkAvailCancel that was not answered.
+    SinkAvailDuringCancel,
+    /// SinkAvail with a number of messages that cannot be.
+    NonDiscards,
+    /// RdmaWrCompl of more bytes than were advertised.
+    RdmaWrComplSize,
     /// ModeChange that is no transition from the present mode, or not the peer's to make.
     ModeChange,
     /// RdmaWrCompl without a SinkAvail.
@@ -59,7 +73,7 @@ impl Violation {
     pub const COUNT: usize = Malformed::ALL.len() + Self::OTHERS.len();
 
     /// All reasons but the malformed ones.
-    const OTHERS: [Violation; 20] = [
+    const OTHERS: [Violation; 27] = [
         Violation::TooLong,
         Violation::Sequence,
         Violation::CreditsOverrun,
@@ -76,6 +90,13 @@ impl Violation {
         Violation::SrcAvailDuringCancel,
         Violation::RdmaRdComplSize,
         Violation::SinkAvailMode,
+        Violation::SinkAvailLimit,
+        Violation::SinkAvailSize,
+        Violation::SinkAvailRange,
+        Violation::SinkAvailDuringAdvert,
+        Violation::SinkAvailDuringCancel,
+        Violation::NonDiscards,
+        Violation::RdmaWrComplSize,
         Violation::ModeChange,
         Violation::UnexpectedRdmaWrCompl,
         Violation::UnexpectedSinkCancelAck,
@@ -108,10 +129,17 @@ impl Violation {
             Violation::SrcAvailDuringCancel => 13,
             Violation::RdmaRdComplSize => 14,
             Violation::SinkAvailMode => 15,
-            Violation::ModeChange => 16,
-            Violation::UnexpectedRdmaWrCompl => 17,
-            Violation::UnexpectedSinkCancelAck => 18,
-            Violation::UnexpectedSuspCommAck => 19,
+            Violation::SinkAvailLimit => 16,
+            Violation::SinkAvailSize => 17,
+            Violation::SinkAvailRange => 18,
+            Violation::SinkAvailDuringAdvert => 19,
+            Violation::SinkAvailDuringCancel => 20,
+            Violation::NonDiscards => 21,
+            Violation::RdmaWrComplSize => 22,
+            Violation::ModeChange => 23,
+            Violation::UnexpectedRdmaWrCompl => 24,
+            Violation::UnexpectedSinkCancelAck => 25,
+            Violation::UnexpectedSuspCommAck => 26,
         };
         Malformed::ALL.len() + other
     }
@@ -136,6 +164,13 @@ impl Violation {
             Violation::SrcAvailDuringCancel => "srcavail_during_cancel",
             Violation::RdmaRdComplSize => "rdmardcompl_size",
             Violation::SinkAvailMode => "sinkavail_mode",
+            Violation::SinkAvailLimit => "sinkavail_limit",
+            Violation::SinkAvailSize => "sinkavail_size",
+            Violation::SinkAvailRange => "sinkavail_range",
+            Violation::SinkAvailDuringAdvert => "sinkavail_during_advert",
+            Violation::SinkAvailDuringCancel => "sinkavail_during_cancel",
+            Violation::NonDiscards => "non_discards",
+            Violation::RdmaWrComplSize => "rdmawrcompl_size",
             Violation::ModeChange => "mode_change",
             Violation::UnexpectedRdmaWrCompl => "unexpected_rdmawrcompl",
             Violation::UnexpectedSinkCancelAck => "unexpected_sinkcancelack",

@@ -5,14 +5,23 @@
 //! |            | half we send (we are the source) | half we receive (we are the sink) |
 //! |------------|----------------------------------|-----------------------------------|
 //! | **RDMA READ by the sink** | [`OwnSources`]: SrcAvail, SrcAvailCancel | [`PeerSources`]: RdmaRdCompl, SendSm |
+//! | **RDMA WRITE by the source** | [`PeerSinks`]: RdmaWrCompl, SinkCancelAck | [`OwnSinks`]: SinkAvail, SinkAvailCancel |
+//!
+//! Each half has source adverts or sink adverts outstanding, not both. If they cross, the sink
+//! adverts win: the sink drops the source adverts without a reply, and the source, when it sees a
+//! sink advert that is good, knows that this happened to all that it had sent.
 //!
 //! How the owner of a connection uses them: see [`super::connection`].
 
+mod own_sinks;
 mod own_sources;
+mod peer_sinks;
 mod peer_sources;
 mod ring;
 
+pub(super) use self::own_sinks::OwnSinks;
 pub(super) use self::own_sources::OwnSources;
+pub(super) use self::peer_sinks::PeerSinks;
 pub(super) use self::peer_sources::PeerSources;
 
 /// Most adverts of the peer, of each kind, that are kept at a time: what an owner with zero copy

@@ -115,6 +115,19 @@ impl OwnSources {
         Some(oldest.done)
     }
 
+    /// A sink advert of the peer came that is good. Returns whether it has voided adverts of ours.
+    pub(crate) fn void(&mut self, mseq_ack: u32) -> Result<bool, Violation> {
+        let Some(oldest) = self.adverts.front() else {
+            return Ok(false);
+        };
+        if !after(oldest.mseq, mseq_ack) {
+            return Err(Violation::SinkAvailDuringAdvert);
+        }
+        self.adverts.clear();
+        self.cancel = Cancel::No;
+        Ok(true)
+    }
+
     /// The owner wants the adverts back.
     pub(crate) fn cancel(&mut self) {
         if self.outstanding() && self.cancel == Cancel::No {

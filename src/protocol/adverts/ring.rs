@@ -74,6 +74,11 @@ impl<T: Copy + Default, const N: usize> Ring<T, N> {
         Some(item)
     }
 
+    /// Drops all but the first `count`.
+    pub(super) fn truncate(&mut self, count: usize) {
+        self.len = self.len().min(count) as u8;
+    }
+
     pub(super) fn clear(&mut self) {
         self.len = 0;
     }
@@ -105,7 +110,10 @@ mod tests {
                     }
                 }
                 4 | 5 => assert_eq!(ring.pop(), model.pop_front()),
-                6 => {}
+                6 => {
+                    ring.truncate(1);
+                    model.truncate(1);
+                }
                 _ if step % 7 == 0 => {
                     ring.clear();
                     model.clear();

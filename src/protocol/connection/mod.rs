@@ -4,8 +4,23 @@
 //!
 //! # Zero copy: what the owner does
 //!
-//! All calls are made under the connection's lock. A READ is posted under the same hold in which
-//! its call is made; the messages that [`Connection::transmit`] hands out are posted behind it.
+//! All calls are made under the connection's lock. A READ or WRITE is posted under the same hold in
+//! which its call is made; the messages that [`Connection::transmit`] hands out are posted behind
+//! it. After every call and every message received, `transmit` is asked again. Nothing below needs
+//! a caller who is still there: the events come to the connection.
+//!
+//! ```text
+//! sender, large block          transmit(source) -> SrcAvail ... SourceRead{finished}
+//!   who loses patience         cancel_sources -> SrcAvailCancel ... SourcesReturned{done}
+//! its peer's reader            SourceAdvert, source_advert, READ, read_started,
+//!                              completion, read_done -> RdmaRdCompl
+//!   who will not               refuse_sources -> SendSm
+//!
+//! both ends, once              set_pipelined(true) -> ModeChange
+//! reader, nothing to read      transmit(sink) -> SinkAvail ... SinkWritten{bytes}, or for_sink
+//!   who loses patience         cancel_sinks -> SinkAvailCancel ... SinksReturned, or one of these
+//! its peer's sender            SinkAdvert, sink_advert, WRITE, written(n, last) -> RdmaWrCompl
+//! ```
 //!
 //! ## Sending a block (SrcAvail)
 //!
@@ -28,7 +43,12 @@
 //!    One of the two events above follows, as soon as the peer's kernel has answered; until then
 //!    nothing is advertised.
 //!
-//! While a block is advertised no Data goes and no DisConn: [`Hold::Adverts`].
+//! While a block is advertised no Data goes and no DisConn: [`Hold::Adverts`]. Whoever has urgent
+//! data behind it cancels. As nothing ends the wait for a peer whose program does not read, every
+//! sender needs an end to its patience.
+//!
+//! The peer may send a sink advert at the same time. Then [`Event::SinkAdvert`] with `returned`
+//! gives back all advertised blocks, of which the peer has nothing.
 //!
 //! ## Reading a block of the peer's (RDMA READ)
 //!
@@ -44,18 +64,54 @@
 //!    [`refuse_sources`](Connection::refuse_sources). READs under way go on to their end.
 //!
 //! If the peer takes its adverts back, `source_advert` has nothing any more; the answer goes by
-//! itself, also if nobody reads.
+//! itself, also if nobody reads. While [`holds_sources`](Connection::holds_sources), four receive
+//! buffers at least should be posted, whatever lies unread: a peer of OFED's line needs three
+//! credits to cancel. (No Data can come meanwhile.)
+//!
+//! ## Receiving into a reader's memory (SinkAvail)
+//!
+//! 1. A reader waits and has read all that came. If [`can_offer_sink`](Connection::can_offer_sink)
+//!    for the size of its block, [`least_sink`](Connection::least_sink) at least, pin and register
+//!    it for remote writing, and offer it as [`Offer::sink`], as long as still nothing lies unread,
+//!    until `transmit` answers with [`Mid::SinkAvail`](super::Mid::SinkAvail). Now it is
+//!    *advertised*. Further readers may do the same; their blocks are filled in order, each as far
+//!    as it pleases the peer. So two parts of one reader's memory are not to be two blocks.
+//! 2. [`Event::SinkWritten`] gives the oldest block back with bytes of the stream in it.
+//! 3. [`Received::for_sink`] gives the oldest block back for the payload of this message, which the
+//!    owner copies into it. (The peer had too little to send, or did not know of the block.)
+//! 4. [`Event::SinksReturned`] and [`Event::PeerClosed`] give all of them back with nothing in
+//!    them.
+//! 5. Who does not want to wait any longer calls [`cancel_sinks`](Connection::cancel_sinks), and
+//!    waits for one of these. A reader whose peer sends a source advert is not told of it: the peer
+//!    knows that it is void.
+//!
+//! The peer must have made its half Pipelined. It is a good moment to make one's own Pipelined
+//! ([`set_pipelined`](Connection::set_pipelined)) when the first large block is sent.
+//!
+//! ## Sending to a reader's memory (RDMA WRITE)
+//!
+//! 1. [`Event::SinkAdvert`] says that there is a block. [`sink_advert`](Connection::sink_advert)
+//!    says where the next bytes may go, from whatever memory: they are the next ones of the stream,
+//!    so all that is in front of them has gone.
+//! 2. Post the WRITE, and call [`written`](Connection::written): these bytes are sent. When the
+//!    block is full, or the sender has nothing more for the time being (`last`), the peer is told,
+//!    and its reader returns; then comes the next block, if there is one.
+//! 3. Bytes that are offered as [`Offer::queued`] go as Data in spite of blocks, each message at
+//!    the cost of one: right for few bytes, and for urgent ones. A block is not advertised
+//!    meanwhile: [`Hold::Adverts`].
+//! 4. The peer may take its blocks back at any time: `sink_advert` has nothing any more.
 //!
 //! ## When memory may be unpinned
 //!
-//! A block that was advertised: when an event has given it back (3, 4), and not earlier, whatever
-//! happens to the caller whose block it is. If no answer comes, or must not be waited for, the
+//! A block that was advertised: when an event has given it back, and not earlier, whatever happens
+//! to the caller whose block it is. If no answer comes, or must not be waited for, the
 //! connection ends: when the queue pair is in the error state and all its work requests have been
 //! flushed, the peer can reach nothing any more, and everything is the owner's again. The same
 //! holds after a [`Violation`](super::Violation), an abort or a suspension: no event tells then.
 //! In any case the key is invalidated before the pages are unpinned.
 //!
-//! Memory that a READ writes to: when that READ has completed or was flushed.
+//! Memory that a READ of ours writes to, or a WRITE or SEND of ours reads from: when that has
+//! completed or was flushed.
 
 mod receive;
 mod transmit;
@@ -64,7 +120,7 @@ mod zero_copy;
 pub use self::receive::{Event, Received};
 pub use self::transmit::{Hold, Offer, Outgoing, Transmit};
 
-use super::adverts::{OwnSources, PeerSources, ZeroCopy};
+use super::adverts::{OwnSinks, OwnSources, PeerSinks, PeerSources, ZeroCopy};
 use super::credits::{ReceiveWindow, SendWindow, PAYLOAD_CREDITS};
 use super::message::Mode;
 use super::modes::Modes;
@@ -125,6 +181,10 @@ pub struct Connection {
     zero_copy: ZeroCopy,
     own_sources: OwnSources,
     peer_sources: PeerSources,
+    own_sinks: OwnSinks,
+    peer_sinks: PeerSinks,
+    /// The owner wants to send Pipelined.
+    pipelined: bool,
     /// The peer has shown that it knows SrcAvail.
     peer_knows: bool,
     local: LocalBuffers,
@@ -159,6 +219,9 @@ impl Connection {
                 parameters.local_max_adverts,
                 parameters.zero_copy != ZeroCopy::Off,
             ),
+            own_sinks: OwnSinks::new(),
+            peer_sinks: PeerSinks::new(parameters.local_max_adverts),
+            pipelined: false,
             peer_knows: parameters.remote_receive_size == ZERO_COPY_RECEIVE_SIZE,
             local: LocalBuffers::new(parameters.local_receive_size),
             remote: RemoteBuffers::new(
@@ -276,9 +339,9 @@ impl Connection {
 
     fn update_due(&self, posted: u16) -> bool {
         let own = self.send.credits();
-        let outstanding = self.own_sources.outstanding() && own >= PAYLOAD_CREDITS;
-        let two = self.peer_sources.held() || outstanding;
-        self.receive.update_due(self.mseq_ack(), posted, own, two)
+        let others = self.own_sources.outstanding() || self.peer_sinks.held();
+        let two = self.peer_sources.held() || others && own >= PAYLOAD_CREDITS;
+        self.receive.update_due(posted, own, two)
     }
 
     /// The MSeqAck of a message that we send now.
@@ -309,3 +372,7 @@ mod tests;
 #[cfg(test)]
 #[path = "source_tests.rs"]
 mod source_tests;
+
+#[cfg(test)]
+#[path = "sink_tests.rs"]
+mod sink_tests;

@@ -4,7 +4,7 @@
 
 use core::ops::Range;
 
-use super::super::message::{Body, Flags, Message, Mid, Mode};
+use super::super::message::{Body, Flags, Message, Mid, Mode, SinkAvail, SrcAvail};
 use super::super::Violation;
 use super::{Connection, End};
 
@@ -42,6 +42,19 @@ pub enum Event {
         /// SrcAvail. What follows is still to be sent.
         done: u32,
     },
+    /// The peer advertises memory for the bytes that we send next: see
+    /// [`Connection::sink_advert`].
+    SinkAdvert {
+        /// All our source adverts are the owner's again: the peer has nothing of them.
+        returned: bool,
+    },
+    /// The peer has written to our oldest sink advert: the block is the owner's again.
+    SinkWritten {
+        /// So many bytes of the stream are at its start.
+        bytes: u32,
+    },
+    /// All our sink adverts are the owner's again, with nothing written.
+    SinksReturned,
 }
 
 /// What came of a received message.
@@ -51,6 +64,9 @@ pub struct Received {
     pub mid: Mid,
     /// Where the stream bytes are in the message, as offsets from its start; empty if none.
     pub payload: Range<u32>,
+    /// The payload is for the reader whose block is our oldest sink advert: that is the owner's
+    /// again, with nothing written, and has room for it.
+    pub for_sink: bool,
     /// The peer announced an urgent byte, and had not before: time for SIGURG.
     pub urgent_pending: bool,
     /// The last byte of the payload is the urgent byte.
@@ -66,6 +82,7 @@ impl Received {
         Received {
             mid,
             payload: 0..0,
+            for_sink: false,
             urgent_pending: false,
             urgent: false,
             event: Event::None,
@@ -107,33 +124,25 @@ impl Connection {
         let mut received = Received::new(message.body.mid());
         received.credits_gained = self.send.update(message.mseq_ack, message.bufs)?;
         self.peer_sources.acknowledged(message.mseq_ack);
+        self.peer_sinks.acknowledged(message.mseq_ack);
         self.local.consumed();
         if message.payload > 0 {
             self.stream_goes_on()?;
             received.payload = message.header_len() as u32..length;
         }
         self.body(&message, &mut received)?;
+        if message.payload > 0 {
+            received.for_sink = self.own_sinks.crossed();
+        }
         self.out_of_band(message.flags, &mut received);
         Ok(received)
     }
 
     fn body(&mut self, message: &Message, received: &mut Received) -> Result<(), Violation> {
         match message.body {
-            Body::Data if message.payload == 0 => {}
-            Body::Data => {
-                if self.peer_sources.outstanding() {
-                    return Err(Violation::DataDuringAdvert);
-                }
-                self.unanswered = true;
-            }
+            Body::Data => self.payload(message.payload)?,
             Body::SrcAvail(advert) => {
-                self.stream_goes_on()?;
-                self.peer_knows = true;
-                let mode = self.modes.receive;
-                let kept = self
-                    .peer_sources
-                    .advertised(&advert, message.payload, mode)?;
-                if kept {
+                if self.source_advertised(&advert, message.payload)? {
                     received.event = Event::SourceAdvert;
                 }
             }
@@ -146,6 +155,7 @@ impl Connection {
                     return Err(Violation::DisConnDuringAdvert);
                 }
                 self.receive_closed = true;
+                self.own_sinks.void();
                 received.event = Event::PeerClosed;
             }
             Body::AbortConn => {
@@ -165,6 +175,9 @@ impl Connection {
                 self.modes.peer_changes(receiver_sends, mode, adverts)?;
                 if before == Mode::Pipelined && self.modes.receive == Mode::Combined {
                     self.peer_sources.void()?;
+                    if self.own_sinks.void() {
+                        received.event = Event::SinksReturned;
+                    }
                 }
             }
             Body::ChRcvBuf { size } => {
@@ -190,15 +203,59 @@ impl Connection {
                     received.event = Event::SourcesReturned { done };
                 }
             }
-            // A source without sink adverts to cancel has nothing to acknowledge.
-            Body::SinkAvailCancel => {}
-            // What we send is never Pipelined.
-            Body::SinkAvail(_) => return Err(Violation::SinkAvailMode),
-            Body::RdmaWrCompl { .. } => return Err(Violation::UnexpectedRdmaWrCompl),
-            Body::SinkCancelAck => return Err(Violation::UnexpectedSinkCancelAck),
+            Body::SinkAvail(advert) => {
+                self.payload(message.payload)?;
+                received.event = self.sink_advertised(&advert, message.mseq_ack)?;
+            }
+            Body::SinkAvailCancel => self.peer_sinks.cancelled(),
+            Body::RdmaWrCompl { size } => {
+                self.own_sinks.written(size)?;
+                received.event = Event::SinkWritten { bytes: size };
+            }
+            Body::SinkCancelAck => {
+                self.own_sinks.cancel_confirmed()?;
+                received.event = Event::SinksReturned;
+            }
             Body::SuspCommAck => return Err(Violation::UnexpectedSuspCommAck),
         }
         Ok(())
+    }
+
+    /// Stream bytes came that are no part of an advert.
+    fn payload(&mut self, bytes: u32) -> Result<(), Violation> {
+        if bytes > 0 {
+            if self.peer_sources.outstanding() {
+                return Err(Violation::DataDuringAdvert);
+            }
+            self.unanswered = true;
+        }
+        Ok(())
+    }
+
+    /// A SrcAvail came. Returns whether it may be read.
+    fn source_advertised(&mut self, advert: &SrcAvail, inline: u32) -> Result<bool, Violation> {
+        self.stream_goes_on()?;
+        self.peer_knows = true;
+        if self.own_sinks.count() > 0 && inline == 0 {
+            // It has crossed a SinkAvail, and the peer will know.
+            return Ok(false);
+        }
+        self.peer_sources
+            .advertised(advert, inline, self.modes.receive)
+    }
+
+    /// A SinkAvail came.
+    fn sink_advertised(&mut self, advert: &SinkAvail, mseq_ack: u32) -> Result<Event, Violation> {
+        if self.send_closed {
+            // It has crossed our DisConn.
+            return Ok(Event::None);
+        }
+        let pipelined = self.modes.send == Mode::Pipelined;
+        if !self.peer_sinks.advertised(advert, mseq_ack, pipelined)? {
+            return Ok(Event::None);
+        }
+        let returned = self.own_sources.void(mseq_ack)?;
+        Ok(Event::SinkAdvert { returned })
     }
 
     /// An urgent byte is announced once, by OOB_PEND on any message or at the latest by OOB_PRES

@@ -6,7 +6,7 @@ use super::super::message::{Body, Flags, Malformed, Message, Mid, Mode, SinkAvai
 use super::super::Violation;
 use super::*;
 
-const SIZE: u32 = 2064;
+pub(super) const SIZE: u32 = 2064;
 
 /// A connection, and what is needed to write its peer's messages.
 pub(super) struct Pair {
@@ -78,6 +78,7 @@ impl Pair {
     fn took(&mut self, out: &Outgoing) {
         match out.kind {
             Mid::SrcAvail => self.offer.source = None,
+            Mid::SinkAvail => self.offer.sink = None,
             _ => self.offer.queued -= out.payload,
         }
     }

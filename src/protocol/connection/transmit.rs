@@ -8,7 +8,7 @@
 
 use super::super::adverts::Block;
 use super::super::credits::{CONTROL_CREDITS, PAYLOAD_CREDITS};
-use super::super::message::{Body, Flags, Message, Mid, SrcAvail, MAX_HEADER};
+use super::super::message::{Body, Flags, Message, Mid, Mode, SinkAvail, SrcAvail, MAX_HEADER};
 use super::Connection;
 
 /// What the owner of a connection has to send, and what it can take, at this moment.
@@ -22,6 +22,9 @@ pub struct Offer {
     /// How many of the queued bytes there are up to and with the urgent byte, if one of them is
     /// urgent. Values of 0 or beyond `queued` count as none.
     pub urgent: Option<u32>,
+    /// The block of a reader who waits and has read all that came, to be advertised; see
+    /// [`connection`](super).
+    pub sink: Option<Block>,
     /// Receive buffers posted right now and not used by a message that
     /// [`Connection::receive`] was given.
     pub posted: u16,
@@ -109,9 +112,7 @@ impl Connection {
             return Transmit::Idle;
         }
         let credits = self.send.credits();
-        let last = self
-            .receive
-            .may_use_last(self.mseq_ack(), offer.posted, credits);
+        let last = self.receive.may_use_last(offer.posted, credits);
         if credits >= CONTROL_CREDITS || last {
             if let Some(message) = self.about_adverts(offer) {
                 return Transmit::Send(message);
@@ -121,16 +122,32 @@ impl Connection {
             if let Some(message) = self.about_buffers(offer) {
                 return Transmit::Send(message);
             }
+            if let Some(message) = self.about_modes(offer) {
+                return Transmit::Send(message);
+            }
+            if let Some(block) = offer.sink.filter(|block| self.can_offer_sink(block.size)) {
+                return Transmit::Send(self.advertise_sink(block, offer));
+            }
         }
-        let held = match self.stream(offer, credits) {
+        let stream = self.stream(offer, credits);
+        if matches!(stream, Stream::Bytes { .. } | Stream::DisConn) && self.peer_sinks.finish() {
+            // What was written goes before them in the stream.
+            if let Some(message) = self.about_adverts(offer) {
+                return Transmit::Send(message);
+            }
+        }
+        let held = match stream {
             Stream::Bytes { payload, urgent } => {
                 self.remote
                     .sending(payload, offer.queued.saturating_sub(payload));
-                return Transmit::Send(self.message(Body::Data, payload, urgent, offer));
+                let message = self.message(Body::Data, payload, urgent, offer);
+                self.peer_sinks.payload(message.mseq);
+                return Transmit::Send(message);
             }
             Stream::Advert(block) => return Transmit::Send(self.advertise(block, offer)),
             Stream::DisConn => {
                 self.send_closed = true;
+                self.peer_sinks.void();
                 return Transmit::Send(self.message(Body::DisConn, 0, false, offer));
             }
             Stream::Held(hold) => Transmit::Held(hold),
@@ -156,16 +173,64 @@ impl Connection {
             self.peer_sources.refused(message.mseq);
             return Some(message);
         }
+        if let Some(size) = self.peer_sinks.report_due() {
+            self.peer_sinks.report();
+            return Some(self.message(Body::RdmaWrCompl { size }, 0, false, offer));
+        }
+        if self.peer_sinks.confirmation_due() {
+            self.peer_sinks.confirmed();
+            return Some(self.message(Body::SinkCancelAck, 0, false, offer));
+        }
         if self.own_sources.cancel_due() {
             self.own_sources.cancelled();
             return Some(self.message(Body::SrcAvailCancel, 0, false, offer));
         }
+        if self.own_sinks.cancel_due() {
+            self.own_sinks.cancelled();
+            return Some(self.message(Body::SinkAvailCancel, 0, false, offer));
+        }
         None
+    }
+
+    /// The change to the mode that the owner wants.
+    fn about_modes(&mut self, offer: &Offer) -> Option<Outgoing> {
+        let mode = match (self.modes.send, self.pipelined) {
+            (Mode::Combined, true) if self.may_be_pipelined() => Mode::Pipelined,
+            (Mode::Pipelined, false) if self.peer_sinks.may_leave() => Mode::Combined,
+            _ => return None,
+        };
+        if self.own_sources.outstanding() || self.send_closed || self.holds_back() {
+            return None;
+        }
+        self.modes.send = mode;
+        let change = Body::ModeChange {
+            receiver_sends: false,
+            mode,
+        };
+        let message = self.message(change, 0, false, offer);
+        if mode == Mode::Combined {
+            self.peer_sinks.left(message.mseq);
+        }
+        Some(message)
+    }
+
+    /// Makes the SinkAvail of a block.
+    fn advertise_sink(&mut self, block: Block, offer: &Offer) -> Outgoing {
+        let body = Body::SinkAvail(SinkAvail {
+            size: block.size,
+            r_key: block.r_key,
+            address: block.address,
+            non_discards: self.own_sinks.non_discards(),
+        });
+        self.own_sinks.advertised(block.size);
+        self.message(body, 0, false, offer)
     }
 
     /// A message about receive buffers that is due.
     fn about_buffers(&mut self, offer: &Offer) -> Option<Outgoing> {
-        if self.local.answer_due() && !self.receive_closed {
+        // Sink adverts that are outstanding have room for a message of the size that it was.
+        let sinks = self.own_sinks.count() > 0;
+        if self.local.answer_due() && !self.receive_closed && !sinks {
             let size = self.local.answered();
             return Some(self.message(Body::ChRcvBufAck { size }, 0, false, offer));
         }
@@ -251,6 +316,9 @@ impl Connection {
         let message = self.message(body, inline, false, offer);
         self.own_sources
             .advertised(message.mseq, block.size, inline);
+        if inline > 0 {
+            self.peer_sinks.payload(message.mseq);
+        }
         message
     }
 
@@ -272,11 +340,16 @@ impl Connection {
 
     /// Makes a message and gives it its place in the sequence.
     fn message(&mut self, body: Body, payload: u32, urgent: bool, offer: &Offer) -> Outgoing {
+        // The peer takes the messages that it has sent and MSeqAck does not cover off Bufs. So what
+        // was received of them counts as if it were posted.
+        let mseq_ack = self.mseq_ack();
+        let behind = self.receive.received().wrapping_sub(mseq_ack);
+        let behind = u16::try_from(behind).unwrap_or(u16::MAX);
         let mut message = Message {
             flags: Flags::NONE,
-            bufs: offer.posted,
+            bufs: offer.posted.saturating_add(behind),
             mseq: self.send.take(),
-            mseq_ack: self.mseq_ack(),
+            mseq_ack,
             body,
             payload,
         };
@@ -288,7 +361,7 @@ impl Connection {
             message.flags = message.flags.with(Flags::OOB_PRES);
             self.urgent_announced = false;
         }
-        self.receive.advertise(message.mseq_ack, offer.posted);
+        self.receive.advertise(offer.posted);
         self.unanswered = false;
         Outgoing {
             header: message.encode(),

@@ -3,14 +3,14 @@
 //! What the owner of a connection does about adverts; the order of its calls is in [`super`].
 
 use super::super::adverts::{Remote, ZeroCopy};
-use super::super::message::Mode;
+use super::super::message::{Mode, BSDH_LEN};
 use super::Connection;
 
 /// Largest block for a peer of OFED's line: what one of its own registrations holds.
 const OFED_SOURCE: u32 = 4096 * 510;
 
-/// Largest block for any peer: one RDMA READ can fetch it.
-const LARGEST_SOURCE: u32 = 1 << 30;
+/// Largest block for any peer: one RDMA READ or WRITE can move it.
+const LARGEST: u32 = 1 << 30;
 
 impl Connection {
     /// Largest block that may be offered as [`Offer::source`](super::Offer::source); 0: none, as
@@ -19,7 +19,7 @@ impl Connection {
     pub fn source_limit(&self) -> u32 {
         match self.zero_copy {
             ZeroCopy::Off => 0,
-            _ if self.own_line() => LARGEST_SOURCE,
+            _ if self.own_line() => LARGEST,
             ZeroCopy::On if !self.peer_knows => 0,
             _ => OFED_SOURCE,
         }
@@ -31,15 +31,21 @@ impl Connection {
     pub fn can_advertise(&self, size: u32) -> bool {
         let limit = match self.modes.send {
             Mode::Buffered => 0,
-            Mode::Pipelined if self.own_line() => usize::from(self.remote_max_adverts),
-            _ => 1,
+            Mode::Combined => 1,
+            Mode::Pipelined => self.adverts_less(self.own_sinks.count()),
         };
         // A peer of OFED's line takes its own advert back when it gets one.
         let crossing = !self.own_line() && self.peer_sources.held();
         (2..=self.source_limit()).contains(&size)
             && self.own_sources.room(limit)
             && !crossing
+            && !self.peer_sinks.held()
             && !self.send_closed
+    }
+
+    /// How many adverts the peer can hold besides so many.
+    fn adverts_less(&self, others: usize) -> usize {
+        usize::from(self.remote_max_adverts).saturating_sub(others)
     }
 
     /// Bytes of a block that go in its SrcAvail.
@@ -84,6 +90,68 @@ impl Connection {
     /// stream, and the peer will be told.
     pub fn read_done(&mut self, bytes: u32) {
         self.peer_sources.ended(bytes);
+    }
+
+    /// Whether the connection is one on which [`set_pipelined`](Self::set_pipelined) has an effect.
+    pub fn may_be_pipelined(&self) -> bool {
+        self.zero_copy != ZeroCopy::Off && self.own_line()
+    }
+
+    /// Has our half of the connection become Pipelined: several source adverts may be outstanding,
+    /// and the peer may send sink adverts. (Or Combined again, as soon as the peer has none.) The
+    /// ModeChange goes when no source advert is outstanding. With peers of OFED's line nothing
+    /// happens.
+    pub fn set_pipelined(&mut self, pipelined: bool) {
+        self.pipelined = pipelined;
+    }
+
+    /// Smallest block that may be offered as [`Offer::sink`](super::Offer::sink): one with room
+    /// for any message of the peer.
+    pub fn least_sink(&self) -> u32 {
+        self.local.size().saturating_sub(BSDH_LEN as u32).max(1)
+    }
+
+    /// Whether a block of this size that is offered as a sink now would be advertised as soon as
+    /// there are credits: the peer sends Pipelined, and has no source adverts here that are not
+    /// finished.
+    pub fn can_offer_sink(&self, size: u32) -> bool {
+        self.zero_copy != ZeroCopy::Off
+            && self.modes.receive == Mode::Pipelined
+            && (self.least_sink()..=LARGEST).contains(&size)
+            && self
+                .own_sinks
+                .room(self.adverts_less(self.own_sources.count()))
+            && !self.peer_sources.held()
+            && !self.receive_closed
+            && self.own_line()
+    }
+
+    /// Sink adverts of ours that the peer may be writing to.
+    pub fn sinks_outstanding(&self) -> usize {
+        self.own_sinks.count()
+    }
+
+    /// Takes all our sink adverts back. They are the owner's again as the events tell, at the
+    /// latest when the peer has answered.
+    pub fn cancel_sinks(&mut self) {
+        self.own_sinks.cancel();
+    }
+
+    /// Where the next bytes of our stream may be written to by RDMA WRITE, right into the memory
+    /// of the peer's reader.
+    pub fn sink_advert(&self) -> Option<Remote> {
+        let open = self.live() && !self.send_closed;
+        self.peer_sinks.next().filter(|_| open)
+    }
+
+    /// A WRITE of `bytes` to the start of what [`sink_advert`](Self::sink_advert) says was posted,
+    /// under the same hold of the connection's lock. `last`: nothing more goes to this block; the
+    /// peer is told how much it has. (That happens by itself when the block is full.)
+    pub fn written(&mut self, bytes: u32, last: bool) {
+        self.peer_sinks.written(bytes);
+        if last {
+            self.peer_sinks.finish();
+        }
     }
 
     /// The peer is to send as Data whatever of its source adverts no READ was started for. Also

@@ -111,7 +111,22 @@ fuzz_target!(|data: &[u8]| {
             3 => offer.posted = input.short(),
             4 if action >= 128 => {
                 let size = u32::from(input.short());
-                match input.byte() % 6 {
+                match input.byte() % 11 {
+                    6 => end.cancel_sinks(),
+                    7 => end.set_pipelined(size % 3 > 0),
+                    8 => {
+                        offer.sink = Some(Block {
+                            size,
+                            r_key: 3,
+                            address: 4,
+                        });
+                    }
+                    9 | 10 => {
+                        if let Some(room) = end.sink_advert() {
+                            assert!(!over && !end.send_closed() && room.size > 0);
+                            end.written(size.min(room.size), size % 2 == 0);
+                        }
+                    }
                     0 => end.cancel_sources(),
                     1 => end.refuse_sources(),
                     2 => {
@@ -169,6 +184,11 @@ fuzz_target!(|data: &[u8]| {
                     assert!(credits >= if advert || out.payload > 0 { 3 } else { 1 });
                     assert!(!closed || !stream);
                     sent += 1;
+                    if out.kind == Mid::SinkAvail {
+                        let block = offer.sink.take().unwrap();
+                        assert!(block.size >= end.least_sink());
+                        assert!((1..=8).contains(&end.sinks_outstanding()));
+                    }
                     if advert {
                         let block = offer.source.take().unwrap();
                         assert!(offer.queued == 0 && block.size > out.payload);

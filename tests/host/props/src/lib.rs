@@ -84,14 +84,20 @@ fn not_data() -> impl Strategy<Value = Body> {
         size().prop_map(|size| Body::ChRcvBufAck { size }),
         any::<u64>().prop_map(|service_id| Body::SuspComm { service_id }),
         Just(Body::SuspCommAck),
-        (size(), any::<u32>(), any::<u64>(), any::<u32>()).prop_map(
-            |(size, r_key, address, non_discards)| Body::SinkAvail(SinkAvail {
-                size,
-                r_key,
-                address,
-                non_discards
-            })
-        ),
+        (
+            size(),
+            any::<u32>(),
+            any::<u64>(),
+            prop_oneof![0..3u32, any::<u32>()]
+        )
+            .prop_map(
+                |(size, r_key, address, non_discards)| Body::SinkAvail(SinkAvail {
+                    size,
+                    r_key,
+                    address,
+                    non_discards
+                })
+            ),
         (size(), any::<u32>(), any::<u64>()).prop_map(|(size, r_key, address)| Body::SrcAvail(
             SrcAvail {
                 size,

@@ -33,6 +33,10 @@ enum Action {
     Resize(u32, u16),
     /// A block is offered.
     Source(u32),
+    /// A block of a reader is offered.
+    Sink(u32),
+    /// A WRITE is posted, the last to its block or not.
+    Written(u32, bool),
     /// A READ of the peer's advert is started, or up to so many bytes of READs have ended.
     Read(u32, bool),
 }
@@ -62,6 +66,8 @@ fn action() -> impl Strategy<Value = Action> {
         1 => (any::<u32>(), any::<u16>()).prop_map(|(size, posted)| Action::Resize(size, posted)),
         2 => prop_oneof![0..3000u32, any::<u32>()].prop_map(Action::Source),
         2 => (prop_oneof![0..3000u32, any::<u32>()], any::<bool>()).prop_map(|(n, done)| Action::Read(n, done)),
+        1 => prop_oneof![0..9000u32, any::<u32>()].prop_map(Action::Sink),
+        2 => (prop_oneof![0..3000u32, any::<u32>()], any::<bool>()).prop_map(|(n, last)| Action::Written(n, last)),
     ]
 }
 
@@ -156,6 +162,12 @@ proptest! {
                                 let needed = if advert || out.payload > 0 { 3 } else { 1 };
                                 prop_assert!(credits >= needed);
                                 prop_assert!(!closed || out.payload == 0 && !advert);
+                                if out.kind == Mid::SinkAvail {
+                                    let block = offer.sink.take().unwrap();
+                                    prop_assert!(block.size >= end.least_sink());
+                                    prop_assert!((1..=8).contains(&end.sinks_outstanding()));
+                                    prop_assert!(!end.holds_sources() && out.payload == 0);
+                                }
                                 if advert {
                                     let block = offer.source.take().unwrap();
                                     prop_assert!(offer.queued == 0 && block.size > out.payload);
@@ -175,13 +187,16 @@ proptest! {
                                 let stream = advert || out.payload > 0 || out.kind == Mid::DisConn;
                                 let behind = message.mseq_ack < received && reading > 0 && !stream;
                                 prop_assert!(message.mseq_ack == received || behind);
-                                prop_assert_eq!(message.bufs, posted);
+                                prop_assert_eq!(u32::from(message.bufs), u32::from(posted) + (received - message.mseq_ack));
                             }
                             Transmit::Held(_) | Transmit::Idle => break,
                         }
                     }
                 }
-                Action::Set(what) => match what % 11 {
+                Action::Set(what) => match what % 14 {
+                    11 => end.cancel_sinks(),
+                    12 => end.set_pipelined(true),
+                    13 => end.set_pipelined(what % 2 == 0),
                     8 => end.cancel_sources(),
                     9 => end.refuse_sources(),
                     10 => offer.source = None,
@@ -197,6 +212,19 @@ proptest! {
                 Action::Resize(size, posted) => end.resize_receive(size, posted),
                 Action::Source(size) => {
                     offer.source = Some(Block { size, r_key: size, address: u64::from(size) });
+                }
+                Action::Sink(size) => {
+                    offer.sink = Some(Block { size, r_key: size, address: u64::from(size) });
+                }
+                Action::Written(bytes, last) => {
+                    if let Some(room) = end.sink_advert() {
+                        prop_assert!(!over && !closed && room.size > 0);
+                        prop_assert!(room.address.checked_add(u64::from(room.size) - 1).is_some());
+                        end.written(bytes.min(room.size), last);
+                        if let Some(next) = end.sink_advert() {
+                            prop_assert!(next.size > 0);
+                        }
+                    }
                 }
                 Action::Read(bytes, true) => {
                     end.read_done(bytes.min(reading));

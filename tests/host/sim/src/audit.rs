@@ -72,13 +72,14 @@ impl Audit {
         if message.mseq_ack != self.cancel.map_or(self.received, |mseq| mseq - 1) {
             return wrong("MSeqAck is not the last message received, or the last before a cancel");
         }
+        let behind = self.received.wrapping_sub(message.mseq_ack);
+        if u32::from(message.bufs) != u32::from(posted) + behind {
+            return wrong("Bufs is not what is posted");
+        }
         let advert = matches!(message.body, Body::SrcAvail(_));
         let stream = message.payload > 0 || advert || message.body == Body::DisConn;
         if stream && self.cancel.is_some() {
             return wrong("the stream goes on while MSeqAck is held back");
-        }
-        if message.bufs != posted {
-            return wrong("Bufs is not what is posted");
         }
         let most = match message.body {
             Body::Data => self.payload,
@@ -93,9 +94,14 @@ impl Audit {
         }
         let answers = matches!(
             message.body,
-            Body::SendSm | Body::RdmaRdCompl { .. } | Body::SrcAvailCancel
+            Body::SendSm
+                | Body::RdmaRdCompl { .. }
+                | Body::SrcAvailCancel
+                | Body::RdmaWrCompl { .. }
+                | Body::SinkAvailCancel
+                | Body::SinkCancelAck
         );
-        let edge = message.mseq_ack.wrapping_add(u32::from(posted));
+        let edge = self.received.wrapping_add(u32::from(posted));
         let raises = (is_data || answers) && edge > self.edge;
         if credits < 1 || (credits == 1 && !raises) {
             return wrong("the last credit is not for this");

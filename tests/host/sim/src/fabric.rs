@@ -41,13 +41,19 @@ impl fmt::Debug for Read {
 }
 
 /// What both queue pairs can reach.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Fabric {
     regions: BTreeMap<u32, Region>,
     /// Keys of blocks that their owners have taken back.
     dead: HashSet<u32>,
     /// READs by the side that posted them.
     reads: [VecDeque<Read>; 2],
+}
+
+impl fmt::Debug for Fabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}, reads {:?}", self.regions, self.reads)
+    }
 }
 
 impl Fabric {
@@ -106,6 +112,18 @@ impl Fabric {
             region.bytes.get_mut(start as usize..end as usize)
         });
         range.ok_or_else(|| "memory outside of the block".into())
+    }
+
+    /// A WRITE of `side` arrives.
+    ///
+    /// # Errors
+    ///
+    /// The WRITE is not allowed.
+    pub fn write(&mut self, side: usize, to: Remote, bytes: &[u8]) -> Result<(), String> {
+        let memory = self.find(side, to);
+        let memory = memory.map_err(|what| format!("side {side} writes {what}: {to:?}"))?;
+        memory.copy_from_slice(bytes);
+        Ok(())
     }
 
     /// `side` posts a READ.

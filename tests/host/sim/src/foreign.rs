@@ -6,9 +6,10 @@
 
 use std::collections::VecDeque;
 
-use sdp_protocol::message::{Body, Flags, Message, Mode, SrcAvail};
+use sdp_protocol::message::{Body, Flags, Message, Mode, SinkAvail, SrcAvail};
 use sdp_protocol::Remote;
 
+use crate::foreign_sinks::{Made, Taken};
 use crate::node::{Common, Node, Over};
 use crate::packet::{stream_byte, Packet};
 use crate::rng::Rng;
@@ -35,6 +36,13 @@ pub struct Flavour {
     pub wish: u32,
     /// Payload its buffers may grow to when asked.
     pub grows: u32,
+}
+
+impl Flavour {
+    /// Knows no sink adverts.
+    fn ofed(&self) -> bool {
+        self.max_adverts == 1
+    }
 }
 
 /// A source advert that is not finished.
@@ -80,6 +88,14 @@ pub struct Foreign {
     /// Never advertises: nobody would take it up.
     gave_up: bool,
     held: VecDeque<Held>,
+    /// Mode of what the peer sends.
+    peer_mode: Mode,
+    /// MSeq of our last SendSm.
+    refusal: u32,
+    /// Somebody waits for bytes.
+    reader: bool,
+    made: Made,
+    taken: Taken,
     /// The peer takes no adverts: what was advertised may be forgotten at any time.
     refuses: bool,
     change: Option<Mode>,
@@ -123,6 +139,11 @@ impl Foreign {
             cancelled: false,
             gave_up: false,
             held: VecDeque::new(),
+            peer_mode: Mode::Combined,
+            refusal: 0,
+            reader: false,
+            made: Made::default(),
+            taken: Taken::default(),
             refuses,
             change: None,
             push: false,
@@ -155,14 +176,14 @@ impl Foreign {
             return Some((Body::Data, 0, Flags::NONE));
         }
         if credits >= 2 {
-            if let Some(about) = self.about_held() {
+            if let Some(about) = self.about_held().or_else(|| self.about_sinks(rng)) {
                 return Some((about, 0, Flags::NONE));
             }
             // OFED's goes through the queue of the stream, and by its rules.
             if self.flavour.pipelined > 0 && self.cancel_due() {
                 return Some((Body::SrcAvailCancel, 0, Flags::NONE));
             }
-            if let Some((size, 0)) = self.answer {
+            if let (Some((size, 0)), true) = (self.answer, self.made.blocks.is_empty()) {
                 self.answer = None;
                 return Some((Body::ChRcvBufAck { size }, 0, Flags::NONE));
             }
@@ -177,6 +198,11 @@ impl Foreign {
         let outbox = &self.common.outbox;
         let done = outbox.closed && outbox.queued() == 0 && self.adverts.is_empty();
         if done && !self.closed && credits >= 2 {
+            self.taken.finish();
+            if let Some(size) = self.taken.complete.pop_front() {
+                return Some((Body::RdmaWrCompl { size }, 0, Flags::NONE));
+            }
+            self.taken.room.clear();
             self.closed = true;
             return Some((Body::DisConn, 0, Flags::NONE));
         }
@@ -199,6 +225,30 @@ impl Foreign {
             return Some((Body::Data, 0, Flags::NONE));
         }
         None
+    }
+
+    /// Writes what is queued right to a reader of the peer's; returns whether it did.
+    fn write_to_sink(&mut self, rng: &mut Rng, wire: &mut VecDeque<Packet>) -> bool {
+        let outbox = &self.common.outbox;
+        let end = outbox.urgent.map_or(outbox.written, |at| at - 1);
+        let most = end.saturating_sub(outbox.sent) as u32;
+        let Some(room) = self.taken.room.front().copied() else {
+            return false;
+        };
+        if most == 0 || rng.one_in(3) {
+            return false;
+        }
+        let size = rng.range(1, most.min(room.size));
+        let to = Remote { size, ..room };
+        wire.push_back(Packet::write(to, self.common.side, outbox.sent));
+        self.taken.write(size);
+        // GEN2: until less is free than fits in a message.
+        let room = self.taken.room.front().map_or(0, |room| room.size);
+        if room < self.payload {
+            self.taken.finish();
+        }
+        self.common.outbox.sent += u64::from(size);
+        true
     }
 
     /// Whether a SrcAvailCancel is to be sent, which it then is.
@@ -233,7 +283,7 @@ impl Foreign {
         // OFED does not start one while it has one of the peer's.
         let crossing = self.flavour.pipelined == 0 && !self.held.is_empty();
         let may = self.flavour.advert > 0 && self.mode != Mode::Buffered;
-        let may = may && !self.gave_up && !crossing;
+        let may = may && !self.gave_up && !crossing && self.taken.room.is_empty();
         if may && queued >= self.flavour.advert && outbox.urgent.is_none() && rng.one_in(3) {
             return Some(self.advertise(rng, queued));
         }
@@ -254,6 +304,10 @@ impl Foreign {
             self.waiting = "an acknowledgement";
             return None;
         }
+        self.taken.finish();
+        if let Some(size) = self.taken.complete.pop_front() {
+            return Some((Body::RdmaWrCompl { size }, 0, Flags::NONE));
+        }
         self.push = false;
         self.since_wish += 1;
         let flags = if urgent.is_some() {
@@ -269,7 +323,7 @@ impl Foreign {
             (Mode::Combined, Mode::Pipelined) => {}
             (Mode::Combined, Mode::Buffered) if self.adverts.is_empty() => {}
             // What was advertised is advertised anew, or sent.
-            (Mode::Pipelined, Mode::Combined) if self.refuses || self.adverts.is_empty() => {
+            (Mode::Pipelined, Mode::Combined) if self.refuses => {
                 self.drop_adverts();
             }
             _ => return None,
@@ -365,15 +419,114 @@ impl Foreign {
         None
     }
 
+    /// A message about sink adverts, of either end.
+    fn about_sinks(&mut self, rng: &mut Rng) -> Option<Body> {
+        if let Some(size) = self.taken.complete.pop_front() {
+            return Some(Body::RdmaWrCompl { size });
+        }
+        if std::mem::take(&mut self.taken.confirm) {
+            return Some(Body::SinkCancelAck);
+        }
+        let (cancel, cancelled) = &mut self.made.cancel;
+        if std::mem::take(cancel) && !*cancelled {
+            *cancelled = true;
+            return Some(Body::SinkAvailCancel);
+        }
+        let inbox = &self.common.inbox;
+        let possible = self.peer_mode == Mode::Pipelined && self.held.is_empty() && !inbox.closed;
+        let wanted = self.reader && !self.gave_up && inbox.read == inbox.received;
+        let most = usize::from(self.flavour.pipelined).min(3);
+        let more = self.made.blocks.len() < most && !*cancelled && !self.flavour.ofed();
+        if !(possible && wanted && more) {
+            return None;
+        }
+        self.reader = false;
+        let size = self.own_payload + rng.pick(&[0, 0, 10, 2000]);
+        let memory = vec![0; size as usize];
+        let side = self.common.side;
+        let block = self.common.fabric.borrow_mut().register(side, memory, rng);
+        self.made.blocks.push_back(block);
+        Some(Body::SinkAvail(SinkAvail {
+            size,
+            r_key: block.r_key,
+            address: block.address,
+            non_discards: self.made.count,
+        }))
+    }
+
+    /// Stream bytes came.
+    fn payload(&mut self, bytes: &[u8]) -> Result<(), String> {
+        if let Some(block) = self.made.payload() {
+            self.common.fabric.borrow_mut().take_back(block.r_key);
+            return self.common.inbox.direct(bytes, self.trusting);
+        }
+        self.common.inbox.take(bytes, self.trusting)?;
+        self.common.port.hold();
+        Ok(())
+    }
+
+    /// The sink adverts made are void.
+    fn void(&mut self) {
+        while let Some(block) = self.made.take_oldest() {
+            self.common.fabric.borrow_mut().take_back(block.r_key);
+        }
+    }
+
+    /// News of sink adverts. Returns whether it is one.
+    fn sinks(&mut self, message: &Message) -> Result<bool, String> {
+        match message.body {
+            Body::SinkAvail(_) if self.flavour.ofed() || message.payload > 0 => {
+                return Err("a SinkAvail came".into());
+            }
+            Body::SinkAvail(_) if self.closed => {}
+            Body::SinkAvail(_) if self.mode != Mode::Pipelined => {
+                return Err("a SinkAvail came without Pipelined mode".into());
+            }
+            Body::SinkAvail(advert) => {
+                if self.taken.advertised(&advert) {
+                    self.drop_adverts();
+                }
+            }
+            Body::SinkAvailCancel => self.taken.cancelled(),
+            Body::RdmaWrCompl { size } => {
+                let block = self.made.take_oldest().ok_or("a RdmaWrCompl came")?;
+                let memory = self.common.fabric.borrow_mut().take_back(block.r_key);
+                let bytes = memory.get(..size as usize).ok_or("more than the block")?;
+                self.common.inbox.direct(bytes, self.trusting)?;
+            }
+            Body::SinkCancelAck => {
+                if !self.made.cancel.1 {
+                    return Err("a SinkCancelAck came".into());
+                }
+                self.void();
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
     /// The peer advertises.
-    fn hold(&mut self, advert: SrcAvail, mseq: u32, inline: u32) -> Result<(), String> {
+    fn hold(&mut self, advert: SrcAvail, message: &Message) -> Result<(), String> {
+        let (mseq, inline) = (message.mseq, message.payload);
         if !self.flavour.zero_copy {
             return Err("an advert came to one that does not know them".into());
         }
-        if !self.held.is_empty() {
-            return Err("a second advert came".into());
+        if (self.refusal.wrapping_sub(message.mseq_ack) as i32) > 0 {
+            return Ok(());
         }
-        if inline == 0 || advert.size <= inline {
+        if !self.made.blocks.is_empty() {
+            return Ok(());
+        }
+        let pipelined = self.peer_mode == Mode::Pipelined;
+        let most = if pipelined {
+            self.flavour.max_adverts
+        } else {
+            1
+        };
+        if self.held.len() >= usize::from(most) {
+            return Err("one advert too many came".into());
+        }
+        if (inline == 0) != pipelined || advert.size <= inline {
             return Err(format!("{inline} bytes of {advert:?}"));
         }
         self.held.push_back(Held {
@@ -401,7 +554,12 @@ impl Foreign {
             *left = left.saturating_sub(1);
         }
         let flags = message.flags;
+        let handled = match self.sinks(message) {
+            Err(what) if self.trusting => return Err(what),
+            handled => handled.unwrap_or(true),
+        };
         match message.body {
+            _ if handled => {}
             Body::Data | Body::DisConn
                 if !self.held.is_empty()
                     && self.trusting
@@ -411,11 +569,9 @@ impl Foreign {
             }
             Body::SrcAvail(advert) => {
                 if message.payload > 0 {
-                    let payload = &packet.bytes[message.header_len()..];
-                    self.common.inbox.take(payload, self.trusting)?;
-                    self.common.port.hold();
+                    self.payload(&packet.bytes[message.header_len()..])?;
                 }
-                let held = self.hold(advert, message.mseq, message.payload);
+                let held = self.hold(advert, message);
                 if self.trusting {
                     held?;
                 }
@@ -427,17 +583,18 @@ impl Foreign {
                 }
             }
             Body::SrcAvailCancel => {
-                if let Some(oldest) = self.held.front_mut() {
-                    oldest.refused |= (message.mseq.wrapping_sub(oldest.mseq) as i32) > 0;
+                for held in &mut self.held {
+                    held.refused |= (message.mseq.wrapping_sub(held.mseq) as i32) > 0;
                 }
             }
             Body::Data if message.payload > 0 => {
-                let payload = &packet.bytes[message.header_len()..];
-                self.common.inbox.take(payload, self.trusting)?;
-                self.common.port.hold();
+                self.payload(&packet.bytes[message.header_len()..])?;
             }
             Body::Data => {}
-            Body::DisConn => self.common.inbox.closed = true,
+            Body::DisConn => {
+                self.void();
+                self.common.inbox.closed = true;
+            }
             Body::SendSm => {
                 let ours = self
                     .adverts
@@ -446,6 +603,19 @@ impl Foreign {
                 if ours {
                     self.drop_adverts();
                 }
+            }
+            Body::ModeChange {
+                receiver_sends: false,
+                mode,
+            } if self.flavour.max_adverts > 1 => {
+                let wrong = mode == self.peer_mode || mode == Mode::Buffered;
+                if (wrong || !self.held.is_empty()) && self.trusting {
+                    return Err(format!("a change to {mode:?}"));
+                }
+                if mode == Mode::Combined {
+                    self.void();
+                }
+                self.peer_mode = mode;
             }
             Body::ChRcvBuf { size } => {
                 let payload = size.min(self.flavour.grows);
@@ -498,6 +668,9 @@ impl Node for Foreign {
             && count < most
             && self.common.port.in_flight < self.common.port.depth
         {
+            if self.write_to_sink(rng, wire) {
+                continue;
+            }
             let Some((body, payload, flags)) = self.next(rng) else {
                 break;
             };
@@ -512,6 +685,12 @@ impl Node for Foreign {
                 payload,
             };
             self.told = i64::from(posted);
+            if payload > 0 {
+                self.taken.payload();
+            }
+            if body == Body::SendSm {
+                self.refusal = self.sent;
+            }
             let header = &message.encode()[..message.header_len()];
             let outbox = &mut self.common.outbox;
             wire.push_back(Packet::new(header, self.common.side, outbox.sent, payload));
@@ -556,6 +735,7 @@ impl Node for Foreign {
     }
 
     fn rdma(&mut self, rng: &mut Rng, reads: bool, all: bool) -> bool {
+        self.reader = reads && (all || rng.one_in(2));
         let inbox = &self.common.inbox;
         let Some(oldest) = self.held.front_mut() else {
             return false;
@@ -595,14 +775,17 @@ impl Node for Foreign {
     }
 
     fn give_up(&mut self) -> bool {
+        let sinks = !self.made.blocks.is_empty() && !self.made.cancel.1;
+        self.made.cancel.0 |= sinks;
         let waits = !self.adverts.is_empty() && !self.cancel;
         self.cancel |= waits;
         self.gave_up = true;
-        waits
+        waits || sinks
     }
 
     fn tick(&mut self, rng: &mut Rng) {
-        match rng.below(6) {
+        match rng.below(7) {
+            6 => self.made.cancel.0 = !self.made.blocks.is_empty() && !self.made.cancel.1,
             0 => self.push = true,
             1 => self.no_delay = !self.flavour.nagle || rng.one_in(2),
             2 => self.cancel = !self.adverts.is_empty(),
@@ -643,12 +826,14 @@ impl Node for Foreign {
 
     fn state(&self) -> String {
         format!(
-            "foreign: waits for {}, credits {}, told {}, adverts {:?}, held {:?}, mode {:?}, {:?}, {:?}",
+            "foreign: waits for {}, credits {}, told {}, adverts {:?}, held {:?}, {:?}, {:?}, mode {:?}, {:?}, {:?}",
             self.waiting,
             self.credits(),
             self.told,
             self.adverts,
             self.held,
+            self.made,
+            self.taken,
             self.mode,
             self.flavour,
             self.common

@@ -11,7 +11,8 @@ use crate::rng::Rng;
 
 /// Does something to the first message on the wire.
 pub fn tamper(rng: &mut Rng, wire: &mut VecDeque<Packet>) {
-    if wire.is_empty() {
+    // The queue pair sees to it that WRITEs are what they were.
+    if wire.is_empty() || wire.iter().take(2).any(|packet| packet.write.is_some()) {
         return;
     }
     match rng.below(10) {
@@ -56,7 +57,7 @@ fn forged(rng: &mut Rng, packet: &Packet) -> Packet {
     bytes[0] = mid.code();
     bytes[1] = if rng.one_in(4) { rng.draw() as u8 } else { 0 };
     bytes[4..8].copy_from_slice(&(length as u32).to_be_bytes());
-    Packet { bytes }
+    Packet { bytes, write: None }
 }
 
 /// Changes a few bytes.

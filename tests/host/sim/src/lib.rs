@@ -22,6 +22,7 @@
 pub mod audit;
 pub mod fabric;
 pub mod foreign;
+pub mod foreign_sinks;
 pub mod hostile;
 pub mod node;
 pub mod ours;

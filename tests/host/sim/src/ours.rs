@@ -52,6 +52,10 @@ pub struct Ours {
     done: u32,
     /// Bytes for which READs are under way.
     reading: VecDeque<u32>,
+    /// The block of a reader, to be advertised.
+    sink: Option<Block>,
+    /// Blocks of readers that are advertised.
+    sinks: VecDeque<Block>,
 }
 
 impl Ours {
@@ -80,6 +84,8 @@ impl Ours {
             advertised: VecDeque::new(),
             done: 0,
             reading: VecDeque::new(),
+            sink: None,
+            sinks: VecDeque::new(),
             common,
         }
     }
@@ -127,6 +133,64 @@ impl Ours {
         Ok(large)
     }
 
+    /// The oldest block of a reader is ours again: what is in it.
+    fn sink_returned(&mut self) -> Result<Vec<u8>, String> {
+        let block = self.sinks.pop_front();
+        let block = block.ok_or("a reader's block came back that was not advertised")?;
+        Ok(self.common.fabric.borrow_mut().take_back(block.r_key))
+    }
+
+    /// News of readers' blocks that were advertised.
+    fn about_sinks(&mut self, event: Event) -> Result<(), String> {
+        match event {
+            Event::SinkWritten { bytes } => {
+                let memory = self.sink_returned()?;
+                let bytes = memory.get(..bytes as usize).ok_or("more than the block")?;
+                self.common.inbox.direct(bytes, self.trusting)?;
+            }
+            Event::SinksReturned | Event::PeerClosed => {
+                while !self.sinks.is_empty() {
+                    self.sink_returned()?;
+                }
+            }
+            _ => {}
+        }
+        if self.connection.sinks_outstanding() != self.sinks.len() {
+            return Err("a reader's block was forgotten".into());
+        }
+        Ok(())
+    }
+
+    /// Writes what is queued right to a reader of the peer's; returns whether there was something
+    /// and somebody.
+    fn write_to_sink(&mut self, rng: &mut Rng, wire: &mut VecDeque<Packet>) -> bool {
+        let outbox = &self.common.outbox;
+        let end = outbox.urgent.map_or(outbox.written, |at| at - 1);
+        let most = end.saturating_sub(outbox.sent) as u32;
+        let Some(room) = self.connection.sink_advert() else {
+            return false;
+        };
+        if most == 0 || self.over.is_some() || rng.one_in(3) {
+            return false;
+        }
+        let all = most.min(room.size);
+        let size = rng.pick(&[all, rng.clone().range(1, all)]);
+        let to = Remote { size, ..room };
+        wire.push_back(Packet::write(to, self.common.side, outbox.sent));
+        self.connection.written(size, rng.one_in(2));
+        self.common.outbox.sent += u64::from(size);
+        while let Some(large) = self.planned.front() {
+            if large.start >= self.common.outbox.sent {
+                break;
+            }
+            if let Some(block) = large.block {
+                self.common.fabric.borrow_mut().take_back(block.r_key);
+            }
+            self.planned.pop_front();
+        }
+        true
+    }
+
     /// News of blocks that were advertised.
     fn about_sources(&mut self, event: Event) -> Result<(), String> {
         match event {
@@ -153,7 +217,7 @@ impl Ours {
                 let sent = oldest.start + u64::from(done);
                 self.common.outbox.sent = sent;
                 let again = self.patient && !self.common.outbox.closed;
-                if again && sent % 2 == 0 && oldest.end - sent > 1 {
+                if again && done > 1 && sent % 2 == 0 && oldest.end - sent > 1 {
                     // The rest is advertised anew.
                     self.planned.push_front(Large {
                         start: sent,
@@ -161,6 +225,13 @@ impl Ours {
                         block: None,
                     });
                 }
+            }
+            Event::SinkAdvert { returned: true } => {
+                let oldest = self.returned()?;
+                while !self.advertised.is_empty() {
+                    self.returned()?;
+                }
+                self.common.outbox.sent = oldest.start;
             }
             _ => {}
         }
@@ -185,6 +256,7 @@ impl Ours {
         Offer {
             queued,
             source,
+            sink: self.sink.filter(|_| inbox.read == inbox.received),
             urgent: outbox.urgent_at(),
             posted: port.posted(),
             in_flight: port.in_flight,
@@ -219,6 +291,9 @@ impl Node for Ours {
     ) -> Result<u32, String> {
         let mut count = 0;
         while count < most && self.common.port.in_flight < self.common.port.depth {
+            if self.write_to_sink(rng, wire) {
+                continue;
+            }
             let offer = self.offer(rng);
             if self.common.outbox.closed && self.planned.is_empty() {
                 self.connection.shutdown_send();
@@ -242,6 +317,9 @@ impl Node for Ours {
             }
             let header = &out.header[..usize::from(out.header_len)];
             let packet = Packet::new(header, self.common.side, outbox.sent, out.payload);
+            if out.kind == Mid::SinkAvail {
+                self.sinks.extend(self.sink.take());
+            }
             if out.kind == Mid::SrcAvail {
                 let large = self.planned.pop_front().ok_or("nothing was offered")?;
                 outbox.advance((large.end - large.start) as u32, false)?;
@@ -303,8 +381,15 @@ impl Node for Ours {
         }
         if !payload.is_empty() {
             let bytes = packet.bytes.get(payload).ok_or("payload out of bounds")?;
-            self.common.inbox.take(bytes, self.trusting)?;
-            self.common.port.hold();
+            if received.for_sink {
+                if self.sink_returned()?.len() < bytes.len() {
+                    return Err("a message is too long for the reader's block".into());
+                }
+                self.common.inbox.direct(bytes, self.trusting)?;
+            } else {
+                self.common.inbox.take(bytes, self.trusting)?;
+                self.common.port.hold();
+            }
         }
         self.common
             .inbox
@@ -319,6 +404,10 @@ impl Node for Ours {
                     news?;
                 }
             }
+        }
+        let news = self.about_sinks(received.event);
+        if self.trusting {
+            news?;
         }
         Ok(true)
     }
@@ -346,6 +435,15 @@ impl Node for Ours {
             port.least = 2;
         }
         let mut something = false;
+        let size = self.connection.least_sink() + rng.pick(&[0, 1, 100, 5000]);
+        let waits = self.common.inbox.read == self.common.inbox.received;
+        let wanted = reads && waits && self.patient && self.sink.is_none();
+        if wanted && self.connection.can_offer_sink(size) && (all || rng.one_in(2)) {
+            let memory = vec![0; size as usize];
+            let side = self.common.side;
+            self.sink = Some(self.common.fabric.borrow_mut().register(side, memory, rng));
+            something = true;
+        }
         while reads && self.common.inbox.read == self.common.inbox.received && self.over.is_none() {
             let Some(remote) = self.connection.source_advert() else {
                 break;
@@ -386,15 +484,25 @@ impl Node for Ours {
     }
 
     fn give_up(&mut self) -> bool {
-        let waits = !self.advertised.is_empty() || !self.planned.is_empty();
+        let waits = !self.advertised.is_empty()
+            || !self.planned.is_empty()
+            || !self.sinks.is_empty()
+            || self.sink.is_some();
         self.patient = false;
         self.copy_all();
         self.connection.cancel_sources();
+        self.connection.cancel_sinks();
+        if let Some(block) = self.sink.take() {
+            self.common.fabric.borrow_mut().take_back(block.r_key);
+        }
         waits
     }
 
     fn tick(&mut self, rng: &mut Rng) {
-        match rng.below(9) {
+        match rng.below(12) {
+            9 => self.connection.set_pipelined(true),
+            10 => self.connection.set_pipelined(rng.one_in(2)),
+            11 => self.connection.cancel_sinks(),
             6 => self.connection.cancel_sources(),
             7 if rng.one_in(2) => self.copy_all(),
             0 => self.no_delay = !self.no_delay,
@@ -442,7 +550,9 @@ impl Node for Ours {
     fn state(&self) -> String {
         let end = &self.connection;
         format!(
-            "ours: {:?}, credits {}, peer's {}, planned {:?}, advertised {:?}, done {}, reading {:?}, {end:?}, {:?}",
+            "ours: sink {:?}, sinks {:?}, {:?}, credits {}, peer's {}, planned {:?}, advertised {:?}, done {}, reading {:?}, {end:?}, {:?}",
+            self.sink,
+            self.sinks,
             self.last,
             end.credits(),
             end.peer_credits(),

@@ -3,12 +3,15 @@
 //! Messages as bytes, and the bytes of the streams.
 
 use sdp_protocol::message::{Body, Flags, Message};
+use sdp_protocol::Remote;
 
-/// A message on its way.
+/// A message on its way, or what an RDMA WRITE carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// All of it.
     pub bytes: Vec<u8>,
+    /// Where a WRITE goes.
+    pub write: Option<Remote>,
 }
 
 impl Packet {
@@ -17,7 +20,16 @@ impl Packet {
         let mut bytes = Vec::with_capacity(header.len() + payload as usize);
         bytes.extend_from_slice(header);
         bytes.extend((position..position + u64::from(payload)).map(|at| stream_byte(side, at)));
-        Packet { bytes }
+        Packet { bytes, write: None }
+    }
+
+    /// A WRITE of the stream of `side` from `position` on.
+    pub fn write(to: Remote, side: usize, position: u64) -> Self {
+        let write = Some(to);
+        Packet {
+            write,
+            ..Packet::new(&[], side, position, to.size)
+        }
     }
 
     /// Its length as the transport reports it.
@@ -27,11 +39,17 @@ impl Packet {
 
     /// Its headers, if they can be read.
     pub fn message(&self) -> Option<Message> {
+        if self.write.is_some() {
+            return None;
+        }
         Message::parse(&self.bytes, self.length()).ok()
     }
 
     /// One line about it, for traces.
     pub fn describe(&self) -> String {
+        if let Some(to) = self.write {
+            return format!("WRITE to {to:?}");
+        }
         let Some(m) = self.message() else {
             return format!("malformed {:02x?}", &self.bytes[..self.bytes.len().min(20)]);
         };
@@ -45,6 +63,12 @@ impl Packet {
         );
         match m.body {
             Body::SrcAvail(advert) => text += &format!(" size {}", advert.size),
+            Body::SinkAvail(advert) => {
+                text += &format!(" size {} counted {}", advert.size, advert.non_discards);
+            }
+            Body::RdmaRdCompl { size } | Body::RdmaWrCompl { size } => {
+                text += &format!(" size {size}");
+            }
             Body::ChRcvBuf { size } | Body::ChRcvBufAck { size } => {
                 text += &format!(" size {size}");
             }

@@ -3,11 +3,11 @@
 //! What stands for transport and socket at one end: receive buffers, SENDs, and the two streams.
 
 use std::collections::VecDeque;
+use std::fmt;
 
 use crate::packet::{stream_byte, Packet};
 
 /// Receive buffers and SENDs of one queue pair.
-#[derive(Debug)]
 pub struct Port {
     /// Sizes of the receive buffers that no message has come for, in the order of posting.
     posted: VecDeque<u32>,
@@ -27,6 +27,21 @@ pub struct Port {
     completed: u16,
     /// Most SENDs posted at a time.
     pub depth: u16,
+}
+
+impl fmt::Debug for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} posted, {} arrived, {} held of {}, {} of {} in flight",
+            self.posted.len(),
+            self.arrived.len(),
+            self.held,
+            self.budget,
+            self.in_flight,
+            self.depth
+        )
+    }
 }
 
 impl Port {

@@ -83,7 +83,7 @@ impl Setup {
             if flavour.early {
                 // With very few buffers it may spend on a DisConn the credit that it needs to tell
                 // of a free one, and locks itself up. The real one never has so few.
-                setup.budget = setup.budget.max(8);
+                setup.budget = setup.budget.max(16);
             }
             setup.adverts = flavour.max_adverts;
             setup.flavour = Some(flavour);
@@ -325,6 +325,11 @@ impl World {
         let Some(packet) = self.wires[from].pop_front() else {
             return Ok(false);
         };
+        if let Some(to) = packet.write {
+            let result = self.fabric.borrow_mut().write(from, to, &packet.bytes);
+            self.transport(result)?;
+            return Ok(!self.over);
+        }
         let result = self.nodes[1 - from].common().port.arrive(packet);
         if self.tainted && result.is_err() {
             // The queue pair takes care of that.

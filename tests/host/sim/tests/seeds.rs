@@ -109,6 +109,7 @@ mod checks {
         let mut port = Port::new(1, 20, 1);
         let packet = |length| Packet {
             bytes: vec![0; length],
+            write: None,
         };
         assert!(port.arrive(packet(21)).is_err());
         let mut port = Port::new(1, 20, 1);
@@ -165,6 +166,7 @@ mod checks {
             for _ in 0..200 {
                 let packet = Packet {
                     bytes: vec![0xff; length],
+                    write: None,
                 };
                 let mut wire = VecDeque::from([packet.clone(), packet]);
                 sdp_sim::hostile::tamper(&mut rng, &mut wire);

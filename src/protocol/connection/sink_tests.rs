@@ -1,0 +1,482 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Sink adverts, of both ends, and changes of mode, with a peer that is played by hand.
+
+use super::super::adverts::{Block, Remote, MAX_ADVERTS};
+use super::super::message::{Body, Mid, Mode, SinkAvail};
+use super::super::Violation;
+use super::tests::{mode, src_avail, Pair, SIZE};
+use super::*;
+
+const BLOCK: Block = Block {
+    size: 1 << 20,
+    r_key: 0x9abc_def0,
+    address: 0x7f10_0000_0000,
+};
+
+fn zero_copy(change: impl FnOnce(&mut Parameters)) -> Pair {
+    Pair::with(|p| {
+        p.zero_copy = ZeroCopy::On;
+        p.local_max_adverts = MAX_ADVERTS as u16;
+        change(p);
+    })
+}
+
+/// A sink: the peer sends Pipelined, and so many blocks are advertised.
+fn sink(blocks: u32) -> Pair {
+    let mut pair = zero_copy(|_| {});
+    pair.gets(mode(Mode::Pipelined), 0).unwrap();
+    for _ in 0..blocks {
+        pair.offer.sink = Some(BLOCK);
+        assert_eq!(pair.sends().1.kind, Mid::SinkAvail);
+    }
+    assert!(pair.is_idle());
+    pair
+}
+
+/// A source: our half is Pipelined.
+fn source() -> Pair {
+    let mut pair = zero_copy(|_| {});
+    pair.end.set_pipelined(true);
+    assert_eq!(pair.sends().0.body, mode(Mode::Pipelined));
+    assert!(pair.is_idle());
+    pair
+}
+
+fn sink_avail(size: u32, non_discards: u32) -> Body {
+    Body::SinkAvail(SinkAvail {
+        size,
+        r_key: 7,
+        address: 1000,
+        non_discards,
+    })
+}
+
+fn data(pair: &mut Pair, bytes: u32) {
+    pair.offer.queued = bytes;
+    pair.offer.no_delay = true;
+    assert_eq!(pair.sends_all(), [Mid::Data]);
+}
+
+const GOOD: Event = Event::SinkAdvert { returned: false };
+
+#[test]
+fn a_sink_advert_goes_as_in_the_worked_example() {
+    let mut pair = sink(0);
+    pair.gets(Body::Data, 1).unwrap();
+    pair.gets(Body::Data, 0).unwrap();
+    pair.gets(Body::Data, 1).unwrap();
+    pair.offer.sink = Some(BLOCK);
+    let (_, out) = pair.sends();
+    assert_eq!((out.header_len, out.payload), (36, 0));
+    assert_eq!(
+        out.header,
+        [
+            0xfd, 0, 0, 0x40, 0, 0, 0, 0x24, 0, 0, 0, 1, 0, 0, 0, 4, // BSDH
+            0, 0x10, 0, 0, 0x9a, 0xbc, 0xde, 0xf0, 0, 0, 0x7f, 0x10, 0, 0, 0, 0, 0, 0, 0, 2,
+        ]
+    );
+}
+
+#[test]
+fn readers_are_written_to_in_order() {
+    let mut pair = sink(2);
+    assert_eq!(pair.end.sinks_outstanding(), 2);
+    let written = |size| Body::RdmaWrCompl { size };
+    assert_eq!(pair.event(written(99)), Event::SinkWritten { bytes: 99 });
+    let all = 1 << 20;
+    assert_eq!(pair.event(written(all)), Event::SinkWritten { bytes: all });
+    let third = pair.gets(written(0), 0);
+    assert_eq!(third.unwrap_err(), Violation::UnexpectedRdmaWrCompl);
+    let more = sink(1).gets(written(all + 1), 0);
+    assert_eq!(more.unwrap_err(), Violation::RdmaWrComplSize);
+}
+
+#[test]
+fn a_sink_is_offered_only_where_it_may_be() {
+    let size = SIZE - 16;
+    let may = |pair: &Pair| pair.end.can_offer_sink(size);
+    assert!(may(&sink(0)));
+    assert!(!sink(0).end.can_offer_sink(size - 1));
+    // Not before the peer sends Pipelined, or by peers of OFED's line, or without zero copy.
+    assert!(!may(&zero_copy(|_| {})));
+    for change in [(|p| p.remote_max_adverts = 1) as fn(&mut Parameters), |p| {
+        p.zero_copy = ZeroCopy::Off
+    }] {
+        let mut pair = zero_copy(change);
+        pair.gets(mode(Mode::Pipelined), 0).unwrap();
+        assert!(!may(&pair));
+        pair.offer.sink = Some(BLOCK);
+        assert!(pair.is_idle());
+    }
+    // Not while bytes are still advertised, nor after the last.
+    let mut pair = sink(0);
+    pair.gets(src_avail(10), 0).unwrap();
+    assert!(!may(&pair));
+    pair.end.read_started(10);
+    pair.end.read_done(10);
+    assert!(!may(&pair));
+    pair.sends();
+    assert!(may(&pair));
+    pair.gets(Body::DisConn, 0).unwrap();
+    assert!(!may(&pair));
+    // Up to what the peer can hold, with source adverts.
+    let mut pair = zero_copy(|p| p.remote_max_adverts = 2);
+    pair.gets(mode(Mode::Pipelined), 0).unwrap();
+    pair.end.set_pipelined(true);
+    pair.sends_all();
+    pair.offer.source = Some(BLOCK);
+    pair.sends();
+    pair.offer.sink = Some(BLOCK);
+    pair.sends();
+    assert!(!may(&pair));
+    assert!(!pair.end.can_advertise(size));
+}
+
+#[test]
+fn the_worked_example_of_crossing_data() {
+    // The sink's end.
+    let mut pair = sink(1);
+    let d1 = pair.gets(Body::Data, 10).unwrap();
+    assert!(d1.for_sink);
+    let d2 = pair.gets(Body::Data, 10).unwrap();
+    assert!(!d2.for_sink);
+    pair.offer.sink = Some(BLOCK);
+    let s2 = BLOCK;
+    let expected = SinkAvail {
+        size: s2.size,
+        r_key: s2.r_key,
+        address: s2.address,
+        non_discards: 1,
+    };
+    assert_eq!(pair.sends().0.body, Body::SinkAvail(expected));
+    // The source's end.
+    let mut pair = source();
+    pair.ack = 1;
+    data(&mut pair, 10);
+    data(&mut pair, 10);
+    assert_eq!(pair.event(sink_avail(5000, 0)), Event::None);
+    assert_eq!(pair.end.sink_advert(), None);
+    pair.ack = 3;
+    assert_eq!(pair.event(sink_avail(5000, 1)), GOOD);
+    let room = Remote {
+        address: 1000,
+        r_key: 7,
+        size: 5000,
+    };
+    assert_eq!(pair.end.sink_advert(), Some(room));
+}
+
+#[test]
+fn counts_that_cannot_be() {
+    // The sink has seen both messages, and counts one.
+    for (count, ack, good) in [(2, 3, true), (1, 3, false), (3, 3, false), (1, 2, true)] {
+        let mut pair = source();
+        data(&mut pair, 10);
+        data(&mut pair, 10);
+        pair.ack = ack;
+        let result = pair.gets(sink_avail(5000, count), 0);
+        assert_eq!(result.is_ok(), good, "{count} {ack}");
+        if let Err(violation) = result {
+            assert_eq!(violation, Violation::NonDiscards);
+        }
+    }
+}
+
+#[test]
+fn a_block_is_written_and_reported() {
+    let mut pair = source();
+    pair.event(sink_avail(5000, 0));
+    pair.event(sink_avail(6000, 0));
+    pair.end.written(100, false);
+    let next = pair.end.sink_advert().unwrap();
+    assert_eq!((next.address, next.size), (1100, 4900));
+    assert!(pair.is_idle());
+    pair.end.written(50, true);
+    // The next one may be written before the report has gone.
+    assert_eq!(pair.end.sink_advert().unwrap().size, 6000);
+    pair.end.written(6000, true);
+    assert_eq!(pair.end.sink_advert(), None);
+    assert_eq!(pair.sends().0.body, Body::RdmaWrCompl { size: 150 });
+    assert_eq!(pair.sends().0.body, Body::RdmaWrCompl { size: 6000 });
+    assert!(pair.is_idle());
+    // Without a byte there is nothing to report.
+    pair.event(sink_avail(5000, 0));
+    pair.end.written(0, true);
+    assert!(pair.is_idle());
+    assert!(pair.end.sink_advert().is_some());
+}
+
+#[test]
+fn data_goes_behind_what_was_written_and_voids_the_next() {
+    let mut pair = source();
+    for _ in 0..3 {
+        pair.event(sink_avail(5000, 0));
+    }
+    pair.end.written(100, false);
+    pair.offer.queued = 10;
+    assert_eq!(pair.sends_all(), [Mid::RdmaWrCompl, Mid::Data]);
+    // One is left, and nothing was counted.
+    assert!(pair.end.sink_advert().is_some());
+    data(&mut pair, 10);
+    assert_eq!(pair.end.sink_advert(), None);
+    pair.ack = pair.end.mseq_sent();
+    assert_eq!(pair.event(sink_avail(5000, 0)), GOOD);
+    // A block is not advertised to a reader who waits for the bytes themselves.
+    pair.offer.source = Some(BLOCK);
+    assert!(!pair.end.can_advertise(BLOCK.size));
+    assert_eq!(pair.held(), Transmit::Held(Hold::Adverts));
+    pair.offer.source = None;
+    pair.end.written(100, false);
+    pair.end.shutdown_send();
+    assert_eq!(pair.sends_all(), [Mid::RdmaWrCompl, Mid::DisConn]);
+    // What crosses that is nobody's any more.
+    assert_eq!(pair.event(sink_avail(5000, 0)), Event::None);
+    assert_eq!(pair.event(Body::SinkAvailCancel), Event::None);
+    assert_eq!(pair.end.sink_advert(), None);
+    assert!(pair.is_idle());
+}
+
+#[test]
+fn the_source_answers_a_cancel() {
+    let answers = |blocks: u32, written: u32, last: bool| {
+        let mut pair = source();
+        for _ in 0..blocks {
+            pair.event(sink_avail(5000, 0));
+        }
+        pair.end.written(written, last);
+        pair.event(Body::SinkAvailCancel);
+        assert_eq!(pair.end.sink_advert(), None);
+        pair.sends_all()
+    };
+    assert_eq!(answers(0, 0, false), []);
+    assert_eq!(answers(1, 0, false), [Mid::SinkCancelAck]);
+    assert_eq!(answers(1, 10, false), [Mid::RdmaWrCompl]);
+    assert_eq!(answers(1, 10, true), [Mid::RdmaWrCompl]);
+    assert_eq!(answers(1, 5000, false), [Mid::RdmaWrCompl]);
+    let both = [Mid::RdmaWrCompl, Mid::SinkCancelAck];
+    assert_eq!(answers(2, 10, false), both);
+    assert_eq!(answers(3, 10, true), both);
+}
+
+#[test]
+fn the_sink_cancels() {
+    let mut pair = sink(2);
+    pair.end.cancel_sinks();
+    assert_eq!(pair.sends_all(), [Mid::SinkAvailCancel]);
+    pair.end.cancel_sinks();
+    assert!(pair.is_idle());
+    assert!(!pair.end.can_offer_sink(BLOCK.size));
+    pair.gets(Body::RdmaWrCompl { size: 1 }, 0).unwrap();
+    assert_eq!(pair.event(Body::SinkCancelAck), Event::SinksReturned);
+    assert!(pair.end.can_offer_sink(BLOCK.size));
+    let again = pair.gets(Body::SinkCancelAck, 0);
+    assert_eq!(again.unwrap_err(), Violation::UnexpectedSinkCancelAck);
+    // Whatever gives the last one back ends it: there will be no answer.
+    for body in [Body::RdmaWrCompl { size: 1 }, Body::Data] {
+        let mut pair = sink(1);
+        pair.end.cancel_sinks();
+        pair.sends();
+        let payload = u32::from(body == Body::Data);
+        pair.gets(body, payload).unwrap();
+        assert!(pair.end.can_offer_sink(BLOCK.size));
+        let answer = pair.gets(Body::SinkCancelAck, 0);
+        assert_eq!(answer.unwrap_err(), Violation::UnexpectedSinkCancelAck);
+    }
+    let early = sink(1).gets(Body::SinkCancelAck, 0);
+    assert_eq!(early.unwrap_err(), Violation::UnexpectedSinkCancelAck);
+    // Nothing to cancel.
+    let mut pair = sink(0);
+    pair.end.cancel_sinks();
+    assert!(pair.is_idle());
+}
+
+#[test]
+fn the_end_of_the_stream_gives_all_back() {
+    let mut pair = sink(2);
+    pair.end.cancel_sinks();
+    assert_eq!(pair.event(Body::DisConn), Event::PeerClosed);
+    assert_eq!(pair.end.sinks_outstanding(), 0);
+    assert!(pair.is_idle());
+}
+
+#[test]
+fn a_sink_advert_wins_over_source_adverts_that_cross_it() {
+    // At the sink it is as if they had not come.
+    let mut pair = sink(1);
+    assert_eq!(pair.event(src_avail(5000)), Event::None);
+    assert_eq!(pair.end.source_advert(), None);
+    assert_eq!(pair.event(Body::SrcAvailCancel), Event::None);
+    assert!(pair.is_idle());
+    let inline = sink(1).gets(src_avail(5000), 1);
+    assert_eq!(inline.unwrap_err(), Violation::SrcAvailMode);
+    // At the source they come back, also when they are being cancelled.
+    for cancel in [false, true] {
+        let mut pair = source();
+        for _ in 0..2 {
+            pair.offer.source = Some(BLOCK);
+            assert_eq!(pair.sends().1.payload, 0);
+        }
+        if cancel {
+            pair.end.cancel_sources();
+            pair.sends();
+        }
+        pair.ack = 1;
+        let returned = Event::SinkAdvert { returned: true };
+        assert_eq!(pair.event(sink_avail(5000, 0)), returned);
+        assert_eq!(pair.end.sources_outstanding(), 0);
+        assert_eq!(pair.event(Body::SendSm), Event::None);
+        assert!(pair.is_idle());
+    }
+    // But not by one that is void, or from a sink that had them.
+    let mut pair = source();
+    data(&mut pair, 10);
+    pair.offer.source = Some(BLOCK);
+    pair.sends();
+    pair.ack = 1;
+    assert_eq!(pair.event(sink_avail(5000, 0)), Event::None);
+    assert_eq!(pair.end.sources_outstanding(), 1);
+    pair.ack = 3;
+    let had = pair.gets(sink_avail(5000, 0), 0);
+    assert_eq!(had.unwrap_err(), Violation::SinkAvailDuringAdvert);
+}
+
+#[test]
+fn a_sink_advert_may_carry_bytes_of_its_senders_stream() {
+    let mut pair = source();
+    pair.gets(mode(Mode::Pipelined), 0).unwrap();
+    pair.offer.sink = Some(BLOCK);
+    pair.sends();
+    let received = pair.gets(sink_avail(5000, 0), 7).unwrap();
+    assert_eq!((received.payload, received.event), (36..43, GOOD));
+    assert!(received.for_sink);
+    pair.gets(src_avail(9), 0).unwrap();
+    let result = pair.gets(sink_avail(5000, 0), 7);
+    assert_eq!(result.unwrap_err(), Violation::DataDuringAdvert);
+}
+
+#[test]
+fn bad_sink_adverts() {
+    let at = |address, size| {
+        Body::SinkAvail(SinkAvail {
+            size,
+            r_key: 1,
+            address,
+            non_discards: 0,
+        })
+    };
+    let max = u64::MAX;
+    for (body, violation) in [
+        (at(5, 0), Some(Violation::SinkAvailSize)),
+        (at(max, 1), None),
+        (at(max, 2), Some(Violation::SinkAvailRange)),
+        (at(max - 9, 11), Some(Violation::SinkAvailRange)),
+    ] {
+        assert_eq!(source().gets(body, 0).err(), violation, "{body:?}");
+    }
+    let mut pair = source();
+    for _ in 0..MAX_ADVERTS {
+        assert_eq!(pair.event(sink_avail(10, 0)), GOOD);
+    }
+    let result = pair.gets(sink_avail(10, 0), 0);
+    assert_eq!(result.unwrap_err(), Violation::SinkAvailLimit);
+    let mut pair = source();
+    pair.event(sink_avail(10, 0));
+    pair.event(Body::SinkAvailCancel);
+    let result = pair.gets(sink_avail(10, 0), 0);
+    assert_eq!(result.unwrap_err(), Violation::SinkAvailDuringCancel);
+    let combined = zero_copy(|_| {}).gets(sink_avail(10, 0), 0);
+    assert_eq!(combined.unwrap_err(), Violation::SinkAvailMode);
+}
+
+#[test]
+fn the_mode_changes_when_nothing_is_outstanding() {
+    let mut pair = zero_copy(|_| {});
+    pair.offer.source = Some(BLOCK);
+    pair.sends();
+    pair.end.set_pipelined(true);
+    assert!(pair.is_idle());
+    pair.ack = 1;
+    pair.gets(
+        Body::RdmaRdCompl {
+            size: BLOCK.size - 1,
+        },
+        0,
+    )
+    .unwrap();
+    assert_eq!(pair.sends().0.body, mode(Mode::Pipelined));
+    assert_eq!(pair.end.send_mode(), Mode::Pipelined);
+    pair.event(sink_avail(5000, 1));
+    pair.end.set_pipelined(false);
+    assert!(pair.is_idle());
+    pair.end.written(5000, true);
+    assert_eq!(pair.sends().0.body, Body::RdmaWrCompl { size: 5000 });
+    assert_eq!(pair.sends().0.body, mode(Mode::Combined));
+    for change in [(|p| p.remote_max_adverts = 1) as fn(&mut Parameters), |p| {
+        p.zero_copy = ZeroCopy::Off
+    }] {
+        let mut pair = zero_copy(change);
+        pair.end.set_pipelined(true);
+        assert!(pair.is_idle());
+    }
+}
+
+#[test]
+fn sink_adverts_that_cross_a_change_of_mode_are_void() {
+    // ModeChange is message 3, behind Data 2 and before Data 4.
+    let mut pair = source();
+    data(&mut pair, 10);
+    pair.end.set_pipelined(false);
+    assert_eq!(pair.sends().0.body, mode(Mode::Combined));
+    data(&mut pair, 10);
+    // This one had no Data cross it, and then that one Data had.
+    pair.ack = 2;
+    assert_eq!(pair.event(sink_avail(5000, 1)), Event::None);
+    pair.ack = 2;
+    assert_eq!(pair.event(sink_avail(5000, 0)), Event::None);
+    assert_eq!(pair.end.sink_advert(), None);
+    // Pipelined again, the counts are the same at both ends: 0 of one, and the one behind.
+    pair.end.set_pipelined(true);
+    assert_eq!(pair.sends().0.body, mode(Mode::Pipelined));
+    pair.ack = 5;
+    assert_eq!(pair.event(sink_avail(5000, 1)), GOOD);
+    // Acknowledged, there is no excuse.
+    let mut pair = source();
+    pair.end.set_pipelined(false);
+    pair.sends();
+    pair.ack = 2;
+    let result = pair.gets(sink_avail(5000, 0), 0);
+    assert_eq!(result.unwrap_err(), Violation::SinkAvailMode);
+    // At the sink.
+    let mut pair = sink(2);
+    pair.end.cancel_sinks();
+    assert_eq!(pair.event(mode(Mode::Combined)), Event::SinksReturned);
+    assert_eq!(pair.end.sinks_outstanding(), 0);
+    assert!(pair.is_idle());
+    let received = pair.gets(Body::Data, 5).unwrap();
+    assert!(!received.for_sink);
+}
+
+#[test]
+fn receive_buffers_do_not_outgrow_sink_adverts() {
+    let mut pair = sink(1);
+    pair.event(Body::ChRcvBuf { size: 32768 });
+    pair.end.resize_receive(8208, 0);
+    assert!(pair.is_idle());
+    pair.gets(Body::RdmaWrCompl { size: 1 }, 0).unwrap();
+    assert_eq!(pair.sends_all(), [Mid::ChRcvBufAck]);
+    assert_eq!(pair.end.least_sink(), 8192);
+}
+
+#[test]
+fn what_was_said_of_sinks_outlives_the_connection() {
+    let mut pair = source();
+    pair.event(sink_avail(5000, 0));
+    pair.end.written(10, false);
+    pair.event(Body::AbortConn);
+    assert_eq!(pair.end.sink_advert(), None);
+    pair.end.written(u32::MAX, true);
+    pair.end.cancel_sinks();
+    pair.end.set_pipelined(false);
+    assert!(pair.is_idle());
+}
