@@ -11,7 +11,7 @@ handed_on := $(foreach name,V W CLIPPY LLVM CC HOSTCC RUSTC BINDGEN KCFLAGS KRUS
 	$(if $(filter command%,$(origin $(name))),'$(name)=$($(name))'))
 build_module = scripts/module --build '$(BUILD)' $(if $(KDIR),--kdir '$(KDIR)') $(if $(TREE),--tree '$(TREE)')
 
-.PHONY: module debug selftest demo test bench check prepare modules_install clean help
+.PHONY: module debug selftest demo test torture bench check prepare modules_install clean help
 
 module: ## (or just make) build the module, build/ib_sdp.ko
 	@$(build_module) -- $(handed_on)
@@ -27,6 +27,9 @@ demo: ## show the module at work, in a guest
 
 test: ## run all tests; SUITES="host guest" chooses (scripts/test --list)
 	@scripts/test $(SUITES)
+
+torture: ## the guest tests on the debug kernel while memory fails; MINUTES=60 SEED=1 SUITES="data close"
+	@scripts/torture $(if $(MINUTES),--minutes '$(MINUTES)') $(if $(SEED),--seed '$(SEED)') -- $(SUITES)
 
 bench: ## measure against verbs, rsockets and TCP; results in build/bench
 	@scripts/bench
