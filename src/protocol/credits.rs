@@ -17,7 +17,7 @@
 //! |------|---------------------------------------------------------------------|
 //! | >= 3 | anything                                                            |
 //! | 2    | messages without payload                                            |
-//! | 1    | an answer, or an empty Data, that gives the peer new credits (CA4-82) |
+//! | 1    | a message about adverts, or an empty Data, that gives the peer new credits (CA4-82) |
 //! | 0    | nothing                                                             |
 //!
 //! So whoever has read something can always say so, and two ends with full buffers do not lock

@@ -14,6 +14,7 @@
 //!   .transmit(&Offer)        -> Transmit                        the next message to post
 //!   .shutdown_send()                                            DisConn behind the queue
 //!   .resize_receive(new_size, old_posted)                       answer to ReceiveSizeRequested
+//!   zero copy: the order of calls is at the top of connection/mod.rs
 //! ```
 //!
 //! Everything here uses `core` only and `super::` paths, because the sources are built twice: as

@@ -12,6 +12,18 @@
 //! sink advert that is good, knows that this happened to all that it had sent.
 //!
 //! How the owner of a connection uses them: see [`super::connection`].
+//!
+//! # Other implementations
+//!
+//! A peer that announces MaxAdverts 1 is taken to be of OFED's line: it gets one source advert at a
+//! time, none while it has one of its own outstanding, and none at all before it has shown that it
+//! knows them; no sink advert and no ModeChange. What it sends of its own accord is taken as from
+//! anybody: any number of inline bytes, several reports, refusals at any time.
+//!
+//! GEN2 ignores a SendSm that does not answer a cancel. (It cannot connect: its major version is
+//! 1.) We send one unasked only if the owner refuses, or cannot read at all; everything else ends
+//! in reports. The flag REQ_PIPE, which GEN2 sets on all reports, means nothing to us: the owner
+//! knows by itself when it has large blocks to send.
 
 mod own_sinks;
 mod own_sources;

@@ -22,7 +22,6 @@
 pub mod audit;
 pub mod fabric;
 pub mod foreign;
-pub mod foreign_sinks;
 pub mod hostile;
 pub mod node;
 pub mod ours;

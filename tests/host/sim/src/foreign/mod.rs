@@ -4,14 +4,18 @@
 //! after what is known of them: source adverts and what OFED does about those of its peer, their
 //! cancellation, mode changes, and Nagle's algorithm by MSeqAck.
 
+mod sinks;
+mod sources;
+
 use std::collections::VecDeque;
 
-use sdp_protocol::message::{Body, Flags, Message, Mode, SinkAvail, SrcAvail};
+use sdp_protocol::message::{Body, Flags, Message, Mode};
 use sdp_protocol::Remote;
 
-use crate::foreign_sinks::{Made, Taken};
+use self::sinks::{Made, Taken};
+use self::sources::{Advert, Held};
 use crate::node::{Common, Node, Over};
-use crate::packet::{stream_byte, Packet};
+use crate::packet::Packet;
 use crate::rng::Rng;
 
 /// What kind of implementation it is.
@@ -43,31 +47,6 @@ impl Flavour {
     fn ofed(&self) -> bool {
         self.max_adverts == 1
     }
-}
-
-/// A source advert that is not finished.
-#[derive(Debug)]
-struct Advert {
-    mseq: u32,
-    key: u32,
-    /// Stream position behind the bytes that the peer has.
-    tail: u64,
-    /// Stream position behind the block.
-    end: u64,
-}
-
-/// A source advert of the peer.
-#[derive(Debug)]
-struct Held {
-    mseq: u32,
-    /// What is left to read.
-    rest: Remote,
-    /// A READ is under way.
-    reading: bool,
-    /// Read and not reported.
-    done: u32,
-    /// Will not be read any more.
-    refused: bool,
 }
 
 /// An end that follows its flavour.
@@ -227,37 +206,6 @@ impl Foreign {
         None
     }
 
-    /// Writes what is queued right to a reader of the peer's; returns whether it did.
-    fn write_to_sink(&mut self, rng: &mut Rng, wire: &mut VecDeque<Packet>) -> bool {
-        let outbox = &self.common.outbox;
-        let end = outbox.urgent.map_or(outbox.written, |at| at - 1);
-        let most = end.saturating_sub(outbox.sent) as u32;
-        let Some(room) = self.taken.room.front().copied() else {
-            return false;
-        };
-        if most == 0 || rng.one_in(3) {
-            return false;
-        }
-        let size = rng.range(1, most.min(room.size));
-        let to = Remote { size, ..room };
-        wire.push_back(Packet::write(to, self.common.side, outbox.sent));
-        self.taken.write(size);
-        // GEN2: until less is free than fits in a message.
-        let room = self.taken.room.front().map_or(0, |room| room.size);
-        if room < self.payload {
-            self.taken.finish();
-        }
-        self.common.outbox.sent += u64::from(size);
-        true
-    }
-
-    /// Whether a SrcAvailCancel is to be sent, which it then is.
-    fn cancel_due(&mut self) -> bool {
-        let due = !self.adverts.is_empty() && self.cancel && !self.cancelled;
-        self.cancelled |= due;
-        due
-    }
-
     /// The next message of the stream. There are three credits at least.
     fn source(&mut self, rng: &mut Rng) -> Option<(Body, u32, Flags)> {
         if self.cancel_due() {
@@ -334,215 +282,6 @@ impl Foreign {
             mode,
         };
         Some((body, 0, Flags::NONE))
-    }
-
-    fn advertise(&mut self, rng: &mut Rng, queued: u32) -> (Body, u32, Flags) {
-        let size = rng.range(self.flavour.advert, queued);
-        let inline = if self.mode == Mode::Pipelined {
-            0
-        } else {
-            let most = (size - 1).min(self.payload.saturating_sub(16));
-            rng.range(0, most.min(40))
-        };
-        let (side, start) = (self.common.side, self.common.outbox.sent);
-        let end = start + u64::from(size);
-        let bytes = (start..end).map(|at| stream_byte(side, at)).collect();
-        let block = self.common.fabric.borrow_mut().register(side, bytes, rng);
-        let advert = SrcAvail {
-            size,
-            r_key: block.r_key,
-            address: block.address,
-        };
-        self.adverts.push_back(Advert {
-            mseq: self.sent.wrapping_add(1),
-            key: block.r_key,
-            tail: start + u64::from(inline),
-            end,
-        });
-        (Body::SrcAvail(advert), inline, Flags::NONE)
-    }
-
-    /// What was advertised and not taken goes as Data, or is advertised anew.
-    fn drop_adverts(&mut self) {
-        if let Some(oldest) = self.adverts.front() {
-            self.common.outbox.sent = oldest.tail;
-        }
-        for advert in self.adverts.drain(..) {
-            self.common.fabric.borrow_mut().take_back(advert.key);
-        }
-        self.cancel = false;
-        self.cancelled = false;
-    }
-
-    /// The peer has read a part of the oldest advert.
-    fn was_read(&mut self, size: u32, mseq_ack: u32) -> Result<(), String> {
-        let Some(oldest) = self.adverts.front_mut() else {
-            return Ok(());
-        };
-        if (mseq_ack.wrapping_sub(oldest.mseq) as i32) < 0 {
-            return Ok(());
-        }
-        let tail = oldest.tail + u64::from(size);
-        if tail > oldest.end {
-            return Err("more was read than was advertised".into());
-        }
-        oldest.tail = tail;
-        if oldest.tail == oldest.end {
-            let key = oldest.key;
-            self.common.fabric.borrow_mut().take_back(key);
-            self.adverts.pop_front();
-            if self.adverts.is_empty() {
-                self.cancel = false;
-                self.cancelled = false;
-            }
-        }
-        Ok(())
-    }
-
-    /// A message about the peer's adverts.
-    fn about_held(&mut self) -> Option<Body> {
-        let oldest = self.held.front_mut()?;
-        if oldest.reading {
-            return None;
-        }
-        if oldest.done > 0 {
-            let size = std::mem::take(&mut oldest.done);
-            if oldest.rest.size == 0 {
-                self.held.pop_front();
-            }
-            return Some(Body::RdmaRdCompl { size });
-        }
-        if oldest.refused {
-            self.held.clear();
-            return Some(Body::SendSm);
-        }
-        None
-    }
-
-    /// A message about sink adverts, of either end.
-    fn about_sinks(&mut self, rng: &mut Rng) -> Option<Body> {
-        if let Some(size) = self.taken.complete.pop_front() {
-            return Some(Body::RdmaWrCompl { size });
-        }
-        if std::mem::take(&mut self.taken.confirm) {
-            return Some(Body::SinkCancelAck);
-        }
-        let (cancel, cancelled) = &mut self.made.cancel;
-        if std::mem::take(cancel) && !*cancelled {
-            *cancelled = true;
-            return Some(Body::SinkAvailCancel);
-        }
-        let inbox = &self.common.inbox;
-        let possible = self.peer_mode == Mode::Pipelined && self.held.is_empty() && !inbox.closed;
-        let wanted = self.reader && !self.gave_up && inbox.read == inbox.received;
-        let most = usize::from(self.flavour.pipelined).min(3);
-        let more = self.made.blocks.len() < most && !*cancelled && !self.flavour.ofed();
-        if !(possible && wanted && more) {
-            return None;
-        }
-        self.reader = false;
-        let size = self.own_payload + rng.pick(&[0, 0, 10, 2000]);
-        let memory = vec![0; size as usize];
-        let side = self.common.side;
-        let block = self.common.fabric.borrow_mut().register(side, memory, rng);
-        self.made.blocks.push_back(block);
-        Some(Body::SinkAvail(SinkAvail {
-            size,
-            r_key: block.r_key,
-            address: block.address,
-            non_discards: self.made.count,
-        }))
-    }
-
-    /// Stream bytes came.
-    fn payload(&mut self, bytes: &[u8]) -> Result<(), String> {
-        if let Some(block) = self.made.payload() {
-            self.common.fabric.borrow_mut().take_back(block.r_key);
-            return self.common.inbox.direct(bytes, self.trusting);
-        }
-        self.common.inbox.take(bytes, self.trusting)?;
-        self.common.port.hold();
-        Ok(())
-    }
-
-    /// The sink adverts made are void.
-    fn void(&mut self) {
-        while let Some(block) = self.made.take_oldest() {
-            self.common.fabric.borrow_mut().take_back(block.r_key);
-        }
-    }
-
-    /// News of sink adverts. Returns whether it is one.
-    fn sinks(&mut self, message: &Message) -> Result<bool, String> {
-        match message.body {
-            Body::SinkAvail(_) if self.flavour.ofed() || message.payload > 0 => {
-                return Err("a SinkAvail came".into());
-            }
-            Body::SinkAvail(_) if self.closed => {}
-            Body::SinkAvail(_) if self.mode != Mode::Pipelined => {
-                return Err("a SinkAvail came without Pipelined mode".into());
-            }
-            Body::SinkAvail(advert) => {
-                if self.taken.advertised(&advert) {
-                    self.drop_adverts();
-                }
-            }
-            Body::SinkAvailCancel => self.taken.cancelled(),
-            Body::RdmaWrCompl { size } => {
-                let block = self.made.take_oldest().ok_or("a RdmaWrCompl came")?;
-                let memory = self.common.fabric.borrow_mut().take_back(block.r_key);
-                let bytes = memory.get(..size as usize).ok_or("more than the block")?;
-                self.common.inbox.direct(bytes, self.trusting)?;
-            }
-            Body::SinkCancelAck => {
-                if !self.made.cancel.1 {
-                    return Err("a SinkCancelAck came".into());
-                }
-                self.void();
-            }
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    /// The peer advertises.
-    fn hold(&mut self, advert: SrcAvail, message: &Message) -> Result<(), String> {
-        let (mseq, inline) = (message.mseq, message.payload);
-        if !self.flavour.zero_copy {
-            return Err("an advert came to one that does not know them".into());
-        }
-        if (self.refusal.wrapping_sub(message.mseq_ack) as i32) > 0 {
-            return Ok(());
-        }
-        if !self.made.blocks.is_empty() {
-            return Ok(());
-        }
-        let pipelined = self.peer_mode == Mode::Pipelined;
-        let most = if pipelined {
-            self.flavour.max_adverts
-        } else {
-            1
-        };
-        if self.held.len() >= usize::from(most) {
-            return Err("one advert too many came".into());
-        }
-        if (inline == 0) != pipelined || advert.size <= inline {
-            return Err(format!("{inline} bytes of {advert:?}"));
-        }
-        self.held.push_back(Held {
-            mseq,
-            rest: Remote {
-                address: advert.address.wrapping_add(inline.into()),
-                r_key: advert.r_key,
-                size: advert.size.saturating_sub(inline),
-            },
-            reading: false,
-            done: 0,
-            refused: false,
-        });
-        // OFED takes its own advert back when one crosses it.
-        self.cancel |= self.flavour.pipelined == 0 && !self.adverts.is_empty();
-        Ok(())
     }
 
     fn take(&mut self, packet: &Packet, message: &Message) -> Result<(), String> {

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Sink adverts as GEN2 has them, at both ends of a stream: written apart from the code under test.
+
+use std::collections::VecDeque;
+
+use sdp_protocol::message::{Body, Message, Mode, SinkAvail};
+use sdp_protocol::{Block, Remote};
+
+use super::Foreign;
+use crate::packet::Packet;
+use crate::rng::Rng;
+
+/// Sink adverts that this end has made, for the stream that it receives.
+#[derive(Debug, Default)]
+pub struct Made {
+    /// Those outstanding.
+    pub blocks: VecDeque<Block>,
+    /// NonDiscards.
+    pub count: u32,
+    /// Takes them back: to be said, was said.
+    pub cancel: (bool, bool),
+}
+
+impl Made {
+    /// A message with payload came: the block that it is for, if it is for one.
+    pub fn payload(&mut self) -> Option<Block> {
+        let block = self.take_oldest();
+        if block.is_none() {
+            self.count = self.count.wrapping_add(1);
+        }
+        block
+    }
+
+    /// The oldest block.
+    pub fn take_oldest(&mut self) -> Option<Block> {
+        let block = self.blocks.pop_front();
+        if self.blocks.is_empty() {
+            self.cancel = (false, false);
+        }
+        block
+    }
+}
+
+/// Sink adverts of the peer, for the stream that this end sends.
+#[derive(Debug, Default)]
+pub struct Taken {
+    /// Where there is room.
+    pub room: VecDeque<Remote>,
+    /// Bytes written to the first.
+    pub written: u32,
+    /// Sizes to say in a RdmaWrCompl.
+    pub complete: VecDeque<u32>,
+    /// A SinkCancelAck is to be sent.
+    pub confirm: bool,
+    /// NonDiscards.
+    pub count: u32,
+}
+
+impl Taken {
+    /// A SinkAvail came; returns whether it is good.
+    pub fn advertised(&mut self, advert: &SinkAvail) -> bool {
+        if advert.non_discards != self.count {
+            self.count = self.count.wrapping_sub(1);
+            return false;
+        }
+        self.room.push_back(Remote {
+            address: advert.address,
+            r_key: advert.r_key,
+            size: advert.size,
+        });
+        true
+    }
+
+    /// So many bytes were written to the first.
+    pub fn write(&mut self, bytes: u32) {
+        self.written += bytes;
+        let first = &mut self.room[0];
+        first.address = first.address.wrapping_add(bytes.into());
+        first.size -= bytes;
+        if first.size == 0 {
+            self.finish();
+        }
+    }
+
+    /// Nothing more is written to the first, if something was.
+    pub fn finish(&mut self) {
+        if self.written > 0 {
+            self.room.pop_front();
+            self.complete.push_back(std::mem::take(&mut self.written));
+        }
+    }
+
+    /// A message with payload goes.
+    pub fn payload(&mut self) {
+        if self.room.pop_front().is_none() {
+            self.count = self.count.wrapping_add(1);
+        }
+    }
+
+    /// A SinkAvailCancel came.
+    pub fn cancelled(&mut self) {
+        self.finish();
+        self.confirm |= !self.room.is_empty();
+        self.room.clear();
+    }
+}
+
+impl Foreign {
+    /// Writes what is queued right to a reader of the peer's; returns whether it did.
+    pub(super) fn write_to_sink(&mut self, rng: &mut Rng, wire: &mut VecDeque<Packet>) -> bool {
+        let outbox = &self.common.outbox;
+        let end = outbox.urgent.map_or(outbox.written, |at| at - 1);
+        let most = end.saturating_sub(outbox.sent) as u32;
+        let Some(room) = self.taken.room.front().copied() else {
+            return false;
+        };
+        if most == 0 || rng.one_in(3) {
+            return false;
+        }
+        let size = rng.range(1, most.min(room.size));
+        let to = Remote { size, ..room };
+        wire.push_back(Packet::write(to, self.common.side, outbox.sent));
+        self.taken.write(size);
+        // GEN2: until less is free than fits in a message.
+        let room = self.taken.room.front().map_or(0, |room| room.size);
+        if room < self.payload {
+            self.taken.finish();
+        }
+        self.common.outbox.sent += u64::from(size);
+        true
+    }
+
+    /// A message about sink adverts, of either end.
+    pub(super) fn about_sinks(&mut self, rng: &mut Rng) -> Option<Body> {
+        if let Some(size) = self.taken.complete.pop_front() {
+            return Some(Body::RdmaWrCompl { size });
+        }
+        if std::mem::take(&mut self.taken.confirm) {
+            return Some(Body::SinkCancelAck);
+        }
+        let (cancel, cancelled) = &mut self.made.cancel;
+        if std::mem::take(cancel) && !*cancelled {
+            *cancelled = true;
+            return Some(Body::SinkAvailCancel);
+        }
+        let inbox = &self.common.inbox;
+        let possible = self.peer_mode == Mode::Pipelined && self.held.is_empty() && !inbox.closed;
+        let wanted = self.reader && !self.gave_up && inbox.read == inbox.received;
+        let most = usize::from(self.flavour.pipelined).min(3);
+        let more = self.made.blocks.len() < most && !*cancelled && !self.flavour.ofed();
+        if !(possible && wanted && more) {
+            return None;
+        }
+        self.reader = false;
+        let size = self.own_payload + rng.pick(&[0, 0, 10, 2000]);
+        let memory = vec![0; size as usize];
+        let side = self.common.side;
+        let block = self.common.fabric.borrow_mut().register(side, memory, rng);
+        self.made.blocks.push_back(block);
+        Some(Body::SinkAvail(SinkAvail {
+            size,
+            r_key: block.r_key,
+            address: block.address,
+            non_discards: self.made.count,
+        }))
+    }
+
+    /// Stream bytes came.
+    pub(super) fn payload(&mut self, bytes: &[u8]) -> Result<(), String> {
+        if let Some(block) = self.made.payload() {
+            self.common.fabric.borrow_mut().take_back(block.r_key);
+            return self.common.inbox.direct(bytes, self.trusting);
+        }
+        self.common.inbox.take(bytes, self.trusting)?;
+        self.common.port.hold();
+        Ok(())
+    }
+
+    /// The sink adverts made are void.
+    pub(super) fn void(&mut self) {
+        while let Some(block) = self.made.take_oldest() {
+            self.common.fabric.borrow_mut().take_back(block.r_key);
+        }
+    }
+
+    /// News of sink adverts. Returns whether it is one.
+    pub(super) fn sinks(&mut self, message: &Message) -> Result<bool, String> {
+        match message.body {
+            Body::SinkAvail(_) if self.flavour.ofed() || message.payload > 0 => {
+                return Err("a SinkAvail came".into());
+            }
+            Body::SinkAvail(_) if self.closed => {}
+            Body::SinkAvail(_) if self.mode != Mode::Pipelined => {
+                return Err("a SinkAvail came without Pipelined mode".into());
+            }
+            Body::SinkAvail(advert) => {
+                if self.taken.advertised(&advert) {
+                    self.drop_adverts();
+                }
+            }
+            Body::SinkAvailCancel => self.taken.cancelled(),
+            Body::RdmaWrCompl { size } => {
+                let block = self.made.take_oldest().ok_or("a RdmaWrCompl came")?;
+                let memory = self.common.fabric.borrow_mut().take_back(block.r_key);
+                let bytes = memory.get(..size as usize).ok_or("more than the block")?;
+                self.common.inbox.direct(bytes, self.trusting)?;
+            }
+            Body::SinkCancelAck => {
+                if !self.made.cancel.1 {
+                    return Err("a SinkCancelAck came".into());
+                }
+                self.void();
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Source adverts as OFED has them, and what it does about those of its peer.
+
+use sdp_protocol::message::{Body, Flags, Message, Mode, SrcAvail};
+use sdp_protocol::Remote;
+
+use super::Foreign;
+use crate::packet::stream_byte;
+use crate::rng::Rng;
+
+/// A source advert that is not finished.
+#[derive(Debug)]
+pub(super) struct Advert {
+    pub(super) mseq: u32,
+    pub(super) key: u32,
+    /// Stream position behind the bytes that the peer has.
+    pub(super) tail: u64,
+    /// Stream position behind the block.
+    pub(super) end: u64,
+}
+
+/// A source advert of the peer.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) mseq: u32,
+    /// What is left to read.
+    pub(super) rest: Remote,
+    /// A READ is under way.
+    pub(super) reading: bool,
+    /// Read and not reported.
+    pub(super) done: u32,
+    /// Will not be read any more.
+    pub(super) refused: bool,
+}
+
+impl Foreign {
+    /// Whether a SrcAvailCancel is to be sent, which it then is.
+    pub(super) fn cancel_due(&mut self) -> bool {
+        let due = !self.adverts.is_empty() && self.cancel && !self.cancelled;
+        self.cancelled |= due;
+        due
+    }
+
+    pub(super) fn advertise(&mut self, rng: &mut Rng, queued: u32) -> (Body, u32, Flags) {
+        let size = rng.range(self.flavour.advert, queued);
+        let inline = if self.mode == Mode::Pipelined {
+            0
+        } else {
+            let most = (size - 1).min(self.payload.saturating_sub(16));
+            rng.range(0, most.min(40))
+        };
+        let (side, start) = (self.common.side, self.common.outbox.sent);
+        let end = start + u64::from(size);
+        let bytes = (start..end).map(|at| stream_byte(side, at)).collect();
+        let block = self.common.fabric.borrow_mut().register(side, bytes, rng);
+        let advert = SrcAvail {
+            size,
+            r_key: block.r_key,
+            address: block.address,
+        };
+        self.adverts.push_back(Advert {
+            mseq: self.sent.wrapping_add(1),
+            key: block.r_key,
+            tail: start + u64::from(inline),
+            end,
+        });
+        (Body::SrcAvail(advert), inline, Flags::NONE)
+    }
+
+    /// What was advertised and not taken goes as Data, or is advertised anew.
+    pub(super) fn drop_adverts(&mut self) {
+        if let Some(oldest) = self.adverts.front() {
+            self.common.outbox.sent = oldest.tail;
+        }
+        for advert in self.adverts.drain(..) {
+            self.common.fabric.borrow_mut().take_back(advert.key);
+        }
+        self.cancel = false;
+        self.cancelled = false;
+    }
+
+    /// The peer has read a part of the oldest advert.
+    pub(super) fn was_read(&mut self, size: u32, mseq_ack: u32) -> Result<(), String> {
+        let Some(oldest) = self.adverts.front_mut() else {
+            return Ok(());
+        };
+        if (mseq_ack.wrapping_sub(oldest.mseq) as i32) < 0 {
+            return Ok(());
+        }
+        let tail = oldest.tail + u64::from(size);
+        if tail > oldest.end {
+            return Err("more was read than was advertised".into());
+        }
+        oldest.tail = tail;
+        if oldest.tail == oldest.end {
+            let key = oldest.key;
+            self.common.fabric.borrow_mut().take_back(key);
+            self.adverts.pop_front();
+            if self.adverts.is_empty() {
+                self.cancel = false;
+                self.cancelled = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// A message about the peer's adverts.
+    pub(super) fn about_held(&mut self) -> Option<Body> {
+        let oldest = self.held.front_mut()?;
+        if oldest.reading {
+            return None;
+        }
+        if oldest.done > 0 {
+            let size = std::mem::take(&mut oldest.done);
+            if oldest.rest.size == 0 {
+                self.held.pop_front();
+            }
+            return Some(Body::RdmaRdCompl { size });
+        }
+        if oldest.refused {
+            self.held.clear();
+            return Some(Body::SendSm);
+        }
+        None
+    }
+
+    /// The peer advertises.
+    pub(super) fn hold(&mut self, advert: SrcAvail, message: &Message) -> Result<(), String> {
+        let (mseq, inline) = (message.mseq, message.payload);
+        if !self.flavour.zero_copy {
+            return Err("an advert came to one that does not know them".into());
+        }
+        if (self.refusal.wrapping_sub(message.mseq_ack) as i32) > 0 {
+            return Ok(());
+        }
+        if !self.made.blocks.is_empty() {
+            return Ok(());
+        }
+        let pipelined = self.peer_mode == Mode::Pipelined;
+        let most = if pipelined {
+            self.flavour.max_adverts
+        } else {
+            1
+        };
+        if self.held.len() >= usize::from(most) {
+            return Err("one advert too many came".into());
+        }
+        if (inline == 0) != pipelined || advert.size <= inline {
+            return Err(format!("{inline} bytes of {advert:?}"));
+        }
+        self.held.push_back(Held {
+            mseq,
+            rest: Remote {
+                address: advert.address.wrapping_add(inline.into()),
+                r_key: advert.r_key,
+                size: advert.size.saturating_sub(inline),
+            },
+            reading: false,
+            done: 0,
+            refused: false,
+        });
+        // OFED takes its own advert back when one crosses it.
+        self.cancel |= self.flavour.pipelined == 0 && !self.adverts.is_empty();
+        Ok(())
+    }
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What the owner of a connection does about adverts.
+
+use std::collections::VecDeque;
+
+use sdp_protocol::{Block, Event, Remote};
+
+use super::Ours;
+use crate::node::Common;
+use crate::packet::{stream_byte, Packet};
+use crate::rng::Rng;
+
+/// A part of the stream that is advertised and not copied.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Large {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    /// Once it is registered.
+    pub(super) block: Option<Block>,
+}
+
+impl Ours {
+    /// The next block, registered, if the stream has come to it.
+    pub(super) fn source(&mut self, rng: &mut Rng) -> Option<Block> {
+        let Common {
+            side,
+            outbox,
+            fabric,
+            ..
+        } = &self.common;
+        let next = self.planned.front_mut()?;
+        let size = (next.end - next.start) as u32;
+        let possible = self.connection.can_advertise(size);
+        if next.block.is_none() && !possible && rng.one_in(4) {
+            // Better copy.
+            self.planned.pop_front();
+            return None;
+        }
+        if next.block.is_none() && possible {
+            let bytes = (next.start..next.end).map(|at| stream_byte(*side, at));
+            let block = fabric.borrow_mut().register(*side, bytes.collect(), rng);
+            next.block = Some(block);
+        }
+        next.block.filter(|_| next.start >= outbox.sent)
+    }
+
+    /// What is planned is copied after all, and what was registered for that is taken back.
+    pub(super) fn copy_all(&mut self) {
+        for large in self.planned.drain(..) {
+            if let Some(block) = large.block {
+                self.common.fabric.borrow_mut().take_back(block.r_key);
+            }
+        }
+    }
+
+    /// The oldest advertised block is ours again.
+    pub(super) fn returned(&mut self) -> Result<Large, String> {
+        let large = self.advertised.pop_front();
+        let large = large.ok_or("a block came back that was not advertised")?;
+        let key = large.block.map_or(0, |block| block.r_key);
+        self.common.fabric.borrow_mut().take_back(key);
+        self.done = 0;
+        Ok(large)
+    }
+
+    /// News of blocks that were advertised.
+    pub(super) fn about_sources(&mut self, event: Event) -> Result<(), String> {
+        match event {
+            Event::SourceRead { bytes, finished } => {
+                let oldest = self.advertised.front();
+                let oldest = oldest.ok_or("news of a block that was not advertised")?;
+                let size = (oldest.end - oldest.start) as u32;
+                self.done += bytes;
+                if self.done > size || finished != (self.done == size) {
+                    return Err(format!("{event:?} with {} of {size} done", self.done));
+                }
+                if finished {
+                    self.returned()?;
+                }
+            }
+            Event::SourcesReturned { done } => {
+                if done != self.done {
+                    return Err(format!("{event:?}, but {} are done", self.done));
+                }
+                let oldest = self.returned()?;
+                while !self.advertised.is_empty() {
+                    self.returned()?;
+                }
+                let sent = oldest.start + u64::from(done);
+                self.common.outbox.sent = sent;
+                let again = self.patient && !self.common.outbox.closed;
+                if again && done > 1 && sent % 2 == 0 && oldest.end - sent > 1 {
+                    // The rest is advertised anew.
+                    self.planned.push_front(Large {
+                        start: sent,
+                        end: oldest.end,
+                        block: None,
+                    });
+                }
+            }
+            Event::SinkAdvert { returned: true } => {
+                let oldest = self.returned()?;
+                while !self.advertised.is_empty() {
+                    self.returned()?;
+                }
+                self.common.outbox.sent = oldest.start;
+            }
+            _ => {}
+        }
+        if self.connection.sources_outstanding() != self.advertised.len() {
+            return Err("a block was forgotten".into());
+        }
+        Ok(())
+    }
+
+    /// The oldest block of a reader is ours again: what is in it.
+    pub(super) fn sink_returned(&mut self) -> Result<Vec<u8>, String> {
+        let block = self.sinks.pop_front();
+        let block = block.ok_or("a reader's block came back that was not advertised")?;
+        Ok(self.common.fabric.borrow_mut().take_back(block.r_key))
+    }
+
+    /// News of readers' blocks that were advertised.
+    pub(super) fn about_sinks(&mut self, event: Event) -> Result<(), String> {
+        match event {
+            Event::SinkWritten { bytes } => {
+                let memory = self.sink_returned()?;
+                let bytes = memory.get(..bytes as usize).ok_or("more than the block")?;
+                self.common.inbox.direct(bytes, self.trusting)?;
+            }
+            Event::SinksReturned | Event::PeerClosed => {
+                while !self.sinks.is_empty() {
+                    self.sink_returned()?;
+                }
+            }
+            _ => {}
+        }
+        if self.connection.sinks_outstanding() != self.sinks.len() {
+            return Err("a reader's block was forgotten".into());
+        }
+        Ok(())
+    }
+
+    /// Writes what is queued right to a reader of the peer's; returns whether there was something
+    /// and somebody.
+    pub(super) fn write_to_sink(&mut self, rng: &mut Rng, wire: &mut VecDeque<Packet>) -> bool {
+        let outbox = &self.common.outbox;
+        let end = outbox.urgent.map_or(outbox.written, |at| at - 1);
+        let most = end.saturating_sub(outbox.sent) as u32;
+        let Some(room) = self.connection.sink_advert() else {
+            return false;
+        };
+        if most == 0 || self.over.is_some() || rng.one_in(3) {
+            return false;
+        }
+        let all = most.min(room.size);
+        let size = rng.pick(&[all, rng.clone().range(1, all)]);
+        let to = Remote { size, ..room };
+        wire.push_back(Packet::write(to, self.common.side, outbox.sent));
+        self.connection.written(size, rng.one_in(2));
+        self.common.outbox.sent += u64::from(size);
+        while let Some(large) = self.planned.front() {
+            if large.start >= self.common.outbox.sent {
+                break;
+            }
+            if let Some(block) = large.block {
+                self.common.fabric.borrow_mut().take_back(block.r_key);
+            }
+            self.planned.pop_front();
+        }
+        true
+    }
+}
