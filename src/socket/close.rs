@@ -115,7 +115,7 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
         _ => {
             let unread = {
                 let mut c = sk.data().connection.lock();
-                let unread = c.rx.bytes() > 0;
+                let unread = c.rx.bytes() > 0 || c.holds_advert();
                 c.rx.clear();
                 unread
             };

@@ -269,7 +269,7 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
         posted,
         credits: ack.bufs,
         desired_remote_size: LARGE_CHUNK as u32,
-        zero_copy: ZeroCopy::Off,
+        zero_copy: c.channel.as_ref().map_or(ZeroCopy::Off, zero_copy),
     }));
     Ok(())
 }
@@ -325,6 +325,14 @@ pub(super) fn config() -> Config {
     }
 }
 
+/// What the new connection can do with adverts.
+pub(super) fn zero_copy(channel: &Channel) -> ZeroCopy {
+    match channel.limits().pinned_pages {
+        0 => ZeroCopy::Off,
+        _ => ZeroCopy::On,
+    }
+}
+
 /// An address as Hello carries it: IPv4 in the last four of 16 bytes, the others zero.
 pub(super) fn hello_address(ip: &IpAddr) -> [u8; 16] {
     match ip {
@@ -335,7 +343,7 @@ pub(super) fn hello_address(ip: &IpAddr) -> [u8; 16] {
 
 /// All memory of a new connection, made where one may sleep.
 pub(super) struct Parts {
-    channel: Channel,
+    pub(super) channel: Channel,
     tx: SendQueue,
     rx: ReceiveQueue,
     spare: KVec<KBox<Buffer>>,

@@ -7,6 +7,7 @@
 //! polls the completion queues, lets the protocol decide, posts what may be posted and collects in
 //! a [`Tell`] who is to be told; that is delivered after the lock was dropped.
 
+use super::direct::Direct;
 use super::receive::Large;
 use super::receive_queue::{ReceiveQueue, Urgent};
 use super::send_queue::{SendQueue, LARGE_CHUNK};
@@ -17,6 +18,7 @@ use crate::observe::debug::{debug, Ends};
 use crate::observe::trace;
 use crate::protocol::{self, Event, Hold, Mid, Offer, Transmit, MAX_HEADER};
 use crate::sys::errno::{Errno, ECONNRESET, ENOBUFS, EPROTO};
+use crate::sys::net::params;
 use crate::sys::net::sock::{Flag, State, RCV_SHUTDOWN, SHUTDOWN_MASK};
 use crate::sys::time::{jiffies, milliseconds, seconds, Jiffies};
 use crate::transport::verbs::{Channel, Link, LinkId, Resolver, SearchId};
@@ -60,6 +62,8 @@ pub(super) struct Tell {
     pub(super) hup: bool,
     /// What accept(2) waits for has come (`TCP_DEFER_ACCEPT`).
     pub(super) admit: bool,
+    /// Zero copy has come on.
+    pub(super) direct: bool,
 }
 
 impl Tell {
@@ -72,11 +76,12 @@ impl Tell {
         self.urgent |= o.urgent;
         self.hup |= o.hup;
         self.admit |= o.admit;
+        self.direct |= o.direct;
     }
 
     /// Tells them. The connection's lock is not held.
     pub(super) fn deliver(self, sk: &SdpSock) {
-        if self.readable || self.writable || self.state || self.error {
+        if self.readable || self.writable || self.state || self.error || self.direct {
             sk.wake();
         }
         if self.admit {
@@ -177,6 +182,8 @@ pub(crate) struct Connection {
     pub(super) admit_at: Option<Jiffies>,
     /// Options.
     pub(super) options: Options,
+    /// Zero copy.
+    pub(super) direct: Direct,
     /// Counters.
     pub(super) stats: Stats,
     /// The program has closed the socket.
@@ -230,6 +237,7 @@ impl Connection {
             parent: None,
             admit_at: None,
             options: Options::new(),
+            direct: Direct::new(),
             stats: Stats::new(),
             orphaned: false,
             fin_arrived: false,
@@ -259,6 +267,7 @@ impl Connection {
         self.wanted_size = None;
         (self.uncork_at, self.uncorked) = (None, false);
         self.large = None;
+        self.direct.forget();
         (self.fin_arrived, self.failing, self.more) = (false, false, false);
         (self.receive_armed, self.send_armed) = (false, false);
         (self.unsignaled, self.held, self.deadline, self.probes) = (0, None, None, 0);
@@ -383,7 +392,8 @@ impl Connection {
     fn waits_for_completion(&self, sk: &SdpSock) -> bool {
         let closing = self.protocol.as_ref().is_some_and(|p| p.send_closed()) && !self.fin_arrived;
         let writers = sk.data().writers.load(Relaxed) > 0;
-        self.held == Some(Hold::Wire) || writers || self.space_wanted || closing
+        let held = self.held == Some(Hold::Wire);
+        held || writers || self.space_wanted || closing || self.direct.is_busy()
     }
 
     /// A message has arrived, or a receive has failed.
@@ -459,6 +469,9 @@ impl Connection {
                 self.stats.suspended += 1;
                 self.lose(sk, ECONNRESET, tell);
             }
+            Event::SourceAdvert => self.advert_came(sk, tell),
+            Event::SourceRead { bytes, finished } => self.source_read(bytes, finished, tell),
+            Event::SourcesReturned { done } => self.source_returned(done, tell),
             Event::ReceiveSizeRequested(size) => {
                 self.wanted_size = Some(size);
                 sk.schedule(JOB_RESIZE);
@@ -479,8 +492,8 @@ impl Connection {
                 self.space_wanted &= !tell.writable;
             }
             SendCompletion::Failed { status, .. } => self.failed(sk, status, tell),
-            // Nothing of the kind is posted.
-            SendCompletion::Moved { .. } | SendCompletion::Ended { .. } => {}
+            SendCompletion::Moved { len, .. } => self.read_done(len, tell),
+            SendCompletion::Ended { .. } => self.access_ended(tell),
         }
     }
 
@@ -615,6 +628,7 @@ impl Connection {
         self.spare.clear();
         self.tx.clear();
         self.held = None;
+        self.direct.lost();
         self.channel = None;
         self.set_deadline(sk, super::close::FIN_TIME);
     }
@@ -636,14 +650,22 @@ impl Connection {
     fn target(&self, sk: &SdpSock) -> u16 {
         let unread = self.rx.memory();
         let room = sk.rcvbuf().saturating_sub(unread) / (self.buffer_size as usize).max(1);
-        let least = if unread == 0 { LEAST_BUFFERS } else { LAST_BUFFERS };
-        self.window.min(u16::try_from(room).unwrap_or(u16::MAX)).max(least)
+        let least = if unread == 0 {
+            LEAST_BUFFERS
+        } else {
+            LAST_BUFFERS
+        };
+        self.window
+            .min(u16::try_from(room).unwrap_or(u16::MAX))
+            .max(least)
     }
 
     /// Whether so many receive buffers are missing that it is time to post them: a quarter, since
     /// it costs the same for one as for all of them.
     pub(super) fn wants_refill(&self, sk: &SdpSock) -> bool {
-        let Some(channel) = self.channel.as_ref() else { return false };
+        let Some(channel) = self.channel.as_ref() else {
+            return false;
+        };
         let target = self.target(sk);
         channel.posted_receives() <= target - target / 4
     }
@@ -653,24 +675,33 @@ impl Connection {
         if !self.wants_refill(sk) {
             return;
         }
-        let Some(channel) = self.channel.as_mut() else { return };
+        let Some(channel) = self.channel.as_mut() else {
+            return;
+        };
         let size = self.buffer_size as usize;
         let posted = channel.posted_receives();
         let keeps_up = self.rx.memory() == 0;
         if posted < self.window / 2 && keeps_up && self.spare.len() < usize::from(posted) {
             // the peer has sent half of what it may in one go, and the reader keeps up
-            self.window = (self.window * 2).min(channel.limits().receive_slots);
+            self.window = wider(self.window, channel);
         }
         let target = self.target(sk);
-        let Some(channel) = self.channel.as_mut() else { return };
+        let Some(channel) = self.channel.as_mut() else {
+            return;
+        };
         for _ in posted..target {
-            if !self.rx.make_room(usize::from(channel.posted_receives()) + 1) {
+            if !self
+                .rx
+                .make_room(usize::from(channel.posted_receives()) + 1)
+            {
                 break;
             }
             let buffer = match self.spare.pop() {
                 Some(b) => b,
                 None => {
-                    let Ok(mut b) = Buffer::new(size, GFP_NOWAIT) else { break };
+                    let Ok(mut b) = Buffer::new(size, GFP_NOWAIT) else {
+                        break;
+                    };
                     if channel.map_receive(&mut b).is_err() {
                         break;
                     }
@@ -685,16 +716,21 @@ impl Connection {
 
     /// Sends what may be sent.
     pub(super) fn pump(&mut self, sk: &SdpSock, tell: &mut Tell) {
+        let mut failed = self.end_access().and_then(|()| self.read_on()).err();
         let (Some(channel), Some(protocol)) = (self.channel.as_mut(), self.protocol.as_mut())
         else {
             return;
         };
-        let mut failed = None;
         let held = loop {
             if channel.send_room() == 0 {
                 break Some(Hold::Wire);
             }
-            let unsent = self.tx.unsent();
+            let source = self.direct.offered();
+            let unsent = match source {
+                // what is queued behind the block goes after it
+                Some((_, at)) => at.saturating_sub(self.tx.sent()) as usize,
+                None => self.tx.unsent(),
+            };
             let contiguous = self.tx.contiguous();
             let offer = Offer {
                 queued: u32::try_from(unsent).unwrap_or(u32::MAX),
@@ -705,17 +741,27 @@ impl Connection {
                 in_flight: u16::from(self.tx.in_flight()),
                 // What does not fit one message for the way it lies in memory is not held back:
                 // so only the last bytes are, and the message before them asks for a completion.
-                no_delay: self.options.no_delay || unsent > contiguous,
-                cork: (self.options.cork || self.more) && !self.uncorked,
+                no_delay: self.options.no_delay || unsent > contiguous || source.is_some(),
+                cork: (self.options.cork || self.more) && !self.uncorked && source.is_none(),
                 limit: u32::try_from(contiguous).unwrap_or(u32::MAX),
                 reader_waits: sk.data().readers.load(Relaxed) > 0 && self.rx.bytes() == 0,
-                ..Offer::default()
+                source: source.map(|(block, _)| block),
             };
             let message = match protocol.transmit(&offer) {
                 Transmit::Send(m) => m,
                 Transmit::Held(h) => break Some(h),
                 Transmit::Idle => break None,
             };
+            if message.kind == Mid::SrcAvail {
+                trace::send(sk, &message.header, protocol.credits());
+                self.stats.sent[message.kind.index()] += 1;
+                self.stats.bytes_sent += u64::from(message.payload);
+                if let Err(e) = self.direct.advertise(channel, &message, self.tx.sent()) {
+                    failed = Some(e);
+                    break None;
+                }
+                continue;
+            }
             let n = message.payload as usize;
             let fin = message.kind == Mid::DisConn;
             let after = self.tx.sent() + n as u64;
@@ -752,6 +798,10 @@ impl Connection {
                 break None;
             }
             trace::send(sk, &message.header, protocol.credits());
+            if n == 0 && message.kind == Mid::Data && self.rx.memory() == 0 {
+                // a credit update: most goes one way, and a wider window needs fewer of them
+                self.window = wider(self.window, channel);
+            }
             self.stats.sent[message.kind.index()] += 1;
             self.stats.bytes_sent += n as u64;
             self.tx.advance(n, message.urgent);
@@ -778,7 +828,20 @@ impl Connection {
     }
 }
 
+/// Twice the window, as far as the receive queue allows.
+fn wider(window: u16, channel: &Channel) -> u16 {
+    window.saturating_mul(2).min(channel.limits().receive_slots)
+}
+
 impl Options {
+    /// Bytes from which a send is offered to the peer's reader, 0 for never.
+    pub(super) fn zcopy_threshold(&self) -> i32 {
+        match self.zcopy_thresh {
+            ..0 => params::sdp_zcopy_thresh(),
+            own => own,
+        }
+    }
+
     fn new() -> Self {
         Options {
             no_delay: false,

@@ -14,7 +14,7 @@ use super::send_queue::LARGE_CHUNK;
 use super::{close, SdpSock};
 use crate::observe::debug::debug;
 use crate::observe::trace;
-use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters, ZeroCopy};
+use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters};
 use crate::sys::errno::{EAGAIN, EINVAL};
 use crate::sys::net::address::Address;
 use crate::sys::net::family::{self, Descriptor, Progress};
@@ -289,7 +289,7 @@ fn prepare(
             posted: parts.posted,
             credits: hello.bufs,
             desired_remote_size: LARGE_CHUNK as u32,
-            zero_copy: ZeroCopy::Off,
+            zero_copy: connect::zero_copy(&parts.channel),
         }));
         c.parent = Some(listener.into());
         parts.install(&mut c);

@@ -26,6 +26,7 @@
 mod close;
 mod connect;
 pub(crate) mod connection;
+mod direct;
 mod listen;
 pub(crate) mod namespace;
 mod options;

@@ -3,13 +3,19 @@
 //! poll(2), select(2) and epoll(7), by TCP's rules of readiness.
 
 use super::receive_queue::Urgent;
-use super::SdpSock;
+use super::{direct, SdpSock};
 use crate::sys::bindings as c;
 use crate::sys::net::sock::{Flag, State, RCV_SHUTDOWN, SEND_SHUTDOWN, SHUTDOWN_MASK};
+use kernel::sync::atomic::Relaxed;
 
 /// The events that are there.
 pub(super) fn poll(sk: &SdpSock) -> u32 {
     let state = sk.state();
+    let waited_for = sk.data().readers.load(Relaxed) > 0;
+    if !waited_for && sk.data().connection.lock().holds_advert() {
+        // who polls does not wait in a receive call
+        direct::reading::refuse(sk);
+    }
     let connection = sk.data().connection.lock();
     if state == State::Listen {
         let ready = connection.listener.as_ref().is_some_and(|l| l.ready() > 0);

@@ -3,6 +3,7 @@
 //! recvmsg(2) and all that ends in it: read(2), recv(2), splice(2).
 
 use super::connection::Connection;
+use super::direct::{self, reading::Look};
 use super::receive_queue::Urgent;
 use super::send_queue::LARGE_CHUNK;
 use super::SdpSock;
@@ -122,6 +123,9 @@ impl Call<'_> {
                     Step::Nothing => break,
                 }
             }
+            if self.copied < len && self.read_directly(lock, to, len, timeout)? {
+                continue;
+            }
             let enough = match len {
                 0 => sk.data().connection.lock().rx.bytes() > 0,
                 _ => self.copied >= target.min(len),
@@ -148,6 +152,31 @@ impl Call<'_> {
             }
             timeout = sk.wait_to_read(lock, mark, timeout)?;
             looked = true;
+        }
+    }
+
+    /// Reads what the peer has advertised, if that is next.
+    fn read_directly(
+        &mut self,
+        lock: &mut Locked<'_, super::Socket>,
+        to: &mut Destination<'_>,
+        len: usize,
+        timeout: isize,
+    ) -> Result<bool> {
+        let sk = self.sk;
+        if !sk.data().connection.lock().holds_advert() {
+            return Ok(false);
+        }
+        if self.peek || self.discard || timeout == 0 {
+            direct::reading::refuse(sk);
+            return Ok(false);
+        }
+        match direct::reading::read(sk, lock, to, len - self.copied)? {
+            Look::Read(n) => {
+                self.copied += n;
+                Ok(n > 0)
+            }
+            Look::Nothing => Ok(false),
         }
     }
 

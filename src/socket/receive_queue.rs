@@ -195,6 +195,17 @@ impl ReceiveQueue {
         Some(buffer)
     }
 
+    /// The next `n` bytes of the stream go another way. Nothing lies unread.
+    pub(super) fn passed(&mut self, n: usize) {
+        self.read += n as u64;
+        self.end += n as u64;
+        if let Urgent::Valid(_, at) | Urgent::Read(at) = self.urgent {
+            if at < self.read {
+                self.urgent = Urgent::None;
+            }
+        }
+    }
+
     /// Gives up the device mappings of all buffers, before the device goes.
     pub(super) fn unmap(&mut self) {
         for b in self.buffers.iter_mut() {

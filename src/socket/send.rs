@@ -4,7 +4,7 @@
 
 use super::connection::Connection;
 use super::send_queue::{Chunk, LARGE_CHUNK, SMALL_CHUNK};
-use super::{timer, SdpSock};
+use super::{direct, timer, SdpSock};
 use crate::memory::buffer::Buffer;
 use crate::sys::bindings as c;
 use crate::sys::errno::{EAGAIN, EFAULT, EOPNOTSUPP, EPIPE};
@@ -72,6 +72,10 @@ fn queue(
         let want = message.remaining();
         if want == 0 {
             return Ok(());
+        }
+        let may_wait = timeout != 0 && flags & c::MSG_OOB == 0;
+        if may_wait && direct::source::send(sk, lock, message, &mut timeout)? {
+            continue;
         }
         let (mut room, mut chunk, size) = open(sk, want, !core::mem::replace(&mut begun, true));
         if room == 0 {

@@ -103,6 +103,11 @@ impl SendQueue {
         !self.chunks.is_full()
     }
 
+    /// Position behind the last byte that may be sent.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
     /// Position behind the last byte sent.
     pub(super) fn sent(&self) -> u64 {
         self.sent

@@ -43,6 +43,16 @@ pub(crate) struct Stats {
     pub(crate) bad_hellos: u64,
     /// Requests beyond the limits of a user or namespace.
     pub(crate) limit_drops: u64,
+    /// Those of the bytes sent that the peer read straight from the program's memory.
+    pub(crate) direct_sent: u64,
+    /// Those of the bytes received that were read straight into the program's memory.
+    pub(crate) direct_received: u64,
+    /// Blocks of ours that were not read, or not to the end.
+    pub(crate) direct_returned: u64,
+    /// Times that the peer's blocks were refused.
+    pub(crate) direct_refused: u64,
+    /// Times that a call's memory was not pinned, for whatever reason.
+    pub(crate) unpinnable: u64,
     /// Times that memory was not pinned because the budget was used up.
     pub(crate) pin_refusals: u64,
     /// Times that the user's `RLIMIT_MEMLOCK` was.
@@ -78,6 +88,11 @@ impl Stats {
             backlog_drops: 0,
             bad_hellos: 0,
             limit_drops: 0,
+            direct_sent: 0,
+            direct_received: 0,
+            direct_returned: 0,
+            direct_refused: 0,
+            unpinnable: 0,
             pin_refusals: 0,
             pin_unlockable: 0,
             pinned_send: 0,
@@ -111,6 +126,11 @@ impl Stats {
             (&mut self.backlog_drops, o.backlog_drops),
             (&mut self.bad_hellos, o.bad_hellos),
             (&mut self.limit_drops, o.limit_drops),
+            (&mut self.direct_sent, o.direct_sent),
+            (&mut self.direct_received, o.direct_received),
+            (&mut self.direct_returned, o.direct_returned),
+            (&mut self.direct_refused, o.direct_refused),
+            (&mut self.unpinnable, o.unpinnable),
             (&mut self.pin_refusals, o.pin_refusals),
             (&mut self.pin_unlockable, o.pin_unlockable),
         ];

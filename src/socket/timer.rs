@@ -45,7 +45,10 @@ fn next(sk: &SdpSock, c: &Connection, now: Jiffies) -> Option<Jiffies> {
     let closing = c.deadline.map(until);
     let cork = c.uncork_at.map(until);
     let admission = c.admit_at.map(until);
-    [keepalive, user, closing, cork, admission].into_iter().flatten().min()
+    [keepalive, user, closing, cork, admission]
+        .into_iter()
+        .flatten()
+        .min()
 }
 
 /// When the next keepalive probe is due.

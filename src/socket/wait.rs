@@ -9,6 +9,7 @@
 use super::{SdpSock, Socket, JOB_PROGRESS};
 use crate::sys::net::params;
 use crate::sys::net::sock::{give_way, signal_pending, Locked};
+use crate::sys::time::Jiffies;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::time::{Delta, Instant, Monotonic};
@@ -27,7 +28,9 @@ pub(super) struct Patience {
 impl Patience {
     /// Of a socket that nobody has read from.
     pub(super) fn new() -> Self {
-        Patience { mean: Atomic::new(0) }
+        Patience {
+            mean: Atomic::new(0),
+        }
     }
 
     /// How long to watch before sleeping: not at all if bytes are not to be expected within
@@ -35,7 +38,11 @@ impl Patience {
     fn limit(&self) -> Delta {
         let most = params::recv_poll().clamp(0, 1000);
         let mean = self.mean.load(Relaxed);
-        let limit = if mean > most { 0 } else { (2 * mean + LEAST).min(most) };
+        let limit = if mean > most {
+            0
+        } else {
+            (2 * mean + LEAST).min(most)
+        };
         Delta::from_micros(limit.into())
     }
 
@@ -90,6 +97,20 @@ impl SdpSock {
         self.wait_watching(lock, mark, timeout, Delta::ZERO)
     }
 
+    /// [`SdpSock::wait`] that only the death of the caller ends before its time.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR` if the caller is to die, `ETIMEDOUT`.
+    pub(super) fn wait_killably(
+        &self,
+        lock: &mut Locked<'_, Socket>,
+        mark: i32,
+        timeout: Jiffies,
+    ) -> Result {
+        self.looking(lock, || self.sleep_killably(mark, timeout))
+    }
+
     fn wait_watching(
         &self,
         lock: &mut Locked<'_, Socket>,
@@ -97,15 +118,23 @@ impl SdpSock {
         timeout: isize,
         watch: Delta,
     ) -> Result<isize> {
+        self.looking(lock, || {
+            if watch > Delta::ZERO {
+                self.watch(mark, watch);
+            }
+            self.sleep(mark, timeout)
+        })
+    }
+
+    /// Looks at the completion queues, has the caller sleep without the socket lock, and looks
+    /// again.
+    fn looking<R>(&self, lock: &mut Locked<'_, Socket>, sleep: impl FnOnce() -> R) -> R {
         let socket = self.data();
         socket.waiters.fetch_add(1, Full);
         lock.unlocked(|| {
             // Events told to a worker until now may be waiting for it: look first.
             self.progress();
-            if watch > Delta::ZERO {
-                self.watch(mark, watch);
-            }
-            let r = self.sleep(mark, timeout);
+            let r = sleep();
             self.progress();
             let events = [&socket.receive_event, &socket.send_event];
             let last = socket.waiters.fetch_sub(1, Full) == 1;

@@ -19,7 +19,7 @@
 
 struct sdp_h_params sdp_h_params = {
 	.recv_poll = 700,
-	.sdp_zcopy_thresh = 65536,
+	.sdp_zcopy_thresh = 0,
 	.rcvbuf_initial_size = 2048,
 	.sdp_keepalive_time = 7200,
 	.sdp_rx_size = 31,
@@ -81,6 +81,7 @@ struct sock *sdp_h_sock_create(struct net *net, struct socket *sock, int family,
 	if (!sk)
 		return NULL;
 	sock_init_data(sock, sk);
+	s->data_ready = sk->sk_data_ready;
 	inet = inet_sk(sk);
 	sk->sk_protocol = protocol;
 	sk->sk_txrehash = READ_ONCE(net->core.sysctl_txrehash);
@@ -480,6 +481,33 @@ long sdp_h_sleep(struct sdp_h_sock *s, int seen, long timeo)
 {
 	return wait_event_interruptible_timeout(s->wait,
 			atomic_read(&s->events) != seen, timeo);
+}
+
+/* The same, but only a fatal signal ends it early. */
+long sdp_h_sleep_killably(struct sdp_h_sock *s, int seen, long timeo)
+{
+	return wait_event_killable_timeout(s->wait,
+			atomic_read(&s->events) != seen, timeo);
+}
+
+/* The same, and nothing does. */
+void sdp_h_sleep_through(struct sdp_h_sock *s, int seen, long timeo)
+{
+	wait_event_timeout(s->wait, atomic_read(&s->events) != seen, timeo);
+}
+
+/* Whether somebody polls, wants SIGIO, or has put a callback in place of the default one. */
+bool sdp_h_is_watched(struct sock *sk)
+{
+	struct sdp_h_sock *s = (struct sdp_h_sock *)sk;
+	struct socket_wq *wq;
+	bool watched;
+
+	rcu_read_lock();
+	wq = rcu_dereference(sk->sk_wq);
+	watched = skwq_has_sleeper(wq) || (wq && READ_ONCE(wq->fasync_list));
+	rcu_read_unlock();
+	return watched || READ_ONCE(sk->sk_data_ready) != s->data_ready;
 }
 
 struct sock *sdp_h_work_sock(struct work_struct *w)

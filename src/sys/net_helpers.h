@@ -28,6 +28,8 @@ struct sdp_h_sock {
 	wait_queue_head_t	wait;
 	atomic_t		events;	/* counts wake-ups, see sdp_h_sleep() */
 	atomic_t		jobs;	/* bits of work that is to be done */
+	/* the default callback: another one in sk_data_ready is a kernel user's */
+	void			(*data_ready)(struct sock *sk);
 };
 
 /* What sdp_h_memory_begin() has changed of the task. */
@@ -96,6 +98,9 @@ int sdp_h_cmsg_check(struct sock *sk, struct msghdr *msg);
 bool sdp_h_net_eq(const struct net *a, const struct net *b);
 bool sdp_h_signal_pending(void);
 void sdp_h_give_way(void);
+long sdp_h_sleep_killably(struct sdp_h_sock *s, int seen, long timeo);
+void sdp_h_sleep_through(struct sdp_h_sock *s, int seen, long timeo);
+bool sdp_h_is_watched(struct sock *sk);
 bool sdp_h_exiting(void);
 
 void sdp_h_memory_begin(const struct sock *sk, struct sdp_h_memory *m);

@@ -7,7 +7,7 @@
 //! ([`ARef`]), which may be long after the program has closed its descriptor.
 
 use super::super::bindings as c;
-use super::super::errno::Errno;
+use super::super::errno::{Errno, ETIMEDOUT};
 use super::super::rdma::Net;
 use super::super::time::Jiffies;
 use super::address::Address;
@@ -583,16 +583,43 @@ impl<T> Sock<T> {
         let left =
             unsafe { c::sdp_h_sleep(self.raw_helper(), mark, timeout as kernel::ffi::c_long) };
         if left < 0 {
-            // SAFETY: A pure function of the timeout.
-            return Err(Error::from_errno(unsafe {
-                c::sdp_h_intr_errno(timeout as kernel::ffi::c_long)
-            }));
+            return Err(interrupted(timeout));
         }
         if timeout == FOREVER {
             Ok(FOREVER)
         } else {
             Ok(left as isize)
         }
+    }
+
+    /// [`Sock::sleep`] that only the death of the caller ends before its time.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR` if the caller is to die, `ETIMEDOUT`.
+    pub(crate) fn sleep_killably(&self, mark: i32, timeout: Jiffies) -> Result {
+        // SAFETY: As for `sleep`.
+        let left = unsafe {
+            c::sdp_h_sleep_killably(self.raw_helper(), mark, timeout as kernel::ffi::c_long)
+        };
+        match left {
+            0 => Err(ETIMEDOUT.into()),
+            ..0 => Err(EINTR),
+            _ => Ok(()),
+        }
+    }
+
+    /// [`Sock::sleep`] that nothing ends before its time, for what cannot take long.
+    pub(crate) fn sleep_through(&self, mark: i32, timeout: Jiffies) {
+        // SAFETY: As for `sleep`.
+        unsafe { c::sdp_h_sleep_through(self.raw_helper(), mark, timeout as kernel::ffi::c_long) }
+    }
+
+    /// Whether somebody wants to be told when there is something to read, other than by a call that
+    /// waits for it.
+    pub(crate) fn is_watched(&self) -> bool {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_is_watched(self.raw()) }
     }
 
     /// Has the work function run in a worker with these job bits. May be called in any context.
@@ -653,6 +680,12 @@ impl<T> Drop for Locked<'_, T> {
         // SAFETY: By the invariants the lock is held.
         unsafe { c::release_sock(self.sk.raw()) }
     }
+}
+
+/// What a call with this timeout reports that a signal has ended.
+pub(crate) fn interrupted(timeout: isize) -> Error {
+    // SAFETY: A pure function of the timeout.
+    Error::from_errno(unsafe { c::sdp_h_intr_errno(timeout as kernel::ffi::c_long) })
 }
 
 /// Lets others have the processor if they want it. The caller may sleep.

@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Blocking calls whose bytes go straight between the pages of the two programs, and those for which they must not."""
+
+import ctypes
+import mmap
+import os
+import random
+import resource
+import socket
+
+from lib import calls, consts, observe, pattern
+from lib.registry import case
+
+MIB = 1 << 20
+TCP = socket.IPPROTO_TCP
+WHERES = ("self", "peer")
+
+
+def eager(sock):
+    """Sends of a page or more are offered to the other end's reader."""
+    sock.set(TCP, consts.SDP_ZCOPY_THRESH, 4096)
+
+
+def pair(e):
+    """A pair whose both ends offer."""
+    near, far = e.pair()
+    eager(near)
+    eager(far)
+    return near, far
+
+
+class Counters:
+    """What the counters of both ends have gained since."""
+
+    def __init__(self):
+        self._before = {where: observe.stats(where) for where in WHERES}
+
+    def gained(self, name):
+        return sum(observe.stats(where)[name] - self._before[where][name] for where in WHERES)
+
+
+def unpinned(e):
+    """Nothing stays pinned at either end."""
+    e.until(lambda: not any(observe.stats(where)[f"pinned pages {way}"] for where in WHERES for way in ("send", "recv")),
+            "the end of all pinning")
+
+
+@case(reference=False, timeout=60)
+def whole(e):
+    """What a large send and a large receive exchange is not copied, but for a byte in each advert."""
+    near, far = pair(e)
+    for source, target in ((near, far), (far, near)):
+        counters = Counters()
+        task = e.task(pattern.send, source, 3, 8 * MIB, [MIB])
+        e.equal(pattern.receive(target, 3, 8 * MIB, [MIB], socket.MSG_WAITALL), 8 * MIB, "bytes")
+        task.result()
+        adverts = counters.gained("post_send SDP_MID_SRCAVAIL")
+        e.check(adverts >= 8, f"{adverts} adverts")
+        e.equal(counters.gained("tx_bytes") - counters.gained("zcopy tx_bytes"), adverts, "bytes copied by the sender")
+        e.equal(counters.gained("rx_bytes") - counters.gained("zcopy rx_bytes"), adverts, "bytes copied by the receiver")
+        e.equal(counters.gained("zcopy tx_bytes"), 8 * MIB - adverts, "bytes not copied")
+    unpinned(e)
+
+
+@case(reference=False, timeout=120)
+def sizes(e):
+    """Sends and receives of all sizes in turn, not aligned to anything."""
+    near, far = pair(e)
+    choice = random.Random(4)
+    for source, target in ((near, far), (far, near)):
+        sends = [choice.choice((1, 100, 4095, 4096, 4097, 8193, 65537, 300001)) for _ in range(40)]
+        receives = [choice.choice((1, 4095, 4096, 5000, 70001, 500000)) for _ in range(30)]
+        task = e.task(pattern.send, source, 6, 4 * MIB + 7, sends)
+        e.equal(pattern.receive(target, 6, 4 * MIB + 7, receives), 4 * MIB + 7, "bytes")
+        task.result()
+    unpinned(e)
+
+
+@case(reference=False, timeout=120)
+def both_ways(e):
+    """Blocks cross: neither side's wait for its reader keeps it from reading."""
+    near, far = pair(e)
+    total = 3 * MIB
+    tasks = [e.task(pattern.send, near, 1, total, [200000]), e.task(pattern.send, far, 2, total, [70000]),
+             e.task(pattern.receive, near, 2, total, [90000]), e.task(pattern.receive, far, 1, total, [300000])]
+    for task in tasks:
+        e.equal(task.result(), total, "bytes")
+    unpinned(e)
+
+
+@case(reference=False, timeout=60)
+def both_send_first(e):
+    """Two programs that both send before they receive, as much as fits the buffers of both: on TCP that works."""
+    near, far = pair(e)
+    data = pattern.Pattern(8).at(0, 100000)
+    tasks = [e.task(calls.send, near, data), e.task(calls.send, far, data)]
+    for task in tasks:
+        e.equal(task.result(), len(data), "bytes sent")
+    for sock in (near, far):
+        e.equal(pattern.receive(sock, 8, len(data), [len(data)]), len(data), "bytes received")
+    unpinned(e)
+
+
+@case(reference=False, timeout=60)
+def nobody_reads(e):
+    """A send does not wait for a reader when there is room to copy."""
+    near, far = pair(e)
+    data = pattern.Pattern(9).at(0, 60000)
+    counters = Counters()
+    e.equal(calls.send(near, data), len(data), "bytes sent")
+    e.equal(counters.gained("zcopy returned"), 1, "blocks that came back")
+    e.equal(pattern.receive(far, 9, len(data), [len(data)]), len(data), "bytes received")
+    unpinned(e)
+
+
+@case(reference=False, timeout=60)
+def little_by_little(e):
+    """A reader of small pieces gets a block as Data."""
+    near, far = pair(e)
+    counters = Counters()
+    task = e.task(pattern.send, near, 2, MIB, [MIB])
+    e.equal(pattern.receive(far, 2, MIB, [100]), MIB, "bytes")
+    task.result()
+    e.check(counters.gained("zcopy refused") >= 1, "nothing was refused")
+    unpinned(e)
+
+
+@case(reference=False, timeout=60)
+def in_parts(e):
+    """One block is read by several receives."""
+    near, far = pair(e)
+    counters = Counters()
+    task = e.task(pattern.send, near, 2, MIB, [MIB])
+    e.equal(pattern.receive(far, 2, MIB, [50000]), MIB, "bytes")
+    task.result()
+    e.check(counters.gained("received SDP_MID_RDMARDCOMPL") > counters.gained("post_send SDP_MID_SRCAVAIL"),
+            "no block was read in parts")
+    unpinned(e)
+
+
+@case(reference=False, timeout=60)
+def peeked(e):
+    """MSG_PEEK leaves the bytes in the stream."""
+    near, far = pair(e)
+    data = pattern.Pattern(4).at(0, 200000)
+    task = e.task(calls.send, near, data)
+    e.until(lambda: far.recv(50000, socket.MSG_PEEK) == data[:50000], "so many bytes to look at")
+    e.equal(pattern.receive(far, 4, len(data), [len(data)]), len(data), "bytes")
+    e.equal(task.result(), len(data), "bytes sent")
+    unpinned(e)
+
+
+@case(reference=False, timeout=60)
+def polled(e):
+    """What poll calls readable can be read without waiting; a block at the other end is not."""
+    near, far = pair(e)
+    total = 2 * MIB
+    task = e.task(pattern.send, near, 7, total, [total])
+    checker = pattern.Checker(7)
+    while checker.count < total:
+        e.wait(far)
+        data = e.outcome(calls.recv, far, 100000, socket.MSG_DONTWAIT)
+        e.check(isinstance(data, bytes) and data, f"poll said readable, recv {data!r}")
+        checker.feed(data)
+    task.result()
+    unpinned(e)
+
+
+@case(reference=False, timeout=60)
+def not_waiting(e):
+    """A non-blocking reader who does not poll gets the bytes as well."""
+    near, far = pair(e)
+    total = MIB
+    task = e.task(pattern.send, near, 7, total, [total])
+    checker = pattern.Checker(7)
+
+    def some():
+        data = e.outcome(calls.recv, far, 100000, socket.MSG_DONTWAIT)
+        if isinstance(data, bytes):
+            checker.feed(data)
+        return checker.count == total
+
+    e.until(some, "all bytes", patience=40)
+    task.result()
+    unpinned(e)
+
+
+@case(reference=False, timeout=60)
+def vectors(e):
+    """Gathered and scattered, in pieces of any size."""
+    near, far = pair(e)
+    choice = random.Random(2)
+    pieces = [choice.choice((0, 1, 5, 4096, 5000, 100000)) for _ in range(60)]
+    total = sum(pieces)
+    data = pattern.Pattern(5).at(0, total)
+    parts, place = [], 0
+    for size in pieces:
+        parts.append(data[place:place + size])
+        place += size
+
+    def give():
+        left = [memoryview(part) for part in parts]
+        while left:
+            sent = os.writev(near.fileno(), left)
+            while left and sent >= len(left[0]):
+                sent -= len(left.pop(0))
+            if left:
+                left[0] = left[0][sent:]
+
+    task = e.task(give)
+    got = bytearray()
+    while len(got) < total:
+        room = [bytearray(choice.choice((1, 4096, 9000, 200000))) for _ in range(8)]
+        count = far.recvmsg_into(room)[0]
+        e.check(count, "end of the stream")
+        got += b"".join(room)[:count]
+    task.result()
+    e.check(got == data, "other bytes")
+    unpinned(e)
+
+
+@case(reference=False, timeout=60)
+def from_a_file_mapping(e):
+    """Bytes of a mapped file, shared and private; the other end reads into a shared mapping."""
+    near, far = pair(e)
+    data = pattern.Pattern(6).at(0, MIB)
+    with open("/tmp/zcopy-source", "w+b") as file:
+        file.write(data)
+        file.flush()
+        for flags in (mmap.MAP_SHARED, mmap.MAP_PRIVATE):
+            with mmap.mmap(file.fileno(), MIB, flags, mmap.PROT_READ) as mapping:
+                with memoryview(mapping) as view:
+                    task = e.task(near.sendall, view)
+                    e.equal(pattern.receive(far, 6, MIB, [MIB]), MIB, "bytes")
+                    task.result()
+    os.unlink("/tmp/zcopy-source")
+    unpinned(e)
+
+
+@case(reference=False, timeout=60)
+def memlock(e):
+    """Without the right to lock memory, bytes are copied."""
+    near, far = pair(e)
+
+    def give():
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
+        os.setgroups([])
+        os.setresgid(65534, 65534, 65534)
+        os.setresuid(65534, 65534, 65534)
+        return pattern.send(near, 5, MIB, [MIB])
+
+    counters = Counters()
+    child = e.child(give)
+    e.equal(pattern.receive(far, 5, MIB, [MIB]), MIB, "bytes")
+    child.result()
+    e.check(counters.gained("pin over memlock") >= 1, "the limit was not met")
+    e.equal(counters.gained("zcopy tx_bytes"), 0, "bytes not copied")
+    unpinned(e)
+
+
+@case(reference=False, timeout=60)
+def bad_address(e):
+    """A receive into memory that cannot be written fails, and takes nothing."""
+    near, far = pair(e)
+    size = 100000
+    calls.libc.mmap.restype = ctypes.c_void_p
+    nowhere = calls.libc.mmap(None, ctypes.c_size_t(size), mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+    task = e.task(pattern.send, far, 5, size, [size])
+    e.equal(e.error(calls.recv_at, near, nowhere, size), "EFAULT", "recv")
+    e.equal(pattern.receive(near, 5, size, [size]), size, "bytes")
+    task.result()
+    calls.libc.munmap(ctypes.c_void_p(nowhere), ctypes.c_size_t(size))
+    unpinned(e)
+
+
+@case(reference=False, timeout=60)
+def interrupted(e):
+    """A signal ends a send that waits for its reader; what it says it has sent arrives, and no more."""
+    near, far = pair(e)
+    data = pattern.Pattern(3).at(0, 64 * MIB)
+    (outcome, caught) = e.interrupt_self(lambda: calls.send(near, data), "sendto")
+    e.equal(caught, 1, "signals")
+    e.check(isinstance(outcome, int) and 0 < outcome < len(data), f"send gave {outcome}")
+    near.shutdown(socket.SHUT_WR)
+    e.equal(pattern.receive(far, 3, len(data), [MIB]), outcome, "bytes that arrived")
+    unpinned(e)
+
+
+@case(reference=False, timeout=120)
+def killed(e):
+    """A sender or a reader dies at any moment: nothing stays pinned, and the other end learns it."""
+    choice = random.Random(1)
+    for turn in range(12):
+        listener = e.listen()
+
+        def live():
+            near = e.connect(listener)
+            eager(near)
+            if turn % 2:
+                pattern.send(near, 5, 1 << 30, [MIB])
+            else:
+                pattern.receive(near, 5, 1 << 30, [MIB])
+
+        child = e.child(live)
+        far, _ = listener.accept()
+        eager(far)
+        limit = choice.randrange(1, 6 * MIB)
+        if turn % 2:
+            e.equal(pattern.receive(far, 5, limit, [MIB]), limit, "bytes")
+            child.kill()
+            e.check(e.error(pattern.receive, far, 5, 1 << 30, [MIB]) in ("ok", "ECONNRESET", "ValueError"), "end")
+        else:
+            task = e.task(lambda: e.error(pattern.send, far, 5, 1 << 30, [MIB], socket.MSG_NOSIGNAL))
+            start = observe.stats("peer")["tx_bytes"]
+            e.until(lambda: observe.stats("peer")["tx_bytes"] - start > limit, "some bytes")
+            child.kill()
+            e.check(task.result() in ("ECONNRESET", "EPIPE"), "the sender was not told")
+        far.close()
+        listener.close()
+    unpinned(e)
