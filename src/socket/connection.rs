@@ -746,6 +746,7 @@ impl Connection {
                 limit: u32::try_from(contiguous).unwrap_or(u32::MAX),
                 reader_waits: sk.data().readers.load(Relaxed) > 0 && self.rx.bytes() == 0,
                 source: source.map(|(block, _)| block),
+                sink: None,
             };
             let message = match protocol.transmit(&offer) {
                 Transmit::Send(m) => m,
