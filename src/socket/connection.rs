@@ -650,7 +650,8 @@ impl Connection {
     fn target(&self, sk: &SdpSock) -> u16 {
         let unread = self.rx.memory();
         let room = sk.rcvbuf().saturating_sub(unread) / (self.buffer_size as usize).max(1);
-        let least = if unread == 0 {
+        // a peer that has advertised sends no Data, and may need credits to take that back
+        let least = if unread == 0 || self.holds_advert() {
             LEAST_BUFFERS
         } else {
             LAST_BUFFERS

@@ -162,6 +162,10 @@ fn commit(sk: &SdpSock, mut chunk: Chunk, more: bool, urgent: bool) -> Result {
             tx.mark_urgent();
         }
         c.more = more;
+        if urgent {
+            // does not wait for whoever reads the block before it
+            c.take_block_back();
+        }
         if idle {
             c.last_progress = jiffies();
         }

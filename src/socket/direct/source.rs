@@ -155,8 +155,8 @@ impl Connection {
         }
     }
 
-    /// Takes the block back from whoever has it.
-    fn take_back(&mut self) {
+    /// Takes the block of a send call back from whoever has it, if there is one.
+    pub(in crate::socket) fn take_block_back(&mut self) {
         let Some(s) = &mut self.direct.source else {
             return;
         };
@@ -357,7 +357,7 @@ fn wait(sk: &SdpSock, lock: &mut Locked<'_, Socket>, timeout: &mut isize) -> Res
             };
         if over {
             taken_back = Some(jiffies());
-            sk.data().connection.lock().take_back();
+            sk.data().connection.lock().take_block_back();
             sk.progress();
         }
     }
