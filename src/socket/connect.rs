@@ -235,7 +235,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
         parts.install(&mut c);
         c.link = Some(link.clone());
     }
-    resolver.connect(&link, sk.remote().port, &hello.encode())?;
+    resolver.connect(&link, sk.remote().port, sk.priority(), &hello.encode())?;
     let done = {
         let mut c = sk.data().connection.lock();
         // The answer may have come, and another attempt have begun since.

@@ -332,6 +332,16 @@ u8 sdp_h_tos(const struct sock *sk)
 	return inet_sk(sk)->tos;
 }
 
+/* The priority that the program has set, -1 if it is only what goes with the type of service. */
+int sdp_h_priority(const struct sock *sk)
+{
+	u32 priority = READ_ONCE(sk->sk_priority);
+
+	if (priority == (u32)rt_tos2priority(READ_ONCE(inet_sk(sk)->tos)))
+		return -1;
+	return min_t(u32, priority, INT_MAX);
+}
+
 bool sdp_h_reserved_port(const struct sock *sk, u16 port)
 {
 	return inet_is_local_reserved_port(sock_net(sk), port);

@@ -88,6 +88,7 @@ bool sdp_h_ipv6_only(const struct sock *sk);
 u32 sdp_h_uid(const struct sock *sk);
 unsigned long sdp_h_ino(struct sock *sk);
 u8 sdp_h_tos(const struct sock *sk);
+int sdp_h_priority(const struct sock *sk);
 bool sdp_h_reserved_port(const struct sock *sk, u16 port);
 bool sdp_h_is_own_address(const struct sock *sk, const struct sdp_h_addr *a);
 bool sdp_h_is_broadcast(const struct sock *sk, const struct sdp_h_addr *a);

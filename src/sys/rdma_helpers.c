@@ -7,6 +7,7 @@
 #include <linux/module.h>
 #include <linux/netdevice.h>
 #include <linux/rcupdate.h>
+#include <linux/if_vlan.h>
 #include <linux/slab.h>
 #include <net/ip_fib.h>
 #include <net/ip6_fib.h>
@@ -167,6 +168,34 @@ static bool reverse_route6(struct net_device *ndev, const struct sockaddr_in6 *l
 #else
 	return false;
 #endif
+}
+
+/* The traffic class that the network device has for a priority, as rdma_cm asks for it. */
+static u8 traffic_class(struct net_device *dev, int priority)
+{
+	struct net_device *real = is_vlan_dev(dev) ? vlan_dev_real_dev(dev) : dev;
+
+	if (real->num_tc)
+		return netdev_get_prio_tc_map(real, priority);
+	if (real == dev)
+		return 0;
+	return (vlan_dev_get_egress_qos_mask(dev, priority) & VLAN_PRIO_MASK) >> VLAN_PRIO_SHIFT;
+}
+
+/* The service level for SO_PRIORITY: on Ethernet the device maps it. The route is known. */
+u8 sdp_h_service_level(const struct rdma_cm_id *id, int priority)
+{
+	struct net_device *dev;
+	u8 level = 0;
+
+	if (!rdma_protocol_roce(id->device, id->port_num))
+		return clamp(priority, 0, 15);
+	rcu_read_lock();
+	dev = rdma_read_gid_attr_ndev_rcu(id->route.addr.dev_addr.sgid_attr);
+	if (!IS_ERR(dev))
+		level = traffic_class(dev, priority);
+	rcu_read_unlock();
+	return level;
 }
 
 /* Would a packet to the remote address leave by the interface? As rdma_cm's validate_net_dev(). */

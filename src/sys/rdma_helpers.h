@@ -29,6 +29,7 @@ void sdp_h_net_get(struct net *net);
 void sdp_h_net_put(struct net *net);
 int sdp_h_cm_request_net(const struct ib_cm_event *event, struct sockaddr_storage *local,
 			 struct net **net, int *ifindex);
+u8 sdp_h_service_level(const struct rdma_cm_id *id, int priority);
 bool sdp_h_reverse_route(struct net *net, int ifindex, const struct sockaddr_storage *local,
 			 const struct sockaddr_storage *remote);
 

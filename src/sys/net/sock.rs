@@ -463,6 +463,13 @@ impl<T> Sock<T> {
         unsafe { c::sdp_h_ino(self.raw()) as u64 }
     }
 
+    /// `SO_PRIORITY`, if the program has set it and not only the traffic class.
+    pub(crate) fn priority(&self) -> Option<i32> {
+        // SAFETY: By the invariants the sock is alive.
+        let p = unsafe { c::sdp_h_priority(self.raw()) };
+        (p >= 0).then_some(p)
+    }
+
     /// The type of service or traffic class that packets to the peer carry.
     pub(crate) fn traffic_class(&self) -> u8 {
         // SAFETY: By the invariants the sock is alive.

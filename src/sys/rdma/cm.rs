@@ -101,6 +101,8 @@ pub(crate) struct RequestParameters<'a> {
     pub(crate) response_timeout: u8,
     /// How often to repeat messages of the connection manager.
     pub(crate) cm_retries: u8,
+    /// `SO_PRIORITY`, if it is to choose the service level, and not the path record.
+    pub(crate) priority: Option<i32>,
 }
 
 /// What a REP says.
@@ -301,8 +303,13 @@ impl ConnectionId {
     /// `EINVAL` when there was a request already, or what sending says.
     pub(crate) fn request(&mut self, route: &Route, p: &RequestParameters<'_>) -> Result {
         let (path, gid) = route.path()?;
+        // SAFETY: A complete path record, which the route keeps; it is plain data.
+        let mut primary = unsafe { core::ptr::read(path.primary) };
+        if let Some(priority) = p.priority {
+            primary.sl = route.service_level(priority)?;
+        }
         let mut param = c::ib_cm_req_param {
-            primary_path: path.primary,
+            primary_path: &mut primary,
             primary_path_inbound: path.inbound,
             primary_path_outbound: path.outbound,
             ppath_sgid_attr: gid,

@@ -129,6 +129,17 @@ impl Route {
         u32::try_from(i).unwrap_or(0)
     }
 
+    /// The service level for a priority (`SO_PRIORITY`).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when the route is not known.
+    pub(super) fn service_level(&self, priority: i32) -> Result<u8> {
+        self.path()?;
+        // SAFETY: By the invariants the id is alive, and its route is known, with device and GID.
+        Ok(unsafe { c::sdp_h_service_level(self.raw(), priority) })
+    }
+
     /// Path records and GID, once they are known.
     pub(super) fn path(&self) -> Result<(Path, *const c::ib_gid_attr)> {
         if !self.is_found() {

@@ -29,7 +29,13 @@ impl<O: Owner> Link<O> {
     }
 
     /// Sends REQ.
-    pub(super) fn request(&self, route: &Route, port: u16, hello: &[u8; REQUEST_DATA]) -> Result {
+    pub(super) fn request(
+        &self,
+        route: &Route,
+        port: u16,
+        priority: Option<i32>,
+        hello: &[u8; REQUEST_DATA],
+    ) -> Result {
         let inner = &self.inner;
         let parameters = RequestParameters {
             service: SERVICE_ID + u64::from(port),
@@ -42,6 +48,7 @@ impl<O: Owner> Link<O> {
             rnr_retry: inner.config.rnr_retry,
             response_timeout: inner.config.response_timeout,
             cm_retries: inner.config.cm_retries,
+            priority,
         };
         let mut id = inner.id.lock();
         let id = Option::as_mut(&mut *id).ok_or(ENODEV)?;

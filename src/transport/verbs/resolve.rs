@@ -300,13 +300,19 @@ impl<O: Owner> Resolver<O> {
     }
 
     /// Asks the peer for the connection. The answer comes by [`Owner::replied`] or
-    /// [`Owner::refused`], possibly before this returns.
+    /// [`Owner::refused`], possibly before this returns. A `priority` chooses the service level.
     ///
     /// # Errors
     ///
     /// `EINVAL` when not resolved or asked already, or what sending says.
-    pub(crate) fn connect(&self, link: &Link<O>, port: u16, hello: &[u8; REQUEST_DATA]) -> Result {
-        self.with(|id| link.request(id, port, hello))
+    pub(crate) fn connect(
+        &self,
+        link: &Link<O>,
+        port: u16,
+        priority: Option<i32>,
+        hello: &[u8; REQUEST_DATA],
+    ) -> Result {
+        self.with(|id| link.request(id, port, priority, hello))
     }
 }
 

@@ -4,7 +4,7 @@
 import socket
 import struct
 
-from lib import calls, consts
+from lib import calls, consts, netns
 from lib.env import SAME, OneOf
 from lib.registry import case
 
@@ -13,6 +13,19 @@ IP, IPV6 = socket.IPPROTO_IP, socket.IPPROTO_IPV6
 
 def number(value):
     return struct.pack("=i", value)
+
+
+def sent_requests(e, tap):
+    """The primary service level and traffic class of each REQ of the connection manager that the socket has seen."""
+    seen = []
+    while frame := e.error_or(tap.recv, 10000):
+        if frame[12:14] != (b"\x86\xdd" if e.six else b"\x08\0"):
+            continue
+        # Ethernet, IP, UDP, BTH and DETH; then the datagram's common header, with class and attribute
+        mad = frame[14 + (40 if e.six else 20) + 8 + 12 + 8:]
+        if len(mad) > 24 + 94 and (mad[1], mad[16:18]) == (7, b"\0\x10"):
+            seen.append((mad[24 + 94] >> 4, mad[24 + 92]))
+    return seen
 
 
 @case(timeout=60)
@@ -171,3 +184,36 @@ def nothing_promised(e):
         e.note(f"header {option}", e.error(calls.setsockopt, sock, IPV6, option, header), sdp="EOPNOTSUPP", because=why)
         e.note(f"nobody's header {option}", e.as_user(lambda: e.socket().setsockopt(IPV6, option, header)))
     e.note("sticky source", e.error(calls.setsockopt, sock, IPV6, 50, bytes(20)))
+
+
+@case(reference=False, timeout=60)
+def service_level(e):
+    """SO_PRIORITY chooses the service level by the map of the network device; the traffic class goes with the path."""
+    own, other = ("fd79::1", "fd79::2") if e.six else ("10.79.0.1", "10.79.0.2")
+    bits, nodad = (64, " nodad") if e.six else (24, "")
+    netns.run("self", "ip link add level0 mtu 9000 numtxqueues 4 type veth peer name level1 mtu 9000 netns peer")
+    try:
+        for where, link, address in (("self", "level0", own), ("peer", "level1", other)):
+            netns.run(where, f"ip addr add {address}/{bits} dev {link}{nodad}")
+            netns.run(where, f"ip link set {link} up")
+            netns.run(where, f"rdma link add {link} type rxe netdev {link}")
+        netns.run("self", "tc qdisc add dev level0 root mqprio num_tc 4 map 0 0 1 0 2 3 3 0 0 0 0 0 0 0 0 0 "
+                          "queues 1@0 1@1 1@2 1@3 hw 0")
+        listener = e.listen("peer", host=other)
+        level, option = (IPV6, socket.IPV6_TCLASS) if e.six else (IP, socket.IP_TOS)
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as tap:      # ETH_P_ALL
+            tap.bind(("level0", 0))
+            tap.setblocking(False)
+            for priority, tos, expected in ((None, 0, 0), (2, 0, 1), (4, 0, 2), (5, 0x20, 3), (1, 0, 0)):
+                near = e.socket()
+                near.set(level, option, tos)
+                if priority is not None:
+                    near.set(socket.SOL_SOCKET, socket.SO_PRIORITY, priority)
+                near.connect(e.address(other, listener.port))
+                far, _ = listener.accept()
+                near.send(b"word")
+                e.equal(far.recv(10), b"word", "data")
+                seen = sent_requests(e, tap)
+                e.check(seen and set(seen) == {(expected, tos)}, f"priority {priority} and class {tos} went as {seen}")
+    finally:
+        netns.run("self", "ip link del level0")
