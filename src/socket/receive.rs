@@ -266,7 +266,7 @@ impl Call<'_> {
                 Some(empty) => c.recycle(empty),
             }
             if !c.wants_refill(sk) {
-                return;
+                return sk.set_memory(c.rx.memory(), c.tx.queued());
             }
             c.progress(sk)
         };
