@@ -114,6 +114,8 @@ pub(super) fn connect(
         close::disconnect(sk);
         return Err(e);
     }
+    // The SIGIO that tells of the connection is not for whoever asks for it from here on.
+    drop(sk.data().connection.lock());
     call.set_progress(Progress::Connected);
     Ok(())
 }

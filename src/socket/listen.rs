@@ -316,6 +316,10 @@ pub(super) fn established(sk: &SdpSock, link: LinkId) {
         trace::connect(sk);
         connect::grow(sk);
         tell.state = true;
+        if c.parent.is_none() {
+            // under the lock: see the end of connect(2)
+            sk.sigio_out();
+        }
         let wait = c.options.defer_accept;
         let nothing_came = c.rx.bytes() == 0 && !sk.flag(Flag::Done);
         if c.parent.is_some() && wait > 0 && nothing_came {
@@ -327,10 +331,7 @@ pub(super) fn established(sk: &SdpSock, link: LinkId) {
     };
     match parent {
         None => {}
-        Some(None) => {
-            tell.deliver(sk);
-            sk.sigio_out();
-        }
+        Some(None) => tell.deliver(sk),
         Some(Some(parent)) => hand_over(&parent, sk),
     }
     sk.progress();

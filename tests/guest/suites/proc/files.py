@@ -123,7 +123,8 @@ def of_the_namespace(e):
 
     e.equal((moved(0, "tx_bytes"), moved(1, "tx_bytes")), (10000, 0), "bytes sent here and there")
     e.equal((moved(0, "rx_bytes"), moved(1, "rx_bytes")), (0, 10000), "bytes received here and there")
-    e.check(moved(0, "post_send SDP_MID_DATA") > 0 and moved(1, "post_send SDP_MID_DATA") == 0, "Data messages")
+    # the peer may have sent empty ones, for credits
+    e.check(moved(0, "post_send SDP_MID_DATA") > 0, "Data messages")
 
 
 @sdp_case
