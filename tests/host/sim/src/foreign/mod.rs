@@ -71,6 +71,8 @@ pub struct Foreign {
     peer_mode: Mode,
     /// MSeq of our last SendSm.
     refusal: u32,
+    /// A cancel of what was refused before is to be answered, too.
+    again: bool,
     /// Somebody waits for bytes.
     reader: bool,
     made: Made,
@@ -120,6 +122,7 @@ impl Foreign {
             held: VecDeque::new(),
             peer_mode: Mode::Combined,
             refusal: 0,
+            again: false,
             reader: false,
             made: Made::default(),
             taken: Taken::default(),
@@ -155,6 +158,9 @@ impl Foreign {
             return Some((Body::Data, 0, Flags::NONE));
         }
         if credits >= 2 {
+            if std::mem::take(&mut self.again) {
+                return Some((Body::SendSm, 0, Flags::NONE));
+            }
             if let Some(about) = self.about_held().or_else(|| self.about_sinks(rng)) {
                 return Some((about, 0, Flags::NONE));
             }
@@ -322,6 +328,7 @@ impl Foreign {
                 }
             }
             Body::SrcAvailCancel => {
+                self.again = self.held.is_empty() && self.flavour.pipelined == 0;
                 for held in &mut self.held {
                     held.refused |= (message.mseq.wrapping_sub(held.mseq) as i32) > 0;
                 }
@@ -427,7 +434,7 @@ impl Node for Foreign {
             if payload > 0 {
                 self.taken.payload();
             }
-            if body == Body::SendSm {
+            if body == Body::SendSm && self.flavour.pipelined > 0 {
                 self.refusal = self.sent;
             }
             let header = &message.encode()[..message.header_len()];

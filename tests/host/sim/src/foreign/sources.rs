@@ -137,6 +137,7 @@ impl Foreign {
         if !self.made.blocks.is_empty() {
             return Ok(());
         }
+        self.again = false;
         let pipelined = self.peer_mode == Mode::Pipelined;
         let most = if pipelined {
             self.flavour.max_adverts
