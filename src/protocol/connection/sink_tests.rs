@@ -238,6 +238,19 @@ fn data_goes_behind_what_was_written_and_voids_the_next() {
 }
 
 #[test]
+fn sinks_are_void_at_the_end_of_the_stream() {
+    let mut pair = source();
+    for _ in 0..2 {
+        pair.event(sink_avail(5000, 0));
+    }
+    pair.end.shutdown_send();
+    assert_eq!(pair.sends_all(), [Mid::DisConn]);
+    // The sink has given up when it sees that: an answer would come out of nothing.
+    assert_eq!(pair.event(Body::SinkAvailCancel), Event::None);
+    assert!(pair.is_idle());
+}
+
+#[test]
 fn the_source_answers_a_cancel() {
     let answers = |blocks: u32, written: u32, last: bool| {
         let mut pair = source();
