@@ -26,7 +26,7 @@ KERNEL_ARGUMENTS = [
     # There is nothing to go back to after either: QEMU ends, and so does the wait.
     "panic=-1", "oops=panic",
     # No use in emulation, and time in every boot or every system call.
-    "mitigations=off", "cryptomgr.notests", "tsc=reliable", "no_timer_check",
+    "mitigations=off", "cryptomgr.notests", "no_timer_check",
     # A busy host may keep a virtual processor waiting for long: that is no fault of the guest.
     "rcupdate.rcu_cpu_stall_timeout=60", "watchdog_thresh=30",
     "printk.devkmsg=on", "random.trust_cpu=on",
