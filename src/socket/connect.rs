@@ -142,6 +142,8 @@ fn start(sk: &SdpSock, to: &Address) -> Result {
     let r = resolve(sk, &local, &to);
     if let Err(e) = r {
         sk.set_state(State::Close);
+        let port = sk.local().port;
+        sk.set_local(&Address { port, ..local });
         sk.set_remote(&Address::any(sk.is_v6()));
         close::drop_link(sk);
         if ours {
@@ -168,6 +170,13 @@ fn resolve(sk: &SdpSock, local: &Address, to: &Address) -> Result {
     let mut to = *to;
     if to.scope == 0 {
         to.scope = sk.bound_interface() as u32;
+    }
+    if source.is_none() {
+        // As on TCP getsockname(2) tells where it comes from before the connection is there.
+        if let Some(from) = sk.route_source(&to) {
+            let port = sk.local().port;
+            sk.set_local(&Address { port, ..from });
+        }
     }
     let class = sk.traffic_class();
     resolver.start(
@@ -207,7 +216,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
     let (channel, link) = resolver.create(&config, sk.into())?;
     let source = resolver.source()?;
     let mut local = sk.local();
-    if local.ip.is_unspecified() {
+    if !sk.address_is_bound() {
         local = Address {
             ip: source.ip,
             ..local

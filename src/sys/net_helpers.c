@@ -360,6 +360,39 @@ bool sdp_h_is_broadcast(const struct sock *sk, const struct sdp_h_addr *a)
 	       inet_addr_type(sock_net(sk), a->ip.s6_addr32[3]) == RTN_BROADCAST;
 }
 
+/* The address that a connection to `to` comes from, by the routes; false if there is none. */
+bool sdp_h_source(struct sock *sk, const struct sdp_h_addr *to, int ifindex,
+		  struct sdp_h_addr *from)
+{
+	if (ipv6_addr_v4mapped(&to->ip)) {
+		struct flowi4 fl4;
+		struct rtable *rt = ip_route_connect(&fl4, to->ip.s6_addr32[3], 0, ifindex,
+						     IPPROTO_TCP, 0, to->port, sk);
+
+		if (IS_ERR(rt))
+			return false;
+		ip_rt_put(rt);
+		ipv6_addr_set_v4mapped(fl4.saddr, &from->ip);
+	} else {
+		struct flowi6 fl6 = {
+			.flowi6_proto = IPPROTO_TCP,
+			.daddr = to->ip,
+			.flowi6_oif = ifindex,
+			.flowi6_mark = READ_ONCE(sk->sk_mark),
+			.flowi6_uid = sk_uid(sk),
+			.fl6_dport = to->port,
+		};
+		struct dst_entry *dst = ip6_dst_lookup_flow(sock_net(sk), sk, &fl6, NULL);
+
+		if (IS_ERR(dst))
+			return false;
+		dst_release(dst);
+		from->ip = fl6.saddr;
+	}
+	from->port = 0;
+	return true;
+}
+
 void sdp_h_custom_sockopt(struct socket *sock)
 {
 	set_bit(SOCK_CUSTOM_SOCKOPT, &sock->flags);

@@ -92,6 +92,8 @@ int sdp_h_priority(const struct sock *sk);
 bool sdp_h_reserved_port(const struct sock *sk, u16 port);
 bool sdp_h_is_own_address(const struct sock *sk, const struct sdp_h_addr *a);
 bool sdp_h_is_broadcast(const struct sock *sk, const struct sdp_h_addr *a);
+bool sdp_h_source(struct sock *sk, const struct sdp_h_addr *to, int ifindex,
+		  struct sdp_h_addr *from);
 void sdp_h_custom_sockopt(struct socket *sock);
 int sdp_h_most_rmem(const struct sock *sk);
 void sdp_h_set_rmem(struct sock *sk, int bytes);
