@@ -50,10 +50,15 @@ def whole(e):
     """What a large send and a large receive exchange is not copied, but for a byte in each advert."""
     near, far = pair(e)
     for source, target in ((near, far), (far, near)):
-        counters = Counters()
-        task = e.task(pattern.send, source, 3, 8 * MIB, [MIB])
-        e.equal(pattern.receive(target, 3, 8 * MIB, [MIB], socket.MSG_WAITALL), 8 * MIB, "bytes")
-        task.result()
+        for _ in range(10):
+            counters = Counters()
+            task = e.task(pattern.send, source, 3, 8 * MIB, [MIB])
+            e.equal(pattern.receive(target, 3, 8 * MIB, [MIB], socket.MSG_WAITALL), 8 * MIB, "bytes")
+            task.result()
+            if not counters.gained("zcopy returned"):
+                break       # else the reader was so slow, once, that the sender lost patience and copied
+        else:
+            e.check(False, "in each of ten rounds a block came back")
         adverts = counters.gained("post_send SDP_MID_SRCAVAIL")
         e.check(adverts >= 8, f"{adverts} adverts")
         e.equal(counters.gained("tx_bytes") - counters.gained("zcopy tx_bytes"), adverts, "bytes copied by the sender")
@@ -308,7 +313,7 @@ def killed(e):
         if turn % 2:
             e.equal(pattern.receive(far, 5, limit, [MIB]), limit, "bytes")
             child.kill()
-            e.check(e.error(pattern.receive, far, 5, 1 << 30, [MIB]) in ("ok", "ECONNRESET", "ValueError"), "end")
+            e.check(e.error(far.drain) in ("ok", "ECONNRESET"), "the reader was not told")
         else:
             task = e.task(lambda: e.error(pattern.send, far, 5, 1 << 30, [MIB], socket.MSG_NOSIGNAL))
             start = observe.stats("peer")["tx_bytes"]
