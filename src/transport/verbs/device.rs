@@ -14,6 +14,7 @@ use crate::sys::rdma::listen::ListenId;
 use crate::sys::rdma::registry;
 use crate::sys::rdma::work::Worker;
 use core::marker::PhantomData;
+use core::mem::replace;
 use kernel::prelude::*;
 use kernel::rbtree::RBTree;
 use kernel::sync::Arc;
@@ -200,10 +201,14 @@ impl Drop for Service {
     fn drop(&mut self) {
         // Waits for all devices to be given back.
         drop(self.client.take());
-        if let Ok(mut registry) = registry::lock() {
+        // The registry itself is never dropped, so what it holds is, even when that is empty.
+        let left = registry::lock().ok().map(|mut registry| {
             registry.open = None;
-            registry.sweep = None;
-        }
+            let devices = replace(&mut registry.devices, KVec::new());
+            let ports = replace(&mut registry.ports, KVec::new());
+            (devices, ports, registry.members.take(), registry.sweep.take())
+        });
+        drop(left);
     }
 }
 
