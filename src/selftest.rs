@@ -492,7 +492,7 @@ fn run(text: &str) -> Result {
 fn pieces(bed: &mut Bed, many: bool) -> Result {
     let limits = bed.b.on(|c| c.limits())?;
     let pages = u32::from(limits.pinned_pages);
-    let least = pages.div_ceil(u32::from(limits.gather));
+    let least = pages.div_ceil(u32::from(limits.gather.max(1)));
     // a few neighbours may have met by chance
     let wanted = match many {
         true => least * 3 / 4..least * 2,
