@@ -41,11 +41,13 @@ struct IbSdp {
     _selftest: selftest::File,
     _family: family::Registration<Socket>,
     _verbs: verbs::Service,
+    _shrinker: sys::watch::Shrinker,
 }
 
 impl kernel::Module for IbSdp {
     fn init(module: &'static ThisModule) -> Result<Self> {
         sys::layout::check_layout()?;
+        let shrinker = sys::watch::Shrinker::start()?;
         let verbs = verbs::start::<SdpSock, Incoming>()?;
         let family = family::Registration::new(module)?;
         Ok(IbSdp {
@@ -53,6 +55,7 @@ impl kernel::Module for IbSdp {
             _selftest: selftest::file()?,
             _family: family,
             _verbs: verbs,
+            _shrinker: shrinker,
         })
     }
 }

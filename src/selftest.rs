@@ -162,8 +162,9 @@ impl End {
         self.on(|c| c.post_send(&token).and_then(|()| c.flush()))?
     }
 
-    fn room(&mut self) -> Result<Pinned> {
-        match self.on(|c| c.spare())? {
+    fn room(&mut self, piece: Option<(usize, usize)>) -> Result<Pinned> {
+        let piece = piece.ok_or(EFAULT)?;
+        match self.on(|c| c.spare_for(piece))? {
             Some(p) => Ok(p),
             None => self.pinning.make(),
         }
@@ -171,7 +172,7 @@ impl End {
 
     /// Pins `len` bytes to be sent.
     fn pin_source(&mut self, address: usize, len: usize, hold: Hold) -> Result<Pinned> {
-        let mut p = self.room()?;
+        let mut p = self.room(source(address, len, |s| s.piece(len))?)?;
         let r = source(address, len, |s| {
             let r = p.pin_source(s, len, hold, &self.account);
             (r, s.remaining())
@@ -183,7 +184,7 @@ impl End {
 
     /// Pins `len` bytes to be received.
     fn pin_destination(&mut self, address: usize, len: usize, hold: Hold) -> Result<Pinned> {
-        let mut p = self.room()?;
+        let mut p = self.room(destination(address, len, |d| d.piece(len))?)?;
         let r = destination(address, len, |d| {
             let r = p.pin_destination(d, len, hold, &self.account);
             (r, d.room())
@@ -442,6 +443,13 @@ fn run(text: &str) -> Result {
     match test {
         "read" => bed.read().map(|_| ()),
         "write" => bed.write().map(|_| ()),
+        "twice" => {
+            bed.read()?;
+            bed.pause = true;
+            bed.pause()?;
+            bed.pause = false;
+            bed.read().map(|_| ())
+        }
         "read_later" => {
             bed.pause = true;
             bed.read().map(|_| ())

@@ -52,6 +52,8 @@ pub(crate) struct Account {
     refused: Atomic<i64>,
     /// Times that the user's `RLIMIT_MEMLOCK` was.
     unlockable: Atomic<i64>,
+    /// Times that memory was still pinned.
+    hits: Atomic<i64>,
 }
 
 impl Account {
@@ -65,6 +67,7 @@ impl Account {
             pinned: Pinned::new(),
             refused: Atomic::new(0),
             unlockable: Atomic::new(0),
+            hits: Atomic::new(0),
         };
         Ok(Arc::new(account, GFP_KERNEL)?)
     }
@@ -89,8 +92,19 @@ impl Account {
         self.unlockable.add(1, Relaxed);
     }
 
-    /// Sets both counters to zero.
+    /// Times that memory was still pinned.
+    pub(crate) fn hits(&self) -> u64 {
+        self.hits.load(Relaxed).max(0) as u64
+    }
+
+    /// Counts one of these.
+    pub(super) fn count_hit(&self) {
+        self.hits.add(1, Relaxed);
+    }
+
+    /// Sets the counters to zero.
     pub(crate) fn clear(&self) {
+        self.hits.store(0, Relaxed);
         self.refused.store(0, Relaxed);
         self.unlockable.store(0, Relaxed);
     }
@@ -148,6 +162,11 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
+    /// What it is for.
+    pub(super) fn purpose(&self) -> Use {
+        self.purpose
+    }
+
     /// Gives back what is beyond `pages`.
     pub(crate) fn shrink(&mut self, pages: usize) {
         let pages = i64::try_from(pages).unwrap_or(i64::MAX).min(self.pages);

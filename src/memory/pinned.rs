@@ -10,16 +10,25 @@
 //! `Pinned`: nobody else can unpin it, whatever becomes of the caller or of the connection. While
 //! its caller owns it, nobody accesses the memory but the program.
 //!
+//! **What stays pinned.** With the parameter `pin_cache`, [`Pinned::release`] leaves the memory
+//! pinned and mapped, without access for anybody, and the next transfer of just that memory by the
+//! same process finds it so; the key is another one all the same. It is let go of when the mapping
+//! changes, when memory is short, or when its room is needed: by [`crate::sys::watch`], which holds
+//! the piece meanwhile. It goes on counting for its user, who gets it back for other memory by
+//! asking for more than the budget has.
+//!
 //! **Where it is let go of.** Unpinning sleeps. [`Pinned::release`] does it on the spot, in process
 //! context; a `Pinned` that is dropped leaves it to the module's workqueue, so that may be done
 //! anywhere.
 
 use super::budget::{Account, Charge, Use};
 use crate::sys::net::message::{Destination, Source};
+use crate::sys::net::params;
 use crate::sys::pin::{Hold, Locked, Unpinnable, PAGE};
 use crate::sys::rdma::pd::Pd;
 use crate::sys::rdma::user_memory::UserMemory;
 use crate::sys::rdma::work;
+use crate::sys::watch::{self, Idle, Watched};
 use kernel::prelude::*;
 use kernel::sync::atomic::{AtomicFlag, Full};
 use kernel::sync::Arc;
@@ -36,6 +45,8 @@ pub(crate) enum Refusal {
     Budget,
     /// The user's `RLIMIT_MEMLOCK` is.
     MemoryLock,
+    /// There is no memory to do it with.
+    NoMemory,
 }
 
 impl From<Unpinnable> for Refusal {
@@ -75,13 +86,21 @@ impl Pinning {
     ///
     /// `ENOMEM`, or what the device says: copy then.
     pub(crate) fn make(&self) -> Result<Pinned> {
+        Ok(Pinned {
+            parts: Some(self.parts()?),
+            watched: None,
+            registrable: false,
+        })
+    }
+
+    fn parts(&self) -> Result<Pin<KBox<Parts>>> {
         let pages = self.most_pages();
         if pages == 0 {
             return Err(ENODEV);
         }
         let memory = UserMemory::new(&self.pd, pages)?;
         let held = Arc::new(AtomicFlag::new(false), GFP_KERNEL)?;
-        let parts = KBox::pin_init(
+        KBox::pin_init(
             pin_init!(Parts {
                 piece: Piece {
                     memory,
@@ -92,17 +111,16 @@ impl Pinning {
                 work <- new_work!("ib_sdp_pinned"),
             }),
             GFP_KERNEL,
-        )?;
-        Ok(Pinned { parts: Some(parts) })
+        )
     }
 }
 
-/// Tells whether a piece of memory is still pinned, without owning it.
+/// Tells whether a piece of memory is still in use, without owning it.
 #[derive(Clone)]
 pub(crate) struct Watch(Arc<AtomicFlag>);
 
 impl Watch {
-    /// Whether it is still pinned.
+    /// Whether it is: from the pinning to the release. Afterwards nothing accesses it.
     pub(crate) fn is_held(&self) -> bool {
         self.0.load(kernel::sync::atomic::Acquire)
     }
@@ -113,7 +131,7 @@ struct Piece {
     memory: UserMemory,
     charge: Option<Charge>,
     locked: Option<Locked>,
-    /// Whether anything is pinned.
+    /// Whether it is in use.
     held: Arc<AtomicFlag>,
 }
 
@@ -137,9 +155,14 @@ impl Piece {
         if pages == 0 {
             return Err(Refusal::NotUser);
         }
-        let mut charge = account.charge(purpose, pages).ok_or(Refusal::Budget)?;
+        // What is idle is given up for the next one: that takes a moment.
+        let mut charge = account.charge(purpose, pages).ok_or_else(|| {
+            watch::shrink(pages);
+            Refusal::Budget
+        })?;
         let locked = Locked::new(pages * PAGE).ok_or_else(|| {
             account.count_unlockable();
+            watch::shrink(pages);
             Refusal::MemoryLock
         })?;
         let n = pin(&mut self.memory)?;
@@ -177,10 +200,26 @@ impl WorkItem for Parts {
     }
 }
 
+impl Idle for Pin<KBox<Parts>> {
+    type Origin = Pinning;
+
+    fn pages(&self) -> usize {
+        self.piece.memory.count()
+    }
+
+    fn give_up(self) {
+        work::defer(self);
+    }
+}
+
 /// Room for one piece of a program's memory, and that piece. May be dropped in any context.
 pub(crate) struct Pinned {
-    /// `None` only while it is dropped.
+    /// `None` while they are idle, and while it is dropped.
     parts: Option<Pin<KBox<Parts>>>,
+    /// Watches what is pinned, if it may stay so; has it while it is idle.
+    watched: Option<Watched<Pin<KBox<Parts>>>>,
+    /// It has a region, or gets one when it is pinned.
+    registrable: bool,
 }
 
 impl Pinned {
@@ -202,11 +241,9 @@ impl Pinned {
         hold: Hold,
         account: &Arc<Account>,
     ) -> Result<usize, Refusal> {
-        let piece = self.piece().ok_or(Refusal::NotUser)?;
-        let room = piece.memory.pages().room();
-        let pages = from.pages(most).min(room);
-        piece.pin(account, Use::Send, pages, |m| {
-            from.pin(m.pages(), most, hold)
+        let piece = from.piece(most);
+        self.pin(account, Use::Send, piece, hold, |m, len, hold| {
+            from.pin(m.pages(), len, hold)
         })
     }
 
@@ -223,12 +260,95 @@ impl Pinned {
         hold: Hold,
         account: &Arc<Account>,
     ) -> Result<usize, Refusal> {
-        let piece = self.piece().ok_or(Refusal::NotUser)?;
-        let room = piece.memory.pages().room();
-        let pages = to.pages(most).min(room);
-        piece.pin(account, Use::Receive, pages, |m| {
-            to.pin(m.pages(), most, hold)
+        let piece = to.piece(most);
+        self.pin(account, Use::Receive, piece, hold, |m, len, hold| {
+            to.pin(m.pages(), len, hold)
         })
+    }
+
+    /// As much of a piece as there is room for.
+    fn cut(&self, (address, len): (usize, usize)) -> (usize, usize) {
+        let pages = match (&self.parts, &self.watched) {
+            (Some(p), _) => p.piece.memory.room(),
+            (None, Some(w)) => w.origin().most_pages(),
+            (None, None) => 0,
+        };
+        let most = (pages * PAGE).saturating_sub(address % PAGE);
+        (address, len.min(most))
+    }
+
+    /// What it was made from.
+    fn pinning(&self) -> Option<Pinning> {
+        match &self.parts {
+            Some(p) => Some(Pinning::new(p.piece.memory.pd().clone())),
+            None => self.watched.as_ref().map(|w| w.origin().clone()),
+        }
+    }
+
+    fn pin(
+        &mut self,
+        account: &Arc<Account>,
+        purpose: Use,
+        piece: Option<(usize, usize)>,
+        hold: Hold,
+        mut pin: impl FnMut(&mut UserMemory, usize, Hold) -> Result<usize, Unpinnable>,
+    ) -> Result<usize, Refusal> {
+        let (address, len) = self.cut(piece.ok_or(Refusal::NotUser)?);
+        let pinning = self.pinning().ok_or(Refusal::NoMemory)?;
+        let cache = params::pin_cache() != 0;
+        let registrable = self.registrable;
+        if let Some(watched) = self.watched.take() {
+            if self.parts.is_none() {
+                self.parts = watched.take();
+                if let Some(piece) = self.piece().filter(|_| cache && watched.is(address, len)) {
+                    let same = piece.charge.as_ref().map(|c| c.purpose()) == Some(purpose);
+                    if same && (!registrable || piece.memory.make_region().is_ok()) {
+                        piece.memory.sync_for_device();
+                        piece.held.xchg(true, Full);
+                        self.watched = Some(watched);
+                        account.count_hit();
+                        return Ok(len);
+                    }
+                }
+            }
+        }
+        if self.parts.is_none() {
+            // It was given up while it was idle.
+            self.parts = Some(pinning.parts().map_err(|_| Refusal::NoMemory)?);
+        }
+        let pages = (address % PAGE + len).div_ceil(PAGE);
+        let parts = self.parts.as_mut().ok_or(Refusal::NoMemory)?;
+        let piece = parts.as_mut().project().piece;
+        if self.registrable {
+            let made = piece.memory.make_region();
+            made.map_err(|_| Refusal::NoMemory)?;
+        }
+        if cache {
+            piece.release();
+            if let Ok(watched) = Watched::new(address, len, pinning) {
+                let moment = watched.begin();
+                let n = piece.pin(account, purpose, pages, |m| pin(m, len, Hold::Long));
+                if n == Ok(len) && watched.is_valid(moment) {
+                    self.watched = Some(watched);
+                }
+                // What must not stay pinned may do for a moment.
+                if n != Err(Refusal::Fault) || hold == Hold::Long {
+                    return n;
+                }
+            }
+        }
+        piece.pin(account, purpose, pages, |m| pin(m, len, hold))
+    }
+
+    /// Whether it is pinned for this piece of the calling process's memory.
+    pub(crate) fn is_for(&self, piece: (usize, usize)) -> bool {
+        let (address, len) = self.cut(piece);
+        self.parts.is_none() && self.watched.as_ref().is_some_and(|w| w.is(address, len))
+    }
+
+    /// Whether it may be pinned while it is idle.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.watched.is_some()
     }
 
     /// Makes it fit for being advertised, once. Process context; sleeps.
@@ -237,7 +357,12 @@ impl Pinned {
     ///
     /// `ENOMEM`, or what the device says: copy then.
     pub(crate) fn make_registrable(&mut self) -> Result {
-        self.piece().ok_or(ENODEV)?.memory.make_region()
+        self.registrable = true;
+        match self.piece() {
+            Some(piece) => piece.memory.make_region(),
+            // It is idle: when it is pinned.
+            None => Ok(()),
+        }
     }
 
     /// How many bytes are pinned.
@@ -247,13 +372,34 @@ impl Pinned {
 
     /// Lets go of the memory. Process context; sleeps.
     pub(crate) fn release(&mut self) {
-        if let Some(piece) = self.piece() {
-            piece.release();
+        let Some(mut parts) = self.parts.take() else {
+            return;
+        };
+        let piece = parts.as_mut().project().piece;
+        if let Some(watched) = self.watched.take_if(|_| params::pin_cache() != 0) {
+            if piece.memory.count() != 0 && !piece.memory.is_registered() {
+                piece.memory.sync_for_cpu();
+                piece.held.xchg(false, Full);
+                match watched.park(parts) {
+                    Ok(()) => self.watched = Some(watched),
+                    Err(p) => {
+                        self.parts = Some(p);
+                        self.release();
+                    }
+                }
+                return;
+            }
         }
+        self.watched = None;
+        piece.release();
+        self.parts = Some(parts);
     }
 
     /// Drops it on the spot. Process context; sleeps.
     pub(crate) fn destroy(mut self) {
+        if let Some(watched) = self.watched.take() {
+            self.parts = watched.take().or(self.parts.take());
+        }
         drop(self.parts.take());
     }
 

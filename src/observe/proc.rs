@@ -153,6 +153,7 @@ impl ProcFile for Statistics {
         counter(to, "pinned pages recv", s.pinned_receive);
         counter(to, "pin over budget", s.pin_refusals);
         counter(to, "pin over memlock", s.pin_unlockable);
+        counter(to, "pin cache hits", s.pin_hits);
         seq_print!(to, "Refused and lost:\n");
         counter(to, "- backlog full", s.backlog_drops);
         counter(to, "- limit reached", s.limit_drops);

@@ -131,6 +131,7 @@ impl Namespace {
                         let mut totals = self.totals.lock();
                         totals.pin_refusals += u.account.refused();
                         totals.pin_unlockable += u.account.unlockable();
+                        totals.pin_hits += u.account.hits();
                     }
                 }
                 self.totals.lock().add(&sk.data().connection.lock().stats);
@@ -156,6 +157,7 @@ impl Namespace {
         for User { account, .. } in sockets.users.values() {
             sum.pin_refusals += account.refused();
             sum.pin_unlockable += account.unlockable();
+            sum.pin_hits += account.hits();
             sum.pinned_send += account.pinned(Use::Send);
             sum.pinned_receive += account.pinned(Use::Receive);
         }

@@ -57,6 +57,8 @@ pub(crate) struct Stats {
     pub(crate) pin_refusals: u64,
     /// Times that the user's `RLIMIT_MEMLOCK` was.
     pub(crate) pin_unlockable: u64,
+    /// Times that memory was still pinned from the last time.
+    pub(crate) pin_hits: u64,
     /// Pages that are pinned now, for sending. Only in a sum.
     pub(crate) pinned_send: u64,
     /// Pages that are pinned now, for receiving. Only in a sum.
@@ -95,6 +97,7 @@ impl Stats {
             unpinnable: 0,
             pin_refusals: 0,
             pin_unlockable: 0,
+            pin_hits: 0,
             pinned_send: 0,
             pinned_receive: 0,
             violations: [0; Violation::COUNT],
@@ -133,6 +136,7 @@ impl Stats {
             (&mut self.unpinnable, o.unpinnable),
             (&mut self.pin_refusals, o.pin_refusals),
             (&mut self.pin_unlockable, o.pin_unlockable),
+            (&mut self.pin_hits, o.pin_hits),
         ];
         let mids = self
             .sent

@@ -37,6 +37,7 @@
 #include "observe/trace.h"
 #include "pin_helpers.h"
 #include "rdma_helpers.h"
+#include "watch_helpers.h"
 #include "rdma_helpers.h"
 
 /*

@@ -13,3 +13,4 @@ pub(crate) mod random;
 pub(crate) mod rdma;
 pub(crate) mod time;
 pub(crate) mod trace;
+pub(crate) mod watch;

@@ -33,6 +33,7 @@ struct sdp_h_params sdp_h_params = {
 	.max_pinned_receive = -1,
 	.max_pinned_send_user = -1,
 	.max_pinned_receive_user = -1,
+	.pin_cache = 0,
 };
 
 #define SDP_H_PARAM(name, text) \
@@ -53,6 +54,7 @@ SDP_H_PARAM(max_sockets_per_net, "Most connections of one network namespace");
 SDP_H_PARAM(max_pinned_send, "Most MiB pinned for sending, -1 for a sixteenth of the memory");
 SDP_H_PARAM(max_pinned_receive, "Most MiB pinned for receiving, -1 for a sixteenth of the memory");
 SDP_H_PARAM(max_pinned_send_user, "Most MiB that one user has pinned for sending, -1 for half of all");
+SDP_H_PARAM(pin_cache, "1: memory stays pinned between transfers, as long as it is not unmapped");
 SDP_H_PARAM(max_pinned_receive_user, "Most MiB that one user has pinned for receiving, -1 for half of all");
 
 struct proto sdp_h_proto[2];

@@ -159,6 +159,7 @@ struct sdp_h_params {
 	int max_pinned_receive;
 	int max_pinned_send_user;
 	int max_pinned_receive_user;
+	int pin_cache;
 };
 extern struct sdp_h_params sdp_h_params;
 

@@ -68,11 +68,6 @@ impl Pages {
         })
     }
 
-    /// How many pages there is room for.
-    pub(crate) fn room(&self) -> usize {
-        self.pages.capacity()
-    }
-
     /// How many pages are pinned.
     pub(crate) fn count(&self) -> usize {
         self.pages.len()

@@ -31,13 +31,10 @@ static unsigned long first_piece(const struct iov_iter *i, size_t most, size_t *
 	return 0;
 }
 
-/* How many pages sdp_h_pin() would need; 0 if it is not memory of a program. */
-unsigned int sdp_h_pin_pages(const struct iov_iter *i, size_t most)
+/* Where the next bytes are that sdp_h_pin() would pin, however many pages that takes. */
+unsigned long sdp_h_pin_piece(const struct iov_iter *i, size_t most, size_t *len)
 {
-	size_t len;
-	unsigned long addr = first_piece(i, most, &len);
-
-	return len ? DIV_ROUND_UP(offset_in_page(addr) + len, PAGE_SIZE) : 0;
+	return first_piece(i, most, len);
 }
 
 /*
@@ -146,6 +143,18 @@ void sdp_h_sg_unmap(struct ib_device *dev, struct scatterlist *sg, unsigned int 
 		    enum dma_data_direction dir)
 {
 	ib_dma_unmap_sg(dev, sg, n, dir);
+}
+
+/* The CPU sees what the device has written, or the device what the CPU has. */
+void sdp_h_sg_sync(struct ib_device *dev, struct scatterlist *sg, unsigned int n,
+		   enum dma_data_direction dir, bool for_cpu)
+{
+	for (; n; n--, sg++) {
+		if (for_cpu)
+			ib_dma_sync_single_for_cpu(dev, sg_dma_address(sg), sg_dma_len(sg), dir);
+		else
+			ib_dma_sync_single_for_device(dev, sg_dma_address(sg), sg_dma_len(sg), dir);
+	}
 }
 
 /*

@@ -24,7 +24,7 @@ int sdp_h_lock_pages(struct sdp_h_locked *locked, size_t size);
 void sdp_h_unlock_pages(struct sdp_h_locked *locked);
 long sdp_h_pin(const struct iov_iter *i, size_t most, bool longterm, struct page **pages,
 	       unsigned int room, unsigned int *offset, unsigned int *pinned);
-unsigned int sdp_h_pin_pages(const struct iov_iter *i, size_t most);
+unsigned long sdp_h_pin_piece(const struct iov_iter *i, size_t most, size_t *len);
 void sdp_h_unpin(struct page **pages, unsigned int n, bool dirty);
 unsigned long sdp_h_ram_pages(void);
 
@@ -36,6 +36,8 @@ unsigned int sdp_h_sg_map(struct ib_device *dev, struct scatterlist *sg, unsigne
 			  enum dma_data_direction dir);
 void sdp_h_sg_unmap(struct ib_device *dev, struct scatterlist *sg, unsigned int n,
 		    enum dma_data_direction dir);
+void sdp_h_sg_sync(struct ib_device *dev, struct scatterlist *sg, unsigned int n,
+		   enum dma_data_direction dir, bool for_cpu);
 size_t sdp_h_sg_sges(const struct scatterlist *sg, unsigned int n, size_t offset, size_t len,
 		     u32 lkey, struct ib_sge *sges, unsigned int room, unsigned int *used);
 

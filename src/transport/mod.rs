@@ -16,7 +16,7 @@
 //!
 //! | step | where | call |
 //! |---|---|---|
-//! | room for it | under the lock | [`Transport::spare`]; if there is none, [`Transport::pinning`] and then, without the lock, [`Pinning::make`] |
+//! | room for it | under the lock | [`Transport::spare_for`]; if there is none, [`Transport::pinning`] and then, without the lock, [`Pinning::make`] |
 //! | for an advert, once | process context, no lock | [`Pinned::make_registrable`] |
 //! | pin | process context, no lock | [`Pinned::pin_source`] or [`Pinned::pin_destination`]; `Hold::Long` for an advert, `Hold::Briefly` for a transfer of ours; a refusal means: copy |
 //! | hand it over | under the lock | [`Transport::lend`], and keep a [`Pinned::watch`] |
@@ -271,6 +271,14 @@ pub(crate) trait Transport: Send {
 
     /// Room for a piece of memory, from [`Transport::keep`].
     fn spare(&mut self) -> Option<Pinned>;
+
+    /// Room for this piece of the calling process's memory, which is still pinned there from the last
+    /// time; else as [`Transport::spare`]. What the piece is, [`Source::piece`] and
+    /// [`Destination::piece`] tell.
+    ///
+    /// [`Source::piece`]: crate::sys::net::message::Source::piece
+    /// [`Destination::piece`]: crate::sys::net::message::Destination::piece
+    fn spare_for(&mut self, piece: (usize, usize)) -> Option<Pinned>;
 
     /// Keeps room for a piece of memory until it is needed again; in any context. If there is
     /// enough of it, it is dropped.

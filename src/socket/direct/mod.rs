@@ -108,9 +108,9 @@ impl Direct {
 }
 
 impl Connection {
-    /// Room for a piece of pinned memory that was used before.
-    fn spare_room(&mut self) -> Option<Pinned> {
-        self.channel.as_mut()?.spare()
+    /// Room for a piece of pinned memory that was used before, for the same piece if there is any.
+    fn spare_room(&mut self, piece: (usize, usize)) -> Option<Pinned> {
+        self.channel.as_mut()?.spare_for(piece)
     }
 
     /// Keeps room for the next time.
@@ -123,11 +123,13 @@ impl Connection {
 }
 
 impl SdpSock {
-    /// Room for a piece of pinned memory. Called without the connection's lock.
-    fn pinning_room(&self) -> Option<Pinned> {
+    /// Room for a piece of pinned memory, `None` if it is not memory of a program. Called without the
+    /// connection's lock.
+    fn pinning_room(&self, piece: Option<(usize, usize)>) -> Option<Pinned> {
+        let piece = piece?;
         let pinning = {
             let mut c = self.data().connection.lock();
-            if let Some(room) = c.spare_room() {
+            if let Some(room) = c.spare_room(piece) {
                 return Some(room);
             }
             c.channel.as_ref()?.pinning()?

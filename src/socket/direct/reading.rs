@@ -162,7 +162,7 @@ pub(in crate::socket) fn read(
         refuse(sk);
         return Ok(Look::Nothing);
     }
-    let Some(mut room) = sk.pinning_room() else {
+    let Some(mut room) = sk.pinning_room(to.piece(want)) else {
         refuse(sk);
         return Ok(Look::Nothing);
     };

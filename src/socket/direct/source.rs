@@ -217,7 +217,7 @@ pub(in crate::socket) fn send(
     if size == 0 {
         return Ok(false);
     }
-    let Some(mut room) = sk.pinning_room() else {
+    let Some(mut room) = sk.pinning_room(message.piece(size)) else {
         return Ok(false);
     };
     let pinned = match sk.netns().account(sk) {

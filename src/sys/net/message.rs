@@ -59,10 +59,13 @@ impl<'a> Source<'a> {
         self.taken -= n;
     }
 
-    /// How many pages [`Source::pin`] would pin; 0 if it is not memory of a program.
-    pub(crate) fn pages(&self, most: usize) -> usize {
+    /// Where the next bytes are, `most` or as many as are in one piece; `None` if it is not memory of
+    /// a program.
+    pub(crate) fn piece(&self, most: usize) -> Option<(usize, usize)> {
+        let mut len = 0;
         // SAFETY: By the invariants the iterator is valid and ours for the call.
-        unsafe { c::sdp_h_pin_pages(&raw const (*self.msg).msg_iter, most) as usize }
+        let at = unsafe { c::sdp_h_pin_piece(&raw const (*self.msg).msg_iter, most, &mut len) };
+        (len != 0).then_some((at as usize, len))
     }
 
     /// Pins the pages of the next bytes, without taking them: `most`, or less if they are in
@@ -138,10 +141,13 @@ impl<'a> Destination<'a> {
         self.iter().len()
     }
 
-    /// How many pages [`Destination::pin`] would pin; 0 if it is not memory of a program.
-    pub(crate) fn pages(&self, most: usize) -> usize {
+    /// Where the next bytes are, `most` or as many as are in one piece; `None` if it is not memory of
+    /// a program.
+    pub(crate) fn piece(&self, most: usize) -> Option<(usize, usize)> {
+        let mut len = 0;
         // SAFETY: By the invariants the iterator is valid and ours for the call.
-        unsafe { c::sdp_h_pin_pages(&raw const (*self.msg).msg_iter, most) as usize }
+        let at = unsafe { c::sdp_h_pin_piece(&raw const (*self.msg).msg_iter, most, &mut len) };
+        (len != 0).then_some((at as usize, len))
     }
 
     /// Pins the pages that the next bytes are to go to, without giving any: for `most` bytes, or

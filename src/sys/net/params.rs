@@ -50,4 +50,6 @@ params! {
     max_pinned_send_user
     /// Most MiB that one user has pinned for receiving, negative for a default.
     max_pinned_receive_user
+    /// Not 0: memory stays pinned between transfers.
+    pin_cache
 }

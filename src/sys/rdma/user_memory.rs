@@ -94,6 +94,16 @@ impl UserMemory {
         &mut self.pages
     }
 
+    /// What it was made for.
+    pub(crate) fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+
+    /// How many pages there is room for.
+    pub(crate) fn room(&self) -> usize {
+        self.list.capacity()
+    }
+
     /// How many pages are pinned.
     pub(crate) fn count(&self) -> usize {
         self.pages.count()
@@ -110,7 +120,7 @@ impl UserMemory {
     }
 
     /// Whether the peer may have access.
-    pub(super) fn is_registered(&self) -> bool {
+    pub(crate) fn is_registered(&self) -> bool {
         self.registered
     }
 
@@ -156,6 +166,32 @@ impl UserMemory {
         // INVARIANT: Done above.
         (self.entries, self.mapped, self.direction) = (entries, mapped, direction);
         Ok(())
+    }
+
+    /// Lets the CPU see what the device has written.
+    pub(crate) fn sync_for_cpu(&self) {
+        self.sync(true);
+    }
+
+    /// Lets the device see what the CPU has written.
+    pub(crate) fn sync_for_device(&self) {
+        self.sync(false);
+    }
+
+    fn sync(&self, for_cpu: bool) {
+        let device = self.pd.device();
+        if !device.is_virtual() {
+            // SAFETY: By the invariants so many entries are mapped; the list is not changed.
+            unsafe {
+                c::sdp_h_sg_sync(
+                    device.raw(),
+                    self.list.as_ptr().cast_mut(),
+                    self.mapped,
+                    self.direction.raw(),
+                    for_cpu,
+                )
+            }
+        }
     }
 
     /// The `len` bytes from `offset` on as the device finds them, as far as there is room in

@@ -235,6 +235,18 @@ impl Transport for Channel {
         self.spares()?.remove(0).ok()
     }
 
+    fn spare_for(&mut self, piece: (usize, usize)) -> Option<Pinned> {
+        let spare = self.spares()?;
+        let hit = spare.iter().position(|p| p.is_for(piece));
+        // Else one with nothing in it, or there is room for more, or the oldest.
+        let at = hit.or_else(|| spare.iter().position(|p| !p.is_idle()));
+        match at {
+            Some(at) => spare.remove(at).ok(),
+            None if spare.len() < SPARE => None,
+            None => spare.remove(0).ok(),
+        }
+    }
+
     fn keep(&mut self, p: Pinned) {
         let Some(spare) = self.spares() else { return };
         if p.len() == 0 && spare.len() < SPARE {

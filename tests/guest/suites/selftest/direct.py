@@ -315,6 +315,19 @@ def removal(e):
         netns.run("self", f"rdma link add rxe0 type rxe netdev {device}")
 
 
+@case(reference=False, timeout=90)
+def cached(e):
+    """Memory that stays pinned between transfers is found so, and let go of at the end."""
+    with parameters(pin_cache=1):
+        hits = observe.stats()["pin cache hits"] + observe.stats("peer")["pin cache hits"]
+        moves(e, "again", ((9, 300000),))
+        # 20 times two transfers with two pieces, on one device and on two; only the first of each piece is pinned
+        hits = observe.stats()["pin cache hits"] + observe.stats("peer")["pin cache hits"] - hits
+        e.check(100 < hits <= 2 * (80 - 2), f"{hits} pieces were found pinned")
+        moves(e, "read")
+        moves(e, "write")
+
+
 LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.mmap.restype = ctypes.c_void_p
 LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
@@ -465,3 +478,54 @@ def huge_pages(e):
     finally:
         with open(path, "w") as file:
             file.write(before)
+
+
+@case(reference=False, timeout=90)
+def cached_and_changed(e):
+    """Memory that stays pinned, and whose mapping changes between two transfers: the second one moves what is there now."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mremap.restype = ctypes.c_void_p
+    libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+
+    def nothing(memory):
+        ctypes.memmove(memory.address, random.Random(2).randbytes(SIZE), SIZE)
+
+    def unmap(memory):
+        memory.unmap()
+        again = LIBC.mmap(memory.address, SIZE, mmap.PROT_READ | mmap.PROT_WRITE,
+                          mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x10, -1, 0)
+        e.equal(again, memory.address, "the same place")
+        memory.fill(2)
+
+    def discard(memory):
+        LIBC.madvise(ctypes.c_void_p(memory.address), ctypes.c_size_t(SIZE), 4)
+        memory.fill(2)
+
+    def move(memory):
+        other = Raw(SIZE).fill(2)
+        e.equal(libc.mremap(other.address, SIZE, SIZE, 3, memory.address), memory.address, "the same place")
+
+    def shrink(memory):
+        with open("/proc/sys/vm/drop_caches", "w") as file:
+            file.write("2")
+        nothing_pinned(e)
+        memory.fill(2)
+
+    def fork(memory):
+        child = e.child(lambda: Raw.fill(memory, 9) and True)
+        child.result()
+        memory.fill(2)
+
+    with parameters(pin_cache=1):
+        for change, hits in ((nothing, 2), (unmap, 1), (discard, 1), (move, 1), (shrink, 0), (fork, 2)):
+            source, destination = Raw(SIZE).fill(1), Raw(SIZE).fill(3)
+            before = observe.stats()["pin cache hits"] + observe.stats("peer")["pin cache hits"]
+            later(e, "twice", source, destination, lambda: change(source))
+            e.check(destination.bytes == random.Random(2).randbytes(SIZE), f"{change.__name__}: what is there now")
+            after = observe.stats()["pin cache hits"] + observe.stats("peer")["pin cache hits"]
+            # The kernel may have had reasons of its own to change a mapping.
+            e.check(after - before <= hits, f"{change.__name__}: {after - before} pieces were found pinned")
+            # And the other way round: what is received is where the program sees it.
+            source, destination = Raw(SIZE).fill(2), Raw(SIZE).fill(1)
+            later(e, "twice", source, destination, lambda: change(destination))
+            e.check(destination.bytes == source.bytes, f"{change.__name__}: where it is now")

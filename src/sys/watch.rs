@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Memory of a process that is watched.
+//!
+//! A [`Watched`] is a piece of a process's address space, and something that is of use only as long
+//! as the same pages are there: when it is idle ([`Watched::park`]) and the mapping changes (munmap,
+//! mremap, COW, truncation, the end of the process), or when memory is short, it is given up.
+
+use super::bindings as c;
+use super::rdma::work::{self, ModuleRef};
+use core::mem::ManuallyDrop;
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::sync::{new_spinlock, Arc, SpinLock};
+use kernel::types::Opaque;
+use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
+
+/// Something that can be given up.
+pub(crate) trait Idle: Send + Unpin + 'static {
+    /// What it was made from, to make another one. Dropped in process context.
+    type Origin: Send + Sync;
+
+    /// How many pages that frees.
+    fn pages(&self) -> usize;
+
+    /// Gives it up. Called in any context but interrupts, with locks held: does not sleep.
+    fn give_up(self);
+}
+
+/// What outlives the handle until nothing calls for it any more.
+///
+/// # Invariants
+///
+/// `raw` was started by `sdp_h_watch_start`; the work `end` stops it, before this is freed.
+#[pin_data]
+struct Inner<T: Idle> {
+    // First, so that a pointer to it is one to all.
+    #[pin]
+    raw: Opaque<c::sdp_h_watch>,
+    address: usize,
+    len: usize,
+    /// Inner to the locks of the C side.
+    #[pin]
+    idle: SpinLock<Option<T>>,
+    origin: T::Origin,
+    #[pin]
+    end: Work<Inner<T>>,
+    _module: ModuleRef,
+}
+
+// SAFETY: The C part has locks of its own; the rest is `Send`.
+unsafe impl<T: Idle> Send for Inner<T> {}
+// SAFETY: As above.
+unsafe impl<T: Idle> Sync for Inner<T> {}
+
+impl_has_work! {
+    impl{T: Idle} HasWork<Inner<T>> for Inner<T> { self.end }
+}
+
+impl<T: Idle> Inner<T> {
+    const RAW_OFFSET: usize = core::mem::offset_of!(Self, raw);
+}
+
+impl<T: Idle> WorkItem for Inner<T> {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        // SAFETY: Started by `new`, and this is run once: by the drop of the one handle.
+        unsafe { c::sdp_h_watch_stop(this.raw.get()) };
+        let last = this.idle.lock().take();
+        if let Some(last) = last {
+            last.give_up();
+        }
+    }
+}
+
+extern "C" fn give_up<T: Idle>(raw: *mut c::sdp_h_watch) {
+    // SAFETY: It is the field of an `Inner<T>` that is not freed before the watch is stopped, which
+    // waits for this.
+    let inner = unsafe { &*raw.byte_sub(Inner::<T>::RAW_OFFSET).cast::<Inner<T>>() };
+    let idle = inner.idle.lock().take();
+    if let Some(idle) = idle {
+        idle.give_up();
+    }
+}
+
+/// A piece of a process's address space that is watched. May be dropped in any context.
+///
+/// # Invariants
+///
+/// The reference is there until [`Drop`] gives it away, so that the last one goes by the workqueue.
+pub(crate) struct Watched<T: Idle>(ManuallyDrop<Arc<Inner<T>>>);
+
+impl<T: Idle> Watched<T> {
+    /// Begins to watch memory of the calling process. Process context; sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, or what the kernel says.
+    pub(crate) fn new(address: usize, len: usize, origin: T::Origin) -> Result<Self> {
+        let end = address.checked_add(len).ok_or(EINVAL)?;
+        let start = address & !(super::pin::PAGE - 1);
+        let end = end
+            .checked_next_multiple_of(super::pin::PAGE)
+            .ok_or(EINVAL)?;
+        let inner = Arc::pin_init(
+            pin_init!(Inner {
+                raw: Opaque::zeroed(),
+                address,
+                len,
+                idle <- new_spinlock!(None, "ib_sdp_idle"),
+                origin,
+                end <- new_work!("ib_sdp_watch"),
+                _module: ModuleRef::new(),
+            }),
+            GFP_KERNEL,
+        )?;
+        // SAFETY: `raw` stays where it is; if this fails, nothing refers to it. Else the handle's
+        // drop sees to it that it is stopped.
+        to_result(unsafe {
+            c::sdp_h_watch_start(inner.raw.get(), start, end - start, Some(give_up::<T>))
+        })?;
+        // INVARIANT: Started.
+        Ok(Watched(ManuallyDrop::new(inner)))
+    }
+
+    /// What the thing that is kept was made from.
+    pub(crate) fn origin(&self) -> &T::Origin {
+        &self.0.origin
+    }
+
+    /// Waits until no change is under way, and names this moment. Sleeps.
+    pub(crate) fn begin(&self) -> usize {
+        // SAFETY: By the invariants.
+        unsafe { c::sdp_h_watch_begin(self.0.raw.get()) as usize }
+    }
+
+    /// Whether nothing has changed since.
+    pub(crate) fn is_valid(&self, moment: usize) -> bool {
+        // SAFETY: By the invariants.
+        unsafe { c::sdp_h_watch_valid(self.0.raw.get(), moment) }
+    }
+
+    /// Whether it is just this memory, of the calling process.
+    pub(crate) fn is(&self, address: usize, len: usize) -> bool {
+        // SAFETY: By the invariants; called by a process.
+        let mine = unsafe { c::sdp_h_watch_is_mine(self.0.raw.get()) };
+        mine && (self.0.address, self.0.len) == (address, len)
+    }
+
+    /// Keeps something as long as the mapping does not change.
+    ///
+    /// # Errors
+    ///
+    /// Gives it back if it has changed.
+    pub(crate) fn park(&self, t: T) -> Result<(), T> {
+        let pages = t.pages();
+        let mut idle = self.0.idle.lock();
+        // A change that comes later finds it, because it takes the lock after it was noted.
+        // SAFETY: By the invariants.
+        if unsafe { c::sdp_h_watch_changed(self.0.raw.get()) } {
+            return Err(t);
+        }
+        *idle = Some(t);
+        drop(idle);
+        // SAFETY: By the invariants.
+        unsafe { c::sdp_h_watch_idle(self.0.raw.get(), pages) };
+        Ok(())
+    }
+
+    /// Takes it back, if it is still there.
+    pub(crate) fn take(&self) -> Option<T> {
+        // SAFETY: By the invariants.
+        unsafe { c::sdp_h_watch_busy(self.0.raw.get()) };
+        self.0.idle.lock().take()
+    }
+}
+
+impl<T: Idle> Drop for Watched<T> {
+    fn drop(&mut self) {
+        // SAFETY: By the invariants it is there, and it is not used any more.
+        let inner = unsafe { ManuallyDrop::take(&mut self.0) };
+        work::defer::<Arc<Inner<T>>, 0>(inner);
+    }
+}
+
+/// Gives up what has been idle longest, until that makes so many pages. In any context that may take
+/// spinlocks.
+pub(crate) fn shrink(pages: usize) {
+    // SAFETY: No requirements.
+    unsafe { c::sdp_h_watch_shrink(pages) };
+}
+
+/// The kernel asks for idle memory when memory is short.
+pub(crate) struct Shrinker(());
+
+impl Shrinker {
+    /// From now on. Once, while the module is loaded.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn start() -> Result<Self> {
+        // SAFETY: Called when the module is loaded, in process context.
+        to_result(unsafe { c::sdp_h_watch_shrinker_start() })?;
+        Ok(Shrinker(()))
+    }
+}
+
+impl Drop for Shrinker {
+    fn drop(&mut self) {
+        // SAFETY: Started by `start`.
+        unsafe { c::sdp_h_watch_shrinker_stop() }
+    }
+}

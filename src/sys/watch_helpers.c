@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+/* Address space that is watched, and what is given up under memory pressure; see watch_helpers.h. */
+
+#include <linux/sched.h>
+#include <linux/shrinker.h>
+
+#include "watch_helpers.h"
+
+/*
+ * Watches whose memory nobody uses at the moment, the longest idle first. give_up() is called under
+ * the lock, which keeps the watch from going.
+ */
+static LIST_HEAD(idle_list);
+static DEFINE_SPINLOCK(idle_lock);
+static unsigned long idle_pages;
+
+static struct shrinker *shrinker;
+
+static bool take_out(struct sdp_h_watch *w)
+{
+	if (list_empty(&w->idle))
+		return false;
+	list_del_init(&w->idle);
+	idle_pages -= w->pages;
+	return true;
+}
+
+static bool changed(struct mmu_interval_notifier *mni, const struct mmu_notifier_range *range,
+		    unsigned long seq)
+{
+	struct sdp_h_watch *w = container_of(mni, struct sdp_h_watch, mni);
+
+	spin_lock(&w->lock);
+	mmu_interval_set_seq(mni, seq);
+	w->changed = true;
+	spin_unlock(&w->lock);
+	/* What is in use stays as it is: whoever uses it sees the change when they are done. */
+	spin_lock(&idle_lock);
+	take_out(w);
+	spin_unlock(&idle_lock);
+	w->give_up(w);
+	return true;
+}
+
+static const struct mmu_interval_notifier_ops watch_ops = {
+	.invalidate = changed,
+};
+
+/* Begins to watch a piece of the calling process's memory. */
+int sdp_h_watch_start(struct sdp_h_watch *w, unsigned long start, unsigned long len,
+		      void (*give_up)(struct sdp_h_watch *w))
+{
+	spin_lock_init(&w->lock);
+	INIT_LIST_HEAD(&w->idle);
+	w->changed = false;
+	w->give_up = give_up;
+	if (!current->mm)
+		return -EINVAL;
+	return mmu_interval_notifier_insert(&w->mni, current->mm, start, len, &watch_ops);
+}
+
+/* Waits for calls of give_up(). */
+void sdp_h_watch_stop(struct sdp_h_watch *w)
+{
+	mmu_interval_notifier_remove(&w->mni);
+	sdp_h_watch_busy(w);
+}
+
+/* Waits until no change is under way. What changes from now on makes the number invalid. */
+unsigned long sdp_h_watch_begin(struct sdp_h_watch *w)
+{
+	unsigned long seq = mmu_interval_read_begin(&w->mni);
+
+	spin_lock(&w->lock);
+	w->changed = false;
+	spin_unlock(&w->lock);
+	return seq;
+}
+
+/* Has nothing changed since sdp_h_watch_begin()? */
+bool sdp_h_watch_valid(struct sdp_h_watch *w, unsigned long seq)
+{
+	bool valid;
+
+	spin_lock(&w->lock);
+	valid = !mmu_interval_read_retry(&w->mni, seq) && !w->changed;
+	spin_unlock(&w->lock);
+	return valid;
+}
+
+bool sdp_h_watch_changed(struct sdp_h_watch *w)
+{
+	bool ret;
+
+	spin_lock(&w->lock);
+	ret = w->changed;
+	spin_unlock(&w->lock);
+	return ret;
+}
+
+/* Is it memory of the calling process? The watch holds on to its mm, so the address is not reused. */
+bool sdp_h_watch_is_mine(const struct sdp_h_watch *w)
+{
+	return w->mni.mm == current->mm;
+}
+
+void sdp_h_watch_idle(struct sdp_h_watch *w, unsigned long pages)
+{
+	spin_lock(&idle_lock);
+	take_out(w);
+	w->pages = pages;
+	idle_pages += pages;
+	list_add_tail(&w->idle, &idle_list);
+	spin_unlock(&idle_lock);
+}
+
+void sdp_h_watch_busy(struct sdp_h_watch *w)
+{
+	spin_lock(&idle_lock);
+	take_out(w);
+	spin_unlock(&idle_lock);
+}
+
+/* Gives up what has been idle longest, until that makes so many pages. */
+unsigned long sdp_h_watch_shrink(unsigned long pages)
+{
+	unsigned long freed = 0;
+
+	spin_lock(&idle_lock);
+	while (freed < pages && !list_empty(&idle_list)) {
+		struct sdp_h_watch *w = list_first_entry(&idle_list, struct sdp_h_watch, idle);
+
+		freed += w->pages;
+		take_out(w);
+		w->give_up(w);
+	}
+	spin_unlock(&idle_lock);
+	return freed;
+}
+
+unsigned long sdp_h_watch_idle_pages(void)
+{
+	return READ_ONCE(idle_pages);
+}
+
+static unsigned long shrinker_count(struct shrinker *s, struct shrink_control *sc)
+{
+	return sdp_h_watch_idle_pages() ?: SHRINK_EMPTY;
+}
+
+static unsigned long shrinker_scan(struct shrinker *s, struct shrink_control *sc)
+{
+	return sdp_h_watch_shrink(sc->nr_to_scan) ?: SHRINK_STOP;
+}
+
+int sdp_h_watch_shrinker_start(void)
+{
+	shrinker = shrinker_alloc(0, "ib_sdp_pinned");
+	if (!shrinker)
+		return -ENOMEM;
+	shrinker->count_objects = shrinker_count;
+	shrinker->scan_objects = shrinker_scan;
+	shrinker_register(shrinker);
+	return 0;
+}
+
+void sdp_h_watch_shrinker_stop(void)
+{
+	shrinker_free(shrinker);
+}
