@@ -206,7 +206,12 @@ impl Drop for Service {
             registry.open = None;
             let devices = replace(&mut registry.devices, KVec::new());
             let ports = replace(&mut registry.ports, KVec::new());
-            (devices, ports, registry.members.take(), registry.sweep.take())
+            (
+                devices,
+                ports,
+                registry.members.take(),
+                registry.sweep.take(),
+            )
         });
         drop(left);
     }
