@@ -320,6 +320,7 @@ impl Connection {
     /// Gives away everything of the connection below the socket, to be dropped without the lock.
     #[must_use]
     pub(super) fn let_go(&mut self) -> Below {
+        self.direct.lost();
         self.rx.unmap();
         self.spare.clear();
         self.tx.clear();

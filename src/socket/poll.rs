@@ -11,12 +11,13 @@ use kernel::sync::atomic::Relaxed;
 /// The events that are there.
 pub(super) fn poll(sk: &SdpSock) -> u32 {
     let state = sk.state();
-    let waited_for = sk.data().readers.load(Relaxed) > 0;
-    if !waited_for && sk.data().connection.lock().holds_advert() {
+    let mut connection = sk.data().connection.lock();
+    if connection.holds_advert() && sk.data().readers.load(Relaxed) == 0 {
         // who polls does not wait in a receive call
+        drop(connection);
         direct::reading::refuse(sk);
+        connection = sk.data().connection.lock();
     }
-    let connection = sk.data().connection.lock();
     if state == State::Listen {
         let ready = connection.listener.as_ref().is_some_and(|l| l.ready() > 0);
         return if ready {

@@ -99,6 +99,8 @@ enum Step {
     Copied,
     /// The urgent mark: bytes before it and behind it are not given by one call.
     Mark,
+    /// The next bytes lie at the peer.
+    Advert,
     /// Nothing is there.
     Nothing,
 }
@@ -116,14 +118,19 @@ impl Call<'_> {
         let mut looked = false;
         loop {
             let mark = sk.wake_mark();
+            let mut advert = false;
             while self.copied < len {
                 match self.step(to, len)? {
                     Step::Copied => {}
                     Step::Mark => return Ok(()),
+                    Step::Advert => {
+                        advert = true;
+                        break;
+                    }
                     Step::Nothing => break,
                 }
             }
-            if self.copied < len && self.read_directly(lock, to, len, timeout)? {
+            if advert && self.read_directly(lock, to, len, timeout)? {
                 continue;
             }
             let enough = match len {
@@ -164,9 +171,6 @@ impl Call<'_> {
         timeout: isize,
     ) -> Result<bool> {
         let sk = self.sk;
-        if !sk.data().connection.lock().holds_advert() {
-            return Ok(false);
-        }
         if self.peek || self.discard || timeout == 0 {
             direct::reading::refuse(sk);
             return Ok(false);
@@ -219,7 +223,11 @@ impl Call<'_> {
                 }
             }
             let Some((index, from)) = c.rx.locate(self.ahead) else {
-                return Ok(Step::Nothing);
+                return Ok(if c.holds_advert() {
+                    Step::Advert
+                } else {
+                    Step::Nothing
+                });
             };
             let Some(buffer) = c.rx.take(index) else {
                 return Ok(Step::Nothing);

@@ -74,18 +74,22 @@ fn queue(
             return Ok(());
         }
         let may_wait = timeout != 0 && flags & c::MSG_OOB == 0;
-        if may_wait && direct::source::send(sk, lock, message, &mut timeout)? {
-            continue;
+        let first = !core::mem::replace(&mut begun, true);
+        let mut open = Open::new(sk, want, first, may_wait);
+        if open.block > 0 {
+            if direct::source::send(sk, lock, message, open.block, &mut timeout)? {
+                continue;
+            }
+            open = Open::new(sk, want, false, false);
         }
-        let (mut room, mut chunk, size) = open(sk, want, !core::mem::replace(&mut begun, true));
-        if room == 0 {
+        if open.room == 0 {
             // As on TCP, what is queued goes out before the call waits or gives up; and completions
             // may have come that nobody was told of.
             sk.data().connection.lock().more = false;
             sk.progress();
-            (room, chunk, _) = open(sk, want, false);
+            open = Open::new(sk, want, false, false);
         }
-        if room == 0 {
+        if open.room == 0 {
             if timeout == 0 {
                 sk.want_space();
                 sk.data().connection.lock().space_wanted = true;
@@ -96,16 +100,16 @@ fn queue(
             timeout = wait_for_room(sk, lock, mark, timeout)?;
             continue;
         }
-        let mut chunk = match chunk {
+        let mut chunk = match open.chunk {
             Some(c) => c,
             None => {
-                let buffer = Buffer::new(size, GFP_KERNEL)
+                let buffer = Buffer::new(open.size, GFP_KERNEL)
                     .or_else(|_| Buffer::new(SMALL_CHUNK, GFP_KERNEL))?;
                 sk.data().connection.lock().tx.fresh(buffer)
             }
         };
         let space = chunk.room();
-        let n = space.len().min(room).min(want);
+        let n = space.len().min(open.room).min(want);
         let got = message.take(space.get_mut(..n).unwrap_or_default());
         if got < n {
             // as on TCP, nothing of a piece that could not be read whole is sent
@@ -129,22 +133,47 @@ fn queue(
     }
 }
 
-/// Room in bytes, the chunk to fill if there is one, and the size of one to make. `first`: of a
-/// call, which is counted.
-fn open(sk: &SdpSock, want: usize, first: bool) -> (usize, Option<Chunk>, usize) {
-    let mut c = sk.data().connection.lock();
-    c.stats.send_calls += u64::from(first);
-    let room = sk.sndbuf().saturating_sub(c.tx.queued());
-    if room == 0 || !c.tx.has_room() || !c.connected() {
-        return (usize::from(!c.connected()), None, SMALL_CHUNK);
+/// How the next bytes of a call may go.
+struct Open {
+    /// So many of them as a block that the peer reads; 0: they are copied.
+    block: usize,
+    /// So many may be queued.
+    room: usize,
+    /// The chunk to fill, if there is one.
+    chunk: Option<Chunk>,
+    /// The size of one to make.
+    size: usize,
+}
+
+impl Open {
+    /// Looks what is possible for `want` bytes. `first`: of a call, which is counted. `may_wait`:
+    /// for whoever reads a block.
+    fn new(sk: &SdpSock, want: usize, first: bool, may_wait: bool) -> Self {
+        let mut c = sk.data().connection.lock();
+        c.stats.send_calls += u64::from(first);
+        let block = if may_wait { c.block_size(sk, want) } else { 0 };
+        let room = sk.sndbuf().saturating_sub(c.tx.queued());
+        let mut open = Open {
+            block,
+            room,
+            chunk: None,
+            size: SMALL_CHUNK,
+        };
+        if block > 0 {
+            return open;
+        }
+        if room == 0 || !c.tx.has_room() || !c.connected() {
+            // without connection the call goes on, to find that out
+            open.room = usize::from(!c.connected());
+            return open;
+        }
+        // a trickle needs little memory, a flow few chunks
+        if want >= SMALL_CHUNK || c.tx.unsent() > 0 {
+            open.size = LARGE_CHUNK;
+        }
+        open.chunk = c.tx.open(open.size);
+        open
     }
-    // a trickle needs little memory, a flow few chunks
-    let size = if want >= SMALL_CHUNK || c.tx.unsent() > 0 {
-        LARGE_CHUNK
-    } else {
-        SMALL_CHUNK
-    };
-    (room, c.tx.open(size), size)
 }
 
 /// Puts a filled chunk into the queue and sends what may be sent.

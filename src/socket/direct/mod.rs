@@ -22,7 +22,7 @@ pub(super) mod source;
 use super::connection::{Connection, Tell};
 use super::{SdpSock, Socket};
 use crate::protocol::Block;
-use crate::sys::net::sock::{Locked, State};
+use crate::sys::net::sock::Locked;
 use crate::sys::time::{milliseconds, Jiffies};
 use crate::transport::{Pinned, Transport, Watch};
 
@@ -157,12 +157,14 @@ impl SdpSock {
     /// Loses the connection, for a call that must not wait for the peer any longer.
     fn give_up(&self, error: crate::sys::errno::Errno) {
         let mut tell = Tell::default();
-        {
+        let below = {
             let mut c = self.data().connection.lock();
-            if self.state() != State::Close {
-                c.lose(self, error, &mut tell);
-            }
-        }
+            c.lose(self, error, &mut tell);
+            // also where both streams had ended and the channel was still there
+            c.direct.lost();
+            c.channel.take()
+        };
+        drop(below);
         tell.deliver(self);
     }
 }

@@ -229,9 +229,10 @@ fn wait(sk: &SdpSock, lock: &mut Locked<'_, Socket>) -> bool {
     loop {
         let mark = sk.wake_mark();
         match &sk.data().connection.lock().direct.reading {
+            Some(r) if r.done == r.len => return false,
             Some(r) if r.lost => return true,
-            Some(r) if r.done < r.len => {}
-            _ => return false,
+            Some(_) => {}
+            None => return false,
         }
         if sk.wait_killably(lock, mark, FOREVER as usize).is_err() {
             sk.give_up(ECONNABORTED);

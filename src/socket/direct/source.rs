@@ -176,7 +176,7 @@ impl Connection {
     }
 
     /// How large a block to offer for a call that has `want` bytes; 0: copy.
-    fn block_size(&mut self, sk: &SdpSock, want: usize) -> usize {
+    pub(in crate::socket) fn block_size(&self, sk: &SdpSock, want: usize) -> usize {
         let threshold = self.zcopy_threshold();
         if self.tx.queued() >= sk.sndbuf() {
             // a call waits for room before anything else of it is taken
@@ -196,8 +196,8 @@ impl Connection {
     }
 }
 
-/// Sends bytes of the call without copying them, as many as there are in one piece. `Ok(false)`:
-/// they are to be copied.
+/// Sends bytes of the call without copying them, `size` of them ([`Connection::block_size`]) or as
+/// many as there are in one piece. `Ok(false)`: they are to be copied.
 ///
 /// # Errors
 ///
@@ -207,16 +207,9 @@ pub(in crate::socket) fn send(
     sk: &SdpSock,
     lock: &mut Locked<'_, Socket>,
     message: &mut Source<'_>,
+    size: usize,
     timeout: &mut isize,
 ) -> Result<bool> {
-    let want = message.remaining();
-    let (size, threshold) = {
-        let mut c = sk.data().connection.lock();
-        (c.block_size(sk, want), c.zcopy_threshold())
-    };
-    if size == 0 {
-        return Ok(false);
-    }
     let Some(mut room) = sk.pinning_room(message.piece(size)) else {
         return Ok(false);
     };
@@ -227,7 +220,8 @@ pub(in crate::socket) fn send(
         _ => 0,
     };
     let mut first = [0];
-    if pinned < threshold.min(want) || message.take(&mut first) != 1 {
+    let least = sk.data().connection.lock().zcopy_threshold().min(size);
+    if pinned < least || message.take(&mut first) != 1 {
         sk.data().connection.lock().stats.unpinnable += 1;
         sk.give_back_room(room);
         return Ok(false);

@@ -311,18 +311,26 @@ class Env:
         return not sock.mask_when(events, seconds)
 
     def fill(self, sock, chunk=65536):
-        """Send without blocking until the socket takes no more; the bytes it took."""
+        """Send without blocking until the socket takes no more, and goes on taking no more; the bytes it took."""
         total, piece, rested = 0, bytes(chunk), False
         while True:
             try:
                 total += sock.send(piece, socket.MSG_DONTWAIT)
                 rested = False
             except BlockingIOError:
-                # What is queued may still move to the peer: full means that it stays full, and longer on a slow kernel.
                 if rested:
                     return total
-                self.quiet(sock, select.POLLOUT, self.patience / 200)
+                # What is queued may still move to the peer, and the peer's answer to it may make more room.
+                self._settle(sock)
+                self.quiet(sock, select.POLLOUT, self.patience / 50)
                 rested = True
+
+    def _settle(self, sock):
+        """Until nothing is under way to the peer; not for long, since what it has no room for may be sent again and again."""
+        deadline = time.monotonic() + self.patience / 10
+        while calls.ioctl_int(sock, consts.SIOCOUTQ) != calls.ioctl_int(sock, consts.SIOCOUTQNSD) \
+                and time.monotonic() < deadline:
+            time.sleep(0.005)
 
     # Other threads and processes
 

@@ -118,6 +118,8 @@ def ended_and_full(e):
     e.fill(near)
     far.shutdown(socket.SHUT_WR)
     e.wait_mask(near, "RDHUP")
+    # what came with the end may have made room
+    e.fill(near)
     e.note("peer ended, full", by_all(near))
     near.shutdown(socket.SHUT_WR)
     e.note("ended too, full", near.mask() in ("IN|OUT|HUP|RDHUP", "IN|HUP|RDHUP"))

@@ -7,6 +7,7 @@ import os
 import random
 import resource
 import socket
+import struct
 
 from lib import calls, consts, observe, pattern
 from lib.registry import case
@@ -14,6 +15,7 @@ from lib.registry import case
 MIB = 1 << 20
 TCP = socket.IPPROTO_TCP
 WHERES = ("self", "peer")
+NOWHERE = struct.pack("=H14x", 0)
 
 
 def eager(sock):
@@ -288,6 +290,21 @@ def interrupted(e):
     e.check(isinstance(outcome, int) and 0 < outcome < len(data), f"send gave {outcome}")
     near.shutdown(socket.SHUT_WR)
     e.equal(pattern.receive(far, 3, len(data), [MIB]), outcome, "bytes that arrived")
+    unpinned(e)
+
+
+@case(reference=False, timeout=60)
+def dissolved(e):
+    """connect(AF_UNSPEC) beside a send whose block is advertised: the send ends, and what it lent is let go of."""
+    for _ in range(5):
+        near, far = pair(e)
+        task = e.task(lambda: e.error(pattern.send, near, 5, 64 * MIB, [MIB], socket.MSG_NOSIGNAL))
+        e.until(lambda: observe.stats("self")["pinned pages send"], "an advert")
+        e.equal(e.error(calls.connect, near, NOWHERE), "ok", "connect(AF_UNSPEC)")
+        e.check(task.result() in ("ECONNRESET", "EPIPE"), f"the send gave {task.result()}")
+        e.check(e.error(far.drain) in ("ok", "ECONNRESET"), "the reader was not told")
+        near.close()
+        far.close()
     unpinned(e)
 
 
