@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What a socket and its transport share: the state under the connection's spinlock.
+//!
+//! A [`Connection`] belongs to one socket. Whoever comes with news (a completion, bytes from a send
+//! call, room in the receive queue) takes the spinlock and calls [`Connection::progress`], which
+//! polls the completion queues, lets the protocol decide, posts what may be posted and collects in
+//! a [`Tell`] who is to be told; that is delivered after the lock was dropped.
+
+mod ending;
+mod options;
+mod pump;
+mod tell;
+mod window;
+
+pub(super) use self::options::Options;
+pub(super) use self::tell::Tell;
+
+use super::direct::Direct;
+use super::listen::Listener;
+use super::receive::Large;
+use super::receive_queue::{ReceiveQueue, Urgent};
+use super::send_queue::SendQueue;
+use super::stats::Stats;
+use super::{SdpSock, JOB_PROGRESS, JOB_RESIZE};
+use crate::memory::buffer::Buffer;
+use crate::observe::debug::{debug, Ends};
+use crate::observe::trace;
+use crate::protocol::{self, Event, Hold, MAX_HEADER};
+use crate::sys::errno::{ECONNRESET, ENOBUFS, EPROTO};
+use crate::sys::net::sock::{Flag, State};
+use crate::sys::time::{jiffies, Jiffies};
+use crate::transport::verbs::{Channel, Link, LinkId, Resolver, SearchId};
+use crate::transport::{Completion, SendCompletion, Transport};
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::atomic::Relaxed;
+use kernel::sync::Arc;
+
+/// Receive buffers that a connection starts with.
+pub(super) const FIRST_WINDOW: u16 = 8;
+/// Completions that are handled under one hold of the lock.
+const BUDGET: u32 = 64;
+/// Marks the completion of the DisConn in a send's cookie.
+const FIN: u64 = 1 << 63;
+
+/// What there is of a connection below the socket.
+pub(super) type Below = (
+    Option<Channel>,
+    Option<Arc<Resolver<SdpSock>>>,
+    Option<Arc<Link<SdpSock>>>,
+);
+
+/// Everything of a socket that its transport's events change. Protected by `Socket::connection`.
+pub(crate) struct Connection {
+    /// Carries the messages; gone when the connection is lost or over.
+    pub(super) channel: Option<Channel>,
+    /// The connection manager's side; dropped when it has nothing more to do.
+    pub(super) link: Option<Arc<Link<SdpSock>>>,
+    /// Finds address and route of the peer, until the request was sent.
+    pub(super) resolver: Option<Arc<Resolver<SdpSock>>>,
+    /// The protocol's state, once both Hello messages are known.
+    pub(super) protocol: Option<protocol::Connection>,
+    /// Bytes to send.
+    pub(super) tx: SendQueue,
+    /// Bytes received.
+    pub(super) rx: ReceiveQueue,
+    /// Unused receive buffers, of the current size.
+    pub(super) spare: KVec<KBox<Buffer>>,
+    /// Size of the receive buffers.
+    pub(super) buffer_size: u32,
+    /// Receive buffers to have posted while the reader keeps up.
+    pub(super) window: u16,
+    /// The right to have large receive buffers.
+    pub(super) large: Option<Large>,
+    /// Size that was asked for by ChRcvBuf, until JOB_RESIZE has answered.
+    pub(super) wanted_size: Option<u32>,
+    /// What listen(2) has made.
+    pub(super) listener: Option<KBox<Listener>>,
+    /// The listener that a new connection belongs to, until it waits for accept(2).
+    pub(super) parent: Option<ARef<SdpSock>>,
+    /// When it does so although nothing has come (`TCP_DEFER_ACCEPT`).
+    pub(super) admit_at: Option<Jiffies>,
+    /// Options.
+    pub(super) options: Options,
+    /// Zero copy.
+    pub(super) direct: Direct,
+    /// Counters.
+    pub(super) stats: Stats,
+    /// The program has closed the socket.
+    pub(super) orphaned: bool,
+    /// The DisConn has arrived at the peer.
+    fin_arrived: bool,
+    /// A failure was reported to the link.
+    pub(super) failing: bool,
+    /// MSG_MORE is in effect.
+    pub(super) more: bool,
+    /// Somebody polls for room, or was told that there is none.
+    pub(super) space_wanted: bool,
+    /// The receive queue's next completion will be told.
+    receive_armed: bool,
+    /// The send queue's next completion will be told.
+    send_armed: bool,
+    /// Messages since the last that asked for a completion.
+    unsignaled: u32,
+    /// What the last message held was held for.
+    pub(super) held: Option<Hold>,
+    /// When corked bytes go nevertheless.
+    pub(super) uncork_at: Option<Jiffies>,
+    /// That time has come.
+    pub(super) uncorked: bool,
+    /// When the peer was last heard of.
+    pub(super) last_heard: Jiffies,
+    /// When bytes last were known to have arrived, or began to wait.
+    pub(super) last_progress: Jiffies,
+    /// When the socket has to be done with closing.
+    pub(super) deadline: Option<Jiffies>,
+    /// Keepalive probes that were sent since the peer was last heard of.
+    pub(super) probes: u32,
+}
+
+impl Connection {
+    /// The state of a new socket.
+    pub(super) fn new() -> Self {
+        Connection {
+            channel: None,
+            link: None,
+            resolver: None,
+            protocol: None,
+            tx: SendQueue::new(),
+            rx: ReceiveQueue::new(),
+            spare: KVec::new(),
+            buffer_size: 0,
+            window: FIRST_WINDOW,
+            large: None,
+            wanted_size: None,
+            listener: None,
+            parent: None,
+            admit_at: None,
+            options: Options::new(),
+            direct: Direct::new(),
+            stats: Stats::new(),
+            orphaned: false,
+            fin_arrived: false,
+            failing: false,
+            more: false,
+            space_wanted: false,
+            receive_armed: false,
+            send_armed: false,
+            unsignaled: 0,
+            held: None,
+            uncork_at: None,
+            uncorked: false,
+            last_heard: 0,
+            last_progress: 0,
+            deadline: None,
+            probes: 0,
+        }
+    }
+
+    /// Makes the socket as good as new for another connection; options and counters stay.
+    pub(super) fn reset(&mut self) {
+        self.tx.clear();
+        self.rx.clear();
+        self.spare.clear();
+        self.protocol = None;
+        self.window = FIRST_WINDOW;
+        self.wanted_size = None;
+        (self.uncork_at, self.uncorked) = (None, false);
+        self.large = None;
+        self.direct.forget();
+        (self.fin_arrived, self.failing, self.more) = (false, false, false);
+        (self.receive_armed, self.send_armed) = (false, false);
+        (self.unsignaled, self.held, self.deadline, self.probes) = (0, None, None, 0);
+    }
+
+    /// Starts with a new channel, on which the first receive buffers are posted.
+    pub(super) fn attach(&mut self, channel: Channel) {
+        self.channel = Some(channel);
+        self.last_heard = jiffies();
+        self.last_progress = self.last_heard;
+    }
+
+    /// Takes the channel away.
+    #[cfg(sdp_selftest)]
+    pub(crate) fn take_channel(&mut self) -> Option<Channel> {
+        self.channel.take()
+    }
+
+    /// The link.
+    #[cfg(sdp_selftest)]
+    pub(crate) fn link(&self) -> Option<Arc<Link<SdpSock>>> {
+        self.link.clone()
+    }
+
+    /// Most payload bytes of a message to the peer.
+    pub(super) fn max_payload(&self) -> u32 {
+        self.protocol.as_ref().map_or(0, |p| p.max_payload())
+    }
+
+    /// Bytes received and not read (of a listener: connections not accepted), and bytes sent and
+    /// not known to have arrived.
+    pub(crate) fn queues(&self) -> (usize, usize) {
+        let rx = match &self.listener {
+            Some(l) => l.ready(),
+            None => self.rx.bytes(),
+        };
+        (rx, self.tx.queued())
+    }
+
+    /// Whether news of a link are of this connection, and not of one that the socket had before.
+    pub(super) fn is_of(&self, link: LinkId) -> bool {
+        self.link.as_ref().is_some_and(|l| l.id() == link)
+    }
+
+    /// Whether what a resolver has found is for this attempt to connect, and not for one before.
+    pub(super) fn is_by(&self, search: SearchId) -> bool {
+        self.resolver.as_ref().is_some_and(|r| r.id() == search)
+    }
+
+    /// Gives away everything of the connection below the socket, to be dropped without the lock.
+    #[must_use]
+    pub(super) fn let_go(&mut self) -> Below {
+        self.direct.lost();
+        self.rx.unmap();
+        self.spare.clear();
+        self.tx.clear();
+        (self.channel.take(), self.resolver.take(), self.link.take())
+    }
+
+    /// Whether bytes can still be sent and received.
+    pub(super) fn connected(&self) -> bool {
+        self.channel.is_some() && self.protocol.is_some()
+    }
+
+    /// Moves everything on that can be moved on.
+    pub(super) fn progress(&mut self, sk: &SdpSock) -> Tell {
+        let mut tell = Tell::default();
+        self.run(sk, &mut tell);
+        tell
+    }
+
+    fn run(&mut self, sk: &SdpSock, tell: &mut Tell) {
+        self.poll(sk, tell);
+        sk.set_memory(self.rx.memory(), self.tx.queued());
+    }
+
+    fn poll(&mut self, sk: &SdpSock, tell: &mut Tell) {
+        let (receive, send) = sk.data().take_events();
+        self.receive_armed &= !receive;
+        self.send_armed &= !send;
+        let mut budget = BUDGET;
+        while self.connected() {
+            while budget > 0 {
+                let Some(c) = self.channel.as_mut().and_then(|c| c.poll_receive()) else {
+                    break;
+                };
+                budget -= 1;
+                self.stats.receive_completions += 1;
+                self.received(sk, c, tell);
+            }
+            while let Some(c) = self.channel.as_mut().and_then(|c| c.poll_send()) {
+                self.completed(sk, c, tell);
+            }
+            self.refill(sk);
+            self.pump(sk, tell);
+            self.advance_close(sk, tell);
+            if budget == 0 {
+                // let others have the lock, and the processor
+                sk.schedule(JOB_PROGRESS);
+                break;
+            }
+            let wait_sent = self.waits_for_completion(sk);
+            let Some(channel) = self.channel.as_mut() else {
+                break;
+            };
+            if !self.receive_armed {
+                self.receive_armed = true;
+                if channel.arm_receive() {
+                    continue;
+                }
+            }
+            if wait_sent && !self.send_armed {
+                self.send_armed = true;
+                if channel.arm_send() {
+                    continue;
+                }
+            }
+            break;
+        }
+    }
+
+    /// Whether the completion of a send moves something on, so that it has to be told.
+    fn waits_for_completion(&self, sk: &SdpSock) -> bool {
+        let closing = self.protocol.as_ref().is_some_and(|p| p.send_closed()) && !self.fin_arrived;
+        let writers = sk.data().writers.load(Relaxed) > 0;
+        let held = self.held == Some(Hold::Wire);
+        held || writers || self.space_wanted || closing || self.direct.is_busy()
+    }
+
+    /// A message has arrived, or a receive has failed.
+    fn received(&mut self, sk: &SdpSock, c: Completion, tell: &mut Tell) {
+        let (mut buffer, len) = match c {
+            Completion::Received { buffer, len } => (buffer, len),
+            Completion::Failed { status, .. } => return self.failed(sk, status, tell),
+        };
+        if sk.state() == State::SynRecv {
+            if let Some(link) = &self.link {
+                link.heard();
+            }
+        }
+        self.last_heard = jiffies();
+        self.probes = 0;
+        let Some(protocol) = self.protocol.as_mut() else {
+            return;
+        };
+        let head = (len as usize).min(MAX_HEADER);
+        let message = match buffer.bytes().get(..head) {
+            Some(bytes) => {
+                let message = protocol.receive(bytes, len);
+                trace::receive(sk, bytes, protocol.credits());
+                message
+            }
+            None => return,
+        };
+        let message = match message {
+            Ok(m) => m,
+            Err(violation) => {
+                self.stats.violation(violation);
+                debug!(
+                    "{}: the peer broke the protocol: {}",
+                    Ends(sk),
+                    violation.name()
+                );
+                return self.lose(sk, EPROTO, tell);
+            }
+        };
+        self.stats.received[message.mid.index()] += 1;
+        if message.urgent_pending {
+            // as on TCP: an old urgent byte that the reader stands at is gone
+            if !sk.flag(Flag::UrgInline) {
+                if let Some(empty) = self.rx.skip_mark() {
+                    self.recycle(empty);
+                }
+            }
+            self.rx.urgent = Urgent::Pending;
+            tell.urgent = true;
+        }
+        if message.payload.is_empty() {
+            self.recycle(buffer);
+        } else {
+            if self.orphaned {
+                // as TCP: bytes that nobody can read any more are answered with a reset
+                return self.lose(sk, ECONNRESET, tell);
+            }
+            buffer.offset = message.payload.start;
+            buffer.len = message.payload.end - message.payload.start;
+            self.stats.bytes_received += u64::from(buffer.len);
+            match self.rx.push(buffer, message.urgent) {
+                Ok(Some(spare)) => self.recycle(spare),
+                Ok(None) => {}
+                Err(_) => return self.lose(sk, ENOBUFS, tell),
+            }
+            tell.readable = true;
+            tell.admit |= self.admit_at.is_some();
+        }
+        match message.event {
+            Event::PeerClosed => self.peer_closed(sk, tell),
+            Event::PeerAborted => self.lose(sk, ECONNRESET, tell),
+            Event::Suspended { .. } => {
+                self.stats.suspended += 1;
+                self.lose(sk, ECONNRESET, tell);
+            }
+            Event::SourceAdvert => self.advert_came(sk, tell),
+            Event::SourceRead { bytes, finished } => self.source_read(bytes, finished, tell),
+            Event::SourcesReturned { done } => self.source_returned(done, tell),
+            Event::ReceiveSizeRequested(size) => {
+                self.wanted_size = Some(size);
+                sk.schedule(JOB_RESIZE);
+            }
+            _ => {}
+        }
+    }
+
+    /// Sends were carried out, or have failed.
+    fn completed(&mut self, sk: &SdpSock, c: SendCompletion, tell: &mut Tell) {
+        self.stats.send_completions += 1;
+        match c {
+            SendCompletion::Sent { cookie } => {
+                self.fin_arrived |= cookie & FIN != 0;
+                self.tx.complete(cookie & !FIN);
+                self.last_progress = jiffies();
+                tell.writable |= self.writable(sk);
+                self.space_wanted &= !tell.writable;
+            }
+            SendCompletion::Failed { status, .. } => self.failed(sk, status, tell),
+            SendCompletion::Moved { len, .. } => self.read_done(len, tell),
+            SendCompletion::Ended { .. } => self.access_ended(tell),
+        }
+    }
+
+    /// Whether poll(2) calls the socket writable, by TCP's rule: a third of the buffer is free.
+    pub(super) fn writable(&self, sk: &SdpSock) -> bool {
+        let queued = self.tx.queued();
+        let unsent = self.options.not_sent_lowat;
+        sk.sndbuf().saturating_sub(queued) >= queued / 2
+            && queued < sk.sndbuf()
+            && (self.tx.has_room() || !self.connected())
+            && (unsent == 0 || self.tx.unsent() < unsent as usize)
+    }
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Options of a socket that matter to its connection.
+
+use crate::sys::net::params;
+
+/// Options of the socket that matter under the lock.
+#[derive(Clone)]
+pub(in crate::socket) struct Options {
+    /// `TCP_NODELAY`.
+    pub(in crate::socket) no_delay: bool,
+    /// `TCP_CORK`.
+    pub(in crate::socket) cork: bool,
+    /// `TCP_QUICKACK`, which has no effect.
+    pub(in crate::socket) quickack: bool,
+    /// `TCP_KEEPIDLE` in seconds.
+    pub(in crate::socket) keep_idle: u32,
+    /// `TCP_KEEPINTVL` in seconds.
+    pub(in crate::socket) keep_interval: u32,
+    /// `TCP_KEEPCNT`.
+    pub(in crate::socket) keep_count: u32,
+    /// `TCP_USER_TIMEOUT` in milliseconds, 0 for none.
+    pub(in crate::socket) user_timeout: u32,
+    /// `TCP_SYNCNT`.
+    pub(in crate::socket) syn_count: u32,
+    /// `TCP_LINGER2` in seconds, negative for none.
+    pub(in crate::socket) linger2: i32,
+    /// `TCP_DEFER_ACCEPT` in seconds.
+    pub(in crate::socket) defer_accept: u32,
+    /// `TCP_WINDOW_CLAMP`.
+    pub(in crate::socket) window_clamp: u32,
+    /// `TCP_NOTSENT_LOWAT` in bytes, 0 for none.
+    pub(in crate::socket) not_sent_lowat: u32,
+    /// `TCP_MAXSEG` as set, 0 for the connection's own.
+    pub(in crate::socket) maxseg: u32,
+    /// `SDP_ZCOPY_THRESH`, negative for the module's.
+    pub(in crate::socket) zcopy_thresh: i32,
+    /// `SDP_LAST_BIND_ERR`.
+    pub(in crate::socket) last_bind_error: i32,
+}
+
+impl Options {
+    /// Bytes from which a send is offered to the peer's reader, 0 for never.
+    pub(in crate::socket) fn zcopy_threshold(&self) -> i32 {
+        match self.zcopy_thresh {
+            ..0 => params::sdp_zcopy_thresh(),
+            own => own,
+        }
+    }
+
+    pub(super) fn new() -> Self {
+        Options {
+            no_delay: false,
+            cork: false,
+            quickack: true,
+            keep_idle: 0,
+            keep_interval: 75,
+            keep_count: 9,
+            user_timeout: 0,
+            syn_count: 0,
+            linger2: 0,
+            defer_accept: 0,
+            window_clamp: 0,
+            not_sent_lowat: 0,
+            maxseg: 0,
+            zcopy_thresh: -1,
+            last_bind_error: 0,
+        }
+    }
+}

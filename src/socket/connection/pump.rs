@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What goes out.
+
+use super::super::send_queue::LARGE_CHUNK;
+use super::super::SdpSock;
+use super::window::wider;
+use super::{Connection, Tell, FIN};
+use crate::observe::trace;
+use crate::protocol::{Hold, Mid, Offer, Transmit};
+use crate::sys::errno::Errno;
+use crate::sys::time::{jiffies, milliseconds, Jiffies};
+use crate::transport::{Sending, Transport};
+use kernel::sync::atomic::Relaxed;
+
+/// One in so many messages asks for a completion, besides the last of a run.
+const SIGNAL_EVERY: u32 = 8;
+/// Longest time that `TCP_CORK` and `MSG_MORE` hold bytes back (tcp(7)).
+const CORK_TIME: Jiffies = milliseconds(200);
+
+impl Connection {
+    /// Sends what may be sent.
+    pub(in crate::socket) fn pump(&mut self, sk: &SdpSock, tell: &mut Tell) {
+        let mut failed = self.end_access().and_then(|()| self.read_on()).err();
+        let (Some(channel), Some(protocol)) = (self.channel.as_mut(), self.protocol.as_mut())
+        else {
+            return;
+        };
+        let held = loop {
+            if channel.send_room() == 0 {
+                break Some(Hold::Wire);
+            }
+            let source = self.direct.offered();
+            let unsent = match source {
+                // what is queued behind the block goes after it
+                Some((_, at)) => at.saturating_sub(self.tx.sent()) as usize,
+                None => self.tx.unsent(),
+            };
+            let contiguous = self.tx.contiguous();
+            let offer = Offer {
+                queued: u32::try_from(unsent).unwrap_or(u32::MAX),
+                urgent: self.tx.urgent(),
+                posted: channel.posted_receives(),
+                // Only messages with payload count, the last of which asks for a completion; one of
+                // those without that nobody is told of must not hold anything back.
+                in_flight: u16::from(self.tx.in_flight()),
+                // What does not fit one message for the way it lies in memory is not held back:
+                // so only the last bytes are, and the message before them asks for a completion.
+                no_delay: self.options.no_delay || unsent > contiguous || source.is_some(),
+                cork: (self.options.cork || self.more) && !self.uncorked && source.is_none(),
+                limit: u32::try_from(contiguous).unwrap_or(u32::MAX),
+                reader_waits: sk.data().readers.load(Relaxed) > 0 && self.rx.bytes() == 0,
+                source: source.map(|(block, _)| block),
+                sink: None,
+            };
+            let message = match protocol.transmit(&offer) {
+                Transmit::Send(m) => m,
+                Transmit::Held(h) => break Some(h),
+                Transmit::Idle => break None,
+            };
+            if message.kind == Mid::SrcAvail {
+                trace::send(sk, &message.header, protocol.credits());
+                self.stats.sent[message.kind.index()] += 1;
+                self.stats.bytes_sent += u64::from(message.payload);
+                if let Err(e) = self.direct.advertise(channel, &message, self.tx.sent()) {
+                    failed = Some(e);
+                    break None;
+                }
+                continue;
+            }
+            let n = message.payload as usize;
+            let fin = message.kind == Mid::DisConn;
+            let after = self.tx.sent() + n as u64;
+            self.unsignaled += 1;
+            // the peer's buffers may grow before the rest is sent
+            let full = LARGE_CHUNK.max(protocol.max_payload() as usize);
+            let last = n > 0 && unsent - n < full;
+            let signaled = last || fin || self.unsignaled >= SIGNAL_EVERY;
+            if signaled {
+                self.unsignaled = 0;
+            }
+            let (spans, count) = self.tx.spans(n);
+            let mut list = spans.into_iter().flatten();
+            let mut post = |payload: &[_]| {
+                channel.post_send(&Sending {
+                    header: message
+                        .header
+                        .get(..message.header_len.into())
+                        .unwrap_or_default(),
+                    payload,
+                    signaled,
+                    solicited: message.urgent,
+                    cookie: after | if fin { FIN } else { 0 },
+                })
+            };
+            let r = match (count, list.next(), list.next()) {
+                (2, Some(a), Some(b)) => post(&[a, b]),
+                (1, Some(a), _) => post(&[a]),
+                _ => post(&[]),
+            };
+            drop(list);
+            if let Err(e) = r {
+                failed = Some(e);
+                break None;
+            }
+            trace::send(sk, &message.header, protocol.credits());
+            if n == 0 && message.kind == Mid::Data && self.rx.memory() == 0 {
+                // a credit update: most goes one way, and a wider window needs fewer of them
+                self.window = wider(self.window, channel);
+            }
+            self.stats.sent[message.kind.index()] += 1;
+            self.stats.bytes_sent += n as u64;
+            self.tx.advance(n, message.urgent);
+        };
+        if held == Some(Hold::Credits) && self.held != held {
+            self.stats.credit_stalls += 1;
+            trace::credit_stall(sk, protocol.credits(), self.tx.unsent());
+        }
+        self.held = held;
+        self.uncorked = false;
+        if held != Some(Hold::Corked) {
+            self.uncork_at = None;
+        } else if self.uncork_at.is_none() {
+            self.uncork_at = Some(jiffies().wrapping_add(CORK_TIME));
+            sk.set_timer(CORK_TIME);
+        }
+        if let Err(e) = channel.flush() {
+            failed = Some(e);
+        }
+        if let Some(e) = failed {
+            self.stats.transport_errors += 1;
+            self.lose(sk, Errno::of(e), tell);
+        }
+    }
+}
