@@ -238,15 +238,16 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
         dst: hello_address(&sk.remote().ip),
         ext_max_adverts: 0,
     };
-    {
+    let private_data = {
         let mut c = sk.data().connection.lock();
         if !c.is_by(resolver.id()) || sk.state() != State::SynSent {
             return Ok(());
         }
         parts.install(&mut c);
         c.link = Some(link.clone());
-    }
-    resolver.connect(&link, sk.remote().port, sk.priority(), &hello.encode())?;
+        c.options.private_data(hello.encode())
+    };
+    resolver.connect(&link, sk.remote().port, sk.priority(), &private_data)?;
     let done = {
         let mut c = sk.data().connection.lock();
         // The answer may have come, and another attempt have begun since.

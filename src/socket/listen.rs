@@ -278,7 +278,7 @@ fn prepare(
         actual_receive_size: parts.size,
     };
     let options = listener.data().connection.lock().options.clone();
-    {
+    let private_data = {
         let mut c = child.data().connection.lock();
         c.options = options;
         c.protocol = Some(protocol::Connection::new(&Parameters {
@@ -294,10 +294,11 @@ fn prepare(
         c.parent = Some(listener.into());
         parts.install(&mut c);
         c.link = Some(link.clone());
-    }
+        c.options.private_data(ack.encode())
+    };
     child.set_state(State::SynRecv);
     // From now on whatever the connection manager says about it comes to the child.
-    request.reply(&link, &ack.encode())
+    request.reply(&link, &private_data)
 }
 
 /// The connection is there: the peer has our answer, or we have sent the last word.

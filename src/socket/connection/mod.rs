@@ -193,6 +193,25 @@ impl Connection {
         self.link.clone()
     }
 
+    /// MSeq of the last messages sent and received.
+    #[cfg(sdp_selftest)]
+    pub(crate) fn sequence(&self) -> [u64; 2] {
+        let protocol = self.protocol.as_ref();
+        protocol.map_or([0; 2], |p| [p.mseq_sent().into(), p.mseq_received().into()])
+    }
+
+    /// What goes in place of the Hello or HelloAck.
+    #[cfg(sdp_selftest)]
+    pub(crate) fn set_private_data(&mut self, bytes: [u8; 196]) {
+        self.options.private_data = Some(bytes);
+    }
+
+    /// Whether the program has closed the socket.
+    #[cfg(sdp_selftest)]
+    pub(crate) fn orphaned(&self) -> bool {
+        self.orphaned
+    }
+
     /// Most payload bytes of a message to the peer.
     pub(super) fn max_payload(&self) -> u32 {
         self.protocol.as_ref().map_or(0, |p| p.max_payload())

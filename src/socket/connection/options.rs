@@ -37,6 +37,9 @@ pub(in crate::socket) struct Options {
     pub(in crate::socket) zcopy_thresh: i32,
     /// `SDP_LAST_BIND_ERR`.
     pub(in crate::socket) last_bind_error: i32,
+    /// Goes in place of the Hello, or of the HelloAck of what a listener accepts.
+    #[cfg(sdp_selftest)]
+    pub(in crate::socket) private_data: Option<[u8; 196]>,
 }
 
 impl Options {
@@ -65,6 +68,17 @@ impl Options {
             maxseg: 0,
             zcopy_thresh: -1,
             last_bind_error: 0,
+            #[cfg(sdp_selftest)]
+            private_data: None,
         }
+    }
+
+    /// What goes with a request or reply, which is `hello` but for the tests of the other end.
+    pub(in crate::socket) fn private_data<const N: usize>(&self, hello: [u8; N]) -> [u8; N] {
+        #[cfg(sdp_selftest)]
+        if let Some(other) = self.private_data.as_ref().and_then(|d| d.first_chunk()) {
+            return *other;
+        }
+        hello
     }
 }

@@ -9,41 +9,12 @@ import random
 import resource
 
 from lib import netns, observe
+from lib.memory import PAGE, Memory
 from lib.registry import case
 
 FILE = "/sys/kernel/debug/ib_sdp/selftest"
 PARAMETERS = "/sys/module/ib_sdp/parameters"
-PAGE = mmap.PAGESIZE
 CAP_IPC_LOCK = 14
-
-
-class Memory:
-    """Anonymous memory with an address."""
-
-    def __init__(self, size, protection=mmap.PROT_READ | mmap.PROT_WRITE):
-        self.map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
-        self.size = size
-        if protection != mmap.PROT_READ | mmap.PROT_WRITE:
-            self.protect(protection)
-
-    def protect(self, protection):
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.mprotect(ctypes.c_void_p(self.address), ctypes.c_size_t(self.size), protection):
-            raise OSError(ctypes.get_errno(), "mprotect")
-
-    def fill(self, seed):
-        self.map[:] = random.Random(seed).randbytes(self.size)
-        return self
-
-    def scatter(self):
-        """Has the kernel take each page where it likes: neighbours in the memory are none in the machine."""
-        self.map.madvise(mmap.MADV_NOHUGEPAGE)
-        pages = list(range(0, self.size, PAGE))
-        random.Random(5).shuffle(pages)
-        for page in pages:
-            self.map[page] = 1
-        return self
 
 
 def start(e):

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! A raw peer: an end of a connection that does what a program says, whatever SDP thinks of it.
+//!
+//! The program connects a socket, or accepts one, says `take`, and is the peer from then on: it
+//! gets the messages that come as they are, and posts any bytes as messages. It lends its memory
+//! to the other end, and READs or WRITEs what it likes there.
+//!
+//! | command | what it does |
+//! |---|---|
+//! | `private FD ADDRESS LENGTH` | these bytes are the private data of the socket's request, or of a listener's replies, instead of its Hello or HelloAck |
+//! | `take FD OUT` | takes the channel; OUT gets MSeq of the last message sent and of the last received |
+//! | `send FD ADDRESS LENGTH` | posts a message; `EAGAIN`: when the others have gone |
+//! | `next FD OUT ROOM` | OUT gets length and bytes of the next message that came; `EAGAIN`: there is none |
+//! | `state FD OUT` | OUT gets the numbers of [`state`] |
+//! | `starve FD 0/1` | whether receive buffers are posted again |
+//! | `advertise FD ADDRESS LENGTH read/write OUT` | lends memory; OUT gets address, key and a handle |
+//! | `withdraw FD HANDLE` | ends the access to it |
+//! | `pin FD ADDRESS LENGTH from/into OUT` | memory for transfers; OUT gets a handle |
+//! | `read/write FD HANDLE OFFSET LENGTH ADDRESS RKEY OUT` | a transfer, or its beginning; OUT gets how many bytes of it; `EAGAIN`: when others are complete |
+//! | `back FD HANDLE` | lets go of memory; `EBUSY`: when it is not accessed any more |
+//! | `drop FD` | the queue pair is destroyed, and nobody is told |
+//! | `fail FD` | the same, and the peer is told (DREQ) |
+//! | `leave FD` | the peer is told (DREQ), and the queue pair stays for a while |
+//! | `tidy` | forgets the ends whose sockets are closed, as every command does |
+//!
+//! OUT and ADDRESS are addresses in the program's memory. What comes out are numbers of 64 bits.
+
+use super::end::End;
+use crate::memory::buffer::{Buffer, Span};
+use crate::socket::{SdpSock, Socket};
+use crate::sys::errno::{EAGAIN, ENOTCONN};
+use crate::sys::net::selftest::{destination, socket_of, source};
+use crate::sys::pin::Hold;
+use crate::transport::{Access, Loan, Sending, Status, Transfer, Transport, Watch};
+use core::str::SplitAsciiWhitespace;
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::Mutex;
+
+/// Messages that wait for the program before no more receive buffers are posted.
+const MOST_KEPT: usize = 4096;
+
+/// All ends that programs have.
+pub(super) type Raws = Mutex<KVec<Raw>>;
+
+/// One end.
+pub(super) struct Raw {
+    end: End,
+    /// Memory that is lent, with the number that the program knows it by.
+    lent: KVec<(u64, Loan, Watch)>,
+    handles: u64,
+    posted: u64,
+}
+
+/// The next word, as a number.
+fn number(words: &mut SplitAsciiWhitespace<'_>) -> Result<usize> {
+    let word = words.next().ok_or(EINVAL)?;
+    word.parse().map_err(|_| EINVAL)
+}
+
+/// Gives numbers to the program.
+fn give(out: usize, numbers: &[u64]) -> Result {
+    for (i, n) in numbers.iter().enumerate() {
+        give_bytes(out + 8 * i, &n.to_ne_bytes())?;
+    }
+    Ok(())
+}
+
+fn give_bytes(out: usize, bytes: &[u8]) -> Result {
+    match destination(out, bytes.len(), |d| d.give(bytes))? {
+        n if n == bytes.len() => Ok(()),
+        _ => Err(EFAULT),
+    }
+}
+
+fn take_bytes(from: usize, to: &mut [u8]) -> Result {
+    match source(from, to.len(), |s| s.take(to))? {
+        n if n == to.len() => Ok(()),
+        _ => Err(EFAULT),
+    }
+}
+
+/// Carries out a command.
+pub(super) fn run(raws: &Raws, mut words: SplitAsciiWhitespace<'_>) -> Result {
+    let mut raws = raws.lock();
+    raws.retain(|raw| !raw.end.sk.data().connection.lock().orphaned());
+    let command = words.next().ok_or(EINVAL)?;
+    if command == "tidy" {
+        return Ok(());
+    }
+    let sk = socket_of::<Socket>(i32::try_from(number(&mut words)?)?)?;
+    match command {
+        "private" => return private(&sk, number(&mut words)?, number(&mut words)?),
+        "take" => {
+            let numbers = sk.data().connection.lock().sequence();
+            let mut end = End::of_socket(sk)?;
+            end.kept = Some(KVec::new());
+            give(number(&mut words)?, &numbers)?;
+            let raw = Raw {
+                end,
+                lent: KVec::new(),
+                handles: 0,
+                posted: 0,
+            };
+            return Ok(raws.push(raw, GFP_KERNEL)?);
+        }
+        _ => {}
+    }
+    let at = raws
+        .iter()
+        .position(|raw| core::ptr::eq(&*raw.end.sk, &*sk));
+    let at = at.ok_or(ENOENT)?;
+    match command {
+        "drop" | "fail" => {
+            let mut raw = raws.remove(at).map_err(|_| ENOENT)?;
+            raw.end.silent = command == "drop";
+            Ok(())
+        }
+        _ => {
+            let raw = raws.get_mut(at).ok_or(ENOENT)?;
+            // Without a channel there is nothing to poll any more.
+            let _ = raw.end.poll();
+            raw.end.starving |= raw.end.kept.as_ref().is_some_and(|k| k.len() > MOST_KEPT);
+            raw.run(command, &mut words)
+        }
+    }
+}
+
+fn private(sk: &ARef<SdpSock>, from: usize, len: usize) -> Result {
+    let mut bytes = [0; 196];
+    take_bytes(from, bytes.get_mut(..len).ok_or(EINVAL)?)?;
+    sk.data().connection.lock().set_private_data(bytes);
+    Ok(())
+}
+
+/// `ENOSPC` would look like a real failure to the program.
+fn again(e: Error) -> Error {
+    match e {
+        e if e == ENOSPC => EAGAIN.into(),
+        e => e,
+    }
+}
+
+impl Raw {
+    fn run(&mut self, command: &str, words: &mut SplitAsciiWhitespace<'_>) -> Result {
+        match command {
+            "send" => self.send(number(words)?, number(words)?),
+            "next" => self.next(number(words)?, number(words)?),
+            "state" => give(number(words)?, &self.state()),
+            "starve" => {
+                self.end.starving = number(words)? != 0;
+                Ok(())
+            }
+            "advertise" => {
+                let (address, len) = (number(words)?, number(words)?);
+                let (p, access) = match words.next() {
+                    Some("read") => (self.end.pin_source(address, len, Hold::Long)?, Access::Read),
+                    Some("write") => (
+                        self.end.pin_destination(address, len, Hold::Long)?,
+                        Access::Write,
+                    ),
+                    _ => return Err(EINVAL),
+                };
+                let (loan, watch, key) = self.end.advertise(p, access)?;
+                self.end.on(|c| c.flush())??;
+                let handle = self.keep(loan, watch)?;
+                give(number(words)?, &[key.address, key.rkey.into(), handle])
+            }
+            "withdraw" => {
+                let loan = self.loan(number(words)?)?;
+                self.end
+                    .on(|c| c.invalidate(loan, 0).and_then(|()| c.flush()))?
+            }
+            "pin" => {
+                let (address, len) = (number(words)?, number(words)?);
+                let p = match words.next() {
+                    Some("from") => self.end.pin_source(address, len, Hold::Briefly)?,
+                    Some("into") => self.end.pin_destination(address, len, Hold::Briefly)?,
+                    _ => return Err(EINVAL),
+                };
+                let (loan, watch) = self.end.lend(p)?;
+                let handle = self.keep(loan, watch)?;
+                give(number(words)?, &[handle])
+            }
+            "read" | "write" => {
+                let loan = self.loan(number(words)?)?;
+                let t = Transfer {
+                    read: command == "read",
+                    offset: number(words)? as u32,
+                    len: number(words)? as u32,
+                    address: number(words)? as u64,
+                    rkey: number(words)? as u32,
+                    cookie: 0,
+                };
+                let queued = self.end.on(|c| {
+                    let n = c.transfer(loan, &t)?;
+                    c.flush()?;
+                    Ok(n)
+                })?;
+                give(number(words)?, &[queued.map_err(again)?.into()])
+            }
+            "back" => {
+                let handle = number(words)?;
+                let (loan, at) = (self.loan(handle)?, self.place(handle)?);
+                let p = self.end.on(|c| c.reclaim(loan))??;
+                p.destroy();
+                let _ = self.lent.remove(at);
+                Ok(())
+            }
+            "leave" => {
+                let link = self.end.sk.data().connection.lock().link();
+                link.ok_or(Error::from(ENOTCONN))?.disconnect();
+                Ok(())
+            }
+            _ => Err(EINVAL),
+        }
+    }
+
+    fn send(&mut self, from: usize, len: usize) -> Result {
+        let mut buffer = Buffer::new(len.next_power_of_two().max(512), GFP_KERNEL)?;
+        take_bytes(from, buffer.bytes_mut().get_mut(..len).ok_or(EINVAL)?)?;
+        let posted = self.posted + 1;
+        let r = self.end.on(|c| {
+            c.map_send(&mut buffer)?;
+            let span = Span {
+                buffer: &buffer,
+                offset: 0,
+                len: len as u32,
+            };
+            c.post_send(&Sending {
+                header: &[],
+                payload: &[span],
+                signaled: true,
+                solicited: false,
+                cookie: posted,
+            })?;
+            c.flush()
+        })?;
+        r.map_err(again)?;
+        self.posted = posted;
+        Ok(())
+    }
+
+    fn next(&mut self, out: usize, room: usize) -> Result {
+        let kept = self.end.kept.as_mut().ok_or(EINVAL)?;
+        let message = kept.remove(0).map_err(|_| Error::from(EAGAIN))?;
+        let shown = message.get(..message.len().min(room)).unwrap_or_default();
+        give(out, &[message.len() as u64])?;
+        give_bytes(out + 8, shown)
+    }
+
+    /// Failure (0: none; else as in the code here), messages posted, arrived, and waiting for the
+    /// program, bytes moved by transfers, ends of access, and receive buffers that are posted.
+    fn state(&self) -> [u64; 7] {
+        let failed = match self.end.failed {
+            None => 0,
+            Some(Status::Flushed) => 1,
+            Some(Status::TransportRetry) => 2,
+            Some(Status::RnrRetry) => 3,
+            Some(Status::Remote) => 4,
+            Some(Status::Protocol) => 5,
+            Some(Status::Local) => 6,
+        };
+        [
+            failed,
+            self.posted,
+            self.end.sent,
+            self.end.kept.as_ref().map_or(0, KVec::len) as u64,
+            self.end.moved.into(),
+            self.end.ended.into(),
+            self.end.on(|c| c.posted_receives()).unwrap_or(0).into(),
+        ]
+    }
+
+    fn keep(&mut self, loan: Loan, watch: Watch) -> Result<u64> {
+        self.handles += 1;
+        self.lent.push((self.handles, loan, watch), GFP_KERNEL)?;
+        Ok(self.handles)
+    }
+
+    fn place(&self, handle: usize) -> Result<usize> {
+        let found = self.lent.iter().position(|(n, ..)| *n == handle as u64);
+        found.ok_or(ENOENT)
+    }
+
+    fn loan(&self, handle: usize) -> Result<Loan> {
+        let at = self.place(handle)?;
+        self.lent.get(at).map(|(_, loan, _)| *loan).ok_or(ENOENT)
+    }
+}

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A peer that speaks raw SDP messages: one end of a connection, taken away from its socket by the module's self-test build.
+
+`Raw` sends what it is told, in the right sequence or not, and may read and write the victim's memory by RDMA; `hello` and
+`hello_ack` are the messages of connecting. See src/selftest/raw.rs for what the kernel's side does."""
+
+import ctypes
+import errno
+import os
+import struct
+import time
+
+from . import netns
+from .env import CaseFailure
+
+FILE = "/sys/kernel/debug/ib_sdp/selftest"
+(DISCONN, ABORT, SENDSM, RDMAWRCOMPL, RDMARDCOMPL, MODECHANGE, SRCAVAILCANCEL, SINKAVAILCANCEL, SINKCANCELACK, CHRCVBUF, CHRCVBUFACK,
+ SUSPCOMM, SUSPCOMMACK) = range(0x02, 0x0F)
+HELLO, HELLOACK, SINKAVAIL, SRCAVAIL, DATA = 0x00, 0x01, 0xFD, 0xFE, 0xFF
+MIDS = (*range(0x02, 0x0F), SINKAVAIL, SRCAVAIL, DATA)
+# Bytes of the header behind the first sixteen.
+EXTENDED = {RDMAWRCOMPL: 4, RDMARDCOMPL: 4, MODECHANGE: 4, CHRCVBUF: 4, CHRCVBUFACK: 4, SUSPCOMM: 8, SRCAVAIL: 16, SINKAVAIL: 20}
+OOB_PRES, OOB_PEND, REQ_PIPE = 1, 2, 4
+BUFFERED, COMBINED, PIPELINED = 0x00, 0x10, 0x20
+FAILURES = ("", "flushed", "no answer", "no buffer", "refused", "protocol", "local")
+ROOM = 1 << 20
+
+
+def bsdh(mid, mseq, ack, bufs=64, flags=0, length=16):
+    return struct.pack(">BBHIII", mid & 0xFF, flags & 0xFF, bufs & 0xFFFF, length & 0xFFFFFFFF, mseq & 0xFFFFFFFF, ack & 0xFFFFFFFF)
+
+
+def avail(size, key, address, discards=None):
+    """What SrcAvail and, with `discards`, SinkAvail have behind the first sixteen bytes."""
+    more = b"" if discards is None else struct.pack(">I", discards & 0xFFFFFFFF)
+    return struct.pack(">IIQ", size & 0xFFFFFFFF, key & 0xFFFFFFFF, address & (1 << 64) - 1) + more
+
+
+def word(number):
+    return struct.pack(">I", number & 0xFFFFFFFF)
+
+
+def change(mode, receiver=False):
+    return bytes([mode | 0x80 * receiver, 0, 0, 0])
+
+
+def hello(source, target, port, bufs=8, length=92, version=0x22, ipv=None, cap=0, adverts=16, desired=4096, size=4096, mid=0, more=0):
+    """The private data of a request, from binary addresses of 4 or 16 bytes."""
+    six = len(source) == 16
+    ipv = (6 if six else 4) if ipv is None else ipv
+    first = bsdh(mid, 0, 0, bufs, 0, length)
+    return first + struct.pack(">BBBBIIHH16s16sHH24s", version, ipv << 4 | cap, 0, adverts, desired, size, port, 0,
+                               source.rjust(16, b"\0"), target.rjust(16, b"\0"), 0, more, b"")
+
+
+def hello_ack(bufs=8, length=196, version=0x22, adverts=16, size=4096, mid=1):
+    return bsdh(mid, 0, 0, bufs, 0, length) + struct.pack(">BBHI172s", version, 0, adverts, size, b"")
+
+
+class Message:
+    def __init__(self, raw):
+        self.raw = raw
+        self.mid, self.flags, self.bufs, self.length, self.mseq, self.ack = struct.unpack(">BBHIII", raw[:16])
+        at = 16 + EXTENDED.get(self.mid, 0)
+        self.extended, self.payload = raw[16:at], raw[at:]
+
+    @property
+    def size(self):
+        return struct.unpack(">I", self.extended[:4])[0]
+
+    @property
+    def key(self):
+        return struct.unpack(">I", self.extended[4:8])[0]
+
+    @property
+    def address(self):
+        return struct.unpack(">Q", self.extended[8:16])[0]
+
+    def __repr__(self):
+        return f"<{self.mid:#x} mseq {self.mseq} ack {self.ack} bufs {self.bufs} {self.extended.hex()} +{len(self.payload)}>"
+
+
+class Command:
+    """The self-test's file."""
+
+    def __init__(self, e):
+        if not os.path.exists(FILE):
+            e.skip("the module has no self-test (qemu/guest --selftest)")
+        self._file = os.open(FILE, os.O_WRONLY)
+
+    def __call__(self, *words):
+        text = " ".join(map(str, ("raw", *words))).encode()
+        try:
+            os.write(self._file, text)
+        except OSError as error:
+            raise OSError(error.errno, f"{words}: {os.strerror(error.errno)}") from None
+
+    def trial(self, *words):
+        """False if it is to be tried again."""
+        try:
+            self(*words)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EBUSY):
+                return False
+            raise
+        return True
+
+
+class State:
+    def __init__(self, numbers):
+        self.failure = FAILURES[numbers[0]]
+        self.posted, self.arrived, self.waiting, self.moved, self.ended, self.buffers = numbers[1:]
+
+
+class Raw:
+    """The raw end of a connection whose socket is `sock`. Messages that are not told otherwise are the right ones in sequence."""
+
+    def __init__(self, e, sock, command):
+        self._e, self._sock, self._command = e, sock, command
+        self._out = ctypes.create_string_buffer(ROOM + 8)
+        self._at = ctypes.addressof(self._out)
+        self._command("take", sock.fileno(), self._at)
+        self.mseq, self.seen = self._numbers(2)
+        self._heard = []
+        # What the other end has said that it has posted, and received; only polite attackers care.
+        self.polite, self._bufs, self._acked = False, 8, 0
+        e.keep(self)
+
+    def _numbers(self, count):
+        return struct.unpack(f"={count}Q", self._out.raw[:8 * count])
+
+    def __call__(self, command, *words):
+        self._command(command, self._sock.fileno(), *words)
+
+    def trial(self, command, *words):
+        return self._command.trial(command, self._sock.fileno(), *words)
+
+    # Messages
+
+    def bytes(self, raw):
+        """Posts a message as it is, when there is room for it. False: the connection has failed."""
+        keep = ctypes.create_string_buffer(bytes(raw), max(1, len(raw)))
+        try:
+            self._e.until(lambda: self.trial("send", ctypes.addressof(keep), len(raw)), "room for a raw message")
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return False
+        return True
+
+    def send(self, mid, extended=b"", payload=b"", flags=0, bufs=64, mseq=None, ack=None, length=None):
+        """Posts a message: the next one, or the one that is described."""
+        self.poll()
+        if self.polite:
+            self._e.until(lambda: self.poll() is not None and self._bufs > self.mseq - self._acked, "a credit")
+        if mseq is None:
+            self.mseq = mseq = self.mseq + 1 & 0xFFFFFFFF
+        body = extended + payload
+        length = 16 + len(body) if length is None else length
+        return self.bytes(bsdh(mid, mseq, self.seen if ack is None else ack, bufs, flags, length) + body)
+
+    def data(self, payload=b"", **more):
+        return self.send(DATA, payload=payload, **more)
+
+    def poll(self):
+        """The messages that have come."""
+        new = []
+        while True:
+            try:
+                if not self.trial("next", self._at, ROOM):
+                    return new
+            except OSError as error:
+                if error.errno != errno.ENOENT:
+                    raise
+                return new
+            length, = struct.unpack("=Q", self._out.raw[:8])
+            message = Message(ctypes.string_at(self._at + 8, length))
+            self.seen, self._bufs, self._acked = message.mseq, message.bufs, message.ack
+            self._heard.append(message)
+            new.append(message)
+
+    def expect(self, *mids, payload=False, patience=None):
+        """The next message of one of these kinds, or of any, with payload if there has to be some; those before it are passed over."""
+        def look():
+            self.poll()
+            while self._heard:
+                message = self._heard.pop(0)
+                if (not mids or message.mid in mids) and (message.payload or not payload):
+                    return message
+            return None
+        return self._e.until(look, lambda: f"no message {[hex(mid) for mid in mids]}: {self.state().__dict__}", patience)
+
+    def state(self):
+        self("state", self._at)
+        return State(self._numbers(7))
+
+    # Memory
+
+    def lend(self, memory, write=False, offset=0, size=None):
+        """Lends memory to the other end: a Lent."""
+        self("advertise", memory.address + offset, memory.size - offset if size is None else size, "write" if write else "read", self._at)
+        address, key, handle = self._numbers(3)
+        return Lent(self, address, key, handle, memory.size - offset if size is None else size)
+
+    def read(self, memory, size, address, key):
+        """READs by RDMA into memory; true if it was carried out."""
+        return self._transfer("read", "into", memory, size, address, key)
+
+    def write(self, memory, size, address, key):
+        return self._transfer("write", "from", memory, size, address, key)
+
+    def _transfer(self, what, way, memory, size, address, key):
+        before = self.state().moved
+        try:
+            self("pin", memory.address, size, way, self._at)
+            handle, = self._numbers(1)
+            done = 0
+            while done < size:
+                done += self._e.until(lambda: self._begin(what, handle, done, size - done, address + done, key), "room for a transfer")
+            state = self._e.until(lambda: (now := self.state()).moved == before + size and now or now.failure and now, "the transfer's end")
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return False
+        self._e.until(lambda: self.trial("back", handle), "the end of access by a transfer")
+        return state.moved == before + size
+
+    def _begin(self, what, *words):
+        """How many bytes of a transfer are queued; all if the connection has failed."""
+        if self.state().failure:
+            return words[2]
+        return self.trial(what, *words, self._at) and self._numbers(1)[0]
+
+    # Ends
+
+    def drop(self):
+        """The queue pair is gone, and nobody was told."""
+        self("drop")
+
+    def fail(self):
+        self("fail")
+
+    def close(self):
+        self._sock.close()
+        self._command("tidy")
+
+
+class Lent:
+    """Memory that the other end may access."""
+
+    def __init__(self, raw, address, key, handle, size):
+        self._raw, self.address, self.key, self._handle, self.size = raw, address, key, handle, size
+
+    def withdraw(self):
+        self._raw("withdraw", self._handle)
+
+    def back(self):
+        return self._raw.trial("back", self._handle)
+
+
+class Bed:
+    """A victim, an ordinary socket on the peer's side, and attackers on this one."""
+
+    def __init__(self, e):
+        self.e, self.command = e, Command(e)
+        self.listener = e.listen("peer", 64)
+
+    def connect(self, private=None, near=None):
+        """(raw, victim): the attacker has connected, with this Hello if there is one."""
+        e = self.e
+        near = near or e.socket()
+        if private is not None:
+            self.private(near, private)
+        near.connect(e.address(e.there, self.listener.port))
+        victim, _ = self.listener.accept()
+        return Raw(e, near, self.command), e.keep(victim)
+
+    def accept(self, private=None):
+        """(raw, victim): the victim has connected, and was answered with this HelloAck if there is one."""
+        e = self.e
+        listener = e.listen("self", 16)
+        if private is not None:
+            self.private(listener, private)
+        victim = e.connect(listener, "peer")
+        near, _ = listener.accept()
+        listener.close()
+        return Raw(e, e.keep(near), self.command), victim
+
+    def private(self, sock, data):
+        data = data.ljust(196, b"\0")
+        keep = ctypes.create_string_buffer(data, len(data))
+        self.command("private", sock.fileno(), ctypes.addressof(keep), len(data))
+
+    def tidy(self):
+        self.command("tidy")
