@@ -141,9 +141,9 @@ static bool reverse_route4(struct net_device *ndev, const struct sockaddr_in *lo
 	struct flowi4 fl4 = {};
 	struct fib_result res;
 
-	if (ipv4_is_multicast(saddr) || ipv4_is_lbcast(saddr) || ipv4_is_lbcast(daddr) ||
-	    ipv4_is_zeronet(saddr) || ipv4_is_zeronet(daddr) || ipv4_is_loopback(daddr) ||
-	    ipv4_is_loopback(saddr))
+	if (ipv4_is_multicast(saddr) || ipv4_is_multicast(daddr) || ipv4_is_lbcast(saddr) ||
+	    ipv4_is_lbcast(daddr) || ipv4_is_zeronet(saddr) || ipv4_is_zeronet(daddr) ||
+	    ipv4_is_loopback(daddr) || ipv4_is_loopback(saddr))
 		return false;
 	fl4.flowi4_oif = ndev->ifindex;
 	fl4.daddr = daddr;
@@ -155,11 +155,16 @@ static bool reverse_route6(struct net_device *ndev, const struct sockaddr_in6 *l
 			   const struct sockaddr_in6 *remote)
 {
 #if IS_ENABLED(CONFIG_IPV6)
-	int strict = ipv6_addr_type(&remote->sin6_addr) & IPV6_ADDR_LINKLOCAL;
-	struct rt6_info *rt = rt6_lookup(dev_net_rcu(ndev), &remote->sin6_addr, &local->sin6_addr,
-					 ndev->ifindex, NULL, strict);
+	const int no_host = IPV6_ADDR_MULTICAST | IPV6_ADDR_LOOPBACK | IPV6_ADDR_MAPPED;
+	int type = ipv6_addr_type(&remote->sin6_addr);
+	struct rt6_info *rt;
 	bool ret;
 
+	/* A peer may claim any address: none that is nobody's, or means something else here. */
+	if (type == IPV6_ADDR_ANY || ((type | ipv6_addr_type(&local->sin6_addr)) & no_host))
+		return false;
+	rt = rt6_lookup(dev_net_rcu(ndev), &remote->sin6_addr, &local->sin6_addr, ndev->ifindex,
+			NULL, type & IPV6_ADDR_LINKLOCAL);
 	if (!rt)
 		return false;
 	ret = rt->rt6i_idev && rt->rt6i_idev->dev == ndev;

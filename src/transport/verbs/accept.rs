@@ -176,10 +176,7 @@ impl<O: Owner, A: Acceptor<O>> Listener for Door<O, A> {
         let Some(device) = device else {
             return Answer::Reject(reason::NO_SERVICE);
         };
-        let Some(local) = destination(incoming.data()) else {
-            return Answer::Reject(reason::CONSUMER);
-        };
-        let Ok((net, ifindex)) = incoming.net(&local) else {
+        let Ok((net, ifindex)) = incoming.net(&destination(incoming.data())) else {
             return Answer::Reject(reason::NO_SERVICE);
         };
         let request = Request {
@@ -203,18 +200,23 @@ impl<O: Owner, A: Acceptor<O>> Listener for Door<O, A> {
 }
 
 /// The address that a Hello is for. InfiniBand's GIDs do not tell the IP address, and rdma_cm finds
-/// it in the private data, too.
-fn destination(hello: &[u8; REQUEST_DATA]) -> Option<Address> {
-    let ip = match hello[17] >> 4 {
-        4 => IpAddr::V4(Ipv4Addr::from(*hello[60..].first_chunk::<4>()?)),
-        6 => IpAddr::V6(Ipv6Addr::from(*hello[48..].first_chunk::<16>()?)),
-        _ => return None,
+/// it in the private data, too. What is no Hello gets as far as the acceptor, who counts it, where
+/// the GID alone tells the namespace.
+fn destination(hello: &[u8; REQUEST_DATA]) -> Address {
+    let ip = match (hello[17] >> 4, hello[60..].first_chunk::<4>()) {
+        (4, Some(ip)) => IpAddr::V4(Ipv4Addr::from(*ip)),
+        (6, _) => hello[48..]
+            .first_chunk::<16>()
+            .map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |ip| {
+                IpAddr::V6(Ipv6Addr::from(*ip))
+            }),
+        _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
     };
-    Some(Address {
+    Address {
         ip,
         port: 0,
         scope: 0,
-    })
+    }
 }
 
 /// A port that is listened at, on all devices.

@@ -5,7 +5,7 @@ import importlib
 import pathlib
 
 SUITES = ("create", "bind", "connect", "data", "close", "poll", "options", "process", "proc", "kernel", "stress",
-          "zcopy", "programs", "wire", "selftest")
+          "zcopy", "programs", "wire", "selftest", "hostile")
 _cases = []
 
 

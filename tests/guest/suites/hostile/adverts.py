@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Zero copy with a peer that lies: adverts of memory that it does not lend, reports of what it did not do, and silence."""
+
+import os
+import signal
+import socket
+
+from lib import calls, consts, observe, raw
+from lib.memory import Memory
+from lib.raw import CHRCVBUF, DATA, RDMARDCOMPL, SENDSM, SRCAVAIL, SRCAVAILCANCEL, avail, word
+from lib.registry import case
+from .messages import END, LAST, echo, nothing_left, works
+
+SIZE = 100000
+RESETS = ("ECONNRESET", "EPIPE", "ETIMEDOUT")
+
+
+def eager(victim):
+    victim.set(socket.IPPROTO_TCP, consts.SDP_ZCOPY_THRESH, 4096)
+
+
+def sender(e, bed, memory, size=None):
+    """(attacker, victim, task, advert): the victim sends from the memory, and the attacker was given its advert.
+
+    A victim who is too slow, once, copies; then it is another one."""
+    for _ in range(5):
+        attacker, victim = bed.connect()
+        eager(victim)
+        task = e.task(e.outcome, calls.send_at, victim, memory.address, memory.size if size is None else size)
+        message = attacker.expect(SRCAVAIL, DATA)
+        if message.mid == SRCAVAIL:
+            return attacker, victim, task, message
+        attacker.close()
+        victim.close()
+    return e.check(False, "no victim has advertised")
+
+
+def broken(e, task, victim, what, errors=RESETS):
+    """The end of a sender's call: with the one byte that was in the SrcAvail, and then an error, or at once with that."""
+    result = e.until(lambda: not task.is_alive() and [task.result()], f"{what}: the end of the call", 4 * e.patience)[0]
+    if result == 1:
+        result = e.outcome(victim.send, b"x")
+    e.check(result in errors, f"{what}: the call has ended with {result}")
+
+
+@case(reference=False, timeout=120)
+def wild_sources(e):
+    """SrcAvail of memory that was not lent, not all of it, or not any more: the READ fails, the call with it, and no other."""
+    bed = raw.Bed(e)
+    memory = Memory(1 << 20).fill(1)
+    bystander = bed.connect()
+
+    def lent(size, change=lambda lent: (lent.key, lent.address), write=False):
+        def make(attacker):
+            piece = attacker.lend(memory, write, size=SIZE)
+            key, address = change(piece)
+            return avail(size, key, address)
+        return make
+
+    def gone(attacker):
+        piece = attacker.lend(memory, size=SIZE)
+        piece.withdraw()
+        e.until(lambda: attacker.state().ended == 1, "the end of access")
+        return avail(SIZE, piece.key, piece.address)
+
+    attacks = {
+        "key 0": lambda a: avail(SIZE, 0, 4096), "key 1": lambda a: avail(SIZE, 1, 4096), "the largest": lambda a: avail(SIZE, LAST, END - SIZE),
+        "address 0": lambda a: avail(SIZE, LAST, 0), "a kernel address": lambda a: avail(SIZE, 0, 0xFFFF888000000000),
+        "one byte too many": lent(SIZE + 1), "very many": lent(LAST), "one byte before": lent(SIZE, lambda p: (p.key, p.address - 1)),
+        "another key": lent(SIZE, lambda p: (p.key ^ 0x55, p.address)), "not to be read": lent(SIZE, write=True), "not any more": gone,
+    }
+    for what, make in attacks.items():
+        attacker, victim = bed.connect()
+        lost = observe.stats("peer")["- transport error"]
+        target = Memory(1 << 20).fill(2)
+        task = e.task(e.outcome, calls.recv_at, victim, target.address, 1 << 20).wait_asleep("recvfrom")
+        attacker.send(SRCAVAIL, make(attacker))
+        error = task.result()
+        if isinstance(error, int):
+            # the part that is lent may be read, and what is behind it then fails the next call
+            e.check(0 < error <= SIZE and target.map[:error] == memory.map[:error], f"{what}: {error} bytes")
+            error = e.outcome(calls.recv_at, victim, target.address, 1 << 20)
+        e.check(error in RESETS, f"{what}: {error}")
+        e.equal(observe.stats("peer")["- transport error"], lost + 1, f"{what}: the counter")
+        attacker.close()
+        victim.close()
+    echo(e, *bystander)
+    nothing_left(e, bed)
+
+
+@case(reference=False, timeout=60)
+def good_source(e):
+    """So that the others show something: memory that is lent is read, reported, and can be taken back."""
+    bed = raw.Bed(e)
+    memory, target = Memory(SIZE).fill(1), Memory(SIZE).fill(2)
+    for pair in (bed.connect, bed.accept):
+        attacker, victim = pair()
+        piece = attacker.lend(memory)
+        task = e.task(calls.recv_at, victim, target.address, SIZE).wait_asleep("recvfrom")
+        attacker.send(SRCAVAIL, avail(SIZE, piece.key, piece.address))
+        e.equal(attacker.expect(RDMARDCOMPL, SENDSM).size, SIZE, "the report")
+        e.equal(task.result(), SIZE, "the call")
+        e.check(target.map[:] == memory.map[:], "the bytes")
+        piece.withdraw()
+        e.until(piece.back, "the memory")
+        echo(e, attacker, victim)
+        target.fill(2)
+    nothing_left(e, bed)
+
+
+@case(reference=False, timeout=60)
+def nobody_reads(e):
+    """Adverts at a victim whose program does not receive, which are taken back or not, and then it closes."""
+    bed = raw.Bed(e)
+    for back in (False, True):
+        attacker, victim = bed.connect()
+        attacker.send(SRCAVAIL, avail(SIZE, 1, 4096))
+        if back:
+            attacker.send(SRCAVAILCANCEL)
+            e.equal(attacker.expect().mid, SENDSM, "the answer to a cancel needs nobody who reads")
+            echo(e, attacker, victim)
+        victim.close()
+        attacker.close()
+    works(e, bed)
+    nothing_left(e, bed)
+
+
+@case(reference=False, timeout=60)
+def only_a_little(e):
+    """Adverts that a call does not want to read, or cannot: the bytes are asked for as Data."""
+    bed = raw.Bed(e)
+    attacker, victim = bed.connect()
+    for flags, size in ((socket.MSG_DONTWAIT, SIZE), (socket.MSG_PEEK | socket.MSG_DONTWAIT, SIZE), (socket.MSG_DONTWAIT, 1)):
+        attacker.send(SRCAVAIL, avail(SIZE, LAST, 4096))
+        e.until(lambda: e.outcome(victim.recv, size, flags) == "EAGAIN" and attacker.poll(), "an answer")
+        attacker.data()
+        echo(e, attacker, victim)
+    nothing_left(e, bed)
+
+
+@case(reference=False, timeout=90)
+def false_reports(e):
+    """RdmaRdCompl for more than was advertised, in one or in several, also after a cancel: the connection ends."""
+    bed = raw.Bed(e)
+    memory = Memory(SIZE).fill(1)
+    for cancelled in (False, True):
+        for sizes in ((SIZE,), (SIZE + 1,), (LAST,), (1 << 31, 1 << 31), (SIZE // 2, SIZE // 2 + 1), (0, 0, LAST), (SIZE - 2, 2)):
+            attacker, victim, task, advert = sender(e, bed, memory)
+            e.equal((advert.size, len(advert.payload)), (SIZE, 1), "the advert")
+            if cancelled:
+                attacker.expect(SRCAVAILCANCEL)
+            before = observe.stats("peer").get("- aborted rdmardcompl_size", 0)
+            for size in sizes:
+                attacker.send(RDMARDCOMPL, word(size))
+            e.until(lambda: observe.stats("peer").get("- aborted rdmardcompl_size", 0) == before + 1, "the counter")
+            result = task.result()
+            # what was reported before is taken to be sent
+            e.check(result == "EPROTO" or isinstance(result, int) and 0 < result < SIZE, f"{sizes}: {result}")
+            attacker.close()
+            victim.close()
+    works(e, bed)
+    nothing_left(e, bed)
+
+
+@case(reference=False, timeout=90)
+def too_late_reports(e):
+    """Reports and refusals of an advert that is finished or refused, in any number: they change nothing."""
+    bed = raw.Bed(e)
+    memory = Memory(SIZE).fill(1)
+    for number in range(2):
+        attacker, victim, task, _ = sender(e, bed, memory)
+        if number:
+            attacker.expect(SRCAVAILCANCEL)
+        attacker.send(RDMARDCOMPL, word(SIZE - 1))
+        for _ in range(10):
+            attacker.send(RDMARDCOMPL, word(SIZE - 1))
+            attacker.send(SENDSM)
+        e.equal(task.result(), SIZE, "the call")
+        echo(e, attacker, victim)
+        attacker.close()
+        victim.close()
+    nothing_left(e, bed)
+
+
+@case(reference=False, timeout=90)
+def partly(e):
+    """So much is reported, and the rest refused, at once or after the cancel: the stream goes on just there."""
+    bed = raw.Bed(e)
+    memory = Memory(SIZE).fill(1)
+    for cancelled in (False, True):
+        for read in (0, 1, 4095, SIZE - 2):
+            attacker, victim, task, advert = sender(e, bed, memory)
+            attacker.polite = True
+            if cancelled:
+                attacker.expect(SRCAVAILCANCEL)
+            if read:
+                attacker.send(RDMARDCOMPL, word(read))
+            attacker.send(SENDSM)
+            got = advert.payload + memory.map[1:1 + read]
+            while len(got) < SIZE:
+                message = attacker.expect(DATA, SRCAVAIL, CHRCVBUF)
+                if message.mid == SRCAVAIL:
+                    attacker.send(SENDSM)
+                got += message.payload
+                attacker.data()
+            e.check(got == memory.map[:], f"{read} bytes were read: the stream")
+            e.equal(task.result(), SIZE, "the call")
+            attacker.close()
+            victim.close()
+    nothing_left(e, bed)
+
+
+@case(reference=False, families=("v4",), timeout=90)
+def no_answer(e):
+    """An advert that is not read, and a cancel without an answer: the call ends by itself, and a killed one at once."""
+    bed = raw.Bed(e)
+    memory = Memory(SIZE).fill(1)
+    attacker, victim, task, _ = sender(e, bed, memory)
+    attacker.expect(SRCAVAILCANCEL)
+    child_attacker, child_victim = bed.connect()
+    eager(child_victim)
+    child = e.child(calls.send_at, child_victim, memory.address, SIZE)
+    child_attacker.expect(SRCAVAIL)
+    child_attacker.expect(SRCAVAILCANCEL)
+    e.check(observe.stats("peer")["pinned pages send"] > 0, "pages are pinned")
+    child.kill()
+    e.check(task.is_alive(), "the other one still waits")
+    broken(e, task, victim, "no answer", ("ECONNABORTED",))
+    works(e, bed)
+    for end in (attacker, victim, child_attacker, child_victim):
+        end.close()
+    nothing_left(e, bed)
+
+
+@case(reference=False, families=("v4",), timeout=90)
+def interrupted(e):
+    """A signal while the peer has an advert and says nothing: the call waits for the report, and only for that."""
+    bed = raw.Bed(e)
+    memory = Memory(SIZE).fill(1)
+    attacker, victim = bed.connect()
+    eager(victim)
+
+    def call():
+        signal.signal(signal.SIGUSR1, lambda *_: None)
+        signal.siginterrupt(signal.SIGUSR1, True)
+        return e.outcome(calls.send_at, victim, memory.address, SIZE)
+    child = e.child(call)
+    attacker.expect(SRCAVAIL)
+    os.kill(child.pid, signal.SIGUSR1)
+    attacker.expect(SRCAVAILCANCEL)
+    attacker.send(RDMARDCOMPL, word(999))
+    attacker.send(SENDSM)
+    result = child.result()
+    # the signal may have come when the call had lost patience by itself; then it goes on
+    e.check(result in (1000, SIZE) or isinstance(result, int) and 1000 <= result <= SIZE, f"what it has sent: {result}")
+    attacker.close()
+    victim.close()
+    nothing_left(e, bed)
+
+
+@case(reference=False, families=("v4",), timeout=150)
+def dies(e):
+    """The attacker is gone in the middle, with a word or without: calls end, and no page stays pinned."""
+    bed = raw.Bed(e)
+    memory, target = Memory(1 << 20).fill(1), Memory(1 << 20)
+    for way in ("fail", "leave", "drop"):
+        attacker, victim, task, _ = sender(e, bed, memory)
+        attacker(way)
+        broken(e, task, victim, way)
+        victim.close()
+        attacker.close()
+
+        attacker, victim = bed.connect()
+        piece = attacker.lend(memory)
+        task = e.task(e.outcome, calls.recv_at, victim, target.address, 1 << 20, socket.MSG_WAITALL).wait_asleep("recvfrom")
+        attacker.send(SRCAVAIL, avail(1 << 20, piece.key, piece.address))
+        attacker(way)
+        result = e.until(lambda: not task.is_alive() and [task.result()], "the end of the receiver's call", 4 * e.patience)[0]
+        e.check(result in RESETS or isinstance(result, int), f"{way}: the receiver's {result}")
+        victim.close()
+        attacker.close()
+    works(e, bed)
+    nothing_left(e, bed)
+
+
+@case(reference=False, families=("v4",), timeout=90)
+def no_buffers(e):
+    """A peer that posts no receive buffers, whatever it says: calls that must not wait do not, others can be killed, and close is free."""
+    bed = raw.Bed(e)
+    memory = Memory(1 << 20).fill(1)
+    for bufs in (0, 3, 0xFFFF):
+        attacker, victim = bed.connect()
+        attacker("starve", 1)
+        attacker.data(bufs=bufs)
+        took = 0
+        while isinstance(n := e.outcome(calls.send_at, victim, memory.address, 1 << 20, socket.MSG_DONTWAIT), int):
+            took += n
+        e.check(0 < took < 1 << 24, f"{took} bytes were taken")
+        e.equal(n, "EAGAIN", "the next call")
+        child = e.child(calls.send_at, victim, memory.address, 1 << 20).wait_asleep("sendto")
+        child.kill()
+        victim.set(socket.SOL_SOCKET, socket.SO_SNDTIMEO, b"\0" * 8 + (1000).to_bytes(8, "little"))
+        e.equal(e.outcome(calls.send_at, victim, memory.address, 1 << 20), "EAGAIN", "a call with a time limit")
+        victim.close()
+        attacker.close()
+    works(e, bed)
+    nothing_left(e, bed)

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""RDMA to memory that was not advertised, not so, or not any more: refused by the device, and the victim's memory is as it was."""
+
+from lib import raw
+from lib.memory import PAGE, Memory
+from lib.raw import DATA, RDMARDCOMPL, SRCAVAIL, SRCAVAILCANCEL, word
+from lib.registry import case
+from .adverts import SIZE, broken, sender
+from .messages import echo, nothing_left, works
+
+MARK = 0x5A
+
+
+def refused(e, attacker, what):
+    e.check(attacker.state().failure in ("refused", "no answer", "flushed"), f"{what}: {attacker.state().failure!r}")
+
+
+@case(reference=False, timeout=120)
+def outside(e):
+    """A byte before the advert, a byte behind it, far away, across its end, and by WRITE."""
+    bed = raw.Bed(e)
+    bystander = bed.connect()
+    whole = Memory(4 * SIZE // PAGE * PAGE).fill(1)
+    before = whole.map[:]
+
+    class Part:
+        """A piece in the middle, not aligned to anything."""
+        address, size = whole.address + SIZE + 77, SIZE
+
+    attacks = {
+        "a byte before": (-1, 1, False), "across the beginning": (-1, 2, False), "a byte behind": (SIZE, 1, False), "across the end": (SIZE - 1, 2, False),
+        "the whole page": (-((Part.address) % PAGE), PAGE, False), "a page behind": (SIZE + PAGE, 1, False), "address 0": (None, 8, False),
+        "a WRITE": (0, 1, True), "a WRITE of all": (0, SIZE, True), "a WRITE before": (-1, 1, True), "a WRITE behind": (SIZE, 1, True),
+    }
+    for what, (offset, size, write) in attacks.items():
+        attacker, victim, task, advert = sender(e, bed, Part)
+        memory = Memory(1 << 17)
+        memory.map[:] = bytes([MARK]) * memory.size
+        address = 0 if offset is None else advert.address + offset
+        done = (attacker.write if write else attacker.read)(memory, size, address, advert.key)
+        e.check(not done, f"{what} was carried out")
+        refused(e, attacker, what)
+        broken(e, task, victim, what)
+        e.check(whole.map[:] == before, f"{what}: the victim's memory")
+        e.check(memory.map[:] == bytes([MARK]) * memory.size, f"{what}: nothing was read")
+        attacker.close()
+        victim.close()
+    echo(e, *bystander)
+    nothing_left(e, bed)
+
+
+@case(reference=False, timeout=60)
+def inside(e):
+    """So that the others show something: what is advertised can be read, from the first byte to the last."""
+    bed = raw.Bed(e)
+    memory, target = Memory(SIZE).fill(1), Memory(SIZE)
+    attacker, victim, task, advert = sender(e, bed, memory)
+    e.check(attacker.read(target, SIZE, advert.address, advert.key), "the READ was carried out")
+    e.check(target.map[:] == memory.map[:], "the bytes")
+    attacker.send(RDMARDCOMPL, word(SIZE - 1))
+    e.equal(task.result(), SIZE, "the call")
+    echo(e, attacker, victim)
+    attacker.close()
+    victim.close()
+    nothing_left(e, bed)
+
+
+@case(reference=False, timeout=120)
+def afterwards(e):
+    """With the key of an advert that is finished, refused or taken back, also when the same memory is advertised again."""
+    bed = raw.Bed(e)
+    memory = Memory(SIZE).fill(1)
+    before = memory.map[:]
+    for ending in ("finished", "refused", "again"):
+        for write in (False, True):
+            attacker, victim, task, advert = sender(e, bed, memory)
+            if ending == "refused":
+                attacker.expect(SRCAVAILCANCEL)
+                attacker.send(raw.SENDSM)
+                got = len(advert.payload)
+                while got < SIZE:
+                    message = attacker.expect(DATA, payload=True)
+                    got += len(message.payload)
+                    attacker.data()
+            else:
+                attacker.send(RDMARDCOMPL, word(SIZE - 1))
+            e.equal(task.result(), SIZE, "the call has returned")
+            keys = {advert.key}
+            if ending == "again":
+                # the same memory, a new advert
+                for _ in range(5):
+                    task = e.task(e.outcome, victim.send, memory.map)
+                    now = attacker.expect(SRCAVAIL)
+                    e.check(now.key not in keys, "each advert has a key of its own")
+                    keys.add(now.key)
+                    if len(keys) < 6:
+                        attacker.send(RDMARDCOMPL, word(SIZE - 1))
+                        e.equal(task.result(), SIZE, "the call")
+            target = Memory(SIZE)
+            target.map[:] = bytes([MARK]) * SIZE
+            done = (attacker.write if write else attacker.read)(target, SIZE, advert.address, advert.key)
+            e.check(not done, f"{ending}: it was carried out")
+            refused(e, attacker, ending)
+            if ending == "again":
+                broken(e, task, victim, "the call under way")
+            e.check(target.map[:] == bytes([MARK]) * SIZE, f"{ending}: nothing was read")
+            e.check(memory.map[:] == before, f"{ending}: the victim's memory")
+            attacker.close()
+            victim.close()
+    works(e, bed)
+    nothing_left(e, bed)
+
+
+@case(reference=False, timeout=60)
+def of_others(e):
+    """With the keys of another connection: refused there, and the other one, where the key is good, does not notice."""
+    bed = raw.Bed(e)
+    memory = Memory(SIZE).fill(1)
+    before = memory.map[:]
+    for write in (False, True):
+        attacker, victim, task, advert = sender(e, bed, memory)
+        thief, other = bed.connect()
+        target = Memory(SIZE)
+        target.map[:] = bytes([MARK]) * SIZE
+        e.check(not (thief.write if write else thief.read)(target, SIZE, advert.address, advert.key), "it was carried out")
+        refused(e, thief, "another connection's key")
+        e.check(target.map[:] == bytes([MARK]) * SIZE, "nothing was read")
+        e.check(memory.map[:] == before, "the victim's memory")
+        thief.close()
+        other.close()
+        if attacker.read(target, SIZE, advert.address, advert.key):
+            e.check(target.map[:] == before, "the bytes")
+            attacker.send(RDMARDCOMPL, word(SIZE - 1))
+        else:
+            e.check(False, "the connection whose key it is")
+        e.equal(task.result(), SIZE, "its call")
+        echo(e, attacker, victim)
+        attacker.close()
+        victim.close()
+    nothing_left(e, bed)
+
+
+@case(reference=False, families=("v4",), timeout=120)
+def guessed(e):
+    """Keys and addresses that nobody was told: none is good for anything."""
+    bed = raw.Bed(e)
+    memory = Memory(SIZE).fill(1)
+    before = memory.map[:]
+    for number, key in enumerate((0, 1, 0xFF, 0x100, 0x1FF, 0x10000, (1 << 32) - 1)):
+        for address in (0, memory.address, 0xFFFF888000000000):
+            attacker, victim = bed.connect()
+            target = Memory(PAGE)
+            target.map[:] = bytes([MARK]) * PAGE
+            e.check(not (attacker.write if number % 2 else attacker.read)(target, 64, address, key), f"key {key:#x}, address {address:#x}")
+            e.check(target.map[:] == bytes([MARK]) * PAGE, "nothing was read")
+            attacker.close()
+            victim.close()
+    e.check(memory.map[:] == before, "the victim's memory")
+    works(e, bed)
+    nothing_left(e, bed)
