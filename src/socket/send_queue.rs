@@ -59,6 +59,8 @@ pub(super) struct SendQueue {
     sent: u64,
     /// Position up to which everything is known to have arrived.
     done: u64,
+    /// Position behind the last small message.
+    small: u64,
     /// Position behind the urgent byte that waits to be sent.
     urgent: Option<u64>,
 }
@@ -72,6 +74,7 @@ impl SendQueue {
             end: 0,
             sent: 0,
             done: 0,
+            small: 0,
             urgent: None,
         }
     }
@@ -93,9 +96,14 @@ impl SendQueue {
         (self.end - self.sent) as usize
     }
 
-    /// Whether bytes were sent that are not known to have arrived.
-    pub(super) fn in_flight(&self) -> bool {
-        self.sent > self.done
+    /// Whether a small message was sent that is not known to have arrived.
+    pub(super) fn small_in_flight(&self) -> bool {
+        self.small > self.done
+    }
+
+    /// The message that was just sent had room for more bytes.
+    pub(super) fn was_small(&mut self) {
+        self.small = self.sent;
     }
 
     /// Whether another chunk fits.
@@ -223,6 +231,7 @@ impl SendQueue {
     pub(super) fn clear(&mut self) {
         while self.chunks.pop_front().is_some() {}
         self.spare.clear();
-        (self.end, self.sent, self.done, self.urgent) = (0, 0, 0, None);
+        (self.end, self.sent, self.done, self.small) = (0, 0, 0, 0);
+        self.urgent = None;
     }
 }

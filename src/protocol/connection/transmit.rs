@@ -28,8 +28,10 @@ pub struct Offer {
     /// Receive buffers posted right now and not used by a message that
     /// [`Connection::receive`] was given.
     pub posted: u16,
-    /// SENDs posted and not yet completed by the transport. If a message is held for the wire,
-    /// their completion must lead to another call: then the last of them must be signaled.
+    /// Small messages posted, those that had room for more, and not yet completed by the transport.
+    /// As by Minshall's rule on TCP, what is full holds nothing back: so the last piece of a large
+    /// send goes at once. If a message is held for the wire, their completion must lead to another
+    /// call: then the last of them must be signaled.
     pub in_flight: u16,
     /// TCP_NODELAY: messages that could be fuller go nevertheless.
     pub no_delay: bool,

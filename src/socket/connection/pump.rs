@@ -43,7 +43,7 @@ impl Connection {
                 posted: channel.posted_receives(),
                 // Only messages with payload count, the last of which asks for a completion; one of
                 // those without that nobody is told of must not hold anything back.
-                in_flight: u16::from(self.tx.in_flight()),
+                in_flight: u16::from(self.tx.small_in_flight()),
                 // What does not fit one message for the way it lies in memory is not held back:
                 // so only the last bytes are, and the message before them asks for a completion.
                 no_delay: self.options.no_delay || unsent > contiguous || source.is_some(),
@@ -111,6 +111,9 @@ impl Connection {
             self.stats.sent[message.kind.index()] += 1;
             self.stats.bytes_sent += n as u64;
             self.tx.advance(n, message.urgent);
+            if n > 0 && n == unsent && n < protocol.max_payload() as usize {
+                self.tx.was_small();
+            }
         };
         if held == Some(Hold::Credits) && self.held != held {
             self.stats.credit_stalls += 1;
