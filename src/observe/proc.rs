@@ -144,8 +144,11 @@ impl ProcFile for Statistics {
         counter(to, "send_miss_no_credits", s.credit_stalls);
         counter(to, "rcvbuf resizes", s.resizes);
         counter(to, "keepalive timer", s.keepalive_probes);
-        counter(to, "zcopy tx_bytes", s.direct_sent);
-        counter(to, "zcopy rx_bytes", s.direct_received);
+        counter(to, "zcopy tx_bytes", s.direct_sent + s.direct_written);
+        counter(to, "zcopy rx_bytes", s.direct_received + s.direct_filled);
+        counter(to, "zcopy written", s.direct_written);
+        counter(to, "zcopy filled", s.direct_filled);
+        counter(to, "zcopy void", s.direct_void);
         counter(to, "zcopy returned", s.direct_returned);
         counter(to, "zcopy refused", s.direct_refused);
         counter(to, "zcopy unpinnable", s.unpinnable);

@@ -157,6 +157,9 @@ impl Call<'_> {
                     return r;
                 }
             }
+            if self.be_written_to(lock, to, len, &mut timeout) {
+                continue;
+            }
             timeout = sk.wait_to_read(lock, mark, timeout)?;
             looked = true;
         }
@@ -182,6 +185,37 @@ impl Call<'_> {
             }
             Look::Nothing => Ok(false),
         }
+    }
+
+    /// Lets the peer write to the room that is left, if that is worth while, and waits for it.
+    fn be_written_to(
+        &mut self,
+        lock: &mut Locked<'_, super::Socket>,
+        to: &mut Destination<'_>,
+        len: usize,
+        timeout: &mut isize,
+    ) -> bool {
+        let sk = self.sk;
+        let room = len - self.copied;
+        if room < direct::LEAST_TRANSFER || self.peek || self.discard {
+            return false;
+        }
+        let (size, tell) = {
+            let mut c = sk.data().connection.lock();
+            let size = c.sink_size(room);
+            if size == 0 {
+                return false;
+            }
+            // completions may have come that nobody was told of
+            let tell = c.progress(sk);
+            (c.sink_size(room), tell)
+        };
+        tell.deliver(sk);
+        if size == 0 {
+            return true;
+        }
+        self.copied += direct::sink::receive(sk, lock, to, size, timeout);
+        true
     }
 
     /// What a call gives that must not wait for more; nothing, if it may after all.

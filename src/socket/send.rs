@@ -64,6 +64,8 @@ fn queue(
 ) -> Result {
     let flags = message.flags();
     let mut begun = false;
+    // why the call ends when there is no more room
+    let mut stopped = None;
     loop {
         let mark = sk.wake_mark();
         if sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0 {
@@ -76,9 +78,15 @@ fn queue(
         let may_wait = timeout != 0 && flags & c::MSG_OOB == 0;
         let first = !core::mem::replace(&mut begun, true);
         let mut open = Open::new(sk, want, first, may_wait);
-        if open.block > 0 {
-            if direct::source::send(sk, lock, message, open.block, &mut timeout)? {
-                continue;
+        if open.write > 0 || open.block > 0 {
+            match directly(sk, lock, message, &open, &mut timeout) {
+                Ok(true) => continue,
+                Ok(false) => {}
+                // as on TCP, what there is room for is taken
+                Err(e) if message.taken() == 0 && e != EPIPE.into() => {
+                    (stopped, timeout) = (Some(e), 0);
+                }
+                Err(e) => return Err(e),
             }
             open = Open::new(sk, want, false, false);
         }
@@ -95,7 +103,7 @@ fn queue(
                 sk.data().connection.lock().space_wanted = true;
                 // has the completion told that makes room
                 sk.progress();
-                return Err(EAGAIN.into());
+                return Err(stopped.unwrap_or(EAGAIN.into()));
             }
             timeout = wait_for_room(sk, lock, mark, timeout)?;
             continue;
@@ -133,8 +141,28 @@ fn queue(
     }
 }
 
+/// Sends bytes of the call without copying them; `Ok(false)`: they are to be copied.
+///
+/// # Errors
+///
+/// `EPIPE` if the connection is lost, or what a signal or the end of `timeout` means.
+fn directly(
+    sk: &SdpSock,
+    lock: &mut Locked<'_, super::Socket>,
+    message: &mut Source<'_>,
+    open: &Open,
+    timeout: &mut isize,
+) -> Result<bool> {
+    if open.write > 0 {
+        return direct::writing::send(sk, lock, message, open.write);
+    }
+    direct::source::send(sk, lock, message, open.block, timeout)
+}
+
 /// How the next bytes of a call may go.
 struct Open {
+    /// So many of them to where the peer's reader waits; 0: otherwise.
+    write: usize,
     /// So many of them as a block that the peer reads; 0: they are copied.
     block: usize,
     /// So many may be queued.
@@ -151,15 +179,24 @@ impl Open {
     fn new(sk: &SdpSock, want: usize, first: bool, may_wait: bool) -> Self {
         let mut c = sk.data().connection.lock();
         c.stats.send_calls += u64::from(first);
-        let block = if may_wait { c.block_size(sk, want) } else { 0 };
+        let write = if may_wait {
+            c.writable_directly(want)
+        } else {
+            0
+        };
+        let block = match may_wait && write == 0 {
+            true => c.block_size(sk, want),
+            false => 0,
+        };
         let room = sk.sndbuf().saturating_sub(c.tx.queued());
         let mut open = Open {
+            write,
             block,
             room,
             chunk: None,
             size: SMALL_CHUNK,
         };
-        if block > 0 {
+        if block > 0 || write > 0 {
             return open;
         }
         if room == 0 || !c.tx.has_room() || !c.connected() {
@@ -193,7 +230,7 @@ fn commit(sk: &SdpSock, mut chunk: Chunk, more: bool, urgent: bool) -> Result {
         c.more = more;
         if urgent {
             // does not wait for whoever reads the block before it
-            c.take_block_back();
+            c.take_blocks_back();
         }
         if idle {
             c.last_progress = jiffies();

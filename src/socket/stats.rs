@@ -47,6 +47,12 @@ pub(crate) struct Stats {
     pub(crate) direct_sent: u64,
     /// Those of the bytes received that were read straight into the program's memory.
     pub(crate) direct_received: u64,
+    /// Those of the bytes sent that were written straight to the peer's reader.
+    pub(crate) direct_written: u64,
+    /// Those of the bytes received that the peer has written straight to a reader's memory.
+    pub(crate) direct_filled: u64,
+    /// Times that blocks of ours met memory of the peer's reader, to which they were written then.
+    pub(crate) direct_void: u64,
     /// Blocks of ours that were not read, or not to the end.
     pub(crate) direct_returned: u64,
     /// Times that the peer's blocks were refused.
@@ -92,6 +98,9 @@ impl Stats {
             limit_drops: 0,
             direct_sent: 0,
             direct_received: 0,
+            direct_written: 0,
+            direct_filled: 0,
+            direct_void: 0,
             direct_returned: 0,
             direct_refused: 0,
             unpinnable: 0,
@@ -131,6 +140,9 @@ impl Stats {
             (&mut self.limit_drops, o.limit_drops),
             (&mut self.direct_sent, o.direct_sent),
             (&mut self.direct_received, o.direct_received),
+            (&mut self.direct_written, o.direct_written),
+            (&mut self.direct_filled, o.direct_filled),
+            (&mut self.direct_void, o.direct_void),
             (&mut self.direct_returned, o.direct_returned),
             (&mut self.direct_refused, o.direct_refused),
             (&mut self.unpinnable, o.unpinnable),

@@ -143,6 +143,13 @@ impl PeerSinks {
         })
     }
 
+    /// How much room there is in all.
+    pub(crate) fn bytes(&self) -> u32 {
+        (self.current()..self.adverts.len())
+            .filter_map(|at| self.adverts.get(at))
+            .fold(0, |sum: u32, a| sum.saturating_add(a.size))
+    }
+
     /// A WRITE of so many bytes to [`next`](Self::next) was posted.
     pub(crate) fn written(&mut self, bytes: u32) {
         let current = self.current();

@@ -171,6 +171,14 @@ impl PeerSources {
         })
     }
 
+    /// How much there is to be read in all.
+    pub(crate) fn bytes(&self) -> u32 {
+        (0..self.adverts.len())
+            .filter(|_| self.refusal == Refusal::No)
+            .filter_map(|at| self.adverts.get(at))
+            .fold(0, |sum: u32, a| sum.saturating_add(a.left))
+    }
+
     /// The place of the first advert that is not read to its end.
     fn unread(&self) -> Option<usize> {
         (0..self.adverts.len()).find(|at| self.adverts.get(*at).is_some_and(|a| a.left > 0))

@@ -80,6 +80,15 @@ impl Connection {
         self.peer_sources.next().filter(|_| self.live())
     }
 
+    /// How many bytes there are in all to read of the peer's source adverts.
+    pub fn source_bytes(&self) -> u32 {
+        if self.live() {
+            self.peer_sources.bytes()
+        } else {
+            0
+        }
+    }
+
     /// A READ was posted of the first `bytes` of what [`source_advert`](Self::source_advert)
     /// says, under the same hold of the connection's lock.
     pub fn read_started(&mut self, bytes: u32) {
@@ -109,6 +118,15 @@ impl Connection {
     /// for any message of the peer.
     pub fn least_sink(&self) -> u32 {
         self.local.size().saturating_sub(BSDH_LEN as u32).max(1)
+    }
+
+    /// Largest block that may be offered as [`Offer::sink`](super::Offer::sink); 0: none.
+    pub fn sink_limit(&self) -> u32 {
+        if self.may_be_pipelined() {
+            LARGEST
+        } else {
+            0
+        }
     }
 
     /// Whether a block of this size that is offered as a sink now would be advertised as soon as
@@ -142,6 +160,14 @@ impl Connection {
     pub fn sink_advert(&self) -> Option<Remote> {
         let open = self.live() && !self.send_closed;
         self.peer_sinks.next().filter(|_| open)
+    }
+
+    /// How many bytes may be written there in all.
+    pub fn sink_bytes(&self) -> u32 {
+        match self.sink_advert() {
+            Some(_) => self.peer_sinks.bytes(),
+            None => 0,
+        }
     }
 
     /// A WRITE of `bytes` to the start of what [`sink_advert`](Self::sink_advert) says was posted,

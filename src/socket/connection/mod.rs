@@ -383,8 +383,14 @@ impl Connection {
             tell.readable = true;
             tell.admit |= self.admit_at.is_some();
         }
+        if message.for_sink {
+            self.sink_over(0, tell);
+        }
         match message.event {
-            Event::PeerClosed => self.peer_closed(sk, tell),
+            Event::PeerClosed => {
+                self.sink_over(0, tell);
+                self.peer_closed(sk, tell);
+            }
             Event::PeerAborted => self.lose(sk, ECONNRESET, tell),
             Event::Suspended { .. } => {
                 self.stats.suspended += 1;
@@ -392,7 +398,10 @@ impl Connection {
             }
             Event::SourceAdvert => self.advert_came(sk, tell),
             Event::SourceRead { bytes, finished } => self.source_read(bytes, finished, tell),
-            Event::SourcesReturned { done } => self.source_returned(done, tell),
+            Event::SourcesReturned { done } => self.sources_returned(done, tell),
+            Event::SinkAdvert { returned: true } => self.sources_void(tell),
+            Event::SinkWritten { bytes } => self.sink_over(bytes, tell),
+            Event::SinksReturned => self.sink_over(0, tell),
             Event::ReceiveSizeRequested(size) => {
                 self.wanted_size = Some(size);
                 sk.schedule(JOB_RESIZE);
@@ -413,8 +422,8 @@ impl Connection {
                 self.space_wanted &= !tell.writable;
             }
             SendCompletion::Failed { status, .. } => self.failed(sk, status, tell),
-            SendCompletion::Moved { len, .. } => self.read_done(len, tell),
-            SendCompletion::Ended { .. } => self.access_ended(tell),
+            SendCompletion::Moved { cookie, len } => self.moved(cookie, len, tell),
+            SendCompletion::Ended { cookie } => self.access_ended(cookie, tell),
         }
     }
 

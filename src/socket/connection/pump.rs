@@ -21,7 +21,8 @@ const CORK_TIME: Jiffies = milliseconds(200);
 impl Connection {
     /// Sends what may be sent.
     pub(in crate::socket) fn pump(&mut self, sk: &SdpSock, tell: &mut Tell) {
-        let mut failed = self.end_access().and_then(|()| self.read_on()).err();
+        let mut failed = self.end_access().and_then(|()| self.move_on()).err();
+        let mut sink = self.offered_sink();
         let (Some(channel), Some(protocol)) = (self.channel.as_mut(), self.protocol.as_mut())
         else {
             return;
@@ -51,7 +52,7 @@ impl Connection {
                 limit: u32::try_from(contiguous).unwrap_or(u32::MAX),
                 reader_waits: sk.data().readers.load(Relaxed) > 0 && self.rx.bytes() == 0,
                 source: source.map(|(block, _)| block),
-                sink: None,
+                sink,
             };
             let message = match protocol.transmit(&offer) {
                 Transmit::Send(m) => m,
@@ -63,6 +64,17 @@ impl Connection {
                 self.stats.sent[message.kind.index()] += 1;
                 self.stats.bytes_sent += u64::from(message.payload);
                 if let Err(e) = self.direct.advertise(channel, &message, self.tx.sent()) {
+                    failed = Some(e);
+                    break None;
+                }
+                continue;
+            }
+            if message.kind == Mid::SinkAvail {
+                trace::send(sk, &message.header, protocol.credits());
+                self.stats.sent[message.kind.index()] += 1;
+                sink = None;
+                let sent = self.tx.sent();
+                if let Err(e) = self.direct.advertise_sink(channel, &message, sent) {
                     failed = Some(e);
                     break None;
                 }

@@ -3,87 +3,175 @@
 //! Zero copy: the bytes of a blocking send or receive call go straight between its own pages and
 //! those of the program at the other end.
 //!
-//! [`Direct`] is what one connection has under way of that: a block that a send call has advertised
-//! ([`source`]), and what a receive call is reading from an advert of the peer ([`reading`]). There
-//! is at most one of each; other calls copy, or wait.
+//! [`Direct`] is what one connection has under way of that: blocks that a send call has advertised
+//! ([`source`]), what a receive call is reading from adverts of the peer ([`reading`]), memory that a
+//! receive call has advertised ([`sink`]), and what a send call is writing to such memory of the
+//! peer ([`writing`]). Each is of one call at a time; other calls copy, or wait.
 //!
-//! **Who is asked.** A send call offers its bytes if it may wait and has at least the threshold of
-//! them (`SDP_ZCOPY_THRESH`, `sdp_zcopy_thresh`). The other end reads them within a receive call
-//! that waits, or refuses: to whoever polls, peeks or must not wait, bytes have to be there when
-//! they are told of, so these get them as Data. If nobody does anything, the sender does not wait
-//! much longer than such transfers took lately, takes the advert back and copies.
+//! **Who is asked.** Whoever is ahead tells the other end. A send call that may wait and has at least
+//! the threshold of bytes (`SDP_ZCOPY_THRESH`, `sdp_zcopy_thresh`) writes them to where the peer's
+//! reader waits; if none does, it offers them. The other end reads them within a receive call that
+//! waits, or refuses: to whoever polls, peeks or must not wait, bytes have to be there when they are
+//! told of, so these get them as Data. If nobody does anything, the sender does not wait much longer
+//! than such transfers took lately, takes its blocks back and copies. A receive call that would sleep,
+//! and has room for at least the threshold, offers that, once the peer has sent large blocks.
 //!
 //! **Who owns the pages** is told in [`crate::transport`]. The call that had them pinned stays until
 //! they are let go of; that needs nothing of the peer once the connection is lost.
 
+mod lent;
+mod moving;
 pub(super) mod reading;
+pub(super) mod sink;
 pub(super) mod source;
+pub(super) mod writing;
 
+use self::lent::{Lent, Stage};
+use self::moving::Moving;
+use self::source::Advertised;
 use super::connection::{Connection, Tell};
 use super::{SdpSock, Socket};
-use crate::protocol::Block;
 use crate::sys::net::sock::Locked;
 use crate::sys::time::{milliseconds, Jiffies};
 use crate::transport::{Pinned, Transport, Watch};
+use kernel::prelude::*;
 
-/// Bytes for which pinning is not worth while on the reading side.
-const LEAST_READ: usize = 4096;
+/// Bytes for which pinning is not worth while for a READ or WRITE of ours.
+pub(super) const LEAST_TRANSFER: usize = 4096;
+/// Blocks of a send call that are advertised at a time.
+const BLOCKS: usize = 4;
 /// How long reading a block is believed to take before anything is known.
 const FIRST_MEAN: Jiffies = milliseconds(50);
-/// How long a send call waits for its block to be taken up, at least and at most.
+/// How long a send call waits for its block to be taken up, at least and at most; and a receive
+/// call for its memory to be written to.
 const LEAST_PATIENCE: Jiffies = milliseconds(20);
 const MOST_PATIENCE: Jiffies = milliseconds(1000);
+/// How long the peer's kernel may take to give memory back, which it does by itself.
+const CANCEL_TIME: Jiffies = milliseconds(10_000);
 /// Blocks that are copied after adverts that were not taken up, at most.
 const MOST_SKIPS: u32 = 64;
+
+/// Cookies of the ends of access to a block, and to a sink.
+const SOURCE: u64 = 0;
+const SINK: u64 = 1;
 
 /// Zero copy of one connection. Protected by `Socket::connection`.
 pub(super) struct Direct {
     /// What a send call has advertised, or is about to.
-    source: Option<source::Advertised>,
+    sources: [Option<Advertised>; BLOCKS],
+    /// Blocks that there were.
+    blocks: u64,
+    /// The blocks were given back for a sink of the peer.
+    voided: bool,
+    /// What a receive call has advertised, or is about to.
+    sink: Option<Lent>,
     /// What a receive call reads.
-    reading: Option<reading::Reading>,
+    reading: Option<Moving>,
+    /// What a send call writes.
+    writing: Option<Moving>,
     /// How long it lately took until a block was read: a running mean.
     mean: Jiffies,
     /// What comes before this position in what is sent is copied without asking.
     copy_until: u64,
     /// So many blocks more than the one that came back are copied when the next one does.
     skips: u32,
+    /// Whether to advertise sinks.
+    sinks: Skips,
+}
+
+/// How often not to do what did not work lately.
+struct Skips {
+    left: u32,
+    next: u32,
+}
+
+impl Skips {
+    const fn new() -> Self {
+        Skips { left: 0, next: 0 }
+    }
+
+    /// Whether not to do it this time.
+    fn skip(&mut self) -> bool {
+        let skip = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        skip
+    }
+
+    /// It did not work.
+    fn failed(&mut self) {
+        self.next = (self.next * 2).clamp(1, MOST_SKIPS);
+        self.left = self.next;
+    }
+
+    /// It worked.
+    fn worked(&mut self) {
+        (self.left, self.next) = (0, 0);
+    }
 }
 
 impl Direct {
     /// Nothing under way.
     pub(super) const fn new() -> Self {
         Direct {
-            source: None,
+            sources: [None; BLOCKS],
+            blocks: 0,
+            voided: false,
+            sink: None,
             reading: None,
+            writing: None,
             mean: FIRST_MEAN,
             copy_until: 0,
             skips: 0,
+            sinks: Skips::new(),
         }
     }
 
-    /// Another connection begins: nothing is known of its reader.
+    /// Another connection begins: nothing is known of its ends.
     pub(super) fn forget(&mut self) {
         (self.mean, self.copy_until, self.skips) = (FIRST_MEAN, 0, 0);
+        self.sinks = Skips::new();
     }
 
-    /// The block to advertise next, and the position in the stream that it is at.
-    pub(super) fn offered(&self) -> Option<(Block, u64)> {
-        self.source.as_ref().and_then(source::Advertised::offered)
-    }
-
-    /// Whether the end of a transfer is waited for, so that it has to be told.
+    /// Whether the end of a work request is waited for, so that it has to be told.
     pub(super) fn is_busy(&self) -> bool {
-        self.source.is_some() || self.reading.is_some()
+        let ends = |s: &Lent| matches!(s.stage, Stage::Over | Stage::Ending);
+        self.sources.iter().flatten().any(|s| ends(&s.lent))
+            || self.sink.as_ref().is_some_and(ends)
+            || self.reading.is_some()
+            || self.writing.is_some()
     }
 
     /// The connection is lost: whoever waits has to know.
     pub(super) fn lost(&mut self) {
-        if let Some(s) = &mut self.source {
-            s.lost();
+        for s in self.sources.iter_mut().flatten() {
+            s.lent.stage = Stage::Lost;
         }
-        if let Some(r) = &mut self.reading {
-            r.lost();
+        if let Some(s) = &mut self.sink {
+            s.stage = Stage::Lost;
+        }
+        for m in [&mut self.reading, &mut self.writing].into_iter().flatten() {
+            m.lost();
+        }
+    }
+
+    /// The peer's access to some memory has ended.
+    fn ended(&mut self, cookie: u64) {
+        if cookie == SINK {
+            if let Some(s) = &mut self.sink {
+                s.ended();
+            }
+        } else {
+            // they end in the order in which that was asked for
+            let ending = |s: &&mut Advertised| s.lent.stage == Stage::Ending;
+            if let Some(s) = self
+                .sources
+                .iter_mut()
+                .flatten()
+                .filter(ending)
+                .min_by_key(|s| s.number())
+            {
+                s.lent.ended();
+            }
         }
     }
 
@@ -104,6 +192,31 @@ impl Direct {
         let more = u64::from(self.skips) * u64::from(size);
         self.copy_until = at.wrapping_add(u64::from(left)).wrapping_add(more);
         self.skips = (self.skips * 2).clamp(1, MOST_SKIPS);
+    }
+}
+
+impl Connection {
+    /// Bytes from which zero copy is tried, 0 for never.
+    fn zcopy_threshold(&self) -> usize {
+        usize::try_from(self.options.zcopy_threshold()).unwrap_or(0)
+    }
+
+    /// Ends the peer's access to memory that it is done with.
+    pub(super) fn end_access(&mut self) -> Result {
+        self.end_source_access()?;
+        self.end_sink_access()
+    }
+
+    /// Posts READs and WRITEs.
+    pub(super) fn move_on(&mut self) -> Result {
+        self.read_on()?;
+        self.write_on()
+    }
+
+    /// The peer's access to some memory has ended.
+    pub(super) fn access_ended(&mut self, cookie: u64, tell: &mut Tell) {
+        self.direct.ended(cookie);
+        tell.direct = true;
     }
 }
 

@@ -1,65 +1,65 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A block that a send call has advertised: SrcAvail (IBA Annex A4).
+//! Blocks that a send call has advertised: SrcAvail (IBA Annex A4).
 //!
-//! ```text
-//!  Offered -- SrcAvail posted --> Advertised -- read, or given back by the peer --> Over
-//!     '------------- withdrawn before it was posted ---------------------------------^
-//!  Over -- access ended --> Ended                   any of them -- connection lost --> Lost
-//! ```
+//! The blocks are pieces of the call's bytes, one behind the other. While the peer reads the oldest
+//! one, the next ones are pinned and advertised, as many as the peer can hold. If it gives them back,
+//! what it has not read is copied.
 
 use super::super::connection::{Connection, Tell};
 use super::super::{SdpSock, Socket};
-use super::Direct;
+use super::lent::{Lent, Stage};
+use super::{Direct, BLOCKS, CANCEL_TIME, SOURCE};
 use crate::protocol::{Block, Outgoing, MAX_HEADER};
 use crate::sys::errno::{ECONNABORTED, EPIPE};
 use crate::sys::net::message::Source;
 use crate::sys::net::sock::{interrupted, Locked, FOREVER, SEND_SHUTDOWN};
 use crate::sys::pin::Hold;
-use crate::sys::time::{jiffies, milliseconds, Jiffies};
-use crate::transport::{Access, Loan, Pinned, Sending, Transport};
+use crate::sys::time::{jiffies, Jiffies};
+use crate::transport::{Access, Pinned, Sending, Transport, Watch};
 use kernel::prelude::*;
 
-/// How long the peer's kernel may take to answer a SrcAvailCancel, which it does by itself.
-const CANCEL_TIME: Jiffies = milliseconds(10_000);
-
-/// Where a block stands; see the head of this file.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Offered,
-    Advertised,
-    Over,
-    Ending,
-    Ended,
-    Lost,
-}
-
-/// The block of a send call.
+/// A block of a send call.
+#[derive(Clone, Copy)]
 pub(in crate::socket) struct Advertised {
-    loan: Loan,
-    block: Block,
+    pub(super) lent: Lent,
     /// Its first byte, which goes in the SrcAvail.
     first: u8,
     /// Its position in what is sent.
     at: u64,
-    stage: Stage,
-    /// Bytes of it that the peer has.
-    done: u32,
     /// The peer has read it to the end.
     finished: bool,
+    /// Tells older ones from younger ones.
+    number: u64,
 }
 
 impl Advertised {
-    pub(super) fn offered(&self) -> Option<(Block, u64)> {
-        (self.stage == Stage::Offered).then_some((self.block, self.at))
-    }
-
-    pub(super) fn lost(&mut self) {
-        self.stage = Stage::Lost;
+    /// Tells older ones from younger ones.
+    pub(super) fn number(&self) -> u64 {
+        self.number
     }
 }
 
 impl Direct {
+    /// The block to advertise next, and the position in the stream that it is at.
+    pub(in crate::socket) fn offered(&self) -> Option<(Block, u64)> {
+        self.sources
+            .iter()
+            .flatten()
+            .filter_map(|s| Some((s.number, (s.lent.offered()?, s.at))))
+            .min_by_key(|(number, _)| *number)
+            .map(|(_, offered)| offered)
+    }
+
+    /// The oldest block in a stage.
+    fn oldest(&mut self, stage: Stage) -> Option<&mut Advertised> {
+        self.sources
+            .iter_mut()
+            .flatten()
+            .filter(|s| s.lent.stage == stage)
+            .min_by_key(|s| s.number)
+    }
+
     /// Posts the SrcAvail of the block that was offered. `sent`: position in what is sent.
     pub(in crate::socket) fn advertise(
         &mut self,
@@ -67,7 +67,7 @@ impl Direct {
         message: &Outgoing,
         sent: u64,
     ) -> Result {
-        let s = self.source.as_mut().ok_or(EINVAL)?;
+        let s = self.oldest(Stage::Offered).ok_or(EINVAL)?;
         let head = message
             .header
             .get(..message.header_len.into())
@@ -88,104 +88,90 @@ impl Direct {
             solicited: false,
             cookie: sent,
         })?;
-        s.stage = Stage::Advertised;
-        s.done = message.payload;
+        s.lent.stage = Stage::Advertised;
+        s.lent.done = message.payload;
         Ok(())
     }
 }
 
 impl Connection {
-    /// The peer has read `bytes` more of our block; `finished`: that was all.
+    /// The peer has read `bytes` more of our oldest block; `finished`: that was all.
     pub(in crate::socket) fn source_read(&mut self, bytes: u32, finished: bool, tell: &mut Tell) {
-        if let Some(s) = &mut self.direct.source {
-            s.done = s.done.saturating_add(bytes).min(s.block.size);
+        if let Some(s) = self.direct.oldest(Stage::Advertised) {
+            s.lent.done = s.lent.done.saturating_add(bytes).min(s.lent.block.size);
             self.stats.bytes_sent += u64::from(bytes);
             self.stats.direct_sent += u64::from(bytes);
             self.last_progress = jiffies();
-            if finished && s.stage == Stage::Advertised {
+            if finished {
                 s.finished = true;
-                s.stage = Stage::Over;
+                s.lent.over();
             }
             tell.direct = true;
         }
     }
 
-    /// The peer gives our block back, of which it has `done` bytes.
-    pub(in crate::socket) fn source_returned(&mut self, done: u32, tell: &mut Tell) {
-        if let Some(s) = self
-            .direct
-            .source
-            .as_mut()
-            .filter(|s| s.stage == Stage::Advertised)
-        {
-            let before = core::mem::replace(&mut s.done, done.min(s.block.size));
-            let more = u64::from(s.done.saturating_sub(before));
+    /// The peer gives our blocks back, and has `done` bytes of the oldest one.
+    pub(in crate::socket) fn sources_returned(&mut self, done: u32, tell: &mut Tell) {
+        if let Some(s) = self.direct.oldest(Stage::Advertised) {
+            let lent = &mut s.lent;
+            let before = core::mem::replace(&mut lent.done, done.min(lent.block.size));
+            let more = u64::from(lent.done.saturating_sub(before));
             self.stats.bytes_sent += more;
             self.stats.direct_sent += more;
-            s.stage = Stage::Over;
             tell.direct = true;
+        }
+        // those that were to follow must not go before the rest of it
+        for s in self.direct.sources.iter_mut().flatten() {
+            s.lent.over();
         }
     }
 
-    /// Ends the peer's access to a block that it is done with, as soon as there is room to.
-    pub(in crate::socket) fn end_access(&mut self) -> Result {
-        let (Some(channel), Some(s)) = (self.channel.as_mut(), self.direct.source.as_mut()) else {
-            return Ok(());
-        };
-        if s.stage == Stage::Over {
-            match channel.invalidate(s.loan, 0) {
-                Ok(()) => s.stage = Stage::Ending,
-                Err(e) if e == ENOSPC => {}
-                Err(e) => return Err(e),
+    /// The peer's reader waits with memory of its own, and has nothing of our blocks.
+    pub(in crate::socket) fn sources_void(&mut self, tell: &mut Tell) {
+        self.stats.direct_void += 1;
+        self.direct.voided = true;
+        self.sources_returned(0, tell);
+    }
+
+    /// Ends the peer's access to blocks that it is done with, as soon as there is room to.
+    pub(in crate::socket) fn end_source_access(&mut self) -> Result {
+        if let Some(channel) = self.channel.as_mut() {
+            for s in self.direct.sources.iter_mut().flatten() {
+                s.lent.end_access(channel, SOURCE)?;
             }
         }
         Ok(())
     }
 
-    /// The peer's access to our block has ended.
-    pub(in crate::socket) fn access_ended(&mut self, tell: &mut Tell) {
-        if let Some(s) = self
-            .direct
-            .source
-            .as_mut()
-            .filter(|s| s.stage == Stage::Ending)
-        {
-            s.stage = Stage::Ended;
-            tell.direct = true;
-        }
-    }
-
-    /// Takes the block of a send call back from whoever has it, if there is one.
-    pub(in crate::socket) fn take_block_back(&mut self) {
-        let Some(s) = &mut self.direct.source else {
-            return;
-        };
-        match s.stage {
-            Stage::Offered => s.stage = Stage::Over,
-            Stage::Advertised => {
-                if let Some(p) = &mut self.protocol {
-                    p.cancel_sources();
-                }
+    /// Takes the blocks of a send call back from whoever has them.
+    pub(in crate::socket) fn take_blocks_back(&mut self) {
+        for s in self.direct.sources.iter_mut().flatten() {
+            if s.lent.stage == Stage::Offered {
+                s.lent.over();
             }
-            _ => {}
         }
-    }
-
-    fn zcopy_threshold(&self) -> usize {
-        usize::try_from(self.options.zcopy_threshold()).unwrap_or(0)
+        if self.direct.oldest(Stage::Advertised).is_some() {
+            if let Some(p) = &mut self.protocol {
+                p.cancel_sources();
+            }
+        }
     }
 
     /// How large a block to offer for a call that has `want` bytes; 0: copy.
-    pub(in crate::socket) fn block_size(&self, sk: &SdpSock, want: usize) -> usize {
+    pub(in crate::socket) fn block_size(&mut self, sk: &SdpSock, want: usize) -> usize {
         let threshold = self.zcopy_threshold();
-        if self.tx.queued() >= sk.sndbuf() {
-            // a call waits for room before anything else of it is taken
+        if threshold == 0 || want < threshold || !self.connected() {
             return 0;
         }
-        if threshold == 0 || want < threshold || !self.connected() || self.direct.source.is_some() {
+        let Some(p) = &mut self.protocol else {
+            return 0;
+        };
+        // so that its readers may tell of their memory, and that several blocks go at once
+        p.set_pipelined(true);
+        if self.tx.queued() >= sk.sndbuf() || self.direct.sources.iter().any(Option::is_some) {
+            // a call waits for room, or for another one, before anything else of it is taken
             return 0;
         }
-        let Some(p) = &self.protocol else { return 0 };
         let size = u32::try_from(want)
             .unwrap_or(u32::MAX)
             .min(p.source_limit());
@@ -194,10 +180,38 @@ impl Connection {
         }
         size as usize
     }
+
+    /// Whether one more block of `size` may follow those of a call.
+    fn another_block(&self, size: usize) -> bool {
+        if size < self.zcopy_threshold() {
+            return false;
+        }
+        let size = u32::try_from(size).unwrap_or(u32::MAX);
+        let going = |s: &Advertised| matches!(s.lent.stage, Stage::Offered | Stage::Advertised);
+        self.direct.sources.iter().flatten().all(going)
+            && self.protocol.as_ref().is_some_and(|p| {
+                let size = size.min(p.source_limit());
+                p.send_mode() == crate::protocol::Mode::Pipelined && p.can_advertise(size)
+            })
+    }
 }
 
-/// Sends bytes of the call without copying them, `size` of them ([`Connection::block_size`]) or as
-/// many as there are in one piece. `Ok(false)`: they are to be copied.
+/// A block of the call, at the place in [`Direct::sources`] that it was given.
+struct Own {
+    place: usize,
+    size: usize,
+    watch: Watch,
+}
+
+/// What became of an attempt to offer a block.
+enum Tried {
+    Offered(Own),
+    /// The bytes are to be copied, for now.
+    No,
+}
+
+/// Sends bytes of the call without copying them, from a block of `size` bytes on
+/// ([`Connection::block_size`]). `Ok(false)`: they are to be copied.
 ///
 /// # Errors
 ///
@@ -210,8 +224,86 @@ pub(in crate::socket) fn send(
     size: usize,
     timeout: &mut isize,
 ) -> Result<bool> {
-    let Some(mut room) = sk.pinning_room(message.piece(size)) else {
+    let mut own: [Option<Own>; BLOCKS] = [const { None }; BLOCKS];
+    let Tried::Offered(first) = try_block(sk, message, size)? else {
         return Ok(false);
+    };
+    let mut ahead = first.size;
+    let [place, ..] = &mut own;
+    *place = Some(first);
+    // the oldest one, and the place behind the youngest one
+    let (mut oldest, mut next) = (0, 1);
+    // whether more may follow, and whether all so far was read
+    let (mut open, mut whole) = (true, true);
+    let mut end = Ok(());
+    loop {
+        while open && next - oldest < BLOCKS && message.remaining() > 0 {
+            let want = message.remaining();
+            if !sk.data().connection.lock().another_block(want) {
+                break;
+            }
+            match try_block(sk, message, want) {
+                Ok(Tried::Offered(block)) => {
+                    ahead += block.size;
+                    if let Some(place) = own.get_mut(next % BLOCKS) {
+                        *place = Some(block);
+                    }
+                    next += 1;
+                }
+                _ => break,
+            }
+        }
+        let Some(block) = own.get_mut(oldest % BLOCKS).and_then(Option::take) else {
+            break;
+        };
+        oldest += 1;
+        if end.is_ok() {
+            sk.progress();
+            end = wait(sk, lock, block.place, timeout);
+        } else {
+            // all were taken back with the oldest one
+            let _ = wait(sk, lock, block.place, &mut 0);
+        }
+        let (done, finished) = retire(sk, lock, &block, whole);
+        ahead -= done;
+        whole &= finished;
+        open = whole && end.is_ok();
+    }
+    message.give_back(ahead);
+    end.map(|()| true)
+}
+
+/// Takes a block out that is the caller's again: how much of it has gone, and whether that was all.
+/// `first`: what was before it has gone.
+fn retire(sk: &SdpSock, lock: &mut Locked<'_, Socket>, block: &Own, first: bool) -> (usize, bool) {
+    let (done, finished, room) = {
+        let mut c = sk.data().connection.lock();
+        let taken = c.direct.sources.get_mut(block.place).and_then(Option::take);
+        let Some(s) = taken else {
+            return (0, false);
+        };
+        let voided = core::mem::take(&mut c.direct.voided);
+        if first && !s.finished && !voided {
+            let at = c.tx.end();
+            let Lent { block, done, .. } = s.lent;
+            c.direct.not_taken_up(at, block.size, block.size - done);
+            c.stats.direct_returned += 1;
+        }
+        let done = if first { s.lent.done as usize } else { 0 };
+        let room = c.channel.as_mut().and_then(|c| c.reclaim(s.lent.loan).ok());
+        (done, s.finished, room)
+    };
+    match room {
+        Some(room) => sk.give_back_room(room),
+        None => sk.wait_released(lock, &block.watch),
+    }
+    (done, finished)
+}
+
+/// Pins the next bytes of the call and offers them, which counts them as taken.
+fn try_block(sk: &SdpSock, message: &mut Source<'_>, size: usize) -> Result<Tried> {
+    let Some(mut room) = sk.pinning_room(message.piece(size)) else {
+        return Ok(Tried::No);
     };
     let pinned = match sk.netns().account(sk) {
         Some(account) if room.make_registrable().is_ok() => room
@@ -224,103 +316,79 @@ pub(in crate::socket) fn send(
     if pinned < least || message.take(&mut first) != 1 {
         sk.data().connection.lock().stats.unpinnable += 1;
         sk.give_back_room(room);
-        return Ok(false);
+        return Ok(Tried::No);
     }
     message.give_back(1);
     let watch = room.watch().ok_or(ENODEV)?;
     let [first] = first;
-    let loan = {
+    let offered = {
         let mut c = sk.data().connection.lock();
-        match offer(&mut c, room, first) {
-            Ok(loan) => loan,
-            Err(room) => {
-                drop(c);
-                if let Some(room) = room {
-                    sk.give_back_room(room);
-                }
-                return Ok(false);
+        offer(&mut c, room, first)
+    };
+    match offered {
+        Ok(place) => {
+            message.advance(pinned);
+            Ok(Tried::Offered(Own {
+                place,
+                size: pinned,
+                watch,
+            }))
+        }
+        Err(room) => {
+            if let Some(room) = room {
+                sk.give_back_room(room);
             }
+            Ok(Tried::No)
         }
-    };
-    let start = jiffies();
-    sk.progress();
-    let end = wait(sk, lock, timeout);
-    let (done, room) = {
-        let mut c = sk.data().connection.lock();
-        let Some(s) = c.direct.source.take() else {
-            return Err(EPIPE.into());
-        };
-        if s.finished {
-            c.direct.taken_up(jiffies().wrapping_sub(start));
-        } else {
-            let at = c.tx.end();
-            c.direct
-                .not_taken_up(at, s.block.size, s.block.size - s.done);
-            c.stats.direct_returned += 1;
-        }
-        let done = s.done;
-        let room = c.channel.as_mut().and_then(|c| c.reclaim(loan).ok());
-        (done, room)
-    };
-    match room {
-        Some(room) => sk.give_back_room(room),
-        None => sk.wait_released(lock, &watch),
     }
-    message.advance(done as usize);
-    end.map(|()| true)
 }
 
-/// Lends the memory, lets the peer have access, and offers the block to the protocol.
-fn offer(c: &mut Connection, room: Pinned, first: u8) -> Result<Loan, Option<Pinned>> {
+/// Lends the memory, lets the peer have access, and offers the block to the protocol: its place.
+fn offer(c: &mut Connection, room: Pinned, first: u8) -> Result<usize, Option<Pinned>> {
     let size = u32::try_from(room.len()).unwrap_or(0);
-    let possible =
-        c.direct.source.is_none() && c.protocol.as_ref().is_some_and(|p| p.can_advertise(size));
-    let Some(channel) = c.channel.as_mut().filter(|_| possible) else {
+    let possible = c.protocol.as_ref().is_some_and(|p| p.can_advertise(size));
+    let place = c.direct.sources.iter().position(Option::is_none);
+    let (Some(channel), Some(place)) = (c.channel.as_mut().filter(|_| possible), place) else {
         return Err(Some(room));
     };
-    let loan = channel.lend(room).map_err(Some)?;
-    let key = match channel.register(loan, Access::Read) {
-        Ok(key) => key,
-        Err(_) => return Err(channel.reclaim(loan).ok()),
-    };
+    let lent = Lent::new(channel, room, Access::Read)?;
     // what was corked goes before it
     c.more = false;
-    c.direct.source = Some(Advertised {
-        loan,
-        block: Block {
-            size,
-            r_key: key.rkey,
-            address: key.address,
-        },
-        first,
-        at: c.tx.end(),
-        stage: Stage::Offered,
-        done: 0,
-        finished: false,
-    });
-    Ok(loan)
+    c.direct.blocks += 1;
+    let (number, at) = (c.direct.blocks, c.tx.end());
+    if let Some(s) = c.direct.sources.get_mut(place) {
+        *s = Some(Advertised {
+            lent,
+            first,
+            at,
+            finished: false,
+            number,
+        });
+    }
+    Ok(place)
 }
 
-/// Waits until the block is the caller's again, or the connection is lost.
-fn wait(sk: &SdpSock, lock: &mut Locked<'_, Socket>, timeout: &mut isize) -> Result {
+/// Waits until a block is the caller's again, or the connection is lost.
+fn wait(sk: &SdpSock, lock: &mut Locked<'_, Socket>, place: usize, timeout: &mut isize) -> Result {
     let start = jiffies();
     let patience = sk.data().connection.lock().direct.patience();
     let mut result = Ok(());
-    let mut taken_back = None;
+    let mut taken_back: Option<Jiffies> = None;
     loop {
         let mark = sk.wake_mark();
-        let stage = sk
-            .data()
-            .connection
-            .lock()
-            .direct
-            .source
-            .as_ref()
-            .map(|s| s.stage);
-        match stage {
-            Some(Stage::Ended) => return result,
-            Some(Stage::Lost) | None => return Err(EPIPE.into()),
-            _ => {}
+        {
+            let mut c = sk.data().connection.lock();
+            let s = c.direct.sources.get(place).copied().flatten();
+            match s.map(|s| (s.lent.stage, s.finished)) {
+                Some((Stage::Ended, finished)) => {
+                    if finished {
+                        c.direct.taken_up(jiffies().wrapping_sub(start));
+                    }
+                    return result;
+                }
+                Some((Stage::Lost, _)) | None => return Err(EPIPE.into()),
+                _ => {}
+            }
         }
         if let Some(since) = taken_back {
             let waited = jiffies().wrapping_sub(since);
@@ -351,7 +419,7 @@ fn wait(sk: &SdpSock, lock: &mut Locked<'_, Socket>, timeout: &mut isize) -> Res
             };
         if over {
             taken_back = Some(jiffies());
-            sk.data().connection.lock().take_block_back();
+            sk.data().connection.lock().take_blocks_back();
             sk.progress();
         }
     }

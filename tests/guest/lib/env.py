@@ -360,15 +360,15 @@ class Env:
         os.kill(child.pid, signal.SIGUSR1)
         return child.result()
 
-    def interrupt_self(self, function, *names):
-        """The same in this process, for a call whose descriptor no other process may have."""
+    def interrupt_self(self, function, *names, when=lambda: True):
+        """The same in this process, for a call whose descriptor no other process may have, and as soon as `when` is true."""
         caught = []
         signal.signal(signal.SIGUSR1, lambda *_: caught.append(1))
         signal.siginterrupt(signal.SIGUSR1, True)
         process, thread = os.getpid(), threading.get_native_id()
 
         def shoot():
-            self.until(lambda: asleep_in(thread) in {consts.SYSCALLS[name] for name in names}, "the call's sleep")
+            self.until(lambda: when() and asleep_in(thread) in {consts.SYSCALLS[name] for name in names}, "the call's sleep")
             calls.plain("tgkill", process, thread, int(signal.SIGUSR1))
 
         task = Task(self.patience, shoot)

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Writing to where the peer's reader waits, by RDMA WRITE from a send call's own pages.
+
+use super::super::connection::Connection;
+use super::super::{SdpSock, Socket};
+use super::moving::{finish, Moving, Way};
+use super::LEAST_TRANSFER;
+use crate::sys::errno::EPIPE;
+use crate::sys::net::message::Source;
+use crate::sys::net::sock::Locked;
+use crate::sys::pin::Hold;
+use crate::transport::Transport;
+use kernel::prelude::*;
+
+impl Connection {
+    /// How many of a call's bytes go straight to where the peer's reader waits; 0: none. All that
+    /// is in front of them has to be on its way.
+    pub(in crate::socket) fn writable_directly(&self, want: usize) -> usize {
+        let free = self.tx.unsent() == 0 && self.direct.writing.is_none();
+        let threshold = self.zcopy_threshold();
+        if !free || threshold == 0 || want < threshold.max(LEAST_TRANSFER) {
+            return 0;
+        }
+        match self.protocol.as_ref().and_then(|p| p.sink_advert()) {
+            Some(_) if self.channel.is_some() => want,
+            _ => 0,
+        }
+    }
+
+    /// Posts WRITEs, as many as there is room for.
+    pub(in crate::socket) fn write_on(&mut self) -> Result {
+        let (Some(channel), Some(protocol), Some(m)) = (
+            self.channel.as_mut(),
+            self.protocol.as_mut(),
+            self.direct.writing.as_mut(),
+        ) else {
+            return Ok(());
+        };
+        while m.goes_on() {
+            // none: full, or taken back meanwhile; the rest goes otherwise
+            let n = m.post(channel, Way::Write, protocol.sink_advert())?;
+            if n == 0 {
+                break;
+            }
+            protocol.written(n, m.started == m.len);
+        }
+        Ok(())
+    }
+}
+
+/// Sends bytes of the call by writing them to where the peer's reader waits. `Ok(false)`: they are
+/// to go otherwise.
+///
+/// # Errors
+///
+/// `EPIPE` if the connection is lost. The message tells how many bytes were sent nevertheless.
+pub(in crate::socket) fn send(
+    sk: &SdpSock,
+    lock: &mut Locked<'_, Socket>,
+    message: &mut Source<'_>,
+    want: usize,
+) -> Result<bool> {
+    let sink = match sk.data().connection.lock().protocol.as_ref() {
+        Some(p) => p.sink_bytes() as usize,
+        None => 0,
+    };
+    let want = want.min(sink);
+    let Some(mut room) = sk.pinning_room(message.piece(want)) else {
+        return Ok(false);
+    };
+    let pinned = match sk.netns().account(sk) {
+        Some(account) => room
+            .pin_source(message, want, Hold::Briefly, &account)
+            .unwrap_or(0),
+        None => 0,
+    };
+    let Some(watch) = room
+        .watch()
+        .filter(|_| pinned >= LEAST_TRANSFER.min(want) && pinned > 0)
+    else {
+        sk.data().connection.lock().stats.unpinnable += 1;
+        sk.give_back_room(room);
+        return Ok(false);
+    };
+    let (loan, tell) = {
+        let mut c = sk.data().connection.lock();
+        // the peer may have taken it back, or another call have come first
+        let there = c.writable_directly(usize::MAX) > 0;
+        let lent = match c.channel.as_mut().filter(|_| there) {
+            Some(channel) => channel.lend(room),
+            None => Err(room),
+        };
+        let loan = match lent {
+            Ok(loan) => loan,
+            Err(room) => {
+                drop(c);
+                sk.give_back_room(room);
+                return Ok(false);
+            }
+        };
+        let len = u32::try_from(pinned).unwrap_or(0);
+        c.direct.writing = Some(Moving::new(loan, len));
+        // what was corked has gone before it
+        c.more = false;
+        (loan, c.progress(sk))
+    };
+    tell.deliver(sk);
+    let (done, lost) = finish(sk, lock, Way::Write, loan, &watch);
+    message.advance(done as usize);
+    if lost {
+        return Err(EPIPE.into());
+    }
+    Ok(done > 0)
+}
