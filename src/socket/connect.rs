@@ -98,6 +98,10 @@ pub(super) fn connect(
         Progress::Disconnecting => return Err(EINVAL.into()),
     };
     let mut timeout = sk.send_timeout(non_blocking);
+    if timeout == 0 && unfinished == EINPROGRESS {
+        // However soon the answer is there: on TCP it waits for the socket lock.
+        return Err(EINPROGRESS.into());
+    }
     loop {
         let mark = sk.wake_mark();
         if !connecting(sk.state()) {
