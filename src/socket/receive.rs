@@ -81,6 +81,14 @@ pub(super) fn receive(sk: &SdpSock, to: &mut Destination<'_>) -> Result<usize> {
     }
 }
 
+/// Whether nothing more will come, or an error is to be told.
+fn ended(sk: &SdpSock) -> bool {
+    sk.has_error()
+        || sk.shutdown() & RCV_SHUTDOWN != 0
+        || sk.flag(Flag::Done)
+        || sk.state() == State::Close
+}
+
 /// One receive call.
 struct Call<'a> {
     sk: &'a SdpSock,
@@ -118,6 +126,8 @@ impl Call<'_> {
         let mut looked = false;
         loop {
             let mark = sk.wake_mark();
+            // Before the look at the queue: what came before the end is in it then.
+            let ended = ended(sk);
             let mut advert = false;
             while self.copied < len {
                 match self.step(to, len)? {
@@ -140,12 +150,7 @@ impl Call<'_> {
             if enough {
                 return Ok(());
             }
-            let over = self.copied > 0 && signal_pending()
-                || timeout == 0
-                || sk.has_error()
-                || sk.shutdown() & RCV_SHUTDOWN != 0
-                || sk.flag(Flag::Done)
-                || sk.state() == State::Close;
+            let over = self.copied > 0 && signal_pending() || timeout == 0 || ended;
             if over && !looked {
                 // completions may have come that nobody was told of
                 looked = true;
@@ -153,7 +158,7 @@ impl Call<'_> {
                 continue;
             }
             if over {
-                if let Some(r) = self.nothing(timeout) {
+                if let Some(r) = self.nothing(timeout, ended) {
                     return r;
                 }
             }
@@ -219,19 +224,24 @@ impl Call<'_> {
     }
 
     /// What a call gives that must not wait for more; nothing, if it may after all.
-    fn nothing(&self, timeout: isize) -> Option<Result> {
+    fn nothing(&self, timeout: isize, ended: bool) -> Option<Result> {
         let sk = self.sk;
-        if self.copied > 0 || sk.flag(Flag::Done) {
+        if self.copied > 0 {
             return Some(Ok(()));
         }
-        if let Err(e) = sk.take_error() {
-            return Some(Err(e));
-        }
-        if sk.shutdown() & RCV_SHUTDOWN != 0 {
-            return Some(Ok(()));
-        }
-        if sk.state() == State::Close {
-            return Some(Err(ENOTCONN.into()));
+        if ended {
+            if sk.flag(Flag::Done) {
+                return Some(Ok(()));
+            }
+            if let Err(e) = sk.take_error() {
+                return Some(Err(e));
+            }
+            if sk.shutdown() & RCV_SHUTDOWN != 0 {
+                return Some(Ok(()));
+            }
+            if sk.state() == State::Close {
+                return Some(Err(ENOTCONN.into()));
+            }
         }
         (timeout == 0).then_some(Err(EAGAIN.into()))
     }

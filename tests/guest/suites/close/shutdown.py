@@ -168,6 +168,24 @@ def behind_data(e):
     e.equal(len(far.drain()), sent, "bytes of a full socket")
 
 
+@case(timeout=60)
+def never_before_data(e):
+    """Whoever looks all the time sees the last bytes, and the end after them."""
+    listener = e.listen()
+    for turn in range(100):
+        near, far = e.pair(listener)
+        task = e.task(lambda: (near.send(b"last"), near.shutdown(WR)))
+        words = []
+        while not words or words[-1]:
+            data = e.error_or(calls.recv, far, 10, DONTWAIT)
+            if data is not None:
+                words.append(data)
+        e.equal(words, [b"last", b""], f"what was read in turn {turn}")
+        task.result()
+        near.close()
+        far.close()
+
+
 @case(hosts=BEDS)
 def wrong(e):
     near, _ = e.pair()
