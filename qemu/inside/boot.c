@@ -244,7 +244,7 @@ static bool is_usable(const char *device, int host)
 static void wait_for_device(const char *device, int host)
 {
 	for (int tries = 0; !is_usable(device, host); tries++) {
-		if (tries == 5000)
+		if (tries == 100000)
 			fail("the RDMA device %s did not become active with both its addresses", device);
 		usleep(2000);
 	}

@@ -158,7 +158,7 @@ void note(const char *format, ...)
 static int open_port(void)
 {
 	/* The port appears when the driver has heard of it from the host. */
-	for (int tries = 0; tries < 4000; tries++) {
+	for (int tries = 0; tries < 60000; tries++) {
 		int port = open("/dev/vport0p1",
 				O_RDWR | O_NONBLOCK | O_CLOEXEC);
 
