@@ -131,7 +131,7 @@ def run(case, kind, six, scale=1.0):
                 outcome.status, outcome.text, ended = item[0], item[1], True
     else:
         # What the case left behind (threads, children) ends with it.
-        ended = _reap(pid, 5)
+        ended = _reap(pid, 30 * scale)
         if not ended:
             outcome.status, outcome.text = "fail", outcome.text + "\nits process did not end"
     os.close(reader)

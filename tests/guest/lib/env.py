@@ -284,10 +284,15 @@ class Env:
         return mask
 
     def wait_mask(self, sock, wanted):
-        """The whole mask as soon as it has all the wanted bits (text, e.g. "IN|RDHUP")."""
-        bits = set(wanted.split("|"))
-        return self.until(lambda: bits <= set(sock.mask(EVERY).split("|")) and sock.mask(EVERY),
-                          lambda: f"the mask stays {sock.mask(EVERY)}, never {wanted}")
+        """The whole mask once it has all the wanted bits (text, e.g. "IN|RDHUP"), and stays so for a moment."""
+        bits, last = set(wanted.split("|")), None
+
+        def settled():
+            nonlocal last
+            before, last = last, sock.mask(EVERY)
+            return before == last and bits <= set(last.split("|")) and last
+
+        return self.until(settled, lambda: f"the mask stays {sock.mask(EVERY)}, never {wanted}")
 
     def until(self, condition, what, patience=None):
         """Look again and again until the condition gives something true, which is returned."""

@@ -285,7 +285,7 @@ def interrupted(e):
 
     def limited():
         sock = e.socket()
-        sock.setsockopt(SOL, socket.SO_SNDTIMEO, struct.pack("=qq", 1, 0))
+        sock.setsockopt(SOL, socket.SO_SNDTIMEO, struct.pack("=qq", int(e.patience), 0))
         return calls.connect(sock, target)
 
     def again():

@@ -8,7 +8,7 @@ import socket
 import struct
 import time
 
-from lib import calls, consts
+from lib import calls, consts, observe
 from lib.registry import case
 
 SOL = socket.SOL_SOCKET
@@ -120,7 +120,7 @@ def wakes_one_of_many(e):
 def interrupted(e):
     listener = e.listen("self")
     e.note("signal", e.interrupt(lambda: calls.accept4(listener), "accept4"))
-    listener.setsockopt(SOL, socket.SO_RCVTIMEO, struct.pack("=qq", 1, 0))
+    listener.setsockopt(SOL, socket.SO_RCVTIMEO, struct.pack("=qq", int(e.patience), 0))
     e.note("with a time limit", e.interrupt(lambda: calls.accept4(listener), "accept4"))
 
 
@@ -154,17 +154,26 @@ def queue(e):
     e.note("mask then", listener.mask())
 
 
+def turned_away(e):
+    """How many requests the peer has left unanswered because a backlog was full."""
+    if e.sdp:
+        return observe.stats("peer")["- backlog full"]
+    names, values = (line.split() for line in observe.read("/proc/thread-self/net/netstat", "peer").splitlines()[:2])
+    return int(values[names.index("ListenOverflows")])
+
+
 def crowd(e, listener, number):
     """Connects without waiting, one after the other; how many got through at once, and all of them."""
     e.connect(listener).close()         # so that the neighbour is known, and no burst waits for it
     listener.accept()[0].close()
     socks, through = [], 0
     for _ in range(number):
-        sock = e.socket()
+        sock, before = e.socket(), turned_away(e)
         sock.setblocking(False)
         e.error(sock.connect, e.address(e.there, listener.port))
         socks.append(sock)
-        through += not e.quiet(sock, select.POLLOUT, 0.3)
+        e.until(lambda: sock.mask(select.POLLOUT) != "-" or turned_away(e) > before, "an answer, or none")
+        through += sock.mask(select.POLLOUT) != "-"
     return through, socks
 
 

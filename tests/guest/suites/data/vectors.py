@@ -203,15 +203,15 @@ def interrupted(e):
     e.note("recv", e.interrupt(lambda: calls.recv(near, 10), "recvfrom"))
     e.fill(near)
     e.note("send", e.interrupt(lambda: calls.send(near, b"x" * 1000000), "sendto"))
-    limit = struct.pack("=qq", 5, 0)
+    limit = struct.pack("=qq", int(e.patience), 0)
     near.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
     e.note("recv with a time limit", e.interrupt(lambda: calls.recv(near, 10), "recvfrom", restart=True))
-    e.note("poll", e.interrupt(lambda: _poll(near), "poll"))
+    e.note("poll", e.interrupt(lambda: _poll(near, e.patience), "poll"))
 
 
-def _poll(sock):
+def _poll(sock, patience):
     pollfd = struct.pack("=ihh", sock.fileno(), 1, 0)
-    return calls.plain("poll", ctypes.create_string_buffer(pollfd), 1, 20000)
+    return calls.plain("poll", ctypes.create_string_buffer(pollfd), 1, int(patience * 1000))
 
 
 @case

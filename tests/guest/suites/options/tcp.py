@@ -146,9 +146,11 @@ def defer_accept_and_gone(e):
     listener = e.listen(prepare=deferring(60))
     near = e.connect(listener)
     listener.close()
-    e.outcome(near.send, b"word")
-    e.wait_mask(near, "ERR|HUP")
-    e.note("end", e.error(near.recv, 10))
+    said = e.error(near.send, b"word", socket.MSG_NOSIGNAL)
+    if said == "ok":                    # it has not heard of it yet
+        e.wait_mask(near, "ERR|HUP")
+        said = e.error(near.recv, 10)
+    e.note("end", said)
 
 
 @case(timeout=90)
@@ -160,7 +162,8 @@ def syn_count(e):
     second.set(TCP, socket.TCP_SYNCNT, 1)
     start = time.monotonic()
     e.note("connect", e.error(second.connect, e.address(e.there, listener.port)))
-    e.check(time.monotonic() - start < 12, f"it took {time.monotonic() - start:.1f} s")
+    # a program that does not ask for it waits for some minutes
+    e.check(time.monotonic() - start < 10 + e.patience, f"it took {time.monotonic() - start:.1f} s")
     e.note("the first", first.mask())
 
 

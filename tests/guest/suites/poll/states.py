@@ -79,6 +79,8 @@ def connected(e):
     e.note("full", by_all(near))
     far.send(b"data")
     e.wait(near)
+    # what came with the data may have made room
+    e.fill(near)
     e.note("full, with data", by_all(near))
 
 

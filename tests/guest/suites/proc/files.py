@@ -85,13 +85,19 @@ def owner(e):
     e.equal(observe.row_of(e.bound("self")).uid, 0, "uid of root's socket")
 
 
+def count():
+    return len(observe.rows("self")) + len(observe.rows("peer"))
+
+
+def alone(e):
+    """Until nothing is left of earlier cases."""
+    e.until(lambda: count() == 0, lambda: f"{count()} rows of earlier cases stay", patience=e.patience * 6)
+
+
 @sdp_case
 def gone(e):
     """Closed sockets leave no row, once both ends are done."""
-    def count():
-        return len(observe.rows("self")) + len(observe.rows("peer"))
-
-    e.until(lambda: count() == 0, lambda: f"{count()} rows of earlier cases stay", patience=e.patience * 6)
+    alone(e)
     listener = e.listen()
     pairs = [e.pair(listener) for _ in range(10)]
     e.check(count() >= 21, f"only {count()} rows")
@@ -130,6 +136,7 @@ def of_the_namespace(e):
 @sdp_case
 def counters(e):
     """The counters move with what happens."""
+    alone(e)
     with open_for_writing() as file:
         file.write("0")
     cleared = observe.stats()
