@@ -29,7 +29,7 @@ class Capture:
         for tool in ("tcpdump", "tshark"):
             if not shutil.which(tool):
                 e.skip(f"{tool} is not there")
-        self._e, self.folder = e, tempfile.mkdtemp()
+        self._e, self.folder, self._once = e, tempfile.mkdtemp(), None
         self.path = os.path.join(self.folder, "capture.pcap")
 
     def __enter__(self):
@@ -57,20 +57,36 @@ class Capture:
             sock.sendto(word, (self._e.there, MARKER))
         self._e.until(lambda: word in open(self.path, "rb").read(), "the capture's last frame")
 
-    def dissect(self, display, *fields):
-        """One row for each frame that the filter lets through: the wanted fields as text."""
-        command = ["tshark", "-2", "-n", "-r", self.path, "-Y", display, "-T", "fields", "-E", "separator=|"]
-        for field in fields:
-            command += ["-e", field]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            raise CaseFailure(f"tshark: {done.stderr.strip()}")
-        return [line.split("|") for line in done.stdout.splitlines()]
-
-    def text(self, display):
-        """The whole dissection of the SDP layer, as tshark prints it."""
-        done = subprocess.run(["tshark", "-2", "-n", "-r", self.path, "-Y", display, "-O", "infiniband_sdp"],
-                              capture_output=True, text=True)
+    def _tshark(self, display, *words):
+        done = subprocess.run(["tshark", "-2", "-n", "-r", self.path, "-Y", display, *words], capture_output=True, text=True)
         if done.returncode:
             raise CaseFailure(f"tshark: {done.stderr.strip()}")
         return done.stdout
+
+    def _rows(self, display, fields):
+        words = [word for field in fields for word in ("-e", field)]
+        return [line.split("|") for line in self._tshark(display, "-T", "fields", "-E", "separator=|", *words).splitlines()]
+
+    def _but_once(self, display):
+        """The filter without frames that say again what an earlier one has said: device and connection manager repeat
+        what is not answered in time, and that is a matter of the machine's speed."""
+        if self._once is None:
+            seen, repeated = set(), []
+            for number, opcode, attribute, transaction, packet, *ends in self._rows("infiniband.bth", (
+                    "frame.number", "infiniband.bth.opcode", "infiniband.mad.attributeid", "infiniband.mad.transactionid",
+                    "infiniband.bth.psn", "infiniband.bth.destqp", "ip.src", "ipv6.src")):
+                # datagrams have a new packet number each time
+                said = (opcode, attribute, transaction or packet, *ends)
+                if said in seen:
+                    repeated.append(f" && frame.number != {number}")
+                seen.add(said)
+            self._once = "".join(repeated)
+        return f"({display}){self._once}"
+
+    def dissect(self, display, *fields):
+        """One row for each frame that the filter lets through: the wanted fields as text."""
+        return self._rows(self._but_once(display), fields)
+
+    def text(self, display):
+        """The whole dissection of the SDP layer, as tshark prints it."""
+        return self._tshark(self._but_once(display), "-O", "infiniband_sdp")
