@@ -11,7 +11,7 @@ use kernel::time::delay::fsleep;
 use kernel::time::{Delta, Instant, Monotonic};
 
 /// How long anything may take, in milliseconds.
-const PATIENCE: i64 = 20_000;
+const PATIENCE: i64 = 100_000;
 
 /// Both ends, and what is to be moved.
 pub(super) struct Bed {
