@@ -21,10 +21,11 @@
 //! context; a `Pinned` that is dropped leaves it to the module's workqueue, so that may be done
 //! anywhere.
 
+use super::access::{Access, Origin};
 use super::budget::{Account, Charge, Use};
 use crate::sys::net::message::{Destination, Source};
 use crate::sys::net::params;
-use crate::sys::pin::{Hold, Locked, Unpinnable, PAGE};
+use crate::sys::pin::{Hold, Locked, Pages, Unpinnable, PAGE};
 use crate::sys::rdma::pd::Pd;
 use crate::sys::rdma::user_memory::UserMemory;
 use crate::sys::rdma::work;
@@ -61,23 +62,32 @@ impl From<Unpinnable> for Refusal {
 /// What pinned memory of one connection is made from. Used in process context, without locks.
 #[derive(Clone)]
 pub(crate) struct Pinning {
-    pd: Arc<Pd>,
+    origin: Origin,
 }
 
 impl Pinning {
     /// What memory for the peer or device of that PD is made from.
     pub(crate) fn new(pd: Arc<Pd>) -> Self {
-        Pinning { pd }
+        Pinning {
+            origin: Origin::Device(pd),
+        }
+    }
+
+    /// What memory for a peer on this machine is made from.
+    pub(crate) fn here() -> Self {
+        Pinning {
+            origin: Origin::Here,
+        }
     }
 
     /// Whether the device is being removed.
     pub(crate) fn device_goes(&self) -> bool {
-        self.pd.device().is_going()
+        self.origin.device_goes()
     }
 
     /// Most pages in one piece, 0 if the device cannot do this.
     pub(crate) fn most_pages(&self) -> usize {
-        UserMemory::most_pages(&self.pd) as usize
+        self.origin.most_pages()
     }
 
     /// Makes room for one piece. Sleeps.
@@ -98,7 +108,7 @@ impl Pinning {
         if pages == 0 {
             return Err(ENODEV);
         }
-        let memory = UserMemory::new(&self.pd, pages)?;
+        let memory = Access::new(&self.origin, pages)?;
         let held = Arc::new(AtomicFlag::new(false), GFP_KERNEL)?;
         KBox::pin_init(
             pin_init!(Parts {
@@ -128,7 +138,7 @@ impl Watch {
 
 /// The piece, and what it counts for.
 struct Piece {
-    memory: UserMemory,
+    memory: Access,
     charge: Option<Charge>,
     locked: Option<Locked>,
     /// Whether it is in use.
@@ -149,7 +159,7 @@ impl Piece {
         account: &Arc<Account>,
         purpose: Use,
         pages: usize,
-        pin: impl FnOnce(&mut UserMemory) -> Result<usize, Unpinnable>,
+        pin: impl FnOnce(&mut Access) -> Result<usize, Unpinnable>,
     ) -> Result<usize, Refusal> {
         self.release();
         if pages == 0 {
@@ -280,7 +290,9 @@ impl Pinned {
     /// What it was made from.
     fn pinning(&self) -> Option<Pinning> {
         match &self.parts {
-            Some(p) => Some(Pinning::new(p.piece.memory.pd().clone())),
+            Some(p) => Some(Pinning {
+                origin: p.piece.memory.origin(),
+            }),
             None => self.watched.as_ref().map(|w| w.origin().clone()),
         }
     }
@@ -291,7 +303,7 @@ impl Pinned {
         purpose: Use,
         piece: Option<(usize, usize)>,
         hold: Hold,
-        mut pin: impl FnMut(&mut UserMemory, usize, Hold) -> Result<usize, Unpinnable>,
+        mut pin: impl FnMut(&mut Access, usize, Hold) -> Result<usize, Unpinnable>,
     ) -> Result<usize, Refusal> {
         let (address, len) = self.cut(piece.ok_or(Refusal::NotUser)?);
         let pinning = self.pinning().ok_or(Refusal::NoMemory)?;
@@ -408,14 +420,19 @@ impl Pinned {
         self.parts.as_ref().map(|p| Watch(p.piece.held.clone()))
     }
 
-    /// The memory.
+    /// The memory as its device sees it, if it was made for one.
     pub(crate) fn memory(&self) -> Option<&UserMemory> {
-        self.parts.as_ref().map(|p| &p.piece.memory)
+        self.parts.as_ref()?.piece.memory.for_device()
     }
 
-    /// The memory.
+    /// The memory as its device sees it, if it was made for one.
     pub(crate) fn memory_mut(&mut self) -> Option<&mut UserMemory> {
-        self.piece().map(|p| &mut p.memory)
+        self.piece()?.memory.for_device_mut()
+    }
+
+    /// The pages, if it was made for a peer on this machine.
+    pub(crate) fn pages(&self) -> Option<&Pages> {
+        self.parts.as_ref()?.piece.memory.for_here()
     }
 }
 
@@ -423,6 +440,51 @@ impl Drop for Pinned {
     fn drop(&mut self) {
         if let Some(parts) = self.parts.take() {
             work::defer(parts);
+        }
+    }
+}
+
+/// Pieces of pinned memory that are kept for the next time.
+const SPARE: usize = 8;
+
+/// Room for pinned memory that is not in use, the oldest first. To be destroyed.
+pub(crate) struct Spares(KVec<Pinned>);
+
+impl Spares {
+    /// None.
+    pub(crate) const fn new() -> Self {
+        Spares(KVec::new())
+    }
+
+    /// The oldest, so that a region is not used again at once.
+    pub(crate) fn oldest(&mut self) -> Option<Pinned> {
+        self.0.remove(0).ok()
+    }
+
+    /// Room in which a piece is still pinned; else one with nothing in it, or none if there is room
+    /// for more, or the oldest.
+    pub(crate) fn best_for(&mut self, piece: (usize, usize)) -> Option<Pinned> {
+        let hit = self.0.iter().position(|p| p.is_for(piece));
+        let at = hit.or_else(|| self.0.iter().position(|p| !p.is_idle()));
+        match at {
+            Some(at) => self.0.remove(at).ok(),
+            None if self.0.len() < SPARE => None,
+            None => self.oldest(),
+        }
+    }
+
+    /// Keeps room until it is needed again; in any context. If there is enough of it, or no memory
+    /// for that, it is dropped.
+    pub(crate) fn keep(&mut self, p: Pinned) {
+        if p.len() == 0 && self.0.len() < SPARE {
+            let _ = self.0.push(p, GFP_ATOMIC);
+        }
+    }
+
+    /// Drops all of it on the spot. Process context; sleeps.
+    pub(crate) fn destroy(&mut self) {
+        while let Some(p) = self.0.pop() {
+            p.destroy();
         }
     }
 }

@@ -6,10 +6,9 @@ use crate::memory::budget::Account;
 use crate::socket::{SdpSock, Socket};
 use crate::sys::net::selftest::{destination, socket_of, source};
 use crate::sys::pin::Hold;
-use crate::transport::verbs::Channel;
 use crate::transport::{
-    Access, Completion, Key, Loan, Pinned, Pinning, SendCompletion, Sending, Status, Transport,
-    Watch,
+    Access, Channel, Completion, Key, Loan, Pinned, Pinning, SendCompletion, Sending, Status,
+    Transport, Watch,
 };
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -78,7 +77,7 @@ impl End {
     pub(super) fn poll(&mut self) -> Result {
         while let Some(c) = self.on(|c| c.poll_receive()).ok().flatten() {
             match c {
-                Completion::Received { buffer, len } => {
+                Completion::Received { buffer, len, .. } => {
                     let whole = buffer.bytes().get(..len as usize).ok_or(EINVAL)?;
                     self.tokens += u32::from(whole == TOKEN);
                     if let Some(kept) = &mut self.kept {

@@ -13,7 +13,7 @@ use crate::sys::errno::{ECONNRESET, ENETRESET, EPIPE, ETIMEDOUT};
 use crate::sys::net::address::Address;
 use crate::sys::net::sock::{Flag, Sock, State, SEND_SHUTDOWN, SHUTDOWN_MASK};
 use crate::sys::time::{seconds, Jiffies};
-use crate::transport::verbs::{Gone, LinkId};
+use crate::transport::{Gone, LinkId};
 use kernel::sync::aref::ARef;
 
 /// How long a closed socket waits for the peer's end (as the OFED line has it).

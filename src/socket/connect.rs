@@ -22,9 +22,8 @@ use crate::sys::net::address::{Address, Named};
 use crate::sys::net::family::{Descriptor, Progress};
 use crate::sys::net::params;
 use crate::sys::net::sock::{State, SHUTDOWN_MASK};
-use crate::transport::verbs::{self, Channel, Config, LinkId, Resolver, SearchId};
-use crate::transport::Transport;
-use core::net::{IpAddr, Ipv6Addr};
+use crate::transport::{usable_address, Channel, Config, LinkId, Resolver, SearchId, Transport};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 
@@ -42,7 +41,7 @@ pub(super) fn take_port(sk: &SdpSock, port: u16) -> Result {
     a.scope = sk.bound_interface() as u32;
     // An address of this machine that is on no RDMA port could never be reached; one that is not of
     // this machine got here by IP_FREEBIND and may come to be.
-    if sk.is_own_address(&a) && verbs::local_device_for(sk.net(), &a).is_err() {
+    if sk.is_own_address(&a) && usable_address(sk.net(), &a).is_err() {
         return Err(EADDRNOTAVAIL.into());
     }
     let port = sk.netns().ports.lock().take(sk, port)?;
@@ -55,9 +54,7 @@ pub(super) fn take_port(sk: &SdpSock, port: u16) -> Result {
 pub(super) fn note_bind(sk: &SdpSock, to: &Address, result: Result) {
     let e = match result {
         Ok(()) => 0,
-        Err(_) if !to.ip.is_unspecified() && verbs::local_device_for(sk.net(), to).is_err() => {
-            -ENOENT.0
-        }
+        Err(_) if !to.ip.is_unspecified() && usable_address(sk.net(), to).is_err() => -ENOENT.0,
         Err(e) => e.to_errno(),
     };
     sk.data().connection.lock().options.last_bind_error = e;
@@ -127,9 +124,14 @@ pub(super) fn connect(
 /// Begins to connect. The socket lock is held.
 fn start(sk: &SdpSock, to: &Address) -> Result {
     let mut to = *to;
+    let only_v6 = sk.is_v6() && sk.v6_only();
     match to.ip {
+        // as on TCP: here
+        IpAddr::V4(a) if a.is_unspecified() && params::local_transport() != 0 && !only_v6 => {
+            to.ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        }
         IpAddr::V4(a) if a.is_multicast() || sk.is_broadcast(&to) => return Err(ENETUNREACH.into()),
-        IpAddr::V4(_) if sk.is_v6() && sk.v6_only() => return Err(ENETUNREACH.into()),
+        IpAddr::V4(_) if only_v6 => return Err(ENETUNREACH.into()),
         IpAddr::V6(a) if a.is_multicast() => return Err(ENETUNREACH.into()),
         IpAddr::V6(a) if a.is_unspecified() => to.ip = IpAddr::V6(Ipv6Addr::LOCALHOST),
         _ => {}
@@ -161,7 +163,12 @@ fn start(sk: &SdpSock, to: &Address) -> Result {
 
 /// Asks for address and route.
 fn resolve(sk: &SdpSock, local: &Address, to: &Address) -> Result {
-    let resolver = Resolver::new(sk.net(), sk.into())?;
+    let source = (!local.ip.is_unspecified()).then_some(*local);
+    let mut to = *to;
+    if to.scope == 0 {
+        to.scope = sk.bound_interface() as u32;
+    }
+    let resolver = Resolver::new(sk.net(), sk.into(), source.as_ref(), &to)?;
     {
         let mut c = sk.data().connection.lock();
         c.reset();
@@ -170,11 +177,6 @@ fn resolve(sk: &SdpSock, local: &Address, to: &Address) -> Result {
     // What the last connection left is not for this one.
     let _ = sk.take_error();
     sk.set_state(State::SynSent);
-    let source = (!local.ip.is_unspecified()).then_some(*local);
-    let mut to = *to;
-    if to.scope == 0 {
-        to.scope = sk.bound_interface() as u32;
-    }
     if source.is_none() {
         // As on TCP getsockname(2) tells where it comes from before the connection is there.
         if let Some(from) = sk.route_source(&to) {
@@ -209,7 +211,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
     }
     let device = sk.bound_interface();
     let wrong_device = device != 0 && resolver.ifindex() != device as u32;
-    if wrong_device || (params::sdp_link_layer_ib_only() != 0 && !resolver.is_infiniband()?) {
+    if wrong_device || (params::sdp_link_layer_ib_only() != 0 && resolver.is_ethernet()?) {
         return Err(ENETUNREACH.into());
     }
     let mut config = config();
@@ -235,8 +237,8 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
         ip_version: if v4 { IpVersion::V4 } else { IpVersion::V6 },
         cap: 0,
         max_adverts: MAX_ADVERTS,
-        desired_remote_receive_size: parts.size,
-        local_receive_size: parts.size,
+        desired_remote_receive_size: parts.announced,
+        local_receive_size: parts.announced,
         local_port: sk.port(),
         src: hello_address(&local.ip),
         dst: hello_address(&sk.remote().ip),
@@ -278,13 +280,13 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
     }
     let posted = c.channel.as_ref().map_or(0, |c| c.posted_receives());
     c.protocol = Some(protocol::Connection::new(&Parameters {
-        local_receive_size: c.buffer_size,
+        local_receive_size: c.announced(c.buffer_size),
         remote_receive_size: ack.actual_receive_size,
         local_max_adverts: MAX_ADVERTS.into(),
         remote_max_adverts: ack.max_adverts,
         posted,
         credits: ack.bufs,
-        desired_remote_size: LARGE_CHUNK as u32,
+        desired_remote_size: c.announced(LARGE_CHUNK as u32),
         zero_copy: c.channel.as_ref().map_or(ZeroCopy::Off, zero_copy),
     }));
     Ok(())
@@ -366,7 +368,9 @@ pub(super) struct Parts {
     /// Receive buffers that are posted.
     pub(super) posted: u16,
     /// Their size in bytes.
-    pub(super) size: u32,
+    size: u32,
+    /// The longest message that fits.
+    pub(super) announced: u32,
 }
 
 impl Parts {
@@ -375,7 +379,8 @@ impl Parts {
         let (mut tx, mut rx) = (SendQueue::new(), ReceiveQueue::new());
         tx.prepare()?;
         rx.prepare()?;
-        let slots = channel.limits().receive_slots;
+        let limits = channel.limits();
+        let (slots, beside) = (limits.receive_slots, limits.beside);
         let spare = KVec::with_capacity(slots.into(), GFP_KERNEL)?;
         for _ in 0..FIRST_WINDOW.min(slots) {
             let mut b = Buffer::new(size, GFP_KERNEL)?;
@@ -391,6 +396,7 @@ impl Parts {
             spare,
             posted,
             size: size as u32,
+            announced: size as u32 + beside,
         })
     }
 

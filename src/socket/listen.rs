@@ -9,9 +9,9 @@
 
 use super::connect::{self, Parts, MAX_ADVERTS};
 use super::connection::Tell;
-use super::ring::Ring;
 use super::send_queue::LARGE_CHUNK;
 use super::{close, SdpSock};
+use crate::memory::ring::Ring;
 use crate::observe::debug::debug;
 use crate::observe::trace;
 use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters};
@@ -21,7 +21,7 @@ use crate::sys::net::family::{self, Descriptor, Progress};
 use crate::sys::net::params;
 use crate::sys::net::sock::{Flag, State};
 use crate::sys::time::{jiffies, seconds};
-use crate::transport::verbs::{self, Acceptor, LinkId, Listening, Request, Verdict};
+use crate::transport::{self, Acceptor, LinkId, Listening, Request, Transport, Verdict};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernel::alloc::flags::{GFP_ATOMIC, GFP_KERNEL};
 use kernel::prelude::*;
@@ -64,7 +64,7 @@ pub(super) fn listen(call: &Descriptor<'_, super::Socket>, backlog: u32) -> Resu
     }
     let mut ready = Ring::new();
     ready.reserve(backlog.clamp(1, 64) as usize, GFP_KERNEL)?;
-    let listening = verbs::listen(sk.port())?;
+    let listening = transport::listen(sk.port())?;
     let listener = KBox::new(
         Listener {
             listening: Some(listening),
@@ -138,7 +138,7 @@ impl Acceptor<SdpSock> for Incoming {
             );
             return Verdict::Reject;
         };
-        if params::sdp_link_layer_ib_only() != 0 && !request.is_infiniband() {
+        if params::sdp_link_layer_ib_only() != 0 && request.is_ethernet() {
             return Verdict::Unknown;
         }
         let namespace = family::netns_of::<super::Socket>(request.net());
@@ -275,20 +275,20 @@ fn prepare(
         bufs: parts.posted,
         version: protocol::VERSION,
         max_adverts: MAX_ADVERTS.into(),
-        actual_receive_size: parts.size,
+        actual_receive_size: parts.announced,
     };
     let options = listener.data().connection.lock().options.clone();
     let private_data = {
         let mut c = child.data().connection.lock();
         c.options = options;
         c.protocol = Some(protocol::Connection::new(&Parameters {
-            local_receive_size: parts.size,
+            local_receive_size: parts.announced,
             remote_receive_size: hello.local_receive_size,
             local_max_adverts: MAX_ADVERTS.into(),
             remote_max_adverts: hello.adverts(),
             posted: parts.posted,
             credits: hello.bufs,
-            desired_remote_size: LARGE_CHUNK as u32,
+            desired_remote_size: LARGE_CHUNK as u32 + parts.channel.limits().beside,
             zero_copy: connect::zero_copy(&parts.channel),
         }));
         c.parent = Some(listener.into());

@@ -9,7 +9,7 @@
 //! or by a request that came to a listener.
 //!
 //! **References.** The descriptor holds one reference, the namespace's list another until nothing
-//! is left of the socket, the [`Link`](crate::transport::verbs::Link) of a connection a third until
+//! is left of the socket, the [`Link`](crate::transport::Link) of a connection a third until
 //! it is dropped, and each queued work item one more. A closed socket lives on while its link does.
 //!
 //! **Locks.** The socket lock serialises the socket calls. Everything that events change is in the
@@ -34,7 +34,6 @@ mod poll;
 mod ports;
 mod receive;
 mod receive_queue;
-mod ring;
 mod send;
 mod send_queue;
 pub(crate) mod stats;
@@ -48,7 +47,7 @@ use crate::sys::net::family::{Descriptor, Family};
 use crate::sys::net::message::{Destination, Source};
 use crate::sys::net::options::{NewValue, OldValue};
 use crate::sys::net::sock::Sock;
-use crate::transport::verbs::{Gone, LinkId, Owner, SearchId};
+use crate::transport::{Gone, LinkId, Owner, SearchId};
 use connection::Connection;
 use kernel::new_spinlock;
 use kernel::prelude::*;
@@ -231,6 +230,8 @@ impl Family for Socket {
 }
 
 impl Owner for SdpSock {
+    type Acceptor = Incoming;
+
     fn receive_ready(&self) {
         self.event(&self.data().receive_event)
     }

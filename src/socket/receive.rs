@@ -368,6 +368,8 @@ pub(super) fn resize(sk: &SdpSock) {
             _ => return,
         }
     };
+    let beside = sk.data().connection.lock().announced(0);
+    let wanted = wanted.saturating_sub(beside);
     let size = (wanted.clamp(512, LARGE_CHUNK as u32) as usize).next_power_of_two();
     let large = Large::new();
     let mut buffers = KVec::new();
@@ -396,7 +398,7 @@ pub(super) fn resize(sk: &SdpSock) {
         let posted = channel.posted_receives();
         let grows = size > *buffer_size as usize && buffers.len() >= usize::from(LARGE_WINDOW) / 2;
         if grows {
-            protocol.resize_receive(size as u32, posted);
+            protocol.resize_receive(size as u32 + beside, posted);
             *buffer_size = size as u32;
             spare.clear();
             for mut b in buffers {
@@ -410,7 +412,7 @@ pub(super) fn resize(sk: &SdpSock) {
             sk.grow_rcvbuf(size * usize::from(LARGE_WINDOW));
         } else {
             // the size stays what it is, which the peer is told
-            protocol.resize_receive(*buffer_size, posted);
+            protocol.resize_receive(*buffer_size + beside, posted);
         }
         c.progress(sk)
     };

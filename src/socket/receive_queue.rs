@@ -7,8 +7,8 @@
 //! lock, and puts back what it did not want. Where a program lets many small messages lie, they are
 //! moved together, so that the memory stays in proportion to the bytes.
 
-use super::ring::Ring;
 use crate::memory::buffer::Buffer;
+use crate::memory::ring::Ring;
 use kernel::alloc::flags::*;
 use kernel::prelude::*;
 

@@ -7,8 +7,8 @@
 //! it back ([`SendQueue::close`]); messages are cut from the stream at any place, so small sends
 //! coalesce by themselves. Chunks are mapped once and used again and again.
 
-use super::ring::Ring;
 use crate::memory::buffer::Buffer;
+use crate::memory::ring::Ring;
 use crate::transport::Span;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
@@ -30,12 +30,14 @@ pub(super) struct Chunk {
     pub(super) buffer: KBox<Buffer>,
     start: u64,
     len: usize,
+    /// Nothing more is to be filled in.
+    sealed: bool,
 }
 
 impl Chunk {
     /// Room that is left.
     pub(super) fn room(&mut self) -> &mut [u8] {
-        let len = self.len;
+        let len = if self.sealed { usize::MAX } else { self.len };
         self.buffer.bytes_mut().get_mut(len..).unwrap_or_default()
     }
 
@@ -139,6 +141,7 @@ impl SendQueue {
             buffer,
             start: self.end,
             len: 0,
+            sealed: false,
         }
     }
 
@@ -181,6 +184,18 @@ impl SendQueue {
         (1..SPANS).fold(first, |n, k| {
             n + self.chunks.get(i + k).map_or(0, |c| c.len)
         })
+    }
+
+    /// The buffer that the next `n` unsent bytes lie in from its beginning, with no others behind
+    /// them. Nothing is added to it any more, so it may be exchanged for another one.
+    pub(super) fn whole(&mut self, n: usize) -> Option<&mut KBox<Buffer>> {
+        let (i, off) = self.next()?;
+        let c = self.chunks.get_mut(i)?;
+        if off != 0 || c.len != n {
+            return None;
+        }
+        c.sealed = true;
+        Some(&mut c.buffer)
     }
 
     /// Where the next `n` unsent bytes lie, `n` at most [`SendQueue::contiguous`].

@@ -34,6 +34,11 @@ static const size_t sdp_layouts[] = {
 	sizeof(struct ib_client),
 };
 
+void sdp_h_copy(void *to, const void *from, size_t n)
+{
+	memcpy(to, from, n);
+}
+
 size_t sdp_h_layout(size_t n)
 {
 	return n < ARRAY_SIZE(sdp_layouts) ? sdp_layouts[n] : 0;

@@ -9,6 +9,9 @@
 
 #include <linux/types.h>
 
+/* memcpy(), from where others may write meanwhile. */
+void sdp_h_copy(void *to, const void *from, size_t n);
+
 /* The n-th entry of the table of layouts that layout.rs compares with, or 0. */
 size_t sdp_h_layout(size_t n);
 

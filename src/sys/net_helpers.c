@@ -34,6 +34,7 @@ struct sdp_h_params sdp_h_params = {
 	.max_pinned_send_user = -1,
 	.max_pinned_receive_user = -1,
 	.pin_cache = 0,
+	.local_transport = 1,
 };
 
 #define SDP_H_PARAM(name, text) \
@@ -55,6 +56,7 @@ SDP_H_PARAM(max_pinned_send, "Most MiB pinned for sending, -1 for a sixteenth of
 SDP_H_PARAM(max_pinned_receive, "Most MiB pinned for receiving, -1 for a sixteenth of the memory");
 SDP_H_PARAM(max_pinned_send_user, "Most MiB that one user has pinned for sending, -1 for half of all");
 SDP_H_PARAM(pin_cache, "1: memory stays pinned between transfers, as long as it is not unmapped");
+SDP_H_PARAM(local_transport, "0: connections within this machine go over RDMA devices, too");
 SDP_H_PARAM(max_pinned_receive_user, "Most MiB that one user has pinned for receiving, -1 for half of all");
 
 struct proto sdp_h_proto[2];
@@ -393,6 +395,54 @@ bool sdp_h_source(struct sock *sk, const struct sdp_h_addr *to, int ifindex,
 	}
 	from->port = 0;
 	return true;
+}
+
+/*
+ * The interface by which IP reaches `to` from `from` (or from the address that it fills in there)
+ * if it is an address of this namespace; 0 if it is not, or if nothing leads there.
+ */
+int sdp_h_local_way(struct net *net, const struct sdp_h_addr *to, int ifindex,
+		    struct sdp_h_addr *from)
+{
+	if (ipv6_addr_v4mapped(&to->ip)) {
+		struct flowi4 fl4 = {
+			.flowi4_proto = IPPROTO_TCP,
+			.flowi4_oif = ifindex,
+			.daddr = to->ip.s6_addr32[3],
+			.saddr = ipv6_addr_v4mapped(&from->ip) ? from->ip.s6_addr32[3] : 0,
+		};
+		struct rtable *rt;
+		bool local;
+
+		if (!fl4.daddr)
+			return 0;
+		rt = ip_route_output_key(net, &fl4);
+		if (IS_ERR(rt))
+			return 0;
+		local = rt->rt_type == RTN_LOCAL;
+		ip_rt_put(rt);
+		ipv6_addr_set_v4mapped(fl4.saddr, &from->ip);
+		return local ? net->loopback_dev->ifindex : 0;
+	} else {
+		struct flowi6 fl6 = {
+			.flowi6_proto = IPPROTO_TCP,
+			.flowi6_oif = ifindex,
+			.daddr = to->ip,
+			.saddr = from->ip,
+		};
+		struct dst_entry *dst;
+		bool local;
+
+		if (ip6_dst_lookup(net, NULL, &dst, &fl6))
+			return 0;
+		local = dst_rt6_info(dst)->rt6i_flags & RTF_LOCAL;
+		dst_release(dst);
+		from->ip = fl6.saddr;
+		if (!local)
+			return 0;
+		return ifindex && ipv6_addr_type(&to->ip) & IPV6_ADDR_LINKLOCAL ?
+		       ifindex : net->loopback_dev->ifindex;
+	}
 }
 
 void sdp_h_custom_sockopt(struct socket *sock)

@@ -94,6 +94,8 @@ bool sdp_h_is_own_address(const struct sock *sk, const struct sdp_h_addr *a);
 bool sdp_h_is_broadcast(const struct sock *sk, const struct sdp_h_addr *a);
 bool sdp_h_source(struct sock *sk, const struct sdp_h_addr *to, int ifindex,
 		  struct sdp_h_addr *from);
+int sdp_h_local_way(struct net *net, const struct sdp_h_addr *to, int ifindex,
+		    struct sdp_h_addr *from);
 void sdp_h_custom_sockopt(struct socket *sock);
 int sdp_h_most_rmem(const struct sock *sk);
 void sdp_h_set_rmem(struct sock *sk, int bytes);
@@ -160,6 +162,7 @@ struct sdp_h_params {
 	int max_pinned_send_user;
 	int max_pinned_receive_user;
 	int pin_cache;
+	int local_transport;
 };
 extern struct sdp_h_params sdp_h_params;
 

@@ -40,6 +40,30 @@ impl Block {
         self.size
     }
 
+    /// Copies bytes from `offset` on. What the holder of the [`Memory`] is just writing comes in
+    /// part old, in part new, as a device would read it.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if that reaches beyond the block.
+    pub(crate) fn copy_to(&self, offset: usize, to: &mut [u8]) -> Result {
+        let end = offset.checked_add(to.len()).ok_or(EINVAL)?;
+        if end > self.size {
+            return Err(EINVAL);
+        }
+        // SAFETY: By the invariants the block has that many bytes, which are initialised, and `to`
+        // is other memory: nobody has `&mut` to a block but through its `Memory`. The C function
+        // makes no assumption about others who write meanwhile.
+        unsafe {
+            c::sdp_h_copy(
+                to.as_mut_ptr().cast(),
+                self.start.as_ptr().add(offset).cast(),
+                to.len(),
+            )
+        };
+        Ok(())
+    }
+
     /// Where it is. Reading and writing there is up to the holder of the [`Memory`].
     pub(in crate::sys) fn start(&self) -> *mut u8 {
         self.start.as_ptr()

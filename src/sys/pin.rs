@@ -68,6 +68,45 @@ impl Pages {
         })
     }
 
+    /// How many pages there is room for.
+    pub(crate) fn room(&self) -> usize {
+        self.pages.capacity()
+    }
+
+    /// Copies `len` bytes from the `from_offset`-th on to others, from the `offset`-th of those on.
+    /// Programs may read and write both meanwhile: then it is some of each that arrives.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if that reaches beyond either, `EACCES` if the others were not pinned to be written.
+    pub(crate) fn copy_to(
+        &self,
+        from_offset: usize,
+        to: &Pages,
+        offset: usize,
+        len: usize,
+    ) -> Result {
+        let fits = |at: usize, p: &Pages| at.checked_add(len).is_some_and(|end| end <= p.len());
+        if !fits(from_offset, self) || !fits(offset, to) {
+            return Err(EINVAL);
+        }
+        if !to.written {
+            return Err(EACCES);
+        }
+        // SAFETY: By the invariants both are pinned and hold as many bytes, counted from their
+        // offsets. Pages that were pinned to be written may be.
+        unsafe {
+            c::sdp_h_copy_pages(
+                to.pages.as_ptr().cast_mut(),
+                to.offset as usize + offset,
+                self.pages.as_ptr().cast_mut(),
+                self.offset as usize + from_offset,
+                len,
+            )
+        };
+        Ok(())
+    }
+
     /// How many pages are pinned.
     pub(crate) fn count(&self) -> usize {
         self.pages.len()
@@ -79,12 +118,12 @@ impl Pages {
     }
 
     /// Whether they may be written to.
-    pub(in crate::sys) fn writable(&self) -> bool {
+    pub(crate) fn writable(&self) -> bool {
         self.written
     }
 
     /// Where in the first page they begin.
-    pub(in crate::sys) fn offset(&self) -> u32 {
+    pub(crate) fn offset(&self) -> u32 {
         self.offset
     }
 

@@ -2,6 +2,7 @@
 
 /* What Rust cannot call by itself of pinned pages and registrations; see pin_helpers.h. */
 
+#include <linux/highmem.h>
 #include <linux/mm.h>
 
 #include "pin_helpers.h"
@@ -90,6 +91,27 @@ void sdp_h_unlock_pages(struct sdp_h_locked *locked)
 
 	mm_unaccount_pinned_pages(&mmp);
 	locked->user = NULL;
+}
+
+/* Copies from pages to pages, which may be the same. Offsets count from the first page of each. */
+void sdp_h_copy_pages(struct page **to, size_t to_offset, struct page **from, size_t from_offset,
+		      size_t len)
+{
+	while (len) {
+		size_t t = offset_in_page(to_offset), f = offset_in_page(from_offset);
+		size_t n = min(len, PAGE_SIZE - max(t, f));
+		struct page *page = to[to_offset / PAGE_SIZE];
+		char *dst = kmap_local_page(page);
+		const char *src = kmap_local_page(from[from_offset / PAGE_SIZE]);
+
+		memmove(dst + t, src + f, n);
+		kunmap_local(src);
+		kunmap_local(dst);
+		flush_dcache_page(page);
+		to_offset += n;
+		from_offset += n;
+		len -= n;
+	}
 }
 
 unsigned long sdp_h_ram_pages(void)

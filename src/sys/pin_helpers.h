@@ -26,6 +26,8 @@ long sdp_h_pin(const struct iov_iter *i, size_t most, bool longterm, struct page
 	       unsigned int room, unsigned int *offset, unsigned int *pinned);
 unsigned long sdp_h_pin_piece(const struct iov_iter *i, size_t most, size_t *len);
 void sdp_h_unpin(struct page **pages, unsigned int n, bool dirty);
+void sdp_h_copy_pages(struct page **to, size_t to_offset, struct page **from, size_t from_offset,
+		      size_t len);
 unsigned long sdp_h_ram_pages(void);
 
 /* scatter.rs */

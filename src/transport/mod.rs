@@ -3,7 +3,8 @@
 //! What carries messages.
 //!
 //! A [`Transport`] is one end of a connection: it takes messages and gives messages, in order, and
-//! knows nothing of what they mean. [`verbs`] does it with an RDMA device.
+//! knows nothing of what they mean. [`verbs`] does it with an RDMA device, [`local`] without, for
+//! connections whose two ends are here; [`either`] is for those who need not know which one it is.
 //!
 //! A transport is used under the lock of the connection, which may be a spinlock: nothing of it
 //! sleeps. It is dropped wherever its owner likes.
@@ -56,23 +57,38 @@
 //! **When the connection breaks**, transfers fail and their memory can be reclaimed when their
 //! completions were polled. Memory that the peer had access to stays with the transport until that
 //! is dropped, which destroys the queue pair first; after that all of it is let go of, and
-//! [`verbs::Owner::send_ready`] is called. So the caller drops the transport, or has it dropped, and
+//! [`Owner::send_ready`] is called. So the caller drops the transport, or has it dropped, and
 //! waits until [`Watch::is_held`] is no longer true. That wait needs nothing of the peer, nor of any
 //! other process, and so need not be killable.
 //!
-//! A [`Pinned`] and a [`Pinning`] hold the device: on [`verbs::Owner::device_removed`] whoever has
+//! A [`Pinned`] and a [`Pinning`] hold the device: on [`Owner::device_removed`] whoever has
 //! one lets go of it. What [`Transport::keep`] keeps goes with the transport.
 
+pub(crate) mod either;
+pub(crate) mod local;
+pub(crate) mod owner;
 pub(crate) mod verbs;
+
+pub(crate) use either::{usable_address, Channel, Link, Request, Resolver};
+pub(crate) use local::Errand;
+pub(crate) use owner::{Acceptor, Gone, LinkId, Owner, SearchId, Verdict};
+pub(crate) use verbs::{listen, Config, Listening};
 
 use crate::memory::buffer::Buffer;
 pub(crate) use crate::memory::buffer::Span;
 #[cfg_attr(not(sdp_selftest), allow(unused_imports))]
 pub(crate) use crate::memory::pinned::{Pinned, Pinning, Watch};
 use crate::sys::errno::{ECONNABORTED, ECONNRESET, EPROTO, ETIMEDOUT};
+pub(crate) use crate::sys::rdma::cm::{REPLY_DATA, REQUEST_DATA};
 pub(crate) use crate::sys::rdma::mr::{Access, Key};
 pub(crate) use crate::sys::rdma::send::direct::{Loan, Transfer};
+pub(crate) use crate::sys::rdma::Net;
 use kernel::prelude::*;
+
+/// Longest header, with what may go in the same message without a buffer of its own.
+pub(crate) const HEAD: usize = 40;
+/// Bytes of the header before the payload of Data (BSDH).
+pub(crate) const BSDH: u32 = crate::protocol::BSDH_LEN as u32;
 
 /// What a transport can do.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +110,8 @@ pub(crate) struct Limits {
     pub(crate) inline: u16,
     /// Longest header.
     pub(crate) header: u16,
+    /// Bytes of a message of payload that do not take room in the buffer it is received into.
+    pub(crate) beside: u32,
     /// Most RDMA READs in progress.
     pub(crate) reads: u8,
     /// Most pieces of memory in one READ or WRITE.
@@ -153,10 +171,12 @@ impl Status {
 pub(crate) enum Completion {
     /// A message has come.
     Received {
-        /// It is in here, from the beginning.
+        /// It is in here, from the beginning; but for what is in `head`.
         buffer: KBox<Buffer>,
-        /// Its length.
+        /// Its length, all told.
         len: u32,
+        /// Its first bytes, all headers among them and nothing else, if they came by themselves.
+        head: Option<Head>,
     },
     /// No message will come into this buffer.
     Failed {
@@ -165,6 +185,33 @@ pub(crate) enum Completion {
         /// Why.
         status: Status,
     },
+}
+
+/// Headers of a message.
+#[derive(Clone, Copy)]
+pub(crate) struct Head {
+    bytes: [u8; HEAD],
+    len: u8,
+}
+
+impl Head {
+    /// A copy of `from`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for more than [`HEAD`] bytes.
+    fn new(from: &[u8]) -> Result<Self> {
+        let mut bytes = [0; HEAD];
+        let to = bytes.get_mut(..from.len()).ok_or(EINVAL)?;
+        to.copy_from_slice(from);
+        let len = from.len() as u8;
+        Ok(Head { bytes, len })
+    }
+
+    /// The bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len.into()).unwrap_or_default()
+    }
 }
 
 /// The end of a message that was sent.
@@ -227,12 +274,29 @@ pub(crate) trait Transport: Send {
     /// or is not mapped, `EIO` when the transport is broken.
     fn post_send(&mut self, s: &Sending<'_>) -> Result;
 
+    /// Whether [`Transport::exchange`] is worth while.
+    fn exchanges(&self) -> bool;
+
+    /// Queues a message with the first `len` bytes of a buffer for payload, which may be exchanged
+    /// for another one of its size: the caller does not look there again.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transport::post_send`].
+    fn exchange(&mut self, s: &Sending<'_>, buffer: &mut KBox<Buffer>, len: u32) -> Result;
+
     /// Hands over all that is queued.
     ///
     /// # Errors
     ///
     /// The transport is broken then, and the connection is to be aborted.
     fn flush(&mut self) -> Result;
+
+    /// Whether there is an errand: part of what is queued, to be carried out by the caller itself.
+    fn has_errand(&self) -> bool;
+
+    /// The errand. The caller lets go of the lock, runs it, and polls. Nobody else gets it meanwhile.
+    fn errand(&mut self) -> Option<Errand>;
 
     /// The next end of a receive.
     fn poll_receive(&mut self) -> Option<Completion>;

@@ -25,6 +25,7 @@ SELF, PEER = "10.77.0.1", "10.77.0.2"
 PROGRAM = "/tmp/sockets"
 TICK = os.sysconf("SC_CLK_TCK")
 CPUS = os.cpu_count()
+HERE = False                    # both ends in one namespace
 ATTEMPTS = 2                    # of a sample that fails
 GID_INDEX = {}                  # of a device: where its IPv4 address is
 
@@ -109,7 +110,7 @@ def listens(program, port):
 @contextlib.contextmanager
 def server(words, ready, limit=30):
     """A program on the other host; ready(program) says when the block may start."""
-    program = Program(["peer", *words])
+    program = Program(words if HERE else ["peer", *words])
     try:
         end = time.monotonic() + limit
         while not ready(program):
@@ -169,9 +170,9 @@ def number(pattern, text, what):
 # --- the systems -----------------------------------------------------------------------------------
 
 def sockets(system, mode, size, connections, seconds):
-    """TCP, SDP or rsockets, by the same program."""
+    """TCP, SDP, rsockets or AF_UNIX, by the same program."""
     at = port()
-    words = [PROGRAM, system, "%s", mode, PEER, at, size, connections]
+    words = [PROGRAM, system, "%s", mode, "127.0.0.1" if HERE else PEER, at, size, connections]
     pair = Pair([*words[:2], "serve", *words[3:]], [*words[:2], "drive", *words[3:], seconds],
                 lambda program: program.output.startswith("listening"), seconds * 6 + 30)
     try:
@@ -338,12 +339,15 @@ def in_turn(points, repetition):
 
 
 def main():
+    global HERE
     plan, result = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
     shutil.copy("/share/sockets", PROGRAM)
     os.chmod(PROGRAM, 0o755)
     os.chdir("/tmp")
-    for device, address in (("rxe0", SELF), ("rxe1", PEER)):
-        GID_INDEX[device] = gid_index(device, address)
+    HERE = plan["local"]
+    if not HERE:
+        for device, address in (("rxe0", SELF), ("rxe1", PEER)):
+            GID_INDEX[device] = gid_index(device, address)
     repeat = plan["repeat"]
     started = time.monotonic()
     done, total = 0, repeat * len(plan["points"])

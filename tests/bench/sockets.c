@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * One program for every kind of stream socket that is compared: TCP, SDP, and rsockets, whose library
- * is loaded only when asked for. What differs is the family, or the functions called; nothing else.
+ * One program for every kind of stream socket that is compared: TCP, SDP, by copying or (zcopy) not
+ * from 64 KiB, AF_UNIX, and rsockets, whose library is loaded only when asked for. What differs is the family, or the functions called; nothing else.
  *
  *	sockets SYSTEM serve MODE ADDRESS PORT SIZE CONNECTIONS
  *	sockets SYSTEM drive MODE ADDRESS PORT SIZE CONNECTIONS SECONDS
@@ -21,15 +21,18 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #define AF_INET_SDP 27
+#define SDP_ZCOPY_THRESH 80
 #define MAX_CONNECTIONS 64
 #define MAX_TIMES (1 << 20)
 
@@ -47,7 +50,13 @@ static struct {
 	int (*setsockopt)(int, int, int, const void *, socklen_t);
 } api;
 
-static struct sockaddr_in address;
+static union {
+	struct sockaddr any;
+	struct sockaddr_in ip;
+	struct sockaddr_un local;
+} address;
+static socklen_t address_length;
+static int zcopy_from;
 static size_t size;
 static int connections;
 static double seconds;
@@ -116,12 +125,14 @@ static void choose(const char *system)
 	void *library;
 
 	if (strcmp(system, "rsockets")) {
-		if (!strcmp(system, "sdp"))
+		if (!strcmp(system, "sdp") || !strcmp(system, "zcopy"))
 			api.family = AF_INET_SDP;
 		else if (!strcmp(system, "tcp"))
 			api.family = AF_INET;
+		else if (!strcmp(system, "unix"))
+			api.family = AF_UNIX;
 		else
-			fail("no system is called %s: tcp, sdp or rsockets", system);
+			fail("no system is called %s: tcp, sdp, zcopy, rsockets or unix", system);
 		api.socket = socket;
 		api.bind = bind;
 		api.listen = listen;
@@ -156,6 +167,22 @@ static void choose(const char *system)
 	LOAD(setsockopt);
 }
 
+/* Of AF_UNIX an abstract one, which goes with its socket. */
+static void name_address(const char *host, const char *port)
+{
+	if (api.family == AF_UNIX) {
+		address.local.sun_family = AF_UNIX;
+		address_length = offsetof(struct sockaddr_un, sun_path) + 1 +
+				 snprintf(address.local.sun_path + 1, sizeof(address.local.sun_path) - 1, "bench %s", port);
+		return;
+	}
+	address.ip.sin_family = AF_INET;
+	if (inet_pton(AF_INET, host, &address.ip.sin_addr) != 1)
+		fail("%s is no IPv4 address", host);
+	address.ip.sin_port = htons(atoi(port));
+	address_length = sizeof(address.ip);
+}
+
 static int new_socket(void)
 {
 	int one = 1, fd = api.socket(api.family, SOCK_STREAM, 0);
@@ -163,6 +190,8 @@ static int new_socket(void)
 	if (fd < 0)
 		fail("socket: %s", strerror(errno));
 	api.setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (zcopy_from && api.setsockopt(fd, IPPROTO_TCP, SDP_ZCOPY_THRESH, &zcopy_from, sizeof(zcopy_from)))
+		fail("SDP_ZCOPY_THRESH: %s", strerror(errno));
 	return fd;
 }
 
@@ -177,7 +206,7 @@ static int new_connection(void)
 {
 	int fd = new_socket();
 
-	if (api.connect(fd, (struct sockaddr *)&address, sizeof(address)))
+	if (api.connect(fd, &address.any, address_length))
 		fail("connect: %s", strerror(errno));
 	return fd;
 }
@@ -466,11 +495,9 @@ int main(int argc, char **argv)
 	if (!serving && (strcmp(argv[2], "drive") || argc < 9))
 		fail("serve, or drive with SECONDS");
 	choose(argv[1]);
+	zcopy_from = strcmp(argv[1], "zcopy") ? 0 : 65536;
 	mode = argv[3];
-	address.sin_family = AF_INET;
-	if (inet_pton(AF_INET, argv[4], &address.sin_addr) != 1)
-		fail("%s is no IPv4 address", argv[4]);
-	address.sin_port = htons(atoi(argv[5]));
+	name_address(argv[4], argv[5]);
 	size = strtoul(argv[6], NULL, 10);
 	connections = atoi(argv[7]);
 	if (!size || connections < 1 || connections > MAX_CONNECTIONS)
@@ -488,7 +515,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	listener = new_socket();
-	if (api.bind(listener, (struct sockaddr *)&address, sizeof(address)))
+	if (api.bind(listener, &address.any, address_length))
 		fail("bind: %s", strerror(errno));
 	if (api.listen(listener, 128))
 		fail("listen: %s", strerror(errno));

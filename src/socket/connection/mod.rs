@@ -30,12 +30,12 @@ use crate::protocol::{self, Event, Hold, MAX_HEADER};
 use crate::sys::errno::{ECONNRESET, ENOBUFS, EPROTO};
 use crate::sys::net::sock::{Flag, State};
 use crate::sys::time::{jiffies, Jiffies};
-use crate::transport::verbs::{Channel, Link, LinkId, Resolver, SearchId};
-use crate::transport::{Completion, SendCompletion, Transport};
+use crate::transport::{
+    Channel, Completion, Link, LinkId, Resolver, SearchId, SendCompletion, Transport,
+};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::atomic::Relaxed;
-use kernel::sync::Arc;
 
 /// Receive buffers that a connection starts with.
 pub(super) const FIRST_WINDOW: u16 = 8;
@@ -47,8 +47,8 @@ const FIN: u64 = 1 << 63;
 /// What there is of a connection below the socket.
 pub(super) type Below = (
     Option<Channel>,
-    Option<Arc<Resolver<SdpSock>>>,
-    Option<Arc<Link<SdpSock>>>,
+    Option<Resolver<SdpSock>>,
+    Option<Link<SdpSock>>,
 );
 
 /// Everything of a socket that its transport's events change. Protected by `Socket::connection`.
@@ -56,9 +56,9 @@ pub(crate) struct Connection {
     /// Carries the messages; gone when the connection is lost or over.
     pub(super) channel: Option<Channel>,
     /// The connection manager's side; dropped when it has nothing more to do.
-    pub(super) link: Option<Arc<Link<SdpSock>>>,
+    pub(super) link: Option<Link<SdpSock>>,
     /// Finds address and route of the peer, until the request was sent.
-    pub(super) resolver: Option<Arc<Resolver<SdpSock>>>,
+    pub(super) resolver: Option<Resolver<SdpSock>>,
     /// The protocol's state, once both Hello messages are known.
     pub(super) protocol: Option<protocol::Connection>,
     /// Bytes to send.
@@ -189,7 +189,7 @@ impl Connection {
 
     /// The link.
     #[cfg(sdp_selftest)]
-    pub(crate) fn link(&self) -> Option<Arc<Link<SdpSock>>> {
+    pub(crate) fn link(&self) -> Option<Link<SdpSock>> {
         self.link.clone()
     }
 
@@ -210,6 +210,12 @@ impl Connection {
     #[cfg(sdp_selftest)]
     pub(crate) fn orphaned(&self) -> bool {
         self.orphaned
+    }
+
+    /// The longest message that fits a receive buffer of `size` bytes.
+    pub(super) fn announced(&self, size: u32) -> u32 {
+        let beside = self.channel.as_ref().map_or(0, |c| c.limits().beside);
+        size.saturating_add(beside)
     }
 
     /// Most payload bytes of a message to the peer.
@@ -319,8 +325,8 @@ impl Connection {
 
     /// A message has arrived, or a receive has failed.
     fn received(&mut self, sk: &SdpSock, c: Completion, tell: &mut Tell) {
-        let (mut buffer, len) = match c {
-            Completion::Received { buffer, len } => (buffer, len),
+        let (mut buffer, len, head) = match c {
+            Completion::Received { buffer, len, head } => (buffer, len, head),
             Completion::Failed { status, .. } => return self.failed(sk, status, tell),
         };
         if sk.state() == State::SynRecv {
@@ -333,8 +339,13 @@ impl Connection {
         let Some(protocol) = self.protocol.as_mut() else {
             return;
         };
-        let head = (len as usize).min(MAX_HEADER);
-        let message = match buffer.bytes().get(..head) {
+        // what of the message does not lie in the buffer
+        let beside = head.as_ref().map_or(0, |h| h.bytes().len() as u32);
+        let start = match &head {
+            Some(h) => Some(h.bytes()),
+            None => buffer.bytes().get(..(len as usize).min(MAX_HEADER)),
+        };
+        let message = match start {
             Some(bytes) => {
                 let message = protocol.receive(bytes, len);
                 trace::receive(sk, bytes, protocol.credits());
@@ -372,7 +383,7 @@ impl Connection {
                 // as TCP: bytes that nobody can read any more are answered with a reset
                 return self.lose(sk, ECONNRESET, tell);
             }
-            buffer.offset = message.payload.start;
+            buffer.offset = message.payload.start - beside;
             buffer.len = message.payload.end - message.payload.start;
             self.stats.bytes_received += u64::from(buffer.len);
             match self.rx.push(buffer, message.urgent) {

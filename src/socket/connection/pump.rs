@@ -15,6 +15,8 @@ use kernel::sync::atomic::Relaxed;
 
 /// One in so many messages asks for a completion, besides the last of a run.
 const SIGNAL_EVERY: u32 = 8;
+/// Bytes of a message from which its buffer is given away, where that is possible, and not copied.
+const LEAST_EXCHANGE: usize = 4096;
 /// Longest time that `TCP_CORK` and `MSG_MORE` hold bytes back (tcp(7)).
 const CORK_TIME: Jiffies = milliseconds(200);
 
@@ -91,26 +93,36 @@ impl Connection {
             if signaled {
                 self.unsignaled = 0;
             }
-            let (spans, count) = self.tx.spans(n);
-            let mut list = spans.into_iter().flatten();
-            let mut post = |payload: &[_]| {
-                channel.post_send(&Sending {
-                    header: message
-                        .header
-                        .get(..message.header_len.into())
-                        .unwrap_or_default(),
-                    payload,
-                    signaled,
-                    solicited: message.urgent,
-                    cookie: after | if fin { FIN } else { 0 },
-                })
+            let mut sending = Sending {
+                header: message
+                    .header
+                    .get(..message.header_len.into())
+                    .unwrap_or_default(),
+                payload: &[],
+                signaled,
+                solicited: message.urgent,
+                cookie: after | if fin { FIN } else { 0 },
             };
-            let r = match (count, list.next(), list.next()) {
-                (2, Some(a), Some(b)) => post(&[a, b]),
-                (1, Some(a), _) => post(&[a]),
-                _ => post(&[]),
+            let exchange = n >= LEAST_EXCHANGE && channel.exchanges();
+            let r = if let Some(whole) = exchange.then(|| self.tx.whole(n)).flatten() {
+                channel.exchange(&sending, whole, message.payload)
+            } else {
+                let (spans, count) = self.tx.spans(n);
+                let mut list = spans.into_iter().flatten();
+                let (two, one);
+                sending.payload = match (count, list.next(), list.next()) {
+                    (2, Some(a), Some(b)) => {
+                        two = [a, b];
+                        &two
+                    }
+                    (1, Some(a), _) => {
+                        one = [a];
+                        &one
+                    }
+                    _ => &[],
+                };
+                channel.post_send(&sending)
             };
-            drop(list);
             if let Err(e) = r {
                 failed = Some(e);
                 break None;
@@ -142,6 +154,7 @@ impl Connection {
         if let Err(e) = channel.flush() {
             failed = Some(e);
         }
+        tell.errand |= self.direct.is_busy() && channel.has_errand();
         if let Some(e) = failed {
             self.stats.transport_errors += 1;
             self.lose(sk, Errno::of(e), tell);

@@ -5,6 +5,7 @@
 //! A [`Tell`] collects that under the connection's lock and is delivered without it.
 
 use super::super::{listen, SdpSock};
+use crate::transport::Transport;
 
 /// Who is to be told of what [`Connection::progress`] has found.
 #[derive(Clone, Copy, Default)]
@@ -25,6 +26,8 @@ pub(in crate::socket) struct Tell {
     pub(in crate::socket) admit: bool,
     /// Zero copy has come on.
     pub(in crate::socket) direct: bool,
+    /// The transport has an errand for whoever tells.
+    pub(in crate::socket) errand: bool,
 }
 
 impl Tell {
@@ -38,10 +41,27 @@ impl Tell {
         self.hup |= o.hup;
         self.admit |= o.admit;
         self.direct |= o.direct;
+        self.errand |= o.errand;
     }
 
-    /// Tells them. The connection's lock is not held.
-    pub(in crate::socket) fn deliver(self, sk: &SdpSock) {
+    /// Tells them, and runs the transport's errands. The connection's lock is not held.
+    pub(in crate::socket) fn deliver(mut self, sk: &SdpSock) {
+        while self.errand {
+            self.errand = false;
+            let errand = {
+                let mut c = sk.data().connection.lock();
+                c.channel.as_mut().and_then(|c| c.errand())
+            };
+            if let Some(errand) = errand {
+                errand.run();
+                let found = sk.data().connection.lock().progress(sk);
+                self.merge(found);
+            }
+        }
+        self.tell(sk);
+    }
+
+    fn tell(self, sk: &SdpSock) {
         if self.readable || self.writable || self.state || self.error || self.direct {
             sk.wake();
         }

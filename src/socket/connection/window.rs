@@ -5,8 +5,7 @@
 use super::super::SdpSock;
 use super::Connection;
 use crate::memory::buffer::Buffer;
-use crate::transport::verbs::Channel;
-use crate::transport::Transport;
+use crate::transport::{Channel, Transport};
 use kernel::alloc::flags::*;
 use kernel::prelude::*;
 

@@ -11,8 +11,7 @@ use super::super::{SdpSock, Socket};
 use crate::protocol::Remote;
 use crate::sys::errno::ECONNABORTED;
 use crate::sys::net::sock::{Locked, FOREVER};
-use crate::transport::verbs::Channel;
-use crate::transport::{Loan, Pinned, Transfer, Transport, Watch};
+use crate::transport::{Channel, Loan, Pinned, Transfer, Transport, Watch};
 use kernel::prelude::*;
 
 /// Which way the bytes go; also the cookie of the transfers.

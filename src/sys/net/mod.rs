@@ -16,3 +16,4 @@ pub(crate) mod proc;
 #[cfg(sdp_selftest)]
 pub(crate) mod selftest;
 pub(crate) mod sock;
+pub(crate) mod way;

@@ -52,4 +52,6 @@ params! {
     max_pinned_receive_user
     /// Not 0: memory stays pinned between transfers.
     pin_cache
+    /// Not 0: connections within a network namespace use no RDMA device.
+    local_transport
 }

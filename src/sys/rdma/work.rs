@@ -7,10 +7,11 @@
 //! callback that the destruction would wait for) is handed to [`defer`].
 
 use super::super::bindings as c;
+use super::super::time::milliseconds;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full};
-use kernel::workqueue::{Queue, RawWorkItem};
+use kernel::workqueue::{Queue, RawDelayedWorkItem, RawWorkItem};
 
 /// The address of the workqueue, 0 when there is none.
 static WORKER: Atomic<usize> = Atomic::new(0);
@@ -65,6 +66,24 @@ pub(crate) fn defer<W, const ID: u64>(work: W)
 where
     W: RawWorkItem<ID> + Send + 'static,
 {
+    with_queue(work, |queue, work| {
+        // What cannot be queued is queued already.
+        let _ = queue.enqueue::<W, ID>(work);
+    });
+}
+
+/// [`defer`] by some time, in milliseconds. The work keeps a [`ModuleRef`].
+pub(crate) fn defer_by<W, const ID: u64>(work: W, ms: u32)
+where
+    W: RawDelayedWorkItem<ID> + Send + 'static,
+{
+    with_queue(work, |queue, work| {
+        let _ = queue.enqueue_delayed::<W, ID>(work, milliseconds(ms));
+    });
+}
+
+/// Calls `f` with the workqueue.
+fn with_queue<W>(work: W, f: impl FnOnce(&Queue, W)) {
     let raw = WORKER.load(Acquire) as *const kernel::bindings::workqueue_struct;
     if raw.is_null() {
         // Cannot be as long as callers keep to the rule. Then better leak than free too early.
@@ -75,9 +94,7 @@ where
     // SAFETY: The pointer is that of the live `Worker`: it is dropped only after all devices were
     // given back, for which each `DeviceRef` is waited, and not before the module is unloaded,
     // which each `ModuleRef` prevents. The reference ends with this call.
-    let queue = unsafe { Queue::from_raw(raw) };
-    // What cannot be queued is queued already.
-    let _ = queue.enqueue::<W, ID>(work);
+    f(unsafe { Queue::from_raw(raw) }, work);
 }
 
 /// Keeps the module from being unloaded.

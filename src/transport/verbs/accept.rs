@@ -6,13 +6,16 @@
 //! [`Request`] is such a request, while the acceptor looks at it.
 
 use super::link::{Inner, Phase};
-use super::{Channel, Config, Link, Net, Owner, REPLY_DATA, REQUEST_DATA, SERVICE_ID};
+use super::{
+    Acceptor, Channel, Config, Link, Net, Owner, Verdict, REPLY_DATA, REQUEST_DATA, SERVICE_ID,
+};
 use crate::sys::errno::EADDRINUSE;
 use crate::sys::net::address::Address;
 use crate::sys::rdma::cm::{reason, ReplyParameters};
 use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::listen::{Answer, Incoming, Listener};
 use crate::sys::rdma::{registry, work};
+use crate::transport;
 use core::cell::Cell;
 use core::marker::PhantomData;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -20,25 +23,6 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
-
-/// What becomes of a request.
-pub(crate) enum Verdict {
-    /// A link was made by [`Request::create`], and replies or has replied.
-    Accepted,
-    /// REJ: we do not want it.
-    Reject,
-    /// REJ: nobody listens there.
-    Unknown,
-    /// No answer, as if the request had been lost: the peer asks again.
-    Drop,
-}
-
-/// Who decides on requests.
-pub(crate) trait Acceptor<O: Owner>: 'static {
-    /// A connection is asked for. Called in process context without locks; may sleep, but all
-    /// connections of the host wait meanwhile.
-    fn request(request: &Request<'_, O>) -> Verdict;
-}
 
 /// A request for a connection.
 pub(crate) struct Request<'a, O: Owner> {
@@ -82,7 +66,7 @@ impl<'a, O: Owner> Request<'a, O> {
     }
 
     /// Makes both halves of the connection, once. Receives can be posted. Then comes
-    /// [`Request::reply`], here or later by [`Link::reply`].
+    /// [`Link::reply`].
     ///
     /// # Errors
     ///
@@ -100,15 +84,6 @@ impl<'a, O: Owner> Request<'a, O> {
         let result = inner.qp().and_then(|qp| qp.to_init_for(&id));
         *inner.id.lock() = Some(id);
         result.map(|()| (channel, link))
-    }
-
-    /// Sends REP, as [`Link::reply`] does.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub(crate) fn reply(&self, link: &Link<O>, data: &[u8; REPLY_DATA]) -> Result {
-        link.reply(data)
     }
 
     /// Takes back what was made, so that the request can be answered otherwise. Not possible once
@@ -187,7 +162,7 @@ impl<O: Owner, A: Acceptor<O>> Listener for Door<O, A> {
             port,
             made: Cell::new(None),
         };
-        let answer = match A::request(&request) {
+        let answer = match A::request(&transport::Request::Verbs(&request)) {
             // It matters only if no link was made.
             Verdict::Accepted => return Answer::Reject(reason::NO_RESOURCES),
             Verdict::Reject => Answer::Reject(reason::CONSUMER),

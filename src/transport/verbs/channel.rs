@@ -5,8 +5,8 @@
 //! A [`Channel`] is one end of a connection for sending and receiving: a QP, and the memory that is
 //! posted or lent to it. The QP lives and dies with it.
 
-use crate::memory::buffer::Buffer;
-use crate::memory::pinned::{Pinned, Pinning};
+use crate::memory::buffer::{Buffer, Span};
+use crate::memory::pinned::{Pinned, Pinning, Spares};
 use crate::sys::bindings as c;
 use crate::sys::rdma::dma::Direction;
 use crate::sys::rdma::endpoint::Endpoint;
@@ -15,7 +15,8 @@ use crate::sys::rdma::send::{Done, How};
 use crate::sys::rdma::user_memory::UserMemory;
 use crate::sys::rdma::work;
 use crate::transport::{
-    Access, Completion, Key, Limits, Loan, SendCompletion, Sending, Status, Transfer, Transport,
+    Access, Completion, Errand, Key, Limits, Loan, SendCompletion, Sending, Status, Transfer,
+    Transport,
 };
 use kernel::prelude::*;
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
@@ -23,14 +24,11 @@ use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 /// Longest message. Nobody announces larger buffers.
 const MAX_MESSAGE: u32 = 1 << 20;
 
-/// Pieces of pinned memory that are kept for the next time.
-const SPARE: usize = 8;
-
 /// What a channel consists of; destroyed by the workqueue.
 #[pin_data]
 struct Parts {
     /// Room for pinned memory that is not in use, the oldest first.
-    spare: KVec<Pinned>,
+    spare: Spares,
     endpoint: Endpoint,
     #[pin]
     work: Work<Parts>,
@@ -44,9 +42,7 @@ impl WorkItem for Parts {
     type Pointer = Pin<KBox<Parts>>;
 
     fn run(mut this: Self::Pointer) {
-        while let Some(p) = this.as_mut().project().spare.pop() {
-            p.destroy();
-        }
+        this.as_mut().project().spare.destroy();
         let lender = this.endpoint.lender();
         // Destroys the QP and lets go of lent memory, which sleeps.
         drop(this);
@@ -67,7 +63,7 @@ impl Channel {
     pub(super) fn new(endpoint: Endpoint) -> Result<Self> {
         let parts = KBox::pin_init(
             pin_init!(Parts {
-                spare: KVec::new(),
+                spare: Spares::new(),
                 endpoint,
                 work <- new_work!("ib_sdp_channel"),
             }),
@@ -84,7 +80,7 @@ impl Channel {
         self.parts.as_mut().map(|p| p.as_mut().project().endpoint)
     }
 
-    fn spares(&mut self) -> Option<&mut KVec<Pinned>> {
+    fn spares(&mut self) -> Option<&mut Spares> {
         self.parts.as_mut().map(|p| p.as_mut().project().spare)
     }
 
@@ -137,6 +133,7 @@ impl Transport for Channel {
             spans: send.spans,
             inline: MAX_HEADER as u16,
             header: MAX_HEADER as u16,
+            beside: 0,
             reads,
             gather,
             pinned_pages,
@@ -169,14 +166,42 @@ impl Transport for Channel {
             .post_send(s.header, s.payload, &how)
     }
 
+    fn exchanges(&self) -> bool {
+        false
+    }
+
+    fn exchange(&mut self, s: &Sending<'_>, buffer: &mut KBox<Buffer>, len: u32) -> Result {
+        let span = Span {
+            buffer,
+            offset: 0,
+            len,
+        };
+        self.post_send(&Sending {
+            payload: &[span],
+            ..*s
+        })
+    }
+
     fn flush(&mut self) -> Result {
         self.endpoint_mut().ok_or(EIO)?.flush()
+    }
+
+    fn has_errand(&self) -> bool {
+        false
+    }
+
+    fn errand(&mut self) -> Option<Errand> {
+        None
     }
 
     fn poll_receive(&mut self) -> Option<Completion> {
         let r = self.endpoint_mut()?.poll_receive()?;
         Some(match r.buffer {
-            Some(buffer) if r.status.is_success() => Completion::Received { buffer, len: r.len },
+            Some(buffer) if r.status.is_success() => Completion::Received {
+                buffer,
+                len: r.len,
+                head: None,
+            },
             buffer => Completion::Failed {
                 buffer,
                 status: status(r.status),
@@ -231,27 +256,16 @@ impl Transport for Channel {
     }
 
     fn spare(&mut self) -> Option<Pinned> {
-        // The oldest, so that a region is not used again at once.
-        self.spares()?.remove(0).ok()
+        self.spares()?.oldest()
     }
 
     fn spare_for(&mut self, piece: (usize, usize)) -> Option<Pinned> {
-        let spare = self.spares()?;
-        let hit = spare.iter().position(|p| p.is_for(piece));
-        // Else one with nothing in it, or there is room for more, or the oldest.
-        let at = hit.or_else(|| spare.iter().position(|p| !p.is_idle()));
-        match at {
-            Some(at) => spare.remove(at).ok(),
-            None if spare.len() < SPARE => None,
-            None => spare.remove(0).ok(),
-        }
+        self.spares()?.best_for(piece)
     }
 
     fn keep(&mut self, p: Pinned) {
-        let Some(spare) = self.spares() else { return };
-        if p.len() == 0 && spare.len() < SPARE {
-            // If there is no memory for this, it is dropped.
-            let _ = spare.push(p, GFP_ATOMIC);
+        if let Some(spares) = self.spares() {
+            spares.keep(p);
         }
     }
 

@@ -6,8 +6,8 @@
 //! at on each, and everything that must hear when a device goes. A [`Service`] is the module being
 //! in business with RDMA.
 
-use super::accept::{Acceptor, Door, Port, Sweep};
-use super::{Net, Owner, SERVICE_ID};
+use super::accept::{Door, Port, Sweep};
+use super::{Acceptor, Net, Owner, SERVICE_ID};
 use crate::sys::net::address::Address;
 use crate::sys::rdma::device::{Client, DeviceRef, Registration};
 use crate::sys::rdma::listen::ListenId;

@@ -14,7 +14,7 @@
 //! ```
 
 use super::device::Member;
-use super::{Channel, Config, Gone, Owner};
+use super::{Channel, Config, Gone, LinkId, Owner};
 use crate::sys::errno::{ECONNREFUSED, ECONNRESET, ETIMEDOUT};
 use crate::sys::rdma::cm::{self, reason, Connection, ConnectionId, Event, Events};
 use crate::sys::rdma::device::DeviceRef;
@@ -87,10 +87,6 @@ impl_has_work! {
 pub(crate) struct Link<O: Owner> {
     pub(super) inner: Arc<Inner<O>>,
 }
-
-/// Tells one [`Link`] from another of the same owner, as long as either lives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct LinkId(usize);
 
 impl<O: Owner> Drop for Link<O> {
     fn drop(&mut self) {
@@ -183,7 +179,7 @@ impl<O: Owner> Inner<O> {
 
     /// Which link this is.
     pub(super) fn link_id(&self) -> LinkId {
-        LinkId(core::ptr::from_ref(self).addr())
+        LinkId::of(self)
     }
 
     pub(super) fn owner(&self) -> Option<ARef<O>> {

@@ -31,16 +31,13 @@ pub(crate) mod device;
 pub(crate) mod link;
 pub(crate) mod resolve;
 
-pub(crate) use crate::sys::rdma::cm::{REPLY_DATA, REQUEST_DATA};
-pub(crate) use crate::sys::rdma::Net;
-pub(crate) use accept::{listen, Acceptor, Listening, Request, Verdict};
+pub(crate) use accept::{listen, Listening, Request};
 pub(crate) use channel::Channel;
 pub(crate) use device::{local_device_for, start, Service};
-pub(crate) use link::{Link, LinkId};
-pub(crate) use resolve::{Resolver, SearchId};
+pub(crate) use link::Link;
+pub(crate) use resolve::Resolver;
 
-use kernel::prelude::*;
-use kernel::sync::aref::AlwaysRefCounted;
+use super::{Acceptor, Gone, LinkId, Net, Owner, SearchId, Verdict, REPLY_DATA, REQUEST_DATA};
 
 /// Where SDP's service IDs begin; the port is added (IBA Annex A4).
 pub(crate) const SERVICE_ID: u64 = 0x1_0000;
@@ -92,56 +89,4 @@ impl Default for Config {
             cm_retries: 15,
         }
     }
-}
-
-/// How a connection ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Gone {
-    /// The peer ended it.
-    Peer,
-    /// We ended it, and the peer knows.
-    Answered,
-    /// We ended it, and the peer did not answer.
-    Unanswered,
-    /// The time is over in which packets of it may still come.
-    Expired,
-}
-
-/// Whose connection it is.
-///
-/// Upcalls are made in process context, without locks, one at a time for one link, and may sleep;
-/// but all connections of the host wait meanwhile. Those for a connection that was dropped may
-/// still come for a moment.
-///
-/// What is told of a connection comes with its [`LinkId`], because an owner that has dropped a
-/// [`Link`] and made another may still be told of the first one; likewise [`SearchId`] and
-/// [`Resolver`].
-pub(crate) trait Owner: AlwaysRefCounted + Send + Sync + 'static {
-    /// There is something to [`crate::transport::Transport::poll_receive`]. Called in any context,
-    /// in hard interrupts as well, with locks of the driver held: wake somebody, and no more.
-    fn receive_ready(&self);
-
-    /// There is something to [`crate::transport::Transport::poll_send`], or memory that was lent to
-    /// a channel was let go of. Called like [`Owner::receive_ready`].
-    fn send_ready(&self);
-
-    /// A [`Resolver`] has come to its end.
-    fn resolved(&self, search: SearchId, result: Result);
-
-    /// The peer accepts, with this private data. An error rejects the connection, and nothing more
-    /// comes of it.
-    fn replied(&self, link: LinkId, data: &[u8; REPLY_DATA]) -> Result;
-
-    /// Messages can be sent.
-    fn established(&self, link: LinkId);
-
-    /// The connection was not made.
-    fn refused(&self, link: LinkId, error: Error);
-
-    /// The connection has ended; what was posted is being flushed.
-    fn disconnected(&self, link: LinkId, how: Gone);
-
-    /// The device is being removed, which waits until channel, link and resolver are dropped and
-    /// all buffers are unmapped. May be called more than once.
-    fn device_removed(&self);
 }

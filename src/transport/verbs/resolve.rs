@@ -5,7 +5,7 @@
 //! A [`Resolver`] is one attempt to find the way to an address. What it finds is good for
 //! [`Resolver::create`] and [`Resolver::connect`]; then it can be dropped.
 
-use super::{Channel, Config, Link, Net, Owner, REQUEST_DATA};
+use super::{Channel, Config, Link, Net, Owner, SearchId, REQUEST_DATA};
 use crate::sys::errno::{
     Errno, EADDRNOTAVAIL, EHOSTUNREACH, ENETDOWN, ENETUNREACH, ENODEV as NO_DEVICE, ETIMEDOUT,
 };
@@ -100,7 +100,7 @@ impl<O: Owner> Search<O> {
     }
 
     fn id(&self) -> SearchId {
-        SearchId(core::ptr::from_ref(self).addr())
+        SearchId::of(self)
     }
 
     /// Tries to find the neighbour, not in a callback.
@@ -194,10 +194,6 @@ fn usable(route: &Route) -> Result<DeviceRef> {
     }
     Ok(device)
 }
-
-/// Tells one [`Resolver`] from another of the same owner, as long as either lives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SearchId(usize);
 
 /// One attempt to find the way to an address. May be dropped in any context.
 pub(crate) struct Resolver<O: Owner> {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The two hosts of the bed: with one guest they are two network namespaces, `self` and `peer`."""
+"""The two hosts of the bed: with one guest they are two network namespaces, `self` and `peer`, or one that is both."""
 
 import contextlib
 import ctypes
@@ -12,6 +12,7 @@ from .calls import libc
 CLONE_NEWNET = 0x40000000
 ADDRESSES = {"self": ("10.77.0.1", "fd77::1"), "peer": ("10.77.0.2", "fd77::2")}
 OWN = "/proc/thread-self/ns/net"
+LOCAL_TRANSPORT = "/sys/module/ib_sdp/parameters/local_transport"
 
 _spaces = {}
 _made = []
@@ -24,13 +25,51 @@ def _call(name, *args):
 
 
 def find():
-    """Note the two namespaces of a guest; False on a guest whose peer is another machine."""
+    """Note the two namespaces of a guest; False on a guest whose peer is another machine.
+
+    What connects to itself there goes over RDMA, like everything else."""
+    local_transport(False)
     _spaces["self"] = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
     try:
         _spaces["peer"] = os.open("/run/netns/peer", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     return True
+
+
+def here():
+    """One namespace that is both hosts: it has the addresses of both, and no RDMA device has any of them. So whatever
+    comes to pass between them does so by the local transport."""
+    local_transport(True)
+    _made.append(os.getpid())
+    _call("unshare", CLONE_NEWNET)
+    _spaces["self"] = os.open(OWN, os.O_RDONLY)
+    _spaces["peer"] = _spaces["self"]
+    run("self", "ip link set lo up")
+    run("self", "ip link add eth0 mtu 9000 type dummy")
+    for four, six in ADDRESSES.values():
+        run("self", f"ip addr add {four}/24 dev eth0")
+        run("self", f"ip addr add {six}/64 dev eth0 nodad")
+    run("self", "ip link set eth0 up")
+
+
+def unshare():
+    """A new namespace for this process alone, which all hosts are from now on."""
+    _call("unshare", CLONE_NEWNET)
+    _spaces["self"] = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
+    _spaces["peer"] = _spaces["self"]
+
+
+def local_transport(on):
+    """Whether the module may carry connections within a namespace itself; the value before, None without the module."""
+    try:
+        with open(LOCAL_TRANSPORT, "r+") as file:
+            before = int(file.read())
+            file.seek(0)
+            file.write(str(int(on)))
+    except FileNotFoundError:
+        return None
+    return bool(before)
 
 
 def make():
@@ -46,6 +85,16 @@ def make():
         run(name, f"ip addr add {four}/24 dev {device}")
         run(name, f"ip addr add {six}/64 dev {device} nodad")
         run(name, f"ip link set {device} up")
+
+
+def is_one():
+    """Whether both hosts are the same namespace."""
+    return "self" in _spaces and _spaces.get("peer") == _spaces["self"]
+
+
+def hosts():
+    """The hosts that have counters of their own."""
+    return ("self",) if is_one() else ("self", "peer")
 
 
 def made_here():

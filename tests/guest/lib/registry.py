@@ -5,7 +5,7 @@ import importlib
 import pathlib
 
 SUITES = ("create", "bind", "connect", "data", "close", "poll", "options", "process", "proc", "kernel", "stress",
-          "zcopy", "programs", "wire", "selftest", "hostile")
+          "zcopy", "local", "programs", "wire", "selftest", "hostile")
 _cases = []
 
 
@@ -21,7 +21,8 @@ def case(function=None, *, families=("v4", "v6"), reference=True, timeout=30, ho
     """Mark a function as a test case.
 
     families: with which addresses it runs. reference: whether TCP runs it first, to be compared with; without, the
-    case's own checks decide. timeout: seconds until it counts as hung. hosts: the beds it can run on."""
+    case's own checks decide. timeout: seconds until it counts as hung. hosts: the beds it can run on;
+    0 stands for one namespace that is both hosts."""
     def mark(function):
         _cases.append(Case(function, families, reference, timeout, hosts))
         return function

@@ -36,7 +36,20 @@ pub(crate) struct Loan {
     number: u32,
 }
 
+impl Loan {
+    /// Names memory; `number` tells it from others of that index.
+    pub(crate) fn new(index: u8, number: u32) -> Self {
+        Loan { index, number }
+    }
+
+    /// The index.
+    pub(crate) fn index(self) -> usize {
+        self.index.into()
+    }
+}
+
 /// An RDMA READ or WRITE.
+#[derive(Clone, Copy)]
 pub(crate) struct Transfer {
     /// READ: from the peer into lent memory. Else WRITE.
     pub(crate) read: bool,

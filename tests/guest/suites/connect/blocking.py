@@ -209,6 +209,7 @@ def bad_routes(e):
 @case(timeout=60)
 def no_neighbour(e):
     """An address of the network that nobody has."""
+    e.needs_wire()
     host = "fd77::97" if e.six else "10.77.0.97"
     e.note("connect", e.error(e.socket().connect, e.address(host, 9)))
 

@@ -9,12 +9,11 @@ import resource
 import socket
 import struct
 
-from lib import calls, consts, observe, pattern
+from lib import calls, consts, netns, observe, pattern
 from lib.registry import case
 
 MIB = 1 << 20
 TCP = socket.IPPROTO_TCP
-WHERES = ("self", "peer")
 NOWHERE = struct.pack("=H14x", 0)
 
 
@@ -35,15 +34,15 @@ class Counters:
     """What the counters of both ends have gained since."""
 
     def __init__(self):
-        self._before = {where: observe.stats(where) for where in WHERES}
+        self._before = {where: observe.stats(where) for where in netns.hosts()}
 
     def gained(self, name):
-        return sum(observe.stats(where)[name] - self._before[where][name] for where in WHERES)
+        return sum(observe.stats(where)[name] - self._before[where][name] for where in netns.hosts())
 
 
 def unpinned(e):
     """Nothing stays pinned at either end."""
-    e.until(lambda: not any(observe.stats(where)[f"pinned pages {way}"] for where in WHERES for way in ("send", "recv")),
+    e.until(lambda: not any(observe.stats(where)[f"pinned pages {way}"] for where in netns.hosts() for way in ("send", "recv")),
             "the end of all pinning")
 
 

@@ -7,7 +7,7 @@ use kernel::prelude::*;
 
 /// First in, first out; holds at most the number of items it was made for, so that pushing never
 /// allocates.
-pub(super) struct Ring<T> {
+pub(crate) struct Ring<T> {
     items: KVec<Option<T>>,
     head: usize,
     len: usize,
@@ -15,7 +15,7 @@ pub(super) struct Ring<T> {
 
 impl<T> Ring<T> {
     /// An empty queue without room.
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Ring {
             items: KVec::new(),
             head: 0,
@@ -28,7 +28,7 @@ impl<T> Ring<T> {
     /// # Errors
     ///
     /// `ENOMEM`; the queue is as before.
-    pub(super) fn reserve(&mut self, capacity: usize, flags: Flags) -> Result {
+    pub(crate) fn reserve(&mut self, capacity: usize, flags: Flags) -> Result {
         if capacity <= self.items.len() {
             return Ok(());
         }
@@ -44,22 +44,22 @@ impl<T> Ring<T> {
     }
 
     /// How many items it can hold.
-    pub(super) fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.items.len()
     }
 
     /// How many items are in it.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// Whether nothing is in it.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Whether nothing more fits.
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.len == self.items.len()
     }
 
@@ -75,7 +75,7 @@ impl<T> Ring<T> {
     }
 
     /// Adds an item at the end; gives it back if nothing more fits.
-    pub(super) fn push_back(&mut self, item: T) -> core::result::Result<(), T> {
+    pub(crate) fn push_back(&mut self, item: T) -> core::result::Result<(), T> {
         if self.is_full() {
             return Err(item);
         }
@@ -87,7 +87,7 @@ impl<T> Ring<T> {
 
     /// Takes the item that is `i` behind the first, and leaves its place empty for
     /// [`Ring::put_at`].
-    pub(super) fn take_at(&mut self, i: usize) -> Option<T> {
+    pub(crate) fn take_at(&mut self, i: usize) -> Option<T> {
         if i >= self.len {
             return None;
         }
@@ -96,7 +96,7 @@ impl<T> Ring<T> {
     }
 
     /// Puts an item at the place that [`Ring::take_at`] left empty.
-    pub(super) fn put_at(&mut self, i: usize, item: T) {
+    pub(crate) fn put_at(&mut self, i: usize, item: T) {
         if i < self.len {
             let at = self.slot(i);
             self.items[at] = Some(item);
@@ -104,7 +104,7 @@ impl<T> Ring<T> {
     }
 
     /// Takes the first item.
-    pub(super) fn pop_front(&mut self) -> Option<T> {
+    pub(crate) fn pop_front(&mut self) -> Option<T> {
         if self.len == 0 {
             return None;
         }
@@ -115,7 +115,7 @@ impl<T> Ring<T> {
     }
 
     /// Takes the last item.
-    pub(super) fn pop_back(&mut self) -> Option<T> {
+    pub(crate) fn pop_back(&mut self) -> Option<T> {
         if self.len == 0 {
             return None;
         }
@@ -125,12 +125,20 @@ impl<T> Ring<T> {
     }
 
     /// The first item.
-    pub(super) fn front(&self) -> Option<&T> {
+    pub(crate) fn front(&self) -> Option<&T> {
         self.get(0)
     }
 
+    /// The first item.
+    pub(crate) fn front_mut(&mut self) -> Option<&mut T> {
+        if self.len == 0 {
+            return None;
+        }
+        self.items[self.head].as_mut()
+    }
+
     /// The last item.
-    pub(super) fn back_mut(&mut self) -> Option<&mut T> {
+    pub(crate) fn back_mut(&mut self) -> Option<&mut T> {
         if self.len == 0 {
             return None;
         }
@@ -139,15 +147,24 @@ impl<T> Ring<T> {
     }
 
     /// The item that is `i` behind the first; none if it was taken out.
-    pub(super) fn get(&self, i: usize) -> Option<&T> {
+    pub(crate) fn get(&self, i: usize) -> Option<&T> {
         if i >= self.len {
             return None;
         }
         self.items[self.slot(i)].as_ref()
     }
 
+    /// The item that is `i` behind the first; none if it was taken out.
+    pub(crate) fn get_mut(&mut self, i: usize) -> Option<&mut T> {
+        if i >= self.len {
+            return None;
+        }
+        let at = self.slot(i);
+        self.items[at].as_mut()
+    }
+
     /// All items, in no particular order.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.items.iter_mut().filter_map(Option::as_mut)
     }
 }

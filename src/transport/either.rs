@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The two transports as one, so that whoever uses them need not know which one it is.
+//!
+//! A connection is local if its destination is an address of its own network namespace, and the
+//! parameter `local_transport` allows that; [`Resolver::new`] decides. Requests come to the one
+//! [`super::Acceptor`] from both.
+
+use super::{
+    local, verbs, Access, Completion, Config, Errand, Key, Limits, LinkId, Loan, Net, Owner,
+    Pinned, Pinning, SearchId, SendCompletion, Sending, Transfer, Transport, REPLY_DATA,
+    REQUEST_DATA,
+};
+use crate::memory::buffer::Buffer;
+use crate::sys::net::address::Address;
+use crate::sys::net::params;
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::Arc;
+
+/// One end of a connection for sending and receiving. May be dropped anywhere.
+pub(crate) enum Channel {
+    /// By an RDMA device.
+    Verbs(verbs::Channel),
+    /// Within this kernel.
+    Local(local::Channel),
+}
+
+/// `$call` of whichever transport it is.
+macro_rules! either {
+    ($self:expr, $c:ident => $call:expr) => {
+        match $self {
+            Self::Verbs($c) => $call,
+            Self::Local($c) => $call,
+        }
+    };
+}
+
+impl Transport for Channel {
+    fn limits(&self) -> Limits {
+        either!(self, c => c.limits())
+    }
+
+    fn map_receive(&mut self, b: &mut Buffer) -> Result {
+        either!(self, c => c.map_receive(b))
+    }
+
+    fn map_send(&mut self, b: &mut Buffer) -> Result {
+        either!(self, c => c.map_send(b))
+    }
+
+    fn post_receive(&mut self, b: KBox<Buffer>) -> Result<(), KBox<Buffer>> {
+        either!(self, c => c.post_receive(b))
+    }
+
+    fn post_send(&mut self, s: &Sending<'_>) -> Result {
+        either!(self, c => c.post_send(s))
+    }
+
+    fn exchanges(&self) -> bool {
+        either!(self, c => c.exchanges())
+    }
+
+    fn exchange(&mut self, s: &Sending<'_>, buffer: &mut KBox<Buffer>, len: u32) -> Result {
+        either!(self, c => c.exchange(s, buffer, len))
+    }
+
+    fn flush(&mut self) -> Result {
+        either!(self, c => c.flush())
+    }
+
+    fn has_errand(&self) -> bool {
+        either!(self, c => c.has_errand())
+    }
+
+    fn errand(&mut self) -> Option<Errand> {
+        either!(self, c => c.errand())
+    }
+
+    fn poll_receive(&mut self) -> Option<Completion> {
+        either!(self, c => c.poll_receive())
+    }
+
+    fn poll_send(&mut self) -> Option<SendCompletion> {
+        either!(self, c => c.poll_send())
+    }
+
+    fn arm_receive(&mut self) -> bool {
+        either!(self, c => c.arm_receive())
+    }
+
+    fn arm_send(&mut self) -> bool {
+        either!(self, c => c.arm_send())
+    }
+
+    fn probe(&mut self) -> Result {
+        either!(self, c => c.probe())
+    }
+
+    fn probes(&self) -> u16 {
+        either!(self, c => c.probes())
+    }
+
+    fn posted_receives(&self) -> u16 {
+        either!(self, c => c.posted_receives())
+    }
+
+    fn send_room(&self) -> u16 {
+        either!(self, c => c.send_room())
+    }
+
+    fn in_flight(&self) -> u16 {
+        either!(self, c => c.in_flight())
+    }
+
+    fn pinning(&self) -> Option<Pinning> {
+        either!(self, c => c.pinning())
+    }
+
+    fn spare(&mut self) -> Option<Pinned> {
+        either!(self, c => c.spare())
+    }
+
+    fn spare_for(&mut self, piece: (usize, usize)) -> Option<Pinned> {
+        either!(self, c => c.spare_for(piece))
+    }
+
+    fn keep(&mut self, p: Pinned) {
+        either!(self, c => c.keep(p))
+    }
+
+    fn lend(&mut self, p: Pinned) -> Result<Loan, Pinned> {
+        either!(self, c => c.lend(p))
+    }
+
+    fn reclaim(&mut self, loan: Loan) -> Result<Pinned> {
+        either!(self, c => c.reclaim(loan))
+    }
+
+    fn register(&mut self, loan: Loan, access: Access) -> Result<Key> {
+        either!(self, c => c.register(loan, access))
+    }
+
+    fn invalidate(&mut self, loan: Loan, cookie: u64) -> Result {
+        either!(self, c => c.invalidate(loan, cookie))
+    }
+
+    fn transfer(&mut self, loan: Loan, t: &Transfer) -> Result<u32> {
+        either!(self, c => c.transfer(loan, t))
+    }
+
+    fn direct_room(&self) -> u16 {
+        either!(self, c => c.direct_room())
+    }
+
+    fn read_room(&self) -> u16 {
+        either!(self, c => c.read_room())
+    }
+}
+
+/// One end of a connection as long as it is being made, is there, or is being ended. May be dropped
+/// in any context; what is left to do then is done elsewhere.
+pub(crate) enum Link<O: Owner> {
+    /// By an RDMA device.
+    Verbs(Arc<verbs::Link<O>>),
+    /// Within this kernel.
+    Local(Arc<local::Link<O>>),
+}
+
+impl<O: Owner> Clone for Link<O> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Verbs(l) => Self::Verbs(l.clone()),
+            Self::Local(l) => Self::Local(l.clone()),
+        }
+    }
+}
+
+impl<O: Owner> Link<O> {
+    /// A message has come before [`Owner::established`]. May be called in any context.
+    pub(crate) fn heard(&self) {
+        match self {
+            Self::Verbs(l) => l.heard(),
+            // Nothing gets lost here: what tells that the peer is ready is under way.
+            Self::Local(_) => (),
+        }
+    }
+
+    /// Ends the connection at once, soon. May be called in any context.
+    pub(crate) fn fail(&self) {
+        either!(self, l => l.fail())
+    }
+
+    /// Ends the connection; [`Owner::disconnected`] follows. What was posted and is not complete
+    /// may still complete until then. Process context.
+    pub(crate) fn disconnect(&self) {
+        either!(self, l => l.disconnect())
+    }
+
+    /// Which link this is, in upcalls to the owner.
+    pub(crate) fn id(&self) -> LinkId {
+        either!(self, l => l.id())
+    }
+}
+
+/// One attempt to find the way to an address. May be dropped in any context.
+pub(crate) enum Resolver<O: Owner> {
+    /// By RDMA devices.
+    Verbs(Arc<verbs::Resolver<O>>),
+    /// It is known: the address is here.
+    Local(Arc<local::Resolver<O>>),
+}
+
+impl<O: Owner> Clone for Resolver<O> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Verbs(r) => Self::Verbs(r.clone()),
+            Self::Local(r) => Self::Local(r.clone()),
+        }
+    }
+}
+
+impl<O: Owner> Resolver<O> {
+    /// A resolver that has not begun. `source` is where the connection comes from, if not from what
+    /// the route says; ports do not matter.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(
+        net: &Net,
+        owner: ARef<O>,
+        source: Option<&Address>,
+        destination: &Address,
+    ) -> Result<Self> {
+        if params::local_transport() != 0 {
+            if let Some(way) = net.local_way(source, destination) {
+                return Ok(Self::Local(local::Resolver::new(net, owner, way)?));
+            }
+        }
+        Ok(Self::Verbs(verbs::Resolver::new(net, owner)?))
+    }
+
+    /// Which one this is, in upcalls to the owner.
+    pub(crate) fn id(&self) -> SearchId {
+        either!(self, r => r.id())
+    }
+
+    /// Begins, once, with the addresses of [`Resolver::new`]. The result is told by
+    /// [`Owner::resolved`], possibly before this returns.
+    ///
+    /// Either half of the search has `timeout_ms`. `tos` are the DSCP and ECN bits.
+    ///
+    /// # Errors
+    ///
+    /// What can be told at once. Then nothing is told by `resolved`.
+    pub(crate) fn start(
+        &self,
+        source: Option<&Address>,
+        destination: &Address,
+        timeout_ms: u32,
+        tos: Option<u8>,
+    ) -> Result {
+        match self {
+            Self::Verbs(r) => r.start(source, destination, timeout_ms, tos),
+            Self::Local(r) => {
+                r.start();
+                Ok(())
+            }
+        }
+    }
+
+    /// The address that the connection comes from, with port 0. Known when resolved.
+    pub(crate) fn source(&self) -> Result<Address> {
+        match self {
+            Self::Verbs(r) => r.source(),
+            Self::Local(r) => Ok(r.source()),
+        }
+    }
+
+    /// The interface by which the peer is reached, 0 if that is not known.
+    pub(crate) fn ifindex(&self) -> u32 {
+        either!(self, r => r.ifindex())
+    }
+
+    /// Whether the way goes over Ethernet (else it is InfiniBand, or none). Known when resolved.
+    pub(crate) fn is_ethernet(&self) -> Result<bool> {
+        match self {
+            Self::Verbs(r) => Ok(!r.is_infiniband()?),
+            Self::Local(_) => Ok(false),
+        }
+    }
+
+    /// Makes the two halves of a connection that can be asked for. Receives can be posted.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when not resolved, `ENETDOWN` when the device goes, `ENOMEM`.
+    pub(crate) fn create(&self, config: &Config, owner: ARef<O>) -> Result<(Channel, Link<O>)> {
+        match self {
+            Self::Verbs(r) => {
+                let (channel, link) = r.create(config, owner)?;
+                Ok((Channel::Verbs(channel), Link::Verbs(link)))
+            }
+            Self::Local(r) => {
+                let (channel, link) = r.create(config, owner)?;
+                Ok((Channel::Local(channel), Link::Local(link)))
+            }
+        }
+    }
+
+    /// Asks the peer for the connection. The answer comes by [`Owner::replied`] or
+    /// [`Owner::refused`], possibly before this returns. A `priority` chooses the service level.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when not resolved or asked already, or what sending says.
+    pub(crate) fn connect(
+        &self,
+        link: &Link<O>,
+        port: u16,
+        priority: Option<i32>,
+        hello: &[u8; REQUEST_DATA],
+    ) -> Result {
+        match (self, link) {
+            (Self::Verbs(r), Link::Verbs(l)) => r.connect(l, port, priority, hello),
+            (Self::Local(r), Link::Local(l)) => r.connect(l, port, hello),
+            _ => Err(EINVAL),
+        }
+    }
+}
+
+/// A request for a connection, while the acceptor looks at it.
+pub(crate) enum Request<'a, O: Owner> {
+    /// By an RDMA device.
+    Verbs(&'a verbs::Request<'a, O>),
+    /// From within this kernel.
+    Local(&'a local::Request<O>),
+}
+
+impl<O: Owner> Request<'_, O> {
+    /// The network namespace that it is for.
+    pub(crate) fn net(&self) -> &Net {
+        either!(self, r => r.net())
+    }
+
+    /// The port that it is for.
+    pub(crate) fn port(&self) -> u16 {
+        either!(self, r => r.port())
+    }
+
+    /// The interface that it came in by.
+    pub(crate) fn ifindex(&self) -> u32 {
+        either!(self, r => r.ifindex())
+    }
+
+    /// What the peer says.
+    pub(crate) fn hello(&self) -> &[u8; REQUEST_DATA] {
+        either!(self, r => r.hello())
+    }
+
+    /// Whether it came over Ethernet (else by InfiniBand, or from here).
+    pub(crate) fn is_ethernet(&self) -> bool {
+        match self {
+            Self::Verbs(r) => !r.is_infiniband(),
+            Self::Local(_) => false,
+        }
+    }
+
+    /// Would what we send from `local` to `remote` leave by the interface that this came in by?
+    pub(crate) fn plausible(&self, local: &Address, remote: &Address) -> bool {
+        match self {
+            Self::Verbs(r) => r.plausible(local, remote),
+            // It is ourselves who say so.
+            Self::Local(_) => true,
+        }
+    }
+
+    /// Makes both halves of the connection, once. Receives can be posted. Then comes
+    /// [`Request::reply`].
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` when device or peer go, `ENOMEM`, `EBUSY` the second time.
+    pub(crate) fn create(&self, config: &Config, owner: ARef<O>) -> Result<(Channel, Link<O>)> {
+        match self {
+            Self::Verbs(r) => {
+                let (channel, link) = r.create(config, owner)?;
+                Ok((Channel::Verbs(channel), Link::Verbs(link)))
+            }
+            Self::Local(r) => {
+                let (channel, link) = r.create(config, owner)?;
+                Ok((Channel::Local(channel), Link::Local(link)))
+            }
+        }
+    }
+
+    /// Accepts the connection. What comes of it is told by [`Owner::established`] or
+    /// [`Owner::refused`]. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when it is not to be answered (any more), or what the device or sending says.
+    pub(crate) fn reply(&self, link: &Link<O>, data: &[u8; REPLY_DATA]) -> Result {
+        match link {
+            Link::Verbs(l) => l.reply(data),
+            Link::Local(l) => l.reply(data),
+        }
+    }
+}
+
+/// Can connections be made from and to this address of the machine? Sleeps.
+///
+/// # Errors
+///
+/// What an RDMA device that does not have it says, such as `ENODEV` or `EADDRNOTAVAIL`.
+pub(crate) fn usable_address(net: &Net, address: &Address) -> Result {
+    if params::local_transport() != 0 && net.local_way(None, address).is_some() {
+        return Ok(());
+    }
+    verbs::local_device_for(net, address)
+}

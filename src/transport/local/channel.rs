@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The messages of a connection, as one end sees them.
+
+use super::wire::{Arrived, End, Errand, Side, Wire, READS, SPANS};
+use super::{Config, Owner};
+use crate::memory::buffer::{Buffer, Span};
+use crate::memory::pinned::{Pinned, Pinning, Spares};
+use crate::sys::rdma::endpoint::Ready;
+use crate::sys::rdma::work::{self, ModuleRef};
+use crate::transport::{
+    Access, Completion, Key, Limits, Loan, SendCompletion, Sending, Transfer, Transport, BSDH, HEAD,
+};
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::Arc;
+use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
+
+/// Longest message. Nobody announces larger buffers.
+const MAX_MESSAGE: u32 = 1 << 20;
+
+/// What a channel leaves to be destroyed by the workqueue: there the owner's last reference may be
+/// dropped.
+#[pin_data]
+struct Rest {
+    end: Option<KBox<End>>,
+    spares: Spares,
+    _module: ModuleRef,
+    #[pin]
+    work: Work<Rest>,
+}
+
+impl_has_work! {
+    impl HasWork<Rest> for Rest { self.work }
+}
+
+impl WorkItem for Rest {
+    type Pointer = Pin<KBox<Rest>>;
+
+    fn run(mut this: Self::Pointer) {
+        let parts = this.as_mut().project();
+        parts.spares.destroy();
+        let mut end = parts.end.take();
+        let sent = end.as_mut().map(|e| {
+            e.destroy_loans();
+            e.sent()
+        });
+        drop(end);
+        if let Some(sent) = sent {
+            sent.ready();
+        }
+    }
+}
+
+/// One end of a local connection for sending and receiving.
+pub(crate) struct Channel {
+    wire: Arc<Wire>,
+    side: Side,
+    /// `None` only while it is dropped.
+    rest: Option<Pin<KBox<Rest>>>,
+}
+
+/// Passes on that messages have come.
+struct Received<O: Owner>(ARef<O>);
+
+impl<O: Owner> Ready for Received<O> {
+    fn ready(&self) {
+        self.0.receive_ready();
+    }
+}
+
+/// Passes on that something was carried out.
+struct Sent<O: Owner>(ARef<O>);
+
+impl<O: Owner> Ready for Sent<O> {
+    fn ready(&self) {
+        self.0.send_ready();
+    }
+}
+
+impl Channel {
+    /// A new end of a wire.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if it has that end, `ENOMEM`.
+    pub(super) fn new<O: Owner>(
+        wire: &Arc<Wire>,
+        side: Side,
+        config: &Config,
+        owner: &ARef<O>,
+    ) -> Result<Self> {
+        let received: Arc<dyn Ready> = Arc::new(Received(owner.clone()), GFP_KERNEL)?;
+        let sent: Arc<dyn Ready> = Arc::new(Sent(owner.clone()), GFP_KERNEL)?;
+        let end = End::new(config.send_slots, config.receive_slots, received, sent)?;
+        let rest = KBox::pin_init(
+            pin_init!(Rest {
+                end: None,
+                spares: Spares::new(),
+                _module: ModuleRef::new(),
+                work <- new_work!("ib_sdp_local_channel"),
+            }),
+            GFP_KERNEL,
+        )?;
+        wire.attach(side, end).map_err(|_| EBUSY)?;
+        Ok(Channel {
+            wire: wire.clone(),
+            side,
+            rest: Some(rest),
+        })
+    }
+
+    fn spares(&mut self) -> Option<&mut Spares> {
+        self.rest.as_mut().map(|r| r.as_mut().project().spares)
+    }
+
+    fn end<R>(&self, f: impl FnOnce(&mut End) -> R) -> Option<R> {
+        self.wire.with(self.side, f)
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        if let Some(mut rest) = self.rest.take() {
+            *rest.as_mut().project().end = self.wire.detach(self.side);
+            work::defer(rest);
+        }
+    }
+}
+
+impl Transport for Channel {
+    fn limits(&self) -> Limits {
+        let (send_slots, receive_slots) = self
+            .end(|e| (e.send_slots(), e.receive_slots()))
+            .unwrap_or_default();
+        Limits {
+            max_message: MAX_MESSAGE,
+            send_slots,
+            receive_slots,
+            spans: SPANS as u8,
+            inline: 0,
+            header: HEAD as u16,
+            beside: BSDH,
+            reads: READS as u8,
+            gather: u8::MAX,
+            pinned_pages: Pinning::here().most_pages() as u16,
+        }
+    }
+
+    fn map_receive(&mut self, _b: &mut Buffer) -> Result {
+        Ok(())
+    }
+
+    fn map_send(&mut self, _b: &mut Buffer) -> Result {
+        Ok(())
+    }
+
+    fn post_receive(&mut self, b: KBox<Buffer>) -> Result<(), KBox<Buffer>> {
+        self.wire.post_receive(self.side, b)
+    }
+
+    fn post_send(&mut self, s: &Sending<'_>) -> Result {
+        self.wire.post_send(self.side, s)
+    }
+
+    fn exchanges(&self) -> bool {
+        true
+    }
+
+    fn exchange(&mut self, s: &Sending<'_>, buffer: &mut KBox<Buffer>, len: u32) -> Result {
+        if self.wire.exchange(self.side, s, buffer, len)? {
+            return Ok(());
+        }
+        let span = Span {
+            buffer,
+            offset: 0,
+            len,
+        };
+        self.post_send(&Sending {
+            payload: &[span],
+            ..*s
+        })
+    }
+
+    fn flush(&mut self) -> Result {
+        self.wire.flush(self.side)
+    }
+
+    fn has_errand(&self) -> bool {
+        self.end(|e| e.has_errand()).unwrap_or(false)
+    }
+
+    fn errand(&mut self) -> Option<Errand> {
+        self.wire.errand(self.side)
+    }
+
+    fn poll_receive(&mut self) -> Option<Completion> {
+        let Arrived { buffer, len, head } = self.end(End::next_arrived)??;
+        Some(Completion::Received { buffer, len, head })
+    }
+
+    fn poll_send(&mut self) -> Option<SendCompletion> {
+        self.end(End::next_done)?
+    }
+
+    fn arm_receive(&mut self) -> bool {
+        let armed = self.end(|e| {
+            e.receive_armed = true;
+            e.has_arrived()
+        });
+        armed.unwrap_or(false)
+    }
+
+    fn arm_send(&mut self) -> bool {
+        let armed = self.end(|e| {
+            e.send_armed = true;
+            e.has_done()
+        });
+        armed.unwrap_or(false)
+    }
+
+    /// The peer's kernel is this one, and here.
+    fn probe(&mut self) -> Result {
+        Ok(())
+    }
+
+    fn probes(&self) -> u16 {
+        0
+    }
+
+    fn posted_receives(&self) -> u16 {
+        self.end(|e| e.posted()).unwrap_or(0)
+    }
+
+    fn send_room(&self) -> u16 {
+        self.end(|e| e.send_room()).unwrap_or(0)
+    }
+
+    fn in_flight(&self) -> u16 {
+        self.end(|e| e.in_flight()).unwrap_or(0)
+    }
+
+    fn pinning(&self) -> Option<Pinning> {
+        Some(Pinning::here())
+    }
+
+    fn spare(&mut self) -> Option<Pinned> {
+        self.spares()?.oldest()
+    }
+
+    fn spare_for(&mut self, piece: (usize, usize)) -> Option<Pinned> {
+        self.spares()?.best_for(piece)
+    }
+
+    fn keep(&mut self, p: Pinned) {
+        if let Some(spares) = self.spares() {
+            spares.keep(p);
+        }
+    }
+
+    fn lend(&mut self, p: Pinned) -> Result<Loan, Pinned> {
+        self.wire.lend(self.side, p)
+    }
+
+    fn reclaim(&mut self, loan: Loan) -> Result<Pinned> {
+        self.end(|e| e.reclaim(loan)).ok_or(EIO)?
+    }
+
+    fn register(&mut self, loan: Loan, access: Access) -> Result<Key> {
+        self.end(|e| e.register(loan, access)).ok_or(EIO)?
+    }
+
+    fn invalidate(&mut self, loan: Loan, cookie: u64) -> Result {
+        self.wire.invalidate(self.side, loan, cookie)
+    }
+
+    fn transfer(&mut self, loan: Loan, t: &Transfer) -> Result<u32> {
+        self.end(|e| e.transfer(loan, t)).ok_or(EIO)?
+    }
+
+    fn direct_room(&self) -> u16 {
+        self.end(|e| e.direct_room()).unwrap_or(0)
+    }
+
+    fn read_room(&self) -> u16 {
+        self.end(|e| e.read_room()).unwrap_or(0)
+    }
+}

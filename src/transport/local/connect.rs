@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Asking for a connection, and answering.
+
+use super::channel::Channel;
+use super::link::{Inner, Link, Phase};
+use super::wire::{Side, Wire};
+use super::{Config, Net, Owner, SearchId, REQUEST_DATA};
+use crate::sys::errno::{ECONNREFUSED, ETIMEDOUT};
+use crate::sys::net::address::Address;
+use crate::sys::net::way::LocalWay;
+use crate::sys::time::{jiffies, milliseconds, Jiffies};
+use crate::transport::{self, Acceptor, Verdict};
+use core::cell::Cell;
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::Arc;
+
+/// Milliseconds until a request is repeated that nobody has taken for now, at first; then twice as
+/// many each time, up to the second value.
+const FIRST_PAUSE: u32 = 10;
+const LONGEST_PAUSE: u32 = 500;
+/// Milliseconds for each of the repetitions that [`Config`] allows: as long as they take with RoCE.
+const TIME_PER_TRY: u32 = 1500;
+
+/// What a connection is asked for with.
+pub(super) struct Ask {
+    net: ARef<Net>,
+    ifindex: u32,
+    port: u16,
+    hello: [u8; REQUEST_DATA],
+    began: Jiffies,
+    /// When to try again, in milliseconds.
+    pause: u32,
+}
+
+/// The way to an address of this machine.
+pub(crate) struct Resolver<O: Owner> {
+    owner: ARef<O>,
+    net: ARef<Net>,
+    way: LocalWay,
+}
+
+impl<O: Owner> Resolver<O> {
+    /// A resolver that has not begun.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(net: &Net, owner: ARef<O>, way: LocalWay) -> Result<Arc<Self>> {
+        let net = net.into();
+        Ok(Arc::new(Resolver { owner, net, way }, GFP_KERNEL)?)
+    }
+
+    /// Which one this is, in upcalls to the owner.
+    pub(crate) fn id(&self) -> SearchId {
+        SearchId::of(self)
+    }
+
+    /// Begins, and ends: the way is known.
+    pub(crate) fn start(&self) {
+        self.owner.resolved(self.id(), Ok(()));
+    }
+
+    /// The address that the connection comes from, with port 0.
+    pub(crate) fn source(&self) -> Address {
+        self.way.source
+    }
+
+    /// The interface by which the peer is reached.
+    pub(crate) fn ifindex(&self) -> u32 {
+        self.way.ifindex
+    }
+
+    /// Makes the two halves of a connection that can be asked for. Receives can be posted.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn create(
+        &self,
+        config: &Config,
+        owner: ARef<O>,
+    ) -> Result<(Channel, Arc<Link<O>>)> {
+        Link::make(Wire::new()?, Side::Active, config, owner)
+    }
+
+    /// Asks for the connection. The answer comes by [`Owner::replied`] or [`Owner::refused`].
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if that was done already.
+    pub(crate) fn connect(&self, link: &Link<O>, port: u16, hello: &[u8; REQUEST_DATA]) -> Result {
+        let ask = Ask {
+            net: self.net.clone(),
+            ifindex: self.way.ifindex,
+            port,
+            hello: *hello,
+            began: jiffies(),
+            pause: FIRST_PAUSE,
+        };
+        {
+            let mut state = link.inner.state.lock();
+            if state.phase != Phase::New {
+                return Err(EINVAL);
+            }
+            state.phase = Phase::Requested;
+            state.ask = Some(ask);
+        }
+        link.inner.post_ask();
+        Ok(())
+    }
+}
+
+impl<O: Owner> Inner<O> {
+    /// Has the acceptor look at the request.
+    pub(super) fn ask(self: &Arc<Self>) {
+        let ask = {
+            let mut state = self.state.lock();
+            match state.phase {
+                Phase::Requested => state.ask.take(),
+                _ => None,
+            }
+        };
+        let Some(ask) = ask else { return };
+        let request = Request {
+            asker: self.clone(),
+            ask,
+            made: Cell::new(None),
+        };
+        let error = match O::Acceptor::request(&transport::Request::Local(&request)) {
+            Verdict::Accepted => return,
+            Verdict::Drop => {
+                request.undo();
+                let ask = request.ask;
+                if jiffies().wrapping_sub(ask.began) < self.patience() {
+                    return self.try_later(ask);
+                }
+                ETIMEDOUT
+            }
+            Verdict::Reject | Verdict::Unknown => {
+                request.undo();
+                ECONNREFUSED
+            }
+        };
+        if let (Phase::Requested, _) = self.close() {
+            self.tell(|o, id| o.refused(id, error.into()));
+        }
+    }
+
+    /// How long a request is repeated.
+    fn patience(&self) -> Jiffies {
+        milliseconds((u32::from(self.tries) + 1) * TIME_PER_TRY)
+    }
+
+    /// Has the request repeated, unless it is not wanted any more.
+    fn try_later(self: &Arc<Self>, mut ask: Ask) {
+        let pause = ask.pause;
+        ask.pause = (pause * 2).min(LONGEST_PAUSE);
+        {
+            let mut state = self.state.lock();
+            if state.phase != Phase::Requested {
+                drop(state);
+                return drop(ask);
+            }
+            state.ask = Some(ask);
+        }
+        self.ask_later(pause);
+    }
+}
+
+/// A request, while the acceptor looks at it.
+pub(crate) struct Request<O: Owner> {
+    asker: Arc<Inner<O>>,
+    ask: Ask,
+    made: Cell<Option<Arc<Inner<O>>>>,
+}
+
+impl<O: Owner> Request<O> {
+    /// The network namespace that it is for.
+    pub(crate) fn net(&self) -> &Net {
+        &self.ask.net
+    }
+
+    /// The port that it is for.
+    pub(crate) fn port(&self) -> u16 {
+        self.ask.port
+    }
+
+    /// The interface that it came in by.
+    pub(crate) fn ifindex(&self) -> u32 {
+        self.ask.ifindex
+    }
+
+    /// What the peer says.
+    pub(crate) fn hello(&self) -> &[u8; REQUEST_DATA] {
+        &self.ask.hello
+    }
+
+    /// Makes both halves of the connection, once. Receives can be posted.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` when the asker has given up, `EBUSY` the second time, `ENOMEM`.
+    pub(crate) fn create(
+        &self,
+        config: &Config,
+        owner: ARef<O>,
+    ) -> Result<(Channel, Arc<Link<O>>)> {
+        let wire = self.asker.wire.clone();
+        let (channel, link) = Link::make(wire, Side::Passive, config, owner)?;
+        link.inner.state.lock().peer = Some(self.asker.clone());
+        {
+            let mut state = self.asker.state.lock();
+            if state.phase != Phase::Requested {
+                drop(state);
+                link.inner.close();
+                return Err(ENODEV);
+            }
+            state.peer = Some(link.inner.clone());
+        }
+        self.made.set(Some(link.inner.clone()));
+        Ok((channel, link))
+    }
+
+    /// Takes back what was made, so that the request can be answered otherwise. Not possible once
+    /// there was a reply; then the link is what there is, and it ends.
+    fn undo(&self) {
+        let Some(inner) = self.made.take() else {
+            return;
+        };
+        if inner.advance(Phase::New, Phase::Closed) {
+            inner.close();
+            let peer = self.asker.state.lock().peer.take();
+            drop(peer);
+        } else {
+            inner.disconnect();
+        }
+    }
+}

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The life of a connection and its end.
+//!
+//! A [`Link`] is one end of a connection as its owner holds it, an [`Inner`] what the other end
+//! knows of it. The two write letters to each other, which the workqueue delivers, one at a time for
+//! each end: so no upcall is made with anybody's locks, and none gets lost.
+//!
+//! ```text
+//!  New ---- asked ------> Requested ---- reply, says ready ----> Established
+//!   |                                                             ^    |
+//!   '------ replied ----> Replied ------ ready ------------------'    |-- says left --> Leaving
+//!                                                                     |                  |
+//!  any of them --- rejected ------------> Closed <---- peer left -----'---- answered ----'
+//! ```
+
+use super::channel::Channel;
+use super::connect::Ask;
+use super::wire::{Side, Wire};
+use super::{Config, Gone, LinkId, Owner, REPLY_DATA};
+use crate::sys::errno::{ECONNREFUSED, ECONNRESET};
+use crate::sys::rdma::work::{self, ModuleRef};
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::{new_spinlock, Arc, SpinLock};
+use kernel::workqueue::{
+    impl_has_delayed_work, impl_has_work, new_delayed_work, new_work, DelayedWork, Work, WorkItem,
+};
+
+/// Where a connection stands; see the head of this file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    New,
+    Requested,
+    Replied,
+    Established,
+    Leaving,
+    Closed,
+}
+
+/// What an end is told, by the other one or by itself.
+#[derive(Clone, Copy, Default)]
+struct Mail {
+    /// Have the acceptor look at the request.
+    ask: bool,
+    /// The peer accepts, with this data.
+    reply: Option<[u8; REPLY_DATA]>,
+    /// The peer has taken the reply.
+    ready: bool,
+    /// There is no connection (any more).
+    rejected: bool,
+    /// The peer ends the connection.
+    left: bool,
+    /// The peer knows that we have.
+    answered: bool,
+    /// End the connection.
+    fail: bool,
+}
+
+/// What changes in the life of a link; under [`Inner::state`].
+pub(super) struct State<O: Owner> {
+    pub(super) phase: Phase,
+    /// Whom to tell; nobody once the handle is dropped.
+    owner: Option<ARef<O>>,
+    /// The other end, from the request until either end closes.
+    pub(super) peer: Option<Arc<Inner<O>>>,
+    /// What is asked for, until that is answered.
+    pub(super) ask: Option<Ask>,
+    mail: Mail,
+}
+
+/// One end of a connection, whether or not somebody holds a handle.
+#[pin_data]
+pub(super) struct Inner<O: Owner> {
+    pub(super) wire: Arc<Wire>,
+    /// How often a request may be repeated.
+    pub(super) tries: u8,
+    _module: ModuleRef,
+    #[pin]
+    pub(super) state: SpinLock<State<O>>,
+    #[pin]
+    courier: Work<Inner<O>, 0>,
+    #[pin]
+    end: Work<Inner<O>, 1>,
+    #[pin]
+    again: DelayedWork<Inner<O>, 2>,
+}
+
+impl_has_work! {
+    impl{O: Owner} HasWork<Inner<O>, 0> for Inner<O> { self.courier }
+    impl{O: Owner} HasWork<Inner<O>, 1> for Inner<O> { self.end }
+}
+
+impl_has_delayed_work! {
+    impl{O: Owner} HasDelayedWork<Inner<O>, 2> for Inner<O> { self.again }
+}
+
+/// One end of a connection. May be dropped in any context; a peer that is connected is told that
+/// this is the end, and one that asked is rejected.
+pub(crate) struct Link<O: Owner> {
+    pub(super) inner: Arc<Inner<O>>,
+}
+
+impl<O: Owner> Drop for Link<O> {
+    fn drop(&mut self) {
+        work::defer::<Arc<Inner<O>>, 1>(self.inner.clone());
+    }
+}
+
+impl<O: Owner> Link<O> {
+    /// Both halves of one end of a connection; receives can be posted.
+    pub(super) fn make(
+        wire: Arc<Wire>,
+        side: Side,
+        config: &Config,
+        owner: ARef<O>,
+    ) -> Result<(Channel, Arc<Link<O>>)> {
+        let channel = Channel::new(&wire, side, config, &owner)?;
+        let state = State {
+            phase: Phase::New,
+            owner: Some(owner),
+            peer: None,
+            ask: None,
+            mail: Mail::default(),
+        };
+        let inner = Arc::pin_init(
+            pin_init!(Inner {
+                wire,
+                tries: config.cm_retries,
+                _module: ModuleRef::new(),
+                state <- new_spinlock!(state, "ib_sdp_local_link"),
+                courier <- new_work!("ib_sdp_local_link"),
+                end <- new_work!("ib_sdp_local_link_end"),
+                again <- new_delayed_work!("ib_sdp_local_link_again"),
+            }),
+            GFP_KERNEL,
+        )?;
+        let link = Arc::new(Link { inner }, GFP_KERNEL)?;
+        Ok((channel, link))
+    }
+
+    /// Ends the connection, soon. May be called in any context.
+    pub(crate) fn fail(&self) {
+        self.inner.post(|m| m.fail = true);
+    }
+
+    /// Ends the connection; [`Owner::disconnected`] follows. Process context.
+    pub(crate) fn disconnect(&self) {
+        self.inner.disconnect();
+    }
+
+    /// Which link this is, in upcalls to the owner.
+    pub(crate) fn id(&self) -> LinkId {
+        self.inner.link_id()
+    }
+
+    /// Accepts the connection. What comes of it is told by [`Owner::established`] or
+    /// [`Owner::refused`]. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when it is not to be answered (any more).
+    pub(crate) fn reply(&self, data: &[u8; REPLY_DATA]) -> Result {
+        let peer = {
+            let mut state = self.inner.state.lock();
+            let peer = state.peer.clone().ok_or(EINVAL)?;
+            if state.phase != Phase::New {
+                return Err(EINVAL);
+            }
+            state.phase = Phase::Replied;
+            peer
+        };
+        peer.post(|m| m.reply = Some(*data));
+        Ok(())
+    }
+}
+
+impl<O: Owner> Inner<O> {
+    /// Which link this is.
+    fn link_id(&self) -> LinkId {
+        LinkId::of(self)
+    }
+
+    pub(super) fn owner(&self) -> Option<ARef<O>> {
+        self.state.lock().owner.clone()
+    }
+
+    /// Goes from one phase to the next, if that is where it is.
+    pub(super) fn advance(&self, from: Phase, to: Phase) -> bool {
+        let mut state = self.state.lock();
+        let right = state.phase == from;
+        if right {
+            state.phase = to;
+        }
+        right
+    }
+
+    /// Writes a letter. May be called in any context.
+    fn post(self: &Arc<Self>, write: impl FnOnce(&mut Mail)) {
+        write(&mut self.state.lock().mail);
+        work::defer::<Arc<Self>, 0>(self.clone());
+    }
+
+    /// Has the acceptor asked.
+    pub(super) fn post_ask(self: &Arc<Self>) {
+        self.post(|m| m.ask = true);
+    }
+
+    /// Has the acceptor asked once more, after some time.
+    pub(super) fn ask_later(self: &Arc<Self>, ms: u32) {
+        work::defer_by::<Arc<Self>, 2>(self.clone(), ms);
+    }
+
+    /// Goes to [`Phase::Closed`] and tells where it came from, and from whom it parts.
+    pub(super) fn close(&self) -> (Phase, Option<Arc<Self>>) {
+        let mut state = self.state.lock();
+        let was = core::mem::replace(&mut state.phase, Phase::Closed);
+        let ask = state.ask.take();
+        let peer = state.peer.take();
+        drop(state);
+        drop(ask);
+        (was, peer)
+    }
+
+    pub(super) fn disconnect(self: &Arc<Self>) {
+        let (was, peer) = {
+            let mut state = self.state.lock();
+            let was = state.phase;
+            state.phase = match was {
+                Phase::Established => Phase::Leaving,
+                Phase::Replied => Phase::Closed,
+                other => other,
+            };
+            (was, state.peer.clone())
+        };
+        let Some(peer) = peer else { return };
+        match was {
+            Phase::Established => peer.post(|m| m.left = true),
+            // It may not know yet that it is connected.
+            Phase::Replied => peer.post(|m| m.rejected = true),
+            // Nobody is connected, or the drop of the link does what has to be done.
+            _ => {}
+        }
+    }
+
+    /// Tells the owner, if there still is one.
+    pub(super) fn tell(&self, f: impl FnOnce(&O, LinkId)) {
+        if let Some(owner) = self.owner() {
+            f(&owner, self.link_id());
+        }
+    }
+
+    fn gone(&self, how: Gone) {
+        self.tell(|o, id| o.disconnected(id, how));
+    }
+
+    /// The peer accepts.
+    fn replied(self: &Arc<Self>, data: &[u8; REPLY_DATA]) {
+        // Without an owner this end is about to be destroyed, which rejects.
+        let Some(owner) = self.owner() else { return };
+        let asked = {
+            let mut state = self.state.lock();
+            state.ask = None;
+            state.phase == Phase::Requested
+        };
+        if !asked {
+            return;
+        }
+        if owner.replied(self.link_id(), data).is_err() {
+            let (_, peer) = self.close();
+            if let Some(peer) = peer {
+                peer.post(|m| m.rejected = true);
+            }
+        } else if self.advance(Phase::Requested, Phase::Established) {
+            let peer = self.state.lock().peer.clone();
+            if let Some(peer) = peer {
+                peer.post(|m| m.ready = true);
+            }
+            owner.established(self.link_id());
+        }
+    }
+
+    /// There is no connection.
+    fn rejected(&self) {
+        match self.close().0 {
+            Phase::New | Phase::Replied => self.tell(|o, id| o.refused(id, ECONNRESET.into())),
+            Phase::Requested => self.tell(|o, id| o.refused(id, ECONNREFUSED.into())),
+            Phase::Established => self.gone(Gone::Peer),
+            Phase::Leaving => self.gone(Gone::Answered),
+            Phase::Closed => {}
+        }
+    }
+
+    /// The peer has ended the connection.
+    fn left(&self) {
+        let (was, peer) = self.close();
+        if let Some(peer) = peer {
+            peer.post(|m| m.answered = true);
+        }
+        match was {
+            Phase::Closed => {}
+            Phase::Leaving => self.gone(Gone::Answered),
+            _ => self.gone(Gone::Peer),
+        }
+    }
+}
+
+impl<O: Owner> WorkItem<0> for Inner<O> {
+    type Pointer = Arc<Self>;
+
+    /// Reads what has come.
+    fn run(this: Arc<Self>) {
+        let mail = core::mem::take(&mut this.state.lock().mail);
+        if mail.ask {
+            this.ask();
+        }
+        if let Some(data) = &mail.reply {
+            this.replied(data);
+        }
+        if mail.ready && this.advance(Phase::Replied, Phase::Established) {
+            this.tell(|o, id| o.established(id));
+        }
+        if mail.rejected {
+            this.rejected();
+        }
+        if mail.left {
+            this.left();
+        }
+        if mail.answered && this.close().0 != Phase::Closed {
+            this.gone(Gone::Answered);
+        }
+        if mail.fail {
+            this.disconnect();
+        }
+    }
+}
+
+impl<O: Owner> WorkItem<1> for Inner<O> {
+    type Pointer = Arc<Self>;
+
+    /// Runs when the handle was dropped.
+    fn run(this: Arc<Self>) {
+        let owner = this.state.lock().owner.take();
+        drop(owner);
+        let (was, peer) = this.close();
+        let Some(peer) = peer else { return };
+        match was {
+            Phase::Established => peer.post(|m| m.left = true),
+            Phase::Requested | Phase::Replied => peer.post(|m| m.rejected = true),
+            // The acceptor says what becomes of the request.
+            Phase::New => {}
+            Phase::Leaving | Phase::Closed => {}
+        }
+    }
+}
+
+impl<O: Owner> WorkItem<2> for Inner<O> {
+    type Pointer = Arc<Self>;
+
+    /// It is time to ask again.
+    fn run(this: Arc<Self>) {
+        this.post_ask();
+    }
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Memory of a program that one end of a connection has lent to its transport.
+
+use crate::memory::pinned::Pinned;
+use crate::sys::pin::Pages;
+use crate::sys::random::random_below;
+use crate::transport::{Access, Key, Loan, Transfer};
+use kernel::prelude::*;
+
+/// Pieces of memory that may be lent at a time.
+const LOANS: usize = 16;
+
+/// Memory that is lent.
+struct Lent {
+    loan: Loan,
+    memory: Pinned,
+    /// Transfers of ours that are not complete.
+    users: u16,
+    /// How the peer names it, and what it may do with it.
+    key: Option<(Key, Access)>,
+    /// The end of that is posted.
+    ending: bool,
+}
+
+/// What is lent. Has no memory of its own before the first loan: most connections never lend
+/// anything.
+pub(super) struct Loans {
+    lent: KVec<Option<Lent>>,
+    next: u32,
+}
+
+impl Loans {
+    /// Nothing lent.
+    pub(super) const fn new() -> Self {
+        Loans {
+            lent: KVec::new(),
+            next: 0,
+        }
+    }
+
+    fn prepare(&mut self) -> Result {
+        if self.lent.is_empty() {
+            self.lent.reserve(LOANS, GFP_ATOMIC)?;
+            for _ in 0..LOANS {
+                let _ = self.lent.push_within_capacity(None);
+            }
+        }
+        Ok(())
+    }
+
+    fn find(&mut self, loan: Loan) -> Result<&mut Lent> {
+        self.lent
+            .get_mut(loan.index())
+            .and_then(Option::as_mut)
+            .filter(|l| l.loan == loan)
+            .ok_or(ENOENT)
+    }
+
+    /// Takes memory over.
+    ///
+    /// # Errors
+    ///
+    /// Gives it back if it was made for a device or nothing is pinned, if as much is lent as can
+    /// be, or if there is no memory for that.
+    pub(super) fn lend(&mut self, memory: Pinned) -> Result<Loan, Pinned> {
+        let fits = memory.len() != 0 && memory.pages().is_some();
+        if !fits || self.prepare().is_err() {
+            return Err(memory);
+        }
+        let free = self.lent.iter().position(Option::is_none);
+        let Some((index, place)) = free.and_then(|i| Some((i, self.lent.get_mut(i)?))) else {
+            return Err(memory);
+        };
+        let loan = Loan::new(index as u8, self.next);
+        self.next = self.next.wrapping_add(1);
+        *place = Some(Lent {
+            loan,
+            memory,
+            users: 0,
+            key: None,
+            ending: false,
+        });
+        Ok(loan)
+    }
+
+    /// Gives memory back that nothing can access any more.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if something can, `ENOENT` if it is not lent.
+    pub(super) fn reclaim(&mut self, loan: Loan) -> Result<Pinned> {
+        let lent = self.find(loan)?;
+        if lent.users != 0 || lent.key.is_some() {
+            return Err(EBUSY);
+        }
+        let lent = self.lent.get_mut(loan.index()).and_then(Option::take);
+        Ok(lent.ok_or(ENOENT)?.memory)
+    }
+
+    /// Gives the peer access, and tells how it names the memory.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if it has access already, `ENOENT`.
+    pub(super) fn register(&mut self, loan: Loan, access: Access) -> Result<Key> {
+        // 2^31 places for 2^31 bytes each, of which memory uses the first few.
+        let address = u64::from(random_below(1 << 31) + 1) << 31;
+        let lent = self.find(loan)?;
+        if lent.key.is_some() || lent.users != 0 {
+            return Err(EBUSY);
+        }
+        let pages = lent.memory.pages().ok_or(EINVAL)?;
+        if access == Access::Write && !pages.writable() {
+            return Err(EINVAL);
+        }
+        let key = Key {
+            rkey: random_below(u32::MAX),
+            address: address + u64::from(pages.offset()),
+            len: u32::try_from(pages.len())?,
+        };
+        lent.key = Some((key, access));
+        Ok(key)
+    }
+
+    /// The end of the peer's access is posted.
+    ///
+    /// # Errors
+    ///
+    /// `EALREADY` the second time, `EINVAL` if the peer has no access, `ENOENT`.
+    pub(super) fn end_access(&mut self, loan: Loan) -> Result {
+        let lent = self.find(loan)?;
+        if lent.key.is_none() {
+            return Err(EINVAL);
+        }
+        match core::mem::replace(&mut lent.ending, true) {
+            true => Err(crate::sys::errno::EALREADY.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// The peer's access has ended.
+    pub(super) fn access_ended(&mut self, loan: Loan) {
+        if let Ok(lent) = self.find(loan) {
+            (lent.key, lent.ending) = (None, false);
+        }
+    }
+
+    /// A transfer uses this memory from now on.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if the peer has access; `EINVAL` for what is beyond the memory, nothing at all, or
+    /// memory that is not to be written; `ENOENT`.
+    pub(super) fn begin(&mut self, loan: Loan, t: &Transfer) -> Result {
+        let lent = self.find(loan)?;
+        let pages = lent.memory.pages().ok_or(EINVAL)?;
+        let end = t.offset.checked_add(t.len).ok_or(EINVAL)?;
+        if t.len == 0 || end as usize > pages.len() || (t.read && !pages.writable()) {
+            return Err(EINVAL);
+        }
+        if lent.key.is_some() {
+            return Err(EBUSY);
+        }
+        lent.users += 1;
+        Ok(())
+    }
+
+    /// A transfer is complete.
+    pub(super) fn over(&mut self, loan: Loan) {
+        if let Ok(lent) = self.find(loan) {
+            lent.users = lent.users.saturating_sub(1);
+        }
+    }
+
+    /// The pages of memory.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`.
+    pub(super) fn pages(&mut self, loan: Loan) -> Result<&Pages> {
+        self.find(loan)?.memory.pages().ok_or(ENOENT)
+    }
+
+    /// What a transfer of the peer accesses: the pages, and where in them.
+    ///
+    /// # Errors
+    ///
+    /// `EACCES` if it has no such access.
+    pub(super) fn accessed(&self, t: &Transfer) -> Result<(&Pages, usize)> {
+        let wanted = match t.read {
+            true => Access::Read,
+            false => Access::Write,
+        };
+        let (memory, key) = self
+            .lent
+            .iter()
+            .flatten()
+            .find_map(|l| match l.key {
+                Some((key, access)) if key.rkey == t.rkey && access == wanted => {
+                    Some((&l.memory, key))
+                }
+                _ => None,
+            })
+            .ok_or(EACCES)?;
+        let at = t.address.checked_sub(key.address).ok_or(EACCES)?;
+        let end = at.checked_add(u64::from(t.len)).ok_or(EACCES)?;
+        if end > u64::from(key.len) {
+            return Err(EACCES);
+        }
+        Ok((memory.pages().ok_or(EACCES)?, usize::try_from(at)?))
+    }
+
+    /// Drops everything that is lent. Process context.
+    pub(super) fn destroy(&mut self) {
+        for lent in self.lent.iter_mut().filter_map(Option::take) {
+            lent.memory.destroy();
+        }
+    }
+}

@@ -1,0 +1,687 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What the two ends of a connection share.
+//!
+//! A [`Wire`] has two [`End`]s. Each has the buffers that its owner has posted, the messages that
+//! have come into them, and what the owner has posted that is not carried out yet. As a rule nothing
+//! is: a message is delivered when it is posted. It has to wait if no buffer is there for it, if
+//! the other end is not there, or behind something that waits.
+
+use super::loans::Loans;
+use crate::memory::buffer::{Buffer, Span};
+use crate::memory::pinned::Pinned;
+use crate::memory::ring::Ring;
+use crate::sys::net::sock::give_way;
+use crate::sys::pages::Block;
+use crate::sys::rdma::endpoint::Ready;
+use crate::transport::{Access, Head, Key, Loan, SendCompletion, Sending, Status, Transfer, HEAD};
+use kernel::prelude::*;
+use kernel::sync::{new_spinlock, Arc, SpinLock};
+
+/// Most pieces of payload in one message.
+pub(super) const SPANS: usize = 2;
+/// Most READs under way.
+pub(super) const READS: u16 = 4;
+/// Bytes that a transfer copies under one hold of the lock.
+const STEP: u32 = 16384;
+
+/// A message that has come.
+pub(super) struct Arrived {
+    pub(super) buffer: KBox<Buffer>,
+    pub(super) len: u32,
+    pub(super) head: Option<Head>,
+}
+
+/// A piece of payload that waits in its sender's memory.
+struct Piece {
+    block: Arc<Block>,
+    offset: u32,
+    len: u32,
+}
+
+/// A message that waits.
+struct Message {
+    head: Head,
+    pieces: [Option<Piece>; SPANS],
+    signaled: bool,
+    cookie: u64,
+}
+
+/// What was posted and waits.
+enum Waiting {
+    Message(Message),
+    /// A READ or WRITE, of which `done` bytes are moved.
+    Transfer {
+        loan: Loan,
+        transfer: Transfer,
+        done: u32,
+    },
+    /// The end of the peer's access to memory.
+    End {
+        loan: Loan,
+        cookie: u64,
+    },
+}
+
+/// One end, as long as its channel is there.
+pub(super) struct End {
+    /// Who is told of what has come.
+    received: Arc<dyn Ready>,
+    /// Who is told of what was carried out.
+    sent: Arc<dyn Ready>,
+    /// Most messages posted and not carried out or not yet told of.
+    send_slots: u16,
+    /// Most buffers posted.
+    receive_slots: u16,
+    /// Buffers for messages to come.
+    posted: Ring<KBox<Buffer>>,
+    /// Messages that have come. Together with `posted` no more than it has room for.
+    arrived: Ring<Arrived>,
+    /// What was posted and is not carried out, in that order.
+    waiting: Ring<Waiting>,
+    /// READs among that.
+    reads: u16,
+    /// Somebody carries out a transfer.
+    carried: bool,
+    /// Memory of the program.
+    loans: Loans,
+    /// What was carried out, and is to be told.
+    done: Ring<SendCompletion>,
+    /// Tell of the next message that comes.
+    pub(super) receive_armed: bool,
+    /// Tell of the next thing that is carried out.
+    pub(super) send_armed: bool,
+    /// Something has come since the other end has flushed.
+    news: bool,
+    /// Something was posted that could not be carried out.
+    broken: bool,
+}
+
+impl End {
+    pub(super) fn new(
+        send_slots: u16,
+        receive_slots: u16,
+        received: Arc<dyn Ready>,
+        sent: Arc<dyn Ready>,
+    ) -> Result<KBox<Self>> {
+        let mut end = KBox::new(
+            End {
+                received,
+                sent,
+                send_slots,
+                receive_slots,
+                posted: Ring::new(),
+                arrived: Ring::new(),
+                waiting: Ring::new(),
+                reads: 0,
+                carried: false,
+                loans: Loans::new(),
+                done: Ring::new(),
+                receive_armed: false,
+                send_armed: false,
+                news: false,
+                broken: false,
+            },
+            GFP_KERNEL,
+        )?;
+        end.posted.reserve(receive_slots.into(), GFP_KERNEL)?;
+        end.arrived.reserve(receive_slots.into(), GFP_KERNEL)?;
+        end.waiting.reserve(send_slots.into(), GFP_KERNEL)?;
+        end.done.reserve(send_slots.into(), GFP_KERNEL)?;
+        Ok(end)
+    }
+
+    pub(super) fn send_slots(&self) -> u16 {
+        self.send_slots
+    }
+
+    pub(super) fn receive_slots(&self) -> u16 {
+        self.receive_slots
+    }
+
+    /// Buffers that were posted and whose messages were not taken: as with a device, whoever counts
+    /// them does not know yet what has come.
+    pub(super) fn posted(&self) -> u16 {
+        (self.posted.len() + self.arrived.len()) as u16
+    }
+
+    pub(super) fn in_flight(&self) -> u16 {
+        self.waiting.len() as u16
+    }
+
+    pub(super) fn send_room(&self) -> u16 {
+        let used = self.waiting.len() + self.done.len();
+        self.send_slots.saturating_sub(used as u16)
+    }
+
+    pub(super) fn has_arrived(&self) -> bool {
+        !self.arrived.is_empty()
+    }
+
+    pub(super) fn has_done(&self) -> bool {
+        !self.done.is_empty()
+    }
+
+    pub(super) fn next_arrived(&mut self) -> Option<Arrived> {
+        self.arrived.pop_front()
+    }
+
+    pub(super) fn next_done(&mut self) -> Option<SendCompletion> {
+        self.done.pop_front()
+    }
+
+    /// Whom to tell that something was let go of.
+    pub(super) fn sent(&self) -> Arc<dyn Ready> {
+        self.sent.clone()
+    }
+
+    /// Has something wait.
+    fn wait(&mut self, w: Waiting) -> Result {
+        self.waiting.push_back(w).map_err(|_| ENOSPC)
+    }
+
+    /// How many transfers can be posted: a quarter of the slots is for messages only.
+    pub(super) fn direct_room(&self) -> u16 {
+        self.send_room().saturating_sub(self.send_slots / 4)
+    }
+
+    /// How many READs can be posted.
+    pub(super) fn read_room(&self) -> u16 {
+        READS.saturating_sub(self.reads).min(self.direct_room())
+    }
+
+    /// See [`crate::transport::Transport::reclaim`].
+    pub(super) fn reclaim(&mut self, loan: Loan) -> Result<Pinned> {
+        self.loans.reclaim(loan)
+    }
+
+    /// See [`crate::transport::Transport::register`].
+    pub(super) fn register(&mut self, loan: Loan, access: Access) -> Result<Key> {
+        if self.broken {
+            return Err(EIO);
+        }
+        self.loans.register(loan, access)
+    }
+
+    /// Queues the end of the peer's access.
+    fn invalidate(&mut self, loan: Loan, cookie: u64) -> Result {
+        if self.broken {
+            return Err(EIO);
+        }
+        if self.direct_room() == 0 {
+            return Err(ENOSPC);
+        }
+        self.loans.end_access(loan)?;
+        self.wait(Waiting::End { loan, cookie })
+    }
+
+    /// Queues a transfer.
+    pub(super) fn transfer(&mut self, loan: Loan, t: &Transfer) -> Result<u32> {
+        if self.broken {
+            return Err(EIO);
+        }
+        if self.direct_room() == 0 || (t.read && self.read_room() == 0) {
+            return Err(ENOSPC);
+        }
+        t.address.checked_add(u64::from(t.len)).ok_or(EINVAL)?;
+        self.loans.begin(loan, t)?;
+        let (transfer, done) = (*t, 0);
+        self.wait(Waiting::Transfer {
+            loan,
+            transfer,
+            done,
+        })?;
+        self.reads += u16::from(t.read);
+        Ok(t.len)
+    }
+
+    /// Whether a transfer is next, and nobody carries it out.
+    pub(super) fn has_errand(&self) -> bool {
+        let next = matches!(self.waiting.front(), Some(Waiting::Transfer { .. }));
+        next && !self.carried && !self.broken
+    }
+
+    /// Drops what was lent, after this end was detached. Process context.
+    pub(super) fn destroy_loans(&mut self) {
+        self.loans.destroy();
+    }
+
+    fn tell_done(&mut self, c: SendCompletion) {
+        // `send_room` counts what is here.
+        let _ = self.done.push_back(c);
+    }
+
+    /// Whom to tell of what has come, if anybody wants to know.
+    fn take_news(&mut self) -> Option<Arc<dyn Ready>> {
+        let told = core::mem::replace(&mut self.news, false) && self.receive_armed;
+        self.receive_armed &= !told;
+        told.then(|| self.received.clone())
+    }
+
+    /// Whom to tell of what was carried out, if anybody wants to know.
+    fn take_done(&mut self) -> Option<Arc<dyn Ready>> {
+        let told = self.send_armed && !self.done.is_empty();
+        self.send_armed &= !told;
+        told.then(|| self.sent.clone())
+    }
+
+    /// Puts a message into the next buffer. `fill` puts the payload there, as many bytes as it says.
+    /// The caller has made sure that there is a buffer.
+    ///
+    /// # Errors
+    ///
+    /// `EMSGSIZE` if the message does not fit.
+    fn deliver(
+        &mut self,
+        head: &[u8],
+        payload: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result,
+    ) -> Result {
+        let mut buffer = self.posted.pop_front().ok_or(ENOSPC)?;
+        let len = u32::try_from(head.len() + payload)?;
+        let head = if payload == 0 {
+            // all of it lies in the buffer
+            let to = buffer.bytes_mut().get_mut(..head.len());
+            to.ok_or(EMSGSIZE)?.copy_from_slice(head);
+            None
+        } else {
+            fill(buffer.bytes_mut().get_mut(..payload).ok_or(EMSGSIZE)?)?;
+            Some(Head::new(head)?)
+        };
+        self.news = true;
+        let arrived = Arrived { buffer, len, head };
+        self.arrived.push_back(arrived).map_err(|_| EINVAL)
+    }
+
+    fn deliver_waiting(&mut self, w: &Message) -> Result {
+        let payload = w.pieces.iter().flatten().map(|p| p.len as usize).sum();
+        self.deliver(w.head.bytes(), payload, |mut to| {
+            for p in w.pieces.iter().flatten() {
+                let (now, rest) = to.split_at_mut_checked(p.len as usize).ok_or(EMSGSIZE)?;
+                p.block.copy_to(p.offset as usize, now)?;
+                to = rest;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// What the ends of a connection share.
+#[pin_data]
+pub(super) struct Wire {
+    #[pin]
+    ends: SpinLock<[Option<KBox<End>>; 2]>,
+}
+
+/// An end and the other one.
+fn ends(
+    both: &mut [Option<KBox<End>>; 2],
+    side: Side,
+) -> (&mut Option<KBox<End>>, &mut Option<KBox<End>>) {
+    let [a, b] = both;
+    match side {
+        Side::Active => (a, b),
+        Side::Passive => (b, a),
+    }
+}
+
+/// Which end of a wire.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    /// Whose owner has asked for the connection.
+    Active,
+    /// Whose owner has accepted.
+    Passive,
+}
+
+/// Carries out what waits at an end, as far as that is possible now and needs no errand.
+fn carry_on(mine: &mut End, other: &mut Option<KBox<End>>) {
+    while !mine.broken {
+        match mine.waiting.front() {
+            Some(Waiting::Message(_)) => {
+                let Some(other) = other.as_mut().filter(|o| !o.posted.is_empty()) else {
+                    return;
+                };
+                let Some(Waiting::Message(m)) = mine.waiting.pop_front() else {
+                    return;
+                };
+                let sent = other.deliver_waiting(&m);
+                mine.carried_out(sent, m.signaled, m.cookie);
+            }
+            Some(Waiting::End { loan, cookie }) => {
+                let (loan, cookie) = (*loan, *cookie);
+                mine.waiting.pop_front();
+                mine.loans.access_ended(loan);
+                mine.tell_done(SendCompletion::Ended { cookie });
+            }
+            Some(Waiting::Transfer { .. }) | None => return,
+        }
+    }
+}
+
+impl End {
+    /// A message was delivered, or was not.
+    fn carried_out(&mut self, sent: Result, signaled: bool, cookie: u64) {
+        match sent {
+            Ok(()) if signaled => self.tell_done(SendCompletion::Sent { cookie }),
+            Ok(()) => {}
+            Err(_) => self.broke(cookie),
+        }
+    }
+
+    /// The peer does not allow what was posted.
+    fn broke(&mut self, cookie: u64) {
+        self.broken = true;
+        let status = Status::Remote;
+        self.tell_done(SendCompletion::Failed { cookie, status });
+    }
+}
+
+impl Wire {
+    /// A wire without ends.
+    pub(super) fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Wire {
+                ends <- new_spinlock!([const { None }; 2], "ib_sdp_wire"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Puts an end there.
+    ///
+    /// # Errors
+    ///
+    /// Gives it back if there is one.
+    pub(super) fn attach(&self, side: Side, end: KBox<End>) -> Result<(), KBox<End>> {
+        let mut both = self.ends.lock();
+        let (mine, _) = ends(&mut both, side);
+        match mine {
+            Some(_) => Err(end),
+            None => {
+                *mine = Some(end);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes an end away. What the other end posts from now on, or has waiting, stays there.
+    pub(super) fn detach(&self, side: Side) -> Option<KBox<End>> {
+        let mut both = self.ends.lock();
+        let (mine, _) = ends(&mut both, side);
+        mine.take()
+    }
+
+    /// Does something with an end.
+    pub(super) fn with<R>(&self, side: Side, f: impl FnOnce(&mut End) -> R) -> Option<R> {
+        let mut both = self.ends.lock();
+        let (mine, _) = ends(&mut both, side);
+        mine.as_mut().map(|end| f(end))
+    }
+
+    /// Posts a buffer. A message may be waiting for it.
+    ///
+    /// # Errors
+    ///
+    /// Gives it back if there is no room, or no end.
+    pub(super) fn post_receive(&self, side: Side, b: KBox<Buffer>) -> Result<(), KBox<Buffer>> {
+        let mut both = self.ends.lock();
+        let (mine, other) = ends(&mut both, side);
+        let Some(end) = mine.as_mut() else {
+            return Err(b);
+        };
+        if end.posted() >= end.receive_slots {
+            return Err(b);
+        }
+        end.posted.push_back(b)?;
+        let Some(peer) = other.as_mut().filter(|p| !p.waiting.is_empty()) else {
+            return Ok(());
+        };
+        carry_on(peer, mine);
+        let tell = [peer.take_done(), mine.as_mut().and_then(|m| m.take_news())];
+        drop(both);
+        call(tell);
+        Ok(())
+    }
+
+    /// Posts a message.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if there is no room, `EINVAL` for what the limits do not allow, `EIO` if the end is
+    /// broken or gone.
+    pub(super) fn post_send(&self, side: Side, s: &Sending<'_>) -> Result {
+        let payload: usize = s.payload.iter().map(|p| p.len as usize).sum();
+        let mut both = self.ends.lock();
+        let (mine, other) = ends(&mut both, side);
+        let mine = mine.as_mut().filter(|m| !m.broken).ok_or(EIO)?;
+        if mine.send_room() == 0 {
+            return Err(ENOSPC);
+        }
+        if s.payload.len() > SPANS || s.header.len() > HEAD {
+            return Err(EINVAL);
+        }
+        let at_once = mine.waiting.is_empty();
+        match other.as_mut().filter(|o| at_once && !o.posted.is_empty()) {
+            Some(other) => {
+                let sent = other.deliver(s.header, payload, |to| copy_spans(s.payload, to));
+                mine.carried_out(sent, s.signaled, s.cookie);
+            }
+            None => {
+                let mut pieces = [const { None }; SPANS];
+                for (piece, span) in pieces.iter_mut().zip(s.payload) {
+                    *piece = Some(Piece {
+                        block: span.buffer.memory().block().clone(),
+                        offset: span.offset,
+                        len: span.len,
+                    });
+                }
+                let message = Message {
+                    head: Head::new(s.header)?,
+                    pieces,
+                    signaled: s.signaled,
+                    cookie: s.cookie,
+                };
+                mine.wait(Waiting::Message(message))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Posts a message by giving its buffer to the other end, for one of those that are posted there;
+    /// whether that was possible.
+    ///
+    /// # Errors
+    ///
+    /// As [`Wire::post_send`].
+    pub(super) fn exchange(
+        &self,
+        side: Side,
+        s: &Sending<'_>,
+        buffer: &mut KBox<Buffer>,
+        len: u32,
+    ) -> Result<bool> {
+        let head = Head::new(s.header)?;
+        let mut both = self.ends.lock();
+        let (mine, other) = ends(&mut both, side);
+        let mine = mine.as_mut().filter(|m| !m.broken).ok_or(EIO)?;
+        if mine.send_room() == 0 {
+            return Err(ENOSPC);
+        }
+        let same = |b: &KBox<Buffer>| b.capacity() == buffer.capacity();
+        let other = other
+            .as_mut()
+            .filter(|o| o.posted.front().is_some_and(same));
+        let Some(other) = other.filter(|_| mine.waiting.is_empty()) else {
+            return Ok(false);
+        };
+        let Some(empty) = other.posted.pop_front() else {
+            return Ok(false);
+        };
+        let arrived = Arrived {
+            buffer: core::mem::replace(buffer, empty),
+            len: len.checked_add(s.header.len() as u32).ok_or(EINVAL)?,
+            head: Some(head),
+        };
+        other.news = true;
+        let sent = other.arrived.push_back(arrived).map_err(|_| EINVAL);
+        mine.carried_out(sent, s.signaled, s.cookie);
+        Ok(true)
+    }
+
+    /// Takes memory over.
+    ///
+    /// # Errors
+    ///
+    /// Gives it back, as [`Loans::lend`], or if the end is gone.
+    pub(super) fn lend(&self, side: Side, p: Pinned) -> Result<Loan, Pinned> {
+        let mut both = self.ends.lock();
+        match ends(&mut both, side).0 {
+            Some(mine) => mine.loans.lend(p),
+            None => Err(p),
+        }
+    }
+
+    /// Posts the end of the peer's access to memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::transport::Transport::invalidate`].
+    pub(super) fn invalidate(&self, side: Side, loan: Loan, cookie: u64) -> Result {
+        let mut both = self.ends.lock();
+        let (mine, other) = ends(&mut both, side);
+        let mine = mine.as_mut().ok_or(EIO)?;
+        mine.invalidate(loan, cookie)?;
+        carry_on(mine, other);
+        Ok(())
+    }
+
+    /// What the owner of an end has to carry out, if nobody does.
+    pub(super) fn errand(self: &Arc<Self>, side: Side) -> Option<Errand> {
+        self.with(side, |end| {
+            let has = end.has_errand();
+            end.carried |= has;
+            has
+        })?
+        .then(|| Errand {
+            wire: self.clone(),
+            side,
+        })
+    }
+
+    /// Carries out a little of the transfer that is next. Whom to tell when there is none any more.
+    fn step(&self, side: Side) -> Option<[Option<Arc<dyn Ready>>; 2]> {
+        let mut both = self.ends.lock();
+        let (mine, other) = ends(&mut both, side);
+        // The end is gone: so is what waited.
+        let Some(mine) = mine.as_mut() else {
+            return Some([None, None]);
+        };
+        if let Some(peer) = other.as_mut() {
+            if mine.step(peer) {
+                return None;
+            }
+        }
+        // Without the other end this stays until the links tell that all is over.
+        mine.carried = false;
+        carry_on(mine, other);
+        let news = other.as_mut().and_then(|o| o.take_news());
+        Some([news, mine.take_done()])
+    }
+
+    /// Tells the other end of what has come to it, and this one of what was carried out.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` if the end is broken or gone.
+    pub(super) fn flush(&self, side: Side) -> Result {
+        let mut both = self.ends.lock();
+        let (mine, other) = ends(&mut both, side);
+        let broken = mine.as_ref().is_none_or(|m| m.broken);
+        let news = other.as_mut().and_then(|o| o.take_news());
+        let done = mine.as_mut().and_then(|m| m.take_done());
+        drop(both);
+        call([news, done]);
+        if broken {
+            Err(EIO)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Tells whom there is to tell, without the lock.
+fn call(tell: [Option<Arc<dyn Ready>>; 2]) {
+    for ready in tell.into_iter().flatten() {
+        ready.ready();
+    }
+}
+
+/// Copies payload to where it goes.
+fn copy_spans(spans: &[Span<'_>], mut to: &mut [u8]) -> Result {
+    for span in spans {
+        let bytes = span.bytes()?;
+        let (now, rest) = to.split_at_mut_checked(bytes.len()).ok_or(EMSGSIZE)?;
+        now.copy_from_slice(bytes);
+        to = rest;
+    }
+    Ok(())
+}
+
+impl End {
+    /// Copies a little of the transfer that is next; whether there was one.
+    fn step(&mut self, peer: &mut End) -> bool {
+        if self.broken {
+            return false;
+        }
+        let Some(Waiting::Transfer {
+            loan,
+            transfer,
+            done,
+        }) = self.waiting.front_mut()
+        else {
+            return false;
+        };
+        let (loan, t) = (*loan, *transfer);
+        let n = (t.len - *done).min(STEP);
+        let copied = peer.loans.accessed(&t).and_then(|(theirs, at)| {
+            let ours = self.loans.pages(loan)?;
+            let (at, offset) = (at + *done as usize, (t.offset + *done) as usize);
+            match t.read {
+                true => theirs.copy_to(at, ours, offset, n as usize),
+                false => ours.copy_to(offset, theirs, at, n as usize),
+            }
+        });
+        *done += n;
+        let over = *done == t.len;
+        if copied.is_err() {
+            self.broke(t.cookie);
+        } else if over {
+            self.waiting.pop_front();
+            self.loans.over(loan);
+            self.reads -= u16::from(t.read);
+            let (cookie, len) = (t.cookie, t.len);
+            self.tell_done(SendCompletion::Moved { cookie, len });
+        }
+        true
+    }
+}
+
+/// What an end has to carry out without its lock: transfers.
+pub(crate) struct Errand {
+    wire: Arc<Wire>,
+    side: Side,
+}
+
+impl Errand {
+    /// Carries it out. Process context; sleeps.
+    pub(crate) fn run(self) {
+        let tell = loop {
+            if let Some(tell) = self.wire.step(self.side) {
+                break tell;
+            }
+            give_way();
+        };
+        call(tell);
+    }
+}

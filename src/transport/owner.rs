@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Whose connections they are: what a transport asks of the layer above it.
+
+use super::Request;
+use crate::sys::rdma::cm::REPLY_DATA;
+use kernel::prelude::*;
+use kernel::sync::aref::AlwaysRefCounted;
+
+/// How a connection ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Gone {
+    /// The peer ended it.
+    Peer,
+    /// We ended it, and the peer knows.
+    Answered,
+    /// We ended it, and the peer did not answer.
+    Unanswered,
+    /// The time is over in which packets of it may still come.
+    Expired,
+}
+
+/// Tells one link from another of the same owner, as long as either lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LinkId(usize);
+
+impl LinkId {
+    /// The id of what lies there.
+    pub(super) fn of<T>(link: &T) -> Self {
+        LinkId(core::ptr::from_ref(link).addr())
+    }
+}
+
+/// Tells one resolver from another of the same owner, as long as either lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SearchId(usize);
+
+impl SearchId {
+    /// The id of what lies there.
+    pub(super) fn of<T>(search: &T) -> Self {
+        SearchId(core::ptr::from_ref(search).addr())
+    }
+}
+
+/// Whose connection it is.
+///
+/// Upcalls are made in process context, without locks, one at a time for one link, and may sleep;
+/// but all connections of the host wait meanwhile. Those for a connection that was dropped may
+/// still come for a moment.
+///
+/// What is told of a connection comes with its [`LinkId`], because an owner that has dropped a
+/// [`super::Link`] and made another may still be told of the first one; likewise [`SearchId`] and
+/// [`super::Resolver`].
+pub(crate) trait Owner: AlwaysRefCounted + Send + Sync + Sized + 'static {
+    /// Who decides on requests for connections.
+    type Acceptor: Acceptor<Self>;
+
+    /// There is something to [`super::Transport::poll_receive`]. Called in any context, in hard
+    /// interrupts as well, with locks of the transport held: wake somebody, and no more.
+    fn receive_ready(&self);
+
+    /// There is something to [`super::Transport::poll_send`], or memory that was lent to a channel
+    /// was let go of. Called like [`Owner::receive_ready`].
+    fn send_ready(&self);
+
+    /// A [`super::Resolver`] has come to its end. May come before [`super::Resolver::start`]
+    /// returns, with the locks of its caller.
+    fn resolved(&self, search: SearchId, result: Result);
+
+    /// The peer accepts, with this private data. An error rejects the connection, and nothing more
+    /// comes of it.
+    fn replied(&self, link: LinkId, data: &[u8; REPLY_DATA]) -> Result;
+
+    /// Messages can be sent.
+    fn established(&self, link: LinkId);
+
+    /// The connection was not made.
+    fn refused(&self, link: LinkId, error: Error);
+
+    /// The connection has ended; what was posted is being flushed.
+    fn disconnected(&self, link: LinkId, how: Gone);
+
+    /// The device is being removed, which waits until channel, link and resolver are dropped and
+    /// all buffers are unmapped. May be called more than once.
+    fn device_removed(&self);
+}
+
+/// What becomes of a request.
+pub(crate) enum Verdict {
+    /// A link was made by [`Request::create`], and replies or has replied.
+    Accepted,
+    /// We do not want it.
+    Reject,
+    /// Nobody listens there.
+    Unknown,
+    /// No answer, as if the request had been lost: the peer asks again.
+    Drop,
+}
+
+/// Who decides on requests.
+pub(crate) trait Acceptor<O: Owner>: 'static {
+    /// A connection is asked for. Called in process context without locks; may sleep, but all
+    /// connections of the host wait meanwhile.
+    fn request(request: &Request<'_, O>) -> Verdict;
+}
