@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What the environment and the rules' file say, read once.
+//!
+//! A program that got more rights than its caller has (AT_SECURE) takes nothing from the
+//! environment.
+
+use crate::log::{self, Level};
+use crate::sys;
+use sdp_rules::{Destination, Rules};
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering::*};
+
+/// Where the rules are if the environment does not say otherwise.
+const RULES: &str = match option_env!("SDP_RULES") {
+    Some(path) => path,
+    None => "/etc/libsdp.conf",
+};
+
+/// No file of rules is larger.
+const LARGEST: usize = 1 << 20;
+
+/// What holds for this program.
+pub struct Settings {
+    /// The rules that speak of it.
+    pub rules: Rules,
+    /// Its name, as it is shown.
+    pub name: String,
+    pub program: Vec<u8>,
+    pub destination: Destination,
+    pub min_level: u32,
+    /// Some of its sockets may be SDP.
+    pub active: bool,
+    /// The program has more rights than who called it.
+    pub secure: bool,
+}
+
+static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(ptr::null_mut());
+
+/// What was read, if it has been.
+pub fn known() -> Option<&'static Settings> {
+    // SAFETY: once there they stay.
+    unsafe { SETTINGS.load(Acquire).as_ref() }
+}
+
+/// Reads everything, the first time.
+pub fn get() -> &'static Settings {
+    if let Some(settings) = known() {
+        return settings;
+    }
+    let (settings, problem) = read();
+    let new = Box::into_raw(Box::new(settings));
+    // Two threads may get here in constructors of other libraries; one of them wins.
+    let first = SETTINGS
+        .compare_exchange(ptr::null_mut(), new, AcqRel, Acquire)
+        .is_ok();
+    if let (true, Some(problem)) = (first, problem) {
+        log::write(Level::Error, format_args!("{problem}"));
+    }
+    // SAFETY: one of the two has been stored.
+    unsafe { &*SETTINGS.load(Acquire) }
+}
+
+/// The name by which rules call the program.
+fn program() -> Vec<u8> {
+    extern "C" {
+        static program_invocation_short_name: *const libc::c_char;
+    }
+    // SAFETY: the C library sets it before any constructor runs.
+    let name = unsafe { program_invocation_short_name };
+    if name.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: a string that ends with a zero.
+    unsafe { CStr::from_ptr(name) }.to_bytes().to_vec()
+}
+
+fn read() -> (Settings, Option<String>) {
+    // SAFETY: asks for a number.
+    let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    let variable = |name: &str| (!secure).then(|| std::env::var_os(name)).flatten();
+    let program = program();
+    let simple = variable("SIMPLE_LIBSDP").is_some() || variable("ALWAYS_USE_SDP").is_some();
+    let named = variable("LIBSDP_CONFIG_FILE");
+    let mut problem = None;
+    let rules = if simple {
+        Some(Rules::default())
+    } else {
+        let path = named.as_deref().unwrap_or(OsStr::new(RULES));
+        match read_rules(path.as_bytes(), named.is_some()) {
+            Ok(rules) => Some(rules),
+            Err(text) => {
+                problem = Some(format!(
+                    "{}: {text}; every socket stays TCP",
+                    path.to_string_lossy()
+                ));
+                None
+            }
+        }
+    };
+    let mut settings = Settings {
+        active: rules.as_ref().is_some_and(|r| !r.only_tcp(&program)),
+        // Of a file that cannot be used nothing holds, so whoever started the program is told.
+        destination: match &rules {
+            Some(_) => Destination::File(b"libsdp.log".to_vec()),
+            None => Destination::Stderr,
+        },
+        min_level: Level::Error as u32,
+        rules: Rules::default(),
+        name: String::from_utf8_lossy(&program).into_owned(),
+        program,
+        secure,
+    };
+    if let Some(rules) = rules {
+        settings.rules = rules.of_program(&settings.program);
+        let log = &settings.rules.log;
+        if let Some(destination) = &log.destination {
+            settings.destination = destination.clone();
+        }
+        settings.min_level = log.min_level.unwrap_or(settings.min_level);
+    }
+    if let Some(wish) = variable("LIBSDP_LOG") {
+        match log::parse_wish(wish.as_bytes()) {
+            Some((destination, level)) => {
+                settings.destination = destination;
+                settings.min_level = level;
+            }
+            None => {
+                problem.get_or_insert(format!(
+                    "LIBSDP_LOG={} is not stderr, syslog or a path, with :LEVEL after it",
+                    wish.to_string_lossy()
+                ));
+            }
+        }
+    }
+    (settings, problem)
+}
+
+/// The rules of a file. A default file that is not there is none, and means SDP where it can be
+/// had.
+fn read_rules(path: &[u8], named: bool) -> Result<Rules, String> {
+    let reason = |e| std::io::Error::from_raw_os_error(e).to_string();
+    let text = match read_file(path) {
+        Ok(text) => text,
+        Err(libc::ENOENT) if !named => return Ok(Rules::fallback()),
+        Err(e) => return Err(reason(e)),
+    };
+    sdp_rules::parse(&text).map_err(|problems| {
+        let more = match problems.len() {
+            1 => String::new(),
+            n => format!(" (and {} more: sdpctl check)", n - 1),
+        };
+        format!("{}{more}", problems[0])
+    })
+}
+
+/// A regular file of a reasonable size.
+pub fn read_file(path: &[u8]) -> sys::Result<Vec<u8>> {
+    let path = [path, b"\0"].concat();
+    let fd = sys::open(libc::AT_FDCWD, &path, libc::O_RDONLY | libc::O_NONBLOCK, 0)?;
+    let mut text = Vec::new();
+    let regular = sys::stat(fd).is_some_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFREG);
+    let mut result = if regular { Ok(()) } else { Err(libc::EINVAL) };
+    let mut part = vec![0; 8192];
+    while result.is_ok() {
+        match sys::read(fd, &mut part) {
+            Ok(0) => break,
+            Ok(_) if text.len() > LARGEST => result = Err(libc::EFBIG),
+            Ok(n) => text.extend_from_slice(&part[..n]),
+            Err(libc::EINTR) => {}
+            Err(e) => result = Err(e),
+        }
+    }
+    sys::close(fd);
+    result.map(|()| text)
+}

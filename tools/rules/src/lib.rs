@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The rules of `libsdp.conf`: reading them, and what they say of a socket.
+//!
+//! [`parse`] gives either all [`Rules`] of a file or all its [`Problem`]s, never some of the rules.
+//! [`Rules::decide`] finds the first rule that speaks of a program, a [`Role`], an address and a
+//! port.
+
+mod glob;
+mod net;
+mod parse;
+
+pub use glob::Glob;
+pub use net::{Network, Ports};
+pub use parse::{parse, Problem, MAX_PROBLEMS};
+
+use std::fmt;
+use std::net::IpAddr;
+
+/// What a socket may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// TCP only.
+    Tcp,
+    /// SDP only.
+    Sdp,
+    /// A server takes connections of both; a client tries SDP, then TCP.
+    Both,
+}
+
+/// Which end of connections a rule speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Who listens; rules see the address of its bind(2).
+    Server,
+    /// Who connects; rules see the address of its connect(2).
+    Client,
+}
+
+/// A `use` statement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Its line in the file, from 1.
+    pub line: u32,
+    pub mode: Mode,
+    pub role: Role,
+    pub program: Glob,
+    pub network: Network,
+    pub ports: Ports,
+}
+
+/// Where messages go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Destination {
+    Stderr,
+    Syslog,
+    /// A file of this name; where it really is depends on the user.
+    File(Vec<u8>),
+}
+
+/// What `log` statements say, each for itself where the file has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    pub destination: Option<Destination>,
+    pub min_level: Option<u32>,
+}
+
+/// All that a file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    pub log: Log,
+    pub rules: Vec<Rule>,
+}
+
+/// What the rules say of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict<'a> {
+    pub mode: Mode,
+    /// The rule that says so; without one it is the default.
+    pub rule: Option<&'a Rule>,
+}
+
+impl Rules {
+    /// The rules of no file at all: SDP where it can be had, else TCP.
+    pub fn fallback() -> Self {
+        let any = |role| Rule {
+            line: 0,
+            mode: Mode::Both,
+            role,
+            program: Glob::any(),
+            network: Network::Any,
+            ports: Ports::ANY,
+        };
+        Rules {
+            rules: vec![any(Role::Server), any(Role::Client)],
+            ..Rules::default()
+        }
+    }
+
+    /// The mode of what no rule matches: `both`, or SDP in a file that has no rules at all.
+    pub fn default_mode(&self) -> Mode {
+        if self.rules.is_empty() {
+            Mode::Sdp
+        } else {
+            Mode::Both
+        }
+    }
+
+    /// What holds for a program that binds to, or connects to, an address.
+    pub fn decide(&self, program: &[u8], role: Role, address: IpAddr, port: u16) -> Verdict<'_> {
+        let rule = self.rules.iter().find(|r| {
+            r.role == role
+                && r.ports.contains(port)
+                && r.network.contains(address)
+                && r.program.matches(program)
+        });
+        Verdict {
+            mode: rule.map_or(self.default_mode(), |r| r.mode),
+            rule,
+        }
+    }
+
+    /// Keeps the rules that speak of a program. Unless none is left, what is said of that program
+    /// stays the same.
+    pub fn of_program(mut self, program: &[u8]) -> Self {
+        let before = self.default_mode();
+        self.rules.retain(|r| r.program.matches(program));
+        if self.default_mode() != before {
+            // Rules that speak of others only are still rules.
+            self.rules = Rules::fallback().rules;
+        }
+        self
+    }
+
+    /// Whether no socket of a program can be anything but TCP. May miss it where several rules
+    /// say so together.
+    pub fn only_tcp(&self, program: &[u8]) -> bool {
+        [Role::Server, Role::Client].iter().all(|&role| {
+            let mut own = self
+                .rules
+                .iter()
+                .filter(|r| r.role == role && r.program.matches(program));
+            loop {
+                match own.next() {
+                    Some(r) if r.mode != Mode::Tcp => return false,
+                    Some(r) if r.network == Network::Any && r.ports == Ports::ANY => return true,
+                    Some(_) => {}
+                    None => return false,
+                }
+            }
+        })
+    }
+
+    /// The first earlier rule that matches all that rule `index` matches, which so never gets to
+    /// say anything.
+    pub fn hidden_by(&self, index: usize) -> Option<&Rule> {
+        let rule = self.rules.get(index)?;
+        self.rules[..index].iter().find(|r| r.covers(rule))
+    }
+}
+
+impl Rule {
+    /// Whether this one matches whatever the other one matches. May say no where globs overlap.
+    fn covers(&self, other: &Rule) -> bool {
+        self.role == other.role
+            && (self.program.is_any() || self.program == other.program)
+            && self.network.covers(&other.network)
+            && self.ports.covers(&other.ports)
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Mode::Tcp => "tcp",
+            Mode::Sdp => "sdp",
+            Mode::Both => "both",
+        })
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Role::Server => "server",
+            Role::Client => "client",
+        })
+    }
+}
+
+/// As a statement that [`parse`] reads.
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "use {} {} {} {}:{}",
+            self.mode, self.role, self.program, self.network, self.ports
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(text: &str) -> Rules {
+        parse(text.as_bytes()).unwrap_or_else(|p| panic!("{p:?}"))
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_first_match_decides() {
+        let r = rules(
+            "use tcp server redis* *:6379\nuse sdp client * 10.0.0.0/8:*\nuse tcp client * *:*\n",
+        );
+        let of = |p: &str, role, a, port| r.decide(p.as_bytes(), role, ip(a), port);
+        let hit = of("redis-server", Role::Server, "0.0.0.0", 6379);
+        assert_eq!((hit.mode, hit.rule.unwrap().line), (Mode::Tcp, 1));
+        let hit = of("x", Role::Client, "10.1.2.3", 80);
+        assert_eq!((hit.mode, hit.rule.unwrap().line), (Mode::Sdp, 2));
+        assert_eq!(of("x", Role::Client, "11.1.2.3", 80).mode, Mode::Tcp);
+        let none = of("redis-server", Role::Server, "::", 6380);
+        assert_eq!((none.mode, none.rule), (Mode::Both, None));
+    }
+
+    #[test]
+    fn a_mapped_address_is_ipv4() {
+        let r = rules("use tcp client * 10.0.0.0/8:*\nuse sdp client * ::/0:*");
+        let of = |a| r.decide(b"x", Role::Client, ip(a), 1).mode;
+        assert_eq!(of("::ffff:10.1.1.1"), Mode::Tcp);
+        assert_eq!(of("::10.1.1.1"), Mode::Sdp);
+        assert_eq!(of("11.1.1.1"), Mode::Both);
+    }
+
+    #[test]
+    fn without_rules_all_is_sdp() {
+        for text in ["", "# nothing\n\n", "log min-level 1\n"] {
+            let r = rules(text);
+            assert_eq!(
+                r.decide(b"x", Role::Server, ip("1.2.3.4"), 1).mode,
+                Mode::Sdp
+            );
+            assert!(!r.only_tcp(b"x"));
+        }
+        // rules of others do not make this program SDP only
+        let r = rules("use sdp server other *:*").of_program(b"x");
+        assert_eq!(r.decide(b"x", Role::Client, ip("::1"), 1).mode, Mode::Both);
+    }
+
+    #[test]
+    fn programs_that_stay_tcp() {
+        let r = rules("use tcp server a *:*\nuse tcp client a 10.0.0.1:*\nuse tcp client a *:*\n");
+        assert!(r.only_tcp(b"a") && !r.only_tcp(b"b"));
+        let r = rules("use tcp server a *:*\nuse both client a 10.0.0.1:*\nuse tcp client a *:*\n");
+        assert!(!r.only_tcp(b"a"));
+        let r = rules("use tcp server a *:*\nuse tcp client a *:1-65535\n");
+        assert!(!r.only_tcp(b"a"));
+    }
+
+    #[test]
+    fn hidden_rules() {
+        let r = rules(
+            "use tcp client * 10.0.0.0/8:1-100\nuse sdp client ssh 10.9.0.0/16:50\nuse sdp client ssh 10.9.0.0/16:50-101\n\
+             use sdp server ssh 10.9.0.0/16:50\nuse both client ssh *:*\n",
+        );
+        let by = |i| r.hidden_by(i).map(|r| r.line);
+        assert_eq!(
+            [by(0), by(1), by(2), by(3), by(4), by(5)],
+            [None, Some(1), None, None, None, None]
+        );
+    }
+}

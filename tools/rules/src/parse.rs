@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Reading the text.
+//!
+//! A statement a line; `#` begins a comment. Words are apart by blanks, keywords in capitals or
+//! not:
+//!
+//! ```text
+//! log [destination stderr | syslog | file PATH] [min-level NUMBER]
+//! use tcp|sdp|both  server|listen|client|connect  PROGRAM  ADDRESS[/PREFIX]:PORT[-PORT]
+//! ```
+//!
+//! PROGRAM is a [`Glob`](crate::Glob); ADDRESS and ports may each be `*`.
+
+use crate::{Destination, Glob, Log, Mode, Network, Ports, Role, Rule, Rules};
+use std::fmt;
+use std::net::IpAddr;
+
+/// What is wrong at a place of the text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// From 1.
+    pub line: u32,
+    /// In characters, from 1.
+    pub column: u32,
+    /// What could have been there.
+    pub expected: &'static str,
+    /// What is there; nothing at the end of a line.
+    pub found: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (line, column, expected) = (self.line, self.column, self.expected);
+        write!(f, "line {line}, column {column}: expected {expected}, ")?;
+        match self.found.as_str() {
+            "" => f.write_str("but the line ends"),
+            found => write!(f, "found '{found}'"),
+        }
+    }
+}
+
+/// So many problems of a file are told.
+pub const MAX_PROBLEMS: usize = 20;
+/// A word is quoted to this length.
+const QUOTED: usize = 40;
+
+/// Reads a file.
+///
+/// # Errors
+///
+/// Each line's first problem, [`MAX_PROBLEMS`] at most; nothing of the file holds then.
+pub fn parse(text: &[u8]) -> Result<Rules, Vec<Problem>> {
+    let mut rules = Rules::default();
+    let mut problems = Vec::new();
+    for (index, line) in text.split(|&c| c == b'\n').enumerate() {
+        let number = u32::try_from(index + 1).unwrap_or(u32::MAX);
+        if let Err(wrong) = Line::new(line).statement(number, &mut rules) {
+            problems.push(Problem {
+                line: number,
+                column: column(line, wrong.at),
+                expected: wrong.expected,
+                found: quote(wrong.found),
+            });
+            if problems.len() == MAX_PROBLEMS {
+                break;
+            }
+        }
+    }
+    if problems.is_empty() {
+        Ok(rules)
+    } else {
+        Err(problems)
+    }
+}
+
+/// The character at a byte of a line, from 1.
+fn column(line: &[u8], at: usize) -> u32 {
+    let characters = line[..at.min(line.len())]
+        .iter()
+        .filter(|&&c| c & 0xc0 != 0x80);
+    u32::try_from(characters.count() + 1).unwrap_or(u32::MAX)
+}
+
+/// A word as it can be shown on a terminal.
+fn quote(word: &[u8]) -> String {
+    let text = String::from_utf8_lossy(word);
+    let mut shown: String = text.chars().take(QUOTED).collect();
+    if text.chars().nth(QUOTED).is_some() {
+        shown.push('…');
+    }
+    shown
+        .chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
+}
+
+/// A problem before it is known in which line.
+struct Wrong<'a> {
+    at: usize,
+    expected: &'static str,
+    found: &'a [u8],
+}
+
+type Parsed<'a, T> = Result<T, Wrong<'a>>;
+
+/// A part of the line, and where it begins.
+#[derive(Clone, Copy)]
+struct Piece<'a> {
+    at: usize,
+    text: &'a [u8],
+}
+
+impl<'a> Piece<'a> {
+    fn is(&self, keyword: &str) -> bool {
+        self.text.eq_ignore_ascii_case(keyword.as_bytes())
+    }
+
+    fn wrong(&self, expected: &'static str) -> Wrong<'a> {
+        Wrong {
+            at: self.at,
+            expected,
+            found: self.text,
+        }
+    }
+
+    /// Without blanks at its ends.
+    fn trim(&self) -> Piece<'a> {
+        let start = self.text.len() - self.text.trim_ascii_start().len();
+        Piece {
+            at: self.at + start,
+            text: self.text.trim_ascii(),
+        }
+    }
+
+    /// What is before and after the last `mark`.
+    fn split_last(&self, mark: u8) -> Option<(Piece<'a>, Piece<'a>)> {
+        let place = self.text.iter().rposition(|&c| c == mark)?;
+        let before = Piece {
+            at: self.at,
+            text: &self.text[..place],
+        };
+        let after = Piece {
+            at: self.at + place + 1,
+            text: &self.text[place + 1..],
+        };
+        Some((before.trim(), after.trim()))
+    }
+
+    /// A decimal number that is not above `most`.
+    fn number(&self, most: u32) -> Option<u32> {
+        if self.text.is_empty() {
+            return None;
+        }
+        let mut value = 0u32;
+        for &c in self.text {
+            let digit = char::from(c).to_digit(10)?;
+            value = value.checked_mul(10)?.checked_add(digit)?;
+        }
+        (value <= most).then_some(value)
+    }
+}
+
+/// What is left of a line.
+struct Line<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Line<'a> {
+    fn new(line: &'a [u8]) -> Self {
+        let end = line.iter().position(|&c| c == b'#').unwrap_or(line.len());
+        Line {
+            text: &line[..end],
+            at: 0,
+        }
+    }
+
+    /// All that is left, without blanks at its ends.
+    fn rest(&self) -> Piece<'a> {
+        let rest = Piece {
+            at: self.at,
+            text: &self.text[self.at..],
+        };
+        rest.trim()
+    }
+
+    /// The next word, empty at the end.
+    fn word(&mut self) -> Piece<'a> {
+        let rest = self.rest();
+        let length = rest
+            .text
+            .iter()
+            .position(u8::is_ascii_whitespace)
+            .unwrap_or(rest.text.len());
+        self.at = rest.at + length;
+        Piece {
+            text: &rest.text[..length],
+            ..rest
+        }
+    }
+
+    fn statement(mut self, number: u32, rules: &mut Rules) -> Parsed<'a, ()> {
+        let word = self.word();
+        if word.text.is_empty() {
+            Ok(())
+        } else if word.is("log") {
+            self.log(&mut rules.log)
+        } else if word.is("use") {
+            let rule = self.rule(number)?;
+            rules.rules.push(rule);
+            Ok(())
+        } else {
+            Err(word.wrong("'use' or 'log'"))
+        }
+    }
+
+    fn log(&mut self, log: &mut Log) -> Parsed<'a, ()> {
+        loop {
+            let word = self.word();
+            if word.text.is_empty() {
+                return Ok(());
+            } else if word.is("destination") {
+                log.destination = Some(self.destination()?);
+            } else if word.is("min-level") {
+                let level = self.word();
+                let level = level.number(u32::MAX).ok_or(level.wrong("a number"))?;
+                log.min_level = Some(level);
+            } else {
+                return Err(word.wrong("'destination' or 'min-level'"));
+            }
+        }
+    }
+
+    fn destination(&mut self) -> Parsed<'a, Destination> {
+        let word = self.word();
+        if word.is("stderr") {
+            Ok(Destination::Stderr)
+        } else if word.is("syslog") {
+            Ok(Destination::Syslog)
+        } else if word.is("file") {
+            let path = self.word();
+            // '.', '..' and a directory cannot be log files
+            let name = path.text.rsplit(|&c| c == b'/').next().unwrap_or(b"");
+            if matches!(name, b"" | b"." | b"..") || name.contains(&0) {
+                return Err(path.wrong("the name of a file"));
+            }
+            Ok(Destination::File(path.text.to_vec()))
+        } else {
+            Err(word.wrong("'stderr', 'syslog' or 'file'"))
+        }
+    }
+
+    fn rule(&mut self, line: u32) -> Parsed<'a, Rule> {
+        let word = self.word();
+        let mode = match () {
+            () if word.is("tcp") => Mode::Tcp,
+            () if word.is("sdp") => Mode::Sdp,
+            () if word.is("both") => Mode::Both,
+            () => return Err(word.wrong("'tcp', 'sdp' or 'both'")),
+        };
+        let word = self.word();
+        let role = match () {
+            () if word.is("server") || word.is("listen") => Role::Server,
+            () if word.is("client") || word.is("connect") => Role::Client,
+            () => return Err(word.wrong("'server', 'listen', 'client' or 'connect'")),
+        };
+        let word = self.word();
+        if word.text.is_empty() {
+            return Err(word.wrong("a program's name or '*'"));
+        }
+        let program = Glob::new(word.text);
+        let target = self.rest();
+        if target.text.is_empty() {
+            return Err(target.wrong("an address or '*'"));
+        }
+        let Some((address, ports)) = target.split_last(b':') else {
+            let end = Piece {
+                at: target.at + target.text.len(),
+                text: b"",
+            };
+            return Err(end.wrong("':' and ports after the address"));
+        };
+        Ok(Rule {
+            line,
+            mode,
+            role,
+            program,
+            network: network(address)?,
+            ports: self::ports(ports)?,
+        })
+    }
+}
+
+fn network(piece: Piece<'_>) -> Parsed<'_, Network> {
+    if piece.text == b"*" {
+        return Ok(Network::Any);
+    }
+    let (address, prefix) = match piece.split_last(b'/') {
+        Some((address, prefix)) => (address, Some(prefix)),
+        None => (piece, None),
+    };
+    let wrong = || address.wrong("an IPv4 or IPv6 address or '*'");
+    let text = std::str::from_utf8(address.text).map_err(|_| wrong())?;
+    let ip: IpAddr = text.parse().map_err(|_| wrong())?;
+    let bits = |most: u8, expected| match prefix {
+        None => Ok(most),
+        Some(p) => match p.number(most.into()) {
+            // not above `most`
+            Some(n) => Ok(n as u8),
+            None => Err(p.wrong(expected)),
+        },
+    };
+    Ok(match ip {
+        IpAddr::V4(address) => Network::V4 {
+            address,
+            prefix: bits(32, "a prefix length from 0 to 32")?,
+        },
+        IpAddr::V6(address) => Network::V6 {
+            address,
+            prefix: bits(128, "a prefix length from 0 to 128")?,
+        },
+    })
+}
+
+fn ports(piece: Piece<'_>) -> Parsed<'_, Ports> {
+    if piece.text == b"*" {
+        return Ok(Ports::ANY);
+    }
+    let one = |p: Piece<'_>| {
+        p.number(u16::MAX.into())
+            .and_then(|n| u16::try_from(n).ok())
+    };
+    let wrong = |p: Piece<'_>| Wrong {
+        at: p.at,
+        expected: "a port from 0 to 65535, two with '-' between, or '*'",
+        found: piece.text,
+    };
+    let (low, high) = piece.split_last(b'-').unwrap_or((piece, piece));
+    let first = one(low).ok_or_else(|| wrong(low))?;
+    let last = one(high).ok_or_else(|| wrong(high))?;
+    if last < first {
+        return Err(Wrong {
+            at: high.at,
+            expected: "a last port that is not below the first",
+            found: high.text,
+        });
+    }
+    Ok(Ports { first, last })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(line: &str) -> Rule {
+        parse(line.as_bytes())
+            .unwrap_or_else(|p| panic!("{line}: {p:?}"))
+            .rules
+            .remove(0)
+    }
+
+    #[test]
+    fn statements() {
+        for (line, means) in [
+            ("use both server * *:*", "use both server * *:*"),
+            (
+                "  USE\tsdp  listen ssh? 10.1.2.3 : 22 # x",
+                "use sdp server ssh? 10.1.2.3/32:22",
+            ),
+            (
+                "use tcp client * 192.168.0.0/16:1 - 1023\r",
+                "use tcp client * 192.168.0.0/16:1-1023",
+            ),
+            ("use sdp connect a ::1:80", "use sdp client a ::1/128:80"),
+            (
+                "use sdp connect a fd77::/64:*",
+                "use sdp client a fd77::/64:*",
+            ),
+            (
+                "use sdp connect a :: / 0 : 0-65535",
+                "use sdp client a ::/0:*",
+            ),
+            (
+                "use sdp connect a ::ffff:1.2.3.4:9",
+                "use sdp client a ::ffff:1.2.3.4/128:9",
+            ),
+        ] {
+            assert_eq!(one(line).to_string(), means);
+        }
+    }
+
+    #[test]
+    fn log_statements() {
+        let r = parse(b"log destination syslog min-level 3\nlog min-level 9 destination file /var/log/x\nlog\n");
+        let log = r.unwrap().log;
+        assert_eq!(log.min_level, Some(9));
+        assert_eq!(
+            log.destination,
+            Some(Destination::File(b"/var/log/x".to_vec()))
+        );
+        assert_eq!(parse(b"# none\n").unwrap().log, Log::default());
+    }
+
+    #[test]
+    fn problems_tell_where_and_what() {
+        for (line, wanted) in [
+            ("usx", "1: expected 'use' or 'log', found 'usx'"),
+            (
+                "use",
+                "4: expected 'tcp', 'sdp' or 'both', but the line ends",
+            ),
+            (
+                "  use udp",
+                "7: expected 'tcp', 'sdp' or 'both', found 'udp'",
+            ),
+            (
+                "use sdp peer * *:*",
+                "9: expected 'server', 'listen', 'client' or 'connect', found 'peer'",
+            ),
+            (
+                "use sdp server",
+                "15: expected a program's name or '*', but the line ends",
+            ),
+            (
+                "use sdp server x  # no",
+                "19: expected an address or '*', but the line ends",
+            ),
+            (
+                "use sdp server x 1.2.3.4",
+                "25: expected ':' and ports after the address, but the line ends",
+            ),
+            (
+                "use sdp server x 1.2.3:*",
+                "18: expected an IPv4 or IPv6 address or '*', found '1.2.3'",
+            ),
+            (
+                "use sdp server x host:1",
+                "18: expected an IPv4 or IPv6 address or '*', found 'host'",
+            ),
+            (
+                "use sdp server é 1.2.3.4/33:1",
+                "26: expected a prefix length from 0 to 32, found '33'",
+            ),
+            (
+                "use sdp server x ::/129:1",
+                "21: expected a prefix length from 0 to 128, found '129'",
+            ),
+            (
+                "use sdp server x *:99999",
+                "20: expected a port from 0 to 65535, two with '-' between, or '*', found '99999'",
+            ),
+            (
+                "use sdp server x *:1-",
+                "22: expected a port from 0 to 65535, two with '-' between, or '*', found '1-'",
+            ),
+            (
+                "use sdp server x *:9-8",
+                "22: expected a last port that is not below the first, found '8'",
+            ),
+            (
+                "use sdp server x *:1 y",
+                "20: expected a port from 0 to 65535, two with '-' between, or '*', found '1 y'",
+            ),
+            (
+                "log level 3",
+                "5: expected 'destination' or 'min-level', found 'level'",
+            ),
+            ("log min-level high", "15: expected a number, found 'high'"),
+            (
+                "log destination",
+                "16: expected 'stderr', 'syslog' or 'file', but the line ends",
+            ),
+            (
+                "log destination file",
+                "21: expected the name of a file, but the line ends",
+            ),
+            (
+                "log destination file /tmp/..",
+                "22: expected the name of a file, found '/tmp/..'",
+            ),
+        ] {
+            let text = format!("use both server * *:*\n{line}\n");
+            let problems = parse(text.as_bytes()).expect_err(line);
+            assert_eq!(problems.len(), 1, "{line}");
+            assert_eq!(
+                problems[0].to_string(),
+                format!("line 2, column {wanted}"),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn all_problems_of_a_file_but_not_without_end() {
+        assert_eq!(
+            parse(b"x\nuse both server * *:*\ny\n").unwrap_err().len(),
+            2
+        );
+        assert_eq!(parse(&b"x\n".repeat(1000)).unwrap_err().len(), MAX_PROBLEMS);
+    }
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! `sdp-run PROGRAM …` starts a program with libsdp.so, which puts its TCP sockets on SDP where
+//! the rules say so.
+
+mod elf;
+
+use clap::Parser;
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// Start a program whose TCP sockets are SDP where a peer and the rules allow it.
+#[derive(Parser)]
+#[command(
+    version,
+    about,
+    long_about = "Start a program whose TCP sockets are SDP where a peer and the rules allow it.
+
+The rules are those of libsdp.conf(5). Without any, servers take connections by SDP and by TCP, and \
+clients try SDP before TCP.",
+    after_help = "Status: that of PROGRAM; 125 if sdp-run itself fails, 126 if PROGRAM cannot be started, \
+127 if there is none."
+)]
+struct Options {
+    /// Use the rules of this file
+    #[arg(short, long, value_name = "FILE", conflicts_with = "simple")]
+    config: Option<PathBuf>,
+    /// Use SDP for everything, with no fallback and no rules
+    #[arg(short, long)]
+    simple: bool,
+    /// Log to stderr, syslog or a file, from that level up, whatever the rules say
+    #[arg(short, long, value_name = "WHERE:LEVEL", value_parser = wish)]
+    log: Option<OsString>,
+    /// Tell on stderr what becomes of each connection; twice: everything
+    #[arg(short, long, action = clap::ArgAction::Count, conflicts_with = "log")]
+    verbose: u8,
+    /// Preload this library
+    #[arg(long, value_name = "FILE")]
+    library: Option<PathBuf>,
+    /// The program to start, and what to start it with
+    #[arg(
+        value_names = ["PROGRAM", "ARGUMENT"],
+        required = true,
+        num_args = 1..,
+        trailing_var_arg = true
+    )]
+    command: Vec<OsString>,
+}
+
+impl Options {
+    fn program(&self) -> &OsStr {
+        self.command.first().map_or(OsStr::new(""), |p| p)
+    }
+}
+
+fn wish(text: &str) -> Result<OsString, String> {
+    match text.rsplit_once(':') {
+        Some((to, level)) if !to.is_empty() && level.parse::<u32>().is_ok() => Ok(text.into()),
+        _ => Err("must be stderr, syslog or a path, then ':' and a level from 1 to 9".into()),
+    }
+}
+
+const FAILED: u8 = 125;
+const NOT_STARTED: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+/// The library that was installed, or built, with this program.
+fn library() -> Result<PathBuf, String> {
+    let own = env::current_exe().map_err(|e| format!("cannot find out where I am: {e}"))?;
+    let here = own.parent().unwrap_or(Path::new("/"));
+    let arch = format!("{}-linux-gnu", env::consts::ARCH);
+    let places = [
+        here.join("../lib").join(&arch).join("libsdp.so"),
+        here.join("../lib/libsdp.so"),
+        here.join("../lib64/libsdp.so"),
+        here.join("libsdp.so"),
+    ];
+    let found = places.iter().find_map(|p| p.canonicalize().ok());
+    found.ok_or_else(|| {
+        format!(
+            "there is no libsdp.so in {} or beside {}",
+            here.join("../lib").display(),
+            own.display()
+        )
+    })
+}
+
+/// What LD_PRELOAD becomes: the library comes first.
+fn preload(library: &Path, before: Option<OsString>) -> Result<OsString, String> {
+    // LD_PRELOAD has no way to quote them.
+    let bytes = library.as_os_str().as_bytes();
+    if bytes
+        .iter()
+        .any(|c| matches!(c, b' ' | b':' | b'\t' | b'$'))
+    {
+        return Err(format!(
+            "{}: a library's path cannot have blanks, ':' or '$' in it",
+            library.display()
+        ));
+    }
+    let mut all = library.as_os_str().to_owned();
+    if let Some(before) = before.filter(|b| !b.is_empty()) {
+        all.push(":");
+        all.push(before);
+    }
+    Ok(all)
+}
+
+/// Where the shell would find a program.
+fn find(program: &OsStr, path: &OsStr) -> Option<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return Some(program.into());
+    }
+    let executable = |p: &PathBuf| {
+        p.metadata()
+            .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    };
+    env::split_paths(path)
+        .map(|d| d.join(program))
+        .find(executable)
+}
+
+/// Why the library will have no part in a program, if that can be seen.
+fn beyond_reach(program: &Path) -> Option<&'static str> {
+    let bits = program.metadata().ok()?.permissions().mode();
+    if bits & 0o6000 != 0 {
+        return Some(
+            "it runs with other rights than yours, so no library of yours is loaded into it",
+        );
+    }
+    match elf::look(program) {
+        elf::Kind::Static => Some("it is linked statically, so no library can be loaded into it"),
+        elf::Kind::Foreign => Some("it is for another kind of processor than the library"),
+        elf::Kind::Dynamic | elf::Kind::Other => None,
+    }
+}
+
+fn complain(what: &str) {
+    eprintln!("sdp-run: {what}");
+}
+
+fn main() -> ExitCode {
+    let o = match Options::try_parse() {
+        Ok(o) => o,
+        Err(e) => {
+            // nowhere to say it
+            let _ = e.print();
+            return match e.use_stderr() {
+                true => FAILED.into(),
+                false => ExitCode::SUCCESS,
+            };
+        }
+    };
+    match prepare(&o) {
+        Ok(mut command) => {
+            let e = command.exec();
+            complain(&format!("{}: {e}", o.program().to_string_lossy()));
+            match e.kind() {
+                io::ErrorKind::NotFound => NOT_FOUND.into(),
+                _ => NOT_STARTED.into(),
+            }
+        }
+        Err(what) => {
+            complain(&what);
+            FAILED.into()
+        }
+    }
+}
+
+fn prepare(o: &Options) -> Result<Command, String> {
+    let library = match &o.library {
+        Some(path) => path
+            .canonicalize()
+            .map_err(|e| format!("{}: {e}", path.display()))?,
+        None => library()?,
+    };
+    let path = env::var_os("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin".into());
+    if let Some(why) = find(o.program(), &path).and_then(|p| beyond_reach(&p)) {
+        complain(&format!(
+            "{} stays on TCP: {why}",
+            o.program().to_string_lossy()
+        ));
+    }
+    let mut command = Command::new(o.program());
+    command
+        .args(o.command.iter().skip(1))
+        .env("LD_PRELOAD", preload(&library, env::var_os("LD_PRELOAD"))?);
+    if let Some(config) = &o.config {
+        // PROGRAM may change its directory before it reads them.
+        let whole = config
+            .canonicalize()
+            .map_err(|e| format!("{}: {e}", config.display()))?;
+        command.env("LIBSDP_CONFIG_FILE", whole);
+        command
+            .env_remove("SIMPLE_LIBSDP")
+            .env_remove("ALWAYS_USE_SDP");
+    }
+    if o.simple {
+        command.env("SIMPLE_LIBSDP", "1");
+    }
+    match (&o.log, o.verbose) {
+        (Some(log), _) => command.env("LIBSDP_LOG", log),
+        (None, 0) => &mut command,
+        (None, 1) => command.env("LIBSDP_LOG", "stderr:7"),
+        (None, _) => command.env("LIBSDP_LOG", "stderr:1"),
+    };
+    Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn preloading() {
+        let path = |p: &str| preload(Path::new(p), None);
+        assert_eq!(path("/a/libsdp.so"), Ok("/a/libsdp.so".into()));
+        assert!(path("/a b/libsdp.so").unwrap_err().contains("blanks"));
+        assert!(path("/a:b/libsdp.so").is_err());
+        let two = preload(Path::new("/a.so"), Some("b.so c.so".into()));
+        assert_eq!(two, Ok("/a.so:b.so c.so".into()));
+        assert_eq!(
+            preload(Path::new("/a.so"), Some("".into())),
+            Ok("/a.so".into())
+        );
+    }
+
+    #[test]
+    fn arguments_of_the_program_are_its_own() {
+        let o = Options::try_parse_from(["sdp-run", "-v", "redis-server", "-v", "--help"]).unwrap();
+        assert_eq!((o.verbose, o.command.len()), (1, 3));
+        assert!(Options::try_parse_from(["sdp-run"]).is_err());
+        assert!(Options::try_parse_from(["sdp-run", "-c", "x", "-s", "y"]).is_err());
+        assert!(Options::try_parse_from(["sdp-run", "--log", "stderr", "y"]).is_err());
+        assert!(Options::try_parse_from(["sdp-run", "--log", "stderr:7", "y"]).is_ok());
+    }
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The program as a whole: what it starts, with what, and its status.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A directory of this test's own, with a library in it that is none of anything's.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("sdp-run-{name}-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("rules"), "use both server * *:*\n").unwrap();
+        Place(dir.canonicalize().unwrap())
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_string()
+    }
+
+    /// Runs it with a library that is there: the C library, which is loaded anyway.
+    fn run(&self, words: &[&str]) -> (Option<i32>, String, String) {
+        let mut all = vec!["--library", library()];
+        all.extend(words);
+        let done = Command::new(env!("CARGO_BIN_EXE_sdp-run"))
+            .args(all)
+            .current_dir(&self.0)
+            .env_remove("LD_PRELOAD")
+            .env("ALWAYS_USE_SDP", "from before")
+            .output()
+            .unwrap();
+        (
+            done.status.code(),
+            String::from_utf8(done.stdout).unwrap(),
+            String::from_utf8(done.stderr).unwrap(),
+        )
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn library() -> &'static str {
+    ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/libc.so.6"]
+        .into_iter()
+        .find(|p| Path::new(p).exists())
+        .expect("a C library")
+}
+
+#[test]
+fn the_environment_of_the_program() {
+    let place = Place::new("environment");
+    let show =
+        "echo \"$LD_PRELOAD|$LIBSDP_CONFIG_FILE|$SIMPLE_LIBSDP|$ALWAYS_USE_SDP|$LIBSDP_LOG|$1\"";
+    let library = fs::canonicalize(library()).unwrap();
+    let library = library.to_str().unwrap();
+    let of = |words: &[&str]| {
+        let (status, out, err) = place.run(&[words, &["sh", "-c", show, "sh", "-x"]].concat());
+        assert_eq!((status, err.as_str()), (Some(0), ""));
+        out.trim_end().strip_prefix(library).unwrap().to_string()
+    };
+    assert_eq!(of(&[]), "|||from before||-x");
+    assert_eq!(
+        of(&["-c", "rules", "-v"]),
+        format!("|{}|||stderr:7|-x", place.path("rules"))
+    );
+    assert_eq!(of(&["--simple", "-vv"]), "||1|from before|stderr:1|-x");
+    assert_eq!(of(&["--log", "/x:3", "--"]), "|||from before|/x:3|-x");
+}
+
+#[test]
+fn statuses() {
+    let place = Place::new("statuses");
+    assert_eq!(place.run(&["sh", "-c", "exit 7"]).0, Some(7));
+    let (status, _, err) = place.run(&["no-such-program"]);
+    assert_eq!(status, Some(127));
+    assert!(err.starts_with("sdp-run: no-such-program: "), "{err}");
+    assert_eq!(place.run(&["./rules"]).0, Some(126));
+    let (status, _, err) = place.run(&["-c", "missing", "true"]);
+    assert_eq!(status, Some(125));
+    assert!(err.starts_with("sdp-run: missing: "), "{err}");
+    assert_eq!(place.run(&["--no-such-option"]).0, Some(125));
+    assert_eq!(place.run(&["--version"]).0, Some(0));
+}
+
+#[test]
+fn a_static_program_is_named() {
+    let place = Place::new("static");
+    // Just enough to be taken for a program for this processor without a dynamic linker.
+    let own = fs::read("/proc/self/exe").unwrap();
+    let mut head = own[..64].to_vec();
+    head[56..58].copy_from_slice(&[0, 0]);
+    fs::write(place.path("static"), head).unwrap();
+    let (_, _, err) = place.run(&["./static"]);
+    assert!(
+        err.contains("./static stays on TCP: it is linked statically"),
+        "{err}"
+    );
+}

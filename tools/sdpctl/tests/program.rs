@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The program as a whole: what it says of rules.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str, text: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("sdpctl-{name}-{}", std::process::id()));
+        fs::write(&path, text).unwrap();
+        File(path)
+    }
+
+    fn check(&self, words: &[&str]) -> (Option<i32>, String, String) {
+        let done = Command::new(env!("CARGO_BIN_EXE_sdpctl"))
+            .arg("check")
+            .arg(&self.0)
+            .args(words)
+            .output()
+            .unwrap();
+        let text = |raw| {
+            let text = String::from_utf8(raw).unwrap();
+            text.replace(self.0.to_str().unwrap(), "FILE")
+        };
+        (done.status.code(), text(done.stdout), text(done.stderr))
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+const RULES: &str = "\
+# programs of ours
+log min-level 7 destination file /var/tmp/sdp.log
+use tcp client * 127.0.0.0/8:*
+use sdp server redis-* 10.0.0.1:6379
+use both connect * *:1024-65535
+use tcp client ssh 10.0.0.0/8:2000
+use tcp server /usr/sbin/sshd *:22
+";
+
+#[test]
+fn what_rules_mean() {
+    let file = File::new("means", RULES);
+    let (status, out, err) = file.check(&[]);
+    assert_eq!((status, err.as_str()), (Some(0), ""));
+    assert_eq!(
+        out,
+        "\
+FILE: 5 rules, the first that matches decides
+  line 3: any program that connects to 127.0.0.0/8, any port: TCP only
+  line 4: redis-* that listens on 10.0.0.1, port 6379: SDP only
+  line 5: any program that connects to any address, ports 1024-65535: SDP, or TCP where that fails
+  line 6: ssh that connects to 10.0.0.0/8, port 2000: TCP only
+    note: never decides: line 5 matches all of it
+  line 7: /usr/sbin/sshd that listens on any address, port 22: TCP only
+    note: matches nothing: a program is known by its name without a directory
+  otherwise: servers SDP and TCP, clients SDP, or TCP where that fails
+  log: messages from level 7 up, to /var/log/sdp.log for root, /var/tmp/sdp.log.UID/log for others
+"
+    );
+}
+
+#[test]
+fn what_they_mean_for_a_program() {
+    let file = File::new("program", RULES);
+    let (_, out, _) = file.check(&["--program", "redis-server"]);
+    assert_eq!(out.lines().count(), 5, "{out}");
+    let (status, out, _) = file.check(&[
+        "--program",
+        "redis-server",
+        "--listen",
+        "10.0.0.1:6379",
+        "--listen",
+        "[::]:6379",
+        "--connect",
+        "127.0.0.1:6379",
+    ]);
+    assert_eq!(status, Some(0));
+    assert_eq!(
+        out,
+        "\
+redis-server listens on 10.0.0.1:6379: SDP only (line 4: use sdp server redis-* 10.0.0.1/32:6379)
+redis-server listens on [::]:6379: SDP and TCP (no rule matches)
+redis-server connects to 127.0.0.1:6379: TCP only (line 3: use tcp client * 127.0.0.0/8:*)
+"
+    );
+    assert_eq!(file.check(&["--listen", "10.0.0.1:6379"]).0, Some(2));
+}
+
+#[test]
+fn no_rules() {
+    let file = File::new("none", "# nothing yet\n");
+    let (_, out, _) = file.check(&[]);
+    assert!(
+        out.contains("FILE: no rules\n  no rules: SDP only, for every program\n"),
+        "{out}"
+    );
+}
+
+#[test]
+fn problems() {
+    let file = File::new(
+        "bad",
+        "use both server * *:*\nuse sdp client * 10.0.0.1\nlog loudly\n",
+    );
+    let (status, out, err) = file.check(&[]);
+    assert_eq!((status, out.as_str()), (Some(1), ""));
+    assert_eq!(
+        err,
+        "\
+sdpctl: FILE: line 2, column 26: expected ':' and ports after the address, but the line ends
+sdpctl: FILE: line 3, column 5: expected 'destination' or 'min-level', found 'loudly'
+sdpctl: nothing of this file holds: every socket stays TCP
+"
+    );
+    let missing = File(PathBuf::from("/nonexistent/rules"));
+    let (status, _, err) = missing.check(&[]);
+    assert_eq!(status, Some(1));
+    assert!(err.starts_with("sdpctl: FILE: No such file"), "{err}");
+}
