@@ -207,18 +207,20 @@ class Perftest:
 
     def run(self, program, size, connections, count, limit):
         at = port()
-        words = [program, "-F", "-e", "-s", size, "-n", count, "-p", at]
+        # its WRITEs cannot wait for events
+        events = [] if program == "ib_write_bw" else ["-e"]
+        words = [program, "-F", *events, "-s", size, "-n", count, "-p", at]
         if connections > 1:
             words += ["-q", connections]
         return Pair([*words, "-d", "rxe1", "-x", GID_INDEX["rxe1"]], [*words, "-d", "rxe0", "-x", GID_INDEX["rxe0"], PEER],
                     lambda server: listens(server, at), limit)
 
-    def __call__(self, mode, size, connections, seconds):
-        program = {"stream": "ib_send_bw", "pong": "ib_send_lat"}[mode]
+    def __call__(self, mode, size, connections, seconds, program=None):
+        program = program or {"stream": "ib_send_bw", "pong": "ib_send_lat"}[mode]
         if mode == "stream" and program not in self.start_cpu:
             pairs = [self.run(program, 64, 1, 8, 40) for _ in range(3)]
             self.start_cpu[program] = median(pair.guest_cpu for pair in pairs)
-        point = (mode, size, connections)
+        point = (program, size, connections)
         pace = self.pace.get(point) or (min(2000, 20e6 / size) / connections if mode == "stream" else 200)
         for last in (False, False, True):
             count = max(16, int(pace * seconds))
@@ -291,8 +293,37 @@ def qperf(test, size, seconds):
     return {"commands": commands, "rate" if test.endswith("bw") else "median_us": value}
 
 
+# How SDP is to send large messages: sdp_zcopy_thresh and zcopy_ways.
+WAYS = {"copy": (0, 3), "read": (4096, 1), "write": (4096, 2), "both": (4096, 3), "adaptive": (-1, 3)}
+PARAMETERS = Path("/sys/module/ib_sdp/parameters")
+
+
+def sent_bytes(name):
+    return int(re.search(rf"^{name}\s*: (\d+)", Path("/proc/net/sdpstats").read_text(), re.M)[1])
+
+
+def by_way(way, mode, size, connections, seconds):
+    """SDP, with one way to send large messages."""
+    names = ("sdp_zcopy_thresh", "zcopy_ways")
+    before = [(PARAMETERS / name).read_text() for name in names]
+    for name, value in zip(names, WAYS[way]):
+        (PARAMETERS / name).write_text(str(value))
+    try:
+        counters = [sent_bytes("tx_bytes"), sent_bytes("zcopy tx_bytes")]
+        sample = sockets("sdp", mode, size, connections, seconds)
+        total, direct = sent_bytes("tx_bytes") - counters[0], sent_bytes("zcopy tx_bytes") - counters[1]
+        return sample | {"direct_share": direct / total if total else 0}
+    finally:
+        for name, value in zip(names, before):
+            (PARAMETERS / name).write_text(value)
+
+
 def measure(point, seconds):
     system, mode, size, connections = (point[name] for name in ("system", "mode", "size", "connections"))
+    if system in WAYS:
+        return by_way(system, mode, size, connections, seconds)
+    if system.startswith("ib_"):
+        return perftest(mode, size, connections, seconds, f"{system}_bw")
     if system == "raw":
         return perftest(mode, size, connections, seconds)
     if system == "rstream":

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What scripts/bench makes of samples: medians, ratios, tables."""
+
+from statistics import median
+
+
+class Samples:
+    def __init__(self, samples):
+        self.good, self.lost = {}, {}
+        for sample in samples:
+            if "error" in sample:
+                key = (sample["part"], sample["system"], sample["mode"], sample["size"], sample["connections"])
+                self.lost.setdefault(key, []).append(sample["error"])
+                continue
+            for name, value in sample.items():
+                if isinstance(value, (int, float)) and value > 0:
+                    key = (sample["part"], sample["system"], sample["size"], sample["connections"], name)
+                    self.good.setdefault(key, {})[sample["repetition"]] = value
+
+    def all(self, part, system, size, connections, name):
+        # One connection is a throughput; it is not measured twice.
+        if part == "at once" and connections == 1:
+            part = "throughput"
+        return self.good.get((part, system, size, connections, name), {})
+
+    def middle(self, *key):
+        values = self.all(*key)
+        return median(values.values()) if values else None
+
+    def ratio(self, part, first, second, size, connections, name):
+        one, other = self.middle(part, first, size, connections, name), self.middle(part, second, size, connections, name)
+        return one / other if one and other else None
+
+    def ratios(self, part, first, second, size, connections, name):
+        """Of each repetition."""
+        one, other = self.all(part, first, size, connections, name), self.all(part, second, size, connections, name)
+        return [one[repetition] / other[repetition] for repetition in sorted(one) if repetition in other]
+
+
+def length(size):
+    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB" if size >= 1024 else f"{size} B"
+
+
+def figure(value):
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def section(samples, title, head, rows, part, name, scale, systems, names, first="sdp"):
+    """A table: a row for each (label, size, connections), a column for each system, and SDP's ratio to the others."""
+    others = [system for system in systems if system != first]
+    columns = [head, *(names[system] for system in systems), *(f"{names[first]}/{names[system].split()[0]}" for system in others)]
+    lines = [[label, *(figure(value and value * scale) for value in (samples.middle(part, system, size, count, name) for system in systems)),
+              *(figure(samples.ratio(part, first, system, size, count, name)) for system in others)]
+             for label, size, count in rows]
+    widths = [max(len(line[i]) for line in [columns, *lines]) for i in range(len(columns))]
+    yield title
+    for line in [columns, *lines]:
+        yield "  " + "  ".join(text.ljust(width) if i == 0 else text.rjust(width) for i, (text, width) in enumerate(zip(line, widths))).rstrip()
+    yield ""
+
+
+def intro(options, around, load, what):
+    yield f"{what}: {around['cpus']} processors, {around['cpu']},"
+    yield (f"kernel {around['kernel']}, medians of {options.repeat} repetition{'s' * (options.repeat > 1)} of {options.seconds:g} s."
+           f" The machine's load was {load:.1f} before." + (" Something else was running: the figures are rough." if load > 1 else ""))
+    yield ""
+
+
+def places(points):
+    """The sizes of the throughput, those of the latency, and the numbers of connections."""
+    def some(part, name):
+        return sorted({point[name] for point in points if point["part"] == part})
+
+    return some("throughput", "size"), some("latency", "size"), sorted({1, *some("at once", "connections")})
+
+
+def standard_sections(samples, points, at_once_size, systems, names):
+    """Throughput, latency, CPU time and connections of SDP and others."""
+    sizes, pongs, counts = places(points)
+    by_size = [(length(size), size, 1) for size in sizes]
+    others = [system for system in systems if system != "raw"]
+    raw = " (raw: less what a short run costs)" if "raw" in systems else ""
+    yield from section(samples, "Throughput, MB/s", "message", by_size, "throughput", "rate", 1e-6, systems, names)
+    yield from section(samples, "Latency, half of a ping-pong, waiting by sleep" + " (raw: completion events)" * bool(raw) + ", us", "message",
+                       [(length(size), size, 1) for size in pongs], "latency", "median_us", 1, systems, names)
+    yield from section(samples, f"CPU time of the whole guest, both sides and the kernel's threads, ns per byte{raw}", "message",
+                       by_size, "throughput", "guest_cpu_per_byte", 1e9, systems, names)
+    yield from section(samples, "CPU time charged to the two processes, ns per byte", "message",
+                       by_size, "throughput", "process_cpu_per_byte", 1e9, others, names)
+    yield from section(samples, f"Throughput of several connections at once, messages of {length(at_once_size)}, MB/s in all", "connections",
+                       [(str(count), at_once_size, count) for count in counts], "at once", "rate", 1e-6, systems, names)
+    yield from section(samples, "Connections: connect, a byte to and fro, close; per second", "", [("one after another", 1, 1)],
+                       "connections", "per_second", 1, others, names)
+
+
+def standard_graphs(points, at_once_size):
+    """(name of the file, title, axes, part, figure, scale, (x, size, connections) of each place) of each plot."""
+    sizes, pongs, counts = places(points)
+    by_size = [(size, size, 1) for size in sizes]
+    yield "throughput", "Throughput", "message, bytes", "MB/s", "throughput", "rate", 1e-6, by_size
+    yield "latency", "Latency, half of a ping-pong", "message, bytes", "us", "latency", "median_us", 1, [(size, size, 1) for size in pongs]
+    yield "cpu", "CPU time of the whole guest", "message, bytes", "ns per byte", "throughput", "guest_cpu_per_byte", 1e9, by_size
+    yield ("connections", f"Throughput, messages of {length(at_once_size)}", "connections at once", "MB/s in all", "at once", "rate", 1e-6,
+           [(count, at_once_size, count) for count in counts])
+
+
+def goals_of(samples, wanted, names):
+    """What was promised, and what came of it; `wanted` is (part, system, to which one, size, figure, bound) of each."""
+    for part, system, other, size, name, bound in wanted:
+        ratio = samples.ratio(part, system, other, size, 1, name)
+        each = samples.ratios(part, system, other, size, 1, name) or [ratio]
+        yield {
+            "what": f"{part} at {length(size)}, {names[system]} / {names[other]}",
+            "bound": bound, "at_least": part == "throughput", "ratio": ratio, "lowest": min(each), "highest": max(each),
+            "met": None if ratio is None else ratio >= bound if part == "throughput" else ratio <= bound,
+        }
+
+
+def lost_table(samples, names):
+    if samples.lost:
+        yield "Samples that failed (each was tried a second time)"
+        for (part, system, _, size, count), errors in sorted(samples.lost.items()):
+            yield f"  {names.get(system, system)}, {part}, {length(size)}, {count} at once: {len(errors)}; {errors[-1]}"
+        yield ""
+
+
+def goals_table(goals):
+    yield "Targets: ratio of the medians (lowest to highest of the repetitions)"
+    width = max(len(goal["what"]) for goal in goals)
+    for goal in goals:
+        ratio = "-" if goal["ratio"] is None else f"{goal['ratio']:.2f} ({goal['lowest']:.2f} to {goal['highest']:.2f})"
+        verdict = {None: "not measured", True: "met", False: "MISSED"}[goal["met"]]
+        yield f"  {goal['what']:<{width}}  {'>=' if goal['at_least'] else '<='} {goal['bound']:.2f}  {ratio:<22}  {verdict}"

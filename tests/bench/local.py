@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What `scripts/bench --local` measures and shows: SDP within one machine, where no RDMA is used, against TCP and
+AF_UNIX."""
+
+from figures import goals_of, goals_table, intro, lost_table, standard_graphs, standard_sections
+
+SYSTEMS = ("sdp", "zcopy", "tcp", "unix")
+NAMES = {"sdp": "SDP", "zcopy": "zcopy", "tcp": "TCP", "unix": "AF_UNIX"}
+COLOURS = {"sdp": (200, 30, 40), "zcopy": (230, 140, 30), "tcp": (40, 150, 70), "unix": (120, 60, 160)}
+SIZES = [64 * 4 ** i for i in range(10)]                # 64 bytes to 16 MiB
+PONG_SIZES = [64, 1024, 16384, 65536]
+AT_ONCE = [2, 4, 8]
+AT_ONCE_SIZE = 65536
+
+
+def plan(options):
+    sizes, pongs, at_once = ([64, 4096, 65536, 1 << 20], [64], [4]) if options.quick else (SIZES, PONG_SIZES, AT_ONCE)
+    points = [("throughput", "stream", size, 1) for size in sizes]
+    points += [("latency", "pong", size, 1) for size in pongs]
+    points += [("at once", "stream", AT_ONCE_SIZE, count) for count in at_once]
+    points += [("connections", "connect", 1, 1)]
+    return [{"part": part, "mode": mode, "size": size, "connections": count, "system": system}
+            for part, mode, size, count in points for system in SYSTEMS]
+
+
+def targets(samples, sizes):
+    large = [size for size in sizes if size >= 65536]
+    wanted = [*(("throughput", "sdp", "tcp", size, "rate", 2.0) for size in large), ("latency", "sdp", "tcp", 64, "median_us", 0.7),
+              *(("throughput", "sdp", "unix", size, "rate", 1.0) for size in large)]
+    return goals_of(samples, wanted, NAMES)
+
+
+def table(options, around, samples, points, load, goals):
+    yield from intro(options, around, load, "SDP within one machine, and (zcopy) zero copy from 64 KiB, against TCP and AF_UNIX")
+    yield from standard_sections(samples, points, AT_ONCE_SIZE, SYSTEMS, NAMES)
+    yield from lost_table(samples, NAMES)
+    yield from goals_table(goals)
+
+
+def graphs(_samples, points):
+    return standard_graphs(points, AT_ONCE_SIZE)

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What `scripts/bench --zero-copy` measures and shows: each way of zero copy against copying, and against the raw
+operation of the same device that it is made of."""
+
+from figures import figure, goals_of, goals_table, intro, length, lost_table, places, section, standard_graphs
+
+SYSTEMS = ("copy", "read", "write", "both", "adaptive", "ib_send", "ib_read", "ib_write")
+NAMES = {"copy": "copied", "read": "by READ", "write": "by WRITE", "both": "either", "adaptive": "adaptive",
+         "ib_send": "raw SEND", "ib_read": "raw READ", "ib_write": "raw WRITE"}
+COLOURS = {"copy": (200, 30, 40), "read": (230, 140, 30), "write": (150, 60, 160), "both": (120, 120, 30), "adaptive": (20, 20, 20),
+           "ib_send": (110, 160, 220), "ib_read": (120, 190, 130), "ib_write": (190, 190, 190)}
+FIXED = ("copy", "read", "write", "both")
+SIZES = [4096 * 4 ** i for i in range(7)]               # 4 KiB to 16 MiB
+AT_ONCE = [2, 4, 8]
+AT_ONCE_SIZE = 1 << 20
+RAW_SIZE = 1 << 20
+
+
+def plan(options):
+    sizes, at_once = ([65536, 1 << 20], [4]) if options.quick else (SIZES, AT_ONCE)
+    points = [("throughput", size, 1) for size in sizes] + [("at once", AT_ONCE_SIZE, count) for count in at_once]
+    return [{"part": part, "mode": "stream", "size": size, "connections": count, "system": system}
+            for part, size, count in points for system in SYSTEMS]
+
+
+def _best(samples, size):
+    """The fixed choice that was best here."""
+    return max(FIXED, key=lambda system: samples.middle("throughput", system, size, 1, "rate") or 0)
+
+
+def targets(samples, sizes):
+    wanted = [("throughput", way, raw, size, "rate", 0.9) for way, raw in (("read", "ib_read"), ("write", "ib_write"))
+              for size in sizes if size >= RAW_SIZE]
+    wanted += [("throughput", "adaptive", _best(samples, size), size, "rate", 0.97) for size in sizes]
+    return goals_of(samples, wanted, NAMES)
+
+
+def table(options, around, samples, points, load, goals):
+    sizes, _, counts = places(points)
+    yield from intro(options, around, load, f"Zero copy on one link, MTU {around['mtu']}")
+    yield "The emulated adapter (rxe) copies in software whatever is asked of it; an RDMA adapter does not."
+    yield ""
+    by_size = [(length(size), size, 1) for size in sizes]
+    yield from section(samples, "Throughput, MB/s", "message", by_size, "throughput", "rate", 1e-6, SYSTEMS, NAMES, "adaptive")
+    yield from section(samples, "CPU time of the whole guest, ns per byte", "message", by_size, "throughput", "guest_cpu_per_byte", 1e9, SYSTEMS, NAMES, "adaptive")
+    yield from section(samples, "CPU time charged to the two processes, ns per byte", "message", by_size, "throughput", "process_cpu_per_byte", 1e9,
+                       SYSTEMS[:5], NAMES, "adaptive")
+    yield from section(samples, f"Several connections at once, messages of {length(AT_ONCE_SIZE)}, MB/s in all", "connections",
+                       [(str(count), AT_ONCE_SIZE, count) for count in counts], "at once", "rate", 1e-6, SYSTEMS, NAMES, "adaptive")
+    yield "Bytes that went without a copy by the module, of 100 (the rest: the first send, and what was copied because the other end was not there)"
+    yield f"  {'message':<8}" + "".join(f"{NAMES[system]:>10}" for system in SYSTEMS[:5])
+    for size in sizes:
+        shares = (samples.middle("throughput", system, size, 1, "direct_share") for system in SYSTEMS[:5])
+        yield f"  {length(size):<8}" + "".join(f"{figure(share * 100 if share else 0):>10}" for share in shares)
+    yield ""
+    yield from lost_table(samples, NAMES)
+    yield from goals_table(goals)
+
+
+def graphs(_samples, points):
+    return (graph for graph in standard_graphs(points, AT_ONCE_SIZE) if graph[0] != "latency")
