@@ -3,7 +3,8 @@
 //! The Sockets Direct Protocol itself (IBA Annex A4): no clock, no I/O, no locks.
 //!
 //! [`message`] reads and writes the eighteen messages. [`Connection`] is the state of one
-//! connection at one end: messages and offers in, messages and events out.
+//! connection at one end: messages and offers in, messages and events out. [`Choice`] is no part of
+//! the protocol, but what a sender goes by who may copy or advertise.
 //!
 //! ```text
 //! Hello::parse(private_data)  -> Result<Hello, Malformed>       Hello::encode    -> [u8; 92]
@@ -26,6 +27,7 @@
 pub mod message;
 
 mod adverts;
+mod choice;
 mod connection;
 mod credits;
 mod modes;
@@ -34,6 +36,7 @@ mod sequence;
 mod violation;
 
 pub use self::adverts::{Block, Remote, ZeroCopy, MAX_ADVERTS};
+pub use self::choice::{Choice, SMALLEST as SMALLEST_DIRECT};
 pub use self::connection::{
     Connection, Event, Hold, Offer, Outgoing, Parameters, Received, Transmit,
 };

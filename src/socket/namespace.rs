@@ -2,6 +2,7 @@
 
 //! What a network namespace holds: its ports, its sockets and its counters.
 
+use super::direct::hints::Hints;
 use super::ports::Ports;
 use super::stats::Stats;
 use super::{close, SdpSock};
@@ -31,6 +32,8 @@ pub(crate) struct Namespace {
     /// Counters of sockets that are gone.
     #[pin]
     totals: Mutex<Stats>,
+    /// What its connections have found out.
+    pub(super) hints: Hints,
 }
 
 /// One socket of a namespace.
@@ -62,6 +65,7 @@ impl PerNet for Namespace {
             ports <- new_mutex!(Ports::new()),
             sockets <- new_mutex!(Sockets { all: RBTree::new(), count: 0, users: RBTree::new() }),
             totals <- new_mutex!(Stats::new()),
+            hints: Hints::new(),
         })
     }
 

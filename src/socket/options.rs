@@ -163,7 +163,7 @@ fn get_tcp(sk: &SdpSock, name: u32, value: &OldValue<'_>) -> Result {
         c::TCP_WINDOW_CLAMP => o.window_clamp as i32,
         c::TCP_USER_TIMEOUT => o.user_timeout as i32,
         c::TCP_NOTSENT_LOWAT => o.not_sent_lowat as i32,
-        SDP_ZCOPY_THRESH => o.zcopy_threshold(),
+        SDP_ZCOPY_THRESH => o.zcopy_threshold().bytes().unwrap_or(0) as i32,
         SDP_LAST_BIND_ERR => o.last_bind_error,
         _ => return Err(ENOPROTOOPT.into()),
     })

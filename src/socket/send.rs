@@ -6,11 +6,12 @@ use super::connection::Connection;
 use super::send_queue::{Chunk, LARGE_CHUNK, SMALL_CHUNK};
 use super::{direct, timer, SdpSock};
 use crate::memory::buffer::Buffer;
+use crate::protocol::SMALLEST_DIRECT;
 use crate::sys::bindings as c;
 use crate::sys::errno::{EAGAIN, EFAULT, EOPNOTSUPP, EPIPE};
 use crate::sys::net::message::Source;
 use crate::sys::net::sock::{Locked, State, SEND_SHUTDOWN};
-use crate::sys::time::jiffies;
+use crate::sys::time::{jiffies, nanoseconds};
 use crate::transport::Transport;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
@@ -63,7 +64,13 @@ fn queue(
     mut timeout: isize,
 ) -> Result {
     let flags = message.flags();
-    let mut begun = false;
+    let size = message.remaining();
+    let timed = timeout != 0 && size >= SMALLEST_DIRECT;
+    let start = if timed { nanoseconds() } else { 0 };
+    let mut call = Call {
+        begun: false,
+        direct: false,
+    };
     // why the call ends when there is no more room
     let mut stopped = None;
     loop {
@@ -73,11 +80,17 @@ fn queue(
         }
         let want = message.remaining();
         if want == 0 {
+            if timed {
+                let mut c = sk.data().connection.lock();
+                c.has_sent(sk, size, start, nanoseconds());
+            }
             return Ok(());
         }
         let may_wait = timeout != 0 && flags & c::MSG_OOB == 0;
-        let first = !core::mem::replace(&mut begun, true);
-        let mut open = Open::new(sk, want, first, may_wait);
+        let mut open = Open::new(sk, want, may_wait, &mut call);
+        if call.direct && may_wait && open.write == 0 && open.block == 0 {
+            open.write = direct::writing::await_reader(sk, lock, want, &mut timeout)?;
+        }
         if open.write > 0 || open.block > 0 {
             match directly(sk, lock, message, &open, &mut timeout) {
                 Ok(true) => continue,
@@ -88,14 +101,14 @@ fn queue(
                 }
                 Err(e) => return Err(e),
             }
-            open = Open::new(sk, want, false, false);
+            open = Open::new(sk, want, false, &mut call);
         }
         if open.room == 0 {
             // As on TCP, what is queued goes out before the call waits or gives up; and completions
             // may have come that nobody was told of.
             sk.data().connection.lock().more = false;
             sk.progress();
-            open = Open::new(sk, want, false, false);
+            open = Open::new(sk, want, false, &mut call);
         }
         if open.room == 0 {
             if timeout == 0 {
@@ -159,6 +172,14 @@ fn directly(
     direct::source::send(sk, lock, message, open.block, timeout)
 }
 
+/// One send call.
+struct Call {
+    /// It is counted.
+    begun: bool,
+    /// Its bytes are not to be copied.
+    direct: bool,
+}
+
 /// How the next bytes of a call may go.
 struct Open {
     /// So many of them to where the peer's reader waits; 0: otherwise.
@@ -174,20 +195,20 @@ struct Open {
 }
 
 impl Open {
-    /// Looks what is possible for `want` bytes. `first`: of a call, which is counted. `may_wait`:
-    /// for whoever reads a block.
-    fn new(sk: &SdpSock, want: usize, first: bool, may_wait: bool) -> Self {
+    /// Looks what is possible for `want` bytes. `may_wait`: for whoever reads a block.
+    fn new(sk: &SdpSock, want: usize, may_wait: bool, call: &mut Call) -> Self {
         let mut c = sk.data().connection.lock();
-        c.stats.send_calls += u64::from(first);
-        let write = if may_wait {
-            c.writable_directly(want)
-        } else {
-            0
-        };
-        let block = match may_wait && write == 0 {
-            true => c.block_size(sk, want),
-            false => 0,
-        };
+        if !core::mem::replace(&mut call.begun, true) {
+            c.stats.send_calls += 1;
+            call.direct = may_wait && c.chooses_direct(sk, want);
+        }
+        let (mut write, mut block) = (0, 0);
+        if may_wait && call.direct {
+            write = c.writable_directly(want);
+            if write == 0 {
+                block = c.block_size(sk, want);
+            }
+        }
         let room = sk.sndbuf().saturating_sub(c.tx.queued());
         let mut open = Open {
             write,

@@ -19,7 +19,8 @@
 
 struct sdp_h_params sdp_h_params = {
 	.recv_poll = 700,
-	.sdp_zcopy_thresh = 0,
+	.sdp_zcopy_thresh = -1,
+	.zcopy_ways = 3,
 	.rcvbuf_initial_size = 2048,
 	.sdp_keepalive_time = 7200,
 	.sdp_rx_size = 31,
@@ -42,7 +43,8 @@ struct sdp_h_params sdp_h_params = {
 	MODULE_PARM_DESC(name, text)
 
 SDP_H_PARAM(recv_poll, "Microseconds that a waiting receiver polls at most before it sleeps");
-SDP_H_PARAM(sdp_zcopy_thresh, "Bytes from which a send may be zero copy, 0 for never");
+SDP_H_PARAM(sdp_zcopy_thresh, "Bytes from which sends are zero copy, 0 for never, -1 where it is found to pay");
+SDP_H_PARAM(zcopy_ways, "Zero copy by RDMA READ (1), RDMA WRITE (2) or both (3)");
 SDP_H_PARAM(rcvbuf_initial_size, "Bytes of the first receive buffers, BSDH included");
 SDP_H_PARAM(sdp_keepalive_time, "Seconds of idleness before the first keepalive probe");
 SDP_H_PARAM(sdp_rx_size, "Most receive buffers that a connection posts");
@@ -58,6 +60,11 @@ SDP_H_PARAM(max_pinned_send_user, "Most MiB that one user has pinned for sending
 SDP_H_PARAM(pin_cache, "1: memory stays pinned between transfers, as long as it is not unmapped");
 SDP_H_PARAM(local_transport, "0: connections within this machine go over RDMA devices, too");
 SDP_H_PARAM(max_pinned_receive_user, "Most MiB that one user has pinned for receiving, -1 for half of all");
+
+u64 sdp_h_nanoseconds(void)
+{
+	return ktime_get_ns();
+}
 
 struct proto sdp_h_proto[2];
 struct proto_ops sdp_h_ops[2];

@@ -127,6 +127,9 @@ void sdp_h_poll_wait(struct file *file, struct socket *sock, struct poll_table_s
 void sdp_h_nospace(struct sock *sk);
 bool sdp_h_clear_nospace(struct sock *sk);
 
+/* time.rs */
+u64 sdp_h_nanoseconds(void);
+
 /* options.rs; the first two are in net_options.c */
 int sdp_h_setsockopt(struct sock *sk, int level, int name, sockptr_t value, unsigned int len);
 int sdp_h_getsockopt(struct sock *sk, int level, int name, char __user *value, int __user *len);
@@ -148,6 +151,7 @@ struct net *sdp_h_file_net(struct file *file);
 struct sdp_h_params {
 	int recv_poll;
 	int sdp_zcopy_thresh;
+	int zcopy_ways;
 	int rcvbuf_initial_size;
 	int sdp_keepalive_time;
 	int sdp_rx_size;

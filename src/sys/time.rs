@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Time in jiffies, the unit of the kernel's timers. It wraps around: compare differences.
+//! Time. Jiffies are the unit of the kernel's timers; they wrap around: compare differences.
 
 use super::bindings as c;
 
@@ -11,6 +11,12 @@ pub(crate) type Jiffies = usize;
 pub(crate) fn jiffies() -> Jiffies {
     // SAFETY: An aligned integer that the timer interrupt changes, hence the volatile read.
     (unsafe { core::ptr::read_volatile(&raw const c::jiffies) }) as Jiffies
+}
+
+/// Now, in nanoseconds of the monotonic clock.
+pub(crate) fn nanoseconds() -> u64 {
+    // SAFETY: Reads a clock.
+    unsafe { c::sdp_h_nanoseconds() }
 }
 
 /// Seconds as jiffies.

@@ -13,7 +13,7 @@ mod pump;
 mod tell;
 mod window;
 
-pub(super) use self::options::Options;
+pub(super) use self::options::{Options, Threshold};
 pub(super) use self::tell::Tell;
 
 use super::direct::Direct;
@@ -26,7 +26,7 @@ use super::{SdpSock, JOB_PROGRESS, JOB_RESIZE};
 use crate::memory::buffer::Buffer;
 use crate::observe::debug::{debug, Ends};
 use crate::observe::trace;
-use crate::protocol::{self, Event, Hold, MAX_HEADER};
+use crate::protocol::{self, Event, Hold, Mid, MAX_HEADER};
 use crate::sys::errno::{ECONNRESET, ENOBUFS, EPROTO};
 use crate::sys::net::sock::{Flag, State};
 use crate::sys::time::{jiffies, Jiffies};
@@ -411,6 +411,9 @@ impl Connection {
             Event::SourceRead { bytes, finished } => self.source_read(bytes, finished, tell),
             Event::SourcesReturned { done } => self.sources_returned(done, tell),
             Event::SinkAdvert { returned: true } => self.sources_void(tell),
+            Event::SinkAdvert { returned: false } => self.sink_came(tell),
+            // readers who wait may advertise now
+            _ if message.mid == Mid::ModeChange => tell.direct = true,
             Event::SinkWritten { bytes } => self.sink_over(bytes, tell),
             Event::SinksReturned => self.sink_over(0, tell),
             Event::ReceiveSizeRequested(size) => {

@@ -2,7 +2,30 @@
 
 //! Options of a socket that matter to its connection.
 
+use crate::protocol::SMALLEST_DIRECT;
 use crate::sys::net::params;
+
+/// Which sends are zero copy (`SDP_ZCOPY_THRESH`, `sdp_zcopy_thresh`).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::socket) enum Threshold {
+    /// None.
+    Never,
+    /// Those of so many bytes or more.
+    From(usize),
+    /// Those of [`SMALLEST_DIRECT`] bytes or more, if it is found to pay.
+    Adaptive,
+}
+
+impl Threshold {
+    /// Fewest bytes, if there are any.
+    pub(in crate::socket) fn bytes(self) -> Option<usize> {
+        match self {
+            Threshold::Never => None,
+            Threshold::From(n) => Some(n),
+            Threshold::Adaptive => Some(SMALLEST_DIRECT),
+        }
+    }
+}
 
 /// Options of the socket that matter under the lock.
 #[derive(Clone)]
@@ -43,11 +66,16 @@ pub(in crate::socket) struct Options {
 }
 
 impl Options {
-    /// Bytes from which a send is offered to the peer's reader, 0 for never.
-    pub(in crate::socket) fn zcopy_threshold(&self) -> i32 {
-        match self.zcopy_thresh {
+    /// Which sends are zero copy.
+    pub(in crate::socket) fn zcopy_threshold(&self) -> Threshold {
+        let bytes = match self.zcopy_thresh {
             ..0 => params::sdp_zcopy_thresh(),
             own => own,
+        };
+        match usize::try_from(bytes) {
+            Ok(0) => Threshold::Never,
+            Ok(n) => Threshold::From(n),
+            Err(_) => Threshold::Adaptive,
         }
     }
 

@@ -14,11 +14,13 @@
 //! waits, or refuses: to whoever polls, peeks or must not wait, bytes have to be there when they are
 //! told of, so these get them as Data. If nobody does anything, the sender does not wait much longer
 //! than such transfers took lately, takes its blocks back and copies. A receive call that would sleep,
-//! and has room for at least the threshold, offers that, once the peer has sent large blocks.
+//! and has room for at least the threshold, offers that, once the peer has sent large blocks. Where
+//! no threshold is set, the sender finds out whether all this pays ([`Choice`]).
 //!
 //! **Who owns the pages** is told in [`crate::transport`]. The call that had them pinned stays until
 //! they are let go of; that needs nothing of the peer once the connection is lost.
 
+pub(super) mod hints;
 mod lent;
 mod moving;
 pub(super) mod reading;
@@ -29,8 +31,10 @@ pub(super) mod writing;
 use self::lent::{Lent, Stage};
 use self::moving::Moving;
 use self::source::Advertised;
-use super::connection::{Connection, Tell};
+use super::connection::{Connection, Tell, Threshold};
 use super::{SdpSock, Socket};
+use crate::protocol::{Choice, SMALLEST_DIRECT};
+use crate::sys::net::params;
 use crate::sys::net::sock::Locked;
 use crate::sys::time::{milliseconds, Jiffies};
 use crate::transport::{Pinned, Transport, Watch};
@@ -50,6 +54,15 @@ const MOST_PATIENCE: Jiffies = milliseconds(1000);
 const CANCEL_TIME: Jiffies = milliseconds(10_000);
 /// Blocks that are copied after adverts that were not taken up, at most.
 const MOST_SKIPS: u32 = 64;
+
+/// Whether zero copy may use RDMA READ, or RDMA WRITE (`zcopy_ways`).
+fn by_read() -> bool {
+    params::zcopy_ways() & 1 != 0
+}
+
+fn by_write() -> bool {
+    params::zcopy_ways() & 2 != 0
+}
 
 /// Cookies of the ends of access to a block, and to a sink.
 const SOURCE: u64 = 0;
@@ -77,6 +90,10 @@ pub(super) struct Direct {
     skips: u32,
     /// Whether to advertise sinks.
     sinks: Skips,
+    /// The peer's readers advertise sinks, by the last that was seen of them.
+    readers_advertise: bool,
+    /// Whether to copy, from the first large send on.
+    choice: Option<Choice>,
 }
 
 /// How often not to do what did not work lately.
@@ -123,13 +140,16 @@ impl Direct {
             copy_until: 0,
             skips: 0,
             sinks: Skips::new(),
+            readers_advertise: true,
+            choice: None,
         }
     }
 
     /// Another connection begins: nothing is known of its ends.
     pub(super) fn forget(&mut self) {
         (self.mean, self.copy_until, self.skips) = (FIRST_MEAN, 0, 0);
-        self.sinks = Skips::new();
+        (self.sinks, self.readers_advertise) = (Skips::new(), true);
+        self.choice = None;
     }
 
     /// Whether the end of a work request is waited for, so that it has to be told.
@@ -196,9 +216,40 @@ impl Direct {
 }
 
 impl Connection {
-    /// Bytes from which zero copy is tried, 0 for never.
-    fn zcopy_threshold(&self) -> usize {
-        usize::try_from(self.options.zcopy_threshold()).unwrap_or(0)
+    /// Fewest bytes for which zero copy is tried, if it is at all.
+    fn zcopy_threshold(&self) -> Option<usize> {
+        self.options.zcopy_threshold().bytes()
+    }
+
+    /// Whether a call with so many bytes is to send them directly.
+    pub(super) fn chooses_direct(&mut self, sk: &SdpSock, bytes: usize) -> bool {
+        let (direct, pipelined) = match self.options.zcopy_threshold() {
+            Threshold::Never => return false,
+            Threshold::From(n) if bytes < n => return false,
+            Threshold::From(_) => (true, true),
+            Threshold::Adaptive if bytes < SMALLEST_DIRECT => return false,
+            Threshold::Adaptive => {
+                let hints = &sk.data().namespace.hints;
+                let begin = || Choice::with(hints.get());
+                let choice = self.direct.choice.get_or_insert_with(begin);
+                (choice.direct(bytes), choice.any_direct())
+            }
+        };
+        if let Some(p) = &mut self.protocol {
+            // so that several blocks go at once, and that the peer's readers tell of their memory
+            p.set_pipelined(pipelined);
+        }
+        direct
+    }
+
+    /// A call with so many bytes has sent them all, and lasted from `start` to `end`.
+    pub(super) fn has_sent(&mut self, sk: &SdpSock, bytes: usize, start: u64, end: u64) {
+        if self.options.zcopy_threshold() == Threshold::Adaptive {
+            if let Some(choice) = &mut self.direct.choice {
+                choice.sent(bytes, start, end);
+                sk.data().namespace.hints.put(choice.learnt());
+            }
+        }
     }
 
     /// Ends the peer's access to memory that it is done with.

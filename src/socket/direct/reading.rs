@@ -5,7 +5,7 @@
 use super::super::connection::{Connection, Tell};
 use super::super::{SdpSock, Socket};
 use super::moving::{finish, Moving, Way};
-use super::LEAST_TRANSFER;
+use super::{by_read, LEAST_TRANSFER};
 use crate::sys::errno::ECONNRESET;
 use crate::sys::net::message::Destination;
 use crate::sys::net::sock::Locked;
@@ -106,7 +106,11 @@ pub(in crate::socket) fn read(
     let Some(there) = sk.data().connection.lock().next_advert() else {
         return Ok(Look::Nothing);
     };
-    let want = most.min(there as usize);
+    let want = if by_read() {
+        most.min(there as usize)
+    } else {
+        0
+    };
     let little = LEAST_TRANSFER.min(there as usize);
     if want < little {
         refuse(sk);

@@ -10,7 +10,7 @@
 use super::super::connection::{Connection, Tell};
 use super::super::{SdpSock, Socket};
 use super::lent::{Lent, Stage};
-use super::{Direct, CANCEL_TIME, LEAST_TRANSFER, MOST_PATIENCE, SINK};
+use super::{by_read, by_write, Direct, CANCEL_TIME, LEAST_TRANSFER, MOST_PATIENCE, SINK};
 use crate::protocol::{Block, Outgoing};
 use crate::sys::errno::ECONNABORTED;
 use crate::sys::net::message::Destination;
@@ -23,12 +23,14 @@ use kernel::prelude::*;
 impl Connection {
     /// How much of a receive call's room to advertise; 0: nothing.
     pub(in crate::socket) fn sink_size(&mut self, want: usize) -> usize {
-        let threshold = self.zcopy_threshold();
+        let Some(threshold) = self.zcopy_threshold().filter(|_| by_write()) else {
+            return 0;
+        };
         let Some(p) = self.protocol.as_ref().filter(|_| self.channel.is_some()) else {
             return 0;
         };
         let least = (p.least_sink() as usize).max(LEAST_TRANSFER);
-        if threshold == 0 || want < threshold.max(least) {
+        if want < threshold.max(least) {
             return 0;
         }
         let size = u32::try_from(want).unwrap_or(u32::MAX);
@@ -148,7 +150,8 @@ pub(in crate::socket) fn receive(
         let mut c = sk.data().connection.lock();
         let done = c.direct.sink.take().map_or(0, |s| s.done);
         match done {
-            0 => c.direct.sinks.failed(),
+            // without READs the sender may be waiting for it
+            0 if by_read() => c.direct.sinks.failed(),
             _ => c.direct.sinks.worked(),
         }
         (done, c.channel.as_mut().and_then(|c| c.reclaim(loan).ok()))

@@ -9,7 +9,7 @@
 use super::super::connection::{Connection, Tell};
 use super::super::{SdpSock, Socket};
 use super::lent::{Lent, Stage};
-use super::{Direct, BLOCKS, CANCEL_TIME, SOURCE};
+use super::{by_read, Direct, BLOCKS, CANCEL_TIME, SOURCE};
 use crate::protocol::{Block, Outgoing, MAX_HEADER};
 use crate::sys::errno::{ECONNABORTED, EPIPE};
 use crate::sys::net::message::Source;
@@ -130,6 +130,7 @@ impl Connection {
     pub(in crate::socket) fn sources_void(&mut self, tell: &mut Tell) {
         self.stats.direct_void += 1;
         self.direct.voided = true;
+        self.sink_came(tell);
         self.sources_returned(0, tell);
     }
 
@@ -158,16 +159,13 @@ impl Connection {
     }
 
     /// How large a block to offer for a call that has `want` bytes; 0: copy.
-    pub(in crate::socket) fn block_size(&mut self, sk: &SdpSock, want: usize) -> usize {
-        let threshold = self.zcopy_threshold();
-        if threshold == 0 || want < threshold || !self.connected() {
-            return 0;
-        }
-        let Some(p) = &mut self.protocol else {
+    pub(in crate::socket) fn block_size(&self, sk: &SdpSock, want: usize) -> usize {
+        let Some(p) = self.protocol.as_ref().filter(|_| self.channel.is_some()) else {
             return 0;
         };
-        // so that its readers may tell of their memory, and that several blocks go at once
-        p.set_pipelined(true);
+        if !by_read() || self.zcopy_threshold().is_none_or(|least| want < least) {
+            return 0;
+        }
         if self.tx.queued() >= sk.sndbuf() || self.direct.sources.iter().any(Option::is_some) {
             // a call waits for room, or for another one, before anything else of it is taken
             return 0;
@@ -183,7 +181,7 @@ impl Connection {
 
     /// Whether one more block of `size` may follow those of a call.
     fn another_block(&self, size: usize) -> bool {
-        if size < self.zcopy_threshold() {
+        if self.zcopy_threshold().is_none_or(|least| size < least) {
             return false;
         }
         let size = u32::try_from(size).unwrap_or(u32::MAX);
@@ -312,7 +310,8 @@ fn try_block(sk: &SdpSock, message: &mut Source<'_>, size: usize) -> Result<Trie
         _ => 0,
     };
     let mut first = [0];
-    let least = sk.data().connection.lock().zcopy_threshold().min(size);
+    let least = sk.data().connection.lock().zcopy_threshold();
+    let least = least.unwrap_or(size).min(size);
     if pinned < least || message.take(&mut first) != 1 {
         sk.data().connection.lock().stats.unpinnable += 1;
         sk.give_back_room(room);

@@ -2,14 +2,16 @@
 
 //! Writing to where the peer's reader waits, by RDMA WRITE from a send call's own pages.
 
-use super::super::connection::Connection;
+use super::super::connection::{Connection, Tell};
 use super::super::{SdpSock, Socket};
 use super::moving::{finish, Moving, Way};
-use super::LEAST_TRANSFER;
+use super::{by_read, by_write, LEAST_TRANSFER};
+use crate::protocol::{self, Mode};
 use crate::sys::errno::EPIPE;
 use crate::sys::net::message::Source;
-use crate::sys::net::sock::Locked;
+use crate::sys::net::sock::{Locked, FOREVER, SEND_SHUTDOWN};
 use crate::sys::pin::Hold;
+use crate::sys::time::jiffies;
 use crate::transport::Transport;
 use kernel::prelude::*;
 
@@ -18,14 +20,30 @@ impl Connection {
     /// is in front of them has to be on its way.
     pub(in crate::socket) fn writable_directly(&self, want: usize) -> usize {
         let free = self.tx.unsent() == 0 && self.direct.writing.is_none();
-        let threshold = self.zcopy_threshold();
-        if !free || threshold == 0 || want < threshold.max(LEAST_TRANSFER) {
+        let least = self.zcopy_threshold().filter(|_| free && by_write());
+        if least.is_none_or(|least| want < least.max(LEAST_TRANSFER)) {
             return 0;
         }
         match self.protocol.as_ref().and_then(|p| p.sink_advert()) {
             Some(_) if self.channel.is_some() => want,
             _ => 0,
         }
+    }
+
+    /// Whether to wait for a reader, since nothing else may be done but copy.
+    fn awaits_reader(&self, want: usize) -> bool {
+        let waits = !by_read() && self.zcopy_threshold().is_some_and(|least| want >= least);
+        let pipelined = |p: &protocol::Connection| p.send_mode() == Mode::Pipelined;
+        waits
+            && self.connected()
+            && self.protocol.as_ref().is_some_and(pipelined)
+            && self.direct.readers_advertise
+    }
+
+    /// A reader of the peer waits.
+    pub(in crate::socket) fn sink_came(&mut self, tell: &mut Tell) {
+        self.direct.readers_advertise = true;
+        tell.direct = true;
     }
 
     /// Posts WRITEs, as many as there is room for.
@@ -46,6 +64,39 @@ impl Connection {
             protocol.written(n, m.started == m.len);
         }
         Ok(())
+    }
+}
+
+/// Where READs must not be used (`zcopy_ways`), waits a little for a reader to write to. Returns how
+/// many of the call's bytes can be written then.
+pub(in crate::socket) fn await_reader(
+    sk: &SdpSock,
+    lock: &mut Locked<'_, Socket>,
+    want: usize,
+    timeout: &mut isize,
+) -> Result<usize> {
+    let start = jiffies();
+    loop {
+        let mark = sk.wake_mark();
+        let limit = {
+            let mut c = sk.data().connection.lock();
+            let writable = c.writable_directly(want);
+            let closed = sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0;
+            if writable > 0 || closed || *timeout == 0 || !c.awaits_reader(want) {
+                return Ok(writable);
+            }
+            let waited = jiffies().wrapping_sub(start);
+            let left = c.direct.patience().saturating_sub(waited);
+            if left == 0 {
+                c.direct.readers_advertise = false;
+                return Ok(0);
+            }
+            (left as isize).min(*timeout)
+        };
+        let left = sk.wait(lock, mark, limit)?;
+        if *timeout != FOREVER {
+            *timeout -= limit - left;
+        }
     }
 }
 

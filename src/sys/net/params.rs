@@ -22,8 +22,10 @@ macro_rules! params {
 params! {
     /// Microseconds that a waiting receiver polls before it sleeps, 0 for not at all.
     recv_poll
-    /// Bytes from which a send may be zero copy, 0 for never.
+    /// Bytes from which sends are zero copy, 0 for never, negative where it is found to pay.
     sdp_zcopy_thresh
+    /// What zero copy may use: 1 for RDMA READ, 2 for RDMA WRITE, or both.
+    zcopy_ways
     /// Bytes of the receive buffers that a connection starts with, BSDH included.
     rcvbuf_initial_size
     /// Seconds of idleness before the first keepalive probe.
