@@ -397,6 +397,8 @@ impl Connection {
         if message.for_sink {
             self.sink_over(0, tell);
         }
+        // readers who wait may advertise now
+        tell.direct |= message.mid == Mid::ModeChange;
         match message.event {
             Event::PeerClosed => {
                 self.sink_over(0, tell);
@@ -412,8 +414,6 @@ impl Connection {
             Event::SourcesReturned { done } => self.sources_returned(done, tell),
             Event::SinkAdvert { returned: true } => self.sources_void(tell),
             Event::SinkAdvert { returned: false } => self.sink_came(tell),
-            // readers who wait may advertise now
-            _ if message.mid == Mid::ModeChange => tell.direct = true,
             Event::SinkWritten { bytes } => self.sink_over(bytes, tell),
             Event::SinksReturned => self.sink_over(0, tell),
             Event::ReceiveSizeRequested(size) => {

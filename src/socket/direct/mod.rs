@@ -224,7 +224,7 @@ impl Connection {
     /// Whether a call with so many bytes is to send them directly.
     pub(super) fn chooses_direct(&mut self, sk: &SdpSock, bytes: usize) -> bool {
         let (direct, pipelined) = match self.options.zcopy_threshold() {
-            Threshold::Never => return false,
+            Threshold::Never => (false, false),
             Threshold::From(n) if bytes < n => return false,
             Threshold::From(_) => (true, true),
             Threshold::Adaptive if bytes < SMALLEST_DIRECT => return false,

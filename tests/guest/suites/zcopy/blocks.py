@@ -204,6 +204,20 @@ def end_for_a_waiting_reader(e):
     unpinned(e)
 
 
+@case(reference=False, timeout=120)
+def changed_mind(e):
+    """A sender that goes to Pipelined mode and back again and again, at whatever moment for the reader's adverts."""
+    near, far = pair(e)
+    size, rounds = 200_000, 300
+    task = e.task(pattern.receive, far, 4, size * rounds, [MIB, size, 3 * size])
+    stream = pattern.Pattern(4)
+    for turn in range(rounds):
+        near.set(TCP, consts.SDP_ZCOPY_THRESH, 0 if turn % 5 < 2 else 4096)
+        near.sendall(stream.at(turn * size, size))
+    e.equal(task.result(), size * rounds, "bytes")
+    unpinned(e)
+
+
 @case(reference=False, timeout=60)
 def idle_reader(e):
     """A reader to whom nothing comes takes its memory back, and gets what comes later."""
