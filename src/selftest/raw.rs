@@ -29,7 +29,7 @@
 use super::end::End;
 use crate::memory::buffer::{Buffer, Span};
 use crate::socket::{SdpSock, Socket};
-use crate::sys::errno::{EAGAIN, ENOTCONN};
+use crate::sys::errno::EAGAIN;
 use crate::sys::net::selftest::{destination, socket_of, source};
 use crate::sys::pin::Hold;
 use crate::transport::{Access, Loan, Sending, Status, Transfer, Transport, Watch};
@@ -210,7 +210,9 @@ impl Raw {
             }
             "leave" => {
                 let link = self.end.sk.data().connection.lock().link();
-                link.ok_or(Error::from(ENOTCONN))?.disconnect();
+                if let Some(link) = link {
+                    link.disconnect();
+                }
                 Ok(())
             }
             _ => Err(EINVAL),

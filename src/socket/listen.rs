@@ -130,7 +130,9 @@ pub(crate) struct Incoming;
 
 impl Acceptor<SdpSock> for Incoming {
     fn request(request: &Request<'_, SdpSock>) -> Verdict {
-        let Ok(hello) = Hello::parse(request.hello()) else {
+        // a socket without a peer's port would be none to getpeername(2), nor to accept(2)
+        let hello = Hello::parse(request.hello()).ok();
+        let Some(hello) = hello.filter(|h| h.local_port != 0) else {
             family::netns_of::<super::Socket>(request.net()).count(|s| s.bad_hellos += 1);
             debug!(
                 "a request to connect to port {} has no valid Hello",

@@ -7,8 +7,8 @@
 import ctypes
 import errno
 import os
+import socket
 import struct
-import time
 
 from . import netns
 from .env import CaseFailure
@@ -124,6 +124,7 @@ class Raw:
         self._heard = []
         # What the other end has said that it has posted, and received; only polite attackers care.
         self.polite, self._bufs, self._acked = False, 8, 0
+        self.patience = None
         e.keep(self)
 
     def _numbers(self, count):
@@ -141,7 +142,7 @@ class Raw:
         """Posts a message as it is, when there is room for it. False: the connection has failed."""
         keep = ctypes.create_string_buffer(bytes(raw), max(1, len(raw)))
         try:
-            self._e.until(lambda: self.trial("send", ctypes.addressof(keep), len(raw)), "room for a raw message")
+            self._e.until(lambda: self.trial("send", ctypes.addressof(keep), len(raw)), "room for a raw message", self.patience)
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
@@ -152,7 +153,7 @@ class Raw:
         """Posts a message: the next one, or the one that is described."""
         self.poll()
         if self.polite:
-            self._e.until(lambda: self.poll() is not None and self._bufs > self.mseq - self._acked, "a credit")
+            self._e.until(lambda: self.poll() is not None and self._bufs > self.mseq - self._acked, "a credit", self.patience)
         if mseq is None:
             self.mseq = mseq = self.mseq + 1 & 0xFFFFFFFF
         body = extended + payload
@@ -216,13 +217,13 @@ class Raw:
             handle, = self._numbers(1)
             done = 0
             while done < size:
-                done += self._e.until(lambda: self._begin(what, handle, done, size - done, address + done, key), "room for a transfer")
-            state = self._e.until(lambda: (now := self.state()).moved == before + size and now or now.failure and now, "the transfer's end")
+                done += self._e.until(lambda: self._begin(what, handle, done, size - done, address + done, key), "room for a transfer", self.patience)
+            state = self._e.until(lambda: (now := self.state()).moved == before + size and now or now.failure and now, "the transfer's end", self.patience)
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
             return False
-        self._e.until(lambda: self.trial("back", handle), "the end of access by a transfer")
+        self._e.until(lambda: self.trial("back", handle), "the end of access by a transfer", self.patience)
         return state.moved == before + size
 
     def _begin(self, what, *words):
@@ -241,6 +242,10 @@ class Raw:
         self("fail")
 
     def close(self):
+        if self._sock.fileno() < 0:
+            return
+        # Without its channel the socket cannot end in peace.
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._sock.close()
         self._command("tidy")
 

@@ -279,10 +279,10 @@ def hellos(e):
     bed = raw.Bed(e)
     own, other = (socket.inet_pton(e.family, host) for host in (e.here, e.there))
     refused = [dict(mid=1), dict(length=91), dict(length=0), dict(length=LAST), dict(version=0x11), dict(version=0), dict(version=0x32), dict(ipv=0), dict(ipv=5),
-               dict(ipv=15), dict(adverts=0), dict(size=0), dict(size=16), dict(size=LAST)]
+               dict(ipv=15), dict(adverts=0), dict(size=0), dict(size=16), dict(size=LAST), dict(port=0)]
     for fields in refused:
         near = e.socket()
-        bed.private(near, raw.hello(own, other, 5000, **fields))
+        bed.private(near, raw.hello(own, other, **{"port": 5000, **fields}))
         before = observe.stats("peer")["- bad hello"]
         e.equal(e.error(near.connect, e.address(e.there, bed.listener.port)), "ECONNREFUSED", f"a Hello with {fields}")
         e.equal(observe.stats("peer")["- bad hello"], before + 1, "the counter")
