@@ -216,8 +216,13 @@ pub(super) fn disconnected(sk: &SdpSock, link: LinkId, how: Gone) {
             .is_some_and(|p| p.send_closed() && p.receive_closed());
         match sk.state() {
             State::Close => {}
-            _ if over || how != Gone::Peer => c.end(sk),
+            _ if over || (how != Gone::Peer && c.orphaned) => c.end(sk),
             s => {
+                if how != Gone::Peer {
+                    // The queue pair has failed by itself, as it does when the peer reaches for
+                    // memory that is not its own: no completion tells of that.
+                    c.stats.transport_errors += 1;
+                }
                 let e = if s == State::CloseWait {
                     EPIPE
                 } else {

@@ -10,9 +10,6 @@ import os
 import socket
 import struct
 
-from . import netns
-from .env import CaseFailure
-
 FILE = "/sys/kernel/debug/ib_sdp/selftest"
 (DISCONN, ABORT, SENDSM, RDMAWRCOMPL, RDMARDCOMPL, MODECHANGE, SRCAVAILCANCEL, SINKAVAILCANCEL, SINKCANCELACK, CHRCVBUF, CHRCVBUFACK,
  SUSPCOMM, SUSPCOMMACK) = range(0x02, 0x0F)
@@ -63,6 +60,11 @@ class Message:
         self.mid, self.flags, self.bufs, self.length, self.mseq, self.ack = struct.unpack(">BBHIII", raw[:16])
         at = 16 + EXTENDED.get(self.mid, 0)
         self.extended, self.payload = raw[16:at], raw[at:]
+
+    @property
+    def rest(self):
+        """Bytes of a SrcAvail that did not come with it."""
+        return self.size - len(self.payload)
 
     @property
     def size(self):
@@ -122,6 +124,8 @@ class Raw:
         self._command("take", sock.fileno(), self._at)
         self.mseq, self.seen = self._numbers(2)
         self._heard = []
+        # Messages with payload that have come: what a SinkAvail says, if there was none before.
+        self.payloads = 0
         # What the other end has said that it has posted, and received; only polite attackers care.
         self.polite, self._bufs, self._acked = False, 8, 0
         self.patience = None
@@ -177,6 +181,7 @@ class Raw:
             length, = struct.unpack("=Q", self._out.raw[:8])
             message = Message(ctypes.string_at(self._at + 8, length))
             self.seen, self._bufs, self._acked = message.mseq, message.bufs, message.ack
+            self.payloads += bool(message.payload)
             self._heard.append(message)
             new.append(message)
 

@@ -84,6 +84,7 @@ def overrun(a, v):
 
 def in_mode(mode, *sends):
     def attack(a, v):
+        a.polite = True
         a.send(MODECHANGE, change(mode))
         for mid, extended, payload in sends:
             a.send(mid, extended, payload)

@@ -57,7 +57,7 @@ def inside(e):
     attacker, victim, task, advert = sender(e, bed, memory)
     e.check(attacker.read(target, SIZE, advert.address, advert.key), "the READ was carried out")
     e.check(target.map[:] == memory.map[:], "the bytes")
-    attacker.send(RDMARDCOMPL, word(SIZE - 1))
+    attacker.send(RDMARDCOMPL, word(advert.rest))
     e.equal(task.result(), SIZE, "the call")
     echo(e, attacker, victim)
     attacker.close()
@@ -74,6 +74,7 @@ def afterwards(e):
     for ending in ("finished", "refused", "again"):
         for write in (False, True):
             attacker, victim, task, advert = sender(e, bed, memory)
+            attacker.polite = True
             if ending == "refused":
                 attacker.expect(SRCAVAILCANCEL)
                 attacker.send(raw.SENDSM)
@@ -83,7 +84,7 @@ def afterwards(e):
                     got += len(message.payload)
                     attacker.data()
             else:
-                attacker.send(RDMARDCOMPL, word(SIZE - 1))
+                attacker.send(RDMARDCOMPL, word(advert.rest))
             e.equal(task.result(), SIZE, "the call has returned")
             keys = {advert.key}
             if ending == "again":
@@ -94,7 +95,7 @@ def afterwards(e):
                     e.check(now.key not in keys, "each advert has a key of its own")
                     keys.add(now.key)
                     if len(keys) < 6:
-                        attacker.send(RDMARDCOMPL, word(SIZE - 1))
+                        attacker.send(RDMARDCOMPL, word(now.rest))
                         e.equal(task.result(), SIZE, "the call")
             target = Memory(SIZE)
             target.map[:] = bytes([MARK]) * SIZE
@@ -130,7 +131,7 @@ def of_others(e):
         other.close()
         if attacker.read(target, SIZE, advert.address, advert.key):
             e.check(target.map[:] == before, "the bytes")
-            attacker.send(RDMARDCOMPL, word(SIZE - 1))
+            attacker.send(RDMARDCOMPL, word(advert.rest))
         else:
             e.check(False, "the connection whose key it is")
         e.equal(task.result(), SIZE, "its call")

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""RDMA WRITE with a peer that lies: sinks that are none, and writes to a reader's memory that were not asked for."""
+
+from lib import calls, observe, raw
+from lib.memory import PAGE, Memory
+from lib.raw import (DISCONN, MODECHANGE, RDMARDCOMPL, RDMAWRCOMPL, SINKAVAIL, SINKAVAILCANCEL, SINKCANCELACK, SRCAVAIL, avail, change,
+                     word)
+from lib.registry import case
+from .adverts import RESETS, SIZE, broken, eager, sender
+from .messages import END, LAST, aborts, echo, nothing_left, works
+
+MARK = 0x5A
+
+
+def pipelined(e, bed, memory):
+    """(attacker, victim): the victim has sent a block, and takes sinks since."""
+    attacker, victim, task, advert = sender(e, bed, memory)
+    attacker.send(RDMARDCOMPL, word(advert.rest))
+    e.equal(task.result(), SIZE, "the first call")
+    return attacker, victim
+
+
+def reader(e, bed, memory):
+    """(attacker, victim, task, advert): the victim waits for bytes, and the attacker was given its memory."""
+    for _ in range(5):
+        attacker, victim = bed.connect()
+        eager(victim)
+        attacker.send(MODECHANGE, change(raw.PIPELINED))
+        task = e.task(e.outcome, calls.recv_at, victim, memory.address, memory.size)
+        message = attacker.expect(SINKAVAIL)
+        if message.size == memory.size:
+            return attacker, victim, task, message
+        attacker.close()
+        victim.close()
+    return e.check(False, "no victim has advertised all of its memory")
+
+
+def sinks(*makes, bufs=64):
+    """SinkAvails with the number of messages that is right now."""
+    def attack(a, v):
+        a.poll()
+        a.polite = bufs > 0
+        for make in makes:
+            if isinstance(make, int):
+                a.send(make, bufs=bufs)
+            else:
+                size, key, address, more = make
+                a.send(SINKAVAIL, avail(size, key, address, a.payloads + more), bufs=bufs)
+    return attack
+
+
+GOOD = (65536, 1, 4096, 0)
+
+
+@case(reference=False, timeout=90)
+def violations(e):
+    """What a peer can do wrong about its own sinks, and about the victim's."""
+    bed = raw.Bed(e)
+    memory = Memory(SIZE).fill(1)
+    for reason, attack in (
+            ("sinkavail_size", sinks((0, 1, 4096, 0))), ("sinkavail_range", sinks((2, 1, END, 0))), ("sinkavail_range", sinks((LAST, 1, END - 1, 0))),
+            ("non_discards", sinks((65536, 1, 4096, 1))), ("non_discards", sinks((65536, 1, 4096, -1))), ("non_discards", sinks((65536, 1, 4096, 1 << 31))),
+            ("sinkavail_limit", sinks(*[GOOD] * 17)), ("sinkavail_during_cancel", sinks(GOOD, SINKAVAILCANCEL, GOOD, bufs=0))):
+        aborts(e, bed, reason, attack, pipelined(e, bed, memory))
+
+    def during(reason, attack):
+        """While the victim waits in a call: it fails."""
+        name = f"- aborted {reason}"
+        before = observe.stats("peer").get(name, 0)
+        attacker, victim, task, advert = (sender if reason == "sinkavail_during_advert" else reader)(e, bed, memory)
+        for mid, extended in attack(attacker, advert):
+            attacker.send(mid, extended)
+        e.until(lambda: observe.stats("peer").get(name, 0) == before + 1,
+                lambda: f"{reason}: {[(n, v) for n, v in observe.stats('peer').items() if n.startswith('-')]}")
+        result = task.result()
+        e.check(result == "EPROTO" or isinstance(result, int), f"{reason}: the call has ended with {result}")
+        attacker.close()
+        victim.close()
+    during("sinkavail_during_advert", lambda a, m: [(SINKAVAIL, avail(65536, 1, 4096, a.payloads))])
+    for size in (SIZE + 1, 1 << 31, LAST):
+        during("rdmawrcompl_size", lambda a, m, size=size: [(RDMAWRCOMPL, word(size))])
+    during("unexpected_rdmawrcompl", lambda a, m: [(RDMAWRCOMPL, word(1)), (RDMAWRCOMPL, word(1))])
+    during("unexpected_rdmawrcompl", lambda a, m: [(DISCONN, b""), (RDMAWRCOMPL, word(1))])
+    during("unexpected_sinkcancelack", lambda a, m: [(SINKCANCELACK, b"")])
+    works(e, bed)
+    nothing_left(e, bed)
+
+
+@case(reference=False, timeout=90)
+def wild(e):
+    """SinkAvail of memory that was not lent, not all of it, or not any more: the WRITE fails, the call with it, and no other."""
+    bed = raw.Bed(e)
+    memory, source = Memory(1 << 20).fill(2), Memory(SIZE).fill(1)
+    bystander = bed.connect()
+
+    def lent(size, change=lambda lent: (lent.key, lent.address), write=True):
+        def make(attacker):
+            key, address = change(attacker.lend(memory, write, size=SIZE // 2))
+            return size, key, address
+        return make
+
+    def gone(attacker):
+        piece = attacker.lend(memory, True, size=SIZE // 2)
+        ended = attacker.state().ended
+        piece.withdraw()
+        e.until(lambda: attacker.state().ended > ended, "the end of access")
+        return SIZE, piece.key, piece.address
+
+    before = memory.map[SIZE // 2:]
+    for what, make in {"key 0": lambda a: (SIZE, 0, 4096), "the largest": lambda a: (SIZE, LAST, END - SIZE), "a kernel address": lambda a: (SIZE, 0, 0xFFFF888000000000),
+                       "one byte before": lent(SIZE // 2, lambda p: (p.key, p.address - 1)), "too many": lent(SIZE), "another key": lent(SIZE, lambda p: (p.key ^ 0x55, p.address)),
+                       "not to be written": lent(SIZE, write=False), "not any more": gone}.items():
+        attacker, victim = pipelined(e, bed, source)
+        attacker.poll()
+        size, key, address = make(attacker)
+        attacker.send(SINKAVAIL, avail(size, key, address, attacker.payloads))
+        # the victim knows of it when it has answered what came behind it
+        attacker.data(b"x")
+        e.equal(victim.recv(1), b"x", "the byte behind the advert")
+        task = e.task(e.outcome, calls.send_at, victim, source.address, SIZE)
+        broken(e, task, victim, what)
+        e.check(memory.map[SIZE // 2:] == before, f"{what}: nothing was written behind what was lent")
+        attacker.close()
+        victim.close()
+    echo(e, *bystander)
+    nothing_left(e, bed)
+
+
+@case(reference=False, timeout=60)
+def good(e):
+    """So that the others show something: a sink that is there is written to, and the victim's is, and both are told."""
+    bed = raw.Bed(e)
+    memory, source = Memory(SIZE).fill(2), Memory(SIZE).fill(1)
+    attacker, victim = pipelined(e, bed, source)
+    piece = attacker.lend(memory, True)
+    attacker.poll()
+    attacker.send(SINKAVAIL, avail(SIZE, piece.key, piece.address, attacker.payloads))
+    attacker.data(b"x")
+    e.equal(victim.recv(1), b"x", "the byte behind the advert")
+    e.equal(calls.send_at(victim, source.address, SIZE), SIZE, "the call")
+    e.equal(attacker.expect(RDMAWRCOMPL).size, SIZE, "the report")
+    e.check(memory.map[:] == source.map[:], "the bytes")
+    piece.withdraw()
+    e.until(piece.back, "the memory")
+    attacker.close()
+    victim.close()
+    memory.fill(2)
+    attacker, victim, task, advert = reader(e, bed, memory)
+    e.check(attacker.write(source, 12345, advert.address, advert.key), "the WRITE")
+    attacker.send(RDMAWRCOMPL, word(12345))
+    e.equal(task.result(), 12345, "the call")
+    e.check(memory.map[:12345] == source.map[:12345], "the bytes")
+    echo(e, attacker, victim)
+    attacker.close()
+    victim.close()
+    nothing_left(e, bed)
+
+
+@case(reference=False, timeout=120)
+def outside(e):
+    """WRITEs before a reader's memory, behind it, across its end, and READs of it: nothing there changes, and nothing is seen."""
+    bed = raw.Bed(e)
+    whole = Memory(4 * SIZE // PAGE * PAGE).fill(1)
+
+    class Part:
+        address, size = whole.address + SIZE + 77, SIZE
+
+    inside = slice(SIZE + 77, 2 * SIZE + 77)
+    before = whole.map[:]
+    for what, (offset, size, write) in {"a byte before": (-1, 1, True), "across the beginning": (-1, 2, True), "a byte behind": (SIZE, 1, True),
+                                        "across the end": (SIZE - 1, 2, True), "a page behind": (SIZE + PAGE, 1, True), "address 0": (None, 8, True),
+                                        "a READ": (0, 1, False), "a READ of all": (0, SIZE, False), "a READ before": (-1, 1, False)}.items():
+        attacker, victim, task, advert = reader(e, bed, Part)
+        memory = Memory(1 << 17)
+        memory.map[:] = bytes([MARK]) * memory.size
+        done = (attacker.write if write else attacker.read)(memory, size, 0 if offset is None else advert.address + offset, advert.key)
+        e.check(not done, f"{what} was carried out")
+        e.check(attacker.state().failure in ("refused", "no answer", "flushed"), f"{what}: {attacker.state().failure}")
+        result = task.result()
+        e.check(result in RESETS, f"{what}: the call has ended with {result}")
+        now = whole.map[:]
+        e.check(now[:inside.start] == before[:inside.start] and now[inside.stop:] == before[inside.stop:], f"{what}: the victim's memory")
+        e.check(memory.map[:] == bytes([MARK]) * memory.size, f"{what}: nothing was read")
+        attacker.close()
+        victim.close()
+    nothing_left(e, bed)
+
+
+@case(reference=False, timeout=120)
+def afterwards(e):
+    """WRITEs to a reader's memory when its call has returned: reported, answered by Data, or closed, or by another connection."""
+    bed = raw.Bed(e)
+    memory = Memory(SIZE)
+    source = Memory(SIZE).fill(3)
+    for ending in ("reported", "data", "end"):
+        memory.fill(1)
+        attacker, victim, task, advert = reader(e, bed, memory)
+        if ending == "reported":
+            attacker.send(RDMAWRCOMPL, word(10))
+        elif ending == "data":
+            attacker.data(b"some bytes")
+        else:
+            attacker.send(DISCONN)
+        e.equal(task.result(), 0 if ending == "end" else 10, f"{ending}: the call")
+        before = memory.map[:]
+        e.check(not attacker.write(source, SIZE, advert.address, advert.key), f"{ending}: it was carried out")
+        e.check(memory.map[:] == before, f"{ending}: the victim's memory")
+        attacker.close()
+        victim.close()
+    attacker, victim, task, advert = reader(e, bed, memory)
+    thief, other = bed.connect()
+    before = memory.map[:]
+    e.check(not thief.write(source, SIZE, advert.address, advert.key), "another connection's key was good")
+    e.check(memory.map[:] == before, "the victim's memory")
+    e.check(attacker.write(source, SIZE, advert.address, advert.key), "where the key is good")
+    attacker.send(RDMAWRCOMPL, word(SIZE))
+    e.equal(task.result(), SIZE, "the call")
+    e.check(memory.map[:] == source.map[:], "the bytes")
+    for end in (attacker, victim, thief, other):
+        end.close()
+    works(e, bed)
+    nothing_left(e, bed)
+
+
+@case(reference=False, timeout=90)
+def goes_on_writing(e):
+    """A peer that reports, and goes on writing: what the call has returned with does not change any more."""
+    bed = raw.Bed(e)
+    memory, source = Memory(SIZE), Memory(SIZE).fill(3)
+    for _ in range(10):
+        memory.fill(1)
+        attacker, victim, task, advert = reader(e, bed, memory)
+
+        def look():
+            result = task.result()
+            return result, memory.map[:]
+        watch = e.task(look)
+        attacker.send(RDMAWRCOMPL, word(SIZE))
+        while attacker.write(source, SIZE, advert.address, advert.key):
+            pass
+        result, seen = watch.result()
+        e.equal(result, SIZE, "the call")
+        e.check(memory.map[:] == seen, "the memory when the call had returned, and now")
+        attacker.close()
+        victim.close()
+    nothing_left(e, bed)
+
+
+@case(reference=False, families=("v4",), timeout=90)
+def no_answer(e):
+    """A reader takes its memory back, and is not answered: its call ends by itself, and a killed one at once."""
+    bed = raw.Bed(e)
+    memory, other = Memory(SIZE).fill(1), Memory(SIZE).fill(1)
+    attacker, victim, task, _ = reader(e, bed, memory)
+    second, killed = bed.connect()
+    eager(killed)
+    second.send(MODECHANGE, change(raw.PIPELINED))
+    child = e.child(calls.recv_at, killed, other.address, SIZE)
+    second.expect(SINKAVAIL)
+    attacker.expect(SINKAVAILCANCEL)
+    second.expect(SINKAVAILCANCEL)
+    child.kill()
+    e.check(task.is_alive(), "the other one still waits")
+    e.equal(e.until(lambda: not task.is_alive() and task.result(), "the end of the call", 4 * e.patience), "ECONNABORTED", "its error")
+    for end in (attacker, victim, second, killed):
+        end.close()
+    nothing_left(e, bed)
+
+
+@case(reference=False, timeout=60)
+def taken_back(e):
+    """A reader takes its memory back: confirmed, or crossed by a report, by Data or by a SrcAvail, it goes on just there."""
+    bed = raw.Bed(e)
+    memory, source = Memory(SIZE), Memory(SIZE).fill(3)
+    for crossing in ("confirmed", "reported", "data", "advert"):
+        memory.fill(1)
+        attacker, victim, task, advert = reader(e, bed, memory)
+        attacker.expect(SINKAVAILCANCEL)
+        if crossing == "confirmed":
+            attacker.send(SINKCANCELACK)
+            attacker.data(b"0123456789")
+        elif crossing == "reported":
+            e.check(attacker.write(source, 10, advert.address, advert.key), "the WRITE")
+            attacker.send(RDMAWRCOMPL, word(10))
+        elif crossing == "data":
+            attacker.data(b"0123456789")
+        else:
+            # it is void: the victim's sink wins
+            attacker.send(SRCAVAIL, avail(10, 1, 4096))
+            attacker.send(SINKCANCELACK)
+            attacker.data(b"0123456789")
+        e.equal(task.result(), 10, f"{crossing}: the call")
+        e.equal(memory.map[:10], source.map[:10] if crossing == "reported" else b"0123456789", "the bytes")
+        echo(e, attacker, victim)
+        attacker.close()
+        victim.close()
+    nothing_left(e, bed)
