@@ -32,8 +32,8 @@ pub(crate) struct Namespace {
     /// Counters of sockets that are gone.
     #[pin]
     totals: Mutex<Stats>,
-    /// What its connections have found out.
-    pub(super) hints: Hints,
+    /// What its connections have found out, those over devices and local ones.
+    pub(super) hints: [Hints; 2],
 }
 
 /// One socket of a namespace.
@@ -65,7 +65,7 @@ impl PerNet for Namespace {
             ports <- new_mutex!(Ports::new()),
             sockets <- new_mutex!(Sockets { all: RBTree::new(), count: 0, users: RBTree::new() }),
             totals <- new_mutex!(Stats::new()),
-            hints: Hints::new(),
+            hints: [Hints::new(), Hints::new()],
         })
     }
 

@@ -28,6 +28,7 @@ pub(super) mod sink;
 pub(super) mod source;
 pub(super) mod writing;
 
+use self::hints::Hints;
 use self::lent::{Lent, Stage};
 use self::moving::Moving;
 use self::source::Advertised;
@@ -229,8 +230,8 @@ impl Connection {
             Threshold::From(_) => (true, true),
             Threshold::Adaptive if bytes < SMALLEST_DIRECT => return false,
             Threshold::Adaptive => {
-                let hints = &sk.data().namespace.hints;
-                let begin = || Choice::with(hints.get());
+                let hints = self.hints(sk).get();
+                let begin = || Choice::with(hints);
                 let choice = self.direct.choice.get_or_insert_with(begin);
                 (choice.direct(bytes), choice.any_direct())
             }
@@ -242,13 +243,24 @@ impl Connection {
         direct
     }
 
+    /// What connections of this kind have found out.
+    fn hints<'a>(&self, sk: &'a SdpSock) -> &'a Hints {
+        let [devices, local] = &sk.data().namespace.hints;
+        match &self.channel {
+            Some(channel) if channel.exchanges() => local,
+            _ => devices,
+        }
+    }
+
     /// A call with so many bytes has sent them all, and lasted from `start` to `end`.
     pub(super) fn has_sent(&mut self, sk: &SdpSock, bytes: usize, start: u64, end: u64) {
         if self.options.zcopy_threshold() == Threshold::Adaptive {
-            if let Some(choice) = &mut self.direct.choice {
-                choice.sent(bytes, start, end);
-                sk.data().namespace.hints.put(choice.learnt());
-            }
+            let Some(choice) = &mut self.direct.choice else {
+                return;
+            };
+            choice.sent(bytes, start, end);
+            let learnt = choice.learnt();
+            self.hints(sk).put(learnt);
         }
     }
 
