@@ -11,7 +11,12 @@ handed_on := $(foreach name,V W CLIPPY LLVM CC HOSTCC RUSTC BINDGEN KCFLAGS KRUS
 	$(if $(filter command%,$(origin $(name))),'$(name)=$($(name))'))
 build_module = scripts/module --build '$(BUILD)' $(if $(KDIR),--kdir '$(KDIR)') $(if $(TREE),--tree '$(TREE)')
 
-.PHONY: module debug selftest demo test torture bench check prepare modules_install clean help
+# What make install puts where; DESTDIR is in front of all of it.
+PREFIX ?= /usr/local
+SYSCONFDIR ?= /etc
+install = scripts/install --destdir '$(DESTDIR)' --prefix '$(PREFIX)' --sysconfdir '$(SYSCONFDIR)'
+
+.PHONY: module debug selftest demo test torture bench check prepare tools install uninstall modules_install clean help
 
 module: ## (or just make) build the module, build/ib_sdp.ko
 	@$(build_module) -- $(handed_on)
@@ -39,6 +44,16 @@ check: ## formatting, lints, licence headers, unsafe only in src/sys
 
 prepare: ## only fill the cache (every target does so when needed)
 	@scripts/prepare
+
+tools: ## build sdp-run, libsdp.so, sdpctl and sdpstat, into build/cargo/release
+	@$(if $(filter-out /etc,$(SYSCONFDIR)),SDP_RULES='$(SYSCONFDIR)/libsdp.conf') CARGO_TARGET_DIR= scripts/cargo build --release --locked -p libsdp -p sdp-run -p sdpctl -p sdpstat
+
+install: tools $(if $(filter no,$(MODULE)),,module) ## install module, tools, manual pages; DESTDIR, PREFIX, SYSCONFDIR, MODULE=no
+	@$(install) $(if $(filter no,$(MODULE)),--no-module) --module --build --module '$(BUILD)' \
+		$(if $(KDIR),--module --kdir --module '$(KDIR)') $(if $(TREE),--module --tree --module '$(TREE)') install -- $(handed_on)
+
+uninstall: ## remove what make install has installed, given the same DESTDIR, PREFIX and SYSCONFDIR
+	@$(install) uninstall
 
 modules_install: ## install the module for its kernel, below INSTALL_MOD_PATH if given
 	@$(build_module) --install '$(INSTALL_MOD_PATH)' -- $(handed_on)

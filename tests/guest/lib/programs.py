@@ -31,6 +31,11 @@ class Program:
             raise CaseFailure(f"{self.name} ended with {self._process.returncode}: {(out + err).strip()[-500:]}")
         return out
 
+    def end(self):
+        """Ends one that would go on."""
+        self._process.terminate()
+        self._process.communicate()
+
     def running(self):
         return self._process.poll() is None
 

@@ -157,6 +157,11 @@ pub fn hurry(fd: c_int, set: u64) {
     }
 }
 
+/// Of the options that have been carried over, those that have to be known later.
+pub fn to_repeat(set: u64) -> u64 {
+    set & (1 << SYNCNT)
+}
+
 /// Where TCP_SYNCNT is in [`CARRIED`].
 const SYNCNT: usize = 27;
 

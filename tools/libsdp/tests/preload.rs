@@ -6,7 +6,7 @@
 //!
 //! The tests print what cargo's own do.
 
-#[path = "preload/programs.rs"]
+#[path = "preload/programs/mod.rs"]
 mod programs;
 
 use std::fs::{self, File};

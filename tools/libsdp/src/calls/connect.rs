@@ -111,6 +111,14 @@ fn prepare(fd: c_int, to: &Address) -> Option<(Mode, Entry, c_int, bool)> {
     let sdp = match entry.shadow.take() {
         // bound already, to the same address
         Some(hidden) => {
+            if let Some((level, name)) = entry.foreign {
+                tell_option(to, level, name);
+                return None;
+            }
+            if let Err((level, name)) = options::carry(entry.options, fd, hidden) {
+                tell_option(to, level, name);
+                return None;
+            }
             let copy = sys::dup(hidden).ok()?;
             let _ = sys::fcntl(copy, libc::F_SETFD, libc::FD_CLOEXEC as usize);
             options::carry_flags(fd, copy);
@@ -120,10 +128,7 @@ fn prepare(fd: c_int, to: &Address) -> Option<(Mode, Entry, c_int, bool)> {
             Ok(sdp) => sdp,
             Err(Why::Absent) => return None,
             Err(Why::Option(level, name)) => {
-                log::write(
-                    Level::Warning,
-                    format_args!("connect {to}: TCP, for option {name} of level {level}"),
-                );
+                tell_option(to, level, name);
                 return None;
             }
         },
@@ -133,6 +138,13 @@ fn prepare(fd: c_int, to: &Address) -> Option<(Mode, Entry, c_int, bool)> {
         options::hurry(sdp, entry.options);
     }
     Some((mode, entry, sdp, non_blocking))
+}
+
+fn tell_option(to: &Address, level: c_int, name: c_int) {
+    log::write(
+        Level::Warning,
+        format_args!("connect {to}: TCP, for option {name} of level {level}"),
+    );
 }
 
 /// Binds the SDP socket as the TCP socket is, as far as it can be.

@@ -108,7 +108,11 @@ fn bind_both(table: &mut Table, fd: c_int, to: &Address) -> Option<sys::Result> 
             }
         }
         match table.hide(sdp, fd) {
-            Ok(hidden) => table.update(fd, |e| e.shadow = Some(hidden)),
+            Ok(hidden) => table.update(fd, |e| {
+                e.shadow = Some(hidden);
+                // Some could not be set once more, now that it is bound.
+                e.options = options::to_repeat(e.options);
+            }),
             Err(e) => {
                 sys::close(sdp);
                 log::write(
