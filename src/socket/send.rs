@@ -145,12 +145,18 @@ fn queue(
         }
         chunk.filled(got);
         let more = message.remaining() > 0;
-        commit(
+        let r = commit(
             sk,
             chunk,
+            got,
             more || flags & c::MSG_MORE != 0,
             flags & c::MSG_OOB != 0 && !more,
-        )?;
+        );
+        if let Err(e) = r {
+            // the caller is told what was queued, and no more
+            message.give_back(got);
+            return Err(e);
+        }
     }
 }
 
@@ -234,15 +240,23 @@ impl Open {
     }
 }
 
-/// Puts a filled chunk into the queue and sends what may be sent.
-fn commit(sk: &SdpSock, mut chunk: Chunk, more: bool, urgent: bool) -> Result {
+/// Puts a chunk into the queue, whose last `got` bytes are new, and sends what may be sent.
+///
+/// # Errors
+///
+/// `EPIPE` without connection, `ENOMEM`; the new bytes are not queued.
+fn commit(sk: &SdpSock, mut chunk: Chunk, got: usize, more: bool, urgent: bool) -> Result {
     let (tell, timed) = {
         let mut c = sk.data().connection.lock();
         let Connection { channel, tx, .. } = &mut *c;
         let Some(channel) = channel.as_mut() else {
             return Err(EPIPE.into());
         };
-        channel.map_send(&mut chunk.buffer)?;
+        if let Err(e) = channel.map_send(&mut chunk.buffer) {
+            chunk.emptied(got);
+            tx.close(chunk);
+            return Err(e);
+        }
         let idle = tx.queued() == 0;
         tx.close(chunk);
         if urgent {

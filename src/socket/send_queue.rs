@@ -46,6 +46,11 @@ impl Chunk {
         self.len += n;
     }
 
+    /// The last `n` bytes that were filled are not to be sent.
+    pub(super) fn emptied(&mut self, n: usize) {
+        self.len = self.len.saturating_sub(n);
+    }
+
     fn end(&self) -> u64 {
         self.start + self.len as u64
     }
