@@ -93,7 +93,10 @@ void sdp_h_unlock_pages(struct sdp_h_locked *locked)
 	locked->user = NULL;
 }
 
-/* Copies from pages to pages, which may be the same. Offsets count from the first page of each. */
+/*
+ * Copies from pages to pages. Offsets count from the first page of each. Where a program receives
+ * into what it sends, nobody promises what arrives.
+ */
 void sdp_h_copy_pages(struct page **to, size_t to_offset, struct page **from, size_t from_offset,
 		      size_t len)
 {
@@ -104,7 +107,7 @@ void sdp_h_copy_pages(struct page **to, size_t to_offset, struct page **from, si
 		char *dst = kmap_local_page(page);
 		const char *src = kmap_local_page(from[from_offset / PAGE_SIZE]);
 
-		memmove(dst + t, src + f, n);
+		memcpy(dst + t, src + f, n);
 		kunmap_local(src);
 		kunmap_local(dst);
 		flush_dcache_page(page);

@@ -93,6 +93,10 @@ impl Transport for Channel {
         either!(self, c => c.arm_send())
     }
 
+    fn ends_at_once(&self) -> bool {
+        either!(self, c => c.ends_at_once())
+    }
+
     fn probe(&mut self) -> Result {
         either!(self, c => c.probe())
     }

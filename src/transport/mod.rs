@@ -311,6 +311,10 @@ pub(crate) trait Transport: Send {
     /// Asks to be told of the next end of a send, like [`Transport::arm_receive`].
     fn arm_send(&mut self) -> bool;
 
+    /// Whether what is posted may have come to its end when the call returns. Nobody tells its poster
+    /// of that, armed or not.
+    fn ends_at_once(&self) -> bool;
+
     /// Queues a probe: nothing comes of it unless the peer is gone, and then the connection fails.
     ///
     /// # Errors

@@ -305,7 +305,7 @@ impl Connection {
                     continue;
                 }
             }
-            if wait_sent && !self.send_armed {
+            if wait_sent && (!self.send_armed || channel.ends_at_once()) {
                 self.send_armed = true;
                 if channel.arm_send() {
                     continue;

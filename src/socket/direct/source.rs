@@ -134,6 +134,17 @@ impl Connection {
         self.sources_returned(0, tell);
     }
 
+    /// The peer's reader waits with memory of its own: blocks that it was not told of yet are to be
+    /// written there.
+    pub(super) fn withdraw_sources(&mut self) {
+        for s in self.direct.sources.iter_mut().flatten() {
+            if s.lent.stage == Stage::Offered {
+                s.lent.over();
+                self.direct.voided = true;
+            }
+        }
+    }
+
     /// Ends the peer's access to blocks that it is done with, as soon as there is room to.
     pub(in crate::socket) fn end_source_access(&mut self) -> Result {
         if let Some(channel) = self.channel.as_mut() {

@@ -43,6 +43,7 @@ impl Connection {
     /// A reader of the peer waits.
     pub(in crate::socket) fn sink_came(&mut self, tell: &mut Tell) {
         self.direct.readers_advertise = true;
+        self.withdraw_sources();
         tell.direct = true;
     }
 

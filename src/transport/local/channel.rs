@@ -219,6 +219,10 @@ impl Transport for Channel {
         armed.unwrap_or(false)
     }
 
+    fn ends_at_once(&self) -> bool {
+        true
+    }
+
     /// The peer's kernel is this one, and here.
     fn probe(&mut self) -> Result {
         Ok(())

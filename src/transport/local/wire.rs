@@ -589,7 +589,7 @@ impl Wire {
         Some([news, mine.take_done()])
     }
 
-    /// Tells the other end of what has come to it, and this one of what was carried out.
+    /// Tells the other end of what has come to it.
     ///
     /// # Errors
     ///
@@ -599,9 +599,8 @@ impl Wire {
         let (mine, other) = ends(&mut both, side);
         let broken = mine.as_ref().is_none_or(|m| m.broken);
         let news = other.as_mut().and_then(|o| o.take_news());
-        let done = mine.as_mut().and_then(|m| m.take_done());
         drop(both);
-        call([news, done]);
+        call([news, None]);
         if broken {
             Err(EIO)
         } else {

@@ -231,6 +231,10 @@ impl Transport for Channel {
         self.endpoint_mut().is_some_and(Endpoint::arm_send)
     }
 
+    fn ends_at_once(&self) -> bool {
+        false
+    }
+
     fn probe(&mut self) -> Result {
         self.endpoint_mut().ok_or(EIO)?.probe()
     }
@@ -250,6 +254,7 @@ impl Transport for Channel {
     fn in_flight(&self) -> u16 {
         self.endpoint().map_or(0, Endpoint::in_flight)
     }
+
     fn pinning(&self) -> Option<Pinning> {
         let pinning = Pinning::new(self.endpoint()?.pd().clone());
         (pinning.most_pages() != 0).then_some(pinning)
