@@ -232,9 +232,9 @@ def killed_reader(e):
     e.note("send", e.error(far.send, b"x"))
 
 
-@case(hosts=HERE, timeout=120)
+@case(hosts=HERE, reference=False, timeout=120)
 def full_backlog(e):
-    """Connections beyond the backlog are made when there is room."""
+    """Connections beyond the backlog are made when there is room. (TCP forgets some of them, with SYN cookies.)"""
     listener = e.listen(host=e.loopback, backlog=1)
     waiting = []
     for _ in range(5):
@@ -246,7 +246,7 @@ def full_backlog(e):
         listener.accept()[0].send(b"x")
     for sock in waiting:
         e.wait(sock, patience=e.patience * 3)
-        e.note(f"data {waiting.index(sock)}", sock.recv(10))
+        e.equal(sock.recv(10), b"x", "data")
 
 
 @case(hosts=HERE, reference=False, timeout=180)
