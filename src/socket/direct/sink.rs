@@ -108,6 +108,7 @@ pub(in crate::socket) fn receive(
     timeout: &mut isize,
 ) -> usize {
     let Some(mut room) = sk.pinning_room(to.piece(size)) else {
+        sk.data().connection.lock().direct.sinks.failed();
         return 0;
     };
     let pinned = match sk.netns().account(sk) {
@@ -137,6 +138,8 @@ pub(in crate::socket) fn receive(
                 lent.loan
             }
             Err(room) => {
+                // Less was pinned than is worth while: the call must not try again at once.
+                c.direct.sinks.failed();
                 drop(c);
                 if let Some(room) = room {
                     sk.give_back_room(room);

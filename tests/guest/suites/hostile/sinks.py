@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """RDMA WRITE with a peer that lies: sinks that are none, and writes to a reader's memory that were not asked for."""
 
+import ctypes
+
 from lib import calls, observe, raw
 from lib.memory import PAGE, Memory
 from lib.raw import (DISCONN, MODECHANGE, RDMARDCOMPL, RDMAWRCOMPL, SINKAVAIL, SINKAVAILCANCEL, SINKCANCELACK, SRCAVAIL, avail, change,
@@ -264,6 +266,26 @@ def no_answer(e):
     e.equal(e.until(lambda: not task.is_alive() and task.result(), "the end of the call", 4 * e.patience), "ECONNABORTED", "its error")
     for end in (attacker, victim, second, killed):
         end.close()
+    nothing_left(e, bed)
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def partly_there(e):
+    """A call whose memory is there only at its beginning sleeps like any other, though its peer takes sinks."""
+    bed = raw.Bed(e)
+    attacker, victim = bed.connect()
+    eager(victim)
+    attacker.send(MODECHANGE, change(raw.PIPELINED))
+    # once this has come, so has the change
+    attacker.data(b"x")
+    e.equal(victim.recv(1), b"x", "the byte behind the change")
+    memory, rest = Memory(SIZE // PAGE * PAGE), ctypes.CDLL(None, use_errno=True)
+    e.equal(rest.mprotect(ctypes.c_void_p(memory.address + PAGE), ctypes.c_size_t(memory.size - PAGE), 0), 0, "mprotect")
+    task = e.task(e.outcome, calls.recv_at, victim, memory.address + PAGE - 100, SIZE // 2).wait_asleep("recvfrom")
+    attacker.data(b"abc")
+    e.equal(task.result(), 3, "the call")
+    attacker.close()
+    victim.close()
     nothing_left(e, bed)
 
 
