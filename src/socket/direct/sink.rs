@@ -138,8 +138,11 @@ pub(in crate::socket) fn receive(
                 lent.loan
             }
             Err(room) => {
-                // Less was pinned than is worth while: the call must not try again at once.
-                c.direct.sinks.failed();
+                // Less was pinned than is worth while: the call must not try again at once. It may
+                // if something came meanwhile.
+                if c.sink_fits(u32::try_from(size).unwrap_or(0)) {
+                    c.direct.sinks.failed();
+                }
                 drop(c);
                 if let Some(room) = room {
                     sk.give_back_room(room);
@@ -148,11 +151,13 @@ pub(in crate::socket) fn receive(
             }
         }
     };
-    wait(sk, lock, timeout);
+    let withdrawn = wait(sk, lock, timeout);
     let (done, room) = {
         let mut c = sk.data().connection.lock();
         let done = c.direct.sink.take().map_or(0, |s| s.done);
         match done {
+            // that something came first says nothing
+            0 if withdrawn => {}
             // without READs the sender may be waiting for it
             0 if by_read() => c.direct.sinks.failed(),
             _ => c.direct.sinks.worked(),
@@ -167,10 +172,11 @@ pub(in crate::socket) fn receive(
     done as usize
 }
 
-/// Waits until the memory is the caller's again, or the connection is lost.
-fn wait(sk: &SdpSock, lock: &mut Locked<'_, Socket>, timeout: &mut isize) {
+/// Waits until the memory is the caller's again, or the connection is lost. Returns whether the peer
+/// was not told of it, since something came before.
+fn wait(sk: &SdpSock, lock: &mut Locked<'_, Socket>, timeout: &mut isize) -> bool {
     let start = jiffies();
-    let mut taken_back = None;
+    let (mut taken_back, mut early) = (None, false);
     loop {
         let mark = sk.wake_mark();
         {
@@ -178,11 +184,14 @@ fn wait(sk: &SdpSock, lock: &mut Locked<'_, Socket>, timeout: &mut isize) {
             let withdrawn = c.direct.sink.as_ref().and_then(Lent::offered).is_some()
                 && c.offered_sink().is_none();
             match c.direct.sink.as_mut() {
-                Some(s) if matches!(s.stage, Stage::Ended | Stage::Lost) => return,
+                Some(s) if matches!(s.stage, Stage::Ended | Stage::Lost) => return early,
                 // something came before the peer was told
-                Some(s) if withdrawn => s.over(),
+                Some(s) if withdrawn => {
+                    early = true;
+                    s.over();
+                }
                 Some(_) => {}
-                None => return,
+                None => return early,
             }
         }
         if let Some(since) = taken_back {
