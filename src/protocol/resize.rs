@@ -11,7 +11,9 @@ use super::message::BSDH_LEN;
 
 const BSDH: u32 = BSDH_LEN as u32;
 
-/// Full messages in a row, with more bytes waiting, after which larger buffers are asked for.
+/// How many more full messages with as much waiting behind them than others there must have been for
+/// larger buffers to be asked for. So few large sends are enough, one after the other or each on
+/// its own, and small ones never are.
 const SUSTAINED: u8 = 16;
 
 /// Our receive buffers, which the peer may ask to grow.
@@ -105,7 +107,7 @@ pub(super) struct RemoteBuffers {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RemoteState {
-    /// So many full messages were sent in a row.
+    /// So many more full messages than others were sent.
     Counting(u8),
     /// A ChRcvBuf is sent and not answered.
     Asked,
@@ -138,7 +140,7 @@ impl RemoteBuffers {
             *run = if payload >= self.payload && more >= self.payload {
                 run.saturating_add(1)
             } else {
-                0
+                run.saturating_sub(1)
             };
         }
     }
@@ -208,11 +210,6 @@ mod tests {
     #[test]
     fn larger_buffers_are_asked_for_once_under_load() {
         let mut remote = RemoteBuffers::new(2064, 32784);
-        for _ in 0..SUSTAINED - 1 {
-            remote.sending(2048, 100_000);
-        }
-        remote.sending(2047, 100_000);
-        assert!(!remote.request_due());
         for _ in 0..SUSTAINED {
             assert!(!remote.request_due());
             remote.sending(2048, 2048);
@@ -226,6 +223,30 @@ mod tests {
             remote.sending(32752, 100_000);
         }
         assert!(!remote.request_due());
+    }
+
+    /// Sends of `size` bytes, one after the other, until larger buffers are asked for.
+    fn sends(size: u32) -> Option<u32> {
+        let mut remote = RemoteBuffers::new(2064, 32784);
+        (1..1000).find(|_| {
+            let mut left = size;
+            while left > 0 {
+                let payload = left.min(2048);
+                left -= payload;
+                remote.sending(payload, left);
+            }
+            remote.request_due()
+        })
+    }
+
+    #[test]
+    fn sends_that_take_many_messages_ask_for_larger_buffers() {
+        assert_eq!(sends(65536), Some(1));
+        assert_eq!(sends(16384), Some(3));
+        assert!(sends(8192).is_some_and(|n| n < 10));
+        for size in [1, 100, 2048, 4096, 4100] {
+            assert_eq!(sends(size), None, "{size}");
+        }
     }
 
     #[test]
