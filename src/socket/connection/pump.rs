@@ -7,7 +7,7 @@ use super::super::SdpSock;
 use super::window::wider;
 use super::{Connection, Tell, FIN};
 use crate::observe::trace;
-use crate::protocol::{Hold, Mid, Offer, Transmit};
+use crate::protocol::{Hold, Mid, Offer, Transmit, PAYLOAD_CREDITS};
 use crate::sys::errno::Errno;
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use crate::transport::{Sending, Transport};
@@ -88,7 +88,9 @@ impl Connection {
             self.unsignaled += 1;
             // the peer's buffers may grow before the rest is sent
             let full = LARGE_CHUNK.max(protocol.max_payload() as usize);
-            let last = n > 0 && unsent - n < full;
+            // what is behind it has to wait for the peer, perhaps for long
+            let stalls = protocol.credits() < PAYLOAD_CREDITS;
+            let last = n > 0 && (unsent - n < full || stalls);
             let signaled = last || fin || self.unsignaled >= SIGNAL_EVERY;
             if signaled {
                 self.unsignaled = 0;
