@@ -5,7 +5,7 @@
 //! A [`Choice`] is what one connection has learnt about that, for sends of three sizes. Both ways are
 //! timed in turn over some megabytes ([`EPOCH`]; less, if one is clearly worse), and the cheaper one is kept for a while, before the
 //! other is tried again: after [`FIRST_REST`] epochs at first, and each time that brings nothing new
-//! after twice as many. So what trying costs vanishes. Between about equals direct transfer wins,
+//! after twice as many. The next connection goes on where this one was ([`Learnt`]). So what trying costs vanishes. Between about equals direct transfer wins,
 //! because it leaves the processor to others. A program that makes pauses between its sends is not
 //! waiting for the network: its sends are copied.
 
@@ -42,6 +42,43 @@ enum Phase {
     Settled(u32),
 }
 
+/// What is known of sends of one range of sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Learnt {
+    /// Direct transfer is the better way.
+    pub direct: bool,
+    /// What the other way cost, in nanoseconds for 4 KiB.
+    other: u32,
+    /// Epochs until that is tried again.
+    left: u16,
+    /// Length of the rest after that, if it brings nothing new.
+    rest: u16,
+}
+
+impl Learnt {
+    /// As a number, to be kept where others can read it; 0: nothing is known.
+    pub fn pack(known: Option<Self>) -> u64 {
+        known.map_or(0, |k| {
+            let flags = 2 | u64::from(k.direct);
+            let times = (u64::from(k.left & Self::MASK) << 15) | u64::from(k.rest & Self::MASK);
+            (flags << 62) | (times << 32) | u64::from(k.other)
+        })
+    }
+
+    /// What [`pack`](Self::pack) has packed.
+    pub fn unpack(packed: u64) -> Option<Self> {
+        let time = |shift: u32| (packed >> shift) as u16 & Self::MASK;
+        (packed >> 63 != 0).then_some(Learnt {
+            direct: (packed >> 62) & 1 != 0,
+            other: packed as u32,
+            left: time(47),
+            rest: time(32),
+        })
+    }
+
+    const MASK: u16 = 0x7fff;
+}
+
 /// Sends of one range of sizes.
 #[derive(Clone, Copy, Debug)]
 struct Class {
@@ -63,24 +100,41 @@ struct Class {
 }
 
 impl Class {
-    /// `hint`: the way that was the better one elsewhere.
-    const fn new(hint: Option<bool>) -> Self {
-        let (phase, direct) = match hint {
-            Some(direct) => (Phase::Settled(FIRST_REST), direct),
-            None => (Phase::First, false),
+    /// `known`: what was found out elsewhere.
+    const fn new(known: Option<Learnt>) -> Self {
+        // as long as the cost of the other way is not known, it is dear
+        let (phase, direct, other, rest) = match known {
+            Some(k) => {
+                let phase = Phase::Settled(k.left as u32);
+                (phase, k.direct, k.other as u64, k.rest as u32)
+            }
+            None => (Phase::First, false, u64::MAX, FIRST_REST),
         };
         Class {
             phase,
             direct,
-            // as long as that is not known, it is dear
-            other: u64::MAX,
-            rest: FIRST_REST,
+            other,
+            rest,
             since: 0,
             last: 0,
             bytes: 0,
             calls: 0,
             warm_up: WARM_UP,
         }
+    }
+
+    /// What is known by now.
+    fn learnt(&self) -> Option<Learnt> {
+        let Phase::Settled(left) = self.phase else {
+            return None;
+        };
+        let short = |n: u32| u16::try_from(n.min(LONGEST_REST)).unwrap_or(0);
+        Some(Learnt {
+            direct: self.direct,
+            other: u32::try_from(self.other).unwrap_or(u32::MAX),
+            left: short(left),
+            rest: short(self.rest),
+        })
     }
 
     fn begin(&mut self, now: u64) {
@@ -171,20 +225,18 @@ impl Choice {
         Self::with([None; 3])
     }
 
-    /// Begins with what another connection has [learnt](Self::learnt).
-    pub const fn with(hints: [Option<bool>; 3]) -> Self {
-        let [large, larger, largest] = hints;
+    /// Begins with what another connection has [learnt](Self::learnt), and goes on with it: else
+    /// connections that come and go would spend all their time on trying.
+    pub const fn with(known: [Option<Learnt>; 3]) -> Self {
+        let [large, larger, largest] = known;
         Choice {
             classes: [Class::new(large), Class::new(larger), Class::new(largest)],
         }
     }
 
-    /// Which way is the better one for sends of each range of sizes, as far as that is known.
-    pub fn learnt(&self) -> [Option<bool>; 3] {
-        self.classes.map(|c| match c.phase {
-            Phase::Settled(_) if c.other != u64::MAX => Some(c.direct),
-            _ => None,
-        })
+    /// What is known for sends of each range of sizes.
+    pub fn learnt(&self) -> [Option<Learnt>; 3] {
+        self.classes.map(|c| c.learnt())
     }
 
     fn class(&mut self, bytes: usize) -> Option<&mut Class> {

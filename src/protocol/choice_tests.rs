@@ -120,15 +120,47 @@ fn others_profit() {
     let mut s = Sender::new(10_000_000, 5_000_000);
     assert_eq!(s.choice.learnt(), [None; 3]);
     s.send_all(MIB, 100 * MIB);
-    assert_eq!(s.choice.learnt(), [None, None, Some(true)]);
+    let known = s.choice.learnt().map(|k| k.map(|k| k.direct));
+    assert_eq!(known, [None, None, Some(true)]);
     let mut other = Sender::new(10_000_000, 5_000_000);
     other.choice = Choice::with(s.choice.learnt());
-    assert_eq!(other.choice.learnt(), [None; 3]);
     assert_eq!(other.send_all(MIB, 20 * MIB), 1.0);
     // but do not believe it for ever
     other.prices = [5_000_000, 10_000_000];
     other.send_all(MIB, 200 * MIB);
     assert!(other.send_all(MIB, 2000 * MIB) < 0.1);
+}
+
+#[test]
+fn short_connections_try_as_seldom_as_one_long_one() {
+    let mut s = Sender::new(10_000_000, 20_000_000);
+    s.send_all(MIB, 5000 * MIB);
+    let before = s.went;
+    for _ in 0..250 {
+        s.choice = Choice::with(s.choice.learnt());
+        s.send_all(MIB, 20 * MIB);
+    }
+    let share = (s.went[1] - before[1]) as f64 / (5000 * MIB) as f64;
+    assert!(share < 0.01, "{share}");
+}
+
+#[test]
+fn what_is_known_goes_through_a_number() {
+    assert_eq!(Learnt::pack(None), 0);
+    assert_eq!(Learnt::unpack(0), None);
+    for direct in [false, true] {
+        for (left, rest) in [(0, 16), (1024, 1), (77, 1024), (0x7fff, 0)] {
+            for other in [0, 1, 61_234, u32::MAX] {
+                let known = Learnt {
+                    direct,
+                    other,
+                    left,
+                    rest,
+                };
+                assert_eq!(Learnt::unpack(Learnt::pack(Some(known))), Some(known));
+            }
+        }
+    }
 }
 
 #[test]

@@ -36,7 +36,7 @@ mod sequence;
 mod violation;
 
 pub use self::adverts::{Block, Remote, ZeroCopy, MAX_ADVERTS};
-pub use self::choice::{Choice, SMALLEST as SMALLEST_DIRECT};
+pub use self::choice::{Choice, Learnt, SMALLEST as SMALLEST_DIRECT};
 pub use self::connection::{
     Connection, Event, Hold, Offer, Outgoing, Parameters, Received, Transmit,
 };
