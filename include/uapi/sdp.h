@@ -16,6 +16,8 @@
 #ifndef _UAPI_SDP_H
 #define _UAPI_SDP_H
 
+#include <linux/types.h>
+
 /*
  * The families. Linux has given both numbers to others since (AF_IB, AF_MPLS), for uses in which
  * no socket can be made of them.
@@ -27,7 +29,7 @@
 
 /*
  * Options at level SOL_TCP, next to TCP's own (TCP_NODELAY, TCP_KEEPIDLE and so on, which work as
- * on TCP). The value is an int.
+ * on TCP). The value is an int, but for SDP_INFO.
  */
 
 /*
@@ -41,5 +43,48 @@
  * to no RDMA device, for which bind() itself says EADDRNOTAVAIL.
  */
 #define SDP_LAST_BIND_ERR	81
+
+/*
+ * Read only. A struct sdp_info: what this connection has done, beside what TCP_INFO tells. As with
+ * TCP_INFO, a shorter buffer gets the beginning of it, and what is added later comes at its end.
+ */
+#define SDP_INFO		82
+
+/* What carries a connection: nothing (any more), an RDMA device, or this kernel by itself. */
+#define SDP_TRANSPORT_NONE	0
+#define SDP_TRANSPORT_RDMA	1
+#define SDP_TRANSPORT_LOCAL	2
+
+struct sdp_info {
+	/* SDP_TRANSPORT_... */
+	__u64	transport;
+	/* Bytes of the stream sent, and those of them that the module has not copied: */
+	__u64	tx_bytes;
+	/* read by the peer from the memory of a send call (SrcAvail), */
+	__u64	tx_read;
+	/* written from the memory of a send call to that of the peer's reader (SinkAvail). */
+	__u64	tx_written;
+	/* Bytes received, and those of them that the module has not copied: */
+	__u64	rx_bytes;
+	/* read from the peer's sender to the memory of a receive call, */
+	__u64	rx_read;
+	/* written by the peer to the memory of a receive call. */
+	__u64	rx_written;
+	/* Blocks of send calls that were advertised, and that came back not read to the end. */
+	__u64	src_avail_sent;
+	__u64	src_avail_returned;
+	/* Blocks that the peer has advertised, and how often those were refused. */
+	__u64	src_avail_received;
+	__u64	src_avail_refused;
+	/* Memory of receive calls that was advertised, and that of the peer's. */
+	__u64	sink_avail_sent;
+	__u64	sink_avail_received;
+	/* How often blocks of ours met memory of the peer's reader, and were written there. */
+	__u64	crossed;
+	/* How often memory of a call could not be pinned, so that its bytes were copied. */
+	__u64	unpinnable;
+	/* How often sending had to wait for the peer's receive buffers. */
+	__u64	credit_stalls;
+};
 
 #endif /* _UAPI_SDP_H */

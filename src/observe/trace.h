@@ -172,6 +172,42 @@ TRACE_EVENT(sdp_credit_stall,
 		__entry->credits, __entry->unsent)
 );
 
+/* How bytes go without a copy; see ZeroCopy in trace.rs. */
+#define sdp_trace_way(way)			\
+	__print_symbolic(way,			\
+		{ 0, "read_by_peer" },		\
+		{ 1, "written" },		\
+		{ 2, "read" },			\
+		{ 3, "written_by_peer" })
+
+/*
+ * Memory of a send or receive call is done with, for or from which the other end's was advertised,
+ * or which was itself: so many bytes of it, of which so many have gone directly.
+ */
+TRACE_EVENT(sdp_zero_copy,
+	TP_PROTO(const struct sock *sk, u8 way, u32 len, u32 done),
+	TP_ARGS(sk, way, len, done),
+	TP_STRUCT__entry(
+		__field(const void *, skaddr)
+		__array(__u8, local, sizeof(struct sockaddr_in6))
+		__array(__u8, remote, sizeof(struct sockaddr_in6))
+		__field(__u8, way)
+		__field(__u32, len)
+		__field(__u32, done)
+	),
+	TP_fast_assign(
+		__entry->skaddr = sk;
+		sdp_trace_ends(sk, (struct sockaddr_in6 *)__entry->local,
+			       (struct sockaddr_in6 *)__entry->remote);
+		__entry->way = way;
+		__entry->len = len;
+		__entry->done = done;
+	),
+	TP_printk("skaddr=%p local=%pISpc remote=%pISpc way=%s len=%u done=%u",
+		__entry->skaddr, __entry->local, __entry->remote,
+		sdp_trace_way(__entry->way), __entry->len, __entry->done)
+);
+
 #endif /* SDP_TRACE_H */
 
 /* Relative to src, which is in the include path. */

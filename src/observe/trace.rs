@@ -39,3 +39,22 @@ pub(crate) fn receive(sk: &SdpSock, header: &[u8], credits: u16) {
 pub(crate) fn credit_stall(sk: &SdpSock, credits: u16, unsent: usize) {
     trace::credit_stall(sk, credits, u32::try_from(unsent).unwrap_or(u32::MAX));
 }
+
+/// How bytes go without a copy, seen from the call whose memory it is.
+#[derive(Clone, Copy)]
+pub(crate) enum ZeroCopy {
+    /// The peer reads a send call's (SrcAvail).
+    ReadByPeer = 0,
+    /// A send call's are written to the peer.
+    Written = 1,
+    /// They are read from the peer to a receive call's memory.
+    Read = 2,
+    /// The peer writes them to a receive call's memory (SinkAvail).
+    WrittenByPeer = 3,
+}
+
+/// `len` bytes of a call's memory are its own again; `done` of them have gone directly.
+#[inline(always)]
+pub(crate) fn zero_copy(sk: &SdpSock, way: ZeroCopy, len: u32, done: u32) {
+    trace::zero_copy(sk, way as u8, len, done);
+}

@@ -27,6 +27,7 @@ mod close;
 mod connect;
 pub(crate) mod connection;
 mod direct;
+mod info;
 mod listen;
 pub(crate) mod namespace;
 mod options;

@@ -3,22 +3,14 @@
 //! setsockopt(2), getsockopt(2) and ioctl(2), with the values, bounds and errnos of tcp(7).
 
 use super::connection::Options;
-use super::{timer, SdpSock};
-use crate::protocol::Mid;
+use super::{info, timer, SdpSock};
 use crate::sys::bindings as c;
 use crate::sys::errno::{EINVAL, ENOPROTOOPT};
 use crate::sys::net::address::{AF_INET6_SDP, AF_INET_SDP};
 use crate::sys::net::options::{NewValue, OldValue};
 use crate::sys::net::params;
 use crate::sys::net::sock::{Flag, State};
-use crate::sys::time::{jiffies, seconds};
-use crate::transport::Transport;
 use kernel::prelude::*;
-
-/// Bytes from which a send may be zero copy (`include/uapi/sdp.h`).
-const SDP_ZCOPY_THRESH: u32 = 80;
-/// Why the last bind(2) failed (`include/uapi/sdp.h`).
-const SDP_LAST_BIND_ERR: u32 = 81;
 
 /// TCP's segment size before it knows better (RFC 9293), which programs see as the default.
 const DEFAULT_MAXSEG: i32 = 536;
@@ -93,7 +85,7 @@ fn set_tcp(sk: &SdpSock, name: u32, v: i32) -> Result {
             change(&mut |o| o.user_timeout = v);
         }
         c::TCP_NOTSENT_LOWAT => change(&mut |o| o.not_sent_lowat = v as u32),
-        SDP_ZCOPY_THRESH => {
+        c::SDP_ZCOPY_THRESH => {
             let v = if v == 0 { 0 } else { within(4096, 1 << 20)? };
             change(&mut |o| o.zcopy_thresh = v as i32);
         }
@@ -138,8 +130,10 @@ pub(super) fn get(sk: &SdpSock, level: i32, name: i32, value: &OldValue<'_>) -> 
 fn get_tcp(sk: &SdpSock, name: u32, value: &OldValue<'_>) -> Result {
     value.room()?;
     let or = |v: u32, default: i32| if v == 0 { default } else { v as i32 };
-    if name == c::TCP_INFO {
-        return value.give(info(sk).as_bytes());
+    match name {
+        c::TCP_INFO => return value.give(info::tcp(sk).as_bytes()),
+        c::SDP_INFO => return value.give(info::sdp(sk).as_bytes()),
+        _ => {}
     }
     let (o, max_payload) = {
         let c = sk.data().connection.lock();
@@ -163,46 +157,10 @@ fn get_tcp(sk: &SdpSock, name: u32, value: &OldValue<'_>) -> Result {
         c::TCP_WINDOW_CLAMP => o.window_clamp as i32,
         c::TCP_USER_TIMEOUT => o.user_timeout as i32,
         c::TCP_NOTSENT_LOWAT => o.not_sent_lowat as i32,
-        SDP_ZCOPY_THRESH => o.zcopy_threshold().bytes().unwrap_or(0) as i32,
-        SDP_LAST_BIND_ERR => o.last_bind_error,
+        c::SDP_ZCOPY_THRESH => o.zcopy_threshold().bytes().unwrap_or(0) as i32,
+        c::SDP_LAST_BIND_ERR => o.last_bind_error,
         _ => return Err(ENOPROTOOPT.into()),
     })
-}
-
-/// `TCP_INFO`, as far as there is an equivalent.
-fn info(sk: &SdpSock) -> crate::sys::net::options::TcpInfo {
-    let c = sk.data().connection.lock();
-    let mut info = crate::sys::net::options::TcpInfo::new();
-    let i = info.fields();
-    i.tcpi_state = sk.state() as u8;
-    if c.connected() {
-        let idle = jiffies().wrapping_sub(c.last_heard) / seconds(1).max(1) * 1000;
-        i.tcpi_snd_mss = c.max_payload();
-        i.tcpi_advmss = c
-            .buffer_size
-            .saturating_sub(crate::protocol::BSDH_LEN as u32);
-        i.tcpi_rcv_mss = i.tcpi_advmss;
-        i.tcpi_pmtu = c.max_payload();
-        i.tcpi_snd_cwnd = c.protocol.as_ref().map_or(0, |p| p.credits().into());
-        i.tcpi_unacked = c.channel.as_ref().map_or(0, |c| c.in_flight().into());
-        i.tcpi_last_data_recv = u32::try_from(idle).unwrap_or(u32::MAX);
-        i.tcpi_last_ack_recv = i.tcpi_last_data_recv;
-        i.tcpi_rcv_space = u32::try_from(sk.rcvbuf()).unwrap_or(u32::MAX);
-    }
-    i.tcpi_probes = c.probes.min(255) as u8;
-    i.tcpi_notsent_bytes = u32::try_from(c.tx.unsent()).unwrap_or(u32::MAX);
-    i.tcpi_bytes_acked = c
-        .stats
-        .bytes_sent
-        .saturating_sub((c.tx.queued() - c.tx.unsent()) as u64);
-    i.tcpi_bytes_received = c.stats.bytes_received;
-    i.tcpi_bytes_sent = c.stats.bytes_sent;
-    let data = Mid::Data.index();
-    i.tcpi_segs_out = c.stats.sent.iter().sum::<u64>() as u32;
-    i.tcpi_segs_in = c.stats.received.iter().sum::<u64>() as u32;
-    i.tcpi_data_segs_out = c.stats.sent.get(data).map_or(0, |n| *n as u32);
-    i.tcpi_data_segs_in = c.stats.received.get(data).map_or(0, |n| *n as u32);
-    info
 }
 
 /// ioctl(2) for commands that give an integer.

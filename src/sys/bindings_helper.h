@@ -37,8 +37,8 @@
 #include "observe/trace.h"
 #include "pin_helpers.h"
 #include "rdma_helpers.h"
+#include "sdp.h"
 #include "watch_helpers.h"
-#include "rdma_helpers.h"
 
 /*
  * bindgen cannot see macros with casts. A constant written here as RUST_CONST_HELPER_NAME comes out

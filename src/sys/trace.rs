@@ -41,4 +41,7 @@ tracepoints! {
     /// `unsent` bytes begin to wait for credits.
     credit_stall = __tracepoint_sdp_credit_stall,
         rust_do_trace_sdp_credit_stall(credits: u16 => credits, unsent: u32 => unsent);
+    /// `len` bytes of memory are a call's own again, `done` of which went without a copy.
+    zero_copy = __tracepoint_sdp_zero_copy,
+        rust_do_trace_sdp_zero_copy(way: u8 => way, len: u32 => len, done: u32 => done);
 }

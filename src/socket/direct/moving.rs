@@ -8,6 +8,7 @@
 
 use super::super::connection::{Connection, Tell};
 use super::super::{SdpSock, Socket};
+use crate::observe::trace::{self, ZeroCopy};
 use crate::protocol::Remote;
 use crate::sys::errno::ECONNABORTED;
 use crate::sys::net::sock::{Locked, FOREVER};
@@ -21,6 +22,15 @@ pub(super) enum Way {
     Read = 0,
     /// By WRITE, to the peer.
     Write = 1,
+}
+
+impl From<Way> for ZeroCopy {
+    fn from(way: Way) -> Self {
+        match way {
+            Way::Read => ZeroCopy::Read,
+            Way::Write => ZeroCopy::Written,
+        }
+    }
 }
 
 /// The transfer of one call.
@@ -140,7 +150,8 @@ pub(super) fn finish(
     let lost = wait(sk, lock, way);
     let (done, room): (u32, Option<Pinned>) = {
         let mut c = sk.data().connection.lock();
-        let done = c.moving(way).take().map_or(0, |m| m.done);
+        let (len, done) = c.moving(way).take().map_or((0, 0), |m| (m.len, m.done));
+        trace::zero_copy(sk, way.into(), len, done);
         (done, c.channel.as_mut().and_then(|c| c.reclaim(loan).ok()))
     };
     match room {

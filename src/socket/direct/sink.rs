@@ -11,6 +11,7 @@ use super::super::connection::{Connection, Tell};
 use super::super::{SdpSock, Socket};
 use super::lent::{Lent, Stage};
 use super::{by_read, by_write, Direct, CANCEL_TIME, LEAST_TRANSFER, MOST_PATIENCE, SINK};
+use crate::observe::trace::{self, ZeroCopy};
 use crate::protocol::{Block, Outgoing};
 use crate::sys::errno::ECONNABORTED;
 use crate::sys::net::message::Destination;
@@ -154,7 +155,12 @@ pub(in crate::socket) fn receive(
     let withdrawn = wait(sk, lock, timeout);
     let (done, room) = {
         let mut c = sk.data().connection.lock();
-        let done = c.direct.sink.take().map_or(0, |s| s.done);
+        let (len, done) = c
+            .direct
+            .sink
+            .take()
+            .map_or((0, 0), |s| (s.block.size, s.done));
+        trace::zero_copy(sk, ZeroCopy::WrittenByPeer, len, done);
         match done {
             // that something came first says nothing
             0 if withdrawn => {}

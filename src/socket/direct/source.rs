@@ -10,6 +10,7 @@ use super::super::connection::{Connection, Tell};
 use super::super::{SdpSock, Socket};
 use super::lent::{Lent, Stage};
 use super::{by_read, Direct, BLOCKS, CANCEL_TIME, SOURCE};
+use crate::observe::trace::{self, ZeroCopy};
 use crate::protocol::{Block, Outgoing, MAX_HEADER};
 use crate::sys::errno::{ECONNABORTED, EPIPE};
 use crate::sys::net::message::Source;
@@ -298,9 +299,10 @@ fn retire(sk: &SdpSock, lock: &mut Locked<'_, Socket>, block: &Own, first: bool)
             c.direct.not_taken_up(at, block.size, block.size - done);
             c.stats.direct_returned += 1;
         }
-        let done = if first { s.lent.done as usize } else { 0 };
+        let done = if first { s.lent.done } else { 0 };
+        trace::zero_copy(sk, ZeroCopy::ReadByPeer, s.lent.block.size, done);
         let room = c.channel.as_mut().and_then(|c| c.reclaim(s.lent.loan).ok());
-        (done, s.finished, room)
+        (done as usize, s.finished, room)
     };
     match room {
         Some(room) => sk.give_back_room(room),

@@ -132,24 +132,37 @@ impl OldValue<'_> {
     }
 }
 
-/// The value of `TCP_INFO`, all zero at first.
-pub(crate) struct TcpInfo(c::tcp_info);
+/// What a program gets as the bytes of a structure of the kernel's interface.
+///
+/// # Safety
+///
+/// The type is made of integers only, and zeroed memory is one: no byte of it, padding included,
+/// is anything but what was put there.
+pub(crate) unsafe trait Interface: pin_init::Zeroable {}
 
-impl TcpInfo {
+// SAFETY: integers and bit fields of integers; see `Answer::as_bytes` for what lies between them.
+unsafe impl Interface for c::tcp_info {}
+// SAFETY: sixteen integers of the same size.
+unsafe impl Interface for c::sdp_info {}
+
+/// The value of an option that is a structure, all zero at first.
+pub(crate) struct Answer<T: Interface>(T);
+
+impl<T: Interface> Answer<T> {
     /// All zero.
     pub(crate) fn new() -> Self {
-        TcpInfo(pin_init::zeroed())
+        Answer(pin_init::zeroed())
     }
 
     /// The fields, to be filled in.
-    pub(crate) fn fields(&mut self) -> &mut c::tcp_info {
+    pub(crate) fn fields(&mut self) -> &mut T {
         &mut self.0
     }
 
     /// The bytes that the program gets.
     pub(crate) fn as_bytes(&self) -> &[u8] {
-        // SAFETY: `tcp_info` is plain integers, made from zeroed memory, so all its bytes are
-        // initialised.
-        unsafe { core::slice::from_raw_parts((&raw const self.0).cast(), size_of::<c::tcp_info>()) }
+        // SAFETY: By `Interface`, plain integers, made from zeroed memory and changed in place, so
+        // all its bytes are initialised.
+        unsafe { core::slice::from_raw_parts((&raw const self.0).cast(), size_of::<T>()) }
     }
 }

@@ -6,6 +6,7 @@ AF_INET6_SDP = 28
 SOL_SDP = 27                    # libsdp sends SO_KEEPALIVE at the family's number
 SDP_ZCOPY_THRESH = 80
 SDP_LAST_BIND_ERR = 81
+SDP_INFO = 82
 
 SO_RCVBUFFORCE = 33
 SO_SNDBUFFORCE = 32

@@ -5,7 +5,7 @@ import os
 import socket
 import struct
 
-from . import netns
+from . import calls, consts, netns
 from .consts import TCP_STATES
 
 MODULE = "/run/guest/ib_sdp.ko"
@@ -56,3 +56,14 @@ def stats(where="self"):
         if colon and value.strip().isdigit():
             counters[name.strip()] = int(value)
     return counters
+
+
+# The members of struct sdp_info (include/uapi/sdp.h), each a __u64.
+INFO = ("transport", "tx_bytes", "tx_read", "tx_written", "rx_bytes", "rx_read", "rx_written", "src_avail_sent", "src_avail_returned",
+        "src_avail_received", "src_avail_refused", "sink_avail_sent", "sink_avail_received", "crossed", "unpinnable", "credit_stalls")
+
+
+def info(sock):
+    """SDP_INFO of a socket."""
+    raw, _ = calls.getsockopt(sock, socket.IPPROTO_TCP, consts.SDP_INFO, 8 * len(INFO))
+    return dict(zip(INFO, struct.unpack(f"={len(INFO)}Q", raw)))

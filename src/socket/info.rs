@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What one socket tells of its connection: `TCP_INFO` and `SDP_INFO`.
+
+use super::SdpSock;
+use crate::protocol::Mid;
+use crate::sys::bindings as c;
+use crate::sys::net::options::Answer;
+use crate::sys::time::{jiffies, seconds};
+use crate::transport::Transport;
+
+/// `TCP_INFO`, as far as there is an equivalent.
+pub(super) fn tcp(sk: &SdpSock) -> Answer<c::tcp_info> {
+    let c = sk.data().connection.lock();
+    let mut info = Answer::<c::tcp_info>::new();
+    let i = info.fields();
+    i.tcpi_state = sk.state() as u8;
+    if c.connected() {
+        let idle = jiffies().wrapping_sub(c.last_heard) / seconds(1).max(1) * 1000;
+        i.tcpi_snd_mss = c.max_payload();
+        i.tcpi_advmss = c
+            .buffer_size
+            .saturating_sub(crate::protocol::BSDH_LEN as u32);
+        i.tcpi_rcv_mss = i.tcpi_advmss;
+        i.tcpi_pmtu = c.max_payload();
+        i.tcpi_snd_cwnd = c.protocol.as_ref().map_or(0, |p| p.credits().into());
+        i.tcpi_unacked = c.channel.as_ref().map_or(0, |c| c.in_flight().into());
+        i.tcpi_last_data_recv = u32::try_from(idle).unwrap_or(u32::MAX);
+        i.tcpi_last_ack_recv = i.tcpi_last_data_recv;
+        i.tcpi_rcv_space = u32::try_from(sk.rcvbuf()).unwrap_or(u32::MAX);
+    }
+    i.tcpi_probes = c.probes.min(255) as u8;
+    i.tcpi_notsent_bytes = u32::try_from(c.tx.unsent()).unwrap_or(u32::MAX);
+    i.tcpi_bytes_acked = c
+        .stats
+        .bytes_sent
+        .saturating_sub((c.tx.queued() - c.tx.unsent()) as u64);
+    i.tcpi_bytes_received = c.stats.bytes_received;
+    i.tcpi_bytes_sent = c.stats.bytes_sent;
+    let data = Mid::Data.index();
+    i.tcpi_segs_out = c.stats.sent.iter().sum::<u64>() as u32;
+    i.tcpi_segs_in = c.stats.received.iter().sum::<u64>() as u32;
+    i.tcpi_data_segs_out = c.stats.sent.get(data).map_or(0, |n| *n as u32);
+    i.tcpi_data_segs_in = c.stats.received.get(data).map_or(0, |n| *n as u32);
+    info
+}
+
+/// `SDP_INFO` (`include/uapi/sdp.h`).
+pub(super) fn sdp(sk: &SdpSock) -> Answer<c::sdp_info> {
+    let connection = sk.data().connection.lock();
+    let mut info = Answer::<c::sdp_info>::new();
+    let i = info.fields();
+    i.transport = match &connection.channel {
+        None => c::SDP_TRANSPORT_NONE,
+        Some(channel) if channel.exchanges() => c::SDP_TRANSPORT_LOCAL,
+        Some(_) => c::SDP_TRANSPORT_RDMA,
+    }
+    .into();
+    let s = &connection.stats;
+    (i.tx_bytes, i.tx_read, i.tx_written) = (s.bytes_sent, s.direct_sent, s.direct_written);
+    (i.rx_bytes, i.rx_read, i.rx_written) = (s.bytes_received, s.direct_received, s.direct_filled);
+    let count = |counts: &[u64], mid: Mid| counts.get(mid.index()).copied().unwrap_or(0);
+    i.src_avail_sent = count(&s.sent, Mid::SrcAvail);
+    i.src_avail_returned = s.direct_returned;
+    i.src_avail_received = count(&s.received, Mid::SrcAvail);
+    i.src_avail_refused = s.direct_refused;
+    i.sink_avail_sent = count(&s.sent, Mid::SinkAvail);
+    i.sink_avail_received = count(&s.received, Mid::SinkAvail);
+    (i.crossed, i.unpinnable, i.credit_stalls) = (s.direct_void, s.unpinnable, s.credit_stalls);
+    info
+}

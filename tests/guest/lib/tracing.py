@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the tracepoints below events/sdp have said."""
+
+import contextlib
+import os
+import pathlib
+import re
+
+TRACING = pathlib.Path("/sys/kernel/tracing")
+LINE = re.compile(r"\s(?P<event>sdp_\w+): (?P<fields>.*)$")
+
+
+@contextlib.contextmanager
+def tracing(e, *events):
+    """A trace buffer of our own that takes these events; gives a function that reads it."""
+    instance = TRACING / "instances" / f"sdp-test-{os.getpid()}"
+    instance.mkdir()
+    try:
+        for event in events:
+            (instance / "events" / "sdp" / event / "enable").write_text("1")
+
+        def read():
+            found = []
+            for line in (instance / "trace").read_text().splitlines():
+                match = LINE.search(line)
+                if match:
+                    fields = dict(word.split("=", 1) for word in match["fields"].split(" "))
+                    found.append((match["event"], fields))
+            return found
+
+        yield read
+    finally:
+        for event in events:
+            (instance / "events" / "sdp" / event / "enable").write_text("0")
+        instance.rmdir()
+
+
+def end(host, port):
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
