@@ -45,8 +45,9 @@ check: ## formatting, lints, licence headers, unsafe only in src/sys
 prepare: ## only fill the cache (every target does so when needed)
 	@scripts/prepare
 
-tools: ## build sdp-run, libsdp.so, sdpctl and sdpstat, into build/cargo/release
-	@$(if $(filter-out /etc,$(SYSCONFDIR)),SDP_RULES='$(SYSCONFDIR)/libsdp.conf') CARGO_TARGET_DIR= scripts/cargo build --release --locked -p libsdp -p sdp-run -p sdpctl -p sdpstat
+tools: ## build sdp-run, libsdp.so, sdpctl and sdpstat, into build/cargo/release, and what shells complete them by
+	@$(if $(filter-out /etc,$(SYSCONFDIR)),SDP_RULES='$(SYSCONFDIR)/libsdp.conf') CARGO_TARGET_DIR= scripts/cargo build --release --locked -p libsdp -p sdp-run -p sdpctl -p sdpstat -p sdp-completions
+	@CARGO_TARGET_DIR= scripts/cargo run --quiet --release --locked -p sdp-completions -- build/completions
 
 install: tools $(if $(filter no,$(MODULE)),,module) ## install module, tools, manual pages; DESTDIR, PREFIX, SYSCONFDIR, MODULE=no
 	@$(install) $(if $(filter no,$(MODULE)),--no-module) --module --build --module '$(BUILD)' \

@@ -2,6 +2,7 @@
 """make install and make uninstall: what is put where, and that nothing is left."""
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -10,6 +11,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 SCRIPTS = Path(__file__).resolve().parents[1]
+PROJECT = SCRIPTS.parent
 TOOLS = ("sdp-run", "sdpctl", "sdpstat", "libsdp.so")
 
 
@@ -19,12 +21,17 @@ class Install(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.dest = Path(folder.name) / "dest"
         self.tools = Path(folder.name) / "tools"
+        self.completions = Path(folder.name) / "completions"
         self.tools.mkdir()
         for name in TOOLS:
             (self.tools / name).write_text(name)
+        for name in ("sdp-run", "sdpctl", "sdpstat"):
+            for file in (f"bash/{name}", f"zsh/_{name}", f"fish/{name}.fish"):
+                (self.completions / file).parent.mkdir(parents=True, exist_ok=True)
+                (self.completions / file).write_text(file)
 
     def run_it(self, *words, status=0, options=()):
-        command = [SCRIPTS / "install", "--destdir", self.dest, "--tools", self.tools, *options, *words]
+        command = [SCRIPTS / "install", "--destdir", self.dest, "--tools", self.tools, "--completions", self.completions, *options, *words]
         done = subprocess.run(command, capture_output=True, text=True)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done.stdout + done.stderr
@@ -39,12 +46,28 @@ class Install(unittest.TestCase):
             "/usr/local/include/sdp.h", "/etc/libsdp.conf", "/etc/modprobe.d/ib_sdp.conf", "/usr/local/share/ib_sdp/installed",
             *(f"/usr/local/share/man/man{page[-1]}/{page}" for page in
               ("sdp-run.1", "libsdp.conf.5", "sdp.7", "sdpctl.8", "sdpstat.8")),
+            *(f"/usr/local/share/{place}" for tool in ("sdp-run", "sdpctl", "sdpstat") for place in
+              (f"bash-completion/completions/{tool}", f"zsh/site-functions/_{tool}", f"fish/vendor_completions.d/{tool}.fish")),
         }
         self.assertEqual(self.files(), wanted)
         self.assertIn(f"installed {len(wanted) - 1} files", said)
         self.assertTrue(os.access(self.dest / "usr/local/bin/sdp-run", os.X_OK))
-        aliases = (self.dest / "etc/modprobe.d/ib_sdp.conf").read_text()
-        self.assertTrue({"alias net-pf-27 ib_sdp", "alias net-pf-28 ib_sdp"} <= set(aliases.splitlines()))
+
+    def test_settings_say_what_the_module_has(self):
+        """The parameters and their defaults, in the sample for modprobe and in sdp(7)."""
+        source = (PROJECT / "src/sys/net_helpers.c").read_text()
+        names = set(re.findall(r"(?m)^SDP_H_PARAM\((\w+),", source))
+        start = source.index("struct sdp_h_params sdp_h_params = {")
+        defaults = dict(re.findall(r"\.(\w+) = (-?\d+),", source[start:source.index("};", start)]))
+        wanted = {(name, defaults.get(name, "0")) for name in names}
+        self.assertGreater(len(wanted), 10)
+        sample = (PROJECT / "tools/etc/modprobe.conf").read_text()
+        self.assertEqual(set(re.findall(r"\b(\w+)=(-?\d+)", sample)), wanted)
+        # nothing is set, only shown
+        self.assertEqual([line for line in sample.splitlines() if line and not line.startswith("#")], [])
+        manual = (PROJECT / "tools/man/sdp.7").read_text()
+        told = {(name, value) for listed, value in re.findall(r"(?m)^\.It Ar ([\w ,]+) No \((-?\d+)\)", manual) for name in listed.split(" , ")}
+        self.assertEqual(told, wanted)
 
     def test_nothing_is_left(self):
         other = self.dest / "usr/local/lib/other"

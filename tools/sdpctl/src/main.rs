@@ -3,43 +3,15 @@
 //! `sdpctl check` reads rules as libsdp.so does, and tells what they mean.
 
 mod explain;
+mod options;
 
-use clap::{Args, Parser, Subcommand};
+use clap::Parser;
+use options::{Check, Command, Options};
 use sdp_rules::{Role, Rules};
 use std::fs;
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-
-/// Look after SDP for programs that were written for TCP.
-#[derive(Parser)]
-#[command(version, about)]
-struct Options {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Read rules as libsdp.so does, and tell what is wrong with them or what they mean
-    Check(Check),
-}
-
-#[derive(Args)]
-struct Check {
-    /// The rules [default: $LIBSDP_CONFIG_FILE, or /etc/libsdp.conf]
-    file: Option<PathBuf>,
-    /// Tell what they mean for this program only
-    #[arg(short, long, value_name = "NAME")]
-    program: Option<String>,
-    /// Tell which rule decides when the program connects there
-    #[arg(short, long, value_name = "ADDRESS:PORT", requires = "program")]
-    connect: Vec<SocketAddr>,
-    /// Tell which rule decides when the program listens there
-    #[arg(short, long, value_name = "ADDRESS:PORT", requires = "program")]
-    listen: Vec<SocketAddr>,
-}
 
 /// Where libsdp.so looks if the environment does not say.
 const RULES: &str = match option_env!("SDP_RULES") {

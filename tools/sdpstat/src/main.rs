@@ -3,12 +3,14 @@
 //! `sdpstat` shows the SDP sockets of a network namespace and what its SDP has counted, as
 //! `/proc/net/sdp` and `/proc/net/sdpstats` tell it.
 
+mod options;
 mod processes;
 mod sockets;
 mod statistics;
 mod table;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
+use options::{Options, What};
 use processes::Processes;
 use serde_json::{Map, Value};
 use sockets::Socket;
@@ -18,57 +20,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
-use std::time::{Duration, Instant};
-
-/// Show SDP sockets and statistics.
-#[derive(Parser)]
-#[command(
-    version,
-    about,
-    long_about = "Show SDP sockets and statistics.
-
-Addresses are numeric. Recv-Q and Send-Q are bytes that the program has not read and bytes that \
-the other end has not got; of a listening socket, Recv-Q counts connections that wait for accept().
-For another network namespace: --pid, or `ip netns exec NAME sdpstat`."
-)]
-struct Options {
-    /// What to show [default: both]
-    what: Option<What>,
-    /// Show the processes that hold each socket (all of them only for root)
-    #[arg(short, long)]
-    processes: bool,
-    /// Show counters that are zero, too
-    #[arg(short, long)]
-    all: bool,
-    /// Print JSON: one object, with --watch one a line
-    #[arg(long)]
-    json: bool,
-    /// Go on every so many seconds, with what each counter gained per second
-    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
-    watch: Option<Duration>,
-    /// Show the network namespace of this process
-    #[arg(long)]
-    pid: Option<u32>,
-    /// Where procfs is mounted
-    #[arg(long, value_name = "DIR", default_value = "/proc")]
-    proc: PathBuf,
-}
-
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum What {
-    /// The sockets: addresses, queues, state
-    Sockets,
-    /// The counters
-    Statistics,
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(s) if (0.1..=86400.0).contains(&s) => Ok(Duration::from_secs_f64(s)),
-        Ok(_) => Err("must be from 0.1 to 86400".into()),
-        Err(_) => Err("not a number of seconds".into()),
-    }
-}
+use std::time::Instant;
 
 /// Why there is nothing to show.
 #[derive(Debug)]
@@ -221,6 +173,8 @@ fn complain(what: &str) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::seconds;
+    use std::time::Duration;
 
     fn options(words: &[&str]) -> Options {
         Options::try_parse_from([&["sdpstat"], words].concat()).unwrap_or_else(|e| panic!("{e}"))

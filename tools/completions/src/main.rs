@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! `sdp-completions DIR` writes what bash, zsh and fish complete the tools' command lines by, made
+//! from the very definitions that the tools read their arguments with. It is not installed.
+
+// The tools use what this program only describes.
+#[allow(dead_code)]
+#[path = "../../sdp-run/src/options.rs"]
+mod sdp_run;
+#[allow(dead_code)]
+#[path = "../../sdpctl/src/options.rs"]
+mod sdpctl;
+#[allow(dead_code)]
+#[path = "../../sdpstat/src/options.rs"]
+mod sdpstat;
+
+use clap::{Command, CommandFactory};
+use clap_complete::{generate_to, Shell};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+fn tools() -> [(&'static str, Command); 3] {
+    [
+        ("sdp-run", sdp_run::Options::command()),
+        ("sdpctl", sdpctl::Options::command()),
+        ("sdpstat", sdpstat::Options::command()),
+    ]
+}
+
+/// Writes `DIR/SHELL/FILE` for each tool, under the names by which the shells find them.
+fn write(dir: &Path) -> io::Result<()> {
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        let place = dir.join(shell.to_string());
+        std::fs::create_dir_all(&place)?;
+        for (name, mut command) in tools() {
+            let written = generate_to(shell, &mut command, name, &place)?;
+            if shell == Shell::Bash {
+                // bash-completion loads the file that is called as the command is.
+                std::fs::rename(written, place.join(name))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    let mut words = std::env::args_os().skip(1).map(PathBuf::from);
+    let (Some(dir), None) = (words.next(), words.next()) else {
+        eprintln!("usage: sdp-completions DIR");
+        return ExitCode::from(2);
+    };
+    match write(&dir) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("sdp-completions: {}: {e}", dir.display());
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The command line. The completions of shells are made from it, too: see tools/completions.
+
+use clap::{Parser, ValueEnum, ValueHint};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Show SDP sockets and statistics.
+#[derive(Parser)]
+#[command(
+    version,
+    about,
+    long_about = "Show SDP sockets and statistics.
+
+Addresses are numeric. Recv-Q and Send-Q are bytes that the program has not read and bytes that \
+the other end has not got; of a listening socket, Recv-Q counts connections that wait for accept().
+For another network namespace: --pid, or `ip netns exec NAME sdpstat`."
+)]
+pub struct Options {
+    /// What to show [default: both]
+    pub what: Option<What>,
+    /// Show the processes that hold each socket (all of them only for root)
+    #[arg(short, long)]
+    pub processes: bool,
+    /// Show counters that are zero, too
+    #[arg(short, long)]
+    pub all: bool,
+    /// Print JSON: one object, with --watch one a line
+    #[arg(long)]
+    pub json: bool,
+    /// Go on every so many seconds, with what each counter gained per second
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+    pub watch: Option<Duration>,
+    /// Show the network namespace of this process
+    #[arg(long)]
+    pub pid: Option<u32>,
+    /// Where procfs is mounted
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "/proc")]
+    pub proc: PathBuf,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+pub enum What {
+    /// The sockets: addresses, queues, state
+    Sockets,
+    /// The counters
+    Statistics,
+}
+
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(s) if (0.1..=86400.0).contains(&s) => Ok(Duration::from_secs_f64(s)),
+        Ok(_) => Err("must be from 0.1 to 86400".into()),
+        Err(_) => Err("not a number of seconds".into()),
+    }
+}
