@@ -3,18 +3,22 @@
 
 Each set of inputs has a directory of its own, because other guests may be running from the one that
 a change of the inputs leaves behind. A run holds a shared lock on the root it uses; whoever builds a
-new one removes the others that nobody holds.
+new one removes the others that nobody holds, and nobody has used for a day: checkouts of two versions
+may take turns.
 """
 
 import contextlib
 import fcntl
+import os
+import time
 from pathlib import Path
 
 import cache
 
 # Raise this when the recipe below changes in a way that what it built before is no longer good.
 RECIPE = 1
-MEGABYTES = 1800
+MEGABYTES = 2200
+UNUSED_SECONDS = 86400
 
 PACKAGES = Path(__file__).resolve().parents[1] / "packages"
 
@@ -32,6 +36,7 @@ def root():
     piece = cache.make_root() / "guest" / f"root-{mark[:12]}"
     with open(cache.root() / "lock" / piece.name, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
+        os.utime(lock.fileno())         # when it was last used
         if not cache.is_complete(piece, mark):
             with cache.locked("guest-root"):
                 if not cache.is_complete(piece, mark):
@@ -59,7 +64,9 @@ def remove_unused(kept):
     for old in kept.parent.glob("root-*"):
         if old == kept:
             continue
-        with open(cache.root() / "lock" / old.name, "w") as lock:
+        with open(cache.root() / "lock" / old.name, "a") as lock:
+            if time.time() - os.fstat(lock.fileno()).st_mtime < UNUSED_SECONDS:
+                continue
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

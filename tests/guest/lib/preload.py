@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Programs that know nothing of SDP, started with sdp-run where the case is on SDP."""
 
+import contextlib
 import pathlib
+import shutil
 import tempfile
 
 from . import netns, observe
+from .env import CaseFailure
 from .programs import HERE, Program
+from .registry import case
 
 BUILT = pathlib.Path(__file__).resolve().parents[3] / "build" / "cargo" / "release"
 ECHO = ("python3", str(HERE / "echo.py"))
@@ -55,3 +59,77 @@ class Carried:
 
     def received(self):
         return observe.stats()["rx_bytes"] - self._before["rx_bytes"]
+
+
+def each_way(families=("v4",), timeout=120, ways=("by_rdma", "locally", "by_tcp")):
+    """The function as one case for each Way; it is given the case's environment and the Way."""
+    def mark(function):
+        for name in ways:
+            def run(e, name=name):
+                with Way(e, name) as way:
+                    function(e, way)
+            run.__module__, run.__name__, run.__doc__ = function.__module__, f"{function.__name__}_{name}", function.__doc__
+            case(run, families=families, reference=False, timeout=timeout)
+        return function
+    return mark
+
+
+class Way:
+    """Where a server runs, what its clients call that host, and what has to carry the bytes between them.
+
+    by_rdma: to the peer, both ends under sdp-run. locally: by 127.0.0.1, both under sdp-run, no RDMA device.
+    by_tcp: to a peer that has nothing of SDP, with only the client under sdp-run."""
+
+    def __init__(self, e, name):
+        self.e, self.name, self.sdp = e, name, name != "by_tcp"
+        self.where, self.host = ("self", e.loopback) if name == "locally" else ("peer", e.there)
+
+    def __enter__(self):
+        self._before = netns.local_transport(self.name == "locally")
+        return self
+
+    def __exit__(self, *_):
+        netns.local_transport(self._before)
+
+    def needs(self, *programs):
+        for program in programs:
+            if not shutil.which(program):
+                self.e.skip(f"{program} is not there")
+
+    def server(self, command, port):
+        """Starts one, and waits until it listens on the port."""
+        command = [str(word) for word in command]
+        program = Program(self.e, under(self.e, command, log="stderr:8") if self.sdp else command, self.where)
+        try:
+            wait_for_listener(self.e, port, self.where, sdp=self.sdp)
+        except CaseFailure as failure:
+            raise CaseFailure(f"{failure}; {program.name} said: {program.said()}") from None
+        return program
+
+    def client(self, command, patience=12):
+        """The output of a program that ends by itself."""
+        command = under(self.e, [str(word) for word in command], log="stderr:8")
+        return Program(self.e, command).output(self.e.patience * patience)
+
+    @contextlib.contextmanager
+    def carries(self, sent, received):
+        """What goes between the ends in the block is at least so many bytes to the server and from it, and nothing of
+        it goes by the other protocol."""
+        sdp, tcp = Carried(), tcp_segments()
+        yield
+        moved, segments = (sdp.sent(), sdp.received()), tcp_segments() - tcp
+        if not self.sdp:
+            self.e.equal(moved, (0, 0), "bytes that SDP sent and received")
+            self.e.check(segments > (sent + received) >> 16, f"TCP sent and received {segments} segments only")
+            return
+        # Within one namespace both ends count in the same place.
+        least = (sent + received,) * 2 if self.name == "locally" else (sent, received)
+        self.e.check(moved[0] >= least[0] and moved[1] >= least[1], f"SDP sent and received {moved}, not {least}")
+        self.e.equal(segments, 0, "segments that TCP sent and received")
+
+
+def tcp_segments():
+    """How many TCP has sent and received here."""
+    names, values = (line.split() for line in observe.read("/proc/thread-self/net/snmp").splitlines() if line.startswith("Tcp:"))
+    counters = dict(zip(names, values))
+    return int(counters["OutSegs"]) + int(counters["InSegs"])

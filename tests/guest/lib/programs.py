@@ -36,6 +36,12 @@ class Program:
         self._process.terminate()
         self._process.communicate()
 
+    def said(self):
+        """Ends it; the last of what it has said."""
+        self._process.kill()
+        out, err = self._process.communicate()
+        return (out + err).strip()[-500:]
+
     def running(self):
         return self._process.poll() is None
 

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""nginx under sdp-run, its workers as an ordinary user, with wrk and Python's http.client."""
+
+import hashlib
+import os
+import random
+import re
+import signal
+import tempfile
+
+from lib.preload import each_way
+
+# One port with sendfile, one without.
+PORTS = {"sendfile": 8080, "no sendfile": 8081}
+SMALL, LARGE = 1000, 6 << 20
+CONNECTIONS = {"by_rdma": 1000, "by_tcp": 1000}
+
+SETTINGS = """
+daemon off; user www-data; worker_processes 2; worker_rlimit_nofile 16384; pid {folder}/pid;
+events {{ worker_connections 8000; }}
+http {{
+    access_log off; keepalive_requests 1000000; keepalive_timeout 300; root {folder}; default_type application/octet-stream;
+    server {{ listen {host}:8080 backlog=4000; sendfile on; tcp_nopush on; }}
+    server {{ listen {host}:8081 backlog=4000; sendfile off; }}
+}}
+"""
+
+# Everything by one connection; a line with the sum of each answer.
+FETCH = """
+import hashlib, http.client, sys
+connection = http.client.HTTPConnection(sys.argv[1], int(sys.argv[2]), timeout=120)
+for path in sys.argv[3:]:
+    connection.request("GET", "/" + path)
+    answer = connection.getresponse()
+    socket = connection.sock
+    print(answer.status, hashlib.sha256(answer.read()).hexdigest())
+    assert connection.sock is socket, "it was closed"
+"""
+
+
+class Nginx:
+    """A running server with two files."""
+
+    def __init__(self, e, way):
+        way.needs("nginx", "wrk")
+        self._e, self._way = e, way
+        self._files = tempfile.TemporaryDirectory(prefix="nginx-")
+        self.folder = self._files.name
+        os.chmod(self.folder, 0o755)
+        self.sums = {}
+        for name, size in (("small", SMALL), ("large", LARGE)):
+            content = random.Random(size).randbytes(size)
+            self.sums[name] = hashlib.sha256(content).hexdigest()
+            with open(f"{self.folder}/{name}", "wb") as file:
+                file.write(content)
+        with open(f"{self.folder}/nginx.conf", "w") as file:
+            file.write(SETTINGS.format(folder=self.folder, host=way.host))
+        self.program = way.server(["nginx", "-e", "stderr", "-c", f"{self.folder}/nginx.conf"], PORTS["no sendfile"])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.program.end()
+        self._files.cleanup()
+
+    def load(self, port, connections, *options):
+        """wrk's requests by so many connections, until there are as many answers: none may fail."""
+        url = f"http://{self._way.host}:{port}/small"
+        # wrk knows only how long, and a slow machine may take that to connect.
+        for seconds in (1, 4, 15, 40):
+            with self._way.carries(sent=10, received=SMALL):
+                text = self._way.client(["wrk", "-t", 2, "-c", connections, "-d", f"{seconds}s", "--timeout", "50s", *options, url], patience=20)
+            requests = re.search(r"(\d+) requests in", text)
+            self._e.check(requests and "Socket errors" not in text and "Non-2xx" not in text, f"wrk said {text}")
+            if int(requests[1]) >= connections:
+                return
+        self._e.check(False, f"{requests[1]} answers by {connections} connections in {seconds} s")
+
+
+@each_way(ways=("by_rdma", "locally"))
+def files(e, way):
+    """A small and a large file, again and again by one connection, with sendfile and without."""
+    names = ["small", "large", "small", "large", "small"]
+    size = sum(LARGE if name == "large" else SMALL for name in names)
+    with Nginx(e, way) as server:
+        for how, port in PORTS.items():
+            with way.carries(sent=100, received=size):
+                said = way.client(["python3", "-c", FETCH, way.host, port, *names])
+            e.equal(said.splitlines(), [f"200 {server.sums[name]}" for name in names], f"answers with {how}")
+
+
+@each_way(ways=("by_rdma", "locally"))
+def load(e, way):
+    """Connections that stay, and a new one for each request."""
+    with Nginx(e, way) as server:
+        for port in PORTS.values():
+            server.load(port, 50)
+        server.load(PORTS["sendfile"], 10, "-H", "Connection: close")
+
+
+@each_way(ways=tuple(CONNECTIONS), timeout=240)
+def many_connections(e, way):
+    """As many as CONNECTIONS says, at once."""
+    with Nginx(e, way) as server:
+        server.load(PORTS["sendfile"], CONNECTIONS[way.name])
+        e.check(server.program.running(), "the server has ended")
+
+
+@each_way(ways=("by_rdma",))
+def new_settings(e, way):
+    """SIGHUP: new workers take over the listeners of the old ones."""
+    with Nginx(e, way) as server:
+        with open(f"{server.folder}/pid") as file:
+            master = int(file.read())
+
+        def workers():
+            with open(f"/proc/{master}/task/{master}/children") as file:
+                return set(file.read().split())
+
+        before = workers()
+        os.kill(master, signal.SIGHUP)
+        e.until(lambda: workers() and not workers() & before, "the old workers stay", patience=e.patience * 3)
+        server.load(PORTS["sendfile"], 20)
