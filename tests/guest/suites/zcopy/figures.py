@@ -61,7 +61,7 @@ def traced(e):
     def attempt():
         with tracing(e, "sdp_zero_copy") as read:
             near, far = pipelined(e)
-            ours, theirs = end(e.here, near.port), end(e.there, near.getpeername()[1])
+            ours, theirs = (end(*name[:2]) for name in (near.getsockname(), near.getpeername()))
             task, counters = waiting_reader(e, far, MIB)
             near.sendall(pattern.Pattern(3).at(0, MIB))
             e.equal(len(task.result()), MIB, "bytes")
