@@ -150,8 +150,9 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
         } else if c.link.is_some() {
             c.set_deadline(sk, FIN_TIME);
         }
-        // Bytes that came in the meantime are answered like all that come from now on.
-        if c.rx.bytes() > 0 {
+        // Bytes that came in the meantime, or blocks that were advertised, are answered like all that
+        // come from now on.
+        if c.rx.bytes() > 0 || c.holds_advert() {
             c.rx.clear();
             if sk.state() != State::Close {
                 c.end(sk);
