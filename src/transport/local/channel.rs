@@ -187,7 +187,7 @@ impl Transport for Channel {
     }
 
     fn has_errand(&self) -> bool {
-        self.end(|e| e.has_errand()).unwrap_or(false)
+        self.wire.has_errand(self.side)
     }
 
     fn errand(&mut self) -> Option<Errand> {

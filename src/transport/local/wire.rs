@@ -236,7 +236,7 @@ impl End {
     }
 
     /// Whether a transfer is next, and nobody carries it out.
-    pub(super) fn has_errand(&self) -> bool {
+    fn has_errand(&self) -> bool {
         let next = matches!(self.waiting.front(), Some(Waiting::Transfer { .. }));
         next && !self.carried && !self.broken
     }
@@ -556,14 +556,21 @@ impl Wire {
         Ok(())
     }
 
+    /// Whether the owner of an end has something to carry out, and nobody does. Without the other
+    /// end there is nothing that could be: what waits stays until the links tell that all is over.
+    pub(super) fn has_errand(&self, side: Side) -> bool {
+        let mut both = self.ends.lock();
+        let (mine, other) = ends(&mut both, side);
+        other.is_some() && mine.as_ref().is_some_and(|m| m.has_errand())
+    }
+
     /// What the owner of an end has to carry out, if nobody does.
     pub(super) fn errand(self: &Arc<Self>, side: Side) -> Option<Errand> {
-        self.with(side, |end| {
-            let has = end.has_errand();
-            end.carried |= has;
-            has
-        })?
-        .then(|| Errand {
+        let mut both = self.ends.lock();
+        let (mine, other) = ends(&mut both, side);
+        let mine = mine.as_mut().filter(|m| other.is_some() && m.has_errand())?;
+        mine.carried = true;
+        Some(Errand {
             wire: self.clone(),
             side,
         })
@@ -582,7 +589,6 @@ impl Wire {
                 return None;
             }
         }
-        // Without the other end this stays until the links tell that all is over.
         mine.carried = false;
         carry_on(mine, other);
         let news = other.as_mut().and_then(|o| o.take_news());

@@ -514,3 +514,40 @@ def killed(e):
         far.close()
         listener.close()
     unpinned(e)
+
+
+@case(reference=False, timeout=120)
+def killed_midway(e):
+    """One end dies while the other one moves bytes from or to its memory: that one learns it, too."""
+    size = 16 * MIB
+    data = bytes(size)
+
+    def send_on(sock):
+        while True:
+            sock.send(data, socket.MSG_NOSIGNAL)
+
+    def receive_on(sock):
+        room = bytearray(size)
+        while sock.recv_into(room, flags=socket.MSG_WAITALL):
+            pass
+
+    for turn in range(40):
+        listener = e.listen()
+        dying, living = (send_on, receive_on) if turn % 2 else (receive_on, send_on)
+
+        def live():
+            near = e.connect(listener)
+            eager(near)
+            dying(near)
+
+        child = e.child(live)
+        far, _ = listener.accept()
+        eager(far)
+        counters = Counters()
+        task = e.task(lambda: e.error(living, far))
+        e.until(lambda: counters.gained("tx_bytes") > (turn + 1) * MIB, "some bytes")
+        child.kill()
+        e.check(task.result() in ("ok", "ECONNRESET", "EPIPE"), "the other end was not told")
+        far.close()
+        listener.close()
+    unpinned(e)
