@@ -7,13 +7,13 @@
 //! that closed first takes the connection down (DREQ); the other does so if that does not come.
 //! Everything else is a reset: the connection manager's DREQ without a word of SDP.
 
-use super::connection::Tell;
+use super::connection::{Connection, Tell};
 use super::{listen, SdpSock, JOB_FINISH};
 use crate::sys::errno::{ECONNRESET, ENETRESET, EPIPE, ETIMEDOUT};
 use crate::sys::net::address::Address;
 use crate::sys::net::sock::{Flag, Sock, State, SEND_SHUTDOWN, SHUTDOWN_MASK};
 use crate::sys::time::{seconds, Jiffies};
-use crate::transport::{Gone, LinkId};
+use crate::transport::{Attempt, Gone, LinkId};
 use kernel::sync::aref::ARef;
 
 /// How long a closed socket waits for the peer's end (as the OFED line has it).
@@ -247,10 +247,18 @@ pub(super) fn disconnected(sk: &SdpSock, link: LinkId, how: Gone) {
 }
 
 /// The device is being removed: nothing of the connection may stay on it.
-pub(super) fn device_removed(sk: &SdpSock) {
+pub(super) fn device_removed(sk: &SdpSock, of: Attempt) {
+    lost(sk, |c| c.is_at(of))
+}
+
+/// The connection cannot go on, if it is still the one that is meant.
+fn lost(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool) {
     let mut tell = Tell::default();
     let (parent, below) = {
         let mut c = sk.data().connection.lock();
+        if !current(&c) {
+            return;
+        }
         let e = if sk.state() == State::SynSent {
             ENETRESET
         } else {
@@ -273,7 +281,7 @@ pub(super) fn namespace_ends(sk: &SdpSock) {
         let _lock = sk.lock();
         listen::stop(sk);
     }
-    device_removed(sk);
+    lost(sk, |_| true);
 }
 
 /// Gives up what a closed socket still holds, once nothing of its connection is left.

@@ -15,8 +15,8 @@ use crate::observe::debug::{debug, Ends};
 use crate::observe::trace;
 use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters, ZeroCopy};
 use crate::sys::errno::{
-    Errno, EADDRNOTAVAIL, EALREADY, ECONNABORTED, EINPROGRESS, EINVAL, EISCONN, ENETUNREACH,
-    ENOENT, ENOMEM, EPROTO,
+    Errno, EADDRNOTAVAIL, EALREADY, ECONNABORTED, EINPROGRESS, EINVAL, EISCONN, ENETDOWN,
+    ENETUNREACH, ENOENT, ENOMEM, EPROTO,
 };
 use crate::sys::net::address::{Address, Named};
 use crate::sys::net::family::{Descriptor, Progress};
@@ -251,6 +251,9 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
         }
         parts.install(&mut c);
         c.link = Some(link.clone());
+        if link.is_doomed() {
+            return Err(ENETDOWN.into());
+        }
         c.options.private_data(hello.encode())
     };
     resolver.connect(&link, sk.remote().port, sk.priority(), &private_data)?;

@@ -15,7 +15,7 @@ use crate::memory::ring::Ring;
 use crate::observe::debug::debug;
 use crate::observe::trace;
 use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters};
-use crate::sys::errno::{EAGAIN, EINVAL};
+use crate::sys::errno::{EAGAIN, EINVAL, ENETDOWN};
 use crate::sys::net::address::Address;
 use crate::sys::net::family::{self, Descriptor, Progress};
 use crate::sys::net::params;
@@ -296,6 +296,9 @@ fn prepare(
         c.parent = Some(listener.into());
         parts.install(&mut c);
         c.link = Some(link.clone());
+        if link.is_doomed() {
+            return Err(ENETDOWN.into());
+        }
         c.options.private_data(ack.encode())
     };
     child.set_state(State::SynRecv);

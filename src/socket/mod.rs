@@ -48,7 +48,7 @@ use crate::sys::net::family::{Descriptor, Family};
 use crate::sys::net::message::{Destination, Source};
 use crate::sys::net::options::{NewValue, OldValue};
 use crate::sys::net::sock::Sock;
-use crate::transport::{Gone, LinkId, Owner, SearchId};
+use crate::transport::{Attempt, Gone, LinkId, Owner, SearchId};
 use connection::Connection;
 use kernel::new_spinlock;
 use kernel::prelude::*;
@@ -263,8 +263,8 @@ impl Owner for SdpSock {
         close::disconnected(self, link, how)
     }
 
-    fn device_removed(&self) {
-        close::device_removed(self)
+    fn device_removed(&self, of: Attempt) {
+        close::device_removed(self, of)
     }
 }
 

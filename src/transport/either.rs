@@ -205,6 +205,15 @@ impl<O: Owner> Link<O> {
     pub(crate) fn id(&self) -> LinkId {
         either!(self, l => l.id())
     }
+
+    /// Whether its device is being removed. Whoever keeps a link asks once it is where
+    /// [`Owner::device_removed`] finds it, because that may have come before.
+    pub(crate) fn is_doomed(&self) -> bool {
+        match self {
+            Self::Verbs(l) => l.is_doomed(),
+            Self::Local(_) => false,
+        }
+    }
 }
 
 /// One attempt to find the way to an address. May be dropped in any context.

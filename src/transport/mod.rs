@@ -71,7 +71,7 @@ pub(crate) mod verbs;
 
 pub(crate) use either::{usable_address, Channel, Link, Request, Resolver};
 pub(crate) use local::Errand;
-pub(crate) use owner::{Acceptor, Gone, LinkId, Owner, SearchId, Verdict};
+pub(crate) use owner::{Acceptor, Attempt, Gone, LinkId, Owner, SearchId, Verdict};
 pub(crate) use verbs::{listen, Config, Listening};
 
 use crate::memory::buffer::Buffer;

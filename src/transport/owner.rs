@@ -42,6 +42,15 @@ impl SearchId {
     }
 }
 
+/// What a device's removal ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Attempt {
+    /// A search for an address.
+    Search(SearchId),
+    /// A connection, or one that is being made.
+    Link(LinkId),
+}
+
 /// Whose connection it is.
 ///
 /// Upcalls are made in process context, without locks, one at a time for one link, and may sleep;
@@ -80,9 +89,10 @@ pub(crate) trait Owner: AlwaysRefCounted + Send + Sync + Sized + 'static {
     /// The connection has ended; what was posted is being flushed.
     fn disconnected(&self, link: LinkId, how: Gone);
 
-    /// The device is being removed, which waits until channel, link and resolver are dropped and
-    /// all buffers are unmapped. May be called more than once.
-    fn device_removed(&self);
+    /// The device of a link or a resolver is being removed, which waits until channel, link and
+    /// resolver are dropped and all buffers are unmapped. May be called more than once. It may come
+    /// for a link that the owner has not put into its place yet: see [`super::Link::is_doomed`].
+    fn device_removed(&self, of: Attempt);
 }
 
 /// What becomes of a request.

@@ -31,7 +31,7 @@ use crate::sys::errno::{ECONNRESET, ENOBUFS, EPROTO};
 use crate::sys::net::sock::{Flag, State};
 use crate::sys::time::{jiffies, Jiffies};
 use crate::transport::{
-    Channel, Completion, Link, LinkId, Resolver, SearchId, SendCompletion, Transport,
+    Attempt, Channel, Completion, Link, LinkId, Resolver, SearchId, SendCompletion, Transport,
 };
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -241,6 +241,14 @@ impl Connection {
     /// Whether what a resolver has found is for this attempt to connect, and not for one before.
     pub(super) fn is_by(&self, search: SearchId) -> bool {
         self.resolver.as_ref().is_some_and(|r| r.id() == search)
+    }
+
+    /// Whether a device's removal ends this connection or attempt, and not one before.
+    pub(super) fn is_at(&self, attempt: Attempt) -> bool {
+        match attempt {
+            Attempt::Search(search) => self.is_by(search),
+            Attempt::Link(link) => self.is_of(link),
+        }
     }
 
     /// Gives away everything of the connection below the socket, to be dropped without the lock.

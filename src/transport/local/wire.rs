@@ -568,7 +568,9 @@ impl Wire {
     pub(super) fn errand(self: &Arc<Self>, side: Side) -> Option<Errand> {
         let mut both = self.ends.lock();
         let (mine, other) = ends(&mut both, side);
-        let mine = mine.as_mut().filter(|m| other.is_some() && m.has_errand())?;
+        let mine = mine
+            .as_mut()
+            .filter(|m| other.is_some() && m.has_errand())?;
         mine.carried = true;
         Some(Errand {
             wire: self.clone(),

@@ -14,7 +14,7 @@
 //! ```
 
 use super::device::Member;
-use super::{Channel, Config, Gone, LinkId, Owner};
+use super::{Attempt, Channel, Config, Gone, LinkId, Owner};
 use crate::sys::errno::{ECONNREFUSED, ECONNRESET, ETIMEDOUT};
 use crate::sys::rdma::cm::{self, reason, Connection, ConnectionId, Event, Events};
 use crate::sys::rdma::device::DeviceRef;
@@ -168,6 +168,11 @@ impl<O: Owner> Link<O> {
     /// Which link this is, in upcalls to the owner.
     pub(crate) fn id(&self) -> LinkId {
         self.inner.link_id()
+    }
+
+    /// Whether the device is being removed.
+    pub(crate) fn is_doomed(&self) -> bool {
+        self.inner.device.is_going()
     }
 }
 
@@ -325,7 +330,7 @@ impl<O: Owner> WorkItem<1> for Inner<O> {
 impl<O: Owner> Member for Inner<O> {
     fn device_goes(self: Arc<Self>) {
         match self.owner() {
-            Some(owner) => owner.device_removed(),
+            Some(owner) => owner.device_removed(Attempt::Link(self.link_id())),
             None => self.finish(),
         }
     }

@@ -37,7 +37,9 @@ pub(crate) use device::{local_device_for, start, Service};
 pub(crate) use link::Link;
 pub(crate) use resolve::Resolver;
 
-use super::{Acceptor, Gone, LinkId, Net, Owner, SearchId, Verdict, REPLY_DATA, REQUEST_DATA};
+use super::{
+    Acceptor, Attempt, Gone, LinkId, Net, Owner, SearchId, Verdict, REPLY_DATA, REQUEST_DATA,
+};
 
 /// Where SDP's service IDs begin; the port is added (IBA Annex A4).
 pub(crate) const SERVICE_ID: u64 = 0x1_0000;

@@ -5,7 +5,7 @@
 //! A [`Resolver`] is one attempt to find the way to an address. What it finds is good for
 //! [`Resolver::create`] and [`Resolver::connect`]; then it can be dropped.
 
-use super::{Channel, Config, Link, Net, Owner, SearchId, REQUEST_DATA};
+use super::{Attempt, Channel, Config, Link, Net, Owner, SearchId, REQUEST_DATA};
 use crate::sys::errno::{
     Errno, EADDRNOTAVAIL, EHOSTUNREACH, ENETDOWN, ENETUNREACH, ENODEV as NO_DEVICE, ETIMEDOUT,
 };
@@ -168,7 +168,7 @@ impl<O: Owner> Events for Search<O> {
                 if !self.told.xchg(true, Full) {
                     self.owner.resolved(self.id(), Err(ENETDOWN.into()));
                 } else {
-                    self.owner.device_removed();
+                    self.owner.device_removed(Attempt::Search(self.id()));
                 }
             }
         }
