@@ -38,6 +38,10 @@ class Failure(Exception):
     """Something the user has to know or to do; the message says what."""
 
 
+class NoRoom(Failure):
+    """There is too little disk space to begin with."""
+
+
 def say(topic, text):
     """One line of progress, with the seconds since the start."""
     print(f"[{time.monotonic() - _started:4.0f} s] {topic}: {text}", file=sys.stderr, flush=True)
@@ -136,7 +140,7 @@ def put_in_place(new, piece, mark=None):
 def need_space(topic, megabytes):
     free = shutil.disk_usage(make_root()).free >> 20
     if free < megabytes:
-        raise Failure(
+        raise NoRoom(
             f"{topic} needs {megabytes} MB of disk space and {root()} has {free} MB free; make room, or set AF_SDP_CACHE to a directory on a larger disk"
         )
 

@@ -61,7 +61,7 @@ def remove_old(kernels, piece):
 
 
 def compile_all(version, piece, mark):
-    say("kernel-debug", f"compiling a debug kernel from the source of {version}: 15 to 30 minutes on 2 cores, once")
+    say("kernel-debug", f"compiling a debug kernel from the source of {version}: 10 to 25 minutes on 2 cores, once")
     cache.need_space("the debug kernel", 5000)
     log = cache.root() / "log" / "kernel-debug.log"
     log.unlink(missing_ok=True)

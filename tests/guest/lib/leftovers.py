@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What may not be left when all sockets are closed."""
+
+import pathlib
+import time
+
+from . import netns, observe
+
+REFERENCES = pathlib.Path("/sys/module/ib_sdp/refcnt")
+
+
+def kernel_pins():
+    """Pages that are pinned for I/O in the whole machine, as the kernel itself counts them."""
+    # Each processor has some of it by itself until it is asked to say so.
+    pathlib.Path("/proc/sys/vm/stat_refresh").write_text("1\n")
+    words = dict(line.split() for line in open("/proc/vmstat"))
+    return int(words["nr_foll_pin_acquired"]) - int(words["nr_foll_pin_released"])
+
+
+def leftovers(pins=0):
+    """Sockets, pinned pages and references to the module: a line each. `pins` is what kernel_pins() was before."""
+    lines = [f"a socket of {where}: {vars(row)}" for where in netns.hosts() for row in observe.rows(where)]
+    lines += [f"{count} {name} of {where}" for where in netns.hosts() for name, count in observe.stats(where).items()
+              if name.startswith("pinned pages") and count]
+    if (now := kernel_pins()) != pins:
+        lines.append(f"{now - pins} pinned pages by the kernel's count")
+    if (count := int(REFERENCES.read_text())) != 0:
+        lines.append(f"{count} references to the module")
+    return lines
+
+
+def wait(seconds, pins=0):
+    """What is left after so long; nothing as soon as all is gone."""
+    deadline = time.monotonic() + seconds
+    while (lines := leftovers(pins)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return lines
