@@ -3,6 +3,7 @@
 //! `sdpstat` shows the SDP sockets of a network namespace and what its SDP has counted, as
 //! `/proc/net/sdp` and `/proc/net/sdpstats` tell it.
 
+mod info;
 mod options;
 mod processes;
 mod sockets;
@@ -13,7 +14,7 @@ use clap::Parser;
 use options::{Options, What};
 use processes::Processes;
 use serde_json::{Map, Value};
-use sockets::Socket;
+use sockets::{Socket, View};
 use statistics::Statistics;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -99,7 +100,12 @@ fn show(
     before: Option<&Sample>,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let processes = o.processes.then(|| Processes::find(&o.proc));
+    let known = o.processes || o.details;
+    let known = known.then(|| Processes::find(&o.proc)).unwrap_or_default();
+    let view = View {
+        processes: o.processes.then_some(&known),
+        details: o.details.then_some(&known),
+    };
     let rates = match (&now.statistics, before.and_then(|b| b.statistics.as_ref())) {
         (Some(new), Some(old)) => {
             let time = before.map_or(0.0, |b| now.at.duration_since(b.at).as_secs_f64());
@@ -110,7 +116,7 @@ fn show(
     if o.json {
         let mut all = Map::new();
         if let Some(s) = &now.sockets {
-            let list = s.iter().map(|s| s.to_json(processes.as_ref())).collect();
+            let list = s.iter().map(|s| s.to_json(&view)).collect();
             all.insert("sockets".into(), Value::Array(list));
         }
         if let Some(s) = &now.statistics {
@@ -122,7 +128,7 @@ fn show(
         return writeln!(out, "{}", Value::Object(all));
     }
     if let Some(s) = &now.sockets {
-        sockets::table(s, processes.as_ref()).write(out)?;
+        sockets::table(s, &view).write(out)?;
     }
     if now.sockets.is_some() && now.statistics.is_some() {
         writeln!(out)?;

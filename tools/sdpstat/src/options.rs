@@ -23,6 +23,9 @@ pub struct Options {
     /// Show the processes that hold each socket (all of them only for root)
     #[arg(short, long)]
     pub processes: bool,
+    /// Show how the bytes of each connection have gone, as SDP_INFO tells it (all of them only for root)
+    #[arg(short, long)]
+    pub details: bool,
     /// Show counters that are zero, too
     #[arg(short, long)]
     pub all: bool,

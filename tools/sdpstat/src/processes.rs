@@ -59,7 +59,7 @@ impl Processes {
         all
     }
 
-    fn of(&self, inode: u64) -> &[Holder] {
+    pub fn of(&self, inode: u64) -> &[Holder] {
         self.0.get(&inode).map_or(&[], Vec::as_slice)
     }
 

@@ -2,6 +2,7 @@
 
 //! The rows of `/proc/net/sdp`.
 
+use crate::info::Info;
 use crate::processes::Processes;
 use crate::table::Table;
 use serde_json::{json, Value};
@@ -17,6 +18,21 @@ pub struct Socket {
     pub rx_queue: u32,
     pub tx_queue: u32,
     pub state: u8,
+}
+
+/// What is shown of each socket besides, by whom it is held.
+#[derive(Default)]
+pub struct View<'a> {
+    /// Who they are.
+    pub processes: Option<&'a Processes>,
+    /// What the socket tells them of its connection.
+    pub details: Option<&'a Processes>,
+}
+
+impl View<'_> {
+    fn info(&self, inode: u64) -> Option<Info> {
+        Info::of(self.details?.of(inode), inode)
+    }
 }
 
 /// The names of the states, by number, as ss(8) writes them.
@@ -115,7 +131,7 @@ impl Socket {
         STATES.get(usize::from(self.state)).copied().unwrap_or("?")
     }
 
-    pub fn to_json(&self, processes: Option<&Processes>) -> Value {
+    pub fn to_json(&self, view: &View<'_>) -> Value {
         let end = |a: SocketAddr| json!({ "address": a.ip().to_string(), "port": a.port() });
         let mut v = json!({
             "family": if self.local.is_ipv4() { 27 } else { 28 },
@@ -127,8 +143,13 @@ impl Socket {
             "uid": self.uid,
             "inode": self.inode,
         });
-        if let (Some(p), Some(fields)) = (processes, v.as_object_mut()) {
-            fields.insert("processes".into(), p.to_json(self.inode));
+        if let Some(fields) = v.as_object_mut() {
+            if let Some(p) = view.processes {
+                fields.insert("processes".into(), p.to_json(self.inode));
+            }
+            if let Some(info) = view.info(self.inode) {
+                fields.insert("info".into(), info.to_json());
+            }
         }
         v
     }
@@ -148,11 +169,11 @@ fn end(a: SocketAddr) -> String {
     }
 }
 
-pub fn table(sockets: &[Socket], processes: Option<&Processes>) -> Table {
+pub fn table(sockets: &[Socket], view: &View<'_>) -> Table {
     let mut heading = vec![
         "State", "Recv-Q", "Send-Q", "Local", "Remote", "User", "Inode",
     ];
-    heading.extend(processes.map(|_| "Processes"));
+    heading.extend(view.processes.map(|_| "Processes"));
     let mut t = Table::new(&heading, &[1, 2, 5, 6]);
     for s in sockets {
         let mut row = vec![
@@ -164,8 +185,11 @@ pub fn table(sockets: &[Socket], processes: Option<&Processes>) -> Table {
             s.uid.to_string(),
             s.inode.to_string(),
         ];
-        row.extend(processes.map(|p| p.text(s.inode)));
+        row.extend(view.processes.map(|p| p.text(s.inode)));
         t.row(row);
+        if let Some(info) = view.info(s.inode) {
+            t.below(info.text());
+        }
     }
     t
 }
@@ -246,7 +270,7 @@ pub mod tests {
     #[test]
     fn the_table() {
         let mut text = Vec::new();
-        table(&parse(SAMPLE).unwrap(), None)
+        table(&parse(SAMPLE).unwrap(), &View::default())
             .write(&mut text)
             .unwrap();
         let wanted = "\

@@ -7,6 +7,8 @@ use std::io::{self, Write};
 /// Rows of cells, the first of them the heading.
 pub struct Table {
     rows: Vec<Vec<String>>,
+    /// What is said of a row in a line of its own, by the row's number.
+    below: Vec<(usize, String)>,
     /// The columns of numbers, which end in line.
     right: &'static [usize],
 }
@@ -15,12 +17,18 @@ impl Table {
     pub fn new(heading: &[&str], right: &'static [usize]) -> Self {
         Table {
             rows: vec![heading.iter().map(|s| s.to_string()).collect()],
+            below: vec![],
             right,
         }
     }
 
     pub fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
+    }
+
+    /// Says something of the last row.
+    pub fn below(&mut self, text: String) {
+        self.below.push((self.rows.len() - 1, text));
     }
 
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
@@ -34,7 +42,7 @@ impl Table {
                 .unwrap_or(0)
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
-        for row in &self.rows {
+        for (number, row) in self.rows.iter().enumerate() {
             let mut line = String::new();
             for (c, (cell, &width)) in row.iter().zip(&widths).enumerate() {
                 if c > 0 {
@@ -46,6 +54,9 @@ impl Table {
                 }
             }
             writeln!(out, "{}", line.trim_end())?;
+            for (_, text) in self.below.iter().filter(|(n, _)| *n == number) {
+                writeln!(out, "    {text}")?;
+            }
         }
         Ok(())
     }
@@ -59,12 +70,13 @@ mod tests {
     fn columns_are_aligned() {
         let mut t = Table::new(&["Name", "N"], &[1]);
         t.row(vec!["a".into(), "1".into()]);
+        t.below("much of it".into());
         t.row(vec!["longer".into(), "123".into()]);
         let mut text = Vec::new();
         t.write(&mut text).unwrap();
         assert_eq!(
             String::from_utf8(text).unwrap(),
-            "Name      N\na         1\nlonger  123\n"
+            "Name      N\na         1\n    much of it\nlonger  123\n"
         );
     }
 }

@@ -13,14 +13,14 @@ from lib.registry import case
 BUILT = pathlib.Path(__file__).resolve().parents[4] / "build" / "cargo"
 
 
-def sdpstat(e, *words, where="self"):
+def sdpstat(e, *words, where="self", user=None):
     """What it prints; the host suite (cargo test) has built it."""
     built = [path for path in (BUILT / "release" / "sdpstat", BUILT / "debug" / "sdpstat") if path.exists()]
     if not built:
         e.skip("sdpstat is not built (scripts/cargo build -p sdpstat)")
     newest = max(built, key=lambda path: path.stat().st_mtime)
     with netns.inside(where):
-        done = subprocess.run([newest, *words], capture_output=True, text=True)
+        done = subprocess.run([newest, *words], capture_output=True, text=True, user=user)
     e.equal((done.returncode, done.stderr), (0, ""), f"status and complaints of sdpstat {' '.join(words)}")
     return done.stdout
 
@@ -49,6 +49,26 @@ def sockets(e):
 def own_name():
     with open("/proc/self/comm") as file:
         return file.read().strip()
+
+
+@case(reference=False)
+def details(e):
+    """What carries each connection and how its bytes have gone, as the socket itself tells it."""
+    near, far = e.pair()
+    near.sendall(b"x" * 5000)
+    far.recv_exactly(5000)
+    for sock, where, moved in ((near, "self", "tx_bytes"), (far, "peer", "rx_bytes")):
+        inode = os.fstat(sock.fileno()).st_ino
+        shown = json.loads(sdpstat(e, "sockets", "--json", "--details", where=where))["sockets"]
+        info = next(row for row in shown if row["inode"] == inode)["info"]
+        e.equal({**info, "transport": ("none", "rdma", "local").index(info["transport"])}, observe.info(sock), "SDP_INFO")
+        e.equal(info[moved], 5000, moved)
+    lines = sdpstat(e, "sockets", "--details").splitlines()
+    ours = next(number for number, line in enumerate(lines) if line.split()[3].endswith(f":{near.port}"))
+    e.equal(lines[ours + 1].split()[1], "tx_bytes:5000", "below the connector")
+    # who may not look into another's process is told nothing of its sockets
+    shown = json.loads(sdpstat(e, "sockets", "--json", "--details", user=65534))["sockets"]
+    e.check(shown and not any("info" in row for row in shown), f"another user was shown {shown}")
 
 
 @case(reference=False)
