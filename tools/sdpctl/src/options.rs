@@ -18,6 +18,8 @@ pub struct Options {
 pub enum Command {
     /// Read rules as libsdp.so does, and tell what is wrong with them or what they mean
     Check(Check),
+    /// Turn the TCP sockets of programs into SDP sockets, in the kernel, without their knowing
+    Map(Map),
 }
 
 #[derive(Args)]
@@ -34,4 +36,53 @@ pub struct Check {
     /// Tell which rule decides when the program listens there
     #[arg(short, long, value_name = "ADDRESS:PORT", requires = "program")]
     pub listen: Vec<SocketAddr>,
+}
+
+#[derive(Args)]
+pub struct Map {
+    #[command(subcommand)]
+    pub command: MapCommand,
+}
+
+#[derive(Subcommand)]
+pub enum MapCommand {
+    /// Map the TCP sockets that programs make from now on, until this ends (see --pin)
+    Add(MapAdd),
+    /// Show the mappings that there are
+    List,
+    /// End mappings; sockets that were made stay what they are
+    Remove(MapRemove),
+}
+
+#[derive(Args)]
+#[command(group(clap::ArgGroup::new("whose").required(true).multiple(true)
+    .args(["program", "user", "cgroup", "all"])))]
+pub struct MapAdd {
+    /// Programs of this name only, as ps -o comm shows it; a * may end it. May be repeated
+    #[arg(short, long, value_name = "NAME", value_hint = ValueHint::CommandName)]
+    pub program: Vec<String>,
+    /// Programs of this user only, by name or number. May be repeated
+    #[arg(short, long, value_name = "USER", value_hint = ValueHint::Username)]
+    pub user: Vec<String>,
+    /// Programs in this cgroup, or in one below it, only: a directory, below /sys/fs/cgroup if no
+    /// path from the root is given. May be repeated
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub cgroup: Vec<PathBuf>,
+    /// Every program of the machine
+    #[arg(short, long, conflicts_with_all = ["program", "user", "cgroup"])]
+    pub all: bool,
+    /// End at once and leave the mapping in place, as /sys/fs/bpf/sdp/NAME, until it is removed
+    #[arg(long, value_name = "NAME")]
+    pub pin: Option<String>,
+}
+
+#[derive(Args)]
+#[command(group(clap::ArgGroup::new("which").required(true).args(["mapping", "all"])))]
+pub struct MapRemove {
+    /// The name of a pinned mapping, or the number that `sdpctl map list` shows
+    #[arg(value_name = "NAME|NUMBER")]
+    pub mapping: Vec<String>,
+    /// All mappings
+    #[arg(short, long)]
+    pub all: bool,
 }

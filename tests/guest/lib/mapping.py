@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Mappings by `sdpctl map`, which turns TCP sockets into IPPROTO_SDP sockets while they are made."""
+
+import ctypes
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+
+from . import consts
+from .calls import libc
+
+SDPCTL = pathlib.Path(__file__).resolve().parents[3] / "build" / "cargo" / "release" / "sdpctl"
+BPF = pathlib.Path("/sys/fs/bpf")
+NUMBER = pathlib.Path("/sys/module/ib_sdp/parameters/ipproto")
+PR_SET_NAME = 15
+
+
+def needs(e):
+    """What every case about mappings needs; the number of IPPROTO_SDP."""
+    if not SDPCTL.exists():
+        e.skip("sdpctl is not built (scripts/cargo build --release -p sdpctl)")
+    if not NUMBER.exists():
+        e.skip("the module has no IPPROTO_SDP")
+    return int(NUMBER.read_text())
+
+
+def control(*words, user=None):
+    """`sdpctl map` to its end: (status, output, complaints)."""
+    done = subprocess.run([SDPCTL, "map", *map(str, words)], capture_output=True, text=True, user=user)
+    return done.returncode, done.stdout, done.stderr
+
+
+def mount(e):
+    """A BPF file system where pins go, for the time of the case's process at least."""
+    if not os.path.ismount(BPF):
+        e.equal(subprocess.run(["mount", "-t", "bpf", "bpf", BPF]).returncode, 0, "mount of bpf")
+
+
+def rows():
+    """What `sdpctl map list` shows: (number, kept by, sockets, whose)."""
+    status, out, err = control("list")
+    if status or err:
+        raise OSError(status, err)
+    heading, *lines = out.splitlines()
+    ends = [heading.index(name) for name in ("Kept by", "Sockets", "Whose")]
+    # numbers end where their headings do, words begin there
+    return [(int(line[:ends[0]]), line[ends[0]:ends[1]].strip(), int(line[ends[1]:ends[2]]), line[ends[2]:]) for line in lines]
+
+
+class Mapping:
+    """One that `sdpctl map add` holds for the time of a block."""
+
+    def __init__(self, e, *words):
+        self.protocol = needs(e)
+        self._e, self._words = e, list(map(str, words))
+
+    def __enter__(self):
+        self.process = subprocess.Popen([SDPCTL, "map", "add", *self._words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        said = self.process.stdout.readline()
+        if not said.endswith("TCP sockets become SDP's until this ends\n"):
+            self._e.check(False, f"sdpctl map add said {said!r} and {self.process.communicate()[1]!r}")
+        return self
+
+    def end(self, by=signal.SIGTERM):
+        """Its status."""
+        self.process.send_signal(by)
+        self.process.communicate()
+        return self.process.returncode
+
+    def __exit__(self, kind, *_):
+        if self.process.poll() is None:
+            status = self.end()
+            if kind is None:
+                self._e.equal(status, 0, "status of sdpctl map add")
+
+
+def become(name=None, user=None, group=None):
+    """Makes the calling process somebody else: the name of its program, its user, its cgroup."""
+    if name is not None and libc.prctl(PR_SET_NAME, name.encode(), 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")
+    if group is not None:
+        (group / "cgroup.procs").write_text("0")
+    if user is not None:
+        os.setresuid(user, user, user)
+
+
+def protocol_of(family, kind=socket.SOCK_STREAM, protocol=0):
+    """SO_PROTOCOL of a new socket, made by the system call itself."""
+    fd = libc.socket(family, kind, protocol)
+    if fd < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    with socket.socket(fileno=fd) as sock:
+        return sock.getsockopt(socket.SOL_SOCKET, consts.SO_PROTOCOL)
+
+
+def asks(e, name=None, user=None, group=None):
+    """SO_PROTOCOL of a TCP socket that such a process makes."""
+    family = socket.AF_INET6 if e.six else socket.AF_INET
+
+    def run():
+        become(name, user, group)
+        return protocol_of(family)
+
+    return e.child(run).result()

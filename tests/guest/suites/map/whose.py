@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Whose sockets `sdpctl map` turns into IPPROTO_SDP sockets, and which."""
+
+import os
+import pathlib
+import socket
+import threading
+
+from lib import consts
+from lib.mapping import Mapping, asks, become, needs, protocol_of
+from lib.registry import case
+
+TCP, NOBODY = socket.IPPROTO_TCP, 65534
+GROUPS = pathlib.Path("/sys/fs/cgroup")
+
+
+@case(reference=False)
+def kinds(e):
+    """Streams of IPv4 and IPv6 that would be TCP's are mapped, and nothing else is."""
+    family, flags = (socket.AF_INET6 if e.six else socket.AF_INET), socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+    plain = (socket.SOCK_DGRAM, 0), (socket.SOCK_DGRAM, socket.IPPROTO_UDP), (socket.SOCK_RAW, TCP), (socket.SOCK_STREAM, 262)
+    before = [protocol_of(family, *words) for words in plain]
+    with Mapping(e, "--all") as mapping:
+        for words in ((socket.SOCK_STREAM, 0), (socket.SOCK_STREAM, TCP), (socket.SOCK_STREAM | flags, 0)):
+            e.equal(protocol_of(family, *words), mapping.protocol, f"SO_PROTOCOL of {words}")
+        e.equal([protocol_of(family, *words) for words in plain], before, "SO_PROTOCOL of others")
+        e.equal(protocol_of(consts.AF_INET6_SDP if e.six else consts.AF_INET_SDP), TCP, "SO_PROTOCOL of family 27 or 28")
+        e.equal(protocol_of(socket.AF_UNIX), 0, "SO_PROTOCOL of AF_UNIX")
+        with socket.socket(family, socket.SOCK_STREAM | flags) as sock:
+            e.equal((sock.getblocking(), os.get_inheritable(sock.fileno())), (False, False), "blocks, stays open in exec")
+    e.equal(protocol_of(family), TCP, "SO_PROTOCOL afterwards")
+
+
+@case(reference=False)
+def programs(e):
+    """By the name of the process, in full or by its beginning."""
+    with Mapping(e, "--program", "redis-server", "--program", "web*", "--program", "a_name_of_15_length") as mapping:
+        for name, wanted in (("redis-server", mapping.protocol), ("redis-serve", TCP), ("redis-server2", TCP), ("web", mapping.protocol),
+                             ("webserver", mapping.protocol), ("we", TCP), ("a_name_of_15_length", mapping.protocol), ("a_name_of_15_l", TCP),
+                             ("sdpctl", TCP)):
+            e.equal(asks(e, name), wanted, f"SO_PROTOCOL for {name}")
+
+
+@case(reference=False, families=("v4",))
+def threads(e):
+    """A thread that calls itself something else belongs to its process."""
+    def run():
+        become("theprogram")
+        seen = []
+
+        def work(name):
+            become(name)
+            seen.append(protocol_of(socket.AF_INET))
+
+        for name in ("theprogram", "worker"):
+            thread = threading.Thread(target=work, args=(name,))
+            thread.start()
+            thread.join()
+        return seen
+
+    with Mapping(e, "--program", "theprogram") as mapping:
+        e.equal(e.child(run).result(), [mapping.protocol] * 2, "SO_PROTOCOL in threads")
+    with Mapping(e, "--program", "worker"):
+        e.equal(e.child(run).result(), [TCP] * 2, "SO_PROTOCOL in threads of another")
+
+
+@case(reference=False)
+def users(e):
+    with Mapping(e, "--user", "nobody", "--user", 1234) as mapping:
+        for user, wanted in ((None, TCP), (NOBODY, mapping.protocol), (1234, mapping.protocol), (1235, TCP)):
+            e.equal(asks(e, user=user), wanted, f"SO_PROTOCOL for user {user}")
+
+
+class Group:
+    """A cgroup with one below it, for the time of a block."""
+
+    def __init__(self, e):
+        self.path = GROUPS / f"map-{os.getpid()}"
+        self.below, self._e = self.path / "below", e
+
+    def __enter__(self):
+        self.below.mkdir(parents=True)
+        return self
+
+    def __exit__(self, *_):
+        for path in (self.below, self.path):
+            self._e.until(lambda: self._removed(path), f"the end of {path}")
+
+    def _removed(self, path):
+        try:
+            path.rmdir()
+        except OSError:
+            return False
+        return True
+
+
+@case(reference=False, families=("v4",))
+def cgroups(e):
+    """Those in the cgroup and in any below it."""
+    needs(e)
+    with Group(e) as group:
+        with Mapping(e, "--cgroup", group.path) as mapping:
+            e.equal((asks(e), asks(e, group=group.path), asks(e, group=group.below)), (TCP, mapping.protocol, mapping.protocol), "SO_PROTOCOL")
+        # a path that does not begin at the root is one below /sys/fs/cgroup
+        with Mapping(e, "--cgroup", group.below.relative_to(GROUPS)) as mapping:
+            e.equal((asks(e), asks(e, group=group.path), asks(e, group=group.below)), (TCP, TCP, mapping.protocol), "SO_PROTOCOL")
+
+
+@case(reference=False, families=("v4",))
+def together(e):
+    """Conditions of different kinds must hold all, and several mappings stand side by side."""
+    with Mapping(e, "--program", "one", "--user", NOBODY) as mapping:
+        e.equal((asks(e, "one"), asks(e, "other", NOBODY), asks(e, "one", NOBODY)), (TCP, TCP, mapping.protocol), "SO_PROTOCOL")
+        with Mapping(e, "--program", "other"):
+            e.equal((asks(e, "one"), asks(e, "other"), asks(e, "one", NOBODY)), (TCP, mapping.protocol, mapping.protocol), "SO_PROTOCOL with two")
+        e.equal((asks(e, "other"), asks(e, "one", NOBODY)), (TCP, mapping.protocol), "SO_PROTOCOL with one again")

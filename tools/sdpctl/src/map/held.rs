@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The mappings that there are, whoever has made them, and what keeps each.
+
+use super::bpf;
+use super::pins::Pins;
+use super::program::NAME;
+use super::state::State;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// A process that holds a mapping's link.
+struct Process {
+    id: i32,
+    name: String,
+}
+
+pub struct Mapping {
+    /// That of the link in socket(2).
+    pub id: u32,
+    pub state: State,
+    map: OwnedFd,
+    pins: Vec<Pins>,
+    processes: Vec<Process>,
+}
+
+/// All mappings, the oldest first.
+pub fn find() -> io::Result<Vec<Mapping>> {
+    let mut all = Vec::new();
+    let mut id = 0;
+    while let Some(next) = bpf::next_link(id)? {
+        id = next;
+        match mapping(id) {
+            Ok(found) => all.extend(found),
+            // it is gone since
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    if all.is_empty() {
+        return Ok(all);
+    }
+    for pins in Pins::all() {
+        let id = pins.link().and_then(|link| bpf::link_info(&link));
+        if let Ok(Some(link)) = id {
+            let of = all.iter_mut().find(|m| m.id == link.id);
+            if let Some(mapping) = of {
+                mapping.pins.push(pins);
+            }
+        }
+    }
+    find_processes(&mut all);
+    Ok(all)
+}
+
+/// The mapping of a link, if that is one of a mapping.
+fn mapping(id: u32) -> io::Result<Option<Mapping>> {
+    let link = bpf::link(id)?;
+    let Some(link) = bpf::link_info(&link)? else {
+        return Ok(None);
+    };
+    if link.attach_type != bpf::MODIFY_RETURN {
+        return Ok(None);
+    }
+    let (name, maps) = bpf::program_info(&bpf::program(link.program)?)?;
+    if name != NAME {
+        return Ok(None);
+    }
+    for map in maps {
+        let map = bpf::map(map)?;
+        if bpf::map_name(&map)? != NAME {
+            continue;
+        }
+        if let Some(state) = State::from_bytes(&bpf::lookup(&map, 0)?) {
+            return Ok(Some(Mapping {
+                id,
+                state,
+                map,
+                pins: vec![],
+                processes: vec![],
+            }));
+        }
+    }
+    Ok(None)
+}
+
+/// Looks through the descriptors of all processes. Those that come or go meanwhile are left out.
+fn find_processes(all: &mut [Mapping]) {
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(id) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else {
+            continue;
+        };
+        let process = entry.path();
+        let descriptors = fs::read_dir(process.join("fd")).into_iter().flatten();
+        for descriptor in descriptors.flatten() {
+            let target = fs::read_link(descriptor.path()).unwrap_or_default();
+            if !target.to_string_lossy().starts_with("anon_inode:bpf") {
+                continue;
+            }
+            let info = process.join("fdinfo").join(descriptor.file_name());
+            let link = fs::read_to_string(info).ok().and_then(|t| link_id(&t));
+            let Some(mapping) = all.iter_mut().find(|m| Some(m.id) == link) else {
+                continue;
+            };
+            if mapping.processes.iter().all(|p| p.id != id) {
+                let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
+                let name = name.trim_end().into();
+                mapping.processes.push(Process { id, name });
+            }
+        }
+    }
+}
+
+/// What a descriptor's information says of a link.
+fn link_id(text: &str) -> Option<u32> {
+    let value = text.lines().find_map(|l| l.strip_prefix("link_id:"));
+    value?.trim().parse().ok()
+}
+
+impl Mapping {
+    pub fn kept_by(&self) -> String {
+        let pins = self.pins.iter().map(|p| format!("pin {}", p.name()));
+        let processes = self.processes.iter().map(|p| format!("process {}", p.id));
+        let all: Vec<_> = pins.chain(processes).collect();
+        match all.is_empty() {
+            true => "a pin elsewhere".into(),
+            false => all.join(", "),
+        }
+    }
+
+    pub fn is_called(&self, name: &str) -> bool {
+        name.parse() == Ok(self.id) || self.pins.iter().any(|p| p.name() == name)
+    }
+
+    /// Ends it: from now on it maps nothing, and whatever keeps it is asked to let it go.
+    pub fn end(self) -> Result<(), String> {
+        let id = self.id;
+        let mut off = self.state.clone();
+        off.there = [0; 2];
+        bpf::update(&self.map, 0, &off.to_bytes())
+            .map_err(|e| super::refused(&format!("ending mapping {id}"), e))?;
+        for pins in &self.pins {
+            pins.remove()
+                .map_err(|e| format!("mapping {}: {e}", pins.name()))?;
+        }
+        for process in &self.processes {
+            let Process { id: pid, name } = process;
+            if name != "sdpctl" {
+                return Err(format!(
+                    "mapping {id} is held by process {pid} ({name}), and maps nothing any more"
+                ));
+            }
+            terminate(*pid).map_err(|e| format!("process {pid}, which holds mapping {id}: {e}"))?;
+        }
+        match self.pins.is_empty() && self.processes.is_empty() {
+            true => Err(format!(
+                "mapping {id} is kept by a name that is not below /sys/fs/bpf/sdp, and maps nothing any more"
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Asks a process to end, and waits until it has.
+fn terminate(pid: i32) -> io::Result<()> {
+    let result = |n: i64| match n {
+        -1 => Err(io::Error::last_os_error()),
+        n => Ok(n),
+    };
+    let gone = |e: io::Error| match e.raw_os_error() {
+        Some(libc::ESRCH) => Ok(()),
+        _ => Err(e),
+    };
+    // SAFETY: two numbers.
+    let process = match result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) }) {
+        // SAFETY: it is new and ours.
+        Ok(fd) => unsafe { OwnedFd::from_raw_fd(fd as i32) },
+        Err(e) => return gone(e),
+    };
+    // SAFETY: a descriptor, two numbers, and no information with the signal.
+    let sent = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            process.as_raw_fd(),
+            libc::SIGTERM,
+            std::ptr::null::<libc::siginfo_t>(),
+            0,
+        )
+    };
+    if let Err(e) = result(sent) {
+        return gone(e);
+    }
+    let mut ends = libc::pollfd {
+        fd: process.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    loop {
+        // SAFETY: one such structure, which is ours.
+        match result(unsafe { libc::poll(&mut ends, 1, -1) }.into()) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            other => return other.map(|_| ()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors() {
+        let text = "pos:\t0\nflags:\t02000000\nlink_type:\ttracing\nlink_id:\t12\nprog_id:\t30\n";
+        assert_eq!(link_id(text), Some(12));
+        assert_eq!(link_id("map_id:\t12\n"), None);
+        assert_eq!(link_id("link_id:\tx\n"), None);
+    }
+}

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! `sdpctl map`: TCP sockets of chosen programs become sockets of the protocol IPPROTO_SDP, which
+//! use SDP where the peer can and TCP where not.
+//!
+//! A mapping is a BPF program in socket(2) and four more, which see to it that nothing is mapped
+//! while there is no such protocol: a socket that was asked for then is an ordinary TCP socket. All
+//! of them are in place as long as their links are held: by the descriptors of the `sdpctl` that
+//! has made them, or by names below `/sys/fs/bpf`.
+
+mod bpf;
+mod btf;
+mod code;
+mod held;
+mod pins;
+mod program;
+mod state;
+mod whose;
+
+use crate::options::{MapAdd, MapCommand, MapRemove};
+use crate::Error;
+use btf::Btf;
+use held::Mapping;
+use pins::Pins;
+use program::{Places, Watch, WATCHES};
+use state::State;
+use std::fs;
+use std::io::{self, Write};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::path::Path;
+use whose::Whose;
+
+const MODULE: &str = "/sys/module/ib_sdp";
+const BTF: &str = "/sys/kernel/btf/vmlinux";
+/// The function whose result becomes a socket's protocol.
+const FUNCTION: &str = "update_socket_protocol";
+const AF_INET_SDP: i32 = 27;
+
+pub fn run(command: &MapCommand, out: &mut impl Write) -> Result<(), Error> {
+    match command {
+        MapCommand::Add(o) => add(o),
+        MapCommand::List => list(out),
+        MapCommand::Remove(o) => remove(o),
+    }
+}
+
+/// Why the kernel does not do something.
+fn refused(what: &str, e: io::Error) -> String {
+    /// Not in libc, as no system call is to give it; bpf(2) does.
+    const ENOTSUPP: i32 = 524;
+    let why = match e.raw_os_error() {
+        Some(libc::EPERM) => {
+            "not permitted: it takes root, with CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN, and a kernel \
+             that is not locked down for confidentiality"
+        }
+        Some(libc::ENOSYS) => "this kernel has no bpf(2)",
+        Some(libc::E2BIG) => "too many programs are attached there",
+        Some(ENOTSUPP) => {
+            "this kernel attaches no programs to functions \
+             (CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS and CONFIG_BPF_JIT are needed)"
+        }
+        _ => return format!("{what}: {e}"),
+    };
+    format!("{what}: {why}")
+}
+
+fn socket(family: i32, protocol: i32) -> io::Result<OwnedFd> {
+    // SAFETY: three numbers.
+    let fd = unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, protocol) };
+    match fd {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: it is new and ours.
+        fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+    }
+}
+
+/// The number of IPPROTO_SDP.
+fn protocol() -> Result<u16, String> {
+    if !Path::new(MODULE).exists() {
+        // a socket of the family has the module loaded, where it is installed
+        let _ = socket(AF_INET_SDP, 0);
+    }
+    if !Path::new(MODULE).exists() {
+        return Err("the module ib_sdp is not loaded (modprobe ib_sdp)".into());
+    }
+    let path = format!("{MODULE}/parameters/ipproto");
+    let text = fs::read_to_string(&path).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => "the module ib_sdp that is loaded has no IPPROTO_SDP".into(),
+        _ => format!("{path}: {e}"),
+    })?;
+    match text.trim().parse() {
+        Ok(0) => Err("IPPROTO_SDP is switched off (the module's parameter ipproto is 0)".into()),
+        Ok(number) => Ok(number),
+        Err(_) => Err(format!("{path}: {:?} is no number", text.trim())),
+    }
+}
+
+/// The links of a mapping: of the program in socket(2), then of those that watch.
+struct Links(Vec<(&'static str, OwnedFd)>);
+
+impl Links {
+    fn attach(
+        &mut self,
+        name: &str,
+        function: &'static str,
+        attach_type: u32,
+        code: &[u64],
+        btf: &Btf<'_>,
+    ) -> Result<(), String> {
+        let id = btf
+            .function(function)
+            .ok_or_else(|| format!("this kernel has no function {function}"))?;
+        let program = bpf::load(name, code, attach_type, id).map_err(|(e, log)| {
+            if log.contains("is not modifiable") {
+                return format!(
+                    "this kernel lets no program change {function} (CONFIG_MPTCP is needed)"
+                );
+            }
+            let last = log.lines().rev().find(|l| !l.starts_with("processed "));
+            let last = last.map_or(String::new(), |l| format!(" ({l})"));
+            refused(&format!("a program for {function}"), e) + &last
+        })?;
+        let link = bpf::attach(&program, attach_type)
+            .map_err(|e| refused(&format!("attaching a program to {function}"), e))?;
+        self.0.push((function, link));
+        Ok(())
+    }
+
+    fn make(state: &OwnedFd, protocol: u16, whose: &Whose) -> Result<Self, String> {
+        let file = fs::read(BTF).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => {
+                "this kernel does not describe itself (CONFIG_DEBUG_INFO_BTF is needed)".into()
+            }
+            _ => format!("{BTF}: {e}"),
+        })?;
+        let btf = Btf::parse(&file).map_err(|e| format!("{BTF}: {e}"))?;
+        let places = Places::find(&btf)?;
+        let cgroups = program::cgroups(whose)?;
+        let too_long = || "that is too much for one mapping".to_string();
+        let mut links = Links(vec![]);
+        let code = program::mapping(state, protocol, whose, cgroups.as_ref(), &places)
+            .ok_or_else(too_long)?;
+        links.attach(program::NAME, FUNCTION, bpf::MODIFY_RETURN, &code, &btf)?;
+        for w in &WATCHES {
+            let Watch { name, function, .. } = w;
+            let code = program::watching(state, protocol, w, &places).ok_or_else(too_long)?;
+            links.attach(name, function, w.attach_type, &code, &btf)?;
+        }
+        Ok(links)
+    }
+}
+
+fn add(o: &MapAdd) -> Result<(), Error> {
+    let whose = Whose::new(o)?;
+    let pins = o.pin.as_deref().map(Pins::new).transpose()?;
+    // From here on to the end of a mapping that is not pinned; one that is comes as a whole.
+    let signals = Signals::block();
+    let protocol = protocol()?;
+    let mut state = State::new(protocol, whose.to_string());
+    if !state.fits() {
+        return Err(Error::from("that is too much for one mapping".to_string()));
+    }
+    let map = program::state(&state).map_err(|e| refused("a map for the mapping", e))?;
+    let links = Links::make(&map, protocol, &whose)?;
+    // While there are these sockets the protocol cannot go, and what is noted is true. When it goes
+    // afterwards the programs see it.
+    let there = [libc::AF_INET, libc::AF_INET6].map(|f| socket(f, protocol.into()));
+    if let [Err(e), Err(_)] = &there {
+        return Err(Error::from(format!(
+            "protocol {protocol} (IPPROTO_SDP) makes no sockets: {e}"
+        )));
+    }
+    for (known, socket) in state.there.iter_mut().zip(&there) {
+        *known = socket.is_ok().into();
+    }
+    bpf::update(&map, 0, &state.to_bytes()).map_err(|e| refused("starting the mapping", e))?;
+    drop(there);
+    if let Some(pins) = pins {
+        pins.pin(&links.0)?;
+        return Ok(());
+    }
+    let mut out = io::stdout();
+    writeln!(out, "{whose}: TCP sockets become SDP's until this ends")?;
+    out.flush()?;
+    signals.wait();
+    Ok(())
+}
+
+/// The signals by which a program is asked to end, which come when they are waited for.
+struct Signals(libc::sigset_t);
+
+impl Signals {
+    fn block() -> Self {
+        // SAFETY: a set is plain numbers, and is made empty before it is used.
+        unsafe {
+            let mut set = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+                libc::sigaddset(&mut set, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+            Signals(set)
+        }
+    }
+
+    fn wait(&self) {
+        let mut signal = 0;
+        // SAFETY: both are ours.
+        while unsafe { libc::sigwait(&self.0, &mut signal) } != 0 {}
+    }
+}
+
+fn list(out: &mut impl Write) -> Result<(), Error> {
+    let all = held::find().map_err(|e| refused("looking for mappings", e))?;
+    let rows: Vec<[String; 4]> = all
+        .iter()
+        .map(|m| {
+            let none = match m.state.there {
+                [0, 0] => format!(" (there is no protocol {} now: TCP)", m.state.protocol),
+                [1, 0] => " (IPv4 only)".into(),
+                [0, 1] => " (IPv6 only)".into(),
+                _ => String::new(),
+            };
+            [
+                m.id.to_string(),
+                m.kept_by(),
+                m.state.mapped.to_string(),
+                m.state.whose.clone() + &none,
+            ]
+        })
+        .collect();
+    write_table(&rows, out)?;
+    Ok(())
+}
+
+fn write_table(rows: &[[String; 4]], out: &mut impl Write) -> io::Result<()> {
+    let heading = ["Number", "Kept by", "Sockets", "Whose"].map(String::from);
+    let all = || std::iter::once(&heading).chain(rows);
+    let width = |n: usize| all().map(|row| row[n].chars().count()).max().unwrap_or(0);
+    let (number, kept, sockets) = (width(0), width(1), width(2));
+    for [a, b, c, d] in all() {
+        writeln!(out, "{a:>number$}  {b:<kept$}  {c:>sockets$}  {d}")?;
+    }
+    Ok(())
+}
+
+fn remove(o: &MapRemove) -> Result<(), Error> {
+    let mut all = held::find().map_err(|e| refused("looking for mappings", e))?;
+    let mut wrong = vec![];
+    let chosen: Vec<Mapping> = if o.all {
+        all
+    } else {
+        let names = o.mapping.iter();
+        let found = names.filter_map(|name| {
+            let found = all.iter().position(|m| m.is_called(name));
+            if found.is_none() {
+                wrong.push(format!("there is no mapping {name} (sdpctl map list)"));
+            }
+            found.map(|n| all.swap_remove(n))
+        });
+        found.collect()
+    };
+    if wrong.is_empty() {
+        wrong.extend(chosen.into_iter().filter_map(|m| m.end().err()));
+    }
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => Err(Error::Told(wrong)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table() {
+        let row = |words: [&str; 4]| words.map(String::from);
+        let rows = [
+            row(["12", "pin redis", "14", "program redis-*"]),
+            row(["1015", "process 4711", "0", "every program"]),
+        ];
+        let mut text = Vec::new();
+        write_table(&rows, &mut text).unwrap();
+        let wanted = "\
+Number  Kept by       Sockets  Whose
+    12  pin redis          14  program redis-*
+  1015  process 4711        0  every program
+";
+        assert_eq!(String::from_utf8(text).unwrap(), wanted);
+    }
+
+    #[test]
+    fn refusals_in_words() {
+        let told = |code| refused("x", io::Error::from_raw_os_error(code));
+        assert!(told(libc::EPERM).starts_with("x: not permitted: it takes root"));
+        assert!(told(524).contains("DIRECT_CALLS"));
+        assert!(told(libc::ENOMEM).starts_with("x: Cannot allocate memory"));
+    }
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Mappings that stay when nobody holds them: a directory for each, with its links.
+
+use super::bpf;
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+const BPF: &str = "/sys/fs/bpf";
+const ALL: &str = "/sys/fs/bpf/sdp";
+/// `BPF_FS_MAGIC` of linux/magic.h.
+const BPF_FILE_SYSTEM: i64 = 0xcafe_4a11;
+
+/// A name for a mapping, and its directory.
+pub struct Pins(PathBuf);
+
+fn c_path(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_bytes()).expect("names of files have no zeros")
+}
+
+impl Pins {
+    pub fn new(name: &str) -> Result<Self, String> {
+        let mut characters = name.chars();
+        let letter = characters.next().is_some_and(|c| c.is_ascii_alphabetic());
+        if !letter || !characters.all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)) {
+            return Err(format!(
+                "{name:?}: a name is a letter and then letters, digits, - and _"
+            ));
+        }
+        Ok(Pins(Path::new(ALL).join(name)))
+    }
+
+    /// Gives each link a name. All of them, or none.
+    pub fn pin(&self, links: &[(&str, OwnedFd)]) -> Result<(), String> {
+        let path = c_path(Path::new(BPF));
+        // SAFETY: the path ends with a zero, and what is filled is a structure of numbers.
+        let kind = unsafe {
+            let mut found: libc::statfs = std::mem::zeroed();
+            match libc::statfs(path.as_ptr(), &mut found) {
+                0 => Some(found.f_type),
+                _ => None,
+            }
+        };
+        // the type of the field is another one on other machines
+        if kind.map(|kind| kind as u32 as i64) != Some(BPF_FILE_SYSTEM) {
+            return Err(format!(
+                "there is no BPF file system at {BPF} (mount -t bpf bpf {BPF})"
+            ));
+        }
+        let made = match fs::create_dir(ALL) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+            _ => fs::create_dir(&self.0),
+        };
+        made.map_err(|e| match e.kind() {
+            io::ErrorKind::AlreadyExists => format!(
+                "there is a mapping of that name already ({}; sdpctl map remove ends it)",
+                self.0.display()
+            ),
+            _ => format!("{}: {e}", self.0.display()),
+        })?;
+        // The one in socket(2) is the first of them, and the last that gets its name: it is never
+        // without the others.
+        for (name, link) in links.iter().rev() {
+            let path = self.0.join(name);
+            if let Err(e) = bpf::pin(link, &c_path(&path)) {
+                let _ = self.remove();
+                return Err(format!("{}: {e}", path.display()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The link in socket(2).
+    pub fn link(&self) -> io::Result<OwnedFd> {
+        bpf::pinned(&c_path(&self.0.join(super::FUNCTION)))
+    }
+
+    pub fn name(&self) -> String {
+        let name = self.0.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+
+    pub fn remove(&self) -> io::Result<()> {
+        // the one in socket(2) goes first
+        let first = self.0.join(super::FUNCTION);
+        if first.exists() {
+            fs::remove_file(first)?;
+        }
+        for entry in fs::read_dir(&self.0)? {
+            fs::remove_file(entry?.path())?;
+        }
+        fs::remove_dir(&self.0)?;
+        // others may have theirs in it
+        let _ = fs::remove_dir(ALL);
+        Ok(())
+    }
+
+    /// All that there are.
+    pub fn all() -> Vec<Self> {
+        let entries = fs::read_dir(ALL).into_iter().flatten().flatten();
+        let mut all: Vec<_> = entries.map(|entry| Pins(entry.path())).collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for good in ["redis", "a", "Web-1_b"] {
+            assert_eq!(Pins::new(good).map(|p| p.name()), Ok(good.into()));
+        }
+        for bad in ["", "1a", "12", "a.b", "a/b", "..", "-a", "a b", "ä"] {
+            assert!(Pins::new(bad).is_err(), "{bad:?}");
+        }
+    }
+}

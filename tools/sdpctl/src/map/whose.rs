@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Whose sockets a mapping is for.
+
+use crate::options::MapAdd;
+use std::ffi::CString;
+use std::fmt;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// What the kernel keeps of a program's name, without the zero at its end.
+const NAME: usize = 15;
+const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// A name, or the beginning of names.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Program {
+    name: String,
+    open: bool,
+}
+
+impl Program {
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (name, open) = match text.strip_suffix('*') {
+            Some(start) => (start, true),
+            None => (text, false),
+        };
+        if text.contains('/') {
+            return Err(format!(
+                "{text}: a program is known by its name without a directory"
+            ));
+        }
+        if name.is_empty() || name.contains('*') {
+            return Err(format!(
+                "{text:?}: a name, with a * at most at its end (every program is --all)"
+            ));
+        }
+        if name.contains(char::is_control) {
+            return Err(format!("{text:?} is no name of a program"));
+        }
+        Ok(Program {
+            name: name.into(),
+            open,
+        })
+    }
+
+    /// What the kernel's 16 bytes of a name have to be, and which of them are looked at.
+    pub fn pattern(&self) -> ([u8; 16], [u8; 16]) {
+        let name = self.name.as_bytes();
+        let (mut bytes, mut mask) = ([0; 16], [0xff; 16]);
+        let kept = name.len().min(NAME);
+        bytes[..kept].copy_from_slice(&name[..kept]);
+        if self.open && name.len() < NAME {
+            mask[kept..].fill(0);
+        }
+        (bytes, mask)
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.name, if self.open { "*" } else { "" })
+    }
+}
+
+/// A program that is none of `programs`, or whose user is none of `users`, or that is in none of
+/// `cgroups`, is left alone; a list without an entry leaves nobody out.
+#[derive(Default)]
+pub struct Whose {
+    pub programs: Vec<Program>,
+    pub users: Vec<u32>,
+    pub cgroups: Vec<(PathBuf, OwnedFd)>,
+}
+
+impl Whose {
+    pub fn new(o: &MapAdd) -> Result<Self, String> {
+        let programs = o.program.iter().map(|name| Program::parse(name));
+        let users = o.user.iter().map(|name| user(name));
+        let cgroups = o.cgroup.iter().map(|path| cgroup(path));
+        Ok(Whose {
+            programs: programs.collect::<Result<_, _>>()?,
+            users: users.collect::<Result<_, _>>()?,
+            cgroups: cgroups.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl fmt::Display for Whose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            list("program", self.programs.iter()),
+            list("user", self.users.iter()),
+            list(
+                "cgroup",
+                self.cgroups.iter().map(|(path, _)| path.display()),
+            ),
+        ];
+        let parts: Vec<_> = parts.into_iter().flatten().collect();
+        match parts.is_empty() {
+            true => f.write_str("every program"),
+            false => f.write_str(&parts.join(", ")),
+        }
+    }
+}
+
+fn list<T: fmt::Display>(what: &str, all: impl Iterator<Item = T>) -> Option<String> {
+    let all: Vec<_> = all.map(|one| one.to_string()).collect();
+    (!all.is_empty()).then(|| format!("{what} {}", all.join(" or ")))
+}
+
+/// A user's number.
+fn user(name: &str) -> Result<u32, String> {
+    // the largest is none: it stands for "no change" in chown(2) and its like
+    if let Ok(number) = name.parse::<u32>() {
+        return match number {
+            u32::MAX => Err(format!("{name} is no user")),
+            number => Ok(number),
+        };
+    }
+    let unknown = || format!("there is no user {name}");
+    let c_name = CString::new(name).map_err(|_| unknown())?;
+    // SAFETY: the name ends with a zero, and nobody else in this program asks for users.
+    let found = unsafe { libc::getpwnam(c_name.as_ptr()) };
+    // SAFETY: where it is not null it is good until the next such call.
+    unsafe { found.as_ref() }
+        .map(|entry| entry.pw_uid)
+        .ok_or_else(unknown)
+}
+
+/// A cgroup, and its path from the root.
+fn cgroup(path: &Path) -> Result<(PathBuf, OwnedFd), String> {
+    let path = Path::new(CGROUPS).join(path);
+    let directory = File::options()
+        .read(true)
+        .custom_flags(libc::O_DIRECTORY)
+        .open(&path)
+        .map_err(|e| format!("cgroup {}: {e}", path.display()))?;
+    if path.join("cgroup.controllers").exists() {
+        Ok((path, directory.into()))
+    } else {
+        Err(format!(
+            "{} is no cgroup: no directory of a cgroup2 file system",
+            path.display()
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    fn matches(pattern: &str, name: &str) -> bool {
+        let (bytes, mask) = Program::parse(pattern).unwrap().pattern();
+        // as the kernel keeps a name: cut, and filled up with zeros
+        let mut comm = [0; 16];
+        for (to, from) in comm[..NAME].iter_mut().zip(name.bytes()) {
+            *to = from;
+        }
+        (0..16).all(|n| comm[n] & mask[n] == bytes[n])
+    }
+
+    #[test]
+    fn names() {
+        for (pattern, name, wanted) in [
+            ("redis-server", "redis-server", true),
+            ("redis-server", "redis-server2", false),
+            ("redis-server", "redis-serve", false),
+            ("redis-*", "redis-server", true),
+            ("redis-*", "redis-", true),
+            ("redis-*", "redis", false),
+            ("a*", "a", true),
+            ("a*", "b", false),
+            ("a_name_of_15_len", "a_name_of_15_length", true),
+            ("a_name_of_15_le", "a_name_of_15_length", true),
+            ("a_name_of_15_len*", "a_name_of_15_length", true),
+            ("a_name_of_15_le*", "a_name_of_15_length", true),
+            ("a_name_of_15_l*", "a_name_of_15_length", true),
+            ("a_name_of_15_l", "a_name_of_15_length", false),
+            ("nämlich", "nämlich", true),
+        ] {
+            assert_eq!(matches(pattern, name), wanted, "{pattern} and {name}");
+        }
+        for bad in ["", "*", "a*b", "**", "/usr/bin/x", "a\nb"] {
+            assert!(Program::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn users() {
+        assert_eq!(user("0"), Ok(0));
+        assert_eq!(user("root"), Ok(0));
+        assert_eq!(user("4294967294"), Ok(u32::MAX - 1));
+        for bad in ["4294967295", "-1", "no such user", "a\0b", ""] {
+            assert!(user(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn cgroups_are_directories_of_cgroup2() {
+        let e = cgroup(Path::new("no/such/group")).unwrap_err();
+        assert!(
+            e.starts_with("cgroup /sys/fs/cgroup/no/such/group: "),
+            "{e}"
+        );
+        let e = cgroup(Path::new("/proc")).unwrap_err();
+        assert_eq!(
+            e,
+            "/proc is no cgroup: no directory of a cgroup2 file system"
+        );
+        let e = cgroup(Path::new("/proc/version")).unwrap_err();
+        let reason = io::Error::from_raw_os_error(libc::ENOTDIR).to_string();
+        assert!(e.ends_with(&reason), "{e}");
+    }
+
+    #[test]
+    fn in_words() {
+        let mut whose = Whose::default();
+        assert_eq!(whose.to_string(), "every program");
+        whose.users = vec![0, 1000];
+        assert_eq!(whose.to_string(), "user 0 or 1000");
+        whose.programs = vec![Program::parse("redis-*").unwrap()];
+        assert_eq!(whose.to_string(), "program redis-*, user 0 or 1000");
+    }
+}
