@@ -555,6 +555,12 @@ void sdp_h_schedule(struct sdp_h_sock *s, int job)
 
 void sdp_h_arm_timer(struct sdp_h_sock *s, unsigned long delay)
 {
+	unsigned long at = jiffies + delay;
+
+	/* what is pending has not begun, and finds out for itself what comes after it */
+	if (delayed_work_pending(&s->timer) &&
+	    time_before_eq(READ_ONCE(s->timer.timer.expires), at))
+		return;
 	sock_hold(&s->inet.sk);
 	if (mod_delayed_work(sdp_h_wq, &s->timer, delay))
 		__sock_put(&s->inet.sk);

@@ -656,7 +656,8 @@ impl<T> Sock<T> {
         jobs.xchg(0, kernel::sync::atomic::Full) as u32
     }
 
-    /// Has the timer function run in a worker after `delay`, in place of any earlier setting.
+    /// Has the timer function run in a worker after `delay` at the latest: a sooner setting stays,
+    /// and the function, which then comes too early, sets the timer again.
     pub(crate) fn set_timer(&self, delay: Jiffies) {
         // SAFETY: By the invariants the timer is initialised and the sock is alive.
         unsafe { c::sdp_h_arm_timer(self.raw_helper(), delay as kernel::ffi::c_ulong) }
