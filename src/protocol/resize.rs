@@ -11,10 +11,14 @@ use super::message::BSDH_LEN;
 
 const BSDH: u32 = BSDH_LEN as u32;
 
-/// How many more full messages with as much waiting behind them than others there must have been for
-/// larger buffers to be asked for. So few large sends are enough, one after the other or each on
-/// its own, and small ones never are.
+/// How far full messages behind which something waits, each of which counts twice, must have been
+/// ahead of others for larger buffers to be asked for. So a few sends that take several messages
+/// are enough, one after the other or each on its own, and those that take one never are.
 const SUSTAINED: u8 = 16;
+
+/// Buffers of this part of the desired size are asked for first if they are enough: many
+/// connections have requests of some pages and never more.
+const MIDDLE: u32 = 8;
 
 /// Our receive buffers, which the peer may ask to grow.
 #[derive(Clone, Debug)]
@@ -100,17 +104,19 @@ impl LocalBuffers {
 pub(super) struct RemoteBuffers {
     /// Payload bytes that fit.
     payload: u32,
-    /// What to ask for; 0: nothing.
+    /// What to ask for at most; 0: nothing.
     desired: u32,
+    /// Most bytes that were to go at once lately.
+    wanted: u32,
     state: RemoteState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RemoteState {
-    /// So many more full messages than others were sent.
+    /// How far full messages are ahead of others.
     Counting(u8),
-    /// A ChRcvBuf is sent and not answered.
-    Asked,
+    /// A ChRcvBuf is sent and not answered; whether it was for less than is desired.
+    Asked { middle: bool },
     /// The answer came, or there is nothing to ask for.
     Settled,
 }
@@ -121,6 +127,7 @@ impl RemoteBuffers {
         RemoteBuffers {
             payload: size.saturating_sub(BSDH),
             desired,
+            wanted: 0,
             state: if desired > size {
                 RemoteState::Counting(0)
             } else {
@@ -137,11 +144,15 @@ impl RemoteBuffers {
     /// A Data message with so many bytes goes, and `more` wait behind it.
     pub(super) fn sending(&mut self, payload: u32, more: u32) {
         if let RemoteState::Counting(run) = &mut self.state {
-            *run = if payload >= self.payload && more >= self.payload {
-                run.saturating_add(1)
+            if payload >= self.payload && more > 0 {
+                *run = run.saturating_add(2);
+                self.wanted = self.wanted.max(payload.saturating_add(more));
             } else {
-                run.saturating_sub(1)
-            };
+                *run = run.saturating_sub(1);
+                if *run == 0 {
+                    self.wanted = 0;
+                }
+            }
         }
     }
 
@@ -152,21 +163,32 @@ impl RemoteBuffers {
 
     /// The ChRcvBuf goes; returns its value.
     pub(super) fn requested(&mut self) -> u32 {
-        self.state = RemoteState::Asked;
-        self.desired
+        let size = self.desired / MIDDLE;
+        let enough = self.wanted.saturating_add(2 * BSDH) <= size;
+        let middle = enough && self.payload.saturating_add(2 * BSDH) < size;
+        self.state = RemoteState::Asked { middle };
+        if middle {
+            size
+        } else {
+            self.desired
+        }
     }
 
     /// A ChRcvBufAck came. One that nobody asked for changes nothing. Returns whether messages
     /// may be longer now.
     pub(super) fn answered(&mut self, size: u32) -> bool {
-        if self.state != RemoteState::Asked {
+        let RemoteState::Asked { middle } = self.state else {
             return false;
-        }
-        self.state = RemoteState::Settled;
+        };
         let payload = size.saturating_sub(BSDH);
         let grown = payload > self.payload;
+        self.state = if grown && middle {
+            RemoteState::Counting(0)
+        } else {
+            RemoteState::Settled
+        };
         if grown {
-            self.payload = payload;
+            (self.payload, self.wanted) = (payload, 0);
         }
         grown
     }
@@ -210,9 +232,9 @@ mod tests {
     #[test]
     fn larger_buffers_are_asked_for_once_under_load() {
         let mut remote = RemoteBuffers::new(2064, 32784);
-        for _ in 0..SUSTAINED {
+        for _ in 0..SUSTAINED / 2 {
             assert!(!remote.request_due());
-            remote.sending(2048, 2048);
+            remote.sending(2048, 32768);
         }
         assert!(remote.request_due());
         assert_eq!(remote.requested(), 32784);
@@ -225,28 +247,51 @@ mod tests {
         assert!(!remote.request_due());
     }
 
-    /// Sends of `size` bytes, one after the other, until larger buffers are asked for.
-    fn sends(size: u32) -> Option<u32> {
-        let mut remote = RemoteBuffers::new(2064, 32784);
-        (1..1000).find(|_| {
+    /// Sends of `size` bytes, one after the other, until larger buffers are asked for: how many, and
+    /// how large.
+    fn sends(remote: &mut RemoteBuffers, size: u32) -> Option<(u32, u32)> {
+        let number = (1..1000).find(|_| {
             let mut left = size;
             while left > 0 {
-                let payload = left.min(2048);
+                let payload = left.min(remote.payload());
                 left -= payload;
                 remote.sending(payload, left);
             }
             remote.request_due()
-        })
+        })?;
+        Some((number, remote.requested()))
     }
 
     #[test]
-    fn sends_that_take_many_messages_ask_for_larger_buffers() {
-        assert_eq!(sends(65536), Some(1));
-        assert_eq!(sends(16384), Some(3));
-        assert!(sends(8192).is_some_and(|n| n < 10));
-        for size in [1, 100, 2048, 4096, 4100] {
-            assert_eq!(sends(size), None, "{size}");
+    fn sends_that_take_several_messages_ask_for_buffers_that_hold_them() {
+        let first = |size| sends(&mut RemoteBuffers::new(2064, 65552), size);
+        assert_eq!(first(65536), Some((1, 65552)));
+        assert_eq!(first(16384), Some((2, 65552)));
+        assert_eq!(first(8192), Some((4, 65552)));
+        assert_eq!(first(4096), Some((16, 8194)));
+        assert_eq!(first(2049), Some((16, 8194)));
+        for size in [1, 100, 2048] {
+            assert_eq!(first(size), None, "{size}");
         }
+    }
+
+    #[test]
+    fn buffers_that_have_grown_grow_once_more() {
+        let mut remote = RemoteBuffers::new(2064, 65552);
+        assert_eq!(sends(&mut remote, 4096), Some((16, 8194)));
+        assert!(remote.answered(8192));
+        assert_eq!(sends(&mut remote, 4096), None);
+        assert_eq!(sends(&mut remote, 8192), Some((16, 65552)));
+        assert!(remote.answered(65536));
+        assert_eq!(sends(&mut remote, 1 << 20), None);
+    }
+
+    #[test]
+    fn larger_buffers_that_were_refused_are_not_asked_for_again() {
+        let mut remote = RemoteBuffers::new(2064, 65552);
+        assert_eq!(sends(&mut remote, 4096), Some((16, 8194)));
+        assert!(!remote.answered(2048));
+        assert_eq!(sends(&mut remote, 65536), None);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full};
 
 /// Large receive buffers that a connection gets at first.
-const LARGE_WINDOW: u16 = 16;
+const LARGE_WINDOW: u16 = 8;
 
 /// Connections with large receive buffers, in the whole module.
 static LARGE: Atomic<i32> = Atomic::new(0);
@@ -359,6 +359,15 @@ fn receive_urgent(sk: &SdpSock, to: &mut Destination<'_>) -> Result<usize> {
     Ok(1)
 }
 
+/// Receive buffers to begin with.
+fn first_buffers(size: usize) -> Result<KVec<KBox<Buffer>>> {
+    let mut buffers = KVec::with_capacity(LARGE_WINDOW.into(), GFP_KERNEL)?;
+    for _ in 0..LARGE_WINDOW {
+        buffers.push(Buffer::new(size, GFP_KERNEL)?, GFP_KERNEL)?;
+    }
+    Ok(buffers)
+}
+
 /// Answers the peer's wish for larger receive buffers; in a worker.
 pub(super) fn resize(sk: &SdpSock) {
     let wanted = {
@@ -371,18 +380,18 @@ pub(super) fn resize(sk: &SdpSock) {
     let beside = sk.data().connection.lock().announced(0);
     let wanted = wanted.saturating_sub(beside);
     let size = (wanted.clamp(512, LARGE_CHUNK as u32) as usize).next_power_of_two();
-    let large = Large::new();
-    let mut buffers = KVec::new();
-    if large.is_some() {
-        for _ in 0..LARGE_WINDOW {
-            let Ok(b) = Buffer::new(size, GFP_KERNEL) else {
-                break;
-            };
-            if buffers.push(b, GFP_KERNEL).is_err() {
-                break;
-            }
-        }
-    }
+    let (now, had) = {
+        let mut c = sk.data().connection.lock();
+        (c.buffer_size as usize, c.large.take())
+    };
+    let kept = had.is_some();
+    let large = had.or_else(Large::new);
+    // there may be smaller blocks when there are no large ones
+    let mut sizes = [size, size / 2, size / 4].into_iter().filter(|s| *s > now);
+    let grown = match large {
+        Some(_) => sizes.find_map(|size| Some((size, first_buffers(size).ok()?))),
+        None => None,
+    };
     let tell = {
         let mut c = sk.data().connection.lock();
         let Connection {
@@ -396,8 +405,8 @@ pub(super) fn resize(sk: &SdpSock) {
             return;
         };
         let posted = channel.posted_receives();
-        let grows = size > *buffer_size as usize && buffers.len() >= usize::from(LARGE_WINDOW) / 2;
-        if grows {
+        let holds = kept || grown.is_some();
+        if let Some((size, buffers)) = grown {
             protocol.resize_receive(size as u32 + beside, posted);
             *buffer_size = size as u32;
             spare.clear();
@@ -406,13 +415,15 @@ pub(super) fn resize(sk: &SdpSock) {
                     let _ = spare.push_within_capacity(b);
                 }
             }
-            c.large = large;
             c.stats.resizes += 1;
             c.window = LARGE_WINDOW;
             sk.grow_rcvbuf(size * usize::from(LARGE_WINDOW));
         } else {
             // the size stays what it is, which the peer is told
             protocol.resize_receive(*buffer_size + beside, posted);
+        }
+        if holds {
+            c.large = large;
         }
         c.progress(sk)
     };

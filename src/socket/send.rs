@@ -3,7 +3,7 @@
 //! sendmsg(2) and all that ends in it: write(2), send(2), sendfile(2), splice(2).
 
 use super::connection::Connection;
-use super::send_queue::{Chunk, LARGE_CHUNK, SMALL_CHUNK};
+use super::send_queue::{Chunk, LARGE_CHUNK, MIDDLE_CHUNK, SMALL_CHUNK};
 use super::{direct, timer, SdpSock};
 use crate::memory::buffer::Buffer;
 use crate::protocol::SMALLEST_DIRECT;
@@ -232,8 +232,10 @@ impl Open {
             return open;
         }
         // a trickle needs little memory, a flow few chunks
-        if want >= SMALL_CHUNK || c.tx.unsent() > 0 {
+        if want > MIDDLE_CHUNK || c.tx.unsent() > 0 {
             open.size = LARGE_CHUNK;
+        } else if want > SMALL_CHUNK {
+            open.size = MIDDLE_CHUNK;
         }
         open.chunk = c.tx.open(open.size);
         open

@@ -15,12 +15,14 @@ use kernel::prelude::*;
 
 /// Chunk for a trickle of small sends.
 pub(super) const SMALL_CHUNK: usize = 2048;
-/// Chunk for everything else.
-pub(super) const LARGE_CHUNK: usize = 32768;
+/// Chunk for sends of a few pages, each on its own.
+pub(super) const MIDDLE_CHUNK: usize = 8192;
+/// Chunk for everything else; also the largest receive buffer.
+pub(super) const LARGE_CHUNK: usize = 65536;
 /// Most chunks at once.
 const CHUNKS: usize = 64;
 /// Unused chunks that are kept for the next send.
-const SPARE: usize = 16;
+const SPARE: usize = 8;
 /// Most chunks that one message takes its payload from.
 const SPANS: usize = 2;
 

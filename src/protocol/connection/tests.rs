@@ -697,12 +697,12 @@ fn no_answer_about_buffers_after_the_peers_stream() {
 fn larger_buffers_are_asked_for_under_load() {
     let mut pair = Pair::with(|p| p.desired_remote_size = 32784);
     pair.offer.queued = 1 << 20;
-    for _ in 0..16 {
+    for _ in 0..8 {
         assert_eq!(pair.sends().0.payload, 2048);
     }
     assert_eq!(pair.sends().0.body, Body::ChRcvBuf { size: 32784 });
     assert_eq!(pair.sends().0.payload, 2048);
-    pair.ack = 17;
+    pair.ack = 9;
     let received = pair.gets(Body::ChRcvBufAck { size: 32784 }, 0).unwrap();
     assert!(received.credits_gained);
     assert_eq!(pair.end.max_payload(), 32768);
