@@ -191,6 +191,15 @@ impl Connection {
         size as usize
     }
 
+    /// Whether what follows the blocks of a call may go: the peer has them, or will read them. One
+    /// that came back goes first.
+    fn unbroken(&self) -> bool {
+        let goes = |s: &Advertised| {
+            s.finished || matches!(s.lent.stage, Stage::Offered | Stage::Advertised)
+        };
+        self.direct.sources.iter().flatten().all(goes)
+    }
+
     /// Whether one more block of `size` may follow those of a call.
     fn another_block(&self, size: usize) -> bool {
         if self.zcopy_threshold().is_none_or(|least| size < least) {
@@ -358,7 +367,8 @@ fn try_block(sk: &SdpSock, message: &mut Source<'_>, size: usize) -> Result<Trie
 /// Lends the memory, lets the peer have access, and offers the block to the protocol: its place.
 fn offer(c: &mut Connection, room: Pinned, first: u8) -> Result<usize, Option<Pinned>> {
     let size = u32::try_from(room.len()).unwrap_or(0);
-    let possible = c.protocol.as_ref().is_some_and(|p| p.can_advertise(size));
+    // the one before it may have come back while this one was pinned
+    let possible = c.unbroken() && c.protocol.as_ref().is_some_and(|p| p.can_advertise(size));
     let place = c.direct.sources.iter().position(Option::is_none);
     let (Some(channel), Some(place)) = (c.channel.as_mut().filter(|_| possible), place) else {
         return Err(Some(room));

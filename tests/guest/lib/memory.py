@@ -2,8 +2,12 @@
 """Memory whose address is known."""
 
 import ctypes
+import fcntl
 import mmap
+import os
 import random
+import select
+import struct
 
 PAGE = mmap.PAGESIZE
 
@@ -35,3 +39,38 @@ class Memory:
         for page in pages:
             self.map[page] = 1
         return self
+
+
+class Absent(Memory):
+    """Memory that is not there until it is given: whoever touches it before, a system call as well, waits for that."""
+
+    SYSCALL, API, REGISTER, COPY, MISSING = 323, 0xC018AA3F, 0xC020AA00, 0xC028AA03, 1    # of userfaultfd(2), on x86-64
+
+    def __init__(self, size):
+        super().__init__(size)
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._descriptor = libc.syscall(self.SYSCALL, os.O_CLOEXEC | os.O_NONBLOCK)
+        if self._descriptor < 0:
+            raise OSError(ctypes.get_errno(), "userfaultfd")
+        fcntl.ioctl(self._descriptor, self.API, struct.pack("=QQQ", 0xAA, 0, 0))
+        fcntl.ioctl(self._descriptor, self.REGISTER, struct.pack("=QQQQ", self.address, size, self.MISSING, 0))
+
+    def touched(self):
+        """Whether somebody waits for it."""
+        return bool(select.select([self._descriptor], [], [], 0)[0])
+
+    def give(self, content):
+        source = Memory(self.size)
+        source.map[:] = content
+        done = 0
+        while done < self.size:
+            request = bytearray(struct.pack("=QQQQq", self.address + done, source.address + done, self.size - done, 0, 0))
+            try:
+                fcntl.ioctl(self._descriptor, self.COPY, request)
+            except BlockingIOError:
+                pass        # the mappings changed meanwhile; it says how far it has come
+            done += max(0, struct.unpack("=QQQQq", request)[4])
+
+    def close(self):
+        """Whoever still waits gets zeros."""
+        os.close(self._descriptor)

@@ -9,7 +9,7 @@ import resource
 import socket
 import struct
 
-from lib import calls, consts, netns, observe, pattern
+from lib import calls, consts, memory, netns, observe, pattern
 from lib.registry import case
 
 MIB = 1 << 20
@@ -358,6 +358,28 @@ def not_waiting(e):
     e.until(some, "all bytes", patience=40)
     task.result()
     unpinned(e)
+
+
+@case(reference=False, timeout=60)
+def given_back_meanwhile(e):
+    """A block comes back while the next one is pinned: its bytes go before the next one's."""
+    near, far = pipelined(e)
+    first, second = (random.Random(seed).randbytes(MIB) for seed in (1, 2))
+    absent = memory.Absent(MIB)
+    e.keep(absent)
+    counters = Counters()
+    task = e.task(near.sendmsg, [first, absent.map])
+    e.until(absent.touched, "the sender at the second block")
+    # Has the sender look what there is to do, which is to advertise the first one.
+    far.send(b"x")
+    e.until(lambda: counters.gained("post_send SDP_MID_SRCAVAIL"), "an advert")
+    e.until(lambda: counters.gained("received SDP_MID_SRCAVAIL"), "an advert")
+    e.error(far.recv, MIB, socket.MSG_DONTWAIT)
+    e.until(lambda: counters.gained("received SDP_MID_SENDSM"), "the advert's return")
+    absent.give(second)
+    e.check(far.recv_exactly(2 * MIB) == first + second, "the bytes came in another order")
+    e.equal(task.result(), 2 * MIB, "bytes sent")
+    e.equal(counters.gained("tx_bytes"), 2 * MIB + 1, "bytes sent, by the counter")
 
 
 @case(reference=False, timeout=60)
