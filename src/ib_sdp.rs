@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! The Sockets Direct Protocol as a socket family: families 27 (`AF_INET_SDP`) and 28
-//! (`AF_INET6_SDP`), whose stream sockets behave like TCP's and whose bytes travel over RDMA.
+//! (`AF_INET6_SDP`), whose stream sockets behave like TCP's and whose bytes travel over RDMA; and as a
+//! protocol of TCP's own families, `IPPROTO_SDP`, whose sockets become TCP's where that cannot be.
 //!
 //! From top to bottom: [`socket`] does the socket calls, [`protocol`] decides what is sent and what
 //! may be received, [`transport`] carries messages, [`memory`] holds them; [`observe`] shows all of
@@ -22,7 +23,7 @@ mod sys;
 mod transport;
 
 use socket::{Incoming, SdpSock, Socket};
-use sys::net::family;
+use sys::net::{family, ipproto};
 use transport::verbs;
 
 module! {
@@ -31,7 +32,12 @@ module! {
     authors: ["The ib_sdp authors"],
     description: "Sockets Direct Protocol",
     license: "GPL",
-    alias: ["net-pf-27", "net-pf-28"],
+    alias: [
+        "net-pf-27",
+        "net-pf-28",
+        "net-pf-2-proto-257-type-1",
+        "net-pf-10-proto-257-type-1",
+    ],
 }
 
 /// The module while it is loaded. The order of the fields is that of stopping: no new sockets, then
@@ -39,6 +45,7 @@ module! {
 struct IbSdp {
     #[cfg(sdp_selftest)]
     _selftest: selftest::File,
+    _ipproto: ipproto::Registration<Socket>,
     _family: family::Registration<Socket>,
     _verbs: verbs::Service,
     _shrinker: sys::watch::Shrinker,
@@ -50,9 +57,11 @@ impl kernel::Module for IbSdp {
         let shrinker = sys::watch::Shrinker::start()?;
         let verbs = verbs::start::<SdpSock, Incoming>()?;
         let family = family::Registration::new(module)?;
+        let ipproto = ipproto::Registration::new(module, &family)?;
         Ok(IbSdp {
             #[cfg(sdp_selftest)]
             _selftest: selftest::file()?,
+            _ipproto: ipproto,
             _family: family,
             _verbs: verbs,
             _shrinker: shrinker,

@@ -28,6 +28,12 @@
 #define PF_INET6_SDP		AF_INET6_SDP
 
 /*
+ * A protocol of AF_INET and AF_INET6, socket(AF_INET, SOCK_STREAM, IPPROTO_SDP): SDP where the peer
+ * answers by it, TCP where it does not. The module's parameter ipproto can give it another number.
+ */
+#define IPPROTO_SDP		257
+
+/*
  * Options at level SOL_TCP, next to TCP's own (TCP_NODELAY, TCP_KEEPIDLE and so on, which work as
  * on TCP). The value is an int, but for SDP_INFO.
  */
@@ -54,6 +60,14 @@
 #define SDP_TRANSPORT_NONE	0
 #define SDP_TRANSPORT_RDMA	1
 #define SDP_TRANSPORT_LOCAL	2
+
+/*
+ * No socket of IPPROTO_SDP, or one that accept() has made by SDP; not decided yet; connected by SDP.
+ * A socket of IPPROTO_SDP that has become TCP's does not know SDP_INFO.
+ */
+#define SDP_IPPROTO_NONE	0
+#define SDP_IPPROTO_OPEN	1
+#define SDP_IPPROTO_SDP		2
 
 struct sdp_info {
 	/* SDP_TRANSPORT_... */
@@ -85,6 +99,8 @@ struct sdp_info {
 	__u64	unpinnable;
 	/* How often sending had to wait for the peer's receive buffers. */
 	__u64	credit_stalls;
+	/* SDP_IPPROTO_...: whether the socket is one of IPPROTO_SDP, and what was chosen. */
+	__u64	ipproto;
 };
 
 #endif /* _UAPI_SDP_H */

@@ -5,6 +5,7 @@
 //! its names, where it has them.
 
 use crate::protocol::{Mid, Violation};
+use crate::socket::ipproto::Outcome;
 use crate::socket::{Namespace, SdpSock, Socket};
 use crate::sys::net::address::Address;
 use crate::sys::net::family;
@@ -168,6 +169,10 @@ impl ProcFile for Statistics {
             if n > 0 {
                 seq_print!(to, "- aborted {:<24}\t: {}\n", v.name(), n);
             }
+        }
+        seq_print!(to, "IPPROTO_SDP:\n");
+        for (o, n) in Outcome::ALL.into_iter().zip(s.outcomes) {
+            seq_print!(to, "- {:<20}\t\t: {}\n", o.name(), n);
         }
     }
 

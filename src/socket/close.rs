@@ -48,6 +48,7 @@ fn end_stream(sk: &SdpSock) {
 /// lock is held.
 pub(super) fn disconnect(sk: &SdpSock) {
     let old = sk.state();
+    sk.data().connection.lock().fallback.dissolve();
     match old {
         State::Listen => listen::stop(sk),
         State::Close => {}

@@ -122,7 +122,7 @@ pub(super) fn connect(
 }
 
 /// Begins to connect. The socket lock is held.
-fn start(sk: &SdpSock, to: &Address) -> Result {
+pub(super) fn start(sk: &SdpSock, to: &Address) -> Result {
     let mut to = *to;
     let only_v6 = sk.is_v6() && sk.v6_only();
     match to.ip {
@@ -312,7 +312,7 @@ fn fail(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool, e: Errno) {
         if !current(&c) {
             return;
         }
-        if connecting(sk.state()) {
+        if connecting(sk.state()) && !c.falls(sk, e) {
             sk.set_error(e);
             trace::connect(sk);
             debug!("{}: no connection: errno {}", Ends(sk), e.0);

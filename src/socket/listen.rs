@@ -315,6 +315,7 @@ pub(super) fn established(sk: &SdpSock, link: LinkId) {
             return;
         }
         match sk.state() {
+            State::SynSent if !c.won() => return,
             State::SynSent | State::SynRecv => sk.set_state(State::Established),
             State::CloseWait => {}
             _ => return,

@@ -12,10 +12,13 @@
 //! is left of the socket, the [`Link`](crate::transport::Link) of a connection a third until
 //! it is dropped, and each queued work item one more. A closed socket lives on while its link does.
 //!
+//! **`IPPROTO_SDP`.** A socket of that protocol is one of these with a TCP socket beside it, which may
+//! take its descriptor over: see [`ipproto`].
+//!
 //! **Locks.** The socket lock serialises the socket calls. Everything that events change is in the
 //! [`Connection`] under a spinlock of its own, which events take without the socket lock, because
-//! a caller may sleep in a page fault while it holds that. The order is: socket lock, the mutexes
-//! of the [`Namespace`], the spinlock of one connection. No two socket locks and no two
+//! a caller may sleep in a page fault while it holds that. The order is: the right to decide
+//! (`IPPROTO_SDP`), socket lock, the mutexes of the [`Namespace`], the spinlock of one connection. No two socket locks and no two
 //! connections' spinlocks are ever held together. No user memory is touched under a spinlock.
 //!
 //! **Waiting.** A caller who has to wait sleeps by a mark (see [`SdpSock::sleep`]) and polls the
@@ -28,6 +31,7 @@ mod connect;
 pub(crate) mod connection;
 mod direct;
 mod info;
+pub(crate) mod ipproto;
 mod listen;
 pub(crate) mod namespace;
 mod options;
@@ -71,6 +75,8 @@ const JOB_RESIZE: u32 = 2;
 const JOB_DISCONNECT: u32 = 4;
 /// Give up what a closed socket still holds.
 const JOB_FINISH: u32 = 8;
+/// Go on with TCP.
+const JOB_FALL_BACK: u32 = 16;
 
 /// The module's part of a socket.
 #[pin_data]
@@ -211,6 +217,9 @@ impl Family for Socket {
     }
 
     fn work(sk: &SdpSock, jobs: u32) {
+        if jobs & JOB_FALL_BACK != 0 {
+            ipproto::fall_back(sk);
+        }
         if jobs & JOB_RESIZE != 0 {
             receive::resize(sk);
         }

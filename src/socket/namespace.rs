@@ -3,6 +3,7 @@
 //! What a network namespace holds: its ports, its sockets and its counters.
 
 use super::direct::hints::Hints;
+use super::ipproto::Remembered;
 use super::ports::Ports;
 use super::stats::Stats;
 use super::{close, SdpSock};
@@ -12,11 +13,11 @@ use crate::sys::errno::ENOBUFS;
 use crate::sys::net::{netns::PerNet, params};
 use crate::sys::rdma::Net;
 use kernel::alloc::flags::GFP_KERNEL;
-use kernel::new_mutex;
 use kernel::prelude::*;
 use kernel::rbtree::{RBTree, RBTreeNode};
 use kernel::sync::aref::ARef;
-use kernel::sync::{Arc, Mutex};
+use kernel::sync::{Arc, Mutex, SpinLock};
+use kernel::{new_mutex, new_spinlock};
 
 /// One namespace's part of the family. Lock order: `ports`, then `sockets`, then `totals`, each
 /// taken with a socket lock or without, never under a connection's spinlock.
@@ -34,6 +35,9 @@ pub(crate) struct Namespace {
     totals: Mutex<Stats>,
     /// What its connections have found out, those over devices and local ones.
     pub(super) hints: [Hints; 2],
+    /// Where `IPPROTO_SDP` sockets need not try SDP. Taken last, and never together with another.
+    #[pin]
+    pub(super) remembered: SpinLock<Remembered>,
 }
 
 /// One socket of a namespace.
@@ -66,6 +70,7 @@ impl PerNet for Namespace {
             sockets <- new_mutex!(Sockets { all: RBTree::new(), count: 0, users: RBTree::new() }),
             totals <- new_mutex!(Stats::new()),
             hints: [Hints::new(), Hints::new()],
+            remembered <- new_spinlock!(Remembered::new()?),
         })
     }
 

@@ -5,6 +5,7 @@
 //! Each connection counts for itself, under the lock that it holds anyway; the namespace adds up
 //! those that are gone, and a reader of `/proc/net/sdpstats` adds those that are there.
 
+use super::ipproto::Outcome;
 use crate::protocol::{Mid, Violation};
 
 /// Counters of one connection, or the sum of many.
@@ -69,6 +70,8 @@ pub(crate) struct Stats {
     pub(crate) pinned_send: u64,
     /// Pages that are pinned now, for receiving. Only in a sum.
     pub(crate) pinned_receive: u64,
+    /// What became of `IPPROTO_SDP` sockets, by [`Outcome::index`].
+    pub(crate) outcomes: [u64; Outcome::ALL.len()],
     /// Connections that were aborted for what the peer sent, by [`Violation::index`].
     pub(crate) violations: [u32; Violation::COUNT],
 }
@@ -109,6 +112,7 @@ impl Stats {
             pin_hits: 0,
             pinned_send: 0,
             pinned_receive: 0,
+            outcomes: [0; Outcome::ALL.len()],
             violations: [0; Violation::COUNT],
         }
     }
@@ -116,6 +120,13 @@ impl Stats {
     /// Counts a violation.
     pub(crate) fn violation(&mut self, v: Violation) {
         if let Some(n) = self.violations.get_mut(v.index()) {
+            *n = n.wrapping_add(1);
+        }
+    }
+
+    /// Counts what became of an `IPPROTO_SDP` socket.
+    pub(crate) fn count_outcome(&mut self, o: Outcome) {
+        if let Some(n) = self.outcomes.get_mut(o.index()) {
             *n = n.wrapping_add(1);
         }
     }
@@ -154,7 +165,8 @@ impl Stats {
             .sent
             .iter_mut()
             .zip(o.sent)
-            .chain(self.received.iter_mut().zip(o.received));
+            .chain(self.received.iter_mut().zip(o.received))
+            .chain(self.outcomes.iter_mut().zip(o.outcomes));
         for (to, from) in pairs.into_iter().chain(mids) {
             *to = to.wrapping_add(from);
         }

@@ -38,6 +38,7 @@
 #include "pin_helpers.h"
 #include "rdma_helpers.h"
 #include "sdp.h"
+#include "tcp_helpers.h"
 #include "watch_helpers.h"
 
 /*

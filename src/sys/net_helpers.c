@@ -36,6 +36,9 @@ struct sdp_h_params sdp_h_params = {
 	.max_pinned_receive_user = -1,
 	.pin_cache = 0,
 	.local_transport = 1,
+	.ipproto = 257,
+	.ipproto_wait = 250,
+	.ipproto_memory = 60,
 };
 
 #define SDP_H_PARAM(name, text) \
@@ -59,6 +62,10 @@ SDP_H_PARAM(max_pinned_receive, "Most MiB pinned for receiving, -1 for a sixteen
 SDP_H_PARAM(max_pinned_send_user, "Most MiB that one user has pinned for sending, -1 for half of all");
 SDP_H_PARAM(pin_cache, "1: memory stays pinned between transfers, as long as it is not unmapped");
 SDP_H_PARAM(local_transport, "0: connections within this machine go over RDMA devices, too");
+SDP_H_PARAM(ipproto_wait, "Milliseconds that a peer has to answer an IPPROTO_SDP socket by SDP before it is asked by TCP");
+SDP_H_PARAM(ipproto_memory, "Seconds for which IPPROTO_SDP sockets remember that a peer has no SDP, 0 for not at all");
+module_param_named(ipproto, sdp_h_params.ipproto, int, 0444);
+MODULE_PARM_DESC(ipproto, "Number of IPPROTO_SDP, 257 to 262, 0 for none");
 SDP_H_PARAM(max_pinned_receive_user, "Most MiB that one user has pinned for receiving, -1 for half of all");
 
 u64 sdp_h_nanoseconds(void)
@@ -66,19 +73,21 @@ u64 sdp_h_nanoseconds(void)
 	return ktime_get_ns();
 }
 
-struct proto sdp_h_proto[2];
+struct proto sdp_h_proto[4];
 struct proto_ops sdp_h_ops[2];
 struct net_proto_family sdp_h_family[2];
 
 static struct workqueue_struct *sdp_h_wq;
 
-static void sdp_h_async_init(struct sdp_h_sock *s, work_func_t work, work_func_t timer)
+void sdp_h_async_init(struct sdp_h_sock *s, work_func_t work, work_func_t timer)
 {
 	INIT_WORK(&s->work, work);
 	INIT_DELAYED_WORK(&s->timer, timer);
 	init_waitqueue_head(&s->wait);
 	atomic_set(&s->events, 0);
 	atomic_set(&s->jobs, 0);
+	s->tcp = NULL;
+	mutex_init(&s->decision);
 }
 
 struct sock *sdp_h_sock_create(struct net *net, struct socket *sock, int family,

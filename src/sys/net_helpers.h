@@ -9,6 +9,7 @@
 #include <linux/net.h>
 #include <linux/in6.h>
 #include <linux/ipv6.h>
+#include <linux/mutex.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 #include <linux/sockptr.h>
@@ -30,6 +31,10 @@ struct sdp_h_sock {
 	atomic_t		jobs;	/* bits of work that is to be done */
 	/* the default callback: another one in sk_data_ready is a kernel user's */
 	void			(*data_ready)(struct sock *sk);
+	/* of a descriptor of IPPROTO_SDP: what it may become instead */
+	struct socket		*tcp;
+	struct mutex		decision;	/* guards tcp; see tcp_helpers.h */
+	bool			furnished;	/* the Rust part is initialised */
 };
 
 /* What sdp_h_memory_begin() has changed of the task. */
@@ -52,9 +57,13 @@ struct sock *sdp_h_sock_create(struct net *net, struct socket *sock, int family,
 struct sock *sdp_h_sock_clone(struct sock *listener, work_func_t work,
 			      work_func_t timer);
 
+void sdp_h_async_init(struct sdp_h_sock *s, work_func_t work, work_func_t timer);
 void sdp_h_sock_discard(struct sock *sk);
-/* Filled in by family.rs: [0] is IPv4, [1] is IPv6. */
-extern struct proto sdp_h_proto[2];
+/*
+ * Filled in by family.rs: [0] is IPv4, [1] is IPv6; of the protocols [2] and
+ * [3] are those of IPPROTO_SDP.
+ */
+extern struct proto sdp_h_proto[4];
 extern struct proto_ops sdp_h_ops[2];
 extern struct net_proto_family sdp_h_family[2];
 extern unsigned int sdp_h_netns_id;
@@ -167,6 +176,9 @@ struct sdp_h_params {
 	int max_pinned_receive_user;
 	int pin_cache;
 	int local_transport;
+	int ipproto;
+	int ipproto_wait;
+	int ipproto_memory;
 };
 extern struct sdp_h_params sdp_h_params;
 

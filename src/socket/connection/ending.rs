@@ -115,6 +115,9 @@ impl Connection {
 
     /// The connection is lost: the program gets `error`, the peer a DREQ.
     pub(in crate::socket) fn lose(&mut self, sk: &SdpSock, error: Errno, tell: &mut Tell) {
+        if sk.state() == State::SynSent && self.falls(sk, error) {
+            return;
+        }
         if sk.state() != State::Close {
             sk.set_error(error);
             self.end(sk);

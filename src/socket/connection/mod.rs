@@ -17,6 +17,7 @@ pub(super) use self::options::{Options, Threshold};
 pub(super) use self::tell::Tell;
 
 use super::direct::Direct;
+use super::ipproto::Fallback;
 use super::listen::Listener;
 use super::receive::Large;
 use super::receive_queue::{ReceiveQueue, Urgent};
@@ -81,6 +82,8 @@ pub(crate) struct Connection {
     pub(super) parent: Option<ARef<SdpSock>>,
     /// When it does so although nothing has come (`TCP_DEFER_ACCEPT`).
     pub(super) admit_at: Option<Jiffies>,
+    /// The choice between SDP and TCP (`IPPROTO_SDP`).
+    pub(super) fallback: Fallback,
     /// Options.
     pub(super) options: Options,
     /// Zero copy.
@@ -137,6 +140,7 @@ impl Connection {
             listener: None,
             parent: None,
             admit_at: None,
+            fallback: Fallback::new(),
             options: Options::new(),
             direct: Direct::new(),
             stats: Stats::new(),

@@ -12,9 +12,9 @@ use kernel::prelude::*;
 pub(crate) const AF_INET_SDP: u16 = 27;
 /// `AF_INET6_SDP`, the IPv6 family of SDP sockets.
 pub(crate) const AF_INET6_SDP: u16 = 28;
-const AF_UNSPEC: u16 = 0;
-const AF_INET: u16 = 2;
-const AF_INET6: u16 = 10;
+pub(super) const AF_UNSPEC: u16 = 0;
+pub(super) const AF_INET: u16 = 2;
+pub(super) const AF_INET6: u16 = 10;
 
 /// Length of `struct sockaddr_in`.
 const SOCKADDR_IN_LEN: usize = 16;

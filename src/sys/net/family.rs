@@ -15,6 +15,7 @@ use super::super::bindings as c;
 use super::super::errno::{EAFNOSUPPORT, EPROTONOSUPPORT, ESOCKTNOSUPPORT};
 use super::super::rdma::Net;
 use super::address::{self, Address, Named, Purpose, AF_INET6_SDP, AF_INET_SDP};
+use super::ipproto::{self, Either};
 use super::message::{Destination, Source};
 use super::netns::{self, PerNet};
 use super::options::{NewValue, OldValue};
@@ -104,15 +105,8 @@ impl<T: Family> Sock<T> {
         let Some(sk) = NonNull::new(sk) else {
             return Err(ENOMEM);
         };
-        // SAFETY: The sock was made for a namespace that somebody holds who asked for it: a caller
-        // of socket(2), a kernel user, or the request that came in by a device there.
-        let net = unsafe { Net::from_raw(c::sdp_h_sock_net(sk.as_ptr())) };
-        let net = netns::of::<T::Net>(net).clone();
-        // SAFETY: The object has the size of `Sock<T>`, so the data lies at its offset in it; it
-        // does not move.
-        let r =
-            unsafe { T::init(net).__pinned_init(sk.as_ptr().byte_add(Self::DATA_OFFSET).cast()) };
-        if let Err(e) = r {
+        // SAFETY: By the requirements.
+        if let Err(e) = unsafe { Self::furnish(sk) } {
             // SAFETY: Nobody else knows the sock; with no destructor of ours only the C part is
             // cleaned up.
             unsafe {
@@ -121,10 +115,26 @@ impl<T: Family> Sock<T> {
             }
             return Err(e);
         }
-        // SAFETY: As above; from here on the destructor drops the data.
-        unsafe { (*sk.as_ptr()).sk_destruct = Some(destruct::<T>) };
         // SAFETY: INVARIANT: a complete `Sock<T>`, whose only reference is handed over.
         Ok(unsafe { ARef::from_raw(sk.cast()) })
+    }
+
+    /// Initialises the socket layer's part of a new C object, and has it dropped with that.
+    ///
+    /// # Safety
+    ///
+    /// `sk` is a new sock of one of the family's slabs, which nobody uses yet.
+    pub(super) unsafe fn furnish(sk: NonNull<c::sock>) -> Result {
+        // SAFETY: The sock was made for a namespace that somebody holds who asked for it: a caller
+        // of socket(2), a kernel user, or the request that came in by a device there.
+        let net = unsafe { Net::from_raw(c::sdp_h_sock_net(sk.as_ptr())) };
+        let net = netns::of::<T::Net>(net).clone();
+        // SAFETY: The object has the size of `Sock<T>`, so the data lies at its offset in it; it
+        // does not move.
+        unsafe { T::init(net).__pinned_init(sk.as_ptr().byte_add(Self::DATA_OFFSET).cast()) }?;
+        // SAFETY: As above; from here on the destructor drops the data.
+        unsafe { (*sk.as_ptr()).sk_destruct = Some(destruct::<T>) };
+        Ok(())
     }
 
     /// Gives up a socket that never had, or no longer has, a descriptor.
@@ -141,7 +151,7 @@ pub(crate) fn netns_of<T: Family>(net: &Net) -> &T::Net {
 
 /// A socket together with its descriptor (`struct socket`), in a call.
 pub(crate) struct Descriptor<'a, T> {
-    socket: *mut c::socket,
+    pub(super) socket: *mut c::socket,
     /// The socket.
     pub(crate) sk: &'a Sock<T>,
 }
@@ -201,7 +211,11 @@ unsafe impl<T: Family> Send for Registration<T> {}
 // SAFETY: It has no methods that take a shared reference.
 unsafe impl<T: Family> Sync for Registration<T> {}
 
-impl<T: Family> Registration<T> {
+/// The protocols as `/proc/net/protocols` shows them: those of the families, and those of
+/// `IPPROTO_SDP`, which [`ipproto`] registers.
+const NAMES: [&CStr; 4] = [c"SDP", c"SDPv6", c"IPPROTO_SDP", c"IPPROTO_SDPv6"];
+
+impl<T: Either> Registration<T> {
     /// Registers both families; from now on programs can make sockets.
     ///
     /// # Errors
@@ -218,12 +232,16 @@ impl<T: Family> Registration<T> {
             _family: PhantomData,
         };
         me._namespaces = Some(netns::Registration::new()?);
-        for (v6, name) in [(false, c"SDP"), (true, c"SDPv6")] {
-            let i = usize::from(v6);
+        for (i, name) in NAMES.into_iter().enumerate() {
+            let v6 = i % 2 == 1;
             // SAFETY: Not registered yet, so the statics are ours to fill.
             unsafe {
                 fill_proto::<T>(&raw mut c::sdp_h_proto[i], module, v6, name);
-                fill_ops::<T>(&raw mut c::sdp_h_ops[i], module, v6);
+                if i < 2 {
+                    fill_ops::<T>(&raw mut c::sdp_h_ops[i], module, v6);
+                } else {
+                    ipproto::fill_proto::<T>(&raw mut c::sdp_h_proto[i]);
+                }
                 kernel::error::to_result(c::proto_register(&raw mut c::sdp_h_proto[i], 1))?;
             }
             // INVARIANT: One more is registered.
@@ -308,7 +326,11 @@ unsafe fn fill_proto<T: Family>(
 /// # Safety
 ///
 /// `o` points to a zeroed `proto_ops` that nobody uses yet.
-unsafe fn fill_ops<T: Family>(o: *mut c::proto_ops, module: &'static ThisModule, v6: bool) {
+pub(super) unsafe fn fill_ops<T: Family>(
+    o: *mut c::proto_ops,
+    module: &'static ThisModule,
+    v6: bool,
+) {
     // SAFETY: By the requirements of this function.
     let o = unsafe { &mut *o };
     o.owner = module.as_ptr();
@@ -339,7 +361,7 @@ unsafe fn fill_ops<T: Family>(o: *mut c::proto_ops, module: &'static ThisModule,
 }
 
 /// Turns a result into what C expects.
-fn errno(r: Result) -> i32 {
+pub(super) fn errno(r: Result) -> i32 {
     match r {
         Ok(()) => 0,
         Err(e) => e.to_errno(),
@@ -347,7 +369,7 @@ fn errno(r: Result) -> i32 {
 }
 
 /// Turns a count into what C expects.
-fn count(r: Result<usize>) -> i32 {
+pub(super) fn count(r: Result<usize>) -> i32 {
     match r {
         Ok(n) => i32::try_from(n).unwrap_or(i32::MAX),
         Err(e) => e.to_errno(),
@@ -408,7 +430,7 @@ unsafe extern "C" fn create<T: Family, const V6: bool>(
 /// # Safety
 ///
 /// `socket` is a descriptor of the family in use by a call, which lasts for `'a`.
-unsafe fn of<'a, T: Family>(socket: *mut c::socket) -> &'a Sock<T> {
+pub(super) unsafe fn of<'a, T: Family>(socket: *mut c::socket) -> &'a Sock<T> {
     // SAFETY: By the requirements; a descriptor in use has its sock.
     unsafe { Sock::from_raw((*socket).sk) }
 }
@@ -418,7 +440,7 @@ unsafe fn of<'a, T: Family>(socket: *mut c::socket) -> &'a Sock<T> {
 /// # Safety
 ///
 /// `address` points to `len` bytes that live for `'a`.
-unsafe fn name<'a>(address: *mut c::sockaddr_unsized, len: i32) -> &'a [u8] {
+pub(super) unsafe fn name<'a>(address: *mut c::sockaddr_unsized, len: i32) -> &'a [u8] {
     // SAFETY: By the requirements of this function.
     unsafe { core::slice::from_raw_parts(address.cast(), usize::try_from(len).unwrap_or(0)) }
 }
@@ -427,7 +449,7 @@ unsafe fn name<'a>(address: *mut c::sockaddr_unsized, len: i32) -> &'a [u8] {
 // descriptors of this family (made by `create` or `Sock::child`) that are in use for the time of the
 // call. That is what their SAFETY comments rely on.
 
-unsafe extern "C" fn bind<T: Family>(
+pub(super) unsafe extern "C" fn bind<T: Family>(
     socket: *mut c::socket,
     address: *mut c::sockaddr_unsized,
     len: i32,
@@ -507,7 +529,7 @@ unsafe extern "C" fn accept_on(
 }
 
 /// setsockopt(2) on a descriptor, at all levels.
-unsafe extern "C" fn setsockopt_on<T: Family>(
+pub(super) unsafe extern "C" fn setsockopt_on<T: Family>(
     socket: *mut c::socket,
     level: i32,
     name: i32,
@@ -549,7 +571,7 @@ unsafe extern "C" fn accept<T: Family>(
     }
 }
 
-unsafe extern "C" fn poll<T: Family>(
+pub(super) unsafe extern "C" fn poll<T: Family>(
     file: *mut c::file,
     socket: *mut c::socket,
     wait: *mut c::poll_table_struct,
@@ -561,7 +583,7 @@ unsafe extern "C" fn poll<T: Family>(
     }
 }
 
-unsafe extern "C" fn sendmsg<T: Family>(
+pub(super) unsafe extern "C" fn sendmsg<T: Family>(
     socket: *mut c::socket,
     message: *mut c::msghdr,
     _len: usize,
@@ -578,7 +600,7 @@ unsafe extern "C" fn sendmsg<T: Family>(
     count(T::send(sk, &mut unsafe { Source::from_raw(message) }))
 }
 
-unsafe extern "C" fn recvmsg<T: Family>(
+pub(super) unsafe extern "C" fn recvmsg<T: Family>(
     socket: *mut c::socket,
     message: *mut c::msghdr,
     _len: usize,
@@ -657,12 +679,12 @@ unsafe extern "C" fn keepalive<T: Family>(sk: *mut c::sock, on: i32) {
     T::set_keepalive(unsafe { Sock::<T>::from_raw(sk) }, on != 0)
 }
 
-unsafe extern "C" fn set_rcvlowat<T: Family>(sk: *mut c::sock, bytes: i32) -> i32 {
+pub(super) unsafe extern "C" fn set_rcvlowat<T: Family>(sk: *mut c::sock, bytes: i32) -> i32 {
     // SAFETY: Called by setsockopt(2)'s code with the sock of the call, locked.
     errno(T::set_rcvlowat(unsafe { Sock::<T>::from_raw(sk) }, bytes))
 }
 
-unsafe extern "C" fn work<T: Family>(work: *mut c::work_struct) {
+pub(super) unsafe extern "C" fn work<T: Family>(work: *mut c::work_struct) {
     // SAFETY: The work item is that of a sock of the family, and was queued with a reference that
     // is now ours.
     let sk: ARef<Sock<T>> =
@@ -671,7 +693,7 @@ unsafe extern "C" fn work<T: Family>(work: *mut c::work_struct) {
     T::work(&sk, sk.take_jobs());
 }
 
-unsafe extern "C" fn timer<T: Family>(work: *mut c::work_struct) {
+pub(super) unsafe extern "C" fn timer<T: Family>(work: *mut c::work_struct) {
     // SAFETY: As for `work`.
     let sk: ARef<Sock<T>> =
         unsafe { ARef::from_raw(NonNull::new_unchecked(c::sdp_h_timer_sock(work)).cast()) };

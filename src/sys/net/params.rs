@@ -56,4 +56,10 @@ params! {
     pin_cache
     /// Not 0: connections within a network namespace use no RDMA device.
     local_transport
+    /// Number of `IPPROTO_SDP`, 0 for none.
+    ipproto
+    /// Milliseconds that a peer has to answer an `IPPROTO_SDP` socket by SDP.
+    ipproto_wait
+    /// Seconds for which it is remembered that a peer has no SDP.
+    ipproto_memory
 }

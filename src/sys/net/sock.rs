@@ -10,7 +10,7 @@ use super::super::bindings as c;
 use super::super::errno::{Errno, ETIMEDOUT};
 use super::super::rdma::Net;
 use super::super::time::Jiffies;
-use super::address::Address;
+use super::address::{Address, AF_INET6, AF_INET6_SDP};
 use core::mem::offset_of;
 use core::ptr::{self, NonNull};
 use kernel::prelude::*;
@@ -184,9 +184,10 @@ impl<T> Sock<T> {
         ptr::from_ref(self).addr()
     }
 
-    /// Whether the socket is of the IPv6 family (28).
+    /// Whether the socket is of an IPv6 family: 28, or `AF_INET6` with `IPPROTO_SDP`.
     pub(crate) fn is_v6(&self) -> bool {
-        read_once!(self.__sk_common.skc_family) == super::address::AF_INET6_SDP
+        let family = read_once!(self.__sk_common.skc_family);
+        matches!(family, AF_INET6 | AF_INET6_SDP)
     }
 
     /// The connection's state.

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! bind(2), listen(2) and accept(2), by both.
+//!
+//! TCP chooses, and says what is wrong; SDP takes the same address and port, or the socket is TCP's.
+
+use super::crossing::cross;
+use super::{Outcome, Phase};
+use crate::socket::{connect, listen as sdp, SdpSock, Socket};
+use crate::sys::errno::{EADDRINUSE, EADDRNOTAVAIL, EAGAIN, EINVAL};
+use crate::sys::net::address::Address;
+use crate::sys::net::family::Descriptor;
+use crate::sys::net::sock::State;
+use crate::sys::net::tcp::{Name, Tcp};
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+
+/// How often another port is tried of those that TCP chooses, if SDP has given it to somebody.
+const TRIES: u32 = 100;
+
+/// bind(2).
+pub(super) fn bind(call: &Descriptor<'_, Socket>, name: &Name) -> Result {
+    let sk = call.sk;
+    let decision = sk.decide();
+    let tcp = decision.tcp().ok_or(EINVAL)?;
+    match super::phase(sk) {
+        Phase::Open if only_tcp(sk, &tcp) => {}
+        Phase::Open if tcp.port() == 0 && sk.state() == State::Close => {
+            return bind_both(sk, &tcp, name);
+        }
+        Phase::Open | Phase::Tcp => {}
+        _ => return Err(EINVAL.into()),
+    }
+    tcp.bind(name)
+}
+
+fn bind_both(sk: &SdpSock, tcp: &Tcp<'_>, name: &Name) -> Result {
+    let interface = sk.bound_interface();
+    for _ in 0..TRIES {
+        tcp.bind(name)?;
+        match join(sk, tcp) {
+            Err(e) if e == EADDRNOTAVAIL.into() => {
+                cross(sk, tcp, Outcome::Address, None);
+                return Ok(());
+            }
+            Err(e) => {
+                tcp.unbind(interface);
+                if e != EADDRINUSE.into() || !name.asks_for_port() {
+                    return Err(e);
+                }
+            }
+            Ok(()) => return Ok(()),
+        }
+    }
+    tcp.bind(name)?;
+    cross(sk, tcp, Outcome::Port, None);
+    Ok(())
+}
+
+/// Has the socket be TCP's if nothing else will do.
+pub(super) fn only_tcp(sk: &SdpSock, tcp: &Tcp<'_>) -> bool {
+    let why = sk.data().connection.lock().fallback.only_tcp;
+    if let Some(why) = why {
+        cross(sk, tcp, why, None);
+    }
+    why.is_some()
+}
+
+/// Gives SDP the address and port that TCP has.
+fn join(sk: &SdpSock, tcp: &Tcp<'_>) -> Result {
+    let r = {
+        let _lock = sk.lock();
+        let local = tcp.local(sk.is_v6());
+        sk.share_name(tcp);
+        sk.set_local(&local);
+        let r = match local.port {
+            0 => Ok(()),
+            port => connect::take_port(sk, port),
+        };
+        if r.is_err() {
+            sk.unshare_name();
+            sk.set_local(&Address::any(sk.is_v6()));
+        }
+        r
+    };
+    connect::note_bind(sk, &sk.local(), r);
+    r
+}
+
+/// Sees to it that the socket has a port.
+pub(super) fn take_port(sk: &SdpSock, tcp: &Tcp<'_>) -> Result {
+    if sk.port() != 0 {
+        return Ok(());
+    }
+    for _ in 0..TRIES {
+        tcp.take_port()?;
+        match join(sk, tcp) {
+            Err(e) => {
+                tcp.give_port();
+                if e != EADDRINUSE.into() {
+                    return Err(e);
+                }
+            }
+            Ok(()) => return Ok(()),
+        }
+    }
+    Err(EADDRINUSE.into())
+}
+
+/// listen(2).
+pub(super) fn listen(call: &Descriptor<'_, Socket>, backlog: u32) -> Result {
+    let sk = call.sk;
+    let decision = sk.decide();
+    let Some(tcp) = decision.tcp() else {
+        return sdp::listen(call, backlog);
+    };
+    match super::phase(sk) {
+        Phase::Tcp => return tcp.listen(backlog),
+        Phase::Open => {}
+        _ => return Err(EINVAL.into()),
+    }
+    if only_tcp(sk, &tcp) {
+        return tcp.listen(backlog);
+    }
+    if let Err(e) = take_port(sk, &tcp) {
+        cross(sk, &tcp, Outcome::of_port(e), None);
+        return tcp.listen(backlog);
+    }
+    let listened = sk.state() == State::Listen;
+    sdp::listen(call, backlog)?;
+    let r = tcp.listen(backlog);
+    if r.is_err() && !listened {
+        let _lock = sk.lock();
+        sdp::stop(sk);
+    }
+    r
+}
+
+/// accept(2): whichever has a connection, in turn.
+pub(super) fn accept(
+    call: &Descriptor<'_, Socket>,
+    non_blocking: bool,
+    tcp: &mut dyn FnMut(&Tcp<'_>) -> Result,
+) -> Result<Option<ARef<SdpSock>>> {
+    let sk = call.sk;
+    let mut timeout = sk.receive_timeout(non_blocking);
+    let mut tcp_first = {
+        let mut c = sk.data().connection.lock();
+        c.fallback.tcp_next = !c.fallback.tcp_next;
+        c.fallback.tcp_next
+    };
+    let count = |o| sk.data().connection.lock().stats.count_outcome(o);
+    loop {
+        let mark = sk.wake_mark();
+        if sk.state() != State::Listen {
+            return Err(EINVAL.into());
+        }
+        for _ in 0..2 {
+            let r = match call.tcp() {
+                Some(t) if tcp_first => tcp(&t).map(|()| None),
+                _ => sdp::accept(sk, true).map(Some),
+            };
+            match r {
+                Ok(child) => {
+                    count(match child {
+                        Some(_) => Outcome::Accepted,
+                        None => Outcome::AcceptedTcp,
+                    });
+                    return Ok(child);
+                }
+                Err(e) if e == EAGAIN.into() => {}
+                Err(e) => return Err(e),
+            }
+            tcp_first = !tcp_first;
+        }
+        if timeout == 0 {
+            return Err(EAGAIN.into());
+        }
+        timeout = call.sleep_accepting(mark, timeout)?;
+    }
+}

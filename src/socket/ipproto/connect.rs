@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! connect(2): by SDP first.
+
+use super::bind::{only_tcp, take_port};
+use super::crossing::{cross, remember};
+use super::{Outcome, Phase};
+use crate::socket::{connect as sdp, unreachable_error, Socket};
+use crate::sys::bindings as c;
+use crate::sys::errno::{EALREADY, ECONNABORTED, EINPROGRESS, EINVAL, EISCONN};
+use crate::sys::net::address::{Address, Named};
+use crate::sys::net::family::{Descriptor, Progress};
+use crate::sys::net::ipproto::{Either, Side};
+use crate::sys::net::params;
+use crate::sys::net::sock::State;
+use crate::sys::net::tcp::Name;
+use crate::sys::time::milliseconds;
+use kernel::prelude::*;
+
+/// connect(2), with the flags of the file.
+pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) -> Result {
+    let sk = call.sk;
+    let non_blocking = flags & c::O_NONBLOCK != 0;
+    if name.is_unspecified() {
+        return disconnect(call, name, flags);
+    }
+    let mut timeout = sk.send_timeout(non_blocking);
+    let mut unfinished = EALREADY;
+    loop {
+        let mark = sk.wake_mark();
+        match super::phase(sk) {
+            Phase::Settled | Phase::Sdp => {
+                let to = Named::Address(name.destination(sk.is_v6())?);
+                return sdp::connect(call, &to, non_blocking);
+            }
+            Phase::Tcp => return call.tcp().ok_or(EINVAL)?.connect(name, flags),
+            Phase::Open if unfinished == EINPROGRESS => {
+                // somebody has given it up
+                return Err(sk.take_error().err().unwrap_or(ECONNABORTED.into()));
+            }
+            Phase::Open => {
+                if begin(call, name)? == Begun::Trying {
+                    unfinished = EINPROGRESS;
+                    if timeout == 0 {
+                        // as on TCP, however soon the answer is there
+                        return Err(EINPROGRESS.into());
+                    }
+                }
+            }
+            _ if timeout == 0 => return Err(unfinished.into()),
+            _ => timeout = sk.sleep(mark, timeout)?,
+        }
+    }
+}
+
+/// What connect(2) has begun with.
+#[derive(PartialEq, Eq)]
+enum Begun {
+    /// SDP is tried.
+    Trying,
+    /// Something else was faster, or TCP is to connect.
+    Else,
+}
+
+/// Begins to connect.
+fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<Begun> {
+    let sk = call.sk;
+    let decision = sk.decide();
+    let tcp = decision.tcp().ok_or(EINVAL)?;
+    if super::phase(sk) != Phase::Open {
+        return Ok(Begun::Else);
+    }
+    if call.progress() != Progress::Unconnected || sk.state() != State::Close {
+        return Err(EISCONN.into());
+    }
+    let to = name.destination(sk.is_v6())?;
+    if only_tcp(sk, &tcp) {
+        return Ok(Begun::Else);
+    }
+    sk.data().connection.lock().fallback.to = Some(to);
+    if sk.netns().remembered.lock().knows(&to.ip, to.port) {
+        cross(sk, &tcp, Outcome::Remembered, None);
+        return Ok(Begun::Else);
+    }
+    let mut name = *name;
+    tcp.pre_connect(&mut name)?;
+    let to = name.destination(sk.is_v6())?;
+    if let Err(e) = take_port(sk, &tcp) {
+        cross(sk, &tcp, Outcome::of_port(e), None);
+        return Ok(Begun::Else);
+    }
+    {
+        let mut c = sk.data().connection.lock();
+        c.fallback.phase = Phase::Trying;
+        (c.fallback.name, c.fallback.to) = (name, Some(to));
+    }
+    let started = start(call, &to);
+    let mut c = sk.data().connection.lock();
+    match (started, c.fallback.phase) {
+        (Ok(()), Phase::Trying) => {
+            let wait = params::ipproto_wait().max(1) as u32;
+            c.set_deadline(sk, milliseconds(wait));
+        }
+        (Err(e), Phase::Trying) => {
+            c.fallback.phase = Phase::Open;
+            drop(c);
+            let why = Outcome::of(unreachable_error(e));
+            remember(sk, why);
+            cross(sk, &tcp, why, None);
+            return Ok(Begun::Else);
+        }
+        // it was decided meanwhile, or will be by a worker
+        _ => {}
+    }
+    Ok(Begun::Trying)
+}
+
+fn start(call: &Descriptor<'_, Socket>, to: &Address) -> Result {
+    let _lock = call.sk.lock();
+    sdp::start(call.sk, to)?;
+    call.set_progress(Progress::Connecting);
+    Ok(())
+}
+
+/// connect(2) to `AF_UNSPEC`: the socket is not connected any more.
+fn disconnect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) -> Result {
+    let sk = call.sk;
+    let side = Socket::given_up(sk)?;
+    if side != Side::Tcp {
+        sdp::connect(call, &Named::Unspecified, false)?;
+    }
+    match call.tcp() {
+        // ports that the program has not bound are given back
+        Some(tcp) => tcp.connect(name, flags),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The descriptor becomes the TCP socket's.
+
+use super::{Outcome, Phase};
+use crate::observe::debug::{debug, Ends};
+use crate::socket::SdpSock;
+use crate::sys::net::params;
+use crate::sys::net::sock::State;
+use crate::sys::net::tcp::{Name, Tcp};
+use crate::sys::time::seconds;
+
+/// Hands the descriptor over to the TCP socket, which connects first, if it is to. The caller holds
+/// the right to decide.
+pub(super) fn cross(sk: &SdpSock, tcp: &Tcp<'_>, why: Outcome, connect: Option<&Name>) {
+    debug!("{}: {}", Ends(sk), why.name());
+    tcp.take_signals(sk);
+    if let Some(name) = connect {
+        tcp.begin(name);
+    }
+    tcp.take_file(sk);
+    {
+        let mut c = sk.data().connection.lock();
+        c.fallback.phase = Phase::Tcp;
+        c.deadline = None;
+        if sk.state() != State::Close {
+            sk.set_state(State::Close);
+        }
+    }
+    let namespace = sk.netns();
+    namespace.count(|s| s.count_outcome(why));
+    namespace.leave(sk);
+    // whoever waits goes on with TCP
+    sk.wake();
+    sk.state_changed();
+}
+
+/// SDP has failed; in a worker.
+pub(in crate::socket) fn fall_back(sk: &SdpSock) {
+    let decision = sk.decide();
+    let Some(tcp) = decision.tcp() else { return };
+    let (name, why, below) = {
+        let mut c = sk.data().connection.lock();
+        if c.fallback.phase != Phase::Falling {
+            // the program has given up, too
+            return;
+        }
+        c.fallback.phase = Phase::Crossing;
+        (c.fallback.name, c.fallback.why, c.let_go())
+    };
+    drop(below);
+    remember(sk, why);
+    cross(sk, &tcp, why, Some(&name));
+}
+
+/// Remembers that SDP has failed to connect.
+pub(super) fn remember(sk: &SdpSock, why: Outcome) {
+    let to = sk.data().connection.lock().fallback.to;
+    let time = params::ipproto_memory().max(0) as u32;
+    if let Some(to) = to.filter(|to| time > 0 && !sk.is_own_address(to)) {
+        let mut remembered = sk.netns().remembered.lock();
+        remembered.add(&to.ip, to.port, why, seconds(time));
+    }
+}
+
+/// A descriptor that TCP has won is closed. If TCP was not answered either, nothing is known of SDP.
+pub(super) fn closing(sk: &SdpSock, tcp: &Tcp<'_>) {
+    let to = sk.data().connection.lock().fallback.to;
+    if let Some(to) = to.filter(|_| !tcp.was_connected()) {
+        sk.netns().remembered.lock().forget(&to.ip, to.port);
+    }
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Sockets of `IPPROTO_SDP`: SDP where the peer answers by it, TCP where it does not.
+//!
+//! Such a socket is an ordinary [`Socket`](super::Socket) beneath whose descriptor there is a TCP
+//! socket as well. Until a connection is asked for, whatever is done to the descriptor is done to
+//! both: they hold the same port, have the same options, listen both. connect(2) tries SDP. Either
+//! that succeeds, and the TCP socket does nothing any more but hold its port; or it does not, and
+//! the open file becomes the TCP socket's ([`crossing`]). The new connections of a listener are
+//! sockets of one kind or the other from the beginning.
+//!
+//! # Why not both at the same time
+//!
+//! A SYN and a Hello that go out together both reach the program of a peer that listens for both: it
+//! would be given a connection that dies at once. So SDP has a time to answer (`ipproto_wait`); most
+//! peers without it say so much sooner. Then TCP has its turn.
+//!
+//! # Who decides
+//!
+//! How far it has come is the [`Phase`], under the connection's spinlock: events that decide for SDP,
+//! or against it, change it there. A call that takes long, or may sleep in a page fault, holds the
+//! right to decide ([`Sock::decide`](crate::sys::net::sock::Sock::decide)) as long as it is `Open`,
+//! and connect(2) needs that to begin. So whoever falls back to TCP, in a worker, does not wait for a
+//! program: calls that come in between wait for the worker.
+
+mod bind;
+mod connect;
+mod crossing;
+mod options;
+mod outcome;
+mod remembered;
+
+pub(crate) use outcome::Outcome;
+pub(in crate::socket) use remembered::Remembered;
+
+pub(super) use crossing::fall_back;
+
+use super::connection::Connection;
+use super::{SdpSock, Socket, JOB_FALL_BACK};
+use crate::sys::errno::{Errno, EAGAIN, ENOBUFS};
+use crate::sys::net::address::Address;
+use crate::sys::net::family::Descriptor;
+use crate::sys::net::ipproto::{Either, Side};
+use crate::sys::net::sock::{State, FOREVER};
+use crate::sys::net::tcp::{Name, Tcp};
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+
+/// How far it is decided what a descriptor is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// Nothing is to be decided: a socket of families 27 and 28, or one that accept(2) has made.
+    Settled,
+    /// No connection was asked for. It may listen.
+    Open,
+    /// connect(2) tries SDP.
+    Trying,
+    /// SDP has failed; a worker is to go on with TCP.
+    Falling,
+    /// It does so.
+    Crossing,
+    /// Connected by SDP.
+    Sdp,
+    /// The descriptor is the TCP socket's.
+    Tcp,
+}
+
+/// What a socket knows of the choice between SDP and TCP. Protected by the connection's spinlock.
+pub(super) struct Fallback {
+    phase: Phase,
+    /// Why it cannot be SDP, known before anything else.
+    only_tcp: Option<Outcome>,
+    /// Where connect(2) is to go to, as it was told.
+    name: Name,
+    /// And as it was understood.
+    to: Option<Address>,
+    /// Why SDP has failed.
+    why: Outcome,
+    /// Whose turn is next in accept(2).
+    tcp_next: bool,
+}
+
+impl Fallback {
+    /// Of a socket that has no choice.
+    pub(super) const fn new() -> Self {
+        Fallback {
+            phase: Phase::Settled,
+            only_tcp: None,
+            name: Name::EMPTY,
+            to: None,
+            why: Outcome::Failed,
+            tcp_next: false,
+        }
+    }
+
+    fn side(&self) -> Side {
+        match self.phase {
+            Phase::Settled | Phase::Sdp => Side::Sdp,
+            Phase::Open => Side::Both,
+            Phase::Trying | Phase::Falling | Phase::Crossing => Side::Neither,
+            Phase::Tcp => Side::Tcp,
+        }
+    }
+
+    /// There is no connection any more, nor an attempt to make one: another one can be asked for.
+    pub(super) fn dissolve(&mut self) {
+        if matches!(self.phase, Phase::Trying | Phase::Falling | Phase::Sdp) {
+            self.phase = Phase::Open;
+        }
+    }
+
+    /// What `SDP_INFO` tells.
+    pub(super) fn info(&self) -> u32 {
+        use crate::sys::bindings as c;
+        match self.phase {
+            Phase::Settled => c::SDP_IPPROTO_NONE,
+            Phase::Sdp => c::SDP_IPPROTO_SDP,
+            _ => c::SDP_IPPROTO_OPEN,
+        }
+    }
+}
+
+impl Connection {
+    /// The peer has answered by SDP. Whether that still counts.
+    pub(super) fn won(&mut self) -> bool {
+        match self.fallback.phase {
+            Phase::Settled => true,
+            Phase::Trying => {
+                self.fallback.phase = Phase::Sdp;
+                self.deadline = None;
+                self.stats.count_outcome(Outcome::Connected);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// An attempt to connect has failed. Whether TCP has its turn now, so that nobody is to be told.
+    pub(super) fn falls(&mut self, sk: &SdpSock, e: Errno) -> bool {
+        match self.fallback.phase {
+            Phase::Trying => {
+                self.fallback.phase = Phase::Falling;
+                self.fallback.why = Outcome::of(e);
+                self.deadline = None;
+                sk.schedule(JOB_FALL_BACK);
+                true
+            }
+            // reported a second time
+            Phase::Falling | Phase::Crossing => true,
+            _ => false,
+        }
+    }
+}
+
+/// How far it is decided.
+fn phase(sk: &SdpSock) -> Phase {
+    sk.data().connection.lock().fallback.phase
+}
+
+/// What the descriptor is now.
+fn side(sk: &SdpSock) -> Side {
+    match sk.state() {
+        State::Close | State::Listen | State::SynSent | State::SynRecv => {
+            sk.data().connection.lock().fallback.side()
+        }
+        // connected, and not by TCP: those have state Close here
+        _ => Side::Sdp,
+    }
+}
+
+impl Either for Socket {
+    fn begun(sk: &SdpSock) -> Result {
+        let only_tcp = match sk.netns().enter(sk) {
+            Ok(()) => None,
+            Err(e) if e == ENOBUFS.into() => Some(Outcome::Limit),
+            Err(e) => return Err(e),
+        };
+        let mut c = sk.data().connection.lock();
+        (c.fallback.phase, c.fallback.only_tcp) = (Phase::Open, only_tcp);
+        Ok(())
+    }
+
+    fn undone(sk: &SdpSock) {
+        sk.netns().leave(sk);
+    }
+
+    fn side(sk: &SdpSock) -> Side {
+        side(sk)
+    }
+
+    fn settled(sk: &SdpSock, mut timeout: isize) -> Result<Side> {
+        loop {
+            let mark = sk.wake_mark();
+            match side(sk) {
+                Side::Neither if timeout == 0 => return Err(EAGAIN.into()),
+                Side::Neither => timeout = sk.sleep(mark, timeout)?,
+                side => return Ok(side),
+            }
+        }
+    }
+
+    fn given_up(sk: &SdpSock) -> Result<Side> {
+        loop {
+            let mark = sk.wake_mark();
+            {
+                let mut c = sk.data().connection.lock();
+                match c.fallback.phase {
+                    Phase::Trying | Phase::Falling => {
+                        c.fallback.dissolve();
+                        return Ok(Side::Sdp);
+                    }
+                    Phase::Crossing => {}
+                    _ => return Ok(c.fallback.side()),
+                }
+            }
+            sk.sleep(mark, FOREVER)?;
+        }
+    }
+
+    fn prefer_tcp(sk: &SdpSock) {
+        options::prefer_tcp(sk)
+    }
+
+    fn bind_either(call: &Descriptor<'_, Self>, name: &Name) -> Result {
+        bind::bind(call, name)
+    }
+
+    fn connect_either(call: &Descriptor<'_, Self>, name: &Name, flags: u32) -> Result {
+        connect::connect(call, name, flags)
+    }
+
+    fn listen_either(call: &Descriptor<'_, Self>, backlog: u32) -> Result {
+        bind::listen(call, backlog)
+    }
+
+    fn accept_either(
+        call: &Descriptor<'_, Self>,
+        non_blocking: bool,
+        tcp: &mut dyn FnMut(&Tcp<'_>) -> Result,
+    ) -> Result<Option<ARef<SdpSock>>> {
+        bind::accept(call, non_blocking, tcp)
+    }
+
+    fn set_either(
+        call: &Descriptor<'_, Self>,
+        level: i32,
+        name: i32,
+        tcp: &dyn Fn(&Tcp<'_>) -> Result,
+        sdp: &dyn Fn() -> Result,
+    ) -> Result {
+        options::set(call, level, name, tcp, sdp)
+    }
+
+    fn get_either(
+        call: &Descriptor<'_, Self>,
+        level: i32,
+        name: i32,
+        tcp: &dyn Fn(&Tcp<'_>) -> Result,
+        sdp: &dyn Fn() -> Result,
+    ) -> Result {
+        options::get(call, level, name, tcp, sdp)
+    }
+
+    fn closing(sk: &SdpSock, tcp: &Tcp<'_>) {
+        crossing::closing(sk, tcp)
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! setsockopt(2) and getsockopt(2): what is set before it is decided is set for both.
+
+use super::crossing::cross;
+use super::{Outcome, Phase};
+use crate::socket::{SdpSock, Socket};
+use crate::sys::bindings as c;
+use crate::sys::net::family::Descriptor;
+use crate::sys::net::ipproto::{Either, Side};
+use crate::sys::net::sock::{State, FOREVER};
+use crate::sys::net::tcp::Tcp;
+use kernel::prelude::*;
+
+/// setsockopt(2). TCP says whether it is right. If SDP cannot do what the program wants, the socket
+/// is TCP's.
+pub(super) fn set(
+    call: &Descriptor<'_, Socket>,
+    level: i32,
+    name: i32,
+    tcp: &dyn Fn(&Tcp<'_>) -> Result,
+    sdp: &dyn Fn() -> Result,
+) -> Result {
+    let sk = call.sk;
+    loop {
+        let side = Socket::settled(sk, FOREVER)?;
+        if side == Side::Sdp {
+            return sdp();
+        }
+        if side == Side::Tcp {
+            return call.tcp().map_or_else(sdp, |t| tcp(&t));
+        }
+        let decision = sk.decide();
+        let Some(t) = decision.tcp() else {
+            return sdp();
+        };
+        if super::phase(sk) != Phase::Open {
+            continue;
+        }
+        if is_sdp(level, name) {
+            return sdp();
+        }
+        tcp(&t)?;
+        if sdp().is_err() && sk.state() == State::Close && !is_advice(level, name) {
+            cross(sk, &t, Outcome::Option, None);
+        }
+        return Ok(());
+    }
+}
+
+/// getsockopt(2).
+pub(super) fn get(
+    call: &Descriptor<'_, Socket>,
+    level: i32,
+    name: i32,
+    tcp: &dyn Fn(&Tcp<'_>) -> Result,
+    sdp: &dyn Fn() -> Result,
+) -> Result {
+    let sk = call.sk;
+    match super::side(sk) {
+        Side::Tcp => call.tcp().map_or_else(sdp, |t| tcp(&t)),
+        Side::Both if !is_sdp(level, name) => {
+            let decision = sk.decide();
+            match decision.tcp() {
+                Some(t) if super::phase(sk) == Phase::Open => tcp(&t),
+                _ => sdp(),
+            }
+        }
+        _ => sdp(),
+    }
+}
+
+/// The program wants what only TCP has.
+pub(super) fn prefer_tcp(sk: &SdpSock) {
+    let decision = sk.decide();
+    if let Some(tcp) = decision.tcp() {
+        if super::phase(sk) == Phase::Open && sk.state() == State::Close {
+            cross(sk, &tcp, Outcome::Option, None);
+        }
+    }
+}
+
+/// Whether an option is one that TCP does not have.
+fn is_sdp(level: i32, name: i32) -> bool {
+    let options = [c::SDP_ZCOPY_THRESH, c::SDP_LAST_BIND_ERR, c::SDP_INFO];
+    level as u32 == c::SOL_TCP && options.contains(&(name as u32))
+}
+
+/// Whether an option only says how TCP is to treat its wire, which SDP does not use: a connection
+/// that is not TCP's need not heed it.
+fn is_advice(level: i32, name: i32) -> bool {
+    let options = [
+        c::TCP_CONGESTION,
+        c::TCP_FASTOPEN,
+        c::TCP_FASTOPEN_KEY,
+        c::TCP_FASTOPEN_NO_COOKIE,
+        c::TCP_THIN_LINEAR_TIMEOUTS,
+        c::TCP_THIN_DUPACK,
+    ];
+    level as u32 == c::SOL_TCP && options.contains(&(name as u32))
+}

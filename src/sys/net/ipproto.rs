@@ -1,0 +1,512 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! `IPPROTO_SDP`: sockets of `AF_INET` and `AF_INET6` that are SDP, or become TCP.
+//!
+//! The network core knows them by an `inet_protosw` each, which [`Registration`] stands for. Their
+//! sock is one of the family's ([`Family`]); beneath their descriptor is a TCP socket ([`Tcp`]).
+//! [`Either`] says which of the two a call is for; the callbacks here hand it on. When TCP is
+//! chosen, the open file becomes one of the TCP socket, so that calls come here no more, but for
+//! those that were under way.
+
+#![expect(
+    clippy::missing_safety_doc,
+    reason = "what all callbacks rely on is said in `family`, above the first of its callbacks"
+)]
+
+use super::super::bindings as c;
+use super::super::errno::{EINVAL, EOPNOTSUPP};
+use super::address::{AF_INET, AF_INET6};
+use super::family::{self, errno, of, Descriptor, Family};
+use super::params;
+use super::sock::Sock;
+use super::tcp::{op, Name, Tcp};
+use core::marker::PhantomData;
+use core::ptr::{self, NonNull};
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+
+/// What a descriptor is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    /// SDP's, for this connection.
+    Sdp,
+    /// TCP's, for good.
+    Tcp,
+    /// Both, as no connection was asked for.
+    Both,
+    /// Not known yet: connect(2) is under way.
+    Neither,
+}
+
+/// What the socket calls do on sockets of `IPPROTO_SDP`, where that is not what [`Family`] says.
+///
+/// All are called in process context, may sleep, and hold no lock.
+pub(crate) trait Either: Family {
+    /// A socket was made by socket(2).
+    fn begun(sk: &Sock<Self>) -> Result;
+    /// socket(2) has failed after that.
+    fn undone(sk: &Sock<Self>);
+    /// What the descriptor is now.
+    fn side(sk: &Sock<Self>) -> Side;
+    /// The same, but waits for so many jiffies while it is not known.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` if it still is not; `ERESTARTSYS` or `EINTR`.
+    fn settled(sk: &Sock<Self>, timeout: isize) -> Result<Side>;
+    /// The same, but gives up a connection that SDP is to make.
+    ///
+    /// # Errors
+    ///
+    /// `ERESTARTSYS` if TCP is just taking over.
+    fn given_up(sk: &Sock<Self>) -> Result<Side>;
+    /// The program wants what only TCP has, on a descriptor that is both.
+    fn prefer_tcp(sk: &Sock<Self>);
+    /// bind(2).
+    fn bind_either(call: &Descriptor<'_, Self>, name: &Name) -> Result;
+    /// connect(2), with the flags of the file.
+    fn connect_either(call: &Descriptor<'_, Self>, name: &Name, flags: u32) -> Result;
+    /// listen(2).
+    fn listen_either(call: &Descriptor<'_, Self>, backlog: u32) -> Result;
+    /// accept(2): the new connection, or none if `tcp` has taken one of TCP.
+    fn accept_either(
+        call: &Descriptor<'_, Self>,
+        non_blocking: bool,
+        tcp: &mut dyn FnMut(&Tcp<'_>) -> Result,
+    ) -> Result<Option<ARef<Sock<Self>>>>;
+    /// setsockopt(2), by a way to set it on each of the two.
+    fn set_either(
+        call: &Descriptor<'_, Self>,
+        level: i32,
+        name: i32,
+        tcp: &dyn Fn(&Tcp<'_>) -> Result,
+        sdp: &dyn Fn() -> Result,
+    ) -> Result;
+    /// getsockopt(2) at levels other than `SOL_SOCKET`.
+    fn get_either(
+        call: &Descriptor<'_, Self>,
+        level: i32,
+        name: i32,
+        tcp: &dyn Fn(&Tcp<'_>) -> Result,
+        sdp: &dyn Fn() -> Result,
+    ) -> Result;
+    /// close(2) of a descriptor that TCP has won; the TCP socket is still there.
+    fn closing(sk: &Sock<Self>, tcp: &Tcp<'_>);
+}
+
+/// `IPPROTO_SDP`, registered with the network core.
+///
+/// # Invariants
+///
+/// If `registered`, `sdp_h_ipproto_register()` has succeeded.
+pub(crate) struct Registration<T: Either> {
+    registered: bool,
+    _family: PhantomData<T>,
+}
+
+// SAFETY: The registration is only made and dropped; both may happen on any thread.
+unsafe impl<T: Either> Send for Registration<T> {}
+// SAFETY: It has no methods that take a shared reference.
+unsafe impl<T: Either> Sync for Registration<T> {}
+
+impl<T: Either> Registration<T> {
+    /// Registers the number that the module's parameter says, if any. The family is registered.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a number that Linux has given to something else, or cannot; `EBUSY` for one
+    /// that a module has taken.
+    pub(crate) fn new(
+        module: &'static ThisModule,
+        _family: &family::Registration<T>,
+    ) -> Result<Self> {
+        let number = params::ipproto();
+        // INVARIANT: Nothing is registered yet.
+        let mut me = Registration {
+            registered: false,
+            _family: PhantomData,
+        };
+        if number == 0 {
+            return Ok(me);
+        }
+        // what is below goes by the byte in IP's header, and 256 is SMC
+        if !(257..=262).contains(&number) {
+            pr_err!(
+                "ipproto={} is no number for IPPROTO_SDP: 257 to 262, or 0 for none\n",
+                number
+            );
+            return Err(EINVAL.into());
+        }
+        // SAFETY: Not registered yet, so the statics are ours to fill; the protocols that belong to
+        // it are registered by the family, and are unregistered after `self` was dropped.
+        unsafe {
+            for (i, v6) in [false, true].into_iter().enumerate() {
+                fill_ops::<T>(&raw mut c::sdp_h_ipproto_ops[i], module, v6);
+            }
+            to_result(c::sdp_h_ipproto_register(number))?;
+        }
+        // INVARIANT: Just done.
+        me.registered = true;
+        Ok(me)
+    }
+}
+
+impl<T: Either> Drop for Registration<T> {
+    fn drop(&mut self) {
+        if self.registered {
+            // SAFETY: Registered, by the invariants.
+            unsafe { c::sdp_h_ipproto_unregister() }
+        }
+    }
+}
+
+/// # Safety
+///
+/// `p` points to a `proto` of the family that is not registered.
+pub(super) unsafe fn fill_proto<T: Either>(p: *mut c::proto) {
+    // SAFETY: By the requirements of this function.
+    let p = unsafe { &mut *p };
+    p.init = Some(init::<T>);
+    p.destroy = Some(destroy::<T>);
+}
+
+/// # Safety
+///
+/// `o` points to a zeroed `proto_ops` that nobody uses yet.
+unsafe fn fill_ops<T: Either>(o: *mut c::proto_ops, module: &'static ThisModule, v6: bool) {
+    // SAFETY: By the requirements of this function.
+    unsafe { family::fill_ops::<T>(o, module, v6) };
+    // SAFETY: As above.
+    let o = unsafe { &mut *o };
+    o.family = if v6 { AF_INET6 } else { AF_INET }.into();
+    o.release = Some(release::<T>);
+    o.bind = Some(bind::<T>);
+    o.connect = Some(connect::<T>);
+    o.accept = Some(accept::<T>);
+    o.getname = Some(getname::<T>);
+    o.poll = Some(poll::<T>);
+    o.ioctl = Some(ioctl::<T>);
+    o.listen = Some(listen::<T>);
+    o.shutdown = Some(shutdown::<T>);
+    o.setsockopt = Some(setsockopt::<T>);
+    o.getsockopt = Some(getsockopt::<T>);
+    o.sendmsg = Some(sendmsg::<T>);
+    o.recvmsg = Some(recvmsg::<T>);
+}
+
+/// A call on a descriptor.
+///
+/// # Safety
+///
+/// `socket` is a descriptor of `IPPROTO_SDP` in use by a call, which lasts for `'a`.
+unsafe fn call<'a, T: Either>(socket: *mut c::socket) -> Descriptor<'a, T> {
+    Descriptor {
+        socket,
+        // SAFETY: By the requirements of this function.
+        sk: unsafe { of(socket) },
+    }
+}
+
+/// The TCP socket, if the call is for that.
+fn chosen<'a, T: Either>(call: &Descriptor<'a, T>) -> Option<Tcp<'a>> {
+    call.tcp().filter(|_| T::side(call.sk) == Side::Tcp)
+}
+
+/// The end of socket(2), after what `inet_create()` has done.
+unsafe extern "C" fn init<T: Either>(sk: *mut c::sock) -> i32 {
+    let Some(new) = NonNull::new(sk) else {
+        return -EINVAL.0;
+    };
+    // SAFETY: Called by the core with a new sock of the protocol, whose descriptor belongs to the
+    // call. If this fails, `destroy` follows, and the last reference is dropped.
+    let r = unsafe {
+        to_result(c::sdp_h_ipproto_init(
+            sk,
+            Some(family::work::<T>),
+            Some(family::timer::<T>),
+        ))
+        .and_then(|()| Sock::<T>::furnish(new))
+        .and_then(|()| {
+            (*sk.cast::<c::sdp_h_sock>()).furnished = true;
+            T::begun(Sock::from_raw(sk))
+        })
+    };
+    errno(r)
+}
+
+/// socket(2) has failed after `init` was called.
+unsafe extern "C" fn destroy<T: Either>(sk: *mut c::sock) {
+    // SAFETY: Called by the core with the sock of the call, which nobody else knows.
+    unsafe {
+        if (*sk.cast::<c::sdp_h_sock>()).furnished {
+            T::undone(Sock::from_raw(sk));
+        }
+        c::sdp_h_tcp_discard(sk);
+    }
+}
+
+unsafe extern "C" fn release<T: Either>(socket: *mut c::socket) -> i32 {
+    // SAFETY: Called by the core with a descriptor that was released before, or that nobody uses
+    // any more.
+    unsafe {
+        if (*socket).sk.is_null() {
+            return 0;
+        }
+        let call = call::<T>(socket);
+        if let Some(tcp) = chosen(&call) {
+            T::closing(call.sk, &tcp);
+        }
+        let v6 = call.sk.is_v6();
+        // a worker may be about to choose TCP: from here on there is none
+        let tcp = c::sdp_h_tcp_take((*socket).sk);
+        let e = if v6 {
+            c::inet6_release(socket)
+        } else {
+            c::inet_release(socket)
+        };
+        if !tcp.is_null() {
+            c::sdp_h_tcp_drop(socket, tcp);
+        }
+        e
+    }
+}
+
+unsafe extern "C" fn bind<T: Either>(
+    socket: *mut c::socket,
+    address: *mut c::sockaddr_unsized,
+    len: i32,
+) -> i32 {
+    // SAFETY: Called by the core with a descriptor of the protocol and an address of `len` bytes.
+    unsafe {
+        let call = call::<T>(socket);
+        if call.tcp().is_none() {
+            return family::bind::<T>(socket, address, len);
+        }
+        errno(Name::new(family::name(address, len)).and_then(|name| T::bind_either(&call, &name)))
+    }
+}
+
+unsafe extern "C" fn connect<T: Either>(
+    socket: *mut c::socket,
+    address: *mut c::sockaddr_unsized,
+    len: i32,
+    flags: i32,
+) -> i32 {
+    // SAFETY: Called by the core with a descriptor of the protocol and an address of `len` bytes.
+    let (call, bytes) = unsafe { (call::<T>(socket), family::name(address, len)) };
+    errno(Name::new(bytes).and_then(|name| T::connect_either(&call, &name, flags as u32)))
+}
+
+unsafe extern "C" fn listen<T: Either>(socket: *mut c::socket, backlog: i32) -> i32 {
+    // SAFETY: Called by the core with a descriptor of the protocol.
+    let call = unsafe { call::<T>(socket) };
+    errno(T::listen_either(&call, backlog.max(0) as u32))
+}
+
+unsafe extern "C" fn accept<T: Either>(
+    socket: *mut c::socket,
+    new: *mut c::socket,
+    arg: *mut c::proto_accept_arg,
+) -> i32 {
+    // SAFETY: Called by the core with descriptors of the protocol and its argument.
+    let (call, flags) = unsafe { (call::<T>(socket), (*arg).flags) };
+    let non_blocking = flags as u32 & c::O_NONBLOCK != 0;
+    let mut tcp = |tcp: &Tcp<'_>| {
+        // SAFETY: As above; called for the TCP socket beneath this one, until it succeeds.
+        to_result(unsafe { c::sdp_h_tcp_accept(tcp.raw(), new, arg) })
+    };
+    match T::accept_either(&call, non_blocking, &mut tcp) {
+        Ok(Some(sk)) => {
+            // SAFETY: A new connection, whose reference the new descriptor owns from here on.
+            unsafe { c::sdp_h_graft(socket, new, ARef::into_raw(sk).as_ptr().cast()) };
+            0
+        }
+        Ok(None) => 0,
+        Err(e) => e.to_errno(),
+    }
+}
+
+unsafe extern "C" fn getname<T: Either>(
+    socket: *mut c::socket,
+    address: *mut c::sockaddr,
+    peer: i32,
+) -> i32 {
+    // SAFETY: Called by the core with a descriptor of the protocol, or with one that accept(2) has
+    // just made of TCP's, and room for an address.
+    unsafe {
+        let ops = ptr::read_volatile(&raw const (*socket).ops);
+        let own = [0, 1].map(|i| &raw const c::sdp_h_ipproto_ops[i]);
+        if !own.contains(&ops) {
+            return (*ops)
+                .getname
+                .map_or(-EOPNOTSUPP.0, |f| f(socket, address, peer));
+        }
+        let call = call::<T>(socket);
+        match chosen(&call) {
+            Some(tcp) => op!(tcp, getname(address, peer)),
+            None if call.sk.is_v6() => c::inet6_getname(socket, address, peer),
+            None => c::inet_getname(socket, address, peer),
+        }
+    }
+}
+
+unsafe extern "C" fn poll<T: Either>(
+    file: *mut c::file,
+    socket: *mut c::socket,
+    wait: *mut c::poll_table_struct,
+) -> c::__poll_t {
+    // SAFETY: Called by the core with an open file of the descriptor.
+    unsafe {
+        let call = call::<T>(socket);
+        let tcp_poll = |tcp: Tcp<'_>| {
+            let ops = ptr::read_volatile(&raw const (*tcp.raw()).ops);
+            (*ops).poll.map_or(0, |f| f(file, tcp.raw(), wait))
+        };
+        let Some(tcp) = call.tcp() else {
+            return family::poll::<T>(file, socket, wait);
+        };
+        match T::side(call.sk) {
+            Side::Tcp => return tcp_poll(tcp),
+            // whoever waits is told by whichever it is going to be
+            Side::Neither | Side::Both if call.sk.state() != super::sock::State::Listen => {
+                c::sdp_h_tcp_poll_wait(file, tcp.raw(), wait);
+            }
+            Side::Both => return family::poll::<T>(file, socket, wait) | tcp_poll(tcp),
+            _ => {}
+        }
+        let events = family::poll::<T>(file, socket, wait);
+        if T::side(call.sk) == Side::Tcp {
+            // meanwhile
+            return tcp_poll(tcp);
+        }
+        events
+    }
+}
+
+unsafe extern "C" fn ioctl<T: Either>(
+    socket: *mut c::socket,
+    command: u32,
+    argument: kernel::ffi::c_ulong,
+) -> i32 {
+    // SAFETY: Called by the core with a descriptor of the protocol; the arguments are handed on.
+    unsafe {
+        let call = call::<T>(socket);
+        match chosen(&call) {
+            Some(tcp) => op!(tcp, ioctl(command, argument)),
+            None if call.sk.is_v6() => c::inet6_ioctl(socket, command, argument),
+            None => c::inet_ioctl(socket, command, argument),
+        }
+    }
+}
+
+unsafe extern "C" fn shutdown<T: Either>(socket: *mut c::socket, how: i32) -> i32 {
+    // SAFETY: Called by the core with a descriptor of the protocol; the arguments are handed on.
+    unsafe {
+        let call = call::<T>(socket);
+        match (T::given_up(call.sk), call.tcp()) {
+            (Err(e), _) => e.to_errno(),
+            (Ok(Side::Tcp), Some(tcp)) => op!(tcp, shutdown(how)),
+            (Ok(Side::Both), Some(tcp)) => {
+                c::inet_shutdown(socket, how);
+                op!(tcp, shutdown(how))
+            }
+            _ => c::inet_shutdown(socket, how),
+        }
+    }
+}
+
+unsafe extern "C" fn setsockopt<T: Either>(
+    socket: *mut c::socket,
+    level: i32,
+    name: i32,
+    value: c::sockptr_t,
+    len: u32,
+) -> i32 {
+    // SAFETY: Called by the core with a descriptor of the protocol.
+    let call = unsafe { call::<T>(socket) };
+    let tcp = |tcp: &Tcp<'_>| {
+        // SAFETY: As above; the arguments are handed on.
+        to_result(unsafe {
+            if level as u32 == c::SOL_SOCKET {
+                c::sock_setsockopt(tcp.raw(), level, name, value, len)
+            } else {
+                op!(tcp, setsockopt(level, name, value, len))
+            }
+        })
+    };
+    let sdp = || {
+        // SAFETY: As above.
+        to_result(unsafe { family::setsockopt_on::<T>(socket, level, name, value, len) })
+    };
+    errno(T::set_either(&call, level, name, &tcp, &sdp))
+}
+
+unsafe extern "C" fn getsockopt<T: Either>(
+    socket: *mut c::socket,
+    level: i32,
+    name: i32,
+    value: *mut u8,
+    len: *mut i32,
+) -> i32 {
+    // SAFETY: Called by the core with a descriptor of the protocol.
+    let call = unsafe { call::<T>(socket) };
+    let tcp = |tcp: &Tcp<'_>| {
+        // SAFETY: As above; the arguments are handed on.
+        to_result(unsafe { op!(tcp, getsockopt(level, name, value, len)) })
+    };
+    let sdp = || {
+        // SAFETY: As above.
+        to_result(unsafe { c::sock_common_getsockopt(socket, level, name, value, len) })
+    };
+    errno(T::get_either(&call, level, name, &tcp, &sdp))
+}
+
+unsafe extern "C" fn sendmsg<T: Either>(
+    socket: *mut c::socket,
+    message: *mut c::msghdr,
+    len: usize,
+) -> i32 {
+    // SAFETY: Called by the core with a descriptor of the protocol and the message of the call.
+    unsafe {
+        let call = call::<T>(socket);
+        let flags = (*message).msg_flags;
+        let non_blocking = flags & c::MSG_DONTWAIT != 0;
+        let side = match T::settled(call.sk, call.sk.send_timeout(non_blocking)) {
+            Ok(Side::Both) if flags & c::MSG_FASTOPEN != 0 => {
+                T::prefer_tcp(call.sk);
+                T::side(call.sk)
+            }
+            Ok(side) => side,
+            Err(e) => return e.to_errno(),
+        };
+        match call.tcp() {
+            Some(tcp) if side == Side::Tcp => op!(tcp, sendmsg(message, len)),
+            _ => family::sendmsg::<T>(socket, message, len),
+        }
+    }
+}
+
+unsafe extern "C" fn recvmsg<T: Either>(
+    socket: *mut c::socket,
+    message: *mut c::msghdr,
+    len: usize,
+    flags: i32,
+) -> i32 {
+    // SAFETY: Called by the core with a descriptor of the protocol and the message of the call.
+    unsafe {
+        let call = call::<T>(socket);
+        let non_blocking = flags as u32 & c::MSG_DONTWAIT != 0;
+        let side = if flags as u32 & c::MSG_OOB != 0 {
+            // which never waits
+            Ok(T::side(call.sk))
+        } else {
+            T::settled(call.sk, call.sk.receive_timeout(non_blocking))
+        };
+        match (side, call.tcp()) {
+            (Err(e), _) => e.to_errno(),
+            (Ok(Side::Tcp), Some(tcp)) => op!(tcp, recvmsg(message, len, flags)),
+            _ => family::recvmsg::<T>(socket, message, len, flags),
+        }
+    }
+}

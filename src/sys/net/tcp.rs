@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The TCP socket beneath a socket of `IPPROTO_SDP`.
+//!
+//! A descriptor of `IPPROTO_SDP` has a `struct socket` of TCP beside its own sock, from socket(2) to
+//! close(2). [`Tcp`] is it: within a call on the descriptor ([`Descriptor::tcp`]), or for whoever
+//! holds the right to decide what the descriptor is to be ([`Sock::decide`]), which is what close(2)
+//! waits for.
+
+use super::super::bindings as c;
+use super::super::errno::{EAFNOSUPPORT, EINVAL, EOPNOTSUPP};
+use super::address::{self, Address, Named, Purpose, AF_INET, AF_INET6, AF_UNSPEC};
+use super::family::Descriptor;
+use super::sock::Sock;
+use core::marker::PhantomData;
+use core::ptr;
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::types::NotThreadSafe;
+
+/// Most bytes of a socket address (`struct sockaddr_storage`).
+const NAME_LEN: usize = 128;
+
+/// A socket address, as the program has given it.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+pub(crate) struct Name {
+    bytes: [u8; NAME_LEN],
+    len: u8,
+}
+
+impl Name {
+    /// No bytes at all.
+    pub(crate) const EMPTY: Self = Name {
+        bytes: [0; NAME_LEN],
+        len: 0,
+    };
+
+    /// # Errors
+    ///
+    /// `EINVAL` if it is longer than any address.
+    pub(super) fn new(bytes: &[u8]) -> Result<Self> {
+        let mut me = Self::EMPTY;
+        me.bytes
+            .get_mut(..bytes.len())
+            .ok_or(Error::from(EINVAL))?
+            .copy_from_slice(bytes);
+        me.len = bytes.len() as u8;
+        Ok(me)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len.into()).unwrap_or_default()
+    }
+
+    fn family(&self) -> Option<u16> {
+        let family = self.bytes().first_chunk()?;
+        Some(u16::from_ne_bytes(*family))
+    }
+
+    /// Whether it is that of no family (`AF_UNSPEC`).
+    pub(crate) fn is_unspecified(&self) -> bool {
+        self.family() == Some(AF_UNSPEC)
+    }
+
+    /// Whether bind(2) is to choose the port.
+    pub(crate) fn asks_for_port(&self) -> bool {
+        self.bytes().get(2..4) == Some(&[0; 2])
+    }
+
+    /// Where connect(2) is to go to.
+    ///
+    /// # Errors
+    ///
+    /// Those of TCP's connect(2).
+    pub(crate) fn destination(&self, v6: bool) -> Result<Address> {
+        let (family, least) = if v6 { (AF_INET6, 24) } else { (AF_INET, 16) };
+        if self.bytes().len() < least {
+            return Err(EINVAL.into());
+        }
+        if self.family() != Some(family) {
+            return Err(EAFNOSUPPORT.into());
+        }
+        match address::read(self.bytes(), v6, Purpose::Connect)? {
+            Named::Address(a) => Ok(a),
+            Named::Unspecified => Err(EAFNOSUPPORT.into()),
+        }
+    }
+
+    fn as_mut_ptr(&mut self) -> *mut kernel::ffi::c_void {
+        self.bytes.as_mut_ptr().cast()
+    }
+
+    fn raw_len(&self) -> i32 {
+        self.len.into()
+    }
+}
+
+/// The TCP socket.
+///
+/// # Invariants
+///
+/// `socket` is that of TCP beneath a descriptor of `IPPROTO_SDP`, and is not released during `'a`.
+#[derive(Clone, Copy)]
+pub(crate) struct Tcp<'a> {
+    socket: *mut c::socket,
+    _life: PhantomData<&'a ()>,
+}
+
+/// Calls a function of the TCP socket's `proto_ops`, which has the socket as its first argument.
+macro_rules! op {
+    ($tcp:expr, $name:ident($($argument:expr),*)) => {
+        match (*ptr::read_volatile(&raw const (*$tcp.raw()).ops)).$name {
+            Some(f) => f($tcp.raw(), $($argument),*),
+            None => -EOPNOTSUPP.0,
+        }
+    };
+}
+pub(super) use op;
+
+impl<'a> Tcp<'a> {
+    /// The C object.
+    pub(super) fn raw(&self) -> *mut c::socket {
+        self.socket
+    }
+
+    /// # Safety
+    ///
+    /// `sk` is a sock of the family. Its TCP socket, if it has one, is not released during `'a`.
+    unsafe fn of(sk: *mut c::sock) -> Option<Self> {
+        // SAFETY: By the requirements; the pointer changes once, when it is given up for release.
+        let socket = unsafe { ptr::read_volatile(&raw const (*sk.cast::<c::sdp_h_sock>()).tcp) };
+        // INVARIANT: By the requirements.
+        (!socket.is_null()).then_some(Tcp {
+            socket,
+            _life: PhantomData,
+        })
+    }
+
+    /// The port that it holds, 0 for none.
+    pub(crate) fn port(&self) -> u16 {
+        self.local(false).port
+    }
+
+    /// Its local address and port.
+    pub(crate) fn local(&self, v6: bool) -> Address {
+        let mut a = c::sdp_h_addr::default();
+        // SAFETY: By the invariants the socket is alive; `a` is writable.
+        unsafe { c::sdp_h_tcp_name(self.socket, &mut a) };
+        Address::from_c(&a, v6)
+    }
+
+    /// bind(2).
+    pub(crate) fn bind(&self, name: &Name) -> Result {
+        let mut name = *name;
+        // SAFETY: By the invariants the socket is alive; the address has room for what a hook may
+        // write there.
+        to_result(unsafe { op!(self, bind(name.as_mut_ptr().cast(), name.raw_len())) })
+    }
+
+    /// Undoes bind(2) on a socket that was bound to an interface before, 0 for none.
+    pub(crate) fn unbind(&self, ifindex: i32) {
+        // SAFETY: By the invariants the socket is alive.
+        unsafe { c::sdp_h_tcp_unbind(self.socket, ifindex) }
+    }
+
+    /// Takes a port of TCP's choice, unless it has one.
+    ///
+    /// # Errors
+    ///
+    /// `EADDRINUSE` if there is none.
+    pub(crate) fn take_port(&self) -> Result {
+        // SAFETY: By the invariants the socket is alive.
+        to_result(unsafe { c::sdp_h_tcp_take_port(self.socket) })
+    }
+
+    /// Undoes that.
+    pub(crate) fn give_port(&self) {
+        // SAFETY: By the invariants the socket is alive.
+        unsafe { c::sdp_h_tcp_give_port(self.socket) }
+    }
+
+    /// listen(2).
+    pub(crate) fn listen(&self, backlog: u32) -> Result {
+        let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+        // SAFETY: By the invariants the socket is alive.
+        to_result(unsafe { op!(self, listen(backlog)) })
+    }
+
+    /// connect(2).
+    pub(crate) fn connect(&self, name: &Name, flags: u32) -> Result {
+        let mut name = *name;
+        // SAFETY: As for `bind`.
+        to_result(unsafe {
+            op!(
+                self,
+                connect(name.as_mut_ptr().cast(), name.raw_len(), flags as i32)
+            )
+        })
+    }
+
+    /// Runs the hooks of connect(2), which may change the address.
+    pub(crate) fn pre_connect(&self, name: &mut Name) -> Result {
+        let len = name.raw_len();
+        // SAFETY: As for `bind`.
+        to_result(unsafe { c::sdp_h_tcp_pre_connect(self.socket, name.as_mut_ptr(), len) })
+    }
+
+    /// Begins to connect without those hooks. Errors are those of the socket, for later.
+    pub(crate) fn begin(&self, name: &Name) {
+        let mut name = *name;
+        // SAFETY: As for `bind`.
+        unsafe { c::sdp_h_tcp_begin(self.socket, name.as_mut_ptr(), name.raw_len()) }
+    }
+
+    /// Whether a connection has come about, be it over by now.
+    pub(crate) fn was_connected(&self) -> bool {
+        // SAFETY: By the invariants the socket is alive.
+        unsafe { c::sdp_h_tcp_was_connected(self.socket) }
+    }
+
+    /// Takes over who wants SIGIO of the descriptor.
+    pub(crate) fn take_signals<T>(&self, sk: &Sock<T>) {
+        // SAFETY: By the invariants the socket is alive, and thus the descriptor that it is beneath.
+        unsafe { c::sdp_h_tcp_take_signals(sk.raw(), self.socket) }
+    }
+
+    /// Makes the open file one of this socket.
+    pub(crate) fn take_file<T>(&self, sk: &Sock<T>) {
+        // SAFETY: As for `take_signals`.
+        unsafe { c::sdp_h_tcp_take_file(sk.raw(), self.socket) }
+    }
+}
+
+impl<'a, T> Descriptor<'a, T> {
+    /// The TCP socket beneath.
+    pub(crate) fn tcp(&self) -> Option<Tcp<'a>> {
+        // SAFETY: The descriptor is in use by a call during `'a`, and only its release gives the TCP
+        // socket up.
+        unsafe { Tcp::of(self.sk.raw()) }
+    }
+
+    /// Waits like [`Sock::sleep`], and for a connection in the TCP socket's queue as well.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sock::sleep`].
+    pub(crate) fn sleep_accepting(&self, mark: i32, timeout: isize) -> Result<isize> {
+        if self.tcp().is_none() {
+            return self.sk.sleep(mark, timeout);
+        }
+        // SAFETY: The sock has a TCP socket, which stays during the call.
+        let left = unsafe {
+            c::sdp_h_tcp_sleep(self.sk.raw().cast(), mark, timeout as kernel::ffi::c_long)
+        };
+        if left < 0 {
+            return Err(super::sock::interrupted(timeout));
+        }
+        Ok(left as isize)
+    }
+}
+
+/// The right to decide between SDP and TCP.
+///
+/// # Invariants
+///
+/// `sdp_h_decide()` was called by this thread for `sk` and `sdp_h_decided()` not yet.
+pub(crate) struct Deciding<'a, T> {
+    sk: &'a Sock<T>,
+    _not_send: NotThreadSafe,
+}
+
+impl<T> Sock<T> {
+    /// Takes the right to decide; comes before the socket lock. May sleep.
+    pub(crate) fn decide(&self) -> Deciding<'_, T> {
+        // SAFETY: By the invariants of `Sock` the mutex is initialised.
+        unsafe { c::sdp_h_decide(self.raw()) };
+        // INVARIANT: Just taken.
+        Deciding {
+            sk: self,
+            _not_send: NotThreadSafe,
+        }
+    }
+
+    /// Takes over from the TCP socket, whose address and port it has, how bind(2) got them.
+    /// The socket lock is held.
+    pub(crate) fn share_name(&self, tcp: &Tcp<'_>) {
+        // SAFETY: Both are alive.
+        unsafe { c::sdp_h_tcp_share_name(self.raw(), tcp.raw()) }
+    }
+
+    /// Undoes [`Sock::share_name`].
+    pub(crate) fn unshare_name(&self) {
+        // SAFETY: By the invariants the sock is alive; there need be no TCP socket.
+        unsafe { c::sdp_h_tcp_share_name(self.raw(), ptr::null()) }
+    }
+}
+
+impl<T> Deciding<'_, T> {
+    /// The TCP socket; `None` once the descriptor was closed, and where there never was one.
+    pub(crate) fn tcp(&self) -> Option<Tcp<'_>> {
+        // SAFETY: It is given up under the mutex only, which is held.
+        unsafe { Tcp::of(self.sk.raw()) }
+    }
+}
+
+impl<T> Drop for Deciding<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: By the invariants the mutex is held.
+        unsafe { c::sdp_h_decided(self.sk.raw()) }
+    }
+}

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * An IPPROTO_SDP socket and the TCP socket beneath it, where that takes macros
+ * and inline functions of the kernel. No policy lives here.
+ */
+#include <linux/bpf-cgroup.h>
+#include <linux/file.h>
+#include <linux/fs.h>
+#include <linux/module.h>
+#include <linux/tcp.h>
+#include <net/inet_common.h>
+#include <net/inet_connection_sock.h>
+#include <net/ip.h>
+#include <net/protocol.h>
+#include <net/tcp.h>
+#include "tcp_helpers.h"
+
+struct proto_ops sdp_h_ipproto_ops[2];
+
+static struct inet_protosw sdp_h_protosw[2];
+
+/* Of a protocol number that no program can ask for: its place in the list is all that it has. */
+#define NOBODY 0xffff
+
+static struct inet_protosw *protosw(struct list_head *at)
+{
+	return list_entry(at, struct inet_protosw, list);
+}
+
+/*
+ * Who has the number. The head of the list is not ours to know: it is what is
+ * before TCP's entry, which is permanent and the first one.
+ */
+static struct inet_protosw *holder(struct inet_protosw *me, int number)
+{
+	struct list_head *at;
+
+	/* without IPv6 nobody is there */
+	if (me->list.next == me->list.prev)
+		return NULL;
+	for (at = me->list.next; at != &me->list; at = at->next) {
+		struct inet_protosw *next = protosw(at->next);
+
+		if (next->type == SOCK_STREAM && next->protocol == IPPROTO_TCP)
+			continue;
+		if (protosw(at)->protocol == number)
+			return protosw(at);
+	}
+	return NULL;
+}
+
+static bool is_taken(struct inet_protosw *me, int number, const char *family)
+{
+	struct inet_protosw *other;
+	bool taken;
+
+	rcu_read_lock();
+	other = holder(me, number);
+	taken = other;
+	if (taken)
+		pr_err("ib_sdp: protocol %d of %s is taken by %s (%s): load with ipproto=0, or another number\n",
+		       number, family, other->prot->name,
+		       other->prot->owner ? module_name(other->prot->owner) : "the kernel");
+	rcu_read_unlock();
+	return taken;
+}
+
+int sdp_h_ipproto_register(int number)
+{
+	struct inet_protosw look = { .type = SOCK_STREAM, .protocol = NOBODY };
+	bool taken;
+	int err, i;
+
+	inet_register_protosw(&look);
+	taken = is_taken(&look, number, "AF_INET");
+	inet_unregister_protosw(&look);
+	if (taken)
+		return -EBUSY;
+	if (inet6_register_protosw(&look))
+		return -EAFNOSUPPORT;
+	taken = is_taken(&look, number, "AF_INET6");
+	inet6_unregister_protosw(&look);
+	if (taken)
+		return -EBUSY;
+	for (i = 0; i < 2; i++) {
+		sdp_h_protosw[i] = (struct inet_protosw) {
+			.type = SOCK_STREAM,
+			.protocol = number,
+			.prot = &sdp_h_proto[2 + i],
+			.ops = &sdp_h_ipproto_ops[i],
+		};
+	}
+	err = inet6_register_protosw(&sdp_h_protosw[1]);
+	if (!err)
+		inet_register_protosw(&sdp_h_protosw[0]);
+	return err;
+}
+
+void sdp_h_ipproto_unregister(void)
+{
+	inet6_unregister_protosw(&sdp_h_protosw[1]);
+	inet_unregister_protosw(&sdp_h_protosw[0]);
+}
+
+/*
+ * What sdp_h_sock_create() does beyond inet_create(), and a TCP socket of the
+ * same owner. Users inside the kernel hold the struct socket itself, so that
+ * another one cannot take its place.
+ */
+int sdp_h_ipproto_init(struct sock *sk, work_func_t work, work_func_t timer)
+{
+	struct sdp_h_sock *s = (struct sdp_h_sock *)sk;
+	struct net *net = sock_net(sk);
+	int err;
+
+	s->data_ready = sk->sk_data_ready;
+	WRITE_ONCE(sk->sk_sndbuf, READ_ONCE(net->ipv4.sysctl_tcp_wmem[1]));
+	WRITE_ONCE(sk->sk_rcvbuf, READ_ONCE(net->ipv4.sysctl_tcp_rmem[1]));
+	sdp_h_async_init(s, work, timer);
+	if (sk->sk_kern_sock)
+		return -EPROTONOSUPPORT;
+	sdp_h_custom_sockopt(sk->sk_socket);
+	err = __sock_create(net, sk->sk_family, SOCK_STREAM, IPPROTO_TCP, &s->tcp, 0);
+	if (err)
+		return err;
+	/* diagnostics find the owner by this */
+	WRITE_ONCE(s->tcp->sk->sk_ino, READ_ONCE(sk->sk_ino));
+	return 0;
+}
+
+/* The end of accept(2). */
+void sdp_h_graft(struct socket *sock, struct socket *new, struct sock *sk)
+{
+	lock_sock(sk);
+	__inet_accept(sock, new, sk);
+	release_sock(sk);
+	sdp_h_custom_sockopt(new);
+}
+
+void sdp_h_decide(struct sock *sk)
+{
+	mutex_lock(&((struct sdp_h_sock *)sk)->decision);
+}
+
+void sdp_h_decided(struct sock *sk)
+{
+	mutex_unlock(&((struct sdp_h_sock *)sk)->decision);
+}
+
+/* The descriptor is being closed: waits for a worker that is just using the TCP socket. */
+struct socket *sdp_h_tcp_take(struct sock *sk)
+{
+	struct sdp_h_sock *s = (struct sdp_h_sock *)sk;
+	struct socket *tcp;
+
+	sdp_h_decide(sk);
+	tcp = s->tcp;
+	s->tcp = NULL;
+	sdp_h_decided(sk);
+	return tcp;
+}
+
+/* `sock` is the descriptor that it was beneath, whose file is being closed. */
+void sdp_h_tcp_drop(struct socket *sock, struct socket *tcp)
+{
+	struct file *file = sock->file;
+
+	if (file) {
+		/* what a fcntl() that was late, or a close() that was early, has left */
+		if (sock->wq.fasync_list)
+			fasync_helper(-1, file, 0, &sock->wq.fasync_list);
+		if (tcp->wq.fasync_list)
+			fasync_helper(-1, file, 0, &tcp->wq.fasync_list);
+	}
+	tcp->file = NULL;
+	sock_release(tcp);
+}
+
+/* The socket was never opened. */
+void sdp_h_tcp_discard(struct sock *sk)
+{
+	struct socket *tcp = sdp_h_tcp_take(sk);
+
+	if (tcp)
+		sock_release(tcp);
+}
+
+void sdp_h_tcp_name(const struct socket *tcp, struct sdp_h_addr *a)
+{
+	sdp_h_local(tcp->sk, a);
+	/* a port that was given back is still told */
+	if (!READ_ONCE(inet_sk(tcp->sk)->inet_num))
+		a->port = 0;
+}
+
+/* What bind(2) leaves besides address and port; both socket locks are not held together. */
+void sdp_h_tcp_share_name(struct sock *sk, const struct socket *tcp)
+{
+	const u8 bound = SOCK_BINDADDR_LOCK | SOCK_BINDPORT_LOCK;
+
+	sk->sk_userlocks &= ~bound;
+	if (tcp) {
+		sk->sk_userlocks |= tcp->sk->sk_userlocks & bound;
+		WRITE_ONCE(sk->sk_bound_dev_if, READ_ONCE(tcp->sk->sk_bound_dev_if));
+	}
+}
+
+/* As TCP does where a program binds no port. */
+int sdp_h_tcp_take_port(struct socket *tcp)
+{
+	struct sock *sk = tcp->sk;
+	int err = 0;
+
+	lock_sock(sk);
+	if (!inet_sk(sk)->inet_num) {
+		err = sk->sk_prot->get_port(sk, 0) ? -EADDRINUSE : 0;
+		if (!err)
+			inet_sk(sk)->inet_sport = htons(inet_sk(sk)->inet_num);
+	}
+	release_sock(sk);
+	return err;
+}
+
+static void give_port(struct sock *sk)
+{
+	if (inet_sk(sk)->inet_num && sk->sk_prot->put_port)
+		sk->sk_prot->put_port(sk);
+	inet_sk(sk)->inet_sport = 0;
+}
+
+/* Undoes that. */
+void sdp_h_tcp_give_port(struct socket *tcp)
+{
+	struct sock *sk = tcp->sk;
+
+	lock_sock(sk);
+	if (sk->sk_state == TCP_CLOSE)
+		give_port(sk);
+	release_sock(sk);
+}
+
+/* Undoes bind(2) on a socket that was bound to this interface before. */
+void sdp_h_tcp_unbind(struct socket *tcp, int ifindex)
+{
+	struct sock *sk = tcp->sk;
+
+	lock_sock(sk);
+	if (sk->sk_state == TCP_CLOSE) {
+		give_port(sk);
+		inet_reset_saddr(sk);
+		sk->sk_userlocks &= ~(SOCK_BINDADDR_LOCK | SOCK_BINDPORT_LOCK);
+		WRITE_ONCE(sk->sk_bound_dev_if, ifindex);
+	}
+	release_sock(sk);
+}
+
+/* The hooks of connect(2), which may change the address. */
+int sdp_h_tcp_pre_connect(struct socket *tcp, void *address, int len)
+{
+	struct sock *sk = tcp->sk;
+	int err = 0;
+
+	lock_sock(sk);
+	if (BPF_CGROUP_PRE_CONNECT_ENABLED(sk))
+		err = sk->sk_prot->pre_connect(sk, address, len);
+	release_sock(sk);
+	return err;
+}
+
+/*
+ * The beginning of connect(2), where no caller is there to be told of an error:
+ * it is one that comes a little later. The hooks have run before.
+ */
+void sdp_h_tcp_begin(struct socket *tcp, void *address, int len)
+{
+	struct sock *sk = tcp->sk;
+	int err;
+
+	lock_sock(sk);
+	if (tcp->state == SS_UNCONNECTED && sk->sk_state == TCP_CLOSE) {
+		err = sk->sk_prot->connect(sk, address, len);
+		tcp->state = SS_CONNECTING;
+		if (err)
+			WRITE_ONCE(sk->sk_err, -err);
+	}
+	release_sock(sk);
+}
+
+/* Whether a connection has come about, which may be over. */
+bool sdp_h_tcp_was_connected(const struct socket *tcp)
+{
+	/* the SYN counts, once it was answered */
+	return READ_ONCE(tcp_sk(tcp->sk)->bytes_acked);
+}
+
+/* Whoever wants SIGIO gets it from the TCP socket. */
+void sdp_h_tcp_take_signals(struct sock *sk, struct socket *tcp)
+{
+	struct socket *sock = sk->sk_socket;
+	struct fasync_struct *fa;
+	int fd = -1;
+
+	if (!sock->file)
+		return;
+	rcu_read_lock();
+	fa = READ_ONCE(sock->wq.fasync_list);
+	if (fa)
+		fd = fa->fa_fd;
+	rcu_read_unlock();
+	if (!fa)
+		return;
+	fasync_helper(-1, sock->file, 0, &sock->wq.fasync_list);
+	lock_sock(tcp->sk);
+	if (fasync_helper(fd, sock->file, 1, &tcp->wq.fasync_list) >= 0)
+		sock_set_flag(tcp->sk, SOCK_FASYNC);
+	release_sock(tcp->sk);
+}
+
+/*
+ * From now on system calls on the descriptor find the TCP socket. The one that
+ * it was stays with the file, for those that are under way, and to be released.
+ */
+void sdp_h_tcp_take_file(struct sock *sk, struct socket *tcp)
+{
+	struct file *file = sk->sk_socket->file;
+
+	if (!file)
+		return;
+	tcp->file = file;
+	/* whoever finds it there finds its file */
+	smp_store_release(&file->private_data, tcp);
+}
+
+/* accept(2), without waiting. The new descriptor has nothing to do with this module. */
+int sdp_h_tcp_accept(struct socket *tcp, struct socket *new, struct proto_accept_arg *arg)
+{
+	const struct proto_ops *ours = new->ops, *ops = READ_ONCE(tcp->ops);
+	int flags = arg->flags;
+	int err;
+
+	arg->flags |= O_NONBLOCK;
+	err = ops->accept(tcp, new, arg);
+	arg->flags = flags;
+	if (err)
+		return err;
+	__module_get(ops->owner);
+	WRITE_ONCE(new->ops, ops);
+	module_put(ours->owner);
+	return 0;
+}
+
+/*
+ * sdp_h_sleep() that a connection in the TCP socket's queue ends as well. Returns
+ * what is left of `timeo`, or -ERESTARTSYS.
+ */
+long sdp_h_tcp_sleep(struct sdp_h_sock *s, int seen, long timeo)
+{
+	struct sock *tcp = s->tcp->sk;
+	wait_queue_entry_t own, theirs;
+
+	init_waitqueue_entry(&own, current);
+	init_waitqueue_entry(&theirs, current);
+	add_wait_queue(&s->wait, &own);
+	add_wait_queue(sk_sleep(tcp), &theirs);
+	for (;;) {
+		set_current_state(TASK_INTERRUPTIBLE);
+		if (atomic_read(&s->events) != seen || READ_ONCE(tcp->sk_state) != TCP_LISTEN ||
+		    !reqsk_queue_empty(&inet_csk(tcp)->icsk_accept_queue) || !timeo)
+			break;
+		if (signal_pending(current)) {
+			timeo = -ERESTARTSYS;
+			break;
+		}
+		timeo = schedule_timeout(timeo);
+	}
+	__set_current_state(TASK_RUNNING);
+	remove_wait_queue(sk_sleep(tcp), &theirs);
+	remove_wait_queue(&s->wait, &own);
+	return timeo;
+}
+
+void sdp_h_tcp_poll_wait(struct file *file, struct socket *tcp, struct poll_table_struct *p)
+{
+	sock_poll_wait(file, tcp, p);
+}
