@@ -3,6 +3,7 @@
 
 AF_INET_SDP = 27
 AF_INET6_SDP = 28
+IPPROTO_SDP = 257
 SOL_SDP = 27                    # libsdp sends SO_KEEPALIVE at the family's number
 SDP_ZCOPY_THRESH = 80
 SDP_LAST_BIND_ERR = 81

@@ -156,14 +156,17 @@ class Child:
 
 
 class Env:
-    """One run of one case: `kind` is tcp or sdp, `six` says which address family."""
+    """One run of one case: `kind` is tcp, sdp or ipproto (AF_INET and AF_INET6 with IPPROTO_SDP), `six` says which
+    address family."""
 
     def __init__(self, kind, six, sink, patience=10.0):
         self.kind, self.six, self.patience = kind, six, patience
-        self.sdp = kind == "sdp"
+        self.sdp, self.ipproto = kind != "tcp", kind == "ipproto"
+        self.only_sdp = kind == "sdp"          # without TCP
         self.family = socket.AF_INET6 if six else socket.AF_INET
         sdp_domain = consts.AF_INET6_SDP if six else consts.AF_INET_SDP
-        self.domain = sdp_domain if self.sdp else self.family
+        self.domain = sdp_domain if kind == "sdp" else self.family
+        self.protocol = consts.IPPROTO_SDP if self.ipproto else 0
         self.here, self.there = netns.ADDRESSES["self"][six], netns.ADDRESSES["peer"][six]
         self.any = "::" if six else "0.0.0.0"
         self.loopback = "::1" if six else "127.0.0.1"
@@ -184,6 +187,8 @@ class Env:
         expected = None
         if sdp is not NOTHING:
             expected = [repr(plain(choice)) for choice in (sdp if isinstance(sdp, OneOf) else (sdp,))]
+            if self.ipproto:        # what the families of SDP cannot, TCP's may
+                expected.append(repr(SAME))
         self._sink(("note", name, repr(plain(value)), expected, because))
         return value
 
@@ -227,7 +232,8 @@ class Env:
     def address(self, host, port):
         return (host, port, 0, 0) if self.six else (host, port)
 
-    def socket(self, where="self", kind=socket.SOCK_STREAM, protocol=0):
+    def socket(self, where="self", kind=socket.SOCK_STREAM, protocol=None):
+        protocol = self.protocol if protocol is None else protocol
         if where == "peer" and not netns.local():
             return self.keep(remote.RemoteSock.make(self.domain, kind, protocol))
         with netns.inside(where):

@@ -18,8 +18,8 @@ class Log:
         except OSError:
             self._file = None
 
-    def splats(self):
-        """Lines since the last call that no kernel in order writes, with a little of what follows."""
+    def lines(self):
+        """Lines since the last call."""
         lines = []
         while self._file is not None:
             try:
@@ -29,6 +29,11 @@ class Log:
             except OSError:         # EPIPE: the ring overran us
                 continue
             lines.append(record.split(";", 1)[-1].split("\n")[0])
+        return lines
+
+    def splats(self):
+        """Lines since the last call that no kernel in order writes, with a little of what follows."""
+        lines = self.lines()
         for index, line in enumerate(lines):
             if SPLAT.search(line):
                 return lines[index:index + 25]

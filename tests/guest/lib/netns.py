@@ -72,6 +72,15 @@ def local_transport(on):
     return bool(before)
 
 
+def parameter(name, value):
+    """Set a parameter of the module; the value before."""
+    with open(f"/sys/module/ib_sdp/parameters/{name}", "r+") as file:
+        before = int(file.read())
+        file.seek(0)
+        file.write(str(int(value)))
+    return before
+
+
 def make():
     """Make both here, joined by a veth pair as in the guest: for TCP against TCP on any Linux."""
     _made.append(os.getpid())
@@ -145,6 +154,16 @@ def device(name="self"):
         if any(address.get("local") == four for address in link["addr_info"]):
             return link["ifname"]
     raise RuntimeError(f"no device has {four}")
+
+
+def bare(six):
+    """An address of this host that is on no RDMA device."""
+    host = "fd79::1" if six else "10.79.0.1"
+    if "bare0" not in run("self", "ip -o link show"):
+        run("self", "ip link add bare0 type veth peer name bare1")
+        run("self", "ip link set bare0 up")
+    run("self", f"ip addr replace {host}/" + ("64 dev bare0 nodad" if six else "24 dev bare0"))
+    return host
 
 
 def sysctl(path, value=None):

@@ -271,7 +271,7 @@ def own_space(e):
     tcp = e.tcp()
     e.note("TCP on the same port", e.error(tcp.bind, e.address(e.here, sock.port)), sdp="ok",
            because="SDP has a port space of its own, as libsdp's `both` needs")
-    if e.sdp:
+    if e.only_sdp:
         tcp.listen(1)
         first = e.keep(e.tcp())
         first.bind(e.address(e.here, 0))
@@ -358,7 +358,7 @@ def to_device_connects(e):
     e.note("right device", e.error(good.connect, e.address(e.there, listener.port)))
     bad = e.socket()
     bad.set(SOL, consts.SO_BINDTODEVICE, b"lo\0")
-    if e.sdp:       # TCP over IPv4 sends into lo for ever
+    if e.only_sdp:       # TCP over IPv4 sends into lo for ever
         result = e.error(bad.connect, e.address(e.there, listener.port))
         e.check(result in ("ENETUNREACH", "EHOSTUNREACH", "ENODEV"), f"by lo: {result}")
 

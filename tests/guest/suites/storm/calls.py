@@ -154,10 +154,12 @@ class Caller:
         self.keep(fd, "connected")
 
     def socket(self):
-        domain = self.any(27, 28, 2, right=self.dice.choice((27, 27, 28)), chance=0.98)
+        kinds = ((27, 0), (27, 6), (27, 0), (27, 6), (28, 0), (28, 6), (2, consts.IPPROTO_SDP), (2, consts.IPPROTO_SDP), (10, consts.IPPROTO_SDP))
+        domain, protocol = self.dice.choice(kinds)
+        domain = self.any(27, 28, 2, right=domain, chance=0.98)
         kind = self.any(0, 2, 3, 5, 10, right=1, chance=0.97) | self.dice.choice((0, 0, 0o4000, 0o2000000))
         with netns.inside(self.dice.choice(("self", "peer"))):
-            fd = libc.socket(domain, kind, self.any(1, 17, 255, 257, 262, -1, right=self.dice.choice((0, 6)), chance=0.97))
+            fd = libc.socket(domain, kind, self.any(1, 17, 255, 257, 262, -1, right=protocol, chance=0.97))
         if fd >= 0:
             for option in (20, 21):         # no call of it waits for longer
                 libc.setsockopt(fd, 1, option, struct.pack("=qq", 0, self.dice.choice((1, 1000, 20000, 100000))), 16)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Sockets of IPPROTO_SDP, beside those of TCP and of families 27 and 28."""
+
+import contextlib
+import socket
+
+from . import consts, netns, observe
+from .sock import Sock
+
+# What /proc/net/sdpstats counts of them.
+COUNTERS = {"connected_by_sdp": "- connected by SDP", "accepted_by_sdp": "- accepted by SDP", "accepted_by_tcp": "- accepted by TCP",
+            "tcp_refused": "- TCP: refused", "tcp_unreachable": "- TCP: unreachable", "tcp_no_answer": "- TCP: no answer",
+            "tcp_failed": "- TCP: failed", "tcp_remembered": "- TCP: remembered", "tcp_option": "- TCP: option",
+            "tcp_address": "- TCP: address", "tcp_port": "- TCP: port", "tcp_limit": "- TCP: limit"}
+
+TCP, SDP = socket.IPPROTO_TCP, consts.IPPROTO_SDP
+
+
+def make(e, protocol=SDP, where="self"):
+    """A socket of AF_INET or AF_INET6."""
+    with netns.inside(where):
+        return e.keep(Sock.make(e.family, protocol=protocol))
+
+
+def listen(e, protocol=SDP, where="peer", backlog=16, host=None):
+    sock = make(e, protocol, where)
+    sock.bind(e.address(e.host(where) if host is None else host, 0))
+    sock.listen(backlog)
+    return sock
+
+
+def connect(e, listener, protocol=SDP, host=None):
+    sock = make(e, protocol)
+    sock.connect(e.address(host or e.there, listener.port))
+    return sock
+
+
+def accept(e, listener):
+    return e.keep(listener.accept()[0])
+
+
+def protocol(sock):
+    """What the socket is: that of TCP is a socket of TCP, whatever it began as."""
+    return sock.get(socket.SOL_SOCKET, consts.SO_PROTOCOL)
+
+
+def echo(e, near, far):
+    """Bytes go both ways."""
+    near.sendall(b"question")
+    e.equal(far.recv_exactly(8), b"question", "there")
+    far.sendall(b"the answer")
+    e.equal(near.recv_exactly(10), b"the answer", "and back")
+
+
+@contextlib.contextmanager
+def counts(e, where="self", **wanted):
+    """That within the block exactly so much is counted of sockets of IPPROTO_SDP."""
+    before = observe.stats(where)
+    yield
+    after = observe.stats(where)
+    got = {name: after[told] - before[told] for name, told in COUNTERS.items() if after[told] != before[told]}
+    e.equal(got, wanted, "what was counted")
+
+
+@contextlib.contextmanager
+def parameters(**values):
+    """The module's parameters have other values within the block."""
+    before = {name: netns.parameter(name, value) for name, value in values.items()}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            netns.parameter(name, value)

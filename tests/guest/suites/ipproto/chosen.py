@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""SDP where the peer answers by it, TCP where it does not."""
+
+import errno
+import fcntl
+import os
+import select
+import signal
+import socket
+
+from lib import calls, consts, either, netns, observe
+from lib.either import SDP, TCP
+from lib.registry import case
+from lib.sock import Sock
+
+PATIENT = {"ipproto_wait": 5000, "ipproto_memory": 0}
+
+
+@case(reference=False)
+def looks_like_tcp(e):
+    """A socket of IPPROTO_SDP is one of its family; only the protocol tells."""
+    sock = either.make(e)
+    for option, wanted in ((consts.SO_DOMAIN, e.family), (consts.SO_PROTOCOL, SDP), (socket.SO_TYPE, socket.SOCK_STREAM)):
+        e.equal(sock.get(socket.SOL_SOCKET, option), wanted, f"option {option}")
+    e.equal(observe.info(sock)["ipproto"], 1, "what SDP_INFO tells of an open one")
+    e.equal(e.error(socket.socket, e.family, socket.SOCK_DGRAM, SDP), "EPROTONOSUPPORT", "datagrams")
+    e.equal(e.error(Sock.make, e.domain, socket.SOCK_STREAM, SDP), "EPROTONOSUPPORT", "the protocol in the families of SDP")
+
+
+@case(reference=False)
+def takes_all(e):
+    """A listener takes connections of each kind, and each is what it came as."""
+    with either.parameters(**PATIENT):
+        listener = either.listen(e)
+        for make, protocol, kept in ((lambda: either.make(e), SDP, SDP), (lambda: either.make(e, TCP), TCP, TCP),
+                                     (lambda: e.socket(), None, SDP)):
+            near = make()
+            near.connect(e.address(e.there, listener.port))
+            far = either.accept(e, listener)
+            either.echo(e, near, far)
+            if protocol:
+                e.equal(either.protocol(near), protocol, "the connector's protocol")
+            e.equal(either.protocol(far), kept, "the accepted socket's protocol")
+            e.equal(far.get(socket.SOL_SOCKET, consts.SO_DOMAIN), e.family, "its family")
+            e.equal(near.getsockname()[:2], far.getpeername()[:2], "one end by both")
+            e.equal(near.getpeername()[:2], far.getsockname()[:2], "the other one")
+
+
+@case(reference=False)
+def counted(e):
+    """What was chosen is counted on both ends."""
+    with either.parameters(**PATIENT):
+        listener = either.listen(e)
+        with either.counts(e, connected_by_sdp=1), either.counts(e, "peer", accepted_by_sdp=1):
+            near = either.connect(e, listener)
+            either.accept(e, listener)
+        e.equal(observe.info(near)["ipproto"], 2, "what SDP_INFO tells")
+        with either.counts(e), either.counts(e, "peer", accepted_by_tcp=1):
+            either.connect(e, listener, TCP)
+            either.accept(e, listener)
+
+
+@case(reference=False)
+def peer_with_tcp_only(e):
+    """Nobody listens by SDP: TCP takes over."""
+    listener = either.listen(e, TCP)
+    with either.parameters(**PATIENT):
+        with either.counts(e, tcp_refused=1):
+            near = either.connect(e, listener)
+        either.echo(e, near, either.accept(e, listener))
+        e.equal(either.protocol(near), TCP, "the protocol")
+        e.check(not observe.row_of(near), "a socket of TCP has a row in /proc/net/sdp")
+        info = e.error(observe.info, near)
+        e.equal(info, "ENOPROTOOPT", "SDP_INFO")
+
+
+@case(reference=False)
+def peer_with_sdp_only(e):
+    """A listener of families 27 and 28 takes it by SDP."""
+    listener = e.listen()
+    with either.parameters(**PATIENT):
+        near = either.connect(e, listener)
+    far = either.accept(e, listener)
+    either.echo(e, near, far)
+    e.equal(either.protocol(near), SDP, "the protocol")
+
+
+@case(reference=False)
+def nobody(e):
+    """Nobody listens at all: the errno is TCP's."""
+    with either.parameters(**PATIENT), either.counts(e, tcp_refused=1):
+        near = either.make(e)
+        e.equal(e.error(near.connect, e.address(e.there, e.refused_port())), "ECONNREFUSED", "connect()")
+
+
+@case(reference=False)
+def no_device(e):
+    """What no RDMA device leads to is TCP's at once."""
+    e.needs_wire()
+    listener = either.listen(e, TCP, "self", host=e.loopback)
+    with either.parameters(**PATIENT, local_transport=0), either.counts(e, tcp_unreachable=1):
+        near = either.connect(e, listener, host=e.loopback)
+        either.echo(e, near, either.accept(e, listener))
+
+
+@case(reference=False)
+def address_without_device(e):
+    """Bound to an address that SDP cannot have, a socket is TCP's."""
+    e.needs_wire()
+    with either.parameters(local_transport=0), either.counts(e, tcp_address=1):
+        host, sock = netns.bare(e.six), either.make(e)
+        sock.bind(e.address(host, 0))
+        e.equal(either.protocol(sock), TCP, "the protocol")
+        sock.listen(1)
+        near = either.make(e, TCP)
+        near.connect(e.address(host, sock.port))
+        either.echo(e, near, either.accept(e, sock))
+
+
+@case(reference=False)
+def no_answer(e):
+    """A peer that does not answer by SDP in time, because its backlog is full there, is asked by TCP."""
+    listener = either.listen(e, backlog=0)
+    filling = e.socket()
+    filling.connect(e.address(e.there, listener.port))
+    with either.parameters(ipproto_wait=300, ipproto_memory=0), either.counts(e, tcp_no_answer=1):
+        near = either.connect(e, listener)
+    e.equal(either.protocol(near), TCP, "the protocol")
+    accepted = [either.accept(e, listener) for _ in range(2)]
+    e.equal(sorted(map(either.protocol, accepted)), [TCP, SDP], "what is accepted")
+    either.echo(e, near, next(sock for sock in accepted if either.protocol(sock) == TCP))
+
+
+@case(reference=False)
+def remembered(e):
+    """That a peer has no SDP is remembered, port by port, for so long as the parameter says."""
+    listener, other = either.listen(e, TCP), either.listen(e)
+    with either.parameters(ipproto_wait=5000, ipproto_memory=1000):
+        with either.counts(e, tcp_refused=1, tcp_remembered=2):
+            for _ in range(3):
+                either.echo(e, either.connect(e, listener), either.accept(e, listener))
+        with either.counts(e, connected_by_sdp=1):
+            either.echo(e, either.connect(e, other), either.accept(e, other))
+
+
+@case(reference=False)
+def forgotten(e):
+    """A server that is not there yet is not remembered as one without SDP."""
+    with either.parameters(ipproto_wait=5000, ipproto_memory=1000):
+        port = e.refused_port()
+        for blocking in (True, False):
+            early = either.make(e)
+            early.setblocking(blocking)
+            if blocking:
+                e.equal(e.error(early.connect, e.address(e.there, port)), "ECONNREFUSED", "connect() too early")
+            else:
+                e.equal(early.connect_ex(e.address(e.there, port)), errno.EINPROGRESS, "connect() too early")
+                e.wait(early, select.POLLOUT)
+                e.equal(early.get(socket.SOL_SOCKET, socket.SO_ERROR), errno.ECONNREFUSED, "SO_ERROR")
+            early.close()
+        listener = either.make(e, where="peer")
+        listener.bind(e.address(e.there, port))
+        listener.listen(1)
+        with either.counts(e, connected_by_sdp=1):
+            either.echo(e, either.connect(e, listener), either.accept(e, listener))
+
+
+def _non_blocking(e, listener, register=None):
+    near = either.make(e)
+    near.setblocking(False)
+    if register:
+        register(near)
+    e.equal(near.connect_ex(e.address(e.there, listener.port)), errno.EINPROGRESS, "connect()")
+    return near
+
+
+@case(reference=False)
+def non_blocking(e):
+    """connect() does not wait; the socket is writable when it is decided and connected, by whatever it is."""
+    with either.parameters(**PATIENT):
+        for protocol in (SDP, TCP):
+            listener = either.listen(e, protocol)
+            near = _non_blocking(e, listener)
+            e.equal(e.wait(near, select.POLLOUT), "OUT", "what poll() says")
+            e.equal(near.get(socket.SOL_SOCKET, socket.SO_ERROR), 0, "SO_ERROR")
+            e.equal(either.protocol(near), protocol, "the protocol")
+            e.equal(near.connect_ex(e.address(e.there, listener.port)), 0, "connect() again")
+            e.equal(near.connect_ex(e.address(e.there, listener.port)), errno.EISCONN, "and again")
+            near.setblocking(True)
+            either.echo(e, near, either.accept(e, listener))
+
+
+@case(reference=False)
+def epoll(e):
+    """Whoever waits since before connect() is told once of the connection, and then of bytes."""
+    with either.parameters(**PATIENT):
+        for protocol in (SDP, TCP):
+            for flags in (0, consts.EPOLLET):
+                waiting = select.epoll()
+                listener = either.listen(e, protocol)
+                near = _non_blocking(e, listener, lambda s: waiting.register(s, select.EPOLLOUT | select.EPOLLIN | flags))
+                events = waiting.poll(e.patience)
+                if events == [(near.fileno(), select.EPOLLOUT | select.EPOLLHUP)]:
+                    # the edge of the socket that was not connected yet
+                    events = waiting.poll(e.patience)
+                e.equal(events, [(near.fileno(), select.EPOLLOUT)], f"epoll, {protocol}, {flags:x}")
+                far = either.accept(e, listener)
+                far.sendall(b"x")
+                e.until(lambda: any(mask & select.EPOLLIN for _, mask in waiting.poll(e.patience)), "bytes told by epoll")
+                waiting.close()
+
+
+@case(reference=False)
+def waits_in_calls(e):
+    """send() and recv() on a socket that is connecting wait for whichever it is going to be."""
+    with either.parameters(**PATIENT):
+        for protocol in (SDP, TCP):
+            listener = either.listen(e, protocol)
+            near = _non_blocking(e, listener)
+            near.setblocking(True)
+            reading = e.task(near.recv_exactly, 4)
+            near.sendall(b"ping")
+            far = either.accept(e, listener)
+            e.equal(far.recv_exactly(4), b"ping", "what was sent")
+            far.sendall(b"pong")
+            e.equal(reading.result(), b"pong", "what was received")
+
+
+@case(reference=False)
+def accept_waits_for_both(e):
+    """accept() and poll() are woken by connections of either kind."""
+    with either.parameters(**PATIENT):
+        listener = either.listen(e)
+        for protocol in (SDP, TCP, SDP, TCP):
+            waiting = e.task(listener.accept).wait_asleep("accept4", "accept")
+            near = either.connect(e, listener, protocol)
+            far = e.keep(waiting.result()[0])
+            e.equal(either.protocol(far), protocol, "what accept() gave")
+            either.echo(e, near, far)
+            polling = e.task(e.wait, listener).wait_asleep("poll")
+            near = either.connect(e, listener, protocol)
+            e.equal(polling.result(), "IN", "what poll() gave")
+            either.echo(e, near, either.accept(e, listener))
+        listener.setblocking(False)
+        e.equal(e.error(listener.accept), "EAGAIN", "accept() of nothing")
+
+
+@case(reference=False)
+def signals_go_along(e):
+    """O_ASYNC that was set before connect() goes on with TCP."""
+    with either.parameters(**PATIENT):
+        for protocol in (SDP, TCP):
+            caught = []
+            signal.signal(signal.SIGIO, lambda *_: caught.append(1))
+            listener = either.listen(e, protocol)
+            near = either.make(e)
+            fcntl.fcntl(near, fcntl.F_SETOWN, os.getpid())
+            fcntl.fcntl(near, fcntl.F_SETFL, fcntl.fcntl(near, fcntl.F_GETFL) | os.O_ASYNC)
+            near.connect(e.address(e.there, listener.port))
+            far = either.accept(e, listener)
+            caught.clear()
+            far.sendall(b"x")
+            e.until(lambda: caught, f"SIGIO of a byte, by protocol {protocol}")
+            near.close()
+
+
+@case(reference=False)
+def connects_anew(e):
+    """connect() to AF_UNSPEC dissolves a connection by SDP; the next one is decided anew."""
+    nowhere = (0).to_bytes(2, "little") + bytes(26)
+    with either.parameters(**PATIENT):
+        near = either.make(e)
+        for protocol in (SDP, SDP, TCP):
+            listener = either.listen(e, protocol)
+            near.connect(e.address(e.there, listener.port))
+            e.equal(either.protocol(near), protocol, "the protocol")
+            either.echo(e, near, either.accept(e, listener))
+            calls.connect(near, nowhere)
+            e.equal(e.error(near.getpeername), "ENOTCONN", "getpeername()")

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What both have in common until it is decided: options and ports."""
+
+import os
+import socket
+import struct
+
+from lib import consts, either, netns, observe
+from lib.either import SDP, TCP
+from lib.registry import case
+from lib.sock import Sock
+
+PATIENT = {"ipproto_wait": 5000, "ipproto_memory": 0}
+S, T = socket.SOL_SOCKET, socket.IPPROTO_TCP
+OPTIONS = ((S, socket.SO_RCVBUF, 77000), (S, socket.SO_SNDBUF, 55000), (S, socket.SO_KEEPALIVE, 1), (S, consts.SO_RCVLOWAT, 3),
+           (S, socket.SO_REUSEADDR, 1), (S, socket.SO_PRIORITY, 5), (T, socket.TCP_NODELAY, 1), (T, socket.TCP_KEEPIDLE, 77),
+           (T, socket.TCP_KEEPCNT, 7), (T, socket.TCP_USER_TIMEOUT, 7777), (socket.IPPROTO_IP, consts.IP_TOS, 0x10))
+
+
+def _values(sock):
+    linger = sock.getsockopt(S, socket.SO_LINGER, 8)
+    timeout = sock.getsockopt(S, socket.SO_RCVTIMEO, 16)
+    return [sock.get(level, name) for level, name, _ in OPTIONS] + [linger, timeout]
+
+
+def _set(sock):
+    for level, name, value in OPTIONS:
+        sock.set(level, name, value)
+    sock.setsockopt(S, socket.SO_LINGER, struct.pack("ii", 1, 3))
+    sock.setsockopt(S, socket.SO_RCVTIMEO, struct.pack("qq", 7, 0))
+
+
+@case(reference=False)
+def options_before(e):
+    """Options that were set before it is decided are those of whatever wins, and of what a listener accepts."""
+    plain = either.make(e, TCP)
+    _set(plain)
+    wanted = _values(plain)
+    with either.parameters(**PATIENT):
+        for protocol in (SDP, TCP):
+            listener = either.listen(e, protocol)
+            near = either.make(e)
+            _set(near)
+            e.equal(_values(near), wanted, "options of an open socket")
+            near.connect(e.address(e.there, listener.port))
+            e.equal(either.protocol(near), protocol, "the protocol")
+            e.equal(_values(near), wanted, f"options by protocol {protocol}")
+        wanted = None
+        for kind, protocol in ((TCP, TCP), (SDP, SDP), (SDP, TCP)):
+            listener = either.make(e, kind, "peer")
+            _set(listener)
+            listener.bind(e.address(e.there, 0))
+            listener.listen(5)
+            either.connect(e, listener, protocol)
+            got = _values(either.accept(e, listener))
+            e.equal(got, wanted or got, f"options of a socket accepted by protocol {protocol}")
+            wanted = got
+
+
+@case(reference=False)
+def option_of_tcp_alone(e):
+    """What SDP does not have makes the socket TCP's before any byte; what is mere advice does not."""
+    with either.parameters(**PATIENT):
+        listener = either.listen(e)
+        advised = either.make(e)
+        advised.setsockopt(T, socket.TCP_CONGESTION, b"reno")
+        e.equal(advised.getsockopt(T, socket.TCP_CONGESTION, 16).rstrip(b"\0"), b"reno", "TCP_CONGESTION")
+        advised.connect(e.address(e.there, listener.port))
+        e.equal(either.protocol(advised), SDP, "with TCP_CONGESTION")
+        with either.counts(e, tcp_option=1):
+            zerocopy = either.make(e)
+            zerocopy.set(S, consts.SO_ZEROCOPY, 1)
+        e.equal(either.protocol(zerocopy), TCP, "with SO_ZEROCOPY")
+        zerocopy.connect(e.address(e.there, listener.port))
+        with either.counts(e, tcp_option=1):
+            fast = either.make(e)
+            fast.sendto(b"fast", consts.MSG_FASTOPEN, e.address(e.there, listener.port))
+        accepted = [either.accept(e, listener) for _ in range(3)]
+        e.equal(sorted(map(either.protocol, accepted)), [TCP, TCP, SDP], "what is accepted")
+        with either.counts(e):
+            wrong = either.make(e)
+            e.equal(e.error(wrong.set, T, 9999, 1), "ENOPROTOOPT", "an option that nobody has")
+            e.equal(e.error(wrong.set, T, socket.TCP_KEEPCNT, 1000), "EINVAL", "a value that nobody takes")
+            e.equal(either.protocol(wrong), SDP, "after that")
+            wrong.set(T, consts.SDP_ZCOPY_THRESH, 65536)
+            e.equal(wrong.get(T, consts.SDP_ZCOPY_THRESH), 65536, "SDP_ZCOPY_THRESH")
+
+
+@case(reference=False)
+def ports(e):
+    """A port that a socket of IPPROTO_SDP has is taken for TCP and for SDP, and the other way round."""
+    def kinds():
+        yield "IPPROTO_SDP", either.make(e)
+        yield "TCP", either.make(e, TCP)
+        yield "SDP", e.socket()
+
+    for port in (0, None):
+        sock = either.make(e)
+        if port is None:
+            sock.listen(1)      # which finds a port by itself
+        else:
+            sock.bind(e.address(e.here, 0))
+        taken = sock.port
+        e.check(taken, "no port")
+        for name, other in kinds():
+            e.equal(e.error(other.bind, e.address(e.here, taken)), "EADDRINUSE", f"bind() by {name}")
+            other.close()
+        sock.close()
+        for name, other in kinds():
+            e.equal(e.error(other.bind, e.address(e.here, taken)), "ok", f"bind() by {name} afterwards")
+            either_too = either.make(e)
+            e.equal(e.error(either_too.bind, e.address(e.here, taken)), "EADDRINUSE", f"bind() after {name}")
+            # which has left nothing behind: it can be bound elsewhere
+            either_too.bind(e.address(e.here, 0))
+            e.check(either_too.port not in (0, taken), "the other port")
+            either_too.close()
+            other.close()
+
+
+@case(reference=False)
+def privileged_port(e):
+    """TCP's rules say who may have a port."""
+    sock = either.make(e)
+    e.equal(e.as_user(sock.bind, e.address(e.here, 99)), "EACCES", "bind() by nobody")
+    sock.bind(e.address(e.here, 99))
+    e.equal(sock.port, 99, "the port")
+
+
+@case(reference=False)
+def names(e):
+    """getsockname() tells the same of an open socket as on TCP, and goes on to do so."""
+    plain, sock = either.make(e, TCP), either.make(e)
+    e.equal(sock.getsockname(), plain.getsockname(), "of a new one")
+    sock.bind(e.address(e.here, 0))
+    name = sock.getsockname()
+    e.equal(name[0], e.here, "the address")
+    with either.parameters(**PATIENT):
+        listener = either.listen(e, TCP)
+        sock.connect(e.address(e.there, listener.port))
+        e.equal(either.protocol(sock), TCP, "the protocol")
+        e.equal(sock.getsockname(), name, "after TCP has won")
+        e.equal(either.accept(e, listener).getpeername()[:2], name[:2], "and what the peer sees")
+
+
+@case(reference=False, families=("v6",))
+def both_versions(e):
+    """A listener on :: takes IPv4 as well, of either kind."""
+    with either.parameters(**PATIENT):
+        listener = either.listen(e, host="::")
+        for protocol in (SDP, TCP):
+            with netns.inside("self"):
+                near = e.keep(Sock.make(socket.AF_INET, protocol=protocol))
+            near.connect((netns.ADDRESSES["peer"][0], listener.port))
+            e.equal(either.protocol(near), protocol, "the protocol")
+            far = either.accept(e, listener)
+            e.equal(far.getpeername()[0], "::ffff:" + netns.ADDRESSES["self"][0], "the peer's name")
+            either.echo(e, near, far)
+        only = either.make(e, where="peer")
+        only.set(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        only.bind(("::", 0))
+        only.listen(1)
+        four = e.keep(Sock.make(socket.AF_INET, protocol=SDP))
+        e.equal(e.error(four.connect, (netns.ADDRESSES["peer"][0], only.port)), "ECONNREFUSED", "IPV6_V6ONLY")
+
+
+@case(reference=False)
+def inode(e):
+    """Diagnostics name one inode, whatever has won."""
+    with either.parameters(**PATIENT):
+        near = either.connect(e, either.listen(e))
+        e.check(observe.row_of(near), "no row in /proc/net/sdp")
+        near = either.connect(e, either.listen(e, TCP))
+        number = os.fstat(near.fileno()).st_ino
+        path = f"/proc/thread-self/net/tcp{'6' if e.six else ''}"
+        with open(path) as file:
+            inodes = {int(line.split()[9]) for line in file.read().splitlines()[1:]}
+        e.check(number in inodes, f"{path} does not know inode {number}")
