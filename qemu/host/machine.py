@@ -84,7 +84,12 @@ class Machine:
         else:
             # Without ERMS: the emulator carries out `rep movsb` byte by byte, some five times slower than the
             # loop of moves that the kernel copies with otherwise. As a rule it is the other way round.
-            command += ["-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max,erms=off"]
+            command += ["-cpu", "max,erms=off"]
+            if accel == "icount":
+                # The guest's processors take turns, and its time stands still while it waits for nothing but time.
+                command += ["-accel", "tcg,thread=single,tb-size=256", "-icount", "shift=1,sleep=off"]
+            else:
+                command += ["-accel", "tcg,thread=multi,tb-size=256"]
         for tag, directory, writable in shares:
             model = "passthrough" if writable and os.geteuid() == 0 else "none"
             option = f"local,id={tag},path={quoted(directory)},security_model={model},multidevs=remap"
