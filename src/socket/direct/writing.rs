@@ -79,6 +79,9 @@ pub(in crate::socket) fn await_reader(
     let start = jiffies();
     loop {
         let mark = sk.wake_mark();
+        // what goes before the bytes that wait here must not wait for them
+        sk.data().connection.lock().more = false;
+        sk.progress();
         let limit = {
             let mut c = sk.data().connection.lock();
             let writable = c.writable_directly(want);
