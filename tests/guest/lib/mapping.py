@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 
-from . import consts
+from . import consts, netns
 from .calls import libc
 
 SDPCTL = pathlib.Path(__file__).resolve().parents[3] / "build" / "cargo" / "release" / "sdpctl"
@@ -57,6 +57,8 @@ class Mapping:
         self._e, self._words = e, list(map(str, words))
 
     def __enter__(self):
+        # SDP has the time that the machine needs, and each connect its chance
+        self._before = {name: netns.parameter(name, value) for name, value in (("ipproto_wait", 5000), ("ipproto_memory", 0))}
         self.process = subprocess.Popen([SDPCTL, "map", "add", *self._words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         said = self.process.stdout.readline()
         if not said.endswith("TCP sockets become SDP's until this ends\n"):
@@ -70,10 +72,12 @@ class Mapping:
         return self.process.returncode
 
     def __exit__(self, kind, *_):
-        if self.process.poll() is None:
-            status = self.end()
-            if kind is None:
-                self._e.equal(status, 0, "status of sdpctl map add")
+        status = self.end() if self.process.poll() is None else 0
+        for name, value in self._before.items():
+            if NUMBER.exists():
+                netns.parameter(name, value)
+        if kind is None:
+            self._e.equal(status, 0, "status of sdpctl map add")
 
 
 def become(name=None, user=None, group=None):

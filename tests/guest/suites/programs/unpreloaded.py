@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Programs that no library can be preloaded into: a static one in C, and Go, which calls the kernel itself."""
 
+import contextlib
 import hashlib
 import pathlib
 import random
+import shutil
 import tempfile
 
+from lib.mapping import Mapping
 from lib.preload import Way, wait_for_listener
 from lib.programs import Program
 from lib.registry import case
@@ -15,52 +18,71 @@ PORT = 7400
 STATIC_CONNECTIONS, STATIC_BYTES = 3, 5_000_000
 GO_CONNECTIONS, GO_BYTES = 8, 2_000_000
 
-# How such programs come to have SDP sockets: FAMILY and PROTOCOL of static.c, SOCKETS of transfer.go, and the ways on
-# which they have to work. A mapping from outside belongs here, too.
+# How such programs come to have SDP sockets: FAMILY and PROTOCOL of static.c, SOCKETS of transfer.go, what `sdpctl map` is
+# told of them, and the ways on which they have to work.
 MAPPINGS = {
-    "family_27": (("27", "0"), "27", ("by_rdma", "locally")),
+    "family_27": (("27", "0"), "27", (), ("by_rdma", "locally")),
+    "a_mapping": (("2", "0"), "net", ("--program", "static", "--program", "transfer"), ("by_rdma", "locally", "by_tcp")),
 }
 
 
-def start(e, name, *words, where="self"):
+def mapped(e, words):
+    return Mapping(e, *words) if words else contextlib.nullcontext()
+
+
+def command(e, name, *words):
     if not (BUILT / name).exists():
         e.skip(f"{name} is not built (scripts/programs)")
-    return Program(e, [str(BUILT / name), *map(str, words)], where)
+    return [str(BUILT / name), *map(str, words)]
+
+
+def start(e, name, *words):
+    return Program(e, command(e, name, *words))
+
+
+@contextlib.contextmanager
+def serving(e, way, name, *words):
+    """A server, once it listens. Where it is to have nothing of SDP it has another name, for which no mapping is."""
+    path, *words = command(e, name, *words)
+    with tempfile.TemporaryDirectory() as folder:
+        if not way.sdp:
+            path = shutil.copy(path, f"{folder}/plain")
+        program = Program(e, [path, *words], way.where)
+        wait_for_listener(e, PORT, way.where, tcp=not way.sdp, sdp=way.sdp)
+        yield program
 
 
 def static(e, way, sockets):
     """A server that forks, and one client after the other."""
-    serving = start(e, "static", *sockets, "server", way.host, PORT, STATIC_CONNECTIONS, where=way.where)
-    wait_for_listener(e, PORT, way.where, tcp=not way.sdp, sdp=way.sdp)
     size = STATIC_CONNECTIONS * STATIC_BYTES
-    with way.carries(sent=size, received=size):
+    words = *sockets, "server", way.host, PORT, STATIC_CONNECTIONS
+    with serving(e, way, "static", *words) as server, way.carries(sent=size, received=size):
         for _ in range(STATIC_CONNECTIONS):
             client = start(e, "static", *sockets, "client", way.host, PORT, STATIC_BYTES)
             e.equal(client.output(e.patience * 6), f"{STATIC_BYTES} came back\n", "what the client said")
-        serving.output(e.patience * 6)
+        server.output(e.patience * 6)
 
 
 def go(e, way, sockets):
     """Connections at once in both programs, by sendfile, splice and epoll."""
-    serving = start(e, "transfer", sockets, "server", f"{way.host}:{PORT}", GO_CONNECTIONS, where=way.where)
-    wait_for_listener(e, PORT, way.where, tcp=not way.sdp, sdp=way.sdp)
     size, content = GO_CONNECTIONS * GO_BYTES, random.Random(PORT).randbytes(GO_BYTES)
-    with tempfile.NamedTemporaryFile() as file, way.carries(sent=size, received=size):
+    words = sockets, "server", f"{way.host}:{PORT}", GO_CONNECTIONS
+    with serving(e, way, "transfer", *words) as server, tempfile.NamedTemporaryFile() as file, way.carries(sent=size, received=size):
         file.write(content)
         file.flush()
         client = start(e, "transfer", sockets, "client", f"{way.host}:{PORT}", GO_CONNECTIONS, file.name)
         total, *sums = client.output(e.patience * 12).splitlines()
-        serving.output(e.patience * 6)
+        server.output(e.patience * 6)
     e.equal(total.split()[0], str(size), "bytes that came back")
     e.equal(sums, [hashlib.sha256(content).hexdigest()] * GO_CONNECTIONS, "their sums")
 
 
 def cases():
-    for mapping, (for_static, for_go, ways) in MAPPINGS.items():
+    for mapping, (for_static, for_go, words, ways) in MAPPINGS.items():
         for name in ways:
             for program, sockets in ((static, for_static), (go, for_go)):
-                def run(e, program=program, sockets=sockets, name=name):
-                    with Way(e, name) as way:
+                def run(e, program=program, sockets=sockets, name=name, words=words):
+                    with Way(e, name) as way, mapped(e, words):
                         program(e, way, sockets)
                 run.__name__, run.__doc__ = f"{program.__name__}_with_{mapping}_{name}", program.__doc__
                 case(run, families=("v4",), reference=False, timeout=120)
