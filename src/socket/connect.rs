@@ -41,8 +41,11 @@ pub(super) fn take_port(sk: &SdpSock, port: u16) -> Result {
     a.scope = sk.bound_interface() as u32;
     // An address of this machine that is on no RDMA port could never be reached; one that is not of
     // this machine got here by IP_FREEBIND and may come to be.
-    if sk.is_own_address(&a) && usable_address(sk.net(), &a).is_err() {
-        return Err(EADDRNOTAVAIL.into());
+    if sk.is_own_address(&a) {
+        usable_address(sk.net(), &a).map_err(|e| match Errno::of(e) {
+            ENOMEM => e,
+            _ => EADDRNOTAVAIL.into(),
+        })?;
     }
     let port = sk.netns().ports.lock().take(sk, port)?;
     sk.set_port(port);
@@ -54,6 +57,7 @@ pub(super) fn take_port(sk: &SdpSock, port: u16) -> Result {
 pub(super) fn note_bind(sk: &SdpSock, to: &Address, result: Result) {
     let e = match result {
         Ok(()) => 0,
+        Err(e) if Errno::of(e) == ENOMEM => e.to_errno(),
         Err(_) if !to.ip.is_unspecified() && usable_address(sk.net(), to).is_err() => -ENOENT.0,
         Err(e) => e.to_errno(),
     };
