@@ -6,7 +6,7 @@ use super::channel::Channel;
 use super::link::{Inner, Link, Phase};
 use super::wire::{Side, Wire};
 use super::{Config, Net, Owner, SearchId, REQUEST_DATA};
-use crate::sys::errno::{ECONNREFUSED, ETIMEDOUT};
+use crate::sys::errno::{ECONNABORTED, ECONNREFUSED, ETIMEDOUT};
 use crate::sys::net::address::Address;
 use crate::sys::net::way::LocalWay;
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
@@ -223,8 +223,9 @@ impl<O: Owner> Request<O> {
         Ok((channel, link))
     }
 
-    /// Takes back what was made, so that the request can be answered otherwise. Not possible once
-    /// there was a reply; then the link is what there is, and it ends.
+    /// Takes back what was made, so that the request can be answered otherwise, and tells its owner
+    /// that it is over. Not possible once there was a reply; then the link is what there is, and it
+    /// ends.
     fn undo(&self) {
         let Some(inner) = self.made.take() else {
             return;
@@ -233,6 +234,8 @@ impl<O: Owner> Request<O> {
             inner.close();
             let peer = self.asker.state.lock().peer.take();
             drop(peer);
+            // Nothing else will: with nobody at the other end.
+            inner.tell(|o, id| o.refused(id, ECONNABORTED.into()));
         } else {
             inner.disconnect();
         }

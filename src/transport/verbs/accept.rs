@@ -9,7 +9,7 @@ use super::link::{Inner, Phase};
 use super::{
     Acceptor, Channel, Config, Link, Net, Owner, Verdict, REPLY_DATA, REQUEST_DATA, SERVICE_ID,
 };
-use crate::sys::errno::EADDRINUSE;
+use crate::sys::errno::{EADDRINUSE, ECONNABORTED};
 use crate::sys::net::address::Address;
 use crate::sys::rdma::cm::{reason, ReplyParameters};
 use crate::sys::rdma::device::DeviceRef;
@@ -86,8 +86,8 @@ impl<'a, O: Owner> Request<'a, O> {
         result.map(|()| (channel, link))
     }
 
-    /// Takes back what was made, so that the request can be answered otherwise. Not possible once
-    /// a REP is out; then the link is what there is, and it ends.
+    /// Takes back what was made, so that the request can be answered otherwise, and tells the owner
+    /// that it is over. Not possible once a REP is out; then the link is what there is, and it ends.
     fn undo(&self) {
         let Some(inner) = self.made.take() else {
             return;
@@ -96,6 +96,8 @@ impl<'a, O: Owner> Request<'a, O> {
             if let Some(id) = inner.id.lock().take() {
                 self.incoming.give_back(id);
             }
+            // Nothing else will: of this connection the connection manager knows nothing.
+            inner.tell(|o| o.refused(inner.link_id(), ECONNABORTED.into()));
         } else {
             inner.abort();
         }
