@@ -6,11 +6,12 @@ use super::super::send_queue::LARGE_CHUNK;
 use super::super::SdpSock;
 use super::window::wider;
 use super::{Connection, Tell, FIN};
+use crate::observe::debug::{debug, Ends};
 use crate::observe::trace;
 use crate::protocol::{Hold, Mid, Offer, Transmit, PAYLOAD_CREDITS};
 use crate::sys::errno::Errno;
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
-use crate::transport::{Sending, Transport};
+use crate::transport::{Sending, Status, Transport};
 use kernel::sync::atomic::Relaxed;
 
 /// One in so many messages asks for a completion, besides the last of a run.
@@ -159,7 +160,9 @@ impl Connection {
         tell.errand |= self.direct.is_busy() && channel.has_errand();
         if let Some(e) = failed {
             self.stats.transport_errors += 1;
-            self.lose(sk, Errno::of(e), tell);
+            // What a device says of a work request would tell a program something else.
+            debug!("{}: nothing can be posted: {:?}", Ends(sk), e);
+            self.lose(sk, Errno::of(Status::Local.error()), tell);
         }
     }
 }
