@@ -2,6 +2,7 @@
 
 /* What Rust cannot call by itself of RDMA and of memory; see rdma_helpers.h. */
 
+#include <linux/error-injection.h>
 #include <linux/inetdevice.h>
 #include <linux/mm.h>
 #include <linux/module.h>
@@ -278,6 +279,13 @@ int sdp_h_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr)
 {
 	return ib_post_recv(qp, wr, NULL);
 }
+
+#ifdef CONFIG_FAIL_FUNCTION
+/* A debug kernel may be told to have these fail. */
+ALLOW_ERROR_INJECTION(sdp_h_ib_map_error, ERRNO);
+ALLOW_ERROR_INJECTION(sdp_h_ib_post_send, ERRNO);
+ALLOW_ERROR_INJECTION(sdp_h_ib_post_recv, ERRNO);
+#endif
 
 int sdp_h_ib_poll(struct ib_cq *cq, int n, struct ib_wc *wc)
 {

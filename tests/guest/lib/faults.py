@@ -4,9 +4,14 @@
 import contextlib
 import os
 import pathlib
+import subprocess
+
+from .calls import errname
 
 KINDS = ("failslab", "fail_page_alloc", "fail_usercopy")
 FOLDER = pathlib.Path("/sys/kernel/debug")
+# The module that lets verbs fail.
+VERBS = pathlib.Path(__file__).resolve().parents[3] / "build" / "tests" / os.uname().release / "sdp_verbs_faults.ko"
 
 
 def possible():
@@ -25,18 +30,87 @@ def text_of_module():
     return start, start + size
 
 
+def only_the_module(*kinds):
+    """Faults of these kinds are for what is called from the module, by anybody."""
+    start, end = text_of_module()
+    for kind in kinds or KINDS:
+        for name, value in (("probability", 0), ("require-start", hex(start)), ("require-end", hex(end)), ("stacktrace-depth", 32),
+                            ("times", -1), ("interval", 1), ("space", 0), ("verbose", 0), ("task-filter", "N")):
+            knob(kind, name, value)
+        if kind in ("failslab", "fail_page_alloc"):
+            knob(kind, "ignore-gfp-wait", "N")
+        if kind == "fail_page_alloc":
+            knob(kind, "min-order", 0)
+
+
 @contextlib.contextmanager
 def faults(kind, percent):
-    start, end = text_of_module()
-    for name, value in (("require-start", hex(start)), ("require-end", hex(end)), ("stacktrace-depth", 32),
-                        ("times", -1), ("interval", 1), ("verbose", 0), ("task-filter", "N")):
-        knob(kind, name, value)
-    if kind != "fail_usercopy":
-        knob(kind, "ignore-gfp-wait", "N")
-    if kind == "fail_page_alloc":
-        knob(kind, "min-order", 0)
+    """So many of a kind fail, at random."""
+    only_the_module(kind)
     knob(kind, "probability", percent)
     try:
         yield
     finally:
         knob(kind, "probability", 0)
+
+
+@contextlib.contextmanager
+def once(kind, **settings):
+    """One of a kind fails, the next one but for the settings; what is yielded tells whether that has happened."""
+    only_the_module(kind)
+    # So that what the kernel says about one can be told from what it says about others.
+    pathlib.Path("/dev/kmsg").write_text(f"faults: {kind} {settings}\n")
+    for name, value in settings.items():
+        knob(kind, name, value)
+    knob(kind, "times", 1)
+    knob(kind, "probability", 100)
+    try:
+        yield lambda: int((FOLDER / kind / "times").read_text()) == 0
+    finally:
+        for name, value in (("probability", 0), ("interval", 1), ("space", 0), ("times", -1)):
+            knob(kind, name, value)
+
+
+def one(kind, number):
+    """One of the next so many fails, whoever is about it."""
+    return once(kind, interval=number)
+
+
+def nth(number, function):
+    """Calls a function in which the n-th allocation or user copy of the module fails, counted for this thread alone:
+    what it returns, or the name of its error, and whether it had as many. After only_the_module()."""
+    file = os.open("/proc/thread-self/fail-nth", os.O_RDWR)
+    try:
+        os.pwrite(file, b"%d" % number, 0)
+        try:
+            result = function()
+        except OSError as error:
+            result = errname(error)
+        # What is left to be counted: nothing if it has failed.
+        left = int(os.pread(file, 20, 0))
+        os.pwrite(file, b"0", 0)
+        return result, left == 0
+    finally:
+        os.close(file)
+
+
+def verbs_possible():
+    """Whether verbs may be had fail, by the module for that."""
+    if os.path.isdir("/sys/module/sdp_verbs_faults"):
+        return True
+    return possible() and VERBS.exists() and subprocess.run(["insmod", VERBS]).returncode == 0
+
+
+@contextlib.contextmanager
+def verb(name, number, error):
+    """The n-th of the next calls of that function by the module fails, as once() does it."""
+    only_the_module("fail_function")
+    inject = FOLDER / "fail_function" / "inject"
+    inject.write_text(name)
+    try:
+        (FOLDER / "fail_function" / name / "retval").write_text(f"{-error & (1 << 64) - 1:#x}")
+        # Each call takes 1 of the space.
+        with once("fail_function", space=number) as hit:
+            yield hit
+    finally:
+        inject.write_text("!" + name)

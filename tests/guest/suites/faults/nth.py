@@ -1,0 +1,484 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Each allocation and each user copy of a socket call fails once: the first in one call, the second in the next, and so on
+until a call has come through whole. Every time the call gives an errno, or what it has done all the same; the same call
+works the next time, no byte is lost or doubled, and in the end nothing is left. (For a kernel that can inject such faults.)
+
+This reaches what the calling thread does. What others do for a connection is in faults.anywhere."""
+
+import ctypes
+import os
+import select
+import socket
+import struct
+
+from lib import calls, consts, faults, leftovers, pattern
+from lib.memory import Memory
+from lib.registry import case
+from suites.zcopy.blocks import MIB, Counters, eager
+
+SOL = socket.SOL_SOCKET
+MOST = 2000
+
+
+def needs_faults(e):
+    if not faults.possible():
+        e.skip("this kernel injects no faults")
+    faults.only_the_module()
+
+
+class Through:
+    """Goes through the faults of one kind of call. `least` is how many of them there are to be, lest nothing is tested; `allowed`
+    are the errors that a fault may come to, `without` those of a call without one."""
+
+    def __init__(self, e, name, least, allowed, without=""):
+        self._e, self._name, self._least, self._allowed, self._without = e, name, least, set(allowed.split()), set(without.split())
+
+    def __call__(self, attempt):
+        """attempt(fault) makes a call by fault(function), and then sees to it that everything is in order."""
+        seen, self._number, self.failed = set(), 0, True
+        while self.failed:
+            self._number += 1
+            self._e.check(self._number < MOST, f"{self._name}: no end of faults")
+            self.failed = False
+            try:
+                result = attempt(self._fault)
+            except OSError as error:
+                self._e.check(False, f"{self._name}: after fault {self._number}: {error!r}")
+            seen.add(result if isinstance(result, str) else "done")
+        self._e.check(self._number > self._least, f"{self._name}: {self._number - 1} faults only, at least {self._least} expected")
+        self._e.note(self._name, (self._number - 1, sorted(seen)))
+
+    def _fault(self, function):
+        result, failed = faults.nth(self._number, function)
+        self.failed = self.failed or failed
+        allowed = self._allowed | self._without if failed else self._without
+        fault = f"fault {self._number}" if failed else "no fault"
+        self._e.check(not isinstance(result, str) or result in allowed, f"{self._name}: {result} by {fault}")
+        return result
+
+
+def nothing_left(e):
+    """No socket, no pinned page, no reference to the module."""
+    for thing in e._keep:
+        if hasattr(thing, "close"):
+            thing.close()
+    e._keep.clear()
+    left = leftovers.wait(e.patience * 9)
+    e.check(not left, "left: " + "; ".join(left))
+
+
+def echo(e, near, far):
+    near.sendall(b"there")
+    e.equal(far.recv_exactly(5), b"there", "there")
+    far.sendall(b"and back")
+    e.equal(near.recv_exactly(8), b"and back", "back")
+
+
+def failed(result):
+    return isinstance(result, str)
+
+
+def closing(*socks):
+    for sock in socks:
+        sock.close()
+
+
+@case(reference=False, hosts=(0, 1), timeout=300)
+def making(e):
+    """socket(), bind(), listen()."""
+    needs_faults(e)
+
+    def make(fault):
+        result = fault(lambda: calls.plain("socket", e.domain, socket.SOCK_STREAM, 0))
+        if not failed(result):
+            os.close(result)
+        e.socket().close()
+        return result
+
+    Through(e, "socket", 1, "ENOMEM ENOBUFS")(make)
+
+    def bind(fault):
+        sock = e.socket()
+        raw = calls.sa(e.here, 0)
+        result = fault(lambda: calls.bind(sock, raw))
+        if failed(result):
+            calls.bind(sock, raw)
+        e.check(sock.port != 0, "the port")
+        sock.close()
+        return result
+
+    Through(e, "bind", 1, "ENOMEM")(bind)
+
+    def bind_again(fault):
+        """To a port that somebody has: the error is that, or of the fault."""
+        first = e.bound("self")
+        sock = e.socket()
+        raw = calls.sa(e.here, first.port)
+        result = fault(lambda: calls.bind(sock, raw))
+        first.close()
+        calls.bind(sock, raw)
+        sock.close()
+        return result
+
+    Through(e, "bind to a port in use", 0, "ENOMEM", "EADDRINUSE")(bind_again)
+
+    def listen(fault):
+        sock = e.bound("peer")
+        result = fault(lambda: calls.listen(sock, 16))
+        if failed(result):
+            e.equal(e.error(e.socket().connect, e.address(e.there, sock.port)), "ECONNREFUSED", "connect() to what does not listen")
+            calls.listen(sock, 16)
+        echo(e, *e.pair(sock))
+        sock.close()
+        return result
+
+    Through(e, "listen", 1, "ENOMEM")(listen)
+    nothing_left(e)
+
+
+@case(reference=False, hosts=(0, 1), timeout=300)
+def connecting(e):
+    """connect() that blocks and that does not, and accept()."""
+    needs_faults(e)
+    listener = e.listen()
+
+    def connect(fault):
+        near = e.socket()
+        raw = calls.sa(e.there, listener.port)
+        result = fault(lambda: calls.connect(near, raw))
+        if failed(result):
+            calls.connect(near, raw)
+        far = accepted(e, listener, near)
+        echo(e, near, far)
+        closing(near, far)
+        return result
+
+    Through(e, "connect", 5, "ENOMEM")(connect)
+
+    def begin(fault):
+        near = e.socket()
+        near.setblocking(False)
+        raw = calls.sa(e.there, listener.port)
+        result = fault(lambda: calls.connect(near, raw))
+        if failed(result) and result != "EINPROGRESS":
+            e.equal(e.error(calls.connect, near, raw), "EINPROGRESS", "connect() again")
+        e.wait(near, select.POLLOUT)
+        e.equal(near.get(SOL, socket.SO_ERROR), 0, "the connection")
+        near.setblocking(True)
+        far = accepted(e, listener, near)
+        echo(e, near, far)
+        closing(near, far)
+        return result
+
+    Through(e, "connect without blocking", 1, "ENOMEM", "EINPROGRESS")(begin)
+
+    def accept(fault):
+        near = e.connect(listener)
+        result = fault(lambda: calls.accept4(listener)[0])
+        far = e.keep(type(near).wrap(result if not failed(result) else calls.accept4(listener)[0], e.domain))
+        echo(e, near, far)
+        closing(near, far)
+        return result
+
+    Through(e, "accept", 0, "ENOMEM ENOBUFS")(accept)
+    nothing_left(e)
+
+
+def accepted(e, listener, near):
+    """The other end of a connection. What comes before it is of attempts that have failed at our end only."""
+    while True:
+        far, address = listener.accept()
+        if address == near.getsockname():
+            return e.keep(far)
+        far.close()
+
+
+class Sender:
+    """Ends that are connected, and a stream from the one to the other of which every byte is checked."""
+
+    def __init__(self, e):
+        self.e = e
+        self.near, self.far = e.pair()
+        self._pattern, self.sent, self._checker = pattern.Pattern(7), 0, pattern.Checker(7)
+
+    def next(self, size):
+        return self._pattern.at(self.sent, size)
+
+    def took(self, result, most):
+        """What a call that sends has given; the rest is sent."""
+        told = 0 if failed(result) else result
+        self.e.check(0 <= told <= most, f"{told} of {most} bytes")
+        self.sent += told
+        rest = self.next(most - told)
+        self.near.sendall(rest)
+        self.sent += len(rest)
+
+    def check(self, until=None):
+        while self._checker.count < (self.sent if until is None else until):
+            data = self.far.recv(MIB)
+            self.e.check(data, f"the end of the stream after {self._checker.count} of {self.sent}")
+            self._checker.feed(data)
+
+    def feed(self, data):
+        self._checker.feed(data)
+
+    @property
+    def seen(self):
+        return self._checker.count
+
+
+@case(reference=False, hosts=(0, 1), timeout=300)
+def sending(e):
+    """Small and large, from several pieces, out of a file, out of a pipe, urgent."""
+    needs_faults(e)
+    stream = Sender(e)
+
+    def by(size, send):
+        def attempt(fault):
+            data = stream.next(size)
+            result = fault(lambda: send(data))
+            stream.took(result, size)
+            stream.check()
+            return result
+        return attempt
+
+    def first(size):
+        """The first of a new connection, which has to have buffers made."""
+        def attempt(fault):
+            new = Sender(e)
+            data = new.next(size)
+            result = fault(lambda: calls.send(new.near, data))
+            new.took(result, size)
+            new.check()
+            closing(new.near, new.far)
+            return result
+        return attempt
+
+    Through(e, "first send 5", 2, "EFAULT ENOMEM")(first(5))
+    Through(e, "first send 60000", 4, "EFAULT ENOMEM")(first(60000))
+    near = stream.near
+    Through(e, "send 5", 1, "EFAULT ENOMEM")(by(5, lambda data: calls.send(near, data)))
+    Through(e, "send 60000", 2, "EFAULT ENOMEM")(by(60000, lambda data: calls.send(near, data)))
+    Through(e, "sendmsg in pieces", 2, "EFAULT ENOMEM")(by(9000, lambda data: near.sendmsg([data[:1], data[1:5000], data[5000:]])))
+    Through(e, "write", 1, "EFAULT ENOMEM")(by(3000, lambda data: calls.write(near, data)))
+
+    def from_a_file(fault):
+        file = os.memfd_create("faults")
+        os.write(file, stream.next(20000))
+        result = fault(lambda: os.sendfile(near.fileno(), file, 0, 20000))
+        os.close(file)
+        stream.took(result, 20000)
+        stream.check()
+        return result
+
+    stream = Sender(e)
+    near = stream.near
+    Through(e, "sendfile", 0, "EFAULT ENOMEM")(from_a_file)
+
+    def from_a_pipe(fault):
+        reader, writer = os.pipe()
+        os.write(writer, stream.next(8000))
+        result = fault(lambda: calls.splice(reader, near, 8000))
+        os.close(reader)
+        os.close(writer)
+        stream.took(result, 8000)
+        stream.check()
+        return result
+
+    Through(e, "splice to it", 0, "EFAULT ENOMEM")(from_a_pipe)
+
+    def urgent(fault):
+        # beside the stream: a connection for it alone
+        near, far = e.pair()
+        result = fault(lambda: calls.send(near, b"!", socket.MSG_OOB))
+        if failed(result):
+            calls.send(near, b"!", socket.MSG_OOB)
+        e.wait(far, select.POLLPRI)
+        e.equal(far.recv(1, socket.MSG_OOB), b"!", "the urgent byte")
+        closing(near, far)
+        return result
+
+    Through(e, "send urgently", 1, "EFAULT ENOMEM")(urgent)
+    nothing_left(e)
+
+
+@case(reference=False, hosts=(0, 1), timeout=300)
+def receiving(e):
+    """Small and large, to several pieces, looked at only, to a pipe."""
+    needs_faults(e)
+    stream = Sender(e)
+    far = stream.far
+
+    def by(size, receive):
+        def attempt(fault):
+            stream.near.sendall(stream.next(size))
+            stream.sent += size
+            e.unread(far, size)
+            result = fault(lambda: receive(size))
+            if not failed(result):
+                stream.feed(result)
+            stream.check()
+            return result
+        return attempt
+
+    def in_pieces(size):
+        # into memory of its own: all of it is looked at when the call has failed in the middle
+        parts = [bytearray(1), bytearray(5000), bytearray(size - 5001)]
+        got = far.recvmsg_into(parts)[0]
+        return b"".join(parts)[:got]
+
+    def look(size):
+        data = calls.recv(far, size, socket.MSG_PEEK)
+        e.check(stream._pattern.at(stream.seen, len(data)) == data, "what is seen by MSG_PEEK")
+        return b""
+
+    def by_pipe(size):
+        reader, writer = os.pipe()
+        try:
+            count = calls.splice(far, writer, size)
+            return os.read(reader, count)
+        finally:
+            os.close(reader)
+            os.close(writer)
+
+    Through(e, "recv 5", 1, "EFAULT ENOMEM")(by(5, lambda size: calls.recv(far, size)))
+    Through(e, "recv 60000", 2, "EFAULT ENOMEM")(by(60000, lambda size: calls.recv(far, size)))
+    Through(e, "recvmsg in pieces", 2, "EFAULT ENOMEM")(by(9000, in_pieces))
+    Through(e, "recv and leave it", 1, "EFAULT ENOMEM")(by(9000, look))
+    Through(e, "splice from it", 0, "EFAULT ENOMEM")(by(8000, by_pipe))
+    nothing_left(e)
+
+
+@case(reference=False, hosts=(0, 1), timeout=600)
+def zero_copy(e):
+    """Blocks that are lent, by who sends and by who receives."""
+    needs_faults(e)
+    size = MIB // 4
+    source, target = Memory(size), Memory(size)
+    counters = Counters()
+
+    def attempt_by(receiver):
+        def attempt(fault):
+            near, far = e.pair()
+            eager(near)
+            eager(far)
+            source.map[:] = pattern.Pattern(9).at(0, size)
+            target.map[:] = bytes(size)
+
+            def receive(do=lambda function: function()):
+                at, result = 0, None
+                while at < size:
+                    got = do(lambda: calls.recv_at(far, target.address + at, size - at, socket.MSG_WAITALL))
+                    do = lambda function: function()
+                    result = got if result is None else result
+                    e.check(got != 0, f"the end after {at} bytes")
+                    at += 0 if failed(got) else got
+                return result
+
+            def send(do=lambda function: function()):
+                at, result = 0, None
+                while at < size:
+                    got = do(lambda: calls.send_at(near, source.address + at, size - at))
+                    do = lambda function: function()
+                    result = got if result is None else result
+                    at += 0 if failed(got) else got
+                return result
+
+            if receiver:
+                task = e.task(send)
+                result = receive(fault)
+            else:
+                task = e.task(receive)
+                result = send(fault)
+            task.result()
+            e.check(bytes(target.map) == bytes(source.map), "the bytes")
+            closing(near, far)
+            return result
+        return attempt
+
+    Through(e, "send by zero copy", 1, "EFAULT ENOMEM")(attempt_by(False))
+    Through(e, "receive by zero copy", 1, "EFAULT ENOMEM")(attempt_by(True))
+    gained = counters.gained("zcopy rx_bytes")
+    e.check(gained > size, f"{gained} bytes were not copied")
+    nothing_left(e)
+
+
+@case(reference=False, hosts=(0, 1), timeout=300)
+def around(e):
+    """Options, questions, poll(), shutdown() and close()."""
+    needs_faults(e)
+    near, far = e.pair()
+
+    def told(call):
+        def attempt(fault):
+            result = fault(call)
+            if failed(result):
+                call()
+            echo(e, near, far)
+            return result
+        return attempt
+
+    linger = struct.pack("=ii", 0, 0)
+    number = struct.pack("=i", 65536)
+    Through(e, "setsockopt", 0, "EFAULT ENOMEM")(told(lambda: calls.setsockopt(near, socket.IPPROTO_TCP, consts.SDP_ZCOPY_THRESH, number)))
+    Through(e, "setsockopt of the buffers", 0, "EFAULT ENOMEM")(told(lambda: calls.setsockopt(near, SOL, socket.SO_RCVBUF, number)))
+    Through(e, "setsockopt of lingering", 0, "EFAULT ENOMEM")(told(lambda: calls.setsockopt(near, SOL, socket.SO_LINGER, linger)))
+    Through(e, "setsockopt of IP", 0, "EFAULT ENOMEM")(told(lambda: calls.setsockopt(near, *((41, 67) if e.six else (0, 1)), struct.pack("=i", 16))))
+    Through(e, "getsockopt", 0, "EFAULT ENOMEM")(told(lambda: calls.getsockopt(near, socket.IPPROTO_TCP, socket.TCP_INFO, 200)[1]))
+    Through(e, "getsockname", 0, "EFAULT ENOMEM")(told(lambda: calls.getsockname(near)[1]))
+    Through(e, "getpeername", 0, "EFAULT ENOMEM")(told(lambda: calls.getpeername(near)[1]))
+    Through(e, "ioctl", 0, "EFAULT ENOMEM")(told(lambda: calls.ioctl_int(near, consts.SIOCINQ)))
+
+    # More that sleep than the kernel has room for on its stack, before one that answers at once.
+    listener = e.listen()
+    pairs = [e.pair(listener) for _ in range(24)]
+    watched = [pair[0].fileno() for pair in pairs] + [e.socket().fileno()]
+    array = (ctypes.c_char * (8 * len(watched))).from_buffer_copy(b"".join(struct.pack("=ihh", fd, select.POLLIN, 0) for fd in watched))
+    Through(e, "poll", 1, "ENOMEM")(told(lambda: calls.plain("poll", array, ctypes.c_ulong(len(watched)), int(e.patience * 1000))))
+
+    def watch(fault):
+        poller = select.epoll()
+        result = fault(lambda: poller.register(near.fileno(), select.EPOLLIN | select.EPOLLET))
+        if failed(result):
+            poller.register(near.fileno(), select.EPOLLIN | select.EPOLLET)
+        far.sendall(b"wake")
+        e.equal(poller.poll(e.patience), [(near.fileno(), select.EPOLLIN)], "what epoll says")
+        e.equal(near.recv_exactly(4), b"wake", "data")
+        poller.close()
+        return result
+
+    Through(e, "epoll_ctl", 1, "ENOMEM")(watch)
+    closing(listener, *(sock for pair in pairs for sock in pair))
+    closing(near, far)
+
+    def ends(end):
+        def attempt(fault):
+            near, far = e.pair()
+            near.sendall(b"last words")
+            result = fault(lambda: end(near))
+            if failed(result):
+                end(near)
+            e.equal(far.drain(), b"last words", "what was sent before the end")
+            if near.fileno() >= 0:
+                far.sendall(b"an answer")
+                far.close()
+                e.equal(near.drain(), b"an answer", "what came after it")
+            closing(near, far)
+            return result
+        return attempt
+
+    Through(e, "shutdown", 0, "ENOMEM")(ends(lambda sock: calls.shutdown(sock, socket.SHUT_WR)))
+    Through(e, "close", 0, "")(ends(lambda sock: sock.close()))
+
+    def dissolve(fault):
+        near, far = e.pair()
+        nowhere = struct.pack("=H14x", 0)
+        result = fault(lambda: calls.connect(near, nowhere))
+        if failed(result):
+            calls.connect(near, nowhere)
+        e.wait_mask(far, "RDHUP")
+        closing(near, far)
+        return result
+
+    Through(e, "connect to nobody", 0, "EFAULT ENOMEM")(dissolve)
+    nothing_left(e)

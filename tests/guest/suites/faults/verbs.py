@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Verbs and the connection manager refuse: the first call of a function in the life of a connection, in the next life the
+second, and so on until a life has gone by without. A call fails or the connection does; nobody waits for ever, nothing stays,
+and the next connection works."""
+
+import errno
+
+from lib import faults
+from lib.registry import case
+from suites.faults.anywhere import HANGS, rest, session
+from suites.faults.nth import echo, nothing_left
+from suites.proc.module import refcount
+
+MAKING = ("__rdma_create_kernel_id", "rdma_resolve_addr", "rdma_resolve_route", "ib_create_cm_id", "__ib_create_cq", "ib_create_qp_kernel",
+          "ib_cm_init_qp_attr", "ib_modify_qp")
+# (Not ib_send_cm_dreq: where that fails, it sees to it that the end of the connection is told all the same.)
+SAYING = ("ib_send_cm_req", "ib_send_cm_rep", "ib_send_cm_rtu", "ib_send_cm_drep")
+POSTING = ("sdp_h_ib_post_send", "sdp_h_ib_post_recv")
+MEMORY = ("ib_alloc_mr", "ib_map_mr_sg")
+# After the last call in a life there is no more to see; messages go on for as long as bytes do.
+MOST = 12
+
+
+def refuse(e, names, *errors):
+    if not faults.verbs_possible():
+        e.skip("no verb can be had fail here (scripts/test-module --debug)")
+    listener = e.listen()
+    references = refcount()
+    e.equal(session(e, listener), "whole", "without a fault")
+    for name in names:
+        ends, number, hit = [], 0, True
+        while hit and number < MOST:
+            number += 1
+            rest(e, references)
+            with faults.verb(name, number, errors[number % len(errors)]) as was_hit:
+                end = session(e, listener)
+                rest(e, references)
+                hit = was_hit()
+            e.check(not any(hang in end for hang in HANGS), f"{name}, call {number}: {end}")
+            ends.append(end)
+            echo(e, *e.pair(listener))
+        e.check(number > 1 or hit, f"{name} is never called")
+        e.note(name, ends)
+    listener.close()
+    nothing_left(e)
+
+
+@case(reference=False, families=("v4",), timeout=600)
+def making(e):
+    refuse(e, MAKING, errno.ENOMEM, errno.EINVAL)
+
+
+@case(reference=False, families=("v4",), timeout=600)
+def saying(e):
+    refuse(e, SAYING, errno.ENOMEM, errno.EINVAL)
+
+
+@case(reference=False, families=("v4",), timeout=600)
+def posting(e):
+    refuse(e, POSTING, errno.ENOMEM, errno.EINVAL)
+
+
+@case(reference=False, families=("v4",), timeout=600)
+def memory(e):
+    refuse(e, MEMORY, errno.ENOMEM, errno.EINVAL)
