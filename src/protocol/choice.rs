@@ -6,7 +6,7 @@
 //! timed in turn over some megabytes ([`EPOCH`]; less, if one is clearly worse), and the cheaper one is kept for a while, before the
 //! other is tried again: after [`FIRST_REST`] epochs at first, and each time that brings nothing new
 //! after twice as many. The next connection goes on where this one was ([`Learnt`]). So what trying costs vanishes. Between about equals direct transfer wins,
-//! because it leaves the processor to others. A program that makes pauses between its sends is not
+//! because it leaves the processor to others; what seems better is compared twice, before and after. A program that makes pauses between its sends is not
 //! waiting for the network: its sends are copied.
 
 /// Sends below this many bytes are always copied.
@@ -38,6 +38,8 @@ enum Phase {
     First,
     /// What the other one costs.
     Other,
+    /// Whether the first one, which is in use again, still costs more: connections disturb each other.
+    Again,
     /// Nothing, for so many epochs more.
     Settled(u32),
 }
@@ -174,17 +176,23 @@ impl Class {
             Phase::Settled(1..) if !self.is_good(cost) => self.change(Phase::Other, cost),
             Phase::Settled(0) => self.change(Phase::Other, cost),
             Phase::Settled(n) => self.phase = Phase::Settled(n.saturating_sub(1)),
-            Phase::Other if self.is_good(cost) => {
-                // a change for the better
-                self.rest = FIRST_REST;
-                self.phase = Phase::Settled(self.rest);
-            }
+            Phase::Other if self.is_good(cost) => self.change(Phase::Again, cost),
             Phase::Other => {
-                let rest = self.rest;
-                self.rest = rest.saturating_mul(2).min(LONGEST_REST);
+                let rest = self.longer_rest();
                 self.change(Phase::Settled(rest), cost);
             }
+            Phase::Again if self.is_good(cost) => self.phase = Phase::Settled(self.longer_rest()),
+            Phase::Again => {
+                self.rest = FIRST_REST;
+                self.change(Phase::Settled(FIRST_REST), cost);
+            }
         }
+    }
+
+    /// The rest that is due now; the next one is twice as long.
+    fn longer_rest(&mut self) -> u32 {
+        let next = self.rest.saturating_mul(2).min(LONGEST_REST);
+        core::mem::replace(&mut self.rest, next)
     }
 
     /// Whether the way in use is the better one at this cost.

@@ -64,12 +64,26 @@ fn the_first_sends_are_copied() {
 fn the_cheaper_way_is_found() {
     for size in [SMALLEST, 300_000, MIB, 16 * MIB] {
         let mut s = Sender::new(10_000_000, 8_000_000);
-        s.send_all(size, 200 * MIB);
+        s.send_all(size, 300 * MIB);
         assert!(s.send_all(size, 2000 * MIB) > 0.95, "{size}: direct");
         let mut s = Sender::new(8_000_000, 10_000_000);
-        s.send_all(size, 200 * MIB);
+        s.send_all(size, 300 * MIB);
         // (an epoch of large sends is four of them)
         assert!(s.send_all(size, 6000 * MIB) < 0.05, "{size}: copied");
+    }
+}
+
+#[test]
+fn a_trial_in_a_lucky_moment_changes_nothing() {
+    let mut s = Sender::new(8_000_000, 10_000_000);
+    s.send_all(MIB, 20 * MIB);
+    for _ in 0..20 {
+        // all is dear for a while, till the other way is tried
+        s.prices = [16_000_000, 12_500_000];
+        while !s.send(MIB, 0) {}
+        s.prices = [8_000_000, 10_000_000];
+        while s.send(MIB, 0) {}
+        assert!(s.send_all(MIB, 20 * MIB) < 0.3);
     }
 }
 
