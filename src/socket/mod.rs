@@ -17,9 +17,27 @@
 //!
 //! **Locks.** The socket lock serialises the socket calls. Everything that events change is in the
 //! [`Connection`] under a spinlock of its own, which events take without the socket lock, because
-//! a caller may sleep in a page fault while it holds that. The order is: the right to decide
-//! (`IPPROTO_SDP`), socket lock, the mutexes of the [`Namespace`], the spinlock of one connection. No two socket locks and no two
-//! connections' spinlocks are ever held together. No user memory is touched under a spinlock.
+//! a caller may sleep in a page fault while it holds that. Who holds several has taken them in this
+//! order:
+//!
+//! 1. the right to decide between SDP and TCP (`Sock::decide`, a mutex of `IPPROTO_SDP` sockets);
+//! 2. the socket lock;
+//! 3. a mutex of the transports: the list of devices (`sys::rdma::registry`), or what a search has
+//!    found, or the connection manager's part of a link, with or without whether its queue pair is
+//!    alive after that. Nothing of this layer is called under them;
+//! 4. the mutexes of the [`Namespace`]: ports, sockets, totals, in this order. Never with one of 3;
+//! 5. the spinlock of one connection;
+//! 6. a spinlock under which no other one of the module's is taken: of the wire of a local
+//!    connection, of a link's state, of a search's wish, of memory that is kept pinned, of what a
+//!    namespace remembers for `IPPROTO_SDP`.
+//!
+//! Of two sockets, also of an `IPPROTO_SDP` socket and the TCP socket beneath it, the locks of one
+//! kind are never held together. No user memory is touched under a spinlock. lockdep watches this in
+//! the guest tests on the debug kernel (`make test SUITES=debug:short`).
+//!
+//! What goes without a lock: who looks at the completion queues ([`events`], under a model checker
+//! in `tests/host/loom`), and numbers that may be out of date, which nothing is decided by but how
+//! long to watch or which way to try first ([`wait`], `direct::hints`).
 //!
 //! **Waiting.** A caller who has to wait sleeps by a mark (see [`SdpSock::sleep`]) and polls the
 //! completion queues itself when it is woken; a worker does so when nobody waits. That spares a
@@ -30,6 +48,7 @@ mod close;
 mod connect;
 pub(crate) mod connection;
 mod direct;
+mod events;
 mod info;
 pub(crate) mod ipproto;
 mod listen;
@@ -54,10 +73,11 @@ use crate::sys::net::options::{NewValue, OldValue};
 use crate::sys::net::sock::Sock;
 use crate::transport::{Attempt, Gone, LinkId, Owner, SearchId};
 use connection::Connection;
+use events::{Events, Queue};
 use kernel::new_spinlock;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
-use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::atomic::Atomic;
 use kernel::sync::{Arc, SpinLock};
 use wait::Patience;
 
@@ -86,26 +106,14 @@ pub(crate) struct Socket {
     /// What events change.
     #[pin]
     pub(crate) connection: SpinLock<Connection>,
-    /// Callers who wait and will look at the completion queues when they are woken.
-    waiters: Atomic<i32>,
-    /// Those of them who have read everything.
+    /// What was told of the completion queues, and whether a caller waits who will look.
+    events: Events,
+    /// Of the callers who wait, those who have read everything.
     readers: Atomic<i32>,
-    /// Those of them who want room to write.
+    /// Of the callers who wait, those who want room to write.
     writers: Atomic<i32>,
     /// Whether readers poll before they sleep.
     patience: Patience,
-    /// A receive completion was told and not yet looked for.
-    receive_event: Atomic<i32>,
-    /// A send completion was told and not yet looked for.
-    send_event: Atomic<i32>,
-}
-
-impl Socket {
-    /// Takes the events that were told since the last time: (receive, send).
-    fn take_events(&self) -> (bool, bool) {
-        let take = |e: &Atomic<i32>| e.load(Relaxed) != 0 && e.xchg(0, Full) != 0;
-        (take(&self.receive_event), take(&self.send_event))
-    }
 }
 
 impl SdpSock {
@@ -116,10 +124,8 @@ impl SdpSock {
     }
 
     /// A completion queue has something: whoever waits looks, else a worker.
-    fn event(&self, e: &Atomic<i32>) {
-        e.store(1, Relaxed);
-        // orders the event before the look at who waits; pairs with the fetch_sub in `wait`
-        if self.data().waiters.fetch_add(0, Full) > 0 {
+    fn event(&self, queue: Queue) {
+        if self.data().events.tell(queue) {
             self.wake();
         } else {
             self.schedule(JOB_PROGRESS);
@@ -134,12 +140,10 @@ impl Family for Socket {
         try_pin_init!(Socket {
             namespace,
             connection <- new_spinlock!(Connection::new()),
-            waiters: Atomic::new(0),
+            events: Events::new(),
             readers: Atomic::new(0),
             writers: Atomic::new(0),
             patience: Patience::new(),
-            receive_event: Atomic::new(0),
-            send_event: Atomic::new(0),
         })
     }
 
@@ -243,11 +247,11 @@ impl Owner for SdpSock {
     type Acceptor = Incoming;
 
     fn receive_ready(&self) {
-        self.event(&self.data().receive_event)
+        self.event(Queue::Receive)
     }
 
     fn send_ready(&self) {
-        self.event(&self.data().send_event)
+        self.event(Queue::Send)
     }
 
     fn resolved(&self, search: SearchId, r: Result) {

@@ -11,7 +11,7 @@ use crate::sys::net::params;
 use crate::sys::net::sock::{give_way, signal_pending, Locked};
 use crate::sys::time::Jiffies;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::time::{Delta, Instant, Monotonic};
 
 /// Microseconds that are watched in any case, where watching is worth while at all.
@@ -129,17 +129,14 @@ impl SdpSock {
     /// Looks at the completion queues, has the caller sleep without the socket lock, and looks
     /// again.
     fn looking<R>(&self, lock: &mut Locked<'_, Socket>, sleep: impl FnOnce() -> R) -> R {
-        let socket = self.data();
-        socket.waiters.fetch_add(1, Full);
+        let events = &self.data().events;
+        events.enter();
         lock.unlocked(|| {
             // Events told to a worker until now may be waiting for it: look first.
             self.progress();
             let r = sleep();
             self.progress();
-            let events = [&socket.receive_event, &socket.send_event];
-            let last = socket.waiters.fetch_sub(1, Full) == 1;
-            if last && events.iter().any(|e| e.load(Relaxed) != 0) {
-                // told to us after we had looked
+            if events.leave() {
                 self.schedule(JOB_PROGRESS);
             }
             r

@@ -283,7 +283,7 @@ impl Connection {
     }
 
     fn poll(&mut self, sk: &SdpSock, tell: &mut Tell) {
-        let (receive, send) = sk.data().take_events();
+        let (receive, send) = sk.data().events.take();
         self.receive_armed &= !receive;
         self.send_armed &= !send;
         let mut budget = BUDGET;

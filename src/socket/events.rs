@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Who looks at the completion queues.
+//!
+//! That a queue has something is told in a context in which nobody may look. A caller who waits
+//! looks, which spares a change of threads; a worker does when nobody waits. Both sides agree by
+//! [`Events`], without a lock: one notes the event and then looks whether anybody waits, the other
+//! says that it does not wait any more and then looks whether an event is noted. At least one of
+//! the two sees the other, so that no event is left to nobody.
+//!
+//! `tests/host/loom` compiles this file and tries all orders in which that can come about.
+
+use kernel::sync::atomic::{Atomic, Full, Relaxed};
+
+/// Which queue has something.
+#[derive(Clone, Copy)]
+pub(super) enum Queue {
+    Receive,
+    Send,
+}
+
+/// What was told of a socket's queues, and how many callers will look at them.
+pub(super) struct Events {
+    /// Callers who wait and will look when they are woken.
+    waiters: Atomic<i32>,
+    /// A receive completion was told and not yet looked for.
+    receive: Atomic<i32>,
+    /// A send completion was told and not yet looked for.
+    send: Atomic<i32>,
+}
+
+impl Events {
+    pub(super) fn new() -> Self {
+        Events {
+            waiters: Atomic::new(0),
+            receive: Atomic::new(0),
+            send: Atomic::new(0),
+        }
+    }
+
+    /// A queue has something. Returns whether to wake those who wait; else a worker has to look.
+    #[must_use]
+    pub(super) fn tell(&self, queue: Queue) -> bool {
+        let noted = match queue {
+            Queue::Receive => &self.receive,
+            Queue::Send => &self.send,
+        };
+        noted.store(1, Relaxed);
+        // orders the note before the look at who waits; pairs with the fetch_sub in `leave`
+        self.waiters.fetch_add(0, Full) > 0
+    }
+
+    /// Takes what was told since the last time, of (receive, send). Who does so looks then.
+    pub(super) fn take(&self) -> (bool, bool) {
+        let take = |e: &Atomic<i32>| e.load(Relaxed) != 0 && e.xchg(0, Full) != 0;
+        (take(&self.receive), take(&self.send))
+    }
+
+    /// A caller is going to wait. He looks once more before he does: what was told until now may be
+    /// on its way to a worker.
+    pub(super) fn enter(&self) {
+        self.waiters.fetch_add(1, Full);
+    }
+
+    /// A caller has waited, and looked for the last time. Returns whether something was told to him
+    /// since, at which a worker has to look.
+    #[must_use]
+    pub(super) fn leave(&self) -> bool {
+        let last = self.waiters.fetch_sub(1, Full) == 1;
+        last && [&self.receive, &self.send]
+            .iter()
+            .any(|e| e.load(Relaxed) != 0)
+    }
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Callers who wait, workers, and a device that tells of completions: none may be left to nobody.
+//!
+//! [`Socket`] is what a socket of the module's is for them: its completion queue, its lock, and its
+//! wait queue, with the steps of `SdpSock::event`, `looking` and `progress` as they are there.
+
+use crate::events::{Events, Queue};
+use loom::sync::atomic::{fence, AtomicI32, Ordering};
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+
+struct Socket {
+    events: Events,
+    /// Those of receives and of sends. The device's; each is told of once it was armed.
+    queues: Mutex<[Completions; 2]>,
+    /// How often those who wait were woken (`events` of the kernel's wait queue).
+    woken: AtomicI32,
+    sleep: (Mutex<()>, Condvar),
+    /// Whether a worker was asked for, and whether there will be no more work.
+    work: (Mutex<(bool, bool)>, Condvar),
+}
+
+#[derive(Clone, Copy)]
+struct Completions {
+    /// Nobody has polled for them.
+    there: u32,
+    armed: bool,
+    polled: u32,
+}
+
+impl Socket {
+    fn new() -> Self {
+        Socket {
+            events: Events::new(),
+            queues: Mutex::new(
+                [Completions {
+                    there: 0,
+                    armed: true,
+                    polled: 0,
+                }; 2],
+            ),
+            woken: AtomicI32::new(0),
+            sleep: (Mutex::new(()), Condvar::new()),
+            work: (Mutex::new((false, false)), Condvar::new()),
+        }
+    }
+
+    /// The device: a completion, which is told if the queue was armed.
+    fn complete(&self, queue: Queue) {
+        let mut queues = self.queues.lock().unwrap();
+        let completions = &mut queues[queue as usize];
+        completions.there += 1;
+        let armed = std::mem::take(&mut completions.armed);
+        drop(queues);
+        if armed {
+            match self.events.tell(queue) {
+                true => self.wake(),
+                false => self.schedule(),
+            }
+        }
+    }
+
+    /// `sdp_h_wake()`, whose lock is the wait queue's.
+    fn wake(&self) {
+        self.woken.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        drop(self.sleep.0.lock().unwrap());
+        self.sleep.1.notify_all();
+    }
+
+    fn mark(&self) -> i32 {
+        self.woken.load(Ordering::Relaxed)
+    }
+
+    /// `sdp_h_sleep()`.
+    fn sleep(&self, mark: i32) {
+        let mut held = self.sleep.0.lock().unwrap();
+        while self.woken.load(Ordering::Relaxed) == mark {
+            held = self.sleep.1.wait(held).unwrap();
+        }
+    }
+
+    fn schedule(&self) {
+        self.work.0.lock().unwrap().0 = true;
+        self.work.1.notify_one();
+    }
+
+    /// Looks only at a queue of which something was told, as arming and polling cost most.
+    fn progress(&self) {
+        if self.poll() {
+            self.wake();
+        }
+    }
+
+    /// Whether there was something.
+    fn poll(&self) -> bool {
+        let (receive, send) = self.events.take();
+        if !receive && !send {
+            return false;
+        }
+        let mut queues = self.queues.lock().unwrap();
+        for (told, queue) in [receive, send].into_iter().zip(&mut *queues) {
+            if told {
+                queue.polled += std::mem::take(&mut queue.there);
+                queue.armed = true;
+            }
+        }
+        true
+    }
+
+    fn polled(&self) -> u32 {
+        self.queues.lock().unwrap().iter().map(|q| q.polled).sum()
+    }
+
+    /// `SdpSock::looking`.
+    fn looking(&self, sleep: impl FnOnce()) {
+        self.events.enter();
+        self.progress();
+        sleep();
+        self.progress();
+        if self.events.leave() {
+            self.schedule();
+        }
+    }
+
+    /// A call that waits until so many completions were polled for.
+    fn wait_for(&self, count: u32) {
+        loop {
+            let mark = self.mark();
+            if self.polled() >= count {
+                return;
+            }
+            self.looking(|| self.sleep(mark));
+        }
+    }
+
+    /// A call that waits, and whose time is over at once.
+    fn wait_in_vain(&self) {
+        self.looking(|| {});
+    }
+
+    /// The workqueue.
+    fn work(&self) {
+        loop {
+            let mut work = self.work.0.lock().unwrap();
+            while !work.0 && !work.1 {
+                work = self.work.1.wait(work).unwrap();
+            }
+            let (asked, over) = std::mem::take(&mut *work);
+            work.1 = over;
+            drop(work);
+            if asked {
+                self.progress();
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn no_more_work(&self) {
+        self.work.0.lock().unwrap().1 = true;
+        self.work.1.notify_one();
+    }
+}
+
+/// Runs the calls and the device beside each other, in all orders in which threads are changed so
+/// often, at most, where nothing asks for it; at the end every completion was polled for.
+fn all_orders(calls: &'static [fn(&Socket)], completions: &'static [Queue], changes: usize) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(changes);
+    model.check(move || {
+        let socket = Arc::new(Socket::new());
+        let start = |f: fn(&Socket)| {
+            let socket = socket.clone();
+            thread::spawn(move || f(&socket))
+        };
+        let worker = start(Socket::work);
+        let calls: Vec<_> = calls.iter().map(|call| start(*call)).collect();
+        for queue in completions {
+            socket.complete(*queue);
+        }
+        for call in calls {
+            call.join().unwrap();
+        }
+        socket.no_more_work();
+        worker.join().unwrap();
+        assert_eq!(socket.polled() as usize, completions.len(), "polled for");
+    });
+}
+
+use Queue::{Receive, Send};
+
+#[test]
+fn nobody_waits() {
+    all_orders(&[], &[Receive, Receive], 4);
+    all_orders(&[], &[Receive, Send], 4);
+}
+
+#[test]
+fn a_caller_waits() {
+    all_orders(&[|s| s.wait_for(1)], &[Receive], 2);
+}
+
+#[test]
+fn a_caller_waits_for_two() {
+    all_orders(&[|s| s.wait_for(2)], &[Receive, Receive], 2);
+    all_orders(&[|s| s.wait_for(2)], &[Receive, Send], 2);
+}
+
+#[test]
+fn a_caller_gives_up() {
+    all_orders(&[Socket::wait_in_vain], &[Receive], 3);
+    all_orders(&[Socket::wait_in_vain], &[Send], 3);
+}
+
+#[test]
+fn one_gives_up_and_one_waits() {
+    all_orders(&[Socket::wait_in_vain, |s| s.wait_for(1)], &[Receive], 1);
+}
+
+#[test]
+fn two_give_up() {
+    all_orders(&[Socket::wait_in_vain, Socket::wait_in_vain], &[Receive], 2);
+}
