@@ -298,6 +298,19 @@ def specific_before_wildcard(e):
 
 
 @case
+def in_its_namespace(e):
+    """A connection comes to the listener of the namespace that has the address, whoever listens on that port elsewhere."""
+    there = e.listen("peer", host=e.any)
+    here = e.listen("self", port=there.port, host=e.any)
+    near = e.connect(there)
+    far, _ = there.accept()
+    near.send(b"there")
+    e.note("data", far.recv(10))
+    here.setblocking(False)
+    e.note("accept here", e.error(here.accept))
+
+
+@case
 def defer_accept(e):
     """TCP_DEFER_ACCEPT: a connection is worth accepting when its data is there."""
     listener = e.listen(prepare=lambda sock: sock.set(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 5))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """RDMA to memory that was not advertised, not so, or not any more: refused by the device, and the victim's memory is as it was."""
 
-from lib import raw
+from lib import calls, raw
 from lib.memory import PAGE, Memory
 from lib.raw import DATA, RDMARDCOMPL, SRCAVAIL, SRCAVAILCANCEL, word
 from lib.registry import case
@@ -138,6 +138,37 @@ def of_others(e):
         echo(e, attacker, victim)
         attacker.close()
         victim.close()
+    nothing_left(e, bed)
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def names(e):
+    """An advert says where in a page its memory begins and nothing else of where it is, and no two say the same."""
+    bed = raw.Bed(e)
+    whole = Memory(SIZE + PAGE).fill(1)
+
+    class Part:
+        address, size = whole.address + 77, SIZE
+
+    attacker, victim, task, advert = sender(e, bed, Part)
+    seen = []
+    for _ in range(20):
+        seen.append(advert)
+        attacker.send(RDMARDCOMPL, word(advert.rest))
+        e.equal(task.result(), SIZE, "the call")
+        task = e.task(e.outcome, calls.send_at, victim, Part.address, SIZE)
+        advert = attacker.expect(SRCAVAIL)
+    attacker.send(RDMARDCOMPL, word(advert.rest))
+    task.result()
+    # what came with the SrcAvail itself is not advertised
+    first = (Part.address + len(advert.payload)) % PAGE
+    e.check({advert.address % PAGE for advert in seen} <= {Part.address % PAGE, first}, "the offset in the page")
+    pages = {advert.address // PAGE for advert in seen}
+    e.equal((len(pages), len({advert.key for advert in seen})), (len(seen),) * 2, "places and keys")
+    e.check(not pages & set(range(whole.address // PAGE, (whole.address + whole.size) // PAGE + 1)), "an address of the program's")
+    e.check(all(page < 1 << 50 for page in pages), f"addresses of the kernel's: {[hex(page) for page in pages]}")
+    attacker.close()
+    victim.close()
     nothing_left(e, bed)
 
 

@@ -8,6 +8,9 @@ import socket
 
 from lib import calls, consts, netns, observe
 from lib.registry import case
+from lib.tracing import tracing
+
+KERNEL_ADDRESS = re.compile(r"\bffff[0-9a-f]{12}\b", re.I)
 
 
 def sdp_case(function):
@@ -189,6 +192,21 @@ def permissions(e):
     e.equal(e.as_user(attempt), (True, "EACCES"), "as nobody")
     e.equal(e.error(lambda: open(observe.ROWS, "w").close()), "EACCES" if os.getuid() else e.error(
         lambda: open(observe.ROWS, "w").close()), "writing the rows")
+
+
+@sdp_case
+def no_kernel_addresses(e):
+    """No address of the kernel's memory is shown, nor in the trace: those of sockets there are names that tell nothing."""
+    near, far = e.pair()
+    e.listen()
+    with tracing(e, "sdp_send") as read:
+        near.send(b"x")
+        far.recv_exactly(1)
+        shown = [fields["skaddr"] for _, fields in read()]
+    e.check(shown, "no event")
+    texts = [observe.read(path, where) for path in (observe.ROWS, observe.STATS) for where in netns.hosts()]
+    found = KERNEL_ADDRESS.findall("\n".join(texts + shown))
+    e.equal(found, [], "addresses of the kernel's")
 
 
 @sdp_case
