@@ -7,7 +7,7 @@ use super::crossing::{cross, remember};
 use super::{Outcome, Phase};
 use crate::socket::{connect as sdp, unreachable_error, Socket};
 use crate::sys::bindings as c;
-use crate::sys::errno::{EALREADY, ECONNABORTED, EINPROGRESS, EINVAL, EISCONN};
+use crate::sys::errno::{Errno, EALREADY, ECONNABORTED, EINPROGRESS, EINVAL, EISCONN};
 use crate::sys::net::address::{Address, Named};
 use crate::sys::net::family::{Descriptor, Progress};
 use crate::sys::net::ipproto::{Either, Side};
@@ -25,7 +25,7 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) ->
         return disconnect(call, name, flags);
     }
     let mut timeout = sk.send_timeout(non_blocking);
-    let mut unfinished = EALREADY;
+    let (mut unfinished, mut waited) = (EALREADY, false);
     loop {
         let mark = sk.wake_mark();
         match super::phase(sk) {
@@ -33,14 +33,21 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) ->
                 let to = Named::Address(name.destination(sk.is_v6())?);
                 return sdp::connect(call, &to, non_blocking);
             }
-            Phase::Tcp => return call.tcp().ok_or(EINVAL)?.connect(name, flags),
-            Phase::Open if unfinished == EINPROGRESS => {
+            Phase::Tcp => {
+                let r = call.tcp().ok_or(EINVAL)?.connect(name, flags);
+                // for TCP it was under way before the call, which may be the one that has begun it
+                return r.map_err(|e| match Errno::of(e) {
+                    EALREADY => unfinished.into(),
+                    _ => e,
+                });
+            }
+            Phase::Open if waited => {
                 // somebody has given it up
                 return Err(sk.take_error().err().unwrap_or(ECONNABORTED.into()));
             }
             Phase::Open => {
                 if begin(call, name)? == Begun::Trying {
-                    unfinished = EINPROGRESS;
+                    (unfinished, waited) = (EINPROGRESS, true);
                     if timeout == 0 {
                         // as on TCP, however soon the answer is there
                         return Err(EINPROGRESS.into());
@@ -48,7 +55,10 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) ->
                 }
             }
             _ if timeout == 0 => return Err(unfinished.into()),
-            _ => timeout = sk.sleep(mark, timeout)?,
+            _ => {
+                waited = true;
+                timeout = sk.sleep(mark, timeout)?;
+            }
         }
     }
 }
