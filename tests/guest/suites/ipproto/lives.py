@@ -2,6 +2,7 @@
 """Processes that share such sockets, or die with them; the module that goes; programs that know nothing of it."""
 
 import array
+import errno
 import os
 import signal
 import socket
@@ -83,9 +84,12 @@ def killed(e):
         def accepting():
             either.listen(e, where="self").accept()
 
-        for function, call in ((connecting, "connect"), (accepting, "accept4")):
-            child = e.child(function).wait_asleep(call)
-            child.kill()
+        child = e.child(connecting)
+        e.until(lambda: any(row.remote[0] == silent for row in observe.rows()), "a row of the silent host")
+        child.wait_asleep("connect").kill()
+        e.child(accepting).wait_asleep("accept4").kill()
+        for sock in (listener, plain):      # with what was not accepted
+            sock.close()
         e.until(lambda: not observe.rows("self"), lambda: f"rows stay: {observe.read(observe.ROWS)}", patience=e.patience * 6)
 
 
@@ -134,6 +138,40 @@ def shared_by_threads(e):
             either.echo(e, near, far)
             near.close()
             far.close()
+
+
+@case(reference=False, timeout=120)
+def device_goes(e):
+    """Without its RDMA device a connection by SDP ends, and one that SDP is still to make is TCP's; so are those after it."""
+    silent, device = e.silent(), netns.device()
+    with either.parameters(ipproto_wait=100000, ipproto_memory=0):
+        listener = either.listen(e)
+        near = either.connect(e, listener)
+        far = either.accept(e, listener)
+        connecting = either.make(e)
+        connecting.setblocking(False)
+        e.equal(connecting.connect_ex(e.address(silent, 7)), errno.EINPROGRESS, "connect() to a host that is silent")
+        netns.run("self", "rdma link del rxe0")
+        try:
+            e.wait_mask(near, "ERR|HUP")
+            e.until(lambda: either.protocol(connecting) == TCP, "the connection that is made by TCP")
+            without = either.connect(e, listener)
+            e.equal(either.protocol(without), TCP, "the protocol without a device")
+            either.echo(e, without, either.accept(e, listener))
+        finally:
+            netns.run("self", f"rdma link add rxe0 type rxe netdev {device}")
+        far.close()
+
+        def anew():
+            near = either.connect(e, listener)
+            far = either.accept(e, listener)
+            while either.protocol(far) != either.protocol(near):    # an attempt that has failed at our end only
+                far = either.accept(e, listener)
+            either.echo(e, near, far)
+            return either.protocol(near) == SDP
+
+        with either.parameters(ipproto_wait=1000):
+            e.until(anew, "a connection by the new device", patience=e.patience * 3)
 
 
 @case(reference=False)
