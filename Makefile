@@ -16,7 +16,7 @@ PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 install = scripts/install --destdir '$(DESTDIR)' --prefix '$(PREFIX)' --sysconfdir '$(SYSCONFDIR)'
 
-.PHONY: module debug selftest demo test torture bench check prepare tools install uninstall modules_install clean help
+.PHONY: module debug selftest demo test torture bench check prepare tools install uninstall modules_install deb clean help
 
 module: ## (or just make) build the module, build/ib_sdp.ko
 	@$(build_module) -- $(handed_on)
@@ -58,6 +58,9 @@ uninstall: ## remove what make install has installed, given the same DESTDIR, PR
 
 modules_install: ## install the module for its kernel, below INSTALL_MOD_PATH if given
 	@$(build_module) --install '$(INSTALL_MOD_PATH)' -- $(handed_on)
+
+deb: tools ## Debian packages of tools and module (by DKMS), into build/deb
+	@scripts/deb
 
 clean: ## delete what was built (the cache outside the checkout stays)
 	@scripts/clean '$(BUILD)'
