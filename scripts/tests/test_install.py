@@ -56,7 +56,7 @@ class Install(unittest.TestCase):
     def test_settings_say_what_the_module_has(self):
         """The parameters and their defaults, in the sample for modprobe and in sdp(7)."""
         source = (PROJECT / "src/sys/net_helpers.c").read_text()
-        names = set(re.findall(r"(?m)^SDP_H_PARAM\((\w+),", source))
+        names = set(re.findall(r"(?m)^(?:SDP_H_PARAM|module_param_named)\((\w+),", source))
         start = source.index("struct sdp_h_params sdp_h_params = {")
         defaults = dict(re.findall(r"\.(\w+) = (-?\d+),", source[start:source.index("};", start)]))
         wanted = {(name, defaults.get(name, "0")) for name in names}

@@ -47,11 +47,13 @@ class Uapi(unittest.TestCase):
             [SCRIPTS / "in-toolchain", "--dir", PROJECT, "--", "sh", "-c", compile_and_run],
             input=PROGRAM, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
-        self.assertEqual((done.returncode, done.stdout), (0, "27 28 80 81 128\n" * 2))
+        self.assertEqual((done.returncode, done.stdout), (0, "27 28 80 81 136\n" * 2))
 
     def test_agrees_with_the_module(self):
         header = dict(re.findall(r"#define\s+(\w+)\s+(\d+)", (PROJECT / HEADER).read_text()))
         sources = [source.read_text() for source in (PROJECT / "src").rglob("*.rs")]
+        # a parameter, of which the header has the default
+        self.assertIn(f"\t.ipproto = {header.pop('IPPROTO_SDP')},\n", (PROJECT / "src/sys/net_helpers.c").read_text())
         for name, number in header.items():
             own = {value for text in sources for value in re.findall(rf"const {name}: u\d+ = (\d+);", text)}
             # what the module does not say itself, it has from this header
