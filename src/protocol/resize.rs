@@ -5,7 +5,7 @@
 //! The value in both messages is read differently by different implementations: with or without
 //! the 16 bytes of BSDH. All that grow buffers on request (the OFED family) mean the payload. So
 //! a ChRcvBufAck of ours says the payload that fits, and of a peer's we use 16 bytes less than it
-//! says, which is right either way.
+//! says, which is right either way; unless the peer is in the same kernel.
 
 use super::message::BSDH_LEN;
 
@@ -106,6 +106,8 @@ pub(super) struct RemoteBuffers {
     payload: u32,
     /// What to ask for at most; 0: nothing.
     desired: u32,
+    /// Bytes of the size in an answer that are not for payload.
+    beside: u32,
     /// Most bytes that were to go at once lately.
     wanted: u32,
     state: RemoteState,
@@ -122,11 +124,13 @@ enum RemoteState {
 }
 
 impl RemoteBuffers {
-    /// Buffers of `size` bytes with BSDH, of which `desired` bytes would be better.
-    pub(super) fn new(size: u32, desired: u32) -> Self {
+    /// Buffers of `size` bytes with BSDH, of which `desired` bytes would be better. `acks_payload`:
+    /// see [`Parameters`](super::Parameters).
+    pub(super) fn new(size: u32, desired: u32, acks_payload: bool) -> Self {
         RemoteBuffers {
             payload: size.saturating_sub(BSDH),
             desired,
+            beside: if acks_payload { 0 } else { BSDH },
             wanted: 0,
             state: if desired > size {
                 RemoteState::Counting(0)
@@ -180,7 +184,7 @@ impl RemoteBuffers {
         let RemoteState::Asked { middle } = self.state else {
             return false;
         };
-        let payload = size.saturating_sub(BSDH);
+        let payload = size.saturating_sub(self.beside);
         let grown = payload > self.payload;
         self.state = if grown && middle {
             RemoteState::Counting(0)
@@ -231,7 +235,7 @@ mod tests {
 
     #[test]
     fn larger_buffers_are_asked_for_once_under_load() {
-        let mut remote = RemoteBuffers::new(2064, 32784);
+        let mut remote = RemoteBuffers::new(2064, 32784, false);
         for _ in 0..SUSTAINED / 2 {
             assert!(!remote.request_due());
             remote.sending(2048, 32768);
@@ -264,7 +268,7 @@ mod tests {
 
     #[test]
     fn sends_that_take_several_messages_ask_for_buffers_that_hold_them() {
-        let first = |size| sends(&mut RemoteBuffers::new(2064, 65552), size);
+        let first = |size| sends(&mut RemoteBuffers::new(2064, 65552, false), size);
         assert_eq!(first(65536), Some((1, 65552)));
         assert_eq!(first(16384), Some((2, 65552)));
         assert_eq!(first(8192), Some((4, 65552)));
@@ -277,7 +281,7 @@ mod tests {
 
     #[test]
     fn buffers_that_have_grown_grow_once_more() {
-        let mut remote = RemoteBuffers::new(2064, 65552);
+        let mut remote = RemoteBuffers::new(2064, 65552, false);
         assert_eq!(sends(&mut remote, 4096), Some((16, 8194)));
         assert!(remote.answered(8192));
         assert_eq!(sends(&mut remote, 4096), None);
@@ -287,8 +291,16 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_that_says_the_payload_is_believed() {
+        let mut remote = RemoteBuffers::new(2064, 65552, true);
+        assert_eq!(sends(&mut remote, 65536), Some((1, 65552)));
+        assert!(remote.answered(65536));
+        assert_eq!(remote.payload(), 65536);
+    }
+
+    #[test]
     fn larger_buffers_that_were_refused_are_not_asked_for_again() {
-        let mut remote = RemoteBuffers::new(2064, 65552);
+        let mut remote = RemoteBuffers::new(2064, 65552, false);
         assert_eq!(sends(&mut remote, 4096), Some((16, 8194)));
         assert!(!remote.answered(2048));
         assert_eq!(sends(&mut remote, 65536), None);
@@ -296,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_refused_or_uncalled_answer_changes_nothing() {
-        let mut remote = RemoteBuffers::new(2064, 32784);
+        let mut remote = RemoteBuffers::new(2064, 32784, false);
         assert!(!remote.answered(1 << 20));
         assert_eq!(remote.payload(), 2048);
         for _ in 0..SUSTAINED {
@@ -308,7 +320,7 @@ mod tests {
         assert!(!remote.answered(1 << 20));
         assert_eq!(remote.payload(), 2048);
         for desired in [0, 2064] {
-            let mut content = RemoteBuffers::new(2064, desired);
+            let mut content = RemoteBuffers::new(2064, desired, false);
             for _ in 0..100 {
                 content.sending(2048, 2048);
             }

@@ -294,6 +294,7 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
         posted,
         credits: ack.bufs,
         desired_remote_size: c.announced(LARGE_CHUNK as u32),
+        acks_payload: c.channel.as_ref().is_some_and(|c| c.exchanges()),
         zero_copy: c.channel.as_ref().map_or(ZeroCopy::Off, zero_copy),
     }));
     Ok(())

@@ -291,6 +291,7 @@ fn prepare(
             posted: parts.posted,
             credits: hello.bufs,
             desired_remote_size: LARGE_CHUNK as u32 + parts.channel.limits().beside,
+            acks_payload: parts.channel.exchanges(),
             zero_copy: connect::zero_copy(&parts.channel),
         }));
         c.parent = Some(listener.into());

@@ -151,6 +151,8 @@ pub struct Parameters {
     /// Size in bytes with BSDH that the peer is asked for by ChRcvBuf under load; 0, or not more
     /// than `remote_receive_size`: never ask.
     pub desired_remote_size: u32,
+    /// By ChRcvBufAck the peer means the payload that fits, as we do: it is one of ours for certain.
+    pub acks_payload: bool,
     /// What the owner can do with adverts.
     pub zero_copy: ZeroCopy,
 }
@@ -227,6 +229,7 @@ impl Connection {
             remote: RemoteBuffers::new(
                 parameters.remote_receive_size,
                 parameters.desired_remote_size,
+                parameters.acks_payload,
             ),
             remote_max_adverts: parameters.remote_max_adverts,
             urgent_announced: false,

@@ -56,6 +56,7 @@ pub fn play(data: &[u8], mut saw: impl FnMut(Saw)) {
         posted: input.short(),
         credits,
         desired_remote_size: u32::from(input.short()),
+        acks_payload: false,
         zero_copy: match input.byte() % 4 {
             0 => ZeroCopy::Off,
             1 => ZeroCopy::Forced,

@@ -135,6 +135,7 @@ impl World {
                 posted: own.budget,
                 credits: if silent { 0 } else { other.budget },
                 desired_remote_size: rng.pick(&[0, other.size + 1000]),
+                acks_payload: false,
                 zero_copy: own.zero_copy,
             };
             Box::new(Ours::new(common(side), &parameters, own.largest, rng))

@@ -58,6 +58,7 @@ fn bulk_needs_few_updates() {
             posted,
             credits: posted,
             desired_remote_size: 0,
+            acks_payload: false,
             zero_copy: ZeroCopy::Off,
         };
         let mut ends = [Connection::new(&parameters), Connection::new(&parameters)];
