@@ -1,0 +1,440 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What may happen to a process and to its device, in each state that its socket can be in. Nothing is left each time: no socket,
+no pinned page, no reference to the module, and on the devices no PD, CQ, QP or MR."""
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+
+from lib import calls, leftovers, netns
+from lib.registry import case
+from suites.zcopy.blocks import MIB, eager
+
+SOL = socket.SOL_SOCKET
+
+
+def connected(e, port):
+    near = e.socket()
+    near.connect(e.address(e.there, port))
+    return near
+
+
+# Each state: a process gets there, says so, and stays, as a rule in the call that is named. `port` is of a listener at the
+# other host, which sends 1,000 bytes first.
+
+def bound(e, port, ready):
+    e.bound("self")
+    ready()
+    signal.pause()
+
+
+def listening(e, port, ready):
+    e.listen("self")
+    ready()
+    signal.pause()
+
+
+def accepting(e, port, ready):
+    listener = e.listen("self")
+    ready()
+    listener.accept()
+
+
+def not_accepted(e, port, ready):
+    listener = e.listen("self")
+    socks = [e.socket("peer") for _ in range(3)]
+    for sock in socks:
+        sock.connect(e.address(e.here, listener.port))
+    ready()
+    signal.pause()
+
+
+def connecting(e, port, ready):
+    sock = e.socket()
+    ready()
+    e.error(sock.connect, e.address(e.silent(), port))
+
+
+def connecting_to_full(e, port, ready):
+    """To a listener whose backlog is full."""
+    listener = e.listen("peer", backlog=0)
+    e.connect(listener)
+    sock = e.socket()
+    ready()
+    e.error(sock.connect, e.address(e.there, listener.port))
+
+
+def reading(e, port, ready):
+    near = connected(e, port)
+    near.recv_exactly(1000)
+    ready()
+    e.error(near.recv, 1)
+
+
+def unread(e, port, ready):
+    near = connected(e, port)
+    e.unread(near, 1000)
+    ready()
+    signal.pause()
+
+
+def writing(e, port, ready):
+    near = connected(e, port)
+    e.fill(near)
+    ready()
+    e.error(near.sendall, bytes(MIB))
+
+
+def lending(e, port, ready):
+    """A block that nobody takes."""
+    near = connected(e, port)
+    eager(near)
+    ready()
+    e.error(near.sendall, bytes(4 * MIB))
+
+
+def borrowing(e, port, ready):
+    near = connected(e, port)
+    eager(near)
+    near.recv_exactly(1000)
+    ready()
+    e.error(near.recv, MIB, socket.MSG_WAITALL)
+
+
+def half_closed(e, port, ready):
+    near = connected(e, port)
+    near.recv_exactly(1000)
+    near.shutdown(socket.SHUT_WR)
+    ready()
+    e.error(near.recv, 1)
+
+
+def closing(e, port, ready):
+    """Waits in close() for its bytes to get out."""
+    near = connected(e, port)
+    near.recv_exactly(1000)
+    near.setsockopt(SOL, socket.SO_LINGER, struct.pack("=ii", 1, 100))
+    e.fill(near)
+    ready()
+    near.close()
+    signal.pause()
+
+
+def closed(e, port, ready):
+    """Closed with bytes that do not get out."""
+    near = connected(e, port)
+    near.recv_exactly(1000)
+    e.fill(near)
+    near.close()
+    ready()
+    signal.pause()
+
+
+def polling(e, port, ready):
+    near = connected(e, port)
+    near.recv_exactly(1000)
+    poller = select.epoll()
+    poller.register(near.fileno(), select.EPOLLIN | select.EPOLLET)
+    ready()
+    poller.poll(e.patience * 9)
+
+
+STATES = {bound: "pause", listening: "pause", accepting: "accept4", not_accepted: "pause", connecting: "connect", connecting_to_full: "connect",
+          reading: "recvfrom", unread: "pause", writing: "sendto", lending: "sendto", borrowing: "recvfrom", half_closed: "recvfrom",
+          closing: "close", closed: "pause", polling: "epoll_wait"}
+# Those that have no other end.
+ALONE = (bound, listening, accepting, not_accepted, connecting, connecting_to_full)
+# Those whose other end is told of their bytes before of their end.
+CLOSED = (closing, closed)
+NUMBERS = {"pause": (34,), "accept4": (43, 288), "connect": (42,), "recvfrom": (45,), "sendto": (44,), "close": (3,), "epoll_wait": (232, 281)}
+
+
+def sleeps(pid, name):
+    try:
+        with open(f"/proc/{pid}/syscall") as file:
+            word = file.read().split()[0]
+    except (OSError, IndexError):
+        return False
+    return word.lstrip("-").isdigit() and int(word) in NUMBERS[name]
+
+
+class Subject:
+    """A process in a state, and the other end of its connection if it has one."""
+
+    def __init__(self, e, state):
+        self.e, self.state, self.far = e, state, None
+        listener = e.listen(backlog=4)
+        told, tell = os.pipe()
+        self.child = e.child(lambda: state(e, listener.port, lambda: os.write(tell, b"r")))
+        os.close(tell)
+        if state not in ALONE:
+            e.wait(listener)
+            self.far, _ = listener.accept()
+            e.keep(self.far)
+            self.far.sendall(bytes(1000))
+        e.equal(os.read(told, 1), b"r", f"{state.__name__}")
+        os.close(told)
+        e.until(lambda: sleeps(self.child.pid, STATES[state]), lambda: f"{state.__name__} never slept in {STATES[state]}")
+        listener.close()
+
+    def kill(self):
+        # It may have ended by itself, and been seen to.
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            self.child.kill()
+
+    def other_end(self):
+        """The other end hears of the end."""
+        if self.far:
+            name = self.state.__name__
+            if self.state in CLOSED:
+                drain(self.e, self.far, f"the end of {name} at the other end")
+            else:
+                self.e.until(lambda: set(self.far.mask().split("|")) & {"RDHUP", "HUP", "ERR"}, f"the end of {name} at the other end")
+            self.far.close()
+
+
+def drain(e, far, what):
+    """Reads what was sent before the end, and the end or an error."""
+    far.setblocking(False)
+
+    def drained():
+        while isinstance(data := e.outcome(far.recv, MIB), bytes) and data:
+            pass
+        return data != "EAGAIN"
+
+    e.until(drained, what)
+
+
+def resources():
+    """What the RDMA devices have of each kind."""
+    text = subprocess.run(["rdma", "-j", "resource", "show"], capture_output=True, text=True, check=True).stdout
+    return {(device["ifname"], kind): count for device in json.loads(text) for kind, count in device.items()
+            if kind in ("pd", "cq", "qp", "mr", "srq")}
+
+
+class Nothing:
+    """What there was before, and is to be again."""
+
+    def __init__(self, e):
+        self._e = e
+        self._before = None
+        self.left()
+        self._before = resources()
+
+    def left(self, what="before"):
+        e = self._e
+        for thing in e._keep:
+            if hasattr(thing, "close"):
+                thing.close()
+        e._keep.clear()
+        left = leftovers.wait(e.patience * 9)
+        e.check(not left, f"{what}: " + "; ".join(left))
+        if self._before is not None:
+            e.until(lambda: resources() == self._before, lambda: f"{what}: {resources()} on the devices, before {self._before}", e.patience * 3)
+
+
+def works(e):
+    near, far = e.pair()
+    near.sendall(b"as before")
+    e.equal(far.recv_exactly(9), b"as before", "a new connection")
+    near.close()
+    far.close()
+
+
+def through_all(e, event, states=STATES):
+    nothing = Nothing(e)
+    for state in states:
+        event(Subject(e, state))
+        nothing.left(state.__name__)
+    works(e)
+    nothing.left("in the end")
+
+
+@case(reference=False, families=("v4",), timeout=240)
+def killed(e):
+    """SIGKILL."""
+    def event(subject):
+        subject.kill()
+        subject.other_end()
+
+    through_all(e, event)
+
+
+def fill(e, far):
+    """The other end writes all it can."""
+    if far:
+        far.setblocking(False)
+        while isinstance(e.outcome(calls.send, far, bytes(65536), socket.MSG_NOSIGNAL), int):
+            pass
+
+
+@case(reference=False, families=("v4",), timeout=240)
+def stopped(e):
+    """SIGSTOP, while the other end writes all it can; then SIGCONT, SIGSTOP again, and SIGKILL."""
+    def stop(pid):
+        os.kill(pid, signal.SIGSTOP)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WUNTRACED)
+
+    def event(subject):
+        stop(subject.child.pid)
+        fill(e, subject.far)
+        os.kill(subject.child.pid, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):
+            stop(subject.child.pid)
+        subject.kill()
+        subject.other_end()
+
+    through_all(e, event)
+
+
+@case(reference=False, families=("v4",), timeout=240)
+def traced(e):
+    """A debugger stops it in its call, the other end writes all it can, it goes on, and is killed."""
+    seize, interrupt, detach = 0x4206, 0x4207, 17
+
+    def ptrace(request, pid):
+        calls.libc.ptrace.restype = ctypes.c_long
+        if calls.libc.ptrace(request, pid, None, None) < 0:
+            raise OSError(ctypes.get_errno(), f"ptrace {request:#x}")
+
+    def event(subject):
+        pid = subject.child.pid
+        ptrace(seize, pid)
+        ptrace(interrupt, pid)
+        e.check(os.WIFSTOPPED(os.waitpid(pid, 0)[1]), "the debugger's stop")
+        fill(e, subject.far)
+        ptrace(detach, pid)
+        if not subject.far:
+            e.until(lambda: sleeps(pid, STATES[subject.state]), "its sleep afterwards")
+        subject.kill()
+        subject.other_end()
+
+    through_all(e, event)
+
+
+@case(reference=False, families=("v4",), timeout=240)
+def module_in_use(e):
+    """rmmod is refused in every state, and changes nothing."""
+    def event(subject):
+        done = subprocess.run(["rmmod", "ib_sdp"], capture_output=True, text=True)
+        e.check(done.returncode != 0 and "in use" in done.stderr, f"rmmod: {done.returncode} {done.stderr.strip()}")
+        subject.kill()
+        subject.other_end()
+
+    through_all(e, event)
+
+
+@contextlib.contextmanager
+def without(where, name):
+    device = netns.device(where)
+    netns.run(where, f"rdma link del {name}")
+    try:
+        yield
+    finally:
+        netns.run(where, f"rdma link add {name} type rxe netdev {device}")
+
+
+@case(reference=False, families=("v4",), timeout=300)
+def device_removed(e):
+    """`rdma link del` of the process's device: its calls end, and the other end hears of it."""
+    def event(subject):
+        with without("self", "rxe0"):
+            if subject.far:
+                subject.other_end()
+                if STATES[subject.state] not in ("pause", "close"):
+                    e.until(lambda: not sleeps(subject.child.pid, STATES[subject.state]), f"the end of {STATES[subject.state]}")
+        subject.kill()
+
+    through_all(e, event)
+
+
+@case(reference=False, families=("v4",), timeout=300)
+def other_device_removed(e):
+    """The same of the other end's device."""
+    def event(subject):
+        with without("peer", "rxe1"):
+            if subject.far:
+                subject.other_end()
+        subject.kill()
+
+    through_all(e, event)
+
+
+@case(reference=False, families=("v4",), timeout=300)
+def link_flap(e):
+    """The wire is gone for a moment: what was connected stays so."""
+    def event(subject):
+        for state in ("down", "up"):
+            netns.run("self", f"ip link set {netns.device()} {state}")
+        netns.run("self", f"ip addr replace {netns.ADDRESSES['self'][1]}/64 dev {netns.device()} nodad")
+        if subject.state is reading:
+            subject.far.sendall(b"x")
+            subject.child.result()
+        else:
+            subject.kill()
+        subject.other_end()
+        # The port comes back some time after the link.
+        listener = e.listen()
+
+        def reached():
+            with e.socket() as sock:
+                return e.error(sock.connect, e.address(e.there, listener.port)) == "ok"
+
+        e.until(reached, "a way to the peer", e.patience * 3)
+
+    through_all(e, event)
+
+
+@case(reference=False, families=("v4",), timeout=120)
+def namespace_goes(e):
+    """The last process of a network namespace dies, with sockets in all states that need no other process: the namespace goes."""
+    nothing = Nothing(e)
+    own, other, name = "10.79.0.1", "10.79.0.2", "life"
+    netns.run("self", f"ip netns add {name}")
+    try:
+        netns.run("self", f"ip link add life0 mtu 9000 type veth peer name life1 netns {name}")
+        for prefix, link, address in (("", "life0", own), (f"ip netns exec {name} ", "life1", other)):
+            netns.run("self", f"{prefix}ip addr add {address}/24 dev {link}")
+            netns.run("self", f"{prefix}ip link set {link} up")
+            netns.run("self", f"{prefix}rdma link add {link} type rxe netdev {link}")
+        listener = e.listen("self", host=own, backlog=16)
+        space = os.open(f"/run/netns/{name}", os.O_RDONLY)
+        told, tell = os.pipe()
+
+        def live():
+            calls.setns(space)
+            os.close(space)
+            socks = [e.socket() for _ in range(5)]
+            socks[0].bind((other, 0))
+            socks[1].bind((other, 0))
+            socks[1].listen(4)
+            for sock in socks[2:]:
+                sock.connect((own, listener.port))
+            e.fill(socks[3])
+            eager(socks[4])
+            os.write(tell, b"r")
+            e.error(socks[4].sendall, bytes(4 * MIB))
+
+        child = e.child(live)
+        os.close(space)
+        os.close(tell)
+        fars = [e.keep(listener.accept()[0]) for _ in range(3)]
+        e.equal(os.read(told, 1), b"r", "the process in the namespace")
+        e.until(lambda: sleeps(child.pid, "sendto"), "its sleep")
+    finally:
+        netns.run("self", f"ip netns del {name}")
+    child.kill()
+    for number, far in enumerate(fars):
+        drain(e, far, f"the end of connection {number}")
+        far.close()
+    e.until(lambda: "life0" not in netns.run("self", "ip link"), "the end of the namespace's devices", e.patience * 9)
+    os.close(told)
+    works(e)
+    nothing.left("in the end")

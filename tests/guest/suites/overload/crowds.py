@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""More than fits: of connects, of sockets, of memory."""
+
+import select
+import socket
+import time
+
+from lib import observe
+from lib.registry import case
+from suites.storm.limits import parameter
+
+SOL = socket.SOL_SOCKET
+
+
+def settled(e):
+    for where in ("self", "peer"):
+        e.until(lambda where=where: not observe.rows(where), lambda where=where: f"{len(observe.rows(where))} sockets stay", e.patience * 9)
+
+
+def kernel_memory():
+    """Bytes that the kernel has taken for itself, as near as it says."""
+    words = dict(line.split()[:2] for line in open("/proc/meminfo"))
+    names = ("Slab:", "Percpu:", "VmallocUsed:", "KernelStack:", "PageTables:")
+    return sum(int(words[name]) for name in names) * 1024
+
+
+def echo(e, near, far, word=b"there and back"):
+    near.sendall(word)
+    e.equal(far.recv_exactly(len(word)), word, "there")
+    far.sendall(word)
+    e.equal(near.recv_exactly(len(word)), word, "back")
+
+
+@case(reference=False, families=("v4",), timeout=120)
+def many_connects(e):
+    """As many connects as two processors can begin meet a backlog of 4 that nobody empties: the listener's side holds no
+    more than fits, others are served meanwhile, and each connect that is let in later is a connection."""
+    listener, other = e.listen(backlog=4), e.listen()
+    near, far = e.pair(other)
+    crowd, before, rounds = [], kernel_memory(), 0
+    start = time.monotonic()
+    for number in range(400):
+        sock = e.socket()
+        sock.setblocking(False)
+        e.error(sock.connect, e.address(e.there, listener.port))
+        crowd.append(sock)
+        if number % 40 == 0:
+            echo(e, near, far)
+            more, there = e.pair(other)
+            echo(e, more, there)
+            more.close()
+            there.close()
+            rounds += 1
+    rate = 400 / (time.monotonic() - start)
+    held = [row for row in observe.rows("peer") if row.local[1] == listener.port and row.state != "LISTEN"]
+    e.check(len(held) <= 5, f"{len(held)} connections are held for a backlog of 4")
+    grown = kernel_memory() - before
+    e.check(grown < 400 * 100000, f"{grown} bytes for 400 connects that wait")
+    e.until(lambda: observe.stats("peer")["- backlog full"] >= 100, "that requests were dropped")
+    # Most go away again; the others come in as there is room, each after its next request.
+    for sock in crowd[20:]:
+        sock.close()
+    listener.setblocking(False)
+    waiting, words = dict((sock.fileno(), sock) for sock in crowd[:20]), set()
+    accepted = []
+
+    def let_in():
+        while (made := e.error_or(listener.accept)) is not None:
+            accepted.append(e.keep(made[0]))
+            made[0].setblocking(False)
+        poller = select.poll()
+        for fd in waiting:
+            poller.register(fd, select.POLLOUT)
+        for fd, _ in poller.poll(20):
+            sock = waiting.pop(fd)
+            e.equal(sock.get(SOL, socket.SO_ERROR), 0, "a connect that waited")
+            sock.send(b"%8d" % sock.port)
+        for sock in list(accepted):
+            word = e.outcome(sock.recv, 8)
+            if word != "EAGAIN":
+                accepted.remove(sock)
+                words.update({word} if isinstance(word, bytes) and word else ())
+                sock.close()
+        return not waiting and len(words) >= 20
+
+    e.until(let_in, lambda: f"{len(waiting)} connects wait, {len(words)} of 20 have spoken", e.patience * 6)
+    e.equal(words, {b"%8d" % sock.port for sock in crowd[:20]}, "who has spoken")
+    e.note("connects begun per second, rounds of others", (int(rate), rounds))
+    e._keep.clear()
+    for sock in (listener, other, near, far, *crowd[:20], *accepted):
+        sock.close()
+    settled(e)
+
+
+@case(reference=False, families=("v4",), timeout=120)
+def come_and_go(e):
+    """Connections that come, speak and go as fast as processes can make them: no memory is left behind by them."""
+    listener = e.listen(backlog=64)
+
+    def serve():
+        while True:
+            far, _ = listener.accept()
+            far.sendall(far.recv(20))
+            far.close()
+
+    def knock(count):
+        for number in range(count):
+            with e.socket() as near:
+                near.connect(e.address(e.there, listener.port))
+                near.sendall(b"%d" % number)
+                e.equal(near.recv(20), b"%d" % number, "echo")
+        return count
+
+    servers = [e.child(serve) for _ in range(3)]
+    levels = []
+    start = time.monotonic()
+    for _ in range(3):
+        knockers = [e.child(knock, 60) for _ in range(4)]
+        for child in knockers:
+            e.equal(child.result(), 60, "connections")
+        e.until(lambda: len(observe.rows("self")) == 0 and len(observe.rows("peer")) == 1, "the end of closed connections", e.patience * 9)
+        levels.append(kernel_memory())
+    e.note("connections per second", int(720 / (time.monotonic() - start)))
+    # A quarter of what one connection holds, for each of 240: less than if one in four stayed.
+    e.check(levels[2] - levels[1] < 240 * 20000, f"the kernel's memory after each round: {levels}")
+    for server in servers:
+        server.kill()
+    listener.close()
+    settled(e)
+
+
+@case(reference=False, families=("v4",), timeout=120)
+def limit_of_a_server(e):
+    """Connections beyond what the server's namespace may have: they wait, nobody else is hurt, and get in when others leave."""
+    listener = e.listen()
+    settled_pair = e.pair(listener)
+    with parameter("max_sockets_per_net", 8):
+        before = observe.stats("peer")["- limit reached"]
+        pairs = [settled_pair]
+        while len(pairs) < 7:
+            pairs.append(e.pair(listener))
+        late = e.socket()
+        late.setblocking(False)
+        e.equal(e.error(late.connect, e.address(e.there, listener.port)), "EINPROGRESS", "one too many")
+        e.until(lambda: observe.stats("peer")["- limit reached"] > before, "that it was counted")
+        for pair in pairs:
+            echo(e, *pair)
+        e.equal(late.mask(), "-", "the one too many waits")
+        near, far = pairs.pop()
+        near.close()
+        far.close()
+        e.wait(late, select.POLLOUT, e.patience * 3)
+        late.setblocking(True)
+        far, _ = listener.accept()
+        echo(e, late, far)
+        for pair in pairs:
+            echo(e, *pair)
