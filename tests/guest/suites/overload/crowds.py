@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """More than fits: of connects, of sockets, of memory."""
 
+import os
 import select
+import signal
 import socket
 import time
 
-from lib import observe
+from lib import calls, observe
 from lib.registry import case
+from suites.life.states import drain
+from suites.process.memory import Group
 from suites.storm.limits import parameter
 
 SOL = socket.SOL_SOCKET
@@ -155,3 +159,68 @@ def limit_of_a_server(e):
         echo(e, late, far)
         for pair in pairs:
             echo(e, *pair)
+
+
+@case(reference=False, families=("v4",), timeout=120)
+def out_of_a_groups_memory(e):
+    """A process that makes connections until its cgroup's memory is gone: its calls fail or it is killed, its peers see the
+    end, others go on, and everything is given back."""
+    listener = e.listen(backlog=64)
+    other = e.pair(listener)
+    with Group(e) as group:
+        (group._path / "memory.max").write_text(str(24 << 20))
+        told, tell = os.pipe()
+
+        def hoard():
+            os.close(told)
+            group.join()
+            socks = []
+            while True:
+                near = e.socket()
+                error = e.error(near.connect, e.address(e.there, listener.port))
+                if error == "ok":
+                    error = e.outcome(calls.send, near, bytes(1 << 20), socket.MSG_DONTWAIT)
+                socks.append(near)
+                os.write(tell, b".")
+                if isinstance(error, str) and error not in ("EAGAIN", "ok"):
+                    os.write(tell, b"!" + error.encode())
+                    signal.pause()
+
+        child = e.child(hoard)
+        os.close(tell)
+        accepted, listening = [], [True]
+
+        def accept():
+            while listening:
+                if listener.mask_when(select.POLLIN, 0.05):
+                    accepted.append(listener.accept()[0])
+
+        task = e.task(accept)
+        text = b""
+        poller = select.poll()
+        poller.register(told, select.POLLIN)
+        while poller.poll(e.patience * 3000):
+            part = os.read(told, 4096)
+            text += part
+            if not part or b"!" in text:
+                break
+            echo(e, *other)
+        count = text.count(b".")
+        e.check(2 < count < 400, f"{count} connections in 24 MiB")
+        e.check(not part or text.endswith(b"ENOMEM") or text.endswith(b"ENOBUFS"), f"the end: {text[-20:]}")
+        os.close(told)
+        if part:
+            child.kill()
+        else:
+            e.equal(os.waitpid(child.pid, 0)[1], signal.SIGKILL, "how the process ended")
+        listening.clear()
+        task.result()
+        for far in accepted:
+            e.keep(far)
+            drain(e, far, "the end at the peers")
+            far.close()
+        echo(e, *other)
+        for sock in (listener, *other):
+            sock.close()
+        settled(e)
+        e.note("connections, how it ended", (count, (text.split(b"!") + [b"killed"])[1]))
