@@ -169,6 +169,8 @@ def too_late_reports(e):
     memory = Memory(SIZE).fill(1)
     for number in range(2):
         attacker, victim, task, advert = sender(e, bed, memory)
+        # more messages than there are credits at first
+        attacker.polite = True
         if number:
             attacker.expect(SRCAVAILCANCEL)
         attacker.send(RDMARDCOMPL, word(advert.rest))
