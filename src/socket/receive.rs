@@ -5,7 +5,7 @@
 use super::connection::Connection;
 use super::direct::{self, reading::Look};
 use super::receive_queue::Urgent;
-use super::send_queue::LARGE_CHUNK;
+use super::send_queue::{LARGE_CHUNK, MIDDLE_CHUNK};
 use super::SdpSock;
 use crate::memory::buffer::Buffer;
 use crate::sys::bindings as c;
@@ -25,7 +25,7 @@ const LARGE_WINDOW: u16 = 8;
 /// Connections with large receive buffers, in the whole module.
 static LARGE: Atomic<i32> = Atomic::new(0);
 
-/// The right to have large receive buffers; counted in [`LARGE`].
+/// The right to have receive buffers of more than [`MIDDLE_CHUNK`]; counted in [`LARGE`].
 pub(super) struct Large;
 
 impl Large {
@@ -385,13 +385,12 @@ pub(super) fn resize(sk: &SdpSock) {
         (c.buffer_size as usize, c.large.take())
     };
     let kept = had.is_some();
-    let large = had.or_else(Large::new);
-    // there may be smaller blocks when there are no large ones
-    let mut sizes = [size, size / 2, size / 4].into_iter().filter(|s| *s > now);
-    let grown = match large {
-        Some(_) => sizes.find_map(|size| Some((size, first_buffers(size).ok()?))),
-        None => None,
-    };
+    let large = had.or_else(|| (size > MIDDLE_CHUNK).then(Large::new).flatten());
+    // there may be smaller blocks, or the right to have them, when there are no large ones
+    let grown = [size, size / 2, size / 4, size / 8]
+        .into_iter()
+        .filter(|s| *s > now && (large.is_some() || *s <= MIDDLE_CHUNK))
+        .find_map(|size| Some((size, first_buffers(size).ok()?)));
     let tell = {
         let mut c = sk.data().connection.lock();
         let Connection {
@@ -405,7 +404,7 @@ pub(super) fn resize(sk: &SdpSock) {
             return;
         };
         let posted = channel.posted_receives();
-        let holds = kept || grown.is_some();
+        let holds = kept || grown.as_ref().is_some_and(|(size, _)| *size > MIDDLE_CHUNK);
         if let Some((size, buffers)) = grown {
             protocol.resize_receive(size as u32 + beside, posted);
             *buffer_size = size as u32;

@@ -53,7 +53,7 @@ SDP_H_PARAM(sdp_keepalive_time, "Seconds of idleness before the first keepalive 
 SDP_H_PARAM(sdp_rx_size, "Most receive buffers that a connection posts");
 SDP_H_PARAM(sdp_retry_count, "Transport retries of a queue pair, 0 to 7; rxe takes 7 for endless");
 SDP_H_PARAM(sdp_link_layer_ib_only, "1: refuse Ethernet (RoCE) ports");
-SDP_H_PARAM(max_large_sockets, "Most connections that may have large receive buffers");
+SDP_H_PARAM(max_large_sockets, "Most connections that may have receive buffers of more than 8192 bytes");
 SDP_H_PARAM(sdp_inline_thresh, "Most bytes that a SEND carries inline");
 SDP_H_PARAM(max_sockets_per_user, "Most connections of one user");
 SDP_H_PARAM(max_sockets_per_net, "Most connections of one network namespace");

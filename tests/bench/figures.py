@@ -63,11 +63,11 @@ def section(samples, title, head, rows, part, name, scale, systems, names, first
 
 def intro(options, around, load, what):
     yield f"{what}: {around['cpus']} processors, {around['cpu']},"
+    yield f"kernel {around['kernel']}, medians of {options.repeat} repetition{'s' * (options.repeat > 1)} of {options.seconds:g} s."
     if options.counted:
-        yield "time counted in instructions, 2 ns each, of one processor at a time,"
-        load = 0
-    yield (f"kernel {around['kernel']}, medians of {options.repeat} repetition{'s' * (options.repeat > 1)} of {options.seconds:g} s."
-           f" The machine's load was {load:.1f} before." + (" Something else was running: the figures are rough." if load > 1 else ""))
+        yield "Time is counted in instructions, 2 ns each, of one processor at a time."
+    else:
+        yield f"The machine's load was {load:.1f} before." + (" Something else was running: the figures are rough." if load > 1 else "")
     yield ""
 
 
