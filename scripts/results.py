@@ -10,6 +10,7 @@ class Tally:
     def __init__(self, suite):
         self.suite, self.passed = suite, 0
         self.failures, self.skips = [], []
+        self.unsteady = []  # failed once and passed when tried again, with the first reason; they count as passed
 
     @property
     def failed(self):
@@ -24,8 +25,15 @@ class Tally:
     def skip(self, name, why=""):
         self.skips.append((name, why or "no reason given"))
 
+    def passed_again(self, name):
+        """What failed under this name has passed since."""
+        self.unsteady += [failure for failure in self.failures if failure[0] == name]
+        self.failures = [failure for failure in self.failures if failure[0] != name]
+        self.passed += 1
+
     def add(self, other):
         self.passed += other.passed
+        self.unsteady += other.unsteady
         self.failures += other.failures
         self.skips += other.skips
 

@@ -65,6 +65,15 @@ class KtapReading(unittest.TestCase):
         self.check("1..0 # SKIP nothing to do\n", 0, 0, 1)
 
 
+class Adding(unittest.TestCase):
+    def test_what_passed_again_is_listed(self):
+        tally = read(Ktap, "1..2\n# too late\nnot ok 1 a.b.c/v4\nok 2 d\n")
+        tally.passed_again("a.b.c/v4")
+        total = Tally("all")
+        total.add(tally)
+        self.assertEqual((total.line(), total.unsteady), ("2 passed, 0 failed", [("a.b.c/v4", "too late")]))
+
+
 class CargoReading(unittest.TestCase):
     def test_several_binaries(self):
         text = "running 3 tests\ntest a::b ... ok\ntest a::c ... FAILED\ntest a::d ... ignored, slow\n\nfailures:\n    a::c\n\n"
