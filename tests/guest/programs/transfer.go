@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-// A Go client and server. Go calls the kernel itself, so no library can be preloaded into them.
+// A TCP client and server in Go, which know nothing of SDP. Go calls the kernel itself, so no library can be preloaded
+// into them.
 //
-//	transfer SOCKETS server ADDRESS:PORT COUNT              echoes COUNT connections, all at once
-//	transfer SOCKETS client ADDRESS:PORT COUNT FILE         sends FILE by each of COUNT connections, checks the echo, and
-//	                                                        prints the bytes, the seconds and the SHA-256 of each echo
-//
-// SOCKETS says whose: `net` for those that Go's package net makes, as programs have them that know nothing of SDP;
-// `27` for sockets of the family AF_INET_SDP, which are made here and then given to package net.
+//	transfer server ADDRESS:PORT COUNT              echoes COUNT connections, all at once
+//	transfer client ADDRESS:PORT COUNT FILE         sends FILE by each of COUNT connections, and prints the bytes that
+//	                                                come back, the seconds and the SHA-256 of each echo
 //
 // The client's bytes go by sendfile(2) and the echo by splice(2), as io.Copy has it, and epoll waits for all of them.
 package main
@@ -21,68 +19,17 @@ import (
 	"os"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 )
 
-const familySDP = 27
+// What family27.go has otherwise.
+var (
+	listen = net.Listen
+	dial   = net.Dial
+)
 
-// family27 makes a socket of the family and hands its end, once it listens or is connected, to package net.
-func family27(address string, ready func(socket int, address syscall.Sockaddr) error) (*os.File, error) {
-	to, err := net.ResolveTCPAddr("tcp4", address)
-	if err != nil {
-		return nil, err
-	}
-	socket, err := syscall.Socket(familySDP, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
-	}
-	file := os.NewFile(uintptr(socket), address)
-	ipv4 := syscall.SockaddrInet4{Port: to.Port}
-	copy(ipv4.Addr[:], to.IP.To4())
-	if err := ready(socket, &ipv4); err != nil {
-		file.Close()
-		return nil, err
-	}
-	return file, nil
-}
-
-func listen(sockets, address string) (net.Listener, error) {
-	if sockets == "net" {
-		return net.Listen("tcp4", address)
-	}
-	file, err := family27(address, func(socket int, address syscall.Sockaddr) error {
-		if err := syscall.SetsockoptInt(socket, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
-			return os.NewSyscallError("setsockopt", err)
-		}
-		if err := syscall.Bind(socket, address); err != nil {
-			return os.NewSyscallError("bind", err)
-		}
-		return os.NewSyscallError("listen", syscall.Listen(socket, 128))
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return net.FileListener(file)
-}
-
-func dial(sockets, address string) (net.Conn, error) {
-	if sockets == "net" {
-		return net.Dial("tcp4", address)
-	}
-	file, err := family27(address, func(socket int, address syscall.Sockaddr) error {
-		return os.NewSyscallError("connect", syscall.Connect(socket, address))
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return net.FileConn(file)
-}
-
-func server(sockets, address string, count int) {
-	listener, err := listen(sockets, address)
+func server(address string, count int) {
+	listener, err := listen("tcp", address)
 	check(err)
 	fmt.Println("listening")
 	var all sync.WaitGroup
@@ -101,7 +48,7 @@ func server(sockets, address string, count int) {
 	all.Wait()
 }
 
-func client(sockets, address string, count int, name string) {
+func client(address string, count int, name string) {
 	sums := make([]string, count)
 	sizes := make([]int64, count)
 	start := time.Now()
@@ -110,7 +57,7 @@ func client(sockets, address string, count int, name string) {
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			connection, err := dial(sockets, address)
+			connection, err := dial("tcp", address)
 			check(err)
 			defer connection.Close()
 			go func() {
@@ -146,14 +93,14 @@ func check(err error) {
 
 func main() {
 	log.SetFlags(0)
-	if len(os.Args) < 5 || (os.Args[1] != "net" && os.Args[1] != "27") {
-		log.Fatal("transfer net|27 server|client ADDRESS:PORT COUNT [FILE]")
+	if len(os.Args) < 4 || os.Args[1] == "client" && len(os.Args) < 5 {
+		log.Fatal("transfer server|client ADDRESS:PORT COUNT [FILE]")
 	}
-	count, err := strconv.Atoi(os.Args[4])
+	count, err := strconv.Atoi(os.Args[3])
 	check(err)
-	if os.Args[2] == "server" {
-		server(os.Args[1], os.Args[3], count)
+	if os.Args[1] == "server" {
+		server(os.Args[2], count)
 	} else {
-		client(os.Args[1], os.Args[3], count, os.Args[5])
+		client(os.Args[2], count, os.Args[4])
 	}
 }

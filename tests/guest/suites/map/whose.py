@@ -10,18 +10,18 @@ from lib import consts
 from lib.mapping import Mapping, asks, become, needs, protocol_of
 from lib.registry import case
 
-TCP, NOBODY = socket.IPPROTO_TCP, 65534
+TCP, MPTCP, NOBODY = socket.IPPROTO_TCP, socket.IPPROTO_MPTCP, 65534
 GROUPS = pathlib.Path("/sys/fs/cgroup")
 
 
 @case(reference=False)
 def kinds(e):
-    """Streams of IPv4 and IPv6 that would be TCP's are mapped, and nothing else is."""
+    """Streams of IPv4 and IPv6 that would be TCP's, or MPTCP's, are mapped, and nothing else is."""
     family, flags = (socket.AF_INET6 if e.six else socket.AF_INET), socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
-    plain = (socket.SOCK_DGRAM, 0), (socket.SOCK_DGRAM, socket.IPPROTO_UDP), (socket.SOCK_RAW, TCP), (socket.SOCK_STREAM, 262)
+    plain = (socket.SOCK_DGRAM, 0), (socket.SOCK_DGRAM, socket.IPPROTO_UDP), (socket.SOCK_RAW, TCP)
     before = [protocol_of(family, *words) for words in plain]
     with Mapping(e, "--all") as mapping:
-        for words in ((socket.SOCK_STREAM, 0), (socket.SOCK_STREAM, TCP), (socket.SOCK_STREAM | flags, 0)):
+        for words in ((socket.SOCK_STREAM, 0), (socket.SOCK_STREAM, TCP), (socket.SOCK_STREAM, MPTCP), (socket.SOCK_STREAM | flags, 0)):
             e.equal(protocol_of(family, *words), mapping.protocol, f"SO_PROTOCOL of {words}")
         e.equal([protocol_of(family, *words) for words in plain], before, "SO_PROTOCOL of others")
         e.equal(protocol_of(consts.AF_INET6_SDP if e.six else consts.AF_INET_SDP), TCP, "SO_PROTOCOL of family 27 or 28")

@@ -18,11 +18,11 @@ PORT = 7400
 STATIC_CONNECTIONS, STATIC_BYTES = 3, 5_000_000
 GO_CONNECTIONS, GO_BYTES = 8, 2_000_000
 
-# How such programs come to have SDP sockets: FAMILY and PROTOCOL of static.c, SOCKETS of transfer.go, what `sdpctl map` is
-# told of them, and the ways on which they have to work.
+# How such programs come to have SDP sockets: FAMILY and PROTOCOL of static.c, which of the programs in Go it is, what
+# `sdpctl map` is told of them, and the ways on which they have to work.
 MAPPINGS = {
-    "family_27": (("27", "0"), "27", (), ("by_rdma", "locally")),
-    "a_mapping": (("2", "0"), "net", ("--program", "static", "--program", "transfer"), ("by_rdma", "locally", "by_tcp")),
+    "family_27": (("27", "0"), "transfer27", (), ("by_rdma", "locally")),
+    "a_mapping": (("2", "0"), "transfer", ("--program", "static", "--program", "transfer"), ("by_rdma", "locally", "by_tcp")),
 }
 
 
@@ -63,14 +63,14 @@ def static(e, way, sockets):
         server.output(e.patience * 6)
 
 
-def go(e, way, sockets):
+def go(e, way, name):
     """Connections at once in both programs, by sendfile, splice and epoll."""
     size, content = GO_CONNECTIONS * GO_BYTES, random.Random(PORT).randbytes(GO_BYTES)
-    words = sockets, "server", f"{way.host}:{PORT}", GO_CONNECTIONS
-    with serving(e, way, "transfer", *words) as server, tempfile.NamedTemporaryFile() as file, way.carries(sent=size, received=size):
+    words = "server", f"{way.host}:{PORT}", GO_CONNECTIONS
+    with serving(e, way, name, *words) as server, tempfile.NamedTemporaryFile() as file, way.carries(sent=size, received=size):
         file.write(content)
         file.flush()
-        client = start(e, "transfer", sockets, "client", f"{way.host}:{PORT}", GO_CONNECTIONS, file.name)
+        client = start(e, name, "client", f"{way.host}:{PORT}", GO_CONNECTIONS, file.name)
         total, *sums = client.output(e.patience * 12).splitlines()
         server.output(e.patience * 6)
     e.equal(total.split()[0], str(size), "bytes that came back")

@@ -83,6 +83,8 @@ pub fn mapping(
     let tcp = c.label();
     c.load(R2, Size::U64, R6, 16);
     c.jump_if(R2, 0, tcp);
+    // what listens for it takes TCP as well; Go's listeners are such
+    c.jump_if(R2, libc::IPPROTO_MPTCP, tcp);
     c.jump_unless(R2, libc::IPPROTO_TCP, out);
     c.place(tcp);
 
@@ -380,7 +382,8 @@ mod tests {
                 257,
             ),
             ([AF_INET6, SOCK_STREAM, IPPROTO_TCP], 257),
-            ([AF_INET, SOCK_STREAM, 262], 0),
+            ([AF_INET, SOCK_STREAM, IPPROTO_MPTCP], 257),
+            ([AF_INET, SOCK_STREAM, 256], 0),
             ([AF_INET, SOCK_STREAM, 257], 0),
             ([AF_INET, SOCK_DGRAM, 0], 0),
             ([AF_INET, SOCK_SEQPACKET, 0], 0),
