@@ -114,6 +114,8 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
             drop_link(sk);
         }
         _ => {
+            // bytes may have come that nobody was told of
+            sk.progress();
             let unread = {
                 let mut c = sk.data().connection.lock();
                 let unread = c.rx.bytes() > 0 || c.holds_advert();

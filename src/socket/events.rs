@@ -5,8 +5,8 @@
 //! That a queue has something is told in a context in which nobody may look. A caller who waits
 //! looks, which spares a change of threads; a worker does when nobody waits. Both sides agree by
 //! [`Events`], without a lock: one notes the event and then looks whether anybody waits, the other
-//! says that it does not wait any more and then looks whether an event is noted. At least one of
-//! the two sees the other, so that no event is left to nobody.
+//! says that it does not wait any more and then takes what is noted. At least one of the two sees
+//! the other, so that no event is left to nobody.
 //!
 //! `tests/host/loom` compiles this file and tries all orders in which that can come about.
 
@@ -56,19 +56,24 @@ impl Events {
         (take(&self.receive), take(&self.send))
     }
 
+    /// Whether something was told that nobody has taken yet.
+    pub(super) fn are_noted(&self) -> bool {
+        self.receive.load(Relaxed) != 0 || self.send.load(Relaxed) != 0
+    }
+
     /// A caller is going to wait. He looks once more before he does: what was told until now may be
     /// on its way to a worker.
     pub(super) fn enter(&self) {
         self.waiters.fetch_add(1, Full);
     }
 
-    /// A caller has waited, and looked for the last time. Returns whether something was told to him
-    /// since, at which a worker has to look.
-    #[must_use]
-    pub(super) fn leave(&self) -> bool {
-        let last = self.waiters.fetch_sub(1, Full) == 1;
-        last && [&self.receive, &self.send]
-            .iter()
-            .any(|e| e.load(Relaxed) != 0)
+    /// Whether somebody waits who will look.
+    pub(super) fn are_awaited(&self) -> bool {
+        self.waiters.load(Relaxed) > 0
+    }
+
+    /// A caller has waited, and looks once more: what was told until now may have been told to him.
+    pub(super) fn leave(&self) {
+        self.waiters.fetch_sub(1, Full);
     }
 }

@@ -15,6 +15,12 @@ const WRITABLE: u32 = c::EPOLLOUT | c::EPOLLWRNORM;
 /// The events that are there.
 pub(super) fn poll(sk: &SdpSock) -> u32 {
     let mut connection = sk.data().connection.lock();
+    if connection.looks_itself() {
+        // has what comes told from now on
+        drop(connection);
+        sk.progress();
+        connection = sk.data().connection.lock();
+    }
     if connection.holds_advert() && sk.data().readers.load(Relaxed) == 0 {
         // who polls does not wait in a receive call
         drop(connection);

@@ -109,6 +109,8 @@ enum Step {
     Mark,
     /// The next bytes lie at the peer.
     Advert,
+    /// Bytes have come that were not looked for.
+    Untold,
     /// Nothing is there.
     Nothing,
 }
@@ -133,6 +135,7 @@ impl Call<'_> {
                 match self.step(to, len)? {
                     Step::Copied => {}
                     Step::Mark => return Ok(()),
+                    Step::Untold => sk.progress(),
                     Step::Advert => {
                         advert = true;
                         break;
@@ -269,6 +272,8 @@ impl Call<'_> {
             let Some((index, from)) = c.rx.locate(self.ahead) else {
                 return Ok(if c.holds_advert() {
                     Step::Advert
+                } else if c.is_untold() {
+                    Step::Untold
                 } else {
                     Step::Nothing
                 });

@@ -272,6 +272,10 @@ fn commit(sk: &SdpSock, mut chunk: Chunk, got: usize, more: bool, urgent: bool) 
         if idle {
             c.last_progress = jiffies();
         }
+        if !idle && !urgent && c.is_stalled(sk) {
+            sk.set_memory(c.rx.memory(), c.tx.queued());
+            return Ok(());
+        }
         (c.progress(sk), idle && c.options.user_timeout != 0)
     };
     tell.deliver(sk);

@@ -6,7 +6,7 @@
 //! bytes came soon the last times watches for them a little before it sleeps, and gives way to
 //! whoever needs the processor meanwhile: a [`Patience`] is what one socket knows about that.
 
-use super::{SdpSock, Socket, JOB_PROGRESS};
+use super::{SdpSock, Socket};
 use crate::sys::net::params;
 use crate::sys::net::sock::{give_way, signal_pending, Locked};
 use crate::sys::time::Jiffies;
@@ -135,10 +135,8 @@ impl SdpSock {
             // Events told to a worker until now may be waiting for it: look first.
             self.progress();
             let r = sleep();
+            events.leave();
             self.progress();
-            if events.leave() {
-                self.schedule(JOB_PROGRESS);
-            }
             r
         })
     }

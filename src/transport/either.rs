@@ -7,8 +7,8 @@
 //! [`super::Acceptor`] from both.
 
 use super::{
-    local, verbs, Access, Completion, Config, Errand, Key, Limits, LinkId, Loan, Net, Owner,
-    Pinned, Pinning, SearchId, SendCompletion, Sending, Transfer, Transport, REPLY_DATA,
+    local, verbs, Access, Completion, Config, Errand, Interest, Key, Limits, LinkId, Loan, Net,
+    Owner, Pinned, Pinning, SearchId, SendCompletion, Sending, Transfer, Transport, REPLY_DATA,
     REQUEST_DATA,
 };
 use crate::memory::buffer::Buffer;
@@ -85,8 +85,16 @@ impl Transport for Channel {
         either!(self, c => c.poll_send())
     }
 
-    fn arm_receive(&mut self) -> bool {
-        either!(self, c => c.arm_receive())
+    fn arm_receive(&mut self, of: Interest) -> bool {
+        either!(self, c => c.arm_receive(of))
+    }
+
+    fn knows_solicited(&self) -> bool {
+        either!(self, c => c.knows_solicited())
+    }
+
+    fn unpolled(&self) -> usize {
+        either!(self, c => c.unpolled())
     }
 
     fn arm_send(&mut self) -> bool {

@@ -128,10 +128,20 @@ pub(crate) struct Sending<'a> {
     pub(crate) payload: &'a [Span<'a>],
     /// Tell when it is complete. The transport may tell of others as well.
     pub(crate) signaled: bool,
-    /// Wake the peer even if it waits for solicited messages only.
+    /// Tell the peer even if it is to be told of solicited messages only.
     pub(crate) solicited: bool,
     /// What to call it in its [`SendCompletion`].
     pub(crate) cookie: u64,
+}
+
+/// Of which receives to tell.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
+pub(crate) enum Interest {
+    /// Those of messages whose sender wants that ([`Sending::solicited`]). The others are polled for
+    /// some time.
+    Solicited,
+    /// All.
+    All,
 }
 
 /// Why something failed.
@@ -306,7 +316,13 @@ pub(crate) trait Transport: Send {
 
     /// Asks to be told of the next end of a receive. If `true` comes back, there may be some
     /// already that nobody tells of: poll again.
-    fn arm_receive(&mut self) -> bool;
+    fn arm_receive(&mut self, of: Interest) -> bool;
+
+    /// Whether the peer says of its messages which are solicited.
+    fn knows_solicited(&self) -> bool;
+
+    /// Bytes of payload that have come and were not polled for, as far as that is known.
+    fn unpolled(&self) -> usize;
 
     /// Asks to be told of the next end of a send, like [`Transport::arm_receive`].
     fn arm_send(&mut self) -> bool;

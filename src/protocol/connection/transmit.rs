@@ -82,8 +82,10 @@ pub struct Outgoing {
     /// Stream bytes that follow the headers, from the front of the queue; of a SrcAvail, from the
     /// start of the block.
     pub payload: u32,
-    /// The last of them is urgent: post with a solicited event.
+    /// The last of them is urgent.
     pub urgent: bool,
+    /// Post with a solicited event: it is not just bytes of the stream.
+    pub solicited: bool,
     /// Which message it is.
     pub kind: Mid,
     /// Its MSeq.
@@ -370,6 +372,7 @@ impl Connection {
             header_len: message.header_len() as u8,
             payload,
             urgent,
+            solicited: message.flags != Flags::NONE || message.body.mid() != Mid::Data,
             kind: message.body.mid(),
             mseq: message.mseq,
         }

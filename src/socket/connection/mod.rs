@@ -32,7 +32,8 @@ use crate::sys::errno::{ECONNRESET, ENOBUFS, EPROTO};
 use crate::sys::net::sock::{Flag, State};
 use crate::sys::time::{jiffies, Jiffies};
 use crate::transport::{
-    Attempt, Channel, Completion, Link, LinkId, Resolver, SearchId, SendCompletion, Transport,
+    Attempt, Channel, Completion, Interest, Link, LinkId, Resolver, SearchId, SendCompletion,
+    Transport,
 };
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -100,8 +101,8 @@ pub(crate) struct Connection {
     pub(super) more: bool,
     /// Somebody polls for room, or was told that there is none.
     pub(super) space_wanted: bool,
-    /// The receive queue's next completion will be told.
-    receive_armed: bool,
+    /// Of which receives the next completion will be told.
+    receive_armed: Option<Interest>,
     /// The send queue's next completion will be told.
     send_armed: bool,
     /// Messages since the last that asked for a completion.
@@ -149,7 +150,7 @@ impl Connection {
             failing: false,
             more: false,
             space_wanted: false,
-            receive_armed: false,
+            receive_armed: None,
             send_armed: false,
             unsignaled: 0,
             held: None,
@@ -174,7 +175,7 @@ impl Connection {
         self.large = None;
         self.direct.forget();
         (self.fin_arrived, self.failing, self.more) = (false, false, false);
-        (self.receive_armed, self.send_armed) = (false, false);
+        (self.receive_armed, self.send_armed) = (None, false);
         (self.unsignaled, self.held, self.deadline, self.probes) = (0, None, None, 0);
     }
 
@@ -232,7 +233,7 @@ impl Connection {
     pub(crate) fn queues(&self) -> (usize, usize) {
         let rx = match &self.listener {
             Some(l) => l.ready(),
-            None => self.rx.bytes(),
+            None => self.rx.bytes() + self.channel.as_ref().map_or(0, |c| c.unpolled()),
         };
         (rx, self.tx.queued())
     }
@@ -284,7 +285,9 @@ impl Connection {
 
     fn poll(&mut self, sk: &SdpSock, tell: &mut Tell) {
         let (receive, send) = sk.data().events.take();
-        self.receive_armed &= !receive;
+        if receive {
+            self.receive_armed = None;
+        }
         self.send_armed &= !send;
         let mut budget = BUDGET;
         while self.connected() {
@@ -307,13 +310,13 @@ impl Connection {
                 sk.schedule(JOB_PROGRESS);
                 break;
             }
-            let wait_sent = self.waits_for_completion(sk);
+            let (wait_sent, interest) = (self.waits_for_completion(sk), self.interest(sk));
             let Some(channel) = self.channel.as_mut() else {
                 break;
             };
-            if !self.receive_armed {
-                self.receive_armed = true;
-                if channel.arm_receive() {
+            if self.receive_armed.is_none_or(|armed| armed < interest) {
+                self.receive_armed = Some(interest);
+                if channel.arm_receive(interest) {
                     continue;
                 }
             }
@@ -325,6 +328,42 @@ impl Connection {
             }
             break;
         }
+    }
+
+    /// Of which receives to be told. That bytes have come, and credits, is nobody's business until
+    /// a call comes, which looks itself; a worker that takes each message from its sender's hands
+    /// would only be in the way. Whoever begins to wait or to poll has this decided anew.
+    fn interest(&self, sk: &SdpSock) -> Interest {
+        let looks_itself = self.channel.as_ref().is_some_and(|c| c.knows_solicited())
+            && sk.state() == State::Established
+            && !self.orphaned
+            && self.parent.is_none()
+            && self.tx.unsent() == 0
+            && !self.direct.is_busy()
+            && !sk.data().events.are_awaited()
+            && !sk.is_watched();
+        match looks_itself {
+            true => Interest::Solicited,
+            false => Interest::All,
+        }
+    }
+
+    /// Whether nothing can go out before the peer gives credits, which will be told. More bytes
+    /// change nothing then.
+    pub(super) fn is_stalled(&self, sk: &SdpSock) -> bool {
+        self.held == Some(Hold::Credits)
+            && self.receive_armed == Some(Interest::All)
+            && !sk.data().events.are_noted()
+    }
+
+    /// Whether messages may come without anybody being told.
+    pub(super) fn looks_itself(&self) -> bool {
+        self.receive_armed == Some(Interest::Solicited)
+    }
+
+    /// Whether bytes have come and nobody was told.
+    pub(super) fn is_untold(&self) -> bool {
+        self.looks_itself() && self.channel.as_ref().is_some_and(|c| c.unpolled() > 0)
     }
 
     /// Whether the completion of a send moves something on, so that it has to be told.

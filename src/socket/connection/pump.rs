@@ -103,7 +103,7 @@ impl Connection {
                     .unwrap_or_default(),
                 payload: &[],
                 signaled,
-                solicited: message.urgent,
+                solicited: message.solicited,
                 cookie: after | if fin { FIN } else { 0 },
             };
             let exchange = n >= LEAST_EXCHANGE && channel.exchanges();

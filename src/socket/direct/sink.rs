@@ -91,7 +91,7 @@ impl Direct {
                 .ok_or(EINVAL)?,
             payload: &[],
             signaled: false,
-            solicited: false,
+            solicited: message.solicited,
             cookie: sent,
         })?;
         s.stage = Stage::Advertised;

@@ -86,7 +86,7 @@ impl Direct {
             header: bytes.get(..head.len() + inline).ok_or(EINVAL)?,
             payload: &[],
             signaled: false,
-            solicited: false,
+            solicited: message.solicited,
             cookie: sent,
         })?;
         s.lent.stage = Stage::Advertised;

@@ -9,7 +9,8 @@ use crate::memory::pinned::{Pinned, Pinning, Spares};
 use crate::sys::rdma::endpoint::Ready;
 use crate::sys::rdma::work::{self, ModuleRef};
 use crate::transport::{
-    Access, Completion, Key, Limits, Loan, SendCompletion, Sending, Transfer, Transport, BSDH, HEAD,
+    Access, Completion, Interest, Key, Limits, Loan, SendCompletion, Sending, Transfer, Transport,
+    BSDH, HEAD,
 };
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -203,12 +204,20 @@ impl Transport for Channel {
         self.end(End::next_done)?
     }
 
-    fn arm_receive(&mut self) -> bool {
+    fn arm_receive(&mut self, of: Interest) -> bool {
         let armed = self.end(|e| {
-            e.receive_armed = true;
+            e.receive_armed = Some(of);
             e.has_arrived()
         });
         armed.unwrap_or(false)
+    }
+
+    fn knows_solicited(&self) -> bool {
+        true
+    }
+
+    fn unpolled(&self) -> usize {
+        self.end(|e| e.payload_arrived()).unwrap_or(0)
     }
 
     fn arm_send(&mut self) -> bool {

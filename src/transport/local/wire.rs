@@ -14,7 +14,9 @@ use crate::memory::ring::Ring;
 use crate::sys::net::sock::give_way;
 use crate::sys::pages::Block;
 use crate::sys::rdma::endpoint::Ready;
-use crate::transport::{Access, Head, Key, Loan, SendCompletion, Sending, Status, Transfer, HEAD};
+use crate::transport::{
+    Access, Head, Interest, Key, Loan, SendCompletion, Sending, Status, Transfer, HEAD,
+};
 use kernel::prelude::*;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 
@@ -44,6 +46,7 @@ struct Message {
     head: Head,
     pieces: [Option<Piece>; SPANS],
     signaled: bool,
+    solicited: bool,
     cookie: u64,
 }
 
@@ -87,12 +90,12 @@ pub(super) struct End {
     loans: Loans,
     /// What was carried out, and is to be told.
     done: Ring<SendCompletion>,
-    /// Tell of the next message that comes.
-    pub(super) receive_armed: bool,
+    /// Of which messages to tell the next.
+    pub(super) receive_armed: Option<Interest>,
     /// Tell of the next thing that is carried out.
     pub(super) send_armed: bool,
-    /// Something has come since the other end has flushed.
-    news: bool,
+    /// Something has come since the other end has flushed, and who wants to know.
+    news: Option<Interest>,
     /// Something was posted that could not be carried out.
     broken: bool,
 }
@@ -117,9 +120,9 @@ impl End {
                 carried: false,
                 loans: Loans::new(),
                 done: Ring::new(),
-                receive_armed: false,
+                receive_armed: None,
                 send_armed: false,
-                news: false,
+                news: None,
                 broken: false,
             },
             GFP_KERNEL,
@@ -156,6 +159,15 @@ impl End {
 
     pub(super) fn has_arrived(&self) -> bool {
         !self.arrived.is_empty()
+    }
+
+    /// Bytes of payload in that.
+    pub(super) fn payload_arrived(&self) -> usize {
+        let payload = |a: &Arrived| {
+            let head = a.head.as_ref().map_or(a.len as usize, |h| h.bytes().len());
+            (a.len as usize).saturating_sub(head)
+        };
+        self.arrived.iter().map(payload).sum()
     }
 
     pub(super) fn has_done(&self) -> bool {
@@ -253,9 +265,10 @@ impl End {
 
     /// Whom to tell of what has come, if anybody wants to know.
     fn take_news(&mut self) -> Option<Arc<dyn Ready>> {
-        let told = core::mem::replace(&mut self.news, false) && self.receive_armed;
-        self.receive_armed &= !told;
-        told.then(|| self.received.clone())
+        let news = self.news.take()?;
+        // who asked for solicited messages is told of those only
+        self.receive_armed.take_if(|armed| *armed >= news)?;
+        Some(self.received.clone())
     }
 
     /// Whom to tell of what was carried out, if anybody wants to know.
@@ -263,6 +276,15 @@ impl End {
         let told = self.send_armed && !self.done.is_empty();
         self.send_armed &= !told;
         told.then(|| self.sent.clone())
+    }
+
+    /// A message has come.
+    fn has_news(&mut self, solicited: bool) {
+        if solicited {
+            self.news = Some(Interest::Solicited);
+        } else {
+            self.news.get_or_insert(Interest::All);
+        }
     }
 
     /// Puts a message into the next buffer. `fill` puts the payload there, as many bytes as it says.
@@ -275,6 +297,7 @@ impl End {
         &mut self,
         head: &[u8],
         payload: usize,
+        solicited: bool,
         fill: impl FnOnce(&mut [u8]) -> Result,
     ) -> Result {
         let mut buffer = self.posted.pop_front().ok_or(ENOSPC)?;
@@ -288,14 +311,14 @@ impl End {
             fill(buffer.bytes_mut().get_mut(..payload).ok_or(EMSGSIZE)?)?;
             Some(Head::new(head)?)
         };
-        self.news = true;
+        self.has_news(solicited);
         let arrived = Arrived { buffer, len, head };
         self.arrived.push_back(arrived).map_err(|_| EINVAL)
     }
 
     fn deliver_waiting(&mut self, w: &Message) -> Result {
         let payload = w.pieces.iter().flatten().map(|p| p.len as usize).sum();
-        self.deliver(w.head.bytes(), payload, |mut to| {
+        self.deliver(w.head.bytes(), payload, w.solicited, |mut to| {
             for p in w.pieces.iter().flatten() {
                 let (now, rest) = to.split_at_mut_checked(p.len as usize).ok_or(EMSGSIZE)?;
                 p.block.copy_to(p.offset as usize, now)?;
@@ -464,7 +487,9 @@ impl Wire {
         let at_once = mine.waiting.is_empty();
         match other.as_mut().filter(|o| at_once && !o.posted.is_empty()) {
             Some(other) => {
-                let sent = other.deliver(s.header, payload, |to| copy_spans(s.payload, to));
+                let sent = other.deliver(s.header, payload, s.solicited, |to| {
+                    copy_spans(s.payload, to)
+                });
                 mine.carried_out(sent, s.signaled, s.cookie);
             }
             None => {
@@ -480,6 +505,7 @@ impl Wire {
                     head: Head::new(s.header)?,
                     pieces,
                     signaled: s.signaled,
+                    solicited: s.solicited,
                     cookie: s.cookie,
                 };
                 mine.wait(Waiting::Message(message))?;
@@ -523,7 +549,7 @@ impl Wire {
             len: len.checked_add(s.header.len() as u32).ok_or(EINVAL)?,
             head: Some(head),
         };
-        other.news = true;
+        other.has_news(s.solicited);
         let sent = other.arrived.push_back(arrived).map_err(|_| EINVAL);
         mine.carried_out(sent, s.signaled, s.cookie);
         Ok(true)

@@ -15,8 +15,8 @@ use crate::sys::rdma::send::{Done, How};
 use crate::sys::rdma::user_memory::UserMemory;
 use crate::sys::rdma::work;
 use crate::transport::{
-    Access, Completion, Errand, Key, Limits, Loan, SendCompletion, Sending, Status, Transfer,
-    Transport,
+    Access, Completion, Errand, Interest, Key, Limits, Loan, SendCompletion, Sending, Status,
+    Transfer, Transport,
 };
 use kernel::prelude::*;
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
@@ -223,8 +223,17 @@ impl Transport for Channel {
         })
     }
 
-    fn arm_receive(&mut self) -> bool {
+    /// Of all: other systems' senders mark urgent messages only, or none.
+    fn arm_receive(&mut self, _of: Interest) -> bool {
         self.endpoint_mut().is_some_and(Endpoint::arm_receive)
+    }
+
+    fn knows_solicited(&self) -> bool {
+        false
+    }
+
+    fn unpolled(&self) -> usize {
+        0
     }
 
     fn arm_send(&mut self) -> bool {

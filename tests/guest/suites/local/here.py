@@ -232,6 +232,44 @@ def killed_reader(e):
     e.note("send", e.error(far.send, b"x"))
 
 
+@case(hosts=HERE)
+def nobody_looks(e):
+    """What comes to a socket that nobody calls or watches, of which no worker takes notice: it is there for whoever looks."""
+    near, far = e.pair()
+    e.wait_mask(near, "OUT")
+    for _ in range(3):
+        far.send(bytes(100))
+    if e.sdp:
+        e.equal(observe.row_of(near).receive, 300, "bytes in the row of /proc/net/sdp")
+    e.unread(near, 300)
+    e.note("a part", len(near.recv(50)))
+    far.send(bytes(100))
+    e.note("the rest, of two times", len(near.recv(1000)))
+    far.send(b"x")
+    e.wait_mask(near, "IN|OUT")
+    e.note("not waited for", near.recv(10, socket.MSG_DONTWAIT))
+    far.send(b"y")
+    e.note("looked at", near.recv(10, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    far.shutdown(socket.SHUT_WR)
+    if e.sdp:
+        # without a call of the socket
+        e.until(lambda: observe.row_of(near).state == "CLOSE_WAIT", lambda: f"the state stays {observe.row_of(near).state}")
+    e.note("all of it", near.recv(10))
+    e.note("and the end", near.recv(10))
+
+
+@case(hosts=HERE)
+def nobody_looked(e):
+    """Bytes that came unnoticed are unread bytes: who closes on them resets."""
+    near, far = e.pair()
+    near.send(b"y")
+    e.note("the other way", far.recv(10))
+    far.send(b"x")
+    near.close()
+    e.wait(far, select.POLLHUP)
+    e.note("the sender", e.error(far.recv, 10))
+
+
 @case(hosts=HERE, reference=False, timeout=120)
 def full_backlog(e):
     """Connections beyond the backlog are made when there is room. (TCP forgets some of them, with SYN cookies.)"""

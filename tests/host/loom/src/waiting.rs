@@ -11,6 +11,8 @@ use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
 struct Socket {
+    /// Has completions told only while a caller waits (`Connection::interest`).
+    lax: bool,
     events: Events,
     /// Those of receives and of sends. The device's; each is told of once it was armed.
     queues: Mutex<[Completions; 2]>,
@@ -30,13 +32,14 @@ struct Completions {
 }
 
 impl Socket {
-    fn new() -> Self {
+    fn new(lax: bool) -> Self {
         Socket {
+            lax,
             events: Events::new(),
             queues: Mutex::new(
                 [Completions {
                     there: 0,
-                    armed: true,
+                    armed: !lax,
                     polled: 0,
                 }; 2],
             ),
@@ -86,7 +89,8 @@ impl Socket {
         self.work.1.notify_one();
     }
 
-    /// Looks only at a queue of which something was told, as arming and polling cost most.
+    /// Looks only at a queue of which something was told, as arming and polling cost most; but at
+    /// all if not everything is told.
     fn progress(&self) {
         if self.poll() {
             self.wake();
@@ -96,17 +100,28 @@ impl Socket {
     /// Whether there was something.
     fn poll(&self) -> bool {
         let (receive, send) = self.events.take();
-        if !receive && !send {
+        if !receive && !send && !self.lax {
             return false;
         }
         let mut queues = self.queues.lock().unwrap();
+        let mut found = false;
         for (told, queue) in [receive, send].into_iter().zip(&mut *queues) {
-            if told {
+            if told || self.lax {
+                found |= told || queue.there > 0;
                 queue.polled += std::mem::take(&mut queue.there);
-                queue.armed = true;
+                queue.armed |= !self.lax || self.events.are_awaited();
             }
         }
-        true
+        found
+    }
+
+    /// A send call that has no credits: it looks only if it is not told of them
+    /// (`Connection::is_stalled`).
+    fn send(&self) {
+        let told = self.queues.lock().unwrap()[Receive as usize].armed;
+        if !told || self.events.are_noted() {
+            self.progress();
+        }
     }
 
     fn polled(&self) -> u32 {
@@ -118,10 +133,8 @@ impl Socket {
         self.events.enter();
         self.progress();
         sleep();
+        self.events.leave();
         self.progress();
-        if self.events.leave() {
-            self.schedule();
-        }
     }
 
     /// A call that waits until so many completions were polled for.
@@ -167,10 +180,19 @@ impl Socket {
 /// Runs the calls and the device beside each other, in all orders in which threads are changed so
 /// often, at most, where nothing asks for it; at the end every completion was polled for.
 fn all_orders(calls: &'static [fn(&Socket)], completions: &'static [Queue], changes: usize) {
+    orders_of(false, calls, completions, changes);
+}
+
+fn orders_of(
+    lax: bool,
+    calls: &'static [fn(&Socket)],
+    completions: &'static [Queue],
+    changes: usize,
+) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(changes);
     model.check(move || {
-        let socket = Arc::new(Socket::new());
+        let socket = Arc::new(Socket::new(lax));
         let start = |f: fn(&Socket)| {
             let socket = socket.clone();
             thread::spawn(move || f(&socket))
@@ -222,4 +244,22 @@ fn one_gives_up_and_one_waits() {
 #[test]
 fn two_give_up() {
     all_orders(&[Socket::wait_in_vain, Socket::wait_in_vain], &[Receive], 2);
+}
+
+#[test]
+fn a_caller_waits_for_what_nobody_was_told_of() {
+    orders_of(true, &[|s| s.wait_for(1)], &[Receive], 2);
+    orders_of(true, &[|s| s.wait_for(2)], &[Receive, Receive], 2);
+}
+
+#[test]
+fn one_gives_up_and_one_waits_for_what_nobody_was_told_of() {
+    let calls: &[fn(&Socket)] = &[Socket::wait_in_vain, |s| s.wait_for(1)];
+    orders_of(true, calls, &[Receive], 1);
+}
+
+#[test]
+fn a_stalled_sender_does_not_look() {
+    all_orders(&[Socket::send], &[Receive, Receive], 3);
+    all_orders(&[Socket::send, Socket::send], &[Receive], 2);
 }
