@@ -250,6 +250,10 @@ impl Owner for SdpSock {
         self.event(Queue::Receive)
     }
 
+    fn is_watched(&self) -> bool {
+        Sock::is_watched(self)
+    }
+
     fn send_ready(&self) {
         self.event(Queue::Send)
     }

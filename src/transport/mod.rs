@@ -137,8 +137,8 @@ pub(crate) struct Sending<'a> {
 /// Of which receives to tell.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
 pub(crate) enum Interest {
-    /// Those of messages whose sender wants that ([`Sending::solicited`]). The others are polled for
-    /// some time.
+    /// Those of messages whose sender wants that ([`Sending::solicited`]), and others only while
+    /// [`Owner::is_watched`]: some call will poll for them.
     Solicited,
     /// All.
     All,

@@ -68,6 +68,10 @@ pub(crate) trait Owner: AlwaysRefCounted + Send + Sync + Sized + 'static {
     /// interrupts as well, with locks of the transport held: wake somebody, and no more.
     fn receive_ready(&self);
 
+    /// Whether somebody watches for what comes, of which the owner is not told. Called like
+    /// [`Owner::receive_ready`].
+    fn is_watched(&self) -> bool;
+
     /// There is something to [`super::Transport::poll_send`], or memory that was lent to a channel
     /// was let go of. Called like [`Owner::receive_ready`].
     fn send_ready(&self);

@@ -2,11 +2,10 @@
 
 //! The messages of a connection, as one end sees them.
 
-use super::wire::{Arrived, End, Errand, Side, Wire, READS, SPANS};
+use super::wire::{Arrived, End, Errand, Ready, Side, Wire, READS, SPANS};
 use super::{Config, Owner};
 use crate::memory::buffer::{Buffer, Span};
 use crate::memory::pinned::{Pinned, Pinning, Spares};
-use crate::sys::rdma::endpoint::Ready;
 use crate::sys::rdma::work::{self, ModuleRef};
 use crate::transport::{
     Access, Completion, Interest, Key, Limits, Loan, SendCompletion, Sending, Transfer, Transport,
@@ -68,6 +67,10 @@ impl<O: Owner> Ready for Received<O> {
     fn ready(&self) {
         self.0.receive_ready();
     }
+
+    fn is_watched(&self) -> bool {
+        self.0.is_watched()
+    }
 }
 
 /// Passes on that something was carried out.
@@ -76,6 +79,10 @@ struct Sent<O: Owner>(ARef<O>);
 impl<O: Owner> Ready for Sent<O> {
     fn ready(&self) {
         self.0.send_ready();
+    }
+
+    fn is_watched(&self) -> bool {
+        true
     }
 }
 

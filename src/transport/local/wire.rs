@@ -13,7 +13,6 @@ use crate::memory::pinned::Pinned;
 use crate::memory::ring::Ring;
 use crate::sys::net::sock::give_way;
 use crate::sys::pages::Block;
-use crate::sys::rdma::endpoint::Ready;
 use crate::transport::{
     Access, Head, Interest, Key, Loan, SendCompletion, Sending, Status, Transfer, HEAD,
 };
@@ -26,6 +25,16 @@ pub(super) const SPANS: usize = 2;
 pub(super) const READS: u16 = 4;
 /// Bytes that a transfer copies under one hold of the lock.
 const STEP: u32 = 16384;
+
+/// Somebody to tell of something.
+pub(super) trait Ready: Send + Sync {
+    /// There is something. Called without the lock of the wire.
+    fn ready(&self);
+
+    /// Whether somebody watches for it, so that it is to be told whatever was asked for. Called with
+    /// the lock of the wire.
+    fn is_watched(&self) -> bool;
+}
 
 /// A message that has come.
 pub(super) struct Arrived {
@@ -266,8 +275,9 @@ impl End {
     /// Whom to tell of what has come, if anybody wants to know.
     fn take_news(&mut self) -> Option<Arc<dyn Ready>> {
         let news = self.news.take()?;
-        // who asked for solicited messages is told of those only
-        self.receive_armed.take_if(|armed| *armed >= news)?;
+        let received = &self.received;
+        self.receive_armed
+            .take_if(|armed| *armed >= news || received.is_watched())?;
         Some(self.received.clone())
     }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Connections whose two ends are in one network namespace, which no RDMA device has a part in."""
 
+import fcntl
 import glob
 import os
 import select
@@ -256,6 +257,22 @@ def nobody_looks(e):
         e.until(lambda: observe.row_of(near).state == "CLOSE_WAIT", lambda: f"the state stays {observe.row_of(near).state}")
     e.note("all of it", near.recv(10))
     e.note("and the end", near.recv(10))
+
+
+@case(hosts=HERE)
+def watched_later(e):
+    """SIGIO for bytes that come to a socket that nobody watched when it was last called."""
+    near, far = e.pair()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
+    for _ in range(5):
+        far.send(b"before")
+        e.unread(near, 6)
+        e.equal(near.recv(10), b"before", "data")
+    fcntl.fcntl(near, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(near, fcntl.F_SETFL, fcntl.fcntl(near, fcntl.F_GETFL) | os.O_ASYNC)
+    far.send(b"after")
+    e.note("signal", signal.sigtimedwait({signal.SIGIO}, e.patience) is not None)
+    e.note("what it is for", near.recv(10))
 
 
 @case(hosts=HERE)

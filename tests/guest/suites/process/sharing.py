@@ -202,6 +202,7 @@ def in_flight_only(e):
     far.close()
     near.send(b"to nobody yet")
     e.note("still open", near.mask())
+    e.until(lambda: calls.ioctl_int(near, consts.SIOCOUTQ) == 0, "the bytes at the other end")
     ours.close()
     theirs.close()
     e.note("end", e.wait_mask(near, "RDHUP"))
