@@ -4,15 +4,18 @@ no pinned page, no reference to the module, and on the devices no PD, CQ, QP or 
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
+import pathlib
 import select
 import signal
 import socket
 import struct
 import subprocess
+import time
 
-from lib import calls, leftovers, netns
+from lib import calls, leftovers, netns, observe
 from lib.registry import case
 from suites.zcopy.blocks import MIB, eager
 
@@ -164,11 +167,22 @@ def sleeps(pid, name):
     return word.lstrip("-").isdigit() and int(word) in NUMBERS[name]
 
 
+def sent():
+    """Packets that the own device has sent."""
+    return int(pathlib.Path("/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts").read_text())
+
+
+def dropped():
+    """Requests that the other host has not answered for want of room."""
+    return observe.stats("peer")["- backlog full"]
+
+
 class Subject:
     """A process in a state, and the other end of its connection if it has one."""
 
     def __init__(self, e, state):
         self.e, self.state, self.far = e, state, None
+        self._sent, self._dropped = sent(), dropped()
         listener = e.listen(backlog=4)
         told, tell = os.pipe()
         self.child = e.child(lambda: state(e, listener.port, lambda: os.write(tell, b"r")))
@@ -187,6 +201,13 @@ class Subject:
         # It may have ended by itself, and been seen to.
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             self.child.kill()
+
+    def quiet(self):
+        """Until it has sent what it has to send for now; a request that is not answered is repeated 1.5 s later."""
+        if self.state is connecting:
+            self.e.until(lambda: sent() > self._sent, "the request")
+        if self.state is connecting_to_full:
+            self.e.until(lambda: dropped() > self._dropped, "the request's arrival")
 
     def other_end(self):
         """The other end hears of the end."""
@@ -247,12 +268,27 @@ def works(e):
     far.close()
 
 
+# With THOROUGH in the environment what takes a device away happens to each state by itself, and what is suspended stays so for
+# minutes.
+THOROUGH = "THOROUGH" in os.environ
+
+
 def through_all(e, event, states=STATES):
     nothing = Nothing(e)
     for state in states:
         event(Subject(e, state))
         nothing.left(state.__name__)
     works(e)
+    nothing.left("in the end")
+
+
+def together(e, event):
+    """The same event for all of them."""
+    nothing = Nothing(e)
+    for states in [[state] for state in STATES] if THOROUGH else [STATES]:
+        event([Subject(e, state) for state in states])
+        nothing.left("afterwards")
+        works(e)
     nothing.left("in the end")
 
 
@@ -292,6 +328,35 @@ def stopped(e):
         subject.other_end()
 
     through_all(e, event)
+
+
+@case(reference=False, families=("v4",), timeout=400)
+def stopped_for_minutes(e):
+    """Processes in all states that are connected are suspended for two minutes, with all that their other ends can write: the
+    connections last, others go on, and who waited for something has it afterwards."""
+    if not THOROUGH:
+        e.skip("takes minutes (env THOROUGH=1)")
+    nothing = Nothing(e)
+    subjects = [Subject(e, state) for state in (reading, unread, borrowing, polling, writing, lending)]
+    for subject in subjects:
+        os.kill(subject.child.pid, signal.SIGSTOP)
+        fill(e, subject.far)
+    until = time.monotonic() + 120
+    others = e.pair()
+    while time.monotonic() < until:
+        others[0].sendall(b"on")
+        e.equal(others[1].recv_exactly(2), b"on", "others")
+        for subject in subjects:
+            e.check(not set(subject.far.mask().split("|")) & {"RDHUP", "HUP", "ERR"}, f"the connection of {subject.state.__name__}")
+        time.sleep(1)
+    for subject in subjects:
+        os.kill(subject.child.pid, signal.SIGCONT)
+        if subject.state in (reading, polling):
+            e.equal(subject.child.result(), None, f"{subject.state.__name__} after all")
+        else:
+            subject.kill()
+        subject.other_end()
+    nothing.left("in the end")
 
 
 @case(reference=False, families=("v4",), timeout=240)
@@ -344,36 +409,52 @@ def without(where, name):
 @case(reference=False, families=("v4",), timeout=300)
 def device_removed(e):
     """`rdma link del` of the process's device: its calls end, and the other end hears of it."""
-    def event(subject):
+    def event(subjects):
         with without("self", "rxe0"):
-            if subject.far:
-                subject.other_end()
-                if STATES[subject.state] not in ("pause", "close"):
-                    e.until(lambda: not sleeps(subject.child.pid, STATES[subject.state]), f"the end of {STATES[subject.state]}")
-        subject.kill()
+            for subject in subjects:
+                if subject.far:
+                    subject.other_end()
+                    if STATES[subject.state] not in ("pause", "close"):
+                        e.until(lambda: not sleeps(subject.child.pid, STATES[subject.state]), f"the end of {STATES[subject.state]}")
+        for subject in subjects:
+            subject.kill()
 
-    through_all(e, event)
+    together(e, event)
 
 
 @case(reference=False, families=("v4",), timeout=300)
 def other_device_removed(e):
     """The same of the other end's device."""
-    def event(subject):
+    def event(subjects):
         with without("peer", "rxe1"):
-            if subject.far:
-                subject.other_end()
-        subject.kill()
+            for subject in subjects:
+                if subject.far:
+                    subject.other_end()
+        for subject in subjects:
+            subject.kill()
 
-    through_all(e, event)
+    together(e, event)
+
+
+def flap(device):
+    """Down, and up at once: commands would take a busy machine too long."""
+    get, put, up = 0x8913, 0x8914, 1
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        name, flags = struct.unpack("=16sh14x", fcntl.ioctl(sock, get, struct.pack("=16sh14x", device.encode(), 0)))
+        for value in (flags & ~up, flags | up):
+            fcntl.ioctl(sock, put, struct.pack("=16sh14x", name, value))
 
 
 @case(reference=False, families=("v4",), timeout=300)
 def link_flap(e):
-    """The wire is gone for a moment: what was connected stays so."""
+    """The wire is gone for a moment: what was connected stays so. (Nothing is sent in that moment: for want of a route rxe
+    would break the queue pair, that of the connection manager as well, and then no connection is made any more.)"""
+    device = netns.device()
+
     def event(subject):
-        for state in ("down", "up"):
-            netns.run("self", f"ip link set {netns.device()} {state}")
-        netns.run("self", f"ip addr replace {netns.ADDRESSES['self'][1]}/64 dev {netns.device()} nodad")
+        subject.quiet()
+        flap(device)
+        netns.run("self", f"ip addr replace {netns.ADDRESSES['self'][1]}/64 dev {device} nodad")
         if subject.state is reading:
             subject.far.sendall(b"x")
             subject.child.result()
