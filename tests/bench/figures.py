@@ -47,12 +47,13 @@ def figure(value):
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def section(samples, title, head, rows, part, name, scale, systems, names, first="sdp"):
-    """A table: a row for each (label, size, connections), a column for each system, and SDP's ratio to the others."""
-    others = [system for system in systems if system != first]
-    columns = [head, *(names[system] for system in systems), *(f"{names[first]}/{names[system].split()[0]}" for system in others)]
+def section(samples, title, head, rows, part, name, scale, systems, names, first="sdp", pairs=None):
+    """A table: a row for each (label, size, connections), a column for each system, and the ratios of pairs of them: of
+    the first one to each of the others, unless said otherwise."""
+    pairs = [pair for pair in pairs if set(pair) <= set(systems)] if pairs else [(first, system) for system in systems if system != first]
+    columns = [head, *(names[system] for system in systems), *(f"{names[one]}/{names[other].split()[0]}" for one, other in pairs)]
     lines = [[label, *(figure(value and value * scale) for value in (samples.middle(part, system, size, count, name) for system in systems)),
-              *(figure(samples.ratio(part, first, system, size, count, name)) for system in others)]
+              *(figure(samples.ratio(part, one, other, size, count, name)) for one, other in pairs)]
              for label, size, count in rows]
     widths = [max(len(line[i]) for line in [columns, *lines]) for i in range(len(columns))]
     yield title
@@ -79,23 +80,23 @@ def places(points):
     return some("throughput", "size"), some("latency", "size"), sorted({1, *some("at once", "connections")})
 
 
-def standard_sections(samples, points, at_once_size, systems, names):
+def standard_sections(samples, points, at_once_size, systems, names, pairs=None):
     """Throughput, latency, CPU time and connections of SDP and others."""
     sizes, pongs, counts = places(points)
     by_size = [(length(size), size, 1) for size in sizes]
     others = [system for system in systems if system != "raw"]
     raw = " (raw: less what a short run costs)" if "raw" in systems else ""
-    yield from section(samples, "Throughput, MB/s", "message", by_size, "throughput", "rate", 1e-6, systems, names)
+    yield from section(samples, "Throughput, MB/s", "message", by_size, "throughput", "rate", 1e-6, systems, names, pairs=pairs)
     yield from section(samples, "Latency, half of a ping-pong, waiting by sleep" + " (raw: completion events)" * bool(raw) + ", us", "message",
-                       [(length(size), size, 1) for size in pongs], "latency", "median_us", 1, systems, names)
+                       [(length(size), size, 1) for size in pongs], "latency", "median_us", 1, systems, names, pairs=pairs)
     yield from section(samples, f"CPU time of the whole guest, both sides and the kernel's threads, ns per byte{raw}", "message",
-                       by_size, "throughput", "guest_cpu_per_byte", 1e9, systems, names)
+                       by_size, "throughput", "guest_cpu_per_byte", 1e9, systems, names, pairs=pairs)
     yield from section(samples, "CPU time charged to the two processes, ns per byte", "message",
-                       by_size, "throughput", "process_cpu_per_byte", 1e9, others, names)
+                       by_size, "throughput", "process_cpu_per_byte", 1e9, others, names, pairs=pairs)
     yield from section(samples, f"Throughput of several connections at once, messages of {length(at_once_size)}, MB/s in all", "connections",
-                       [(str(count), at_once_size, count) for count in counts], "at once", "rate", 1e-6, systems, names)
+                       [(str(count), at_once_size, count) for count in counts], "at once", "rate", 1e-6, systems, names, pairs=pairs)
     yield from section(samples, "Connections: connect, a byte to and fro, close; per second", "", [("one after another", 1, 1)],
-                       "connections", "per_second", 1, others, names)
+                       "connections", "per_second", 1, others, names, pairs=pairs)
 
 
 def standard_graphs(points, at_once_size):

@@ -21,11 +21,14 @@ import time
 from pathlib import Path
 from statistics import median
 
+import smc_kernel
+
 SELF, PEER = "10.77.0.1", "10.77.0.2"
 PROGRAM = "/tmp/sockets"
 TICK = os.sysconf("SC_CLK_TCK")
 CPUS = os.cpu_count()
-HERE = False                    # both ends in one namespace
+HERE = "127.0.0.1"
+smc = None                      # unless it is measured
 ATTEMPTS = 2                    # of a sample that fails
 GID_INDEX = {}                  # of a device: where its IPv4 address is
 
@@ -108,9 +111,9 @@ def listens(program, port):
 
 
 @contextlib.contextmanager
-def server(words, ready, limit=30):
-    """A program on the other host; ready(program) says when the block may start."""
-    program = Program(words if HERE else ["peer", *words])
+def server(words, ready, here=False, limit=30):
+    """A program on the other host, or here; ready(program) says when the block may start."""
+    program = Program(words if here else ["peer", *words])
     try:
         end = time.monotonic() + limit
         while not ready(program):
@@ -132,8 +135,8 @@ def idle():
 class Pair:
     """A server and its client, run to the end of both."""
 
-    def __init__(self, server_words, client_words, ready, limit):
-        with server(server_words, ready) as there:
+    def __init__(self, server_words, client_words, ready, limit, here=False):
+        with server(server_words, ready, here) as there:
             start, idle_before = time.monotonic(), idle()
             here = Program(client_words)
             self.commands = [str(there), str(here)]
@@ -169,12 +172,18 @@ def number(pattern, text, what):
 
 # --- the systems -----------------------------------------------------------------------------------
 
-def sockets(system, mode, size, connections, seconds):
-    """TCP, SDP, rsockets or AF_UNIX, by the same program."""
+# What tests/bench/sockets calls a system that is measured in more than one way.
+PROGRAMS = {"smcr": "smc", "smcd": "smc", "sdp here": "sdp", "tcp here": "tcp"}
+
+
+def sockets(system, mode, size, connections, seconds, here=False):
+    """TCP, SDP, SMC, rsockets or AF_UNIX, by the same program."""
     at = port()
-    words = [PROGRAM, system, "%s", mode, "127.0.0.1" if HERE else PEER, at, size, connections]
+    # rsockets take an address of an RDMA device, here as well.
+    address = PEER if not here else SELF if system == "rsockets" else HERE
+    words = [PROGRAM, PROGRAMS.get(system, system), "%s", mode, address, at, size, connections]
     pair = Pair([*words[:2], "serve", *words[3:]], [*words[:2], "drive", *words[3:], seconds],
-                lambda program: program.output.startswith("listening"), seconds * 6 + 30)
+                lambda program: program.output.startswith("listening"), seconds * 6 + 30, here)
     try:
         here, there = json.loads(pair.here), json.loads(pair.there.split("\n", 1)[1])
     except (ValueError, IndexError):
@@ -318,6 +327,17 @@ def by_way(way, mode, size, connections, seconds):
             (PARAMETERS / name).write_text(value)
 
 
+def by_smc(system, mode, size, connections, seconds, here):
+    """SMC-R or SMC-D, and nothing else."""
+    def least(sample):
+        return sample["bytes"] if mode == "stream" else sample["count"] * size
+
+    try:
+        return smc.checked(system, lambda: sockets(system, mode, size, connections, seconds, here), least)
+    except smc_kernel.FellBack as why:
+        raise Failed(str(why)) from None
+
+
 def measure(point, seconds):
     system, mode, size, connections = (point[name] for name in ("system", "mode", "size", "connections"))
     if system in WAYS:
@@ -330,7 +350,9 @@ def measure(point, seconds):
         return rstream(mode, size, connections, seconds)
     if system.startswith("qperf"):
         return qperf(system.split(" ")[1], size, seconds)
-    return sockets(system, mode, size, connections, seconds)
+    if system in ("smcr", "smcd"):
+        return by_smc(system, mode, size, connections, seconds, point.get("here", False))
+    return sockets(system, mode, size, connections, seconds, point.get("here", False))
 
 
 # ---------------------------------------------------------------------------------------------------
@@ -353,7 +375,7 @@ def environment():
         "cpu": cpu[1] if cpu else "",
         "clocksource": Path("/sys/devices/system/clocksource/clocksource0/current_clocksource").read_text().strip(),
         "mtu": int(Path("/sys/class/net/eth0/mtu").read_text()),
-    }
+    } | ({"smc_buffers": smc.buffers()} if smc else {})
 
 
 def place(point):
@@ -370,15 +392,15 @@ def in_turn(points, repetition):
 
 
 def main():
-    global HERE
+    global smc
     plan, result = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
     shutil.copy("/share/sockets", PROGRAM)
     os.chmod(PROGRAM, 0o755)
     os.chdir("/tmp")
-    HERE = plan["local"]
-    if not HERE:
-        for device, address in (("rxe0", SELF), ("rxe1", PEER)):
-            GID_INDEX[device] = gid_index(device, address)
+    for device, address in (("rxe0", SELF), ("rxe1", PEER)):
+        GID_INDEX[device] = gid_index(device, address)
+    if plan["smc"]:
+        smc = smc_kernel.Smc()
     repeat = plan["repeat"]
     started = time.monotonic()
     done, total = 0, repeat * len(plan["points"])

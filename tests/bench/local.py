@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What `scripts/bench --local` measures and shows: SDP within one machine, where no RDMA is used, against TCP and
-AF_UNIX."""
+"""What `scripts/bench --local` measures and shows: SDP within one machine, where it uses no RDMA, against TCP, AF_UNIX,
+and rsockets, which go by the RDMA device (rxe) within one machine as well: they have no other way."""
 
 from figures import goals_of, goals_table, intro, lost_table, standard_graphs, standard_sections
 
-SYSTEMS = ("sdp", "zcopy", "tcp", "unix")
-NAMES = {"sdp": "SDP", "zcopy": "zcopy", "tcp": "TCP", "unix": "AF_UNIX"}
-COLOURS = {"sdp": (200, 30, 40), "zcopy": (230, 140, 30), "tcp": (40, 150, 70), "unix": (120, 60, 160)}
+SYSTEMS = ("sdp", "zcopy", "tcp", "unix", "rsockets")
+NAMES = {"sdp": "SDP", "zcopy": "zcopy", "tcp": "TCP", "unix": "AF_UNIX", "rsockets": "rsockets"}
+COLOURS = {"sdp": (200, 30, 40), "zcopy": (230, 140, 30), "tcp": (40, 150, 70), "unix": (120, 60, 160), "rsockets": (30, 110, 190)}
 SIZES = [64 * 4 ** i for i in range(10)]                # 64 bytes to 16 MiB
 PONG_SIZES = [64, 1024, 16384, 65536]
 AT_ONCE = [2, 4, 8]
@@ -19,7 +19,7 @@ def plan(options):
     points += [("latency", "pong", size, 1) for size in pongs]
     points += [("at once", "stream", AT_ONCE_SIZE, count) for count in at_once]
     points += [("connections", "connect", 1, 1)]
-    return [{"part": part, "mode": mode, "size": size, "connections": count, "system": system}
+    return [{"part": part, "mode": mode, "size": size, "connections": count, "system": system, "here": True}
             for part, mode, size, count in points for system in SYSTEMS]
 
 
@@ -31,7 +31,7 @@ def targets(samples, sizes):
 
 
 def table(options, around, samples, points, load, goals):
-    yield from intro(options, around, load, "SDP within one machine, and (zcopy) zero copy from 64 KiB, against TCP and AF_UNIX")
+    yield from intro(options, around, load, "SDP within one machine, and (zcopy) zero copy from 64 KiB, against TCP and AF_UNIX, and rsockets over rxe")
     yield from standard_sections(samples, points, AT_ONCE_SIZE, SYSTEMS, NAMES)
     yield from lost_table(samples, NAMES)
     yield from goals_table(goals)

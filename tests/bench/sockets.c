@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * One program for every kind of stream socket that is compared: TCP, SDP, by copying or (zcopy) not
- * from 64 KiB, AF_UNIX, and rsockets, whose library is loaded only when asked for. What differs is the family, or the functions called; nothing else.
+ * from 64 KiB, SMC, AF_UNIX, and rsockets, whose library is loaded only when asked for. What differs is the family, or the functions called; nothing else.
  *
  *	sockets SYSTEM serve MODE ADDRESS PORT SIZE CONNECTIONS
  *	sockets SYSTEM drive MODE ADDRESS PORT SIZE CONNECTIONS SECONDS
@@ -32,6 +32,9 @@
 #include <unistd.h>
 
 #define AF_INET_SDP 27
+#ifndef AF_SMC
+#define AF_SMC 43
+#endif
 #define SDP_ZCOPY_THRESH 80
 #define MAX_CONNECTIONS 64
 #define MAX_TIMES (1 << 20)
@@ -129,10 +132,12 @@ static void choose(const char *system)
 			api.family = AF_INET_SDP;
 		else if (!strcmp(system, "tcp"))
 			api.family = AF_INET;
+		else if (!strcmp(system, "smc"))
+			api.family = AF_SMC;
 		else if (!strcmp(system, "unix"))
 			api.family = AF_UNIX;
 		else
-			fail("no system is called %s: tcp, sdp, zcopy, rsockets or unix", system);
+			fail("no system is called %s: tcp, sdp, zcopy, smc, rsockets or unix", system);
 		api.socket = socket;
 		api.bind = bind;
 		api.listen = listen;

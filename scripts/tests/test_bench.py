@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""How scripts/bench tells SMC from what fell back to TCP, and how it sets figures side by side."""
+
+import sys
+import unittest
+from pathlib import Path
+from unittest import mock
+
+PROJECT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(PROJECT / "scripts"), str(PROJECT / "tests" / "bench")]
+
+import figures  # noqa: E402
+import smc_build  # noqa: E402
+import smc_kernel  # noqa: E402
+from smc_kernel import attribute, attributes  # noqa: E402
+
+
+def quad(kind, value):
+    return attribute(kind, value.to_bytes(8, "little"))
+
+
+class Kernel:
+    """What SMC's netlink families answer."""
+
+    def __init__(self):
+        self.smcd = self.smcr = self.fallen = 0
+        self.asked = []
+
+    def ask(self, command, flags, data=b""):
+        self.asked.append((command, {kind: value.rstrip(b"\0") for kind, value in attributes(data).items()}))
+        if command == smc_kernel.GET_STATS and flags:
+            techs = ((smc_kernel.STATS_SMCD, self.smcd), (smc_kernel.STATS_SMCR, self.smcr))
+            stats = b"".join(attribute(0x8000 | kind, quad(smc_kernel.TECH_TX_BYTES, sent)) for kind, sent in techs)
+            return [attributes(attribute(0x8000 | smc_kernel.GEN_STATS, stats))]
+        if command == smc_kernel.GET_FBACK_STATS and flags and self.fallen:
+            reason = attribute(smc_kernel.FBACK_REASON, (0x03030000).to_bytes(4, "little"))
+            return [attributes(attribute(0x8000 | smc_kernel.GEN_FBACK_STATS, quad(smc_kernel.FBACK_CLIENT_COUNT, self.fallen) + reason))]
+        return []
+
+
+class Checked(unittest.TestCase):
+    def setUp(self):
+        self.kernel = Kernel()
+        with mock.patch.object(smc_kernel, "Netlink", return_value=self.kernel), mock.patch.object(smc_kernel.subprocess, "run"):
+            self.smc = smc_kernel.Smc()
+        self.kernel.asked.clear()
+
+    def take(self, **went):
+        def sample():
+            for name, value in went.items():
+                setattr(self.kernel, name, getattr(self.kernel, name) + value)
+            return {"bytes": 1000}
+
+        return sample
+
+    def check(self, system, **went):
+        return self.smc.checked(system, self.take(**went), lambda sample: sample["bytes"])
+
+    def test_the_right_way(self):
+        self.assertEqual(self.check("smcr", smcr=1001)["sent_by_smc"], 1001)
+        self.assertEqual(self.check("smcd", smcd=1000)["sent_by_smc"], 1000)
+
+    def test_another_way(self):
+        for system, other in (("smcr", "smcd"), ("smcd", "smcr")):
+            with self.assertRaisesRegex(smc_kernel.FellBack, "of 1000 bytes"):
+                self.check(system, **{other: 1000})
+
+    def test_fell_back(self):
+        with self.assertRaisesRegex(smc_kernel.FellBack, "1 connections fell back to TCP .*0x03030000"):
+            self.check("smcd", fallen=1)
+        # of several, one
+        with self.assertRaises(smc_kernel.FellBack):
+            self.check("smcr", smcr=1000, fallen=1)
+        # those of before do not matter
+        self.check("smcd", smcd=1000)
+
+    def test_smcd_is_out_of_the_way_of_smcr_only(self):
+        name = {smc_kernel.PNETID_NAME: smc_kernel.PNETID.encode()}
+        device = {smc_kernel.PNETID_IBNAME: b"lo", smc_kernel.PNETID_IBPORT: b"\1"}
+        self.check("smcd", smcd=1000)
+        self.assertFalse(any(smc_kernel.PNETID_NAME in data for _, data in self.kernel.asked))
+        self.kernel.asked.clear()
+        with self.assertRaises(smc_kernel.FellBack):
+            self.check("smcr")
+        self.assertEqual(self.kernel.asked[0], (smc_kernel.PNETID_ADD, name | device))
+        self.assertEqual(self.kernel.asked[-1], (smc_kernel.PNETID_DEL, name))
+
+
+class Netlink(unittest.TestCase):
+    def test_a_real_family(self):
+        # the one that every kernel has: the families themselves
+        families = smc_kernel.Netlink("nlctrl")
+        self.addCleanup(families.socket.close)
+        self.assertEqual(families.family, smc_kernel.CTRL)
+
+    def test_an_unknown_family(self):
+        with self.assertRaises(FileNotFoundError):
+            smc_kernel.Netlink("no such family")
+
+
+class Changed(unittest.TestCase):
+    SYSCTL = ("\t\t.data = &init_net.smc.sysctl_wmem,\n\tif (!net_eq(net, &init_net)) {\n"
+              "\ttable[i].data += (void *)net - (void *)&init_net;\n\tnet->smc.limit_smc_hs = 0;\n")
+    SOCKET = ("\tif (!tcp_sk(smc->clcsock->sk)->syn_smc)\n\tif (tcp_sk(sk)->syn_smc)\n\ttcp_sk(smc->clcsock->sk)->syn_smc = 1;\n"
+              "\t\ttcp_sk(smc->clcsock->sk)->smc_hs_congested = smc_hs_congested;\n\tsmc->limit_smc_hs = sock_net(skb->sk)->smc.limit_smc_hs;\n"
+              "\trc = register_pernet_subsys(&smc_net_ops);\n\tunregister_pernet_subsys(&smc_net_ops);\n\tstatic_branch_enable(&tcp_have_smc);\n")
+
+    def changed(self, **more):
+        return smc_build.changed({"smc_sysctl.c": self.SYSCTL, "af_smc.c": self.SOCKET} | more)
+
+    def test_changed(self):
+        got = self.changed(other="_net->smc.smc_stats lgr->net->smc.x (net)->smc.y")
+        self.assertEqual(got["other"], "smc_of(_net)->smc_stats smc_of(lgr->net)->x smc_of((net))->y")
+        self.assertEqual(got["smc_sysctl.c"], "\t\t.data = &smc_no_settings.sysctl_wmem,\n\tif (true) {\n"
+                         "\ttable[i].data += (void *)smc_of(net) - (void *)&smc_no_settings;\n\tsmc_of(net)->limit_smc_hs = 0;\n")
+        self.assertEqual(got["af_smc.c"], "\tif (!true)\n\tif (true)\n\t\t(void)smc_hs_congested;\n"
+                         "\tsmc->limit_smc_hs = smc_of(sock_net(skb->sk))->limit_smc_hs;\n"
+                         "\trc = smc_settings_init();\n\tif (rc)\n\t\treturn rc;\n\trc = register_pernet_subsys(&smc_net_ops);\n"
+                         "\tunregister_pernet_subsys(&smc_net_ops);\n\tsmc_settings_exit();\n\t\n")
+
+    def test_what_it_does_not_know(self):
+        with self.assertRaisesRegex(smc_build.Failure, "smc_net_ops"):
+            self.changed(**{"af_smc.c": self.SOCKET.replace("smc_net_ops", "other_ops")})
+        with self.assertRaisesRegex(smc_build.Failure, "other.c uses"):
+            self.changed(**{"other.c": "where(sk)->smc.limit = 1;"})
+
+
+class Section(unittest.TestCase):
+    def lines(self, **options):
+        samples = figures.Samples([{"part": "latency", "system": system, "mode": "pong", "size": 64, "connections": 1, "repetition": 1, "median_us": value}
+                                   for system, value in (("sdp", 10.0), ("smcd", 20.0), ("tcp", 40.0))])
+        names = {"sdp": "SDP", "smcd": "SMC-D", "tcp": "TCP"}
+        return list(figures.section(samples, "", "", [("64 B", 64, 1)], "latency", "median_us", 1, tuple(names), names, **options))[1:3]
+
+    def test_to_each_of_the_others(self):
+        self.assertEqual([line.split() for line in self.lines()],
+                         [["SDP", "SMC-D", "TCP", "SDP/SMC-D", "SDP/TCP"], ["64", "B", "10.0", "20.0", "40.0", "0.50", "0.25"]])
+
+    def test_pairs(self):
+        self.assertEqual([line.split()[-1] for line in self.lines(pairs=[("smcd", "tcp"), ("smcd", "unix")])], ["SMC-D/TCP", "0.50"])
+
+
+if __name__ == "__main__":
+    unittest.main()

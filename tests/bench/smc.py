@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What `scripts/bench --smc` measures and shows: SDP against SMC, and both against TCP. On one link SDP and SMC-R over rxe;
+within one machine SDP's local transport, SMC-D's loopback device and AF_UNIX."""
+
+from figures import intro, lost_table, standard_graphs, standard_sections
+
+LINK = ("sdp", "smcr", "tcp")
+ONE_MACHINE = ("sdp here", "smcd", "tcp here", "unix")
+SYSTEMS = LINK + ONE_MACHINE
+NAMES = {"sdp": "SDP", "smcr": "SMC-R", "tcp": "TCP", "sdp here": "SDP, one machine", "smcd": "SMC-D", "tcp here": "TCP, one machine", "unix": "AF_UNIX"}
+COLUMNS = NAMES | {"sdp here": "SDP", "tcp here": "TCP"}
+COLOURS = {"sdp": (200, 30, 40), "smcr": (30, 110, 190), "tcp": (40, 150, 70),
+           "sdp here": (240, 140, 140), "smcd": (130, 180, 230), "tcp here": (140, 210, 150), "unix": (120, 60, 160)}
+SIZES = [64 * 4 ** i for i in range(10)]                # 64 bytes to 16 MiB
+PONG_SIZES = [64, 1024, 16384, 65536]
+AT_ONCE = [2, 4, 8]
+AT_ONCE_SIZE = 65536
+
+
+def plan(options):
+    sizes, pongs, at_once = ([64, 4096, 65536, 1 << 20], [64], [4]) if options.quick else (SIZES, PONG_SIZES, AT_ONCE)
+    points = [("throughput", "stream", size, 1) for size in sizes]
+    points += [("latency", "pong", size, 1) for size in pongs]
+    points += [("at once", "stream", AT_ONCE_SIZE, count) for count in at_once]
+    points += [("connections", "connect", 1, 1)]
+    return [{"part": part, "mode": mode, "size": size, "connections": count, "system": system, "here": system in ONE_MACHINE}
+            for part, mode, size, count in points for system in SYSTEMS]
+
+
+def targets(_samples, _sizes):
+    """Nothing was promised."""
+    return ()
+
+
+def table(options, around, samples, points, load, _goals):
+    yield from intro(options, around, load, "SDP and SMC, each against TCP")
+    yield f"SMC's buffers have their default size, {around['smc_buffers']['wmem'] >> 10} KiB. Its counters say that no byte of these samples was TCP's."
+    for what, systems in ((f"On one link, MTU {around['mtu']}: SDP and SMC-R over rxe", LINK),
+                          ("Within one machine: SDP's local transport, SMC-D's loopback device, AF_UNIX", ONE_MACHINE)):
+        own, other, tcp, *unix = systems
+        yield ""
+        yield f"--- {what}"
+        yield ""
+        yield from standard_sections(samples, points, AT_ONCE_SIZE, systems, COLUMNS, [(own, tcp), (other, tcp), *((own, one) for one in unix), (own, other)])
+    yield from lost_table(samples, NAMES)
+
+
+def graphs(_samples, points):
+    return standard_graphs(points, AT_ONCE_SIZE)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""SMC and DIBS as modules for the stock kernel, which was configured without them: from its own source, with its own
+configuration and compiler.
+
+SMC is meant to be built with the kernel, because the kernel proper has two things for it: room in `struct net`, which these
+modules keep elsewhere, and TCP's announcing in the SYN that there is SMC at this end. The stock kernel's TCP does not do
+that, so these modules take for granted that there is SMC at the other end, too. Nothing else is changed: from the
+handshake after TCP's on, it is SMC as the kernel has it.
+"""
+
+import re
+import shutil
+
+import cache
+from cache import PROJECT, SCRIPTS, Failure
+
+SOURCES = ("net/smc", "drivers/dibs")
+# The interface of BPF programs is not used, and sockets' states are had by netlink as well.
+LEFT_OUT = ("smc_hs_bpf.c", "smc_diag.c")
+OURS = PROJECT / "tests" / "bench" / "smc_settings"
+
+NET = r"((?:lgr->)?\b_?net|\(net\)|sock_net\([^()]*\))"
+# (file or all, what is there, what takes its place)
+CHANGES = (
+    # room in struct net
+    (None, NET + r"->smc\.", r"smc_of(\1)->"),
+    ("smc_sysctl.c", r"\binit_net\.smc\.", "smc_no_settings."),
+    ("smc_sysctl.c", r"\(void \*\)net - \(void \*\)&init_net", "(void *)smc_of(net) - (void *)&smc_no_settings"),
+    ("smc_sysctl.c", r"!net_eq\(net, &init_net\)", "true"),
+    ("af_smc.c", r"rc = register_pernet_subsys\(&smc_net_ops\);", r"rc = smc_settings_init();\n\tif (rc)\n\t\treturn rc;\n\t\g<0>"),
+    ("af_smc.c", r"unregister_pernet_subsys\(&smc_net_ops\);", r"\g<0>\n\tsmc_settings_exit();"),
+    # TCP's part
+    ("af_smc.c", r"\n[^\n;]*->syn_smc = 1;", ""),
+    ("af_smc.c", r"tcp_sk\((?:[^()]|\([^()]*\))*\)->syn_smc", "true"),
+    ("af_smc.c", r"\n[^\n;]*->smc_hs_congested = smc_hs_congested;", "\n\t\t(void)smc_hs_congested;"),
+    ("af_smc.c", r"static_branch_(?:en|dis)able\(&tcp_have_smc\);", ""),
+)
+# What may be left nowhere.
+GONE = re.compile(r"->smc\.|init_net\.smc|syn_smc|tcp_have_smc|->smc_hs_congested")
+
+
+def changed(sources):
+    """The files of {name: text}, changed."""
+    for file, old, new in CHANGES:
+        found = 0
+        for name in sources if file is None else (file,):
+            sources[name], count = re.subn(old, new, sources[name])
+            found += count
+        if not found:
+            raise Failure(f"this kernel's SMC has no {old!r}: tests/bench/smc_build.py does not know it")
+    for name, text in sources.items():
+        left = GONE.search(text)
+        if left:
+            raise Failure(f"this kernel's {name} uses {left[0]} in a way that tests/bench/smc_build.py does not know")
+    return sources
+
+
+def build(out):
+    """dibs.ko and smc.ko in the directory `out`, for the kernel of the cache that is in use."""
+    tree = (cache.root() / "kernel" / "current" / "tree").resolve()
+    work = PROJECT / "build" / "smc"
+    files = [path for part in SOURCES for path in sorted((tree / part).glob("*.[ch]")) if path.name not in LEFT_OUT]
+    sources = changed({path.name: path.read_text() for path in files})
+    sources |= {path.name: path.read_text() for path in OURS.iterdir()}
+    mark = cache.fingerprint(str(tree), sources)
+    if not cache.is_complete(work, mark):
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
+        for name, text in sources.items():
+            (work / name).write_text(text)
+        cache.output([SCRIPTS / "in-toolchain", "--dir", tree, "make", "-s", "-j2", f"M={work}", "CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"])
+        cache.stamp(work, mark)
+    for name in ("dibs.ko", "smc.ko"):
+        shutil.copy(work / name, out / name)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""SMC in the guest: its modules, its settings and its counters by generic netlink, and what makes sure by them that a
+sample did not fall back to TCP.
+
+SMC-R between the two namespaces takes version 2 of it (rxe has RoCE v2 only), which takes a user EID that both ends
+know. And since both are in one kernel, SMC-D's loopback device would come first: for SMC-R it is given a PNETID that
+no network device has.
+"""
+
+import contextlib
+import os
+import socket
+import struct
+import subprocess
+from pathlib import Path
+
+EID = "IBSDP.BENCH".ljust(32)
+PNETID = "NOWHERE"
+LOOPBACK = "lo"                         # SMC-D's device, not the network's
+
+NETLINK_GENERIC, NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP = 16, 1, 4, 0x300
+NLMSG_ERROR, NLMSG_DONE = 2, 3
+CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_ID, CTRL_ATTR_FAMILY_NAME = 16, 3, 1, 2
+# include/uapi/linux/smc.h
+GET_STATS, GET_FBACK_STATS, ADD_UEID = 7, 8, 10
+EID_TABLE_ENTRY = 1
+PNETID_ADD, PNETID_DEL = 2, 3
+PNETID_NAME, PNETID_IBNAME, PNETID_IBPORT = 1, 3, 4
+GEN_STATS, GEN_FBACK_STATS = 7, 8
+STATS_SMCD, STATS_SMCR = 1, 2
+TECH_TX_BYTES = 17
+FBACK_CLIENT_COUNT, FBACK_REASON = 3, 4
+
+
+class FellBack(Exception):
+    """A sample whose bytes did not go the way that was to be measured."""
+
+
+class Netlink:
+    """A generic netlink family."""
+
+    def __init__(self, name):
+        self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_GENERIC)
+        self.family = CTRL
+        try:
+            (found,) = self.ask(CTRL_CMD_GETFAMILY, 0, attribute(CTRL_ATTR_FAMILY_NAME, name.encode() + b"\0"))
+        except OSError:
+            self.socket.close()
+            raise
+        self.family = int.from_bytes(found[CTRL_ATTR_FAMILY_ID], "little")
+
+    def ask(self, command, flags, data=b""):
+        """The attributes of each message of the answer."""
+        body = struct.pack("=BBH", command, 1, 0) + data
+        self.socket.send(struct.pack("=IHHII", 16 + len(body), self.family, NLM_F_REQUEST | (flags or NLM_F_ACK), 1, 0) + body)
+        answers = []
+        while True:
+            got = self.socket.recv(1 << 16)
+            while got:
+                length, kind = struct.unpack_from("=IH", got)
+                if kind == NLMSG_ERROR:
+                    error = -struct.unpack_from("=i", got, 16)[0]
+                    if error:
+                        raise OSError(error, os.strerror(error))
+                    return answers
+                if kind == NLMSG_DONE:
+                    return answers
+                answers.append(attributes(got[20:length]))
+                got = got[(length + 3) & ~3:]
+
+
+def attribute(kind, data):
+    return struct.pack("=HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
+
+
+def attributes(data):
+    found = {}
+    while data:
+        length, kind = struct.unpack_from("=HH", data)
+        found[kind & 0x3fff] = data[4:length]
+        data = data[(length + 3) & ~3:]
+    return found
+
+
+def number(data):
+    return int.from_bytes(data, "little")
+
+
+class Smc:
+    def __init__(self):
+        for module in ("dibs", "smc"):
+            subprocess.run(["insmod", f"/share/{module}.ko"], check=True)
+        self.general, self.pnet = Netlink("SMC_GEN_NETLINK"), Netlink("SMC_PNETID")
+        self.general.ask(ADD_UEID, 0, attribute(EID_TABLE_ENTRY, EID.encode() + b"\0"))
+        # One device at each end: the other end's is in the same kernel, and would be taken for a second path.
+        for where in ([], ["peer"]):
+            subprocess.run([*where, "sh", "-c", "echo 1 >/proc/sys/net/smc/smcr_max_links_per_lgr"], check=True)
+
+    @staticmethod
+    def buffers():
+        """The sizes of the buffers, which are all that a connection may have under way."""
+        return {name: int(Path(f"/proc/sys/net/smc/{name}").read_text()) for name in ("wmem", "rmem")}
+
+    def sent(self):
+        """The bytes that this namespace has sent by SMC-D and by SMC-R."""
+        (answer,) = self.general.ask(GET_STATS, NLM_F_DUMP)
+        found = attributes(answer[GEN_STATS])
+        return {name: number(attributes(found[kind])[TECH_TX_BYTES]) for name, kind in (("smcd", STATS_SMCD), ("smcr", STATS_SMCR))}
+
+    def fallbacks(self):
+        """How many connections of this namespace became TCP's, and for which reasons any ever did."""
+        found = [attributes(answer[GEN_FBACK_STATS]) for answer in self.general.ask(GET_FBACK_STATS, NLM_F_DUMP)]
+        return sum(number(one.get(FBACK_CLIENT_COUNT, b"")) for one in found), sorted({number(one[FBACK_REASON]) for one in found})
+
+    @contextlib.contextmanager
+    def only(self, system):
+        """SMC-R is what is left without SMC-D's loopback device."""
+        name = attribute(PNETID_NAME, PNETID.encode() + b"\0")
+        if system == "smcr":
+            self.pnet.ask(PNETID_ADD, 0, name + attribute(PNETID_IBNAME, LOOPBACK.encode() + b"\0") + attribute(PNETID_IBPORT, b"\1"))
+        try:
+            yield
+        finally:
+            if system == "smcr":
+                self.pnet.ask(PNETID_DEL, 0, name)
+
+    def checked(self, system, take, least):
+        """take()'s sample, if at least least(sample) bytes went the right way meanwhile, and no connection fell back."""
+        with self.only(system):
+            before, (fallen, _) = self.sent(), self.fallbacks()
+            sample = take()
+            after, (fallen_now, reasons) = self.sent(), self.fallbacks()
+        went = {name: after[name] - before[name] for name in after}
+        if fallen_now != fallen or went[system] < least(sample):
+            raise FellBack(f"of {least(sample)} bytes {went['smcr']} went by SMC-R and {went['smcd']} by SMC-D; {fallen_now - fallen} connections"
+                           f" fell back to TCP (reasons so far: {', '.join(f'{reason:#010x}' for reason in reasons) or 'none'})")
+        return sample | {"by": system, "sent_by_smc": went[system]}

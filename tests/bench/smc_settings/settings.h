@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What SMC keeps in struct net, where that has no room for it. */
+#ifndef BENCH_SMC_SETTINGS_H
+#define BENCH_SMC_SETTINGS_H
+
+#include <net/net_namespace.h>
+#include <net/netns/generic.h>
+#include <net/netns/smc.h>
+
+extern unsigned int smc_settings_id;
+/* Where the table of sysctls counts its offsets from. */
+extern struct netns_smc smc_no_settings;
+
+static inline struct netns_smc *smc_of(const struct net *net)
+{
+	return net_generic(net, smc_settings_id);
+}
+
+int smc_settings_init(void);
+void smc_settings_exit(void);
+
+#endif
