@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""BPF programs of a cgroup that have a say in socket(2), bind(2) and connect(2), as those that watch over containers do."""
+
+import contextlib
+import ctypes
+import os
+import socket
+import struct
+
+from .calls import libc
+
+BPF, PROG_LOAD, LINK_CREATE = 321, 5, 28
+CGROUP = "/sys/fs/cgroup"
+# The type of the program, where it is attached for IPv4 and IPv6, and where its context has what it goes by.
+CREATE, BIND, CONNECT = (9, (2, 2), 12), (18, (8, 9), 24), (18, (10, 11), 24)
+
+
+def _bpf(command, attributes):
+    attributes = attributes.ljust(128, b"\0")
+    fd = libc.syscall(BPF, command, attributes, len(attributes))
+    if fd < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return fd
+
+
+def _instruction(code, to=0, source=0, offset=0, number=0):
+    return struct.pack("=BBhi", code, source << 4 | to, offset, number)
+
+
+def _load(kind, attach, code):
+    code, licence = ctypes.create_string_buffer(code, len(code)), ctypes.create_string_buffer(b"GPL")
+    words = struct.pack("=IIQQ", kind, len(code) // 8, ctypes.addressof(code), ctypes.addressof(licence))
+    return _bpf(PROG_LOAD, words.ljust(68, b"\0") + struct.pack("=I", attach))
+
+
+@contextlib.contextmanager
+def hook(e, where, value, becomes=None):
+    """Within the block calls with this port (CREATE: this protocol) are refused; or have another port."""
+    kind, attach, at = where
+    number = (lambda n: n) if where is CREATE else socket.htons
+    if becomes is None:
+        does = _instruction(0xb7, 0, number=0) + _instruction(0x95)
+    else:
+        does = _instruction(0xb7, 3, number=number(becomes)) + _instruction(0x63, 1, 3, at)
+    code = (_instruction(0x61, 2, 1, at) + _instruction(0x55, 2, offset=len(does) // 8, number=number(value)) + does
+            + _instruction(0xb7, 0, number=1) + _instruction(0x95))
+    with contextlib.ExitStack() as stack:
+        def keep(fd):
+            stack.callback(os.close, fd)
+            return fd
+
+        program = keep(_load(kind, attach[e.six], code))
+        group = keep(os.open(CGROUP, os.O_RDONLY | os.O_DIRECTORY))
+        keep(_bpf(LINK_CREATE, struct.pack("=IIII", program, group, attach[e.six], 0)))
+        yield

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the cgroup's BPF programs say counts as it does on TCP: containers are watched over by them."""
+
+import socket
+
+from lib import either
+from lib.either import SDP, TCP
+from lib.hooks import BIND, CONNECT, CREATE, hook
+from lib.registry import case
+
+PATIENT = {"ipproto_wait": 5000, "ipproto_memory": 0}
+BOTH = (TCP, SDP)
+
+
+@case(reference=False)
+def connects_refused(e):
+    """connect() to a port that is forbidden, though somebody listens there; nothing of it is tried."""
+    with either.parameters(**PATIENT):
+        listener = either.listen(e)
+        for protocol in BOTH:
+            with either.counts(e), either.counts(e, "peer"), hook(e, CONNECT, listener.port):
+                near = either.make(e, protocol)
+                for blocking in (True, False):
+                    near.setblocking(blocking)
+                    e.equal(e.error(near.connect, e.address(e.there, listener.port)), "EPERM", f"connect() by {protocol}, {blocking}")
+            # the socket is as it was
+            near.setblocking(True)
+            near.connect(e.address(e.there, listener.port))
+            e.equal(either.protocol(near), protocol, "the protocol afterwards")
+            either.echo(e, near, either.accept(e, listener))
+
+
+@case(reference=False)
+def connects_redirected(e):
+    """connect() that is sent to another port goes there, by whichever answers there."""
+    with either.parameters(**PATIENT):
+        for there in BOTH:
+            listener, port = either.listen(e, there), e.refused_port()
+            for protocol in BOTH:
+                with hook(e, CONNECT, port, listener.port):
+                    near = either.make(e, protocol)
+                    near.connect(e.address(e.there, port))
+                e.equal(either.protocol(near), min(protocol, there), f"{protocol} to {there}")
+                e.equal(near.getpeername()[1], listener.port, "the peer's port")
+                either.echo(e, near, either.accept(e, listener))
+
+
+@case(reference=False)
+def binds(e):
+    """bind() to a port that is forbidden, or to another one than was asked for."""
+    for protocol in BOTH:
+        first, second = either.make(e, protocol), either.make(e, protocol)
+        for sock in (first, second):
+            sock.bind(e.address(e.here, 0))
+        ports = first.port, second.port
+        for sock in (first, second):
+            sock.close()
+        sock = either.make(e, protocol)
+        with hook(e, BIND, ports[0]):
+            e.equal(e.error(sock.bind, e.address(e.here, ports[0])), "EPERM", f"bind() by {protocol}")
+        e.equal(sock.port, 0, "the port after that")
+        with hook(e, BIND, *ports):
+            sock.bind(e.address(e.here, ports[0]))
+        e.equal(sock.port, ports[1], f"the port of {protocol}")
+        # it holds that one for both
+        for other in BOTH:
+            e.equal(e.error(either.make(e, other).bind, e.address(e.here, ports[1])), "EADDRINUSE", f"bind() of {other} beside {protocol}")
+        sock.listen(1)
+        with either.parameters(**PATIENT):
+            near = either.make(e, protocol)
+            near.connect(e.address(e.here, ports[1]))
+            e.equal(either.protocol(near), protocol, "the protocol")
+            either.echo(e, near, either.accept(e, sock))
+
+
+@case(reference=False)
+def sockets(e):
+    """Whoever may have no socket of TCP has none of IPPROTO_SDP either."""
+    for forbidden, outcomes in ((TCP, ("EPERM", "EPERM")), (SDP, ("ok", "EPERM"))):
+        with hook(e, CREATE, forbidden):
+            e.equal(tuple(e.error(socket.socket, e.family, socket.SOCK_STREAM, protocol) for protocol in BOTH), outcomes, f"without {forbidden}")
+    e.equal(e.error(either.make, e), "ok", "afterwards")
