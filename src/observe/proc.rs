@@ -2,7 +2,8 @@
 
 //! `/proc/net/sdp`, a row per socket, and `/proc/net/sdpstats`, a row per counter, of the network
 //! namespace. Their form is that of OFED's ib_sdp, for the programs that read it: its columns and
-//! its names, where it has them.
+//! its names, where it has them. What those columns have no room for, what became of each socket of
+//! `IPPROTO_SDP`, is in `/proc/net/sdp_ipproto`.
 
 use crate::protocol::{Mid, Violation};
 use crate::socket::ipproto::Outcome;
@@ -20,12 +21,17 @@ use kernel::seq_print;
 /// Makes the files of a namespace.
 pub(crate) fn create(net: &Net) -> Result {
     proc::create::<Sockets>(net)?;
-    proc::create::<Statistics>(net).inspect_err(|_| proc::remove::<Sockets>(net))
+    proc::create::<Choices>(net).inspect_err(|_| proc::remove::<Sockets>(net))?;
+    proc::create::<Statistics>(net).inspect_err(|_| {
+        proc::remove::<Choices>(net);
+        proc::remove::<Sockets>(net);
+    })
 }
 
 /// Removes them.
 pub(crate) fn remove(net: &Net) {
     proc::remove::<Statistics>(net);
+    proc::remove::<Choices>(net);
     proc::remove::<Sockets>(net);
 }
 
@@ -119,6 +125,26 @@ impl Write for Line {
             .copy_from_slice(s.as_bytes());
         self.len = end;
         Ok(())
+    }
+}
+
+/// `/proc/net/sdp_ipproto`: a row for each open socket of `IPPROTO_SDP`, what it was found to be, and
+/// why if that is TCP. Its addresses are in the row of that inode in `sdp`, or `tcp` or `tcp6`.
+struct Choices;
+
+impl ProcFile for Choices {
+    const NAME: &'static CStr = c"sdp_ipproto";
+
+    fn show(net: &Net, to: &SeqFile) {
+        seq_print!(to, "inode uid choice\n");
+        namespace(net).for_each_either(|sk| {
+            let choice = sk.data().connection.lock().choice();
+            match sk.inode() {
+                // closed, and not over yet
+                0 => {}
+                inode => seq_print!(to, "{} {} {}\n", inode, sk.uid(), choice),
+            }
+        });
     }
 }
 

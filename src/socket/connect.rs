@@ -9,7 +9,7 @@
 use super::connection::{Connection, Tell, FIRST_WINDOW};
 use super::receive_queue::ReceiveQueue;
 use super::send_queue::{SendQueue, LARGE_CHUNK};
-use super::{close, unreachable_error, SdpSock};
+use super::{close, ipproto, unreachable_error, SdpSock};
 use crate::memory::buffer::Buffer;
 use crate::observe::debug::{debug, Ends};
 use crate::observe::trace;
@@ -261,10 +261,14 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
         c.options.private_data(hello.encode())
     };
     resolver.connect(&link, sk.remote().port, sk.priority(), &private_data)?;
+    let known = ipproto::answers(sk);
     let done = {
         let mut c = sk.data().connection.lock();
         // The answer may have come, and another attempt have begun since.
         let ours = c.is_by(resolver.id());
+        if ours {
+            c.asked(sk, known);
+        }
         ours.then(|| c.resolver.take())
     };
     drop(done);

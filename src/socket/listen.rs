@@ -10,7 +10,7 @@
 use super::connect::{self, Parts, MAX_ADVERTS};
 use super::connection::Tell;
 use super::send_queue::LARGE_CHUNK;
-use super::{close, SdpSock};
+use super::{close, ipproto, SdpSock};
 use crate::memory::ring::Ring;
 use crate::observe::debug::debug;
 use crate::observe::trace;
@@ -310,6 +310,7 @@ fn prepare(
 /// The connection is there: the peer has our answer, or we have sent the last word.
 pub(super) fn established(sk: &SdpSock, link: LinkId) {
     let mut tell = Tell::default();
+    let asked = sk.state() == State::SynSent;
     let parent = {
         let mut c = sk.data().connection.lock();
         if !c.is_of(link) {
@@ -337,6 +338,9 @@ pub(super) fn established(sk: &SdpSock, link: LinkId) {
             Some(c.parent.take())
         }
     };
+    if asked {
+        ipproto::answered(sk);
+    }
     match parent {
         None => {}
         Some(None) => tell.deliver(sk),

@@ -59,15 +59,28 @@ struct User {
 struct Sockets {
     all: RBTree<usize, Entry>,
     count: usize,
+    /// Those of `IPPROTO_SDP` that have become TCP's, until they are closed. They do not count.
+    crossed: RBTree<usize, ARef<SdpSock>>,
     /// Whose they are.
     users: RBTree<u32, User>,
+}
+
+impl Sockets {
+    fn new() -> Self {
+        Sockets {
+            all: RBTree::new(),
+            count: 0,
+            crossed: RBTree::new(),
+            users: RBTree::new(),
+        }
+    }
 }
 
 impl PerNet for Namespace {
     fn init() -> impl PinInit<Self, Error> {
         try_pin_init!(Namespace {
             ports <- new_mutex!(Ports::new()),
-            sockets <- new_mutex!(Sockets { all: RBTree::new(), count: 0, users: RBTree::new() }),
+            sockets <- new_mutex!(Sockets::new()),
             totals <- new_mutex!(Stats::new()),
             hints: [Hints::new(), Hints::new()],
             remembered <- new_spinlock!(Remembered::new()?),
@@ -126,8 +139,9 @@ impl Namespace {
     /// Takes a socket out, with its port and counters. Does nothing if it is out already.
     pub(super) fn leave(&self, sk: &SdpSock) {
         self.ports.lock().release(sk.id(), sk.port());
-        let entry = {
+        let (entry, crossed) = {
             let mut sockets = self.sockets.lock();
+            let crossed = sockets.crossed.remove(&sk.id());
             let entry = sockets.all.remove(&sk.id());
             if let Some(Entry { uid, .. }) = entry {
                 sockets.count -= 1;
@@ -145,9 +159,19 @@ impl Namespace {
                 }
                 self.totals.lock().add(&sk.data().connection.lock().stats);
             }
-            entry
+            (entry, crossed)
         };
-        drop(entry);
+        drop((entry, crossed));
+    }
+
+    /// [`Namespace::leave`] of a socket that has become TCP's: until it leaves again there is only
+    /// the reason to be told. Without memory that is not told.
+    pub(super) fn cross(&self, sk: &SdpSock) {
+        self.leave(sk);
+        if let Ok(node) = RBTreeNode::new(sk.id(), sk.into(), GFP_KERNEL) {
+            let last = self.sockets.lock().crossed.insert(node);
+            drop(last);
+        }
     }
 
     /// Counts something that belongs to no connection.
@@ -205,5 +229,15 @@ impl Namespace {
         for Entry { sk, .. } in sockets.all.values() {
             f(sk);
         }
+    }
+
+    /// Calls `f` for each socket of `IPPROTO_SDP`, those that have become TCP's as well.
+    pub(crate) fn for_each_either(&self, f: impl FnMut(&SdpSock)) {
+        let sockets = self.sockets.lock();
+        let ours = sockets.all.values().map(|entry| &*entry.sk);
+        let theirs = sockets.crossed.values().map(|sk| &**sk);
+        Iterator::chain(ours, theirs)
+            .filter(|sk| sk.is_either())
+            .for_each(f);
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn cross(sk: &SdpSock, tcp: &Tcp<'_>, why: Outcome, connect: Option<&
     tcp.take_file(sk);
     {
         let mut c = sk.data().connection.lock();
-        c.fallback.phase = Phase::Tcp;
+        (c.fallback.phase, c.fallback.why) = (Phase::Tcp, why);
         c.deadline = None;
         if sk.state() != State::Close {
             sk.set_state(State::Close);
@@ -29,7 +29,7 @@ pub(super) fn cross(sk: &SdpSock, tcp: &Tcp<'_>, why: Outcome, connect: Option<&
     }
     let namespace = sk.netns();
     namespace.count(|s| s.count_outcome(why));
-    namespace.leave(sk);
+    namespace.cross(sk);
     // whoever waits goes on with TCP
     sk.wake();
     sk.state_changed();
@@ -53,7 +53,12 @@ pub(in crate::socket) fn fall_back(sk: &SdpSock) {
     cross(sk, &tcp, why, Some(&name));
 }
 
-/// Remembers that SDP has failed to connect.
+/// SDP has connected.
+pub(in crate::socket) fn answered(sk: &SdpSock) {
+    remember(sk, Outcome::Connected);
+}
+
+/// Remembers what came of the attempt to connect by SDP.
 pub(super) fn remember(sk: &SdpSock, why: Outcome) {
     let to = sk.data().connection.lock().fallback.to;
     let time = params::ipproto_memory().max(0) as u32;

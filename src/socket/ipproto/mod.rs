@@ -15,6 +15,11 @@
 //! would be given a connection that dies at once. So SDP has a time to answer (`ipproto_wait`); most
 //! peers without it say so much sooner. Then TCP has its turn.
 //!
+//! From a peer that has no SDP there is silence, as from one that is slow, so that only time tells
+//! them apart. But it counts from when the request is out; before, the neighbour is looked for, which
+//! TCP has to wait for as well. And a host that has answered lately has the time for another request,
+//! should the first be lost.
+//!
 //! # Who decides
 //!
 //! How far it has come is the [`Phase`], under the connection's spinlock: events that decide for SDP,
@@ -33,7 +38,8 @@ mod remembered;
 pub(crate) use outcome::Outcome;
 pub(in crate::socket) use remembered::Remembered;
 
-pub(super) use crossing::fall_back;
+pub(super) use connect::answers;
+pub(super) use crossing::{answered, fall_back};
 
 use super::connection::Connection;
 use super::{SdpSock, Socket, JOB_FALL_BACK};
@@ -74,7 +80,7 @@ pub(super) struct Fallback {
     name: Name,
     /// And as it was understood.
     to: Option<Address>,
-    /// Why SDP has failed.
+    /// Why SDP has failed, or why the socket is TCP's.
     why: Outcome,
     /// Whose turn is next in accept(2).
     tcp_next: bool,
@@ -121,6 +127,16 @@ impl Fallback {
 }
 
 impl Connection {
+    /// What was chosen, and why, in words.
+    pub(crate) fn choice(&self) -> &'static str {
+        match self.fallback.phase {
+            Phase::Settled | Phase::Sdp => "SDP",
+            Phase::Open => "open",
+            Phase::Trying | Phase::Falling | Phase::Crossing => "connecting",
+            Phase::Tcp => self.fallback.why.name(),
+        }
+    }
+
     /// The peer has answered by SDP. Whether that still counts.
     pub(super) fn won(&mut self) -> bool {
         match self.fallback.phase {

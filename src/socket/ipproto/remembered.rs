@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Destinations at which SDP has not answered, so that it need not be tried again for a while.
+//! What is known of destinations for a while: where SDP has not answered, so that it need not be
+//! tried again, and which hosts have answered by it, be it to refuse, so that silence there is no
+//! sign of TCP alone.
 //!
 //! Each has one slot of a small table, which it shares with others: the last one counts.
 
@@ -17,6 +19,8 @@ const SLOTS: usize = 128;
 struct Destination {
     ip: IpAddr,
     port: u16,
+    /// Somebody there has answered by SDP.
+    answers: bool,
     until: Jiffies,
 }
 
@@ -49,31 +53,44 @@ impl Remembered {
         (sum >> 16) as usize % SLOTS
     }
 
-    fn has(&self, ip: &IpAddr, port: u16) -> bool {
-        let found = self.slots.get(Self::slot(ip, port));
-        found.and_then(|d| d.as_ref()).is_some_and(|d| {
-            // jiffies wrap
-            let left = d.until.wrapping_sub(jiffies());
-            d.ip == *ip && d.port == port && left != 0 && left <= Jiffies::MAX / 2
-        })
+    /// What is known of it: whether it answers.
+    fn get(&self, ip: &IpAddr, port: u16) -> Option<bool> {
+        let found = self.slots.get(Self::slot(ip, port))?.as_ref()?;
+        // jiffies wrap
+        let left = found.until.wrapping_sub(jiffies());
+        let known = found.ip == *ip && found.port == port && left != 0 && left <= Jiffies::MAX / 2;
+        known.then_some(found.answers)
     }
 
     /// Whether SDP need not be tried there.
     pub(super) fn knows(&self, ip: &IpAddr, port: u16) -> bool {
-        self.has(ip, port) || self.has(ip, 0)
+        self.get(ip, port) == Some(false) || self.get(ip, 0) == Some(false)
     }
 
-    /// Remembers for so many jiffies why it has failed there, if that is of the kind that stays.
+    /// Whether the host has answered by SDP lately.
+    pub(super) fn answers(&self, ip: &IpAddr) -> bool {
+        self.get(ip, 0) == Some(true)
+    }
+
+    /// Remembers for so many jiffies what came of it there, if that is of the kind that stays.
     pub(super) fn add(&mut self, ip: &IpAddr, port: u16, why: Outcome, time: Jiffies) {
-        let port = match why {
-            Outcome::Refused => port,
-            Outcome::Unreachable | Outcome::NoAnswer => 0,
-            _ => return,
-        };
+        match why {
+            Outcome::Refused => {
+                self.set(ip, 0, true, time);
+                self.set(ip, port, false, time);
+            }
+            Outcome::Unreachable | Outcome::NoAnswer => self.set(ip, 0, false, time),
+            Outcome::Connected => self.set(ip, 0, true, time),
+            _ => {}
+        }
+    }
+
+    fn set(&mut self, ip: &IpAddr, port: u16, answers: bool, time: Jiffies) {
         if let Some(slot) = self.slots.get_mut(Self::slot(ip, port)) {
             *slot = Some(Destination {
                 ip: *ip,
                 port,
+                answers,
                 until: jiffies().wrapping_add(time),
             });
         }
@@ -82,7 +99,7 @@ impl Remembered {
     /// Forgets what is known of there.
     pub(super) fn forget(&mut self, ip: &IpAddr, port: u16) {
         for port in [port, 0] {
-            if self.has(ip, port) {
+            if self.get(ip, port).is_some() {
                 if let Some(slot) = self.slots.get_mut(Self::slot(ip, port)) {
                     *slot = None;
                 }

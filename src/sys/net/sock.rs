@@ -10,7 +10,7 @@ use super::super::bindings as c;
 use super::super::errno::{Errno, ETIMEDOUT};
 use super::super::rdma::Net;
 use super::super::time::Jiffies;
-use super::address::{Address, AF_INET6, AF_INET6_SDP};
+use super::address::{Address, AF_INET, AF_INET6, AF_INET6_SDP};
 use core::mem::offset_of;
 use core::ptr::{self, NonNull};
 use kernel::prelude::*;
@@ -188,6 +188,12 @@ impl<T> Sock<T> {
     pub(crate) fn is_v6(&self) -> bool {
         let family = read_once!(self.__sk_common.skc_family);
         matches!(family, AF_INET6 | AF_INET6_SDP)
+    }
+
+    /// Whether it is one of `IPPROTO_SDP`, or was accepted by one.
+    pub(crate) fn is_either(&self) -> bool {
+        let family = read_once!(self.__sk_common.skc_family);
+        matches!(family, AF_INET | AF_INET6)
     }
 
     /// The connection's state.

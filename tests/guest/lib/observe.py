@@ -48,6 +48,13 @@ def row_of(sock, where="self"):
     return next((row for row in rows(where) if row.inode == inode), None)
 
 
+def choices(where="self"):
+    """What each socket of IPPROTO_SDP was found to be, by its inode."""
+    heading, *lines = read(f"{ROWS}_ipproto", where).splitlines()
+    rows = [line.split(" ", 2) for line in lines]
+    return {int(inode): choice for inode, _, choice in rows}
+
+
 def stats(where="self"):
     """The counters by name."""
     counters = {}

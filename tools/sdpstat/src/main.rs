@@ -85,7 +85,14 @@ fn sample(o: &Options) -> Result<Sample, Error> {
     };
     if o.shows(What::Sockets) {
         let (text, path) = o.read("sdp")?;
-        s.sockets = Some(sockets::parse(&text).map_err(|e| told(&path, e))?);
+        let mut list = sockets::parse(&text).map_err(|e| told(&path, e))?;
+        // which an older module does not have
+        if let Ok((choices, path)) = o.read("sdp_ipproto") {
+            let tcp =
+                ["tcp", "tcp6"].map(|name| o.read(name).map_or_else(|_| String::new(), |r| r.0));
+            sockets::add_choices(&mut list, &choices, &tcp.concat()).map_err(|e| told(&path, e))?;
+        }
+        s.sockets = Some(list);
     }
     if o.shows(What::Statistics) {
         let (text, path) = o.read("sdpstats")?;
@@ -226,6 +233,11 @@ mod tests {
         let json: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["sockets"][1]["local"]["port"], 40001);
         assert_eq!(json["statistics"]["tx_bytes"], 83916800);
+        let net = Path::new(dir).join("thread-self/net");
+        fs::write(net.join("sdp_ipproto"), sockets::tests::CHOICES).unwrap();
+        fs::write(net.join("tcp6"), sockets::tests::TCP).unwrap();
+        let all = shown(&options(&["sockets", "--proc", dir]));
+        assert!(all.contains("10.77.0.1:40004"), "{all}");
         fs::remove_dir_all(dir).unwrap();
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The rows of `/proc/net/sdp`.
+//! The rows of `/proc/net/sdp`, and what `/proc/net/sdp_ipproto` adds to them.
 
 use crate::info::Info;
 use crate::processes::Processes;
@@ -18,6 +18,8 @@ pub struct Socket {
     pub rx_queue: u32,
     pub tx_queue: u32,
     pub state: u8,
+    /// Of a socket of `IPPROTO_SDP`: what it was found to be, and why if that is TCP.
+    pub choice: Option<String>,
 }
 
 /// What is shown of each socket besides, by whom it is held.
@@ -92,7 +94,46 @@ fn socket(line: &str) -> Result<Socket, String> {
         rx_queue: queue(rx)?,
         tx_queue: queue(tx)?,
         state: state as u8,
+        choice: None,
     })
+}
+
+/// Adds what became of sockets of `IPPROTO_SDP`, by the text of that file, and those of them that are
+/// TCP's, by the rows of TCP's own files.
+pub fn add_choices(sockets: &mut Vec<Socket>, text: &str, tcp: &str) -> Result<(), String> {
+    for line in text.lines().skip(1) {
+        let fields = |line: &str| {
+            let (inode, rest) = line.split_once(' ')?;
+            let (uid, choice) = rest.split_once(' ')?;
+            Some((inode.parse().ok()?, uid.parse().ok()?, choice.to_string()))
+        };
+        let (inode, uid, choice): (u64, u32, String) =
+            fields(line).ok_or_else(|| format!("{line:?} makes no sense"))?;
+        match sockets.iter_mut().find(|s| s.inode == inode) {
+            Some(socket) => socket.choice = Some(choice),
+            None => {
+                let row = tcp.lines().find_map(|row| tcp_socket(row, inode));
+                let mut socket = row.unwrap_or(Socket::unconnected(inode));
+                (socket.uid, socket.choice) = (uid, Some(choice));
+                sockets.push(socket);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The socket of a row of TCP's, if it is that with this inode.
+fn tcp_socket(line: &str, inode: u64) -> Option<Socket> {
+    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+    let &[slot, local, remote, state, queues, _, _, uid, _, number, ..] = fields.as_slice() else {
+        return None;
+    };
+    if number.parse() != Ok(inode) {
+        return None;
+    }
+    let (tx, rx) = queues.split_once(':')?;
+    let queues = format!("{rx}:{tx}");
+    socket(&[slot, local, remote, uid, number, &queues, state].join(" ")).ok()
 }
 
 /// A number of at most so many hexadecimal digits, and nothing else.
@@ -127,6 +168,31 @@ fn address(text: &str) -> Option<SocketAddr> {
 }
 
 impl Socket {
+    /// One of which nothing else is known.
+    fn unconnected(inode: u64) -> Self {
+        let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        Socket {
+            local: any,
+            remote: any,
+            uid: 0,
+            inode,
+            rx_queue: 0,
+            tx_queue: 0,
+            state: 7,
+            choice: None,
+        }
+    }
+
+    /// The number that `SO_DOMAIN` tells.
+    fn family(&self) -> i32 {
+        match (self.local.is_ipv4(), &self.choice) {
+            (true, None) => 27,
+            (false, None) => 28,
+            (true, Some(_)) => libc::AF_INET,
+            (false, Some(_)) => libc::AF_INET6,
+        }
+    }
+
     fn state_name(&self) -> &'static str {
         STATES.get(usize::from(self.state)).copied().unwrap_or("?")
     }
@@ -134,7 +200,7 @@ impl Socket {
     pub fn to_json(&self, view: &View<'_>) -> Value {
         let end = |a: SocketAddr| json!({ "address": a.ip().to_string(), "port": a.port() });
         let mut v = json!({
-            "family": if self.local.is_ipv4() { 27 } else { 28 },
+            "family": self.family(),
             "state": self.state_name(),
             "rx_queue": self.rx_queue,
             "tx_queue": self.tx_queue,
@@ -144,6 +210,9 @@ impl Socket {
             "inode": self.inode,
         });
         if let Some(fields) = v.as_object_mut() {
+            if let Some(choice) = &self.choice {
+                fields.insert("ipproto".into(), json!(choice));
+            }
             if let Some(p) = view.processes {
                 fields.insert("processes".into(), p.to_json(self.inode));
             }
@@ -173,6 +242,8 @@ pub fn table(sockets: &[Socket], view: &View<'_>) -> Table {
     let mut heading = vec![
         "State", "Recv-Q", "Send-Q", "Local", "Remote", "User", "Inode",
     ];
+    let either = sockets.iter().any(|s| s.choice.is_some());
+    heading.extend(either.then_some("IPPROTO_SDP"));
     heading.extend(view.processes.map(|_| "Processes"));
     let mut t = Table::new(&heading, &[1, 2, 5, 6]);
     for s in sockets {
@@ -185,6 +256,7 @@ pub fn table(sockets: &[Socket], view: &View<'_>) -> Table {
             s.uid.to_string(),
             s.inode.to_string(),
         ];
+        row.extend(either.then(|| s.choice.clone().unwrap_or("-".into())));
         row.extend(view.processes.map(|p| p.text(s.inode)));
         t.row(row);
         if let Some(info) = view.info(s.inode) {
@@ -217,6 +289,7 @@ pub mod tests {
                 rx_queue: 26,
                 tx_queue: 65536,
                 state: 1,
+                choice: None,
             }
         );
         assert_eq!(all[2].local, "[fd77::1]:40002".parse().unwrap());
@@ -264,6 +337,55 @@ pub mod tests {
         ] {
             let e = parse(&text).expect_err(&text);
             assert!(e.contains(complaint), "{e} should have {complaint}");
+        }
+    }
+
+    /// What became of two of those, and of two that are TCP's.
+    pub const CHOICES: &str =
+        "inode uid choice\n2514 0 open\n2515 0 SDP\n2517 1000 TCP: refused\n2518 5 TCP: option\n";
+    pub const TCP: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   0: 0100007F:0035 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 9 1 0000000000000000 100 0 0 10 0\n   1: 01004D0A:9C44 02004D0A:2455 01 00000005:00000007 00:00000000 00000000  1000        0 2517 1 0000000000000000 20 4 30 10 -1\n";
+
+    #[test]
+    fn what_became_of_them() {
+        let mut all = parse(SAMPLE).unwrap();
+        add_choices(&mut all, CHOICES, TCP).unwrap();
+        let families: Vec<_> = all.iter().map(Socket::family).collect();
+        assert_eq!(families, [2, 2, 28, 28, 2, 2]);
+        let refused = &all[4];
+        assert_eq!(refused.local, "10.77.0.1:40004".parse().unwrap());
+        assert_eq!(
+            (refused.rx_queue, refused.tx_queue, refused.uid),
+            (7, 5, 1000)
+        );
+        assert_eq!(refused.to_json(&View::default())["ipproto"], "TCP: refused");
+        let mut text = Vec::new();
+        table(&all, &View::default()).write(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let lasts: Vec<_> = text
+            .lines()
+            .map(|l| l.split("  ").last().unwrap().trim())
+            .collect();
+        let wanted = [
+            "IPPROTO_SDP",
+            "open",
+            "SDP",
+            "-",
+            "-",
+            "TCP: refused",
+            "TCP: option",
+        ];
+        assert_eq!(lasts, wanted);
+        assert_eq!(
+            all[5],
+            Socket {
+                uid: 5,
+                choice: Some("TCP: option".into()),
+                ..Socket::unconnected(2518)
+            }
+        );
+        for wrong in ["x", "1 2", "x 0 SDP", "1 -1 SDP"] {
+            let text = format!("inode uid choice\n{wrong}\n");
+            assert!(add_choices(&mut all, &text, TCP).is_err(), "{wrong}");
         }
     }
 

@@ -3,10 +3,12 @@
 
 import errno
 import fcntl
+import json
 import os
 import select
 import signal
 import socket
+import time
 
 from lib import calls, consts, either, netns, observe
 from lib.either import SDP, TCP
@@ -58,6 +60,32 @@ def counted(e):
         with either.counts(e), either.counts(e, "peer", accepted_by_tcp=1):
             either.connect(e, listener, TCP)
             either.accept(e, listener)
+
+
+@case(reference=False)
+def told(e):
+    """What each socket was found to be, and why, is in /proc/net/sdp_ipproto until it is closed."""
+    def choice(sock, where="self"):
+        return observe.choices(where).get(os.fstat(sock.fileno()).st_ino)
+
+    with either.parameters(ipproto_wait=5000, ipproto_memory=1000):
+        near, listener = either.make(e), either.listen(e)
+        e.equal((choice(near), choice(listener, "peer")), ("open", "open"), "what is told of open ones")
+        near.connect(e.address(e.there, listener.port))
+        far = either.accept(e, listener)
+        e.equal((choice(near), choice(far, "peer")), ("SDP", "SDP"), "of a connection by SDP")
+        plain = either.listen(e, TCP)
+        refused, again = either.connect(e, plain), either.connect(e, plain)
+        e.equal((choice(refused), choice(again)), ("TCP: refused", "TCP: remembered"), "of connections by TCP")
+        option = either.make(e)
+        option.set(socket.SOL_SOCKET, consts.SO_ZEROCOPY, 1)
+        e.equal(choice(option), "TCP: option", "of one with an option of TCP's")
+        others = e.socket(), either.make(e, TCP), e.keep(plain.accept()[0])
+        e.equal([choice(sock) for sock in others], [None] * 3, "of sockets that are none")
+        inodes = {os.fstat(sock.fileno()).st_ino for sock in (near, refused, again, option)}
+        for sock in (near, refused, again, option):
+            sock.close()
+        e.until(lambda: not inodes & set(observe.choices()), "no word of closed ones")
 
 
 @case(reference=False)
@@ -129,6 +157,57 @@ def no_answer(e):
     accepted = [either.accept(e, listener) for _ in range(2)]
     e.equal(sorted(map(either.protocol, accepted)), [TCP, SDP], "what is accepted")
     either.echo(e, near, next(sock for sock in accepted if either.protocol(sock) == TCP))
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def late_neighbour(e):
+    """The time for SDP's answer begins when it can be asked: TCP has to wait for the neighbour, too."""
+    e.needs_wire()
+    device = netns.device()
+    address = json.loads(netns.run("peer", "ip -j link show dev " + netns.device("peer")))[0]["address"]
+    ignore, silent = f"ipv4/conf/{netns.device('peer')}/arp_ignore", 8
+    with either.parameters(ipproto_wait=700, ipproto_memory=0):
+        late = True
+        while late:
+            near, listener = either.make(e), either.listen(e)
+            near.setblocking(False)
+            with netns.inside("peer"):
+                before = netns.sysctl(ignore, silent)
+            try:
+                netns.run("self", f"ip neigh flush to {e.there}")
+                begun = time.monotonic()
+                e.equal(near.connect_ex(e.address(e.there, listener.port)), errno.EINPROGRESS, "connect()")
+                e.until(lambda: time.monotonic() > begun + 0.9, "more than ipproto_wait")
+            finally:
+                netns.run("self", f"ip neigh replace {e.there} lladdr {address} dev {device} nud reachable")
+                with netns.inside("peer"):
+                    netns.sysctl(ignore, before)
+            # on a machine so slow that a neighbour is not waited for as long it says nothing
+            late = time.monotonic() > begun + 2
+    e.equal(e.wait(near, select.POLLOUT), "OUT", "what poll() says")
+    e.equal(either.protocol(near), SDP, "the protocol")
+    near.setblocking(True)
+    either.echo(e, near, either.accept(e, listener))
+
+
+@case(reference=False, families=("v4",))
+def known_to_answer(e):
+    """A host that has answered by SDP has the time for another request."""
+    e.needs_wire()
+    with either.parameters(ipproto_wait=1400, ipproto_memory=1000):
+        known = either.connect(e, either.listen(e))
+        e.equal(either.protocol(known), SDP, "the protocol of the first one")
+        listener = either.listen(e, backlog=0)
+        filling = e.socket()
+        filling.connect(e.address(e.there, listener.port))
+        dropped = observe.stats("peer")["- backlog full"]
+        with either.counts(e, connected_by_sdp=1):
+            connecting = e.task(either.connect, e, listener)
+            e.until(lambda: observe.stats("peer")["- backlog full"] > dropped, "a request that is dropped")
+            either.accept(e, listener)
+            near = connecting.result()
+        e.equal(either.protocol(near), SDP, "the protocol")
+        either.echo(e, near, either.accept(e, listener))
 
 
 @case(reference=False)

@@ -7,7 +7,7 @@ import pathlib
 import subprocess
 import time
 
-from lib import netns, observe
+from lib import either, netns, observe
 from lib.registry import case
 
 BUILT = pathlib.Path(__file__).resolve().parents[4] / "build" / "cargo"
@@ -69,6 +69,23 @@ def details(e):
     # who may not look into another's process is told nothing of its sockets
     shown = json.loads(sdpstat(e, "sockets", "--json", "--details", user=65534))["sockets"]
     e.check(shown and not any("info" in row for row in shown), f"another user was shown {shown}")
+
+
+@case(reference=False)
+def choices(e):
+    """Sockets of IPPROTO_SDP, those too that are TCP's, with what became of them."""
+    sdpstat(e, "sockets")               # skips if it is not built
+    with either.parameters(ipproto_wait=5000, ipproto_memory=0):
+        ends = [either.connect(e, either.listen(e, protocol)) for protocol in (either.SDP, either.TCP)]
+    shown = {row["inode"]: row for row in json.loads(sdpstat(e, "sockets", "--json"))["sockets"]}
+    for sock, choice in zip(ends, ("SDP", "TCP: refused")):
+        row = shown[os.fstat(sock.fileno()).st_ino]
+        here, there = sock.getsockname(), sock.getpeername()
+        e.equal((row["local"], row["remote"]), ({"address": here[0], "port": here[1]}, {"address": there[0], "port": there[1]}), f"addresses, {choice}")
+        e.equal((row["family"], row["state"], row["ipproto"]), (e.family, "ESTAB", choice), "family, state, choice")
+    table = sdpstat(e, "sockets").splitlines()
+    e.equal(table[0].split(), ["State", "Recv-Q", "Send-Q", "Local", "Remote", "User", "Inode", "IPPROTO_SDP"], "heading")
+    e.check(any("TCP: refused" in line and f":{ends[1].port} " in line for line in table), "the table does not tell of TCP")
 
 
 @case(reference=False)
