@@ -43,6 +43,7 @@ class Checked(unittest.TestCase):
         self.kernel = Kernel()
         with mock.patch.object(smc_kernel, "Netlink", return_value=self.kernel), mock.patch.object(smc_kernel.subprocess, "run"):
             self.smc = smc_kernel.Smc()
+        self.smc.set = mock.Mock()
         self.kernel.asked.clear()
 
     def take(self, **went):
@@ -59,6 +60,15 @@ class Checked(unittest.TestCase):
     def test_the_right_way(self):
         self.assertEqual(self.check("smcr", smcr=1001)["sent_by_smc"], 1001)
         self.assertEqual(self.check("smcd", smcd=1000)["sent_by_smc"], 1000)
+
+    def test_large_buffers(self):
+        self.check("smcd", smcd=1000)
+        self.smc.set.assert_not_called()
+        self.check("smcd large", smcd=1000)
+        self.check("smcr large", smcr=1000)
+        self.assertEqual([call.kwargs["wmem"] for call in self.smc.set.call_args_list], [smc_kernel.LARGE_BUFFERS, smc_kernel.BUFFERS] * 2)
+        with self.assertRaises(smc_kernel.FellBack):
+            self.check("smcr large", smcd=1000)
 
     def test_another_way(self):
         for system, other in (("smcr", "smcd"), ("smcd", "smcr")):

@@ -173,7 +173,7 @@ def number(pattern, text, what):
 # --- the systems -----------------------------------------------------------------------------------
 
 # What tests/bench/sockets calls a system that is measured in more than one way.
-PROGRAMS = {"smcr": "smc", "smcd": "smc", "sdp here": "sdp", "tcp here": "tcp"}
+PROGRAMS = {"smcr": "smc", "smcd": "smc", "smcr large": "smc", "smcd large": "smc", "sdp here": "sdp", "tcp here": "tcp"}
 
 
 def sockets(system, mode, size, connections, seconds, here=False):
@@ -350,7 +350,7 @@ def measure(point, seconds):
         return rstream(mode, size, connections, seconds)
     if system.startswith("qperf"):
         return qperf(system.split(" ")[1], size, seconds)
-    if system in ("smcr", "smcd"):
+    if PROGRAMS.get(system) == "smc":
         return by_smc(system, mode, size, connections, seconds, point.get("here", False))
     return sockets(system, mode, size, connections, seconds, point.get("here", False))
 
@@ -375,7 +375,7 @@ def environment():
         "cpu": cpu[1] if cpu else "",
         "clocksource": Path("/sys/devices/system/clocksource/clocksource0/current_clocksource").read_text().strip(),
         "mtu": int(Path("/sys/class/net/eth0/mtu").read_text()),
-    } | ({"smc_buffers": smc.buffers()} if smc else {})
+    }
 
 
 def place(point):

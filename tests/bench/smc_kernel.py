@@ -12,11 +12,11 @@ import os
 import socket
 import struct
 import subprocess
-from pathlib import Path
 
 EID = "IBSDP.BENCH".ljust(32)
 PNETID = "NOWHERE"
 LOOPBACK = "lo"                         # SMC-D's device, not the network's
+BUFFERS, LARGE_BUFFERS = 65536, 1 << 20 # the default, and the most for SMC-D (SMC-R takes half of it)
 
 NETLINK_GENERIC, NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP = 16, 1, 4, 0x300
 NLMSG_ERROR, NLMSG_DONE = 2, 3
@@ -93,13 +93,14 @@ class Smc:
         self.general, self.pnet = Netlink("SMC_GEN_NETLINK"), Netlink("SMC_PNETID")
         self.general.ask(ADD_UEID, 0, attribute(EID_TABLE_ENTRY, EID.encode() + b"\0"))
         # One device at each end: the other end's is in the same kernel, and would be taken for a second path.
-        for where in ([], ["peer"]):
-            subprocess.run([*where, "sh", "-c", "echo 1 >/proc/sys/net/smc/smcr_max_links_per_lgr"], check=True)
+        self.set(smcr_max_links_per_lgr=1)
 
     @staticmethod
-    def buffers():
-        """The sizes of the buffers, which are all that a connection may have under way."""
-        return {name: int(Path(f"/proc/sys/net/smc/{name}").read_text()) for name in ("wmem", "rmem")}
+    def set(**values):
+        """Settings, of both namespaces."""
+        script = "; ".join(f"echo {value} >/proc/sys/net/smc/{name}" for name, value in values.items())
+        for where in ([], ["peer"]):
+            subprocess.run([*where, "sh", "-ec", script], check=True)
 
     def sent(self):
         """The bytes that this namespace has sent by SMC-D and by SMC-R."""
@@ -114,15 +115,20 @@ class Smc:
 
     @contextlib.contextmanager
     def only(self, system):
-        """SMC-R is what is left without SMC-D's loopback device."""
+        """SMC-R is what is left without SMC-D's loopback device. What is called ... large has larger buffers."""
+        way, _, large = system.partition(" ")
         name = attribute(PNETID_NAME, PNETID.encode() + b"\0")
-        if system == "smcr":
+        if large:
+            self.set(wmem=LARGE_BUFFERS, rmem=LARGE_BUFFERS)
+        if way == "smcr":
             self.pnet.ask(PNETID_ADD, 0, name + attribute(PNETID_IBNAME, LOOPBACK.encode() + b"\0") + attribute(PNETID_IBPORT, b"\1"))
         try:
             yield
         finally:
-            if system == "smcr":
+            if way == "smcr":
                 self.pnet.ask(PNETID_DEL, 0, name)
+            if large:
+                self.set(wmem=BUFFERS, rmem=BUFFERS)
 
     def checked(self, system, take, least):
         """take()'s sample, if at least least(sample) bytes went the right way meanwhile, and no connection fell back."""
@@ -131,7 +137,8 @@ class Smc:
             sample = take()
             after, (fallen_now, reasons) = self.sent(), self.fallbacks()
         went = {name: after[name] - before[name] for name in after}
-        if fallen_now != fallen or went[system] < least(sample):
+        way = system.split()[0]
+        if fallen_now != fallen or went[way] < least(sample):
             raise FellBack(f"of {least(sample)} bytes {went['smcr']} went by SMC-R and {went['smcd']} by SMC-D; {fallen_now - fallen} connections"
                            f" fell back to TCP (reasons so far: {', '.join(f'{reason:#010x}' for reason in reasons) or 'none'})")
-        return sample | {"by": system, "sent_by_smc": went[system]}
+        return sample | {"sent_by_smc": went[way]}
