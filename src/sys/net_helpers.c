@@ -414,8 +414,9 @@ bool sdp_h_source(struct sock *sk, const struct sdp_h_addr *to, int ifindex,
 }
 
 /*
- * The interface by which IP reaches `to` from `from` (or from the address that it fills in there)
- * if it is an address of this namespace; 0 if it is not, or if nothing leads there.
+ * The interface that `to` belongs to, by which a packet from `from` (or from the address that is
+ * filled in there) counts as received, though it goes by the loopback; 0 if it is no address of
+ * this namespace, or if nothing leads there.
  */
 int sdp_h_local_way(struct net *net, const struct sdp_h_addr *to, int ifindex,
 		    struct sdp_h_addr *from)
@@ -428,17 +429,17 @@ int sdp_h_local_way(struct net *net, const struct sdp_h_addr *to, int ifindex,
 			.saddr = ipv6_addr_v4mapped(&from->ip) ? from->ip.s6_addr32[3] : 0,
 		};
 		struct rtable *rt;
-		bool local;
+		int iif;
 
 		if (!fl4.daddr)
 			return 0;
 		rt = ip_route_output_key(net, &fl4);
 		if (IS_ERR(rt))
 			return 0;
-		local = rt->rt_type == RTN_LOCAL;
+		iif = rt->rt_type == RTN_LOCAL ? rt->rt_iif ?: net->loopback_dev->ifindex : 0;
 		ip_rt_put(rt);
 		ipv6_addr_set_v4mapped(fl4.saddr, &from->ip);
-		return local ? net->loopback_dev->ifindex : 0;
+		return iif;
 	} else {
 		struct flowi6 fl6 = {
 			.flowi6_proto = IPPROTO_TCP,
@@ -447,17 +448,18 @@ int sdp_h_local_way(struct net *net, const struct sdp_h_addr *to, int ifindex,
 			.saddr = from->ip,
 		};
 		struct dst_entry *dst;
-		bool local;
+		struct inet6_dev *idev;
+		int iif = 0;
 
 		if (ip6_dst_lookup(net, NULL, &dst, &fl6))
 			return 0;
-		local = dst_rt6_info(dst)->rt6i_flags & RTF_LOCAL;
+		if (dst_rt6_info(dst)->rt6i_flags & RTF_LOCAL) {
+			idev = ip6_dst_idev(dst);
+			iif = idev ? idev->dev->ifindex : net->loopback_dev->ifindex;
+		}
 		dst_release(dst);
 		from->ip = fl6.saddr;
-		if (!local)
-			return 0;
-		return ifindex && ipv6_addr_type(&to->ip) & IPV6_ADDR_LINKLOCAL ?
-		       ifindex : net->loopback_dev->ifindex;
+		return iif;
 	}
 }
 

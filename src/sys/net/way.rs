@@ -11,8 +11,8 @@ use super::address::Address;
 pub(crate) struct LocalWay {
     /// Where it begins, with port 0.
     pub(crate) source: Address,
-    /// The interface by which IP would take it: that of the loopback, or the one that a link-local
-    /// address belongs to.
+    /// The interface that the address belongs to: IP takes for received by it what goes by the
+    /// loopback.
     pub(crate) ifindex: u32,
 }
 
