@@ -5,7 +5,8 @@ import importlib
 import pathlib
 
 SUITES = ("create", "bind", "connect", "data", "close", "poll", "options", "process", "proc", "kernel", "stress",
-          "zcopy", "local", "ipproto", "programs", "preload", "map", "wire", "selftest", "hostile", "storm", "overload", "life", "faults")
+          "zcopy", "local", "ipproto", "programs", "preload", "map", "wire", "selftest", "hostile", "unwritten", "storm", "overload", "life",
+          "faults")
 _cases = []
 
 

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Memory that shows whether it was written: the kernel fills what is freed with bytes of its own, and gives it out as it is."""
+
+import pathlib
+
+from suites.zcopy.blocks import MIB, eager
+
+# What a guest's kernel has to be told for that (scripts/test does).
+ARGUMENTS = "init_on_alloc=0 slub_debug=P page_poison=1"
+# What freed objects and pages, and objects that nobody has written to yet, are full of.
+POISON = (0x6B, 0x5A, 0xAA)
+# What other connections have left in buffers.
+STALE = 0xC7
+
+
+def needs_poison(e):
+    words = pathlib.Path("/proc/cmdline").read_text().split()
+    if not set(ARGUMENTS.split()) <= set(words):
+        e.skip(f'memory is not poisoned here (qemu/guest --append "{ARGUMENTS}")')
+    slabs = pathlib.Path("/sys/kernel/slab")
+    flags = {path.parent.name: path.read_text().strip() for path in slabs.glob("kmalloc-*/poison")}
+    e.check(flags and set(flags.values()) == {"1"}, f"poison in objects of {flags or sorted(path.name for path in slabs.glob('*'))}")
+
+
+def stale(e, listener):
+    """A connection that fills its buffers, in both directions, and goes."""
+    near, far = e.pair(listener)
+    data = bytes([STALE]) * MIB
+    for source, target in ((near, far), (far, near)) * 2:
+        task = e.task(source.sendall, data)
+        e.equal(target.recv_exactly(MIB), data, "what was sent")
+        task.result()
+        eager(source)
+    near.close()
+    far.close()
+
+
+def poison_in(raw, least=4):
+    """Where so many bytes of poison, or of other connections, lie together."""
+    found = [raw.find(bytes([byte]) * least) for byte in (*POISON, STALE)]
+    return [at for at in found if at >= 0]
