@@ -82,7 +82,7 @@ def pgbench(e, way):
         e.check(server.program.running(), "the server has ended")
 
 
-@each_way(ways=("by_rdma", "locally"), timeout=240)
+@each_way(timeout=240)
 def large_values(e, way):
     """A value of some megabytes and a table by COPY come as they are."""
     with Postgres(e, way) as server:

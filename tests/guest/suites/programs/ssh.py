@@ -10,7 +10,7 @@ import tempfile
 from lib.preload import each_way
 
 PORT = 2222
-MIB = {"by_rdma": 48, "locally": 32}
+MIB = {"by_rdma": 48, "locally": 32, "by_tcp": 20}
 
 SETTINGS = """
 Port {port}
