@@ -21,6 +21,8 @@ def needs(e):
     """What every case about mappings needs; the number of IPPROTO_SDP."""
     if not SDPCTL.exists():
         e.skip("sdpctl is not built (scripts/cargo build --release -p sdpctl)")
+    if not pathlib.Path("/sys/kernel/btf/vmlinux").exists():
+        e.skip("this kernel does not describe itself (CONFIG_DEBUG_INFO_BTF), as the debug kernel does not")
     if not NUMBER.exists():
         e.skip("the module has no IPPROTO_SDP")
     return int(NUMBER.read_text())
