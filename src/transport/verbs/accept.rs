@@ -80,6 +80,7 @@ impl<'a, O: Owner> Request<'a, O> {
         let (channel, link) = Link::make(&self.device, config, owner, reads_in, reads_out)?;
         let inner = &link.inner;
         let id = self.incoming.adopt(&self.device, inner.clone())?;
+        inner.undecided();
         self.made.set(Some(inner.clone()));
         let result = inner.qp().and_then(|qp| qp.to_init_for(&id));
         *inner.id.lock() = Some(id);
@@ -100,6 +101,15 @@ impl<'a, O: Owner> Request<'a, O> {
             inner.tell(|o| o.refused(inner.link_id(), ECONNABORTED.into()));
         } else {
             inner.abort();
+        }
+        inner.decided();
+    }
+}
+
+impl<O: Owner> Drop for Request<'_, O> {
+    fn drop(&mut self) {
+        if let Some(inner) = self.made.take() {
+            inner.decided();
         }
     }
 }

@@ -47,6 +47,8 @@ struct State<O: Owner> {
     member: Option<u64>,
     /// The handle is dropped.
     dropped: bool,
+    /// The request that it came with is still being decided on, and may be answered otherwise.
+    undecided: bool,
 }
 
 /// One end of a connection, whether or not somebody holds a handle.
@@ -109,6 +111,7 @@ impl<O: Owner> Link<O> {
             owner: Some(owner.clone()),
             member: None,
             dropped: false,
+            undecided: false,
         };
         let inner = Arc::pin_init(
             pin_init!(Inner {
@@ -224,6 +227,23 @@ impl<O: Owner> Inner<O> {
         work::defer::<Arc<Self>, 1>(self.clone());
     }
 
+    /// From now to [`Inner::decided`] the id is the request's to give back, even if the handle is
+    /// dropped: destroying the id would reject what is to be asked again.
+    pub(super) fn undecided(&self) {
+        self.state.lock().undecided = true;
+    }
+
+    /// The request does not need the id any more.
+    pub(super) fn decided(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        state.undecided = false;
+        let over = state.dropped;
+        drop(state);
+        if over {
+            self.finish();
+        }
+    }
+
     fn chore(self: &Arc<Self>, flag: &AtomicFlag) {
         flag.xchg(true, Full);
         work::defer::<Arc<Self>, 0>(self.clone());
@@ -302,9 +322,13 @@ impl<O: Owner> WorkItem<1> for Inner<O> {
         let mut state = this.state.lock();
         state.dropped = true;
         let owner = state.owner.take();
-        let was = state.phase;
+        let (was, undecided) = (state.phase, state.undecided);
         drop(state);
         drop(owner);
+        // `decided` gets here again.
+        if undecided {
+            return;
+        }
 
         // A DREQ without an answer is repeated only as long as the id lives. So wait for the answer:
         // `close` gets here again, and so does the removal of the device.

@@ -22,6 +22,7 @@ MOST = 12
 
 
 def refuse(e, names, *errors):
+    """What fails before the listener's end has answered is asked for again, so that nobody is refused."""
     if not faults.verbs_possible():
         e.skip("no verb can be had fail here (scripts/test-module --debug)")
     listener = e.listen()
@@ -36,7 +37,7 @@ def refuse(e, names, *errors):
                 end = session(e, listener)
                 rest(e, references)
                 hit = was_hit()
-            e.check(not any(hang in end for hang in HANGS), f"{name}, call {number}: {end}")
+            e.check(not any(wrong in end for wrong in (*HANGS, "ECONNREFUSED")), f"{name}, call {number}: {end}")
             ends.append(end)
             echo(e, *e.pair(listener))
         e.check(number > 1 or hit, f"{name} is never called")
@@ -48,6 +49,27 @@ def refuse(e, names, *errors):
 @case(reference=False, families=("v4",), timeout=600)
 def making(e):
     refuse(e, MAKING, errno.ENOMEM, errno.EINVAL)
+
+
+@case(reference=False, families=("v4",), timeout=600)
+def never_refused(e):
+    """The listener's end fails before it has answered, in each step of its own, again and again: to the other end that is
+    as if its request had been lost."""
+    if not faults.verbs_possible():
+        e.skip("no verb can be had fail here (scripts/test-module --debug)")
+    listener = e.listen()
+    references = refcount()
+    # The call of each that is the passive end's first.
+    for name, number in (("__ib_create_cq", 3), ("ib_create_qp_kernel", 2), ("ib_cm_init_qp_attr", 1), ("ib_modify_qp", 2),
+                         ("ib_modify_qp", 3), ("ib_send_cm_rep", 1), ("sdp_h_ib_post_recv", 2)):
+        for _ in range(3):
+            rest(e, references)
+            with faults.verb(name, number, errno.ENOMEM) as was_hit:
+                end = session(e, listener)
+                hit = was_hit()
+            e.check(hit and end == "whole", f"{name}, call {number}: {end}, {hit}")
+    listener.close()
+    nothing_left(e)
 
 
 @case(reference=False, families=("v4",), timeout=600)
