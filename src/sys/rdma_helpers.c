@@ -16,6 +16,7 @@
 #include <net/ipv6.h>
 #include <rdma/ib_cache.h>
 
+#include "rdma_faults.h"
 #include "rdma_helpers.h"
 
 /* --- Memory ------------------------------------------------------------------------------------ */
@@ -272,12 +273,12 @@ void sdp_h_ib_sync_device(struct ib_device *dev, u64 addr, size_t size,
 
 int sdp_h_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr)
 {
-	return ib_post_send(qp, wr, NULL);
+	return sdp_h_faulty_post_send(qp, wr);
 }
 
 int sdp_h_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr)
 {
-	return ib_post_recv(qp, wr, NULL);
+	return sdp_h_faulty_post_recv(qp, wr);
 }
 
 #ifdef CONFIG_FAIL_FUNCTION
@@ -289,7 +290,7 @@ ALLOW_ERROR_INJECTION(sdp_h_ib_post_recv, ERRNO);
 
 int sdp_h_ib_poll(struct ib_cq *cq, int n, struct ib_wc *wc)
 {
-	return ib_poll_cq(cq, n, wc);
+	return sdp_h_faulty_poll(cq, n, wc);
 }
 
 int sdp_h_ib_arm(struct ib_cq *cq)

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+/*
+ * Work requests that come to a bad end, for tests on a debug kernel: it may be told to have one of
+ * the functions named below fail (tests/guest/lib/faults.py). The next work request of that kind is
+ * then posted with something wrong in it, and it is the device that says so, in the completion.
+ * With -EACCES it is the peer's device, which refuses access; with any other error our own, which
+ * does not find the memory. (rxe then flushes the request like those behind it. What hardware says
+ * instead is put in where completions are polled.)
+ */
+
+#ifdef CONFIG_FAIL_FUNCTION
+
+#include <linux/error-injection.h>
+#include <linux/spinlock.h>
+#include <rdma/ib_verbs.h>
+
+#include "rdma_faults.h"
+
+/* For keys: the index in them is nobody's then. */
+#define ASTRAY 0xffff0000
+
+union request {
+	struct ib_send_wr wr;
+	struct ib_rdma_wr rdma;
+	struct ib_reg_wr reg;
+};
+
+/* 0, though the compiler is not to know. */
+#define MAY_FAIL_LATE(name)						\
+	int sdp_h_late_##name(void);					\
+	noinline int sdp_h_late_##name(void)				\
+	{								\
+		int ret = 0;						\
+									\
+		barrier();						\
+		OPTIMIZER_HIDE_VAR(ret);				\
+		return ret;						\
+	}								\
+	ALLOW_ERROR_INJECTION(sdp_h_late_##name, ERRNO)
+
+MAY_FAIL_LATE(send);
+MAY_FAIL_LATE(recv);
+MAY_FAIL_LATE(read);
+MAY_FAIL_LATE(write);
+MAY_FAIL_LATE(register);
+MAY_FAIL_LATE(invalidate);
+
+static int fault_of(const struct ib_send_wr *wr)
+{
+	switch (wr->opcode) {
+	case IB_WR_SEND:
+		return sdp_h_late_send();
+	case IB_WR_RDMA_READ:
+		return sdp_h_late_read();
+	case IB_WR_RDMA_WRITE:
+		/* One of no bytes is a probe. */
+		return wr->num_sge ? sdp_h_late_write() : 0;
+	case IB_WR_REG_MR:
+		return sdp_h_late_register();
+	case IB_WR_LOCAL_INV:
+		return sdp_h_late_invalidate();
+	default:
+		return 0;
+	}
+}
+
+/* The last request that our own device is to fail. */
+static struct {
+	struct ib_qp *qp;
+	u64 wr_id;
+	enum ib_wc_status status;
+} doomed;
+static DEFINE_SPINLOCK(doomed_lock);
+
+static void doom(struct ib_qp *qp, const struct ib_send_wr *wr)
+{
+	bool memory = wr->opcode == IB_WR_REG_MR || wr->opcode == IB_WR_LOCAL_INV;
+	unsigned long flags;
+
+	spin_lock_irqsave(&doomed_lock, flags);
+	doomed.qp = qp;
+	doomed.wr_id = wr->wr_id;
+	doomed.status = memory ? IB_WC_MW_BIND_ERR : IB_WC_LOC_PROT_ERR;
+	spin_unlock_irqrestore(&doomed_lock, flags);
+}
+
+int sdp_h_faulty_poll(struct ib_cq *cq, int n, struct ib_wc *wc)
+{
+	int found = ib_poll_cq(cq, n, wc), i;
+	unsigned long flags;
+
+	spin_lock_irqsave(&doomed_lock, flags);
+	for (i = 0; doomed.qp && i < found; i++) {
+		if (wc[i].status != IB_WC_WR_FLUSH_ERR || wc[i].qp != doomed.qp ||
+		    wc[i].wr_id != doomed.wr_id || cq != doomed.qp->send_cq)
+			continue;
+		wc[i].status = doomed.status;
+		doomed.qp = NULL;
+	}
+	spin_unlock_irqrestore(&doomed_lock, flags);
+	return found;
+}
+
+/* A copy of the request that will fail. */
+static struct ib_send_wr *spoiled(const struct ib_send_wr *wr, bool there, union request *to,
+				  struct ib_sge *nowhere)
+{
+	switch (wr->opcode) {
+	case IB_WR_REG_MR:
+		to->reg = *reg_wr(wr);
+		to->reg.key ^= ASTRAY;
+		return &to->wr;
+	case IB_WR_LOCAL_INV:
+		to->wr = *wr;
+		to->wr.ex.invalidate_rkey ^= ASTRAY;
+		return &to->wr;
+	case IB_WR_SEND:
+		to->rdma = (struct ib_rdma_wr){ .wr = *wr };
+		break;
+	default:
+		to->rdma = *rdma_wr(wr);
+		break;
+	}
+	if (there) {
+		/* A SEND cannot be refused, so it becomes what can. */
+		if (wr->opcode == IB_WR_SEND)
+			to->wr.opcode = IB_WR_RDMA_WRITE;
+		to->rdma.rkey ^= ASTRAY;
+	} else {
+		*nowhere = (struct ib_sge){ .length = wr->sg_list->length, .lkey = ASTRAY };
+		to->wr.sg_list = nowhere;
+		to->wr.num_sge = 1;
+		to->wr.send_flags &= ~IB_SEND_INLINE;
+	}
+	return &to->wr;
+}
+
+int sdp_h_faulty_post_send(struct ib_qp *qp, const struct ib_send_wr *first)
+{
+	const struct ib_send_wr **link = &first, *wr;
+	struct ib_sge nowhere;
+	union request copy;
+	int error, ret;
+
+	/* One for a call is enough. Everything that a link is in belongs to the caller, who may write. */
+	for (wr = first; wr; link = (const struct ib_send_wr **)&wr->next, wr = wr->next) {
+		error = fault_of(wr);
+		if (error) {
+			if (error != -EACCES)
+				doom(qp, wr);
+			*link = spoiled(wr, error == -EACCES, &copy, &nowhere);
+			break;
+		}
+	}
+	ret = ib_post_send(qp, first, NULL);
+	if (wr)
+		*link = wr;
+	return ret;
+}
+
+int sdp_h_faulty_post_recv(struct ib_qp *qp, const struct ib_recv_wr *first)
+{
+	const struct ib_recv_wr **link = &first, *wr;
+	struct ib_recv_wr copy;
+	struct ib_sge nowhere;
+	int ret, i;
+
+	for (wr = first; wr; link = (const struct ib_recv_wr **)&wr->next, wr = wr->next) {
+		if (!sdp_h_late_recv())
+			continue;
+		nowhere = (struct ib_sge){ .lkey = ASTRAY };
+		for (i = 0; i < wr->num_sge; i++)
+			nowhere.length += wr->sg_list[i].length;
+		copy = *wr;
+		copy.sg_list = &nowhere;
+		copy.num_sge = 1;
+		*link = &copy;
+		break;
+	}
+	ret = ib_post_recv(qp, first, NULL);
+	if (wr)
+		*link = wr;
+	return ret;
+}
+
+#endif

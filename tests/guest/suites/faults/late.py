@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Work requests that were posted well and end in an error: the device finds something wrong in one (src/sys/rdma_faults.c puts
+it there), and says so in its completion, or the peer's device does. The connection ends at both ends, each with the errno that
+belongs to it; every page is unpinned, nothing is left on the devices, and others go on."""
+
+import errno
+import socket
+import time
+
+from lib import calls, faults, pattern
+from lib.registry import case
+from suites.faults.nth import echo, needs_faults
+from suites.life.states import Nothing
+from suites.zcopy.blocks import MIB, Counters, eager, unpinned
+from suites.zcopy.blocks import pair as both
+
+# Whose device finds it: the one that has it to do, or the peer's, which refuses.
+HERE, THERE = errno.EINVAL, errno.EACCES
+# What the end gets whose device has failed, and what one gets that is told of a failure, by its device or by the other end.
+OWN, OTHER = "ECONNABORTED", "ECONNRESET"
+MOST = 16 * MIB
+
+
+def first_error(e, call):
+    """What a call that is made again and again fails with in the end."""
+    done = 0
+    while done < MOST:
+        result = e.outcome(call)
+        if isinstance(result, str) or not result:
+            return result
+        done += result if isinstance(result, int) else len(result)
+    return "no error"
+
+
+def exchange(e, near, far, size):
+    """Bytes from the one to the other until that fails: how it fails at either end."""
+    source = pattern.Pattern(5).at(0, size)
+    sender = e.task(first_error, e, lambda: calls.send(near, source, socket.MSG_NOSIGNAL))
+    receiver = e.task(first_error, e, lambda: far.recv(size, socket.MSG_WAITALL))
+    return sender.result(), receiver.result()
+
+
+def fed(e, near, far, size):
+    """The same where the receiver waits first, so that it lends its memory and the sender WRITEs."""
+    source = pattern.Pattern(5).at(0, size)
+    for number in range(MOST // size):
+        counters = Counters()
+        reader = e.task(e.outcome, far.recv, size, socket.MSG_WAITALL)
+        # It may not before it was told so, by the first bytes, and need not.
+        until = time.monotonic() + (e.patience / 20 if number else 0)
+        while reader.is_alive() and not counters.gained("post_send SDP_MID_SINKAVAIL") and time.monotonic() < until:
+            time.sleep(0.001)
+        sent = e.outcome(calls.send, near, source, socket.MSG_NOSIGNAL)
+        got = reader.result()
+        if sent != size or got != source:
+            break
+    else:
+        return None
+    return first_error(e, lambda: calls.send(near, source, socket.MSG_NOSIGNAL)) if isinstance(sent, int) else sent, \
+        got if isinstance(got, str) else first_error(e, lambda: far.recv(size))
+
+
+def lent(e):
+    """Whose sender lends its blocks, which the reader READs."""
+    near, far = e.pair()
+    eager(near)
+    return near, far
+
+
+def late(e, name, ways, numbers, pair, size, wanted, exchange=exchange):
+    """One fault for each way and number; `wanted` are the errnos of sender and receiver that it may come to."""
+    needs_faults(e)
+    if not faults.verbs_possible():
+        e.skip("no verb can be had fail here (scripts/test-module --debug)")
+    nothing = Nothing(e)
+    listener = e.listen()
+    ends, others = {}, e.pair(listener)
+    for way in ways:
+        for number in numbers:
+            # Either end may be late in offering or asking, so that the number is not reached: once more, then.
+            for _ in range(10):
+                near, far = pair(e)
+                with faults.verb("sdp_h_late_" + name, number, way) as hit:
+                    end = exchange(e, near, far, size)
+                    was_hit = hit()
+                if was_hit:
+                    break
+            e.check(end in wanted[way], f"{name}, {errno.errorcode[way]}, number {number}: {end}")
+            e.check(not {e.error(calls.send, near, b"x", socket.MSG_NOSIGNAL), e.outcome(far.recv, 1)} - {"EPIPE", b"", OTHER},
+                    "what comes afterwards")
+            ends[end] = ends.get(end, 0) + 1
+            for sock in (near, far):
+                sock.close()
+            echo(e, *others)
+            unpinned(e)
+    e.note(name, ends)
+    for sock in (*others, listener):
+        sock.close()
+    nothing.left("in the end")
+
+
+SENDER, RECEIVER, BOTH = (OWN, OTHER), (OTHER, OWN), (OTHER, OTHER)
+
+
+@case(reference=False, timeout=300)
+def sends(e):
+    """A SEND, of the sender's or of the receiver's."""
+    late(e, "send", (HERE, THERE), (1, 2, 3, 7), lent, MIB, {HERE: (SENDER, RECEIVER), THERE: (BOTH,)})
+
+
+@case(reference=False, timeout=300)
+def receives(e):
+    """A receive: the message that comes for it has nowhere to go, and its sender's device is told so."""
+    late(e, "recv", (HERE,), (1, 2, 5), lambda e: e.pair(), 3000, {HERE: (SENDER, RECEIVER)})
+
+
+@case(reference=False, timeout=300)
+def reads(e):
+    """An RDMA READ, by the receiver."""
+    late(e, "read", (HERE, THERE), (1, 2, 5), lent, MIB, {HERE: (RECEIVER,), THERE: (BOTH,)})
+
+
+@case(reference=False, timeout=300)
+def writes(e):
+    """An RDMA WRITE, by the sender."""
+    late(e, "write", (HERE, THERE), (1, 2, 5), both, MIB, {HERE: (SENDER,), THERE: (BOTH,)}, fed)
+
+
+@case(reference=False, timeout=300)
+def registrations(e):
+    """What gives the other end access to the sender's memory, or to the receiver's where that was quicker."""
+    late(e, "register", (HERE,), (1, 2, 5), lent, MIB, {HERE: (SENDER, RECEIVER)})
+
+
+@case(reference=False, timeout=300)
+def registrations_of_a_reader(e):
+    """What gives the other end access to the receiver's memory; by then the sender may lend as well."""
+    late(e, "register", (HERE,), (1, 2, 3), both, MIB, {HERE: (SENDER, RECEIVER)}, fed)
+
+
+@case(reference=False, timeout=300)
+def ends_of_access(e):
+    """What takes the access back: the memory stays the device's until the queue pair is gone, and no call returns sooner."""
+    late(e, "invalidate", (HERE,), (1, 2, 5), lent, MIB, {HERE: (SENDER, RECEIVER)})
