@@ -24,7 +24,7 @@ const CORK_TIME: Jiffies = milliseconds(200);
 impl Connection {
     /// Sends what may be sent.
     pub(in crate::socket) fn pump(&mut self, sk: &SdpSock, tell: &mut Tell) {
-        let mut failed = self.end_access().and_then(|()| self.move_on()).err();
+        let mut failed = self.end_access().and_then(|()| self.move_on(tell)).err();
         let mut sink = self.offered_sink();
         let (Some(channel), Some(protocol)) = (self.channel.as_mut(), self.protocol.as_mut())
         else {

@@ -65,9 +65,9 @@ fn by_write() -> bool {
     params::zcopy_ways() & 2 != 0
 }
 
-/// Cookies of the ends of access to a block, and to a sink.
+/// Cookies of the ends of access to a block, with its place in [`Direct::sources`], and to a sink.
 const SOURCE: u64 = 0;
-const SINK: u64 = 1;
+const SINK: u64 = u64::MAX;
 
 /// Zero copy of one connection. Protected by `Socket::connection`.
 pub(super) struct Direct {
@@ -182,15 +182,8 @@ impl Direct {
                 s.ended();
             }
         } else {
-            // they end in the order in which that was asked for
-            let ending = |s: &&mut Advertised| s.lent.stage == Stage::Ending;
-            if let Some(s) = self
-                .sources
-                .iter_mut()
-                .flatten()
-                .filter(ending)
-                .min_by_key(|s| s.number())
-            {
+            let place = cookie.wrapping_sub(SOURCE) as usize;
+            if let Some(Some(s)) = self.sources.get_mut(place) {
                 s.lent.ended();
             }
         }
@@ -271,9 +264,11 @@ impl Connection {
     }
 
     /// Posts READs and WRITEs.
-    pub(super) fn move_on(&mut self) -> Result {
-        self.read_on()?;
-        self.write_on()
+    pub(super) fn move_on(&mut self, tell: &mut Tell) -> Result {
+        // whoever waits for more than there will be has to know
+        tell.direct |= self.read_on()?;
+        tell.direct |= self.write_on()?;
+        Ok(())
     }
 
     /// The peer's access to some memory has ended.

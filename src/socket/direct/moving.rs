@@ -44,6 +44,8 @@ pub(super) struct Moving {
     done: u32,
     /// The connection is lost, and with it what was to come.
     lost: bool,
+    /// The peer had not enough advertised.
+    short: bool,
 }
 
 impl Moving {
@@ -55,12 +57,18 @@ impl Moving {
             started: 0,
             done: 0,
             lost: false,
+            short: false,
         }
     }
 
     /// The connection is lost.
     pub(super) fn lost(&mut self) {
         self.lost = true;
+    }
+
+    /// Whether there is less to move than the call waits for, which it is told once.
+    pub(super) fn is_short(&mut self) -> bool {
+        core::mem::replace(&mut self.short, false)
     }
 
     /// Whether there is something left to post.
@@ -77,7 +85,7 @@ impl Moving {
         remote: Option<Remote>,
     ) -> Result<u32> {
         let Some(remote) = remote else {
-            self.len = self.started;
+            (self.len, self.short) = (self.started, true);
             return Ok(0);
         };
         let posted = channel.transfer(

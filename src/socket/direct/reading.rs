@@ -58,14 +58,15 @@ impl Connection {
         }
     }
 
-    /// Posts READs, as many as there is room for.
-    pub(in crate::socket) fn read_on(&mut self) -> Result {
+    /// Posts READs, as many as there is room for. Returns whether there is less to read than the call
+    /// waits for.
+    pub(in crate::socket) fn read_on(&mut self) -> Result<bool> {
         let (Some(channel), Some(protocol), Some(m)) = (
             self.channel.as_mut(),
             self.protocol.as_mut(),
             self.direct.reading.as_mut(),
         ) else {
-            return Ok(());
+            return Ok(false);
         };
         while m.goes_on() {
             // none: taken back meanwhile; what was started comes, the rest as Data
@@ -76,7 +77,7 @@ impl Connection {
             protocol.read_started(n);
             self.rx.passed(n as usize);
         }
-        Ok(())
+        Ok(m.is_short())
     }
 }
 

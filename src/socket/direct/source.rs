@@ -34,13 +34,6 @@ pub(in crate::socket) struct Advertised {
     number: u64,
 }
 
-impl Advertised {
-    /// Tells older ones from younger ones.
-    pub(super) fn number(&self) -> u64 {
-        self.number
-    }
-}
-
 impl Direct {
     /// The block to advertise next, and the position in the stream that it is at.
     pub(in crate::socket) fn offered(&self) -> Option<(Block, u64)> {
@@ -149,8 +142,10 @@ impl Connection {
     /// Ends the peer's access to blocks that it is done with, as soon as there is room to.
     pub(in crate::socket) fn end_source_access(&mut self) -> Result {
         if let Some(channel) = self.channel.as_mut() {
-            for s in self.direct.sources.iter_mut().flatten() {
-                s.lent.end_access(channel, SOURCE)?;
+            for (place, s) in self.direct.sources.iter_mut().enumerate() {
+                if let Some(s) = s {
+                    s.lent.end_access(channel, SOURCE + place as u64)?;
+                }
             }
         }
         Ok(())

@@ -47,14 +47,15 @@ impl Connection {
         tell.direct = true;
     }
 
-    /// Posts WRITEs, as many as there is room for.
-    pub(in crate::socket) fn write_on(&mut self) -> Result {
+    /// Posts WRITEs, as many as there is room for. Returns whether there is less room at the peer than
+    /// the call waits for.
+    pub(in crate::socket) fn write_on(&mut self) -> Result<bool> {
         let (Some(channel), Some(protocol), Some(m)) = (
             self.channel.as_mut(),
             self.protocol.as_mut(),
             self.direct.writing.as_mut(),
         ) else {
-            return Ok(());
+            return Ok(false);
         };
         while m.goes_on() {
             // none: full, or taken back meanwhile; the rest goes otherwise
@@ -64,7 +65,7 @@ impl Connection {
             }
             protocol.written(n, m.started == m.len);
         }
-        Ok(())
+        Ok(m.is_short())
     }
 }
 
