@@ -80,6 +80,16 @@ def places(points):
     return some("throughput", "size"), some("latency", "size"), sorted({1, *some("at once", "connections")})
 
 
+AT_ONCE_SIZE = 65536
+
+
+def standard_points(quick, sizes):
+    """(part, mode, message size, connections) of what is measured where SDP is compared with others."""
+    sizes, pongs, at_once = ([64, 4096, 65536, 1 << 20], [64], [4]) if quick else (sizes, [64, 1024, 16384, 65536], [2, 4, 8])
+    return [*(("throughput", "stream", size, 1) for size in sizes), *(("latency", "pong", size, 1) for size in pongs),
+            *(("at once", "stream", AT_ONCE_SIZE, count) for count in at_once), ("connections", "connect", 1, 1)]
+
+
 def standard_sections(samples, points, at_once_size, systems, names, pairs=None):
     """Throughput, latency, CPU time and connections of SDP and others."""
     sizes, pongs, counts = places(points)

@@ -2,25 +2,17 @@
 """What `scripts/bench --local` measures and shows: SDP within one machine, where it uses no RDMA, against TCP, AF_UNIX,
 and rsockets, which go by the RDMA device (rxe) within one machine as well: they have no other way."""
 
-from figures import goals_of, goals_table, intro, lost_table, standard_graphs, standard_sections
+from figures import AT_ONCE_SIZE, goals_of, goals_table, intro, lost_table, standard_graphs, standard_points, standard_sections
 
 SYSTEMS = ("sdp", "zcopy", "tcp", "unix", "rsockets")
 NAMES = {"sdp": "SDP", "zcopy": "zcopy", "tcp": "TCP", "unix": "AF_UNIX", "rsockets": "rsockets"}
 COLOURS = {"sdp": (200, 30, 40), "zcopy": (230, 140, 30), "tcp": (40, 150, 70), "unix": (120, 60, 160), "rsockets": (30, 110, 190)}
 SIZES = [64 * 4 ** i for i in range(10)]                # 64 bytes to 16 MiB
-PONG_SIZES = [64, 1024, 16384, 65536]
-AT_ONCE = [2, 4, 8]
-AT_ONCE_SIZE = 65536
 
 
 def plan(options):
-    sizes, pongs, at_once = ([64, 4096, 65536, 1 << 20], [64], [4]) if options.quick else (SIZES, PONG_SIZES, AT_ONCE)
-    points = [("throughput", "stream", size, 1) for size in sizes]
-    points += [("latency", "pong", size, 1) for size in pongs]
-    points += [("at once", "stream", AT_ONCE_SIZE, count) for count in at_once]
-    points += [("connections", "connect", 1, 1)]
     return [{"part": part, "mode": mode, "size": size, "connections": count, "system": system, "here": True}
-            for part, mode, size, count in points for system in SYSTEMS]
+            for part, mode, size, count in standard_points(options.quick, SIZES) for system in SYSTEMS]
 
 
 def targets(samples, sizes):

@@ -1,27 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What `make bench` measures and shows: SDP against raw verbs, rsockets and TCP on one link."""
 
-from figures import figure, goals_of, goals_table, intro, length, lost_table, standard_graphs, standard_sections
+from figures import AT_ONCE_SIZE, figure, goals_of, goals_table, intro, length, lost_table, standard_graphs, standard_points, standard_sections
 
 SYSTEMS = ("sdp", "raw", "rsockets", "tcp")
 NAMES = {"sdp": "SDP", "raw": "raw verbs", "rsockets": "rsockets", "tcp": "TCP"}
 COLOURS = {"sdp": (200, 30, 40), "raw": (50, 50, 50), "rsockets": (30, 110, 190), "tcp": (40, 150, 70)}
 SIZES = [64 * 4 ** i for i in range(8)]                 # 64 bytes to 1 MiB
-PONG_SIZES = [64, 1024, 16384, 65536]
-AT_ONCE = [2, 4, 8]
-AT_ONCE_SIZE = 65536
 CHECKS = (("rstream", "stream", 65536), ("qperf sdp_bw", "stream", 65536), ("qperf rc_bw", "stream", 65536), ("qperf tcp_bw", "stream", 65536),
           ("rstream", "pong", 64), ("qperf sdp_lat", "pong", 64), ("qperf rc_lat", "pong", 64), ("qperf tcp_lat", "pong", 64))
 
 
 def plan(options):
     """What is measured in each repetition, in this order: the systems side by side at each point."""
-    sizes, pongs, at_once = ([64, 4096, 65536, 1 << 20], [64], [4]) if options.quick else (SIZES, PONG_SIZES, AT_ONCE)
-    points = [("throughput", "stream", size, 1, SYSTEMS) for size in sorted(set(sizes))]
-    points += [("latency", "pong", size, 1, SYSTEMS) for size in pongs]
-    points += [("at once", "stream", AT_ONCE_SIZE, count, SYSTEMS) for count in at_once]
     # perftest sets its queue pairs up once; there is nothing to compare with.
-    points += [("connections", "connect", 1, 1, [system for system in SYSTEMS if system != "raw"])]
+    points = [(*point, [system for system in SYSTEMS if (point[0], system) != ("connections", "raw")])
+              for point in standard_points(options.quick, SIZES)]
     points += [("check", mode, size, 1, [system]) for system, mode, size in CHECKS]
     return [{"part": part, "mode": mode, "size": size, "connections": count, "system": system}
             for part, mode, size, count, systems in points for system in systems]

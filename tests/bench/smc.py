@@ -2,7 +2,7 @@
 """What `scripts/bench --smc` measures and shows: SDP against SMC, and both against TCP. On one link SDP and SMC-R over rxe;
 within one machine SDP's local transport, SMC-D's loopback device and AF_UNIX."""
 
-from figures import intro, length, lost_table, standard_graphs, standard_sections
+from figures import AT_ONCE_SIZE, intro, length, lost_table, standard_graphs, standard_points, standard_sections
 from smc_kernel import BUFFERS, LARGE_BUFFERS
 
 LINK = ("sdp", "smcr", "smcr large", "tcp")
@@ -14,19 +14,11 @@ COLUMNS = NAMES | {"sdp here": "SDP", "tcp here": "TCP"}
 COLOURS = {"sdp": (200, 30, 40), "smcr": (30, 110, 190), "smcr large": (20, 50, 110), "tcp": (40, 150, 70),
            "sdp here": (240, 140, 140), "smcd": (130, 180, 230), "smcd large": (80, 110, 160), "tcp here": (140, 210, 150), "unix": (120, 60, 160)}
 SIZES = [64 * 4 ** i for i in range(10)]                # 64 bytes to 16 MiB
-PONG_SIZES = [64, 1024, 16384, 65536]
-AT_ONCE = [2, 4, 8]
-AT_ONCE_SIZE = 65536
 
 
 def plan(options):
-    sizes, pongs, at_once = ([64, 4096, 65536, 1 << 20], [64], [4]) if options.quick else (SIZES, PONG_SIZES, AT_ONCE)
-    points = [("throughput", "stream", size, 1) for size in sizes]
-    points += [("latency", "pong", size, 1) for size in pongs]
-    points += [("at once", "stream", AT_ONCE_SIZE, count) for count in at_once]
-    points += [("connections", "connect", 1, 1)]
     return [{"part": part, "mode": mode, "size": size, "connections": count, "system": system, "here": system in ONE_MACHINE}
-            for part, mode, size, count in points for system in SYSTEMS]
+            for part, mode, size, count in standard_points(options.quick, SIZES) for system in SYSTEMS]
 
 
 def targets(_samples, _sizes):
