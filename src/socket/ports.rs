@@ -96,7 +96,7 @@ impl Ports {
         }
     }
 
-    /// Gives `port`, or any free one for 0, to a socket.
+    /// Gives `port`, or for 0 any that is free at its address, to a socket.
     ///
     /// # Errors
     ///
@@ -115,8 +115,9 @@ impl Ports {
         for _ in 0..count {
             let candidate = at;
             at = if at >= high { low } else { at + 1 };
-            let taken = self.table.get(&candidate).is_some_and(|h| !h.is_empty());
-            if !taken && !sk.port_is_reserved(candidate) {
+            // at another address it may be somebody's; what two agree to share is shared by number only
+            let free = |holders: &KVec<Holder>| !holders.iter().any(|h| holder.overlaps(h));
+            if self.table.get(&candidate).is_none_or(free) && !sk.port_is_reserved(candidate) {
                 self.claim(candidate, holder, false)?;
                 return Ok(candidate);
             }

@@ -48,6 +48,7 @@ def ephemeral_range(e):
         ports = [e.bound("self").port for _ in range(4)]
         e.note("ports", sorted(ports))
         e.note("fifth", e.error(e.bound, "self"))
+        e.note("of any address", e.error(e.bound, "self", host=e.any))
         e.note("elsewhere", e.error(e.bound, "peer"))
     with knob("ipv4/ip_local_port_range", "40010 40013"), knob("ipv4/ip_local_reserved_ports", "40011-40012"):
         ports = [e.bound("self").port for _ in range(2)]
