@@ -8,7 +8,6 @@ use crate::socket::SdpSock;
 use crate::sys::net::params;
 use crate::sys::net::sock::State;
 use crate::sys::net::tcp::{Name, Tcp};
-use crate::sys::time::seconds;
 
 /// Hands the descriptor over to the TCP socket, which connects first, if it is to. The caller holds
 /// the right to decide.
@@ -61,10 +60,9 @@ pub(in crate::socket) fn answered(sk: &SdpSock) {
 /// Remembers what came of the attempt to connect by SDP.
 pub(super) fn remember(sk: &SdpSock, why: Outcome) {
     let to = sk.data().connection.lock().fallback.to;
-    let time = params::ipproto_memory().max(0) as u32;
-    if let Some(to) = to.filter(|to| time > 0 && !sk.is_own_address(to)) {
+    if let Some(to) = to.filter(|to| params::ipproto_memory() > 0 && !sk.is_own_address(to)) {
         let mut remembered = sk.netns().remembered.lock();
-        remembered.add(&to.ip, to.port, why, seconds(time));
+        remembered.add(&to.ip, to.port, why);
     }
 }
 

@@ -7,7 +7,8 @@
 //! Each has one slot of a small table, which it shares with others: the last one counts.
 
 use super::Outcome;
-use crate::sys::time::{jiffies, Jiffies};
+use crate::sys::net::params;
+use crate::sys::time::{jiffies, seconds, Jiffies};
 use core::net::IpAddr;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
@@ -21,7 +22,12 @@ struct Destination {
     port: u16,
     /// Somebody there has answered by SDP.
     answers: bool,
-    until: Jiffies,
+    since: Jiffies,
+}
+
+/// For how long it counts: as the parameter is now, so that whoever sets it to 0 has SDP tried again.
+fn memory() -> Jiffies {
+    seconds(params::ipproto_memory().max(0) as u32)
 }
 
 /// The table of one namespace.
@@ -53,45 +59,49 @@ impl Remembered {
         (sum >> 16) as usize % SLOTS
     }
 
-    /// What is known of it: whether it answers.
-    fn get(&self, ip: &IpAddr, port: u16) -> Option<bool> {
-        let found = self.slots.get(Self::slot(ip, port))?.as_ref()?;
-        // jiffies wrap
-        let left = found.until.wrapping_sub(jiffies());
-        let known = found.ip == *ip && found.port == port && left != 0 && left <= Jiffies::MAX / 2;
-        known.then_some(found.answers)
+    /// What is known of it: whether it answers. What is too old is forgotten.
+    fn get(&mut self, ip: &IpAddr, port: u16) -> Option<bool> {
+        let slot = self.slots.get_mut(Self::slot(ip, port))?;
+        let found = slot.take_if(|found| found.ip == *ip && found.port == port)?;
+        let age = jiffies().wrapping_sub(found.since);
+        let answers = found.answers;
+        if age < memory() {
+            *slot = Some(found);
+            return Some(answers);
+        }
+        None
     }
 
     /// Whether SDP need not be tried there.
-    pub(super) fn knows(&self, ip: &IpAddr, port: u16) -> bool {
+    pub(super) fn knows(&mut self, ip: &IpAddr, port: u16) -> bool {
         self.get(ip, port) == Some(false) || self.get(ip, 0) == Some(false)
     }
 
     /// Whether the host has answered by SDP lately.
-    pub(super) fn answers(&self, ip: &IpAddr) -> bool {
+    pub(super) fn answers(&mut self, ip: &IpAddr) -> bool {
         self.get(ip, 0) == Some(true)
     }
 
-    /// Remembers for so many jiffies what came of it there, if that is of the kind that stays.
-    pub(super) fn add(&mut self, ip: &IpAddr, port: u16, why: Outcome, time: Jiffies) {
+    /// Remembers what came of it there, if that is of the kind that stays.
+    pub(super) fn add(&mut self, ip: &IpAddr, port: u16, why: Outcome) {
         match why {
             Outcome::Refused => {
-                self.set(ip, 0, true, time);
-                self.set(ip, port, false, time);
+                self.set(ip, 0, true);
+                self.set(ip, port, false);
             }
-            Outcome::Unreachable | Outcome::NoAnswer => self.set(ip, 0, false, time),
-            Outcome::Connected => self.set(ip, 0, true, time),
+            Outcome::Unreachable | Outcome::NoAnswer => self.set(ip, 0, false),
+            Outcome::Connected => self.set(ip, 0, true),
             _ => {}
         }
     }
 
-    fn set(&mut self, ip: &IpAddr, port: u16, answers: bool, time: Jiffies) {
+    fn set(&mut self, ip: &IpAddr, port: u16, answers: bool) {
         if let Some(slot) = self.slots.get_mut(Self::slot(ip, port)) {
             *slot = Some(Destination {
                 ip: *ip,
                 port,
                 answers,
-                until: jiffies().wrapping_add(time),
+                since: jiffies(),
             });
         }
     }

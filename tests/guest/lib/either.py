@@ -4,7 +4,7 @@
 import contextlib
 import socket
 
-from . import consts, netns, observe
+from . import consts, netns, observe, remote
 from .sock import Sock
 
 # What /proc/net/sdpstats counts of them.
@@ -18,6 +18,8 @@ TCP, SDP = socket.IPPROTO_TCP, consts.IPPROTO_SDP
 
 def make(e, protocol=SDP, where="self"):
     """A socket of AF_INET or AF_INET6."""
+    if where == "peer" and not netns.local():
+        return e.keep(remote.RemoteSock.make(e.family, socket.SOCK_STREAM, protocol))
     with netns.inside(where):
         return e.keep(Sock.make(e.family, protocol=protocol))
 

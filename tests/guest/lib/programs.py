@@ -8,6 +8,11 @@ from . import netns
 from .env import CaseFailure
 
 HERE = pathlib.Path(__file__).resolve().parent.parent / "programs"
+# One processor for each JVM: HotSpot patches code that other threads execute, and under emulation another processor
+# sometimes executes half of the change (one javac in nine crashed).
+JAVAC = ["taskset", "1", "javac", "-J-XX:TieredStopAtLevel=1"]
+# Quick to start, on a slow machine too; and the same code on both hosts.
+JAVA = ["taskset", "1", "java", "-XX:TieredStopAtLevel=1"]
 
 
 class Program:

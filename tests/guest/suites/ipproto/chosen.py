@@ -29,7 +29,7 @@ def looks_like_tcp(e):
     e.equal(e.error(Sock.make, e.domain, socket.SOCK_STREAM, SDP), "EPROTONOSUPPORT", "the protocol in the families of SDP")
 
 
-@case(reference=False)
+@case(reference=False, hosts=(1, 2))
 def takes_all(e):
     """A listener takes connections of each kind, and each is what it came as."""
     with either.parameters(**PATIENT):
@@ -48,7 +48,7 @@ def takes_all(e):
             e.equal(near.getpeername()[:2], far.getsockname()[:2], "the other one")
 
 
-@case(reference=False)
+@case(reference=False, hosts=(1, 2))
 def counted(e):
     """What was chosen is counted on both ends."""
     with either.parameters(**PATIENT):
@@ -88,7 +88,7 @@ def told(e):
         e.until(lambda: not inodes & set(observe.choices()), "no word of closed ones")
 
 
-@case(reference=False)
+@case(reference=False, hosts=(1, 2))
 def peer_with_tcp_only(e):
     """Nobody listens by SDP: TCP takes over."""
     listener = either.listen(e, TCP)
@@ -102,7 +102,7 @@ def peer_with_tcp_only(e):
         e.equal(info, "ENOPROTOOPT", "SDP_INFO")
 
 
-@case(reference=False)
+@case(reference=False, hosts=(1, 2))
 def peer_with_sdp_only(e):
     """A listener of families 27 and 28 takes it by SDP."""
     listener = e.listen()
@@ -113,7 +113,7 @@ def peer_with_sdp_only(e):
     e.equal(either.protocol(near), SDP, "the protocol")
 
 
-@case(reference=False)
+@case(reference=False, hosts=(1, 2))
 def nobody(e):
     """Nobody listens at all: the errno is TCP's."""
     with either.parameters(**PATIENT), either.counts(e, tcp_refused=1):
@@ -210,7 +210,7 @@ def known_to_answer(e):
         either.echo(e, near, either.accept(e, listener))
 
 
-@case(reference=False)
+@case(reference=False, hosts=(1, 2))
 def remembered(e):
     """That a peer has no SDP is remembered, port by port, for so long as the parameter says."""
     listener, other = either.listen(e, TCP), either.listen(e)
@@ -222,7 +222,7 @@ def remembered(e):
             either.echo(e, either.connect(e, other), either.accept(e, other))
 
 
-@case(reference=False)
+@case(reference=False, hosts=(1, 2))
 def forgotten(e):
     """A server that is not there yet is not remembered as one without SDP."""
     with either.parameters(ipproto_wait=5000, ipproto_memory=1000):
@@ -253,7 +253,7 @@ def _non_blocking(e, listener, register=None):
     return near
 
 
-@case(reference=False)
+@case(reference=False, hosts=(1, 2))
 def non_blocking(e):
     """connect() does not wait; the socket is writable when it is decided and connected, by whatever it is."""
     with either.parameters(**PATIENT):
@@ -269,7 +269,7 @@ def non_blocking(e):
             either.echo(e, near, either.accept(e, listener))
 
 
-@case(reference=False)
+@case(reference=False, hosts=(1, 2))
 def epoll(e):
     """Whoever waits since before connect() is told once of the connection, and then of bytes."""
     with either.parameters(**PATIENT):
@@ -289,7 +289,7 @@ def epoll(e):
                 waiting.close()
 
 
-@case(reference=False)
+@case(reference=False, hosts=(1, 2))
 def waits_in_calls(e):
     """send() and recv() on a socket that is connecting wait for whichever it is going to be."""
     with either.parameters(**PATIENT):

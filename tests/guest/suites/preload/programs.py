@@ -8,7 +8,7 @@ import tempfile
 
 from lib import preload
 from lib.preload import ECHO, Carried, start, wait_for_listener
-from lib.programs import HERE
+from lib.programs import HERE, JAVA, JAVAC
 from lib.registry import case
 
 PORT = 7300
@@ -139,8 +139,8 @@ def java(e):
         e.skip("no JDK")
     size = 1000000
     with tempfile.TemporaryDirectory() as folder:
-        preload.Program(e, ["javac", "-d", folder, str(HERE / "Transfer.java")]).output(e.patience * 20)
-        run = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", folder, "Transfer"]
+        preload.Program(e, [*JAVAC, "-d", folder, str(HERE / "Transfer.java")]).output(e.patience * 20)
+        run = [*JAVA, "-cp", folder, "Transfer"]
         for mode, connections in (("", 2), ("nio-", 1)):
             carried = Carried()
             serving = start(e, [*run, mode + "server", e.there, str(PORT)], "peer")

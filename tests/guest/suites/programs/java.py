@@ -5,16 +5,12 @@ import os
 import shutil
 import tempfile
 
-from lib import netns, observe
-from lib.programs import HERE, Program
+from lib import netns, observe, programs
+from lib.programs import HERE, JAVAC, Program
 from lib.registry import case
 
 PORT = "7200"
-# One processor for each JVM: HotSpot patches code that other threads execute, and under emulation another processor
-# sometimes executes half of the change (one javac in nine crashed).
-JAVAC = ["taskset", "1", "javac", "-J-XX:TieredStopAtLevel=1"]
-# Quick to start, on a slow machine too; and the same code on both hosts.
-JAVA = ["taskset", "1", "java", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"]
+JAVA = [*programs.JAVA, "-Djava.net.preferIPv4Stack=true"]
 
 
 def run(e, mode, size):

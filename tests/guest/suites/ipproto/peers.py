@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Hosts that have no module, no RDMA, or a firewall: an answer decides at once, silence in the time that there is for one, and either
+is remembered."""
+
+import contextlib
+import time
+
+from lib import either, module, netns
+from lib.either import SDP, TCP
+from lib.registry import case
+
+# RoCE's port of UDP.
+ROCE = 4791
+
+
+def falls(e, listener, **counted):
+    """A connect that becomes TCP's; the seconds it took."""
+    with either.counts(e, **counted):
+        begun = time.monotonic()
+        near = either.connect(e, listener)
+        took = time.monotonic() - begun
+    e.equal(either.protocol(near), TCP, "the protocol")
+    either.echo(e, near, either.accept(e, listener))
+    return took
+
+
+def answered(e, listener):
+    """A connect to a host that has SDP."""
+    with either.parameters(ipproto_wait=5000, ipproto_memory=0), either.counts(e, connected_by_sdp=1):
+        near = either.connect(e, listener)
+    e.equal(either.protocol(near), SDP, "the protocol of a host that answers")
+    either.echo(e, near, either.accept(e, listener))
+
+
+def silent(e):
+    """Connects to a host from which nothing comes by SDP."""
+    first, second = either.listen(e, TCP), either.listen(e, TCP)
+    with either.parameters(ipproto_wait=400, ipproto_memory=0):
+        took = falls(e, first, tcp_no_answer=1)
+        e.note("nothing known", took)
+        e.check(took >= 0.4, f"it was given up after {took:.3f} s")
+    with either.parameters(ipproto_wait=100, ipproto_memory=1000):
+        falls(e, first, tcp_no_answer=1)
+    # it is the host that is remembered, whatever its port, and nobody waits for it any more
+    with either.parameters(ipproto_wait=100000, ipproto_memory=1000):
+        e.note("again", falls(e, first, tcp_remembered=1))
+        e.note("another port", falls(e, second, tcp_remembered=1))
+
+
+@contextlib.contextmanager
+def without_rdma():
+    device = netns.device("peer")
+    netns.run("peer", "rdma link del rxe0")
+    try:
+        yield
+    finally:
+        netns.run("peer", f"rdma link add rxe0 type rxe netdev {device}")
+
+
+@contextlib.contextmanager
+def firewall(e):
+    """The other host drops what comes by RoCE."""
+    netns.run("peer", "nft add table inet sdp_test")
+    try:
+        netns.run("peer", "nft add chain inet sdp_test in { type filter hook input priority 0 ; }")
+        netns.run("peer", f"nft add rule inet sdp_test in udp dport {ROCE} drop")
+        yield
+    finally:
+        netns.run("peer", "nft delete table inet sdp_test")
+
+
+@case(reference=False, hosts=(2,), timeout=60)
+def without_the_module(e):
+    """Its connection manager refuses what nobody listens for."""
+    with module.unloaded(e, "peer"):
+        listener, other = either.listen(e, TCP), either.listen(e, TCP)
+        with either.parameters(ipproto_wait=100000, ipproto_memory=1000):
+            e.note("first", falls(e, listener, tcp_refused=1))
+            e.note("again", falls(e, listener, tcp_remembered=1))
+            e.note("another port", falls(e, other, tcp_refused=1))
+    answered(e, either.listen(e))
+
+
+@case(reference=False, hosts=(2,), timeout=60)
+def without_rdma_there(e):
+    """The module is there, and no device: nobody answers."""
+    with without_rdma():
+        silent(e)
+    answered(e, either.listen(e))
+
+
+@case(reference=False, hosts=(1, 2), timeout=60)
+def behind_a_firewall(e):
+    """A server for both, to which only TCP gets."""
+    e.needs_wire()
+    with firewall(e):
+        silent(e)
+        listener = either.listen(e)
+        with either.parameters(ipproto_wait=400, ipproto_memory=1000), either.counts(e, "peer", accepted_by_tcp=1):
+            falls(e, listener, tcp_remembered=1)
+    answered(e, listener)
