@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Programs started on both hosts by a case."""
 
+import base64
+import os
 import pathlib
+import shutil
 import subprocess
+import tempfile
 
 from . import netns
 from .env import CaseFailure
@@ -26,6 +30,10 @@ class Program:
 
     def output(self, seconds):
         """Its standard output once it has ended well."""
+        return self.outputs(seconds)[0]
+
+    def outputs(self, seconds):
+        """The same, and what it has said besides."""
         try:
             out, err = self._process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -34,7 +42,11 @@ class Program:
             raise CaseFailure(f"{self.name} still runs after {seconds:g} s: {(out + err).strip()[-500:]}") from None
         if self._process.returncode:
             raise CaseFailure(f"{self.name} ended with {self._process.returncode}: {(out + err).strip()[-500:]}")
-        return out
+        return out, err
+
+    def line(self):
+        """The next line of its standard output."""
+        return self._process.stdout.readline()
 
     def end(self):
         """Ends one that would go on."""
@@ -58,3 +70,24 @@ def on(where, command):
     if netns.made_here():
         return ["nsenter", f"--net={netns.path('peer')}", *command]
     return ["peer", *command]
+
+
+def put(e, path, content):
+    """Writes a small file on the other host."""
+    text = base64.b64encode(content).decode()
+    Program(e, ["sh", "-c", f"mkdir -p {os.path.dirname(path)} && echo {text} | base64 -d > {path}"], "peer").output(e.patience * 6)
+
+
+def compiled(e):
+    """The folder that has Transfer.class, on both hosts; it is compiled once."""
+    if not shutil.which("javac"):
+        e.skip("no JDK")
+    folder = pathlib.Path("/tmp/ib_sdp_classes")
+    if not folder.exists():
+        new = tempfile.mkdtemp()
+        Program(e, [*JAVAC, "-d", new, str(HERE / "Transfer.java")]).output(e.patience * 20)
+        os.rename(new, folder)
+    if not netns.local():
+        for path in folder.iterdir():
+            put(e, str(path), path.read_bytes())
+    return str(folder)

@@ -6,9 +6,7 @@ import os
 import shutil
 import tempfile
 
-from lib import preload
 from lib.preload import ECHO, Carried, start, wait_for_listener
-from lib.programs import HERE, JAVA, JAVAC
 from lib.registry import case
 
 PORT = 7300
@@ -130,22 +128,3 @@ def iperf3(e):
     e.check(moved >= 10 << 20, f"{moved} bytes")
     if carried:
         e.check(carried.sent() >= 10 << 20, f"SDP sent {carried.sent()} bytes")
-
-
-@case(families=("v4",), reference=False, timeout=240)
-def java(e):
-    """OpenJDK without a rule of its own, and with IPv6 sockets for IPv4 addresses, as it is by default."""
-    if not shutil.which("javac"):
-        e.skip("no JDK")
-    size = 1000000
-    with tempfile.TemporaryDirectory() as folder:
-        preload.Program(e, [*JAVAC, "-d", folder, str(HERE / "Transfer.java")]).output(e.patience * 20)
-        run = [*JAVA, "-cp", folder, "Transfer"]
-        for mode, connections in (("", 2), ("nio-", 1)):
-            carried = Carried()
-            serving = start(e, [*run, mode + "server", e.there, str(PORT)], "peer")
-            wait_for_listener(e, PORT)
-            said = start(e, [*run, mode + "client", e.there, str(PORT), str(size)]).output(e.patience * 20).split()
-            serving.output(e.patience * 6)
-            e.equal((said[0], len(said[1])), (str(size), 64), "what the client said of size and sum")
-            e.check(carried.sent() >= connections * size, f"SDP sent {carried.sent()} bytes")

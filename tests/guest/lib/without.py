@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Two machines, one of which has no module: whatever programs under sdp-run, or mapped, say to each other goes by TCP."""
+
+import contextlib
+
+from . import module, observe
+from .env import CaseFailure
+from .mapping import SDPCTL, needs
+from .preload import Way, tcp_segments, under, wait_for_listener
+from .programs import Program
+from .registry import case
+
+# What libsdp tells of a connect to a host without the module, and what a program is told on one.
+TOLD = {"server": "TCP (SDP: connection refused)", "client": "the kernel has no SDP (address family not supported)"}
+
+
+def each_side(sides=("server", "client"), timeout=120):
+    """The function as one case for each side that has no module; it is given the case's environment and a Without."""
+    def mark(function):
+        for name in sides:
+            def run(e, name=name):
+                with Without(e, name) as way:
+                    function(e, way)
+            run.__module__, run.__name__, run.__doc__ = function.__module__, f"{function.__name__}_no_module_at_the_{name}", function.__doc__
+            case(run, families=("v4",), hosts=(2,), reference=False, timeout=timeout)
+        return function
+    return mark
+
+
+class Without(Way):
+    """A Way: the server here, clients on the other machine, and no module at `name`, the server or the client."""
+
+    def __init__(self, e, name):
+        self.e, self.name = e, name
+        self.where, self.host = "self", e.here
+        # who still has the module, and whether a server listens by SDP as well
+        self._has, self.sdp = ("peer", False) if name == "server" else ("self", True)
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self):
+        self._stack.enter_context(module.unloaded(self.e, "self" if self.name == "server" else "peer"))
+        return self
+
+    def __exit__(self, *_):
+        self._stack.close()
+
+    def server(self, command, port, mapped=False):
+        command = [str(word) for word in command]
+        program = Program(self.e, command if mapped else under(self.e, command))
+        try:
+            wait_for_listener(self.e, port, "self", sdp=self.sdp)
+        except CaseFailure as failure:
+            raise CaseFailure(f"{failure}; {program.name} said: {program.said()}") from None
+        return program
+
+    def client(self, command, patience=12, mapped=False):
+        """What it prints. Under sdp-run the library tells why it is TCP."""
+        command = [str(word) for word in command]
+        program = Program(self.e, command if mapped else under(self.e, command), "peer")
+        out, told = program.outputs(self.e.patience * patience)
+        if not mapped:
+            self.e.check(TOLD[self.name] in told, f"the library said {told[-500:]}")
+        return out
+
+    @contextlib.contextmanager
+    def carries(self, sent, received):
+        """Nothing of it goes by SDP."""
+        def counted():
+            stats = observe.stats(self._has)
+            return stats["tx_bytes"], stats["rx_bytes"]
+
+        before, tcp = counted(), tcp_segments()
+        yield
+        self.e.equal(counted(), before, "bytes that SDP has sent and received on the machine that has it")
+        segments = tcp_segments() - tcp
+        self.e.check(segments > (sent + received) >> 16, f"TCP sent and received {segments} segments only")
+
+
+@contextlib.contextmanager
+def mapped(e, *names):
+    """Programs of these names are mapped on both machines, from before one of them loses its module."""
+    needs(e)
+    words = [str(SDPCTL), "map", "add", *(word for name in names for word in ("--program", name))]
+    programs = [Program(e, words, where) for where in ("self", "peer")]
+    for program in programs:
+        said = program.line()
+        e.check(said.endswith("TCP sockets become SDP's until this ends\n"), f"sdpctl map said {said!r}")
+    yield
+    for program in programs:
+        program.end()
