@@ -35,9 +35,13 @@
 //! kind are never held together. No user memory is touched under a spinlock. lockdep watches this in
 //! the guest tests on the debug kernel (`make test SUITES=debug:short`).
 //!
-//! What goes without a lock: who looks at the completion queues ([`events`], under a model checker
-//! in `tests/host/loom`), and numbers that may be out of date, which nothing is decided by but how
-//! long to watch or which way to try first ([`wait`], `direct::hints`).
+//! What goes without a lock: who looks at the completion queues ([`events`]) and who still uses a
+//! device (`sys::rdma::uses`), both under a model checker in `tests/host/loom`; flags that say what
+//! work there is, which are set before it is queued (the workqueue orders that) or which one thread
+//! can take; totals of which each change is one access, as of pinned pages; and numbers that may be
+//! out of date, which nothing is decided by but how long to watch or which way to try first
+//! ([`wait`], `direct::hints`). Who waits for what ([`Socket`]'s `readers` and `writers`) is counted
+//! before the waiter takes the connection's lock, so that whoever has it later knows.
 //!
 //! **Waiting.** A caller who has to wait sleeps by a mark (see [`SdpSock::sleep`]) and polls the
 //! completion queues itself when it is woken; a worker does so when nobody waits. That spares a

@@ -8,6 +8,7 @@
 //! well, then until they have ended in any way.
 
 use super::super::bindings as c;
+use super::uses::Uses;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -29,7 +30,7 @@ const PATIENCE_MS: u32 = 250;
 ///
 /// # Invariants
 ///
-/// `raw` is registered and its driver is bound as long as `uses` is above 0.
+/// `raw` is registered and its driver is bound as long as there is one of `uses`.
 #[pin_data]
 struct Device {
     raw: NonNull<c::ib_device>,
@@ -37,8 +38,8 @@ struct Device {
     going: AtomicFlag,
     hurried: AtomicFlag,
     vector: Atomic<u32>,
-    uses: Atomic<i32>,
-    /// Completed when `uses` becomes 0, which it stays.
+    uses: Uses,
+    /// Completed when the last of `uses` has ended.
     #[pin]
     unused: Unused,
 }
@@ -85,15 +86,14 @@ pub(crate) struct DeviceRef(Arc<Device>);
 impl Clone for DeviceRef {
     fn clone(&self) -> Self {
         // INVARIANT: Counted. `self` counts as well, so this is no first use.
-        self.0.uses.add(1, Relaxed);
+        self.0.uses.more();
         DeviceRef(self.0.clone())
     }
 }
 
 impl Drop for DeviceRef {
     fn drop(&mut self) {
-        // `Full` orders all that was done with the device before its removal.
-        if self.0.uses.fetch_sub(1, Full) == 1 {
+        if self.0.uses.end() {
             self.0.unused.complete_all();
         }
     }
@@ -108,15 +108,9 @@ impl PartialEq for DeviceRef {
 impl DeviceRef {
     /// One more use, unless there is none any more.
     fn of(device: &Arc<Device>) -> Option<Self> {
-        let mut n = device.uses.load(Relaxed);
-        while n > 0 {
-            match device.uses.cmpxchg(n, n + 1, Full) {
-                // INVARIANT: Counted, and not the first.
-                Ok(_) => return Some(DeviceRef(device.clone())),
-                Err(now) => n = now,
-            }
-        }
-        None
+        // INVARIANT: Counted.
+        let counted = device.uses.any_more();
+        counted.then(|| DeviceRef(device.clone()))
     }
 
     /// The device as C code knows it.
@@ -262,7 +256,7 @@ extern "C" fn add<C: Client>(raw: *mut c::ib_device) -> c_int {
             going: AtomicFlag::new(false),
             hurried: AtomicFlag::new(false),
             vector: Atomic::new(0),
-            uses: Atomic::new(1),
+            uses: Uses::one(),
             unused <- Unused::new(),
         }),
         GFP_KERNEL,

@@ -32,6 +32,7 @@ pub(crate) mod registry;
 pub(crate) mod route;
 pub(crate) mod send;
 pub(crate) mod user_memory;
+mod uses;
 pub(crate) mod work;
 
 pub(crate) use netns::Net;

@@ -13,6 +13,9 @@ extern crate self as kernel;
 
 #[path = "../../../../src/socket/events.rs"]
 mod events;
+mod going;
+#[path = "../../../../src/sys/rdma/uses.rs"]
+mod uses;
 mod waiting;
 
 /// `kernel::sync::atomic`, as far as the files use it.
@@ -49,11 +52,11 @@ mod sync {
                 Atomic(AtomicI32::new(n), std::marker::PhantomData)
             }
 
-            fn ordered<O: Order>(&self, _: O, access: impl FnOnce(&AtomicI32) -> i32) -> i32 {
+            fn ordered<O: Order, R>(&self, _: O, access: impl FnOnce(&AtomicI32) -> R) -> R {
                 O::fence();
-                let n = access(&self.0);
+                let r = access(&self.0);
                 O::fence();
-                n
+                r
             }
 
             pub fn load(&self, _: Relaxed) -> i32 {
@@ -68,6 +71,12 @@ mod sync {
 
             pub fn xchg<O: Order>(&self, n: i32, o: O) -> i32 {
                 self.ordered(o, |a| a.swap(n, Ordering::Relaxed))
+            }
+
+            pub fn cmpxchg<O: Order>(&self, old: i32, new: i32, o: O) -> Result<i32, i32> {
+                self.ordered(o, |a| {
+                    a.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed)
+                })
             }
 
             pub fn fetch_add<O: Order>(&self, n: i32, o: O) -> i32 {

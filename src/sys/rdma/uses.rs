@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! How many use something that goes away.
+//!
+//! Who has a use may make another one of it, and others may as long as there is any ([`Uses`]).
+//! Once there is none there never is one again, and all that was done by them has been done.
+//!
+//! `tests/host/loom` compiles this file and tries all orders in which that can come about.
+
+use kernel::sync::atomic::{Atomic, Full, Relaxed};
+
+/// The number of uses of something.
+pub(super) struct Uses(Atomic<i32>);
+
+impl Uses {
+    /// One use.
+    pub(super) fn one() -> Self {
+        Uses(Atomic::new(1))
+    }
+
+    /// One more, of who has one: no first one, so there is nothing to order.
+    pub(super) fn more(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    /// One more, unless there is none any more. Returns whether there is.
+    #[must_use]
+    pub(super) fn any_more(&self) -> bool {
+        let mut n = self.0.load(Relaxed);
+        while n > 0 {
+            match self.0.cmpxchg(n, n + 1, Full) {
+                Ok(_) => return true,
+                Err(now) => n = now,
+            }
+        }
+        false
+    }
+
+    /// The end of one. Returns whether it was the last; then what was done by all the others has
+    /// been done.
+    #[must_use]
+    pub(super) fn end(&self) -> bool {
+        self.0.fetch_sub(1, Full) == 1
+    }
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! A device goes away, and those who use it: none of them may do so afterwards, and the going may not
+//! wait for ever.
+//!
+//! [`Device`] is what `sys::rdma::device` has for them: `DeviceRef`'s clone, drop and `of`, and
+//! `remove`, with the steps that they have there.
+
+use crate::uses::Uses;
+use loom::cell::UnsafeCell;
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+
+struct Device {
+    uses: Uses,
+    /// `unused`, the completion.
+    unused: (Mutex<bool>, Condvar),
+    /// The driver's, who frees it when the removal is over. loom says so if anybody is there then.
+    raw: UnsafeCell<()>,
+    /// The list of devices, in which others find it until the removal.
+    listed: Mutex<bool>,
+}
+
+/// `DeviceRef`.
+struct Use(Arc<Device>);
+
+impl Use {
+    fn of(device: &Arc<Device>) -> Option<Self> {
+        device.uses.any_more().then(|| Use(device.clone()))
+    }
+
+    fn another(&self) -> Self {
+        self.0.uses.more();
+        Use(self.0.clone())
+    }
+
+    fn work(&self) {
+        self.0.raw.with(|_| ());
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        if self.0.uses.end() {
+            *self.0.unused.0.lock().unwrap() = true;
+            self.0.unused.1.notify_all();
+        }
+    }
+}
+
+impl Device {
+    /// `registry`: a use of a device that is in the list.
+    fn find(device: &Arc<Self>) -> Option<Use> {
+        let listed = device.listed.lock().unwrap();
+        listed.then(|| Use::of(device)).flatten()
+    }
+
+    /// `remove`, as it is called by the core with the use that counts since the beginning.
+    fn go(first: Use) {
+        let device = first.0.clone();
+        *device.listed.lock().unwrap() = false;
+        drop(first);
+        let mut unused = device.unused.0.lock().unwrap();
+        while !*unused {
+            unused = device.unused.1.wait(unused).unwrap();
+        }
+        drop(unused);
+        assert!(Use::of(&device).is_none(), "a use after the last");
+        device.raw.with_mut(|_| ());
+    }
+}
+
+fn all_orders(users: &'static [fn(&Arc<Device>)], changes: usize) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(changes);
+    model.check(move || {
+        let device = Arc::new(Device {
+            uses: Uses::one(),
+            unused: (Mutex::new(false), Condvar::new()),
+            raw: UnsafeCell::new(()),
+            listed: Mutex::new(true),
+        });
+        let users: Vec<_> = users
+            .iter()
+            .map(|user| {
+                let device = device.clone();
+                thread::spawn(move || user(&device))
+            })
+            .collect();
+        Device::go(Use(device));
+        for user in users {
+            user.join().unwrap();
+        }
+    });
+}
+
+/// A connection that finds it in the list, hands a use on, and ends.
+fn connects(device: &Arc<Device>) {
+    if let Some(mine) = Device::find(device) {
+        let another = mine.another();
+        drop(mine);
+        another.work();
+    }
+}
+
+/// One that has it by a pointer that was kept, as the hurry of a removal has.
+fn hurries(device: &Arc<Device>) {
+    if let Some(mine) = Use::of(device) {
+        mine.work();
+    }
+}
+
+#[test]
+fn nobody_uses_it() {
+    all_orders(&[], 4);
+}
+
+#[test]
+fn one_uses_it() {
+    all_orders(&[connects], 4);
+    all_orders(&[hurries], 4);
+}
+
+#[test]
+fn two_use_it() {
+    all_orders(&[connects, hurries], 3);
+    all_orders(&[hurries, hurries], 3);
+}
