@@ -413,10 +413,16 @@ bool sdp_h_source(struct sock *sk, const struct sdp_h_addr *to, int ifindex,
 	return true;
 }
 
+/* What a look for a route that failed comes to: nothing leads there, or there was no memory. */
+static int no_way(long err)
+{
+	return err == -ENOMEM || err == -ENOBUFS ? -ENOMEM : 0;
+}
+
 /*
  * The interface that `to` belongs to, by which a packet from `from` (or from the address that is
  * filled in there) counts as received, though it goes by the loopback; 0 if it is no address of
- * this namespace, or if nothing leads there.
+ * this namespace, or if nothing leads there; -ENOMEM.
  */
 int sdp_h_local_way(struct net *net, const struct sdp_h_addr *to, int ifindex,
 		    struct sdp_h_addr *from)
@@ -435,7 +441,7 @@ int sdp_h_local_way(struct net *net, const struct sdp_h_addr *to, int ifindex,
 			return 0;
 		rt = ip_route_output_key(net, &fl4);
 		if (IS_ERR(rt))
-			return 0;
+			return no_way(PTR_ERR(rt));
 		iif = rt->rt_type == RTN_LOCAL ? rt->rt_iif ?: net->loopback_dev->ifindex : 0;
 		ip_rt_put(rt);
 		ipv6_addr_set_v4mapped(fl4.saddr, &from->ip);
@@ -449,10 +455,11 @@ int sdp_h_local_way(struct net *net, const struct sdp_h_addr *to, int ifindex,
 		};
 		struct dst_entry *dst;
 		struct inet6_dev *idev;
-		int iif = 0;
+		int iif = 0, err;
 
-		if (ip6_dst_lookup(net, NULL, &dst, &fl6))
-			return 0;
+		err = ip6_dst_lookup(net, NULL, &dst, &fl6);
+		if (err)
+			return no_way(err);
 		if (dst_rt6_info(dst)->rt6i_flags & RTF_LOCAL) {
 			idev = ip6_dst_idev(dst);
 			iif = idev ? idev->dev->ifindex : net->loopback_dev->ifindex;

@@ -255,7 +255,7 @@ impl<O: Owner> Resolver<O> {
         destination: &Address,
     ) -> Result<Self> {
         if params::local_transport() != 0 {
-            if let Some(way) = net.local_way(source, destination) {
+            if let Some(way) = net.local_way(source, destination)? {
                 return Ok(Self::Local(local::Resolver::new(net, owner, way)?));
             }
         }
@@ -434,9 +434,9 @@ impl<O: Owner> Request<'_, O> {
 ///
 /// # Errors
 ///
-/// What an RDMA device that does not have it says, such as `ENODEV` or `EADDRNOTAVAIL`.
+/// What an RDMA device that does not have it says, such as `ENODEV` or `EADDRNOTAVAIL`; `ENOMEM`.
 pub(crate) fn usable_address(net: &Net, address: &Address) -> Result {
-    if params::local_transport() != 0 && net.local_way(None, address).is_some() {
+    if params::local_transport() != 0 && net.local_way(None, address)?.is_some() {
         return Ok(());
     }
     verbs::local_device_for(net, address)

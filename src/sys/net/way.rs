@@ -5,6 +5,7 @@
 use super::super::bindings as c;
 use super::super::rdma::Net;
 use super::address::Address;
+use kernel::prelude::*;
 
 /// The way from one address of a network namespace to another one of it.
 #[derive(Clone, Copy)]
@@ -19,19 +20,28 @@ pub(crate) struct LocalWay {
 impl Net {
     /// The way to an address, if it is one of this namespace's own. `source` is where it is to
     /// begin, if not where the routes say.
-    pub(crate) fn local_way(&self, source: Option<&Address>, to: &Address) -> Option<LocalWay> {
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn local_way(
+        &self,
+        source: Option<&Address>,
+        to: &Address,
+    ) -> Result<Option<LocalWay>> {
         let v6 = to.ip.is_ipv6();
         let any = Address::any(v6);
         let mut from = source.unwrap_or(&any).to_c();
         // SAFETY: The namespace is alive; `from` may be read and written.
         let ifindex =
             unsafe { c::sdp_h_local_way(self.as_raw(), &to.to_c(), to.scope as i32, &mut from) };
-        Some(LocalWay {
+        let ifindex = u32::try_from(ifindex).map_err(|_| ENOMEM)?;
+        Ok((ifindex != 0).then(|| LocalWay {
             source: Address {
                 port: 0,
                 ..Address::from_c(&from, v6)
             },
-            ifindex: u32::try_from(ifindex).ok().filter(|i| *i != 0)?,
-        })
+            ifindex,
+        }))
     }
 }
