@@ -11,11 +11,13 @@ from lib import calls, consts, observe
 from lib.registry import case
 from lib.sock import Sock
 from suites.faults.nth import closing
-from suites.life.states import drain
+from suites.life.states import THOROUGH, drain
 from suites.process.memory import Group
 from suites.storm.limits import parameter
 
 SOL = socket.SOL_SOCKET
+# Of cases that take long.
+SLOW = ("v4", "v6") if THOROUGH else ("v4",)
 # Users who have nothing.
 CROWD, SERVER = 65534, 1
 # What one end of a connection takes of the kernel's memory, its buffers included, if it has none that lie full.
@@ -41,7 +43,7 @@ def echo(e, near, far, word=b"there and back"):
     e.equal(near.recv_exactly(len(word)), word, "back")
 
 
-@case(reference=False, families=("v4",), timeout=120)
+@case(reference=False, families=SLOW, timeout=120)
 def many_connects(e):
     """As many connects as two processors can begin meet a backlog of 4 that nobody empties: the listener's side holds no
     more than fits, others are served meanwhile, and each connect that is let in later is a connection."""
@@ -102,7 +104,7 @@ def many_connects(e):
     settled(e)
 
 
-@case(reference=False, families=("v4",), timeout=120)
+@case(reference=False, timeout=120)
 def come_and_go(e):
     """Connections that come, speak and go as fast as processes can make them: no memory is left behind by them."""
     listener = e.listen(backlog=64)
@@ -164,7 +166,7 @@ def clamour(e, port, count, told):
     return refused
 
 
-@case(reference=False, families=("v4",), timeout=240)
+@case(reference=False, families=SLOW, timeout=240)
 def crowd_of_thousands(e):
     """Two thousand connections by a user who may have 150 at a time, to a server who may have as many: no more are there at any
     time, on either side, nor more memory; what is too much is counted; others connect and talk all the time."""
@@ -230,7 +232,7 @@ def crowd_of_thousands(e):
     e.until(lambda: kernel_memory() - quiet < 2 * each * processes // 20 * PER_SOCKET // 2, lambda: f"{kernel_memory() - quiet} bytes stay")
 
 
-@case(reference=False, families=("v4",), timeout=120)
+@case(reference=False, timeout=120)
 def limit_of_a_server(e):
     """Connections beyond what the server's namespace may have: they wait, nobody else is hurt, and get in when others leave."""
     listener = e.listen()
@@ -258,7 +260,7 @@ def limit_of_a_server(e):
             echo(e, *pair)
 
 
-@case(reference=False, families=("v4",), timeout=120)
+@case(reference=False, timeout=120)
 def out_of_a_groups_memory(e):
     """A process that makes connections until its cgroup's memory is gone: its calls fail or it is killed, its peers see the
     end, others go on, and everything is given back."""

@@ -15,7 +15,7 @@ def buffered(sock, option):
     return sock.get(SOL, option)
 
 
-@case(reference=False, families=("v4",), timeout=120)
+@case(reference=False, timeout=120)
 def nobody_reads(e):
     """Thirty writers that write all they can to readers that do not read: what lies between them is bounded by their buffers,
     others are served, and in the end each byte that was taken comes out."""
@@ -50,7 +50,7 @@ def nobody_reads(e):
     settled(e)
 
 
-@case(reference=False, families=("v4",), timeout=120)
+@case(reference=False, timeout=120)
 def one_slow(e):
     """One reader takes its bytes one by one, among ten of the same listener: the others are done before it is, and it gets
     everything."""
@@ -77,7 +77,7 @@ def one_slow(e):
     settled(e)
 
 
-@case(reference=False, families=("v4",), timeout=120)
+@case(reference=False, timeout=120)
 def blocks_that_nobody_takes(e):
     """Senders whose blocks are lent to readers that do not read: what is pinned is bounded by the budget, and let go of."""
     listener = e.listen(backlog=16)
