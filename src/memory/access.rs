@@ -2,7 +2,7 @@
 
 //! Who a program's pinned memory is for: a device, or this kernel for a peer on the same machine.
 
-use crate::sys::pin::Pages;
+use crate::sys::pin::{Pages, Unpinnable};
 use crate::sys::rdma::pd::Pd;
 use crate::sys::rdma::user_memory::UserMemory;
 use kernel::prelude::*;
@@ -42,8 +42,18 @@ impl Origin {
 pub(super) enum Access {
     /// Mapped for a device.
     Device(UserMemory),
-    /// Only the pages.
-    Here(Pages),
+    /// Only the pages. Others who hold them are copying from or to them; as long as the memory is
+    /// not lent nobody does. `None` only on the way from one state to the other.
+    Here(Option<Arc<Pages>>),
+}
+
+/// Does something with pages that are not lent; `None` if they are, which leaves them to those who
+/// copy.
+fn change<R>(pages: &mut Option<Arc<Pages>>, f: impl FnOnce(&mut Pages) -> R) -> Option<R> {
+    let mut own = pages.take().and_then(Arc::into_unique_or_drop)?;
+    let r = f(&mut own);
+    *pages = Some(own.into());
+    Some(r)
 }
 
 impl Access {
@@ -51,7 +61,7 @@ impl Access {
     pub(super) fn new(origin: &Origin, pages: usize) -> Result<Self> {
         Ok(match origin {
             Origin::Device(pd) => Access::Device(UserMemory::new(pd, pages)?),
-            Origin::Here => Access::Here(Pages::new(pages)?),
+            Origin::Here => Access::Here(Some(Arc::new(Pages::new(pages)?, GFP_KERNEL)?)),
         })
     }
 
@@ -77,10 +87,10 @@ impl Access {
         }
     }
 
-    pub(super) fn for_here(&self) -> Option<&Pages> {
+    pub(super) fn for_here(&self) -> Option<&Arc<Pages>> {
         match self {
             Access::Device(_) => None,
-            Access::Here(p) => Some(p),
+            Access::Here(p) => p.as_ref(),
         }
     }
 
@@ -96,7 +106,7 @@ impl Access {
     pub(super) fn len(&self) -> usize {
         match self {
             Access::Device(m) => m.len(),
-            Access::Here(p) => p.len(),
+            Access::Here(p) => p.as_ref().map_or(0, |p| p.len()),
         }
     }
 
@@ -104,7 +114,7 @@ impl Access {
     pub(super) fn count(&self) -> usize {
         match self {
             Access::Device(m) => m.count(),
-            Access::Here(p) => p.count(),
+            Access::Here(p) => p.as_ref().map_or(0, |p| p.count()),
         }
     }
 
@@ -112,18 +122,26 @@ impl Access {
     pub(super) fn room(&self) -> usize {
         match self {
             Access::Device(m) => m.room(),
-            Access::Here(p) => p.room(),
+            Access::Here(p) => p.as_ref().map_or(0, |p| p.room()),
         }
     }
 
-    /// The pages, to be pinned. Those that were are let go of. Process context.
-    pub(super) fn pages(&mut self) -> &mut Pages {
+    /// Has `pin` pin other pages. Those that were pinned are let go of. Process context.
+    ///
+    /// # Errors
+    ///
+    /// What that says.
+    pub(super) fn pin(
+        &mut self,
+        pin: impl FnOnce(&mut Pages) -> Result<usize, Unpinnable>,
+    ) -> Result<usize, Unpinnable> {
         match self {
-            Access::Device(m) => m.pages(),
-            Access::Here(p) => {
+            Access::Device(m) => pin(m.pages()),
+            Access::Here(p) => change(p, |p| {
                 p.unpin();
-                p
-            }
+                pin(p)
+            })
+            .unwrap_or(Err(Unpinnable::Fault)),
         }
     }
 
@@ -151,7 +169,9 @@ impl Access {
     pub(super) fn release(&mut self) {
         match self {
             Access::Device(m) => m.release(),
-            Access::Here(p) => p.unpin(),
+            Access::Here(p) => {
+                change(p, Pages::unpin);
+            }
         }
     }
 }

@@ -253,7 +253,7 @@ impl Pinned {
     ) -> Result<usize, Refusal> {
         let piece = from.piece(most);
         self.pin(account, Use::Send, piece, hold, |m, len, hold| {
-            from.pin(m.pages(), len, hold)
+            m.pin(|pages| from.pin(pages, len, hold))
         })
     }
 
@@ -272,7 +272,7 @@ impl Pinned {
     ) -> Result<usize, Refusal> {
         let piece = to.piece(most);
         self.pin(account, Use::Receive, piece, hold, |m, len, hold| {
-            to.pin(m.pages(), len, hold)
+            m.pin(|pages| to.pin(pages, len, hold))
         })
     }
 
@@ -431,7 +431,7 @@ impl Pinned {
     }
 
     /// The pages, if it was made for a peer on this machine.
-    pub(crate) fn pages(&self) -> Option<&Pages> {
+    pub(crate) fn pages(&self) -> Option<&Arc<Pages>> {
         self.parts.as_ref()?.piece.memory.for_here()
     }
 }

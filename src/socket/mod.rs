@@ -118,6 +118,8 @@ pub(crate) struct Socket {
     writers: Atomic<i32>,
     /// Whether readers poll before they sleep.
     patience: Patience,
+    /// Whether those poll before they sleep who wait for their memory to be read.
+    takers: Patience,
 }
 
 impl SdpSock {
@@ -148,6 +150,7 @@ impl Family for Socket {
             readers: Atomic::new(0),
             writers: Atomic::new(0),
             patience: Patience::new(),
+            takers: Patience::new(),
         })
     }
 
@@ -256,6 +259,12 @@ impl Owner for SdpSock {
 
     fn is_watched(&self) -> bool {
         Sock::is_watched(self)
+    }
+
+    fn lend_a_hand(&self) {
+        if self.data().events.are_awaited() {
+            self.event(Queue::Send);
+        }
     }
 
     fn send_ready(&self) {

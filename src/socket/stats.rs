@@ -52,6 +52,8 @@ pub(crate) struct Stats {
     pub(crate) direct_written: u64,
     /// Those of the bytes received that the peer has written straight to a reader's memory.
     pub(crate) direct_filled: u64,
+    /// Bytes that a task here copied for the peer's transfer, on one machine.
+    pub(crate) direct_helped: u64,
     /// Times that blocks of ours met memory of the peer's reader, to which they were written then.
     pub(crate) direct_void: u64,
     /// Blocks of ours that were not read, or not to the end.
@@ -103,6 +105,7 @@ impl Stats {
             direct_received: 0,
             direct_written: 0,
             direct_filled: 0,
+            direct_helped: 0,
             direct_void: 0,
             direct_returned: 0,
             direct_refused: 0,
@@ -153,6 +156,7 @@ impl Stats {
             (&mut self.direct_received, o.direct_received),
             (&mut self.direct_written, o.direct_written),
             (&mut self.direct_filled, o.direct_filled),
+            (&mut self.direct_helped, o.direct_helped),
             (&mut self.direct_void, o.direct_void),
             (&mut self.direct_returned, o.direct_returned),
             (&mut self.direct_refused, o.direct_refused),

@@ -74,11 +74,32 @@ impl SdpSock {
         timeout: isize,
     ) -> Result<isize> {
         let socket = self.data();
-        let start = Instant::<Monotonic>::now();
         socket.readers.fetch_add(1, Relaxed);
-        let r = self.wait_watching(lock, mark, timeout, socket.patience.limit());
+        let r = self.wait_patiently(lock, mark, timeout, &socket.patience);
         socket.readers.fetch_sub(1, Relaxed);
-        socket.patience.learn(start.elapsed());
+        r
+    }
+
+    /// [`SdpSock::wait`] for the peer to take what is advertised.
+    pub(super) fn wait_for_taking(
+        &self,
+        lock: &mut Locked<'_, Socket>,
+        mark: i32,
+        timeout: isize,
+    ) -> Result<isize> {
+        self.wait_patiently(lock, mark, timeout, &self.data().takers)
+    }
+
+    fn wait_patiently(
+        &self,
+        lock: &mut Locked<'_, Socket>,
+        mark: i32,
+        timeout: isize,
+        patience: &Patience,
+    ) -> Result<isize> {
+        let start = Instant::<Monotonic>::now();
+        let r = self.wait_watching(lock, mark, timeout, patience.limit());
+        patience.learn(start.elapsed());
         r
     }
 

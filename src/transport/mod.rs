@@ -302,7 +302,8 @@ pub(crate) trait Transport: Send {
     /// The transport is broken then, and the connection is to be aborted.
     fn flush(&mut self) -> Result;
 
-    /// Whether there is an errand: part of what is queued, to be carried out by the caller itself.
+    /// Whether there is an errand: part of what is queued here or by the peer, to be carried out by the
+    /// caller itself. Never without memory that is lent.
     fn has_errand(&self) -> bool;
 
     /// The errand. The caller lets go of the lock, runs it, and polls. Nobody else gets it meanwhile.

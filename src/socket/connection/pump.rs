@@ -157,7 +157,7 @@ impl Connection {
         if let Err(e) = channel.flush() {
             failed = Some(e);
         }
-        tell.errand |= self.direct.is_busy() && channel.has_errand();
+        tell.errand |= self.direct.has_lent() && channel.has_errand();
         if let Some(e) = failed {
             self.stats.transport_errors += 1;
             // What a device says of a work request would tell a program something else.

@@ -53,8 +53,15 @@ impl Tell {
                 c.channel.as_mut().and_then(|c| c.errand())
             };
             if let Some(errand) = errand {
-                errand.run();
-                let found = sk.data().connection.lock().progress(sk);
+                // who is on an errand looks afterwards: no worker is needed for what is told meanwhile
+                let events = &sk.data().events;
+                events.enter();
+                let helped = errand.run();
+                events.leave();
+                let mut c = sk.data().connection.lock();
+                c.stats.direct_helped += helped;
+                let found = c.progress(sk);
+                drop(c);
                 self.merge(found);
             }
         }

@@ -162,6 +162,14 @@ impl Direct {
             || self.writing.is_some()
     }
 
+    /// Whether memory is lent to the transport.
+    pub(super) fn has_lent(&self) -> bool {
+        self.sources.iter().any(Option::is_some)
+            || self.sink.is_some()
+            || self.reading.is_some()
+            || self.writing.is_some()
+    }
+
     /// The connection is lost: whoever waits has to know.
     pub(super) fn lost(&mut self) {
         for s in self.sources.iter_mut().flatten() {

@@ -422,7 +422,7 @@ fn wait(sk: &SdpSock, lock: &mut Locked<'_, Socket>, place: usize, timeout: &mut
         let closed = sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0;
         let over = limit == 0
             || closed
-            || match sk.wait(lock, mark, limit) {
+            || match sk.wait_for_taking(lock, mark, limit) {
                 Ok(left) => {
                     if *timeout != FOREVER {
                         *timeout -= limit - left;

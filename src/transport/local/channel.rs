@@ -2,7 +2,8 @@
 
 //! The messages of a connection, as one end sees them.
 
-use super::wire::{Arrived, End, Errand, Ready, Side, Wire, READS, SPANS};
+use super::errand::Errand;
+use super::wire::{Arrived, End, Ready, Side, Wire, READS, SPANS};
 use super::{Config, Owner};
 use crate::memory::buffer::{Buffer, Span};
 use crate::memory::pinned::{Pinned, Pinning, Spares};
@@ -23,6 +24,7 @@ const MAX_MESSAGE: u32 = 1 << 20;
 /// dropped.
 #[pin_data]
 struct Rest {
+    wire: Arc<Wire>,
     end: Option<KBox<End>>,
     spares: Spares,
     _module: ModuleRef,
@@ -40,6 +42,7 @@ impl WorkItem for Rest {
     fn run(mut this: Self::Pointer) {
         let parts = this.as_mut().project();
         parts.spares.destroy();
+        parts.wire.wait_until_still();
         let mut end = parts.end.take();
         let sent = end.as_mut().map(|e| {
             e.destroy_loans();
@@ -71,6 +74,10 @@ impl<O: Owner> Ready for Received<O> {
     fn is_watched(&self) -> bool {
         self.0.is_watched()
     }
+
+    fn lend_a_hand(&self) {
+        self.0.lend_a_hand();
+    }
 }
 
 /// Passes on that something was carried out.
@@ -83,6 +90,10 @@ impl<O: Owner> Ready for Sent<O> {
 
     fn is_watched(&self) -> bool {
         true
+    }
+
+    fn lend_a_hand(&self) {
+        self.0.lend_a_hand();
     }
 }
 
@@ -103,6 +114,7 @@ impl Channel {
         let end = End::new(config.send_slots, config.receive_slots, received, sent)?;
         let rest = KBox::pin_init(
             pin_init!(Rest {
+                wire: wire.clone(),
                 end: None,
                 spares: Spares::new(),
                 _module: ModuleRef::new(),

@@ -7,6 +7,7 @@ use crate::sys::pin::Pages;
 use crate::sys::random::random_below;
 use crate::transport::{Access, Key, Loan, Transfer};
 use kernel::prelude::*;
+use kernel::sync::Arc;
 
 /// Pieces of memory that may be lent at a time.
 const LOANS: usize = 16;
@@ -19,8 +20,18 @@ struct Lent {
     users: u16,
     /// How the peer names it, and what it may do with it.
     key: Option<(Key, Access)>,
+    /// Pieces of it that are being copied for the peer.
+    accesses: u16,
     /// The end of that is posted.
     ending: bool,
+}
+
+/// A piece of memory that is being copied for the peer.
+pub(super) struct Accessed {
+    loan: Loan,
+    pub(super) pages: Arc<Pages>,
+    /// Where in those it begins.
+    pub(super) at: usize,
 }
 
 /// What is lent. Has no memory of its own before the first loan: most connections never lend
@@ -79,6 +90,7 @@ impl Loans {
             memory,
             users: 0,
             key: None,
+            accesses: 0,
             ending: false,
         });
         Ok(loan)
@@ -128,7 +140,7 @@ impl Loans {
     /// # Errors
     ///
     /// `EALREADY` the second time, `EINVAL` if the peer has no access, `ENOENT`.
-    pub(super) fn end_access(&mut self, loan: Loan) -> Result {
+    pub(super) fn stop_access(&mut self, loan: Loan) -> Result {
         let lent = self.find(loan)?;
         if lent.key.is_none() {
             return Err(EINVAL);
@@ -178,37 +190,50 @@ impl Loans {
     /// # Errors
     ///
     /// `ENOENT`.
-    pub(super) fn pages(&mut self, loan: Loan) -> Result<&Pages> {
-        self.find(loan)?.memory.pages().ok_or(ENOENT)
+    pub(super) fn pages(&mut self, loan: Loan) -> Result<Arc<Pages>> {
+        self.find(loan)?.memory.pages().cloned().ok_or(ENOENT)
     }
 
-    /// What a transfer of the peer accesses: the pages, and where in them.
+    /// A transfer of the peer is being carried out from its `begun`-th byte on.
     ///
     /// # Errors
     ///
     /// `EACCES` if it has no such access.
-    pub(super) fn accessed(&self, t: &Transfer) -> Result<(&Pages, usize)> {
+    pub(super) fn begin_access(&mut self, t: &Transfer, begun: u32) -> Result<Accessed> {
         let wanted = match t.read {
             true => Access::Read,
             false => Access::Write,
         };
-        let (memory, key) = self
-            .lent
-            .iter()
-            .flatten()
-            .find_map(|l| match l.key {
-                Some((key, access)) if key.rkey == t.rkey && access == wanted => {
-                    Some((&l.memory, key))
-                }
-                _ => None,
-            })
-            .ok_or(EACCES)?;
+        let is_meant = |(key, access): (Key, Access)| key.rkey == t.rkey && access == wanted;
+        let mut lent = self.lent.iter_mut().flatten();
+        let lent = lent.find(|l| l.key.is_some_and(is_meant));
+        let lent = lent.ok_or(EACCES)?;
+        let (key, _) = lent.key.ok_or(EACCES)?;
         let at = t.address.checked_sub(key.address).ok_or(EACCES)?;
         let end = at.checked_add(u64::from(t.len)).ok_or(EACCES)?;
         if end > u64::from(key.len) {
             return Err(EACCES);
         }
-        Ok((memory.pages().ok_or(EACCES)?, usize::try_from(at)?))
+        let pages = lent.memory.pages().cloned().ok_or(EACCES)?;
+        let at = usize::try_from(at)?.checked_add(begun as usize);
+        lent.accesses += 1;
+        Ok(Accessed {
+            loan: lent.loan,
+            pages,
+            at: at.ok_or(EACCES)?,
+        })
+    }
+
+    /// That piece was copied.
+    pub(super) fn end_access(&mut self, a: &Accessed) {
+        if let Ok(lent) = self.find(a.loan) {
+            lent.accesses = lent.accesses.saturating_sub(1);
+        }
+    }
+
+    /// Whether something of it is being copied for the peer.
+    pub(super) fn is_accessed(&mut self, loan: Loan) -> bool {
+        self.find(loan).is_ok_and(|l| l.accesses > 0)
     }
 
     /// Drops everything that is lent. Process context.

@@ -5,13 +5,14 @@
 //!
 //! The two ends share a [`wire`]: what an end posts is put where the other end finds it, and that is
 //! told by the same [`Owner`] events as completions of a device. What RDMA requests move is copied
-//! once, from pages to pages, by whoever posted it, after it has let go of its lock
-//! ([`super::Transport::errand`]).
+//! once, from pages to pages, by whoever posted it, after it has let go of its lock, and if it is much
+//! by whoever waits for it at the other end, too ([`super::Transport::errand`]).
 //!
 //! * [`connect`]: from an address to a request, which the acceptor looks at; likewise its answer;
 //! * [`link`]: the life of a connection and its end;
 //! * [`channel`]: the messages, as one end sees them;
 //! * [`wire`]: the messages, as they are between the ends;
+//! * [`errand`]: carrying out READs and WRITEs;
 //! * [`loans`]: memory of a program that is lent to an end.
 //!
 //! **Locks.** The wire has a spinlock, which is taken under that of either connection; no upcall is
@@ -23,13 +24,14 @@
 
 mod channel;
 mod connect;
+mod errand;
 mod link;
 mod loans;
 mod wire;
 
 pub(crate) use channel::Channel;
 pub(crate) use connect::{Request, Resolver};
+pub(crate) use errand::Errand;
 pub(crate) use link::Link;
-pub(crate) use wire::Errand;
 
 use super::{Config, Gone, LinkId, Net, Owner, SearchId, REPLY_DATA, REQUEST_DATA};

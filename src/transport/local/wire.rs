@@ -6,25 +6,28 @@
 //! have come into them, and what the owner has posted that is not carried out yet. As a rule nothing
 //! is: a message is delivered when it is posted. It has to wait if no buffer is there for it, if
 //! the other end is not there, or behind something that waits.
+//!
+//! A READ or WRITE always waits for somebody who carries it out, who has an [`Errand`]: a task of its
+//! owner and, if it is a large one, a task of the other end's owner that would wait else. Each copies
+//! a piece at a time, without the lock. Memory stays lent and accessible until that has ended.
 
+use super::errand::Carried;
 use super::loans::Loans;
 use crate::memory::buffer::{Buffer, Span};
 use crate::memory::pinned::Pinned;
 use crate::memory::ring::Ring;
-use crate::sys::net::sock::give_way;
 use crate::sys::pages::Block;
 use crate::transport::{
     Access, Head, Interest, Key, Loan, SendCompletion, Sending, Status, Transfer, HEAD,
 };
 use kernel::prelude::*;
-use kernel::sync::{new_spinlock, Arc, SpinLock};
+use kernel::sync::lock::{spinlock::SpinLockBackend, Guard};
+use kernel::sync::{new_condvar, new_spinlock, Arc, CondVar, SpinLock};
 
 /// Most pieces of payload in one message.
 pub(super) const SPANS: usize = 2;
 /// Most READs under way.
 pub(super) const READS: u16 = 4;
-/// Bytes that a transfer copies under one hold of the lock.
-const STEP: u32 = 16384;
 
 /// Somebody to tell of something.
 pub(super) trait Ready: Send + Sync {
@@ -34,6 +37,10 @@ pub(super) trait Ready: Send + Sync {
     /// Whether somebody watches for it, so that it is to be told whatever was asked for. Called with
     /// the lock of the wire.
     fn is_watched(&self) -> bool;
+
+    /// There is something to carry out that is done sooner if whoever waits lends a hand. Called
+    /// without the lock of the wire.
+    fn lend_a_hand(&self);
 }
 
 /// A message that has come.
@@ -62,12 +69,8 @@ struct Message {
 /// What was posted and waits.
 enum Waiting {
     Message(Message),
-    /// A READ or WRITE, of which `done` bytes are moved.
-    Transfer {
-        loan: Loan,
-        transfer: Transfer,
-        done: u32,
-    },
+    /// A READ or WRITE.
+    Transfer(Carried),
     /// The end of the peer's access to memory.
     End {
         loan: Loan,
@@ -93,10 +96,12 @@ pub(super) struct End {
     waiting: Ring<Waiting>,
     /// READs among that.
     reads: u16,
-    /// Somebody carries out a transfer.
-    carried: bool,
+    /// A task of the owner carries out transfers.
+    pub(super) carries: bool,
+    /// A task of the other end's owner does so for this one.
+    pub(super) is_helped: bool,
     /// Memory of the program.
-    loans: Loans,
+    pub(super) loans: Loans,
     /// What was carried out, and is to be told.
     done: Ring<SendCompletion>,
     /// Of which messages to tell the next.
@@ -106,7 +111,7 @@ pub(super) struct End {
     /// Something has come since the other end has flushed, and who wants to know.
     news: Option<Interest>,
     /// Something was posted that could not be carried out.
-    broken: bool,
+    pub(super) broken: bool,
 }
 
 impl End {
@@ -126,7 +131,8 @@ impl End {
                 arrived: Ring::new(),
                 waiting: Ring::new(),
                 reads: 0,
-                carried: false,
+                carries: false,
+                is_helped: false,
                 loans: Loans::new(),
                 done: Ring::new(),
                 receive_armed: None,
@@ -232,7 +238,7 @@ impl End {
         if self.direct_room() == 0 {
             return Err(ENOSPC);
         }
-        self.loans.end_access(loan)?;
+        self.loans.stop_access(loan)?;
         self.wait(Waiting::End { loan, cookie })
     }
 
@@ -246,20 +252,31 @@ impl End {
         }
         t.address.checked_add(u64::from(t.len)).ok_or(EINVAL)?;
         self.loans.begin(loan, t)?;
-        let (transfer, done) = (*t, 0);
-        self.wait(Waiting::Transfer {
-            loan,
-            transfer,
-            done,
-        })?;
+        self.wait(Waiting::Transfer(Carried::new(loan, t)))?;
         self.reads += u16::from(t.read);
         Ok(t.len)
     }
 
-    /// Whether a transfer is next, and nobody carries it out.
-    fn has_errand(&self) -> bool {
-        let next = matches!(self.waiting.front(), Some(Waiting::Transfer { .. }));
-        next && !self.carried && !self.broken
+    /// The transfer that is next, if one is.
+    pub(super) fn next_transfer(&mut self) -> Option<&mut Carried> {
+        match self.waiting.front_mut() {
+            Some(Waiting::Transfer(t)) if !self.broken => Some(t),
+            _ => None,
+        }
+    }
+
+    /// That transfer is complete.
+    pub(super) fn moved(&mut self) {
+        let Some(Waiting::Transfer(done)) = self.waiting.pop_front() else {
+            return;
+        };
+        let t = done.transfer;
+        self.loans.over(done.loan);
+        self.reads -= u16::from(t.read);
+        self.tell_done(SendCompletion::Moved {
+            cookie: t.cookie,
+            len: t.len,
+        });
     }
 
     /// Drops what was lent, after this end was detached. Process context.
@@ -272,8 +289,13 @@ impl End {
         let _ = self.done.push_back(c);
     }
 
+    /// Whom to tell of what has come.
+    pub(super) fn received(&self) -> Arc<dyn Ready> {
+        self.received.clone()
+    }
+
     /// Whom to tell of what has come, if anybody wants to know.
-    fn take_news(&mut self) -> Option<Arc<dyn Ready>> {
+    pub(super) fn take_news(&mut self) -> Option<Arc<dyn Ready>> {
         let news = self.news.take()?;
         let received = &self.received;
         self.receive_armed
@@ -282,7 +304,7 @@ impl End {
     }
 
     /// Whom to tell of what was carried out, if anybody wants to know.
-    fn take_done(&mut self) -> Option<Arc<dyn Ready>> {
+    pub(super) fn take_done(&mut self) -> Option<Arc<dyn Ready>> {
         let told = self.send_armed && !self.done.is_empty();
         self.send_armed &= !told;
         told.then(|| self.sent.clone())
@@ -343,18 +365,27 @@ impl End {
 #[pin_data]
 pub(super) struct Wire {
     #[pin]
-    ends: SpinLock<[Option<KBox<End>>; 2]>,
+    both: SpinLock<Both>,
+    /// Notified when nothing is being copied any more and an end is gone.
+    #[pin]
+    still: CondVar,
 }
 
-/// An end and the other one.
-fn ends(
-    both: &mut [Option<KBox<End>>; 2],
-    side: Side,
-) -> (&mut Option<KBox<End>>, &mut Option<KBox<End>>) {
-    let [a, b] = both;
-    match side {
-        Side::Active => (a, b),
-        Side::Passive => (b, a),
+/// The two ends; under [`Wire::both`].
+pub(super) struct Both {
+    ends: [Option<KBox<End>>; 2],
+    /// Pieces of transfers that are being copied without the lock.
+    pub(super) copying: u32,
+}
+
+impl Both {
+    /// An end and the other one.
+    pub(super) fn ends(&mut self, side: Side) -> (&mut Option<KBox<End>>, &mut Option<KBox<End>>) {
+        let [a, b] = &mut self.ends;
+        match side {
+            Side::Active => (a, b),
+            Side::Passive => (b, a),
+        }
     }
 }
 
@@ -367,8 +398,18 @@ pub(super) enum Side {
     Passive,
 }
 
+impl Side {
+    /// The other one.
+    pub(super) fn other(self) -> Self {
+        match self {
+            Side::Active => Side::Passive,
+            Side::Passive => Side::Active,
+        }
+    }
+}
+
 /// Carries out what waits at an end, as far as that is possible now and needs no errand.
-fn carry_on(mine: &mut End, other: &mut Option<KBox<End>>) {
+pub(super) fn carry_on(mine: &mut End, other: &mut Option<KBox<End>>) {
     while !mine.broken {
         match mine.waiting.front() {
             Some(Waiting::Message(_)) => {
@@ -383,11 +424,14 @@ fn carry_on(mine: &mut End, other: &mut Option<KBox<End>>) {
             }
             Some(Waiting::End { loan, cookie }) => {
                 let (loan, cookie) = (*loan, *cookie);
+                if mine.loans.is_accessed(loan) {
+                    return;
+                }
                 mine.waiting.pop_front();
                 mine.loans.access_ended(loan);
                 mine.tell_done(SendCompletion::Ended { cookie });
             }
-            Some(Waiting::Transfer { .. }) | None => return,
+            Some(Waiting::Transfer(_)) | None => return,
         }
     }
 }
@@ -403,7 +447,7 @@ impl End {
     }
 
     /// The peer does not allow what was posted.
-    fn broke(&mut self, cookie: u64) {
+    pub(super) fn broke(&mut self, cookie: u64) {
         self.broken = true;
         let status = Status::Remote;
         self.tell_done(SendCompletion::Failed { cookie, status });
@@ -415,7 +459,8 @@ impl Wire {
     pub(super) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Wire {
-                ends <- new_spinlock!([const { None }; 2], "ib_sdp_wire"),
+                both <- new_spinlock!(Both { ends: [const { None }; 2], copying: 0 }, "ib_sdp_wire"),
+                still <- new_condvar!("ib_sdp_still"),
             }),
             GFP_KERNEL,
         )
@@ -427,8 +472,8 @@ impl Wire {
     ///
     /// Gives it back if there is one.
     pub(super) fn attach(&self, side: Side, end: KBox<End>) -> Result<(), KBox<End>> {
-        let mut both = self.ends.lock();
-        let (mine, _) = ends(&mut both, side);
+        let mut both = self.both.lock();
+        let (mine, _) = both.ends(side);
         match mine {
             Some(_) => Err(end),
             None => {
@@ -439,16 +484,39 @@ impl Wire {
     }
 
     /// Takes an end away. What the other end posts from now on, or has waiting, stays there.
+    /// What is being copied is going on until [`Wire::wait_until_still`].
     pub(super) fn detach(&self, side: Side) -> Option<KBox<End>> {
-        let mut both = self.ends.lock();
-        let (mine, _) = ends(&mut both, side);
+        let mut both = self.both.lock();
+        let (mine, _) = both.ends(side);
         mine.take()
+    }
+
+    /// Waits until nobody copies to or from what a detached end has lent. Sleeps; nobody begins to
+    /// without both ends, and a piece is not large.
+    pub(super) fn wait_until_still(&self) {
+        let mut both = self.both.lock();
+        while both.copying > 0 {
+            self.still.wait(&mut both);
+        }
+    }
+
+    /// The ends, for whoever carries out transfers.
+    pub(super) fn both(&self) -> Guard<'_, Both, SpinLockBackend> {
+        self.both.lock()
+    }
+
+    /// A piece was copied, with the lock held again.
+    pub(super) fn copied(&self, both: &mut Both) {
+        both.copying = both.copying.saturating_sub(1);
+        if both.copying == 0 && both.ends.iter().any(Option::is_none) {
+            self.still.notify_all();
+        }
     }
 
     /// Does something with an end.
     pub(super) fn with<R>(&self, side: Side, f: impl FnOnce(&mut End) -> R) -> Option<R> {
-        let mut both = self.ends.lock();
-        let (mine, _) = ends(&mut both, side);
+        let mut both = self.both.lock();
+        let (mine, _) = both.ends(side);
         mine.as_mut().map(|end| f(end))
     }
 
@@ -458,8 +526,8 @@ impl Wire {
     ///
     /// Gives it back if there is no room, or no end.
     pub(super) fn post_receive(&self, side: Side, b: KBox<Buffer>) -> Result<(), KBox<Buffer>> {
-        let mut both = self.ends.lock();
-        let (mine, other) = ends(&mut both, side);
+        let mut both = self.both.lock();
+        let (mine, other) = both.ends(side);
         let Some(end) = mine.as_mut() else {
             return Err(b);
         };
@@ -485,8 +553,8 @@ impl Wire {
     /// broken or gone.
     pub(super) fn post_send(&self, side: Side, s: &Sending<'_>) -> Result {
         let payload: usize = s.payload.iter().map(|p| p.len as usize).sum();
-        let mut both = self.ends.lock();
-        let (mine, other) = ends(&mut both, side);
+        let mut both = self.both.lock();
+        let (mine, other) = both.ends(side);
         let mine = mine.as_mut().filter(|m| !m.broken).ok_or(EIO)?;
         if mine.send_room() == 0 {
             return Err(ENOSPC);
@@ -538,8 +606,8 @@ impl Wire {
         len: u32,
     ) -> Result<bool> {
         let head = Head::new(s.header)?;
-        let mut both = self.ends.lock();
-        let (mine, other) = ends(&mut both, side);
+        let mut both = self.both.lock();
+        let (mine, other) = both.ends(side);
         let mine = mine.as_mut().filter(|m| !m.broken).ok_or(EIO)?;
         if mine.send_room() == 0 {
             return Err(ENOSPC);
@@ -571,8 +639,8 @@ impl Wire {
     ///
     /// Gives it back, as [`Loans::lend`], or if the end is gone.
     pub(super) fn lend(&self, side: Side, p: Pinned) -> Result<Loan, Pinned> {
-        let mut both = self.ends.lock();
-        match ends(&mut both, side).0 {
+        let mut both = self.both.lock();
+        match both.ends(side).0 {
             Some(mine) => mine.loans.lend(p),
             None => Err(p),
         }
@@ -584,53 +652,12 @@ impl Wire {
     ///
     /// As [`crate::transport::Transport::invalidate`].
     pub(super) fn invalidate(&self, side: Side, loan: Loan, cookie: u64) -> Result {
-        let mut both = self.ends.lock();
-        let (mine, other) = ends(&mut both, side);
+        let mut both = self.both.lock();
+        let (mine, other) = both.ends(side);
         let mine = mine.as_mut().ok_or(EIO)?;
         mine.invalidate(loan, cookie)?;
         carry_on(mine, other);
         Ok(())
-    }
-
-    /// Whether the owner of an end has something to carry out, and nobody does. Without the other
-    /// end there is nothing that could be: what waits stays until the links tell that all is over.
-    pub(super) fn has_errand(&self, side: Side) -> bool {
-        let mut both = self.ends.lock();
-        let (mine, other) = ends(&mut both, side);
-        other.is_some() && mine.as_ref().is_some_and(|m| m.has_errand())
-    }
-
-    /// What the owner of an end has to carry out, if nobody does.
-    pub(super) fn errand(self: &Arc<Self>, side: Side) -> Option<Errand> {
-        let mut both = self.ends.lock();
-        let (mine, other) = ends(&mut both, side);
-        let mine = mine
-            .as_mut()
-            .filter(|m| other.is_some() && m.has_errand())?;
-        mine.carried = true;
-        Some(Errand {
-            wire: self.clone(),
-            side,
-        })
-    }
-
-    /// Carries out a little of the transfer that is next. Whom to tell when there is none any more.
-    fn step(&self, side: Side) -> Option<[Option<Arc<dyn Ready>>; 2]> {
-        let mut both = self.ends.lock();
-        let (mine, other) = ends(&mut both, side);
-        // The end is gone: so is what waited.
-        let Some(mine) = mine.as_mut() else {
-            return Some([None, None]);
-        };
-        if let Some(peer) = other.as_mut() {
-            if mine.step(peer) {
-                return None;
-            }
-        }
-        mine.carried = false;
-        carry_on(mine, other);
-        let news = other.as_mut().and_then(|o| o.take_news());
-        Some([news, mine.take_done()])
     }
 
     /// Tells the other end of what has come to it.
@@ -639,8 +666,8 @@ impl Wire {
     ///
     /// `EIO` if the end is broken or gone.
     pub(super) fn flush(&self, side: Side) -> Result {
-        let mut both = self.ends.lock();
-        let (mine, other) = ends(&mut both, side);
+        let mut both = self.both.lock();
+        let (mine, other) = both.ends(side);
         let broken = mine.as_ref().is_none_or(|m| m.broken);
         let news = other.as_mut().and_then(|o| o.take_news());
         drop(both);
@@ -654,7 +681,7 @@ impl Wire {
 }
 
 /// Tells whom there is to tell, without the lock.
-fn call(tell: [Option<Arc<dyn Ready>>; 2]) {
+pub(super) fn call<const N: usize>(tell: [Option<Arc<dyn Ready>>; N]) {
     for ready in tell.into_iter().flatten() {
         ready.ready();
     }
@@ -669,62 +696,4 @@ fn copy_spans(spans: &[Span<'_>], mut to: &mut [u8]) -> Result {
         to = rest;
     }
     Ok(())
-}
-
-impl End {
-    /// Copies a little of the transfer that is next; whether there was one.
-    fn step(&mut self, peer: &mut End) -> bool {
-        if self.broken {
-            return false;
-        }
-        let Some(Waiting::Transfer {
-            loan,
-            transfer,
-            done,
-        }) = self.waiting.front_mut()
-        else {
-            return false;
-        };
-        let (loan, t) = (*loan, *transfer);
-        let n = (t.len - *done).min(STEP);
-        let copied = peer.loans.accessed(&t).and_then(|(theirs, at)| {
-            let ours = self.loans.pages(loan)?;
-            let (at, offset) = (at + *done as usize, (t.offset + *done) as usize);
-            match t.read {
-                true => theirs.copy_to(at, ours, offset, n as usize),
-                false => ours.copy_to(offset, theirs, at, n as usize),
-            }
-        });
-        *done += n;
-        let over = *done == t.len;
-        if copied.is_err() {
-            self.broke(t.cookie);
-        } else if over {
-            self.waiting.pop_front();
-            self.loans.over(loan);
-            self.reads -= u16::from(t.read);
-            let (cookie, len) = (t.cookie, t.len);
-            self.tell_done(SendCompletion::Moved { cookie, len });
-        }
-        true
-    }
-}
-
-/// What an end has to carry out without its lock: transfers.
-pub(crate) struct Errand {
-    wire: Arc<Wire>,
-    side: Side,
-}
-
-impl Errand {
-    /// Carries it out. Process context; sleeps.
-    pub(crate) fn run(self) {
-        let tell = loop {
-            if let Some(tell) = self.wire.step(self.side) {
-                break tell;
-            }
-            give_way();
-        };
-        call(tell);
-    }
 }

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Carrying out READs and WRITEs.
+//!
+//! An [`Errand`] is one task that copies what one end has posted, piece by piece, until somebody has
+//! begun with the last one. A large transfer has two of them: the task of its owner, and one of the
+//! other end's owner that would only wait for its end.
+
+use super::loans::Accessed;
+use super::wire::{call, carry_on, Both, End, Side, Wire};
+use crate::sys::net::sock::give_way;
+use crate::sys::pin::Pages;
+use crate::transport::{Loan, Transfer};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use kernel::time::{Delta, Instant, Monotonic};
+
+/// Bytes that are copied at a time.
+const STEP: u32 = 16384;
+/// Bytes left to copy from which on two do so.
+const SHARED: u32 = 8 * STEP;
+/// How long to watch for the end of a piece.
+const MOST_WATCH: Delta = Delta::from_micros(20);
+
+/// A READ or WRITE that waits, of which the first bytes are copied or being copied.
+pub(super) struct Carried {
+    pub(super) loan: Loan,
+    pub(super) transfer: Transfer,
+    /// Bytes that somebody has begun with.
+    begun: u32,
+    /// Bytes that are copied.
+    copied: u32,
+}
+
+impl Carried {
+    /// Nothing of it is copied.
+    pub(super) fn new(loan: Loan, transfer: &Transfer) -> Self {
+        Carried {
+            loan,
+            transfer: *transfer,
+            begun: 0,
+            copied: 0,
+        }
+    }
+
+    /// Bytes that nobody has begun with.
+    fn left(&self) -> u32 {
+        self.transfer.len.saturating_sub(self.begun)
+    }
+}
+
+/// A piece of a transfer.
+struct Step {
+    ours: Arc<Pages>,
+    /// Where in those.
+    offset: usize,
+    theirs: Accessed,
+    len: u32,
+    /// Whether it is copied from theirs to ours.
+    read: bool,
+}
+
+impl Step {
+    fn copy(&self) -> Result {
+        let (theirs, at) = (&self.theirs.pages, self.theirs.at);
+        let len = self.len as usize;
+        match self.read {
+            true => theirs.copy_to(at, &self.ours, self.offset, len),
+            false => self.ours.copy_to(self.offset, theirs, at, len),
+        }
+    }
+}
+
+impl End {
+    /// Bytes of the transfer that is next which nobody has begun with.
+    fn left(&mut self) -> u32 {
+        self.next_transfer().map_or(0, |t| t.left())
+    }
+
+    /// Whether there is something to carry out for a task of the owner.
+    fn has_errand(&mut self) -> bool {
+        !self.carries && self.left() > 0
+    }
+
+    /// Whether there is something for a task of the other end's owner.
+    fn wants_help(&mut self) -> bool {
+        !self.is_helped && self.left() >= SHARED
+    }
+
+    /// Begins with the next piece, if there is one.
+    fn begin(&mut self, peer: &mut End) -> Option<Step> {
+        let next = self.next_transfer().filter(|t| t.left() > 0)?;
+        let (loan, t, begun) = (next.loan, next.transfer, next.begun);
+        let len = next.left().min(STEP);
+        next.begun += len;
+        let step = self.loans.pages(loan).and_then(|ours| {
+            Ok(Step {
+                ours,
+                offset: t.offset as usize + begun as usize,
+                theirs: peer.loans.begin_access(&t, begun)?,
+                len,
+                read: t.read,
+            })
+        });
+        step.inspect_err(|_| self.broke(t.cookie)).ok()
+    }
+
+    /// A piece was copied, or was not.
+    fn end(&mut self, len: u32, result: Result) {
+        let Some(t) = self.next_transfer() else {
+            return;
+        };
+        t.copied += len;
+        if result.is_err() {
+            let cookie = t.transfer.cookie;
+            self.broke(cookie);
+        } else if t.copied == t.transfer.len {
+            self.moved();
+        }
+    }
+}
+
+impl Wire {
+    /// Whether a task of the owner of an end has something to carry out. Without the other end there
+    /// is nothing that could be: what waits stays until the links tell that all is over.
+    pub(super) fn has_errand(&self, side: Side) -> bool {
+        match self.both().ends(side) {
+            (Some(mine), Some(other)) => mine.has_errand() || other.wants_help(),
+            _ => false,
+        }
+    }
+
+    /// What that is. Another task that waits is asked to help.
+    pub(super) fn errand(self: &Arc<Self>, side: Side) -> Option<Errand> {
+        let mut both = self.both();
+        let (Some(mine), Some(other)) = both.ends(side) else {
+            return None;
+        };
+        let (of, helper) = if mine.has_errand() {
+            mine.carries = true;
+            (side, mine.wants_help().then(|| other.received()))
+        } else if other.wants_help() {
+            other.is_helped = true;
+            (side.other(), None)
+        } else {
+            return None;
+        };
+        drop(both);
+        if let Some(helper) = helper {
+            helper.lend_a_hand();
+        }
+        Some(Errand {
+            wire: self.clone(),
+            side: of,
+            helps: of != side,
+        })
+    }
+}
+
+/// Transfers that a task carries out without the lock of the connection.
+pub(crate) struct Errand {
+    wire: Arc<Wire>,
+    /// Whose transfers they are.
+    side: Side,
+    /// Whether the task is one of the other end's owner.
+    helps: bool,
+}
+
+impl Errand {
+    /// Carries them out, until there is something to poll for whose task it is. How many bytes it
+    /// has copied for the other end's owner. Process context; sleeps.
+    pub(crate) fn run(self) -> u64 {
+        let mut done = None;
+        let mut copied = 0;
+        while let Some(step) = self.turn(done.take()) {
+            let result = step.copy();
+            copied += u64::from(step.len);
+            done = Some((step, result));
+            give_way();
+        }
+        self.see_it_end();
+        match self.helps {
+            true => copied,
+            false => 0,
+        }
+    }
+
+    /// From one piece to the next: that there is none ends the errand. The other end's owner is told
+    /// of what has come of it; the task's will poll.
+    fn turn(&self, done: Option<(Step, Result)>) -> Option<Step> {
+        let mut both = self.wire.both();
+        if let Some((step, result)) = done {
+            self.end(&mut both, &step, result);
+        }
+        let (mine, other) = both.ends(self.side);
+        if let Some(mine) = mine {
+            carry_on(mine, other);
+        }
+        if let Some(other) = other {
+            carry_on(other, mine);
+        }
+        let next = match (mine.as_mut(), other.as_mut()) {
+            (Some(_), Some(o)) if self.helps && o.has_done() => None,
+            (Some(m), Some(_)) if !self.helps && m.has_done() => None,
+            (Some(mine), Some(other)) => mine.begin(other),
+            _ => None,
+        };
+        if let (Some(mine), None) = (mine.as_mut(), &next) {
+            match self.helps {
+                true => mine.is_helped = false,
+                false => mine.carries = false,
+            }
+        }
+        let told = if self.helps { mine } else { other };
+        let tell = told.as_mut().map(|t| [t.take_news(), t.take_done()]);
+        both.copying += u32::from(next.is_some());
+        drop(both);
+        call(tell.unwrap_or([None, None]));
+        next
+    }
+
+    /// A piece was copied, or was not.
+    fn end(&self, both: &mut Both, step: &Step, result: Result) {
+        self.wire.copied(both);
+        let (mine, other) = both.ends(self.side);
+        if let Some(other) = other {
+            other.loans.end_access(&step.theirs);
+        }
+        if let Some(mine) = mine {
+            mine.end(step.len, result);
+        }
+    }
+
+    /// Watches a little for the end of the piece that the helper is copying: going to sleep for it
+    /// takes longer.
+    fn see_it_end(&self) {
+        let start = Instant::<Monotonic>::now();
+        while !self.helps && self.is_ending() && start.elapsed() < MOST_WATCH {
+            give_way();
+            core::hint::spin_loop();
+        }
+    }
+
+    /// Whether nothing is left to begin with, but something to be ended.
+    fn is_ending(&self) -> bool {
+        let mut both = self.wire.both();
+        let (mine, _) = both.ends(self.side);
+        let next = mine.as_mut().and_then(|m| m.next_transfer());
+        next.is_some_and(|t| t.left() == 0)
+    }
+}
