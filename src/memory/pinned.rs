@@ -10,7 +10,7 @@
 //! `Pinned`: nobody else can unpin it, whatever becomes of the caller or of the connection. While
 //! its caller owns it, nobody accesses the memory but the program.
 //!
-//! **What stays pinned.** With the parameter `pin_cache`, [`Pinned::release`] leaves the memory
+//! **What stays pinned.** Where the parameter `pin_cache` says so, [`Pinned::release`] leaves the memory
 //! pinned and mapped, without access for anybody, and the next transfer of just that memory by the
 //! same process finds it so; the key is another one all the same. It is let go of when the mapping
 //! changes, when memory is short, or when its room is needed: by [`crate::sys::watch`], which holds
@@ -77,6 +77,16 @@ impl Pinning {
     pub(crate) fn here() -> Self {
         Pinning {
             origin: Origin::Here,
+        }
+    }
+
+    /// Whether its memory stays pinned between transfers.
+    fn caches(&self) -> bool {
+        match params::pin_cache() {
+            0 => false,
+            1.. => true,
+            // beside one copy, pinning takes much of the time; beside a device's work it does not
+            _ => matches!(self.origin, Origin::Here),
         }
     }
 
@@ -307,7 +317,7 @@ impl Pinned {
     ) -> Result<usize, Refusal> {
         let (address, len) = self.cut(piece.ok_or(Refusal::NotUser)?);
         let pinning = self.pinning().ok_or(Refusal::NoMemory)?;
-        let cache = params::pin_cache() != 0;
+        let cache = pinning.caches();
         let registrable = self.registrable;
         if let Some(watched) = self.watched.take() {
             if self.parts.is_none() {
@@ -388,7 +398,7 @@ impl Pinned {
             return;
         };
         let piece = parts.as_mut().project().piece;
-        if let Some(watched) = self.watched.take_if(|_| params::pin_cache() != 0) {
+        if let Some(watched) = self.watched.take_if(|w| w.origin().caches()) {
             if piece.memory.count() != 0 && !piece.memory.is_registered() {
                 piece.memory.sync_for_cpu();
                 piece.held.xchg(false, Full);

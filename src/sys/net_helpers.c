@@ -34,7 +34,7 @@ struct sdp_h_params sdp_h_params = {
 	.max_pinned_receive = -1,
 	.max_pinned_send_user = -1,
 	.max_pinned_receive_user = -1,
-	.pin_cache = 0,
+	.pin_cache = -1,
 	.local_transport = 1,
 	.ipproto = 257,
 	.ipproto_wait = 250,
@@ -60,7 +60,7 @@ SDP_H_PARAM(max_sockets_per_net, "Most connections of one network namespace");
 SDP_H_PARAM(max_pinned_send, "Most MiB pinned for sending, -1 for a sixteenth of the memory");
 SDP_H_PARAM(max_pinned_receive, "Most MiB pinned for receiving, -1 for a sixteenth of the memory");
 SDP_H_PARAM(max_pinned_send_user, "Most MiB that one user has pinned for sending, -1 for half of all");
-SDP_H_PARAM(pin_cache, "1: memory stays pinned between transfers, as long as it is not unmapped");
+SDP_H_PARAM(pin_cache, "1: memory stays pinned between transfers, as long as it is not unmapped; -1: within this machine only");
 SDP_H_PARAM(local_transport, "0: connections within this machine go over RDMA devices, too");
 SDP_H_PARAM(ipproto_wait, "Milliseconds that a peer has to answer an IPPROTO_SDP socket by SDP before it is asked by TCP");
 SDP_H_PARAM(ipproto_memory, "Seconds for which IPPROTO_SDP sockets remember that a peer has no SDP, 0 for not at all");

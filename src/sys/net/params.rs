@@ -52,7 +52,7 @@ params! {
     max_pinned_send_user
     /// Most MiB that one user has pinned for receiving, negative for a default.
     max_pinned_receive_user
-    /// Not 0: memory stays pinned between transfers.
+    /// 1: memory stays pinned between transfers, 0: it does not, -1: only where no device takes part.
     pin_cache
     /// Not 0: connections within a network namespace use no RDMA device.
     local_transport
