@@ -16,19 +16,20 @@ JAVA = [*programs.JAVA, "-Djava.net.preferIPv4Stack=true"]
 CLIENTS, SIZE = 2, 1_000_000
 
 
-def run(e, mode, size):
-    classes = compiled(e)
+def run(e, mode, size, host=None, where="peer"):
+    """Both ends by rules of their own; how many bytes SDP has sent from here."""
+    classes, host = compiled(e), host or e.there
     with tempfile.TemporaryDirectory() as folder:
         rules = os.path.join(folder, "sdp.conf")
-        text = f"bind {e.there} {PORT}\nconnect {e.there} {PORT}\n"
+        text = f"bind {host} {PORT}\nconnect {host} {PORT}\n"
         with open(rules, "w") as file:
             file.write(text)
         if not netns.local():
             programs.put(e, rules, text.encode())
         before = observe.stats()["tx_bytes"]
         command = [*JAVA, f"-Dcom.sun.sdp.conf={rules}", "-cp", classes, "Transfer"]
-        server = Program(e, [*command, mode + "server", e.there, str(PORT)], "peer")
-        client = Program(e, [*command, mode + "client", e.there, str(PORT), str(size)])
+        server = Program(e, [*command, mode + "server", host, str(PORT)], where)
+        client = Program(e, [*command, mode + "client", host, str(PORT), str(size)])
         said = client.output(e.patience * 20).split()
         e.check(said[:1] == [str(size)] and len(said[1]) == 64, f"the client said {said}")
         server.output(e.patience * 4)
@@ -49,6 +50,17 @@ def channels(e):
     size = 3000000
     moved = run(e, "nio-", size)
     e.equal(moved, size, "bytes sent by SDP")
+
+
+@case(reference=False, families=("v4",), timeout=240)
+def streams_on_one_machine(e):
+    """To 127.0.0.1, which no RDMA device has."""
+    before = netns.local_transport(True)
+    try:
+        moved = run(e, "", SIZE, "127.0.0.1", "self")
+    finally:
+        netns.local_transport(before)
+    e.equal(moved, CLIENTS * (SIZE + 4 + 32), "bytes sent by SDP")
 
 
 def serves(e, way, server, client, mode=""):

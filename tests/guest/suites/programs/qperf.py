@@ -4,22 +4,23 @@
 import re
 import shutil
 
-from lib import observe
+from lib import netns, observe
 from lib.programs import Program
 from lib.registry import case
 
 UNITS = {"KB/sec": 1e3, "MB/sec": 1e6, "GB/sec": 1e9, "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "sec": 1}
 
 
-def measure(e, *words):
-    """Run qperf here against a server on the peer; its numbers in bytes per second and seconds."""
+def measure(e, *words, host=None, where="peer"):
+    """Run qperf here against a server, on the peer unless told; its numbers in bytes per second and seconds."""
     if not shutil.which("qperf"):
         e.skip("qperf is not there")
-    server = Program(e, ["qperf"], "peer")
+    server = Program(e, ["qperf"], where)
+    host = host or e.there
     try:
-        text = Program(e, ["qperf", "-ws", "60", e.there, *words]).output(e.patience * 12)
+        text = Program(e, ["qperf", "-ws", "60", host, *words]).output(e.patience * 12)
     finally:
-        Program(e, ["qperf", "-ws", "60", e.there, "quit"]).output(e.patience * 8)
+        Program(e, ["qperf", "-ws", "60", host, "quit"]).output(e.patience * 8)
         server.output(e.patience)
     return {name: float(value.replace(",", "")) * UNITS[unit]
             for name, value, unit in re.findall(r"(\w+)\s*=\s*([\d.,]+) (\S+)", text)
@@ -49,3 +50,16 @@ def sizes(e):
     """Messages from one byte to a MiB."""
     numbers, text = measure(e, "-t", "1", "-oo", "msg_size:1:1M:*32", "-vu", "sdp_bw", "sdp_lat")
     e.check(text.count("bw ") >= 5 and text.count("latency ") >= 5, f"qperf said {text!r}")
+
+
+@case(reference=False, families=("v4",), timeout=180)
+def on_one_machine(e):
+    """To 127.0.0.1, which no RDMA device has."""
+    before = netns.local_transport(True)
+    try:
+        sent = observe.stats()["tx_bytes"]
+        numbers, text = measure(e, "-t", "1", "sdp_bw", "sdp_lat", host="127.0.0.1", where="self")
+        e.check(numbers.get("bw", 0) > 1e6 and 0 < numbers.get("latency", 0) < 0.1, f"qperf said {text!r}")
+        e.check(observe.stats()["tx_bytes"] - sent >= numbers["bw"] * 0.75, "SDP has carried less")
+    finally:
+        netns.local_transport(before)
