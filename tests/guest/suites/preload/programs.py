@@ -38,13 +38,13 @@ def forks(e):
     echo(e, "forks", "timeout", 4, 300000)
 
 
-@case(hosts=(1, 2), timeout=120)
+@case(families=("v4",), hosts=(1, 2), timeout=120)
 def events(e):
     """asyncio at both ends, 20 connections at once."""
     echo(e, "asyncio", "asyncio", 20, 50000)
 
 
-@case(timeout=120)
+@case(families=("v4",), timeout=120)
 def readiness(e):
     """epoll at both ends, of sockets that are watched before they are connected."""
     echo(e, "selectors", "selectors", 5, 200000)
