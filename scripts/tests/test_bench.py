@@ -149,6 +149,28 @@ class Section(unittest.TestCase):
     def test_pairs(self):
         self.assertEqual([line.split()[-1] for line in self.lines(pairs=[("smcd", "tcp"), ("smcd", "unix")])], ["SMC-D/TCP", "0.50"])
 
+    def test_names_that_begin_alike(self):
+        names = {"read": "by READ", "write": "by WRITE", "copy": "copied"}
+        lines = list(figures.section(figures.Samples([]), "", "message", [], "throughput", "rate", 1, tuple(names), names, "copy"))
+        self.assertIn("copied/by READ  copied/by WRITE", lines[1])
+
+
+class Difference(unittest.TestCase):
+    def of(self, first, second):
+        samples = figures.Samples([{"part": "throughput", "system": system, "mode": "stream", "size": 64, "connections": 1, "repetition": turn,
+                                    "guest_cpu_per_byte": value}
+                                   for system, values in (("read", first), ("ib_read", second)) for turn, value in enumerate(values) if value])
+        return figures.difference(samples, "throughput", "read", "ib_read", 64, 1, "guest_cpu_per_byte", 10)
+
+    def test_spread(self):
+        self.assertEqual(self.of([3, 5, 4], [1, 1, 1]), "30.0 (20.0 to 40.0)")
+
+    def test_less(self):
+        self.assertEqual(self.of([1], [21]), "-200 (-200 to -200)")
+
+    def test_no_pair(self):
+        self.assertEqual(self.of([3, None], [None, 1]), "-")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -44,17 +44,33 @@ def length(size):
 def figure(value):
     if value is None:
         return "-"
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
 def section(samples, title, head, rows, part, name, scale, systems, names, first="sdp", pairs=None):
     """A table: a row for each (label, size, connections), a column for each system, and the ratios of pairs of them: of
     the first one to each of the others, unless said otherwise."""
     pairs = [pair for pair in pairs if set(pair) <= set(systems)] if pairs else [(first, system) for system in systems if system != first]
-    columns = [head, *(names[system] for system in systems), *(f"{names[one]}/{names[other].split()[0]}" for one, other in pairs)]
+    starts = [names[system].split()[0] for system in systems]
+    short = {system: start if starts.count(start) == 1 else names[system] for system, start in zip(systems, starts)}
+    columns = [head, *(names[system] for system in systems), *(f"{names[one]}/{short[other]}" for one, other in pairs)]
     lines = [[label, *(figure(value and value * scale) for value in (samples.middle(part, system, size, count, name) for system in systems)),
               *(figure(samples.ratio(part, one, other, size, count, name)) for one, other in pairs)]
              for label, size, count in rows]
+    yield from grid(title, columns, lines)
+
+
+def difference(samples, part, one, other, size, connections, name, scale):
+    """By how much the first is above the second: the median, and the lowest and highest of the repetitions."""
+    first, second = samples.all(part, one, size, connections, name), samples.all(part, other, size, connections, name)
+    each = [(first[repetition] - second[repetition]) * scale for repetition in sorted(first) if repetition in second]
+    if not each:
+        return "-"
+    return f"{figure(median(each))} ({figure(min(each))} to {figure(max(each))})"
+
+
+def grid(title, columns, lines):
+    """A table of texts, the first column of which begins at the left."""
     widths = [max(len(line[i]) for line in [columns, *lines]) for i in range(len(columns))]
     yield title
     for line in [columns, *lines]:

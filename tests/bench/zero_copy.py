@@ -2,7 +2,7 @@
 """What `scripts/bench --zero-copy` measures and shows: each way of zero copy against copying, and against the raw
 operation of the same device that it is made of."""
 
-from figures import figure, goals_of, goals_table, intro, length, lost_table, places, section, standard_graphs
+from figures import difference, figure, goals_of, goals_table, grid, intro, length, lost_table, places, section, standard_graphs
 
 SYSTEMS = ("copy", "read", "write", "both", "adaptive", "ib_send", "ib_read", "ib_write")
 NAMES = {"copy": "copied", "read": "by READ", "write": "by WRITE", "both": "either", "adaptive": "adaptive",
@@ -14,6 +14,10 @@ SIZES = [4096 * 4 ** i for i in range(7)]               # 4 KiB to 16 MiB
 AT_ONCE = [2, 4, 8]
 AT_ONCE_SIZE = 1 << 20
 RAW_SIZE = 1 << 20
+# Of each way, the raw operation that it is made of.
+MADE_OF = {"copy": "ib_send", "read": "ib_read", "write": "ib_write"}
+# Nanoseconds that an instruction counts.
+INSTRUCTION = 2
 
 
 def plan(options):
@@ -25,13 +29,22 @@ def plan(options):
             for part, size, count in points for system in systems]
 
 
+def _added(samples, by_size, counted):
+    """What the guest has to do for SDP beyond what it does for the raw operation."""
+    what, scale = ("Instructions, in millions", 1e9 * 1e9 / INSTRUCTION / 1e6) if counted else ("CPU time, s", 1e9)
+    lines = [[label, *(difference(samples, "throughput", way, raw, size, count, "guest_cpu_per_byte", scale) for way, raw in MADE_OF.items())]
+             for label, size, count in by_size]
+    yield from grid(f"{what}, of the whole guest that SDP adds to the raw operation, per GB: median (lowest to highest)",
+                    ["message", *(f"{NAMES[way]} - {NAMES[raw]}" for way, raw in MADE_OF.items())], lines)
+
+
 def _best(samples, size):
     """The fixed choice that was best here."""
     return max(FIXED, key=lambda system: samples.middle("throughput", system, size, 1, "rate") or 0)
 
 
 def targets(samples, sizes):
-    wanted = [("throughput", way, raw, size, "rate", 0.9) for way, raw in (("read", "ib_read"), ("write", "ib_write"))
+    wanted = [("throughput", way, raw, size, "rate", 0.9) for way, raw in MADE_OF.items() if way != "copy"
               for size in sizes if size >= RAW_SIZE]
     wanted += [("throughput", "adaptive", _best(samples, size), size, "rate", 0.97) for size in sizes]
     return goals_of(samples, wanted, NAMES)
@@ -47,6 +60,7 @@ def table(options, around, samples, points, load, goals):
     yield from section(samples, "CPU time of the whole guest, ns per byte", "message", by_size, "throughput", "guest_cpu_per_byte", 1e9, SYSTEMS, NAMES, "adaptive")
     yield from section(samples, "CPU time charged to the two processes, ns per byte", "message", by_size, "throughput", "process_cpu_per_byte", 1e9,
                        SYSTEMS[:5], NAMES, "adaptive")
+    yield from _added(samples, by_size, options.counted)
     yield from section(samples, f"Several connections at once, messages of {length(AT_ONCE_SIZE)}, MB/s in all", "connections",
                        [(str(count), AT_ONCE_SIZE, count) for count in counts], "at once", "rate", 1e-6, SYSTEMS, NAMES, "adaptive")
     yield "Bytes that went without a copy by the module, of 100 (the rest: the first send, and what was copied because the other end was not there)"
