@@ -2,12 +2,14 @@
 """Blocking calls whose bytes go straight between the pages of the two programs, and those for which they must not."""
 
 import ctypes
+import fcntl
 import mmap
 import os
 import random
 import resource
 import socket
 import struct
+import tempfile
 
 from lib import calls, consts, memory, netns, observe, pattern
 from lib.registry import case
@@ -432,6 +434,65 @@ def from_a_file_mapping(e):
                     e.equal(pattern.receive(far, 6, MIB, [MIB]), MIB, "bytes")
                     task.result()
     os.unlink("/tmp/zcopy-source")
+    unpinned(e)
+
+
+@case(reference=False, timeout=60)
+def from_a_file(e):
+    """sendfile(2) and splice(2), from a file and from a pipe, whose bytes are no memory of the program: they are copied."""
+    near, far = pair(e)
+    data = pattern.Pattern(6).at(0, MIB)
+    counters = Counters()
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        read, write = os.pipe()
+        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, MIB)
+
+        def sent():
+            at = 0
+            while at < MIB:
+                at += os.sendfile(near.fileno(), file.fileno(), at, MIB - at)
+
+        def spliced():
+            at = 0
+            while at < MIB:
+                got = left = os.splice(file.fileno(), write, MIB - at, offset_src=at)
+                while left:
+                    left -= os.splice(read, near.fileno(), left)
+                at += got
+
+        for give in (sent, spliced):
+            task = e.task(give)
+            e.equal(pattern.receive(far, 6, MIB, [MIB], socket.MSG_WAITALL), MIB, f"{give.__name__}: bytes")
+            task.result()
+        os.close(read)
+        os.close(write)
+    e.equal(counters.gained("tx_bytes"), 2 * MIB, "bytes")
+    e.equal(counters.gained("post_send SDP_MID_SRCAVAIL"), 0, "adverts of blocks")
+    unpinned(e)
+
+
+@case(reference=False, timeout=60)
+def from_a_device(e):
+    """Memory of a device, which has no pages to be pinned: it is copied."""
+    near, far = pair(e)
+    # what a PC has there is read-only memory, in a machine that is emulated as well
+    start, size = 0xF0000, 0x10000
+    try:
+        with open("/dev/mem", "rb") as file:
+            device = mmap.mmap(file.fileno(), size, mmap.MAP_SHARED, mmap.PROT_READ, offset=start)
+    except OSError as error:
+        e.skip(f"no memory of a device to be had: {error}")
+    with device:
+        data = device[:]
+        counters = Counters()
+        with memoryview(device) as view:
+            task = e.task(near.sendall, view)
+            e.check(far.recv(size, socket.MSG_WAITALL) == data, "other bytes")
+            task.result()
+    e.check(counters.gained("zcopy unpinnable") > 0, "it was pinned")
+    e.equal(counters.gained("zcopy tx_bytes"), 0, "bytes not copied")
     unpinned(e)
 
 
