@@ -24,11 +24,18 @@ def _call(name, *args):
         raise OSError(number, f"{name}: {os.strerror(number)}")
 
 
+def _patient_kernel():
+    """Before rxe lets go of its network device, ib_core takes some hundred files of it out of sysfs: on a busy machine that can
+    take longer than the 10 s after which the kernel reports that it waits for somebody. Who never lets go is still reported."""
+    sysctl("core/netdev_unregister_timeout_secs", 120)
+
+
 def find():
     """Note the two namespaces of a guest; False on a guest whose peer is another machine.
 
     What connects to itself there goes over RDMA, like everything else."""
     local_transport(False)
+    _patient_kernel()
     _spaces["self"] = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
     try:
         _spaces["peer"] = os.open("/run/netns/peer", os.O_RDONLY | os.O_CLOEXEC)
@@ -41,6 +48,7 @@ def here():
     """One namespace that is both hosts: it has the addresses of both, and no RDMA device has any of them. So whatever
     comes to pass between them does so by the local transport."""
     local_transport(True)
+    _patient_kernel()
     _made.append(os.getpid())
     _call("unshare", CLONE_NEWNET)
     _spaces["self"] = os.open(OWN, os.O_RDONLY)

@@ -568,9 +568,6 @@ def link_flap(e):
 def namespace_goes(e):
     """The last process of a network namespace dies, with sockets in all states that need no other process: the namespace goes."""
     nothing = Nothing(e)
-    # Before rxe lets go of its network device, ib_core takes some hundred files of it out of sysfs: on a busy debug kernel that
-    # is more than the 10 s after which the kernel says that it waits for somebody. It is to say so when this case would.
-    netns.sysctl("core/netdev_unregister_timeout_secs", int(e.patience * 9))
     own, other, name = *(("fd7a::1", "fd7a::2") if e.six else ("10.79.0.1", "10.79.0.2")), "life"
     netns.run("self", f"ip netns add {name}")
     try:
