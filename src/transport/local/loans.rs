@@ -216,11 +216,12 @@ impl Loans {
         }
         let pages = lent.memory.pages().cloned().ok_or(EACCES)?;
         let at = usize::try_from(at)?.checked_add(begun as usize);
+        let at = at.ok_or(EACCES)?;
         lent.accesses += 1;
         Ok(Accessed {
             loan: lent.loan,
             pages,
-            at: at.ok_or(EACCES)?,
+            at,
         })
     }
 

@@ -111,7 +111,7 @@ pub(super) struct End {
     /// Something has come since the other end has flushed, and who wants to know.
     news: Option<Interest>,
     /// Something was posted that could not be carried out.
-    pub(super) broken: bool,
+    broken: bool,
 }
 
 impl End {
