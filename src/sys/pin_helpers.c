@@ -4,6 +4,7 @@
 
 #include <linux/highmem.h>
 #include <linux/mm.h>
+#include <linux/pagemap.h>
 
 #include "pin_helpers.h"
 
@@ -58,8 +59,11 @@ long sdp_h_pin(const struct iov_iter *i, size_t most, bool longterm, struct page
 		flags |= FOLL_WRITE;
 	if (longterm)
 		flags |= FOLL_LONGTERM;
+	/* A stack grows when it is touched, not when it is pinned, of which the kernel's log would tell. */
 	if (i->nofault)
 		flags |= FOLL_NOFAULT;
+	else if (fault_in_readable((const char __user *)addr, 1))
+		return -EFAULT;
 	*offset = offset_in_page(addr);
 	n = min_t(size_t, room, DIV_ROUND_UP(*offset + len, PAGE_SIZE));
 	n = pin_user_pages_fast(addr & PAGE_MASK, n, flags, pages);

@@ -10,6 +10,13 @@ import select
 import struct
 
 PAGE = mmap.PAGESIZE
+MAP_FIXED, MAP_HUGETLB = 0x10, 0x40000
+LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.mmap.restype = ctypes.c_void_p
+LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+LIBC.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+LIBC.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class Memory:
@@ -23,8 +30,7 @@ class Memory:
             self.protect(protection)
 
     def protect(self, protection):
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.mprotect(ctypes.c_void_p(self.address), ctypes.c_size_t(self.size), protection):
+        if LIBC.mprotect(self.address, self.size, protection):
             raise OSError(ctypes.get_errno(), "mprotect")
 
     def fill(self, seed):
@@ -41,6 +47,53 @@ class Memory:
         return self
 
 
+class Raw:
+    """Memory that can be unmapped under one's feet."""
+
+    def __init__(self, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, fd=-1):
+        self.size = size
+        self.address = self._map(None, flags, fd)
+
+    def _map(self, address, flags, fd=-1):
+        found = LIBC.mmap(address, self.size, mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, 0)
+        if found == ctypes.c_void_p(-1).value:
+            raise OSError(ctypes.get_errno(), "mmap")
+        return found
+
+    @classmethod
+    def at(cls, address, size):
+        """What is there already."""
+        self = cls.__new__(cls)
+        self.address, self.size = address, size
+        return self
+
+    def fill(self, seed):
+        self.bytes = random.Random(seed).randbytes(self.size)
+        return self
+
+    @property
+    def bytes(self):
+        return ctypes.string_at(self.address, self.size)
+
+    @bytes.setter
+    def bytes(self, content):
+        ctypes.memmove(self.address, content, self.size)
+
+    def discard(self):
+        """The program's next look at it finds fresh pages."""
+        LIBC.madvise(self.address, self.size, mmap.MADV_DONTNEED)
+
+    def protect(self, protection):
+        LIBC.mprotect(self.address, self.size, protection)
+
+    def replace(self):
+        """Other memory at the same place."""
+        self._map(self.address, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED)
+
+    def unmap(self):
+        LIBC.munmap(self.address, self.size)
+
+
 class Absent(Memory):
     """Memory that is not there until it is given: whoever touches it before, a system call as well, waits for that."""
 
@@ -48,8 +101,7 @@ class Absent(Memory):
 
     def __init__(self, size):
         super().__init__(size)
-        libc = ctypes.CDLL(None, use_errno=True)
-        self._descriptor = libc.syscall(self.SYSCALL, os.O_CLOEXEC | os.O_NONBLOCK)
+        self._descriptor = LIBC.syscall(self.SYSCALL, os.O_CLOEXEC | os.O_NONBLOCK)
         if self._descriptor < 0:
             raise OSError(ctypes.get_errno(), "userfaultfd")
         fcntl.ioctl(self._descriptor, self.API, struct.pack("=QQQ", 0xAA, 0, 0))

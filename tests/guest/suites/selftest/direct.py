@@ -9,7 +9,7 @@ import random
 import resource
 
 from lib import netns, observe
-from lib.memory import PAGE, Memory
+from lib.memory import LIBC, MAP_HUGETLB, PAGE, Memory, Raw
 from lib.registry import case
 
 FILE = "/sys/kernel/debug/ib_sdp/selftest"
@@ -299,34 +299,6 @@ def cached(e):
         moves(e, "write")
 
 
-LIBC = ctypes.CDLL(None, use_errno=True)
-LIBC.mmap.restype = ctypes.c_void_p
-LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-MAP_HUGETLB = 0x40000
-
-
-class Raw:
-    """Memory that can be unmapped under one's feet."""
-
-    def __init__(self, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, fd=-1):
-        self.address = LIBC.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, 0)
-        if self.address == ctypes.c_void_p(-1).value:
-            raise OSError(ctypes.get_errno(), "mmap")
-        self.size = size
-
-    def fill(self, seed):
-        ctypes.memmove(self.address, random.Random(seed).randbytes(self.size), self.size)
-        return self
-
-    @property
-    def bytes(self):
-        return ctypes.string_at(self.address, self.size)
-
-    def unmap(self):
-        LIBC.munmap(self.address, self.size)
-
-
 def later(e, test, source, destination, change):
     """Runs a test; `change` is called between the advert and what is done with it."""
     file, seen = start(e), len(log())
@@ -454,27 +426,23 @@ def huge_pages(e):
 @case(reference=False, timeout=90)
 def cached_and_changed(e):
     """Memory that stays pinned, and whose mapping changes between two transfers: the second one moves what is there now."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mremap.restype = ctypes.c_void_p
-    libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+    LIBC.mremap.restype = ctypes.c_void_p
+    LIBC.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
 
     def nothing(memory):
-        ctypes.memmove(memory.address, random.Random(2).randbytes(SIZE), SIZE)
+        memory.fill(2)
 
     def unmap(memory):
-        memory.unmap()
-        again = LIBC.mmap(memory.address, SIZE, mmap.PROT_READ | mmap.PROT_WRITE,
-                          mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x10, -1, 0)
-        e.equal(again, memory.address, "the same place")
+        memory.replace()
         memory.fill(2)
 
     def discard(memory):
-        LIBC.madvise(ctypes.c_void_p(memory.address), ctypes.c_size_t(SIZE), 4)
+        memory.discard()
         memory.fill(2)
 
     def move(memory):
         other = Raw(SIZE).fill(2)
-        e.equal(libc.mremap(other.address, SIZE, SIZE, 3, memory.address), memory.address, "the same place")
+        e.equal(LIBC.mremap(other.address, SIZE, SIZE, 3, memory.address), memory.address, "the same place")
 
     def shrink(memory):
         with open("/proc/sys/vm/drop_caches", "w") as file:

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Memory that becomes another one, or somebody else's, while a plain blocking call has it.
+
+Where the bytes were on their way between the pages of the two programs, the pages are those that the call found: what they
+held is what arrives, and what arrives goes to them, whatever is at their place in the address space by then. Where they are
+copied after all, the call meets what is there now, as on TCP.
+"""
+
+import mmap
+import os
+import socket
+
+from lib import calls, observe, pattern
+from lib.kmsg import Log
+from lib.memory import PAGE, Raw
+from lib.registry import case
+
+from .blocks import MIB, Counters, before_it_gives_up, pair, pipelined, unpinned
+from .figures import parameter
+
+SIZE = 100 * PAGE
+
+
+class File(Raw):
+    """Memory of a file that is shared."""
+
+    def __init__(self, size):
+        self.descriptor = os.memfd_create("changed")
+        os.ftruncate(self.descriptor, size)
+        super().__init__(size, mmap.MAP_SHARED, self.descriptor)
+
+    def truncate(self):
+        """The file has other pages afterwards, of zeros."""
+        os.ftruncate(self.descriptor, 0)
+        os.ftruncate(self.descriptor, self.size)
+
+    def unmap(self):
+        super().unmap()
+        os.close(self.descriptor)
+
+
+def locked(memory):
+    """Nobody may touch it any more."""
+    memory.protect(0)
+
+
+def forked(memory):
+    """A child writes to its copy first."""
+    child = os.fork()
+    if child == 0:
+        memory.bytes = bytes([9]) * memory.size
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+# How the memory changes, what kind it is, and whether the program still sees the same pages.
+CHANGES = ((Raw.replace, Raw, False), (Raw.discard, Raw, False), (File.truncate, File, False), (locked, Raw, True), (forked, Raw, True))
+
+
+@case(reference=False, timeout=120)
+def to_be_sent(e):
+    """Memory that a sender has advertised: what it held when it was sent is read."""
+    def attempt(change, kind):
+        near, far = pair(e)
+        counters, memory = Counters(), kind(SIZE)
+        before = memory.fill(1).bytes
+        task = e.task(e.outcome, calls.send_at, near, memory.address, SIZE)
+        e.until(lambda: counters.gained("post_send SDP_MID_SRCAVAIL"), "an advert")
+        change(memory)
+        reader = e.task(far.recv, SIZE, socket.MSG_WAITALL)
+        e.until(lambda: not (task.is_alive() and reader.is_alive()), "the end of one of the two calls")
+        if task.is_alive() or task.result() != SIZE:
+            near.shutdown(socket.SHUT_WR)
+        sent, got = task.result(), reader.result()
+        if counters.gained("zcopy rx_bytes") != SIZE:
+            # it was taken back and copied: as much as could be, of what is there now
+            e.check(sent == "EFAULT" and not got or sent == len(got), f"the call gave {sent}, and {len(got)} bytes came")
+            memory.unmap()
+            return False
+        e.equal(sent, SIZE, "bytes sent")
+        e.check(got == before, f"{change.__name__}: other bytes than were there")
+        memory.unmap()
+        return True
+
+    for change, kind, _ in CHANGES:
+        before_it_gives_up(lambda: attempt(change, kind))
+    unpinned(e)
+
+
+@case(reference=False, timeout=120)
+def to_be_filled(e):
+    """Memory that a reader has advertised: what is at its place afterwards is not written to."""
+    def attempt(change, kind, same):
+        near, far = pipelined(e)
+        counters, memory = Counters(), kind(SIZE)
+        memory.fill(1)
+        task = e.task(calls.recv_at, far, memory.address, SIZE, socket.MSG_WAITALL)
+        e.until(lambda: counters.gained("post_send SDP_MID_SINKAVAIL"), "a sink advert")
+        change(memory)
+        data = pattern.Pattern(2).at(0, SIZE)
+        sender = e.task(near.sendall, data)
+        got = e.outcome(task.result)
+        near.close()
+        direct = counters.gained("zcopy filled") == SIZE
+        if direct:
+            e.equal(got, SIZE, "bytes received")
+            memory.protect(mmap.PROT_READ | mmap.PROT_WRITE)
+            e.check(memory.bytes == (data if same else bytes(SIZE)), f"{change.__name__}: other bytes")
+        else:
+            e.check(got in (SIZE, "EFAULT"), f"{change.__name__}: the call gave {got}")
+            e.error(sender.result)
+        memory.unmap()
+        return direct
+
+    for change, kind, same in CHANGES:
+        before_it_gives_up(lambda: attempt(change, kind, same))
+    unpinned(e)
+
+
+@case(reference=False, timeout=60)
+def stack(e):
+    """The stack, also below where it has been used yet: it grows as it does for any other call."""
+    near, far = pair(e)
+    data = pattern.Pattern(3).at(0, 15 * PAGE)
+
+    def deep():
+        with open("/proc/self/maps") as maps:
+            lowest = next(int(line.split("-")[0], 16) for line in maps if line.endswith("[stack]\n"))
+        room = Raw.at(lowest - len(data), len(data))
+        got = calls.recv_at(far, room.address, room.size, socket.MSG_WAITALL)
+        same = room.bytes == data
+        # once more, now that it is there, and a block that can be read from it
+        got += calls.recv_at(far, room.address, room.size, socket.MSG_WAITALL)
+        room.bytes = data
+        return got, same, calls.send_at(far, room.address, room.size)
+
+    log = Log()
+    child = e.child(deep)
+    near.sendall(data)
+    near.sendall(data)
+    e.check(near.recv(len(data), socket.MSG_WAITALL) == data, "other bytes came from the stack")
+    e.equal(child.result(), (2 * len(data), True, len(data)), "calls and bytes")
+    said = [line for line in log.lines() if "grows the stack" in line]
+    e.equal(said, [], "what the kernel said of that")
+    unpinned(e)
+
+
+@case(reference=False, timeout=120)
+def out_of_budget(e):
+    """More calls than the budgets of both directions have pages for: what they move is copied, and nobody waits for another."""
+    names = [f"max_pinned_{way}{whose}" for way in ("send", "receive") for whose in ("", "_user")]
+    counters = Counters()
+    for name in names:
+        with parameter(name, 0):
+            pairs = [pair(e) for _ in range(4)]
+            total, tasks = 6 * MIB, []
+            for turn, ends in enumerate(pairs):
+                for source, target in (ends, ends[::-1]):
+                    tasks.append(e.task(pattern.send, source, turn, total, [MIB]))
+                    tasks.append(e.task(pattern.receive, target, turn, total, [MIB], socket.MSG_WAITALL))
+            for task in tasks:
+                e.equal(task.result(), total, "bytes")
+            e.check(sum(observe.info(sock)["unpinnable"] for ends in pairs for sock in ends) > 0, f"{name}: no socket says so")
+            for sock in (sock for ends in pairs for sock in ends):
+                sock.close()
+    e.check(counters.gained("pin over budget") > 0, "nothing was refused")
+    e.check(counters.gained("zcopy rx_bytes") > 0, "and nothing went on without a copy")
+    unpinned(e)
+
+
+@case(reference=False, timeout=120)
+def short_memory(e):
+    """What stays pinned between transfers is given up when memory is short: by itself, not only when somebody asks."""
+    def kept():
+        told = observe.stats()
+        return told["pinned pages send"] + told["pinned pages recv"]
+
+    start, go = os.pipe()
+
+    def hog():
+        """Takes memory until something was given up; the first one to die if there is none."""
+        os.read(start, 1)
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+        most, taken = kept(), []
+        while kept() >= most:
+            taken.append(mmap.mmap(-1, 16 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE))
+        return len(taken)
+
+    with parameter("pin_cache", 1):
+        near, far = pair(e)
+        memory = mmap.mmap(-1, 8 * MIB)
+        memory[:] = pattern.Pattern(1).at(0, len(memory))
+        child, before = e.child(hog), kept()     # now: a fork changes what the mappings of the parent are
+        for _ in range(10):
+            task = e.task(pattern.receive, far, 1, len(memory), [MIB], socket.MSG_WAITALL)
+            near.sendall(memory)
+            e.equal(task.result(), len(memory), "bytes")
+            if kept() > before:
+                break
+        else:
+            e.check(False, "nothing was kept")
+        os.write(go, b"x")
+        e.check(child.result() > 0, "it took no more memory")
+        task = e.task(pattern.receive, far, 1, len(memory), [MIB], socket.MSG_WAITALL)
+        near.sendall(memory)
+        e.equal(task.result(), len(memory), "bytes afterwards")
+        near.close()
+        far.close()
+        memory.close()
+    os.close(start)
+    os.close(go)
+    unpinned(e)
