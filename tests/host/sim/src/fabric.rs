@@ -92,6 +92,21 @@ impl Fabric {
         region.bytes
     }
 
+    /// The owner takes back whatever it has.
+    pub fn take_back_all(&mut self, side: usize) {
+        let (gone, rest) = std::mem::take(&mut self.regions)
+            .into_iter()
+            .partition(|(_, region)| region.side == side);
+        let gone: BTreeMap<u32, Region> = gone;
+        self.regions = rest;
+        self.dead.extend(gone.into_keys());
+    }
+
+    /// READs of `side` that are not carried out never will be.
+    pub fn forget_reads(&mut self, side: usize) {
+        self.reads[side].clear();
+    }
+
     /// Blocks of this side that its owner does not have back.
     pub fn registered(&self, side: usize) -> usize {
         self.regions.values().filter(|r| r.side == side).count()

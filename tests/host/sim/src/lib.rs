@@ -7,7 +7,7 @@
 //! another implementation, and sometimes somebody on the wire who tampers with messages. Then
 //! anything happens in any order: bytes are written and read, messages travel, completions are
 //! late, blocks are advertised, read, written to, refused and taken back, buffers grow, modes and
-//! options change, streams end, the transport breaks. All the time it is checked that
+//! options change, streams end, an end dies. All the time it is checked that
 //!
 //! * every byte arrives once, in its place, and the end of the stream after the last of them;
 //! * urgent bytes are marked where they are, and announced once;

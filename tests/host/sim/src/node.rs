@@ -90,6 +90,14 @@ pub trait Node {
     /// Whether the connection is over.
     fn over(&self) -> Option<Over>;
 
+    /// The connection is lost: all memory of this end is its own again.
+    fn lost(&mut self);
+
+    /// Up to where in the stream the other end has said that it has read what was advertised.
+    fn told_read(&self) -> u64 {
+        0
+    }
+
     /// Whether the end believes both streams closed and has nothing left to say.
     fn finished(&self) -> bool;
 

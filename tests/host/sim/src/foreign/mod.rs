@@ -566,6 +566,11 @@ impl Node for Foreign {
         self.flavour.early && self.credits() == 1
     }
 
+    fn lost(&mut self) {
+        let side = self.common.side;
+        self.common.fabric.borrow_mut().take_back_all(side);
+    }
+
     fn finished(&self) -> bool {
         self.closed && self.common.inbox.closed
     }

@@ -72,6 +72,7 @@ impl Ours {
                 let oldest = oldest.ok_or("news of a block that was not advertised")?;
                 let size = (oldest.end - oldest.start) as u32;
                 self.done += bytes;
+                self.told_read = oldest.start + u64::from(self.done);
                 if self.done > size || finished != (self.done == size) {
                     return Err(format!("{event:?} with {} of {size} done", self.done));
                 }

@@ -44,6 +44,8 @@ pub struct Ours {
     advertised: VecDeque<Large>,
     /// Bytes of the oldest advertised block that the peer is known to have.
     done: u32,
+    /// Up to where in the stream the peer has said that it has read.
+    told_read: u64,
     /// Bytes for which READs are under way.
     reading: VecDeque<u32>,
     /// The block of a reader, to be advertised.
@@ -77,6 +79,7 @@ impl Ours {
             planned: VecDeque::new(),
             advertised: VecDeque::new(),
             done: 0,
+            told_read: 0,
             reading: VecDeque::new(),
             sink: None,
             sinks: VecDeque::new(),
@@ -370,6 +373,19 @@ impl Node for Ours {
 
     fn over(&self) -> Option<Over> {
         self.over.clone()
+    }
+
+    fn lost(&mut self) {
+        self.copy_all();
+        let sinks = self.sinks.drain(..).chain(self.sink.take());
+        let sources = self.advertised.drain(..).filter_map(|large| large.block);
+        for block in sinks.chain(sources) {
+            self.common.fabric.borrow_mut().take_back(block.r_key);
+        }
+    }
+
+    fn told_read(&self) -> u64 {
+        self.told_read
     }
 
     fn finished(&self) -> bool {

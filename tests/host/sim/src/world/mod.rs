@@ -2,6 +2,8 @@
 
 //! Two ends, a wire in each direction, and everything that may happen, in any order.
 
+mod death;
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -168,7 +170,13 @@ impl World {
     /// Lives through the whole connection.
     pub fn run(&mut self) -> Result<(), String> {
         let length = self.rng.pick(&[50, 200, 1000, 4000]);
-        for _ in 0..length {
+        let last = self.rng.below(length);
+        let dies = self.rng.one_in(4);
+        for step in 0..length {
+            if dies && step == last {
+                let side = self.rng.below(2) as usize;
+                return self.die(side);
+            }
             self.step()?;
             if self.over {
                 return Ok(());
@@ -247,12 +255,7 @@ impl World {
                 self.settle(readers)?;
             }
             99 if self.rng.one_in(20) => {
-                if self.rng.one_in(10) {
-                    // The transport breaks, or one end goes away.
-                    self.over = true;
-                } else {
-                    self.nodes[side].common().outbox.closed = true;
-                }
+                self.nodes[side].common().outbox.closed = true;
             }
             100..=109 => {
                 self.nodes[side].rdma(&mut self.rng, true, false);
@@ -394,6 +397,11 @@ impl World {
             if inbox.received > written {
                 return Err(self.report("more bytes came than were written"));
             }
+            let received = inbox.received;
+            if self.nodes[from].told_read() > received {
+                return Err(self.report("more bytes were said to be read than were"));
+            }
+            let inbox = &mut self.nodes[1 - from].common().inbox;
             if let Some(mark) = inbox.marks.pop_front() {
                 if sent != Some(mark) {
                     return Err(self.report("the urgent mark is in the wrong place"));

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! An end that dies in the middle of a connection: what the other one still gets, and what it makes
+//! of that until its own queue pair tells it of the loss.
+
+use super::World;
+
+impl World {
+    /// One end is gone at once. Some of what it has sent arrives yet; nothing that is sent to it does,
+    /// and its memory is nobody's any more. The other end goes on as long as it knows nothing, with
+    /// all rules as ever, and then gets back whatever it has advertised.
+    pub(super) fn die(&mut self, dead: usize) -> Result<(), String> {
+        let alive = 1 - dead;
+        if self.trace {
+            println!("{:6}  {dead} dies", self.steps);
+        }
+        let last = self.rng.below(self.wires[dead].len() as u32 + 1) as usize;
+        self.wires[dead].truncate(last);
+        self.fabric.borrow_mut().take_back_all(dead);
+        for _ in 0..self.rng.pick(&[0, 5, 50, 300]) {
+            if self.over || !self.go_on_alone(alive)? {
+                break;
+            }
+            self.steps += 1;
+            self.check()?;
+        }
+        if self.tainted {
+            self.over = true;
+            return Ok(());
+        }
+        // The queue pair is drained: nobody reads or writes any more.
+        self.fabric.borrow_mut().forget_reads(dead);
+        self.nodes[alive].lost();
+        if self.fabric.borrow().registered(alive) > 0 {
+            return Err(self.report("memory was forgotten when the connection was lost"));
+        }
+        self.over = true;
+        Ok(())
+    }
+
+    /// Something happens at the end that is left; returns whether it still knows nothing.
+    fn go_on_alone(&mut self, alive: usize) -> Result<bool, String> {
+        match self.rng.below(12) {
+            0 => self.write(alive),
+            1 => {
+                let most = self.rng.pick(&[1, 100, 10_000]);
+                self.nodes[alive].common().read(most);
+            }
+            2 | 3 => {
+                let most = self.rng.range(1, 4);
+                self.pump(alive, most)?;
+            }
+            4 | 5 => {
+                self.arrive(1 - alive)?;
+            }
+            6 | 7 => {
+                self.process(alive)?;
+            }
+            8 => {
+                let most = self.rng.range(1, 8) as u16;
+                self.nodes[alive].common().port.repost(most);
+            }
+            9 => self.nodes[alive].tick(&mut self.rng),
+            10 => {
+                self.nodes[alive].rdma(&mut self.rng, true, false);
+            }
+            // One that was not carried out in time is how the end learns of it.
+            _ => match self.fabric.borrow_mut().complete_read(alive) {
+                Ok(Some(bytes)) => {
+                    let result = self.nodes[alive].read_completed(&bytes);
+                    result.map_err(|what| self.report(&what))?;
+                }
+                Ok(None) => {}
+                Err(_) => return Ok(false),
+            },
+        }
+        // Those of the dead were under way.
+        let dead = 1 - alive;
+        let which = self.rng.below(4) as usize;
+        let result = self.fabric.borrow_mut().carry_out(dead, which);
+        self.transport(result)?;
+        Ok(true)
+    }
+}
