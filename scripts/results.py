@@ -108,20 +108,27 @@ class CargoTest:
 class Unittest:
     """Python's own, run with -v and its standard error on our side."""
 
-    _TEST = re.compile(r"^(\S+) \((\S+)\).* \.\.\. (ok|FAIL|ERROR|skipped '(.*)')$")
+    _TEST = re.compile(r"^(?:\S+ \((\S+)\))?.* \.\.\. (?P<result>ok|FAIL|ERROR|skipped '(?P<why>.*)')$")
+    # What its documentation says comes in the next line, with the result.
+    _NAME = re.compile(r"^\S+ \((\S+)\)$")
 
     def __init__(self, tally):
-        self.tally = tally
+        self.tally, self._name = tally, None
 
     def line(self, line):
-        match = self._TEST.match(line.rstrip("\n"))
-        if not match:
+        line = line.rstrip("\n")
+        name = self._NAME.match(line)
+        if name:
+            self._name = name[1]
+        match = self._TEST.match(line)
+        name = match and (match[1] or self._name)
+        if not name:
             return
-        name = match[2]
-        if match[3] == "ok":
+        self._name = None
+        if match["result"] == "ok":
             self.tally.ok()
-        elif match[4] is not None:
-            self.tally.skip(name, match[4])
+        elif match["why"] is not None:
+            self.tally.skip(name, match["why"])
         else:
             self.tally.fail(name)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from results import CargoTest, Ktap, Tally  # noqa: E402
+from results import CargoTest, Ktap, Tally, Unittest  # noqa: E402
 
 
 def read(parser, text):
@@ -85,6 +85,13 @@ class CargoReading(unittest.TestCase):
     def test_output_between_name_and_result(self):
         tally = read(CargoTest, "test a ... noise\nFAILED\ntest result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured\n")
         self.assertEqual(tally.failed, 1)
+
+
+class UnittestReading(unittest.TestCase):
+    def test_documented_or_not(self):
+        text = "test_a (m.C.test_a) ... ok\ntest_b (m.C.test_b)\nWhat it says. ... FAIL\ntest_c (m.C.test_c)\nMore. ... skipped 'no kernel'\n"
+        tally = read(Unittest, text + "\n----\nRan 3 tests in 0.1s\n\nFAILED (failures=1, skipped=1)\n")
+        self.assertEqual((tally.passed, tally.failures, tally.skips), (1, [("m.C.test_b", "")], [("m.C.test_c", "no kernel")]))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Running commands, several at once, whose output is passed on as it comes and read meanwhile."""
+
+import os
+import signal
+import subprocess
+import threading
+
+
+class Interrupted(Exception):
+    """All commands were ended, so that this one did not start, or not end by itself."""
+
+
+class PassingOn:
+    """The commands that run now. `named`: each line that one of them prints is passed on behind its name."""
+
+    def __init__(self, directory, named):
+        self._directory, self._named = directory, named
+        self._lock = threading.Lock()
+        self._running, self._ended = set(), False  # under the lock
+
+    def say(self, line):
+        print(line, flush=True)
+
+    def end_all(self):
+        """Ends what runs; nothing is started any more."""
+        with self._lock:
+            self._ended = True
+            for process in self._running:
+                _kill(process)
+
+    def run(self, name, command, limit, read):
+        """Runs a command and has `read` read each line of its standard output; gives its status, or `late` if it took more
+        than `limit` seconds and was ended."""
+        with self._lock:
+            if self._ended:
+                raise Interrupted
+            process = subprocess.Popen(command, cwd=self._directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                                       errors="replace", bufsize=1, start_new_session=True)
+            self._running.add(process)
+        late = threading.Event()
+
+        def on_limit():
+            late.set()
+            _kill(process)
+
+        timer = threading.Timer(limit, on_limit)
+        timer.daemon = True
+        timer.start()
+        try:
+            with process.stdout:
+                for line in process.stdout:
+                    # one write, so that lines of several commands do not mix
+                    print(f"{name:20}| {line}" if self._named else line, end="", flush=True)
+                    read(line)
+            status = process.wait()
+        except BaseException:
+            _kill(process)
+            process.wait()
+            raise
+        finally:
+            timer.cancel()
+            with self._lock:
+                self._running.discard(process)
+                ended = self._ended
+        if ended:
+            raise Interrupted
+        return "late" if late.is_set() else status
+
+
+def _kill(process):
+    """Ends a command and all that it has started."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass        # it has just ended
