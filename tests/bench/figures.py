@@ -113,16 +113,19 @@ def standard_sections(samples, points, at_once_size, systems, names, pairs=None)
     others = [system for system in systems if system != "raw"]
     raw = " (raw: less what a short run costs)" if "raw" in systems else ""
     yield from section(samples, "Throughput, MB/s", "message", by_size, "throughput", "rate", 1e-6, systems, names, pairs=pairs)
-    yield from section(samples, "Latency, half of a ping-pong, waiting by sleep" + " (raw: completion events)" * bool(raw) + ", us", "message",
-                       [(length(size), size, 1) for size in pongs], "latency", "median_us", 1, systems, names, pairs=pairs)
+    if pongs:
+        yield from section(samples, "Latency, half of a ping-pong, waiting by sleep" + " (raw: completion events)" * bool(raw) + ", us", "message",
+                           [(length(size), size, 1) for size in pongs], "latency", "median_us", 1, systems, names, pairs=pairs)
     yield from section(samples, f"CPU time of the whole guest, both sides and the kernel's threads, ns per byte{raw}", "message",
                        by_size, "throughput", "guest_cpu_per_byte", 1e9, systems, names, pairs=pairs)
     yield from section(samples, "CPU time charged to the two processes, ns per byte", "message",
                        by_size, "throughput", "process_cpu_per_byte", 1e9, others, names, pairs=pairs)
-    yield from section(samples, f"Throughput of several connections at once, messages of {length(at_once_size)}, MB/s in all", "connections",
-                       [(str(count), at_once_size, count) for count in counts], "at once", "rate", 1e-6, systems, names, pairs=pairs)
-    yield from section(samples, "Connections: connect, a byte to and fro, close; per second", "", [("one after another", 1, 1)],
-                       "connections", "per_second", 1, others, names, pairs=pairs)
+    if len(counts) > 1:
+        yield from section(samples, f"Throughput of several connections at once, messages of {length(at_once_size)}, MB/s in all", "connections",
+                           [(str(count), at_once_size, count) for count in counts], "at once", "rate", 1e-6, systems, names, pairs=pairs)
+    if any(point["part"] == "connections" for point in points):
+        yield from section(samples, "Connections: connect, a byte to and fro, close; per second", "", [("one after another", 1, 1)],
+                           "connections", "per_second", 1, others, names, pairs=pairs)
 
 
 def standard_graphs(points, at_once_size):
