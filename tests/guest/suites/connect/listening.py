@@ -10,6 +10,7 @@ import time
 
 from lib import calls, consts, netns, observe
 from lib.registry import case
+from lib.sock import Sock
 
 SOL = socket.SOL_SOCKET
 
@@ -321,3 +322,22 @@ def defer_accept(e):
     e.wait(listener)
     far, _ = listener.accept()
     e.note("data at once", calls.recv(far, 100, socket.MSG_DONTWAIT))
+
+
+@case(reference=False)
+def past_a_firewall(e):
+    """What closes a port to TCP does not close it to SDP: no rule of netfilter is asked about a connection of SDP."""
+    listener = e.listen()
+    netns.run("peer", "nft add table inet sdp_port")
+    try:
+        netns.run("peer", "nft add chain inet sdp_port in { type filter hook input priority 0 ; }")
+        netns.run("peer", f"nft add rule inet sdp_port in tcp dport {listener.port} counter reject with tcp reset")
+        with netns.inside("peer"), Sock.make(e.family) as other:
+            other.bind(e.address(e.any, listener.port))
+            other.listen(1)
+            e.equal(e.error(e.tcp().connect, e.address(e.there, listener.port)), "ECONNREFUSED", "connect() by TCP")
+        near, far = e.pair(listener)
+        near.sendall(b"past it")
+        e.equal(far.recv_exactly(7), b"past it", "data")
+    finally:
+        netns.run("peer", "nft delete table inet sdp_port")

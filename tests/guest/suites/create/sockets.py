@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """socket(): which types and protocols there are, and what a new socket is."""
 
+import ctypes
+import errno
 import fcntl
 import mmap
 import os
@@ -15,6 +17,7 @@ from lib.env import OneOf
 from lib.registry import case
 
 STREAM = socket.SOCK_STREAM
+SOCKET_CALL = 41
 
 
 @case
@@ -203,3 +206,30 @@ def interface_ioctls(e):
     if not e.six:
         e.note("address", e.outcome(
             lambda: socket.inet_ntoa(fcntl.ioctl(sock, consts.SIOCGIFADDR, request)[20:24])))
+
+
+def without(*families):
+    """For this process there are no sockets of these families any more, by seccomp(2), as RestrictAddressFamilies= of systemd does it."""
+    def instruction(code, number, yes=0, no=0):
+        return struct.pack("=HBBI", code, yes, no, number)
+
+    load, equal, give = 0x20, 0x15, 0x06
+    # The system call and its first argument.
+    code = instruction(load, 0) + instruction(equal, SOCKET_CALL, 0, len(families) + 1) + instruction(load, 16)
+    code += b"".join(instruction(equal, family, len(families) - at) for at, family in enumerate(families))
+    code += instruction(give, 0x7fff0000) + instruction(give, 0x50000 | errno.EAFNOSUPPORT)
+    code = ctypes.create_string_buffer(code, len(code))
+    program = struct.pack("=H6xQ", len(code) // 8, ctypes.addressof(code))
+    calls.plain("prctl", 38, 1, 0, 0, 0)        # PR_SET_NO_NEW_PRIVS
+    calls.plain("prctl", 22, 2, program)        # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
+
+
+@case(reference=False)
+def kept_away(e):
+    """seccomp(2) keeps a process from the families, and from nothing else."""
+    def attempts():
+        before = e.error(socket.socket, e.domain)
+        without(consts.AF_INET_SDP, consts.AF_INET6_SDP)
+        return before, e.error(socket.socket, e.domain), e.error(socket.socket, e.family), e.error(socket.socket, socket.AF_UNIX)
+
+    e.equal(e.child(attempts).result(), ("ok", "EAFNOSUPPORT", "ok", "ok"), "sockets before and after, TCP's, and of AF_UNIX")

@@ -328,3 +328,19 @@ def hello_acks(e):
         victim.close()
     works(e, bed)
     nothing_left(e, bed)
+
+
+@case(reference=False, timeout=60)
+def another_name(e):
+    """A Hello that names a neighbour of the sender's is believed: getpeername() is no proof, as SECURITY.md says. The connection is the
+    sender's all the same."""
+    bed = raw.Bed(e)
+    neighbour = "fd77::250" if e.six else "10.77.0.250"
+    own, other = (socket.inet_pton(e.family, host) for host in (neighbour, e.there))
+    attacker, victim = bed.connect(raw.hello(own, other, 5000))
+    e.equal(victim.getpeername()[0], neighbour, "who it says that it is")
+    echo(e, attacker, victim)
+    attacker.close()
+    victim.close()
+    works(e, bed)
+    nothing_left(e, bed)

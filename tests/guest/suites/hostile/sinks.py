@@ -317,3 +317,27 @@ def taken_back(e):
         attacker.close()
         victim.close()
     nothing_left(e, bed)
+
+
+@case(reference=False, timeout=60)
+def reported_only(e):
+    """What a peer says that it has written, and has not: the call returns so many bytes, which are what the program had there; more
+    than it has room for is a violation."""
+    bed = raw.Bed(e)
+    memory = Memory(SIZE).fill(4)
+    before = memory.map[:]
+    for size in (1, SIZE):
+        attacker, victim, task, _ = reader(e, bed, memory)
+        attacker.send(RDMAWRCOMPL, word(size))
+        e.equal(task.result(), size, "the call")
+        e.check(memory.map[:] == before, "the program's own bytes")
+        echo(e, attacker, victim)
+        attacker.close()
+        victim.close()
+    attacker, victim, task, _ = reader(e, bed, memory)
+    attacker.send(RDMAWRCOMPL, word(SIZE + 1))
+    e.equal(task.result(), "EPROTO", "the call that was told of more")
+    e.check(memory.map[:] == before, "the program's own bytes")
+    attacker.close()
+    victim.close()
+    nothing_left(e, bed)

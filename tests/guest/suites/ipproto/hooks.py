@@ -80,3 +80,14 @@ def sockets(e):
         with hook(e, CREATE, forbidden):
             e.equal(tuple(e.error(socket.socket, e.family, socket.SOCK_STREAM, protocol) for protocol in BOTH), outcomes, f"without {forbidden}")
     e.equal(e.error(either.make, e), "ok", "afterwards")
+
+
+@case(reference=False)
+def families_of_sdp(e):
+    """Families 27 and 28 are not asked about: those programs are for IPv4 and IPv6 by name (SECURITY.md says what keeps a container from
+    these families)."""
+    if e.ipproto:
+        e.skip("not of these families")
+    listener = e.listen()
+    with hook(e, CONNECT, listener.port), hook(e, CREATE, TCP), hook(e, CREATE, SDP):
+        either.echo(e, *e.pair(listener))

@@ -468,3 +468,10 @@ def cached_and_changed(e):
             source, destination = Raw(SIZE).fill(2), Raw(SIZE).fill(1)
             later(e, "twice", source, destination, lambda: change(destination))
             e.check(destination.bytes == source.bytes, f"{change.__name__}: where it is now")
+
+
+@case(reference=False, families=("v4",))
+def roots_alone(e):
+    """Nobody else gets at it."""
+    start(e).close()
+    e.equal(e.as_user(os.open, FILE, os.O_WRONLY), "EACCES", "its file, for a user")
