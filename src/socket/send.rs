@@ -30,7 +30,12 @@ pub(super) fn send(sk: &SdpSock, message: &mut Source<'_>) -> Result<usize> {
     let sent = message.taken();
     match r {
         Ok(()) => Ok(sent),
-        Err(_) if sent > 0 => Ok(sent),
+        Err(_) if sent > 0 => {
+            // as on TCP, they do not wait for those that could not be taken
+            sk.data().connection.lock().more &= flags & c::MSG_MORE != 0;
+            sk.progress();
+            Ok(sent)
+        }
         Err(e) => Err(sk.stream_error(e, flags)),
     }
 }
@@ -135,12 +140,7 @@ fn queue(
         if got < n {
             // as on TCP, nothing of a piece that could not be read whole is sent
             message.give_back(got);
-            {
-                let mut c = sk.data().connection.lock();
-                c.tx.close(chunk);
-                c.more = false;
-            }
-            sk.progress();
+            sk.data().connection.lock().tx.close(chunk);
             return Err(EFAULT.into());
         }
         chunk.filled(got);

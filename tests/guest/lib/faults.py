@@ -22,6 +22,10 @@ def knob(kind, name, value):
     (FOLDER / kind / name).write_text(f"{value}\n")
 
 
+def knob_is(kind, name):
+    return int((FOLDER / kind / name).read_text())
+
+
 def text_of_module():
     """Where the module's code is: only what is called from there fails. (The size is of all its memory, and no other
     module is called.)"""
@@ -65,7 +69,7 @@ def once(kind, **settings):
     knob(kind, "times", 1)
     knob(kind, "probability", 100)
     try:
-        yield lambda: int((FOLDER / kind / "times").read_text()) == 0
+        yield lambda: knob_is(kind, "times") == 0
     finally:
         for name, value in (("probability", 0), ("interval", 1), ("space", 0), ("times", -1)):
             knob(kind, name, value)

@@ -11,6 +11,7 @@ import os
 import select
 import socket
 import struct
+import time
 
 from lib import calls, consts, faults, leftovers, pattern
 from lib.memory import Memory
@@ -310,6 +311,36 @@ def sending(e):
         return result
 
     Through(e, "send urgently", 1, "EFAULT ENOMEM")(urgent)
+    nothing_left(e)
+
+
+@case(reference=False, hosts=(0, 1), timeout=300)
+def held_back(e):
+    """What a call has taken before its fault goes out at once, as on TCP, and not as if more were to come: for that MSG_MORE and
+    TCP_CORK wait for 200 ms."""
+    needs_faults(e)
+    size, cork, number, hit, parts = 150000, 0.2, 0, True, 0
+    data = bytes(size)
+    while hit:
+        number += 1
+        # Any machine may be slow once.
+        for _ in range(10):
+            near, far = e.pair()
+            near.set(SOL, socket.SO_SNDBUF, size)
+            result, hit = faults.nth(number, lambda: calls.send(near, data, socket.MSG_DONTWAIT))
+            start = time.monotonic()
+            if not hit or failed(result) or result == size:
+                quick = True
+            else:
+                far.recv_exactly(result)
+                quick = time.monotonic() - start < cork * 0.9
+                parts += 1
+            closing(near, far)
+            if quick:
+                break
+        e.check(quick, f"after fault {number} bytes were held back ten times")
+    e.note("faults, in the middle of a call", (number - 1, parts))
+    e.check(parts > 2, f"{parts} of {number - 1} faults in the middle of a call")
     nothing_left(e)
 
 
