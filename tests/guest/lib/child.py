@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 
-from .env import CaseFailure, Env, Skip
+from .env import CaseFailure, Env, Skip, Task
 
 
 class Outcome:
@@ -21,11 +21,17 @@ class Outcome:
         self.status, self.text, self.notes = "fail", "", []
 
 
-def _inside(case, kind, six, writer, patience):
+def _inside(case, kind, six, writer, patience, fatal):
     def sink(item):
         raw = pickle.dumps(item)
         os.write(writer, struct.pack("=I", len(raw)) + raw)
 
+    def task_failed(error):
+        if isinstance(error, OSError) and error.errno in fatal:
+            sink(("fail", f"a task got {error!r}"))
+            os._exit(0)
+
+    Task.on_error = task_failed if fatal else None
     env = Env(kind, six, sink, patience)
     try:
         case.function(env)
@@ -93,8 +99,9 @@ def _reap(pid, seconds):
     return False
 
 
-def run(case, kind, six, scale=1.0):
-    """Run a case for one family; its Outcome."""
+def run(case, kind, six, scale=1.0, fatal=()):
+    """Run a case for one family; its Outcome. With one of the `fatal` errnos in any of its threads the case is over: others might
+    wait for what that one will not do."""
     outcome = Outcome()
     reader, writer = os.pipe()
     errors = os.memfd_create("stderr")
@@ -108,7 +115,7 @@ def run(case, kind, six, scale=1.0):
             os.dup2(os.open("/dev/null", os.O_RDWR), 0)
             os.dup2(errors, 1)
             faulthandler.enable(all_threads=True)
-            _inside(case, kind, six, writer, 10.0 * scale)
+            _inside(case, kind, six, writer, 10.0 * scale, fatal)
         finally:
             os._exit(0)
     os.close(writer)

@@ -46,6 +46,9 @@ SAME = Same()
 class Task(threading.Thread):
     """A call running in a thread of its own, in the namespace of its maker."""
 
+    # Told of each error that ends one (see child.run).
+    on_error = None
+
     def __init__(self, patience, function, *args):
         super().__init__(daemon=True)
         self._patience, self._function, self._args = patience, function, args
@@ -57,6 +60,8 @@ class Task(threading.Thread):
             self._value = self._function(*self._args)
         except BaseException as error:          # handed to result()
             self._error = error
+            if Task.on_error:
+                Task.on_error(error)
 
     def result(self):
         self.join(self._patience)
