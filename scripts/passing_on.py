@@ -20,7 +20,8 @@ class PassingOn:
         self._running, self._ended = set(), False  # under the lock
 
     def say(self, line):
-        print(line, flush=True)
+        """Prints a line, in one write: lines of several commands do not mix."""
+        print(f"{line}\n", end="", flush=True)
 
     def end_all(self):
         """Ends what runs; nothing is started any more."""
@@ -50,8 +51,7 @@ class PassingOn:
         try:
             with process.stdout:
                 for line in process.stdout:
-                    # one write, so that lines of several commands do not mix
-                    print(f"{name:20}| {line}" if self._named else line, end="", flush=True)
+                    self.say((f"{name:20}| {line}" if self._named else line).rstrip("\n"))
                     read(line)
             status = process.wait()
         except BaseException:
