@@ -143,7 +143,7 @@ impl Call<'_> {
                     Step::Nothing => break,
                 }
             }
-            if advert && self.read_directly(lock, to, len, timeout)? {
+            if advert && self.read_directly(lock, to, len, timeout) {
                 continue;
             }
             let enough = match len {
@@ -173,25 +173,26 @@ impl Call<'_> {
         }
     }
 
-    /// Reads what the peer has advertised, if that is next.
+    /// Reads what the peer has advertised, if that is next. Whether there is cause to look again.
     fn read_directly(
         &mut self,
         lock: &mut Locked<'_, super::Socket>,
         to: &mut Destination<'_>,
         len: usize,
         timeout: isize,
-    ) -> Result<bool> {
+    ) -> bool {
         let sk = self.sk;
         if self.peek || self.discard || timeout == 0 {
             direct::reading::refuse(sk);
-            return Ok(false);
+            return false;
         }
-        match direct::reading::read(sk, lock, to, len - self.copied)? {
+        match direct::reading::read(sk, lock, to, len - self.copied) {
             Look::Read(n) => {
                 self.copied += n;
-                Ok(n > 0)
+                n > 0
             }
-            Look::Nothing => Ok(false),
+            Look::Lost => true,
+            Look::Nothing => false,
         }
     }
 

@@ -19,6 +19,8 @@ pub(in crate::socket) enum Look {
     Read(usize),
     /// There is none, or it was refused: its bytes come as Data.
     Nothing,
+    /// The connection was lost meanwhile. The error stays, for a call that has no bytes to give.
+    Lost,
 }
 
 impl Connection {
@@ -94,18 +96,14 @@ pub(in crate::socket) fn refuse(sk: &SdpSock) {
 }
 
 /// Reads what the peer has advertised, if that is next, into the room that a call has left.
-///
-/// # Errors
-///
-/// `ECONNRESET`, `ECONNABORTED` if the connection is lost meanwhile.
 pub(in crate::socket) fn read(
     sk: &SdpSock,
     lock: &mut Locked<'_, Socket>,
     to: &mut Destination<'_>,
     most: usize,
-) -> Result<Look> {
+) -> Look {
     let Some(there) = sk.data().connection.lock().next_advert() else {
-        return Ok(Look::Nothing);
+        return Look::Nothing;
     };
     let want = if by_read() {
         most.min(there as usize)
@@ -115,11 +113,11 @@ pub(in crate::socket) fn read(
     let little = LEAST_TRANSFER.min(there as usize);
     if want < little {
         refuse(sk);
-        return Ok(Look::Nothing);
+        return Look::Nothing;
     }
     let Some(mut room) = sk.pinning_room(to.piece(want)) else {
         refuse(sk);
-        return Ok(Look::Nothing);
+        return Look::Nothing;
     };
     let pinned = match sk.netns().account(sk) {
         Some(account) => room
@@ -131,7 +129,7 @@ pub(in crate::socket) fn read(
         sk.data().connection.lock().stats.unpinnable += 1;
         sk.give_back_room(room);
         refuse(sk);
-        return Ok(Look::Nothing);
+        return Look::Nothing;
     };
     let (loan, tell) = {
         let mut c = sk.data().connection.lock();
@@ -146,7 +144,7 @@ pub(in crate::socket) fn read(
             Err(room) => {
                 drop(c);
                 sk.give_back_room(room);
-                return Ok(Look::Nothing);
+                return Look::Nothing;
             }
         };
         let len = there.min(u32::try_from(pinned).unwrap_or(0));
@@ -156,9 +154,8 @@ pub(in crate::socket) fn read(
     tell.deliver(sk);
     let (done, lost) = finish(sk, lock, Way::Read, loan, &watch);
     if lost {
-        sk.take_error()?;
-        return Err(ECONNRESET.into());
+        return Look::Lost;
     }
     to.skip(done as usize);
-    Ok(Look::Read(done as usize))
+    Look::Read(done as usize)
 }

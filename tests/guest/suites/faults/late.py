@@ -19,6 +19,8 @@ HERE, THERE = errno.EINVAL, errno.EACCES
 # What the end gets whose device has failed, and what one gets that is told of a failure, by its device or by the other end.
 OWN, OTHER = "ECONNABORTED", "ECONNRESET"
 MOST = 16 * MIB
+# At the sender and at the receiver.
+SENDER, RECEIVER, BOTH = (OWN, OTHER), (OTHER, OWN), (OTHER, OTHER)
 
 
 def first_error(e, call):
@@ -68,7 +70,12 @@ def lent(e):
 
 
 def late(e, name, ways, numbers, pair, size, wanted, exchange=exchange):
-    """One fault for each way and number; `wanted` are the errnos of sender and receiver that it may come to."""
+    """One fault for each way and number; `wanted` are the errnos of sender and receiver that it comes to.
+
+    With a fault of our own device both ends may be told of nothing but the connection's end, too: rxe flushes the request that
+    has failed and the receives that wait by different workers. Where the receives are first, they have the connection taken
+    down, since what is flushed has no reason of its own, and the peer's answer to that may come before what the
+    device has to say of the request. So that happens now and then on a busy machine, and not ten times in a row."""
     needs_faults(e)
     if not faults.verbs_possible():
         e.skip("no verb can be had fail here (scripts/test-module --debug)")
@@ -77,69 +84,68 @@ def late(e, name, ways, numbers, pair, size, wanted, exchange=exchange):
     ends, others = {}, e.pair(listener)
     for way in ways:
         for number in numbers:
-            # Either end may be late in offering or asking, so that the number is not reached: once more, then.
             for _ in range(10):
                 near, far = pair(e)
                 with faults.verb("sdp_h_late_" + name, number, way) as hit:
                     end = exchange(e, near, far, size)
                     was_hit = hit()
+                # Either end may be late in offering or asking, so that the number is not reached: once more, then.
                 if was_hit:
+                    e.check(end in (*wanted[way], BOTH), f"{name}, {errno.errorcode[way]}, number {number}: {end}")
+                    e.check(not {e.error(calls.send, near, b"x", socket.MSG_NOSIGNAL), e.outcome(far.recv, 1)} - {"EPIPE", b"", OTHER},
+                            "what comes afterwards")
+                    ends[end] = ends.get(end, 0) + 1
+                for sock in (near, far):
+                    sock.close()
+                echo(e, *others)
+                unpinned(e)
+                if was_hit and end in wanted[way]:
                     break
-            e.check(end in wanted[way], f"{name}, {errno.errorcode[way]}, number {number}: {end}")
-            e.check(not {e.error(calls.send, near, b"x", socket.MSG_NOSIGNAL), e.outcome(far.recv, 1)} - {"EPIPE", b"", OTHER},
-                    "what comes afterwards")
-            ends[end] = ends.get(end, 0) + 1
-            for sock in (near, far):
-                sock.close()
-            echo(e, *others)
-            unpinned(e)
+            else:
+                e.check(False, f"{name}, {errno.errorcode[way]}, number {number}: last {end}, hit: {was_hit}; {ends}")
     e.note(name, ends)
     for sock in (*others, listener):
         sock.close()
     nothing.left("in the end")
 
 
-# The connection's end may be told of before the completion that it is due to: then it is just an end (BOTH).
-SENDER, RECEIVER, BOTH = (OWN, OTHER), (OTHER, OWN), (OTHER, OTHER)
-
-
 @case(reference=False, timeout=300)
 def sends(e):
     """A SEND, of the sender's or of the receiver's."""
-    late(e, "send", (HERE, THERE), (1, 2, 3, 7), lent, MIB, {HERE: (SENDER, RECEIVER, BOTH), THERE: (BOTH,)})
+    late(e, "send", (HERE, THERE), (1, 2, 3, 7), lent, MIB, {HERE: (SENDER, RECEIVER), THERE: (BOTH,)})
 
 
 @case(reference=False, timeout=300)
 def receives(e):
     """A receive: the message that comes for it has nowhere to go, and its sender's device is told so."""
-    late(e, "recv", (HERE,), (1, 2, 5), lambda e: e.pair(), 3000, {HERE: (SENDER, RECEIVER, BOTH)})
+    late(e, "recv", (HERE,), (1, 2, 5), lambda e: e.pair(), 3000, {HERE: (SENDER, RECEIVER)})
 
 
 @case(reference=False, timeout=300)
 def reads(e):
     """An RDMA READ, by the receiver."""
-    late(e, "read", (HERE, THERE), (1, 2, 5), lent, MIB, {HERE: (RECEIVER, BOTH), THERE: (BOTH,)})
+    late(e, "read", (HERE, THERE), (1, 2, 5), lent, MIB, {HERE: (RECEIVER,), THERE: (BOTH,)})
 
 
 @case(reference=False, timeout=300)
 def writes(e):
     """An RDMA WRITE, by the sender."""
-    late(e, "write", (HERE, THERE), (1, 2, 5), both, MIB, {HERE: (SENDER, BOTH), THERE: (BOTH,)}, fed)
+    late(e, "write", (HERE, THERE), (1, 2, 5), both, MIB, {HERE: (SENDER,), THERE: (BOTH,)}, fed)
 
 
 @case(reference=False, timeout=300)
 def registrations(e):
     """What gives the other end access to the sender's memory, or to the receiver's where that was quicker."""
-    late(e, "register", (HERE,), (1, 2, 5), lent, MIB, {HERE: (SENDER, RECEIVER, BOTH)})
+    late(e, "register", (HERE,), (1, 2, 5), lent, MIB, {HERE: (SENDER, RECEIVER)})
 
 
 @case(reference=False, timeout=300)
 def registrations_of_a_reader(e):
     """What gives the other end access to the receiver's memory; by then the sender may lend as well."""
-    late(e, "register", (HERE,), (1, 2, 3), both, MIB, {HERE: (SENDER, RECEIVER, BOTH)}, fed)
+    late(e, "register", (HERE,), (1, 2, 3), both, MIB, {HERE: (SENDER, RECEIVER)}, fed)
 
 
 @case(reference=False, timeout=300)
 def ends_of_access(e):
     """What takes the access back: the memory stays the device's until the queue pair is gone, and no call returns sooner."""
-    late(e, "invalidate", (HERE,), (1, 2, 5), lent, MIB, {HERE: (SENDER, RECEIVER, BOTH)})
+    late(e, "invalidate", (HERE,), (1, 2, 5), lent, MIB, {HERE: (SENDER, RECEIVER)})

@@ -89,6 +89,26 @@ def wild_sources(e):
 
 
 @case(reference=False, timeout=60)
+def lost_in_the_middle(e):
+    """A receive call that has bytes already, and whose READ of more fails, gives those; the next one gives the error, and not an end
+    of the stream that the peer has never sent."""
+    bed = raw.Bed(e)
+    for pair in (bed.connect, bed.accept):
+        attacker, victim = pair()
+        target = Memory(SIZE).fill(2)
+        task = e.task(e.outcome, calls.recv_at, victim, target.address, SIZE, socket.MSG_WAITALL).wait_asleep("recvfrom")
+        attacker.data(b"first")
+        attacker.send(SRCAVAIL, avail(SIZE, 1, 4096))
+        e.equal(task.result(), 5, "the call")
+        e.check(e.outcome(victim.recv, 1) in RESETS, "the next call gives no error")
+        e.equal(victim.recv(1), b"", "the call after the error")
+        attacker.close()
+        victim.close()
+    works(e, bed)
+    nothing_left(e, bed)
+
+
+@case(reference=False, timeout=60)
 def good_source(e):
     """So that the others show something: memory that is lent is read, reported, and can be taken back."""
     bed = raw.Bed(e)
