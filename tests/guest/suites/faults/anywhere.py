@@ -10,6 +10,7 @@ import struct
 from lib import calls, consts, faults, pattern
 from lib.registry import case
 from suites.faults.nth import closing, echo, failed, needs_faults, nothing_left
+from suites.life.states import SOME
 from suites.proc.module import refcount
 from suites.zcopy.blocks import eager
 
@@ -125,16 +126,16 @@ def through(e, kind, numbers):
     nothing_left(e)
 
 
-@case(reference=False, families=("v4",), timeout=600)
+@case(reference=False, families=SOME, timeout=600)
 def allocations(e):
     through(e, "failslab", range(1, 240, 4))
 
 
-@case(reference=False, families=("v4",), timeout=600)
+@case(reference=False, families=SOME, timeout=600)
 def pages(e):
     through(e, "fail_page_alloc", range(1, 30))
 
 
-@case(reference=False, families=("v4",), timeout=600)
+@case(reference=False, families=SOME, timeout=600)
 def copies(e):
     through(e, "fail_usercopy", range(1, 30))

@@ -9,6 +9,7 @@ from lib import faults
 from lib.registry import case
 from suites.faults.anywhere import HANGS, rest, session
 from suites.faults.nth import echo, nothing_left
+from suites.life.states import SOME
 from suites.proc.module import refcount
 
 MAKING = ("__rdma_create_kernel_id", "rdma_resolve_addr", "rdma_resolve_route", "ib_create_cm_id", "__ib_create_cq", "ib_create_qp_kernel",
@@ -46,12 +47,12 @@ def refuse(e, names, *errors):
     nothing_left(e)
 
 
-@case(reference=False, families=("v4",), timeout=600)
+@case(reference=False, families=SOME, timeout=600)
 def making(e):
     refuse(e, MAKING, errno.ENOMEM, errno.EINVAL)
 
 
-@case(reference=False, families=("v4",), timeout=600)
+@case(reference=False, families=SOME, timeout=600)
 def never_refused(e):
     """The listener's end fails before it has answered, in each step of its own, again and again: to the other end that is
     as if its request had been lost."""
@@ -72,16 +73,16 @@ def never_refused(e):
     nothing_left(e)
 
 
-@case(reference=False, families=("v4",), timeout=600)
+@case(reference=False, families=SOME, timeout=600)
 def saying(e):
     refuse(e, SAYING, errno.ENOMEM, errno.EINVAL)
 
 
-@case(reference=False, families=("v4",), timeout=600)
+@case(reference=False, families=SOME, timeout=600)
 def posting(e):
     refuse(e, POSTING, errno.ENOMEM, errno.EINVAL)
 
 
-@case(reference=False, families=("v4",), timeout=600)
+@case(reference=False, families=SOME, timeout=600)
 def memory(e):
     refuse(e, MEMORY, errno.ENOMEM, errno.EINVAL)
