@@ -324,7 +324,21 @@ class Caller:
         os.waitpid(pid, 0)
 
 
-def process(seed, number, steps, patience=300000):
+class Unguided:
+    """Who leads the callers of a process: nobody, each goes on by its own dice."""
+
+    def __init__(self, seed):
+        pass
+
+    def lead(self, caller, steps):
+        while caller.steps < steps:
+            caller.step()
+
+    def found(self):
+        return None
+
+
+def process(seed, number, steps, patience, guides):
     """One process: its threads, and who wakes them."""
     signal.signal(signal.SIGUSR1, lambda *_: None)
     signal.siginterrupt(signal.SIGUSR1, True)
@@ -333,13 +347,12 @@ def process(seed, number, steps, patience=300000):
     signal.signal(signal.SIGURG, signal.SIG_IGN)
     slots, roles, area = [-1] * SLOTS, {}, Area()
     callers = [Caller(seed * 1000 + number * 10 + thread, slots, roles, area, patience) for thread in range(THREADS)]
-    faults = []
+    faults, guide = [], guides(seed * 1000 + number)
 
     def run(caller):
         caller.thread = threading.get_native_id()
         try:
-            for _ in range(steps):
-                caller.step()
+            guide.lead(caller, steps)
         except BaseException as error:
             faults.append(f"{error!r}")
     threads = [threading.Thread(target=run, args=(caller,)) for caller in callers]
@@ -352,7 +365,7 @@ def process(seed, number, steps, patience=300000):
                 calls.libc.tgkill(os.getpid(), caller.thread, int(signal.SIGUSR1))
             seen[at] = caller.steps
         time.sleep(0.2)
-    return faults, [caller.steps for caller in callers]
+    return faults, [caller.steps for caller in callers], guide.found()
 
 
 def in_use():
@@ -361,29 +374,37 @@ def in_use():
         return sum(int(line.split()[2]) for line in file if line.split()[0].startswith("SDP"))
 
 
-@case(reference=False, families=("v4",), timeout=280)
-def threads(e):
-    """Everything at once; then nothing is left."""
+def rage(e, steps, guides):
+    """So many steps by each thread of each process; then nothing is left, and all is as before. What the guides have found."""
     seed = int(os.environ.get("SEED", "1"))
     e.note("seed", seed)
-    patience = int(e.patience * 10000)
+    patience, found = int(e.patience * 10000), []
     e.patience *= 6
-    before = {where: observe.stats(where) for where in ("self", "peer")}
-    children = [e.child(process, seed, number, STEPS, patience) for number in range(PROCESSES)]
+    children = [e.child(process, seed, number, steps, patience, guides) for number in range(PROCESSES)]
     for number, child in enumerate(children):
-        faults, steps = child.result()
+        faults, done, findings = child.result()
         e.equal(faults, [], f"seed {seed}, process {number}: what went wrong in the test")
-        e.equal(steps, [STEPS] * THREADS, "steps")
+        e.equal(done, [steps] * THREADS, "steps")
+        found.append(findings)
     for where in ("self", "peer"):
         e.until(lambda where=where: not observe.rows(where), lambda where=where: f"seed {seed}: {[vars(row) for row in observe.rows(where)]} are left")
         e.until(lambda where=where: not any(observe.stats(where)[f"pinned pages {way}"] for way in ("send", "recv")), "no page is pinned")
     e.until(lambda: not in_use(), lambda: f"{in_use()} sockets are left")
+    near, far = e.pair()
+    near.send(b"as before")
+    e.equal(far.recv(20), b"as before", "afterwards")
+    return found
+
+
+@case(reference=False, families=("v4",), timeout=280)
+def threads(e):
+    """Everything at once; then nothing is left."""
+    before = {where: observe.stats(where) for where in ("self", "peer")}
+    rage(e, STEPS, Unguided)
+
     def gained(name):
         return sum(observe.stats(where)[name] - before[where][name] for where in before)
     # It was a storm, and no calm in which every call fails at its first look.
     done = {name: gained(name) for name in ("rx_bytes", "received SDP_MID_DATA", "received SDP_MID_DISCONN", "received SDP_MID_SRCAVAIL", "zcopy rx_bytes")}
     e.check(done["rx_bytes"] > 1 << 20 and done["received SDP_MID_DATA"] > 500 and done["received SDP_MID_SRCAVAIL"] > 10, f"{done}")
     e.note("done", done)
-    near, far = e.pair()
-    near.send(b"as before")
-    e.equal(far.recv(20), b"as before", "afterwards")

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The random caller led by what its calls reach in the module, on a kernel that tells (KCOV; `env SEED=7 STEPS=20000` for longer).
+
+A few steps of a caller are a deed, and the draws of its dice are what tells a deed from others. The draws of one that reached code
+which none had reached before are kept, and later ones are made from them: with other draws here and there, cut short, or one
+deed's beginning before another's end. The threads of a process share what is kept; calls under each other's feet do their
+part, so a seed does not repeat what is found, only the dice."""
+
+import ctypes
+import fcntl
+import mmap
+import os
+import pathlib
+import random
+import threading
+
+from lib import faults
+from lib.registry import case
+from suites.storm.calls import STEPS, rage
+
+KCOV = pathlib.Path("/sys/kernel/debug/kcov")
+INIT, ENABLE, DISABLE = 0x80086301, 0x6364, 0x6365
+# Program counters of one deed; what is more is not told.
+ROOM = 1 << 16
+DEED = 8
+MOST_KEPT = 300
+BITS = 64
+
+
+class Trace:
+    """The program counters that the calling thread's system calls pass, in the module."""
+
+    def __init__(self):
+        self._file = os.open(KCOV, os.O_RDWR)
+        fcntl.ioctl(self._file, INIT, ROOM)
+        self._libc = ctypes.CDLL(None)          # Python's own mmap() takes it for a file without a length
+        self._libc.mmap.restype, self._libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+        self._libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        self._at = self._libc.mmap(None, ROOM * 8, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, self._file, 0)
+        self._area = (ctypes.c_uint64 * ROOM).from_address(self._at)
+        self._start, self._end = faults.text_of_module()
+        fcntl.ioctl(self._file, ENABLE, 0)
+
+    def begin(self):
+        self._area[0] = 0
+
+    def reached(self):
+        return {pc for pc in self._area[1:self._area[0] + 1] if self._start <= pc < self._end}
+
+    def close(self):
+        fcntl.ioctl(self._file, DISABLE, 0)
+        self._libc.munmap(self._at, ROOM * 8)
+        os.close(self._file)
+
+
+class Dice(random.Random):
+    """Dice that remember what they have shown, and show what they are told to before they go on by themselves."""
+
+    def begin(self, draws):
+        """`draws` come first; those that are None are left to chance."""
+        self._draws, self.shown = draws, []
+
+    def _draw(self):
+        at = len(self.shown)
+        draw = self._draws[at] if at < len(self._draws) else None
+        self.shown.append(super().getrandbits(BITS) if draw is None else draw)
+        return self.shown[-1]
+
+    def random(self):
+        return (self._draw() >> 11) / (1 << 53)
+
+    def getrandbits(self, bits):
+        value = 0
+        for _ in range(0, bits, BITS):
+            value = value << BITS | self._draw()
+        return value >> (-bits % BITS)
+
+
+class Kept:
+    """The deeds of a process that are worth coming back to, and all that was reached."""
+
+    def __init__(self, seed):
+        self._lock, self._dice = threading.Lock(), random.Random(seed)
+        self._deeds, self.reached, self.found = [], set(), 0
+
+    def next(self):
+        with self._lock:
+            dice = self._dice
+            if not self._deeds or dice.random() < 0.3:
+                return []
+            draws = list(dice.choice(self._deeds))
+            way = dice.randrange(3)
+            if way == 0:
+                for _ in range(dice.randrange(1, 5)):
+                    draws[dice.randrange(len(draws))] = None
+            elif way == 1:
+                del draws[dice.randrange(len(draws)):]
+            else:
+                other = dice.choice(self._deeds)
+                draws[dice.randrange(len(draws)):] = other[dice.randrange(len(other)):]
+            return draws
+
+    def done(self, draws, reached):
+        with self._lock:
+            if reached <= self.reached:
+                return
+            self.reached |= reached
+            self.found += 1
+            if len(self._deeds) < MOST_KEPT:
+                self._deeds.append(draws)
+            else:
+                self._deeds[self._dice.randrange(MOST_KEPT)] = draws
+
+
+class Guide:
+    """Leads the callers of one process."""
+
+    def __init__(self, seed):
+        self._kept = Kept(seed)
+
+    def lead(self, caller, steps):
+        caller.dice, trace = Dice(caller.dice.getrandbits(BITS)), Trace()
+        try:
+            while caller.steps < steps:
+                caller.dice.begin(self._kept.next())
+                trace.begin()
+                for _ in range(min(DEED, steps - caller.steps)):
+                    caller.step()
+                self._kept.done(caller.dice.shown, trace.reached())
+        finally:
+            trace.close()
+
+    def found(self):
+        return self._kept.reached, self._kept.found
+
+
+@case(reference=False, families=("v4",), timeout=280)
+def guided(e):
+    """As storm.calls.threads, led by what is reached."""
+    if not KCOV.exists():
+        e.skip("this kernel does not tell what code a call reaches")
+    found = rage(e, int(os.environ.get("STEPS", STEPS // 3)), Guide)
+    for reached, _ in found:
+        e.check(reached, "no code of the module is known to have been reached")
+    e.note("program counters in the module", len(set().union(*(reached for reached, _ in found))))
+    e.note("deeds that reached what none before them had, by process", [deeds for _, deeds in found])
