@@ -61,6 +61,7 @@ mod options;
 mod poll;
 mod ports;
 mod receive;
+mod receive_buffers;
 mod receive_queue;
 mod send;
 mod send_queue;
@@ -232,7 +233,7 @@ impl Family for Socket {
             ipproto::fall_back(sk);
         }
         if jobs & JOB_RESIZE != 0 {
-            receive::resize(sk);
+            receive_buffers::resize(sk);
         }
         if jobs & JOB_PROGRESS != 0 {
             sk.progress();

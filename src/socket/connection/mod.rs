@@ -19,7 +19,7 @@ pub(super) use self::tell::Tell;
 use super::direct::Direct;
 use super::ipproto::Fallback;
 use super::listen::Listener;
-use super::receive::Large;
+use super::receive_buffers::Large;
 use super::receive_queue::{ReceiveQueue, Urgent};
 use super::send_queue::SendQueue;
 use super::stats::Stats;

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The size of a connection's receive buffers, which the peer may ask to be larger (ChRcvBuf).
+
+use super::connection::Connection;
+use super::send_queue::{LARGE_CHUNK, MIDDLE_CHUNK};
+use super::SdpSock;
+use crate::memory::buffer::Buffer;
+use crate::sys::net::params;
+use crate::transport::Transport;
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Full};
+
+/// Large receive buffers that a connection gets at first.
+const LARGE_WINDOW: u16 = 8;
+
+/// Connections with large receive buffers, in the whole module.
+static LARGE: Atomic<i32> = Atomic::new(0);
+
+/// The right to have receive buffers of more than [`MIDDLE_CHUNK`]; counted in [`LARGE`].
+pub(super) struct Large;
+
+impl Large {
+    fn new() -> Option<Self> {
+        if LARGE.fetch_add(1, Full) >= params::max_large_sockets() {
+            LARGE.fetch_sub(1, Full);
+            return None;
+        }
+        Some(Large)
+    }
+}
+
+impl Drop for Large {
+    fn drop(&mut self) {
+        LARGE.fetch_sub(1, Full);
+    }
+}
+
+/// Receive buffers to begin with.
+fn first_buffers(size: usize) -> Result<KVec<KBox<Buffer>>> {
+    let mut buffers = KVec::with_capacity(LARGE_WINDOW.into(), GFP_KERNEL)?;
+    for _ in 0..LARGE_WINDOW {
+        buffers.push(Buffer::new(size, GFP_KERNEL)?, GFP_KERNEL)?;
+    }
+    Ok(buffers)
+}
+
+/// Answers the peer's wish for larger receive buffers; in a worker.
+pub(super) fn resize(sk: &SdpSock) {
+    let wanted = {
+        let mut c = sk.data().connection.lock();
+        match (c.wanted_size.take(), c.connected()) {
+            (Some(wanted), true) => wanted,
+            _ => return,
+        }
+    };
+    let beside = sk.data().connection.lock().announced(0);
+    let wanted = wanted.saturating_sub(beside);
+    let size = (wanted.clamp(512, LARGE_CHUNK as u32) as usize).next_power_of_two();
+    let (now, had) = {
+        let mut c = sk.data().connection.lock();
+        (c.buffer_size as usize, c.large.take())
+    };
+    let kept = had.is_some();
+    let large = had.or_else(|| (size > MIDDLE_CHUNK).then(Large::new).flatten());
+    // there may be smaller blocks, or the right to have them, when there are no large ones
+    let grown = [size, size / 2, size / 4, size / 8]
+        .into_iter()
+        .filter(|s| *s > now && (large.is_some() || *s <= MIDDLE_CHUNK))
+        .find_map(|size| Some((size, first_buffers(size).ok()?)));
+    let tell = {
+        let mut c = sk.data().connection.lock();
+        let Connection {
+            channel,
+            protocol,
+            spare,
+            buffer_size,
+            ..
+        } = &mut *c;
+        let (Some(channel), Some(protocol)) = (channel.as_mut(), protocol.as_mut()) else {
+            return;
+        };
+        let posted = channel.posted_receives();
+        let holds = kept || grown.as_ref().is_some_and(|(size, _)| *size > MIDDLE_CHUNK);
+        if let Some((size, buffers)) = grown {
+            protocol.resize_receive(size as u32 + beside, posted);
+            *buffer_size = size as u32;
+            spare.clear();
+            for mut b in buffers {
+                if channel.map_receive(&mut b).is_ok() {
+                    let _ = spare.push_within_capacity(b);
+                }
+            }
+            c.stats.resizes += 1;
+            c.window = LARGE_WINDOW;
+            sk.grow_rcvbuf(size * usize::from(LARGE_WINDOW));
+        } else {
+            // the size stays what it is, which the peer is told
+            protocol.resize_receive(*buffer_size + beside, posted);
+        }
+        if holds {
+            c.large = large;
+        }
+        c.progress(sk)
+    };
+    tell.deliver(sk);
+}
