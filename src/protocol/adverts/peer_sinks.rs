@@ -7,6 +7,11 @@
 //! them, so nothing that is said about a block is said too early. Blocks that are written and not
 //! yet reported stay here, in front of the others.
 //!
+//! **Behind Data.** Where several blocks are advertised, those behind the one that Data of ours has
+//! voided are good. They are not written to all the same, nor is any that the peer advertised before
+//! it had our last Data: its reader wants them back as soon as it sees that, since it would have to
+//! move what is written there. It takes them back, or further Data voids them.
+//!
 //! **Void adverts.** Which of the peer's adverts are void because Data of ours crossed them is told
 //! by counting: see [`super::own_sinks`]. Adverts that crossed our change from Pipelined to
 //! Combined are void, too: the peer drops them when it sees that. Messages with payload that we
@@ -43,6 +48,8 @@ pub(crate) struct PeerSinks {
     adverts: Ring<Advert, MAX_ADVERTS>,
     /// How many of them, the oldest ones, are written and to be reported.
     complete: u8,
+    /// How many of them, the oldest ones, the peer has advertised without having had all our Data.
+    doubtful: u8,
     /// Bytes written to the one behind those.
     written: u32,
     /// A SinkCancelAck is to be sent.
@@ -61,6 +68,7 @@ impl PeerSinks {
         PeerSinks {
             adverts: Ring::new(),
             complete: 0,
+            doubtful: 0,
             written: 0,
             confirmation: false,
             non_discards: 0,
@@ -126,6 +134,9 @@ impl PeerSinks {
                 r_key: advert.r_key,
                 size: advert.size,
             });
+        if kept && after(self.last, mseq_ack) {
+            self.doubtful = self.adverts.len() as u8;
+        }
         if kept {
             Ok(true)
         } else {
@@ -135,6 +146,9 @@ impl PeerSinks {
 
     /// Where to write next.
     pub(crate) fn next(&self) -> Option<Remote> {
+        if self.doubtful > self.complete {
+            return None;
+        }
         let advert = self.adverts.get(self.current())?;
         Some(Remote {
             address: advert.address,
@@ -145,7 +159,7 @@ impl PeerSinks {
 
     /// How much room there is in all.
     pub(crate) fn bytes(&self) -> u32 {
-        (self.current()..self.adverts.len())
+        (self.current().max(self.doubtful.into())..self.adverts.len())
             .filter_map(|at| self.adverts.get(at))
             .fold(0, |sum: u32, a| sum.saturating_add(a.size))
     }
@@ -188,6 +202,7 @@ impl PeerSinks {
     pub(crate) fn report(&mut self) {
         if self.adverts.pop().is_some() {
             self.complete = self.complete.saturating_sub(1);
+            self.doubtful = self.doubtful.saturating_sub(1);
         }
     }
 
@@ -196,6 +211,7 @@ impl PeerSinks {
     pub(crate) fn payload(&mut self, mseq: u32) {
         self.last = mseq;
         if self.adverts.pop().is_some() {
+            self.doubtful = self.adverts.len() as u8;
             return;
         }
         self.non_discards = self.non_discards.wrapping_add(1);
@@ -211,6 +227,7 @@ impl PeerSinks {
             self.confirmation = true;
         }
         self.adverts.truncate(self.current());
+        self.doubtful = self.doubtful.min(self.complete);
     }
 
     /// Whether a SinkCancelAck is to be sent.
@@ -226,7 +243,7 @@ impl PeerSinks {
     /// Our stream ends: all adverts are void. Nothing is to be reported then.
     pub(crate) fn void(&mut self) {
         self.adverts.clear();
-        self.complete = 0;
+        (self.complete, self.doubtful) = (0, 0);
     }
 
     /// Whether the peer knows that our half was Combined once, if it was.

@@ -74,8 +74,9 @@
 //!    for the size of its block, [`least_sink`](Connection::least_sink) at least, pin and register
 //!    it for remote writing, and offer it as [`Offer::sink`], as long as still nothing lies unread,
 //!    until `transmit` answers with [`Mid::SinkAvail`](super::Mid::SinkAvail). Now it is
-//!    *advertised*. Further readers may do the same; their blocks are filled in order, each as far
-//!    as it pleases the peer. So two parts of one reader's memory are not to be two blocks.
+//!    *advertised*. Further blocks may follow; they are filled in order, each as far as it pleases
+//!    the peer. A reader who has several parts of its memory advertised, because it can wait for all
+//!    of them, has to bring in order what it gets: see [`super::places`], [`super::order`].
 //! 2. [`Event::SinkWritten`] gives the oldest block back with bytes of the stream in it.
 //! 3. [`Received::for_sink`] gives the oldest block back for the payload of this message, which the
 //!    owner copies into it. (The peer had too little to send, or did not know of the block.)
@@ -94,8 +95,9 @@
 //!    says where the next bytes may go, from whatever memory: they are the next ones of the stream,
 //!    so all that is in front of them has gone.
 //! 2. Post the WRITE, and call [`written`](Connection::written): these bytes are sent. When the
-//!    block is full, or the sender has nothing more for the time being (`last`), the peer is told,
-//!    and its reader returns; then comes the next block, if there is one.
+//!    block is full, or the sender has nothing more for the time being (`last`, or
+//!    [`written_all`](Connection::written_all) later), the peer is told, and its reader returns;
+//!    then comes the next block, if there is one.
 //! 3. Bytes that are offered as [`Offer::queued`] go as Data in spite of blocks, each message at
 //!    the cost of one: right for few bytes, and for urgent ones. A block is not advertised
 //!    meanwhile: [`Hold::Adverts`].

@@ -216,10 +216,12 @@ fn data_goes_behind_what_was_written_and_voids_the_next() {
     pair.end.written(100, false);
     pair.offer.queued = 10;
     assert_eq!(pair.sends_all(), [Mid::RdmaWrCompl, Mid::Data]);
-    // One is left, and nothing was counted.
-    assert!(pair.end.sink_advert().is_some());
-    data(&mut pair, 10);
+    // One is left, which its reader wants back, and nothing was counted.
+    assert!(pair.end.peer_sinks.held());
     assert_eq!(pair.end.sink_advert(), None);
+    assert_eq!(pair.end.sink_bytes(), 0);
+    data(&mut pair, 10);
+    assert!(!pair.end.peer_sinks.held());
     pair.ack = pair.end.mseq_sent();
     assert_eq!(pair.event(sink_avail(5000, 0)), GOOD);
     // A block is not advertised to a reader who waits for the bytes themselves.
@@ -234,6 +236,52 @@ fn data_goes_behind_what_was_written_and_voids_the_next() {
     assert_eq!(pair.event(sink_avail(5000, 0)), Event::None);
     assert_eq!(pair.event(Body::SinkAvailCancel), Event::None);
     assert_eq!(pair.end.sink_advert(), None);
+    assert!(pair.is_idle());
+}
+
+#[test]
+fn nothing_is_written_behind_data_that_the_reader_had_not_seen() {
+    // It has advertised three blocks before it saw the first of two messages, and one after that.
+    let mut pair = source();
+    data(&mut pair, 10);
+    data(&mut pair, 10);
+    pair.ack = 1;
+    for _ in 0..2 {
+        assert_eq!(pair.event(sink_avail(5000, 0)), Event::None);
+    }
+    // by the counts this one is good
+    assert_eq!(pair.event(sink_avail(5000, 0)), GOOD);
+    assert_eq!(pair.end.sink_advert(), None);
+    pair.ack = pair.end.mseq_sent() - 1;
+    assert_eq!(pair.event(sink_avail(5000, 0)), GOOD);
+    assert_eq!((pair.end.sink_advert(), pair.end.sink_bytes()), (None, 0));
+    // It takes them back, and what it advertises then is written to.
+    pair.event(Body::SinkAvailCancel);
+    assert_eq!(pair.sends_all(), [Mid::SinkCancelAck]);
+    pair.ack = pair.end.mseq_sent();
+    assert_eq!(pair.event(sink_avail(5000, 0)), GOOD);
+    assert_eq!(pair.event(sink_avail(6000, 0)), GOOD);
+    assert_eq!(pair.end.sink_bytes(), 11000);
+    // Full ones that were not reported yet make no difference.
+    pair.end.written(5000, false);
+    assert_eq!(pair.end.sink_bytes(), 6000);
+    pair.end.written(10, false);
+    pair.offer.queued = 10;
+    let all = [Mid::RdmaWrCompl, Mid::RdmaWrCompl, Mid::Data];
+    assert_eq!(pair.sends_all(), all);
+    assert!(!pair.end.peer_sinks.held());
+}
+
+#[test]
+fn a_block_that_several_pieces_go_to_is_reported_once() {
+    let mut pair = source();
+    pair.event(sink_avail(5000, 0));
+    pair.end.written(100, false);
+    pair.end.written(200, false);
+    assert!(pair.is_idle());
+    pair.end.written_all();
+    assert_eq!(pair.sends().0.body, Body::RdmaWrCompl { size: 300 });
+    pair.end.written_all();
     assert!(pair.is_idle());
 }
 

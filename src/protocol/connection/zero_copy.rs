@@ -156,7 +156,8 @@ impl Connection {
     }
 
     /// Where the next bytes of our stream may be written to by RDMA WRITE, right into the memory
-    /// of the peer's reader.
+    /// of the peer's reader. Nowhere where the peer has advertised memory before it saw all that we
+    /// sent: it is about to take that back.
     pub fn sink_advert(&self) -> Option<Remote> {
         let open = self.live() && !self.send_closed;
         self.peer_sinks.next().filter(|_| open)
@@ -178,6 +179,12 @@ impl Connection {
         if last {
             self.peer_sinks.finish();
         }
+    }
+
+    /// Nothing more goes to the block that was written to last, if one was and is not full: the peer
+    /// is told how much it has.
+    pub fn written_all(&mut self) {
+        self.peer_sinks.finish();
     }
 
     /// The peer is to send as Data whatever of its source adverts no READ was started for. Also
