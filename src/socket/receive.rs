@@ -6,8 +6,9 @@ use super::direct::{self, reading::Look};
 use super::receive_queue::Urgent;
 use super::SdpSock;
 use crate::memory::buffer::Buffer;
+use crate::protocol::{settle, Room};
 use crate::sys::bindings as c;
-use crate::sys::errno::{EAGAIN, EFAULT, EINVAL, ENOTCONN};
+use crate::sys::errno::{EAGAIN, ECONNABORTED, EFAULT, EINVAL, ENOTCONN};
 use crate::sys::net::message::Destination;
 use crate::sys::net::sock::{signal_pending, Flag, Locked, State, RCV_SHUTDOWN};
 use core::cmp::Ordering;
@@ -42,6 +43,7 @@ pub(super) fn receive(sk: &SdpSock, to: &mut Destination<'_>) -> Result<usize> {
         begun: false,
         copied: 0,
         ahead: 0,
+        across: false,
     };
     let r = call.run(&mut lock, to, len, target, timeout);
     match r {
@@ -68,6 +70,8 @@ struct Call<'a> {
     copied: usize,
     /// With `MSG_PEEK`: bytes that were looked at and stay.
     ahead: usize,
+    /// Bytes behind the urgent mark are in the call's memory already, so it gives them as well.
+    across: bool,
 }
 
 /// What [`Call::step`] has found.
@@ -134,7 +138,7 @@ impl Call<'_> {
                     return r;
                 }
             }
-            if self.be_written_to(lock, to, len, &mut timeout) {
+            if self.be_written_to(lock, to, len, target == len, &mut timeout)? {
                 continue;
             }
             timeout = sk.wait_to_read(lock, mark, timeout)?;
@@ -165,24 +169,26 @@ impl Call<'_> {
         }
     }
 
-    /// Lets the peer write to the room that is left, if that is worth while, and waits for it.
+    /// Lets the peer write to the room that is left, if that is worth while, and waits for it. `all`:
+    /// the call waits until it is filled.
     fn be_written_to(
         &mut self,
         lock: &mut Locked<'_, super::Socket>,
         to: &mut Destination<'_>,
         len: usize,
+        all: bool,
         timeout: &mut isize,
-    ) -> bool {
+    ) -> Result<bool> {
         let sk = self.sk;
         let room = len - self.copied;
         if room < direct::LEAST_TRANSFER || self.peek || self.discard {
-            return false;
+            return Ok(false);
         }
         let (size, tell) = {
             let mut c = sk.data().connection.lock();
             let size = c.sink_size(room);
             if size == 0 {
-                return false;
+                return Ok(false);
             }
             // completions may have come that nobody was told of
             let tell = c.progress(sk);
@@ -190,10 +196,24 @@ impl Call<'_> {
         };
         tell.deliver(sk);
         if size == 0 {
-            return true;
+            return Ok(true);
         }
-        self.copied += direct::sink::receive(sk, lock, to, size, timeout);
-        true
+        let mut filled = direct::filling::receive(sk, lock, to, size, all, timeout);
+        self.copied += filled.whole;
+        self.across = true;
+        let mut room = Settling {
+            call: self,
+            to,
+            len,
+            scratch: core::mem::take(&mut filled.scratch),
+        };
+        let settled = settle(filled.rest(), &mut room);
+        self.across = false;
+        if settled.is_err() {
+            // what is not in order is lost, and with it the stream
+            sk.give_up(ECONNABORTED);
+        }
+        settled.map(|()| true)
     }
 
     /// What a call gives that must not wait for more; nothing, if it may after all.
@@ -231,7 +251,7 @@ impl Call<'_> {
             let (mut most, mut skip) = (len - self.copied, 0);
             if let Urgent::Valid(_, mark) | Urgent::Read(mark) = c.rx.urgent {
                 match mark.cmp(&at) {
-                    Ordering::Equal if self.copied > 0 => return Ok(Step::Mark),
+                    Ordering::Equal if self.copied > 0 && !self.across => return Ok(Step::Mark),
                     Ordering::Equal => skip = usize::from(!inline),
                     Ordering::Greater => {
                         most = most.min(usize::try_from(mark - at).unwrap_or(usize::MAX));
@@ -298,6 +318,52 @@ impl Call<'_> {
             c.progress(sk)
         };
         tell.deliver(sk);
+    }
+}
+
+/// A call that brings in order what was written to its memory.
+struct Settling<'a, 'b, 'c> {
+    call: &'a mut Call<'b>,
+    to: &'a mut Destination<'c>,
+    len: usize,
+    scratch: KVec<u8>,
+}
+
+impl Room for Settling<'_, '_, '_> {
+    type Error = Error;
+
+    fn position(&mut self) -> u64 {
+        self.call.sk.data().connection.lock().rx.position()
+    }
+
+    fn copy(&mut self) -> Result<usize> {
+        let before = self.call.copied;
+        self.call.step(self.to, self.len)?;
+        Ok(self.call.copied - before)
+    }
+
+    fn close_gap(&mut self) {
+        self.call.sk.data().connection.lock().rx.close_gap();
+    }
+
+    fn follow(&mut self, hole: usize, len: usize) -> Result {
+        if hole == 0 {
+            self.to.skip(len);
+        } else {
+            let moved = self.to.shift(hole, len, &mut self.scratch);
+            let stats = &mut self.call.sk.data().connection.lock().stats;
+            stats.direct_shifted += moved as u64;
+            if moved < len {
+                self.call.copied += moved;
+                return Err(EFAULT.into());
+            }
+        }
+        self.call.copied += len;
+        Ok(())
+    }
+
+    fn inconsistent() -> Error {
+        EINVAL.into()
     }
 }
 

@@ -6,9 +6,14 @@
 //! which part of it is left. A receive call takes the first buffer out, copies from it without any
 //! lock, and puts back what it did not want. Where a program lets many small messages lie, they are
 //! moved together, so that the memory stays in proportion to the bytes.
+//!
+//! Bytes that the peer has written straight to a reader's memory are not here, and come in order
+//! nevertheless: what lies behind such a [`Gap`] cannot be read before that reader has closed it.
 
 use crate::memory::buffer::Buffer;
 use crate::memory::ring::Ring;
+use crate::protocol::{Gap, Gaps};
+use crate::sys::errno::ENOBUFS;
 use kernel::alloc::flags::*;
 use kernel::prelude::*;
 
@@ -39,6 +44,8 @@ pub(super) struct ReceiveQueue {
     read: u64,
     /// Position behind the last byte received.
     end: u64,
+    /// Bytes behind some that lie here, which are elsewhere.
+    gaps: Gaps,
     /// The urgent byte.
     pub(super) urgent: Urgent,
     /// Messages lie behind one another unread: further ones are moved together.
@@ -53,6 +60,7 @@ impl ReceiveQueue {
             memory: 0,
             read: 0,
             end: 0,
+            gaps: Gaps::new(),
             urgent: Urgent::None,
             compact: false,
         }
@@ -65,7 +73,12 @@ impl ReceiveQueue {
 
     /// Bytes that can be read.
     pub(super) fn bytes(&self) -> usize {
-        (self.end - self.read) as usize
+        (self.gaps.first().unwrap_or(self.end) - self.read) as usize
+    }
+
+    /// Whether nothing lies here, whether it can be read or not.
+    pub(super) fn is_empty(&self) -> bool {
+        self.end == self.read
     }
 
     /// Memory that the queue holds.
@@ -78,11 +91,16 @@ impl ReceiveQueue {
         self.read
     }
 
+    /// Position behind the last byte received, here or elsewhere.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
     /// Bytes up to the urgent mark, or all (`SIOCINQ`).
     pub(super) fn readable(&self, inline: bool) -> usize {
         match self.urgent {
             Urgent::Valid(_, at) | Urgent::Read(at)
-                if !inline && at >= self.read && at < self.end =>
+                if !inline && at >= self.read && at < self.read + self.bytes() as u64 =>
             {
                 (at - self.read) as usize
             }
@@ -125,7 +143,8 @@ impl ReceiveQueue {
             .get((buffer.offset + buffer.len).saturating_sub(1) as usize);
         let last = last.copied().unwrap_or(0);
         // a reader that keeps up finds each message where it arrived
-        let compact = self.compact;
+        // what is behind a gap does not belong behind the bytes in front of it
+        let compact = self.compact && self.gaps.first().is_none();
         let tail = self.buffers.back_mut().filter(|_| compact);
         let spare = if tail.is_some_and(|tail| append(tail, &buffer)) {
             Some(buffer)
@@ -145,6 +164,9 @@ impl ReceiveQueue {
 
     /// Finds the byte that is `ahead` of the next to be read: in which buffer, and where there.
     pub(super) fn locate(&self, mut ahead: usize) -> Option<(usize, usize)> {
+        if ahead >= self.bytes() {
+            return None;
+        }
         for i in 0..self.buffers.len() {
             let len = self.buffers.get(i)?.len as usize;
             if ahead < len {
@@ -180,11 +202,7 @@ impl ReceiveQueue {
         self.read += n as u64;
         buffer.offset += n as u32;
         buffer.len -= n as u32;
-        if let Urgent::Valid(_, at) | Urgent::Read(at) = self.urgent {
-            if at < self.read {
-                self.urgent = Urgent::None;
-            }
-        }
+        self.forget_mark();
         if buffer.len != 0 {
             self.buffers.put_at(0, buffer);
             return None;
@@ -195,10 +213,36 @@ impl ReceiveQueue {
         Some(buffer)
     }
 
-    /// The next `n` bytes of the stream go another way. Nothing lies unread.
-    pub(super) fn passed(&mut self, n: usize) {
-        self.read += n as u64;
-        self.end += n as u64;
+    /// The next `n` bytes of the stream go another way. If some before them lie here, they are a gap.
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS` for too many gaps, of which there are never more than a call has blocks.
+    pub(super) fn passed(&mut self, n: usize) -> Result {
+        let len = n as u64;
+        if self.is_empty() {
+            self.read += len;
+            self.forget_mark();
+        } else if len > 0 {
+            let gap = Gap { at: self.end, len };
+            if !self.gaps.add(gap) {
+                return Err(ENOBUFS.into());
+            }
+        }
+        self.end += len;
+        Ok(())
+    }
+
+    /// The reader whose bytes they are has those of the gap that is next, if one is.
+    pub(super) fn close_gap(&mut self) {
+        if let Some(len) = self.gaps.close(self.read) {
+            self.read += len;
+            self.forget_mark();
+        }
+    }
+
+    /// Forgets an urgent byte that was passed.
+    fn forget_mark(&mut self) {
         if let Urgent::Valid(_, at) | Urgent::Read(at) = self.urgent {
             if at < self.read {
                 self.urgent = Urgent::None;
@@ -220,6 +264,7 @@ impl ReceiveQueue {
         }
         self.memory = 0;
         self.read = self.end;
+        self.gaps.clear();
         self.urgent = Urgent::None;
     }
 }

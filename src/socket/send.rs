@@ -173,7 +173,7 @@ fn directly(
     timeout: &mut isize,
 ) -> Result<bool> {
     if open.write > 0 {
-        return direct::writing::send(sk, lock, message, open.write);
+        return direct::writing::send(sk, lock, message);
     }
     direct::source::send(sk, lock, message, open.block, timeout)
 }

@@ -21,6 +21,7 @@ struct sdp_h_params sdp_h_params = {
 	.recv_poll = 700,
 	.sdp_zcopy_thresh = -1,
 	.zcopy_ways = 3,
+	.recv_adverts = 1,
 	.rcvbuf_initial_size = 2048,
 	.sdp_keepalive_time = 7200,
 	.sdp_rx_size = 31,
@@ -48,6 +49,7 @@ struct sdp_h_params sdp_h_params = {
 SDP_H_PARAM(recv_poll, "Microseconds that a waiting receiver polls at most before it sleeps");
 SDP_H_PARAM(sdp_zcopy_thresh, "Bytes from which sends are zero copy, 0 for never, -1 where it is found to pay");
 SDP_H_PARAM(zcopy_ways, "Zero copy by RDMA READ (1), RDMA WRITE (2) or both (3)");
+SDP_H_PARAM(recv_adverts, "Pieces of its memory that a receive call with MSG_WAITALL lets the peer write to at a time, 1 to 4");
 SDP_H_PARAM(rcvbuf_initial_size, "Bytes of the first receive buffers, BSDH included");
 SDP_H_PARAM(sdp_keepalive_time, "Seconds of idleness before the first keepalive probe");
 SDP_H_PARAM(sdp_rx_size, "Most receive buffers that a connection posts");

@@ -161,6 +161,7 @@ struct sdp_h_params {
 	int recv_poll;
 	int sdp_zcopy_thresh;
 	int zcopy_ways;
+	int recv_adverts;
 	int rcvbuf_initial_size;
 	int sdp_keepalive_time;
 	int sdp_rx_size;

@@ -445,14 +445,19 @@ impl Connection {
             tell.readable = true;
             tell.admit |= self.admit_at.is_some();
         }
-        if message.for_sink {
-            self.sink_over(0, tell);
+        let filled = match message.event {
+            Event::SinkWritten { bytes } => self.sink_over(bytes, tell),
+            _ if message.for_sink => self.sink_over(0, tell),
+            _ => Ok(()),
+        };
+        if filled.is_err() {
+            return self.lose(sk, ENOBUFS, tell);
         }
         // readers who wait may advertise now
         tell.direct |= message.mid == Mid::ModeChange;
         match message.event {
             Event::PeerClosed => {
-                self.sink_over(0, tell);
+                self.sinks_void(tell);
                 self.peer_closed(sk, tell);
             }
             Event::PeerAborted => self.lose(sk, ECONNRESET, tell),
@@ -465,8 +470,7 @@ impl Connection {
             Event::SourcesReturned { done } => self.sources_returned(done, tell),
             Event::SinkAdvert { returned: true } => self.sources_void(tell),
             Event::SinkAdvert { returned: false } => self.sink_came(tell),
-            Event::SinkWritten { bytes } => self.sink_over(bytes, tell),
-            Event::SinksReturned => self.sink_over(0, tell),
+            Event::SinksReturned => self.sinks_void(tell),
             Event::ReceiveSizeRequested(size) => {
                 self.wanted_size = Some(size);
                 sk.schedule(JOB_RESIZE);

@@ -75,12 +75,17 @@ impl Connection {
             if message.kind == Mid::SinkAvail {
                 trace::send(sk, &message.header, protocol.credits());
                 self.stats.sent[message.kind.index()] += 1;
-                sink = None;
-                let sent = self.tx.sent();
-                if let Err(e) = self.direct.advertise_sink(channel, &message, sent) {
-                    failed = Some(e);
-                    break None;
+                match self
+                    .direct
+                    .advertise_sink(channel, &message, self.tx.sent())
+                {
+                    Ok(behind) => self.stats.direct_ahead += u64::from(behind),
+                    Err(e) => {
+                        failed = Some(e);
+                        break None;
+                    }
                 }
+                sink = self.direct.next_sink();
                 continue;
             }
             let n = message.payload as usize;

@@ -5,8 +5,8 @@
 //!
 //! [`Direct`] is what one connection has under way of that: blocks that a send call has advertised
 //! ([`source`]), what a receive call is reading from adverts of the peer ([`reading`]), memory that a
-//! receive call has advertised ([`sink`]), and what a send call is writing to such memory of the
-//! peer ([`writing`]). Each is of one call at a time; other calls copy, or wait.
+//! receive call has advertised ([`sink`], [`filling`]), and what a send call is writing to such memory
+//! of the peer ([`writing`]). Each is of one call at a time; other calls copy, or wait.
 //!
 //! **Who is asked.** Whoever is ahead tells the other end. A send call that may wait and has at least
 //! the threshold of bytes (`SDP_ZCOPY_THRESH`, `sdp_zcopy_thresh`) writes them to where the peer's
@@ -20,6 +20,7 @@
 //! **Who owns the pages** is told in [`crate::transport`]. The call that had them pinned stays until
 //! they are let go of; that needs nothing of the peer once the connection is lost.
 
+pub(super) mod filling;
 pub(super) mod hints;
 mod lent;
 mod moving;
@@ -30,15 +31,14 @@ pub(super) mod writing;
 
 use self::hints::Hints;
 use self::lent::{Lent, Stage};
-use self::moving::Moving;
 use self::source::Advertised;
 use super::connection::{Connection, Tell, Threshold};
 use super::{SdpSock, Socket};
-use crate::protocol::{Choice, SMALLEST_DIRECT};
+use crate::protocol::{Choice, Line, Places, SMALLEST_DIRECT};
 use crate::sys::net::params;
 use crate::sys::net::sock::Locked;
 use crate::sys::time::{milliseconds, Jiffies};
-use crate::transport::{Pinned, Transport, Watch};
+use crate::transport::{Loan, Pinned, Transport, Watch};
 use kernel::prelude::*;
 
 /// Bytes for which pinning is not worth while for a READ or WRITE of ours.
@@ -65,24 +65,21 @@ fn by_write() -> bool {
     params::zcopy_ways() & 2 != 0
 }
 
-/// Cookies of the ends of access to a block, with its place in [`Direct::sources`], and to a sink.
-const SOURCE: u64 = 0;
-const SINK: u64 = u64::MAX;
-
 /// Zero copy of one connection. Protected by `Socket::connection`.
 pub(super) struct Direct {
     /// What a send call has advertised, or is about to.
     sources: [Option<Advertised>; BLOCKS],
-    /// Blocks that there were.
+    /// Blocks that there were, of both kinds: each has its number, and the end of access to it is
+    /// called by that.
     blocks: u64,
     /// The blocks were given back for a sink of the peer.
     voided: bool,
     /// What a receive call has advertised, or is about to.
-    sink: Option<Lent>,
+    sinks: Places<Loan>,
     /// What a receive call reads.
-    reading: Option<Moving>,
+    reading: Line<Loan>,
     /// What a send call writes.
-    writing: Option<Moving>,
+    writing: Line<Loan>,
     /// How long it lately took until a block was read: a running mean.
     mean: Jiffies,
     /// What comes before this position in what is sent is copied without asking.
@@ -90,7 +87,7 @@ pub(super) struct Direct {
     /// So many blocks more than the one that came back are copied when the next one does.
     skips: u32,
     /// Whether to advertise sinks.
-    sinks: Skips,
+    sink_skips: Skips,
     /// The peer's readers advertise sinks, by the last that was seen of them.
     readers_advertise: bool,
     /// Whether to copy, from the first large send on.
@@ -134,13 +131,13 @@ impl Direct {
             sources: [None; BLOCKS],
             blocks: 0,
             voided: false,
-            sink: None,
-            reading: None,
-            writing: None,
+            sinks: Places::new(),
+            reading: Line::new(),
+            writing: Line::new(),
             mean: FIRST_MEAN,
             copy_until: 0,
             skips: 0,
-            sinks: Skips::new(),
+            sink_skips: Skips::new(),
             readers_advertise: true,
             choice: None,
         }
@@ -149,25 +146,25 @@ impl Direct {
     /// Another connection begins: nothing is known of its ends.
     pub(super) fn forget(&mut self) {
         (self.mean, self.copy_until, self.skips) = (FIRST_MEAN, 0, 0);
-        (self.sinks, self.readers_advertise) = (Skips::new(), true);
+        (self.sink_skips, self.readers_advertise) = (Skips::new(), true);
         self.choice = None;
     }
 
     /// Whether the end of a work request is waited for, so that it has to be told.
     pub(super) fn is_busy(&self) -> bool {
-        let ends = |s: &Lent| matches!(s.stage, Stage::Over | Stage::Ending);
-        self.sources.iter().flatten().any(|s| ends(&s.lent))
-            || self.sink.as_ref().is_some_and(ends)
-            || self.reading.is_some()
-            || self.writing.is_some()
+        let mut sources = self.sources.iter().flatten();
+        sources.any(|s| s.lent.ends())
+            || self.sinks.iter().any(Lent::ends)
+            || !self.reading.is_empty()
+            || !self.writing.is_empty()
     }
 
     /// Whether memory is lent to the transport.
     pub(super) fn has_lent(&self) -> bool {
         self.sources.iter().any(Option::is_some)
-            || self.sink.is_some()
-            || self.reading.is_some()
-            || self.writing.is_some()
+            || !self.sinks.is_empty()
+            || !self.reading.is_empty()
+            || !self.writing.is_empty()
     }
 
     /// The connection is lost: whoever waits has to know.
@@ -175,25 +172,22 @@ impl Direct {
         for s in self.sources.iter_mut().flatten() {
             s.lent.stage = Stage::Lost;
         }
-        if let Some(s) = &mut self.sink {
-            s.stage = Stage::Lost;
-        }
-        for m in [&mut self.reading, &mut self.writing].into_iter().flatten() {
-            m.lost();
-        }
+        self.sinks.lost();
+        self.reading.lost();
+        self.writing.lost();
+    }
+
+    /// The number of a new block.
+    fn next_block(&mut self) -> u64 {
+        self.blocks += 1;
+        self.blocks
     }
 
     /// The peer's access to some memory has ended.
     fn ended(&mut self, cookie: u64) {
-        if cookie == SINK {
-            if let Some(s) = &mut self.sink {
-                s.ended();
-            }
-        } else {
-            let place = cookie.wrapping_sub(SOURCE) as usize;
-            if let Some(Some(s)) = self.sources.get_mut(place) {
-                s.lent.ended();
-            }
+        let mut sources = self.sources.iter_mut().flatten();
+        if !sources.any(|s| s.lent.ended(cookie)) {
+            self.sinks.ended(cookie);
         }
     }
 
@@ -334,7 +328,7 @@ impl SdpSock {
     }
 
     /// Loses the connection, for a call that must not wait for the peer any longer.
-    fn give_up(&self, error: crate::sys::errno::Errno) {
+    pub(super) fn give_up(&self, error: crate::sys::errno::Errno) {
         let mut tell = Tell::default();
         let below = {
             let mut c = self.data().connection.lock();

@@ -4,7 +4,7 @@
 
 use super::super::connection::{Connection, Tell};
 use super::super::{SdpSock, Socket};
-use super::moving::{finish, Moving, Way};
+use super::moving::{finish, post, Way};
 use super::{by_read, LEAST_TRANSFER};
 use crate::sys::errno::ECONNRESET;
 use crate::sys::net::message::Destination;
@@ -26,7 +26,7 @@ pub(in crate::socket) enum Look {
 impl Connection {
     /// How many bytes of adverts of the peer come next, if no call reads them yet.
     fn next_advert(&self) -> Option<u32> {
-        if self.rx.bytes() > 0 || self.direct.reading.is_some() {
+        if !self.rx.is_empty() || !self.direct.reading.is_empty() {
             return None;
         }
         match self.protocol.as_ref()?.source_bytes() {
@@ -63,30 +63,27 @@ impl Connection {
     /// Posts READs, as many as there is room for. Returns whether there is less to read than the call
     /// waits for.
     pub(in crate::socket) fn read_on(&mut self) -> Result<bool> {
-        let (Some(channel), Some(protocol), Some(m)) = (
-            self.channel.as_mut(),
-            self.protocol.as_mut(),
-            self.direct.reading.as_mut(),
-        ) else {
+        let line = &mut self.direct.reading;
+        let (Some(channel), Some(protocol)) = (self.channel.as_mut(), self.protocol.as_mut())
+        else {
             return Ok(false);
         };
-        while m.goes_on() {
+        loop {
             // none: taken back meanwhile; what was started comes, the rest as Data
-            let n = m.post(channel, Way::Read, protocol.source_advert())?;
+            let (n, _) = post(line, channel, Way::Read, protocol.source_advert())?;
             if n == 0 {
-                break;
+                return Ok(line.is_untold());
             }
             protocol.read_started(n);
-            self.rx.passed(n as usize);
+            self.rx.passed(n as usize)?;
         }
-        Ok(m.is_short())
     }
 }
 
 /// Has the next bytes sent as Data if they are at the peer: the call must not wait, or looks only.
 pub(in crate::socket) fn refuse(sk: &SdpSock) {
     let mut c = sk.data().connection.lock();
-    if !c.holds_advert() || c.direct.reading.is_some() {
+    if !c.holds_advert() || !c.direct.reading.is_empty() {
         return;
     }
     c.refuse_advert();
@@ -131,7 +128,7 @@ pub(in crate::socket) fn read(
         refuse(sk);
         return Look::Nothing;
     };
-    let (loan, tell) = {
+    let tell = {
         let mut c = sk.data().connection.lock();
         // the peer may have taken it back, or another call have come first
         let there = c.next_advert();
@@ -148,11 +145,12 @@ pub(in crate::socket) fn read(
             }
         };
         let len = there.min(u32::try_from(pinned).unwrap_or(0));
-        c.direct.reading = Some(Moving::new(loan, len));
-        (loan, c.progress(sk))
+        // there is none in line, so there is room
+        let _ = c.direct.reading.push(loan, len, false);
+        c.progress(sk)
     };
     tell.deliver(sk);
-    let (done, lost) = finish(sk, lock, Way::Read, loan, &watch);
+    let (done, lost) = finish(sk, lock, Way::Read, &watch);
     if lost {
         return Look::Lost;
     }

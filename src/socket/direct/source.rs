@@ -8,8 +8,8 @@
 
 use super::super::connection::{Connection, Tell};
 use super::super::{SdpSock, Socket};
-use super::lent::{Lent, Stage};
-use super::{by_read, Direct, BLOCKS, CANCEL_TIME, SOURCE};
+use super::lent::{self, Lent, Stage};
+use super::{by_read, Direct, BLOCKS, CANCEL_TIME};
 use crate::observe::trace::{self, ZeroCopy};
 use crate::protocol::{Block, Outgoing, MAX_HEADER};
 use crate::sys::errno::{ECONNABORTED, EPIPE};
@@ -30,8 +30,13 @@ pub(in crate::socket) struct Advertised {
     at: u64,
     /// The peer has read it to the end.
     finished: bool,
+}
+
+impl Advertised {
     /// Tells older ones from younger ones.
-    number: u64,
+    fn number(&self) -> u64 {
+        self.lent.cookie
+    }
 }
 
 impl Direct {
@@ -40,7 +45,7 @@ impl Direct {
         self.sources
             .iter()
             .flatten()
-            .filter_map(|s| Some((s.number, (s.lent.offered()?, s.at))))
+            .filter_map(|s| Some((s.number(), (s.lent.offered()?, s.at))))
             .min_by_key(|(number, _)| *number)
             .map(|(_, offered)| offered)
     }
@@ -51,7 +56,7 @@ impl Direct {
             .iter_mut()
             .flatten()
             .filter(|s| s.lent.stage == stage)
-            .min_by_key(|s| s.number)
+            .min_by_key(|s| s.number())
     }
 
     /// Posts the SrcAvail of the block that was offered. `sent`: position in what is sent.
@@ -142,10 +147,8 @@ impl Connection {
     /// Ends the peer's access to blocks that it is done with, as soon as there is room to.
     pub(in crate::socket) fn end_source_access(&mut self) -> Result {
         if let Some(channel) = self.channel.as_mut() {
-            for (place, s) in self.direct.sources.iter_mut().enumerate() {
-                if let Some(s) = s {
-                    s.lent.end_access(channel, SOURCE + place as u64)?;
-                }
+            for s in self.direct.sources.iter_mut().flatten() {
+                lent::end_access(&mut s.lent, channel)?;
             }
         }
         Ok(())
@@ -368,18 +371,16 @@ fn offer(c: &mut Connection, room: Pinned, first: u8) -> Result<usize, Option<Pi
     let (Some(channel), Some(place)) = (c.channel.as_mut().filter(|_| possible), place) else {
         return Err(Some(room));
     };
-    let lent = Lent::new(channel, room, Access::Read)?;
+    let at = c.tx.end();
+    let lent = lent::lend(channel, room, Access::Read, c.direct.next_block())?;
     // what was corked goes before it
     c.more = false;
-    c.direct.blocks += 1;
-    let (number, at) = (c.direct.blocks, c.tx.end());
     if let Some(s) = c.direct.sources.get_mut(place) {
         *s = Some(Advertised {
             lent,
             first,
             at,
             finished: false,
-            number,
         });
     }
     Ok(place)

@@ -1,33 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! Writing to where the peer's reader waits, by RDMA WRITE from a send call's own pages.
+//!
+//! While one piece of the call's bytes is written, the next one is pinned and stands behind it. So
+//! WRITEs follow one another, and the pieces need not be as large as the blocks of the peer's reader:
+//! the block that the last WRITE went to stays open for the next piece, until the call has none.
 
 use super::super::connection::{Connection, Tell};
 use super::super::{SdpSock, Socket};
-use super::moving::{finish, Moving, Way};
+use super::moving::{finish, post, wait, Way};
 use super::{by_read, by_write, LEAST_TRANSFER};
-use crate::protocol::{self, Mode};
+use crate::protocol::{self, Mode, MOST_PIECES};
 use crate::sys::errno::EPIPE;
 use crate::sys::net::message::Source;
 use crate::sys::net::sock::{Locked, FOREVER, SEND_SHUTDOWN};
 use crate::sys::pin::Hold;
 use crate::sys::time::jiffies;
-use crate::transport::Transport;
+use crate::transport::{Transport, Watch};
 use kernel::prelude::*;
 
 impl Connection {
     /// How many of a call's bytes go straight to where the peer's reader waits; 0: none. All that
     /// is in front of them has to be on its way.
     pub(in crate::socket) fn writable_directly(&self, want: usize) -> usize {
-        let free = self.tx.unsent() == 0 && self.direct.writing.is_none();
-        let least = self.zcopy_threshold().filter(|_| free && by_write());
-        if least.is_none_or(|least| want < least.max(LEAST_TRANSFER)) {
+        let free = self.tx.unsent() == 0 && self.direct.writing.is_empty();
+        if !free || !self.is_worth_writing(want) {
             return 0;
         }
         match self.protocol.as_ref().and_then(|p| p.sink_advert()) {
             Some(_) if self.channel.is_some() => want,
             _ => 0,
         }
+    }
+
+    /// Whether so many bytes are to be written at all.
+    fn is_worth_writing(&self, bytes: usize) -> bool {
+        let least = self.zcopy_threshold().filter(|_| by_write());
+        least.is_some_and(|least| bytes >= least.max(LEAST_TRANSFER))
     }
 
     /// Whether to wait for a reader, since nothing else may be done but copy.
@@ -50,22 +59,39 @@ impl Connection {
     /// Posts WRITEs, as many as there is room for. Returns whether there is less room at the peer than
     /// the call waits for.
     pub(in crate::socket) fn write_on(&mut self) -> Result<bool> {
-        let (Some(channel), Some(protocol), Some(m)) = (
-            self.channel.as_mut(),
-            self.protocol.as_mut(),
-            self.direct.writing.as_mut(),
-        ) else {
+        let line = &mut self.direct.writing;
+        let (Some(channel), Some(protocol)) = (self.channel.as_mut(), self.protocol.as_mut())
+        else {
             return Ok(false);
         };
-        while m.goes_on() {
+        loop {
             // none: full, or taken back meanwhile; the rest goes otherwise
-            let n = m.post(channel, Way::Write, protocol.sink_advert())?;
+            let (n, last) = post(line, channel, Way::Write, protocol.sink_advert())?;
             if n == 0 {
-                break;
+                return Ok(line.is_untold());
             }
-            protocol.written(n, m.started == m.len);
+            protocol.written(n, last);
         }
-        Ok(m.is_short())
+    }
+
+    /// How many bytes of a call with `left` bytes, which may have pieces in line, may stand behind
+    /// those.
+    fn writable_behind(&self, left: usize) -> usize {
+        if !self.direct.writing.has_room() {
+            return 0;
+        }
+        if !self.is_worth_writing(left) {
+            return 0;
+        }
+        let Some(p) = &self.protocol else {
+            return 0;
+        };
+        let there = p
+            .sink_bytes()
+            .saturating_sub(self.direct.writing.unstarted());
+        // where there are several blocks, some of that is left for the piece behind
+        let next = p.sink_advert().map_or(0, |next| next.size);
+        left.min(next.max(there / 2).min(there) as usize)
     }
 }
 
@@ -105,6 +131,21 @@ pub(in crate::socket) fn await_reader(
     }
 }
 
+/// A piece of the call that stands in line.
+struct Own {
+    size: usize,
+    watch: Watch,
+}
+
+/// What became of an attempt to add a piece.
+enum Added {
+    Piece(Own),
+    /// There is no room at the peer now for more than stands in line.
+    Full,
+    /// The rest is to go otherwise.
+    No,
+}
+
 /// Sends bytes of the call by writing them to where the peer's reader waits. `Ok(false)`: they are
 /// to go otherwise.
 ///
@@ -115,15 +156,84 @@ pub(in crate::socket) fn send(
     sk: &SdpSock,
     lock: &mut Locked<'_, Socket>,
     message: &mut Source<'_>,
-    want: usize,
 ) -> Result<bool> {
-    let sink = match sk.data().connection.lock().protocol.as_ref() {
-        Some(p) => p.sink_bytes() as usize,
-        None => 0,
+    let mut own: [Option<Own>; MOST_PIECES] = [const { None }; MOST_PIECES];
+    // the oldest piece, and the place behind the youngest one
+    let (mut oldest, mut next) = (0, 0);
+    let (mut sent, mut ahead) = (0, 0);
+    let (mut open, mut lost) = (true, false);
+    loop {
+        let mut full = false;
+        while open && !full && next - oldest < MOST_PIECES {
+            match add(sk, message, next == oldest) {
+                Added::Piece(piece) => {
+                    ahead += piece.size;
+                    if let Some(place) = own.get_mut(next % MOST_PIECES) {
+                        *place = Some(piece);
+                    }
+                    next += 1;
+                }
+                Added::Full => full = true,
+                Added::No => open = false,
+            }
+        }
+        if full || !open {
+            close(sk);
+        }
+        let left = message.remaining();
+        let place = own.get_mut(oldest % MOST_PIECES);
+        let Some(piece) = place.filter(|p| p.is_some()) else {
+            break;
+        };
+        // the peer's reader may advertise more meanwhile
+        let more = |c: &Connection| open && c.writable_behind(left) > 0;
+        if wait(sk, lock, Way::Write, more).is_none() {
+            continue;
+        }
+        let Some(piece) = piece.take() else {
+            break;
+        };
+        oldest += 1;
+        let (done, gone) = finish(sk, lock, Way::Write, &piece.watch);
+        let done = done as usize;
+        sent += done;
+        ahead -= done;
+        // what is behind one that has not gone as a whole does not go
+        lost |= gone;
+        open &= !lost && done == piece.size;
+    }
+    message.give_back(ahead);
+    match lost {
+        true => Err(EPIPE.into()),
+        false => Ok(sent > 0),
+    }
+}
+
+/// The call that writes has no other piece now: what the peer has of it, it is told.
+fn close(sk: &SdpSock) {
+    let tell = {
+        let mut c = sk.data().connection.lock();
+        if !c.direct.writing.close() {
+            return;
+        }
+        if let Some(p) = &mut c.protocol {
+            p.written_all();
+        }
+        c.progress(sk)
     };
-    let want = want.min(sink);
+    tell.deliver(sk);
+}
+
+/// Pins the next bytes of the call and has them written, behind those that are in line; `first`: none
+/// are. Counts them as taken.
+fn add(sk: &SdpSock, message: &mut Source<'_>, first: bool) -> Added {
+    let left = message.remaining();
+    let want = sk.data().connection.lock().writable_behind(left);
+    if want == 0 {
+        return Added::Full;
+    }
     let Some(mut room) = sk.pinning_room(message.piece(want)) else {
-        return Ok(false);
+        return Added::No;
     };
     let pinned = match sk.netns().account(sk) {
         Some(account) => room
@@ -137,12 +247,15 @@ pub(in crate::socket) fn send(
     else {
         sk.data().connection.lock().stats.unpinnable += 1;
         sk.give_back_room(room);
-        return Ok(false);
+        return Added::No;
     };
-    let (loan, tell) = {
+    let tell = {
         let mut c = sk.data().connection.lock();
         // the peer may have taken it back, or another call have come first
-        let there = c.writable_directly(usize::MAX) > 0;
+        let there = match first {
+            true => c.writable_directly(usize::MAX) > 0,
+            false => c.direct.writing.has_room(),
+        };
         let lent = match c.channel.as_mut().filter(|_| there) {
             Some(channel) => channel.lend(room),
             None => Err(room),
@@ -152,20 +265,22 @@ pub(in crate::socket) fn send(
             Err(room) => {
                 drop(c);
                 sk.give_back_room(room);
-                return Ok(false);
+                return Added::No;
             }
         };
-        let len = u32::try_from(pinned).unwrap_or(0);
-        c.direct.writing = Some(Moving::new(loan, len));
+        c.stats.direct_queued += u64::from(!first);
         // what was corked has gone before it
         c.more = false;
-        (loan, c.progress(sk))
+        // there is room, as was asked
+        let len = u32::try_from(pinned).unwrap_or(0);
+        let more = c.is_worth_writing(left - pinned);
+        let _ = c.direct.writing.push(loan, len, more);
+        c.progress(sk)
     };
     tell.deliver(sk);
-    let (done, lost) = finish(sk, lock, Way::Write, loan, &watch);
-    message.advance(done as usize);
-    if lost {
-        return Err(EPIPE.into());
-    }
-    Ok(done > 0)
+    message.advance(pinned);
+    Added::Piece(Own {
+        size: pinned,
+        watch,
+    })
 }
