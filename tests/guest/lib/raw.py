@@ -196,6 +196,12 @@ class Raw:
             return None
         return self._e.until(look, lambda: f"no message {[hex(mid) for mid in mids]}: {self.state().__dict__}", patience)
 
+    def heard(self):
+        """All that has come and was not expected yet."""
+        self.poll()
+        heard, self._heard = self._heard, []
+        return heard
+
     def state(self):
         self("state", self._at)
         return State(self._numbers(7))
