@@ -5,9 +5,7 @@
 //! A [`Choice`] is what one connection has learnt about that, for sends of three sizes. Both ways are
 //! timed in turn over some megabytes ([`EPOCH`]; less, if one is clearly worse), and the cheaper one is kept for a while, before the
 //! other is tried again: after [`FIRST_REST`] epochs at first, and each time that brings nothing new
-//! after twice as many. The next connection goes on where this one was ([`Learnt`]). So what trying costs vanishes. Where nothing is known yet, sends
-//! from [`LARGEST`] on go directly: they do not fit the send buffer, so that their call has to wait for the reader anyway, and a
-//! program that sends only a few of them on each connection never comes to compare. Between about equals direct transfer wins,
+//! after twice as many. The next connection goes on where this one was ([`Learnt`]). So what trying costs vanishes. Between about equals direct transfer wins,
 //! because it leaves the processor to others; what seems better is compared twice, before and after. A program that makes pauses between its sends is not
 //! waiting for the network: its sends are copied.
 
@@ -104,15 +102,15 @@ struct Class {
 }
 
 impl Class {
-    /// `known`: what was found out elsewhere; without, `direct` is the way to begin with.
-    const fn new(known: Option<Learnt>, direct: bool) -> Self {
+    /// `known`: what was found out elsewhere.
+    const fn new(known: Option<Learnt>) -> Self {
         // as long as the cost of the other way is not known, it is dear
         let (phase, direct, other, rest) = match known {
             Some(k) => {
                 let phase = Phase::Settled(k.left as u32);
                 (phase, k.direct, k.other as u64, k.rest as u32)
             }
-            None => (Phase::First, direct, u64::MAX, FIRST_REST),
+            None => (Phase::First, false, u64::MAX, FIRST_REST),
         };
         Class {
             phase,
@@ -240,11 +238,7 @@ impl Choice {
     pub const fn with(known: [Option<Learnt>; 3]) -> Self {
         let [large, larger, largest] = known;
         Choice {
-            classes: [
-                Class::new(large, false),
-                Class::new(larger, false),
-                Class::new(largest, true),
-            ],
+            classes: [Class::new(large), Class::new(larger), Class::new(largest)],
         }
     }
 
