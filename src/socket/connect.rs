@@ -33,7 +33,7 @@ pub(super) const MAX_ADVERTS: u8 = 16;
 /// Time to find the peer's hardware address, and again for the route, in milliseconds.
 const RESOLVE_TIME: u32 = 2000;
 /// Send buffer of a connection whose program has not set `SO_SNDBUF`.
-const SEND_BUFFER: usize = 512 * 1024;
+const SEND_BUFFER: usize = 1024 * 1024;
 
 /// Gives the socket a port, any for 0.
 pub(super) fn take_port(sk: &SdpSock, port: u16) -> Result {

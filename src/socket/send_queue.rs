@@ -21,8 +21,8 @@ pub(super) const MIDDLE_CHUNK: usize = 8192;
 pub(super) const LARGE_CHUNK: usize = 65536;
 /// Most chunks at once.
 const CHUNKS: usize = 64;
-/// Unused chunks that are kept for the next send.
-const SPARE: usize = 8;
+/// Unused chunks that are kept for the next send: as many large ones as a send buffer has.
+const SPARE: usize = 16;
 /// Most chunks that one message takes its payload from.
 const SPANS: usize = 2;
 
