@@ -2,12 +2,15 @@
 
 //! Whether large sends are copied or go directly (zero copy), by what each has cost lately.
 //!
-//! A [`Choice`] is what one connection has learnt about that, for sends of three sizes. Both ways are
+//! A [`Choice`] is what one connection goes by there, for sends of three sizes. Both ways are
 //! timed in turn over some megabytes ([`EPOCH`]; less, if one is clearly worse), and the cheaper one is kept for a while, before the
 //! other is tried again: after [`FIRST_REST`] epochs at first, and each time that brings nothing new
-//! after twice as many. The next connection goes on where this one was ([`Learnt`]). So what trying costs vanishes. Between about equals direct transfer wins,
+//! after twice as many. So what trying costs vanishes. Between about equals direct transfer wins,
 //! because it leaves the processor to others; what seems better is compared twice, before and after. A program that makes pauses between its sends is not
 //! waiting for the network: its sends are copied.
+//!
+//! The next connection goes on where this one was, in the middle of an epoch if need be ([`Learnt`]): those that
+//! end after a few sends find out together what none of them could by itself. Of several at once the one counts that has come furthest.
 
 /// Sends below this many bytes are always copied.
 pub const SMALLEST: usize = 64 << 10;
@@ -21,9 +24,13 @@ const EPOCH: u64 = 2 << 20;
 const EPOCH_TIME: u64 = 5_000_000;
 /// Calls over which it is timed, at least.
 const EPOCH_CALLS: u32 = 4;
-/// Bytes after a change that tell nothing yet: buffers fill or drain.
+/// Bytes that tell nothing yet, after a change, a pause and at the beginning: buffers fill, grow or drain.
 const WARM_UP: u64 = 1 << 19;
-/// Nanoseconds between two calls beyond which an epoch begins anew.
+/// A call of so many bytes counts nevertheless, where it does not follow a change: it is nearly all there is of some connections.
+const LONG_CALL: u64 = WARM_UP << 4;
+/// Bytes that told nothing after which a trial is given up: the programs that send now would not end it.
+const MOST_UNTOLD: u64 = 64 << 20;
+/// Nanoseconds between two calls beyond which that is a pause.
 const PAUSE: u64 = 1_000_000;
 /// Epochs until the other way is tried again, at first and at most.
 const FIRST_REST: u32 = 16;
@@ -47,43 +54,6 @@ enum Phase {
 /// What is known of sends of one range of sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Learnt {
-    /// Direct transfer is the better way.
-    pub direct: bool,
-    /// What the other way cost, in nanoseconds for 4 KiB.
-    other: u32,
-    /// Epochs until that is tried again.
-    left: u16,
-    /// Length of the rest after that, if it brings nothing new.
-    rest: u16,
-}
-
-impl Learnt {
-    /// As a number, to be kept where others can read it; 0: nothing is known.
-    pub fn pack(known: Option<Self>) -> u64 {
-        known.map_or(0, |k| {
-            let flags = 2 | u64::from(k.direct);
-            let times = (u64::from(k.left & Self::MASK) << 15) | u64::from(k.rest & Self::MASK);
-            (flags << 62) | (times << 32) | u64::from(k.other)
-        })
-    }
-
-    /// What [`pack`](Self::pack) has packed.
-    pub fn unpack(packed: u64) -> Option<Self> {
-        let time = |shift: u32| (packed >> shift) as u16 & Self::MASK;
-        (packed >> 63 != 0).then_some(Learnt {
-            direct: (packed >> 62) & 1 != 0,
-            other: packed as u32,
-            left: time(47),
-            rest: time(32),
-        })
-    }
-
-    const MASK: u16 = 0x7fff;
-}
-
-/// Sends of one range of sizes.
-#[derive(Clone, Copy, Debug)]
-struct Class {
     phase: Phase,
     /// The way in use.
     direct: bool,
@@ -91,82 +61,66 @@ struct Class {
     other: u64,
     /// Length of the next rest.
     rest: u32,
-    /// When the epoch began; when the last call ended.
-    since: u64,
-    last: u64,
-    /// Bytes of the epoch, and calls.
+    /// Epochs until now.
+    epochs: u64,
+    /// Of the one that is not over: bytes, the nanoseconds that they took, and calls.
     bytes: u64,
+    time: u64,
     calls: u32,
-    /// Bytes until it begins.
-    warm_up: u64,
+    /// Bytes beside it that told nothing.
+    untold: u64,
 }
 
-impl Class {
-    /// `known`: what was found out elsewhere.
-    const fn new(known: Option<Learnt>) -> Self {
-        // as long as the cost of the other way is not known, it is dear
-        let (phase, direct, other, rest) = match known {
-            Some(k) => {
-                let phase = Phase::Settled(k.left as u32);
-                (phase, k.direct, k.other as u64, k.rest as u32)
-            }
-            None => (Phase::First, false, u64::MAX, FIRST_REST),
-        };
-        Class {
-            phase,
-            direct,
-            other,
-            rest,
-            since: 0,
-            last: 0,
-            bytes: 0,
-            calls: 0,
-            warm_up: WARM_UP,
+impl Learnt {
+    /// Nothing is known yet.
+    pub const NOTHING: Self = Learnt {
+        phase: Phase::First,
+        direct: false,
+        // as long as it is not known, it is dear
+        other: u64::MAX,
+        rest: FIRST_REST,
+        epochs: 0,
+        bytes: 0,
+        time: 0,
+        calls: 0,
+        untold: 0,
+    };
+
+    /// Takes what another connection knows, if that has come further: whoever has only begun does not
+    /// undo what others have found out.
+    pub fn update(&mut self, other: &Self) {
+        let come = |k: &Self| (k.epochs, k.bytes, k.untold);
+        if come(other) > come(self) {
+            *self = *other;
         }
     }
 
-    /// What is known by now.
-    fn learnt(&self) -> Option<Learnt> {
-        let Phase::Settled(left) = self.phase else {
-            return None;
-        };
-        let short = |n: u32| u16::try_from(n.min(LONGEST_REST)).unwrap_or(0);
-        Some(Learnt {
-            direct: self.direct,
-            other: u32::try_from(self.other).unwrap_or(u32::MAX),
-            left: short(left),
-            rest: short(self.rest),
-        })
+    /// So many bytes more were sent of which nothing can be told. Whether another way is in use now.
+    fn skip(&mut self, bytes: u64) -> bool {
+        self.untold = self.untold.saturating_add(bytes);
+        self.phase == Phase::Other && self.untold >= MOST_UNTOLD && self.end(u64::MAX)
     }
 
-    fn begin(&mut self, now: u64) {
-        (self.since, self.bytes, self.calls) = (now, 0, 0);
-    }
-
-    /// A call of so many bytes lasted from `start` to `end`.
-    fn sent(&mut self, bytes: u64, start: u64, end: u64) {
-        let pause = start.saturating_sub(self.last) > PAUSE;
-        self.last = end;
-        if pause {
-            self.begin(start);
-        }
-        if self.warm_up > 0 {
-            self.warm_up = self.warm_up.saturating_sub(bytes);
-            self.begin(end);
-            return;
-        }
+    /// So many bytes more went the way in use, in so many nanoseconds. Whether another one is now.
+    fn add(&mut self, bytes: u64, time: u64) -> bool {
         self.bytes = self.bytes.saturating_add(bytes);
+        self.time = self.time.saturating_add(time);
         self.calls = self.calls.saturating_add(1);
-        let time = end.saturating_sub(self.since);
         let pages = (self.bytes >> 12).max(1);
-        let cost = time.checked_div(pages).unwrap_or(0);
+        let cost = self.time.checked_div(pages).unwrap_or(0);
         let clear =
             self.phase == Phase::Other && self.bytes >= EPOCH / 4 && cost / 3 > self.other / 2;
         let enough = self.bytes >= EPOCH || clear;
-        if enough && self.calls >= EPOCH_CALLS && time >= EPOCH_TIME {
-            self.measured(cost);
-            self.begin(end);
-        }
+        enough && self.calls >= EPOCH_CALLS && self.time >= EPOCH_TIME && self.end(cost)
+    }
+
+    /// The epoch is over. Whether another way is in use now.
+    fn end(&mut self, cost: u64) -> bool {
+        let before = self.direct;
+        self.measured(cost);
+        self.epochs = self.epochs.saturating_add(1);
+        (self.bytes, self.time, self.calls, self.untold) = (0, 0, 0, 0);
+        self.direct != before
     }
 
     /// The way in use has cost so much.
@@ -211,31 +165,56 @@ impl Class {
         self.phase = phase;
         self.direct = !self.direct;
         self.other = cost;
-        self.warm_up = WARM_UP;
     }
 }
 
-/// What one connection has learnt.
+/// Sends of one range of sizes, on one connection.
+#[derive(Clone, Copy, Debug)]
+struct Class {
+    learnt: Learnt,
+    /// When the last call ended.
+    last: u64,
+    /// Bytes until they tell something.
+    warm_up: u64,
+}
+
+impl Class {
+    const fn new(learnt: Learnt) -> Self {
+        Class {
+            learnt,
+            last: 0,
+            warm_up: WARM_UP,
+        }
+    }
+
+    /// A call of so many bytes lasted from `start` to `end`.
+    fn sent(&mut self, bytes: u64, start: u64, end: u64) {
+        let mut since = core::mem::replace(&mut self.last, end);
+        if start.saturating_sub(since) > PAUSE {
+            since = start;
+            self.warm_up = if bytes < LONG_CALL { WARM_UP } else { 0 };
+        }
+        let changed = if self.warm_up > 0 {
+            self.warm_up = self.warm_up.saturating_sub(bytes);
+            self.learnt.skip(bytes)
+        } else {
+            self.learnt.add(bytes, end.saturating_sub(since))
+        };
+        if changed {
+            self.warm_up = WARM_UP;
+        }
+    }
+}
+
+/// What one connection goes by.
 #[derive(Clone, Debug)]
 pub struct Choice {
     classes: [Class; 3],
 }
 
-impl Default for Choice {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Choice {
-    /// Nothing is known yet.
-    pub const fn new() -> Self {
-        Self::with([None; 3])
-    }
-
-    /// Begins with what another connection has [learnt](Self::learnt), and goes on with it: else
-    /// connections that come and go would spend all their time on trying.
-    pub const fn with(known: [Option<Learnt>; 3]) -> Self {
+    /// Begins with what other connections have [learnt](Self::learnt), and goes on with it.
+    pub const fn with(known: [Learnt; 3]) -> Self {
         let [large, larger, largest] = known;
         Choice {
             classes: [Class::new(large), Class::new(larger), Class::new(largest)],
@@ -243,8 +222,8 @@ impl Choice {
     }
 
     /// What is known for sends of each range of sizes.
-    pub fn learnt(&self) -> [Option<Learnt>; 3] {
-        self.classes.map(|c| c.learnt())
+    pub fn learnt(&self) -> [Learnt; 3] {
+        self.classes.map(|c| c.learnt)
     }
 
     fn class(&mut self, bytes: usize) -> Option<&mut Class> {
@@ -262,12 +241,12 @@ impl Choice {
 
     /// Whether a send of so many bytes is to go directly.
     pub fn direct(&mut self, bytes: usize) -> bool {
-        self.class(bytes).is_some_and(|c| c.direct)
+        self.class(bytes).is_some_and(|c| c.learnt.direct)
     }
 
     /// Whether sends of any size go directly now.
     pub fn any_direct(&self) -> bool {
-        self.classes.iter().any(|c| c.direct)
+        self.classes.iter().any(|c| c.learnt.direct)
     }
 
     /// A call that may wait has sent so many bytes as [`direct`](Self::direct) said, and lasted from

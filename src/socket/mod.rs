@@ -29,7 +29,7 @@
 //! 5. the spinlock of one connection;
 //! 6. a spinlock under which no other one of the module's is taken: of the wire of a local
 //!    connection, of a link's state, of a search's wish, of memory that is kept pinned, of what a
-//!    namespace remembers for `IPPROTO_SDP`.
+//!    namespace remembers for `IPPROTO_SDP`, of what its connections have found out about zero copy.
 //!
 //! Of two sockets, also of an `IPPROTO_SDP` socket and the TCP socket beneath it, the locks of one
 //! kind are never held together. No user memory is touched under a spinlock. lockdep watches this in
@@ -39,9 +39,9 @@
 //! device (`sys::rdma::uses`), both under a model checker in `tests/host/loom`; flags that say what
 //! work there is, which are set before it is queued (the workqueue orders that) or which one thread
 //! can take; totals of which each change is one access, as of pinned pages; and numbers that may be
-//! out of date, which nothing is decided by but how long to watch or which way to try first
-//! ([`wait`], `direct::hints`). Who waits for what ([`Socket`]'s `readers` and `writers`) is counted
-//! before the waiter takes the connection's lock, so that whoever has it later knows.
+//! out of date, which nothing is decided by but how long to watch ([`wait`]). Who waits for what
+//! ([`Socket`]'s `readers` and `writers`) is counted before the waiter takes the connection's lock, so
+//! that whoever has it later knows.
 //!
 //! **Waiting.** A caller who has to wait sleeps by a mark (see [`SdpSock::sleep`]) and polls the
 //! completion queues itself when it is woken; a worker does so when nobody waits. That spares a

@@ -33,8 +33,12 @@ pub(crate) struct Namespace {
     /// Counters of sockets that are gone.
     #[pin]
     totals: Mutex<Stats>,
-    /// What its connections have found out, those over devices and local ones.
-    pub(super) hints: [Hints; 2],
+    /// What its connections over devices have found out.
+    #[pin]
+    pub(super) device_hints: Hints,
+    /// What its local ones have.
+    #[pin]
+    pub(super) local_hints: Hints,
     /// Where `IPPROTO_SDP` sockets need not try SDP. Taken last, and never together with another.
     #[pin]
     pub(super) remembered: SpinLock<Remembered>,
@@ -82,7 +86,8 @@ impl PerNet for Namespace {
             ports <- new_mutex!(Ports::new()),
             sockets <- new_mutex!(Sockets::new()),
             totals <- new_mutex!(Stats::new()),
-            hints: [Hints::new(), Hints::new()],
+            device_hints <- Hints::new(),
+            local_hints <- Hints::new(),
             remembered <- new_spinlock!(Remembered::new()?),
         })
     }

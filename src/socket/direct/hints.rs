@@ -3,32 +3,39 @@
 //! What the connections of a namespace have found out about zero copy, for those that come after them.
 
 use crate::protocol::Learnt;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::new_spinlock;
+use kernel::prelude::*;
+use kernel::sync::SpinLock;
 
-/// What is known of sends of the sizes that [`crate::protocol::Choice`] tells apart. Whoever wrote
-/// last knows best.
-pub(in crate::socket) struct Hints([Atomic<u64>; 3]);
+/// What is known of sends of the sizes that [`crate::protocol::Choice`] tells apart, by the
+/// connection that has come furthest.
+#[pin_data]
+pub(in crate::socket) struct Hints {
+    /// Taken last, under the lock of a connection.
+    #[pin]
+    known: SpinLock<[Learnt; 3]>,
+}
 
 impl Hints {
     /// Nothing is known.
-    pub(in crate::socket) const fn new() -> Self {
-        Hints([const { Atomic::new(0) }; 3])
+    pub(in crate::socket) fn new() -> impl PinInit<Self> {
+        pin_init!(Hints {
+            known <- new_spinlock!([Learnt::NOTHING; 3]),
+        })
     }
 
     /// What is known.
-    pub(super) fn get(&self) -> [Option<Learnt>; 3] {
-        let [a, b, c] = &self.0;
-        [a, b, c].map(|hint| Learnt::unpack(hint.load(Relaxed)))
+    pub(super) fn get(&self) -> [Learnt; 3] {
+        *self.known.lock()
     }
 
-    /// What a connection has learnt.
-    pub(super) fn put(&self, learnt: [Option<Learnt>; 3]) {
-        for (hint, learnt) in self.0.iter().zip(learnt) {
-            let packed = Learnt::pack(learnt);
-            // other processors read it
-            if learnt.is_some() && hint.load(Relaxed) != packed {
-                hint.store(packed, Relaxed);
-            }
+    /// What a connection has learnt. If others are about to say what they have, it says so the next time.
+    pub(super) fn put(&self, learnt: [Learnt; 3]) {
+        let Some(mut known) = self.known.try_lock() else {
+            return;
+        };
+        for (known, learnt) in known.iter_mut().zip(&learnt) {
+            known.update(learnt);
         }
     }
 }

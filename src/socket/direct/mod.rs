@@ -225,8 +225,8 @@ impl Connection {
             Threshold::From(_) => (true, true),
             Threshold::Adaptive if bytes < SMALLEST_DIRECT => return false,
             Threshold::Adaptive => {
-                let hints = self.hints(sk).get();
-                let begin = || Choice::with(hints);
+                let hints = self.hints(sk);
+                let begin = || Choice::with(hints.get());
                 let choice = self.direct.choice.get_or_insert_with(begin);
                 (choice.direct(bytes), choice.any_direct())
             }
@@ -240,10 +240,10 @@ impl Connection {
 
     /// What connections of this kind have found out.
     fn hints<'a>(&self, sk: &'a SdpSock) -> &'a Hints {
-        let [devices, local] = &sk.data().namespace.hints;
+        let namespace = &sk.data().namespace;
         match &self.channel {
-            Some(channel) if channel.exchanges() => local,
-            _ => devices,
+            Some(channel) if channel.exchanges() => &namespace.local_hints,
+            _ => &namespace.device_hints,
         }
     }
 

@@ -357,6 +357,40 @@ def both_copy(e):
         e.check(after["zcopy helped"] - before["zcopy helped"] <= direct, "more was copied for the other end than there was")
 
 
+@case(hosts=HERE, reference=False, timeout=120)
+def few_sends_a_connection(e):
+    """Connections of two large sends each find out together whether zero copy pays: first they copy, then it is tried. In a
+    namespace of their own, where nothing is known yet."""
+    data = bytes(4 * MIB)
+
+    def sends(listener):
+        near = e.socket()
+        near.connect(e.address(e.loopback, listener.port))
+        far, _ = listener.accept()
+        task = e.task(far.recv_exactly, 2 * len(data))
+        near.sendall(data)
+        near.sendall(data)
+        task.result()
+        told = observe.info(near)
+        near.close()
+        far.close()
+        return told["tx_read"] + told["tx_written"]
+
+    def tries():
+        netns.unshare()
+        netns.run("self", "ip link set lo up")
+        listener = e.listen(host=e.loopback)
+        found = []
+        while not any(found) and len(found) < 100:
+            found.append(sends(listener))
+        return found
+
+    found = e.child(tries).result()
+    # one of the two sends tells something, if no pause comes between them, and it takes four
+    e.equal(found[:4], [0] * 4, "bytes that the first ones did not copy")
+    e.check(found[-1] > 0, "none of a hundred has tried it")
+
+
 @case(hosts=HERE, reference=False, timeout=60)
 def to_itself(e):
     """What is read goes to where it comes from: one buffer at both ends."""
