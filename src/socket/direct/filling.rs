@@ -13,15 +13,14 @@
 
 use super::super::{SdpSock, Socket};
 use super::lent;
-use super::{by_read, CANCEL_TIME, MOST_PATIENCE};
+use super::waiting::{Turn, Waiting};
+use super::{by_read, MOST_PATIENCE};
 use crate::observe::trace::{self, ZeroCopy};
 use crate::protocol::{Rest, Stage, MOST_PLACES};
-use crate::sys::errno::ECONNABORTED;
 use crate::sys::net::message::Destination;
 use crate::sys::net::params;
-use crate::sys::net::sock::{Flag, Locked, State, FOREVER, RCV_SHUTDOWN};
+use crate::sys::net::sock::{Flag, Locked, State, RCV_SHUTDOWN};
 use crate::sys::pin::{Hold, PAGE};
-use crate::sys::time::{jiffies, Jiffies};
 use crate::transport::{Access, Transport, Watch};
 use kernel::prelude::*;
 
@@ -267,9 +266,8 @@ fn retire(sk: &SdpSock, lock: &mut Locked<'_, Socket>, block: &Own) -> (usize, u
 /// Waits until the oldest block is the caller's again, or the connection is lost. Unless the call is
 /// `open`, all its memory is taken back.
 fn wait(sk: &SdpSock, lock: &mut Locked<'_, Socket>, open: bool, timeout: &mut isize) -> Wait {
-    let start = jiffies();
+    let mut waiting = Waiting::new(MOST_PATIENCE);
     let mut how = Wait::Back;
-    let mut taken_back: Option<Jiffies> = None;
     let mut over = !open;
     loop {
         let mark = sk.wake_mark();
@@ -290,37 +288,15 @@ fn wait(sk: &SdpSock, lock: &mut Locked<'_, Socket>, open: bool, timeout: &mut i
             // what lies behind a hole is wanted back at once
             over |= sinks.fell_short() && sinks.iter().any(|b| b.is_out());
         }
-        if let Some(since) = taken_back {
-            let waited = jiffies().wrapping_sub(since);
-            if sk
-                .wait_killably(lock, mark, CANCEL_TIME.saturating_sub(waited))
-                .is_err()
-            {
-                sk.give_up(ECONNABORTED);
-            }
-            continue;
-        }
-        let waited = jiffies().wrapping_sub(start);
-        let limit = (MOST_PATIENCE.saturating_sub(waited) as isize).min(*timeout);
         let closed = sk.has_error()
             || sk.shutdown() & RCV_SHUTDOWN != 0
             || sk.flag(Flag::Done)
             || sk.state() == State::Close;
-        over = over
-            || limit == 0
-            || closed
-            || match sk.wait_to_read(lock, mark, limit) {
-                Ok(left) => {
-                    if *timeout != FOREVER {
-                        *timeout -= limit - left;
-                    }
-                    false
-                }
-                // a signal, which the call will see again
-                Err(_) => true,
-            };
-        if over {
-            taken_back = Some(jiffies());
+        let turn = waiting.sleep(sk, lock, mark, over || closed, timeout, |lock, limit| {
+            sk.wait_to_read(lock, mark, limit)
+        });
+        // (a signal is seen again by the call)
+        if turn != Turn::Look {
             if how == Wait::Back {
                 how = Wait::TakenBack;
             }

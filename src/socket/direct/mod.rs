@@ -27,6 +27,7 @@ mod moving;
 pub(super) mod reading;
 pub(super) mod sink;
 pub(super) mod source;
+mod waiting;
 pub(super) mod writing;
 
 use self::hints::Hints;

@@ -9,14 +9,15 @@
 use super::super::connection::{Connection, Tell};
 use super::super::{SdpSock, Socket};
 use super::lent::{self, Lent, Stage};
-use super::{by_read, Direct, BLOCKS, CANCEL_TIME};
+use super::waiting::{Turn, Waiting};
+use super::{by_read, Direct, BLOCKS};
 use crate::observe::trace::{self, ZeroCopy};
 use crate::protocol::{Block, Outgoing, MAX_HEADER};
-use crate::sys::errno::{ECONNABORTED, EPIPE};
+use crate::sys::errno::EPIPE;
 use crate::sys::net::message::Source;
-use crate::sys::net::sock::{interrupted, Locked, FOREVER, SEND_SHUTDOWN};
+use crate::sys::net::sock::{interrupted, Locked, SEND_SHUTDOWN};
 use crate::sys::pin::Hold;
-use crate::sys::time::{jiffies, Jiffies};
+use crate::sys::time::jiffies;
 use crate::transport::{Access, Pinned, Sending, Transport, Watch};
 use kernel::prelude::*;
 
@@ -389,9 +390,8 @@ fn offer(c: &mut Connection, room: Pinned, first: u8) -> Result<usize, Option<Pi
 /// Waits until a block is the caller's again, or the connection is lost.
 fn wait(sk: &SdpSock, lock: &mut Locked<'_, Socket>, place: usize, timeout: &mut isize) -> Result {
     let start = jiffies();
-    let patience = sk.data().connection.lock().direct.patience();
+    let mut waiting = Waiting::new(sk.data().connection.lock().direct.patience());
     let mut result = Ok(());
-    let mut taken_back: Option<Jiffies> = None;
     loop {
         let mark = sk.wake_mark();
         {
@@ -408,35 +408,14 @@ fn wait(sk: &SdpSock, lock: &mut Locked<'_, Socket>, place: usize, timeout: &mut
                 _ => {}
             }
         }
-        if let Some(since) = taken_back {
-            let waited = jiffies().wrapping_sub(since);
-            if sk
-                .wait_killably(lock, mark, CANCEL_TIME.saturating_sub(waited))
-                .is_err()
-            {
-                sk.give_up(ECONNABORTED);
-            }
-            continue;
-        }
-        let waited = jiffies().wrapping_sub(start);
-        let limit = (patience.saturating_sub(waited) as isize).min(*timeout);
         let closed = sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0;
-        let over = limit == 0
-            || closed
-            || match sk.wait_for_taking(lock, mark, limit) {
-                Ok(left) => {
-                    if *timeout != FOREVER {
-                        *timeout -= limit - left;
-                    }
-                    false
-                }
-                Err(_) => {
-                    result = Err(interrupted(*timeout));
-                    true
-                }
-            };
-        if over {
-            taken_back = Some(jiffies());
+        let turn = waiting.sleep(sk, lock, mark, closed, timeout, |lock, limit| {
+            sk.wait_for_taking(lock, mark, limit)
+        });
+        if turn == Turn::Interrupted {
+            result = Err(interrupted(*timeout));
+        }
+        if turn != Turn::Look {
             sk.data().connection.lock().take_blocks_back();
             sk.progress();
         }

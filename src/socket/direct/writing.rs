@@ -9,11 +9,12 @@
 use super::super::connection::{Connection, Tell};
 use super::super::{SdpSock, Socket};
 use super::moving::{finish, post, wait, Way};
+use super::waiting::spend;
 use super::{by_read, by_write, LEAST_TRANSFER};
 use crate::protocol::{self, Mode, MOST_PIECES};
 use crate::sys::errno::EPIPE;
 use crate::sys::net::message::Source;
-use crate::sys::net::sock::{Locked, FOREVER, SEND_SHUTDOWN};
+use crate::sys::net::sock::{Locked, SEND_SHUTDOWN};
 use crate::sys::pin::Hold;
 use crate::sys::time::jiffies;
 use crate::transport::{Transport, Watch};
@@ -125,9 +126,7 @@ pub(in crate::socket) fn await_reader(
             (left as isize).min(*timeout)
         };
         let left = sk.wait(lock, mark, limit)?;
-        if *timeout != FOREVER {
-            *timeout -= limit - left;
-        }
+        spend(timeout, limit - left);
     }
 }
 
