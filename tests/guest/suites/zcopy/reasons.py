@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Why bytes were copied after all, as SDP_INFO tells it of each end: one case a reason, and none of the others is counted."""
+
+import mmap
+import os
+import resource
+import select
+import socket
+
+from lib import calls, consts, memory, observe, pattern
+from lib.registry import case
+
+from .blocks import MIB, TCP, Counters, pair
+from .figures import parameter
+
+# What may be counted, and what the sum of it is called in sdpstats.
+REASONS = {"src_avail_returned": "zcopy returned", "src_avail_refused": "zcopy refused", "crossed": "zcopy void",
+           "unpinnable": "zcopy unpinnable"}
+SIZE = 60000                # fits the buffers, so that a send need not wait for who reads it
+
+
+class Ends:
+    """A pair, and what was counted before there was one."""
+
+    def __init__(self, e):
+        self.e, self.counters = e, Counters()
+        self.near, self.far = pair(e)
+
+    def reasons(self, *others):
+        """What each end has counted, which together, with what other sockets have, is what sdpstats has."""
+        told = [{name: observe.info(sock)[name] for name in REASONS} for sock in (self.near, self.far, *others)]
+        for name, total in REASONS.items():
+            self.e.equal(sum(one[name] for one in told), self.counters.gained(total), f"{name} of both ends, and in sdpstats")
+        return [{name: value for name, value in one.items() if value} for one in told[:2]]
+
+    def copied(self, size):
+        """That so many bytes went from near to far, all copied."""
+        ours, theirs = observe.info(self.near), observe.info(self.far)
+        self.e.equal((ours["tx_bytes"], ours["tx_read"], ours["tx_written"]), (size, 0, 0), "bytes sent, and not copied")
+        self.e.equal((theirs["rx_bytes"], theirs["rx_read"], theirs["rx_written"]), (size, 0, 0), "bytes received, and not copied")
+        return ours, theirs
+
+    def close(self):
+        self.near.close()
+        self.far.close()
+
+
+@case(reference=False, timeout=60)
+def too_small(e):
+    """Sends below the threshold are none of those: nothing is tried."""
+    ends = Ends(e)
+    for sock in (ends.near, ends.far):
+        sock.set(TCP, consts.SDP_ZCOPY_THRESH, 65536)
+    total = 20 * 65535
+    task = e.task(pattern.send, ends.near, 1, total, [65535])
+    e.equal(pattern.receive(ends.far, 1, total, [MIB], socket.MSG_WAITALL), total, "bytes")
+    task.result()
+    ours, theirs = ends.copied(total)
+    e.equal((ours["src_avail_sent"], theirs["sink_avail_sent"]), (0, 0), "adverts")
+    e.equal(ends.reasons(), [{}, {}], "reasons")
+    # a byte more, and it is
+    task = e.task(pattern.send, ends.near, 2, 65536, [65536])
+    e.equal(pattern.receive(ends.far, 2, 65536, [65536], socket.MSG_WAITALL), 65536, "bytes")
+    task.result()
+    ours, theirs = observe.info(ends.near), observe.info(ends.far)
+    e.check(ours["src_avail_sent"] + theirs["sink_avail_sent"] > 0, "no advert")
+
+
+@case(reference=False, timeout=60)
+def sender_does_not_wait(e):
+    """Nor is a send that must not wait."""
+    ends = Ends(e)
+    data = pattern.Pattern(2).at(0, MIB)
+    task = e.task(pattern.receive, ends.far, 2, MIB, [MIB])
+    sent = 0
+    while sent < MIB:
+        e.wait(ends.near, select.POLLOUT)
+        done = e.outcome(calls.send, ends.near, data[sent:], socket.MSG_DONTWAIT)
+        sent += done if isinstance(done, int) else 0
+    e.equal(task.result(), MIB, "bytes")
+    ours, _ = ends.copied(MIB)
+    e.equal(ours["src_avail_sent"], 0, "adverts")
+    e.equal(ends.reasons(), [{}, {}], "reasons")
+
+
+@case(reference=False, timeout=60)
+def not_taken_up(e):
+    """A block that nobody reads is returned."""
+    ends = Ends(e)
+    data = pattern.Pattern(3).at(0, SIZE)
+    e.equal(calls.send(ends.near, data), SIZE, "bytes sent")
+    e.equal(ends.reasons(), [{"src_avail_returned": 1}, {}], "reasons")
+    e.equal(ends.far.recv_exactly(SIZE), data, "data")
+    ours, theirs = ends.copied(SIZE)
+    e.equal((ours["src_avail_sent"], theirs["src_avail_received"]), (1, 1), "adverts")
+
+
+@case(reference=False, timeout=60)
+def reader_does_not_wait(e):
+    """A block that meets a reader who must not wait is refused, and returned at the other end."""
+    data = pattern.Pattern(4).at(0, SIZE)
+    for _ in range(10):
+        ends = Ends(e)
+        task = e.task(calls.send, ends.near, data)
+        e.until(lambda ends=ends: observe.info(ends.far)["src_avail_received"], "an advert")
+        got = e.outcome(calls.recv, ends.far, SIZE, socket.MSG_DONTWAIT)
+        got = got if isinstance(got, bytes) else b""
+        e.equal(task.result(), SIZE, "bytes sent")
+        e.equal(got + ends.far.recv_exactly(SIZE - len(got)), data, "data")
+        ends.copied(SIZE)
+        found = ends.reasons()
+        e.equal(found[0], {"src_avail_returned": 1}, "reasons of the sender")
+        if found[1]:
+            e.equal(found[1], {"src_avail_refused": 1}, "reasons of the reader")
+            break           # else the sender lost patience first
+        ends.close()
+    else:
+        e.check(False, "in ten rounds nothing was refused")
+
+
+def without_memlock(function):
+    """Has a function run where no memory may be locked."""
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
+    os.setgroups([])
+    os.setresgid(65534, 65534, 65534)
+    os.setresuid(65534, 65534, 65534)
+    return function()
+
+
+def copied_by_the_sender(e, ends, task, others=()):
+    """That a sender whose memory could not be pinned has offered nothing, and says why; its reader has nothing to say."""
+    e.equal(pattern.receive(ends.far, 5, MIB, [MIB]), MIB, "bytes")
+    task.result()
+    ours, _ = ends.copied(MIB)
+    e.equal(ours["src_avail_sent"], 0, "adverts")
+    near, far = ends.reasons(*others)
+    e.check(near.pop("unpinnable", 0) > 0, "the sender says nothing")
+    e.equal((near, far), ({}, {}), "other reasons")
+
+
+def refused_by_the_reader(e, attempt):
+    """That a reader whose memory cannot be pinned refuses what it is offered, and says why. `attempt`: has one read, while
+    a block is offered, and gives what both ends have counted then."""
+    for _ in range(10):
+        near, far = attempt()
+        if far.pop("src_avail_refused", 0):
+            break           # else the sender lost patience first
+    else:
+        e.check(False, "in ten rounds nothing was refused")
+    e.check(far.pop("unpinnable", 0) > 0, "the reader does not say why")
+    e.check(near.pop("src_avail_returned", 0) > 0, "nothing was returned")
+    e.equal((near, far), ({}, {}), "other reasons")
+
+
+def offered(e, ends):
+    """A send of a block that the other end knows of."""
+    task = e.task(pattern.send, ends.near, 6, MIB, [MIB])
+    e.until(lambda: observe.info(ends.far)["src_avail_received"], "an advert")
+    return task
+
+
+def take(ends):
+    return pattern.receive(ends.far, 6, MIB, [MIB], socket.MSG_WAITALL)
+
+
+@case(reference=False, timeout=60)
+def over_memlock(e):
+    """A process that must not lock memory, at either end."""
+    ends = Ends(e)
+    copied_by_the_sender(e, ends, e.child(without_memlock, lambda: pattern.send(ends.near, 5, MIB, [MIB])))
+
+    def attempt():
+        ends = Ends(e)
+        task = offered(e, ends)
+        e.equal(e.child(without_memlock, lambda: take(ends)).result(), MIB, "bytes")
+        task.result()
+        found = ends.reasons()
+        if found[1]:
+            ends.copied(MIB)
+        ends.close()
+        return found
+
+    refused_by_the_reader(e, attempt)
+
+
+@case(reference=False, timeout=60)
+def sending_over_budget(e):
+    """A sender beside another one that has all of the budget, whose pages are not there yet."""
+    ends = Ends(e)
+    first, reader = pair(e)
+    absent = memory.Absent(MIB)
+    e.keep(absent)
+    with parameter("max_pinned_send", 0):
+        other = e.task(first.sendall, absent.map)
+        e.until(absent.touched, "the other sender at its memory")
+        copied_by_the_sender(e, ends, e.task(pattern.send, ends.near, 5, MIB, [MIB]), (first, reader))
+        absent.give(bytes(MIB))
+        e.equal(reader.recv_exactly(MIB), bytes(MIB), "data of the other one")
+        other.result()
+
+
+@case(reference=False, timeout=60)
+def receiving_over_budget(e):
+    """A reader beside another one that has all of the budget."""
+    with parameter("max_pinned_receive", 0):
+        def attempt():
+            ends = Ends(e)
+            sender, first = pair(e)
+            absent = memory.Absent(MIB)
+            e.keep(absent)
+            send = e.task(sender.sendall, bytes(SIZE))
+            e.until(lambda: observe.info(first)["src_avail_received"], "an advert to the other reader")
+            other = e.task(first.recv_into, absent.map, SIZE, socket.MSG_WAITALL)
+            e.until(absent.touched, "the other reader at its memory")
+            task = offered(e, ends)
+            e.equal(take(ends), MIB, "bytes")
+            task.result()
+            absent.give(bytes(MIB))
+            e.equal(other.result(), SIZE, "bytes of the other one")
+            send.result()
+            found = ends.reasons(sender, first)
+            if found[1]:
+                ends.copied(MIB)
+            for sock in (ends.near, ends.far, sender, first):
+                sock.close()
+            return found
+
+        refused_by_the_reader(e, attempt)
+
+
+@case(reference=False, timeout=60)
+def no_memory_of_a_program(e):
+    """Memory of a device, which has no pages."""
+    start, size = 0xF0000, 0x10000      # read-only memory, in a PC
+    try:
+        with open("/dev/mem", "rb") as file:
+            device = mmap.mmap(file.fileno(), size, mmap.MAP_SHARED, mmap.PROT_READ, offset=start)
+    except OSError as error:
+        e.skip(f"no memory of a device to be had: {error}")
+    with device:
+        ends = Ends(e)
+        with memoryview(device) as view:
+            task = e.task(ends.near.sendall, view)
+            e.equal(ends.far.recv_exactly(size), device[:], "data")
+            task.result()
+        ends.copied(size)
+        near, far = ends.reasons()
+        e.check(near.pop("unpinnable", 0) > 0, "the sender says nothing")
+        e.equal((near, far), ({}, {}), "other reasons")
+
+
+@case(reference=False, timeout=120)
+def crossed(e):
+    """A block that met memory of the reader was written there: it is no block that came back."""
+    for _ in range(50):
+        ends = Ends(e)
+        task = e.task(pattern.send, ends.near, 7, 8 * MIB, [MIB])
+        e.equal(pattern.receive(ends.far, 7, 8 * MIB, [MIB], socket.MSG_WAITALL), 8 * MIB, "bytes")
+        task.result()
+        near, far = ends.reasons()
+        ours, theirs = observe.info(ends.near), observe.info(ends.far)
+        ends.close()
+        e.check("crossed" not in far, f"the reader has crossed: {far}")
+        if met := near.get("crossed", 0):
+            e.check(ours["sink_avail_received"] >= met and ours["tx_written"] > 0, f"met {met} sinks: {ours}, {theirs}")
+            break
+    else:
+        e.check(False, "in fifty rounds none met")
+
+
+@case(reference=False, timeout=60)
+def no_credits(e):
+    """A sender whose peer does not read has to wait for its buffers; the peer does not."""
+    ends = Ends(e)
+    e.equal(observe.info(ends.near)["credit_stalls"], 0, "before anything was sent")
+    e.fill(ends.near)
+    told = [observe.info(sock)["credit_stalls"] for sock in (ends.near, ends.far)]
+    e.check(told[0] > 0 and told[1] == 0, f"waits {told}")
+    e.equal(ends.reasons(), [{}, {}], "reasons")
