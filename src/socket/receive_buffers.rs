@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The size of a connection's receive buffers, which the peer may ask to be larger (ChRcvBuf).
+//! A connection's receive buffers, as far as they are made where one may sleep: larger ones, which the
+//! peer may ask for (ChRcvBuf), and some at least where there was no memory.
 
-use super::connection::Connection;
+use super::connection::{Connection, LEAST_BUFFERS};
 use super::send_queue::{LARGE_CHUNK, MIDDLE_CHUNK};
 use super::SdpSock;
 use crate::memory::buffer::Buffer;
@@ -85,15 +86,18 @@ pub(super) fn resize(sk: &SdpSock) {
             return;
         };
         let posted = channel.posted_receives();
+        // the connection lives on these alone once those are used up that it has
+        let grown = grown.and_then(|(size, mut buffers)| {
+            let all = buffers.iter_mut().all(|b| channel.map_receive(b).is_ok());
+            all.then_some((size, buffers))
+        });
         let holds = kept || grown.as_ref().is_some_and(|(size, _)| *size > MIDDLE_CHUNK);
         if let Some((size, buffers)) = grown {
             protocol.resize_receive(size as u32 + beside, posted);
             *buffer_size = size as u32;
             spare.clear();
-            for mut b in buffers {
-                if channel.map_receive(&mut b).is_ok() {
-                    let _ = spare.push_within_capacity(b);
-                }
+            for b in buffers {
+                let _ = spare.push_within_capacity(b);
             }
             c.stats.resizes += 1;
             c.window = LARGE_WINDOW;
@@ -104,6 +108,28 @@ pub(super) fn resize(sk: &SdpSock) {
         }
         if holds {
             c.large = large;
+        }
+        c.progress(sk)
+    };
+    tell.deliver(sk);
+}
+
+/// Makes the receive buffers without which the peer may not send, for which there was no memory where
+/// they are posted; in a worker, which may wait for some.
+pub(super) fn restock(sk: &SdpSock) {
+    let (size, missing) = {
+        let mut c = sk.data().connection.lock();
+        c.shortage.tried();
+        (c.buffer_size as usize, c.missing())
+    };
+    let mut made = [const { None }; LEAST_BUFFERS as usize];
+    for buffer in made.iter_mut().take(missing) {
+        *buffer = Buffer::new(size, GFP_KERNEL).ok();
+    }
+    let tell = {
+        let mut c = sk.data().connection.lock();
+        for buffer in made.into_iter().flatten() {
+            c.stock(buffer);
         }
         c.progress(sk)
     };

@@ -116,6 +116,11 @@ impl ReceiveQueue {
         }
     }
 
+    /// How many further messages may find a place, memory permitting.
+    pub(super) fn most_more(&self) -> u16 {
+        MAX_SLOTS.saturating_sub(self.buffers.len()) as u16
+    }
+
     /// Makes sure that `more` further messages find a place; false if there is no memory for it.
     pub(super) fn make_room(&mut self, more: usize) -> bool {
         let need = self.buffers.len() + more;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What happens by the clock: keepalive probes, `TCP_USER_TIMEOUT`, and the limits of corking,
-//! closing and `TCP_DEFER_ACCEPT`. One timer per socket, set to the nearest of them.
+//! What happens by the clock: keepalive probes, `TCP_USER_TIMEOUT`, the limits of corking, closing
+//! and `TCP_DEFER_ACCEPT`, and another try where memory was short. One timer per socket, set to the
+//! nearest of them.
 
 use super::close::overdue;
 use super::connection::{Connection, Tell};
+use super::receive_buffers::restock;
 use super::SdpSock;
 use crate::sys::errno::ETIMEDOUT;
 use crate::sys::net::params;
@@ -45,7 +47,8 @@ fn next(sk: &SdpSock, c: &Connection, now: Jiffies) -> Option<Jiffies> {
     let closing = c.deadline.map(until);
     let cork = c.uncork_at.map(until);
     let admission = c.admit_at.map(until);
-    [keepalive, user, closing, cork, admission]
+    let memory = c.shortage.due().map(until);
+    [keepalive, user, closing, cork, admission, memory]
         .into_iter()
         .flatten()
         .min()
@@ -105,7 +108,7 @@ pub(super) fn expired(sk: &SdpSock) {
     let now = jiffies();
     let due = |at: Option<Jiffies>| at.is_some_and(|at| now.wrapping_sub(at) <= Jiffies::MAX / 2);
     let mut tell = Tell::default();
-    let closing = {
+    let (closing, short) = {
         let mut c = sk.data().connection.lock();
         if due(user_timeout_due(&c)) {
             c.lose(sk, ETIMEDOUT, &mut tell);
@@ -122,9 +125,12 @@ pub(super) fn expired(sk: &SdpSock) {
         if closing {
             c.deadline = None;
         }
-        closing
+        (closing, due(c.shortage.due()))
     };
     tell.deliver(sk);
+    if short {
+        restock(sk);
+    }
     if closing {
         overdue(sk);
     }

@@ -15,7 +15,9 @@ mod window;
 
 pub(super) use self::options::{Options, Threshold};
 pub(super) use self::tell::Tell;
+pub(super) use self::window::LEAST_BUFFERS;
 
+use self::window::Shortage;
 use super::direct::Direct;
 use super::ipproto::Fallback;
 use super::listen::Listener;
@@ -73,6 +75,8 @@ pub(crate) struct Connection {
     pub(super) buffer_size: u32,
     /// Receive buffers to have posted while the reader keeps up.
     pub(super) window: u16,
+    /// They could not be had.
+    pub(super) shortage: Shortage,
     /// The right to have large receive buffers.
     pub(super) large: Option<Large>,
     /// Size that was asked for by ChRcvBuf, until JOB_RESIZE has answered.
@@ -136,6 +140,7 @@ impl Connection {
             spare: KVec::new(),
             buffer_size: 0,
             window: FIRST_WINDOW,
+            shortage: Shortage::new(),
             large: None,
             wanted_size: None,
             listener: None,
@@ -170,6 +175,7 @@ impl Connection {
         self.spare.clear();
         self.protocol = None;
         self.window = FIRST_WINDOW;
+        self.shortage = Shortage::new();
         self.wanted_size = None;
         (self.uncork_at, self.uncorked) = (None, false);
         self.large = None;

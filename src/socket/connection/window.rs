@@ -5,6 +5,7 @@
 use super::super::SdpSock;
 use super::Connection;
 use crate::memory::buffer::Buffer;
+use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use crate::transport::{Channel, Transport};
 use kernel::alloc::flags::*;
 use kernel::prelude::*;
@@ -13,7 +14,49 @@ use kernel::prelude::*;
 /// which only its control messages may use.
 const LAST_BUFFERS: u16 = 2;
 /// Receive buffers that are posted while nothing lies unread, however small `SO_RCVBUF` is.
-const LEAST_BUFFERS: u16 = 4;
+pub(in crate::socket) const LEAST_BUFFERS: u16 = 4;
+/// How long to wait before memory that could not be had is asked for again; at first, and at most.
+const FIRST_PAUSE: Jiffies = milliseconds(4);
+const LONGEST_PAUSE: Jiffies = milliseconds(1000);
+
+/// Receive buffers are so few that the peer may not send, because there was no memory for more. It
+/// would be for ever, since nothing happens to a connection whose peer may not send: so the socket's
+/// timer tries again, after longer and longer pauses.
+pub(in crate::socket) struct Shortage {
+    /// When to try again, if the peer may not send.
+    due: Option<Jiffies>,
+    /// The last pause; 0 for none.
+    pause: Jiffies,
+}
+
+impl Shortage {
+    /// None.
+    pub(super) const fn new() -> Self {
+        Shortage {
+            due: None,
+            pause: 0,
+        }
+    }
+
+    /// When to try again.
+    pub(in crate::socket) fn due(&self) -> Option<Jiffies> {
+        self.due
+    }
+
+    /// It is being tried again.
+    pub(in crate::socket) fn tried(&mut self) {
+        self.due = None;
+    }
+
+    /// There is one.
+    fn noticed(&mut self, sk: &SdpSock) {
+        if self.due.is_none() {
+            self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+            self.due = Some(jiffies().wrapping_add(self.pause));
+            sk.set_timer(self.pause);
+        }
+    }
+}
 
 impl Connection {
     /// Takes back a receive buffer that is empty.
@@ -21,6 +64,22 @@ impl Connection {
         if self.channel.is_some() && buffer.capacity() == self.buffer_size as usize {
             let _ = self.spare.push_within_capacity(buffer);
         }
+    }
+
+    /// Adds a new receive buffer to the unused ones.
+    pub(in crate::socket) fn stock(&mut self, mut buffer: KBox<Buffer>) {
+        let mapped = self.channel.as_mut().map(|c| c.map_receive(&mut buffer));
+        if let Some(Ok(())) = mapped {
+            self.recycle(buffer);
+        }
+    }
+
+    /// How many receive buffers there are to be made lest the peer may not send.
+    pub(in crate::socket) fn missing(&self) -> usize {
+        let posted = |c: &Channel| usize::from(c.posted_receives());
+        self.channel.as_ref().map_or(0, |c| {
+            usize::from(LEAST_BUFFERS).saturating_sub(posted(c) + self.spare.len())
+        })
     }
 
     /// Receive buffers to have posted, by the window and the program's buffer size.
@@ -63,7 +122,7 @@ impl Connection {
             // the peer has sent half of what it may in one go, and the reader keeps up
             self.window = wider(self.window, channel);
         }
-        let target = self.target(sk);
+        let target = self.target(sk).min(self.rx.most_more());
         let Some(channel) = self.channel.as_mut() else {
             return;
         };
@@ -89,6 +148,11 @@ impl Connection {
             if channel.post_receive(buffer).is_err() {
                 break;
             }
+        }
+        if channel.posted_receives() < target.min(LEAST_BUFFERS) {
+            self.shortage.noticed(sk);
+        } else {
+            self.shortage = Shortage::new();
         }
     }
 }

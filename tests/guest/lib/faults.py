@@ -58,21 +58,30 @@ def faults(kind, percent):
         knob(kind, "probability", 0)
 
 
+# More than ever fail.
+EVERY = 1000000
+
+
 @contextlib.contextmanager
-def once(kind, **settings):
-    """One of a kind fails, the next one but for the settings; what is yielded tells whether that has happened."""
+def several(kind, times, **settings):
+    """So many of a kind fail, the next ones but for the settings; what is yielded tells how many have."""
     only_the_module(kind)
     # So that what the kernel says about one can be told from what it says about others.
     pathlib.Path("/dev/kmsg").write_text(f"faults: {kind} {settings}\n")
     for name, value in settings.items():
         knob(kind, name, value)
-    knob(kind, "times", 1)
+    knob(kind, "times", times)
     knob(kind, "probability", 100)
     try:
-        yield lambda: knob_is(kind, "times") == 0
+        yield lambda: times - knob_is(kind, "times")
     finally:
         for name, value in (("probability", 0), ("interval", 1), ("space", 0), ("times", -1)):
             knob(kind, name, value)
+
+
+def once(kind, **settings):
+    """One of a kind fails."""
+    return several(kind, 1, **settings)
 
 
 def one(kind, number):
@@ -106,15 +115,15 @@ def verbs_possible():
 
 
 @contextlib.contextmanager
-def verb(name, number, error):
-    """The n-th of the next calls of that function by the module fails, as once() does it."""
+def verb(name, number, error, times=1):
+    """The n-th of the next calls of that function by the module fails, and so many less one behind it, as several() does it."""
     only_the_module("fail_function")
     inject = FOLDER / "fail_function" / "inject"
     inject.write_text(name)
     try:
         (FOLDER / "fail_function" / name / "retval").write_text(f"{-error & (1 << 64) - 1:#x}")
         # Each call takes 1 of the space.
-        with once("fail_function", space=number) as hit:
+        with several("fail_function", times, space=number) as hit:
             yield hit
     finally:
         inject.write_text("!" + name)

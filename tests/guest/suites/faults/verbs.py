@@ -18,11 +18,12 @@ MAKING = ("__rdma_create_kernel_id", "rdma_resolve_addr", "rdma_resolve_route", 
 SAYING = ("ib_send_cm_req", "ib_send_cm_rep", "ib_send_cm_rtu", "ib_send_cm_drep")
 POSTING = ("sdp_h_ib_post_send", "sdp_h_ib_post_recv")
 MEMORY = ("ib_alloc_mr", "ib_map_mr_sg")
+MAPPING = ("sdp_h_ib_map_error",)
 # After the last call in a life there is no more to see; messages go on for as long as bytes do.
 MOST = 12
 
 
-def refuse(e, names, *errors):
+def refuse(e, names, *errors, most=MOST):
     """What fails before the listener's end has answered is asked for again, so that nobody is refused."""
     if not faults.verbs_possible():
         e.skip("no verb can be had fail here (scripts/test-module --debug)")
@@ -31,7 +32,7 @@ def refuse(e, names, *errors):
     e.equal(session(e, listener), "whole", "without a fault")
     for name in names:
         ends, number, hit = [], 0, True
-        while hit and number < MOST:
+        while hit and number < most:
             number += 1
             rest(e, references)
             with faults.verb(name, number, errors[number % len(errors)]) as was_hit:
@@ -86,3 +87,9 @@ def posting(e):
 @case(reference=False, families=SOME, timeout=600)
 def memory(e):
     refuse(e, MEMORY, errno.ENOMEM, errno.EINVAL)
+
+
+@case(reference=False, families=SOME, timeout=600)
+def mapping(e):
+    """Of the buffers that a connection begins with, at either end, and of those that it sends from and grows."""
+    refuse(e, MAPPING, errno.ENOMEM, most=40)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""No receive buffers can be had for a while. A peer that has no credits left is silent, so it is for the end whose buffers they are
+to go on by itself when there is memory again; and what it has it does not give up before it has something better."""
+
+import contextlib
+import errno
+import socket
+
+from lib import calls, consts, faults, netns, pattern
+from lib.registry import case
+from suites.faults.nth import closing, echo, needs_faults, nothing_left
+
+# Fits one piece of a sender's memory, and takes the peer more receive buffers than it begins with, until they grow.
+SIZE = 60000
+# Messages that the first receive buffers are enough for; two are for what is no data.
+FIRST, PAYLOAD = 6, 2000
+
+
+def needs_verbs(e):
+    needs_faults(e)
+    if not faults.verbs_possible():
+        e.skip("no verb can be had fail here (scripts/test-module --debug)")
+
+
+def mapped(number):
+    """No buffer can be mapped from the n-th on."""
+    return faults.verb("sdp_h_ib_map_error", number, errno.ENOMEM, faults.EVERY)
+
+
+@case(reference=False, timeout=300)
+def growing(e):
+    """The peer asks for larger buffers, and of those some can be mapped, or none: as long as that is so, bytes arrive by the others."""
+    if netns.is_one():
+        e.skip("nothing is mapped here")
+    needs_verbs(e)
+    listener, source = e.listen(), pattern.Pattern(3).at(0, SIZE)
+    # The first one that is mapped is the sender's.
+    for number in range(2, 10):
+        near, far = e.pair(listener)
+        with mapped(number) as hits:
+            reader = e.task(far.recv_exactly, SIZE)
+            e.equal(calls.send(near, source), SIZE, "taken")
+            e.check(reader.result() == source, f"from {number} on: the bytes")
+            e.check(hits() > 0, f"from {number} on: none was to be mapped")
+        echo(e, near, far)
+        closing(near, far)
+    listener.close()
+    nothing_left(e)
+
+
+@contextlib.contextmanager
+def without_memory(e, near, source):
+    """The sender has sent, and no receive buffer can be had from then on that was not there before; or, without a device, not where
+    nobody may wait for it."""
+    if netns.is_one():
+        # A sender's memory is allocated where one may wait.
+        with faults.several("failslab", faults.EVERY) as hits:
+            faults.knob("failslab", "ignore-gfp-wait", "Y")
+            for at in range(0, SIZE, PAYLOAD):
+                e.equal(calls.send(near, source[at:at + PAYLOAD]), PAYLOAD, "taken")
+            yield hits
+    else:
+        with mapped(2) as hits:
+            e.equal(calls.send(near, source), SIZE, "taken")
+            yield hits
+
+
+@case(reference=False, hosts=(0, 1), timeout=300)
+def unread(e):
+    """A reader waits for more than the peer may send by the buffers that there are, all of which lie unread."""
+    if netns.is_one():
+        needs_faults(e)
+    else:
+        needs_verbs(e)
+    listener, source = e.listen(), pattern.Pattern(4).at(0, SIZE)
+    near, far = e.pair(listener)
+    far.set(socket.SOL_SOCKET, socket.SO_RCVLOWAT, SIZE * 2 // 3)
+    e.equal(far.get(socket.SOL_SOCKET, socket.SO_RCVLOWAT), SIZE * 2 // 3, "SO_RCVLOWAT")
+    waiter = e.task(e.wait, far)
+    waiter.wait_asleep("poll")
+    with without_memory(e, near, source) as hits:
+        e.until(lambda: calls.ioctl_int(far, consts.SIOCINQ) >= FIRST * PAYLOAD and hits() > 0, "bytes, and a fault")
+        if netns.is_one():
+            e.equal(waiter.result(), "IN", "the mask, while some may not wait")
+        else:
+            waiter.wait_asleep("poll")
+    e.equal(waiter.result(), "IN", "the mask")
+    e.check(far.recv_exactly(SIZE) == source, "the bytes")
+    echo(e, near, far)
+    closing(near, far, listener)
+    nothing_left(e)
