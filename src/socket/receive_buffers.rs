@@ -13,11 +13,13 @@ use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full};
 
-/// Large receive buffers that a connection gets at first.
-const LARGE_WINDOW: u16 = 8;
-/// Large receive buffers that it may have while the program leaves `SO_RCVBUF` alone. With more of
-/// them the sender has to stop, and to be woken, less often; twice as many bring nothing more.
-const LARGE_BUFFERS: usize = 16;
+/// Large receive buffers that are made at once, before a connection gets any.
+const FIRST_LARGE: u16 = 8;
+/// How many are posted at first, memory permitting.
+const LARGE_WINDOW: u16 = 16;
+/// How many there may be while the program leaves `SO_RCVBUF` alone. With more of them the sender
+/// has to stop, and to be woken, less often.
+const MOST_LARGE: usize = 32;
 
 /// Connections with large receive buffers, in the whole module.
 static LARGE: Atomic<i32> = Atomic::new(0);
@@ -43,8 +45,8 @@ impl Drop for Large {
 
 /// Receive buffers to begin with.
 fn first_buffers(size: usize) -> Result<KVec<KBox<Buffer>>> {
-    let mut buffers = KVec::with_capacity(LARGE_WINDOW.into(), GFP_KERNEL)?;
-    for _ in 0..LARGE_WINDOW {
+    let mut buffers = KVec::with_capacity(FIRST_LARGE.into(), GFP_KERNEL)?;
+    for _ in 0..FIRST_LARGE {
         buffers.push(Buffer::new(size, GFP_KERNEL)?, GFP_KERNEL)?;
     }
     Ok(buffers)
@@ -86,6 +88,7 @@ pub(super) fn resize(sk: &SdpSock) {
             return;
         };
         let posted = channel.posted_receives();
+        let slots = channel.limits().receive_slots;
         // the connection lives on these alone once those are used up that it has
         let grown = grown.and_then(|(size, mut buffers)| {
             let all = buffers.iter_mut().all(|b| channel.map_receive(b).is_ok());
@@ -100,8 +103,8 @@ pub(super) fn resize(sk: &SdpSock) {
                 let _ = spare.push_within_capacity(b);
             }
             c.stats.resizes += 1;
-            c.window = LARGE_WINDOW;
-            sk.grow_rcvbuf(size * LARGE_BUFFERS);
+            c.window = LARGE_WINDOW.min(slots);
+            sk.grow_rcvbuf(size * MOST_LARGE);
         } else {
             // the size stays what it is, which the peer is told
             protocol.resize_receive(*buffer_size + beside, posted);
