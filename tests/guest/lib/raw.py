@@ -185,6 +185,11 @@ class Raw:
             self._heard.append(message)
             new.append(message)
 
+    def acknowledged(self):
+        """Whether the other end has said that it has received all that was sent."""
+        self.poll()
+        return self._acked == self.mseq
+
     def expect(self, *mids, payload=False, patience=None):
         """The next message of one of these kinds, or of any, with payload if there has to be some; those before it are passed over."""
         def look():
