@@ -15,11 +15,10 @@ use kernel::sync::atomic::{Atomic, Full};
 
 /// Large receive buffers that are made at once, before a connection gets any.
 const FIRST_LARGE: u16 = 8;
-/// How many are posted at first, memory permitting.
+/// How many there may be while the program leaves `SO_RCVBUF` alone: all of them are posted, since
+/// a full connection would have room again by itself, as soon as its reader's end looks, if there
+/// could be more. With fewer the sender has to stop, and to be woken, more often.
 const LARGE_WINDOW: u16 = 16;
-/// How many there may be while the program leaves `SO_RCVBUF` alone. With more of them the sender
-/// has to stop, and to be woken, less often.
-const MOST_LARGE: usize = 32;
 
 /// Connections with large receive buffers, in the whole module.
 static LARGE: Atomic<i32> = Atomic::new(0);
@@ -104,7 +103,7 @@ pub(super) fn resize(sk: &SdpSock) {
             }
             c.stats.resizes += 1;
             c.window = LARGE_WINDOW.min(slots);
-            sk.grow_rcvbuf(size * MOST_LARGE);
+            sk.grow_rcvbuf(size * usize::from(LARGE_WINDOW));
         } else {
             // the size stays what it is, which the peer is told
             protocol.resize_receive(*buffer_size + beside, posted);
