@@ -407,6 +407,22 @@ class Env:
         if netns.is_one():
             self.skip("there is no wire")
 
+    @contextlib.contextmanager
+    def netem(self, words):
+        """Both hosts' devices treat what they send as tc-netem(8) says, for a while."""
+        self.needs_wire()
+        hosts = [(where, netns.device(where)) for where in netns.hosts()]
+        try:
+            for where, device in hosts:
+                netns.run(where, f"tc qdisc replace dev {device} root netem {words}")
+        except RuntimeError as error:
+            self.skip(f"no netem: {error}")
+        try:
+            yield
+        finally:
+            for where, device in hosts:
+                netns.run(where, f"tc qdisc del dev {device} root")
+
     def silent(self):
         """An address on the wire that answers nothing: its frames reach the peer, which has no such address."""
         self.needs_wire()

@@ -18,26 +18,10 @@ def reusable(sock):
     sock.set(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
 
-@contextlib.contextmanager
-def netem(e, words):
-    """A queueing discipline on both hosts' devices for a while."""
-    hosts = [(where, netns.device(where)) for where in ("self", "peer")]
-    try:
-        for where, device in hosts:
-            netns.run(where, f"tc qdisc replace dev {device} root netem {words}")
-    except RuntimeError as error:
-        e.skip(f"no netem: {error}")
-    try:
-        yield
-    finally:
-        for where, device in hosts:
-            netns.run(where, f"tc qdisc del dev {device} root")
-
-
 @case(timeout=120)
 def loss(e):
     """Packets are lost: everything arrives all the same."""
-    with netem(e, "loss 1%"):
+    with e.netem("loss 1%"):
         near, far = e.pair()
         total = 600000
         tasks = [e.task(pattern.send, near, 1, total, [30000]), e.task(pattern.send, far, 2, total, [1000])]
@@ -51,7 +35,7 @@ def loss(e):
 
 @case(timeout=120)
 def reordering(e):
-    with netem(e, "delay 1ms reorder 5% 50% duplicate 1%"):
+    with e.netem("delay 1ms reorder 5% 50% duplicate 1%"):
         near, far = e.pair()
         total = 400000
         tasks = [e.task(pattern.send, near, 3, total, [50000]), e.task(pattern.send, far, 4, total, [3000])]
@@ -64,7 +48,7 @@ def reordering(e):
 @case(timeout=120)
 def connects_under_loss(e):
     """Connections are made and ended over a bad wire."""
-    with netem(e, "loss 3%"):
+    with e.netem("loss 3%"):
         listener = e.listen(backlog=32)
         for number in range(10):
             near = e.socket()
