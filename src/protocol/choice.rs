@@ -187,8 +187,9 @@ impl Class {
         }
     }
 
-    /// A call of so many bytes lasted from `start` to `end`.
-    fn sent(&mut self, bytes: u64, start: u64, end: u64) {
+    /// A call of so many bytes lasted from `start` to `end`. Whether an epoch is over with it.
+    fn sent(&mut self, bytes: u64, start: u64, end: u64) -> bool {
+        let epochs = self.learnt.epochs;
         let mut since = core::mem::replace(&mut self.last, end);
         if start.saturating_sub(since) > PAUSE {
             since = start;
@@ -203,6 +204,7 @@ impl Class {
         if changed {
             self.warm_up = WARM_UP;
         }
+        self.learnt.epochs != epochs
     }
 }
 
@@ -250,11 +252,11 @@ impl Choice {
     }
 
     /// A call that may wait has sent so many bytes as [`direct`](Self::direct) said, and lasted from
-    /// `start` to `end`, in nanoseconds by one clock.
-    pub fn sent(&mut self, bytes: usize, start: u64, end: u64) {
-        if let Some(class) = self.class(bytes) {
-            class.sent(bytes as u64, start, end);
-        }
+    /// `start` to `end`, in nanoseconds by one clock. Whether something has come of it that others
+    /// should know before this connection ends.
+    pub fn sent(&mut self, bytes: usize, start: u64, end: u64) -> bool {
+        self.class(bytes)
+            .is_some_and(|class| class.sent(bytes as u64, start, end))
     }
 }
 

@@ -106,6 +106,7 @@ pub(super) fn drop_link(sk: &SdpSock) {
 pub(super) fn close(sk: &SdpSock, linger: usize) {
     let mut lock = sk.lock();
     sk.add_shutdown(SHUTDOWN_MASK);
+    sk.data().connection.lock().hand_on(sk);
     match sk.state() {
         State::Listen => listen::stop(sk),
         State::Close => {}

@@ -29,11 +29,9 @@ impl Hints {
         *self.known.lock()
     }
 
-    /// What a connection has learnt. If others are about to say what they have, it says so the next time.
+    /// What a connection has learnt: not with each call, since all connections share this.
     pub(super) fn put(&self, learnt: [Learnt; 3]) {
-        let Some(mut known) = self.known.try_lock() else {
-            return;
-        };
+        let mut known = self.known.lock();
         for (known, learnt) in known.iter_mut().zip(&learnt) {
             known.update(learnt);
         }

@@ -91,8 +91,8 @@ pub(super) struct Direct {
     sink_skips: Skips,
     /// The peer's readers advertise sinks, by the last that was seen of them.
     readers_advertise: bool,
-    /// Whether to copy, from the first large send on.
-    choice: Option<Choice>,
+    /// Whether to copy, from the first large send on; and whether that is about local connections.
+    choice: Option<(Choice, bool)>,
 }
 
 /// How often not to do what did not work lately.
@@ -212,6 +212,15 @@ impl Direct {
     }
 }
 
+/// What `local` connections, or those over devices, have found out.
+fn hints(sk: &SdpSock, local: bool) -> &Hints {
+    let namespace = &sk.data().namespace;
+    match local {
+        true => &namespace.local_hints,
+        false => &namespace.device_hints,
+    }
+}
+
 impl Connection {
     /// Fewest bytes for which zero copy is tried, if it is at all.
     fn zcopy_threshold(&self) -> Option<usize> {
@@ -226,9 +235,9 @@ impl Connection {
             Threshold::From(_) => (true, true),
             Threshold::Adaptive if bytes < SMALLEST_DIRECT => return false,
             Threshold::Adaptive => {
-                let hints = self.hints(sk);
-                let begin = || Choice::with(hints.get());
-                let choice = self.direct.choice.get_or_insert_with(begin);
+                let local = self.channel.as_ref().is_some_and(|c| c.exchanges());
+                let begin = || (Choice::with(hints(sk, local).get()), local);
+                let (choice, _) = self.direct.choice.get_or_insert_with(begin);
                 (choice.direct(bytes), choice.any_direct())
             }
         };
@@ -239,24 +248,22 @@ impl Connection {
         direct
     }
 
-    /// What connections of this kind have found out.
-    fn hints<'a>(&self, sk: &'a SdpSock) -> &'a Hints {
-        let namespace = &sk.data().namespace;
-        match &self.channel {
-            Some(channel) if channel.exchanges() => &namespace.local_hints,
-            _ => &namespace.device_hints,
-        }
-    }
-
     /// A call with so many bytes has sent them all, and lasted from `start` to `end`.
     pub(super) fn has_sent(&mut self, sk: &SdpSock, bytes: usize, start: u64, end: u64) {
         if self.options.zcopy_threshold() == Threshold::Adaptive {
-            let Some(choice) = &mut self.direct.choice else {
+            let Some((choice, local)) = &mut self.direct.choice else {
                 return;
             };
-            choice.sent(bytes, start, end);
-            let learnt = choice.learnt();
-            self.hints(sk).put(learnt);
+            if choice.sent(bytes, start, end) {
+                hints(sk, *local).put(choice.learnt());
+            }
+        }
+    }
+
+    /// The program has closed the socket: what it has begun to find out, others go on with.
+    pub(super) fn hand_on(&self, sk: &SdpSock) {
+        if let Some((choice, local)) = &self.direct.choice {
+            hints(sk, *local).put(choice.learnt());
         }
     }
 
