@@ -94,6 +94,15 @@ class Raw:
         LIBC.munmap(self.address, self.size)
 
 
+def of_a_device(e):
+    """Memory that has no pages to be pinned: what a PC has as read-only memory, also if it is emulated."""
+    try:
+        with open("/dev/mem", "rb") as file:
+            return mmap.mmap(file.fileno(), 0x10000, mmap.MAP_SHARED, mmap.PROT_READ, offset=0xF0000)
+    except OSError as error:
+        e.skip(f"no memory of a device to be had: {error}")
+
+
 class Absent(Memory):
     """Memory that is not there until it is given: whoever touches it before, a system call as well, waits for that."""
 

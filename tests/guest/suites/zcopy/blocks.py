@@ -477,19 +477,12 @@ def from_a_file(e):
 def from_a_device(e):
     """Memory of a device, which has no pages to be pinned: it is copied."""
     near, far = pair(e)
-    # what a PC has there is read-only memory, in a machine that is emulated as well
-    start, size = 0xF0000, 0x10000
-    try:
-        with open("/dev/mem", "rb") as file:
-            device = mmap.mmap(file.fileno(), size, mmap.MAP_SHARED, mmap.PROT_READ, offset=start)
-    except OSError as error:
-        e.skip(f"no memory of a device to be had: {error}")
-    with device:
+    with memory.of_a_device(e) as device:
         data = device[:]
         counters = Counters()
         with memoryview(device) as view:
             task = e.task(near.sendall, view)
-            e.check(far.recv(size, socket.MSG_WAITALL) == data, "other bytes")
+            e.check(far.recv(len(device), socket.MSG_WAITALL) == data, "other bytes")
             task.result()
     e.check(counters.gained("zcopy unpinnable") > 0, "it was pinned")
     e.equal(counters.gained("zcopy tx_bytes"), 0, "bytes not copied")
