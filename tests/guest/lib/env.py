@@ -318,6 +318,15 @@ class Env:
             pause = min(pause * 2, 0.05)
         return value
 
+    def lucky(self, attempt, unlucky, least=10):
+        """Attempt again and again what takes luck, as it is up to who is faster, until `attempt` gives something true: at least so
+        often, and more often if that took no time."""
+        deadline, count = time.monotonic() + 2 * self.patience, 0
+        while not attempt():
+            count += 1
+            if count >= least and time.monotonic() > deadline:
+                raise CaseFailure(f"in each of {count} attempts {unlucky}")
+
     def unread(self, sock, count):
         """Until `count` bytes lie in the receive queue (SIOCINQ)."""
         self.until(lambda: calls.ioctl_int(sock, consts.SIOCINQ) >= count,

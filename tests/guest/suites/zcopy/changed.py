@@ -83,7 +83,7 @@ def to_be_sent(e):
         return True
 
     for change, kind, _ in CHANGES:
-        before_it_gives_up(lambda: attempt(change, kind))
+        before_it_gives_up(e, lambda: attempt(change, kind))
     unpinned(e)
 
 
@@ -113,7 +113,7 @@ def to_be_filled(e):
         return direct
 
     for change, kind, same in CHANGES:
-        before_it_gives_up(lambda: attempt(change, kind, same))
+        before_it_gives_up(e, lambda: attempt(change, kind, same))
     unpinned(e)
 
 

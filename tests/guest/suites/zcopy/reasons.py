@@ -98,10 +98,11 @@ def not_taken_up(e):
 def reader_does_not_wait(e):
     """A block that meets a reader who must not wait is refused, and returned at the other end."""
     data = pattern.Pattern(4).at(0, SIZE)
-    for _ in range(10):
+
+    def attempt():
         ends = Ends(e)
         task = e.task(calls.send, ends.near, data)
-        e.until(lambda ends=ends: observe.info(ends.far)["src_avail_received"], "an advert")
+        e.until(lambda: observe.info(ends.far)["src_avail_received"], "an advert")
         got = e.outcome(calls.recv, ends.far, SIZE, socket.MSG_DONTWAIT)
         got = got if isinstance(got, bytes) else b""
         e.equal(task.result(), SIZE, "bytes sent")
@@ -109,12 +110,11 @@ def reader_does_not_wait(e):
         ends.copied(SIZE)
         found = ends.reasons()
         e.equal(found[0], {"src_avail_returned": 1}, "reasons of the sender")
-        if found[1]:
-            e.equal(found[1], {"src_avail_refused": 1}, "reasons of the reader")
-            break           # else the sender lost patience first
         ends.close()
-    else:
-        e.check(False, "in ten rounds nothing was refused")
+        if found[1]:        # or the sender lost patience first
+            e.equal(found[1], {"src_avail_refused": 1}, "reasons of the reader")
+        return found[1]
+    e.lucky(attempt, "nothing was refused")
 
 
 def without_memlock(function):
@@ -140,12 +140,12 @@ def copied_by_the_sender(e, ends, task, others=()):
 def refused_by_the_reader(e, attempt):
     """That a reader whose memory cannot be pinned refuses what it is offered, and says why. `attempt`: has one read, while
     a block is offered, and gives what both ends have counted then."""
-    for _ in range(10):
+    def refused():
+        nonlocal near, far
         near, far = attempt()
-        if far.pop("src_avail_refused", 0):
-            break           # else the sender lost patience first
-    else:
-        e.check(False, "in ten rounds nothing was refused")
+        return far.pop("src_avail_refused", 0)      # or the sender lost patience first
+    near, far = {}, {}
+    e.lucky(refused, "nothing was refused")
     e.check(far.pop("unpinnable", 0) > 0, "the reader does not say why")
     e.check(near.pop("src_avail_returned", 0) > 0, "nothing was returned")
     e.equal((near, far), ({}, {}), "other reasons")
@@ -246,11 +246,11 @@ def no_memory_of_a_program(e):
 def crossed(e):
     """A block that met memory of the reader was written there: it is no block that came back."""
     with e.netem("delay 100ms"):
-        for _ in range(10):
+        def attempt():
             near, far = pipelined(e)
             before = [observe.info(sock) for sock in (near, far)]
             task = e.task(far.recv, MIB, socket.MSG_WAITALL)
-            e.until(lambda far=far: observe.info(far)["sink_avail_sent"], "a sink advert")
+            e.until(lambda: observe.info(far)["sink_avail_sent"], "a sink advert")
             # it is on its way
             data = pattern.Pattern(7).at(0, MIB)
             near.sendall(data)
@@ -260,11 +260,10 @@ def crossed(e):
             far.close()
             ours, theirs = ({name: now[name] - then[name] for name in now} for now, then in zip(told, before))
             e.equal((theirs["crossed"], ours["tx_bytes"], theirs["rx_bytes"]), (0, MIB, MIB), "that the reader has crossed, and bytes")
-            if ours["crossed"]:
+            if ours["crossed"]:     # or the test was too slow
                 e.check(ours["sink_avail_received"] > 0 and ours["tx_written"] > 0, f"none was written: {ours}, {theirs}")
-                break       # else the test was too slow
-        else:
-            e.check(False, "in ten rounds none met")
+            return ours["crossed"]
+        e.lucky(attempt, "none met")
 
 
 @case(reference=False, timeout=60)
