@@ -210,15 +210,16 @@ def sockets(system, mode, size, connections, seconds, here=False):
 class Perftest:
     """Raw verbs, event-driven. perftest counts messages with -e, so how many fill the time is found out."""
 
+    FEWEST = 5
+
     def __init__(self):
         self.pace = {}          # of a point: messages a second
-        self.start_cpu = {}     # of a program: what starting and ending it costs the guest; it cannot be told from outside when it measures
+        self.start_cpu = {}     # of a point: what FEWEST messages cost the guest, with starting and ending the programs; it
+        #                         cannot be told from outside when they measure, and they fill their memory first
 
     def run(self, program, size, connections, count, limit):
         at = port()
-        # its WRITEs cannot wait for events
-        events = [] if program == "ib_write_bw" else ["-e"]
-        words = [program, "-F", *events, "-s", size, "-n", count, "-p", at]
+        words = [program, "-F", "-e", "-s", size, "-n", count, "-p", at]
         if connections > 1:
             words += ["-q", connections]
         return Pair([*words, "-d", "rxe1", "-x", GID_INDEX["rxe1"]], [*words, "-d", "rxe0", "-x", GID_INDEX["rxe0"], PEER],
@@ -226,10 +227,10 @@ class Perftest:
 
     def __call__(self, mode, size, connections, seconds, program=None):
         program = program or {"stream": "ib_send_bw", "pong": "ib_send_lat"}[mode]
-        if mode == "stream" and program not in self.start_cpu:
-            pairs = [self.run(program, 64, 1, 8, 40) for _ in range(3)]
-            self.start_cpu[program] = median(pair.guest_cpu for pair in pairs)
         point = (program, size, connections)
+        if mode == "stream" and point not in self.start_cpu:
+            pairs = [self.run(*point, self.FEWEST, 60) for _ in range(3)]
+            self.start_cpu[point] = median(pair.guest_cpu for pair in pairs)
         pace = self.pace.get(point) or (min(2000, 20e6 / size) / connections if mode == "stream" else 200)
         for last in (False, False, True):
             count = max(16, int(pace * seconds))
@@ -253,11 +254,10 @@ class Perftest:
         sample = {"commands": pair.commands, "seconds": span}
         if mode == "pong":
             return sample | {"median_us": row[4], "mean_us": row[5], "min_us": row[2], "p99_us": row[7], "count": count}
-        total = count * connections * size
         return sample | {
             "rate": rate,
-            "bytes": total,
-            "guest_cpu_per_byte": max(pair.guest_cpu - self.start_cpu[program], 0) / total,
+            "bytes": count * connections * size,
+            "guest_cpu_per_byte": max(pair.guest_cpu - self.start_cpu[point], 0) / ((count - self.FEWEST) * connections * size),
         }
 
 
@@ -281,25 +281,27 @@ def rstream(mode, size, _connections, _seconds):
     return {"commands": pair.commands, "row": row[0]} | ({"median_us": each} if mode == "pong" else {"rate": size / each * 1e6})
 
 
-UNITS = {"bytes/sec": 1, "KB/sec": 1e3, "MB/sec": 1e6, "GB/sec": 1e9, "ns": 1e-3, "us": 1, "ms": 1e3, "sec": 1e6}
+UNITS = {"bytes/sec": 1, "KB/sec": 1e3, "MB/sec": 1e6, "GB/sec": 1e9, "ns": 1e-3, "us": 1, "ms": 1e3, "sec": 1e6, "% cpus": 0.01}
 
 
 def qperf(test, size, seconds):
-    with server(["qperf"], lambda program: listens(program, 19765)):
-        words = ["qperf", "-t", max(1, round(seconds)), "-m", size]
-        if test.startswith("rc_"):
-            words += ["-cm", "1"]
-        program = Program([*words, PEER, test])
-        try:
-            program.wait(seconds * 5 + 30)
-            found = re.search(r"^ +(?:bw|latency|send_bw|recv_bw) += +([\d.]+) (\S+)$", program.output, re.M)
-            if not found:
-                raise Failed(f"`{program}` printed {program.output!r}")
-            value = float(found[1]) * UNITS[found[2]]
-            commands = ["peer qperf", str(program)]
-        finally:
-            program.stop()
-    return {"commands": commands, "rate" if test.endswith("bw") else "median_us": value}
+    """Any of qperf's tests, which wait for completion events where there are any. What it says of processors is
+    about the whole host, and both hosts are this guest."""
+    at, seconds = port(), max(1, round(seconds))
+    words = ["-v", "-to", 30, "-t", seconds, "-m", size, *(["-cm", "1"] if test.startswith("rc_") else [])]
+    pair = Pair(["qperf", "-lp", at], ["qperf", "-lp", at, *words, PEER, test, "quit"], lambda server: listens(server, at), seconds * 5 + 60)
+
+    def value(name):
+        found = re.search(rf"^ +(?:{name}) += +([\d.]+) (.+?) *$", pair.here, re.M)
+        if not found:
+            raise Failed(f"`{pair.commands[1]}` printed {pair.here!r}")
+        return float(found[1]) * UNITS[found[2]]
+
+    if not test.endswith("bw"):
+        return {"commands": pair.commands, "median_us": value("latency")}
+    rate = value("bw|send_bw")
+    return {"commands": pair.commands, "rate": rate, "seconds": seconds, "bytes": rate * seconds,
+            "guest_cpu_per_byte": value("recv_cpus_used") / rate}
 
 
 # How SDP is to send large messages: sdp_zcopy_thresh and zcopy_ways.
@@ -342,6 +344,8 @@ def measure(point, seconds):
     system, mode, size, connections = (point[name] for name in ("system", "mode", "size", "connections"))
     if system in WAYS:
         return by_way(system, mode, size, connections, seconds)
+    if system == "ib_write":
+        return qperf("rc_rdma_write_bw", size, seconds)     # as perftest's polls
     if system.startswith("ib_"):
         return perftest(mode, size, connections, seconds, f"{system}_bw")
     if system == "raw":
