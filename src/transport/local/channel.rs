@@ -2,8 +2,9 @@
 
 //! The messages of a connection, as one end sees them.
 
+use super::end::{Arrived, End, Ready, READS, SPANS};
 use super::errand::Errand;
-use super::wire::{Arrived, End, Ready, Side, Wire, READS, SPANS};
+use super::wire::{Side, Wire};
 use super::{Config, Owner};
 use crate::memory::buffer::{Buffer, Span};
 use crate::memory::pinned::{Pinned, Pinning, Spares};

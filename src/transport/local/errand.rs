@@ -6,8 +6,9 @@
 //! begun with the last one. A large transfer has two of them: the task of its owner, and one of the
 //! other end's owner that would only wait for its end.
 
+use super::end::End;
 use super::loans::Accessed;
-use super::wire::{call, carry_on, Both, End, Side, Wire};
+use super::wire::{call, Both, Side, Wire};
 use crate::sys::net::sock::give_way;
 use crate::sys::pin::Pages;
 use crate::transport::{Loan, Transfer};
@@ -194,10 +195,10 @@ impl Errand {
         }
         let (mine, other) = both.ends(self.side);
         if let Some(mine) = mine {
-            carry_on(mine, other);
+            mine.carry_on(other);
         }
         if let Some(other) = other {
-            carry_on(other, mine);
+            other.carry_on(mine);
         }
         let next = match (mine.as_mut(), other.as_mut()) {
             (Some(_), Some(o)) if self.helps && o.has_done() => None,

@@ -12,6 +12,7 @@
 //! * [`link`]: the life of a connection and its end;
 //! * [`channel`]: the messages, as one end sees them;
 //! * [`wire`]: the messages, as they are between the ends;
+//! * [`end`]: what an end has posted, and what has come to it;
 //! * [`errand`]: carrying out READs and WRITEs;
 //! * [`loans`]: memory of a program that is lent to an end.
 //!
@@ -24,6 +25,7 @@
 
 mod channel;
 mod connect;
+mod end;
 mod errand;
 mod link;
 mod loans;

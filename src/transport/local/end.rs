@@ -1,0 +1,524 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! One end of a local connection.
+//!
+//! An [`End`] has the buffers that its owner has posted, the messages that have come into them, and what
+//! the owner has posted that is not carried out yet. All of it is under the lock of the
+//! [`Wire`](super::wire::Wire) that it is attached to.
+
+use super::errand::Carried;
+use super::loans::Loans;
+use crate::memory::buffer::{Buffer, Span};
+use crate::memory::pinned::Pinned;
+use crate::memory::ring::Ring;
+use crate::sys::pages::Block;
+use crate::transport::{
+    Access, Head, Interest, Key, Loan, SendCompletion, Sending, Status, Transfer, HEAD,
+};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// Most pieces of payload in one message.
+pub(super) const SPANS: usize = 2;
+/// Most READs under way.
+pub(super) const READS: u16 = 4;
+
+/// Somebody to tell of something.
+pub(super) trait Ready: Send + Sync {
+    /// There is something. Called without the lock of the wire.
+    fn ready(&self);
+
+    /// Whether somebody watches for it, so that it is to be told whatever was asked for. Called with
+    /// the lock of the wire.
+    fn is_watched(&self) -> bool;
+
+    /// There is something to carry out that is done sooner if whoever waits lends a hand. Called
+    /// without the lock of the wire.
+    fn lend_a_hand(&self);
+}
+
+/// A message that has come.
+pub(super) struct Arrived {
+    pub(super) buffer: KBox<Buffer>,
+    pub(super) len: u32,
+    pub(super) head: Option<Head>,
+}
+
+/// A piece of payload that waits in its sender's memory.
+struct Piece {
+    block: Arc<Block>,
+    offset: u32,
+    len: u32,
+}
+
+/// A message that waits.
+struct Message {
+    head: Head,
+    pieces: [Option<Piece>; SPANS],
+    signaled: bool,
+    solicited: bool,
+    cookie: u64,
+}
+
+impl Message {
+    /// Refers to the payload where it is.
+    fn new(s: &Sending<'_>) -> Result<Self> {
+        let mut pieces = [const { None }; SPANS];
+        for (piece, span) in pieces.iter_mut().zip(s.payload) {
+            *piece = Some(Piece {
+                block: span.buffer.memory().block().clone(),
+                offset: span.offset,
+                len: span.len,
+            });
+        }
+        Ok(Message {
+            head: Head::new(s.header)?,
+            pieces,
+            signaled: s.signaled,
+            solicited: s.solicited,
+            cookie: s.cookie,
+        })
+    }
+}
+
+/// What was posted and waits.
+enum Waiting {
+    Message(Message),
+    /// A READ or WRITE.
+    Transfer(Carried),
+    /// The end of the peer's access to memory.
+    End {
+        loan: Loan,
+        cookie: u64,
+    },
+}
+
+/// One end, as long as its channel is there.
+pub(super) struct End {
+    /// Who is told of what has come.
+    received: Arc<dyn Ready>,
+    /// Who is told of what was carried out.
+    sent: Arc<dyn Ready>,
+    /// Most messages posted and not carried out or not yet told of.
+    send_slots: u16,
+    /// Most buffers posted.
+    receive_slots: u16,
+    /// Buffers for messages to come.
+    posted: Ring<KBox<Buffer>>,
+    /// Messages that have come. Together with `posted` no more than it has room for.
+    arrived: Ring<Arrived>,
+    /// What was posted and is not carried out, in that order.
+    waiting: Ring<Waiting>,
+    /// READs among that.
+    reads: u16,
+    /// A task of the owner carries out transfers.
+    pub(super) carries: bool,
+    /// A task of the other end's owner does so for this one.
+    pub(super) is_helped: bool,
+    /// Memory of the program.
+    pub(super) loans: Loans,
+    /// What was carried out, and is to be told.
+    done: Ring<SendCompletion>,
+    /// Of which messages to tell the next.
+    pub(super) receive_armed: Option<Interest>,
+    /// Tell of the next thing that is carried out.
+    pub(super) send_armed: bool,
+    /// Something has come since the other end has flushed, and who wants to know.
+    news: Option<Interest>,
+    /// Something was posted that could not be carried out.
+    broken: bool,
+}
+
+impl End {
+    pub(super) fn new(
+        send_slots: u16,
+        receive_slots: u16,
+        received: Arc<dyn Ready>,
+        sent: Arc<dyn Ready>,
+    ) -> Result<KBox<Self>> {
+        let mut end = KBox::new(
+            End {
+                received,
+                sent,
+                send_slots,
+                receive_slots,
+                posted: Ring::new(),
+                arrived: Ring::new(),
+                waiting: Ring::new(),
+                reads: 0,
+                carries: false,
+                is_helped: false,
+                loans: Loans::new(),
+                done: Ring::new(),
+                receive_armed: None,
+                send_armed: false,
+                news: None,
+                broken: false,
+            },
+            GFP_KERNEL,
+        )?;
+        end.posted.reserve(receive_slots.into(), GFP_KERNEL)?;
+        end.arrived.reserve(receive_slots.into(), GFP_KERNEL)?;
+        end.waiting.reserve(send_slots.into(), GFP_KERNEL)?;
+        end.done.reserve(send_slots.into(), GFP_KERNEL)?;
+        Ok(end)
+    }
+
+    pub(super) fn send_slots(&self) -> u16 {
+        self.send_slots
+    }
+
+    pub(super) fn receive_slots(&self) -> u16 {
+        self.receive_slots
+    }
+
+    /// Buffers that were posted and whose messages were not taken: as with a device, whoever counts
+    /// them does not know yet what has come.
+    pub(super) fn posted(&self) -> u16 {
+        (self.posted.len() + self.arrived.len()) as u16
+    }
+
+    pub(super) fn in_flight(&self) -> u16 {
+        self.waiting.len() as u16
+    }
+
+    pub(super) fn send_room(&self) -> u16 {
+        let used = self.waiting.len() + self.done.len();
+        self.send_slots.saturating_sub(used as u16)
+    }
+
+    pub(super) fn has_arrived(&self) -> bool {
+        !self.arrived.is_empty()
+    }
+
+    /// Bytes of payload in that.
+    pub(super) fn payload_arrived(&self) -> usize {
+        let payload = |a: &Arrived| {
+            let head = a.head.as_ref().map_or(a.len as usize, |h| h.bytes().len());
+            (a.len as usize).saturating_sub(head)
+        };
+        self.arrived.iter().map(payload).sum()
+    }
+
+    pub(super) fn has_done(&self) -> bool {
+        !self.done.is_empty()
+    }
+
+    pub(super) fn next_arrived(&mut self) -> Option<Arrived> {
+        self.arrived.pop_front()
+    }
+
+    pub(super) fn next_done(&mut self) -> Option<SendCompletion> {
+        self.done.pop_front()
+    }
+
+    /// Whom to tell that something was let go of.
+    pub(super) fn sent(&self) -> Arc<dyn Ready> {
+        self.sent.clone()
+    }
+
+    /// Has something wait.
+    fn wait(&mut self, w: Waiting) -> Result {
+        self.waiting.push_back(w).map_err(|_| ENOSPC)
+    }
+
+    /// How many transfers can be posted: a quarter of the slots is for messages only.
+    pub(super) fn direct_room(&self) -> u16 {
+        self.send_room().saturating_sub(self.send_slots / 4)
+    }
+
+    /// How many READs can be posted.
+    pub(super) fn read_room(&self) -> u16 {
+        READS.saturating_sub(self.reads).min(self.direct_room())
+    }
+
+    /// Something was posted that could not be carried out, and nothing is any more.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// See [`crate::transport::Transport::lend`].
+    pub(super) fn lend(&mut self, p: Pinned) -> Result<Loan, Pinned> {
+        self.loans.lend(p)
+    }
+
+    /// See [`crate::transport::Transport::reclaim`].
+    pub(super) fn reclaim(&mut self, loan: Loan) -> Result<Pinned> {
+        self.loans.reclaim(loan)
+    }
+
+    /// See [`crate::transport::Transport::register`].
+    pub(super) fn register(&mut self, loan: Loan, access: Access) -> Result<Key> {
+        if self.broken {
+            return Err(EIO);
+        }
+        self.loans.register(loan, access)
+    }
+
+    /// Queues the end of the peer's access.
+    pub(super) fn invalidate(&mut self, loan: Loan, cookie: u64) -> Result {
+        if self.broken {
+            return Err(EIO);
+        }
+        if self.direct_room() == 0 {
+            return Err(ENOSPC);
+        }
+        self.loans.stop_access(loan)?;
+        self.wait(Waiting::End { loan, cookie })
+    }
+
+    /// Queues a transfer.
+    pub(super) fn transfer(&mut self, loan: Loan, t: &Transfer) -> Result<u32> {
+        if self.broken {
+            return Err(EIO);
+        }
+        if self.direct_room() == 0 || (t.read && self.read_room() == 0) {
+            return Err(ENOSPC);
+        }
+        t.address.checked_add(u64::from(t.len)).ok_or(EINVAL)?;
+        self.loans.begin(loan, t)?;
+        self.wait(Waiting::Transfer(Carried::new(loan, t)))?;
+        self.reads += u16::from(t.read);
+        Ok(t.len)
+    }
+
+    /// The transfer that is next, if one is.
+    pub(super) fn next_transfer(&mut self) -> Option<&mut Carried> {
+        match self.waiting.front_mut() {
+            Some(Waiting::Transfer(t)) if !self.broken => Some(t),
+            _ => None,
+        }
+    }
+
+    /// That transfer is complete.
+    pub(super) fn moved(&mut self) {
+        let Some(Waiting::Transfer(done)) = self.waiting.pop_front() else {
+            return;
+        };
+        let t = done.transfer;
+        self.loans.over(done.loan);
+        self.reads -= u16::from(t.read);
+        self.tell_done(SendCompletion::Moved {
+            cookie: t.cookie,
+            len: t.len,
+        });
+    }
+
+    /// Drops what was lent, after this end was detached. Process context.
+    pub(super) fn destroy_loans(&mut self) {
+        self.loans.destroy();
+    }
+
+    fn tell_done(&mut self, c: SendCompletion) {
+        // `send_room` counts what is here.
+        let _ = self.done.push_back(c);
+    }
+
+    /// Whom to tell of what has come.
+    pub(super) fn received(&self) -> Arc<dyn Ready> {
+        self.received.clone()
+    }
+
+    /// Whom to tell of what has come, if anybody wants to know.
+    pub(super) fn take_news(&mut self) -> Option<Arc<dyn Ready>> {
+        let news = self.news.take()?;
+        let received = &self.received;
+        self.receive_armed
+            .take_if(|armed| *armed >= news || received.is_watched())?;
+        Some(self.received.clone())
+    }
+
+    /// Whom to tell of what was carried out, if anybody wants to know.
+    pub(super) fn take_done(&mut self) -> Option<Arc<dyn Ready>> {
+        let told = self.send_armed && !self.done.is_empty();
+        self.send_armed &= !told;
+        told.then(|| self.sent.clone())
+    }
+
+    /// A message has come.
+    fn has_news(&mut self, solicited: bool) {
+        if solicited {
+            self.news = Some(Interest::Solicited);
+        } else {
+            self.news.get_or_insert(Interest::All);
+        }
+    }
+
+    /// Posts a buffer.
+    ///
+    /// # Errors
+    ///
+    /// Gives it back if there is no room.
+    pub(super) fn post_receive(&mut self, b: KBox<Buffer>) -> Result<(), KBox<Buffer>> {
+        if self.posted() >= self.receive_slots {
+            return Err(b);
+        }
+        self.posted.push_back(b)
+    }
+
+    /// Posts a message.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if there is no room, `EINVAL` for what the limits do not allow, `EIO` if the end is
+    /// broken.
+    pub(super) fn post_send(&mut self, other: &mut Option<KBox<End>>, s: &Sending<'_>) -> Result {
+        self.check_room()?;
+        if s.payload.len() > SPANS || s.header.len() > HEAD {
+            return Err(EINVAL);
+        }
+        let at_once = self.waiting.is_empty();
+        match other.as_mut().filter(|o| at_once && !o.posted.is_empty()) {
+            Some(other) => {
+                let payload = s.payload.iter().map(|p| p.len as usize).sum();
+                let sent = other.deliver(s.header, payload, s.solicited, |to| {
+                    copy_spans(s.payload, to)
+                });
+                self.carried_out(sent, s.signaled, s.cookie);
+                Ok(())
+            }
+            None => self.wait(Waiting::Message(Message::new(s)?)),
+        }
+    }
+
+    /// Posts a message by giving its buffer to the other end, for one of those that are posted there;
+    /// whether that was possible.
+    ///
+    /// # Errors
+    ///
+    /// As [`End::post_send`].
+    pub(super) fn exchange(
+        &mut self,
+        other: &mut Option<KBox<End>>,
+        s: &Sending<'_>,
+        buffer: &mut KBox<Buffer>,
+        len: u32,
+    ) -> Result<bool> {
+        let head = Head::new(s.header)?;
+        self.check_room()?;
+        let same = |b: &KBox<Buffer>| b.capacity() == buffer.capacity();
+        let other = other
+            .as_mut()
+            .filter(|o| o.posted.front().is_some_and(same));
+        let Some(other) = other.filter(|_| self.waiting.is_empty()) else {
+            return Ok(false);
+        };
+        let Some(empty) = other.posted.pop_front() else {
+            return Ok(false);
+        };
+        let arrived = Arrived {
+            buffer: core::mem::replace(buffer, empty),
+            len: len.checked_add(s.header.len() as u32).ok_or(EINVAL)?,
+            head: Some(head),
+        };
+        other.has_news(s.solicited);
+        let sent = other.arrived.push_back(arrived).map_err(|_| EINVAL);
+        self.carried_out(sent, s.signaled, s.cookie);
+        Ok(true)
+    }
+
+    /// Whether something can be posted.
+    fn check_room(&self) -> Result {
+        match (self.broken, self.send_room()) {
+            (true, _) => Err(EIO),
+            (_, 0) => Err(ENOSPC),
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts a message into the next buffer. `fill` puts the payload there, as many bytes as it says.
+    /// The caller has made sure that there is a buffer.
+    ///
+    /// # Errors
+    ///
+    /// `EMSGSIZE` if the message does not fit.
+    fn deliver(
+        &mut self,
+        head: &[u8],
+        payload: usize,
+        solicited: bool,
+        fill: impl FnOnce(&mut [u8]) -> Result,
+    ) -> Result {
+        let mut buffer = self.posted.pop_front().ok_or(ENOSPC)?;
+        let len = u32::try_from(head.len() + payload)?;
+        let head = if payload == 0 {
+            // all of it lies in the buffer
+            let to = buffer.bytes_mut().get_mut(..head.len());
+            to.ok_or(EMSGSIZE)?.copy_from_slice(head);
+            None
+        } else {
+            fill(buffer.bytes_mut().get_mut(..payload).ok_or(EMSGSIZE)?)?;
+            Some(Head::new(head)?)
+        };
+        self.has_news(solicited);
+        let arrived = Arrived { buffer, len, head };
+        self.arrived.push_back(arrived).map_err(|_| EINVAL)
+    }
+
+    fn deliver_waiting(&mut self, w: &Message) -> Result {
+        let payload = w.pieces.iter().flatten().map(|p| p.len as usize).sum();
+        self.deliver(w.head.bytes(), payload, w.solicited, |mut to| {
+            for p in w.pieces.iter().flatten() {
+                let (now, rest) = to.split_at_mut_checked(p.len as usize).ok_or(EMSGSIZE)?;
+                p.block.copy_to(p.offset as usize, now)?;
+                to = rest;
+            }
+            Ok(())
+        })
+    }
+
+    /// A message was delivered, or was not.
+    fn carried_out(&mut self, sent: Result, signaled: bool, cookie: u64) {
+        match sent {
+            Ok(()) if signaled => self.tell_done(SendCompletion::Sent { cookie }),
+            Ok(()) => {}
+            Err(_) => self.broke(cookie),
+        }
+    }
+
+    /// The peer does not allow what was posted.
+    pub(super) fn broke(&mut self, cookie: u64) {
+        self.broken = true;
+        let status = Status::Remote;
+        self.tell_done(SendCompletion::Failed { cookie, status });
+    }
+
+    /// Carries out what waits here, as far as that is possible now and needs no errand.
+    pub(super) fn carry_on(&mut self, other: &mut Option<KBox<End>>) {
+        while !self.broken {
+            match self.waiting.front() {
+                Some(Waiting::Message(_)) => {
+                    let Some(other) = other.as_mut().filter(|o| !o.posted.is_empty()) else {
+                        return;
+                    };
+                    let Some(Waiting::Message(m)) = self.waiting.pop_front() else {
+                        return;
+                    };
+                    let sent = other.deliver_waiting(&m);
+                    self.carried_out(sent, m.signaled, m.cookie);
+                }
+                Some(Waiting::End { loan, cookie }) => {
+                    let (loan, cookie) = (*loan, *cookie);
+                    if self.loans.is_accessed(loan) {
+                        return;
+                    }
+                    self.waiting.pop_front();
+                    self.loans.access_ended(loan);
+                    self.tell_done(SendCompletion::Ended { cookie });
+                }
+                Some(Waiting::Transfer(_)) | None => return,
+            }
+        }
+    }
+}
+
+/// Copies payload to where it goes.
+fn copy_spans(spans: &[Span<'_>], mut to: &mut [u8]) -> Result {
+    for span in spans {
+        let bytes = span.bytes()?;
+        let (now, rest) = to.split_at_mut_checked(bytes.len()).ok_or(EMSGSIZE)?;
+        now.copy_from_slice(bytes);
+        to = rest;
+    }
+    Ok(())
+}
