@@ -161,7 +161,7 @@ impl Acceptor<SdpSock> for Incoming {
         if !reserve(&listener) {
             namespace.count(|s| s.backlog_drops += 1);
             debug!(
-                "a request to connect to port {} has to wait: the backlog is full",
+                "a request to connect to port {} has to wait: there is no room in the backlog",
                 local.port
             );
             return Verdict::Drop;
@@ -204,7 +204,8 @@ fn address(hello: &Hello, ip: &[u8; 16], port: u16, request: &Request<'_, SdpSoc
     }
 }
 
-/// Takes a place in the backlog, if there is one.
+/// Takes a place in the backlog, if there is one, and there is memory for it: once the connection is
+/// made there must be.
 fn reserve(listener: &SdpSock) -> bool {
     let mut c = listener.data().connection.lock();
     let backlog = listener.backlog();
@@ -212,7 +213,12 @@ fn reserve(listener: &SdpSock) -> bool {
         return false;
     };
     // one more than the backlog says, as on TCP
-    if l.ready.len() as u32 + l.pending > backlog {
+    let taken = l.ready.len() as u32 + l.pending;
+    if taken > backlog {
+        return false;
+    }
+    let (taken, capacity) = (taken as usize, l.ready.capacity());
+    if taken >= capacity && l.ready.reserve(capacity * 2, GFP_ATOMIC).is_err() {
         return false;
     }
     l.pending += 1;
@@ -380,10 +386,6 @@ fn queue(listener: &SdpSock, child: ARef<SdpSock>) -> core::result::Result<(), A
         return Err(child);
     };
     l.pending = l.pending.saturating_sub(1);
-    if l.ready.is_full() {
-        let capacity = l.ready.capacity() * 2;
-        let _ = l.ready.reserve(capacity, GFP_ATOMIC);
-    }
     l.ready.push_back(child)?;
     listener.set_waiting(l.ready.len() as u32);
     Ok(())
