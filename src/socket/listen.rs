@@ -10,7 +10,7 @@
 use super::connect::{self, Parts, MAX_ADVERTS};
 use super::connection::Tell;
 use super::send_queue::LARGE_CHUNK;
-use super::{close, ipproto, SdpSock};
+use super::{close, ipproto, receive_buffers, SdpSock};
 use crate::memory::ring::Ring;
 use crate::observe::debug::debug;
 use crate::observe::trace;
@@ -272,12 +272,7 @@ fn prepare(
     namespace.enter(child)?;
     namespace.ports.lock().join(child, local.port)?;
     let (channel, link) = request.create(&connect::config(), child.clone())?;
-    // A peer of the OFED line never asks for larger buffers.
-    let size = if hello.adverts() == 1 {
-        LARGE_CHUNK
-    } else {
-        connect::first_size()
-    };
+    let (size, large) = receive_buffers::first_size(hello.adverts() == 1);
     let parts = Parts::new(channel, size)?;
     let ack = HelloAck {
         bufs: parts.posted,
@@ -301,6 +296,7 @@ fn prepare(
             zero_copy: connect::zero_copy(&parts.channel),
         }));
         c.parent = Some(listener.into());
+        c.large = large;
         parts.install(&mut c);
         c.link = Some(link.clone());
         if link.is_doomed() {

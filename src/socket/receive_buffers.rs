@@ -3,6 +3,7 @@
 //! A connection's receive buffers, as far as they are made where one may sleep: larger ones, which the
 //! peer may ask for (ChRcvBuf), and some at least where there was no memory.
 
+use super::connect;
 use super::connection::{Connection, LEAST_BUFFERS};
 use super::send_queue::{LARGE_CHUNK, MIDDLE_CHUNK};
 use super::SdpSock;
@@ -42,7 +43,18 @@ impl Drop for Large {
     }
 }
 
-/// Receive buffers to begin with.
+/// How large a connection's receive buffers are at first, and the right to have such. A peer of the
+/// OFED line (`for_ever`) never asks for larger ones, so it has them from the beginning.
+pub(super) fn first_size(for_ever: bool) -> (usize, Option<Large>) {
+    let first = connect::first_size();
+    match for_ever.then(Large::new) {
+        Some(Some(large)) => (LARGE_CHUNK, Some(large)),
+        Some(None) => (first.max(MIDDLE_CHUNK), None),
+        None => (first, None),
+    }
+}
+
+/// Larger receive buffers to begin with.
 fn first_buffers(size: usize) -> Result<KVec<KBox<Buffer>>> {
     let mut buffers = KVec::with_capacity(FIRST_LARGE.into(), GFP_KERNEL)?;
     for _ in 0..FIRST_LARGE {

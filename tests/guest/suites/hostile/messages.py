@@ -10,6 +10,8 @@ from lib.raw import (ABORT, CHRCVBUF, CHRCVBUFACK, DATA, DISCONN, MODECHANGE, OO
                      SINKAVAIL, SINKAVAILCANCEL, SINKCANCELACK, SRCAVAIL, SRCAVAILCANCEL, SUSPCOMM, SUSPCOMMACK, avail, change, word)
 from lib.registry import case
 
+from ..zcopy.figures import parameter
+
 LAST = (1 << 32) - 1
 END = (1 << 64) - 1
 
@@ -306,6 +308,37 @@ def hellos(e):
             e.check(False, f"a Hello with {fields}: {error}")
         attacker.close()
         victim.close()
+    works(e, bed)
+    nothing_left(e, bed)
+
+
+@case(reference=False, timeout=60)
+def peers_that_never_ask(e):
+    """Who announces one advert only is taken for a peer of OFED's line, and has large receive buffers at once: of those there are so
+    many as may be, and no more."""
+    bed = raw.Bed(e)
+    request = raw.hello(*(socket.inet_pton(e.family, host) for host in (e.here, e.there)), 5000, adverts=1)
+
+    def connected():
+        attacker, victim = bed.connect(request)
+        echo(e, attacker, victim)
+        (payload,) = struct.unpack_from("=I", victim.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 20)      # tcpi_rcv_mss
+        return attacker, victim, payload + 16
+
+    def gone(*ends):
+        for end in ends:
+            end.close()
+        nothing_left(e, bed)
+
+    with parameter("max_large_sockets", 1):
+        one, first, size = connected()
+        e.equal(size, 65536, "the first one's")
+        other, second, size = connected()
+        e.equal(size, 8192, "the second one's")
+        gone(one, first)
+        one, first, size = connected()
+        e.equal(size, 65536, "that of one when the first is gone")
+        gone(one, first, other, second)
     works(e, bed)
     nothing_left(e, bed)
 
