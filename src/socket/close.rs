@@ -12,7 +12,7 @@ use super::{listen, SdpSock, JOB_FINISH};
 use crate::sys::errno::{ECONNRESET, ENETRESET, EPIPE, ETIMEDOUT};
 use crate::sys::net::address::Address;
 use crate::sys::net::sock::{Flag, Sock, State, SEND_SHUTDOWN, SHUTDOWN_MASK};
-use crate::sys::time::{seconds, Jiffies};
+use crate::sys::time::{is_past, seconds, Jiffies};
 use crate::transport::{Attempt, Gone, LinkId};
 use kernel::sync::aref::ARef;
 
@@ -151,7 +151,7 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
         c.orphaned = true;
         if sk.state() == State::FinWait2 {
             c.await_end(sk);
-        } else if c.link.is_some() {
+        } else if c.link.is_some() && c.deadline.is_none() {
             c.set_deadline(sk, FIN_TIME);
         }
         // Bytes that came in the meantime, or blocks that were advertised, are answered like all that
@@ -210,7 +210,7 @@ pub(super) fn disconnected(sk: &SdpSock, link: LinkId, how: Gone) {
     // What has arrived before counts.
     sk.progress();
     let mut tell = Tell::default();
-    let (parent, below) = {
+    let (place, below) = {
         let mut c = sk.data().connection.lock();
         if !c.is_of(link) {
             return;
@@ -239,12 +239,12 @@ pub(super) fn disconnected(sk: &SdpSock, link: LinkId, how: Gone) {
         tell.state = true;
         c.deadline = None;
         // Under the same hold: the next connection's would be taken later.
-        (c.parent.take(), c.let_go())
+        (c.place.take(), c.let_go())
     };
     drop(below);
-    if let Some(parent) = parent {
+    if let Some(place) = place {
         // accept(2) had to wait for its first bytes
-        return listen::abandoned(&parent, sk);
+        return place.abandoned(sk);
     }
     tell.deliver(sk);
     finish(sk);
@@ -258,7 +258,7 @@ pub(super) fn device_removed(sk: &SdpSock, of: Attempt) {
 /// The connection cannot go on, if it is still the one that is meant.
 fn lost(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool) {
     let mut tell = Tell::default();
-    let (parent, below) = {
+    let (place, below) = {
         let mut c = sk.data().connection.lock();
         if !current(&c) {
             return;
@@ -269,12 +269,13 @@ fn lost(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool) {
             ECONNRESET
         };
         c.lose(sk, e, &mut tell);
-        (c.parent.take(), c.let_go())
+        c.deadline = None;
+        (c.place.take(), c.let_go())
     };
     drop(below);
     tell.deliver(sk);
-    match parent {
-        Some(parent) => listen::abandoned(&parent, sk),
+    match place {
+        Some(place) => place.abandoned(sk),
         None => finish(sk),
     }
 }
@@ -308,20 +309,35 @@ pub(super) fn finish(sk: &SdpSock) {
     }
 }
 
-/// The time that closing may take has run out.
+/// The time that closing may take has run out, or that a peer may take to say that it has our answer.
 pub(super) fn overdue(sk: &SdpSock) {
-    match sk.state() {
-        // the peer did not end its stream, or did not take the connection down
-        State::FinWait2 | State::Close if sk.data().connection.lock().take_down(sk) => {}
-        State::FinWait2 | State::Close => {
-            drop_link(sk);
-            sk.schedule(JOB_FINISH);
+    let mut tell = Tell::default();
+    let below = {
+        let mut c = sk.data().connection.lock();
+        // it may just have come to that
+        if !c.deadline.is_some_and(is_past) {
+            return;
         }
-        _ => {
-            // Bytes wait for a peer that takes none.
-            let mut tell = Tell::default();
-            sk.data().connection.lock().lose(sk, ETIMEDOUT, &mut tell);
-            tell.deliver(sk);
+        c.deadline = None;
+        if c.place.is_some() {
+            // nothing may come any more that tells of its end
+            drop(c);
+            return lost(sk, |c| c.place.is_some());
         }
+        match sk.state() {
+            // the peer did not end its stream, or did not take the connection down
+            State::FinWait2 | State::Close if c.take_down(sk) => None,
+            State::FinWait2 | State::Close => Some(c.let_go()),
+            _ => {
+                // Bytes wait for a peer that takes none.
+                c.lose(sk, ETIMEDOUT, &mut tell);
+                None
+            }
+        }
+    };
+    if below.is_some() {
+        sk.schedule(JOB_FINISH);
     }
+    drop(below);
+    tell.deliver(sk);
 }

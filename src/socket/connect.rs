@@ -316,7 +316,7 @@ pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
 /// taken from the socket before.
 fn fail(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool, e: Errno) {
     let mut tell = Tell::default();
-    let (parent, below) = {
+    let (place, below) = {
         let mut c = sk.data().connection.lock();
         if !current(&c) {
             return;
@@ -329,11 +329,12 @@ fn fail(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool, e: Errno) {
             sk.add_shutdown(SHUTDOWN_MASK);
             (tell.state, tell.error) = (true, true);
         }
-        (c.parent.take(), c.let_go())
+        c.deadline = None;
+        (c.place.take(), c.let_go())
     };
     drop(below);
-    match parent {
-        Some(parent) => super::listen::abandoned(&parent, sk),
+    match place {
+        Some(place) => place.abandoned(sk),
         None => tell.deliver(sk),
     }
     close::finish(sk);

@@ -26,9 +26,15 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernel::alloc::flags::{GFP_ATOMIC, GFP_KERNEL};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
+use kernel::sync::atomic::{Atomic, Relaxed};
+
+/// How often listen(2) has made something of a socket, in the whole module.
+static LISTENS: Atomic<u64> = Atomic::new(0);
 
 /// What listen(2) has made of a socket. Protected by the connection's spinlock.
 pub(super) struct Listener {
+    /// Which of all that ever were this is.
+    number: u64,
     /// Keeps requests to the port coming.
     listening: Option<Listening>,
     /// Connections that wait for accept(2).
@@ -42,6 +48,14 @@ impl Listener {
     pub(super) fn ready(&self) -> usize {
         self.ready.len()
     }
+}
+
+/// A place in a listener's queue. A new connection has it until it waits there for accept(2).
+#[derive(Clone)]
+pub(super) struct Place {
+    listener: ARef<SdpSock>,
+    /// Of what listen(2) made then: since, the socket may listen anew.
+    number: u64,
 }
 
 /// listen(2).
@@ -67,6 +81,7 @@ pub(super) fn listen(call: &Descriptor<'_, super::Socket>, backlog: u32) -> Resu
     let listening = transport::listen(sk.port())?;
     let listener = KBox::new(
         Listener {
+            number: LISTENS.fetch_add(1, Relaxed),
             listening: Some(listening),
             ready,
             pending: 0,
@@ -158,22 +173,22 @@ impl Acceptor<SdpSock> for Incoming {
         let Some(listener) = listener else {
             return Verdict::Unknown;
         };
-        if !reserve(&listener) {
+        let Some(place) = Place::reserve(&listener) else {
             namespace.count(|s| s.backlog_drops += 1);
             debug!(
                 "a request to connect to port {} has to wait: there is no room in the backlog",
                 local.port
             );
             return Verdict::Drop;
-        }
-        match begin(&listener, request, &hello, &local, &remote) {
+        };
+        match begin(&place, request, &hello, &local, &remote) {
             Ok(()) => Verdict::Accepted,
             Err(e) => {
                 debug!(
                     "a request to connect to port {} failed: {:?}",
                     local.port, e
                 );
-                unreserve(&listener);
+                place.give_back();
                 Verdict::Drop
             }
         }
@@ -204,52 +219,83 @@ fn address(hello: &Hello, ip: &[u8; 16], port: u16, request: &Request<'_, SdpSoc
     }
 }
 
-/// Takes a place in the backlog, if there is one, and there is memory for it: once the connection is
-/// made there must be.
-fn reserve(listener: &SdpSock) -> bool {
-    let mut c = listener.data().connection.lock();
-    let backlog = listener.backlog();
-    let Some(l) = c.listener.as_mut() else {
-        return false;
-    };
-    // one more than the backlog says, as on TCP
-    let taken = l.ready.len() as u32 + l.pending;
-    if taken > backlog {
-        return false;
+impl Place {
+    /// Takes a place in the backlog, if there is one, and there is memory for it: once the connection is
+    /// made there must be.
+    fn reserve(listener: &ARef<SdpSock>) -> Option<Self> {
+        let mut c = listener.data().connection.lock();
+        let backlog = listener.backlog();
+        let l = c.listener.as_mut()?;
+        // one more than the backlog says, as on TCP
+        let taken = l.ready.len() as u32 + l.pending;
+        if taken > backlog {
+            return None;
+        }
+        let (taken, capacity) = (taken as usize, l.ready.capacity());
+        if taken >= capacity {
+            l.ready.reserve(capacity * 2, GFP_ATOMIC).ok()?;
+        }
+        l.pending += 1;
+        Some(Place {
+            listener: listener.clone(),
+            number: l.number,
+        })
     }
-    let (taken, capacity) = (taken as usize, l.ready.capacity());
-    if taken >= capacity && l.ready.reserve(capacity * 2, GFP_ATOMIC).is_err() {
-        return false;
-    }
-    l.pending += 1;
-    true
-}
 
-/// Gives the place back.
-fn unreserve(listener: &SdpSock) {
-    if let Some(l) = listener.data().connection.lock().listener.as_mut() {
+    /// Leaves it to others, and does something with what it is a place of, if that still listens.
+    fn leave<R>(&self, f: impl FnOnce(&mut Listener) -> R) -> Option<R> {
+        let mut c = self.listener.data().connection.lock();
+        let l = c.listener.as_mut().filter(|l| l.number == self.number)?;
         l.pending = l.pending.saturating_sub(1);
+        Some(f(l))
+    }
+
+    /// Somebody else may have it.
+    fn give_back(&self) {
+        let _ = self.leave(|_| ());
+    }
+
+    /// A connection that had it has failed.
+    pub(super) fn abandoned(&self, child: &SdpSock) {
+        self.give_back();
+        close::abandon(child.into());
+    }
+
+    /// Gives a new connection to the listener, for accept(2).
+    fn hand_over(&self, child: &SdpSock) {
+        let queued = self.leave(|l| {
+            let queued = l.ready.push_back(child.into());
+            self.listener.set_waiting(l.ready.len() as u32);
+            queued
+        });
+        match queued {
+            Some(Ok(())) => {
+                self.listener.wake();
+                self.listener.data_ready();
+            }
+            _ => close::abandon(child.into()),
+        }
     }
 }
 
 /// Makes the socket of a new connection and answers the request.
 fn begin(
-    listener: &SdpSock,
+    place: &Place,
     request: &Request<'_, SdpSock>,
     hello: &Hello,
     local: &Address,
     remote: &Address,
 ) -> Result {
     // nobody has accepted it yet
-    let _memory = listener.memory_scope();
-    let child = listener.child()?;
-    let r = prepare(&child, listener, request, hello, local, remote);
+    let _memory = place.listener.memory_scope();
+    let child = place.listener.child()?;
+    let r = prepare(&child, place, request, hello, local, remote);
     let Err(e) = r else { return Ok(()) };
-    let (begun, parent) = {
+    let (begun, place) = {
         let mut c = child.data().connection.lock();
-        (c.protocol.is_some(), c.parent.take())
+        (c.protocol.is_some(), c.place.take())
     };
-    if begun && parent.is_none() {
+    if begun && place.is_none() {
         // `refused` was faster and has done the rest
         return Ok(());
     }
@@ -259,7 +305,7 @@ fn begin(
 
 fn prepare(
     child: &ARef<SdpSock>,
-    listener: &SdpSock,
+    place: &Place,
     request: &Request<'_, SdpSock>,
     hello: &Hello,
     local: &Address,
@@ -280,7 +326,7 @@ fn prepare(
         max_adverts: MAX_ADVERTS.into(),
         actual_receive_size: parts.announced,
     };
-    let options = listener.data().connection.lock().options.clone();
+    let options = place.listener.data().connection.lock().options.clone();
     let private_data = {
         let mut c = child.data().connection.lock();
         c.options = options;
@@ -295,17 +341,19 @@ fn prepare(
             acks_payload: parts.channel.exchanges(),
             zero_copy: connect::zero_copy(&parts.channel),
         }));
-        c.parent = Some(listener.into());
+        c.place = Some(place.clone());
         c.large = large;
         parts.install(&mut c);
+        // From now on whatever the connection manager says about the link comes to the child. How long
+        // that may take the peer has said; we do not wait longer than for the end of a connection.
+        child.set_state(State::SynRecv);
+        c.set_deadline(child, close::FIN_TIME);
         c.link = Some(link.clone());
         if link.is_doomed() {
             return Err(ENETDOWN.into());
         }
         c.options.private_data(ack.encode())
     };
-    child.set_state(State::SynRecv);
-    // From now on whatever the connection manager says about it comes to the child.
     request.reply(&link, &private_data)
 }
 
@@ -313,7 +361,7 @@ fn prepare(
 pub(super) fn established(sk: &SdpSock, link: LinkId) {
     let mut tell = Tell::default();
     let asked = sk.state() == State::SynSent;
-    let parent = {
+    let place = {
         let mut c = sk.data().connection.lock();
         if !c.is_of(link) {
             return;
@@ -327,26 +375,28 @@ pub(super) fn established(sk: &SdpSock, link: LinkId) {
         trace::connect(sk);
         connect::grow(sk);
         tell.state = true;
-        if c.parent.is_none() {
+        if c.place.is_none() {
             // under the lock: see the end of connect(2)
             sk.sigio_out();
+        } else {
+            c.deadline = None;
         }
         let wait = c.options.defer_accept;
         let nothing_came = c.rx.bytes() == 0 && !sk.flag(Flag::Done);
-        if c.parent.is_some() && wait > 0 && nothing_came {
+        if c.place.is_some() && wait > 0 && nothing_came {
             c.admit_at = Some(jiffies().wrapping_add(seconds(wait)));
             None
         } else {
-            Some(c.parent.take())
+            Some(c.place.take())
         }
     };
     if asked {
         ipproto::answered(sk);
     }
-    match parent {
+    match place {
         None => {}
         Some(None) => tell.deliver(sk),
-        Some(Some(parent)) => hand_over(&parent, sk),
+        Some(Some(place)) => place.hand_over(sk),
     }
     sk.progress();
     super::timer::update(sk);
@@ -354,41 +404,12 @@ pub(super) fn established(sk: &SdpSock, link: LinkId) {
 
 /// What a connection had to wait for before accept(2) may have it has come, or the time is over.
 pub(super) fn admit(sk: &SdpSock) {
-    let parent = {
+    let place = {
         let mut c = sk.data().connection.lock();
         c.admit_at = None;
-        c.parent.take()
+        c.place.take()
     };
-    if let Some(parent) = parent {
-        hand_over(&parent, sk);
+    if let Some(place) = place {
+        place.hand_over(sk);
     }
-}
-
-/// Gives a new connection to its listener, for accept(2).
-fn hand_over(listener: &SdpSock, child: &SdpSock) {
-    match queue(listener, child.into()) {
-        Ok(()) => {
-            listener.wake();
-            listener.data_ready();
-        }
-        Err(child) => close::abandon(child),
-    }
-}
-
-/// Puts an established connection into its listener's queue; gives it back if there is none.
-fn queue(listener: &SdpSock, child: ARef<SdpSock>) -> core::result::Result<(), ARef<SdpSock>> {
-    let mut c = listener.data().connection.lock();
-    let Some(l) = c.listener.as_mut() else {
-        return Err(child);
-    };
-    l.pending = l.pending.saturating_sub(1);
-    l.ready.push_back(child)?;
-    listener.set_waiting(l.ready.len() as u32);
-    Ok(())
-}
-
-/// A connection that was being accepted has failed.
-pub(super) fn abandoned(parent: &SdpSock, child: &SdpSock) {
-    unreserve(parent);
-    close::abandon(child.into());
 }

@@ -11,7 +11,7 @@ use super::SdpSock;
 use crate::sys::errno::ETIMEDOUT;
 use crate::sys::net::params;
 use crate::sys::net::sock::{Flag, State};
-use crate::sys::time::{jiffies, milliseconds, seconds, Jiffies};
+use crate::sys::time::{is_past, jiffies, milliseconds, seconds, Jiffies};
 use crate::transport::Transport;
 
 /// `SO_KEEPALIVE` was set. The socket lock is held.
@@ -43,7 +43,7 @@ fn next(sk: &SdpSock, c: &Connection, now: Jiffies) -> Option<Jiffies> {
         }
     };
     let keepalive = keepalive_due(sk, c).map(until);
-    let user = user_timeout_due(c).map(until);
+    let user = user_timeout_due(sk, c).map(until);
     let closing = c.deadline.map(until);
     let cork = c.uncork_at.map(until);
     let admission = c.admit_at.map(until);
@@ -56,7 +56,12 @@ fn next(sk: &SdpSock, c: &Connection, now: Jiffies) -> Option<Jiffies> {
 
 /// When the next keepalive probe is due.
 fn keepalive_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
-    if !sk.flag(Flag::KeepOpen) || !c.connected() || sk.state() != State::Established {
+    // also when one of the streams has ended, as on TCP
+    let unconnected = matches!(
+        sk.state(),
+        State::Close | State::Listen | State::SynSent | State::SynRecv
+    );
+    if !sk.flag(Flag::KeepOpen) || !c.connected() || unconnected {
         return None;
     }
     let idle = match c.options.keep_idle {
@@ -69,8 +74,8 @@ fn keepalive_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
 }
 
 /// When bytes will have waited too long to arrive.
-fn user_timeout_due(c: &Connection) -> Option<Jiffies> {
-    if c.options.user_timeout == 0 || c.tx.queued() == 0 {
+fn user_timeout_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
+    if c.options.user_timeout == 0 || c.tx.queued() == 0 || sk.state() == State::Close {
         return None;
     }
     Some(
@@ -80,7 +85,7 @@ fn user_timeout_due(c: &Connection) -> Option<Jiffies> {
 }
 
 /// Asks the peer's adapter whether it is there, which its program does not notice.
-fn probe(sk: &SdpSock, c: &mut Connection, now: Jiffies, tell: &mut Tell) {
+fn probe(sk: &SdpSock, c: &mut Connection, tell: &mut Tell) {
     let Some(channel) = c.channel.as_mut() else {
         return;
     };
@@ -88,7 +93,7 @@ fn probe(sk: &SdpSock, c: &mut Connection, now: Jiffies, tell: &mut Tell) {
     if c.probes > 0 && !unanswered {
         // the last one was answered
         c.probes = 0;
-        c.last_heard = now;
+        c.last_heard = jiffies();
     } else if unanswered && c.probes >= c.options.keep_count {
         c.lose(sk, ETIMEDOUT, tell);
     } else {
@@ -105,15 +110,14 @@ fn probe(sk: &SdpSock, c: &mut Connection, now: Jiffies, tell: &mut Tell) {
 pub(super) fn expired(sk: &SdpSock) {
     // the completions that tell what has been answered
     sk.progress();
-    let now = jiffies();
-    let due = |at: Option<Jiffies>| at.is_some_and(|at| now.wrapping_sub(at) <= Jiffies::MAX / 2);
+    let due = |at: Option<Jiffies>| at.is_some_and(is_past);
     let mut tell = Tell::default();
     let (closing, short) = {
         let mut c = sk.data().connection.lock();
-        if due(user_timeout_due(&c)) {
+        if due(user_timeout_due(sk, &c)) {
             c.lose(sk, ETIMEDOUT, &mut tell);
         } else if due(keepalive_due(sk, &c)) {
-            probe(sk, &mut c, now, &mut tell);
+            probe(sk, &mut c, &mut tell);
         }
         if due(c.uncork_at) {
             c.uncorked = true;
@@ -121,11 +125,7 @@ pub(super) fn expired(sk: &SdpSock) {
             tell.merge(found);
         }
         tell.admit |= due(c.admit_at);
-        let closing = due(c.deadline);
-        if closing {
-            c.deadline = None;
-        }
-        (closing, due(c.shortage.due()))
+        (due(c.deadline), due(c.shortage.due()))
     };
     tell.deliver(sk);
     if short {

@@ -13,6 +13,11 @@ pub(crate) fn jiffies() -> Jiffies {
     (unsafe { core::ptr::read_volatile(&raw const c::jiffies) }) as Jiffies
 }
 
+/// Whether that time has come.
+pub(crate) fn is_past(at: Jiffies) -> bool {
+    jiffies().wrapping_sub(at) <= Jiffies::MAX / 2
+}
+
 /// Now, in nanoseconds of the monotonic clock.
 pub(crate) fn nanoseconds() -> u64 {
     // SAFETY: Reads a clock.

@@ -20,7 +20,7 @@ pub(super) use self::window::LEAST_BUFFERS;
 use self::window::Shortage;
 use super::direct::Direct;
 use super::ipproto::Fallback;
-use super::listen::Listener;
+use super::listen::{Listener, Place};
 use super::receive_buffers::Large;
 use super::receive_queue::{ReceiveQueue, Urgent};
 use super::send_queue::SendQueue;
@@ -38,7 +38,6 @@ use crate::transport::{
     Transport,
 };
 use kernel::prelude::*;
-use kernel::sync::aref::ARef;
 use kernel::sync::atomic::Relaxed;
 
 /// Receive buffers that a connection starts with.
@@ -83,8 +82,8 @@ pub(crate) struct Connection {
     pub(super) wanted_size: Option<u32>,
     /// What listen(2) has made.
     pub(super) listener: Option<KBox<Listener>>,
-    /// The listener that a new connection belongs to, until it waits for accept(2).
-    pub(super) parent: Option<ARef<SdpSock>>,
+    /// The place in a listener's queue that a new connection has, until it waits there for accept(2).
+    pub(super) place: Option<Place>,
     /// When it does so although nothing has come (`TCP_DEFER_ACCEPT`).
     pub(super) admit_at: Option<Jiffies>,
     /// The choice between SDP and TCP (`IPPROTO_SDP`).
@@ -144,7 +143,7 @@ impl Connection {
             large: None,
             wanted_size: None,
             listener: None,
-            parent: None,
+            place: None,
             admit_at: None,
             fallback: Fallback::new(),
             options: Options::new(),
@@ -269,6 +268,7 @@ impl Connection {
         self.rx.unmap();
         self.spare.clear();
         self.tx.clear();
+        self.uncork_at = None;
         (self.channel.take(), self.resolver.take(), self.link.take())
     }
 
@@ -343,7 +343,7 @@ impl Connection {
         let looks_itself = self.channel.as_ref().is_some_and(|c| c.knows_solicited())
             && sk.state() == State::Established
             && !self.orphaned
-            && self.parent.is_none()
+            && self.place.is_none()
             && self.tx.unsent() == 0
             && !self.direct.is_busy()
             && !sk.data().events.are_awaited()

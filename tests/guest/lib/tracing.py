@@ -35,5 +35,19 @@ def tracing(e, *events):
         instance.rmdir()
 
 
+@contextlib.contextmanager
+def work_of_the_module():
+    """Gives a function that tells how many work items of the module's have been carried out."""
+    instance = TRACING / "instances" / f"sdp-work-{os.getpid()}"
+    instance.mkdir()
+    event = instance / "events" / "workqueue" / "workqueue_execute_start" / "enable"
+    try:
+        event.write_text("1")
+        yield lambda: sum("[ib_sdp]" in line for line in (instance / "trace").read_text().splitlines())
+    finally:
+        event.write_text("0")
+        instance.rmdir()
+
+
 def end(host, port):
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -45,6 +45,47 @@ def calls_on_a_listener(e):
     e.note("still listening", sock.get(SOL, socket.SO_ACCEPTCONN))
 
 
+@case(reference=False, timeout=60)
+def anew(e):
+    """A connection that is being made when its listener ends is not one for the next listener, nor has it a place there."""
+    with e.netem("delay 200ms"):
+        listener = e.listen(backlog=0)
+        old = e.socket()
+        task = e.task(old.connect, e.address(e.there, listener.port))
+        e.until(lambda: any(row.state == "SYN_RECV" for row in observe.rows("peer")), "the request")
+        listener.shutdown(socket.SHUT_RD)
+        calls.listen(listener, 0)
+        task.result()
+        e.equal(e.outcome(calls.recv, old, 1), "ECONNRESET", "what the old one receives")
+        new = e.connect(listener)
+        far, _ = listener.accept()
+        new.send(b"new")
+        e.equal(far.recv(9), b"new", "data")
+
+
+@case(families=("v4",), reference=False, timeout=300)
+def never_ready(e):
+    """Who never says that it has our answer has a place in the backlog for a minute, and then others may have it."""
+    listener, near = e.listen(backlog=0), e.socket()
+
+    def here():
+        return any(row.state == "SYN_RECV" for row in observe.rows("peer"))
+
+    with e.netem("delay 500ms"):
+        task = e.task(near.connect, e.address(e.there, listener.port))
+        e.until(here, "the request")
+        netns.run("self", f"tc qdisc replace dev {netns.device()} root netem loss 100%")
+        task.result()
+        e.check(here(), "it was heard of")
+        near.close()
+        e.until(lambda: not here(), "the end of the wait", 150)
+    e.equal([row.state for row in observe.rows("peer")], ["LISTEN"], "sockets")
+    new = e.connect(listener)
+    far, _ = listener.accept()
+    new.send(b"new")
+    e.equal(far.recv(9), b"new", "data")
+
+
 @case
 def accept_nothing(e):
     sock = e.listen()

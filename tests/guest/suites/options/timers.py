@@ -5,11 +5,13 @@ import contextlib
 import json
 import select
 import socket
+import struct
 import time
 
 from lib import calls, netns
 from lib.env import OneOf
 from lib.registry import case
+from lib.tracing import work_of_the_module
 
 SOL, TCP = socket.SOL_SOCKET, socket.IPPROTO_TCP
 
@@ -54,6 +56,32 @@ def dead_peer_is_noticed(e):
         e.note("mask", mask)
         e.note("error", e.error(calls.recv, near, 1), sdp=OneOf("ETIMEDOUT", "ECONNRESET"),
                because="the device's retries may give up before the probes do")
+
+
+@case(timeout=90)
+def dead_peer_is_noticed_after_shutdown(e):
+    """Who has ended its own stream still learns that the peer is gone."""
+    near, far = e.pair(prepare=keepalive)
+    near.shutdown(socket.SHUT_WR)
+    e.equal(far.recv(1), b"", "the end")
+    with cut(e):
+        e.note("mask", near.mask_when(select.POLLIN, e.patience * 4))
+        e.note("error", e.error(calls.recv, near, 1), sdp=OneOf("ETIMEDOUT", "ECONNRESET"),
+               because="the device's retries may give up before the probes do")
+
+
+@case(reference=False, timeout=60)
+def nothing_is_due_when_lost(e):
+    """A socket that held bytes back when its connection was lost, and is not closed, keeps nobody busy."""
+    near, far = e.pair()
+    near.set(TCP, socket.TCP_CORK, 1)
+    near.send(b"held back")
+    far.set(SOL, socket.SO_LINGER, struct.pack("=ii", 1, 0))
+    far.close()
+    e.until(lambda: "ERR" in near.mask(), "the end")
+    with work_of_the_module() as count:
+        e.quiet(near, 0, 1)
+        e.check(count() < 20, f"{count()} work items within a second")
 
 
 @case(timeout=90)
