@@ -11,7 +11,8 @@
  * socket AF_INET6 or AF_INET6_SDP). The addresses that accept(), getsockname() and getpeername()
  * give back say AF_INET or AF_INET6.
  *
- * All numbers are those of OFED's ib_sdp, so that programs built for it run unchanged.
+ * The families, SDP_ZCOPY_THRESH and SDP_LAST_BIND_ERR are numbered as in OFED's ib_sdp, so that programs
+ * built for it run unchanged; IPPROTO_SDP and SDP_INFO are new.
  */
 #ifndef _UAPI_SDP_H
 #define _UAPI_SDP_H
@@ -34,13 +35,13 @@
 #define IPPROTO_SDP		257
 
 /*
- * Options at level SOL_TCP, next to TCP's own (TCP_NODELAY, TCP_KEEPIDLE and so on, which work as
- * on TCP). The value is an int, but for SDP_INFO.
+ * Options at level SOL_TCP, next to those of TCP's that SDP has (TCP_NODELAY, TCP_KEEPIDLE and so on,
+ * which work as on TCP). The value is an int, but for SDP_INFO.
  */
 
 /*
  * Bytes from which a send may be done without a copy: 0 for never, else from one page to 1 MiB.
- * Unless set, the module's parameter sdp_zcopy_thresh holds.
+ * Unless set, the module's parameter sdp_zcopy_thresh holds; where that is -1 the value is 65536.
  */
 #define SDP_ZCOPY_THRESH	80
 

@@ -57,8 +57,8 @@ SDP_H_PARAM(sdp_retry_count, "Transport retries of a queue pair, 0 to 7; rxe tak
 SDP_H_PARAM(sdp_link_layer_ib_only, "1: refuse Ethernet (RoCE) ports");
 SDP_H_PARAM(max_large_sockets, "Most connections that may have receive buffers of more than 8192 bytes");
 SDP_H_PARAM(sdp_inline_thresh, "Most bytes that a SEND carries inline");
-SDP_H_PARAM(max_sockets_per_user, "Most connections of one user");
-SDP_H_PARAM(max_sockets_per_net, "Most connections of one network namespace");
+SDP_H_PARAM(max_sockets_per_user, "Most sockets of one user in a network namespace");
+SDP_H_PARAM(max_sockets_per_net, "Most sockets of one network namespace");
 SDP_H_PARAM(max_pinned_send, "Most MiB pinned for sending, -1 for a sixteenth of the memory");
 SDP_H_PARAM(max_pinned_receive, "Most MiB pinned for receiving, -1 for a sixteenth of the memory");
 SDP_H_PARAM(max_pinned_send_user, "Most MiB that one user has pinned for sending, -1 for half of all");

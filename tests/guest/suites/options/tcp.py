@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""SOL_TCP: TCP's options as far as they mean something, and SDP's own two."""
+"""SOL_TCP: TCP's options as far as they mean something, and SDP's own."""
 
 import socket
 import struct
