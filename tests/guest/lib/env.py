@@ -131,10 +131,14 @@ class Child:
         os.close(writer)
         self._pipe = reader
 
-    def result(self):
+    def done(self, seconds):
+        """Whether its answer comes within that time."""
         poller = select.poll()
         poller.register(self._pipe, select.POLLIN)
-        if not poller.poll(self._patience * 1000):
+        return bool(poller.poll(seconds * 1000))
+
+    def result(self):
+        if not self.done(self._patience):
             raise CaseFailure(f"child still running after {self._patience:g} s")
         with os.fdopen(self._pipe, "rb") as pipe:
             raw = pipe.read()

@@ -23,7 +23,7 @@ from lib import calls, consts, netns, observe
 from lib.registry import case
 
 libc = calls.libc
-PROCESSES, THREADS, STEPS = 3, 4, 1500
+PROCESSES, THREADS, STEPS = 3, 4, 1000
 SLOTS = 24
 AREA, GUARD = 1 << 20, 1 << 33
 PORTS = range(7100, 7108)
@@ -338,7 +338,17 @@ class Unguided:
         return None
 
 
-def process(seed, number, steps, patience, guides):
+class Progress(ctypes.Structure):
+    """How far the threads of one process have come, in memory that is shared with who waits for them."""
+
+    _fields_ = [("steps", ctypes.c_ulong * THREADS), ("thread", ctypes.c_int * THREADS)]
+
+    def still(self, steps, before):
+        """The numbers of those threads that are not done and have not come further."""
+        return [self.thread[at] for at in range(THREADS) if self.steps[at] == before[at] < steps]
+
+
+def process(seed, number, steps, patience, guides, progress):
     """One process: its threads, and who wakes them."""
     signal.signal(signal.SIGUSR1, lambda *_: None)
     signal.siginterrupt(signal.SIGUSR1, True)
@@ -350,7 +360,7 @@ def process(seed, number, steps, patience, guides):
     faults, guide = [], guides(seed * 1000 + number)
 
     def run(caller):
-        caller.thread = threading.get_native_id()
+        caller.thread = progress.thread[callers.index(caller)] = threading.get_native_id()
         try:
             guide.lead(caller, steps)
         except BaseException as error:
@@ -363,7 +373,7 @@ def process(seed, number, steps, patience, guides):
         for at, (caller, thread) in enumerate(zip(callers, threads)):
             if thread.is_alive() and caller.steps == seen[at] and caller.thread:
                 calls.libc.tgkill(os.getpid(), caller.thread, int(signal.SIGUSR1))
-            seen[at] = caller.steps
+            seen[at] = progress.steps[at] = caller.steps
         time.sleep(0.2)
     return faults, [caller.steps for caller in callers], guide.found()
 
@@ -374,18 +384,31 @@ def in_use():
         return sum(int(line.split()[2]) for line in file if line.split()[0].startswith("SDP"))
 
 
+def attend(e, child, progress, steps):
+    """The result of one of the processes, which may take its time as long as each of its threads gets on."""
+    while True:
+        before = list(progress.steps)
+        if child.done(e.patience):
+            return child.result()
+        for thread in progress.still(steps, before):
+            with contextlib.suppress(OSError), open(f"/proc/{child.pid}/task/{thread}/stack") as file:
+                stack = " < ".join(line.split()[-1].split("+")[0] for line in file.read().splitlines())
+                e.check(False, f"no step of a thread in {e.patience:g} s; the kernel has it in {stack or 'nothing'}")
+
+
 def rage(e, steps, guides):
     """So many steps by each thread of each process; then nothing is left, and all is as before. What the guides have found."""
     seed = int(os.environ.get("SEED", "1"))
     e.note("seed", seed)
     patience, found = int(e.patience * 10000), []
-    e.patience *= 6
-    children = [e.child(process, seed, number, steps, patience, guides) for number in range(PROCESSES)]
-    for number, child in enumerate(children):
-        faults, done, findings = child.result()
+    shared = [Progress.from_buffer(mmap.mmap(-1, ctypes.sizeof(Progress))) for _ in range(PROCESSES)]
+    children = [e.child(process, seed, number, steps, patience, guides, progress) for number, progress in enumerate(shared)]
+    for number, (child, progress) in enumerate(zip(children, shared)):
+        faults, done, findings = attend(e, child, progress, steps)
         e.equal(faults, [], f"seed {seed}, process {number}: what went wrong in the test")
         e.equal(done, [steps] * THREADS, "steps")
         found.append(findings)
+    e.patience *= 6
     for where in ("self", "peer"):
         e.until(lambda where=where: not observe.rows(where), lambda where=where: f"seed {seed}: {[vars(row) for row in observe.rows(where)]} are left")
         e.until(lambda where=where: not any(observe.stats(where)[f"pinned pages {way}"] for way in ("send", "recv")), "no page is pinned")
@@ -396,7 +419,7 @@ def rage(e, steps, guides):
     return found
 
 
-@case(reference=False, families=("v4",), timeout=280)
+@case(reference=False, families=("v4",), timeout=900)
 def threads(e):
     """Everything at once; then nothing is left."""
     before = {where: observe.stats(where) for where in ("self", "peer")}

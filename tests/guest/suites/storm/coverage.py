@@ -134,7 +134,7 @@ class Guide:
         return self._kept.reached, self._kept.found
 
 
-@case(reference=False, families=("v4",), timeout=280)
+@case(reference=False, families=("v4",), timeout=900)
 def guided(e):
     """As storm.calls.threads, led by what is reached."""
     if not KCOV.exists():
