@@ -89,7 +89,7 @@ def at_a_time(e):
             e.check(counters.gained("zcopy queued") > 0, "no bytes stood in line")
 
 
-@case(reference=False, timeout=120)
+@case(reference=False, families=("v4",), timeout=120)
 def one_at_a_time(e):
     """With one piece at a time there is none ahead."""
     with parameter("recv_adverts", 1), by_write():
@@ -99,7 +99,7 @@ def one_at_a_time(e):
     unpinned(e)
 
 
-@case(reference=False, timeout=120)
+@case(reference=False, families=("v4",), timeout=120)
 @several
 def large(e):
     """A room of several of the largest pieces, in each direction, whichever end is ahead."""
@@ -114,7 +114,7 @@ def large(e):
             e.equal(counters.gained(f"{way}_bytes"), LARGE, f"{way} bytes")
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, families=("v4",), timeout=60)
 def not_without_waitall(e):
     """A call that may return with less has one piece out, however large its room is."""
     with parameter("recv_adverts", PIECES):
@@ -127,7 +127,7 @@ def not_without_waitall(e):
     unpinned(e)
 
 
-@case(reference=False, timeout=240)
+@case(reference=False, families=("v4",), timeout=240)
 @several
 def sizes(e):
     """Sends of all sizes, not aligned to anything, into large rooms: pieces come back before they are full."""
@@ -149,7 +149,7 @@ def sizes(e):
     e.check(counters.gained("zcopy sinks ahead") > 0, "no piece was advertised while another was")
 
 
-@case(reference=False, timeout=240)
+@case(reference=False, families=("v4",), timeout=240)
 @several
 def out_of_order(e):
     """Sends that end within a piece, and go on at once with the next one: the bytes are moved to their place."""
@@ -182,7 +182,7 @@ def out_of_order(e):
     e.equal(counters.gained("zcopy rx_bytes"), counters.gained("zcopy tx_bytes") - counters.gained("zcopy shifted"), "bytes not copied")
 
 
-@case(reference=False, timeout=180)
+@case(reference=False, families=("v4",), timeout=180)
 @several
 def with_small_ones(e):
     """Both ways at once, with messages of a few bytes between the large ones."""
@@ -197,7 +197,7 @@ def with_small_ones(e):
     e.equal(counters.gained("rx_bytes"), 2 * total, "bytes received, by the counter")
 
 
-@case(reference=False, timeout=180)
+@case(reference=False, families=("v4",), timeout=180)
 @several
 def two_readers(e):
     """Two threads that read from one socket: each byte is given once, and each call's are in order."""
@@ -239,7 +239,7 @@ def two_readers(e):
     e.equal(seen.count(1), total // 8, "words that were given")
 
 
-@case(reference=False, timeout=120)
+@case(reference=False, families=("v4",), timeout=120)
 @several
 def part_of_it(e):
     """A time-out, a signal, the end of the stream: the call gives what has come, and takes its memory back."""
@@ -285,7 +285,7 @@ def part_of_it(e):
     e.equal(far.recv(1), b"", "the end")
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, families=("v4",), timeout=60)
 @several
 def nothing_more(e):
     """A reader to whom nothing more comes takes all of it back, and gets what comes later."""
@@ -298,7 +298,7 @@ def nothing_more(e):
     e.check(reader.result() == data, "other bytes")
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, families=("v4",), timeout=60)
 @several
 def urgent(e):
     """No call gives bytes from both sides of the urgent mark, and the stream goes on behind it."""
@@ -321,7 +321,7 @@ def urgent(e):
     sender.result()
 
 
-@case(reference=False, timeout=120)
+@case(reference=False, families=("v4",), timeout=120)
 @several
 def vectors(e):
     """Pieces of all sizes: the room is scattered over buffers, and gathered from others."""
@@ -360,7 +360,7 @@ def scattered(e, turn):
     return counters.gained("zcopy sinks ahead")
 
 
-@case(reference=False, timeout=240)
+@case(reference=False, families=("v4",), timeout=240)
 @several
 def killed(e):
     """A reader with several pieces out dies, or its sender: the other end learns it, and nothing stays pinned."""

@@ -57,7 +57,7 @@ def forked(memory):
 CHANGES = ((Raw.replace, Raw, False), (Raw.discard, Raw, False), (File.truncate, File, False), (locked, Raw, True), (forked, Raw, True))
 
 
-@case(reference=False, timeout=120)
+@case(reference=False, families=("v4",), timeout=120)
 def to_be_sent(e):
     """Memory that a sender has advertised: what it held when it was sent is read."""
     def attempt(change, kind):
@@ -87,7 +87,7 @@ def to_be_sent(e):
     unpinned(e)
 
 
-@case(reference=False, timeout=120)
+@case(reference=False, families=("v4",), timeout=120)
 def to_be_filled(e):
     """Memory that a reader has advertised: what is at its place afterwards is not written to."""
     def attempt(change, kind, same):
@@ -117,7 +117,7 @@ def to_be_filled(e):
     unpinned(e)
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, families=("v4",), timeout=60)
 def stack(e):
     """The stack, also below where it has been used yet: it grows as it does for any other call."""
     near, far = pair(e)
@@ -145,7 +145,7 @@ def stack(e):
     unpinned(e)
 
 
-@case(reference=False, timeout=120)
+@case(reference=False, families=("v4",), timeout=120)
 def out_of_budget(e):
     """More calls than the budgets of both directions have pages for: what they move is copied, and nobody waits for another."""
     names = [f"max_pinned_{way}{whose}" for way in ("send", "receive") for whose in ("", "_user")]
@@ -168,7 +168,7 @@ def out_of_budget(e):
     unpinned(e)
 
 
-@case(reference=False, timeout=120)
+@case(reference=False, families=("v4",), timeout=120)
 def short_memory(e):
     """What stays pinned between transfers is given up when memory is short: by itself, not only when somebody asks."""
     def kept():

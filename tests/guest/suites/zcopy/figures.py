@@ -27,7 +27,7 @@ def parameter(name, value):
         file.write_text(before)
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, families=("v4",), timeout=60)
 def info(e):
     """SDP_INFO: a socket's bytes by the way that they took, and its adverts."""
     near, far = pair(e)
@@ -55,7 +55,7 @@ def info(e):
     e.equal(observe.info(e.socket())["transport"], 0, "transport of a new socket")
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, families=("v4",), timeout=60)
 def traced(e):
     """sdp_zero_copy tells of each piece of memory, at both ends."""
     def attempt():
@@ -78,7 +78,7 @@ def traced(e):
     before_it_gives_up(e, attempt)
 
 
-@case(reference=False, timeout=120)
+@case(reference=False, families=("v4",), timeout=120)
 def found_out(e):
     """Where nobody has said from which size, both ways are tried, and all bytes come whichever they take."""
     data = memoryview(pattern.Pattern(5).at(0, 64 * MIB))
@@ -98,7 +98,7 @@ def found_out(e):
     unpinned(e)
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, families=("v4",), timeout=60)
 def small_ones_are_copied(e):
     """And sends of less than 64 KiB always are."""
     with parameter("sdp_zcopy_thresh", -1):
@@ -110,7 +110,7 @@ def small_ones_are_copied(e):
         e.equal((told["src_avail_sent"], told["tx_written"]), (0, 0), "adverts and bytes")
 
 
-@case(reference=False, timeout=120)
+@case(reference=False, families=("v4",), timeout=120)
 def cache(e):
     """With pin_cache, memory that is sent again stays pinned; and what takes its place in the address space is not taken
     for it."""

@@ -44,7 +44,7 @@ class Ends:
         self.far.close()
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, families=("v4",), timeout=60)
 def too_small(e):
     """Sends below the threshold are none of those: nothing is tried."""
     ends = Ends(e)
@@ -65,7 +65,7 @@ def too_small(e):
     e.check(ours["src_avail_sent"] + theirs["sink_avail_sent"] > 0, "no advert")
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, families=("v4",), timeout=60)
 def sender_does_not_wait(e):
     """Nor is a send that must not wait."""
     ends = Ends(e)
@@ -82,7 +82,7 @@ def sender_does_not_wait(e):
     e.equal(ends.reasons(), [{}, {}], "reasons")
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, families=("v4",), timeout=60)
 def not_taken_up(e):
     """A block that nobody reads is returned."""
     ends = Ends(e)
@@ -94,7 +94,7 @@ def not_taken_up(e):
     e.equal((ours["src_avail_sent"], theirs["src_avail_received"]), (1, 1), "adverts")
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, families=("v4",), timeout=60)
 def reader_does_not_wait(e):
     """A block that meets a reader who must not wait is refused, and returned at the other end."""
     data = pattern.Pattern(4).at(0, SIZE)
@@ -162,7 +162,7 @@ def take(ends):
     return pattern.receive(ends.far, 6, MIB, [MIB], socket.MSG_WAITALL)
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, families=("v4",), timeout=60)
 def over_memlock(e):
     """A process that must not lock memory, at either end."""
     ends = Ends(e)
@@ -182,7 +182,7 @@ def over_memlock(e):
     refused_by_the_reader(e, attempt)
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, families=("v4",), timeout=60)
 def sending_over_budget(e):
     """A sender beside another one that has all of the budget, whose pages are not there yet."""
     ends = Ends(e)
@@ -198,7 +198,7 @@ def sending_over_budget(e):
         other.result()
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, families=("v4",), timeout=60)
 def receiving_over_budget(e):
     """A reader beside another one that has all of the budget."""
     with parameter("max_pinned_receive", 0):
@@ -227,7 +227,7 @@ def receiving_over_budget(e):
         refused_by_the_reader(e, attempt)
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, families=("v4",), timeout=60)
 def no_memory_of_a_program(e):
     """Memory of a device, which has no pages."""
     with memory.of_a_device(e) as device:
@@ -242,7 +242,7 @@ def no_memory_of_a_program(e):
         e.equal((near, far), ({}, {}), "other reasons")
 
 
-@case(reference=False, timeout=120)
+@case(reference=False, families=("v4",), timeout=120)
 def crossed(e):
     """A block that met memory of the reader was written there: it is no block that came back."""
     with e.netem("delay 100ms"):
@@ -266,7 +266,7 @@ def crossed(e):
         e.lucky(attempt, "none met")
 
 
-@case(reference=False, timeout=60)
+@case(reference=False, families=("v4",), timeout=60)
 def no_credits(e):
     """A sender whose peer does not read has to wait for its buffers; the peer does not."""
     ends = Ends(e)
