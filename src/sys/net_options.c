@@ -41,6 +41,35 @@ static int set_header(const struct sock *sk, int name, sockptr_t value, unsigned
 	return -EOPNOTSUPP;
 }
 
+/* Hops that a packet must have left, which nobody counts here: only that it need not. */
+static int set_min_hops(struct sock *sk, int level, int name, sockptr_t value, unsigned int len)
+{
+	u8 *least = level == SOL_IP ? &inet_sk(sk)->min_ttl : &inet_sk(sk)->pinet6->min_hopcount;
+	int err;
+
+	err = level == SOL_IP ? ip_setsockopt(sk, level, name, value, len) :
+				ipv6_setsockopt(sk, level, name, value, len);
+	return xchg(least, 0) && !err ? -EOPNOTSUPP : err;
+}
+
+/* The same of options in IPv4's header. */
+static int set_ip_options(struct sock *sk, sockptr_t value, unsigned int len)
+{
+	struct ip_options_rcu *opt;
+	bool none;
+	int err;
+
+	err = ip_setsockopt(sk, SOL_IP, IP_OPTIONS, value, len);
+	rcu_read_lock();
+	opt = rcu_dereference(inet_sk(sk)->inet_opt);
+	none = !opt || !opt->opt.optlen;
+	rcu_read_unlock();
+	if (err || none)
+		return err;
+	ip_setsockopt(sk, SOL_IP, IP_OPTIONS, KERNEL_SOCKPTR(NULL), 0);
+	return -EOPNOTSUPP;
+}
+
 static int set_pktinfo(struct sock *sk, sockptr_t value, unsigned int len)
 {
 	struct ipv6_pinfo *np = inet_sk(sk)->pinet6;
@@ -184,6 +213,8 @@ static int set_ipv6(struct sock *sk, int name, sockptr_t value, unsigned int len
 		if (len > 64 * 1024)
 			return -EINVAL;
 		return len < sizeof(struct cmsghdr) ? 0 : -EOPNOTSUPP;
+	case IPV6_MINHOPCOUNT:
+		return set_min_hops(sk, SOL_IPV6, name, value, len);
 	case IPV6_PKTINFO:
 		return set_pktinfo(sk, value, len);
 	case IPV6_FLOWLABEL_MGR:
@@ -218,6 +249,10 @@ static int set_ip(struct sock *sk, int name, sockptr_t value, unsigned int len)
 	case IP_ADD_MEMBERSHIP:
 	case IP_DROP_MEMBERSHIP:
 		return -EPROTO;
+	case IP_OPTIONS:
+		return set_ip_options(sk, value, len);
+	case IP_MINTTL:
+		return set_min_hops(sk, SOL_IP, name, value, len);
 	case IP_IPSEC_POLICY:
 	case IP_XFRM_POLICY:
 		return set_policy(sk, value, len);

@@ -12,7 +12,7 @@
 )]
 
 use super::super::bindings as c;
-use super::super::errno::{EAFNOSUPPORT, EPROTONOSUPPORT, ESOCKTNOSUPPORT};
+use super::super::errno::{EAFNOSUPPORT, ENOPROTOOPT, EPROTONOSUPPORT, ESOCKTNOSUPPORT};
 use super::super::rdma::Net;
 use super::address::{self, Address, Named, Purpose, AF_INET6_SDP, AF_INET_SDP};
 use super::ipproto::{self, Either};
@@ -540,6 +540,11 @@ pub(super) unsafe extern "C" fn setsockopt_on<T: Family>(
         // SAFETY: Called by the core with a descriptor of the family; the arguments are handed on.
         return unsafe { c::sock_common_setsockopt(socket, level, name, value, len) };
     }
+    // The core takes these for any socket, and for ours nobody would heed them.
+    // SAFETY: As above.
+    if is_of_tcp_alone(name as u32, &unsafe { NewValue::new(value, len) }) {
+        return -ENOPROTOOPT.0;
+    }
     // The core allows this option to its own families only.
     if name as u32 == c::SO_REUSEPORT {
         // SAFETY: As above.
@@ -551,6 +556,20 @@ pub(super) unsafe extern "C" fn setsockopt_on<T: Family>(
     }
     // SAFETY: As above.
     unsafe { c::sock_setsockopt(socket, level, name, value, len) }
+}
+
+/// Whether an option at `SOL_SOCKET` would have the core put something into the way of packets that
+/// do not come by it: filters, a choice among listeners, time stamps of theirs.
+fn is_of_tcp_alone(name: u32, value: &NewValue<'_>) -> bool {
+    match name {
+        c::SO_ATTACH_FILTER
+        | c::SO_ATTACH_BPF
+        | c::SO_ATTACH_REUSEPORT_CBPF
+        | c::SO_ATTACH_REUSEPORT_EBPF => true,
+        // to ask for none is fine
+        c::SO_TIMESTAMPING_OLD | c::SO_TIMESTAMPING_NEW => value.int().is_ok_and(|v| v != 0),
+        _ => false,
+    }
 }
 
 unsafe extern "C" fn accept<T: Family>(

@@ -34,6 +34,16 @@ def _load(kind, attach, code):
 
 
 @contextlib.contextmanager
+def socket_filter():
+    """A program for SO_ATTACH_BPF that lets everything through."""
+    fd = _load(1, 0, _instruction(0xb7, 0, number=-1) + _instruction(0x95))
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
 def hook(e, where, value, becomes=None):
     """Within the block calls with this port (CREATE: this protocol) are refused; or have another port."""
     kind, attach, at = where

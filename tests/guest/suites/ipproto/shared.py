@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What both have in common until it is decided: options and ports."""
 
+import ctypes
 import os
 import socket
 import struct
 
-from lib import consts, either, netns, observe
+from lib import calls, consts, either, netns, observe
 from lib.either import SDP, TCP
+from lib.hooks import socket_filter
 from lib.registry import case
 from lib.sock import Sock
 
@@ -15,6 +17,10 @@ S, T = socket.SOL_SOCKET, socket.IPPROTO_TCP
 OPTIONS = ((S, socket.SO_RCVBUF, 77000), (S, socket.SO_SNDBUF, 55000), (S, socket.SO_KEEPALIVE, 1), (S, consts.SO_RCVLOWAT, 3),
            (S, socket.SO_REUSEADDR, 1), (S, socket.SO_PRIORITY, 5), (T, socket.TCP_NODELAY, 1), (T, socket.TCP_KEEPIDLE, 77),
            (T, socket.TCP_KEEPCNT, 7), (T, socket.TCP_USER_TIMEOUT, 7777), (socket.IPPROTO_IP, consts.IP_TOS, 0x10))
+
+# A classic BPF program that lets everything through.
+PASS = ctypes.create_string_buffer(struct.pack("=HBBI", 6, 0, 0, 0xffffffff), 8)
+FILTER = struct.pack("=H6xQ", 1, ctypes.addressof(PASS))
 
 
 def _values(sock):
@@ -84,6 +90,49 @@ def option_of_tcp_alone(e):
             e.equal(either.protocol(wrong), SDP, "after that")
             wrong.set(T, consts.SDP_ZCOPY_THRESH, 65536)
             e.equal(wrong.get(T, consts.SDP_ZCOPY_THRESH), 65536, "SDP_ZCOPY_THRESH")
+
+
+def _number(value):
+    return struct.pack("=i", value)
+
+
+@case(reference=False)
+def option_that_only_tcp_heeds(e):
+    """What the kernel's shared code takes for any socket, and TCP alone acts upon, is none of SDP's either."""
+    def reused(sock):
+        sock.set(S, consts.SO_REUSEPORT, 1)
+        return sock
+
+    with either.parameters(**PATIENT), socket_filter() as program:
+        options = [("SO_ATTACH_FILTER", S, consts.SO_ATTACH_FILTER, FILTER), ("SO_ATTACH_BPF", S, consts.SO_ATTACH_BPF, _number(program)),
+                   ("SO_ATTACH_REUSEPORT_CBPF", S, consts.SO_ATTACH_REUSEPORT_CBPF, FILTER),
+                   ("SO_ATTACH_REUSEPORT_EBPF", S, consts.SO_ATTACH_REUSEPORT_EBPF, _number(program)),
+                   ("SO_TIMESTAMPING", S, consts.SO_TIMESTAMPING, _number(1 << 3)),
+                   ("SO_TIMESTAMPING_NEW", S, consts.SO_TIMESTAMPING_NEW, struct.pack("=ii", 1 << 3, 0)),
+                   ("IP_MINTTL", socket.IPPROTO_IP, consts.IP_MINTTL, _number(255)),
+                   ("IP_OPTIONS", socket.IPPROTO_IP, consts.IP_OPTIONS, b"\1\1\1\0")]
+        if e.six:
+            options[-1:] = [("IPV6_MINHOPCOUNT", socket.IPPROTO_IPV6, consts.IPV6_MINHOPCOUNT, _number(255))]
+        refused = {level: "ENOPROTOOPT" if level == S else "EOPNOTSUPP" for _, level, _, _ in options}
+        listener = either.listen(e)
+        for name, level, option, value in options:
+            plain, near = reused(e.socket()), either.connect(e, listener)
+            for sock in (plain, near):
+                e.equal(e.error(calls.setsockopt, sock, level, option, value), refused[level], f"{name} of a socket of SDP")
+            either.echo(e, near, either.accept(e, listener))
+            with either.counts(e, tcp_option=1):
+                undecided = reused(either.make(e))
+                e.equal(e.error(calls.setsockopt, undecided, level, option, value), "ok", name)
+            e.equal(either.protocol(undecided), TCP, f"with {name}")
+        turned_off = [(S, consts.SO_TIMESTAMPING, 0, "ok"), (socket.IPPROTO_IP, consts.IP_MINTTL, 0, "ok"),
+                      (S, consts.SO_DETACH_FILTER, 0, "ENOENT")]
+        with either.counts(e):
+            undecided = either.make(e)
+            for sock in (e.socket(), undecided):
+                for level, option, value, outcome in turned_off:
+                    e.equal(e.error(sock.set, level, option, value), outcome, f"option {option} turned off")
+            e.equal(e.error(undecided.set, socket.IPPROTO_IP, consts.IP_MINTTL, 256), "EINVAL", "a value that nobody takes")
+        e.equal(either.protocol(undecided), SDP, "after that")
 
 
 @case(reference=False)

@@ -12,6 +12,7 @@ from lib.registry import case
 SOL = socket.SOL_SOCKET
 
 # What the core of the kernel keeps for TCP of AF_INET and AF_INET6; a module may offer it or not.
+FOR_TCP = {consts.SO_ATTACH_FILTER, consts.SO_ATTACH_BPF, consts.SO_ATTACH_REUSEPORT_CBPF, consts.SO_ATTACH_REUSEPORT_EBPF}
 FOR_INET = {consts.SO_ZEROCOPY, consts.SO_PEEK_OFF, 37, 65, 74, 61, 78, 79, 80, 82, 83, 84}
 
 
@@ -25,6 +26,8 @@ def every_number(e):
     for option in range(1, 91):
         expected = {"sdp": OneOf(SAME, "EOPNOTSUPP", "ENOPROTOOPT", "EBADF"), "because": "the core reserves it to AF_INET"} \
             if option in FOR_INET else {}
+        if option in FOR_TCP:
+            expected = {"sdp": OneOf(SAME, "ENOPROTOOPT"), "because": "no filter sees what goes over RDMA"}
         with e.socket() as sock:
             e.note(f"set {option}", e.error(calls.setsockopt, sock, SOL, option, number(1)), **expected)
         with e.socket() as sock:
@@ -172,6 +175,8 @@ def filters(e):
     sock = e.socket()
     e.note("none to remove", e.error(sock.set, SOL, consts.SO_DETACH_FILTER, 0))
     e.note("lock", e.error(sock.set, SOL, consts.SO_LOCK_FILTER, 1))
+    e.note("attach", e.error(calls.setsockopt, sock, SOL, consts.SO_ATTACH_FILTER, bytes(16)), sdp="ENOPROTOOPT",
+           because="no filter sees what goes over RDMA")
 
 
 @case

@@ -9,6 +9,8 @@ from lib.env import SAME, OneOf
 from lib.registry import case
 
 IP, IPV6 = socket.IPPROTO_IP, socket.IPPROTO_IPV6
+# What TCP takes with the value 1, and what would have to be in packets or be looked for there.
+PROMISES = {(IP, consts.IP_OPTIONS), (IP, consts.IP_MINTTL), (IPV6, consts.IPV6_MINHOPCOUNT)}
 
 
 def number(value):
@@ -38,8 +40,10 @@ def every_number(e):
             # netfilter's and multicast routing's numbers depend on what is loaded
             if level == IP and option in (64, 65):
                 continue
+            promises = (level, option) in PROMISES and (level == IP or e.six)
+            expected = {"sdp": "EOPNOTSUPP", "because": "packets over RDMA cannot have it"} if promises else {}
             with e.socket() as sock:
-                e.note(f"set {level} {option}", e.error(calls.setsockopt, sock, level, option, number(1)))
+                e.note(f"set {level} {option}", e.error(calls.setsockopt, sock, level, option, number(1)), **expected)
             with e.socket() as sock:
                 e.note(f"get {level} {option}", e.error(calls.getsockopt, sock, level, option, 128))
 
@@ -174,7 +178,16 @@ def nothing_promised(e):
         e.note(f"policy {option}", e.outcome(calls.setsockopt, sock, level, option, bytes(policy)),
                sdp=OneOf(SAME, "EINVAL"), because=why)
         e.note(f"nobody's policy {option}", e.as_user(lambda: e.socket().setsockopt(level, option, 0)))
+    level, option = (IPV6, consts.IPV6_MINHOPCOUNT) if e.six else (IP, consts.IP_MINTTL)
+    for value in (0, 255, 256, -1):
+        expected = {"sdp": ("EOPNOTSUPP", 0), "because": why} if value == 255 else {}
+        e.note(f"least hops {value}", (e.error(sock.set, level, option, value), sock.get(level, option)), **expected)
+        e.error(sock.set, level, option, 0)
     if not e.six:
+        e.note("no options", e.error(calls.setsockopt, sock, IP, consts.IP_OPTIONS, None, 0))
+        e.note("bad options", e.error(calls.setsockopt, sock, IP, consts.IP_OPTIONS, bytes([7, 2, 0, 0])))
+        e.note("options", (e.error(calls.setsockopt, sock, IP, consts.IP_OPTIONS, bytes([1, 1, 1, 0])),
+                           calls.getsockopt(sock, IP, consts.IP_OPTIONS, 40)[1]), sdp=("EOPNOTSUPP", 0), because=why)
         return
     for option in (54, 55, 57, 59, 6):
         e.note(f"no header {option}", e.error(calls.setsockopt, sock, IPV6, option, None, 0))
