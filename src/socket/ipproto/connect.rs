@@ -3,7 +3,7 @@
 //! connect(2): by SDP first.
 
 use super::bind::{only_tcp, take_port};
-use super::crossing::{cross, remember};
+use super::crossing::cross;
 use super::{Outcome, Phase};
 use crate::socket::connection::Connection;
 use crate::socket::{connect as sdp, unreachable_error, SdpSock, Socket};
@@ -109,7 +109,7 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<Begun> {
     {
         let mut c = sk.data().connection.lock();
         c.fallback.phase = Phase::Trying;
-        (c.fallback.name, c.fallback.to) = (name, Some(to));
+        (c.fallback.name, c.fallback.to, c.fallback.asked) = (name, Some(to), false);
     }
     let started = start(call, &to);
     let mut c = sk.data().connection.lock();
@@ -119,9 +119,8 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<Begun> {
         (Err(e), Phase::Trying) => {
             c.fallback.phase = Phase::Open;
             drop(c);
-            let why = Outcome::of(unreachable_error(e));
-            remember(sk, why);
-            cross(sk, &tcp, why, None);
+            // it took no time to find out, and may be a matter of this socket alone
+            cross(sk, &tcp, Outcome::of(unreachable_error(e)), None);
             return Ok(Begun::Else);
         }
         // it was decided meanwhile, or will be by a worker
@@ -146,6 +145,7 @@ impl Connection {
     /// The request is out, to a host of which that is known.
     pub(in crate::socket) fn asked(&mut self, sk: &SdpSock, answers: bool) {
         if self.fallback.phase == Phase::Trying {
+            self.fallback.asked = true;
             self.set_deadline(sk, patience(if answers { KNOWN } else { 1 }));
         }
     }

@@ -5,6 +5,7 @@
 use super::{Outcome, Phase};
 use crate::observe::debug::{debug, Ends};
 use crate::socket::SdpSock;
+use crate::sys::net::address::Address;
 use crate::sys::net::params;
 use crate::sys::net::sock::State;
 use crate::sys::net::tcp::{Name, Tcp};
@@ -57,10 +58,22 @@ pub(in crate::socket) fn answered(sk: &SdpSock) {
     remember(sk, Outcome::Connected);
 }
 
-/// Remembers what came of the attempt to connect by SDP.
-pub(super) fn remember(sk: &SdpSock, why: Outcome) {
-    let to = sk.data().connection.lock().fallback.to;
-    if let Some(to) = to.filter(|to| params::ipproto_memory() > 0 && !sk.is_own_address(to)) {
+/// Remembers what came of the attempt to connect by SDP, if it tells of the host. What is asked by an
+/// interface of the program's choice goes another way than what others ask, or to somebody else; and
+/// an address of its choice may be one that no way leads from.
+fn remember(sk: &SdpSock, why: Outcome) {
+    let (to, asked) = {
+        let c = sk.data().connection.lock();
+        (c.fallback.to, c.fallback.asked)
+    };
+    let tells = |to: &Address| {
+        let by_interface = to.scope != 0 || sk.bound_interface() != 0;
+        params::ipproto_memory() > 0
+            && !by_interface
+            && (asked || !sk.address_is_bound())
+            && !sk.is_own_address(to)
+    };
+    if let Some(to) = to.filter(tells) {
         let mut remembered = sk.netns().remembered.lock();
         remembered.add(&to.ip, to.port, why);
     }

@@ -80,6 +80,8 @@ pub(super) struct Fallback {
     name: Name,
     /// And as it was understood.
     to: Option<Address>,
+    /// The request of that is out.
+    asked: bool,
     /// Why SDP has failed, or why the socket is TCP's.
     why: Outcome,
     /// Whose turn is next in accept(2).
@@ -94,6 +96,7 @@ impl Fallback {
             only_tcp: None,
             name: Name::EMPTY,
             to: None,
+            asked: false,
             why: Outcome::Failed,
             tcp_next: false,
         }

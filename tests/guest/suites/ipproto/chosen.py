@@ -244,6 +244,35 @@ def forgotten(e):
             either.echo(e, either.connect(e, listener), either.accept(e, listener))
 
 
+@case(reference=False)
+def own_condition(e):
+    """What keeps only this socket from SDP is not remembered of the host."""
+    e.needs_wire()
+    with either.parameters(ipproto_wait=5000, ipproto_memory=1000):
+        listener = either.listen(e)
+        bound = either.make(e)
+        bound.setsockopt(socket.SOL_SOCKET, consts.SO_BINDTODEVICE, b"lo")
+        bound.setblocking(False)
+        with either.counts(e, tcp_unreachable=1):
+            e.equal(bound.connect_ex(e.address(e.there, listener.port)), errno.EINPROGRESS, "connect() by the loopback interface")
+            e.until(lambda: either.protocol(bound) == TCP, "that it is TCP")
+        with either.counts(e, connected_by_sdp=1):
+            either.echo(e, either.connect(e, listener), either.accept(e, listener))
+        if e.six:
+            only = either.make(e)
+            only.set(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            four = netns.ADDRESSES["peer"][0]
+            e.equal(e.error(only.connect, ("::ffff:" + four, listener.port)), "ENETUNREACH", "connect() of IPV6_V6ONLY to IPv4")
+            with netns.inside("peer"):
+                other = e.keep(Sock.make(socket.AF_INET, protocol=SDP))
+            other.bind((four, 0))
+            other.listen(1)
+            with netns.inside("self"):
+                near = e.keep(Sock.make(socket.AF_INET, protocol=SDP))
+            with either.counts(e, connected_by_sdp=1):
+                near.connect((four, other.port))
+
+
 def _non_blocking(e, listener, register=None):
     near = either.make(e)
     near.setblocking(False)
