@@ -368,12 +368,11 @@ unsafe extern "C" fn poll<T: Either>(
         };
         match T::side(call.sk) {
             Side::Tcp => return tcp_poll(tcp),
-            // whoever waits is told by whichever it is going to be
-            Side::Neither | Side::Both if call.sk.state() != super::sock::State::Listen => {
-                c::sdp_h_tcp_poll_wait(file, tcp.raw(), wait);
+            Side::Both if call.sk.state() == super::sock::State::Listen => {
+                return family::poll::<T>(file, socket, wait) | tcp_poll(tcp);
             }
-            Side::Both => return family::poll::<T>(file, socket, wait) | tcp_poll(tcp),
-            _ => {}
+            // whoever waits is told by whichever it is going to be, after another connect(2) too
+            _ => c::sdp_h_tcp_poll_wait(file, tcp.raw(), wait),
         }
         let events = family::poll::<T>(file, socket, wait);
         if T::side(call.sk) == Side::Tcp {

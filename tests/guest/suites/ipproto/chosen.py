@@ -385,3 +385,22 @@ def connects_anew(e):
             either.echo(e, near, either.accept(e, listener))
             calls.connect(near, nowhere)
             e.equal(e.error(near.getpeername), "ENOTCONN", "getpeername()")
+
+
+@case(reference=False)
+def epoll_anew(e):
+    """Whoever began to wait when it was connected by SDP is told of TCP's bytes after another connect()."""
+    nowhere = (0).to_bytes(2, "little") + bytes(26)
+    with either.parameters(**PATIENT):
+        for protocol in (SDP, TCP):
+            listener, near, waiting = either.listen(e), either.make(e), select.epoll()
+            near.connect(e.address(e.there, listener.port))
+            waiting.register(near, select.EPOLLIN)
+            calls.connect(near, nowhere)
+            other = either.listen(e, protocol)
+            near.connect(e.address(e.there, other.port))
+            e.equal(either.protocol(near), protocol, "the protocol")
+            e.until(lambda: not waiting.poll(0), "no events of what was before")
+            either.accept(e, other).sendall(b"x")
+            e.equal(waiting.poll(e.patience), [(near.fileno(), select.EPOLLIN)], "what epoll says of a byte")
+            waiting.close()
