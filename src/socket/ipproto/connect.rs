@@ -6,7 +6,7 @@ use super::bind::{only_tcp, take_port};
 use super::crossing::cross;
 use super::{Outcome, Phase};
 use crate::socket::connection::Connection;
-use crate::socket::{connect as sdp, unreachable_error, SdpSock, Socket};
+use crate::socket::{close, connect as sdp, unreachable_error, SdpSock, Socket};
 use crate::sys::bindings as c;
 use crate::sys::errno::{Errno, EALREADY, ECONNABORTED, EINPROGRESS, EINVAL, EISCONN};
 use crate::sys::net::address::{Address, Named};
@@ -152,9 +152,15 @@ impl Connection {
 }
 
 fn start(call: &Descriptor<'_, Socket>, to: &Address) -> Result {
-    let _lock = call.sk.lock();
-    sdp::start(call.sk, to)?;
-    call.set_progress(Progress::Connecting);
+    let sk = call.sk;
+    let _lock = sk.lock();
+    sdp::start(sk, to)?;
+    if super::phase(sk) == Phase::Open {
+        // given up before it was begun, so that nobody else ends it
+        close::disconnect(sk);
+    } else {
+        call.set_progress(Progress::Connecting);
+    }
     Ok(())
 }
 

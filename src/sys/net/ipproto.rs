@@ -26,6 +26,10 @@ use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
+/// The first and the last of what shutdown(2) can be told.
+const SHUT_RD: i32 = 0;
+const SHUT_RDWR: i32 = 2;
+
 /// What a descriptor is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
@@ -400,6 +404,10 @@ unsafe extern "C" fn ioctl<T: Either>(
 }
 
 unsafe extern "C" fn shutdown<T: Either>(socket: *mut c::socket, how: i32) -> i32 {
+    // before anything is given up for it
+    if !(SHUT_RD..=SHUT_RDWR).contains(&how) {
+        return -EINVAL.0;
+    }
     // SAFETY: Called by the core with a descriptor of the protocol; the arguments are handed on.
     unsafe {
         let call = call::<T>(socket);

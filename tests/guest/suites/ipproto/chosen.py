@@ -404,3 +404,18 @@ def epoll_anew(e):
             either.accept(e, other).sendall(b"x")
             e.equal(waiting.poll(e.patience), [(near.fileno(), select.EPOLLIN)], "what epoll says of a byte")
             waiting.close()
+
+
+@case(reference=False)
+def no_way_to_shut_down(e):
+    """shutdown() of neither side is EINVAL, and an attempt to connect goes on."""
+    with either.parameters(ipproto_wait=100000, ipproto_memory=0):
+        near = either.make(e)
+        near.setblocking(False)
+        e.equal(near.connect_ex(e.address(e.silent(), 7)), errno.EINPROGRESS, "connect()")
+        for how in (7, 3, -1, 0x7fffffff):
+            e.equal(e.error(calls.shutdown, near, how), "EINVAL", f"shutdown({how})")
+        e.equal(near.connect_ex(e.address(e.silent(), 7)), errno.EALREADY, "connect() after that")
+        e.equal(observe.choices()[os.fstat(near.fileno()).st_ino], "connecting", "what is told of it")
+        near.shutdown(socket.SHUT_RDWR)
+        e.equal(observe.choices()[os.fstat(near.fileno()).st_ino], "open", "what is told after a good one")
