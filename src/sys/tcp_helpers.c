@@ -239,6 +239,17 @@ void sdp_h_tcp_give_port(struct socket *tcp)
 	release_sock(sk);
 }
 
+/* The connection that it was taken for is no more: gives it back, but one that bind(2) has chosen. */
+void sdp_h_tcp_leave_port(struct socket *tcp)
+{
+	struct sock *sk = tcp->sk;
+
+	lock_sock(sk);
+	if (sk->sk_state == TCP_CLOSE && !(sk->sk_userlocks & SOCK_BINDPORT_LOCK))
+		give_port(sk);
+	release_sock(sk);
+}
+
 /* Undoes bind(2) on a socket that was bound to this interface before. */
 void sdp_h_tcp_unbind(struct socket *tcp, int ifindex)
 {

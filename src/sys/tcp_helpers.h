@@ -29,6 +29,7 @@ void sdp_h_tcp_name(const struct socket *tcp, struct sdp_h_addr *a);
 void sdp_h_tcp_share_name(struct sock *sk, const struct socket *tcp);
 int sdp_h_tcp_take_port(struct socket *tcp);
 void sdp_h_tcp_give_port(struct socket *tcp);
+void sdp_h_tcp_leave_port(struct socket *tcp);
 void sdp_h_tcp_unbind(struct socket *tcp, int ifindex);
 int sdp_h_tcp_pre_connect(struct socket *tcp, void *address, int len);
 void sdp_h_tcp_begin(struct socket *tcp, void *address, int len);

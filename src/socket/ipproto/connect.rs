@@ -171,9 +171,23 @@ fn disconnect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) -> Result 
     if side != Side::Tcp {
         sdp::connect(call, &Named::Unspecified, false)?;
     }
-    match call.tcp() {
-        // ports that the program has not bound are given back
-        Some(tcp) => tcp.connect(name, flags),
-        None => Ok(()),
+    if let Some(tcp) = call.tcp() {
+        tcp.connect(name, flags)?;
+    }
+    leave_port(sk);
+    Ok(())
+}
+
+/// Nothing is connected or tried any more: a port that the program has not bound is given back, as
+/// SDP's is.
+pub(super) fn leave_port(sk: &SdpSock) {
+    if super::phase(sk) != Phase::Open {
+        return;
+    }
+    let decision = sk.decide();
+    if let Some(tcp) = decision.tcp() {
+        if super::phase(sk) == Phase::Open && sk.state() == State::Close && sk.port() == 0 {
+            tcp.leave_port();
+        }
     }
 }

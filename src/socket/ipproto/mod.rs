@@ -236,6 +236,10 @@ impl Either for Socket {
         }
     }
 
+    fn over(sk: &SdpSock) {
+        connect::leave_port(sk)
+    }
+
     fn prefer_tcp(sk: &SdpSock) {
         options::prefer_tcp(sk)
     }

@@ -65,6 +65,8 @@ pub(crate) trait Either: Family {
     ///
     /// `ERESTARTSYS` if TCP is just taking over.
     fn given_up(sk: &Sock<Self>) -> Result<Side>;
+    /// What was given up is over.
+    fn over(sk: &Sock<Self>);
     /// The program wants what only TCP has, on a descriptor that is both.
     fn prefer_tcp(sk: &Sock<Self>);
     /// bind(2).
@@ -418,7 +420,11 @@ unsafe extern "C" fn shutdown<T: Either>(socket: *mut c::socket, how: i32) -> i3
                 c::inet_shutdown(socket, how);
                 op!(tcp, shutdown(how))
             }
-            _ => c::inet_shutdown(socket, how),
+            _ => {
+                let e = c::inet_shutdown(socket, how);
+                T::over(call.sk);
+                e
+            }
         }
     }
 }

@@ -180,6 +180,12 @@ impl<'a> Tcp<'a> {
         unsafe { c::sdp_h_tcp_give_port(self.socket) }
     }
 
+    /// Gives back the port of a connection that is no more, unless the program has chosen it.
+    pub(crate) fn leave_port(&self) {
+        // SAFETY: By the invariants the socket is alive.
+        unsafe { c::sdp_h_tcp_leave_port(self.socket) }
+    }
+
     /// listen(2).
     pub(crate) fn listen(&self, backlog: u32) -> Result {
         let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);

@@ -419,3 +419,32 @@ def no_way_to_shut_down(e):
         e.equal(observe.choices()[os.fstat(near.fileno()).st_ino], "connecting", "what is told of it")
         near.shutdown(socket.SHUT_RDWR)
         e.equal(observe.choices()[os.fstat(near.fileno()).st_ino], "open", "what is told after a good one")
+
+
+@case(reference=False)
+def binds_anew(e):
+    """A port that the program did not choose is given back with the connection, or the attempt: bind() may follow, as on TCP."""
+    nowhere = (0).to_bytes(2, "little") + bytes(26)
+    with either.parameters(ipproto_wait=100000, ipproto_memory=0):
+        for protocol in (TCP, SDP):
+            listener = either.listen(e)
+            near = either.make(e, protocol)
+            near.connect(e.address(e.there, listener.port))
+            calls.connect(near, nowhere)
+            e.equal(e.error(near.bind, e.address(e.here, 0)), "ok", f"bind() after connect() to nowhere, by {protocol}")
+            near.close()
+            near, bound = either.make(e, protocol), e.refused_port("self")
+            near.bind(e.address(e.here, bound))
+            near.connect(e.address(e.there, listener.port))
+            calls.connect(near, nowhere)
+            e.equal((near.port, e.error(near.bind, e.address(e.here, 0))), (bound, "EINVAL"), f"bind() after one that was bound, by {protocol}")
+            other = either.make(e, protocol)
+            e.equal(e.error(other.bind, e.address(e.here, bound)), "EADDRINUSE", f"the port that {protocol} was bound to")
+            trying = either.make(e, protocol)
+            trying.setblocking(False)
+            e.equal(trying.connect_ex(e.address(e.silent(), 7)), errno.EINPROGRESS, "connect()")
+            trying.shutdown(socket.SHUT_RDWR)
+            e.equal(e.error(trying.bind, e.address(e.here, 0)), "ok", f"bind() after shutdown(), by {protocol}")
+            trying.setblocking(True)
+            trying.connect(e.address(e.there, listener.port))
+            e.equal(either.protocol(trying), protocol, "the protocol in the end")
