@@ -54,7 +54,7 @@ impl ProcFile for Sockets {
         line.put(to);
         let mut slot = 0;
         namespace(net).for_each(|sk| {
-            let _ = row(&mut line, sk, slot);
+            let _ = row(&mut line, sk, slot, sk.uid_for(to));
             line.put(to);
             slot += 1;
         });
@@ -62,7 +62,7 @@ impl ProcFile for Sockets {
 }
 
 /// A row of `/proc/net/sdp`.
-fn row(line: &mut Line, sk: &SdpSock, slot: u32) -> core::fmt::Result {
+fn row(line: &mut Line, sk: &SdpSock, slot: u32, uid: u32) -> core::fmt::Result {
     let (rx, tx) = sk.data().connection.lock().queues();
     write!(line, "{slot:4}: ")?;
     address(line, &sk.local(), sk.is_v6())?;
@@ -70,8 +70,7 @@ fn row(line: &mut Line, sk: &SdpSock, slot: u32) -> core::fmt::Result {
     address(line, &sk.remote(), sk.is_v6())?;
     write!(
         line,
-        " {:5} {}\t{rx:08X}:{tx:08X} {:X}",
-        sk.uid(),
+        " {uid:5} {}\t{rx:08X}:{tx:08X} {:X}",
         sk.inode(),
         sk.state() as u8
     )
@@ -142,7 +141,7 @@ impl ProcFile for Choices {
             match sk.inode() {
                 // closed, and not over yet
                 0 => {}
-                inode => seq_print!(to, "{} {} {}\n", inode, sk.uid(), choice),
+                inode => seq_print!(to, "{} {} {}\n", inode, sk.uid_for(to), choice),
             }
         });
     }

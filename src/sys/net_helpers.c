@@ -342,6 +342,12 @@ u32 sdp_h_uid(const struct sock *sk)
 	return from_kuid_munged(&init_user_ns, sk_uid(sk));
 }
 
+/* As a number of the user namespace of whoever reads the file. */
+u32 sdp_h_uid_for(struct seq_file *seq, const struct sock *sk)
+{
+	return from_kuid_munged(seq_user_ns(seq), sk_uid(sk));
+}
+
 unsigned long sdp_h_ino(struct sock *sk)
 {
 	return sock_i_ino(sk);

@@ -95,6 +95,7 @@ u16 sdp_h_num(const struct sock *sk);
 void sdp_h_set_num(struct sock *sk, u16 num);
 bool sdp_h_ipv6_only(const struct sock *sk);
 u32 sdp_h_uid(const struct sock *sk);
+u32 sdp_h_uid_for(struct seq_file *seq, const struct sock *sk);
 unsigned long sdp_h_ino(struct sock *sk);
 u8 sdp_h_tos(const struct sock *sk);
 int sdp_h_priority(const struct sock *sk);

@@ -14,6 +14,7 @@ use super::address::{Address, AF_INET, AF_INET6, AF_INET6_SDP};
 use core::mem::offset_of;
 use core::ptr::{self, NonNull};
 use kernel::prelude::*;
+use kernel::seq_file::SeqFile;
 use kernel::sync::aref::AlwaysRefCounted;
 use kernel::types::{NotThreadSafe, Opaque};
 
@@ -471,6 +472,12 @@ impl<T> Sock<T> {
     pub(crate) fn uid(&self) -> u32 {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_uid(self.raw()) }
+    }
+
+    /// The owner, as a number of the user namespace of whoever reads the file.
+    pub(crate) fn uid_for(&self, reader: &SeqFile) -> u32 {
+        // SAFETY: By the invariants the sock is alive; a `SeqFile` is a `seq_file` that is open.
+        unsafe { c::sdp_h_uid_for(ptr::from_ref(reader).cast_mut().cast(), self.raw()) }
     }
 
     /// The inode number of the descriptor, 0 when it has been closed.

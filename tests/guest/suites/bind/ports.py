@@ -206,21 +206,6 @@ def privileged(e):
         e.note("raised", e.as_user(lambda: e.bound("self", 1999) and None))
 
 
-NOBODY, CLONE_NEWUSER, PR_SET_DUMPABLE = 65534, 0x10000000, 4
-
-
-def root_elsewhere(new_net, function):
-    """What a function gives to nobody, who is root in a user namespace of its own, with a network namespace or without."""
-    os.setgroups([])
-    os.setresgid(NOBODY, NOBODY, NOBODY)
-    os.setresuid(NOBODY, NOBODY, NOBODY)
-    netns._call("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)       # so that the map below is its own to write
-    netns._call("unshare", CLONE_NEWUSER | (netns.CLONE_NEWNET if new_net else 0))
-    with open("/proc/self/uid_map", "w") as file:
-        file.write(f"0 {NOBODY} 1")
-    return function()
-
-
 @case
 def root_of_a_user_namespace(e):
     """Privilege counts in the namespace that owns the network namespace, and nowhere else."""
@@ -235,7 +220,7 @@ def root_of_a_user_namespace(e):
         }
 
     for where, new_net in (("its own network", True), ("the machine's network", False)):
-        e.note(where, e.child(root_elsewhere, new_net, attempts).result())
+        e.note(where, e.child(netns.root_elsewhere, new_net, attempts).result())
 
 
 @case

@@ -6,7 +6,7 @@ import re
 import select
 import socket
 
-from lib import calls, consts, netns, observe
+from lib import calls, consts, either, netns, observe
 from lib.registry import case
 from lib.tracing import tracing
 
@@ -243,6 +243,40 @@ def reading_under_way(e):
         far.close()
     stop.append(True)
     e.check(all(task.result() > 0 for task in tasks), "nothing was seen")
+
+
+@sdp_case
+def users_of_the_reader(e):
+    """Users are shown as numbers of the reader's user namespace, as in /proc/net/tcp."""
+    def listed(path, user, inode, number):
+        for line in observe.read(path).splitlines()[1:]:
+            words = line.split()
+            if words[inode].isdigit() and int(words[inode]) == number:
+                return int(words[user])
+        return None
+
+    def seen(sock):
+        number = os.fstat(sock.fileno()).st_ino
+        six = "6" if e.six else ""
+        rows = listed(observe.ROWS, 3, 4, number), listed(f"{observe.ROWS}_ipproto", 1, 0, number), listed(f"/proc/thread-self/net/tcp{six}", 7, 9, number)
+        return [user for user in rows if user is not None]
+
+    def make():
+        socks = [e.socket(), either.make(e), either.make(e, either.TCP)]
+        for sock in socks:
+            sock.bind(e.address(e.any, 0))
+            sock.listen(1)
+        return socks
+
+    roots = make()
+
+    def elsewhere():
+        return [seen(sock) for sock in roots], [seen(sock) for sock in make()]
+
+    nobody = netns.NOBODY
+    e.equal([seen(sock) for sock in roots], [[0], [0, 0, 0], [0]], "root's, to root")
+    e.equal(e.child(netns.root_elsewhere, False, elsewhere).result(), ([[nobody], [nobody] * 3, [nobody]], [[0], [0, 0, 0], [0]]),
+            "root's and its own, to nobody, who is root in a namespace")
 
 
 @sdp_case
