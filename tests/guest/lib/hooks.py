@@ -10,6 +10,8 @@ import struct
 from .calls import libc
 
 BPF, PROG_LOAD, LINK_CREATE = 321, 5, 28
+LANDLOCK_CREATE_RULESET, LANDLOCK_RESTRICT_SELF, PR_SET_NO_NEW_PRIVS = 444, 446, 38
+BIND_TCP, CONNECT_TCP = 1, 2
 CGROUP = "/sys/fs/cgroup"
 # The type of the program, where it is attached for IPv4 and IPv6, and where its context has what it goes by.
 CREATE, BIND, CONNECT = (9, (2, 2), 12), (18, (8, 9), 24), (18, (10, 11), 24)
@@ -63,3 +65,12 @@ def hook(e, where, value, becomes=None):
         group = keep(os.open(CGROUP, os.O_RDONLY | os.O_DIRECTORY))
         keep(_bpf(LINK_CREATE, struct.pack("=IIII", program, group, attach[e.six], 0)))
         yield
+
+
+def restrict_tcp():
+    """Landlock lets this thread bind and connect no socket of TCP any more."""
+    handled = struct.pack("=QQ", 0, BIND_TCP | CONNECT_TCP)
+    rules = libc.syscall(LANDLOCK_CREATE_RULESET, handled, len(handled), 0)
+    if rules < 0 or libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 or libc.syscall(LANDLOCK_RESTRICT_SELF, rules, 0) < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    os.close(rules)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What the cgroup's BPF programs say counts as it does on TCP: containers are watched over by them."""
 
+import errno
 import socket
 
 from lib import either
 from lib.either import SDP, TCP
-from lib.hooks import BIND, CONNECT, CREATE, hook
+from lib.hooks import BIND, CONNECT, CREATE, hook, restrict_tcp
 from lib.registry import case
 
 PATIENT = {"ipproto_wait": 5000, "ipproto_memory": 0}
@@ -91,3 +92,26 @@ def families_of_sdp(e):
     listener = e.listen()
     with hook(e, CONNECT, listener.port), hook(e, CREATE, TCP), hook(e, CREATE, SDP):
         either.echo(e, *e.pair(listener))
+
+
+@case(reference=False)
+def landlock(e):
+    """Landlock's rules for TCP ports are not asked about sockets of IPPROTO_SDP, as they are about those of TCP by number: SECURITY.md
+    says what keeps a program from these."""
+    with either.parameters(**PATIENT):
+        listeners = [either.listen(e, protocol) for protocol in BOTH]
+        port = e.refused_port("self")
+
+        def confined():
+            try:
+                restrict_tcp()
+            except OSError as error:
+                return error.errno
+            return [(e.error(either.make(e, protocol).bind, e.address(e.here, port)),
+                     *(e.error(either.make(e, protocol).connect, e.address(e.there, listener.port)) for listener in listeners))
+                    for protocol in BOTH]
+
+        outcome = e.child(confined).result()
+    if outcome in (errno.ENOSYS, errno.EOPNOTSUPP):
+        e.skip("this kernel has no Landlock")
+    e.equal(outcome, [("EACCES",) * 3, ("ok",) * 3], "by TCP and by IPPROTO_SDP")
