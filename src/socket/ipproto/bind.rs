@@ -150,14 +150,17 @@ pub(super) fn accept(
         c.fallback.tcp_next
     };
     let count = |o| sk.data().connection.lock().stats.count_outcome(o);
-    loop {
+    'again: loop {
         let mark = sk.wake_mark();
-        if sk.state() != State::Listen {
+        let listens = sk.state() == State::Listen;
+        // an option may have made the listener TCP's
+        let only_tcp = super::phase(sk) == Phase::Tcp;
+        if !listens && !only_tcp {
             return Err(EINVAL.into());
         }
         for _ in 0..2 {
             let r = match call.tcp() {
-                Some(t) if tcp_first => tcp(&t).map(|()| None),
+                Some(t) if tcp_first || only_tcp => tcp(&t).map(|()| None),
                 _ => sdp::accept(sk, true).map(Some),
             };
             match r {
@@ -169,6 +172,7 @@ pub(super) fn accept(
                     return Ok(child);
                 }
                 Err(e) if e == EAGAIN.into() => {}
+                Err(_) if !only_tcp && super::phase(sk) == Phase::Tcp => continue 'again,
                 Err(e) => return Err(e),
             }
             tcp_first = !tcp_first;

@@ -4,7 +4,7 @@
 
 use super::crossing::cross;
 use super::{Outcome, Phase};
-use crate::socket::{SdpSock, Socket};
+use crate::socket::{listen, SdpSock, Socket};
 use crate::sys::bindings as c;
 use crate::sys::net::family::Descriptor;
 use crate::sys::net::ipproto::{Either, Side};
@@ -41,8 +41,14 @@ pub(super) fn set(
             return sdp();
         }
         tcp(&t)?;
-        if sdp().is_err() && sk.state() == State::Close && !is_advice(level, name) {
+        if sdp().is_err() && !is_advice(level, name) {
+            let listened = sk.state() == State::Listen;
             cross(sk, &t, Outcome::Option, None);
+            if listened {
+                // calls of accept(2) that are under way go on with TCP
+                let _lock = sk.lock();
+                listen::stop(sk);
+            }
         }
         return Ok(());
     }

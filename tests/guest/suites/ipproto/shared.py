@@ -136,6 +136,26 @@ def option_that_only_tcp_heeds(e):
 
 
 @case(reference=False)
+def option_of_a_listener(e):
+    """What SDP does not have makes a listener TCP's too; who waits in accept() goes on with that."""
+    with either.parameters(**PATIENT):
+        for waits in (False, True):
+            listener, waiting = either.listen(e, where="self"), None
+            if waits:
+                waiting = e.task(listener.accept).wait_asleep("accept4", "accept")
+            with either.counts(e, tcp_option=1):
+                e.equal(e.error(calls.setsockopt, listener, S, consts.SO_ATTACH_FILTER, FILTER), "ok", "SO_ATTACH_FILTER")
+            e.equal(either.protocol(listener), TCP, "the protocol")
+            if not waits:
+                with e.socket() as sock:
+                    e.equal(e.error(sock.connect, e.address(e.here, listener.port)), "ECONNREFUSED", "connect() by SDP alone")
+            near = either.connect(e, listener, TCP, e.here)
+            far = e.keep(waiting.result()[0]) if waiting else either.accept(e, listener)
+            either.echo(e, near, far)
+            e.equal(either.protocol(far), TCP, "the protocol of what was accepted")
+
+
+@case(reference=False)
 def ports(e):
     """A port that a socket of IPPROTO_SDP has is taken for TCP and for SDP, and the other way round."""
     def kinds():
