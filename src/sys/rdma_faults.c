@@ -143,6 +143,10 @@ int sdp_h_faulty_post_send(struct ib_qp *qp, const struct ib_send_wr *first)
 	union request copy;
 	int error, ret;
 
+	/* The memory of an inline request is named by addresses of the CPU, as its headers alone are. */
+	for (wr = first; wr; wr = wr->next)
+		WARN_ON_ONCE((wr->send_flags & IB_SEND_INLINE) && wr->num_sge > 1);
+
 	/* One for a call is enough. Everything that a link is in belongs to the caller, who may write. */
 	for (wr = first; wr; link = (const struct ib_send_wr **)&wr->next, wr = wr->next) {
 		error = fault_of(wr);

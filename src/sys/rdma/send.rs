@@ -261,7 +261,9 @@ impl SendQueue {
             length = length.checked_add(s.bytes()?.len()).ok_or(EINVAL)?;
         }
         let copied = length <= MAX_HEADER;
-        let inline = length <= usize::from(self.inline);
+        // What is not copied is named by addresses for the device, from which a driver cannot copy; and
+        // many a device takes more than was asked for.
+        let inline = copied && length <= usize::from(self.inline);
 
         let index = self.slot_of(self.tail);
         let per_slot = usize::from(self.spans) + 1;
