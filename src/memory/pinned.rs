@@ -26,6 +26,7 @@ use super::budget::{Account, Charge, Use};
 use crate::sys::net::message::{Destination, Source};
 use crate::sys::net::params;
 use crate::sys::pin::{Hold, Locked, Pages, Unpinnable, PAGE};
+use crate::sys::rdma::dma::Direction;
 use crate::sys::rdma::pd::Pd;
 use crate::sys::rdma::user_memory::UserMemory;
 use crate::sys::rdma::work;
@@ -392,13 +393,30 @@ impl Pinned {
         self.parts.as_ref().map_or(0, |p| p.piece.memory.len())
     }
 
+    /// Lets the device get at what is pinned, for a READ into it or a WRITE from it, so that this cannot
+    /// fail any more. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if nothing is pinned, or not for that; `ENOMEM`.
+    pub(crate) fn map(&mut self, read: bool) -> Result {
+        match self.memory_mut() {
+            Some(memory) => memory.map(match read {
+                true => Direction::FromDevice,
+                false => Direction::ToDevice,
+            }),
+            None => Ok(()),
+        }
+    }
+
     /// Lets go of the memory. Process context; sleeps.
     pub(crate) fn release(&mut self) {
         let Some(mut parts) = self.parts.take() else {
             return;
         };
         let piece = parts.as_mut().project().piece;
-        if let Some(watched) = self.watched.take_if(|w| w.origin().caches()) {
+        let bounces = piece.memory.for_device().is_some_and(UserMemory::bounces);
+        if let Some(watched) = self.watched.take_if(|w| w.origin().caches() && !bounces) {
             if piece.memory.count() != 0 && !piece.memory.is_registered() {
                 piece.memory.sync_for_cpu();
                 piece.held.xchg(false, Full);

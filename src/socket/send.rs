@@ -93,8 +93,11 @@ fn queue(
         }
         let may_wait = timeout != 0 && flags & c::MSG_OOB == 0;
         let mut open = Open::new(sk, want, may_wait, &mut call);
-        if call.direct && may_wait && open.write == 0 && open.block == 0 {
+        if open.awaits_reader {
             open.write = direct::writing::await_reader(sk, lock, want, &mut timeout)?;
+            if open.write == 0 {
+                open = Open::new(sk, want, false, &mut call);
+            }
         }
         if open.write > 0 || open.block > 0 {
             match directly(sk, lock, message, &open, &mut timeout) {
@@ -140,7 +143,11 @@ fn queue(
         if got < n {
             // as on TCP, nothing of a piece that could not be read whole is sent
             message.give_back(got);
-            sk.data().connection.lock().tx.close(chunk);
+            let mut c = sk.data().connection.lock();
+            // of a connection that was lost meanwhile nothing stays on its device
+            if c.channel.is_some() {
+                c.tx.close(chunk);
+            }
             return Err(EFAULT.into());
         }
         chunk.filled(got);
@@ -192,6 +199,8 @@ struct Open {
     write: usize,
     /// So many of them as a block that the peer reads; 0: they are copied.
     block: usize,
+    /// The peer's reader is to be waited for, which others may use the queue meanwhile.
+    awaits_reader: bool,
     /// So many may be queued.
     room: usize,
     /// The chunk to fill, if there is one.
@@ -216,14 +225,17 @@ impl Open {
             }
         }
         let room = sk.sndbuf().saturating_sub(c.tx.queued());
+        let nothing = write == 0 && block == 0;
         let mut open = Open {
             write,
             block,
+            awaits_reader: nothing && may_wait && call.direct && c.awaits_reader(want),
             room,
             chunk: None,
             size: SMALL_CHUNK,
         };
-        if block > 0 || write > 0 {
+        // a chunk that is taken out is put back before anybody else gets at the queue
+        if !nothing || open.awaits_reader {
             return open;
         }
         if room == 0 || !c.tx.has_room() || !c.connected() {

@@ -131,7 +131,18 @@ unsigned long sdp_h_ram_pages(void)
 /* The longest piece of memory that the device takes as one. */
 unsigned int sdp_h_sg_longest(struct ib_device *dev)
 {
-	return ib_dma_max_seg_size(dev);
+	size_t most = ib_dma_max_seg_size(dev);
+
+	/* A bounce buffer is shorter than what many a device takes. */
+	if (!ib_uses_virt_dma(dev))
+		most = min(most, dma_max_mapping_size(dev->dma_device));
+	return max(round_down(most, PAGE_SIZE), PAGE_SIZE);
+}
+
+/* Whether what the CPU writes to mapped memory may be lost when the device has written beside it. */
+bool sdp_h_sg_bounces(struct ib_device *dev)
+{
+	return !ib_uses_virt_dma(dev) && dma_dev_need_sync(dev->dma_device);
 }
 
 /* Lists `len` bytes in pages from `offset` in the first one on; neighbours become one entry. */

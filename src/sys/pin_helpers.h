@@ -34,6 +34,7 @@ unsigned long sdp_h_ram_pages(void);
 unsigned int sdp_h_sg_fill(struct scatterlist *sg, struct page **pages, unsigned int n,
 			   unsigned int offset, size_t len, unsigned int longest);
 unsigned int sdp_h_sg_longest(struct ib_device *dev);
+bool sdp_h_sg_bounces(struct ib_device *dev);
 unsigned int sdp_h_sg_map(struct ib_device *dev, struct scatterlist *sg, unsigned int n,
 			  enum dma_data_direction dir);
 void sdp_h_sg_unmap(struct ib_device *dev, struct scatterlist *sg, unsigned int n,

@@ -253,9 +253,11 @@ int sdp_h_ib_map_error(struct ib_device *dev, u64 addr)
 	return ib_dma_mapping_error(dev, addr);
 }
 
+/* The CPU sees what it was let see before, and what it has written since. */
 void sdp_h_ib_unmap(struct ib_device *dev, u64 addr, size_t size, enum dma_data_direction dir)
 {
-	ib_dma_unmap_single(dev, addr, size, dir);
+	if (!ib_uses_virt_dma(dev))
+		dma_unmap_single_attrs(dev->dma_device, addr, size, dir, DMA_ATTR_SKIP_CPU_SYNC);
 }
 
 void sdp_h_ib_sync_cpu(struct ib_device *dev, u64 addr, size_t size, enum dma_data_direction dir)

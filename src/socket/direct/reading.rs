@@ -122,7 +122,8 @@ pub(in crate::socket) fn read(
             .unwrap_or(0),
         None => 0,
     };
-    let Some(watch) = room.watch().filter(|_| pinned >= little) else {
+    let usable = pinned >= little && room.map(true).is_ok();
+    let Some(watch) = room.watch().filter(|_| usable) else {
         sk.data().connection.lock().stats.unpinnable += 1;
         sk.give_back_room(room);
         refuse(sk);

@@ -41,7 +41,7 @@ impl Connection {
     }
 
     /// Whether to wait for a reader, since nothing else may be done but copy.
-    fn awaits_reader(&self, want: usize) -> bool {
+    pub(in crate::socket) fn awaits_reader(&self, want: usize) -> bool {
         let waits = !by_read() && self.zcopy_threshold().is_some_and(|least| want >= least);
         let pipelined = |p: &protocol::Connection| p.send_mode() == Mode::Pipelined;
         waits
@@ -240,10 +240,8 @@ fn add(sk: &SdpSock, message: &mut Source<'_>, first: bool) -> Added {
             .unwrap_or(0),
         None => 0,
     };
-    let Some(watch) = room
-        .watch()
-        .filter(|_| pinned >= LEAST_TRANSFER.min(want) && pinned > 0)
-    else {
+    let usable = pinned >= LEAST_TRANSFER.min(want).max(1) && room.map(false).is_ok();
+    let Some(watch) = room.watch().filter(|_| usable) else {
         sk.data().connection.lock().stats.unpinnable += 1;
         sk.give_back_room(room);
         return Added::No;

@@ -119,6 +119,13 @@ impl UserMemory {
         self.mapped != 0 && self.direction == direction
     }
 
+    /// Whether what the program writes beside what the device does may be lost when it stays mapped.
+    pub(crate) fn bounces(&self) -> bool {
+        // SAFETY: The device is in use.
+        self.is_mapped(Direction::FromDevice)
+            && unsafe { c::sdp_h_sg_bounces(self.pd.device().raw()) }
+    }
+
     /// Whether the peer may have access.
     pub(crate) fn is_registered(&self) -> bool {
         self.registered

@@ -2,14 +2,16 @@
 """A bad wire, a device that goes, processes that die."""
 
 import contextlib
+import ctypes
 import os
 import random
 import shutil
 import socket
+import struct
 import subprocess
 import time
 
-from lib import calls, faults, netns, observe, pattern
+from lib import calls, faults, memory, netns, observe, pattern
 from lib.registry import case
 from suites.stress.connections import settled
 
@@ -96,6 +98,34 @@ def device_goes(e):
     back = e.socket("peer")
     e.until(lambda: e.error(back.connect, e.address(e.here, own.port)) in ("ok", "EISCONN"),
             "a connection to the listener of before", patience=e.patience * 3)
+
+
+@case(reference=False, families=("v4",), timeout=120)
+def device_goes_after_a_fault(e):
+    """The connection is lost while a call waits for its own memory, which then is not there: nothing of the device stays with the
+    socket, which nobody would tell that the device goes."""
+    if not shutil.which("rdma"):
+        e.skip("no rdma tool")
+    device = netns.device()
+    near, far = e.pair()
+    near.send(b"what is sent from stays ready for the device")
+    far.recv(100)
+    absent = memory.Absent(memory.PAGE)
+    task = e.task(lambda: e.error(calls.sized, "send", near.fileno(), ctypes.c_void_p(absent.address), ctypes.c_size_t(100), 0))
+    e.until(absent.touched, "the call meets absent memory")
+    far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("=ii", 1, 0))
+    far.close()
+    e.wait_mask(near, "ERR")
+    absent.protect(0)
+    absent.close()
+    e.check(task.result() in ("EFAULT", "EPIPE", "ECONNRESET"), f"send() gave {task.result()}")
+    removal = e.task(netns.run, "self", "rdma link del rxe0")
+    try:
+        removal.result()
+    finally:
+        near.close()
+        removal.join()
+        netns.run("self", f"rdma link add rxe0 type rxe netdev {device}")
 
 
 @case(timeout=120)

@@ -9,7 +9,7 @@ import socket
 from lib import calls, consts, memory, observe, pattern
 from lib.registry import case
 
-from .blocks import MIB, TCP, Counters, pair, pipelined
+from .blocks import MIB, TCP, Counters, pair, pipelined, unpinned, waiting_reader
 from .figures import parameter
 
 # What may be counted, and what the sum of it is called in sdpstats.
@@ -275,3 +275,47 @@ def no_credits(e):
     told = [observe.info(sock)["credit_stalls"] for sock in (ends.near, ends.far)]
     e.check(told[0] > 0 and told[1] == 0, f"waits {told}")
     e.equal(ends.reasons(), [{}, {}], "reasons")
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def without_reads(e):
+    """Where READs must not be used a large send waits for a reader, and what was queued before it goes on: nothing of that is
+    lost by a signal meanwhile, or mixed up by others that send. A reader's call ends by a signal, too."""
+    def advertising():
+        """A pair whose far end has advertised before."""
+        near, far = pipelined(e)
+        task, _ = waiting_reader(e, far, MIB)
+        near.sendall(bytes(MIB))
+        task.result()
+        return near, far
+
+    def interrupted():
+        near, far = advertising()
+        with parameter("zcopy_ways", 2):
+            near.send(b"x" * 100, socket.MSG_MORE)
+            result = e.interrupt_self(lambda: calls.send(near, bytes(MIB), 0), "sendto")
+            if result[0] != "EINTR":
+                return False
+            near.send(b"y" * 100)
+            e.equal(far.recv_exactly(200), b"x" * 100 + b"y" * 100, "what was sent before and after the call")
+        near.close()
+        far.close()
+        return True
+
+    e.lucky(interrupted, "the sender had not waited when it was interrupted")
+    near, far = advertising()
+    small, large, rounds = 20000, MIB, 8
+    with parameter("zcopy_ways", 2):
+        senders = [e.task(lambda: [near.sendall(b"a" * large) for _ in range(rounds)]),
+                   e.task(lambda: [near.sendall(b"b" * small) for _ in range(rounds * 10)])]
+        got = [0, 0]
+        while left := rounds * (large + 10 * small) - sum(got):
+            part = far.recv_exactly(min(left, 10000))
+            got[0] += part.count(b"a")
+            got[1] += part.count(b"b")
+        e.equal(got, [rounds * large, rounds * 10 * small], "bytes of each sender")
+        for sender in senders:
+            sender.result()
+        near, far = pipelined(e)
+        e.equal(e.interrupt_self(lambda: calls.recv(far, MIB), "recvfrom"), ("EINTR", 1), "recv() that a signal has met")
+    unpinned(e)
