@@ -12,11 +12,12 @@ use super::{listen, SdpSock, JOB_FINISH};
 use crate::sys::errno::{ECONNRESET, ENETRESET, EPIPE, ETIMEDOUT};
 use crate::sys::net::address::Address;
 use crate::sys::net::sock::{Flag, Sock, State, SEND_SHUTDOWN, SHUTDOWN_MASK};
-use crate::sys::time::{is_past, seconds, Jiffies};
+use crate::sys::time::{is_past, jiffies, seconds, Jiffies};
 use crate::transport::{Attempt, Gone, LinkId};
 use kernel::sync::aref::ARef;
 
-/// How long a closed socket waits for the peer's end (as the OFED line has it).
+/// How long a closed socket waits for the peer's end (as the OFED line has it), and for each step by which
+/// its last bytes get there.
 pub(super) const FIN_TIME: Jiffies = seconds(60);
 /// How long the side that closed last waits for the other to take the connection down.
 pub(super) const LAST_ACK_TIME: Jiffies = seconds(3);
@@ -329,13 +330,22 @@ pub(super) fn overdue(sk: &SdpSock) {
             State::FinWait2 | State::Close if c.take_down(sk) => None,
             State::FinWait2 | State::Close => Some(c.let_go()),
             _ => {
-                // Bytes wait for a peer that takes none.
+                let due = c.last_progress.wrapping_add(FIN_TIME);
+                if !is_past(due) {
+                    // the peer takes what waits
+                    c.set_deadline(sk, due.wrapping_sub(jiffies()));
+                    return;
+                }
+                // bytes wait for a peer that takes none
                 c.lose(sk, ETIMEDOUT, &mut tell);
                 None
             }
         }
     };
-    if below.is_some() {
+    if let Some((_, _, link)) = &below {
+        if let Some(link) = link {
+            link.give_up();
+        }
         sk.schedule(JOB_FINISH);
     }
     drop(below);

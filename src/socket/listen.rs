@@ -9,7 +9,7 @@
 
 use super::connect::{self, Parts, MAX_ADVERTS};
 use super::connection::Tell;
-use super::send_queue::LARGE_CHUNK;
+use super::send_queue::{LARGE_CHUNK, MIDDLE_CHUNK};
 use super::{close, ipproto, receive_buffers, SdpSock};
 use crate::memory::ring::Ring;
 use crate::observe::debug::debug;
@@ -318,7 +318,7 @@ fn prepare(
     namespace.enter(child)?;
     namespace.ports.lock().join(child, local.port)?;
     let (channel, link) = request.create(&connect::config(), child.clone())?;
-    let (size, large) = receive_buffers::first_size(hello.adverts() == 1);
+    let (size, large) = receive_buffers::first_size(child, hello.adverts() == 1);
     let parts = Parts::new(channel, size)?;
     let ack = HelloAck {
         bufs: parts.posted,
@@ -344,6 +344,9 @@ fn prepare(
         c.place = Some(place.clone());
         c.large = large;
         parts.install(&mut c);
+        if size > MIDDLE_CHUNK {
+            c.widen(child);
+        }
         // From now on whatever the connection manager says about the link comes to the child. How long
         // that may take the peer has said; we do not wait longer than for the end of a connection.
         child.set_state(State::SynRecv);

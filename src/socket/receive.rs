@@ -181,7 +181,8 @@ impl Call<'_> {
     ) -> Result<bool> {
         let sk = self.sk;
         let room = len - self.copied;
-        if room < direct::LEAST_TRANSFER || self.peek || self.discard {
+        // a signal is for whoever waits without anything out
+        if room < direct::LEAST_TRANSFER || self.peek || self.discard || signal_pending() {
             return Ok(false);
         }
         let (size, tell) = {
@@ -245,7 +246,10 @@ impl Call<'_> {
         let inline = sk.flag(Flag::UrgInline);
         let (buffer, index, from, most, skip) = {
             let mut c = sk.data().connection.lock();
-            c.stats.receive_calls += u64::from(!core::mem::replace(&mut self.begun, true));
+            if !core::mem::replace(&mut self.begun, true) {
+                c.stats.receive_calls += 1;
+                c.attends = false;
+            }
             let at = c.rx.position() + self.ahead as u64;
             // a byte that MSG_OOB gives is not part of the stream
             let (mut most, mut skip) = (len - self.copied, 0);

@@ -21,6 +21,9 @@ const FIRST_LARGE: u16 = 8;
 /// could be more. With fewer the sender has to stop, and to be woken, more often.
 const LARGE_WINDOW: u16 = 16;
 
+/// Receive buffers that fit into an `SO_RCVBUF` of the program's.
+const LEAST_UNREAD: usize = 8;
+
 /// Connections with large receive buffers, in the whole module.
 static LARGE: Atomic<i32> = Atomic::new(0);
 
@@ -45,12 +48,35 @@ impl Drop for Large {
 
 /// How large a connection's receive buffers are at first, and the right to have such. A peer of the
 /// OFED line (`for_ever`) never asks for larger ones, so it has them from the beginning.
-pub(super) fn first_size(for_ever: bool) -> (usize, Option<Large>) {
+pub(super) fn first_size(sk: &SdpSock, for_ever: bool) -> (usize, Option<Large>) {
     let first = connect::first_size();
-    match for_ever.then(Large::new) {
-        Some(Some(large)) => (LARGE_CHUNK, Some(large)),
-        Some(None) => (first.max(MIDDLE_CHUNK), None),
-        None => (first, None),
+    if !for_ever {
+        return (first, None);
+    }
+    let size = largest(sk).max(first);
+    match (size > MIDDLE_CHUNK).then(Large::new) {
+        Some(Some(large)) => (size, Some(large)),
+        _ => (size.min(MIDDLE_CHUNK).max(first), None),
+    }
+}
+
+/// The largest receive buffers that a connection should have. What lies unread counts by its buffers, so
+/// where the program has fixed `SO_RCVBUF`, large ones would have the peer stop after two messages,
+/// however little is in them.
+fn largest(sk: &SdpSock) -> usize {
+    if !sk.rcvbuf_is_fixed() {
+        return LARGE_CHUNK;
+    }
+    let most = (sk.rcvbuf() / LEAST_UNREAD).clamp(512, LARGE_CHUNK);
+    1 << most.ilog2()
+}
+
+impl Connection {
+    /// Has as many receive buffers as the program's end of a large flow takes.
+    pub(super) fn widen(&mut self, sk: &SdpSock) {
+        let Some(channel) = &self.channel else { return };
+        self.window = LARGE_WINDOW.min(channel.limits().receive_slots);
+        sk.grow_rcvbuf(self.buffer_size as usize * usize::from(LARGE_WINDOW));
     }
 }
 
@@ -75,6 +101,7 @@ pub(super) fn resize(sk: &SdpSock) {
     let beside = sk.data().connection.lock().announced(0);
     let wanted = wanted.saturating_sub(beside);
     let size = (wanted.clamp(512, LARGE_CHUNK as u32) as usize).next_power_of_two();
+    let size = size.min(largest(sk));
     let (now, had) = {
         let mut c = sk.data().connection.lock();
         (c.buffer_size as usize, c.large.take())
@@ -99,7 +126,6 @@ pub(super) fn resize(sk: &SdpSock) {
             return;
         };
         let posted = channel.posted_receives();
-        let slots = channel.limits().receive_slots;
         // the connection lives on these alone once those are used up that it has
         let grown = grown.and_then(|(size, mut buffers)| {
             let all = buffers.iter_mut().all(|b| channel.map_receive(b).is_ok());
@@ -114,8 +140,7 @@ pub(super) fn resize(sk: &SdpSock) {
                 let _ = spare.push_within_capacity(b);
             }
             c.stats.resizes += 1;
-            c.window = LARGE_WINDOW.min(slots);
-            sk.grow_rcvbuf(size * usize::from(LARGE_WINDOW));
+            c.widen(sk);
         } else {
             // the size stays what it is, which the peer is told
             protocol.resize_receive(*buffer_size + beside, posted);

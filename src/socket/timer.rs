@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! What happens by the clock: keepalive probes, `TCP_USER_TIMEOUT`, the limits of corking, closing
-//! and `TCP_DEFER_ACCEPT`, and another try where memory was short. One timer per socket, set to the
+//! and `TCP_DEFER_ACCEPT`, another try where memory was short, and a peer that does not look. One timer per socket, set to the
 //! nearest of them.
 
 use super::close::overdue;
@@ -13,6 +13,7 @@ use crate::sys::net::params;
 use crate::sys::net::sock::{Flag, State};
 use crate::sys::time::{is_past, jiffies, milliseconds, seconds, Jiffies};
 use crate::transport::Transport;
+use kernel::prelude::*;
 
 /// `SO_KEEPALIVE` was set. The socket lock is held.
 pub(super) fn set_keepalive(sk: &SdpSock, on: bool) {
@@ -46,9 +47,10 @@ fn next(sk: &SdpSock, c: &Connection, now: Jiffies) -> Option<Jiffies> {
     let user = user_timeout_due(sk, c).map(until);
     let closing = c.deadline.map(until);
     let cork = c.uncork_at.map(until);
+    let rouse = c.rouse_at.map(until);
     let admission = c.admit_at.map(until);
     let memory = c.shortage.due().map(until);
-    [keepalive, user, closing, cork, admission, memory]
+    [keepalive, user, closing, cork, rouse, admission, memory]
         .into_iter()
         .flatten()
         .min()
@@ -97,7 +99,12 @@ fn probe(sk: &SdpSock, c: &mut Connection, tell: &mut Tell) {
     } else if unanswered && c.probes >= c.options.keep_count {
         c.lose(sk, ETIMEDOUT, tell);
     } else {
-        let sent = unanswered || (channel.probe().is_ok() && channel.flush().is_ok());
+        let sent = unanswered
+            || match channel.probe() {
+                Ok(()) => channel.flush().is_ok(),
+                // so much is on its way that the transport asks by itself
+                Err(e) => e == ENOSPC,
+            };
         c.probes = c.probes.saturating_add(1);
         c.stats.keepalive_probes += 1;
         if !sent {
@@ -123,6 +130,11 @@ pub(super) fn expired(sk: &SdpSock) {
             c.uncorked = true;
             let found = c.progress(sk);
             tell.merge(found);
+        }
+        if c.rouse_at.take_if(|at| is_past(*at)).is_some() {
+            if let Some(channel) = c.channel.as_mut() {
+                channel.rouse();
+            }
         }
         tell.admit |= due(c.admit_at);
         (due(c.deadline), due(c.shortage.due()))

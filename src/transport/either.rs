@@ -69,6 +69,10 @@ impl Transport for Channel {
         either!(self, c => c.flush())
     }
 
+    fn rouse(&mut self) {
+        either!(self, c => c.rouse())
+    }
+
     fn has_errand(&self) -> bool {
         either!(self, c => c.has_errand())
     }
@@ -207,6 +211,16 @@ impl<O: Owner> Link<O> {
     /// may still complete until then. Process context.
     pub(crate) fn disconnect(&self) {
         either!(self, l => l.disconnect())
+    }
+
+    /// The peer's answer to the end was waited for long enough: the drop of the link does not wait for
+    /// it any more, for as long as the peer itself has said that this may take.
+    pub(crate) fn give_up(&self) {
+        match self {
+            Self::Verbs(l) => l.give_up(),
+            // the peer is here
+            Self::Local(_) => (),
+        }
     }
 
     /// Which link this is, in upcalls to the owner.

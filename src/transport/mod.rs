@@ -302,6 +302,10 @@ pub(crate) trait Transport: Send {
     /// The transport is broken then, and the connection is to be aborted.
     fn flush(&mut self) -> Result;
 
+    /// Tells the peer of what has come, though it is to be told of solicited messages only
+    /// ([`Transport::knows_solicited`]).
+    fn rouse(&mut self);
+
     /// Whether there is an errand: part of what is queued here or by the peer, to be carried out by the
     /// caller itself. Never without memory that is lent.
     fn has_errand(&self) -> bool;

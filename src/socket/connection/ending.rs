@@ -138,7 +138,7 @@ impl Connection {
         self.spare.clear();
         self.tx.clear();
         self.held = None;
-        self.uncork_at = None;
+        (self.uncork_at, self.rouse_at) = (None, None);
         self.direct.lost();
         self.channel = None;
         self.set_deadline(sk, close::FIN_TIME);

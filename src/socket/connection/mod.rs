@@ -116,6 +116,11 @@ pub(crate) struct Connection {
     pub(super) uncork_at: Option<Jiffies>,
     /// That time has come.
     pub(super) uncorked: bool,
+    /// When the peer, which has given no credits, is roused.
+    pub(super) rouse_at: Option<Jiffies>,
+    /// Something was told that was not asked for: from now on until the program's next call bytes are
+    /// taken in as they come.
+    pub(super) attends: bool,
     /// When the peer was last heard of.
     pub(super) last_heard: Jiffies,
     /// When bytes last were known to have arrived, or began to wait.
@@ -160,6 +165,8 @@ impl Connection {
             held: None,
             uncork_at: None,
             uncorked: false,
+            rouse_at: None,
+            attends: false,
             last_heard: 0,
             last_progress: 0,
             deadline: None,
@@ -177,6 +184,7 @@ impl Connection {
         self.shortage = Shortage::new();
         self.wanted_size = None;
         (self.uncork_at, self.uncorked) = (None, false);
+        (self.rouse_at, self.attends) = (None, false);
         self.large = None;
         self.direct.forget();
         (self.fin_arrived, self.failing, self.more) = (false, false, false);
@@ -268,7 +276,7 @@ impl Connection {
         self.rx.unmap();
         self.spare.clear();
         self.tx.clear();
-        self.uncork_at = None;
+        (self.uncork_at, self.rouse_at) = (None, None);
         (self.channel.take(), self.resolver.take(), self.link.take())
     }
 
@@ -292,6 +300,7 @@ impl Connection {
     fn poll(&mut self, sk: &SdpSock, tell: &mut Tell) {
         let (receive, send) = sk.data().events.take();
         if receive {
+            self.attends |= self.receive_armed == Some(Interest::Solicited);
             self.receive_armed = None;
         }
         self.send_armed &= !send;
@@ -344,6 +353,7 @@ impl Connection {
             && sk.state() == State::Established
             && !self.orphaned
             && self.place.is_none()
+            && !self.attends
             && self.tx.unsent() == 0
             && !self.direct.is_busy()
             && !sk.data().events.are_awaited()

@@ -20,6 +20,9 @@ const SIGNAL_EVERY: u32 = 8;
 const LEAST_EXCHANGE: usize = 4096;
 /// Longest time that `TCP_CORK` and `MSG_MORE` hold bytes back (tcp(7)).
 const CORK_TIME: Jiffies = milliseconds(200);
+/// How long bytes wait for credits of a peer that looks only when its program calls: it may not call for
+/// long, and what its kernel has room for is taken without.
+const ROUSE_TIME: Jiffies = milliseconds(10);
 
 impl Connection {
     /// Sends what may be sent.
@@ -147,9 +150,15 @@ impl Connection {
                 self.tx.was_small();
             }
         };
-        if held == Some(Hold::Credits) && self.held != held {
+        if held != Some(Hold::Credits) {
+            self.rouse_at = None;
+        } else if self.held != held {
             self.stats.credit_stalls += 1;
             trace::credit_stall(sk, protocol.credits(), self.tx.unsent());
+            if channel.knows_solicited() {
+                self.rouse_at = Some(jiffies().wrapping_add(ROUSE_TIME));
+                sk.set_timer(ROUSE_TIME);
+            }
         }
         self.held = held;
         self.uncorked = false;

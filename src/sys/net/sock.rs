@@ -261,6 +261,11 @@ impl<T> Sock<T> {
         read_once!(self.sk_sndbuf).max(0) as usize
     }
 
+    /// Whether the program has fixed the receive buffer by `SO_RCVBUF`.
+    pub(crate) fn rcvbuf_is_fixed(&self) -> bool {
+        self.user_lock(c::SOCK_RCVBUF_LOCK)
+    }
+
     /// Raises the receive buffer unless the program has fixed it by `SO_RCVBUF`.
     pub(crate) fn grow_rcvbuf(&self, bytes: usize) {
         if !self.user_lock(c::SOCK_RCVBUF_LOCK) && self.rcvbuf() < bytes {

@@ -155,6 +155,8 @@ impl QueuePair {
     pub(crate) fn to_ready_to_send(&self, connection: &Connection, tuning: &Tuning) -> Result {
         let (mut attr, mask) = connection.qp_attributes(c::ib_qp_state_IB_QPS_RTS)?;
         attr.max_rd_atomic = tuning.reads_out;
+        // of a peer's choice; rxe takes 7 to mean without end
+        attr.retry_cnt = attr.retry_cnt.min(6);
         self.modify(&mut attr, mask)?;
         self.reads.store(u32::from(tuning.reads_out), Relaxed);
         Ok(())

@@ -207,6 +207,10 @@ impl Transport for Channel {
         self.wire.flush(self.side)
     }
 
+    fn rouse(&mut self) {
+        self.wire.rouse(self.side)
+    }
+
     fn has_errand(&self) -> bool {
         self.wire.has_errand(self.side)
     }

@@ -336,7 +336,7 @@ impl End {
     }
 
     /// A message has come.
-    fn has_news(&mut self, solicited: bool) {
+    pub(super) fn has_news(&mut self, solicited: bool) {
         if solicited {
             self.news = Some(Interest::Solicited);
         } else {

@@ -230,6 +230,18 @@ impl Wire {
             Ok(())
         }
     }
+
+    /// Tells the other end of what has come, whatever it wants to be told of.
+    pub(super) fn rouse(&self, side: Side) {
+        let mut both = self.both.lock();
+        let (_, other) = both.ends(side);
+        let news = other.as_mut().and_then(|o| {
+            o.has_news(true);
+            o.take_news()
+        });
+        drop(both);
+        call([news, None]);
+    }
 }
 
 /// Tells whom there is to tell, without the lock.

@@ -14,6 +14,7 @@ use crate::sys::net::address::Address;
 use crate::sys::rdma::cm::{reason, ReplyParameters};
 use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::listen::{Answer, Incoming, Listener};
+use crate::sys::rdma::work::ModuleRef;
 use crate::sys::rdma::{registry, work};
 use crate::transport;
 use core::cell::Cell;
@@ -272,6 +273,9 @@ impl Drop for Listening {
         p.users = p.users.saturating_sub(1);
         let last = p.users == 0;
         let sweep = registry.sweep.clone().filter(|_| last);
+        if last {
+            registry.sweeping.get_or_insert_with(ModuleRef::new);
+        }
         drop(registry);
         if let Some(sweep) = sweep {
             work::defer::<Arc<Sweep>, 0>(sweep);
@@ -311,6 +315,9 @@ impl WorkItem for Sweep {
             };
             let registry = &mut *guard;
             let Some(at) = registry.ports.iter().position(|p| p.users == 0) else {
+                let over = registry.sweeping.take();
+                drop(guard);
+                drop(over);
                 return;
             };
             let Some(number) = registry.ports.get(at).map(|p| p.number) else {

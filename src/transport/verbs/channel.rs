@@ -186,6 +186,9 @@ impl Transport for Channel {
         self.endpoint_mut().ok_or(EIO)?.flush()
     }
 
+    /// It is told of all.
+    fn rouse(&mut self) {}
+
     fn has_errand(&self) -> bool {
         false
     }

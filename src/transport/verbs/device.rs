@@ -12,7 +12,7 @@ use crate::sys::net::address::Address;
 use crate::sys::rdma::device::{Client, DeviceRef, Registration};
 use crate::sys::rdma::listen::ListenId;
 use crate::sys::rdma::registry;
-use crate::sys::rdma::work::Worker;
+use crate::sys::rdma::work::{ModuleRef, Worker};
 use core::marker::PhantomData;
 use core::mem::replace;
 use kernel::prelude::*;
@@ -44,6 +44,8 @@ pub(crate) struct Registry {
     /// Begins to listen, with the handler of the module's one [`Acceptor`].
     pub(super) open: Option<fn(&DeviceRef, u16) -> Result<ListenId>>,
     pub(super) sweep: Option<Arc<Sweep>>,
+    /// As long as the sweep has something to do: what it ends may call into the module.
+    pub(super) sweeping: Option<ModuleRef>,
 }
 
 impl Registry {
@@ -56,6 +58,7 @@ impl Registry {
             next_member: 0,
             open: None,
             sweep: None,
+            sweeping: None,
         }
     }
 
@@ -182,19 +185,19 @@ pub(crate) struct Service {
 /// `EBUSY` if that was done already, `ENOMEM`.
 pub(crate) fn start<O: Owner, A: Acceptor<O>>() -> Result<Service> {
     registry::start();
-    let worker = Worker::start()?;
+    // What follows is undone by its drop.
+    let mut service = Service {
+        client: None,
+        _worker: Worker::start()?,
+    };
     let sweep = Sweep::new()?;
     let mut guard = registry::lock()?;
     guard.open = Some(open::<O, A>);
     guard.sweep = Some(sweep);
     drop(guard);
     let registration = Registration::<Watch<O, A>>::new()?;
-    // If there is no memory for this, the registration ends, and then the workqueue.
-    let client: KBox<dyn Send + Sync> = KBox::new(registration, GFP_KERNEL)?;
-    Ok(Service {
-        client: Some(client),
-        _worker: worker,
-    })
+    service.client = Some(KBox::new(registration, GFP_KERNEL)?);
+    Ok(service)
 }
 
 impl Drop for Service {

@@ -47,6 +47,8 @@ struct State<O: Owner> {
     member: Option<u64>,
     /// The handle is dropped.
     dropped: bool,
+    /// Its drop waits for nobody.
+    given_up: bool,
     /// The request that it came with is still being decided on, and may be answered otherwise.
     undecided: bool,
 }
@@ -111,6 +113,7 @@ impl<O: Owner> Link<O> {
             owner: Some(owner.clone()),
             member: None,
             dropped: false,
+            given_up: false,
             undecided: false,
         };
         let inner = Arc::pin_init(
@@ -166,6 +169,13 @@ impl<O: Owner> Link<O> {
     /// complete may still complete until then. Process context.
     pub(crate) fn disconnect(&self) {
         self.inner.disconnect();
+    }
+
+    /// The drop of the link, which comes now, does not wait for the peer's answer to DREQ. How long that
+    /// is repeated the peer itself has said in its request, and meanwhile it is one of the few that a
+    /// port may have outstanding for all connections of the host.
+    pub(crate) fn give_up(&self) {
+        self.inner.state.lock().given_up = true;
     }
 
     /// Which link this is, in upcalls to the owner.
@@ -322,7 +332,7 @@ impl<O: Owner> WorkItem<1> for Inner<O> {
         let mut state = this.state.lock();
         state.dropped = true;
         let owner = state.owner.take();
-        let (was, undecided) = (state.phase, state.undecided);
+        let (was, undecided, given_up) = (state.phase, state.undecided, state.given_up);
         drop(state);
         drop(owner);
         // `decided` gets here again.
@@ -330,12 +340,13 @@ impl<O: Owner> WorkItem<1> for Inner<O> {
             return;
         }
 
-        // A DREQ without an answer is repeated only as long as the id lives. So wait for the answer:
+        // A DREQ without an answer is repeated only as long as the id lives. So wait for the answer, if
+        // that is not over:
         // `close` gets here again, and so does the removal of the device.
         if was == Phase::Established {
             this.disconnect();
         }
-        let waits = this.phase() == Phase::Leaving;
+        let waits = this.phase() == Phase::Leaving && !given_up;
         if waits && !this.device.is_hurried() {
             return;
         }

@@ -34,6 +34,21 @@ def plain(e):
         e.note(f"{first}: close", e.error(other.close))
 
 
+@case(reference=False, families=("v4",), timeout=120)
+def slow_reader(e):
+    """What was sent before close(2) arrives however long the reader takes, as long as it gets on. (It was cut off after 60 s.)"""
+    e.needs_wire()
+    near, far = e.pair()
+    sent = e.fill(near)
+    near.close()
+    got, start = 0, time.monotonic()
+    while part := far.recv(sent // 30):
+        got += len(part)
+        if time.monotonic() < start + 65:
+            time.sleep(5 if got < sent // 2 else 0)
+    e.equal(got, sent, "bytes")
+
+
 @case(hosts=BEDS)
 def send_to_closed(e):
     """Data for an end that has closed: accepted once, then the error, then EPIPE."""

@@ -43,6 +43,33 @@ def counts(e):
 
 
 @case(hosts=BEDS)
+def idle_reader(e):
+    """What there is room for gets to a peer whose program makes no call: the sender is rid of it."""
+    near, far = e.pair()
+    data = pattern.Pattern(54).at(0, 60000)
+    near.sendall(data)
+    e.until(lambda: outq(near) == 0, "SIOCOUTQ of 0")
+    near.close()
+    e.check(far.recv_exactly(len(data)) == data, "other bytes have come")
+    e.note("end", far.recv(1))
+
+
+@case(hosts=BEDS, timeout=60)
+def small_ones_after_large_ones(e):
+    """Where SO_RCVBUF is small, small messages may lie unread behind each other after large ones have come, too."""
+    listener = e.listen(prepare=lambda sock: sock.setsockopt(SOL, socket.SO_RCVBUF, 65536))
+    near, far = e.pair(listener)
+    near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    task = e.task(pattern.send, near, 55, 8 << 20, [1 << 20])
+    e.equal(pattern.receive(far, 55, 8 << 20, [100000]), 8 << 20, "bytes")
+    task.result()
+    for number in range(8):
+        near.send(b"%d" % number)
+        e.unread(far, number + 1)
+    e.note("all of them", far.recv(100, socket.MSG_PEEK | socket.MSG_WAITALL | DONTWAIT))
+
+
+@case(hosts=BEDS)
 def unread_small(e):
     """Hundreds of small messages may wait unread."""
     near, far = e.pair()
