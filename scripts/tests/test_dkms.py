@@ -43,16 +43,16 @@ class Build(unittest.TestCase):
         if mark:
             (where / ".ib-sdp").write_text(mark)
 
-    def run_it(self, status):
+    def run_it(self, status, stderr=subprocess.PIPE):
         """As DKMS does it: with all output in a log. Returns the log, and what is seen besides."""
         environment = dict(os.environ, PATH=f"{self.bin}:{os.environ['PATH']}", IB_SDP_CACHE=str(self.cache), IB_SDP_SOURCES=str(self.sources),
                            IB_SDP_MODULES=str(self.modules))
         environment.pop("MAKEFLAGS", None)
         command = f"( eval '{SCRIPTS}/dkms/build {VERSION} {self.headers}' ) >>log 2>&1; exit $?"
-        done = subprocess.run(["bash", "-c", command], cwd=self.folder, capture_output=True, text=True, env=environment)
+        done = subprocess.run(["bash", "-c", command], cwd=self.folder, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment)
         log = (self.folder / "log").read_text()
         (self.folder / "log").unlink()
-        self.assertEqual(done.returncode, status, log + done.stderr)
+        self.assertEqual(done.returncode, status, log + (done.stderr or ""))
         return log, done.stderr
 
     def complains(self, pattern):
@@ -64,6 +64,15 @@ class Build(unittest.TestCase):
 
     def test_no_source(self):
         self.complains(r"there is no .*/linux-source-7\.2\.tar\.xz: apt install linux-source-7\.2=7\.2\.12-1$")
+
+    def test_the_callers_own_log(self):
+        """What is told is added to a file, whatever its owner has in it."""
+        path = self.folder / "apt.log"
+        path.write_text("what was there\n")
+        with open(path, "a") as file:
+            log, _ = self.run_it(1, stderr=file)
+        self.assertIn("there is no", log)
+        self.assertRegex(path.read_text(), r"\Awhat was there\n\nib-sdp: there is no .*\n\Z")
 
     def test_source_of_another_version(self):
         (self.sources / "linux-source-7.2.tar.xz").touch()
