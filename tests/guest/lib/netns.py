@@ -12,6 +12,8 @@ from .calls import libc
 CLONE_NEWNET, CLONE_NEWUSER = 0x40000000, 0x10000000
 NOBODY, PR_SET_DUMPABLE = 65534, 4
 ADDRESSES = {"self": ("10.77.0.1", "fd77::1"), "peer": ("10.77.0.2", "fd77::2")}
+# RoCE's port of UDP.
+ROCE = 4791
 OWN = "/proc/thread-self/ns/net"
 LOCAL_TRANSPORT = "/sys/module/ib_sdp/parameters/local_transport"
 
@@ -185,6 +187,18 @@ def bare(six):
         run("self", "ip link set bare0 up")
     run("self", f"ip addr replace {host}/" + ("64 dev bare0 nodad" if six else "24 dev bare0"))
     return host
+
+
+@contextlib.contextmanager
+def firewall():
+    """The other host drops what comes by RoCE."""
+    run("peer", "nft add table inet sdp_test")
+    try:
+        run("peer", "nft add chain inet sdp_test in { type filter hook input priority 0 ; }")
+        run("peer", f"nft add rule inet sdp_test in udp dport {ROCE} drop")
+        yield
+    finally:
+        run("peer", "nft delete table inet sdp_test")
 
 
 def sysctl(path, value=None):

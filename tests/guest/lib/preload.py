@@ -12,11 +12,14 @@ from .programs import HERE, Program
 from .registry import case
 
 BUILT = pathlib.Path(__file__).resolve().parents[3] / "build" / "cargo" / "release"
+# More milliseconds than SDP takes to fail: where a case counts what SDP carries, a slow machine does not count.
+PATIENT = 20000
 ECHO = ("python3", str(HERE / "echo.py"))
 
 
-def under(e, command, rules=None, log="stderr:7"):
-    """The command, under sdp-run. Rules are statements; without, the library's own hold."""
+def under(e, command, rules=None, log="stderr:7", wait=PATIENT):
+    """The command, under sdp-run. Rules are statements; without, the library's own hold, as does its time to wait
+    without one."""
     for name in ("sdp-run", "libsdp.so"):
         if not (BUILT / name).exists():
             e.skip(f"{name} is not built (scripts/cargo build --release -p sdp-run -p libsdp)")
@@ -25,7 +28,8 @@ def under(e, command, rules=None, log="stderr:7"):
         with tempfile.NamedTemporaryFile("w", prefix="rules-", delete=False) as file:
             file.write(rules)
         options += ["--config", file.name]
-    return [str(BUILT / "sdp-run"), *options, *command]
+    environment = [] if wait is None else ["env", f"LIBSDP_WAIT={wait}"]
+    return [*environment, str(BUILT / "sdp-run"), *options, *command]
 
 
 def start(e, command, where="self", rules=None):

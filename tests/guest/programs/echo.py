@@ -3,7 +3,7 @@
 """An echo server and its clients, each in several ways that programs are written: nothing in here knows of SDP.
 
     echo.py server threads|forks|asyncio|selectors|poll|select HOST PORT CONNECTIONS
-    echo.py client blocking|timeout|asyncio|selectors HOST PORT CONNECTIONS BYTES
+    echo.py client blocking|timeout|hurried|asyncio|selectors HOST PORT CONNECTIONS BYTES
 
 The server ends after so many connections. The client sends on each, shuts down, and checks what comes back."""
 
@@ -19,6 +19,8 @@ import sys
 import threading
 
 PART = 65536
+# Seconds in which a hurried client is connected, or fails.
+HURRIED = 2
 
 
 class Echo(socketserver.BaseRequestHandler):
@@ -209,7 +211,10 @@ def client(how, host, port, count, size):
             if how == "selectors":
                 good.append(non_blocking(host, port, number, size))
                 continue
-            with socket.create_connection((host, port), timeout=600 if how == "timeout" else None) as sock:
+            limit = {"timeout": 600, "hurried": HURRIED}.get(how)
+            with socket.create_connection((host, port), timeout=limit) as sock:
+                if how == "hurried":
+                    sock.settimeout(None)
                 if not number:
                     print(*looks(sock))
                 good.append(exchange(sock, number, size))

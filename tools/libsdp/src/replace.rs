@@ -4,8 +4,9 @@
 
 use crate::log::{self, Level};
 use crate::options;
+use crate::settings;
 use crate::sys;
-use crate::table::{Entry, Interest, Kind, Table};
+use crate::table::{self, Entry, Interest, Kind, Table};
 use libc::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
@@ -143,7 +144,8 @@ pub fn settle(table: &mut Table, fd: c_int) -> Settled {
     let (kind, entry) = table.get(fd);
     let seen = sys::look(fd);
     match kind {
-        Kind::Connecting | Kind::Following if seen == 0 => return Settled::NotYet,
+        Kind::Following if seen == 0 => return Settled::NotYet,
+        Kind::Connecting if seen == 0 && !is_overdue(&entry) => return Settled::NotYet,
         Kind::Following => {
             forget_all(table, fd);
             return Settled::Yes;
@@ -151,7 +153,9 @@ pub fn settle(table: &mut Table, fd: c_int) -> Settled {
         Kind::Connecting => {}
         _ => return Settled::Yes,
     }
-    let error = if seen & (libc::POLLERR | libc::POLLHUP) != 0 {
+    let error = if seen == 0 {
+        libc::ETIMEDOUT
+    } else if seen & (libc::POLLERR | libc::POLLHUP) != 0 {
         sys::get_int(fd, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0)
     } else {
         0
@@ -159,6 +163,7 @@ pub fn settle(table: &mut Table, fd: c_int) -> Settled {
     match error {
         0 => {
             log::write(Level::Summary, format_args!("connect {}: SDP", entry.to));
+            remember_answer(&entry.to);
             forget_all(table, fd);
             return Settled::Yes;
         }
@@ -170,7 +175,7 @@ pub fn settle(table: &mut Table, fd: c_int) -> Settled {
         }
         _ => {}
     }
-    remember_timeout(&entry, error);
+    remember_timeout(&entry.to, error);
     let Some(tcp) = entry.shadow else {
         fail(table, fd, error);
         return Settled::Yes;
@@ -244,22 +249,101 @@ fn fail(table: &mut Table, fd: c_int, error: c_int) {
     });
 }
 
-/// Destinations whose SDP has not answered, for which the next connections do not wait.
-static SILENT: [Silent; 16] = [const { Silent::new() }; 16];
-/// For so many milliseconds.
-const SILENT_TIME: u64 = 60_000;
+/// Whether SDP has had its time, and TCP is there to go on.
+fn is_overdue(entry: &Entry) -> bool {
+    entry.until <= sys::now() && entry.shadow.is_some()
+}
 
-/// Changed under the table's lock, and read without: a torn reading costs one wait, or spares it.
-struct Silent {
+/// How long SDP has to answer, in milliseconds; none for one that has answered lately, which has
+/// all the time that SDP takes to repeat a request.
+pub fn patience(to: &sys::Address) -> Option<u64> {
+    (!ANSWERING.knows(to)).then(|| settings::known().map_or(settings::WAIT, |s| s.wait))
+}
+
+/// Goes on by TCP wherever SDP has had its time; when the next one has, by [`sys::now`].
+pub fn give_up_overdue() -> Option<u64> {
+    let mut table = table::lock()?;
+    let mut next = None;
+    for fd in table.known() {
+        let (kind, entry) = table.get(fd);
+        if kind != Kind::Connecting {
+            continue;
+        }
+        if is_overdue(&entry) {
+            settle(&mut table, fd);
+        } else if entry.until != u64::MAX && entry.shadow.is_some() {
+            next = Some(next.map_or(entry.until, |n: u64| n.min(entry.until)));
+        }
+    }
+    next
+}
+
+/// Before the program closes a descriptor: SDP of the destination is silent if the program has
+/// waited for it, and its next try is by TCP at once.
+pub fn closes(table: &mut Table, fd: c_int) {
+    let (kind, entry) = table.get(fd);
+    if kind != Kind::Connecting || entry.shared || !table.verify(fd) {
+        return;
+    }
+    let waited = sys::now().saturating_sub(entry.asked);
+    if waited >= NOTABLE && sys::look(fd) == 0 {
+        remember_timeout(&entry.to, libc::ETIMEDOUT);
+    }
+}
+
+/// Who has waited for so many milliseconds has not just changed its mind.
+const NOTABLE: u64 = 100;
+
+/// Destinations whose SDP has not answered, for which the next connections do not wait.
+static SILENT: Hosts = Hosts::new();
+/// Those whose SDP has.
+static ANSWERING: Hosts = Hosts::new();
+/// What is known of a destination holds for so many milliseconds.
+const KNOWN_TIME: u64 = 60_000;
+
+/// Some destinations, without their ports. Changed under the table's lock or without, and read
+/// without: a torn reading costs one wait, or spares it.
+struct Hosts([Host; 16]);
+
+struct Host {
     address: [AtomicU64; 2],
     until: AtomicU64,
 }
 
-impl Silent {
+impl Host {
     const fn new() -> Self {
-        Silent {
+        Host {
             address: [const { AtomicU64::new(0) }; 2],
             until: AtomicU64::new(0),
+        }
+    }
+
+    fn is(&self, own: [u64; 2]) -> bool {
+        [self.address[0].load(Relaxed), self.address[1].load(Relaxed)] == own
+    }
+}
+
+impl Hosts {
+    const fn new() -> Self {
+        Hosts([const { Host::new() }; 16])
+    }
+
+    fn knows(&self, to: &sys::Address) -> bool {
+        let (own, now) = (halves(to), sys::now());
+        self.0
+            .iter()
+            .any(|h| h.until.load(Relaxed) > now && h.is(own))
+    }
+
+    /// Until then; a time that is over forgets it.
+    fn note(&self, to: &sys::Address, until: u64) {
+        let own = halves(to);
+        let known = self.0.iter().find(|h| h.is(own));
+        let oldest = || self.0.iter().min_by_key(|h| h.until.load(Relaxed));
+        if let Some(h) = known.or_else(oldest) {
+            h.address[0].store(own[0], Relaxed);
+            h.address[1].store(own[1], Relaxed);
+            h.until.store(until, Relaxed);
         }
     }
 }
@@ -274,26 +358,22 @@ fn halves(to: &sys::Address) -> [u64; 2] {
 
 /// Whether a destination's SDP did not answer lately.
 pub fn is_silent(to: &sys::Address) -> bool {
-    let own = halves(to);
-    let now = sys::now();
-    SILENT.iter().any(|s| {
-        s.until.load(Relaxed) > now
-            && [s.address[0].load(Relaxed), s.address[1].load(Relaxed)] == own
-    })
+    SILENT.knows(to)
 }
 
 /// Notes a destination that took all the time it was given.
-pub fn remember_timeout(entry: &Entry, error: c_int) {
-    if !matches!(error, libc::ETIMEDOUT | libc::EHOSTUNREACH) {
-        return;
+pub fn remember_timeout(to: &sys::Address, error: c_int) {
+    if matches!(error, libc::ETIMEDOUT | libc::EHOSTUNREACH) {
+        SILENT.note(to, sys::now() + KNOWN_TIME);
+        if ANSWERING.knows(to) {
+            ANSWERING.note(to, 0);
+        }
     }
-    let oldest = SILENT.iter().min_by_key(|s| s.until.load(Relaxed));
-    if let Some(s) = oldest {
-        let own = halves(&entry.to);
-        s.address[0].store(own[0], Relaxed);
-        s.address[1].store(own[1], Relaxed);
-        s.until.store(sys::now() + SILENT_TIME, Relaxed);
-    }
+}
+
+/// Notes a destination to which there is a connection by SDP.
+pub fn remember_answer(to: &sys::Address) {
+    ANSWERING.note(to, sys::now() + KNOWN_TIME);
 }
 
 /// An errno by its text.

@@ -19,6 +19,9 @@ const RULES: &str = match option_env!("SDP_RULES") {
     None => "/etc/libsdp.conf",
 };
 
+/// How many milliseconds SDP has to answer, if the environment does not say otherwise.
+pub const WAIT: u64 = 500;
+
 /// No file of rules is larger.
 const LARGEST: usize = 1 << 20;
 
@@ -31,6 +34,8 @@ pub struct Settings {
     pub program: Vec<u8>,
     pub destination: Destination,
     pub min_level: u32,
+    /// How many milliseconds SDP has to answer a client that can use TCP.
+    pub wait: u64,
     /// Some of its sockets may be SDP.
     pub active: bool,
     /// The program has more rights than who called it.
@@ -108,6 +113,7 @@ fn read() -> (Settings, Option<String>) {
             None => Destination::Stderr,
         },
         min_level: Level::Error as u32,
+        wait: WAIT,
         rules: Rules::default(),
         name: String::from_utf8_lossy(&program).into_owned(),
         program,
@@ -130,6 +136,17 @@ fn read() -> (Settings, Option<String>) {
             None => {
                 problem.get_or_insert(format!(
                     "LIBSDP_LOG={} is not stderr, syslog or a path, with :LEVEL after it",
+                    wish.to_string_lossy()
+                ));
+            }
+        }
+    }
+    if let Some(wish) = variable("LIBSDP_WAIT") {
+        match wish.to_str().and_then(|w| w.parse::<u32>().ok()) {
+            Some(wait) => settings.wait = wait.into(),
+            None => {
+                problem.get_or_insert(format!(
+                    "LIBSDP_WAIT={} is no number of milliseconds",
                     wish.to_string_lossy()
                 ));
             }

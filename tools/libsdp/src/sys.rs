@@ -344,6 +344,25 @@ pub fn get_int(fd: c_int, level: c_int, name: c_int) -> Result {
     Ok(c_int::from_ne_bytes(raw))
 }
 
+/// What SO_RCVTIMEO or SO_SNDTIMEO says, in milliseconds; none for no limit.
+pub fn timeout(fd: c_int, name: c_int) -> Option<u64> {
+    let mut raw = [0; 16];
+    get_option(fd, libc::SOL_SOCKET, name, &mut raw).ok()?;
+    let half = |r: &[u8]| r.try_into().map(i64::from_ne_bytes).unwrap_or(0);
+    let (seconds, micros) = (half(&raw[..8]), half(&raw[8..]));
+    let total = seconds
+        .saturating_mul(1000)
+        .saturating_add((micros + 999) / 1000);
+    (total > 0).then_some(total as u64)
+}
+
+pub fn set_timeout(fd: c_int, name: c_int, milliseconds: u64) {
+    let mut raw = [0; 16];
+    raw[..8].copy_from_slice(&(milliseconds / 1000).to_ne_bytes());
+    raw[8..].copy_from_slice(&(milliseconds % 1000 * 1000).to_ne_bytes());
+    let _ = set_option(fd, libc::SOL_SOCKET, name, &raw);
+}
+
 /// What is true of a socket now, of all that can be asked.
 pub fn look(fd: c_int) -> i16 {
     let mut one = libc::pollfd {

@@ -70,6 +70,9 @@ pub struct Entry {
     pub inode: u64,
     /// Where it connects to.
     pub to: Address,
+    /// When SDP was asked, and until when it has to have answered, by [`sys::now`].
+    pub asked: u64,
+    pub until: u64,
     /// What SO_ERROR is still to tell.
     pub error: c_int,
     /// Of a hidden descriptor, whose it is.
@@ -89,6 +92,8 @@ impl Entry {
         joint: None,
         inode: 0,
         to: Address::NONE,
+        asked: 0,
+        until: u64::MAX,
         error: 0,
         owner: -1,
         interests: [None; INTERESTS],

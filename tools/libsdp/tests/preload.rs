@@ -11,7 +11,8 @@ mod programs;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
-use std::os::fd::AsRawFd;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc;
@@ -212,6 +213,63 @@ fn refused(bed: &Bed) {
     }
 }
 
+/// A listener of "SDP" on that port which takes no connection, and what fills its queue: who
+/// connects there hears nothing.
+fn silence(bed: &Bed, port: u16) -> Vec<OwnedFd> {
+    let namespace = bed.sdp.as_raw_fd();
+    let made = std::thread::spawn(move || {
+        // SAFETY: numbers, and an address that is there.
+        unsafe {
+            assert_eq!(libc::setns(namespace, libc::CLONE_NEWNET), 0);
+            let mut to: libc::sockaddr_in = std::mem::zeroed();
+            to.sin_family = libc::AF_INET as _;
+            to.sin_port = port.to_be();
+            to.sin_addr.s_addr = u32::from(Ipv4Addr::LOCALHOST).to_be();
+            let (to, length) = ((&raw const to).cast(), std::mem::size_of_val(&to) as u32);
+            let socket = || {
+                let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, 0);
+                OwnedFd::from_raw_fd(fd)
+            };
+            let mut all = vec![socket()];
+            assert_eq!(libc::bind(all[0].as_raw_fd(), to, length), 0);
+            assert_eq!(libc::listen(all[0].as_raw_fd(), 0), 0);
+            for _ in 0..3 {
+                all.push(socket());
+                libc::connect(all[all.len() - 1].as_raw_fd(), to, length);
+            }
+            all
+        }
+    });
+    made.join().unwrap()
+}
+
+/// The same clients, where SDP does not answer and TCP listens; some of them do not wait for long.
+fn silent(bed: &Bed) {
+    for name in programs::CLIENTS {
+        let mut echo = bed.program("echo", SERVE_TCP);
+        let port = echo.line();
+        let _silence = silence(bed, port.parse().unwrap());
+        std::env::set_var("SDP_TEST_PORT", port);
+        let (lines, log) = bed.program(name, BOTH).end();
+        assert_eq!(lines, ["ok"], "{name}: {log:?}");
+        let how = match *name {
+            "twice" => "TCP (no SDP lately)",
+            _ => "TCP (SDP: timed out)",
+        };
+        assert!(log.iter().any(|l| l.contains(how)), "{name}: {log:?}");
+    }
+}
+
+/// A time to wait that is none is told, and the usual one holds.
+fn bad_wait(bed: &Bed) {
+    std::env::set_var("LIBSDP_WAIT", "soon");
+    let (lines, log) = against(bed, SERVE_SDP, "blocking", BOTH);
+    std::env::remove_var("LIBSDP_WAIT");
+    assert_eq!(lines, ["ok"], "{log:?}");
+    let told = |l: &String| l.contains("LIBSDP_WAIT=soon is no number of milliseconds");
+    assert!(log.iter().any(told), "{log:?}");
+}
+
 /// SDP only: there is no second try.
 fn sdp_only(bed: &Bed) {
     let (lines, _) = against(bed, SERVE_TCP, "blocking", "use sdp client * *:*\n");
@@ -299,6 +357,8 @@ const TESTS: &[Test] = &[
     ("by_sdp", by_sdp),
     ("by_tcp", by_tcp),
     ("refused", refused),
+    ("silent", silent),
+    ("bad_wait", bad_wait),
     ("sdp_only", sdp_only),
     ("tcp_only", tcp_only),
     ("servers", servers),

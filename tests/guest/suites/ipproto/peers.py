@@ -9,9 +9,6 @@ from lib import either, module, netns
 from lib.either import SDP, TCP
 from lib.registry import case
 
-# RoCE's port of UDP.
-ROCE = 4791
-
 
 def falls(e, listener, **counted):
     """A connect that becomes TCP's; the seconds it took."""
@@ -57,18 +54,6 @@ def without_rdma():
         netns.run("peer", f"rdma link add rxe0 type rxe netdev {device}")
 
 
-@contextlib.contextmanager
-def firewall(e):
-    """The other host drops what comes by RoCE."""
-    netns.run("peer", "nft add table inet sdp_test")
-    try:
-        netns.run("peer", "nft add chain inet sdp_test in { type filter hook input priority 0 ; }")
-        netns.run("peer", f"nft add rule inet sdp_test in udp dport {ROCE} drop")
-        yield
-    finally:
-        netns.run("peer", "nft delete table inet sdp_test")
-
-
 @case(reference=False, hosts=(2,), timeout=60)
 def without_the_module(e):
     """Its connection manager refuses what nobody listens for."""
@@ -93,7 +78,7 @@ def without_rdma_there(e):
 def behind_a_firewall(e):
     """A server for both, to which only TCP gets."""
     e.needs_wire()
-    with firewall(e):
+    with netns.firewall():
         silent(e)
         listener = either.listen(e)
         with either.parameters(ipproto_wait=400, ipproto_memory=1000), either.counts(e, "peer", accepted_by_tcp=1):

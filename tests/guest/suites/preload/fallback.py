@@ -4,7 +4,7 @@
 import os
 import subprocess
 
-from lib import observe
+from lib import netns, observe
 from lib.preload import ECHO, Carried, under, wait_for_listener
 from lib.programs import Program
 from lib.registry import case
@@ -21,9 +21,9 @@ def output(program, patience):
     return out, err
 
 
-def client(e, how, rules=None, address=None):
+def client(e, how, rules=None, address=None, **more):
     command = [*ECHO, "client", how, address or e.there, str(PORT), "2", "50000"]
-    said, log = output(Program(e, under(e, command, rules)), e.patience * 12)
+    said, log = output(Program(e, under(e, command, rules, **more)), e.patience * 12)
     e.check(said.endswith("2 of 2 came back\n"), f"{how} said {said}, and the library {log}")
     return log
 
@@ -39,6 +39,18 @@ def the_peer_has_tcp_only(e):
         serving.output(e.patience * 6)
         e.equal(carried.sent(), 0, "bytes that SDP sent")
         e.equal(log.count("TCP (SDP: connection refused)"), 2, f"what is told of {how}: {log}; fallbacks")
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def the_peers_sdp_is_silent(e):
+    """A client that waits for less time than SDP takes to fail gets to the server by TCP, the first time."""
+    e.needs_wire()
+    serving = Program(e, [*ECHO, "server", "threads", e.any, str(PORT), "2"], "peer")
+    wait_for_listener(e, PORT, sdp=False)
+    with netns.firewall():
+        log = client(e, "hurried", wait=None)
+    serving.output(e.patience * 6)
+    e.equal((log.count("TCP (SDP: timed out)"), log.count("TCP (no SDP lately)")), (1, 1), f"what is told: {log}; connections")
 
 
 @case(reference=False, timeout=120)

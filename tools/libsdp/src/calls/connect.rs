@@ -50,13 +50,16 @@ pub unsafe extern "C-unwind" fn connect(
     address: *const sockaddr,
     length: socklen_t,
 ) -> c_int {
+    let mut limit = None;
     match table::kind(fd) {
         Kind::Fresh => {
             // SAFETY: the caller's address.
             if let Some(to) = unsafe { Address::read(address, length) } {
+                let begun = sys::now();
                 if let Some(result) = first(fd, &to) {
                     return sys::c_result(result);
                 }
+                limit = shorten(fd, sys::now() - begun);
             }
         }
         Kind::Connecting | Kind::Following | Kind::Failed => {
@@ -68,6 +71,9 @@ pub unsafe extern "C-unwind" fn connect(
     }
     // SAFETY: the caller's arguments.
     let r = unsafe { real::connect(fd, address, length) };
+    if let Some(limit) = limit {
+        sys::set_timeout(fd, libc::SO_SNDTIMEO, limit);
+    }
     if (r == 0 || sys::errno() == libc::EINPROGRESS) && table::kind(fd) == Kind::Fresh {
         // TCP it is.
         let errno = sys::errno();
@@ -77,6 +83,14 @@ pub unsafe extern "C-unwind" fn connect(
         sys::set_errno(errno);
     }
     r
+}
+
+/// Takes what SDP has used up from the time that connect(2) may take; what to set it to afterwards.
+fn shorten(fd: c_int, used: u64) -> Option<u64> {
+    let limit = sys::timeout(fd, libc::SO_SNDTIMEO).filter(|_| used > 0)?;
+    let left = limit.saturating_sub(used).max(1);
+    sys::set_timeout(fd, libc::SO_SNDTIMEO, left);
+    Some(limit)
 }
 
 /// What an attempt by SDP has come to.
@@ -161,8 +175,13 @@ fn bind_like(fd: c_int, sdp: c_int) -> Result<c_int, Why> {
 /// The first connect(2) of a socket; none if it is for TCP, which the program's own call makes.
 fn first(fd: c_int, to: &Address) -> Option<sys::Result> {
     let (mode, entry, sdp, non_blocking) = prepare(fd, to)?;
+    let patience = replace::patience(to).filter(|_| mode == Mode::Both);
     let attempt = if non_blocking {
         attempt(sys::connect(sdp, to), sdp)
+    } else if let Some(patience) = patience {
+        // Half of what there is: TCP is to have a chance.
+        let half = sys::timeout(fd, libc::SO_SNDTIMEO).map_or(u64::MAX, |t| t / 2);
+        attempt(within(sdp, to, patience.min(half)), sdp)
     } else {
         // Nothing is held while it waits.
         // SAFETY: the address is as long as it says.
@@ -175,6 +194,7 @@ fn first(fd: c_int, to: &Address) -> Option<sys::Result> {
             let mut table = table::lock()?;
             match enter(&mut table, fd, sdp, mode, entry, under_way) {
                 Ok(()) if result == 0 => {
+                    replace::remember_answer(to);
                     log::write(Level::Summary, format_args!("connect {to}: SDP"));
                     Some(Ok(0))
                 }
@@ -191,7 +211,7 @@ fn first(fd: c_int, to: &Address) -> Option<sys::Result> {
                 );
                 return Some(Err(error));
             }
-            replace::remember_timeout(&entry, error);
+            replace::remember_timeout(to, error);
             log::write(
                 Level::Summary,
                 format_args!("connect {to}: TCP (SDP: {})", Errno(error)),
@@ -199,6 +219,35 @@ fn first(fd: c_int, to: &Address) -> Option<sys::Result> {
             None
         }
     }
+}
+
+/// connect(2) of a socket that blocks, for so many milliseconds.
+fn within(sdp: c_int, to: &Address, time: u64) -> sys::Result {
+    let flags = sys::fcntl(sdp, libc::F_GETFL, 0)?;
+    sys::fcntl(sdp, libc::F_SETFL, (flags | libc::O_NONBLOCK) as usize)?;
+    let until = sys::now() + time;
+    let mut r = sys::connect(sdp, to);
+    while r == Err(libc::EINPROGRESS) {
+        let mut one = libc::pollfd {
+            fd: sdp,
+            events: libc::POLLOUT,
+            revents: 0,
+        };
+        let left = until.saturating_sub(sys::now()).min(i32::MAX as u64);
+        // SAFETY: one entry. A point of cancellation, as connect(2) is.
+        r = match unsafe { real::poll(&mut one, 1, left as c_int) } {
+            0 => Err(libc::ETIMEDOUT),
+            1 => match sys::get_int(sdp, libc::SOL_SOCKET, libc::SO_ERROR) {
+                Ok(0) => Ok(0),
+                Ok(e) | Err(e) => Err(e),
+            },
+            // connect(2) goes on after handlers that say so, poll(2) never.
+            _ if sys::errno() == libc::EINTR && sys::handlers_restart() => r,
+            _ => Err(sys::errno()),
+        };
+    }
+    sys::fcntl(sdp, libc::F_SETFL, flags as usize)?;
+    r
 }
 
 fn attempt(result: sys::Result, sdp: c_int) -> Attempt {
@@ -252,6 +301,8 @@ fn enter(
         replace::forget_all(table, fd);
         return Ok(());
     }
+    entry.asked = sys::now();
+    entry.until = replace::patience(&entry.to).map_or(u64::MAX, |p| entry.asked.saturating_add(p));
     let inode = sys::inode(fd).unwrap_or(0);
     for &other in table.duplicates(fd).iter() {
         let mut theirs = table.get(other).1;
@@ -259,6 +310,7 @@ fn enter(
             .shadow
             .and_then(|hidden| table.hide_copy(hidden, other).ok());
         (theirs.inode, theirs.to) = (inode, entry.to);
+        (theirs.asked, theirs.until) = (entry.asked, entry.until);
         table.set(other, Kind::Connecting, theirs);
     }
     entry.interests = table.get(fd).1.interests;

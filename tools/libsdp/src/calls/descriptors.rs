@@ -4,7 +4,7 @@
 
 use super::listen::duplicate;
 use crate::table::{self, Entry, Kind, Table};
-use crate::{real, sys};
+use crate::{real, replace, sys};
 use libc::{c_int, c_uint, c_ulong};
 
 /// close(2).
@@ -20,6 +20,7 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
                 // Whoever closes everything does not know of it.
                 return sys::c_result(Err(libc::EBADF));
             }
+            replace::closes(&mut table, fd);
             table.forget(fd);
         }
     }
@@ -42,6 +43,7 @@ pub extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
     let within = |fd: c_int| (first..=last).contains(&(fd as u32));
     for fd in table.known() {
         if within(fd) && table::kind(fd) != Kind::Hidden {
+            replace::closes(&mut table, fd);
             table.forget(fd);
         }
     }

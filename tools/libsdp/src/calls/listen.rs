@@ -364,7 +364,7 @@ fn take(
     length: *mut socklen_t,
     flags: c_int,
 ) -> sys::Result {
-    let deadline = receive_timeout(fd).map(|t| sys::now() + t);
+    let deadline = sys::timeout(fd, libc::SO_RCVTIMEO).map(|t| sys::now() + t);
     loop {
         let turn = TURN.fetch_add(1, Relaxed) % 2 == 0;
         let order = if turn { [sdp, fd] } else { [fd, sdp] };
@@ -408,18 +408,6 @@ fn take(
             }
         }
     }
-}
-
-/// How long accept(2) waits at most, in milliseconds.
-fn receive_timeout(fd: c_int) -> Option<u64> {
-    let mut raw = [0; 16];
-    sys::get_option(fd, libc::SOL_SOCKET, libc::SO_RCVTIMEO, &mut raw).ok()?;
-    let half = |r: &[u8]| r.try_into().map(i64::from_ne_bytes).unwrap_or(0);
-    let (seconds, micros) = (half(&raw[..8]), half(&raw[8..]));
-    let total = seconds
-        .saturating_mul(1000)
-        .saturating_add((micros + 999) / 1000);
-    (total > 0).then_some(total as u64)
 }
 
 /// shutdown(2).

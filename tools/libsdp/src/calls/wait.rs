@@ -7,6 +7,9 @@
 //! and an epoll descriptor is told of both listeners. And a connection whose SDP has failed is not
 //! ready: what was seen of it is taken back, it goes on by TCP (see [`replace::settle`]), and the
 //! call waits for the rest of its time.
+//!
+//! SDP that does not answer says nothing, so whatever waits wakes up when SDP has had its time
+//! ([`replace::give_up_overdue`]), whether it waits for that connection or for something else.
 
 use crate::replace::{self, Settled};
 use crate::table::{self, Interest, Kind};
@@ -87,6 +90,37 @@ impl Time {
     }
 }
 
+/// How long to wait before something has to be looked after: all the time, or less.
+#[derive(Clone, Copy)]
+struct Turn {
+    time: Time,
+    /// The call is not over when this time is.
+    early: bool,
+}
+
+impl Turn {
+    /// The next one of a call that has so much time.
+    fn next(time: Time) -> Self {
+        let next = table::any_under_way()
+            .then(replace::give_up_overdue)
+            .flatten();
+        let whole = Turn { time, early: false };
+        let Some(next) = next else { return whole };
+        let span = next.saturating_sub(sys::now());
+        let early = timespec {
+            tv_sec: (span / 1000) as i64,
+            tv_nsec: (span % 1000) as i64 * 1_000_000,
+        };
+        match time.left() {
+            Some(left) if (left.tv_sec, left.tv_nsec) <= (early.tv_sec, early.tv_nsec) => whole,
+            _ => Turn {
+                time: Time::after(early),
+                early: true,
+            },
+        }
+    }
+}
+
 /// Whether what was seen of a descriptor is for the program.
 fn is_true(fd: c_int) -> bool {
     if !matches!(table::kind(fd), Kind::Connecting | Kind::Following) {
@@ -98,7 +132,7 @@ fn is_true(fd: c_int) -> bool {
     }
 }
 
-/// poll(2) and ppoll(2), by `wait`, which does it once.
+/// poll(2) and ppoll(2), by `wait`, which does it once, for that time.
 ///
 /// # Safety
 ///
@@ -106,7 +140,8 @@ fn is_true(fd: c_int) -> bool {
 unsafe fn poll_with(
     fds: *mut pollfd,
     count: nfds_t,
-    wait: impl Fn(*mut pollfd, nfds_t) -> c_int,
+    time: Time,
+    wait: impl Fn(*mut pollfd, nfds_t, Time) -> c_int,
 ) -> c_int {
     /// So many entries are copied on the stack.
     const FEW: usize = 128;
@@ -140,7 +175,11 @@ unsafe fn poll_with(
         }
     }
     let result = loop {
-        let ready = wait(used, count);
+        let turn = Turn::next(time);
+        let ready = wait(used, count, turn.time);
+        if ready == 0 && turn.early {
+            continue;
+        }
         if ready <= 0 {
             break ready;
         }
@@ -196,7 +235,7 @@ pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c
     let time = Time::milliseconds(timeout);
     // SAFETY: the caller's arguments.
     unsafe {
-        poll_with(fds, count, |f, n| {
+        poll_with(fds, count, time, |f, n, time| {
             real::poll(f, n, time.left_milliseconds())
         })
     }
@@ -217,7 +256,7 @@ pub unsafe extern "C-unwind" fn ppoll(
     // SAFETY: the caller's arguments.
     unsafe {
         let time = Time::span(timeout);
-        poll_with(fds, count, |f, n| {
+        poll_with(fds, count, time, |f, n, time| {
             let left = time.left();
             real::ppoll(f, n, left.as_ref().map_or(ptr::null(), |t| t), mask)
         })
@@ -337,7 +376,7 @@ unsafe fn select_with(
     let first: *mut pollfd = asked.as_mut_ptr().cast();
     // SAFETY: so many have been written.
     let r = unsafe {
-        poll_with(first, length as nfds_t, |f, n| {
+        poll_with(first, length as nfds_t, time, |f, n, time| {
             let left = time.left();
             real::ppoll(f, n, left.as_ref().map_or(ptr::null(), |t| t), mask)
         })
@@ -517,14 +556,23 @@ fn is_event_true(epoll: c_int, data: u64) -> bool {
     true
 }
 
-/// epoll_wait(2) and its kin, by `wait`, which does it once.
+/// epoll_wait(2) and its kin, by `wait`, which does it once, for that time.
 ///
 /// # Safety
 ///
 /// As of epoll_wait(2).
-unsafe fn epoll_with(epoll: c_int, events: *mut epoll_event, wait: impl Fn() -> c_int) -> c_int {
+unsafe fn epoll_with(
+    epoll: c_int,
+    events: *mut epoll_event,
+    time: Time,
+    wait: impl Fn(Time) -> c_int,
+) -> c_int {
     loop {
-        let ready = wait();
+        let turn = Turn::next(time);
+        let ready = wait(turn.time);
+        if ready == 0 && turn.early {
+            continue;
+        }
         if ready <= 0 || !table::any_under_way() {
             return ready;
         }
@@ -551,7 +599,7 @@ pub unsafe extern "C-unwind" fn epoll_wait(
     let time = Time::milliseconds(timeout);
     // SAFETY: the caller's arguments.
     unsafe {
-        epoll_with(epoll, events, || {
+        epoll_with(epoll, events, time, |time| {
             real::epoll_wait(epoll, events, most, time.left_milliseconds())
         })
     }
@@ -573,7 +621,7 @@ pub unsafe extern "C-unwind" fn epoll_pwait(
     let time = Time::milliseconds(timeout);
     // SAFETY: the caller's arguments.
     unsafe {
-        epoll_with(epoll, events, || {
+        epoll_with(epoll, events, time, |time| {
             real::epoll_pwait(epoll, events, most, time.left_milliseconds(), mask)
         })
     }
@@ -595,7 +643,7 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
     // SAFETY: the caller's arguments.
     unsafe {
         let time = Time::span(timeout);
-        epoll_with(epoll, events, || {
+        epoll_with(epoll, events, time, |time| {
             let left = time.left();
             let left = left.as_ref().map_or(ptr::null(), |t| t);
             real::epoll_pwait2(epoll, events, most, left, mask)

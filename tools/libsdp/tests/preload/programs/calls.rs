@@ -89,9 +89,13 @@ pub fn epoll_add(epoll: c_int, fd: c_int, events: c_int, data: u64) -> Result {
 
 /// One event: what was wanted with it.
 pub fn epoll_wait(epoll: c_int) -> Result<(u32, u64)> {
+    epoll_wait_for(epoll, 30_000)
+}
+
+pub fn epoll_wait_for(epoll: c_int, timeout: c_int) -> Result<(u32, u64)> {
     let mut event = libc::epoll_event { events: 0, u64: 0 };
     loop {
-        match check(unsafe { libc::epoll_wait(epoll, &mut event, 1, 30_000) }) {
+        match check(unsafe { libc::epoll_wait(epoll, &mut event, 1, timeout) }) {
             Ok(1) => return Ok((event.events, event.u64)),
             Ok(_) => return Err(libc::ETIMEDOUT),
             Err(libc::EINTR) => {}

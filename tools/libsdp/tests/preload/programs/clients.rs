@@ -24,7 +24,15 @@ pub const CLIENTS: &[&str] = &[
     "bound",
     "in-a-child",
     "interrupted",
+    "impatient-poll",
+    "impatient-select",
+    "impatient-epoll",
+    "impatient-blocking",
+    "twice",
 ];
+
+/// How long the impatient ones wait, in milliseconds: less than SDP takes to fail.
+const IMPATIENT: c_int = 1000;
 
 fn begin(fd: c_int, port: u16) -> Result<()> {
     match connect(fd, port) {
@@ -102,8 +110,78 @@ pub fn client(how: &str, port: u16) -> Result<()> {
         unsafe { libc::setitimer(libc::ITIMER_REAL, &never, ptr::null_mut()) };
         return done.and_then(|()| talk(fd));
     }
+    if how == "impatient-blocking" {
+        let fd = socket(0)?;
+        let time = libc::timeval {
+            tv_sec: (IMPATIENT / 1000).into(),
+            tv_usec: 0,
+        };
+        let set = || unsafe {
+            let value: *const libc::timeval = &time;
+            libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_SNDTIMEO, value.cast(), 16)
+        };
+        check(set())?;
+        connect(fd, port)?;
+        let (mut left, mut length) = (time, 16);
+        check(unsafe {
+            let value: *mut libc::timeval = &mut left;
+            libc::getsockopt(
+                fd,
+                libc::SOL_SOCKET,
+                libc::SO_SNDTIMEO,
+                value.cast(),
+                &mut length,
+            )
+        })?;
+        assert_eq!((left.tv_sec, left.tv_usec), (time.tv_sec, time.tv_usec));
+        return talk(fd);
+    }
+    if how == "twice" {
+        // Gives up before the library does, and tries once more.
+        for last in [false, true] {
+            let fd = socket(libc::SOCK_NONBLOCK)?;
+            begin(fd, port)?;
+            match poll(fd, libc::POLLOUT, 200) {
+                Err(libc::ETIMEDOUT) if !last => {
+                    unsafe { libc::close(fd) };
+                }
+                other => {
+                    other?;
+                    error(fd)?;
+                    return talk(fd);
+                }
+            }
+        }
+    }
     let fd = socket(libc::SOCK_NONBLOCK)?;
     match how {
+        "impatient-poll" => {
+            begin(fd, port)?;
+            // in small pieces, as a loop with other work does it
+            let parts = (0..100).map(|_| poll(fd, libc::POLLOUT, IMPATIENT / 100));
+            let mut waits = parts.skip_while(|r| *r == Err(libc::ETIMEDOUT));
+            waits.next().unwrap_or(Err(libc::ETIMEDOUT))?;
+        }
+        "impatient-select" => {
+            begin(fd, port)?;
+            unsafe {
+                let mut write: libc::fd_set = mem::zeroed();
+                libc::FD_SET(fd, &mut write);
+                let mut time = libc::timeval {
+                    tv_sec: 0,
+                    tv_usec: libc::suseconds_t::from(IMPATIENT) * 1000 - 1,
+                };
+                let none = ptr::null_mut();
+                let r = libc::select(fd + 1, none, &mut write, none, &mut time);
+                assert_eq!((r, libc::FD_ISSET(fd, &write)), (1, true));
+            }
+        }
+        "impatient-epoll" => {
+            begin(fd, port)?;
+            let e = epoll()?;
+            epoll_add(e, fd, libc::EPOLLOUT, 4711)?;
+            assert_eq!(epoll_wait_for(e, IMPATIENT)?.1, 4711);
+        }
         "nonblocking-poll" => {
             begin(fd, port)?;
             poll(fd, libc::POLLOUT, 30_000)?;
