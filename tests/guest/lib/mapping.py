@@ -52,16 +52,16 @@ def rows():
 
 
 class Mapping:
-    """One that `sdpctl map add` holds for the time of a block."""
+    """One that `sdpctl map add` holds for the time of a block, started by the command `by`."""
 
-    def __init__(self, e, *words):
+    def __init__(self, e, *words, by=()):
         self.protocol = needs(e)
-        self._e, self._words = e, list(map(str, words))
+        self._e, self._command = e, [*by, SDPCTL, "map", "add", *map(str, words)]
 
     def __enter__(self):
         # SDP has the time that the machine needs, and each connect its chance
         self._before = {name: netns.parameter(name, value) for name, value in (("ipproto_wait", 5000), ("ipproto_memory", 0))}
-        self.process = subprocess.Popen([SDPCTL, "map", "add", *self._words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         said = self.process.stdout.readline()
         if not said.endswith("TCP sockets become SDP's until this ends\n"):
             self._e.check(False, f"sdpctl map add said {said!r} and {self.process.communicate()[1]!r}")

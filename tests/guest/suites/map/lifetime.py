@@ -26,6 +26,27 @@ def ends_with_its_process(e):
     e.equal(rows(), [], "mappings that are left")
 
 
+def status(process, field):
+    text = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+    return next(line.split()[1] for line in text.splitlines() if line.startswith(f"{field}:"))
+
+
+@case(reference=False, families=("v4",))
+def stays_after_a_hang_up(e):
+    """Started by nohup: what is ignored does not end it."""
+    with Mapping(e, "--all", by=("nohup",)) as mapping:
+        # Nothing can take a signal from a stopped process.
+        mapping.process.send_signal(signal.SIGSTOP)
+        e.until(lambda: status(mapping.process, "State") == "T", "sdpctl does not stop")
+        mapping.process.send_signal(signal.SIGHUP)
+        pending = int(status(mapping.process, "ShdPnd"), 16)
+        mapping.process.send_signal(signal.SIGCONT)
+        e.equal(pending & 1 << signal.SIGHUP - 1, 0, "SIGHUP as a pending signal")
+        e.equal(protocol_of(socket.AF_INET), mapping.protocol, "SO_PROTOCOL after SIGHUP")
+        e.equal(mapping.end(signal.SIGINT), 0, "status after SIGINT")
+    e.equal((rows(), protocol_of(socket.AF_INET)), ([], TCP), "mappings that are left, and SO_PROTOCOL")
+
+
 @case(reference=False, families=("v4",))
 def shown(e):
     """With what keeps it, and how many sockets it has mapped."""

@@ -186,7 +186,8 @@ fn add(o: &MapAdd) -> Result<(), Error> {
     Ok(())
 }
 
-/// The signals by which a program is asked to end, which come when they are waited for.
+/// The signals by which a program is asked to end, which come when they are waited for. Those that
+/// are ignored, as under nohup(1), stay so: one that is blocked would come all the same.
 struct Signals(libc::sigset_t);
 
 impl Signals {
@@ -196,7 +197,11 @@ impl Signals {
             let mut set = std::mem::zeroed();
             libc::sigemptyset(&mut set);
             for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-                libc::sigaddset(&mut set, signal);
+                let mut now: libc::sigaction = std::mem::zeroed();
+                libc::sigaction(signal, std::ptr::null(), &mut now);
+                if now.sa_sigaction != libc::SIG_IGN {
+                    libc::sigaddset(&mut set, signal);
+                }
             }
             libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
             Signals(set)
