@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """make install and make uninstall: what is put where, and that nothing is left."""
 
+import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,11 +32,33 @@ class Install(unittest.TestCase):
                 (self.completions / file).parent.mkdir(parents=True, exist_ok=True)
                 (self.completions / file).write_text(file)
 
-    def run_it(self, *words, status=0, options=()):
-        command = [SCRIPTS / "install", "--destdir", self.dest, "--tools", self.tools, "--completions", self.completions, *options, *words]
+    def run_it(self, *words, status=0, options=(), script=SCRIPTS / "install"):
+        command = [script, "--destdir", self.dest, "--tools", self.tools, "--completions", self.completions, *options, *words]
         done = subprocess.run(command, capture_output=True, text=True)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done.stdout + done.stderr
+
+    def project(self, module):
+        """A copy of the script in a project whose script for the module is this one: what to run, for run_it."""
+        project = self.dest.parent / "project"
+        (project / "scripts").mkdir(parents=True, exist_ok=True)
+        for name in ("tools", "include"):
+            if not (project / name).exists():
+                (project / name).symlink_to(PROJECT / name)
+        script = project / "scripts/install"
+        shutil.copy(SCRIPTS / "install", script)
+        (project / "scripts/module").write_text("#!/bin/bash\nwhile [ $1 != --install ]; do shift; done\n" + module)
+        (project / "scripts/module").chmod(0o755)
+        return script
+
+    def for_kernel(self, release, text="module"):
+        return self.project(f'''
+echo "CC [M] something"
+mkdir -p "$2/lib/modules/{release}/updates"
+echo {text} >"$2/lib/modules/{release}/updates/ib_sdp.ko"
+echo "module: depmod (package kmod) is missing: run it" >&2
+echo "installed $2/lib/modules/{release}/updates/ib_sdp.ko"
+''')
 
     def files(self):
         return {"/" + str(path.relative_to(self.dest)) for path in self.dest.rglob("*") if not path.is_dir()}
@@ -116,6 +140,69 @@ class Install(unittest.TestCase):
             file.write(f"{'0' * 64}  {module}\n")
         self.run_it("uninstall")
         self.assertEqual(list(self.dest.rglob("*")), [])
+
+    def test_what_a_version_had_and_the_next_has_not(self):
+        self.run_it("--no-module", "install")
+        before = self.files()
+        page = self.dest / "usr/local/share/man/man9/sdp.9"
+        page.parent.mkdir()
+        page.write_text("old")
+        with open(self.dest / "usr/local/share/ib_sdp/installed", "a") as file:
+            file.write(f"{'0' * 64}  /usr/local/share/man/man9/sdp.9\n")
+        self.run_it("--no-module", "install")
+        self.assertEqual(self.files(), before)
+        self.assertFalse(page.parent.exists())
+        self.run_it("uninstall")
+        self.assertEqual(list(self.dest.rglob("*")), [])
+
+    def test_settings_of_an_earlier_version(self):
+        """What was not changed since becomes this version's."""
+        self.run_it("--no-module", "install")
+        rules, listed = self.dest / "etc/libsdp.conf", self.dest / "usr/local/share/ib_sdp/installed"
+        ours = rules.read_text()
+        rules.write_text("# earlier\n")
+        checksum = hashlib.sha256(b"# earlier\n").hexdigest()
+        listed.write_text(re.sub(r"(?m)^\w+(?=  /etc/libsdp.conf$)", checksum, listed.read_text()))
+        self.assertNotIn("kept", self.run_it("--no-module", "install"))
+        self.assertEqual(rules.read_text(), ours)
+        rules.write_text("# mine\n")
+        self.assertEqual(self.run_it("--no-module", "install").count("kept"), 1)
+        self.assertIn("has been changed and is kept", self.run_it("uninstall"))
+        self.assertEqual(self.files(), {"/etc/libsdp.conf"})
+
+    def test_modules_stay(self):
+        """That of another kernel, and any that is left out this time; all go in the end."""
+        first, second = (f"/lib/modules/{release}/updates/ib_sdp.ko" for release in ("7.2.1", "7.2.2"))
+        self.run_it("install", script=self.for_kernel("7.2.1"))
+        self.run_it("install", script=self.for_kernel("7.2.1", "newer"))
+        self.assertEqual((self.dest / first[1:]).read_text(), "newer\n")
+        self.run_it("install", script=self.for_kernel("7.2.2"))
+        self.assertLessEqual({first, second}, self.files())
+        self.run_it("--no-module", "install")
+        self.assertLessEqual({first, second}, self.files())
+        self.run_it("uninstall")
+        self.assertEqual(list(self.dest.rglob("*")), [])
+
+    def test_what_the_module_says(self):
+        self.assertIn("depmod (package kmod) is missing: run it", self.run_it("install", script=self.for_kernel("7.2.1")))
+
+    def test_nothing_changes_where_something_fails(self):
+        """The module, or what was to be built."""
+        fails = self.project("echo some line; echo it does not compile >&2; exit 3\n")
+        said = self.run_it("install", script=fails, status=1)
+        self.assertRegex(said, r"(?s)it does not compile.*some line\n.*nothing else has been changed|some line.*nothing else.*it does not compile")
+        self.assertEqual(list(self.dest.rglob("*")), [])
+        self.run_it("install", script=self.for_kernel("7.2.1"))
+        def content():
+            return {name: (self.dest / name[1:]).read_bytes() for name in self.files()}
+        before = content()
+        for name in TOOLS:
+            (self.tools / name).write_text("newer")
+        self.run_it("install", script=self.project("exit 3\n"), status=1)
+        self.assertEqual(content(), before)
+        (self.completions / "fish/sdpstat.fish").unlink()
+        self.run_it("install", script=self.for_kernel("7.2.1", "newer"), status=1)
+        self.assertEqual(content(), before)
 
     def test_complaints(self):
         self.assertIn("nothing was installed there", self.run_it("uninstall", status=1))
