@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """An echo server and its clients, each in several ways that programs are written: nothing in here knows of SDP.
 
-    echo.py server threads|forks|asyncio|selectors|poll|select HOST PORT CONNECTIONS
+    echo.py server threads|forks|started|asyncio|selectors|poll|select HOST PORT CONNECTIONS
     echo.py client blocking|timeout|hurried|asyncio|selectors HOST PORT CONNECTIONS BYTES
 
 The server ends after so many connections. The client sends on each, shuts down, and checks what comes back."""
@@ -15,6 +15,7 @@ import select
 import selectors
 import socket
 import socketserver
+import subprocess
 import sys
 import threading
 
@@ -112,6 +113,16 @@ def server(how, host, port, count):
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     if how in ("threads", "forks"):
         by_socketserver({"threads": Threads, "forks": Forks}[how], family, (host, port), count)
+    elif how == "started":
+        with socket.create_server((host, port), family=family, backlog=64) as listener:
+            number = str(listener.fileno())
+            subprocess.run([sys.executable, __file__, "server", "given", number, number, str(count)], pass_fds=(listener.fileno(),), check=True)
+    elif how == "given":
+        with socket.socket(fileno=port) as listener:
+            for _ in range(count):
+                with listener.accept()[0] as sock:
+                    while part := sock.recv(PART):
+                        sock.sendall(part)
     elif how == "asyncio":
         by_asyncio((host, port), count)
     else:

@@ -264,7 +264,7 @@ pub fn patience(to: &sys::Address) -> Option<u64> {
 pub fn give_up_overdue() -> Option<u64> {
     let mut table = table::lock()?;
     let mut next = None;
-    for fd in table.known() {
+    for fd in table::known() {
         let (kind, entry) = table.get(fd);
         if kind != Kind::Connecting {
             continue;

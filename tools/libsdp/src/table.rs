@@ -6,14 +6,18 @@
 //! under it. Only [`kind`] is read without, to see that a descriptor is of no concern.
 //!
 //! It belongs to one process. A child of fork(2) has its own copy; one of vfork(2), which has the
-//! parent's memory and other descriptors, finds that it is not the owner and leaves it alone.
+//! parent's memory and other descriptors, finds that it is not the owner and changes nothing. What
+//! it does to a descriptor before execve(2) it has to do to the hidden ones, too, so these can be
+//! read without the lock ([`hidden_of`], [`owner_of`]): other threads of the parent go on.
 
 use crate::arena;
 use crate::sys::{self, Address};
 use libc::c_int;
 use std::cell::UnsafeCell;
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU8, AtomicUsize, Ordering::*};
+use std::sync::atomic::{
+    AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering::*,
+};
 
 /// What a descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +106,23 @@ impl Entry {
 
 struct Slot {
     kind: AtomicU8,
+    /// The entry's shadow and joint, or -1, its owner and its inode, for who cannot have the lock.
+    hidden: [AtomicI32; 2],
+    owner: AtomicI32,
+    inode: AtomicU64,
     /// Under [`LOCK`].
     entry: UnsafeCell<Entry>,
+}
+
+impl Slot {
+    /// Lets everybody see what of an entry is not only for who has the lock.
+    fn show(&self, entry: &Entry) {
+        for (shown, hidden) in self.hidden.iter().zip([entry.shadow, entry.joint]) {
+            shown.store(hidden.unwrap_or(-1), Relaxed);
+        }
+        self.owner.store(entry.owner, Relaxed);
+        self.inode.store(entry.inode, Relaxed);
+    }
 }
 
 const PAGE: usize = 256;
@@ -146,6 +165,9 @@ fn slot_or_new(fd: c_int) -> Option<&'static Slot> {
                 let slot = page.cast::<Slot>().add(index);
                 slot.write(Slot {
                     kind: AtomicU8::new(Kind::Other as u8),
+                    hidden: [const { AtomicI32::new(-1) }; 2],
+                    owner: AtomicI32::new(-1),
+                    inode: AtomicU64::new(0),
                     entry: UnsafeCell::new(Entry::NONE),
                 });
             }
@@ -175,6 +197,40 @@ pub fn kind(fd: c_int) -> Kind {
 #[inline]
 pub fn knows(fd: c_int) -> bool {
     slot(fd).is_some_and(|s| s.kind.load(Relaxed) != 0)
+}
+
+/// A descriptor's shadow and joint, at this moment, as far as this process has them.
+pub fn hidden_of(fd: c_int) -> [Option<c_int>; 2] {
+    let numbers = slot(fd).map_or([-1, -1], |s| {
+        [0, 1].map(|n: usize| s.hidden[n].load(Relaxed))
+    });
+    numbers.map(|n| (n >= 0 && is_hidden(n)).then_some(n))
+}
+
+/// Whether a descriptor is hidden, and the one that it was then: a process without a table may
+/// have closed it.
+pub fn is_hidden(fd: c_int) -> bool {
+    let known = slot(fd).filter(|_| kind(fd) == Kind::Hidden);
+    known.is_some_and(|s| sys::inode(fd) == Some(s.inode.load(Relaxed)))
+}
+
+/// Whose a hidden descriptor is, at this moment.
+pub fn owner_of(fd: c_int) -> c_int {
+    slot(fd).map_or(-1, |s| s.owner.load(Relaxed))
+}
+
+/// All descriptors that are remembered, at this moment.
+pub fn known() -> impl Iterator<Item = c_int> {
+    SLOTS.iter().enumerate().flat_map(|(number, page)| {
+        // SAFETY: a page that is there stays there.
+        let page = unsafe { page.load(Acquire).as_ref() };
+        page.into_iter().flat_map(move |page| {
+            page.iter()
+                .enumerate()
+                .filter(|(_, slot)| slot.kind.load(Relaxed) != 0)
+                .map(move |(index, _)| (number * PAGE + index) as c_int)
+        })
+    })
 }
 
 #[inline]
@@ -284,6 +340,7 @@ impl Table {
         let old = kind(fd);
         // SAFETY: as above.
         unsafe { *slot.entry.get() = entry };
+        slot.show(&entry);
         slot.kind.store(new as u8, Release);
         if let Some(counter) = counter(new) {
             counter.fetch_add(1, Relaxed);
@@ -297,7 +354,9 @@ impl Table {
     pub fn update(&mut self, fd: c_int, change: impl FnOnce(&mut Entry)) {
         if let Some(slot) = slot(fd) {
             // SAFETY: as above.
-            change(unsafe { &mut *slot.entry.get() });
+            let entry = unsafe { &mut *slot.entry.get() };
+            change(entry);
+            slot.show(entry);
         }
     }
 
@@ -427,26 +486,12 @@ impl Table {
         let mut few = Few::default();
         if own.shared {
             let same = |&other: &c_int| other != fd && self.get(other).1.socket == own.socket;
-            for (place, other) in few.all.iter_mut().zip(self.known().filter(same)) {
+            for (place, other) in few.all.iter_mut().zip(known().filter(same)) {
                 *place = other;
                 few.count += 1;
             }
         }
         few
-    }
-
-    /// All descriptors that are remembered.
-    pub fn known(&self) -> impl Iterator<Item = c_int> {
-        SLOTS.iter().enumerate().flat_map(|(number, page)| {
-            // SAFETY: a page that is there stays there.
-            let page = unsafe { page.load(Acquire).as_ref() };
-            page.into_iter().flat_map(move |page| {
-                page.iter()
-                    .enumerate()
-                    .filter(|(_, slot)| slot.kind.load(Relaxed) != 0)
-                    .map(move |(index, _)| (number * PAGE + index) as c_int)
-            })
-        })
     }
 
     /// Notes what epoll_ctl(2) has done for a descriptor.

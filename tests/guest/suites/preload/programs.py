@@ -38,6 +38,12 @@ def forks(e):
     echo(e, "forks", "timeout", 4, 300000)
 
 
+@case(families=("v4",), timeout=120)
+def started(e):
+    """A listener that subprocess.Popen() hands to another program, where it blocks."""
+    echo(e, "started", "blocking", 2, 100000)
+
+
 @case(families=("v4",), hosts=(1, 2), timeout=120)
 def events(e):
     """asyncio at both ends, 20 connections at once."""

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! Closing and duplicating descriptors, and their flags.
+//!
+//! A child of vfork(2) does this between its parent's memory and its own descriptors: what it keeps
+//! for the program that it starts, and what it closes, holds for the hidden descriptors as well.
 
 use super::listen::duplicate;
 use crate::table::{self, Entry, Kind, Table};
@@ -15,13 +18,20 @@ use libc::{c_int, c_uint, c_ulong};
 #[cfg_attr(not(test), no_mangle)]
 pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     if table::knows(fd) {
-        if let Some(mut table) = table::lock() {
-            if table::kind(fd) == Kind::Hidden {
-                // Whoever closes everything does not know of it.
-                return sys::c_result(Err(libc::EBADF));
+        let table = table::lock();
+        if table::is_hidden(fd) {
+            // Whoever closes everything does not know of it.
+            return sys::c_result(Err(libc::EBADF));
+        }
+        match table {
+            Some(mut table) => {
+                replace::closes(&mut table, fd);
+                table.forget(fd);
             }
-            replace::closes(&mut table, fd);
-            table.forget(fd);
+            None => table::hidden_of(fd)
+                .into_iter()
+                .flatten()
+                .for_each(sys::close),
         }
     }
     // SAFETY: the caller's argument.
@@ -33,32 +43,40 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
 pub extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     /// CLOSE_RANGE_CLOEXEC
     const ON_EXEC: c_int = 4;
-    let whole = || sys::c_result(sys::close_range(first, last, flags as u32));
-    if flags & ON_EXEC != 0 || first > last {
-        return whole();
+    if first > last {
+        return sys::c_result(sys::close_range(first, last, flags as u32));
     }
-    let Some(mut table) = table::lock() else {
-        return whole();
-    };
+    let mut table = table::lock();
     let within = |fd: c_int| (first..=last).contains(&(fd as u32));
-    for fd in table.known() {
-        if within(fd) && table::kind(fd) != Kind::Hidden {
-            replace::closes(&mut table, fd);
-            table.forget(fd);
+    for fd in table::known() {
+        if !within(fd) || table::kind(fd) == Kind::Hidden {
+            continue;
+        }
+        let hidden = table::hidden_of(fd).into_iter().flatten();
+        match &mut table {
+            _ if flags & ON_EXEC != 0 => hidden.for_each(|hidden| {
+                let _ = sys::fcntl(hidden, libc::F_SETFD, libc::FD_CLOEXEC as usize);
+            }),
+            Some(table) => {
+                replace::closes(table, fd);
+                table.forget(fd);
+            }
+            None => hidden.for_each(sys::close),
         }
     }
-    // What is still hidden belongs to descriptors outside the range.
+    // What is hidden for descriptors outside the range stays.
     let mut from = first;
-    for fd in table.known() {
-        if within(fd) {
-            let fd = fd as u32;
-            if fd > from {
-                if let Err(e) = sys::close_range(from, fd - 1, flags as u32) {
-                    return sys::c_result(Err(e));
-                }
+    let kept = |fd: &c_int| {
+        within(*fd) && table::kind(*fd) == Kind::Hidden && !within(table::owner_of(*fd))
+    };
+    for fd in table::known().filter(kept) {
+        let fd = fd as u32;
+        if fd > from {
+            if let Err(e) = sys::close_range(from, fd - 1, flags as u32) {
+                return sys::c_result(Err(e));
             }
-            from = fd + 1;
         }
+        from = fd + 1;
     }
     if from > last {
         return 0;
@@ -125,11 +143,8 @@ pub extern "C-unwind" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
 
 /// Does to hidden descriptors what is done to their owner.
 fn to_hidden(fd: c_int, what: impl Fn(c_int)) {
-    let Some(table) = table::lock() else { return };
-    let (_, entry) = table.get(fd);
-    for hidden in [entry.shadow, entry.joint].into_iter().flatten() {
-        what(hidden);
-    }
+    let _held = table::lock();
+    table::hidden_of(fd).into_iter().flatten().for_each(what);
 }
 
 /// fcntl(2).
@@ -179,9 +194,10 @@ pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: usize
 
 /// The flags of a listener on both: whether it blocks is a flag of what watches both.
 fn listener_flags(fd: c_int, command: c_int, argument: usize) -> Option<c_int> {
-    let table = table::lock()?;
-    let (_, entry) = table.get(fd);
-    let (sdp, joint) = (entry.shadow?, entry.joint?);
+    let _held = table::lock();
+    let [Some(sdp), Some(joint)] = table::hidden_of(fd) else {
+        return None;
+    };
     let wait = libc::O_NONBLOCK as usize;
     if command == libc::F_SETFL {
         let done = sys::fcntl(fd, command, argument | wait);

@@ -528,7 +528,7 @@ fn is_event_true(epoll: c_int, data: u64) -> bool {
     let Some(mut table) = table::lock() else {
         return true;
     };
-    for fd in table.known() {
+    for fd in table::known() {
         if !matches!(table::kind(fd), Kind::Connecting | Kind::Following) {
             continue;
         }

@@ -168,6 +168,7 @@ pub fn alone(what: &str) -> Result<()> {
         "vfork-child" => {
             let fd = listener()?;
             let port = local_port(fd);
+            let before = hidden_descriptors().len();
             let mut child = 0;
             // A child that closes what it has inherited, in the parent's memory.
             let arguments = [c"true".as_ptr(), ptr::null()];
@@ -177,6 +178,8 @@ pub fn alone(what: &str) -> Result<()> {
                 child = made.max(child);
             }
             reap(child)?;
+            // The parent's are as they were.
+            assert_eq!(hidden_descriptors().len(), before);
             let other = socket(0)?;
             connect(other, port)?;
             accept(fd)?;

@@ -18,6 +18,9 @@ pub const SERVERS: &[&str] = &[
     "serve-duplicate",
     "serve-in-a-child",
     "serve-after-exec",
+    "serve-after-vfork",
+    "serve-after-vfork-close",
+    "serve-after-vfork-flags",
     "serve-unbound",
     "serve-restarted",
     "serve-thread",
@@ -112,6 +115,11 @@ pub fn server(how: &str) -> Result<()> {
             ];
             check(unsafe { libc::execv(own.as_ptr(), arguments.as_ptr()) }).map(drop)
         }
+        "serve-after-vfork" | "serve-after-vfork-close" | "serve-after-vfork-flags" => {
+            std::env::set_var("SDP_TEST_LISTENER", fd.to_string());
+            let child = start_after_vfork(how, fd);
+            reap(check(child)?)
+        }
         "serve-restarted" => {
             // Handlers that restart calls: accept() has to go on after each signal.
             unsafe {
@@ -139,6 +147,60 @@ pub fn server(how: &str) -> Result<()> {
             .join()
             .unwrap_or(Err(libc::EFAULT)),
         _ => Err(libc::EINVAL),
+    }
+}
+
+/// Starts `serve-inherited`, as subprocess.Popen() of Python does it: a child that has this
+/// process's memory until it executes it hands over the listener, and closes everything else.
+fn start_after_vfork(how: &str, fd: c_int) -> c_int {
+    extern "C" fn child(what: *mut libc::c_void) -> c_int {
+        // SAFETY: what the parent has on its stack, which waits.
+        let (how, fd) = unsafe { *what.cast::<(&str, c_int)>() };
+        let own = c"/proc/self/exe";
+        let arguments = [
+            own.as_ptr(),
+            c"--program".as_ptr(),
+            c"serve-inherited".as_ptr(),
+            ptr::null(),
+        ];
+        let number = fd as u32;
+        // SAFETY: calls that such a child may make.
+        unsafe {
+            match how {
+                "serve-after-vfork" => {
+                    libc::ioctl(fd, libc::FIONCLEX);
+                    libc::close_range(3, number - 1, 0);
+                    libc::close_range(number + 1, u32::MAX, 0);
+                }
+                "serve-after-vfork-close" => {
+                    libc::fcntl(fd, libc::F_SETFD, 0);
+                    (3..2000).filter(|&other| other != fd).for_each(|other| {
+                        libc::close(other);
+                    });
+                }
+                _ => {
+                    // CLOSE_RANGE_CLOEXEC
+                    libc::close_range(3, u32::MAX, 4);
+                    libc::fcntl(fd, libc::F_SETFD, 0);
+                    libc::close_range(number + 1, u32::MAX, 4);
+                }
+            }
+            // What is the listener's own is untouched: it waits for accept(2).
+            let flags = libc::fcntl(fd, libc::F_GETFL);
+            if flags & libc::O_NONBLOCK != 0 || libc::fcntl(fd, libc::F_SETFL, flags) != 0 {
+                return 126;
+            }
+            libc::execv(own.as_ptr(), arguments.as_ptr());
+        }
+        127
+    }
+    let mut what = (how, fd);
+    let mut stack = vec![0u8; 256 * 1024];
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: a stack of its own, and what it is given stays until it has gone.
+    unsafe {
+        let top = stack.as_mut_ptr().add(stack.len()).cast();
+        libc::clone(child, top, flags, (&raw mut what).cast())
     }
 }
 
