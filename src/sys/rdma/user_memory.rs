@@ -121,9 +121,9 @@ impl UserMemory {
 
     /// Whether what the program writes beside what the device does may be lost when it stays mapped.
     pub(crate) fn bounces(&self) -> bool {
+        let device = self.pd.device();
         // SAFETY: The device is in use.
-        self.is_mapped(Direction::FromDevice)
-            && unsafe { c::sdp_h_sg_bounces(self.pd.device().raw()) }
+        self.is_mapped(Direction::FromDevice) && unsafe { c::sdp_h_sg_bounces(device.raw()) }
     }
 
     /// Whether the peer may have access.
