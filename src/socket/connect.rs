@@ -13,7 +13,7 @@ use super::{close, ipproto, unreachable_error, SdpSock};
 use crate::memory::buffer::Buffer;
 use crate::observe::debug::{debug, Ends};
 use crate::observe::trace;
-use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters, ZeroCopy};
+use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters, ZeroCopy, MAX_HEADER};
 use crate::sys::errno::{
     Errno, EADDRNOTAVAIL, EALREADY, ECONNABORTED, EINPROGRESS, EINVAL, EISCONN, ENETDOWN,
     ENETUNREACH, ENOENT, ENOMEM, EPROTO,
@@ -351,7 +351,7 @@ pub(super) fn config() -> Config {
     Config {
         retry_count: params::sdp_retry_count().clamp(0, 7) as u8,
         receive_slots: params::sdp_rx_size().clamp(8, 63) as u16,
-        inline: params::sdp_inline_thresh().clamp(0, 256) as u16,
+        inline: params::sdp_inline_thresh().clamp(0, MAX_HEADER as i32) as u16,
         ..Config::default()
     }
 }
