@@ -11,10 +11,11 @@ use super::connection::{Connection, Tell};
 use super::{listen, SdpSock, JOB_FINISH};
 use crate::sys::errno::{ECONNRESET, ENETRESET, EPIPE, ETIMEDOUT};
 use crate::sys::net::address::Address;
-use crate::sys::net::sock::{Flag, Sock, State, SEND_SHUTDOWN, SHUTDOWN_MASK};
+use crate::sys::net::sock::{Flag, Sock, State, RCV_SHUTDOWN, SEND_SHUTDOWN, SHUTDOWN_MASK};
 use crate::sys::time::{is_past, jiffies, seconds, Jiffies};
 use crate::transport::{Attempt, Gone, LinkId};
 use kernel::sync::aref::ARef;
+use kernel::sync::atomic::Relaxed;
 
 /// How long a closed socket waits for the peer's end (as the OFED line has it), and for each step by which
 /// its last bytes get there.
@@ -24,6 +25,12 @@ pub(super) const LAST_ACK_TIME: Jiffies = seconds(3);
 
 /// Ends our stream behind the bytes that are queued. The socket lock is held.
 pub(super) fn shutdown(sk: &SdpSock, how: u8) {
+    {
+        // the bits were added without what orders that and the peer's end
+        let _c = sk.data().connection.lock();
+        let theirs = if sk.peer_has_ended() { RCV_SHUTDOWN } else { 0 };
+        sk.add_shutdown(how | theirs);
+    }
     if how & SEND_SHUTDOWN != 0 {
         end_stream(sk);
         sk.progress();
@@ -73,7 +80,7 @@ pub(super) fn disconnect(sk: &SdpSock) {
     sk.set_local(&local);
     sk.set_remote(&Address::any(sk.is_v6()));
     sk.clear_shutdown();
-    sk.set_flag(Flag::Done, false);
+    sk.data().peer_ended.store(false, Relaxed);
     if !matches!(old, State::Close | State::Listen) {
         // whoever waits for the connection learns that it is gone, as on TCP
         sk.set_error(ECONNRESET);
@@ -106,8 +113,11 @@ pub(super) fn drop_link(sk: &SdpSock) {
 /// close(2).
 pub(super) fn close(sk: &SdpSock, linger: usize) {
     let mut lock = sk.lock();
-    sk.add_shutdown(SHUTDOWN_MASK);
-    sk.data().connection.lock().hand_on(sk);
+    {
+        let c = sk.data().connection.lock();
+        sk.add_shutdown(SHUTDOWN_MASK);
+        c.hand_on(sk);
+    }
     match sk.state() {
         State::Listen => listen::stop(sk),
         State::Close => {}

@@ -19,7 +19,7 @@ use crate::sys::errno::{EAGAIN, EINVAL, ENETDOWN};
 use crate::sys::net::address::Address;
 use crate::sys::net::family::{self, Descriptor, Progress};
 use crate::sys::net::params;
-use crate::sys::net::sock::{Flag, State};
+use crate::sys::net::sock::State;
 use crate::sys::time::{jiffies, seconds};
 use crate::transport::{self, Acceptor, LinkId, Listening, Request, Transport, Verdict};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -385,7 +385,7 @@ pub(super) fn established(sk: &SdpSock, link: LinkId) {
             c.deadline = None;
         }
         let wait = c.options.defer_accept;
-        let nothing_came = c.rx.bytes() == 0 && !sk.flag(Flag::Done);
+        let nothing_came = c.rx.bytes() == 0 && !sk.peer_has_ended();
         if c.place.is_some() && wait > 0 && nothing_came {
             c.admit_at = Some(jiffies().wrapping_add(seconds(wait)));
             None

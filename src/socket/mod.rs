@@ -82,7 +82,7 @@ use events::{Events, Queue};
 use kernel::new_spinlock;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
-use kernel::sync::atomic::Atomic;
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{Arc, SpinLock};
 use wait::Patience;
 
@@ -111,6 +111,8 @@ pub(crate) struct Socket {
     /// What events change.
     #[pin]
     pub(crate) connection: SpinLock<Connection>,
+    /// The peer has ended its stream. Written under `connection`.
+    peer_ended: Atomic<bool>,
     /// What was told of the completion queues, and whether a caller waits who will look.
     events: Events,
     /// Of the callers who wait, those who have read everything.
@@ -130,6 +132,11 @@ impl SdpSock {
         tell.deliver(self);
     }
 
+    /// Whether the peer has ended its stream.
+    fn peer_has_ended(&self) -> bool {
+        self.data().peer_ended.load(Relaxed)
+    }
+
     /// A completion queue has something: whoever waits looks, else a worker.
     fn event(&self, queue: Queue) {
         if self.data().events.tell(queue) {
@@ -147,6 +154,7 @@ impl Family for Socket {
         try_pin_init!(Socket {
             namespace,
             connection <- new_spinlock!(Connection::new()),
+            peer_ended: Atomic::new(false),
             events: Events::new(),
             readers: Atomic::new(0),
             writers: Atomic::new(0),

@@ -56,7 +56,7 @@ pub(super) fn receive(sk: &SdpSock, to: &mut Destination<'_>) -> Result<usize> {
 fn ended(sk: &SdpSock) -> bool {
     sk.has_error()
         || sk.shutdown() & RCV_SHUTDOWN != 0
-        || sk.flag(Flag::Done)
+        || sk.peer_has_ended()
         || sk.state() == State::Close
 }
 
@@ -224,7 +224,7 @@ impl Call<'_> {
             return Some(Ok(()));
         }
         if ended {
-            if sk.flag(Flag::Done) {
+            if sk.peer_has_ended() {
                 return Some(Ok(()));
             }
             if let Err(e) = sk.take_error() {
@@ -380,7 +380,7 @@ fn receive_urgent(sk: &SdpSock, to: &mut Destination<'_>) -> Result<usize> {
         match c.rx.urgent {
             _ if sk.flag(Flag::UrgInline) => return Err(EINVAL.into()),
             Urgent::None | Urgent::Read(_) => return Err(EINVAL.into()),
-            _ if sk.state() == State::Close && !sk.flag(Flag::Done) => return Err(ENOTCONN.into()),
+            _ if sk.state() == State::Close && !sk.peer_has_ended() => return Err(ENOTCONN.into()),
             Urgent::Valid(byte, at) => {
                 if !peek {
                     c.rx.urgent = Urgent::Read(at);

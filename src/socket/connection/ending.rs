@@ -9,9 +9,10 @@ use super::{Connection, Tell};
 use crate::observe::debug::{debug, Ends};
 use crate::observe::trace;
 use crate::sys::errno::Errno;
-use crate::sys::net::sock::{Flag, State, RCV_SHUTDOWN, SHUTDOWN_MASK};
+use crate::sys::net::sock::{State, RCV_SHUTDOWN, SHUTDOWN_MASK};
 use crate::sys::time::{jiffies, seconds, Jiffies};
 use crate::transport::Status;
+use kernel::sync::atomic::Relaxed;
 
 impl Connection {
     /// The queue pair has failed, or is being taken down.
@@ -44,7 +45,7 @@ impl Connection {
     /// The peer's DisConn has come: no more bytes from it.
     pub(super) fn peer_closed(&mut self, sk: &SdpSock, tell: &mut Tell) {
         sk.add_shutdown(RCV_SHUTDOWN);
-        sk.set_flag(Flag::Done, true);
+        sk.data().peer_ended.store(true, Relaxed);
         match sk.state() {
             State::SynRecv | State::Established => sk.set_state(State::CloseWait),
             State::FinWait1 => sk.set_state(State::Closing),

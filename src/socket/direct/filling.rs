@@ -19,7 +19,7 @@ use crate::observe::trace::{self, ZeroCopy};
 use crate::protocol::{Rest, Stage, MOST_PLACES};
 use crate::sys::net::message::Destination;
 use crate::sys::net::params;
-use crate::sys::net::sock::{Flag, Locked, State, RCV_SHUTDOWN};
+use crate::sys::net::sock::{Locked, State, RCV_SHUTDOWN};
 use crate::sys::pin::{Hold, PAGE};
 use crate::transport::{Access, Transport, Watch};
 use kernel::prelude::*;
@@ -290,7 +290,7 @@ fn wait(sk: &SdpSock, lock: &mut Locked<'_, Socket>, open: bool, timeout: &mut i
         }
         let closed = sk.has_error()
             || sk.shutdown() & RCV_SHUTDOWN != 0
-            || sk.flag(Flag::Done)
+            || sk.peer_has_ended()
             || sk.state() == State::Close;
         let turn = waiting.sleep(sk, lock, mark, over || closed, timeout, |lock, limit| {
             sk.wait_to_read(lock, mark, limit)

@@ -72,8 +72,6 @@ pub(crate) enum Flag {
     Linger,
     /// `SO_OOBINLINE`.
     UrgInline,
-    /// The peer has ended its stream.
-    Done,
 }
 
 impl Flag {
@@ -82,7 +80,6 @@ impl Flag {
             Flag::KeepOpen => c::sock_flags_SOCK_KEEPOPEN,
             Flag::Linger => c::sock_flags_SOCK_LINGER,
             Flag::UrgInline => c::sock_flags_SOCK_URGINLINE,
-            Flag::Done => c::sock_flags_SOCK_DONE,
         }) as i32
     }
 }
@@ -213,7 +210,8 @@ impl<T> Sock<T> {
         read_once!(self.sk_shutdown)
     }
 
-    /// Adds bits to [`Sock::shutdown`].
+    /// Adds bits to [`Sock::shutdown`]. The caller holds what orders all who do, and who adds them
+    /// elsewhere (the kernel does) adds them again so.
     pub(crate) fn add_shutdown(&self, how: u8) {
         write_once!(self.sk_shutdown = self.shutdown() | how)
     }
