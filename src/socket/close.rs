@@ -339,14 +339,16 @@ pub(super) fn overdue(sk: &SdpSock) {
             // the peer did not end its stream, or did not take the connection down
             State::FinWait2 | State::Close if c.take_down(sk) => None,
             State::FinWait2 | State::Close => Some(c.let_go()),
-            _ => {
+            State::FinWait1 | State::Closing | State::LastAck
+                if !is_past(c.last_progress.wrapping_add(FIN_TIME)) =>
+            {
+                // the peer takes what waits
                 let due = c.last_progress.wrapping_add(FIN_TIME);
-                if !is_past(due) {
-                    // the peer takes what waits
-                    c.set_deadline(sk, due.wrapping_sub(jiffies()));
-                    return;
-                }
-                // bytes wait for a peer that takes none
+                c.set_deadline(sk, due.wrapping_sub(jiffies()));
+                None
+            }
+            _ => {
+                // Bytes wait for a peer that takes none, or a connection is not answered.
                 c.lose(sk, ETIMEDOUT, &mut tell);
                 None
             }

@@ -215,6 +215,7 @@ impl Open {
         let mut c = sk.data().connection.lock();
         if !core::mem::replace(&mut call.begun, true) {
             c.stats.send_calls += 1;
+            c.attends = false;
             call.direct = may_wait && c.chooses_direct(sk, want);
         }
         let (mut write, mut block) = (0, 0);

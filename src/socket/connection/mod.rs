@@ -118,7 +118,7 @@ pub(crate) struct Connection {
     pub(super) uncorked: bool,
     /// When the peer, which has given no credits, is roused.
     pub(super) rouse_at: Option<Jiffies>,
-    /// Something was told that was not asked for: from now on until the program's next call bytes are
+    /// Something was told that was not asked for: until the program next sends or receives, bytes are
     /// taken in as they come.
     pub(super) attends: bool,
     /// When the peer was last heard of.

@@ -33,6 +33,7 @@ impl Connection {
         else {
             return;
         };
+        let mut posted = false;
         let held = loop {
             if channel.send_room() == 0 {
                 break Some(Hold::Wire);
@@ -65,6 +66,7 @@ impl Connection {
                 Transmit::Held(h) => break Some(h),
                 Transmit::Idle => break None,
             };
+            posted = true;
             if message.kind == Mid::SrcAvail {
                 trace::send(sk, &message.header, protocol.credits());
                 self.stats.sent[message.kind.index()] += 1;
@@ -152,9 +154,11 @@ impl Connection {
         };
         if held != Some(Hold::Credits) {
             self.rouse_at = None;
-        } else if self.held != held {
-            self.stats.credit_stalls += 1;
-            trace::credit_stall(sk, protocol.credits(), self.tx.unsent());
+        } else if self.held != held || posted {
+            if self.held != held {
+                self.stats.credit_stalls += 1;
+                trace::credit_stall(sk, protocol.credits(), self.tx.unsent());
+            }
             if channel.knows_solicited() {
                 self.rouse_at = Some(jiffies().wrapping_add(ROUSE_TIME));
                 sk.set_timer(ROUSE_TIME);

@@ -4,6 +4,7 @@
 
 use crate::log::{self, Level};
 use crate::options;
+use crate::real;
 use crate::settings;
 use crate::sys;
 use crate::table::{self, Entry, Interest, Kind, Table};
@@ -239,6 +240,11 @@ pub fn forget_all(table: &mut Table, fd: c_int) {
 
 /// A failure that SO_ERROR will tell, since looking at it has taken it from the socket.
 fn fail(table: &mut Table, fd: c_int, error: c_int) {
+    // Whoever waits for a socket that says nothing is to wake up.
+    if sys::look(fd) == 0 {
+        // SAFETY: no memory is involved.
+        unsafe { real::shutdown(fd, libc::SHUT_RDWR) };
+    }
     for_all(table, fd, |table, fd| {
         let (_, mut entry) = table.get(fd);
         if let Some(hidden) = entry.shadow.take() {
@@ -292,7 +298,7 @@ pub fn closes(table: &mut Table, fd: c_int) {
 }
 
 /// Who has waited for so many milliseconds has not just changed its mind.
-const NOTABLE: u64 = 100;
+pub const NOTABLE: u64 = 100;
 
 /// Destinations whose SDP has not answered, for which the next connections do not wait.
 static SILENT: Hosts = Hosts::new();

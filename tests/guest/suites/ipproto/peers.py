@@ -35,7 +35,8 @@ def silent(e):
     with either.parameters(ipproto_wait=400, ipproto_memory=0):
         took = falls(e, first, tcp_no_answer=1)
         e.note("nothing known", took)
-        e.check(took >= 0.4, f"it was given up after {took:.3f} s")
+        # and not after the 24 s that SDP itself takes
+        e.check(0.4 <= took < 15, f"it was given up after {took:.3f} s")
     with either.parameters(ipproto_wait=100, ipproto_memory=1000):
         falls(e, first, tcp_no_answer=1)
     # it is the host that is remembered, whatever its port, and nobody waits for it any more

@@ -176,6 +176,7 @@ fn bind_like(fd: c_int, sdp: c_int) -> Result<c_int, Why> {
 fn first(fd: c_int, to: &Address) -> Option<sys::Result> {
     let (mode, entry, sdp, non_blocking) = prepare(fd, to)?;
     let patience = replace::patience(to).filter(|_| mode == Mode::Both);
+    let start = sys::now();
     let attempt = if non_blocking {
         attempt(sys::connect(sdp, to), sdp)
     } else if let Some(patience) = patience {
@@ -189,6 +190,7 @@ fn first(fd: c_int, to: &Address) -> Option<sys::Result> {
         let r = if r == 0 { Ok(0) } else { Err(sys::errno()) };
         attempt(r, sdp)
     };
+    let waited = sys::now().saturating_sub(start);
     match attempt {
         Attempt::Begun(sdp, under_way, result) => {
             let mut table = table::lock()?;
@@ -211,7 +213,10 @@ fn first(fd: c_int, to: &Address) -> Option<sys::Result> {
                 );
                 return Some(Err(error));
             }
-            replace::remember_timeout(to, error);
+            // A program that waits for a moment only says nothing about the host.
+            if waited >= replace::NOTABLE.min(patience.unwrap_or(0)) {
+                replace::remember_timeout(to, error);
+            }
             log::write(
                 Level::Summary,
                 format_args!("connect {to}: TCP (SDP: {})", Errno(error)),

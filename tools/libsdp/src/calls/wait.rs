@@ -9,7 +9,8 @@
 //! call waits for the rest of its time.
 //!
 //! SDP that does not answer says nothing, so whatever waits wakes up when SDP has had its time
-//! ([`replace::give_up_overdue`]), whether it waits for that connection or for something else.
+//! ([`replace::give_up_overdue`]), whether it waits for that connection or for something else. What slept
+//! before another thread began the connection is not woken: there, SDP has all its own time.
 
 use crate::replace::{self, Settled};
 use crate::table::{self, Interest, Kind};
