@@ -349,7 +349,7 @@ pub(super) fn first_size() -> usize {
 /// What the queue pairs are like.
 pub(super) fn config() -> Config {
     Config {
-        retry_count: params::sdp_retry_count().clamp(0, 7) as u8,
+        retry_count: params::sdp_retry_count().clamp(0, 6) as u8,
         receive_slots: params::sdp_rx_size().clamp(8, 63) as u16,
         inline: params::sdp_inline_thresh().clamp(0, MAX_HEADER as i32) as u16,
         ..Config::default()
