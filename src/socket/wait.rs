@@ -3,12 +3,12 @@
 //! Waiting.
 //!
 //! Falling asleep and waking up take longer than many an answer takes to come. So a reader whose
-//! bytes came soon the last times watches for them a little before it sleeps, and gives way to
-//! whoever needs the processor meanwhile: a [`Patience`] is what one socket knows about that.
+//! bytes came soon the last times watches for them a little before it sleeps, as long as nobody else
+//! needs the processor: a [`Patience`] is what one socket knows about that.
 
 use super::{SdpSock, Socket};
 use crate::sys::net::params;
-use crate::sys::net::sock::{give_way, signal_pending, Locked};
+use crate::sys::net::sock::{is_crowded, signal_pending, Locked};
 use crate::sys::time::Jiffies;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -57,11 +57,12 @@ impl Patience {
 }
 
 impl SdpSock {
-    /// Watches for an event after `mark`.
+    /// Watches for an event after `mark`. A task that is woken up gets an idle processor, if there is one; one that
+    /// only lets others go before it stays where they are.
     fn watch(&self, mark: i32, limit: Delta) {
         let start = Instant::<Monotonic>::now();
-        while self.wake_mark() == mark && start.elapsed() < limit && !signal_pending() {
-            give_way();
+        let waits = || self.wake_mark() == mark && !signal_pending() && !is_crowded();
+        while waits() && start.elapsed() < limit {
             core::hint::spin_loop();
         }
     }

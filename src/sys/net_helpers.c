@@ -546,10 +546,16 @@ bool sdp_h_signal_pending(void)
 	return signal_pending(current);
 }
 
-/* cond_resched() does nothing under lazy preemption, where need_resched() comes late as well. */
+/* Does another task wait for this processor? need_resched() comes late under lazy preemption. */
+bool sdp_h_is_crowded(void)
+{
+	return need_resched() || !single_task_running();
+}
+
+/* cond_resched() does nothing under lazy preemption. */
 void sdp_h_give_way(void)
 {
-	if (need_resched() || !single_task_running())
+	if (need_resched())
 		schedule();
 }
 

@@ -112,6 +112,7 @@ void sdp_h_set_rmem(struct sock *sk, int bytes);
 int sdp_h_cmsg_check(struct sock *sk, struct msghdr *msg);
 bool sdp_h_net_eq(const struct net *a, const struct net *b);
 bool sdp_h_signal_pending(void);
+bool sdp_h_is_crowded(void);
 void sdp_h_give_way(void);
 long sdp_h_sleep_killably(struct sdp_h_sock *s, int seen, long timeo);
 void sdp_h_sleep_through(struct sdp_h_sock *s, int seen, long timeo);

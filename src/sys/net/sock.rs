@@ -722,7 +722,13 @@ pub(crate) fn interrupted(timeout: isize) -> Error {
     Error::from_errno(unsafe { c::sdp_h_intr_errno(timeout as kernel::ffi::c_long) })
 }
 
-/// Lets others have the processor if they want it. The caller may sleep.
+/// Whether others wait for the processor that the caller is on: a moment's answer.
+pub(crate) fn is_crowded() -> bool {
+    // SAFETY: Looks at the current processor only.
+    unsafe { c::sdp_h_is_crowded() }
+}
+
+/// Lets others have the processor if it is their turn. The caller may sleep.
 pub(crate) fn give_way() {
     // SAFETY: The caller is a task that may sleep.
     unsafe { c::sdp_h_give_way() }

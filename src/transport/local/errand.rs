@@ -4,12 +4,13 @@
 //!
 //! An [`Errand`] is one task that copies what one end has posted, piece by piece, until somebody has
 //! begun with the last one. A large transfer has two of them: the task of its owner, and one of the
-//! other end's owner that would only wait for its end.
+//! other end's owner that would only wait for its end, unless it would have to share a processor
+//! with somebody.
 
 use super::end::End;
 use super::loans::Accessed;
 use super::wire::{call, Both, Side, Wire};
-use crate::sys::net::sock::give_way;
+use crate::sys::net::sock::{give_way, is_crowded};
 use crate::sys::pin::Pages;
 use crate::transport::{Loan, Transfer};
 use kernel::prelude::*;
@@ -126,7 +127,7 @@ impl Wire {
     /// is nothing that could be: what waits stays until the links tell that all is over.
     pub(super) fn has_errand(&self, side: Side) -> bool {
         match self.both().ends(side) {
-            (Some(mine), Some(other)) => mine.has_errand() || other.wants_help(),
+            (Some(mine), Some(other)) => mine.has_errand() || other.wants_help() && !is_crowded(),
             _ => false,
         }
     }
@@ -140,7 +141,7 @@ impl Wire {
         let (of, helper) = if mine.has_errand() {
             mine.carries = true;
             (side, mine.wants_help().then(|| other.received()))
-        } else if other.wants_help() {
+        } else if other.wants_help() && !is_crowded() {
             other.is_helped = true;
             (side.other(), None)
         } else {
@@ -236,8 +237,7 @@ impl Errand {
     /// takes longer.
     fn see_it_end(&self) {
         let start = Instant::<Monotonic>::now();
-        while !self.helps && self.is_ending() && start.elapsed() < MOST_WATCH {
-            give_way();
+        while !self.helps && self.is_ending() && !is_crowded() && start.elapsed() < MOST_WATCH {
             core::hint::spin_loop();
         }
     }

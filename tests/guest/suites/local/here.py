@@ -358,6 +358,26 @@ def both_copy(e):
 
 
 @case(hosts=HERE, reference=False, timeout=120)
+def one_processor(e):
+    """Who waits does not help where that would take the processor from who copies. A thread has to be held to its processor: the
+    kernel moves others as it likes."""
+    os.sched_setaffinity(0, {0})
+    near, far = e.pair()
+    for sock in (near, far):
+        sock.set(socket.IPPROTO_TCP, consts.SDP_ZCOPY_THRESH, MIB)
+    before = observe.stats()
+    for source, target in ((near, far), (far, near)):
+        task = e.task(pattern.send, source, 7, 32 * MIB, [4 * MIB])
+        e.equal(pattern.receive(target, 7, 32 * MIB, [4 * MIB], socket.MSG_WAITALL), 32 * MIB, "bytes")
+        task.result()
+    after = observe.stats()
+    direct, helped = (after[name] - before[name] for name in ("zcopy tx_bytes", "zcopy helped"))
+    e.check(direct >= 32 * MIB, f"only {direct} bytes were copied once")
+    # it may, as long as the other one sleeps
+    e.check(helped <= direct // 8, f"of {direct} bytes {helped} were copied by who waits")
+
+
+@case(hosts=HERE, reference=False, timeout=120)
 def few_sends_a_connection(e):
     """Connections of two large sends each find out together whether zero copy pays: first they copy, then it is tried. In a
     namespace of their own, where nothing is known yet."""
