@@ -15,8 +15,8 @@ use crate::observe::debug::{debug, Ends};
 use crate::observe::trace;
 use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters, ZeroCopy, MAX_HEADER};
 use crate::sys::errno::{
-    Errno, EADDRNOTAVAIL, EALREADY, ECONNABORTED, EINPROGRESS, EINVAL, EISCONN, ENETDOWN,
-    ENETUNREACH, ENOENT, ENOMEM, EPROTO,
+    Errno, EADDRNOTAVAIL, EALREADY, ECONNABORTED, ECONNREFUSED, EINPROGRESS, EINVAL, EISCONN, ENETDOWN,
+    ENETUNREACH, ENOENT, ENOMEM, EPROTO, ESTALE,
 };
 use crate::sys::net::address::{Address, Named};
 use crate::sys::net::family::{Descriptor, Progress};
@@ -32,6 +32,9 @@ use kernel::prelude::*;
 pub(super) const MAX_ADVERTS: u8 = 16;
 /// Time to find the peer's hardware address, and again for the route, in milliseconds.
 const RESOLVE_TIME: u32 = 2000;
+/// Requests of one attempt that a peer may refuse because of connections from before a crash. Each
+/// refusal ends one of those.
+const MOST_STALE: u8 = 64;
 /// Send buffer of a connection whose program has not set `SO_SNDBUF`.
 const SEND_BUFFER: usize = 1024 * 1024;
 
@@ -168,14 +171,11 @@ pub(super) fn start(sk: &SdpSock, to: &Address) -> Result {
 /// Asks for address and route.
 fn resolve(sk: &SdpSock, local: &Address, to: &Address) -> Result {
     let source = (!local.ip.is_unspecified()).then_some(*local);
-    let mut to = *to;
-    if to.scope == 0 {
-        to.scope = sk.bound_interface() as u32;
-    }
-    let resolver = Resolver::new(sk.net(), sk.into(), source.as_ref(), &to)?;
+    let (resolver, to) = resolver(sk, source.as_ref(), to)?;
     {
         let mut c = sk.data().connection.lock();
         c.reset();
+        c.stale = 0;
         c.resolver = Some(resolver.clone());
     }
     // What the last connection left is not for this one.
@@ -188,13 +188,31 @@ fn resolve(sk: &SdpSock, local: &Address, to: &Address) -> Result {
             sk.set_local(&Address { port, ..from });
         }
     }
+    search(sk, &resolver, source.as_ref(), &to)
+}
+
+/// What finds address and route, and the destination with its interface.
+fn resolver(
+    sk: &SdpSock,
+    source: Option<&Address>,
+    to: &Address,
+) -> Result<(Resolver<SdpSock>, Address)> {
+    let mut to = *to;
+    if to.scope == 0 {
+        to.scope = sk.bound_interface() as u32;
+    }
+    Ok((Resolver::new(sk.net(), sk.into(), source, &to)?, to))
+}
+
+/// Starts it; [`resolved`] is told.
+fn search(
+    sk: &SdpSock,
+    resolver: &Resolver<SdpSock>,
+    source: Option<&Address>,
+    to: &Address,
+) -> Result {
     let class = sk.traffic_class();
-    resolver.start(
-        source.as_ref(),
-        &to,
-        RESOLVE_TIME,
-        (class != 0).then_some(class),
-    )
+    resolver.start(source, to, RESOLVE_TIME, (class != 0).then_some(class))
 }
 
 /// Address and route are known, or cannot be found.
@@ -307,7 +325,55 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
 /// The request was refused, or nobody has answered; or, for a connection that a listener has
 /// begun to accept, the peer has given up.
 pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
+    let error = match Errno::of(error) {
+        ESTALE => match ask_anew(sk, link) {
+            Ok(()) => return,
+            Err(e) => e,
+        },
+        _ => error,
+    };
     fail(sk, |c| c.is_of(link), unreachable_error(error));
+}
+
+/// The peer had a connection from before a crash of this host, by a queue pair of the same number as
+/// the one that this attempt has. TCP's peers answer a SYN then in a way that has it repeated.
+///
+/// # Errors
+///
+/// `ECONNREFUSED` if that has happened too often; as a search for the peer. The attempt is still the
+/// link's.
+fn ask_anew(sk: &SdpSock, link: LinkId) -> Result {
+    let is_current = |c: &Connection| c.is_of(link) && sk.state() == State::SynSent;
+    {
+        let mut c = sk.data().connection.lock();
+        if !is_current(&c) {
+            return Ok(());
+        }
+        if c.stale >= MOST_STALE {
+            return Err(ECONNREFUSED.into());
+        }
+        c.stale += 1;
+    }
+    let source = sk.address_is_bound().then(|| sk.local());
+    let (resolver, to) = resolver(sk, source.as_ref(), &sk.remote())?;
+    let below = {
+        let mut c = sk.data().connection.lock();
+        if !is_current(&c) {
+            return Ok(());
+        }
+        let below = c.let_go();
+        let deadline = c.deadline;
+        c.reset();
+        c.deadline = deadline;
+        c.resolver = Some(resolver.clone());
+        below
+    };
+    drop(below);
+    debug!("{}: asked anew, the peer had us connected", Ends(sk));
+    if let Err(e) = search(sk, &resolver, source.as_ref(), &to) {
+        fail(sk, |c| c.is_by(resolver.id()), unreachable_error(e));
+    }
+    Ok(())
 }
 
 /// Ends an attempt to connect, or to accept, if the socket is still at that one.

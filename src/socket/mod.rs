@@ -295,6 +295,7 @@ impl Owner for SdpSock {
     }
 
     fn refused(&self, link: LinkId, error: Error) {
+        let _memory = self.memory_scope();
         connect::refused(self, link, error)
     }
 

@@ -91,7 +91,8 @@ pub(crate) trait Owner: AlwaysRefCounted + Send + Sync + Sized + 'static {
     /// Messages can be sent.
     fn established(&self, link: LinkId);
 
-    /// The connection was not made.
+    /// The connection was not made. `ESTALE`: the peer took the request for one from a connection that
+    /// it still had, and has given that up; asked anew it may accept.
     fn refused(&self, link: LinkId, error: Error);
 
     /// The connection has ended; what was posted is being flushed.

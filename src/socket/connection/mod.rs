@@ -62,6 +62,8 @@ pub(crate) struct Connection {
     pub(super) link: Option<Link<SdpSock>>,
     /// Finds address and route of the peer, until the request was sent.
     pub(super) resolver: Option<Resolver<SdpSock>>,
+    /// How often the peer has refused this attempt because of a connection from before.
+    pub(super) stale: u8,
     /// The protocol's state, once both Hello messages are known.
     pub(super) protocol: Option<protocol::Connection>,
     /// Bytes to send.
@@ -138,6 +140,7 @@ impl Connection {
             channel: None,
             link: None,
             resolver: None,
+            stale: 0,
             protocol: None,
             tx: SendQueue::new(),
             rx: ReceiveQueue::new(),

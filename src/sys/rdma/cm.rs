@@ -29,6 +29,8 @@ pub(crate) mod reason {
     pub(crate) const TIMEOUT: u32 = c::ib_cm_rej_reason_IB_CM_REJ_TIMEOUT;
     /// The consumer does not want the connection.
     pub(crate) const CONSUMER: u32 = c::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED;
+    /// The peer has another connection with the queue pair of that number, and gives it up now.
+    pub(crate) const STALE: u32 = c::ib_cm_rej_reason_IB_CM_REJ_STALE_CONN;
     /// The peer has run out of something.
     pub(crate) const NO_RESOURCES: u32 = c::ib_cm_rej_reason_IB_CM_REJ_NO_RESOURCES;
 }

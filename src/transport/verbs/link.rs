@@ -15,7 +15,7 @@
 
 use super::device::Member;
 use super::{Attempt, Channel, Config, Gone, LinkId, Owner};
-use crate::sys::errno::{ECONNREFUSED, ECONNRESET, ETIMEDOUT};
+use crate::sys::errno::{ECONNREFUSED, ECONNRESET, ESTALE, ETIMEDOUT};
 use crate::sys::rdma::cm::{self, reason, Connection, ConnectionId, Event, Events};
 use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::endpoint::{Endpoint, QpEvent, QpEvents, Ready, Sizes};
@@ -447,9 +447,10 @@ impl<O: Owner> Inner<O> {
     }
 }
 
-/// The errno that connect(2) of TCP would have for a REJ.
+/// The errno that connect(2) of TCP would have for a REJ, or `ESTALE`.
 fn rejected(why: u32) -> Error {
     match why {
+        reason::STALE => ESTALE.into(),
         reason::TIMEOUT => ETIMEDOUT.into(),
         _ => ECONNREFUSED.into(),
     }
