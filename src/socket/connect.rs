@@ -15,8 +15,8 @@ use crate::observe::debug::{debug, Ends};
 use crate::observe::trace;
 use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters, ZeroCopy, MAX_HEADER};
 use crate::sys::errno::{
-    Errno, EADDRNOTAVAIL, EALREADY, ECONNABORTED, ECONNREFUSED, EINPROGRESS, EINVAL, EISCONN, ENETDOWN,
-    ENETUNREACH, ENOENT, ENOMEM, EPROTO, ESTALE,
+    Errno, EADDRNOTAVAIL, EALREADY, ECONNABORTED, ECONNREFUSED, EINPROGRESS, EINVAL, EISCONN,
+    ENETDOWN, ENETUNREACH, ENOENT, ENOMEM, EPROTO, ESTALE,
 };
 use crate::sys::net::address::{Address, Named};
 use crate::sys::net::family::{Descriptor, Progress};

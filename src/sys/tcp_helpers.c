@@ -142,6 +142,11 @@ void sdp_h_decide(struct sock *sk)
 	mutex_lock(&((struct sdp_h_sock *)sk)->decision);
 }
 
+bool sdp_h_try_decide(struct sock *sk)
+{
+	return mutex_trylock(&((struct sdp_h_sock *)sk)->decision);
+}
+
 void sdp_h_decided(struct sock *sk)
 {
 	mutex_unlock(&((struct sdp_h_sock *)sk)->decision);

@@ -4,7 +4,7 @@
 
 use super::{Outcome, Phase};
 use crate::observe::debug::{debug, Ends};
-use crate::socket::SdpSock;
+use crate::socket::{SdpSock, JOB_FALL_BACK};
 use crate::sys::net::address::Address;
 use crate::sys::net::params;
 use crate::sys::net::sock::State;
@@ -37,7 +37,13 @@ pub(super) fn cross(sk: &SdpSock, tcp: &Tcp<'_>, why: Outcome, connect: Option<&
 
 /// SDP has failed; in a worker.
 pub(in crate::socket) fn fall_back(sk: &SdpSock) {
-    let decision = sk.decide();
+    let Some(decision) = sk.try_decide() else {
+        // Who has the right now may keep it for long only if the program has given up meanwhile.
+        if super::phase(sk) == Phase::Falling {
+            sk.schedule(JOB_FALL_BACK);
+        }
+        return;
+    };
     let Some(tcp) = decision.tcp() else { return };
     let (name, why, below) = {
         let mut c = sk.data().connection.lock();

@@ -270,7 +270,7 @@ impl<'a, T> Descriptor<'a, T> {
 ///
 /// # Invariants
 ///
-/// `sdp_h_decide()` was called by this thread for `sk` and `sdp_h_decided()` not yet.
+/// `sdp_h_decide()` or a successful `sdp_h_try_decide()` was called by this thread for `sk` and `sdp_h_decided()` not yet.
 pub(crate) struct Deciding<'a, T> {
     sk: &'a Sock<T>,
     _not_send: NotThreadSafe,
@@ -286,6 +286,18 @@ impl<T> Sock<T> {
             sk: self,
             _not_send: NotThreadSafe,
         }
+    }
+
+    /// The same for a worker, which must not wait for a program that has the right: that may be in a
+    /// page fault of its own making.
+    pub(crate) fn try_decide(&self) -> Option<Deciding<'_, T>> {
+        // SAFETY: By the invariants of `Sock` the mutex is initialised.
+        let taken = unsafe { c::sdp_h_try_decide(self.raw()) };
+        // INVARIANT: Just taken.
+        taken.then_some(Deciding {
+            sk: self,
+            _not_send: NotThreadSafe,
+        })
     }
 
     /// Takes over from the TCP socket, whose address and port it has, how bind(2) got them.
