@@ -26,9 +26,13 @@ def _inside(case, kind, six, writer, patience, fatal):
         raw = pickle.dumps(item)
         os.write(writer, struct.pack("=I", len(raw)) + raw)
 
+    process = os.getpid()
+
     def task_failed(error):
         if isinstance(error, OSError) and error.errno in fatal:
             sink(("fail", f"a task got {error!r}"))
+            if os.getpid() != process:
+                os.kill(process, signal.SIGKILL)
             os._exit(0)
 
     Task.on_error = task_failed if fatal else None
@@ -100,7 +104,7 @@ def _reap(pid, seconds):
 
 
 def run(case, kind, six, scale=1.0, fatal=()):
-    """Run a case for one family; its Outcome. With one of the `fatal` errnos in any of its threads the case is over: others might
+    """Run a case for one family; its Outcome. With one of the `fatal` errnos in any of its threads and children the case is over: others might
     wait for what that one will not do."""
     outcome = Outcome()
     reader, writer = os.pipe()

@@ -120,6 +120,8 @@ class Child:
                 try:
                     answer = (True, function(*args))
                 except (OSError, CaseFailure, Skip) as error:
+                    if Task.on_error:
+                        Task.on_error(error)
                     answer = (False, error)
                 with os.fdopen(writer, "wb") as pipe:
                     pickle.dump(answer, pipe)
