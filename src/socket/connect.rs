@@ -22,6 +22,7 @@ use crate::sys::net::address::{Address, Named};
 use crate::sys::net::family::{Descriptor, Progress};
 use crate::sys::net::params;
 use crate::sys::net::sock::{State, SHUTDOWN_MASK};
+use crate::sys::time::{is_past, jiffies, seconds, Jiffies};
 use crate::transport::{usable_address, Channel, Config, LinkId, Resolver, SearchId, Transport};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernel::alloc::flags::GFP_KERNEL;
@@ -35,8 +36,31 @@ const RESOLVE_TIME: u32 = 2000;
 /// Requests of one attempt that a peer may refuse because of connections from before a crash. Each
 /// refusal ends one of those.
 const MOST_STALE: u8 = 64;
+/// And the time that they may take.
+const STALE_TIME: Jiffies = seconds(24);
 /// Send buffer of a connection whose program has not set `SO_SNDBUF`.
 const SEND_BUFFER: usize = 1024 * 1024;
+
+/// Where the last connect(2) was to go. Protected by the connection's spinlock.
+pub(super) struct Destination {
+    /// With its interface.
+    address: Option<Address>,
+    /// When it was asked for.
+    since: Jiffies,
+    /// How often it has refused because of a connection from before.
+    stale: u8,
+}
+
+impl Destination {
+    /// Of a socket that was never connected.
+    pub(super) const fn new() -> Self {
+        Destination {
+            address: None,
+            since: 0,
+            stale: 0,
+        }
+    }
+}
 
 /// Gives the socket a port, any for 0.
 pub(super) fn take_port(sk: &SdpSock, port: u16) -> Result {
@@ -175,7 +199,11 @@ fn resolve(sk: &SdpSock, local: &Address, to: &Address) -> Result {
     {
         let mut c = sk.data().connection.lock();
         c.reset();
-        c.stale = 0;
+        c.destination = Destination {
+            address: Some(to),
+            since: jiffies(),
+            stale: 0,
+        };
         c.resolver = Some(resolver.clone());
     }
     // What the last connection left is not for this one.
@@ -268,7 +296,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
     };
     let private_data = {
         let mut c = sk.data().connection.lock();
-        if !c.is_by(resolver.id()) || sk.state() != State::SynSent {
+        if !c.is_by(resolver.id()) || sk.state() != State::SynSent || c.has_fallen() {
             return Ok(());
         }
         parts.install(&mut c);
@@ -340,26 +368,27 @@ pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
 ///
 /// # Errors
 ///
-/// `ECONNREFUSED` if that has happened too often; as a search for the peer. The attempt is still the
-/// link's.
+/// `ECONNREFUSED` if that has happened too often, for a socket whose namespace may be ending, or that
+/// is not at this attempt any more; as a search for the peer. The link is still the socket's then, if
+/// it was.
 fn ask_anew(sk: &SdpSock, link: LinkId) -> Result {
-    let is_current = |c: &Connection| c.is_of(link) && sk.state() == State::SynSent;
-    {
+    let is_current =
+        |c: &Connection| c.is_of(link) && sk.state() == State::SynSent && !c.has_fallen();
+    let to = {
         let mut c = sk.data().connection.lock();
-        if !is_current(&c) {
-            return Ok(());
-        }
-        if c.stale >= MOST_STALE {
+        let late = is_past(c.destination.since.wrapping_add(STALE_TIME));
+        if !is_current(&c) || c.destination.stale >= MOST_STALE || late || !sk.keeps_namespace() {
             return Err(ECONNREFUSED.into());
         }
-        c.stale += 1;
-    }
+        c.destination.stale += 1;
+        c.destination.address.ok_or(ECONNREFUSED)?
+    };
     let source = sk.address_is_bound().then(|| sk.local());
-    let (resolver, to) = resolver(sk, source.as_ref(), &sk.remote())?;
+    let (resolver, to) = resolver(sk, source.as_ref(), &to)?;
     let below = {
         let mut c = sk.data().connection.lock();
         if !is_current(&c) {
-            return Ok(());
+            return Err(ECONNREFUSED.into());
         }
         let below = c.let_go();
         let deadline = c.deadline;

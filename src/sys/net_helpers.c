@@ -88,6 +88,7 @@ void sdp_h_async_init(struct sdp_h_sock *s, work_func_t work, work_func_t timer)
 	init_waitqueue_head(&s->wait);
 	atomic_set(&s->events, 0);
 	atomic_set(&s->jobs, 0);
+	atomic_set(&s->undecided, 0);
 	s->tcp = NULL;
 	mutex_init(&s->decision);
 }
@@ -539,6 +540,11 @@ void sdp_h_memory_end(struct sdp_h_memory *m)
 bool sdp_h_net_eq(const struct net *a, const struct net *b)
 {
 	return net_eq(a, b);
+}
+
+bool sdp_h_keeps_net(const struct sock *sk)
+{
+	return sk->sk_net_refcnt;
 }
 
 bool sdp_h_signal_pending(void)

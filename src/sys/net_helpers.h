@@ -34,6 +34,7 @@ struct sdp_h_sock {
 	/* of a descriptor of IPPROTO_SDP: what it may become instead */
 	struct socket		*tcp;
 	struct mutex		decision;	/* guards tcp; see tcp_helpers.h */
+	atomic_t		undecided;	/* jobs that are put off while another has that */
 	bool			furnished;	/* the Rust part is initialised */
 };
 
@@ -112,6 +113,7 @@ void sdp_h_set_rmem(struct sock *sk, int bytes);
 int sdp_h_cmsg_check(struct sock *sk, struct msghdr *msg);
 bool sdp_h_net_eq(const struct net *a, const struct net *b);
 bool sdp_h_signal_pending(void);
+bool sdp_h_keeps_net(const struct sock *sk);
 bool sdp_h_is_crowded(void);
 void sdp_h_give_way(void);
 long sdp_h_sleep_killably(struct sdp_h_sock *s, int seen, long timeo);

@@ -142,14 +142,35 @@ void sdp_h_decide(struct sock *sk)
 	mutex_lock(&((struct sdp_h_sock *)sk)->decision);
 }
 
-bool sdp_h_try_decide(struct sock *sk)
+/* Does not wait: while another has the right, the job is put off until that one is through. */
+bool sdp_h_try_decide(struct sock *sk, int job)
 {
-	return mutex_trylock(&((struct sdp_h_sock *)sk)->decision);
+	struct sdp_h_sock *s = (struct sdp_h_sock *)sk;
+
+	if (mutex_trylock(&s->decision))
+		return true;
+	atomic_or(job, &s->undecided);
+	/* pairs with that of sdp_h_decided(): the other one sees the job, or is through already */
+	smp_mb__after_atomic();
+	if (!mutex_trylock(&s->decision))
+		return false;
+	atomic_andnot(job, &s->undecided);
+	return true;
 }
 
 void sdp_h_decided(struct sock *sk)
 {
-	mutex_unlock(&((struct sdp_h_sock *)sk)->decision);
+	struct sdp_h_sock *s = (struct sdp_h_sock *)sk;
+	int jobs;
+
+	mutex_unlock(&s->decision);
+	/* pairs with that of sdp_h_try_decide() */
+	smp_mb();
+	if (!atomic_read(&s->undecided))
+		return;
+	jobs = atomic_xchg(&s->undecided, 0);
+	if (jobs)
+		sdp_h_schedule(s, jobs);
 }
 
 /* The descriptor is being closed: waits for a worker that is just using the TCP socket. */

@@ -19,7 +19,7 @@ void sdp_h_graft(struct socket *sock, struct socket *new, struct sock *sk);
 
 /* Held by whoever decides between SDP and TCP; guards sdp_h_sock.tcp. */
 void sdp_h_decide(struct sock *sk);
-bool sdp_h_try_decide(struct sock *sk);
+bool sdp_h_try_decide(struct sock *sk, int job);
 void sdp_h_decided(struct sock *sk);
 
 /* tcp.rs */

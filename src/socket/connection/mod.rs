@@ -18,6 +18,7 @@ pub(super) use self::tell::Tell;
 pub(super) use self::window::LEAST_BUFFERS;
 
 use self::window::Shortage;
+use super::connect::Destination;
 use super::direct::Direct;
 use super::ipproto::Fallback;
 use super::listen::{Listener, Place};
@@ -62,8 +63,8 @@ pub(crate) struct Connection {
     pub(super) link: Option<Link<SdpSock>>,
     /// Finds address and route of the peer, until the request was sent.
     pub(super) resolver: Option<Resolver<SdpSock>>,
-    /// How often the peer has refused this attempt because of a connection from before.
-    pub(super) stale: u8,
+    /// Where the last connect(2) was to go.
+    pub(super) destination: Destination,
     /// The protocol's state, once both Hello messages are known.
     pub(super) protocol: Option<protocol::Connection>,
     /// Bytes to send.
@@ -140,7 +141,7 @@ impl Connection {
             channel: None,
             link: None,
             resolver: None,
-            stale: 0,
+            destination: Destination::new(),
             protocol: None,
             tx: SendQueue::new(),
             rx: ReceiveQueue::new(),

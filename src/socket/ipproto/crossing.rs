@@ -37,11 +37,7 @@ pub(super) fn cross(sk: &SdpSock, tcp: &Tcp<'_>, why: Outcome, connect: Option<&
 
 /// SDP has failed; in a worker.
 pub(in crate::socket) fn fall_back(sk: &SdpSock) {
-    let Some(decision) = sk.try_decide() else {
-        // Who has the right now may keep it for long only if the program has given up meanwhile.
-        if super::phase(sk) == Phase::Falling {
-            sk.schedule(JOB_FALL_BACK);
-        }
+    let Some(decision) = sk.try_decide(JOB_FALL_BACK) else {
         return;
     };
     let Some(tcp) = decision.tcp() else { return };

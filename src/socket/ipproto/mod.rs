@@ -154,6 +154,11 @@ impl Connection {
         }
     }
 
+    /// SDP's time is over, and TCP has its turn.
+    pub(super) fn has_fallen(&self) -> bool {
+        matches!(self.fallback.phase, Phase::Falling | Phase::Crossing)
+    }
+
     /// An attempt to connect has failed. Whether TCP has its turn now, so that nobody is to be told.
     pub(super) fn falls(&mut self, sk: &SdpSock, e: Errno) -> bool {
         match self.fallback.phase {

@@ -69,7 +69,10 @@ pub(super) fn get(
             let decision = sk.decide();
             match decision.tcp() {
                 Some(t) if super::phase(sk) == Phase::Open => tcp(&t),
-                _ => sdp(),
+                _ => {
+                    drop(decision);
+                    sdp()
+                }
             }
         }
         _ => sdp(),

@@ -509,6 +509,12 @@ impl<T> Sock<T> {
         unsafe { Net::from_raw(c::sdp_h_sock_net(self.raw())) }
     }
 
+    /// Whether the namespace cannot end before the socket is closed.
+    pub(crate) fn keeps_namespace(&self) -> bool {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_keeps_net(self.raw()) }
+    }
+
     /// Most connections that wait to be accepted (listen(2)).
     pub(crate) fn backlog(&self) -> u32 {
         read_once!(self.sk_max_ack_backlog)

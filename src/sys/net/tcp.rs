@@ -289,10 +289,10 @@ impl<T> Sock<T> {
     }
 
     /// The same for a worker, which must not wait for a program that has the right: that may be in a
-    /// page fault of its own making.
-    pub(crate) fn try_decide(&self) -> Option<Deciding<'_, T>> {
+    /// page fault of its own making. Without it, this job of [`Sock::schedule`] comes again.
+    pub(crate) fn try_decide(&self, job: u32) -> Option<Deciding<'_, T>> {
         // SAFETY: By the invariants of `Sock` the mutex is initialised.
-        let taken = unsafe { c::sdp_h_try_decide(self.raw()) };
+        let taken = unsafe { c::sdp_h_try_decide(self.raw(), job as i32) };
         // INVARIANT: Just taken.
         taken.then_some(Deciding {
             sk: self,

@@ -372,9 +372,9 @@ def one_processor(e):
         task.result()
     after = observe.stats()
     direct, helped = (after[name] - before[name] for name in ("zcopy tx_bytes", "zcopy helped"))
-    e.check(direct >= 32 * MIB, f"only {direct} bytes were copied once")
-    # it may, as long as the other one sleeps
-    e.check(helped <= direct // 8, f"of {direct} bytes {helped} were copied by who waits")
+    e.check(direct >= 8 * MIB, f"only {direct} bytes were copied once")
+    # it may, as long as the other one sleeps, and so may a worker beside
+    e.check(helped <= direct // 4, f"of {direct} bytes {helped} were copied by who waits")
 
 
 @case(hosts=HERE, reference=False, timeout=120)
