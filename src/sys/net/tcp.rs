@@ -293,8 +293,8 @@ impl<T> Sock<T> {
     pub(crate) fn try_decide(&self, job: u32) -> Option<Deciding<'_, T>> {
         // SAFETY: By the invariants of `Sock` the mutex is initialised.
         let taken = unsafe { c::sdp_h_try_decide(self.raw(), job as i32) };
-        // INVARIANT: Just taken.
-        taken.then_some(Deciding {
+        // INVARIANT: Just taken. Not `then_some`: what is not taken must not be dropped either.
+        taken.then(|| Deciding {
             sk: self,
             _not_send: NotThreadSafe,
         })

@@ -30,6 +30,8 @@ def forgetful(e):
 @case(reference=False, timeout=60)
 def comes_back(e):
     """It connects again at once. The other ends of its old connections learn then that they are over."""
+    if netns.is_one():
+        e.skip("both hosts are one namespace")
     with forgetful(e) as crash:
         listener = e.listen(backlog=8)
         old = [e.pair(listener) for _ in range(BEFORE)]
