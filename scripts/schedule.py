@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What limits a run of scripts/test: its time, how many suites run at once, what is run again, what is built first."""
+
+import errno
+import os
+import re
+import sys
+import threading
+import time
+from pathlib import Path
+
+from results import Ktap, Tally
+from suites import BUILDS, BUILD_SECONDS, Suite
+
+
+class TimeLeft:
+    """The time that a run has, if there is a limit to it."""
+
+    def __init__(self, minutes):
+        self._minutes = minutes
+        self._end = time.monotonic() + 60 * minutes if minutes else None
+
+    def seconds(self):
+        """How much is left; None if there is no end to it."""
+        return None if self._end is None else max(0, int(self._end - time.monotonic()))
+
+    def over(self):
+        return self.seconds() == 0
+
+    def why(self):
+        return f"the {self._minutes} minutes of MINUTES were over"
+
+    def restrict(self, suite):
+        """The suite, or one whose guest begins no case once the time is over."""
+        left = self.seconds()
+        if left is None or suite.parser is not Ktap:
+            return suite
+        program = suite.command.index("--") + 1
+        command = [*suite.command[:program + 1], "--seconds", str(left), *suite.command[program + 1:]]
+        return Suite(suite.name, suite.what, suite.parser, command, suite.limit)
+
+
+class Retries:
+    """How many failed cases may be run once more, by all suites together."""
+
+    def __init__(self, left):
+        self._left, self._lock = left, threading.Lock()
+
+    def take(self, wanted):
+        with self._lock:
+            enough = 0 < wanted <= self._left
+            self._left -= wanted if enough else 0
+            return enough
+
+
+class Builds:
+    """What suites need to be built, each once, by the suite that needs it first."""
+
+    def __init__(self, commands, time_left):
+        self._commands, self._time_left = commands, time_left
+        self._locks = {name: threading.Lock() for name, _, _ in BUILDS}
+        self._statuses = {}     # of what was built; each under its lock
+
+    def make(self, suite):
+        """The Tally of what is wrong with what the suite needs; None if that is there."""
+        if suite.parser is not Ktap:
+            return None
+        for name, command, used_by in BUILDS:
+            if not used_by(suite):
+                continue
+            with self._locks[name]:
+                first = name not in self._statuses
+                if first:
+                    left = self._time_left.seconds()
+                    self._statuses[name] = self._commands.run(suite.name, command, BUILD_SECONDS if left is None else left, lambda line: None)
+                status = self._statuses[name]
+            if not status:
+                continue
+            tally = Tally(suite.name)
+            if status == errno.ENOSPC and suite.name == "debug:short":
+                tally.skip(suite.name, "there is no disk space for the debug kernel; what it takes is said above")
+            elif status == "late" and self._time_left.over():
+                tally.skip(suite.name, f"not begun: {name} was not built when {self._time_left.why()}")
+            elif first:
+                tally.fail(name, "does not build")
+            else:
+                tally.skip(suite.name, f"{name} does not build")
+            return tally
+        return None
+
+
+def jobs_here():
+    """How many suites to run at once: a guest takes up to 3 GiB, and more than one processor now and then only."""
+    if "JOBS" in os.environ:
+        jobs = os.environ["JOBS"]
+        if not jobs.isdigit() or int(jobs) < 1:
+            sys.exit(f"test: JOBS={jobs} is no number of suites to run at once")
+        return int(jobs)
+    free = int(re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text())[1])
+    return max(1, min(len(os.sched_getaffinity(0)), free // (4 << 20), 4))

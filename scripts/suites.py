@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The suites of scripts/test: what each runs, and what has to be built for it."""
+
+import re
+
+from cache import PROJECT, SCRIPTS
+from results import CargoTest, Command, Ktap, Unittest
+
+
+class Suite:
+    """One command and how its output is read."""
+
+    def __init__(self, name, what, parser, command, limit, default=True):
+        self.name, self.what, self.parser, self.command = name, what, parser, command
+        self.limit, self.default = limit, default
+
+
+def guest(name, what, options, arguments, limit, default=True):
+    """A suite that runs in a guest; `options` are those of qemu/guest, `limit` is for what runs in it."""
+    command = ["qemu/guest", *options, "--timeout", str(limit), "--", "/src/tests/guest/run", *arguments]
+    # The host's limit is only there for a guest that does not even keep its own; it includes making what is missing.
+    return Suite(name, what, Ktap, command, limit + 3600, default)
+
+
+# The guest suites of `make test`: all but those for the debug kernel only. What else there is takes long and is run by
+# name (`make test SUITES=debug:data`), or all together by SUITES=all.
+# The order is that in which they begin.
+STEADY = ("data", "zcopy", "connect", "close", "hostile", "local", "programs", "process", "ipproto", "options", "poll", "bind", "life", "overload",
+          "kernel", "create", "preload", "map", "proc", "stress", "selftest", "unwritten", "storm", "wire")
+
+
+# Those that need the module's self-test.
+RAW = {"hostile", "selftest"}
+# What the guest's kernel is to be told: that memory shows whether it was written (tests/guest/suites/unwritten/memory.py).
+APPEND = {"unwritten": "init_on_alloc=0 slub_debug=P page_poison=1"}
+# What one version of IP shows for both, in these; the others show what differs.
+V4 = {"wire:data"}
+# Those that only the debug kernel can run.
+DEBUG_ONLY = {"faults"}
+
+
+def guest_suites():
+    """The directories of tests/guest/suites, a guest each: one that breaks its kernel does not take others along."""
+    # The suites of what can be done without a wire run once more where both ends are in one namespace.
+    here = ["--here", "local", "data", "close", "connect", "poll", "zcopy", "bind.ports.device_of_listener", "bind.ports.ephemeral_range"]
+    for directory in sorted((PROJECT / "tests/guest/suites").glob("*/")):
+        sources = [path.read_text(errors="replace") for path in directory.glob("*.py")]
+        if not any("@case" in source for source in sources):
+            continue
+        options = ["--selftest"] if directory.name in RAW else []
+        options += ["--append", APPEND[directory.name]] if directory.name in APPEND else []
+        cases = here if directory.name == "local" else [directory.name]
+        if directory.name not in DEBUG_ONLY:
+            yield guest(f"guest:{directory.name}", "in a guest, each case on TCP and on SDP", options, cases, GUEST_SECONDS * (1 + (cases is here)),
+                        directory.name in STEADY)
+        yield guest(f"debug:{directory.name}", "the same on the debug kernel", ["--kernel", "debug", *options], cases, DEBUG_SECONDS, False)
+        if directory.name == "zcopy":
+            yield guest("guest:zcopy-several", "with several pieces of a reader's memory out", ["--params", "recv_adverts=4"], ["zcopy.blocks"], GUEST_SECONDS, False)
+        if directory.name == "ipproto":
+            some = ["--ipproto", "connect.nonblocking", "close.shutdown", "poll.epoll", "options.tcp"]
+            yield guest("guest:ipproto-calls", "cases of other suites on sockets of IPPROTO_SDP", [], some, GUEST_SECONDS)
+            every = ["--ipproto", "connect", "bind", "close", "poll", "options", "data", "process"]
+            yield guest("guest:ipproto-all", "all of those that there are", [], every, 4 * GUEST_SECONDS, False)
+        if any(re.search(r"hosts=(BEDS|\([^)]*2)", source) for source in sources):
+            name = f"wire:{directory.name}"
+            yield guest(name, "with two guests on one wire", ["--hosts", "2"], [*(["--only", "v4"] if name in V4 else []), directory.name], GUEST_SECONDS,
+                        directory.name in STEADY)
+
+
+def debug_short():
+    command = ["qemu/guest", "--kernel", "debug", "--selftest", "--timeout", str(DEBUG_SECONDS), "--", "/src/tests/guest/short"]
+    return Suite("debug:short", "some of all guest suites on the debug kernel", Ktap, command, DEBUG_SECONDS + 3600)
+
+
+# Nets for what hangs: a machine many times slower than the one at hand stays well within them.
+GUEST_SECONDS = 3600
+DEBUG_SECONDS = 14400
+BUILD_SECONDS = 14400
+# What the guest suites use of what is built here: the name, the command that builds it, and by whom. It is made before, so
+# that a suite's time limit is for its tests.
+BUILDS = [
+    ("module", [SCRIPTS / "module"], lambda suite: not suite.name.startswith("debug:")),
+    ("debug module", [SCRIPTS / "module", "--debug"], lambda suite: suite.name.startswith("debug:") and suite.name != "debug:short"),
+    ("test-module", [SCRIPTS / "test-module"], lambda suite: suite.name == "guest:kernel"),
+    ("test-module for the debug kernel", [SCRIPTS / "test-module", "--debug"], lambda suite: suite.name in {"debug:kernel", "debug:faults", "debug:short"}),
+    ("self-test", [SCRIPTS / "module", "--selftest"], lambda suite: suite.name in {f"guest:{name}" for name in RAW}),
+    ("debug self-test", [SCRIPTS / "module", "--selftest", "--debug"], lambda suite: suite.name in {f"debug:{name}" for name in [*RAW, "short"]}),
+    ("sdpstat", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "sdpstat"], lambda suite: True),
+    ("preload library", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "libsdp", "-p", "sdp-run"],
+     lambda suite: suite.name.endswith((":preload", ":programs"))),
+    ("sdpctl", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "sdpctl"], lambda suite: suite.name.endswith((":map", ":programs"))),
+    ("programs", [SCRIPTS / "programs"], lambda suite: suite.name.endswith(":programs")),
+]
+SUITES = [
+    Suite("check", "what can be said about the sources without running them", Command, ["scripts/check"], 5400),
+    Suite("scripts", "the build bed's own logic", Unittest, ["sh", "-c", "exec python3 -B -m unittest discover -v -s scripts/tests 2>&1"], 600),
+    Suite("host", "the protocol core and the tools, by cargo", CargoTest, ["scripts/cargo", "test", "--locked", "--workspace", "--no-fail-fast"], 5400),
+    Suite("sim", "connections in every interleaving, checked at every step", Command,
+          ["scripts/cargo", "run", "--release", "--locked", "-p", "sdp-sim", "--", "--steps", "100000000"], 5400),
+    *guest_suites(),
+    debug_short(),
+    Suite("deb", "the Debian packages: built, installed in a root of their own, used in a guest, purged", Command, ["scripts/test-deb"], 10800, False),
+]
+
+
+def turn(suite):
+    """What the suites are sorted by, to begin in that order."""
+    kind, _, directory = suite.name.partition(":")
+    if suite.name == "debug:short":
+        return 0, 0     # the longest one: the others would wait for it in the end
+    if not directory:
+        return 1, 0
+    directory = directory.partition("-")[0]
+    return 2 + (kind != "guest"), STEADY.index(directory) if directory in STEADY else len(STEADY)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""In which order suites run, what is built for them, and what a run without time leaves out."""
+
+import contextlib
+import errno
+import io
+import sys
+import unittest
+from pathlib import Path
+from unittest import mock
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import schedule  # noqa: E402
+from results import Command, Ktap  # noqa: E402
+from schedule import Builds, TimeLeft  # noqa: E402
+from suites import SUITES, Suite, turn  # noqa: E402
+
+
+class Commands:
+    """Builds nothing, and says how it ended."""
+
+    def __init__(self, **statuses):
+        self.ran, self._statuses = [], statuses
+
+    def run(self, suite, command, limit, read):
+        self.ran.append((suite, command[0], limit))
+        return self._statuses.get(command[0], 0)
+
+
+def guest(name):
+    return Suite(name, "", Ktap, ["qemu/guest", "--timeout", "5", "--", "/src/tests/guest/run", "x"], 10)
+
+
+class TestOrder(unittest.TestCase):
+    def test_each_has_its_turn(self):
+        names = [suite.name for suite in sorted((suite for suite in SUITES if suite.default), key=turn)]
+        self.assertEqual(names[0], "debug:short")
+        self.assertEqual(set(names[1:5]), {"check", "scripts", "host", "sim"})
+        self.assertEqual(names[5], "guest:data")
+        self.assertTrue(names[-1].startswith("wire:"))
+
+
+class TestTimeLeft(unittest.TestCase):
+    def at(self, seconds):
+        return mock.patch.object(schedule.time, "monotonic", lambda: seconds)
+
+    def test_without_a_limit(self):
+        left, suite = TimeLeft(0), guest("guest:x")
+        self.assertIs(left.seconds(), None)
+        self.assertFalse(left.over())
+        self.assertIs(left.restrict(suite), suite)
+
+    def test_guests_are_told(self):
+        with self.at(1000):
+            left = TimeLeft(2)
+        with self.at(1030):
+            suite = left.restrict(guest("guest:x"))
+            self.assertEqual(suite.command, ["qemu/guest", "--timeout", "5", "--", "/src/tests/guest/run", "--seconds", "90", "x"])
+            other = Suite("host", "", Command, ["make"], 10)
+            self.assertIs(left.restrict(other), other)
+            self.assertFalse(left.over())
+        with self.at(1120):
+            self.assertTrue(left.over())
+
+
+class TestBuilds(unittest.TestCase):
+    def setUp(self):
+        builds = [("one", ["a"], lambda suite: True), ("two", ["b"], lambda suite: suite.name != "guest:y")]
+        self.enterContext(mock.patch.object(schedule, "BUILDS", builds))
+
+    def test_once(self):
+        commands = Commands()
+        builds = Builds(commands, TimeLeft(0))
+        self.assertIs(builds.make(Suite("host", "", Command, ["make"], 10)), None)
+        self.assertEqual(commands.ran, [])
+        self.assertIs(builds.make(guest("guest:y")), None)
+        self.assertIs(builds.make(guest("guest:z")), None)
+        self.assertEqual([(suite, command) for suite, command, _ in commands.ran], [("guest:y", "a"), ("guest:z", "b")])
+
+    def test_failure_counts_once(self):
+        builds = Builds(Commands(b=1), TimeLeft(0))
+        first, second = builds.make(guest("guest:x")), builds.make(guest("guest:z"))
+        self.assertEqual((first.failures, first.skips), ([("two", "does not build")], []))
+        self.assertEqual((second.failures, second.skips), ([], [("guest:z", "two does not build")]))
+        self.assertIs(builds.make(guest("guest:y")), None)
+
+    def test_no_space_for_the_debug_kernel(self):
+        builds = Builds(Commands(b=errno.ENOSPC), TimeLeft(0))
+        tally = builds.make(guest("debug:short"))
+        self.assertEqual((tally.failed, len(tally.skips)), (0, 1))
+
+    def test_no_time(self):
+        left = TimeLeft(1)
+        builds = Builds(Commands(b="late"), left)
+        with mock.patch.object(left, "seconds", lambda: 0):
+            tally = builds.make(guest("guest:x"))
+        self.assertEqual((tally.failed, [name for name, _ in tally.skips]), (0, ["guest:x"]))
+
+
+class TestJobs(unittest.TestCase):
+    def test_given(self):
+        with mock.patch.dict(schedule.os.environ, JOBS="3"):
+            self.assertEqual(schedule.jobs_here(), 3)
+        for wrong in ("0", "x", ""):
+            with mock.patch.dict(schedule.os.environ, JOBS=wrong), self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+                schedule.jobs_here()
+
+
+if __name__ == "__main__":
+    unittest.main()
