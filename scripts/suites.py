@@ -33,16 +33,21 @@ STEADY = ("data", "zcopy", "connect", "close", "hostile", "local", "programs", "
 RAW = {"hostile", "selftest"}
 # What the guest's kernel is to be told: that memory shows whether it was written (tests/guest/suites/unwritten/memory.py).
 APPEND = {"unwritten": "init_on_alloc=0 slub_debug=P page_poison=1"}
-# What one version of IP shows for both, in these; the others show what differs.
-V4 = {"wire:data"}
+# What one version of IP shows for both, in these; the others show what differs. Between two guests it is the other one.
+ONLY = {"guest:data": "v4", "guest:close": "v4", "wire:data": "v6", "wire:close": "v6"}
 # Those that only the debug kernel can run.
 DEBUG_ONLY = {"faults"}
+
+
+def only(name):
+    return ["--only", ONLY[name]] if name in ONLY else []
 
 
 def guest_suites():
     """The directories of tests/guest/suites, a guest each: one that breaks its kernel does not take others along."""
     # The suites of what can be done without a wire run once more where both ends are in one namespace.
-    here = ["--here", "local", "data", "close", "connect", "poll", "zcopy", "bind.ports.device_of_listener", "bind.ports.ephemeral_range"]
+    here = ["--here", "local", "connect", "bind.ports.device_of_listener", "bind.ports.ephemeral_range"]
+    streams = ["data", "close", "poll", "zcopy"]
     for directory in sorted((PROJECT / "tests/guest/suites").glob("*/")):
         sources = [path.read_text(errors="replace") for path in directory.glob("*.py")]
         if not any("@case" in source for source in sources):
@@ -51,8 +56,11 @@ def guest_suites():
         options += ["--append", APPEND[directory.name]] if directory.name in APPEND else []
         cases = here if directory.name == "local" else [directory.name]
         if directory.name not in DEBUG_ONLY:
-            yield guest(f"guest:{directory.name}", "in a guest, each case on TCP and on SDP", options, cases, GUEST_SECONDS * (1 + (cases is here)),
+            yield guest(f"guest:{directory.name}", "in a guest, each case on TCP and on SDP", options, [*only(f"guest:{directory.name}"), *cases], GUEST_SECONDS,
                         directory.name in STEADY)
+        if cases is here:
+            yield guest("guest:local-streams", "what is done with streams, within one namespace", options, ["--here", "--only", "v4", *streams], GUEST_SECONDS)
+            cases = here + streams
         yield guest(f"debug:{directory.name}", "the same on the debug kernel", ["--kernel", "debug", *options], cases, DEBUG_SECONDS, False)
         if directory.name == "zcopy":
             yield guest("guest:zcopy-several", "with several pieces of a reader's memory out", ["--params", "recv_adverts=4"], ["zcopy.blocks"], GUEST_SECONDS, False)
@@ -63,8 +71,7 @@ def guest_suites():
             yield guest("guest:ipproto-all", "all of those that there are", [], every, 4 * GUEST_SECONDS, False)
         if any(re.search(r"hosts=(BEDS|\([^)]*2)", source) for source in sources):
             name = f"wire:{directory.name}"
-            yield guest(name, "with two guests on one wire", ["--hosts", "2"], [*(["--only", "v4"] if name in V4 else []), directory.name], GUEST_SECONDS,
-                        directory.name in STEADY)
+            yield guest(name, "with two guests on one wire", ["--hosts", "2"], [*only(name), directory.name], GUEST_SECONDS, directory.name in STEADY)
 
 
 def debug_short():
