@@ -76,6 +76,10 @@ fn queue(
         begun: false,
         direct: false,
     };
+    if timed && sk.data().connection.lock().may_have_news(sk) {
+        // a reader's advert, to which the call may write at once
+        sk.progress();
+    }
     // why the call ends when there is no more room
     let mut stopped = None;
     loop {

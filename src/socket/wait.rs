@@ -98,10 +98,17 @@ impl SdpSock {
         timeout: isize,
         patience: &Patience,
     ) -> Result<isize> {
-        let start = Instant::<Monotonic>::now();
-        let r = self.wait_watching(lock, mark, timeout, patience.limit());
-        patience.learn(start.elapsed());
-        r
+        self.looking(lock, || {
+            // without what the caller does for its peer before and after
+            let start = Instant::<Monotonic>::now();
+            let limit = patience.limit();
+            if limit > Delta::ZERO {
+                self.watch(mark, limit);
+            }
+            let r = self.sleep(mark, timeout);
+            patience.learn(start.elapsed());
+            r
+        })
     }
 
     /// Waits without the socket lock until something happens after `mark` was taken. Returns what
@@ -116,7 +123,7 @@ impl SdpSock {
         mark: i32,
         timeout: isize,
     ) -> Result<isize> {
-        self.wait_watching(lock, mark, timeout, Delta::ZERO)
+        self.looking(lock, || self.sleep(mark, timeout))
     }
 
     /// [`SdpSock::wait`] that only the death of the caller ends before its time.
@@ -131,21 +138,6 @@ impl SdpSock {
         timeout: Jiffies,
     ) -> Result {
         self.looking(lock, || self.sleep_killably(mark, timeout))
-    }
-
-    fn wait_watching(
-        &self,
-        lock: &mut Locked<'_, Socket>,
-        mark: i32,
-        timeout: isize,
-        watch: Delta,
-    ) -> Result<isize> {
-        self.looking(lock, || {
-            if watch > Delta::ZERO {
-                self.watch(mark, watch);
-            }
-            self.sleep(mark, timeout)
-        })
     }
 
     /// Looks at the completion queues, has the caller sleep without the socket lock, and looks

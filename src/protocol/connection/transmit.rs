@@ -86,6 +86,8 @@ pub struct Outgoing {
     pub urgent: bool,
     /// Post with a solicited event: it is not just bytes of the stream.
     pub solicited: bool,
+    /// It is just an advert, which only matters to the call that can use it.
+    pub just_advert: bool,
     /// Which message it is.
     pub kind: Mid,
     /// Its MSeq.
@@ -373,6 +375,8 @@ impl Connection {
             payload,
             urgent,
             solicited: message.flags != Flags::NONE || message.body.mid() != Mid::Data,
+            just_advert: message.flags == Flags::NONE
+                && matches!(message.body.mid(), Mid::SrcAvail | Mid::SinkAvail),
             kind: message.body.mid(),
             mseq: message.mseq,
         }

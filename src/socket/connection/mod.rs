@@ -333,7 +333,7 @@ impl Connection {
             let Some(channel) = self.channel.as_mut() else {
                 break;
             };
-            if self.receive_armed.is_none_or(|armed| armed < interest) {
+            if self.receive_armed != Some(interest) {
                 self.receive_armed = Some(interest);
                 if channel.arm_receive(interest) {
                     continue;
@@ -349,9 +349,10 @@ impl Connection {
         }
     }
 
-    /// Of which receives to be told. That bytes have come, and credits, is nobody's business until
-    /// a call comes, which looks itself; a worker that takes each message from its sender's hands
-    /// would only be in the way. Whoever begins to wait or to poll has this decided anew.
+    /// Of which receives to be told. That bytes have come, and credits, and adverts, is nobody's
+    /// business until a call comes, which looks itself; a worker that takes each message from its
+    /// sender's hands would only be in the way. Whoever begins to wait or to poll, or has waited, has
+    /// this decided anew.
     fn interest(&self, sk: &SdpSock) -> Interest {
         let looks_itself = self.channel.as_ref().is_some_and(|c| c.knows_solicited())
             && sk.state() == State::Established
@@ -359,7 +360,6 @@ impl Connection {
             && self.place.is_none()
             && !self.attends
             && self.tx.unsent() == 0
-            && !self.direct.is_busy()
             && !sk.data().events.are_awaited()
             && !sk.is_watched();
         match looks_itself {
@@ -379,6 +379,11 @@ impl Connection {
     /// Whether messages may come without anybody being told.
     pub(super) fn looks_itself(&self) -> bool {
         self.receive_armed == Some(Interest::Solicited)
+    }
+
+    /// Whether something may have come that nobody has looked at.
+    pub(super) fn may_have_news(&self, sk: &SdpSock) -> bool {
+        self.looks_itself() || sk.data().events.are_noted()
     }
 
     /// Whether bytes have come and nobody was told.

@@ -35,7 +35,7 @@ use self::lent::{Lent, Stage};
 use self::source::Advertised;
 use super::connection::{Connection, Tell, Threshold};
 use super::{SdpSock, Socket};
-use crate::protocol::{Choice, Line, Places, SMALLEST_DIRECT};
+use crate::protocol::{Choice, Line, Outgoing, Places, SMALLEST_DIRECT};
 use crate::sys::net::params;
 use crate::sys::net::sock::Locked;
 use crate::sys::time::{milliseconds, Jiffies};
@@ -219,6 +219,12 @@ fn hints(sk: &SdpSock, local: bool) -> &Hints {
         true => &namespace.local_hints,
         false => &namespace.device_hints,
     }
+}
+
+/// Whether the peer is told of a message with an advert even if it looks itself: the call that can use
+/// the advert does so, and a worker would only take the processor from it.
+fn is_told(channel: &impl Transport, message: &Outgoing) -> bool {
+    message.solicited && !(message.just_advert && channel.knows_solicited())
 }
 
 impl Connection {

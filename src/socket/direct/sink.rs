@@ -10,7 +10,7 @@
 
 use super::super::connection::{Connection, Tell};
 use super::lent;
-use super::{by_write, Direct, LEAST_TRANSFER};
+use super::{by_write, is_told, Direct, LEAST_TRANSFER};
 use crate::protocol::{Block, Outgoing};
 use crate::transport::{Sending, Transport};
 use kernel::prelude::*;
@@ -120,7 +120,7 @@ impl Direct {
                 .ok_or(EINVAL)?,
             payload: &[],
             signaled: false,
-            solicited: message.solicited,
+            solicited: is_told(channel, message),
             cookie: sent,
         })?;
         Ok(others)

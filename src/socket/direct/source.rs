@@ -10,7 +10,7 @@ use super::super::connection::{Connection, Tell};
 use super::super::{SdpSock, Socket};
 use super::lent::{self, Lent, Stage};
 use super::waiting::{Turn, Waiting};
-use super::{by_read, Direct, BLOCKS};
+use super::{by_read, is_told, Direct, BLOCKS};
 use crate::observe::trace::{self, ZeroCopy};
 use crate::protocol::{Block, Outgoing, MAX_HEADER};
 use crate::sys::errno::EPIPE;
@@ -85,7 +85,7 @@ impl Direct {
             header: bytes.get(..head.len() + inline).ok_or(EINVAL)?,
             payload: &[],
             signaled: false,
-            solicited: message.solicited,
+            solicited: is_told(channel, message),
             cookie: sent,
         })?;
         s.lent.stage = Stage::Advertised;

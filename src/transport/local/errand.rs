@@ -19,8 +19,10 @@ use kernel::time::{Delta, Instant, Monotonic};
 
 /// Bytes that are copied at a time.
 const STEP: u32 = 16384;
-/// Bytes left to copy from which on two do so.
+/// Bytes of a transfer from which on two copy it.
 const SHARED: u32 = 8 * STEP;
+/// Bytes that whoever comes to help has to find.
+const WORTH_HELP: u32 = 2 * STEP;
 /// How long to watch for the end of a piece.
 const MOST_WATCH: Delta = Delta::from_micros(20);
 
@@ -86,7 +88,8 @@ impl End {
 
     /// Whether there is something for a task of the other end's owner.
     fn wants_help(&mut self) -> bool {
-        !self.is_helped && self.left() >= SHARED
+        let is_shared = |t: &mut Carried| t.transfer.len >= SHARED && t.left() >= WORTH_HELP;
+        !self.is_helped && self.next_transfer().is_some_and(is_shared)
     }
 
     /// Begins with the next piece, if there is one.
