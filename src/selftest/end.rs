@@ -48,7 +48,7 @@ impl End {
     }
 
     pub(super) fn of_socket(sk: ARef<SdpSock>) -> Result<Self> {
-        let account = sk.netns().account(&sk).ok_or(ENODEV)?;
+        let account = sk.account().ok_or(ENODEV)?.clone();
         let channel = sk.data().connection.lock().take_channel().ok_or(ENODEV)?;
         let pinning = channel.pinning().ok_or(ENODEV)?;
         Ok(End {

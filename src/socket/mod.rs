@@ -69,6 +69,7 @@ pub(crate) mod stats;
 mod timer;
 mod wait;
 
+use crate::memory::budget::Account;
 use crate::protocol::HELLO_ACK_LEN;
 use crate::sys::errno::{Errno, EADDRNOTAVAIL, ENETDOWN, ENETUNREACH, ENODEV};
 use crate::sys::net::address::{Address, Named};
@@ -83,7 +84,7 @@ use kernel::new_spinlock;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{Arc, SpinLock};
+use kernel::sync::{Arc, SetOnce, SpinLock};
 use wait::Patience;
 
 pub(crate) use listen::Incoming;
@@ -108,6 +109,8 @@ const JOB_FALL_BACK: u32 = 16;
 pub(crate) struct Socket {
     /// Where it is.
     namespace: Arc<Namespace>,
+    /// What its pinned memory counts for, from its entry into the namespace on.
+    account: SetOnce<Arc<Account>>,
     /// What events change.
     #[pin]
     pub(crate) connection: SpinLock<Connection>,
@@ -132,6 +135,11 @@ impl SdpSock {
         tell.deliver(self);
     }
 
+    /// What its pinned memory counts for: the account of the user who has made it, in its namespace.
+    pub(crate) fn account(&self) -> Option<&Arc<Account>> {
+        self.data().account.as_ref()
+    }
+
     /// Whether the peer has ended its stream.
     fn peer_has_ended(&self) -> bool {
         self.data().peer_ended.load(Relaxed)
@@ -153,6 +161,7 @@ impl Family for Socket {
     fn init(namespace: Arc<Namespace>) -> impl PinInit<Self, Error> {
         try_pin_init!(Socket {
             namespace,
+            account: SetOnce::new(),
             connection <- new_spinlock!(Connection::new()),
             peer_ended: Atomic::new(false),
             events: Events::new(),

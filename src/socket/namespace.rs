@@ -135,6 +135,8 @@ impl Namespace {
         }
         if let Some(u) = sockets.users.get_mut(&uid) {
             u.sockets += 1;
+            // a socket is entered once
+            sk.data().account.populate(u.account.clone());
         }
         sockets.all.insert(node);
         sockets.count += 1;
@@ -200,13 +202,6 @@ impl Namespace {
             sum.pinned_receive += account.pinned(Use::Receive);
         }
         sum
-    }
-
-    /// What a socket's pinned memory counts for. Sleeps. `None` once it has left.
-    pub(crate) fn account(&self, sk: &SdpSock) -> Option<Arc<Account>> {
-        let sockets = self.sockets.lock();
-        let Entry { uid, .. } = sockets.all.get(&sk.id())?;
-        sockets.users.get(uid).map(|u| u.account.clone())
     }
 
     /// Sets all counters to zero.

@@ -196,9 +196,9 @@ fn offer(sk: &SdpSock, to: &mut Destination<'_>, size: usize, behind: bool) -> O
     let Some(mut room) = sk.pinning_room(to.piece(size)) else {
         return failed();
     };
-    let pinned = match sk.netns().account(sk) {
+    let pinned = match sk.account() {
         Some(account) if room.make_registrable().is_ok() => room
-            .pin_destination(to, size, Hold::Long, &account)
+            .pin_destination(to, size, Hold::Long, account)
             .unwrap_or(0),
         _ => 0,
     };

@@ -116,9 +116,9 @@ pub(in crate::socket) fn read(
         refuse(sk);
         return Look::Nothing;
     };
-    let pinned = match sk.netns().account(sk) {
+    let pinned = match sk.account() {
         Some(account) => room
-            .pin_destination(to, want, Hold::Briefly, &account)
+            .pin_destination(to, want, Hold::Briefly, account)
             .unwrap_or(0),
         None => 0,
     };

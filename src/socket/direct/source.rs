@@ -324,9 +324,9 @@ fn try_block(sk: &SdpSock, message: &mut Source<'_>, size: usize) -> Result<Trie
     let Some(mut room) = sk.pinning_room(message.piece(size)) else {
         return Ok(Tried::No);
     };
-    let pinned = match sk.netns().account(sk) {
+    let pinned = match sk.account() {
         Some(account) if room.make_registrable().is_ok() => room
-            .pin_source(message, size, Hold::Long, &account)
+            .pin_source(message, size, Hold::Long, account)
             .unwrap_or(0),
         _ => 0,
     };

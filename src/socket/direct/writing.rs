@@ -234,9 +234,9 @@ fn add(sk: &SdpSock, message: &mut Source<'_>, first: bool) -> Added {
     let Some(mut room) = sk.pinning_room(message.piece(want)) else {
         return Added::No;
     };
-    let pinned = match sk.netns().account(sk) {
+    let pinned = match sk.account() {
         Some(account) => room
-            .pin_source(message, want, Hold::Briefly, &account)
+            .pin_source(message, want, Hold::Briefly, account)
             .unwrap_or(0),
         None => 0,
     };
