@@ -318,6 +318,9 @@ impl Connection {
                 self.stats.receive_completions += 1;
                 self.received(sk, c, tell);
             }
+            // Some transports do so at once: one look less at what has ended. (What goes wrong goes
+            // wrong again in `pump`.)
+            let _ = self.end_access();
             while let Some(c) = self.channel.as_mut().and_then(|c| c.poll_send()) {
                 self.completed(sk, c, tell);
             }

@@ -60,6 +60,8 @@ impl WorkItem for Rest {
 pub(crate) struct Channel {
     wire: Arc<Wire>,
     side: Side,
+    /// Something was posted that the other end may have to be told of.
+    unflushed: bool,
     /// `None` only while it is dropped.
     rest: Option<Pin<KBox<Rest>>>,
 }
@@ -127,6 +129,7 @@ impl Channel {
         Ok(Channel {
             wire: wire.clone(),
             side,
+            unflushed: false,
             rest: Some(rest),
         })
     }
@@ -181,6 +184,7 @@ impl Transport for Channel {
     }
 
     fn post_send(&mut self, s: &Sending<'_>) -> Result {
+        self.unflushed = true;
         self.wire.post_send(self.side, s)
     }
 
@@ -189,6 +193,7 @@ impl Transport for Channel {
     }
 
     fn exchange(&mut self, s: &Sending<'_>, buffer: &mut KBox<Buffer>, len: u32) -> Result {
+        self.unflushed = true;
         if self.wire.exchange(self.side, s, buffer, len)? {
             return Ok(());
         }
@@ -204,7 +209,10 @@ impl Transport for Channel {
     }
 
     fn flush(&mut self) -> Result {
-        self.wire.flush(self.side)
+        match core::mem::take(&mut self.unflushed) {
+            true => self.wire.flush(self.side),
+            false => Ok(()),
+        }
     }
 
     fn rouse(&mut self) {
@@ -308,6 +316,7 @@ impl Transport for Channel {
     }
 
     fn invalidate(&mut self, loan: Loan, cookie: u64) -> Result {
+        self.unflushed = true;
         self.wire.invalidate(self.side, loan, cookie)
     }
 

@@ -11,14 +11,15 @@ use super::end::End;
 use super::loans::Accessed;
 use super::wire::{call, Both, Side, Wire};
 use crate::sys::net::sock::{give_way, is_crowded};
-use crate::sys::pin::Pages;
+use crate::sys::pin::{Pages, PAGE};
 use crate::transport::{Loan, Transfer};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::time::{Delta, Instant, Monotonic};
 
-/// Bytes that are copied at a time.
+/// Bytes that are copied at a time: the fewer are left, the sooner both have to be through.
 const STEP: u32 = 16384;
+const MOST_STEP: u32 = 65536;
 /// Bytes of a transfer from which on two copy it.
 const SHARED: u32 = 8 * STEP;
 /// Bytes that whoever comes to help has to find.
@@ -96,7 +97,8 @@ impl End {
     fn begin(&mut self, peer: &mut End) -> Option<Step> {
         let next = self.next_transfer().filter(|t| t.left() > 0)?;
         let (loan, t, begun) = (next.loan, next.transfer, next.begun);
-        let len = next.left().min(STEP);
+        let part = (next.left() / 4).next_multiple_of(PAGE as u32);
+        let len = part.clamp(STEP, MOST_STEP).min(next.left());
         next.begun += len;
         let step = self.loans.pages(loan).and_then(|ours| {
             Ok(Step {
