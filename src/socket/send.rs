@@ -76,8 +76,12 @@ fn queue(
         begun: false,
         direct: false,
     };
-    if timed && sk.data().connection.lock().may_have_news(sk) {
-        // a reader's advert, to which the call may write at once
+    let looks = timeout != 0 && size >= direct::LEAST_TRANSFER && {
+        let c = sk.data().connection.lock();
+        c.may_have_news(sk) && c.may_go_directly(size)
+    };
+    if looks {
+        // a reader's advert may have come, to which the call can write at once
         sk.progress();
     }
     // why the call ends when there is no more room

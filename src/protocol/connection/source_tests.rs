@@ -221,7 +221,7 @@ fn a_cancel_that_is_not_needed_does_not_go() {
     pair.bufs = 0;
     pair.gets(Body::Data, 0).unwrap();
     pair.end.cancel_sources();
-    assert!(pair.is_idle());
+    assert_eq!(pair.held(), Transmit::Held(Hold::Credits));
     read(&mut pair, (1 << 20) - 1, 2).unwrap();
     pair.bufs = 9;
     pair.gets(Body::Data, 0).unwrap();
@@ -243,6 +243,23 @@ fn the_owners_cancel_goes_in_spite_of_everything() {
     pair.gets(Body::Data, 0).unwrap();
     assert_eq!(pair.end.credits(), 1);
     pair.end.cancel_sources();
+    assert_eq!(pair.sends_all(), [Mid::SrcAvailCancel]);
+}
+
+#[test]
+fn a_cancel_without_credits_waits_for_them() {
+    // One is left, and the peer knows of all our buffers.
+    let mut pair = advertised();
+    pair.gets(Body::Data, 0).unwrap();
+    pair.ack = 2;
+    pair.bufs = 1;
+    pair.gets(Body::Data, 0).unwrap();
+    assert_eq!(pair.end.credits(), 1);
+    assert!(pair.is_idle());
+    pair.end.cancel_sources();
+    assert_eq!(pair.held(), Transmit::Held(Hold::Credits));
+    pair.bufs = 2;
+    pair.gets(Body::Data, 0).unwrap();
     assert_eq!(pair.sends_all(), [Mid::SrcAvailCancel]);
 }
 

@@ -513,7 +513,7 @@ fn a_source_advert_is_refused_and_its_bytes_kept() {
 fn a_cancel_before_the_refusal_is_answered_by_it() {
     let mut pair = Pair::with(|p| p.credits = 0);
     pair.gets(src_avail(1000), 1).unwrap();
-    assert!(pair.is_idle());
+    assert_eq!(pair.held(), Transmit::Held(Hold::Credits));
     pair.gets(Body::SrcAvailCancel, 0).unwrap();
     pair.bufs = 8;
     pair.gets(Body::Data, 0).unwrap();

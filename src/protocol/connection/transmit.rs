@@ -156,6 +156,10 @@ impl Connection {
                 self.peer_sinks.void();
                 return Transmit::Send(self.message(Body::DisConn, 0, false, offer));
             }
+            // with credits it would have gone above
+            Stream::Idle | Stream::Held(Hold::Adverts) if self.is_due_about_adverts() => {
+                Transmit::Held(Hold::Credits)
+            }
             Stream::Held(hold) => Transmit::Held(hold),
             Stream::Idle => Transmit::Idle,
         };
@@ -166,7 +170,16 @@ impl Connection {
         held
     }
 
-    /// A message about adverts that is due.
+    /// Whether there is a message about adverts that is due.
+    fn is_due_about_adverts(&self) -> bool {
+        let to_peer = self.peer_sources.report_due() > 0
+            || self.peer_sources.refusal_due()
+            || self.peer_sinks.report_due().is_some()
+            || self.peer_sinks.confirmation_due();
+        to_peer || self.own_sources.cancel_due() || self.own_sinks.cancel_due()
+    }
+
+    /// That message.
     fn about_adverts(&mut self, offer: &Offer) -> Option<Outgoing> {
         let size = self.peer_sources.report_due();
         if size > 0 {

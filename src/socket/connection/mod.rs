@@ -363,6 +363,7 @@ impl Connection {
             && self.place.is_none()
             && !self.attends
             && self.tx.unsent() == 0
+            && self.held != Some(Hold::Credits)
             && !sk.data().events.are_awaited()
             && !sk.is_watched();
         match looks_itself {

@@ -233,7 +233,12 @@ impl Connection {
         self.options.zcopy_threshold().bytes()
     }
 
-    /// Whether a call with so many bytes is to send them directly.
+    /// Whether a call with so many bytes may be to send them directly.
+    pub(super) fn may_go_directly(&self, bytes: usize) -> bool {
+        self.zcopy_threshold().is_some_and(|least| bytes >= least)
+    }
+
+    /// Whether it is.
     pub(super) fn chooses_direct(&mut self, sk: &SdpSock, bytes: usize) -> bool {
         let (direct, pipelined) = match self.options.zcopy_threshold() {
             Threshold::Never => (false, false),

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Adverts that the other end has not looked at: within one machine no worker does, but the call that can use them."""
+
+import socket
+import struct
+
+from lib import calls, pattern
+from lib.registry import case
+from suites.zcopy.blocks import MIB, Counters, pipelined, waiting_reader
+
+HERE = (0,)
+# Credits with which an end may advertise, and then not take that back.
+TWO = 2
+# Where struct tcp_info has tcpi_snd_cwnd, and what is behind it.
+SND_CWND, BEHIND = 80, 84
+
+
+def credits(sock):
+    raw, _ = calls.getsockopt(sock, socket.IPPROTO_TCP, socket.TCP_INFO, BEHIND)
+    return struct.unpack_from("=I", raw, SND_CWND)[0]
+
+
+@case(hosts=HERE, reference=False, families=("v4",))
+def found_by_the_sender(e):
+    """A send call writes to where the reader waits, of which nobody was told."""
+    near, far = pipelined(e)
+    e.error(near.recv, 1, socket.MSG_DONTWAIT)      # has it look at all that there is
+    task, counters = waiting_reader(e, far, MIB)
+    data = pattern.Pattern(6).at(0, MIB)
+    near.sendall(data)
+    e.check(task.result() == data, "the bytes are others")
+    e.equal(counters.gained("zcopy written"), MIB, "bytes that were written")
+    e.equal(counters.gained("post_send SDP_MID_SRCAVAIL"), 0, "blocks that were offered nevertheless")
+
+
+@case(hosts=HERE, reference=False, families=("v4",), timeout=60)
+def taken_back_without_credits(e):
+    """A reader's time runs out, whose end has no credits left to take its memory back with, as the other one has not looked for long:
+    that one is roused."""
+    near, far = pipelined(e)
+    e.error(near.recv, 1, socket.MSG_DONTWAIT)
+    sent = 0
+    while credits(far) > TWO:
+        far.send(b"x")
+        sent += 1
+        e.check(sent < 1000, "there is no end to the credits")
+    e.equal(credits(far), TWO, "credits")
+    far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("=qq", 0, 300000))
+    counters = Counters()
+    e.equal(e.error(far.recv, MIB), "EAGAIN", "how the call ends")
+    e.equal(counters.gained("post_send SDP_MID_SINKAVAIL"), 1, "adverts")
+    e.equal(counters.gained("post_send SDP_MID_SINKAVAIL_CANCEL"), 1, "cancels")
+    e.equal(len(near.recv_exactly(sent)), sent, "bytes one way")
+    near.send(b"y")
+    e.equal(far.recv_exactly(1), b"y", "the other way")
