@@ -109,7 +109,7 @@ impl Socket {
             if told || self.lax {
                 found |= told || queue.there > 0;
                 queue.polled += std::mem::take(&mut queue.there);
-                queue.armed |= !self.lax || self.events.are_awaited();
+                queue.armed = !self.lax || self.events.are_awaited();
             }
         }
         found
