@@ -258,6 +258,10 @@ fn a_cancel_without_credits_waits_for_them() {
     assert!(pair.is_idle());
     pair.end.cancel_sources();
     assert_eq!(pair.held(), Transmit::Held(Hold::Credits));
+    // whatever else is held
+    (pair.offer.queued, pair.offer.cork) = (1, true);
+    assert_eq!(pair.held(), Transmit::Held(Hold::Credits));
+    (pair.offer.queued, pair.offer.cork) = (0, false);
     pair.bufs = 2;
     pair.gets(Body::Data, 0).unwrap();
     assert_eq!(pair.sends_all(), [Mid::SrcAvailCancel]);

@@ -157,7 +157,7 @@ impl Connection {
                 return Transmit::Send(self.message(Body::DisConn, 0, false, offer));
             }
             // with credits it would have gone above
-            Stream::Idle | Stream::Held(Hold::Adverts) if self.is_due_about_adverts() => {
+            Stream::Idle | Stream::Held(_) if self.is_due_about_adverts() => {
                 Transmit::Held(Hold::Credits)
             }
             Stream::Held(hold) => Transmit::Held(hold),
