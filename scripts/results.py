@@ -8,7 +8,7 @@ class Tally:
     """How many passed, and the names of the others with their reasons."""
 
     def __init__(self, suite):
-        self.suite, self.passed = suite, 0
+        self.suite, self.passed, self.passed_names = suite, 0, set()
         self.failures, self.skips = [], []
         self.unsteady = []  # failed once and passed when tried again, with the first reason; they count as passed
 
@@ -16,8 +16,9 @@ class Tally:
     def failed(self):
         return len(self.failures)
 
-    def ok(self, count=1):
+    def ok(self, count=1, name=None):
         self.passed += count
+        self.passed_names.add(name)
 
     def fail(self, name, why=""):
         self.failures.append((name, why))
@@ -203,7 +204,7 @@ class Ktap:
         elif directive == "SKIP":
             self.tally.skip(name, why)
         elif result == "ok" or directive == "XFAIL":
-            self.tally.ok()
+            self.tally.ok(name=name)
         else:
             reason = "timed out" if directive == "TIMEOUT" else why
             self.tally.fail(name, "; ".join(([reason] if reason else []) + said[:3]))

@@ -13,6 +13,10 @@ from results import Ktap, Tally
 from suites import BUILDS, BUILD_SECONDS, Suite
 
 
+# How long a guest may go on once the time is over: for the cases that have begun, and for what looks at the end.
+LAST_SECONDS = 900
+
+
 class TimeLeft:
     """The time that a run has, if there is a limit to it."""
 
@@ -31,13 +35,28 @@ class TimeLeft:
         return f"the {self._minutes} minutes of MINUTES were over"
 
     def restrict(self, suite):
-        """The suite, or one whose guest begins no case once the time is over."""
+        """The suite, or one whose guest begins no case once the time is over, and ends some time after that."""
         left = self.seconds()
         if left is None or suite.parser is not Ktap:
             return suite
         program = suite.command.index("--") + 1
         command = [*suite.command[:program + 1], "--seconds", str(left), *suite.command[program + 1:]]
+        limit = command.index("--timeout") + 1
+        command[limit] = str(min(int(command[limit]), left + LAST_SECONDS))
         return Suite(suite.name, suite.what, suite.parser, command, suite.limit)
+
+
+def single(suite, name, why):
+    """The suite of this one case, which failed in that one; None for what is not a case by itself, and for one that hung."""
+    case = re.fullmatch(r"(\w+\.\w+\.\w+)/(v[46])(/here)?", name)
+    if suite.parser is not Ktap or not case or why.startswith("timed out"):
+        return None
+    inside = suite.command.index("--") + 2
+    options = [word for word in suite.command[inside:] if word.startswith("--") and word not in ("--only", "--here")]
+    options += ["--here"] if case[3] else []
+    options += ["--alone"] if suite.name == "debug:short" else []
+    command = [*suite.command[:inside - 1], "/src/tests/guest/run", *options, "--only", case[2], case[1]]
+    return Suite(f"{suite.name} again", f"{name} by itself", Ktap, command, suite.limit)
 
 
 class Retries:

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import schedule  # noqa: E402
 from results import Command, Ktap  # noqa: E402
-from schedule import Builds, TimeLeft  # noqa: E402
+from schedule import Builds, TimeLeft, single  # noqa: E402
 from suites import SUITES, Suite, turn  # noqa: E402
 
 
@@ -29,16 +29,20 @@ class Commands:
 
 
 def guest(name):
-    return Suite(name, "", Ktap, ["qemu/guest", "--timeout", "5", "--", "/src/tests/guest/run", "x"], 10)
+    return Suite(name, "", Ktap, ["qemu/guest", "--timeout", "5000", "--", "/src/tests/guest/run", "x"], 10)
 
 
 class TestOrder(unittest.TestCase):
     def test_each_has_its_turn(self):
-        names = [suite.name for suite in sorted((suite for suite in SUITES if suite.default), key=turn)]
+        names = [suite.name for suite in sorted((suite for suite in SUITES if suite.default), key=lambda suite: turn(suite, 2))]
         self.assertEqual(names[0], "debug:short")
         self.assertEqual(set(names[1:5]), {"check", "scripts", "host", "sim"})
         self.assertEqual(names[5], "guest:data")
         self.assertTrue(names[-1].startswith("wire:"))
+
+    def test_one_by_one(self):
+        names = [suite.name for suite in sorted((suite for suite in SUITES if suite.default), key=lambda suite: turn(suite, 1))]
+        self.assertEqual(names[-1], "debug:short")
 
 
 class TestTimeLeft(unittest.TestCase):
@@ -56,12 +60,30 @@ class TestTimeLeft(unittest.TestCase):
             left = TimeLeft(2)
         with self.at(1030):
             suite = left.restrict(guest("guest:x"))
-            self.assertEqual(suite.command, ["qemu/guest", "--timeout", "5", "--", "/src/tests/guest/run", "--seconds", "90", "x"])
+            self.assertEqual(suite.command, ["qemu/guest", "--timeout", "990", "--", "/src/tests/guest/run", "--seconds", "90", "x"])
             other = Suite("host", "", Command, ["make"], 10)
             self.assertIs(left.restrict(other), other)
             self.assertFalse(left.over())
         with self.at(1120):
             self.assertTrue(left.over())
+
+
+class TestSingle(unittest.TestCase):
+    def again(self, suite, name, why=""):
+        found = single(next(other for other in SUITES if other.name == suite), name, why)
+        return found and found.command[found.command.index("--") + 1:]
+
+    def test_as_it_was_run(self):
+        run = "/src/tests/guest/run"
+        self.assertEqual(self.again("guest:data", "data.stream.sizes/v4"), [run, "--only", "v4", "data.stream.sizes"])
+        self.assertEqual(self.again("guest:local", "local.here.killed/v6/here"), [run, "--here", "--only", "v6", "local.here.killed"])
+        self.assertEqual(self.again("debug:short", "data.stream.sizes/v4"), [run, "--alone", "--only", "v4", "data.stream.sizes"])
+        self.assertEqual(self.again("debug:short", "data.stream.sizes/v4/here"), [run, "--here", "--alone", "--only", "v4", "data.stream.sizes"])
+        self.assertEqual(self.again("guest:ipproto-calls", "poll.epoll.edge/v4"), [run, "--ipproto", "--only", "v4", "poll.epoll.edge"])
+
+    def test_not_what_is_no_case(self):
+        self.assertIs(self.again("guest:data", "the module unloads"), None)
+        self.assertIs(self.again("guest:data", "data.stream.sizes/v4", "timed out; somewhere"), None)
 
 
 class TestBuilds(unittest.TestCase):
