@@ -2,15 +2,20 @@
 
 //! Whether large sends are copied or go directly (zero copy), by what each has cost lately.
 //!
-//! A [`Choice`] is what one connection goes by there, for sends of three sizes. Both ways are
-//! timed in turn over some megabytes ([`EPOCH`]; less, if one is clearly worse), and the cheaper one is kept for a while, before the
-//! other is tried again: after [`FIRST_REST`] epochs at first, and each time that brings nothing new
-//! after twice as many. So what trying costs vanishes. Between about equals direct transfer wins,
-//! because it leaves the processor to others; what seems better is compared twice, before and after. A program that makes pauses between its sends is not
-//! waiting for the network: its sends are copied.
+//! A [`Choice`] is what one connection goes by there, for sends of three sizes. Both ways are timed in
+//! turn over some megabytes ([`EPOCH`]; less, if one is clearly worse), and the cheaper one is kept for a
+//! while, before the other is tried again: after [`FIRST_REST`] epochs at first, and each time that
+//! brings nothing new after twice as many. So what trying costs vanishes. A program that makes pauses
+//! between its sends is not waiting for the network: its sends are copied.
 //!
-//! The next connection goes on where this one was, in the middle of an epoch if need be ([`Learnt`]): those that
-//! end after a few sends find out together what none of them could by itself. Of several at once the one counts that has come furthest.
+//! An epoch tells little by itself: a call that has to wait for a processor makes it several times as
+//! dear, and the machine may be twice as slow for a second. So a way counts as better than another
+//! only where it was cheaper than that both before and after, and [`VOTES`] more times than it was
+//! dearer. Between about equals direct transfer wins, because it leaves the processor to others.
+//!
+//! The next connection goes on where this one was, in the middle of an epoch if need be ([`Learnt`]):
+//! those that end after a few sends find out together what none of them could by itself. Of several at
+//! once the one counts that has come furthest.
 
 /// Sends below this many bytes are always copied.
 pub const SMALLEST: usize = 64 << 10;
@@ -23,7 +28,7 @@ const LARGEST: usize = 1 << 20;
 const EPOCH: u64 = 2 << 20;
 const EPOCH_TIME: u64 = 5_000_000;
 /// Calls over which it is timed, at least.
-const EPOCH_CALLS: u32 = 4;
+const EPOCH_CALLS: u32 = 2;
 /// Bytes that tell nothing yet, after a change, a pause and at the beginning: buffers fill, grow or drain.
 const WARM_UP: u64 = 1 << 19;
 /// A call of so many bytes counts nevertheless, where it does not follow a change: it is nearly all there is of some connections.
@@ -33,22 +38,39 @@ const MOST_UNTOLD: u64 = 64 << 20;
 /// Nanoseconds between two calls beyond which that is a pause.
 const PAUSE: u64 = 1_000_000;
 /// Epochs until the other way is tried again, at first and at most.
-const FIRST_REST: u32 = 16;
+const FIRST_REST: u32 = 32;
 const LONGEST_REST: u32 = 1024;
 /// Direct transfer may cost so many percent of what copying costs.
 const EQUAL: u64 = 102;
+/// How many times more a way has to be cheaper than dearer, or the reverse, to decide a trial.
+const VOTES: i8 = 2;
+/// How often it is tried for that, at most.
+const MOST_ROUNDS: u8 = 5;
+/// Epochs in a row in which the way in use is dearer than the other one was, before that is tried early.
+const MOST_DEAR: u8 = 2;
 
 /// What is being found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// What the way costs that is in use, before anything else is known.
     First,
-    /// What the other one costs.
-    Other,
-    /// Whether the first one, which is in use again, still costs more: connections disturb each other.
-    Again,
+    /// What the other one costs, which is in use for this.
+    Other(Trial),
+    /// What the first one costs, which is in use again: connections disturb each other.
+    Again(Trial),
     /// Nothing, for so many epochs more.
     Settled(u32),
+}
+
+/// How a trial of the other way stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Trial {
+    /// What the way before has cost last, in nanoseconds for 4 KiB.
+    before: u64,
+    /// How many times the other one was cheaper, less those that it was dearer.
+    votes: i8,
+    /// How many times it was used for that.
+    rounds: u8,
 }
 
 /// What is known of sends of one range of sizes.
@@ -59,6 +81,8 @@ pub struct Learnt {
     direct: bool,
     /// What the other way cost when it was used last, in nanoseconds for 4 KiB.
     other: u64,
+    /// Epochs in a row that were dearer than that.
+    dear: u8,
     /// Length of the next rest.
     rest: u32,
     /// Epochs until now.
@@ -78,6 +102,7 @@ impl Learnt {
         direct: false,
         // as long as it is not known, it is dear
         other: u64::MAX,
+        dear: 0,
         rest: FIRST_REST,
         epochs: 0,
         bytes: 0,
@@ -98,7 +123,15 @@ impl Learnt {
     /// So many bytes more were sent of which nothing can be told. Whether another way is in use now.
     fn skip(&mut self, bytes: u64) -> bool {
         self.untold = self.untold.saturating_add(bytes);
-        self.phase == Phase::Other && self.untold >= MOST_UNTOLD && self.end(u64::MAX)
+        let tries = matches!(self.phase, Phase::Other(_));
+        if tries && self.untold >= MOST_UNTOLD {
+            self.other = u64::MAX;
+            self.direct = !self.direct;
+            self.stay();
+            self.next_epoch();
+            return true;
+        }
+        false
     }
 
     /// So many bytes more went the way in use, in so many nanoseconds. Whether another one is now.
@@ -108,63 +141,101 @@ impl Learnt {
         self.calls = self.calls.saturating_add(1);
         let pages = (self.bytes >> 12).max(1);
         let cost = self.time.checked_div(pages).unwrap_or(0);
-        let clear =
-            self.phase == Phase::Other && self.bytes >= EPOCH / 4 && cost / 3 > self.other / 2;
+        let clear = match self.phase {
+            Phase::Other(trial) => self.bytes >= EPOCH / 4 && cost / 3 > trial.before / 2,
+            _ => false,
+        };
         let enough = self.bytes >= EPOCH || clear;
-        enough && self.calls >= EPOCH_CALLS && self.time >= EPOCH_TIME && self.end(cost)
-    }
-
-    /// The epoch is over. Whether another way is in use now.
-    fn end(&mut self, cost: u64) -> bool {
+        if !enough || self.calls < EPOCH_CALLS || self.time < EPOCH_TIME {
+            return false;
+        }
         let before = self.direct;
         self.measured(cost);
+        self.next_epoch();
+        self.direct != before
+    }
+
+    fn next_epoch(&mut self) {
         self.epochs = self.epochs.saturating_add(1);
         (self.bytes, self.time, self.calls, self.untold) = (0, 0, 0, 0);
-        self.direct != before
     }
 
     /// The way in use has cost so much.
     fn measured(&mut self, cost: u64) {
         match self.phase {
-            Phase::First => self.change(Phase::Other, cost),
-            Phase::Settled(1..) if !self.is_good(cost) => self.change(Phase::Other, cost),
-            Phase::Settled(0) => self.change(Phase::Other, cost),
-            Phase::Settled(n) => self.phase = Phase::Settled(n.saturating_sub(1)),
-            Phase::Other if self.is_good(cost) => self.change(Phase::Again, cost),
-            Phase::Other => {
-                let rest = self.longer_rest();
-                self.change(Phase::Settled(rest), cost);
+            Phase::First => self.begin_trial(cost),
+            Phase::Settled(rest) => {
+                self.dear = match is_better(self.direct, cost, self.other) {
+                    true => 0,
+                    false => self.dear.saturating_add(1),
+                };
+                match rest.checked_sub(1) {
+                    Some(rest) if self.dear < MOST_DEAR => self.phase = Phase::Settled(rest),
+                    _ => self.begin_trial(cost),
+                }
             }
-            Phase::Again if self.is_good(cost) => self.phase = Phase::Settled(self.longer_rest()),
-            Phase::Again => {
-                self.rest = FIRST_REST;
-                self.change(Phase::Settled(FIRST_REST), cost);
+            Phase::Other(trial) => {
+                self.other = cost;
+                self.take_other(Phase::Again(trial));
             }
+            Phase::Again(trial) => self.judge(trial, cost),
         }
     }
 
-    /// The rest that is due now; the next one is twice as long.
-    fn longer_rest(&mut self) -> u32 {
-        let next = self.rest.saturating_mul(2).min(LONGEST_REST);
-        core::mem::replace(&mut self.rest, next)
+    /// The other way is to be tried; the one in use has cost so much.
+    fn begin_trial(&mut self, before: u64) {
+        self.take_other(Phase::Other(Trial {
+            before,
+            votes: 0,
+            rounds: 0,
+        }));
     }
 
-    /// Whether the way in use is the better one at this cost.
-    fn is_good(&self, cost: u64) -> bool {
-        let (cost, other) = (u128::from(cost), u128::from(self.other));
-        let equal = u128::from(EQUAL);
-        if self.direct {
-            cost * 100 <= other * equal
+    /// A round of a trial is over: the way before has cost so much after it.
+    fn judge(&mut self, mut trial: Trial, cost: u64) {
+        let beats = |other: u64| is_better(!self.direct, self.other, other);
+        match (beats(trial.before), beats(cost)) {
+            (true, true) => trial.votes += 1,
+            (false, false) => trial.votes -= 1,
+            _ => {}
+        }
+        trial.rounds += 1;
+        trial.before = cost;
+        let is_over = trial.votes.abs() >= VOTES || trial.rounds >= MOST_ROUNDS;
+        if !is_over {
+            return self.take_other(Phase::Other(trial));
+        }
+        if trial.votes > 0 || trial.votes == 0 && !self.direct {
+            self.other = cost;
+            self.rest = FIRST_REST;
+            self.dear = 0;
+            self.take_other(Phase::Settled(FIRST_REST));
         } else {
-            cost * equal < other * 100
+            self.stay();
         }
     }
 
-    /// Takes the other way, after this one has cost so much.
-    fn change(&mut self, phase: Phase, cost: u64) {
+    /// The trial has brought nothing new: the next one comes after twice as long.
+    fn stay(&mut self) {
+        let next = self.rest.saturating_mul(2).min(LONGEST_REST);
+        self.phase = Phase::Settled(core::mem::replace(&mut self.rest, next));
+        self.dear = 0;
+    }
+
+    fn take_other(&mut self, phase: Phase) {
         self.phase = phase;
         self.direct = !self.direct;
-        self.other = cost;
+    }
+}
+
+/// Whether a way, `direct` or not, is the better one where it costs so much and the other one `than`.
+fn is_better(direct: bool, cost: u64, than: u64) -> bool {
+    let (cost, than) = (u128::from(cost), u128::from(than));
+    let equal = u128::from(EQUAL);
+    if direct {
+        cost * 100 <= than * equal
+    } else {
+        cost * equal < than * 100
     }
 }
 
