@@ -77,8 +77,8 @@ fn queue(
         direct: false,
     };
     let looks = timeout != 0 && size >= direct::LEAST_TRANSFER && {
-        let c = sk.data().connection.lock();
-        c.may_have_news(sk) && c.may_go_directly(size)
+        let mut c = sk.data().connection.lock();
+        c.may_go_directly(size) && c.may_have_news(sk)
     };
     if looks {
         // a reader's advert may have come, to which the call can write at once

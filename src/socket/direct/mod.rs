@@ -233,9 +233,12 @@ impl Connection {
         self.options.zcopy_threshold().bytes()
     }
 
-    /// Whether a call with so many bytes may be to send them directly.
-    pub(super) fn may_go_directly(&self, bytes: usize) -> bool {
-        self.zcopy_threshold().is_some_and(|least| bytes >= least)
+    /// Whether a call with so many bytes may be to send them directly, as far as is known before it begins.
+    pub(super) fn may_go_directly(&mut self, bytes: usize) -> bool {
+        match (self.options.zcopy_threshold(), &mut self.direct.choice) {
+            (Threshold::Adaptive, choice) => choice.as_mut().is_some_and(|(c, _)| c.direct(bytes)),
+            (threshold, _) => threshold.bytes().is_some_and(|least| bytes >= least),
+        }
     }
 
     /// Whether it is.
