@@ -94,6 +94,9 @@ pub struct Outgoing {
     pub mseq: u32,
 }
 
+/// Notes that a message about adverts goes, with this MSeq.
+type Note = fn(&mut Connection, u32);
+
 /// What could be done about the stream.
 enum Stream {
     /// Send so many bytes, the last of them urgent or not.
@@ -157,7 +160,7 @@ impl Connection {
                 return Transmit::Send(self.message(Body::DisConn, 0, false, offer));
             }
             // with credits it would have gone above
-            Stream::Idle | Stream::Held(_) if self.is_due_about_adverts() => {
+            Stream::Idle | Stream::Held(_) if self.due_about_adverts().is_some() => {
                 Transmit::Held(Hold::Credits)
             }
             Stream::Held(hold) => Transmit::Held(hold),
@@ -170,45 +173,38 @@ impl Connection {
         held
     }
 
-    /// Whether there is a message about adverts that is due.
-    fn is_due_about_adverts(&self) -> bool {
-        let to_peer = self.peer_sources.report_due() > 0
-            || self.peer_sources.refusal_due()
-            || self.peer_sinks.report_due().is_some()
-            || self.peer_sinks.confirmation_due();
-        to_peer || self.own_sources.cancel_due() || self.own_sinks.cancel_due()
+    /// Which message about adverts is due next.
+    fn due_about_adverts(&self) -> Option<(Body, Note)> {
+        let size = self.peer_sources.report_due();
+        if size > 0 {
+            return Some((Body::RdmaRdCompl { size }, |c, mseq| {
+                c.peer_sources.report(mseq)
+            }));
+        }
+        if self.peer_sources.refusal_due() {
+            return Some((Body::SendSm, |c, mseq| c.peer_sources.refused(mseq)));
+        }
+        if let Some(size) = self.peer_sinks.report_due() {
+            return Some((Body::RdmaWrCompl { size }, |c, _| c.peer_sinks.report()));
+        }
+        if self.peer_sinks.confirmation_due() {
+            return Some((Body::SinkCancelAck, |c, _| c.peer_sinks.confirmed()));
+        }
+        if self.own_sources.cancel_due() {
+            return Some((Body::SrcAvailCancel, |c, _| c.own_sources.cancelled()));
+        }
+        if self.own_sinks.cancel_due() {
+            return Some((Body::SinkAvailCancel, |c, _| c.own_sinks.cancelled()));
+        }
+        None
     }
 
     /// That message.
     fn about_adverts(&mut self, offer: &Offer) -> Option<Outgoing> {
-        let size = self.peer_sources.report_due();
-        if size > 0 {
-            let message = self.message(Body::RdmaRdCompl { size }, 0, false, offer);
-            self.peer_sources.report(message.mseq);
-            return Some(message);
-        }
-        if self.peer_sources.refusal_due() {
-            let message = self.message(Body::SendSm, 0, false, offer);
-            self.peer_sources.refused(message.mseq);
-            return Some(message);
-        }
-        if let Some(size) = self.peer_sinks.report_due() {
-            self.peer_sinks.report();
-            return Some(self.message(Body::RdmaWrCompl { size }, 0, false, offer));
-        }
-        if self.peer_sinks.confirmation_due() {
-            self.peer_sinks.confirmed();
-            return Some(self.message(Body::SinkCancelAck, 0, false, offer));
-        }
-        if self.own_sources.cancel_due() {
-            self.own_sources.cancelled();
-            return Some(self.message(Body::SrcAvailCancel, 0, false, offer));
-        }
-        if self.own_sinks.cancel_due() {
-            self.own_sinks.cancelled();
-            return Some(self.message(Body::SinkAvailCancel, 0, false, offer));
-        }
-        None
+        let (body, note) = self.due_about_adverts()?;
+        let message = self.message(body, 0, false, offer);
+        note(self, message.mseq);
+        Some(message)
     }
 
     /// The change to the mode that the owner wants.
