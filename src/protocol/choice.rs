@@ -5,13 +5,15 @@
 //! A [`Choice`] is what one connection goes by there, for sends of three sizes. Both ways are timed in
 //! turn over some megabytes ([`EPOCH`]; less, if one is clearly worse), and the cheaper one is kept for a
 //! while, before the other is tried again: after [`FIRST_REST`] epochs at first, and each time that
-//! brings nothing new after twice as many. So what trying costs vanishes. A program that makes pauses
-//! between its sends is not waiting for the network: its sends are copied.
+//! brings nothing new after twice as many; or sooner, where the way in use becomes dear. So what trying
+//! costs vanishes. A program that makes pauses between its sends is not waiting for the network: they
+//! tell nothing, and are copied as long as nothing is known.
 //!
 //! An epoch tells little by itself: a call that has to wait for a processor makes it several times as
-//! dear, and the machine may be twice as slow for a second. So a way counts as better than another
-//! only where it was cheaper than that both before and after, and [`VOTES`] more times than it was
-//! dearer. Between about equals direct transfer wins, because it leaves the processor to others.
+//! dear, and the machine may be twice as slow for a second. So a way gets a vote only where it was
+//! cheaper than the other one was both before and after, and loses one where it was dearer than both.
+//! [`VOTES`] decide, or whether there is one after [`MOST_ROUNDS`]. Between equals direct transfer
+//! wins, because it leaves the processor to others.
 //!
 //! The next connection goes on where this one was, in the middle of an epoch if need be ([`Learnt`]):
 //! those that end after a few sends find out together what none of them could by itself. Of several at
@@ -29,14 +31,21 @@ const EPOCH: u64 = 2 << 20;
 const EPOCH_TIME: u64 = 5_000_000;
 /// Calls over which it is timed, at least.
 const EPOCH_CALLS: u32 = 2;
-/// Bytes that tell nothing yet, after a change, a pause and at the beginning: buffers fill, grow or drain.
+/// Bytes that tell nothing yet, after a pause and at the beginning, where buffers grow, and once sends
+/// go directly, where they drain.
 const WARM_UP: u64 = 1 << 19;
-/// A call of so many bytes counts nevertheless, where it does not follow a change: it is nearly all there is of some connections.
+/// The same once sends are copied again, where buffers fill for nearly nothing: the sender's and the
+/// receiver's.
+const WARM_UP_COPYING: u64 = 2 << 20;
+/// A call of so many bytes counts nevertheless, after a pause and at the beginning: it is nearly all
+/// there is of some connections.
 const LONG_CALL: u64 = WARM_UP << 4;
 /// Bytes that told nothing after which a trial is given up: the programs that send now would not end it.
 const MOST_UNTOLD: u64 = 64 << 20;
-/// Nanoseconds between two calls beyond which that is a pause.
+/// Nanoseconds between two calls beyond which that is a pause, if it is also more than this part of the
+/// call behind it.
 const PAUSE: u64 = 1_000_000;
+const PAUSE_PART: u64 = 8;
 /// Epochs until the other way is tried again, at first and at most.
 const FIRST_REST: u32 = 32;
 const LONGEST_REST: u32 = 1024;
@@ -46,8 +55,10 @@ const EQUAL: u64 = 102;
 const VOTES: i8 = 2;
 /// How often it is tried for that, at most.
 const MOST_ROUNDS: u8 = 5;
-/// Epochs in a row in which the way in use is dearer than the other one was, before that is tried early.
-const MOST_DEAR: u8 = 2;
+/// Epochs in a row in which the way in use is dearer than the other one was, before that is tried early:
+/// at first, and after early trials that have brought nothing.
+const FIRST_DEAR: u8 = 2;
+const MOST_DEAR: u8 = 64;
 
 /// What is being found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +82,10 @@ struct Trial {
     votes: i8,
     /// How many times it was used for that.
     rounds: u8,
+    /// The least that it has cost.
+    least: u64,
+    /// It has begun before its time.
+    early: bool,
 }
 
 /// What is known of sends of one range of sizes.
@@ -79,10 +94,13 @@ pub struct Learnt {
     phase: Phase,
     /// The way in use.
     direct: bool,
-    /// What the other way cost when it was used last, in nanoseconds for 4 KiB.
+    /// What the other way cost when it was used last, in nanoseconds for 4 KiB. While it is tried, the
+    /// way that is tried.
     other: u64,
     /// Epochs in a row that were dearer than that.
     dear: u8,
+    /// How many of them begin an early trial.
+    most_dear: u8,
     /// Length of the next rest.
     rest: u32,
     /// Epochs until now.
@@ -103,6 +121,7 @@ impl Learnt {
         // as long as it is not known, it is dear
         other: u64::MAX,
         dear: 0,
+        most_dear: FIRST_DEAR,
         rest: FIRST_REST,
         epochs: 0,
         bytes: 0,
@@ -122,16 +141,18 @@ impl Learnt {
 
     /// So many bytes more were sent of which nothing can be told. Whether another way is in use now.
     fn skip(&mut self, bytes: u64) -> bool {
-        self.untold = self.untold.saturating_add(bytes);
-        let tries = matches!(self.phase, Phase::Other(_));
-        if tries && self.untold >= MOST_UNTOLD {
-            self.other = u64::MAX;
-            self.direct = !self.direct;
-            self.stay();
-            self.next_epoch();
-            return true;
+        // a call may be that long by itself
+        let before = self.untold;
+        self.untold = before.saturating_add(bytes);
+        match self.phase {
+            Phase::Other(trial) if before >= MOST_UNTOLD => {
+                self.direct = !self.direct;
+                self.stay(&trial);
+                self.next_epoch();
+                true
+            }
+            _ => false,
         }
-        false
     }
 
     /// So many bytes more went the way in use, in so many nanoseconds. Whether another one is now.
@@ -163,19 +184,21 @@ impl Learnt {
     /// The way in use has cost so much.
     fn measured(&mut self, cost: u64) {
         match self.phase {
-            Phase::First => self.begin_trial(cost),
+            Phase::First => self.begin_trial(cost, false),
             Phase::Settled(rest) => {
                 self.dear = match is_better(self.direct, cost, self.other) {
                     true => 0,
                     false => self.dear.saturating_add(1),
                 };
                 match rest.checked_sub(1) {
-                    Some(rest) if self.dear < MOST_DEAR => self.phase = Phase::Settled(rest),
-                    _ => self.begin_trial(cost),
+                    None => self.begin_trial(cost, false),
+                    Some(_) if self.dear >= self.most_dear => self.begin_trial(cost, true),
+                    Some(rest) => self.phase = Phase::Settled(rest),
                 }
             }
-            Phase::Other(trial) => {
+            Phase::Other(mut trial) => {
                 self.other = cost;
+                trial.least = trial.least.min(cost);
                 self.take_other(Phase::Again(trial));
             }
             Phase::Again(trial) => self.judge(trial, cost),
@@ -183,42 +206,50 @@ impl Learnt {
     }
 
     /// The other way is to be tried; the one in use has cost so much.
-    fn begin_trial(&mut self, before: u64) {
+    fn begin_trial(&mut self, before: u64, early: bool) {
         self.take_other(Phase::Other(Trial {
             before,
             votes: 0,
             rounds: 0,
+            least: u64::MAX,
+            early,
         }));
     }
 
-    /// A round of a trial is over: the way before has cost so much after it.
-    fn judge(&mut self, mut trial: Trial, cost: u64) {
-        let beats = |other: u64| is_better(!self.direct, self.other, other);
-        match (beats(trial.before), beats(cost)) {
+    /// A round of a trial is over: the way that was in use before has cost so much after it.
+    fn judge(&mut self, mut trial: Trial, after: u64) {
+        let tried = self.other;
+        let beats = |cost: u64| is_better(!self.direct, tried, cost);
+        match (beats(trial.before), beats(after)) {
             (true, true) => trial.votes += 1,
             (false, false) => trial.votes -= 1,
             _ => {}
         }
         trial.rounds += 1;
-        trial.before = cost;
+        trial.before = after;
         let is_over = trial.votes.abs() >= VOTES || trial.rounds >= MOST_ROUNDS;
         if !is_over {
-            return self.take_other(Phase::Other(trial));
-        }
-        if trial.votes > 0 || trial.votes == 0 && !self.direct {
-            self.other = cost;
+            self.take_other(Phase::Other(trial));
+        } else if trial.votes > 0 || trial.votes == 0 && !self.direct {
+            self.other = after;
             self.rest = FIRST_REST;
-            self.dear = 0;
+            (self.dear, self.most_dear) = (0, FIRST_DEAR);
             self.take_other(Phase::Settled(FIRST_REST));
         } else {
-            self.stay();
+            self.stay(&trial);
         }
     }
 
-    /// The trial has brought nothing new: the next one comes after twice as long.
-    fn stay(&mut self) {
-        let next = self.rest.saturating_mul(2).min(LONGEST_REST);
-        self.phase = Phase::Settled(core::mem::replace(&mut self.rest, next));
+    /// A trial has brought nothing new: the next one of its kind comes after twice as long.
+    fn stay(&mut self, trial: &Trial) {
+        let rest = self.rest;
+        if trial.early {
+            self.most_dear = self.most_dear.saturating_mul(2).min(MOST_DEAR);
+        } else {
+            self.rest = rest.saturating_mul(2).min(LONGEST_REST);
+        }
+        self.phase = Phase::Settled(rest);
+        self.other = trial.least;
         self.dear = 0;
     }
 
@@ -243,8 +274,6 @@ fn is_better(direct: bool, cost: u64, than: u64) -> bool {
 #[derive(Clone, Copy, Debug)]
 struct Class {
     learnt: Learnt,
-    /// When the last call ended.
-    last: u64,
     /// Bytes until they tell something.
     warm_up: u64,
 }
@@ -253,16 +282,17 @@ impl Class {
     const fn new(learnt: Learnt) -> Self {
         Class {
             learnt,
-            last: 0,
             warm_up: WARM_UP,
         }
     }
 
-    /// A call of so many bytes lasted from `start` to `end`. Whether an epoch is over with it.
-    fn sent(&mut self, bytes: u64, start: u64, end: u64) -> bool {
+    /// A call of so many bytes lasted from `start` to `end`, and the one before it, of any size, until
+    /// `last`. Whether an epoch is over with it.
+    fn sent(&mut self, bytes: u64, last: u64, start: u64, end: u64) -> bool {
         let epochs = self.learnt.epochs;
-        let mut since = core::mem::replace(&mut self.last, end);
-        if start.saturating_sub(since) > PAUSE {
+        let mut since = last;
+        let part = end.saturating_sub(start) / PAUSE_PART;
+        if start.saturating_sub(last) > PAUSE.max(part) {
             since = start;
             self.warm_up = if bytes < LONG_CALL { WARM_UP } else { 0 };
         }
@@ -273,7 +303,10 @@ impl Class {
             self.learnt.add(bytes, end.saturating_sub(since))
         };
         if changed {
-            self.warm_up = WARM_UP;
+            self.warm_up = match self.learnt.direct {
+                true => WARM_UP,
+                false => WARM_UP_COPYING,
+            };
         }
         self.learnt.epochs != epochs
     }
@@ -283,6 +316,8 @@ impl Class {
 #[derive(Clone, Debug)]
 pub struct Choice {
     classes: [Class; 3],
+    /// When the last call ended.
+    last: u64,
 }
 
 impl Choice {
@@ -291,6 +326,7 @@ impl Choice {
         let [large, larger, largest] = known;
         Choice {
             classes: [Class::new(large), Class::new(larger), Class::new(largest)],
+            last: 0,
         }
     }
 
@@ -326,8 +362,9 @@ impl Choice {
     /// `start` to `end`, in nanoseconds by one clock. Whether something has come of it that others
     /// should know before this connection ends.
     pub fn sent(&mut self, bytes: usize, start: u64, end: u64) -> bool {
+        let last = core::mem::replace(&mut self.last, end);
         self.class(bytes)
-            .is_some_and(|class| class.sent(bytes as u64, start, end))
+            .is_some_and(|class| class.sent(bytes as u64, last, start, end))
     }
 }
 

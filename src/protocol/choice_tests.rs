@@ -106,7 +106,7 @@ fn the_cheaper_way_is_found() {
         assert!(s.send_all(size, 2000 * MIB) > 0.95, "{size}: direct");
         let mut s = Sender::new(8_000_000, 10_000_000);
         s.send_all(size, 300 * MIB);
-        // (an epoch of large sends is four of them)
+        // (an epoch of large sends is two of them)
         assert!(s.send_all(size, 6000 * MIB) < 0.05, "{size}: copied");
     }
 }
@@ -159,15 +159,16 @@ fn what_becomes_cheap_is_found_again() {
 
 #[test]
 fn noise_does_not_decide() {
-    // by turns a stall, a slow phase, and what is left of differences
+    let mut shares = 0.0;
     for (seed, (directly, better)) in [(8_000_000, 1), (12_500_000, 0), (20_000_000, 0)]
         .into_iter()
         .cycle()
-        .take(30)
+        .take(90)
         .enumerate()
     {
         let mut random = Lcg(seed as u64);
         let mut s = Sender::new(10_000_000, directly);
+        // left of a slow phase, and how slow everything is just now
         let (mut slow, mut now) = (0, 0.0);
         for send in 0..12_000_u32 {
             slow = match slow {
@@ -182,6 +183,7 @@ fn noise_does_not_decide() {
             if slow > 0 {
                 times *= 1.7;
             }
+            // a wait for a processor; the first sends of a connection have several
             if random.below(400) == 0 || send % 1000 < 3 {
                 times *= 30.0;
             }
@@ -191,9 +193,86 @@ fn noise_does_not_decide() {
             }
             s.send_at(256 << 10, [times; 2]);
         }
-        let share = s.went[better] as f64 / (s.went[0] + s.went[1]) as f64;
-        assert!(share > 0.9, "{seed}: {share}");
+        shares += s.went[better] as f64 / (s.went[0] + s.went[1]) as f64;
     }
+    let share = shares / 90.0;
+    assert!(share > 0.945, "{share}");
+}
+
+#[test]
+fn what_buffers_take_in_does_not_count() {
+    // they hold 2 MiB, and the link takes 25 ms for one of them, or 10 % less if they are not used
+    for size in [64 << 10, 256 << 10, MIB] {
+        let mut choice = Choice::with([Learnt::NOTHING; 3]);
+        let (mut now, mut buffered, mut went) = (1 << 40, 0.0, [0; 2]);
+        for send in 0..40 * 1024 * MIB / size / 8 {
+            let direct = choice.direct(size);
+            let mib = size as f64 / MIB as f64;
+            let took = if direct {
+                25.0 * buffered + 22.5 * mib
+            } else {
+                // what does not fit has to wait
+                (25.0 * (buffered + mib - 2.0)).max(0.2 * mib)
+            };
+            buffered = match direct {
+                true => 0.0,
+                false => buffered + mib - took / 25.0,
+            };
+            let end = now + (took * 1e6) as u64;
+            choice.sent(size, now, end);
+            now = end;
+            if send > 2000 {
+                went[usize::from(direct)] += 1;
+            }
+        }
+        let share = went[1] as f64 / (went[0] + went[1]) as f64;
+        assert!(share > 0.9, "{size}: {share}");
+    }
+}
+
+#[test]
+fn very_long_sends_find_the_cheaper_way() {
+    for size in [64, 256] {
+        let mut s = Sender::new(10_000_000, 5_000_000);
+        s.send_all(size * MIB, 20 * size * MIB);
+        assert!(s.send_all(size * MIB, 50 * size * MIB) > 0.9, "{size}");
+    }
+}
+
+#[test]
+fn sends_of_several_sizes_in_turn_find_the_cheaper_way() {
+    let mut s = Sender::new(25_000_000, 15_000_000);
+    let sizes = [MIB, 100 << 10, 300 << 10];
+    for turn in 0..2000 {
+        s.send(sizes[turn % 3], 0);
+    }
+    let direct = (0..300).filter(|turn| s.send(sizes[turn % 3], 0)).count();
+    assert!(direct > 270, "{direct}");
+}
+
+#[test]
+fn a_short_look_away_is_no_pause() {
+    let mut s = Sender::new(25_000_000, 15_000_000);
+    for _ in 0..200 {
+        s.send(MIB, 1_100_000);
+    }
+    assert!(s.send(MIB, 1_100_000));
+}
+
+#[test]
+fn early_trials_become_rare() {
+    // what is dear now and then is not left, and is not tried for that each time
+    let mut s = Sender::new(10_000_000, 8_000_000);
+    s.send_all(MIB, 500 * MIB);
+    let before = s.went[0];
+    for _ in 0..400 {
+        s.prices = [20_000_000, 16_000_000];
+        s.send_all(MIB, 6 * MIB);
+        s.prices = [10_000_000, 8_000_000];
+        s.send_all(MIB, 6 * MIB);
+    }
+    let share = (s.went[0] - before) as f64 / (400 * 12 * MIB) as f64;
+    assert!(share < 0.05, "{share}");
 }
 
 #[test]
