@@ -70,7 +70,8 @@ fn queue(
 ) -> Result {
     let flags = message.flags();
     let size = message.remaining();
-    let timed = timeout != 0 && size >= SMALLEST_DIRECT;
+    // others are copied whatever was chosen
+    let timed = timeout != 0 && flags & c::MSG_OOB == 0 && size >= SMALLEST_DIRECT;
     let start = if timed { nanoseconds() } else { 0 };
     let mut call = Call {
         begun: false,
