@@ -2,6 +2,7 @@
 
 //! Tests of [`super`]: a sender for whom each way has a price.
 
+use super::super::random_tests::Random;
 use super::*;
 
 const MIB: usize = 1 << 20;
@@ -70,19 +71,6 @@ impl Sender {
         }
         assert!(self.now > start);
         (self.went[1] - before[1]) as f64 / bytes as f64
-    }
-}
-
-/// Numbers that look random.
-struct Lcg(u64);
-
-impl Lcg {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n
     }
 }
 
@@ -166,7 +154,7 @@ fn noise_does_not_decide() {
         .take(90)
         .enumerate()
     {
-        let mut random = Lcg(seed as u64);
+        let mut random = Random(seed as u64);
         let mut s = Sender::new(10_000_000, directly);
         // left of a slow phase, and how slow everything is just now
         let (mut slow, mut now) = (0, 0.0);

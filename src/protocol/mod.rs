@@ -37,6 +37,8 @@ mod line;
 mod modes;
 mod order;
 mod places;
+#[cfg(test)]
+mod random_tests;
 mod resize;
 mod sequence;
 mod violation;

@@ -5,21 +5,9 @@
 use super::super::adverts::Block;
 use super::super::lending::Lent;
 use super::super::places::Places;
+use super::super::random_tests::Random;
 use super::*;
 use std::collections::VecDeque;
-
-/// A generator, so that a run can be repeated.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (self.0 >> 33) % n
-    }
-}
 
 const SIZE: usize = 40;
 
