@@ -21,7 +21,7 @@ use super::netns::{self, PerNet};
 use super::options::{NewValue, OldValue};
 use super::sock::Sock;
 use core::marker::PhantomData;
-use core::mem::offset_of;
+use core::mem::{offset_of, MaybeUninit};
 use core::ptr::{self, NonNull};
 use kernel::prelude::*;
 use kernel::str::CStr;
@@ -129,9 +129,11 @@ impl<T: Family> Sock<T> {
         // of socket(2), a kernel user, or the request that came in by a device there.
         let net = unsafe { Net::from_raw(c::sdp_h_sock_net(sk.as_ptr())) };
         let net = netns::of::<T::Net>(net).clone();
-        // SAFETY: The object has the size of `Sock<T>`, so the data lies at its offset in it; it
-        // does not move.
-        unsafe { T::init(net).__pinned_init(sk.as_ptr().byte_add(Self::DATA_OFFSET).cast()) }?;
+        // SAFETY: The object has the size of `Sock<T>`, so the data lies at its offset in it. It
+        // does not move, and it is not used for anything else before the destructor has dropped it.
+        let data: &'static mut MaybeUninit<T> =
+            unsafe { &mut *sk.as_ptr().byte_add(Self::DATA_OFFSET).cast() };
+        data.write_pin_init(T::init(net))?;
         // SAFETY: As above; from here on the destructor drops the data.
         unsafe { (*sk.as_ptr()).sk_destruct = Some(destruct::<T>) };
         Ok(())
