@@ -355,8 +355,11 @@ class Apt:
     def update(self, topic, log):
         try:
             run(topic, "asking the mirror what it offers", ["apt-get", "update", "--error-on=any"], log, env=self.environment)
+        except NoRoom:
+            raise
         except Failure as failure:
-            raise Failure(f"cannot get Debian's packages from the mirror that /etc/apt (or AF_SDP_MIRROR) names; {failure}") from failure
+            said = [line.strip() for line in str(failure).splitlines() if line.strip().startswith(("E:", "Err:"))] or [str(failure).splitlines()[0]]
+            raise Failure(f"cannot get Debian's packages from the mirror that /etc/apt (or AF_SDP_MIRROR) names: {said[0]} (more in {log})") from failure
 
     def versions(self, prefixes):
         """{package: set of versions} of everything offered whose name begins with one of the prefixes."""

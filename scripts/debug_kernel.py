@@ -2,8 +2,8 @@
 """The debug kernel: scripts/debug.config on the stock kernel's source, compiled by LLVM.
 
 A configuration, a source and a toolchain have a directory of their own, because other checkouts may
-be using another one: CACHE/kernel/debug-HASH/{vmlinux,tree,modules}. CACHE/kernel/debug names the one
-that was asked for last. Its tree holds only what modules are built with.
+be using another one: CACHE/kernel/debug-HASH/{vmlinux,tree,modules}. Its tree holds only what modules are
+built with.
 """
 
 import os
@@ -34,7 +34,7 @@ def lost(wanted, got):
 
 
 def build(version, tools):
-    """Make sure that CACHE/kernel/debug is what this checkout wants, from the unpacked source of the stock kernel."""
+    """The directory of the debug kernel that this checkout wants, compiled if missing from the unpacked source of the stock kernel."""
     mark = cache.fingerprint(RECIPE, version, tools, CONFIG.read_text())
     kernels = cache.make_root() / "kernel"
     piece = kernels / f"debug-{mark[:12]}"
@@ -43,12 +43,8 @@ def build(version, tools):
             if not cache.is_complete(piece, mark):
                 remove_old(kernels, piece)
                 compile_all(version, piece, mark)
-    link = kernels / "debug"
-    if not link.is_symlink() or os.readlink(link) != piece.name:
-        new = kernels / f".debug-link.{os.getpid()}"
-        new.symlink_to(piece.name)
-        new.rename(link)
     os.utime(piece)
+    return piece
 
 
 def remove_old(kernels, piece):

@@ -22,51 +22,37 @@ INSIDE = Path(__file__).resolve().parents[1] / "inside"
 ROOT_MODULES = ["9pnet_virtio", "9p", "overlay"]
 NETWORK_MODULES = ["veth", "virtio_net", "rdma_rxe", "rdma_ucm", "ib_uverbs", "ib_umad", "rdma_cm", "ib_cm", "ipv6"]
 
+# What has a name besides series and versions: the script that prepares it, and its words.
+SPECIAL = {"stock": ("prepare",), "debug": ("prepare", "debug"), "next": ("next",)}
+
 
 class Kernel:
     """One kernel of the cache: where its parts are."""
 
     def __init__(self, name):
-        home = cache.root() / "kernel"
-        if name == "stock":
-            self.home = self._stock(home)
-        else:
-            prepare(name)
-            self.home = home / os.readlink(home / name)
-        self.name = name
+        self.home = Path(prepare(*SPECIAL.get(name, ("prepare", "--kernel", name))))
+        self.root = cache.root() / ("next" if name == "next" else "toolchain")
+        debug = self.debug = name == "debug"
         # The debug kernel is not packed to begin with.
-        self.image = self.home / ("vmlinuz" if name == "stock" else "vmlinux")
+        self.image = self.home / ("vmlinux" if debug else "vmlinuz")
         # Without ACPI there is no clock to measure the TSC by but the PIT, and on a busy host that comes
         # out several times too slow: the debug kernel counts ticks instead.
-        self.arguments = ["tsc=reliable" if name == "stock" else "tsc=unstable"]
+        self.arguments = ["tsc=unstable" if debug else "tsc=reliable"]
         versions = sorted((self.home / "modules/lib/modules").glob("*/modules.dep"))
         self.modules = versions[-1].parent if versions else None
-        self.version = self.modules.name if self.modules else os.path.basename(os.path.realpath(self.home))
-
-    @staticmethod
-    def _stock(home):
-        def complete():
-            current = home / "current"
-            return (
-                (current / "vmlinuz").exists() and (current / "tree/Module.symvers").exists()
-                and list(current.glob("modules/lib/modules/*/modules.dep"))
-            )
-
-        if not complete():
-            prepare("kernel")
-        # Not the link: it may move on while we run.
-        return home / os.readlink(home / "current")
+        self.version = (self.home / "tree/include/config/kernel.release").read_text().strip()
 
     def mark(self):
         about = self.image.stat()
         return (str(self.home), about.st_size, about.st_mtime_ns)
 
 
-def prepare(piece):
-    """Have the build's own preparation do its part; what it says goes to stderr."""
-    status = subprocess.run([cache.SCRIPTS / "prepare", piece], stdin=subprocess.DEVNULL, stdout=2).returncode
-    if status:
-        raise Failure(f"scripts/prepare {piece} failed (status {status})")
+def prepare(script, *words):
+    """Have the build's own preparation do its part, and say where the kernel is; what it says besides goes to stderr."""
+    done = subprocess.run([cache.SCRIPTS / script, "--where", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise Failure(f"scripts/{script} {' '.join(words)} failed (status {done.returncode})")
+    return done.stdout.strip()
 
 
 def files(kernel):
@@ -148,7 +134,7 @@ def compile_agent(new):
         return result
     # No compiler here, or no static C library: the project's own root has both.
     if not (cache.root() / "toolchain" / "usr/bin/cc").exists():
-        prepare("toolchain")
+        prepare("prepare", "toolchain")
     cache.output([cache.SCRIPTS / "in-toolchain", "--dir", "/", *command])
     return result
 
@@ -162,10 +148,10 @@ def compile_module(kernel, new):
     work = new / "stale_int3"
     shutil.copytree(INSIDE / "stale_int3", work)
     llvm = ["LLVM=1"] if "CONFIG_CC_IS_CLANG=y" in (tree / ".config").read_text() else []
-    release = [f"KERNELRELEASE={kernel.version}"] if kernel.name == "stock" else []
+    release = [] if kernel.debug else [f"KERNELRELEASE={kernel.version}"]
     # No debugging information: it would be all of its size.
     command = f"make -s -C {shlex.quote(str(tree))} {' '.join(llvm + release)} M={shlex.quote(str(work))} modules && strip --strip-debug {shlex.quote(str(work))}/stale_int3.ko"
-    cache.output([cache.SCRIPTS / "in-toolchain", "--dir", "/", "sh", "-c", command])
+    cache.output([cache.SCRIPTS / "in-toolchain", "--root", kernel.root, "--dir", "/", "sh", "-c", command])
     module = (work / "stale_int3.ko").read_bytes()
     cache.remove(work)
     return module

@@ -14,6 +14,7 @@ SCRIPTS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(SCRIPTS))
 
 import cache  # noqa: E402
+import kernels  # noqa: E402
 
 
 def script(name):
@@ -39,40 +40,100 @@ def offer(*kernels, without=()):
 
 class Choice(unittest.TestCase):
     def setUp(self):
-        quiet = mock.patch.object(prepare, "say")
-        quiet.start()
-        self.addCleanup(quiet.stop)
+        said = mock.patch.object(kernels, "say")
+        self.said = said.start()
+        self.addCleanup(said.stop)
+        series = mock.patch.object(kernels, "SERIES", ("7.3", "7.2"))
+        series.start()
+        self.addCleanup(series.stop)
 
     def test_newest_by_number(self):
         offered = offer(("7.2.9+deb13-amd64", "7.2.9-1"), ("7.2.12+deb13-amd64", "7.2.12-1"))
-        self.assertEqual(prepare.choose(offered)[0], "7.2.12+deb13-amd64")
+        self.assertEqual(kernels.choose(offered)[0], "7.2.12+deb13-amd64")
 
     def test_incomplete_kernels_do_not_count(self):
-        kernels = ("7.2.9+deb13-amd64", "7.2.9-1"), ("7.2.12+deb13-amd64", "7.2.12-1")
+        both = ("7.2.9+deb13-amd64", "7.2.9-1"), ("7.2.12+deb13-amd64", "7.2.12-1")
         for part in ("linux-binary-7.2.12+deb13-amd64", "linux-headers-7.2.12+deb13-amd64", "linux-modules-7.2.12+deb13-amd64"):
-            self.assertEqual(prepare.choose(offer(*kernels, without=[part]))[0], "7.2.9+deb13-amd64")
+            self.assertEqual(kernels.choose(offer(*both, without=[part]))[0], "7.2.9+deb13-amd64")
 
     def test_source_has_to_be_of_the_same_build(self):
         offered = offer(("7.2.9+deb13-amd64", "7.2.9-1"), ("7.2.12+deb13-amd64", "7.2.12-1"))
         offered["linux-source-7.2"] = {"7.2.9-1"}
-        version, packages = prepare.choose(offered)
+        version, packages = kernels.choose(offered)
         self.assertEqual(version, "7.2.9+deb13-amd64")
         self.assertIn("linux-source-7.2=7.2.9-1", packages)
 
-    def test_other_series_only_when_ours_is_gone(self):
-        newer = ("7.3.4+deb13-amd64", "7.3.4-1")
-        self.assertEqual(prepare.choose(offer(newer, ("7.2.6+deb13-amd64", "7.2.6-1")))[0], "7.2.6+deb13-amd64")
-        self.assertEqual(prepare.choose(offer(newer))[0], "7.3.4+deb13-amd64")
+    def test_other_series_only_when_ours_are_gone(self):
+        newer, ours = ("7.4.1+deb13-amd64", "7.4.1-1"), [("7.2.6+deb13-amd64", "7.2.6-1"), ("7.3.4+deb13-amd64", "7.3.4-1")]
+        self.assertEqual(kernels.choose(offer(newer, *ours))[0], "7.3.4+deb13-amd64")
+        self.assertEqual(kernels.choose(offer(newer, ours[0]))[0], "7.2.6+deb13-amd64")
+        self.said.assert_not_called()
+        self.assertEqual(kernels.choose(offer(newer, ("7.1.9+deb13-amd64", "7.1.9-1")))[0], "7.4.1+deb13-amd64")
+        self.assertIn("7.4.1+deb13-amd64 is none that the module is written for (7.3 and 7.2)", self.said.call_args[0][1])
+
+    def test_a_series(self):
+        offered = offer(("7.2.9+deb13-amd64", "7.2.9-1"), ("7.2.12+deb13-amd64", "7.2.12-1"), ("7.3.4+deb13-amd64", "7.3.4-1"))
+        self.assertEqual(kernels.choose(offered, kernels.wanted("7.2"))[0], "7.2.12+deb13-amd64")
+        with self.assertRaisesRegex(kernels.NotOffered, "of a kernel 7.1$"):
+            kernels.choose(offered, kernels.wanted("7.1"))
+
+    def test_what_may_be_asked_for(self):
+        self.assertEqual([kernels.wanted(text) for text in (None, "", "7.2", "7.3.4+deb13-amd64")], [("7.3", "7.2")] * 2 + [("7.2",), "7.3.4+deb13-amd64"])
+        for text in ("newest", "7", "v7.2", "-7.2"):
+            with self.assertRaisesRegex(cache.Failure, "is no kernel"):
+                kernels.wanted(text)
 
     def test_other_flavours_are_not_taken(self):
         with self.assertRaises(cache.Failure):
-            prepare.choose(offer(("7.2.12+deb13-cloud-amd64", "7.2.12-1"), ("7.2.12+deb13-rt-amd64", "7.2.12-1")))
+            kernels.choose(offer(("7.2.12+deb13-cloud-amd64", "7.2.12-1"), ("7.2.12+deb13-rt-amd64", "7.2.12-1")))
 
     def test_wanted(self):
         offered = offer(("7.2.9+deb13-amd64", "7.2.9-1"), ("7.2.12+deb13-amd64", "7.2.12-1"))
-        self.assertEqual(prepare.choose(offered, "7.2.9+deb13-amd64")[0], "7.2.9+deb13-amd64")
+        self.assertEqual(kernels.choose(offered, "7.2.9+deb13-amd64")[0], "7.2.9+deb13-amd64")
         with self.assertRaises(cache.Failure):
-            prepare.choose(offered, "7.2.1+deb13-amd64")
+            kernels.choose(offered, "7.2.1+deb13-amd64")
+
+
+class Download(unittest.TestCase):
+    """What becomes of the cache where the mirror does not keep its word."""
+
+    class Mirror:
+        def __init__(self, *offers):
+            self.offers, self.asked = offers, 0
+
+        def update(self, topic, log):
+            self.asked += 1
+
+        def versions(self, prefixes):
+            return offer(*self.offers[self.asked - 1])
+
+        def download(self, topic, what, packages, log):
+            if "linux-binary-7.3.4+deb13-amd64=7.3.4-1" in packages:
+                raise cache.Failure("404\n not found")
+            return {"the": "packages"}
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        for patch in (mock.patch.dict(os.environ, AF_SDP_CACHE=directory.name), mock.patch.object(prepare, "say"),
+                      mock.patch.object(cache, "need_space")):
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.root = cache.make_root()
+
+    def test_a_package_that_left_after_the_index(self):
+        old, new = ("7.3.4+deb13-amd64", "7.3.4-1"), ("7.3.5+deb13-amd64", "7.3.5-1")
+        mirror = self.Mirror([old], [new])
+        self.assertEqual(prepare.fetch(("7.3",), mirror, "log")[::2], (new[0], {"the": "packages"}))
+
+    def test_a_package_that_does_not_come(self):
+        old = [("7.3.4+deb13-amd64", "7.3.4-1")]
+        mirror = self.Mirror(old, old)
+        with mock.patch.object(cache, "Apt", lambda *_: mirror), mock.patch.object(cache, "sources", list):
+            with self.assertRaisesRegex(cache.Failure, r"^the mirror lists kernel 7\.3\.4\+deb13-amd64 and does not deliver .*AF_SDP_KERNEL$"):
+                prepare.source(("7.3",))
+        self.assertEqual(mirror.asked, 2)
+        self.assertEqual(list((self.root / "kernel").iterdir()), [])
 
 
 class Mirrors(unittest.TestCase):

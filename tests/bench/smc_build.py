@@ -10,6 +10,7 @@ handshake after TCP's on, it is SMC as the kernel has it.
 
 import re
 import shutil
+from pathlib import Path
 
 import cache
 from cache import PROJECT, SCRIPTS, Failure
@@ -57,7 +58,7 @@ def changed(sources):
 
 def build(out):
     """dibs.ko and smc.ko in the directory `out`, for the kernel of the cache that is in use."""
-    tree = (cache.root() / "kernel" / "current" / "tree").resolve()
+    tree = Path(cache.output([SCRIPTS / "prepare", "--where"]).strip()) / "tree"
     work = PROJECT / "build" / "smc"
     files = [path for part in SOURCES for path in sorted((tree / part).glob("*.[ch]")) if path.name not in LEFT_OUT]
     sources = changed({path.name: path.read_text() for path in files})

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Which stock kernel is built for and booted.
+
+A kernel is asked for by its series (7.2) or its version (7.2.12+deb13-amd64); by default it is the newest
+of the series in scripts/series that the mirror offers completely. What was found for a series, or for
+all of them, is remembered as a link in CACHE/kernel, so that a second run need not ask the mirror.
+"""
+
+import os
+import re
+import subprocess
+
+import cache
+from cache import Failure, say
+
+SERIES = tuple(line.strip() for line in (cache.SCRIPTS / "series").read_text().splitlines() if line.strip() and not line.startswith("#"))
+
+# Without the kernels of Debian's other flavours, such as cloud and rt.
+_KERNEL = re.compile(r"^linux-binary-(\d+(?:\.\d+)+(?:-rc\d+)?(?:\+deb\d+)?-amd64)$")
+
+
+class NotOffered(Failure):
+    """The mirror does not have this kernel."""
+
+
+def series_of(version):
+    """7.2 of 7.2.12+deb13-amd64."""
+    match = re.match(r"\d+\.\d+(?![\d])", version)
+    if not match:
+        raise Failure(f"{version} is no kernel: give a series such as {SERIES[0]}, or a version such as {SERIES[0]}.4+deb13-amd64")
+    return match[0]
+
+
+def is_supported(version):
+    return series_of(version) in SERIES
+
+
+def supported():
+    """The list, for messages."""
+    return " and ".join(SERIES)
+
+
+def wanted(text):
+    """The series, or the one version, that `text` (AF_SDP_KERNEL, --kernel) asks for."""
+    if not text:
+        return SERIES
+    series = series_of(text)
+    return (series,) if series == text else text
+
+
+# --- what the mirror offers ------------------------------------------------------------------------
+
+def natural(version):
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", version)]
+
+
+def newer(first, second):
+    """Is the first one of two versions of Debian packages the newer one?"""
+    return subprocess.run(["dpkg", "--compare-versions", first, "gt", second], check=False).returncode == 0
+
+
+def complete(offered):
+    """The kernels of which everything is offered: (VERSION, packages), each package NAME=VERSION.
+
+    The mirror's parts of one kernel arrive and leave at different times, so each has to be looked for.
+    """
+    for package in offered:
+        match = _KERNEL.match(package)
+        if not match:
+            continue
+        version = match[1]
+        names = [package, f"linux-modules-{version}", f"linux-headers-{version}", f"linux-source-{series_of(version)}"]
+        for build in offered[package]:
+            if all(build in offered.get(name, ()) for name in names):
+                yield version, [f"{name}={build}" for name in names]
+
+
+def choose(offered, wish=None):
+    """The newest of the kernels that are wished for (see `wanted`), as `complete` gives it."""
+    wish = wish or SERIES
+    found = list(complete(offered))
+    if isinstance(wish, str):
+        found = [entry for entry in found if entry[0] == wish]
+        if not found:
+            raise NotOffered(f"the mirror does not offer image, modules, headers and source of kernel {wish}")
+    else:
+        ours = [entry for entry in found if series_of(entry[0]) in wish]
+        if not ours and wish != SERIES:
+            raise NotOffered(f"the mirror does not offer image, modules, headers and source of a kernel {' or '.join(wish)}")
+        if not found:
+            raise NotOffered("the mirror offers no kernel of which image, modules, headers and source are all there")
+        found = ours or found
+    version, packages = max(found, key=lambda entry: natural(entry[0]))
+    if not is_supported(version):
+        say("kernel", f"{version} is none that the module is written for ({supported()}); trying it all the same")
+    return version, packages
+
+
+# --- what was found --------------------------------------------------------------------------------
+
+def _link(wish):
+    return cache.root() / "kernel" / f"newest-of-{'-'.join(wish)}"
+
+
+def remembered(wish):
+    """The VERSION that was found for it before, or None."""
+    if isinstance(wish, str):
+        return wish
+    try:
+        return os.readlink(_link(wish))
+    except OSError:
+        return None
+
+
+def remember(wish, version):
+    if isinstance(wish, str) or remembered(wish) == version:
+        return
+    link = _link(wish)
+    new = link.with_name(f".{link.name}.new")
+    new.unlink(missing_ok=True)
+    new.symlink_to(version)
+    new.rename(link)
