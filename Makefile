@@ -16,7 +16,7 @@ PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 install = scripts/install --destdir '$(DESTDIR)' --prefix '$(PREFIX)' --sysconfdir '$(SYSCONFDIR)'
 
-.PHONY: module debug selftest demo test torture bench check prepare tools install uninstall modules_install deb clean help
+.PHONY: module debug selftest demo test next torture bench check prepare tools install uninstall modules_install deb clean help
 
 module: ## (or just make) build the module, build/ib_sdp.ko
 	@$(build_module) -- $(handed_on)
@@ -32,6 +32,10 @@ demo: ## show the module at work, in a guest
 
 test: ## run all tests; SUITES="host guest" chooses (scripts/test --list)
 	@scripts/test $(SUITES)
+
+next: ## the same module on the newest kernel that Debian has anywhere: an early warning, which fails nothing else
+	@scripts/prepare --refresh --kernel next
+	@scripts/test series:next
 
 torture: ## the guest tests on the debug kernel while memory fails; MINUTES=60 SEED=1 SUITES="data close"
 	@scripts/torture $(if $(MINUTES),--minutes '$(MINUTES)') $(if $(SEED),--seed '$(SEED)') -- $(SUITES)
@@ -75,4 +79,5 @@ help: ## this list
 	@echo "  V=1, W=1, CLIPPY=1  as in the kernel"
 	@echo "  AF_SDP_CACHE=DIR    where compilers, kernels and guests are kept (default: ~/.cache/af_sdp)"
 	@echo "  AF_SDP_MIRROR=URI   the Debian archive to take packages from (default: as /etc/apt says)"
-	@echo "  AF_SDP_KERNEL=VER   the stock kernel to build for (default: the newest that is complete)"
+	@echo "  AF_SDP_KERNEL=NAME  the stock kernel to build for and boot: a series ($$(sed '/^#/d' scripts/series | paste -sd' ')) or a version"
+	@echo "                      (default: the newest that the mirror has completely)"

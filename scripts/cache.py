@@ -303,22 +303,23 @@ def mirrors():
     return archive, security
 
 
+def source(suite, where=None):
+    """The one-line apt source of a suite, at this machine's mirror."""
+    uri, options = where or mirrors()[0]
+    keep = {key: options[key] for key in ("signed-by", "trusted") if options.get(key)}
+    keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+    if not keep and keyring.exists():
+        keep["signed-by"] = keyring
+    text = " ".join(f"{key}={value}" for key, value in keep.items())
+    return f"deb [{text}] {uri} {suite} main" if text else f"deb {uri} {suite} main"
+
+
 def sources():
-    """The one-line apt sources of the suites that we build from, at this machine's mirror."""
-    archive, security = mirrors()
-
-    def line(where, suite):
-        uri, options = where
-        keep = {key: options[key] for key in ("signed-by", "trusted") if options.get(key)}
-        keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-        if not keep and keyring.exists():
-            keep["signed-by"] = keyring
-        text = " ".join(f"{key}={value}" for key, value in keep.items())
-        return f"deb [{text}] {uri} {suite} main" if text else f"deb {uri} {suite} main"
-
-    lines = [line(archive, suite) for suite in (SUITE, f"{SUITE}-updates", f"{SUITE}-backports")]
+    """Those of the suites that we build from."""
+    lines = [source(suite) for suite in (SUITE, f"{SUITE}-updates", f"{SUITE}-backports")]
+    security = mirrors()[1]
     if security:
-        lines.append(line(security, f"{SUITE}-security"))
+        lines.append(source(f"{SUITE}-security", security))
     return lines
 
 
@@ -328,7 +329,7 @@ def _fetch_options():
         raise Failure("apt is missing: the project takes Debian's packages through the machine's own apt")
     kept = []
     for line in output(["apt-config", "dump"]).splitlines():
-        if re.match(r'Acquire::(http|https|ftp)\b.* "[^"]+";$|Acquire::(Retries|ForceIPv[46]) ', line):
+        if re.match(r'Acquire::(http|https|ftp)\b.* "[^"]+";$|Acquire::(Retries|ForceIPv[46]|Check-Valid-Until|Check-Date) ', line):
             kept.append(line)
     return kept
 
@@ -378,18 +379,19 @@ class Apt:
         return {name: next(debs.glob(f"{name}_*.deb")) for name in (package.split("=")[0] for package in packages)}
 
 
-def debian_root(topic, destination, packages, log, extra=()):
+def debian_root(topic, destination, packages, log, extra=(), suite=SUITE):
     """Make a minimal Debian root with these packages in the (empty, existing) directory `destination`."""
+    lines = sources() if suite == SUITE else [source(suite)]
     require("mmdebstrap", "mmdebstrap")
     options = ["--variant=minbase", "--architectures=amd64", f"--include={','.join(packages)}"]
     options += [f"--aptopt={option}" for option in ("Acquire::Languages \"none\"", "APT::Install-Recommends \"false\"", *_fetch_options())]
     options += ["--dpkgopt=force-unsafe-io", *extra]
-    what = f"installing Debian {SUITE} with {len(packages)} chosen packages"
+    what = f"installing Debian {suite} with {len(packages)} chosen packages"
     if os.geteuid() == 0:
-        run(topic, what, ["unshare", "--mount", "--pid", "--fork", "--kill-child", "mmdebstrap", "--mode=root", "--format=directory", *options, SUITE, destination, *sources()], log)
+        run(topic, what, ["unshare", "--mount", "--pid", "--fork", "--kill-child", "mmdebstrap", "--mode=root", "--format=directory", *options, suite, destination, *lines], log)
         return
     require("newuidmap", "uidmap")
     # An ordinary user's root belongs to that user as a whole: enough to build in, and easy to delete.
     script = 'set -o pipefail; dest=$1; shift; mmdebstrap --mode=unshare --format=tar "$@" | tar -x --no-same-owner --exclude="./dev/*" -C "$dest"'
     # mmdebstrap wants the suite and the target before the mirrors.
-    run(topic, what, ["bash", "-c", script, "bash", destination, *options, SUITE, "-", *sources()], log)
+    run(topic, what, ["bash", "-c", script, "bash", destination, *options, suite, "-", *lines], log)

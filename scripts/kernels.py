@@ -2,10 +2,12 @@
 """Which stock kernel is built for and booted.
 
 A kernel is asked for by its series (7.2) or its version (7.2.12+deb13-amd64); by default it is the newest
-of the series in scripts/series that the mirror offers completely. What was found for a series, or for
+of the series in scripts/series that the mirror offers completely. `next` is the newest one of all that is
+not among those. What was found for a series, or for
 all of them, is remembered as a link in CACHE/kernel, so that a second run need not ask the mirror.
 """
 
+import functools
 import os
 import re
 import subprocess
@@ -17,6 +19,9 @@ SERIES = tuple(line.strip() for line in (cache.SCRIPTS / "series").read_text().s
 
 # Without the kernels of Debian's other flavours, such as cloud and rt.
 _KERNEL = re.compile(r"^linux-binary-(\d+(?:\.\d+)+(?:-rc\d+)?(?:\+deb\d+)?-amd64)$")
+
+
+NEXT = ("next",)
 
 
 class NotOffered(Failure):
@@ -44,6 +49,8 @@ def wanted(text):
     """The series, or the one version, that `text` (AF_SDP_KERNEL, --kernel) asks for."""
     if not text:
         return SERIES
+    if text == "next":
+        return NEXT
     series = series_of(text)
     return (series,) if series == text else text
 
@@ -54,9 +61,19 @@ def natural(version):
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", version)]
 
 
-def newer(first, second):
-    """Is the first one of two versions of Debian packages the newer one?"""
-    return subprocess.run(["dpkg", "--compare-versions", first, "gt", second], check=False).returncode == 0
+@functools.cmp_to_key
+def by_package(first, second):
+    """Orders kernels, as `complete` gives them, by the versions of their packages: 7.3~rc7 comes before 7.3."""
+    versions = [packages[0].partition("=")[2] for _, packages in (first, second)]
+    return next(
+        sign for word, sign in (("lt", -1), ("gt", 1), ("eq", 0))
+        if not subprocess.run(["dpkg", "--compare-versions", versions[0], word, versions[1]], check=False).returncode
+    )
+
+
+def is_ours(packages):
+    """Are these of the suite that we build from? Others are built with other compilers."""
+    return packages[0].rpartition("~")[2].startswith("bpo")
 
 
 def complete(offered):
@@ -79,6 +96,11 @@ def choose(offered, wish=None):
     """The newest of the kernels that are wished for (see `wanted`), as `complete` gives it."""
     wish = wish or SERIES
     found = list(complete(offered))
+    if wish == NEXT:
+        found = [entry for entry in found if not (is_supported(entry[0]) and is_ours(entry[1]))]
+        if not found:
+            raise NotOffered("Debian has no kernel besides those that make takes by itself")
+        return max(found, key=by_package)
     if isinstance(wish, str):
         found = [entry for entry in found if entry[0] == wish]
         if not found:

@@ -54,7 +54,7 @@ def single(suite, name, why):
     inside = suite.command.index("--") + 2
     options = [word for word in suite.command[inside:] if word.startswith("--") and word not in ("--only", "--here")]
     options += ["--here"] if case[3] else []
-    options += ["--alone"] if suite.name == "debug:short" else []
+    options += ["--alone"] if suite.command[inside - 1].endswith("/short") else []
     command = [*suite.command[:inside - 1], "/src/tests/guest/run", *options, "--only", case[2], case[1]]
     return Suite(f"{suite.name} again", f"{name} by itself", Ktap, command, suite.limit)
 
@@ -98,6 +98,8 @@ class Builds:
             tally = Tally(suite.name)
             if status == errno.ENOSPC and suite.name == "debug:short":
                 tally.skip(suite.name, "there is no disk space for the debug kernel; what it takes is said above")
+            elif status == errno.ENODATA and suite.name.startswith("series:"):
+                tally.skip(suite.name, "the mirror does not have this kernel any more")
             elif status == "late" and self._time_left.over():
                 tally.skip(suite.name, f"not begun: {name} was not built when {self._time_left.why()}")
             elif first:

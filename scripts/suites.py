@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The suites of scripts/test: what each runs, and what has to be built for it."""
 
+import os
 import re
 
+import kernels
 from cache import PROJECT, SCRIPTS
 from results import CargoTest, Command, Ktap, Unittest
 
@@ -74,9 +76,15 @@ def guest_suites():
             yield guest(name, "with two guests on one wire", ["--hosts", "2"], [*only(name), directory.name], GUEST_SECONDS, directory.name in STEADY)
 
 
-def debug_short():
-    command = ["qemu/guest", "--kernel", "debug", "--selftest", "--timeout", str(DEBUG_SECONDS), "--", "/src/tests/guest/short"]
-    return Suite("debug:short", "some of all guest suites on the debug kernel", Ktap, command, DEBUG_SECONDS + 3600)
+def short(name, what, kernel, limit, default=True):
+    """A choice from all guest suites, on another kernel than theirs."""
+    command = ["qemu/guest", "--kernel", kernel, "--selftest", "--timeout", str(limit), "--", "/src/tests/guest/short"]
+    return Suite(name, what, Ktap, command, limit + 3600, default)
+
+
+def other_series():
+    """The supported series but the one that all other suites run on."""
+    return [series for series in kernels.SERIES if series != kernels.series_of(os.environ.get("AF_SDP_KERNEL") or kernels.SERIES[0])]
 
 
 # Nets for what hangs: a machine many times slower than the one at hand stays well within them.
@@ -90,11 +98,15 @@ BUILDS = [
     ("debug module", [SCRIPTS / "module", "--debug"], lambda suite: suite.name.startswith("debug:") and suite.name != "debug:short"),
     ("test-module", [SCRIPTS / "test-module"], lambda suite: suite.name == "guest:kernel"),
     ("test-module for the debug kernel", [SCRIPTS / "test-module", "--debug"], lambda suite: suite.name in {"debug:kernel", "debug:faults", "debug:short"}),
+    *((f"self-test for {series}", [SCRIPTS / "module", "--selftest", "--kernel", series], lambda suite, name=f"series:{series}": suite.name == name)
+      for series in [*other_series(), "next"]),
+    *((f"test-module for {series}", [SCRIPTS / "test-module", "--kernel", series], lambda suite, name=f"series:{series}": suite.name == name)
+      for series in [*other_series(), "next"]),
     ("self-test", [SCRIPTS / "module", "--selftest"], lambda suite: suite.name in {f"guest:{name}" for name in RAW}),
     ("debug self-test", [SCRIPTS / "module", "--selftest", "--debug"], lambda suite: suite.name in {f"debug:{name}" for name in [*RAW, "short"]}),
     ("sdpstat", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "sdpstat"], lambda suite: True),
     ("preload library", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "libsdp", "-p", "sdp-run"],
-     lambda suite: suite.name.endswith((":preload", ":programs"))),
+     lambda suite: suite.name.endswith((":preload", ":programs")) or suite.name.startswith("series:")),
     ("sdpctl", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "sdpctl"], lambda suite: suite.name.endswith((":map", ":programs"))),
     ("programs", [SCRIPTS / "programs"], lambda suite: suite.name.endswith(":programs")),
 ]
@@ -105,7 +117,9 @@ SUITES = [
     Suite("sim", "connections in every interleaving, checked at every step", Command,
           ["scripts/cargo", "run", "--release", "--locked", "-p", "sdp-sim", "--", "--steps", "100000000"], 5400),
     *guest_suites(),
-    debug_short(),
+    short("debug:short", "some of all guest suites on the debug kernel", "debug", DEBUG_SECONDS),
+    *(short(f"series:{series}", f"some of all guest suites on Debian's kernel of {series}", series, GUEST_SECONDS) for series in other_series()),
+    short("series:next", "the same on a kernel that is still to come (make next)", "next", GUEST_SECONDS, False),
     Suite("deb", "the Debian packages: built, installed in a root of their own, used in a guest, purged", Command, ["scripts/test-deb"], 10800, False),
 ]
 
@@ -116,7 +130,7 @@ def turn(suite, jobs):
     if suite.name == "debug:short":
         # the longest one: others would wait for it, in the end or from the beginning
         return (0 if jobs > 1 else 4), 0
-    if not directory:
+    if not directory or kind == "series":
         return 1, 0
     directory = directory.partition("-")[0]
     return 2 + (kind != "guest"), STEADY.index(directory) if directory in STEADY else len(STEADY)

@@ -22,16 +22,14 @@ INSIDE = Path(__file__).resolve().parents[1] / "inside"
 ROOT_MODULES = ["9pnet_virtio", "9p", "overlay"]
 NETWORK_MODULES = ["veth", "virtio_net", "rdma_rxe", "rdma_ucm", "ib_uverbs", "ib_umad", "rdma_cm", "ib_cm", "ipv6"]
 
-# What has a name besides series and versions: the script that prepares it, and its words.
-SPECIAL = {"stock": ("prepare",), "debug": ("prepare", "debug"), "next": ("next",)}
-
-
 class Kernel:
     """One kernel of the cache: where its parts are."""
 
     def __init__(self, name):
-        self.home = Path(prepare(*SPECIAL.get(name, ("prepare", "--kernel", name))))
-        self.root = cache.root() / ("next" if name == "next" else "toolchain")
+        words = {"stock": [], "debug": ["debug"]}.get(name, ["--kernel", name])
+        self.home = Path(prepare("--where", *words))
+        # The compilers that it was built with.
+        self.root = (self.home / "root" if (self.home / "root").exists() else cache.root() / "toolchain").resolve()
         debug = self.debug = name == "debug"
         # The debug kernel is not packed to begin with.
         self.image = self.home / ("vmlinux" if debug else "vmlinuz")
@@ -47,11 +45,11 @@ class Kernel:
         return (str(self.home), about.st_size, about.st_mtime_ns)
 
 
-def prepare(script, *words):
-    """Have the build's own preparation do its part, and say where the kernel is; what it says besides goes to stderr."""
-    done = subprocess.run([cache.SCRIPTS / script, "--where", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+def prepare(*words):
+    """Have the build's own preparation do its part; what it prints."""
+    done = subprocess.run([cache.SCRIPTS / "prepare", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     if done.returncode:
-        raise Failure(f"scripts/{script} {' '.join(words)} failed (status {done.returncode})")
+        raise Failure(f"scripts/prepare {' '.join(words)} failed (status {done.returncode})")
     return done.stdout.strip()
 
 
@@ -134,7 +132,7 @@ def compile_agent(new):
         return result
     # No compiler here, or no static C library: the project's own root has both.
     if not (cache.root() / "toolchain" / "usr/bin/cc").exists():
-        prepare("prepare", "toolchain")
+        prepare("toolchain")
     cache.output([cache.SCRIPTS / "in-toolchain", "--dir", "/", *command])
     return result
 
