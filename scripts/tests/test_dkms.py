@@ -29,6 +29,7 @@ class Build(unittest.TestCase):
         (self.headers / "Module.symvers").touch()
         self.program("rustc", f"echo '{RUSTC}'")
         self.program("bindgen", "")
+        self.program("apt-get", "echo 'E: nothing is to be had here' >&2; exit 100")
         self.program("dpkg-query", 'case $4 in linux-headers-*) echo 7.2.12-1 ;; *) cat "$0.source" 2>/dev/null ;; esac')
 
     def program(self, name, text):
@@ -55,15 +56,17 @@ class Build(unittest.TestCase):
         self.assertEqual(done.returncode, status, log + (done.stderr or ""))
         return log, done.stderr
 
-    def complains(self, pattern):
+    def complains(self, pattern, lines=1):
+        """The last of so many lines says so."""
         log, seen = self.run_it(1)
-        lines = [line for line in seen.splitlines() if line]
-        self.assertEqual(len(lines), 1, seen)
-        self.assertRegex(lines[0], f"^ib-sdp: .*{pattern}")
-        self.assertIn(lines[0], log)
+        seen = [line for line in seen.splitlines() if line]
+        self.assertEqual(len(seen), lines, seen)
+        self.assertRegex(seen[-1], f"^ib-sdp: .*{pattern}")
+        self.assertIn(seen[-1], log)
 
     def test_no_source(self):
-        self.complains(r"there is no .*/linux-source-7\.2\.tar\.xz: apt install linux-source-7\.2=7\.2\.12-1$")
+        self.complains(r"there is no .*/linux-source-7\.2\.tar\.xz: apt install linux-source-7\.2=7\.2\.12-1 "
+                       r"\(fetching it failed: E: nothing is to be had here\)$", 2)
 
     def test_the_callers_own_log(self):
         """What is told is added to a file, whatever its owner has in it."""
@@ -72,12 +75,12 @@ class Build(unittest.TestCase):
         with open(path, "a") as file:
             log, _ = self.run_it(1, stderr=file)
         self.assertIn("there is no", log)
-        self.assertRegex(path.read_text(), r"\Awhat was there\n\nib-sdp: there is no .*\n\Z")
+        self.assertRegex(path.read_text(), r"\Awhat was there\n\nib-sdp: fetching .*\n\nib-sdp: there is no .*\n\Z")
 
     def test_source_of_another_version(self):
         (self.sources / "linux-source-7.2.tar.xz").touch()
         (self.bin / "dpkg-query.source").write_text("7.2.13-1")
-        self.complains(r"linux-source-7\.2 is version 7\.2\.13-1, and kernel .* was built from 7\.2\.12-1: apt install linux-source-7\.2=7\.2\.12-1$")
+        self.complains(r"linux-source-7\.2 is version 7\.2\.13-1, and kernel .* was built from 7\.2\.12-1: apt install linux-source-7\.2=7\.2\.12-1 ", 2)
 
     def test_another_compiler(self):
         self.program("rustc", "echo rustc 1.99.0")
@@ -117,7 +120,23 @@ class Build(unittest.TestCase):
 
     def test_a_tree_of_another_configuration_is_not_taken(self):
         self.tree(self.cache / VERSION, "1 0 0\n")
-        self.complains("there is no .*/linux-source")
+        self.complains("there is no .*/linux-source", 2)
+
+    def fetched(self, source):
+        """Has apt give a package whose archive has this text."""
+        self.program("apt-get", f"shift 6; [ $# = 1 ] && touch source.deb && echo $1 >{self.folder}/asked")
+        self.program("dpkg-deb", f"mkdir -p {self.folder}/usr/src && cd {self.folder} && printf '{source}' >usr/src/linux-source-7.2.tar.xz && tar -c ./usr")
+
+    def test_a_source_that_apt_has(self):
+        """It is fetched in the version of the kernel, whatever is installed, and not kept."""
+        (self.sources / "linux-source-7.2.tar.xz").touch()
+        (self.bin / "dpkg-query.source").write_text("7.2.13-1")
+        self.fetched("no archive")
+        log, seen = self.run_it(2)
+        self.assertEqual((self.folder / "asked").read_text(), "linux-source-7.2=7.2.12-1\n")
+        self.assertIn("fetching linux-source-7.2=7.2.12-1, from which kernel", seen)
+        self.assertIn("File format not recognized", log)
+        self.assertEqual([path.name for path in self.cache.iterdir()], [".lock"])
 
     def test_a_tree_that_the_kernel_was_built_in(self):
         self.tree(self.headers, None)
@@ -129,9 +148,9 @@ class Build(unittest.TestCase):
 class Configuration(unittest.TestCase):
     def test_directives(self):
         """dkms.conf is read by bash."""
-        script = 'kernelver=7.2.0 kernel_source_dir=/k; . "$1"; echo "${MAKE[0]}|${BUILT_MODULE_NAME[0]}|$BUILD_EXCLUSIVE_KERNEL_MIN"'
+        script = 'kernelver=7.2.0 kernel_source_dir=/k; . "$1"; echo "${MAKE[0]}|${BUILT_MODULE_NAME[0]}|$BUILD_EXCLUSIVE_KERNEL"'
         said = subprocess.run(["bash", "-ec", script, "bash", SCRIPTS / "dkms/dkms.conf"], capture_output=True, text=True, check=True).stdout
-        self.assertEqual(said, "dkms/build 7.2.0 /k|ib_sdp|7.2\n")
+        self.assertEqual(said, "dkms/build 7.2.0 /k|ib_sdp|^(#SERIES#)([.-]|$)\n")
 
     def test_the_same_compilers(self):
         """What preparing takes is what scripts/prepare installs for it."""
