@@ -98,7 +98,8 @@ BUILDS = [
     ("debug module", [SCRIPTS / "module", "--debug"], lambda suite: suite.name.startswith("debug:") and suite.name != "debug:short"),
     ("test-module", [SCRIPTS / "test-module"], lambda suite: suite.name == "guest:kernel"),
     ("test-module for the debug kernel", [SCRIPTS / "test-module", "--debug"], lambda suite: suite.name in {"debug:kernel", "debug:faults", "debug:short"}),
-    *((f"self-test for {series}", [SCRIPTS / "module", "--selftest", "--kernel", series], lambda suite, name=f"series:{series}": suite.name == name)
+    *((f"self-test for {series}", [SCRIPTS / "module", "--selftest", "--kernel", series, "--", "KRUSTFLAGS=--cfg sdp_selftest -Dwarnings", "KCFLAGS=-Werror"],
+       lambda suite, name=f"series:{series}": suite.name == name)
       for series in [*other_series(), "next"]),
     *((f"test-module for {series}", [SCRIPTS / "test-module", "--kernel", series], lambda suite, name=f"series:{series}": suite.name == name)
       for series in [*other_series(), "next"]),
