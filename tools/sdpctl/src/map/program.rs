@@ -123,7 +123,10 @@ fn fill(object: &Object, selector: &Selector) -> libbpf_rs::Result<()> {
 
 /// What of this kernel is in the way of the programs, where we know it.
 fn diagnosis(functions: &[String]) -> Option<String> {
-    let btf = Btf::from_vmlinux().ok()?;
+    let btf = match Btf::from_vmlinux() {
+        Ok(btf) => btf,
+        Err(e) => return Some(format!("{BTF}: {}", errno(&e))),
+    };
     let missing = |f: &&String| btf.type_by_name::<Func<'_>>(f).is_none();
     if let Some(function) = functions.iter().find(missing) {
         return Some(format!("this kernel has no function {function}"));
