@@ -6,7 +6,9 @@ use super::errno;
 use super::pinned::Pinned;
 use super::program::NAME;
 use super::shared::Shared;
-use libbpf_rs::query::{LinkInfo, LinkTypeInfo, ProgInfoIter, ProgInfoQueryOptions};
+use libbpf_rs::query::{
+    LinkInfo, LinkTypeInfo, ProgInfoIter, ProgInfoQueryOptions, TracingLinkInfo,
+};
 use libbpf_rs::{MapHandle, ProgramAttachType};
 use std::fs;
 use std::io;
@@ -83,10 +85,13 @@ fn mapping(id: u32) -> io::Result<Option<Mapping>> {
     let Some(link) = link_info(id)? else {
         return Ok(None);
     };
-    if !matches!(&link.info, LinkTypeInfo::Tracing(t) if matches!(t.attach_type, ProgramAttachType::ModifyReturn))
-    {
+    let LinkTypeInfo::Tracing(TracingLinkInfo {
+        attach_type: ProgramAttachType::ModifyReturn,
+        ..
+    }) = link.info
+    else {
         return Ok(None);
-    }
+    };
     let options = ProgInfoQueryOptions::default().include_map_ids(true);
     let mut programs = ProgInfoIter::with_query_opts(options);
     let Some(program) = programs.find(|p| p.id == link.prog_id) else {
