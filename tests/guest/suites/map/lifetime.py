@@ -115,6 +115,47 @@ def refused(e):
     e.equal((rows(), protocol_of(socket.AF_INET)), ([], TCP), "mappings, and SO_PROTOCOL")
 
 
+BTF = pathlib.Path("/sys/kernel/btf")
+
+
+@case(reference=False, families=("v4",))
+def other_kernels(e):
+    """What such a kernel lacks is said, and nothing is mapped. They are this one, which tells otherwise of itself."""
+    needs(e)
+    btf = (BTF / "vmlinux").read_bytes()
+    hook, function = b"update_socket_protocol", b"inet6_register_protosw"
+    e.equal(len(hook), len(function), "lengths of two names of functions")
+
+    def renamed(**names):
+        told = btf
+        for name, other in names.items():
+            e.check(told.count(b"\0%s\0" % name.encode()) == 1, f"{name} is once in BTF")
+            told = told.replace(b"\0%s\0" % name.encode(), b"\0%s\0" % other)
+        return told
+
+    def run(told):
+        os.unshare(os.CLONE_NEWNS)
+        subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", BTF], check=True)
+        if told is not None:
+            (BTF / "vmlinux").write_bytes(told)
+        return control("add", "--program", "one")
+
+    # a function that no program may change, under the name of the one that they may
+    other = hook.upper()
+    swapped = renamed(update_socket_protocol=other).replace(b"\0%s\0" % function, b"\0%s\0" % hook).replace(b"\0%s\0" % other, b"\0%s\0" % function)
+    for told, complaint in (
+            (None, "this kernel does not describe itself (CONFIG_DEBUG_INFO_BTF is needed)"),
+            (renamed(update_socket_protocol=hook.upper()), "this kernel has no function update_socket_protocol"),
+            (renamed(inet_unregister_protosw=b"INET_UNREGISTER_PROTOSW"), "this kernel has no function inet_unregister_protosw"),
+            (swapped, "this kernel lets no program change update_socket_protocol (CONFIG_MPTCP is needed)"),
+            (renamed(group_leader=b"GROUP_LEADER"), "task_struct.group_leader"),
+            (btf[:1000], "/sys/kernel/btf/vmlinux: Invalid argument")):
+        status, out, said = e.child(lambda: run(told)).result()
+        e.check((status, out) == (1, "") and complaint in said and said.count("\n") == 1, f"wanted {complaint}: {status} {out} {said}")
+    e.equal((rows(), protocol_of(socket.AF_INET)), ([], TCP), "mappings, and SO_PROTOCOL")
+
+
 def insmod(*words):
     done = subprocess.run(["insmod", observe.MODULE, *words], capture_output=True, text=True)
     return done.returncode, done.stderr

@@ -7,7 +7,7 @@ import socket
 import threading
 
 from lib import consts
-from lib.mapping import Mapping, asks, become, needs, protocol_of
+from lib.mapping import Mapping, asks, become, control, needs, protocol_of, rows
 from lib.registry import case
 
 TCP, MPTCP, NOBODY = socket.IPPROTO_TCP, socket.IPPROTO_MPTCP, 65534
@@ -104,6 +104,31 @@ def cgroups(e):
         # a path that does not begin at the root is one below /sys/fs/cgroup
         with Mapping(e, "--cgroup", group.below.relative_to(GROUPS)) as mapping:
             e.equal((asks(e), asks(e, group=group.path), asks(e, group=group.below)), (TCP, TCP, mapping.protocol), "SO_PROTOCOL")
+
+
+def options(name, values):
+    return [word for value in values for word in (f"--{name}", value)]
+
+
+@case(reference=False, families=("v4",))
+def many(e):
+    """As many as their list has room for, the last as well as the first."""
+    needs(e)
+    names = [f"program{n}" for n in range(250)]
+    with Mapping(e, *options("program", names)) as mapping:
+        for name, wanted in (("program0", mapping.protocol), ("program249", mapping.protocol), ("program250", TCP), ("program", TCP)):
+            e.equal(asks(e, name), wanted, f"SO_PROTOCOL for {name}")
+    with Mapping(e, *options("user", range(1000, 1400))) as mapping:
+        for user, wanted in ((1000, mapping.protocol), (1399, mapping.protocol), (1400, TCP)):
+            e.equal(asks(e, user=user), wanted, f"SO_PROTOCOL for user {user}")
+    with Group(e) as group:
+        with Mapping(e, *options("cgroup", [GROUPS / "."] * 200), *options("program", ["one"])) as mapping:
+            e.equal((asks(e, "one"), asks(e, "two")), (mapping.protocol, TCP), "SO_PROTOCOL below the root")
+        with Mapping(e, *options("cgroup", [group.below] * 80 + [group.path])) as mapping:
+            e.equal((asks(e), asks(e, group=group.path)), (TCP, mapping.protocol), "SO_PROTOCOL in the last of 81 cgroups")
+    status, out, said = control("add", *options("program", [f"program{n}" for n in range(400)]))
+    e.equal((status, out, said), (1, "", "sdpctl: that is too much for one mapping\n"), "more than there is room for")
+    e.equal(rows(), [], "mappings that are left")
 
 
 @case(reference=False, families=("v4",))

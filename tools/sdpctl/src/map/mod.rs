@@ -6,41 +6,46 @@
 //! A mapping is a BPF program in socket(2) and four more, which see to it that nothing is mapped
 //! while there is no such protocol: a socket that was asked for then is an ordinary TCP socket. All
 //! of them are in place as long as their links are held: by the descriptors of the `sdpctl` that
-//! has made them, or by names below `/sys/fs/bpf`.
+//! has made them, or by names below `/sys/fs/bpf`. The programs are in bpf/map.bpf.c.
 
-mod bpf;
-mod btf;
-mod code;
-mod held;
-mod pins;
+mod links;
+mod pinned;
 mod program;
-mod state;
-mod whose;
+mod selector;
+mod shared;
 
 use crate::options::{MapAdd, MapCommand, MapRemove};
 use crate::Error;
-use btf::Btf;
-use held::Mapping;
-use pins::Pins;
-use program::{Places, Watch, WATCHES};
-use state::State;
+use links::Mapping;
+use pinned::Pinned;
+use selector::Selector;
+use shared::Shared;
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
-use whose::Whose;
 
 const MODULE: &str = "/sys/module/ib_sdp";
-const BTF: &str = "/sys/kernel/btf/vmlinux";
 /// The function whose result becomes a socket's protocol.
 const FUNCTION: &str = "update_socket_protocol";
 const AF_INET_SDP: i32 = 27;
 
 pub fn run(command: &MapCommand, out: &mut impl Write) -> Result<(), Error> {
+    program::keep_log();
     match command {
         MapCommand::Add(o) => add(o),
         MapCommand::List => list(out),
         MapCommand::Remove(o) => remove(o),
+    }
+}
+
+/// What the kernel answered, which libbpf-rs tells in words only, as the standard library has them.
+fn errno(e: &libbpf_rs::Error) -> io::Error {
+    let words = format!("{e:#}");
+    let number = words.rsplit_once("(os error ").map(|(_, end)| end);
+    match number.and_then(|end| end.strip_suffix(')')?.parse().ok()) {
+        Some(number) => io::Error::from_raw_os_error(number),
+        None => io::Error::other(words),
     }
 }
 
@@ -95,73 +100,17 @@ fn protocol() -> Result<u16, String> {
     }
 }
 
-/// The links of a mapping: of the program in socket(2), then of those that watch.
-struct Links(Vec<(&'static str, OwnedFd)>);
-
-impl Links {
-    fn attach(
-        &mut self,
-        name: &str,
-        function: &'static str,
-        attach_type: u32,
-        code: &[u64],
-        btf: &Btf<'_>,
-    ) -> Result<(), String> {
-        let id = btf
-            .function(function)
-            .ok_or_else(|| format!("this kernel has no function {function}"))?;
-        let program = bpf::load(name, code, attach_type, id).map_err(|(e, log)| {
-            if log.contains("is not modifiable") {
-                return format!(
-                    "this kernel lets no program change {function} (CONFIG_MPTCP is needed)"
-                );
-            }
-            let last = log.lines().rev().find(|l| !l.starts_with("processed "));
-            let last = last.map_or(String::new(), |l| format!(" ({l})"));
-            refused(&format!("a program for {function}"), e) + &last
-        })?;
-        let link = bpf::attach(&program, attach_type)
-            .map_err(|e| refused(&format!("attaching a program to {function}"), e))?;
-        self.0.push((function, link));
-        Ok(())
-    }
-
-    fn make(state: &OwnedFd, protocol: u16, whose: &Whose) -> Result<Self, String> {
-        let file = fs::read(BTF).map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => {
-                "this kernel does not describe itself (CONFIG_DEBUG_INFO_BTF is needed)".into()
-            }
-            _ => format!("{BTF}: {e}"),
-        })?;
-        let btf = Btf::parse(&file).map_err(|e| format!("{BTF}: {e}"))?;
-        let places = Places::find(&btf)?;
-        let cgroups = program::cgroups(whose)?;
-        let too_long = || "that is too much for one mapping".to_string();
-        let mut links = Links(vec![]);
-        let code = program::mapping(state, protocol, whose, cgroups.as_ref(), &places)
-            .ok_or_else(too_long)?;
-        links.attach(program::NAME, FUNCTION, bpf::MODIFY_RETURN, &code, &btf)?;
-        for w in &WATCHES {
-            let Watch { name, function, .. } = w;
-            let code = program::watching(state, protocol, w, &places).ok_or_else(too_long)?;
-            links.attach(name, function, w.attach_type, &code, &btf)?;
-        }
-        Ok(links)
-    }
-}
-
 fn add(o: &MapAdd) -> Result<(), Error> {
-    let whose = Whose::new(o)?;
-    let pins = o.pin.as_deref().map(Pins::new).transpose()?;
+    let selector = Selector::new(o)?;
+    let pins = o.pin.as_deref().map(Pinned::new).transpose()?;
     // From here on to the end of a mapping that is not pinned; one that is comes as a whole.
     let signals = Signals::block();
     let protocol = protocol()?;
-    let mut state = State::new(protocol, whose.to_string());
-    if !state.fits() {
+    let mut shared = Shared::new(protocol, selector.to_string());
+    if !shared.fits() {
         return Err(Error::from("that is too much for one mapping".to_string()));
     }
-    let map = program::state(&state).map_err(|e| refused("a map for the mapping", e))?;
-    let links = Links::make(&map, protocol, &whose)?;
+    let (map, mut links) = program::attach(&shared, &selector)?;
     // While there are these sockets the protocol cannot go, and what is noted is true. When it goes
     // afterwards the programs see it.
     let there = [libc::AF_INET, libc::AF_INET6].map(|f| socket(f, protocol.into()));
@@ -170,17 +119,19 @@ fn add(o: &MapAdd) -> Result<(), Error> {
             "protocol {protocol} (IPPROTO_SDP) makes no sockets: {e}"
         )));
     }
-    for (known, socket) in state.there.iter_mut().zip(&there) {
+    for (known, socket) in shared.there.iter_mut().zip(&there) {
         *known = socket.is_ok().into();
     }
-    bpf::update(&map, 0, &state.to_bytes()).map_err(|e| refused("starting the mapping", e))?;
+    shared
+        .write(&map)
+        .map_err(|e| refused("starting the mapping", errno(&e)))?;
     drop(there);
     if let Some(pins) = pins {
-        pins.pin(&links.0)?;
+        pins.pin(&mut links)?;
         return Ok(());
     }
     let mut out = io::stdout();
-    writeln!(out, "{whose}: TCP sockets become SDP's until this ends")?;
+    writeln!(out, "{selector}: TCP sockets become SDP's until this ends")?;
     out.flush()?;
     signals.wait();
     Ok(())
@@ -216,12 +167,12 @@ impl Signals {
 }
 
 fn list(out: &mut impl Write) -> Result<(), Error> {
-    let all = held::find().map_err(|e| refused("looking for mappings", e))?;
+    let all = links::find().map_err(|e| refused("looking for mappings", e))?;
     let rows: Vec<[String; 4]> = all
         .iter()
         .map(|m| {
-            let none = match m.state.there {
-                [0, 0] => format!(" (there is no protocol {} now: TCP)", m.state.protocol),
+            let none = match m.shared.there {
+                [0, 0] => format!(" (there is no protocol {} now: TCP)", m.shared.protocol),
                 [1, 0] => " (IPv4 only)".into(),
                 [0, 1] => " (IPv6 only)".into(),
                 _ => String::new(),
@@ -229,8 +180,8 @@ fn list(out: &mut impl Write) -> Result<(), Error> {
             [
                 m.id.to_string(),
                 m.kept_by(),
-                m.state.mapped.to_string(),
-                m.state.whose.clone() + &none,
+                m.shared.mapped.to_string(),
+                m.shared.selector.clone() + &none,
             ]
         })
         .collect();
@@ -250,7 +201,7 @@ fn write_table(rows: &[[String; 4]], out: &mut impl Write) -> io::Result<()> {
 }
 
 fn remove(o: &MapRemove) -> Result<(), Error> {
-    let mut all = held::find().map_err(|e| refused("looking for mappings", e))?;
+    let mut all = links::find().map_err(|e| refused("looking for mappings", e))?;
     let mut wrong = vec![];
     let chosen: Vec<Mapping> = if o.all {
         all
@@ -301,5 +252,15 @@ Number  Kept by       Sockets  Whose
         assert!(told(libc::EPERM).starts_with("x: not permitted: it takes root"));
         assert!(told(524).contains("DIRECT_CALLS"));
         assert!(told(libc::ENOMEM).starts_with("x: Cannot allocate memory"));
+    }
+
+    #[test]
+    fn what_libbpf_rs_answers() {
+        use libbpf_rs::{Error, ErrorExt};
+        let e = Error::from_raw_os_error(524);
+        assert_eq!(errno(&e).raw_os_error(), Some(524));
+        assert_eq!(errno(&e.context("attaching")).raw_os_error(), Some(524));
+        let other = libbpf_rs::Link::open("a\0b").unwrap_err();
+        assert_eq!(errno(&other).raw_os_error(), None);
     }
 }

@@ -2,13 +2,17 @@
 
 //! The mappings that there are, whoever has made them, and what keeps each.
 
-use super::bpf;
-use super::pins::Pins;
+use super::errno;
+use super::pinned::Pinned;
 use super::program::NAME;
-use super::state::State;
+use super::shared::Shared;
+use libbpf_rs::query::{
+    LinkInfo, LinkTypeInfo, ProgInfoIter, ProgInfoQueryOptions, TracingLinkInfo,
+};
+use libbpf_rs::{MapHandle, ProgramAttachType};
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 /// A process that holds a mapping's link.
 struct Process {
@@ -19,9 +23,9 @@ struct Process {
 pub struct Mapping {
     /// That of the link in socket(2).
     pub id: u32,
-    pub state: State,
-    map: OwnedFd,
-    pins: Vec<Pins>,
+    pub shared: Shared,
+    map: MapHandle,
+    pins: Vec<Pinned>,
     processes: Vec<Process>,
 }
 
@@ -29,7 +33,7 @@ pub struct Mapping {
 pub fn find() -> io::Result<Vec<Mapping>> {
     let mut all = Vec::new();
     let mut id = 0;
-    while let Some(next) = bpf::next_link(id)? {
+    while let Some(next) = next_link(id)? {
         id = next;
         match mapping(id) {
             Ok(found) => all.extend(found),
@@ -41,41 +45,67 @@ pub fn find() -> io::Result<Vec<Mapping>> {
     if all.is_empty() {
         return Ok(all);
     }
-    for pins in Pins::all() {
-        let id = pins.link().and_then(|link| bpf::link_info(&link));
-        if let Ok(Some(link)) = id {
-            let of = all.iter_mut().find(|m| m.id == link.id);
-            if let Some(mapping) = of {
-                mapping.pins.push(pins);
-            }
+    for pins in Pinned::all() {
+        let id = pins.link_id();
+        if let Some(mapping) = all.iter_mut().find(|m| Some(m.id) == id) {
+            mapping.pins.push(pins);
         }
     }
     find_processes(&mut all);
     Ok(all)
 }
 
+/// The id of the link after this one, if there is any. (The iterator of libbpf-rs ends at once where
+/// this is not permitted, and at a link that it does not understand.)
+fn next_link(id: u32) -> io::Result<Option<u32>> {
+    let mut next = 0;
+    // SAFETY: it writes the number, which is ours.
+    match unsafe { libbpf_sys::bpf_link_get_next_id(id, &mut next) } {
+        0 => Ok(Some(next)),
+        e if -e == libc::ENOENT => Ok(None),
+        e => Err(io::Error::from_raw_os_error(-e)),
+    }
+}
+
+/// What a link is, if we know links of its kind.
+fn link_info(id: u32) -> io::Result<Option<LinkInfo>> {
+    // SAFETY: a number.
+    match unsafe { libbpf_sys::bpf_link_get_fd_by_id(id) } {
+        fd if fd >= 0 => {
+            // SAFETY: it is new and ours.
+            let link = unsafe { OwnedFd::from_raw_fd(fd) };
+            Ok(LinkInfo::from_fd(link.as_fd()).ok())
+        }
+        e => Err(io::Error::from_raw_os_error(-e)),
+    }
+}
+
 /// The mapping of a link, if that is one of a mapping.
 fn mapping(id: u32) -> io::Result<Option<Mapping>> {
-    let link = bpf::link(id)?;
-    let Some(link) = bpf::link_info(&link)? else {
+    let Some(link) = link_info(id)? else {
         return Ok(None);
     };
-    if link.attach_type != bpf::MODIFY_RETURN {
+    let LinkTypeInfo::Tracing(TracingLinkInfo {
+        attach_type: ProgramAttachType::ModifyReturn,
+        ..
+    }) = link.info
+    else {
+        return Ok(None);
+    };
+    let options = ProgInfoQueryOptions::default().include_map_ids(true);
+    let mut programs = ProgInfoIter::with_query_opts(options);
+    let Some(program) = programs.find(|p| p.id == link.prog_id) else {
+        return Ok(None);
+    };
+    if program.name.to_bytes() != NAME.as_bytes() {
         return Ok(None);
     }
-    let (name, maps) = bpf::program_info(&bpf::program(link.program)?)?;
-    if name != NAME {
-        return Ok(None);
-    }
-    for map in maps {
-        let map = bpf::map(map)?;
-        if bpf::map_name(&map)? != NAME {
-            continue;
-        }
-        if let Some(state) = State::from_bytes(&bpf::lookup(&map, 0)?) {
+    for map in program.map_ids {
+        let map = MapHandle::from_map_id(map).map_err(|e| errno(&e))?;
+        if let Some(shared) = Shared::read(&map).map_err(|e| errno(&e))? {
             return Ok(Some(Mapping {
                 id,
-                state,
+                shared,
                 map,
                 pins: vec![],
                 processes: vec![],
@@ -136,10 +166,10 @@ impl Mapping {
     /// Ends it: from now on it maps nothing, and whatever keeps it is asked to let it go.
     pub fn end(self) -> Result<(), String> {
         let id = self.id;
-        let mut off = self.state.clone();
+        let mut off = self.shared.clone();
         off.there = [0; 2];
-        bpf::update(&self.map, 0, &off.to_bytes())
-            .map_err(|e| super::refused(&format!("ending mapping {id}"), e))?;
+        off.write(&self.map)
+            .map_err(|e| super::refused(&format!("ending mapping {id}"), errno(&e)))?;
         for pins in &self.pins {
             pins.remove()
                 .map_err(|e| format!("mapping {}: {e}", pins.name()))?;

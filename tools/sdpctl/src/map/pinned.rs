@@ -2,27 +2,23 @@
 
 //! Mappings that stay when nobody holds them: a directory for each, with its links.
 
-use super::bpf;
-use std::ffi::CString;
+use super::errno;
+use super::program::Links;
+use libbpf_rs::Link;
+use std::ffi::CStr;
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-const BPF: &str = "/sys/fs/bpf";
+const BPF: &CStr = c"/sys/fs/bpf";
 const ALL: &str = "/sys/fs/bpf/sdp";
 /// `BPF_FS_MAGIC` of linux/magic.h.
 const BPF_FILE_SYSTEM: i64 = 0xcafe_4a11;
 
 /// A name for a mapping, and its directory.
-pub struct Pins(PathBuf);
+pub struct Pinned(PathBuf);
 
-fn c_path(path: &Path) -> CString {
-    CString::new(path.as_os_str().as_bytes()).expect("names of files have no zeros")
-}
-
-impl Pins {
+impl Pinned {
     pub fn new(name: &str) -> Result<Self, String> {
         let mut characters = name.chars();
         let letter = characters.next().is_some_and(|c| c.is_ascii_alphabetic());
@@ -31,25 +27,24 @@ impl Pins {
                 "{name:?}: a name is a letter and then letters, digits, - and _"
             ));
         }
-        Ok(Pins(Path::new(ALL).join(name)))
+        Ok(Pinned(Path::new(ALL).join(name)))
     }
 
     /// Gives each link a name. All of them, or none.
-    pub fn pin(&self, links: &[(&str, OwnedFd)]) -> Result<(), String> {
-        let path = c_path(Path::new(BPF));
+    pub fn pin(&self, links: &mut Links) -> Result<(), String> {
         // SAFETY: the path ends with a zero, and what is filled is a structure of numbers.
         let kind = unsafe {
             let mut found: libc::statfs = std::mem::zeroed();
-            match libc::statfs(path.as_ptr(), &mut found) {
+            match libc::statfs(BPF.as_ptr(), &mut found) {
                 0 => Some(found.f_type),
                 _ => None,
             }
         };
         // the type of the field is another one on other machines
         if kind.map(|kind| kind as u32 as i64) != Some(BPF_FILE_SYSTEM) {
-            return Err(format!(
-                "there is no BPF file system at {BPF} (mount -t bpf bpf {BPF})"
-            ));
+            return Err(
+                "there is no BPF file system at /sys/fs/bpf (mount -t bpf bpf /sys/fs/bpf)".into(),
+            );
         }
         let made = match fs::create_dir(ALL) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
@@ -62,21 +57,21 @@ impl Pins {
             ),
             _ => format!("{}: {e}", self.0.display()),
         })?;
-        // The one in socket(2) is the first of them, and the last that gets its name: it is never
-        // without the others.
-        for (name, link) in links.iter().rev() {
+        // The one in socket(2) is the last of them: it is never without the others.
+        for (name, link) in links {
             let path = self.0.join(name);
-            if let Err(e) = bpf::pin(link, &c_path(&path)) {
+            if let Err(e) = link.pin(&path) {
                 let _ = self.remove();
-                return Err(format!("{}: {e}", path.display()));
+                return Err(format!("{}: {}", path.display(), errno(&e)));
             }
         }
         Ok(())
     }
 
-    /// The link in socket(2).
-    pub fn link(&self) -> io::Result<OwnedFd> {
-        bpf::pinned(&c_path(&self.0.join(super::FUNCTION)))
+    /// The number of the link in socket(2).
+    pub fn link_id(&self) -> Option<u32> {
+        let link = Link::open(self.0.join(super::FUNCTION)).ok()?;
+        link.info().ok().map(|info| info.id)
     }
 
     pub fn name(&self) -> String {
@@ -102,7 +97,7 @@ impl Pins {
     /// All that there are.
     pub fn all() -> Vec<Self> {
         let entries = fs::read_dir(ALL).into_iter().flatten().flatten();
-        let mut all: Vec<_> = entries.map(|entry| Pins(entry.path())).collect();
+        let mut all: Vec<_> = entries.map(|entry| Pinned(entry.path())).collect();
         all.sort_by(|a, b| a.0.cmp(&b.0));
         all
     }
@@ -115,10 +110,10 @@ mod tests {
     #[test]
     fn names() {
         for good in ["redis", "a", "Web-1_b"] {
-            assert_eq!(Pins::new(good).map(|p| p.name()), Ok(good.into()));
+            assert_eq!(Pinned::new(good).map(|p| p.name()), Ok(good.into()));
         }
         for bad in ["", "1a", "12", "a.b", "a/b", "..", "-a", "a b", "ä"] {
-            assert!(Pins::new(bad).is_err(), "{bad:?}");
+            assert!(Pinned::new(bad).is_err(), "{bad:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Whose sockets a mapping is for.
+//! Selector sockets a mapping is for.
 
 use crate::options::MapAdd;
 use std::ffi::CString;
@@ -46,16 +46,16 @@ impl Program {
         })
     }
 
-    /// What the kernel's 16 bytes of a name have to be, and which of them are looked at.
-    pub fn pattern(&self) -> ([u8; 16], [u8; 16]) {
+    /// What the kernel's 16 bytes of a name have to be, and how many of them are looked at.
+    pub fn prefix(&self) -> ([u8; 16], usize) {
         let name = self.name.as_bytes();
-        let (mut bytes, mut mask) = ([0; 16], [0xff; 16]);
+        let mut bytes = [0; 16];
         let kept = name.len().min(NAME);
         bytes[..kept].copy_from_slice(&name[..kept]);
-        if self.open && name.len() < NAME {
-            mask[kept..].fill(0);
+        match self.open && name.len() < NAME {
+            true => (bytes, kept),
+            false => (bytes, bytes.len()),
         }
-        (bytes, mask)
     }
 }
 
@@ -68,18 +68,18 @@ impl fmt::Display for Program {
 /// A program that is none of `programs`, or whose user is none of `users`, or that is in none of
 /// `cgroups`, is left alone; a list without an entry leaves nobody out.
 #[derive(Default)]
-pub struct Whose {
+pub struct Selector {
     pub programs: Vec<Program>,
     pub users: Vec<u32>,
     pub cgroups: Vec<(PathBuf, OwnedFd)>,
 }
 
-impl Whose {
+impl Selector {
     pub fn new(o: &MapAdd) -> Result<Self, String> {
         let programs = o.program.iter().map(|name| Program::parse(name));
         let users = o.user.iter().map(|name| user(name));
         let cgroups = o.cgroup.iter().map(|path| cgroup(path));
-        Ok(Whose {
+        Ok(Selector {
             programs: programs.collect::<Result<_, _>>()?,
             users: users.collect::<Result<_, _>>()?,
             cgroups: cgroups.collect::<Result<_, _>>()?,
@@ -87,7 +87,7 @@ impl Whose {
     }
 }
 
-impl fmt::Display for Whose {
+impl fmt::Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [
             list("program", self.programs.iter()),
@@ -153,13 +153,13 @@ mod tests {
     use std::io;
 
     fn matches(pattern: &str, name: &str) -> bool {
-        let (bytes, mask) = Program::parse(pattern).unwrap().pattern();
+        let (bytes, length) = Program::parse(pattern).unwrap().prefix();
         // as the kernel keeps a name: cut, and filled up with zeros
         let mut comm = [0; 16];
         for (to, from) in comm[..NAME].iter_mut().zip(name.bytes()) {
             *to = from;
         }
-        (0..16).all(|n| comm[n] & mask[n] == bytes[n])
+        comm[..length] == bytes[..length]
     }
 
     #[test]
@@ -217,11 +217,11 @@ mod tests {
 
     #[test]
     fn in_words() {
-        let mut whose = Whose::default();
-        assert_eq!(whose.to_string(), "every program");
-        whose.users = vec![0, 1000];
-        assert_eq!(whose.to_string(), "user 0 or 1000");
-        whose.programs = vec![Program::parse("redis-*").unwrap()];
-        assert_eq!(whose.to_string(), "program redis-*, user 0 or 1000");
+        let mut selector = Selector::default();
+        assert_eq!(selector.to_string(), "every program");
+        selector.users = vec![0, 1000];
+        assert_eq!(selector.to_string(), "user 0 or 1000");
+        selector.programs = vec![Program::parse("redis-*").unwrap()];
+        assert_eq!(selector.to_string(), "program redis-*, user 0 or 1000");
     }
 }

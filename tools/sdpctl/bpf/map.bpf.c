@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The programs of a mapping. One runs in each socket(2) and gives the protocol anew: the kernel
+ * calls update_socket_protocol() for that. The four others run when a protocol comes or goes, so
+ * that nothing is mapped while there is no IPPROTO_SDP, and such a call gives a TCP socket.
+ */
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <linux/in.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* Not in the headers for user space. */
+enum { AF_INET = 2, AF_INET6 = 10, SOCK_STREAM = 1, SOCK_TYPE_MASK = 0xf, COMM = 16 };
+
+/* What is read of the kernel's structures. Where it is in this kernel, libbpf finds in its BTF. */
+struct task_struct {
+	struct task_struct *group_leader;
+	char comm[COMM];
+} __attribute__((preserve_access_index));
+
+struct inet_protosw {
+	unsigned short type;
+	unsigned short protocol;
+} __attribute__((preserve_access_index));
+
+/*
+ * As in shared.rs. What list and remove look at may be of a mapping that another version of sdpctl
+ * has pinned: with any change here comes another `form`.
+ */
+struct shared {
+	__u32 form;
+	__u32 protocol;
+	__u32 there[2]; /* for IPv4 and IPv6 */
+	__u64 mapped;
+	char selector[4072];
+} shared;
+
+/*
+ * As in program.rs. They are constants for the verifier, which leaves out what is not asked for and
+ * knows where the loop ends.
+ */
+const volatile struct settings {
+	__u32 protocol;
+	/* How many entries each of the maps below has; one without leaves nobody out. */
+	__u32 users;
+	__u32 programs;
+	__u32 cgroups;
+} settings;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u8);
+} sdp_map_users SEC(".maps");
+
+/* A name in full ends with a zero, and the beginning of names does not: both are prefixes. */
+struct program {
+	__u32 bits;
+	char comm[COMM];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct program);
+	__type(value, __u8);
+} sdp_map_programs SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_CGROUP_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} sdp_map_cgroups SEC(".maps");
+
+static bool user_is_selected(void)
+{
+	__u32 user = bpf_get_current_uid_gid();
+
+	return bpf_map_lookup_elem(&sdp_map_users, &user);
+}
+
+static bool program_is_selected(void)
+{
+	/* the name of the process, whatever its threads call themselves */
+	struct task_struct *leader = bpf_get_current_task_btf()->group_leader;
+	struct program program = { .bits = 8 * COMM };
+
+	__builtin_memcpy(program.comm, leader->comm, COMM);
+	return bpf_map_lookup_elem(&sdp_map_programs, &program);
+}
+
+static bool cgroup_is_selected(void)
+{
+	for (__u32 n = 0; n < settings.cgroups; n++)
+		if (bpf_current_task_under_cgroup(&sdp_map_cgroups, n) == 1)
+			return true;
+	return false;
+}
+
+/* With 0 the kernel goes on as without this program. */
+SEC("fmod_ret/update_socket_protocol")
+int BPF_PROG(sdp_map, int family, int type, int protocol)
+{
+	if (family != AF_INET && family != AF_INET6)
+		return 0;
+	if ((type & SOCK_TYPE_MASK) != SOCK_STREAM)
+		return 0;
+	/* what listens for MPTCP takes TCP as well; Go's listeners are such */
+	if (protocol && protocol != IPPROTO_TCP && protocol != IPPROTO_MPTCP)
+		return 0;
+	if (!shared.there[family == AF_INET6])
+		return 0;
+	if (settings.users && !user_is_selected())
+		return 0;
+	if (settings.programs && !program_is_selected())
+		return 0;
+	if (settings.cgroups && !cgroup_is_selected())
+		return 0;
+	__sync_fetch_and_add(&shared.mapped, 1);
+	return settings.protocol;
+}
+
+static int note(const struct inet_protosw *registered, bool six, bool there)
+{
+	if (registered->type == SOCK_STREAM && registered->protocol == settings.protocol)
+		shared.there[six] = there;
+	return 0;
+}
+
+/* It is there when the function has done its work, and not any more when that begins. */
+SEC("fexit/inet_register_protosw")
+int BPF_PROG(sdp_map_comes4, struct inet_protosw *registered)
+{
+	return note(registered, false, true);
+}
+
+SEC("fentry/inet_unregister_protosw")
+int BPF_PROG(sdp_map_goes4, struct inet_protosw *registered)
+{
+	return note(registered, false, false);
+}
+
+SEC("fexit/inet6_register_protosw")
+int BPF_PROG(sdp_map_comes6, struct inet_protosw *registered)
+{
+	return note(registered, true, true);
+}
+
+SEC("fentry/inet6_unregister_protosw")
+int BPF_PROG(sdp_map_goes6, struct inet_protosw *registered)
+{
+	return note(registered, true, false);
+}
