@@ -186,7 +186,9 @@ impl Connection {
                 }
             }
             Body::ChRcvBufAck { size } => {
-                received.credits_gained |= self.remote.answered(size);
+                let edge = message.mseq_ack.wrapping_add(message.bufs.into());
+                let last = (!self.own_line()).then_some(edge);
+                received.credits_gained |= self.remote.answered(size, last);
             }
             Body::RdmaRdCompl { size } => {
                 self.peer_knows = true;

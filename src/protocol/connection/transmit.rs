@@ -120,6 +120,7 @@ impl Connection {
         if !self.live() {
             return Transmit::Idle;
         }
+        self.remote.sent(self.send.sent());
         let credits = self.send.credits();
         let last = self.receive.may_use_last(offer.posted, credits);
         if credits >= CONTROL_CREDITS || last {

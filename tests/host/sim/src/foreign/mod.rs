@@ -40,6 +40,8 @@ pub struct Flavour {
     pub wish: u32,
     /// Payload its buffers may grow to when asked.
     pub grows: u32,
+    /// Says that they have grown while smaller ones are still posted (later OFED).
+    pub hasty: bool,
 }
 
 impl Flavour {
@@ -369,7 +371,8 @@ impl Foreign {
                 if payload > self.own_payload {
                     self.own_payload = payload;
                     self.common.port.size = payload + 16;
-                    self.answer = Some((payload, posted));
+                    let smaller = if self.flavour.hasty { 0 } else { posted };
+                    self.answer = Some((payload, smaller));
                 } else {
                     self.answer = Some((self.own_payload, 0));
                 }
