@@ -232,6 +232,20 @@ impl PeerSources {
         }
     }
 
+    /// Whether more is to be reported of the oldest advert later, so that this can wait for it.
+    pub(crate) fn report_can_wait(&self) -> bool {
+        let more = self.adverts.front().is_some_and(|oldest| oldest.left > 0);
+        more && self.refusal == Refusal::No
+    }
+
+    /// Stream bytes came after a cancel that we could not answer: the peer waits no longer. Not so if
+    /// some of them were read and the peer does not know.
+    pub(crate) fn given_up(&mut self) {
+        if self.cancel.is_some() && !self.reading() && self.report_due() == 0 {
+            self.nothing();
+        }
+    }
+
     /// The RdmaRdCompl goes.
     pub(crate) fn report(&mut self, mseq: u32) {
         let Some(oldest) = self.adverts.front_mut() else {

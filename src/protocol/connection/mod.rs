@@ -346,7 +346,16 @@ impl Connection {
         let own = self.send.credits();
         let others = self.own_sources.outstanding() || self.peer_sinks.held();
         let two = self.peer_sources.held() || others && own >= PAYLOAD_CREDITS;
+        if self.must_save() && self.receive.credits() >= PAYLOAD_CREDITS {
+            return false;
+        }
         self.receive.update_due(posted, own, two)
+    }
+
+    /// Whether the credits that we have are to be kept for the end of the peer's advert; see
+    /// [`credits`](super::credits).
+    fn must_save(&self) -> bool {
+        !self.own_line() && self.peer_sources.held() && self.send.credits() <= PAYLOAD_CREDITS
     }
 
     /// The MSeqAck of a message that we send now.

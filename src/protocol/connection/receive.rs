@@ -226,6 +226,7 @@ impl Connection {
     /// Stream bytes came that are no part of an advert.
     fn payload(&mut self, bytes: u32) -> Result<(), Violation> {
         if bytes > 0 {
+            self.peer_sources.given_up();
             if self.peer_sources.outstanding() {
                 return Err(Violation::DataDuringAdvert);
             }

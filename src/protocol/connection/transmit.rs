@@ -7,7 +7,7 @@
 //! overtake stream bytes that are still queued, as every known implementation lets them.
 
 use super::super::adverts::Block;
-use super::super::credits::{CONTROL_CREDITS, PAYLOAD_CREDITS};
+use super::super::credits::{CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS};
 use super::super::message::{Body, Flags, Message, Mid, Mode, SinkAvail, SrcAvail, MAX_HEADER};
 use super::Connection;
 
@@ -122,7 +122,9 @@ impl Connection {
         }
         self.remote.sent(self.send.sent());
         let credits = self.send.credits();
-        let last = self.receive.may_use_last(offer.posted, credits);
+        let refuses = !self.own_line() && self.peer_sources.refusal_due();
+        let last = self.receive.may_use_last(offer.posted, credits)
+            || refuses && credits >= UPDATE_CREDITS;
         if credits >= CONTROL_CREDITS || last {
             if let Some(message) = self.about_adverts(offer) {
                 return Transmit::Send(message);
@@ -177,7 +179,7 @@ impl Connection {
     /// Which message about adverts is due next.
     fn due_about_adverts(&self) -> Option<(Body, Note)> {
         let size = self.peer_sources.report_due();
-        if size > 0 {
+        if size > 0 && !(self.must_save() && self.peer_sources.report_can_wait()) {
             return Some((Body::RdmaRdCompl { size }, |c, mseq| {
                 c.peer_sources.report(mseq)
             }));
@@ -274,7 +276,7 @@ impl Connection {
             }
             return if self.own_sources.outstanding() {
                 Stream::Held(Hold::Adverts)
-            } else if credits < CONTROL_CREDITS {
+            } else if credits < CONTROL_CREDITS || self.must_save() && credits < PAYLOAD_CREDITS {
                 Stream::Held(Hold::Credits)
             } else {
                 Stream::DisConn
@@ -346,7 +348,7 @@ impl Connection {
         // The peer may hold a small message back until it sees our MSeqAck: not for ever, so this
         // is no use for a reserve.
         let awaited = self.unanswered && offer.reader_waits && !self.own_line();
-        if awaited && !self.receive_closed && credits >= PAYLOAD_CREDITS {
+        if awaited && !self.receive_closed && credits >= PAYLOAD_CREDITS && !self.must_save() {
             return true;
         }
         // The urgent byte must wait, but its announcement need not.

@@ -42,6 +42,8 @@ pub struct Flavour {
     pub grows: u32,
     /// Says that they have grown while smaller ones are still posted (later OFED).
     pub hasty: bool,
+    /// Tells of no buffers while it waits for its advert, nor when the peer has closed (later OFED).
+    pub silent: bool,
 }
 
 impl Flavour {
@@ -208,7 +210,8 @@ impl Foreign {
             (true, false) => (self.told + self.told / 2, 1),
             (false, early) => (self.told, if early { 2 } else { 1 }),
         };
-        if scaled < i64::from(self.common.port.posted()) && credits >= least {
+        let silent = self.flavour.silent && (!self.adverts.is_empty() || self.common.inbox.closed);
+        if !silent && scaled < i64::from(self.common.port.posted()) && credits >= least {
             return Some((Body::Data, 0, Flags::NONE));
         }
         None

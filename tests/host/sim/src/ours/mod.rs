@@ -63,6 +63,7 @@ impl Ours {
                 parameters.credits,
                 parameters.remote_receive_size,
                 parameters.posted,
+                parameters.remote_max_adverts == 1,
             ),
             no_delay: rng.one_in(2),
             cork: false,

@@ -81,6 +81,7 @@ impl Setup {
                 pipelined: if kind == 3 { setup.adverts } else { 0 },
                 wish: if kind == 0 { larger } else { 0 },
                 grows: if rng.one_in(2) { larger } else { 0 },
+                silent: kind == 2 && rng.one_in(2),
                 hasty: kind != 3 && rng.one_in(2),
             };
             if flavour.early {
