@@ -52,8 +52,9 @@
 //! CLOSE_WAIT, and may have begun with three. What is spent then does not come back before the advert
 //! is over, and a cancel takes two messages: the report of what was read, and the SendSm. So with
 //! three credits or fewer, parts that were read are reported together, updates have to wait that the
-//! peer can do without, and two are left by a DisConn. What refuses the advert may take the last
-//! one: it tells of our buffers itself, and the peer waits for nothing else.
+//! peer can do without, and two are left by everything else. What ends the advert may take the last
+//! one: it tells of our buffers itself, and the peer waits for nothing else. With two, and a peer that
+//! could not even cancel, or with less, the advert is refused at once.
 //!
 //! # Full buffers and adverts
 //!

@@ -238,6 +238,11 @@ impl PeerSources {
         more && self.refusal == Refusal::No
     }
 
+    /// Whether the peer has taken back what is neither finished nor refused.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel.is_some()
+    }
+
     /// Stream bytes came after a cancel that we could not answer: the peer waits no longer. Not so if
     /// some of them were read and the peer does not know.
     pub(crate) fn given_up(&mut self) {
@@ -260,6 +265,12 @@ impl PeerSources {
                 self.nothing();
             }
         }
+    }
+
+    /// Whether the next message about them is the last one.
+    pub(crate) fn end_due(&self) -> bool {
+        let last = self.adverts.front().is_some_and(|oldest| oldest.left == 0);
+        self.refusal_due() || self.outstanding == 1 && last && self.report_due() > 0
     }
 
     /// Whether a SendSm is to be sent.

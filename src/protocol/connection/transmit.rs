@@ -121,16 +121,20 @@ impl Connection {
             return Transmit::Idle;
         }
         self.remote.sent(self.send.sent());
+        if self.is_starved() {
+            self.peer_sources.refuse();
+        }
         let credits = self.send.credits();
-        let refuses = !self.own_line() && self.peer_sources.refusal_due();
+        let spare = credits > CONTROL_CREDITS || !self.must_save();
+        let ends = !self.own_line() && self.peer_sources.end_due();
         let last = self.receive.may_use_last(offer.posted, credits)
-            || refuses && credits >= UPDATE_CREDITS;
+            || ends && credits >= UPDATE_CREDITS;
         if credits >= CONTROL_CREDITS || last {
             if let Some(message) = self.about_adverts(offer) {
                 return Transmit::Send(message);
             }
         }
-        if credits >= CONTROL_CREDITS {
+        if credits >= CONTROL_CREDITS && spare {
             if let Some(message) = self.about_buffers(offer) {
                 return Transmit::Send(message);
             }
@@ -141,7 +145,7 @@ impl Connection {
                 return Transmit::Send(self.advertise_sink(block, offer));
             }
         }
-        let stream = self.stream(offer, credits);
+        let stream = self.stream(offer, credits, spare);
         if matches!(stream, Stream::Bytes { .. } | Stream::DisConn) && self.peer_sinks.finish() {
             // What was written goes before them in the stream.
             if let Some(message) = self.about_adverts(offer) {
@@ -259,8 +263,8 @@ impl Connection {
         None
     }
 
-    /// What could be done about our stream with this many credits.
-    fn stream(&self, offer: &Offer, credits: u16) -> Stream {
+    /// What could be done about our stream with this many credits, some to spare or not.
+    fn stream(&self, offer: &Offer, credits: u16, spare: bool) -> Stream {
         if self.send_closed {
             return Stream::Idle;
         }
@@ -276,7 +280,7 @@ impl Connection {
             }
             return if self.own_sources.outstanding() {
                 Stream::Held(Hold::Adverts)
-            } else if credits < CONTROL_CREDITS || self.must_save() && credits < PAYLOAD_CREDITS {
+            } else if credits < CONTROL_CREDITS || !spare {
                 Stream::Held(Hold::Credits)
             } else {
                 Stream::DisConn
@@ -353,7 +357,7 @@ impl Connection {
         }
         // The urgent byte must wait, but its announcement need not.
         let announce = waits && urgent_at(offer).is_some() && !self.urgent_announced;
-        announce && credits >= CONTROL_CREDITS
+        announce && credits >= CONTROL_CREDITS && (credits > CONTROL_CREDITS || !self.must_save())
     }
 
     /// Makes a message and gives it its place in the sequence.

@@ -106,8 +106,9 @@ impl Audit {
         );
         let edge = self.received.wrapping_add(u32::from(posted));
         let raises = (is_data || answers) && edge > self.edge;
-        // a peer of OFED's line that has taken its advert back waits for nothing else
-        let awaited = self.ofed && message.body == Body::SendSm;
+        // a peer of OFED's line waits for the end of its advert, and for nothing else
+        let ends = matches!(message.body, Body::SendSm | Body::RdmaRdCompl { .. });
+        let awaited = self.ofed && ends;
         if credits < 1 || (credits == 1 && !raises && !awaited) {
             return wrong("the last credit is not for this");
         }

@@ -404,7 +404,10 @@ impl Node for Ours {
             .planned
             .front()
             .is_some_and(|large| outbox.urgent > Some(large.start));
-        outbox.urgent.is_some() && !hidden && self.connection.credits() >= 2
+        // Two are kept for the end of an advert.
+        let kept = self.ofed && self.connection.holds_sources();
+        let least = if kept { 3 } else { 2 };
+        outbox.urgent.is_some() && !hidden && self.connection.credits() >= least
     }
 
     fn state(&self) -> String {
