@@ -127,8 +127,8 @@ impl Connection {
         let credits = self.send.credits();
         let spare = credits > CONTROL_CREDITS || !self.must_save();
         let ends = !self.own_line() && self.peer_sources.end_due();
-        let last = self.receive.may_use_last(offer.posted, credits)
-            || ends && credits >= UPDATE_CREDITS;
+        let last =
+            self.receive.may_use_last(offer.posted, credits) || ends && credits >= UPDATE_CREDITS;
         if credits >= CONTROL_CREDITS || last {
             if let Some(message) = self.about_adverts(offer) {
                 return Transmit::Send(message);

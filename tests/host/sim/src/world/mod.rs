@@ -117,6 +117,11 @@ impl World {
                 setups[1].budget = setups[1].budget.max(4);
             }
         }
+        if setups[1].flavour.is_some_and(|f| f.silent) {
+            // Where it cannot cancel for want of credits, and we have none to refuse, nobody can move. Our
+            // own has eight buffers at least.
+            setups[0].budget = setups[0].budget.max(8);
+        }
         let common = |side: usize| Common {
             side,
             port: Port::new(setups[side].budget, setups[side].size, setups[side].depth),
