@@ -64,6 +64,8 @@ def guest_suites():
             yield guest("guest:local-streams", "what is done with streams, within one namespace", options, ["--here", "--only", "v4", *streams], GUEST_SECONDS)
             cases = here + streams
         yield guest(f"debug:{directory.name}", "the same on the debug kernel", ["--kernel", "debug", *options], cases, DEBUG_SECONDS, False)
+        if directory.name == "adverse":
+            yield guest("guest:adverse-short", "on devices that are unlike rxe, one exchange each", [], ["adverse.completions.answers"], GUEST_SECONDS)
         if directory.name == "zcopy":
             yield guest("guest:zcopy-several", "with several pieces of a reader's memory out", ["--params", "recv_adverts=4"], ["zcopy.blocks"], GUEST_SECONDS, False)
         if directory.name == "ipproto":
@@ -96,8 +98,9 @@ BUILD_SECONDS = 14400
 BUILDS = [
     ("module", [SCRIPTS / "module"], lambda suite: not suite.name.startswith("debug:")),
     ("debug module", [SCRIPTS / "module", "--debug"], lambda suite: suite.name.startswith("debug:") and suite.name != "debug:short"),
-    ("test-module", [SCRIPTS / "test-module"], lambda suite: suite.name == "guest:kernel"),
-    ("test-module for the debug kernel", [SCRIPTS / "test-module", "--debug"], lambda suite: suite.name in {"debug:kernel", "debug:faults", "debug:short"}),
+    ("test-module", [SCRIPTS / "test-module"], lambda suite: suite.name in {"guest:kernel", "guest:adverse", "guest:adverse-short"}),
+    ("test-module for the debug kernel", [SCRIPTS / "test-module", "--debug"],
+     lambda suite: suite.name in {"debug:kernel", "debug:adverse", "debug:faults", "debug:short"}),
     *((f"self-test for {series}", [SCRIPTS / "module", "--selftest", "--kernel", series, "--", "KRUSTFLAGS=--cfg sdp_selftest -Dwarnings", "KCFLAGS=-Werror"],
        lambda suite, name=f"series:{series}": suite.name == name)
       for series in [*other_series(), "next"]),

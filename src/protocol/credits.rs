@@ -46,6 +46,16 @@
 //! An end that has one credit left keeps it until the peer cannot send payload (`c < 3`). Spent
 //! earlier, it might be missed then: a peer may need two credits for its own update (RHEL 5).
 //!
+//! # A peer that waits for its advert
+//!
+//! OFED's tells of no more buffers while its program waits for what it has advertised, nor in
+//! CLOSE_WAIT, and may have begun with three. What is spent then does not come back before the advert
+//! is over, and a cancel takes two messages: the report of what was read, and the SendSm. So with
+//! three credits or fewer, parts that were read are reported together, updates have to wait that the
+//! peer can do without, and two are left by everything else. What ends the advert may take the last
+//! one: it tells of our buffers itself, and the peer waits for nothing else. With two, and a peer that
+//! could not even cancel, or with less, the advert is refused at once.
+//!
 //! # Full buffers and adverts
 //!
 //! An end whose reader has stopped has two buffers posted for control messages. The peer uses one

@@ -6,8 +6,13 @@
 //! the 16 bytes of BSDH. All that grow buffers on request (the OFED family) mean the payload. So
 //! a ChRcvBufAck of ours says the payload that fits, and of a peer's we use 16 bytes less than it
 //! says, which is right either way; unless the peer is in the same kernel.
+//!
+//! Our ChRcvBufAck waits until the smaller buffers are used up. OFED's does not: its larger buffers lie
+//! behind those that are posted when it answers, as many as it says, and a message that is longer than
+//! the one that it meets costs the connection.
 
 use super::message::BSDH_LEN;
+use super::sequence::after;
 
 const BSDH: u32 = BSDH_LEN as u32;
 
@@ -110,6 +115,8 @@ pub(super) struct RemoteBuffers {
     beside: u32,
     /// Most bytes that were to go at once lately.
     wanted: u32,
+    /// Payload bytes that fit once this message has gone.
+    larger: Option<(u32, u32)>,
     state: RemoteState,
 }
 
@@ -132,6 +139,7 @@ impl RemoteBuffers {
             desired,
             beside: if acks_payload { 0 } else { BSDH },
             wanted: 0,
+            larger: None,
             state: if desired > size {
                 RemoteState::Counting(0)
             } else {
@@ -178,9 +186,16 @@ impl RemoteBuffers {
         }
     }
 
-    /// A ChRcvBufAck came. One that nobody asked for changes nothing. Returns whether messages
-    /// may be longer now.
-    pub(super) fn answered(&mut self, size: u32) -> bool {
+    /// The last message that was sent is this one: the larger buffers may be next.
+    pub(super) fn sent(&mut self, mseq: u32) {
+        if let Some((payload, _)) = self.larger.take_if(|(_, last)| !after(*last, mseq)) {
+            self.payload = payload;
+        }
+    }
+
+    /// A ChRcvBufAck came. One that nobody asked for changes nothing. `last`: the last message that may
+    /// meet a smaller buffer nevertheless. Returns whether messages may be longer now.
+    pub(super) fn answered(&mut self, size: u32, last: Option<u32>) -> bool {
         let RemoteState::Asked { middle } = self.state else {
             return false;
         };
@@ -192,9 +207,13 @@ impl RemoteBuffers {
             RemoteState::Settled
         };
         if grown {
-            (self.payload, self.wanted) = (payload, 0);
+            self.wanted = 0;
+            match last {
+                None => self.payload = payload,
+                Some(last) => self.larger = Some((payload, last)),
+            }
         }
-        grown
+        grown && last.is_none()
     }
 }
 
@@ -243,7 +262,7 @@ mod tests {
         assert!(remote.request_due());
         assert_eq!(remote.requested(), 32784);
         assert!(!remote.request_due());
-        assert!(remote.answered(32768));
+        assert!(remote.answered(32768, None));
         assert_eq!(remote.payload(), 32752);
         for _ in 0..100 {
             remote.sending(32752, 100_000);
@@ -283,10 +302,10 @@ mod tests {
     fn buffers_that_have_grown_grow_once_more() {
         let mut remote = RemoteBuffers::new(2064, 65552, false);
         assert_eq!(sends(&mut remote, 4096), Some((16, 8194)));
-        assert!(remote.answered(8192));
+        assert!(remote.answered(8192, None));
         assert_eq!(sends(&mut remote, 4096), None);
         assert_eq!(sends(&mut remote, 8192), Some((16, 65552)));
-        assert!(remote.answered(65536));
+        assert!(remote.answered(65536, None));
         assert_eq!(sends(&mut remote, 1 << 20), None);
     }
 
@@ -294,7 +313,7 @@ mod tests {
     fn an_answer_that_says_the_payload_is_believed() {
         let mut remote = RemoteBuffers::new(2064, 65552, true);
         assert_eq!(sends(&mut remote, 65536), Some((1, 65552)));
-        assert!(remote.answered(65536));
+        assert!(remote.answered(65536, None));
         assert_eq!(remote.payload(), 65536);
     }
 
@@ -302,22 +321,36 @@ mod tests {
     fn larger_buffers_that_were_refused_are_not_asked_for_again() {
         let mut remote = RemoteBuffers::new(2064, 65552, false);
         assert_eq!(sends(&mut remote, 4096), Some((16, 8194)));
-        assert!(!remote.answered(2048));
+        assert!(!remote.answered(2048, None));
         assert_eq!(sends(&mut remote, 65536), None);
+    }
+
+    #[test]
+    fn larger_buffers_lie_behind_those_that_are_posted() {
+        let mut remote = RemoteBuffers::new(2064, 32784, false);
+        assert!(sends(&mut remote, 65536).is_some());
+        remote.sent(u32::MAX - 1);
+        assert!(!remote.answered(32768, Some(1)));
+        for mseq in [u32::MAX - 1, u32::MAX, 0] {
+            remote.sent(mseq);
+            assert_eq!(remote.payload(), 2048);
+        }
+        remote.sent(1);
+        assert_eq!(remote.payload(), 32752);
     }
 
     #[test]
     fn a_refused_or_uncalled_answer_changes_nothing() {
         let mut remote = RemoteBuffers::new(2064, 32784, false);
-        assert!(!remote.answered(1 << 20));
+        assert!(!remote.answered(1 << 20, None));
         assert_eq!(remote.payload(), 2048);
         for _ in 0..SUSTAINED {
             remote.sending(2048, 2048);
         }
         remote.requested();
-        assert!(!remote.answered(2048));
+        assert!(!remote.answered(2048, None));
         assert_eq!(remote.payload(), 2048);
-        assert!(!remote.answered(1 << 20));
+        assert!(!remote.answered(1 << 20, None));
         assert_eq!(remote.payload(), 2048);
         for desired in [0, 2064] {
             let mut content = RemoteBuffers::new(2064, desired, false);

@@ -64,6 +64,10 @@ impl Destination {
 
 /// Gives the socket a port, any for 0.
 pub(super) fn take_port(sk: &SdpSock, port: u16) -> Result {
+    claim_port(sk, port, false)
+}
+
+fn claim_port(sk: &SdpSock, port: u16, connects: bool) -> Result {
     let mut a = sk.local();
     a.scope = sk.bound_interface() as u32;
     // An address of this machine that is on no RDMA port could never be reached; one that is not of
@@ -74,7 +78,7 @@ pub(super) fn take_port(sk: &SdpSock, port: u16) -> Result {
             _ => EADDRNOTAVAIL.into(),
         })?;
     }
-    let port = sk.netns().ports.lock().take(sk, port)?;
+    let port = sk.netns().ports.lock().take(sk, port, connects)?;
     sk.set_port(port);
     Ok(())
 }
@@ -173,7 +177,7 @@ pub(super) fn start(sk: &SdpSock, to: &Address) -> Result {
     }
     let ours = sk.port() == 0;
     if ours {
-        take_port(sk, 0)?;
+        claim_port(sk, 0, true)?;
     }
     sk.set_remote(&to);
     let r = resolve(sk, &local, &to);

@@ -20,6 +20,7 @@ use crate::sys::net::address::Address;
 use crate::sys::net::family::{self, Descriptor, Progress};
 use crate::sys::net::params;
 use crate::sys::net::sock::State;
+use crate::sys::random::hash;
 use crate::sys::time::{jiffies, seconds};
 use crate::transport::{self, Acceptor, LinkId, Listening, Request, Transport, Verdict};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -164,12 +165,12 @@ impl Acceptor<SdpSock> for Incoming {
         if !request.plausible(&local, &remote) {
             return Verdict::Reject;
         }
-        let pick = u32::from(remote.port);
+        let hash = connection_hash(&local, &remote);
         let interface = request.ifindex() as i32;
         let listener = namespace
             .ports
             .lock()
-            .listener(local.port, local.ip, interface, pick);
+            .listener(local.port, local.ip, interface, hash);
         let Some(listener) = listener else {
             return Verdict::Unknown;
         };
@@ -193,6 +194,21 @@ impl Acceptor<SdpSock> for Incoming {
             }
         }
     }
+}
+
+/// By what one of several listeners is chosen: nobody can tell from outside which it will be.
+fn connection_hash(local: &Address, remote: &Address) -> u32 {
+    let mut bytes = [0; 36];
+    for (to, a) in bytes.chunks_exact_mut(18).zip([local, remote]) {
+        let ip = match a.ip {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        let (to_ip, to_port) = to.split_at_mut(16);
+        to_ip.copy_from_slice(&ip.octets());
+        to_port.copy_from_slice(&a.port.to_be_bytes());
+    }
+    hash(&bytes)
 }
 
 /// An address of a Hello.

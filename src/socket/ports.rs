@@ -96,30 +96,34 @@ impl Ports {
         }
     }
 
-    /// Gives `port`, or for 0 any that is free at its address, to a socket.
+    /// Gives `port` to a socket, or for 0 any that is free at its address. As TCP's, the two halves of
+    /// the range are for different calls first: those with the parity of its begin for connect(2), the
+    /// others for bind(2) and listen(2).
     ///
     /// # Errors
     ///
     /// `EADDRINUSE`; `ENOMEM`.
-    pub(super) fn take(&mut self, sk: &SdpSock, port: u16) -> Result<u16> {
+    pub(super) fn take(&mut self, sk: &SdpSock, port: u16, connects: bool) -> Result<u16> {
         let holder = Holder::new(sk);
         if port != 0 {
             self.claim(port, holder, false)?;
             return Ok(port);
         }
         let (low, high) = sk.port_range();
-        let count = u32::from(high).saturating_sub(low.into()) + 1;
-        // like TCP's, the next port cannot be guessed from the last
-        let start = low.wrapping_add((random_below(count)) as u16);
-        let mut at = start.clamp(low, high);
-        for _ in 0..count {
-            let candidate = at;
-            at = if at >= high { low } else { at + 1 };
-            // at another address it may be somebody's; what two agree to share is shared by number only
-            let free = |holders: &KVec<Holder>| !holders.iter().any(|h| holder.overlaps(h));
-            if self.table.get(&candidate).is_none_or(free) && !sk.port_is_reserved(candidate) {
-                self.claim(candidate, holder, false)?;
-                return Ok(candidate);
+        let all = u32::from(high).saturating_sub(low.into()) + 1;
+        for odd in [u32::from(!connects), u32::from(connects)] {
+            let half = (all + 1 - odd) / 2;
+            // like TCP's, the next port cannot be guessed from the last
+            let start = random_below(half);
+            for i in 0..half {
+                let at = (start + i).checked_rem(half).unwrap_or(0) * 2 + odd;
+                let candidate = low.saturating_add(at as u16);
+                // at another address it may be somebody's; what two agree to share is shared by number only
+                let free = |holders: &KVec<Holder>| !holders.iter().any(|h| holder.overlaps(h));
+                if self.table.get(&candidate).is_none_or(free) && !sk.port_is_reserved(candidate) {
+                    self.claim(candidate, holder, false)?;
+                    return Ok(candidate);
+                }
             }
         }
         Err(EADDRINUSE.into())
@@ -181,19 +185,20 @@ impl Ports {
     }
 
     /// Who listens for connections to `ip` and `port` that come by `interface`. Where several do
-    /// (`SO_REUSEPORT`), `pick` chooses.
+    /// (`SO_REUSEPORT`), `hash` chooses, all values of which are equally likely.
     pub(super) fn listener(
         &self,
         port: u16,
         ip: IpAddr,
         interface: i32,
-        pick: u32,
+        hash: u32,
     ) -> Option<ARef<SdpSock>> {
         let holders = self.table.get(&port)?;
         let fit = |h: &Holder| h.listener.as_ref().and_then(|_| h.fits(ip, interface));
         let best = holders.iter().filter_map(fit).max()?;
         let equal = || holders.iter().filter(|h| fit(h) == Some(best));
-        let nth = pick as usize % equal().count().max(1);
-        equal().nth(nth).and_then(|h| h.listener.clone())
+        // the high half of the product is hash / 2^32 of the count
+        let nth = (u64::from(hash) * equal().count() as u64) >> 32;
+        equal().nth(nth as usize).and_then(|h| h.listener.clone())
     }
 }

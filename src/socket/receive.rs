@@ -42,7 +42,7 @@ pub(super) fn receive(sk: &SdpSock, to: &mut Destination<'_>) -> Result<usize> {
         discard: flags & c::MSG_TRUNC != 0,
         begun: false,
         copied: 0,
-        ahead: 0,
+        peeked: 0,
         across: false,
     };
     let r = call.run(&mut lock, to, len, target, timeout);
@@ -68,8 +68,8 @@ struct Call<'a> {
     /// The call is counted.
     begun: bool,
     copied: usize,
-    /// With `MSG_PEEK`: bytes that were looked at and stay.
-    ahead: usize,
+    /// With `MSG_PEEK`: position behind the bytes that were looked at.
+    peeked: u64,
     /// Bytes behind the urgent mark are in the call's memory already, so it gives them as well.
     across: bool,
 }
@@ -244,13 +244,15 @@ impl Call<'_> {
     fn step(&mut self, to: &mut Destination<'_>, len: usize) -> Result<Step> {
         let sk = self.sk;
         let inline = sk.flag(Flag::UrgInline);
-        let (buffer, index, from, most, skip) = {
+        let (buffer, at, index, from, most, skip) = {
             let mut c = sk.data().connection.lock();
             if !core::mem::replace(&mut self.begun, true) {
                 c.stats.receive_calls += 1;
                 c.attends = false;
             }
-            let at = c.rx.position() + self.ahead as u64;
+            // an old urgent byte before those that were looked at may have gone
+            let at = c.rx.position().max(self.peeked);
+            let ahead = (at - c.rx.position()) as usize;
             // a byte that MSG_OOB gives is not part of the stream
             let (mut most, mut skip) = (len - self.copied, 0);
             if let Urgent::Valid(_, mark) | Urgent::Read(mark) = c.rx.urgent {
@@ -263,7 +265,7 @@ impl Call<'_> {
                     Ordering::Less => {}
                 }
             }
-            let Some((index, from)) = c.rx.locate(self.ahead) else {
+            let Some((index, from)) = c.rx.locate(ahead) else {
                 return Ok(if c.holds_advert() {
                     Step::Advert
                 } else if c.is_untold() {
@@ -275,7 +277,7 @@ impl Call<'_> {
             let Some(buffer) = c.rx.take(index) else {
                 return Ok(Step::Nothing);
             };
-            (buffer, index, from, most, skip)
+            (buffer, at, index, from, most, skip)
         };
         let start = buffer.offset as usize + from + skip;
         let end = (buffer.offset + buffer.len) as usize;
@@ -290,7 +292,7 @@ impl Call<'_> {
         };
         self.copied += given;
         if self.peek {
-            self.ahead += given + skip;
+            self.peeked = at + (given + skip) as u64;
         }
         self.done(buffer, index, given + skip);
         if given < n {

@@ -197,9 +197,13 @@ impl ReceiveQueue {
         self.buffers.take_at(i)
     }
 
-    /// Puts the `i`-th buffer back unchanged, after a look.
+    /// Puts back unchanged what was the `i`-th buffer, after a look. Meanwhile those before it may
+    /// have gone ([`ReceiveQueue::skip_mark`]): its place is the one that is empty.
     pub(super) fn put_back(&mut self, i: usize, buffer: KBox<Buffer>) {
-        self.buffers.put_at(i, buffer);
+        let place = (0..=i).find(|&j| self.buffers.get(j).is_none());
+        if let Some(place) = place {
+            self.buffers.put_at(place, buffer);
+        }
     }
 
     /// Puts the first buffer back, of which `n` bytes were read. Returns it when it is empty.

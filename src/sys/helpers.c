@@ -5,6 +5,7 @@
 #include <linux/kernel.h>
 #include <linux/module.h>
 #include <linux/net.h>
+#include <linux/siphash.h>
 #include <linux/stddef.h>
 #include <net/inet_sock.h>
 #include <net/sock.h>
@@ -37,6 +38,14 @@ static const size_t sdp_layouts[] = {
 void sdp_h_copy(void *to, const void *from, size_t n)
 {
 	memcpy(to, from, n);
+}
+
+u32 sdp_h_hash(const void *bytes, size_t n)
+{
+	static siphash_key_t key __read_mostly;
+
+	net_get_random_once(&key, sizeof(key));
+	return siphash(bytes, n, &key);
 }
 
 size_t sdp_h_layout(size_t n)

@@ -11,3 +11,9 @@ pub(crate) fn random_below(limit: u32) -> u32 {
     // the high half of the product is r / 2^32 of the limit
     ((u64::from(r) * u64::from(limit)) >> 32) as u32
 }
+
+/// A hash of `bytes` by a key that nobody knows and that stays as long as the module.
+pub(crate) fn hash(bytes: &[u8]) -> u32 {
+    // SAFETY: That many bytes may be read there.
+    unsafe { c::sdp_h_hash(bytes.as_ptr().cast(), bytes.len()) }
+}

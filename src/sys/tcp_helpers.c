@@ -231,6 +231,34 @@ void sdp_h_tcp_share_name(struct sock *sk, const struct socket *tcp)
 	}
 }
 
+/*
+ * A port of the half that TCP's connect(2) takes, which is not the one of bind(2), and so of get_port().
+ * Nobody else's is shared.
+ */
+static int get_connecting_port(struct sock *sk)
+{
+	unsigned char reuse = sk->sk_reuse;
+	bool reuseport = sk->sk_reuseport;
+	int low, high, error = -EADDRINUSE;
+	u32 half, start, i;
+
+	inet_sk_get_local_port_range(sk, &low, &high);
+	half = (high - low) / 2 + 1;
+	start = get_random_u32_below(half);
+	sk->sk_reuse = SK_NO_REUSE;
+	sk->sk_reuseport = 0;
+	for (i = 0; i < half && error; i++) {
+		int port = low + 2 * ((start + i) % half);
+
+		if (!inet_is_local_reserved_port(sock_net(sk), port))
+			error = sk->sk_prot->get_port(sk, port);
+		cond_resched();
+	}
+	sk->sk_reuse = reuse;
+	sk->sk_reuseport = reuseport;
+	return error;
+}
+
 /* As TCP does where a program binds no port. */
 int sdp_h_tcp_take_port(struct socket *tcp)
 {
@@ -239,7 +267,7 @@ int sdp_h_tcp_take_port(struct socket *tcp)
 
 	lock_sock(sk);
 	if (!inet_sk(sk)->inet_num) {
-		err = sk->sk_prot->get_port(sk, 0) ? -EADDRINUSE : 0;
+		err = get_connecting_port(sk) && sk->sk_prot->get_port(sk, 0) ? -EADDRINUSE : 0;
 		if (!err)
 			inet_sk(sk)->inet_sport = htons(inet_sk(sk)->inet_num);
 	}

@@ -7,7 +7,7 @@
 //! [`super::Acceptor`] from both.
 
 use super::{
-    local, verbs, Access, Completion, Config, Errand, Interest, Key, Limits, LinkId, Loan, Net,
+    local, verbs, Access, Arming, Completion, Config, Errand, Interest, Key, Limits, LinkId, Loan, Net,
     Owner, Pinned, Pinning, SearchId, SendCompletion, Sending, Transfer, Transport, REPLY_DATA,
     REQUEST_DATA,
 };
@@ -89,7 +89,7 @@ impl Transport for Channel {
         either!(self, c => c.poll_send())
     }
 
-    fn arm_receive(&mut self, of: Interest) -> bool {
+    fn arm_receive(&mut self, of: Interest) -> Arming {
         either!(self, c => c.arm_receive(of))
     }
 
@@ -101,12 +101,8 @@ impl Transport for Channel {
         either!(self, c => c.unpolled())
     }
 
-    fn arm_send(&mut self) -> bool {
+    fn arm_send(&mut self) -> Arming {
         either!(self, c => c.arm_send())
-    }
-
-    fn ends_at_once(&self) -> bool {
-        either!(self, c => c.ends_at_once())
     }
 
     fn probe(&mut self) -> Result {

@@ -79,6 +79,7 @@ pub(crate) use crate::memory::buffer::Span;
 #[cfg_attr(not(sdp_selftest), allow(unused_imports))]
 pub(crate) use crate::memory::pinned::{Pinned, Pinning, Watch};
 use crate::sys::errno::{ECONNABORTED, ECONNRESET, EPROTO, ETIMEDOUT};
+pub(crate) use crate::sys::rdma::cq::Arming;
 pub(crate) use crate::sys::rdma::cm::{REPLY_DATA, REQUEST_DATA};
 pub(crate) use crate::sys::rdma::mr::{Access, Key};
 pub(crate) use crate::sys::rdma::send::direct::{Loan, Transfer};
@@ -319,9 +320,9 @@ pub(crate) trait Transport: Send {
     /// The next end of a send.
     fn poll_send(&mut self) -> Option<SendCompletion>;
 
-    /// Asks to be told of the next end of a receive. If `true` comes back, there may be some
-    /// already that nobody tells of: poll again.
-    fn arm_receive(&mut self, of: Interest) -> bool;
+    /// Asks to be told of the next end of a receive. Costs little when that was asked for before and
+    /// nothing was told since.
+    fn arm_receive(&mut self, of: Interest) -> Arming;
 
     /// Whether the peer says of its messages which are solicited.
     fn knows_solicited(&self) -> bool;
@@ -330,11 +331,7 @@ pub(crate) trait Transport: Send {
     fn unpolled(&self) -> usize;
 
     /// Asks to be told of the next end of a send, like [`Transport::arm_receive`].
-    fn arm_send(&mut self) -> bool;
-
-    /// Whether what is posted may have come to its end when the call returns. Nobody tells its poster
-    /// of that, armed or not.
-    fn ends_at_once(&self) -> bool;
+    fn arm_send(&mut self) -> Arming;
 
     /// Queues a probe: nothing comes of it unless the peer is gone, and then the connection fails.
     ///

@@ -232,6 +232,25 @@ impl PeerSources {
         }
     }
 
+    /// Whether more is to be reported of the oldest advert later, so that this can wait for it.
+    pub(crate) fn report_can_wait(&self) -> bool {
+        let more = self.adverts.front().is_some_and(|oldest| oldest.left > 0);
+        more && self.refusal == Refusal::No
+    }
+
+    /// Whether the peer has taken back what is neither finished nor refused.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel.is_some()
+    }
+
+    /// Stream bytes came after a cancel that we could not answer: the peer waits no longer. Not so if
+    /// some of them were read and the peer does not know.
+    pub(crate) fn given_up(&mut self) {
+        if self.cancel.is_some() && !self.reading() && self.report_due() == 0 {
+            self.nothing();
+        }
+    }
+
     /// The RdmaRdCompl goes.
     pub(crate) fn report(&mut self, mseq: u32) {
         let Some(oldest) = self.adverts.front_mut() else {
@@ -246,6 +265,12 @@ impl PeerSources {
                 self.nothing();
             }
         }
+    }
+
+    /// Whether the next message about them is the last one.
+    pub(crate) fn end_due(&self) -> bool {
+        let last = self.adverts.front().is_some_and(|oldest| oldest.left == 0);
+        self.refusal_due() || self.outstanding == 1 && last && self.report_due() > 0
     }
 
     /// Whether a SendSm is to be sent.

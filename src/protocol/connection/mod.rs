@@ -123,7 +123,7 @@ pub use self::receive::{Event, Received};
 pub use self::transmit::{Hold, Offer, Outgoing, Transmit};
 
 use super::adverts::{OwnSinks, OwnSources, PeerSinks, PeerSources, ZeroCopy};
-use super::credits::{ReceiveWindow, SendWindow, PAYLOAD_CREDITS};
+use super::credits::{ReceiveWindow, SendWindow, CONTROL_CREDITS, PAYLOAD_CREDITS};
 use super::message::Mode;
 use super::modes::Modes;
 use super::resize::{LocalBuffers, RemoteBuffers};
@@ -346,7 +346,24 @@ impl Connection {
         let own = self.send.credits();
         let others = self.own_sources.outstanding() || self.peer_sinks.held();
         let two = self.peer_sources.held() || others && own >= PAYLOAD_CREDITS;
+        let needed = self.receive.credits() < PAYLOAD_CREDITS && own > CONTROL_CREDITS;
+        if self.must_save() && (!needed || self.peer_sources.is_cancelled()) {
+            return false;
+        }
         self.receive.update_due(posted, own, two)
+    }
+
+    /// Whether the credits that we have are to be kept for the end of the peer's advert; see
+    /// [`credits`](super::credits).
+    fn must_save(&self) -> bool {
+        !self.own_line() && self.peer_sources.held() && self.send.credits() <= PAYLOAD_CREDITS
+    }
+
+    /// Whether there will be too few of them to do anything with the advert but to refuse it.
+    fn is_starved(&self) -> bool {
+        let own = self.send.credits();
+        let mute = self.receive.credits() < PAYLOAD_CREDITS;
+        self.must_save() && (own < CONTROL_CREDITS || own == CONTROL_CREDITS && mute)
     }
 
     /// The MSeqAck of a message that we send now.

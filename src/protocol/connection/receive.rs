@@ -186,7 +186,9 @@ impl Connection {
                 }
             }
             Body::ChRcvBufAck { size } => {
-                received.credits_gained |= self.remote.answered(size);
+                let edge = message.mseq_ack.wrapping_add(message.bufs.into());
+                let last = (!self.own_line()).then_some(edge);
+                received.credits_gained |= self.remote.answered(size, last);
             }
             Body::RdmaRdCompl { size } => {
                 self.peer_knows = true;
@@ -224,6 +226,7 @@ impl Connection {
     /// Stream bytes came that are no part of an advert.
     fn payload(&mut self, bytes: u32) -> Result<(), Violation> {
         if bytes > 0 {
+            self.peer_sources.given_up();
             if self.peer_sources.outstanding() {
                 return Err(Violation::DataDuringAdvert);
             }

@@ -544,3 +544,82 @@ fn nothing_is_read_when_the_connection_is_over() {
     pair.end.refuse_sources();
     assert!(pair.is_idle());
 }
+
+/// A peer of OFED's line that has posted so many buffers and tells of no more while its program waits
+/// for what it has advertised: a MiB, by its first message.
+fn silent(buffers: u16) -> Pair {
+    let mut pair = pair(|p| (p.credits, p.remote_max_adverts) = (buffers, 1));
+    assert_eq!(pair.event(src_avail(1 << 20)), Event::SourceAdvert);
+    pair
+}
+
+/// Its program's memory is read so far in pieces, and told of as it may be.
+fn reads_pieces(pair: &mut Pair, count: u32) -> usize {
+    let piece = 1 << 16;
+    (0..count)
+        .map(|_| {
+            pair.end.read_started(piece);
+            pair.end.read_done(piece);
+            let sent = pair.sends_all();
+            assert!(sent.iter().all(|mid| *mid == Mid::RdmaRdCompl));
+            sent.len()
+        })
+        .sum()
+}
+
+#[test]
+fn the_last_report_has_a_credit() {
+    for buffers in [3, 4, 6, 9, 64] {
+        let mut pair = silent(buffers);
+        reads_pieces(&mut pair, 16);
+        assert!(!pair.end.holds_sources(), "{buffers}");
+        assert!(pair.is_idle());
+    }
+    // who has enough is told of each
+    assert_eq!(reads_pieces(&mut silent(64), 16), 16);
+}
+
+#[test]
+fn a_cancel_can_be_answered() {
+    for buffers in [2, 3, 4, 6, 9] {
+        for count in [0, 1, 2, 15] {
+            let mut pair = silent(buffers);
+            let reports = reads_pieces(&mut pair, count);
+            pair.gets(Body::SrcAvailCancel, 0).unwrap();
+            let answer = pair.sends_all();
+            assert_eq!(answer.last(), Some(&Mid::SendSm), "{buffers} {count}");
+            assert!(reports + answer.len() <= usize::from(buffers));
+            assert!(!pair.end.holds_sources());
+        }
+    }
+}
+
+#[test]
+fn no_updates_at_the_cost_of_the_answer() {
+    let mut pair = silent(3);
+    // more than half of our buffers are used up, and posted again
+    for _ in 0..40 {
+        pair.gets(Body::Data, 0).unwrap();
+    }
+    assert!(pair.is_idle());
+    reads_pieces(&mut pair, 16);
+    assert!(!pair.end.holds_sources());
+}
+
+#[test]
+fn bytes_after_a_cancel_are_its_end() {
+    let mut pair = silent(0);
+    pair.gets(Body::SrcAvailCancel, 0).unwrap();
+    assert_eq!(pair.held(), Transmit::Held(Hold::Credits));
+    pair.bufs = 9;
+    assert_eq!(pair.gets(Body::Data, 100).unwrap().payload, 16..116);
+    assert!(pair.is_idle());
+    // Not so what was read and not told, and would come twice.
+    let mut pair = silent(1);
+    reads_pieces(&mut pair, 1);
+    pair.gets(Body::SrcAvailCancel, 0).unwrap();
+    assert_eq!(
+        pair.gets(Body::Data, 100).err(),
+        Some(Violation::DataDuringAdvert)
+    );
+}

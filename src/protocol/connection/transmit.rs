@@ -7,7 +7,7 @@
 //! overtake stream bytes that are still queued, as every known implementation lets them.
 
 use super::super::adverts::Block;
-use super::super::credits::{CONTROL_CREDITS, PAYLOAD_CREDITS};
+use super::super::credits::{CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS};
 use super::super::message::{Body, Flags, Message, Mid, Mode, SinkAvail, SrcAvail, MAX_HEADER};
 use super::Connection;
 
@@ -120,14 +120,21 @@ impl Connection {
         if !self.live() {
             return Transmit::Idle;
         }
+        self.remote.sent(self.send.sent());
+        if self.is_starved() {
+            self.peer_sources.refuse();
+        }
         let credits = self.send.credits();
-        let last = self.receive.may_use_last(offer.posted, credits);
+        let spare = credits > CONTROL_CREDITS || !self.must_save();
+        let ends = !self.own_line() && self.peer_sources.end_due();
+        let last =
+            self.receive.may_use_last(offer.posted, credits) || ends && credits >= UPDATE_CREDITS;
         if credits >= CONTROL_CREDITS || last {
             if let Some(message) = self.about_adverts(offer) {
                 return Transmit::Send(message);
             }
         }
-        if credits >= CONTROL_CREDITS {
+        if credits >= CONTROL_CREDITS && spare {
             if let Some(message) = self.about_buffers(offer) {
                 return Transmit::Send(message);
             }
@@ -138,7 +145,7 @@ impl Connection {
                 return Transmit::Send(self.advertise_sink(block, offer));
             }
         }
-        let stream = self.stream(offer, credits);
+        let stream = self.stream(offer, credits, spare);
         if matches!(stream, Stream::Bytes { .. } | Stream::DisConn) && self.peer_sinks.finish() {
             // What was written goes before them in the stream.
             if let Some(message) = self.about_adverts(offer) {
@@ -176,7 +183,7 @@ impl Connection {
     /// Which message about adverts is due next.
     fn due_about_adverts(&self) -> Option<(Body, Note)> {
         let size = self.peer_sources.report_due();
-        if size > 0 {
+        if size > 0 && !(self.must_save() && self.peer_sources.report_can_wait()) {
             return Some((Body::RdmaRdCompl { size }, |c, mseq| {
                 c.peer_sources.report(mseq)
             }));
@@ -256,8 +263,8 @@ impl Connection {
         None
     }
 
-    /// What could be done about our stream with this many credits.
-    fn stream(&self, offer: &Offer, credits: u16) -> Stream {
+    /// What could be done about our stream with this many credits, some to spare or not.
+    fn stream(&self, offer: &Offer, credits: u16, spare: bool) -> Stream {
         if self.send_closed {
             return Stream::Idle;
         }
@@ -273,7 +280,7 @@ impl Connection {
             }
             return if self.own_sources.outstanding() {
                 Stream::Held(Hold::Adverts)
-            } else if credits < CONTROL_CREDITS {
+            } else if credits < CONTROL_CREDITS || !spare {
                 Stream::Held(Hold::Credits)
             } else {
                 Stream::DisConn
@@ -345,12 +352,12 @@ impl Connection {
         // The peer may hold a small message back until it sees our MSeqAck: not for ever, so this
         // is no use for a reserve.
         let awaited = self.unanswered && offer.reader_waits && !self.own_line();
-        if awaited && !self.receive_closed && credits >= PAYLOAD_CREDITS {
+        if awaited && !self.receive_closed && credits >= PAYLOAD_CREDITS && !self.must_save() {
             return true;
         }
         // The urgent byte must wait, but its announcement need not.
         let announce = waits && urgent_at(offer).is_some() && !self.urgent_announced;
-        announce && credits >= CONTROL_CREDITS
+        announce && credits >= CONTROL_CREDITS && (credits > CONTROL_CREDITS || !self.must_save())
     }
 
     /// Makes a message and gives it its place in the sequence.

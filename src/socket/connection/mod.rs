@@ -35,7 +35,7 @@ use crate::sys::errno::{ECONNRESET, ENOBUFS, EPROTO};
 use crate::sys::net::sock::{Flag, State};
 use crate::sys::time::{jiffies, Jiffies};
 use crate::transport::{
-    Attempt, Channel, Completion, Interest, Link, LinkId, Resolver, SearchId, SendCompletion,
+    Arming, Attempt, Channel, Completion, Interest, Link, LinkId, Resolver, SearchId, SendCompletion,
     Transport,
 };
 use kernel::prelude::*;
@@ -107,10 +107,8 @@ pub(crate) struct Connection {
     pub(super) more: bool,
     /// Somebody polls for room, or was told that there is none.
     pub(super) space_wanted: bool,
-    /// Of which receives the next completion will be told.
-    receive_armed: Option<Interest>,
-    /// The send queue's next completion will be told.
-    send_armed: bool,
+    /// Of which receives it was last asked to be told, and was not since.
+    interest: Option<Interest>,
     /// Messages since the last that asked for a completion.
     unsignaled: u32,
     /// What the last message held was held for.
@@ -163,8 +161,7 @@ impl Connection {
             failing: false,
             more: false,
             space_wanted: false,
-            receive_armed: None,
-            send_armed: false,
+            interest: None,
             unsignaled: 0,
             held: None,
             uncork_at: None,
@@ -192,7 +189,7 @@ impl Connection {
         self.large = None;
         self.direct.forget();
         (self.fin_arrived, self.failing, self.more) = (false, false, false);
-        (self.receive_armed, self.send_armed) = (None, false);
+        self.interest = None;
         (self.unsignaled, self.held, self.deadline, self.probes) = (0, None, None, 0);
     }
 
@@ -302,12 +299,11 @@ impl Connection {
     }
 
     fn poll(&mut self, sk: &SdpSock, tell: &mut Tell) {
-        let (receive, send) = sk.data().events.take();
+        let (receive, _) = sk.data().events.take();
         if receive {
-            self.attends |= self.receive_armed == Some(Interest::Solicited);
-            self.receive_armed = None;
+            self.attends |= self.interest == Some(Interest::Solicited);
+            self.interest = None;
         }
-        self.send_armed &= !send;
         let mut budget = BUDGET;
         while self.connected() {
             while budget > 0 {
@@ -336,19 +332,14 @@ impl Connection {
             let Some(channel) = self.channel.as_mut() else {
                 break;
             };
-            if self.receive_armed != Some(interest) {
-                self.receive_armed = Some(interest);
-                if channel.arm_receive(interest) {
-                    continue;
-                }
+            self.interest = Some(interest);
+            let mut pending = channel.arm_receive(interest) == Arming::Pending;
+            pending |= wait_sent && channel.arm_send() == Arming::Pending;
+            if !pending {
+                break;
             }
-            if wait_sent && (!self.send_armed || channel.ends_at_once()) {
-                self.send_armed = true;
-                if channel.arm_send() {
-                    continue;
-                }
-            }
-            break;
+            // a device may say so for a while and give nothing
+            budget -= 1;
         }
     }
 
@@ -376,13 +367,13 @@ impl Connection {
     /// change nothing then.
     pub(super) fn is_stalled(&self, sk: &SdpSock) -> bool {
         self.held == Some(Hold::Credits)
-            && self.receive_armed == Some(Interest::All)
+            && self.interest == Some(Interest::All)
             && !sk.data().events.are_noted()
     }
 
     /// Whether messages may come without anybody being told.
     pub(super) fn looks_itself(&self) -> bool {
-        self.receive_armed == Some(Interest::Solicited)
+        self.interest == Some(Interest::Solicited)
     }
 
     /// Whether something may have come that nobody has looked at.

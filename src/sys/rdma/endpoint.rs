@@ -7,6 +7,7 @@
 //! and one for what is sent, the QP, and the memory that has been posted to it.
 
 use super::super::bindings as c;
+use super::cq::{Arming, Cq, Ready};
 use super::device::DeviceRef;
 use super::mr::{Access, Key};
 use super::pd::Pd;
@@ -21,13 +22,6 @@ use core::ptr::{self, NonNull};
 use kernel::ffi::c_void;
 use kernel::prelude::*;
 use kernel::sync::Arc;
-
-/// Who is told that completions wait in a CQ.
-pub(crate) trait Ready: Send + Sync + 'static {
-    /// There are completions. Called in any context, with interrupts off as a rule and locks of
-    /// the driver held: no polling here.
-    fn ready(&self);
-}
 
 /// Something that happened to a QP without a work request.
 pub(crate) enum QpEvent {
@@ -56,88 +50,6 @@ pub(crate) struct Sizes {
     pub(crate) inline: u16,
     /// Pieces of memory in one RDMA READ or WRITE.
     pub(crate) gather: u8,
-}
-
-/// A CQ.
-///
-/// # Invariants
-///
-/// `raw` is a CQ of `device`, destroyed by [`Drop`] only, after the QP. Its context is `ready`.
-pub(super) struct Cq {
-    raw: NonNull<c::ib_cq>,
-    ready: NonNull<Arc<dyn Ready>>,
-    _device: DeviceRef,
-}
-
-extern "C" fn completed(_: *mut c::ib_cq, context: *mut c_void) {
-    // SAFETY: The context is that of `Cq::new`, which is freed after the CQ is destroyed, and with
-    // it every call of this function has ended.
-    let ready = unsafe { &*context.cast::<Arc<dyn Ready>>() };
-    ready.ready();
-}
-
-impl Cq {
-    fn new(device: &DeviceRef, entries: u32, ready: Arc<dyn Ready>) -> Result<Self> {
-        let ready = NonNull::from(KBox::leak(KBox::new(ready, GFP_KERNEL)?));
-        let attr = c::ib_cq_init_attr {
-            cqe: entries,
-            comp_vector: device.next_vector(),
-            ..Default::default()
-        };
-        // SAFETY: The device is in use; the handler gets a context that lives as long as the CQ.
-        let cq = unsafe {
-            c::__ib_create_cq(
-                device.raw(),
-                Some(completed),
-                None,
-                ready.as_ptr().cast(),
-                &attr,
-                super::name(),
-            )
-        };
-        match kernel::error::from_err_ptr(cq).map(NonNull::new) {
-            Ok(Some(raw)) => Ok(Cq {
-                raw,
-                ready,
-                _device: device.clone(),
-            }),
-            r => {
-                // SAFETY: Leaked above, and no CQ refers to it.
-                drop(unsafe { KBox::from_raw(ready.as_ptr()) });
-                Err(r.err().unwrap_or(ENOMEM))
-            }
-        }
-    }
-
-    /// Who is told of completions.
-    pub(super) fn ready(&self) -> Arc<dyn Ready> {
-        // SAFETY: By the invariants the context lives as long as `self`.
-        unsafe { self.ready.as_ref() }.clone()
-    }
-
-    /// Takes up to `wcs.len()` completions.
-    pub(super) fn poll(&mut self, wcs: &mut [c::ib_wc]) -> usize {
-        let n = i32::try_from(wcs.len()).unwrap_or(i32::MAX);
-        // SAFETY: By the invariants the CQ exists, and there is room for `n` completions.
-        let got = unsafe { c::sdp_h_ib_poll(self.raw.as_ptr(), n, wcs.as_mut_ptr()) };
-        usize::try_from(got).unwrap_or(0).min(wcs.len())
-    }
-
-    /// Asks for a call of [`Ready::ready`] at the next completion. Tells whether there may be
-    /// completions already for which no call comes.
-    pub(super) fn arm(&mut self) -> bool {
-        // SAFETY: By the invariants the CQ exists.
-        unsafe { c::sdp_h_ib_arm(self.raw.as_ptr()) > 0 }
-    }
-}
-
-impl Drop for Cq {
-    fn drop(&mut self) {
-        // SAFETY: By the invariants the CQ exists and its QP does not any more.
-        unsafe { c::ib_destroy_cq_user(self.raw.as_ptr(), ptr::null_mut()) };
-        // SAFETY: Leaked by `new` for this CQ, which is gone.
-        drop(unsafe { KBox::from_raw(self.ready.as_ptr()) });
-    }
 }
 
 /// Where QP events go.
@@ -230,8 +142,8 @@ impl Endpoint {
         let mut init = c::ib_qp_init_attr {
             event_handler: Some(qp_event),
             qp_context: events.0.as_ptr().cast(),
-            send_cq: send.cq().raw.as_ptr(),
-            recv_cq: receive.cq().raw.as_ptr(),
+            send_cq: send.cq().raw(),
+            recv_cq: receive.cq().raw(),
             cap,
             sq_sig_type: c::ib_sig_type_IB_SIGNAL_REQ_WR,
             qp_type: c::ib_qp_type_IB_QPT_RC,
@@ -298,7 +210,7 @@ impl Endpoint {
     }
 
     /// See [`ReceiveQueue::arm`].
-    pub(crate) fn arm_receive(&mut self) -> bool {
+    pub(crate) fn arm_receive(&mut self) -> Arming {
         self.receive.arm()
     }
 
@@ -388,7 +300,7 @@ impl Endpoint {
     }
 
     /// See [`SendQueue::arm`].
-    pub(crate) fn arm_send(&mut self) -> bool {
+    pub(crate) fn arm_send(&mut self) -> Arming {
         self.send.arm()
     }
 

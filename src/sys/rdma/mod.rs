@@ -9,6 +9,7 @@
 //! * [`user_memory::UserMemory`]: a piece of a program's memory that a device, and by a region
 //!   ([`mr`]) the peer, may reach;
 //! * [`pd::Pd`]: what a QP and the regions for its peer have in common;
+//! * [`cq`]: a CQ, and whether it is armed;
 //! * [`endpoint::Endpoint`]: a QP with its PD, its two CQs and all memory that is posted to it, in
 //!   [`receive`] and [`send`];
 //! * [`qp::QueuePair`]: the QP once more, for those who change its state and must not keep it alive;
@@ -18,6 +19,7 @@
 //! * [`work`]: the workqueue that everything is destroyed by that may not be destroyed on the spot.
 
 pub(crate) mod cm;
+pub(crate) mod cq;
 pub(crate) mod device;
 pub(crate) mod dma;
 pub(crate) mod endpoint;

@@ -5,11 +5,11 @@
 //! A [`ReceiveQueue`] is the receive queue of a QP: a ring of buffers that wait for messages.
 
 use super::super::bindings as c;
+use super::cq::{Arming, Cq};
 use super::device::DeviceRef;
 use super::dma::{Direction, Mapping};
-use super::endpoint::Cq;
 use super::qp::QueuePair;
-use super::queues::{filled, Batch, WorkStatus};
+use super::queues::{filled, WorkStatus};
 use crate::memory::buffer::Buffer;
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -40,7 +40,6 @@ pub(super) struct ReceiveQueue {
     slots: KVec<Option<(KBox<Buffer>, Arc<Mapping>)>>,
     wrs: KVec<c::ib_recv_wr>,
     sges: KVec<c::ib_sge>,
-    batch: Batch,
     queued_from: usize,
     queued: usize,
     posted: u16,
@@ -58,7 +57,6 @@ impl ReceiveQueue {
             slots: filled(n, || None)?,
             wrs: filled(n, c::ib_recv_wr::default)?,
             sges: filled(n, c::ib_sge::default)?,
-            batch: Batch::new()?,
             queued_from: 0,
             queued: 0,
             posted: 0,
@@ -169,7 +167,7 @@ impl ReceiveQueue {
 
     /// The next completion.
     pub(super) fn poll(&mut self) -> Option<Received> {
-        let wc = self.batch.take(&mut self.cq)?;
+        let wc = self.cq.take()?;
         // SAFETY: Receives carry a number, not a pointer; both are plain bits anyhow.
         let index = unsafe { wc.__bindgen_anon_1.wr_id };
         let slot = usize::try_from(index)
@@ -202,8 +200,8 @@ impl ReceiveQueue {
         })
     }
 
-    /// Asks to be told of the next completion. Tells whether there may be some already.
-    pub(super) fn arm(&mut self) -> bool {
-        self.batch.arm(&mut self.cq)
+    /// See [`Cq::arm`].
+    pub(super) fn arm(&mut self) -> Arming {
+        self.cq.arm()
     }
 }

@@ -10,12 +10,12 @@ pub(crate) mod direct;
 
 use super::super::bindings as c;
 use super::super::pages::{Memory, MIN_BLOCK};
+use super::cq::{Arming, Cq};
 use super::device::DeviceRef;
 use super::dma::{Direction, Mapping};
-use super::endpoint::Cq;
 use super::pd::Pd;
 use super::qp::QueuePair;
-use super::queues::{filled, Batch, WorkStatus, MAX_HEADER, MAX_SPANS};
+use super::queues::{filled, WorkStatus, MAX_HEADER, MAX_SPANS};
 use crate::memory::buffer::Span;
 use direct::Direct;
 use kernel::error::to_result;
@@ -140,7 +140,6 @@ pub(super) struct SendQueue {
     wrs: KVec<WorkRequest>,
     /// `1 + spans` for each slot.
     sges: KVec<c::ib_sge>,
-    batch: Batch,
     direct: Direct,
     head: u64,
     done: u64,
@@ -180,7 +179,6 @@ impl SendQueue {
             slots: filled(n, SendSlot::default)?,
             wrs: filled(n, WorkRequest::new)?,
             sges: filled(n * (usize::from(spans) + 1), c::ib_sge::default)?,
-            batch: Batch::new()?,
             direct,
             head: 0,
             done: 0,
@@ -431,7 +429,7 @@ impl SendQueue {
 
     /// The next completion.
     pub(super) fn poll(&mut self) -> Option<Sent> {
-        if self.head == self.flushed {
+        if self.head == self.flushed && !self.cq.is_pending() {
             return None;
         }
         loop {
@@ -440,7 +438,7 @@ impl SendQueue {
                     return Some(sent);
                 }
             }
-            let wc = self.batch.take(&mut self.cq)?;
+            let wc = self.cq.take()?;
             // SAFETY: Sends carry a number, not a pointer; both are plain bits anyhow.
             let position = unsafe { wc.__bindgen_anon_1.wr_id };
             if position.wrapping_sub(self.head) >= self.flushed.wrapping_sub(self.head) {
@@ -517,8 +515,8 @@ impl SendQueue {
         })
     }
 
-    /// Asks to be told of the next completion. Tells whether there may be some already.
-    pub(super) fn arm(&mut self) -> bool {
-        self.batch.arm(&mut self.cq)
+    /// See [`Cq::arm`].
+    pub(super) fn arm(&mut self) -> Arming {
+        self.cq.arm()
     }
 }

@@ -10,7 +10,7 @@ use crate::memory::buffer::{Buffer, Span};
 use crate::memory::pinned::{Pinned, Pinning, Spares};
 use crate::sys::rdma::work::{self, ModuleRef};
 use crate::transport::{
-    Access, Completion, Interest, Key, Limits, Loan, SendCompletion, Sending, Transfer, Transport,
+    Access, Arming, Completion, Interest, Key, Limits, Loan, SendCompletion, Sending, Transfer, Transport,
     BSDH, HEAD,
 };
 use kernel::prelude::*;
@@ -236,12 +236,12 @@ impl Transport for Channel {
         self.end(End::next_done)?
     }
 
-    fn arm_receive(&mut self, of: Interest) -> bool {
-        let armed = self.end(|e| {
+    fn arm_receive(&mut self, of: Interest) -> Arming {
+        let pending = self.end(|e| {
             e.receive_armed = Some(of);
             e.has_arrived()
         });
-        armed.unwrap_or(false)
+        Arming::pending_if(pending.unwrap_or(false))
     }
 
     fn knows_solicited(&self) -> bool {
@@ -252,16 +252,12 @@ impl Transport for Channel {
         self.end(|e| e.payload_arrived()).unwrap_or(0)
     }
 
-    fn arm_send(&mut self) -> bool {
-        let armed = self.end(|e| {
+    fn arm_send(&mut self) -> Arming {
+        let pending = self.end(|e| {
             e.send_armed = true;
             e.has_done()
         });
-        armed.unwrap_or(false)
-    }
-
-    fn ends_at_once(&self) -> bool {
-        true
+        Arming::pending_if(pending.unwrap_or(false))
     }
 
     /// The peer's kernel is this one, and here.

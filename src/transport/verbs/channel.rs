@@ -15,7 +15,7 @@ use crate::sys::rdma::send::{Done, How};
 use crate::sys::rdma::user_memory::UserMemory;
 use crate::sys::rdma::work;
 use crate::transport::{
-    Access, Completion, Errand, Interest, Key, Limits, Loan, SendCompletion, Sending, Status,
+    Access, Arming, Completion, Errand, Interest, Key, Limits, Loan, SendCompletion, Sending, Status,
     Transfer, Transport,
 };
 use kernel::prelude::*;
@@ -227,8 +227,9 @@ impl Transport for Channel {
     }
 
     /// Of all: other systems' senders mark urgent messages only, or none.
-    fn arm_receive(&mut self, _of: Interest) -> bool {
-        self.endpoint_mut().is_some_and(Endpoint::arm_receive)
+    fn arm_receive(&mut self, _of: Interest) -> Arming {
+        self.endpoint_mut()
+            .map_or(Arming::Armed, Endpoint::arm_receive)
     }
 
     fn knows_solicited(&self) -> bool {
@@ -239,12 +240,8 @@ impl Transport for Channel {
         0
     }
 
-    fn arm_send(&mut self) -> bool {
-        self.endpoint_mut().is_some_and(Endpoint::arm_send)
-    }
-
-    fn ends_at_once(&self) -> bool {
-        false
+    fn arm_send(&mut self) -> Arming {
+        self.endpoint_mut().map_or(Arming::Armed, Endpoint::arm_send)
     }
 
     fn probe(&mut self) -> Result {

@@ -6,7 +6,7 @@ import pathlib
 
 SUITES = ("create", "bind", "connect", "data", "close", "poll", "options", "process", "proc", "kernel", "stress",
           "zcopy", "local", "ipproto", "programs", "preload", "map", "wire", "selftest", "hostile", "unwritten", "storm", "overload", "life",
-          "faults")
+          "adverse", "faults")
 _cases = []
 
 
@@ -38,6 +38,13 @@ def load(root, words=()):
             if path.stem != "__init__":
                 importlib.import_module(f"suites.{suite}.{path.stem}")
     return list(_cases)
+
+
+def others(names):
+    """Cases of other suites, by name."""
+    for name in names:
+        importlib.import_module("suites." + name.rpartition(".")[0])
+    return [next(case for case in _cases if case.name == name) for name in names]
 
 
 def select(cases, words):

@@ -168,24 +168,36 @@ def reuseport(e):
 
 @case
 def reuseport_shares(e):
-    """Connections reach the listeners of a group, each exactly once."""
-    listeners = [e.listen(prepare=_reusable)]
-    listeners.append(e.listen(port=listeners[0].port, prepare=_reusable))
-    for _ in range(16):
+    """Connections reach the listeners of a group, each exactly once, and each listener some of them."""
+    total = 32
+    listeners = [e.listen(backlog=total, prepare=_reusable)]
+    listeners.append(e.listen(backlog=total, port=listeners[0].port, prepare=_reusable))
+    for _ in range(total):
         e.connect(listeners[0])
     poller = select.poll()
     for sock in listeners:
         poller.register(sock.fileno(), select.POLLIN)
         sock.setblocking(False)
-    accepted = 0
-    while accepted < 16:
-        e.check(poller.poll(e.patience * 1000), f"only {accepted} of 16 came")
-        for sock in listeners:
+    accepted = [0, 0]
+    while sum(accepted) < total:
+        e.check(poller.poll(e.patience * 1000), f"only {accepted} of {total} came")
+        for number, sock in enumerate(listeners):
             with contextlib.suppress(BlockingIOError):
                 while True:
                     e.keep(sock.accept()[0])
-                    accepted += 1
-    e.note("accepted", accepted)
+                    accepted[number] += 1
+    e.note("accepted", sum(accepted))
+    # one in 2^31 times it is chance
+    e.check(all(accepted), f"of {total} connections the listeners got {accepted}")
+
+
+@case
+def halves_of_the_range(e):
+    """Ports for connect(2) are taken from one half of the range, those for bind(2) from the other, as long as there are."""
+    listener = e.listen()
+    connected = {e.connect(listener).port % 2 for _ in range(6)}
+    e.note("for connect", connected)
+    e.note("for bind", {e.bound("self").port % 2 for _ in range(6)})
 
 
 def _reusable(sock):

@@ -7,7 +7,7 @@ import select
 import signal
 import socket
 
-from lib import calls, consts, pattern
+from lib import calls, consts, memory, pattern
 from lib.registry import case
 
 BEDS = (1, 2)
@@ -125,6 +125,33 @@ def peek_crosses_no_mark(e):
     e.note("read it", calls.recv(far, 100))
     e.note("peek behind", calls.recv(far, 100, PEEK))
     e.note("read behind", calls.recv(far, 100))
+
+
+@case(timeout=60)
+def peek_while_another_comes(e):
+    """The first byte is the urgent one, and goes when the next is announced. Who peeks behind it waits for memory meanwhile."""
+    near, far = e.pair()
+    data = pattern.Pattern(3).at(0, 3000)
+    near.send(b"1", OOB)
+    urgent(e, far)
+    e.until(lambda: calls.ioctl_int(near, consts.SIOCOUTQ) == 0, "arrival of the byte")
+    # a buffer for each
+    for start in (0, 1000, 2000):
+        near.send(data[start:start + 1000])
+        e.until(lambda: calls.ioctl_int(near, consts.SIOCOUTQ) == 0, "arrival of all")
+    absent = memory.Absent(memory.PAGE)
+    peek = e.task(calls.recv_at, far, absent.address, 2500, PEEK)
+    e.until(absent.touched, "the call to touch memory that is not there")
+    near.send(b"2", OOB)
+    if e.sdp:       # TCP takes nothing in while a call holds the socket
+        e.until(lambda: calls.ioctl_int(near, consts.SIOCOUTQ) == 0, "arrival of the next")
+    absent.give(bytes(memory.PAGE))
+    e.note("peeked", peek.result())
+    e.check(absent.map[:2500] == data[:2500], "what was peeked at is something else")
+    e.check(far.recv_exactly(3000) == data, "the stream is another one")
+    e.note("urgent", calls.recv(far, 1, OOB))
+    near.close()
+    e.note("behind", calls.recv(far, 100))
 
 
 @case(hosts=BEDS)

@@ -20,6 +20,8 @@ pub struct Audit {
     payload: u32,
     asked: bool,
     closed: bool,
+    /// The peer is of OFED's line.
+    ofed: bool,
     /// MSeq of a SrcAvailCancel that waits for a READ.
     cancel: Option<u32>,
     /// Messages with stream bytes, credit updates, and all others.
@@ -28,7 +30,7 @@ pub struct Audit {
 
 impl Audit {
     /// `bufs` and `size` are the peer's, `posted` the end's own, by Hello and HelloAck.
-    pub fn new(bufs: u16, size: u32, posted: u16) -> Self {
+    pub fn new(bufs: u16, size: u32, posted: u16, ofed: bool) -> Self {
         Audit {
             sent: 0,
             bufs,
@@ -38,6 +40,7 @@ impl Audit {
             payload: size - 16,
             asked: false,
             closed: false,
+            ofed,
             cancel: None,
             counts: [0; 3],
         }
@@ -103,7 +106,10 @@ impl Audit {
         );
         let edge = self.received.wrapping_add(u32::from(posted));
         let raises = (is_data || answers) && edge > self.edge;
-        if credits < 1 || (credits == 1 && !raises) {
+        // a peer of OFED's line waits for the end of its advert, and for nothing else
+        let ends = matches!(message.body, Body::SendSm | Body::RdmaRdCompl { .. });
+        let awaited = self.ofed && ends;
+        if credits < 1 || (credits == 1 && !raises && !awaited) {
             return wrong("the last credit is not for this");
         }
         if credits == 2 && message.payload > 0 {

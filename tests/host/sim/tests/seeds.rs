@@ -147,7 +147,7 @@ mod checks {
             header[8..12].copy_from_slice(&mseq.to_be_bytes());
             Packet::new(&header, 0, 0, payload)
         };
-        let mut audit = Audit::new(4, 100, 8);
+        let mut audit = Audit::new(4, 100, 8, false);
         audit.sending(&message(1, 8, 84), 8, false).unwrap();
         assert!(audit.sending(&message(2, 8, 85), 8, false).is_err());
         assert!(audit.sending(&message(3, 8, 1), 8, false).is_err());

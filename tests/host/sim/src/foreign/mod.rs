@@ -40,6 +40,10 @@ pub struct Flavour {
     pub wish: u32,
     /// Payload its buffers may grow to when asked.
     pub grows: u32,
+    /// Says that they have grown while smaller ones are still posted (later OFED).
+    pub hasty: bool,
+    /// Tells of no buffers while it waits for its advert, nor when the peer has closed (later OFED).
+    pub silent: bool,
 }
 
 impl Flavour {
@@ -206,7 +210,8 @@ impl Foreign {
             (true, false) => (self.told + self.told / 2, 1),
             (false, early) => (self.told, if early { 2 } else { 1 }),
         };
-        if scaled < i64::from(self.common.port.posted()) && credits >= least {
+        let silent = self.flavour.silent && (!self.adverts.is_empty() || self.common.inbox.closed);
+        if !silent && scaled < i64::from(self.common.port.posted()) && credits >= least {
             return Some((Body::Data, 0, Flags::NONE));
         }
         None
@@ -238,6 +243,8 @@ impl Foreign {
         let crossing = self.flavour.pipelined == 0 && !self.held.is_empty();
         let may = self.flavour.advert > 0 && self.mode != Mode::Buffered;
         let may = may && !self.gave_up && !crossing && self.taken.room.is_empty();
+        // The real one posts buffers before it sends.
+        let may = may && (!self.flavour.silent || self.common.port.posted() > 2);
         if may && queued >= self.flavour.advert && outbox.urgent.is_none() && rng.one_in(3) {
             return Some(self.advertise(rng, queued));
         }
@@ -369,7 +376,8 @@ impl Foreign {
                 if payload > self.own_payload {
                     self.own_payload = payload;
                     self.common.port.size = payload + 16;
-                    self.answer = Some((payload, posted));
+                    let smaller = if self.flavour.hasty { 0 } else { posted };
+                    self.answer = Some((payload, smaller));
                 } else {
                     self.answer = Some((self.own_payload, 0));
                 }

@@ -63,6 +63,7 @@ impl Ours {
                 parameters.credits,
                 parameters.remote_receive_size,
                 parameters.posted,
+                parameters.remote_max_adverts == 1,
             ),
             no_delay: rng.one_in(2),
             cork: false,
@@ -403,7 +404,10 @@ impl Node for Ours {
             .planned
             .front()
             .is_some_and(|large| outbox.urgent > Some(large.start));
-        outbox.urgent.is_some() && !hidden && self.connection.credits() >= 2
+        // Two are kept for the end of an advert.
+        let kept = self.ofed && self.connection.holds_sources();
+        let least = if kept { 3 } else { 2 };
+        outbox.urgent.is_some() && !hidden && self.connection.credits() >= least
     }
 
     fn state(&self) -> String {

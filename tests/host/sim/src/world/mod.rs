@@ -81,6 +81,8 @@ impl Setup {
                 pipelined: if kind == 3 { setup.adverts } else { 0 },
                 wish: if kind == 0 { larger } else { 0 },
                 grows: if rng.one_in(2) { larger } else { 0 },
+                silent: kind == 2 && rng.one_in(2),
+                hasty: kind != 3 && rng.one_in(2),
             };
             if flavour.early {
                 // With very few buffers it may spend on a DisConn the credit that it needs to tell
@@ -114,6 +116,11 @@ impl World {
             } else {
                 setups[1].budget = setups[1].budget.max(4);
             }
+        }
+        if setups[1].flavour.is_some_and(|f| f.silent) {
+            // Where it cannot cancel for want of credits, and we have none to refuse, nobody can move. Our
+            // own has eight buffers at least.
+            setups[0].budget = setups[0].budget.max(8);
         }
         let common = |side: usize| Common {
             side,

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! A completion queue.
+//!
+//! A [`Cq`] is polled by [`Cq::take`] and armed by [`Cq::arm`], and nobody else knows whether it is
+//! armed. What the kernel's drivers make of the verbs differs: when completions are there, one arms
+//! the queue and says that there are some, the next says so and does not arm it, a third arms it and
+//! tells of them at once. All of them keep this promise: an arming that reports nothing is followed by
+//! a call for the next completion. So only such a one counts, and after any other the queue has to be
+//! polled, and armed again.
+
+use super::super::bindings as c;
+use super::device::DeviceRef;
+use super::queues::filled;
+use core::ptr::{self, NonNull};
+use kernel::ffi::c_void;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::Arc;
+
+/// Completions that are taken at once.
+const BATCH: usize = 8;
+
+/// Who is told that completions wait in a CQ.
+pub(crate) trait Ready: Send + Sync + 'static {
+    /// There are completions, or there were. Called in any context, with interrupts off as a rule and
+    /// locks of the driver held: no polling here.
+    fn ready(&self);
+}
+
+/// What came of an attempt to arm a queue.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arming {
+    /// The next completion will be told.
+    Armed,
+    /// There may be completions that nobody tells of: poll, and arm again.
+    Pending,
+}
+
+impl Arming {
+    /// Pending, or armed.
+    pub(crate) fn pending_if(pending: bool) -> Self {
+        match pending {
+            true => Arming::Pending,
+            false => Arming::Armed,
+        }
+    }
+}
+
+/// What the driver's call is given.
+struct Context {
+    /// A call was asked for, and did not come since. Cleared by the call before it tells anybody, so
+    /// that who was told finds it cleared.
+    armed: Atomic<i32>,
+    ready: Arc<dyn Ready>,
+}
+
+/// A CQ.
+///
+/// # Invariants
+///
+/// `raw` is a CQ of `device`, destroyed by [`Drop`] only, after the QP. Its context is `context`,
+/// which was leaked from a box and is freed after it.
+pub(super) struct Cq {
+    raw: NonNull<c::ib_cq>,
+    context: NonNull<Context>,
+    /// Completions taken and not yet given out: those from `next` to `end`.
+    wcs: KVec<c::ib_wc>,
+    next: usize,
+    end: usize,
+    /// The last attempt to arm it came to nothing.
+    pending: bool,
+    _device: DeviceRef,
+}
+
+extern "C" fn completed(_: *mut c::ib_cq, context: *mut c_void) {
+    // SAFETY: The context is that of `Cq::new`, which is freed after the CQ is destroyed, and with
+    // it every call of this function has ended.
+    let context = unsafe { &*context.cast::<Context>() };
+    // ordered before whatever tells of it
+    context.armed.xchg(0, Full);
+    context.ready.ready();
+}
+
+impl Cq {
+    pub(super) fn new(device: &DeviceRef, entries: u32, ready: Arc<dyn Ready>) -> Result<Self> {
+        let wcs = filled(BATCH, c::ib_wc::default)?;
+        let context = Context {
+            armed: Atomic::new(0),
+            ready,
+        };
+        let context = NonNull::from(KBox::leak(KBox::new(context, GFP_KERNEL)?));
+        let attr = c::ib_cq_init_attr {
+            cqe: entries,
+            comp_vector: device.next_vector(),
+            ..Default::default()
+        };
+        // SAFETY: The device is in use; the handler gets a context that lives as long as the CQ.
+        let cq = unsafe {
+            c::__ib_create_cq(
+                device.raw(),
+                Some(completed),
+                None,
+                context.as_ptr().cast(),
+                &attr,
+                super::name(),
+            )
+        };
+        match kernel::error::from_err_ptr(cq).map(NonNull::new) {
+            Ok(Some(raw)) => Ok(Cq {
+                raw,
+                context,
+                wcs,
+                next: 0,
+                end: 0,
+                pending: false,
+                _device: device.clone(),
+            }),
+            r => {
+                // SAFETY: Leaked above, and no CQ refers to it.
+                drop(unsafe { KBox::from_raw(context.as_ptr()) });
+                Err(r.err().unwrap_or(ENOMEM))
+            }
+        }
+    }
+
+    pub(super) fn raw(&self) -> *mut c::ib_cq {
+        self.raw.as_ptr()
+    }
+
+    fn context(&self) -> &Context {
+        // SAFETY: By the invariants the context lives as long as `self`, and nobody changes it but by
+        // its atomic.
+        unsafe { self.context.as_ref() }
+    }
+
+    /// Who is told of completions.
+    pub(super) fn ready(&self) -> Arc<dyn Ready> {
+        self.context().ready.clone()
+    }
+
+    /// Whether the device has said that there are completions, and none was taken since.
+    pub(super) fn is_pending(&self) -> bool {
+        self.pending
+    }
+
+    /// The next completion.
+    pub(super) fn take(&mut self) -> Option<c::ib_wc> {
+        if self.next == self.end {
+            let n = i32::try_from(self.wcs.len()).unwrap_or(i32::MAX);
+            // SAFETY: By the invariants the CQ exists, and there is room for `n` completions.
+            let got = unsafe { c::sdp_h_ib_poll(self.raw.as_ptr(), n, self.wcs.as_mut_ptr()) };
+            self.next = 0;
+            self.end = usize::try_from(got).unwrap_or(0).min(self.wcs.len());
+            self.pending = false;
+        }
+        if self.next == self.end {
+            return None;
+        }
+        let wc = self.wcs.get(self.next).copied();
+        self.next += 1;
+        wc
+    }
+
+    /// Asks for a call of [`Ready::ready`] at the next completion.
+    pub(super) fn arm(&mut self) -> Arming {
+        if self.next != self.end {
+            return Arming::Pending;
+        }
+        if self.context().armed.load(Relaxed) != 0 {
+            return Arming::Armed;
+        }
+        // before the driver knows, for the call may come at once
+        self.context().armed.store(1, Relaxed);
+        // SAFETY: By the invariants the CQ exists.
+        self.pending = unsafe { c::sdp_h_ib_arm(self.raw.as_ptr()) } > 0;
+        if self.pending {
+            self.context().armed.store(0, Relaxed);
+        }
+        Arming::pending_if(self.pending)
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        // SAFETY: By the invariants the CQ exists and its QP does not any more.
+        unsafe { c::ib_destroy_cq_user(self.raw.as_ptr(), ptr::null_mut()) };
+        // SAFETY: Leaked by `new` for this CQ, which is gone.
+        drop(unsafe { KBox::from_raw(self.context.as_ptr()) });
+    }
+}

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Completion queues that do what a driver is free to do: cases of other suites, on each such device."""
+
+import itertools
+
+from lib import adverse, registry
+from lib.registry import case
+
+# One liberty at a time, and all of them.
+DEVICES = {
+    "unarmed": dict(unarmed=1),
+    "one": dict(one=1),
+    "none": dict(none=3),
+    "spurious": dict(spurious=50),
+    "late": dict(late=2000),
+    "sent_late": dict(sent_late=3000),
+    "mixed": dict(unarmed=1, one=1, none=2, spurious=30, late=500, sent_late=1000),
+}
+CASES = (
+    "data.stream.hello", "data.stream.ping_pong", "data.stream.random_sizes", "data.stream.both_fill_first", "data.buffers.full",
+    "data.buffers.blocked_sender_wakes", "data.oob.far_ahead",
+    "close.closing.plain", "close.closing.with_much_queued", "close.closing.unread_data", "close.shutdown.behind_data",
+    "poll.epoll.edge", "poll.epoll.edge_of_writing", "poll.states.wakes",
+    "zcopy.blocks.whole", "zcopy.blocks.written", "zcopy.blocks.in_parts", "zcopy.blocks.interrupted",
+)
+
+
+@case(families=("v4",))
+def answers(e):
+    """Neither end looks by itself: each message has to be told."""
+    for name, settings in DEVICES.items():
+        with adverse.device(e, **settings):
+            near, far = e.pair()
+            task = e.task(lambda: [far.send(far.recv(100)) for _ in range(50)])
+            for number in range(50):
+                near.send(b"%d" % number)
+                e.equal(near.recv(100), b"%d" % number, f"{name}, answer {number}")
+            task.result()
+            near.close()
+            e.equal(far.recv(1), b"", f"{name}, end")
+
+
+def on_device(name, settings, other):
+    """The case on that device."""
+    def run(e):
+        with adverse.device(e, **settings):
+            other.function(e)
+    run.__name__ = f"{name}_{other.name.replace('.', '_')}"
+    run.__module__ = __name__
+    case(run, families=other.families[:1], reference=other.reference, timeout=2 * other.timeout)
+
+
+for _device, _case in itertools.product(DEVICES.items(), registry.others(CASES)):
+    on_device(*_device, _case)
