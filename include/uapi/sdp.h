@@ -12,7 +12,7 @@
  * give back say AF_INET or AF_INET6.
  *
  * The families, SDP_ZCOPY_THRESH and SDP_LAST_BIND_ERR are numbered as in OFED's ib_sdp, so that programs
- * built for it run unchanged; IPPROTO_SDP and SDP_INFO are new.
+ * built for it run unchanged; IPPROTO_SDP, SDP_INFO and SDP_ROUTE are new.
  */
 #ifndef _UAPI_SDP_H
 #define _UAPI_SDP_H
@@ -57,13 +57,26 @@
  */
 #define SDP_INFO		82
 
+/*
+ * Sockets of IPPROTO_SDP only: by what connect() is to connect, and listen() to listen. To be set
+ * before those, and best before bind(): where that has taken a port for what is not wanted any more,
+ * or has not for what is, the port changes hands then. By SDP alone nothing falls back: an error is
+ * the program's to see, and no port of TCP is held. A socket that TCP has won does not know it.
+ */
+#define SDP_ROUTE		83
+
+/* SDP, and TCP where the peer does not answer by it; listeners take connections of both. */
+#define SDP_ROUTE_BOTH		0
+#define SDP_ROUTE_SDP		1
+#define SDP_ROUTE_TCP		2
+
 /* What carries a connection: nothing (any more), an RDMA device, or this kernel by itself. */
 #define SDP_TRANSPORT_NONE	0
 #define SDP_TRANSPORT_RDMA	1
 #define SDP_TRANSPORT_LOCAL	2
 
 /*
- * No socket of IPPROTO_SDP, or one that accept() has made by SDP; not decided yet; connected by SDP.
+ * No socket of IPPROTO_SDP, or one that accept() has made by SDP; not decided yet; SDP's.
  * A socket of IPPROTO_SDP that has become TCP's does not know SDP_INFO.
  */
 #define SDP_IPPROTO_NONE	0
@@ -102,6 +115,8 @@ struct sdp_info {
 	__u64	credit_stalls;
 	/* SDP_IPPROTO_...: whether the socket is one of IPPROTO_SDP, and what was chosen. */
 	__u64	ipproto;
+	/* SDP_ROUTE_...: what SDP_ROUTE says. */
+	__u64	route;
 };
 
 #endif /* _UAPI_SDP_H */

@@ -22,7 +22,7 @@ PROGRAM = r"""
 
 int main(void)
 {
-	int threshold = 65536, error = 0;
+	int threshold = 65536, error = 0, route = SDP_ROUTE_BOTH;
 	struct sdp_info info;
 	socklen_t length = sizeof(error);
 	int fd = socket(AF_INET_SDP, SOCK_STREAM, 0);
@@ -30,6 +30,7 @@ int main(void)
 	if (fd >= 0) {
 		setsockopt(fd, IPPROTO_TCP, SDP_ZCOPY_THRESH, &threshold, sizeof(threshold));
 		getsockopt(fd, IPPROTO_TCP, SDP_LAST_BIND_ERR, &error, &length);
+		setsockopt(fd, IPPROTO_TCP, SDP_ROUTE, &route, sizeof(route));
 		length = sizeof(info);
 		getsockopt(fd, IPPROTO_TCP, SDP_INFO, &info, &length);
 	}
@@ -47,7 +48,7 @@ class Uapi(unittest.TestCase):
             [SCRIPTS / "in-toolchain", "--dir", PROJECT, "--", "sh", "-c", compile_and_run],
             input=PROGRAM, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
-        self.assertEqual((done.returncode, done.stdout), (0, "27 28 80 81 136\n" * 2))
+        self.assertEqual((done.returncode, done.stdout), (0, "27 28 80 81 144\n" * 2))
 
     def test_agrees_with_the_module(self):
         header = dict(re.findall(r"#define\s+(\w+)\s+(\d+)", (PROJECT / HEADER).read_text()))

@@ -57,6 +57,7 @@ pub(super) fn sdp(sk: &SdpSock) -> Answer<c::sdp_info> {
     }
     .into();
     i.ipproto = connection.fallback.info().into();
+    i.route = connection.fallback.route().map_or(0, |r| r.value().into());
     let s = &connection.stats;
     (i.tx_bytes, i.tx_read, i.tx_written) = (s.bytes_sent, s.direct_sent, s.direct_written);
     (i.rx_bytes, i.rx_read, i.rx_written) = (s.bytes_received, s.direct_received, s.direct_filled);

@@ -3,7 +3,7 @@
 //! setsockopt(2), getsockopt(2) and ioctl(2), with the values, bounds and errnos of tcp(7).
 
 use super::connection::Options;
-use super::{info, timer, SdpSock};
+use super::{info, ipproto, timer, SdpSock};
 use crate::sys::bindings as c;
 use crate::sys::errno::{EINVAL, ENOPROTOOPT};
 use crate::sys::net::address::{AF_INET6_SDP, AF_INET_SDP};
@@ -35,6 +35,9 @@ pub(super) fn set(sk: &SdpSock, level: i32, name: i32, value: &NewValue<'_>) -> 
 }
 
 fn set_tcp(sk: &SdpSock, name: u32, v: i32) -> Result {
+    if name == c::SDP_ROUTE {
+        return ipproto::set_route(sk, v);
+    }
     let within = |low: i32, high: i32| {
         if (low..=high).contains(&v) {
             Ok(v as u32)
@@ -135,9 +138,9 @@ fn get_tcp(sk: &SdpSock, name: u32, value: &OldValue<'_>) -> Result {
         c::SDP_INFO => return value.give(info::sdp(sk).as_bytes()),
         _ => {}
     }
-    let (o, max_payload) = {
+    let (o, max_payload, route) = {
         let c = sk.data().connection.lock();
-        (c.options.clone(), c.max_payload())
+        (c.options.clone(), c.max_payload(), c.fallback.route())
     };
     value.give_int(match name {
         c::TCP_NODELAY => o.no_delay.into(),
@@ -159,6 +162,7 @@ fn get_tcp(sk: &SdpSock, name: u32, value: &OldValue<'_>) -> Result {
         c::TCP_NOTSENT_LOWAT => o.not_sent_lowat as i32,
         c::SDP_ZCOPY_THRESH => o.zcopy_threshold().bytes().unwrap_or(0) as i32,
         c::SDP_LAST_BIND_ERR => o.last_bind_error,
+        c::SDP_ROUTE => route.ok_or(ENOPROTOOPT)?.value() as i32,
         _ => return Err(ENOPROTOOPT.into()),
     })
 }

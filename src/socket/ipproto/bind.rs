@@ -5,9 +5,10 @@
 //! TCP chooses, and says what is wrong; SDP takes the same address and port, or the socket is TCP's.
 
 use super::crossing::cross;
+use super::route::{self, Route};
 use super::{Outcome, Phase};
 use crate::socket::{connect, listen as sdp, SdpSock, Socket};
-use crate::sys::errno::{EADDRINUSE, EADDRNOTAVAIL, EAGAIN, EINVAL};
+use crate::sys::errno::{EADDRINUSE, EADDRNOTAVAIL, EAGAIN, EINVAL, ENOBUFS};
 use crate::sys::net::address::Address;
 use crate::sys::net::family::Descriptor;
 use crate::sys::net::sock::State;
@@ -23,12 +24,21 @@ pub(super) fn bind(call: &Descriptor<'_, Socket>, name: &Name) -> Result {
     let sk = call.sk;
     let decision = sk.decide();
     let tcp = decision.tcp().ok_or(EINVAL)?;
-    match super::phase(sk) {
-        Phase::Open if only_tcp(sk, &tcp) => {}
-        Phase::Open if tcp.port() == 0 && sk.state() == State::Close => {
+    match (super::phase(sk), route::of(sk)) {
+        (Phase::Settled, _) => return call.bind_sdp(name),
+        (Phase::Open, Route::Sdp) if tcp.port() == 0 => return call.bind_sdp(name),
+        (Phase::Open, Route::Tcp) => {
+            tcp.bind(name)?;
+            let _lock = sk.lock();
+            sk.share_name(&tcp);
+            sk.set_local(&tcp.local(sk.is_v6()));
+            return Ok(());
+        }
+        (Phase::Open, Route::Both) if only_tcp(sk, &tcp) => {}
+        (Phase::Open, Route::Both) if tcp.port() == 0 && sk.state() == State::Close => {
             return bind_both(sk, &tcp, name);
         }
-        Phase::Open | Phase::Tcp => {}
+        (Phase::Open, Route::Both) | (Phase::Tcp, _) => {}
         _ => return Err(EINVAL.into()),
     }
     tcp.bind(name)
@@ -92,6 +102,10 @@ pub(super) fn take_port(sk: &SdpSock, tcp: &Tcp<'_>) -> Result {
     if sk.port() != 0 {
         return Ok(());
     }
+    if tcp.port() != 0 {
+        // bind(2) has chosen it when TCP was wanted
+        return join(sk, tcp);
+    }
     for _ in 0..TRIES {
         tcp.take_port()?;
         match join(sk, tcp) {
@@ -107,6 +121,19 @@ pub(super) fn take_port(sk: &SdpSock, tcp: &Tcp<'_>) -> Result {
     Err(EADDRINUSE.into())
 }
 
+/// From here on the socket is SDP's alone, as the program wants, with the port that bind(2) has chosen.
+pub(super) fn settle(sk: &SdpSock, tcp: &Tcp<'_>) -> Result {
+    if sk.data().connection.lock().fallback.only_tcp.is_some() {
+        return Err(ENOBUFS.into());
+    }
+    if tcp.port() != 0 {
+        take_port(sk, tcp)?;
+        tcp.unbind(sk.bound_interface());
+    }
+    sk.data().connection.lock().fallback.phase = Phase::Settled;
+    Ok(())
+}
+
 /// listen(2).
 pub(super) fn listen(call: &Descriptor<'_, Socket>, backlog: u32) -> Result {
     let sk = call.sk;
@@ -116,8 +143,20 @@ pub(super) fn listen(call: &Descriptor<'_, Socket>, backlog: u32) -> Result {
     };
     match super::phase(sk) {
         Phase::Tcp => return tcp.listen(backlog),
+        Phase::Settled => return sdp::listen(call, backlog),
         Phase::Open => {}
         _ => return Err(EINVAL.into()),
+    }
+    match route::of(sk) {
+        Route::Sdp => {
+            settle(sk, &tcp)?;
+            return sdp::listen(call, backlog);
+        }
+        Route::Tcp => {
+            cross(sk, &tcp, Outcome::Chosen, None);
+            return tcp.listen(backlog);
+        }
+        Route::Both => {}
     }
     if only_tcp(sk, &tcp) {
         return tcp.listen(backlog);
@@ -150,6 +189,11 @@ pub(super) fn accept(
         c.fallback.tcp_next
     };
     let count = |o| sk.data().connection.lock().stats.count_outcome(o);
+    if super::phase(sk) == Phase::Settled {
+        let child = sdp::accept(sk, non_blocking)?;
+        count(Outcome::Accepted);
+        return Ok(Some(child));
+    }
     'again: loop {
         let mark = sk.wake_mark();
         let listens = sk.state() == State::Listen;

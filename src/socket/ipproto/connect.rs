@@ -2,8 +2,9 @@
 
 //! connect(2): by SDP first.
 
-use super::bind::{only_tcp, take_port};
+use super::bind::{only_tcp, settle, take_port};
 use super::crossing::cross;
+use super::route::{self, Route};
 use super::{Outcome, Phase};
 use crate::socket::connection::Connection;
 use crate::socket::{close, connect as sdp, unreachable_error, SdpSock, Socket};
@@ -36,7 +37,17 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) ->
     loop {
         let mark = sk.wake_mark();
         match super::phase(sk) {
-            Phase::Settled | Phase::Sdp => {
+            Phase::Settled => {
+                let mut name = *name;
+                if call.progress() == Progress::Unconnected {
+                    if let Some(tcp) = call.tcp() {
+                        tcp.pre_connect(&mut name)?;
+                    }
+                }
+                let to = Named::Address(name.destination(sk.is_v6())?);
+                return sdp::connect(call, &to, non_blocking);
+            }
+            Phase::Sdp => {
                 let to = Named::Address(name.destination(sk.is_v6())?);
                 return sdp::connect(call, &to, non_blocking);
             }
@@ -91,6 +102,17 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<Begun> {
         return Err(EISCONN.into());
     }
     let to = name.destination(sk.is_v6())?;
+    match route::of(sk) {
+        Route::Sdp => {
+            settle(sk, &tcp)?;
+            return Ok(Begun::Else);
+        }
+        Route::Tcp => {
+            cross(sk, &tcp, Outcome::Chosen, None);
+            return Ok(Begun::Else);
+        }
+        Route::Both => {}
+    }
     if only_tcp(sk, &tcp) {
         return Ok(Begun::Else);
     }

@@ -34,12 +34,14 @@ mod crossing;
 mod options;
 mod outcome;
 mod remembered;
+mod route;
 
 pub(crate) use outcome::Outcome;
 pub(in crate::socket) use remembered::Remembered;
 
 pub(super) use connect::answers;
 pub(super) use crossing::{answered, fall_back};
+pub(super) use route::set as set_route;
 
 use super::connection::Connection;
 use super::{SdpSock, Socket, JOB_FALL_BACK};
@@ -51,11 +53,13 @@ use crate::sys::net::sock::{State, FOREVER};
 use crate::sys::net::tcp::{Name, Tcp};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
+use route::Route;
 
 /// How far it is decided what a descriptor is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// Nothing is to be decided: a socket of families 27 and 28, or one that accept(2) has made.
+    /// Nothing is to be decided: a socket of families 27 and 28, or one that accept(2) has made, or
+    /// that has begun to connect or listen by SDP alone.
     Settled,
     /// No connection was asked for. It may listen.
     Open,
@@ -74,6 +78,8 @@ enum Phase {
 /// What a socket knows of the choice between SDP and TCP. Protected by the connection's spinlock.
 pub(super) struct Fallback {
     phase: Phase,
+    /// What the program wants it to be; `None` if there is no choice.
+    route: Option<Route>,
     /// Why it cannot be SDP, known before anything else.
     only_tcp: Option<Outcome>,
     /// Where connect(2) is to go to, as it was told.
@@ -93,6 +99,7 @@ impl Fallback {
     pub(super) const fn new() -> Self {
         Fallback {
             phase: Phase::Settled,
+            route: None,
             only_tcp: None,
             name: Name::EMPTY,
             to: None,
@@ -118,10 +125,16 @@ impl Fallback {
         }
     }
 
+    /// What `SDP_ROUTE` says, if it has a say.
+    pub(super) fn route(&self) -> Option<Route> {
+        self.route
+    }
+
     /// What `SDP_INFO` tells.
     pub(super) fn info(&self) -> u32 {
         use crate::sys::bindings as c;
         match self.phase {
+            Phase::Settled if self.route.is_some() => c::SDP_IPPROTO_SDP,
             Phase::Settled => c::SDP_IPPROTO_NONE,
             Phase::Sdp => c::SDP_IPPROTO_SDP,
             _ => c::SDP_IPPROTO_OPEN,
@@ -143,7 +156,12 @@ impl Connection {
     /// The peer has answered by SDP. Whether that still counts.
     pub(super) fn won(&mut self) -> bool {
         match self.fallback.phase {
-            Phase::Settled => true,
+            Phase::Settled => {
+                if self.fallback.route.is_some() {
+                    self.stats.count_outcome(Outcome::Connected);
+                }
+                true
+            }
             Phase::Trying => {
                 self.fallback.phase = Phase::Sdp;
                 self.deadline = None;
@@ -201,6 +219,7 @@ impl Either for Socket {
         };
         let mut c = sk.data().connection.lock();
         (c.fallback.phase, c.fallback.only_tcp) = (Phase::Open, only_tcp);
+        c.fallback.route = Some(Route::Both);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 //! setsockopt(2) and getsockopt(2): what is set before it is decided is set for both.
 
 use super::crossing::cross;
+use super::route::{self, Route};
 use super::{Outcome, Phase};
 use crate::socket::{listen, SdpSock, Socket};
 use crate::sys::bindings as c;
@@ -30,6 +31,10 @@ pub(super) fn set(
         if side == Side::Tcp {
             return call.tcp().map_or_else(sdp, |t| tcp(&t));
         }
+        if is_route(level, name) {
+            // which decides by itself
+            return sdp();
+        }
         let decision = sk.decide();
         let Some(t) = decision.tcp() else {
             return sdp();
@@ -41,7 +46,11 @@ pub(super) fn set(
             return sdp();
         }
         tcp(&t)?;
-        if sdp().is_err() && !is_advice(level, name) {
+        let r = sdp();
+        if r.is_err() && !is_advice(level, name) {
+            if route::of(sk) == Route::Sdp {
+                return r;
+            }
             let listened = sk.state() == State::Listen;
             cross(sk, &t, Outcome::Option, None);
             if listened {
@@ -83,7 +92,8 @@ pub(super) fn get(
 pub(super) fn prefer_tcp(sk: &SdpSock) {
     let decision = sk.decide();
     if let Some(tcp) = decision.tcp() {
-        if super::phase(sk) == Phase::Open && sk.state() == State::Close {
+        let open = super::phase(sk) == Phase::Open && sk.state() == State::Close;
+        if open && route::of(sk) != Route::Sdp {
             cross(sk, &tcp, Outcome::Option, None);
         }
     }
@@ -92,7 +102,12 @@ pub(super) fn prefer_tcp(sk: &SdpSock) {
 /// Whether an option is one that TCP does not have.
 fn is_sdp(level: i32, name: i32) -> bool {
     let options = [c::SDP_ZCOPY_THRESH, c::SDP_LAST_BIND_ERR, c::SDP_INFO];
-    level as u32 == c::SOL_TCP && options.contains(&(name as u32))
+    let asked = level as u32 == c::SOL_TCP && options.contains(&(name as u32));
+    asked || is_route(level, name)
+}
+
+fn is_route(level: i32, name: i32) -> bool {
+    (level as u32, name as u32) == (c::SOL_TCP, c::SDP_ROUTE)
 }
 
 /// Whether an option only says how TCP is to treat its wire, which SDP does not use: a connection

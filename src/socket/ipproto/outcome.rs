@@ -28,6 +28,8 @@ pub(crate) enum Outcome {
     Failed,
     /// TCP: one of these was remembered.
     Remembered,
+    /// TCP: the program has chosen it (`SDP_ROUTE`).
+    Chosen,
     /// TCP: the program wants what SDP does not have.
     Option,
     /// TCP: the address is one that SDP cannot have.
@@ -40,7 +42,7 @@ pub(crate) enum Outcome {
 
 impl Outcome {
     /// All of them.
-    pub(crate) const ALL: [Outcome; 12] = [
+    pub(crate) const ALL: [Outcome; 13] = [
         Outcome::Connected,
         Outcome::Accepted,
         Outcome::AcceptedTcp,
@@ -49,6 +51,7 @@ impl Outcome {
         Outcome::NoAnswer,
         Outcome::Failed,
         Outcome::Remembered,
+        Outcome::Chosen,
         Outcome::Option,
         Outcome::Address,
         Outcome::Port,
@@ -71,6 +74,7 @@ impl Outcome {
             Outcome::NoAnswer => "TCP: no answer",
             Outcome::Failed => "TCP: failed",
             Outcome::Remembered => "TCP: remembered",
+            Outcome::Chosen => "TCP: chosen",
             Outcome::Option => "TCP: option",
             Outcome::Address => "TCP: address",
             Outcome::Port => "TCP: port",

@@ -214,6 +214,17 @@ unsafe fn call<'a, T: Either>(socket: *mut c::socket) -> Descriptor<'a, T> {
     }
 }
 
+impl<T: Either> Descriptor<'_, T> {
+    /// bind(2) by SDP alone.
+    pub(crate) fn bind_sdp(&self, name: &Name) -> Result {
+        let mut name = *name;
+        // SAFETY: The descriptor is in use by a call; the address has as many bytes as it says.
+        to_result(unsafe {
+            family::bind::<T>(self.socket, name.as_mut_ptr().cast(), name.raw_len())
+        })
+    }
+}
+
 /// The TCP socket, if the call is for that.
 fn chosen<'a, T: Either>(call: &Descriptor<'a, T>) -> Option<Tcp<'a>> {
     call.tcp().filter(|_| T::side(call.sk) == Side::Tcp)

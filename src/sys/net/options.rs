@@ -142,7 +142,7 @@ pub(crate) unsafe trait Interface: pin_init::Zeroable {}
 
 // SAFETY: integers and bit fields of integers; see `Answer::as_bytes` for what lies between them.
 unsafe impl Interface for c::tcp_info {}
-// SAFETY: seventeen integers of the same size.
+// SAFETY: eighteen integers of the same size.
 unsafe impl Interface for c::sdp_info {}
 
 /// The value of an option that is a structure, all zero at first.

@@ -49,6 +49,12 @@ impl Name {
         Ok(me)
     }
 
+    /// That of a socket of `AF_INET` or `AF_INET6`.
+    pub(crate) fn of(a: &Address, v6: bool) -> Self {
+        let (four, six) = (address::write_in(a), address::write_in6(a));
+        Self::new(if v6 { &six } else { &four }).unwrap_or(Self::EMPTY)
+    }
+
     fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.len.into()).unwrap_or_default()
     }
@@ -87,11 +93,11 @@ impl Name {
         }
     }
 
-    fn as_mut_ptr(&mut self) -> *mut kernel::ffi::c_void {
+    pub(super) fn as_mut_ptr(&mut self) -> *mut kernel::ffi::c_void {
         self.bytes.as_mut_ptr().cast()
     }
 
-    fn raw_len(&self) -> i32 {
+    pub(super) fn raw_len(&self) -> i32 {
         self.len.into()
     }
 }

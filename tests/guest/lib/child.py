@@ -50,6 +50,9 @@ def _inside(case, kind, six, writer, patience, fatal):
         sink(("fail", f"unexpected {error!r} ({_place(error)})"))
     except BaseException:
         sink(("fail", traceback.format_exc().strip()))
+    finally:
+        for function in reversed(env.at_end):
+            function()
 
 
 def _place(error):

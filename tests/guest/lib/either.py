@@ -10,7 +10,7 @@ from .sock import Sock
 # What /proc/net/sdpstats counts of them.
 COUNTERS = {"connected_by_sdp": "- connected by SDP", "accepted_by_sdp": "- accepted by SDP", "accepted_by_tcp": "- accepted by TCP",
             "tcp_refused": "- TCP: refused", "tcp_unreachable": "- TCP: unreachable", "tcp_no_answer": "- TCP: no answer",
-            "tcp_failed": "- TCP: failed", "tcp_remembered": "- TCP: remembered", "tcp_option": "- TCP: option",
+            "tcp_failed": "- TCP: failed", "tcp_remembered": "- TCP: remembered", "tcp_chosen": "- TCP: chosen", "tcp_option": "- TCP: option",
             "tcp_address": "- TCP: address", "tcp_port": "- TCP: port", "tcp_limit": "- TCP: limit"}
 
 TCP, SDP = socket.IPPROTO_TCP, consts.IPPROTO_SDP

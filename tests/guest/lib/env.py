@@ -185,6 +185,7 @@ class Env:
         if not netns.local():
             remote.begin(netns.ADDRESSES["peer"][0])
         self._sink, self._noted, self._keep = sink, set(), []
+        self.at_end = []        # functions to be called when the case is over
         self.checks = 0
 
     # The notebook

@@ -75,7 +75,8 @@ def pinned(where="self"):
 
 # The members of struct sdp_info (include/uapi/sdp.h), each a __u64.
 INFO = ("transport", "tx_bytes", "tx_read", "tx_written", "rx_bytes", "rx_read", "rx_written", "src_avail_sent", "src_avail_returned",
-        "src_avail_received", "src_avail_refused", "sink_avail_sent", "sink_avail_received", "crossed", "unpinnable", "credit_stalls", "ipproto")
+        "src_avail_received", "src_avail_refused", "sink_avail_sent", "sink_avail_received", "crossed", "unpinnable", "credit_stalls", "ipproto",
+        "route")
 
 
 def info(sock):

@@ -2,6 +2,7 @@
 """Programs that know nothing of SDP, started with sdp-run where the case is on SDP."""
 
 import contextlib
+import os
 import pathlib
 import shutil
 import tempfile
@@ -12,14 +13,25 @@ from .programs import HERE, Program
 from .registry import case
 
 BUILT = pathlib.Path(__file__).resolve().parents[3] / "build" / "cargo" / "release"
-# More milliseconds than SDP takes to fail: where a case counts what SDP carries, a slow machine does not count.
-PATIENT = 20000
+# Where a case counts what SDP carries, a slow machine does not count, nor what came before.
+PATIENT = {"ipproto_wait": 20000, "ipproto_memory": 0}
 ECHO = ("python3", str(HERE / "echo.py"))
 
 
-def under(e, command, rules=None, log="stderr:7", wait=PATIENT):
-    """The command, under sdp-run. Rules are statements; without, the library's own hold, as does its time to wait
-    without one."""
+def be_patient(e):
+    """The module waits for long, and remembers nothing, until the case is over."""
+    if not os.path.exists("/sys/module/ib_sdp/parameters"):
+        return
+    for name, value in PATIENT.items():
+        before = netns.parameter(name, value)
+        if before != value:
+            e.at_end.append(lambda name=name, before=before: netns.parameter(name, before))
+
+
+def under(e, command, rules=None, log="stderr:7", patient=True):
+    """The command, under sdp-run. Rules are statements; without, the library's own hold."""
+    if patient:
+        be_patient(e)
     for name in ("sdp-run", "libsdp.so"):
         if not (BUILT / name).exists():
             e.skip(f"{name} is not built (scripts/cargo build --release -p sdp-run -p libsdp)")
@@ -28,8 +40,7 @@ def under(e, command, rules=None, log="stderr:7", wait=PATIENT):
         with tempfile.NamedTemporaryFile("w", prefix="rules-", delete=False) as file:
             file.write(rules)
         options += ["--config", file.name]
-    environment = [] if wait is None else ["env", f"LIBSDP_WAIT={wait}"]
-    return [*environment, str(BUILT / "sdp-run"), *options, *command]
+    return [str(BUILT / "sdp-run"), *options, *command]
 
 
 def start(e, command, where="self", rules=None):

@@ -20,10 +20,6 @@ use std::fmt::{self, Write};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Level {
-    /// Something that happens inside.
-    All = 1,
-    /// Calls that concern the library.
-    Calls = 2,
     /// No rule matches.
     NoMatch = 3,
     /// A rule matches.
@@ -65,6 +61,11 @@ impl Write for Line {
         self.length += part.len();
         Ok(())
     }
+}
+
+/// Whether messages of a level are written.
+pub fn wanted(level: Level) -> bool {
+    settings::known().is_some_and(|s| level as u32 >= s.min_level)
 }
 
 /// Writes a message, if it is wanted. errno stays.

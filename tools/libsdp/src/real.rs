@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The C library's own functions, which are points of cancellation and which other preloaded
-//! libraries may have replaced, too.
+//! The functions that this library replaces, as the C library or the next preloaded library has them.
 
 use crate::sys;
-use libc::{c_int, c_void, nfds_t, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{c_int, c_void, sockaddr, socklen_t};
 use std::ffi::CStr;
 use std::mem;
 use std::ptr;
@@ -84,25 +83,4 @@ next! {
     bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
     listen(fd: c_int, backlog: c_int) -> c_int;
     connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
-    accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
-    accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int;
-    shutdown(fd: c_int, how: c_int) -> c_int;
-    close(fd: c_int) -> c_int;
-    fcntl(fd: c_int, command: c_int, argument: usize) -> c_int;
-    ioctl(fd: c_int, command: libc::c_ulong, argument: usize) -> c_int;
-    getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t) -> c_int;
-    setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int;
-    sendto(fd: c_int, data: *const c_void, count: size_t, flags: c_int, to: *const sockaddr, length: socklen_t) -> ssize_t;
-    sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_int) -> ssize_t;
-    poll(fds: *mut libc::pollfd, count: nfds_t, timeout: c_int) -> c_int;
-    ppoll(fds: *mut libc::pollfd, count: nfds_t, timeout: *const libc::timespec, mask: *const libc::sigset_t) -> c_int;
-    select(count: c_int, read: *mut libc::fd_set, write: *mut libc::fd_set, except: *mut libc::fd_set,
-           timeout: *mut libc::timeval) -> c_int;
-    pselect(count: c_int, read: *mut libc::fd_set, write: *mut libc::fd_set, except: *mut libc::fd_set,
-            timeout: *const libc::timespec, mask: *const libc::sigset_t) -> c_int;
-    epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut libc::epoll_event) -> c_int;
-    epoll_wait(epoll: c_int, events: *mut libc::epoll_event, most: c_int, timeout: c_int) -> c_int;
-    epoll_pwait(epoll: c_int, events: *mut libc::epoll_event, most: c_int, timeout: c_int, mask: *const libc::sigset_t) -> c_int;
-    epoll_pwait2(epoll: c_int, events: *mut libc::epoll_event, most: c_int, timeout: *const libc::timespec,
-                 mask: *const libc::sigset_t) -> c_int;
 }

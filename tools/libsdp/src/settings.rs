@@ -7,7 +7,7 @@
 
 use crate::log::{self, Level};
 use crate::sys;
-use sdp_rules::{Destination, Rules};
+use sdp_rules::{Destination, Mode, Rules};
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
@@ -18,9 +18,6 @@ const RULES: &str = match option_env!("SDP_RULES") {
     Some(path) => path,
     None => "/etc/libsdp.conf",
 };
-
-/// How many milliseconds SDP has to answer, if the environment does not say otherwise.
-pub const WAIT: u64 = 500;
 
 /// No file of rules is larger.
 const LARGEST: usize = 1 << 20;
@@ -34,10 +31,8 @@ pub struct Settings {
     pub program: Vec<u8>,
     pub destination: Destination,
     pub min_level: u32,
-    /// How many milliseconds SDP has to answer a client that can use TCP.
-    pub wait: u64,
-    /// Some of its sockets may be SDP.
-    pub active: bool,
+    /// What all its sockets are, wherever they connect or listen.
+    pub uniform: Option<Mode>,
     /// The program has more rights than who called it.
     pub secure: bool,
 }
@@ -106,14 +101,15 @@ fn read() -> (Settings, Option<String>) {
         }
     };
     let mut settings = Settings {
-        active: rules.as_ref().is_some_and(|r| !r.only_tcp(&program)),
+        uniform: rules
+            .as_ref()
+            .map_or(Some(Mode::Tcp), |r| r.uniform(&program)),
         // Of a file that cannot be used nothing holds, so whoever started the program is told.
         destination: match &rules {
             Some(_) => Destination::File(b"libsdp.log".to_vec()),
             None => Destination::Stderr,
         },
         min_level: Level::Error as u32,
-        wait: WAIT,
         rules: Rules::default(),
         name: String::from_utf8_lossy(&program).into_owned(),
         program,
@@ -141,18 +137,22 @@ fn read() -> (Settings, Option<String>) {
             }
         }
     }
-    if let Some(wish) = variable("LIBSDP_WAIT") {
-        match wish.to_str().and_then(|w| w.parse::<u32>().ok()) {
-            Some(wait) => settings.wait = wait.into(),
-            None => {
-                problem.get_or_insert(format!(
-                    "LIBSDP_WAIT={} is no number of milliseconds",
-                    wish.to_string_lossy()
-                ));
-            }
-        }
+    if variable("LIBSDP_WAIT").is_some() {
+        problem.get_or_insert("LIBSDP_WAIT has no effect: see ipproto_wait in sdp(7)".into());
+    }
+    if variable("LD_PRELOAD").is_some_and(|l| is_relative(l.as_bytes())) {
+        problem.get_or_insert(
+            "LD_PRELOAD has a path that is not absolute: what is started in another directory stays TCP"
+                .into(),
+        );
     }
     (settings, problem)
+}
+
+/// Whether LD_PRELOAD finds the library in some directories only.
+fn is_relative(preload: &[u8]) -> bool {
+    let mut libraries = preload.split(|&c| matches!(c, b' ' | b':'));
+    libraries.any(|l| l.ends_with(b"/libsdp.so") && !l.starts_with(b"/") && !l.starts_with(b"$"))
 }
 
 /// The rules of a file. A default file that is not there is none, and means SDP where it can be
@@ -192,4 +192,19 @@ pub fn read_file(path: &[u8]) -> sys::Result<Vec<u8>> {
     }
     sys::close(fd);
     result.map(|()| text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relative_paths() {
+        for path in ["./libsdp.so", "/a.so:b/libsdp.so", "x.so ../libsdp.so"] {
+            assert!(is_relative(path.as_bytes()), "{path}");
+        }
+        for path in ["", "libsdp.so", "/a/libsdp.so ./b.so", "$LIB/libsdp.so"] {
+            assert!(!is_relative(path.as_bytes()), "{path}");
+        }
+    }
 }

@@ -132,23 +132,26 @@ impl Rules {
         self
     }
 
-    /// Whether no socket of a program can be anything but TCP. May miss it where several rules
-    /// say so together.
-    pub fn only_tcp(&self, program: &[u8]) -> bool {
-        [Role::Server, Role::Client].iter().all(|&role| {
-            let mut own = self
-                .rules
-                .iter()
-                .filter(|r| r.role == role && r.program.matches(program));
-            loop {
-                match own.next() {
-                    Some(r) if r.mode != Mode::Tcp => return false,
-                    Some(r) if r.network == Network::Any && r.ports == Ports::ANY => return true,
-                    Some(_) => {}
-                    None => return false,
-                }
+    /// What all sockets of a program are, if that depends neither on the role nor on addresses. May
+    /// miss it where several rules say so together.
+    pub fn uniform(&self, program: &[u8]) -> Option<Mode> {
+        let server = self.uniform_in(program, Role::Server)?;
+        (self.uniform_in(program, Role::Client)? == server).then_some(server)
+    }
+
+    fn uniform_in(&self, program: &[u8], role: Role) -> Option<Mode> {
+        let mut mode = None;
+        let own = self.rules.iter();
+        for rule in own.filter(|r| r.role == role && r.program.matches(program)) {
+            if *mode.get_or_insert(rule.mode) != rule.mode {
+                return None;
             }
-        })
+            if rule.network == Network::Any && rule.ports == Ports::ANY {
+                return mode;
+            }
+        }
+        let default = self.default_mode();
+        (mode.unwrap_or(default) == default).then_some(default)
     }
 
     /// The first earlier rule that matches all that rule `index` matches, which so never gets to
@@ -243,7 +246,7 @@ mod tests {
                 r.decide(b"x", Role::Server, ip("1.2.3.4"), 1).mode,
                 Mode::Sdp
             );
-            assert!(!r.only_tcp(b"x"));
+            assert_eq!(r.uniform(b"x"), Some(Mode::Sdp));
         }
         // rules of others do not make this program SDP only
         let r = rules("use sdp server other *:*").of_program(b"x");
@@ -251,13 +254,21 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_stay_tcp() {
+    fn programs_whose_sockets_are_all_the_same() {
         let r = rules("use tcp server a *:*\nuse tcp client a 10.0.0.1:*\nuse tcp client a *:*\n");
-        assert!(r.only_tcp(b"a") && !r.only_tcp(b"b"));
+        assert_eq!(
+            (r.uniform(b"a"), r.uniform(b"b")),
+            (Some(Mode::Tcp), Some(Mode::Both))
+        );
         let r = rules("use tcp server a *:*\nuse both client a 10.0.0.1:*\nuse tcp client a *:*\n");
-        assert!(!r.only_tcp(b"a"));
+        assert_eq!(r.uniform(b"a"), None);
         let r = rules("use tcp server a *:*\nuse tcp client a *:1-65535\n");
-        assert!(!r.only_tcp(b"a"));
+        assert_eq!(r.uniform(b"a"), None);
+        let r = rules("use sdp server a *:*\nuse tcp client a *:*\n");
+        assert_eq!(r.uniform(b"a"), None);
+        let r = rules("use both client a *:80\n");
+        assert_eq!(r.uniform(b"a"), Some(Mode::Both));
+        assert_eq!(Rules::fallback().uniform(b"a"), Some(Mode::Both));
     }
 
     #[test]

@@ -147,8 +147,8 @@ proptest! {
         let own = all.clone().of_program(name);
         let mode = all.decide(name, role, a, port).mode;
         prop_assert_eq!(own.decide(name, role, a, port).mode, mode);
-        if all.only_tcp(name) {
-            prop_assert_eq!(mode, Mode::Tcp);
+        if let Some(all) = all.uniform(name) {
+            prop_assert_eq!(mode, all);
         }
     }
 }

@@ -3,6 +3,7 @@
 //! The program as a whole: what it starts, with what, and its status.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -100,6 +101,20 @@ fn a_static_program_is_named() {
     let (_, _, err) = place.run(&["./static"]);
     assert!(
         err.contains("./static stays on TCP: it is linked statically"),
+        "{err}"
+    );
+}
+
+#[test]
+fn a_setuid_program_is_named_once() {
+    let place = Place::new("setuid");
+    fs::copy("/bin/true", place.path("setuid")).unwrap();
+    let rights = fs::Permissions::from_mode(0o4755);
+    fs::set_permissions(place.path("setuid"), rights).unwrap();
+    let (status, _, err) = place.run(&["./setuid"]);
+    assert_eq!((status, err.lines().count()), (Some(0), 1), "{err}");
+    assert!(
+        err.contains("./setuid stays on TCP: it runs with other rights than yours"),
         "{err}"
     );
 }
