@@ -79,6 +79,7 @@ pub(super) fn disconnect(sk: &SdpSock) {
     local.port = sk.local().port;
     sk.set_local(&local);
     sk.set_remote(&Address::any(sk.is_v6()));
+    sk.set_peek_offset(-1);
     sk.clear_shutdown();
     sk.data().peer_ended.store(false, Relaxed);
     if !matches!(old, State::Close | State::Listen) {

@@ -137,7 +137,7 @@ pub(super) fn accept(sk: &SdpSock, non_blocking: bool) -> Result<ARef<SdpSock>> 
         if timeout == 0 {
             return Err(EAGAIN.into());
         }
-        timeout = sk.wait(&mut lock, mark, timeout)?;
+        timeout = sk.wait_in_turn(&mut lock, mark, timeout)?;
     }
 }
 
@@ -286,7 +286,7 @@ impl Place {
         });
         match queued {
             Some(Ok(())) => {
-                self.listener.wake();
+                self.listener.wake_one();
                 self.listener.data_ready();
             }
             _ => close::abandon(child.into()),

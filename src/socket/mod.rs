@@ -208,6 +208,10 @@ impl Family for Socket {
         send::send(sk, message)
     }
 
+    fn splice_eof(sk: &SdpSock) {
+        send::announced_no_more(sk)
+    }
+
     fn receive(sk: &SdpSock, to: &mut Destination<'_>) -> Result<usize> {
         receive::receive(sk, to)
     }

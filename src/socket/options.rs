@@ -88,14 +88,25 @@ fn set_tcp(sk: &SdpSock, name: u32, v: i32) -> Result {
             change(&mut |o| o.user_timeout = v);
         }
         c::TCP_NOTSENT_LOWAT => change(&mut |o| o.not_sent_lowat = v as u32),
+        c::TCP_INQ => {
+            let v = within(0, 1)?;
+            change(&mut |o| o.inq = v != 0);
+        }
         c::SDP_ZCOPY_THRESH => {
             let v = if v == 0 { 0 } else { within(4096, 1 << 20)? };
             change(&mut |o| o.zcopy_thresh = v as i32);
         }
         _ => return Err(ENOPROTOOPT.into()),
     }
-    if matches!(name, c::TCP_NODELAY | c::TCP_CORK) {
-        // bytes that were held back may go now
+    // Bytes that were held back may go now. As on TCP, TCP_NODELAY sends what is there in spite of a
+    // cork.
+    let nodelay = name == c::TCP_NODELAY && v != 0;
+    if nodelay || name == c::TCP_CORK && v == 0 {
+        {
+            let mut c = sk.data().connection.lock();
+            c.more = false;
+            c.uncorked |= nodelay;
+        }
         sk.progress();
     }
     timer::update(sk);
@@ -135,6 +146,8 @@ fn get_tcp(sk: &SdpSock, name: u32, value: &OldValue<'_>) -> Result {
     let or = |v: u32, default: i32| if v == 0 { default } else { v as i32 };
     match name {
         c::TCP_INFO => return value.give(info::tcp(sk).as_bytes()),
+        // there is none
+        c::TCP_ULP => return value.give(&[]),
         c::SDP_INFO => return value.give(info::sdp(sk).as_bytes()),
         _ => {}
     }
@@ -160,6 +173,7 @@ fn get_tcp(sk: &SdpSock, name: u32, value: &OldValue<'_>) -> Result {
         c::TCP_WINDOW_CLAMP => o.window_clamp as i32,
         c::TCP_USER_TIMEOUT => o.user_timeout as i32,
         c::TCP_NOTSENT_LOWAT => o.not_sent_lowat as i32,
+        c::TCP_INQ => o.inq.into(),
         c::SDP_ZCOPY_THRESH => o.zcopy_threshold().bytes().unwrap_or(0) as i32,
         c::SDP_LAST_BIND_ERR => o.last_bind_error,
         c::SDP_ROUTE => route.ok_or(ENOPROTOOPT)?.value() as i32,

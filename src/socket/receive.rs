@@ -2,6 +2,7 @@
 
 //! recvmsg(2) and all that ends in it: read(2), recv(2), splice(2).
 
+use super::connection::Connection;
 use super::direct::{self, reading::Look};
 use super::receive_queue::Urgent;
 use super::SdpSock;
@@ -45,11 +46,42 @@ pub(super) fn receive(sk: &SdpSock, to: &mut Destination<'_>) -> Result<usize> {
         peeked: 0,
         across: false,
     };
-    let r = call.run(&mut lock, to, len, target, timeout);
-    match r {
-        Err(e) if call.copied == 0 => Err(e),
-        _ => Ok(call.copied),
+    let offset = sk.peek_offset();
+    if call.peek && offset > 0 {
+        call.peeked = sk.data().connection.lock().rx.position() + offset as u64;
     }
+    let r = call.run(&mut lock, to, len, target, timeout);
+    let copied = call.copied;
+    if offset >= 0 {
+        let by = copied as isize;
+        sk.move_peek_offset(if call.peek { by } else { -by });
+    }
+    match r {
+        Err(e) if copied == 0 => return Err(e),
+        _ => {}
+    }
+    let (wanted, rest) = {
+        let c = sk.data().connection.lock();
+        let wanted = c.options.inq;
+        match wanted || to.asks_for_rest() {
+            true => (wanted, Some(rest(sk, &c))),
+            false => (false, None),
+        }
+    };
+    if let Some(rest) = rest {
+        to.tell_rest(rest, wanted);
+    }
+    Ok(copied)
+}
+
+/// Bytes that are left to be read, as `TCP_INQ` tells them: 1 also if the next call finds the end, or bytes
+/// that lie at the peer.
+fn rest(sk: &SdpSock, c: &Connection) -> i32 {
+    let (bytes, _) = c.queues();
+    let more = c.holds_advert() || sk.peer_has_ended();
+    i32::try_from(bytes)
+        .unwrap_or(i32::MAX)
+        .max(i32::from(more))
 }
 
 /// Whether nothing more will come, or an error is to be told.

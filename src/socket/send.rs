@@ -234,7 +234,12 @@ impl Open {
                 block = c.block_size(sk, want);
             }
         }
-        let room = sk.sndbuf().saturating_sub(c.tx.queued());
+        // as on TCP, no more than that waits to be sent
+        let enough = c.options.not_sent_lowat as usize;
+        let room = match enough != 0 && c.tx.unsent() >= enough {
+            true => 0,
+            false => sk.sndbuf().saturating_sub(c.tx.queued()),
+        };
         let nothing = write == 0 && block == 0;
         let mut open = Open {
             write,
@@ -262,6 +267,13 @@ impl Open {
         open.chunk = c.tx.open(open.size);
         open
     }
+}
+
+/// There is no more behind what was sent with `MSG_MORE`.
+pub(super) fn announced_no_more(sk: &SdpSock) {
+    let _lock = sk.lock();
+    sk.data().connection.lock().more = false;
+    sk.progress();
 }
 
 /// Puts a chunk into the queue, whose last `got` bytes are new, and sends what may be sent.

@@ -126,6 +126,16 @@ impl SdpSock {
         self.looking(lock, || self.sleep(mark, timeout))
     }
 
+    /// [`SdpSock::wait`] for one of the connections that others wait for, too.
+    pub(super) fn wait_in_turn(
+        &self,
+        lock: &mut Locked<'_, Socket>,
+        mark: i32,
+        timeout: isize,
+    ) -> Result<isize> {
+        lock.unlocked(|| self.sleep_in_turn(mark, timeout))
+    }
+
     /// [`SdpSock::wait`] that only the death of the caller ends before its time.
     ///
     /// # Errors

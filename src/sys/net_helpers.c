@@ -506,6 +506,19 @@ int sdp_h_cmsg_check(struct sock *sk, struct msghdr *msg)
 	return msg->msg_controllen ? sock_cmsg_send(sk, msg, &cookie) : 0;
 }
 
+bool sdp_h_wants_inq(const struct msghdr *msg)
+{
+	return msg->msg_get_inq;
+}
+
+/* As tcp_recvmsg() ends. */
+void sdp_h_give_inq(struct msghdr *msg, int inq, bool control)
+{
+	msg->msg_inq = inq;
+	if (control)
+		put_cmsg(msg, SOL_TCP, TCP_CM_INQ, sizeof(inq), &inq);
+}
+
 /*
  * Memory that the task takes from now on is charged to the socket's memory
  * cgroup, whose work ever it does. And a kernel user who writes pages out
@@ -616,6 +629,15 @@ void sdp_h_wake(struct sdp_h_sock *s)
 	/* pairs with the barrier in prepare_to_wait() of sdp_h_sleep() */
 	smp_mb__after_atomic();
 	if (waitqueue_active(&s->wait))
+		wake_up_all(&s->wait);
+}
+
+/* Of those who sleep in sdp_h_sleep_in_turn(), one is enough. */
+void sdp_h_wake_one(struct sdp_h_sock *s)
+{
+	atomic_inc(&s->events);
+	smp_mb__after_atomic();	/* as above */
+	if (waitqueue_active(&s->wait))
 		wake_up(&s->wait);
 }
 
@@ -627,6 +649,14 @@ long sdp_h_sleep(struct sdp_h_sock *s, int seen, long timeo)
 {
 	return wait_event_interruptible_timeout(s->wait,
 			atomic_read(&s->events) != seen, timeo);
+}
+
+/* The same, for one of several who wait for the same. */
+long sdp_h_sleep_in_turn(struct sdp_h_sock *s, int seen, long timeo)
+{
+	might_sleep();
+	return ___wait_event(s->wait, ___wait_cond_timeout(atomic_read(&s->events) != seen),
+			     TASK_INTERRUPTIBLE, 1, timeo, __ret = schedule_timeout(__ret));
 }
 
 /* The same, but only a fatal signal ends it early. */

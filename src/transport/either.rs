@@ -7,9 +7,9 @@
 //! [`super::Acceptor`] from both.
 
 use super::{
-    local, verbs, Access, Arming, Completion, Config, Errand, Interest, Key, Limits, LinkId, Loan, Net,
-    Owner, Pinned, Pinning, SearchId, SendCompletion, Sending, Transfer, Transport, REPLY_DATA,
-    REQUEST_DATA,
+    local, verbs, Access, Arming, Completion, Config, Errand, Interest, Key, Limits, LinkId, Loan,
+    Net, Owner, Pinned, Pinning, SearchId, SendCompletion, Sending, Transfer, Transport,
+    REPLY_DATA, REQUEST_DATA,
 };
 use crate::memory::buffer::Buffer;
 use crate::sys::net::address::Address;

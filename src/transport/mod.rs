@@ -79,8 +79,8 @@ pub(crate) use crate::memory::buffer::Span;
 #[cfg_attr(not(sdp_selftest), allow(unused_imports))]
 pub(crate) use crate::memory::pinned::{Pinned, Pinning, Watch};
 use crate::sys::errno::{ECONNABORTED, ECONNRESET, EPROTO, ETIMEDOUT};
-pub(crate) use crate::sys::rdma::cq::Arming;
 pub(crate) use crate::sys::rdma::cm::{REPLY_DATA, REQUEST_DATA};
+pub(crate) use crate::sys::rdma::cq::Arming;
 pub(crate) use crate::sys::rdma::mr::{Access, Key};
 pub(crate) use crate::sys::rdma::send::direct::{Loan, Transfer};
 pub(crate) use crate::sys::rdma::Net;

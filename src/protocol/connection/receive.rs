@@ -243,8 +243,14 @@ impl Connection {
             // It has crossed a SinkAvail, and the peer will know.
             return Ok(false);
         }
-        self.peer_sources
-            .advertised(advert, inline, self.modes.receive)
+        let kept = self
+            .peer_sources
+            .advertised(advert, inline, self.modes.receive)?;
+        if self.is_starved() {
+            self.peer_sources.refuse();
+            return Ok(false);
+        }
+        Ok(kept)
     }
 
     /// A SinkAvail came.

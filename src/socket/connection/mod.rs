@@ -35,8 +35,8 @@ use crate::sys::errno::{ECONNRESET, ENOBUFS, EPROTO};
 use crate::sys::net::sock::{Flag, State};
 use crate::sys::time::{jiffies, Jiffies};
 use crate::transport::{
-    Arming, Attempt, Channel, Completion, Interest, Link, LinkId, Resolver, SearchId, SendCompletion,
-    Transport,
+    Arming, Attempt, Channel, Completion, Interest, Link, LinkId, Resolver, SearchId,
+    SendCompletion, Transport,
 };
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;

@@ -54,6 +54,8 @@ pub(in crate::socket) struct Options {
     pub(in crate::socket) window_clamp: u32,
     /// `TCP_NOTSENT_LOWAT` in bytes, 0 for none.
     pub(in crate::socket) not_sent_lowat: u32,
+    /// `TCP_INQ`.
+    pub(in crate::socket) inq: bool,
     /// `TCP_MAXSEG` as set, 0 for the connection's own.
     pub(in crate::socket) maxseg: u32,
     /// `SDP_ZCOPY_THRESH`, negative for the module's.
@@ -93,6 +95,7 @@ impl Options {
             defer_accept: 0,
             window_clamp: 0,
             not_sent_lowat: 0,
+            inq: false,
             maxseg: 0,
             zcopy_thresh: -1,
             last_bind_error: 0,

@@ -55,6 +55,8 @@ pub(crate) trait Family: Sized + Send + Sync + 'static {
     fn poll(sk: &Sock<Self>) -> u32;
     /// sendmsg(2).
     fn send(sk: &Sock<Self>, message: &mut Source<'_>) -> Result<usize>;
+    /// What splice(2) and sendfile(2) take from ends here, although they had announced more.
+    fn splice_eof(sk: &Sock<Self>);
     /// recvmsg(2).
     fn receive(sk: &Sock<Self>, to: &mut Destination<'_>) -> Result<usize>;
     /// ioctl(2) for commands that give an integer.
@@ -358,8 +360,10 @@ pub(super) unsafe fn fill_ops<T: Family>(
     o.getsockopt = Some(c::sock_common_getsockopt);
     o.sendmsg = Some(sendmsg::<T>);
     o.recvmsg = Some(recvmsg::<T>);
+    o.splice_eof = Some(splice_eof::<T>);
     o.mmap = Some(c::sock_no_mmap);
     o.set_rcvlowat = Some(set_rcvlowat::<T>);
+    o.set_peek_off = Some(c::sk_set_peek_off);
 }
 
 /// Turns a result into what C expects.
@@ -619,6 +623,11 @@ pub(super) unsafe extern "C" fn sendmsg<T: Family>(
     }
     // SAFETY: As above; nobody else uses the message from here on.
     count(T::send(sk, &mut unsafe { Source::from_raw(message) }))
+}
+
+pub(super) unsafe extern "C" fn splice_eof<T: Family>(socket: *mut c::socket) {
+    // SAFETY: Called by the core with a descriptor of the family.
+    T::splice_eof(unsafe { of::<T>(socket) })
 }
 
 pub(super) unsafe extern "C" fn recvmsg<T: Family>(

@@ -199,6 +199,7 @@ unsafe fn fill_ops<T: Either>(o: *mut c::proto_ops, module: &'static ThisModule,
     o.getsockopt = Some(getsockopt::<T>);
     o.sendmsg = Some(sendmsg::<T>);
     o.recvmsg = Some(recvmsg::<T>);
+    o.splice_eof = Some(splice_eof::<T>);
 }
 
 /// A call on a descriptor.
@@ -507,6 +508,16 @@ unsafe extern "C" fn sendmsg<T: Either>(
         match call.tcp() {
             Some(tcp) if side == Side::Tcp => op!(tcp, sendmsg(message, len)),
             _ => family::sendmsg::<T>(socket, message, len),
+        }
+    }
+}
+
+unsafe extern "C" fn splice_eof<T: Either>(socket: *mut c::socket) {
+    // SAFETY: Called by the core with a descriptor of the protocol.
+    unsafe {
+        match chosen(&call::<T>(socket)) {
+            Some(tcp) => tcp.splice_eof(),
+            None => family::splice_eof::<T>(socket),
         }
     }
 }

@@ -132,6 +132,18 @@ impl<'a> Destination<'a> {
         unsafe { (*self.msg).msg_flags |= flag }
     }
 
+    /// Whether the caller, who is in the kernel, asks how much there is left to be read.
+    pub(crate) fn asks_for_rest(&self) -> bool {
+        // SAFETY: By the invariants `msg` is valid.
+        unsafe { c::sdp_h_wants_inq(self.msg) }
+    }
+
+    /// Tells how much there is left, and the program too if it wants to know (`TCP_INQ`).
+    pub(crate) fn tell_rest(&mut self, rest: i32, program: bool) {
+        // SAFETY: By the invariants `msg` is valid, and its control memory is the caller's.
+        unsafe { c::sdp_h_give_inq(self.msg, rest, program) }
+    }
+
     fn iter(&mut self) -> &mut IovIterDest<'a> {
         // SAFETY: By the invariants the iterator is valid, a destination, and ours for the call.
         unsafe { IovIterDest::from_raw(&raw mut (*self.msg).msg_iter) }

@@ -450,6 +450,29 @@ impl<T> Sock<T> {
         unsafe { c::sdp_h_ipv6_only(self.raw()) }
     }
 
+    /// Where `MSG_PEEK` begins, in bytes that were not read (`SO_PEEK_OFF`); negative for no such place.
+    pub(crate) fn peek_offset(&self) -> i32 {
+        read_once!(self.sk_peek_off)
+    }
+
+    /// Moves that place, if there is one, but not in front of the next byte to be read. The caller holds
+    /// the socket lock.
+    pub(crate) fn move_peek_offset(&self, by: isize) {
+        let old = self.peek_offset();
+        if old >= 0 {
+            let new = (old as isize)
+                .saturating_add(by)
+                .clamp(0, i32::MAX as isize);
+            self.set_peek_offset(new as i32);
+        }
+    }
+
+    /// Sets it.
+    pub(crate) fn set_peek_offset(&self, to: i32) {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sk_set_peek_off(self.raw(), to) };
+    }
+
     /// The ports from which an ephemeral one is chosen (`IP_LOCAL_PORT_RANGE` or the sysctl).
     pub(crate) fn port_range(&self) -> (u16, u16) {
         let (mut low, mut high) = (0, 0);
@@ -602,6 +625,12 @@ impl<T> Sock<T> {
         unsafe { c::sdp_h_wake(self.raw_helper()) }
     }
 
+    /// Wakes one of those who wait in [`Sock::sleep_in_turn`], and all others. May be called in any context.
+    pub(crate) fn wake_one(&self) {
+        // SAFETY: As for `wake`.
+        unsafe { c::sdp_h_wake_one(self.raw_helper()) }
+    }
+
     /// A mark for [`Sock::sleep`]: take it, look at the condition, then sleep by it.
     pub(crate) fn wake_mark(&self) -> i32 {
         // SAFETY: `events` is initialised; the counter is only compared, a stale value makes
@@ -621,14 +650,17 @@ impl<T> Sock<T> {
         // which may sleep.
         let left =
             unsafe { c::sdp_h_sleep(self.raw_helper(), mark, timeout as kernel::ffi::c_long) };
-        if left < 0 {
-            return Err(interrupted(timeout));
-        }
-        if timeout == FOREVER {
-            Ok(FOREVER)
-        } else {
-            Ok(left as isize)
-        }
+        slept(left, timeout)
+    }
+
+    /// [`Sock::sleep`] of one among several who wait for the same, each of which takes one of what comes.
+    pub(crate) fn sleep_in_turn(&self, mark: i32, timeout: isize) -> Result<isize> {
+        let timeo = timeout as kernel::ffi::c_long;
+        // SAFETY: As for `sleep`.
+        slept(
+            unsafe { c::sdp_h_sleep_in_turn(self.raw_helper(), mark, timeo) },
+            timeout,
+        )
     }
 
     /// [`Sock::sleep`] that only the death of the caller ends before its time.
@@ -719,6 +751,18 @@ impl<T> Drop for Locked<'_, T> {
     fn drop(&mut self) {
         // SAFETY: By the invariants the lock is held.
         unsafe { c::release_sock(self.sk.raw()) }
+    }
+}
+
+/// What comes of a sleep that has left so much of `timeout`, or was interrupted.
+fn slept(left: kernel::ffi::c_long, timeout: isize) -> Result<isize> {
+    if left < 0 {
+        return Err(interrupted(timeout));
+    }
+    if timeout == FOREVER {
+        Ok(FOREVER)
+    } else {
+        Ok(left as isize)
     }
 }
 

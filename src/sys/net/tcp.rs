@@ -164,6 +164,16 @@ impl<'a> Tcp<'a> {
         to_result(unsafe { op!(self, bind(name.as_mut_ptr().cast(), name.raw_len())) })
     }
 
+    /// What splice(2) takes from has ended.
+    pub(super) fn splice_eof(&self) {
+        // SAFETY: As for `bind`.
+        unsafe {
+            if let Some(f) = (*ptr::read_volatile(&raw const (*self.raw()).ops)).splice_eof {
+                f(self.raw());
+            }
+        }
+    }
+
     /// Undoes bind(2) on a socket that was bound to an interface before, 0 for none.
     pub(crate) fn unbind(&self, ifindex: i32) {
         // SAFETY: By the invariants the socket is alive.

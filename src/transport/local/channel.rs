@@ -10,8 +10,8 @@ use crate::memory::buffer::{Buffer, Span};
 use crate::memory::pinned::{Pinned, Pinning, Spares};
 use crate::sys::rdma::work::{self, ModuleRef};
 use crate::transport::{
-    Access, Arming, Completion, Interest, Key, Limits, Loan, SendCompletion, Sending, Transfer, Transport,
-    BSDH, HEAD,
+    Access, Arming, Completion, Interest, Key, Limits, Loan, SendCompletion, Sending, Transfer,
+    Transport, BSDH, HEAD,
 };
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;

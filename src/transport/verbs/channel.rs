@@ -15,8 +15,8 @@ use crate::sys::rdma::send::{Done, How};
 use crate::sys::rdma::user_memory::UserMemory;
 use crate::sys::rdma::work;
 use crate::transport::{
-    Access, Arming, Completion, Errand, Interest, Key, Limits, Loan, SendCompletion, Sending, Status,
-    Transfer, Transport,
+    Access, Arming, Completion, Errand, Interest, Key, Limits, Loan, SendCompletion, Sending,
+    Status, Transfer, Transport,
 };
 use kernel::prelude::*;
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
@@ -241,7 +241,8 @@ impl Transport for Channel {
     }
 
     fn arm_send(&mut self) -> Arming {
-        self.endpoint_mut().map_or(Arming::Armed, Endpoint::arm_send)
+        self.endpoint_mut()
+            .map_or(Arming::Armed, Endpoint::arm_send)
     }
 
     fn probe(&mut self) -> Result {

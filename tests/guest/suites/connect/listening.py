@@ -173,6 +173,35 @@ def wakes_one_of_many(e):
     e.note("each once", {task.result()[1][1] for task in tasks} == ports)
 
 
+def times_slept(task):
+    """How often the thread has gone to sleep."""
+    with open(f"/proc/self/task/{task.native_id}/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("voluntary_ctxt_switches"))
+
+
+@case
+def wakes_no_others(e):
+    """A connection is worth waking one thread for."""
+    if e.ipproto:
+        e.skip("who waits for SDP and TCP is woken by both")
+    listener = e.listen()
+    tasks = [e.task(listener.accept).wait_asleep("accept", "accept4") for _ in range(6)]
+    left = tasks
+    woken = 0
+    for _ in range(3):
+        before = {task: times_slept(task) for task in left}
+        e.connect(listener)
+        e.until(lambda: not all(task.is_alive() for task in left), "a connection")
+        left = [task for task in left if task.is_alive()]
+        for task in left:
+            task.wait_asleep("accept", "accept4")
+        woken += sum(times_slept(task) > before[task] for task in left)
+    e.note("woken for nothing", woken)
+    e.note("left", len(left))
+    listener.shutdown(socket.SHUT_RDWR)
+    e.note("ends", [e.error(task.result) for task in left])
+
+
 @case
 def interrupted(e):
     listener = e.listen("self")

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """MSG_ flags of send() and recv()."""
 
+import os
 import select
 import signal
 import socket
 import struct
+import tempfile
 
 from lib import calls, consts, pattern
 from lib.registry import case
@@ -12,6 +14,7 @@ from lib.registry import case
 BEDS = (1, 2)
 PEEK, WAITALL, DONTWAIT = socket.MSG_PEEK, socket.MSG_WAITALL, socket.MSG_DONTWAIT
 TRUNC, NOSIGNAL = socket.MSG_TRUNC, socket.MSG_NOSIGNAL
+SOL = socket.SOL_SOCKET
 
 
 @case(hosts=BEDS)
@@ -186,6 +189,93 @@ def cork(e):
     near.send(b"by the end")
     near.close()
     e.note("by the end", far.drain())
+
+
+@case(hosts=BEDS)
+def peek_from_a_place(e):
+    """SO_PEEK_OFF: one MSG_PEEK goes on where the last one ended, and reading moves that along."""
+    near, far = e.pair()
+    e.note("at first", far.get(SOL, consts.SO_PEEK_OFF))
+    near.send(b"abcdefghij")
+    e.until(lambda: calls.ioctl_int(far, consts.SIOCINQ) == 10, "arrival")
+    steps = [("set", 0), ("peek", 3), ("peek", 3), ("read", 2), ("peek", 3), ("peek", 10), ("set", 1), ("peek", 2), ("read", 6), ("peek", 1),
+             ("set", 5), ("peek", 1), ("read", 1), ("set", -1), ("peek", 10), ("read", 10), ("peek", 1)]
+    for number, (what, value) in enumerate(steps):
+        if what == "set":
+            far.set(SOL, consts.SO_PEEK_OFF, value)
+        else:
+            e.note(f"{number}: {what} {value}", e.error(calls.recv, far, value, DONTWAIT | (PEEK if what == "peek" else 0)))
+        e.note(f"{number}: place", far.get(SOL, consts.SO_PEEK_OFF))
+
+
+@case(hosts=BEDS)
+def peek_from_a_place_waits(e):
+    """For bytes that are not there yet, though others are."""
+    near, far = e.pair()
+    near.send(b"abc")
+    e.until(lambda: calls.ioctl_int(far, consts.SIOCINQ) == 3, "arrival")
+    far.set(SOL, consts.SO_PEEK_OFF, 3)
+    e.note("nothing there", e.error(calls.recv, far, 10, PEEK | DONTWAIT))
+    near.send(b"defg")
+    e.note("there", calls.recv(far, 4, PEEK | WAITALL))
+    e.note("all of it", calls.recv(far, 7, WAITALL))
+
+
+@case(hosts=BEDS)
+def inq(e):
+    """TCP_INQ: each recvmsg(2) tells how much is left."""
+    near, far = e.pair()
+    for value in (2, -1, 1):
+        e.note(f"set {value}", e.error(far.set, socket.IPPROTO_TCP, consts.TCP_INQ, value))
+    e.note("get", far.get(socket.IPPROTO_TCP, consts.TCP_INQ))
+    near.send(b"abcdefghij")
+    e.until(lambda: calls.ioctl_int(far, consts.SIOCINQ) == 10, "arrival")
+    for size, flags in ((3, 0), (3, PEEK), (0, 0), (7, 0)):
+        e.note(f"of {size}, {flags}", far.recvmsg(size, 64, flags)[:2])
+    e.note("nothing there", e.error(far.recvmsg, 1, 64, DONTWAIT))
+    near.shutdown(socket.SHUT_WR)
+    e.wait_mask(far, "IN|RDHUP")
+    e.note("end", far.recvmsg(1, 64)[:2])
+    far.set(socket.IPPROTO_TCP, consts.TCP_INQ, 0)
+    e.note("without", far.recvmsg(1, 64)[:2])
+
+
+def unsent(sock):
+    return calls.ioctl_int(sock, consts.SIOCOUTQNSD)
+
+
+@case
+def released_by_options(e):
+    """What MSG_MORE and TCP_CORK hold back, TCP_NODELAY sends, and the end of the cork."""
+    near, far = e.pair()
+    near.send(b"held", consts.MSG_MORE)
+    near.set(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    e.note("unsent by TCP_NODELAY", unsent(near))
+    e.note("arrives", far.recv_exactly(4))
+    near.send(b"held", consts.MSG_MORE)
+    near.set(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+    e.note("unsent by no cork", unsent(near))
+    e.note("arrives again", far.recv_exactly(4))
+    near.set(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+    near.send(b"corked")
+    near.set(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    e.note("unsent in spite of the cork", unsent(near))
+    e.note("arrives in spite of it", far.recv_exactly(6))
+    near.set(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+    near.send(b"end")
+    e.note("end", far.recv_exactly(3))
+
+
+@case
+def released_by_the_end_of_a_file(e):
+    """sendfile(2) announces more than the file has."""
+    near, far = e.pair()
+    with tempfile.TemporaryFile() as file:
+        file.write(bytes(5000))
+        file.flush()
+        e.note("sent", os.sendfile(near.fileno(), file.fileno(), 0, 20000))
+    e.note("unsent", unsent(near))
+    e.note("arrives", len(far.recv_exactly(5000)))
 
 
 @case

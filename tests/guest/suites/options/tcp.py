@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """SOL_TCP: TCP's options as far as they mean something, and SDP's own."""
 
+import contextlib
 import socket
 import struct
 import time
@@ -15,7 +16,7 @@ INT = (1 << 31) - 1
 # These mean something on SDP too. All others may be refused as an unknown one.
 MEANT = {socket.TCP_NODELAY, socket.TCP_CORK, socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT,
          socket.TCP_USER_TIMEOUT, socket.TCP_QUICKACK, socket.TCP_INFO, socket.TCP_DEFER_ACCEPT, socket.TCP_SYNCNT,
-         socket.TCP_LINGER2}
+         socket.TCP_LINGER2, consts.TCP_INQ}
 
 
 def number(value):
@@ -294,3 +295,31 @@ def nodelay_is_prompt(e):
             far.send(b"c")
             e.equal(near.recv(1), b"c", "answer")
     e.note("turns", turn)
+
+
+@case
+def no_ulp(e):
+    """None is set: no name, of no length."""
+    sock = e.socket()
+    for room in (0, 4, 16):
+        e.note(f"room for {room}", e.error(calls.getsockopt, sock, TCP, consts.TCP_ULP, room))
+
+
+@case(timeout=60)
+def not_sent_lowat(e):
+    """Not much more than that is taken from the program before it can be sent."""
+    near, far = e.pair()
+    near.set(TCP, consts.TCP_NOTSENT_LOWAT, 16384)
+    near.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            near.send(bytes(65536))
+    waits = calls.ioctl_int(near, consts.SIOCOUTQNSD)
+    e.check(16384 <= waits <= 16384 + (1 << 18), f"{waits} bytes wait")
+    # whoever waits is told
+    near.setblocking(True)
+    sender = e.task(near.sendall, bytes(3000000))
+    end = e.task(far.drain)
+    sender.result()
+    near.close()
+    e.check(len(end.result()) > 3000000, "not all has come")

@@ -243,8 +243,6 @@ impl Foreign {
         let crossing = self.flavour.pipelined == 0 && !self.held.is_empty();
         let may = self.flavour.advert > 0 && self.mode != Mode::Buffered;
         let may = may && !self.gave_up && !crossing && self.taken.room.is_empty();
-        // The real one posts buffers before it sends.
-        let may = may && (!self.flavour.silent || self.common.port.posted() > 2);
         if may && queued >= self.flavour.advert && outbox.urgent.is_none() && rng.one_in(3) {
             return Some(self.advertise(rng, queued));
         }
@@ -424,6 +422,11 @@ impl Node for Foreign {
         {
             if self.write_to_sink(rng, wire) {
                 continue;
+            }
+            if self.flavour.silent {
+                // The real one posts buffers before it sends, two at least.
+                self.common.port.least = 2;
+                self.common.port.repost(u16::MAX);
             }
             let Some((body, payload, flags)) = self.next(rng) else {
                 break;
