@@ -78,7 +78,7 @@ def told(e):
         refused, again = either.connect(e, plain), either.connect(e, plain)
         e.equal((choice(refused), choice(again)), ("TCP: refused", "TCP: remembered"), "of connections by TCP")
         option = either.make(e)
-        option.set(socket.SOL_SOCKET, consts.SO_ZEROCOPY, 1)
+        option.set(socket.IPPROTO_IP, consts.IP_MINTTL, 255)
         e.equal(choice(option), "TCP: option", "of one with an option of TCP's")
         others = e.socket(), either.make(e, TCP), e.keep(plain.accept()[0])
         e.equal([choice(sock) for sock in others], [None] * 3, "of sockets that are none")
