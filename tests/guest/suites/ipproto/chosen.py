@@ -88,6 +88,24 @@ def told(e):
         e.until(lambda: not inodes & set(observe.choices()), "no word of closed ones")
 
 
+@case(reference=False)
+def seen(e):
+    """A listener of both is where TCP's are told, as the descriptor's; a connection by SDP is not."""
+    def tcp():
+        text = observe.read("/proc/thread-self/net/" + ("tcp6" if e.six else "tcp"), "peer")
+        return {int(row[9]): row[3] for row in map(str.split, text.splitlines()[1:])}
+
+    with either.parameters(**PATIENT):
+        listener = either.listen(e)
+        near = either.connect(e, listener)
+        far = either.accept(e, listener)
+    inode = os.fstat(listener.fileno()).st_ino
+    e.equal(tcp().get(inode), "0A", "the listener's state in TCP's table")
+    e.equal(observe.row_of(listener, "peer").state, "LISTEN", "and in SDP's")
+    e.equal((os.fstat(far.fileno()).st_ino in tcp(), observe.row_of(far, "peer").state), (False, "ESTABLISHED"), "the connection")
+    e.equal(socket.socket(fileno=os.dup(near.fileno())).proto, SDP, "what Python finds of a descriptor that it has not made")
+
+
 @case(reference=False, hosts=(1, 2))
 def peer_with_tcp_only(e):
     """Nobody listens by SDP: TCP takes over."""
