@@ -55,7 +55,7 @@ fn events(sk: &SdpSock, connection: &Connection) -> u32 {
     }
     let shutdown = sk.shutdown();
     let mut events = 0;
-    if sk.has_error() {
+    if sk.has_error() || sk.has_notices() {
         events |= c::EPOLLERR;
     }
     if shutdown == SHUTDOWN_MASK || state == State::Close {

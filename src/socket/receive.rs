@@ -18,10 +18,6 @@ use kernel::prelude::*;
 /// recvmsg(2).
 pub(super) fn receive(sk: &SdpSock, to: &mut Destination<'_>) -> Result<usize> {
     let flags = to.flags();
-    if flags & c::MSG_ERRQUEUE != 0 {
-        // nothing ever goes there
-        return Err(EAGAIN.into());
-    }
     let mut lock = sk.lock();
     if sk.state() == State::Listen {
         return Err(ENOTCONN.into());

@@ -24,10 +24,14 @@ pub(super) fn send(sk: &SdpSock, message: &mut Source<'_>) -> Result<usize> {
         return Err(EOPNOTSUPP.into());
     }
     let mut lock = sk.lock();
+    let notice = message.notice(sk)?;
     let mut timeout = sk.send_timeout(flags & c::MSG_DONTWAIT != 0);
     let r = wait_connected(sk, &mut lock, &mut timeout)
         .and_then(|()| queue(sk, &mut lock, message, timeout));
     let sent = message.taken();
+    if let Some(notice) = notice.filter(|_| sent > 0) {
+        notice.copied();
+    }
     match r {
         Ok(()) => Ok(sent),
         Err(_) if sent > 0 => {

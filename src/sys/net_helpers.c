@@ -3,6 +3,7 @@
  * Plain functions around macros, inline functions and field defines of the
  * network headers, which bindgen cannot see. No policy lives here.
  */
+#include <linux/errqueue.h>
 #include <linux/module.h>
 #include <linux/proc_fs.h>
 #include <linux/sched/mm.h>
@@ -482,6 +483,8 @@ int sdp_h_local_way(struct net *net, const struct sdp_h_addr *to, int ifindex,
 void sdp_h_custom_sockopt(struct socket *sock)
 {
 	set_bit(SOCK_CUSTOM_SOCKOPT, &sock->flags);
+	/* io_uring's sends of this kind tell by themselves what was copied */
+	set_bit(SOCK_SUPPORT_ZC, &sock->flags);
 }
 
 int sdp_h_most_rmem(const struct sock *sk)
@@ -517,6 +520,65 @@ void sdp_h_give_inq(struct msghdr *msg, int inq, bool control)
 	msg->msg_inq = inq;
 	if (control)
 		put_cmsg(msg, SOL_TCP, TCP_CM_INQ, sizeof(inq), &inq);
+}
+
+/*
+ * What the program is to be told of a call with MSG_ZEROCOPY, as on TCP: NULL
+ * for nothing. io_uring tells by itself. The socket lock is held.
+ */
+int sdp_h_notice_begin(struct sock *sk, struct msghdr *msg, struct ubuf_info **notice)
+{
+	size_t size = msg_data_left(msg);
+
+	*notice = NULL;
+	if (!(msg->msg_flags & MSG_ZEROCOPY) || !size || msg->msg_ubuf ||
+	    !sock_flag(sk, SOCK_ZEROCOPY))
+		return 0;
+	*notice = msg_zerocopy_realloc(sk, size, NULL, false);
+	return *notice ? 0 : -ENOBUFS;
+}
+
+/* The call is over, and has copied what it has sent. The socket lock is held. */
+void sdp_h_notice_end(struct ubuf_info *notice, bool sent)
+{
+	if (!sent) {
+		net_zcopy_put_abort(notice, true);
+		return;
+	}
+	uarg_to_msgzc(notice)->zerocopy = 0;
+	net_zcopy_put(notice);
+}
+
+bool sdp_h_has_notices(const struct sock *sk)
+{
+	return !skb_queue_empty_lockless(&sk->sk_error_queue);
+}
+
+/* As ip_recv_error(), which modules cannot call, does with what lies in the queue here. */
+static int recv_error(struct sock *sk, struct msghdr *msg)
+{
+	struct {
+		struct sock_extended_err ee;
+		struct sockaddr_in offender;
+	} header = {};
+	struct sk_buff *skb = sock_dequeue_err_skb(sk);
+
+	if (!skb)
+		return -EAGAIN;
+	sock_recv_timestamp(msg, sk, skb);
+	header.ee = SKB_EXT_ERR(skb)->ee;
+	put_cmsg(msg, SOL_IP, IP_RECVERR, sizeof(header), &header);
+	msg->msg_flags |= MSG_ERRQUEUE;
+	consume_skb(skb);
+	return 0;
+}
+
+/* recvmsg(2) with MSG_ERRQUEUE. */
+int sdp_h_recv_error(struct sock *sk, struct msghdr *msg, int len)
+{
+	if (sk->sk_family == AF_INET || sk->sk_family == AF_INET6)
+		return inet_recv_error(sk, msg, len);
+	return is_v6(sk) ? ipv6_recv_error(sk, msg, len) : recv_error(sk, msg);
 }
 
 /*

@@ -12,14 +12,14 @@
 )]
 
 use super::super::bindings as c;
-use super::super::errno::{EAFNOSUPPORT, ENOPROTOOPT, EPROTONOSUPPORT, ESOCKTNOSUPPORT};
+use super::super::errno::{EAFNOSUPPORT, EINVAL, ENOPROTOOPT, EPROTONOSUPPORT, ESOCKTNOSUPPORT};
 use super::super::rdma::Net;
 use super::address::{self, Address, Named, Purpose, AF_INET6_SDP, AF_INET_SDP};
 use super::ipproto::{self, Either};
 use super::message::{Destination, Source};
 use super::netns::{self, PerNet};
 use super::options::{NewValue, OldValue};
-use super::sock::Sock;
+use super::sock::{Flag, Sock};
 use core::marker::PhantomData;
 use core::mem::{offset_of, MaybeUninit};
 use core::ptr::{self, NonNull};
@@ -551,13 +551,18 @@ pub(super) unsafe extern "C" fn setsockopt_on<T: Family>(
     if is_of_tcp_alone(name as u32, &unsafe { NewValue::new(value, len) }) {
         return -ENOPROTOOPT.0;
     }
-    // The core allows this option to its own families only.
-    if name as u32 == c::SO_REUSEPORT {
+    // The core allows these options to its own families, or to TCP, only.
+    if matches!(name as u32, c::SO_REUSEPORT | c::SO_ZEROCOPY) {
         // SAFETY: As above.
         let (sk, value) = unsafe { (of::<T>(socket), NewValue::new(value, len)) };
-        return errno(value.int().map(|v| {
+        return errno(value.int().and_then(|v| {
             let _lock = sk.lock();
-            sk.set_reuse_port(v != 0);
+            match name as u32 {
+                c::SO_REUSEPORT => sk.set_reuse_port(v != 0),
+                _ if !(0..=1).contains(&v) => return Err(EINVAL.into()),
+                _ => sk.set_flag(Flag::ZeroCopy, v != 0),
+            }
+            Ok(())
         }));
     }
     // SAFETY: As above.
@@ -633,9 +638,16 @@ pub(super) unsafe extern "C" fn splice_eof<T: Family>(socket: *mut c::socket) {
 pub(super) unsafe extern "C" fn recvmsg<T: Family>(
     socket: *mut c::socket,
     message: *mut c::msghdr,
-    _len: usize,
+    len: usize,
     flags: i32,
 ) -> i32 {
+    if flags as u32 & c::MSG_ERRQUEUE != 0 {
+        // SAFETY: Called by the core with a descriptor of the family and the message of the call.
+        return unsafe {
+            let room = i32::try_from(len).unwrap_or(i32::MAX);
+            c::sdp_h_recv_error((*socket).sk, message, room)
+        };
+    }
     // SAFETY: Called by the core with a descriptor of the family and the message of the call.
     let (sk, mut to) = unsafe {
         (

@@ -532,8 +532,8 @@ unsafe extern "C" fn recvmsg<T: Either>(
     unsafe {
         let call = call::<T>(socket);
         let non_blocking = flags as u32 & c::MSG_DONTWAIT != 0;
-        let side = if flags as u32 & c::MSG_OOB != 0 {
-            // which never waits
+        let side = if flags as u32 & (c::MSG_OOB | c::MSG_ERRQUEUE) != 0 {
+            // which never wait
             Ok(T::side(call.sk))
         } else {
             T::settled(call.sk, call.sk.receive_timeout(non_blocking))

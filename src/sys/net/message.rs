@@ -4,9 +4,13 @@
 
 use super::super::bindings as c;
 use super::super::pin::{Hold, Pages, Unpinnable};
+use super::sock::Sock;
 use core::marker::PhantomData;
-use core::ptr;
+use core::mem::ManuallyDrop;
+use core::ptr::{self, NonNull};
+use kernel::error::to_result;
 use kernel::iov::{IovIterDest, IovIterSource};
+use kernel::prelude::*;
 
 /// What one send call brings: bytes of the caller, and flags.
 ///
@@ -94,6 +98,46 @@ impl<'a> Source<'a> {
         let n = self.iter().copy_from_iter(to);
         self.taken += n;
         n
+    }
+}
+
+impl Source<'_> {
+    /// What the program wants to be told of the call (`MSG_ZEROCOPY`), if anything. The socket lock is
+    /// held.
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS` if as much as may be is under way, or untold.
+    pub(crate) fn notice<T>(&mut self, sk: &Sock<T>) -> Result<Option<Notice>> {
+        let mut notice = ptr::null_mut();
+        // SAFETY: By the invariants `msg` is valid and ours for the call; the sock is alive.
+        to_result(unsafe { c::sdp_h_notice_begin(sk.raw(), self.msg, &mut notice) })?;
+        // INVARIANT: Just begun.
+        Ok(NonNull::new(notice).map(Notice))
+    }
+}
+
+/// A notification that goes to the socket's error queue when a send call with `MSG_ZEROCOPY` is over;
+/// none if it is dropped.
+///
+/// # Invariants
+///
+/// From `sdp_h_notice_begin()`, and not given to `sdp_h_notice_end()` yet.
+pub(crate) struct Notice(NonNull<c::ubuf_info>);
+
+impl Notice {
+    /// The call has sent something, of which it has made a copy. The socket lock is held.
+    pub(crate) fn copied(self) {
+        let me = ManuallyDrop::new(self);
+        // SAFETY: By the invariants; it is not dropped.
+        unsafe { c::sdp_h_notice_end(me.0.as_ptr(), true) }
+    }
+}
+
+impl Drop for Notice {
+    fn drop(&mut self) {
+        // SAFETY: By the invariants.
+        unsafe { c::sdp_h_notice_end(self.0.as_ptr(), false) }
     }
 }
 

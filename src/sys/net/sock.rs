@@ -72,6 +72,8 @@ pub(crate) enum Flag {
     Linger,
     /// `SO_OOBINLINE`.
     UrgInline,
+    /// `SO_ZEROCOPY`.
+    ZeroCopy,
 }
 
 impl Flag {
@@ -80,6 +82,7 @@ impl Flag {
             Flag::KeepOpen => c::sock_flags_SOCK_KEEPOPEN,
             Flag::Linger => c::sock_flags_SOCK_LINGER,
             Flag::UrgInline => c::sock_flags_SOCK_URGINLINE,
+            Flag::ZeroCopy => c::sock_flags_SOCK_ZEROCOPY,
         }) as i32
     }
 }
@@ -224,6 +227,12 @@ impl<T> Sock<T> {
     /// Whether an error waits to be reported.
     pub(crate) fn has_error(&self) -> bool {
         read_once!(self.sk_err) != 0
+    }
+
+    /// Whether the error queue has something for the program.
+    pub(crate) fn has_notices(&self) -> bool {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_has_notices(self.raw()) }
     }
 
     /// Sets the error that the next call reports.

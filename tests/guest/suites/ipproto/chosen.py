@@ -78,7 +78,7 @@ def told(e):
         refused, again = either.connect(e, plain), either.connect(e, plain)
         e.equal((choice(refused), choice(again)), ("TCP: refused", "TCP: remembered"), "of connections by TCP")
         option = either.make(e)
-        option.set(socket.SOL_SOCKET, consts.SO_ZEROCOPY, 1)
+        option.set(socket.IPPROTO_IP, consts.IP_MINTTL, 255)
         e.equal(choice(option), "TCP: option", "of one with an option of TCP's")
         others = e.socket(), either.make(e, TCP), e.keep(plain.accept()[0])
         e.equal([choice(sock) for sock in others], [None] * 3, "of sockets that are none")
@@ -86,6 +86,24 @@ def told(e):
         for sock in (near, refused, again, option):
             sock.close()
         e.until(lambda: not inodes & set(observe.choices()), "no word of closed ones")
+
+
+@case(reference=False)
+def seen(e):
+    """A listener of both is where TCP's are told, as the descriptor's; a connection by SDP is not."""
+    def tcp():
+        text = observe.read("/proc/thread-self/net/" + ("tcp6" if e.six else "tcp"), "peer")
+        return {int(row[9]): row[3] for row in map(str.split, text.splitlines()[1:])}
+
+    with either.parameters(**PATIENT):
+        listener = either.listen(e)
+        near = either.connect(e, listener)
+        far = either.accept(e, listener)
+    inode = os.fstat(listener.fileno()).st_ino
+    e.equal(tcp().get(inode), "0A", "the listener's state in TCP's table")
+    e.equal(observe.row_of(listener, "peer").state, "LISTEN", "and in SDP's")
+    e.equal((os.fstat(far.fileno()).st_ino in tcp(), observe.row_of(far, "peer").state), (False, "ESTABLISHED"), "the connection")
+    e.equal(socket.socket(fileno=os.dup(near.fileno())).proto, SDP, "what Python finds of a descriptor that it has not made")
 
 
 @case(reference=False, hosts=(1, 2))

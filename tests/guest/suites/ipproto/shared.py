@@ -73,11 +73,15 @@ def option_of_tcp_alone(e):
         e.equal(advised.getsockopt(T, socket.TCP_CONGESTION, 16).rstrip(b"\0"), b"reno", "TCP_CONGESTION")
         advised.connect(e.address(e.there, listener.port))
         e.equal(either.protocol(advised), SDP, "with TCP_CONGESTION")
-        with either.counts(e, tcp_option=1):
+        with either.counts(e):
             zerocopy = either.make(e)
             zerocopy.set(S, consts.SO_ZEROCOPY, 1)
-        e.equal(either.protocol(zerocopy), TCP, "with SO_ZEROCOPY")
-        zerocopy.connect(e.address(e.there, listener.port))
+        e.equal(either.protocol(zerocopy), SDP, "with SO_ZEROCOPY")
+        with either.counts(e, tcp_option=1):
+            near = either.make(e)
+            near.set(socket.IPPROTO_IP, consts.IP_MINTTL, 1)
+        e.equal(either.protocol(near), TCP, "with IP_MINTTL")
+        near.connect(e.address(e.there, listener.port))
         with either.counts(e, tcp_option=1):
             fast = either.make(e)
             fast.sendto(b"fast", consts.MSG_FASTOPEN, e.address(e.there, listener.port))
@@ -90,6 +94,26 @@ def option_of_tcp_alone(e):
             e.equal(either.protocol(wrong), SDP, "after that")
             wrong.set(T, consts.SDP_ZCOPY_THRESH, 65536)
             e.equal(wrong.get(T, consts.SDP_ZCOPY_THRESH), 65536, "SDP_ZCOPY_THRESH")
+
+
+@case(reference=False)
+def zero_copy_of_either(e):
+    """SO_ZEROCOPY of an open socket is that of whatever wins, which tells of each send in the same way."""
+    told = []
+    with either.parameters(**PATIENT):
+        for protocol in (SDP, TCP):
+            listener = either.listen(e, protocol)
+            near = either.make(e)
+            near.set(S, consts.SO_ZEROCOPY, 1)
+            e.equal(e.error(near.recvmsg, 1, 100, socket.MSG_ERRQUEUE), "EAGAIN", "the error queue of an open one")
+            near.connect(e.address(e.there, listener.port))
+            far = either.accept(e, listener)
+            e.equal(near.send(b"abc", consts.MSG_ZEROCOPY), 3, "send()")
+            e.equal(far.recv_exactly(3), b"abc", "the bytes")
+            e.equal(near.mask_when(0, e.patience), "ERR", "poll()")
+            told.append(near.recvmsg(1, 100, socket.MSG_ERRQUEUE))
+            e.equal(either.protocol(near), protocol, "the protocol")
+    e.equal(told[0], told[1], "what is told by SDP, and by TCP")
 
 
 def _number(value):

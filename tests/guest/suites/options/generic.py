@@ -13,7 +13,7 @@ SOL = socket.SOL_SOCKET
 
 # What the core of the kernel keeps for TCP of AF_INET and AF_INET6; a module may offer it or not.
 FOR_TCP = {consts.SO_ATTACH_FILTER, consts.SO_ATTACH_BPF, consts.SO_ATTACH_REUSEPORT_CBPF, consts.SO_ATTACH_REUSEPORT_EBPF}
-FOR_INET = {consts.SO_ZEROCOPY, 37, 65, 74, 61, 78, 79, 80, 82, 83, 84}
+FOR_INET = {37, 65, 74, 61, 78, 79, 80, 82, 83, 84}
 
 
 def number(value):
