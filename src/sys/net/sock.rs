@@ -664,12 +664,9 @@ impl<T> Sock<T> {
 
     /// [`Sock::sleep`] of one among several who wait for the same, each of which takes one of what comes.
     pub(crate) fn sleep_in_turn(&self, mark: i32, timeout: isize) -> Result<isize> {
-        let timeo = timeout as kernel::ffi::c_long;
         // SAFETY: As for `sleep`.
-        slept(
-            unsafe { c::sdp_h_sleep_in_turn(self.raw_helper(), mark, timeo) },
-            timeout,
-        )
+        let left = unsafe { c::sdp_h_sleep_in_turn(self.raw_helper(), mark, timeout) };
+        slept(left, timeout)
     }
 
     /// [`Sock::sleep`] that only the death of the caller ends before its time.
@@ -764,14 +761,14 @@ impl<T> Drop for Locked<'_, T> {
 }
 
 /// What comes of a sleep that has left so much of `timeout`, or was interrupted.
-fn slept(left: kernel::ffi::c_long, timeout: isize) -> Result<isize> {
+fn slept(left: isize, timeout: isize) -> Result<isize> {
     if left < 0 {
         return Err(interrupted(timeout));
     }
     if timeout == FOREVER {
         Ok(FOREVER)
     } else {
-        Ok(left as isize)
+        Ok(left)
     }
 }
 
