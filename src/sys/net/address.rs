@@ -110,7 +110,7 @@ pub(crate) enum Purpose {
 /// Reads the address bytes of bind(2) or connect(2) on a socket of family 27 (`v6` false) or 28.
 ///
 /// Accepted are the forms that programs are known to pass (AF_INET, AF_INET6 and the SDP families'
-/// own numbers, see the README), and what inet(7) accepts besides.
+/// own numbers), and what inet(7) accepts besides.
 ///
 /// # Errors
 ///
