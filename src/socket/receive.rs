@@ -38,6 +38,7 @@ pub(super) fn receive(sk: &SdpSock, to: &mut Destination<'_>) -> Result<usize> {
         peek: flags & c::MSG_PEEK != 0,
         discard: flags & c::MSG_TRUNC != 0,
         begun: false,
+        inq: to.asks_for_rest(),
         copied: 0,
         peeked: 0,
         across: false,
@@ -47,7 +48,7 @@ pub(super) fn receive(sk: &SdpSock, to: &mut Destination<'_>) -> Result<usize> {
         call.peeked = sk.data().connection.lock().rx.position() + offset as u64;
     }
     let r = call.run(&mut lock, to, len, target, timeout);
-    let copied = call.copied;
+    let (copied, inq) = (call.copied, call.inq);
     if offset >= 0 {
         let by = copied as isize;
         sk.move_peek_offset(if call.peek { by } else { -by });
@@ -56,15 +57,11 @@ pub(super) fn receive(sk: &SdpSock, to: &mut Destination<'_>) -> Result<usize> {
         Err(e) if copied == 0 => return Err(e),
         _ => {}
     }
-    let (wanted, rest) = {
-        let c = sk.data().connection.lock();
-        let wanted = c.options.inq;
-        match wanted || to.asks_for_rest() {
-            true => (wanted, Some(rest(sk, &c))),
-            false => (false, None),
-        }
-    };
-    if let Some(rest) = rest {
+    if inq {
+        let (wanted, rest) = {
+            let c = sk.data().connection.lock();
+            (c.options.inq, rest(sk, &c))
+        };
         to.tell_rest(rest, wanted);
     }
     Ok(copied)
@@ -95,6 +92,8 @@ struct Call<'a> {
     discard: bool,
     /// The call is counted.
     begun: bool,
+    /// Somebody is told how much there is left.
+    inq: bool,
     copied: usize,
     /// With `MSG_PEEK`: position behind the bytes that were looked at.
     peeked: u64,
@@ -148,7 +147,11 @@ impl Call<'_> {
                 continue;
             }
             let enough = match len {
-                0 => sk.data().connection.lock().rx.bytes() > 0,
+                0 => {
+                    let c = sk.data().connection.lock();
+                    self.inq |= c.options.inq;
+                    c.rx.bytes() > 0
+                }
                 _ => self.copied >= target.min(len),
             };
             if enough {
@@ -277,6 +280,7 @@ impl Call<'_> {
             if !core::mem::replace(&mut self.begun, true) {
                 c.stats.receive_calls += 1;
                 c.attends = false;
+                self.inq |= c.options.inq;
             }
             // an old urgent byte before those that were looked at may have gone
             let at = c.rx.position().max(self.peeked);
