@@ -9,7 +9,7 @@
 //! # Data that crosses a sink advert
 //!
 //! Neither end waits for the other, so the source may send Data before it sees a sink advert. Both
-//! ends know when that has happened, by counting (NonDiscards, wire.md's §4.4): the source counts
+//! ends know when that has happened, by counting (NonDiscards, `docs/protocol.md`): the source counts
 //! the messages with payload that it sends, the sink those that it receives. A message with payload
 //! that finds sink adverts outstanding voids the oldest of them and is not counted; its bytes go to
 //! that one's reader. Each SinkAvail says how many were counted. The source takes it if that is

@@ -156,7 +156,7 @@ fn reports_are_added_up_and_not_beyond_the_block() {
     }
 }
 
-/// The table of wire.md's life cycle of a SrcAvail: S is 2, K is 3.
+/// What answers mean to the source of a SrcAvail (`docs/protocol.md`): its MSeq is 2, the cancel's is 3.
 #[test]
 fn answers_race_with_the_cancel() {
     let all = (1 << 20) - 1;
