@@ -8,9 +8,6 @@
 //! may be received, [`transport`] carries messages, [`memory`] holds them; [`observe`] shows all of
 //! it, and [`sys`] is the kernel's C side.
 
-// The sockets do not use zero copy yet; only the self-test does.
-#![cfg_attr(not(sdp_selftest), allow(dead_code))]
-
 use kernel::prelude::*;
 
 mod memory;

@@ -92,6 +92,7 @@ impl Pinning {
     }
 
     /// Whether the device is being removed.
+    #[cfg_attr(not(sdp_selftest), expect(dead_code, reason = "for the self-test"))]
     pub(crate) fn device_goes(&self) -> bool {
         self.origin.device_goes()
     }

@@ -54,7 +54,7 @@ SDP_H_PARAM(recv_adverts, "Pieces of its memory that a receive call with MSG_WAI
 SDP_H_PARAM(rcvbuf_initial_size, "Bytes of the first receive buffers, BSDH included");
 SDP_H_PARAM(sdp_keepalive_time, "Seconds of idleness before the first keepalive probe");
 SDP_H_PARAM(sdp_rx_size, "Most receive buffers that a connection posts");
-SDP_H_PARAM(sdp_retry_count, "Transport retries of a queue pair, 0 to 7; rxe takes 7 for endless");
+SDP_H_PARAM(sdp_retry_count, "Times, 0 to 6, that the adapter repeats what is not acknowledged");
 SDP_H_PARAM(sdp_link_layer_ib_only, "1: refuse Ethernet (RoCE) ports");
 SDP_H_PARAM(max_large_sockets, "Most connections that may have receive buffers of more than 8192 bytes");
 SDP_H_PARAM(sdp_inline_thresh, "Most bytes that a SEND carries inline");

@@ -356,6 +356,7 @@ pub(crate) trait Transport: Send {
     fn pinning(&self) -> Option<Pinning>;
 
     /// Room for a piece of memory, from [`Transport::keep`].
+    #[cfg_attr(not(sdp_selftest), expect(dead_code, reason = "for the self-test"))]
     fn spare(&mut self) -> Option<Pinned>;
 
     /// Room for this piece of the calling process's memory, which is still pinned there from the last
@@ -415,8 +416,10 @@ pub(crate) trait Transport: Send {
     fn transfer(&mut self, loan: Loan, t: &Transfer) -> Result<u32>;
 
     /// How many transfers and registrations can be queued.
+    #[cfg_attr(not(sdp_selftest), expect(dead_code, reason = "for the self-test"))]
     fn direct_room(&self) -> u16;
 
     /// How many READs can be queued.
+    #[cfg_attr(not(sdp_selftest), expect(dead_code, reason = "for the self-test"))]
     fn read_room(&self) -> u16;
 }

@@ -255,11 +255,13 @@ impl Endpoint {
     }
 
     /// See [`SendQueue::direct_room`].
+    #[cfg_attr(not(sdp_selftest), expect(dead_code, reason = "for the self-test"))]
     pub(crate) fn direct_room(&self) -> u16 {
         self.send.direct_room()
     }
 
     /// See [`SendQueue::read_room`].
+    #[cfg_attr(not(sdp_selftest), expect(dead_code, reason = "for the self-test"))]
     pub(crate) fn read_room(&self) -> u16 {
         self.send.read_room()
     }
