@@ -43,7 +43,7 @@ torture: ## the guest tests on the debug kernel while memory fails; MINUTES=60 S
 bench: ## measure against verbs, rsockets and TCP; results in build/bench
 	@scripts/bench
 
-check: ## formatting, lints, licence headers, unsafe only in src/sys
+check: ## formatting, lints, licence headers, unsafe only in src/sys, rooms of src import downward only
 	@scripts/check
 
 prepare: ## only fill the cache (every target does so when needed)
