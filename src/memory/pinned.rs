@@ -14,8 +14,7 @@
 //! pinned and mapped, without access for anybody, and the next transfer of just that memory by the
 //! same process finds it so; the key is another one all the same. It is let go of when the mapping
 //! changes, when memory is short, or when its room is needed: by [`crate::sys::watch`], which holds
-//! the piece meanwhile. It goes on counting for its user, who gets it back for other memory by
-//! asking for more than the budget has.
+//! the piece meanwhile. It counts for its user, who gets it back by asking for more than the budget has.
 //!
 //! **Where it is let go of.** Unpinning sleeps. [`Pinned::release`] does it on the spot, in process
 //! context; a `Pinned` that is dropped leaves it to the module's workqueue, so that may be done

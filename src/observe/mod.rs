@@ -3,5 +3,4 @@
 //! What can be seen of the module from outside.
 
 pub(crate) mod debug;
-pub(crate) mod proc;
 pub(crate) mod trace;

@@ -27,11 +27,11 @@
 //! OUT and ADDRESS are addresses in the program's memory. What comes out are numbers of 64 bits.
 
 use super::end::End;
-use crate::memory::buffer::{Buffer, Span};
 use crate::socket::{SdpSock, Socket};
 use crate::sys::errno::EAGAIN;
 use crate::sys::net::selftest::{destination, socket_of, source};
 use crate::sys::pin::Hold;
+use crate::sys::rdma::buffer::{Buffer, Span};
 use crate::transport::{Access, Loan, Sending, Status, Transfer, Transport, Watch};
 use core::str::SplitAsciiWhitespace;
 use kernel::prelude::*;

@@ -60,6 +60,7 @@ pub(crate) mod namespace;
 mod options;
 mod poll;
 mod ports;
+mod proc;
 mod receive;
 mod receive_buffers;
 mod receive_queue;
@@ -75,8 +76,10 @@ use crate::sys::errno::{Errno, EADDRNOTAVAIL, ENETDOWN, ENETUNREACH, ENODEV};
 use crate::sys::net::address::{Address, Named};
 use crate::sys::net::family::{Descriptor, Family};
 use crate::sys::net::message::{Destination, Source};
+use crate::sys::net::netns::PerNet;
 use crate::sys::net::options::{NewValue, OldValue};
 use crate::sys::net::sock::Sock;
+use crate::sys::rdma::Net;
 use crate::transport::{Attempt, Gone, LinkId, Owner, SearchId};
 use connection::Connection;
 use events::{Events, Queue};
@@ -152,6 +155,21 @@ impl SdpSock {
         } else {
             self.schedule(JOB_PROGRESS);
         }
+    }
+}
+
+impl PerNet for Namespace {
+    fn init() -> impl PinInit<Self, Error> {
+        Namespace::new()
+    }
+
+    fn start(net: &Net) -> Result {
+        proc::create(net)
+    }
+
+    fn stop(&self, net: &Net) {
+        proc::remove(net);
+        self.end();
     }
 }
 

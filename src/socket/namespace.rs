@@ -8,10 +8,8 @@ use super::ports::Ports;
 use super::stats::Stats;
 use super::{close, SdpSock};
 use crate::memory::budget::{Account, Use};
-use crate::observe;
 use crate::sys::errno::ENOBUFS;
-use crate::sys::net::{netns::PerNet, params};
-use crate::sys::rdma::Net;
+use crate::sys::net::params;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 use kernel::rbtree::{RBTree, RBTreeNode};
@@ -80,8 +78,9 @@ impl Sockets {
     }
 }
 
-impl PerNet for Namespace {
-    fn init() -> impl PinInit<Self, Error> {
+impl Namespace {
+    /// One without sockets.
+    pub(super) fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Namespace {
             ports <- new_mutex!(Ports::new()),
             sockets <- new_mutex!(Sockets::new()),
@@ -92,21 +91,15 @@ impl PerNet for Namespace {
         })
     }
 
-    fn start(net: &Net) -> Result {
-        observe::proc::create(net)
-    }
-
-    fn stop(&self, net: &Net) {
-        observe::proc::remove(net);
+    /// Ends what is left of its sockets.
+    pub(super) fn end(&self) {
         let mut after = 0;
         while let Some(sk) = self.next(after) {
             after = sk.id() + 1;
             close::namespace_ends(&sk);
         }
     }
-}
 
-impl Namespace {
     /// Enters a socket.
     ///
     /// # Errors

@@ -6,12 +6,12 @@ use super::connection::Connection;
 use super::direct::{self, reading::Look};
 use super::receive_queue::Urgent;
 use super::SdpSock;
-use crate::memory::buffer::Buffer;
 use crate::protocol::{settle, Room};
 use crate::sys::bindings as c;
 use crate::sys::errno::{EAGAIN, ECONNABORTED, EFAULT, EINVAL, ENOTCONN};
 use crate::sys::net::message::Destination;
 use crate::sys::net::sock::{signal_pending, Flag, Locked, State, RCV_SHUTDOWN};
+use crate::sys::rdma::buffer::Buffer;
 use core::cmp::Ordering;
 use kernel::prelude::*;
 

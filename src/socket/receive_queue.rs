@@ -10,10 +10,10 @@
 //! Bytes that the peer has written straight to a reader's memory are not here, and come in order
 //! nevertheless: what lies behind such a [`Gap`] cannot be read before that reader has closed it.
 
-use crate::memory::buffer::Buffer;
 use crate::memory::ring::Ring;
 use crate::protocol::{Gap, Gaps};
 use crate::sys::errno::ENOBUFS;
+use crate::sys::rdma::buffer::Buffer;
 use kernel::alloc::flags::*;
 use kernel::prelude::*;
 

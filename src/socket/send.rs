@@ -5,12 +5,12 @@
 use super::connection::Connection;
 use super::send_queue::{Chunk, LARGE_CHUNK, MIDDLE_CHUNK, SMALL_CHUNK};
 use super::{direct, timer, SdpSock};
-use crate::memory::buffer::Buffer;
 use crate::protocol::SMALLEST_DIRECT;
 use crate::sys::bindings as c;
 use crate::sys::errno::{EAGAIN, EFAULT, EOPNOTSUPP, EPIPE};
 use crate::sys::net::message::Source;
 use crate::sys::net::sock::{Locked, State, SEND_SHUTDOWN};
+use crate::sys::rdma::buffer::Buffer;
 use crate::sys::time::{jiffies, nanoseconds};
 use crate::transport::Transport;
 use kernel::alloc::flags::GFP_KERNEL;

@@ -7,8 +7,8 @@
 //! it back ([`SendQueue::close`]); messages are cut from the stream at any place, so small sends
 //! coalesce by themselves. Chunks are mapped once and used again and again.
 
-use crate::memory::buffer::Buffer;
 use crate::memory::ring::Ring;
+use crate::sys::rdma::buffer::Buffer;
 use crate::transport::Span;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;

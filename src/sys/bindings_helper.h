@@ -34,7 +34,7 @@
 
 #include "helpers.h"
 #include "net_helpers.h"
-#include "observe/trace.h"
+#include "sys/trace.h"
 #include "pin_helpers.h"
 #include "rdma_helpers.h"
 #include "sdp.h"

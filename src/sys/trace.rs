@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The tracepoints of `observe/trace.h` as functions.
+//! The tracepoints of `sys/trace.h` as functions.
 //!
 //! One that is off costs a no-op instruction in its caller: nothing is evaluated and nothing called
 //! before the static branch is taken.

@@ -11,9 +11,9 @@ use super::{
     Net, Owner, Pinned, Pinning, SearchId, SendCompletion, Sending, Transfer, Transport,
     REPLY_DATA, REQUEST_DATA,
 };
-use crate::memory::buffer::Buffer;
 use crate::sys::net::address::Address;
 use crate::sys::net::params;
+use crate::sys::rdma::buffer::Buffer;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;

@@ -74,11 +74,11 @@ pub(crate) use local::Errand;
 pub(crate) use owner::{Acceptor, Attempt, Gone, LinkId, Owner, SearchId, Verdict};
 pub(crate) use verbs::{listen, Config, Listening};
 
-use crate::memory::buffer::Buffer;
-pub(crate) use crate::memory::buffer::Span;
 #[cfg_attr(not(sdp_selftest), allow(unused_imports))]
 pub(crate) use crate::memory::pinned::{Pinned, Pinning, Watch};
 use crate::sys::errno::{ECONNABORTED, ECONNRESET, EPROTO, ETIMEDOUT};
+use crate::sys::rdma::buffer::Buffer;
+pub(crate) use crate::sys::rdma::buffer::Span;
 pub(crate) use crate::sys::rdma::cm::{REPLY_DATA, REQUEST_DATA};
 pub(crate) use crate::sys::rdma::cq::Arming;
 pub(crate) use crate::sys::rdma::mr::{Access, Key};

@@ -27,12 +27,12 @@ use super::receive_queue::{ReceiveQueue, Urgent};
 use super::send_queue::SendQueue;
 use super::stats::Stats;
 use super::{SdpSock, JOB_PROGRESS, JOB_RESIZE};
-use crate::memory::buffer::Buffer;
 use crate::observe::debug::{debug, Ends};
 use crate::observe::trace;
 use crate::protocol::{self, Event, Hold, Mid, MAX_HEADER};
 use crate::sys::errno::{ECONNRESET, ENOBUFS, EPROTO};
 use crate::sys::net::sock::{Flag, State};
+use crate::sys::rdma::buffer::Buffer;
 use crate::sys::time::{jiffies, Jiffies};
 use crate::transport::{
     Arming, Attempt, Channel, Completion, Interest, Link, LinkId, Resolver, SearchId,

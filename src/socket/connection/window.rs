@@ -4,7 +4,7 @@
 
 use super::super::SdpSock;
 use super::Connection;
-use crate::memory::buffer::Buffer;
+use crate::sys::rdma::buffer::Buffer;
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use crate::transport::{Channel, Transport};
 use kernel::alloc::flags::*;

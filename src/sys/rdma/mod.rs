@@ -5,7 +5,7 @@
 //! One file per kind of C object. What holds what, and is therefore destroyed before it:
 //!
 //! * [`device::DeviceRef`]: an RDMA device, which is not taken away while one of these exists;
-//! * [`dma::Mapping`]: a block of memory that a device may reach;
+//! * [`dma::Mapping`]: a block of memory that a device may reach; [`buffer::Buffer`]: one for messages;
 //! * [`user_memory::UserMemory`]: a piece of a program's memory that a device, and by a region
 //!   ([`mr`]) the peer, may reach;
 //! * [`pd::Pd`]: what a QP and the regions for its peer have in common;
@@ -18,6 +18,7 @@
 //! * [`route::RouteId`]: how to get to an IP address;
 //! * [`work`]: the workqueue that everything is destroyed by that may not be destroyed on the spot.
 
+pub(crate) mod buffer;
 pub(crate) mod cm;
 pub(crate) mod cq;
 pub(crate) mod device;

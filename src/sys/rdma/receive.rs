@@ -10,7 +10,7 @@ use super::device::DeviceRef;
 use super::dma::{Direction, Mapping};
 use super::qp::QueuePair;
 use super::queues::{filled, WorkStatus};
-use crate::memory::buffer::Buffer;
+use crate::sys::rdma::buffer::Buffer;
 use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::Arc;

@@ -16,7 +16,7 @@ use super::dma::{Direction, Mapping};
 use super::pd::Pd;
 use super::qp::QueuePair;
 use super::queues::{filled, WorkStatus, MAX_HEADER, MAX_SPANS};
-use crate::memory::buffer::Span;
+use crate::sys::rdma::buffer::Span;
 use direct::Direct;
 use kernel::error::to_result;
 use kernel::prelude::*;

@@ -6,8 +6,8 @@ use super::end::{Arrived, End, Ready, READS, SPANS};
 use super::errand::Errand;
 use super::wire::{Side, Wire};
 use super::{Config, Owner};
-use crate::memory::buffer::{Buffer, Span};
 use crate::memory::pinned::{Pinned, Pinning, Spares};
+use crate::sys::rdma::buffer::{Buffer, Span};
 use crate::sys::rdma::work::{self, ModuleRef};
 use crate::transport::{
     Access, Arming, Completion, Interest, Key, Limits, Loan, SendCompletion, Sending, Transfer,

@@ -8,10 +8,10 @@
 
 use super::errand::Carried;
 use super::loans::Loans;
-use crate::memory::buffer::{Buffer, Span};
 use crate::memory::pinned::Pinned;
 use crate::memory::ring::Ring;
 use crate::sys::pages::Block;
+use crate::sys::rdma::buffer::{Buffer, Span};
 use crate::transport::{
     Access, Head, Interest, Key, Loan, SendCompletion, Sending, Status, Transfer, HEAD,
 };

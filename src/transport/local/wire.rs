@@ -13,8 +13,8 @@
 //! [`Errand`]: super::errand::Errand
 
 use super::end::{End, Ready};
-use crate::memory::buffer::Buffer;
 use crate::memory::pinned::Pinned;
+use crate::sys::rdma::buffer::Buffer;
 use crate::transport::{Loan, Sending};
 use kernel::prelude::*;
 use kernel::sync::lock::{spinlock::SpinLockBackend, Guard};

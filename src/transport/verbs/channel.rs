@@ -5,9 +5,9 @@
 //! A [`Channel`] is one end of a connection for sending and receiving: a QP, and the memory that is
 //! posted or lent to it. The QP lives and dies with it.
 
-use crate::memory::buffer::{Buffer, Span};
 use crate::memory::pinned::{Pinned, Pinning, Spares};
 use crate::sys::bindings as c;
+use crate::sys::rdma::buffer::{Buffer, Span};
 use crate::sys::rdma::dma::Direction;
 use crate::sys::rdma::endpoint::Endpoint;
 use crate::sys::rdma::queues::{WorkStatus, MAX_HEADER};

@@ -5,9 +5,9 @@
 //! its names, where it has them. What those columns have no room for, what became of each socket of
 //! `IPPROTO_SDP`, is in `/proc/net/sdp_ipproto`.
 
+use super::ipproto::Outcome;
+use super::{Namespace, SdpSock, Socket};
 use crate::protocol::{Mid, Violation};
-use crate::socket::ipproto::Outcome;
-use crate::socket::{Namespace, SdpSock, Socket};
 use crate::sys::net::address::Address;
 use crate::sys::net::family;
 use crate::sys::net::proc::{self, ProcFile};
@@ -19,7 +19,7 @@ use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 
 /// Makes the files of a namespace.
-pub(crate) fn create(net: &Net) -> Result {
+pub(super) fn create(net: &Net) -> Result {
     proc::create::<Sockets>(net)?;
     proc::create::<Choices>(net).inspect_err(|_| proc::remove::<Sockets>(net))?;
     proc::create::<Statistics>(net).inspect_err(|_| {
@@ -29,7 +29,7 @@ pub(crate) fn create(net: &Net) -> Result {
 }
 
 /// Removes them.
-pub(crate) fn remove(net: &Net) {
+pub(super) fn remove(net: &Net) {
     proc::remove::<Statistics>(net);
     proc::remove::<Choices>(net);
     proc::remove::<Sockets>(net);

@@ -6,9 +6,9 @@
 //! handled as `KBox<Buffer>` and used again and again: allocating and mapping it costs more than
 //! most messages. A buffer is mapped for one device and one direction at a time.
 
-use crate::sys::pages::Memory;
-use crate::sys::rdma::device::DeviceRef;
-use crate::sys::rdma::dma::{Direction, Mapping};
+use super::super::pages::Memory;
+use super::device::DeviceRef;
+use super::dma::{Direction, Mapping};
 use kernel::alloc::Flags;
 use kernel::prelude::*;
 use kernel::sync::Arc;

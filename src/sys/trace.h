@@ -213,6 +213,6 @@ TRACE_EVENT(sdp_zero_copy,
 /* Relative to src, which is in the include path. */
 #undef TRACE_INCLUDE_PATH
 #undef TRACE_INCLUDE_FILE
-#define TRACE_INCLUDE_PATH observe
+#define TRACE_INCLUDE_PATH sys
 #define TRACE_INCLUDE_FILE trace
 #include <trace/define_trace.h>

@@ -11,7 +11,7 @@
 
 #define CREATE_TRACE_POINTS
 #define CREATE_RUST_TRACE_POINTS
-#include "observe/trace.h"
+#include "sys/trace.h"
 
 static void sdp_trace_end(struct sockaddr_in6 *to, const struct sdp_h_addr *a)
 {
