@@ -107,7 +107,7 @@ pub(crate) struct Connection {
     pub(super) more: bool,
     /// Somebody polls for room, or was told that there is none.
     pub(super) space_wanted: bool,
-    /// Of which receives it was last asked to be told, and was not since.
+    /// Of which receives the channel has promised to tell ([`Arming::Armed`]), and has not since.
     interest: Option<Interest>,
     /// Messages since the last that asked for a completion.
     unsignaled: u32,
@@ -314,8 +314,7 @@ impl Connection {
                 self.stats.receive_completions += 1;
                 self.received(sk, c, tell);
             }
-            // Some transports do so at once: one look less at what has ended. (What goes wrong goes
-            // wrong again in `pump`.)
+            // One look less where they end at once. What goes wrong goes wrong again in `pump`.
             let _ = self.end_access();
             while let Some(c) = self.channel.as_mut().and_then(|c| c.poll_send()) {
                 self.completed(sk, c, tell);
@@ -332,14 +331,15 @@ impl Connection {
             let Some(channel) = self.channel.as_mut() else {
                 break;
             };
-            self.interest = Some(interest);
-            let mut pending = channel.arm_receive(interest) == Arming::Pending;
-            pending |= wait_sent && channel.arm_send() == Arming::Pending;
-            if !pending {
+            if self.interest != Some(interest) {
+                let armed = channel.arm_receive(interest) == Arming::Armed;
+                self.interest = armed.then_some(interest);
+            }
+            let send_armed = !wait_sent || channel.arm_send() == Arming::Armed;
+            if send_armed && self.interest.is_some() {
                 break;
             }
-            // a device may say so for a while and give nothing
-            budget -= 1;
+            budget -= 1; // a device may say so for a while and give nothing
         }
     }
 
