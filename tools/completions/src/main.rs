@@ -5,6 +5,9 @@
 
 // The tools use what this program only describes.
 #[allow(dead_code)]
+#[path = "../../sdp-check/src/options.rs"]
+mod sdp_check;
+#[allow(dead_code)]
 #[path = "../../sdp-run/src/options.rs"]
 mod sdp_run;
 #[allow(dead_code)]
@@ -20,9 +23,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-fn tools() -> [(&'static str, Command); 3] {
+fn tools() -> [(&'static str, Command); 4] {
     [
         ("sdp-run", sdp_run::Options::command()),
+        ("sdp-check", sdp_check::Options::command()),
         ("sdpctl", sdpctl::Options::command()),
         ("sdpstat", sdpstat::Options::command()),
     ]

@@ -4,7 +4,7 @@
 //! sockets. All else is the kernel's to do: SDP where the peer answers by it, TCP where it does not,
 //! in every call that takes a descriptor.
 //!
-//! socket(2) is all that needs to be replaced for that ([`calls`]). Rules of `libsdp.conf` may speak of
+//! socket(2) is all that needs to be replaced for that (`calls`). Rules of `libsdp.conf` may speak of
 //! addresses and ports, so bind(2), connect(2) and listen(2) tell the kernel what they say, by
 //! `SDP_ROUTE`, before they go on. Nothing is remembered of any descriptor.
 //!
@@ -13,7 +13,7 @@
 //! The functions that are replaced may be called by a signal handler, by a child between vfork(2) and
 //! execve(2), by other libraries before the constructors have run, and by malloc. So none of them
 //! allocates or locks, and each reaches the C library's own function by a pointer that the constructor
-//! has looked up. What Rust's library allocates when the rules are read comes from [`arena`], not from
+//! has looked up. What Rust's library allocates when the rules are read comes from `arena`, not from
 //! malloc. A thread may be cancelled in connect(2), which unwinds it, so the functions are `C-unwind`
 //! and hold nothing then.
 

@@ -2,7 +2,7 @@
 
 //! The rules of `libsdp.conf`: reading them, and what they say of a socket.
 //!
-//! [`parse`] gives either all [`Rules`] of a file or all its [`Problem`]s, never some of the rules.
+//! [`parse()`] gives either all [`Rules`] of a file or all its [`Problem`]s, never some of the rules.
 //! [`Rules::decide`] finds the first rule that speaks of a program, a [`Role`], an address and a
 //! port.
 
@@ -191,7 +191,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// As a statement that [`parse`] reads.
+/// As a statement that [`parse()`] reads.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

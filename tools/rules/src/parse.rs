@@ -10,7 +10,7 @@
 //! use tcp|sdp|both  server|listen|client|connect  PROGRAM  ADDRESS[/PREFIX]:PORT[-PORT]
 //! ```
 //!
-//! PROGRAM is a [`Glob`](crate::Glob); ADDRESS and ports may each be `*`.
+//! PROGRAM is a [`Glob`]; ADDRESS and ports may each be `*`.
 
 use crate::{Destination, Glob, Log, Mode, Network, Ports, Role, Rule, Rules};
 use std::fmt;

@@ -4,6 +4,7 @@
 //! `/proc/net/sdp` and `/proc/net/sdpstats` tell it.
 
 mod info;
+mod openmetrics;
 mod options;
 mod processes;
 mod sockets;
@@ -13,9 +14,9 @@ mod table;
 use clap::Parser;
 use options::{Options, What};
 use processes::Processes;
+use sdp_info::Statistics;
 use serde_json::{Map, Value};
 use sockets::{Socket, View};
-use statistics::Statistics;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -107,6 +108,9 @@ fn show(
     before: Option<&Sample>,
     out: &mut impl Write,
 ) -> io::Result<()> {
+    if o.prometheus {
+        return openmetrics::write(now.sockets.as_deref(), now.statistics.as_ref(), out);
+    }
     let known = o.processes || o.details;
     let known = known.then(|| Processes::find(&o.proc)).unwrap_or_default();
     let view = View {
@@ -141,7 +145,7 @@ fn show(
         writeln!(out)?;
     }
     if let Some(s) = &now.statistics {
-        s.table(rates.as_deref(), o.all).write(out)?;
+        statistics::table(s, rates.as_deref(), o.all).write(out)?;
     }
     Ok(())
 }
@@ -233,6 +237,11 @@ mod tests {
         let json: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["sockets"][1]["local"]["port"], 40001);
         assert_eq!(json["statistics"]["tx_bytes"], 83916800);
+        let metrics = shown(&options(&["sockets", "--prometheus", "--proc", dir]));
+        assert!(
+            metrics.contains("sdp_sockets{") && metrics.ends_with("# EOF\n"),
+            "{metrics}"
+        );
         let net = Path::new(dir).join("thread-self/net");
         fs::write(net.join("sdp_ipproto"), sockets::tests::CHOICES).unwrap();
         fs::write(net.join("tcp6"), sockets::tests::TCP).unwrap();

@@ -32,6 +32,9 @@ pub struct Options {
     /// Print JSON: one object, with --watch one a line
     #[arg(long)]
     pub json: bool,
+    /// Print the OpenMetrics text format, for Prometheus
+    #[arg(long, conflicts_with_all = ["json", "watch", "processes", "details"])]
+    pub prometheus: bool,
     /// Go on every so many seconds, with what each counter gained per second
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     pub watch: Option<Duration>,

@@ -2,9 +2,10 @@
 
 //! The rows of `/proc/net/sdp`, and what `/proc/net/sdp_ipproto` adds to them.
 
-use crate::info::Info;
+use crate::info;
 use crate::processes::Processes;
 use crate::table::Table;
+use sdp_info::Info;
 use serde_json::{json, Value};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -33,7 +34,7 @@ pub struct View<'a> {
 
 impl View<'_> {
     fn info(&self, inode: u64) -> Option<Info> {
-        Info::of(self.details?.of(inode), inode)
+        info::of(self.details?.of(inode), inode)
     }
 }
 
@@ -193,7 +194,7 @@ impl Socket {
         }
     }
 
-    fn state_name(&self) -> &'static str {
+    pub fn state_name(&self) -> &'static str {
         STATES.get(usize::from(self.state)).copied().unwrap_or("?")
     }
 

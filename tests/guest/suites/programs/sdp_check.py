@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""tools/sdp-check between the two hosts: what it finds when all is well, and what it says when something is wrong."""
+
+import os
+import pathlib
+import re
+import tempfile
+
+from lib import module, netns
+from lib.preload import BUILT, be_patient
+from lib.programs import Program
+from lib.registry import case
+
+CHECK = BUILT / "sdp-check"
+# Each path that it has, by the beginning of its line.
+PATHS = [f"{name}, {way}" for name in ("half close", "copied", "zero copy by RDMA READ", "zero copy by RDMA WRITE", "interrupted sends", "urgent byte")
+         for way in ("here to there", "there to here")] + ["many connections", "IPPROTO_SDP", "IPPROTO_SDP to a server of TCP"]
+
+
+class Server:
+    """sdp-check --serve on the other host, until the end of the case."""
+
+    def __init__(self, e, *words, patient=True):
+        if not CHECK.exists():
+            e.skip("sdp-check is not built (scripts/cargo build --release -p sdp-check)")
+        if patient:
+            be_patient(e)
+        self.program = Program(e, [str(CHECK), "--serve", *words], "peer")
+        said = self.program.line()
+        e.check("listening" in said, f"the server said {said!r}")
+
+
+class Client:
+    """sdp-check here, at the other host, as it goes on."""
+
+    def __init__(self, e, *words):
+        folder = tempfile.TemporaryDirectory()
+        e.at_end.append(folder.cleanup)
+        self._e, self._report = e, pathlib.Path(folder.name) / "report"
+        self.program = Program(e, [str(CHECK), "--seconds", "5", "--report", str(self._report), *words, e.there])
+        self.lines = []
+
+    def until(self, text):
+        """Until it has printed a line with that in it."""
+        while text not in (self.lines or [""])[-1]:
+            line = self.program.line()
+            self._e.check(line, f"it ended before {text!r}: {self.lines[-5:]}")
+            self.lines.append(line.rstrip())
+
+    def end(self, patience=60):
+        """Its status, all that it has printed, its complaints, and its report."""
+        status, out, err = self.program.ended(self._e.patience * patience)
+        return status, self.lines + out.splitlines(), err, self._report.read_text()
+
+
+def verdicts(lines):
+    """PASS, FAIL or SKIP by the names of the checks."""
+    found = (re.match(r"(PASS|FAIL|SKIP)  (.*?): ", line) for line in lines)
+    return {match[2]: match[1] for match in found if match}
+
+
+@case(reference=False, hosts=(1, 2), timeout=400)
+def all_is_well(e):
+    """Each path passes both ways, and the report tells of no host."""
+    Server(e)
+    status, lines, err, report = Client(e, "--no-perftest").end()
+    found = verdicts(lines)
+    e.equal({name: verdict for name, verdict in found.items() if verdict == "FAIL"}, {}, f"what failed, of {lines}")
+    e.equal({name: found.get(name) for name in PATHS}, dict.fromkeys(PATHS, "PASS"), "the paths")
+    e.equal((status, err), (0, ""), "status and complaints")
+    for name in ("here, module ib_sdp", "there, device rxe0", "here, address", "there, address", "MTU of both hosts", "throughput", "latency",
+                 "counters here", "counters there"):
+        e.equal(found.get(name), "PASS", name)
+    e.check(lines[-2].endswith(" 0 failed, 2 skipped"), f"its sum: {lines[-2]}")     # perftest's two programs
+    e.check("\nThe host there\n" in report and "max_sge" in report and "sdp_zcopy_thresh=-1" in report, f"report {report}")
+    for secret in (e.here, e.there, os.uname().nodename):
+        e.check(not re.search(rf"(?<!\w){re.escape(secret)}(?!\w)", report), f"the report has {secret}")
+
+
+@case(reference=False, families=("v4",), timeout=600)
+def beside_raw_verbs(e):
+    """perftest's figures stand beside SDP's, whatever they are on this machine; and with --names the report has the addresses."""
+    Server(e, "--names")
+    _, lines, _, report = Client(e, "--names").end(90)
+    text = "\n".join(lines)
+    e.check(re.search(r"throughput: SDP [\d.]+ MB/s .*ib_send_bw [\d.]+ MB/s; TCP [\d.]+ MB/s; .*of raw verbs", text), f"throughput in {text}")
+    e.check(re.search(r"latency: 64 bytes in [\d.]+ us by SDP; ib_send_lat [\d.]+ us; TCP [\d.]+ us; .*of raw verbs", text), f"latency in {text}")
+    e.check(e.here in report and e.there in report and "guid" in report, f"no names in {report}")
+
+
+@case(reference=False, families=("v4",), timeout=400)
+def wrong_bytes(e):
+    """They are found on each path, and the exit status tells."""
+    Server(e, "--corrupt")
+    status, lines, _, _ = Client(e, "--no-perftest", "--corrupt").end()
+    found = {line.split(": ")[0] for line in lines if line.startswith("FAIL") and "WRONG DATA" in line}
+    e.equal((status, found), (1, {f"FAIL  {name}" for name in PATHS}), f"status, and what has failed, of {lines}")
+    e.check(any("do not use SDP on these hosts" in line for line in lines), f"no remedy in {lines}")
+
+
+@case(reference=False, families=("v4",), timeout=400)
+def server_dies(e):
+    """The client says so at once, and in the report; and the next server serves again."""
+    server = Server(e)
+    client = Client(e, "--no-perftest")
+    client.until("PASS  half close")
+    server.program.said()
+    status, lines, err, report = client.end()
+    e.equal(status, 1, "status")
+    e.check("the other end" in err and "It ended early" in report, f"complaints {err}, report {report}")
+    e.check("PASS  half close" in report, "what was found before is not in the report")
+
+
+@case(reference=False, families=("v4",), timeout=400)
+def client_dies(e):
+    """The server goes on with the next one."""
+    Server(e)
+    first = Client(e, "--no-perftest")
+    first.until("PASS  half close")
+    first.program.said()
+
+    def served():
+        client = Client(e, "--no-perftest")
+        told = client.program.line()
+        said = client.program.said()
+        e.check(told.startswith("PASS") or "serves another client" in said, f"the next client says {told}{said}")
+        return told.startswith("PASS")
+    e.until(served, "the next client was not served", patience=e.patience * 30)
+
+
+@case(reference=False, families=("v4",), hosts=(1, 2), timeout=400)
+def no_module(e):
+    """It says which host has none, and tries what is left: IPPROTO_SDP at the one that has it."""
+    one = netns.local()
+    with module.unloaded(e, "self" if one else "peer"):
+        server = Server(e, patient=False)
+        status, lines, _, _ = Client(e, "--no-perftest").end()
+        server.program.end()
+    found = verdicts(lines)
+    e.equal((status, found.get("there, module ib_sdp")), (1, "FAIL"), f"status, and what is there, of {lines}")
+    e.check(any("modprobe ib_sdp" in line for line in lines), f"no remedy in {lines}")
+    e.equal(found.get("here, module ib_sdp"), "FAIL" if one else "PASS", "what is here")
+    e.equal(found.get("copied, here to there"), "SKIP", "a path")
+    e.equal(found.get("IPPROTO_SDP to a server of TCP"), "SKIP" if one else "PASS", "fallback")
+
+
+@case(reference=False, families=("v4",), timeout=400)
+def no_way(e):
+    """A firewall that drops RoCE is the likely cause where nothing answers."""
+    Server(e)
+    with netns.firewall():
+        status, lines, _, _ = Client(e, "--no-perftest").end()
+    found = verdicts(lines)
+    e.equal((status, found.get("half close, here to there"), found.get("copied, here to there")), (1, "FAIL", "SKIP"), f"behind a firewall, of {lines}")
+    e.check(any("UDP 4791" in line for line in lines), f"no cause in {lines}")

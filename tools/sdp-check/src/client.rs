@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! `sdp-check HOST`: all checks of both hosts and of the paths between them.
+
+use crate::control::Control;
+use crate::counters::{self, Counters};
+use crate::facts::{self, Facts};
+use crate::judge;
+use crate::local;
+use crate::numbers::Numbers;
+use crate::options::Options;
+use crate::path::Path;
+use crate::paths::Trial;
+use crate::report::Report;
+use crate::sock::Data;
+use crate::verdict::{clean, Check};
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What the whole may take: a lost host is noticed long before.
+const WHOLE: Duration = Duration::from_secs(3600);
+/// For how long the other host does what is not a trial.
+pub const ANSWER: Duration = Duration::from_secs(60);
+/// How much longer than its time a trial may take.
+const GRACE: Duration = Duration::from_secs(90);
+/// The trials share the time: these are the parts of each of them.
+const PARTS: u32 = 24;
+
+pub type Outcome<T> = Result<T, String>;
+
+/// The first address of the host that answers.
+fn connect(host: &str, port: u16) -> Outcome<TcpStream> {
+    let all = (host, port).to_socket_addrs();
+    let all = all.map_err(|e| format!("{host}: {e}"))?;
+    let mut last = "it has no address".to_string();
+    for address in all {
+        match TcpStream::connect_timeout(&address, Duration::from_secs(10)) {
+            Ok(stream) => return Ok(stream),
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
+                last = format!("nobody listens at TCP port {port}: run sdp-check --serve there, with the same --port");
+            }
+            Err(e) => {
+                last = format!(
+                    "{e} (TCP port {port}; is it reached, and does a firewall let it through?)"
+                )
+            }
+        }
+    }
+    Err(format!("{host}: {last}"))
+}
+
+pub struct Client<'a> {
+    pub control: Control,
+    report: &'a Mutex<Report>,
+    pub options: &'a Options,
+    /// The other host, and one part of the time.
+    pub to: SocketAddr,
+    pub part: Duration,
+    /// Of this host and the other one.
+    ways: [Option<u64>; 2],
+}
+
+pub fn lock(report: &Mutex<Report>) -> MutexGuard<'_, Report> {
+    report.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// # Errors
+///
+/// Why it came to no end, in a sentence.
+pub fn run(options: &Options, report: &Mutex<Report>) -> Outcome<()> {
+    let host = options.host.as_deref().unwrap_or_default();
+    let hide = |name: String| {
+        if !options.names {
+            lock(report).hide(name);
+        }
+    };
+    hide(host.into());
+    hide(local::line("/proc/sys/kernel/hostname").unwrap_or_default());
+    let stream = connect(host, options.port)?;
+    let unknown = |e: io::Error| e.to_string();
+    let here = stream.local_addr().map_err(unknown)?.ip().to_canonical();
+    let to = stream.peer_addr().map_err(unknown)?;
+    hide(here.to_string());
+    hide(to.ip().to_canonical().to_string());
+    let mut control =
+        Control::new(stream, Instant::now() + WHOLE).map_err(|e| format!("{host}: {e}"))?;
+    let counters = Counters::now();
+    let ours = Facts::find(here, options.names, !options.no_perftest);
+    control.say("facts")?;
+    let theirs = Facts::hear(&mut control)?;
+    for (name, facts) in [("here", &ours), ("there", &theirs)] {
+        let mut report = lock(report);
+        report.heading(&format!("The host {name}"));
+        facts
+            .text
+            .iter()
+            .for_each(|t| report.text(&format!("{t}\n")));
+    }
+    lock(report).heading("Checks");
+    lock(report).checks("here", &ours.checks);
+    lock(report).checks("there", &theirs.checks);
+    lock(report).check(&facts::mtu(ours.mtu, theirs.mtu));
+    let mut client = Client {
+        control,
+        report,
+        options,
+        to,
+        part: Duration::from_secs(options.seconds) / PARTS,
+        ways: [ours.zcopy_ways, theirs.zcopy_ways],
+    };
+    if client.paths(&ours, &theirs)? {
+        client.speeds(&ours, &theirs)?;
+    }
+    client.counters(&counters)?;
+    client.control.say("bye")
+}
+
+impl Client<'_> {
+    pub fn check(&self, check: &Check) {
+        lock(self.report).check(check);
+    }
+
+    /// One trial: what the sender and the receiver have counted. The first error is of the trial, the
+    /// second one of the control connection, after which there is none.
+    pub fn trial(
+        &mut self,
+        path: Path,
+        sends: bool,
+        parts: u32,
+    ) -> Outcome<Outcome<(Numbers, Numbers)>> {
+        let time = self.part * parts;
+        let role = if sends { "receive" } else { "send" };
+        self.control.begin();
+        self.control
+            .say(&format!("run {} {role} {}", path.name(), time.as_millis()))?;
+        let port = match self.control.expect("port", ANSWER) {
+            Ok(port) => port
+                .parse()
+                .map_err(|_| "the other end's port is no number")?,
+            // it cannot listen, and goes on with the next
+            Err(e) if e.starts_with("listen") => return Ok(Err(format!("there: {e}"))),
+            Err(e) => return Err(e),
+        };
+        let mut to = self.to;
+        to.set_port(port);
+        let until = Instant::now() + time + GRACE;
+        let connect = |_| Data::connect(path.kinds().1, &to, until);
+        let data: io::Result<Vec<_>> = (0..path.connections()).map(connect).collect();
+        let data = data.map_err(|e| format!("connect: {e}"));
+        // before it has all connections, the other end takes a line for the end of the trial
+        let data = data.and_then(|data| self.control.expect("go", ANSWER).map(|_| data));
+        let mine = data.and_then(|data| {
+            Trial {
+                path,
+                data,
+                control: &mut self.control,
+                time,
+                corrupt: self.options.corrupt,
+            }
+            .run(sends)
+        });
+        let theirs = self.control.end(&mine, GRACE);
+        Ok(match (mine, theirs) {
+            (Ok(mine), Ok(theirs)) if sends => Ok((mine, theirs)),
+            (Ok(mine), Ok(theirs)) => Ok((theirs, mine)),
+            (Err(e), _) if e.starts_with("connect:") => Err(e),
+            // what was seen first hand, rather than that the other end has gone
+            (Err(mine), Err(theirs)) if theirs.contains("WRONG") && !mine.contains("WRONG") => {
+                Err(format!("there: {theirs}; here: {mine}"))
+            }
+            (Err(mine), Err(theirs)) => Err(format!("here: {mine}; there: {theirs}")),
+            (Err(e), Ok(_)) => Err(format!("here: {e}")),
+            (Ok(_), Err(e)) => Err(format!("there: {e}")),
+        })
+    }
+
+    /// Tries all paths; whether SDP connects at all.
+    fn paths(&mut self, ours: &Facts, theirs: &Facts) -> Outcome<bool> {
+        let both = [true, false].as_slice();
+        // the first one is the smallest: it tells whether there is a way at all
+        let plan = [
+            (Path::HalfClose, "half close", both, 0),
+            (Path::Copied, "copied", both, 2),
+            (Path::Read, "zero copy by RDMA READ", both, 2),
+            (Path::Write, "zero copy by RDMA WRITE", both, 2),
+            (Path::Cancel, "interrupted sends", both, 1),
+            (Path::Urgent, "urgent byte", both, 0),
+            (Path::Many, "many connections", &[true], 0),
+            (Path::Either, "IPPROTO_SDP", &[true], 1),
+            (Path::Fallback, "IPPROTO_SDP to a server of TCP", &[true], 1),
+        ];
+        let mut why_not = match (ours.sdp, theirs.sdp) {
+            (true, true) => "",
+            (false, _) => "no SDP here",
+            (true, false) => "no SDP there",
+        };
+        for (path, name, ways, parts) in plan {
+            for &sends in ways {
+                let name = match (ways.len(), sends) {
+                    (1, _) => name.to_string(),
+                    (_, true) => format!("{name}, here to there"),
+                    (_, false) => format!("{name}, there to here"),
+                };
+                if !why_not.is_empty() && (path != Path::Fallback || !ours.sdp) {
+                    self.check(&Check::skip(name, why_not));
+                    continue;
+                }
+                match self.trial(path, sends, parts)? {
+                    Ok((sender, receiver)) => {
+                        lock(self.report).text(&format!(
+                            "      sender {}\n      receiver {}\n",
+                            sender.to_line(),
+                            receiver.to_line()
+                        ));
+                        self.check(&judge::path(path, &name, &sender, &receiver, self.ways));
+                    }
+                    Err(e) => {
+                        self.check(&judge::failure(&name, &e));
+                        if path == Path::HalfClose && e.starts_with("connect:") {
+                            why_not = "SDP does not connect";
+                        }
+                    }
+                }
+            }
+        }
+        Ok(why_not.is_empty())
+    }
+
+    fn counters(&mut self, before: &Counters) -> Outcome<()> {
+        let ours = before.gained();
+        self.control.say("counters")?;
+        let mut theirs = vec![];
+        loop {
+            let line = self.control.line(ANSWER)?;
+            match line.split_once(' ') {
+                None if line == "end" => break,
+                Some((n, name)) if theirs.len() < 1000 => {
+                    theirs.push((
+                        clean(name),
+                        n.parse().map_err(|_| "a counter that is no number")?,
+                    ));
+                }
+                _ => return Err("the other end's counters are none".into()),
+            }
+        }
+        for (name, gained) in [("here", &ours), ("there", &theirs)] {
+            lock(self.report).heading(&format!("What /proc/net/sdpstats has gained {name}"));
+            for (counter, n) in gained {
+                lock(self.report).text(&format!("{counter}: {n}\n"));
+            }
+            self.check(&counters::faults(&format!("counters {name}"), gained));
+        }
+        Ok(())
+    }
+}

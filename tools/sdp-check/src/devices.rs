@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! RDMA devices: what sysfs tells, and `ibv_devinfo` of their limits, where it is installed.
+
+use crate::local::line;
+use crate::perftest;
+use crate::verdict::{Check, Verdict};
+use std::fs;
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What tells one adapter from all others: only for reports with names.
+const PRIVATE: [&str; 6] = ["guid", "GID[", "lid:", "gid", "serial", "node_desc"];
+
+#[derive(Debug, Default)]
+pub struct Found {
+    pub text: Vec<String>,
+    pub checks: Vec<Check>,
+    /// The one of an active port that is made of the address.
+    pub gid: Option<Gid>,
+}
+
+/// Where a GID is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Gid {
+    pub device: String,
+    pub port: String,
+    pub index: String,
+}
+
+fn entries(dir: impl AsRef<Path>) -> Vec<String> {
+    let all = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut names: Vec<_> = all
+        .filter_map(|e| e.file_name().into_string().ok())
+        .collect();
+    names.sort_by_key(|name| (name.len(), name.clone()));
+    names
+}
+
+/// The devices below `/sys/class/infiniband`.
+pub fn find(class: &Path, address: IpAddr, names: bool) -> Found {
+    let mut found = Found::default();
+    for name in entries(class) {
+        found.device(&class.join(&name), &name, address, names);
+    }
+    if found.checks.is_empty() {
+        found
+            .checks
+            .push(Check::fail("RDMA device", "there is none").because(
+            "no adapter, or its driver is not loaded (mlx5_ib, bnxt_re, irdma)",
+            "rdma link shows devices; without an adapter: rdma link add rxe0 type rxe netdev eth0",
+        ));
+        return found;
+    }
+    // a second adapter that is not used is no fault
+    if found.checks.iter().any(|c| c.verdict == Verdict::Pass) {
+        for check in &mut found.checks {
+            if check.verdict == Verdict::Fail {
+                check.verdict = Verdict::Skip;
+            }
+        }
+    }
+    match limits(names) {
+        Ok(text) => found.text.extend(text),
+        Err(why) => found.checks.push(Check::skip("limits of the devices", why)),
+    }
+    found
+}
+
+impl Found {
+    fn device(&mut self, dir: &Path, name: &str, address: IpAddr, names: bool) {
+        let file = |file: &str| line(dir.join(file)).unwrap_or("-".into());
+        let driver = fs::read_link(dir.join("device/driver")).ok();
+        let driver = driver.as_ref().and_then(|d| d.file_name());
+        self.text.push(format!(
+            "device {name}: {}, driver {}, board {}, firmware {}",
+            file("node_type"),
+            driver.map_or("-".into(), |d| d.to_string_lossy()),
+            file("board_id"),
+            file("fw_ver")
+        ));
+        let (mut active, mut states) = (0, vec![]);
+        for port in entries(dir.join("ports")) {
+            let dir = dir.join("ports").join(&port);
+            let file = |file: &str| line(dir.join(file)).unwrap_or("-".into());
+            let state = file("state");
+            let is_active = state.contains("ACTIVE");
+            active += usize::from(is_active);
+            let gids = self.gids(name, &dir, is_active, address, names);
+            let text = format!(
+                "port {port} {state}, {}, {}, {gids}",
+                file("link_layer"),
+                file("rate")
+            );
+            self.text
+                .push(format!("device {name}: {text}, {}", file("phys_state")));
+            states.push(text);
+        }
+        let check = format!("device {name}");
+        let states = states.join("; ");
+        self.checks.push(if active > 0 {
+            Check::pass(check, states)
+        } else {
+            Check::fail(check, format!("no port is active: {states}")).because(
+                "no cable, the network device is down, or (InfiniBand) no subnet manager",
+                "ip link set DEVICE up; on InfiniBand start opensm on one host",
+            )
+        });
+    }
+
+    /// How many GIDs of which kind a port has; and whether one is the address's.
+    fn gids(
+        &mut self,
+        device: &str,
+        port: &Path,
+        active: bool,
+        address: IpAddr,
+        names: bool,
+    ) -> String {
+        let (mut count, mut kinds) = (0, vec![]);
+        for n in entries(port.join("gids")) {
+            let gid = line(port.join("gids").join(&n));
+            let Some(gid) = gid.and_then(|g| g.parse::<Ipv6Addr>().ok()) else {
+                continue;
+            };
+            if gid.is_unspecified() {
+                continue;
+            }
+            count += 1;
+            let kind = line(port.join("gid_attrs/types").join(&n)).unwrap_or("InfiniBand".into());
+            let is = active && IpAddr::from(gid).to_canonical() == address.to_canonical();
+            // of RoCE's two versions the one that all speak
+            if is && (self.gid.is_none() || kind.contains("v2")) {
+                self.gid = Some(Gid {
+                    device: device.into(),
+                    port: port
+                        .file_name()
+                        .map_or(String::new(), |p| p.to_string_lossy().into()),
+                    index: n.clone(),
+                });
+            }
+            if names {
+                self.text.push(format!("GID {n}: {gid} {kind}"));
+            }
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        format!("{count} GIDs ({})", kinds.join(", "))
+    }
+}
+
+/// What `ibv_devinfo` says, or why it does not.
+fn limits(names: bool) -> Result<Vec<String>, String> {
+    let Some(program) = perftest::find("ibv_devinfo") else {
+        return Err("ibv_devinfo is not installed (package ibverbs-utils)".into());
+    };
+    let done = Command::new(program)
+        .arg("-v")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output();
+    let text = done.map_err(|e| e.to_string())?.stdout;
+    let text = telling(&String::from_utf8_lossy(&text), names);
+    match text.is_empty() {
+        true => Err("ibv_devinfo shows no device (is ib_uverbs loaded?)".into()),
+        false => Ok(text),
+    }
+}
+
+/// The lines that may be told.
+fn telling(text: &str, names: bool) -> Vec<String> {
+    let private = |l: &&str| names || !PRIVATE.iter().any(|p| l.trim_start().contains(p));
+    let lines = text.lines().filter(|l| !l.trim().is_empty());
+    lines
+        .filter(private)
+        .map(|l| l.replace('\t', "  ").trim_end().to_string())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    /// A directory that looks like /sys/class/infiniband, with one device.
+    fn class(test: &str, state: &str, gid: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("sdp-check-{test}-{}", std::process::id()));
+        let port = dir.join("mlx5_0/ports/1");
+        fs::create_dir_all(port.join("gids")).unwrap();
+        fs::create_dir_all(port.join("gid_attrs/types")).unwrap();
+        fs::write(port.join("state"), format!("{state}\n")).unwrap();
+        fs::write(port.join("link_layer"), "Ethernet\n").unwrap();
+        fs::write(port.join("gids/0"), format!("{gid}\n")).unwrap();
+        fs::write(
+            port.join("gids/1"),
+            "0000:0000:0000:0000:0000:0000:0000:0000\n",
+        )
+        .unwrap();
+        fs::write(port.join("gid_attrs/types/0"), "RoCE v2\n").unwrap();
+        dir
+    }
+
+    fn found(test: &str, state: &str, gid: &str, names: bool) -> Found {
+        let dir = class(test, state, gid);
+        let found = find(&dir, "10.0.0.1".parse().unwrap(), names);
+        fs::remove_dir_all(dir).unwrap();
+        found
+    }
+
+    const GID: &str = "0000:0000:0000:0000:0000:ffff:0a00:0001";
+
+    #[test]
+    fn a_device() {
+        let f = found("good", "4: ACTIVE", GID, false);
+        let gid = f.gid.unwrap();
+        assert_eq!(
+            (gid.device.as_str(), gid.port.as_str(), gid.index.as_str()),
+            ("mlx5_0", "1", "0")
+        );
+        assert_eq!(f.checks[0].verdict, Verdict::Pass);
+        assert_eq!(
+            f.checks[0].found,
+            "port 1 4: ACTIVE, Ethernet, -, 1 GIDs (RoCE v2)"
+        );
+        assert!(
+            !f.text.iter().any(|t| t.contains("10.0.0.1")),
+            "{:?}",
+            f.text
+        );
+        assert!(found("named", "4: ACTIVE", GID, true)
+            .text
+            .iter()
+            .any(|t| t.contains("10.0.0.1")));
+    }
+
+    #[test]
+    fn what_is_wrong() {
+        let down = found("down", "1: DOWN", GID, false);
+        assert_eq!((down.gid, down.checks[0].verdict), (None, Verdict::Fail));
+        let other = found("other", "4: ACTIVE", "fe80::1", false);
+        assert_eq!(other.gid, None);
+        let none = find("/nowhere".as_ref(), "10.0.0.1".parse().unwrap(), false);
+        assert!(none.checks[0].found.contains("none") && none.checks[0].verdict == Verdict::Fail);
+    }
+
+    #[test]
+    fn what_may_be_told() {
+        let text = "hca_id:\tmlx5_0\n\tfw_ver:\t1.2\n\tnode_guid:\t0002:c903\n\n\t\tactive_mtu:\t4096 (5)\n\t\tGID[ 0]:\tfe80::1\n";
+        assert_eq!(
+            telling(text, false),
+            [
+                "hca_id:  mlx5_0",
+                "  fw_ver:  1.2",
+                "    active_mtu:  4096 (5)"
+            ]
+        );
+        assert_eq!(telling(text, true).len(), 5);
+    }
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What the numbers of both ends say of a path: that the bytes were right is not enough, SDP's
+//! counters have to tell that they went by it.
+
+use crate::numbers::Numbers;
+use crate::path::Path;
+use crate::verdict::Check;
+
+/// `n` bytes for people.
+fn size(n: u64) -> String {
+    match n {
+        0..=9_999 => format!("{n} bytes"),
+        10_000..=9_999_999 => format!("{:.1} kB", n as f64 / 1e3),
+        _ => format!("{:.1} MB", n as f64 / 1e6),
+    }
+}
+
+fn part(of: u64, all: u64) -> String {
+    format!(
+        "{:.1} % of {}",
+        of as f64 * 100.0 / all.max(1) as f64,
+        size(all)
+    )
+}
+
+/// Why nothing went without a copy. `ways` are the parameters zcopy_ways of both ends.
+fn why_copied(both: [&Numbers; 2], way: u64, ways: [Option<u64>; 2]) -> (String, String) {
+    if both.iter().any(|n| n.get("unpinnable") > 0) {
+        return (
+            "memory could not be pinned".into(),
+            "raise RLIMIT_MEMLOCK (ulimit -l) and max_pinned_send, max_pinned_receive (sdp(7))"
+                .into(),
+        );
+    }
+    if ways.iter().flatten().any(|w| w & way == 0) {
+        return (
+            "the module's zcopy_ways rules it out".into(),
+            "echo 3 > /sys/module/ib_sdp/parameters/zcopy_ways, at both hosts".into(),
+        );
+    }
+    if way == 1
+        && both
+            .iter()
+            .all(|n| n.get("src_avail_sent") + n.get("src_avail_received") == 0)
+    {
+        return (
+            "the sender has offered nothing: the adapter's limits, or no memory keys".into(),
+            "send the report in, with the kernel's log (docs/debugging.md)".into(),
+        );
+    }
+    (
+        "ends that never met in time (a very slow or busy host), or an adapter that refuses it"
+            .into(),
+        "try again with more --seconds; if it stays, send the report in".into(),
+    )
+}
+
+/// What is wrong with the transport, whatever the path.
+fn transport(path: Path, numbers: &Numbers) -> Option<(String, String, String)> {
+    let tcp = numbers.get("sdp") == 0;
+    if path == Path::Fallback {
+        return (!tcp).then(|| {
+            (
+                "a server of TCP was reached by SDP".into(),
+                "another program of that host has the port by SDP".into(),
+                "try again".into(),
+            )
+        });
+    }
+    if tcp {
+        return Some((
+            "the bytes went by TCP".into(),
+            "SDP did not answer within ipproto_wait, or the port is remembered as TCP's".into(),
+            "grep -A30 IPPROTO_SDP /proc/net/sdpstats has the reason; raise ipproto_wait".into(),
+        ));
+    }
+    if numbers.get("local") == 1 {
+        return Some((
+            "no device carried it: both ends are on one host".into(),
+            "HOST is an address of this host".into(),
+            "run sdp-check --serve on another host, or set local_transport to 0".into(),
+        ));
+    }
+    (numbers.get("rdma") == 0).then(|| {
+        (
+            "no RDMA device carries it".into(),
+            "the connection was lost at once".into(),
+            "look at the kernel's log and the counters below".into(),
+        )
+    })
+}
+
+/// The verdict on a path that was taken without an error.
+pub fn path(
+    path: Path,
+    name: &str,
+    sender: &Numbers,
+    receiver: &Numbers,
+    ways: [Option<u64>; 2],
+) -> Check {
+    if let Some((found, cause, remedy)) =
+        transport(path, sender).or_else(|| transport(path, receiver))
+    {
+        return Check::fail(name, found).because(cause, remedy);
+    }
+    let sent = sender.get("bytes");
+    let copied_not = sender.get("tx_read") + sender.get("tx_written");
+    let both = [sender, receiver];
+    match path {
+        Path::Copied | Path::Either if copied_not > 0 => {
+            Check::fail(name, format!("{} were not copied", size(copied_not)))
+                .because("SDP_ZCOPY_THRESH 0 was not heeded", "send the report in")
+        }
+        Path::Copied | Path::Either => {
+            if sender.get("tx_bytes") != sent || receiver.get("rx_bytes") != sent {
+                let counted = (sender.get("tx_bytes"), receiver.get("rx_bytes"));
+                return Check::fail(
+                    name,
+                    format!("{sent} bytes were sent, SDP counts {counted:?}"),
+                )
+                .because("SDP's counters are wrong", "send the report in");
+            }
+            Check::pass(name, format!("{}, right, by SDP over RDMA", size(sent)))
+        }
+        Path::Read | Path::Write => {
+            let (way, tx, rx) = match path {
+                Path::Read => (1, "tx_read", "rx_read"),
+                _ => (2, "tx_written", "rx_written"),
+            };
+            if ways.iter().flatten().any(|w| w & way == 0) {
+                return Check::skip(name, "the module's zcopy_ways rules it out");
+            }
+            let (sent_so, came_so) = (sender.get(tx), receiver.get(rx));
+            if sent_so == 0 || came_so == 0 {
+                let (cause, remedy) = why_copied(both, way, ways);
+                return Check::fail(name, format!("{}, right, but none so", size(sent)))
+                    .because(cause, remedy);
+            }
+            Check::pass(
+                name,
+                format!("{} without a copy, right", part(sent_so, sent)),
+            )
+        }
+        Path::Cancel => {
+            let back = sender.get("src_avail_returned");
+            if back == 0 {
+                let (cause, remedy) = why_copied(both, 1, ways);
+                return Check::fail(name, "no block was taken back").because(cause, remedy);
+            }
+            let rounds = sender.get("rounds");
+            let text = format!(
+                "{rounds} calls, {back} blocks taken back, {} right",
+                size(sent)
+            );
+            Check::pass(name, text)
+        }
+        Path::Many => {
+            let count = sender.get("connections");
+            Check::pass(name, format!("{count} at a time, each with its own bytes"))
+        }
+        Path::Fallback => Check::pass(name, format!("{}, right, by TCP", size(sent))),
+        _ => Check::pass(name, format!("{}, right", size(sent))),
+    }
+}
+
+/// Cause and remedy of an error of a trial.
+pub fn failure(name: &str, error: &str) -> Check {
+    let check = Check::fail(name, error);
+    if error.contains("WRONG DATA") {
+        return check.because(
+            "bytes were changed, lost or exchanged on the way: adapter, IOMMU, or the module",
+            "do not use SDP on these hosts; send the report in",
+        );
+    }
+    if error.starts_with("connect:") {
+        return check.because(
+            "the other host does not answer by RDMA: a firewall drops it (UDP 4791 for RoCE), a switch's VLAN or \
+             MTU, no subnet manager, or another partition",
+            "try rping or ib_send_bw -R between the hosts; echo module ib_sdp +p > /proc/dynamic_debug/control tells more",
+        );
+    }
+    if error.contains("the other end") || error.contains("lost") {
+        return check.because(
+            "the other sdp-check has ended",
+            "start it again, and look at what it said",
+        );
+    }
+    check.because(
+        "the connection failed on the way: the kernel's log and the counters below tell more",
+        "echo module ib_sdp +p > /proc/dynamic_debug/control, try again, and send in report and log",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verdict::Verdict;
+
+    fn sdp(words: &str) -> Numbers {
+        Numbers::from_line(&format!("sdp=1 rdma=1 {words}"))
+    }
+
+    fn verdict(p: Path, sender: &Numbers, receiver: &Numbers) -> Verdict {
+        path(p, "x", sender, receiver, [Some(3), None]).verdict
+    }
+
+    #[test]
+    fn what_carried_it() {
+        let (s, r) = (sdp("bytes=9 tx_bytes=9"), sdp("bytes=9 rx_bytes=9"));
+        assert_eq!(verdict(Path::Copied, &s, &r), Verdict::Pass);
+        assert_eq!(verdict(Path::Fallback, &s, &r), Verdict::Fail);
+        let tcp = Numbers::from_line("bytes=9");
+        assert_eq!(verdict(Path::Fallback, &tcp, &tcp), Verdict::Pass);
+        assert_eq!(verdict(Path::Either, &tcp, &tcp), Verdict::Fail);
+        assert_eq!(verdict(Path::HalfClose, &s, &r), Verdict::Pass);
+        let here = Numbers::from_line("sdp=1 local=1 bytes=9 tx_bytes=9");
+        let told = path(Path::Copied, "x", &here, &r, [None; 2]);
+        assert!(told.cause.contains("this host"), "{told:?}");
+        let short = sdp("bytes=9 rx_bytes=8");
+        assert_eq!(verdict(Path::Copied, &s, &short), Verdict::Fail);
+        let zero = sdp("bytes=9 tx_bytes=9 tx_read=4");
+        assert_eq!(verdict(Path::Copied, &zero, &r), Verdict::Fail);
+    }
+
+    #[test]
+    fn without_a_copy() {
+        let s = sdp("bytes=20000 tx_read=10000 src_avail_sent=1");
+        let r = sdp("bytes=20000 rx_read=10000");
+        let good = path(Path::Read, "x", &s, &r, [Some(3), Some(3)]);
+        assert!(
+            good.verdict == Verdict::Pass && good.found.starts_with("50.0 % of 20.0 kB"),
+            "{good:?}"
+        );
+        assert_eq!(verdict(Path::Write, &s, &r), Verdict::Fail, "not so");
+        let ruled_out = path(Path::Read, "x", &s, &r, [Some(2), Some(3)]);
+        assert_eq!(ruled_out.verdict, Verdict::Skip);
+        let pinned = path(Path::Read, "x", &sdp("unpinnable=1"), &r, [None; 2]);
+        assert!(pinned.remedy.contains("ulimit"), "{pinned:?}");
+        assert!(path(Path::Read, "x", &sdp(""), &sdp(""), [None; 2])
+            .cause
+            .contains("offered nothing"));
+        assert_eq!(verdict(Path::Cancel, &s, &r), Verdict::Fail);
+        assert_eq!(
+            verdict(Path::Cancel, &sdp("src_avail_returned=1"), &r),
+            Verdict::Pass
+        );
+    }
+
+    #[test]
+    fn errors_have_a_cause() {
+        assert!(failure("x", "there: WRONG DATA: byte 5")
+            .remedy
+            .contains("do not use"));
+        assert!(failure("x", "connect: timed out").cause.contains("4791"));
+        assert!(failure("x", "the other end has closed")
+            .cause
+            .contains("has ended"));
+        assert_eq!(failure("x", "recv: EPROTO").verdict, Verdict::Fail);
+    }
+}

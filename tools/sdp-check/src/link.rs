@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The network device that has an address, as the network namespace of the caller has it: sysfs may
+//! show another one's.
+
+use crate::sock::{self, Kind};
+use std::ffi::CStr;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::AsRawFd;
+use std::ptr;
+
+/// Its name, whether it is up and has a carrier, and its MTU.
+pub struct Link {
+    pub name: String,
+    pub running: bool,
+    pub mtu: u32,
+}
+
+impl Link {
+    /// None if no device has it.
+    pub fn of(address: IpAddr) -> Option<Self> {
+        let mut list = ptr::null_mut();
+        // SAFETY: the call fills the pointer.
+        if unsafe { libc::getifaddrs(&mut list) } != 0 {
+            return None;
+        }
+        let (mut found, mut at) = (None, list);
+        // SAFETY: a list as getifaddrs has made it, which is read until it is freed below.
+        while let Some(one) = unsafe { at.as_ref() } {
+            if found.is_none() && ip(one.ifa_addr) == Some(address) {
+                // SAFETY: a name that ends with 0.
+                let name = unsafe { CStr::from_ptr(one.ifa_name) };
+                found = Some((name.to_string_lossy().into_owned(), one.ifa_flags));
+            }
+            at = one.ifa_next;
+        }
+        // SAFETY: nothing of it is used any more.
+        unsafe { libc::freeifaddrs(list) };
+        let (name, flags) = found?;
+        let up = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
+        Some(Link {
+            running: flags & up == up,
+            mtu: mtu(&name).unwrap_or(0),
+            name,
+        })
+    }
+}
+
+fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
+    // SAFETY: nothing, or an address of the family that it says.
+    unsafe {
+        match i32::from(address.as_ref()?.sa_family) {
+            libc::AF_INET => {
+                let a = &*address.cast::<libc::sockaddr_in>();
+                Some(Ipv4Addr::from(a.sin_addr.s_addr.to_ne_bytes()).into())
+            }
+            libc::AF_INET6 => {
+                let a = &*address.cast::<libc::sockaddr_in6>();
+                Some(IpAddr::from(a.sin6_addr.s6_addr))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn mtu(name: &str) -> Option<u32> {
+    let socket = sock::new(Kind::Tcp, Ipv4Addr::LOCALHOST.into()).ok()?;
+    // SAFETY: a structure of numbers; the call reads the name, which ends with 0, and fills the rest.
+    unsafe {
+        let mut request: libc::ifreq = std::mem::zeroed();
+        let room = request.ifr_name.len() - 1;
+        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(room)) {
+            *to = from as libc::c_char;
+        }
+        let done = libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &mut request);
+        (done == 0).then_some(request.ifr_ifru.ifru_mtu as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback() {
+        let link = Link::of(Ipv4Addr::LOCALHOST.into()).unwrap();
+        assert_eq!((link.name.as_str(), link.running), ("lo", true));
+        assert!(link.mtu > 1000);
+        assert!(Link::of("203.0.113.7".parse().unwrap()).is_none());
+    }
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What this host is, and what is wrong with it before a byte is sent.
+
+use crate::devices;
+use crate::facts::Facts;
+use crate::link::Link;
+use crate::perftest;
+use crate::sock::{self, Kind};
+use crate::verdict::Check;
+use std::fs;
+use std::io::{ErrorKind, Read};
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
+
+/// A file of one line, without its end.
+pub fn line(path: impl AsRef<std::path::Path>) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(text.trim().to_string())
+}
+
+impl Facts {
+    /// Of this host, whose end of the control connection has that address.
+    pub fn find(address: IpAddr, names: bool, with_perftest: bool) -> Self {
+        let mut facts = Facts {
+            kernel: line("/proc/sys/kernel/osrelease").unwrap_or_default(),
+            ..Self::default()
+        };
+        facts.text.push(format!("kernel {}", facts.kernel));
+        facts
+            .text
+            .push(format!("sdp-check {}", env!("CARGO_PKG_VERSION")));
+        if names {
+            let host = line("/proc/sys/kernel/hostname").unwrap_or_default();
+            facts.text.push(format!("host {host}, address {address}"));
+        }
+        facts.module(address);
+        let mut found = devices::find("/sys/class/infiniband".as_ref(), address, names);
+        facts.text.append(&mut found.text);
+        facts.checks.append(&mut found.checks);
+        facts.link(address, found.gid.is_some());
+        facts.gid = found.gid;
+        facts.memory();
+        facts.log();
+        if with_perftest {
+            let all = ["ib_send_bw", "ib_send_lat"];
+            let there = all.iter().filter(|p| perftest::find(p).is_some());
+            facts.perftest = there.map(|p| p.to_string()).collect();
+        }
+        facts
+    }
+
+    fn module(&mut self, address: IpAddr) {
+        // which has the kernel load it
+        let made = sock::new(Kind::Sdp, address);
+        self.sdp = made.is_ok();
+        let parameters = "/sys/module/ib_sdp/parameters";
+        let mut all: Vec<_> = fs::read_dir(parameters)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|f| Some((f.file_name().into_string().ok()?, line(f.path())?)))
+            .collect();
+        all.sort();
+        let find = |name: &str| all.iter().find(|p| p.0 == name).map(|p| p.1.clone());
+        self.zcopy_ways = find("zcopy_ways").and_then(|w| w.parse().ok());
+        let version = line("/sys/module/ib_sdp/srcversion").unwrap_or("of no version".into());
+        let all: Vec<_> = all.iter().map(|(n, v)| format!("{n}={v}")).collect();
+        self.text
+            .push(format!("ib_sdp {version}: {}", all.join(" ")));
+        let kernel = &self.kernel;
+        self.checks.push(match made {
+            Ok(_) => Check::pass("module ib_sdp", "loaded"),
+            Err(e) if e.raw_os_error() == Some(libc::EAFNOSUPPORT) => Check::fail(
+                "module ib_sdp",
+                "not loaded, so there is no SDP",
+            )
+            .because(
+                format!("it is not installed for kernel {kernel}, or not signed where that is asked for"),
+                "modprobe ib_sdp (as root) tells why; make install, or the package ib-sdp-dkms",
+            ),
+            Err(e) => Check::fail("module ib_sdp", format!("no socket can be made: {e}"))
+                .because("limits of sockets or memory", "max_sockets_per_user and max_sockets_per_net (sdp(7)), ulimit -n"),
+        });
+        if !fs::exists("/sys/module/rdma_cm").unwrap_or(false) {
+            self.checks
+                .push(Check::fail("module rdma_cm", "not loaded").because(
+                    "no RDMA driver and no user of RDMA is loaded",
+                    "modprobe rdma_cm",
+                ));
+        }
+        if find("ipproto").as_deref() == Some("0") {
+            self.checks.push(Check::skip(
+                "IPPROTO_SDP",
+                "ib_sdp was loaded with ipproto=0",
+            ));
+        }
+    }
+
+    fn link(&mut self, address: IpAddr, rdma: bool) {
+        let Some(link) = Link::of(address) else {
+            self.checks
+                .push(Check::skip("link", "no network device has the address"));
+            return;
+        };
+        self.mtu = link.mtu;
+        let name = format!("link {}", link.name);
+        self.checks.push(match link.running {
+            true => Check::pass(&name, format!("up, MTU {}", link.mtu)),
+            false => Check::fail(&name, "not running").because(
+                "no cable, a switch's port that is down, or not up",
+                format!("ip link set {} up", link.name),
+            ),
+        });
+        let ib = line(format!("/sys/class/net/{}/type", link.name)).as_deref() == Some("32");
+        self.checks.push(if rdma || ib {
+            Check::pass("address", "that of an RDMA device")
+        } else {
+            Check::fail("address", format!("no RDMA device has that of {}", link.name)).because(
+                "the connection goes by a network device without RDMA, or its GID is missing",
+                "give the other host's address on the RDMA network as HOST; rdma link shows which device is whose",
+            )
+        });
+    }
+
+    /// What zero copy may pin: four pieces of a call are under way at a time.
+    fn memory(&mut self) {
+        // SAFETY: a structure of numbers, which the call fills; and a number.
+        let (limit, root) = unsafe {
+            let mut limit: libc::rlimit = std::mem::zeroed();
+            libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit);
+            (limit.rlim_cur, libc::geteuid() == 0)
+        };
+        self.checks.push(memlock(limit, root));
+    }
+
+    /// Whether the kernel has complained of the module.
+    fn log(&mut self) {
+        let open = fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open("/dev/kmsg");
+        let Ok(mut file) = open else {
+            self.checks
+                .push(Check::skip("kernel log", "only root may read it"));
+            return;
+        };
+        let (mut found, mut record) = (vec![], [0; 8192]);
+        loop {
+            match file.read(&mut record) {
+                Ok(0) => break,
+                Ok(n) => found.extend(complaint(&String::from_utf8_lossy(&record[..n]))),
+                // a record that has been overwritten meanwhile
+                Err(e) if e.kind() == ErrorKind::BrokenPipe => {}
+                Err(_) => break,
+            }
+        }
+        self.checks.push(match found.first() {
+            None => Check::pass("kernel log", "no warning names ib_sdp"),
+            Some(first) => Check::fail(
+                "kernel log",
+                format!("{} warnings name ib_sdp: {first}", found.len()),
+            )
+            .because(
+                "a fault of the module",
+                "send the report in, with what dmesg says",
+            ),
+        });
+    }
+}
+
+fn memlock(limit: u64, root: bool) -> Check {
+    let enough = 8 << 20;
+    let text = match limit {
+        libc::RLIM_INFINITY => "unlimited".to_string(),
+        n => format!("{} KiB", n >> 10),
+    };
+    if limit >= enough || root {
+        return Check::pass("RLIMIT_MEMLOCK", text);
+    }
+    Check::fail(
+        "RLIMIT_MEMLOCK",
+        format!("{text}; what cannot be pinned is copied"),
+    )
+    .because(
+        "the limit of this user's session",
+        "ulimit -l 65536, or memlock in /etc/security/limits.conf, or LimitMEMLOCK= of a service",
+    )
+}
+
+/// The text of a record of /dev/kmsg that is a kernel warning about the module.
+fn complaint(record: &str) -> Option<String> {
+    let text = record.split_once(';')?.1.lines().next()?;
+    let bad = ["WARNING:", "BUG:", "RIP: "]
+        .iter()
+        .any(|w| text.contains(w));
+    (bad && text.contains("[ib_sdp]")).then(|| text.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verdict::Verdict;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn this_host() {
+        let facts = Facts::find(Ipv4Addr::LOCALHOST.into(), false, false);
+        assert!(facts.mtu > 1000);
+        assert!(facts.perftest.is_empty());
+        assert!(!facts.text.iter().any(|t| t.contains("127.0.0.1")));
+    }
+
+    #[test]
+    fn limits() {
+        assert_eq!(memlock(64 << 10, false).verdict, Verdict::Fail);
+        assert_eq!(memlock(64 << 10, true).verdict, Verdict::Pass);
+        assert_eq!(memlock(libc::RLIM_INFINITY, false).found, "unlimited");
+    }
+
+    #[test]
+    fn complaints() {
+        let of = |text: &str| complaint(&format!("4,900,99000,-;{text}\n SUBSYSTEM=x\n"));
+        let warning = "WARNING: CPU: 0 PID: 1 at x.rs:5 f+0x1/0x2 [ib_sdp]";
+        assert_eq!(of(warning).as_deref(), Some(warning));
+        assert_eq!(
+            of("WARNING: CPU: 0 PID: 1 at x.c:5 f+0x1/0x2 [other]"),
+            None
+        );
+        assert_eq!(of("ib_sdp: loaded [ib_sdp]"), None);
+        assert_eq!(complaint(""), None);
+    }
+}

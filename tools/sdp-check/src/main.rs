@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! `sdp-check` tells in one run what two hosts have of RDMA and whether SDP works between them: every
+//! path, each byte checked, and SDP's own counters as proof of the path.
+
+mod client;
+mod control;
+mod counters;
+mod devices;
+mod facts;
+mod judge;
+mod link;
+mod listen;
+mod local;
+mod numbers;
+mod options;
+mod path;
+mod paths;
+mod pattern;
+mod perftest;
+mod report;
+mod serve;
+mod signal;
+mod sock;
+mod speeds;
+mod streams;
+mod verdict;
+
+use clap::Parser;
+use options::Options;
+use report::Report;
+use std::process::{self, ExitCode};
+use std::sync::{Arc, Mutex};
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    if options.serve {
+        signal::on_end(|signal| {
+            eprintln!("sdp-check: interrupted");
+            process::exit(128 + signal);
+        });
+        return match serve::run(&options) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => complain(&e),
+        };
+    }
+    let report = match Report::create(&options.report) {
+        Ok(report) => Arc::new(Mutex::new(report)),
+        Err(e) => return complain(&e),
+    };
+    let interrupted = report.clone();
+    signal::on_end(move |signal| {
+        let _ = client::lock(&interrupted).end("; it was interrupted");
+        eprintln!("sdp-check: interrupted");
+        process::exit(128 + signal);
+    });
+    let done = client::run(&options, &report);
+    let mut report = client::lock(&report);
+    if let Err(why) = &done {
+        report.text(&format!("\nIt ended early: {why}\n"));
+        complain(why);
+    }
+    match report.end(if done.is_err() {
+        "; it ended early"
+    } else {
+        ""
+    }) {
+        Err(e) => complain(&e),
+        Ok(good) => {
+            println!("the report is in {}", report.path().display());
+            if good && done.is_ok() {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+fn complain(what: &str) -> ExitCode {
+    eprintln!("sdp-check: {what}");
+    ExitCode::FAILURE
+}

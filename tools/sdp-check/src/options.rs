@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The command line. The completions of shells are made from it, too: see tools/completions.
+
+use clap::{Parser, ValueHint};
+use std::path::PathBuf;
+
+/// The TCP port of `--serve`, unless told.
+pub const PORT: u16 = 18515;
+/// For how long the paths are tried at most, in seconds: one client keeps others out so long.
+pub const MOST_SECONDS: u64 = 600;
+
+/// Check RDMA devices, and every path of SDP to another host.
+#[derive(Parser)]
+#[command(
+    version,
+    about,
+    long_about = "Check RDMA devices, and every path of SDP to another host.
+
+On one host `sdp-check --serve`, on the other `sdp-check HOST`, where HOST is an address of the \
+first one's RDMA adapter. Each check says PASS, FAIL or SKIP, and a file has the report to send in. \
+Whoever reaches the port of --serve can have it run checks, so stop it when you are done."
+)]
+pub struct Options {
+    /// The host where `sdp-check --serve` runs, by its address on the RDMA network
+    #[arg(required_unless_present = "serve", conflicts_with = "serve", value_hint = ValueHint::Hostname)]
+    pub host: Option<String>,
+    /// Wait for clients, one at a time, until interrupted
+    #[arg(long)]
+    pub serve: bool,
+    /// With --serve, the address to listen at [default: all]
+    #[arg(long, value_name = "ADDRESS", requires = "serve")]
+    pub listen: Option<std::net::IpAddr>,
+    /// The TCP port of --serve
+    #[arg(short, long, default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: u16,
+    /// For how long to try the paths, together
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 60, conflicts_with = "serve",
+          value_parser = clap::value_parser!(u64).range(5..=MOST_SECONDS))]
+    pub seconds: u64,
+    /// The file to write the report to; an earlier one is replaced
+    #[arg(short, long, value_name = "FILE", default_value = "sdp-check.txt", conflicts_with = "serve",
+          value_hint = ValueHint::FilePath)]
+    pub report: PathBuf,
+    /// Let the report have names of hosts, addresses and GUIDs; those of a server need it there, too
+    #[arg(long)]
+    pub names: bool,
+    /// Do not start perftest's programs
+    #[arg(long)]
+    pub no_perftest: bool,
+    /// Send wrong bytes, for the tests of this program
+    #[arg(long, hide = true)]
+    pub corrupt: bool,
+}

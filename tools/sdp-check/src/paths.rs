@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What both ends do to try a path: one sends, the other receives and checks each byte. What is
+//! needed of timing is seen in SDP_INFO, so that the path is taken on slow and fast adapters.
+
+use crate::control::Control;
+use crate::numbers::Numbers;
+use crate::path::Path;
+use crate::pattern;
+use crate::sock::Data;
+use crate::streams::{BLOCK, SMALL};
+use std::io::{self, ErrorKind};
+use std::time::{Duration, Instant};
+
+/// Bytes of each of many connections.
+const EACH: usize = 4096;
+const THERE: usize = 300_000;
+const BACK: usize = 200_000;
+
+/// One end of a trial.
+pub struct Trial<'a> {
+    pub path: Path,
+    /// As many as the path wants, in the order of connecting.
+    pub data: Vec<Data>,
+    pub control: &'a mut Control,
+    /// How long to send.
+    pub time: Duration,
+    /// Send a wrong byte, as a test of the checks.
+    pub corrupt: bool,
+}
+
+pub type Result<T> = std::result::Result<T, String>;
+
+pub fn told(what: &str) -> impl Fn(io::Error) -> String + '_ {
+    move |e| match e.kind() {
+        ErrorKind::TimedOut => format!("{what}: nothing moved for too long"),
+        _ => format!("{what}: {e}"),
+    }
+}
+
+/// A buffer of its own pages.
+pub fn buffer(size: usize) -> Vec<u8> {
+    vec![0; size]
+}
+
+impl Trial<'_> {
+    pub fn data(&self) -> &Data {
+        &self.data[0]
+    }
+
+    pub fn count(&self, name: &str) -> u64 {
+        self.data().info().map_or(0, |info| info.get(name))
+    }
+
+    /// Waits, not for long, until SDP has counted more of something than before.
+    pub fn more_than(&self, name: &str, before: u64, time: Duration) {
+        let end = Instant::now() + time;
+        while self.count(name) <= before && Instant::now() < end {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    pub fn fill(&self, to: &mut [u8], place: u64) {
+        pattern::fill(to, place);
+        if let (true, Some(byte)) = (self.corrupt, to.first_mut()) {
+            *byte ^= 1;
+        }
+    }
+
+    /// One end. What carries the connection is asked in the beginning, as nothing does in the end.
+    pub fn run(mut self, sends: bool) -> Result<Numbers> {
+        let begun = self.data().info().ok();
+        let numbers = match sends {
+            true => self.send(),
+            false => self.receive(),
+        }?;
+        Ok(numbers.with_info(begun.as_ref(), self.data().info().ok().as_ref()))
+    }
+
+    fn send(&mut self) -> Result<Numbers> {
+        let sent = told("send");
+        match self.path {
+            Path::Copied | Path::Either | Path::Fallback => self.send_stream(0, SMALL, ""),
+            Path::Read => self.send_stream(SMALL, BLOCK, "tx_read"),
+            Path::Write => self.send_stream(SMALL, BLOCK, "tx_written"),
+            Path::Cancel => self.send_interrupted(),
+            Path::HalfClose => self.send_half(),
+            Path::Urgent => self.send_urgent(),
+            Path::Many => {
+                for (n, data) in self.data.iter().enumerate() {
+                    let mut block = (n as u64).to_le_bytes().to_vec();
+                    block.resize(EACH, 0);
+                    self.fill(&mut block[8..], (n * EACH) as u64);
+                    data.send_all(&block).map_err(&sent)?;
+                }
+                check_back(&self.data)
+            }
+            Path::Stream | Path::StreamTcp => self.flood(0, SMALL),
+            Path::StreamZero => self.flood(SMALL, BLOCK),
+            Path::Pong | Path::PongTcp => self.ping(),
+        }
+    }
+
+    fn receive(&mut self) -> Result<Numbers> {
+        match self.path {
+            Path::Cancel => self.receive_told(),
+            Path::HalfClose => self.receive_half(),
+            Path::Urgent => self.receive_urgent(),
+            Path::Many => check_each(&self.data),
+            Path::Stream | Path::StreamZero | Path::StreamTcp => self.drain(),
+            Path::Pong | Path::PongTcp => self.pong(),
+            _ => self.receive_stream(),
+        }
+    }
+
+    fn send_half(&mut self) -> Result<Numbers> {
+        let mut bytes = buffer(THERE);
+        self.fill(&mut bytes, 0);
+        self.data().send_all(&bytes).map_err(told("send"))?;
+        self.data().end_sending().map_err(told("shutdown"))?;
+        self.whole(BACK)
+    }
+
+    fn receive_half(&mut self) -> Result<Numbers> {
+        let numbers = self.whole(THERE)?;
+        let mut bytes = buffer(BACK);
+        pattern::fill(&mut bytes, 0);
+        let answer = "send after the other end's shutdown";
+        self.data().send_all(&bytes).map_err(told(answer))?;
+        self.data().end_sending().map_err(told("shutdown"))?;
+        Ok(numbers)
+    }
+
+    /// Receives so many bytes, and the end behind them.
+    fn whole(&self, size: usize) -> Result<Numbers> {
+        let mut bytes = buffer(size + 1);
+        let n = self.data().recv_all(&mut bytes).map_err(told("recv"))?;
+        if n != size {
+            return Err(format!(
+                "{size} bytes and the end were sent, {n} bytes came"
+            ));
+        }
+        check(&bytes[..n], 0).map(|place| Numbers::new("bytes", place))
+    }
+
+    fn send_urgent(&mut self) -> Result<Numbers> {
+        let mut bytes = buffer(2000);
+        self.fill(&mut bytes, 0);
+        let (before, behind) = bytes.split_at(1000);
+        self.data().send_all(before).map_err(told("send"))?;
+        let urgent = self.data().send(b"!", libc::MSG_OOB);
+        urgent.map_err(told("send of an urgent byte"))?;
+        self.data().send_all(behind).map_err(told("send"))?;
+        self.data().end_sending().map_err(told("shutdown"))?;
+        Ok(Numbers::new("bytes", 2001))
+    }
+
+    fn receive_urgent(&mut self) -> Result<Numbers> {
+        let data = self.data();
+        let waited = "poll for the urgent byte";
+        data.wait(libc::POLLPRI).map_err(told(waited))?;
+        let mut urgent = [0];
+        let got = data.recv(&mut urgent, libc::MSG_OOB);
+        got.map_err(told("recv of the urgent byte"))?;
+        if urgent != *b"!" {
+            return Err("the urgent byte is another one".into());
+        }
+        let mut bytes = buffer(3000);
+        let n = data.recv_all(&mut bytes[..1000]).map_err(told("recv"))?;
+        if n != 1000 || !data.at_mark().map_err(told("SIOCATMARK"))? {
+            return Err(format!(
+                "the urgent byte's place is not behind byte 1000 of {n}"
+            ));
+        }
+        let n = n + data.recv_all(&mut bytes[1000..]).map_err(told("recv"))?;
+        if n != 2000 {
+            return Err(format!(
+                "2000 bytes besides the urgent one were sent, {n} came"
+            ));
+        }
+        check(&bytes[..n], 0).map(|place| Numbers::new("bytes", place + 1))
+    }
+
+    /// The median time of 64 bytes one way.
+    fn ping(&mut self) -> Result<Numbers> {
+        let data = self.data();
+        data.no_delay().map_err(told("TCP_NODELAY"))?;
+        let (start, mut message, mut times) = (Instant::now(), [7; 64], vec![]);
+        data.bound().map_err(told("send"))?;
+        while times.is_empty() || (start.elapsed() < self.time && times.len() < 200_000) {
+            let sent = Instant::now();
+            data.send(&message, 0).map_err(told("send"))?;
+            let n = data
+                .recv(&mut message, libc::MSG_WAITALL)
+                .map_err(told("recv"))?;
+            if n != message.len() {
+                return Err(format!("{n} bytes came back of 64"));
+            }
+            times.push(sent.elapsed() / 2);
+        }
+        data.end_sending().map_err(told("shutdown"))?;
+        times.sort_unstable();
+        let median = times[times.len() / 2].as_nanos() as u64;
+        Ok(Numbers::new("nanos", median).with("rounds", times.len() as u64))
+    }
+
+    fn pong(&mut self) -> Result<Numbers> {
+        let data = self.data();
+        data.no_delay().map_err(told("TCP_NODELAY"))?;
+        let mut message = [0; 64];
+        data.bound().map_err(told("recv"))?;
+        while data
+            .recv(&mut message, libc::MSG_WAITALL)
+            .map_err(told("recv"))?
+            == 64
+        {
+            data.send(&message, 0).map_err(told("send"))?;
+        }
+        Ok(Numbers::default())
+    }
+}
+
+/// The place behind these bytes, if they are right.
+pub fn check(bytes: &[u8], place: u64) -> Result<u64> {
+    match pattern::wrong(bytes, place) {
+        Some(at) => Err(format!(
+            "WRONG DATA: byte {at} is not the one that was sent"
+        )),
+        None => Ok(place + bytes.len() as u64),
+    }
+}
+
+/// Receives what belongs to each of many connections, which come in any order, and answers.
+fn check_each(data: &[Data]) -> Result<Numbers> {
+    let mut block = buffer(EACH);
+    let mut seen = vec![false; data.len()];
+    for one in data {
+        if one.recv_all(&mut block).map_err(told("recv"))? < EACH {
+            return Err(format!("one of {} connections ended early", data.len()));
+        }
+        let (number, bytes) = block.split_at(8);
+        let n = number.iter().rev().fold(0, |n, b| (n << 8) | u64::from(*b));
+        match usize::try_from(n).ok().and_then(|n| seen.get_mut(n)) {
+            Some(seen) if !*seen => *seen = true,
+            _ => return Err("WRONG DATA: a connection has another's number".into()),
+        }
+        check(bytes, n * EACH as u64)?;
+        one.send_all(number).map_err(told("send"))?;
+    }
+    Ok(Numbers::new("connections", data.len() as u64))
+}
+
+fn check_back(data: &[Data]) -> Result<Numbers> {
+    for (n, one) in data.iter().enumerate() {
+        let mut answer = [0; 8];
+        if one.recv_all(&mut answer).map_err(told("recv"))? < answer.len() {
+            return Err(format!("one of {} connections ended early", data.len()));
+        }
+        if u64::from_le_bytes(answer) != n as u64 {
+            return Err(format!(
+                "WRONG DATA: connection {n} has the answer of another"
+            ));
+        }
+    }
+    Ok(Numbers::new("connections", data.len() as u64))
+}

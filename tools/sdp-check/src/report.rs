@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The report: each check on the terminal as it is made, and all of it in a file, which is as far as
+//! the program came if it is interrupted.
+
+use crate::verdict::{without, Check, Verdict};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+pub struct Report {
+    file: File,
+    path: PathBuf,
+    /// Names and addresses that the file must not have.
+    private: Vec<String>,
+    counts: [usize; 3],
+    /// Why the file is not whole.
+    error: Option<io::Error>,
+}
+
+impl Report {
+    /// # Errors
+    ///
+    /// A sentence about the file.
+    pub fn create(path: &Path) -> Result<Self, String> {
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            // nobody's link leads root elsewhere
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(path)
+            .map_err(|e| format!("cannot write the report {}: {e}", path.display()))?;
+        let mut report = Report {
+            file,
+            path: path.into(),
+            private: vec![],
+            counts: [0; 3],
+            error: None,
+        };
+        report.text("Report of sdp-check, to be sent in with what you have to say.\n");
+        Ok(report)
+    }
+
+    /// What the file must not have from now on.
+    pub fn hide(&mut self, name: String) {
+        // a longer name first, which may have a shorter one in it
+        self.private.push(name);
+        self.private.sort_by_key(|name| usize::MAX - name.len());
+    }
+
+    /// Writes to the file alone.
+    pub fn text(&mut self, text: &str) {
+        let text = without(text, &self.private);
+        if let Err(e) = self.file.write_all(text.as_bytes()) {
+            self.error.get_or_insert(e);
+        }
+    }
+
+    pub fn heading(&mut self, name: &str) {
+        self.text(&format!("\n{name}\n\n"));
+    }
+
+    /// Writes to the file and the terminal.
+    pub fn check(&mut self, check: &Check) {
+        if let Some(count) = self.counts.get_mut(check.verdict as usize) {
+            *count += 1;
+        }
+        self.text(&check.text());
+        // whether somebody looks makes no difference
+        let _ = io::stdout().write_all(check.text().as_bytes());
+    }
+
+    pub fn checks(&mut self, of: &str, all: &[Check]) {
+        for check in all {
+            let name = format!("{of}, {}", check.name);
+            self.check(&Check {
+                name,
+                ..check.clone()
+            });
+        }
+    }
+
+    /// How it ended, and whether nothing failed.
+    ///
+    /// # Errors
+    ///
+    /// A sentence about the file, if it is not whole.
+    pub fn end(&mut self, how: &str) -> Result<bool, String> {
+        let [pass, fail, skip] = self.counts;
+        let line = format!("{pass} passed, {fail} failed, {skip} skipped{how}\n");
+        self.text(&format!("\n{line}"));
+        let _ = io::stdout().write_all(line.as_bytes());
+        if let Err(e) = self.file.sync_all() {
+            // what is no file of a disk has none to write to
+            if !matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EROFS)) {
+                self.error.get_or_insert(e);
+            }
+        }
+        match self.error.take() {
+            Some(e) => Err(format!(
+                "the report {} is not whole: {e}",
+                self.path.display()
+            )),
+            None => Ok(self.counts[Verdict::Fail as usize] == 0),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn what_is_written() {
+        let path = std::env::temp_dir().join(format!("sdp-check-report-{}", std::process::id()));
+        let mut r = Report::create(&path).unwrap();
+        r.hide("node1".into());
+        r.check(&Check::pass("a", "of node1"));
+        r.checks("here", &[Check::fail("b", "x").because("c", "d")]);
+        assert_eq!(r.end(""), Ok(false));
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(
+            text.contains("PASS  a: of (hidden)\nFAIL  here, b: x\n"),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("\n1 passed, 1 failed, 0 skipped\n"),
+            "{text}"
+        );
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/null", &path).unwrap();
+        assert!(Report::create(&path).is_err(), "a link was followed");
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_full_disk() {
+        let mut r = Report::create("/dev/full".as_ref()).unwrap();
+        r.check(&Check::pass("a", "b"));
+        let e = r.end("").unwrap_err();
+        assert!(e.contains("/dev/full is not whole: No space left"), "{e}");
+    }
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Sockets of SDP and of TCP, with a bound on how long each call waits.
+
+use crate::listen::with_address;
+use sdp_info::Info;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::mem;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+const AF_INET_SDP: i32 = 27;
+const AF_INET6_SDP: i32 = 28;
+pub const IPPROTO_SDP: i32 = 257;
+const SDP_ZCOPY_THRESH: i32 = 80;
+/// For how long a call may wait without a byte that moves: the adapter repeats for some seconds what
+/// is lost, and SDP takes back after one what nobody reads.
+pub const STALL: Duration = Duration::from_secs(30);
+
+/// What a socket is asked to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// Families 27 and 28: SDP alone.
+    Sdp,
+    /// `IPPROTO_SDP`: SDP or TCP.
+    Either,
+    Tcp,
+}
+
+/// What a system call says.
+pub fn checked(result: i32) -> io::Result<i32> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+/// The number of `IPPROTO_SDP`, which the module may have been told; 0 is none.
+fn protocol() -> i32 {
+    let told = fs::read_to_string("/sys/module/ib_sdp/parameters/ipproto");
+    let told = told.ok().and_then(|t| t.trim().parse().ok());
+    told.unwrap_or(IPPROTO_SDP)
+}
+
+/// A socket for addresses like this one.
+pub fn new(kind: Kind, like: IpAddr) -> io::Result<OwnedFd> {
+    let (own, sdp) = match like {
+        IpAddr::V4(_) => (libc::AF_INET, AF_INET_SDP),
+        IpAddr::V6(_) => (libc::AF_INET6, AF_INET6_SDP),
+    };
+    let (family, protocol) = match kind {
+        Kind::Sdp => (sdp, 0),
+        Kind::Either => match protocol() {
+            0 => return Err(io::Error::from_raw_os_error(libc::EPROTONOSUPPORT)),
+            number => (own, number),
+        },
+        Kind::Tcp => (own, 0),
+    };
+    // SAFETY: three numbers.
+    let fd =
+        checked(unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, protocol) })?;
+    // SAFETY: the call has just made it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn set<T>(fd: &OwnedFd, level: i32, option: i32, value: &T) -> io::Result<()> {
+    let size = mem::size_of::<T>() as libc::socklen_t;
+    let value = (value as *const T).cast();
+    // SAFETY: as many bytes as `T` has.
+    checked(unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, value, size) }).map(drop)
+}
+
+/// Whether two addresses are the same host's, for an IPv4 one that came as IPv6 as well.
+pub fn same_host(a: IpAddr, b: IpAddr) -> bool {
+    a.to_canonical() == b.to_canonical()
+}
+
+/// The first of the descriptors that has one of the events of poll(2) within that time.
+pub fn poll(fds: &[RawFd], events: i16, time: Duration) -> io::Result<Option<usize>> {
+    let one = |fd: &RawFd| libc::pollfd {
+        fd: *fd,
+        events,
+        revents: 0,
+    };
+    let mut all: Vec<_> = fds.iter().map(one).collect();
+    // not less than that time
+    let time = i32::try_from(time.as_millis() + 1).unwrap_or(i32::MAX);
+    // SAFETY: as many structures as are said.
+    checked(unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, time) })?;
+    Ok(all.iter().position(|p| p.revents != 0))
+}
+
+/// A connection whose bytes are checked.
+pub struct Data {
+    pub fd: OwnedFd,
+    /// When all of it must be over.
+    pub until: Instant,
+}
+
+impl Data {
+    pub fn connect(kind: Kind, to: &SocketAddr, until: Instant) -> io::Result<Self> {
+        let data = Data {
+            fd: new(kind, to.ip())?,
+            until,
+        };
+        data.bound()?;
+        with_address(to, |a, size| {
+            // SAFETY: an address of that size.
+            unsafe { libc::connect(data.fd.as_raw_fd(), a, size) }
+        })
+        // which is what a blocking connect says when SO_SNDTIMEO is over
+        .map_err(|e| match e.raw_os_error() {
+            Some(libc::EINPROGRESS) => ErrorKind::TimedOut.into(),
+            _ => e,
+        })?;
+        Ok(data)
+    }
+
+    /// Has the calls to come wait no longer than the whole may.
+    pub fn bound(&self) -> io::Result<()> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        let left = left.min(STALL);
+        let time = libc::timeval {
+            tv_sec: left.as_secs() as libc::time_t,
+            // no time at all would be for ever
+            tv_usec: libc::suseconds_t::from(left.subsec_micros().max(1)),
+        };
+        set(&self.fd, libc::SOL_SOCKET, libc::SO_RCVTIMEO, &time)?;
+        set(&self.fd, libc::SOL_SOCKET, libc::SO_SNDTIMEO, &time)
+    }
+
+    /// Bytes from which sends go without a copy; 0 is never.
+    pub fn zero_copy(&self, from: i32) -> io::Result<()> {
+        set(&self.fd, libc::SOL_TCP, SDP_ZCOPY_THRESH, &from)
+    }
+
+    pub fn no_delay(&self) -> io::Result<()> {
+        set(&self.fd, libc::SOL_TCP, libc::TCP_NODELAY, &1)
+    }
+
+    pub fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    pub fn info(&self) -> io::Result<Info> {
+        Info::of(&self.fd)
+    }
+
+    /// One call of send(2).
+    pub fn send(&self, bytes: &[u8], flags: i32) -> io::Result<usize> {
+        let flags = flags | libc::MSG_NOSIGNAL;
+        // SAFETY: as many bytes as the slice has.
+        let n = unsafe { libc::send(self.fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
+        usize::try_from(n).map_err(|_| late(io::Error::last_os_error()))
+    }
+
+    pub fn send_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        self.bound()?;
+        while !bytes.is_empty() {
+            let n = self.send(bytes, 0)?;
+            bytes = bytes.get(n..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// One call of recv(2).
+    pub fn recv(&self, to: &mut [u8], flags: i32) -> io::Result<usize> {
+        // SAFETY: as much room as the slice has.
+        let n = unsafe { libc::recv(self.fd(), to.as_mut_ptr().cast(), to.len(), flags) };
+        usize::try_from(n).map_err(|_| late(io::Error::last_os_error()))
+    }
+
+    /// Fills the buffer, or less at the end of the stream.
+    pub fn recv_all(&self, to: &mut [u8]) -> io::Result<usize> {
+        self.bound()?;
+        let mut got = 0;
+        while got < to.len() {
+            match self.recv(&mut to[got..], libc::MSG_WAITALL)? {
+                0 => break,
+                n => got += n,
+            }
+        }
+        Ok(got)
+    }
+
+    /// Waits for events of poll(2).
+    pub fn wait(&self, events: i16) -> io::Result<()> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        match poll(&[self.fd()], events, left.min(STALL))? {
+            Some(_) => Ok(()),
+            None => Err(ErrorKind::TimedOut.into()),
+        }
+    }
+
+    pub fn end_sending(&self) -> io::Result<()> {
+        // SAFETY: two numbers.
+        checked(unsafe { libc::shutdown(self.fd(), libc::SHUT_WR) }).map(drop)
+    }
+
+    /// Whether the next byte is the one behind an urgent byte.
+    pub fn at_mark(&self) -> io::Result<bool> {
+        const SIOCATMARK: libc::Ioctl = 0x8905;
+        let mut is: i32 = 0;
+        // SAFETY: a number, which the call fills.
+        checked(unsafe { libc::ioctl(self.fd(), SIOCATMARK, &raw mut is) })?;
+        Ok(is != 0)
+    }
+}
+
+/// EAGAIN of a call that waits is the end of its time.
+fn late(e: io::Error) -> io::Error {
+    match e.kind() {
+        ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),
+        _ => e,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::listen::Listener;
+
+    #[test]
+    fn a_connection() {
+        let until = Instant::now() + STALL;
+        let at = "127.0.0.1:0".parse().unwrap();
+        let (listener, port) = Listener::new(Kind::Tcp, &at).unwrap();
+        let to = SocketAddr::new(at.ip(), port);
+        let near = Data::connect(Kind::Tcp, &to, until).unwrap();
+        let far = listener.accept(at.ip(), until, -1).unwrap();
+        near.send_all(b"abc").unwrap();
+        near.end_sending().unwrap();
+        let mut got = [0; 5];
+        assert_eq!(far.recv_all(&mut got).unwrap(), 3);
+        assert_eq!(&got[..3], b"abc");
+        assert_eq!(
+            near.info().unwrap_err().raw_os_error(),
+            Some(libc::ENOPROTOOPT)
+        );
+    }
+
+    #[test]
+    fn addresses_compare_by_host() {
+        let four: IpAddr = "10.0.0.1".parse().unwrap();
+        assert!(same_host(four, "::ffff:10.0.0.1".parse().unwrap()));
+        assert!(!same_host(four, "::1".parse().unwrap()));
+    }
+}

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Sockets and counters in the text format of OpenMetrics 1.0, which Prometheus and others collect.
+
+use crate::sockets::Socket;
+use sdp_info::{Counter, Statistics};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// What a value may do from one reading to the next.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    /// Only grow, unless it is cleared.
+    Counter,
+    /// Anything.
+    Gauge,
+}
+use Kind::{Counter as Sum, Gauge};
+
+/// The lines of `/proc/net/sdpstats` that stand for themselves: the name there, that of the metric, its kind and what it says. A
+/// name that ends in `_bytes` has that unit. `make check` compares the names with those that the module prints.
+const LINES: &[(&str, &str, Kind, &str)] = &[
+    (
+        "rx_bytes",
+        "sdp_received_bytes",
+        Sum,
+        "Bytes of streams received.",
+    ),
+    ("tx_bytes", "sdp_sent_bytes", Sum, "Bytes of streams sent."),
+    (
+        "sdp_sendmsg() calls",
+        "sdp_send_calls",
+        Sum,
+        "Calls to send.",
+    ),
+    (
+        "sdp_recvmsg() calls",
+        "sdp_receive_calls",
+        Sum,
+        "Calls to receive.",
+    ),
+    (
+        "tx completions",
+        "sdp_send_completions",
+        Sum,
+        "Completions of sends seen.",
+    ),
+    (
+        "rx completions",
+        "sdp_receive_completions",
+        Sum,
+        "Completions of receives seen.",
+    ),
+    (
+        "send_wait_for_mem",
+        "sdp_memory_waits",
+        Sum,
+        "A call to send waited for room in the send buffer.",
+    ),
+    (
+        "send_miss_no_credits",
+        "sdp_credit_stalls",
+        Sum,
+        "Bytes waited for receive buffers of the peer.",
+    ),
+    (
+        "rcvbuf resizes",
+        "sdp_receive_buffer_resizes",
+        Sum,
+        "Receive buffers were made larger on the peer's wish.",
+    ),
+    (
+        "keepalive timer",
+        "sdp_keepalive_probes",
+        Sum,
+        "Keepalive probes sent.",
+    ),
+    (
+        "zcopy tx_bytes",
+        "sdp_zcopy_sent_bytes",
+        Sum,
+        "Bytes sent that the module has not copied.",
+    ),
+    (
+        "zcopy rx_bytes",
+        "sdp_zcopy_received_bytes",
+        Sum,
+        "Bytes received that the module has not copied.",
+    ),
+    (
+        "zcopy written",
+        "sdp_zcopy_written_bytes",
+        Sum,
+        "Bytes written to the peer's memory by RDMA WRITE.",
+    ),
+    (
+        "zcopy filled",
+        "sdp_zcopy_filled_bytes",
+        Sum,
+        "Bytes that the peer has written to memory here.",
+    ),
+    (
+        "zcopy shifted",
+        "sdp_zcopy_shifted_bytes",
+        Sum,
+        "Of the bytes filled, those that had to be moved to their place.",
+    ),
+    (
+        "zcopy sinks ahead",
+        "sdp_zcopy_sinks_ahead",
+        Sum,
+        "Pieces of a reader's memory that were advertised while others were.",
+    ),
+    (
+        "zcopy queued",
+        "sdp_zcopy_queued",
+        Sum,
+        "Blocks that stood in line behind one that was being written.",
+    ),
+    (
+        "zcopy helped",
+        "sdp_zcopy_helped_bytes",
+        Sum,
+        "Bytes copied here for a transfer of the peer's, on the same machine.",
+    ),
+    (
+        "zcopy void",
+        "sdp_zcopy_void",
+        Sum,
+        "Blocks that met memory of the peer's reader and were written there instead.",
+    ),
+    (
+        "zcopy returned",
+        "sdp_zcopy_returned",
+        Sum,
+        "Blocks that the peer did not read to their end.",
+    ),
+    (
+        "zcopy refused",
+        "sdp_zcopy_refused",
+        Sum,
+        "Blocks of the peer that were not read.",
+    ),
+    (
+        "zcopy unpinnable",
+        "sdp_zcopy_unpinnable",
+        Sum,
+        "Memory of a call was not pinned, for whatever reason.",
+    ),
+    (
+        "pinned pages send",
+        "sdp_pinned_send_pages",
+        Gauge,
+        "Pages that are pinned now to send from.",
+    ),
+    (
+        "pinned pages recv",
+        "sdp_pinned_receive_pages",
+        Gauge,
+        "Pages that are pinned now to receive to.",
+    ),
+    (
+        "pin over budget",
+        "sdp_pin_over_budget",
+        Sum,
+        "Memory was not pinned since too much is already.",
+    ),
+    (
+        "pin over memlock",
+        "sdp_pin_over_memlock",
+        Sum,
+        "Memory was not pinned, by RLIMIT_MEMLOCK.",
+    ),
+    (
+        "pin cache hits",
+        "sdp_pin_cache_hits",
+        Sum,
+        "Memory was still pinned.",
+    ),
+];
+
+/// Lines that belong together: how each begins, their metric, the label that tells them apart, and what they say.
+const GROUPS: &[(&str, &str, &str, &str)] = &[
+    (
+        "post_send ",
+        "sdp_sent_messages",
+        "message",
+        "Messages posted.",
+    ),
+    (
+        "received ",
+        "sdp_received_messages",
+        "message",
+        "Messages received.",
+    ),
+    (
+        "Refused and lost: ",
+        "sdp_refused_and_lost",
+        "reason",
+        "Requests to connect that were refused, and connections that were lost.",
+    ),
+    (
+        "IPPROTO_SDP: ",
+        "sdp_ipproto_sockets",
+        "outcome",
+        "What became of sockets of IPPROTO_SDP.",
+    ),
+    (
+        "",
+        "sdp_other",
+        "name",
+        "What a module counts that is not this sdpstat's.",
+    ),
+];
+
+/// A metric and its samples: the label's value, if there is a label, and what was read.
+struct Metric {
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    label: &'static str,
+    samples: Vec<(String, u64)>,
+}
+
+impl Metric {
+    fn one(name: &'static str, kind: Kind, help: &'static str, value: u64) -> Self {
+        Metric {
+            name,
+            kind,
+            help,
+            label: "",
+            samples: vec![(String::new(), value)],
+        }
+    }
+
+    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let name = self.name;
+        let (kind, suffix) = match self.kind {
+            Sum => ("counter", "_total"),
+            Gauge => ("gauge", ""),
+        };
+        writeln!(out, "# TYPE {name} {kind}")?;
+        if name.ends_with("_bytes") {
+            writeln!(out, "# UNIT {name} bytes")?;
+        }
+        writeln!(out, "# HELP {name} {}", self.help)?;
+        for (value, n) in &self.samples {
+            let value = value.replace('\\', "\\\\").replace('"', "\\\"");
+            match self.label {
+                "" => writeln!(out, "{name}{suffix} {n}")?,
+                label => writeln!(out, "{name}{suffix}{{{label}=\"{value}\"}} {n}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn of_sockets(sockets: &[Socket]) -> Vec<Metric> {
+    let mut states = BTreeMap::new();
+    let (mut unread, mut unsent, mut waiting) = (0u64, 0u64, 0u64);
+    for s in sockets {
+        *states.entry(s.state_name().to_string()).or_insert(0) += 1;
+        unsent += u64::from(s.tx_queue);
+        // of a listening socket it counts connections
+        *(if s.state_name() == "LISTEN" {
+            &mut waiting
+        } else {
+            &mut unread
+        }) += u64::from(s.rx_queue);
+    }
+    vec![
+        Metric {
+            name: "sdp_sockets",
+            kind: Gauge,
+            help: "Sockets of SDP.",
+            label: "state",
+            samples: states.into_iter().collect(),
+        },
+        Metric::one(
+            "sdp_unread_bytes",
+            Gauge,
+            "Bytes that programs have not read.",
+            unread,
+        ),
+        Metric::one(
+            "sdp_unsent_bytes",
+            Gauge,
+            "Bytes that the other ends have not got.",
+            unsent,
+        ),
+        Metric::one(
+            "sdp_waiting_connections",
+            Gauge,
+            "Connections that wait for accept().",
+            waiting,
+        ),
+    ]
+}
+
+fn of_statistics(statistics: &Statistics) -> Vec<Metric> {
+    let mut all = Vec::new();
+    let mut grouped: Vec<Vec<(String, u64)>> = GROUPS.iter().map(|_| Vec::new()).collect();
+    for Counter {
+        section,
+        name,
+        value,
+    } in &statistics.0
+    {
+        let known = LINES.iter().find(|l| section.is_none() && l.0 == name);
+        if let Some(&(_, name, kind, help)) = known {
+            all.push(Metric::one(name, kind, help, *value));
+            continue;
+        }
+        let name = match section {
+            Some(section) => format!("{section}: {name}"),
+            None => name.clone(),
+        };
+        for (group, samples) in GROUPS.iter().zip(&mut grouped) {
+            if let Some(rest) = name.strip_prefix(group.0) {
+                samples.push((rest.to_string(), *value));
+                break;
+            }
+        }
+    }
+    let groups = GROUPS.iter().zip(grouped).map(|(group, samples)| Metric {
+        name: group.1,
+        kind: Sum,
+        help: group.3,
+        label: group.2,
+        samples,
+    });
+    all.extend(groups.filter(|m| !m.samples.is_empty()));
+    all
+}
+
+/// Writes all of it.
+pub fn write(
+    sockets: Option<&[Socket]>,
+    statistics: Option<&Statistics>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    for metric in sockets
+        .map(of_sockets)
+        .into_iter()
+        .chain(statistics.map(of_statistics))
+        .flatten()
+    {
+        metric.write(out)?;
+    }
+    writeln!(out, "# EOF")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// scripts/tests/test_openmetrics.py has the parser of Prometheus's own client read that file.
+    #[test]
+    fn a_sample() {
+        let sockets = crate::sockets::parse(crate::sockets::tests::SAMPLE).unwrap();
+        let statistics = Statistics::parse(crate::statistics::tests::SAMPLE).unwrap();
+        let mut text = Vec::new();
+        write(Some(&sockets), Some(&statistics), &mut text).unwrap();
+        assert_eq!(
+            String::from_utf8(text).unwrap(),
+            include_str!("sample.openmetrics")
+        );
+    }
+
+    #[test]
+    fn no_name_twice() {
+        let names = LINES.iter().map(|l| l.1).chain(GROUPS.iter().map(|g| g.1));
+        let mut seen = HashSet::new();
+        for name in names {
+            assert!(seen.insert(name), "{name}");
+            // the format has that suffix for samples
+            assert!(!name.ends_with("_total"), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_unknown_has_a_place() {
+        let s = Statistics::parse(
+            "SDP statistics:\nnew \\ \"one\"\t: 5\nCQ stats:\n- RX irq armed\t: 6\n",
+        )
+        .unwrap();
+        let mut text = Vec::new();
+        write(None, Some(&s), &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(
+            text.contains("sdp_other_total{name=\"new \\\\ \\\"one\\\"\"} 5\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("sdp_other_total{name=\"CQ stats: RX irq armed\"} 6\n# EOF\n"),
+            "{text}"
+        );
+    }
+}
