@@ -20,7 +20,7 @@ mod sys;
 mod transport;
 
 use socket::{Incoming, SdpSock, Socket};
-use sys::net::{family, ipproto};
+use sys::net::registration::{Families, Ipproto};
 use transport::verbs;
 
 module! {
@@ -42,8 +42,8 @@ module! {
 struct IbSdp {
     #[cfg(sdp_selftest)]
     _selftest: selftest::File,
-    _ipproto: ipproto::Registration<Socket>,
-    _family: family::Registration<Socket>,
+    _ipproto: Ipproto<Socket>,
+    _family: Families<Socket>,
     _verbs: verbs::Service,
     _shrinker: sys::watch::Shrinker,
 }
@@ -53,8 +53,8 @@ impl kernel::Module for IbSdp {
         sys::layout::check_layout()?;
         let shrinker = sys::watch::Shrinker::start()?;
         let verbs = verbs::start::<SdpSock, Incoming>()?;
-        let family = family::Registration::new(module)?;
-        let ipproto = ipproto::Registration::new(module, &family)?;
+        let family = Families::new(module)?;
+        let ipproto = Ipproto::new(module, &family)?;
         Ok(IbSdp {
             #[cfg(sdp_selftest)]
             _selftest: selftest::file()?,

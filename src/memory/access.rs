@@ -3,7 +3,7 @@
 //! Who a program's pinned memory is for: a device, or this kernel for a peer on the same machine.
 
 use crate::sys::pin::{Pages, Unpinnable};
-use crate::sys::rdma::pd::Pd;
+use crate::sys::rdma::mapper::Mapper;
 use crate::sys::rdma::user_memory::UserMemory;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -14,8 +14,8 @@ const MOST_PAGES: usize = 512;
 /// What memory is made from.
 #[derive(Clone)]
 pub(super) enum Origin {
-    /// A PD of a device.
-    Device(Arc<Pd>),
+    /// What maps it for a device.
+    Device(Arc<Mapper>),
     /// Nothing but pages.
     Here,
 }
@@ -24,7 +24,7 @@ impl Origin {
     /// Whether the device is being removed.
     pub(super) fn device_goes(&self) -> bool {
         match self {
-            Origin::Device(pd) => pd.device().is_going(),
+            Origin::Device(mapper) => mapper.device_goes(),
             Origin::Here => false,
         }
     }
@@ -32,7 +32,7 @@ impl Origin {
     /// Most pages in one piece, 0 if there can be none.
     pub(super) fn most_pages(&self) -> usize {
         match self {
-            Origin::Device(pd) => UserMemory::most_pages(pd) as usize,
+            Origin::Device(mapper) => mapper.most_pages(),
             Origin::Here => MOST_PAGES,
         }
     }
@@ -57,18 +57,18 @@ fn change<R>(pages: &mut Option<Arc<Pages>>, f: impl FnOnce(&mut Pages) -> R) ->
 }
 
 impl Access {
-    /// Room for `pages` pages.
-    pub(super) fn new(origin: &Origin, pages: usize) -> Result<Self> {
+    /// Room for as many pages as one piece can have.
+    pub(super) fn new(origin: &Origin) -> Result<Self> {
         Ok(match origin {
-            Origin::Device(pd) => Access::Device(UserMemory::new(pd, pages)?),
-            Origin::Here => Access::Here(Some(Arc::new(Pages::new(pages)?, GFP_KERNEL)?)),
+            Origin::Device(mapper) => Access::Device(UserMemory::new(mapper)?),
+            Origin::Here => Access::Here(Some(Arc::new(Pages::new(MOST_PAGES)?, GFP_KERNEL)?)),
         })
     }
 
     /// What it was made from.
     pub(super) fn origin(&self) -> Origin {
         match self {
-            Access::Device(m) => Origin::Device(m.pd().clone()),
+            Access::Device(m) => Origin::Device(m.mapper().clone()),
             Access::Here(_) => Origin::Here,
         }
     }
@@ -94,10 +94,10 @@ impl Access {
         }
     }
 
-    /// Makes it fit for being registered, once. Sleeps.
-    pub(super) fn make_region(&mut self) -> Result {
+    /// Lets a device get at what is pinned; see [`UserMemory::map`].
+    pub(super) fn map(&mut self, writes: bool, for_peer: bool) -> Result {
         match self {
-            Access::Device(m) => m.make_region(),
+            Access::Device(m) => m.map(writes, for_peer),
             Access::Here(_) => Ok(()),
         }
     }

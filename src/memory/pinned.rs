@@ -25,8 +25,7 @@ use super::budget::{Account, Charge, Use};
 use crate::sys::net::message::{Destination, Source};
 use crate::sys::net::params;
 use crate::sys::pin::{Hold, Locked, Pages, Unpinnable, PAGE};
-use crate::sys::rdma::dma::Direction;
-use crate::sys::rdma::pd::Pd;
+use crate::sys::rdma::mapper::Mapper;
 use crate::sys::rdma::user_memory::UserMemory;
 use crate::sys::rdma::work;
 use crate::sys::watch::{self, Idle, Watched};
@@ -66,10 +65,10 @@ pub(crate) struct Pinning {
 }
 
 impl Pinning {
-    /// What memory for the peer or device of that PD is made from.
-    pub(crate) fn new(pd: Arc<Pd>) -> Self {
+    /// What memory for a device or its peer is made from.
+    pub(crate) fn new(mapper: Arc<Mapper>) -> Self {
         Pinning {
-            origin: Origin::Device(pd),
+            origin: Origin::Device(mapper),
         }
     }
 
@@ -110,16 +109,14 @@ impl Pinning {
         Ok(Pinned {
             parts: Some(self.parts()?),
             watched: None,
-            registrable: false,
         })
     }
 
     fn parts(&self) -> Result<Pin<KBox<Parts>>> {
-        let pages = self.most_pages();
-        if pages == 0 {
+        if self.most_pages() == 0 {
             return Err(ENODEV);
         }
-        let memory = Access::new(&self.origin, pages)?;
+        let memory = Access::new(&self.origin)?;
         let held = Arc::new(AtomicFlag::new(false), GFP_KERNEL)?;
         KBox::pin_init(
             pin_init!(Parts {
@@ -164,12 +161,13 @@ impl Piece {
         self.held.xchg(false, Full);
     }
 
-    /// Counts for `pages`, has `pin` pin them, and corrects the count.
+    /// Counts for `pages`, has `pin` pin them, maps them, and corrects the count.
     fn pin(
         &mut self,
         account: &Arc<Account>,
         purpose: Use,
         pages: usize,
+        for_peer: bool,
         pin: impl FnOnce(&mut Access) -> Result<usize, Unpinnable>,
     ) -> Result<usize, Refusal> {
         self.release();
@@ -187,10 +185,19 @@ impl Piece {
             Refusal::MemoryLock
         })?;
         let n = pin(&mut self.memory)?;
+        if self.map(purpose, for_peer).is_err() {
+            self.memory.release();
+            return Err(Refusal::NoMemory);
+        }
         charge.shrink(self.memory.count());
         (self.charge, self.locked) = (Some(charge), Some(locked));
         self.held.xchg(true, Full);
         Ok(n)
+    }
+
+    /// Lets the device get at what is pinned, for what it was pinned for.
+    fn map(&mut self, purpose: Use, for_peer: bool) -> Result {
+        self.memory.map(purpose == Use::Receive, for_peer)
     }
 }
 
@@ -239,8 +246,6 @@ pub(crate) struct Pinned {
     parts: Option<Pin<KBox<Parts>>>,
     /// Watches what is pinned, if it may stay so; has it while it is idle.
     watched: Option<Watched<Pin<KBox<Parts>>>>,
-    /// It has a region, or gets one when it is pinned.
-    registrable: bool,
 }
 
 impl Pinned {
@@ -249,8 +254,9 @@ impl Pinned {
     }
 
     /// Pins what a send call sends next, `most` bytes or fewer, without taking it: how many bytes
-    /// that are. They are in one piece, so there may be more to come. Process context; sleeps, and
-    /// may fault.
+    /// that are. They are in one piece, so there may be more to come. With `Hold::Long` the peer can be
+    /// given access. Process context; sleeps, and may fault. Afterwards the device is held: whoever has
+    /// this does nothing more that may fault before it lends or releases it.
     ///
     /// # Errors
     ///
@@ -319,13 +325,13 @@ impl Pinned {
         let (address, len) = self.cut(piece.ok_or(Refusal::NotUser)?);
         let pinning = self.pinning().ok_or(Refusal::NoMemory)?;
         let cache = pinning.caches();
-        let registrable = self.registrable;
+        let for_peer = hold == Hold::Long;
         if let Some(watched) = self.watched.take() {
             if self.parts.is_none() {
                 self.parts = watched.take();
                 if let Some(piece) = self.piece().filter(|_| cache && watched.is(address, len)) {
                     let same = piece.charge.as_ref().map(|c| c.purpose()) == Some(purpose);
-                    if same && (!registrable || piece.memory.make_region().is_ok()) {
+                    if same && piece.map(purpose, for_peer).is_ok() {
                         piece.memory.sync_for_device();
                         piece.held.xchg(true, Full);
                         self.watched = Some(watched);
@@ -342,15 +348,13 @@ impl Pinned {
         let pages = (address % PAGE + len).div_ceil(PAGE);
         let parts = self.parts.as_mut().ok_or(Refusal::NoMemory)?;
         let piece = parts.as_mut().project().piece;
-        if self.registrable {
-            let made = piece.memory.make_region();
-            made.map_err(|_| Refusal::NoMemory)?;
-        }
         if cache {
             piece.release();
             if let Ok(watched) = Watched::new(address, len, pinning) {
                 let moment = watched.begin();
-                let n = piece.pin(account, purpose, pages, |m| pin(m, len, Hold::Long));
+                let n = piece.pin(account, purpose, pages, for_peer, |m| {
+                    pin(m, len, Hold::Long)
+                });
                 if n == Ok(len) && watched.is_valid(moment) {
                     self.watched = Some(watched);
                 }
@@ -360,7 +364,7 @@ impl Pinned {
                 }
             }
         }
-        piece.pin(account, purpose, pages, |m| pin(m, len, hold))
+        piece.pin(account, purpose, pages, for_peer, |m| pin(m, len, hold))
     }
 
     /// Whether it is pinned for this piece of the calling process's memory.
@@ -374,39 +378,9 @@ impl Pinned {
         self.watched.is_some()
     }
 
-    /// Makes it fit for being advertised, once. Process context; sleeps.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`, or what the device says: copy then.
-    pub(crate) fn make_registrable(&mut self) -> Result {
-        self.registrable = true;
-        match self.piece() {
-            Some(piece) => piece.memory.make_region(),
-            // It is idle: when it is pinned.
-            None => Ok(()),
-        }
-    }
-
     /// How many bytes are pinned.
     pub(crate) fn len(&self) -> usize {
         self.parts.as_ref().map_or(0, |p| p.piece.memory.len())
-    }
-
-    /// Lets the device get at what is pinned, for a READ into it or a WRITE from it, so that this cannot
-    /// fail any more. Process context.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` if nothing is pinned, or not for that; `ENOMEM`.
-    pub(crate) fn map(&mut self, read: bool) -> Result {
-        match self.memory_mut() {
-            Some(memory) => memory.map(match read {
-                true => Direction::FromDevice,
-                false => Direction::ToDevice,
-            }),
-            None => Ok(()),
-        }
     }
 
     /// Lets go of the memory. Process context; sleeps.

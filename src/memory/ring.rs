@@ -167,9 +167,4 @@ impl<T> Ring<T> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.items.iter().filter_map(Option::as_ref)
     }
-
-    /// All items, in no particular order.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.items.iter_mut().filter_map(Option::as_mut)
-    }
 }

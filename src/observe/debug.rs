@@ -3,7 +3,7 @@
 //! Lines for the kernel's log that say why something went wrong on a connection. They are off until
 //! somebody wants them: `echo module ib_sdp +p > /proc/dynamic_debug/control`.
 
-use crate::sys::net::sock::Sock;
+use crate::sys::net::sock::SockCore;
 use core::fmt;
 
 /// A line for the log, as by `format!`.
@@ -13,9 +13,9 @@ macro_rules! debug {
 pub(crate) use debug;
 
 /// The two ends of a socket, as text.
-pub(crate) struct Ends<'a, T>(pub(crate) &'a Sock<T>);
+pub(crate) struct Ends<'a>(pub(crate) &'a SockCore);
 
-impl<T> fmt::Display for Ends<'_, T> {
+impl fmt::Display for Ends<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (local, remote) = (self.0.local(), self.0.remote());
         write!(

@@ -3,24 +3,24 @@
 //! Tracepoints: what happens on which connection, as it happens, for perf, trace-cmd or
 //! `/sys/kernel/tracing/events/sdp`. What is in each event is in `sys/trace.h`.
 
-use crate::sys::net::sock::Sock;
+use crate::sys::net::sock::SockCore;
 use crate::sys::trace;
 
 /// An attempt to connect, or to accept, has ended; the socket's error tells how.
 #[inline(always)]
-pub(crate) fn connect<T>(sk: &Sock<T>) {
+pub(crate) fn connect(sk: &SockCore) {
     trace::connect(sk);
 }
 
 /// A connection ends; the socket is still in its last state.
 #[inline(always)]
-pub(crate) fn close<T>(sk: &Sock<T>) {
+pub(crate) fn close(sk: &SockCore) {
     trace::close(sk);
 }
 
 /// A message was posted; `credits` more may follow.
 #[inline(always)]
-pub(crate) fn send<T>(sk: &Sock<T>, header: &[u8], credits: u16) {
+pub(crate) fn send(sk: &SockCore, header: &[u8], credits: u16) {
     if let Some(header) = header.first_chunk() {
         trace::send(sk, header, credits);
     }
@@ -28,7 +28,7 @@ pub(crate) fn send<T>(sk: &Sock<T>, header: &[u8], credits: u16) {
 
 /// A message has arrived; `credits` may be sent now.
 #[inline(always)]
-pub(crate) fn receive<T>(sk: &Sock<T>, header: &[u8], credits: u16) {
+pub(crate) fn receive(sk: &SockCore, header: &[u8], credits: u16) {
     if let Some(header) = header.first_chunk() {
         trace::receive(sk, header, credits);
     }
@@ -36,7 +36,7 @@ pub(crate) fn receive<T>(sk: &Sock<T>, header: &[u8], credits: u16) {
 
 /// Bytes begin to wait for credits.
 #[inline(always)]
-pub(crate) fn credit_stall<T>(sk: &Sock<T>, credits: u16, unsent: usize) {
+pub(crate) fn credit_stall(sk: &SockCore, credits: u16, unsent: usize) {
     trace::credit_stall(sk, credits, u32::try_from(unsent).unwrap_or(u32::MAX));
 }
 
@@ -55,6 +55,6 @@ pub(crate) enum ZeroCopy {
 
 /// `len` bytes of a call's memory are its own again; `done` of them have gone directly.
 #[inline(always)]
-pub(crate) fn zero_copy<T>(sk: &Sock<T>, way: ZeroCopy, len: u32, done: u32) {
+pub(crate) fn zero_copy(sk: &SockCore, way: ZeroCopy, len: u32, done: u32) {
     trace::zero_copy(sk, way as u8, len, done);
 }

@@ -178,12 +178,7 @@ impl End {
     }
 
     /// Lends memory and gives the peer access.
-    pub(super) fn advertise(
-        &mut self,
-        mut p: Pinned,
-        access: Access,
-    ) -> Result<(Loan, Watch, Key)> {
-        p.make_registrable()?;
+    pub(super) fn advertise(&mut self, p: Pinned, access: Access) -> Result<(Loan, Watch, Key)> {
         let (loan, watch) = self.lend(p)?;
         let key = self.on(|c| c.register(loan, access))??;
         check!(self.on(|c| c.register(loan, access))? == Err(EBUSY));

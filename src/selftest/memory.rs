@@ -91,7 +91,7 @@ pub(super) fn misuse(bed: &mut Bed) -> Result {
     let p = bed.a.pinning.make()?;
     check!(bed.a.on(|c| c.lend(p))?.is_err());
     // To be read only.
-    let p = bed.a.pin_source(bed.source, bed.len, Hold::Long)?;
+    let p = bed.a.pin_source(bed.source, bed.len, Hold::Briefly)?;
     let (loan, watch) = bed.a.lend(p)?;
     let mut t = Transfer {
         read: true,

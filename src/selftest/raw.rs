@@ -223,8 +223,9 @@ impl Raw {
         let mut buffer = Buffer::new(len.next_power_of_two().max(512), GFP_KERNEL)?;
         take_bytes(from, buffer.bytes_mut().get_mut(..len).ok_or(EINVAL)?)?;
         let posted = self.posted + 1;
+        let mapper = self.end.on(|c| c.mapper().cloned())?;
+        buffer.map_send(mapper.as_ref())?;
         let r = self.end.on(|c| {
-            c.map_send(&mut buffer)?;
             let span = Span {
                 buffer: &buffer,
                 offset: 0,

@@ -9,21 +9,21 @@
 use super::connection::{Connection, Tell, FIRST_WINDOW};
 use super::receive_queue::ReceiveQueue;
 use super::send_queue::{SendQueue, LARGE_CHUNK};
-use super::{close, ipproto, unreachable_error, SdpSock};
+use super::{bind, close, ipproto, receive_buffers, unreachable_error, SdpSock};
 use crate::observe::debug::{debug, Ends};
 use crate::observe::trace;
 use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters, ZeroCopy, MAX_HEADER};
 use crate::sys::errno::{
-    Errno, EADDRNOTAVAIL, EALREADY, ECONNABORTED, ECONNREFUSED, EINPROGRESS, EINVAL, EISCONN,
-    ENETDOWN, ENETUNREACH, ENOENT, ENOMEM, EPROTO, ESTALE,
+    Errno, EADDRINUSE, EADDRNOTAVAIL, EALREADY, ECONNABORTED, ECONNREFUSED, EINPROGRESS, EINVAL,
+    EISCONN, ENETDOWN, ENETUNREACH, ENOMEM, EPROTO, ESTALE,
 };
 use crate::sys::net::address::{Address, Named};
-use crate::sys::net::family::{Descriptor, Progress};
+use crate::sys::net::descriptor::{Descriptor, Progress};
 use crate::sys::net::params;
 use crate::sys::net::sock::{State, SHUTDOWN_MASK};
 use crate::sys::rdma::buffer::Buffer;
 use crate::sys::time::{is_past, jiffies, seconds, Jiffies};
-use crate::transport::{usable_address, Channel, Config, LinkId, Resolver, SearchId, Transport};
+use crate::transport::{Channel, Config, LinkId, Resolver, SearchId, Transport};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
@@ -60,39 +60,6 @@ impl Destination {
             stale: 0,
         }
     }
-}
-
-/// Gives the socket a port, any for 0.
-pub(super) fn take_port(sk: &SdpSock, port: u16) -> Result {
-    claim_port(sk, port, false)
-}
-
-fn claim_port(sk: &SdpSock, port: u16, connects: bool) -> Result {
-    let mut a = sk.local();
-    a.scope = sk.bound_interface() as u32;
-    // An address of this machine that is on no RDMA port could never be reached; one that is not of
-    // this machine got here by IP_FREEBIND and may come to be.
-    if sk.is_own_address(&a) {
-        usable_address(sk.net(), &a).map_err(|e| match Errno::of(e) {
-            ENOMEM => e,
-            _ => EADDRNOTAVAIL.into(),
-        })?;
-    }
-    let port = sk.netns().ports.lock().take(sk, port, connects)?;
-    sk.set_port(port);
-    Ok(())
-}
-
-/// Keeps what `SDP_LAST_BIND_ERR` tells: a negative errno, `ENOENT` for an address that is on no
-/// RDMA port.
-pub(super) fn note_bind(sk: &SdpSock, to: &Address, result: Result) {
-    let e = match result {
-        Ok(()) => 0,
-        Err(e) if Errno::of(e) == ENOMEM => e.to_errno(),
-        Err(_) if !to.ip.is_unspecified() && usable_address(sk.net(), to).is_err() => -ENOENT.0,
-        Err(e) => e.to_errno(),
-    };
-    sk.data().connection.lock().options.last_bind_error = e;
 }
 
 /// Whether connect(2) is under way.
@@ -177,7 +144,11 @@ pub(super) fn start(sk: &SdpSock, to: &Address) -> Result {
     }
     let ours = sk.port() == 0;
     if ours {
-        claim_port(sk, 0, true)?;
+        let port = bind::choose_port(sk, Some(&to), None).map_err(|e| match Errno::of(e) {
+            EADDRINUSE => EADDRNOTAVAIL.into(),
+            _ => e,
+        })?;
+        sk.set_port(port);
     }
     sk.set_remote(&to);
     let r = resolve(sk, &local, &to);
@@ -283,7 +254,9 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
         };
         sk.set_local(&local);
     }
-    let parts = Parts::new(channel, first_size())?;
+    let never_asks = sk.netns().never_ask.lock().has(&sk.remote().ip);
+    let (size, large) = receive_buffers::first_size(sk, never_asks);
+    let parts = Parts::new(channel, size)?;
     let v4 = local.ip.is_ipv4();
     let hello = Hello {
         bufs: parts.posted,
@@ -304,6 +277,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
             return Ok(());
         }
         parts.install(&mut c);
+        c.begin_with(sk, large);
         c.link = Some(link.clone());
         if link.is_doomed() {
             return Err(ENETDOWN.into());
@@ -335,10 +309,12 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
         refused(sk, link, EPROTO.into());
         return Err(EPROTO.into());
     };
+    let host = sk.remote().ip;
     let mut c = sk.data().connection.lock();
     if sk.state() != State::SynSent || !c.is_of(link) {
         return Err(ECONNABORTED.into());
     }
+    sk.netns().never_ask.lock().heard(&host, ack.max_adverts);
     let posted = c.channel.as_ref().map_or(0, |c| c.posted_receives());
     c.protocol = Some(protocol::Connection::new(&Parameters {
         local_receive_size: c.announced(c.buffer_size),
@@ -439,12 +415,6 @@ fn fail(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool, e: Errno) {
     close::finish(sk);
 }
 
-/// The first receive buffers' size in bytes.
-pub(super) fn first_size() -> usize {
-    let size = params::rcvbuf_initial_size().clamp(512, LARGE_CHUNK as i32);
-    (size as usize).next_power_of_two().min(LARGE_CHUNK)
-}
-
 /// What the queue pairs are like.
 pub(super) fn config() -> Config {
     Config {
@@ -489,14 +459,14 @@ impl Parts {
     /// Posts the first receive buffers of `size` bytes on a new channel.
     pub(super) fn new(mut channel: Channel, size: usize) -> Result<Self> {
         let (mut tx, mut rx) = (SendQueue::new(), ReceiveQueue::new());
-        tx.prepare()?;
-        rx.prepare()?;
         let limits = channel.limits();
+        tx.prepare(limits.spans)?;
+        rx.prepare()?;
         let (slots, beside) = (limits.receive_slots, limits.beside);
         let spare = KVec::with_capacity(slots.into(), GFP_KERNEL)?;
         for _ in 0..FIRST_WINDOW.min(slots) {
             let mut b = Buffer::new(size, GFP_KERNEL)?;
-            channel.map_receive(&mut b)?;
+            b.map_receive(channel.mapper(), GFP_KERNEL)?;
             channel.post_receive(b).map_err(|_| ENOMEM)?;
         }
         channel.flush()?;

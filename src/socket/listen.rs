@@ -9,15 +9,16 @@
 
 use super::connect::{self, Parts, MAX_ADVERTS};
 use super::connection::Tell;
-use super::send_queue::{LARGE_CHUNK, MIDDLE_CHUNK};
-use super::{close, ipproto, receive_buffers, SdpSock};
+use super::send_queue::LARGE_CHUNK;
+use super::{bind, close, ipproto, receive_buffers, SdpSock};
 use crate::memory::ring::Ring;
 use crate::observe::debug::debug;
 use crate::observe::trace;
 use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters};
 use crate::sys::errno::{EAGAIN, EINVAL, ENETDOWN};
 use crate::sys::net::address::Address;
-use crate::sys::net::family::{self, Descriptor, Progress};
+use crate::sys::net::descriptor::{Descriptor, Progress};
+use crate::sys::net::family;
 use crate::sys::net::params;
 use crate::sys::net::sock::State;
 use crate::sys::random::hash;
@@ -75,7 +76,7 @@ pub(super) fn listen(call: &Descriptor<'_, super::Socket>, backlog: u32) -> Resu
         _ => return Err(EINVAL.into()),
     }
     if sk.port() == 0 {
-        connect::take_port(sk, 0)?;
+        bind::take_port(sk, 0)?;
     }
     let mut ready = Ring::new();
     ready.reserve(backlog.clamp(1, 64) as usize, GFP_KERNEL)?;
@@ -358,11 +359,8 @@ fn prepare(
             zero_copy: connect::zero_copy(&parts.channel),
         }));
         c.place = Some(place.clone());
-        c.large = large;
         parts.install(&mut c);
-        if size > MIDDLE_CHUNK {
-            c.widen(child);
-        }
+        c.begin_with(child, large);
         // From now on whatever the connection manager says about the link comes to the child. How long
         // that may take the peer has said; we do not wait longer than for the end of a connection.
         child.set_state(State::SynRecv);

@@ -43,11 +43,12 @@
 //! ([`Socket`]'s `readers` and `writers`) is counted before the waiter takes the connection's lock, so
 //! that whoever has it later knows.
 //!
-//! **Waiting.** A caller who has to wait sleeps by a mark (see [`SdpSock::sleep`]) and polls the
+//! **Waiting.** A caller who has to wait sleeps by a mark (see [`SdpSock::sleep`](crate::sys::net::sock::SockCore::sleep)) and polls the
 //! completion queues itself when it is woken; a worker does so when nobody waits. That spares a
 //! change of threads for each message. A reader whose bytes tend to come soon does not even sleep
 //! (see [`wait`]).
 
+mod bind;
 mod close;
 mod connect;
 pub(crate) mod connection;
@@ -57,6 +58,7 @@ mod info;
 pub(crate) mod ipproto;
 mod listen;
 pub(crate) mod namespace;
+mod never_ask;
 mod options;
 mod poll;
 mod ports;
@@ -74,11 +76,12 @@ use crate::memory::budget::Account;
 use crate::protocol::HELLO_ACK_LEN;
 use crate::sys::errno::{Errno, EADDRNOTAVAIL, ENETDOWN, ENETUNREACH, ENODEV};
 use crate::sys::net::address::{Address, Named};
-use crate::sys::net::family::{Descriptor, Family};
+use crate::sys::net::descriptor::Descriptor;
+use crate::sys::net::family::Family;
 use crate::sys::net::message::{Destination, Source};
 use crate::sys::net::netns::PerNet;
 use crate::sys::net::options::{NewValue, OldValue};
-use crate::sys::net::sock::Sock;
+use crate::sys::net::sock::{Sock, SockCore};
 use crate::sys::rdma::Net;
 use crate::transport::{Attempt, Gone, LinkId, Owner, SearchId};
 use connection::Connection;
@@ -199,11 +202,11 @@ impl Family for Socket {
     }
 
     fn take_port(sk: &SdpSock, port: u16) -> Result {
-        connect::take_port(sk, port)
+        bind::take_port(sk, port)
     }
 
     fn bound(sk: &SdpSock, to: &Address, result: Result) {
-        connect::note_bind(sk, to, result)
+        bind::note_bind(sk, to, result)
     }
 
     fn connect(call: &Descriptor<'_, Self>, to: &Named, non_blocking: bool) -> Result {
@@ -298,7 +301,7 @@ impl Owner for SdpSock {
     }
 
     fn is_watched(&self) -> bool {
-        Sock::is_watched(self)
+        SockCore::is_watched(self)
     }
 
     fn lend_a_hand(&self) {

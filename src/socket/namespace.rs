@@ -4,6 +4,7 @@
 
 use super::direct::hints::Hints;
 use super::ipproto::Remembered;
+use super::never_ask::NeverAsk;
 use super::ports::Ports;
 use super::stats::Stats;
 use super::{close, SdpSock};
@@ -24,7 +25,7 @@ pub(crate) struct Namespace {
     /// Who holds which port.
     #[pin]
     pub(super) ports: Mutex<Ports>,
-    /// All sockets, by [`SdpSock::id`], from their making until nothing of them is left. Each is
+    /// All sockets, by [`SdpSock::id`](crate::sys::net::sock::SockCore::id), from their making until nothing of them is left. Each is
     /// held by its entry.
     #[pin]
     sockets: Mutex<Sockets>,
@@ -40,6 +41,9 @@ pub(crate) struct Namespace {
     /// Where `IPPROTO_SDP` sockets need not try SDP. Taken last, and never together with another.
     #[pin]
     pub(super) remembered: SpinLock<Remembered>,
+    /// Hosts that get large receive buffers at once. The same.
+    #[pin]
+    pub(super) never_ask: SpinLock<NeverAsk>,
 }
 
 /// One socket of a namespace.
@@ -88,6 +92,7 @@ impl Namespace {
             device_hints <- Hints::new(),
             local_hints <- Hints::new(),
             remembered <- new_spinlock!(Remembered::new()?),
+            never_ask <- new_spinlock!(NeverAsk::new()?),
         })
     }
 
@@ -139,6 +144,10 @@ impl Namespace {
     /// Takes a socket out, with its port and counters. Does nothing if it is out already.
     pub(super) fn leave(&self, sk: &SdpSock) {
         self.ports.lock().release(sk.id(), sk.port());
+        self.forget(sk);
+    }
+
+    fn forget(&self, sk: &SdpSock) {
         let (entry, crossed) = {
             let mut sockets = self.sockets.lock();
             let crossed = sockets.crossed.remove(&sk.id());
@@ -164,10 +173,10 @@ impl Namespace {
         drop((entry, crossed));
     }
 
-    /// [`Namespace::leave`] of a socket that has become TCP's: until it leaves again there is only
-    /// the reason to be told. Without memory that is not told.
+    /// Takes out a socket that has become TCP's: until it leaves there is only the reason to be
+    /// told. Without memory that is not told.
     pub(super) fn cross(&self, sk: &SdpSock) {
-        self.leave(sk);
+        self.forget(sk);
         if let Ok(node) = RBTreeNode::new(sk.id(), sk.into(), GFP_KERNEL) {
             let last = self.sockets.lock().crossed.insert(node);
             drop(last);

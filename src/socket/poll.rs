@@ -69,7 +69,10 @@ fn events(sk: &SdpSock, connection: &Connection) -> u32 {
     }
     let urgent = connection.rx.urgent;
     let mark_first = !sk.flag(Flag::UrgInline) && urgent != Urgent::None && connection.rx.at_mark();
-    if connection.rx.bytes() >= sk.rcvlowat() + usize::from(mark_first) {
+    let ahead = usize::from(mark_first);
+    let enough = connection.rx.bytes() >= sk.rcvlowat() + ahead;
+    // as on TCP, fewer are enough where no more can come
+    if enough || connection.rx.bytes() > ahead && connection.is_full(sk) {
         events |= READABLE;
     }
     if let Urgent::Valid(..) = urgent {

@@ -4,12 +4,18 @@
 //!
 //! SDP has its own port space, in which families 27 and 28 share one table. The rules are those of
 //! TCP (`SO_REUSEADDR`, `SO_REUSEPORT`, wildcards, `IPV6_V6ONLY`, ephemeral and reserved ports).
+//!
+//! A port that connect(2) has chosen is shared by connections to different destinations. TCP's port
+//! of that number is then held by the TCP sockets of those that have one, and is free for others of
+//! TCP when the last of them lets go of it.
 
 use super::SdpSock;
 use crate::sys::errno::{EADDRINUSE, EINVAL};
+use crate::sys::net::address::Address;
 use crate::sys::net::sock::State;
+use crate::sys::net::tcp::Ports as TcpPorts;
 use crate::sys::random::random_below;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 use kernel::rbtree::{RBTree, RBTreeNode};
@@ -17,7 +23,7 @@ use kernel::sync::aref::ARef;
 
 /// One socket's claim to a port.
 struct Holder {
-    /// The socket, by [`SdpSock::id`].
+    /// The socket, by [`SdpSock::id`](crate::sys::net::sock::SockCore::id).
     id: usize,
     /// Its local address.
     ip: IpAddr,
@@ -28,6 +34,10 @@ struct Holder {
     reuse_address: bool,
     reuse_port: bool,
     uid: u32,
+    /// Host and port that it connects to, if it has its own port for that alone.
+    to: Option<(IpAddr, u16)>,
+    /// Its TCP socket has TCP's port of that number.
+    holds_tcp: bool,
     /// The socket, if it listens.
     listener: Option<ARef<SdpSock>>,
 }
@@ -42,6 +52,8 @@ impl Holder {
             reuse_address: sk.reuse_address(),
             reuse_port: sk.reuse_port(),
             uid: sk.uid(),
+            to: None,
+            holds_tcp: false,
             listener: (sk.state() == State::Listen).then(|| sk.into()),
         }
     }
@@ -60,11 +72,23 @@ impl Holder {
         }
     }
 
+    /// Whether no connection of the one could be taken for one of the other.
+    fn is_apart(&self, other: &Holder) -> bool {
+        let elsewhere = self.to.is_some() && other.to.is_some() && self.to != other.to;
+        elsewhere || !self.overlaps(other)
+    }
+
+    /// Whether the other's hold on TCP's port keeps away all that this one's would.
+    fn is_covered_by(&self, other: &Holder) -> bool {
+        other.holds_tcp
+            && (self.ip, self.v6_only, self.interface) == (other.ip, other.v6_only, other.interface)
+    }
+
     /// Whether both may hold the port at the same time.
     fn gets_along(&self, other: &Holder) -> bool {
         (self.reuse_address && other.reuse_address && other.listener.is_none())
             || (self.reuse_port && other.reuse_port && self.uid == other.uid)
-            || !self.overlaps(other)
+            || self.is_apart(other)
     }
 
     /// How well a listener fits a connection to `ip` by `interface`: none, or more is better.
@@ -96,19 +120,35 @@ impl Ports {
         }
     }
 
-    /// Gives `port` to a socket, or for 0 any that is free at its address. As TCP's, the two halves of
-    /// the range are for different calls first: those with the parity of its begin for connect(2), the
-    /// others for bind(2) and listen(2).
+    /// Gives `port` to a socket.
     ///
     /// # Errors
     ///
     /// `EADDRINUSE`; `ENOMEM`.
-    pub(super) fn take(&mut self, sk: &SdpSock, port: u16, connects: bool) -> Result<u16> {
-        let holder = Holder::new(sk);
-        if port != 0 {
-            self.claim(port, holder, false)?;
-            return Ok(port);
-        }
+    pub(super) fn take(&mut self, sk: &SdpSock, port: u16) -> Result {
+        self.claim(port, Holder::new(sk), false)
+    }
+
+    /// Gives a socket any port that is free at its address, or that has connections to other
+    /// destinations alone, if it is to connect. With `tcp` its TCP socket has TCP's as well. As
+    /// TCP's, the two halves of the range are for different calls first: those with the parity of
+    /// its begin for connect(2), the others for bind(2) and listen(2).
+    ///
+    /// # Errors
+    ///
+    /// `EADDRINUSE`; `ENOMEM`.
+    pub(super) fn choose(
+        &mut self,
+        sk: &SdpSock,
+        to: Option<&Address>,
+        tcp: Option<&TcpPorts<'_>>,
+    ) -> Result<u16> {
+        let holder = Holder {
+            to: to.map(|a| (host(a.ip), a.port)),
+            holds_tcp: tcp.is_some(),
+            ..Holder::new(sk)
+        };
+        let connects = to.is_some();
         let (low, high) = sk.port_range();
         let all = u32::from(high).saturating_sub(low.into()) + 1;
         for odd in [u32::from(!connects), u32::from(connects)] {
@@ -119,11 +159,19 @@ impl Ports {
                 let at = (start + i).checked_rem(half).unwrap_or(0) * 2 + odd;
                 let candidate = low.saturating_add(at as u16);
                 // at another address it may be somebody's; what two agree to share is shared by number only
-                let free = |holders: &KVec<Holder>| !holders.iter().any(|h| holder.overlaps(h));
-                if self.table.get(&candidate).is_none_or(free) && !sk.port_is_reserved(candidate) {
-                    self.claim(candidate, holder, false)?;
-                    return Ok(candidate);
+                let others = self.table.get(&candidate).map_or(&[][..], |h| h);
+                if !others.iter().all(|h| holder.is_apart(h)) || sk.port_is_reserved(candidate) {
+                    continue;
                 }
+                let covered = others.iter().any(|h| holder.is_covered_by(h));
+                if !tcp.is_none_or(|tcp| tcp.take(candidate, covered)) {
+                    continue;
+                }
+                let r = self.claim(candidate, holder, false);
+                if let (Err(_), Some(tcp)) = (&r, tcp) {
+                    tcp.give();
+                }
+                return r.map(|()| candidate);
             }
         }
         Err(EADDRINUSE.into())
@@ -175,10 +223,29 @@ impl Ports {
 
     /// Takes back what a socket holds.
     pub(super) fn release(&mut self, id: usize, port: u16) {
+        self.retain(port, |h| h.id != id)
+    }
+
+    /// A socket has become TCP's. If it connects, it keeps its destination by this port from others:
+    /// no peer is to see two connections that come from one address and port.
+    pub(super) fn crossed(&mut self, id: usize, port: u16) {
+        self.let_go_of_tcp(id, port);
+        self.retain(port, |h| h.id != id || h.to.is_some())
+    }
+
+    /// The TCP socket of a socket is going to have TCP's port no more, or to be somebody else's.
+    pub(super) fn let_go_of_tcp(&mut self, id: usize, port: u16) {
+        let holders = self.table.get_mut(&port).into_iter().flatten();
+        holders
+            .filter(|h| h.id == id)
+            .for_each(|h| h.holds_tcp = false);
+    }
+
+    fn retain(&mut self, port: u16, keep: impl Fn(&Holder) -> bool) {
         let Some(holders) = self.table.get_mut(&port) else {
             return;
         };
-        holders.retain(|h| h.id != id);
+        holders.retain(|h| keep(h));
         if holders.is_empty() {
             self.table.remove(&port);
         }
@@ -200,5 +267,14 @@ impl Ports {
         // the high half of the product is hash / 2^32 of the count
         let nth = (u64::from(hash) * equal().count() as u64) >> 32;
         equal().nth(nth as usize).and_then(|h| h.listener.clone())
+    }
+}
+
+/// The host that a connection to an address goes to: to no address is to this one, as on TCP.
+fn host(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(a) if a.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(a) if a.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
     }
 }

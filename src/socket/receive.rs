@@ -339,10 +339,6 @@ impl Call<'_> {
         let sk = self.sk;
         let tell = {
             let mut c = sk.data().connection.lock();
-            let mut buffer = buffer;
-            if c.channel.is_none() {
-                buffer.unmap();
-            }
             if self.peek {
                 return c.rx.put_back(index, buffer);
             }

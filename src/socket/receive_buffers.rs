@@ -3,19 +3,22 @@
 //! A connection's receive buffers, as far as they are made where one may sleep: larger ones, which the
 //! peer may ask for (ChRcvBuf), and some at least where there was no memory.
 
-use super::connect;
-use super::connection::{Connection, LEAST_BUFFERS};
+use super::connection::{Connection, Tell};
 use super::send_queue::{LARGE_CHUNK, MIDDLE_CHUNK};
 use super::SdpSock;
 use crate::sys::net::params;
 use crate::sys::rdma::buffer::Buffer;
+use crate::sys::rdma::mapper::Mapper;
 use crate::transport::Transport;
-use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::{flags::GFP_KERNEL, Flags};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full};
+use kernel::sync::Arc;
 
 /// Large receive buffers that are made at once, before a connection gets any.
 const FIRST_LARGE: u16 = 8;
+/// Buffers that are made in one go.
+const BATCH: usize = 8;
 /// How many there may be while the program leaves `SO_RCVBUF` alone: all of them are posted, since
 /// a full connection would have room again by itself, as soon as its reader's end looks, if there
 /// could be more. With fewer the sender has to stop, and to be woken, more often.
@@ -49,7 +52,8 @@ impl Drop for Large {
 /// How large a connection's receive buffers are at first, and the right to have such. A peer of the
 /// OFED line (`for_ever`) never asks for larger ones, so it has them from the beginning.
 pub(super) fn first_size(sk: &SdpSock, for_ever: bool) -> (usize, Option<Large>) {
-    let first = connect::first_size();
+    let first = params::rcvbuf_initial_size().clamp(512, LARGE_CHUNK as i32);
+    let first = (first as usize).next_power_of_two().min(LARGE_CHUNK);
     if !for_ever {
         return (first, None);
     }
@@ -72,19 +76,34 @@ fn largest(sk: &SdpSock) -> usize {
 }
 
 impl Connection {
+    /// Has the first receive buffers, and the right to them if they are large.
+    pub(super) fn begin_with(&mut self, sk: &SdpSock, large: Option<Large>) {
+        self.large = large;
+        if self.buffer_size as usize > MIDDLE_CHUNK {
+            self.widen(sk);
+        }
+    }
+
     /// Has as many receive buffers as the program's end of a large flow takes.
-    pub(super) fn widen(&mut self, sk: &SdpSock) {
+    fn widen(&mut self, sk: &SdpSock) {
         let Some(channel) = &self.channel else { return };
         self.window = LARGE_WINDOW.min(channel.limits().receive_slots);
         sk.grow_rcvbuf(self.buffer_size as usize * usize::from(LARGE_WINDOW));
     }
 }
 
+/// A receive buffer.
+fn make(size: usize, mapper: Option<&Arc<Mapper>>, gfp: Flags) -> Result<KBox<Buffer>> {
+    let mut buffer = Buffer::new(size, gfp)?;
+    buffer.map_receive(mapper, gfp)?;
+    Ok(buffer)
+}
+
 /// Larger receive buffers to begin with.
-fn first_buffers(size: usize) -> Result<KVec<KBox<Buffer>>> {
+fn first_buffers(size: usize, mapper: Option<&Arc<Mapper>>) -> Result<KVec<KBox<Buffer>>> {
     let mut buffers = KVec::with_capacity(FIRST_LARGE.into(), GFP_KERNEL)?;
     for _ in 0..FIRST_LARGE {
-        buffers.push(Buffer::new(size, GFP_KERNEL)?, GFP_KERNEL)?;
+        buffers.push(make(size, mapper, GFP_KERNEL)?, GFP_KERNEL)?;
     }
     Ok(buffers)
 }
@@ -102,9 +121,12 @@ pub(super) fn resize(sk: &SdpSock) {
     let wanted = wanted.saturating_sub(beside);
     let size = (wanted.clamp(512, LARGE_CHUNK as u32) as usize).next_power_of_two();
     let size = size.min(largest(sk));
-    let (now, had) = {
+    let (now, had, mapper) = {
         let mut c = sk.data().connection.lock();
-        (c.buffer_size as usize, c.large.take())
+        let Some(mapper) = c.channel.as_ref().map(|c| c.mapper().cloned()) else {
+            return;
+        };
+        (c.buffer_size as usize, c.large.take(), mapper)
     };
     let kept = had.is_some();
     let large = had.or_else(|| (size > MIDDLE_CHUNK).then(Large::new).flatten());
@@ -112,7 +134,8 @@ pub(super) fn resize(sk: &SdpSock) {
     let grown = [size, size / 2, size / 4, size / 8]
         .into_iter()
         .filter(|s| *s > now && (large.is_some() || *s <= MIDDLE_CHUNK))
-        .find_map(|size| Some((size, first_buffers(size).ok()?)));
+        // the connection lives on these alone once those are used up that it has
+        .find_map(|size| Some((size, first_buffers(size, mapper.as_ref()).ok()?)));
     let tell = {
         let mut c = sk.data().connection.lock();
         let Connection {
@@ -126,11 +149,6 @@ pub(super) fn resize(sk: &SdpSock) {
             return;
         };
         let posted = channel.posted_receives();
-        // the connection lives on these alone once those are used up that it has
-        let grown = grown.and_then(|(size, mut buffers)| {
-            let all = buffers.iter_mut().all(|b| channel.map_receive(b).is_ok());
-            all.then_some((size, buffers))
-        });
         let holds = kept || grown.as_ref().is_some_and(|(size, _)| *size > MIDDLE_CHUNK);
         if let Some((size, buffers)) = grown {
             protocol.resize_receive(size as u32 + beside, posted);
@@ -153,24 +171,37 @@ pub(super) fn resize(sk: &SdpSock) {
     tell.deliver(sk);
 }
 
-/// Makes the receive buffers without which the peer may not send, for which there was no memory where
-/// they are posted; in a worker, which may wait for some.
-pub(super) fn restock(sk: &SdpSock) {
-    let (size, missing) = {
-        let mut c = sk.data().connection.lock();
-        c.shortage.tried();
-        (c.buffer_size as usize, c.missing())
-    };
-    let mut made = [const { None }; LEAST_BUFFERS as usize];
-    for buffer in made.iter_mut().take(missing) {
-        *buffer = Buffer::new(size, GFP_KERNEL).ok();
-    }
-    let tell = {
+/// Makes receive buffers that are lacking, as far as there is memory, and has them posted.
+pub(super) fn stock(sk: &SdpSock, gfp: Flags) -> Tell {
+    loop {
+        let (size, lacking, mapper) = {
+            let c = sk.data().connection.lock();
+            let mapper = c.channel.as_ref().and_then(|c| c.mapper().cloned());
+            (c.buffer_size as usize, c.lacking(sk), mapper)
+        };
+        let mut made = [const { None }; BATCH];
+        for buffer in made.iter_mut().take(lacking) {
+            *buffer = make(size, mapper.as_ref(), gfp).ok();
+        }
+        let some = made.iter().any(Option::is_some);
         let mut c = sk.data().connection.lock();
         for buffer in made.into_iter().flatten() {
-            c.stock(buffer);
+            c.recycle(buffer);
         }
-        c.progress(sk)
-    };
-    tell.deliver(sk);
+        if some && lacking > BATCH {
+            continue;
+        }
+        if lacking > 0 && !some {
+            c.stays_short(sk);
+            return Tell::default();
+        }
+        return c.progress(sk);
+    }
+}
+
+/// Makes the receive buffers without which the peer may not send, for which there was no memory
+/// before; in a worker, which may wait for some.
+pub(super) fn restock(sk: &SdpSock) {
+    sk.data().connection.lock().shortage.tried();
+    stock(sk, GFP_KERNEL).deliver(sk);
 }

@@ -259,13 +259,6 @@ impl ReceiveQueue {
         }
     }
 
-    /// Gives up the device mappings of all buffers, before the device goes.
-    pub(super) fn unmap(&mut self) {
-        for b in self.buffers.iter_mut() {
-            b.unmap();
-        }
-    }
-
     /// Throws everything away.
     pub(super) fn clear(&mut self) {
         while !self.buffers.is_empty() {

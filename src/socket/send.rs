@@ -11,11 +11,13 @@ use crate::sys::errno::{EAGAIN, EFAULT, EOPNOTSUPP, EPIPE};
 use crate::sys::net::message::Source;
 use crate::sys::net::sock::{Locked, State, SEND_SHUTDOWN};
 use crate::sys::rdma::buffer::Buffer;
+use crate::sys::rdma::mapper::Mapper;
 use crate::sys::time::{jiffies, nanoseconds};
 use crate::transport::Transport;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
+use kernel::sync::Arc;
 
 /// sendmsg(2).
 pub(super) fn send(sk: &SdpSock, message: &mut Source<'_>) -> Result<usize> {
@@ -125,18 +127,12 @@ fn queue(
             open = Open::new(sk, want, false, &mut call);
         }
         if open.room == 0 {
-            // As on TCP, what is queued goes out before the call waits or gives up; and completions
-            // may have come that nobody was told of.
-            sk.data().connection.lock().more = false;
-            sk.progress();
+            // Before the last look: room that comes after it is told of.
+            ask_for_room(sk, timeout == 0);
             open = Open::new(sk, want, false, &mut call);
         }
         if open.room == 0 {
             if timeout == 0 {
-                sk.want_space();
-                sk.data().connection.lock().space_wanted = true;
-                // has the completion told that makes room
-                sk.progress();
                 return Err(stopped.unwrap_or(EAGAIN.into()));
             }
             timeout = wait_for_room(sk, lock, mark, timeout)?;
@@ -156,11 +152,7 @@ fn queue(
         if got < n {
             // as on TCP, nothing of a piece that could not be read whole is sent
             message.give_back(got);
-            let mut c = sk.data().connection.lock();
-            // of a connection that was lost meanwhile nothing stays on its device
-            if c.channel.is_some() {
-                c.tx.close(chunk);
-            }
+            put_back(sk, chunk);
             return Err(EFAULT.into());
         }
         chunk.filled(got);
@@ -169,6 +161,7 @@ fn queue(
             sk,
             chunk,
             got,
+            open.mapper.as_ref(),
             more || flags & c::MSG_MORE != 0,
             flags & c::MSG_OOB != 0 && !more,
         );
@@ -220,6 +213,8 @@ struct Open {
     chunk: Option<Chunk>,
     /// The size of one to make.
     size: usize,
+    /// What the chunk is mapped by, if it is not yet.
+    mapper: Option<Arc<Mapper>>,
 }
 
 impl Open {
@@ -252,6 +247,7 @@ impl Open {
             room,
             chunk: None,
             size: SMALL_CHUNK,
+            mapper: None,
         };
         // a chunk that is taken out is put back before anybody else gets at the queue
         if !nothing || open.awaits_reader {
@@ -269,6 +265,14 @@ impl Open {
             open.size = MIDDLE_CHUNK;
         }
         open.chunk = c.tx.open(open.size);
+        let mapper = c.channel.as_ref().and_then(|c| c.mapper());
+        if !open
+            .chunk
+            .as_ref()
+            .is_some_and(|c| c.buffer.can_send(mapper))
+        {
+            open.mapper = mapper.cloned();
+        }
         open
     }
 }
@@ -280,22 +284,38 @@ pub(super) fn announced_no_more(sk: &SdpSock) {
     sk.progress();
 }
 
-/// Puts a chunk into the queue, whose last `got` bytes are new, and sends what may be sent.
+/// Puts a chunk back that got nothing new, if the connection was not lost meanwhile.
+fn put_back(sk: &SdpSock, chunk: Chunk) {
+    let mut c = sk.data().connection.lock();
+    if c.channel.is_some() {
+        c.tx.close(chunk);
+    }
+}
+
+/// Puts a chunk into the queue, whose last `got` bytes are new, and sends what may be sent. `mapper`: what maps
+/// it, if it is not yet.
 ///
 /// # Errors
 ///
 /// `EPIPE` without connection, `ENOMEM`; the new bytes are not queued.
-fn commit(sk: &SdpSock, mut chunk: Chunk, got: usize, more: bool, urgent: bool) -> Result {
+fn commit(
+    sk: &SdpSock,
+    mut chunk: Chunk,
+    got: usize,
+    mapper: Option<&Arc<Mapper>>,
+    more: bool,
+    urgent: bool,
+) -> Result {
+    if let Err(e) = chunk.buffer.map_send(mapper) {
+        chunk.emptied(got);
+        put_back(sk, chunk);
+        return Err(e);
+    }
     let (tell, timed) = {
         let mut c = sk.data().connection.lock();
         let Connection { channel, tx, .. } = &mut *c;
-        let Some(channel) = channel.as_mut() else {
+        if channel.is_none() {
             return Err(EPIPE.into());
-        };
-        if let Err(e) = channel.map_send(&mut chunk.buffer) {
-            chunk.emptied(got);
-            tx.close(chunk);
-            return Err(e);
         }
         let idle = tx.queued() == 0;
         tx.close(chunk);
@@ -321,6 +341,20 @@ fn commit(sk: &SdpSock, mut chunk: Chunk, got: usize, more: bool, urgent: bool) 
         timer::update(sk);
     }
     Ok(())
+}
+
+/// As on TCP, what is queued goes out before a call waits or gives up; and completions may have come that
+/// nobody was told of. `poll`: the call must not wait, so that who polls is told when there is room.
+fn ask_for_room(sk: &SdpSock, poll: bool) {
+    if poll {
+        sk.want_space();
+    }
+    {
+        let mut c = sk.data().connection.lock();
+        c.more = false;
+        c.space_wanted |= poll;
+    }
+    sk.progress();
 }
 
 /// Waits until the send queue has room.

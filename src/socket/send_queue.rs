@@ -23,7 +23,7 @@ pub(super) const LARGE_CHUNK: usize = 65536;
 const CHUNKS: usize = 64;
 /// Unused chunks that are kept for the next send: as many large ones as a send buffer has.
 const SPARE: usize = 16;
-/// Most chunks that one message takes its payload from.
+/// Most chunks that one message takes its payload from, where the device can do that.
 const SPANS: usize = 2;
 
 /// Part of the stream: bytes `start..start + len` of it, at the beginning of `buffer`.
@@ -60,6 +60,7 @@ impl Chunk {
 
 /// The queue of one connection.
 pub(super) struct SendQueue {
+    most_spans: usize,
     chunks: Ring<Chunk>,
     spare: KVec<KBox<Buffer>>,
     /// Position behind the last byte that may be sent.
@@ -78,6 +79,7 @@ impl SendQueue {
     /// An empty queue that cannot hold anything yet.
     pub(super) const fn new() -> Self {
         SendQueue {
+            most_spans: SPANS,
             chunks: Ring::new(),
             spare: KVec::new(),
             end: 0,
@@ -89,7 +91,9 @@ impl SendQueue {
     }
 
     /// Makes room for the bookkeeping.
-    pub(super) fn prepare(&mut self) -> Result {
+    /// `spans`: how many pieces of memory a message can be in.
+    pub(super) fn prepare(&mut self, spans: u8) -> Result {
+        self.most_spans = usize::from(spans).min(SPANS);
         self.chunks.reserve(CHUNKS, GFP_KERNEL)?;
         self.spare.reserve(SPARE, GFP_KERNEL)?;
         Ok(())
@@ -188,7 +192,7 @@ impl SendQueue {
             return 0;
         };
         let first = self.chunks.get(i).map_or(0, |c| c.len - off);
-        (1..SPANS).fold(first, |n, k| {
+        (1..self.most_spans).fold(first, |n, k| {
             n + self.chunks.get(i + k).map_or(0, |c| c.len)
         })
     }

@@ -19,57 +19,49 @@
 #include "net_helpers.h"
 
 struct sdp_h_params sdp_h_params = {
-	.recv_poll = 700,
-	.sdp_zcopy_thresh = -1,
-	.zcopy_ways = 3,
-	.recv_adverts = 1,
-	.rcvbuf_initial_size = 2048,
-	.sdp_keepalive_time = 7200,
-	.sdp_rx_size = 31,
-	.sdp_retry_count = 6,
-	.sdp_link_layer_ib_only = 0,
-	.max_large_sockets = 1000,
-	.sdp_inline_thresh = 48,
-	.max_sockets_per_user = 8192,
-	.max_sockets_per_net = 16384,
-	.max_pinned_send = -1,
-	.max_pinned_receive = -1,
-	.max_pinned_send_user = -1,
-	.max_pinned_receive_user = -1,
-	.pin_cache = -1,
-	.local_transport = 1,
-	.ipproto = 257,
-	.ipproto_wait = 250,
-	.ipproto_memory = 60,
+#define P(name, value, least, most, mode, text) .name = (value),
+#include "params.def"
+#undef P
 };
 
-#define SDP_H_PARAM(name, text) \
-	module_param_named(name, sdp_h_params.name, int, 0644); \
-	MODULE_PARM_DESC(name, text)
+struct bounded {
+	int *value, least, most;
+};
 
-SDP_H_PARAM(recv_poll, "Microseconds that a waiting receiver polls at most before it sleeps");
-SDP_H_PARAM(sdp_zcopy_thresh, "Bytes from which sends are zero copy, 0 for never, -1 where it is found to pay");
-SDP_H_PARAM(zcopy_ways, "Zero copy by RDMA READ (1), RDMA WRITE (2) or both (3)");
-SDP_H_PARAM(recv_adverts, "Pieces of its memory that a receive call with MSG_WAITALL lets the peer write to at a time, 1 to 4");
-SDP_H_PARAM(rcvbuf_initial_size, "Bytes of the first receive buffers, BSDH included");
-SDP_H_PARAM(sdp_keepalive_time, "Seconds of idleness before the first keepalive probe");
-SDP_H_PARAM(sdp_rx_size, "Most receive buffers that a connection posts");
-SDP_H_PARAM(sdp_retry_count, "Times, 0 to 6, that the adapter repeats what is not acknowledged");
-SDP_H_PARAM(sdp_link_layer_ib_only, "1: refuse Ethernet (RoCE) ports");
-SDP_H_PARAM(max_large_sockets, "Most connections that may have receive buffers of more than 8192 bytes");
-SDP_H_PARAM(sdp_inline_thresh, "Most bytes that a SEND carries inline");
-SDP_H_PARAM(max_sockets_per_user, "Most sockets of one user in a network namespace");
-SDP_H_PARAM(max_sockets_per_net, "Most sockets of one network namespace");
-SDP_H_PARAM(max_pinned_send, "Most MiB pinned for sending, -1 for a sixteenth of the memory");
-SDP_H_PARAM(max_pinned_receive, "Most MiB pinned for receiving, -1 for a sixteenth of the memory");
-SDP_H_PARAM(max_pinned_send_user, "Most MiB that one user has pinned for sending, -1 for half of all");
-SDP_H_PARAM(pin_cache, "1: memory stays pinned between transfers, as long as it is not unmapped; -1: within this machine only");
-SDP_H_PARAM(local_transport, "0: connections within this machine go over RDMA devices, too");
-SDP_H_PARAM(ipproto_wait, "Milliseconds that a peer has to answer an IPPROTO_SDP socket by SDP before it is asked by TCP");
-SDP_H_PARAM(ipproto_memory, "Seconds for which IPPROTO_SDP sockets remember that a peer has no SDP, 0 for not at all");
-module_param_named(ipproto, sdp_h_params.ipproto, int, 0444);
-MODULE_PARM_DESC(ipproto, "Number of IPPROTO_SDP, 257 to 262, 0 for none");
-SDP_H_PARAM(max_pinned_receive_user, "Most MiB that one user has pinned for receiving, -1 for half of all");
+static int set_bounded(const char *text, const struct kernel_param *param)
+{
+	const struct bounded *b = param->arg;
+	int value, err = kstrtoint(text, 0, &value);
+
+	if (err)
+		return err;
+	if (value < b->least || value > b->most)
+		return -EINVAL;
+	WRITE_ONCE(*b->value, value);
+	return 0;
+}
+
+static int get_bounded(char *text, const struct kernel_param *param)
+{
+	const struct bounded *b = param->arg;
+
+	return sysfs_emit(text, "%d\n", READ_ONCE(*b->value));
+}
+
+static const struct kernel_param_ops bounded_ops = {
+	.set = set_bounded,
+	.get = get_bounded,
+};
+
+#define P(name, value, least, most, mode, text)				\
+	static struct bounded name##_bounded = {			\
+		&sdp_h_params.name, least, most				\
+	};								\
+	module_param_cb(name, &bounded_ops, &name##_bounded, mode);	\
+	__MODULE_PARM_TYPE(name, "int");				\
+	MODULE_PARM_DESC(name, text);
+#include "params.def"
+#undef P
 
 u64 sdp_h_nanoseconds(void)
 {
@@ -269,21 +261,19 @@ static bool is_v6(const struct sock *sk)
 
 void sdp_h_local(const struct sock *sk, struct sdp_h_addr *a)
 {
-	if (is_v6(sk)) {
+	if (is_v6(sk))
 		a->ip = sk->sk_v6_rcv_saddr;
-	} else {
+	else
 		ipv6_addr_set_v4mapped(inet_sk(sk)->inet_rcv_saddr, &a->ip);
-	}
 	a->port = inet_sk(sk)->inet_sport;
 }
 
 void sdp_h_remote(const struct sock *sk, struct sdp_h_addr *a)
 {
-	if (is_v6(sk)) {
+	if (is_v6(sk))
 		a->ip = sk->sk_v6_daddr;
-	} else {
+	else
 		ipv6_addr_set_v4mapped(inet_sk(sk)->inet_daddr, &a->ip);
-	}
 	a->port = inet_sk(sk)->inet_dport;
 }
 
@@ -627,7 +617,7 @@ bool sdp_h_signal_pending(void)
 	return signal_pending(current);
 }
 
-/* Does another task wait for this processor? need_resched() comes late under lazy preemption. */
+/* Does another task wait for this processor? need_resched() comes late under lazy preemption. One that sleeps may count for a while. */
 bool sdp_h_is_crowded(void)
 {
 	return need_resched() || !single_task_running();

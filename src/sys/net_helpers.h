@@ -170,28 +170,9 @@ struct net *sdp_h_file_net(struct file *file);
 
 /* Module parameters that root may change at run time. */
 struct sdp_h_params {
-	int recv_poll;
-	int sdp_zcopy_thresh;
-	int zcopy_ways;
-	int recv_adverts;
-	int rcvbuf_initial_size;
-	int sdp_keepalive_time;
-	int sdp_rx_size;
-	int sdp_retry_count;
-	int sdp_link_layer_ib_only;
-	int max_large_sockets;
-	int sdp_inline_thresh;
-	int max_sockets_per_user;
-	int max_sockets_per_net;
-	int max_pinned_send;
-	int max_pinned_receive;
-	int max_pinned_send_user;
-	int max_pinned_receive_user;
-	int pin_cache;
-	int local_transport;
-	int ipproto;
-	int ipproto_wait;
-	int ipproto_memory;
+#define P(name, value, least, most, mode, text) int name;
+#include "params.def"
+#undef P
 };
 extern struct sdp_h_params sdp_h_params;
 

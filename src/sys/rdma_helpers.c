@@ -10,6 +10,7 @@
 #include <linux/rcupdate.h>
 #include <linux/if_vlan.h>
 #include <linux/slab.h>
+#include <net/ip.h>
 #include <net/ip_fib.h>
 #include <net/ip6_fib.h>
 #include <net/ip6_route.h>
@@ -189,14 +190,17 @@ static u8 traffic_class(struct net_device *dev, int priority)
 	return (vlan_dev_get_egress_qos_mask(dev, priority) & VLAN_PRIO_MASK) >> VLAN_PRIO_SHIFT;
 }
 
-/* The service level for SO_PRIORITY: on Ethernet the device maps it. The route is known. */
+/*
+ * The service level for SO_PRIORITY, when the route is known: on Ethernet the device maps it. That of
+ * an InfiniBand path is the subnet manager's: with another one, packets may never arrive.
+ */
 u8 sdp_h_service_level(const struct rdma_cm_id *id, int priority)
 {
 	struct net_device *dev;
 	u8 level = 0;
 
 	if (!rdma_protocol_roce(id->device, id->port_num))
-		return clamp(priority, 0, 15);
+		return id->route.path_rec->sl;
 	rcu_read_lock();
 	dev = rdma_read_gid_attr_ndev_rcu(id->route.addr.dev_addr.sgid_attr);
 	if (!IS_ERR(dev))
@@ -307,6 +311,35 @@ static int no_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 	return 0;
 }
 
+/*
+ * rdma_cm gives each id a port of ip_local_port_range: to one host each port once, and never the one that it has given last.
+ * Ids of this module neither listen nor connect; if no port is left they share one.
+ */
+static void share_port(struct rdma_cm_id *id, struct sockaddr_storage *addr)
+{
+	int low, high;
+
+	inet_get_local_port_range(id->route.addr.dev_addr.net, &low, &high);
+	/* at the same place in both families */
+	((struct sockaddr_in *)addr)->sin_port = htons(low);
+}
+
+/* rdma_resolve_addr() from an address, or from any if `from` is of no family. */
+int sdp_h_rdma_resolve(struct rdma_cm_id *id, struct sockaddr_storage *from,
+		       const struct sockaddr_storage *to, unsigned long timeout_ms)
+{
+	struct sockaddr *source = from->ss_family ? (struct sockaddr *)from : NULL;
+	int err;
+
+	rdma_set_reuseaddr(id, 1);
+	err = rdma_resolve_addr(id, source, (const struct sockaddr *)to, timeout_ms);
+	if (err != -EADDRNOTAVAIL)
+		return err;
+	from->ss_family = to->ss_family;
+	share_port(id, from);
+	return rdma_resolve_addr(id, (struct sockaddr *)from, (const struct sockaddr *)to, timeout_ms);
+}
+
 int sdp_h_rdma_bind_test(struct net *net, struct sockaddr_storage *addr)
 {
 	struct rdma_cm_id *id;
@@ -315,7 +348,12 @@ int sdp_h_rdma_bind_test(struct net *net, struct sockaddr_storage *addr)
 	id = rdma_create_id(net, no_event, NULL, RDMA_PS_TCP, IB_QPT_RC);
 	if (IS_ERR(id))
 		return PTR_ERR(id);
+	rdma_set_reuseaddr(id, 1);
 	ret = rdma_bind_addr(id, (struct sockaddr *)addr);
+	if (ret == -EADDRNOTAVAIL) {
+		share_port(id, addr);
+		ret = rdma_bind_addr(id, (struct sockaddr *)addr);
+	}
 	if (!ret && id->device && !rdma_cap_ib_cm(id->device, id->port_num))
 		ret = -EPROTONOSUPPORT;
 	rdma_destroy_id(id);

@@ -231,48 +231,37 @@ void sdp_h_tcp_share_name(struct sock *sk, const struct socket *tcp)
 	}
 }
 
-/*
- * A port of the half that TCP's connect(2) takes, which is not the one of bind(2), and so of get_port().
- * Nobody else's is shared.
- */
-static int get_connecting_port(struct sock *sk)
+void sdp_h_tcp_lock(struct socket *tcp)
 {
-	unsigned char reuse = sk->sk_reuse;
-	bool reuseport = sk->sk_reuseport;
-	int low, high, error = -EADDRINUSE;
-	u32 half, start, i;
-
-	inet_sk_get_local_port_range(sk, &low, &high);
-	half = (high - low) / 2 + 1;
-	start = get_random_u32_below(half);
-	sk->sk_reuse = SK_NO_REUSE;
-	sk->sk_reuseport = 0;
-	for (i = 0; i < half && error; i++) {
-		int port = low + 2 * ((start + i) % half);
-
-		if (!inet_is_local_reserved_port(sock_net(sk), port))
-			error = sk->sk_prot->get_port(sk, port);
-		cond_resched();
-	}
-	sk->sk_reuse = reuse;
-	sk->sk_reuseport = reuseport;
-	return error;
+	lock_sock(tcp->sk);
 }
 
-/* As TCP does where a program binds no port. */
-int sdp_h_tcp_take_port(struct socket *tcp)
+void sdp_h_tcp_unlock(struct socket *tcp)
+{
+	release_sock(tcp->sk);
+}
+
+/*
+ * Takes a port, as TCP does where a program binds none: nobody else's is shared. If it is `covered`,
+ * sockets of this module hold it in that way, and have kept off whatever would be in the way. The
+ * bucket still says that it is not to be shared, so that everybody else is kept off by this one, too.
+ */
+bool sdp_h_tcp_take_port(struct socket *tcp, u16 port, bool covered)
 {
 	struct sock *sk = tcp->sk;
-	int err = 0;
+	unsigned char reuse = sk->sk_reuse;
+	bool reuseport = sk->sk_reuseport;
+	int err;
 
-	lock_sock(sk);
-	if (!inet_sk(sk)->inet_num) {
-		err = get_connecting_port(sk) && sk->sk_prot->get_port(sk, 0) ? -EADDRINUSE : 0;
-		if (!err)
-			inet_sk(sk)->inet_sport = htons(inet_sk(sk)->inet_num);
-	}
-	release_sock(sk);
-	return err;
+	sk->sk_reuse = covered ? SK_FORCE_REUSE : SK_NO_REUSE;
+	sk->sk_reuseport = 0;
+	err = sk->sk_prot->get_port(sk, port);
+	sk->sk_reuse = reuse;
+	sk->sk_reuseport = reuseport;
+	if (!err)
+		inet_sk(sk)->inet_sport = htons(inet_sk(sk)->inet_num);
+	cond_resched();
+	return !err;
 }
 
 static void give_port(struct sock *sk)
@@ -285,12 +274,7 @@ static void give_port(struct sock *sk)
 /* Undoes that. */
 void sdp_h_tcp_give_port(struct socket *tcp)
 {
-	struct sock *sk = tcp->sk;
-
-	lock_sock(sk);
-	if (sk->sk_state == TCP_CLOSE)
-		give_port(sk);
-	release_sock(sk);
+	give_port(tcp->sk);
 }
 
 /* The connection that it was taken for is no more: gives it back, but one that bind(2) has chosen. */
@@ -344,6 +328,11 @@ void sdp_h_tcp_begin(struct socket *tcp, void *address, int len)
 	lock_sock(sk);
 	if (tcp->state == SS_UNCONNECTED && sk->sk_state == TCP_CLOSE) {
 		err = sk->sk_prot->connect(sk, address, len);
+		if (err == -EADDRNOTAVAIL && !(sk->sk_userlocks & SOCK_BINDPORT_LOCK)) {
+			/* TCP was there by this port before: TIME_WAIT */
+			give_port(sk);
+			err = sk->sk_prot->connect(sk, address, len);
+		}
 		tcp->state = SS_CONNECTING;
 		if (err)
 			WRITE_ONCE(sk->sk_err, -err);
@@ -415,7 +404,7 @@ int sdp_h_tcp_accept(struct socket *tcp, struct socket *new, struct proto_accept
 }
 
 /*
- * sdp_h_sleep() that a connection in the TCP socket's queue ends as well. Returns
+ * sdp_h_sleep_in_turn() that a connection in the TCP socket's queue ends as well. Returns
  * what is left of `timeo`, or -ERESTARTSYS.
  */
 long sdp_h_tcp_sleep(struct sdp_h_sock *s, int seen, long timeo)
@@ -423,10 +412,14 @@ long sdp_h_tcp_sleep(struct sdp_h_sock *s, int seen, long timeo)
 	struct sock *tcp = s->tcp->sk;
 	wait_queue_entry_t own, theirs;
 
+	/*
+	 * Each connection wakes one of those who wait. Who has been woken by one of the queues and is
+	 * still in the other does not count as woken there, so that somebody else is.
+	 */
 	init_waitqueue_entry(&own, current);
 	init_waitqueue_entry(&theirs, current);
-	add_wait_queue(&s->wait, &own);
-	add_wait_queue(sk_sleep(tcp), &theirs);
+	add_wait_queue_exclusive(&s->wait, &own);
+	add_wait_queue_exclusive(sk_sleep(tcp), &theirs);
 	for (;;) {
 		set_current_state(TASK_INTERRUPTIBLE);
 		if (atomic_read(&s->events) != seen || READ_ONCE(tcp->sk_state) != TCP_LISTEN ||

@@ -6,7 +6,7 @@
 //! before the static branch is taken.
 
 use super::bindings as c;
-use super::net::sock::Sock;
+use super::net::sock::SockCore;
 use kernel::jump_label::static_branch_unlikely;
 
 /// Length of a base header.
@@ -16,7 +16,7 @@ macro_rules! tracepoints {
     ($($(#[$doc:meta])* $name:ident = $key:ident, $call:ident($($arg:ident: $type:ty => $value:expr),*);)*) => {$(
         $(#[$doc])*
         #[inline(always)]
-        pub(crate) fn $name<T>(sk: &Sock<T> $(, $arg: $type)*) {
+        pub(crate) fn $name(sk: &SockCore $(, $arg: $type)*) {
             // SAFETY: The key is the static key of a tracepoint, made in trace_points.c.
             if unsafe { static_branch_unlikely!(c::$key, c::tracepoint, key) } {
                 // SAFETY: The sock is alive for the call and its addresses can be read at any time;

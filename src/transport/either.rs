@@ -14,6 +14,7 @@ use super::{
 use crate::sys::net::address::Address;
 use crate::sys::net::params;
 use crate::sys::rdma::buffer::Buffer;
+use crate::sys::rdma::mapper::Mapper;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
@@ -41,12 +42,8 @@ impl Transport for Channel {
         either!(self, c => c.limits())
     }
 
-    fn map_receive(&mut self, b: &mut Buffer) -> Result {
-        either!(self, c => c.map_receive(b))
-    }
-
-    fn map_send(&mut self, b: &mut Buffer) -> Result {
-        either!(self, c => c.map_send(b))
+    fn mapper(&self) -> Option<&Arc<Mapper>> {
+        either!(self, c => c.mapper())
     }
 
     fn post_receive(&mut self, b: KBox<Buffer>) -> Result<(), KBox<Buffer>> {

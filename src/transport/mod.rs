@@ -18,8 +18,7 @@
 //! | step | where | call |
 //! |---|---|---|
 //! | room for it | under the lock | [`Transport::spare_for`]; if there is none, [`Transport::pinning`] and then, without the lock, [`Pinning::make`] |
-//! | for an advert, once | process context, no lock | [`Pinned::make_registrable`] |
-//! | pin | process context, no lock | [`Pinned::pin_source`] or [`Pinned::pin_destination`]; `Hold::Long` for an advert, `Hold::Briefly` for a transfer of ours; a refusal means: copy |
+//! | pin, and map for the device | process context, no lock | [`Pinned::pin_source`] or [`Pinned::pin_destination`]; `Hold::Long` for an advert, `Hold::Briefly` for a transfer of ours; a refusal means: copy |
 //! | hand it over | under the lock | [`Transport::lend`], and keep a [`Pinned::watch`] |
 //! | let the peer have access | under the lock | [`Transport::register`], then the message that carries the [`Key`], then [`Transport::flush`] |
 //! | or access the peer's | under the lock | [`Transport::transfer`] until all is queued, then, after a WRITE, the message that reports it, then [`Transport::flush`] |
@@ -61,8 +60,10 @@
 //! waits until [`Watch::is_held`] is no longer true. That wait needs nothing of the peer, nor of any
 //! other process, and so need not be killable.
 //!
-//! A [`Pinned`] and a [`Pinning`] hold the device: on [`Owner::device_removed`] whoever has
-//! one lets go of it. What [`Transport::keep`] keeps goes with the transport.
+//! **When the device goes**, nothing waits for a program. What is mapped for the device belongs to the
+//! transport ([`crate::sys::rdma::mapper`]) and goes with it. Pinning may fault, and so take for ever; a
+//! [`Pinned`] holds the device only from then on, and its owner lends or releases it without touching a
+//! program's memory. A [`Pinning`] holds nothing.
 
 pub(crate) mod either;
 pub(crate) mod local;
@@ -81,10 +82,12 @@ use crate::sys::rdma::buffer::Buffer;
 pub(crate) use crate::sys::rdma::buffer::Span;
 pub(crate) use crate::sys::rdma::cm::{REPLY_DATA, REQUEST_DATA};
 pub(crate) use crate::sys::rdma::cq::Arming;
+use crate::sys::rdma::mapper::Mapper;
 pub(crate) use crate::sys::rdma::mr::{Access, Key};
 pub(crate) use crate::sys::rdma::send::direct::{Loan, Transfer};
 pub(crate) use crate::sys::rdma::Net;
 use kernel::prelude::*;
+use kernel::sync::Arc;
 
 /// Longest header, with what may go in the same message without a buffer of its own.
 pub(crate) const HEAD: usize = 40;
@@ -125,7 +128,7 @@ pub(crate) struct Limits {
 pub(crate) struct Sending<'a> {
     /// What it begins with; copied.
     pub(crate) header: &'a [u8],
-    /// What follows, from mapped buffers ([`Transport::map_send`]).
+    /// What follows, from mapped buffers ([`Transport::mapper`]).
     pub(crate) payload: &'a [Span<'a>],
     /// Tell when it is complete. The transport may tell of others as well.
     pub(crate) signaled: bool,
@@ -264,11 +267,10 @@ pub(crate) trait Transport: Send {
     /// What can be done.
     fn limits(&self) -> Limits;
 
-    /// Makes a buffer fit for [`Transport::post_receive`]. Needed once for each buffer.
-    fn map_receive(&mut self, b: &mut Buffer) -> Result;
-
-    /// Makes a buffer fit for [`Transport::post_send`]. Needed once for each buffer.
-    fn map_send(&mut self, b: &mut Buffer) -> Result;
+    /// What makes buffers fit for [`Transport::post_receive`] ([`Buffer::map_receive`]) and
+    /// [`Transport::post_send`] ([`Buffer::map_send`]), once for each buffer and without the lock;
+    /// `None` if they are as they are.
+    fn mapper(&self) -> Option<&Arc<Mapper>>;
 
     /// Queues a buffer for a message to come into. Gives it back when there is no room, when it is
     /// not mapped, or when the transport is broken.
@@ -392,8 +394,7 @@ pub(crate) trait Transport: Send {
     /// # Errors
     ///
     /// `ENOSPC` when there is no room now; `EBUSY` if the peer has access already; `EINVAL` if the
-    /// memory was not made registrable, or not pinned for that; `ENOENT`, `ENOMEM`; `EIO` when the
-    /// transport is broken.
+    /// memory was not pinned for that, or the second time; `ENOENT`; `EIO` when the transport is broken.
     fn register(&mut self, loan: Loan, access: Access) -> Result<Key>;
 
     /// Ends that; [`SendCompletion::Ended`] follows.

@@ -16,7 +16,7 @@ import subprocess
 EID = "IBSDP.BENCH".ljust(32)
 PNETID = "NOWHERE"
 LOOPBACK = "lo"                         # SMC-D's device, not the network's
-BUFFERS, LARGE_BUFFERS = 65536, 1 << 20 # the default, and the most for SMC-D (SMC-R takes half of it)
+BUFFERS, LARGE_BUFFERS = 65536, 1 << 20  # the default, and the most for SMC-D (SMC-R takes half of it)
 
 NETLINK_GENERIC, NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP = 16, 1, 4, 0x300
 NLMSG_ERROR, NLMSG_DONE = 2, 3

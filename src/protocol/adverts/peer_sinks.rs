@@ -56,7 +56,7 @@ pub(crate) struct PeerSinks {
     confirmation: bool,
     /// Messages with payload sent that no sink advert was void for.
     non_discards: u32,
-    /// MSeq of the last message with payload.
+    /// MSeq of the last message with payload, or of a later one that the peer has.
     last: u32,
     left: Option<Left>,
     limit: u16,
@@ -95,6 +95,10 @@ impl PeerSinks {
     /// A message with this MSeqAck came: comes before anything else is done with it.
     pub(crate) fn acknowledged(&mut self, mseq_ack: u32) {
         self.left = self.left.filter(|left| after(left.mseq, mseq_ack));
+        if !after(self.last, mseq_ack) {
+            // as good, and never so old that it would seem to come
+            self.last = mseq_ack;
+        }
     }
 
     /// A SinkAvail came. Returns whether it may be written to: it may be void. `pipelined` is the
@@ -254,5 +258,28 @@ impl PeerSinks {
     /// We change from Pipelined to Combined, by the message with this MSeq.
     pub(crate) fn left(&mut self, mseq: u32) {
         self.left = Some(Left { mseq, since: 0 });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever writes for long sends no payload meanwhile.
+    #[test]
+    fn payload_is_never_too_long_ago() {
+        let mut sinks = PeerSinks::new(16);
+        sinks.payload(1);
+        for mseq_ack in [1, 0x7fff_ffff, 0x9000_0000] {
+            sinks.acknowledged(mseq_ack);
+        }
+        let advert = SinkAvail {
+            size: 100,
+            r_key: 1,
+            address: 2,
+            non_discards: 1,
+        };
+        assert_eq!(sinks.advertised(&advert, 0x9000_0000, true), Ok(true));
+        assert!(sinks.next().is_some());
     }
 }

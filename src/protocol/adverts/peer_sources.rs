@@ -56,6 +56,8 @@ pub(crate) struct PeerSources {
     refusal: Refusal,
     /// MSeq of a SrcAvailCancel that was not answered.
     cancel: Option<u32>,
+    /// A READ was started of what is here.
+    begun: bool,
     /// Adverts that the peer believes outstanding.
     outstanding: u16,
     /// How many we said we can hold.
@@ -72,6 +74,7 @@ impl PeerSources {
             readable,
             refusal: Refusal::No,
             cancel: None,
+            begun: false,
             outstanding: 0,
             limit,
             reported: None,
@@ -187,6 +190,7 @@ impl PeerSources {
     /// A READ of so many bytes of [`next`](Self::next) was posted.
     pub(crate) fn started(&mut self, bytes: u32) {
         let at = self.unread();
+        self.begun = true;
         if let Some(advert) = at.and_then(|at| self.adverts.get_mut(at)) {
             let bytes = bytes.min(advert.left);
             advert.address = advert.address.saturating_add(bytes.into());
@@ -206,6 +210,11 @@ impl PeerSources {
                 advert.done = advert.done.saturating_add(part);
             }
         }
+    }
+
+    /// Whether somebody has begun to read.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.begun
     }
 
     /// Whether READs are under way.
@@ -302,6 +311,7 @@ impl PeerSources {
         self.adverts.clear();
         self.refusal = Refusal::No;
         self.cancel = None;
+        self.begun = false;
         self.outstanding = 0;
     }
 }

@@ -123,7 +123,7 @@ pub use self::receive::{Event, Received};
 pub use self::transmit::{Hold, Offer, Outgoing, Transmit};
 
 use super::adverts::{OwnSinks, OwnSources, PeerSinks, PeerSources, ZeroCopy};
-use super::credits::{ReceiveWindow, SendWindow, CONTROL_CREDITS, PAYLOAD_CREDITS};
+use super::credits::{ReceiveWindow, SendWindow, CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS};
 use super::message::Mode;
 use super::modes::Modes;
 use super::resize::{LocalBuffers, RemoteBuffers};
@@ -346,11 +346,21 @@ impl Connection {
         let own = self.send.credits();
         let others = self.own_sources.outstanding() || self.peer_sinks.held();
         let two = self.peer_sources.held() || others && own >= PAYLOAD_CREDITS;
+        if own == UPDATE_CREDITS && self.keeps_last(posted) {
+            return false;
+        }
         let needed = self.receive.credits() < PAYLOAD_CREDITS && own > CONTROL_CREDITS;
         if self.must_save() && (!needed || self.peer_sources.is_cancelled()) {
             return false;
         }
         self.receive.update_due(posted, own, two)
+    }
+
+    /// Whether the last credit is kept until so many buffers are `posted` that the peer may send
+    /// payload, even if a cancel of its crosses the message: in CLOSE_WAIT one of OFED's line may give
+    /// us no other before it sends something.
+    fn keeps_last(&self, posted: u16) -> bool {
+        !self.own_line() && self.send_closed && posted <= PAYLOAD_CREDITS
     }
 
     /// Whether the credits that we have are to be kept for the end of the peer's advert; see
@@ -364,6 +374,13 @@ impl Connection {
         let own = self.send.credits();
         let mute = self.receive.credits() < PAYLOAD_CREDITS;
         self.must_save() && (own < CONTROL_CREDITS || own == CONTROL_CREDITS && mute)
+    }
+
+    /// Whether the peer may tell of no credits before the end of its advert, which nobody reads; who
+    /// `waits` for bytes will begin to.
+    fn is_stopped(&self, waits: bool) -> bool {
+        let read = self.peer_sources.reading() || waits && !self.peer_sources.is_begun();
+        !self.own_line() && self.peer_sources.held() && !read
     }
 
     /// The MSeqAck of a message that we send now.
@@ -398,3 +415,7 @@ mod source_tests;
 #[cfg(test)]
 #[path = "sink_tests.rs"]
 mod sink_tests;
+
+#[cfg(test)]
+#[path = "silent_tests.rs"]
+mod silent_tests;

@@ -17,13 +17,13 @@ pub struct Offer {
     /// Stream bytes not yet sent, up to `source` if there is one.
     pub queued: u32,
     /// The block of the stream behind the queued bytes, to be advertised and not copied; see
-    /// [`connection`](super). Bytes behind it are not to be offered before it is advertised.
+    /// `connection`. Bytes behind it are not to be offered before it is advertised.
     pub source: Option<Block>,
     /// How many of the queued bytes there are up to and with the urgent byte, if one of them is
     /// urgent. Values of 0 or beyond `queued` count as none.
     pub urgent: Option<u32>,
     /// The block of a reader who waits and has read all that came, to be advertised; see
-    /// [`connection`](super).
+    /// `connection`.
     pub sink: Option<Block>,
     /// Receive buffers posted right now and not used by a message that
     /// [`Connection::receive`] was given.
@@ -126,10 +126,7 @@ impl Connection {
         }
         let credits = self.send.credits();
         let spare = credits > CONTROL_CREDITS || !self.must_save();
-        let ends = !self.own_line() && self.peer_sources.end_due();
-        let last =
-            self.receive.may_use_last(offer.posted, credits) || ends && credits >= UPDATE_CREDITS;
-        if credits >= CONTROL_CREDITS || last {
+        if credits >= CONTROL_CREDITS || self.may_use_last(offer, credits) {
             if let Some(message) = self.about_adverts(offer) {
                 return Transmit::Send(message);
             }
@@ -146,6 +143,11 @@ impl Connection {
             }
         }
         let stream = self.stream(offer, credits, spare);
+        if matches!(stream, Stream::Held(Hold::Credits)) {
+            if let Some(message) = self.ask_for_credits(offer, credits) {
+                return Transmit::Send(message);
+            }
+        }
         if matches!(stream, Stream::Bytes { .. } | Stream::DisConn) && self.peer_sinks.finish() {
             // What was written goes before them in the stream.
             if let Some(message) = self.about_adverts(offer) {
@@ -178,6 +180,25 @@ impl Connection {
             return Transmit::Send(self.message(Body::Data, 0, false, offer));
         }
         held
+    }
+
+    /// Whether the last of our credits may go into a message about adverts.
+    fn may_use_last(&self, offer: &Offer, credits: u16) -> bool {
+        let ends = !self.own_line() && self.peer_sources.end_due();
+        let raises = self.receive.may_use_last(offer.posted, credits);
+        credits >= UPDATE_CREDITS && (raises || ends) && !self.keeps_last(offer.posted)
+    }
+
+    /// Ends the peer's advert if that is what keeps us without credits.
+    fn ask_for_credits(&mut self, offer: &Offer, credits: u16) -> Option<Outgoing> {
+        if !self.is_stopped(offer.reader_waits) {
+            return None;
+        }
+        self.peer_sources.refuse();
+        if credits < CONTROL_CREDITS && !self.may_use_last(offer, credits) {
+            return None;
+        }
+        self.about_adverts(offer)
     }
 
     /// Which message about adverts is due next.

@@ -135,7 +135,6 @@ impl Connection {
         trace::close(sk);
         sk.set_state(State::Close);
         sk.add_shutdown(SHUTDOWN_MASK);
-        self.rx.unmap();
         self.spare.clear();
         self.tx.clear();
         self.held = None;
@@ -145,7 +144,7 @@ impl Connection {
         self.set_deadline(sk, close::FIN_TIME);
     }
 
-    /// Has [`super::Socket`]'s timer look after this connection in `delay` at the latest.
+    /// Has [`Socket`](crate::socket::Socket)'s timer look after this connection in `delay` at the latest.
     pub(in crate::socket) fn set_deadline(&mut self, sk: &SdpSock, delay: Jiffies) {
         self.deadline = Some(jiffies().wrapping_add(delay));
         sk.set_timer(delay);

@@ -15,7 +15,6 @@ mod window;
 
 pub(super) use self::options::{Options, Threshold};
 pub(super) use self::tell::Tell;
-pub(super) use self::window::LEAST_BUFFERS;
 
 use self::window::Shortage;
 use super::connect::Destination;
@@ -274,7 +273,6 @@ impl Connection {
     #[must_use]
     pub(super) fn let_go(&mut self) -> Below {
         self.direct.lost();
-        self.rx.unmap();
         self.spare.clear();
         self.tx.clear();
         (self.uncork_at, self.rouse_at) = (None, None);
@@ -319,7 +317,7 @@ impl Connection {
             while let Some(c) = self.channel.as_mut().and_then(|c| c.poll_send()) {
                 self.completed(sk, c, tell);
             }
-            self.refill(sk);
+            self.refill(sk, tell);
             self.pump(sk, tell);
             self.advance_close(sk, tell);
             if budget == 0 {

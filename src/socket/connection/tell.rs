@@ -4,10 +4,11 @@
 //!
 //! A [`Tell`] collects that under the connection's lock and is delivered without it.
 
-use super::super::{listen, SdpSock};
+use super::super::{listen, receive_buffers, SdpSock};
 use crate::transport::Transport;
+use kernel::alloc::flags::GFP_NOWAIT;
 
-/// Who is to be told of what [`Connection::progress`] has found.
+/// Who is to be told of what [`Connection::progress`](super::Connection::progress) has found.
 #[derive(Clone, Copy, Default)]
 pub(in crate::socket) struct Tell {
     /// There is something to read, or the end of it.
@@ -28,6 +29,8 @@ pub(in crate::socket) struct Tell {
     pub(in crate::socket) direct: bool,
     /// The transport has an errand for whoever tells.
     pub(in crate::socket) errand: bool,
+    /// Receive buffers are to be made.
+    pub(in crate::socket) buffers: bool,
 }
 
 impl Tell {
@@ -42,12 +45,20 @@ impl Tell {
         self.admit |= o.admit;
         self.direct |= o.direct;
         self.errand |= o.errand;
+        self.buffers |= o.buffers;
     }
 
-    /// Tells them, and runs the transport's errands. The connection's lock is not held.
+    /// Tells them, makes receive buffers, and runs the transport's errands. The connection's lock is not
+    /// held.
     pub(in crate::socket) fn deliver(mut self, sk: &SdpSock) {
-        while self.errand {
-            self.errand = false;
+        while self.errand || self.buffers {
+            if core::mem::take(&mut self.buffers) {
+                // the program, or a worker, may be what memory is wanted for
+                self.merge(receive_buffers::stock(sk, GFP_NOWAIT));
+            }
+            if !core::mem::take(&mut self.errand) {
+                continue;
+            }
             let errand = {
                 let mut c = sk.data().connection.lock();
                 c.channel.as_mut().and_then(|c| c.errand())

@@ -3,18 +3,18 @@
 //! Receive buffers: how many are posted, and which.
 
 use super::super::SdpSock;
-use super::Connection;
+use super::{Connection, Tell};
+use crate::protocol::PAYLOAD_CREDITS;
 use crate::sys::rdma::buffer::Buffer;
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use crate::transport::{Channel, Transport};
-use kernel::alloc::flags::*;
 use kernel::prelude::*;
 
 /// Receive buffers that are posted whatever the program leaves unread: the peer's last credits,
 /// which only its control messages may use.
 const LAST_BUFFERS: u16 = 2;
 /// Receive buffers that are posted while nothing lies unread, however small `SO_RCVBUF` is.
-pub(in crate::socket) const LEAST_BUFFERS: u16 = 4;
+const LEAST_BUFFERS: u16 = 4;
 /// How long to wait before memory that could not be had is asked for again; at first, and at most.
 const FIRST_PAUSE: Jiffies = milliseconds(4);
 const LONGEST_PAUSE: Jiffies = milliseconds(1000);
@@ -66,20 +66,31 @@ impl Connection {
         }
     }
 
-    /// Adds a new receive buffer to the unused ones.
-    pub(in crate::socket) fn stock(&mut self, mut buffer: KBox<Buffer>) {
-        let mapped = self.channel.as_mut().map(|c| c.map_receive(&mut buffer));
-        if let Some(Ok(())) = mapped {
-            self.recycle(buffer);
+    /// How many receive buffers are to be made.
+    pub(in crate::socket) fn lacking(&self, sk: &SdpSock) -> usize {
+        let Some(channel) = self.channel.as_ref().filter(|_| self.wants_refill(sk)) else {
+            return 0;
+        };
+        let there = usize::from(channel.posted_receives()) + self.spare.len();
+        let target = usize::from(self.target(sk).min(self.rx.most_more()));
+        target.saturating_sub(there)
+    }
+
+    /// There was no memory for some that are lacking.
+    pub(in crate::socket) fn stays_short(&mut self, sk: &SdpSock) {
+        let least = usize::from(self.target(sk).min(LEAST_BUFFERS));
+        let posted = |c: &Channel| usize::from(c.posted_receives());
+        if self.channel.as_ref().is_some_and(|c| posted(c) < least) {
+            self.shortage.noticed(sk);
         }
     }
 
-    /// How many receive buffers there are to be made lest the peer may not send.
-    pub(in crate::socket) fn missing(&self) -> usize {
-        let posted = |c: &Channel| usize::from(c.posted_receives());
-        self.channel.as_ref().map_or(0, |c| {
-            usize::from(LEAST_BUFFERS).saturating_sub(posted(c) + self.spare.len())
-        })
+    /// Whether no bytes can come before some are read that lie here.
+    pub(in crate::socket) fn is_full(&self, sk: &SdpSock) -> bool {
+        let posted = self.channel.as_ref().map(|c| c.posted_receives());
+        let few = posted.is_some_and(|posted| posted < PAYLOAD_CREDITS);
+        // others may be on their way to be posted
+        few && self.rx.memory() > 0 && self.target(sk) < PAYLOAD_CREDITS
     }
 
     /// Receive buffers to have posted, by the window and the program's buffer size.
@@ -107,15 +118,15 @@ impl Connection {
         channel.posted_receives() <= target - target / 4
     }
 
-    /// Posts the receive buffers that are missing, if it is time to.
-    pub(in crate::socket) fn refill(&mut self, sk: &SdpSock) {
+    /// Posts the receive buffers that are missing, if it is time to. They are made without the lock, so
+    /// `tell` says if there are not enough.
+    pub(in crate::socket) fn refill(&mut self, sk: &SdpSock, tell: &mut Tell) {
         if !self.wants_refill(sk) {
             return;
         }
         let Some(channel) = self.channel.as_mut() else {
             return;
         };
-        let size = self.buffer_size as usize;
         let posted = channel.posted_receives();
         let keeps_up = self.rx.memory() == 0;
         if posted < self.window / 2 && keeps_up && self.spare.len() < usize::from(posted) {
@@ -133,27 +144,19 @@ impl Connection {
             {
                 break;
             }
-            let buffer = match self.spare.pop() {
-                Some(b) => b,
-                None => {
-                    let Ok(mut b) = Buffer::new(size, GFP_NOWAIT) else {
-                        break;
-                    };
-                    if channel.map_receive(&mut b).is_err() {
-                        break;
-                    }
-                    b
-                }
+            let Some(buffer) = self.spare.pop() else {
+                break;
             };
             if channel.post_receive(buffer).is_err() {
                 break;
             }
         }
-        if channel.posted_receives() < target.min(LEAST_BUFFERS) {
-            self.shortage.noticed(sk);
-        } else {
+        if channel.posted_receives() >= target.min(LEAST_BUFFERS) {
             self.shortage = Shortage::new();
+        } else if !self.spare.is_empty() {
+            self.shortage.noticed(sk);
         }
+        tell.buffers |= self.lacking(sk) > 0;
     }
 }
 

@@ -197,10 +197,10 @@ fn offer(sk: &SdpSock, to: &mut Destination<'_>, size: usize, behind: bool) -> O
         return failed();
     };
     let pinned = match sk.account() {
-        Some(account) if room.make_registrable().is_ok() => room
+        Some(account) => room
             .pin_destination(to, size, Hold::Long, account)
             .unwrap_or(0),
-        _ => 0,
+        None => 0,
     };
     let Some(watch) = room.watch().filter(|_| pinned > 0) else {
         sk.data().connection.lock().stats.unpinnable += 1;

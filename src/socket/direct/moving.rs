@@ -8,6 +8,7 @@
 
 use super::super::connection::{Connection, Tell};
 use super::super::{SdpSock, Socket};
+use super::waiting::Dying;
 use crate::observe::trace::{self, ZeroCopy};
 use crate::protocol::{Line, Progress, Remote};
 use crate::sys::errno::ECONNABORTED;
@@ -119,8 +120,9 @@ pub(super) fn finish(
     lock: &mut Locked<'_, Socket>,
     way: Way,
     watch: &Watch,
+    dying: &mut Dying,
 ) -> (u32, bool) {
-    let lost = wait(sk, lock, way, |_| false).unwrap_or(false);
+    let lost = wait(sk, lock, way, dying, |_| false).unwrap_or(false);
     let (done, room): (u32, Option<Pinned>) = {
         let mut c = sk.data().connection.lock();
         let Some(moved) = c.line(way).take() else {
@@ -138,11 +140,13 @@ pub(super) fn finish(
 }
 
 /// Waits until all requests of the oldest piece are complete; whether the connection is lost instead, or
-/// nothing if `sooner` is true of the connection before. Only death makes this end earlier.
+/// nothing if `sooner` is true of the connection before. Only death makes this end earlier, and not at
+/// once.
 pub(super) fn wait(
     sk: &SdpSock,
     lock: &mut Locked<'_, Socket>,
     way: Way,
+    dying: &mut Dying,
     sooner: impl Fn(&Connection) -> bool,
 ) -> Option<bool> {
     loop {
@@ -156,7 +160,7 @@ pub(super) fn wait(
                 Some(Progress::Moving) => {}
             }
         }
-        if sk.wait_killably(lock, mark, FOREVER as usize).is_err() {
+        if !dying.sleep(sk, lock, mark, FOREVER as usize) {
             sk.give_up(ECONNABORTED);
         }
     }

@@ -5,6 +5,7 @@
 use super::super::connection::{Connection, Tell};
 use super::super::{SdpSock, Socket};
 use super::moving::{finish, post, Way};
+use super::waiting::Dying;
 use super::{by_read, LEAST_TRANSFER};
 use crate::sys::errno::ECONNRESET;
 use crate::sys::net::message::Destination;
@@ -122,8 +123,7 @@ pub(in crate::socket) fn read(
             .unwrap_or(0),
         None => 0,
     };
-    let usable = pinned >= little && room.map(true).is_ok();
-    let Some(watch) = room.watch().filter(|_| usable) else {
+    let Some(watch) = room.watch().filter(|_| pinned >= little) else {
         sk.data().connection.lock().stats.unpinnable += 1;
         sk.give_back_room(room);
         refuse(sk);
@@ -151,7 +151,7 @@ pub(in crate::socket) fn read(
         c.progress(sk)
     };
     tell.deliver(sk);
-    let (done, lost) = finish(sk, lock, Way::Read, &watch);
+    let (done, lost) = finish(sk, lock, Way::Read, &watch, &mut Dying::new());
     if lost {
         return Look::Lost;
     }

@@ -199,6 +199,19 @@ impl Connection {
         self.direct.sources.iter().flatten().all(goes)
     }
 
+    /// Whether an advert of the peer has come before a block at this place could be advertised, which it
+    /// cannot be as long as that is here.
+    fn is_crossed(&self, place: usize) -> bool {
+        let own = self.direct.sources.get(place).copied().flatten();
+        let waits = |s: &Advertised| s.lent.stage == Stage::Offered;
+        own.filter(waits).is_some_and(|s| {
+            let size = s.lent.block.size;
+            let alone = |p: &crate::protocol::Connection| p.sources_outstanding() == 0;
+            let p = self.protocol.as_ref().filter(|p| alone(p));
+            p.is_some_and(|p| p.holds_sources() && !p.can_advertise(size))
+        })
+    }
+
     /// Whether one more block of `size` may follow those of a call.
     fn another_block(&self, size: usize) -> bool {
         if self.zcopy_threshold().is_none_or(|least| size < least) {
@@ -324,21 +337,23 @@ fn try_block(sk: &SdpSock, message: &mut Source<'_>, size: usize) -> Result<Trie
     let Some(mut room) = sk.pinning_room(message.piece(size)) else {
         return Ok(Tried::No);
     };
+    let mut first = [0];
     let pinned = match sk.account() {
-        Some(account) if room.make_registrable().is_ok() => room
-            .pin_source(message, size, Hold::Long, account)
-            .unwrap_or(0),
+        // what is pinned holds the device, so nothing may fault behind that
+        Some(account) if message.take(&mut first) == 1 => {
+            message.give_back(1);
+            room.pin_source(message, size, Hold::Long, account)
+                .unwrap_or(0)
+        }
         _ => 0,
     };
-    let mut first = [0];
     let least = sk.data().connection.lock().zcopy_threshold();
     let least = least.unwrap_or(size).min(size);
-    if pinned < least || message.take(&mut first) != 1 {
+    if pinned < least {
         sk.data().connection.lock().stats.unpinnable += 1;
         sk.give_back_room(room);
         return Ok(Tried::No);
     }
-    message.give_back(1);
     let watch = room.watch().ok_or(ENODEV)?;
     let [first] = first;
     let offered = {
@@ -394,7 +409,7 @@ fn wait(sk: &SdpSock, lock: &mut Locked<'_, Socket>, place: usize, timeout: &mut
     let mut result = Ok(());
     loop {
         let mark = sk.wake_mark();
-        {
+        let crossed = {
             let mut c = sk.data().connection.lock();
             let s = c.direct.sources.get(place).copied().flatten();
             match s.map(|s| (s.lent.stage, s.finished)) {
@@ -407,9 +422,13 @@ fn wait(sk: &SdpSock, lock: &mut Locked<'_, Socket>, place: usize, timeout: &mut
                 Some((Stage::Lost, _)) | None => return Err(EPIPE.into()),
                 _ => {}
             }
-        }
-        let closed = sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0;
-        let turn = waiting.sleep(sk, lock, mark, closed, timeout, |lock, limit| {
+            let crossed = c.is_crossed(place);
+            // it was not refused
+            c.direct.voided |= crossed;
+            crossed
+        };
+        let over = crossed || sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0;
+        let turn = waiting.sleep(sk, lock, mark, over, timeout, |lock, limit| {
             sk.wait_for_taking(lock, mark, limit)
         });
         if turn == Turn::Interrupted {

@@ -6,8 +6,51 @@ use super::super::{SdpSock, Socket};
 use super::CANCEL_TIME;
 use crate::sys::errno::ECONNABORTED;
 use crate::sys::net::sock::{Locked, FOREVER};
-use crate::sys::time::{jiffies, Jiffies};
+use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use kernel::prelude::*;
+
+/// How long the call of a task that is to die still waits for bytes that are on their way.
+const DYING_TIME: Jiffies = milliseconds(1000);
+
+/// The end of a task whose call has memory at work. What was sent before is to come to the peer, as on
+/// TCP, and its device or kernel sees to that in no time: a reset would take from its program even what
+/// it is just reading.
+pub(super) struct Dying {
+    since: Option<Jiffies>,
+}
+
+impl Dying {
+    pub(super) const fn new() -> Self {
+        Dying { since: None }
+    }
+
+    /// Whether the task is to die.
+    pub(super) fn has_begun(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// Sleeps until something happens after `mark`, which only a fatal signal ends earlier; then for a
+    /// little while in spite of that. Returns whether to look again.
+    pub(super) fn sleep(
+        &mut self,
+        sk: &SdpSock,
+        lock: &mut Locked<'_, Socket>,
+        mark: i32,
+        limit: Jiffies,
+    ) -> bool {
+        match sk.wait_killably(lock, mark, limit) {
+            Ok(()) => return true,
+            Err(e) if e != EINTR => return false,
+            Err(_) => {}
+        }
+        let since = *self.since.get_or_insert_with(jiffies);
+        let left = DYING_TIME.saturating_sub(jiffies().wrapping_sub(since));
+        if left > 0 {
+            lock.unlocked(|| sk.sleep_through(mark, left));
+        }
+        left > 0
+    }
+}
 
 /// A call that waits for the peer to be done with its memory: for a while, then until it has taken
 /// it back, which needs the peer's kernel only.
@@ -16,6 +59,7 @@ pub(super) struct Waiting {
     patience: Jiffies,
     /// When it began to take it back.
     taken_back: Option<Jiffies>,
+    dying: Dying,
 }
 
 /// What a call is to do after it has slept.
@@ -35,11 +79,12 @@ impl Waiting {
             since: jiffies(),
             patience,
             taken_back: None,
+            dying: Dying::new(),
         }
     }
 
     /// Sleeps until something happens after `mark`: by `sleep`, for so many jiffies of `timeout`; once the
-    /// memory is being taken back, for nothing but a fatal signal. Says once that it is to be, as soon
+    /// memory is being taken back, for nothing but a fatal signal, and not at once for that. Says once that it is to be, as soon
     /// as the wait is `over` or has been long enough. A peer that does not give it back then loses the
     /// connection.
     pub(super) fn sleep(
@@ -53,7 +98,7 @@ impl Waiting {
     ) -> Turn {
         if let Some(since) = self.taken_back {
             let left = CANCEL_TIME.saturating_sub(jiffies().wrapping_sub(since));
-            if sk.wait_killably(lock, mark, left).is_err() {
+            if !self.dying.sleep(sk, lock, mark, left) {
                 sk.give_up(ECONNABORTED);
             }
             return Turn::Look;

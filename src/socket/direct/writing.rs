@@ -9,7 +9,7 @@
 use super::super::connection::{Connection, Tell};
 use super::super::{SdpSock, Socket};
 use super::moving::{finish, post, wait, Way};
-use super::waiting::spend;
+use super::waiting::{spend, Dying};
 use super::{by_read, by_write, LEAST_TRANSFER};
 use crate::protocol::{self, Mode, MOST_PIECES};
 use crate::sys::errno::EPIPE;
@@ -161,6 +161,7 @@ pub(in crate::socket) fn send(
     let (mut oldest, mut next) = (0, 0);
     let (mut sent, mut ahead) = (0, 0);
     let (mut open, mut lost) = (true, false);
+    let mut dying = Dying::new();
     loop {
         let mut full = false;
         while open && !full && next - oldest < MOST_PIECES {
@@ -186,20 +187,20 @@ pub(in crate::socket) fn send(
         };
         // the peer's reader may advertise more meanwhile
         let more = |c: &Connection| open && c.writable_behind(left) > 0;
-        if wait(sk, lock, Way::Write, more).is_none() {
+        if wait(sk, lock, Way::Write, &mut dying, more).is_none() {
             continue;
         }
         let Some(piece) = piece.take() else {
             break;
         };
         oldest += 1;
-        let (done, gone) = finish(sk, lock, Way::Write, &piece.watch);
+        let (done, gone) = finish(sk, lock, Way::Write, &piece.watch, &mut dying);
         let done = done as usize;
         sent += done;
         ahead -= done;
         // what is behind one that has not gone as a whole does not go
         lost |= gone;
-        open &= !lost && done == piece.size;
+        open &= !lost && done == piece.size && !dying.has_begun();
     }
     message.give_back(ahead);
     match lost {
@@ -240,7 +241,7 @@ fn add(sk: &SdpSock, message: &mut Source<'_>, first: bool) -> Added {
             .unwrap_or(0),
         None => 0,
     };
-    let usable = pinned >= LEAST_TRANSFER.min(want).max(1) && room.map(false).is_ok();
+    let usable = pinned >= LEAST_TRANSFER.min(want).max(1);
     let Some(watch) = room.watch().filter(|_| usable) else {
         sk.data().connection.lock().stats.unpinnable += 1;
         sk.give_back_room(room);

@@ -7,10 +7,11 @@
 use super::crossing::cross;
 use super::route::{self, Route};
 use super::{Outcome, Phase};
-use crate::socket::{connect, listen as sdp, SdpSock, Socket};
+use crate::socket::bind::{choose_port, note_bind};
+use crate::socket::{self, listen as sdp, SdpSock, Socket};
 use crate::sys::errno::{EADDRINUSE, EADDRNOTAVAIL, EAGAIN, EINVAL, ENOBUFS};
 use crate::sys::net::address::Address;
-use crate::sys::net::family::Descriptor;
+use crate::sys::net::descriptor::Descriptor;
 use crate::sys::net::sock::State;
 use crate::sys::net::tcp::{Name, Tcp};
 use kernel::prelude::*;
@@ -83,42 +84,39 @@ fn join(sk: &SdpSock, tcp: &Tcp<'_>) -> Result {
         let local = tcp.local(sk.is_v6());
         sk.share_name(tcp);
         sk.set_local(&local);
-        let r = match local.port {
+        match local.port {
             0 => Ok(()),
-            port => connect::take_port(sk, port),
-        };
-        if r.is_err() {
-            sk.unshare_name();
-            sk.set_local(&Address::any(sk.is_v6()));
+            port => socket::bind::take_port(sk, port),
         }
-        r
     };
-    connect::note_bind(sk, &sk.local(), r);
+    joined(sk, r)
+}
+
+fn joined(sk: &SdpSock, r: Result) -> Result {
+    if r.is_err() {
+        let _lock = sk.lock();
+        sk.unshare_name();
+        sk.set_local(&Address::any(sk.is_v6()));
+    }
+    note_bind(sk, &sk.local(), r);
     r
 }
 
-/// Sees to it that the socket has a port.
-pub(super) fn take_port(sk: &SdpSock, tcp: &Tcp<'_>) -> Result {
+/// Sees to it that the socket has a port: for a connection, if it says where that goes to.
+pub(super) fn take_port(sk: &SdpSock, tcp: &Tcp<'_>, to: Option<&Address>) -> Result {
     if sk.port() != 0 {
         return Ok(());
     }
-    if tcp.port() != 0 {
-        // bind(2) has chosen it when TCP was wanted
-        return join(sk, tcp);
+    // bind(2) has chosen the port when TCP was wanted, or the address alone
+    join(sk, tcp)?;
+    if sk.port() != 0 {
+        return Ok(());
     }
-    for _ in 0..TRIES {
-        tcp.take_port()?;
-        match join(sk, tcp) {
-            Err(e) => {
-                tcp.give_port();
-                if e != EADDRINUSE.into() {
-                    return Err(e);
-                }
-            }
-            Ok(()) => return Ok(()),
-        }
-    }
-    Err(EADDRINUSE.into())
+    let port = choose_port(sk, to, Some(&tcp.ports()));
+    joined(sk, port.map(|_| ()))?;
+    let _lock = sk.lock();
+    sk.set_port(port?);
+    Ok(())
 }
 
 /// From here on the socket is SDP's alone, as the program wants, with the port that bind(2) has chosen.
@@ -127,7 +125,7 @@ pub(super) fn settle(sk: &SdpSock, tcp: &Tcp<'_>) -> Result {
         return Err(ENOBUFS.into());
     }
     if tcp.port() != 0 {
-        take_port(sk, tcp)?;
+        take_port(sk, tcp, None)?;
         tcp.unbind(sk.bound_interface());
     }
     sk.data().connection.lock().fallback.phase = Phase::Settled;
@@ -161,7 +159,7 @@ pub(super) fn listen(call: &Descriptor<'_, Socket>, backlog: u32) -> Result {
     if only_tcp(sk, &tcp) {
         return tcp.listen(backlog);
     }
-    if let Err(e) = take_port(sk, &tcp) {
+    if let Err(e) = take_port(sk, &tcp, None) {
         cross(sk, &tcp, Outcome::of_port(e), None);
         return tcp.listen(backlog);
     }

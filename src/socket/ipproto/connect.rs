@@ -11,7 +11,7 @@ use crate::socket::{close, connect as sdp, unreachable_error, SdpSock, Socket};
 use crate::sys::bindings as c;
 use crate::sys::errno::{Errno, EALREADY, ECONNABORTED, EINPROGRESS, EINVAL, EISCONN};
 use crate::sys::net::address::{Address, Named};
-use crate::sys::net::family::{Descriptor, Progress};
+use crate::sys::net::descriptor::{Descriptor, Progress};
 use crate::sys::net::ipproto::{Either, Side};
 use crate::sys::net::params;
 use crate::sys::net::sock::State;
@@ -124,7 +124,7 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<Begun> {
     let mut name = *name;
     tcp.pre_connect(&mut name)?;
     let to = name.destination(sk.is_v6())?;
-    if let Err(e) = take_port(sk, &tcp) {
+    if let Err(e) = take_port(sk, &tcp, Some(&to)) {
         cross(sk, &tcp, Outcome::of_port(e), None);
         return Ok(Begun::Else);
     }

@@ -14,6 +14,8 @@ use crate::sys::net::tcp::{Name, Tcp};
 /// the right to decide.
 pub(super) fn cross(sk: &SdpSock, tcp: &Tcp<'_>, why: Outcome, connect: Option<&Name>) {
     debug!("{}: {}", Ends(sk), why.name());
+    let namespace = sk.netns();
+    namespace.ports.lock().crossed(sk.id(), sk.port());
     tcp.take_signals(sk);
     if let Some(name) = connect {
         tcp.begin(name);
@@ -27,7 +29,6 @@ pub(super) fn cross(sk: &SdpSock, tcp: &Tcp<'_>, why: Outcome, connect: Option<&
             sk.set_state(State::Close);
         }
     }
-    let namespace = sk.netns();
     namespace.count(|s| s.count_outcome(why));
     namespace.cross(sk);
     // whoever waits goes on with TCP
@@ -81,8 +82,10 @@ fn remember(sk: &SdpSock, why: Outcome) {
     }
 }
 
-/// A descriptor that TCP has won is closed. If TCP was not answered either, nothing is known of SDP.
-pub(super) fn closing(sk: &SdpSock, tcp: &Tcp<'_>) {
+/// A descriptor is closed. If TCP has won it and was not answered either, nothing is known of SDP.
+pub(super) fn closing(sk: &SdpSock, won: Option<&Tcp<'_>>) {
+    sk.netns().ports.lock().let_go_of_tcp(sk.id(), sk.port());
+    let Some(tcp) = won else { return };
     let to = sk.data().connection.lock().fallback.to;
     if let Some(to) = to.filter(|_| !tcp.was_connected()) {
         sk.netns().remembered.lock().forget(&to.ip, to.port);

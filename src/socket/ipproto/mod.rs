@@ -2,7 +2,7 @@
 
 //! Sockets of `IPPROTO_SDP`: SDP where the peer answers by it, TCP where it does not.
 //!
-//! Such a socket is an ordinary [`Socket`](super::Socket) beneath whose descriptor there is a TCP
+//! Such a socket is an ordinary [`Socket`] beneath whose descriptor there is a TCP
 //! socket as well. Until a connection is asked for, whatever is done to the descriptor is done to
 //! both: they hold the same port, have the same options, listen both. connect(2) tries SDP. Either
 //! that succeeds, and the TCP socket does nothing any more but hold its port; or it does not, and
@@ -47,7 +47,7 @@ use super::connection::Connection;
 use super::{SdpSock, Socket, JOB_FALL_BACK};
 use crate::sys::errno::{Errno, EAGAIN, ENOBUFS};
 use crate::sys::net::address::Address;
-use crate::sys::net::family::Descriptor;
+use crate::sys::net::descriptor::Descriptor;
 use crate::sys::net::ipproto::{Either, Side};
 use crate::sys::net::sock::{State, FOREVER};
 use crate::sys::net::tcp::{Name, Tcp};
@@ -308,7 +308,7 @@ impl Either for Socket {
         options::get(call, level, name, tcp, sdp)
     }
 
-    fn closing(sk: &SdpSock, tcp: &Tcp<'_>) {
-        crossing::closing(sk, tcp)
+    fn closing(sk: &SdpSock, won: Option<&Tcp<'_>>) {
+        crossing::closing(sk, won)
     }
 }

@@ -7,7 +7,7 @@ use super::route::{self, Route};
 use super::{Outcome, Phase};
 use crate::socket::{listen, SdpSock, Socket};
 use crate::sys::bindings as c;
-use crate::sys::net::family::Descriptor;
+use crate::sys::net::descriptor::Descriptor;
 use crate::sys::net::ipproto::{Either, Side};
 use crate::sys::net::sock::{State, FOREVER};
 use crate::sys::net::tcp::Tcp;

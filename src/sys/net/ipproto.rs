@@ -2,7 +2,7 @@
 
 //! `IPPROTO_SDP`: sockets of `AF_INET` and `AF_INET6` that are SDP, or become TCP.
 //!
-//! The network core knows them by an `inet_protosw` each, which [`Registration`] stands for. Their
+//! The network core knows them by an `inet_protosw` each, which [`registration`](super::registration) makes. Their
 //! sock is one of the family's ([`Family`]); beneath their descriptor is a TCP socket ([`Tcp`]).
 //! [`Either`] says which of the two a call is for; the callbacks here hand it on. When TCP is
 //! chosen, the open file becomes one of the TCP socket, so that calls come here no more, but for
@@ -10,17 +10,18 @@
 
 #![expect(
     clippy::missing_safety_doc,
-    reason = "what all callbacks rely on is said in `family`, above the first of its callbacks"
+    reason = "what all callbacks rely on is said in `calls`, above the first of its callbacks"
 )]
 
 use super::super::bindings as c;
 use super::super::errno::{EINVAL, EOPNOTSUPP};
 use super::address::{AF_INET, AF_INET6};
-use super::family::{self, errno, of, Descriptor, Family};
-use super::params;
+use super::calls::{self, errno, of};
+use super::descriptor::Descriptor;
+use super::family::Family;
+use super::life;
 use super::sock::Sock;
 use super::tcp::{op, Name, Tcp};
-use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -97,74 +98,8 @@ pub(crate) trait Either: Family {
         tcp: &dyn Fn(&Tcp<'_>) -> Result,
         sdp: &dyn Fn() -> Result,
     ) -> Result;
-    /// close(2) of a descriptor that TCP has won; the TCP socket is still there.
-    fn closing(sk: &Sock<Self>, tcp: &Tcp<'_>);
-}
-
-/// `IPPROTO_SDP`, registered with the network core.
-///
-/// # Invariants
-///
-/// If `registered`, `sdp_h_ipproto_register()` has succeeded.
-pub(crate) struct Registration<T: Either> {
-    registered: bool,
-    _family: PhantomData<T>,
-}
-
-// SAFETY: The registration is only made and dropped; both may happen on any thread.
-unsafe impl<T: Either> Send for Registration<T> {}
-// SAFETY: It has no methods that take a shared reference.
-unsafe impl<T: Either> Sync for Registration<T> {}
-
-impl<T: Either> Registration<T> {
-    /// Registers the number that the module's parameter says, if any. The family is registered.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` for a number that Linux has given to something else, or cannot; `EBUSY` for one
-    /// that a module has taken.
-    pub(crate) fn new(
-        module: &'static ThisModule,
-        _family: &family::Registration<T>,
-    ) -> Result<Self> {
-        let number = params::ipproto();
-        // INVARIANT: Nothing is registered yet.
-        let mut me = Registration {
-            registered: false,
-            _family: PhantomData,
-        };
-        if number == 0 {
-            return Ok(me);
-        }
-        // what is below goes by the byte in IP's header, and 256 is SMC
-        if !(257..=262).contains(&number) {
-            pr_err!(
-                "ipproto={} is no number for IPPROTO_SDP: 257 to 262, or 0 for none\n",
-                number
-            );
-            return Err(EINVAL.into());
-        }
-        // SAFETY: Not registered yet, so the statics are ours to fill; the protocols that belong to
-        // it are registered by the family, and are unregistered after `self` was dropped.
-        unsafe {
-            for (i, v6) in [false, true].into_iter().enumerate() {
-                fill_ops::<T>(&raw mut c::sdp_h_ipproto_ops[i], module, v6);
-            }
-            to_result(c::sdp_h_ipproto_register(number))?;
-        }
-        // INVARIANT: Just done.
-        me.registered = true;
-        Ok(me)
-    }
-}
-
-impl<T: Either> Drop for Registration<T> {
-    fn drop(&mut self) {
-        if self.registered {
-            // SAFETY: Registered, by the invariants.
-            unsafe { c::sdp_h_ipproto_unregister() }
-        }
-    }
+    /// close(2); the TCP socket is still there, and has won or not.
+    fn closing(sk: &Sock<Self>, won: Option<&Tcp<'_>>);
 }
 
 /// # Safety
@@ -180,9 +115,13 @@ pub(super) unsafe fn fill_proto<T: Either>(p: *mut c::proto) {
 /// # Safety
 ///
 /// `o` points to a zeroed `proto_ops` that nobody uses yet.
-unsafe fn fill_ops<T: Either>(o: *mut c::proto_ops, module: &'static ThisModule, v6: bool) {
+pub(super) unsafe fn fill_ops<T: Either>(
+    o: *mut c::proto_ops,
+    module: &'static ThisModule,
+    v6: bool,
+) {
     // SAFETY: By the requirements of this function.
-    unsafe { family::fill_ops::<T>(o, module, v6) };
+    unsafe { calls::fill_ops::<T>(o, module, v6) };
     // SAFETY: As above.
     let o = unsafe { &mut *o };
     o.family = if v6 { AF_INET6 } else { AF_INET }.into();
@@ -221,7 +160,7 @@ impl<T: Either> Descriptor<'_, T> {
         let mut name = *name;
         // SAFETY: The descriptor is in use by a call; the address has as many bytes as it says.
         to_result(unsafe {
-            family::bind::<T>(self.socket, name.as_mut_ptr().cast(), name.raw_len())
+            calls::bind::<T>(self.socket, name.as_mut_ptr().cast(), name.raw_len())
         })
     }
 }
@@ -241,8 +180,8 @@ unsafe extern "C" fn init<T: Either>(sk: *mut c::sock) -> i32 {
     let r = unsafe {
         to_result(c::sdp_h_ipproto_init(
             sk,
-            Some(family::work::<T>),
-            Some(family::timer::<T>),
+            Some(life::work::<T>),
+            Some(life::timer::<T>),
         ))
         .and_then(|()| Sock::<T>::furnish(new))
         .and_then(|()| {
@@ -272,9 +211,7 @@ unsafe extern "C" fn release<T: Either>(socket: *mut c::socket) -> i32 {
             return 0;
         }
         let call = call::<T>(socket);
-        if let Some(tcp) = chosen(&call) {
-            T::closing(call.sk, &tcp);
-        }
+        T::closing(call.sk, chosen(&call).as_ref());
         let v6 = call.sk.is_v6();
         // a worker may be about to choose TCP: from here on there is none
         let tcp = c::sdp_h_tcp_take((*socket).sk);
@@ -299,9 +236,9 @@ unsafe extern "C" fn bind<T: Either>(
     unsafe {
         let call = call::<T>(socket);
         if call.tcp().is_none() {
-            return family::bind::<T>(socket, address, len);
+            return calls::bind::<T>(socket, address, len);
         }
-        errno(Name::new(family::name(address, len)).and_then(|name| T::bind_either(&call, &name)))
+        errno(Name::new(calls::name(address, len)).and_then(|name| T::bind_either(&call, &name)))
     }
 }
 
@@ -312,7 +249,7 @@ unsafe extern "C" fn connect<T: Either>(
     flags: i32,
 ) -> i32 {
     // SAFETY: Called by the core with a descriptor of the protocol and an address of `len` bytes.
-    let (call, bytes) = unsafe { (call::<T>(socket), family::name(address, len)) };
+    let (call, bytes) = unsafe { (call::<T>(socket), calls::name(address, len)) };
     errno(Name::new(bytes).and_then(|name| T::connect_either(&call, &name, flags as u32)))
 }
 
@@ -382,17 +319,17 @@ unsafe extern "C" fn poll<T: Either>(
             (*ops).poll.map_or(0, |f| f(file, tcp.raw(), wait))
         };
         let Some(tcp) = call.tcp() else {
-            return family::poll::<T>(file, socket, wait);
+            return calls::poll::<T>(file, socket, wait);
         };
         match T::side(call.sk) {
             Side::Tcp => return tcp_poll(tcp),
             Side::Both if call.sk.state() == super::sock::State::Listen => {
-                return family::poll::<T>(file, socket, wait) | tcp_poll(tcp);
+                return calls::poll::<T>(file, socket, wait) | tcp_poll(tcp);
             }
             // whoever waits is told by whichever it is going to be, after another connect(2) too
             _ => c::sdp_h_tcp_poll_wait(file, tcp.raw(), wait),
         }
-        let events = family::poll::<T>(file, socket, wait);
+        let events = calls::poll::<T>(file, socket, wait);
         if T::side(call.sk) == Side::Tcp {
             // meanwhile
             return tcp_poll(tcp);
@@ -462,7 +399,7 @@ unsafe extern "C" fn setsockopt<T: Either>(
     };
     let sdp = || {
         // SAFETY: As above.
-        to_result(unsafe { family::setsockopt_on::<T>(socket, level, name, value, len) })
+        to_result(unsafe { calls::setsockopt_on::<T>(socket, level, name, value, len) })
     };
     errno(T::set_either(&call, level, name, &tcp, &sdp))
 }
@@ -507,7 +444,7 @@ unsafe extern "C" fn sendmsg<T: Either>(
         };
         match call.tcp() {
             Some(tcp) if side == Side::Tcp => op!(tcp, sendmsg(message, len)),
-            _ => family::sendmsg::<T>(socket, message, len),
+            _ => calls::sendmsg::<T>(socket, message, len),
         }
     }
 }
@@ -517,7 +454,7 @@ unsafe extern "C" fn splice_eof<T: Either>(socket: *mut c::socket) {
     unsafe {
         match chosen(&call::<T>(socket)) {
             Some(tcp) => tcp.splice_eof(),
-            None => family::splice_eof::<T>(socket),
+            None => calls::splice_eof::<T>(socket),
         }
     }
 }
@@ -541,7 +478,7 @@ unsafe extern "C" fn recvmsg<T: Either>(
         match (side, call.tcp()) {
             (Err(e), _) => e.to_errno(),
             (Ok(Side::Tcp), Some(tcp)) => op!(tcp, recvmsg(message, len, flags)),
-            _ => family::recvmsg::<T>(socket, message, len, flags),
+            _ => calls::recvmsg::<T>(socket, message, len, flags),
         }
     }
 }

@@ -2,19 +2,23 @@
 
 //! Safe types for what the kernel's network stack gives to a socket family.
 //!
-//! One file per C object: [`sock::Sock`] is a `struct sock`, [`family::Family`] the registration of
-//! `proto`, `proto_ops` and `net_proto_family`, [`ipproto`] that of `inet_protosw`, [`tcp`] the
-//! `struct socket` beneath such a socket, [`message`] a `struct msghdr`, [`netns`] the data
+//! One file per C object: [`sock::Sock`] is a `struct sock`, [`descriptor`] a `struct socket`;
+//! [`family::Family`] is what `proto` and `proto_ops` call, by [`calls`], and [`ipproto`] the same for
+//! `IPPROTO_SDP`; [`registration`] makes both known; [`tcp`] is the `struct socket` beneath such a socket, [`message`] a `struct msghdr`, [`netns`] the data
 //! that each network namespace holds, [`proc`] its files under `/proc/net`.
 
 pub(crate) mod address;
+mod calls;
+pub(crate) mod descriptor;
 pub(crate) mod family;
 pub(crate) mod ipproto;
+mod life;
 pub(crate) mod message;
 pub(crate) mod netns;
 pub(crate) mod options;
 pub(crate) mod params;
 pub(crate) mod proc;
+pub(crate) mod registration;
 #[cfg(sdp_selftest)]
 pub(crate) mod selftest;
 pub(crate) mod sock;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! The module's parameters, which root may change at any time under
-//! `/sys/module/ib_sdp/parameters`.
+//! `/sys/module/ib_sdp/parameters`, within the bounds of `params.def`.
 
 use super::super::bindings as c;
 use core::ptr;
@@ -34,7 +34,7 @@ params! {
     sdp_keepalive_time
     /// Most receive buffers that a connection posts.
     sdp_rx_size
-    /// Transport retries of a queue pair, 0 to 7.
+    /// Transport retries of a queue pair.
     sdp_retry_count
     /// Not 0: Ethernet (RoCE) ports are refused.
     sdp_link_layer_ib_only

@@ -10,7 +10,7 @@
 use super::super::bindings as c;
 use super::super::errno::{EAFNOSUPPORT, EINVAL, EOPNOTSUPP};
 use super::address::{self, Address, Named, Purpose, AF_INET, AF_INET6, AF_UNSPEC};
-use super::family::Descriptor;
+use super::descriptor::Descriptor;
 use super::sock::Sock;
 use core::marker::PhantomData;
 use core::ptr;
@@ -180,20 +180,15 @@ impl<'a> Tcp<'a> {
         unsafe { c::sdp_h_tcp_unbind(self.socket, ifindex) }
     }
 
-    /// Takes a port of TCP's choice, unless it has one.
-    ///
-    /// # Errors
-    ///
-    /// `EADDRINUSE` if there is none.
-    pub(crate) fn take_port(&self) -> Result {
+    /// To give it a port. It has none. Takes its lock; may sleep.
+    pub(crate) fn ports(&self) -> Ports<'a> {
         // SAFETY: By the invariants the socket is alive.
-        to_result(unsafe { c::sdp_h_tcp_take_port(self.socket) })
-    }
-
-    /// Undoes that.
-    pub(crate) fn give_port(&self) {
-        // SAFETY: By the invariants the socket is alive.
-        unsafe { c::sdp_h_tcp_give_port(self.socket) }
+        unsafe { c::sdp_h_tcp_lock(self.socket) };
+        // INVARIANT: Just taken.
+        Ports {
+            tcp: *self,
+            _not_send: NotThreadSafe,
+        }
     }
 
     /// Gives back the port of a connection that is no more, unless the program has chosen it.
@@ -254,6 +249,38 @@ impl<'a> Tcp<'a> {
     }
 }
 
+/// What ports the TCP socket can have.
+///
+/// # Invariants
+///
+/// This thread holds the lock of the socket.
+pub(crate) struct Ports<'a> {
+    tcp: Tcp<'a>,
+    _not_send: NotThreadSafe,
+}
+
+impl Ports<'_> {
+    /// Takes a port, if nobody has it; or if all who do are known, as `covered` says: those hold it
+    /// by this function, at the same address and interface.
+    pub(crate) fn take(&self, port: u16, covered: bool) -> bool {
+        // SAFETY: By the invariants the socket is alive and locked.
+        unsafe { c::sdp_h_tcp_take_port(self.tcp.socket, port, covered) }
+    }
+
+    /// Undoes that.
+    pub(crate) fn give(&self) {
+        // SAFETY: By the invariants the socket is alive and locked.
+        unsafe { c::sdp_h_tcp_give_port(self.tcp.socket) }
+    }
+}
+
+impl Drop for Ports<'_> {
+    fn drop(&mut self) {
+        // SAFETY: By the invariants the socket is alive, and locked by this thread.
+        unsafe { c::sdp_h_tcp_unlock(self.tcp.socket) }
+    }
+}
+
 impl<'a, T> Descriptor<'a, T> {
     /// The TCP socket beneath.
     pub(crate) fn tcp(&self) -> Option<Tcp<'a>> {
@@ -262,11 +289,11 @@ impl<'a, T> Descriptor<'a, T> {
         unsafe { Tcp::of(self.sk.raw()) }
     }
 
-    /// Waits like [`Sock::sleep`], and for a connection in the TCP socket's queue as well.
+    /// Waits like [`Sock::sleep`](super::sock::SockCore::sleep), and for a connection in the TCP socket's queue as well.
     ///
     /// # Errors
     ///
-    /// As [`Sock::sleep`].
+    /// As [`Sock::sleep`](super::sock::SockCore::sleep).
     pub(crate) fn sleep_accepting(&self, mark: i32, timeout: isize) -> Result<isize> {
         if self.tcp().is_none() {
             return self.sk.sleep(mark, timeout);
@@ -305,7 +332,7 @@ impl<T> Sock<T> {
     }
 
     /// The same for a worker, which must not wait for a program that has the right: that may be in a
-    /// page fault of its own making. Without it, this job of [`Sock::schedule`] comes again.
+    /// page fault of its own making. Without it, this job of [`Sock::schedule`](super::sock::SockCore::schedule) comes again.
     pub(crate) fn try_decide(&self, job: u32) -> Option<Deciding<'_, T>> {
         // SAFETY: By the invariants of `Sock` the mutex is initialised.
         let taken = unsafe { c::sdp_h_try_decide(self.raw(), job as i32) };

@@ -4,11 +4,12 @@
 //!
 //! A [`Buffer`] is a block of kernel memory that messages are received into or sent from. It is
 //! handled as `KBox<Buffer>` and used again and again: allocating and mapping it costs more than
-//! most messages. A buffer is mapped for one device and one direction at a time.
+//! most messages. A buffer is mapped by one [`Mapper`] and in one direction at a time; what it has of
+//! that is a handle, which does not keep the device.
 
 use super::super::pages::Memory;
-use super::device::DeviceRef;
-use super::dma::{Direction, Mapping};
+use super::dma::Direction;
+use super::mapper::{Mapper, Mapping};
 use kernel::alloc::Flags;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -60,30 +61,40 @@ impl Buffer {
         self.memory.bytes_mut()
     }
 
+    /// Whether it is mapped so.
+    fn is_mapped(&self, by: &Arc<Mapper>, direction: Direction) -> bool {
+        self.mapping
+            .as_ref()
+            .is_some_and(|m| m.fits(by, &self.memory, direction))
+    }
+
+    /// Whether messages can be sent from it.
+    pub(crate) fn can_send(&self, by: Option<&Arc<Mapper>>) -> bool {
+        by.is_none_or(|by| self.is_mapped(by, Direction::ToDevice))
+    }
+
+    /// Has messages sent from it; see [`Buffer::map`].
+    pub(crate) fn map_send(&mut self, by: Option<&Arc<Mapper>>) -> Result {
+        by.map_or(Ok(()), |by| self.map(by, Direction::ToDevice, GFP_KERNEL))
+    }
+
+    /// Has messages received into it; see [`Buffer::map`].
+    pub(crate) fn map_receive(&mut self, by: Option<&Arc<Mapper>>, gfp: Flags) -> Result {
+        by.map_or(Ok(()), |by| self.map(by, Direction::FromDevice, gfp))
+    }
+
     /// Lets a device reach it for transfers in one direction, instead of what it was mapped for.
-    ///
-    /// Does not sleep.
+    /// Process context, without locks.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
-    pub(crate) fn map(&mut self, device: &DeviceRef, direction: Direction) -> Result {
-        match &self.mapping {
-            Some(m) if m.fits(device, &self.memory, direction) => Ok(()),
-            _ => {
-                self.mapping = None;
-                self.mapping = Some(Mapping::new(device, &self.memory, direction, GFP_ATOMIC)?);
-                Ok(())
-            }
+    /// `ENODEV` when the endpoint is gone, `ENOMEM`.
+    fn map(&mut self, by: &Arc<Mapper>, direction: Direction, gfp: Flags) -> Result {
+        if !self.is_mapped(by, direction) {
+            self.mapping = None;
+            self.mapping = Some(by.map(&self.memory, direction, gfp)?);
         }
-    }
-
-    /// No device reaches it any more, once messages that are on their way from here have arrived.
-    ///
-    /// Owners do this to buffers that they keep beyond a connection, for a mapped buffer keeps the
-    /// device from being removed.
-    pub(crate) fn unmap(&mut self) {
-        self.mapping = None;
+        Ok(())
     }
 
     /// How a device reaches it.

@@ -15,11 +15,15 @@ use super::queues::filled;
 use core::ptr::{self, NonNull};
 use kernel::ffi::c_void;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::atomic::{Acquire, Atomic, AtomicFlag, Full, Relaxed};
 use kernel::sync::Arc;
+use kernel::time::{delay::fsleep, Delta};
 
 /// Completions that are taken at once.
 const BATCH: usize = 8;
+/// How often a CQ is to be destroyed that the driver calls busy, and with which pause: a second in all.
+const TRIES: u32 = 51;
+const PAUSE: Delta = Delta::from_millis(20);
 
 /// Who is told that completions wait in a CQ.
 pub(crate) trait Ready: Send + Sync + 'static {
@@ -53,6 +57,8 @@ struct Context {
     /// A call was asked for, and did not come since. Cleared by the call before it tells anybody, so
     /// that who was told finds it cleared.
     armed: Atomic<i32>,
+    /// The device has said that nothing more completes here.
+    failed: AtomicFlag,
     ready: Arc<dyn Ready>,
 }
 
@@ -83,17 +89,33 @@ extern "C" fn completed(_: *mut c::ib_cq, context: *mut c_void) {
     context.ready.ready();
 }
 
+extern "C" fn cq_event(event: *mut c::ib_event, context: *mut c_void) {
+    // SAFETY: As for `completed`; events of a CQ have ended when it is destroyed, too.
+    let context = unsafe { &*context.cast::<Context>() };
+    // SAFETY: The driver passes a valid event.
+    if unsafe { (*event).event } == c::ib_event_type_IB_EVENT_CQ_ERR {
+        context.failed.xchg(true, Full);
+        context.ready.ready();
+    }
+}
+
 impl Cq {
-    pub(super) fn new(device: &DeviceRef, entries: u32, ready: Arc<dyn Ready>) -> Result<Self> {
+    pub(super) fn new(
+        device: &DeviceRef,
+        entries: u32,
+        vector: u32,
+        ready: Arc<dyn Ready>,
+    ) -> Result<Self> {
         let wcs = filled(BATCH, c::ib_wc::default)?;
         let context = Context {
             armed: Atomic::new(0),
+            failed: AtomicFlag::new(false),
             ready,
         };
         let context = NonNull::from(KBox::leak(KBox::new(context, GFP_KERNEL)?));
         let attr = c::ib_cq_init_attr {
             cqe: entries,
-            comp_vector: device.next_vector(),
+            comp_vector: vector,
             ..Default::default()
         };
         // SAFETY: The device is in use; the handler gets a context that lives as long as the CQ.
@@ -101,7 +123,7 @@ impl Cq {
             c::__ib_create_cq(
                 device.raw(),
                 Some(completed),
-                None,
+                Some(cq_event),
                 context.as_ptr().cast(),
                 &attr,
                 super::name(),
@@ -138,6 +160,11 @@ impl Cq {
     /// Who is told of completions.
     pub(super) fn ready(&self) -> Arc<dyn Ready> {
         self.context().ready.clone()
+    }
+
+    /// Whether it is broken, as by an overrun: what is posted may never be told to be complete.
+    pub(super) fn has_failed(&self) -> bool {
+        self.context().failed.load(Acquire)
     }
 
     /// Whether the device has said that there are completions, and none was taken since.
@@ -184,9 +211,17 @@ impl Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        // SAFETY: By the invariants the CQ exists and its QP does not any more.
-        unsafe { c::ib_destroy_cq_user(self.raw.as_ptr(), ptr::null_mut()) };
-        // SAFETY: Leaked by `new` for this CQ, which is gone.
-        drop(unsafe { KBox::from_raw(self.context.as_ptr()) });
+        for attempt in 0..TRIES {
+            if attempt != 0 {
+                fsleep(PAUSE);
+            }
+            // SAFETY: By the invariants the CQ exists and its QP does not any more.
+            if unsafe { c::ib_destroy_cq_user(self.raw.as_ptr(), ptr::null_mut()) } == 0 {
+                // SAFETY: Leaked by `new` for this CQ, which is gone.
+                return drop(unsafe { KBox::from_raw(self.context.as_ptr()) });
+            }
+        }
+        // what may still be called keeps its context
+        pr_err!("a CQ could not be destroyed\n");
     }
 }

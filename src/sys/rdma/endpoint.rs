@@ -9,6 +9,7 @@
 use super::super::bindings as c;
 use super::cq::{Arming, Cq, Ready};
 use super::device::DeviceRef;
+use super::mapper::{Mapper, MapperOwner};
 use super::mr::{Access, Key};
 use super::pd::Pd;
 use super::qp::QueuePair;
@@ -84,14 +85,13 @@ extern "C" fn qp_event(event: *mut c::ib_event, context: *mut c_void) {
 ///
 /// # Invariants
 ///
-/// `qp` uses the CQs of `receive` and `send`, refers to `_events`, and is made from `pd`, as no other QP is. It is
-/// destroyed before any of them.
+/// `qp` uses the CQs of `receive` and `send`, refers to `_events`, and is made from the PD of `send`, as no other QP
+/// is. It is destroyed before any of them.
 pub(crate) struct Endpoint {
     receive: ReceiveQueue,
     send: SendQueue,
     qp: Arc<QueuePair>,
     _events: Events,
-    pd: Arc<Pd>,
 }
 
 // SAFETY: Nothing in an endpoint is tied to a thread: verbs may be called by any, and the raw
@@ -124,11 +124,14 @@ impl Endpoint {
 
         // All that can fail comes before the QP, so that the QP is never the last one left.
         let pd = Pd::new(device)?;
-        let cq = Cq::new(device, u32::from(receive_slots), received)?;
-        let mut receive = ReceiveQueue::new(cq, device, receive_slots, pd.lkey())?;
-        let cq = Cq::new(device, u32::from(send_slots), sent)?;
+        let mapper = MapperOwner::new(&pd)?;
+        // one interrupt serves both
+        let vector = device.next_vector();
+        let cq = Cq::new(device, u32::from(receive_slots), vector, received)?;
+        let mut receive = ReceiveQueue::new(cq, &mapper, receive_slots, pd.lkey())?;
+        let cq = Cq::new(device, u32::from(send_slots), vector, sent)?;
         let direct = Direct::new(gather);
-        let mut send = SendQueue::new(cq, device, send_slots, spans, &pd, direct)?;
+        let mut send = SendQueue::new(cq, &mapper, send_slots, spans, &pd, direct)?;
         let events = Events(NonNull::from(KBox::leak(KBox::new(events, GFP_KERNEL)?)));
 
         let cap = c::ib_qp_cap {
@@ -149,16 +152,14 @@ impl Endpoint {
             qp_type: c::ib_qp_type_IB_QPT_RC,
             ..Default::default()
         };
-        let mut raw = create_qp(&pd, &mut init);
-        if raw.is_err() && sizes.inline != 0 {
+        let raw = create_qp(&pd, &mut init).or_else(|_| {
             // Some drivers refuse what they cannot do instead of saying what they can.
             init.cap = c::ib_qp_cap {
                 max_inline_data: 0,
                 ..cap
             };
-            raw = create_qp(&pd, &mut init);
-        }
-        let raw = raw?;
+            create_qp(&pd, &mut init)
+        })?;
         // SAFETY: The QP was made above for that device; it is destroyed below, or by `Drop`,
         // before CQs and PD.
         let qp = match unsafe { QueuePair::new(raw, device) } {
@@ -180,7 +181,6 @@ impl Endpoint {
             send,
             qp,
             _events: events,
-            pd,
         })
     }
 
@@ -249,9 +249,9 @@ impl Endpoint {
         self.send.poll()
     }
 
-    /// The PD, for memory that is to be lent.
-    pub(crate) fn pd(&self) -> &Arc<Pd> {
-        &self.pd
+    /// What maps buffers for the queues, and memory that is to be lent.
+    pub(crate) fn mapper(&self) -> &Arc<Mapper> {
+        self.receive.mapper()
     }
 
     /// See [`SendQueue::direct_room`].
@@ -310,8 +310,11 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// What the driver says. The endpoint cannot be used any more then.
+    /// What the driver says; `EIO` when a CQ has failed. The endpoint cannot be used any more then.
     pub(crate) fn flush(&mut self) -> Result {
+        if self.receive.cq().has_failed() || self.send.cq().has_failed() {
+            return Err(EIO);
+        }
         self.receive.flush().and(self.send.flush())
     }
 }
@@ -327,6 +330,6 @@ impl Drop for Endpoint {
         self.qp.destroy();
         self.send.let_go();
         // Afterwards the fields are dropped: the queues with the memory that was posted and the
-        // CQs, the context of events, the PD.
+        // CQs, which unmaps all that was mapped for the device, and the PD; the context of events.
     }
 }

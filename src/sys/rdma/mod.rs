@@ -5,9 +5,10 @@
 //! One file per kind of C object. What holds what, and is therefore destroyed before it:
 //!
 //! * [`device::DeviceRef`]: an RDMA device, which is not taken away while one of these exists;
-//! * [`dma::Mapping`]: a block of memory that a device may reach; [`buffer::Buffer`]: one for messages;
-//! * [`user_memory::UserMemory`]: a piece of a program's memory that a device, and by a region
-//!   ([`mr`]) the peer, may reach;
+//! * [`mapper::MapperOwner`]: all memory that the device of one endpoint may reach, of which others have
+//!   handles only: [`mapper::Mapping`] for a block, as a [`buffer::Buffer`] has it for messages, and
+//!   [`user_memory::UserMemory`] for a piece of a program's memory, which by a region ([`mr`]) the peer
+//!   may reach as well;
 //! * [`pd::Pd`]: what a QP and the regions for its peer have in common;
 //! * [`cq`]: a CQ, and whether it is armed;
 //! * [`endpoint::Endpoint`]: a QP with its PD, its two CQs and all memory that is posted to it, in
@@ -25,6 +26,7 @@ pub(crate) mod device;
 pub(crate) mod dma;
 pub(crate) mod endpoint;
 pub(crate) mod listen;
+pub(crate) mod mapper;
 pub(crate) mod mr;
 pub(crate) mod netns;
 pub(crate) mod pd;
@@ -34,6 +36,7 @@ pub(crate) mod receive;
 pub(crate) mod registry;
 pub(crate) mod route;
 pub(crate) mod send;
+mod sg;
 pub(crate) mod user_memory;
 mod uses;
 pub(crate) mod work;

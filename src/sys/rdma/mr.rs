@@ -55,7 +55,6 @@ pub(crate) struct Key {
 /// `raw` is an MR of `_pd`, destroyed by [`Drop`] only.
 pub(super) struct Region {
     raw: NonNull<c::ib_mr>,
-    pages: u32,
     _pd: Arc<Pd>,
 }
 
@@ -89,14 +88,8 @@ impl Region {
         // INVARIANT: Made above.
         Ok(Region {
             raw,
-            pages,
             _pd: pd.clone(),
         })
-    }
-
-    /// How many pages can be registered.
-    pub(super) fn pages(&self) -> u32 {
-        self.pages
     }
 
     /// The MR as C code knows it.

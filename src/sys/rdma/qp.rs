@@ -18,13 +18,13 @@ use kernel::sync::{new_mutex, Arc, Mutex};
 ///
 /// # Invariants
 ///
-/// While `alive` holds `true`, `raw` is a QP of `device`, and only [`QueuePair::destroy`] destroys
+/// While `alive` holds `true`, `raw` is a QP of `_device`, and only [`QueuePair::destroy`] destroys
 /// it.
 #[pin_data]
 pub(crate) struct QueuePair {
     raw: NonNull<c::ib_qp>,
     number: u32,
-    device: DeviceRef,
+    _device: DeviceRef,
     /// RDMA READs that may be in progress.
     reads: Atomic<u32>,
     #[pin]
@@ -64,7 +64,7 @@ impl QueuePair {
             pin_init!(QueuePair {
                 raw,
                 number,
-                device: device.clone(),
+                _device: device.clone(),
                 reads: Atomic::new(0),
                 alive <- new_mutex!(true, "ib_sdp_qp"),
             }),
@@ -80,11 +80,6 @@ impl QueuePair {
     /// Its number, as the peer knows it.
     pub(crate) fn number(&self) -> u32 {
         self.number
-    }
-
-    /// Its device.
-    pub(crate) fn device(&self) -> &DeviceRef {
-        &self.device
     }
 
     /// How many of our RDMA READs may be in progress; 0 until they may be posted.

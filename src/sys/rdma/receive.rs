@@ -6,8 +6,8 @@
 
 use super::super::bindings as c;
 use super::cq::{Arming, Cq};
-use super::device::DeviceRef;
-use super::dma::{Direction, Mapping};
+use super::dma::Direction;
+use super::mapper::{Mapper, MapperOwner, Mapping};
 use super::qp::QueuePair;
 use super::queues::{filled, WorkStatus};
 use crate::sys::rdma::buffer::Buffer;
@@ -35,7 +35,7 @@ pub(crate) struct Received {
 pub(super) struct ReceiveQueue {
     qp: Option<Arc<QueuePair>>,
     cq: Cq,
-    device: DeviceRef,
+    mapper: Arc<MapperOwner>,
     lkey: u32,
     slots: KVec<Option<(KBox<Buffer>, Arc<Mapping>)>>,
     wrs: KVec<c::ib_recv_wr>,
@@ -47,12 +47,12 @@ pub(super) struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    pub(super) fn new(cq: Cq, device: &DeviceRef, slots: u16, lkey: u32) -> Result<Self> {
+    pub(super) fn new(cq: Cq, mapper: &Arc<MapperOwner>, slots: u16, lkey: u32) -> Result<Self> {
         let n = usize::from(slots.max(1));
         Ok(ReceiveQueue {
             qp: None,
             cq,
-            device: device.clone(),
+            mapper: mapper.clone(),
             lkey,
             slots: filled(n, || None)?,
             wrs: filled(n, c::ib_recv_wr::default)?,
@@ -70,6 +70,10 @@ impl ReceiveQueue {
 
     pub(super) fn cq(&self) -> &Cq {
         &self.cq
+    }
+
+    pub(super) fn mapper(&self) -> &Arc<Mapper> {
+        self.mapper.mapper()
     }
 
     pub(super) fn slots(&self) -> u16 {
@@ -99,7 +103,7 @@ impl ReceiveQueue {
         }
         let index = self.index(self.queued);
         let mapping = match b.mapping() {
-            Some(m) if m.fits(&self.device, b.memory(), Direction::FromDevice) => m.clone(),
+            Some(m) if m.fits(self.mapper.mapper(), b.memory(), Direction::FromDevice) => m.clone(),
             _ => return Err(b),
         };
         let (Some(slot), Some(sge), Some(wr)) = (
@@ -112,9 +116,8 @@ impl ReceiveQueue {
         if self.broken || slot.is_some() {
             return Err(b);
         }
-        mapping.sync_for_device(0, b.capacity());
         *sge = c::ib_sge {
-            addr: mapping.address(0),
+            addr: mapping.for_device(&self.mapper, 0, b.capacity()),
             length: b.capacity() as u32,
             lkey: self.lkey,
         };
@@ -188,7 +191,7 @@ impl ReceiveQueue {
             // An RDMA WRITE with immediate data also takes a receive, but puts nothing into it.
             if wc.opcode == c::ib_wc_opcode_IB_WC_RECV {
                 len = wc.byte_len.min(buffer.capacity() as u32);
-                mapping.sync_for_cpu(len as usize);
+                mapping.sync_for_cpu(&self.mapper, len as usize);
             } else {
                 status = WorkStatus(c::ib_wc_status_IB_WC_BAD_RESP_ERR);
             }

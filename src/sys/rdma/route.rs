@@ -238,20 +238,12 @@ impl RouteId {
             // SAFETY: By the invariants the id is alive.
             unsafe { c::rdma_set_service_type(self.raw(), c_int::from(tos)) };
         }
-        let mut from = source.map(netns::sockaddr);
-        let from = from
-            .as_mut()
-            .map_or(core::ptr::null_mut(), |s| (&raw mut *s).cast());
+        let mut from = source.map(netns::sockaddr).unwrap_or_default();
         let to = netns::sockaddr(destination);
         // SAFETY: By the invariants the id is alive. Both addresses are as large as any, and copied
         // by the call.
         to_result(unsafe {
-            c::rdma_resolve_addr(
-                self.raw(),
-                from,
-                (&raw const to).cast(),
-                timeout_ms.max(1) as c_ulong,
-            )
+            c::sdp_h_rdma_resolve(self.raw(), &mut from, &to, timeout_ms.max(1) as c_ulong)
         })
     }
 }

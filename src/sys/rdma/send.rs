@@ -11,8 +11,8 @@ pub(crate) mod direct;
 use super::super::bindings as c;
 use super::super::pages::{Memory, MIN_BLOCK};
 use super::cq::{Arming, Cq};
-use super::device::DeviceRef;
-use super::dma::{Direction, Mapping};
+use super::dma::Direction;
+use super::mapper::{MapperOwner, Mapping};
 use super::pd::Pd;
 use super::qp::QueuePair;
 use super::queues::{filled, WorkStatus, MAX_HEADER, MAX_SPANS};
@@ -129,7 +129,7 @@ impl WorkRequest {
 pub(super) struct SendQueue {
     qp: Option<Arc<QueuePair>>,
     cq: Cq,
-    device: DeviceRef,
+    mapper: Arc<MapperOwner>,
     pd: Arc<Pd>,
     lkey: u32,
     spans: u8,
@@ -156,7 +156,7 @@ pub(super) struct SendQueue {
 impl SendQueue {
     pub(super) fn new(
         cq: Cq,
-        device: &DeviceRef,
+        mapper: &Arc<MapperOwner>,
         slots: u16,
         spans: u8,
         pd: &Arc<Pd>,
@@ -165,11 +165,11 @@ impl SendQueue {
         let n = usize::from(slots.max(2));
         let size = (n * MAX_HEADER).next_power_of_two().max(MIN_BLOCK);
         let headers = Memory::new(size, GFP_KERNEL)?;
-        let headers_mapping = Mapping::new(device, &headers, Direction::ToDevice, GFP_KERNEL)?;
+        let headers_mapping = mapper.map(&headers, Direction::ToDevice)?;
         Ok(SendQueue {
             qp: None,
             cq,
-            device: device.clone(),
+            mapper: mapper.clone(),
             pd: pd.clone(),
             lkey: pd.lkey(),
             spans,
@@ -285,8 +285,8 @@ impl SendQueue {
         let own_address = if inline {
             own.as_ptr() as u64
         } else {
-            self.headers_mapping.sync_for_device(own_at as u32, own_len);
-            self.headers_mapping.address(own_at as u32)
+            let mapping = &self.headers_mapping;
+            mapping.for_device(&self.mapper, own_at as u32, own_len)
         };
 
         let (Some(slot), Some(sges), Some(wr)) = (
@@ -307,16 +307,15 @@ impl SendQueue {
             // What a former message of this slot kept was dropped at its completion.
             let places = rest.iter_mut().zip(&mut slot.kept);
             for (s, (sge, kept)) in spans.iter().filter(|s| s.len != 0).zip(places) {
-                let fits = |m: &&Arc<Mapping>| {
-                    m.fits(&self.device, s.buffer.memory(), Direction::ToDevice)
-                };
+                let mapper = self.mapper.mapper();
+                let fits =
+                    |m: &&Arc<Mapping>| m.fits(mapper, s.buffer.memory(), Direction::ToDevice);
                 let Some(mapping) = s.buffer.mapping().filter(fits) else {
                     slot.kept = Default::default();
                     return Err(EINVAL);
                 };
-                mapping.sync_for_device(s.offset, s.len as usize);
                 *sge = c::ib_sge {
-                    addr: mapping.address(s.offset),
+                    addr: mapping.for_device(&self.mapper, s.offset, s.len as usize),
                     length: s.len,
                     lkey: self.lkey,
                 };

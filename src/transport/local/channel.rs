@@ -2,12 +2,14 @@
 
 //! The messages of a connection, as one end sees them.
 
-use super::end::{Arrived, End, Ready, READS, SPANS};
+use super::end::{Arrived, End, Ready, READS};
 use super::errand::Errand;
+use super::waiting::SPANS;
 use super::wire::{Side, Wire};
 use super::{Config, Owner};
 use crate::memory::pinned::{Pinned, Pinning, Spares};
 use crate::sys::rdma::buffer::{Buffer, Span};
+use crate::sys::rdma::mapper::Mapper;
 use crate::sys::rdma::work::{self, ModuleRef};
 use crate::transport::{
     Access, Arming, Completion, Interest, Key, Limits, Loan, SendCompletion, Sending, Transfer,
@@ -171,12 +173,8 @@ impl Transport for Channel {
         }
     }
 
-    fn map_receive(&mut self, _b: &mut Buffer) -> Result {
-        Ok(())
-    }
-
-    fn map_send(&mut self, _b: &mut Buffer) -> Result {
-        Ok(())
+    fn mapper(&self) -> Option<&Arc<Mapper>> {
+        None
     }
 
     fn post_receive(&mut self, b: KBox<Buffer>) -> Result<(), KBox<Buffer>> {

@@ -6,20 +6,17 @@
 //! the owner has posted that is not carried out yet. All of it is under the lock of the
 //! [`Wire`](super::wire::Wire) that it is attached to.
 
-use super::errand::Carried;
 use super::loans::Loans;
+use super::waiting::{copy_spans, Carried, Message, Waiting, SPANS};
 use crate::memory::pinned::Pinned;
 use crate::memory::ring::Ring;
-use crate::sys::pages::Block;
-use crate::sys::rdma::buffer::{Buffer, Span};
+use crate::sys::rdma::buffer::Buffer;
 use crate::transport::{
     Access, Head, Interest, Key, Loan, SendCompletion, Sending, Status, Transfer, HEAD,
 };
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Most pieces of payload in one message.
-pub(super) const SPANS: usize = 2;
 /// Most READs under way.
 pub(super) const READS: u16 = 4;
 
@@ -42,55 +39,6 @@ pub(super) struct Arrived {
     pub(super) buffer: KBox<Buffer>,
     pub(super) len: u32,
     pub(super) head: Option<Head>,
-}
-
-/// A piece of payload that waits in its sender's memory.
-struct Piece {
-    block: Arc<Block>,
-    offset: u32,
-    len: u32,
-}
-
-/// A message that waits.
-struct Message {
-    head: Head,
-    pieces: [Option<Piece>; SPANS],
-    signaled: bool,
-    solicited: bool,
-    cookie: u64,
-}
-
-impl Message {
-    /// Refers to the payload where it is.
-    fn new(s: &Sending<'_>) -> Result<Self> {
-        let mut pieces = [const { None }; SPANS];
-        for (piece, span) in pieces.iter_mut().zip(s.payload) {
-            *piece = Some(Piece {
-                block: span.buffer.memory().block().clone(),
-                offset: span.offset,
-                len: span.len,
-            });
-        }
-        Ok(Message {
-            head: Head::new(s.header)?,
-            pieces,
-            signaled: s.signaled,
-            solicited: s.solicited,
-            cookie: s.cookie,
-        })
-    }
-}
-
-/// What was posted and waits.
-enum Waiting {
-    Message(Message),
-    /// A READ or WRITE.
-    Transfer(Carried),
-    /// The end of the peer's access to memory.
-    End {
-        loan: Loan,
-        cookie: u64,
-    },
 }
 
 /// One end, as long as its channel is there.
@@ -510,15 +458,4 @@ impl End {
             }
         }
     }
-}
-
-/// Copies payload to where it goes.
-fn copy_spans(spans: &[Span<'_>], mut to: &mut [u8]) -> Result {
-    for span in spans {
-        let bytes = span.bytes()?;
-        let (now, rest) = to.split_at_mut_checked(bytes.len()).ok_or(EMSGSIZE)?;
-        now.copy_from_slice(bytes);
-        to = rest;
-    }
-    Ok(())
 }

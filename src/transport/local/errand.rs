@@ -9,10 +9,10 @@
 
 use super::end::End;
 use super::loans::Accessed;
+use super::waiting::Carried;
 use super::wire::{call, Both, Side, Wire};
 use crate::sys::net::sock::{give_way, is_crowded};
 use crate::sys::pin::{Pages, PAGE};
-use crate::transport::{Loan, Transfer};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::time::{Delta, Instant, Monotonic};
@@ -26,33 +26,6 @@ const SHARED: u32 = 8 * STEP;
 const WORTH_HELP: u32 = 2 * STEP;
 /// How long to watch for the end of a piece.
 const MOST_WATCH: Delta = Delta::from_micros(20);
-
-/// A READ or WRITE that waits, of which the first bytes are copied or being copied.
-pub(super) struct Carried {
-    pub(super) loan: Loan,
-    pub(super) transfer: Transfer,
-    /// Bytes that somebody has begun with.
-    begun: u32,
-    /// Bytes that are copied.
-    copied: u32,
-}
-
-impl Carried {
-    /// Nothing of it is copied.
-    pub(super) fn new(loan: Loan, transfer: &Transfer) -> Self {
-        Carried {
-            loan,
-            transfer: *transfer,
-            begun: 0,
-            copied: 0,
-        }
-    }
-
-    /// Bytes that nobody has begun with.
-    fn left(&self) -> u32 {
-        self.transfer.len.saturating_sub(self.begun)
-    }
-}
 
 /// A piece of a transfer.
 struct Step {

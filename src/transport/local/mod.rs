@@ -29,6 +29,7 @@ mod end;
 mod errand;
 mod link;
 mod loans;
+mod waiting;
 mod wire;
 
 pub(crate) use channel::Channel;

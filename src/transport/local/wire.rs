@@ -189,7 +189,7 @@ impl Wire {
     ///
     /// # Errors
     ///
-    /// Gives it back, as [`Loans::lend`], or if the end is gone.
+    /// Gives it back, as [`Transport::lend`](crate::transport::Transport::lend) does, or if the end is gone.
     pub(super) fn lend(&self, side: Side, p: Pinned) -> Result<Loan, Pinned> {
         let mut both = self.both.lock();
         match both.ends(side).0 {

@@ -8,17 +8,17 @@
 use crate::memory::pinned::{Pinned, Pinning, Spares};
 use crate::sys::bindings as c;
 use crate::sys::rdma::buffer::{Buffer, Span};
-use crate::sys::rdma::dma::Direction;
 use crate::sys::rdma::endpoint::Endpoint;
+use crate::sys::rdma::mapper::Mapper;
 use crate::sys::rdma::queues::{WorkStatus, MAX_HEADER};
 use crate::sys::rdma::send::{Done, How};
-use crate::sys::rdma::user_memory::UserMemory;
 use crate::sys::rdma::work;
 use crate::transport::{
     Access, Arming, Completion, Errand, Interest, Key, Limits, Loan, SendCompletion, Sending,
     Status, Transfer, Transport,
 };
 use kernel::prelude::*;
+use kernel::sync::Arc;
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
 /// Longest message. Nobody announces larger buffers.
@@ -83,11 +83,6 @@ impl Channel {
     fn spares(&mut self) -> Option<&mut Spares> {
         self.parts.as_mut().map(|p| p.as_mut().project().spare)
     }
-
-    fn map(&mut self, b: &mut Buffer, direction: Direction) -> Result {
-        let endpoint = self.endpoint().ok_or(ENODEV)?;
-        b.map(endpoint.qp().device(), direction)
-    }
 }
 
 impl Drop for Channel {
@@ -122,7 +117,7 @@ impl Transport for Channel {
                 e.receive_slots(),
                 e.qp().reads(),
                 e.gather(),
-                UserMemory::most_pages(e.pd()) as u16,
+                e.mapper().most_pages() as u16,
             ),
             None => Default::default(),
         };
@@ -140,12 +135,8 @@ impl Transport for Channel {
         }
     }
 
-    fn map_receive(&mut self, b: &mut Buffer) -> Result {
-        self.map(b, Direction::FromDevice)
-    }
-
-    fn map_send(&mut self, b: &mut Buffer) -> Result {
-        self.map(b, Direction::ToDevice)
+    fn mapper(&self) -> Option<&Arc<Mapper>> {
+        self.endpoint().map(Endpoint::mapper)
     }
 
     fn post_receive(&mut self, b: KBox<Buffer>) -> Result<(), KBox<Buffer>> {
@@ -266,7 +257,7 @@ impl Transport for Channel {
     }
 
     fn pinning(&self) -> Option<Pinning> {
-        let pinning = Pinning::new(self.endpoint()?.pd().clone());
+        let pinning = Pinning::new(self.endpoint()?.mapper().clone());
         (pinning.most_pages() != 0).then_some(pinning)
     }
 

@@ -161,7 +161,7 @@ impl<O: Owner> Link<O> {
         self.inner.chore(&self.inner.heard);
     }
 
-    /// [`Link::abort`], soon. May be called in any context.
+    /// [`Inner::abort`], soon. May be called in any context.
     pub(crate) fn fail(&self) {
         self.inner.chore(&self.inner.failed);
     }

@@ -5,13 +5,17 @@
  * changes nothing that can be seen. Each parameter is one liberty that the
  * verbs give to a driver; no completion is ever lost.
  *
+ * It also has less than rxe has, if it is told so, and fails in ways of its own.
+ *
  * Completions are taken from the driver's queue into one of our own, from
  * which they are given out and told of by rules of our own. Only queues of
  * ib_sdp are treated so, and only those that are made after this was loaded.
  * It cannot be unloaded.
  */
 #include <linux/hrtimer.h>
+#include <linux/list.h>
 #include <linux/module.h>
+#include <linux/mutex.h>
 #include <linux/prandom.h>
 #include <linux/slab.h>
 #include <linux/string.h>
@@ -45,6 +49,27 @@ static unsigned long seed = 1;
 module_param(seed, ulong, 0644);
 MODULE_PARM_DESC(seed, "of what is left to chance, for queues that are made from now on");
 
+static uint busy;
+module_param(busy, uint, 0644);
+MODULE_PARM_DESC(busy, "attempts to destroy a completion queue that fail, since it is busy");
+
+/* What a small device has; rxe's own are far larger. */
+#define MOST_SGE 2
+#define MOST_WR 64
+#define MOST_PAGES 64
+
+static bool limits;
+static int set_limits(const char *value, const struct kernel_param *param);
+static const struct kernel_param_ops limits_ops = { .set = set_limits, .get = param_get_bool };
+module_param_cb(limits, &limits_ops, &limits, 0644);
+MODULE_PARM_DESC(limits, "two pieces of memory in a work request, no inline data, queues of 64, 64 pages in a registration, one READ");
+
+static bool overrun;
+static int set_overrun(const char *value, const struct kernel_param *param);
+static const struct kernel_param_ops overrun_ops = { .set = set_overrun, .get = param_get_bool };
+module_param_cb(overrun, &overrun_ops, &overrun, 0644);
+MODULE_PARM_DESC(overrun, "the completion queues that there are overrun: nothing completes there any more");
+
 struct held {
 	ktime_t at;	/* when it may be seen */
 	struct ib_wc wc;
@@ -53,7 +78,11 @@ struct held {
 struct queue {
 	struct ib_cq *cq;
 	ib_comp_handler handler;
+	void (*event_handler)(struct ib_event *event, void *context);
 	void *context;
+	struct list_head all;
+	unsigned int busy;
+	bool broken;
 
 	/* The user has asked to be told, and was not. */
 	atomic_t armed;
@@ -71,6 +100,23 @@ struct queue {
 };
 
 static struct ib_device_ops real;
+
+/* A device, with what it says of itself by nature. */
+struct device_limits {
+	struct list_head all;
+	struct ib_device *device;
+	struct ib_device_attr attrs;
+};
+
+/* Protects the lists. */
+static DEFINE_MUTEX(lists);
+static LIST_HEAD(queues);
+static LIST_HEAD(devices);
+
+static bool is_ours(const struct rdma_restrack_entry *res)
+{
+	return res->kern_name && !strcmp(res->kern_name, "ib_sdp");
+}
 
 static bool told_late(void)
 {
@@ -145,6 +191,8 @@ static int poll_cq(struct ib_cq *cq, int most, struct ib_wc *wc)
 
 	if (cq->comp_handler != completed)
 		return real.poll_cq(cq, most, wc);
+	if (READ_ONCE(q->broken))
+		return 0;
 	if (one)
 		most = min(most, 1);
 	spin_lock_irqsave(&q->lock, flags);
@@ -169,6 +217,8 @@ static int req_notify_cq(struct ib_cq *cq, enum ib_cq_notify_flags how)
 
 	if (cq->comp_handler != completed)
 		return real.req_notify_cq(cq, how);
+	if (READ_ONCE(q->broken))
+		return 0;
 	spin_lock_irqsave(&q->lock, flags);
 	take(q);
 	there = can_be_seen(q);
@@ -193,6 +243,33 @@ static int req_notify_cq(struct ib_cq *cq, enum ib_cq_notify_flags how)
 	return there && (how & IB_CQ_REPORT_MISSED_EVENTS);
 }
 
+static void failed(struct ib_event *event, void *context)
+{
+	struct queue *q = context;
+
+	if (q->event_handler)
+		q->event_handler(event, q->context);
+}
+
+static int set_overrun(const char *value, const struct kernel_param *param)
+{
+	struct queue *q;
+	int error = param_set_bool(value, param);
+
+	if (error || !overrun)
+		return error;
+	mutex_lock(&lists);
+	list_for_each_entry(q, &queues, all) {
+		struct ib_event event = { .device = q->cq->device, .event = IB_EVENT_CQ_ERR };
+
+		event.element.cq = q->cq;
+		WRITE_ONCE(q->broken, true);
+		failed(&event, q);
+	}
+	mutex_unlock(&lists);
+	return 0;
+}
+
 static int create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr,
 		     struct uverbs_attr_bundle *attrs)
 {
@@ -200,25 +277,35 @@ static int create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr,
 	struct queue *q;
 	int error;
 
-	if (!cq->comp_handler || !cq->res.kern_name || strcmp(cq->res.kern_name, "ib_sdp"))
+	if (!cq->comp_handler || !is_ours(&cq->res))
 		return real.create_cq(cq, attr, attrs);
+	if (limits && attr->cqe > MOST_WR)
+		return -EINVAL;
 	q = kvzalloc(struct_size(q, held, size), GFP_KERNEL);
 	if (!q)
 		return -ENOMEM;
 	q->cq = cq;
 	q->size = size;
 	q->handler = cq->comp_handler;
+	q->event_handler = cq->event_handler;
 	q->context = cq->cq_context;
+	q->busy = busy;
 	spin_lock_init(&q->lock);
 	prandom_seed_state(&q->random, seed++);
 	hrtimer_setup(&q->tell, tell, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
 	hrtimer_setup(&q->due, due, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_SOFT);
 	cq->cq_context = q;
 	cq->comp_handler = completed;
+	cq->event_handler = failed;
 	error = real.create_cq(cq, attr, attrs);
-	if (error)
+	if (error) {
 		kvfree(q);
-	return error;
+		return error;
+	}
+	mutex_lock(&lists);
+	list_add(&q->all, &queues);
+	mutex_unlock(&lists);
+	return 0;
 }
 
 static int destroy_cq(struct ib_cq *cq, struct ib_udata *udata)
@@ -228,6 +315,13 @@ static int destroy_cq(struct ib_cq *cq, struct ib_udata *udata)
 
 	if (cq->comp_handler != completed)
 		return real.destroy_cq(cq, udata);
+	if (q->busy) {
+		q->busy--;
+		return -EBUSY;
+	}
+	mutex_lock(&lists);
+	list_del_init(&q->all);
+	mutex_unlock(&lists);
 	/* No QP uses it any more: nothing completes, and nobody arms. */
 	hrtimer_cancel(&q->tell);
 	hrtimer_cancel(&q->due);
@@ -237,21 +331,111 @@ static int destroy_cq(struct ib_cq *cq, struct ib_udata *udata)
 	return error;
 }
 
+/* --- Limits --------------------------------------------------------------------------------------- */
+
+static void limit(struct device_limits *l)
+{
+	struct ib_device_attr *a = &l->device->attrs;
+
+	*a = l->attrs;
+	if (!limits)
+		return;
+	a->max_send_sge = MOST_SGE;
+	a->max_recv_sge = MOST_SGE;
+	a->max_sge_rd = MOST_SGE;
+	a->max_qp_wr = MOST_WR;
+	a->max_cqe = MOST_WR;
+	a->max_fast_reg_page_list_len = MOST_PAGES;
+	a->max_qp_rd_atom = 1;
+	a->max_qp_init_rd_atom = 1;
+}
+
+static int set_limits(const char *value, const struct kernel_param *param)
+{
+	struct device_limits *l;
+	int error = param_set_bool(value, param);
+
+	mutex_lock(&lists);
+	list_for_each_entry(l, &devices, all)
+		limit(l);
+	mutex_unlock(&lists);
+	return error;
+}
+
+static int create_qp(struct ib_qp *qp, struct ib_qp_init_attr *init, struct ib_udata *udata)
+{
+	const struct ib_qp_cap *cap = &init->cap;
+	int error;
+
+	if (!limits || !is_ours(&qp->res))
+		return real.create_qp(qp, init, udata);
+	if (cap->max_inline_data || cap->max_send_sge > MOST_SGE || cap->max_recv_sge > MOST_SGE ||
+	    cap->max_send_wr > MOST_WR || cap->max_recv_wr > MOST_WR)
+		return -EINVAL;
+	error = real.create_qp(qp, init, udata);
+	/* rxe gives more than was asked for */
+	init->cap.max_inline_data = 0;
+	return error;
+}
+
+static int post_send(struct ib_qp *qp, const struct ib_send_wr *wr, const struct ib_send_wr **bad)
+{
+	const struct ib_send_wr *w;
+
+	if (limits && is_ours(&qp->res))
+		for (w = wr; w; w = w->next)
+			if (w->num_sge > MOST_SGE || w->send_flags & IB_SEND_INLINE) {
+				*bad = wr;
+				return -EINVAL;
+			}
+	return real.post_send(qp, wr, bad);
+}
+
+static struct ib_mr *alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 pages)
+{
+	if (limits && pages > MOST_PAGES && is_ours(&pd->res))
+		return ERR_PTR(-EINVAL);
+	return real.alloc_mr(pd, type, pages);
+}
+
+static struct ib_client client;
+
 static int add(struct ib_device *device)
 {
+	struct device_limits *l;
+
 	if (device->ops.driver_id != RDMA_DRIVER_RXE)
 		return -EOPNOTSUPP;
+	l = kzalloc_obj(*l, GFP_KERNEL);
+	if (!l)
+		return -ENOMEM;
+	l->device = device;
+	l->attrs = device->attrs;
+	mutex_lock(&lists);
+	list_add(&l->all, &devices);
+	limit(l);
+	mutex_unlock(&lists);
+	ib_set_client_data(device, &client, l);
 	if (!real.poll_cq)
 		real = device->ops;	/* the same for all of its devices */
 	device->ops.create_cq = create_cq;
 	device->ops.destroy_cq = destroy_cq;
 	device->ops.poll_cq = poll_cq;
 	device->ops.req_notify_cq = req_notify_cq;
+	device->ops.create_qp = create_qp;
+	device->ops.post_send = post_send;
+	device->ops.alloc_mr = alloc_mr;
 	return 0;
 }
 
 static void gone(struct ib_device *device, void *data)
 {
+	struct device_limits *l = data;
+
+	mutex_lock(&lists);
+	list_del(&l->all);
+	mutex_unlock(&lists);
+	kfree(l);
 }
 
 static struct ib_client client = {

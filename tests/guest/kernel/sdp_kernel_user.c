@@ -717,7 +717,7 @@ static int carry_out(struct order *o)
 
 static int proc_open(struct inode *inode, struct file *file)
 {
-	file->private_data = kzalloc(sizeof(struct report), GFP_KERNEL);
+	file->private_data = kzalloc_obj(struct report, GFP_KERNEL);
 	return file->private_data ? 0 : -ENOMEM;
 }
 

@@ -104,17 +104,20 @@ def of_a_device(e):
 
 
 class Absent(Memory):
-    """Memory that is not there until it is given: whoever touches it before, a system call as well, waits for that."""
+    """Memory that is not there until it is given, but for `present` bytes at its beginning: whoever touches it before, a system
+    call as well, waits for that."""
 
     SYSCALL, API, REGISTER, COPY, MISSING = 323, 0xC018AA3F, 0xC020AA00, 0xC028AA03, 1    # of userfaultfd(2), on x86-64
 
-    def __init__(self, size):
+    def __init__(self, size, present=0):
         super().__init__(size)
+        self.present = present
+        self.map[:present] = bytes(present)
         self._descriptor = LIBC.syscall(self.SYSCALL, os.O_CLOEXEC | os.O_NONBLOCK)
         if self._descriptor < 0:
             raise OSError(ctypes.get_errno(), "userfaultfd")
         fcntl.ioctl(self._descriptor, self.API, struct.pack("=QQQ", 0xAA, 0, 0))
-        fcntl.ioctl(self._descriptor, self.REGISTER, struct.pack("=QQQQ", self.address, size, self.MISSING, 0))
+        fcntl.ioctl(self._descriptor, self.REGISTER, struct.pack("=QQQQ", self.address + present, size - present, self.MISSING, 0))
 
     def touched(self):
         """Whether somebody waits for it."""
@@ -123,7 +126,7 @@ class Absent(Memory):
     def give(self, content):
         source = Memory(self.size)
         source.map[:] = content
-        done = 0
+        done = self.present
         while done < self.size:
             request = bytearray(struct.pack("=QQQQq", self.address + done, source.address + done, self.size - done, 0, 0))
             try:

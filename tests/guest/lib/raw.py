@@ -296,13 +296,16 @@ class Bed:
         victim, _ = self.listener.accept()
         return Raw(e, near, self.command), e.keep(victim)
 
-    def accept(self, private=None):
-        """(raw, victim): the victim has connected, and was answered with this HelloAck if there is one."""
+    def accept(self, private=None, victim=None):
+        """(raw, victim): the victim, a new one or this one, has connected, and was answered with this HelloAck if there is one."""
         e = self.e
         listener = e.listen("self", 16)
         if private is not None:
             self.private(listener, private)
-        victim = e.connect(listener, "peer")
+        if victim:
+            victim.connect(e.address(e.here, listener.port))
+        else:
+            victim = e.connect(listener, "peer")
         near, _ = listener.accept()
         listener.close()
         return Raw(e, e.keep(near), self.command), victim

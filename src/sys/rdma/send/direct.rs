@@ -249,10 +249,6 @@ impl SendQueue {
         };
         let lent = self.direct.find(loan)?;
         let memory = lent.memory.memory_mut().ok_or(EINVAL)?;
-        memory.map(match access {
-            Access::Read => Direction::ToDevice,
-            Access::Write => Direction::FromDevice,
-        })?;
         let (request, key) = memory.register(access)?;
         lent.users += 1;
         slot.what = What::Register { index: loan.index };
@@ -345,10 +341,9 @@ impl SendQueue {
             return Err(EBUSY);
         }
         t.address.checked_add(u64::from(t.len)).ok_or(EINVAL)?;
-        memory.map(match t.read {
-            true => Direction::FromDevice,
-            false => Direction::ToDevice,
-        })?;
+        if !memory.is_mapped(Direction::of(t.read)) {
+            return Err(EINVAL);
+        }
         let (found, used) = memory.locate(t.offset as usize, t.len as usize, sges);
         let found = found as u32;
         if found == 0 {

@@ -200,6 +200,46 @@ def halves_of_the_range(e):
     e.note("for bind", {e.bound("self").port % 2 for _ in range(6)})
 
 
+@case
+def shared_among_destinations(e):
+    """A port that connect() has chosen serves one connection to each destination, and nobody else."""
+    listeners = [e.listen() for _ in range(5)]
+    accepted = []
+    with knob("ipv4/ip_local_port_range", "41000 41000"):
+        first, *others = [e.connect(listener) for listener in listeners[:4]]
+        e.note("ports", [sock.port for sock in (first, *others)])
+        e.note("the same destination", e.error(e.connect, listeners[0]))
+        for number, (near, listener) in enumerate(zip((first, *others), listeners)):
+            far, address = listener.accept()
+            accepted.append(e.keep(far))
+            e.equal(address[1], 41000, "the peer's port")
+            near.sendall(b"%d" % number)
+            e.note(f"by connection {number}", far.recv_exactly(1))
+        e.note("bind", e.error(e.bound, "self", 41000, e.any))
+        e.note("bind with SO_REUSEADDR", e.error(_bound_again, e))
+        _closed_by_the_peer(e, first, accepted[0])
+        e.note("bind after the first", e.error(e.bound, "self", 41000, e.any))
+        last = e.connect(listeners[4])
+        e.note("another destination", last.port)
+        accepted[0] = e.keep(listeners[4].accept()[0])
+        for near, far in zip((last, *others), accepted):
+            _closed_by_the_peer(e, near, far)
+        e.until(lambda: e.error(e.bound, "self", 41000, e.any) == "ok", "the port stays taken")
+
+
+def _closed_by_the_peer(e, near, far):
+    """So that TCP leaves no TIME_WAIT here."""
+    far.close()
+    e.equal(near.recv(1), b"", "the end")
+    near.close()
+
+
+def _bound_again(e):
+    sock = e.socket()
+    sock.set(SOL, socket.SO_REUSEADDR, 1)
+    sock.bind(e.address(e.any, 41000))
+
+
 def _reusable(sock):
     sock.set(SOL, socket.SO_REUSEADDR, 1)
     sock.set(SOL, consts.SO_REUSEPORT, 1)

@@ -347,6 +347,24 @@ def lowat(e):
     e.note("rest", far.recv(100))
 
 
+@case(hosts=BEDS)
+def lowat_of_a_full_buffer(e):
+    """A buffer that is full of less than SO_RCVLOWAT is readable: no more can come."""
+    near, far = e.pair()
+    far.set(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+    far.set(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 8192)
+    near.set(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # more than half of the 2048 bytes that the first receive buffers have
+    for _ in range(12):
+        near.send(bytes(1100))
+    e.note("poll", e.wait(far, select.POLLIN))
+    far.set(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+    left = 12 * 1100
+    while left:
+        left -= len(far.recv(left))
+    e.note("left", left)
+
+
 @case
 def lowat_blocks(e):
     near, far = e.pair()

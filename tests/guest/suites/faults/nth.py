@@ -76,6 +76,10 @@ def echo(e, near, far):
     e.equal(near.recv_exactly(8), b"and back", "back")
 
 
+def at_once(function):
+    return function()
+
+
 def failed(result):
     return isinstance(result, str)
 
@@ -408,21 +412,21 @@ def zero_copy(e):
             source.map[:] = pattern.Pattern(9).at(0, size)
             target.map[:] = bytes(size)
 
-            def receive(do=lambda function: function()):
+            def receive(do=at_once):
                 at, result = 0, None
                 while at < size:
                     got = do(lambda: calls.recv_at(far, target.address + at, size - at, socket.MSG_WAITALL))
-                    do = lambda function: function()
+                    do = at_once
                     result = got if result is None else result
                     e.check(got != 0, f"the end after {at} bytes")
                     at += 0 if failed(got) else got
                 return result
 
-            def send(do=lambda function: function()):
+            def send(do=at_once):
                 at, result = 0, None
                 while at < size:
                     got = do(lambda: calls.send_at(near, source.address + at, size - at))
-                    do = lambda function: function()
+                    do = at_once
                     result = got if result is None else result
                     at += 0 if failed(got) else got
                 return result

@@ -256,6 +256,36 @@ def no_answer(e):
 
 
 @case(reference=False, families=("v4",), timeout=90)
+def killed(e):
+    """A sender is killed while the peer reads what it has advertised: the READ ends, and what was read has been sent, as on TCP. It has a
+    second for that, which a slow machine may need for something else: once is enough."""
+    bed = raw.Bed(e)
+    memory, into = Memory(SIZE).fill(1), Memory(SIZE)
+    for _ in range(8):
+        attacker, victim = bed.connect()
+        eager(victim)
+        child = e.child(calls.send_at, victim, memory.address, SIZE)
+        advert = attacker.expect(SRCAVAIL)
+        os.kill(child.pid, signal.SIGKILL)
+        attacker.expect(SRCAVAILCANCEL)
+        try:
+            done = attacker.read(into, advert.rest, advert.address + len(advert.payload), advert.key)
+            attacker.send(RDMARDCOMPL, word(advert.rest))
+            alive = done and not victim.get(socket.SOL_SOCKET, socket.SO_ERROR)
+        except OSError:
+            alive = False
+        child.kill()
+        if alive:
+            echo(e, attacker, victim)
+        attacker.close()
+        victim.close()
+        if alive:
+            break
+    e.check(alive, "what was read has been sent")
+    nothing_left(e, bed)
+
+
+@case(reference=False, families=("v4",), timeout=90)
 def interrupted(e):
     """A signal while the peer has an advert and says nothing: the call waits for the report, and only for that."""
     bed = raw.Bed(e)

@@ -227,7 +227,7 @@ def numbers(e):
     e.equal(rmmod(), (0, ""), "rmmod")
     try:
         for number, error, words in ((262, "busy", "protocol 262 of AF_INET is taken by MPTCP (the kernel)"),
-                                     (6, "Invalid parameters", "ipproto=6 is no number"), (300, "Invalid parameters", "ipproto=300 is no number")):
+                                     (6, "Invalid parameters", "ipproto=6 is no number"), (300, "Invalid parameters", "`300' invalid for parameter `ipproto'")):
             log = kmsg.Log()
             status, said = insmod(f"ipproto={number}")
             e.check(status != 0 and error in said, f"insmod ipproto={number}: {status} {said}")

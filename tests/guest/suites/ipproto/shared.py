@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What both have in common until it is decided: options and ports."""
 
+import contextlib
 import ctypes
 import os
 import socket
@@ -208,6 +209,71 @@ def ports(e):
             e.check(either_too.port not in (0, taken), "the other port")
             either_too.close()
             other.close()
+
+
+@contextlib.contextmanager
+def sysctl(name, value):
+    before = netns.sysctl(f"ipv4/{name}", value)
+    try:
+        yield
+    finally:
+        netns.sysctl(f"ipv4/{name}", before)
+
+
+def end(e, first, last):
+    """The TIME_WAIT is the first one's."""
+    first.close()
+    e.equal(last.recv(1), b"", "the end")
+    last.close()
+
+
+@case(reference=False)
+def port_of_several(e):
+    """The port that connect() has chosen is shared by connections to different destinations, whatever they are, and held by
+    TCP and by SDP until the last of them is gone."""
+    with either.parameters(**PATIENT):
+        listeners = [either.listen(e, protocol) for protocol in (SDP, SDP, TCP)]
+        with sysctl("ip_local_port_range", "41000 41000"):
+            near = [either.connect(e, listener) for listener in listeners]
+            e.equal([either.protocol(sock) for sock in near], [SDP, SDP, TCP], "the protocols")
+            e.equal([sock.port for sock in near], [41000] * 3, "the ports")
+            far = [either.accept(e, listener) for listener in listeners]
+            for pair in zip(near, far):
+                either.echo(e, *pair)
+            e.equal(e.error(either.connect, e, listeners[1]), "EADDRNOTAVAIL", "connect() to the same destination")
+            e.equal(e.error(either.connect, e, listeners[2]), "EADDRNOTAVAIL", "connect() to the same destination by TCP")
+            for there, here in zip(far[1:], near[1:]):
+                end(e, there, here)
+            for name, other in (("IPPROTO_SDP", either.make(e)), ("TCP", either.make(e, TCP)), ("SDP", e.socket())):
+                e.equal(e.error(other.bind, e.address(e.here, 41000)), "EADDRINUSE", f"bind() by {name}")
+                other.close()
+            e.equal(either.connect(e, listeners[1]).port, 41000, "the port of another one")
+
+
+@case(reference=False)
+def port_of_several_after_tcp(e):
+    """TCP takes another port where it cannot have the shared one for its TIME_WAIT."""
+    # each family its own, for the TIME_WAIT that is left here
+    low = 41012 if e.six else 41010
+    with either.parameters(**PATIENT):
+        listener, by_tcp = either.listen(e), either.listen(e, TCP)
+        # without them no connection takes the place of a TIME_WAIT
+        with sysctl("ip_local_port_range", f"{low} {low + 1}"), sysctl("tcp_timestamps", "0"):
+            holds = either.connect(e, listener)
+            e.equal(holds.port, low, "the port")
+            near = either.connect(e, by_tcp)
+            e.equal((near.port, either.protocol(near)), (low, TCP), "port and protocol of the first")
+            end(e, near, either.accept(e, by_tcp))
+            path = f"/proc/thread-self/net/tcp{'6' if e.six else ''}"
+
+            def waits():
+                rows = (line.split() for line in observe.read(path).splitlines()[1:])
+                return any(row[3] == "06" and row[1].endswith(f":{low:04X}") for row in rows)
+
+            e.until(waits, "no TIME_WAIT")
+            again = either.connect(e, by_tcp)
+            e.equal((again.port, either.protocol(again)), (low + 1, TCP), "port and protocol of the second")
+            end(e, either.accept(e, by_tcp), again)
 
 
 @case(reference=False)

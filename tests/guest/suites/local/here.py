@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 
-from lib import calls, consts, netns, observe, pattern
+from lib import consts, netns, observe, pattern
 from lib.registry import case
 
 HERE = (0,)

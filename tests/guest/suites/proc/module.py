@@ -2,6 +2,8 @@
 """The module as the kernel sees it."""
 
 import os
+import pathlib
+import re
 import subprocess
 
 from lib import observe
@@ -71,6 +73,31 @@ def parameters(e):
     e.check(wanted <= names, f"missing: {sorted(wanted - names)}")
     for name in sorted(wanted):
         e.equal(os.stat(f"{folder}/{name}").st_mode & 0o777, 0o644, f"mode of {name}")
+
+
+@case(reference=False, families=("v4",))
+def bounds(e):
+    """Each parameter is what params.def says, takes its least and greatest value, and refuses what is beyond and what is no number."""
+    table = (pathlib.Path(__file__).parents[4] / "src/sys/params.def").read_text()
+    rows = re.findall(r"^P\((\w+), (-?\d+), (-?\d+), (-?\w+), (0\d+),", table, re.M)
+    folder = pathlib.Path("/sys/module/ib_sdp/parameters")
+    e.equal({row[0] for row in rows}, set(os.listdir(folder)), "parameters")
+    for name, default, least, most, mode in rows:
+        file = folder / name
+        e.equal(file.stat().st_mode & 0o777, int(mode, 8), f"mode of {name}")
+        if mode == "0444":
+            continue
+        before, largest = file.read_text(), "2147483647" if most == "INT_MAX" else most
+        try:
+            for value in (least, largest, default):
+                file.write_text(value)
+                e.equal(file.read_text(), value + "\n", f"{name} when {value} has been written")
+            for value in (str(int(least) - 1), str(int(largest) + 1), "many"):
+                said = e.error(file.write_text, value)
+                e.check(said in ("EINVAL", "ERANGE"), f"{value} was written to {name}: {said}")
+                e.equal(file.read_text(), default + "\n", f"{name} when {value} has been refused")
+        finally:
+            file.write_text(before)
 
 
 @case(reference=False, families=("v4",))

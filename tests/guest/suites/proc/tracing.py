@@ -4,6 +4,7 @@
 from lib.registry import case
 from lib.tracing import end, tracing
 
+
 @case(reference=False)
 def a_connection(e):
     """Its making, its messages and its end."""

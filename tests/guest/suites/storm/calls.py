@@ -298,7 +298,6 @@ class Caller:
             os._exit(0)
         os.waitpid(pid, 0)
 
-
     def exchange(self):
         """Blocks from one end of a connection to the other, where a process of its own reads: the others have hold of both ends."""
         listener, near = self.socket(), self.socket()

@@ -3,7 +3,6 @@
 
 import contextlib
 import ctypes
-import os
 import random
 import shutil
 import socket
@@ -14,6 +13,7 @@ import time
 from lib import calls, faults, memory, netns, observe, pattern
 from lib.registry import case
 from suites.stress.connections import settled
+from suites.zcopy import blocks
 
 
 def reusable(sock):
@@ -126,6 +126,66 @@ def device_goes_after_a_fault(e):
         near.close()
         removal.join()
         netns.run("self", f"rdma link add rxe0 type rxe netdev {device}")
+
+
+def copied_out(e):
+    near, far = e.pair()
+    near.send(b"what is sent from stays mapped for the device")
+    far.recv(100)
+    return near, far, memory.Absent(memory.PAGE), lambda absent: calls.send_at(near, absent.address, 100)
+
+
+def copied_in(e):
+    near, far = e.pair()
+    far.send(b"what came")
+    e.wait(near)
+    return near, far, memory.Absent(memory.PAGE), lambda absent: calls.recv_at(near, absent.address, 100)
+
+
+def to_be_read(e):
+    near, far = blocks.pair(e)
+    return near, far, memory.Absent(blocks.MIB, memory.PAGE), lambda absent: calls.send_at(near, absent.address, blocks.MIB)
+
+
+def to_be_written(e):
+    far, near = blocks.pipelined(e, -1)
+    return near, far, memory.Absent(blocks.MIB, memory.PAGE), lambda absent: calls.recv_at(near, absent.address, blocks.MIB, socket.MSG_WAITALL)
+
+
+def read_into(e):
+    near, far = blocks.pair(e)
+    counters = blocks.Counters()
+    e.task(e.error, far.send, bytes(blocks.MIB), socket.MSG_NOSIGNAL)
+    e.until(lambda: counters.gained("post_send SDP_MID_SRCAVAIL"), "an advert")
+    return near, far, memory.Absent(blocks.MIB, memory.PAGE), lambda absent: calls.recv_at(near, absent.address, blocks.MIB, socket.MSG_WAITALL)
+
+
+@case(reference=False, families=("v4",), timeout=180)
+def device_goes_in_a_fault(e):
+    """A call waits in a fault of its own memory, which nobody ends, while it copies or pins that. The device goes all the same, and the
+    call ends when its memory is there."""
+    if not shutil.which("rdma"):
+        e.skip("no rdma tool")
+    device = netns.device()
+    for begin in (copied_out, copied_in, to_be_read, to_be_written, read_into):
+        near, far, absent, call = begin(e)
+        task = e.task(e.outcome, call, absent)
+        e.until(absent.touched, f"the call meets absent memory, {begin.__name__}")
+        removal = e.task(netns.run, "self", "rdma link del rxe0")
+        try:
+            e.until(lambda: not removal.is_alive(), f"the end of the device, {begin.__name__}")
+            e.check(task.is_alive(), f"the call has ended, {begin.__name__}")
+        finally:
+            absent.close()
+            removal.join()
+            netns.run("self", f"rdma link add rxe0 type rxe netdev {device}")
+        got = task.result()
+        if begin is copied_in:
+            e.equal((got, bytes(absent.map[:9])), (9, b"what came"), "what had come before")
+        else:
+            e.check(got in ("EPIPE", "ECONNRESET", "ENETRESET"), f"{begin.__name__} gave {got}")
+        near.close()
+        far.close()
 
 
 @case(timeout=120)

@@ -23,7 +23,7 @@ def over(e, *socks):
     for sock in socks:
         sock.close()
     e.until(lambda: not [row for where in ("self", "peer") for row in observe.rows(where)
-                     if row.local[1] in ports and row.state != "LISTEN"],
+                         if row.local[1] in ports and row.state != "LISTEN"],
             "the end of the connection", patience=e.patience * 6)
 
 

@@ -68,10 +68,11 @@ def whole(e):
     unpinned(e)
 
 
-def pipelined(e):
-    """A pair whose near end has told the other one that its readers may advertise, and no reader has had bad luck with
-    that yet: after that, it does not do so for a while. So the first bytes are for one that polls, who never does."""
-    near, far = pair(e)
+def pipelined(e, turn=1):
+    """A pair whose near end (its far one, if `turn` is -1) has told the other one that its readers may advertise, and no reader
+    has had bad luck with that yet: after that, it does not do so for a while. So the first bytes are for one that polls, who
+    never does."""
+    near, far = pair(e)[::turn]
     counters = Counters()
     task = e.task(pattern.send, near, 2, MIB, [MIB])
     left = MIB
@@ -184,8 +185,7 @@ def reader_interrupted(e):
     """So does a signal."""
     near, far = pipelined(e)
     counters = Counters()
-    advertised = lambda: counters.gained("post_send SDP_MID_SINKAVAIL")
-    outcome, caught = e.interrupt_self(lambda: calls.recv(far, MIB), "recvfrom", when=advertised)
+    outcome, caught = e.interrupt_self(lambda: calls.recv(far, MIB), "recvfrom", when=lambda: counters.gained("post_send SDP_MID_SINKAVAIL"))
     e.equal((outcome, caught), ("EINTR", 1), "a signal")
     unpinned(e)
     near.sendall(b"later")

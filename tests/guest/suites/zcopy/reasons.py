@@ -187,7 +187,7 @@ def sending_over_budget(e):
     """A sender beside another one that has all of the budget, whose pages are not there yet."""
     ends = Ends(e)
     first, reader = pair(e)
-    absent = memory.Absent(MIB)
+    absent = memory.Absent(MIB, memory.PAGE)    # the first byte goes with the SrcAvail, and is read before anything is pinned
     e.keep(absent)
     with parameter("max_pinned_send", 0):
         other = e.task(first.sendall, absent.map)

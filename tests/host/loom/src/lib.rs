@@ -14,6 +14,7 @@ extern crate self as kernel;
 #[path = "../../../../src/socket/events.rs"]
 mod events;
 mod going;
+mod room;
 #[path = "../../../../src/sys/rdma/uses.rs"]
 mod uses;
 mod waiting;

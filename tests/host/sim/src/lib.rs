@@ -2,7 +2,7 @@
 
 //! Simulator of SDP connections.
 //!
-//! A seed makes a [`World`](world::World): two ends of one connection with their transports and
+//! A seed makes a [`World`]: two ends of one connection with their transports and
 //! applications, one of them always the code under test, the other the same code or a model of
 //! another implementation, and sometimes somebody on the wire who tampers with messages. Then
 //! anything happens in any order: bytes are written and read, messages travel, completions are
@@ -16,7 +16,7 @@
 //! * nobody touches memory that its owner has taken back, and whoever has advertised memory gets
 //!   it back when he wants it;
 //! * whenever everything on its way has arrived, all that readers wait for is there, whether or
-//!   not the other end reads, and the ends fall silent;
+//!   not the other end reads, and before anybody's patience ends; and the ends fall silent;
 //! * tampering leads to a violation or to nothing, never to a panic.
 
 pub mod audit;

@@ -557,7 +557,11 @@ impl Node for Foreign {
         }
     }
 
-    fn settle(&mut self, _reading: bool) {}
+    fn settle(&mut self, _reading: bool) {
+        if self.common.outbox.queued() == 0 {
+            self.taken.finish();
+        }
+    }
 
     fn distrust(&mut self) {
         self.trusting = false;

@@ -32,8 +32,15 @@ impl Ours {
         let next = self.planned.front_mut()?;
         let size = (next.end - next.start) as u32;
         let possible = self.connection.can_advertise(size);
-        if next.block.is_none() && !possible && rng.one_in(4) {
+        let now = self.settled || rng.one_in(4);
+        // One that was to be advertised is withdrawn where only the peer's own advert is in its way.
+        let alone = self.connection.sources_outstanding() == 0;
+        let blocked = next.block.is_none() || alone && self.connection.sink_advert().is_none();
+        if !possible && now && blocked {
             // Better copy.
+            if let Some(block) = next.block {
+                fabric.borrow_mut().take_back(block.r_key);
+            }
             self.planned.pop_front();
             return None;
         }
@@ -152,7 +159,7 @@ impl Ours {
         let Some(room) = self.connection.sink_advert() else {
             return false;
         };
-        if most == 0 || self.over.is_some() || rng.one_in(3) {
+        if most == 0 || self.over.is_some() || !self.settled && rng.one_in(3) {
             return false;
         }
         let all = most.min(room.size);

@@ -36,6 +36,8 @@ pub struct Ours {
     zero_copy: bool,
     /// The peer may cancel only while it could send payload.
     ofed: bool,
+    /// Nothing is held back on purpose.
+    settled: bool,
     /// Something was written since somebody gave up waiting.
     patient: bool,
     /// Blocks to advertise, in the order of the stream.
@@ -76,6 +78,7 @@ impl Ours {
             last: Transmit::Idle,
             ofed: parameters.remote_max_adverts == 1,
             zero_copy: parameters.zero_copy != ZeroCopy::Off,
+            settled: false,
             patient: true,
             planned: VecDeque::new(),
             advertised: VecDeque::new(),
@@ -262,7 +265,7 @@ impl Node for Ours {
     fn write(&mut self, bytes: u32, urgent: bool, rng: &mut Rng) {
         let start = self.common.outbox.written;
         self.common.outbox.write(bytes, urgent);
-        self.patient = true;
+        (self.patient, self.settled) = (true, false);
         if self.zero_copy && !urgent && bytes > 1 && rng.one_in(2) {
             self.planned.push_back(Large {
                 start,
@@ -346,6 +349,7 @@ impl Node for Ours {
     }
 
     fn tick(&mut self, rng: &mut Rng) {
+        self.settled = false;
         match rng.below(12) {
             9 => self.connection.set_pipelined(true),
             10 => self.connection.set_pipelined(rng.one_in(2)),
@@ -362,8 +366,10 @@ impl Node for Ours {
 
     fn settle(&mut self, reading: bool) {
         // What is queued when the stream ends goes in spite of a cork.
-        self.cork &= self.common.outbox.closed;
+        self.cork &= self.common.outbox.closed && self.planned.is_empty();
         self.limit = u32::MAX;
+        self.settled = true;
+        self.connection.written_all();
         self.waits = reading;
         self.decide();
     }

@@ -72,7 +72,11 @@ impl Setup {
             let kind = rng.below(4);
             let zero_copy = kind == 2 || kind == 3;
             let flavour = Flavour {
-                max_adverts: if kind == 3 { 16 } else { 1 },
+                max_adverts: if kind == 3 {
+                    rng.pick(&[2, 16, 255])
+                } else {
+                    1
+                },
                 silent_hello: kind == 0,
                 early: kind == 0,
                 nagle: kind != 3 && rng.one_in(2),
@@ -86,7 +90,7 @@ impl Setup {
             };
             if flavour.early {
                 // With very few buffers it may spend on a DisConn the credit that it needs to tell
-                // of a free one, and locks itself up. The real one never has so few.
+                // of a free one, and locks itself up.
                 setup.budget = setup.budget.max(16);
             }
             setup.adverts = flavour.max_adverts;
@@ -109,18 +113,14 @@ impl World {
             setups[0].zero_copy = rng.pick(&[ZeroCopy::Off, ZeroCopy::On]);
         }
         // An end with three buffers answers every message, and others may do the same at any time:
-        // credit updates without end. Our own must have four, unless the other end is ours, too.
-        if setups[0].budget == 3 {
-            if foreign {
-                setups[0].budget = 4;
-            } else {
-                setups[1].budget = setups[1].budget.max(4);
+        // credit updates without end. Our own must have four, unless the other end is ours, too, and
+        // says so.
+        for side in 0..2 {
+            let ours = setups[side].flavour.is_none();
+            let other_ofed = setups[1 - side].adverts == 1;
+            if ours && (foreign || other_ofed || side == 1 && setups[0].budget == 3) {
+                setups[side].budget = setups[side].budget.max(4);
             }
-        }
-        if setups[1].flavour.is_some_and(|f| f.silent) {
-            // Where it cannot cancel for want of credits, and we have none to refuse, nobody can move. Our
-            // own has eight buffers at least.
-            setups[0].budget = setups[0].budget.max(8);
         }
         let common = |side: usize| Common {
             side,
@@ -469,6 +469,9 @@ impl World {
             }
             // An acknowledgement alone is not worth a credit that is kept for better use.
             busy = busy || self.nodes[0].short_of_credits() && self.nodes[1].hold_back_no_longer();
+            if patient && !busy && !self.tainted {
+                self.all_is_there(readers, "nobody moves until one of them gives up")?;
+            }
             if patient && (!busy || messages > most / 2) {
                 patient = false;
                 for node in &mut self.nodes {
@@ -497,12 +500,19 @@ impl World {
             if announced && !self.nodes[1 - from].common().inbox.pending {
                 return Err(self.report("an urgent byte waits and was not announced"));
             }
+        }
+        self.all_is_there(readers, "nobody can move")
+    }
+
+    /// Whoever reads must have all that was written, and know of the end.
+    fn all_is_there(&mut self, readers: [bool; 2], else_what: &str) -> Result<(), String> {
+        for from in 0..2 {
             let outbox = &self.nodes[from].common().outbox;
             let (written, closed) = (outbox.written, outbox.closed);
             let lame = self.nodes[1 - from].lame() && !readers[from];
             let inbox = &self.nodes[1 - from].common().inbox;
             if readers[1 - from] && !lame && (inbox.read < written || inbox.closed != closed) {
-                return Err(self.report("nobody can move"));
+                return Err(self.report(else_what));
             }
         }
         Ok(())

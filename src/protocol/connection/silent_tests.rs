@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! A peer of OFED's line that tells of no buffers until something has ended: played by hand.
+
+use super::super::message::{Body, Mid};
+use super::super::Violation;
+use super::tests::{src_avail, Pair};
+use super::*;
+
+/// A peer of OFED's line that has posted so many buffers and tells of no more while its program waits
+/// for what it has advertised: a MiB, by its first message.
+fn silent(buffers: u16) -> Pair {
+    let mut pair = Pair::with(|p| {
+        p.zero_copy = ZeroCopy::On;
+        (p.credits, p.remote_max_adverts) = (buffers, 1);
+    });
+    let expected = match buffers {
+        0 | 1 => Event::None,
+        _ => Event::SourceAdvert,
+    };
+    assert_eq!(pair.event(src_avail(1 << 20)), expected);
+    pair
+}
+
+/// Its program's memory is read so far in pieces, and told of as it may be.
+fn reads_pieces(pair: &mut Pair, count: u32) -> usize {
+    let piece = 1 << 16;
+    (0..count)
+        .map(|_| {
+            pair.end.read_started(piece);
+            pair.end.read_done(piece);
+            let sent = pair.sends_all();
+            assert!(sent.iter().all(|mid| *mid == Mid::RdmaRdCompl));
+            sent.len()
+        })
+        .sum()
+}
+
+#[test]
+fn the_last_report_has_a_credit() {
+    for buffers in [3, 4, 6, 9, 64] {
+        let mut pair = silent(buffers);
+        reads_pieces(&mut pair, 16);
+        assert!(!pair.end.holds_sources(), "{buffers}");
+        assert!(pair.is_idle());
+    }
+    // who has enough is told of each
+    assert_eq!(reads_pieces(&mut silent(64), 16), 16);
+}
+
+#[test]
+fn a_cancel_can_be_answered() {
+    for buffers in [2, 3, 4, 6, 9] {
+        for count in [0, 1, 2, 15] {
+            let mut pair = silent(buffers);
+            let reports = reads_pieces(&mut pair, count);
+            pair.gets(Body::SrcAvailCancel, 0).unwrap();
+            let answer = pair.sends_all();
+            assert_eq!(answer.last(), Some(&Mid::SendSm), "{buffers} {count}");
+            assert!(reports + answer.len() <= usize::from(buffers));
+            assert!(!pair.end.holds_sources());
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_reported_is_refused() {
+    let mut pair = silent(1);
+    assert_eq!(pair.end.source_advert(), None);
+    assert_eq!(pair.sends_all(), [Mid::SendSm]);
+}
+
+#[test]
+fn no_updates_at_the_cost_of_the_answer() {
+    let mut pair = silent(3);
+    // more than half of our buffers are used up, and posted again
+    for _ in 0..40 {
+        pair.gets(Body::Data, 0).unwrap();
+    }
+    assert!(pair.is_idle());
+    reads_pieces(&mut pair, 16);
+    assert!(!pair.end.holds_sources());
+}
+
+#[test]
+fn bytes_after_a_cancel_are_its_end() {
+    let mut pair = silent(0);
+    pair.gets(Body::SrcAvailCancel, 0).unwrap();
+    assert_eq!(pair.held(), Transmit::Held(Hold::Credits));
+    pair.bufs = 9;
+    assert_eq!(pair.gets(Body::Data, 100).unwrap().payload, 16..116);
+    assert!(pair.is_idle());
+    // Not so what was read and not told, and would come twice.
+    let mut pair = silent(2);
+    pair.end.read_started(1 << 16);
+    pair.gets(Body::SrcAvailCancel, 0).unwrap();
+    assert_eq!(
+        pair.gets(Body::Data, 100).err(),
+        Some(Violation::DataDuringAdvert)
+    );
+}
+
+/// All credits but those that are kept are spent on bytes.
+fn spend(pair: &mut Pair) -> Vec<Mid> {
+    pair.offer.queued = u32::MAX;
+    let mut sent = pair.sends_all();
+    sent.retain(|mid| *mid != Mid::Data);
+    sent
+}
+
+#[test]
+fn an_advert_that_nobody_reads_stops_nobody() {
+    for buffers in [3, 4, 6, 9, 64] {
+        let mut pair = silent(buffers);
+        assert_eq!(spend(&mut pair), [Mid::SendSm], "{buffers}");
+        // it tells of its buffers again, and the bytes go on
+        (pair.ack, pair.bufs) = (pair.end.mseq_sent(), 9);
+        assert!(pair.gets(Body::Data, 0).unwrap().credits_gained);
+        assert_eq!(pair.sends().1.kind, Mid::Data);
+    }
+}
+
+#[test]
+fn a_reader_who_waits_reads_before_the_sender_is_helped() {
+    let mut pair = silent(9);
+    pair.offer.reader_waits = true;
+    assert_eq!(spend(&mut pair), []);
+    let half = 1 << 19;
+    pair.end.read_started(half);
+    assert_eq!(spend(&mut pair), []);
+    // it has what it wanted: the rest comes as Data
+    pair.end.read_done(half);
+    assert_eq!(spend(&mut pair), [Mid::RdmaRdCompl, Mid::SendSm]);
+}
+
+#[test]
+fn in_close_wait_the_last_credit_lets_the_peer_send() {
+    let mut pair = silent(4);
+    // a reader has stopped, and the sender's end has taken what is not kept
+    pair.offer.posted = 3;
+    pair.end.shutdown_send();
+    assert_eq!(pair.sends_all(), [Mid::DisConn]);
+    pair.end.refuse_sources();
+    assert_eq!(pair.sends().1.kind, Mid::SendSm);
+    let mut pair = silent(3);
+    pair.offer.posted = 3;
+    pair.end.send_closed = true;
+    while pair.end.credits() > 1 {
+        pair.end.send.take();
+    }
+    pair.end.refuse_sources();
+    assert_eq!(pair.held(), Transmit::Held(Hold::Credits));
+    // enough for a cancel that crosses it, and for bytes
+    pair.offer.posted = 4;
+    assert_eq!(pair.sends().1.kind, Mid::SendSm);
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! A descriptor of a socket (`struct socket`), as the calls on it see it.
+
+use super::super::bindings as c;
+use super::sock::Sock;
+use core::ptr;
+
+/// A socket together with its descriptor (`struct socket`), in a call.
+pub(crate) struct Descriptor<'a, T> {
+    pub(super) socket: *mut c::socket,
+    /// The socket.
+    pub(crate) sk: &'a Sock<T>,
+}
+
+/// How far connect(2) on a descriptor has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Progress {
+    /// Not connected.
+    Unconnected,
+    /// connect(2) is under way.
+    Connecting,
+    /// Connected.
+    Connected,
+    /// Being taken down.
+    Disconnecting,
+}
+
+impl<T> Descriptor<'_, T> {
+    /// The descriptor's state. The socket lock is held.
+    pub(crate) fn progress(&self) -> Progress {
+        // SAFETY: The descriptor is in use by a call, so it is alive.
+        match unsafe { ptr::read_volatile(&raw const (*self.socket).state) } {
+            c::socket_state_SS_UNCONNECTED => Progress::Unconnected,
+            c::socket_state_SS_CONNECTING => Progress::Connecting,
+            c::socket_state_SS_CONNECTED => Progress::Connected,
+            _ => Progress::Disconnecting,
+        }
+    }
+
+    /// Changes the descriptor's state. The socket lock is held.
+    pub(crate) fn set_progress(&self, p: Progress) {
+        let v = match p {
+            Progress::Unconnected => c::socket_state_SS_UNCONNECTED,
+            Progress::Connecting => c::socket_state_SS_CONNECTING,
+            Progress::Connected => c::socket_state_SS_CONNECTED,
+            Progress::Disconnecting => c::socket_state_SS_DISCONNECTING,
+        };
+        // SAFETY: As for `progress`; changes are serialised by the socket lock.
+        unsafe { ptr::write_volatile(&raw mut (*self.socket).state, v) }
+    }
+}

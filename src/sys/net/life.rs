@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! How a [`Sock`] of a [`Family`] begins and ends, and what its workers and its timer call.
+
+use super::super::bindings as c;
+use super::super::rdma::Net;
+use super::family::Family;
+use super::netns;
+use super::sock::Sock;
+use core::mem::MaybeUninit;
+use core::ptr::{self, NonNull};
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+
+impl<T: Family> Sock<T> {
+    /// A new socket with the options of this one, which listens: as TCP makes one for a SYN. It has
+    /// no descriptor yet.
+    pub(crate) fn child(&self) -> Result<ARef<Self>> {
+        // SAFETY: `self` is alive and listens, so its options are stable enough to be copied; the
+        // work functions have the right signature.
+        let sk = unsafe { c::sdp_h_sock_clone(self.raw(), Some(work::<T>), Some(timer::<T>)) };
+        // SAFETY: A sock fresh from the C code; its bytes beyond the C part are a bitwise copy of
+        // the listener's, which must not be dropped, only overwritten.
+        unsafe { Self::adopt(sk) }
+    }
+
+    /// Initialises the socket layer's part of a new C object.
+    ///
+    /// # Safety
+    ///
+    /// `sk` is null or a new sock of the family's slab with one reference and default destructor.
+    pub(super) unsafe fn adopt(sk: *mut c::sock) -> Result<ARef<Self>> {
+        let Some(sk) = NonNull::new(sk) else {
+            return Err(ENOMEM);
+        };
+        // SAFETY: By the requirements.
+        if let Err(e) = unsafe { Self::furnish(sk) } {
+            // SAFETY: Nobody else knows the sock; with no destructor of ours only the C part is
+            // cleaned up.
+            unsafe {
+                (*sk.as_ptr()).sk_destruct = None;
+                c::sdp_h_sock_discard(sk.as_ptr());
+            }
+            return Err(e);
+        }
+        // SAFETY: INVARIANT: a complete `Sock<T>`, whose only reference is handed over.
+        Ok(unsafe { ARef::from_raw(sk.cast()) })
+    }
+
+    /// Initialises the socket layer's part of a new C object, and has it dropped with that.
+    ///
+    /// # Safety
+    ///
+    /// `sk` is a new sock of one of the family's slabs, which nobody uses yet.
+    pub(super) unsafe fn furnish(sk: NonNull<c::sock>) -> Result {
+        // SAFETY: The sock was made for a namespace that somebody holds who asked for it: a caller
+        // of socket(2), a kernel user, or the request that came in by a device there.
+        let net = unsafe { Net::from_raw(c::sdp_h_sock_net(sk.as_ptr())) };
+        let net = netns::of::<T::Net>(net).clone();
+        // SAFETY: The object has the size of `Sock<T>`, so the data lies at its offset in it. It
+        // does not move, and it is not used for anything else before the destructor has dropped it.
+        let data: &'static mut MaybeUninit<T> =
+            unsafe { &mut *sk.as_ptr().byte_add(Self::DATA_OFFSET).cast() };
+        data.write_pin_init(T::init(net))?;
+        // SAFETY: As above; from here on the destructor drops the data.
+        unsafe { (*sk.as_ptr()).sk_destruct = Some(destruct::<T>) };
+        Ok(())
+    }
+
+    /// Gives up a socket that never had, or no longer has, a descriptor.
+    pub(crate) fn discard(me: ARef<Self>) {
+        // SAFETY: The reference is handed over to the C function, which drops it.
+        unsafe { c::sdp_h_sock_discard(ARef::into_raw(me).as_ptr().cast()) }
+    }
+}
+
+/// What a sock's work item does.
+///
+/// # Safety
+///
+/// `work` must be that of a sock of the family, and its reference the caller's to hand over.
+pub(super) unsafe extern "C" fn work<T: Family>(work: *mut c::work_struct) {
+    // SAFETY: The work item is that of a sock of the family, and was queued with a reference that
+    // is now ours.
+    let sk: ARef<Sock<T>> =
+        unsafe { ARef::from_raw(NonNull::new_unchecked(c::sdp_h_work_sock(work)).cast()) };
+    let _memory = sk.memory_scope();
+    T::work(&sk, sk.take_jobs());
+}
+
+/// What a sock's timer does, in a worker.
+///
+/// # Safety
+///
+/// As for `work`, of the timer's item.
+pub(super) unsafe extern "C" fn timer<T: Family>(work: *mut c::work_struct) {
+    // SAFETY: As for `work`.
+    let sk: ARef<Sock<T>> =
+        unsafe { ARef::from_raw(NonNull::new_unchecked(c::sdp_h_timer_sock(work)).cast()) };
+    let _memory = sk.memory_scope();
+    T::timer(&sk);
+}
+
+/// Drops what is the socket layer's in a sock, and then the rest.
+///
+/// # Safety
+///
+/// To be called once, with a sock of the family whose last reference is gone.
+unsafe extern "C" fn destruct<T: Family>(sk: *mut c::sock) {
+    // SAFETY: Called once, when the last reference is gone; the data was initialised by `adopt`.
+    // What remains is an inet_sock, for whose rest the generic destructors are made.
+    unsafe {
+        let v6 = Sock::<T>::from_raw(sk).is_v6();
+        ptr::drop_in_place(sk.byte_add(Sock::<T>::DATA_OFFSET).cast::<T>());
+        if v6 {
+            c::inet6_sock_destruct(sk);
+        } else {
+            c::inet_sock_destruct(sk);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The presence of the families and of `IPPROTO_SDP` in the network core.
+
+use super::super::bindings as c;
+use super::super::errno::EINVAL;
+use super::address::{AF_INET6_SDP, AF_INET_SDP};
+use super::calls::{create, fill_ops, fill_proto};
+use super::family::Family;
+use super::ipproto::{self, Either};
+use super::{netns, params};
+use core::marker::PhantomData;
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::str::CStr;
+
+/// The family, registered with the network core.
+///
+/// # Invariants
+///
+/// The first `protos` of `sdp_h_proto` and the first `families` of `sdp_h_family` are registered.
+pub(crate) struct Families<T: Family> {
+    protos: usize,
+    families: usize,
+    _namespaces: Option<netns::Registration<T::Net>>,
+    _family: PhantomData<T>,
+}
+
+// SAFETY: The registration is only made and dropped; both may happen on any thread.
+unsafe impl<T: Family> Send for Families<T> {}
+
+// SAFETY: It has no methods that take a shared reference.
+unsafe impl<T: Family> Sync for Families<T> {}
+
+/// The protocols as `/proc/net/protocols` shows them: those of the families, and those of
+/// `IPPROTO_SDP`, which [`ipproto`] registers.
+const NAMES: [&CStr; 4] = [c"SDP", c"SDPv6", c"IPPROTO_SDP", c"IPPROTO_SDPv6"];
+
+impl<T: Either> Families<T> {
+    /// Registers both families; from now on programs can make sockets.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` if another module holds a family number; what the registration functions return.
+    pub(crate) fn new(module: &'static ThisModule) -> Result<Self> {
+        // SAFETY: Module start: nobody else runs, and the queue is stopped in `drop`.
+        to_result(unsafe { c::sdp_h_wq_start() })?;
+        // INVARIANT: Nothing is registered yet.
+        let mut me = Families {
+            protos: 0,
+            families: 0,
+            _namespaces: None,
+            _family: PhantomData,
+        };
+        me._namespaces = Some(netns::Registration::new()?);
+        for (i, name) in NAMES.into_iter().enumerate() {
+            let v6 = i % 2 == 1;
+            // SAFETY: Not registered yet, so the statics are ours to fill.
+            unsafe {
+                fill_proto::<T>(&raw mut c::sdp_h_proto[i], module, v6, name);
+                if i < 2 {
+                    fill_ops::<T>(&raw mut c::sdp_h_ops[i], module, v6);
+                } else {
+                    ipproto::fill_proto::<T>(&raw mut c::sdp_h_proto[i]);
+                }
+                to_result(c::proto_register(&raw mut c::sdp_h_proto[i], 1))?;
+            }
+            // INVARIANT: One more is registered.
+            me.protos += 1;
+        }
+        for i in 0..2 {
+            // SAFETY: Not registered yet, so the static is ours to fill; it is complete before it
+            // is registered.
+            let e = unsafe {
+                let f = &raw mut c::sdp_h_family[i];
+                (*f).family = [AF_INET_SDP, AF_INET6_SDP][i].into();
+                (*f).create = Some(if i == 0 {
+                    create::<T, false>
+                } else {
+                    create::<T, true>
+                });
+                (*f).owner = module.as_ptr();
+                c::sock_register(f)
+            };
+            if e < 0 {
+                let number = [AF_INET_SDP, AF_INET6_SDP][i];
+                pr_err!("socket family {} is taken by another module\n", number);
+                return Err(Error::from_errno(e));
+            }
+            // INVARIANT: One more is registered.
+            me.families += 1;
+        }
+        Ok(me)
+    }
+}
+
+impl<T: Family> Drop for Families<T> {
+    fn drop(&mut self) {
+        for number in [AF_INET_SDP, AF_INET6_SDP].into_iter().take(self.families) {
+            // SAFETY: Registered, by the invariants.
+            unsafe { c::sock_unregister(number.into()) };
+        }
+        // Workers may still drop the last references of closed sockets.
+        // SAFETY: The queue was started by `new`; no socket is left that could use it afterwards,
+        // because each holds a reference to the module or is gone with its last work item.
+        unsafe { c::sdp_h_wq_stop() };
+        for i in 0..self.protos {
+            // SAFETY: Registered, by the invariants; no sock is left.
+            unsafe { c::proto_unregister(&raw mut c::sdp_h_proto[i]) };
+        }
+    }
+}
+
+/// `IPPROTO_SDP`, registered with the network core.
+///
+/// # Invariants
+///
+/// If `registered`, `sdp_h_ipproto_register()` has succeeded.
+pub(crate) struct Ipproto<T: Either> {
+    registered: bool,
+    _family: PhantomData<T>,
+}
+
+// SAFETY: The registration is only made and dropped; both may happen on any thread.
+unsafe impl<T: Either> Send for Ipproto<T> {}
+// SAFETY: It has no methods that take a shared reference.
+unsafe impl<T: Either> Sync for Ipproto<T> {}
+
+impl<T: Either> Ipproto<T> {
+    /// Registers the number that the module's parameter says, if any. The family is registered.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a number that Linux has given to something else, or cannot; `EBUSY` for one
+    /// that a module has taken.
+    pub(crate) fn new(module: &'static ThisModule, _family: &Families<T>) -> Result<Self> {
+        let number = params::ipproto();
+        // INVARIANT: Nothing is registered yet.
+        let mut me = Ipproto {
+            registered: false,
+            _family: PhantomData,
+        };
+        if number == 0 {
+            return Ok(me);
+        }
+        // what is below goes by the byte in IP's header, and 256 is SMC
+        if !(257..=262).contains(&number) {
+            pr_err!(
+                "ipproto={} is no number for IPPROTO_SDP: 257 to 262, or 0 for none\n",
+                number
+            );
+            return Err(EINVAL.into());
+        }
+        // SAFETY: Not registered yet, so the statics are ours to fill; the protocols that belong to
+        // it are registered by the family, and are unregistered after `self` was dropped.
+        unsafe {
+            for (i, v6) in [false, true].into_iter().enumerate() {
+                ipproto::fill_ops::<T>(&raw mut c::sdp_h_ipproto_ops[i], module, v6);
+            }
+            to_result(c::sdp_h_ipproto_register(number))?;
+        }
+        // INVARIANT: Just done.
+        me.registered = true;
+        Ok(me)
+    }
+}
+
+impl<T: Either> Drop for Ipproto<T> {
+    fn drop(&mut self) {
+        if self.registered {
+            // SAFETY: Registered, by the invariants.
+            unsafe { c::sdp_h_ipproto_unregister() }
+        }
+    }
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What a socket's fields say: state, errors, options, owner and namespace. Most are set by
+//! setsockopt(2)'s generic code, so they are read as they are at the moment.
+
+use super::{Flag, MemoryScope, SockCore, State};
+use crate::sys::bindings as c;
+use crate::sys::errno::Errno;
+use crate::sys::rdma::Net;
+use core::ptr;
+use kernel::prelude::*;
+use kernel::seq_file::SeqFile;
+use kernel::types::NotThreadSafe;
+
+impl SockCore {
+    /// The connection's state.
+    pub(crate) fn state(&self) -> State {
+        State::from_raw(read_once!(self.__sk_common.skc_state))
+    }
+
+    /// Changes the state; the kernel's `inet_sock_set_state` tracepoint shows it.
+    pub(crate) fn set_state(&self, s: State) {
+        // SAFETY: `raw` is an inet_sock by the invariants, which is all that the function needs.
+        unsafe { c::inet_sk_set_state(self.raw(), s as i32) }
+    }
+
+    /// `RCV_SHUTDOWN` and `SEND_SHUTDOWN` bits.
+    pub(crate) fn shutdown(&self) -> u8 {
+        read_once!(self.sk_shutdown)
+    }
+
+    /// Adds bits to [`SockCore::shutdown`]. The caller holds what orders all who do, and who adds them
+    /// elsewhere (the kernel does) adds them again so.
+    pub(crate) fn add_shutdown(&self, how: u8) {
+        write_once!(self.sk_shutdown = self.shutdown() | how)
+    }
+
+    /// Forgets all shutdown bits, for a socket that is used again.
+    pub(crate) fn clear_shutdown(&self) {
+        write_once!(self.sk_shutdown = 0)
+    }
+
+    /// Whether an error waits to be reported.
+    pub(crate) fn has_error(&self) -> bool {
+        read_once!(self.sk_err) != 0
+    }
+
+    /// Whether the error queue has something for the program.
+    pub(crate) fn has_notices(&self) -> bool {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_has_notices(self.raw()) }
+    }
+
+    /// Sets the error that the next call reports.
+    pub(crate) fn set_error(&self, e: Errno) {
+        write_once!(self.sk_err = e.0)
+    }
+
+    /// Takes the pending error, if there is one.
+    pub(crate) fn take_error(&self) -> Result {
+        // SAFETY: By the invariants the sock is alive; sk_err is exchanged atomically.
+        let e = unsafe { c::sdp_h_sock_error(self.raw()) };
+        if e < 0 {
+            Err(Error::from_errno(e))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// What a send call that fails with `e` reports: the pending error in place of `EPIPE`, and
+    /// SIGPIPE with that (`sk_stream_error`).
+    pub(crate) fn stream_error(&self, e: Error, flags: u32) -> Error {
+        // SAFETY: By the invariants the sock is alive; the caller is a send call.
+        Error::from_errno(unsafe { c::sk_stream_error(self.raw(), flags as i32, e.to_errno()) })
+    }
+
+    /// `SO_RCVBUF` in bytes (as getsockopt(2) tells it, doubled).
+    pub(crate) fn rcvbuf(&self) -> usize {
+        read_once!(self.sk_rcvbuf).max(0) as usize
+    }
+
+    /// `SO_SNDBUF` in bytes (as getsockopt(2) tells it, doubled).
+    pub(crate) fn sndbuf(&self) -> usize {
+        read_once!(self.sk_sndbuf).max(0) as usize
+    }
+
+    /// Whether the program has fixed the receive buffer by `SO_RCVBUF`.
+    pub(crate) fn rcvbuf_is_fixed(&self) -> bool {
+        self.user_lock(c::SOCK_RCVBUF_LOCK)
+    }
+
+    /// Raises the receive buffer unless the program has fixed it by `SO_RCVBUF`.
+    pub(crate) fn grow_rcvbuf(&self, bytes: usize) {
+        if !self.user_lock(c::SOCK_RCVBUF_LOCK) && self.rcvbuf() < bytes {
+            write_once!(self.sk_rcvbuf = i32::try_from(bytes).unwrap_or(i32::MAX))
+        }
+    }
+
+    /// Raises the send buffer unless the program has fixed it by `SO_SNDBUF`.
+    pub(crate) fn grow_sndbuf(&self, bytes: usize) {
+        if !self.user_lock(c::SOCK_SNDBUF_LOCK) && self.sndbuf() < bytes {
+            write_once!(self.sk_sndbuf = i32::try_from(bytes).unwrap_or(i32::MAX))
+        }
+    }
+
+    /// Whether the program has chosen the size or address itself (`SOCK_*_LOCK`).
+    pub(super) fn user_lock(&self, bit: u32) -> bool {
+        // SAFETY: By the invariants the sock is alive. The flags are a bit field that only
+        // setsockopt(2) and bind(2) change; a stale value is as good as one read a moment earlier.
+        let locks = unsafe { (*self.raw()).sk_userlocks };
+        u32::from(locks) & bit != 0
+    }
+
+    /// Bytes that must be there before a receiver is woken (`SO_RCVLOWAT`).
+    pub(crate) fn rcvlowat(&self) -> usize {
+        read_once!(self.sk_rcvlowat).max(1) as usize
+    }
+
+    /// The highest value that `SO_RCVLOWAT` may have, by TCP's rule.
+    pub(crate) fn most_rcvlowat(&self) -> i32 {
+        if self.user_lock(c::SOCK_RCVBUF_LOCK) {
+            return i32::try_from(self.rcvbuf() / 2).unwrap_or(i32::MAX);
+        }
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_most_rmem(self.raw()) / 2 }
+    }
+
+    /// While the result lives, memory that this task takes is charged to the socket's memory cgroup,
+    /// and found as the socket's owner allows (`sk_allocation`). Not called in interrupts.
+    pub(crate) fn memory_scope(&self) -> MemoryScope<'_> {
+        let mut before = c::sdp_h_memory::default();
+        // SAFETY: By the invariants the sock is alive, and keeps its memory cgroup alive; the
+        // result borrows it.
+        unsafe { c::sdp_h_memory_begin(self.raw(), &mut before) };
+        MemoryScope {
+            before,
+            _sk: self,
+            _task: NotThreadSafe,
+        }
+    }
+
+    /// Tells how much memory the queues hold (`SO_MEMINFO`). The caller serialises calls.
+    pub(crate) fn set_memory(&self, receive: usize, send: usize) {
+        let clamp = |n| i32::try_from(n).unwrap_or(i32::MAX);
+        write_once!(self.sk_wmem_queued = clamp(send));
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_set_rmem(self.raw(), clamp(receive)) };
+    }
+
+    /// Sets [`SockCore::rcvlowat`].
+    pub(crate) fn set_rcvlowat(&self, bytes: i32) {
+        write_once!(self.sk_rcvlowat = bytes)
+    }
+
+    /// `SO_LINGER`'s time in jiffies.
+    pub(crate) fn linger_time(&self) -> usize {
+        read_once!(self.sk_lingertime) as usize
+    }
+
+    /// Whether a flag is set.
+    pub(crate) fn flag(&self, f: Flag) -> bool {
+        // SAFETY: By the invariants the sock is alive; flags are read atomically.
+        unsafe { c::sdp_h_sock_flag(self.raw(), f.raw()) }
+    }
+
+    /// Sets or clears a flag. The caller holds the socket lock.
+    pub(crate) fn set_flag(&self, f: Flag, on: bool) {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_sock_set_flag(self.raw(), f.raw(), on) }
+    }
+
+    /// How long a receive may wait, in jiffies: 0 for not at all.
+    pub(crate) fn receive_timeout(&self, non_blocking: bool) -> isize {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_rcvtimeo(self.raw(), non_blocking) as isize }
+    }
+
+    /// How long a send or connect may wait, in jiffies: 0 for not at all.
+    pub(crate) fn send_timeout(&self, non_blocking: bool) -> isize {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_sndtimeo(self.raw(), non_blocking) as isize }
+    }
+
+    /// Where `MSG_PEEK` begins, in bytes that were not read (`SO_PEEK_OFF`); negative for no such place.
+    pub(crate) fn peek_offset(&self) -> i32 {
+        read_once!(self.sk_peek_off)
+    }
+
+    /// Moves that place, if there is one, but not in front of the next byte to be read. The caller holds
+    /// the socket lock.
+    pub(crate) fn move_peek_offset(&self, by: isize) {
+        let old = self.peek_offset();
+        if old >= 0 {
+            let new = (old as isize)
+                .saturating_add(by)
+                .clamp(0, i32::MAX as isize);
+            self.set_peek_offset(new as i32);
+        }
+    }
+
+    /// Sets it.
+    pub(crate) fn set_peek_offset(&self, to: i32) {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sk_set_peek_off(self.raw(), to) };
+    }
+
+    /// The owner, as a number of the initial user namespace.
+    pub(crate) fn uid(&self) -> u32 {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_uid(self.raw()) }
+    }
+
+    /// The owner, as a number of the user namespace of whoever reads the file.
+    pub(crate) fn uid_for(&self, reader: &SeqFile) -> u32 {
+        // SAFETY: By the invariants the sock is alive; a `SeqFile` is a `seq_file` that is open.
+        unsafe { c::sdp_h_uid_for(ptr::from_ref(reader).cast_mut().cast(), self.raw()) }
+    }
+
+    /// The inode number of the descriptor, 0 when it has been closed.
+    pub(crate) fn inode(&self) -> u64 {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_ino(self.raw()) as u64 }
+    }
+
+    /// `SO_PRIORITY`, if the program has set it and not only the traffic class.
+    pub(crate) fn priority(&self) -> Option<i32> {
+        // SAFETY: By the invariants the sock is alive.
+        let p = unsafe { c::sdp_h_priority(self.raw()) };
+        (p >= 0).then_some(p)
+    }
+
+    /// The type of service or traffic class that packets to the peer carry.
+    pub(crate) fn traffic_class(&self) -> u8 {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_tos(self.raw()) }
+    }
+
+    /// The network namespace.
+    pub(crate) fn net(&self) -> &Net {
+        // SAFETY: By the invariants the sock is alive. It keeps its namespace alive if a program has
+        // made it, and its memory if a kernel user has, who closes the socket before the end.
+        unsafe { Net::from_raw(c::sdp_h_sock_net(self.raw())) }
+    }
+
+    /// Whether the namespace cannot end before the socket is closed.
+    pub(crate) fn keeps_namespace(&self) -> bool {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_keeps_net(self.raw()) }
+    }
+
+    /// Most connections that wait to be accepted (listen(2)).
+    pub(crate) fn backlog(&self) -> u32 {
+        read_once!(self.sk_max_ack_backlog)
+    }
+
+    /// Sets [`SockCore::backlog`].
+    pub(crate) fn set_backlog(&self, n: u32) {
+        write_once!(self.sk_max_ack_backlog = n)
+    }
+
+    /// Tells how many connections wait to be accepted (shown by diagnostics).
+    pub(crate) fn set_waiting(&self, n: u32) {
+        write_once!(self.sk_ack_backlog = n)
+    }
+}

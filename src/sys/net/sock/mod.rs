@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! A socket as the network core sees it.
+//!
+//! A [`Sock`] is one `struct sock` together with the state of type `T` that the socket layer keeps
+//! for it, in one object of the protocol's slab. It lives as long as somebody holds a reference
+//! ([`ARef`](kernel::sync::aref::ARef)), which may be long after the program has closed its descriptor.
+//! All that does not depend on `T` is [`SockCore`], which code below the socket layer takes.
+
+pub(crate) use wait::{give_way, interrupted, is_crowded, signal_pending, FOREVER};
+
+use crate::sys::bindings as c;
+use core::mem::offset_of;
+use core::ops::Deref;
+use core::ptr::{self, NonNull};
+use kernel::sync::aref::AlwaysRefCounted;
+use kernel::types::{NotThreadSafe, Opaque};
+
+/// States of a connection, by the names and numbers that `/proc/net/sdp` and `TCP_INFO` use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum State {
+    Established = 1,
+    SynSent = 2,
+    SynRecv = 3,
+    FinWait1 = 4,
+    FinWait2 = 5,
+    TimeWait = 6,
+    Close = 7,
+    CloseWait = 8,
+    LastAck = 9,
+    Listen = 10,
+    Closing = 11,
+}
+
+impl State {
+    fn from_raw(v: u8) -> Self {
+        match v {
+            1 => State::Established,
+            2 => State::SynSent,
+            3 => State::SynRecv,
+            4 => State::FinWait1,
+            5 => State::FinWait2,
+            6 => State::TimeWait,
+            8 => State::CloseWait,
+            9 => State::LastAck,
+            10 => State::Listen,
+            11 => State::Closing,
+            _ => State::Close,
+        }
+    }
+}
+
+/// `RCV_SHUTDOWN`: nothing more will be received.
+pub(crate) const RCV_SHUTDOWN: u8 = 1;
+/// `SEND_SHUTDOWN`: nothing more will be sent.
+pub(crate) const SEND_SHUTDOWN: u8 = 2;
+/// Both directions.
+pub(crate) const SHUTDOWN_MASK: u8 = 3;
+
+/// Flags of `enum sock_flags` that the socket layer looks at.
+#[derive(Clone, Copy)]
+pub(crate) enum Flag {
+    /// `SO_KEEPALIVE`.
+    KeepOpen,
+    /// `SO_LINGER`.
+    Linger,
+    /// `SO_OOBINLINE`.
+    UrgInline,
+    /// `SO_ZEROCOPY`.
+    ZeroCopy,
+}
+
+impl Flag {
+    fn raw(self) -> i32 {
+        (match self {
+            Flag::KeepOpen => c::sock_flags_SOCK_KEEPOPEN,
+            Flag::Linger => c::sock_flags_SOCK_LINGER,
+            Flag::UrgInline => c::sock_flags_SOCK_URGINLINE,
+            Flag::ZeroCopy => c::sock_flags_SOCK_ZEROCOPY,
+        }) as i32
+    }
+}
+
+/// A field of `struct sock` that others may change at the same time: `READ_ONCE`.
+macro_rules! read_once {
+    ($self:ident . $($field:tt)+) => {
+        // SAFETY: By the invariants of `SockCore` the field is initialised and lives as long as
+        // `self`; a volatile read of a naturally aligned integer does not tear.
+        unsafe { core::ptr::read_volatile(&raw const (*$self.raw()).$($field)+) }
+    };
+}
+
+/// `WRITE_ONCE`, the counterpart of `read_once`.
+macro_rules! write_once {
+    ($self:ident . $field:ident = $v:expr) => {
+        // SAFETY: As for `read_once`; readers of the field expect that it may change at any time.
+        unsafe { core::ptr::write_volatile(&raw mut (*$self.raw()).$field, $v) }
+    };
+}
+
+mod fields;
+mod name;
+mod wait;
+
+/// A `struct sock` of the family without the socket layer's part.
+///
+/// # Invariants
+///
+/// `c` is an initialised `struct sdp_h_sock` whose reference count is not zero while the object can
+/// be reached. It is the beginning of a [`Sock`].
+#[repr(transparent)]
+pub(crate) struct SockCore {
+    c: Opaque<c::sdp_h_sock>,
+}
+
+// SAFETY: A `struct sock` may be used from any thread; the methods use only what the network core
+// allows without further locks or through the lock guard.
+unsafe impl Send for SockCore {}
+// SAFETY: As above.
+unsafe impl Sync for SockCore {}
+
+impl SockCore {
+    /// The C object.
+    pub(in crate::sys) fn raw(&self) -> *mut c::sock {
+        self.c.get().cast()
+    }
+
+    fn raw_helper(&self) -> *mut c::sdp_h_sock {
+        self.c.get()
+    }
+
+    /// A number that tells this socket from every other one that is alive.
+    pub(crate) fn id(&self) -> usize {
+        ptr::from_ref(self).addr()
+    }
+}
+
+/// A `struct sock` of the family, with the socket layer's part `T`.
+///
+/// # Invariants
+///
+/// The object was allocated with the size of `Self`, and `data` is initialised.
+#[repr(C)]
+pub(crate) struct Sock<T> {
+    core: SockCore,
+    data: T,
+}
+
+impl<T> Deref for Sock<T> {
+    type Target = SockCore;
+
+    fn deref(&self) -> &SockCore {
+        &self.core
+    }
+}
+
+// SAFETY: A `struct sock` may be used from any thread; the methods of `Sock` use only what the
+// network core allows without further locks or through the lock guard. A `Sock` is only ever made
+// for a `T` that is a `Family`, which has to be `Send` and `Sync`. (A bound on `T` here would make
+// the question circular for a `T` that holds references to other socks.)
+unsafe impl<T> Send for Sock<T> {}
+// SAFETY: As above.
+unsafe impl<T> Sync for Sock<T> {}
+
+// SAFETY: `sk_refcnt` counts the references; `Sock` is freed by `sk_free()` when it drops to zero.
+unsafe impl<T> AlwaysRefCounted for Sock<T> {
+    fn inc_ref(&self) {
+        // SAFETY: By the invariants the sock is alive, so its count is not zero.
+        unsafe { c::sdp_h_sock_hold(self.raw()) }
+    }
+
+    unsafe fn dec_ref(obj: NonNull<Self>) {
+        // SAFETY: The caller gives up one reference, so the sock is alive until this call.
+        unsafe { c::sdp_h_sock_put(obj.cast().as_ptr()) }
+    }
+}
+
+impl<T> Sock<T> {
+    /// The socket layer's part.
+    pub(crate) fn data(&self) -> &T {
+        &self.data
+    }
+
+    /// Reads a C pointer as a `Sock`.
+    ///
+    /// # Safety
+    ///
+    /// `sk` must point to a sock of this family, made by `Family`'s create or clone code with the
+    /// same `T`, with `data` initialised, and must stay referenced for `'a`.
+    pub(in crate::sys) unsafe fn from_raw<'a>(sk: *mut c::sock) -> &'a Self {
+        // SAFETY: By the requirements of this function `sk` is the start of a `Sock<T>`.
+        unsafe { &*sk.cast::<Self>() }
+    }
+
+    /// Where the part of the socket layer is within the object.
+    pub(in crate::sys) const DATA_OFFSET: usize = offset_of!(Self, data);
+
+    /// Takes the socket lock (`lock_sock`), which serialises the socket calls. May sleep.
+    pub(crate) fn lock(&self) -> Locked<'_, T> {
+        // SAFETY: By the invariants the sock is alive; socket calls may sleep.
+        unsafe { c::sdp_h_lock_sock(self.raw()) };
+        Locked {
+            sk: self,
+            _not_send: NotThreadSafe,
+        }
+    }
+}
+
+/// See [`SockCore::memory_scope`]. Scopes of a task end in the reverse order of their beginnings.
+pub(crate) struct MemoryScope<'a> {
+    before: c::sdp_h_memory,
+    _sk: &'a SockCore,
+    _task: NotThreadSafe,
+}
+
+impl Drop for MemoryScope<'_> {
+    fn drop(&mut self) {
+        // SAFETY: Filled in by this task's `sdp_h_memory_begin`.
+        unsafe { c::sdp_h_memory_end(&mut self.before) }
+    }
+}
+
+/// The socket lock, held.
+///
+/// # Invariants
+///
+/// `lock_sock()` was called by this thread for `sk` and `release_sock()` not yet.
+pub(crate) struct Locked<'a, T> {
+    sk: &'a Sock<T>,
+    _not_send: NotThreadSafe,
+}
+
+impl<'a, T> Locked<'a, T> {
+    /// Lets go of the lock for the time of `f`.
+    pub(crate) fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        // SAFETY: By the invariants the lock is held.
+        unsafe { c::release_sock(self.sk.raw()) };
+        let r = f();
+        // SAFETY: The sock is alive; INVARIANT: held again.
+        unsafe { c::sdp_h_lock_sock(self.sk.raw()) };
+        r
+    }
+}
+
+impl<T> Drop for Locked<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: By the invariants the lock is held.
+        unsafe { c::release_sock(self.sk.raw()) }
+    }
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The addresses and ports of a socket, and what may be chosen for them.
+
+use super::SockCore;
+use crate::sys::bindings as c;
+use crate::sys::net::address::{Address, AF_INET, AF_INET6, AF_INET6_SDP};
+
+impl SockCore {
+    /// Whether the socket is of an IPv6 family: 28, or `AF_INET6` with `IPPROTO_SDP`.
+    pub(crate) fn is_v6(&self) -> bool {
+        let family = read_once!(self.__sk_common.skc_family);
+        matches!(family, AF_INET6 | AF_INET6_SDP)
+    }
+
+    /// Whether it is one of `IPPROTO_SDP`, or was accepted by one.
+    pub(crate) fn is_either(&self) -> bool {
+        let family = read_once!(self.__sk_common.skc_family);
+        matches!(family, AF_INET | AF_INET6)
+    }
+
+    /// The local address and port.
+    pub(crate) fn local(&self) -> Address {
+        let mut a = c::sdp_h_addr::default();
+        // SAFETY: By the invariants the sock is alive; `a` is writable.
+        unsafe { c::sdp_h_local(self.raw(), &mut a) };
+        Address::from_c(&a, self.is_v6())
+    }
+
+    /// The peer's address and port.
+    pub(crate) fn remote(&self) -> Address {
+        let mut a = c::sdp_h_addr::default();
+        // SAFETY: By the invariants the sock is alive; `a` is writable.
+        unsafe { c::sdp_h_remote(self.raw(), &mut a) };
+        Address::from_c(&a, self.is_v6())
+    }
+
+    /// Sets the local address and the port that getsockname(2) tells.
+    pub(crate) fn set_local(&self, a: &Address) {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_set_local(self.raw(), &a.to_c()) }
+    }
+
+    /// Sets the peer's address and port.
+    pub(crate) fn set_remote(&self, a: &Address) {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_set_remote(self.raw(), &a.to_c()) }
+    }
+
+    /// Whether the address is one of this machine's (in the socket's namespace).
+    pub(crate) fn is_own_address(&self, a: &Address) -> bool {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_is_own_address(self.raw(), &a.to_c()) }
+    }
+
+    /// Whether the address is an IPv4 broadcast address of one of this machine's networks.
+    pub(crate) fn is_broadcast(&self, a: &Address) -> bool {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_is_broadcast(self.raw(), &a.to_c()) }
+    }
+
+    /// The address that a connection to `to` would come from, with port 0, as the routes say now.
+    /// The socket lock is held.
+    pub(crate) fn route_source(&self, to: &Address) -> Option<Address> {
+        let mut a = c::sdp_h_addr::default();
+        // SAFETY: By the invariants the sock is alive; `a` is writable.
+        unsafe { c::sdp_h_source(self.raw(), &to.to_c(), to.scope as i32, &mut a) }
+            .then(|| Address::from_c(&a, self.is_v6()))
+    }
+
+    /// The port that the socket holds, 0 for none.
+    pub(crate) fn port(&self) -> u16 {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_num(self.raw()) }
+    }
+
+    /// Sets the port that the socket holds.
+    pub(crate) fn set_port(&self, port: u16) {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_set_num(self.raw(), port) }
+    }
+
+    /// Whether an IPv6 socket takes no IPv4 (`IPV6_V6ONLY`).
+    pub(crate) fn v6_only(&self) -> bool {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_ipv6_only(self.raw()) }
+    }
+
+    /// The ports from which an ephemeral one is chosen (`IP_LOCAL_PORT_RANGE` or the sysctl).
+    pub(crate) fn port_range(&self) -> (u16, u16) {
+        let (mut low, mut high) = (0, 0);
+        // SAFETY: By the invariants the sock is alive; both results are writable.
+        unsafe { c::inet_sk_get_local_port_range(self.raw(), &mut low, &mut high) };
+        (low.clamp(1, 65535) as u16, high.clamp(1, 65535) as u16)
+    }
+
+    /// Whether the administrator has taken a port out of the ephemeral ones.
+    pub(crate) fn port_is_reserved(&self, port: u16) -> bool {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_reserved_port(self.raw(), port) }
+    }
+
+    /// Whether the local address was chosen by bind(2).
+    pub(crate) fn address_is_bound(&self) -> bool {
+        self.user_lock(c::SOCK_BINDADDR_LOCK)
+    }
+
+    /// Whether the local port was chosen by bind(2).
+    pub(crate) fn port_is_bound(&self) -> bool {
+        self.user_lock(c::SOCK_BINDPORT_LOCK)
+    }
+
+    /// `SO_REUSEADDR`.
+    pub(crate) fn reuse_address(&self) -> bool {
+        // SAFETY: By the invariants the sock is alive; a bit field changed by setsockopt(2) only.
+        unsafe { (*self.raw()).__sk_common.skc_reuse() != 0 }
+    }
+
+    /// `SO_REUSEPORT`.
+    pub(crate) fn reuse_port(&self) -> bool {
+        // SAFETY: As for `reuse_address`.
+        unsafe { (*self.raw()).__sk_common.skc_reuseport() != 0 }
+    }
+
+    /// Allows others of the same user to bind the same port (`SO_REUSEPORT`). The caller holds the
+    /// socket lock.
+    pub(crate) fn set_reuse_port(&self, on: bool) {
+        // SAFETY: By the invariants the sock is alive; the bit field is changed under the lock.
+        unsafe { (*self.raw()).__sk_common.set_skc_reuseport(on.into()) }
+    }
+
+    /// The interface of `SO_BINDTODEVICE`, 0 for any.
+    pub(crate) fn bound_interface(&self) -> i32 {
+        read_once!(self.__sk_common.skc_bound_dev_if)
+    }
+}

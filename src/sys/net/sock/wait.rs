@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Waiting for a socket and telling those who wait: sleeping calls, pollers, owners of `O_ASYNC`
+//! descriptors, workers and the timer.
+
+use super::SockCore;
+use crate::sys::bindings as c;
+use crate::sys::errno::ETIMEDOUT;
+use crate::sys::time::Jiffies;
+use core::ptr;
+use kernel::prelude::*;
+
+/// A timeout that never ends (`MAX_SCHEDULE_TIMEOUT`).
+pub(crate) const FOREVER: isize = isize::MAX;
+
+impl SockCore {
+    /// Wakes everybody who waits in [`SockCore::sleep`]. May be called in any context.
+    pub(crate) fn wake(&self) {
+        // SAFETY: By the invariants the wait queue is initialised.
+        unsafe { c::sdp_h_wake(self.raw_helper()) }
+    }
+
+    /// Wakes one of those who wait in [`SockCore::sleep_in_turn`], and all others. May be called in any context.
+    pub(crate) fn wake_one(&self) {
+        // SAFETY: As for `wake`.
+        unsafe { c::sdp_h_wake_one(self.raw_helper()) }
+    }
+
+    /// A mark for [`SockCore::sleep`]: take it, look at the condition, then sleep by it.
+    pub(crate) fn wake_mark(&self) -> i32 {
+        // SAFETY: `events` is initialised; the counter is only compared, a stale value makes
+        // `sleep` return at once.
+        unsafe { ptr::read_volatile(&raw const (*self.raw_helper()).events.counter) }
+    }
+
+    /// Sleeps until [`SockCore::wake`] was called since `mark` was taken.
+    ///
+    /// Returns what is left of `timeout` jiffies.
+    ///
+    /// # Errors
+    ///
+    /// `ERESTARTSYS` or `EINTR` on a signal, as the calls of a socket with such a timeout report.
+    pub(crate) fn sleep(&self, mark: i32, timeout: isize) -> Result<isize> {
+        // SAFETY: By the invariants the wait queue is initialised; the caller is a socket call,
+        // which may sleep.
+        let left =
+            unsafe { c::sdp_h_sleep(self.raw_helper(), mark, timeout as kernel::ffi::c_long) };
+        slept(left, timeout)
+    }
+
+    /// [`SockCore::sleep`] of one among several who wait for the same, each of which takes one of what comes.
+    pub(crate) fn sleep_in_turn(&self, mark: i32, timeout: isize) -> Result<isize> {
+        // SAFETY: As for `sleep`.
+        let left = unsafe { c::sdp_h_sleep_in_turn(self.raw_helper(), mark, timeout) };
+        slept(left, timeout)
+    }
+
+    /// [`SockCore::sleep`] that only the death of the caller ends before its time.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR` if the caller is to die, `ETIMEDOUT`.
+    pub(crate) fn sleep_killably(&self, mark: i32, timeout: Jiffies) -> Result {
+        // SAFETY: As for `sleep`.
+        let left = unsafe {
+            c::sdp_h_sleep_killably(self.raw_helper(), mark, timeout as kernel::ffi::c_long)
+        };
+        match left {
+            0 => Err(ETIMEDOUT.into()),
+            ..0 => Err(EINTR),
+            _ => Ok(()),
+        }
+    }
+
+    /// [`SockCore::sleep`] that nothing ends before its time, for what cannot take long.
+    pub(crate) fn sleep_through(&self, mark: i32, timeout: Jiffies) {
+        // SAFETY: As for `sleep`.
+        unsafe { c::sdp_h_sleep_through(self.raw_helper(), mark, timeout as kernel::ffi::c_long) }
+    }
+
+    /// Has the work function run in a worker with these job bits. May be called in any context.
+    pub(crate) fn schedule(&self, jobs: u32) {
+        // SAFETY: By the invariants work and jobs are initialised and the sock is alive.
+        unsafe { c::sdp_h_schedule(self.raw_helper(), jobs as i32) }
+    }
+
+    /// Takes all job bits that were scheduled.
+    pub(in crate::sys) fn take_jobs(&self) -> u32 {
+        // SAFETY: `jobs` is an initialised atomic_t; the kernel's atomic exchange is used through
+        // a reference to it as an `Atomic`, which has the same layout.
+        let jobs = unsafe {
+            kernel::sync::atomic::Atomic::<i32>::from_ptr(
+                &raw mut (*self.raw_helper()).jobs.counter,
+            )
+        };
+        jobs.xchg(0, kernel::sync::atomic::Full) as u32
+    }
+
+    /// Has the timer function run in a worker after `delay` at the latest: a sooner setting stays,
+    /// and the function, which then comes too early, sets the timer again.
+    pub(crate) fn set_timer(&self, delay: Jiffies) {
+        // SAFETY: By the invariants the timer is initialised and the sock is alive.
+        unsafe { c::sdp_h_arm_timer(self.raw_helper(), delay as kernel::ffi::c_ulong) }
+    }
+
+    /// Forgets the timer, unless its function has begun.
+    pub(crate) fn clear_timer(&self) {
+        // SAFETY: By the invariants the timer is initialised and the sock is alive.
+        unsafe { c::sdp_h_cancel_timer(self.raw_helper()) }
+    }
+
+    /// Wakes all who poll or wait for a change of state.
+    pub(crate) fn state_changed(&self) {
+        // SAFETY: By the invariants the sock is alive, and its callback is set.
+        unsafe { c::sdp_h_state_change(self.raw()) }
+    }
+
+    /// Wakes those who poll for something to read.
+    pub(crate) fn data_ready(&self) {
+        // SAFETY: As for `state_changed`.
+        unsafe { c::sdp_h_data_ready(self.raw()) }
+    }
+
+    /// Wakes those who poll for room to write.
+    pub(crate) fn write_space(&self) {
+        // SAFETY: As for `state_changed`.
+        unsafe { c::sdp_h_write_space(self.raw()) }
+    }
+
+    /// Wakes those who poll for errors.
+    pub(crate) fn error_report(&self) {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sk_error_report(self.raw()) }
+    }
+
+    /// Sends SIGURG to the owner (urgent data is on its way).
+    pub(crate) fn send_sigurg(&self) {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sk_send_sigurg(self.raw()) }
+    }
+
+    /// Sends SIGIO to the owner of an O_ASYNC descriptor: the peer has hung up.
+    pub(crate) fn sigio_hup(&self) {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_wake_async(self.raw(), c::SOCK_WAKE_WAITD as i32, c::POLL_HUP as i32) }
+    }
+
+    /// Sends SIGIO to the owner of an O_ASYNC descriptor: connected.
+    pub(crate) fn sigio_out(&self) {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_wake_async(self.raw(), c::SOCK_WAKE_IO as i32, c::POLL_OUT as i32) }
+    }
+
+    /// Asks for [`SockCore::write_space`] when room appears. The caller looks for room once more
+    /// after this call.
+    pub(crate) fn want_space(&self) {
+        // SAFETY: By the invariants the sock is alive; the caller comes from a socket call, so
+        // the socket is not orphaned.
+        unsafe { c::sdp_h_nospace(self.raw()) }
+    }
+
+    /// Whether [`SockCore::want_space`] was called since the last time.
+    pub(crate) fn take_want_space(&self) -> bool {
+        // SAFETY: By the invariants the sock is alive; the callback lock keeps `sk_socket`.
+        unsafe { c::sdp_h_clear_nospace(self.raw()) }
+    }
+
+    /// Whether somebody wants to be told when there is something to read, other than by a call that
+    /// waits for it.
+    pub(crate) fn is_watched(&self) -> bool {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_is_watched(self.raw()) }
+    }
+}
+
+/// What comes of a sleep that has left so much of `timeout`, or was interrupted.
+fn slept(left: isize, timeout: isize) -> Result<isize> {
+    if left < 0 {
+        return Err(interrupted(timeout));
+    }
+    if timeout == FOREVER {
+        Ok(FOREVER)
+    } else {
+        Ok(left)
+    }
+}
+
+/// What a call with this timeout reports that a signal has ended.
+pub(crate) fn interrupted(timeout: isize) -> Error {
+    // SAFETY: A pure function of the timeout.
+    Error::from_errno(unsafe { c::sdp_h_intr_errno(timeout as kernel::ffi::c_long) })
+}
+
+/// Whether others wait for the processor that the caller is on: a moment's answer.
+pub(crate) fn is_crowded() -> bool {
+    // SAFETY: Looks at the current processor only.
+    unsafe { c::sdp_h_is_crowded() }
+}
+
+/// Lets others have the processor if it is their turn. The caller may sleep.
+pub(crate) fn give_way() {
+    // SAFETY: The caller is a task that may sleep.
+    unsafe { c::sdp_h_give_way() }
+}
+
+/// Whether a signal waits for the calling thread.
+pub(crate) fn signal_pending() -> bool {
+    // SAFETY: Looks at the current task only.
+    unsafe { c::sdp_h_signal_pending() }
+}

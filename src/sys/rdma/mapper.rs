@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Memory that the device of one QP may reach.
+//!
+//! A [`Mapper`] maps buffers for the device of an endpoint, and keeps what is needed to map a
+//! program's memory ([`SgMapping`]). All of it belongs to the endpoint: when its [`MapperOwner`] is
+//! dropped, after the QP was destroyed, everything is unmapped and the device is let go of. Buffers
+//! and pinned memory only have handles. So a call that sleeps, in a fault of its own memory for
+//! example, keeps no device from being removed: what it has is stale then, and refused.
+//!
+//! Mapping may take long. No lock is held meanwhile, and callers hold none either.
+
+use super::super::bindings as c;
+use super::super::pages::{Block, Memory};
+use super::device::DeviceRef;
+use super::dma::Direction;
+use super::pd::Pd;
+use super::sg::SgMapping;
+use core::mem::take;
+use kernel::alloc::Flags;
+use kernel::prelude::*;
+use kernel::sync::{new_spinlock, Arc, SpinLock};
+
+/// Most lists that wait for memory of a program: as many as a connection has under way, as a rule.
+const SPARE: usize = 8;
+
+/// A block that a device may reach.
+///
+/// # Invariants
+///
+/// `address` is what `ib_dma_map_single` returned for all of `block` and that direction. Whoever
+/// takes it out of its [`State`] calls [`Area::unmap`].
+struct Area {
+    block: Arc<Block>,
+    address: u64,
+    direction: Direction,
+}
+
+impl Area {
+    fn new(device: &DeviceRef, block: &Arc<Block>, direction: Direction) -> Result<Self> {
+        // SAFETY: The device is in use and the block is that long, contiguous and not on a stack.
+        let address = unsafe {
+            c::sdp_h_ib_map(
+                device.raw(),
+                block.start().cast(),
+                block.size(),
+                direction.raw(),
+            )
+        };
+        // SAFETY: The device is in use and the address is what it just gave.
+        if unsafe { c::sdp_h_ib_map_error(device.raw(), address) } != 0 {
+            return Err(ENOMEM);
+        }
+        // INVARIANT: Mapped above.
+        Ok(Area {
+            block: block.clone(),
+            address,
+            direction,
+        })
+    }
+
+    /// No device reaches it any more. `device` is that of [`Area::new`].
+    fn unmap(self, device: &DeviceRef) {
+        // SAFETY: By the invariants this is mapped, once: `self` is used up. Nothing that is posted
+        // uses it: that keeps the `Mapping`, or the QP is destroyed.
+        unsafe {
+            c::sdp_h_ib_unmap(
+                device.raw(),
+                self.address,
+                self.block.size(),
+                self.direction.raw(),
+            )
+        }
+    }
+}
+
+/// What is mapped.
+struct State {
+    /// `None` when all was given up; then nothing else is here, nor comes again.
+    pd: Option<Arc<Pd>>,
+    areas: KVec<Option<Area>>,
+    /// Nothing is mapped in these.
+    spare: KVec<KBox<SgMapping>>,
+}
+
+impl State {
+    fn device(&self) -> Option<DeviceRef> {
+        self.pd.as_ref().map(|pd| pd.device().clone())
+    }
+
+    /// Keeps an area, and names its place.
+    fn keep(&mut self, area: Area) -> Result<usize, Area> {
+        if self.pd.is_none() {
+            return Err(area);
+        }
+        if let Some(at) = self.areas.iter().position(Option::is_none) {
+            if let Some(place) = self.areas.get_mut(at) {
+                *place = Some(area);
+            }
+            return Ok(at);
+        }
+        if self.areas.reserve(1, GFP_ATOMIC).is_err() {
+            return Err(area);
+        }
+        let at = self.areas.len();
+        // there is room
+        let _ = self.areas.push_within_capacity(Some(area));
+        Ok(at)
+    }
+}
+
+/// Maps memory for the device of an endpoint, as long as that is there.
+#[pin_data]
+pub(crate) struct Mapper {
+    most_pages: u32,
+    #[pin]
+    state: SpinLock<State>,
+}
+
+impl Mapper {
+    /// Lets the device reach all of a block. Process context, without locks.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` when the endpoint is gone, `ENOMEM`.
+    pub(crate) fn map(
+        self: &Arc<Self>,
+        memory: &Memory,
+        direction: Direction,
+        gfp: Flags,
+    ) -> Result<Arc<Mapping>> {
+        let device = self.state.lock().device().ok_or(ENODEV)?;
+        let area = Area::new(&device, memory.block(), direction)?;
+        let address = area.address;
+        let kept = self.state.lock().keep(area);
+        let place = kept.map_err(|area| {
+            area.unmap(&device);
+            ENOMEM
+        })?;
+        // INVARIANT: Kept above. If there is no memory for the `Arc`, dropping undoes it.
+        let mapping = Mapping {
+            mapper: self.clone(),
+            block: memory.block().clone(),
+            place,
+            address,
+            direction,
+        };
+        Ok(Arc::new(mapping, gfp)?)
+    }
+
+    /// Most pages of a program that can be mapped as one, 0 if none can.
+    pub(crate) fn most_pages(&self) -> usize {
+        self.most_pages as usize
+    }
+
+    /// Whether the device is being removed, or is not there any more.
+    pub(crate) fn device_goes(&self) -> bool {
+        self.state.lock().device().is_none_or(|d| d.is_going())
+    }
+
+    /// A list to map memory of a program with; process context. Whoever has it keeps the device from
+    /// being removed, and so touches no memory of programs.
+    pub(super) fn sg_mapping(&self) -> Result<KBox<SgMapping>> {
+        let pd = {
+            let mut state = self.state.lock();
+            // the oldest, so that a region is not used again at once
+            if let Ok(spare) = state.spare.remove(0) {
+                return Ok(spare);
+            }
+            state.pd.clone().ok_or(ENODEV)?
+        };
+        Ok(KBox::new(SgMapping::new(&pd)?, GFP_KERNEL)?)
+    }
+
+    /// Takes a list back that nothing is mapped in. Process context.
+    pub(super) fn put_back(&self, sg: KBox<SgMapping>) {
+        let mut state = self.state.lock();
+        let room = state.pd.is_some()
+            && state.spare.len() < SPARE
+            && state.spare.reserve(1, GFP_ATOMIC).is_ok();
+        let rest = match room {
+            true => state.spare.push_within_capacity(sg).err().map(|e| e.0),
+            false => Some(sg),
+        };
+        drop(state);
+        // destroys its region, which sleeps
+        drop(rest);
+    }
+}
+
+/// The owner of what a [`Mapper`] maps. Dropped in process context, after the QP was destroyed: unmaps
+/// all of it.
+pub(crate) struct MapperOwner {
+    mapper: Arc<Mapper>,
+    device: DeviceRef,
+}
+
+impl MapperOwner {
+    /// For the device of a PD.
+    pub(super) fn new(pd: &Arc<Pd>) -> Result<Arc<Self>> {
+        let mapper = Arc::pin_init(
+            pin_init!(Mapper {
+                most_pages: SgMapping::most_pages(pd),
+                state <- new_spinlock!(State {
+                    pd: Some(pd.clone()),
+                    areas: KVec::new(),
+                    spare: KVec::new(),
+                }, "ib_sdp_mapper"),
+            }),
+            GFP_KERNEL,
+        )?;
+        let owner = MapperOwner {
+            mapper,
+            device: pd.device().clone(),
+        };
+        Ok(Arc::new(owner, GFP_KERNEL)?)
+    }
+
+    /// [`Mapper::map`].
+    pub(super) fn map(&self, memory: &Memory, direction: Direction) -> Result<Arc<Mapping>> {
+        self.mapper.map(memory, direction, GFP_KERNEL)
+    }
+
+    /// What maps.
+    pub(crate) fn mapper(&self) -> &Arc<Mapper> {
+        &self.mapper
+    }
+}
+
+impl Drop for MapperOwner {
+    fn drop(&mut self) {
+        let (pd, areas, spare) = {
+            let mut state = self.mapper.state.lock();
+            (
+                state.pd.take(),
+                take(&mut state.areas),
+                take(&mut state.spare),
+            )
+        };
+        for area in areas.into_iter().flatten() {
+            area.unmap(&self.device);
+        }
+        // regions before their PD
+        drop(spare);
+        drop(pd);
+    }
+}
+
+/// A handle to a block that is mapped. May be dropped in any context but interrupts.
+///
+/// # Invariants
+///
+/// As long as the owner of `mapper` is there, `place` is that of an area for `block`, at `address`, and
+/// only [`Drop`] takes it out.
+pub(crate) struct Mapping {
+    mapper: Arc<Mapper>,
+    block: Arc<Block>,
+    place: usize,
+    address: u64,
+    direction: Direction,
+}
+
+impl Mapping {
+    /// Whether it is the memory's, by that mapper and for transfers of that direction.
+    pub(crate) fn fits(&self, by: &Arc<Mapper>, memory: &Memory, direction: Direction) -> bool {
+        Arc::ptr_eq(&self.mapper, by)
+            && Arc::ptr_eq(&self.block, memory.block())
+            && self.direction == direction
+    }
+
+    /// The device, if something is to be synchronised and `owner` shows that the mapping is there.
+    fn device<'a>(&self, owner: &'a MapperOwner) -> Option<&'a DeviceRef> {
+        let synchronises = !owner.device.is_virtual() && Arc::ptr_eq(&self.mapper, &owner.mapper);
+        synchronises.then_some(&owner.device)
+    }
+
+    /// Lets the CPU see what the device has written to the first `len` bytes.
+    pub(super) fn sync_for_cpu(&self, owner: &MapperOwner, len: usize) {
+        if let Some(device) = self.device(owner) {
+            // SAFETY: By the invariants this is mapped, as the owner is there, and the length is
+            // bounded by that.
+            unsafe {
+                c::sdp_h_ib_sync_cpu(
+                    device.raw(),
+                    self.address,
+                    len.min(self.block.size()),
+                    self.direction.raw(),
+                )
+            }
+        }
+    }
+
+    /// Lets the device see what the CPU has written at `offset`, or write there itself: where it finds
+    /// that.
+    pub(super) fn for_device(&self, owner: &MapperOwner, offset: u32, len: usize) -> u64 {
+        let address = self.address.wrapping_add(u64::from(offset));
+        let offset = (offset as usize).min(self.block.size());
+        if let Some(device) = self.device(owner) {
+            // SAFETY: By the invariants this is mapped, as the owner is there; offset and length are
+            // bounded by that.
+            unsafe {
+                c::sdp_h_ib_sync_device(
+                    device.raw(),
+                    self.address.wrapping_add(offset as u64),
+                    len.min(self.block.size() - offset),
+                    self.direction.raw(),
+                )
+            }
+        }
+        address
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let mut state = self.mapper.state.lock();
+        let area = state.areas.get_mut(self.place).and_then(Option::take);
+        let mapped = area.and_then(|area| Some((area, state.device()?)));
+        drop(state);
+        // else the owner has unmapped it
+        if let Some((area, device)) = mapped {
+            area.unmap(&device);
+        }
+    }
+}

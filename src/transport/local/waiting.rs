@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What was posted at an end of a local connection and waits: for a buffer at the other end, for
+//! somebody to copy it, or for the end of what is copied.
+
+use crate::sys::pages::Block;
+use crate::sys::rdma::buffer::Span;
+use crate::transport::{Head, Loan, Sending, Transfer};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// Most pieces of payload in one message.
+pub(super) const SPANS: usize = 2;
+
+/// A piece of payload that waits in its sender's memory.
+pub(super) struct Piece {
+    pub(super) block: Arc<Block>,
+    pub(super) offset: u32,
+    pub(super) len: u32,
+}
+
+/// A message that waits.
+pub(super) struct Message {
+    pub(super) head: Head,
+    pub(super) pieces: [Option<Piece>; SPANS],
+    pub(super) signaled: bool,
+    pub(super) solicited: bool,
+    pub(super) cookie: u64,
+}
+
+impl Message {
+    /// Refers to the payload where it is.
+    pub(super) fn new(s: &Sending<'_>) -> Result<Self> {
+        let mut pieces = [const { None }; SPANS];
+        for (piece, span) in pieces.iter_mut().zip(s.payload) {
+            *piece = Some(Piece {
+                block: span.buffer.memory().block().clone(),
+                offset: span.offset,
+                len: span.len,
+            });
+        }
+        Ok(Message {
+            head: Head::new(s.header)?,
+            pieces,
+            signaled: s.signaled,
+            solicited: s.solicited,
+            cookie: s.cookie,
+        })
+    }
+}
+
+/// What was posted and waits.
+pub(super) enum Waiting {
+    Message(Message),
+    /// A READ or WRITE.
+    Transfer(Carried),
+    /// The end of the peer's access to memory.
+    End {
+        loan: Loan,
+        cookie: u64,
+    },
+}
+
+/// A READ or WRITE that waits, of which the first bytes are copied or being copied.
+pub(super) struct Carried {
+    pub(super) loan: Loan,
+    pub(super) transfer: Transfer,
+    /// Bytes that somebody has begun with.
+    pub(super) begun: u32,
+    /// Bytes that are copied.
+    pub(super) copied: u32,
+}
+
+impl Carried {
+    /// Nothing of it is copied.
+    pub(super) fn new(loan: Loan, transfer: &Transfer) -> Self {
+        Carried {
+            loan,
+            transfer: *transfer,
+            begun: 0,
+            copied: 0,
+        }
+    }
+
+    /// Bytes that nobody has begun with.
+    pub(super) fn left(&self) -> u32 {
+        self.transfer.len.saturating_sub(self.begun)
+    }
+}
+
+/// Copies payload to where it goes.
+pub(super) fn copy_spans(spans: &[Span<'_>], mut to: &mut [u8]) -> Result {
+    for span in spans {
+        let bytes = span.bytes()?;
+        let (now, rest) = to.split_at_mut_checked(bytes.len()).ok_or(EMSGSIZE)?;
+        now.copy_from_slice(bytes);
+        to = rest;
+    }
+    Ok(())
+}

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A device that can do less than rxe, and one that fails."""
+
+import socket
+
+from lib import adverse, netns, pattern
+from lib.registry import case
+
+from ..zcopy.blocks import MIB, Counters, eager, unpinned
+
+ERRORS = ("ECONNABORTED", "ECONNRESET", "EPIPE")
+
+
+@case(families=("v4",), timeout=120)
+def small(e):
+    """Work requests of two pieces of memory, short queues, short registrations, no inline data: bytes of every size go by them."""
+    with adverse.device(e, limits=1):
+        near, far = e.pair()
+        total = 700_001
+        tasks = [e.task(pattern.send, near, 1, total, [1, 70_000, 3000, 150_000]), e.task(pattern.send, far, 2, total, [90_001])]
+        for target, seed in ((far, 1), (near, 2)):
+            e.equal(pattern.receive(target, seed, total, [50_000]), total, "bytes")
+        for task in tasks:
+            task.result()
+        near.close()
+        e.equal(far.recv(1), b"", "end")
+
+
+@case(reference=False, families=("v4",), timeout=120)
+def small_without_copies(e):
+    """The same for blocks that are not copied."""
+    with adverse.device(e, limits=1):
+        near, far = e.pair()
+        eager(near)
+        eager(far)
+        counters = Counters()
+        task = e.task(pattern.send, near, 3, 4 * MIB, [MIB])
+        e.equal(pattern.receive(far, 3, 4 * MIB, [MIB], socket.MSG_WAITALL), 4 * MIB, "bytes")
+        task.result()
+        e.check(counters.gained("zcopy rx_bytes") > 0, "all was copied")
+        near.close()
+        far.close()
+        unpinned(e)
+
+
+@case(reference=False, families=("v4",), timeout=120)
+def overrun(e):
+    """A completion queue overruns: the connection ends with an error, and no call waits for what cannot complete."""
+    with adverse.device(e):
+        near, far = e.pair()
+        tasks = [e.task(e.outcome, sock.recv, 10).wait_asleep("recvfrom") for sock in (near, far)]
+        adverse.behave(overrun=1)
+        for task in tasks:
+            e.check(task.result() in ERRORS, f"recv() gave {task.result()}")
+    near, far = e.pair()
+    near.send(b"by other queues")
+    e.equal(far.recv(100), b"by other queues", "afterwards")
+
+
+@case(reference=False, families=("v4",), timeout=120)
+def busy(e):
+    """A driver does not destroy a completion queue at first: none is left all the same."""
+    def left():
+        shown = "".join(netns.run(where, "rdma resource show cq") for where in netns.hosts())
+        return shown.count("[ib_sdp]")
+    e.until(lambda: not left(), "the end of those of other cases")
+    with adverse.device(e, busy=3):
+        near, far = e.pair()
+        near.send(b"x")
+        far.recv(1)
+        e.check(left(), "completion queues are not shown")
+        near.close()
+        far.close()
+        e.until(lambda: not left(), "the end of all completion queues")

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A listener for both that has much to do, and those who share it: neither SDP nor TCP is kept waiting for the other."""
+
+import array
+import collections
+import os
+import select
+import socket
+import subprocess
+import sys
+
+from lib import consts, either, observe
+from lib.either import SDP, TCP
+from lib.programs import HERE
+from lib.registry import case
+from lib.sock import Sock
+from suites.connect.listening import times_slept
+
+PATIENT = {"ipproto_wait": 20000, "ipproto_memory": 0}
+CONNECTIONS = 600
+KINDS = {SDP: "SDP", TCP: "TCP"}
+
+
+def kind(sock):
+    return KINDS[either.protocol(sock)]
+
+
+def queue(e, listener, protocol, count):
+    """So many connections that nobody has accepted yet, and that wait in the listener's queue."""
+    near = [either.connect(e, listener, protocol) for _ in range(count)]
+    e.equal({either.protocol(sock) for sock in near}, {protocol}, "the protocol of those who connect")
+    return near
+
+
+def queued(e, listener, count):
+    """Until so many of SDP are in the listener's queue: that may be later than the other end is connected."""
+    def are():
+        return any(row.local[1] == listener.port and row.state == "LISTEN" and row.receive >= count for row in observe.rows("peer"))
+
+    e.until(are, "they are not queued")
+
+
+def begin(e, listener, protocol, count):
+    """So many that have begun to connect, without TCP if by SDP."""
+    for _ in range(count):
+        sock = e.socket() if protocol == SDP else either.make(e, TCP)
+        sock.setblocking(False)
+        e.error(sock.connect, e.address(e.there, listener.port))
+
+
+def ask(e, listener, protocol, number):
+    """One connection with a question and its answer."""
+    with either.make(e, protocol) as sock:
+        sock.connect(e.address(e.there, listener.port))
+        question = b"question %04d" % number
+        sock.sendall(question)
+        e.equal(sock.recv_exactly(len(question)), question, "the answer")
+
+
+def answer(listener, count):
+    """Answers so many connections; of which kind they were."""
+    kinds = collections.Counter()
+    for _ in range(count):
+        with listener.accept()[0] as sock:
+            kinds[kind(sock)] += 1
+            sock.sendall(sock.recv_exactly(13))
+            sock.recv(1)
+    return kinds
+
+
+@case(reference=False, families=("v4",), timeout=240)
+def many(e):
+    """Hundreds of connections of both kinds, by several who connect and several who accept."""
+    with either.parameters(**PATIENT):
+        listener = either.listen(e, backlog=64)
+        each = CONNECTIONS // 4
+        with either.counts(e, "peer", accepted_by_sdp=CONNECTIONS // 2, accepted_by_tcp=CONNECTIONS // 2):
+            accepting = [e.task(answer, listener, CONNECTIONS // 2) for _ in range(2)]
+            asking = [e.task(lambda first=first: [ask(e, listener, (SDP, TCP)[number % 2], number) for number in range(first, first + each)])
+                      for first in range(0, CONNECTIONS, each)]
+            for task in asking + accepting:
+                task.join(e.patience * 20)
+            for task in asking:
+                task.result()
+            kinds = sum((task.result() for task in accepting), collections.Counter())
+        e.equal(dict(kinds), {"SDP": CONNECTIONS // 2, "TCP": CONNECTIONS // 2}, "what was accepted")
+        listener.close()
+        for where in ("self", "peer"):
+            e.until(lambda where=where: not observe.rows(where), "sockets of SDP stay", e.patience * 6)
+
+
+@case(reference=False, timeout=120)
+def full_backlog(e):
+    """A backlog that is full of one kind leaves room for the other."""
+    with either.parameters(**PATIENT):
+        for full, other in ((SDP, TCP), (TCP, SDP)):
+            listener = either.listen(e, backlog=1)
+            begin(e, listener, full, 8)
+            e.wait(listener)
+            near = either.connect(e, listener, other)
+            e.equal(either.protocol(near), other, f"connect() beside {KINDS[full]}")
+            queued(e, listener, 1)
+            # they are taken in turn
+            for _ in range(2):
+                far = either.accept(e, listener)
+                if either.protocol(far) == other:
+                    break
+            e.equal(kind(far), KINDS[other], f"what is accepted beside {KINDS[full]}")
+            either.echo(e, near, far)
+            listener.close()
+
+
+@case(reference=False, timeout=120)
+def taken_in_turn(e):
+    """However many of one kind wait for accept(), those of the other are not the last."""
+    with either.parameters(**PATIENT):
+        for many_of, few_of in ((SDP, TCP), (TCP, SDP)):
+            listener = either.listen(e, backlog=64)
+            queue(e, listener, many_of, 30)
+            queue(e, listener, few_of, 4)
+            queued(e, listener, 4 if few_of == SDP else 30)
+            kinds = collections.Counter(kind(either.accept(e, listener)) for _ in range(8))
+            e.equal(dict(kinds), {"SDP": 4, "TCP": 4}, f"the first eight of 30 by {KINDS[many_of]} and 4 by {KINDS[few_of]}")
+            listener.close()
+
+
+@case(reference=False, timeout=120)
+def wakes_one(e):
+    """A connection of either kind is worth waking one thread for."""
+    with either.parameters(**PATIENT):
+        listener = either.listen(e)
+        left = [e.task(listener.accept).wait_asleep("accept", "accept4") for _ in range(8)]
+        woken = 0
+        for protocol in (SDP, TCP, TCP, SDP):
+            before = {task: times_slept(task) for task in left}
+            either.connect(e, listener, protocol)
+            e.until(lambda left=left: not all(task.is_alive() for task in left), "a connection")
+            done = [task for task in left if not task.is_alive()]
+            e.equal([kind(e.keep(task.result()[0])) for task in done], [KINDS[protocol]], "what was accepted")
+            left = [task for task in left if task.is_alive()]
+            for task in left:
+                task.wait_asleep("accept", "accept4")
+            woken += sum(times_slept(task) > before[task] for task in left)
+        e.equal(woken, 0, "threads that were woken for nothing")
+        listener.shutdown(socket.SHUT_RDWR)
+        e.equal([e.error(task.result) for task in left], ["EINVAL"] * 4, "accept() of the others")
+
+
+@case(reference=False, timeout=120)
+def forked(e):
+    """Servers that fork after listen() share what comes."""
+    with either.parameters(**PATIENT):
+        listener = either.listen(e, backlog=64)
+
+        def serve():
+            # until the listener is shut down
+            kinds = collections.Counter()
+            while True:
+                try:
+                    kinds += answer(listener, 1)
+                except OSError:
+                    return dict(kinds)
+
+        children = [e.child(serve) for _ in range(3)]
+        for number in range(24):
+            ask(e, listener, (SDP, TCP)[number % 2], number)
+        listener.shutdown(socket.SHUT_RDWR)
+        kinds = sum((collections.Counter(child.result()) for child in children), collections.Counter())
+        e.equal(dict(kinds), {"SDP": 12, "TCP": 12}, "what the children have accepted")
+
+
+@case(reference=False, timeout=120)
+def group(e):
+    """Each of two listeners with SO_REUSEPORT gets some of both kinds."""
+    with either.parameters(**PATIENT):
+        listeners = []
+        for _ in range(2):
+            sock = either.make(e, SDP, "peer")
+            sock.set(socket.SOL_SOCKET, consts.SO_REUSEPORT, 1)
+            sock.bind(e.address(e.there, listeners[0].port if listeners else 0))
+            sock.listen(128)
+            sock.setblocking(False)
+            listeners.append(sock)
+        for protocol in (SDP, TCP):
+            queue(e, listeners[0], protocol, 24)
+        poller, kinds = select.poll(), [collections.Counter(), collections.Counter()]
+        for sock in listeners:
+            poller.register(sock.fileno(), select.POLLIN)
+        while sum(sum(counter.values()) for counter in kinds) < 48:
+            e.check(poller.poll(e.patience * 1000), f"only {kinds} came")
+            for counter, sock in zip(kinds, listeners):
+                new = e.error_or(sock.accept)
+                if new:
+                    counter[kind(e.keep(new[0]))] += 1
+        # one in 2^22 times it is chance
+        e.check(all(counter["SDP"] and counter["TCP"] for counter in kinds), f"the listeners got {kinds}")
+        e.equal(kinds[0] + kinds[1], collections.Counter(SDP=24, TCP=24), "what came")
+
+
+@case(reference=False)
+def passed_on(e):
+    """A listener that is sent to another process goes on there when it is closed here."""
+    with either.parameters(**PATIENT):
+        listener = either.listen(e)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+
+        def other():
+            listener.close()
+            _, control, _, _ = theirs.recvmsg(1, 100)
+            with Sock.wrap(array.array("i", control[0][2])[0], e.family) as got:
+                theirs.sendall(b"x")
+                return dict(answer(got, 4))
+
+        child = e.child(other)
+        ours.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [listener.fileno()]))])
+        ours.recv(1)
+        address = e.address(e.there, listener.port)
+        listener.close()
+        for number, protocol in enumerate((SDP, TCP, TCP, SDP)):
+            with either.make(e, protocol) as sock:
+                sock.connect(address)
+                sock.sendall(b"question %04d" % number)
+                e.equal(sock.recv_exactly(13), b"question %04d" % number, "the answer")
+        e.equal(child.result(), {"SDP": 2, "TCP": 2}, "what was accepted")
+
+
+@case(reference=False)
+def given_by_systemd(e):
+    """A server that has its listener as descriptor 3, as socket activation gives it."""
+    with either.parameters(**PATIENT):
+        listener = either.listen(e)
+        command = [sys.executable, str(HERE / "echo.py"), "server", "given", "3", "3", "4"]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, close_fds=False, preexec_fn=lambda: os.dup2(listener.fileno(), 3))
+        address = e.address(e.there, listener.port)
+        listener.close()
+        for protocol in (SDP, TCP, SDP, TCP):
+            with either.make(e, protocol) as sock:
+                sock.connect(address)
+                e.equal(kind(sock), KINDS[protocol], "the protocol")
+                sock.sendall(b"there and back")
+                sock.shutdown(socket.SHUT_WR)
+                e.equal(sock.recv_exactly(14), b"there and back", "the echo")
+        e.equal(server.communicate(timeout=e.patience)[0], b"served 4\n", "what the server says")
+
+
+@case(reference=False)
+def given_by_inetd(e):
+    """A server that has its connection as standard input and output."""
+    with either.parameters(**PATIENT):
+        listener = either.listen(e)
+        for protocol in (SDP, TCP):
+            near = either.connect(e, listener, protocol)
+            far = either.accept(e, listener)
+            server = subprocess.Popen(["cat"], stdin=far.fileno(), stdout=far.fileno())
+            far.close()
+            near.sendall(b"there and back")
+            near.shutdown(socket.SHUT_WR)
+            e.equal(near.recv_exactly(14), b"there and back", "the echo")
+            e.equal(near.recv(1), b"", "the end")
+            e.equal((server.wait(e.patience), kind(near)), (0, KINDS[protocol]), "status and protocol")
