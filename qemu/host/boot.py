@@ -22,6 +22,7 @@ INSIDE = Path(__file__).resolve().parents[1] / "inside"
 ROOT_MODULES = ["9pnet_virtio", "9p", "overlay"]
 NETWORK_MODULES = ["veth", "virtio_net", "rdma_rxe", "rdma_ucm", "ib_uverbs", "ib_umad", "rdma_cm", "ib_cm", "ipv6"]
 
+
 class Kernel:
     """One kernel of the cache: where its parts are."""
 

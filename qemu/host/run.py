@@ -7,7 +7,6 @@ import queue
 import selectors
 import socket
 import struct
-import sys
 import threading
 import time
 

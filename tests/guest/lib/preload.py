@@ -111,10 +111,14 @@ class Way:
             if not shutil.which(program):
                 self.e.skip(f"{program} is not there")
 
+    def started(self, command):
+        """What is started where SDP is to carry the bytes."""
+        return under(self.e, command, log="stderr:8")
+
     def server(self, command, port):
         """Starts one, and waits until it listens on the port."""
         command = [str(word) for word in command]
-        program = Program(self.e, under(self.e, command, log="stderr:8") if self.sdp else command, self.where)
+        program = Program(self.e, self.started(command) if self.sdp else command, self.where)
         try:
             wait_for_listener(self.e, port, self.where, sdp=self.sdp)
         except CaseFailure as failure:
@@ -123,8 +127,7 @@ class Way:
 
     def client(self, command, patience=12):
         """The output of a program that ends by itself."""
-        command = under(self.e, [str(word) for word in command], log="stderr:8")
-        return Program(self.e, command).output(self.e.patience * patience)
+        return Program(self.e, self.started([str(word) for word in command])).output(self.e.patience * patience)
 
     @contextlib.contextmanager
     def carries(self, sent, received):

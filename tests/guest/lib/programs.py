@@ -34,15 +34,20 @@ class Program:
 
     def outputs(self, seconds):
         """The same, and what it has said besides."""
+        status, out, err = self.ended(seconds)
+        if status:
+            raise CaseFailure(f"{self.name} ended with {status}: {(out + err).strip()[-500:]}")
+        return out, err
+
+    def ended(self, seconds):
+        """Its status, whatever it is, and both outputs."""
         try:
             out, err = self._process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()
             out, err = self._process.communicate()
             raise CaseFailure(f"{self.name} still runs after {seconds:g} s: {(out + err).strip()[-500:]}") from None
-        if self._process.returncode:
-            raise CaseFailure(f"{self.name} ended with {self._process.returncode}: {(out + err).strip()[-500:]}")
-        return out, err
+        return self._process.returncode, out, err
 
     def line(self):
         """The next line of its standard output."""
