@@ -16,7 +16,7 @@ PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 install = scripts/install --destdir '$(DESTDIR)' --prefix '$(PREFIX)' --sysconfdir '$(SYSCONFDIR)'
 
-.PHONY: module debug selftest demo test next torture bench check prepare tools install uninstall modules_install deb clean help
+.PHONY: module debug selftest demo test test-all next torture bench check prepare tools install uninstall modules_install doc deb clean help
 
 module: ## (or just make) build the module, build/ib_sdp.ko
 	@$(build_module) -- $(handed_on)
@@ -30,8 +30,11 @@ selftest: ## build the module with its self-test, for tests/guest/suites/selftes
 demo: ## show the module at work, in a guest
 	@scripts/demo
 
-test: ## run all tests; SUITES="host guest" chooses (scripts/test --list)
+test: ## run tests that reach every part; SUITES="host guest" chooses (scripts/test --list)
 	@scripts/test $(SUITES)
+
+test-all: ## every suite there is, each case with both versions of IP: many hours
+	@scripts/test all
 
 next: ## the same module on the newest kernel that Debian has anywhere: an early warning, which fails nothing else
 	@scripts/prepare --refresh --kernel next
@@ -49,8 +52,8 @@ check: ## formatting, lints, licence headers, unsafe only in src/sys, rooms of s
 prepare: ## only fill the cache (every target does so when needed)
 	@scripts/prepare
 
-tools: ## build sdp-run, libsdp.so, sdpctl and sdpstat, into build/cargo/release, and what shells complete them by
-	@$(if $(filter-out /etc,$(SYSCONFDIR)),SDP_RULES='$(SYSCONFDIR)/libsdp.conf') CARGO_TARGET_DIR= scripts/cargo build --release --locked -p libsdp -p sdp-run -p sdpctl -p sdpstat -p sdp-completions
+tools: ## build sdp-run, libsdp.so, sdp-check, sdpctl and sdpstat, into build/cargo/release, and what shells complete them by
+	@$(if $(filter-out /etc,$(SYSCONFDIR)),SDP_RULES='$(SYSCONFDIR)/libsdp.conf') CARGO_TARGET_DIR= scripts/cargo build --release --locked -p libsdp -p sdp-run -p sdp-check -p sdpctl -p sdpstat -p sdp-completions
 	@CARGO_TARGET_DIR= scripts/cargo run --quiet --release --locked -p sdp-completions -- build/completions
 
 install: tools $(if $(filter no,$(MODULE)),,module) ## install module, tools, manual pages; DESTDIR, PREFIX, SYSCONFDIR, MODULE=no
@@ -62,6 +65,10 @@ uninstall: ## remove what make install has installed, given the same DESTDIR, PR
 
 modules_install: ## install the module for its kernel, below INSTALL_MOD_PATH if given
 	@$(build_module) --install '$(INSTALL_MOD_PATH)' -- $(handed_on)
+
+doc: ## what the comments of the sources say, as pages: build/cargo/doc
+	@scripts/cargo doc --workspace --no-deps --document-private-items
+	@$(build_module) --doc build/cargo/doc -- CLIPPY=1 $(handed_on)
 
 deb: tools ## Debian packages of tools and module (by DKMS), into build/deb
 	@scripts/deb

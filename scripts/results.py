@@ -9,6 +9,7 @@ class Tally:
 
     def __init__(self, suite):
         self.suite, self.passed, self.passed_names = suite, 0, set()
+        self.seconds = 0    # how long it took, without what was built for it
         self.failures, self.skips = [], []
         self.unsteady = []  # failed once and passed when tried again, with the first reason; they count as passed
 
@@ -44,6 +45,14 @@ class Tally:
     def line(self):
         text = f"{self.passed} passed, {self.failed} failed"
         return text + (f", {len(self.skips)} skipped" if self.skips else "")
+
+
+def table(tallies, builds, seconds, jobs):
+    """Where the time of a run went, the longest first: lines."""
+    rows = [(tally.seconds, tally.suite, tally.line()) for tally in tallies] + [(took, name, "built") for name, took in builds.items()]
+    for took, name, what in sorted(rows, reverse=True):
+        yield f"{took:7.0f} s  {name:32} {what}"
+    yield f"{seconds:7.0f} s  by the clock, {jobs} at a time"
 
 
 class Command:

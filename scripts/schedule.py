@@ -52,7 +52,7 @@ def single(suite, name, why):
     if suite.parser is not Ktap or not case or why.startswith("timed out"):
         return None
     inside = suite.command.index("--") + 2
-    options = [word for word in suite.command[inside:] if word.startswith("--") and word not in ("--only", "--here")]
+    options = [word for word in suite.command[inside:] if word.startswith("--") and word not in ("--only", "--here", "--in-turn")]
     options += ["--here"] if case[3] else []
     options += ["--alone"] if suite.command[inside - 1].endswith("/short") else []
     command = [*suite.command[:inside - 1], "/src/tests/guest/run", *options, "--only", case[2], case[1]]
@@ -79,6 +79,7 @@ class Builds:
         self._commands, self._time_left = commands, time_left
         self._locks = {name: threading.Lock() for name, _, _ in BUILDS}
         self._statuses = {}     # of what was built; each under its lock
+        self.seconds = {}       # how long each took
 
     def make(self, suite):
         """The Tally of what is wrong with what the suite needs; None if that is there."""
@@ -91,7 +92,9 @@ class Builds:
                 first = name not in self._statuses
                 if first:
                     left = self._time_left.seconds()
+                    start = time.monotonic()
                     self._statuses[name] = self._commands.run(suite.name, command, BUILD_SECONDS if left is None else left, lambda line: None)
+                    self.seconds[name] = time.monotonic() - start
                 status = self._statuses[name]
             if not status:
                 continue

@@ -16,12 +16,27 @@ class Suite:
         self.name, self.what, self.parser, self.command = name, what, parser, command
         self.limit, self.default = limit, default
 
+    def shorter(self):
+        """How `make test` runs it."""
+        return self
+
+
+class Guest(Suite):
+    """Cases in a guest."""
+
+    def shorter(self):
+        program = self.command.index("--") + 1
+        if self.name in BOTH_VERSIONS or "--only" in self.command[program:]:
+            return self
+        command = [*self.command[:program + 1], "--in-turn", *self.command[program + 1:]]
+        return Suite(self.name, self.what, self.parser, command, self.limit, self.default)
+
 
 def guest(name, what, options, arguments, limit, default=True):
     """A suite that runs in a guest; `options` are those of qemu/guest, `limit` is for what runs in it."""
     command = ["qemu/guest", *options, "--timeout", str(limit), "--", "/src/tests/guest/run", *arguments]
     # The host's limit is only there for a guest that does not even keep its own; it includes making what is missing.
-    return Suite(name, what, Ktap, command, limit + 3600, default)
+    return Guest(name, what, Ktap, command, limit + 3600, default)
 
 
 # The guest suites of `make test`: all but those for the debug kernel only. What else there is takes long and is run by
@@ -37,8 +52,15 @@ RAW = {"hostile", "selftest"}
 APPEND = {"unwritten": "init_on_alloc=0 slub_debug=P page_poison=1"}
 # What one version of IP shows for both, in these; the others show what differs. Between two guests it is the other one.
 ONLY = {"guest:data": "v4", "guest:close": "v4", "wire:data": "v6", "wire:close": "v6"}
+# The suites that are about what differs between the versions, so that `make test` runs each case with both. All others run each case
+# with one of them, half of the cases with IPv4.
+BOTH_VERSIONS = {"guest:bind", "guest:connect", "guest:create", "guest:options"}
 # Those that only the debug kernel can run.
 DEBUG_ONLY = {"faults"}
+
+
+# Programs that are told by a form (tests/guest/lib/forms.py).
+FORMS = [path.stem for path in sorted((PROJECT / "tests/guest/suites/programs").glob("*.py")) if "import form" in path.read_text()]
 
 
 def only(name):
@@ -64,8 +86,11 @@ def guest_suites():
             yield guest("guest:local-streams", "what is done with streams, within one namespace", options, ["--here", "--only", "v4", *streams], GUEST_SECONDS)
             cases = here + streams
         yield guest(f"debug:{directory.name}", "the same on the debug kernel", ["--kernel", "debug", *options], cases, DEBUG_SECONDS, False)
+        if directory.name == "programs":
+            yield guest("guest:programs-every", "and those that have a form by TCP, sdp-run and a mapping, each to the peer and on one machine", [],
+                        ["--every", *(f"programs.{name}" for name in FORMS)], GUEST_SECONDS, False)
         if directory.name == "adverse":
-            yield guest("guest:adverse-short", "on devices that are unlike rxe, one exchange each", [], ["adverse.completions.answers"], GUEST_SECONDS)
+            yield guest("guest:adverse-short", "on devices that are unlike rxe, one exchange each", [], ["adverse.completions.answers", "adverse.limits"], GUEST_SECONDS)
         if directory.name == "zcopy":
             yield guest("guest:zcopy-several", "with several pieces of a reader's memory out", ["--params", "recv_adverts=4"], ["zcopy.blocks"], GUEST_SECONDS, False)
         if directory.name == "ipproto":
@@ -109,9 +134,10 @@ BUILDS = [
     ("self-test", [SCRIPTS / "module", "--selftest"], lambda suite: suite.name in {f"guest:{name}" for name in RAW}),
     ("debug self-test", [SCRIPTS / "module", "--selftest", "--debug"], lambda suite: suite.name in {f"debug:{name}" for name in [*RAW, "short"]}),
     ("sdpstat", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "sdpstat"], lambda suite: True),
+    ("sdp-check", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "sdp-check"], lambda suite: suite.name.endswith(":programs")),
     ("preload library", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "libsdp", "-p", "sdp-run"],
-     lambda suite: suite.name.endswith((":preload", ":programs")) or suite.name.startswith("series:")),
-    ("sdpctl", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "sdpctl"], lambda suite: suite.name.endswith((":map", ":programs"))),
+     lambda suite: suite.name.endswith((":preload", ":programs", ":programs-every")) or suite.name.startswith("series:")),
+    ("sdpctl", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "sdpctl"], lambda suite: suite.name.endswith((":map", ":programs", ":programs-every"))),
     ("programs", [SCRIPTS / "programs"], lambda suite: suite.name.endswith(":programs")),
 ]
 SUITES = [

@@ -3,6 +3,7 @@
 
 import contextlib
 import errno
+import importlib.util
 import io
 import sys
 import unittest
@@ -12,9 +13,15 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import schedule  # noqa: E402
-from results import Command, Ktap  # noqa: E402
+from results import Command, Ktap, Tally, table  # noqa: E402
 from schedule import Builds, TimeLeft, single  # noqa: E402
 from suites import SUITES, Suite, other_series, turn  # noqa: E402
+
+
+# Not by its package: both sides have one that is called suites.
+spec = importlib.util.spec_from_file_location("registry", Path(__file__).resolve().parent.parent.parent / "tests/guest/lib/registry.py")
+registry = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(registry)
 
 
 class Commands:
@@ -44,6 +51,45 @@ class TestOrder(unittest.TestCase):
     def test_one_by_one(self):
         names = [suite.name for suite in sorted((suite for suite in SUITES if suite.default), key=lambda suite: turn(suite, 1))]
         self.assertEqual(names[-1], "debug:short")
+
+
+class TestShorter(unittest.TestCase):
+    def command(self, name):
+        command = next(suite for suite in SUITES if suite.name == name).shorter().command
+        return command[command.index("--") + 1:]
+
+    def test_one_version_of_ip(self):
+        run = "/src/tests/guest/run"
+        self.assertEqual(self.command("guest:hostile"), [run, "--in-turn", "hostile"])
+        self.assertEqual(self.command("guest:data"), [run, "--only", "v4", "data"])
+        self.assertEqual(self.command("guest:bind"), [run, "bind"])
+        self.assertEqual(self.command("debug:short"), ["/src/tests/guest/short"])
+
+    def test_time_is_told_and_a_case_runs_again(self):
+        suite = TimeLeft(2).restrict(next(suite for suite in SUITES if suite.name == "guest:hostile").shorter())
+        self.assertIn("--in-turn", suite.command)
+        self.assertNotIn("--in-turn", single(suite, "hostile.ends.x/v6", "").command)
+
+    def test_every_case_has_its_turn(self):
+        families = {}
+        for number in range(100):
+            case = registry.Case(mock.Mock(__module__="suites.a.b", __name__=f"c{number}"), ("v4", "v6"), True, 30, (1,))
+            self.assertEqual(case.family_in_turn(), case.family_in_turn())
+            families[case.family_in_turn()] = families.get(case.family_in_turn(), 0) + 1
+        self.assertEqual(set(families), {("v4",), ("v6",)})
+        self.assertGreater(min(families.values()), 30)
+        self.assertEqual(registry.Case(mock.Mock(__module__="suites.a.b", __name__="c"), ("v6",), True, 30, (1,)).family_in_turn(), ("v6",))
+
+
+class TestTable(unittest.TestCase):
+    def test_the_longest_comes_first(self):
+        short, long = Tally("short"), Tally("long")
+        long.ok(3)
+        short.seconds, long.seconds = 4, 60
+        lines = list(table([short, long], {"module": 20}, 70, 2))
+        self.assertEqual([line.split()[2] for line in lines], ["long", "module", "short", "by"])
+        self.assertEqual(lines[0].split(), ["60", "s", "long", "3", "passed,", "0", "failed"])
+        self.assertEqual(lines[-1].split()[:2], ["70", "s"])
 
 
 class TestTimeLeft(unittest.TestCase):

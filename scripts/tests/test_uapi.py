@@ -54,7 +54,7 @@ class Uapi(unittest.TestCase):
         header = dict(re.findall(r"#define\s+(\w+)\s+(\d+)", (PROJECT / HEADER).read_text()))
         sources = [source.read_text() for source in (PROJECT / "src").rglob("*.rs")]
         # a parameter, of which the header has the default
-        self.assertIn(f"\t.ipproto = {header.pop('IPPROTO_SDP')},\n", (PROJECT / "src/sys/net_helpers.c").read_text())
+        self.assertIn(f"\nP(ipproto, {header.pop('IPPROTO_SDP')}, ", (PROJECT / "src/sys/params.def").read_text())
         for name, number in header.items():
             own = {value for text in sources for value in re.findall(rf"const {name}: u\d+ = (\d+);", text)}
             # what the module does not say itself, it has from this header
