@@ -60,6 +60,7 @@ mod listen;
 pub(crate) mod namespace;
 mod never_ask;
 mod options;
+mod patience;
 mod poll;
 mod ports;
 mod proc;
@@ -91,7 +92,7 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{Arc, SetOnce, SpinLock};
-use wait::Patience;
+use patience::Patience;
 
 pub(crate) use listen::Incoming;
 pub(crate) use namespace::Namespace;
