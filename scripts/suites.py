@@ -60,7 +60,7 @@ DEBUG_ONLY = {"faults"}
 
 
 # Programs that are told by a form (tests/guest/lib/forms.py).
-FORMS = [path.stem for path in sorted((PROJECT / "tests/guest/suites/programs").glob("*.py")) if "import form" in path.read_text()]
+FORMS = [path.stem for path in sorted((PROJECT / "tests/guest/suites/programs").glob("*.py")) if "from lib.forms import" in path.read_text()]
 
 
 def only(name):
@@ -74,6 +74,8 @@ def guest_suites():
     streams = ["data", "close", "poll", "zcopy"]
     for directory in sorted((PROJECT / "tests/guest/suites").glob("*/")):
         sources = [path.read_text(errors="replace") for path in directory.glob("*.py")]
+        if directory.name == "heavy":
+            yield guest("guest:heavy", "programs that have a form, and large packages: each way", ["--programs"], ["--every", "heavy"], GUEST_SECONDS, False)
         if not any("@case" in source for source in sources):
             continue
         options = ["--selftest"] if directory.name in RAW else []
@@ -87,7 +89,7 @@ def guest_suites():
             cases = here + streams
         yield guest(f"debug:{directory.name}", "the same on the debug kernel", ["--kernel", "debug", *options], cases, DEBUG_SECONDS, False)
         if directory.name == "programs":
-            yield guest("guest:programs-every", "and those that have a form by TCP, sdp-run and a mapping, each to the peer and on one machine", [],
+            yield guest("guest:programs-every", "and those that have a form by TCP, sdp-run and a mapping, each to the peer, on one machine, and to a peer without SDP", [],
                         ["--every", *(f"programs.{name}" for name in FORMS)], GUEST_SECONDS, False)
         if directory.name == "adverse":
             yield guest("guest:adverse-short", "on devices that are unlike rxe, one exchange each", [], ["adverse.completions.answers", "adverse.limits"], GUEST_SECONDS)
@@ -136,8 +138,8 @@ BUILDS = [
     ("sdpstat", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "sdpstat"], lambda suite: True),
     ("sdp-check", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "sdp-check"], lambda suite: suite.name.endswith(":programs")),
     ("preload library", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "libsdp", "-p", "sdp-run"],
-     lambda suite: suite.name.endswith((":preload", ":programs", ":programs-every")) or suite.name.startswith("series:")),
-    ("sdpctl", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "sdpctl"], lambda suite: suite.name.endswith((":map", ":programs", ":programs-every"))),
+     lambda suite: suite.name.endswith((":preload", ":programs", ":programs-every", ":heavy", ":ipproto")) or suite.name.startswith("series:")),
+    ("sdpctl", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "sdpctl"], lambda suite: suite.name.endswith((":map", ":programs", ":programs-every", ":heavy"))),
     ("programs", [SCRIPTS / "programs"], lambda suite: suite.name.endswith(":programs")),
 ]
 SUITES = [

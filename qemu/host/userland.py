@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The guests' user land: a Debian root with the packages of `qemu/packages`.
+"""The guests' user land: a Debian root with the packages of `qemu/packages`; and a larger one, with those of
+`qemu/packages.programs` besides, for runs that ask for it.
 
 Each set of inputs has a directory of its own, because other guests may be running from the one that
 a change of the inputs leaves behind. A run holds a shared lock on the root it uses; whoever builds a
@@ -17,37 +18,40 @@ import cache
 
 # Raise this when the recipe below changes in a way that what it built before is no longer good.
 RECIPE = 1
-MEGABYTES = 2200
+# What a root and what it is made from take: (name, MB, lists of packages).
+BASE = "root", 2200, ("packages",)
+PROGRAMS = "programs", 3200, ("packages", "packages.programs")
 UNUSED_SECONDS = 86400
 
-PACKAGES = Path(__file__).resolve().parents[1] / "packages"
+QEMU = Path(__file__).resolve().parents[1]
 
 
-def packages():
-    lines = (line.split("#")[0].strip() for line in PACKAGES.read_text().splitlines())
+def packages(lists):
+    lines = (line.split("#")[0].strip() for name in lists for line in (QEMU / name).read_text().splitlines())
     return [line for line in lines if line]
 
 
 @contextlib.contextmanager
-def root():
+def root(programs=False):
     """The path of the user land, made if missing, and kept from being removed while in use."""
-    names = packages()
+    kind, megabytes, lists = PROGRAMS if programs else BASE
+    names = packages(lists)
     mark = cache.fingerprint(RECIPE, cache.SUITE, names)
-    piece = cache.make_root() / "guest" / f"root-{mark[:12]}"
+    piece = cache.make_root() / "guest" / f"{kind}-{mark[:12]}"
     with open(cache.root() / "lock" / piece.name, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
         os.utime(lock.fileno())         # when it was last used
         if not cache.is_complete(piece, mark):
-            with cache.locked("guest-root"):
+            with cache.locked(f"guest-{kind}"):
                 if not cache.is_complete(piece, mark):
-                    remove_unused(piece)
-                    build(piece, mark, names)
+                    remove_unused(kind, piece)
+                    build(piece, mark, names, megabytes)
         yield piece
 
 
-def build(piece, mark, names):
-    cache.need_space("the guests' user land", MEGABYTES)
-    log = cache.root() / "log" / "guest-root.log"
+def build(piece, mark, names, megabytes):
+    cache.need_space("the guests' user land", megabytes)
+    log = cache.root() / "log" / f"guest-{piece.name.partition('-')[0]}.log"
     log.unlink(missing_ok=True)
     unread = [f"--dpkgopt=path-exclude=/usr/share/{part}/*" for part in ("man", "doc", "info", "locale")]
     # Else the Java packages complain about the manual pages that are left out.
@@ -60,8 +64,8 @@ def build(piece, mark, names):
         cache.put_in_place(new, piece, mark)
 
 
-def remove_unused(kept):
-    for old in kept.parent.glob("root-*"):
+def remove_unused(kind, kept):
+    for old in kept.parent.glob(f"{kind}-*"):
         if old == kept:
             continue
         with open(cache.root() / "lock" / old.name, "a") as lock:

@@ -83,16 +83,16 @@ def put(e, path, content):
     Program(e, ["sh", "-c", f"mkdir -p {os.path.dirname(path)} && echo {text} | base64 -d > {path}"], "peer").output(e.patience * 6)
 
 
-def compiled(e):
-    """The folder that has Transfer.class, on both hosts; it is compiled once."""
+def compiled(e, name="Transfer", path=""):
+    """The folder that has the classes of NAME.java, on both hosts; it is compiled once. `path` has those of others that it uses."""
     if not shutil.which("javac"):
         e.skip("no JDK")
-    folder = pathlib.Path("/tmp/ib_sdp_classes")
+    folder = pathlib.Path(f"/tmp/ib_sdp_classes-{name}")
     if not folder.exists():
         new = tempfile.mkdtemp()
-        Program(e, [*JAVAC, "-d", new, str(HERE / "Transfer.java")]).output(e.patience * 20)
+        Program(e, [*JAVAC, "-cp", path, "-d", new, str(HERE / f"{name}.java")]).output(e.patience * 20)
         os.rename(new, folder)
     if not netns.local():
-        for path in folder.iterdir():
-            put(e, str(path), path.read_bytes())
+        for file in folder.iterdir():
+            put(e, str(file), file.read_bytes())
     return str(folder)

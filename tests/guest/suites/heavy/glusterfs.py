@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""GlusterFS: a brick, and a mount of it by FUSE, with a file there and back. Both are the daemons that glusterd starts, with settings
+of their own."""
+
+from lib.forms import form
+
+BRICK = """
+volume files
+    type storage/posix
+    option directory {folder}/brick
+end-volume
+volume locks
+    type features/locks
+    subvolumes files
+end-volume
+volume server
+    type protocol/server
+    option transport-type tcp
+    option transport.socket.bind-address {host}
+    option transport.socket.listen-port {port}
+    option auth.addr.locks.allow *
+    subvolumes locks
+end-volume
+"""
+MOUNT = """
+volume brick
+    type protocol/client
+    option transport-type tcp
+    option remote-host {host}
+    option remote-port {port}
+    option remote-subvolume locks
+end-volume
+"""
+SERVER = "mkdir {folder}/brick && exec glusterfsd -N -l /dev/stderr -f {folder}/brick.vol"
+# What is read was not kept by the kernel.
+CLIENT = """
+cd {folder} && mkdir mount && modprobe fuse
+glusterfs -l {folder}/log --direct-io-mode=enable -f {folder}/mount.vol {folder}/mount || cat {folder}/log
+head -c 3000000 /dev/urandom > sent && cp sent mount/copy && cmp sent mount/copy && cmp sent brick/copy && echo the same
+umount mount || cat {folder}/log
+"""
+
+form(needs=("glusterfsd", "glusterfs"), server=("sh", "-c", SERVER), client=("sh", "{folder}/client"), timeout=240,
+     files={"brick.vol": BRICK, "mount.vol": MOUNT, "client": CLIENT}, says="the same", sent=3_000_000, received=3_000_000)
