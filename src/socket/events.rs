@@ -67,9 +67,14 @@ impl Events {
         self.waiters.fetch_add(1, Full);
     }
 
+    /// How many wait who will look.
+    pub(super) fn awaited(&self) -> u32 {
+        self.waiters.load(Relaxed).max(0) as u32
+    }
+
     /// Whether somebody waits who will look.
     pub(super) fn are_awaited(&self) -> bool {
-        self.waiters.load(Relaxed) > 0
+        self.awaited() > 0
     }
 
     /// A caller has waited, and looks once more: what was told until now may have been told to him.

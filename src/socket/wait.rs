@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! Waiting: for a while awake, as long as a [`Patience`] says, then asleep.
+//!
+//! Who is awake polls the completion queues, so that nothing has to be told; in a local connection
+//! whoever sends tells it.
 
 use super::patience::Patience;
 use super::{SdpSock, Socket};
@@ -11,14 +14,19 @@ use kernel::sync::atomic::Relaxed;
 use kernel::time::{Delta, Instant, Monotonic};
 
 impl SdpSock {
-    /// Watches for an event after `mark`. A task that is woken up gets an idle processor, if there is one; one that
-    /// only lets others go before it stays where they are.
-    fn watch(&self, mark: i32, limit: Delta) {
+    /// Watches for an event after `mark`, and for completions if it `polls`: whether one has come. A task that is
+    /// woken up gets an idle processor, if there is one; one that only lets others go before it stays where they
+    /// are.
+    fn watch(&self, mark: i32, limit: Delta, polls: bool) -> bool {
         let start = Instant::<Monotonic>::now();
         let waits = || self.wake_mark() == mark && !signal_pending() && !is_crowded();
         while waits() && start.elapsed() < limit {
+            if polls && self.data().connection.lock().has_completion(self) {
+                return true;
+            }
             core::hint::spin_loop();
         }
+        false
     }
 
     /// [`SdpSock::wait`] for something to read.
@@ -52,14 +60,24 @@ impl SdpSock {
         timeout: isize,
         patience: &Patience,
     ) -> Result<isize> {
+        let limit = patience.limit();
+        let connection = &self.data().connection;
+        // before the look that comes first, which arms the queues otherwise
+        let polls = limit > Delta::ZERO && connection.lock().begin_polling();
         self.looking(lock, || {
             // without what the caller does for its peer before and after
             let start = Instant::<Monotonic>::now();
-            let limit = patience.limit();
-            if limit > Delta::ZERO {
-                self.watch(mark, limit);
+            let come = limit > Delta::ZERO && self.watch(mark, limit, polls);
+            if polls {
+                connection.lock().end_polling();
+                if !come {
+                    self.progress();
+                }
             }
-            let r = self.sleep(mark, timeout);
+            let r = match come {
+                true => Ok(timeout),
+                false => self.sleep(mark, timeout),
+            };
             patience.learn(start.elapsed());
             r
         })

@@ -86,6 +86,10 @@ impl Transport for Channel {
         either!(self, c => c.poll_send())
     }
 
+    fn look(&mut self, sent: bool) -> Option<bool> {
+        either!(self, c => c.look(sent))
+    }
+
     fn arm_receive(&mut self, of: Interest) -> Arming {
         either!(self, c => c.arm_receive(of))
     }

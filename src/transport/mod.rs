@@ -322,6 +322,10 @@ pub(crate) trait Transport: Send {
     /// The next end of a send.
     fn poll_send(&mut self) -> Option<SendCompletion>;
 
+    /// Whether there is an end of a receive, or else of a send, if that is asked for. `None`: looking is
+    /// of no use, as whoever waits is told in no time.
+    fn look(&mut self, sent: bool) -> Option<bool>;
+
     /// Asks to be told of the next end of a receive. Costs little when that was asked for before and
     /// nothing was told since.
     fn arm_receive(&mut self, of: Interest) -> Arming;

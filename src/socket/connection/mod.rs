@@ -9,6 +9,7 @@
 
 mod ending;
 mod options;
+mod polling;
 mod pump;
 mod tell;
 mod window;
@@ -38,7 +39,6 @@ use crate::transport::{
     SendCompletion, Transport,
 };
 use kernel::prelude::*;
-use kernel::sync::atomic::Relaxed;
 
 /// Receive buffers that a connection starts with.
 pub(super) const FIRST_WINDOW: u16 = 8;
@@ -108,6 +108,8 @@ pub(crate) struct Connection {
     pub(super) space_wanted: bool,
     /// Of which receives the channel has promised to tell ([`Arming::Armed`]), and has not since.
     interest: Option<Interest>,
+    /// Callers who poll the completion queues in place of being told.
+    polling: u32,
     /// Messages since the last that asked for a completion.
     unsignaled: u32,
     /// What the last message held was held for.
@@ -161,6 +163,7 @@ impl Connection {
             more: false,
             space_wanted: false,
             interest: None,
+            polling: 0,
             unsignaled: 0,
             held: None,
             uncork_at: None,
@@ -325,6 +328,9 @@ impl Connection {
                 sk.schedule(JOB_PROGRESS);
                 break;
             }
+            if self.is_polled(sk) {
+                break;
+            }
             let (wait_sent, interest) = (self.waits_for_completion(sk), self.interest(sk));
             let Some(channel) = self.channel.as_mut() else {
                 break;
@@ -339,57 +345,6 @@ impl Connection {
             }
             budget -= 1; // a device may say so for a while and give nothing
         }
-    }
-
-    /// Of which receives to be told. That bytes have come, and credits, and adverts, is nobody's
-    /// business until a call comes, which looks itself; a worker that takes each message from its
-    /// sender's hands would only be in the way. Whoever begins to wait or to poll, or has waited, has
-    /// this decided anew.
-    fn interest(&self, sk: &SdpSock) -> Interest {
-        let looks_itself = self.channel.as_ref().is_some_and(|c| c.knows_solicited())
-            && sk.state() == State::Established
-            && !self.orphaned
-            && self.place.is_none()
-            && !self.attends
-            && self.tx.unsent() == 0
-            && self.held != Some(Hold::Credits)
-            && !sk.data().events.are_awaited()
-            && !sk.is_watched();
-        match looks_itself {
-            true => Interest::Solicited,
-            false => Interest::All,
-        }
-    }
-
-    /// Whether nothing can go out before the peer gives credits, which will be told. More bytes
-    /// change nothing then.
-    pub(super) fn is_stalled(&self, sk: &SdpSock) -> bool {
-        self.held == Some(Hold::Credits)
-            && self.interest == Some(Interest::All)
-            && !sk.data().events.are_noted()
-    }
-
-    /// Whether messages may come without anybody being told.
-    pub(super) fn looks_itself(&self) -> bool {
-        self.interest == Some(Interest::Solicited)
-    }
-
-    /// Whether something may have come that nobody has looked at.
-    pub(super) fn may_have_news(&self, sk: &SdpSock) -> bool {
-        self.looks_itself() || sk.data().events.are_noted()
-    }
-
-    /// Whether bytes have come and nobody was told.
-    pub(super) fn is_untold(&self) -> bool {
-        self.looks_itself() && self.channel.as_ref().is_some_and(|c| c.unpolled() > 0)
-    }
-
-    /// Whether the completion of a send moves something on, so that it has to be told.
-    fn waits_for_completion(&self, sk: &SdpSock) -> bool {
-        let closing = self.protocol.as_ref().is_some_and(|p| p.send_closed()) && !self.fin_arrived;
-        let writers = sk.data().writers.load(Relaxed) > 0;
-        let held = self.held == Some(Hold::Wire);
-        held || writers || self.space_wanted || closing || self.direct.is_busy()
     }
 
     /// A message has arrived, or a receive has failed.

@@ -172,8 +172,8 @@ impl Cq {
         self.pending
     }
 
-    /// The next completion.
-    pub(super) fn take(&mut self) -> Option<c::ib_wc> {
+    /// Whether there is a completion.
+    pub(super) fn look(&mut self) -> bool {
         if self.next == self.end {
             let n = i32::try_from(self.wcs.len()).unwrap_or(i32::MAX);
             // SAFETY: By the invariants the CQ exists, and there is room for `n` completions.
@@ -182,7 +182,12 @@ impl Cq {
             self.end = usize::try_from(got).unwrap_or(0).min(self.wcs.len());
             self.pending = false;
         }
-        if self.next == self.end {
+        self.next != self.end
+    }
+
+    /// The next completion.
+    pub(super) fn take(&mut self) -> Option<c::ib_wc> {
+        if !self.look() {
             return None;
         }
         let wc = self.wcs.get(self.next).copied();

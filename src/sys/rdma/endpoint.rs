@@ -209,6 +209,11 @@ impl Endpoint {
         self.receive.poll()
     }
 
+    /// Whether a receive has ended, or else a send, if that is asked for.
+    pub(crate) fn look(&mut self, sent: bool) -> bool {
+        self.receive.look() || sent && self.send.look()
+    }
+
     /// See [`ReceiveQueue::arm`].
     pub(crate) fn arm_receive(&mut self) -> Arming {
         self.receive.arm()

@@ -168,6 +168,11 @@ impl ReceiveQueue {
         ret
     }
 
+    /// See [`Cq::look`].
+    pub(super) fn look(&mut self) -> bool {
+        self.cq.look()
+    }
+
     /// The next completion.
     pub(super) fn poll(&mut self) -> Option<Received> {
         let wc = self.cq.take()?;

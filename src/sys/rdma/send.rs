@@ -60,9 +60,6 @@ pub(crate) struct SendLimits {
     pub(crate) slots: u16,
     /// Pieces of payload per message.
     pub(crate) spans: u8,
-    /// Length up to which a message is copied.
-    #[allow(dead_code, reason = "part of what there is to say")]
-    pub(crate) inline: u16,
 }
 
 /// What a work request is.
@@ -205,7 +202,6 @@ impl SendQueue {
         SendLimits {
             slots: self.slots.len() as u16,
             spans: self.spans,
-            inline: self.inline,
         }
     }
 
@@ -424,6 +420,10 @@ impl SendQueue {
         });
         self.broken = ret.is_err();
         ret
+    }
+
+    pub(super) fn look(&mut self) -> bool {
+        self.head != self.flushed && self.cq.look()
     }
 
     /// The next completion.

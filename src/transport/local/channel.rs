@@ -234,6 +234,11 @@ impl Transport for Channel {
         self.end(End::next_done)?
     }
 
+    /// The peer tells by itself.
+    fn look(&mut self, _sent: bool) -> Option<bool> {
+        None
+    }
+
     fn arm_receive(&mut self, of: Interest) -> Arming {
         let pending = self.end(|e| {
             e.receive_armed = Some(of);

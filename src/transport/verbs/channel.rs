@@ -217,6 +217,10 @@ impl Transport for Channel {
         })
     }
 
+    fn look(&mut self, sent: bool) -> Option<bool> {
+        Some(self.endpoint_mut()?.look(sent))
+    }
+
     /// Of all: other systems' senders mark urgent messages only, or none.
     fn arm_receive(&mut self, _of: Interest) -> Arming {
         self.endpoint_mut()

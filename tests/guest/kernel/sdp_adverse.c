@@ -45,6 +45,10 @@ static uint sent_late;
 module_param(sent_late, uint, 0644);
 MODULE_PARM_DESC(sent_late, "microseconds that completions of the send queue come late");
 
+static uint received_late;
+module_param(received_late, uint, 0644);
+MODULE_PARM_DESC(received_late, "the same, of the receive queue");
+
 static unsigned long seed = 1;
 module_param(seed, ulong, 0644);
 MODULE_PARM_DESC(seed, "of what is left to chance, for queues that are made from now on");
@@ -157,8 +161,7 @@ static enum hrtimer_restart due(struct hrtimer *t)
 {
 	struct queue *q = container_of(t, struct queue, due);
 
-	if (atomic_xchg(&q->armed, 0))
-		told(q);
+	completed(q->cq, q);
 	return HRTIMER_NORESTART;
 }
 
@@ -175,9 +178,7 @@ static void take(struct queue *q)
 
 		if (real.poll_cq(q->cq, 1, &h->wc) != 1)
 			break;
-		h->at = ktime_get();
-		if (sent_late && !(h->wc.opcode & IB_WC_RECV))
-			h->at = ktime_add_us(h->at, sent_late);
+		h->at = ktime_add_us(ktime_get(), h->wc.opcode & IB_WC_RECV ? received_late : sent_late);
 		q->tail++;
 	}
 }
@@ -323,8 +324,8 @@ static int destroy_cq(struct ib_cq *cq, struct ib_udata *udata)
 	list_del_init(&q->all);
 	mutex_unlock(&lists);
 	/* No QP uses it any more: nothing completes, and nobody arms. */
-	hrtimer_cancel(&q->tell);
 	hrtimer_cancel(&q->due);
+	hrtimer_cancel(&q->tell);
 	error = real.destroy_cq(cq, udata);
 	if (!error)
 		kvfree(q);

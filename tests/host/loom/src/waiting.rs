@@ -6,16 +6,30 @@
 //! wait queue, with the steps of `SdpSock::event`, `looking` and `progress` as they are there.
 
 use crate::events::{Events, Queue};
-use loom::sync::atomic::{fence, AtomicI32, Ordering};
+use loom::sync::atomic::{fence, AtomicI32, AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
+/// When the queues are armed.
+#[derive(Clone, Copy, PartialEq)]
+enum Arms {
+    Always,
+    /// While a caller waits (`Connection::interest`).
+    Awaited,
+    /// Unless all callers who wait poll (`Connection::is_polled`).
+    NotPolled,
+}
+
 struct Socket {
-    /// Has completions told only while a caller waits (`Connection::interest`).
-    lax: bool,
+    arms: Arms,
+    /// Those who wait are woken if so many completions were polled for, not by each.
+    wanted: u32,
     events: Events,
     /// Those of receives and of sends. The device's; each is told of once it was armed.
     queues: Mutex<[Completions; 2]>,
+    /// Callers who poll in place of being told. Written under the lock of `queues`, as it is that of the
+    /// connection.
+    polling: AtomicU32,
     /// How often those who wait were woken (`events` of the kernel's wait queue).
     woken: AtomicI32,
     sleep: (Mutex<()>, Condvar),
@@ -32,17 +46,19 @@ struct Completions {
 }
 
 impl Socket {
-    fn new(lax: bool) -> Self {
+    fn new(arms: Arms, wanted: u32) -> Self {
         Socket {
-            lax,
+            arms,
+            wanted,
             events: Events::new(),
             queues: Mutex::new(
                 [Completions {
                     there: 0,
-                    armed: !lax,
+                    armed: arms != Arms::Awaited,
                     polled: 0,
                 }; 2],
             ),
+            polling: AtomicU32::new(0),
             woken: AtomicI32::new(0),
             sleep: (Mutex::new(()), Condvar::new()),
             work: (Mutex::new((false, false)), Condvar::new()),
@@ -89,8 +105,7 @@ impl Socket {
         self.work.1.notify_one();
     }
 
-    /// Looks only at a queue of which something was told, as arming and polling cost most; but at
-    /// all if not everything is told.
+    /// Looks only at a queue of which something was told; but at all if not everything is told.
     fn progress(&self) {
         if self.poll() {
             self.wake();
@@ -100,19 +115,28 @@ impl Socket {
     /// Whether there was something.
     fn poll(&self) -> bool {
         let (receive, send) = self.events.take();
-        if !receive && !send && !self.lax {
+        let all = self.arms != Arms::Always;
+        if !receive && !send && !all {
             return false;
         }
         let mut queues = self.queues.lock().unwrap();
+        let arm = match self.arms {
+            Arms::Always => true,
+            Arms::Awaited => self.events.are_awaited(),
+            Arms::NotPolled => {
+                let polling = self.polling.load(Ordering::Relaxed);
+                polling == 0 || self.events.awaited() > polling
+            }
+        };
         let mut found = false;
         for (told, queue) in [receive, send].into_iter().zip(&mut *queues) {
-            if told || self.lax {
+            if told || all {
                 found |= told || queue.there > 0;
                 queue.polled += std::mem::take(&mut queue.there);
-                queue.armed = !self.lax || self.events.are_awaited();
+                queue.armed = arm || queue.armed && self.arms == Arms::NotPolled;
             }
         }
-        found
+        found && queues.iter().map(|q| q.polled).sum::<u32>() >= self.wanted
     }
 
     /// A send call that has no credits: it looks only if it is not told of them
@@ -148,6 +172,32 @@ impl Socket {
         }
     }
 
+    /// The same by one that polls before it sleeps (`SdpSock::wait_patiently`).
+    fn poll_for(&self, count: u32) {
+        loop {
+            let mark = self.mark();
+            if self.polled() >= count {
+                return;
+            }
+            self.change_polling(1);
+            self.looking(|| {
+                let come = self.queues.lock().unwrap().iter().any(|q| q.there > 0);
+                self.change_polling(-1);
+                if !come {
+                    self.progress();
+                    self.sleep(mark);
+                }
+            });
+        }
+    }
+
+    fn change_polling(&self, by: i32) {
+        let _lock = self.queues.lock().unwrap();
+        let polling = self.polling.load(Ordering::Relaxed);
+        let polling = polling.wrapping_add_signed(by);
+        self.polling.store(polling, Ordering::Relaxed);
+    }
+
     /// A call that waits, and whose time is over at once.
     fn wait_in_vain(&self) {
         self.looking(|| {});
@@ -180,19 +230,24 @@ impl Socket {
 /// Runs the calls and the device beside each other, in all orders in which threads are changed so
 /// often, at most, where nothing asks for it; at the end every completion was polled for.
 fn all_orders(calls: &'static [fn(&Socket)], completions: &'static [Queue], changes: usize) {
-    orders_of(false, calls, completions, changes);
+    orders_of(Arms::Always, calls, completions, changes);
 }
 
 fn orders_of(
-    lax: bool,
+    arms: Arms,
     calls: &'static [fn(&Socket)],
     completions: &'static [Queue],
     changes: usize,
 ) {
+    // a message may be of no interest to who waits
+    let wanted = match arms {
+        Arms::NotPolled => completions.len() as u32,
+        _ => 0,
+    };
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(changes);
     model.check(move || {
-        let socket = Arc::new(Socket::new(lax));
+        let socket = Arc::new(Socket::new(arms, wanted));
         let start = |f: fn(&Socket)| {
             let socket = socket.clone();
             thread::spawn(move || f(&socket))
@@ -248,18 +303,44 @@ fn two_give_up() {
 
 #[test]
 fn a_caller_waits_for_what_nobody_was_told_of() {
-    orders_of(true, &[|s| s.wait_for(1)], &[Receive], 2);
-    orders_of(true, &[|s| s.wait_for(2)], &[Receive, Receive], 2);
+    orders_of(Arms::Awaited, &[|s| s.wait_for(1)], &[Receive], 2);
+    orders_of(Arms::Awaited, &[|s| s.wait_for(2)], &[Receive, Receive], 2);
 }
 
 #[test]
 fn one_gives_up_and_one_waits_for_what_nobody_was_told_of() {
     let calls: &[fn(&Socket)] = &[Socket::wait_in_vain, |s| s.wait_for(1)];
-    orders_of(true, calls, &[Receive], 1);
+    orders_of(Arms::Awaited, calls, &[Receive], 1);
 }
 
 #[test]
 fn a_stalled_sender_does_not_look() {
     all_orders(&[Socket::send], &[Receive, Receive], 3);
     all_orders(&[Socket::send, Socket::send], &[Receive], 2);
+}
+
+#[test]
+fn a_caller_polls() {
+    orders_of(Arms::NotPolled, &[|s| s.poll_for(1)], &[Receive], 3);
+    orders_of(Arms::NotPolled, &[|s| s.poll_for(2)], &[Receive, Send], 2);
+    orders_of(
+        Arms::NotPolled,
+        &[|s| s.poll_for(2)],
+        &[Receive, Receive],
+        2,
+    );
+}
+
+#[test]
+fn one_polls_and_one_does_not() {
+    let calls: &[fn(&Socket)] = &[|s| s.poll_for(1), |s| s.wait_for(1)];
+    orders_of(Arms::NotPolled, calls, &[Receive], 1);
+    let calls: &[fn(&Socket)] = &[|s| s.poll_for(1), Socket::wait_in_vain];
+    orders_of(Arms::NotPolled, calls, &[Receive], 2);
+}
+
+#[test]
+fn two_poll() {
+    let calls: &[fn(&Socket)] = &[|s| s.poll_for(1), |s| s.poll_for(1)];
+    orders_of(Arms::NotPolled, calls, &[Receive], 1);
 }

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A receiver that watches polls the completion queue itself."""
+
+import time
+
+from lib import adverse, either
+from lib.registry import case
+
+ATTEMPTS = 20
+
+
+def timed(e, near, far):
+    """How long a receive call takes to get what was sent."""
+    far.send(b"1")
+    since = time.monotonic()
+    e.equal(near.recv(1), b"1", "bytes")
+    return time.monotonic() - since
+
+
+@case(reference=False, families=("v4",), timeout=180)
+def without_events(e):
+    """What a device tells a second late is there in no time for a receiver that watches for it."""
+    with either.parameters(recv_poll=1000), adverse.device(e):
+        watched = False
+        for _ in range(ATTEMPTS):
+            adverse.behave(received_late=600)
+            near, far = e.pair()
+            # how long its waits take teaches the receiver how long to watch
+            soon = any(all(timed(e, near, far) < 0.001 for _ in range(10)) for _ in range(50))
+            adverse.behave(received_late=200, late=1_000_000)
+            taken = timed(e, near, far)
+            near.close()
+            far.close()
+            if taken < 0.5:     # it sleeps where others need its processor
+                return
+            watched |= soon
+        if not watched:
+            e.skip("this machine is too slow to have anybody watch")
+        e.check(False, f"the receiver waited for the event, {taken:.3f} s")
