@@ -30,8 +30,8 @@ def each_side(sides=("server", "client"), timeout=120):
 class Without(Way):
     """A Way: the server here, clients on the other machine, and no module at `name`, the server or the client."""
 
-    def __init__(self, e, name):
-        self.e, self.name = e, name
+    def __init__(self, e, name, mapped=False):
+        self.e, self.name, self._mapped = e, name, mapped
         self.where, self.host = "self", e.here
         # who still has the module, and whether a server listens by SDP as well
         self._has, self.sdp = ("peer", False) if name == "server" else ("self", True)
@@ -44,21 +44,21 @@ class Without(Way):
     def __exit__(self, *_):
         self._stack.close()
 
-    def server(self, command, port, mapped=False):
+    def server(self, command, port):
         command = [str(word) for word in command]
-        program = Program(self.e, command if mapped else under(self.e, command))
+        program = Program(self.e, command if self._mapped else under(self.e, command))
         try:
             wait_for_listener(self.e, port, "self", sdp=self.sdp)
         except CaseFailure as failure:
             raise CaseFailure(f"{failure}; {program.name} said: {program.said()}") from None
         return program
 
-    def client(self, command, patience=12, mapped=False):
+    def client(self, command, patience=12):
         """What it prints. Under sdp-run the library tells why it is TCP."""
         command = [str(word) for word in command]
-        program = Program(self.e, command if mapped else under(self.e, command), "peer")
+        program = Program(self.e, command if self._mapped else under(self.e, command), "peer")
         out, told = program.outputs(self.e.patience * patience)
-        if not mapped:
+        if not self._mapped:
             self.e.check(TOLD[self.name] in told, f"the library said {told[-500:]}")
         return out
 

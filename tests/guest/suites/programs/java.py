@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """OpenJDK 21: with -Dcom.sun.sdp.conf, which it has for SDP, under sdp-run, and mapped by the kernel. The programs know nothing of SDP."""
 
-import contextlib
 import os
 import tempfile
 
 from lib import netns, observe, programs
-from lib.mapping import Mapping
-from lib.preload import each_way, wait_for_listener
+from lib.forms import FEW, form
 from lib.programs import Program, compiled
 from lib.registry import case
 
 PORT = 7200
 JAVA = [*programs.JAVA, "-Djava.net.preferIPv4Stack=true"]
 CLIENTS, SIZE = 2, 1_000_000
+# of what Transfer sends of that size
+SUM = "3ca15d0514ce533c6c49c9fd2a3e383f3f567767875b15fc909f476d6fa2a864"
 
 
 def run(e, mode, size, host=None, where="peer"):
@@ -63,41 +63,11 @@ def streams_on_one_machine(e):
     e.equal(moved, CLIENTS * (SIZE + 4 + 32), "bytes sent by SDP")
 
 
-def serves(e, way, server, client, mode=""):
-    """A server and its client, each started by one of the functions, as any Java program is: with IPv6 sockets for IPv4 addresses."""
-    command = [*programs.JAVA, "-cp", compiled(e), "Transfer"]
-    serving = server([*command, mode + "server", way.host, PORT])
-    sent, received = (SIZE, SIZE) if mode else (CLIENTS * SIZE, CLIENTS * 32)
-    with way.carries(sent, received):
-        said = client([*command, mode + "client", way.host, PORT, SIZE]).split()
-    e.equal((said[0], len(said[1])), (str(SIZE), 64), "what the client said of size and sum")
-    serving.output(e.patience * 6)
+def classes(e):
+    return {"classes": compiled(e)}
 
 
-@each_way(timeout=240)
-def server_socket_with_sdp_run(e, way):
-    serves(e, way, lambda command: way.server(command, PORT), lambda command: way.client(command, patience=20))
-
-
-@each_way(timeout=240, ways=("by_rdma",))
-def channels_with_sdp_run(e, way):
-    serves(e, way, lambda command: way.server(command, PORT), lambda command: way.client(command, patience=20), "nio-")
-
-
-@each_way(timeout=240)
-def server_socket_with_a_mapping(e, way):
-    """Of both, or of the client alone, whose server has nothing of SDP."""
-    def start(command, where="self"):
-        return Program(e, list(map(str, command)), where)
-
-    def server(command):
-        if way.sdp:
-            mappings.enter_context(Mapping(e, "--program", "java"))
-        program = start(command, way.where)
-        wait_for_listener(e, PORT, way.where, tcp=not way.sdp, sdp=way.sdp)
-        if not way.sdp:
-            mappings.enter_context(Mapping(e, "--program", "java"))
-        return program
-
-    with contextlib.ExitStack() as mappings:
-        serves(e, way, server, lambda command: start(command).output(e.patience * 20))
+# As any Java program is: with IPv6 sockets for IPv4 addresses.
+RUN = (*programs.JAVA, "-cp", "{classes}", "Transfer")
+sockets = form(name="sockets", needs=("java",), server=(*RUN, "server", "{host}", "{port}"), client=(*RUN, "client", "{host}", "{port}", SIZE), also=classes,
+               few=FEW | {("sdp_run", "by_tcp")}, says=f"{SIZE} {SUM}", sent=CLIENTS * SIZE, received=CLIENTS * 32, timeout=240)

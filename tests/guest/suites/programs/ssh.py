@@ -1,23 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""OpenSSH under sdp-run: a server that forks, executes itself anew and shuts itself in, for each connection."""
+"""OpenSSH: a server that forks, executes itself anew and shuts itself in, for each connection; a file there and back by scp."""
 
-import hashlib
 import os
-import random
+import pathlib
 import subprocess
 import tempfile
 
-from lib.preload import each_way
+from lib.forms import FEW, form
 from suites.life.states import THOROUGH
 
-PORT = 2222
 # With THOROUGH in the environment what a program copies that moves a day's files.
-MIB = {"by_rdma": 300, "locally": 300, "by_tcp": 100} if THOROUGH else {"by_rdma": 48, "locally": 32, "by_tcp": 20}
-
+SIZE = (300 if THOROUGH else 24) << 20
 SETTINGS = """
 Port {port}
 ListenAddress {host}
-HostKey {folder}/host
+HostKey {folder}/server/host
 AuthorizedKeysFile {folder}/user.pub
 PidFile none
 StrictModes no
@@ -25,35 +22,30 @@ UsePAM no
 KexAlgorithms curve25519-sha256
 Subsystem sftp internal-sftp
 """
+SERVER = """
+mkdir -p /run/sshd {folder}/server
+install -m 600 {folder}/host {folder}/server
+exec /usr/sbin/sshd -D -e -f {folder}/sshd_config
+"""
+CLIENT = """
+mkdir {folder}/client && cd {folder}/client && install -m 600 ../user . || exit
+options="-F none -i user -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
+head -c %d /dev/urandom > sent
+scp $options -P {port} sent root@{host}:{folder}/server/there || exit
+ssh $options -p {port} root@{host} sha256sum {folder}/server/there | cut -c1-64 > there
+sha256sum sent | cut -c1-64 | cmp - there || exit
+rm sent && scp $options -P {port} root@{host}:{folder}/server/there back || exit
+sha256sum back | cut -c1-64 | cmp - there && echo the same
+""" % SIZE
 
 
-@each_way(ways=tuple(MIB), timeout=1200 if THOROUGH else 240)
-def copies(e, way):
-    """scp there and back, and what a command says of the copy."""
-    way.needs("scp", "/usr/sbin/sshd")
-    os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="ssh-") as folder:
+def keys(e):
+    with tempfile.TemporaryDirectory() as folder:
         for name in ("host", "user"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/{name}"], check=True)
-        with open(f"{folder}/sshd_config", "w") as file:
-            file.write(SETTINGS.format(port=PORT, host=way.host, folder=folder))
-        part, digest = random.Random(PORT).randbytes(1 << 20), hashlib.sha256()
-        with open(f"{folder}/sent", "wb") as file:
-            for number in range(MIB[way.name]):
-                block = number.to_bytes(8, "big") + part[8:]
-                file.write(block)
-                digest.update(block)
-        serving = way.server(["/usr/sbin/sshd", "-D", "-e", "-f", f"{folder}/sshd_config"], PORT)
-        options = ["-F", "none", "-i", f"{folder}/user", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
-        size = MIB[way.name] << 20
-        with way.carries(sent=size, received=0):
-            way.client(["scp", *options, "-P", PORT, f"{folder}/sent", f"root@{way.host}:{folder}/there"])
-            said = way.client(["ssh", *options, "-p", PORT, f"root@{way.host}", f"sha256sum {folder}/there"])
-        e.equal(said.split()[0], digest.hexdigest(), "the sum of the copy")
-        os.unlink(f"{folder}/sent")
-        with way.carries(sent=0, received=size):
-            way.client(["scp", *options, "-P", PORT, f"root@{way.host}:{folder}/there", f"{folder}/back"])
-        with open(f"{folder}/back", "rb") as file:
-            e.equal(hashlib.file_digest(file, "sha256").hexdigest(), digest.hexdigest(), "the sum of what came back")
-        e.check(serving.running(), "the server has ended")
-        serving.end()
+        return {f"key {name}": pathlib.Path(folder, name).read_text() for name in os.listdir(folder)}
+
+
+copies = form(needs=("scp", "/usr/sbin/sshd"), server=("sh", "{folder}/serve"), client=("sh", "{folder}/copy"), also=keys,
+              files={"sshd_config": SETTINGS, "serve": SERVER, "copy": CLIENT, **{name: "{key %s}" % name for name in ("host", "user", "user.pub")}},
+              few=FEW | {("sdp_run", "by_tcp")}, says="the same", sent=SIZE, received=SIZE, timeout=1200 if THOROUGH else 240)
