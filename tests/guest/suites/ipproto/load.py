@@ -3,21 +3,35 @@
 
 import array
 import collections
-import os
 import select
+import shutil
 import socket
-import subprocess
-import sys
+import tempfile
 
 from lib import consts, either, observe
 from lib.either import SDP, TCP
-from lib.programs import HERE
+from lib.preload import ECHO, under, wait_for_listener
+from lib.programs import Program
 from lib.registry import case
 from lib.sock import Sock
 from suites.connect.listening import times_slept
 
 PATIENT = {"ipproto_wait": 20000, "ipproto_memory": 0}
 CONNECTIONS = 600
+PORT = 7470
+XINETD = """
+service echoes
+{{
+    type = UNLISTED
+    port = {port}
+    bind = {address}
+    socket_type = stream
+    protocol = tcp
+    wait = no
+    user = root
+    server = /bin/cat
+}}
+"""
 KINDS = {SDP: "SDP", TCP: "TCP"}
 
 
@@ -224,37 +238,42 @@ def passed_on(e):
         e.equal(child.result(), {"SDP": 2, "TCP": 2}, "what was accepted")
 
 
-@case(reference=False)
+def started_by(e, *command):
+    """A program under sdp-run on the other host that listens for another one, which knows nothing of it."""
+    if not shutil.which(command[0]):
+        e.skip(f"{command[0]} is not there")
+    program = Program(e, under(e, list(map(str, command))), "peer")
+    wait_for_listener(e, PORT)
+    return program
+
+
+def echoed(e, protocols):
+    """Each connection is answered until its end."""
+    for protocol in protocols:
+        with either.make(e, protocol) as sock:
+            sock.connect(e.address(e.there, PORT))
+            e.equal(kind(sock), KINDS[protocol], "the protocol")
+            sock.sendall(b"there and back")
+            sock.shutdown(socket.SHUT_WR)
+            e.equal(sock.recv_exactly(14), b"there and back", "the echo")
+            e.equal(sock.recv(1), b"", "the end")
+
+
+@case(reference=False, timeout=60)
 def given_by_systemd(e):
-    """A server that has its listener as descriptor 3, as socket activation gives it."""
-    with either.parameters(**PATIENT):
-        listener = either.listen(e)
-        command = [sys.executable, str(HERE / "echo.py"), "server", "given", "3", "3", "4"]
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, close_fds=False, preexec_fn=lambda: os.dup2(listener.fileno(), 3))
-        address = e.address(e.there, listener.port)
-        listener.close()
-        for protocol in (SDP, TCP, SDP, TCP):
-            with either.make(e, protocol) as sock:
-                sock.connect(address)
-                e.equal(kind(sock), KINDS[protocol], "the protocol")
-                sock.sendall(b"there and back")
-                sock.shutdown(socket.SHUT_WR)
-                e.equal(sock.recv_exactly(14), b"there and back", "the echo")
-        e.equal(server.communicate(timeout=e.patience)[0], b"served 4\n", "what the server says")
+    """A server that has its listener as descriptor 3, by socket activation at the first connection."""
+    host = f"[{e.there}]" if e.six else e.there
+    server = started_by(e, "systemd-socket-activate", "-l", f"{host}:{PORT}", *ECHO, "server", "given", 3, 3, 4)
+    echoed(e, (SDP, TCP, SDP, TCP))
+    e.equal(server.output(e.patience * 6), "served 4\n", "what the server says")
 
 
-@case(reference=False)
+@case(reference=False, timeout=60)
 def given_by_inetd(e):
     """A server that has its connection as standard input and output."""
-    with either.parameters(**PATIENT):
-        listener = either.listen(e)
-        for protocol in (SDP, TCP):
-            near = either.connect(e, listener, protocol)
-            far = either.accept(e, listener)
-            server = subprocess.Popen(["cat"], stdin=far.fileno(), stdout=far.fileno())
-            far.close()
-            near.sendall(b"there and back")
-            near.shutdown(socket.SHUT_WR)
-            e.equal(near.recv_exactly(14), b"there and back", "the echo")
-            e.equal(near.recv(1), b"", "the end")
-            e.equal((server.wait(e.patience), kind(near)), (0, KINDS[protocol]), "status and protocol")
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write(XINETD.format(port=PORT, address=e.there))
+        file.flush()
+        server = started_by(e, "xinetd", "-dontfork", "-f", file.name)
+        echoed(e, (SDP, TCP, SDP, TCP))
+        server.end()
