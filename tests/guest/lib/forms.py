@@ -51,11 +51,11 @@ class Started(Way):
         return program
 
 
-def form(needs, server, client, says, sent, received, files=None, also=None, name="", few=FEW, timeout=120):
+def form(needs, server, client, says, sent, received, files=None, also=None, name="", few=FEW, ways=ALL, timeout=120):
     """The cases of one program. `server` and `client` are words; the client ends by itself, and the last line of what it prints
     is `says`. `files` are written before, by their names. {host}, {port}, {next}, another port, and {folder}, where they are, stand
     for what they say in all of it, and so does what `also` gives. `sent` and `received` are the bytes that have to go from the client
-    and to it, at least. `few` are the ways of `make test`. `name` is of one form among several in a file.
+    and to it, at least. `few` are the ways of `make test`, `ways` all. `name` is of one form among several in a file.
 
     Returns what runs it on any Way."""
     module = sys._getframe(1).f_globals["__name__"]
@@ -83,7 +83,7 @@ def form(needs, server, client, says, sent, received, files=None, also=None, nam
             e.equal(said.splitlines()[-1:], [says], "what the client says in the end")
             serving.end()
 
-    for how, place in sorted(ALL if EVERY else few):
+    for how, place in sorted(ways if EVERY else few):
         def one(e, how=how, place=place):
             with Started(e, place, how) as way:
                 run(e, way)

@@ -5,7 +5,7 @@ from lib.forms import form
 
 # The package has made a database when it was installed.
 SERVER = """
-cp -a /var/lib/mysql {folder}/data
+cp -a /var/lib/mysql {folder}/data && chown -R mysql {folder}/data
 exec mariadbd --no-defaults --user=mysql --datadir={folder}/data --socket={folder}/data/socket --bind-address={host} --port={port} \
     --skip-grant-tables --skip-name-resolve --skip-ssl
 """

@@ -41,5 +41,5 @@ if (isMainThread) {
 """
 
 # and to a server that has TCP alone
-form(needs=("node",), few=FEW | {("sdp_run", "by_tcp")}, server=("node", "{folder}/server.js"), client=("node", "{folder}/client.js"), timeout=240,
-     files={"server.js": SERVER, "client.js": CLIENT}, says="16 and 16 came back", sent=3_200_000, received=3_200_000)
+http = form(needs=("node",), few=FEW | {("sdp_run", "by_tcp")}, server=("node", "{folder}/server.js"), client=("node", "{folder}/client.js"), timeout=240,
+            files={"server.js": SERVER, "client.js": CLIENT}, says="16 and 16 came back", sent=3_200_000, received=3_200_000)

@@ -18,7 +18,7 @@ autovacuum = off
 """
 # The package has made a database when it was installed, which is much quicker than initdb here.
 SERVER = """
-cp -a /var/lib/postgresql/*/main {folder}/data && chmod 700 {folder}/data || exit
+cp -a /var/lib/postgresql/*/main {folder}/data && chmod 700 {folder}/data && chown -R postgres {folder}/data || exit
 cd / && exec setpriv --reuid=postgres --regid=postgres --clear-groups /usr/lib/postgresql/*/bin/postgres -D {folder}/data -c config_file={folder}/settings
 """
 CLIENT = """

@@ -7,7 +7,7 @@ import pathlib
 from lib.registry import case
 from lib.without import Without, each_side, mapped
 
-from . import java, nginx, postgresql, redis, ssh, unpreloaded
+from . import java, nginx, node, postgresql, redis, ssh, unpreloaded
 
 
 @each_side()
@@ -46,7 +46,7 @@ def go(e, way):
 
 def cases():
     """Those that have a form under sdp-run; Java, and programs that nothing can be preloaded into, mapped on both machines."""
-    for one in (java.sockets, postgresql.pgbench, redis.benchmark, ssh.copies):
+    for one in (java.sockets, node.http, postgresql.pgbench, redis.benchmark, ssh.copies):
         one.__module__ = __name__
         each_side(timeout=240)(one)
     for function, name in ((static, "static"), (go, "transfer"), (java.sockets, "java")):
