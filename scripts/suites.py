@@ -92,7 +92,8 @@ def guest_suites():
             yield guest("guest:programs-every", "and those that have a form by TCP, sdp-run and a mapping, each to the peer, on one machine, and to a peer without SDP", [],
                         ["--every", *(f"programs.{name}" for name in FORMS)], GUEST_SECONDS, False)
         if directory.name == "adverse":
-            yield guest("guest:adverse-short", "on devices that are unlike rxe, one exchange each", [], ["adverse.completions.answers", "adverse.limits", "adverse.polling"], GUEST_SECONDS)
+            some = ["adverse.completions.answers", "adverse.limits", "adverse.polling", "adverse.failures"]
+            yield guest("guest:adverse-short", "on devices that are unlike rxe, an exchange each, and on some that fail", [], some, GUEST_SECONDS)
         if directory.name == "zcopy":
             yield guest("guest:zcopy-several", "with several pieces of a reader's memory out", ["--params", "recv_adverts=4"], ["zcopy.blocks"], GUEST_SECONDS, False)
         if directory.name == "ipproto":

@@ -228,6 +228,16 @@ size_t sdp_h_sg_sges(const struct scatterlist *sg, unsigned int n, size_t offset
 
 /* --- Memory regions ---------------------------------------------------------------------------------- */
 
+/* Most pages in a fast registration, 0 if the device has none, or none of pages as small as ours. */
+u32 sdp_h_mr_pages(const struct ib_device *device)
+{
+	const struct ib_device_attr *a = &device->attrs;
+
+	if (!(a->device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS) || !(a->page_size_cap & PAGE_SIZE))
+		return 0;
+	return a->max_fast_reg_page_list_len;
+}
+
 /*
  * Prepares a region that nobody has access to for a registration of the list, with a new key. Its
  * address is `base` and the offset in the first page: what the DMA addresses are is not for others.

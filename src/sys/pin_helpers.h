@@ -45,6 +45,7 @@ size_t sdp_h_sg_sges(const struct scatterlist *sg, unsigned int n, size_t offset
 		     u32 lkey, struct ib_sge *sges, unsigned int room, unsigned int *used);
 
 /* mr.rs */
+u32 sdp_h_mr_pages(const struct ib_device *device);
 int sdp_h_mr_map(struct ib_mr *mr, struct scatterlist *sg, unsigned int n, u64 base);
 
 #endif

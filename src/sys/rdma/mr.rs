@@ -64,12 +64,10 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Most pages that a region of that device is made for.
+    /// Most pages that a region of that device is made for; 0 if it has none for pages of ours.
     pub(super) fn most_pages(pd: &Pd) -> u32 {
-        pd.device()
-            .attributes()
-            .max_fast_reg_page_list_len
-            .min(MAX_PAGES)
+        // SAFETY: The device is in use.
+        unsafe { c::sdp_h_mr_pages(pd.device().raw()) }.min(MAX_PAGES)
     }
 
     /// Makes an MR that is registered for nothing. Sleeps.

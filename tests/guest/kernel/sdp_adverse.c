@@ -12,6 +12,7 @@
  * ib_sdp are treated so, and only those that are made after this was loaded.
  * It cannot be unloaded.
  */
+#include <linux/cpumask.h>
 #include <linux/hrtimer.h>
 #include <linux/list.h>
 #include <linux/module.h>
@@ -19,6 +20,7 @@
 #include <linux/prandom.h>
 #include <linux/slab.h>
 #include <linux/string.h>
+#include <linux/workqueue.h>
 #include <rdma/ib_verbs.h>
 
 static bool unarmed;
@@ -49,24 +51,71 @@ static uint received_late;
 module_param(received_late, uint, 0644);
 MODULE_PARM_DESC(received_late, "the same, of the receive queue");
 
+static bool elsewhere;
+module_param(elsewhere, bool, 0644);
+MODULE_PARM_DESC(elsewhere, "events are told on another processor");
+
 static unsigned long seed = 1;
-module_param(seed, ulong, 0644);
-MODULE_PARM_DESC(seed, "of what is left to chance, for queues that are made from now on");
+static int set_seed(const char *value, const struct kernel_param *param);
+static const struct kernel_param_ops seed_ops = { .set = set_seed, .get = param_get_ulong };
+module_param_cb(seed, &seed_ops, &seed, 0644);
+MODULE_PARM_DESC(seed, "of what is left to chance from now on, and of queues that are made from now on");
 
 static uint busy;
 module_param(busy, uint, 0644);
 MODULE_PARM_DESC(busy, "attempts to destroy a completion queue that fail, since it is busy");
 
+/* How many of a thousand calls, or requests, fail. */
+static uint fail_create;
+module_param(fail_create, uint, 0644);
+MODULE_PARM_DESC(fail_create, "of a thousand calls that create a queue, a queue pair or a memory region");
+
+static uint fail_post;
+module_param(fail_post, uint, 0644);
+MODULE_PARM_DESC(fail_post, "of a thousand lists of work requests, somewhere in the list");
+
+static uint fail_map;
+module_param(fail_map, uint, 0644);
+MODULE_PARM_DESC(fail_map, "of a thousand descriptions of memory to a region, which end too early");
+
+static uint fail_reg;
+module_param(fail_reg, uint, 0644);
+MODULE_PARM_DESC(fail_reg, "of a thousand registrations, by their completion");
+
+static uint fatal;
+static int set_fatal(const char *value, const struct kernel_param *param);
+static const struct kernel_param_ops fatal_ops = { .set = set_fatal, .get = param_get_uint };
+module_param_cb(fatal, &fatal_ops, &fatal, 0644);
+MODULE_PARM_DESC(fatal, "of a thousand queue pairs that there are, go into the state of error by themselves, when this is written");
+
+static uint event;
+static int set_event(const char *value, const struct kernel_param *param);
+static const struct kernel_param_ops event_ops = { .set = set_event, .get = param_get_uint };
+module_param_cb(event, &event_ops, &event, 0644);
+MODULE_PARM_DESC(event, "an event (enum ib_event_type) that each device tells when this is written, 0 for none");
+
 /* What a small device has; rxe's own are far larger. */
 #define MOST_SGE 2
 #define MOST_WR 64
 #define MOST_PAGES 64
+/* The least page that can be registered. */
+#define LEAST_PAGE 65536
 
-static bool limits;
+static uint misused;
+module_param(misused, uint, 0644);
+MODULE_PARM_DESC(misused, "what was asked of a device that does not say that it can do that");
+
+/* What devices lack, as bits of `limits`. */
+#define SMALL 1
+#define NO_READS 2
+#define NO_REGIONS 4
+#define LARGE_PAGES 8
+
+static uint limits;
 static int set_limits(const char *value, const struct kernel_param *param);
-static const struct kernel_param_ops limits_ops = { .set = set_limits, .get = param_get_bool };
+static const struct kernel_param_ops limits_ops = { .set = set_limits, .get = param_get_uint };
 module_param_cb(limits, &limits_ops, &limits, 0644);
-MODULE_PARM_DESC(limits, "two pieces of memory in a work request, no inline data, queues of 64, 64 pages in a registration, one READ");
+MODULE_PARM_DESC(limits, "1: two pieces of memory in a work request, no inline data, queues of 64, 64 pages in a registration, one READ; 2: no READs as target; 4: no regions; 8: regions of large pages only");
 
 static bool overrun;
 static int set_overrun(const char *value, const struct kernel_param *param);
@@ -85,6 +134,7 @@ struct queue {
 	void (*event_handler)(struct ib_event *event, void *context);
 	void *context;
 	struct list_head all;
+	struct work_struct elsewhere;
 	unsigned int busy;
 	bool broken;
 
@@ -112,10 +162,47 @@ struct device_limits {
 	struct ib_device_attr attrs;
 };
 
+struct pair {
+	struct list_head all;
+	struct ib_qp *qp;
+};
+
 /* Protects the lists. */
 static DEFINE_MUTEX(lists);
 static LIST_HEAD(queues);
+static LIST_HEAD(pairs);
 static LIST_HEAD(devices);
+
+static DEFINE_SPINLOCK(chance_lock);
+static struct rnd_state chance;
+
+/* Less than `most`. */
+static u32 any_below(u32 most)
+{
+	unsigned long flags;
+	u32 n;
+
+	spin_lock_irqsave(&chance_lock, flags);
+	n = prandom_u32_state(&chance) % most;
+	spin_unlock_irqrestore(&chance_lock, flags);
+	return n;
+}
+
+static bool happens(uint of_a_thousand)
+{
+	return of_a_thousand && any_below(1000) < of_a_thousand;
+}
+
+static int set_seed(const char *value, const struct kernel_param *param)
+{
+	unsigned long flags;
+	int error = param_set_ulong(value, param);
+
+	spin_lock_irqsave(&chance_lock, flags);
+	prandom_seed_state(&chance, seed);
+	spin_unlock_irqrestore(&chance_lock, flags);
+	return error;
+}
 
 static bool is_ours(const struct rdma_restrack_entry *res)
 {
@@ -127,9 +214,20 @@ static bool told_late(void)
 	return late != 0;
 }
 
+static void tell_elsewhere(struct work_struct *work)
+{
+	struct queue *q = container_of(work, struct queue, elsewhere);
+
+	q->handler(q->cq, q->context);
+}
+
 static void told(struct queue *q)
 {
-	q->handler(q->cq, q->context);
+	if (elsewhere)
+		queue_work_on(cpumask_any_but(cpu_online_mask, raw_smp_processor_id()) % nr_cpu_ids,
+			      system_percpu_wq, &q->elsewhere);
+	else
+		q->handler(q->cq, q->context);
 }
 
 /* The driver tells, with locks of its own held. */
@@ -280,8 +378,10 @@ static int create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr,
 
 	if (!cq->comp_handler || !is_ours(&cq->res))
 		return real.create_cq(cq, attr, attrs);
-	if (limits && attr->cqe > MOST_WR)
+	if (limits & SMALL && attr->cqe > MOST_WR)
 		return -EINVAL;
+	if (happens(fail_create))
+		return -ENOMEM;
 	q = kvzalloc(struct_size(q, held, size), GFP_KERNEL);
 	if (!q)
 		return -ENOMEM;
@@ -291,6 +391,7 @@ static int create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr,
 	q->event_handler = cq->event_handler;
 	q->context = cq->cq_context;
 	q->busy = busy;
+	INIT_WORK(&q->elsewhere, tell_elsewhere);
 	spin_lock_init(&q->lock);
 	prandom_seed_state(&q->random, seed++);
 	hrtimer_setup(&q->tell, tell, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
@@ -326,6 +427,7 @@ static int destroy_cq(struct ib_cq *cq, struct ib_udata *udata)
 	/* No QP uses it any more: nothing completes, and nobody arms. */
 	hrtimer_cancel(&q->due);
 	hrtimer_cancel(&q->tell);
+	cancel_work_sync(&q->elsewhere);
 	error = real.destroy_cq(cq, udata);
 	if (!error)
 		kvfree(q);
@@ -339,7 +441,13 @@ static void limit(struct device_limits *l)
 	struct ib_device_attr *a = &l->device->attrs;
 
 	*a = l->attrs;
-	if (!limits)
+	if (limits & NO_READS)
+		a->max_qp_rd_atom = 0;
+	if (limits & NO_REGIONS)
+		a->device_cap_flags &= ~IB_DEVICE_MEM_MGT_EXTENSIONS;
+	if (limits & LARGE_PAGES)
+		a->page_size_cap &= ~(u64)(LEAST_PAGE - 1);
+	if (!(limits & SMALL))
 		return;
 	a->max_send_sge = MOST_SGE;
 	a->max_recv_sge = MOST_SGE;
@@ -354,7 +462,7 @@ static void limit(struct device_limits *l)
 static int set_limits(const char *value, const struct kernel_param *param)
 {
 	struct device_limits *l;
-	int error = param_set_bool(value, param);
+	int error = param_set_uint(value, param);
 
 	mutex_lock(&lists);
 	list_for_each_entry(l, &devices, all)
@@ -363,12 +471,14 @@ static int set_limits(const char *value, const struct kernel_param *param)
 	return error;
 }
 
-static int create_qp(struct ib_qp *qp, struct ib_qp_init_attr *init, struct ib_udata *udata)
+/* --- Queue pairs and regions ---------------------------------------------------------------------- */
+
+static int create_limited(struct ib_qp *qp, struct ib_qp_init_attr *init, struct ib_udata *udata)
 {
 	const struct ib_qp_cap *cap = &init->cap;
 	int error;
 
-	if (!limits || !is_ours(&qp->res))
+	if (!(limits & SMALL))
 		return real.create_qp(qp, init, udata);
 	if (cap->max_inline_data || cap->max_send_sge > MOST_SGE || cap->max_recv_sge > MOST_SGE ||
 	    cap->max_send_wr > MOST_WR || cap->max_recv_wr > MOST_WR)
@@ -379,24 +489,161 @@ static int create_qp(struct ib_qp *qp, struct ib_qp_init_attr *init, struct ib_u
 	return error;
 }
 
+static int create_qp(struct ib_qp *qp, struct ib_qp_init_attr *init, struct ib_udata *udata)
+{
+	struct pair *p;
+	int error;
+
+	if (!is_ours(&qp->res))
+		return real.create_qp(qp, init, udata);
+	p = happens(fail_create) ? NULL : kzalloc_obj(*p, GFP_KERNEL);
+	if (!p)
+		return -ENOMEM;
+	p->qp = qp;
+	error = create_limited(qp, init, udata);
+	if (error) {
+		kfree(p);
+		return error;
+	}
+	mutex_lock(&lists);
+	list_add(&p->all, &pairs);
+	mutex_unlock(&lists);
+	return 0;
+}
+
+static int destroy_qp(struct ib_qp *qp, struct ib_udata *udata)
+{
+	struct pair *p, *next;
+
+	mutex_lock(&lists);
+	list_for_each_entry_safe(p, next, &pairs, all) {
+		if (p->qp != qp)
+			continue;
+		list_del(&p->all);
+		kfree(p);
+	}
+	mutex_unlock(&lists);
+	return real.destroy_qp(qp, udata);
+}
+
+static int set_fatal(const char *value, const struct kernel_param *param)
+{
+	struct ib_qp_attr attr = { .qp_state = IB_QPS_ERR };
+	struct pair *p;
+	int error = param_set_uint(value, param);
+
+	if (error)
+		return error;
+	mutex_lock(&lists);
+	list_for_each_entry(p, &pairs, all) {
+		struct ib_event told = { .device = p->qp->device, .event = IB_EVENT_QP_FATAL };
+
+		if (!happens(fatal))
+			continue;
+		told.element.qp = p->qp;
+		real.modify_qp(p->qp, &attr, IB_QP_STATE, NULL);
+		p->qp->event_handler(&told, p->qp->qp_context);
+	}
+	mutex_unlock(&lists);
+	return 0;
+}
+
+static int set_event(const char *value, const struct kernel_param *param)
+{
+	struct device_limits *l;
+	int error = param_set_uint(value, param);
+
+	if (error || !event)
+		return error;
+	mutex_lock(&lists);
+	list_for_each_entry(l, &devices, all) {
+		struct ib_event told = { .device = l->device, .event = event };
+
+		told.element.port_num = 1;
+		ib_dispatch_event(&told);
+	}
+	mutex_unlock(&lists);
+	return 0;
+}
+
+/* The driver refuses a registration with the key of another region, and its completion says so. */
+static void spoil(const struct ib_send_wr *list)
+{
+	for (; list; list = list->next)
+		if (list->opcode == IB_WR_REG_MR && happens(fail_reg))
+			((struct ib_reg_wr *)reg_wr(list))->key ^= 1 << 16;
+}
+
+/*
+ * Posts a part of the list only. What it gives is as if the driver had come
+ * to the end of its memory.
+ */
+#define POST_PART(post, type, qp, wr, bad) ({						\
+	unsigned int count = 0, part;							\
+	const type *w, *last = NULL;							\
+	int error = 0;									\
+											\
+	for (w = (wr); w; w = w->next)							\
+		count++;								\
+	part = any_below(count);							\
+	for (w = (wr); part; part--, w = w->next)					\
+		last = w;								\
+	if (last) {									\
+		((type *)last)->next = NULL;						\
+		error = (post)(qp, wr, bad);						\
+		((type *)last)->next = (type *)w;					\
+	}										\
+	if (!error) {									\
+		*(bad) = w;								\
+		error = -ENOMEM;							\
+	}										\
+	error; })
+
 static int post_send(struct ib_qp *qp, const struct ib_send_wr *wr, const struct ib_send_wr **bad)
 {
 	const struct ib_send_wr *w;
 
-	if (limits && is_ours(&qp->res))
+	if (!is_ours(&qp->res))
+		return real.post_send(qp, wr, bad);
+	if (limits & SMALL)
 		for (w = wr; w; w = w->next)
 			if (w->num_sge > MOST_SGE || w->send_flags & IB_SEND_INLINE) {
 				*bad = wr;
 				return -EINVAL;
 			}
+	spoil(wr);
+	if (happens(fail_post))
+		return POST_PART(real.post_send, struct ib_send_wr, qp, wr, bad);
 	return real.post_send(qp, wr, bad);
+}
+
+static int post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr, const struct ib_recv_wr **bad)
+{
+	if (is_ours(&qp->res) && happens(fail_post))
+		return POST_PART(real.post_recv, struct ib_recv_wr, qp, wr, bad);
+	return real.post_recv(qp, wr, bad);
 }
 
 static struct ib_mr *alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 pages)
 {
-	if (limits && pages > MOST_PAGES && is_ours(&pd->res))
+	if (!is_ours(&pd->res))
+		return real.alloc_mr(pd, type, pages);
+	if (limits & NO_REGIONS || (limits & SMALL && pages > MOST_PAGES)) {
+		misused++;
 		return ERR_PTR(-EINVAL);
-	return real.alloc_mr(pd, type, pages);
+	}
+	return happens(fail_create) ? ERR_PTR(-ENOMEM) : real.alloc_mr(pd, type, pages);
+}
+
+static int map_mr_sg(struct ib_mr *mr, struct scatterlist *list, int count, unsigned int *offset)
+{
+	if (!is_ours(&mr->pd->res))
+		return real.map_mr_sg(mr, list, count, offset);
+	/* A driver need not look. */
+	misused += limits & LARGE_PAGES && mr->page_size < LEAST_PAGE;
+	if (happens(fail_map))
+		count--;
+	return count ? real.map_mr_sg(mr, list, count, offset) : -ENOMEM;
 }
 
 static struct ib_client client;
@@ -424,8 +671,11 @@ static int add(struct ib_device *device)
 	device->ops.poll_cq = poll_cq;
 	device->ops.req_notify_cq = req_notify_cq;
 	device->ops.create_qp = create_qp;
+	device->ops.destroy_qp = destroy_qp;
 	device->ops.post_send = post_send;
+	device->ops.post_recv = post_recv;
 	device->ops.alloc_mr = alloc_mr;
+	device->ops.map_mr_sg = map_mr_sg;
 	return 0;
 }
 
@@ -447,6 +697,7 @@ static struct ib_client client = {
 
 static int __init adverse_init(void)
 {
+	prandom_seed_state(&chance, seed);
 	return ib_register_client(&client);
 }
 module_init(adverse_init);

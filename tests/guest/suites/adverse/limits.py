@@ -43,6 +43,25 @@ def small_without_copies(e):
         unpinned(e)
 
 
+@case(reference=False, families=("v4",), timeout=180)
+def without_regions(e):
+    """A device that has no regions, none for pages like ours, or that nobody may READ from: blocks go as they can, the others are copied."""
+    for name, limits in (("no READs", 2), ("no regions", 4), ("large pages only", 8)):
+        with adverse.device(e, limits=limits):
+            near, far = e.pair()
+            eager(near)
+            eager(far)
+            for source, target in ((near, far), (far, near)):
+                task = e.task(pattern.send, source, 3, 2 * MIB, [MIB])
+                e.equal(pattern.receive(target, 3, 2 * MIB, [MIB], socket.MSG_WAITALL), 2 * MIB, f"bytes, {name}")
+                task.result()
+            near.close()
+            e.equal(far.recv(1), b"", "end")
+            far.close()
+            unpinned(e)
+            e.equal((adverse.PARAMETERS / "misused").read_text(), "0\n", f"what the device cannot do and was to, {name}")
+
+
 @case(reference=False, families=("v4",), timeout=120)
 def overrun(e):
     """A completion queue overruns: the connection ends with an error, and no call waits for what cannot complete."""

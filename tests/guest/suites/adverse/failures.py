@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Devices that fail: what was taken arrives whole or both ends hear of the loss, no call waits for ever, and nothing is left. What is
+left to chance is the seed's (`env ADVERSE_SEED=7 tests/guest/run adverse`)."""
+
+import os
+import random
+import select
+import shutil
+import socket
+
+from lib import adverse, netns, pattern
+from lib.env import CaseFailure
+from lib.registry import case
+
+from ..faults.nth import nothing_left
+from ..zcopy.blocks import eager
+
+SEED = int(os.environ.get("ADVERSE_SEED", "1"))
+TOTAL = 400_000
+# How a call may end whose connection is lost, or for which there was no memory.
+LOST = ("ECONNABORTED", "ECONNRESET", "EPIPE", "ETIMEDOUT", "ENOTCONN")
+REFUSED = (*LOST, "ECONNREFUSED", "ENOMEM", "ENETUNREACH", "EHOSTUNREACH", "ENETRESET", "ENODEV", "EADDRNOTAVAIL", "EINVAL")
+# Settings that can end a connection, one at a time.
+FAILURES = {
+    "create": dict(fail_create=200),
+    "post": dict(fail_post=30),
+    "reg": dict(fail_reg=300),
+}
+# enum ib_event_type
+EVENTS = {"DEVICE_FATAL": 8, "PORT_ACTIVE": 9, "PORT_ERR": 10, "LID_CHANGE": 11, "PKEY_CHANGE": 12, "SM_CHANGE": 13,
+          "CLIENT_REREGISTER": 17, "GID_CHANGE": 18}
+
+
+class Lost(Exception):
+    """No connection was to be had."""
+
+
+def connected(e, listener, zero_copy):
+    """Both ends of a new connection."""
+    near = e.socket()
+    got = e.error(near.connect, e.address(e.there, listener.port))
+    if got != "ok":
+        e.check(got in REFUSED, f"connect() gave {got}")
+        raise Lost(got)
+    while select.select([listener, near], [], [], e.patience * 3)[0]:
+        if not select.select([listener], [], [], 0)[0]:
+            got = e.error(near.recv, 1)
+            e.check(got in LOST, f"recv() of what nobody accepted gave {got}")
+            raise Lost(got)
+        far = e.keep(listener.accept()[0])
+        # one whose connect() has failed may have been accepted
+        if e.outcome(far.getpeername) == near.getsockname():
+            break
+        far.close()
+    else:
+        raise CaseFailure("connect() said yes, and there is nothing to accept, and no error")
+    if zero_copy:
+        eager(near)
+        eager(far)
+    return near, far
+
+
+def transfer(e, pair, total, zero_copy, during=lambda: None):
+    """How the calls end that send so much both ways."""
+    sizes, flags = ([65536, 130_000], socket.MSG_WAITALL) if zero_copy else ([1, 70_000, 3000], 0)
+    tasks = []
+    for seed, (source, target) in enumerate((pair, pair[::-1])):
+        tasks.append(e.task(e.outcome, pattern.send, source, seed, total, sizes, socket.MSG_NOSIGNAL))
+        tasks.append(e.task(e.outcome, pattern.receive, target, seed, total, [130_000], flags))
+    during()
+    ends = [task.result() for task in tasks]
+    for sent, received in (ends[0], ends[3]), (ends[2], ends[1]):
+        e.check(sent == total or sent in LOST, f"calls ended with {ends}")
+        # as on TCP, one of the calls of a socket is told of the loss, and the next finds the end
+        e.check(received == total or received in LOST or sent in LOST, f"calls ended with {ends}")
+    return ends
+
+
+def exchange(e, listener, zero_copy, during=lambda: None, total=TOTAL):
+    """One connection; whether it lived to its end."""
+    try:
+        pair = connected(e, listener, zero_copy)
+    except Lost:
+        during()
+        return False
+    ends = transfer(e, pair, total, zero_copy, during)
+    for sock in pair:
+        sock.close()
+    return ends == [total] * 4
+
+
+def works_again(e):
+    """And nothing is left of what was before."""
+    nothing_left(e)
+    e.check(exchange(e, e.listen(), False), "a connection is lost though nothing fails any more")
+    e.check(exchange(e, e.listen(), True), "a connection is lost though nothing fails any more")
+    nothing_left(e)
+
+
+def failing(name, settings):
+    def run(e):
+        """It ends some connections, and no others."""
+        with adverse.device(e, seed=SEED, **settings):
+            listener = e.listen()
+            ends = [exchange(e, listener, number % 2 > 0) for number in range(12)]
+            e.check(not all(ends), "nothing has failed")
+        works_again(e)
+    run.__name__ = name
+    run.__module__ = __name__
+    case(run, reference=False, families=("v4",), timeout=180)
+
+
+for _name, _settings in FAILURES.items():
+    failing(_name, _settings)
+
+
+@case(reference=False, families=("v4",), timeout=180)
+def mapping(e):
+    """Memory that cannot be described to a region is copied."""
+    with adverse.device(e, seed=SEED, fail_map=400):
+        listener = e.listen()
+        for _ in range(6):
+            e.check(exchange(e, listener, True), "a connection is lost")
+    works_again(e)
+
+
+@case(reference=False, families=("v4",), timeout=180)
+def elsewhere(e):
+    """Events come on another processor, late and several as one."""
+    for late in (0, 300):
+        with adverse.device(e, elsewhere=1, late=late, spurious=20):
+            for zero_copy in (False, True):
+                e.check(exchange(e, e.listen(), zero_copy), "a connection is lost")
+    works_again(e)
+
+
+@case(reference=False, families=("v4",), timeout=180)
+def by_itself(e):
+    """Queue pairs go into the state of error by themselves, idle ones and busy ones: those who wait there hear of it."""
+    with adverse.device(e, seed=SEED):
+        listener = e.listen()
+        pair = connected(e, listener, False)
+        tasks = [e.task(e.outcome, sock.recv, 10).wait_asleep("recvfrom") for sock in pair]
+        adverse.behave(fatal=1000)
+        for task in tasks:
+            e.check(task.result() in LOST, f"recv() gave {task.result()}")
+        for zero_copy in (False, True, False, True):
+            ends = exchange(e, listener, zero_copy, lambda: adverse.behave(fatal=700), 1 << 24)
+            e.check(not ends, "a connection has lived on")
+    works_again(e)
+
+
+@case(reference=False, families=("v4",), timeout=180)
+def told(e):
+    """Events of the device and its port: what is connected is not lost by one."""
+    with adverse.device(e):
+        for name, number in EVENTS.items():
+            ends = exchange(e, e.listen(), False, lambda: adverse.behave(event=number))
+            e.check(ends, f"a connection is lost by {name}")
+    works_again(e)
+
+
+# What a device may do at random, with the most of it.
+LIBERTIES = {
+    "unarmed": 1, "one": 1, "none": 4, "spurious": 60, "late": 3000, "sent_late": 3000, "received_late": 3000, "elsewhere": 1, "limits": 15,
+    "fail_create": 100, "fail_post": 10, "fail_map": 300, "fail_reg": 100, "busy": 3,
+}
+ROUNDS = 12
+
+
+def mixed(e, removes):
+    """Settings at random, and what happens in the midst; with the device taken away in each of them, or not."""
+    dice = random.Random(SEED)
+    device = netns.device()
+
+    def happens():
+        what = dice.choice(("nothing", "fatal", "event"))
+        if what == "fatal":
+            (adverse.PARAMETERS / "fatal").write_text("300")
+        if what == "event":
+            (adverse.PARAMETERS / "event").write_text(str(dice.choice(list(EVENTS.values()))))
+        if removes:
+            netns.run("self", "rdma link del rxe0")
+
+    for turn in range(ROUNDS):
+        settings = {name: dice.randint(1, LIBERTIES[name]) for name in dice.sample(list(LIBERTIES), dice.randint(1, 5))}
+        try:
+            with adverse.device(e, seed=SEED + turn, **settings):
+                listener = e.listen()
+                try:
+                    for zero_copy in (False, True) if not removes else (turn % 2 > 0,):
+                        exchange(e, listener, zero_copy, happens)
+                finally:
+                    if removes:
+                        netns.run("self", f"rdma link add rxe0 type rxe netdev {device}")
+            nothing_left(e)
+        except CaseFailure as failure:
+            raise CaseFailure(f"ADVERSE_SEED={SEED}, round {turn}, {settings}: {failure}") from failure
+    works_again(e)
+
+
+@case(reference=False, families=("v4",), timeout=600)
+def at_random(e):
+    """All of it, in any mixture."""
+    mixed(e, False)
+
+
+@case(reference=False, families=("v4",), timeout=600)
+def removed(e):
+    """And the device goes in the midst of it."""
+    if not shutil.which("rdma"):
+        e.skip("no rdma tool")
+    mixed(e, True)
