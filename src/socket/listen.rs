@@ -304,9 +304,11 @@ fn begin(
     remote: &Address,
 ) -> Result {
     // nobody has accepted it yet
-    let _memory = place.listener.memory_scope();
-    let child = place.listener.child()?;
-    let r = prepare(&child, place, request, hello, local, remote);
+    let (child, r) = place.listener.charged(|| {
+        let child = place.listener.child()?;
+        let r = prepare(&child, place, request, hello, local, remote);
+        Ok::<_, Error>((child, r))
+    })?;
     let Err(e) = r else { return Ok(()) };
     let (begun, place) = {
         let mut c = child.data().connection.lock();

@@ -316,8 +316,7 @@ impl Owner for SdpSock {
     }
 
     fn resolved(&self, search: SearchId, r: Result) {
-        let _memory = self.memory_scope();
-        connect::resolved(self, search, r)
+        self.charged(|| connect::resolved(self, search, r))
     }
 
     fn replied(&self, link: LinkId, hello_ack: &[u8; HELLO_ACK_LEN]) -> Result {
@@ -325,13 +324,11 @@ impl Owner for SdpSock {
     }
 
     fn established(&self, link: LinkId) {
-        let _memory = self.memory_scope();
-        listen::established(self, link)
+        self.charged(|| listen::established(self, link))
     }
 
     fn refused(&self, link: LinkId, error: Error) {
-        let _memory = self.memory_scope();
-        connect::refused(self, link, error)
+        self.charged(|| connect::refused(self, link, error))
     }
 
     fn disconnected(&self, link: LinkId, how: Gone) {

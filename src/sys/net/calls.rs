@@ -351,14 +351,15 @@ pub(super) unsafe extern "C" fn sendmsg<T: Family>(
 ) -> i32 {
     // SAFETY: Called by the core with a descriptor of the family and the message of the call.
     let sk = unsafe { of::<T>(socket) };
-    let _memory = sk.memory_scope();
-    // SAFETY: As above.
-    let e = unsafe { c::sdp_h_cmsg_check(sk.raw(), message) };
-    if e < 0 {
-        return e;
-    }
-    // SAFETY: As above; nobody else uses the message from here on.
-    count(T::send(sk, &mut unsafe { Source::from_raw(message) }))
+    sk.charged(|| {
+        // SAFETY: As above.
+        let e = unsafe { c::sdp_h_cmsg_check(sk.raw(), message) };
+        if e < 0 {
+            return e;
+        }
+        // SAFETY: As above; nobody else uses the message from here on.
+        count(T::send(sk, &mut unsafe { Source::from_raw(message) }))
+    })
 }
 
 pub(super) unsafe extern "C" fn splice_eof<T: Family>(socket: *mut c::socket) {
@@ -386,8 +387,7 @@ pub(super) unsafe extern "C" fn recvmsg<T: Family>(
             Destination::from_raw(message, flags as u32),
         )
     };
-    let _memory = sk.memory_scope();
-    count(T::receive(sk, &mut to))
+    count(sk.charged(|| T::receive(sk, &mut to)))
 }
 
 unsafe extern "C" fn ioctl<T: Family>(sk: *mut c::sock, command: i32, result: *mut i32) -> i32 {

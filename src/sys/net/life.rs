@@ -84,8 +84,7 @@ pub(super) unsafe extern "C" fn work<T: Family>(work: *mut c::work_struct) {
     // is now ours.
     let sk: ARef<Sock<T>> =
         unsafe { ARef::from_raw(NonNull::new_unchecked(c::sdp_h_work_sock(work)).cast()) };
-    let _memory = sk.memory_scope();
-    T::work(&sk, sk.take_jobs());
+    sk.charged(|| T::work(&sk, sk.take_jobs()));
 }
 
 /// What a sock's timer does, in a worker.
@@ -97,8 +96,7 @@ pub(super) unsafe extern "C" fn timer<T: Family>(work: *mut c::work_struct) {
     // SAFETY: As for `work`.
     let sk: ARef<Sock<T>> =
         unsafe { ARef::from_raw(NonNull::new_unchecked(c::sdp_h_timer_sock(work)).cast()) };
-    let _memory = sk.memory_scope();
-    T::timer(&sk);
+    sk.charged(|| T::timer(&sk));
 }
 
 /// Drops what is the socket layer's in a sock, and then the rest.

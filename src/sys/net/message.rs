@@ -150,6 +150,8 @@ impl Drop for Notice {
 pub(crate) struct Destination<'a> {
     msg: *mut c::msghdr,
     flags: u32,
+    /// Bytes that were skipped.
+    skipped: usize,
     _call: PhantomData<&'a mut c::msghdr>,
 }
 
@@ -161,6 +163,7 @@ impl<'a> Destination<'a> {
         Destination {
             msg,
             flags,
+            skipped: 0,
             _call: PhantomData,
         }
     }
@@ -254,11 +257,15 @@ impl<'a> Destination<'a> {
     /// Counts bytes as received without giving them (`MSG_TRUNC` of tcp(7), or they went another
     /// way).
     pub(crate) fn skip(&mut self, n: usize) {
+        let n = n.min(self.room());
+        self.skipped += n;
         self.iter().advance(n)
     }
 
     /// Undoes the last `n` bytes of [`Destination::skip`].
     pub(crate) fn give_back(&mut self, n: usize) {
+        let n = n.min(self.skipped);
+        self.skipped -= n;
         // SAFETY: At least `n` bytes were skipped before, so this does not go before the beginning.
         unsafe { self.iter().revert(n) }
     }

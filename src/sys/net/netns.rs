@@ -7,6 +7,7 @@ use super::super::rdma::Net;
 use core::marker::PhantomData;
 use core::ptr;
 use kernel::prelude::*;
+use kernel::sync::atomic::{AtomicFlag, Full, Release};
 use kernel::sync::Arc;
 
 /// What a namespace holds: made when the namespace is made (or the module loaded), given up when it
@@ -21,18 +22,29 @@ pub(crate) trait PerNet: Sized + Send + Sync + 'static {
     fn stop(&self, net: &Net);
 }
 
+/// There is a registration.
+static REGISTERED: AtomicFlag = AtomicFlag::new(false);
+
 /// The registration; while it lives, [`of`] works for every namespace.
 pub(crate) struct Registration<P: PerNet>(PhantomData<P>);
 
 impl<P: PerNet> Registration<P> {
     /// Makes the data of all namespaces.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if there is a registration, or what the kernel says.
     pub(crate) fn new() -> Result<Self> {
+        if REGISTERED.xchg(true, Full) {
+            return Err(EBUSY);
+        }
         // SAFETY: The functions have the required signatures, live as long as the module, and
         // unregistering in `drop` ends their use. The area has the size of the `Arc`; the kernel
         // aligns it as kmalloc does.
         let e =
             unsafe { c::sdp_h_netns_start(size_of::<Arc<P>>(), Some(init::<P>), Some(exit::<P>)) };
         if e < 0 {
+            REGISTERED.store(false, Release);
             Err(Error::from_errno(e))
         } else {
             Ok(Registration(PhantomData))
@@ -43,7 +55,8 @@ impl<P: PerNet> Registration<P> {
 impl<P: PerNet> Drop for Registration<P> {
     fn drop(&mut self) {
         // SAFETY: Registered by `new`.
-        unsafe { c::sdp_h_netns_stop() }
+        unsafe { c::sdp_h_netns_stop() };
+        REGISTERED.store(false, Release);
     }
 }
 

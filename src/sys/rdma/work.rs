@@ -10,11 +10,14 @@ use super::super::bindings as c;
 use super::super::time::milliseconds;
 use core::ptr::NonNull;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Full};
+use kernel::sync::atomic::{Atomic, Full};
+use kernel::time::{delay::fsleep, Delta};
 use kernel::workqueue::{Queue, RawDelayedWorkItem, RawWorkItem};
 
 /// The address of the workqueue, 0 when there is none.
 static WORKER: Atomic<usize> = Atomic::new(0);
+/// Who uses that address just now.
+static USERS: Atomic<i32> = Atomic::new(0);
 
 /// The workqueue. Dropping it does all work that is still queued.
 ///
@@ -51,17 +54,23 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // SAFETY: By the invariants the workqueue exists. `destroy_workqueue` runs what is queued;
-        // such work may queue more until `WORKER` is cleared, which the drain allows.
-        unsafe { c::destroy_workqueue(self.raw.as_ptr()) };
+        // SAFETY: By the invariants the workqueue exists. What is queued is run, and what that queues.
+        unsafe { c::drain_workqueue(self.raw.as_ptr()) };
         WORKER.xchg(0, Full);
+        // Nobody comes any more as long as callers keep to the rule.
+        while USERS.fetch_add(0, Full) != 0 {
+            fsleep(Delta::from_millis(1));
+        }
+        // SAFETY: By the invariants the workqueue exists, and nobody has its address any more.
+        unsafe { c::destroy_workqueue(self.raw.as_ptr()) };
     }
 }
 
 /// Has the work done later, in process context. May be called in any context.
 ///
 /// The caller holds something that keeps the module from stopping its [`Worker`]: a
-/// [`super::device::DeviceRef`] or a [`ModuleRef`], directly or through the work.
+/// [`super::device::DeviceRef`] or a [`ModuleRef`], directly or through the work. Else the work may never
+/// be done, and is leaked.
 pub(crate) fn defer<W, const ID: u64>(work: W)
 where
     W: RawWorkItem<ID> + Send + 'static,
@@ -84,17 +93,18 @@ where
 
 /// Calls `f` with the workqueue.
 fn with_queue<W>(work: W, f: impl FnOnce(&Queue, W)) {
-    let raw = WORKER.load(Acquire) as *const kernel::bindings::workqueue_struct;
+    USERS.fetch_add(1, Full);
+    let raw = WORKER.fetch_add(0, Full) as *const kernel::bindings::workqueue_struct;
     if raw.is_null() {
         // Cannot be as long as callers keep to the rule. Then better leak than free too early.
         pr_err!("work for a workqueue that is gone\n");
         core::mem::forget(work);
-        return;
+    } else {
+        // SAFETY: The address was there after this was counted in `USERS`, for which the drop of the
+        // `Worker` waits before it destroys the workqueue. The reference ends with this call.
+        f(unsafe { Queue::from_raw(raw) }, work);
     }
-    // SAFETY: The pointer is that of the live `Worker`: it is dropped only after all devices were
-    // given back, for which each `DeviceRef` is waited, and not before the module is unloaded,
-    // which each `ModuleRef` prevents. The reference ends with this call.
-    f(unsafe { Queue::from_raw(raw) }, work);
+    USERS.fetch_sub(1, Full);
 }
 
 /// Keeps the module from being unloaded.

@@ -3,14 +3,13 @@
 //! What a socket's fields say: state, errors, options, owner and namespace. Most are set by
 //! setsockopt(2)'s generic code, so they are read as they are at the moment.
 
-use super::{Flag, MemoryScope, SockCore, State};
+use super::{Flag, SockCore, State};
 use crate::sys::bindings as c;
 use crate::sys::errno::Errno;
 use crate::sys::rdma::Net;
 use core::ptr;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
-use kernel::types::NotThreadSafe;
 
 impl SockCore {
     /// The connection's state.
@@ -125,18 +124,17 @@ impl SockCore {
         unsafe { c::sdp_h_most_rmem(self.raw()) / 2 }
     }
 
-    /// While the result lives, memory that this task takes is charged to the socket's memory cgroup,
-    /// and found as the socket's owner allows (`sk_allocation`). Not called in interrupts.
-    pub(crate) fn memory_scope(&self) -> MemoryScope<'_> {
+    /// Calls `f`. Memory that this task takes meanwhile is charged to the socket's memory cgroup, and
+    /// found as the socket's owner allows (`sk_allocation`). Not called in interrupts.
+    pub(crate) fn charged<R>(&self, f: impl FnOnce() -> R) -> R {
         let mut before = c::sdp_h_memory::default();
-        // SAFETY: By the invariants the sock is alive, and keeps its memory cgroup alive; the
-        // result borrows it.
+        // SAFETY: By the invariants the sock is alive, and keeps its memory cgroup alive until the end
+        // below.
         unsafe { c::sdp_h_memory_begin(self.raw(), &mut before) };
-        MemoryScope {
-            before,
-            _sk: self,
-            _task: NotThreadSafe,
-        }
+        let r = f();
+        // SAFETY: Filled in by this task above.
+        unsafe { c::sdp_h_memory_end(&mut before) };
+        r
     }
 
     /// Tells how much memory the queues hold (`SO_MEMINFO`). The caller serialises calls.

@@ -207,20 +207,6 @@ impl<T> Sock<T> {
     }
 }
 
-/// See [`SockCore::memory_scope`]. Scopes of a task end in the reverse order of their beginnings.
-pub(crate) struct MemoryScope<'a> {
-    before: c::sdp_h_memory,
-    _sk: &'a SockCore,
-    _task: NotThreadSafe,
-}
-
-impl Drop for MemoryScope<'_> {
-    fn drop(&mut self) {
-        // SAFETY: Filled in by this task's `sdp_h_memory_begin`.
-        unsafe { c::sdp_h_memory_end(&mut self.before) }
-    }
-}
-
 /// The socket lock, held.
 ///
 /// # Invariants
