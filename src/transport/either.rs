@@ -86,7 +86,7 @@ impl Transport for Channel {
         either!(self, c => c.poll_send())
     }
 
-    fn look(&mut self, sent: bool) -> Option<bool> {
+    fn look(&mut self, sent: bool) -> bool {
         either!(self, c => c.look(sent))
     }
 

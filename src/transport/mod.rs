@@ -322,9 +322,9 @@ pub(crate) trait Transport: Send {
     /// The next end of a send.
     fn poll_send(&mut self) -> Option<SendCompletion>;
 
-    /// Whether there is an end of a receive, or else of a send, if that is asked for. `None`: looking is
-    /// of no use, as whoever waits is told in no time.
-    fn look(&mut self, sent: bool) -> Option<bool>;
+    /// Whether there is an end of a receive, or else of a send, if that is asked for. Of no use where
+    /// the peer tells by itself ([`Transport::knows_solicited`]).
+    fn look(&mut self, sent: bool) -> bool;
 
     /// Asks to be told of the next end of a receive. Costs little when that was asked for before and
     /// nothing was told since.

@@ -13,10 +13,8 @@ impl Connection {
     /// A caller is going to poll the queues. Returns whether that is of any use; it says so when it
     /// [ends](Self::end_polling).
     pub(in crate::socket) fn begin_polling(&mut self) -> bool {
-        let polls = self
-            .channel
-            .as_mut()
-            .is_some_and(|c| c.look(false).is_some());
+        let channel = self.channel.as_ref();
+        let polls = channel.is_some_and(|c| !c.knows_solicited());
         self.polling += u32::from(polls);
         polls
     }
@@ -30,7 +28,7 @@ impl Connection {
     pub(in crate::socket) fn has_completion(&mut self, sk: &SdpSock) -> bool {
         let sent = self.waits_for_completion(sk);
         let channel = self.channel.as_mut();
-        channel.is_some_and(|c| c.look(sent) == Some(true))
+        channel.is_some_and(|c| c.look(sent))
     }
 
     /// Whether nothing has to be told, since all who wait poll the queues. They are tasks that may have to

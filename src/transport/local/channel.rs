@@ -235,8 +235,8 @@ impl Transport for Channel {
     }
 
     /// The peer tells by itself.
-    fn look(&mut self, _sent: bool) -> Option<bool> {
-        None
+    fn look(&mut self, _sent: bool) -> bool {
+        false
     }
 
     fn arm_receive(&mut self, of: Interest) -> Arming {

@@ -217,8 +217,8 @@ impl Transport for Channel {
         })
     }
 
-    fn look(&mut self, sent: bool) -> Option<bool> {
-        Some(self.endpoint_mut()?.look(sent))
+    fn look(&mut self, sent: bool) -> bool {
+        self.endpoint_mut().is_some_and(|e| e.look(sent))
     }
 
     /// Of all: other systems' senders mark urgent messages only, or none.
