@@ -80,7 +80,7 @@ use crate::sys::net::address::{Address, Named};
 use crate::sys::net::descriptor::Descriptor;
 use crate::sys::net::family::Family;
 use crate::sys::net::message::{Destination, Source};
-use crate::sys::net::netns::PerNet;
+use crate::sys::net::netns::{InNet, PerNet};
 use crate::sys::net::options::{NewValue, OldValue};
 use crate::sys::net::sock::{Sock, SockCore};
 use crate::sys::rdma::Net;
@@ -114,8 +114,6 @@ const JOB_FALL_BACK: u32 = 16;
 /// The module's part of a socket.
 #[pin_data]
 pub(crate) struct Socket {
-    /// Where it is.
-    namespace: Arc<Namespace>,
     /// What its pinned memory counts for, from its entry into the namespace on.
     account: SetOnce<Arc<Account>>,
     /// What events change.
@@ -177,12 +175,13 @@ impl PerNet for Namespace {
     }
 }
 
-impl Family for Socket {
+impl InNet for Socket {
     type Net = Namespace;
+}
 
-    fn init(namespace: Arc<Namespace>) -> impl PinInit<Self, Error> {
+impl Family for Socket {
+    fn init() -> impl PinInit<Self, Error> {
         try_pin_init!(Socket {
-            namespace,
             account: SetOnce::new(),
             connection <- new_spinlock!(Connection::new()),
             peer_ended: Atomic::new(false),
@@ -192,10 +191,6 @@ impl Family for Socket {
             patience: Patience::new(),
             takers: Patience::new(),
         })
-    }
-
-    fn netns(&self) -> &Namespace {
-        &self.namespace
     }
 
     fn opened(sk: &SdpSock) -> Result {

@@ -118,7 +118,7 @@ enum Step {
 impl Call<'_> {
     fn run(
         &mut self,
-        lock: &mut Locked<'_, super::Socket>,
+        lock: &mut Locked<'_>,
         to: &mut Destination<'_>,
         len: usize,
         target: usize,
@@ -180,7 +180,7 @@ impl Call<'_> {
     /// Reads what the peer has advertised, if that is next. Whether there is cause to look again.
     fn read_directly(
         &mut self,
-        lock: &mut Locked<'_, super::Socket>,
+        lock: &mut Locked<'_>,
         to: &mut Destination<'_>,
         len: usize,
         timeout: isize,
@@ -204,7 +204,7 @@ impl Call<'_> {
     /// the call waits until it is filled.
     fn be_written_to(
         &mut self,
-        lock: &mut Locked<'_, super::Socket>,
+        lock: &mut Locked<'_>,
         to: &mut Destination<'_>,
         len: usize,
         all: bool,

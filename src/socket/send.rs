@@ -51,11 +51,7 @@ pub(super) fn send(sk: &SdpSock, message: &mut Source<'_>) -> Result<usize> {
 /// # Errors
 ///
 /// `EPIPE` without connection, `EAGAIN` if the call must not wait.
-fn wait_connected(
-    sk: &SdpSock,
-    lock: &mut Locked<'_, super::Socket>,
-    timeout: &mut isize,
-) -> Result {
+fn wait_connected(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result {
     loop {
         let mark = sk.wake_mark();
         match sk.state() {
@@ -70,7 +66,7 @@ fn wait_connected(
 /// Takes the call's bytes into the send queue, as it has room.
 fn queue(
     sk: &SdpSock,
-    lock: &mut Locked<'_, super::Socket>,
+    lock: &mut Locked<'_>,
     message: &mut Source<'_>,
     mut timeout: isize,
 ) -> Result {
@@ -180,7 +176,7 @@ fn queue(
 /// `EPIPE` if the connection is lost, or what a signal or the end of `timeout` means.
 fn directly(
     sk: &SdpSock,
-    lock: &mut Locked<'_, super::Socket>,
+    lock: &mut Locked<'_>,
     message: &mut Source<'_>,
     open: &Open,
     timeout: &mut isize,
@@ -358,12 +354,7 @@ fn ask_for_room(sk: &SdpSock, poll: bool) {
 }
 
 /// Waits until the send queue has room.
-fn wait_for_room(
-    sk: &SdpSock,
-    lock: &mut Locked<'_, super::Socket>,
-    mark: i32,
-    timeout: isize,
-) -> Result<isize> {
+fn wait_for_room(sk: &SdpSock, lock: &mut Locked<'_>, mark: i32, timeout: isize) -> Result<isize> {
     sk.data().connection.lock().stats.memory_waits += 1;
     let writers = &sk.data().writers;
     writers.fetch_add(1, Relaxed);

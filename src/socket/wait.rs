@@ -6,7 +6,7 @@
 //! whoever sends tells it.
 
 use super::patience::Patience;
-use super::{SdpSock, Socket};
+use super::SdpSock;
 use crate::sys::net::sock::{is_crowded, signal_pending, Locked};
 use crate::sys::time::Jiffies;
 use kernel::prelude::*;
@@ -37,7 +37,7 @@ impl SdpSock {
     /// [`SdpSock::wait`] for something to read.
     pub(super) fn wait_to_read(
         &self,
-        lock: &mut Locked<'_, Socket>,
+        lock: &mut Locked<'_>,
         mark: i32,
         timeout: isize,
     ) -> Result<isize> {
@@ -51,7 +51,7 @@ impl SdpSock {
     /// [`SdpSock::wait`] for the peer to take what is advertised.
     pub(super) fn wait_for_taking(
         &self,
-        lock: &mut Locked<'_, Socket>,
+        lock: &mut Locked<'_>,
         mark: i32,
         timeout: isize,
     ) -> Result<isize> {
@@ -60,7 +60,7 @@ impl SdpSock {
 
     fn wait_patiently(
         &self,
-        lock: &mut Locked<'_, Socket>,
+        lock: &mut Locked<'_>,
         mark: i32,
         timeout: isize,
         patience: &Patience,
@@ -94,19 +94,14 @@ impl SdpSock {
     /// # Errors
     ///
     /// `ERESTARTSYS` or `EINTR` on a signal.
-    pub(super) fn wait(
-        &self,
-        lock: &mut Locked<'_, Socket>,
-        mark: i32,
-        timeout: isize,
-    ) -> Result<isize> {
+    pub(super) fn wait(&self, lock: &mut Locked<'_>, mark: i32, timeout: isize) -> Result<isize> {
         self.looking(lock, || self.sleep(mark, timeout))
     }
 
     /// [`SdpSock::wait`] for one of the connections that others wait for, too.
     pub(super) fn wait_in_turn(
         &self,
-        lock: &mut Locked<'_, Socket>,
+        lock: &mut Locked<'_>,
         mark: i32,
         timeout: isize,
     ) -> Result<isize> {
@@ -120,7 +115,7 @@ impl SdpSock {
     /// `EINTR` if the caller is to die, `ETIMEDOUT`.
     pub(super) fn wait_killably(
         &self,
-        lock: &mut Locked<'_, Socket>,
+        lock: &mut Locked<'_>,
         mark: i32,
         timeout: Jiffies,
     ) -> Result {
@@ -129,7 +124,7 @@ impl SdpSock {
 
     /// Looks at the completion queues, has the caller sleep without the socket lock, and looks
     /// again.
-    fn looking<R>(&self, lock: &mut Locked<'_, Socket>, sleep: impl FnOnce() -> R) -> R {
+    fn looking<R>(&self, lock: &mut Locked<'_>, sleep: impl FnOnce() -> R) -> R {
         let events = &self.data().events;
         events.enter();
         lock.unlocked(|| {

@@ -11,7 +11,7 @@
 //! From the moment that a block falls short, nothing more is advertised and everything is taken
 //! back, so that there is little of it.
 
-use super::super::{SdpSock, Socket};
+use super::super::SdpSock;
 use super::lent;
 use super::waiting::{Turn, Waiting};
 use super::{by_read, MOST_PATIENCE};
@@ -96,7 +96,7 @@ fn most() -> usize {
 /// call waits for all of its room.
 pub(in crate::socket) fn receive(
     sk: &SdpSock,
-    lock: &mut Locked<'_, Socket>,
+    lock: &mut Locked<'_>,
     to: &mut Destination<'_>,
     size: usize,
     all: bool,
@@ -246,7 +246,7 @@ fn offer(sk: &SdpSock, to: &mut Destination<'_>, size: usize, behind: bool) -> O
 
 /// Takes the oldest block out, which is the caller's again: how much of it was written, and where in
 /// the stream that begins.
-fn retire(sk: &SdpSock, lock: &mut Locked<'_, Socket>, block: &Own) -> (usize, u64) {
+fn retire(sk: &SdpSock, lock: &mut Locked<'_>, block: &Own) -> (usize, u64) {
     let (len, at, room) = {
         let mut c = sk.data().connection.lock();
         let Some(back) = c.direct.sinks.take() else {
@@ -265,7 +265,7 @@ fn retire(sk: &SdpSock, lock: &mut Locked<'_, Socket>, block: &Own) -> (usize, u
 
 /// Waits until the oldest block is the caller's again, or the connection is lost. Unless the call is
 /// `open`, all its memory is taken back.
-fn wait(sk: &SdpSock, lock: &mut Locked<'_, Socket>, open: bool, timeout: &mut isize) -> Wait {
+fn wait(sk: &SdpSock, lock: &mut Locked<'_>, open: bool, timeout: &mut isize) -> Wait {
     let mut waiting = Waiting::new(MOST_PATIENCE);
     let mut how = Wait::Back;
     let mut over = !open;

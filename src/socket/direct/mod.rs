@@ -34,7 +34,7 @@ use self::hints::Hints;
 use self::lent::{Lent, Stage};
 use self::source::Advertised;
 use super::connection::{Connection, Tell, Threshold};
-use super::{SdpSock, Socket};
+use super::SdpSock;
 use crate::protocol::{Choice, Line, Outgoing, Places, SMALLEST_DIRECT};
 use crate::sys::net::params;
 use crate::sys::net::sock::Locked;
@@ -214,7 +214,7 @@ impl Direct {
 
 /// What `local` connections, or those over devices, have found out.
 fn hints(sk: &SdpSock, local: bool) -> &Hints {
-    let namespace = &sk.data().namespace;
+    let namespace = sk.netns();
     match local {
         true => &namespace.local_hints,
         false => &namespace.device_hints,
@@ -339,7 +339,7 @@ impl SdpSock {
     }
 
     /// Waits until lent memory is let go of, after the connection was lost. Needs nobody's help.
-    fn wait_released(&self, lock: &mut Locked<'_, Socket>, watch: &Watch) {
+    fn wait_released(&self, lock: &mut Locked<'_>, watch: &Watch) {
         lock.unlocked(|| loop {
             let mark = self.wake_mark();
             if !watch.is_held() {

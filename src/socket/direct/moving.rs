@@ -7,7 +7,7 @@
 //! whatever it was told about waiting.
 
 use super::super::connection::{Connection, Tell};
-use super::super::{SdpSock, Socket};
+use super::super::SdpSock;
 use super::waiting::Dying;
 use crate::observe::trace::{self, ZeroCopy};
 use crate::protocol::{Line, Progress, Remote};
@@ -117,7 +117,7 @@ impl Connection {
 /// moved, and whether the connection was lost meanwhile.
 pub(super) fn finish(
     sk: &SdpSock,
-    lock: &mut Locked<'_, Socket>,
+    lock: &mut Locked<'_>,
     way: Way,
     watch: &Watch,
     dying: &mut Dying,
@@ -144,7 +144,7 @@ pub(super) fn finish(
 /// once.
 pub(super) fn wait(
     sk: &SdpSock,
-    lock: &mut Locked<'_, Socket>,
+    lock: &mut Locked<'_>,
     way: Way,
     dying: &mut Dying,
     sooner: impl Fn(&Connection) -> bool,

@@ -3,7 +3,7 @@
 //! Reading what the peer has advertised, by RDMA READ into a receive call's own pages.
 
 use super::super::connection::{Connection, Tell};
-use super::super::{SdpSock, Socket};
+use super::super::SdpSock;
 use super::moving::{finish, post, Way};
 use super::waiting::Dying;
 use super::{by_read, LEAST_TRANSFER};
@@ -96,7 +96,7 @@ pub(in crate::socket) fn refuse(sk: &SdpSock) {
 /// Reads what the peer has advertised, if that is next, into the room that a call has left.
 pub(in crate::socket) fn read(
     sk: &SdpSock,
-    lock: &mut Locked<'_, Socket>,
+    lock: &mut Locked<'_>,
     to: &mut Destination<'_>,
     most: usize,
 ) -> Look {

@@ -7,7 +7,7 @@
 //! what it has not read is copied.
 
 use super::super::connection::{Connection, Tell};
-use super::super::{SdpSock, Socket};
+use super::super::SdpSock;
 use super::lent::{self, Lent, Stage};
 use super::waiting::{Turn, Waiting};
 use super::{by_read, is_told, Direct, BLOCKS};
@@ -250,7 +250,7 @@ enum Tried {
 /// tells how many bytes were sent nevertheless.
 pub(in crate::socket) fn send(
     sk: &SdpSock,
-    lock: &mut Locked<'_, Socket>,
+    lock: &mut Locked<'_>,
     message: &mut Source<'_>,
     size: usize,
     timeout: &mut isize,
@@ -306,7 +306,7 @@ pub(in crate::socket) fn send(
 
 /// Takes a block out that is the caller's again: how much of it has gone, and whether that was all.
 /// `first`: what was before it has gone.
-fn retire(sk: &SdpSock, lock: &mut Locked<'_, Socket>, block: &Own, first: bool) -> (usize, bool) {
+fn retire(sk: &SdpSock, lock: &mut Locked<'_>, block: &Own, first: bool) -> (usize, bool) {
     let (done, finished, room) = {
         let mut c = sk.data().connection.lock();
         let taken = c.direct.sources.get_mut(block.place).and_then(Option::take);
@@ -403,7 +403,7 @@ fn offer(c: &mut Connection, room: Pinned, first: u8) -> Result<usize, Option<Pi
 }
 
 /// Waits until a block is the caller's again, or the connection is lost.
-fn wait(sk: &SdpSock, lock: &mut Locked<'_, Socket>, place: usize, timeout: &mut isize) -> Result {
+fn wait(sk: &SdpSock, lock: &mut Locked<'_>, place: usize, timeout: &mut isize) -> Result {
     let start = jiffies();
     let mut waiting = Waiting::new(sk.data().connection.lock().direct.patience());
     let mut result = Ok(());

@@ -2,7 +2,7 @@
 
 //! The wait of a call for memory that the peer has.
 
-use super::super::{SdpSock, Socket};
+use super::super::SdpSock;
 use super::CANCEL_TIME;
 use crate::sys::errno::ECONNABORTED;
 use crate::sys::net::sock::{Locked, FOREVER};
@@ -34,7 +34,7 @@ impl Dying {
     pub(super) fn sleep(
         &mut self,
         sk: &SdpSock,
-        lock: &mut Locked<'_, Socket>,
+        lock: &mut Locked<'_>,
         mark: i32,
         limit: Jiffies,
     ) -> bool {
@@ -90,11 +90,11 @@ impl Waiting {
     pub(super) fn sleep(
         &mut self,
         sk: &SdpSock,
-        lock: &mut Locked<'_, Socket>,
+        lock: &mut Locked<'_>,
         mark: i32,
         over: bool,
         timeout: &mut isize,
-        sleep: impl FnOnce(&mut Locked<'_, Socket>, isize) -> Result<isize>,
+        sleep: impl FnOnce(&mut Locked<'_>, isize) -> Result<isize>,
     ) -> Turn {
         if let Some(since) = self.taken_back {
             let left = CANCEL_TIME.saturating_sub(jiffies().wrapping_sub(since));

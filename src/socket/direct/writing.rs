@@ -7,7 +7,7 @@
 //! the block that the last WRITE went to stays open for the next piece, until the call has none.
 
 use super::super::connection::{Connection, Tell};
-use super::super::{SdpSock, Socket};
+use super::super::SdpSock;
 use super::moving::{finish, post, wait, Way};
 use super::waiting::{spend, Dying};
 use super::{by_read, by_write, LEAST_TRANSFER};
@@ -100,7 +100,7 @@ impl Connection {
 /// many of the call's bytes can be written then.
 pub(in crate::socket) fn await_reader(
     sk: &SdpSock,
-    lock: &mut Locked<'_, Socket>,
+    lock: &mut Locked<'_>,
     want: usize,
     timeout: &mut isize,
 ) -> Result<usize> {
@@ -153,7 +153,7 @@ enum Added {
 /// `EPIPE` if the connection is lost. The message tells how many bytes were sent nevertheless.
 pub(in crate::socket) fn send(
     sk: &SdpSock,
-    lock: &mut Locked<'_, Socket>,
+    lock: &mut Locked<'_>,
     message: &mut Source<'_>,
 ) -> Result<bool> {
     let mut own: [Option<Own>; MOST_PIECES] = [const { None }; MOST_PIECES];

@@ -3,11 +3,12 @@
 //! A descriptor of a socket (`struct socket`), as the calls on it see it.
 
 use super::super::bindings as c;
+use super::netns::InNet;
 use super::sock::Sock;
 use core::ptr;
 
 /// A socket together with its descriptor (`struct socket`), in a call.
-pub(crate) struct Descriptor<'a, T> {
+pub(crate) struct Descriptor<'a, T: InNet> {
     pub(super) socket: *mut c::socket,
     /// The socket.
     pub(crate) sk: &'a Sock<T>,
@@ -26,7 +27,7 @@ pub(crate) enum Progress {
     Disconnecting,
 }
 
-impl<T> Descriptor<'_, T> {
+impl<T: InNet> Descriptor<'_, T> {
     /// The descriptor's state. The socket lock is held.
     pub(crate) fn progress(&self) -> Progress {
         // SAFETY: The descriptor is in use by a call, so it is alive.

@@ -6,24 +6,18 @@ use super::super::rdma::Net;
 use super::address::{Address, Named};
 use super::descriptor::Descriptor;
 use super::message::{Destination, Source};
-use super::netns::{self, PerNet};
+use super::netns::{self, InNet};
 use super::options::{NewValue, OldValue};
 use super::sock::Sock;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
-use kernel::sync::Arc;
 
 /// What the socket calls do on sockets of the family.
 ///
 /// Unless said otherwise a method is called in process context, may sleep, and holds no lock.
-pub(crate) trait Family: Sized + Send + Sync + 'static {
-    /// What each network namespace holds for the family.
-    type Net: PerNet;
-
-    /// The part of a new socket in a namespace that holds `net`.
-    fn init(net: Arc<Self::Net>) -> impl PinInit<Self, Error>;
-    /// What `init` was given.
-    fn netns(&self) -> &Self::Net;
+pub(crate) trait Family: InNet + Sized + Send + Sync + 'static {
+    /// The part of a new socket.
+    fn init() -> impl PinInit<Self, Error>;
     /// A socket was made by socket(2).
     fn opened(sk: &Sock<Self>) -> Result;
     /// Takes a port (0: any) for the socket, whose local address is set. The socket lock is held.
@@ -64,13 +58,6 @@ pub(crate) trait Family: Sized + Send + Sync + 'static {
     fn work(sk: &Sock<Self>, jobs: u32);
     /// The time given to [`Sock::set_timer`](super::sock::SockCore::set_timer) has come; in a worker.
     fn timer(sk: &Sock<Self>);
-}
-
-impl<T: Family> Sock<T> {
-    /// What the socket's namespace holds for the family.
-    pub(crate) fn netns(&self) -> &T::Net {
-        self.data().netns()
-    }
 }
 
 /// What the family's namespace data is, for code that has no socket at hand.

@@ -11,6 +11,7 @@ use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
+use kernel::sync::Arc;
 
 impl<T: Family> Sock<T> {
     /// A new socket with the options of this one, which listens: as TCP makes one for a SYN. It has
@@ -56,14 +57,20 @@ impl<T: Family> Sock<T> {
         // SAFETY: The sock was made for a namespace that somebody holds who asked for it: a caller
         // of socket(2), a kernel user, or the request that came in by a device there.
         let net = unsafe { Net::from_raw(c::sdp_h_sock_net(sk.as_ptr())) };
-        let net = netns::of::<T::Net>(net).clone();
+        let netns = netns::of::<T::Net>(net).clone();
         // SAFETY: The object has the size of `Sock<T>`, so the data lies at its offset in it. It
         // does not move, and it is not used for anything else before the destructor has dropped it.
         let data: &'static mut MaybeUninit<T> =
             unsafe { &mut *sk.as_ptr().byte_add(Self::DATA_OFFSET).cast() };
-        data.write_pin_init(T::init(net))?;
-        // SAFETY: As above; from here on the destructor drops the data.
-        unsafe { (*sk.as_ptr()).sk_destruct = Some(destruct::<T>) };
+        data.write_pin_init(T::init())?;
+        // SAFETY: The same goes for this part. From here on the destructor drops both.
+        unsafe {
+            sk.as_ptr()
+                .byte_add(Self::NETNS_OFFSET)
+                .cast::<Arc<T::Net>>()
+                .write(netns);
+            (*sk.as_ptr()).sk_destruct = Some(destruct::<T>);
+        }
         Ok(())
     }
 
@@ -110,6 +117,7 @@ unsafe extern "C" fn destruct<T: Family>(sk: *mut c::sock) {
     unsafe {
         let v6 = Sock::<T>::from_raw(sk).is_v6();
         ptr::drop_in_place(sk.byte_add(Sock::<T>::DATA_OFFSET).cast::<T>());
+        ptr::drop_in_place(sk.byte_add(Sock::<T>::NETNS_OFFSET).cast::<Arc<T::Net>>());
         if v6 {
             c::inet6_sock_destruct(sk);
         } else {

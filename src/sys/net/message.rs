@@ -4,7 +4,7 @@
 
 use super::super::bindings as c;
 use super::super::pin::{Hold, Pages, Unpinnable};
-use super::sock::Sock;
+use super::sock::SockCore;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ptr::{self, NonNull};
@@ -108,7 +108,7 @@ impl Source<'_> {
     /// # Errors
     ///
     /// `ENOBUFS` if as much as may be is under way, or untold.
-    pub(crate) fn notice<T>(&mut self, sk: &Sock<T>) -> Result<Option<Notice>> {
+    pub(crate) fn notice(&mut self, sk: &SockCore) -> Result<Option<Notice>> {
         let mut notice = ptr::null_mut();
         // SAFETY: By the invariants `msg` is valid and ours for the call; the sock is alive.
         to_result(unsafe { c::sdp_h_notice_begin(sk.raw(), self.msg, &mut notice) })?;

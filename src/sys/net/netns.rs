@@ -22,6 +22,12 @@ pub(crate) trait PerNet: Sized + Send + Sync + 'static {
     fn stop(&self, net: &Net);
 }
 
+/// A kind of sockets. Each of them holds what its namespace does.
+pub(crate) trait InNet {
+    /// What that is.
+    type Net: PerNet;
+}
+
 /// There is a registration.
 static REGISTERED: AtomicFlag = AtomicFlag::new(false);
 

@@ -4,7 +4,7 @@
 
 use super::super::bindings as c;
 use super::super::errno::{EFAULT, EINVAL};
-use super::sock::Sock;
+use super::sock::SockCore;
 use core::marker::PhantomData;
 use kernel::prelude::*;
 
@@ -54,7 +54,7 @@ impl NewValue<'_> {
 
     /// Has the option set by the code that all sockets over IP share, as far as it is fit for SDP.
     /// The caller does not hold the socket lock.
-    pub(crate) fn forward<T>(&self, sk: &Sock<T>, level: i32, name: i32) -> Result {
+    pub(crate) fn forward(&self, sk: &SockCore, level: i32, name: i32) -> Result {
         // SAFETY: The sock is an inet_sock of its family with initialised IPv6 part where needed;
         // the value is that of the call. The function takes the socket lock itself.
         kernel::error::to_result(unsafe {
@@ -124,7 +124,7 @@ impl OldValue<'_> {
 
     /// Asks the code that all sockets over IP share, which also knows the errnos of unknown levels.
     /// The caller does not hold the socket lock.
-    pub(crate) fn forward<T>(&self, sk: &Sock<T>, level: i32, name: i32) -> Result {
+    pub(crate) fn forward(&self, sk: &SockCore, level: i32, name: i32) -> Result {
         // SAFETY: As for `NewValue::forward`; the pointers are those of the call.
         kernel::error::to_result(unsafe {
             c::sdp_h_getsockopt(sk.raw(), level, name, self.value, self.len)

@@ -11,7 +11,8 @@ use super::super::bindings as c;
 use super::super::errno::{EAFNOSUPPORT, EINVAL, EOPNOTSUPP};
 use super::address::{self, Address, Named, Purpose, AF_INET, AF_INET6, AF_UNSPEC};
 use super::descriptor::Descriptor;
-use super::sock::Sock;
+use super::netns::InNet;
+use super::sock::SockCore;
 use core::marker::PhantomData;
 use core::ptr;
 use kernel::error::to_result;
@@ -237,13 +238,13 @@ impl<'a> Tcp<'a> {
     }
 
     /// Takes over who wants SIGIO of the descriptor.
-    pub(crate) fn take_signals<T>(&self, sk: &Sock<T>) {
+    pub(crate) fn take_signals(&self, sk: &SockCore) {
         // SAFETY: By the invariants the socket is alive, and thus the descriptor that it is beneath.
         unsafe { c::sdp_h_tcp_take_signals(sk.raw(), self.socket) }
     }
 
     /// Makes the open file one of this socket.
-    pub(crate) fn take_file<T>(&self, sk: &Sock<T>) {
+    pub(crate) fn take_file(&self, sk: &SockCore) {
         // SAFETY: As for `take_signals`.
         unsafe { c::sdp_h_tcp_take_file(sk.raw(), self.socket) }
     }
@@ -281,7 +282,7 @@ impl Drop for Ports<'_> {
     }
 }
 
-impl<'a, T> Descriptor<'a, T> {
+impl<'a, T: InNet> Descriptor<'a, T> {
     /// The TCP socket beneath.
     pub(crate) fn tcp(&self) -> Option<Tcp<'a>> {
         // SAFETY: The descriptor is in use by a call during `'a`, and only its release gives the TCP
@@ -289,11 +290,11 @@ impl<'a, T> Descriptor<'a, T> {
         unsafe { Tcp::of(self.sk.raw()) }
     }
 
-    /// Waits like [`Sock::sleep`](super::sock::SockCore::sleep), and for a connection in the TCP socket's queue as well.
+    /// Waits like [`SockCore::sleep`], and for a connection in the TCP socket's queue as well.
     ///
     /// # Errors
     ///
-    /// As [`Sock::sleep`](super::sock::SockCore::sleep).
+    /// As [`SockCore::sleep`].
     pub(crate) fn sleep_accepting(&self, mark: i32, timeout: isize) -> Result<isize> {
         if self.tcp().is_none() {
             return self.sk.sleep(mark, timeout);
@@ -314,15 +315,15 @@ impl<'a, T> Descriptor<'a, T> {
 /// # Invariants
 ///
 /// `sdp_h_decide()` or a successful `sdp_h_try_decide()` was called by this thread for `sk` and `sdp_h_decided()` not yet.
-pub(crate) struct Deciding<'a, T> {
-    sk: &'a Sock<T>,
+pub(crate) struct Deciding<'a> {
+    sk: &'a SockCore,
     _not_send: NotThreadSafe,
 }
 
-impl<T> Sock<T> {
+impl SockCore {
     /// Takes the right to decide; comes before the socket lock. May sleep.
-    pub(crate) fn decide(&self) -> Deciding<'_, T> {
-        // SAFETY: By the invariants of `Sock` the mutex is initialised.
+    pub(crate) fn decide(&self) -> Deciding<'_> {
+        // SAFETY: By the invariants the mutex is initialised.
         unsafe { c::sdp_h_decide(self.raw()) };
         // INVARIANT: Just taken.
         Deciding {
@@ -332,9 +333,9 @@ impl<T> Sock<T> {
     }
 
     /// The same for a worker, which must not wait for a program that has the right: that may be in a
-    /// page fault of its own making. Without it, this job of [`Sock::schedule`](super::sock::SockCore::schedule) comes again.
-    pub(crate) fn try_decide(&self, job: u32) -> Option<Deciding<'_, T>> {
-        // SAFETY: By the invariants of `Sock` the mutex is initialised.
+    /// page fault of its own making. Without it, this job of [`SockCore::schedule`] comes again.
+    pub(crate) fn try_decide(&self, job: u32) -> Option<Deciding<'_>> {
+        // SAFETY: By the invariants the mutex is initialised.
         let taken = unsafe { c::sdp_h_try_decide(self.raw(), job as i32) };
         // INVARIANT: Just taken. Not `then_some`: what is not taken must not be dropped either.
         taken.then(|| Deciding {
@@ -350,14 +351,14 @@ impl<T> Sock<T> {
         unsafe { c::sdp_h_tcp_share_name(self.raw(), tcp.raw()) }
     }
 
-    /// Undoes [`Sock::share_name`].
+    /// Undoes [`SockCore::share_name`].
     pub(crate) fn unshare_name(&self) {
         // SAFETY: By the invariants the sock is alive; there need be no TCP socket.
         unsafe { c::sdp_h_tcp_share_name(self.raw(), ptr::null()) }
     }
 }
 
-impl<T> Deciding<'_, T> {
+impl Deciding<'_> {
     /// The TCP socket; `None` once the descriptor was closed, and where there never was one.
     pub(crate) fn tcp(&self) -> Option<Tcp<'_>> {
         // SAFETY: It is given up under the mutex only, which is held.
@@ -365,7 +366,7 @@ impl<T> Deciding<'_, T> {
     }
 }
 
-impl<T> Drop for Deciding<'_, T> {
+impl Drop for Deciding<'_> {
     fn drop(&mut self) {
         // SAFETY: By the invariants the mutex is held.
         unsafe { c::sdp_h_decided(self.sk.raw()) }

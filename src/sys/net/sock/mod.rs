@@ -2,18 +2,20 @@
 
 //! A socket as the network core sees it.
 //!
-//! A [`Sock`] is one `struct sock` together with the state of type `T` that the socket layer keeps
-//! for it, in one object of the protocol's slab. It lives as long as somebody holds a reference
+//! A [`Sock`] is one `struct sock` together with what its network namespace holds, and with the state of
+//! type `T` that the socket layer keeps for it, in one object of the protocol's slab. It lives as long as somebody holds a reference
 //! ([`ARef`](kernel::sync::aref::ARef)), which may be long after the program has closed its descriptor.
 //! All that does not depend on `T` is [`SockCore`], which code below the socket layer takes.
 
 pub(crate) use wait::{give_way, interrupted, is_crowded, signal_pending, FOREVER};
 
+use super::netns::InNet;
 use crate::sys::bindings as c;
 use core::mem::offset_of;
 use core::ops::Deref;
 use core::ptr::{self, NonNull};
 use kernel::sync::aref::AlwaysRefCounted;
+use kernel::sync::Arc;
 use kernel::types::{NotThreadSafe, Opaque};
 
 /// States of a connection, by the names and numbers that `/proc/net/sdp` and `TCP_INFO` use.
@@ -134,20 +136,31 @@ impl SockCore {
     pub(crate) fn id(&self) -> usize {
         ptr::from_ref(self).addr()
     }
+
+    /// Takes the socket lock (`lock_sock`), which serialises the socket calls. May sleep.
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        // SAFETY: By the invariants the sock is alive; socket calls may sleep.
+        unsafe { c::sdp_h_lock_sock(self.raw()) };
+        Locked {
+            sk: self,
+            _not_send: NotThreadSafe,
+        }
+    }
 }
 
 /// A `struct sock` of the family, with the socket layer's part `T`.
 ///
 /// # Invariants
 ///
-/// The object was allocated with the size of `Self`, and `data` is initialised.
+/// The object was allocated with the size of `Self`, and `netns` and `data` are initialised.
 #[repr(C)]
-pub(crate) struct Sock<T> {
+pub(crate) struct Sock<T: InNet> {
     core: SockCore,
+    netns: Arc<T::Net>,
     data: T,
 }
 
-impl<T> Deref for Sock<T> {
+impl<T: InNet> Deref for Sock<T> {
     type Target = SockCore;
 
     fn deref(&self) -> &SockCore {
@@ -157,14 +170,14 @@ impl<T> Deref for Sock<T> {
 
 // SAFETY: A `struct sock` may be used from any thread; the methods of `Sock` use only what the
 // network core allows without further locks or through the lock guard. A `Sock` is only ever made
-// for a `T` that is a `Family`, which has to be `Send` and `Sync`. (A bound on `T` here would make
-// the question circular for a `T` that holds references to other socks.)
-unsafe impl<T> Send for Sock<T> {}
+// for a `T` that is a `Family`, which has to be `Send` and `Sync`, as what its namespace holds. (Such a
+// bound on `T` here would make the question circular for a `T` that holds references to other socks.)
+unsafe impl<T: InNet> Send for Sock<T> {}
 // SAFETY: As above.
-unsafe impl<T> Sync for Sock<T> {}
+unsafe impl<T: InNet> Sync for Sock<T> {}
 
 // SAFETY: `sk_refcnt` counts the references; `Sock` is freed by `sk_free()` when it drops to zero.
-unsafe impl<T> AlwaysRefCounted for Sock<T> {
+unsafe impl<T: InNet> AlwaysRefCounted for Sock<T> {
     fn inc_ref(&self) {
         // SAFETY: By the invariants the sock is alive, so its count is not zero.
         unsafe { c::sdp_h_sock_hold(self.raw()) }
@@ -176,10 +189,15 @@ unsafe impl<T> AlwaysRefCounted for Sock<T> {
     }
 }
 
-impl<T> Sock<T> {
+impl<T: InNet> Sock<T> {
     /// The socket layer's part.
     pub(crate) fn data(&self) -> &T {
         &self.data
+    }
+
+    /// What the socket's namespace holds for the family.
+    pub(crate) fn netns(&self) -> &T::Net {
+        &self.netns
     }
 
     /// Reads a C pointer as a `Sock`.
@@ -187,24 +205,15 @@ impl<T> Sock<T> {
     /// # Safety
     ///
     /// `sk` must point to a sock of this family, made by `Family`'s create or clone code with the
-    /// same `T`, with `data` initialised, and must stay referenced for `'a`.
+    /// same `T`, with `netns` and `data` initialised, and must stay referenced for `'a`.
     pub(in crate::sys) unsafe fn from_raw<'a>(sk: *mut c::sock) -> &'a Self {
         // SAFETY: By the requirements of this function `sk` is the start of a `Sock<T>`.
         unsafe { &*sk.cast::<Self>() }
     }
 
-    /// Where the part of the socket layer is within the object.
+    /// Where what the namespace holds, and the part of the socket layer, are within the object.
+    pub(in crate::sys) const NETNS_OFFSET: usize = offset_of!(Self, netns);
     pub(in crate::sys) const DATA_OFFSET: usize = offset_of!(Self, data);
-
-    /// Takes the socket lock (`lock_sock`), which serialises the socket calls. May sleep.
-    pub(crate) fn lock(&self) -> Locked<'_, T> {
-        // SAFETY: By the invariants the sock is alive; socket calls may sleep.
-        unsafe { c::sdp_h_lock_sock(self.raw()) };
-        Locked {
-            sk: self,
-            _not_send: NotThreadSafe,
-        }
-    }
 }
 
 /// The socket lock, held.
@@ -212,12 +221,12 @@ impl<T> Sock<T> {
 /// # Invariants
 ///
 /// `lock_sock()` was called by this thread for `sk` and `release_sock()` not yet.
-pub(crate) struct Locked<'a, T> {
-    sk: &'a Sock<T>,
+pub(crate) struct Locked<'a> {
+    sk: &'a SockCore,
     _not_send: NotThreadSafe,
 }
 
-impl<'a, T> Locked<'a, T> {
+impl Locked<'_> {
     /// Lets go of the lock for the time of `f`.
     pub(crate) fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R {
         // SAFETY: By the invariants the lock is held.
@@ -229,7 +238,7 @@ impl<'a, T> Locked<'a, T> {
     }
 }
 
-impl<T> Drop for Locked<'_, T> {
+impl Drop for Locked<'_> {
     fn drop(&mut self) {
         // SAFETY: By the invariants the lock is held.
         unsafe { c::release_sock(self.sk.raw()) }
