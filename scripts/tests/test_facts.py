@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Is it noticed when two places tell a fact differently?"""
+
+import shutil
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import facts  # noqa: E402
+
+COPIED = ["README.md", "docs", "CONTRIBUTING.md", "include", "src/socket", "src/sys/params.def", "src/sys/net/params.rs", "tools/man", "tools/etc", "tools/sdpstat/src"]
+
+
+class TestFacts(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.root = Path(directory.name)
+        for name in COPIED:
+            target = self.root / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (shutil.copytree if (facts.PROJECT / name).is_dir() else shutil.copy)(facts.PROJECT / name, target)
+
+    def after(self, name, old, new, check):
+        """What the check says once `old` is `new` in a file; nothing before."""
+        self.assertEqual(list(check(self.root)), [])
+        path = self.root / name
+        self.assertIn(old, path.read_text())
+        path.write_text(path.read_text().replace(old, new, 1))
+        return "\n".join(check(self.root))
+
+    def test_a_default_of_a_parameter(self):
+        self.assertIn("docs/parameters.md: sdp_rx_size is 32, 8, 63 there, and 31, 8, 63",
+                      self.after("docs/parameters.md", "`sdp_rx_size` | 31", "`sdp_rx_size` | 32", facts.parameters))
+
+    def test_a_parameter_that_one_page_forgets(self):
+        self.assertIn("tools/man/sdp.7: the parameter zcopy_ways is not there", self.after("tools/man/sdp.7", ".It Ar zcopy_ways No (3)\n", "", facts.parameters))
+
+    def test_bounds_of_an_option(self):
+        self.assertIn("TCP_KEEPCNT is `1 to 99` there, and 1 to 127", self.after("docs/parameters.md", "| 1 to 127 | 9 |", "| 1 to 99 | 9 |", facts.options))
+
+    def test_an_option_that_the_page_lacks(self):
+        self.assertIn("the option TCP_INQ is in only one", self.after("docs/parameters.md", "| `TCP_INQ` |", "| TCP_INQ |", facts.options))
+
+    def test_an_option_that_cannot_be_set(self):
+        self.assertIn("SDP_INFO cannot be set", self.after("docs/parameters.md", "`SDP_INFO` (82) | read only", "`SDP_INFO` (82) | 0, 1", facts.options))
+
+    def test_a_number_of_an_option(self):
+        self.assertIn("SDP_ROUTE is not in sdp(7)", self.after("include/uapi/sdp.h", "#define SDP_ROUTE\t\t83", "#define SDP_ROUTE\t\t84", facts.options))
+
+    def test_a_reason(self):
+        self.assertIn("`no answer` for TCP", self.after("tools/man/sdp.7", "no answer, ", "", facts.reasons))
+
+    def test_a_counter(self):
+        self.assertIn("only one", self.after("tools/sdpstat/src/openmetrics.rs", '"zcopy refused"', '"zcopy unwanted"', facts.counters))
+
+    def test_a_series(self):
+        self.assertIn("README.md does not say", self.after("README.md", "Linux 7.", "Linux 8.", facts.series))
+
+
+class TestPages(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.root = Path(directory.name)
+        for page in facts.PAGES_OF_CODE + facts.PAGES_OF_FILES:
+            self.put(page, "")
+        self.put("src/a/mod.rs", "struct Wire { is_open: bool }\n")
+
+    def put(self, name, text):
+        (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / name).write_text(text)
+
+    def named(self, text):
+        self.put("docs/architecture.md", text)
+        tracked = [str(path.relative_to(self.root)) for path in self.root.rglob("*") if path.is_file()]
+        return list(facts.named(self.root, tracked))
+
+    def test_what_is_there(self):
+        self.assertEqual(self.named("`Wire`, `Wire::is_open`, `a/mod.rs`, `src/a/`, `src/{a,a}/mod.rs`, `make test`, `AF_INET`\n"), [])
+
+    def test_what_is_not(self):
+        self.assertEqual(self.named("see\n`Wires`\n"), ["docs/architecture.md:2: `Wires` is nowhere in the sources"])
+        self.assertEqual(self.named("`Wire::is_shut`\n"), ["docs/architecture.md:1: `Wire::is_shut` is nowhere in the sources"])
+        self.assertEqual(self.named("`a/{mod,b}.rs`\n"), ["docs/architecture.md:1: there is no a/b.rs"])
+        self.assertEqual(self.named("`src/b/`\n"), ["docs/architecture.md:1: there is no src/b/"])
+
+    def test_links(self):
+        self.put("docs/x.md", "# One, two: `three`\n[a](y.md) [b](#one-two-three) [c](x.md#one) https://x.y/z\n")
+        self.assertEqual(list(facts.links(self.root, ["docs/x.md"])), ["docs/x.md points to y.md, which is not there", "docs/x.md points to x.md#one, and there is no such heading"])
+
+
+if __name__ == "__main__":
+    unittest.main()
