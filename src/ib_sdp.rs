@@ -21,7 +21,7 @@ mod transport;
 
 use socket::{Incoming, SdpSock, Socket};
 use sys::net::registration::{Families, Ipproto};
-use transport::verbs;
+use transport::rdma;
 
 module! {
     type: IbSdp,
@@ -44,7 +44,7 @@ struct IbSdp {
     _selftest: selftest::File,
     _ipproto: Ipproto<Socket>,
     _family: Families<Socket>,
-    _verbs: verbs::Service,
+    _rdma: rdma::Service,
     _shrinker: sys::watch::Shrinker,
 }
 
@@ -52,7 +52,7 @@ impl kernel::Module for IbSdp {
     fn init(module: &'static ThisModule) -> Result<Self> {
         sys::layout::check_layout()?;
         let shrinker = sys::watch::Shrinker::start()?;
-        let verbs = verbs::start::<SdpSock, Incoming>()?;
+        let rdma = rdma::start::<SdpSock, Incoming>()?;
         let family = Families::new(module)?;
         let ipproto = Ipproto::new(module, &family)?;
         Ok(IbSdp {
@@ -60,7 +60,7 @@ impl kernel::Module for IbSdp {
             _selftest: selftest::file()?,
             _ipproto: ipproto,
             _family: family,
-            _verbs: verbs,
+            _rdma: rdma,
             _shrinker: shrinker,
         })
     }

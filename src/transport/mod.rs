@@ -3,8 +3,8 @@
 //! What carries messages.
 //!
 //! A [`Transport`] is one end of a connection: it takes messages and gives messages, in order, and
-//! knows nothing of what they mean. [`verbs`] does it with an RDMA device, [`local`] without, for
-//! connections whose two ends are here; [`either`] is for those who need not know which one it is.
+//! knows nothing of what they mean. [`rdma`] does it with an RDMA device, [`local`] without, for
+//! connections whose two ends are here; [`dispatch`] is for those who need not know which one it is.
 //!
 //! A transport is used under the lock of the connection, which may be a spinlock: nothing of it
 //! sleeps. It is dropped wherever its owner likes.
@@ -65,19 +65,22 @@
 //! [`Pinned`] holds the device only from then on, and its owner lends or releases it without touching a
 //! program's memory. A [`Pinning`] holds nothing.
 
-pub(crate) mod either;
+pub(crate) mod dispatch;
 pub(crate) mod local;
-pub(crate) mod owner;
-pub(crate) mod verbs;
+pub(crate) mod rdma;
+mod types;
+pub(crate) mod upcalls;
 
-pub(crate) use either::{usable_address, Channel, Link, Request, Resolver};
+pub(crate) use dispatch::{usable_address, Channel, Link, Request, Resolver};
 pub(crate) use local::Errand;
-pub(crate) use owner::{Acceptor, Attempt, Gone, LinkId, Owner, SearchId, Verdict};
-pub(crate) use verbs::{listen, Config, Listening};
+pub(crate) use rdma::{listen, Config, Listening};
+pub(crate) use types::{
+    Completion, Head, Interest, Limits, SendCompletion, Sending, Status, BSDH, HEAD,
+};
+pub(crate) use upcalls::{Acceptor, Attempt, Gone, LinkId, Owner, SearchId, Verdict};
 
 #[cfg_attr(not(sdp_selftest), allow(unused_imports))]
 pub(crate) use crate::memory::pinned::{Pinned, Pinning, Watch};
-use crate::sys::errno::{ECONNABORTED, ECONNRESET, EPROTO, ETIMEDOUT};
 use crate::sys::rdma::buffer::Buffer;
 pub(crate) use crate::sys::rdma::buffer::Span;
 pub(crate) use crate::sys::rdma::cm::{REPLY_DATA, REQUEST_DATA};
@@ -88,179 +91,6 @@ pub(crate) use crate::sys::rdma::send::direct::{Loan, Transfer};
 pub(crate) use crate::sys::rdma::Net;
 use kernel::prelude::*;
 use kernel::sync::Arc;
-
-/// Longest header, with what may go in the same message without a buffer of its own.
-pub(crate) const HEAD: usize = 40;
-/// Bytes of the header before the payload of Data (BSDH).
-pub(crate) const BSDH: u32 = crate::protocol::BSDH_LEN as u32;
-
-/// What a transport can do.
-#[derive(Clone, Copy, Debug)]
-#[allow(
-    dead_code,
-    reason = "what a transport can tell, whether the sockets ask for it yet or not"
-)]
-pub(crate) struct Limits {
-    /// Most bytes in one message, header included.
-    pub(crate) max_message: u32,
-    /// Most messages that can be on their way.
-    pub(crate) send_slots: u16,
-    /// Most buffers that can wait for messages.
-    pub(crate) receive_slots: u16,
-    /// Most pieces of payload in one message.
-    pub(crate) spans: u8,
-    /// Messages up to this length are copied when they are posted: their buffers are free again at
-    /// once and need not be mapped.
-    pub(crate) inline: u16,
-    /// Longest header.
-    pub(crate) header: u16,
-    /// Bytes of a message of payload that do not take room in the buffer it is received into.
-    pub(crate) beside: u32,
-    /// Most RDMA READs in progress.
-    pub(crate) reads: u8,
-    /// Most pieces of memory in one READ or WRITE.
-    pub(crate) gather: u8,
-    /// Most pages of a program in one piece of pinned memory; 0 if there is no zero copy.
-    pub(crate) pinned_pages: u16,
-}
-
-/// A message to be sent.
-pub(crate) struct Sending<'a> {
-    /// What it begins with; copied.
-    pub(crate) header: &'a [u8],
-    /// What follows, from mapped buffers ([`Transport::mapper`]).
-    pub(crate) payload: &'a [Span<'a>],
-    /// Tell when it is complete. The transport may tell of others as well.
-    pub(crate) signaled: bool,
-    /// Tell the peer even if it is to be told of solicited messages only.
-    pub(crate) solicited: bool,
-    /// What to call it in its [`SendCompletion`].
-    pub(crate) cookie: u64,
-}
-
-/// Of which receives to tell.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
-pub(crate) enum Interest {
-    /// Those of messages whose sender wants that ([`Sending::solicited`]), and others only while
-    /// [`Owner::is_watched`]: some call will poll for them.
-    Solicited,
-    /// All.
-    All,
-}
-
-/// Why something failed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Status {
-    /// It was given up because the connection had ended or failed before.
-    Flushed,
-    /// The peer does not acknowledge: it is gone, or the network is.
-    TransportRetry,
-    /// The peer had no receive buffer, for too long.
-    RnrRetry,
-    /// The peer refused access to its memory, or the message.
-    Remote,
-    /// The peer sent what does not belong here, or more than fits.
-    Protocol,
-    /// Something of ours is broken.
-    Local,
-}
-
-impl Status {
-    /// The errno of a connection that ends like that.
-    pub(crate) fn error(self) -> Error {
-        match self {
-            Status::TransportRetry => ETIMEDOUT.into(),
-            Status::Flushed | Status::RnrRetry | Status::Remote => ECONNRESET.into(),
-            Status::Protocol => EPROTO.into(),
-            Status::Local => ECONNABORTED.into(),
-        }
-    }
-}
-
-/// The end of a receive.
-#[allow(
-    dead_code,
-    reason = "what a transport can tell, whether the sockets ask for it yet or not"
-)]
-pub(crate) enum Completion {
-    /// A message has come.
-    Received {
-        /// It is in here, from the beginning; but for what is in `head`.
-        buffer: KBox<Buffer>,
-        /// Its length, all told.
-        len: u32,
-        /// Its first bytes, all headers among them and nothing else, if they came by themselves.
-        head: Option<Head>,
-    },
-    /// No message will come into this buffer.
-    Failed {
-        /// The buffer.
-        buffer: Option<KBox<Buffer>>,
-        /// Why.
-        status: Status,
-    },
-}
-
-/// Headers of a message.
-#[derive(Clone, Copy)]
-pub(crate) struct Head {
-    bytes: [u8; HEAD],
-    len: u8,
-}
-
-impl Head {
-    /// A copy of `from`.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` for more than [`HEAD`] bytes.
-    fn new(from: &[u8]) -> Result<Self> {
-        let mut bytes = [0; HEAD];
-        let to = bytes.get_mut(..from.len()).ok_or(EINVAL)?;
-        to.copy_from_slice(from);
-        let len = from.len() as u8;
-        Ok(Head { bytes, len })
-    }
-
-    /// The bytes.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        self.bytes.get(..self.len.into()).unwrap_or_default()
-    }
-}
-
-/// The end of a message that was sent.
-#[allow(
-    dead_code,
-    reason = "what a transport can tell, whether the sockets ask for it yet or not"
-)]
-pub(crate) enum SendCompletion {
-    /// The peer has this message and all that were posted before it.
-    Sent {
-        /// What its poster called it.
-        cookie: u64,
-    },
-    /// This message, transfer or end of access has failed, and so will what was posted after it. A
-    /// message may have arrived nevertheless.
-    Failed {
-        /// What its poster called it.
-        cookie: u64,
-        /// Why.
-        status: Status,
-    },
-    /// A READ or WRITE is complete: a READ's bytes are in the memory it was for, a WRITE's have
-    /// arrived at the peer.
-    Moved {
-        /// What its poster called it.
-        cookie: u64,
-        /// How many bytes, as [`Transport::transfer`] has told.
-        len: u32,
-    },
-    /// The peer's access has ended.
-    Ended {
-        /// What [`Transport::invalidate`] was given.
-        cookie: u64,
-    },
-}
 
 /// What carries the messages of one connection.
 pub(crate) trait Transport: Send {

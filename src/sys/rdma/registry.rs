@@ -5,7 +5,7 @@
 //! A static lock of the kernel has to be initialised at run time, which takes `unsafe`; so the
 //! lock is here, and the [`Registry`] that it guards is the transport's.
 
-use crate::transport::verbs::device::Registry;
+use crate::transport::rdma::device::Registry;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Release};
 use kernel::sync::GlobalGuard;

@@ -20,7 +20,7 @@
 //! made under it. A link's state has one under which nothing is called. Nowhere are the locks of two
 //! connections taken together: an end only leaves things for the other and wakes it.
 //!
-//! **Who keeps what.** As with [`super::verbs`]: channel and link hold the owner, and can be dropped
+//! **Who keeps what.** As with [`super::rdma`]: channel and link hold the owner, and can be dropped
 //! anywhere because a workqueue does what is left. Two links hold each other until one of them ends.
 
 mod channel;

@@ -175,7 +175,7 @@ impl<O: Owner, A: Acceptor<O>> Listener for Door<O, A> {
             port,
             made: Cell::new(None),
         };
-        let answer = match A::request(&transport::Request::Verbs(&request)) {
+        let answer = match A::request(&transport::Request::Rdma(&request)) {
             // It matters only if no link was made.
             Verdict::Accepted => return Answer::Reject(reason::NO_RESOURCES),
             Verdict::Reject => Answer::Reject(reason::CONSUMER),

@@ -7,7 +7,7 @@
 //! [`super::Acceptor`] from both.
 
 use super::{
-    local, verbs, Access, Arming, Completion, Config, Errand, Interest, Key, Limits, LinkId, Loan,
+    local, rdma, Access, Arming, Completion, Config, Errand, Interest, Key, Limits, LinkId, Loan,
     Net, Owner, Pinned, Pinning, SearchId, SendCompletion, Sending, Transfer, Transport,
     REPLY_DATA, REQUEST_DATA,
 };
@@ -22,7 +22,7 @@ use kernel::sync::Arc;
 /// One end of a connection for sending and receiving. May be dropped anywhere.
 pub(crate) enum Channel {
     /// By an RDMA device.
-    Verbs(verbs::Channel),
+    Rdma(rdma::Channel),
     /// Within this kernel.
     Local(local::Channel),
 }
@@ -31,7 +31,7 @@ pub(crate) enum Channel {
 macro_rules! either {
     ($self:expr, $c:ident => $call:expr) => {
         match $self {
-            Self::Verbs($c) => $call,
+            Self::Rdma($c) => $call,
             Self::Local($c) => $call,
         }
     };
@@ -175,7 +175,7 @@ impl Transport for Channel {
 /// in any context; what is left to do then is done elsewhere.
 pub(crate) enum Link<O: Owner> {
     /// By an RDMA device.
-    Verbs(Arc<verbs::Link<O>>),
+    Rdma(Arc<rdma::Link<O>>),
     /// Within this kernel.
     Local(Arc<local::Link<O>>),
 }
@@ -183,7 +183,7 @@ pub(crate) enum Link<O: Owner> {
 impl<O: Owner> Clone for Link<O> {
     fn clone(&self) -> Self {
         match self {
-            Self::Verbs(l) => Self::Verbs(l.clone()),
+            Self::Rdma(l) => Self::Rdma(l.clone()),
             Self::Local(l) => Self::Local(l.clone()),
         }
     }
@@ -193,7 +193,7 @@ impl<O: Owner> Link<O> {
     /// A message has come before [`Owner::established`]. May be called in any context.
     pub(crate) fn heard(&self) {
         match self {
-            Self::Verbs(l) => l.heard(),
+            Self::Rdma(l) => l.heard(),
             // Nothing gets lost here: what tells that the peer is ready is under way.
             Self::Local(_) => (),
         }
@@ -214,7 +214,7 @@ impl<O: Owner> Link<O> {
     /// it any more, for as long as the peer itself has said that this may take.
     pub(crate) fn give_up(&self) {
         match self {
-            Self::Verbs(l) => l.give_up(),
+            Self::Rdma(l) => l.give_up(),
             // the peer is here
             Self::Local(_) => (),
         }
@@ -229,7 +229,7 @@ impl<O: Owner> Link<O> {
     /// [`Owner::device_removed`] finds it, because that may have come before.
     pub(crate) fn is_doomed(&self) -> bool {
         match self {
-            Self::Verbs(l) => l.is_doomed(),
+            Self::Rdma(l) => l.is_doomed(),
             Self::Local(_) => false,
         }
     }
@@ -238,7 +238,7 @@ impl<O: Owner> Link<O> {
 /// One attempt to find the way to an address. May be dropped in any context.
 pub(crate) enum Resolver<O: Owner> {
     /// By RDMA devices.
-    Verbs(Arc<verbs::Resolver<O>>),
+    Rdma(Arc<rdma::Resolver<O>>),
     /// It is known: the address is here.
     Local(Arc<local::Resolver<O>>),
 }
@@ -246,7 +246,7 @@ pub(crate) enum Resolver<O: Owner> {
 impl<O: Owner> Clone for Resolver<O> {
     fn clone(&self) -> Self {
         match self {
-            Self::Verbs(r) => Self::Verbs(r.clone()),
+            Self::Rdma(r) => Self::Rdma(r.clone()),
             Self::Local(r) => Self::Local(r.clone()),
         }
     }
@@ -270,7 +270,7 @@ impl<O: Owner> Resolver<O> {
                 return Ok(Self::Local(local::Resolver::new(net, owner, way)?));
             }
         }
-        Ok(Self::Verbs(verbs::Resolver::new(net, owner)?))
+        Ok(Self::Rdma(rdma::Resolver::new(net, owner)?))
     }
 
     /// Which one this is, in upcalls to the owner.
@@ -294,7 +294,7 @@ impl<O: Owner> Resolver<O> {
         tos: Option<u8>,
     ) -> Result {
         match self {
-            Self::Verbs(r) => r.start(source, destination, timeout_ms, tos),
+            Self::Rdma(r) => r.start(source, destination, timeout_ms, tos),
             Self::Local(r) => {
                 r.start();
                 Ok(())
@@ -305,7 +305,7 @@ impl<O: Owner> Resolver<O> {
     /// The address that the connection comes from, with port 0. Known when resolved.
     pub(crate) fn source(&self) -> Result<Address> {
         match self {
-            Self::Verbs(r) => r.source(),
+            Self::Rdma(r) => r.source(),
             Self::Local(r) => Ok(r.source()),
         }
     }
@@ -318,7 +318,7 @@ impl<O: Owner> Resolver<O> {
     /// Whether the way goes over Ethernet (else it is InfiniBand, or none). Known when resolved.
     pub(crate) fn is_ethernet(&self) -> Result<bool> {
         match self {
-            Self::Verbs(r) => Ok(!r.is_infiniband()?),
+            Self::Rdma(r) => Ok(!r.is_infiniband()?),
             Self::Local(_) => Ok(false),
         }
     }
@@ -330,9 +330,9 @@ impl<O: Owner> Resolver<O> {
     /// `EINVAL` when not resolved, `ENETDOWN` when the device goes, `ENOMEM`.
     pub(crate) fn create(&self, config: &Config, owner: ARef<O>) -> Result<(Channel, Link<O>)> {
         match self {
-            Self::Verbs(r) => {
+            Self::Rdma(r) => {
                 let (channel, link) = r.create(config, owner)?;
-                Ok((Channel::Verbs(channel), Link::Verbs(link)))
+                Ok((Channel::Rdma(channel), Link::Rdma(link)))
             }
             Self::Local(r) => {
                 let (channel, link) = r.create(config, owner)?;
@@ -355,7 +355,7 @@ impl<O: Owner> Resolver<O> {
         hello: &[u8; REQUEST_DATA],
     ) -> Result {
         match (self, link) {
-            (Self::Verbs(r), Link::Verbs(l)) => r.connect(l, port, priority, hello),
+            (Self::Rdma(r), Link::Rdma(l)) => r.connect(l, port, priority, hello),
             (Self::Local(r), Link::Local(l)) => r.connect(l, port, hello),
             _ => Err(EINVAL),
         }
@@ -365,7 +365,7 @@ impl<O: Owner> Resolver<O> {
 /// A request for a connection, while the acceptor looks at it.
 pub(crate) enum Request<'a, O: Owner> {
     /// By an RDMA device.
-    Verbs(&'a verbs::Request<'a, O>),
+    Rdma(&'a rdma::Request<'a, O>),
     /// From within this kernel.
     Local(&'a local::Request<O>),
 }
@@ -394,7 +394,7 @@ impl<O: Owner> Request<'_, O> {
     /// Whether it came over Ethernet (else by InfiniBand, or from here).
     pub(crate) fn is_ethernet(&self) -> bool {
         match self {
-            Self::Verbs(r) => !r.is_infiniband(),
+            Self::Rdma(r) => !r.is_infiniband(),
             Self::Local(_) => false,
         }
     }
@@ -402,7 +402,7 @@ impl<O: Owner> Request<'_, O> {
     /// Would what we send from `local` to `remote` leave by the interface that this came in by?
     pub(crate) fn plausible(&self, local: &Address, remote: &Address) -> bool {
         match self {
-            Self::Verbs(r) => r.plausible(local, remote),
+            Self::Rdma(r) => r.plausible(local, remote),
             // It is ourselves who say so.
             Self::Local(_) => true,
         }
@@ -416,9 +416,9 @@ impl<O: Owner> Request<'_, O> {
     /// `ENODEV` when device or peer go, `ENOMEM`, `EBUSY` the second time.
     pub(crate) fn create(&self, config: &Config, owner: ARef<O>) -> Result<(Channel, Link<O>)> {
         match self {
-            Self::Verbs(r) => {
+            Self::Rdma(r) => {
                 let (channel, link) = r.create(config, owner)?;
-                Ok((Channel::Verbs(channel), Link::Verbs(link)))
+                Ok((Channel::Rdma(channel), Link::Rdma(link)))
             }
             Self::Local(r) => {
                 let (channel, link) = r.create(config, owner)?;
@@ -435,7 +435,7 @@ impl<O: Owner> Request<'_, O> {
     /// `EINVAL` when it is not to be answered (any more), or what the device or sending says.
     pub(crate) fn reply(&self, link: &Link<O>, data: &[u8; REPLY_DATA]) -> Result {
         match link {
-            Link::Verbs(l) => l.reply(data),
+            Link::Rdma(l) => l.reply(data),
             Link::Local(l) => l.reply(data),
         }
     }
@@ -450,5 +450,5 @@ pub(crate) fn usable_address(net: &Net, address: &Address) -> Result {
     if params::local_transport() != 0 && net.local_way(None, address)?.is_some() {
         return Ok(());
     }
-    verbs::local_device_for(net, address)
+    rdma::local_device_for(net, address)
 }
