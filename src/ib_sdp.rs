@@ -19,9 +19,8 @@ mod socket;
 mod sys;
 mod transport;
 
-use socket::{Incoming, SdpSock, Socket};
+use socket::{SdpSock, Socket};
 use sys::net::registration::{Families, Ipproto};
-use transport::rdma;
 
 module! {
     type: IbSdp,
@@ -44,7 +43,7 @@ struct IbSdp {
     _selftest: selftest::File,
     _ipproto: Ipproto<Socket>,
     _family: Families<Socket>,
-    _rdma: rdma::Service,
+    _rdma: transport::Service,
     _shrinker: sys::watch::Shrinker,
 }
 
@@ -52,7 +51,7 @@ impl kernel::Module for IbSdp {
     fn init(module: &'static ThisModule) -> Result<Self> {
         sys::layout::check_layout()?;
         let shrinker = sys::watch::Shrinker::start()?;
-        let rdma = rdma::start::<SdpSock, Incoming>()?;
+        let rdma = transport::start::<SdpSock>()?;
         let family = Families::new(module)?;
         let ipproto = Ipproto::new(module, &family)?;
         Ok(IbSdp {

@@ -22,7 +22,7 @@
 //!
 //! 1. the right to decide between SDP and TCP (`Sock::decide`, a mutex of `IPPROTO_SDP` sockets);
 //! 2. the socket lock;
-//! 3. a mutex of the transports: the list of devices (`sys::rdma::registry`), or what a search has
+//! 3. a mutex of the transports: the list of devices (`transport::rdma::registry`), or what a search has
 //!    found, or the connection manager's part of a link, with or without whether its queue pair is
 //!    alive after that. Nothing of this layer is called under them;
 //! 4. the mutexes of the [`Namespace`]: ports, sockets, totals, in this order. Never with one of 3;

@@ -11,6 +11,7 @@ pub(crate) mod pages;
 pub(crate) mod pin;
 pub(crate) mod random;
 pub(crate) mod rdma;
+pub(crate) mod sync;
 pub(crate) mod time;
 pub(crate) mod trace;
 pub(crate) mod watch;

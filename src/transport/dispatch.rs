@@ -4,11 +4,12 @@
 //!
 //! A connection is local if its destination is an address of its own network namespace, and the
 //! parameter `local_transport` allows that; [`Resolver::new`] decides. Requests come to the one
-//! [`super::Acceptor`] from both.
+//! [`Acceptor`] from both.
 
+use super::rdma::Service;
 use super::{
     local, rdma, Access, Arming, Completion, Config, Errand, Interest, Key, Limits, LinkId, Loan,
-    Net, Owner, Pinned, Pinning, SearchId, SendCompletion, Sending, Transfer, Transport,
+    Net, Owner, Pinned, Pinning, SearchId, SendCompletion, Sending, Transfer, Transport, Verdict,
     REPLY_DATA, REQUEST_DATA,
 };
 use crate::sys::net::address::Address;
@@ -353,12 +354,34 @@ impl<O: Owner> Resolver<O> {
         port: u16,
         priority: Option<i32>,
         hello: &[u8; REQUEST_DATA],
-    ) -> Result {
+    ) -> Result
+    where
+        O::Acceptor: Acceptor<O>,
+    {
         match (self, link) {
             (Self::Rdma(r), Link::Rdma(l)) => r.connect(l, port, priority, hello),
-            (Self::Local(r), Link::Local(l)) => r.connect(l, port, hello),
+            (Self::Local(r), Link::Local(l)) => r.connect::<O::Acceptor>(l, port, hello),
             _ => Err(EINVAL),
         }
+    }
+}
+
+/// Who decides on requests.
+pub(crate) trait Acceptor<O: Owner>: 'static {
+    /// A connection is asked for. Called in process context without locks; may sleep, but all
+    /// connections of the host wait meanwhile.
+    fn request(request: &Request<'_, O>) -> Verdict;
+}
+
+impl<O: Owner, A: Acceptor<O>> rdma::Acceptor<O> for A {
+    fn request(request: &rdma::Request<'_, O>) -> Verdict {
+        A::request(&Request::Rdma(request))
+    }
+}
+
+impl<O: Owner, A: Acceptor<O>> local::Acceptor<O> for A {
+    fn request(request: &local::Request<O>) -> Verdict {
+        A::request(&Request::Local(request))
     }
 }
 
@@ -439,6 +462,18 @@ impl<O: Owner> Request<'_, O> {
             Link::Local(l) => l.reply(data),
         }
     }
+}
+
+/// Goes into business, for the module's one kind of owner.
+///
+/// # Errors
+///
+/// `EBUSY` if that was done already, `ENOMEM`.
+pub(crate) fn start<O: Owner>() -> Result<Service>
+where
+    O::Acceptor: Acceptor<O>,
+{
+    rdma::start::<O, O::Acceptor>()
 }
 
 /// Can connections be made from and to this address of the machine? Sleeps.

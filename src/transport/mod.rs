@@ -71,13 +71,13 @@ pub(crate) mod rdma;
 mod types;
 pub(crate) mod upcalls;
 
-pub(crate) use dispatch::{usable_address, Channel, Link, Request, Resolver};
+pub(crate) use dispatch::{start, usable_address, Acceptor, Channel, Link, Request, Resolver};
 pub(crate) use local::Errand;
-pub(crate) use rdma::{listen, Config, Listening};
+pub(crate) use rdma::{listen, Listening, Service};
 pub(crate) use types::{
-    Completion, Head, Interest, Limits, SendCompletion, Sending, Status, BSDH, HEAD,
+    Completion, Config, Head, Interest, Limits, SendCompletion, Sending, Status, BSDH, HEAD,
 };
-pub(crate) use upcalls::{Acceptor, Attempt, Gone, LinkId, Owner, SearchId, Verdict};
+pub(crate) use upcalls::{Attempt, Gone, LinkId, Owner, SearchId, Verdict};
 
 #[cfg_attr(not(sdp_selftest), allow(unused_imports))]
 pub(crate) use crate::memory::pinned::{Pinned, Pinning, Watch};

@@ -178,3 +178,52 @@ pub(crate) enum SendCompletion {
         cookie: u64,
     },
 }
+
+/// How a connection is to be.
+#[derive(Clone, Copy)]
+pub(crate) struct Config {
+    /// Messages that can be on their way.
+    pub(crate) send_slots: u16,
+    /// Buffers that can wait for messages.
+    pub(crate) receive_slots: u16,
+    /// Pieces of payload per message.
+    pub(crate) spans: u8,
+    /// Length of a message up to which it is copied into the work request.
+    pub(crate) inline: u16,
+    /// How often a message is repeated that the peer does not acknowledge, up to 7; but rxe takes 7
+    /// to mean without end.
+    pub(crate) retry_count: u8,
+    /// How often the peer repeats a message that finds no buffer here; 7 is without end.
+    pub(crate) rnr_retry: u8,
+    /// Code of the time after which it does (IBA table 45; 12 is 0.64 ms).
+    pub(crate) min_rnr_timer: u8,
+    /// RDMA READs in progress, in either direction.
+    pub(crate) reads: u8,
+    /// Pieces of memory in one RDMA READ or WRITE.
+    pub(crate) gather: u8,
+    /// Code of the time to wait for an answer to a REQ, REP or DREQ: 4.096 us times 2 to the power.
+    /// With 18 and RoCE's path a REQ is repeated every 1.5 s.
+    pub(crate) response_timeout: u8,
+    /// How often it is repeated, up to 15.
+    pub(crate) cm_retries: u8,
+}
+
+impl Default for Config {
+    /// Sizes for which rxe, which rounds up to powers of two, wastes nothing.
+    fn default() -> Self {
+        Config {
+            send_slots: 31,
+            receive_slots: 31,
+            spans: 2,
+            inline: 48,
+            retry_count: 6,
+            rnr_retry: 7,
+            min_rnr_timer: 12,
+            reads: 4,
+            // the most that fit rxe's 512 bytes for a work request
+            gather: 19,
+            response_timeout: 18,
+            cm_retries: 15,
+        }
+    }
+}

@@ -2,7 +2,6 @@
 
 //! Whose connections they are: what a transport asks of the layer above it.
 
-use super::Request;
 use crate::sys::rdma::cm::REPLY_DATA;
 use kernel::prelude::*;
 use kernel::sync::aref::AlwaysRefCounted;
@@ -61,8 +60,8 @@ pub(crate) enum Attempt {
 /// [`super::Link`] and made another may still be told of the first one; likewise [`SearchId`] and
 /// [`super::Resolver`].
 pub(crate) trait Owner: AlwaysRefCounted + Send + Sync + Sized + 'static {
-    /// Who decides on requests for connections.
-    type Acceptor: Acceptor<Self>;
+    /// Who decides on requests for connections, a [`super::Acceptor`].
+    type Acceptor: 'static;
 
     /// There is something to [`super::Transport::poll_receive`]. Called in any context, in hard
     /// interrupts as well, with locks of the transport held: wake somebody, and no more.
@@ -106,7 +105,7 @@ pub(crate) trait Owner: AlwaysRefCounted + Send + Sync + Sized + 'static {
 
 /// What becomes of a request.
 pub(crate) enum Verdict {
-    /// A link was made by [`Request::create`], and replies or has replied.
+    /// A link was made by [`super::Request::create`], and replies or has replied.
     Accepted,
     /// We do not want it.
     Reject,
@@ -114,11 +113,4 @@ pub(crate) enum Verdict {
     Unknown,
     /// No answer, as if the request had been lost: the peer asks again.
     Drop,
-}
-
-/// Who decides on requests.
-pub(crate) trait Acceptor<O: Owner>: 'static {
-    /// A connection is asked for. Called in process context without locks; may sleep, but all
-    /// connections of the host wait meanwhile.
-    fn request(request: &Request<'_, O>) -> Verdict;
 }

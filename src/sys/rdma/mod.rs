@@ -33,7 +33,6 @@ pub(crate) mod pd;
 pub(crate) mod qp;
 pub(crate) mod queues;
 pub(crate) mod receive;
-pub(crate) mod registry;
 pub(crate) mod route;
 pub(crate) mod send;
 mod sg;

@@ -3,14 +3,13 @@
 //! Asking for a connection, and answering.
 
 use super::channel::Channel;
-use super::link::{Inner, Link, Phase};
+use super::link::{Ask, Inner, Link, Phase};
 use super::wire::{Side, Wire};
-use super::{Config, Net, Owner, SearchId, REQUEST_DATA};
+use super::{Config, Net, Owner, SearchId, Verdict, REQUEST_DATA};
 use crate::sys::errno::{ECONNABORTED, ECONNREFUSED, ETIMEDOUT};
 use crate::sys::net::address::Address;
 use crate::sys::net::way::LocalWay;
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
-use crate::transport::{self, Acceptor, Verdict};
 use core::cell::Cell;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -23,15 +22,10 @@ const LONGEST_PAUSE: u32 = 500;
 /// Milliseconds for each of the repetitions that [`Config`] allows: as long as they take with RoCE.
 const TIME_PER_TRY: u32 = 1500;
 
-/// What a connection is asked for with.
-pub(super) struct Ask {
-    net: ARef<Net>,
-    ifindex: u32,
-    port: u16,
-    hello: [u8; REQUEST_DATA],
-    began: Jiffies,
-    /// When to try again, in milliseconds.
-    pause: u32,
+/// Who decides on requests from this kernel.
+pub(crate) trait Acceptor<O: Owner>: 'static {
+    /// A connection is asked for. Called in process context without locks; may sleep.
+    fn request(request: &Request<O>) -> Verdict;
 }
 
 /// The way to an address of this machine.
@@ -90,7 +84,12 @@ impl<O: Owner> Resolver<O> {
     /// # Errors
     ///
     /// `EINVAL` if that was done already.
-    pub(crate) fn connect(&self, link: &Link<O>, port: u16, hello: &[u8; REQUEST_DATA]) -> Result {
+    pub(crate) fn connect<A: Acceptor<O>>(
+        &self,
+        link: &Link<O>,
+        port: u16,
+        hello: &[u8; REQUEST_DATA],
+    ) -> Result {
         let ask = Ask {
             net: self.net.clone(),
             ifindex: self.way.ifindex,
@@ -98,6 +97,7 @@ impl<O: Owner> Resolver<O> {
             hello: *hello,
             began: jiffies(),
             pause: FIRST_PAUSE,
+            present: present::<O, A>,
         };
         {
             let mut state = link.inner.state.lock();
@@ -112,49 +112,39 @@ impl<O: Owner> Resolver<O> {
     }
 }
 
-impl<O: Owner> Inner<O> {
-    /// Has the acceptor look at the request.
-    pub(super) fn ask(self: &Arc<Self>) {
-        let ask = {
-            let mut state = self.state.lock();
-            match state.phase {
-                Phase::Requested => state.ask.take(),
-                _ => None,
-            }
-        };
-        let Some(ask) = ask else { return };
-        let request = Request {
-            asker: self.clone(),
-            ask,
-            made: Cell::new(None),
-        };
-        let error = match O::Acceptor::request(&transport::Request::Local(&request)) {
-            Verdict::Accepted => return,
-            Verdict::Drop => {
-                request.undo();
-                let ask = request.ask;
-                if jiffies().wrapping_sub(ask.began) < self.patience() {
-                    return self.try_later(ask);
-                }
-                ETIMEDOUT
-            }
-            Verdict::Reject | Verdict::Unknown => {
-                request.undo();
-                ECONNREFUSED
-            }
-        };
-        if let (Phase::Requested, _) = self.close() {
-            self.tell(|o, id| o.refused(id, error.into()));
-        }
+/// Has the acceptor look at the request.
+fn present<O: Owner, A: Acceptor<O>>(asker: Arc<Inner<O>>, ask: Ask<O>) {
+    let request = Request {
+        asker,
+        ask,
+        made: Cell::new(None),
+    };
+    let verdict = A::request(&request);
+    if !matches!(verdict, Verdict::Accepted) {
+        request.undo();
     }
+    let Request { asker, ask, .. } = request;
+    let error = match verdict {
+        Verdict::Accepted => return,
+        Verdict::Drop if jiffies().wrapping_sub(ask.began) < asker.patience() => {
+            return asker.try_later(ask);
+        }
+        Verdict::Drop => ETIMEDOUT,
+        Verdict::Reject | Verdict::Unknown => ECONNREFUSED,
+    };
+    if let (Phase::Requested, _) = asker.close() {
+        asker.tell(|o, id| o.refused(id, error.into()));
+    }
+}
 
+impl<O: Owner> Inner<O> {
     /// How long a request is repeated.
     fn patience(&self) -> Jiffies {
         milliseconds((u32::from(self.tries) + 1) * TIME_PER_TRY)
     }
 
     /// Has the request repeated, unless it is not wanted any more.
-    fn try_later(self: &Arc<Self>, mut ask: Ask) {
+    fn try_later(self: &Arc<Self>, mut ask: Ask<O>) {
         let pause = ask.pause;
         ask.pause = (pause * 2).min(LONGEST_PAUSE);
         {
@@ -172,7 +162,7 @@ impl<O: Owner> Inner<O> {
 /// A request, while the acceptor looks at it.
 pub(crate) struct Request<O: Owner> {
     asker: Arc<Inner<O>>,
-    ask: Ask,
+    ask: Ask<O>,
     made: Cell<Option<Arc<Inner<O>>>>,
 }
 

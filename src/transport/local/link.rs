@@ -15,11 +15,11 @@
 //! ```
 
 use super::channel::Channel;
-use super::connect::Ask;
 use super::wire::{Side, Wire};
-use super::{Config, Gone, LinkId, Owner, REPLY_DATA};
+use super::{Config, Gone, LinkId, Net, Owner, REPLY_DATA, REQUEST_DATA};
 use crate::sys::errno::{ECONNREFUSED, ECONNRESET};
 use crate::sys::rdma::work::{self, ModuleRef};
+use crate::sys::time::Jiffies;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
@@ -36,6 +36,19 @@ pub(super) enum Phase {
     Established,
     Leaving,
     Closed,
+}
+
+/// What a connection is asked for with.
+pub(super) struct Ask<O: Owner> {
+    pub(super) net: ARef<Net>,
+    pub(super) ifindex: u32,
+    pub(super) port: u16,
+    pub(super) hello: [u8; REQUEST_DATA],
+    pub(super) began: Jiffies,
+    /// When to try again, in milliseconds.
+    pub(super) pause: u32,
+    /// Has the acceptor look at it.
+    pub(super) present: fn(Arc<Inner<O>>, Ask<O>),
 }
 
 /// What an end is told, by the other one or by itself.
@@ -65,7 +78,7 @@ pub(super) struct State<O: Owner> {
     /// The other end, from the request until either end closes.
     pub(super) peer: Option<Arc<Inner<O>>>,
     /// What is asked for, until that is answered.
-    pub(super) ask: Option<Ask>,
+    pub(super) ask: Option<Ask<O>>,
     mail: Mail,
 }
 
@@ -199,6 +212,20 @@ impl<O: Owner> Inner<O> {
     fn post(self: &Arc<Self>, write: impl FnOnce(&mut Mail)) {
         write(&mut self.state.lock().mail);
         work::defer::<Arc<Self>, 0>(self.clone());
+    }
+
+    /// Has the acceptor look at the request, unless it is not wanted any more.
+    fn ask(self: &Arc<Self>) {
+        let ask = {
+            let mut state = self.state.lock();
+            match state.phase {
+                Phase::Requested => state.ask.take(),
+                _ => None,
+            }
+        };
+        if let Some(ask) = ask {
+            (ask.present)(self.clone(), ask);
+        }
     }
 
     /// Has the acceptor asked.

@@ -33,8 +33,8 @@ mod waiting;
 mod wire;
 
 pub(crate) use channel::Channel;
-pub(crate) use connect::{Request, Resolver};
+pub(crate) use connect::{Acceptor, Request, Resolver};
 pub(crate) use errand::Errand;
 pub(crate) use link::Link;
 
-use super::{Config, Gone, LinkId, Net, Owner, SearchId, REPLY_DATA, REQUEST_DATA};
+use super::{Config, Gone, LinkId, Net, Owner, SearchId, Verdict, REPLY_DATA, REQUEST_DATA};

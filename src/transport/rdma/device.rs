@@ -1,114 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Devices that come and go.
-//!
-//! The [`Registry`] is what the module as a whole knows: the devices, the ports that are listened
-//! at on each, and everything that must hear when a device goes. A [`Service`] is the module being
-//! in business with RDMA.
+//! Devices that come and go. A [`Service`] is the module being in business with RDMA.
 
-use super::accept::{Door, Port, Sweep};
-use super::{Acceptor, Net, Owner, SERVICE_ID};
+use super::accept::Acceptor;
+use super::listen::open;
+use super::registry::{self, DeviceEntry};
+use super::{Net, Owner};
 use crate::sys::net::address::Address;
 use crate::sys::rdma::device::{Client, DeviceRef, Registration};
-use crate::sys::rdma::listen::ListenId;
-use crate::sys::rdma::registry;
-use crate::sys::rdma::work::{ModuleRef, Worker};
+use crate::sys::rdma::work::Worker;
 use core::marker::PhantomData;
 use core::mem::replace;
 use kernel::prelude::*;
-use kernel::rbtree::RBTree;
-use kernel::sync::Arc;
-
-/// Something that uses a device and must hear when it goes.
-pub(super) trait Member: Send + Sync + 'static {
-    /// The device goes. Called in process context without locks, and a second time when the end
-    /// takes too long.
-    fn device_goes(self: Arc<Self>);
-}
-
-/// What is to hear when which device goes.
-type Membership = (DeviceRef, Arc<dyn Member>);
-
-/// A device, and where it is listened at.
-pub(super) struct Listed {
-    pub(super) device: DeviceRef,
-    pub(super) listens: KVec<(u16, ListenId)>,
-}
-
-/// What the module as a whole knows of RDMA.
-pub(crate) struct Registry {
-    pub(super) devices: KVec<Listed>,
-    pub(super) ports: KVec<Port>,
-    members: Option<RBTree<u64, Membership>>,
-    next_member: u64,
-    /// Begins to listen, with the handler of the module's one [`Acceptor`].
-    pub(super) open: Option<fn(&DeviceRef, u16) -> Result<ListenId>>,
-    pub(super) sweep: Option<Arc<Sweep>>,
-    /// As long as the sweep has something to do: what it ends may call into the module.
-    pub(super) sweeping: Option<ModuleRef>,
-}
-
-impl Registry {
-    /// Knows nothing.
-    pub(crate) const fn new() -> Self {
-        Registry {
-            devices: KVec::new(),
-            ports: KVec::new(),
-            members: None,
-            next_member: 0,
-            open: None,
-            sweep: None,
-            sweeping: None,
-        }
-    }
-
-    /// The first device that `f` says yes to.
-    pub(super) fn find(&self, f: impl Fn(&DeviceRef) -> bool) -> Option<DeviceRef> {
-        self.devices
-            .iter()
-            .map(|l| &l.device)
-            .find(|d| f(d))
-            .cloned()
-    }
-
-    /// Has `member` hear when the device goes, until [`Registry::forget`].
-    ///
-    /// # Errors
-    ///
-    /// `ENODEV` if it goes already, `ENOMEM`.
-    pub(super) fn remember(&mut self, device: &DeviceRef, member: Arc<dyn Member>) -> Result<u64> {
-        if device.is_going() {
-            return Err(ENODEV);
-        }
-        let key = self.next_member;
-        self.next_member = key.wrapping_add(1);
-        let members = self.members.get_or_insert_with(RBTree::new);
-        members.try_create_and_insert(key, (device.clone(), member), GFP_KERNEL)?;
-        Ok(key)
-    }
-
-    /// The reverse of [`Registry::remember`]. What comes back is dropped without the lock.
-    pub(super) fn forget(&mut self, key: u64) -> Option<Membership> {
-        self.members.as_mut()?.remove(&key)
-    }
-
-    /// The first member of a device whose key is at least `from`, and its key.
-    fn next_of(&mut self, device: &DeviceRef, from: u64) -> Option<(u64, Arc<dyn Member>)> {
-        let mut cursor = self.members.as_mut()?.cursor_lower_bound_mut(&from)?;
-        loop {
-            let (key, (d, member)) = cursor.current();
-            if d == device {
-                return Some((*key, member.clone()));
-            }
-            cursor = cursor.move_next()?;
-        }
-    }
-}
 
 /// How the module is told of devices.
-struct Watch<O, A>(PhantomData<fn() -> (O, A)>);
+struct Devices<O, A>(PhantomData<fn() -> (O, A)>);
 
-impl<O: Owner, A: Acceptor<O>> Client for Watch<O, A> {
+impl<O: Owner, A: Acceptor<O>> Client for Devices<O, A> {
     fn added(device: &DeviceRef) -> Result {
         let mut registry = registry::lock()?;
         let registry = &mut *registry;
@@ -123,7 +31,7 @@ impl<O: Owner, A: Acceptor<O>> Client for Watch<O, A> {
             }
         }
         registry.devices.push(
-            Listed {
+            DeviceEntry {
                 device: device.clone(),
                 listens,
             },
@@ -137,10 +45,10 @@ impl<O: Owner, A: Acceptor<O>> Client for Watch<O, A> {
             return;
         };
         let at = registry.devices.iter().position(|l| l.device == *device);
-        let listed = at.and_then(|i| registry.devices.remove(i).ok());
+        let entry = at.and_then(|i| registry.devices.remove(i).ok());
         drop(registry);
         // Waits for requests that are being handled; after that no more connections come in.
-        drop(listed);
+        drop(entry);
 
         tell(device);
     }
@@ -150,7 +58,7 @@ impl<O: Owner, A: Acceptor<O>> Client for Watch<O, A> {
     }
 }
 
-/// Tells all members of a device that it goes. Nobody can be remembered for it any more, so one
+/// Tells all clients of a device that it goes. No client can be added for it any more, so one
 /// round reaches all. They are told without the lock, and go when they like.
 fn tell(device: &DeviceRef) {
     let mut from = 0;
@@ -160,14 +68,10 @@ fn tell(device: &DeviceRef) {
         };
         let next = registry.next_of(device, from);
         drop(registry);
-        let Some((key, member)) = next else { return };
-        member.device_goes();
+        let Some((key, client)) = next else { return };
+        client.device_goes();
         from = key.wrapping_add(1);
     }
-}
-
-fn open<O: Owner, A: Acceptor<O>>(device: &DeviceRef, port: u16) -> Result<ListenId> {
-    ListenId::new::<Door<O, A>>(device, SERVICE_ID + u64::from(port))
 }
 
 /// The module in business with RDMA. Dropping it ends that: all owners are told that their devices
@@ -190,12 +94,8 @@ pub(crate) fn start<O: Owner, A: Acceptor<O>>() -> Result<Service> {
         client: None,
         _worker: Worker::start()?,
     };
-    let sweep = Sweep::new()?;
-    let mut guard = registry::lock()?;
-    guard.open = Some(open::<O, A>);
-    guard.sweep = Some(sweep);
-    drop(guard);
-    let registration = Registration::<Watch<O, A>>::new()?;
+    registry::lock()?.open = Some(open::<O, A>);
+    let registration = Registration::<Devices<O, A>>::new()?;
     service.client = Some(KBox::new(registration, GFP_KERNEL)?);
     Ok(service)
 }
@@ -209,12 +109,7 @@ impl Drop for Service {
             registry.open = None;
             let devices = replace(&mut registry.devices, KVec::new());
             let ports = replace(&mut registry.ports, KVec::new());
-            (
-                devices,
-                ports,
-                registry.members.take(),
-                registry.sweep.take(),
-            )
+            (devices, ports, registry.clients.take())
         });
         drop(left);
     }

@@ -13,7 +13,7 @@
 //!  any of them --- REJ, no answer ---> Closed <------- DREQ in ------'-- DREP, no answer'
 //! ```
 
-use super::device::Member;
+use super::registry::{self, RemovalClient};
 use super::{Attempt, Channel, Config, Gone, LinkId, Owner};
 use crate::sys::errno::{ECONNREFUSED, ECONNRESET, ESTALE, ETIMEDOUT};
 use crate::sys::rdma::cm::{self, reason, Connection, ConnectionId, Event, Events};
@@ -21,7 +21,7 @@ use crate::sys::rdma::cq::Ready;
 use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::endpoint::{Endpoint, QpEvent, QpEvents, Sizes};
 use crate::sys::rdma::qp::{QueuePair, Tuning};
-use crate::sys::rdma::{registry, work};
+use crate::sys::rdma::work;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::atomic::{AtomicFlag, Full};
@@ -45,7 +45,7 @@ struct State<O: Owner> {
     /// Whom to tell; nobody once the handle is dropped.
     owner: Option<ARef<O>>,
     /// The key in the registry.
-    member: Option<u64>,
+    client: Option<u64>,
     /// The handle is dropped.
     dropped: bool,
     /// Its drop waits for nobody.
@@ -112,7 +112,7 @@ impl<O: Owner> Link<O> {
         let state = State {
             phase: Phase::New,
             owner: Some(owner.clone()),
-            member: None,
+            client: None,
             dropped: false,
             given_up: false,
             undecided: false,
@@ -149,9 +149,9 @@ impl<O: Owner> Link<O> {
         let channel = Channel::new(endpoint)?;
         // From here on, the drop of the handle undoes what follows.
         let link = Arc::new(Link { inner }, GFP_KERNEL)?;
-        let member: Arc<dyn Member> = link.inner.clone();
-        let key = registry::lock()?.remember(device, member)?;
-        link.inner.state.lock().member = Some(key);
+        let client: Arc<dyn RemovalClient> = link.inner.clone();
+        let key = registry::lock()?.add_client(device, client)?;
+        link.inner.state.lock().client = Some(key);
         Ok((channel, link))
     }
 
@@ -355,15 +355,15 @@ impl<O: Owner> WorkItem<1> for Inner<O> {
         // Waits for callbacks, which take the locks; so not under them.
         let id = this.id.lock().take();
         drop(id);
-        let member = this.state.lock().member.take();
-        if let Some(key) = member {
-            let forgotten = registry::lock().ok().and_then(|mut r| r.forget(key));
-            drop(forgotten);
+        let client = this.state.lock().client.take();
+        if let Some(key) = client {
+            let removed = registry::lock().ok().and_then(|mut r| r.remove_client(key));
+            drop(removed);
         }
     }
 }
 
-impl<O: Owner> Member for Inner<O> {
+impl<O: Owner> RemovalClient for Inner<O> {
     fn device_goes(self: Arc<Self>) {
         match self.owner() {
             Some(owner) => owner.device_removed(Attempt::Link(self.link_id())),

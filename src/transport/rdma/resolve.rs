@@ -5,6 +5,7 @@
 //! A [`Resolver`] is one attempt to find the way to an address. What it finds is good for
 //! [`Resolver::create`] and [`Resolver::connect`]; then it can be dropped.
 
+use super::registry;
 use super::{Attempt, Channel, Config, Link, Net, Owner, SearchId, REQUEST_DATA};
 use crate::sys::errno::{
     Errno, EADDRNOTAVAIL, EHOSTUNREACH, ENETDOWN, ENETUNREACH, ENODEV as NO_DEVICE, ETIMEDOUT,
@@ -12,8 +13,8 @@ use crate::sys::errno::{
 use crate::sys::net::address::Address;
 use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::route::{Event, Events, Route, RouteId};
+use crate::sys::rdma::work;
 use crate::sys::rdma::work::ModuleRef;
-use crate::sys::rdma::{registry, work};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::atomic::{AtomicFlag, Full};

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! A static mutex.
+
+/// Makes a module with a mutex in a static, which the kernel has to initialise at run time: `lock()` takes
+/// it, and fails before `start()`. What it guards is never dropped.
+///
+/// A type of the kernel crate does not do, because how a lock is initialised in place differs from one
+/// series of it to the next.
+macro_rules! late_mutex {
+    ($(#[$doc:meta])* mod $name:ident, $lock:ident: $guarded:ty = $value:expr) => {
+        $(#[$doc])*
+        mod $name {
+            use super::*;
+            use kernel::sync::atomic::{Acquire, Atomic, Full, Release};
+            use kernel::sync::GlobalGuard;
+
+            mod inner {
+                use super::*;
+
+                kernel::sync::global_lock! {
+                    // SAFETY: Nobody sees it but `lock` around here, and that only after `start` has
+                    // initialised it.
+                    pub(crate) unsafe(uninit) static $lock: Mutex<$guarded> = $value;
+                }
+            }
+
+            /// 0: not initialised, 1: being initialised, 2: initialised.
+            static STATE: Atomic<u32> = Atomic::new(0);
+
+            /// Makes it usable. Called once when the module is loaded; more calls do nothing.
+            pub(in super::super) fn start() {
+                if STATE.cmpxchg(0, 1, Full).is_ok() {
+                    // SAFETY: Only one thread ever changes the state from 0 to 1.
+                    unsafe { inner::$lock.init() };
+                    STATE.store(2, Release);
+                }
+            }
+
+            /// Takes the lock. Sleeps.
+            ///
+            /// # Errors
+            ///
+            /// `ENODEV` before [`start`].
+            pub(in super::super) fn lock() -> Result<GlobalGuard<inner::$lock>> {
+                if STATE.load(Acquire) != 2 {
+                    return Err(ENODEV);
+                }
+                Ok(inner::$lock.lock())
+            }
+        }
+    };
+}
+pub(crate) use late_mutex;

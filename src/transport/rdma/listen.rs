@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Ports that are listened at.
+//!
+//! A [`Listening`] is somebody's wish that requests for a port reach the [`Acceptor`], on all devices,
+//! now and later.
+
+use super::accept::{Acceptor, Request};
+use super::registry::{self, Port};
+use super::{Owner, Verdict, REQUEST_DATA, SERVICE_ID};
+use crate::sys::errno::EADDRINUSE;
+use crate::sys::net::address::Address;
+use crate::sys::rdma::cm::reason;
+use crate::sys::rdma::device::DeviceRef;
+use crate::sys::rdma::listen::{Answer, Incoming, ListenId, Listener};
+use crate::sys::rdma::work::{self, ModuleRef};
+use core::marker::PhantomData;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
+
+/// How requests get from the connection manager to the acceptor.
+struct CmHandler<O, A>(PhantomData<fn() -> (O, A)>);
+
+impl<O: Owner, A: Acceptor<O>> Listener for CmHandler<O, A> {
+    fn request(incoming: &Incoming<'_>) -> Answer {
+        let Ok(port) = u16::try_from(incoming.service().wrapping_sub(SERVICE_ID)) else {
+            return Answer::Reject(reason::NO_SERVICE);
+        };
+        let device = registry::lock()
+            .ok()
+            .and_then(|r| r.find(|d| incoming.is_at(d)));
+        // None: it is being removed.
+        let Some(device) = device else {
+            return Answer::Reject(reason::NO_SERVICE);
+        };
+        let Ok((net, ifindex)) = incoming.net(&destination(incoming.data())) else {
+            return Answer::Reject(reason::NO_SERVICE);
+        };
+        let request = Request::new(incoming, device, net, ifindex, port);
+        let answer = match A::request(&request) {
+            // It matters only if no link was made.
+            Verdict::Accepted => return Answer::Reject(reason::NO_RESOURCES),
+            Verdict::Reject => Answer::Reject(reason::CONSUMER),
+            Verdict::Unknown => Answer::Reject(reason::NO_SERVICE),
+            Verdict::Drop => Answer::Silence,
+        };
+        request.undo();
+        answer
+    }
+}
+
+/// The address that a Hello is for. InfiniBand's GIDs do not tell the IP address, and rdma_cm finds
+/// it in the private data, too. What is no Hello gets as far as the acceptor, who counts it, where
+/// the GID alone tells the namespace.
+fn destination(hello: &[u8; REQUEST_DATA]) -> Address {
+    let ip = match (hello[17] >> 4, hello[60..].first_chunk::<4>()) {
+        (4, Some(ip)) => IpAddr::V4(Ipv4Addr::from(*ip)),
+        (6, _) => hello[48..]
+            .first_chunk::<16>()
+            .map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |ip| {
+                IpAddr::V6(Ipv6Addr::from(*ip))
+            }),
+        _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    };
+    Address {
+        ip,
+        port: 0,
+        scope: 0,
+    }
+}
+
+/// Begins to listen at a port on a device.
+pub(super) fn open<O: Owner, A: Acceptor<O>>(device: &DeviceRef, port: u16) -> Result<ListenId> {
+    ListenId::new::<CmHandler<O, A>>(device, SERVICE_ID + u64::from(port))
+}
+
+/// Requests for a port reach the acceptor. Dropped in process context.
+pub(crate) struct Listening {
+    port: u16,
+    /// Made at the beginning, because the end must not fail.
+    reaper: Arc<ListenReaper>,
+}
+
+/// Listens at a port, on all devices now and later. Any number may listen at the same port.
+///
+/// # Errors
+///
+/// `ENOMEM`; `EADDRINUSE` if another module has the port on some device.
+pub(crate) fn listen(port: u16) -> Result<Listening> {
+    let reaper = ListenReaper::new(port)?;
+    let mut guard = registry::lock()?;
+    let registry = &mut *guard;
+    let Some(open) = registry.open else {
+        return Err(ENODEV);
+    };
+    match registry.ports.iter_mut().find(|p| p.number == port) {
+        Some(p) => p.users = p.users.checked_add(1).ok_or(ENOMEM)?,
+        None => registry.ports.push(
+            Port {
+                number: port,
+                users: 1,
+            },
+            GFP_KERNEL,
+        )?,
+    }
+    let listening = Listening { port, reaper };
+    for entry in registry.devices.iter_mut() {
+        if entry.listens.iter().any(|(number, _)| *number == port) {
+            continue;
+        }
+        // Memory first: what listens is not to be dropped under the lock.
+        let opened = entry
+            .listens
+            .reserve(1, GFP_KERNEL)
+            .map_err(Error::from)
+            .and_then(|()| open(&entry.device, port))
+            .and_then(|id| Ok(entry.listens.push((port, id), GFP_KERNEL)?));
+        if let Err(e) = opened {
+            drop(guard);
+            // Ends what has begun.
+            drop(listening);
+            return Err(if e == EINVAL { EADDRINUSE.into() } else { e });
+        }
+    }
+    Ok(listening)
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let Ok(mut registry) = registry::lock() else {
+            return;
+        };
+        let Some(p) = registry.ports.iter_mut().find(|p| p.number == self.port) else {
+            return;
+        };
+        p.users = p.users.saturating_sub(1);
+        let last = p.users == 0;
+        drop(registry);
+        if last {
+            work::defer::<Arc<ListenReaper>, 0>(self.reaper.clone());
+        }
+    }
+}
+
+/// Ends listening at a port that nobody wants any more. Not done by the last [`Listening`] itself: the
+/// end of listening waits for requests that are being handled, and these may wait for locks that the
+/// dropper of a `Listening` holds.
+#[pin_data]
+struct ListenReaper {
+    port: u16,
+    /// What is ended may call into the module.
+    _module: ModuleRef,
+    #[pin]
+    work: Work<ListenReaper>,
+}
+
+impl_has_work! {
+    impl HasWork<ListenReaper> for ListenReaper { self.work }
+}
+
+impl ListenReaper {
+    fn new(port: u16) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(ListenReaper {
+                port,
+                _module: ModuleRef::new(),
+                work <- new_work!("ib_sdp_listen_reaper"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+}
+
+impl WorkItem for ListenReaper {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        loop {
+            let Ok(mut guard) = registry::lock() else {
+                return;
+            };
+            let registry = &mut *guard;
+            let unwanted = |p: &Port| p.number == this.port && p.users == 0;
+            let Some(at) = registry.ports.iter().position(unwanted) else {
+                return;
+            };
+            let id = registry.devices.iter_mut().find_map(|d| {
+                let i = d.listens.iter().position(|(n, _)| *n == this.port)?;
+                d.listens.remove(i).ok()
+            });
+            if id.is_none() {
+                let _ = registry.ports.remove(at);
+            }
+            drop(guard);
+            // Waits for requests that are being handled, which take the lock.
+            drop(id);
+        }
+    }
+}
