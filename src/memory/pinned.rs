@@ -26,6 +26,7 @@ use crate::sys::net::message::{Destination, Source};
 use crate::sys::net::params;
 use crate::sys::pin::{Hold, Locked, Pages, Unpinnable, PAGE};
 use crate::sys::rdma::mapper::Mapper;
+use crate::sys::rdma::send::blocks::Lendable;
 use crate::sys::rdma::user_memory::UserMemory;
 use crate::sys::rdma::work;
 use crate::sys::watch::{self, Idle, Watched};
@@ -422,19 +423,23 @@ impl Pinned {
         self.parts.as_ref().map(|p| Watch(p.piece.held.clone()))
     }
 
-    /// The memory as its device sees it, if it was made for one.
-    pub(crate) fn memory(&self) -> Option<&UserMemory> {
-        self.parts.as_ref()?.piece.memory.for_device()
-    }
-
-    /// The memory as its device sees it, if it was made for one.
-    pub(crate) fn memory_mut(&mut self) -> Option<&mut UserMemory> {
-        self.piece()?.memory.for_device_mut()
-    }
-
     /// The pages, if it was made for a peer on this machine.
     pub(crate) fn pages(&self) -> Option<&Arc<Pages>> {
         self.parts.as_ref()?.piece.memory.for_here()
+    }
+}
+
+impl Lendable for Pinned {
+    fn memory(&self) -> Option<&UserMemory> {
+        self.parts.as_ref()?.piece.memory.for_device()
+    }
+
+    fn memory_mut(&mut self) -> Option<&mut UserMemory> {
+        self.piece()?.memory.for_device_mut()
+    }
+
+    fn destroy(self) {
+        self.destroy();
     }
 }
 

@@ -50,7 +50,7 @@
 //! **How the peer's access ends.** By [`Transport::invalidate`], once the peer has reported that it
 //! is done with the advert, or that it gives it up, or if it was never told of it. Not sooner: what
 //! the peer has under way would break the connection, and with rxe might even be copied afterwards
-//! ([`crate::sys::rdma::send::direct`]). If the report does not come, the connection is to be
+//! ([`crate::sys::rdma::send::blocks`]). If the report does not come, the connection is to be
 //! aborted.
 //!
 //! **When the connection breaks**, transfers fail and their memory can be reclaimed when their
@@ -75,7 +75,7 @@ pub(crate) use dispatch::{start, usable_address, Acceptor, Channel, Link, Reques
 pub(crate) use local::Errand;
 pub(crate) use rdma::{listen, Listening, Service};
 pub(crate) use types::{
-    Completion, Config, Head, Interest, Limits, SendCompletion, Sending, Status, BSDH, HEAD,
+    Completion, Config, Head, Interest, Limits, SendCompletion, Status, BSDH, HEAD,
 };
 pub(crate) use upcalls::{Attempt, Gone, LinkId, Owner, SearchId, Verdict};
 
@@ -87,7 +87,8 @@ pub(crate) use crate::sys::rdma::cm::{REPLY_DATA, REQUEST_DATA};
 pub(crate) use crate::sys::rdma::cq::Arming;
 use crate::sys::rdma::mapper::Mapper;
 pub(crate) use crate::sys::rdma::mr::{Access, Key};
-pub(crate) use crate::sys::rdma::send::direct::{Loan, Transfer};
+pub(crate) use crate::sys::rdma::send::blocks::{Loan, Transfer};
+pub(crate) use crate::sys::rdma::send::message::SendWr as Sending;
 pub(crate) use crate::sys::rdma::Net;
 use kernel::prelude::*;
 use kernel::sync::Arc;

@@ -3,7 +3,7 @@
 //! What a [`Transport`](super::Transport) is told and tells: plain data.
 
 use crate::sys::errno::{ECONNABORTED, ECONNRESET, EPROTO, ETIMEDOUT};
-use crate::sys::rdma::buffer::{Buffer, Span};
+use crate::sys::rdma::buffer::Buffer;
 use kernel::prelude::*;
 
 /// Longest header, with what may go in the same message without a buffer of its own.
@@ -41,24 +41,10 @@ pub(crate) struct Limits {
     pub(crate) pinned_pages: u16,
 }
 
-/// A message to be sent.
-pub(crate) struct Sending<'a> {
-    /// What it begins with; copied.
-    pub(crate) header: &'a [u8],
-    /// What follows, from mapped buffers ([`Transport::mapper`](super::Transport::mapper)).
-    pub(crate) payload: &'a [Span<'a>],
-    /// Tell when it is complete. The transport may tell of others as well.
-    pub(crate) signaled: bool,
-    /// Tell the peer even if it is to be told of solicited messages only.
-    pub(crate) solicited: bool,
-    /// What to call it in its [`SendCompletion`].
-    pub(crate) cookie: u64,
-}
-
 /// Of which receives to tell.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
 pub(crate) enum Interest {
-    /// Those of messages whose sender wants that ([`Sending::solicited`]), and others only while
+    /// Those of messages whose sender wants that ([`Sending::solicited`](super::Sending::solicited)), and others only while
     /// [`Owner::is_watched`](super::Owner::is_watched): some call will poll for them.
     Solicited,
     /// All.

@@ -15,10 +15,10 @@ use super::pd::Pd;
 use super::qp::QueuePair;
 use super::queues::{MAX_SLOTS, MAX_SPANS};
 use super::receive::{ReceiveQueue, Received};
-use super::send::direct::{Direct, Loan, Transfer};
-use super::send::{How, SendLimits, SendQueue, Sent};
-use crate::memory::pinned::Pinned;
-use crate::sys::rdma::buffer::{Buffer, Span};
+use super::send::blocks::{BlockTable, Lendable, Loan, Transfer};
+use super::send::message::SendWr;
+use super::send::queue::{SendLimits, SendQueue, SendWc};
+use crate::sys::rdma::buffer::Buffer;
 use core::ptr::{self, NonNull};
 use kernel::ffi::c_void;
 use kernel::prelude::*;
@@ -51,6 +51,23 @@ pub(crate) struct Sizes {
     pub(crate) inline: u16,
     /// Pieces of memory in one RDMA READ or WRITE.
     pub(crate) gather: u8,
+}
+
+impl Sizes {
+    /// As much of it as the device can do.
+    fn cut(&self, device: &DeviceRef) -> Self {
+        let limits = device.attributes();
+        let most = u16::try_from(limits.max_qp_wr.min(limits.max_cqe)).unwrap_or(u16::MAX);
+        let most_sge = u8::try_from(limits.max_send_sge.clamp(1, 255)).unwrap_or(u8::MAX);
+        let most_read = u8::try_from(limits.max_sge_rd.clamp(1, 255)).unwrap_or(u8::MAX);
+        Sizes {
+            send_slots: self.send_slots.clamp(2, most.clamp(2, MAX_SLOTS)),
+            receive_slots: self.receive_slots.clamp(1, most.clamp(1, MAX_SLOTS)),
+            spans: self.spans.min(MAX_SPANS).min(most_sge - 1),
+            gather: self.gather.min(most_sge).min(most_read).max(1),
+            ..*self
+        }
+    }
 }
 
 /// Where QP events go.
@@ -87,20 +104,20 @@ extern "C" fn qp_event(event: *mut c::ib_event, context: *mut c_void) {
 ///
 /// `qp` uses the CQs of `receive` and `send`, refers to `_events`, and is made from the PD of `send`, as no other QP
 /// is. It is destroyed before any of them.
-pub(crate) struct Endpoint {
+pub(crate) struct Endpoint<B: Lendable> {
     receive: ReceiveQueue,
-    send: SendQueue,
+    send: SendQueue<B>,
     qp: Arc<QueuePair>,
     _events: Events,
 }
 
 // SAFETY: Nothing in an endpoint is tied to a thread: verbs may be called by any, and the raw
 // pointers are to memory that the endpoint owns.
-unsafe impl Send for Endpoint {}
+unsafe impl<B: Lendable> Send for Endpoint<B> {}
 // SAFETY: Shared references give access to nothing but numbers.
-unsafe impl Sync for Endpoint {}
+unsafe impl<B: Lendable> Sync for Endpoint<B> {}
 
-impl Endpoint {
+impl<B: Lendable> Endpoint<B> {
     /// Makes an endpoint. Sizes are cut down to what the device can do.
     ///
     /// # Errors
@@ -113,31 +130,23 @@ impl Endpoint {
         sent: Arc<dyn Ready>,
         events: Arc<dyn QpEvents>,
     ) -> Result<Self> {
-        let limits = device.attributes();
-        let most = u16::try_from(limits.max_qp_wr.min(limits.max_cqe)).unwrap_or(u16::MAX);
-        let send_slots = sizes.send_slots.clamp(2, most.clamp(2, MAX_SLOTS));
-        let receive_slots = sizes.receive_slots.clamp(1, most.clamp(1, MAX_SLOTS));
-        let most_sge = u8::try_from(limits.max_send_sge.clamp(1, 255)).unwrap_or(u8::MAX);
-        let spans = sizes.spans.min(MAX_SPANS).min(most_sge - 1);
-        let most_read = u8::try_from(limits.max_sge_rd.clamp(1, 255)).unwrap_or(u8::MAX);
-        let gather = sizes.gather.min(most_sge).min(most_read).max(1);
-
+        let sizes = sizes.cut(device);
         // All that can fail comes before the QP, so that the QP is never the last one left.
         let pd = Pd::new(device)?;
         let mapper = MapperOwner::new(&pd)?;
         // one interrupt serves both
         let vector = device.next_vector();
-        let cq = Cq::new(device, u32::from(receive_slots), vector, received)?;
-        let mut receive = ReceiveQueue::new(cq, &mapper, receive_slots, pd.lkey())?;
-        let cq = Cq::new(device, u32::from(send_slots), vector, sent)?;
-        let direct = Direct::new(gather);
-        let mut send = SendQueue::new(cq, &mapper, send_slots, spans, &pd, direct)?;
+        let cq = Cq::new(device, u32::from(sizes.receive_slots), vector, received)?;
+        let mut receive = ReceiveQueue::new(cq, &mapper, sizes.receive_slots, pd.lkey())?;
+        let cq = Cq::new(device, u32::from(sizes.send_slots), vector, sent)?;
+        let blocks = BlockTable::new(sizes.gather);
+        let mut send = SendQueue::new(cq, &mapper, sizes.send_slots, sizes.spans, &pd, blocks)?;
         let events = Events(NonNull::from(KBox::leak(KBox::new(events, GFP_KERNEL)?)));
 
         let cap = c::ib_qp_cap {
-            max_send_wr: u32::from(send_slots),
-            max_recv_wr: u32::from(receive_slots),
-            max_send_sge: u32::from(gather.max(spans + 1)),
+            max_send_wr: u32::from(sizes.send_slots),
+            max_recv_wr: u32::from(sizes.receive_slots),
+            max_send_sge: u32::from(sizes.gather.max(sizes.spans + 1)),
             max_recv_sge: 1,
             max_inline_data: u32::from(sizes.inline),
             ..Default::default()
@@ -152,24 +161,8 @@ impl Endpoint {
             qp_type: c::ib_qp_type_IB_QPT_RC,
             ..Default::default()
         };
-        let raw = create_qp(&pd, &mut init).or_else(|_| {
-            // Some drivers refuse what they cannot do instead of saying what they can.
-            init.cap = c::ib_qp_cap {
-                max_inline_data: 0,
-                ..cap
-            };
-            create_qp(&pd, &mut init)
-        })?;
-        // SAFETY: The QP was made above for that device; it is destroyed below, or by `Drop`,
-        // before CQs and PD.
-        let qp = match unsafe { QueuePair::new(raw, device) } {
-            Ok(qp) => qp,
-            Err(e) => {
-                // SAFETY: The QP was made above, and nobody else has it.
-                unsafe { c::ib_destroy_qp_user(raw.as_ptr(), ptr::null_mut()) };
-                return Err(e);
-            }
-        };
+        // It is destroyed by `Drop`, before CQs and PD.
+        let qp = create_qp(&pd, device, &mut init)?;
         receive.attach(&qp);
         send.attach(
             &qp,
@@ -235,8 +228,8 @@ impl Endpoint {
     }
 
     /// See [`SendQueue::post`].
-    pub(crate) fn post_send(&mut self, header: &[u8], spans: &[Span<'_>], how: &How) -> Result {
-        self.send.post(header, spans, how)
+    pub(crate) fn post_send(&mut self, message: &SendWr<'_>) -> Result {
+        self.send.post(message)
     }
 
     /// Probes that were posted and have not come to an end.
@@ -250,7 +243,7 @@ impl Endpoint {
     }
 
     /// See [`SendQueue::poll`].
-    pub(crate) fn poll_send(&mut self) -> Option<Sent> {
+    pub(crate) fn poll_send(&mut self) -> Option<SendWc> {
         self.send.poll()
     }
 
@@ -277,12 +270,12 @@ impl Endpoint {
     }
 
     /// See [`SendQueue::lend`].
-    pub(crate) fn lend(&mut self, memory: Pinned) -> Result<Loan, Pinned> {
+    pub(crate) fn lend(&mut self, memory: B) -> Result<Loan, B> {
         self.send.lend(memory)
     }
 
     /// See [`SendQueue::reclaim`].
-    pub(crate) fn reclaim(&mut self, loan: Loan) -> Result<Pinned> {
+    pub(crate) fn reclaim(&mut self, loan: Loan) -> Result<B> {
         self.send.reclaim(loan)
     }
 
@@ -324,13 +317,31 @@ impl Endpoint {
     }
 }
 
-fn create_qp(pd: &Pd, init: &mut c::ib_qp_init_attr) -> Result<NonNull<c::ib_qp>> {
-    // SAFETY: The PD exists, and `init` names CQs and handlers that outlive the QP.
-    let qp = unsafe { c::ib_create_qp_kernel(pd.raw(), init, super::name()) };
-    NonNull::new(kernel::error::from_err_ptr(qp)?).ok_or(ENOMEM)
+/// Makes a QP with what `init` asks for, which then says what it got.
+fn create_qp(pd: &Pd, device: &DeviceRef, init: &mut c::ib_qp_init_attr) -> Result<Arc<QueuePair>> {
+    let create = |init: &mut c::ib_qp_init_attr| {
+        // SAFETY: The PD exists, and `init` names CQs and handlers that outlive the QP.
+        let qp = unsafe { c::ib_create_qp_kernel(pd.raw(), init, super::name()) };
+        NonNull::new(kernel::error::from_err_ptr(qp)?).ok_or(ENOMEM)
+    };
+    let cap = init.cap;
+    let raw = create(init).or_else(|_| {
+        // Some drivers refuse what they cannot do instead of saying what they can.
+        init.cap = c::ib_qp_cap {
+            max_inline_data: 0,
+            ..cap
+        };
+        create(init)
+    })?;
+    // SAFETY: The QP was made above for that device; it is destroyed below, or by the endpoint, before
+    // CQs and PD.
+    unsafe { QueuePair::new(raw, device) }.inspect_err(|_| {
+        // SAFETY: The QP was made above, and nobody else has it.
+        unsafe { c::ib_destroy_qp_user(raw.as_ptr(), ptr::null_mut()) };
+    })
 }
 
-impl Drop for Endpoint {
+impl<B: Lendable> Drop for Endpoint<B> {
     fn drop(&mut self) {
         self.qp.destroy();
         self.send.let_go();

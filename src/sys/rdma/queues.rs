@@ -3,7 +3,7 @@
 //! What the queues of a QP have in common.
 //!
 //! A [`super::receive::ReceiveQueue`] owns the buffers that wait for messages, a
-//! [`super::send::SendQueue`] keeps the memory of the messages that are on their way; each until
+//! [`super::send::queue::SendQueue`] keeps the memory of the messages that are on their way; each until
 //! its completion, or until the QP is destroyed. Work requests are first queued there and then
 //! handed to the device together, which costs one doorbell.
 
@@ -19,9 +19,9 @@ pub(crate) const MAX_SLOTS: u16 = 4096;
 
 /// How a work request ended: `ib_wc_status`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct WorkStatus(pub(crate) c::ib_wc_status);
+pub(crate) struct WcStatus(pub(crate) c::ib_wc_status);
 
-impl WorkStatus {
+impl WcStatus {
     /// Whether it did what it was to do.
     pub(crate) fn is_success(self) -> bool {
         self.0 == c::ib_wc_status_IB_WC_SUCCESS

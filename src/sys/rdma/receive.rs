@@ -9,7 +9,7 @@ use super::cq::{Arming, Cq};
 use super::dma::Direction;
 use super::mapper::{Mapper, MapperOwner, Mapping};
 use super::qp::QueuePair;
-use super::queues::{filled, WorkStatus};
+use super::queues::{filled, WcStatus};
 use crate::sys::rdma::buffer::Buffer;
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -20,7 +20,7 @@ pub(crate) struct Received {
     /// The buffer that was posted; none if the device named one that was not.
     pub(crate) buffer: Option<KBox<Buffer>>,
     /// How it ended. A message of a kind that does not belong here is an error.
-    pub(crate) status: WorkStatus,
+    pub(crate) status: WcStatus,
     /// Length of the message, at most the buffer's.
     pub(crate) len: u32,
 }
@@ -181,12 +181,12 @@ impl ReceiveQueue {
         let slot = usize::try_from(index)
             .ok()
             .and_then(|i| self.slots.get_mut(i));
-        let mut status = WorkStatus(wc.status);
+        let mut status = WcStatus(wc.status);
         // INVARIANT: The receive is complete, so the device does not use the buffer any more.
         let Some((buffer, mapping)) = slot.and_then(Option::take) else {
             return Some(Received {
                 buffer: None,
-                status: WorkStatus(c::ib_wc_status_IB_WC_GENERAL_ERR),
+                status: WcStatus(c::ib_wc_status_IB_WC_GENERAL_ERR),
                 len: 0,
             });
         };
@@ -198,7 +198,7 @@ impl ReceiveQueue {
                 len = wc.byte_len.min(buffer.capacity() as u32);
                 mapping.sync_for_cpu(&self.mapper, len as usize);
             } else {
-                status = WorkStatus(c::ib_wc_status_IB_WC_BAD_RESP_ERR);
+                status = WcStatus(c::ib_wc_status_IB_WC_BAD_RESP_ERR);
             }
         }
         Some(Received {

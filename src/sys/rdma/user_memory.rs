@@ -15,7 +15,7 @@
 //! Pinning may wait for the program's memory for ever. The device is held from `map` to `release` only,
 //! where nothing waits for programs.
 //!
-//! What the device or the peer may access is owned by the [`super::send::SendQueue`], which gives
+//! What the device or the peer may access is owned by the [`super::send::queue::SendQueue`], which gives
 //! it back when that is over.
 
 use super::super::bindings as c;

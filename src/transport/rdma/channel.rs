@@ -10,8 +10,8 @@ use crate::sys::bindings as c;
 use crate::sys::rdma::buffer::{Buffer, Span};
 use crate::sys::rdma::endpoint::Endpoint;
 use crate::sys::rdma::mapper::Mapper;
-use crate::sys::rdma::queues::{WorkStatus, MAX_HEADER};
-use crate::sys::rdma::send::{Done, How};
+use crate::sys::rdma::queues::{WcStatus, MAX_HEADER};
+use crate::sys::rdma::send::queue::WcKind;
 use crate::sys::rdma::work;
 use crate::transport::{
     Access, Arming, Completion, Errand, Interest, Key, Limits, Loan, SendCompletion, Sending,
@@ -29,7 +29,7 @@ const MAX_MESSAGE: u32 = 1 << 20;
 struct Parts {
     /// Room for pinned memory that is not in use, the oldest first.
     spare: Spares,
-    endpoint: Endpoint,
+    endpoint: Endpoint<Pinned>,
     #[pin]
     work: Work<Parts>,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Channel {
 
 impl Channel {
     /// A channel by an endpoint.
-    pub(super) fn new(endpoint: Endpoint) -> Result<Self> {
+    pub(super) fn new(endpoint: Endpoint<Pinned>) -> Result<Self> {
         let parts = KBox::pin_init(
             pin_init!(Parts {
                 spare: Spares::new(),
@@ -72,11 +72,11 @@ impl Channel {
         Ok(Channel { parts: Some(parts) })
     }
 
-    fn endpoint(&self) -> Option<&Endpoint> {
+    fn endpoint(&self) -> Option<&Endpoint<Pinned>> {
         self.parts.as_ref().map(|p| &p.endpoint)
     }
 
-    fn endpoint_mut(&mut self) -> Option<&mut Endpoint> {
+    fn endpoint_mut(&mut self) -> Option<&mut Endpoint<Pinned>> {
         self.parts.as_mut().map(|p| p.as_mut().project().endpoint)
     }
 
@@ -93,7 +93,7 @@ impl Drop for Channel {
     }
 }
 
-fn status(s: WorkStatus) -> Status {
+fn status(s: WcStatus) -> Status {
     match s.0 {
         c::ib_wc_status_IB_WC_WR_FLUSH_ERR => Status::Flushed,
         c::ib_wc_status_IB_WC_RETRY_EXC_ERR | c::ib_wc_status_IB_WC_RESP_TIMEOUT_ERR => {
@@ -147,14 +147,7 @@ impl Transport for Channel {
     }
 
     fn post_send(&mut self, s: &Sending<'_>) -> Result {
-        let how = How {
-            signaled: s.signaled,
-            solicited: s.solicited,
-            cookie: s.cookie,
-        };
-        self.endpoint_mut()
-            .ok_or(EIO)?
-            .post_send(s.header, s.payload, &how)
+        self.endpoint_mut().ok_or(EIO)?.post_send(s)
     }
 
     fn exchanges(&self) -> bool {
@@ -206,14 +199,14 @@ impl Transport for Channel {
     fn poll_send(&mut self) -> Option<SendCompletion> {
         let s = self.endpoint_mut()?.poll_send()?;
         let cookie = s.cookie;
-        Some(match s.done {
+        Some(match s.kind {
             _ if !s.status.is_success() => SendCompletion::Failed {
                 cookie,
                 status: status(s.status),
             },
-            Done::Message => SendCompletion::Sent { cookie },
-            Done::Transfer(len) => SendCompletion::Moved { cookie, len },
-            Done::Access => SendCompletion::Ended { cookie },
+            WcKind::Message => SendCompletion::Sent { cookie },
+            WcKind::Transfer(len) => SendCompletion::Moved { cookie, len },
+            WcKind::Access => SendCompletion::Ended { cookie },
         })
     }
 

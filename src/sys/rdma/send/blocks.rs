@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Memory of programs that is lent to a send queue, for its work requests or for the peer to access.
+//!
+//! It belongs to the queue until nothing can access it any more, which is known
+//!
+//! * for READs and WRITEs of ours by their completions, whatever their status;
+//! * for the peer's access by the success of the IB_WR_LOCAL_INV; one that is flushed was not done;
+//! * else by the destruction of the QP, the only one in its PD.
+//!
+//! With rxe, IB_WR_LOCAL_INV is no barrier: it makes the region invalid, while a packet of the peer
+//! that was let in before may still be copied, 4 KiB at most. A peer that keeps to the protocol has
+//! nothing under way when it reports that it is done with an advert, because what it sends on one
+//! QP is handled in order. For one that does not, that packet's copy is a race of a few
+//! microseconds that rxe leaves open; hardware does not.
+
+use super::super::super::bindings as c;
+use super::super::user_memory::UserMemory;
+use kernel::prelude::*;
+
+/// Pieces of memory that may be lent at a time.
+const LOANS: usize = 16;
+/// RDMA READs and WRITEs that can be queued before they are handed over.
+const LISTS: usize = 4;
+
+/// Names memory that was lent to a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Loan {
+    index: u8,
+    /// Tells it from others of that index, before and after.
+    number: u32,
+}
+
+impl Loan {
+    /// Names memory; `number` tells it from others of that index.
+    pub(crate) fn new(index: u8, number: u32) -> Self {
+        Loan { index, number }
+    }
+
+    /// The index.
+    pub(crate) fn index(self) -> usize {
+        self.index.into()
+    }
+}
+
+/// An RDMA READ or WRITE.
+#[derive(Clone, Copy)]
+pub(crate) struct Transfer {
+    /// READ: from the peer into lent memory. Else WRITE.
+    pub(crate) read: bool,
+    /// Where in the lent memory.
+    pub(crate) offset: u32,
+    /// How many bytes at most.
+    pub(crate) len: u32,
+    /// Where at the peer.
+    pub(crate) address: u64,
+    /// The peer's key.
+    pub(crate) rkey: u32,
+    /// What to call it when it is complete.
+    pub(crate) cookie: u64,
+}
+
+/// Memory of a program, as its owner can lend it.
+pub(crate) trait Lendable: Send {
+    /// The memory as its device sees it, if it was made for one.
+    fn memory(&self) -> Option<&UserMemory>;
+
+    /// The same.
+    fn memory_mut(&mut self) -> Option<&mut UserMemory>;
+
+    /// Drops it on the spot. Process context; sleeps.
+    fn destroy(self);
+}
+
+/// Memory that is lent.
+pub(super) struct BlockEntry<B> {
+    number: u32,
+    pub(super) memory: B,
+    /// Work requests that are not complete.
+    pub(super) users: u16,
+    /// IB_WR_LOCAL_INV is queued.
+    pub(super) ending: bool,
+}
+
+/// What is lent to a queue, and lists for work requests. Has no memory of its own before the first
+/// loan: most connections never lend anything.
+pub(in super::super) struct BlockTable<B> {
+    entries: KVec<Option<BlockEntry<B>>>,
+    next: u32,
+    /// Lists of `gather` entries each, for requests that are queued.
+    pub(super) sges: KVec<c::ib_sge>,
+    pub(super) gather: u8,
+    pub(super) used: usize,
+    /// READs under way.
+    pub(super) reads: u16,
+}
+
+impl<B: Lendable> BlockTable<B> {
+    /// Nothing lent; a work request can have up to `gather` pieces of memory.
+    pub(in super::super) fn new(gather: u8) -> Self {
+        BlockTable {
+            entries: KVec::new(),
+            next: 0,
+            sges: KVec::new(),
+            gather,
+            used: 0,
+            reads: 0,
+        }
+    }
+
+    /// Makes the tables, if they are not there. Does not sleep.
+    fn prepare(&mut self) -> Result {
+        if self.entries.is_empty() {
+            let n = LISTS * usize::from(self.gather);
+            self.sges.resize(n, c::ib_sge::default(), GFP_ATOMIC)?;
+            self.entries.reserve(LOANS, GFP_ATOMIC)?;
+            for _ in 0..LOANS {
+                let _ = self.entries.push_within_capacity(None);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn find(&mut self, loan: Loan) -> Result<&mut BlockEntry<B>> {
+        self.entries
+            .get_mut(usize::from(loan.index))
+            .and_then(Option::as_mut)
+            .filter(|l| l.number == loan.number)
+            .ok_or(ENOENT)
+    }
+
+    fn lent(&mut self, index: u8) -> Option<&mut BlockEntry<B>> {
+        self.entries.get_mut(usize::from(index))?.as_mut()
+    }
+
+    /// A work request with this memory is complete.
+    pub(super) fn unused(&mut self, index: u8) {
+        if let Some(l) = self.lent(index) {
+            l.users = l.users.saturating_sub(1);
+        }
+    }
+
+    /// A transfer is complete.
+    pub(super) fn moved(&mut self, read: bool) {
+        self.reads = self.reads.saturating_sub(read.into());
+    }
+
+    /// The peer has no access any more.
+    pub(super) fn invalidated(&mut self, index: u8) {
+        if let Some(l) = self.lent(index) {
+            l.ending = false;
+            if let Some(m) = l.memory.memory_mut() {
+                m.invalidated();
+            }
+        }
+    }
+
+    /// No work request is queued that uses a list.
+    pub(super) fn lists_are_free(&mut self) {
+        self.used = 0;
+    }
+
+    /// Whether anything is lent.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.entries.iter().any(Option::is_some)
+    }
+
+    /// Takes memory over.
+    ///
+    /// # Errors
+    ///
+    /// Gives it back if as much is lent as can be, or if there is no memory for that.
+    pub(super) fn add(&mut self, memory: B) -> Result<Loan, B> {
+        if self.prepare().is_err() {
+            return Err(memory);
+        }
+        let free = self.entries.iter().position(Option::is_none);
+        let Some((index, place)) = free.and_then(|i| Some((i, self.entries.get_mut(i)?))) else {
+            return Err(memory);
+        };
+        let number = self.next;
+        self.next = number.wrapping_add(1);
+        *place = Some(BlockEntry {
+            number,
+            memory,
+            users: 0,
+            ending: false,
+        });
+        Ok(Loan::new(index as u8, number))
+    }
+
+    /// Gives memory back that nothing can access any more.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if something can, `ENOENT` if it is not lent.
+    pub(super) fn take_back(&mut self, loan: Loan) -> Result<B> {
+        let entry = self.find(loan)?;
+        let registered = entry.memory.memory().is_some_and(|m| m.is_registered());
+        if entry.users != 0 || registered {
+            return Err(EBUSY);
+        }
+        let place = self.entries.get_mut(loan.index());
+        let entry = place.and_then(Option::take).ok_or(ENOENT)?;
+        Ok(entry.memory)
+    }
+
+    /// Drops everything that is lent. The QP is destroyed. Process context.
+    pub(super) fn destroy(&mut self) {
+        for entry in self.entries.iter_mut().filter_map(Option::take) {
+            entry.memory.destroy();
+        }
+    }
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Messages.
+
+use super::super::super::bindings as c;
+use super::super::buffer::Span;
+use super::super::dma::Direction;
+use super::super::mapper::Mapping;
+use super::super::queues::MAX_HEADER;
+use super::blocks::Lendable;
+use super::queue::{SendQueue, WrKind};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// A message to be sent.
+pub(crate) struct SendWr<'a> {
+    /// What it begins with; copied.
+    pub(crate) header: &'a [u8],
+    /// What follows, from buffers that are mapped if the transport has a mapper.
+    pub(crate) payload: &'a [Span<'a>],
+    /// Tell when it is complete. The transport may tell of others as well.
+    pub(crate) signaled: bool,
+    /// Tell the peer even if it is to be told of solicited messages only.
+    pub(crate) solicited: bool,
+    /// What to call it when it is complete.
+    pub(crate) cookie: u64,
+}
+
+impl<B: Lendable> SendQueue<B> {
+    /// Queues a message: the header, then the payload, whose buffers are mapped for the device to read.
+    /// A message of up to [`MAX_HEADER`] bytes is copied, and its payload needs no mapping.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` when all slots are taken, `EINVAL` for a header or a number of pieces that is too
+    /// large and for a piece that is not mapped or reaches beyond its buffer, `EIO` when the queue
+    /// is broken.
+    pub(in super::super) fn post(&mut self, message: &SendWr<'_>) -> Result {
+        if self.broken {
+            return Err(EIO);
+        }
+        if message.payload.len() > usize::from(self.spans) {
+            return Err(EINVAL);
+        }
+        if self.room() == 0 {
+            return Err(ENOSPC);
+        }
+        let mut length = message.header.len();
+        for s in message.payload {
+            length = length.checked_add(s.bytes()?.len()).ok_or(EINVAL)?;
+        }
+        let copied = length <= MAX_HEADER;
+        // What is not copied is named by addresses for the device, from which a driver cannot copy; and
+        // many a device takes more than was asked for.
+        let inline = copied && length <= usize::from(self.inline);
+
+        let index = self.slot_of(self.tail);
+        let first = self.copy_own(index, message, copied, inline)?;
+        let used = match copied {
+            true => 1,
+            false => 1 + self.name_payload(index, message.payload)?,
+        };
+        let per_slot = usize::from(self.spans) + 1;
+        let (Some(slot), Some(sges), Some(wr)) = (
+            self.slots.get_mut(index),
+            self.sges.get_mut(index * per_slot..(index + 1) * per_slot),
+            self.wrs.get_mut(index),
+        ) else {
+            return Err(EINVAL);
+        };
+        *sges.first_mut().ok_or(EINVAL)? = first;
+        slot.cookie = message.cookie;
+        slot.what = WrKind::Message;
+        let wr = &mut wr.rdma().wr;
+        wr.opcode = c::ib_wr_opcode_IB_WR_SEND;
+        wr.sg_list = sges.as_mut_ptr();
+        wr.num_sge = used;
+        let mut flags = 0;
+        if message.solicited {
+            flags |= c::ib_send_flags_IB_SEND_SOLICITED;
+        }
+        if inline {
+            flags |= c::ib_send_flags_IB_SEND_INLINE;
+        }
+        self.messages += 1;
+        self.queue(message.signaled, flags);
+        Ok(())
+    }
+
+    /// Copies the header into its place, and the payload if that is to be copied, and names that.
+    fn copy_own(
+        &mut self,
+        index: usize,
+        message: &SendWr<'_>,
+        copied: bool,
+        inline: bool,
+    ) -> Result<c::ib_sge> {
+        let at = index * MAX_HEADER;
+        let own = self.headers.bytes_mut().get_mut(at..).ok_or(EINVAL)?;
+        let (own, _) = own.split_at_mut_checked(MAX_HEADER).ok_or(EINVAL)?;
+        let mut len = message.header.len();
+        own.get_mut(..len)
+            .ok_or(EINVAL)?
+            .copy_from_slice(message.header);
+        if copied {
+            for s in message.payload {
+                let bytes = s.bytes()?;
+                let to = own.get_mut(len..len + bytes.len()).ok_or(EINVAL)?;
+                to.copy_from_slice(bytes);
+                len += bytes.len();
+            }
+        }
+        // An inline request names the CPU's address of what is copied into it.
+        let addr = match inline {
+            true => own.as_ptr() as u64,
+            false => self
+                .headers_mapping
+                .for_device(&self.mapper, at as u32, len),
+        };
+        Ok(c::ib_sge {
+            addr,
+            length: len as u32,
+            lkey: self.lkey,
+        })
+    }
+
+    /// Names the payload behind the header, and keeps it mapped; tells in how many pieces.
+    fn name_payload(&mut self, index: usize, payload: &[Span<'_>]) -> Result<i32> {
+        let per_slot = usize::from(self.spans) + 1;
+        let (Some(slot), Some(sges)) = (
+            self.slots.get_mut(index),
+            self.sges
+                .get_mut(index * per_slot + 1..(index + 1) * per_slot),
+        ) else {
+            return Err(EINVAL);
+        };
+        let mut used = 0;
+        // What a former message of this slot kept was dropped at its completion.
+        let places = sges.iter_mut().zip(&mut slot.kept);
+        for (s, (sge, kept)) in payload.iter().filter(|s| s.len != 0).zip(places) {
+            let mapper = self.mapper.mapper();
+            let fits = |m: &&Arc<Mapping>| m.fits(mapper, s.buffer.memory(), Direction::ToDevice);
+            let Some(mapping) = s.buffer.mapping().filter(fits) else {
+                slot.kept = Default::default();
+                return Err(EINVAL);
+            };
+            *sge = c::ib_sge {
+                addr: mapping.for_device(&self.mapper, s.offset, s.len as usize),
+                length: s.len,
+                lkey: self.lkey,
+            };
+            *kept = Some(mapping.clone());
+            used += 1;
+        }
+        Ok(used)
+    }
+
+    /// Queues a probe: an RDMA WRITE of no bytes, which only shows whether the peer is there.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`, `EIO`.
+    pub(in super::super) fn probe(&mut self) -> Result {
+        if self.broken {
+            return Err(EIO);
+        }
+        if self.room() == 0 {
+            return Err(ENOSPC);
+        }
+        let index = self.slot_of(self.tail);
+        let (Some(slot), Some(wr)) = (self.slots.get_mut(index), self.wrs.get_mut(index)) else {
+            return Err(EINVAL);
+        };
+        slot.what = WrKind::Probe;
+        wr.rdma().wr.opcode = c::ib_wr_opcode_IB_WR_RDMA_WRITE;
+        self.probes += 1;
+        self.queue(true, 0);
+        Ok(())
+    }
+}

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! A ring of work requests that are under way.
+
+use super::super::super::bindings as c;
+use super::super::super::pages::{Memory, MIN_BLOCK};
+use super::super::cq::{Arming, Cq};
+use super::super::dma::Direction;
+use super::super::mapper::{MapperOwner, Mapping};
+use super::super::pd::Pd;
+use super::super::qp::QueuePair;
+use super::super::queues::{filled, WcStatus, MAX_HEADER, MAX_SPANS};
+use super::blocks::{BlockTable, Lendable};
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// A completion: this work request and all before it are done with.
+pub(crate) struct SendWc {
+    /// WrKind the poster called it.
+    pub(crate) cookie: u64,
+    /// How it ended.
+    pub(crate) status: WcStatus,
+    /// WrKind it was.
+    pub(crate) kind: WcKind,
+}
+
+/// WrKind has ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WcKind {
+    /// A message, or something that is told of only when it fails.
+    Message,
+    /// An RDMA READ or WRITE of so many bytes.
+    Transfer(u32),
+    /// The peer's access to memory.
+    Access,
+}
+
+/// WrKind can be sent.
+#[derive(Default)]
+pub(crate) struct SendLimits {
+    /// Messages on their way.
+    pub(crate) slots: u16,
+    /// Pieces of payload per message.
+    pub(crate) spans: u8,
+}
+
+/// WrKind a work request is.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum WrKind {
+    #[default]
+    Message,
+    /// A probe, of which nobody is told.
+    Probe,
+    /// An RDMA READ or WRITE with lent memory.
+    Transfer { index: u8, len: u32, read: bool },
+    /// The peer gets access to lent memory. Nobody is told.
+    Register { index: u8 },
+    /// The peer's access ends.
+    Invalidate { index: u8 },
+}
+
+/// A work request under way.
+#[derive(Default)]
+pub(super) struct SendSlot {
+    pub(super) cookie: u64,
+    pub(super) what: WrKind,
+    /// WrKind the device reads for a message.
+    pub(super) kept: [Option<Arc<Mapping>>; MAX_SPANS as usize],
+}
+
+/// A work request of one kind or the other.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) union WorkRequest {
+    pub(super) rdma: c::ib_rdma_wr,
+    pub(super) reg: c::ib_reg_wr,
+}
+
+impl WorkRequest {
+    fn new() -> Self {
+        WorkRequest {
+            rdma: Default::default(),
+        }
+    }
+
+    /// WrKind all kinds begin with.
+    fn head(&mut self) -> &mut c::ib_send_wr {
+        // SAFETY: All kinds begin with one, and are plain data that is valid in any state.
+        unsafe { &mut self.rdma.wr }
+    }
+
+    /// As one that names memory of the peer.
+    pub(super) fn rdma(&mut self) -> &mut c::ib_rdma_wr {
+        *self = Self::new();
+        // SAFETY: It was just written as such.
+        unsafe { &mut self.rdma }
+    }
+}
+
+/// Work requests under way, as a ring. Positions count on for ever; a slot is its position modulo
+/// the number of slots.
+///
+/// # Invariants
+///
+/// Positions from `head` to `tail` are taken; those from `flushed` on are not handed over yet, and
+/// those before `done` are complete. WrKind the device may access for a position is kept by its slot,
+/// is the headers' block, or is lent memory that the slot counts for as a user.
+pub(in super::super) struct SendQueue<B: Lendable> {
+    pub(super) qp: Option<Arc<QueuePair>>,
+    cq: Cq,
+    pub(super) mapper: Arc<MapperOwner>,
+    pub(super) pd: Arc<Pd>,
+    pub(super) lkey: u32,
+    pub(super) spans: u8,
+    pub(super) inline: u16,
+    pub(super) headers: Memory,
+    pub(super) headers_mapping: Arc<Mapping>,
+    pub(super) slots: KVec<SendSlot>,
+    pub(super) wrs: KVec<WorkRequest>,
+    /// `1 + spans` for each slot.
+    pub(super) sges: KVec<c::ib_sge>,
+    pub(super) blocks: BlockTable<B>,
+    head: u64,
+    done: u64,
+    /// How the one before `done` ended; those before it have ended well.
+    status: WcStatus,
+    flushed: u64,
+    pub(super) tail: u64,
+    unsignaled: usize,
+    pub(super) messages: u16,
+    pub(super) probes: u16,
+    pub(super) broken: bool,
+}
+
+impl<B: Lendable> SendQueue<B> {
+    pub(in super::super) fn new(
+        cq: Cq,
+        mapper: &Arc<MapperOwner>,
+        slots: u16,
+        spans: u8,
+        pd: &Arc<Pd>,
+        blocks: BlockTable<B>,
+    ) -> Result<Self> {
+        let n = usize::from(slots.max(2));
+        let size = (n * MAX_HEADER).next_power_of_two().max(MIN_BLOCK);
+        let headers = Memory::new(size, GFP_KERNEL)?;
+        let headers_mapping = mapper.map(&headers, Direction::ToDevice)?;
+        Ok(SendQueue {
+            qp: None,
+            cq,
+            mapper: mapper.clone(),
+            pd: pd.clone(),
+            lkey: pd.lkey(),
+            spans,
+            inline: 0,
+            headers,
+            headers_mapping,
+            slots: filled(n, SendSlot::default)?,
+            wrs: filled(n, WorkRequest::new)?,
+            sges: filled(n * (usize::from(spans) + 1), c::ib_sge::default)?,
+            blocks,
+            head: 0,
+            done: 0,
+            status: WcStatus(c::ib_wc_status_IB_WC_SUCCESS),
+            flushed: 0,
+            tail: 0,
+            unsignaled: 0,
+            messages: 0,
+            probes: 0,
+            broken: false,
+        })
+    }
+
+    pub(in super::super) fn attach(&mut self, qp: &Arc<QueuePair>, inline: u16) {
+        self.qp = Some(qp.clone());
+        self.inline = inline;
+    }
+
+    pub(in super::super) fn cq(&self) -> &Cq {
+        &self.cq
+    }
+
+    pub(in super::super) fn limits(&self) -> SendLimits {
+        SendLimits {
+            slots: self.slots.len() as u16,
+            spans: self.spans,
+        }
+    }
+
+    fn taken(&self) -> usize {
+        self.tail.wrapping_sub(self.head) as usize
+    }
+
+    pub(in super::super) fn room(&self) -> u16 {
+        self.slots.len().saturating_sub(self.taken()) as u16
+    }
+
+    pub(in super::super) fn in_flight(&self) -> u16 {
+        self.messages
+    }
+
+    /// Probes that were posted and have not come to an end.
+    pub(in super::super) fn probes(&self) -> u16 {
+        self.probes
+    }
+
+    /// Whether the next message has to be signaled for the queue not to fill up unnoticed.
+    fn must_signal(&self) -> bool {
+        self.unsignaled + 1 >= self.slots.len() / 2
+    }
+
+    pub(super) fn slot_of(&self, position: u64) -> usize {
+        // There are slots, but the compiler cannot know.
+        position.checked_rem(self.slots.len() as u64).unwrap_or(0) as usize
+    }
+
+    /// Counts the work request at `tail`, which is filled in but for its flags and its number.
+    pub(super) fn queue(&mut self, signaled: bool, mut flags: c::ib_send_flags) {
+        if signaled || self.must_signal() {
+            flags |= c::ib_send_flags_IB_SEND_SIGNALED;
+            self.unsignaled = 0;
+        } else {
+            self.unsignaled += 1;
+        }
+        let index = self.slot_of(self.tail);
+        if let Some(wr) = self.wrs.get_mut(index) {
+            let wr = wr.head();
+            wr.send_flags = flags;
+            wr.__bindgen_anon_1.wr_id = self.tail;
+        }
+        // INVARIANT: The slot keeps what the request accesses, or is counted as a user of it.
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    /// Hands what is queued to the device.
+    pub(in super::super) fn flush(&mut self) -> Result {
+        if self.broken {
+            return Err(EIO);
+        }
+        if self.flushed == self.tail {
+            return Ok(());
+        }
+        let Some(qp) = self.qp.as_ref() else {
+            return Err(EINVAL);
+        };
+        let wrs = self.wrs.as_mut_ptr();
+        let first = self.slot_of(self.flushed);
+        let mut position = self.flushed;
+        while position != self.tail {
+            let following = position.wrapping_add(1);
+            let next = if following == self.tail {
+                core::ptr::null_mut()
+            } else {
+                // SAFETY: A slot's index is below the length of the vector, and every kind of work
+                // request begins with the same fields.
+                unsafe { wrs.add(self.slot_of(following)).cast::<c::ib_send_wr>() }
+            };
+            // SAFETY: As above; nobody else refers to the elements.
+            unsafe {
+                (*wrs.add(self.slot_of(position)).cast::<c::ib_send_wr>()).next = next;
+            }
+            position = following;
+        }
+        // INVARIANT: All is handed over. WrKind the device has not taken stays in its slot.
+        self.flushed = self.tail;
+        // The driver has copied the lists of memory when it returns.
+        self.blocks.lists_are_free();
+        // SAFETY: The QP is alive: only the endpoint that owns `self` destroys it, when it is
+        // dropped. The list is well-formed and the driver copies it. WrKind each request makes the
+        // device access is kept by its slot until the completion or until the QP is destroyed, or
+        // is in the headers' block or in `direct`, which are kept as long.
+        let ret = to_result(unsafe {
+            c::sdp_h_ib_post_send(qp.raw(), wrs.add(first).cast::<c::ib_send_wr>())
+        });
+        self.broken = ret.is_err();
+        ret
+    }
+
+    pub(in super::super) fn look(&mut self) -> bool {
+        self.head != self.flushed && self.cq.look()
+    }
+
+    /// Whether anything is lent.
+    pub(in super::super) fn has_loans(&self) -> bool {
+        self.blocks.is_in_use()
+    }
+
+    /// Lets go of everything that is lent. The QP is destroyed. Process context.
+    pub(in super::super) fn let_go(&mut self) {
+        self.blocks.destroy();
+    }
+
+    /// The next completion.
+    pub(in super::super) fn poll(&mut self) -> Option<SendWc> {
+        if self.head == self.flushed && !self.cq.is_pending() {
+            return None;
+        }
+        loop {
+            while self.head != self.done {
+                if let Some(sent) = self.retire() {
+                    return Some(sent);
+                }
+            }
+            let wc = self.cq.take()?;
+            // SAFETY: Sends carry a number, not a pointer; both are plain bits anyhow.
+            let position = unsafe { wc.__bindgen_anon_1.wr_id };
+            if position.wrapping_sub(self.head) >= self.flushed.wrapping_sub(self.head) {
+                // Not one of ours, or told twice. Nothing is known to be complete by this.
+                return Some(SendWc {
+                    cookie: 0,
+                    status: WcStatus(c::ib_wc_status_IB_WC_GENERAL_ERR),
+                    kind: WcKind::Message,
+                });
+            }
+            // INVARIANT: A send queue completes in order.
+            self.done = position.wrapping_add(1);
+            self.status = WcStatus(wc.status);
+        }
+    }
+
+    /// Takes the request at `head`, which is complete, out of the ring; tells if somebody wants to
+    /// know.
+    fn retire(&mut self) -> Option<SendWc> {
+        let last = self.head.wrapping_add(1) == self.done;
+        let status = match last {
+            true => self.status,
+            false => WcStatus(c::ib_wc_status_IB_WC_SUCCESS),
+        };
+        let index = self.slot_of(self.head);
+        let following = self.slot_of(self.head.wrapping_add(1));
+        let following = self
+            .slots
+            .get(following)
+            .map_or(WrKind::Message, |s| s.what);
+        let slot = self.slots.get_mut(index)?;
+        // INVARIANT: It is complete, so the device accesses nothing for it any more.
+        slot.kept = Default::default();
+        let (cookie, what) = (slot.cookie, slot.what);
+        self.head = self.head.wrapping_add(1);
+        let ok = status.is_success();
+        let kind = match what {
+            WrKind::Message => {
+                self.messages = self.messages.saturating_sub(1);
+                // One message speaks for those before it.
+                if !last && following == WrKind::Message {
+                    return None;
+                }
+                WcKind::Message
+            }
+            WrKind::Probe => {
+                self.probes = self.probes.saturating_sub(1);
+                if ok {
+                    return None;
+                }
+                WcKind::Message
+            }
+            WrKind::Register { index } => {
+                self.blocks.unused(index);
+                if ok {
+                    return None;
+                }
+                WcKind::Message
+            }
+            WrKind::Transfer { index, len, read } => {
+                self.blocks.unused(index);
+                self.blocks.moved(read);
+                WcKind::Transfer(len)
+            }
+            WrKind::Invalidate { index } => {
+                self.blocks.unused(index);
+                if ok {
+                    self.blocks.invalidated(index);
+                }
+                WcKind::Access
+            }
+        };
+        Some(SendWc {
+            cookie,
+            status,
+            kind,
+        })
+    }
+
+    /// See [`Cq::arm`].
+    pub(in super::super) fn arm(&mut self) -> Arming {
+        self.cq.arm()
+    }
+}

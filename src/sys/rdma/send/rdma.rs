@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! RDMA READ and WRITE, and access for the peer.
+
+use super::super::super::bindings as c;
+use super::super::dma::Direction;
+use super::super::mr::{Access, Key};
+use super::super::user_memory::UserMemory;
+use super::blocks::{Lendable, Loan, Transfer};
+use super::queue::{SendQueue, WorkRequest, WrKind};
+use kernel::prelude::*;
+
+impl<B: Lendable> SendQueue<B> {
+    /// Slots that only messages get, so that none waits for a transfer.
+    fn reserve(&self) -> u16 {
+        (self.slots.len() / 4) as u16
+    }
+
+    /// How many transfers and registrations can be queued.
+    pub(in super::super) fn direct_room(&self) -> u16 {
+        self.room().saturating_sub(self.reserve())
+    }
+
+    /// How many RDMA READs can be queued.
+    pub(in super::super) fn read_room(&self) -> u16 {
+        let most = self.qp.as_ref().map_or(0, |qp| u16::from(qp.reads()));
+        most.saturating_sub(self.blocks.reads)
+            .min(self.direct_room())
+    }
+
+    /// Most pieces of memory in one transfer.
+    pub(in super::super) fn gather(&self) -> u8 {
+        self.blocks.gather
+    }
+
+    /// Takes memory over.
+    ///
+    /// # Errors
+    ///
+    /// Gives it back if it was not made for this QP or nothing is pinned, if as much is lent as can
+    /// be, or if there is no memory for that.
+    pub(in super::super) fn lend(&mut self, memory: B) -> Result<Loan, B> {
+        let of_this_qp = |m: &UserMemory| m.len() != 0 && m.is_of(&self.pd);
+        if !memory.memory().is_some_and(of_this_qp) {
+            return Err(memory);
+        }
+        self.blocks.add(memory)
+    }
+
+    /// See [`BlockTable::take_back`](super::blocks::BlockTable::take_back).
+    pub(in super::super) fn reclaim(&mut self, loan: Loan) -> Result<B> {
+        self.blocks.take_back(loan)
+    }
+
+    /// Queues what gives the peer access to all of the memory, and tells how the peer names it.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` when there is no room now, `EBUSY` if it has access already, `EINVAL` if the memory
+    /// was not made for that or is used otherwise, `ENOENT`, `ENOMEM`, `EIO` when the queue is
+    /// broken.
+    pub(in super::super) fn register(&mut self, loan: Loan, access: Access) -> Result<Key> {
+        if self.broken {
+            return Err(EIO);
+        }
+        if self.direct_room() == 0 {
+            return Err(ENOSPC);
+        }
+        let position = self.slot_of(self.tail);
+        let (Some(slot), Some(wr)) = (self.slots.get_mut(position), self.wrs.get_mut(position))
+        else {
+            return Err(EINVAL);
+        };
+        let entry = self.blocks.find(loan)?;
+        let memory = entry.memory.memory_mut().ok_or(EINVAL)?;
+        let (request, key) = memory.register(access)?;
+        entry.users += 1;
+        slot.what = WrKind::Register {
+            index: loan.index() as u8,
+        };
+        *wr = WorkRequest { reg: request };
+        self.queue(false, 0);
+        Ok(key)
+    }
+
+    /// Queues what ends the peer's access. The caller knows that the peer has nothing under way:
+    /// else the QP has to be destroyed.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` when there is no room now, `EALREADY` the second time, `EINVAL` if the peer has no
+    /// access, `ENOENT`, `EIO` when the queue is broken.
+    pub(in super::super) fn invalidate(&mut self, loan: Loan, cookie: u64) -> Result {
+        if self.broken {
+            return Err(EIO);
+        }
+        // What frees memory may go a little further than what uses it.
+        if self.room() <= self.reserve() / 2 {
+            return Err(ENOSPC);
+        }
+        let position = self.slot_of(self.tail);
+        let (Some(slot), Some(wr)) = (self.slots.get_mut(position), self.wrs.get_mut(position))
+        else {
+            return Err(EINVAL);
+        };
+        let entry = self.blocks.find(loan)?;
+        if entry.ending {
+            return Err(crate::sys::errno::EALREADY.into());
+        }
+        let rkey = entry.memory.memory().and_then(|m| m.rkey()).ok_or(EINVAL)?;
+        entry.ending = true;
+        entry.users += 1;
+        slot.what = WrKind::Invalidate {
+            index: loan.index() as u8,
+        };
+        slot.cookie = cookie;
+        let wr = &mut wr.rdma().wr;
+        wr.opcode = c::ib_wr_opcode_IB_WR_LOCAL_INV;
+        wr.ex.invalidate_rkey = rkey;
+        self.queue(true, 0);
+        Ok(())
+    }
+
+    /// Queues one RDMA READ or WRITE, and tells how many bytes it moves: fewer than were asked for
+    /// if these are in more pieces than one work request can have.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` when there is no room now, or as many READs are under way as can be; `EBUSY` if the
+    /// peer has access to the memory; `EINVAL` for what is beyond the memory, nothing at all, or
+    /// memory that is used otherwise; `ENOENT`, `ENOMEM`, `EIO` when the queue is broken.
+    pub(in super::super) fn transfer(&mut self, loan: Loan, t: &Transfer) -> Result<u32> {
+        if self.broken {
+            return Err(EIO);
+        }
+        if self.direct_room() == 0 || (t.read && self.read_room() == 0) {
+            return Err(ENOSPC);
+        }
+        let gather = usize::from(self.blocks.gather);
+        if self.blocks.used + gather > self.blocks.sges.len() {
+            self.flush()?;
+        }
+        let at = self.blocks.used;
+        let mut sges = core::mem::take(&mut self.blocks.sges);
+        let r = self.fill(loan, t, sges.get_mut(at..at + gather).ok_or(EINVAL));
+        self.blocks.sges = sges;
+        let len = r?;
+        self.blocks.used = at + gather;
+        self.blocks.reads += u16::from(t.read);
+        self.queue(true, 0);
+        Ok(len)
+    }
+
+    /// Fills in the work request at `tail` for a transfer.
+    fn fill(&mut self, loan: Loan, t: &Transfer, sges: Result<&mut [c::ib_sge]>) -> Result<u32> {
+        let sges = sges?;
+        let position = self.slot_of(self.tail);
+        let (Some(slot), Some(wr)) = (self.slots.get_mut(position), self.wrs.get_mut(position))
+        else {
+            return Err(EINVAL);
+        };
+        let entry = self.blocks.find(loan)?;
+        let memory = entry.memory.memory_mut().ok_or(EINVAL)?;
+        let end = t.offset.checked_add(t.len).ok_or(EINVAL)?;
+        if t.len == 0 || end as usize > memory.len() {
+            return Err(EINVAL);
+        }
+        if memory.is_registered() {
+            return Err(EBUSY);
+        }
+        t.address.checked_add(u64::from(t.len)).ok_or(EINVAL)?;
+        if !memory.is_mapped(Direction::of(t.read)) {
+            return Err(EINVAL);
+        }
+        let (found, used) = memory.locate(t.offset as usize, t.len as usize, sges);
+        let found = found as u32;
+        if found == 0 {
+            return Err(EINVAL);
+        }
+        entry.users += 1;
+        slot.what = WrKind::Transfer {
+            index: loan.index() as u8,
+            len: found,
+            read: t.read,
+        };
+        slot.cookie = t.cookie;
+        let wr = wr.rdma();
+        wr.wr.opcode = match t.read {
+            true => c::ib_wr_opcode_IB_WR_RDMA_READ,
+            false => c::ib_wr_opcode_IB_WR_RDMA_WRITE,
+        };
+        wr.wr.sg_list = sges.as_mut_ptr();
+        wr.wr.num_sge = used as i32;
+        wr.remote_addr = t.address;
+        wr.rkey = t.rkey;
+        Ok(found)
+    }
+}
