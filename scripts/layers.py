@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which room of src/ may import which: a part of make check.
+"""Which room of src/, tools/ and qemu/ may import which: a part of make check.
 
 A file imports from its own room and from lower rows, files do not import one another in a circle, and
 files and functions have a limit. What does not hold yet is listed in scripts/layers.debts, and that
 list can only get shorter: what holds by now has to leave it.
 
-An import is a path (in `use` or in code) that leads to another file, or an #include. It counts for the
-file that defines the name, not for those that re-export it; a method that is called has no path, so it
-does not count.
+In Rust an import is a path (in `use` or in code) that leads to another file. It counts for the file that
+defines the name, not for those that re-export it; a method that is called has no path, so it does not
+count. In C it is an #include, or a function of another file. In Python it is an `import` of another file.
 """
 
+import ast
+import os.path
 import re
 import sys
 from pathlib import Path
@@ -18,6 +20,11 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parent.parent
 # From top to bottom. The longest beginning of a file's path tells its room.
 ROWS = [
+    ["qemu/guest", "qemu/test"],
+    ["qemu/host/", "qemu/inside/"],
+    ["tools/completions/"],
+    ["tools/libsdp/", "tools/sdp-check/", "tools/sdp-run/", "tools/sdpctl/", "tools/sdpstat/"],
+    ["tools/info/", "tools/rules/"],
     ["src/ib_sdp.rs"],
     ["src/selftest/"],
     ["src/socket/"],
@@ -27,13 +34,16 @@ ROWS = [
     ["src/protocol/", "src/memory/ring.rs"],
 ]
 ROOM = {room: len(ROWS) - number for number, row in enumerate(ROWS) for room in row}
-ROOT = "src/ib_sdp.rs"
-# The same sources as a crate of the host.
+FOLDERS = ("src", "tools", "qemu")
+# The first files of crates. src/protocol is also one by itself, for the host.
+ROOTS = re.compile(r"src/ib_sdp\.rs|src/protocol/lib\.rs|tools/[^/]+/(src/(lib|main)\.rs|build\.rs|(tests|examples|benches)/[^/]+\.rs)")
 OTHER_ROOT = "src/protocol/lib.rs"
 LINES = {"file": 500, "function": 70}
 DEBTS = "scripts/layers.debts"
 
 _NO_CODE = re.compile(r"""//[^\n]* | (?P<block>/\*) | \b[bc]?r(?P<hash>\#*)".*?"(?P=hash) | "(?:\\.|[^"\\])*" | '(?:\\.[^']*|[^'\\])'""", re.X | re.S)
+_C_FUNCTION = re.compile(r"^\w[^;{}\n]*?(\w+)\([^;{}]*\)\s*^\{$.*?^\}", re.M | re.S)
+_PARENT = re.compile(r"/mod\.rs$|^tools/.*/src/(lib|main)\.rs$")
 _ITEM = re.compile(r"\b(?:fn|struct|enum|union|trait|type|const(?!\s+fn)|static|macro_rules!)\s+(?:mut\s+)?(\w+)")
 _PATH = re.compile(r"(?<![\w:])\$?[A-Za-z_]\w*(?:\s*::\s*[A-Za-z_]\w*)+")
 
@@ -97,25 +107,67 @@ class Module:
         self.file, self.names, self.globs, self.items, self.paths = file, {}, [], set(), []
 
 
+def is_python(file, text):
+    return file.endswith(".py") or text.startswith("#!/usr/bin/env python3")
+
+
 class Tree:
-    """The modules below src/ib_sdp.rs by path, and from where to where imports lead."""
+    """All files, the modules of Rust by path, and from where to where imports lead.
+
+    The path of a module begins with the first file of its crate."""
 
     def __init__(self, root):
         self.root = root
-        self.files = sorted(str(path.relative_to(root)) for path in (root / "src").rglob("*.*") if path.suffix in (".rs", ".c", ".h"))
-        self.raw = {file: (root / file).read_text() for file in self.files}
-        self.code = {file: code(text) for file, text in self.raw.items()}
+        self.raw = {}
+        for path in sorted(path for folder in FOLDERS for path in (root / folder).rglob("*") if path.is_file()):
+            if path.suffix in (".rs", ".c", ".h", ".py") or not path.suffix and os.access(path, os.X_OK):
+                text = path.read_text(errors="replace")
+                if path.suffix or is_python("", text):
+                    self.raw[str(path.relative_to(root))] = text
+        self.files = list(self.raw)
+        self.code = {file: code(text) if file.endswith((".rs", ".c", ".h")) else text for file, text in self.raw.items()}
         self.modules = {}
-        self._module((), ROOT, self.code[ROOT])
+        roots = [file for file in self.files if ROOTS.fullmatch(file) and file != OTHER_ROOT]
+        for file in roots:
+            self._module((file,), file, self.code[file])
+        # The libraries among the crates of tools/, by the name that others know.
+        self.crates = {"sdp_" + file.split("/")[1].replace("-", "_"): (file,) for file in roots if file.endswith("/src/lib.rs")}
         self.arrows = {file: {} for file in self.files}  # file -> {imported file: line}
         for path, module in self.modules.items():
             for line, target in module.paths:
                 self._arrow(module.file, line, self._file(path, target))
         for file in self.files:
-            for match in re.finditer(r'^\s*#\s*include\s+"(.+)"', self.raw[file], re.M) if file[-1] in "ch" else ():
-                near, far = str(Path(file).parent / match[1]), "src/" + match[1]
-                if not self.code[file][match.start() : match.end()].isspace():
-                    self._arrow(file, line_of(self.raw[file], match.start(1)), near if near in self.code else far)
+            if file.endswith((".c", ".h")):
+                self._includes(file)
+        self._calls([file for file in self.files if file.endswith(".c")])
+        self._python([file for file in self.files if is_python(file, self.raw[file])])
+
+    def _includes(self, file):
+        for match in re.finditer(r'^\s*#\s*include\s+"(.+)"', self.raw[file], re.M):
+            near, far = str(Path(file).parent / match[1]), "src/" + match[1]
+            if not self.code[file][match.start() : match.end()].isspace():
+                self._arrow(file, line_of(self.raw[file], match.start(1)), near if near in self.code else far)
+
+    def _calls(self, files):
+        """C: what a file uses of the functions of others in its folder."""
+        outside, own = {}, {}
+        for file in files:
+            functions = {match[1]: match[0].startswith("static") for match in _C_FUNCTION.finditer(self.code[file])}
+            own[file] = set(functions)
+            outside.update({(str(Path(file).parent), name): file for name, static in functions.items() if not static})
+        for file in files:
+            for match in re.finditer(r"\b\w+\b", self.code[file]):
+                if match[0] not in own[file]:
+                    self._arrow(file, line_of(self.code[file], match.start()), outside.get((str(Path(file).parent), match[0])))
+
+    def _python(self, files):
+        """Python: modules are known by the names of their files, as long as these are below one of FOLDERS."""
+        names = {Path(file).stem: file for file in files if file.endswith(".py")}
+        for file in files:
+            for node in ast.walk(ast.parse(self.raw[file])):
+                imported = [node.module] if isinstance(node, ast.ImportFrom) else [name.name for name in node.names] if isinstance(node, ast.Import) else []
+                for name in imported:
+                    self._arrow(file, node.lineno, names.get(name))
 
     def _arrow(self, file, line, target):
         if target in self.arrows and target != file:
@@ -150,8 +202,8 @@ class Tree:
         """The file of `mod name;` in `file`."""
         folder = Path(file).parent
         if told := re.search(r'#\[path = "([^"]+)"\]\s*(?:pub(?:\([^)]*\))?\s+)?\Z', self.raw[file][: mod.start()]):
-            return str(folder / told[1])
-        below = folder if file == ROOT or file.endswith("/mod.rs") else folder / Path(file).stem
+            return os.path.normpath(folder / told[1])
+        below = folder if ROOTS.fullmatch(file) or file.endswith("/mod.rs") else folder / Path(file).stem
         return next((name for name in (f"{below}/{mod[1]}.rs", f"{below}/{mod[1]}/mod.rs") if name in self.code), None)
 
     def _find(self, here, path, busy=()):
@@ -162,7 +214,7 @@ class Tree:
         for name in path:
             module, found = self.modules[here], None
             if name in ("crate", "$crate"):
-                found = (), True
+                found = here[:1], True
             elif name in ("self", "super"):
                 found = here[:-1] if name == "super" else here, True
             elif name == "*":
@@ -177,6 +229,8 @@ class Tree:
                 found = self._by_glob(here, name, busy)
             elif not ours:
                 return here, False
+            if not found and not ours and here[0].startswith("tools/") and name in self.crates:
+                found = self.crates[name], True
             if not found:
                 return (here, False) if ours else None
             if not found[1]:
@@ -199,7 +253,7 @@ class Tree:
 
 
 def circles(arrows, files):
-    """Groups of files that lead to one another. A mod.rs with files below it is looked through."""
+    """Groups of files that lead to one another. A mod.rs with files below it is looked through, and so is the first file of a tool."""
     reach = {}
     for file in files:
         reach[file], todo = set(), [file]
@@ -208,7 +262,7 @@ def circles(arrows, files):
             reach[file].update(new)
             todo += new
     for group in sorted({tuple(sorted(other for other in reach[file] if file in reach[other])) for file in files if file in reach[file]}):
-        parent = next((file for file in group if file.endswith("/mod.rs") and all(other.startswith(file[:-6]) for other in group)), None)
+        parent = next((file for file in group if _PARENT.search(file) and all(other.startswith(file.rpartition("/")[0]) for other in group)), None)
         if parent:
             yield from circles(arrows, set(group) - {parent})
         else:
@@ -238,8 +292,12 @@ def functions(file, text):
                     if mark[0] == "{":
                         yield match[1], line_of(text, match.start()), text.count("\n", match.start(), closing(text, mark.start())) + 1
                     break
+    elif is_python(file, text):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                yield node.name, node.lineno, node.end_lineno - node.lineno + 1
     else:  # the kernel's style: braces of functions, and only those, stand in the first column
-        for match in re.finditer(r"^\w[^;{}\n]*?(\w+)\([^;{}]*\)\s*^\{$.*?^\}", text, re.M | re.S):
+        for match in _C_FUNCTION.finditer(text):
             yield match[1], line_of(text, match.start()), match[0].count("\n") + 1
 
 

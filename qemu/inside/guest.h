@@ -85,7 +85,5 @@ void note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void boot(int port);
 void agent(int port) __attribute__((noreturn));
 int peer(int argc, char **argv);
-/* Enter the network namespace of the other host and make /sys show it. */
-void enter_other_namespace(void);
 
 #endif

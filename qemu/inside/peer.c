@@ -34,7 +34,8 @@ static void die(const char *what)
 	exit(FAILED);
 }
 
-void enter_other_namespace(void)
+/* Enter the network namespace of the other host and make /sys show it. */
+static void enter_other_namespace(void)
 {
 	struct stat ours, first;
 	int net;
@@ -81,17 +82,11 @@ static void add_run(struct buffer *out, char **arguments)
 	buffer_free(&data);
 }
 
-static int over_the_host(char **arguments)
+/* A descriptor that tells of them, but of those that are ignored. */
+static int signals_to_pass_on(void)
 {
-	struct sockaddr_un address = { .sun_family = AF_UNIX, .sun_path = PEER_SOCKET };
-	/* What came from the other host and has not been written yet. */
-	struct buffer text[2] = { { 0 }, { 0 } }, in = { 0 }, out = { 0 };
-	int agent = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	int status = -1, signals;
 	sigset_t set;
 
-	if (connect(agent, (struct sockaddr *)&address, sizeof(address)))
-		die("the agent of this guest");
 	sigemptyset(&set);
 	for (size_t i = 0; i < sizeof(passed_on) / sizeof(*passed_on); i++)
 		if (signal(passed_on[i], SIG_DFL) != SIG_IGN)
@@ -99,7 +94,20 @@ static int over_the_host(char **arguments)
 		else
 			signal(passed_on[i], SIG_IGN);
 	sigprocmask(SIG_BLOCK, &set, NULL);
-	signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static int over_the_host(char **arguments)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX, .sun_path = PEER_SOCKET };
+	/* What came from the other host and has not been written yet. */
+	struct buffer text[2] = { { 0 }, { 0 } }, in = { 0 }, out = { 0 };
+	int agent = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int status = -1, signals;
+
+	if (connect(agent, (struct sockaddr *)&address, sizeof(address)))
+		die("the agent of this guest");
+	signals = signals_to_pass_on();
 	fcntl(agent, F_SETFL, O_NONBLOCK);
 	add_run(&out, arguments);
 

@@ -2,8 +2,8 @@
 
 //! The functions of the C library that this one replaces. Each hands on what does not concern it.
 
-use crate::log::{self, Level};
-use crate::settings::{self, Settings};
+use crate::log;
+use crate::settings::{self, Level, Settings};
 use crate::{real, report, sdp, sys};
 use libc::{c_int, sockaddr, socklen_t};
 use sdp_rules::{Mode, Role};

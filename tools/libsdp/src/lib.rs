@@ -37,7 +37,9 @@ static ARENA: arena::Arena = arena::Arena::new();
 extern "C" fn constructor() {
     let errno = sys::errno();
     real::resolve();
-    settings::get();
+    if let Some(problem) = settings::load() {
+        log::write(settings::Level::Error, format_args!("{problem}"));
+    }
     sdp::learn();
     sys::set_errno(errno);
 }

@@ -11,24 +11,10 @@
 //!   has to be the user's and nobody else's;
 //! * a program with more rights than its caller writes to no file: its messages go to syslog.
 
-use crate::settings::{self, Settings};
+use crate::settings::{self, Level, Settings};
 use crate::sys;
 use sdp_rules::Destination;
 use std::fmt::{self, Write};
-
-/// How important a message is; those from `min-level` up are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u32)]
-pub enum Level {
-    /// No rule matches.
-    NoMatch = 3,
-    /// A rule matches.
-    Match = 4,
-    /// What became of each listener and each connection.
-    Summary = 7,
-    Warning = 8,
-    Error = 9,
-}
 
 /// A line on the stack; what does not fit is cut off.
 struct Line {
@@ -245,20 +231,6 @@ fn open_in(directory: &[u8], name: &[u8], user: u32) -> sys::Result {
     Ok(file)
 }
 
-/// What `LIBSDP_LOG` asks for: `stderr`, `syslog` or a path, and `:LEVEL`.
-pub fn parse_wish(wish: &[u8]) -> Option<(Destination, u32)> {
-    let colon = wish.iter().rposition(|&c| c == b':')?;
-    let level = std::str::from_utf8(&wish[colon + 1..]).ok()?.parse().ok()?;
-    let destination = match &wish[..colon] {
-        b"stderr" => Destination::Stderr,
-        b"syslog" => Destination::Syslog,
-        b"" => return None,
-        path if path.ends_with(b"/") => return None,
-        path => Destination::File(path.to_vec()),
-    };
-    Some((destination, level))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,16 +254,6 @@ mod tests {
         finish(&mut line);
         assert_eq!(line.length, 512);
         assert!(line.as_bytes().starts_with(b"a?b?xx") && line.as_bytes().ends_with(b"x\n"));
-    }
-
-    #[test]
-    fn wishes() {
-        let file = |p: &str| Destination::File(p.into());
-        assert_eq!(parse_wish(b"stderr:7"), Some((Destination::Stderr, 7)));
-        assert_eq!(parse_wish(b"/x:y:1"), Some((file("/x:y"), 1)));
-        for bad in ["stderr", ":1", "stderr:", "x:high", "/x/:1"] {
-            assert_eq!(parse_wish(bad.as_bytes()), None, "{bad}");
-        }
     }
 
     /// A directory of this test's own.

@@ -2,8 +2,9 @@
 
 //! What has become of listeners and connections, as the kernel tells it, for the log.
 
-use crate::log::{self, Level};
+use crate::log;
 use crate::sdp::{choice, Choice, Errno};
+use crate::settings::Level;
 use crate::sys;
 use libc::c_int;
 use std::net::SocketAddr;

@@ -2,7 +2,8 @@
 
 //! Sockets of `IPPROTO_SDP`, as the kernel has them (`include/uapi/sdp.h`).
 
-use crate::log::{self, Level};
+use crate::log;
+use crate::settings::Level;
 use crate::{real, sys};
 use libc::c_int;
 use sdp_rules::Mode;

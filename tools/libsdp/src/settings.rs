@@ -5,7 +5,6 @@
 //! A program that got more rights than its caller has (AT_SECURE) takes nothing from the
 //! environment.
 
-use crate::log::{self, Level};
 use crate::sys;
 use sdp_rules::{Destination, Mode, Rules};
 use std::ffi::{CStr, OsStr};
@@ -21,6 +20,20 @@ const RULES: &str = match option_env!("SDP_RULES") {
 
 /// No file of rules is larger.
 const LARGEST: usize = 1 << 20;
+
+/// How important a message is; those from `min-level` up are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum Level {
+    /// No rule matches.
+    NoMatch = 3,
+    /// A rule matches.
+    Match = 4,
+    /// What became of each listener and each connection.
+    Summary = 7,
+    Warning = 8,
+    Error = 9,
+}
 
 /// What holds for this program.
 pub struct Settings {
@@ -45,10 +58,10 @@ pub fn known() -> Option<&'static Settings> {
     unsafe { SETTINGS.load(Acquire).as_ref() }
 }
 
-/// Reads everything, the first time.
-pub fn get() -> &'static Settings {
-    if let Some(settings) = known() {
-        return settings;
+/// Reads everything, the first time. Says what is wrong with it.
+pub fn load() -> Option<String> {
+    if known().is_some() {
+        return None;
     }
     let (settings, problem) = read();
     let new = Box::into_raw(Box::new(settings));
@@ -56,11 +69,7 @@ pub fn get() -> &'static Settings {
     let first = SETTINGS
         .compare_exchange(ptr::null_mut(), new, AcqRel, Acquire)
         .is_ok();
-    if let (true, Some(problem)) = (first, problem) {
-        log::write(Level::Error, format_args!("{problem}"));
-    }
-    // SAFETY: one of the two has been stored.
-    unsafe { &*SETTINGS.load(Acquire) }
+    problem.filter(|_| first)
 }
 
 /// The name by which rules call the program.
@@ -85,29 +94,23 @@ fn read() -> (Settings, Option<String>) {
     let simple = variable("SIMPLE_LIBSDP").is_some() || variable("ALWAYS_USE_SDP").is_some();
     let named = variable("LIBSDP_CONFIG_FILE");
     let mut problem = None;
-    let rules = if simple {
-        Some(Rules::default())
-    } else {
-        let path = named.as_deref().unwrap_or(OsStr::new(RULES));
-        match read_rules(path.as_bytes(), named.is_some()) {
-            Ok(rules) => Some(rules),
-            Err(text) => {
-                problem = Some(format!(
-                    "{}: {text}; every socket stays TCP",
-                    path.to_string_lossy()
-                ));
-                None
-            }
-        }
+    let path = named.as_deref().unwrap_or(OsStr::new(RULES));
+    let rules = match simple {
+        true => Ok(Rules::default()),
+        false => read_rules(path.as_bytes(), named.is_some()),
     };
+    let rules = rules.map_err(|text| {
+        let path = path.to_string_lossy();
+        problem = Some(format!("{path}: {text}; every socket stays TCP"));
+    });
     let mut settings = Settings {
         uniform: rules
             .as_ref()
             .map_or(Some(Mode::Tcp), |r| r.uniform(&program)),
         // Of a file that cannot be used nothing holds, so whoever started the program is told.
         destination: match &rules {
-            Some(_) => Destination::File(b"libsdp.log".to_vec()),
-            None => Destination::Stderr,
+            Ok(_) => Destination::File(b"libsdp.log".to_vec()),
+            Err(()) => Destination::Stderr,
         },
         min_level: Level::Error as u32,
         rules: Rules::default(),
@@ -115,7 +118,7 @@ fn read() -> (Settings, Option<String>) {
         program,
         secure,
     };
-    if let Some(rules) = rules {
+    if let Ok(rules) = rules {
         settings.rules = rules.of_program(&settings.program);
         let log = &settings.rules.log;
         if let Some(destination) = &log.destination {
@@ -124,7 +127,7 @@ fn read() -> (Settings, Option<String>) {
         settings.min_level = log.min_level.unwrap_or(settings.min_level);
     }
     if let Some(wish) = variable("LIBSDP_LOG") {
-        match log::parse_wish(wish.as_bytes()) {
+        match parse_wish(wish.as_bytes()) {
             Some((destination, level)) => {
                 settings.destination = destination;
                 settings.min_level = level;
@@ -194,6 +197,20 @@ pub fn read_file(path: &[u8]) -> sys::Result<Vec<u8>> {
     result.map(|()| text)
 }
 
+/// What `LIBSDP_LOG` asks for: `stderr`, `syslog` or a path, and `:LEVEL`.
+fn parse_wish(wish: &[u8]) -> Option<(Destination, u32)> {
+    let colon = wish.iter().rposition(|&c| c == b':')?;
+    let level = std::str::from_utf8(&wish[colon + 1..]).ok()?.parse().ok()?;
+    let destination = match &wish[..colon] {
+        b"stderr" => Destination::Stderr,
+        b"syslog" => Destination::Syslog,
+        b"" => return None,
+        path if path.ends_with(b"/") => return None,
+        path => Destination::File(path.to_vec()),
+    };
+    Some((destination, level))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,6 +222,16 @@ mod tests {
         }
         for path in ["", "libsdp.so", "/a/libsdp.so ./b.so", "$LIB/libsdp.so"] {
             assert!(!is_relative(path.as_bytes()), "{path}");
+        }
+    }
+
+    #[test]
+    fn wishes() {
+        let file = |p: &str| Destination::File(p.into());
+        assert_eq!(parse_wish(b"stderr:7"), Some((Destination::Stderr, 7)));
+        assert_eq!(parse_wish(b"/x:y:1"), Some((file("/x:y"), 1)));
+        for bad in ["stderr", ":1", "stderr:", "x:high", "/x/:1"] {
+            assert_eq!(parse_wish(bad.as_bytes()), None, "{bad}");
         }
     }
 }

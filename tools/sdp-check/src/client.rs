@@ -4,15 +4,15 @@
 
 use crate::control::Control;
 use crate::counters::{self, Counters};
+use crate::devices;
 use crate::facts::{self, Facts};
 use crate::judge;
-use crate::local;
 use crate::numbers::Numbers;
 use crate::options::Options;
 use crate::path::Path;
-use crate::paths::Trial;
 use crate::report::Report;
 use crate::sock::Data;
+use crate::trial::Trial;
 use crate::verdict::{clean, Check};
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -77,7 +77,7 @@ pub fn run(options: &Options, report: &Mutex<Report>) -> Outcome<()> {
         }
     };
     hide(host.into());
-    hide(local::line("/proc/sys/kernel/hostname").unwrap_or_default());
+    hide(devices::line("/proc/sys/kernel/hostname").unwrap_or_default());
     let stream = connect(host, options.port)?;
     let unknown = |e: io::Error| e.to_string();
     let here = stream.local_addr().map_err(unknown)?.ip().to_canonical();

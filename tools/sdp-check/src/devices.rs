@@ -2,8 +2,7 @@
 
 //! RDMA devices: what sysfs tells, and `ibv_devinfo` of their limits, where it is installed.
 
-use crate::local::line;
-use crate::perftest;
+use crate::perftest::{self, Gid};
 use crate::verdict::{Check, Verdict};
 use std::fs;
 use std::net::{IpAddr, Ipv6Addr};
@@ -21,12 +20,10 @@ pub struct Found {
     pub gid: Option<Gid>,
 }
 
-/// Where a GID is.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Gid {
-    pub device: String,
-    pub port: String,
-    pub index: String,
+/// A file of one line, without its end.
+pub fn line(path: impl AsRef<Path>) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(text.trim().to_string())
 }
 
 fn entries(dir: impl AsRef<Path>) -> Vec<String> {

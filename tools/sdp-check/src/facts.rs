@@ -3,7 +3,7 @@
 //! What each host tells of itself, here and over the control connection.
 
 use crate::control::Control;
-use crate::devices::Gid;
+use crate::perftest::Gid;
 use crate::verdict::{clean, Check};
 use std::time::Duration;
 

@@ -2,40 +2,12 @@
 
 //! Listening sockets of SDP and TCP, and addresses as C has them.
 
-use crate::sock::{checked, new, poll, same_host, Data, Kind, STALL};
+use crate::sock::{checked, new, poll, same_host, with_address, Data, Kind, STALL};
 use std::io::{self, ErrorKind};
 use std::mem;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Instant;
-
-/// Runs a call with the address as C has it.
-pub fn with_address(
-    a: &SocketAddr,
-    call: impl Fn(*const libc::sockaddr, libc::socklen_t) -> i32,
-) -> io::Result<()> {
-    let size = |n: usize| n as libc::socklen_t;
-    let done = match a {
-        SocketAddr::V4(a) => {
-            // SAFETY: a structure of numbers.
-            let mut c: libc::sockaddr_in = unsafe { mem::zeroed() };
-            c.sin_family = libc::AF_INET as libc::sa_family_t;
-            c.sin_port = a.port().to_be();
-            c.sin_addr.s_addr = u32::from_ne_bytes(a.ip().octets());
-            call((&raw const c).cast(), size(mem::size_of_val(&c)))
-        }
-        SocketAddr::V6(a) => {
-            // SAFETY: a structure of numbers.
-            let mut c: libc::sockaddr_in6 = unsafe { mem::zeroed() };
-            c.sin6_family = libc::AF_INET6 as libc::sa_family_t;
-            c.sin6_port = a.port().to_be();
-            c.sin6_addr.s6_addr = a.ip().octets();
-            c.sin6_scope_id = a.scope_id();
-            call((&raw const c).cast(), size(mem::size_of_val(&c)))
-        }
-    };
-    checked(done).map(drop)
-}
 
 /// The address with which accept(2) and getsockname(2) have filled the structure.
 fn address(c: &libc::sockaddr_in6) -> SocketAddr {
@@ -124,5 +96,24 @@ mod tests {
         assert_eq!(near.recv_all(&mut [0]).unwrap_or(0), 0, "it was closed");
         let over = Data { until, ..near };
         assert_eq!(over.bound().unwrap_err().kind(), ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn a_connection() {
+        let until = Instant::now() + STALL;
+        let at = "127.0.0.1:0".parse().unwrap();
+        let (listener, port) = Listener::new(Kind::Tcp, &at).unwrap();
+        let to = SocketAddr::new(at.ip(), port);
+        let near = Data::connect(Kind::Tcp, &to, until).unwrap();
+        let far = listener.accept(at.ip(), until, -1).unwrap();
+        near.send_all(b"abc").unwrap();
+        near.end_sending().unwrap();
+        let mut got = [0; 5];
+        assert_eq!(far.recv_all(&mut got).unwrap(), 3);
+        assert_eq!(&got[..3], b"abc");
+        assert_eq!(
+            near.info().unwrap_err().raw_os_error(),
+            Some(libc::ENOPROTOOPT)
+        );
     }
 }

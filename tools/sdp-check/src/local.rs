@@ -2,7 +2,7 @@
 
 //! What this host is, and what is wrong with it before a byte is sent.
 
-use crate::devices;
+use crate::devices::{self, line};
 use crate::facts::Facts;
 use crate::link::Link;
 use crate::perftest;
@@ -12,12 +12,6 @@ use std::fs;
 use std::io::{ErrorKind, Read};
 use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
-
-/// A file of one line, without its end.
-pub fn line(path: impl AsRef<std::path::Path>) -> Option<String> {
-    let text = fs::read_to_string(path).ok()?;
-    Some(text.trim().to_string())
-}
 
 impl Facts {
     /// Of this host, whose end of the control connection has that address.

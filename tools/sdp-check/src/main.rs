@@ -24,6 +24,7 @@ mod signal;
 mod sock;
 mod speeds;
 mod streams;
+mod trial;
 mod verdict;
 
 use clap::Parser;

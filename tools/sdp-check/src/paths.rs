@@ -3,70 +3,20 @@
 //! What both ends do to try a path: one sends, the other receives and checks each byte. What is
 //! needed of timing is seen in SDP_INFO, so that the path is taken on slow and fast adapters.
 
-use crate::control::Control;
 use crate::numbers::Numbers;
 use crate::path::Path;
 use crate::pattern;
 use crate::sock::Data;
 use crate::streams::{BLOCK, SMALL};
-use std::io::{self, ErrorKind};
-use std::time::{Duration, Instant};
+use crate::trial::{buffer, check, told, Result, Trial};
+use std::time::Instant;
 
 /// Bytes of each of many connections.
 const EACH: usize = 4096;
 const THERE: usize = 300_000;
 const BACK: usize = 200_000;
 
-/// One end of a trial.
-pub struct Trial<'a> {
-    pub path: Path,
-    /// As many as the path wants, in the order of connecting.
-    pub data: Vec<Data>,
-    pub control: &'a mut Control,
-    /// How long to send.
-    pub time: Duration,
-    /// Send a wrong byte, as a test of the checks.
-    pub corrupt: bool,
-}
-
-pub type Result<T> = std::result::Result<T, String>;
-
-pub fn told(what: &str) -> impl Fn(io::Error) -> String + '_ {
-    move |e| match e.kind() {
-        ErrorKind::TimedOut => format!("{what}: nothing moved for too long"),
-        _ => format!("{what}: {e}"),
-    }
-}
-
-/// A buffer of its own pages.
-pub fn buffer(size: usize) -> Vec<u8> {
-    vec![0; size]
-}
-
 impl Trial<'_> {
-    pub fn data(&self) -> &Data {
-        &self.data[0]
-    }
-
-    pub fn count(&self, name: &str) -> u64 {
-        self.data().info().map_or(0, |info| info.get(name))
-    }
-
-    /// Waits, not for long, until SDP has counted more of something than before.
-    pub fn more_than(&self, name: &str, before: u64, time: Duration) {
-        let end = Instant::now() + time;
-        while self.count(name) <= before && Instant::now() < end {
-            std::thread::sleep(Duration::from_micros(200));
-        }
-    }
-
-    pub fn fill(&self, to: &mut [u8], place: u64) {
-        pattern::fill(to, place);
-        if let (true, Some(byte)) = (self.corrupt, to.first_mut()) {
-            *byte ^= 1;
-        }
-    }
-
     /// One end. What carries the connection is asked in the beginning, as nothing does in the end.
     pub fn run(mut self, sends: bool) -> Result<Numbers> {
         let begun = self.data().info().ok();
@@ -217,16 +167,6 @@ impl Trial<'_> {
             data.send(&message, 0).map_err(told("send"))?;
         }
         Ok(Numbers::default())
-    }
-}
-
-/// The place behind these bytes, if they are right.
-pub fn check(bytes: &[u8], place: u64) -> Result<u64> {
-    match pattern::wrong(bytes, place) {
-        Some(at) => Err(format!(
-            "WRONG DATA: byte {at} is not the one that was sent"
-        )),
-        None => Ok(place + bytes.len() as u64),
     }
 }
 

@@ -3,13 +3,20 @@
 //! perftest, which tells what the adapter does without SDP: `ib_send_bw` and `ib_send_lat`, where
 //! both hosts have them.
 
-use crate::devices::Gid;
 use std::io::Read;
 use std::net::{IpAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+/// Where a GID is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Gid {
+    pub device: String,
+    pub port: String,
+    pub index: String,
+}
 
 /// For how long a program may prepare.
 const READY: Duration = Duration::from_secs(30);

@@ -5,13 +5,12 @@
 
 use crate::control::Control;
 use crate::counters::Counters;
-use crate::devices::Gid;
 use crate::facts::Facts;
 use crate::listen::Listener;
 use crate::options::{Options, MOST_SECONDS};
 use crate::path::Path;
-use crate::paths::Trial;
-use crate::perftest::{self, Job, Running, Test};
+use crate::perftest::{self, Gid, Job, Running, Test};
+use crate::trial::Trial;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};

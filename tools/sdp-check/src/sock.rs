@@ -2,7 +2,6 @@
 
 //! Sockets of SDP and of TCP, with a bound on how long each call waits.
 
-use crate::listen::with_address;
 use sdp_info::Info;
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -213,6 +212,34 @@ impl Data {
     }
 }
 
+/// Runs a call with the address as C has it.
+pub fn with_address(
+    a: &SocketAddr,
+    call: impl Fn(*const libc::sockaddr, libc::socklen_t) -> i32,
+) -> io::Result<()> {
+    let size = |n: usize| n as libc::socklen_t;
+    let done = match a {
+        SocketAddr::V4(a) => {
+            // SAFETY: a structure of numbers.
+            let mut c: libc::sockaddr_in = unsafe { mem::zeroed() };
+            c.sin_family = libc::AF_INET as libc::sa_family_t;
+            c.sin_port = a.port().to_be();
+            c.sin_addr.s_addr = u32::from_ne_bytes(a.ip().octets());
+            call((&raw const c).cast(), size(mem::size_of_val(&c)))
+        }
+        SocketAddr::V6(a) => {
+            // SAFETY: a structure of numbers.
+            let mut c: libc::sockaddr_in6 = unsafe { mem::zeroed() };
+            c.sin6_family = libc::AF_INET6 as libc::sa_family_t;
+            c.sin6_port = a.port().to_be();
+            c.sin6_addr.s6_addr = a.ip().octets();
+            c.sin6_scope_id = a.scope_id();
+            call((&raw const c).cast(), size(mem::size_of_val(&c)))
+        }
+    };
+    checked(done).map(drop)
+}
+
 /// EAGAIN of a call that waits is the end of its time.
 fn late(e: io::Error) -> io::Error {
     match e.kind() {
@@ -224,26 +251,6 @@ fn late(e: io::Error) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::listen::Listener;
-
-    #[test]
-    fn a_connection() {
-        let until = Instant::now() + STALL;
-        let at = "127.0.0.1:0".parse().unwrap();
-        let (listener, port) = Listener::new(Kind::Tcp, &at).unwrap();
-        let to = SocketAddr::new(at.ip(), port);
-        let near = Data::connect(Kind::Tcp, &to, until).unwrap();
-        let far = listener.accept(at.ip(), until, -1).unwrap();
-        near.send_all(b"abc").unwrap();
-        near.end_sending().unwrap();
-        let mut got = [0; 5];
-        assert_eq!(far.recv_all(&mut got).unwrap(), 3);
-        assert_eq!(&got[..3], b"abc");
-        assert_eq!(
-            near.info().unwrap_err().raw_os_error(),
-            Some(libc::ENOPROTOOPT)
-        );
-    }
 
     #[test]
     fn addresses_compare_by_host() {

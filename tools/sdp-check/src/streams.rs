@@ -4,8 +4,8 @@
 
 use crate::numbers::Numbers;
 use crate::path::Path;
-use crate::paths::{buffer, check, told, Result, Trial};
 use crate::signal::Interrupter;
+use crate::trial::{buffer, check, told, Result, Trial};
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 

@@ -152,7 +152,10 @@ fn verdict() -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::shared;
     use super::*;
+    use libbpf_rs::btf::types::{MemberAttr, Struct};
+    use libbpf_rs::{Btf, HasSize};
 
     #[test]
     fn what_is_compiled() {
@@ -183,5 +186,24 @@ mod tests {
     fn the_verifiers_last_words() {
         log(PrintLevel::Warn, "libbpf: prog 'x': -- BEGIN PROG LOAD LOG --\n0: (b7) r0 = 0\nR1 is wrong\nprocessed 1 insns\n-- END PROG LOAD LOG --\n".into());
         assert_eq!(verdict(), " (R1 is wrong)");
+    }
+
+    #[test]
+    fn the_shared_structure_is_as_c_has_it() {
+        let btf = Btf::from_raw("map", OBJECT).unwrap().unwrap();
+        let shared: Struct = btf.type_by_name("shared").unwrap();
+        assert_eq!(shared.size(), Shared::SIZE);
+        let members = shared.iter().map(|m| match m.attr {
+            MemberAttr::Normal { offset } => (m.name.unwrap().to_str().unwrap(), offset / 8),
+            MemberAttr::BitField { .. } => panic!("a bit field"),
+        });
+        let wanted = [
+            ("form", 0),
+            ("protocol", 4),
+            ("there", shared::THERE[0] as u32),
+            ("mapped", shared::MAPPED as u32),
+            ("selector", shared::SELECTOR as u32),
+        ];
+        assert_eq!(members.collect::<Vec<_>>(), wanted);
     }
 }
