@@ -3,65 +3,13 @@
  * Plain functions around macros, inline functions and field defines of the
  * network headers, which bindgen cannot see. No policy lives here.
  */
-#include <linux/errqueue.h>
-#include <linux/module.h>
-#include <linux/proc_fs.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/stat.h>
-#include <net/netns/generic.h>
-#include <net/addrconf.h>
 #include <net/inet_ecn.h>
 #include <net/ip.h>
-#include <net/route.h>
 #include <net/tcp.h>
-#include <net/transp_v6.h>
 #include "net_helpers.h"
-
-struct sdp_h_params sdp_h_params = {
-#define P(name, value, least, most, mode, text) .name = (value),
-#include "params.def"
-#undef P
-};
-
-struct bounded {
-	int *value, least, most;
-};
-
-static int set_bounded(const char *text, const struct kernel_param *param)
-{
-	const struct bounded *b = param->arg;
-	int value, err = kstrtoint(text, 0, &value);
-
-	if (err)
-		return err;
-	if (value < b->least || value > b->most)
-		return -EINVAL;
-	WRITE_ONCE(*b->value, value);
-	return 0;
-}
-
-static int get_bounded(char *text, const struct kernel_param *param)
-{
-	const struct bounded *b = param->arg;
-
-	return sysfs_emit(text, "%d\n", READ_ONCE(*b->value));
-}
-
-static const struct kernel_param_ops bounded_ops = {
-	.set = set_bounded,
-	.get = get_bounded,
-};
-
-#define P(name, value, least, most, mode, text)				\
-	static struct bounded name##_bounded = {			\
-		&sdp_h_params.name, least, most				\
-	};								\
-	module_param_cb(name, &bounded_ops, &name##_bounded, mode);	\
-	__MODULE_PARM_TYPE(name, "int");				\
-	MODULE_PARM_DESC(name, text);
-#include "params.def"
-#undef P
 
 u64 sdp_h_nanoseconds(void)
 {
@@ -254,76 +202,6 @@ void sdp_h_write_space(struct sock *sk)
 	READ_ONCE(sk->sk_write_space)(sk);
 }
 
-static bool is_v6(const struct sock *sk)
-{
-	return sk->sk_prot->ipv6_pinfo_offset != 0;
-}
-
-void sdp_h_local(const struct sock *sk, struct sdp_h_addr *a)
-{
-	if (is_v6(sk))
-		a->ip = sk->sk_v6_rcv_saddr;
-	else
-		ipv6_addr_set_v4mapped(inet_sk(sk)->inet_rcv_saddr, &a->ip);
-	a->port = inet_sk(sk)->inet_sport;
-}
-
-void sdp_h_remote(const struct sock *sk, struct sdp_h_addr *a)
-{
-	if (is_v6(sk))
-		a->ip = sk->sk_v6_daddr;
-	else
-		ipv6_addr_set_v4mapped(inet_sk(sk)->inet_daddr, &a->ip);
-	a->port = inet_sk(sk)->inet_dport;
-}
-
-void sdp_h_set_local(struct sock *sk, const struct sdp_h_addr *a)
-{
-	struct inet_sock *inet = inet_sk(sk);
-
-	if (is_v6(sk)) {
-		sk->sk_v6_rcv_saddr = a->ip;
-		inet->pinet6->saddr = a->ip;
-		inet->inet_rcv_saddr = ipv6_addr_v4mapped(&a->ip) ?
-				       a->ip.s6_addr32[3] : LOOPBACK4_IPV6;
-		if (ipv6_addr_any(&a->ip))
-			inet->inet_rcv_saddr = 0;
-	} else {
-		inet->inet_rcv_saddr = a->ip.s6_addr32[3];
-	}
-	inet->inet_saddr = inet->inet_rcv_saddr;
-	inet->inet_sport = a->port;
-}
-
-void sdp_h_set_remote(struct sock *sk, const struct sdp_h_addr *a)
-{
-	struct inet_sock *inet = inet_sk(sk);
-
-	if (is_v6(sk)) {
-		sk->sk_v6_daddr = a->ip;
-		inet->inet_daddr = ipv6_addr_v4mapped(&a->ip) ?
-				   a->ip.s6_addr32[3] : LOOPBACK4_IPV6;
-		if (ipv6_addr_any(&a->ip))
-			inet->inet_daddr = 0;
-	} else {
-		inet->inet_daddr = a->ip.s6_addr32[3];
-	}
-	inet->inet_dport = a->port;
-}
-
-u16 sdp_h_num(const struct sock *sk)
-{
-	return inet_sk(sk)->inet_num;
-}
-
-void sdp_h_set_num(struct sock *sk, u16 num)
-{
-	inet_sk(sk)->inet_num = num;
-	/* getsockname() goes on to tell a port that was given back, as on TCP */
-	if (num)
-		inet_sk(sk)->inet_sport = htons(num);
-}
-
 bool sdp_h_ipv6_only(const struct sock *sk)
 {
 	return sk->sk_ipv6only;
@@ -347,7 +225,7 @@ unsigned long sdp_h_ino(struct sock *sk)
 
 u8 sdp_h_tos(const struct sock *sk)
 {
-	if (is_v6(sk) && !ipv6_addr_v4mapped(&sk->sk_v6_daddr))
+	if (sdp_h_is_v6(sk) && !ipv6_addr_v4mapped(&sk->sk_v6_daddr))
 		return inet_sk(sk)->pinet6->tclass;
 	return inet_sk(sk)->tos;
 }
@@ -360,114 +238,6 @@ int sdp_h_priority(const struct sock *sk)
 	if (priority == (u32)rt_tos2priority(READ_ONCE(inet_sk(sk)->tos)))
 		return -1;
 	return min_t(u32, priority, INT_MAX);
-}
-
-bool sdp_h_reserved_port(const struct sock *sk, u16 port)
-{
-	return inet_is_local_reserved_port(sock_net(sk), port);
-}
-
-bool sdp_h_is_own_address(const struct sock *sk, const struct sdp_h_addr *a)
-{
-	if (ipv6_addr_v4mapped(&a->ip))
-		return inet_addr_type(sock_net(sk), a->ip.s6_addr32[3]) == RTN_LOCAL;
-	return !ipv6_addr_any(&a->ip) && ipv6_chk_addr(sock_net(sk), &a->ip, NULL, 0);
-}
-
-bool sdp_h_is_broadcast(const struct sock *sk, const struct sdp_h_addr *a)
-{
-	return ipv6_addr_v4mapped(&a->ip) &&
-	       inet_addr_type(sock_net(sk), a->ip.s6_addr32[3]) == RTN_BROADCAST;
-}
-
-/* The address that a connection to `to` comes from, by the routes; false if there is none. */
-bool sdp_h_source(struct sock *sk, const struct sdp_h_addr *to, int ifindex,
-		  struct sdp_h_addr *from)
-{
-	if (ipv6_addr_v4mapped(&to->ip)) {
-		struct flowi4 fl4;
-		struct rtable *rt = ip_route_connect(&fl4, to->ip.s6_addr32[3], 0, ifindex,
-						     IPPROTO_TCP, 0, to->port, sk);
-
-		if (IS_ERR(rt))
-			return false;
-		ip_rt_put(rt);
-		ipv6_addr_set_v4mapped(fl4.saddr, &from->ip);
-	} else {
-		struct flowi6 fl6 = {
-			.flowi6_proto = IPPROTO_TCP,
-			.daddr = to->ip,
-			.flowi6_oif = ifindex,
-			.flowi6_mark = READ_ONCE(sk->sk_mark),
-			.flowi6_uid = sk_uid(sk),
-			.fl6_dport = to->port,
-		};
-		struct dst_entry *dst = ip6_dst_lookup_flow(sock_net(sk), sk, &fl6, NULL);
-
-		if (IS_ERR(dst))
-			return false;
-		dst_release(dst);
-		from->ip = fl6.saddr;
-	}
-	from->port = 0;
-	return true;
-}
-
-/* What a look for a route that failed comes to: nothing leads there, or there was no memory. */
-static int no_way(long err)
-{
-	return err == -ENOMEM || err == -ENOBUFS ? -ENOMEM : 0;
-}
-
-/*
- * The interface that `to` belongs to, by which a packet from `from` (or from the address that is
- * filled in there) counts as received, though it goes by the loopback; 0 if it is no address of
- * this namespace, or if nothing leads there; -ENOMEM.
- */
-int sdp_h_local_way(struct net *net, const struct sdp_h_addr *to, int ifindex,
-		    struct sdp_h_addr *from)
-{
-	if (ipv6_addr_v4mapped(&to->ip)) {
-		struct flowi4 fl4 = {
-			.flowi4_proto = IPPROTO_TCP,
-			.flowi4_oif = ifindex,
-			.daddr = to->ip.s6_addr32[3],
-			.saddr = ipv6_addr_v4mapped(&from->ip) ? from->ip.s6_addr32[3] : 0,
-		};
-		struct rtable *rt;
-		int iif;
-
-		if (!fl4.daddr)
-			return 0;
-		rt = ip_route_output_key(net, &fl4);
-		if (IS_ERR(rt))
-			return no_way(PTR_ERR(rt));
-		iif = rt->rt_type == RTN_LOCAL ? rt->rt_iif ?: net->loopback_dev->ifindex : 0;
-		ip_rt_put(rt);
-		ipv6_addr_set_v4mapped(fl4.saddr, &from->ip);
-		return iif;
-	} else {
-		struct flowi6 fl6 = {
-			.flowi6_proto = IPPROTO_TCP,
-			.flowi6_oif = ifindex,
-			.daddr = to->ip,
-			.saddr = from->ip,
-		};
-		struct dst_entry *dst;
-		struct inet6_dev *idev;
-		int iif = 0, err;
-
-		err = ip6_dst_lookup(net, NULL, &dst, &fl6);
-		if (err)
-			return no_way(err);
-		if (dst_rt6_info(dst)->rt6i_flags & RTF_LOCAL) {
-			idev = ip6_dst_idev(dst);
-			iif = idev ? idev->dev->ifindex : net->loopback_dev->ifindex;
-		}
-		dst_release(dst);
-		from->ip = fl6.saddr;
-		return iif;
-	}
 }
 
 void sdp_h_custom_sockopt(struct socket *sock)
@@ -489,86 +259,6 @@ void sdp_h_set_rmem(struct sock *sk, int bytes)
 	 * for good; but the buffers have been charged themselves.
 	 */
 	atomic_set(&sk->sk_rmem_alloc, READ_ONCE(sk->sk_socket) ? bytes : 0);
-}
-
-/* Control messages of a send call: those that mean something here, and errors. */
-int sdp_h_cmsg_check(struct sock *sk, struct msghdr *msg)
-{
-	struct sockcm_cookie cookie = {};
-
-	return msg->msg_controllen ? sock_cmsg_send(sk, msg, &cookie) : 0;
-}
-
-bool sdp_h_wants_inq(const struct msghdr *msg)
-{
-	return msg->msg_get_inq;
-}
-
-/* As tcp_recvmsg() ends. */
-void sdp_h_give_inq(struct msghdr *msg, int inq, bool control)
-{
-	msg->msg_inq = inq;
-	if (control)
-		put_cmsg(msg, SOL_TCP, TCP_CM_INQ, sizeof(inq), &inq);
-}
-
-/*
- * What the program is to be told of a call with MSG_ZEROCOPY, as on TCP: NULL
- * for nothing. io_uring tells by itself. The socket lock is held.
- */
-int sdp_h_notice_begin(struct sock *sk, struct msghdr *msg, struct ubuf_info **notice)
-{
-	size_t size = msg_data_left(msg);
-
-	*notice = NULL;
-	if (!(msg->msg_flags & MSG_ZEROCOPY) || !size || msg->msg_ubuf ||
-	    !sock_flag(sk, SOCK_ZEROCOPY))
-		return 0;
-	*notice = msg_zerocopy_realloc(sk, size, NULL, false);
-	return *notice ? 0 : -ENOBUFS;
-}
-
-/* The call is over, and has copied what it has sent. The socket lock is held. */
-void sdp_h_notice_end(struct ubuf_info *notice, bool sent)
-{
-	if (!sent) {
-		net_zcopy_put_abort(notice, true);
-		return;
-	}
-	uarg_to_msgzc(notice)->zerocopy = 0;
-	net_zcopy_put(notice);
-}
-
-bool sdp_h_has_notices(const struct sock *sk)
-{
-	return !skb_queue_empty_lockless(&sk->sk_error_queue);
-}
-
-/* As ip_recv_error(), which modules cannot call, does with what lies in the queue here. */
-static int recv_error(struct sock *sk, struct msghdr *msg)
-{
-	struct {
-		struct sock_extended_err ee;
-		struct sockaddr_in offender;
-	} header = {};
-	struct sk_buff *skb = sock_dequeue_err_skb(sk);
-
-	if (!skb)
-		return -EAGAIN;
-	sock_recv_timestamp(msg, sk, skb);
-	header.ee = SKB_EXT_ERR(skb)->ee;
-	put_cmsg(msg, SOL_IP, IP_RECVERR, sizeof(header), &header);
-	msg->msg_flags |= MSG_ERRQUEUE;
-	consume_skb(skb);
-	return 0;
-}
-
-/* recvmsg(2) with MSG_ERRQUEUE. */
-int sdp_h_recv_error(struct sock *sk, struct msghdr *msg, int len)
-{
-	if (sk->sk_family == AF_INET || sk->sk_family == AF_INET6)
-		return inet_recv_error(sk, msg, len);
-	return is_v6(sk) ? ipv6_recv_error(sk, msg, len) : recv_error(sk, msg);
 }
 
 /*
@@ -771,82 +461,4 @@ bool sdp_h_clear_nospace(struct sock *sk)
 		was = test_and_clear_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
 	read_unlock_bh(&sk->sk_callback_lock);
 	return was;
-}
-
-int sdp_h_copy_from_sockptr(void *dst, sockptr_t src, size_t len)
-{
-	return copy_from_sockptr(dst, src, len) ? -EFAULT : 0;
-}
-
-int sdp_h_get_user_int(const int __user *p, int *v)
-{
-	return get_user(*v, p);
-}
-
-int sdp_h_put_user_int(int v, int __user *p)
-{
-	return put_user(v, p);
-}
-
-unsigned long sdp_h_copy_to_user(void __user *to, const void *from, unsigned long n)
-{
-	return copy_to_user(to, from, n);
-}
-
-unsigned int sdp_h_netns_id;
-static struct pernet_operations *sdp_h_netns_ops;
-
-int sdp_h_netns_start(size_t size, int (*init)(struct net *), void (*exit)(struct net *))
-{
-	/* id and size are const members, so they can only be initialised */
-	struct pernet_operations ops = {
-		.init = init,
-		.exit = exit,
-		.id = &sdp_h_netns_id,
-		.size = size,
-	};
-	int err;
-
-	sdp_h_netns_ops = kmemdup(&ops, sizeof(ops), GFP_KERNEL);
-	if (!sdp_h_netns_ops)
-		return -ENOMEM;
-	err = register_pernet_subsys(sdp_h_netns_ops);
-	if (err)
-		kfree(sdp_h_netns_ops);
-	return err;
-}
-
-void sdp_h_netns_stop(void)
-{
-	unregister_pernet_subsys(sdp_h_netns_ops);
-	kfree(sdp_h_netns_ops);
-}
-
-void *sdp_h_pernet(const struct net *net, unsigned int id)
-{
-	return net_generic(net, id);
-}
-
-struct proc_dir_entry *sdp_h_proc_single(struct net *net, const char *name,
-					 int (*show)(struct seq_file *, void *),
-					 int (*write)(struct file *, char *, size_t))
-{
-	if (write)
-		return proc_create_net_single_write(name, 0644, net->proc_net, show, write, NULL);
-	return proc_create_net_single(name, 0444, net->proc_net, show, NULL);
-}
-
-void sdp_h_proc_remove(struct net *net, const char *name)
-{
-	remove_proc_entry(name, net->proc_net);
-}
-
-struct net *sdp_h_seq_net(struct seq_file *seq)
-{
-	return seq_file_single_net(seq);
-}
-
-struct net *sdp_h_file_net(struct file *file)
-{
-	return seq_file_single_net(file->private_data);
 }

@@ -51,6 +51,11 @@ struct sdp_h_addr {
 	__be16			port;
 };
 
+static inline bool sdp_h_is_v6(const struct sock *sk)
+{
+	return sk->sk_prot->ipv6_pinfo_offset != 0;
+}
+
 /* family.rs */
 struct sock *sdp_h_sock_create(struct net *net, struct socket *sock, int family,
 			       int protocol, struct proto *prot, int kern,

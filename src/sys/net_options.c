@@ -88,7 +88,62 @@ static int set_pktinfo(struct sock *sk, sockptr_t value, unsigned int len)
 	return 0;
 }
 
-/* Options with an integer. Which control messages a datagram would bring: on a stream, none. */
+/* Which control messages a datagram would bring: on a stream, none. */
+static int set_control(struct ipv6_pinfo *np, int name, bool on)
+{
+	switch (name) {
+	case IPV6_RECVPKTINFO:
+		np->rxopt.bits.rxinfo = on;
+		break;
+	case IPV6_2292PKTINFO:
+		np->rxopt.bits.rxoinfo = on;
+		break;
+	case IPV6_RECVHOPLIMIT:
+		np->rxopt.bits.rxhlim = on;
+		break;
+	case IPV6_2292HOPLIMIT:
+		np->rxopt.bits.rxohlim = on;
+		break;
+	case IPV6_RECVRTHDR:
+		np->rxopt.bits.srcrt = on;
+		break;
+	case IPV6_2292RTHDR:
+		np->rxopt.bits.osrcrt = on;
+		break;
+	case IPV6_RECVHOPOPTS:
+		np->rxopt.bits.hopopts = on;
+		break;
+	case IPV6_2292HOPOPTS:
+		np->rxopt.bits.ohopopts = on;
+		break;
+	case IPV6_RECVDSTOPTS:
+		np->rxopt.bits.dstopts = on;
+		break;
+	case IPV6_2292DSTOPTS:
+		np->rxopt.bits.odstopts = on;
+		break;
+	case IPV6_RECVTCLASS:
+		np->rxopt.bits.rxtclass = on;
+		break;
+	case IPV6_FLOWINFO:
+		np->rxopt.bits.rxflow = on;
+		break;
+	case IPV6_RECVPATHMTU:
+		np->rxopt.bits.rxpmtu = on;
+		break;
+	case IPV6_RECVORIGDSTADDR:
+		np->rxopt.bits.rxorigdstaddr = on;
+		break;
+	case IPV6_RECVFRAGSIZE:
+		np->rxopt.bits.recvfragsize = on;
+		break;
+	default:
+		return -ENOPROTOOPT;
+	}
+	return 0;
+}
+
+/* Options with an integer. */
 static int set_int(struct sock *sk, int name, int val)
 {
 	struct ipv6_pinfo *np = inet_sk(sk)->pinet6;
@@ -119,60 +174,29 @@ static int set_int(struct sock *sk, int name, int val)
 			return -EPERM;
 		inet_assign_bit(TRANSPARENT, sk, on);
 		return 0;
-	case IPV6_RECVPKTINFO:
-		np->rxopt.bits.rxinfo = on;
-		return 0;
-	case IPV6_2292PKTINFO:
-		np->rxopt.bits.rxoinfo = on;
-		return 0;
-	case IPV6_RECVHOPLIMIT:
-		np->rxopt.bits.rxhlim = on;
-		return 0;
-	case IPV6_2292HOPLIMIT:
-		np->rxopt.bits.rxohlim = on;
-		return 0;
-	case IPV6_RECVRTHDR:
-		np->rxopt.bits.srcrt = on;
-		return 0;
-	case IPV6_2292RTHDR:
-		np->rxopt.bits.osrcrt = on;
-		return 0;
-	case IPV6_RECVHOPOPTS:
-		np->rxopt.bits.hopopts = on;
-		return 0;
-	case IPV6_2292HOPOPTS:
-		np->rxopt.bits.ohopopts = on;
-		return 0;
-	case IPV6_RECVDSTOPTS:
-		np->rxopt.bits.dstopts = on;
-		return 0;
-	case IPV6_2292DSTOPTS:
-		np->rxopt.bits.odstopts = on;
-		return 0;
-	case IPV6_RECVTCLASS:
-		np->rxopt.bits.rxtclass = on;
-		return 0;
-	case IPV6_FLOWINFO:
-		np->rxopt.bits.rxflow = on;
-		return 0;
-	case IPV6_RECVPATHMTU:
-		np->rxopt.bits.rxpmtu = on;
-		return 0;
-	case IPV6_RECVORIGDSTADDR:
-		np->rxopt.bits.rxorigdstaddr = on;
-		return 0;
-	case IPV6_RECVFRAGSIZE:
-		np->rxopt.bits.recvfragsize = on;
-		return 0;
 	default:
-		return -ENOPROTOOPT;
+		return set_control(np, name, on);
 	}
+}
+
+static int take_int(struct sock *sk, int name, sockptr_t value, unsigned int len)
+{
+	int val = 0, err;
+
+	if (len >= sizeof(val)) {
+		if (copy_from_sockptr(&val, value, sizeof(val)))
+			return -EFAULT;
+	} else if (name != IPV6_RECVFRAGSIZE) {
+		return -EINVAL;
+	}
+	lock_sock(sk);
+	err = set_int(sk, name, val);
+	release_sock(sk);
+	return err;
 }
 
 static int set_ipv6(struct sock *sk, int name, sockptr_t value, unsigned int len)
 {
-	int val = 0, err;
-
 	switch (name) {
 	case IPV6_V6ONLY:
 	case IPV6_TCLASS:
@@ -193,16 +217,7 @@ static int set_ipv6(struct sock *sk, int name, sockptr_t value, unsigned int len
 	case IPV6_RECVPATHMTU:
 	case IPV6_RECVORIGDSTADDR:
 	case IPV6_RECVFRAGSIZE:
-		if (len >= sizeof(val)) {
-			if (copy_from_sockptr(&val, value, sizeof(val)))
-				return -EFAULT;
-		} else if (name != IPV6_RECVFRAGSIZE) {
-			return -EINVAL;
-		}
-		lock_sock(sk);
-		err = set_int(sk, name, val);
-		release_sock(sk);
-		return err;
+		return take_int(sk, name, value, len);
 	case IPV6_HOPOPTS:
 	case IPV6_RTHDRDSTOPTS:
 	case IPV6_RTHDR:

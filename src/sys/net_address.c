@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Addresses and ports of a socket, and where they are. No policy lives here. */
+#include <net/addrconf.h>
+#include <net/ip.h>
+#include <net/ip6_route.h>
+#include <net/route.h>
+#include <net/transp_v6.h>
+#include "net_helpers.h"
+
+void sdp_h_local(const struct sock *sk, struct sdp_h_addr *a)
+{
+	if (sdp_h_is_v6(sk))
+		a->ip = sk->sk_v6_rcv_saddr;
+	else
+		ipv6_addr_set_v4mapped(inet_sk(sk)->inet_rcv_saddr, &a->ip);
+	a->port = inet_sk(sk)->inet_sport;
+}
+
+void sdp_h_remote(const struct sock *sk, struct sdp_h_addr *a)
+{
+	if (sdp_h_is_v6(sk))
+		a->ip = sk->sk_v6_daddr;
+	else
+		ipv6_addr_set_v4mapped(inet_sk(sk)->inet_daddr, &a->ip);
+	a->port = inet_sk(sk)->inet_dport;
+}
+
+void sdp_h_set_local(struct sock *sk, const struct sdp_h_addr *a)
+{
+	struct inet_sock *inet = inet_sk(sk);
+
+	if (sdp_h_is_v6(sk)) {
+		sk->sk_v6_rcv_saddr = a->ip;
+		inet->pinet6->saddr = a->ip;
+		inet->inet_rcv_saddr = ipv6_addr_v4mapped(&a->ip) ?
+				       a->ip.s6_addr32[3] : LOOPBACK4_IPV6;
+		if (ipv6_addr_any(&a->ip))
+			inet->inet_rcv_saddr = 0;
+	} else {
+		inet->inet_rcv_saddr = a->ip.s6_addr32[3];
+	}
+	inet->inet_saddr = inet->inet_rcv_saddr;
+	inet->inet_sport = a->port;
+}
+
+void sdp_h_set_remote(struct sock *sk, const struct sdp_h_addr *a)
+{
+	struct inet_sock *inet = inet_sk(sk);
+
+	if (sdp_h_is_v6(sk)) {
+		sk->sk_v6_daddr = a->ip;
+		inet->inet_daddr = ipv6_addr_v4mapped(&a->ip) ?
+				   a->ip.s6_addr32[3] : LOOPBACK4_IPV6;
+		if (ipv6_addr_any(&a->ip))
+			inet->inet_daddr = 0;
+	} else {
+		inet->inet_daddr = a->ip.s6_addr32[3];
+	}
+	inet->inet_dport = a->port;
+}
+
+u16 sdp_h_num(const struct sock *sk)
+{
+	return inet_sk(sk)->inet_num;
+}
+
+void sdp_h_set_num(struct sock *sk, u16 num)
+{
+	inet_sk(sk)->inet_num = num;
+	/* getsockname() goes on to tell a port that was given back, as on TCP */
+	if (num)
+		inet_sk(sk)->inet_sport = htons(num);
+}
+
+bool sdp_h_reserved_port(const struct sock *sk, u16 port)
+{
+	return inet_is_local_reserved_port(sock_net(sk), port);
+}
+
+bool sdp_h_is_own_address(const struct sock *sk, const struct sdp_h_addr *a)
+{
+	if (ipv6_addr_v4mapped(&a->ip))
+		return inet_addr_type(sock_net(sk), a->ip.s6_addr32[3]) == RTN_LOCAL;
+	return !ipv6_addr_any(&a->ip) && ipv6_chk_addr(sock_net(sk), &a->ip, NULL, 0);
+}
+
+bool sdp_h_is_broadcast(const struct sock *sk, const struct sdp_h_addr *a)
+{
+	return ipv6_addr_v4mapped(&a->ip) &&
+	       inet_addr_type(sock_net(sk), a->ip.s6_addr32[3]) == RTN_BROADCAST;
+}
+
+/* The address that a connection to `to` comes from, by the routes; false if there is none. */
+bool sdp_h_source(struct sock *sk, const struct sdp_h_addr *to, int ifindex,
+		  struct sdp_h_addr *from)
+{
+	if (ipv6_addr_v4mapped(&to->ip)) {
+		struct flowi4 fl4;
+		struct rtable *rt = ip_route_connect(&fl4, to->ip.s6_addr32[3], 0, ifindex,
+						     IPPROTO_TCP, 0, to->port, sk);
+
+		if (IS_ERR(rt))
+			return false;
+		ip_rt_put(rt);
+		ipv6_addr_set_v4mapped(fl4.saddr, &from->ip);
+	} else {
+		struct flowi6 fl6 = {
+			.flowi6_proto = IPPROTO_TCP,
+			.daddr = to->ip,
+			.flowi6_oif = ifindex,
+			.flowi6_mark = READ_ONCE(sk->sk_mark),
+			.flowi6_uid = sk_uid(sk),
+			.fl6_dport = to->port,
+		};
+		struct dst_entry *dst = ip6_dst_lookup_flow(sock_net(sk), sk, &fl6, NULL);
+
+		if (IS_ERR(dst))
+			return false;
+		dst_release(dst);
+		from->ip = fl6.saddr;
+	}
+	from->port = 0;
+	return true;
+}
+
+/* What a look for a route that failed comes to: nothing leads there, or there was no memory. */
+static int no_way(long err)
+{
+	return err == -ENOMEM || err == -ENOBUFS ? -ENOMEM : 0;
+}
+
+/*
+ * The interface that `to` belongs to, by which a packet from `from` (or from the address that is
+ * filled in there) counts as received, though it goes by the loopback; 0 if it is no address of
+ * this namespace, or if nothing leads there; -ENOMEM.
+ */
+int sdp_h_local_way(struct net *net, const struct sdp_h_addr *to, int ifindex,
+		    struct sdp_h_addr *from)
+{
+	if (ipv6_addr_v4mapped(&to->ip)) {
+		struct flowi4 fl4 = {
+			.flowi4_proto = IPPROTO_TCP,
+			.flowi4_oif = ifindex,
+			.daddr = to->ip.s6_addr32[3],
+			.saddr = ipv6_addr_v4mapped(&from->ip) ? from->ip.s6_addr32[3] : 0,
+		};
+		struct rtable *rt;
+		int iif;
+
+		if (!fl4.daddr)
+			return 0;
+		rt = ip_route_output_key(net, &fl4);
+		if (IS_ERR(rt))
+			return no_way(PTR_ERR(rt));
+		iif = rt->rt_type == RTN_LOCAL ? rt->rt_iif ?: net->loopback_dev->ifindex : 0;
+		ip_rt_put(rt);
+		ipv6_addr_set_v4mapped(fl4.saddr, &from->ip);
+		return iif;
+	} else {
+		struct flowi6 fl6 = {
+			.flowi6_proto = IPPROTO_TCP,
+			.flowi6_oif = ifindex,
+			.daddr = to->ip,
+			.saddr = from->ip,
+		};
+		struct dst_entry *dst;
+		struct inet6_dev *idev;
+		int iif = 0, err;
+
+		err = ip6_dst_lookup(net, NULL, &dst, &fl6);
+		if (err)
+			return no_way(err);
+		if (dst_rt6_info(dst)->rt6i_flags & RTF_LOCAL) {
+			idev = ip6_dst_idev(dst);
+			iif = idev ? idev->dev->ifindex : net->loopback_dev->ifindex;
+		}
+		dst_release(dst);
+		from->ip = fl6.saddr;
+		return iif;
+	}
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* What comes with a message, and bytes of programs. No policy lives here. */
+#include <linux/errqueue.h>
+#include <net/tcp.h>
+#include <net/transp_v6.h>
+#include "net_helpers.h"
+
+/* Control messages of a send call: those that mean something here, and errors. */
+int sdp_h_cmsg_check(struct sock *sk, struct msghdr *msg)
+{
+	struct sockcm_cookie cookie = {};
+
+	return msg->msg_controllen ? sock_cmsg_send(sk, msg, &cookie) : 0;
+}
+
+bool sdp_h_wants_inq(const struct msghdr *msg)
+{
+	return msg->msg_get_inq;
+}
+
+/* As tcp_recvmsg() ends. */
+void sdp_h_give_inq(struct msghdr *msg, int inq, bool control)
+{
+	msg->msg_inq = inq;
+	if (control)
+		put_cmsg(msg, SOL_TCP, TCP_CM_INQ, sizeof(inq), &inq);
+}
+
+/*
+ * What the program is to be told of a call with MSG_ZEROCOPY, as on TCP: NULL
+ * for nothing. io_uring tells by itself. The socket lock is held.
+ */
+int sdp_h_notice_begin(struct sock *sk, struct msghdr *msg, struct ubuf_info **notice)
+{
+	size_t size = msg_data_left(msg);
+
+	*notice = NULL;
+	if (!(msg->msg_flags & MSG_ZEROCOPY) || !size || msg->msg_ubuf ||
+	    !sock_flag(sk, SOCK_ZEROCOPY))
+		return 0;
+	*notice = msg_zerocopy_realloc(sk, size, NULL, false);
+	return *notice ? 0 : -ENOBUFS;
+}
+
+/* The call is over, and has copied what it has sent. The socket lock is held. */
+void sdp_h_notice_end(struct ubuf_info *notice, bool sent)
+{
+	if (!sent) {
+		net_zcopy_put_abort(notice, true);
+		return;
+	}
+	uarg_to_msgzc(notice)->zerocopy = 0;
+	net_zcopy_put(notice);
+}
+
+bool sdp_h_has_notices(const struct sock *sk)
+{
+	return !skb_queue_empty_lockless(&sk->sk_error_queue);
+}
+
+/* As ip_recv_error(), which modules cannot call, does with what lies in the queue here. */
+static int recv_error(struct sock *sk, struct msghdr *msg)
+{
+	struct {
+		struct sock_extended_err ee;
+		struct sockaddr_in offender;
+	} header = {};
+	struct sk_buff *skb = sock_dequeue_err_skb(sk);
+
+	if (!skb)
+		return -EAGAIN;
+	sock_recv_timestamp(msg, sk, skb);
+	header.ee = SKB_EXT_ERR(skb)->ee;
+	put_cmsg(msg, SOL_IP, IP_RECVERR, sizeof(header), &header);
+	msg->msg_flags |= MSG_ERRQUEUE;
+	consume_skb(skb);
+	return 0;
+}
+
+/* recvmsg(2) with MSG_ERRQUEUE. */
+int sdp_h_recv_error(struct sock *sk, struct msghdr *msg, int len)
+{
+	if (sk->sk_family == AF_INET || sk->sk_family == AF_INET6)
+		return inet_recv_error(sk, msg, len);
+	return sdp_h_is_v6(sk) ? ipv6_recv_error(sk, msg, len) : recv_error(sk, msg);
+}
+
+int sdp_h_copy_from_sockptr(void *dst, sockptr_t src, size_t len)
+{
+	return copy_from_sockptr(dst, src, len) ? -EFAULT : 0;
+}
+
+int sdp_h_get_user_int(const int __user *p, int *v)
+{
+	return get_user(*v, p);
+}
+
+int sdp_h_put_user_int(int v, int __user *p)
+{
+	return put_user(v, p);
+}
+
+unsigned long sdp_h_copy_to_user(void __user *to, const void *from, unsigned long n)
+{
+	return copy_to_user(to, from, n);
+}

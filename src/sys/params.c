@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The module's parameters, with the bounds that a write has to keep. */
+#include <linux/module.h>
+#include <linux/sysfs.h>
+#include "net_helpers.h"
+
+struct sdp_h_params sdp_h_params = {
+#define P(name, value, least, most, mode, text) .name = (value),
+#include "params.def"
+#undef P
+};
+
+struct bounded {
+	int *value, least, most;
+};
+
+static int set_bounded(const char *text, const struct kernel_param *param)
+{
+	const struct bounded *b = param->arg;
+	int value, err = kstrtoint(text, 0, &value);
+
+	if (err)
+		return err;
+	if (value < b->least || value > b->most)
+		return -EINVAL;
+	WRITE_ONCE(*b->value, value);
+	return 0;
+}
+
+static int get_bounded(char *text, const struct kernel_param *param)
+{
+	const struct bounded *b = param->arg;
+
+	return sysfs_emit(text, "%d\n", READ_ONCE(*b->value));
+}
+
+static const struct kernel_param_ops bounded_ops = {
+	.set = set_bounded,
+	.get = get_bounded,
+};
+
+#define P(name, value, least, most, mode, text)				\
+	static struct bounded name##_bounded = {			\
+		&sdp_h_params.name, least, most				\
+	};								\
+	module_param_cb(name, &bounded_ops, &name##_bounded, mode);	\
+	__MODULE_PARM_TYPE(name, "int");				\
+	MODULE_PARM_DESC(name, text);
+#include "params.def"
+#undef P
