@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""How scripts/bench tells SMC from what fell back to TCP, and how it sets figures side by side."""
+"""How scripts/bench tells SMC from what fell back to TCP, what it measures, and how it sets figures side by side."""
 
 import sys
 import unittest
@@ -10,6 +10,8 @@ PROJECT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(PROJECT / "scripts"), str(PROJECT / "tests" / "bench")]
 
 import figures  # noqa: E402
+import rdma  # noqa: E402
+import scale  # noqa: E402
 import smc_build  # noqa: E402
 import smc_kernel  # noqa: E402
 from smc_kernel import attribute, attributes  # noqa: E402
@@ -149,10 +151,71 @@ class Section(unittest.TestCase):
     def test_pairs(self):
         self.assertEqual([line.split()[-1] for line in self.lines(pairs=[("smcd", "tcp"), ("smcd", "unix")])], ["SMC-D/TCP", "0.50"])
 
+    def test_no_pairs(self):
+        self.assertEqual(self.lines(pairs=[])[0].split(), ["SDP", "SMC-D", "TCP"])
+
     def test_names_that_begin_alike(self):
         names = {"read": "by READ", "write": "by WRITE", "copy": "copied"}
         lines = list(figures.section(figures.Samples([]), "", "message", [], "throughput", "rate", 1, tuple(names), names, "copy"))
         self.assertIn("copied/by READ  copied/by WRITE", lines[1])
+
+
+class Options:
+    quick, counted, repeat, seconds = True, True, 1, 0.5
+
+
+AROUND = {"cpus": 2, "cpu": "a processor", "kernel": "7", "mtu": 9000}
+
+
+def samples_of(points, **figures_of):
+    """One sample for each point, with figures that a function of the point gives."""
+    return figures.Samples([{**point, "repetition": 1, **{name: f(point) for name, f in figures_of.items()}} for point in points])
+
+
+class Watched(unittest.TestCase):
+    def setUp(self):
+        self.points = [point for point in rdma.plan(Options) if point["part"] in ("latency", "epoll", "edge")]
+        cost = {"sdp": 90, "raw": 100, "tcp": 40, "rsockets": 120}
+        self.samples = samples_of(self.points, median_us=lambda point: cost[point["system"]] + point["connections"], empty=lambda point: 0,
+                                  switches=lambda point: 0 if point["system"] == "raw" and point["part"] == "latency" else 2)
+
+    def test_who_can_be_watched(self):
+        watched = {(point["part"], point["system"], point["connections"]) for point in self.points if point["part"] != "latency"}
+        self.assertEqual(watched, {("epoll", system, n) for system in ("sdp", "raw", "tcp") for n in (2, 100)} |
+                         {("edge", system, n) for system in ("sdp", "tcp") for n in (2, 100)})
+
+    def test_table(self):
+        text = "\n".join(rdma.table(Options, AROUND, self.samples, self.points, 0, list(rdma.targets(self.samples, []))))
+        rows = [line.split() for line in text.splitlines()]
+        self.assertIn(["2", "92.0", "102", "42.0", "0.90", "2.19"], rows)
+        self.assertIn(["100", "190", "140", "1.36"], rows)
+        # events about nothing are told of when there are none
+        self.assertIn(["100", "0.00", "0.00"], rows)
+        # what was not measured has no table
+        self.assertNotIn("Throughput", text)
+        self.assertNotIn("Cross-checks", text)
+
+    def test_targets(self):
+        goals = {goal["what"]: goal for goal in rdma.targets(self.samples, [])}
+        goal = goals["epoll at 64 B, SDP / raw verbs, 100 connections"]
+        self.assertEqual((goal["bound"], goal["ratio"], goal["met"]), (1.0, 0.95, True))
+
+
+class Scale(unittest.TestCase):
+    def table(self, **more):
+        points = scale.plan(Options)
+        samples = samples_of(points, count=lambda point: 1050, accept_us_1=lambda point: 10.0, accept_us_1000=lambda point: 12.0,
+                             bytes_each_1000=lambda point: 4096, **more)
+        return "\n".join(scale.table(Options, AROUND, samples, points, 0, ()))
+
+    def test_levels(self):
+        rows = [line.split() for line in self.table().splitlines()]
+        self.assertIn(["connections", "made"] + ["1050"] * 5, rows)
+        self.assertTrue(any(row[-5:] == ["4.00"] * 5 and "1000" in row for row in rows))
+        self.assertFalse(any("10000" in row for row in rows))
+
+    def test_where_it_stopped(self):
+        self.assertIn("SDP, RDMA: no more: No buffer space available, after 1050", self.table(stopped=lambda point: "No buffer space available"))
 
 
 class Difference(unittest.TestCase):

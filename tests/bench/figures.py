@@ -7,13 +7,16 @@ from statistics import median
 class Samples:
     def __init__(self, samples):
         self.good, self.lost = {}, {}
+        self.stopped = {}       # of a system: why it made no more connections
         for sample in samples:
             if "error" in sample:
                 key = (sample["part"], sample["system"], sample["mode"], sample["size"], sample["connections"])
                 self.lost.setdefault(key, []).append(sample["error"])
                 continue
+            if "stopped" in sample:
+                self.stopped[sample["system"]] = f"{sample['stopped']}, after {sample['count']}"
             for name, value in sample.items():
-                if isinstance(value, (int, float)) and value > 0:
+                if isinstance(value, (int, float)) and (value > 0 or name == "empty"):
                     key = (sample["part"], sample["system"], sample["size"], sample["connections"], name)
                     self.good.setdefault(key, {})[sample["repetition"]] = value
 
@@ -50,7 +53,7 @@ def figure(value):
 def section(samples, title, head, rows, part, name, scale, systems, names, first="sdp", pairs=None):
     """A table: a row for each (label, size, connections), a column for each system, and the ratios of pairs of them: of
     the first one to each of the others, unless said otherwise."""
-    pairs = [pair for pair in pairs if set(pair) <= set(systems)] if pairs else [(first, system) for system in systems if system != first]
+    pairs = [(first, system) for system in systems if system != first] if pairs is None else [pair for pair in pairs if set(pair) <= set(systems)]
     starts = [names[system].split()[0] for system in systems]
     short = {system: start if starts.count(start) == 1 else names[system] for system, start in zip(systems, starts)}
     columns = [head, *(names[system] for system in systems), *(f"{names[one]}/{short[other]}" for one, other in pairs)]
@@ -93,17 +96,23 @@ def places(points):
     def some(part, name):
         return sorted({point[name] for point in points if point["part"] == part})
 
-    return some("throughput", "size"), some("latency", "size"), sorted({1, *some("at once", "connections")})
+    return some("throughput", "size"), some("latency", "size"), sorted({*([1] if some("throughput", "size") else []), *some("at once", "connections")})
 
 
 AT_ONCE_SIZE = 65536
+WATCHED = (2, 100)          # connections of which epoll(7) tells which has something
 
 
 def standard_points(quick, sizes):
     """(part, mode, message size, connections) of what is measured where SDP is compared with others."""
-    sizes, pongs, at_once = ([64, 4096, 65536, 1 << 20], [64], [4]) if quick else (sizes, [64, 1024, 16384, 65536], [2, 4, 8])
+    sizes, pongs, at_once = ([64, 4096, 65536, 1 << 20], [64], [4, 16]) if quick else (sizes, [64, 1024, 16384, 65536], [2, 4, 8, 16])
     return [*(("throughput", "stream", size, 1) for size in sizes), *(("latency", "pong", size, 1) for size in pongs),
             *(("at once", "stream", AT_ONCE_SIZE, count) for count in at_once), ("connections", "connect", 1, 1)]
+
+
+def watched_points():
+    """The same where both ends watch connections by epoll(7)."""
+    return [(mode, mode, 64, count) for mode in ("epoll", "edge") for count in WATCHED]
 
 
 def standard_sections(samples, points, at_once_size, systems, names, pairs=None):
@@ -112,20 +121,43 @@ def standard_sections(samples, points, at_once_size, systems, names, pairs=None)
     by_size = [(length(size), size, 1) for size in sizes]
     others = [system for system in systems if system != "raw"]
     raw = " (raw: less what a short run costs)" if "raw" in systems else ""
-    yield from section(samples, "Throughput, MB/s", "message", by_size, "throughput", "rate", 1e-6, systems, names, pairs=pairs)
+    if sizes:
+        yield from section(samples, "Throughput, MB/s", "message", by_size, "throughput", "rate", 1e-6, systems, names, pairs=pairs)
     if pongs:
         yield from section(samples, "Latency, half of a ping-pong, waiting by sleep" + " (raw: completion events)" * bool(raw) + ", us", "message",
                            [(length(size), size, 1) for size in pongs], "latency", "median_us", 1, systems, names, pairs=pairs)
-    yield from section(samples, f"CPU time of the whole guest, both sides and the kernel's threads, ns per byte{raw}", "message",
-                       by_size, "throughput", "guest_cpu_per_byte", 1e9, systems, names, pairs=pairs)
-    yield from section(samples, "CPU time charged to the two processes, ns per byte", "message",
-                       by_size, "throughput", "process_cpu_per_byte", 1e9, others, names, pairs=pairs)
-    if len(counts) > 1:
+    yield from watched_sections(samples, points, systems, names, pairs)
+    if sizes:
+        yield from section(samples, f"CPU time of the whole guest, both sides and the kernel's threads, ns per byte{raw}", "message",
+                           by_size, "throughput", "guest_cpu_per_byte", 1e9, systems, names, pairs=pairs)
+        yield from section(samples, "CPU time charged to the two processes, ns per byte", "message",
+                           by_size, "throughput", "process_cpu_per_byte", 1e9, others, names, pairs=pairs)
+    if counts and counts != [1]:
         yield from section(samples, f"Throughput of several connections at once, messages of {length(at_once_size)}, MB/s in all", "connections",
                            [(str(count), at_once_size, count) for count in counts], "at once", "rate", 1e-6, systems, names, pairs=pairs)
     if any(point["part"] == "connections" for point in points):
         yield from section(samples, "Connections: connect, a byte to and fro, close; per second", "", [("one after another", 1, 1)],
                            "connections", "per_second", 1, others, names, pairs=pairs)
+
+
+def watched_sections(samples, points, systems, names, pairs=None):
+    """Latency where both ends watch many connections by epoll(7), and how often tasks change places for a message."""
+    rows = {}
+    for part in ("epoll", "edge"):
+        rows[part] = sorted({(point["size"], point["connections"]) for point in points if point["part"] == part})
+        if not rows[part]:
+            continue
+        there = [system for system in systems if any((point["part"], point["system"]) == (part, system) for point in points)]
+        places = [(str(count), size, count) for size, count in rows[part]]
+        how = {"epoll": "(raw: a completion channel in it)", "edge": "told of changes only (EPOLLET)"}[part]
+        yield from section(samples, f"Latency with epoll at both ends, 64 B on one connection after the other, {how}, us", "connections",
+                           places, part, "median_us", 1, there, names, pairs=pairs)
+        yield from section(samples, "Events at the driver that were about nothing", "connections", places, part, "empty", 1, there, names, pairs=[])
+    for part, label in (("latency", "waiting in recv"), ("epoll", "epoll")):
+        there = [system for system in systems if any(samples.middle(part, system, size, count, "switches") for size, count in rows.get(part, [(64, 1)]))]
+        if there:
+            yield from section(samples, f"Context switches of the whole guest for each message of 64 B, {label}", "connections",
+                               [(str(count), size, count) for size, count in rows.get(part, [(64, 1)])], part, "switches", 1, there, names, pairs=pairs)
 
 
 def standard_graphs(points, at_once_size):
@@ -140,12 +172,14 @@ def standard_graphs(points, at_once_size):
 
 
 def goals_of(samples, wanted, names):
-    """What was promised, and what came of it; `wanted` is (part, system, to which one, size, figure, bound) of each."""
-    for part, system, other, size, name, bound in wanted:
-        ratio = samples.ratio(part, system, other, size, 1, name)
-        each = samples.ratios(part, system, other, size, 1, name) or [ratio]
+    """What was promised, and what came of it; `wanted` is (part, system, to which one, size, figure, bound) of each, and how
+    many connections, if it is not one."""
+    for part, system, other, size, name, bound, *connections in wanted:
+        count, = connections or [1]
+        ratio = samples.ratio(part, system, other, size, count, name)
+        each = samples.ratios(part, system, other, size, count, name) or [ratio]
         yield {
-            "what": f"{part} at {length(size)}, {names[system]} / {names[other]}",
+            "what": f"{part} at {length(size)}, {names[system]} / {names[other]}" + (f", {count} connections" if connections else ""),
             "bound": bound, "at_least": part == "throughput", "ratio": ratio, "lowest": min(each), "highest": max(each),
             "met": None if ratio is None else ratio >= bound if part == "throughput" else ratio <= bound,
         }

@@ -24,7 +24,7 @@ from statistics import median
 import smc_kernel
 
 SELF, PEER = "10.77.0.1", "10.77.0.2"
-PROGRAM = "/tmp/sockets"
+PROGRAMS = ("sockets", "many", "verbs")     # of this directory, built
 TICK = os.sysconf("SC_CLK_TCK")
 CPUS = os.cpu_count()
 HERE = "127.0.0.1"
@@ -172,26 +172,52 @@ def number(pattern, text, what):
 
 # --- the systems -----------------------------------------------------------------------------------
 
-# What tests/bench/sockets calls a system that is measured in more than one way.
-PROGRAMS = {"smcr": "smc", "smcd": "smc", "smcr large": "smc", "smcd large": "smc", "sdp here": "sdp", "tcp here": "tcp"}
+# What tests/bench/sockets and many call a system that is measured in more than one way.
+SYSTEMS = {"smcr": "smc", "smcd": "smc", "smcr large": "smc", "smcd large": "smc", "sdp here": "sdp", "tcp here": "tcp"}
+
+
+def serve_and_drive(server_words, client_words, words, seconds, limit, here=False):
+    """Runs one of our programs at both ends: how it was started, and what the two have printed."""
+    pair = Pair([*server_words, "serve", *words], [*client_words, "drive", *words, seconds],
+                lambda program: program.output.startswith("listening"), limit, here)
+    try:
+        return pair.commands, json.loads(pair.here), json.loads(pair.there.split("\n", 1)[1])
+    except (ValueError, IndexError):
+        raise Failed(f"`{pair.commands[1]}` printed {pair.here!r}, its server {pair.there!r}") from None
+
+
+def round_trips(here):
+    """What a program says of messages to and fro."""
+    names = ("median_us", "mean_us", "min_us", "p99_us", "count", "seconds", "events", "empty")
+    return {name: here[name] for name in names if name in here} | {
+        "guest_cpu_us": here["guest_cpu"] / here["count"] / 2 * 1e6,
+        "switches": here["switches"] / here["count"] / 2,
+    }
+
+
+def many(system, mode, size, connections, seconds, here=False):
+    """Several connections in one thread of each end."""
+    words, limit = [mode, HERE if here else PEER, port(), size, connections], seconds * 6 + 30
+    if system == "raw":
+        clients, servers = (["/tmp/verbs", device, GID_INDEX[device]] for device in ("rxe0", "rxe1"))
+    else:
+        clients = servers = ["/tmp/many", SYSTEMS.get(system, system)]
+    if mode == "idle":
+        limit += connections * (0.2 if CPUS > 1 else 0.4)
+    commands, driver, _ = serve_and_drive(servers, clients, words, seconds, limit, here)
+    return {"commands": commands} | (driver if mode == "idle" else round_trips(driver))
 
 
 def sockets(system, mode, size, connections, seconds, here=False):
     """TCP, SDP, SMC, rsockets or AF_UNIX, by the same program."""
-    at = port()
     # rsockets take an address of an RDMA device, here as well.
     address = PEER if not here else SELF if system == "rsockets" else HERE
-    words = [PROGRAM, PROGRAMS.get(system, system), "%s", mode, address, at, size, connections]
-    pair = Pair([*words[:2], "serve", *words[3:]], [*words[:2], "drive", *words[3:], seconds],
-                lambda program: program.output.startswith("listening"), seconds * 6 + 30, here)
-    try:
-        here, there = json.loads(pair.here), json.loads(pair.there.split("\n", 1)[1])
-    except (ValueError, IndexError):
-        raise Failed(f"`{pair.commands[1]}` printed {pair.here!r}, its server {pair.there!r}") from None
-    sample = {"commands": pair.commands}
+    program = ["/tmp/sockets", SYSTEMS.get(system, system)]
+    commands, here, there = serve_and_drive(program, program, [mode, address, port(), size, connections], seconds, seconds * 6 + 30, here)
+    sample = {"commands": commands}
     if mode == "stream":
         if here["bytes"] != there["bytes"]:
-            raise Failed(f"`{pair.commands[1]}` sent {here['bytes']} bytes, but {there['bytes']} came")
+            raise Failed(f"`{commands[1]}` sent {here['bytes']} bytes, but {there['bytes']} came")
         sample |= {
             "rate": there["bytes"] / there["seconds"],
             "seconds": there["seconds"],
@@ -200,8 +226,7 @@ def sockets(system, mode, size, connections, seconds, here=False):
             "process_cpu_per_byte": (here["process_cpu"] + there["process_cpu"]) / there["bytes"],
         }
     elif mode == "pong":
-        sample |= {name: here[name] for name in ("median_us", "mean_us", "min_us", "p99_us", "count", "seconds")}
-        sample["guest_cpu_us"] = here["guest_cpu"] / here["count"] / 2 * 1e6
+        sample |= round_trips(here)
     else:
         sample |= {"per_second": here["count"] / here["seconds"], "count": here["count"], "seconds": here["seconds"]}
     return sample
@@ -344,6 +369,8 @@ def measure(point, seconds):
     system, mode, size, connections = (point[name] for name in ("system", "mode", "size", "connections"))
     if system in WAYS:
         return by_way(system, mode, size, connections, seconds)
+    if mode in ("epoll", "edge", "idle"):
+        return many(system, mode, size, connections, seconds, point.get("here", False))
     if system == "ib_write":
         return qperf("rc_rdma_write_bw", size, seconds)     # as perftest's polls
     if system.startswith("ib_"):
@@ -354,7 +381,7 @@ def measure(point, seconds):
         return rstream(mode, size, connections, seconds)
     if system.startswith("qperf"):
         return qperf(system.split(" ")[1], size, seconds)
-    if PROGRAMS.get(system) == "smc":
+    if SYSTEMS.get(system) == "smc":
         return by_smc(system, mode, size, connections, seconds, point.get("here", False))
     return sockets(system, mode, size, connections, seconds, point.get("here", False))
 
@@ -398,8 +425,9 @@ def in_turn(points, repetition):
 def main():
     global smc
     plan, result = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
-    shutil.copy("/share/sockets", PROGRAM)
-    os.chmod(PROGRAM, 0o755)
+    for program in PROGRAMS:
+        shutil.copy(f"/share/{program}", f"/tmp/{program}")
+        os.chmod(f"/tmp/{program}", 0o755)
     os.chdir("/tmp")
     for device, address in (("rxe0", SELF), ("rxe1", PEER)):
         GID_INDEX[device] = gid_index(device, address)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What `make bench` measures and shows: SDP against raw verbs, rsockets and TCP on one link."""
 
-from figures import AT_ONCE_SIZE, figure, goals_of, goals_table, intro, length, lost_table, standard_graphs, standard_points, standard_sections
+from figures import AT_ONCE_SIZE, WATCHED, figure, goals_of, goals_table, intro, length, lost_table, standard_graphs, standard_points, standard_sections, watched_points
 
 SYSTEMS = ("sdp", "raw", "rsockets", "tcp")
 NAMES = {"sdp": "SDP", "raw": "raw verbs", "rsockets": "rsockets", "tcp": "TCP"}
@@ -16,6 +16,8 @@ def plan(options):
     # perftest sets its queue pairs up once; there is nothing to compare with.
     points = [(*point, [system for system in SYSTEMS if (point[0], system) != ("connections", "raw")])
               for point in standard_points(options.quick, SIZES)]
+    # rsockets cannot be in an epoll, and a completion channel has no edges.
+    points += [(*point, ["sdp", "raw", "tcp"] if point[0] == "epoll" else ["sdp", "tcp"]) for point in watched_points()]
     points += [("check", mode, size, 1, [system]) for system, mode, size in CHECKS]
     return [{"part": part, "mode": mode, "size": size, "connections": count, "system": system}
             for part, mode, size, count, systems in points for system in systems]
@@ -23,6 +25,7 @@ def plan(options):
 
 def targets(samples, sizes):
     wanted = [("throughput", "sdp", "raw", AT_ONCE_SIZE, "rate", 0.9), ("latency", "sdp", "raw", 64, "median_us", 1.15),
+              *(("epoll", "sdp", "raw", 64, "median_us", 1.0, count) for count in WATCHED),
               *(("throughput", "sdp", "rsockets", size, "rate", 1.0) for size in sizes if size >= 4096),
               ("latency", "sdp", "rsockets", 64, "median_us", 1.0)]
     return goals_of(samples, wanted, NAMES)
@@ -31,8 +34,10 @@ def targets(samples, sizes):
 def table(options, around, samples, points, load, goals):
     yield from intro(options, around, load, f"SDP (as it is by default) against raw verbs, rsockets and TCP on one link, MTU {around['mtu']}")
     yield from standard_sections(samples, points, AT_ONCE_SIZE, SYSTEMS, NAMES)
-    yield "Cross-checks by other programs (rc_*: raw verbs, qperf's own way of waiting)"
-    for system, mode, size in CHECKS:
+    checks = [(point["system"], point["mode"], point["size"]) for point in points if point["part"] == "check"]
+    if checks:
+        yield "Cross-checks by other programs (rc_*: raw verbs, qperf's own way of waiting)"
+    for system, mode, size in checks:
         value = samples.middle("check", system, size, 1, "rate" if mode == "stream" else "median_us")
         value = figure(value and value * 1e-6) + " MB/s" if mode == "stream" else figure(value) + " us"
         yield f"  {system:<13}  {length(size):>6}  {value:>12}"

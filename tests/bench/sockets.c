@@ -14,207 +14,16 @@
  * The server says "listening" when it is. Both end with one line of JSON.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <dlfcn.h>
-#include <errno.h>
-#include <netinet/tcp.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <time.h>
-#include <unistd.h>
+#include "sockets.h"
 
-#define AF_INET_SDP 27
-#ifndef AF_SMC
-#define AF_SMC 43
-#endif
-#define SDP_ZCOPY_THRESH 80
 #define MAX_CONNECTIONS 64
-#define MAX_TIMES (1 << 20)
 
-static struct {
-	int family;
-	int (*socket)(int, int, int);
-	int (*bind)(int, const struct sockaddr *, socklen_t);
-	int (*listen)(int, int);
-	int (*accept)(int, struct sockaddr *, socklen_t *);
-	int (*connect)(int, const struct sockaddr *, socklen_t);
-	ssize_t (*send)(int, const void *, size_t, int);
-	ssize_t (*recv)(int, void *, size_t, int);
-	int (*shutdown)(int, int);
-	int (*close)(int);
-	int (*setsockopt)(int, int, int, const void *, socklen_t);
-} api;
-
-static union {
-	struct sockaddr any;
-	struct sockaddr_in ip;
-	struct sockaddr_un local;
-} address;
-static socklen_t address_length;
-static int zcopy_from;
 static size_t size;
 static int connections;
 static double seconds;
 static atomic_int stop;
-
-static void __attribute__((noreturn, format(printf, 1, 2))) fail(const char *format, ...)
-{
-	va_list list;
-
-	va_start(list, format);
-	vfprintf(stderr, format, list);
-	va_end(list);
-	fputc('\n', stderr);
-	_exit(1);
-}
-
-static double now(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return time.tv_sec + time.tv_nsec * 1e-9;
-}
-
-/* What this process has used up, in seconds. */
-static double used(void)
-{
-	struct rusage usage;
-
-	getrusage(RUSAGE_SELF, &usage);
-	return usage.ru_utime.tv_sec + usage.ru_stime.tv_sec +
-	       (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
-}
-
-/* How long the processors have been idle, in seconds: the kernel's own threads count as work. */
-static double idle(void)
-{
-	unsigned long long ticks, waiting;
-	FILE *file = fopen("/proc/stat", "r");
-
-	if (!file || fscanf(file, "cpu %*u %*u %*u %llu %llu", &ticks, &waiting) != 2)
-		fail("cannot read /proc/stat");
-	fclose(file);
-	return (double)(ticks + waiting) / sysconf(_SC_CLK_TCK);
-}
-
-struct mark {
-	double time, used, idle;
-};
-
-static struct mark mark(void)
-{
-	return (struct mark){ now(), used(), idle() };
-}
-
-static void print_span(struct mark from, struct mark to)
-{
-	double span = to.time - from.time;
-
-	printf("\"seconds\": %.6f, \"process_cpu\": %.6f, \"guest_cpu\": %.6f", span, to.used - from.used,
-	       span * sysconf(_SC_NPROCESSORS_ONLN) - (to.idle - from.idle));
-}
-
-static void choose(const char *system)
-{
-	void *library;
-
-	if (strcmp(system, "rsockets")) {
-		if (!strcmp(system, "sdp") || !strcmp(system, "zcopy"))
-			api.family = AF_INET_SDP;
-		else if (!strcmp(system, "tcp"))
-			api.family = AF_INET;
-		else if (!strcmp(system, "smc"))
-			api.family = AF_SMC;
-		else if (!strcmp(system, "unix"))
-			api.family = AF_UNIX;
-		else
-			fail("no system is called %s: tcp, sdp, zcopy, smc, rsockets or unix", system);
-		api.socket = socket;
-		api.bind = bind;
-		api.listen = listen;
-		api.accept = accept;
-		api.connect = connect;
-		api.send = send;
-		api.recv = recv;
-		api.shutdown = shutdown;
-		api.close = close;
-		api.setsockopt = setsockopt;
-		return;
-	}
-	api.family = AF_INET;
-	library = dlopen("librdmacm.so.1", RTLD_NOW);
-	if (!library)
-		fail("%s", dlerror());
-#define LOAD(name)                                              \
-	do {                                                    \
-		*(void **)&api.name = dlsym(library, "r" #name); \
-		if (!api.name)                                  \
-			fail("%s", dlerror());                  \
-	} while (0)
-	LOAD(socket);
-	LOAD(bind);
-	LOAD(listen);
-	LOAD(accept);
-	LOAD(connect);
-	LOAD(send);
-	LOAD(recv);
-	LOAD(shutdown);
-	LOAD(close);
-	LOAD(setsockopt);
-}
-
-/* Of AF_UNIX an abstract one, which goes with its socket. */
-static void name_address(const char *host, const char *port)
-{
-	if (api.family == AF_UNIX) {
-		address.local.sun_family = AF_UNIX;
-		address_length = offsetof(struct sockaddr_un, sun_path) + 1 +
-				 snprintf(address.local.sun_path + 1, sizeof(address.local.sun_path) - 1, "bench %s", port);
-		return;
-	}
-	address.ip.sin_family = AF_INET;
-	if (inet_pton(AF_INET, host, &address.ip.sin_addr) != 1)
-		fail("%s is no IPv4 address", host);
-	address.ip.sin_port = htons(atoi(port));
-	address_length = sizeof(address.ip);
-}
-
-static int new_socket(void)
-{
-	int one = 1, fd = api.socket(api.family, SOCK_STREAM, 0);
-
-	if (fd < 0)
-		fail("socket: %s", strerror(errno));
-	api.setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (zcopy_from && api.setsockopt(fd, IPPROTO_TCP, SDP_ZCOPY_THRESH, &zcopy_from, sizeof(zcopy_from)))
-		fail("SDP_ZCOPY_THRESH: %s", strerror(errno));
-	return fd;
-}
-
-static void no_delay(int fd)
-{
-	int one = 1;
-
-	api.setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-}
-
-static int new_connection(void)
-{
-	int fd = new_socket();
-
-	if (api.connect(fd, &address.any, address_length))
-		fail("connect: %s", strerror(errno));
-	return fd;
-}
 
 static void *buffer(void)
 {
@@ -225,38 +34,6 @@ static void *buffer(void)
 	memset(memory, 'x', size);
 	return memory;
 }
-
-static void send_all(int fd, const char *data, size_t length)
-{
-	while (length) {
-		ssize_t done = api.send(fd, data, length, MSG_NOSIGNAL);
-
-		if (done < 0)
-			fail("send: %s", strerror(errno));
-		data += done;
-		length -= done;
-	}
-}
-
-/* Whether all of it came; not, if the connection ended before its first byte. */
-static int recv_all(int fd, char *data, size_t length)
-{
-	size_t got = 0;
-
-	while (got < length) {
-		ssize_t done = api.recv(fd, data + got, length - got, 0);
-
-		if (done < 0)
-			fail("recv: %s", strerror(errno));
-		if (!done && got)
-			fail("the connection ended within a message");
-		if (!done)
-			return 0;
-		got += done;
-	}
-	return 1;
-}
-
 /* --- stream ------------------------------------------------------------------------------------ */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -394,19 +171,12 @@ static void serve_pong(int listener)
 	api.close(fd);
 }
 
-static int compare(const void *a, const void *b)
-{
-	float x = *(const float *)a, y = *(const float *)b;
-
-	return (x > y) - (x < y);
-}
-
 static void drive_pong(void)
 {
 	float *times = malloc(MAX_TIMES * sizeof(*times));
 	char *data = buffer();
 	int fd = new_connection(), i, count = 0, warm = 20;
-	double sum = 0, last, time;
+	double last, time;
 	struct mark start, end;
 
 	if (!times)
@@ -425,15 +195,12 @@ static void drive_pong(void)
 			fail("the server is gone");
 		time = now();
 		times[count++] = time - last;
-		sum += time - last;
 		last = time;
 	}
 	end = mark();
 	api.shutdown(fd, SHUT_WR);
-	/* One way is half of there and back, as perftest and qperf have it. */
-	qsort(times, count, sizeof(*times), compare);
-	printf("{\"count\": %d, \"median_us\": %.3f, \"mean_us\": %.3f, \"min_us\": %.3f, \"p99_us\": %.3f, ", count,
-	       times[count / 2] * 5e5, sum / count * 5e5, times[0] * 5e5, times[count * 99LL / 100] * 5e5);
+	printf("{");
+	print_round_trips(times, count);
 	print_span(start, end);
 	puts("}");
 	api.recv(fd, data, 1, 0);
@@ -519,13 +286,7 @@ int main(int argc, char **argv)
 			fail("no mode is called %s", mode);
 		return 0;
 	}
-	listener = new_socket();
-	if (api.bind(listener, &address.any, address_length))
-		fail("bind: %s", strerror(errno));
-	if (api.listen(listener, 128))
-		fail("listen: %s", strerror(errno));
-	puts("listening");
-	fflush(stdout);
+	listener = new_listener();
 	if (!strcmp(mode, "stream"))
 		serve_stream(listener);
 	else if (!strcmp(mode, "pong"))

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Every kind of stream socket that is compared: what differs is the family, or the functions called; nothing else. */
+#ifndef BENCH_SOCKETS_H
+#define BENCH_SOCKETS_H
+
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <netinet/tcp.h>
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include "measuring.h"
+
+#define AF_INET_SDP 27
+#ifndef AF_SMC
+#define AF_SMC 43
+#endif
+#define SDP_ZCOPY_THRESH 80
+
+static struct {
+	int family;
+	int (*socket)(int, int, int);
+	int (*bind)(int, const struct sockaddr *, socklen_t);
+	int (*listen)(int, int);
+	int (*accept)(int, struct sockaddr *, socklen_t *);
+	int (*connect)(int, const struct sockaddr *, socklen_t);
+	ssize_t (*send)(int, const void *, size_t, int);
+	ssize_t (*recv)(int, void *, size_t, int);
+	int (*shutdown)(int, int);
+	int (*close)(int);
+	int (*setsockopt)(int, int, int, const void *, socklen_t);
+} api;
+
+static union {
+	struct sockaddr any;
+	struct sockaddr_in ip;
+	struct sockaddr_un local;
+} address;
+static socklen_t address_length;
+static int zcopy_from;
+
+static void choose(const char *system)
+{
+	void *library;
+
+	if (strcmp(system, "rsockets")) {
+		if (!strcmp(system, "sdp") || !strcmp(system, "zcopy"))
+			api.family = AF_INET_SDP;
+		else if (!strcmp(system, "tcp"))
+			api.family = AF_INET;
+		else if (!strcmp(system, "smc"))
+			api.family = AF_SMC;
+		else if (!strcmp(system, "unix"))
+			api.family = AF_UNIX;
+		else
+			fail("no system is called %s: tcp, sdp, zcopy, smc, rsockets or unix", system);
+		api.socket = socket;
+		api.bind = bind;
+		api.listen = listen;
+		api.accept = accept;
+		api.connect = connect;
+		api.send = send;
+		api.recv = recv;
+		api.shutdown = shutdown;
+		api.close = close;
+		api.setsockopt = setsockopt;
+		return;
+	}
+	api.family = AF_INET;
+	library = dlopen("librdmacm.so.1", RTLD_NOW);
+	if (!library)
+		fail("%s", dlerror());
+#define LOAD(name)                                              \
+	do {                                                    \
+		*(void **)&api.name = dlsym(library, "r" #name); \
+		if (!api.name)                                  \
+			fail("%s", dlerror());                  \
+	} while (0)
+	LOAD(socket);
+	LOAD(bind);
+	LOAD(listen);
+	LOAD(accept);
+	LOAD(connect);
+	LOAD(send);
+	LOAD(recv);
+	LOAD(shutdown);
+	LOAD(close);
+	LOAD(setsockopt);
+}
+
+/* Of AF_UNIX an abstract one, which goes with its socket. */
+static void name_address(const char *host, const char *port)
+{
+	if (api.family == AF_UNIX) {
+		address.local.sun_family = AF_UNIX;
+		address_length = offsetof(struct sockaddr_un, sun_path) + 1 +
+				 snprintf(address.local.sun_path + 1, sizeof(address.local.sun_path) - 1, "bench %s", port);
+		return;
+	}
+	address.ip.sin_family = AF_INET;
+	if (inet_pton(AF_INET, host, &address.ip.sin_addr) != 1)
+		fail("%s is no IPv4 address", host);
+	address.ip.sin_port = htons(atoi(port));
+	address_length = sizeof(address.ip);
+}
+
+static int new_socket(void)
+{
+	int one = 1, fd = api.socket(api.family, SOCK_STREAM, 0);
+
+	if (fd < 0)
+		fail("socket: %s", strerror(errno));
+	api.setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (zcopy_from && api.setsockopt(fd, IPPROTO_TCP, SDP_ZCOPY_THRESH, &zcopy_from, sizeof(zcopy_from)))
+		fail("SDP_ZCOPY_THRESH: %s", strerror(errno));
+	return fd;
+}
+
+static void no_delay(int fd)
+{
+	int one = 1;
+
+	api.setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+}
+
+static int new_connection(void)
+{
+	int fd = new_socket();
+
+	if (api.connect(fd, &address.any, address_length))
+		fail("connect: %s", strerror(errno));
+	return fd;
+}
+static int new_listener(void)
+{
+	int listener = new_socket();
+
+	if (api.bind(listener, &address.any, address_length))
+		fail("bind: %s", strerror(errno));
+	if (api.listen(listener, 128))
+		fail("listen: %s", strerror(errno));
+	puts("listening");
+	fflush(stdout);
+	return listener;
+}
+
+static void send_all(int fd, const char *data, size_t length)
+{
+	while (length) {
+		ssize_t done = api.send(fd, data, length, MSG_NOSIGNAL);
+
+		if (done < 0)
+			fail("send: %s", strerror(errno));
+		data += done;
+		length -= done;
+	}
+}
+
+/* Whether all of it came; not, if the connection ended before its first byte. */
+static inline int recv_all(int fd, char *data, size_t length)
+{
+	size_t got = 0;
+
+	while (got < length) {
+		ssize_t done = api.recv(fd, data + got, length - got, 0);
+
+		if (done < 0)
+			fail("recv: %s", strerror(errno));
+		if (!done && got)
+			fail("the connection ended within a message");
+		if (!done)
+			return 0;
+		got += done;
+	}
+	return 1;
+}
+#endif
