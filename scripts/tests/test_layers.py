@@ -32,7 +32,7 @@ class Made(unittest.TestCase):
             root = Path(directory)
             named = {(name.replace("__", "/") + ".rs" if "." not in name else name): text for name, text in files.items()}
             for name, text in {**MODS, **named}.items():
-                path = root / "src" / name
+                path = root / (name if name.startswith(("tools/", "qemu/")) else "src/" + name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
             (root / "scripts").mkdir()
@@ -206,6 +206,72 @@ class TestCircles(Made):
         self.assertIn("is a circle, new for src/socket/c.rs, src/socket/d.rs:", found[0])
 
 
+class TestTools(Made):
+    LIB = {"tools/rules/src/lib.rs": "mod parse; pub use parse::Rule;", "tools/rules/src/parse.rs": "pub struct Rule;"}
+
+    def test_of_one_crate(self):
+        files = {"tools/sdp-x/src/main.rs": "mod a; mod b; fn main() { a::A }", "tools/sdp-x/src/a.rs": "use crate::b::B; pub struct A;"}
+        self.assertEqual(self.complaints(**files, **{"tools/sdp-x/src/b.rs": "use crate::main; pub struct B;"})[0], "tools/sdp-x/src/a.rs is in no room: give it one in scripts/layers.py")
+        files = {name.replace("sdp-x", "sdpctl"): text for name, text in files.items()}
+        self.assertEqual(self.complaints(**files, **{"tools/sdpctl/src/b.rs": "pub struct B;"}), [])
+        found = self.complaints(**files, **{"tools/sdpctl/src/b.rs": "\nuse crate::a::A; pub struct B;"})
+        self.assertEqual(len(found), 1)
+        self.assertIn("tools/sdpctl/src/a.rs:1 -> tools/sdpctl/src/b.rs:2 -> tools/sdpctl/src/a.rs is a circle", found[0])
+
+    def test_the_first_file_is_like_a_mod(self):
+        files = {"tools/sdpctl/src/main.rs": "mod a; struct Error; fn main() { a::go() }", "tools/sdpctl/src/a.rs": "use crate::Error;"}
+        self.assertEqual(self.complaints(**files), [])
+
+    def test_libraries(self):
+        program = {"tools/sdpctl/src/main.rs": "use sdp_rules::Rule; fn main() {}"}
+        self.assertEqual(self.complaints(**self.LIB, **program), [])
+        # a name of the module's own that is called like a library of the tools
+        self.assertEqual(self.complaints(**self.LIB, sys__x="fn f() { sdp_rules::go() }"), [])
+        above = {"tools/libsdp/src/lib.rs": "pub struct Log;", "tools/rules/src/parse.rs": "use sdp_libsdp::Log; pub struct Rule;"}
+        found = self.complaints(**{**self.LIB, **above})
+        self.assertEqual([text.partition(", which")[0] for text in found], ["tools/rules/src/parse.rs:1 imports tools/libsdp/src/lib.rs"])
+
+    def test_files_of_another_crate(self):
+        files = {"tools/sdpctl/src/main.rs": "mod options; fn main() {}", "tools/sdpctl/src/options.rs": ""}
+        files["tools/completions/src/main.rs"] = '#[path = "../../sdpctl/src/options.rs"]\nmod options; fn main() { options::f() }'
+        self.assertEqual(self.complaints(**files), [])
+        files = {name.replace("completions", "info"): text for name, text in files.items()}
+        self.assertEqual([text.partition(", which")[0] for text in self.complaints(**files)], ["tools/info/src/main.rs:2 imports tools/sdpctl/src/options.rs"])
+
+    def test_no_mod(self):
+        found = self.complaints(**{"tools/sdpctl/src/main.rs": "fn main() {}", "tools/sdpctl/src/lost.rs": "", "tools/sdpctl/build.rs": "", "tools/sdpctl/tests/t.rs": ""})
+        self.assertEqual(found, ["tools/sdpctl/src/lost.rs has no `mod` that names it: name it or delete it"])
+
+
+class TestCalls(Made):
+    """C: a function of another file is an import, though one header declares all."""
+
+    def test_circle(self):
+        here = "void here(void)\n{\n\tthere();\n}\n"
+        found = self.complaints(**{"qemu/inside/a.c": here, "qemu/inside/b.c": "/* here() */\nvoid there(void)\n{\n\there();\n}\n"})
+        self.assertEqual(len(found), 1)
+        self.assertIn("qemu/inside/a.c:3 -> qemu/inside/b.c:4 -> qemu/inside/a.c is a circle", found[0])
+        for other in ("/* here() */\nvoid there(void)\n{\n}\n", "static void here(void)\n{\n}\n\nvoid there(void)\n{\n\tputs(\"here\");\n}\n"):
+            self.assertEqual(self.complaints(**{"qemu/inside/a.c": here, "qemu/inside/b.c": other}), [])
+
+    def test_of_another_folder(self):
+        files = {"qemu/inside/a.c": "void f(void)\n{\n\tg();\n}\n", "qemu/inside/module/b.c": "void g(void)\n{\n\tf();\n}\n"}
+        self.assertEqual(self.complaints(**files), [])
+
+
+class TestPython(Made):
+    def test_circle(self):
+        files = {"qemu/host/a.py": "import os\nimport b\n"}
+        self.assertEqual(self.complaints(**files, **{"qemu/host/b.py": "import json\n"}), [])
+        found = self.complaints(**files, **{"qemu/host/b.py": "def f():\n    from a import A\n"})
+        self.assertEqual(len(found), 1)
+        self.assertIn("qemu/host/a.py:2 -> qemu/host/b.py:2 -> qemu/host/a.py is a circle", found[0])
+
+    def test_function(self):
+        text = "def long():\n" + "    pass\n" * 70
+        self.assertEqual(self.complaints(**{"qemu/host/a.py": text}), ["qemu/host/a.py:1: long() has 71 lines, and 70 are allowed: take a step out of it"])
+
+
 class TestSizes(Made):
     LONG = "fn short() {}\n\nimpl X {\n    pub fn long(x: [u8; 3], f: impl Fn(u8))\n    {\n" + "        x();\n" * 68 + "    }\n}\n"
 
@@ -263,7 +329,12 @@ class TestThisTree(unittest.TestCase):
         arrows = layers.Tree(layers.PROJECT).arrows
         self.assertIn("src/sys/net/registration.rs", arrows["src/ib_sdp.rs"])
         self.assertIn("src/sys/net_helpers.h", arrows["src/sys/net_helpers.c"])
-        self.assertGreater(sum(map(len, arrows.values())), 400)
+        self.assertIn("tools/rules/src/lib.rs", arrows["tools/libsdp/src/settings.rs"])
+        self.assertIn("tools/sdpstat/src/options.rs", arrows["tools/completions/src/main.rs"])
+        self.assertIn("qemu/inside/frame.c", arrows["qemu/inside/agent.c"])
+        self.assertIn("src/sys/net_helpers.c", arrows["src/sys/tcp_helpers.c"])
+        self.assertIn("qemu/host/machine.py", arrows["qemu/guest"])
+        self.assertGreater(sum(map(len, arrows.values())), 1000)
 
 
 if __name__ == "__main__":
