@@ -15,7 +15,7 @@ use crate::sock::Data;
 use crate::trial::Trial;
 use crate::verdict::{clean, Check};
 use std::io;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -66,41 +66,69 @@ pub fn lock(report: &Mutex<Report>) -> MutexGuard<'_, Report> {
     report.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The address of this host from which the other one would be reached.
+fn source(host: &str) -> Option<IpAddr> {
+    let to = (host, 9).to_socket_addrs().ok()?.next()?;
+    let any: IpAddr = match to {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    // sends nothing
+    socket.connect(to).ok()?;
+    Some(socket.local_addr().ok()?.ip().to_canonical())
+}
+
+/// What a host is, and what is wrong with it.
+fn tell(report: &Mutex<Report>, name: &str, facts: &Facts) {
+    let mut report = lock(report);
+    report.heading(&format!("The host {name}"));
+    for line in &facts.text {
+        report.text(&format!("{line}\n"));
+    }
+    report.text("\n");
+    report.checks(name, &facts.checks);
+}
+
 /// # Errors
 ///
 /// Why it came to no end, in a sentence.
 pub fn run(options: &Options, report: &Mutex<Report>) -> Outcome<()> {
-    let host = options.host.as_deref().unwrap_or_default();
     let hide = |name: String| {
         if !options.names {
             lock(report).hide(name);
         }
     };
-    hide(host.into());
     hide(devices::line("/proc/sys/kernel/hostname").unwrap_or_default());
-    let stream = connect(host, options.port)?;
+    let Some(host) = options.host.as_deref() else {
+        tell(report, "here", &Facts::find(None, options.names, false));
+        lock(report).check(&Check::skip(
+            "paths of SDP",
+            "no other host was named: sdp-check --serve there, then sdp-check HOST here",
+        ));
+        return Ok(());
+    };
+    hide(host.into());
+    let stream = connect(host, options.port);
     let unknown = |e: io::Error| e.to_string();
-    let here = stream.local_addr().map_err(unknown)?.ip().to_canonical();
+    let here = match &stream {
+        Ok(stream) => Some(stream.local_addr().map_err(unknown)?.ip().to_canonical()),
+        Err(_) => source(host),
+    };
+    here.iter().for_each(|here| hide(here.to_string()));
+    let counters = Counters::now();
+    // whatever the other host says, this one's part is told
+    let ours = Facts::find(here, options.names, !options.no_perftest);
+    tell(report, "here", &ours);
+    let stream = stream?;
     let to = stream.peer_addr().map_err(unknown)?;
-    hide(here.to_string());
     hide(to.ip().to_canonical().to_string());
     let mut control =
         Control::new(stream, Instant::now() + WHOLE).map_err(|e| format!("{host}: {e}"))?;
-    let counters = Counters::now();
-    let ours = Facts::find(here, options.names, !options.no_perftest);
     control.say("facts")?;
     let theirs = Facts::hear(&mut control)?;
-    for (name, facts) in [("here", &ours), ("there", &theirs)] {
-        let mut report = lock(report);
-        report.heading(&format!("The host {name}"));
-        facts
-            .text
-            .iter()
-            .for_each(|t| report.text(&format!("{t}\n")));
-    }
-    lock(report).heading("Checks");
-    lock(report).checks("here", &ours.checks);
-    lock(report).checks("there", &theirs.checks);
+    tell(report, "there", &theirs);
+    lock(report).heading("Between the hosts");
     lock(report).check(&facts::mtu(ours.mtu, theirs.mtu));
     let mut client = Client {
         control,
@@ -246,7 +274,7 @@ impl Client<'_> {
             }
         }
         for (name, gained) in [("here", &ours), ("there", &theirs)] {
-            lock(self.report).heading(&format!("What /proc/net/sdpstats has gained {name}"));
+            lock(self.report).heading(&format!("What SDP and the devices have counted {name}"));
             for (counter, n) in gained {
                 lock(self.report).text(&format!("{counter}: {n}\n"));
             }

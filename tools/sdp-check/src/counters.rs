@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What `/proc/net/sdpstats` has gained since the beginning.
+//! What `/proc/net/sdpstats`, and the counters of RDMA devices, have gained since the beginning.
 
+use crate::devices;
 use crate::verdict::Check;
 use sdp_info::{Counter, Statistics};
 use std::fs;
 
-pub struct Counters(Vec<Counter>);
+pub struct Counters {
+    module: Vec<Counter>,
+    devices: Vec<(String, u64)>,
+}
 
 fn read() -> Vec<Counter> {
     let text = fs::read_to_string("/proc/thread-self/net/sdpstats");
@@ -16,11 +20,21 @@ fn read() -> Vec<Counter> {
 
 impl Counters {
     pub fn now() -> Self {
-        Counters(read())
+        Counters {
+            module: read(),
+            devices: devices::counters(devices::CLASS.as_ref()),
+        }
     }
 
+    /// Of the module, then of the devices.
     pub fn gained(&self) -> Vec<(String, u64)> {
-        gained(&self.0, &read())
+        let mut all = gained(&self.module, &read());
+        for (name, n) in devices::counters(devices::CLASS.as_ref()) {
+            let before = self.devices.iter().find(|(old, _)| *old == name);
+            let n = n.saturating_sub(before.map_or(0, |b| b.1));
+            all.extend((n > 0).then_some((name, n)));
+        }
+        all
     }
 }
 
@@ -58,7 +72,7 @@ pub fn faults(name: &str, gained: &[(String, u64)]) -> Check {
     }
     Check::fail(name, all.join(", ")).because(
         "the fabric lost packets or the link, or one end broke a rule of SDP",
-        "look at the adapter's counters (ethtool -S, rdma statistic) and send the report in",
+        "look at the counters of the devices in the report (and ethtool -S), and send it in",
     )
 }
 

@@ -35,8 +35,11 @@ fn entries(dir: impl AsRef<Path>) -> Vec<String> {
     names
 }
 
-/// The devices below `/sys/class/infiniband`.
-pub fn find(class: &Path, address: IpAddr, names: bool) -> Found {
+/// Where the kernel has them.
+pub const CLASS: &str = "/sys/class/infiniband";
+
+/// The devices below [`CLASS`], and the GID that is made of the address.
+pub fn find(class: &Path, address: Option<IpAddr>, names: bool) -> Found {
     let mut found = Found::default();
     for name in entries(class) {
         found.device(&class.join(&name), &name, address, names);
@@ -66,7 +69,7 @@ pub fn find(class: &Path, address: IpAddr, names: bool) -> Found {
 }
 
 impl Found {
-    fn device(&mut self, dir: &Path, name: &str, address: IpAddr, names: bool) {
+    fn device(&mut self, dir: &Path, name: &str, address: Option<IpAddr>, names: bool) {
         let file = |file: &str| line(dir.join(file)).unwrap_or("-".into());
         let driver = fs::read_link(dir.join("device/driver")).ok();
         let driver = driver.as_ref().and_then(|d| d.file_name());
@@ -77,6 +80,7 @@ impl Found {
             file("board_id"),
             file("fw_ver")
         ));
+        self.text.push(format!("device {name}: {}", bus(dir)));
         let (mut active, mut states) = (0, vec![]);
         for port in entries(dir.join("ports")) {
             let dir = dir.join("ports").join(&port);
@@ -112,7 +116,7 @@ impl Found {
         device: &str,
         port: &Path,
         active: bool,
-        address: IpAddr,
+        address: Option<IpAddr>,
         names: bool,
     ) -> String {
         let (mut count, mut kinds) = (0, vec![]);
@@ -126,7 +130,8 @@ impl Found {
             }
             count += 1;
             let kind = line(port.join("gid_attrs/types").join(&n)).unwrap_or("InfiniBand".into());
-            let is = active && IpAddr::from(gid).to_canonical() == address.to_canonical();
+            let is = active
+                && address.is_some_and(|a| a.to_canonical() == IpAddr::from(gid).to_canonical());
             // of RoCE's two versions the one that all speak
             if is && (self.gid.is_none() || kind.contains("v2")) {
                 self.gid = Some(Gid {
@@ -146,6 +151,39 @@ impl Found {
         }
         format!("{count} GIDs ({})", kinds.join(", "))
     }
+}
+
+/// Where the adapter is: what it is, how fast its slot is, and whether an IOMMU stands before memory.
+fn bus(dir: &Path) -> String {
+    let file = |file: &str| line(dir.join("device").join(file)).unwrap_or("-".into());
+    let domain = line(dir.join("device/iommu_group/type"));
+    format!(
+        "PCI {}:{}, {} x{}, NUMA node {}, IOMMU {}",
+        file("vendor"),
+        file("device"),
+        file("current_link_speed"),
+        file("current_link_width"),
+        file("numa_node"),
+        domain.unwrap_or("none".into())
+    )
+}
+
+/// What the devices and their ports have counted, by `DEVICE/PORT COUNTER`.
+pub fn counters(class: &Path) -> Vec<(String, u64)> {
+    let mut all = vec![];
+    for device in entries(class) {
+        let ports = class.join(&device).join("ports");
+        for port in entries(&ports) {
+            for kind in ["counters", "hw_counters"] {
+                let dir = ports.join(&port).join(kind);
+                for counter in entries(&dir) {
+                    let n = line(dir.join(&counter)).and_then(|n| n.parse().ok());
+                    all.extend(n.map(|n| (format!("{device}/{port} {counter}"), n)));
+                }
+            }
+        }
+    }
+    all
 }
 
 /// What `ibv_devinfo` says, or why it does not.
@@ -201,9 +239,33 @@ mod tests {
 
     fn found(test: &str, state: &str, gid: &str, names: bool) -> Found {
         let dir = class(test, state, gid);
-        let found = find(&dir, "10.0.0.1".parse().unwrap(), names);
+        let found = find(&dir, "10.0.0.1".parse().ok(), names);
         fs::remove_dir_all(dir).unwrap();
         found
+    }
+
+    #[test]
+    fn what_is_counted() {
+        let dir = class("counted", "4: ACTIVE", GID);
+        let of = |kind: &str| dir.join("mlx5_0/ports/1").join(kind);
+        for (kind, counter, n) in [
+            ("counters", "port_rcv_errors", "3"),
+            ("hw_counters", "out_of_sequence", "7"),
+            ("hw_counters", "lifespan", "ten"),
+        ] {
+            fs::create_dir_all(of(kind)).unwrap();
+            fs::write(of(kind).join(counter), n).unwrap();
+        }
+        let wanted = [
+            ("mlx5_0/1 port_rcv_errors".into(), 3),
+            ("mlx5_0/1 out_of_sequence".into(), 7),
+        ];
+        assert_eq!(counters(&dir), wanted);
+        assert_eq!(
+            bus(&dir.join("mlx5_0")),
+            "PCI -:-, - x-, NUMA node -, IOMMU none"
+        );
+        fs::remove_dir_all(dir).unwrap();
     }
 
     const GID: &str = "0000:0000:0000:0000:0000:ffff:0a00:0001";
@@ -238,7 +300,7 @@ mod tests {
         assert_eq!((down.gid, down.checks[0].verdict), (None, Verdict::Fail));
         let other = found("other", "4: ACTIVE", "fe80::1", false);
         assert_eq!(other.gid, None);
-        let none = find("/nowhere".as_ref(), "10.0.0.1".parse().unwrap(), false);
+        let none = find("/nowhere".as_ref(), None, false);
         assert!(none.checks[0].found.contains("none") && none.checks[0].verdict == Verdict::Fail);
     }
 

@@ -171,6 +171,19 @@ pub fn failure(name: &str, error: &str) -> Check {
             "do not use SDP on these hosts; send the report in",
         );
     }
+    let saying = |e: i32| error.contains(&format!("(os error {e})"));
+    if error.starts_with("connect:") && saying(libc::ECONNREFUSED) {
+        return check.because(
+            "the other host answers by RDMA, and refuses: another SDP has its requests, or another host has the address",
+            "the log of the other host's kernel: echo module ib_sdp +p > /proc/dynamic_debug/control there, and try again",
+        );
+    }
+    if error.starts_with("connect:") && (saying(libc::ENETUNREACH) || saying(libc::EHOSTUNREACH)) {
+        return check.because(
+            "no RDMA device of this host leads to HOST, or HOST's hardware address is not found",
+            "ip route get HOST has to name the network device of an adapter (rdma link); ip neigh; give an address of that network",
+        );
+    }
     if error.starts_with("connect:") {
         return check.because(
             "the other host does not answer by RDMA: a firewall drops it (UDP 4791 for RoCE), a switch's VLAN or \
@@ -251,6 +264,15 @@ mod tests {
             .remedy
             .contains("do not use"));
         assert!(failure("x", "connect: timed out").cause.contains("4791"));
+        let connect = |e| {
+            failure(
+                "x",
+                &format!("connect: {}", std::io::Error::from_raw_os_error(e)),
+            )
+        };
+        assert!(connect(libc::ECONNREFUSED).cause.contains("refuses"));
+        assert!(connect(libc::ENETUNREACH).cause.contains("no RDMA device"));
+        assert!(connect(libc::ETIMEDOUT).cause.contains("4791"));
         assert!(failure("x", "the other end has closed")
             .cause
             .contains("has ended"));

@@ -10,12 +10,17 @@ use crate::sock::{self, Kind};
 use crate::verdict::Check;
 use std::fs;
 use std::io::{ErrorKind, Read};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::OpenOptionsExt;
+
+/// What SDP is built upon, and drivers of adapters.
+const RDMA_MODULES: [&str; 8] = [
+    "ib_core", "ib_cm", "rdma_cm", "ib_ipoib", "mlx5_ib", "bnxt_re", "irdma", "mlx4_ib",
+];
 
 impl Facts {
     /// Of this host, whose end of the control connection has that address.
-    pub fn find(address: IpAddr, names: bool, with_perftest: bool) -> Self {
+    pub fn find(address: Option<IpAddr>, names: bool, with_perftest: bool) -> Self {
         let mut facts = Facts {
             kernel: line("/proc/sys/kernel/osrelease").unwrap_or_default(),
             ..Self::default()
@@ -26,13 +31,17 @@ impl Facts {
             .push(format!("sdp-check {}", env!("CARGO_PKG_VERSION")));
         if names {
             let host = line("/proc/sys/kernel/hostname").unwrap_or_default();
+            let address = address.map_or("none".into(), |a| a.to_string());
             facts.text.push(format!("host {host}, address {address}"));
         }
-        facts.module(address);
-        let mut found = devices::find("/sys/class/infiniband".as_ref(), address, names);
+        facts.modules();
+        facts.module(address.unwrap_or(Ipv4Addr::UNSPECIFIED.into()));
+        let mut found = devices::find(devices::CLASS.as_ref(), address, names);
         facts.text.append(&mut found.text);
         facts.checks.append(&mut found.checks);
-        facts.link(address, found.gid.is_some());
+        if let Some(address) = address {
+            facts.link(address, found.gid.is_some());
+        }
         facts.gid = found.gid;
         facts.memory();
         facts.log();
@@ -42,6 +51,28 @@ impl Facts {
             facts.perftest = there.map(|p| p.to_string()).collect();
         }
         facts
+    }
+
+    /// Which of the kernel's RDMA modules are not the kernel's own.
+    fn modules(&mut self) {
+        let mut foreign = vec![];
+        for name in RDMA_MODULES {
+            let taint = line(format!("/sys/module/{name}/taint"));
+            if taint.is_some_and(|t| t.contains('O')) {
+                let version = line(format!("/sys/module/{name}/version"));
+                foreign.push(format!("{name} {}", version.unwrap_or_default()));
+            }
+        }
+        if foreign.is_empty() {
+            return;
+        }
+        let all = foreign.iter().map(|f| f.trim_end()).collect::<Vec<_>>();
+        self.checks.push(
+            Check::skip("modules of RDMA", format!("not the kernel's: {}", all.join(", "))).because(
+                "drivers of a vendor (MLNX_OFED, DOCA) are in place of the kernel's; ib_sdp is built for the kernel's",
+                "if ib_sdp does not load (unknown symbols), use the kernel's own drivers",
+            ),
+        );
     }
 
     fn module(&mut self, address: IpAddr) {
@@ -195,11 +226,10 @@ fn complaint(record: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::verdict::Verdict;
-    use std::net::Ipv4Addr;
 
     #[test]
     fn this_host() {
-        let facts = Facts::find(Ipv4Addr::LOCALHOST.into(), false, false);
+        let facts = Facts::find(Some(Ipv4Addr::LOCALHOST.into()), false, false);
         assert!(facts.mtu > 1000);
         assert!(facts.perftest.is_empty());
         assert!(!facts.text.iter().any(|t| t.contains("127.0.0.1")));

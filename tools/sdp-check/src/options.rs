@@ -18,12 +18,13 @@ pub const MOST_SECONDS: u64 = 600;
     long_about = "Check RDMA devices, and every path of SDP to another host.
 
 On one host `sdp-check --serve`, on the other `sdp-check HOST`, where HOST is an address of the \
-first one's RDMA adapter. Each check says PASS, FAIL or SKIP, and a file has the report to send in. \
+first one's RDMA adapter; without HOST this host alone is looked at. Each check says PASS, FAIL or \
+SKIP, and a file has the report to send in. \
 Whoever reaches the port of --serve can have it run checks, so stop it when you are done."
 )]
 pub struct Options {
-    /// The host where `sdp-check --serve` runs, by its address on the RDMA network
-    #[arg(required_unless_present = "serve", conflicts_with = "serve", value_hint = ValueHint::Hostname)]
+    /// The host where `sdp-check --serve` runs, by its address on the RDMA network [default: none, only this host]
+    #[arg(conflicts_with = "serve", value_hint = ValueHint::Hostname)]
     pub host: Option<String>,
     /// Wait for clients, one at a time, until interrupted
     #[arg(long)]

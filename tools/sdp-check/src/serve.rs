@@ -135,7 +135,7 @@ impl Session {
             match words[..] {
                 ["facts"] => {
                     let s = self.settings;
-                    let facts = Facts::find(self.here.ip(), s.names, s.perftest);
+                    let facts = Facts::find(Some(self.here.ip()), s.names, s.perftest);
                     facts.tell(&mut self.control)?;
                     self.gid = facts.gid;
                 }

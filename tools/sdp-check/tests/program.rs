@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! The program as a whole, without SDP: what it says when something is missing, and its status. What it
-//! does with SDP is in tests/guest/suites/proc/sdp_check.py.
+//! does with SDP is in tests/guest/suites/programs/sdp_check.py.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -161,11 +161,28 @@ fn servers_that_are_none() {
     let (status, out, err) = run(client(port, &report.0));
     assert_eq!(status, Some(1), "{out}");
     assert!(err.contains("run sdp-check --serve there"), "{err}");
+    // and this host's part is there all the same
+    assert!(out.contains("FAIL  here, address: no RDMA device"), "{out}");
     let text = report.text();
+    for told in ["It ended early: (hidden): nobody listens", "\nkernel "] {
+        assert!(text.contains(told), "{told} is not in {text}");
+    }
+}
+
+#[test]
+fn this_host_alone() {
+    let report = File::new("alone");
+    let mut c = program();
+    c.arg("--report").arg(&report.0);
+    let (_, out, err) = run(c);
+    assert_eq!(err, "");
+    assert!(out.contains("here, RLIMIT_MEMLOCK"), "{out}");
     assert!(
-        text.contains("It ended early: (hidden): nobody listens"),
-        "{text}"
+        out.contains("SKIP  paths of SDP: no other host was named"),
+        "{out}"
     );
+    assert!(!out.contains("  there, "), "{out}");
+    assert!(report.text().contains("\nkernel "), "{}", report.text());
 }
 
 #[test]
@@ -227,7 +244,6 @@ fn ports_and_files() {
     );
     for wrong in [
         &["--serve", "host"][..],
-        &[],
         &["host", "--seconds", "4"],
         &["host", "--port", "0"],
     ] {
