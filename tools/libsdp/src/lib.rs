@@ -13,15 +13,13 @@
 //! The functions that are replaced may be called by a signal handler, by a child between vfork(2) and
 //! execve(2), by other libraries before the constructors have run, and by malloc. So none of them
 //! allocates or locks, and each reaches the C library's own function by a pointer that the constructor
-//! has looked up. What Rust's library allocates when the rules are read comes from `arena`, not from
-//! malloc. A thread may be cancelled in connect(2), which unwinds it, so the functions are `C-unwind`
+//! has looked up. Only the constructor, which reads the rules, needs memory. A thread may be cancelled in connect(2), which unwinds it, so the functions are `C-unwind`
 //! and hold nothing then.
 
 #![warn(unsafe_op_in_unsafe_fn)]
 // The tests look at parts; with the functions themselves in it, the test would preload itself.
 #![cfg_attr(test, allow(dead_code))]
 
-mod arena;
 mod calls;
 mod log;
 mod real;
@@ -29,9 +27,6 @@ mod report;
 mod sdp;
 mod settings;
 mod sys;
-
-#[global_allocator]
-static ARENA: arena::Arena = arena::Arena::new();
 
 /// Runs when the library is loaded, before the program.
 extern "C" fn constructor() {

@@ -13,7 +13,9 @@
 
 use crate::settings::{self, Level, Settings};
 use crate::sys;
+use libc::c_int;
 use sdp_rules::Destination;
+use std::ffi::CStr;
 use std::fmt::{self, Write};
 
 /// A line on the stack; what does not fit is cut off.
@@ -33,18 +35,24 @@ impl Line {
     fn as_bytes(&self) -> &[u8] {
         &self.text[..self.length]
     }
+
+    /// Bytes as they are.
+    fn push(&mut self, bytes: &[u8]) {
+        let room = &mut self.text[self.length..];
+        let n = bytes.len().min(room.len());
+        room[..n].copy_from_slice(&bytes[..n]);
+        self.length += n;
+    }
 }
 
 impl Write for Line {
     fn write_str(&mut self, s: &str) -> fmt::Result {
         // One byte is kept for the end of the line.
         let room = self.text.len() - 1 - self.length;
-        let part = &s.as_bytes()[..s.len().min(room)];
-        for (to, &c) in self.text[self.length..].iter_mut().zip(part) {
+        for &c in s.as_bytes().iter().take(room) {
             // A message is one line, and no terminal's command.
-            *to = if c < b' ' || c == 0x7f { b'?' } else { c };
+            self.push(&[if c < b' ' || c == 0x7f { b'?' } else { c }]);
         }
-        self.length += part.len();
         Ok(())
     }
 }
@@ -64,17 +72,19 @@ pub fn write(level: Level, message: fmt::Arguments<'_>) {
     let pid = sys::pid();
     let done = match &settings.destination {
         Destination::File(path) if !settings.secure => {
-            let _ = time(&mut line);
-            let _ = write!(line, " {name}[{pid}] libsdp: {message}");
-            finish(&mut line);
+            let now = sys::clock(libc::CLOCK_REALTIME);
+            let _ = write!(line, "{}.{:03} ", now.tv_sec, now.tv_nsec / 1_000_000);
+            let _ = write!(line, "{name}[{pid}] libsdp: {message}");
+            line.push(b"\n");
             to_file(path, line.as_bytes())
         }
-        Destination::Stderr => {
+        // inetd's programs have their connection there
+        Destination::Stderr if !is_socket(2) => {
             let _ = write!(line, "libsdp: {name}[{pid}]: {message}");
-            finish(&mut line);
+            line.push(b"\n");
             sys::write(2, line.as_bytes()).map(drop)
         }
-        Destination::Syslog | Destination::File(_) => to_syslog(settings, level, pid, message),
+        _ => to_syslog(settings, level, pid, message),
     };
     if done.is_err() && level == Level::Error {
         // An error is told somewhere.
@@ -84,47 +94,8 @@ pub fn write(level: Level, message: fmt::Arguments<'_>) {
     }
 }
 
-fn finish(line: &mut Line) {
-    line.text[line.length] = b'\n';
-    line.length += 1;
-}
-
-/// The time, in UTC: what a signal handler can know.
-fn time(line: &mut Line) -> fmt::Result {
-    let t = sys::clock(libc::CLOCK_REALTIME);
-    let (days, second) = (t.tv_sec.div_euclid(86400), t.tv_sec.rem_euclid(86400));
-    let (year, month, day) = date(days);
-    let (hour, minute) = (second / 3600, second / 60 % 60);
-    write!(
-        line,
-        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}.{:03}Z",
-        second % 60,
-        t.tv_nsec / 1_000_000
-    )
-}
-
-/// Year, month and day, from days since 1970.
-fn date(days: i64) -> (i64, i64, i64) {
-    let leap = |y: i64| (y % 4 == 0 && y % 100 != 0) || y % 400 == 0;
-    let (mut year, mut left) = (1970, days.max(0));
-    loop {
-        let length = if leap(year) { 366 } else { 365 };
-        if left < length {
-            break;
-        }
-        left -= length;
-        year += 1;
-    }
-    let february = if leap(year) { 29 } else { 28 };
-    let mut month = 1;
-    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
-        if left < length {
-            break;
-        }
-        left -= length;
-        month += 1;
-    }
-    (year, month, left + 1)
+fn is_socket(fd: c_int) -> bool {
+    sys::stat(fd).is_some_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFSOCK)
 }
 
 fn to_syslog(
@@ -158,52 +129,34 @@ fn to_file(path: &[u8], line: &[u8]) -> sys::Result<()> {
     done.map(drop)
 }
 
-/// A path on the stack, with a zero at its end.
-struct Path([u8; 512]);
-
-impl Path {
-    fn new(parts: &[&[u8]]) -> sys::Result<Self> {
-        let mut path = Path([0; 512]);
-        let mut room = &mut path.0[..511];
-        for part in parts {
-            if part.len() > room.len() {
-                return Err(libc::ENAMETOOLONG);
-            }
-            let (to, rest) = room.split_at_mut(part.len());
-            to.copy_from_slice(part);
-            room = rest;
-        }
-        Ok(path)
-    }
-
-    fn as_bytes(&self) -> &[u8] {
-        let end = self.0.iter().position(|&c| c == 0).unwrap_or(511);
-        &self.0[..=end]
-    }
+/// A path, once its last part is there.
+fn path(line: &mut Line) -> sys::Result<&CStr> {
+    line.push(b"\0");
+    CStr::from_bytes_with_nul(line.as_bytes()).map_err(|_| libc::ENAMETOOLONG)
 }
 
 /// The log file of a user, by the name that the rules give it.
-fn open(path: &[u8], user: u32) -> sys::Result {
-    let name = path.rsplit(|&c| c == b'/').next().unwrap_or(path);
-    let (directory, name) = if user == 0 {
-        (Path::new(&[b"/var/log"])?, Path::new(&[name])?)
-    } else {
-        let mut number = Line::new();
-        let _ = write!(number, ".{user}");
-        let before: &[u8] = if path.contains(&b'/') { b"" } else { b"/tmp/" };
-        let directory = Path::new(&[before, path, number.as_bytes()])?;
-        match sys::mkdir(directory.as_bytes(), 0o700) {
-            Ok(_) | Err(libc::EEXIST) => {}
-            Err(e) => return Err(e),
-        }
-        (directory, Path::new(&[b"log"])?)
-    };
-    open_in(directory.as_bytes(), name.as_bytes(), user)
+fn open(named: &[u8], user: u32) -> sys::Result {
+    let (mut directory, mut name) = (Line::new(), Line::new());
+    if user == 0 {
+        name.push(named.rsplit(|&c| c == b'/').next().unwrap_or(named));
+        return open_in(c"/var/log", path(&mut name)?, user);
+    }
+    if !named.contains(&b'/') {
+        directory.push(b"/tmp/");
+    }
+    directory.push(named);
+    let _ = write!(directory, ".{user}");
+    let directory = path(&mut directory)?;
+    match sys::mkdir(directory, 0o700) {
+        Ok(_) | Err(libc::EEXIST) => open_in(directory, c"log", user),
+        Err(e) => Err(e),
+    }
 }
 
 /// A regular file with one name that is the user's, in a directory that nobody else can write to.
 /// Both are looked at once they are open, so that nobody can change them between.
-fn open_in(directory: &[u8], name: &[u8], user: u32) -> sys::Result {
+fn open_in(directory: &CStr, name: &CStr, user: u32) -> sys::Result {
     let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_PATH;
     let directory = sys::open(libc::AT_FDCWD, directory, flags, 0)?;
     let others = if user == 0 { 0o002 } else { 0o077 };
@@ -234,26 +187,18 @@ fn open_in(directory: &[u8], name: &[u8], user: u32) -> sys::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::CString;
     use std::os::unix::fs::{symlink, DirBuilderExt, PermissionsExt};
     use std::{env, fs};
-
-    #[test]
-    fn dates() {
-        assert_eq!(date(0), (1970, 1, 1));
-        assert_eq!(date(59), (1970, 3, 1));
-        assert_eq!(date(11016), (2000, 2, 29));
-        assert_eq!(date(20778), (2026, 11, 21));
-        assert_eq!(date(47540), (2100, 2, 28));
-        assert_eq!(date(47541), (2100, 3, 1));
-    }
 
     #[test]
     fn lines_are_cut_and_clean() {
         let mut line = Line::new();
         let _ = write!(line, "a\nb\x1b{}", "x".repeat(1000));
-        finish(&mut line);
+        line.push(b"\n");
         assert_eq!(line.length, 512);
         assert!(line.as_bytes().starts_with(b"a?b?xx") && line.as_bytes().ends_with(b"x\n"));
+        assert_eq!(path(&mut line), Err(libc::ENAMETOOLONG));
     }
 
     /// A directory of this test's own.
@@ -264,9 +209,8 @@ mod tests {
         path
     }
 
-    fn c(path: &std::path::Path) -> Vec<u8> {
-        use std::os::unix::ffi::OsStrExt;
-        [path.as_os_str().as_bytes(), b"\0"].concat()
+    fn c(path: &std::path::Path) -> CString {
+        CString::new(path.to_str().unwrap()).unwrap()
     }
 
     #[test]
@@ -274,9 +218,8 @@ mod tests {
         // SAFETY: asks for a number.
         let user = unsafe { libc::geteuid() };
         let dir = place("log");
-        let log = |name: &str| {
-            open_in(&c(&dir), &[name.as_bytes(), b"\0"].concat(), user).map(sys::close)
-        };
+        let log =
+            |name: &str| open_in(&c(&dir), &CString::new(name).unwrap(), user).map(sys::close);
         assert_eq!(log("new"), Ok(()));
         assert_eq!(log("new"), Ok(()));
         fs::write(dir.join("precious"), "x").unwrap();
@@ -289,11 +232,11 @@ mod tests {
 
         let link = dir.join("there");
         symlink(&dir, &link).unwrap();
-        assert_eq!(open_in(&c(&link), b"new\0", user), Err(libc::ENOTDIR));
+        assert_eq!(open_in(&c(&link), c"new", user), Err(libc::ENOTDIR));
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).unwrap();
         assert_eq!(log("new"), Err(libc::EPERM));
         assert_eq!(
-            open_in(&c(&dir), b"new\0", user + 1),
+            open_in(&c(&dir), c"new", user + 1),
             Err(libc::EPERM),
             "the directory is another user's"
         );
@@ -306,8 +249,8 @@ mod tests {
         // SAFETY: asks for a number.
         let user = unsafe { libc::geteuid() };
         let name = dir.join("x.log");
-        let bytes = c(&name);
-        let path = &bytes[..bytes.len() - 1];
+        let name = c(&name);
+        let path = name.as_bytes();
         if user != 0 {
             sys::close(open(path, user).unwrap());
             assert!(dir.join(format!("x.log.{user}/log")).is_file());

@@ -9,48 +9,20 @@ use std::mem;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-/// A function that is looked up once.
-pub struct Next {
-    name: &'static CStr,
-    found: AtomicPtr<c_void>,
-}
+/// What has been looked up of a function, or null.
+type Found = AtomicPtr<c_void>;
 
-impl Next {
-    const fn new(name: &'static CStr) -> Self {
-        Next {
-            name,
-            found: AtomicPtr::new(ptr::null_mut()),
-        }
-    }
-
-    /// Its address; null if the C library has no such function.
-    fn get(&self) -> *mut c_void {
-        let found = self.found.load(Relaxed);
-        if !found.is_null() {
-            return found;
-        }
+fn look_up(found: &Found, name: &CStr) -> *mut c_void {
+    if found.load(Relaxed).is_null() {
         // SAFETY: looks for a name that ends with a zero.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
-        self.found.store(found, Relaxed);
-        found
+        let next = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        found.store(next, Relaxed);
     }
+    found.load(Relaxed)
 }
 
 macro_rules! next {
-    ($($name:ident($($argument:ident: $kind:ty),* $(,)?) -> $result:ty;)*) => {
-        #[allow(non_upper_case_globals)]
-        mod looked_up {
-            use super::*;
-            $(pub static $name: Next = {
-                // A name without a zero inside, and one at its end.
-                const NAME: &[u8] = concat!(stringify!($name), "\0").as_bytes();
-                Next::new(match CStr::from_bytes_with_nul(NAME) {
-                    Ok(name) => name,
-                    Err(_) => panic!(),
-                })
-            };)*
-        }
-
+    ($($name:ident = $text:literal ($($argument:ident: $kind:ty),*);)*) => {
         $(
             /// The next function of this name.
             ///
@@ -58,29 +30,34 @@ macro_rules! next {
             ///
             /// That of the function.
             #[inline]
-            pub unsafe fn $name($($argument: $kind),*) -> $result {
-                let found = looked_up::$name.get();
-                if found.is_null() {
+            pub unsafe fn $name($($argument: $kind),*) -> c_int {
+                let next = look_up(&looked_up::$name, $text);
+                if next.is_null() {
                     sys::set_errno(libc::ENOSYS);
                     return -1;
                 }
                 // SAFETY: the function of this name has these arguments.
-                let next: unsafe extern "C-unwind" fn($($kind),*) -> $result = unsafe { mem::transmute(found) };
+                let next: unsafe extern "C-unwind" fn($($kind),*) -> c_int = unsafe { mem::transmute(next) };
                 // SAFETY: by the caller.
                 unsafe { next($($argument),*) }
             }
         )*
 
+        #[allow(non_upper_case_globals)]
+        mod looked_up {
+            $(pub static $name: super::Found = super::Found::new(super::ptr::null_mut());)*
+        }
+
         /// Looks all of them up, so that no signal handler has to.
         pub fn resolve() {
-            $(looked_up::$name.get();)*
+            $(look_up(&looked_up::$name, $text);)*
         }
     };
 }
 
 next! {
-    socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
-    bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
-    listen(fd: c_int, backlog: c_int) -> c_int;
-    connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
+    socket = c"socket" (domain: c_int, kind: c_int, protocol: c_int);
+    bind = c"bind" (fd: c_int, address: *const sockaddr, length: socklen_t);
+    listen = c"listen" (fd: c_int, backlog: c_int);
+    connect = c"connect" (fd: c_int, address: *const sockaddr, length: socklen_t);
 }

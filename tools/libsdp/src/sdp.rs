@@ -7,11 +7,12 @@ use crate::settings::Level;
 use crate::{real, sys};
 use libc::c_int;
 use sdp_rules::Mode;
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 
 /// What the module calls the protocol if nobody has said otherwise; asking for it loads the module.
 const IPPROTO_SDP: c_int = 257;
-const NUMBER: &[u8] = b"/sys/module/ib_sdp/parameters/ipproto\0";
+const NUMBER: &CStr = c"/sys/module/ib_sdp/parameters/ipproto";
 const SDP_INFO: c_int = 82;
 const SDP_ROUTE: c_int = 83;
 
@@ -172,7 +173,7 @@ pub fn choice(fd: c_int) -> Option<Choice> {
 
 /// Why the socket with this inode is TCP's: a line `INODE UID TCP: REASON`.
 fn reason(inode: u64) -> Option<Reason> {
-    let path = b"/proc/thread-self/net/sdp_ipproto\0";
+    let path = c"/proc/thread-self/net/sdp_ipproto";
     let fd = sys::open(libc::AT_FDCWD, path, libc::O_RDONLY, 0).ok()?;
     let (mut line, mut length) = ([0; 80], 0);
     let mut part = [0; 2048];
@@ -204,26 +205,21 @@ fn reason_in(line: &[u8], inode: u64) -> Option<Reason> {
     Some(Reason { text, length })
 }
 
-/// An errno by its text: strerror(3) may need memory.
+/// An errno by its text.
 pub struct Errno(pub c_int);
 
 impl std::fmt::Display for Errno {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self.0 {
-            libc::ECONNREFUSED => "connection refused",
-            libc::ENETUNREACH => "network unreachable",
-            libc::EHOSTUNREACH => "no route to host",
-            libc::ETIMEDOUT => "timed out",
-            libc::EADDRNOTAVAIL => "address not available",
-            libc::EADDRINUSE => "address in use",
-            libc::ECONNRESET => "connection reset",
-            libc::EPROTONOSUPPORT => "protocol not supported",
-            libc::EACCES | libc::EPERM => "not permitted",
-            libc::ENOBUFS | libc::ENOMEM => "out of memory",
-            libc::EINTR => "interrupted",
-            libc::EINPROGRESS | libc::EALREADY => "under way",
-            e => return write!(f, "errno {e}"),
-        })
+        extern "C" {
+            // unlike strerror(3) it needs no memory
+            fn strerrordesc_np(e: c_int) -> *const libc::c_char;
+        }
+        // SAFETY: a number; the answer is null or a string that stays.
+        let text = unsafe { strerrordesc_np(self.0).as_ref().map(|t| CStr::from_ptr(t)) };
+        match text.and_then(|t| t.to_str().ok()) {
+            Some(text) => f.write_str(text),
+            None => write!(f, "errno {}", self.0),
+        }
     }
 }
 

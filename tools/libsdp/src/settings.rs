@@ -5,10 +5,12 @@
 //! A program that got more rights than its caller has (AT_SECURE) takes nothing from the
 //! environment.
 
-use crate::sys;
 use sdp_rules::{Destination, Mode, Rules};
 use std::ffi::{CStr, OsStr};
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
@@ -19,7 +21,7 @@ const RULES: &str = match option_env!("SDP_RULES") {
 };
 
 /// No file of rules is larger.
-const LARGEST: usize = 1 << 20;
+const LARGEST: u64 = 1 << 20;
 
 /// How important a message is; those from `min-level` up are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,18 +60,11 @@ pub fn known() -> Option<&'static Settings> {
     unsafe { SETTINGS.load(Acquire).as_ref() }
 }
 
-/// Reads everything, the first time. Says what is wrong with it.
+/// Reads everything, for the constructor. Says what is wrong with it.
 pub fn load() -> Option<String> {
-    if known().is_some() {
-        return None;
-    }
     let (settings, problem) = read();
-    let new = Box::into_raw(Box::new(settings));
-    // Two threads may get here in constructors of other libraries; one of them wins.
-    let first = SETTINGS
-        .compare_exchange(ptr::null_mut(), new, AcqRel, Acquire)
-        .is_ok();
-    problem.filter(|_| first)
+    SETTINGS.store(Box::into_raw(Box::new(settings)), Release);
+    problem
 }
 
 /// The name by which rules call the program.
@@ -97,7 +92,7 @@ fn read() -> (Settings, Option<String>) {
     let path = named.as_deref().unwrap_or(OsStr::new(RULES));
     let rules = match simple {
         true => Ok(Rules::default()),
-        false => read_rules(path.as_bytes(), named.is_some()),
+        false => read_rules(path, named.is_some()),
     };
     let rules = rules.map_err(|text| {
         let path = path.to_string_lossy();
@@ -107,11 +102,7 @@ fn read() -> (Settings, Option<String>) {
         uniform: rules
             .as_ref()
             .map_or(Some(Mode::Tcp), |r| r.uniform(&program)),
-        // Of a file that cannot be used nothing holds, so whoever started the program is told.
-        destination: match &rules {
-            Ok(_) => Destination::File(b"libsdp.log".to_vec()),
-            Err(()) => Destination::Stderr,
-        },
+        destination: Destination::Stderr,
         min_level: Level::Error as u32,
         rules: Rules::default(),
         name: String::from_utf8_lossy(&program).into_owned(),
@@ -160,12 +151,11 @@ fn is_relative(preload: &[u8]) -> bool {
 
 /// The rules of a file. A default file that is not there is none, and means SDP where it can be
 /// had.
-fn read_rules(path: &[u8], named: bool) -> Result<Rules, String> {
-    let reason = |e| std::io::Error::from_raw_os_error(e).to_string();
+fn read_rules(path: &OsStr, named: bool) -> Result<Rules, String> {
     let text = match read_file(path) {
         Ok(text) => text,
-        Err(libc::ENOENT) if !named => return Ok(Rules::fallback()),
-        Err(e) => return Err(reason(e)),
+        Err(e) if e.kind() == ErrorKind::NotFound && !named => return Ok(Rules::fallback()),
+        Err(e) => return Err(e.to_string()),
     };
     sdp_rules::parse(&text).map_err(|problems| {
         let more = match problems.len() {
@@ -177,24 +167,21 @@ fn read_rules(path: &[u8], named: bool) -> Result<Rules, String> {
 }
 
 /// A regular file of a reasonable size.
-pub fn read_file(path: &[u8]) -> sys::Result<Vec<u8>> {
-    let path = [path, b"\0"].concat();
-    let fd = sys::open(libc::AT_FDCWD, &path, libc::O_RDONLY | libc::O_NONBLOCK, 0)?;
-    let mut text = Vec::new();
-    let regular = sys::stat(fd).is_some_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFREG);
-    let mut result = if regular { Ok(()) } else { Err(libc::EINVAL) };
-    let mut part = vec![0; 8192];
-    while result.is_ok() {
-        match sys::read(fd, &mut part) {
-            Ok(0) => break,
-            Ok(_) if text.len() > LARGEST => result = Err(libc::EFBIG),
-            Ok(n) => text.extend_from_slice(&part[..n]),
-            Err(libc::EINTR) => {}
-            Err(e) => result = Err(e),
-        }
+fn read_file(path: &OsStr) -> io::Result<Vec<u8>> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    let about = file.metadata()?;
+    if !about.is_file() {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
-    sys::close(fd);
-    result.map(|()| text)
+    if about.len() > LARGEST {
+        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+    }
+    let mut text = Vec::new();
+    file.take(LARGEST).read_to_end(&mut text)?;
+    Ok(text)
 }
 
 /// What `LIBSDP_LOG` asks for: `stderr`, `syslog` or a path, and `:LEVEL`.

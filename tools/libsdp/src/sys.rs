@@ -4,6 +4,7 @@
 //! of the C library's but errno, and cannot come back to this library.
 
 use libc::{c_int, c_long};
+use std::ffi::CStr;
 use std::mem;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -20,44 +21,36 @@ pub fn set_errno(e: c_int) {
     unsafe { *libc::__errno_location() = e }
 }
 
-/// A system call; errno stays what it was.
-///
-/// # Safety
-///
-/// That of the call: pointers must be good for what it does with them.
-unsafe fn call(number: c_long, a: [usize; 6]) -> Result<usize> {
-    let before = errno();
-    // SAFETY: by the caller.
-    let r = unsafe { libc::syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]) };
-    if r == -1 {
-        let e = errno();
-        set_errno(before);
-        Err(e)
-    } else {
-        Ok(r as usize)
-    }
-}
-
-/// A call that is given numbers only.
-fn plain(number: c_long, a: &[c_int]) -> Result {
-    let mut all = [0usize; 6];
-    for (to, from) in all.iter_mut().zip(a) {
-        *to = *from as usize;
-    }
-    // SAFETY: no pointers.
-    unsafe { call(number, all) }.map(|r| r as c_int)
+/// A system call by its name and arguments; errno stays what it was. Pointers must be good for what
+/// the call does with them.
+macro_rules! call {
+    ($name:ident $(, $argument:expr)*) => {{
+        let before = errno();
+        let r: c_long = libc::syscall(libc::$name $(, $argument)*);
+        match r {
+            -1 => {
+                let e = errno();
+                set_errno(before);
+                Err(e)
+            }
+            r => Ok(r as c_int),
+        }
+    }};
 }
 
 pub fn pid() -> c_int {
-    plain(libc::SYS_getpid, &[]).unwrap_or(0)
+    // SAFETY: nothing is given.
+    unsafe { call!(SYS_getpid) }.unwrap_or(0)
 }
 
 pub fn close(fd: c_int) {
-    let _ = plain(libc::SYS_close, &[fd]);
+    // SAFETY: a number.
+    let _ = unsafe { call!(SYS_close, fd) };
 }
 
 pub fn socket(family: c_int, kind: c_int, protocol: c_int) -> Result {
-    plain(libc::SYS_socket, &[family, kind, protocol])
+    // SAFETY: numbers.
+    unsafe { call!(SYS_socket, family, kind, protocol) }
 }
 
 /// An address of IPv4 or IPv6; none if it is none.
@@ -94,38 +87,23 @@ pub fn local_address(fd: c_int) -> Option<SocketAddr> {
     // SAFETY: all zeroes is an address without a family.
     let mut a: libc::sockaddr_storage = unsafe { mem::zeroed() };
     let mut length = mem::size_of_val(&a) as libc::socklen_t;
-    let (to, room) = ((&raw mut a) as usize, (&raw mut length) as usize);
     // SAFETY: the storage is as long as the length says.
-    unsafe { call(libc::SYS_getsockname, [fd as usize, to, room, 0, 0, 0]) }.ok()?;
+    unsafe { call!(SYS_getsockname, fd, &raw mut a, &raw mut length) }.ok()?;
     // SAFETY: the kernel has filled it in.
     unsafe { address((&raw const a).cast(), length) }
 }
 
 pub fn set_int(fd: c_int, level: c_int, name: c_int, value: c_int) -> Result {
-    let [a, b, c] = [fd, level, name].map(|n| n as usize);
-    let at = (&raw const value) as usize;
     // SAFETY: the value is as long as it is said to be.
-    unsafe { call(libc::SYS_setsockopt, [a, b, c, at, 4, 0]) }.map(|r| r as c_int)
+    unsafe { call!(SYS_setsockopt, fd, level, name, &raw const value, 4) }
 }
 
-/// Reads an option into `value`; how long it is.
-pub fn get_option(fd: c_int, level: c_int, name: c_int, value: &mut [u8]) -> Result<usize> {
+/// Reads an option into `value`.
+pub fn get_option(fd: c_int, level: c_int, name: c_int, value: &mut [u8]) -> Result {
     let mut length = value.len() as libc::socklen_t;
-    // SAFETY: as above.
-    unsafe {
-        call(
-            libc::SYS_getsockopt,
-            [
-                fd as usize,
-                level as usize,
-                name as usize,
-                value.as_mut_ptr() as usize,
-                (&raw mut length) as usize,
-                0,
-            ],
-        )
-    }?;
-    Ok((length as usize).min(value.len()))
+    let (to, length) = (value.as_mut_ptr(), &raw mut length);
+    // SAFETY: the value is as long as it is said to be.
+    unsafe { call!(SYS_getsockopt, fd, level, name, to, length) }
 }
 
 pub fn get_int(fd: c_int, level: c_int, name: c_int) -> Result {
@@ -135,113 +113,53 @@ pub fn get_int(fd: c_int, level: c_int, name: c_int) -> Result {
 }
 
 pub fn stat(fd: c_int) -> Option<libc::stat> {
-    // SAFETY: all zeroes is a stat, and the kernel fills it in.
+    // SAFETY: all zeroes is a stat.
     let mut s: libc::stat = unsafe { mem::zeroed() };
-    // SAFETY: as above.
-    unsafe {
-        call(
-            libc::SYS_fstat,
-            [fd as usize, (&raw mut s) as usize, 0, 0, 0, 0],
-        )
-    }
-    .ok()?;
+    // SAFETY: the kernel fills it in.
+    unsafe { call!(SYS_fstat, fd, &raw mut s) }.ok()?;
     Some(s)
 }
 
-/// openat(2) of a path that ends with a zero.
-pub fn open(directory: c_int, path: &[u8], flags: c_int, mode: u32) -> Result {
-    if path.last() != Some(&0) {
-        return Err(libc::EINVAL);
-    }
-    // SAFETY: the path ends with a zero.
-    unsafe {
-        call(
-            libc::SYS_openat,
-            [
-                directory as usize,
-                path.as_ptr() as usize,
-                (flags | libc::O_CLOEXEC) as usize,
-                mode as usize,
-                0,
-                0,
-            ],
-        )
-    }
-    .map(|r| r as c_int)
+pub fn open(directory: c_int, path: &CStr, flags: c_int, mode: u32) -> Result {
+    let flags = flags | libc::O_CLOEXEC;
+    // SAFETY: a path that ends with a zero.
+    unsafe { call!(SYS_openat, directory, path.as_ptr(), flags, mode) }
 }
 
-pub fn mkdir(path: &[u8], mode: u32) -> Result {
-    if path.last() != Some(&0) {
-        return Err(libc::EINVAL);
-    }
-    // SAFETY: the path ends with a zero.
-    unsafe {
-        call(
-            libc::SYS_mkdirat,
-            [
-                libc::AT_FDCWD as usize,
-                path.as_ptr() as usize,
-                mode as usize,
-                0,
-                0,
-                0,
-            ],
-        )
-    }
-    .map(|r| r as c_int)
+pub fn mkdir(path: &CStr, mode: u32) -> Result {
+    // SAFETY: as above.
+    unsafe { call!(SYS_mkdirat, libc::AT_FDCWD, path.as_ptr(), mode) }
 }
 
+/// How many bytes were read.
 pub fn read(fd: c_int, to: &mut [u8]) -> Result<usize> {
     // SAFETY: the buffer is as long as it is said to be.
-    unsafe {
-        call(
-            libc::SYS_read,
-            [fd as usize, to.as_mut_ptr() as usize, to.len(), 0, 0, 0],
-        )
-    }
+    let n = unsafe { call!(SYS_read, fd, to.as_mut_ptr(), to.len()) };
+    n.map(|n| n as usize)
 }
 
-pub fn write(fd: c_int, from: &[u8]) -> Result<usize> {
+pub fn write(fd: c_int, from: &[u8]) -> Result {
     // SAFETY: as above.
-    unsafe {
-        call(
-            libc::SYS_write,
-            [fd as usize, from.as_ptr() as usize, from.len(), 0, 0, 0],
-        )
-    }
+    unsafe { call!(SYS_write, fd, from.as_ptr(), from.len()) }
 }
 
-pub fn send_to_path(fd: c_int, path: &[u8], text: &[u8]) -> Result<usize> {
+/// Sends a datagram to a UNIX socket.
+pub fn send_to_path(fd: c_int, path: &[u8], text: &[u8]) -> Result {
     // SAFETY: all zeroes is an address.
     let mut to: libc::sockaddr_un = unsafe { mem::zeroed() };
     to.sun_family = libc::AF_UNIX as _;
-    if path.len() >= to.sun_path.len() {
-        return Err(libc::ENAMETOOLONG);
-    }
-    for (place, &c) in to.sun_path.iter_mut().zip(path) {
+    // one byte less: the path ends with a zero
+    let room = to.sun_path.len() - 1;
+    for (place, &c) in to.sun_path[..room].iter_mut().zip(path) {
         *place = c as _;
     }
-    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    let (from, length) = (text.as_ptr(), text.len());
+    let (flags, size) = (
+        libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT,
+        mem::size_of_val(&to),
+    );
     // SAFETY: text and address are as long as they are said to be.
-    unsafe {
-        call(
-            libc::SYS_sendto,
-            [
-                fd as usize,
-                text.as_ptr() as usize,
-                text.len(),
-                flags as usize,
-                (&raw const to) as usize,
-                mem::size_of_val(&to),
-            ],
-        )
-    }
-}
-
-/// Milliseconds of a clock that only goes forward.
-pub fn now() -> u64 {
-    let t = clock(libc::CLOCK_MONOTONIC);
-    t.tv_sec as u64 * 1000 + t.tv_nsec as u64 / 1_000_000
+    unsafe { call!(SYS_sendto, fd, from, length, flags, &raw const to, size) }
 }
 
 pub fn clock(which: libc::clockid_t) -> libc::timespec {
@@ -254,7 +172,13 @@ pub fn clock(which: libc::clockid_t) -> libc::timespec {
     t
 }
 
-/// Waits for some milliseconds; a signal may end it.
+/// Milliseconds of a clock that only goes forward.
+pub fn now() -> u64 {
+    let t = clock(libc::CLOCK_MONOTONIC);
+    t.tv_sec as u64 * 1000 + t.tv_nsec as u64 / 1_000_000
+}
+
+/// Waits for some milliseconds, fewer than a second; a signal may end it.
 pub fn pause(milliseconds: u32) {
     let time = libc::timespec {
         tv_sec: 0,
@@ -262,9 +186,10 @@ pub fn pause(milliseconds: u32) {
     };
     // SAFETY: the time is there; what is left of it is not asked for.
     let _ = unsafe {
-        call(
-            libc::SYS_nanosleep,
-            [(&raw const time) as usize, 0, 0, 0, 0, 0],
+        call!(
+            SYS_nanosleep,
+            &raw const time,
+            std::ptr::null_mut::<libc::timespec>()
         )
     };
 }

@@ -8,7 +8,8 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -135,6 +136,25 @@ fn relative() {
     one(&err, "LD_PRELOAD has a path that is not absolute");
 }
 
+/// A program that inetd has started: nobody's words come in between those of its connection.
+fn connection() {
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let done = Command::new(std::env::current_exe().unwrap())
+        .arg("--program")
+        .env("LD_PRELOAD", absolute())
+        .env("LIBSDP_CONFIG_FILE", "/no/such/file")
+        .stderr(OwnedFd::from(theirs))
+        .output()
+        .unwrap();
+    assert_eq!(
+        (done.status.success(), done.stdout),
+        (true, b"ok\n".to_vec())
+    );
+    let mut err = String::new();
+    ours.read_to_string(&mut err).unwrap();
+    assert_eq!(err, "");
+}
+
 /// Twice, from two places; and one that is not there, of which the dynamic linker tells.
 fn others() {
     let twice = format!("{}:./libsdp.so", absolute());
@@ -154,6 +174,7 @@ const TESTS: &[Test] = &[
     ("mistake", mistake),
     ("wait", wait),
     ("relative", relative),
+    ("connection", connection),
     ("others", others),
 ];
 

@@ -102,10 +102,9 @@ pub fn file(path: &Path, rules: &Rules, out: &mut impl Write) -> io::Result<()> 
     writeln!(out, "{}", otherwise(rules))?;
     let level = rules.log.min_level.unwrap_or(9);
     let to = match &rules.log.destination {
-        Some(Destination::Stderr) => "stderr".into(),
+        None | Some(Destination::Stderr) => "stderr".into(),
         Some(Destination::Syslog) => "syslog".into(),
         Some(Destination::File(name)) => place(&String::from_utf8_lossy(name)),
-        None => place("libsdp.log"),
     };
     writeln!(out, "  log: messages from level {level} up, to {to}")?;
     if !(1..=9).contains(&level) {
