@@ -89,10 +89,11 @@ impl Facts {
         all.sort();
         let find = |name: &str| all.iter().find(|p| p.0 == name).map(|p| p.1.clone());
         self.zcopy_ways = find("zcopy_ways").and_then(|w| w.parse().ok());
-        let version = line("/sys/module/ib_sdp/srcversion").unwrap_or("of no version".into());
+        let note = fs::read("/sys/module/ib_sdp/notes/.note.gnu.build-id").unwrap_or_default();
+        let build = build_id(&note).unwrap_or("not known".into());
         let all: Vec<_> = all.iter().map(|(n, v)| format!("{n}={v}")).collect();
         self.text
-            .push(format!("ib_sdp {version}: {}", all.join(" ")));
+            .push(format!("ib_sdp, build {build}: {}", all.join(" ")));
         let kernel = &self.kernel;
         self.checks.push(match made {
             Ok(_) => Check::pass("module ib_sdp", "loaded"),
@@ -194,6 +195,12 @@ impl Facts {
     }
 }
 
+/// What the linker calls a build: an ELF note has three words and "GNU" before it.
+fn build_id(note: &[u8]) -> Option<String> {
+    let id = note.get(16..).filter(|id| !id.is_empty())?;
+    Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 fn memlock(limit: u64, root: bool) -> Check {
     let enough = 8 << 20;
     let text = match limit {
@@ -240,6 +247,13 @@ mod tests {
         assert_eq!(memlock(64 << 10, false).verdict, Verdict::Fail);
         assert_eq!(memlock(64 << 10, true).verdict, Verdict::Pass);
         assert_eq!(memlock(libc::RLIM_INFINITY, false).found, "unlimited");
+    }
+
+    #[test]
+    fn builds() {
+        let note = b"\x04\0\0\0\x02\0\0\0\x03\0\0\0GNU\0\x0a\xff";
+        assert_eq!(build_id(note).as_deref(), Some("0aff"));
+        assert_eq!((build_id(&note[..16]), build_id(b"")), (None, None));
     }
 
     #[test]
