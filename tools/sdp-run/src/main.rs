@@ -9,10 +9,10 @@ mod options;
 use clap::Parser;
 use options::Options;
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -83,10 +83,32 @@ fn find(program: &OsStr, path: &OsStr) -> Option<PathBuf> {
         .find(executable)
 }
 
+/// Whether the program runs with rights that its caller does not have: those of a file's owner or group,
+/// or capabilities.
+fn gives_rights(program: &Path) -> bool {
+    let Ok(file) = program.metadata() else {
+        return false;
+    };
+    // SAFETY: ask for numbers.
+    let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
+    let bits = file.mode();
+    let owner = bits & libc::S_ISUID != 0 && file.uid() != uid;
+    let group = bits & libc::S_ISGID != 0 && file.gid() != gid;
+    owner || group || uid != 0 && has_capabilities(program)
+}
+
+fn has_capabilities(program: &Path) -> bool {
+    let Ok(path) = CString::new(program.as_os_str().as_bytes()) else {
+        return false;
+    };
+    let name = c"security.capability";
+    // SAFETY: two strings that end with a zero, and no room for the value.
+    unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
+}
+
 /// Why the library will have no part in a program, if that can be seen.
 fn beyond_reach(program: &Path) -> Option<&'static str> {
-    let bits = program.metadata().ok()?.permissions().mode();
-    if bits & 0o6000 != 0 {
+    if gives_rights(program) {
         return Some(
             "it runs with other rights than yours, so no library of yours is loaded into it",
         );
