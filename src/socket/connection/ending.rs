@@ -55,7 +55,8 @@ impl Connection {
         if let Urgent::Pending = self.rx.urgent {
             self.rx.urgent = Urgent::None;
         }
-        (tell.state, tell.readable, tell.hup) = (true, true, true);
+        (tell.state, tell.readable) = (true, true);
+        tell.hup |= sk.shutdown() == SHUTDOWN_MASK;
         tell.admit |= self.admit_at.is_some();
     }
 

@@ -10,6 +10,8 @@ import socket
 from lib import calls, consts, pattern
 from lib.registry import case
 
+POLL_HUP = 6
+
 
 def asynchronous(sock, number=0):
     fcntl.fcntl(sock, fcntl.F_SETOWN, os.getpid())
@@ -53,6 +55,31 @@ def with_a_number(e):
         pass
     far.send(b"x")
     e.note("data", caught(e, chosen))
+    near.recv(1)
+    while signal.sigtimedwait({chosen}, 0):
+        pass
+    far.shutdown(socket.SHUT_WR)
+    e.note("the peer's end", caught(e, chosen))
+    e.wait_mask(near, "RDHUP")
+    rest = set()
+    while info := signal.sigtimedwait({chosen}, 0):
+        rest.add(info.si_code)
+    e.check(POLL_HUP not in rest, f"POLL_HUP of a socket that may send: {rest}")
+
+
+@case
+def hung_up(e):
+    """F_SETSIG: POLL_HUP when neither end sends any more."""
+    chosen = signal.SIGRTMIN + 3
+    signal.pthread_sigmask(signal.SIG_BLOCK, {chosen})
+    near, far = e.pair()
+    asynchronous(near, chosen)
+    near.shutdown(socket.SHUT_WR)
+    e.wait_mask(far, "RDHUP")
+    far.shutdown(socket.SHUT_WR)
+    while (told := caught(e, chosen))[0] != POLL_HUP:
+        pass
+    e.note("told", told)
 
 
 @case
