@@ -97,7 +97,7 @@ def guest_suites():
         if directory.name == "zcopy":
             yield guest("guest:zcopy-several", "with several pieces of a reader's memory out", ["--params", "recv_adverts=4"], ["zcopy.blocks"], GUEST_SECONDS, False)
         if directory.name == "ipproto":
-            some = ["--ipproto", "connect.nonblocking", "close.shutdown", "poll.epoll", "options.tcp"]
+            some = ["--ipproto", "connect.nonblocking", "close.shutdown", "poll.epoll", "options.tcp", "process.uring"]
             yield guest("guest:ipproto-calls", "cases of other suites on sockets of IPPROTO_SDP", [], some, GUEST_SECONDS)
             every = ["--ipproto", "connect", "bind", "close", "poll", "options", "data", "process"]
             yield guest("guest:ipproto-all", "all of those that there are", [], every, 4 * GUEST_SECONDS, False)
