@@ -10,7 +10,7 @@
 //! TCP when the last of them lets go of it.
 
 use super::SdpSock;
-use crate::sys::errno::{EADDRINUSE, EINVAL};
+use crate::sys::errno::{EADDRINUSE, EINVAL, ENOMEM};
 use crate::sys::net::address::Address;
 use crate::sys::net::sock::State;
 use crate::sys::net::tcp::Ports as TcpPorts;
@@ -21,11 +21,10 @@ use kernel::prelude::*;
 use kernel::rbtree::{RBTree, RBTreeNode};
 use kernel::sync::aref::ARef;
 
-/// One socket's claim to a port.
-struct Holder {
-    /// The socket, by [`SdpSock::id`](crate::sys::net::sock::SockCore::id).
-    id: usize,
-    /// Its local address.
+/// Where a port is claimed, and with whom it may be shared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Claim {
+    /// The local address.
     ip: IpAddr,
     /// An IPv6 wildcard that does not take IPv4.
     v6_only: bool,
@@ -36,16 +35,11 @@ struct Holder {
     uid: u32,
     /// Host and port that it connects to, if it has its own port for that alone.
     to: Option<(IpAddr, u16)>,
-    /// Its TCP socket has TCP's port of that number.
-    holds_tcp: bool,
-    /// The socket, if it listens.
-    listener: Option<ARef<SdpSock>>,
 }
 
-impl Holder {
+impl Claim {
     fn new(sk: &SdpSock) -> Self {
-        Holder {
-            id: sk.id(),
+        Claim {
             ip: sk.local().ip,
             v6_only: sk.v6_only(),
             interface: sk.bound_interface(),
@@ -53,13 +47,11 @@ impl Holder {
             reuse_port: sk.reuse_port(),
             uid: sk.uid(),
             to: None,
-            holds_tcp: false,
-            listener: (sk.state() == State::Listen).then(|| sk.into()),
         }
     }
 
     /// Whether both could be meant by one local address.
-    fn overlaps(&self, other: &Holder) -> bool {
+    fn overlaps(&self, other: &Claim) -> bool {
         if self.interface != 0 && other.interface != 0 && self.interface != other.interface {
             return false;
         }
@@ -73,20 +65,14 @@ impl Holder {
     }
 
     /// Whether no connection of the one could be taken for one of the other.
-    fn is_apart(&self, other: &Holder) -> bool {
+    fn is_apart(&self, other: &Claim) -> bool {
         let elsewhere = self.to.is_some() && other.to.is_some() && self.to != other.to;
         elsewhere || !self.overlaps(other)
     }
 
-    /// Whether the other's hold on TCP's port keeps away all that this one's would.
-    fn is_covered_by(&self, other: &Holder) -> bool {
-        other.holds_tcp
-            && (self.ip, self.v6_only, self.interface) == (other.ip, other.v6_only, other.interface)
-    }
-
-    /// Whether both may hold the port at the same time.
-    fn gets_along(&self, other: &Holder) -> bool {
-        (self.reuse_address && other.reuse_address && other.listener.is_none())
+    /// Whether both may hold the port at the same time; `listens`: the other one's socket does.
+    fn gets_along(&self, other: &Claim, listens: bool) -> bool {
+        (self.reuse_address && other.reuse_address && !listens)
             || (self.reuse_port && other.reuse_port && self.uid == other.uid)
             || self.is_apart(other)
     }
@@ -107,9 +93,79 @@ impl Holder {
     }
 }
 
+/// A socket that holds a port.
+struct Holder {
+    /// The socket, by [`SdpSock::id`](crate::sys::net::sock::SockCore::id).
+    id: usize,
+    claim: Claim,
+    /// Its TCP socket has TCP's port of that number.
+    holds_tcp: bool,
+    /// The socket, if it listens.
+    listener: Option<ARef<SdpSock>>,
+}
+
+impl Holder {
+    fn new(sk: &SdpSock) -> Self {
+        Holder {
+            id: sk.id(),
+            claim: Claim::new(sk),
+            holds_tcp: false,
+            listener: (sk.state() == State::Listen).then(|| sk.into()),
+        }
+    }
+
+    /// Whether its hold on TCP's port keeps away all that one of this claim would.
+    fn covers(&self, claim: &Claim) -> bool {
+        let at = |c: &Claim| (c.ip, c.v6_only, c.interface);
+        self.holds_tcp && at(&self.claim) == at(claim)
+    }
+}
+
+/// Who holds one port.
+struct Port {
+    /// Those that have asked for it.
+    holders: KVec<Holder>,
+    /// What accepted connections claim, and how many of them: they are many, and alike.
+    accepted: KVec<(Claim, usize)>,
+}
+
+impl Port {
+    const fn new() -> Self {
+        Port {
+            holders: KVec::new(),
+            accepted: KVec::new(),
+        }
+    }
+
+    /// Whether nobody but the socket `id` keeps the claim away.
+    fn admits(&self, id: usize, claim: &Claim) -> bool {
+        let others = self.holders.iter().filter(|h| h.id != id);
+        let mut others = others.map(|h| (&h.claim, h.listener.is_some()));
+        let mut accepted = self.accepted.iter().map(|(c, _)| (c, false));
+        others.all(|(c, listens)| claim.gets_along(c, listens))
+            && accepted.all(|(c, listens)| claim.gets_along(c, listens))
+    }
+
+    /// Whether no connection of the claim could be taken for one that is there.
+    fn is_apart(&self, claim: &Claim) -> bool {
+        let mut holders = self.holders.iter().map(|h| &h.claim);
+        holders.all(|c| claim.is_apart(c)) && self.accepted.iter().all(|(c, _)| claim.is_apart(c))
+    }
+
+    /// One accepted connection less of that claim.
+    fn left(&mut self, claim: &Claim) {
+        if let Some((_, count)) = self.accepted.iter_mut().find(|(c, _)| c == claim) {
+            *count -= 1;
+        }
+        self.accepted.retain(|(_, count)| *count > 0);
+    }
+}
+
 /// The table of one namespace.
 pub(super) struct Ports {
-    table: RBTree<u16, KVec<Holder>>,
+    table: RBTree<u16, Port>,
+    /// What each accepted connection claims, by the socket's id.
+    accepted: RBTree<usize, Claim>,
 }
 
 impl Ports {
@@ -117,6 +173,7 @@ impl Ports {
     pub(super) fn new() -> Self {
         Ports {
             table: RBTree::new(),
+            accepted: RBTree::new(),
         }
     }
 
@@ -126,7 +183,7 @@ impl Ports {
     ///
     /// `EADDRINUSE`; `ENOMEM`.
     pub(super) fn take(&mut self, sk: &SdpSock, port: u16) -> Result {
-        self.claim(port, Holder::new(sk), false)
+        self.claim(port, Holder::new(sk))
     }
 
     /// Gives a socket any port that is free at its address, or that has connections to other
@@ -143,11 +200,9 @@ impl Ports {
         to: Option<&Address>,
         tcp: Option<&TcpPorts<'_>>,
     ) -> Result<u16> {
-        let holder = Holder {
-            to: to.map(|a| (host(a.ip), a.port)),
-            holds_tcp: tcp.is_some(),
-            ..Holder::new(sk)
-        };
+        let mut holder = Holder::new(sk);
+        holder.claim.to = to.map(|a| (host(a.ip), a.port));
+        holder.holds_tcp = tcp.is_some();
         let connects = to.is_some();
         let (low, high) = sk.port_range();
         let all = u32::from(high).saturating_sub(low.into()) + 1;
@@ -159,15 +214,18 @@ impl Ports {
                 let at = (start + i).checked_rem(half).unwrap_or(0) * 2 + odd;
                 let candidate = low.saturating_add(at as u16);
                 // at another address it may be somebody's; what two agree to share is shared by number only
-                let others = self.table.get(&candidate).map_or(&[][..], |h| h);
-                if !others.iter().all(|h| holder.is_apart(h)) || sk.port_is_reserved(candidate) {
+                let others = self.table.get(&candidate);
+                if !others.is_none_or(|p| p.is_apart(&holder.claim))
+                    || sk.port_is_reserved(candidate)
+                {
                     continue;
                 }
-                let covered = others.iter().any(|h| holder.is_covered_by(h));
+                let covered =
+                    others.is_some_and(|p| p.holders.iter().any(|h| h.covers(&holder.claim)));
                 if !tcp.is_none_or(|tcp| tcp.take(candidate, covered)) {
                     continue;
                 }
-                let r = self.claim(candidate, holder, false);
+                let r = self.claim(candidate, holder);
                 if let (Err(_), Some(tcp)) = (&r, tcp) {
                     tcp.give();
                 }
@@ -178,27 +236,38 @@ impl Ports {
     }
 
     /// Adds a connection that a listener's port was used for.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
     pub(super) fn join(&mut self, sk: &SdpSock, port: u16) -> Result {
-        self.claim(port, Holder::new(sk), true)
+        let claim = Claim::new(sk);
+        let node = RBTreeNode::new(sk.id(), claim, GFP_KERNEL)?;
+        let at = self.port(port)?;
+        match at.accepted.iter_mut().find(|(c, _)| *c == claim) {
+            Some((_, count)) => *count += 1,
+            None => at.accepted.push((claim, 1), GFP_KERNEL)?,
+        }
+        self.accepted.insert(node);
+        Ok(())
+    }
+
+    /// The port's entry. One without a holder may stay if the caller fails: it keeps nobody away.
+    fn port(&mut self, port: u16) -> Result<&mut Port> {
+        if self.table.get(&port).is_none() {
+            self.table
+                .insert(RBTreeNode::new(port, Port::new(), GFP_KERNEL)?);
+        }
+        self.table.get_mut(&port).ok_or(ENOMEM.into())
     }
 
     /// Enters a holder.
-    fn claim(&mut self, port: u16, holder: Holder, always: bool) -> Result {
-        if let Some(holders) = self.table.get_mut(&port) {
-            if !always
-                && holders
-                    .iter()
-                    .any(|h| h.id != holder.id && !holder.gets_along(h))
-            {
-                return Err(EADDRINUSE.into());
-            }
-            holders.push(holder, GFP_KERNEL)?;
-            return Ok(());
+    fn claim(&mut self, port: u16, holder: Holder) -> Result {
+        let at = self.port(port)?;
+        if !at.admits(holder.id, &holder.claim) {
+            return Err(EADDRINUSE.into());
         }
-        let mut holders = KVec::new();
-        holders.push(holder, GFP_KERNEL)?;
-        self.table
-            .insert(RBTreeNode::new(port, holders, GFP_KERNEL)?);
+        at.holders.push(holder, GFP_KERNEL)?;
         Ok(())
     }
 
@@ -206,16 +275,25 @@ impl Ports {
     ///
     /// # Errors
     ///
-    /// `EADDRINUSE` if somebody else listens there.
+    /// `EADDRINUSE` if somebody else listens there; `ENOMEM`.
     pub(super) fn listening(&mut self, sk: &SdpSock) -> Result {
-        let Some(holders) = self.table.get_mut(&sk.port()) else {
+        let (id, port) = (sk.id(), sk.port());
+        let new = Holder::new(sk);
+        let Some(at) = self.table.get_mut(&port) else {
             return Err(EINVAL.into());
         };
-        let new = Holder::new(sk);
-        if new.listener.is_some() && holders.iter().any(|h| h.id != new.id && !new.gets_along(h)) {
-            return Err(EADDRINUSE.into());
+        if new.listener.is_some() {
+            // a connection that was accepted has ended, and its socket listens itself
+            if self.accepted.get(&id).is_some() {
+                at.holders.push(Holder::new(sk), GFP_KERNEL)?;
+                let claim = self.accepted.remove(&id);
+                claim.iter().for_each(|claim| at.left(claim));
+            }
+            if !at.admits(id, &new.claim) {
+                return Err(EADDRINUSE.into());
+            }
         }
-        if let Some(h) = holders.iter_mut().find(|h| h.id == new.id) {
+        if let Some(h) = at.holders.iter_mut().find(|h| h.id == id) {
             *h = new;
         }
         Ok(())
@@ -223,6 +301,9 @@ impl Ports {
 
     /// Takes back what a socket holds.
     pub(super) fn release(&mut self, id: usize, port: u16) {
+        if let (Some(claim), Some(at)) = (self.accepted.remove(&id), self.table.get_mut(&port)) {
+            at.left(&claim);
+        }
         self.retain(port, |h| h.id != id)
     }
 
@@ -230,23 +311,27 @@ impl Ports {
     /// no peer is to see two connections that come from one address and port.
     pub(super) fn crossed(&mut self, id: usize, port: u16) {
         self.let_go_of_tcp(id, port);
-        self.retain(port, |h| h.id != id || h.to.is_some())
+        self.retain(port, |h| h.id != id || h.claim.to.is_some())
     }
 
     /// The TCP socket of a socket is going to have TCP's port no more, or to be somebody else's.
     pub(super) fn let_go_of_tcp(&mut self, id: usize, port: u16) {
-        let holders = self.table.get_mut(&port).into_iter().flatten();
+        let holders = self
+            .table
+            .get_mut(&port)
+            .into_iter()
+            .flat_map(|p| &mut p.holders);
         holders
             .filter(|h| h.id == id)
             .for_each(|h| h.holds_tcp = false);
     }
 
     fn retain(&mut self, port: u16, keep: impl Fn(&Holder) -> bool) {
-        let Some(holders) = self.table.get_mut(&port) else {
+        let Some(at) = self.table.get_mut(&port) else {
             return;
         };
-        holders.retain(|h| keep(h));
-        if holders.is_empty() {
+        at.holders.retain(|h| keep(h));
+        if at.holders.is_empty() && at.accepted.is_empty() {
             self.table.remove(&port);
         }
     }
@@ -260,8 +345,12 @@ impl Ports {
         interface: i32,
         hash: u32,
     ) -> Option<ARef<SdpSock>> {
-        let holders = self.table.get(&port)?;
-        let fit = |h: &Holder| h.listener.as_ref().and_then(|_| h.fits(ip, interface));
+        let holders = &self.table.get(&port)?.holders;
+        let fit = |h: &Holder| {
+            h.listener
+                .as_ref()
+                .and_then(|_| h.claim.fits(ip, interface))
+        };
         let best = holders.iter().filter_map(fit).max()?;
         let equal = || holders.iter().filter(|h| fit(h) == Some(best));
         // the high half of the product is hash / 2^32 of the count

@@ -246,6 +246,41 @@ def _reusable(sock):
 
 
 @case
+def held_by_accepted(e):
+    """Accepted connections hold their listener's port until the last of them is gone; one that is disconnected may listen itself."""
+    listener = e.listen("self", host=e.here)
+    port, pairs = listener.port, []
+    for number in range(4):
+        near = e.socket("self")
+        near.connect(e.address(e.here, port))
+        pairs.append((near, e.keep(listener.accept()[0])))
+    listener.close()
+
+    def taken(prepare=lambda sock: None):
+        with e.socket() as sock:
+            prepare(sock)
+            return e.error(sock.bind, e.address(e.here, port))
+
+    def free():
+        with e.socket() as sock:
+            return sock.set(SOL, socket.SO_REUSEADDR, 1) and e.error(sock.bind, e.address(e.here, port)) == "ok"
+    for number, (near, far) in enumerate(pairs[:3]):
+        e.note(f"bind beside {4 - number}", taken())
+        e.note(f"with SO_REUSEPORT beside {4 - number}", taken(_reusable))
+        near.close()
+        e.equal(far.recv(1), b"", "the end")
+        far.close()
+    near, last = pairs[3]
+    e.note("disconnect", e.error(calls.connect, last, struct.pack("=H14x", 0)))
+    e.note("bind of it", e.error(last.bind, e.address(e.here, 0)))
+    e.note("listen of it", e.error(last.listen, 1))
+    again = e.socket()
+    e.note("connect to it", e.error(again.connect, e.address(e.here, last.port)))
+    near.close()
+    e.until(free, "the port stays taken")
+
+
+@case
 def privileged(e):
     e.note("root", e.error(e.bound, "self", 80))
     for port in (1, 79, 1023):

@@ -3,6 +3,8 @@
 
 import array
 import collections
+import contextlib
+import itertools
 import select
 import shutil
 import socket
@@ -15,9 +17,11 @@ from lib.programs import Program
 from lib.registry import case
 from lib.sock import Sock
 from suites.connect.listening import times_slept
+from suites.life.states import THOROUGH
 
 PATIENT = {"ipproto_wait": 20000, "ipproto_memory": 0}
-CONNECTIONS = 600
+# With THOROUGH in the environment as many as a busy server has in a minute.
+CONNECTIONS = 10000 if THOROUGH else 600
 PORT = 7470
 XINETD = """
 service echoes
@@ -82,7 +86,7 @@ def answer(listener, count):
     return kinds
 
 
-@case(reference=False, families=("v4",), timeout=240)
+@case(reference=False, families=("v4",), timeout=2400 if THOROUGH else 240)
 def many(e):
     """Hundreds of connections of both kinds, by several who connect and several who accept."""
     with either.parameters(**PATIENT):
@@ -93,7 +97,7 @@ def many(e):
             asking = [e.task(lambda first=first: [ask(e, listener, (SDP, TCP)[number % 2], number) for number in range(first, first + each)])
                       for first in range(0, CONNECTIONS, each)]
             for task in asking + accepting:
-                task.join(e.patience * 20)
+                task.join(e.patience * CONNECTIONS / 30)
             for task in asking:
                 task.result()
             kinds = sum((task.result() for task in accepting), collections.Counter())
@@ -122,6 +126,52 @@ def full_backlog(e):
             e.equal(kind(far), KINDS[other], f"what is accepted beside {KINDS[full]}")
             either.echo(e, near, far)
             listener.close()
+
+
+@case(reference=False, families=("v4",), timeout=240)
+def flood(e):
+    """Who connects and goes without end, by one kind, keeps nobody of the other from an answer."""
+    with either.parameters(**PATIENT):
+        for many_of, few_of in ((SDP, TCP), (TCP, SDP)):
+            listener = either.listen(e, backlog=4)
+            address = e.address(e.there, listener.port)
+
+            def flooding(many_of=many_of, address=address):
+                # until nobody listens
+                for count in itertools.count():
+                    with Sock.make(e.family, protocol=TCP) if many_of == TCP else Sock.make(e.domain) as sock:
+                        try:
+                            sock.connect(address)
+                        except OSError:
+                            return count
+
+            kinds = collections.Counter()
+
+            def serve(listener=listener, kinds=kinds):
+                while True:
+                    try:
+                        sock = listener.accept()[0]
+                    except OSError:
+                        return
+                    with sock, contextlib.suppress(OSError):
+                        kinds[kind(sock)] += 1
+                        question = sock.recv(13)
+                        if question:
+                            sock.sendall(question)
+                            sock.recv(1)
+
+            serving = e.task(serve)
+            children = [e.child(flooding) for _ in range(3)]
+            asked = 0
+            while asked < 20 or kinds[KINDS[many_of]] < 40:
+                ask(e, listener, few_of, asked)
+                asked += 1
+            listener.shutdown(socket.SHUT_RDWR)
+            serving.result()
+            connects = sum(child.result() for child in children)
+            listener.close()
+            e.check(connects >= 40, f"no flood: {connects} connects by {KINDS[many_of]}")
+            e.equal(kinds[KINDS[few_of]], asked, f"accepted by {KINDS[few_of]} in a flood")
 
 
 @case(reference=False, timeout=120)
