@@ -30,11 +30,11 @@ def series(root=PROJECT):
 
 def counters(root=PROJECT):
     """What the module prints in /proc/net/sdpstats, sdpstat --prometheus explains."""
-    printed = re.findall(r'\bcounter\(\s*to,\s*"([^"]+)"', text(root, "src/socket/proc.rs"))
+    printed = re.findall(r'\bcounter\(\s*to,\s*"([^"]+)"', text(root, "src/socket/netns/proc.rs"))
     table = re.search(r"const LINES: .*?\n\];", text(root, "tools/sdpstat/src/openmetrics.rs"), re.S)[0]
     known = re.findall(r'^    \(\s*"([^"]+)"', table, re.M)
     for name in sorted({name for name in printed if not name.startswith("- ")} ^ set(known)):
-        yield f"the counter `{name}` is in only one of src/socket/proc.rs and LINES of tools/sdpstat/src/openmetrics.rs"
+        yield f"the counter `{name}` is in only one of src/socket/netns/proc.rs and LINES of tools/sdpstat/src/openmetrics.rs"
 
 
 def parameters(root=PROJECT):
@@ -98,10 +98,10 @@ def number(word):
 
 def reasons(root=PROJECT):
     """Why a socket of IPPROTO_SDP is TCP's: the module's names are those of sdp(7)."""
-    said = {name for path in sorted((root / "src/socket/ipproto").glob("*.rs")) for name in re.findall(r'"TCP: ([a-z ]+)"', path.read_text())}
+    said = {name for name in re.findall(r'"TCP: ([a-z ]+)"', text(root, "src/conn/outcome.rs"))}
     told = re.search(r"with the reason\n\.Pq ([a-z ,]+) \.", text(root, "tools/man/sdp.7"))
     for name in sorted(said ^ set(told[1].split(", ") if told else ())):
-        yield f"the reason `{name}` for TCP is in only one of src/socket/ipproto and tools/man/sdp.7"
+        yield f"the reason `{name}` for TCP is in only one of src/conn/outcome.rs and tools/man/sdp.7"
 
 
 def links(root, names):

@@ -28,6 +28,7 @@ ROWS = [
     ["src/ib_sdp.rs"],
     ["src/selftest/"],
     ["src/socket/"],
+    ["src/conn/"],
     ["src/transport/"],
     ["src/memory/", "src/observe/"],
     ["src/sys/"],

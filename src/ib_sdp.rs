@@ -4,12 +4,13 @@
 //! (`AF_INET6_SDP`), whose stream sockets behave like TCP's and whose bytes travel over RDMA; and as a
 //! protocol of TCP's own families, `IPPROTO_SDP`, whose sockets become TCP's where that cannot be.
 //!
-//! From top to bottom: [`socket`] does the socket calls, [`protocol`] decides what is sent and what
+//! From top to bottom: [`socket`] does the socket calls, [`conn`] is one connection, [`protocol`] decides what is sent and what
 //! may be received, [`transport`] carries messages, [`memory`] holds them; [`observe`] shows all of
 //! it, and [`sys`] is the kernel's C side.
 
 use kernel::prelude::*;
 
+mod conn;
 mod memory;
 mod observe;
 pub mod protocol;
@@ -19,7 +20,7 @@ mod socket;
 mod sys;
 mod transport;
 
-use socket::{SdpSock, Socket};
+use conn::{SdpSock, Socket};
 use sys::net::registration::{Families, Ipproto};
 
 module! {

@@ -2,8 +2,8 @@
 
 //! One end of a connection, taken away from its socket.
 
+use crate::conn::{SdpSock, Socket};
 use crate::memory::budget::Account;
-use crate::socket::{SdpSock, Socket};
 use crate::sys::net::selftest::{destination, socket_of, source};
 use crate::sys::pin::Hold;
 use crate::transport::{
@@ -49,7 +49,7 @@ impl End {
 
     pub(super) fn of_socket(sk: ARef<SdpSock>) -> Result<Self> {
         let account = sk.account().ok_or(ENODEV)?.clone();
-        let channel = sk.data().connection.lock().take_channel().ok_or(ENODEV)?;
+        let channel = sk.connection().take_channel().ok_or(ENODEV)?;
         let pinning = channel.pinning().ok_or(ENODEV)?;
         Ok(End {
             sk,
@@ -209,7 +209,7 @@ impl Drop for End {
         if self.silent {
             return;
         }
-        if let Some(link) = &self.sk.data().connection.lock().link() {
+        if let Some(link) = &self.sk.connection().link() {
             link.fail();
         }
     }

@@ -27,7 +27,7 @@
 //! OUT and ADDRESS are addresses in the program's memory. What comes out are numbers of 64 bits.
 
 use super::end::End;
-use crate::socket::{SdpSock, Socket};
+use crate::conn::{SdpSock, Socket};
 use crate::sys::errno::EAGAIN;
 use crate::sys::net::selftest::{destination, socket_of, source};
 use crate::sys::pin::Hold;
@@ -84,7 +84,7 @@ fn take_bytes(from: usize, to: &mut [u8]) -> Result {
 /// Carries out a command.
 pub(super) fn run(raws: &Raws, mut words: SplitAsciiWhitespace<'_>) -> Result {
     let mut raws = raws.lock();
-    raws.retain(|raw| !raw.end.sk.data().connection.lock().orphaned());
+    raws.retain(|raw| !raw.end.sk.connection().orphaned());
     let command = words.next().ok_or(EINVAL)?;
     if command == "tidy" {
         return Ok(());
@@ -93,7 +93,7 @@ pub(super) fn run(raws: &Raws, mut words: SplitAsciiWhitespace<'_>) -> Result {
     match command {
         "private" => return private(&sk, number(&mut words)?, number(&mut words)?),
         "take" => {
-            let numbers = sk.data().connection.lock().sequence();
+            let numbers = sk.connection().sequence();
             let mut end = End::of_socket(sk)?;
             end.kept = Some(KVec::new());
             give(number(&mut words)?, &numbers)?;
@@ -130,7 +130,7 @@ pub(super) fn run(raws: &Raws, mut words: SplitAsciiWhitespace<'_>) -> Result {
 fn private(sk: &ARef<SdpSock>, from: usize, len: usize) -> Result {
     let mut bytes = [0; 196];
     take_bytes(from, bytes.get_mut(..len).ok_or(EINVAL)?)?;
-    sk.data().connection.lock().set_private_data(bytes);
+    sk.connection().set_private_data(bytes);
     Ok(())
 }
 
@@ -209,7 +209,7 @@ impl Raw {
                 Ok(())
             }
             "leave" => {
-                let link = self.end.sk.data().connection.lock().link();
+                let link = self.end.sk.connection().link();
                 if let Some(link) = link {
                     link.disconnect();
                 }

@@ -2,7 +2,7 @@
 
 //! The port of a socket, for bind(2), listen(2) and connect(2).
 
-use super::SdpSock;
+use crate::conn::SdpSock;
 use crate::sys::errno::{Errno, EADDRNOTAVAIL, ENOENT, ENOMEM};
 use crate::sys::net::address::Address;
 use crate::sys::net::tcp;
@@ -57,5 +57,5 @@ pub(super) fn note_bind(sk: &SdpSock, to: &Address, result: Result) {
         Err(_) if !to.ip.is_unspecified() && usable_address(sk.net(), to).is_err() => -ENOENT.0,
         Err(e) => e.to_errno(),
     };
-    sk.data().connection.lock().options.last_bind_error = e;
+    sk.connection().options.last_bind_error = e;
 }

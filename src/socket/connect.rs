@@ -6,31 +6,27 @@
 //! [`resolved`], which posts the first receive buffers and sends the Hello in the connection
 //! manager's request; the HelloAck comes back as [`replied`], an errno as [`refused`].
 
-use super::connection::{Connection, Tell, FIRST_WINDOW};
-use super::receive_queue::ReceiveQueue;
-use super::send_queue::{SendQueue, LARGE_CHUNK};
-use super::{bind, close, ipproto, receive_buffers, unreachable_error, SdpSock};
+use super::release::{abandoned, drop_link, finish, unreachable_error};
+use super::{bind, close, ipproto};
+use crate::conn::send_queue::LARGE_CHUNK;
+use crate::conn::setup::{self, Parts, MAX_ADVERTS};
+use crate::conn::{receive_buffers, Connection, SdpSock, Socket, Target};
 use crate::observe::debug::{debug, Ends};
 use crate::observe::trace;
-use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters, ZeroCopy, MAX_HEADER};
+use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters, ZeroCopy};
 use crate::sys::errno::{
     Errno, EADDRINUSE, EADDRNOTAVAIL, EALREADY, ECONNABORTED, ECONNREFUSED, EINPROGRESS, EINVAL,
-    EISCONN, ENETDOWN, ENETUNREACH, ENOMEM, EPROTO, ESTALE,
+    EISCONN, ENETDOWN, ENETUNREACH, EPROTO, ESTALE,
 };
 use crate::sys::net::address::{Address, Named};
 use crate::sys::net::descriptor::{Descriptor, Progress};
 use crate::sys::net::params;
 use crate::sys::net::sock::{State, SHUTDOWN_MASK};
-use crate::sys::rdma::buffer::Buffer;
 use crate::sys::time::{is_past, jiffies, seconds, Jiffies};
-use crate::transport::{Channel, Config, LinkId, Resolver, SearchId, Transport};
+use crate::transport::{LinkId, Resolver, SearchId, Transport};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 
-/// Zero-copy adverts that we let a peer have outstanding. Above 1, which tells peers of our kind
-/// from the OFED line.
-pub(super) const MAX_ADVERTS: u8 = 16;
 /// Time to find the peer's hardware address, and again for the route, in milliseconds.
 const RESOLVE_TIME: u32 = 2000;
 /// Requests of one attempt that a peer may refuse because of connections from before a crash. Each
@@ -38,29 +34,6 @@ const RESOLVE_TIME: u32 = 2000;
 const MOST_STALE: u8 = 64;
 /// And the time that they may take.
 const STALE_TIME: Jiffies = seconds(24);
-/// Send buffer of a connection whose program has not set `SO_SNDBUF`.
-const SEND_BUFFER: usize = 1024 * 1024;
-
-/// Where the last connect(2) was to go. Protected by the connection's spinlock.
-pub(super) struct Destination {
-    /// With its interface.
-    address: Option<Address>,
-    /// When it was asked for.
-    since: Jiffies,
-    /// How often it has refused because of a connection from before.
-    stale: u8,
-}
-
-impl Destination {
-    /// Of a socket that was never connected.
-    pub(super) const fn new() -> Self {
-        Destination {
-            address: None,
-            since: 0,
-            stale: 0,
-        }
-    }
-}
 
 /// Whether connect(2) is under way.
 fn connecting(s: State) -> bool {
@@ -68,11 +41,7 @@ fn connecting(s: State) -> bool {
 }
 
 /// connect(2), with the errnos and descriptor states of TCP.
-pub(super) fn connect(
-    call: &Descriptor<'_, super::Socket>,
-    to: &Named,
-    non_blocking: bool,
-) -> Result {
+pub(super) fn connect(call: &Descriptor<'_, Socket>, to: &Named, non_blocking: bool) -> Result {
     let sk = call.sk;
     let mut lock = sk.lock();
     let to = match to {
@@ -118,7 +87,7 @@ pub(super) fn connect(
         return Err(e);
     }
     // The SIGIO that tells of the connection is not for whoever asks for it from here on.
-    drop(sk.data().connection.lock());
+    drop(sk.connection());
     call.set_progress(Progress::Connected);
     Ok(())
 }
@@ -157,7 +126,7 @@ pub(super) fn start(sk: &SdpSock, to: &Address) -> Result {
         let port = sk.local().port;
         sk.set_local(&Address { port, ..local });
         sk.set_remote(&Address::any(sk.is_v6()));
-        close::drop_link(sk);
+        drop_link(sk);
         if ours {
             sk.netns().ports.lock().release(sk.id(), sk.port());
             sk.set_port(0);
@@ -172,9 +141,9 @@ fn resolve(sk: &SdpSock, local: &Address, to: &Address) -> Result {
     let source = (!local.ip.is_unspecified()).then_some(*local);
     let (resolver, to) = resolver(sk, source.as_ref(), to)?;
     {
-        let mut c = sk.data().connection.lock();
+        let mut c = sk.connection();
         c.reset();
-        c.destination = Destination {
+        c.target = Target {
             address: Some(to),
             since: jiffies(),
             stale: 0,
@@ -220,7 +189,7 @@ fn search(
 
 /// Address and route are known, or cannot be found.
 pub(super) fn resolved(sk: &SdpSock, search: SearchId, r: Result) {
-    let resolver = sk.data().connection.lock().resolver.clone();
+    let resolver = sk.connection().resolver.clone();
     let Some(resolver) = resolver.filter(|r| r.id() == search) else {
         return;
     };
@@ -239,8 +208,8 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
     if wrong_device || (params::sdp_link_layer_ib_only() != 0 && resolver.is_ethernet()?) {
         return Err(ENETUNREACH.into());
     }
-    let mut config = config();
-    match sk.data().connection.lock().options.syn_count {
+    let mut config = setup::config();
+    match sk.connection().options.syn_count {
         0 => {}
         n => config.cm_retries = n.min(config.cm_retries.into()) as u8,
     }
@@ -267,12 +236,12 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
         desired_remote_receive_size: parts.announced,
         local_receive_size: parts.announced,
         local_port: sk.port(),
-        src: hello_address(&local.ip),
-        dst: hello_address(&sk.remote().ip),
+        src: setup::hello_address(&local.ip),
+        dst: setup::hello_address(&sk.remote().ip),
         ext_max_adverts: 0,
     };
     let private_data = {
-        let mut c = sk.data().connection.lock();
+        let mut c = sk.connection();
         if !c.is_by(resolver.id()) || sk.state() != State::SynSent || c.has_fallen() {
             return Ok(());
         }
@@ -285,13 +254,13 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
         c.options.private_data(hello.encode())
     };
     resolver.connect(&link, sk.remote().port, sk.priority(), &private_data)?;
-    let known = ipproto::answers(sk);
+    let patience = ipproto::patience_for(sk);
     let done = {
-        let mut c = sk.data().connection.lock();
+        let mut c = sk.connection();
         // The answer may have come, and another attempt have begun since.
         let ours = c.is_by(resolver.id());
         if ours {
-            c.asked(sk, known);
+            c.asked(sk, patience);
         }
         ours.then(|| c.resolver.take())
     };
@@ -310,7 +279,7 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
         return Err(EPROTO.into());
     };
     let host = sk.remote().ip;
-    let mut c = sk.data().connection.lock();
+    let mut c = sk.connection();
     if sk.state() != State::SynSent || !c.is_of(link) {
         return Err(ECONNABORTED.into());
     }
@@ -325,7 +294,7 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
         credits: ack.bufs,
         desired_remote_size: c.announced(LARGE_CHUNK as u32),
         acks_payload: c.channel.as_ref().is_some_and(|c| c.exchanges()),
-        zero_copy: c.channel.as_ref().map_or(ZeroCopy::Off, zero_copy),
+        zero_copy: c.channel.as_ref().map_or(ZeroCopy::Off, setup::zero_copy),
     }));
     Ok(())
 }
@@ -355,18 +324,18 @@ fn ask_anew(sk: &SdpSock, link: LinkId) -> Result {
     let is_current =
         |c: &Connection| c.is_of(link) && sk.state() == State::SynSent && !c.has_fallen();
     let to = {
-        let mut c = sk.data().connection.lock();
-        let late = is_past(c.destination.since.wrapping_add(STALE_TIME));
-        if !is_current(&c) || c.destination.stale >= MOST_STALE || late || !sk.keeps_namespace() {
+        let mut c = sk.connection();
+        let late = is_past(c.target.since.wrapping_add(STALE_TIME));
+        if !is_current(&c) || c.target.stale >= MOST_STALE || late || !sk.keeps_namespace() {
             return Err(ECONNREFUSED.into());
         }
-        c.destination.stale += 1;
-        c.destination.address.ok_or(ECONNREFUSED)?
+        c.target.stale += 1;
+        c.target.address.ok_or(ECONNREFUSED)?
     };
     let source = sk.address_is_bound().then(|| sk.local());
     let (resolver, to) = resolver(sk, source.as_ref(), &to)?;
     let below = {
-        let mut c = sk.data().connection.lock();
+        let mut c = sk.connection();
         if !is_current(&c) {
             return Err(ECONNREFUSED.into());
         }
@@ -390,9 +359,8 @@ fn ask_anew(sk: &SdpSock, link: LinkId) -> Result {
 /// Once its state says so, the caller of connect(2) may begin another, so all of this attempt is
 /// taken from the socket before.
 fn fail(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool, e: Errno) {
-    let mut tell = Tell::default();
-    let (place, below) = {
-        let mut c = sk.data().connection.lock();
+    let (place, below, told) = {
+        let mut c = sk.connection();
         if !current(&c) {
             return;
         }
@@ -402,97 +370,18 @@ fn fail(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool, e: Errno) {
             debug!("{}: no connection: errno {}", Ends(sk), e.0);
             sk.set_state(State::Close);
             sk.add_shutdown(SHUTDOWN_MASK);
-            (tell.state, tell.error) = (true, true);
+            c.is_not_made();
         }
         c.deadline = None;
-        (c.place.take(), c.let_go())
+        (c.place.take(), c.let_go(), c.unlock())
     };
     drop(below);
     match place {
-        Some(place) => place.abandoned(sk),
-        None => tell.deliver(sk),
-    }
-    close::finish(sk);
-}
-
-/// What the queue pairs are like.
-pub(super) fn config() -> Config {
-    Config {
-        retry_count: params::sdp_retry_count().clamp(0, 6) as u8,
-        receive_slots: params::sdp_rx_size().clamp(8, 63) as u16,
-        inline: params::sdp_inline_thresh().clamp(0, MAX_HEADER as i32) as u16,
-        ..Config::default()
-    }
-}
-
-/// What the new connection can do with adverts.
-pub(super) fn zero_copy(channel: &Channel) -> ZeroCopy {
-    match channel.limits().pinned_pages {
-        0 => ZeroCopy::Off,
-        _ => ZeroCopy::On,
-    }
-}
-
-/// An address as Hello carries it: IPv4 in the last four of 16 bytes, the others zero.
-pub(super) fn hello_address(ip: &IpAddr) -> [u8; 16] {
-    match ip {
-        IpAddr::V4(a) => Hello::ipv4(a.octets()),
-        IpAddr::V6(a) => a.octets(),
-    }
-}
-
-/// All memory of a new connection, made where one may sleep.
-pub(super) struct Parts {
-    pub(super) channel: Channel,
-    tx: SendQueue,
-    rx: ReceiveQueue,
-    spare: KVec<KBox<Buffer>>,
-    /// Receive buffers that are posted.
-    pub(super) posted: u16,
-    /// Their size in bytes.
-    size: u32,
-    /// The longest message that fits.
-    pub(super) announced: u32,
-}
-
-impl Parts {
-    /// Posts the first receive buffers of `size` bytes on a new channel.
-    pub(super) fn new(mut channel: Channel, size: usize) -> Result<Self> {
-        let (mut tx, mut rx) = (SendQueue::new(), ReceiveQueue::new());
-        let limits = channel.limits();
-        tx.prepare(limits.spans)?;
-        rx.prepare()?;
-        let (slots, beside) = (limits.receive_slots, limits.beside);
-        let spare = KVec::with_capacity(slots.into(), GFP_KERNEL)?;
-        for _ in 0..FIRST_WINDOW.min(slots) {
-            let mut b = Buffer::new(size, GFP_KERNEL)?;
-            b.map_receive(channel.mapper(), GFP_KERNEL)?;
-            channel.post_receive(b).map_err(|_| ENOMEM)?;
+        Some(place) => {
+            told.forget();
+            abandoned(&place, sk);
         }
-        channel.flush()?;
-        let posted = channel.posted_receives();
-        Ok(Parts {
-            channel,
-            tx,
-            rx,
-            spare,
-            posted,
-            size: size as u32,
-            announced: size as u32 + beside,
-        })
+        None => drop(told),
     }
-
-    /// Gives everything to the connection.
-    pub(super) fn install(self, c: &mut Connection) {
-        c.tx = self.tx;
-        c.rx = self.rx;
-        c.spare = self.spare;
-        c.buffer_size = self.size;
-        c.attach(self.channel);
-    }
-}
-
-/// The connection is there: it may use more memory now.
-pub(super) fn grow(sk: &SdpSock) {
-    sk.grow_sndbuf(SEND_BUFFER);
+    finish(sk);
 }

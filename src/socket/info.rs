@@ -2,7 +2,7 @@
 
 //! What one socket tells of its connection: `TCP_INFO` and `SDP_INFO`.
 
-use super::SdpSock;
+use crate::conn::SdpSock;
 use crate::protocol::Mid;
 use crate::sys::bindings as c;
 use crate::sys::net::options::Answer;
@@ -11,7 +11,7 @@ use crate::transport::Transport;
 
 /// `TCP_INFO`, as far as there is an equivalent.
 pub(super) fn tcp(sk: &SdpSock) -> Answer<c::tcp_info> {
-    let c = sk.data().connection.lock();
+    let c = sk.connection();
     let mut info = Answer::<c::tcp_info>::new();
     let i = info.fields();
     i.tcpi_state = sk.state() as u8;
@@ -47,7 +47,7 @@ pub(super) fn tcp(sk: &SdpSock) -> Answer<c::tcp_info> {
 
 /// `SDP_INFO` (`include/uapi/sdp.h`).
 pub(super) fn sdp(sk: &SdpSock) -> Answer<c::sdp_info> {
-    let connection = sk.data().connection.lock();
+    let connection = sk.connection();
     let mut info = Answer::<c::sdp_info>::new();
     let i = info.fields();
     i.transport = match &connection.channel {

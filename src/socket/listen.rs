@@ -7,13 +7,11 @@
 //! heard it; then it waits in the listener's queue for accept(2). With a full backlog nothing is
 //! answered, and the peer tries again, as it would with a lost SYN.
 
-use super::connect::{self, Parts, MAX_ADVERTS};
-use super::connection::Tell;
-use super::send_queue::LARGE_CHUNK;
-use super::{bind, close, ipproto, receive_buffers, SdpSock};
-use crate::memory::ring::Ring;
+use super::{bind, release};
+use crate::conn::send_queue::LARGE_CHUNK;
+use crate::conn::setup::{self, Parts, MAX_ADVERTS};
+use crate::conn::{receive_buffers, Listener, Place, SdpSock, Socket, FIN_TIME};
 use crate::observe::debug::debug;
-use crate::observe::trace;
 use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters};
 use crate::sys::errno::{EAGAIN, EINVAL, ENETDOWN};
 use crate::sys::net::address::Address;
@@ -22,46 +20,13 @@ use crate::sys::net::family;
 use crate::sys::net::params;
 use crate::sys::net::sock::State;
 use crate::sys::random::hash;
-use crate::sys::time::{jiffies, seconds};
-use crate::transport::{self, Acceptor, LinkId, Listening, Request, Transport, Verdict};
+use crate::transport::{self, Acceptor, Request, Transport, Verdict};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use kernel::alloc::flags::{GFP_ATOMIC, GFP_KERNEL};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
-use kernel::sync::atomic::{Atomic, Relaxed};
-
-/// How often listen(2) has made something of a socket, in the whole module.
-static LISTENS: Atomic<u64> = Atomic::new(0);
-
-/// What listen(2) has made of a socket. Protected by the connection's spinlock.
-pub(super) struct Listener {
-    /// Which of all that ever were this is.
-    number: u64,
-    /// Keeps requests to the port coming.
-    listening: Option<Listening>,
-    /// Connections that wait for accept(2).
-    ready: Ring<ARef<SdpSock>>,
-    /// Connections that are not established yet.
-    pending: u32,
-}
-
-impl Listener {
-    /// How many connections wait for accept(2).
-    pub(super) fn ready(&self) -> usize {
-        self.ready.len()
-    }
-}
-
-/// A place in a listener's queue. A new connection has it until it waits there for accept(2).
-#[derive(Clone)]
-pub(super) struct Place {
-    listener: ARef<SdpSock>,
-    /// Of what listen(2) made then: since, the socket may listen anew.
-    number: u64,
-}
 
 /// listen(2).
-pub(super) fn listen(call: &Descriptor<'_, super::Socket>, backlog: u32) -> Result {
+pub(super) fn listen(call: &Descriptor<'_, Socket>, backlog: u32) -> Result {
     let sk = call.sk;
     let _lock = sk.lock();
     if call.progress() != Progress::Unconnected {
@@ -78,21 +43,10 @@ pub(super) fn listen(call: &Descriptor<'_, super::Socket>, backlog: u32) -> Resu
     if sk.port() == 0 {
         bind::take_port(sk, 0)?;
     }
-    let mut ready = Ring::new();
-    ready.reserve(backlog.clamp(1, 64) as usize, GFP_KERNEL)?;
-    let listening = transport::listen(sk.port())?;
-    let listener = KBox::new(
-        Listener {
-            number: LISTENS.fetch_add(1, Relaxed),
-            listening: Some(listening),
-            ready,
-            pending: 0,
-        },
-        GFP_KERNEL,
-    )?;
+    let listener = Listener::new(backlog, transport::listen(sk.port())?)?;
     sk.set_backlog(backlog);
     sk.clear_shutdown();
-    sk.data().connection.lock().listener = Some(listener);
+    sk.connection().listener = Some(listener);
     sk.set_state(State::Listen);
     let r = sk.netns().ports.lock().listening(sk);
     if r.is_err() {
@@ -105,11 +59,11 @@ pub(super) fn listen(call: &Descriptor<'_, super::Socket>, backlog: u32) -> Resu
 pub(super) fn stop(sk: &SdpSock) {
     sk.set_state(State::Close);
     let _ = sk.netns().ports.lock().listening(sk);
-    let listener = sk.data().connection.lock().listener.take();
+    let listener = sk.connection().listener.take();
     let Some(mut listener) = listener else { return };
-    drop(listener.listening.take());
-    while let Some(child) = listener.ready.pop_front() {
-        close::abandon(child);
+    listener.end();
+    while let Some(child) = listener.take() {
+        release::abandon(child);
     }
     sk.set_waiting(0);
 }
@@ -124,12 +78,12 @@ pub(super) fn accept(sk: &SdpSock, non_blocking: bool) -> Result<ARef<SdpSock>> 
             return Err(EINVAL.into());
         }
         let next = {
-            let mut c = sk.data().connection.lock();
+            let mut c = sk.connection();
             let Some(l) = c.listener.as_mut() else {
                 return Err(EINVAL.into());
             };
-            let next = l.ready.pop_front();
-            sk.set_waiting(l.ready.len() as u32);
+            let next = l.take();
+            sk.set_waiting(l.ready() as u32);
             next
         };
         if let Some(child) = next {
@@ -150,7 +104,7 @@ impl Acceptor<SdpSock> for Incoming {
         // a socket without a peer's port would be none to getpeername(2), nor to accept(2)
         let hello = Hello::parse(request.hello()).ok();
         let Some(hello) = hello.filter(|h| h.local_port != 0) else {
-            family::netns_of::<super::Socket>(request.net()).count(|s| s.bad_hellos += 1);
+            family::netns_of::<Socket>(request.net()).count(|s| s.bad_hellos += 1);
             debug!(
                 "a request to connect to port {} has no valid Hello",
                 request.port()
@@ -160,7 +114,7 @@ impl Acceptor<SdpSock> for Incoming {
         if params::sdp_link_layer_ib_only() != 0 && request.is_ethernet() {
             return Verdict::Unknown;
         }
-        let namespace = family::netns_of::<super::Socket>(request.net());
+        let namespace = family::netns_of::<Socket>(request.net());
         let local = address(&hello, &hello.dst, request.port(), request);
         let remote = address(&hello, &hello.src, hello.local_port, request);
         if !request.plausible(&local, &remote) {
@@ -236,65 +190,6 @@ fn address(hello: &Hello, ip: &[u8; 16], port: u16, request: &Request<'_, SdpSoc
     }
 }
 
-impl Place {
-    /// Takes a place in the backlog, if there is one, and there is memory for it: once the connection is
-    /// made there must be.
-    fn reserve(listener: &ARef<SdpSock>) -> Option<Self> {
-        let mut c = listener.data().connection.lock();
-        let backlog = listener.backlog();
-        let l = c.listener.as_mut()?;
-        // one more than the backlog says, as on TCP
-        let taken = l.ready.len() as u32 + l.pending;
-        if taken > backlog {
-            return None;
-        }
-        let (taken, capacity) = (taken as usize, l.ready.capacity());
-        if taken >= capacity {
-            l.ready.reserve(capacity * 2, GFP_ATOMIC).ok()?;
-        }
-        l.pending += 1;
-        Some(Place {
-            listener: listener.clone(),
-            number: l.number,
-        })
-    }
-
-    /// Leaves it to others, and does something with what it is a place of, if that still listens.
-    fn leave<R>(&self, f: impl FnOnce(&mut Listener) -> R) -> Option<R> {
-        let mut c = self.listener.data().connection.lock();
-        let l = c.listener.as_mut().filter(|l| l.number == self.number)?;
-        l.pending = l.pending.saturating_sub(1);
-        Some(f(l))
-    }
-
-    /// Somebody else may have it.
-    fn give_back(&self) {
-        let _ = self.leave(|_| ());
-    }
-
-    /// A connection that had it has failed.
-    pub(super) fn abandoned(&self, child: &SdpSock) {
-        self.give_back();
-        close::abandon(child.into());
-    }
-
-    /// Gives a new connection to the listener, for accept(2).
-    fn hand_over(&self, child: &SdpSock) {
-        let queued = self.leave(|l| {
-            let queued = l.ready.push_back(child.into());
-            self.listener.set_waiting(l.ready.len() as u32);
-            queued
-        });
-        match queued {
-            Some(Ok(())) => {
-                self.listener.wake_one();
-                self.listener.data_ready();
-            }
-            _ => close::abandon(child.into()),
-        }
-    }
-}
-
 /// Makes the socket of a new connection and answers the request.
 fn begin(
     place: &Place,
@@ -311,14 +206,14 @@ fn begin(
     })?;
     let Err(e) = r else { return Ok(()) };
     let (begun, place) = {
-        let mut c = child.data().connection.lock();
+        let mut c = child.connection();
         (c.protocol.is_some(), c.place.take())
     };
     if begun && place.is_none() {
         // `refused` was faster and has done the rest
         return Ok(());
     }
-    close::abandon(child);
+    release::abandon(child);
     Err(e)
 }
 
@@ -336,7 +231,7 @@ fn prepare(
     let namespace = child.netns();
     namespace.enter(child)?;
     namespace.ports.lock().join(child, local.port)?;
-    let (channel, link) = request.create(&connect::config(), child.clone())?;
+    let (channel, link) = request.create(&setup::config(), child.clone())?;
     let (size, large) = receive_buffers::first_size(child, hello.adverts() == 1);
     let parts = Parts::new(channel, size)?;
     let ack = HelloAck {
@@ -345,9 +240,9 @@ fn prepare(
         max_adverts: MAX_ADVERTS.into(),
         actual_receive_size: parts.announced,
     };
-    let options = place.listener.data().connection.lock().options.clone();
+    let options = place.listener.connection().options.clone();
     let private_data = {
-        let mut c = child.data().connection.lock();
+        let mut c = child.connection();
         c.options = options;
         c.protocol = Some(protocol::Connection::new(&Parameters {
             local_receive_size: parts.announced,
@@ -358,7 +253,7 @@ fn prepare(
             credits: hello.bufs,
             desired_remote_size: LARGE_CHUNK as u32 + parts.channel.limits().beside,
             acks_payload: parts.channel.exchanges(),
-            zero_copy: connect::zero_copy(&parts.channel),
+            zero_copy: setup::zero_copy(&parts.channel),
         }));
         c.place = Some(place.clone());
         parts.install(&mut c);
@@ -366,7 +261,7 @@ fn prepare(
         // From now on whatever the connection manager says about the link comes to the child. How long
         // that may take the peer has said; we do not wait longer than for the end of a connection.
         child.set_state(State::SynRecv);
-        c.set_deadline(child, close::FIN_TIME);
+        c.set_deadline(child, FIN_TIME);
         c.link = Some(link.clone());
         if link.is_doomed() {
             return Err(ENETDOWN.into());
@@ -374,61 +269,4 @@ fn prepare(
         c.options.private_data(ack.encode())
     };
     request.reply(&link, &private_data)
-}
-
-/// The connection is there: the peer has our answer, or we have sent the last word.
-pub(super) fn established(sk: &SdpSock, link: LinkId) {
-    let mut tell = Tell::default();
-    let asked = sk.state() == State::SynSent;
-    let place = {
-        let mut c = sk.data().connection.lock();
-        if !c.is_of(link) {
-            return;
-        }
-        match sk.state() {
-            State::SynSent if !c.won() => return,
-            State::SynSent | State::SynRecv => sk.set_state(State::Established),
-            State::CloseWait => {}
-            _ => return,
-        }
-        trace::connect(sk);
-        connect::grow(sk);
-        tell.state = true;
-        if c.place.is_none() {
-            // under the lock: see the end of connect(2)
-            sk.sigio_out();
-        } else {
-            c.deadline = None;
-        }
-        let wait = c.options.defer_accept;
-        let nothing_came = c.rx.bytes() == 0 && !sk.peer_has_ended();
-        if c.place.is_some() && wait > 0 && nothing_came {
-            c.admit_at = Some(jiffies().wrapping_add(seconds(wait)));
-            None
-        } else {
-            Some(c.place.take())
-        }
-    };
-    if asked {
-        ipproto::answered(sk);
-    }
-    match place {
-        None => {}
-        Some(None) => tell.deliver(sk),
-        Some(Some(place)) => place.hand_over(sk),
-    }
-    sk.progress();
-    super::timer::update(sk);
-}
-
-/// What a connection had to wait for before accept(2) may have it has come, or the time is over.
-pub(super) fn admit(sk: &SdpSock) {
-    let place = {
-        let mut c = sk.data().connection.lock();
-        c.admit_at = None;
-        c.place.take()
-    };
-    if let Some(place) = place {
-        place.hand_over(sk);
-    }
 }

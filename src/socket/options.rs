@@ -2,8 +2,8 @@
 
 //! setsockopt(2), getsockopt(2) and ioctl(2), with the values, bounds and errnos of tcp(7).
 
-use super::connection::Options;
-use super::{info, ipproto, timer, SdpSock};
+use super::{info, ipproto};
+use crate::conn::{timers, Options, SdpSock};
 use crate::sys::bindings as c;
 use crate::sys::errno::{EINVAL, ENOPROTOOPT};
 use crate::sys::net::address::{AF_INET6_SDP, AF_INET_SDP};
@@ -27,7 +27,7 @@ pub(super) fn set(sk: &SdpSock, level: i32, name: i32, value: &NewValue<'_>) -> 
         {
             let on = value.int()? != 0;
             let _lock = sk.lock();
-            timer::set_keepalive(sk, on);
+            timers::set_keepalive(sk, on);
             Ok(())
         }
         _ => value.forward(sk, level, name),
@@ -46,7 +46,7 @@ fn set_tcp(sk: &SdpSock, name: u32, v: i32) -> Result {
         }
     };
     let _lock = sk.lock();
-    let change = |f: &mut dyn FnMut(&mut Options)| f(&mut sk.data().connection.lock().options);
+    let change = |f: &mut dyn FnMut(&mut Options)| f(&mut sk.connection().options);
     match name {
         c::TCP_NODELAY => change(&mut |o| o.no_delay = v != 0),
         c::TCP_CORK => change(&mut |o| o.cork = v != 0),
@@ -103,13 +103,13 @@ fn set_tcp(sk: &SdpSock, name: u32, v: i32) -> Result {
     let nodelay = name == c::TCP_NODELAY && v != 0;
     if nodelay || name == c::TCP_CORK && v == 0 {
         {
-            let mut c = sk.data().connection.lock();
+            let mut c = sk.connection();
             c.more = false;
             c.uncorked |= nodelay;
         }
         sk.progress();
     }
-    timer::update(sk);
+    timers::update(sk);
     Ok(())
 }
 
@@ -152,7 +152,7 @@ fn get_tcp(sk: &SdpSock, name: u32, value: &OldValue<'_>) -> Result {
         _ => {}
     }
     let (o, max_payload, route) = {
-        let c = sk.data().connection.lock();
+        let c = sk.connection();
         (c.options.clone(), c.max_payload(), c.fallback.route())
     };
     value.give_int(match name {
@@ -190,13 +190,13 @@ pub(super) fn ioctl(sk: &SdpSock, command: u32) -> Result<i32> {
             Err(EINVAL.into())
         }
         c::SIOCATMARK => {
-            let c = sk.data().connection.lock();
+            let c = sk.connection();
             Ok(c.rx.at_mark().into())
         }
         c::SIOCINQ | c::SIOCOUTQ | c::SIOCOUTQNSD if waiting => Ok(0),
         c::SIOCINQ | c::SIOCOUTQ | c::SIOCOUTQNSD => {
             sk.progress();
-            let c = sk.data().connection.lock();
+            let c = sk.connection();
             let n = match command {
                 c::SIOCINQ => c.rx.readable(sk.flag(Flag::UrgInline)),
                 c::SIOCOUTQ => c.tx.queued(),
@@ -215,7 +215,7 @@ pub(super) fn set_rcvlowat(sk: &SdpSock, bytes: i32) -> Result {
     let bytes = bytes.min(sk.most_rcvlowat()).max(1);
     sk.grow_rcvbuf(bytes as usize * 2);
     sk.set_rcvlowat(bytes);
-    if sk.data().connection.lock().rx.bytes() > 0 {
+    if sk.connection().rx.bytes() > 0 {
         sk.data_ready();
     }
     Ok(())

@@ -2,9 +2,8 @@
 
 //! poll(2), select(2) and epoll(7), by TCP's rules of readiness.
 
-use super::connection::Connection;
-use super::receive_queue::Urgent;
-use super::{direct, SdpSock};
+use crate::conn::receive_queue::Urgent;
+use crate::conn::{zcopy, Connection, SdpSock};
 use crate::sys::bindings as c;
 use crate::sys::net::sock::{Flag, State, RCV_SHUTDOWN, SEND_SHUTDOWN, SHUTDOWN_MASK};
 use kernel::sync::atomic::Relaxed;
@@ -14,18 +13,18 @@ const WRITABLE: u32 = c::EPOLLOUT | c::EPOLLWRNORM;
 
 /// The events that are there.
 pub(super) fn poll(sk: &SdpSock) -> u32 {
-    let mut connection = sk.data().connection.lock();
+    let mut connection = sk.connection();
     if connection.looks_itself() {
         // has what comes told from now on
         drop(connection);
         sk.progress();
-        connection = sk.data().connection.lock();
+        connection = sk.connection();
     }
     if connection.holds_advert() && sk.data().readers.load(Relaxed) == 0 {
         // who polls does not wait in a receive call
         drop(connection);
-        direct::reading::refuse(sk);
-        connection = sk.data().connection.lock();
+        zcopy::reading::refuse(sk);
+        connection = sk.connection();
     }
     let now = events(sk, &connection);
     if !wants_space(sk, now) {
@@ -36,7 +35,7 @@ pub(super) fn poll(sk: &SdpSock) -> u32 {
     drop(connection);
     // has the completions told that make room
     sk.progress();
-    events(sk, &sk.data().connection.lock())
+    events(sk, &sk.connection())
 }
 
 /// Whether the socket is one that somebody can wait to write to, and has no room.

@@ -2,10 +2,9 @@
 
 //! recvmsg(2) and all that ends in it: read(2), recv(2), splice(2).
 
-use super::connection::Connection;
-use super::direct::{self, reading::Look};
-use super::receive_queue::Urgent;
-use super::SdpSock;
+use crate::conn::receive_queue::Urgent;
+use crate::conn::zcopy::{self, reading::Look};
+use crate::conn::{Connection, SdpSock};
 use crate::protocol::{settle, Room};
 use crate::sys::bindings as c;
 use crate::sys::errno::{EAGAIN, ECONNABORTED, EFAULT, EINVAL, ENOTCONN};
@@ -45,7 +44,7 @@ pub(super) fn receive(sk: &SdpSock, to: &mut Destination<'_>) -> Result<usize> {
     };
     let offset = sk.peek_offset();
     if call.peek && offset > 0 {
-        call.peeked = sk.data().connection.lock().rx.position() + offset as u64;
+        call.peeked = sk.connection().rx.position() + offset as u64;
     }
     let r = call.run(&mut lock, to, len, target, timeout);
     let (copied, inq) = (call.copied, call.inq);
@@ -59,7 +58,7 @@ pub(super) fn receive(sk: &SdpSock, to: &mut Destination<'_>) -> Result<usize> {
     }
     if inq {
         let (wanted, rest) = {
-            let c = sk.data().connection.lock();
+            let c = sk.connection();
             (c.options.inq, rest(sk, &c))
         };
         to.tell_rest(rest, wanted);
@@ -148,7 +147,7 @@ impl Call<'_> {
             }
             let enough = match len {
                 0 => {
-                    let c = sk.data().connection.lock();
+                    let c = sk.connection();
                     self.inq |= c.options.inq;
                     c.rx.bytes() > 0
                 }
@@ -187,10 +186,10 @@ impl Call<'_> {
     ) -> bool {
         let sk = self.sk;
         if self.peek || self.discard || timeout == 0 {
-            direct::reading::refuse(sk);
+            zcopy::reading::refuse(sk);
             return false;
         }
-        match direct::reading::read(sk, lock, to, len - self.copied) {
+        match zcopy::reading::read(sk, lock, to, len - self.copied) {
             Look::Read(n) => {
                 self.copied += n;
                 n > 0
@@ -213,24 +212,23 @@ impl Call<'_> {
         let sk = self.sk;
         let room = len - self.copied;
         // a signal is for whoever waits without anything out
-        if room < direct::LEAST_TRANSFER || self.peek || self.discard || signal_pending() {
+        if room < zcopy::LEAST_TRANSFER || self.peek || self.discard || signal_pending() {
             return Ok(false);
         }
-        let (size, tell) = {
-            let mut c = sk.data().connection.lock();
+        let size = {
+            let mut c = sk.connection();
             let size = c.sink_size(room);
             if size == 0 {
                 return Ok(false);
             }
             // completions may have come that nobody was told of
-            let tell = c.progress(sk);
-            (c.sink_size(room), tell)
+            c.progress();
+            c.sink_size(room)
         };
-        tell.deliver(sk);
         if size == 0 {
             return Ok(true);
         }
-        let mut filled = direct::filling::receive(sk, lock, to, size, all, timeout);
+        let mut filled = zcopy::filling::receive(sk, lock, to, size, all, timeout);
         self.copied += filled.whole;
         self.across = true;
         let mut room = Settling {
@@ -276,7 +274,7 @@ impl Call<'_> {
         let sk = self.sk;
         let inline = sk.flag(Flag::UrgInline);
         let (buffer, at, index, from, most, skip) = {
-            let mut c = sk.data().connection.lock();
+            let mut c = sk.connection();
             if !core::mem::replace(&mut self.begun, true) {
                 c.stats.receive_calls += 1;
                 c.attends = false;
@@ -337,21 +335,18 @@ impl Call<'_> {
     /// Gives the buffer back, of which `read` bytes were taken, or looked at.
     fn done(&self, buffer: KBox<Buffer>, index: usize, read: usize) {
         let sk = self.sk;
-        let tell = {
-            let mut c = sk.data().connection.lock();
-            if self.peek {
-                return c.rx.put_back(index, buffer);
-            }
-            match c.rx.consumed(buffer, read) {
-                None => return,
-                Some(empty) => c.recycle(empty),
-            }
-            if !c.wants_refill(sk) {
-                return sk.set_memory(c.rx.memory(), c.tx.queued());
-            }
-            c.progress(sk)
-        };
-        tell.deliver(sk);
+        let mut c = sk.connection();
+        if self.peek {
+            return c.rx.put_back(index, buffer);
+        }
+        match c.rx.consumed(buffer, read) {
+            None => return,
+            Some(empty) => c.recycle(empty),
+        }
+        if !c.wants_refill(sk) {
+            return sk.set_memory(c.rx.memory(), c.tx.queued());
+        }
+        c.progress();
     }
 }
 
@@ -367,7 +362,7 @@ impl Room for Settling<'_, '_, '_> {
     type Error = Error;
 
     fn position(&mut self) -> u64 {
-        self.call.sk.data().connection.lock().rx.position()
+        self.call.sk.connection().rx.position()
     }
 
     fn copy(&mut self) -> Result<usize> {
@@ -377,7 +372,7 @@ impl Room for Settling<'_, '_, '_> {
     }
 
     fn close_gap(&mut self) {
-        self.call.sk.data().connection.lock().rx.close_gap();
+        self.call.sk.connection().rx.close_gap();
     }
 
     fn follow(&mut self, hole: usize, len: usize) -> Result {
@@ -385,7 +380,7 @@ impl Room for Settling<'_, '_, '_> {
             self.to.skip(len);
         } else {
             let moved = self.to.shift(hole, len, &mut self.scratch);
-            let stats = &mut self.call.sk.data().connection.lock().stats;
+            let stats = &mut self.call.sk.connection().stats;
             stats.direct_shifted += moved as u64;
             if moved < len {
                 self.call.copied += moved;
@@ -406,7 +401,7 @@ fn receive_urgent(sk: &SdpSock, to: &mut Destination<'_>) -> Result<usize> {
     sk.progress();
     let peek = to.flags() & c::MSG_PEEK != 0;
     let byte = {
-        let mut c = sk.data().connection.lock();
+        let mut c = sk.connection();
         match c.rx.urgent {
             _ if sk.flag(Flag::UrgInline) => return Err(EINVAL.into()),
             Urgent::None | Urgent::Read(_) => return Err(EINVAL.into()),

@@ -2,9 +2,8 @@
 
 //! sendmsg(2) and all that ends in it: write(2), send(2), sendfile(2), splice(2).
 
-use super::connection::Connection;
-use super::send_queue::{Chunk, LARGE_CHUNK, MIDDLE_CHUNK, SMALL_CHUNK};
-use super::{direct, timer, SdpSock};
+use crate::conn::send_queue::{Chunk, LARGE_CHUNK, MIDDLE_CHUNK, SMALL_CHUNK};
+use crate::conn::{timers, zcopy, Connection, SdpSock};
 use crate::protocol::SMALLEST_DIRECT;
 use crate::sys::bindings as c;
 use crate::sys::errno::{EAGAIN, EFAULT, EOPNOTSUPP, EPIPE};
@@ -38,7 +37,7 @@ pub(super) fn send(sk: &SdpSock, message: &mut Source<'_>) -> Result<usize> {
         Ok(()) => Ok(sent),
         Err(_) if sent > 0 => {
             // as on TCP, they do not wait for those that could not be taken
-            sk.data().connection.lock().more &= flags & c::MSG_MORE != 0;
+            sk.connection().more &= flags & c::MSG_MORE != 0;
             sk.progress();
             Ok(sent)
         }
@@ -79,8 +78,8 @@ fn queue(
         begun: false,
         direct: false,
     };
-    let looks = timeout != 0 && size >= direct::LEAST_TRANSFER && {
-        let mut c = sk.data().connection.lock();
+    let looks = timeout != 0 && size >= zcopy::LEAST_TRANSFER && {
+        let mut c = sk.connection();
         c.may_go_directly(size) && c.may_have_news(sk)
     };
     if looks {
@@ -97,7 +96,7 @@ fn queue(
         let want = message.remaining();
         if want == 0 {
             if timed {
-                let mut c = sk.data().connection.lock();
+                let mut c = sk.connection();
                 c.has_sent(sk, size, start, nanoseconds());
             }
             return Ok(());
@@ -105,7 +104,7 @@ fn queue(
         let may_wait = timeout != 0 && flags & c::MSG_OOB == 0;
         let mut open = Open::new(sk, want, may_wait, &mut call);
         if open.awaits_reader {
-            open.write = direct::writing::await_reader(sk, lock, want, &mut timeout)?;
+            open.write = zcopy::writing::await_reader(sk, lock, want, &mut timeout)?;
             if open.write == 0 {
                 open = Open::new(sk, want, false, &mut call);
             }
@@ -139,7 +138,7 @@ fn queue(
             None => {
                 let buffer = Buffer::new(open.size, GFP_KERNEL)
                     .or_else(|_| Buffer::new(SMALL_CHUNK, GFP_KERNEL))?;
-                sk.data().connection.lock().tx.fresh(buffer)
+                sk.connection().tx.fresh(buffer)
             }
         };
         let space = chunk.room();
@@ -182,9 +181,9 @@ fn directly(
     timeout: &mut isize,
 ) -> Result<bool> {
     if open.write > 0 {
-        return direct::writing::send(sk, lock, message);
+        return zcopy::writing::send(sk, lock, message);
     }
-    direct::source::send(sk, lock, message, open.block, timeout)
+    zcopy::source::send(sk, lock, message, open.block, timeout)
 }
 
 /// One send call.
@@ -216,7 +215,7 @@ struct Open {
 impl Open {
     /// Looks what is possible for `want` bytes. `may_wait`: for whoever reads a block.
     fn new(sk: &SdpSock, want: usize, may_wait: bool, call: &mut Call) -> Self {
-        let mut c = sk.data().connection.lock();
+        let mut c = sk.connection();
         if !core::mem::replace(&mut call.begun, true) {
             c.stats.send_calls += 1;
             c.attends = false;
@@ -276,13 +275,13 @@ impl Open {
 /// There is no more behind what was sent with `MSG_MORE`.
 pub(super) fn announced_no_more(sk: &SdpSock) {
     let _lock = sk.lock();
-    sk.data().connection.lock().more = false;
+    sk.connection().more = false;
     sk.progress();
 }
 
 /// Puts a chunk back that got nothing new, if the connection was not lost meanwhile.
 fn put_back(sk: &SdpSock, chunk: Chunk) {
-    let mut c = sk.data().connection.lock();
+    let mut c = sk.connection();
     if c.channel.is_some() {
         c.tx.close(chunk);
     }
@@ -307,8 +306,8 @@ fn commit(
         put_back(sk, chunk);
         return Err(e);
     }
-    let (tell, timed) = {
-        let mut c = sk.data().connection.lock();
+    let timed = {
+        let mut c = sk.connection();
         let Connection { channel, tx, .. } = &mut *c;
         if channel.is_none() {
             return Err(EPIPE.into());
@@ -330,11 +329,11 @@ fn commit(
             sk.set_memory(c.rx.memory(), c.tx.queued());
             return Ok(());
         }
-        (c.progress(sk), idle && c.options.user_timeout != 0)
+        c.progress();
+        idle && c.options.user_timeout != 0
     };
-    tell.deliver(sk);
     if timed {
-        timer::update(sk);
+        timers::update(sk);
     }
     Ok(())
 }
@@ -346,7 +345,7 @@ fn ask_for_room(sk: &SdpSock, poll: bool) {
         sk.want_space();
     }
     {
-        let mut c = sk.data().connection.lock();
+        let mut c = sk.connection();
         c.more = false;
         c.space_wanted |= poll;
     }
@@ -355,7 +354,7 @@ fn ask_for_room(sk: &SdpSock, poll: bool) {
 
 /// Waits until the send queue has room.
 fn wait_for_room(sk: &SdpSock, lock: &mut Locked<'_>, mark: i32, timeout: isize) -> Result<isize> {
-    sk.data().connection.lock().stats.memory_waits += 1;
+    sk.connection().stats.memory_waits += 1;
     let writers = &sk.data().writers;
     writers.fetch_add(1, Relaxed);
     let r = sk.wait(lock, mark, timeout);

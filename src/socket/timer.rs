@@ -1,150 +1,90 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What happens by the clock: keepalive probes, `TCP_USER_TIMEOUT`, the limits of corking, closing
-//! and `TCP_DEFER_ACCEPT`, another try where memory was short, and a peer that does not look. One timer per socket, set to the
-//! nearest of them.
+//! What is done when a socket's timer runs out; when that is, [`timers`] says.
 
-use super::close::overdue;
-use super::connection::{Connection, Tell};
-use super::receive_buffers::restock;
-use super::SdpSock;
+use super::release::lost;
+use crate::conn::{receive_buffers, timers, SdpSock, FIN_TIME, JOB_ADMIT, JOB_FINISH};
 use crate::sys::errno::ETIMEDOUT;
-use crate::sys::net::params;
-use crate::sys::net::sock::{Flag, State};
-use crate::sys::time::{is_past, jiffies, milliseconds, seconds, Jiffies};
+use crate::sys::net::sock::State;
+use crate::sys::time::{is_past, jiffies, Jiffies};
 use crate::transport::Transport;
-use kernel::prelude::*;
-
-/// `SO_KEEPALIVE` was set. The socket lock is held.
-pub(super) fn set_keepalive(sk: &SdpSock, on: bool) {
-    sk.set_flag(Flag::KeepOpen, on);
-    update(sk);
-}
-
-/// Sets the timer to what is next, after an option or the state has changed.
-pub(super) fn update(sk: &SdpSock) {
-    let next = {
-        let c = sk.data().connection.lock();
-        next(sk, &c, jiffies())
-    };
-    if let Some(delay) = next {
-        sk.set_timer(delay.max(1));
-    }
-}
-
-/// How long until the next thing is due.
-fn next(sk: &SdpSock, c: &Connection, now: Jiffies) -> Option<Jiffies> {
-    let until = |at: Jiffies| {
-        // jiffies wrap: what lies behind us counts as due
-        let left = at.wrapping_sub(now);
-        if left > Jiffies::MAX / 2 {
-            0
-        } else {
-            left
-        }
-    };
-    let keepalive = keepalive_due(sk, c).map(until);
-    let user = user_timeout_due(sk, c).map(until);
-    let closing = c.deadline.map(until);
-    let cork = c.uncork_at.map(until);
-    let rouse = c.rouse_at.map(until);
-    let admission = c.admit_at.map(until);
-    let memory = c.shortage.due().map(until);
-    [keepalive, user, closing, cork, rouse, admission, memory]
-        .into_iter()
-        .flatten()
-        .min()
-}
-
-/// When the next keepalive probe is due.
-fn keepalive_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
-    // also when one of the streams has ended, as on TCP
-    let unconnected = matches!(
-        sk.state(),
-        State::Close | State::Listen | State::SynSent | State::SynRecv
-    );
-    if !sk.flag(Flag::KeepOpen) || !c.connected() || unconnected {
-        return None;
-    }
-    let idle = match c.options.keep_idle {
-        0 => params::sdp_keepalive_time().max(1) as u32,
-        n => n,
-    };
-    let wait = seconds(idle)
-        .wrapping_add(seconds(c.options.keep_interval).wrapping_mul(c.probes as Jiffies));
-    Some(c.last_heard.wrapping_add(wait))
-}
-
-/// When bytes will have waited too long to arrive.
-fn user_timeout_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
-    if c.options.user_timeout == 0 || c.tx.queued() == 0 || sk.state() == State::Close {
-        return None;
-    }
-    Some(
-        c.last_progress
-            .wrapping_add(milliseconds(c.options.user_timeout)),
-    )
-}
-
-/// Asks the peer's adapter whether it is there, which its program does not notice.
-fn probe(sk: &SdpSock, c: &mut Connection, tell: &mut Tell) {
-    let Some(channel) = c.channel.as_mut() else {
-        return;
-    };
-    let unanswered = channel.probes() > 0;
-    if c.probes > 0 && !unanswered {
-        // the last one was answered
-        c.probes = 0;
-        c.last_heard = jiffies();
-    } else if unanswered && c.probes >= c.options.keep_count {
-        c.lose(sk, ETIMEDOUT, tell);
-    } else {
-        let sent = unanswered
-            || match channel.probe() {
-                Ok(()) => channel.flush().is_ok(),
-                // so much is on its way that the transport asks by itself
-                Err(e) => e == ENOSPC,
-            };
-        c.probes = c.probes.saturating_add(1);
-        c.stats.keepalive_probes += 1;
-        if !sent {
-            c.lose(sk, ETIMEDOUT, tell);
-        }
-    }
-}
 
 /// The timer has run out; in a worker.
 pub(super) fn expired(sk: &SdpSock) {
     // the completions that tell what has been answered
     sk.progress();
     let due = |at: Option<Jiffies>| at.is_some_and(is_past);
-    let mut tell = Tell::default();
     let (closing, short) = {
-        let mut c = sk.data().connection.lock();
-        if due(user_timeout_due(sk, &c)) {
-            c.lose(sk, ETIMEDOUT, &mut tell);
-        } else if due(keepalive_due(sk, &c)) {
-            probe(sk, &mut c, &mut tell);
+        let mut c = sk.connection();
+        if due(timers::user_timeout_due(sk, &c)) {
+            c.lose(ETIMEDOUT);
+        } else if due(timers::keepalive_due(sk, &c)) {
+            let (c, wakeups, sk) = c.split();
+            timers::probe(sk, c, wakeups);
         }
         if due(c.uncork_at) {
             c.uncorked = true;
-            let found = c.progress(sk);
-            tell.merge(found);
+            c.progress();
         }
         if c.rouse_at.take_if(|at| is_past(*at)).is_some() {
             if let Some(channel) = c.channel.as_mut() {
                 channel.rouse();
             }
         }
-        tell.admit |= due(c.admit_at);
+        if due(c.admit_at) {
+            sk.schedule(JOB_ADMIT);
+        }
         (due(c.deadline), due(c.shortage.due()))
     };
-    tell.deliver(sk);
     if short {
-        restock(sk);
+        receive_buffers::restock(sk);
     }
     if closing {
         overdue(sk);
     }
-    update(sk);
+    timers::update(sk);
+}
+
+/// The time that closing may take has run out, or that a peer may take to say that it has our answer.
+fn overdue(sk: &SdpSock) {
+    let (below, told) = {
+        let mut c = sk.connection();
+        // it may just have come to that
+        if !c.deadline.is_some_and(is_past) {
+            return;
+        }
+        c.deadline = None;
+        if c.place.is_some() {
+            // nothing may come any more that tells of its end
+            drop(c);
+            return lost(sk, |c| c.place.is_some());
+        }
+        let below = match sk.state() {
+            // the peer did not end its stream, or did not take the connection down
+            State::FinWait2 | State::Close if c.take_down(sk) => None,
+            State::FinWait2 | State::Close => Some(c.let_go()),
+            State::FinWait1 | State::Closing | State::LastAck
+                if !is_past(c.last_progress.wrapping_add(FIN_TIME)) =>
+            {
+                // the peer takes what waits
+                let due = c.last_progress.wrapping_add(FIN_TIME);
+                c.set_deadline(sk, due.wrapping_sub(jiffies()));
+                None
+            }
+            _ => {
+                // Bytes wait for a peer that takes none, or a connection is not answered.
+                c.lose(ETIMEDOUT);
+                None
+            }
+        };
+        (below, c.unlock())
+    };
+    if let Some((_, _, link)) = &below {
+        if let Some(link) = link {
+            link.give_up();
+        }
+        sk.schedule(JOB_FINISH);
+    }
+    drop(below);
+    drop(told);
 }

@@ -5,10 +5,11 @@
 //! TCP chooses, and says what is wrong; SDP takes the same address and port, or the socket is TCP's.
 
 use super::crossing::cross;
-use super::route::{self, Route};
-use super::{Outcome, Phase};
+use super::route;
+use crate::conn::fallback::{Phase, Route};
+use crate::conn::{Outcome, SdpSock, Socket};
 use crate::socket::bind::{choose_port, note_bind};
-use crate::socket::{self, listen as sdp, SdpSock, Socket};
+use crate::socket::{self, listen as sdp};
 use crate::sys::errno::{EADDRINUSE, EADDRNOTAVAIL, EAGAIN, EINVAL, ENOBUFS};
 use crate::sys::net::address::Address;
 use crate::sys::net::descriptor::Descriptor;
@@ -70,7 +71,7 @@ fn bind_both(sk: &SdpSock, tcp: &Tcp<'_>, name: &Name) -> Result {
 
 /// Has the socket be TCP's if nothing else will do.
 pub(super) fn only_tcp(sk: &SdpSock, tcp: &Tcp<'_>) -> bool {
-    let why = sk.data().connection.lock().fallback.only_tcp;
+    let why = sk.connection().fallback.only_tcp;
     if let Some(why) = why {
         cross(sk, tcp, why, None);
     }
@@ -121,14 +122,14 @@ pub(super) fn take_port(sk: &SdpSock, tcp: &Tcp<'_>, to: Option<&Address>) -> Re
 
 /// From here on the socket is SDP's alone, as the program wants, with the port that bind(2) has chosen.
 pub(super) fn settle(sk: &SdpSock, tcp: &Tcp<'_>) -> Result {
-    if sk.data().connection.lock().fallback.only_tcp.is_some() {
+    if sk.connection().fallback.only_tcp.is_some() {
         return Err(ENOBUFS.into());
     }
     if tcp.port() != 0 {
         take_port(sk, tcp, None)?;
         tcp.unbind(sk.bound_interface());
     }
-    sk.data().connection.lock().fallback.phase = Phase::Settled;
+    sk.connection().fallback.phase = Phase::Settled;
     Ok(())
 }
 
@@ -182,11 +183,11 @@ pub(super) fn accept(
     let sk = call.sk;
     let mut timeout = sk.receive_timeout(non_blocking);
     let mut tcp_first = {
-        let mut c = sk.data().connection.lock();
+        let mut c = sk.connection();
         c.fallback.tcp_next = !c.fallback.tcp_next;
         c.fallback.tcp_next
     };
-    let count = |o| sk.data().connection.lock().stats.count_outcome(o);
+    let count = |o| sk.connection().stats.count_outcome(o);
     if super::phase(sk) == Phase::Settled {
         let child = sdp::accept(sk, non_blocking)?;
         count(Outcome::Accepted);

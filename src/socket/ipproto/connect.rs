@@ -4,26 +4,23 @@
 
 use super::bind::{only_tcp, settle, take_port};
 use super::crossing::cross;
-use super::route::{self, Route};
-use super::{Outcome, Phase};
-use crate::socket::connection::Connection;
-use crate::socket::{close, connect as sdp, unreachable_error, SdpSock, Socket};
+use super::remembered::patience;
+use super::route;
+use crate::conn::fallback::{Phase, Route};
+use crate::conn::{Outcome, SdpSock, Socket};
+use crate::socket::release::unreachable_error;
+use crate::socket::{close, connect as sdp};
 use crate::sys::bindings as c;
 use crate::sys::errno::{Errno, EALREADY, ECONNABORTED, EINPROGRESS, EINVAL, EISCONN};
 use crate::sys::net::address::{Address, Named};
 use crate::sys::net::descriptor::{Descriptor, Progress};
 use crate::sys::net::ipproto::{Either, Side};
-use crate::sys::net::params;
 use crate::sys::net::sock::State;
 use crate::sys::net::tcp::Name;
-use crate::sys::time::{milliseconds, Jiffies};
 use kernel::prelude::*;
 
 /// How many times `ipproto_wait` the way to the peer is looked for.
 const SEARCH: u32 = 4;
-/// How many times `ipproto_wait` a host has that has answered lately: enough, by default, for a
-/// request to be repeated, which takes 1.5 s.
-const KNOWN: u32 = 8;
 
 /// connect(2), with the flags of the file.
 pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) -> Result {
@@ -116,7 +113,7 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<Begun> {
     if only_tcp(sk, &tcp) {
         return Ok(Begun::Else);
     }
-    sk.data().connection.lock().fallback.to = Some(to);
+    sk.connection().fallback.to = Some(to);
     if sk.netns().remembered.lock().knows(&to.ip, to.port) {
         cross(sk, &tcp, Outcome::Remembered, None);
         return Ok(Begun::Else);
@@ -129,12 +126,12 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<Begun> {
         return Ok(Begun::Else);
     }
     {
-        let mut c = sk.data().connection.lock();
+        let mut c = sk.connection();
         c.fallback.phase = Phase::Trying;
         (c.fallback.name, c.fallback.to, c.fallback.asked) = (name, Some(to), false);
     }
     let started = start(call, &to);
-    let mut c = sk.data().connection.lock();
+    let mut c = sk.connection();
     match (started, c.fallback.phase) {
         // else the request is out already
         (Ok(()), Phase::Trying) if c.deadline.is_none() => c.set_deadline(sk, patience(SEARCH)),
@@ -149,28 +146,6 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<Begun> {
         _ => {}
     }
     Ok(Begun::Trying)
-}
-
-/// So many times what the module's parameter says.
-fn patience(times: u32) -> Jiffies {
-    let wait = params::ipproto_wait().max(1) as u32;
-    milliseconds(wait.saturating_mul(times))
-}
-
-/// Whether the host that it connects to has answered by SDP lately.
-pub(in crate::socket) fn answers(sk: &SdpSock) -> bool {
-    let to = sk.data().connection.lock().fallback.to;
-    to.is_some_and(|to| sk.netns().remembered.lock().answers(&to.ip))
-}
-
-impl Connection {
-    /// The request is out, to a host of which that is known.
-    pub(in crate::socket) fn asked(&mut self, sk: &SdpSock, answers: bool) {
-        if self.fallback.phase == Phase::Trying {
-            self.fallback.asked = true;
-            self.set_deadline(sk, patience(if answers { KNOWN } else { 1 }));
-        }
-    }
 }
 
 fn start(call: &Descriptor<'_, Socket>, to: &Address) -> Result {

@@ -32,178 +32,33 @@ mod bind;
 mod connect;
 mod crossing;
 mod options;
-mod outcome;
 mod remembered;
 mod route;
 
-pub(crate) use outcome::Outcome;
-pub(in crate::socket) use remembered::Remembered;
-
-pub(super) use connect::answers;
-pub(super) use crossing::{answered, fall_back};
+pub(super) use crossing::fall_back;
+pub(super) use remembered::{answered, patience_for, Remembered};
 pub(super) use route::set as set_route;
 
-use super::connection::Connection;
-use super::{SdpSock, Socket, JOB_FALL_BACK};
-use crate::sys::errno::{Errno, EAGAIN, ENOBUFS};
-use crate::sys::net::address::Address;
+use crate::conn::fallback::{Phase, Route};
+use crate::conn::{Outcome, SdpSock, Socket};
+use crate::sys::errno::{EAGAIN, ENOBUFS};
 use crate::sys::net::descriptor::Descriptor;
 use crate::sys::net::ipproto::{Either, Side};
 use crate::sys::net::sock::{State, FOREVER};
 use crate::sys::net::tcp::{Name, Tcp};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
-use route::Route;
-
-/// How far it is decided what a descriptor is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
-    /// Nothing is to be decided: a socket of families 27 and 28, or one that accept(2) has made, or
-    /// that has begun to connect or listen by SDP alone.
-    Settled,
-    /// No connection was asked for. It may listen.
-    Open,
-    /// connect(2) tries SDP.
-    Trying,
-    /// SDP has failed; a worker is to go on with TCP.
-    Falling,
-    /// It does so.
-    Crossing,
-    /// Connected by SDP.
-    Sdp,
-    /// The descriptor is the TCP socket's.
-    Tcp,
-}
-
-/// What a socket knows of the choice between SDP and TCP. Protected by the connection's spinlock.
-pub(super) struct Fallback {
-    phase: Phase,
-    /// What the program wants it to be; `None` if there is no choice.
-    route: Option<Route>,
-    /// Why it cannot be SDP, known before anything else.
-    only_tcp: Option<Outcome>,
-    /// Where connect(2) is to go to, as it was told.
-    name: Name,
-    /// And as it was understood.
-    to: Option<Address>,
-    /// The request of that is out.
-    asked: bool,
-    /// Why SDP has failed, or why the socket is TCP's.
-    why: Outcome,
-    /// Whose turn is next in accept(2).
-    tcp_next: bool,
-}
-
-impl Fallback {
-    /// Of a socket that has no choice.
-    pub(super) const fn new() -> Self {
-        Fallback {
-            phase: Phase::Settled,
-            route: None,
-            only_tcp: None,
-            name: Name::EMPTY,
-            to: None,
-            asked: false,
-            why: Outcome::Failed,
-            tcp_next: false,
-        }
-    }
-
-    fn side(&self) -> Side {
-        match self.phase {
-            Phase::Settled | Phase::Sdp => Side::Sdp,
-            Phase::Open => Side::Both,
-            Phase::Trying | Phase::Falling | Phase::Crossing => Side::Neither,
-            Phase::Tcp => Side::Tcp,
-        }
-    }
-
-    /// There is no connection any more, nor an attempt to make one: another one can be asked for.
-    pub(super) fn dissolve(&mut self) {
-        if matches!(self.phase, Phase::Trying | Phase::Falling | Phase::Sdp) {
-            self.phase = Phase::Open;
-        }
-    }
-
-    /// What `SDP_ROUTE` says, if it has a say.
-    pub(super) fn route(&self) -> Option<Route> {
-        self.route
-    }
-
-    /// What `SDP_INFO` tells.
-    pub(super) fn info(&self) -> u32 {
-        use crate::sys::bindings as c;
-        match self.phase {
-            Phase::Settled if self.route.is_some() => c::SDP_IPPROTO_SDP,
-            Phase::Settled => c::SDP_IPPROTO_NONE,
-            Phase::Sdp => c::SDP_IPPROTO_SDP,
-            _ => c::SDP_IPPROTO_OPEN,
-        }
-    }
-}
-
-impl Connection {
-    /// What was chosen, and why, in words.
-    pub(crate) fn choice(&self) -> &'static str {
-        match self.fallback.phase {
-            Phase::Settled | Phase::Sdp => "SDP",
-            Phase::Open => "open",
-            Phase::Trying | Phase::Falling | Phase::Crossing => "connecting",
-            Phase::Tcp => self.fallback.why.name(),
-        }
-    }
-
-    /// The peer has answered by SDP. Whether that still counts.
-    pub(super) fn won(&mut self) -> bool {
-        match self.fallback.phase {
-            Phase::Settled => {
-                if self.fallback.route.is_some() {
-                    self.stats.count_outcome(Outcome::Connected);
-                }
-                true
-            }
-            Phase::Trying => {
-                self.fallback.phase = Phase::Sdp;
-                self.deadline = None;
-                self.stats.count_outcome(Outcome::Connected);
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// SDP's time is over, and TCP has its turn.
-    pub(super) fn has_fallen(&self) -> bool {
-        matches!(self.fallback.phase, Phase::Falling | Phase::Crossing)
-    }
-
-    /// An attempt to connect has failed. Whether TCP has its turn now, so that nobody is to be told.
-    pub(super) fn falls(&mut self, sk: &SdpSock, e: Errno) -> bool {
-        match self.fallback.phase {
-            Phase::Trying => {
-                self.fallback.phase = Phase::Falling;
-                self.fallback.why = Outcome::of(e);
-                self.deadline = None;
-                sk.schedule(JOB_FALL_BACK);
-                true
-            }
-            // reported a second time
-            Phase::Falling | Phase::Crossing => true,
-            _ => false,
-        }
-    }
-}
 
 /// How far it is decided.
 fn phase(sk: &SdpSock) -> Phase {
-    sk.data().connection.lock().fallback.phase
+    sk.connection().fallback.phase
 }
 
 /// What the descriptor is now.
 fn side(sk: &SdpSock) -> Side {
     match sk.state() {
         State::Close | State::Listen | State::SynSent | State::SynRecv => {
-            sk.data().connection.lock().fallback.side()
+            sk.connection().fallback.side()
         }
         // connected, and not by TCP: those have state Close here
         _ => Side::Sdp,
@@ -217,7 +72,7 @@ impl Either for Socket {
             Err(e) if e == ENOBUFS.into() => Some(Outcome::Limit),
             Err(e) => return Err(e),
         };
-        let mut c = sk.data().connection.lock();
+        let mut c = sk.connection();
         (c.fallback.phase, c.fallback.only_tcp) = (Phase::Open, only_tcp);
         c.fallback.route = Some(Route::Both);
         Ok(())
@@ -246,7 +101,7 @@ impl Either for Socket {
         loop {
             let mark = sk.wake_mark();
             {
-                let mut c = sk.data().connection.lock();
+                let mut c = sk.connection();
                 match c.fallback.phase {
                     Phase::Trying | Phase::Falling => {
                         c.fallback.dissolve();

@@ -3,9 +3,10 @@
 //! setsockopt(2) and getsockopt(2): what is set before it is decided is set for both.
 
 use super::crossing::cross;
-use super::route::{self, Route};
-use super::{Outcome, Phase};
-use crate::socket::{listen, SdpSock, Socket};
+use super::route;
+use crate::conn::fallback::{Phase, Route};
+use crate::conn::{Outcome, SdpSock, Socket};
+use crate::socket::listen;
 use crate::sys::bindings as c;
 use crate::sys::net::descriptor::Descriptor;
 use crate::sys::net::ipproto::{Either, Side};

@@ -6,15 +6,20 @@
 //!
 //! Each has one slot of a small table, which it shares with others: the last one counts.
 
-use super::Outcome;
+use crate::conn::{Outcome, SdpSock};
+use crate::sys::net::address::Address;
 use crate::sys::net::params;
-use crate::sys::time::{jiffies, seconds, Jiffies};
+use crate::sys::time::{jiffies, milliseconds, seconds, Jiffies};
 use core::net::IpAddr;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 
 /// Slots of the table.
 const SLOTS: usize = 128;
+
+/// How many times `ipproto_wait` a host has that has answered lately: enough, by default, for a
+/// request to be repeated, which takes 1.5 s.
+const KNOWN: u32 = 8;
 
 /// A port of a host, or all of them for 0.
 struct Destination {
@@ -115,5 +120,44 @@ impl Remembered {
                 }
             }
         }
+    }
+}
+
+/// So many times what the module's parameter says.
+pub(super) fn patience(times: u32) -> Jiffies {
+    let wait = params::ipproto_wait().max(1) as u32;
+    milliseconds(wait.saturating_mul(times))
+}
+
+/// How long the host that a socket connects to has to answer by SDP, by what is known of it.
+pub(in crate::socket) fn patience_for(sk: &SdpSock) -> Jiffies {
+    let to = sk.connection().fallback.to;
+    let answers = to.is_some_and(|to| sk.netns().remembered.lock().answers(&to.ip));
+    patience(if answers { KNOWN } else { 1 })
+}
+
+/// SDP has connected.
+pub(in crate::socket) fn answered(sk: &SdpSock) {
+    remember(sk, Outcome::Connected);
+}
+
+/// Remembers what came of the attempt to connect by SDP, if it tells of the host. What is asked by an
+/// interface of the program's choice goes another way than what others ask, or to somebody else; and
+/// an address of its choice may be one that no way leads from.
+pub(super) fn remember(sk: &SdpSock, why: Outcome) {
+    let (to, asked) = {
+        let c = sk.connection();
+        (c.fallback.to, c.fallback.asked)
+    };
+    let tells = |to: &Address| {
+        let by_interface = to.scope != 0 || sk.bound_interface() != 0;
+        params::ipproto_memory() > 0
+            && !by_interface
+            && (asked || !sk.address_is_bound())
+            && !sk.is_own_address(to)
+    };
+    if let Some(to) = to.filter(tells) {
+        let mut remembered = sk.netns().remembered.lock();
+        remembered.add(&to.ip, to.port, why);
     }
 }

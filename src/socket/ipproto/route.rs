@@ -2,46 +2,17 @@
 
 //! `SDP_ROUTE`: the program says what a socket is to be.
 
-use super::Phase;
-use crate::socket::SdpSock;
-use crate::sys::bindings as c;
+use crate::conn::fallback::{Phase, Route};
+use crate::conn::SdpSock;
 use crate::sys::errno::{EINVAL, EISCONN, ENOPROTOOPT};
 use crate::sys::net::address::Address;
 use crate::sys::net::sock::State;
 use crate::sys::net::tcp::Name;
 use kernel::prelude::*;
 
-/// By what a program wants to connect, or to listen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::socket) enum Route {
-    /// SDP, else TCP.
-    Both,
-    /// SDP alone.
-    Sdp,
-    /// TCP alone.
-    Tcp,
-}
-
-impl Route {
-    fn new(value: i32) -> Option<Self> {
-        [Route::Both, Route::Sdp, Route::Tcp]
-            .into_iter()
-            .find(|r| i64::from(r.value()) == i64::from(value))
-    }
-
-    /// As programs call it.
-    pub(in crate::socket) fn value(self) -> u32 {
-        match self {
-            Route::Both => c::SDP_ROUTE_BOTH,
-            Route::Sdp => c::SDP_ROUTE_SDP,
-            Route::Tcp => c::SDP_ROUTE_TCP,
-        }
-    }
-}
-
 /// What the program wants of a socket that is open.
 pub(super) fn of(sk: &SdpSock) -> Route {
-    let route = sk.data().connection.lock().fallback.route;
+    let route = sk.connection().fallback.route;
     route.unwrap_or(Route::Sdp)
 }
 
@@ -72,7 +43,7 @@ pub(in crate::socket) fn set(sk: &SdpSock, value: i32) -> Result {
         };
         tcp.bind(&Name::of(&local, sk.is_v6()))?;
     }
-    let mut c = sk.data().connection.lock();
+    let mut c = sk.connection();
     (c.fallback.phase, c.fallback.route) = (Phase::Open, Some(route));
     Ok(())
 }

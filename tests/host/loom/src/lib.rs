@@ -11,7 +11,7 @@
 // The files ask for the kernel's atomics by this name.
 extern crate self as kernel;
 
-#[path = "../../../../src/socket/events.rs"]
+#[path = "../../../../src/conn/events.rs"]
 mod events;
 mod going;
 mod room;

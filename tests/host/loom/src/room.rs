@@ -3,8 +3,8 @@
 //! A send call finds no room and must not wait, while a worker sees the completion that makes room: whoever
 //! polls then is told of it, or the call has it.
 //!
-//! [`Socket`] has what `socket/send.rs` and `socket/connection` have for that, and [`Socket::send`] and
-//! [`Socket::complete`] the steps of `queue` there, and of `completed` and `Tell::deliver`.
+//! [`Socket`] has what `socket/send.rs` and `conn` have for that, and [`Socket::send`] and
+//! [`Socket::complete`] the steps of `queue` there, and of `completed` and `Wakeups::tell`.
 
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Arc, Mutex};

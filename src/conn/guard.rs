@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The connection's lock, held: the only place where it is taken and let go of.
+//!
+//! Whoever has it may find news for others, whom nobody may call under it. They are collected as
+//! [`Wakeups`] and told when the guard goes, after the lock.
+
+use super::wakeups::Wakeups;
+use super::{receive_buffers, Connection, SdpSock};
+use crate::sys::errno::Errno;
+use crate::transport::Transport;
+use core::ops::{Deref, DerefMut};
+use kernel::alloc::flags::GFP_NOWAIT;
+use kernel::sync::lock::{self, spinlock::SpinLockBackend};
+
+/// The lock of a socket's connection, held.
+pub(crate) struct Guard<'a> {
+    // the order of the fields is that in which they are dropped
+    connection: lock::Guard<'a, Connection, SpinLockBackend>,
+    deliver: Deliver<'a>,
+}
+
+/// Tells whoever is to be told, when it is dropped. The lock is not held.
+pub(crate) struct Deliver<'a> {
+    sk: &'a SdpSock,
+    wakeups: Wakeups,
+}
+
+impl SdpSock {
+    /// Takes the lock of the connection: a spinlock, under which nothing sleeps and no user memory is
+    /// touched.
+    pub(crate) fn connection(&self) -> Guard<'_> {
+        Guard {
+            connection: self.data().connection.lock(),
+            deliver: Deliver {
+                sk: self,
+                wakeups: Wakeups::default(),
+            },
+        }
+    }
+
+    /// Polls the completion queues and moves everything on that can be.
+    pub(crate) fn progress(&self) {
+        self.connection().progress();
+    }
+
+    /// Tells whoever is to be told. The lock is not held.
+    pub(super) fn deliver(&self, wakeups: Wakeups) {
+        drop(Deliver { sk: self, wakeups });
+    }
+}
+
+impl<'a> Guard<'a> {
+    /// The connection, the wakeups that are for later, and the socket.
+    pub(crate) fn split(&mut self) -> (&mut Connection, &mut Wakeups, &'a SdpSock) {
+        let Deliver { sk, wakeups } = &mut self.deliver;
+        (&mut self.connection, wakeups, sk)
+    }
+
+    /// Polls the completion queues and moves everything on that can be.
+    pub(crate) fn progress(&mut self) {
+        let (connection, wakeups, sk) = self.split();
+        connection.run(sk, wakeups);
+    }
+
+    /// The connection is lost: the program gets `error`, the peer a DREQ.
+    pub(crate) fn lose(&mut self, error: Errno) {
+        let (connection, wakeups, sk) = self.split();
+        connection.lose(sk, error, wakeups);
+    }
+
+    /// Whoever waits for another state of the socket is to be told.
+    pub(crate) fn state_has_changed(&mut self) {
+        self.deliver.wakeups.state = true;
+    }
+
+    /// The connection was not made: whoever waits for it is to be told of the error.
+    pub(crate) fn is_not_made(&mut self) {
+        (self.deliver.wakeups.state, self.deliver.wakeups.error) = (true, true);
+    }
+
+    /// Lets go of the lock, but tells nobody before what is returned is dropped.
+    pub(crate) fn unlock(self) -> Deliver<'a> {
+        self.deliver
+    }
+}
+
+impl Deref for Guard<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+impl DerefMut for Guard<'_> {
+    fn deref_mut(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+}
+
+impl Deliver<'_> {
+    /// Has nobody told: there is nobody yet.
+    pub(crate) fn forget(mut self) {
+        self.wakeups = Wakeups::default();
+    }
+
+    /// What is to be told, for somebody else to do.
+    pub(super) fn take(mut self) -> Wakeups {
+        core::mem::take(&mut self.wakeups)
+    }
+
+    /// Makes receive buffers and runs the transport's errands, as long as one leads to the other.
+    fn serve(&mut self) {
+        let (sk, wakeups) = (self.sk, &mut self.wakeups);
+        while wakeups.errand || wakeups.buffers {
+            if core::mem::take(&mut wakeups.buffers) {
+                // the program, or a worker, may be what memory is wanted for
+                wakeups.merge(receive_buffers::stock(sk, GFP_NOWAIT));
+            }
+            if !core::mem::take(&mut wakeups.errand) {
+                continue;
+            }
+            let errand = sk.connection().channel.as_mut().and_then(|c| c.errand());
+            if let Some(errand) = errand {
+                // who is on an errand looks afterwards: no worker is needed for what is told meanwhile
+                let events = &sk.data().events;
+                events.enter();
+                let helped = errand.run();
+                events.leave();
+                let mut c = sk.connection();
+                c.stats.direct_helped += helped;
+                c.progress();
+                wakeups.merge(c.unlock().take());
+            }
+        }
+    }
+}
+
+impl Drop for Deliver<'_> {
+    fn drop(&mut self) {
+        if self.wakeups.is_empty() {
+            return;
+        }
+        self.serve();
+        core::mem::take(&mut self.wakeups).tell(self.sk);
+    }
+}

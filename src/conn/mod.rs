@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! One connection: what its spinlock guards, and what goes with it.
+//!
+//! A [`Connection`] belongs to one [`Socket`], which is the module's part of a `struct sock`
+//! ([`SdpSock`]). Whoever comes with news (a completion, bytes from a send call, room in the receive
+//! queue) takes the spinlock ([`SdpSock::connection`]) and calls [`Guard::progress`](guard::Guard::progress), which polls the
+//! completion queues, lets the protocol decide and posts what may be posted. Who is to be told of what
+//! that has found is told when the guard goes.
+//!
+//! The socket calls, the upcalls of the transports and the timer are above this, in `socket/`; nothing of
+//! that is known here.
+
+mod accept_queue;
+mod close;
+mod cm;
+pub(crate) mod events;
+pub(crate) mod fallback;
+mod guard;
+mod options;
+mod outcome;
+mod patience;
+mod polling;
+pub(crate) mod receive_buffers;
+pub(crate) mod receive_queue;
+mod rx;
+pub(crate) mod send_queue;
+pub(crate) mod setup;
+pub(crate) mod stats;
+pub(crate) mod timers;
+mod tx;
+mod wait;
+mod wakeups;
+mod window;
+pub(crate) mod zcopy;
+
+pub(crate) use self::accept_queue::{Listener, Place};
+pub(crate) use self::close::FIN_TIME;
+pub(crate) use self::cm::Target;
+pub(crate) use self::options::{Options, Threshold};
+pub(crate) use self::outcome::Outcome;
+
+use self::events::{Events, Queue};
+use self::fallback::Fallback;
+use self::patience::Patience;
+use self::receive_buffers::Large;
+use self::receive_queue::ReceiveQueue;
+use self::send_queue::SendQueue;
+use self::stats::Stats;
+use self::wakeups::Wakeups;
+use self::window::Shortage;
+use self::zcopy::Direct;
+use crate::memory::budget::Account;
+use crate::protocol::{self, Hold};
+use crate::sys::net::sock::Sock;
+use crate::sys::rdma::buffer::Buffer;
+use crate::sys::time::{jiffies, Jiffies};
+use crate::transport::{Arming, Channel, Interest, Link, Resolver, SendCompletion, Transport};
+use kernel::new_spinlock;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::{Arc, SetOnce, SpinLock};
+
+/// Receive buffers that a connection starts with.
+pub(crate) const FIRST_WINDOW: u16 = 8;
+/// Completions that are handled under one hold of the lock.
+const BUDGET: u32 = 64;
+/// Marks the completion of the DisConn in a send's cookie.
+const FIN: u64 = 1 << 63;
+
+/// A socket of families 27 and 28.
+pub(crate) type SdpSock = Sock<Socket>;
+
+/// Look at the completion queues.
+pub(crate) const JOB_PROGRESS: u32 = 1;
+/// Answer the peer's wish for larger receive buffers.
+pub(crate) const JOB_RESIZE: u32 = 2;
+/// Take the connection down.
+pub(crate) const JOB_DISCONNECT: u32 = 4;
+/// Give up what a closed socket still holds.
+pub(crate) const JOB_FINISH: u32 = 8;
+/// Go on with TCP.
+pub(crate) const JOB_FALL_BACK: u32 = 16;
+/// What accept(2) waits for has come (`TCP_DEFER_ACCEPT`).
+pub(crate) const JOB_ADMIT: u32 = 32;
+
+/// The module's part of a socket.
+#[pin_data]
+pub(crate) struct Socket {
+    /// What its pinned memory counts for, from its entry into the namespace on.
+    account: SetOnce<Arc<Account>>,
+    /// What events change.
+    #[pin]
+    connection: SpinLock<Connection>,
+    /// The peer has ended its stream. Written under `connection`.
+    pub(crate) peer_ended: Atomic<bool>,
+    /// What was told of the completion queues, and whether a caller waits who will look.
+    events: Events,
+    /// Of the callers who wait, those who have read everything.
+    pub(crate) readers: Atomic<i32>,
+    /// Of the callers who wait, those who want room to write.
+    pub(crate) writers: Atomic<i32>,
+    /// Whether readers poll before they sleep.
+    patience: Patience,
+    /// Whether those poll before they sleep who wait for their memory to be read.
+    takers: Patience,
+}
+
+impl Socket {
+    /// Of a new socket.
+    pub(crate) fn new() -> impl PinInit<Self, Error> {
+        try_pin_init!(Socket {
+            account: SetOnce::new(),
+            connection <- new_spinlock!(Connection::new()),
+            peer_ended: Atomic::new(false),
+            events: Events::new(),
+            readers: Atomic::new(0),
+            writers: Atomic::new(0),
+            patience: Patience::new(),
+            takers: Patience::new(),
+        })
+    }
+
+    /// Says what its pinned memory counts for; once.
+    pub(crate) fn enter(&self, account: Arc<Account>) {
+        self.account.populate(account);
+    }
+}
+
+impl SdpSock {
+    /// What its pinned memory counts for: the account of the user who has made it, in its namespace.
+    pub(crate) fn account(&self) -> Option<&Arc<Account>> {
+        self.data().account.as_ref()
+    }
+
+    /// Whether the peer has ended its stream.
+    pub(crate) fn peer_has_ended(&self) -> bool {
+        self.data().peer_ended.load(Relaxed)
+    }
+
+    /// Whether callers wait who will look at the completion queues.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.data().events.are_awaited()
+    }
+
+    /// A completion queue has something: whoever waits looks, else a worker.
+    pub(crate) fn event(&self, queue: Queue) {
+        if self.data().events.tell(queue) {
+            self.wake();
+        } else {
+            self.schedule(JOB_PROGRESS);
+        }
+    }
+}
+
+/// Everything of a socket that its transport's events change. Protected by `Socket::connection`.
+pub(crate) struct Connection {
+    /// Carries the messages; gone when the connection is lost or over.
+    pub(crate) channel: Option<Channel>,
+    /// The connection manager's side; dropped when it has nothing more to do.
+    pub(crate) link: Option<Link<SdpSock>>,
+    /// Finds address and route of the peer, until the request was sent.
+    pub(crate) resolver: Option<Resolver<SdpSock>>,
+    /// Where the last connect(2) was to go.
+    pub(crate) target: Target,
+    /// The protocol's state, once both Hello messages are known.
+    pub(crate) protocol: Option<protocol::Connection>,
+    /// Bytes to send.
+    pub(crate) tx: SendQueue,
+    /// Bytes received.
+    pub(crate) rx: ReceiveQueue,
+    /// Unused receive buffers, of the current size.
+    pub(crate) spare: KVec<KBox<Buffer>>,
+    /// Size of the receive buffers.
+    pub(crate) buffer_size: u32,
+    /// Receive buffers to have posted while the reader keeps up.
+    pub(crate) window: u16,
+    /// They could not be had.
+    pub(crate) shortage: Shortage,
+    /// The right to have large receive buffers.
+    pub(crate) large: Option<Large>,
+    /// Size that was asked for by ChRcvBuf, until JOB_RESIZE has answered.
+    pub(crate) wanted_size: Option<u32>,
+    /// What listen(2) has made.
+    pub(crate) listener: Option<KBox<Listener>>,
+    /// The place in a listener's queue that a new connection has, until it waits there for accept(2).
+    pub(crate) place: Option<Place>,
+    /// When it does so although nothing has come (`TCP_DEFER_ACCEPT`).
+    pub(crate) admit_at: Option<Jiffies>,
+    /// The choice between SDP and TCP (`IPPROTO_SDP`).
+    pub(crate) fallback: Fallback,
+    /// Options.
+    pub(crate) options: Options,
+    /// Zero copy.
+    pub(crate) direct: Direct,
+    /// Counters.
+    pub(crate) stats: Stats,
+    /// The program has closed the socket.
+    pub(crate) orphaned: bool,
+    /// The DisConn has arrived at the peer.
+    fin_arrived: bool,
+    /// A failure was reported to the link.
+    pub(crate) failing: bool,
+    /// MSG_MORE is in effect.
+    pub(crate) more: bool,
+    /// Somebody polls for room, or was told that there is none.
+    pub(crate) space_wanted: bool,
+    /// Of which receives the channel has promised to tell ([`Arming::Armed`]), and has not since.
+    interest: Option<Interest>,
+    /// Callers who poll the completion queues in place of being told.
+    polling: u32,
+    /// Messages since the last that asked for a completion.
+    unsignaled: u32,
+    /// What the last message held was held for.
+    pub(crate) held: Option<Hold>,
+    /// When corked bytes go nevertheless.
+    pub(crate) uncork_at: Option<Jiffies>,
+    /// That time has come.
+    pub(crate) uncorked: bool,
+    /// When the peer, which has given no credits, is roused.
+    pub(crate) rouse_at: Option<Jiffies>,
+    /// Something was told that was not asked for: until the program next sends or receives, bytes are
+    /// taken in as they come.
+    pub(crate) attends: bool,
+    /// When the peer was last heard of.
+    pub(crate) last_heard: Jiffies,
+    /// When bytes last were known to have arrived, or began to wait.
+    pub(crate) last_progress: Jiffies,
+    /// When the socket has to be done with closing.
+    pub(crate) deadline: Option<Jiffies>,
+    /// Keepalive probes that were sent since the peer was last heard of.
+    pub(crate) probes: u32,
+}
+
+impl Connection {
+    /// The state of a new socket.
+    pub(crate) fn new() -> Self {
+        Connection {
+            channel: None,
+            link: None,
+            resolver: None,
+            target: Target::new(),
+            protocol: None,
+            tx: SendQueue::new(),
+            rx: ReceiveQueue::new(),
+            spare: KVec::new(),
+            buffer_size: 0,
+            window: FIRST_WINDOW,
+            shortage: Shortage::new(),
+            large: None,
+            wanted_size: None,
+            listener: None,
+            place: None,
+            admit_at: None,
+            fallback: Fallback::new(),
+            options: Options::new(),
+            direct: Direct::new(),
+            stats: Stats::new(),
+            orphaned: false,
+            fin_arrived: false,
+            failing: false,
+            more: false,
+            space_wanted: false,
+            interest: None,
+            polling: 0,
+            unsignaled: 0,
+            held: None,
+            uncork_at: None,
+            uncorked: false,
+            rouse_at: None,
+            attends: false,
+            last_heard: 0,
+            last_progress: 0,
+            deadline: None,
+            probes: 0,
+        }
+    }
+
+    /// Makes the socket as good as new for another connection; options and counters stay.
+    pub(crate) fn reset(&mut self) {
+        self.tx.clear();
+        self.rx.clear();
+        self.spare.clear();
+        self.protocol = None;
+        self.window = FIRST_WINDOW;
+        self.shortage = Shortage::new();
+        self.wanted_size = None;
+        (self.uncork_at, self.uncorked) = (None, false);
+        (self.rouse_at, self.attends) = (None, false);
+        self.large = None;
+        self.direct.forget();
+        (self.fin_arrived, self.failing, self.more) = (false, false, false);
+        self.interest = None;
+        (self.unsignaled, self.held, self.deadline, self.probes) = (0, None, None, 0);
+    }
+
+    /// Starts with a new channel, on which the first receive buffers are posted.
+    pub(crate) fn attach(&mut self, channel: Channel) {
+        self.channel = Some(channel);
+        self.last_heard = jiffies();
+        self.last_progress = self.last_heard;
+    }
+
+    /// Takes the channel away.
+    #[cfg(sdp_selftest)]
+    pub(crate) fn take_channel(&mut self) -> Option<Channel> {
+        self.channel.take()
+    }
+
+    /// The link.
+    #[cfg(sdp_selftest)]
+    pub(crate) fn link(&self) -> Option<Link<SdpSock>> {
+        self.link.clone()
+    }
+
+    /// MSeq of the last messages sent and received.
+    #[cfg(sdp_selftest)]
+    pub(crate) fn sequence(&self) -> [u64; 2] {
+        let protocol = self.protocol.as_ref();
+        protocol.map_or([0; 2], |p| [p.mseq_sent().into(), p.mseq_received().into()])
+    }
+
+    /// What goes in place of the Hello or HelloAck.
+    #[cfg(sdp_selftest)]
+    pub(crate) fn set_private_data(&mut self, bytes: [u8; 196]) {
+        self.options.private_data = Some(bytes);
+    }
+
+    /// Whether the program has closed the socket.
+    #[cfg(sdp_selftest)]
+    pub(crate) fn orphaned(&self) -> bool {
+        self.orphaned
+    }
+
+    /// The longest message that fits a receive buffer of `size` bytes.
+    pub(crate) fn announced(&self, size: u32) -> u32 {
+        let beside = self.channel.as_ref().map_or(0, |c| c.limits().beside);
+        size.saturating_add(beside)
+    }
+
+    /// Most payload bytes of a message to the peer.
+    pub(crate) fn max_payload(&self) -> u32 {
+        self.protocol.as_ref().map_or(0, |p| p.max_payload())
+    }
+
+    /// Bytes received and not read (of a listener: connections not accepted), and bytes sent and
+    /// not known to have arrived.
+    pub(crate) fn queues(&self) -> (usize, usize) {
+        let rx = match &self.listener {
+            Some(l) => l.ready(),
+            None => self.rx.bytes() + self.channel.as_ref().map_or(0, |c| c.unpolled()),
+        };
+        (rx, self.tx.queued())
+    }
+
+    /// Whether bytes can still be sent and received.
+    pub(crate) fn connected(&self) -> bool {
+        self.channel.is_some() && self.protocol.is_some()
+    }
+
+    /// Moves everything on that can be moved on.
+    fn run(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
+        self.poll(sk, wakeups);
+        sk.set_memory(self.rx.memory(), self.tx.queued());
+    }
+
+    fn poll(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
+        let (receive, _) = sk.data().events.take();
+        if receive {
+            self.attends |= self.interest == Some(Interest::Solicited);
+            self.interest = None;
+        }
+        let mut budget = BUDGET;
+        while self.connected() {
+            while budget > 0 {
+                let Some(c) = self.channel.as_mut().and_then(|c| c.poll_receive()) else {
+                    break;
+                };
+                budget -= 1;
+                self.stats.receive_completions += 1;
+                self.received(sk, c, wakeups);
+            }
+            // One look less where they end at once. What goes wrong goes wrong again in `pump`.
+            let _ = self.end_access();
+            while let Some(c) = self.channel.as_mut().and_then(|c| c.poll_send()) {
+                self.completed(sk, c, wakeups);
+            }
+            self.refill(sk, wakeups);
+            self.pump(sk, wakeups);
+            self.advance_close(sk, wakeups);
+            if budget == 0 {
+                // let others have the lock, and the processor
+                sk.schedule(JOB_PROGRESS);
+                break;
+            }
+            if self.is_polled(sk) {
+                break;
+            }
+            let (wait_sent, interest) = (self.waits_for_completion(sk), self.interest(sk));
+            let Some(channel) = self.channel.as_mut() else {
+                break;
+            };
+            if self.interest != Some(interest) {
+                let armed = channel.arm_receive(interest) == Arming::Armed;
+                self.interest = armed.then_some(interest);
+            }
+            let send_armed = !wait_sent || channel.arm_send() == Arming::Armed;
+            if send_armed && self.interest.is_some() {
+                break;
+            }
+            budget -= 1; // a device may say so for a while and give nothing
+        }
+    }
+
+    /// Sends were carried out, or have failed.
+    fn completed(&mut self, sk: &SdpSock, c: SendCompletion, wakeups: &mut Wakeups) {
+        self.stats.send_completions += 1;
+        match c {
+            SendCompletion::Sent { cookie } => {
+                self.fin_arrived |= cookie & FIN != 0;
+                self.tx.complete(cookie & !FIN);
+                self.last_progress = jiffies();
+                wakeups.writable |= self.writable(sk);
+                self.space_wanted &= !wakeups.writable;
+            }
+            SendCompletion::Failed { status, .. } => self.failed(sk, status, wakeups),
+            SendCompletion::Moved { cookie, len } => self.moved(cookie, len, wakeups),
+            SendCompletion::Ended { cookie } => self.access_ended(cookie, wakeups),
+        }
+    }
+
+    /// Whether poll(2) calls the socket writable, by TCP's rule: a third of the buffer is free.
+    pub(crate) fn writable(&self, sk: &SdpSock) -> bool {
+        let queued = self.tx.queued();
+        let unsent = self.options.not_sent_lowat;
+        sk.sndbuf().saturating_sub(queued) >= queued / 2
+            && queued < sk.sndbuf()
+            && (self.tx.has_room() || !self.connected())
+            && (unsent == 0 || self.tx.unsent() < unsent as usize)
+    }
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Options of a socket that matter to its connection.
+
+use crate::protocol::SMALLEST_DIRECT;
+use crate::sys::net::params;
+
+/// Which sends are zero copy (`SDP_ZCOPY_THRESH`, `sdp_zcopy_thresh`).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Threshold {
+    /// None.
+    Never,
+    /// Those of so many bytes or more.
+    From(usize),
+    /// Those of [`SMALLEST_DIRECT`] bytes or more, if it is found to pay.
+    Adaptive,
+}
+
+impl Threshold {
+    /// Fewest bytes, if there are any.
+    pub(crate) fn bytes(self) -> Option<usize> {
+        match self {
+            Threshold::Never => None,
+            Threshold::From(n) => Some(n),
+            Threshold::Adaptive => Some(SMALLEST_DIRECT),
+        }
+    }
+}
+
+/// Options of the socket that matter under the lock.
+#[derive(Clone)]
+pub(crate) struct Options {
+    /// `TCP_NODELAY`.
+    pub(crate) no_delay: bool,
+    /// `TCP_CORK`.
+    pub(crate) cork: bool,
+    /// `TCP_QUICKACK`, which has no effect.
+    pub(crate) quickack: bool,
+    /// `TCP_KEEPIDLE` in seconds.
+    pub(crate) keep_idle: u32,
+    /// `TCP_KEEPINTVL` in seconds.
+    pub(crate) keep_interval: u32,
+    /// `TCP_KEEPCNT`.
+    pub(crate) keep_count: u32,
+    /// `TCP_USER_TIMEOUT` in milliseconds, 0 for none.
+    pub(crate) user_timeout: u32,
+    /// `TCP_SYNCNT`.
+    pub(crate) syn_count: u32,
+    /// `TCP_LINGER2` in seconds, negative for none.
+    pub(crate) linger2: i32,
+    /// `TCP_DEFER_ACCEPT` in seconds.
+    pub(crate) defer_accept: u32,
+    /// `TCP_WINDOW_CLAMP`.
+    pub(crate) window_clamp: u32,
+    /// `TCP_NOTSENT_LOWAT` in bytes, 0 for none.
+    pub(crate) not_sent_lowat: u32,
+    /// `TCP_INQ`.
+    pub(crate) inq: bool,
+    /// `TCP_MAXSEG` as set, 0 for the connection's own.
+    pub(crate) maxseg: u32,
+    /// `SDP_ZCOPY_THRESH`, negative for the module's.
+    pub(crate) zcopy_thresh: i32,
+    /// `SDP_LAST_BIND_ERR`.
+    pub(crate) last_bind_error: i32,
+    /// Goes in place of the Hello, or of the HelloAck of what a listener accepts.
+    #[cfg(sdp_selftest)]
+    pub(crate) private_data: Option<[u8; 196]>,
+}
+
+impl Options {
+    /// Which sends are zero copy.
+    pub(crate) fn zcopy_threshold(&self) -> Threshold {
+        let bytes = match self.zcopy_thresh {
+            ..0 => params::sdp_zcopy_thresh(),
+            own => own,
+        };
+        match usize::try_from(bytes) {
+            Ok(0) => Threshold::Never,
+            Ok(n) => Threshold::From(n),
+            Err(_) => Threshold::Adaptive,
+        }
+    }
+
+    pub(super) fn new() -> Self {
+        Options {
+            no_delay: false,
+            cork: false,
+            quickack: true,
+            keep_idle: 0,
+            keep_interval: 75,
+            keep_count: 9,
+            user_timeout: 0,
+            syn_count: 0,
+            linger2: 0,
+            defer_accept: 0,
+            window_clamp: 0,
+            not_sent_lowat: 0,
+            inq: false,
+            maxseg: 0,
+            zcopy_thresh: -1,
+            last_bind_error: 0,
+            #[cfg(sdp_selftest)]
+            private_data: None,
+        }
+    }
+
+    /// What goes with a request or reply, which is `hello` but for the tests of the other end.
+    pub(crate) fn private_data<const N: usize>(&self, hello: [u8; N]) -> [u8; N] {
+        #[cfg(sdp_selftest)]
+        if let Some(other) = self.private_data.as_ref().and_then(|d| d.first_chunk()) {
+            return *other;
+        }
+        hello
+    }
+}

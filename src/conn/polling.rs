@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Who looks at the completion queues, and what has to be told for that.
+
+use super::{Connection, Interest, SdpSock};
+use crate::protocol::Hold;
+use crate::sys::net::sock::State;
+use crate::transport::Transport;
+use kernel::sync::atomic::Relaxed;
+
+impl Connection {
+    /// A caller is going to poll the queues. Returns whether that is of any use; it says so when it
+    /// [ends](Self::end_polling).
+    pub(crate) fn begin_polling(&mut self) -> bool {
+        let channel = self.channel.as_ref();
+        let polls = channel.is_some_and(|c| !c.knows_solicited());
+        self.polling += u32::from(polls);
+        polls
+    }
+
+    /// It does so no more, and has [`Connection::progress`] called before it sleeps, which arms the queues.
+    pub(crate) fn end_polling(&mut self) {
+        self.polling -= 1;
+    }
+
+    /// Whether there is a completion that moves something on.
+    pub(crate) fn has_completion(&mut self, sk: &SdpSock) -> bool {
+        let sent = self.waits_for_completion(sk);
+        let channel = self.channel.as_mut();
+        channel.is_some_and(|c| c.look(sent))
+    }
+
+    /// Whether nothing has to be told, since all who wait poll the queues. They are tasks that may have to
+    /// give way, which others are not to wait for.
+    pub(super) fn is_polled(&self, sk: &SdpSock) -> bool {
+        self.polling > 0 && sk.data().events.awaited() <= self.polling && !sk.is_watched()
+    }
+
+    /// Of which receives to be told. That bytes have come, and credits, and adverts, is nobody's
+    /// business until a call comes, which looks itself; a worker that takes each message from its
+    /// sender's hands would only be in the way. Whoever begins to wait or to poll, or has waited, has
+    /// this decided anew.
+    pub(super) fn interest(&self, sk: &SdpSock) -> Interest {
+        let looks_itself = self.channel.as_ref().is_some_and(|c| c.knows_solicited())
+            && sk.state() == State::Established
+            && !self.orphaned
+            && self.place.is_none()
+            && !self.attends
+            && self.tx.unsent() == 0
+            && self.held != Some(Hold::Credits)
+            && !sk.data().events.are_awaited()
+            && !sk.is_watched();
+        match looks_itself {
+            true => Interest::Solicited,
+            false => Interest::All,
+        }
+    }
+
+    /// Whether nothing can go out before the peer gives credits, which will be told. More bytes
+    /// change nothing then.
+    pub(crate) fn is_stalled(&self, sk: &SdpSock) -> bool {
+        self.held == Some(Hold::Credits)
+            && self.interest == Some(Interest::All)
+            && !sk.data().events.are_noted()
+    }
+
+    /// Whether messages may come without anybody being told.
+    pub(crate) fn looks_itself(&self) -> bool {
+        self.interest == Some(Interest::Solicited)
+    }
+
+    /// Whether something may have come that nobody has looked at.
+    pub(crate) fn may_have_news(&self, sk: &SdpSock) -> bool {
+        self.looks_itself() || sk.data().events.are_noted()
+    }
+
+    /// Whether bytes have come and nobody was told.
+    pub(crate) fn is_untold(&self) -> bool {
+        self.looks_itself() && self.channel.as_ref().is_some_and(|c| c.unpolled() > 0)
+    }
+
+    /// Whether the completion of a send moves something on, so that it has to be told.
+    pub(super) fn waits_for_completion(&self, sk: &SdpSock) -> bool {
+        let closing = self.protocol.as_ref().is_some_and(|p| p.send_closed()) && !self.fin_arrived;
+        let writers = sk.data().writers.load(Relaxed) > 0;
+        let held = self.held == Some(Hold::Wire);
+        held || writers || self.space_wanted || closing || self.direct.is_busy()
+    }
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What comes in: what a message does that has arrived.
+
+use super::receive_queue::Urgent;
+use super::wakeups::Wakeups;
+use super::{Connection, SdpSock, JOB_RESIZE};
+use crate::observe::debug::{debug, Ends};
+use crate::observe::trace;
+use crate::protocol::{Event, Mid, Received, MAX_HEADER};
+use crate::sys::errno::{Errno, ECONNRESET, ENOBUFS, EPROTO};
+use crate::sys::net::sock::{Flag, State};
+use crate::sys::rdma::buffer::Buffer;
+use crate::sys::time::jiffies;
+use crate::transport::Completion;
+use kernel::prelude::*;
+
+impl Connection {
+    /// A message has arrived, or a receive has failed.
+    pub(super) fn received(&mut self, sk: &SdpSock, c: Completion, wakeups: &mut Wakeups) {
+        let (buffer, len, head) = match c {
+            Completion::Received { buffer, len, head } => (buffer, len, head),
+            Completion::Failed { status, .. } => return self.failed(sk, status, wakeups),
+        };
+        if sk.state() == State::SynRecv {
+            if let Some(link) = &self.link {
+                link.heard();
+            }
+        }
+        self.last_heard = jiffies();
+        self.probes = 0;
+        // what of the message does not lie in the buffer
+        let beside = head.as_ref().map_or(0, |h| h.bytes().len() as u32);
+        let start = match &head {
+            Some(h) => Some(h.bytes()),
+            None => buffer.bytes().get(..(len as usize).min(MAX_HEADER)),
+        };
+        let Some(message) = start.and_then(|bytes| self.understood(sk, bytes, len, wakeups)) else {
+            return;
+        };
+        if message.urgent_pending {
+            self.urgent_pending(sk, wakeups);
+        }
+        let taken = match message.payload.is_empty() {
+            true => {
+                self.recycle(buffer);
+                Ok(())
+            }
+            false => self.payload(buffer, beside, &message, wakeups),
+        };
+        match taken {
+            Ok(()) => self.event(sk, &message, wakeups),
+            Err(e) => self.lose(sk, e, wakeups),
+        }
+    }
+
+    /// Gives the protocol a message that begins with `bytes`. Nothing comes of one that breaks its rules but
+    /// the end of the connection.
+    fn understood(
+        &mut self,
+        sk: &SdpSock,
+        bytes: &[u8],
+        len: u32,
+        wakeups: &mut Wakeups,
+    ) -> Option<Received> {
+        let protocol = self.protocol.as_mut()?;
+        let message = protocol.receive(bytes, len);
+        trace::receive(sk, bytes, protocol.credits());
+        match message {
+            Ok(message) => {
+                self.stats.received[message.mid.index()] += 1;
+                Some(message)
+            }
+            Err(violation) => {
+                self.stats.violation(violation);
+                debug!(
+                    "{}: the peer broke the protocol: {}",
+                    Ends(sk),
+                    violation.name()
+                );
+                self.lose(sk, EPROTO, wakeups);
+                None
+            }
+        }
+    }
+
+    /// An urgent byte is on its way.
+    fn urgent_pending(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
+        // as on TCP: an old urgent byte that the reader stands at is gone
+        if !sk.flag(Flag::UrgInline) {
+            if let Some(empty) = self.rx.skip_mark() {
+                self.recycle(empty);
+            }
+        }
+        self.rx.urgent = Urgent::Pending;
+        wakeups.urgent = true;
+    }
+
+    /// Queues the payload of a message, of which the first `beside` bytes do not lie in the buffer.
+    ///
+    /// # Errors
+    ///
+    /// What the connection is lost with.
+    fn payload(
+        &mut self,
+        mut buffer: KBox<Buffer>,
+        beside: u32,
+        message: &Received,
+        wakeups: &mut Wakeups,
+    ) -> Result<(), Errno> {
+        if self.orphaned {
+            // as TCP: bytes that nobody can read any more are answered with a reset
+            return Err(ECONNRESET);
+        }
+        buffer.offset = message.payload.start - beside;
+        buffer.len = message.payload.end - message.payload.start;
+        self.stats.bytes_received += u64::from(buffer.len);
+        match self.rx.push(buffer, message.urgent) {
+            Ok(Some(spare)) => self.recycle(spare),
+            Ok(None) => {}
+            Err(_) => return Err(ENOBUFS),
+        }
+        wakeups.readable = true;
+        wakeups.admit |= self.admit_at.is_some();
+        Ok(())
+    }
+
+    /// Does what a message asks for besides taking its payload.
+    fn event(&mut self, sk: &SdpSock, message: &Received, wakeups: &mut Wakeups) {
+        let filled = match message.event {
+            Event::SinkWritten { bytes } => self.sink_over(bytes, wakeups),
+            _ if message.for_sink => self.sink_over(0, wakeups),
+            _ => Ok(()),
+        };
+        if filled.is_err() {
+            return self.lose(sk, ENOBUFS, wakeups);
+        }
+        // readers who wait may advertise now
+        wakeups.direct |= message.mid == Mid::ModeChange;
+        match message.event {
+            Event::PeerClosed => {
+                self.sinks_void(wakeups);
+                self.peer_closed(sk, wakeups);
+            }
+            Event::PeerAborted => self.lose(sk, ECONNRESET, wakeups),
+            Event::Suspended { .. } => {
+                self.stats.suspended += 1;
+                self.lose(sk, ECONNRESET, wakeups);
+            }
+            Event::SourceAdvert => self.advert_came(sk, wakeups),
+            Event::SourceRead { bytes, finished } => self.source_read(bytes, finished, wakeups),
+            Event::SourcesReturned { done } => self.sources_returned(done, wakeups),
+            Event::SinkAdvert { returned: true } => self.sources_void(wakeups),
+            Event::SinkAdvert { returned: false } => self.sink_came(wakeups),
+            Event::SinksReturned => self.sinks_void(wakeups),
+            Event::ReceiveSizeRequested(size) => {
+                self.wanted_size = Some(size);
+                sk.schedule(JOB_RESIZE);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The bytes that a socket has accepted from send calls and that are not yet known to have arrived.
+//!
+//! They lie in chunks of kernel memory, one behind the other as a stream with 64-bit positions.
+//! A send call takes the last chunk out ([`SendQueue::open`]), fills it without any lock, and puts
+//! it back ([`SendQueue::close`]); messages are cut from the stream at any place, so small sends
+//! coalesce by themselves. Chunks are mapped once and used again and again.
+
+use crate::memory::ring::Ring;
+use crate::sys::rdma::buffer::Buffer;
+use crate::transport::Span;
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::prelude::*;
+
+/// Chunk for a trickle of small sends.
+pub(crate) const SMALL_CHUNK: usize = 2048;
+/// Chunk for sends of a few pages, each on its own.
+pub(crate) const MIDDLE_CHUNK: usize = 8192;
+/// Chunk for everything else; also the largest receive buffer.
+pub(crate) const LARGE_CHUNK: usize = 65536;
+/// Most chunks at once.
+const CHUNKS: usize = 64;
+/// Unused chunks that are kept for the next send: as many large ones as a send buffer has.
+const SPARE: usize = 16;
+/// Most chunks that one message takes its payload from, where the device can do that.
+const SPANS: usize = 2;
+
+/// Part of the stream: bytes `start..start + len` of it, at the beginning of `buffer`.
+pub(crate) struct Chunk {
+    /// The memory.
+    pub(crate) buffer: KBox<Buffer>,
+    start: u64,
+    len: usize,
+    /// Nothing more is to be filled in.
+    sealed: bool,
+}
+
+impl Chunk {
+    /// Room that is left.
+    pub(crate) fn room(&mut self) -> &mut [u8] {
+        let len = if self.sealed { usize::MAX } else { self.len };
+        self.buffer.bytes_mut().get_mut(len..).unwrap_or_default()
+    }
+
+    /// The first `n` bytes of the room are filled now.
+    pub(crate) fn filled(&mut self, n: usize) {
+        self.len += n;
+    }
+
+    /// The last `n` bytes that were filled are not to be sent.
+    pub(crate) fn emptied(&mut self, n: usize) {
+        self.len = self.len.saturating_sub(n);
+    }
+
+    fn end(&self) -> u64 {
+        self.start + self.len as u64
+    }
+}
+
+/// The queue of one connection.
+pub(crate) struct SendQueue {
+    most_spans: usize,
+    chunks: Ring<Chunk>,
+    spare: KVec<KBox<Buffer>>,
+    /// Position behind the last byte that may be sent.
+    end: u64,
+    /// Position of the next byte to be sent.
+    sent: u64,
+    /// Position up to which everything is known to have arrived.
+    done: u64,
+    /// Position behind the last small message.
+    small: u64,
+    /// Position behind the urgent byte that waits to be sent.
+    urgent: Option<u64>,
+}
+
+impl SendQueue {
+    /// An empty queue that cannot hold anything yet.
+    pub(crate) const fn new() -> Self {
+        SendQueue {
+            most_spans: SPANS,
+            chunks: Ring::new(),
+            spare: KVec::new(),
+            end: 0,
+            sent: 0,
+            done: 0,
+            small: 0,
+            urgent: None,
+        }
+    }
+
+    /// Makes room for the bookkeeping.
+    /// `spans`: how many pieces of memory a message can be in.
+    pub(crate) fn prepare(&mut self, spans: u8) -> Result {
+        self.most_spans = usize::from(spans).min(SPANS);
+        self.chunks.reserve(CHUNKS, GFP_KERNEL)?;
+        self.spare.reserve(SPARE, GFP_KERNEL)?;
+        Ok(())
+    }
+
+    /// Bytes accepted and not yet known to have arrived (`SIOCOUTQ`).
+    pub(crate) fn queued(&self) -> usize {
+        (self.end - self.done) as usize
+    }
+
+    /// Bytes that wait to be sent.
+    pub(crate) fn unsent(&self) -> usize {
+        (self.end - self.sent) as usize
+    }
+
+    /// Whether a small message was sent that is not known to have arrived.
+    pub(crate) fn small_in_flight(&self) -> bool {
+        self.small > self.done
+    }
+
+    /// The message that was just sent had room for more bytes.
+    pub(crate) fn was_small(&mut self) {
+        self.small = self.sent;
+    }
+
+    /// Whether another chunk fits.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.chunks.is_full()
+    }
+
+    /// Position behind the last byte that may be sent.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Position behind the last byte sent.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Takes out the chunk that the next bytes go to: the last one if it has room, else an unused
+    /// one of at least `size`. `None`: the caller makes one with [`SendQueue::fresh`].
+    pub(crate) fn open(&mut self, size: usize) -> Option<Chunk> {
+        let last_has_room = self.chunks.back_mut().is_some_and(|c| !c.room().is_empty());
+        if last_has_room {
+            return self.chunks.pop_back();
+        }
+        let at = self.spare.iter().rposition(|b| b.capacity() >= size)?;
+        let buffer = self.spare.remove(at).ok()?;
+        Some(self.fresh(buffer))
+    }
+
+    /// A chunk at the end of the stream.
+    pub(crate) fn fresh(&self, buffer: KBox<Buffer>) -> Chunk {
+        Chunk {
+            buffer,
+            start: self.end,
+            len: 0,
+            sealed: false,
+        }
+    }
+
+    /// Puts a chunk back; what was filled may be sent from now on.
+    pub(crate) fn close(&mut self, chunk: Chunk) {
+        if chunk.len == 0 {
+            return self.keep(chunk.buffer);
+        }
+        self.end = chunk.end();
+        // One slot was free when the chunk was opened, and only the opener adds chunks.
+        let _ = self.chunks.push_back(chunk);
+    }
+
+    /// The byte before the end of the stream is urgent.
+    pub(crate) fn mark_urgent(&mut self) {
+        self.urgent = Some(self.end);
+    }
+
+    /// How many of the unsent bytes there are up to and including the urgent byte.
+    pub(crate) fn urgent(&self) -> Option<u32> {
+        self.urgent
+            .map(|at| u32::try_from(at.saturating_sub(self.sent)).unwrap_or(u32::MAX))
+    }
+
+    /// Finds the chunk that the next byte to be sent lies in, and its offset there.
+    fn next(&self) -> Option<(usize, usize)> {
+        (0..self.chunks.len()).rev().find_map(|i| {
+            let c = self.chunks.get(i)?;
+            let off = usize::try_from(self.sent.checked_sub(c.start)?).ok()?;
+            (off < c.len).then_some((i, off))
+        })
+    }
+
+    /// Unsent bytes that one message can take.
+    pub(crate) fn contiguous(&self) -> usize {
+        let Some((i, off)) = self.next() else {
+            return 0;
+        };
+        let first = self.chunks.get(i).map_or(0, |c| c.len - off);
+        (1..self.most_spans).fold(first, |n, k| {
+            n + self.chunks.get(i + k).map_or(0, |c| c.len)
+        })
+    }
+
+    /// The buffer that the next `n` unsent bytes lie in from its beginning, with no others behind
+    /// them. Nothing is added to it any more, so it may be exchanged for another one.
+    pub(crate) fn whole(&mut self, n: usize) -> Option<&mut KBox<Buffer>> {
+        let (i, off) = self.next()?;
+        let c = self.chunks.get_mut(i)?;
+        if off != 0 || c.len != n {
+            return None;
+        }
+        c.sealed = true;
+        Some(&mut c.buffer)
+    }
+
+    /// Where the next `n` unsent bytes lie, `n` at most [`SendQueue::contiguous`].
+    pub(crate) fn spans(&self, n: usize) -> ([Option<Span<'_>>; SPANS], usize) {
+        let mut spans = [const { None }; SPANS];
+        let (mut left, mut count) = (n, 0);
+        if let Some((i, mut off)) = self.next() {
+            for (k, span) in spans.iter_mut().enumerate() {
+                let Some(c) = self.chunks.get(i + k).filter(|_| left > 0) else {
+                    break;
+                };
+                let len = left.min(c.len - off);
+                *span = Some(Span {
+                    buffer: &c.buffer,
+                    offset: off as u32,
+                    len: len as u32,
+                });
+                (left, off, count) = (left - len, 0, count + 1);
+            }
+        }
+        (spans, count)
+    }
+
+    /// The next `n` bytes were given to the transport.
+    pub(crate) fn advance(&mut self, n: usize, urgent: bool) {
+        self.sent += n as u64;
+        if urgent {
+            self.urgent = None;
+        }
+    }
+
+    /// Everything before position `to` has arrived.
+    pub(crate) fn complete(&mut self, to: u64) {
+        self.done = self.done.max(to.min(self.sent));
+        while self.chunks.front().is_some_and(|c| c.end() <= self.done) {
+            if let Some(c) = self.chunks.pop_front() {
+                self.keep(c.buffer);
+            }
+        }
+    }
+
+    /// Keeps an unused chunk, unless there are enough.
+    fn keep(&mut self, buffer: KBox<Buffer>) {
+        let _ = self.spare.push_within_capacity(buffer);
+    }
+
+    /// Forgets everything that was not sent, and gives back all memory.
+    pub(crate) fn clear(&mut self) {
+        while self.chunks.pop_front().is_some() {}
+        self.spare.clear();
+        (self.end, self.sent, self.done, self.small) = (0, 0, 0, 0);
+        self.urgent = None;
+    }
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What goes out: which message is next, and its posting.
+
+use super::send_queue::LARGE_CHUNK;
+use super::wakeups::Wakeups;
+use super::window::wider;
+use super::{Connection, SdpSock, FIN};
+use crate::observe::debug::{debug, Ends};
+use crate::observe::trace;
+use crate::protocol::{Block, Hold, Mid, Offer, Outgoing, Transmit, PAYLOAD_CREDITS};
+use crate::sys::errno::Errno;
+use crate::sys::time::{jiffies, milliseconds, Jiffies};
+use crate::transport::{Sending, Status, Transport};
+use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
+
+/// One in so many messages asks for a completion, besides the last of a run.
+const SIGNAL_EVERY: u32 = 8;
+/// Bytes of a message from which its buffer is given away, where that is possible, and not copied.
+const LEAST_EXCHANGE: usize = 4096;
+/// Longest time that `TCP_CORK` and `MSG_MORE` hold bytes back (tcp(7)).
+const CORK_TIME: Jiffies = milliseconds(200);
+/// How long bytes wait for credits of a peer that looks only when its program calls: it may not call for
+/// long, and what its kernel has room for is taken without.
+const ROUSE_TIME: Jiffies = milliseconds(10);
+
+impl Connection {
+    /// Sends what may be sent.
+    pub(super) fn pump(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
+        let mut failed = self.end_access().and_then(|()| self.move_on(wakeups)).err();
+        let mut sink = self.offered_sink();
+        if !self.connected() {
+            return;
+        }
+        let mut posted = false;
+        let held = loop {
+            let (message, unsent) = match self.next_message(sk, sink) {
+                Ok(next) => next,
+                Err(held) => break held,
+            };
+            posted = true;
+            let r = match message.kind {
+                Mid::SrcAvail => self.post_source(sk, &message),
+                Mid::SinkAvail => self.post_sink(sk, &message).map(|next| sink = next),
+                _ => self.post(sk, &message, unsent),
+            };
+            if let Err(e) = r {
+                failed = Some(e);
+                break None;
+            }
+        };
+        self.note_held(sk, held, posted);
+        if let Some(channel) = self.channel.as_mut() {
+            if let Err(e) = channel.flush() {
+                failed = Some(e);
+            }
+            wakeups.errand |= self.direct.has_lent() && channel.has_errand();
+        }
+        if let Some(e) = failed {
+            self.stats.transport_errors += 1;
+            // What a device says of a work request would tell a program something else.
+            debug!("{}: nothing can be posted: {:?}", Ends(sk), e);
+            self.lose(sk, Errno::of(Status::Local.error()), wakeups);
+        }
+    }
+
+    /// The message that is to be posted now, and how many bytes are unsent that may go; or why there is
+    /// none, if any is held back.
+    #[inline]
+    fn next_message(
+        &mut self,
+        sk: &SdpSock,
+        sink: Option<Block>,
+    ) -> Result<(Outgoing, usize), Option<Hold>> {
+        let (Some(channel), Some(protocol)) = (self.channel.as_ref(), self.protocol.as_mut())
+        else {
+            return Err(None);
+        };
+        if channel.send_room() == 0 {
+            return Err(Some(Hold::Wire));
+        }
+        let source = self.direct.offered();
+        let unsent = match source {
+            // what is queued behind the block goes after it
+            Some((_, at)) => at.saturating_sub(self.tx.sent()) as usize,
+            None => self.tx.unsent(),
+        };
+        let contiguous = self.tx.contiguous();
+        let offer = Offer {
+            queued: u32::try_from(unsent).unwrap_or(u32::MAX),
+            urgent: self.tx.urgent(),
+            posted: channel.posted_receives(),
+            // Only messages with payload count, the last of which asks for a completion; one of
+            // those without that nobody is told of must not hold anything back.
+            in_flight: u16::from(self.tx.small_in_flight()),
+            // What does not fit one message for the way it lies in memory is not held back:
+            // so only the last bytes are, and the message before them asks for a completion.
+            no_delay: self.options.no_delay || unsent > contiguous || source.is_some(),
+            cork: (self.options.cork || self.more) && !self.uncorked && source.is_none(),
+            limit: u32::try_from(contiguous).unwrap_or(u32::MAX),
+            reader_waits: sk.data().readers.load(Relaxed) > 0 && self.rx.bytes() == 0,
+            source: source.map(|(block, _)| block),
+            sink,
+        };
+        match protocol.transmit(&offer) {
+            Transmit::Send(message) => Ok((message, unsent)),
+            Transmit::Held(hold) => Err(Some(hold)),
+            Transmit::Idle => Err(None),
+        }
+    }
+
+    /// Traces a message and counts it.
+    fn note_sent(&mut self, sk: &SdpSock, message: &Outgoing) {
+        let credits = self.protocol.as_ref().map_or(0, |p| p.credits());
+        trace::send(sk, &message.header, credits);
+        self.stats.sent[message.kind.index()] += 1;
+        self.stats.bytes_sent += u64::from(message.payload);
+    }
+
+    /// Advertises the next block of a send call.
+    fn post_source(&mut self, sk: &SdpSock, message: &Outgoing) -> Result {
+        self.note_sent(sk, message);
+        let channel = self.channel.as_mut().ok_or(EINVAL)?;
+        self.direct.advertise(channel, message, self.tx.sent())
+    }
+
+    /// Advertises the next block of a receive call; returns the one behind it, if it may be advertised, too.
+    fn post_sink(&mut self, sk: &SdpSock, message: &Outgoing) -> Result<Option<Block>> {
+        self.note_sent(sk, message);
+        let channel = self.channel.as_mut().ok_or(EINVAL)?;
+        let behind = self
+            .direct
+            .advertise_sink(channel, message, self.tx.sent())?;
+        self.stats.direct_ahead += u64::from(behind);
+        Ok(self.direct.next_sink())
+    }
+
+    /// Posts any other message, with payload from the send queue, of which `unsent` bytes may go.
+    #[inline]
+    fn post(&mut self, sk: &SdpSock, message: &Outgoing, unsent: usize) -> Result {
+        let (Some(channel), Some(protocol)) = (self.channel.as_mut(), self.protocol.as_ref())
+        else {
+            return Err(EINVAL);
+        };
+        let n = message.payload as usize;
+        let fin = message.kind == Mid::DisConn;
+        let after = self.tx.sent() + n as u64;
+        self.unsignaled += 1;
+        // the peer's buffers may grow before the rest is sent
+        let full = LARGE_CHUNK.max(protocol.max_payload() as usize);
+        // what is behind it has to wait for the peer, perhaps for long
+        let stalls = protocol.credits() < PAYLOAD_CREDITS;
+        let last = n > 0 && (unsent - n < full || stalls);
+        let signaled = last || fin || self.unsignaled >= SIGNAL_EVERY;
+        if signaled {
+            self.unsignaled = 0;
+        }
+        let mut sending = Sending {
+            header: message
+                .header
+                .get(..message.header_len.into())
+                .unwrap_or_default(),
+            payload: &[],
+            signaled,
+            solicited: message.solicited,
+            cookie: after | if fin { FIN } else { 0 },
+        };
+        let exchange = n >= LEAST_EXCHANGE && channel.exchanges();
+        if let Some(whole) = exchange.then(|| self.tx.whole(n)).flatten() {
+            channel.exchange(&sending, whole, message.payload)?;
+        } else {
+            let (spans, count) = self.tx.spans(n);
+            let mut list = spans.into_iter().flatten();
+            let (two, one);
+            sending.payload = match (count, list.next(), list.next()) {
+                (2, Some(a), Some(b)) => {
+                    two = [a, b];
+                    &two
+                }
+                (1, Some(a), _) => {
+                    one = [a];
+                    &one
+                }
+                _ => &[],
+            };
+            channel.post_send(&sending)?;
+        }
+        if n == 0 && message.kind == Mid::Data && self.rx.memory() == 0 {
+            // a credit update: most goes one way, and a wider window needs fewer of them
+            self.window = wider(self.window, channel);
+        }
+        let small = n > 0 && n == unsent && n < protocol.max_payload() as usize;
+        self.note_sent(sk, message);
+        self.tx.advance(n, message.urgent);
+        if small {
+            self.tx.was_small();
+        }
+        Ok(())
+    }
+
+    /// Notes what the next message is held back for, if it is, and sets the timer that ends that. `posted`:
+    /// others have gone.
+    fn note_held(&mut self, sk: &SdpSock, held: Option<Hold>, posted: bool) {
+        if held != Some(Hold::Credits) {
+            self.rouse_at = None;
+        } else if self.held != held || posted {
+            if self.held != held {
+                self.stats.credit_stalls += 1;
+                let credits = self.protocol.as_ref().map_or(0, |p| p.credits());
+                trace::credit_stall(sk, credits, self.tx.unsent());
+            }
+            if self.channel.as_ref().is_some_and(|c| c.knows_solicited()) {
+                self.rouse_at = Some(jiffies().wrapping_add(ROUSE_TIME));
+                sk.set_timer(ROUSE_TIME);
+            }
+        }
+        self.held = held;
+        self.uncorked = false;
+        if held != Some(Hold::Corked) {
+            self.uncork_at = None;
+        } else if self.uncork_at.is_none() {
+            self.uncork_at = Some(jiffies().wrapping_add(CORK_TIME));
+            sk.set_timer(CORK_TIME);
+        }
+    }
+}

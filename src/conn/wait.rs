@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Waiting: for a while awake, as long as a [`Patience`] says, then asleep.
+//!
+//! Who is awake polls the completion queues, so that nothing has to be told; in a local connection
+//! whoever sends tells it.
+
+use super::patience::Patience;
+use super::SdpSock;
+use crate::sys::net::sock::{is_crowded, signal_pending, Locked};
+use crate::sys::time::Jiffies;
+use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
+use kernel::time::{Delta, Instant, Monotonic};
+
+/// After so many looks for an event a look at the completion queue follows, which takes some ten times as long.
+const SPINS: u32 = 8;
+
+impl SdpSock {
+    /// Watches for an event after `mark`, and for completions if it `polls`: whether one has come. A task that is
+    /// woken up gets an idle processor, if there is one; one that only lets others go before it stays where they
+    /// are.
+    fn watch(&self, mark: i32, limit: Delta, polls: bool) -> bool {
+        let start = Instant::<Monotonic>::now();
+        let waits = || self.wake_mark() == mark && !signal_pending() && !is_crowded();
+        let mut spins = 0_u32;
+        while waits() && start.elapsed() < limit {
+            spins = (spins + 1) % SPINS;
+            if polls && spins == 0 && self.connection().has_completion(self) {
+                return true;
+            }
+            core::hint::spin_loop();
+        }
+        false
+    }
+
+    /// [`SdpSock::wait`] for something to read.
+    pub(crate) fn wait_to_read(
+        &self,
+        lock: &mut Locked<'_>,
+        mark: i32,
+        timeout: isize,
+    ) -> Result<isize> {
+        let socket = self.data();
+        socket.readers.fetch_add(1, Relaxed);
+        let r = self.wait_patiently(lock, mark, timeout, &socket.patience);
+        socket.readers.fetch_sub(1, Relaxed);
+        r
+    }
+
+    /// [`SdpSock::wait`] for the peer to take what is advertised.
+    pub(crate) fn wait_for_taking(
+        &self,
+        lock: &mut Locked<'_>,
+        mark: i32,
+        timeout: isize,
+    ) -> Result<isize> {
+        self.wait_patiently(lock, mark, timeout, &self.data().takers)
+    }
+
+    fn wait_patiently(
+        &self,
+        lock: &mut Locked<'_>,
+        mark: i32,
+        timeout: isize,
+        patience: &Patience,
+    ) -> Result<isize> {
+        let limit = patience.limit();
+        // before the look that comes first, which arms the queues otherwise
+        let polls = limit > Delta::ZERO && !is_crowded() && self.connection().begin_polling();
+        self.looking(lock, || {
+            // without what the caller does for its peer before and after
+            let start = Instant::<Monotonic>::now();
+            let come = limit > Delta::ZERO && self.watch(mark, limit, polls);
+            if polls {
+                self.connection().end_polling();
+                if !come && self.wake_mark() == mark {
+                    self.progress();
+                }
+            }
+            let r = match come {
+                true => Ok(timeout),
+                false => self.sleep(mark, timeout),
+            };
+            patience.learn(start.elapsed());
+            r
+        })
+    }
+
+    /// Waits without the socket lock until something happens after `mark` was taken. Returns what
+    /// is left of `timeout` jiffies.
+    ///
+    /// # Errors
+    ///
+    /// `ERESTARTSYS` or `EINTR` on a signal.
+    pub(crate) fn wait(&self, lock: &mut Locked<'_>, mark: i32, timeout: isize) -> Result<isize> {
+        self.looking(lock, || self.sleep(mark, timeout))
+    }
+
+    /// [`SdpSock::wait`] for one of the connections that others wait for, too.
+    pub(crate) fn wait_in_turn(
+        &self,
+        lock: &mut Locked<'_>,
+        mark: i32,
+        timeout: isize,
+    ) -> Result<isize> {
+        lock.unlocked(|| self.sleep_in_turn(mark, timeout))
+    }
+
+    /// [`SdpSock::wait`] that only the death of the caller ends before its time.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR` if the caller is to die, `ETIMEDOUT`.
+    pub(crate) fn wait_killably(
+        &self,
+        lock: &mut Locked<'_>,
+        mark: i32,
+        timeout: Jiffies,
+    ) -> Result {
+        self.looking(lock, || self.sleep_killably(mark, timeout))
+    }
+
+    /// Looks at the completion queues, has the caller sleep without the socket lock, and looks
+    /// again.
+    fn looking<R>(&self, lock: &mut Locked<'_>, sleep: impl FnOnce() -> R) -> R {
+        let events = &self.data().events;
+        events.enter();
+        lock.unlocked(|| {
+            // Events told to a worker until now may be waiting for it: look first.
+            self.progress();
+            let r = sleep();
+            events.leave();
+            self.progress();
+            r
+        })
+    }
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Who is to be told of news.
+//!
+//! [`Wakeups`] collect that under the connection's lock; they are delivered without it, when the
+//! [`Guard`](super::guard::Guard) of the lock is dropped.
+
+use super::JOB_ADMIT;
+use crate::sys::net::sock::SockCore;
+
+/// Who is to be told of what [`Connection::run`](super::Connection::run) has found.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Wakeups {
+    /// There is something to read, or the end of it.
+    pub(crate) readable: bool,
+    /// There is room to write.
+    pub(crate) writable: bool,
+    /// The state has changed.
+    pub(crate) state: bool,
+    /// An error is to be reported.
+    pub(crate) error: bool,
+    /// Urgent data is on its way.
+    pub(crate) urgent: bool,
+    /// The peer has hung up.
+    pub(crate) hup: bool,
+    /// What accept(2) waits for has come (`TCP_DEFER_ACCEPT`).
+    pub(crate) admit: bool,
+    /// Zero copy has come on.
+    pub(crate) direct: bool,
+    /// The transport has an errand for whoever tells.
+    pub(crate) errand: bool,
+    /// Receive buffers are to be made.
+    pub(crate) buffers: bool,
+}
+
+impl Wakeups {
+    /// Adds what another one says.
+    pub(crate) fn merge(&mut self, o: Wakeups) {
+        self.readable |= o.readable;
+        self.writable |= o.writable;
+        self.state |= o.state;
+        self.error |= o.error;
+        self.urgent |= o.urgent;
+        self.hup |= o.hup;
+        self.admit |= o.admit;
+        self.direct |= o.direct;
+        self.errand |= o.errand;
+        self.buffers |= o.buffers;
+    }
+
+    /// Whether nobody is to be told, and nothing to be done.
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Wakeups::default()
+    }
+
+    /// Tells them. The connection's lock is not held.
+    pub(super) fn tell(self, sk: &SockCore) {
+        if self.readable || self.writable || self.state || self.error || self.direct {
+            sk.wake();
+        }
+        if self.admit {
+            sk.schedule(JOB_ADMIT);
+        }
+        if self.urgent {
+            sk.send_sigurg();
+        }
+        if self.state {
+            sk.state_changed();
+        }
+        if self.readable {
+            sk.data_ready();
+        }
+        if self.writable && sk.take_want_space() {
+            sk.write_space();
+        }
+        if self.error {
+            sk.error_report();
+        }
+        if self.hup {
+            sk.sigio_hup();
+        }
+    }
+}

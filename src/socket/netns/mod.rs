@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What a network namespace holds: its ports, its sockets and its counters.
+
+mod never_ask;
+mod ports;
+mod proc;
+
+use super::close;
+use super::ipproto::Remembered;
+use crate::conn::stats::Stats;
+use crate::conn::zcopy::hints::Hints;
+use crate::conn::SdpSock;
+use crate::memory::budget::{Account, Use};
+use crate::sys::errno::ENOBUFS;
+use crate::sys::net::netns::PerNet;
+use crate::sys::net::params;
+use crate::sys::rdma::Net;
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::prelude::*;
+use kernel::rbtree::{RBTree, RBTreeNode};
+use kernel::sync::aref::ARef;
+use kernel::sync::{Arc, Mutex, SpinLock};
+use kernel::{new_mutex, new_spinlock};
+use never_ask::NeverAsk;
+use ports::Ports;
+
+/// One namespace's part of the family. Lock order: `ports`, then `sockets`, then `totals`, each
+/// taken with a socket lock or without, never under a connection's spinlock.
+#[pin_data]
+pub(crate) struct Namespace {
+    /// Who holds which port.
+    #[pin]
+    pub(in crate::socket) ports: Mutex<Ports>,
+    /// All sockets, by [`SdpSock::id`](crate::sys::net::sock::SockCore::id), from their making until nothing of them is left. Each is
+    /// held by its entry.
+    #[pin]
+    sockets: Mutex<Sockets>,
+    /// Counters of sockets that are gone.
+    #[pin]
+    totals: Mutex<Stats>,
+    /// What its connections over devices have found out.
+    #[pin]
+    pub(crate) device_hints: Hints,
+    /// What its local ones have.
+    #[pin]
+    pub(crate) local_hints: Hints,
+    /// Where `IPPROTO_SDP` sockets need not try SDP. Taken last, and never together with another.
+    #[pin]
+    pub(in crate::socket) remembered: SpinLock<Remembered>,
+    /// Hosts that get large receive buffers at once. The same.
+    #[pin]
+    pub(in crate::socket) never_ask: SpinLock<NeverAsk>,
+}
+
+impl PerNet for Namespace {
+    fn init() -> impl PinInit<Self, Error> {
+        Namespace::new()
+    }
+
+    fn start(net: &Net) -> Result {
+        proc::create(net)
+    }
+
+    fn stop(&self, net: &Net) {
+        proc::remove(net);
+        self.end();
+    }
+}
+
+/// One socket of a namespace.
+struct Entry {
+    sk: ARef<SdpSock>,
+    /// Whose it was when it was entered; accept(2) may change that.
+    uid: u32,
+}
+
+/// A user who has sockets.
+struct User {
+    /// How many.
+    sockets: usize,
+    /// What they have pinned.
+    account: Arc<Account>,
+}
+
+/// The sockets of a namespace.
+struct Sockets {
+    all: RBTree<usize, Entry>,
+    count: usize,
+    /// Those of `IPPROTO_SDP` that have become TCP's, until they are closed. They do not count.
+    crossed: RBTree<usize, ARef<SdpSock>>,
+    /// Whose they are.
+    users: RBTree<u32, User>,
+}
+
+impl Sockets {
+    fn new() -> Self {
+        Sockets {
+            all: RBTree::new(),
+            count: 0,
+            crossed: RBTree::new(),
+            users: RBTree::new(),
+        }
+    }
+}
+
+impl Namespace {
+    /// One without sockets.
+    pub(in crate::socket) fn new() -> impl PinInit<Self, Error> {
+        try_pin_init!(Namespace {
+            ports <- new_mutex!(Ports::new()),
+            sockets <- new_mutex!(Sockets::new()),
+            totals <- new_mutex!(Stats::new()),
+            device_hints <- Hints::new(),
+            local_hints <- Hints::new(),
+            remembered <- new_spinlock!(Remembered::new()?),
+            never_ask <- new_spinlock!(NeverAsk::new()?),
+        })
+    }
+
+    /// Ends what is left of its sockets.
+    pub(in crate::socket) fn end(&self) {
+        let mut after = 0;
+        while let Some(sk) = self.next(after) {
+            after = sk.id() + 1;
+            close::namespace_ends(&sk);
+        }
+    }
+
+    /// Enters a socket.
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS` if the namespace, or the user in it, has as many as the module's parameters
+    /// allow; `ENOMEM`.
+    pub(in crate::socket) fn enter(&self, sk: &SdpSock) -> Result {
+        let uid = sk.uid();
+        let node = RBTreeNode::new(sk.id(), Entry { sk: sk.into(), uid }, GFP_KERNEL)?;
+        let user = User {
+            sockets: 0,
+            account: Account::new()?,
+        };
+        let user = RBTreeNode::new(uid, user, GFP_KERNEL)?;
+        let mut sockets = self.sockets.lock();
+        let theirs = sockets.users.get(&uid).map_or(0, |u| u.sockets);
+        if sockets.count >= params::max_sockets_per_net().max(0) as usize
+            || theirs >= params::max_sockets_per_user().max(0) as usize
+        {
+            drop(sockets);
+            self.totals.lock().limit_drops += 1;
+            return Err(ENOBUFS.into());
+        }
+        if theirs == 0 {
+            sockets.users.insert(user);
+        }
+        if let Some(u) = sockets.users.get_mut(&uid) {
+            u.sockets += 1;
+            // a socket is entered once
+            sk.data().enter(u.account.clone());
+        }
+        sockets.all.insert(node);
+        sockets.count += 1;
+        Ok(())
+    }
+
+    /// Takes a socket out, with its port and counters. Does nothing if it is out already.
+    pub(in crate::socket) fn leave(&self, sk: &SdpSock) {
+        self.ports.lock().release(sk.id(), sk.port());
+        self.forget(sk);
+    }
+
+    fn forget(&self, sk: &SdpSock) {
+        let (entry, crossed) = {
+            let mut sockets = self.sockets.lock();
+            let crossed = sockets.crossed.remove(&sk.id());
+            let entry = sockets.all.remove(&sk.id());
+            if let Some(Entry { uid, .. }) = entry {
+                sockets.count -= 1;
+                let left = sockets.users.get_mut(&uid).map(|u| {
+                    u.sockets -= 1;
+                    u.sockets
+                });
+                if left == Some(0) {
+                    if let Some(u) = sockets.users.remove(&uid) {
+                        let mut totals = self.totals.lock();
+                        totals.pin_refusals += u.account.refused();
+                        totals.pin_unlockable += u.account.unlockable();
+                        totals.pin_hits += u.account.hits();
+                    }
+                }
+                self.totals.lock().add(&sk.connection().stats);
+            }
+            (entry, crossed)
+        };
+        drop((entry, crossed));
+    }
+
+    /// Takes out a socket that has become TCP's: until it leaves there is only the reason to be
+    /// told. Without memory that is not told.
+    pub(in crate::socket) fn cross(&self, sk: &SdpSock) {
+        self.forget(sk);
+        if let Ok(node) = RBTreeNode::new(sk.id(), sk.into(), GFP_KERNEL) {
+            let last = self.sockets.lock().crossed.insert(node);
+            drop(last);
+        }
+    }
+
+    /// Counts something that belongs to no connection.
+    pub(in crate::socket) fn count(&self, f: impl FnOnce(&mut Stats)) {
+        f(&mut self.totals.lock())
+    }
+
+    /// The sum of all counters.
+    pub(crate) fn stats(&self) -> Stats {
+        let sockets = self.sockets.lock();
+        let mut sum = Stats::new();
+        sum.add(&self.totals.lock());
+        for Entry { sk, .. } in sockets.all.values() {
+            sum.add(&sk.connection().stats);
+        }
+        for User { account, .. } in sockets.users.values() {
+            sum.pin_refusals += account.refused();
+            sum.pin_unlockable += account.unlockable();
+            sum.pin_hits += account.hits();
+            sum.pinned_send += account.pinned(Use::Send);
+            sum.pinned_receive += account.pinned(Use::Receive);
+        }
+        sum
+    }
+
+    /// Sets all counters to zero.
+    pub(crate) fn clear_stats(&self) {
+        let sockets = self.sockets.lock();
+        *self.totals.lock() = Stats::new();
+        for Entry { sk, .. } in sockets.all.values() {
+            sk.connection().stats = Stats::new();
+        }
+        for User { account, .. } in sockets.users.values() {
+            account.clear();
+        }
+    }
+
+    /// The socket with the lowest id from `least` on.
+    fn next(&self, least: usize) -> Option<ARef<SdpSock>> {
+        let sockets = self.sockets.lock();
+        let at = sockets.all.cursor_lower_bound(&least)?;
+        Some(at.current().1.sk.clone())
+    }
+
+    /// Calls `f` for each socket.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(&SdpSock)) {
+        let sockets = self.sockets.lock();
+        for Entry { sk, .. } in sockets.all.values() {
+            f(sk);
+        }
+    }
+
+    /// Calls `f` for each socket of `IPPROTO_SDP`, those that have become TCP's as well.
+    pub(crate) fn for_each_either(&self, f: impl FnMut(&SdpSock)) {
+        let sockets = self.sockets.lock();
+        let ours = sockets.all.values().map(|entry| &*entry.sk);
+        let theirs = sockets.crossed.values().map(|sk| &**sk);
+        Iterator::chain(ours, theirs)
+            .filter(|sk| sk.is_either())
+            .for_each(f);
+    }
+}

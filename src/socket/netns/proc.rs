@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! `/proc/net/sdp`, a row per socket, and `/proc/net/sdpstats`, a row per counter, of the network
+//! namespace. Their form is that of OFED's ib_sdp, for the programs that read it: its columns and
+//! its names, where it has them. What those columns have no room for, what became of each socket of
+//! `IPPROTO_SDP`, is in `/proc/net/sdp_ipproto`.
+
+use super::Namespace;
+use crate::conn::{Outcome, SdpSock, Socket};
+use crate::protocol::{Mid, Violation};
+use crate::sys::net::address::Address;
+use crate::sys::net::family;
+use crate::sys::net::proc::{self, ProcFile};
+use crate::sys::rdma::Net;
+use core::fmt::Write;
+use core::net::IpAddr;
+use kernel::prelude::*;
+use kernel::seq_file::SeqFile;
+use kernel::seq_print;
+
+/// Makes the files of a namespace.
+pub(super) fn create(net: &Net) -> Result {
+    proc::create::<Sockets>(net)?;
+    proc::create::<Choices>(net).inspect_err(|_| proc::remove::<Sockets>(net))?;
+    proc::create::<Statistics>(net).inspect_err(|_| {
+        proc::remove::<Choices>(net);
+        proc::remove::<Sockets>(net);
+    })
+}
+
+/// Removes them.
+pub(super) fn remove(net: &Net) {
+    proc::remove::<Statistics>(net);
+    proc::remove::<Choices>(net);
+    proc::remove::<Sockets>(net);
+}
+
+fn namespace(net: &Net) -> &Namespace {
+    family::netns_of::<Socket>(net)
+}
+
+/// `/proc/net/sdp`.
+struct Sockets;
+
+impl ProcFile for Sockets {
+    const NAME: &'static CStr = c"sdp";
+
+    fn show(net: &Net, to: &SeqFile) {
+        let mut line = Line::new();
+        let _ = write!(
+            line,
+            "  sl  local_address rem_address        uid inode   rx_queue tx_queue state"
+        );
+        line.put(to);
+        let mut slot = 0;
+        namespace(net).for_each(|sk| {
+            let _ = row(&mut line, sk, slot, sk.uid_for(to));
+            line.put(to);
+            slot += 1;
+        });
+    }
+}
+
+/// A row of `/proc/net/sdp`.
+fn row(line: &mut Line, sk: &SdpSock, slot: u32, uid: u32) -> core::fmt::Result {
+    let (rx, tx) = sk.connection().queues();
+    write!(line, "{slot:4}: ")?;
+    address(line, &sk.local(), sk.is_v6())?;
+    write!(line, " ")?;
+    address(line, &sk.remote(), sk.is_v6())?;
+    write!(
+        line,
+        " {uid:5} {}\t{rx:08X}:{tx:08X} {:X}",
+        sk.inode(),
+        sk.state() as u8
+    )
+}
+
+/// An address and port in hexadecimal digits, as in `/proc/net/tcp` and `/proc/net/tcp6`: words of
+/// the address in the machine's byte order.
+fn address(line: &mut Line, a: &Address, v6: bool) -> core::fmt::Result {
+    let mapped = a.mapped();
+    let octets: &[u8] = match &a.ip {
+        IpAddr::V4(ip) if !v6 => &ip.octets(),
+        _ => &mapped,
+    };
+    for w in octets.chunks_exact(4) {
+        write!(line, "{:08X}", u32::from_ne_bytes([w[0], w[1], w[2], w[3]]))?;
+    }
+    write!(line, ":{:04X}", a.port)
+}
+
+/// A line of text under construction.
+struct Line {
+    text: [u8; 200],
+    len: usize,
+}
+
+impl Line {
+    fn new() -> Self {
+        Line {
+            text: [0; 200],
+            len: 0,
+        }
+    }
+
+    /// Writes the line, padded to the width that readers expect, and begins a new one.
+    fn put(&mut self, to: &SeqFile) {
+        let text = self
+            .text
+            .get(..self.len)
+            .and_then(|t| core::str::from_utf8(t).ok());
+        seq_print!(to, "{:<149}\n", text.unwrap_or(""));
+        self.len = 0;
+    }
+}
+
+impl Write for Line {
+    fn write_str(&mut self, s: &str) -> core::fmt::Result {
+        let end = self.len + s.len();
+        self.text
+            .get_mut(self.len..end)
+            .ok_or(core::fmt::Error)?
+            .copy_from_slice(s.as_bytes());
+        self.len = end;
+        Ok(())
+    }
+}
+
+/// `/proc/net/sdp_ipproto`: a row for each open socket of `IPPROTO_SDP`, what it was found to be, and
+/// why if that is TCP. Its addresses are in the row of that inode in `sdp`, or `tcp` or `tcp6`.
+struct Choices;
+
+impl ProcFile for Choices {
+    const NAME: &'static CStr = c"sdp_ipproto";
+
+    fn show(net: &Net, to: &SeqFile) {
+        seq_print!(to, "inode uid choice\n");
+        namespace(net).for_each_either(|sk| {
+            let choice = sk.connection().choice();
+            match sk.inode() {
+                // closed, and not over yet
+                0 => {}
+                inode => seq_print!(to, "{} {} {}\n", inode, sk.uid_for(to), choice),
+            }
+        });
+    }
+}
+
+/// `/proc/net/sdpstats`. Any write clears the counters.
+struct Statistics;
+
+impl ProcFile for Statistics {
+    const NAME: &'static CStr = c"sdpstats";
+    const WRITABLE: bool = true;
+
+    fn show(net: &Net, to: &SeqFile) {
+        let s = namespace(net).stats();
+        seq_print!(to, "SDP statistics:\n");
+        counter(to, "rx_bytes", s.bytes_received);
+        counter(to, "tx_bytes", s.bytes_sent);
+        counter(to, "sdp_sendmsg() calls", s.send_calls);
+        messages(to, "post_send", &s.sent);
+        counter(to, "tx completions", s.send_completions);
+        seq_print!(to, "\n");
+        counter(to, "sdp_recvmsg() calls", s.receive_calls);
+        messages(to, "received", &s.received);
+        counter(to, "rx completions", s.receive_completions);
+        counter(to, "send_wait_for_mem", s.memory_waits);
+        counter(to, "send_miss_no_credits", s.credit_stalls);
+        counter(to, "rcvbuf resizes", s.resizes);
+        counter(to, "keepalive timer", s.keepalive_probes);
+        counter(to, "zcopy tx_bytes", s.direct_sent + s.direct_written);
+        let received = s.direct_received + s.direct_filled;
+        counter(
+            to,
+            "zcopy rx_bytes",
+            received.saturating_sub(s.direct_shifted),
+        );
+        counter(to, "zcopy written", s.direct_written);
+        counter(to, "zcopy filled", s.direct_filled);
+        counter(to, "zcopy shifted", s.direct_shifted);
+        counter(to, "zcopy sinks ahead", s.direct_ahead);
+        counter(to, "zcopy queued", s.direct_queued);
+        counter(to, "zcopy helped", s.direct_helped);
+        counter(to, "zcopy void", s.direct_void);
+        counter(to, "zcopy returned", s.direct_returned);
+        counter(to, "zcopy refused", s.direct_refused);
+        counter(to, "zcopy unpinnable", s.unpinnable);
+        counter(to, "pinned pages send", s.pinned_send);
+        counter(to, "pinned pages recv", s.pinned_receive);
+        counter(to, "pin over budget", s.pin_refusals);
+        counter(to, "pin over memlock", s.pin_unlockable);
+        counter(to, "pin cache hits", s.pin_hits);
+        seq_print!(to, "Refused and lost:\n");
+        counter(to, "- backlog full", s.backlog_drops);
+        counter(to, "- limit reached", s.limit_drops);
+        counter(to, "- bad hello", s.bad_hellos);
+        counter(to, "- suspended by peer", s.suspended);
+        counter(to, "- transport error", s.transport_errors);
+        for v in Violation::all() {
+            let n = s.violations.get(v.index()).copied().unwrap_or(0);
+            if n > 0 {
+                seq_print!(to, "- aborted {:<24}\t: {}\n", v.name(), n);
+            }
+        }
+        seq_print!(to, "IPPROTO_SDP:\n");
+        for (o, n) in Outcome::ALL.into_iter().zip(s.outcomes) {
+            seq_print!(to, "- {:<20}\t\t: {}\n", o.name(), n);
+        }
+    }
+
+    fn written(net: &Net) {
+        namespace(net).clear_stats();
+    }
+}
+
+/// A line with one counter.
+fn counter(to: &SeqFile, name: &str, value: u64) {
+    seq_print!(to, "{:<19}\t\t: {}\n", name, value);
+}
+
+/// A line for each kind of message.
+fn messages(to: &SeqFile, what: &str, counts: &[u64; Mid::ALL.len()]) {
+    for (mid, n) in Mid::ALL.into_iter().zip(counts) {
+        seq_print!(to, "{} {:<20}\t: {}\n", what, ofed_name(mid), n);
+    }
+}
+
+/// A message by the name that it has in ib_sdp, or would have there.
+fn ofed_name(mid: Mid) -> &'static str {
+    match mid {
+        Mid::Hello => "SDP_MID_HELLO",
+        Mid::HelloAck => "SDP_MID_HELLO_ACK",
+        Mid::DisConn => "SDP_MID_DISCONN",
+        Mid::AbortConn => "SDP_MID_ABORT",
+        Mid::SendSm => "SDP_MID_SENDSM",
+        Mid::RdmaWrCompl => "SDP_MID_RDMAWRCOMPL",
+        Mid::RdmaRdCompl => "SDP_MID_RDMARDCOMPL",
+        Mid::ModeChange => "SDP_MID_MODECHANGE",
+        Mid::SrcAvailCancel => "SDP_MID_SRCAVAIL_CANCEL",
+        Mid::SinkAvailCancel => "SDP_MID_SINKAVAIL_CANCEL",
+        Mid::SinkCancelAck => "SDP_MID_SINKCANCEL_ACK",
+        Mid::ChRcvBuf => "SDP_MID_CHRCVBUF",
+        Mid::ChRcvBufAck => "SDP_MID_CHRCVBUF_ACK",
+        Mid::SuspComm => "SDP_MID_SUSPCOMM",
+        Mid::SuspCommAck => "SDP_MID_SUSPCOMM_ACK",
+        Mid::SinkAvail => "SDP_MID_SINKAVAIL",
+        Mid::SrcAvail => "SDP_MID_SRCAVAIL",
+        Mid::Data => "SDP_MID_DATA",
+    }
+}

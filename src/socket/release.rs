@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What calls, events and the timer do alike when a connection is over: they give up what it holds.
+
+use crate::conn::{Connection, Place, SdpSock};
+use crate::sys::errno::{
+    Errno, EADDRNOTAVAIL, ECONNRESET, ENETDOWN, ENETRESET, ENETUNREACH, ENODEV,
+};
+use crate::sys::net::sock::{Sock, State};
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+
+/// Lets go of everything of the connection below the socket.
+pub(super) fn drop_link(sk: &SdpSock) {
+    let below = sk.connection().let_go();
+    drop(below);
+}
+
+/// Ends a connection that never had a descriptor.
+pub(super) fn abandon(child: ARef<SdpSock>) {
+    {
+        let mut c = child.connection();
+        if c.orphaned {
+            return;
+        }
+        c.orphaned = true;
+        if child.state() != State::Close {
+            c.end(&child);
+        }
+        if let Some(link) = &c.link {
+            link.fail();
+        }
+    }
+    finish(&child);
+    Sock::discard(child);
+}
+
+/// A new connection that had this place in a listener's queue has failed.
+pub(super) fn abandoned(place: &Place, child: &SdpSock) {
+    place.give_back();
+    abandon(child.into());
+}
+
+/// Takes the connection down; both streams have ended, or nobody waits for that any more.
+pub(super) fn take_down(sk: &SdpSock) {
+    let link = {
+        let c = sk.connection();
+        if c.link.is_some() && !c.failing {
+            // the socket has another connection by now
+            return;
+        }
+        c.link.clone()
+    };
+    match link {
+        Some(link) => link.disconnect(),
+        None => finish(sk),
+    }
+}
+
+/// The connection cannot go on, if it is still the one that is meant.
+pub(super) fn lost(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool) {
+    let (place, below, told) = {
+        let mut c = sk.connection();
+        if !current(&c) {
+            return;
+        }
+        let e = if sk.state() == State::SynSent {
+            ENETRESET
+        } else {
+            ECONNRESET
+        };
+        c.lose(e);
+        c.deadline = None;
+        (c.place.take(), c.let_go(), c.unlock())
+    };
+    drop(below);
+    drop(told);
+    match place {
+        Some(place) => abandoned(&place, sk),
+        None => finish(sk),
+    }
+}
+
+/// Gives up what a closed socket still holds, once nothing of its connection is left.
+pub(super) fn finish(sk: &SdpSock) {
+    let over = {
+        let c = sk.connection();
+        c.orphaned && c.link.is_none() && c.resolver.is_none()
+    };
+    if over {
+        if sk.state() != State::Close {
+            sk.set_state(State::Close);
+        }
+        sk.clear_timer();
+        {
+            let mut c = sk.connection();
+            c.rx.clear();
+            sk.set_memory(0, 0);
+        }
+        sk.netns().leave(sk);
+    }
+}
+
+/// Hands on an error of the transport or the kernel that means that a destination is out of reach.
+pub(super) fn unreachable_error(e: Error) -> Errno {
+    match Errno::of(e) {
+        ENODEV | EADDRNOTAVAIL | ENETDOWN => ENETUNREACH,
+        e => e,
+    }
+}

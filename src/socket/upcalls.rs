@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What the transports tell of connections, and what comes of it.
+
+use super::listen::Incoming;
+use super::release::{abandon, abandoned, finish, lost};
+use super::{connect, ipproto};
+use crate::conn::events::Queue;
+use crate::conn::{setup, timers, Place, SdpSock};
+use crate::observe::trace;
+use crate::protocol::HELLO_ACK_LEN;
+use crate::sys::errno::{ECONNRESET, EPIPE};
+use crate::sys::net::sock::{SockCore, State};
+use crate::sys::time::{jiffies, seconds};
+use crate::transport::{Attempt, Gone, LinkId, Owner, SearchId};
+use kernel::prelude::*;
+
+impl Owner for SdpSock {
+    type Acceptor = Incoming;
+
+    fn receive_ready(&self) {
+        self.event(Queue::Receive)
+    }
+
+    fn is_watched(&self) -> bool {
+        SockCore::is_watched(self)
+    }
+
+    fn lend_a_hand(&self) {
+        if self.is_awaited() {
+            self.event(Queue::Send);
+        }
+    }
+
+    fn send_ready(&self) {
+        self.event(Queue::Send)
+    }
+
+    fn resolved(&self, search: SearchId, r: Result) {
+        self.charged(|| connect::resolved(self, search, r))
+    }
+
+    fn replied(&self, link: LinkId, hello_ack: &[u8; HELLO_ACK_LEN]) -> Result {
+        connect::replied(self, link, hello_ack)
+    }
+
+    fn established(&self, link: LinkId) {
+        self.charged(|| established(self, link))
+    }
+
+    fn refused(&self, link: LinkId, error: Error) {
+        self.charged(|| connect::refused(self, link, error))
+    }
+
+    fn disconnected(&self, link: LinkId, how: Gone) {
+        disconnected(self, link, how)
+    }
+
+    fn device_removed(&self, of: Attempt) {
+        lost(self, |c| c.is_at(of))
+    }
+}
+
+/// The connection is there: the peer has our answer, or we have sent the last word.
+fn established(sk: &SdpSock, link: LinkId) {
+    let asked = sk.state() == State::SynSent;
+    let (place, told) = {
+        let mut c = sk.connection();
+        if !c.is_of(link) {
+            return;
+        }
+        match sk.state() {
+            State::SynSent if !c.won() => return,
+            State::SynSent | State::SynRecv => sk.set_state(State::Established),
+            State::CloseWait => {}
+            _ => return,
+        }
+        trace::connect(sk);
+        setup::grow(sk);
+        if c.place.is_none() {
+            // under the lock: see the end of connect(2)
+            sk.sigio_out();
+            c.state_has_changed();
+        } else {
+            c.deadline = None;
+        }
+        let wait = c.options.defer_accept;
+        let nothing_came = c.rx.bytes() == 0 && !sk.peer_has_ended();
+        if c.place.is_some() && wait > 0 && nothing_came {
+            c.admit_at = Some(jiffies().wrapping_add(seconds(wait)));
+            (None, c.unlock())
+        } else {
+            (c.place.take(), c.unlock())
+        }
+    };
+    if asked {
+        ipproto::answered(sk);
+    }
+    drop(told);
+    if let Some(place) = place {
+        hand_over(&place, sk);
+    }
+    sk.progress();
+    timers::update(sk);
+}
+
+/// What a connection had to wait for before accept(2) may have it has come, or the time is over.
+pub(super) fn admit(sk: &SdpSock) {
+    let place = {
+        let mut c = sk.connection();
+        c.admit_at = None;
+        c.place.take()
+    };
+    if let Some(place) = place {
+        hand_over(&place, sk);
+    }
+}
+
+/// Gives a new connection to its listener, for accept(2), or ends it if that does not listen any more.
+fn hand_over(place: &Place, child: &SdpSock) {
+    if place.hand_over(child).is_err() {
+        abandon(child.into());
+    }
+}
+
+/// The connection is down.
+fn disconnected(sk: &SdpSock, link: LinkId, how: Gone) {
+    // What has arrived before counts.
+    sk.progress();
+    let (place, below, told) = {
+        let mut c = sk.connection();
+        if !c.is_of(link) {
+            return;
+        }
+        let over = c
+            .protocol
+            .as_ref()
+            .is_some_and(|p| p.send_closed() && p.receive_closed());
+        match sk.state() {
+            State::Close => {}
+            _ if over || (how != Gone::Peer && c.orphaned) => c.end(sk),
+            s => {
+                if how != Gone::Peer {
+                    // The queue pair has failed by itself, as it does when the peer reaches for
+                    // memory that is not its own: no completion tells of that.
+                    c.stats.transport_errors += 1;
+                }
+                let e = if s == State::CloseWait {
+                    EPIPE
+                } else {
+                    ECONNRESET
+                };
+                c.lose(e);
+            }
+        }
+        c.state_has_changed();
+        c.deadline = None;
+        // Under the same hold: the next connection's would be taken later.
+        (c.place.take(), c.let_go(), c.unlock())
+    };
+    drop(below);
+    if let Some(place) = place {
+        // accept(2) had to wait for its first bytes
+        told.forget();
+        return abandoned(&place, sk);
+    }
+    drop(told);
+    finish(sk);
+}
