@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! How a connection ends, as seen from under its lock. The calls and events that lead here are in
-//! `socket/close.rs`, `socket/upcalls.rs` and `socket/timer.rs`.
+//! The steps to a connection's end, carried out under its lock; which step an event leads to is in
+//! [`closing`](super::closing). The calls and events that lead here are in `socket/close.rs`,
+//! `socket/upcalls.rs` and `socket/timer.rs`.
 
+use super::closing::{Act, Event, Step};
 use super::receive_queue::Urgent;
 use super::{Connection, SdpSock, Wakeups, JOB_DISCONNECT};
 use crate::observe::debug::{debug, Ends};
 use crate::observe::trace;
-use crate::sys::errno::Errno;
+use crate::protocol;
+use crate::sys::errno::{Errno, ECONNRESET};
 use crate::sys::net::sock::{State, RCV_SHUTDOWN, SHUTDOWN_MASK};
 use crate::sys::time::{jiffies, seconds, Jiffies};
 use crate::transport::Status;
@@ -20,43 +23,95 @@ pub(crate) const FIN_TIME: Jiffies = seconds(60);
 pub(crate) const LAST_ACK_TIME: Jiffies = seconds(3);
 
 impl Connection {
-    /// The queue pair has failed, or is being taken down.
-    pub(super) fn failed(&mut self, sk: &SdpSock, status: Status, wakeups: &mut Wakeups) {
-        if matches!(status, Status::Flushed) {
-            // What comes first tells the reason: the completion that failed, or the connection
-            // manager. If nothing did, the link finds out.
-            if !self.failing {
-                self.failing = true;
-                if let Some(link) = &self.link {
-                    link.fail();
+    /// Something has happened that ends the connection, or brings its end nearer. `error` is what the program
+    /// is told if that ends it. Returns what was done; to [detach](Act::Detach) is the caller's.
+    pub(crate) fn close_on(
+        &mut self,
+        sk: &SdpSock,
+        event: Event,
+        error: Errno,
+        wakeups: &mut Wakeups,
+    ) -> Act {
+        let state = sk.state();
+        if state == State::SynSent && event.fails() && self.falls(sk, error) {
+            return Act::Nothing;
+        }
+        let Step { state: next, act } = self.closing.on(state, event);
+        if act == Act::Fail {
+            sk.set_error(error);
+            (wakeups.state, wakeups.error) = (true, true);
+        }
+        if let Some(next) = next {
+            if next == State::Close {
+                trace::close(sk);
+                sk.add_shutdown(SHUTDOWN_MASK);
+            }
+            sk.set_state(next);
+        }
+        match act {
+            Act::Nothing | Act::Detach => {}
+            Act::SendFin => {
+                self.more = false;
+                if let Some(p) = self.protocol.as_mut() {
+                    p.shutdown_send();
                 }
             }
-            return;
+            Act::Disconnect => {
+                self.set_deadline(sk, FIN_TIME);
+                sk.schedule(JOB_DISCONNECT);
+            }
+            Act::AwaitDisconnect => self.set_deadline(sk, LAST_ACK_TIME),
+            Act::AwaitFin(0) => self.set_deadline(sk, FIN_TIME),
+            Act::AwaitFin(n) => self.set_deadline(sk, seconds(n)),
+            Act::Limit if self.link.is_some() && self.deadline.is_none() => {
+                self.set_deadline(sk, FIN_TIME)
+            }
+            Act::Limit => {}
+            Act::Prolong => {
+                let due = self.last_progress.wrapping_add(FIN_TIME);
+                self.set_deadline(sk, due.wrapping_sub(jiffies()));
+            }
+            Act::Cut => self.cut(sk),
+            Act::Abort | Act::Fail => {
+                self.cut(sk);
+                self.fail_link();
+            }
+            Act::FailLink => self.fail_link(),
         }
-        let over = self
-            .protocol
-            .as_ref()
-            .is_some_and(|p| p.send_closed() && p.receive_closed());
-        if over {
-            // The peer may take its side down before it has acknowledged our DisConn.
-            self.fin_arrived = true;
-            return;
+        act
+    }
+
+    /// The connection is lost: the program gets `error`, the peer a DREQ.
+    pub(crate) fn lose(&mut self, sk: &SdpSock, error: Errno, wakeups: &mut Wakeups) {
+        self.close_on(sk, Event::Failed, error, wakeups);
+    }
+
+    /// A work request has failed, or was given up.
+    pub(super) fn failed(&mut self, sk: &SdpSock, status: Status, wakeups: &mut Wakeups) {
+        let error = Errno::of(status.error());
+        if matches!(status, Status::Flushed) {
+            self.close_on(sk, Event::Flushed, error, wakeups);
+        } else if self.both_ended() {
+            // the peer may take its side down before it has acknowledged our DisConn
+            self.fin_acked(sk, wakeups);
+        } else {
+            self.stats.transport_errors += 1;
+            debug!("{}: the transport failed: {:?}", Ends(sk), status);
+            self.lose(sk, error, wakeups);
         }
-        self.stats.transport_errors += 1;
-        debug!("{}: the transport failed: {:?}", Ends(sk), status);
-        self.lose(sk, Errno::of(status.error()), wakeups);
+    }
+
+    /// Whether both streams have ended.
+    pub(crate) fn both_ended(&self) -> bool {
+        let ended = |p: &protocol::Connection| p.send_closed() && p.receive_closed();
+        self.protocol.as_ref().is_some_and(ended)
     }
 
     /// The peer's DisConn has come: no more bytes from it.
     pub(super) fn peer_closed(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         sk.add_shutdown(RCV_SHUTDOWN);
         sk.data().peer_ended.store(true, Relaxed);
-        match sk.state() {
-            State::SynRecv | State::Established => sk.set_state(State::CloseWait),
-            State::FinWait1 => sk.set_state(State::Closing),
-            State::FinWait2 => self.over(sk, true),
-            _ => {}
-        }
+        self.close_on(sk, Event::PeerFin, ECONNRESET, wakeups);
         if let Urgent::Pending = self.rx.urgent {
             self.rx.urgent = Urgent::None;
         }
@@ -65,82 +120,16 @@ impl Connection {
         wakeups.admit |= self.admit_at.is_some();
     }
 
-    /// Takes the steps of closing that what has arrived allows.
-    pub(super) fn advance_close(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
-        if !self.fin_arrived {
-            return;
-        }
-        match sk.state() {
-            State::FinWait1 => sk.set_state(State::FinWait2),
-            State::Closing => self.over(sk, true),
-            State::LastAck => self.over(sk, false),
-            _ => return,
-        }
-        wakeups.state = true;
-        if sk.state() == State::FinWait2 && self.orphaned {
-            self.await_end(sk);
-        }
+    /// Our DisConn has arrived.
+    pub(super) fn fin_acked(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
+        let linger2 = self.options.linger2;
+        let before = sk.state();
+        self.close_on(sk, Event::FinAcked { linger2 }, ECONNRESET, wakeups);
+        wakeups.state |= sk.state() != before;
     }
 
-    /// Of a closed socket only the peer's end is missing: waits for it as `TCP_LINGER2` says.
-    pub(crate) fn await_end(&mut self, sk: &SdpSock) {
-        match u32::try_from(self.options.linger2) {
-            Ok(0) => self.set_deadline(sk, FIN_TIME),
-            Ok(n) => self.set_deadline(sk, seconds(n)),
-            Err(_) => {
-                self.end(sk);
-                self.failing = true;
-                if let Some(link) = &self.link {
-                    link.fail();
-                }
-            }
-        }
-    }
-
-    /// Both streams have ended and arrived: for the program the connection is closed. The side that
-    /// closed first takes it down; if it does not, the other one does.
-    pub(super) fn over(&mut self, sk: &SdpSock, first: bool) {
-        trace::close(sk);
-        sk.set_state(State::Close);
-        sk.add_shutdown(SHUTDOWN_MASK);
-        if first {
-            self.take_down(sk);
-        } else {
-            self.set_deadline(sk, LAST_ACK_TIME);
-        }
-    }
-
-    /// Has the link disconnect; false if that was done before.
-    pub(crate) fn take_down(&mut self, sk: &SdpSock) -> bool {
-        if core::mem::replace(&mut self.failing, true) {
-            return false;
-        }
-        self.set_deadline(sk, FIN_TIME);
-        sk.schedule(JOB_DISCONNECT);
-        true
-    }
-
-    /// The connection is lost: the program gets `error`, the peer a DREQ.
-    pub(crate) fn lose(&mut self, sk: &SdpSock, error: Errno, wakeups: &mut Wakeups) {
-        if sk.state() == State::SynSent && self.falls(sk, error) {
-            return;
-        }
-        if sk.state() != State::Close {
-            sk.set_error(error);
-            self.end(sk);
-            (wakeups.state, wakeups.error) = (true, true);
-        }
-        self.failing = true;
-        if let Some(link) = &self.link {
-            link.fail();
-        }
-    }
-
-    /// Ends the connection on this side: no more bytes either way. What was received stays.
-    pub(crate) fn end(&mut self, sk: &SdpSock) {
-        trace::close(sk);
-        sk.set_state(State::Close);
-        sk.add_shutdown(SHUTDOWN_MASK);
+    /// Drops what was not sent, and the queue pair. What was received stays.
+    fn cut(&mut self, sk: &SdpSock) {
         self.spare.clear();
         self.tx.clear();
         self.held = None;
@@ -148,6 +137,12 @@ impl Connection {
         self.direct.lost();
         self.channel = None;
         self.set_deadline(sk, FIN_TIME);
+    }
+
+    fn fail_link(&self) {
+        if let Some(link) = &self.link {
+            link.fail();
+        }
     }
 
     /// Has [`Socket`](super::Socket)'s timer look after this connection in `delay` at the latest.

@@ -5,6 +5,7 @@
 //! Whoever has it may find news for others, whom nobody may call under it. They are collected as
 //! [`Wakeups`] and told when the guard goes, after the lock.
 
+use super::closing::{Act, Event};
 use super::wakeups::Wakeups;
 use super::{receive_buffers, Connection, SdpSock};
 use crate::sys::errno::Errno;
@@ -63,10 +64,10 @@ impl<'a> Guard<'a> {
         connection.run(sk, wakeups);
     }
 
-    /// The connection is lost: the program gets `error`, the peer a DREQ.
-    pub(crate) fn lose(&mut self, error: Errno) {
+    /// [`Connection::close_on`].
+    pub(crate) fn close_on(&mut self, event: Event, error: Errno) -> Act {
         let (connection, wakeups, sk) = self.split();
-        connection.lose(sk, error, wakeups);
+        connection.close_on(sk, event, error, wakeups)
     }
 
     /// Whoever waits for another state of the socket is to be told.

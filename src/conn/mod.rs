@@ -13,6 +13,7 @@
 
 mod accept_queue;
 mod close;
+pub(crate) mod closing;
 mod cm;
 pub(crate) mod events;
 pub(crate) mod fallback;
@@ -40,6 +41,7 @@ pub(crate) use self::cm::Target;
 pub(crate) use self::options::{Options, Threshold};
 pub(crate) use self::outcome::Outcome;
 
+use self::closing::Closing;
 use self::events::{Events, Queue};
 use self::fallback::Fallback;
 use self::patience::Patience;
@@ -195,12 +197,8 @@ pub(crate) struct Connection {
     pub(crate) direct: Direct,
     /// Counters.
     pub(crate) stats: Stats,
-    /// The program has closed the socket.
-    pub(crate) orphaned: bool,
-    /// The DisConn has arrived at the peer.
-    fin_arrived: bool,
-    /// A failure was reported to the link.
-    pub(crate) failing: bool,
+    /// How far its end is.
+    pub(crate) closing: Closing,
     /// MSG_MORE is in effect.
     pub(crate) more: bool,
     /// Somebody polls for room, or was told that there is none.
@@ -256,9 +254,7 @@ impl Connection {
             options: Options::new(),
             direct: Direct::new(),
             stats: Stats::new(),
-            orphaned: false,
-            fin_arrived: false,
-            failing: false,
+            closing: Closing::new(),
             more: false,
             space_wanted: false,
             interest: None,
@@ -289,7 +285,8 @@ impl Connection {
         (self.rouse_at, self.attends) = (None, false);
         self.large = None;
         self.direct.forget();
-        (self.fin_arrived, self.failing, self.more) = (false, false, false);
+        self.closing.renew();
+        self.more = false;
         self.interest = None;
         (self.unsignaled, self.held, self.deadline, self.probes) = (0, None, None, 0);
     }
@@ -329,7 +326,7 @@ impl Connection {
     /// Whether the program has closed the socket.
     #[cfg(sdp_selftest)]
     pub(crate) fn orphaned(&self) -> bool {
-        self.orphaned
+        self.closing.is_orphaned()
     }
 
     /// The longest message that fits a receive buffer of `size` bytes.
@@ -387,7 +384,6 @@ impl Connection {
             }
             self.refill(sk, wakeups);
             self.pump(sk, wakeups);
-            self.advance_close(sk, wakeups);
             if budget == 0 {
                 // let others have the lock, and the processor
                 sk.schedule(JOB_PROGRESS);
@@ -417,8 +413,10 @@ impl Connection {
         self.stats.send_completions += 1;
         match c {
             SendCompletion::Sent { cookie } => {
-                self.fin_arrived |= cookie & FIN != 0;
                 self.tx.complete(cookie & !FIN);
+                if cookie & FIN != 0 {
+                    self.fin_acked(sk, wakeups);
+                }
                 self.last_progress = jiffies();
                 wakeups.writable |= self.writable(sk);
                 self.space_wanted &= !wakeups.writable;

@@ -43,7 +43,7 @@ impl Connection {
     pub(super) fn interest(&self, sk: &SdpSock) -> Interest {
         let looks_itself = self.channel.as_ref().is_some_and(|c| c.knows_solicited())
             && sk.state() == State::Established
-            && !self.orphaned
+            && !self.closing.is_orphaned()
             && self.place.is_none()
             && !self.attends
             && self.tx.unsent() == 0
@@ -81,7 +81,8 @@ impl Connection {
 
     /// Whether the completion of a send moves something on, so that it has to be told.
     pub(super) fn waits_for_completion(&self, sk: &SdpSock) -> bool {
-        let closing = self.protocol.as_ref().is_some_and(|p| p.send_closed()) && !self.fin_arrived;
+        let closing =
+            self.protocol.as_ref().is_some_and(|p| p.send_closed()) && !self.closing.fin_is_acked();
         let writers = sk.data().writers.load(Relaxed) > 0;
         let held = self.held == Some(Hold::Wire);
         held || writers || self.space_wanted || closing || self.direct.is_busy()

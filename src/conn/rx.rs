@@ -30,7 +30,7 @@ impl Connection {
         self.last_heard = jiffies();
         self.probes = 0;
         // what of the message does not lie in the buffer
-        let beside = head.as_ref().map_or(0, |h| h.bytes().len() as u32);
+        let header_aside = head.as_ref().map_or(0, |h| h.bytes().len() as u32);
         let start = match &head {
             Some(h) => Some(h.bytes()),
             None => buffer.bytes().get(..(len as usize).min(MAX_HEADER)),
@@ -46,7 +46,7 @@ impl Connection {
                 self.recycle(buffer);
                 Ok(())
             }
-            false => self.payload(buffer, beside, &message, wakeups),
+            false => self.payload(buffer, header_aside, &message, wakeups),
         };
         match taken {
             Ok(()) => self.event(sk, &message, wakeups),
@@ -96,7 +96,7 @@ impl Connection {
         wakeups.urgent = true;
     }
 
-    /// Queues the payload of a message, of which the first `beside` bytes do not lie in the buffer.
+    /// Queues the payload of a message, of which the first `header_aside` bytes do not lie in the buffer.
     ///
     /// # Errors
     ///
@@ -104,15 +104,15 @@ impl Connection {
     fn payload(
         &mut self,
         mut buffer: KBox<Buffer>,
-        beside: u32,
+        header_aside: u32,
         message: &Received,
         wakeups: &mut Wakeups,
     ) -> Result<(), Errno> {
-        if self.orphaned {
+        if self.closing.is_orphaned() {
             // as TCP: bytes that nobody can read any more are answered with a reset
             return Err(ECONNRESET);
         }
-        buffer.offset = message.payload.start - beside;
+        buffer.offset = message.payload.start - header_aside;
         buffer.len = message.payload.end - message.payload.start;
         self.stats.bytes_received += u64::from(buffer.len);
         match self.rx.push(buffer, message.urgent) {

@@ -3,14 +3,11 @@
 //! shutdown(2), close(2) and the end of a connection by connect(2): what a program does to end one. What
 //! else ends it is in [`upcalls`](super::upcalls) and [`timer`](super::timer), and the steps that all of
 //! them take in [`crate::conn`].
-//!
-//! A stream ends with a DisConn behind its last byte. When both directions have ended, the side
-//! that closed first takes the connection down (DREQ); the other does so if that does not come.
-//! Everything else is a reset: the connection manager's DREQ without a word of SDP.
 
 use super::{listen, release};
-use crate::conn::{SdpSock, FIN_TIME};
-use crate::sys::errno::ECONNRESET;
+use crate::conn::closing::Event;
+use crate::conn::SdpSock;
+use crate::sys::errno::{ECONNRESET, EPIPE};
 use crate::sys::net::address::Address;
 use crate::sys::net::sock::{Flag, State, RCV_SHUTDOWN, SEND_SHUTDOWN, SHUTDOWN_MASK};
 use kernel::sync::atomic::Relaxed;
@@ -24,24 +21,11 @@ pub(super) fn shutdown(sk: &SdpSock, how: u8) {
         sk.add_shutdown(how | theirs);
     }
     if how & SEND_SHUTDOWN != 0 {
-        end_stream(sk);
+        sk.connection().close_on(Event::LocalFin, EPIPE);
         sk.progress();
     }
     // whoever waits in a receive or send call sees the end
     sk.wake();
-}
-
-fn end_stream(sk: &SdpSock) {
-    let mut c = sk.connection();
-    match sk.state() {
-        State::Established | State::SynRecv => sk.set_state(State::FinWait1),
-        State::CloseWait => sk.set_state(State::LastAck),
-        _ => return,
-    }
-    c.more = false;
-    if let Some(p) = c.protocol.as_mut() {
-        p.shutdown_send();
-    }
 }
 
 /// Makes the socket unconnected at once (connect(2) to `AF_UNSPEC`, or a failed connect). The socket
@@ -85,15 +69,10 @@ pub(super) fn disconnect(sk: &SdpSock) {
 /// Resets the connection, if there is one.
 fn reset(sk: &SdpSock) {
     let mut c = sk.connection();
-    if sk.state() != State::Close {
-        c.end(sk);
-    }
-    match &c.link {
-        Some(link) => link.fail(),
-        None => {
-            // not asked yet
-            c.resolver = None;
-        }
+    c.close_on(Event::Reset, ECONNRESET);
+    if c.link.is_none() {
+        // not asked yet
+        c.resolver = None;
     }
 }
 
@@ -125,7 +104,7 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
                 // as TCP: the peer must not believe that we have read what it sent
                 reset(sk);
             } else {
-                end_stream(sk);
+                sk.connection().close_on(Event::LocalFin, EPIPE);
                 sk.progress();
                 let mut left = isize::try_from(linger).unwrap_or(isize::MAX);
                 while left > 0 {
@@ -146,21 +125,15 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
     }
     {
         let mut c = sk.connection();
-        c.orphaned = true;
-        if sk.state() == State::FinWait2 {
-            c.await_end(sk);
-        } else if c.link.is_some() && c.deadline.is_none() {
-            c.set_deadline(sk, FIN_TIME);
-        }
+        c.closing.orphan();
+        let linger2 = c.options.linger2;
+        c.close_on(Event::Orphaned { linger2 }, ECONNRESET);
         // Bytes that came in the meantime, or blocks that were advertised, are answered like all that
         // come from now on.
         if c.rx.bytes() > 0 || c.holds_advert() {
             c.rx.clear();
             if sk.state() != State::Close {
-                c.end(sk);
-                if let Some(link) = &c.link {
-                    link.fail();
-                }
+                c.close_on(Event::Reset, ECONNRESET);
             }
         }
     }

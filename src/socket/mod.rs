@@ -39,4 +39,3 @@ mod release;
 mod send;
 mod timer;
 mod upcalls;
-

@@ -2,6 +2,7 @@
 
 //! What calls, events and the timer do alike when a connection is over: they give up what it holds.
 
+use crate::conn::closing::Event;
 use crate::conn::{Connection, Place, SdpSock};
 use crate::sys::errno::{
     Errno, EADDRNOTAVAIL, ECONNRESET, ENETDOWN, ENETRESET, ENETUNREACH, ENODEV,
@@ -20,16 +21,10 @@ pub(super) fn drop_link(sk: &SdpSock) {
 pub(super) fn abandon(child: ARef<SdpSock>) {
     {
         let mut c = child.connection();
-        if c.orphaned {
+        if !c.closing.orphan() {
             return;
         }
-        c.orphaned = true;
-        if child.state() != State::Close {
-            c.end(&child);
-        }
-        if let Some(link) = &c.link {
-            link.fail();
-        }
+        c.close_on(Event::Reset, ECONNRESET);
     }
     finish(&child);
     Sock::discard(child);
@@ -45,7 +40,7 @@ pub(super) fn abandoned(place: &Place, child: &SdpSock) {
 pub(super) fn take_down(sk: &SdpSock) {
     let link = {
         let c = sk.connection();
-        if c.link.is_some() && !c.failing {
+        if c.link.is_some() && !c.closing.has_begun() {
             // the socket has another connection by now
             return;
         }
@@ -69,7 +64,7 @@ pub(super) fn lost(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool) {
         } else {
             ECONNRESET
         };
-        c.lose(e);
+        c.close_on(Event::Failed, e);
         c.deadline = None;
         (c.place.take(), c.let_go(), c.unlock())
     };
@@ -85,7 +80,7 @@ pub(super) fn lost(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool) {
 pub(super) fn finish(sk: &SdpSock) {
     let over = {
         let c = sk.connection();
-        c.orphaned && c.link.is_none() && c.resolver.is_none()
+        c.closing.is_orphaned() && c.link.is_none() && c.resolver.is_none()
     };
     if over {
         if sk.state() != State::Close {

@@ -3,10 +3,10 @@
 //! What is done when a socket's timer runs out; when that is, [`timers`] says.
 
 use super::release::lost;
+use crate::conn::closing::{Act, Event};
 use crate::conn::{receive_buffers, timers, SdpSock, FIN_TIME, JOB_ADMIT, JOB_FINISH};
 use crate::sys::errno::ETIMEDOUT;
-use crate::sys::net::sock::State;
-use crate::sys::time::{is_past, jiffies, Jiffies};
+use crate::sys::time::{is_past, Jiffies};
 use crate::transport::Transport;
 
 /// The timer has run out; in a worker.
@@ -17,7 +17,7 @@ pub(super) fn expired(sk: &SdpSock) {
     let (closing, short) = {
         let mut c = sk.connection();
         if due(timers::user_timeout_due(sk, &c)) {
-            c.lose(ETIMEDOUT);
+            c.close_on(Event::Failed, ETIMEDOUT);
         } else if due(timers::keepalive_due(sk, &c)) {
             let (c, wakeups, sk) = c.split();
             timers::probe(sk, c, wakeups);
@@ -59,24 +59,9 @@ fn overdue(sk: &SdpSock) {
             drop(c);
             return lost(sk, |c| c.place.is_some());
         }
-        let below = match sk.state() {
-            // the peer did not end its stream, or did not take the connection down
-            State::FinWait2 | State::Close if c.take_down(sk) => None,
-            State::FinWait2 | State::Close => Some(c.let_go()),
-            State::FinWait1 | State::Closing | State::LastAck
-                if !is_past(c.last_progress.wrapping_add(FIN_TIME)) =>
-            {
-                // the peer takes what waits
-                let due = c.last_progress.wrapping_add(FIN_TIME);
-                c.set_deadline(sk, due.wrapping_sub(jiffies()));
-                None
-            }
-            _ => {
-                // Bytes wait for a peer that takes none, or a connection is not answered.
-                c.lose(ETIMEDOUT);
-                None
-            }
-        };
+        let moving = !is_past(c.last_progress.wrapping_add(FIN_TIME));
+        let act = c.close_on(Event::Deadline { moving }, ETIMEDOUT);
+        let below = (act == Act::Detach).then(|| c.let_go());
         (below, c.unlock())
     };
     if let Some((_, _, link)) = &below {

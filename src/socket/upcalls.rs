@@ -5,6 +5,7 @@
 use super::listen::Incoming;
 use super::release::{abandon, abandoned, finish, lost};
 use super::{connect, ipproto};
+use crate::conn::closing::{Act, Event};
 use crate::conn::events::Queue;
 use crate::conn::{setup, timers, Place, SdpSock};
 use crate::observe::trace;
@@ -132,26 +133,20 @@ fn disconnected(sk: &SdpSock, link: LinkId, how: Gone) {
         if !c.is_of(link) {
             return;
         }
-        let over = c
-            .protocol
-            .as_ref()
-            .is_some_and(|p| p.send_closed() && p.receive_closed());
-        match sk.state() {
-            State::Close => {}
-            _ if over || (how != Gone::Peer && c.orphaned) => c.end(sk),
-            s => {
-                if how != Gone::Peer {
-                    // The queue pair has failed by itself, as it does when the peer reaches for
-                    // memory that is not its own: no completion tells of that.
-                    c.stats.transport_errors += 1;
-                }
-                let e = if s == State::CloseWait {
-                    EPIPE
-                } else {
-                    ECONNRESET
-                };
-                c.lose(e);
-            }
+        let by_peer = how == Gone::Peer;
+        let both_ended = c.both_ended();
+        let error = match sk.state() {
+            State::CloseWait => EPIPE,
+            _ => ECONNRESET,
+        };
+        let event = Event::LinkDown {
+            by_peer,
+            both_ended,
+        };
+        if c.close_on(event, error) == Act::Fail && !by_peer {
+            // The queue pair has failed by itself, as it does when the peer reaches for memory that
+            // is not its own: no completion tells of that.
+            c.stats.transport_errors += 1;
         }
         c.state_has_changed();
         c.deadline = None;

@@ -33,6 +33,7 @@ pub(crate) mod writing;
 use self::hints::Hints;
 use self::lent::{Lent, Stage};
 use self::source::Advertised;
+use super::closing::Event;
 use super::{Connection, SdpSock, Threshold, Wakeups};
 use crate::protocol::{Choice, Line, Outgoing, Places, SMALLEST_DIRECT};
 use crate::sys::net::params;
@@ -352,7 +353,7 @@ impl SdpSock {
     pub(crate) fn give_up(&self, error: crate::sys::errno::Errno) {
         let (below, told) = {
             let mut c = self.connection();
-            c.lose(error);
+            c.close_on(Event::Failed, error);
             // also where both streams had ended and the channel was still there
             c.direct.lost();
             (c.channel.take(), c.unlock())

@@ -42,7 +42,7 @@ impl Connection {
 
     /// The peer has advertised a block.
     pub(crate) fn advert_came(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
-        if self.orphaned {
+        if self.closing.is_orphaned() {
             // as TCP: bytes that nobody can read any more are answered with a reset
             return self.lose(sk, ECONNRESET, wakeups);
         }

@@ -7,6 +7,7 @@
 //! ([`ARef`](kernel::sync::aref::ARef)), which may be long after the program has closed its descriptor.
 //! All that does not depend on `T` is [`SockCore`], which code below the socket layer takes.
 
+pub(crate) use state::State;
 pub(crate) use wait::{give_way, interrupted, is_crowded, signal_pending, FOREVER};
 
 use super::netns::InNet;
@@ -17,41 +18,6 @@ use core::ptr::{self, NonNull};
 use kernel::sync::aref::AlwaysRefCounted;
 use kernel::sync::Arc;
 use kernel::types::{NotThreadSafe, Opaque};
-
-/// States of a connection, by the names and numbers that `/proc/net/sdp` and `TCP_INFO` use.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub(crate) enum State {
-    Established = 1,
-    SynSent = 2,
-    SynRecv = 3,
-    FinWait1 = 4,
-    FinWait2 = 5,
-    TimeWait = 6,
-    Close = 7,
-    CloseWait = 8,
-    LastAck = 9,
-    Listen = 10,
-    Closing = 11,
-}
-
-impl State {
-    fn from_raw(v: u8) -> Self {
-        match v {
-            1 => State::Established,
-            2 => State::SynSent,
-            3 => State::SynRecv,
-            4 => State::FinWait1,
-            5 => State::FinWait2,
-            6 => State::TimeWait,
-            8 => State::CloseWait,
-            9 => State::LastAck,
-            10 => State::Listen,
-            11 => State::Closing,
-            _ => State::Close,
-        }
-    }
-}
 
 /// `RCV_SHUTDOWN`: nothing more will be received.
 pub(crate) const RCV_SHUTDOWN: u8 = 1;
@@ -103,6 +69,7 @@ macro_rules! write_once {
 
 mod fields;
 mod name;
+mod state;
 mod wait;
 
 /// A `struct sock` of the family without the socket layer's part.

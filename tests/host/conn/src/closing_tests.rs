@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The table of states and events by which a connection ends, written apart from the code, and what holds
+//! of every way through it.
+
+use crate::closing::{Act, Closing as End, Event, Step};
+use crate::state::State::{self, *};
+use std::collections::HashSet;
+
+const STATES: [State; 11] = [
+    Established,
+    SynSent,
+    SynRecv,
+    FinWait1,
+    FinWait2,
+    TimeWait,
+    Close,
+    CloseWait,
+    LastAck,
+    Listen,
+    Closing,
+];
+
+const EVENTS: [Event; 16] = [
+    Event::LocalFin,
+    Event::PeerFin,
+    Event::FinAcked { linger2: 0 },
+    Event::FinAcked { linger2: 7 },
+    Event::FinAcked { linger2: -1 },
+    Event::Orphaned { linger2: 0 },
+    Event::Orphaned { linger2: 7 },
+    Event::Orphaned { linger2: -1 },
+    Event::Reset,
+    Event::Failed,
+    Event::Flushed,
+    down(true, false),
+    down(false, false),
+    down(false, true),
+    Event::Deadline { moving: false },
+    Event::Deadline { moving: true },
+];
+
+const fn down(by_peer: bool, both_ended: bool) -> Event {
+    Event::LinkDown {
+        by_peer,
+        both_ended,
+    }
+}
+
+/// Whether a row is about sockets that are open, or closed, or both; the same for an end that was not
+/// begun, or was.
+#[derive(Clone, Copy, PartialEq)]
+enum If {
+    Any,
+    No,
+    Yes,
+}
+
+impl If {
+    fn holds(self, what: bool) -> bool {
+        self == If::Any || (self == If::Yes) == what
+    }
+}
+
+struct Row {
+    event: Event,
+    orphaned: If,
+    begun: If,
+    states: &'static [State],
+    /// `None`: it stays.
+    next: Option<State>,
+    act: Act,
+}
+
+const fn row(event: Event, states: &'static [State], next: Option<State>, act: Act) -> Row {
+    Row {
+        event,
+        orphaned: If::Any,
+        begun: If::Any,
+        states,
+        next,
+        act,
+    }
+}
+
+impl Row {
+    const fn open(self) -> Row {
+        Row {
+            orphaned: If::No,
+            ..self
+        }
+    }
+
+    const fn orphaned(self) -> Row {
+        Row {
+            orphaned: If::Yes,
+            ..self
+        }
+    }
+
+    const fn not_begun(self) -> Row {
+        Row {
+            begun: If::No,
+            ..self
+        }
+    }
+}
+
+/// All states but `Close`.
+const ALIVE: &[State] = &[
+    Established,
+    SynSent,
+    SynRecv,
+    FinWait1,
+    FinWait2,
+    TimeWait,
+    CloseWait,
+    LastAck,
+    Listen,
+    Closing,
+];
+
+/// The first row that fits counts; what is in none stays as it is, with nothing to be done.
+const TABLE: &[Row] = &[
+    // the program ends its stream
+    row(
+        Event::LocalFin,
+        &[SynRecv, Established],
+        Some(FinWait1),
+        Act::SendFin,
+    ),
+    row(Event::LocalFin, &[CloseWait], Some(LastAck), Act::SendFin),
+    // the peer does
+    row(
+        Event::PeerFin,
+        &[SynRecv, Established],
+        Some(CloseWait),
+        Act::Nothing,
+    ),
+    row(Event::PeerFin, &[FinWait1], Some(Closing), Act::Nothing),
+    row(Event::PeerFin, &[FinWait2], Some(Close), Act::Disconnect).not_begun(),
+    row(Event::PeerFin, &[FinWait2], Some(Close), Act::Nothing),
+    // the peer has all of ours
+    row(
+        Event::FinAcked { linger2: 0 },
+        &[FinWait1],
+        Some(FinWait2),
+        Act::AwaitFin(0),
+    )
+    .orphaned(),
+    row(
+        Event::FinAcked { linger2: 7 },
+        &[FinWait1],
+        Some(FinWait2),
+        Act::AwaitFin(7),
+    )
+    .orphaned(),
+    row(
+        Event::FinAcked { linger2: -1 },
+        &[FinWait1],
+        Some(Close),
+        Act::Abort,
+    )
+    .orphaned(),
+    row(
+        Event::FinAcked { linger2: 0 },
+        &[FinWait1],
+        Some(FinWait2),
+        Act::Nothing,
+    )
+    .open(),
+    row(
+        Event::FinAcked { linger2: 7 },
+        &[FinWait1],
+        Some(FinWait2),
+        Act::Nothing,
+    )
+    .open(),
+    row(
+        Event::FinAcked { linger2: -1 },
+        &[FinWait1],
+        Some(FinWait2),
+        Act::Nothing,
+    )
+    .open(),
+    row(
+        Event::FinAcked { linger2: 0 },
+        &[Closing],
+        Some(Close),
+        Act::Disconnect,
+    )
+    .not_begun(),
+    row(
+        Event::FinAcked { linger2: 7 },
+        &[Closing],
+        Some(Close),
+        Act::Disconnect,
+    )
+    .not_begun(),
+    row(
+        Event::FinAcked { linger2: -1 },
+        &[Closing],
+        Some(Close),
+        Act::Disconnect,
+    )
+    .not_begun(),
+    row(
+        Event::FinAcked { linger2: 0 },
+        &[Closing],
+        Some(Close),
+        Act::Nothing,
+    ),
+    row(
+        Event::FinAcked { linger2: 7 },
+        &[Closing],
+        Some(Close),
+        Act::Nothing,
+    ),
+    row(
+        Event::FinAcked { linger2: -1 },
+        &[Closing],
+        Some(Close),
+        Act::Nothing,
+    ),
+    // who ends last does not take the connection down: the first one does
+    row(
+        Event::FinAcked { linger2: 0 },
+        &[LastAck],
+        Some(Close),
+        Act::AwaitDisconnect,
+    ),
+    row(
+        Event::FinAcked { linger2: 7 },
+        &[LastAck],
+        Some(Close),
+        Act::AwaitDisconnect,
+    ),
+    row(
+        Event::FinAcked { linger2: -1 },
+        &[LastAck],
+        Some(Close),
+        Act::AwaitDisconnect,
+    ),
+    // the descriptor is gone
+    row(
+        Event::Orphaned { linger2: 0 },
+        &[FinWait2],
+        None,
+        Act::AwaitFin(0),
+    ),
+    row(
+        Event::Orphaned { linger2: 7 },
+        &[FinWait2],
+        None,
+        Act::AwaitFin(7),
+    ),
+    row(
+        Event::Orphaned { linger2: -1 },
+        &[FinWait2],
+        Some(Close),
+        Act::Abort,
+    ),
+    row(Event::Orphaned { linger2: 0 }, &STATES, None, Act::Limit),
+    row(Event::Orphaned { linger2: 7 }, &STATES, None, Act::Limit),
+    row(Event::Orphaned { linger2: -1 }, &STATES, None, Act::Limit),
+    // resets and failures
+    row(Event::Reset, &[Close], None, Act::FailLink),
+    row(Event::Reset, ALIVE, Some(Close), Act::Abort),
+    row(Event::Failed, &[Close], None, Act::FailLink),
+    row(Event::Failed, ALIVE, Some(Close), Act::Fail),
+    row(Event::Flushed, &STATES, None, Act::FailLink).not_begun(),
+    // the connection manager has the last word
+    row(down(true, false), ALIVE, Some(Close), Act::Fail),
+    row(down(false, false), ALIVE, Some(Close), Act::Cut).orphaned(),
+    row(down(false, false), ALIVE, Some(Close), Act::Fail),
+    row(down(false, true), ALIVE, Some(Close), Act::Cut),
+    // time
+    row(
+        Event::Deadline { moving: false },
+        &[FinWait2, Close],
+        None,
+        Act::Disconnect,
+    )
+    .not_begun(),
+    row(
+        Event::Deadline { moving: true },
+        &[FinWait2, Close],
+        None,
+        Act::Disconnect,
+    )
+    .not_begun(),
+    row(
+        Event::Deadline { moving: false },
+        &[FinWait2, Close],
+        None,
+        Act::Detach,
+    ),
+    row(
+        Event::Deadline { moving: true },
+        &[FinWait2, Close],
+        None,
+        Act::Detach,
+    ),
+    row(
+        Event::Deadline { moving: true },
+        &[FinWait1, Closing, LastAck],
+        None,
+        Act::Prolong,
+    ),
+    row(
+        Event::Deadline { moving: true },
+        ALIVE,
+        Some(Close),
+        Act::Fail,
+    ),
+    row(
+        Event::Deadline { moving: false },
+        ALIVE,
+        Some(Close),
+        Act::Fail,
+    ),
+];
+
+/// An end in one of its four situations.
+fn end(orphaned: bool, begun: bool) -> End {
+    let mut end = End::new();
+    if begun {
+        end.on(Established, Event::Failed);
+        assert!(end.has_begun());
+    }
+    if orphaned {
+        assert!(end.orphan());
+        assert!(!end.orphan());
+    }
+    end
+}
+
+const SITUATIONS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
+
+#[test]
+fn every_step_is_in_the_table() {
+    for (orphaned, begun) in SITUATIONS {
+        for state in STATES {
+            for event in EVENTS {
+                let Step { state: next, act } = end(orphaned, begun).on(state, event);
+                let row = TABLE.iter().find(|r| {
+                    r.event == event
+                        && r.orphaned.holds(orphaned)
+                        && r.begun.holds(begun)
+                        && r.states.contains(&state)
+                });
+                let expected = row.map_or((None, Act::Nothing), |r| (r.next, r.act));
+                assert_eq!(
+                    (next, act),
+                    expected,
+                    "{state:?}, {event:?}, orphaned {orphaned}, begun {begun}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn each_row_is_of_use() {
+    for (i, row) in TABLE.iter().enumerate() {
+        let first = |state: &State| {
+            SITUATIONS.iter().any(|(orphaned, begun)| {
+                let fits = |r: &Row| {
+                    r.event == row.event
+                        && r.orphaned.holds(*orphaned)
+                        && r.begun.holds(*begun)
+                        && r.states.contains(state)
+                };
+                TABLE.iter().position(fits) == Some(i)
+            })
+        };
+        assert!(row.states.iter().any(first), "row {i}, {:?}", row.event);
+    }
+}
+
+/// Everything that can come about: (state, end) by any events from a connection or an attempt to make one.
+fn reachable() -> Vec<(State, End)> {
+    let mut seen = HashSet::new();
+    let mut todo: Vec<_> = [Established, SynSent, SynRecv]
+        .into_iter()
+        .flat_map(|state| [false, true].map(|orphaned| (state, end(orphaned, false))))
+        .collect();
+    let mut all = Vec::new();
+    while let Some((state, end)) = todo.pop() {
+        if !seen.insert((state as u8, format!("{end:?}"))) {
+            continue;
+        }
+        for event in EVENTS {
+            let mut next = end.clone();
+            let to = next.on(state, event).state.unwrap_or(state);
+            todo.push((to, next));
+        }
+        all.push((state, end));
+    }
+    all
+}
+
+#[test]
+fn nothing_comes_back_to_life() {
+    // how far a state is from the beginning
+    let far = |state| match state {
+        SynSent | SynRecv => 0,
+        Established => 1,
+        FinWait1 | CloseWait => 2,
+        FinWait2 | Closing | LastAck => 3,
+        Close => 4,
+        TimeWait | Listen => panic!("{state:?} is no state of a connection that ends"),
+    };
+    for (state, end) in reachable() {
+        for event in EVENTS {
+            if let Some(next) = end.clone().on(state, event).state {
+                assert!(far(next) > far(state), "{state:?} to {next:?} by {event:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn our_end_is_sent_once() {
+    for (state, end) in reachable() {
+        let mut end = end.clone();
+        let step = end.on(state, Event::LocalFin);
+        if step.act == Act::SendFin {
+            let state = step.state.unwrap();
+            let again = end.on(state, Event::LocalFin);
+            assert_eq!(again.act, Act::Nothing, "{state:?}");
+        }
+    }
+}
+
+#[test]
+fn the_link_is_asked_once_to_end_in_order() {
+    for (state, end) in reachable() {
+        for event in EVENTS {
+            let mut next = end.clone();
+            if next.on(state, event).act == Act::Disconnect {
+                assert!(!end.has_begun() && next.has_begun(), "{state:?}, {event:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_orphan_ends_by_time_alone() {
+    // the peer is silent, and takes nothing: each deadline is the last, or leads to one that is
+    for (mut state, end) in reachable() {
+        let mut end = end.clone();
+        end.orphan();
+        let mut steps = 0;
+        loop {
+            let step = end.on(state, Event::Deadline { moving: false });
+            state = step.state.unwrap_or(state);
+            if step.act == Act::Detach {
+                break;
+            }
+            // both set another deadline
+            assert!(matches!(step.act, Act::Fail | Act::Disconnect), "{state:?}");
+            steps += 1;
+            assert!(steps < 3, "{state:?}");
+        }
+    }
+}
+
+#[test]
+fn nobody_is_told_of_an_error_twice() {
+    for (state, end) in reachable() {
+        for event in EVENTS {
+            let step = end.clone().on(state, event);
+            if step.act == Act::Fail {
+                assert_eq!(step.state, Some(Close), "{state:?}, {event:?}");
+            }
+        }
+    }
+}
