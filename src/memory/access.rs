@@ -2,7 +2,7 @@
 
 //! Who a program's pinned memory is for: a device, or this kernel for a peer on the same machine.
 
-use crate::sys::pin::{Pages, Unpinnable};
+use crate::sys::pin::{Hold, Pages, Unpinnable};
 use crate::sys::rdma::mapper::Mapper;
 use crate::sys::rdma::user_memory::UserMemory;
 use kernel::prelude::*;
@@ -21,6 +21,14 @@ pub(super) enum Origin {
 }
 
 impl Origin {
+    /// How long to pin at least: a device's transfer lasts as long as the peer likes.
+    pub(super) fn hold(&self, wanted: Hold) -> Hold {
+        match self {
+            Origin::Device(_) => Hold::Long,
+            Origin::Here => wanted,
+        }
+    }
+
     /// Whether the device is being removed.
     pub(super) fn device_goes(&self) -> bool {
         match self {

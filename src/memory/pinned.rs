@@ -327,6 +327,7 @@ impl Pinned {
         let pinning = self.pinning().ok_or(Refusal::NoMemory)?;
         let cache = pinning.caches();
         let for_peer = hold == Hold::Long;
+        let hold = pinning.origin.hold(hold);
         if let Some(watched) = self.watched.take() {
             if self.parts.is_none() {
                 self.parts = watched.take();

@@ -152,9 +152,10 @@ bool sdp_h_sock_flag(const struct sock *sk, int flag)
 	return sock_flag(sk, flag);
 }
 
+/* Flags share a word: atomically, whoever changes another one. */
 void sdp_h_sock_set_flag(struct sock *sk, int flag, bool on)
 {
-	sock_valbool_flag(sk, flag, on);
+	assign_bit(flag, &sk->sk_flags, on);
 }
 
 int sdp_h_sock_error(struct sock *sk)

@@ -18,7 +18,7 @@ pub(crate) const PAGE: usize = kernel::page::PAGE_SIZE;
 /// How long pages are to be pinned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hold {
-    /// For one transfer that has begun.
+    /// For one copy by a processor that has begun.
     Briefly,
     /// For as long as somebody else likes. Memory of which the kernel must be able to take back
     /// pages, or to know when they are written, is refused.

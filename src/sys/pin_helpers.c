@@ -5,12 +5,16 @@
 #include <linux/highmem.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
+#include <linux/uaccess.h>
 
 #include "pin_helpers.h"
 
 /* --- Pinning --------------------------------------------------------------------------------------- */
 
-/* Where the iterator stands, and how many of the next `most` bytes are in one piece from there. */
+/*
+ * Where the iterator stands, and how many of the next `most` bytes are in one piece from there. A program
+ * may have tagged its address; who watches the memory knows it without.
+ */
 static unsigned long first_piece(const struct iov_iter *i, size_t most, size_t *len)
 {
 	const struct iovec *iov;
@@ -20,14 +24,14 @@ static unsigned long first_piece(const struct iov_iter *i, size_t most, size_t *
 	*len = 0;
 	if (iter_is_ubuf(i)) {
 		*len = left;
-		return (unsigned long)i->ubuf + skip;
+		return untagged_addr((unsigned long)i->ubuf) + skip;
 	}
 	if (!iter_is_iovec(i))
 		return 0;
 	for (k = 0, iov = iter_iov(i); k < i->nr_segs; k++, iov++, skip = 0) {
 		if (iov->iov_len > skip) {
 			*len = min(iov->iov_len - skip, left);
-			return (unsigned long)iov->iov_base + skip;
+			return untagged_addr((unsigned long)iov->iov_base) + skip;
 		}
 	}
 	return 0;

@@ -4,6 +4,7 @@
 
 use super::super::bindings as c;
 use super::super::rdma::Net;
+use core::any::TypeId;
 use core::marker::PhantomData;
 use core::ptr;
 use kernel::prelude::*;
@@ -28,6 +29,14 @@ pub(crate) trait InNet {
     type Net: PerNet;
 }
 
+/// What lies in the area of a namespace.
+#[repr(C)]
+struct Held<P> {
+    /// Whose data it is. First, so that it is found there whatever type is asked for.
+    of: TypeId,
+    data: Arc<P>,
+}
+
 /// There is a registration.
 static REGISTERED: AtomicFlag = AtomicFlag::new(false);
 
@@ -45,10 +54,10 @@ impl<P: PerNet> Registration<P> {
             return Err(EBUSY);
         }
         // SAFETY: The functions have the required signatures, live as long as the module, and
-        // unregistering in `drop` ends their use. The area has the size of the `Arc`; the kernel
-        // aligns it as kmalloc does.
+        // unregistering in `drop` ends their use. The area has that size; the kernel aligns it as
+        // kmalloc does.
         let e =
-            unsafe { c::sdp_h_netns_start(size_of::<Arc<P>>(), Some(init::<P>), Some(exit::<P>)) };
+            unsafe { c::sdp_h_netns_start(size_of::<Held<P>>(), Some(init::<P>), Some(exit::<P>)) };
         if e < 0 {
             REGISTERED.store(false, Release);
             Err(Error::from_errno(e))
@@ -68,17 +77,22 @@ impl<P: PerNet> Drop for Registration<P> {
 
 /// The data that `net` holds.
 ///
-/// There is one registration per module, of one type; asking for another one would not compile in
-/// `socket/`, which is the only user.
+/// # Panics
+///
+/// If that is of another type: there is one registration, of one type.
 pub(in crate::sys) fn of<P: PerNet>(net: &Net) -> &Arc<P> {
-    // SAFETY: The area was initialised as an `Arc<P>` by `init` before anybody could see the
-    // namespace, and is dropped by `exit` only when nobody has a reference to the namespace, which
-    // who asks here has.
-    unsafe { &*area::<P>(ptr::from_ref(net).cast()) }
+    let held = area::<P>(ptr::from_ref(net).cast());
+    // SAFETY: The area was initialised by `init` before anybody could see the namespace, and is dropped
+    // by `exit` only when nobody has a reference to the namespace, which who asks here has. Whatever
+    // `P` it is for, this comes first in it.
+    let of = unsafe { (&raw const (*held).of).read() };
+    assert!(of == TypeId::of::<P>(), "data of another type");
+    // SAFETY: As above, and it is for this `P`.
+    unsafe { &(*held).data }
 }
 
 /// Where the data of a namespace lies.
-fn area<P>(net: *const c::net) -> *mut Arc<P> {
+fn area<P>(net: *const c::net) -> *mut Held<P> {
     // SAFETY: `net` is a namespace that is alive, and the id is registered.
     unsafe { c::sdp_h_pernet(net, c::sdp_h_netns_id).cast() }
 }
@@ -92,8 +106,12 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
         Err(e) => return e.to_errno(),
     };
     let slot = area::<P>(net);
-    // SAFETY: `slot` is zeroed memory of the size of an `Arc` that stays where it is until `exit`.
-    unsafe { slot.write(made) };
+    let held = Held {
+        of: TypeId::of::<P>(),
+        data: made,
+    };
+    // SAFETY: `slot` is zeroed memory of that size, which stays where it is until `exit`.
+    unsafe { slot.write(held) };
     // SAFETY: The C side passes a namespace that is alive.
     if let Err(e) = P::start(unsafe { Net::from_raw(net) }) {
         // SAFETY: Initialised above, and nobody has seen it.
@@ -111,5 +129,5 @@ unsafe extern "C" fn exit<P: PerNet>(net: *mut c::net) {
     // namespace, and there is none.
     let last = unsafe { area::<P>(net).read() };
     // SAFETY: The C side passes a namespace that is not yet freed.
-    last.stop(unsafe { Net::from_raw(net) });
+    last.data.stop(unsafe { Net::from_raw(net) });
 }

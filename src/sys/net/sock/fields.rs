@@ -104,10 +104,8 @@ impl SockCore {
 
     /// Whether the program has chosen the size or address itself (`SOCK_*_LOCK`).
     pub(super) fn user_lock(&self, bit: u32) -> bool {
-        // SAFETY: By the invariants the sock is alive. The flags are a bit field that only
-        // setsockopt(2) and bind(2) change; a stale value is as good as one read a moment earlier.
-        let locks = unsafe { (*self.raw()).sk_userlocks };
-        u32::from(locks) & bit != 0
+        // setsockopt(2) and bind(2) change them; a stale value is as good as one read a moment earlier
+        u32::from(read_once!(self.sk_userlocks)) & bit != 0
     }
 
     /// Bytes that must be there before a receiver is woken (`SO_RCVLOWAT`).
@@ -161,7 +159,7 @@ impl SockCore {
         unsafe { c::sdp_h_sock_flag(self.raw(), f.raw()) }
     }
 
-    /// Sets or clears a flag. The caller holds the socket lock.
+    /// Sets or clears a flag. Under the socket lock the kernel changes none of them meanwhile.
     pub(crate) fn set_flag(&self, f: Flag, on: bool) {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_sock_set_flag(self.raw(), f.raw(), on) }
