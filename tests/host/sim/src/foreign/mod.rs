@@ -44,6 +44,8 @@ pub struct Flavour {
     pub hasty: bool,
     /// Tells of no buffers while it waits for its advert, nor when the peer has closed (later OFED).
     pub silent: bool,
+    /// Keeps two buffers from when the peer has closed (later OFED, with a small `SO_RCVBUF`).
+    pub stingy: bool,
 }
 
 impl Flavour {
@@ -345,6 +347,9 @@ impl Foreign {
             Body::DisConn => {
                 self.void();
                 self.common.inbox.closed = true;
+                if self.flavour.stingy {
+                    self.common.port.budget = 2;
+                }
             }
             Body::SendSm => {
                 let ours = self

@@ -71,6 +71,7 @@ impl Setup {
         if foreign {
             let kind = rng.below(4);
             let zero_copy = kind == 2 || kind == 3;
+            let silent = kind == 2 && rng.one_in(2);
             let flavour = Flavour {
                 max_adverts: if kind == 3 {
                     rng.pick(&[2, 16, 255])
@@ -85,7 +86,8 @@ impl Setup {
                 pipelined: if kind == 3 { setup.adverts } else { 0 },
                 wish: if kind == 0 { larger } else { 0 },
                 grows: if rng.one_in(2) { larger } else { 0 },
-                silent: kind == 2 && rng.one_in(2),
+                silent,
+                stingy: silent && rng.one_in(2),
                 hasty: kind != 3 && rng.one_in(2),
             };
             if flavour.early {
