@@ -55,6 +55,11 @@ ONLY = {"guest:data": "v4", "guest:close": "v4", "wire:data": "v6", "wire:close"
 # The suites that are about what differs between the versions, so that `make test` runs each case with both. All others run each case
 # with one of them, half of the cases with IPv4.
 BOTH_VERSIONS = {"guest:bind", "guest:connect", "guest:create", "guest:options"}
+# The suites that also run on devices unlike rxe, and what make test has of that.
+MIXED = {"close", "connect", "data", "kernel", "poll", "process", "stress", "zcopy"}
+MIX = ["connect.nonblocking.success", "connect.listening.backlog", "data.stream.random_sizes", "data.stream.two_senders", "data.oob.in_bulk", "data.files.splice_out",
+       "data.flags.waitall_large", "data.buffers.full", "close.closing.with_much_queued", "close.shutdown.behind_data", "poll.epoll.edge",
+       "process.sharing.fork", "zcopy.blocks.both_ways", "zcopy.blocks.written", "zcopy.blocks.reader_interrupted"]
 # Those that only the debug kernel can run.
 DEBUG_ONLY = {"faults"}
 
@@ -91,8 +96,14 @@ def guest_suites():
         if directory.name == "programs":
             yield guest("guest:programs-every", "and those that have a form by TCP, sdp-run and a mapping, each to the peer, on one machine, and to a peer without SDP", [],
                         ["--every", *(f"programs.{name}" for name in FORMS)], GUEST_SECONDS, False)
+        if directory.name in MIXED:
+            yield guest(f"adverse:{directory.name}", "on devices that are unlike rxe, another one for each case, by a seed that is printed", [],
+                        ["--adverse", "0", "--alone", directory.name], 2 * GUEST_SECONDS, False)
         if directory.name == "adverse":
-            some = ["adverse.completions.answers", "adverse.limits", "adverse.polling", "adverse.failures"]
+            yield guest("guest:adverse-mixed", "cases of other suites on devices that are unlike rxe, by a seed that is printed", [],
+                        ["--adverse", "0", "--alone", "--only", "v4", *MIX], GUEST_SECONDS)
+            some = ["adverse.completions.answers", "adverse.limits", "adverse.polling", "adverse.failures", "adverse.infiniband",
+                    "adverse.iommu.both_ways", "adverse.iommu.failing"]
             yield guest("guest:adverse-short", "on devices that are unlike rxe, an exchange each, and on some that fail", [], some, GUEST_SECONDS)
         if directory.name == "zcopy":
             yield guest("guest:zcopy-several", "with several pieces of a reader's memory out", ["--params", "recv_adverts=4"], ["zcopy.blocks"], GUEST_SECONDS, False)
@@ -126,7 +137,7 @@ BUILD_SECONDS = 14400
 BUILDS = [
     ("module", [SCRIPTS / "module"], lambda suite: not suite.name.startswith("debug:")),
     ("debug module", [SCRIPTS / "module", "--debug"], lambda suite: suite.name.startswith("debug:") and suite.name != "debug:short"),
-    ("test-module", [SCRIPTS / "test-module"], lambda suite: suite.name in {"guest:kernel", "guest:adverse", "guest:adverse-short"}),
+    ("test-module", [SCRIPTS / "test-module"], lambda suite: suite.name in {"guest:kernel", "guest:adverse", "guest:adverse-short", "guest:adverse-mixed"} or suite.name.startswith("adverse:")),
     ("test-module for the debug kernel", [SCRIPTS / "test-module", "--debug"],
      lambda suite: suite.name in {"debug:kernel", "debug:adverse", "debug:faults", "debug:short"}),
     *((f"self-test for {series}", [SCRIPTS / "module", "--selftest", "--kernel", series, "--", "KRUSTFLAGS=--cfg sdp_selftest -Dwarnings", "KCFLAGS=-Werror"],

@@ -290,7 +290,10 @@ impl<O: Owner> Resolver<O> {
         let (device, port, pkey_index) = self.with(|id| {
             let device = usable(id)?;
             let port = id.device_port()?;
-            let pkey_index = device.find_pkey(port, id.pkey()?)?;
+            // the port is not in the path's partition
+            let pkey_index = device
+                .find_pkey(port, id.pkey()?)
+                .map_err(|_| ENETUNREACH)?;
             Ok((device, port, pkey_index))
         })?;
         Link::active(&device, config, owner, port, pkey_index)

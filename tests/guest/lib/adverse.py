@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A device that is unlike rxe: what tests/guest/kernel/sdp_adverse.c has rxe do."""
+"""A device that is unlike rxe: what tests/guest/kernel/adverse.c and iommu.c have rxe do."""
 
 import contextlib
 import os
 import pathlib
+import random
+import shutil
 import subprocess
+
+from . import netns
 
 BUILT = pathlib.Path(__file__).resolve().parents[3] / "build" / "tests" / os.uname().release / "sdp_adverse.ko"
 PARAMETERS = pathlib.Path("/sys/module/sdp_adverse/parameters")
@@ -20,8 +24,25 @@ def load():
 def behave(**settings):
     """From now on the device does this, and nothing else."""
     for file in PARAMETERS.iterdir():
-        if file.name != "seed" or "seed" in settings:
+        if file.stat().st_mode & 0o200 and (file.name != "seed" or "seed" in settings):
             file.write_text(str(int(settings.get(file.name, 0))))
+
+
+def read(name):
+    return int((PARAMETERS / name).read_text().translate({ord("Y"): "1", ord("N"): "0"}))
+
+
+def has_iommu():
+    """Whether devices can have one: there is a tool to make them anew, and the kernel lets a module do it."""
+    return shutil.which("rdma") and read("iommu_possible")
+
+
+def renew():
+    """The devices of both hosts are made anew."""
+    for where, name in zip(netns.hosts(), ("rxe0", "rxe1")):
+        device = netns.device(where)
+        netns.run(where, f"rdma link del {name}")
+        netns.run(where, f"rdma link add {name} type rxe netdev {device}")
 
 
 @contextlib.contextmanager
@@ -30,7 +51,43 @@ def device(e, **settings):
     if not load():
         e.skip("the module is not built (scripts/test-module)")
     behave(**settings)
+    renewed = settings.get("iommu", 0)
+    if renewed:
+        if not has_iommu():
+            e.skip("no rdma tool, or a kernel without DMA operations of devices")
+        renew()
     try:
         yield
     finally:
         behave()
+        if renewed:
+            renew()
+
+
+# What no program may notice but by the time that it takes, with the most of it; and what shows in how blocks go.
+UNSEEN = {"unarmed": 1, "one": 1, "none": 3, "spurious": 50, "late": 300, "sent_late": 1000, "received_late": 300, "elsewhere": 1, "busy": 2}
+IN_BLOCKS = {"limits": 1}
+
+
+class Mixture:
+    """All cases of a run on devices of which each case has another one, by a seed; all of them with an IOMMU."""
+
+    def __init__(self, seed):
+        self._seed = seed
+
+    def begin(self):
+        """Whether there can be such devices."""
+        if not load():
+            return False
+        if has_iommu():
+            behave(iommu=3)
+            renew()
+        return True
+
+    def behave(self, case):
+        """As for that case; what that is."""
+        dice = random.Random(f"{self._seed} {case.name}")
+        may = UNSEEN if case.suite == "zcopy" else UNSEEN | IN_BLOCKS
+        settings = {name: dice.randint(1, may[name]) for name in dice.sample(list(may), dice.randint(1, 4))}
+        behave(iommu=3, seed=dice.randint(1, 1 << 30), **settings)
+        return f"by --adverse {self._seed}: {settings}"

@@ -40,14 +40,14 @@ def answers(e):
             e.equal(far.recv(1), b"", f"{name}, end")
 
 
-def on_device(name, settings, other):
+def on_device(name, settings, other, module=__name__):
     """The case on that device."""
     def run(e):
         with adverse.device(e, **settings):
             other.function(e)
     run.__name__ = f"{name}_{other.name.replace('.', '_')}"
-    run.__module__ = __name__
-    case(run, families=other.families[:1], reference=other.reference, timeout=2 * other.timeout)
+    run.__module__ = module
+    case(run, families=other.families[:1], reference=other.reference, timeout=60 + 2 * other.timeout)
 
 
 for _device, _case in itertools.product(DEVICES.items(), registry.others(CASES)):

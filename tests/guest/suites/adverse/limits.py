@@ -43,6 +43,22 @@ def small_without_copies(e):
         unpinned(e)
 
 
+@case(reference=False, families=("v4",), timeout=120)
+def huge(e):
+    """A device that says it can do everything without end is asked for what a connection needs."""
+    with adverse.device(e, limits=16):
+        near, far = e.pair()
+        eager(near)
+        eager(far)
+        for source, target in ((near, far), (far, near)):
+            task = e.task(pattern.send, source, 3, 2 * MIB, [MIB])
+            e.equal(pattern.receive(target, 3, 2 * MIB, [MIB], socket.MSG_WAITALL), 2 * MIB, "bytes")
+            task.result()
+        near.close()
+        far.close()
+        unpinned(e)
+
+
 @case(reference=False, families=("v4",), timeout=180)
 def without_regions(e):
     """A device that has no regions, none for pages like ours, or that nobody may READ from: blocks go as they can, the others are copied."""

@@ -23,6 +23,8 @@
 #include <linux/workqueue.h>
 #include <rdma/ib_verbs.h>
 
+#include "adverse.h"
+
 static bool unarmed;
 module_param(unarmed, bool, 0644);
 MODULE_PARM_DESC(unarmed, "completions come just after the look at the queue; arming it then says that there are some, and does not arm (bnxt_re)");
@@ -110,12 +112,13 @@ MODULE_PARM_DESC(misused, "what was asked of a device that does not say that it 
 #define NO_READS 2
 #define NO_REGIONS 4
 #define LARGE_PAGES 8
+#define HUGE 16
 
 static uint limits;
 static int set_limits(const char *value, const struct kernel_param *param);
 static const struct kernel_param_ops limits_ops = { .set = set_limits, .get = param_get_uint };
 module_param_cb(limits, &limits_ops, &limits, 0644);
-MODULE_PARM_DESC(limits, "1: two pieces of memory in a work request, no inline data, queues of 64, 64 pages in a registration, one READ; 2: no READs as target; 4: no regions; 8: regions of large pages only");
+MODULE_PARM_DESC(limits, "1: two pieces of memory in a work request, no inline data, queues of 64, 64 pages in a registration, one READ; 2: no READs as target; 4: no regions; 8: regions of large pages only; 16: says that it can do everything without end");
 
 static bool overrun;
 static int set_overrun(const char *value, const struct kernel_param *param);
@@ -188,7 +191,7 @@ static u32 any_below(u32 most)
 	return n;
 }
 
-static bool happens(uint of_a_thousand)
+bool adverse_happens(uint of_a_thousand)
 {
 	return of_a_thousand && any_below(1000) < of_a_thousand;
 }
@@ -380,7 +383,7 @@ static int create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr,
 		return real.create_cq(cq, attr, attrs);
 	if (limits & SMALL && attr->cqe > MOST_WR)
 		return -EINVAL;
-	if (happens(fail_create))
+	if (adverse_happens(fail_create))
 		return -ENOMEM;
 	q = kvzalloc(struct_size(q, held, size), GFP_KERNEL);
 	if (!q)
@@ -447,6 +450,16 @@ static void limit(struct device_limits *l)
 		a->device_cap_flags &= ~IB_DEVICE_MEM_MGT_EXTENSIONS;
 	if (limits & LARGE_PAGES)
 		a->page_size_cap &= ~(u64)(LEAST_PAGE - 1);
+	if (limits & HUGE) {
+		a->max_send_sge = INT_MAX;
+		a->max_recv_sge = INT_MAX;
+		a->max_sge_rd = INT_MAX;
+		a->max_qp_wr = INT_MAX;
+		a->max_cqe = INT_MAX;
+		a->max_fast_reg_page_list_len = UINT_MAX;
+		a->max_qp_rd_atom = INT_MAX;
+		a->max_qp_init_rd_atom = INT_MAX;
+	}
 	if (!(limits & SMALL))
 		return;
 	a->max_send_sge = MOST_SGE;
@@ -496,7 +509,7 @@ static int create_qp(struct ib_qp *qp, struct ib_qp_init_attr *init, struct ib_u
 
 	if (!is_ours(&qp->res))
 		return real.create_qp(qp, init, udata);
-	p = happens(fail_create) ? NULL : kzalloc_obj(*p, GFP_KERNEL);
+	p = adverse_happens(fail_create) ? NULL : kzalloc_obj(*p, GFP_KERNEL);
 	if (!p)
 		return -ENOMEM;
 	p->qp = qp;
@@ -538,7 +551,7 @@ static int set_fatal(const char *value, const struct kernel_param *param)
 	list_for_each_entry(p, &pairs, all) {
 		struct ib_event told = { .device = p->qp->device, .event = IB_EVENT_QP_FATAL };
 
-		if (!happens(fatal))
+		if (!adverse_happens(fatal))
 			continue;
 		told.element.qp = p->qp;
 		real.modify_qp(p->qp, &attr, IB_QP_STATE, NULL);
@@ -570,7 +583,7 @@ static int set_event(const char *value, const struct kernel_param *param)
 static void spoil(const struct ib_send_wr *list)
 {
 	for (; list; list = list->next)
-		if (list->opcode == IB_WR_REG_MR && happens(fail_reg))
+		if (list->opcode == IB_WR_REG_MR && adverse_happens(fail_reg))
 			((struct ib_reg_wr *)reg_wr(list))->key ^= 1 << 16;
 }
 
@@ -599,12 +612,22 @@ static void spoil(const struct ib_send_wr *list)
 	}										\
 	error; })
 
+static int carry_send(struct ib_qp *qp, const struct ib_send_wr *wr, const struct ib_send_wr **bad)
+{
+	return iommu_post_send(&real, qp, wr, bad);
+}
+
+static int carry_recv(struct ib_qp *qp, const struct ib_recv_wr *wr, const struct ib_recv_wr **bad)
+{
+	return iommu_post_recv(&real, qp, wr, bad);
+}
+
 static int post_send(struct ib_qp *qp, const struct ib_send_wr *wr, const struct ib_send_wr **bad)
 {
 	const struct ib_send_wr *w;
 
 	if (!is_ours(&qp->res))
-		return real.post_send(qp, wr, bad);
+		return carry_send(qp, wr, bad);
 	if (limits & SMALL)
 		for (w = wr; w; w = w->next)
 			if (w->num_sge > MOST_SGE || w->send_flags & IB_SEND_INLINE) {
@@ -612,16 +635,16 @@ static int post_send(struct ib_qp *qp, const struct ib_send_wr *wr, const struct
 				return -EINVAL;
 			}
 	spoil(wr);
-	if (happens(fail_post))
-		return POST_PART(real.post_send, struct ib_send_wr, qp, wr, bad);
-	return real.post_send(qp, wr, bad);
+	if (adverse_happens(fail_post))
+		return POST_PART(carry_send, struct ib_send_wr, qp, wr, bad);
+	return carry_send(qp, wr, bad);
 }
 
 static int post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr, const struct ib_recv_wr **bad)
 {
-	if (is_ours(&qp->res) && happens(fail_post))
-		return POST_PART(real.post_recv, struct ib_recv_wr, qp, wr, bad);
-	return real.post_recv(qp, wr, bad);
+	if (is_ours(&qp->res) && adverse_happens(fail_post))
+		return POST_PART(carry_recv, struct ib_recv_wr, qp, wr, bad);
+	return carry_recv(qp, wr, bad);
 }
 
 static struct ib_mr *alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 pages)
@@ -632,21 +655,39 @@ static struct ib_mr *alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 pages)
 		misused++;
 		return ERR_PTR(-EINVAL);
 	}
-	return happens(fail_create) ? ERR_PTR(-ENOMEM) : real.alloc_mr(pd, type, pages);
+	return adverse_happens(fail_create) ? ERR_PTR(-ENOMEM) : real.alloc_mr(pd, type, pages);
 }
 
 static int map_mr_sg(struct ib_mr *mr, struct scatterlist *list, int count, unsigned int *offset)
 {
 	if (!is_ours(&mr->pd->res))
-		return real.map_mr_sg(mr, list, count, offset);
+		return iommu_map_mr_sg(&real, mr, list, count, offset);
 	/* A driver need not look. */
 	misused += limits & LARGE_PAGES && mr->page_size < LEAST_PAGE;
-	if (happens(fail_map))
+	if (adverse_happens(fail_map))
 		count--;
-	return count ? real.map_mr_sg(mr, list, count, offset) : -ENOMEM;
+	return count ? iommu_map_mr_sg(&real, mr, list, count, offset) : -ENOMEM;
 }
 
 static struct ib_client client;
+
+void adverse_install(struct ib_device *device)
+{
+	if (device->ops.poll_cq == poll_cq)
+		return;
+	if (!real.poll_cq)
+		real = device->ops;	/* the same for all of its devices */
+	device->ops.create_cq = create_cq;
+	device->ops.destroy_cq = destroy_cq;
+	device->ops.poll_cq = poll_cq;
+	device->ops.req_notify_cq = req_notify_cq;
+	device->ops.create_qp = create_qp;
+	device->ops.destroy_qp = destroy_qp;
+	device->ops.post_send = post_send;
+	device->ops.post_recv = post_recv;
+	device->ops.alloc_mr = alloc_mr;
+	device->ops.map_mr_sg = map_mr_sg;
+}
 
 static int add(struct ib_device *device)
 {
@@ -664,18 +705,7 @@ static int add(struct ib_device *device)
 	limit(l);
 	mutex_unlock(&lists);
 	ib_set_client_data(device, &client, l);
-	if (!real.poll_cq)
-		real = device->ops;	/* the same for all of its devices */
-	device->ops.create_cq = create_cq;
-	device->ops.destroy_cq = destroy_cq;
-	device->ops.poll_cq = poll_cq;
-	device->ops.req_notify_cq = req_notify_cq;
-	device->ops.create_qp = create_qp;
-	device->ops.destroy_qp = destroy_qp;
-	device->ops.post_send = post_send;
-	device->ops.post_recv = post_recv;
-	device->ops.alloc_mr = alloc_mr;
-	device->ops.map_mr_sg = map_mr_sg;
+	adverse_install(device);
 	return 0;
 }
 
@@ -689,16 +719,31 @@ static void gone(struct ib_device *device, void *data)
 	kfree(l);
 }
 
+/* Devices come and go with tests only: not while somebody counts them. */
+struct ib_device *adverse_device(unsigned int n)
+{
+	struct device_limits *l;
+
+	list_for_each_entry(l, &devices, all)
+		if (!n--)
+			return l->device;
+	return NULL;
+}
+
 static struct ib_client client = {
 	.name = "sdp_adverse",
 	.add = add,
 	.remove = gone,
+	.get_net_dev_by_params = infiniband_net_dev,
 };
 
 static int __init adverse_init(void)
 {
+	int error;
+
 	prandom_seed_state(&chance, seed);
-	return ib_register_client(&client);
+	error = iommu_start();
+	return error ? error : ib_register_client(&client);
 }
 module_init(adverse_init);
 

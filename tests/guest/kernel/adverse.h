@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef SDP_ADVERSE_H
+#define SDP_ADVERSE_H
+
+#include <rdma/ib_verbs.h>
+
+/* adverse.c: replaces operations of a device of rxe, once. */
+void adverse_install(struct ib_device *device);
+/* What fails so many times of a thousand does so now. */
+bool adverse_happens(unsigned int of_a_thousand);
+/* The n-th device; NULL if there are fewer. They do not go while a test asks. */
+struct ib_device *adverse_device(unsigned int n);
+
+/* infiniband.c: the interface of a request, as IPoIB gives it. */
+struct net_device *infiniband_net_dev(struct ib_device *device, u32 port, u16 pkey, const union ib_gid *gid,
+				      const struct sockaddr *addr, void *data);
+
+/*
+ * iommu.c: operations of the driver, called with addresses of bounce buffers where the device has
+ * addresses of its own. `real` are the driver's.
+ */
+int iommu_post_send(const struct ib_device_ops *real, struct ib_qp *qp, const struct ib_send_wr *wr,
+		    const struct ib_send_wr **bad);
+int iommu_post_recv(const struct ib_device_ops *real, struct ib_qp *qp, const struct ib_recv_wr *wr,
+		    const struct ib_recv_wr **bad);
+int iommu_map_mr_sg(const struct ib_device_ops *real, struct ib_mr *mr, struct scatterlist *list,
+		    int count, unsigned int *offset);
+int iommu_start(void);
+
+#endif

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Has ib_sdp take the links of rxe for InfiniBand, where it asks: for the path to an address, for the
+ * protocol of a port, for the service level of a path, and for the interface that a request came in by.
+ *
+ * Paths are as of a subnet manager, which is on the other side of rdma_resolve_route(): with LIDs and no
+ * GRH, P_Key and service level of its choice; it may answer late or not at all. The request for the
+ * connection must have that very path. It then gets rxe's in place of it, which knows no LIDs.
+ */
+#include <linux/delay.h>
+#include <linux/kprobes.h>
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/netdevice.h>
+#include <rdma/ib_cm.h>
+#include <rdma/rdma_cm.h>
+
+#include "adverse.h"
+
+static uint sm_late;
+module_param(sm_late, uint, 0644);
+MODULE_PARM_DESC(sm_late, "milliseconds that the subnet manager takes to answer");
+
+static bool sm_silent;
+module_param(sm_silent, bool, 0644);
+MODULE_PARM_DESC(sm_silent, "it never answers");
+
+static uint sm_level;
+module_param(sm_level, uint, 0644);
+MODULE_PARM_DESC(sm_level, "the service level of its paths");
+
+static uint sm_pkey;
+module_param(sm_pkey, uint, 0644);
+MODULE_PARM_DESC(sm_pkey, "the P_Key of its paths, 0 for that of all");
+
+static uint sm_paths;
+module_param(sm_paths, uint, 0644);
+MODULE_PARM_DESC(sm_paths, "its paths that were in requests as it gave them");
+
+static bool infiniband;
+static int set_infiniband(const char *value, const struct kernel_param *param);
+static const struct kernel_param_ops infiniband_ops = { .set = set_infiniband, .get = param_get_bool };
+module_param_cb(infiniband, &infiniband_ops, &infiniband, 0644);
+MODULE_PARM_DESC(infiniband, "ib_sdp takes rxe for InfiniBand");
+
+#define FIRST_LID 0x100
+#define PATHS 64
+
+/* Protects the paths, and that one call at a time passes through to what it replaces. */
+static DEFINE_MUTEX(lock);
+static struct task_struct *passes;
+
+/* The paths of rxe by the LIDs of ours, and ours. */
+static struct {
+	struct sa_path_rec rxe, ours;
+} paths[PATHS];
+static unsigned int next_path;
+
+/* As the subnet manager has it, in place of rxe's. */
+static void invent(struct sa_path_rec *path)
+{
+	unsigned int k = next_path++ % PATHS;
+
+	paths[k].rxe = *path;
+	path->rec_type = SA_PATH_REC_TYPE_IB;
+	memset(&path->opa, 0, sizeof(path->opa));
+	path->ib.slid = cpu_to_be16(FIRST_LID + k);
+	path->ib.dlid = cpu_to_be16(FIRST_LID + PATHS + k);
+	path->hop_limit = 0;
+	path->traffic_class = 0;
+	path->flow_label = 0;
+	path->sl = sm_level;
+	if (sm_pkey)
+		path->pkey = cpu_to_be16(sm_pkey);
+	paths[k].ours = *path;
+}
+
+/* Called by rdma_cm's user, in its callback: with the id's handlers locked. */
+static int resolve_route(struct rdma_cm_id *id, unsigned long timeout_ms)
+{
+	struct rdma_cm_event event = { .event = RDMA_CM_EVENT_ROUTE_ERROR, .status = -ETIMEDOUT };
+	int error;
+
+	msleep(min(sm_silent ? timeout_ms : sm_late, timeout_ms));
+	if (sm_silent || sm_late > timeout_ms) {
+		id->event_handler(id, &event);
+		return 0;
+	}
+	mutex_lock(&lock);
+	WRITE_ONCE(passes, current);
+	error = rdma_resolve_route(id, timeout_ms);
+	WRITE_ONCE(passes, NULL);
+	if (!error)
+		invent(id->route.path_rec);
+	mutex_unlock(&lock);
+	return error;
+}
+
+static int send_req(struct ib_cm_id *id, struct ib_cm_req_param *param)
+{
+	struct sa_path_rec *path = param->primary_path;
+	unsigned int k = path->rec_type == SA_PATH_REC_TYPE_IB ? be16_to_cpu(path->ib.slid) - FIRST_LID : PATHS;
+	int error;
+
+	mutex_lock(&lock);
+	if (!WARN(k >= PATHS || memcmp(path, &paths[k].ours, sizeof(*path)), "a request by another path than the subnet manager's")) {
+		sm_paths++;
+		*path = paths[k].rxe;
+	}
+	WRITE_ONCE(passes, current);
+	error = ib_send_cm_req(id, param);
+	WRITE_ONCE(passes, NULL);
+	mutex_unlock(&lock);
+	return error;
+}
+
+/* --- What is replaced ----------------------------------------------------------------------------------- */
+
+static bool is_replaced(void)
+{
+	return READ_ONCE(passes) != current;
+}
+
+static int at_resolve_route(struct kprobe *probe, struct pt_regs *regs)
+{
+	if (!is_replaced())
+		return 0;
+	instruction_pointer_set(regs, (unsigned long)resolve_route);
+	return 1;
+}
+
+static int at_send_req(struct kprobe *probe, struct pt_regs *regs)
+{
+	if (!is_replaced())
+		return 0;
+	instruction_pointer_set(regs, (unsigned long)send_req);
+	return 1;
+}
+
+/* Without one, a probe becomes a jump, which cannot go elsewhere. */
+static void after(struct kprobe *probe, struct pt_regs *regs, unsigned long flags)
+{
+}
+
+static struct kprobe probes[] = {
+	{ .symbol_name = "rdma_resolve_route", .pre_handler = at_resolve_route, .post_handler = after },
+	{ .symbol_name = "ib_send_cm_req", .pre_handler = at_send_req, .post_handler = after },
+};
+
+/* How many calls are just now to find InfiniBand. */
+static atomic_t looking;
+static u32 ethernet;
+
+static void protocol(u32 flags)
+{
+	struct ib_device *device;
+	int k;
+
+	for (k = 0; (device = adverse_device(k)); k++)
+		WRITE_ONCE(device->port_data[1].immutable.core_cap_flags, flags);
+}
+
+static DEFINE_SPINLOCK(flags_lock);
+
+static int look(struct kretprobe_instance *instance, struct pt_regs *regs)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&flags_lock, flags);
+	if (atomic_inc_return(&looking) == 1)
+		protocol((ethernet & ~(RDMA_CORE_CAP_PROT_ROCE | RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP)) | RDMA_CORE_CAP_PROT_IB);
+	spin_unlock_irqrestore(&flags_lock, flags);
+	return 0;
+}
+
+static int looked(struct kretprobe_instance *instance, struct pt_regs *regs)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&flags_lock, flags);
+	if (atomic_dec_and_test(&looking))
+		protocol(ethernet);
+	spin_unlock_irqrestore(&flags_lock, flags);
+	return 0;
+}
+
+static struct kretprobe questions[] = {
+	{ .kp.symbol_name = "ib_sdp:sdp_h_ib_port_is_ib", .entry_handler = look, .handler = looked, .maxactive = 32 },
+	{ .kp.symbol_name = "ib_sdp:sdp_h_service_level", .entry_handler = look, .handler = looked, .maxactive = 32 },
+	{ .kp.symbol_name = "ib_sdp:sdp_h_cm_request_net", .entry_handler = look, .handler = looked, .maxactive = 32 },
+};
+
+/* As IPoIB says which of its interfaces a request is for. */
+struct net_device *infiniband_net_dev(struct ib_device *device, u32 port, u16 pkey, const union ib_gid *gid,
+				      const struct sockaddr *addr, void *data)
+{
+	return infiniband ? ib_device_get_netdev(device, port) : NULL;
+}
+
+static void stop(int probed, int asked)
+{
+	while (probed--)
+		unregister_kprobe(&probes[probed]);
+	while (asked--)
+		unregister_kretprobe(&questions[asked]);
+}
+
+static int begin(void)
+{
+	struct ib_device *device = adverse_device(0);
+	int p, q, error = 0;
+
+	if (!device)
+		return -ENODEV;
+	ethernet = device->port_data[1].immutable.core_cap_flags;
+	for (p = 0; p < ARRAY_SIZE(probes) && !error; p += !error) {
+		/* as it was before it was used */
+		probes[p] = (struct kprobe) {
+			.symbol_name = probes[p].symbol_name, .pre_handler = probes[p].pre_handler, .post_handler = after,
+		};
+		error = register_kprobe(&probes[p]);
+	}
+	for (q = 0; q < ARRAY_SIZE(questions) && !error; q += !error) {
+		questions[q] = (struct kretprobe) {
+			.kp.symbol_name = questions[q].kp.symbol_name, .entry_handler = look, .handler = looked, .maxactive = 32,
+		};
+		error = register_kretprobe(&questions[q]);
+	}
+	if (error)
+		stop(p, q);
+	return error;
+}
+
+static int set_infiniband(const char *value, const struct kernel_param *param)
+{
+	bool before = infiniband;
+	int error = param_set_bool(value, param);
+
+	if (error || infiniband == before)
+		return error;
+	if (!infiniband) {
+		stop(ARRAY_SIZE(probes), ARRAY_SIZE(questions));
+		return 0;
+	}
+	error = begin();
+	infiniband = !error;
+	return error;
+}

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A device with DMA addresses of its own and bounce buffers: what is not synchronised arrives wrong, and the kernel reports what the
+DMA API forbids."""
+
+import itertools
+
+from lib import adverse, registry
+from lib.registry import case
+
+from ..zcopy.blocks import unpinned
+from .completions import on_device
+from .failures import exchange, works_again
+
+ON, MERGES = 1, 2
+DEVICES = {
+    "iommu": dict(iommu=ON),
+    "iommu_merges": dict(iommu=ON | MERGES),
+}
+CASES = (
+    "data.stream.random_sizes", "data.buffers.full", "data.oob.far_ahead", "data.flags.peek", "data.files.sendfile",
+    "close.closing.with_much_queued", "close.shutdown.behind_data",
+    "zcopy.blocks.whole", "zcopy.blocks.written", "zcopy.blocks.in_parts", "zcopy.blocks.interrupted", "zcopy.blocks.both_ways",
+    "zcopy.blocks.vectors", "zcopy.blocks.reader_times_out",
+)
+
+
+@case(reference=False, families=("v4",), timeout=240)
+def both_ways(e):
+    """Bytes of every size, copied and not, from and to buffers that are used again; nothing is mapped where nobody may sleep, and no
+    mapping is left."""
+    for name, settings in DEVICES.items():
+        with adverse.device(e, **settings):
+            before = adverse.read("windows")
+            e.check(before > 0, "the device has no mappings: it has no addresses of its own")
+            for zero_copy in (False, True, False, True):
+                adverse.behave(**settings)
+                e.check(exchange(e, e.listen(), zero_copy, total=3_000_000), f"a connection is lost, {name}")
+                e.check(adverse.read("mapped") > 0, "nothing was mapped")
+                e.equal(adverse.read("mapped_atomic"), 0, f"what was mapped where nobody may sleep, {name}")
+                e.check(adverse.read("merged") > 0 or not zero_copy or not settings["iommu"] & MERGES, "no neighbours became one")
+            unpinned(e)
+            e.until(lambda: adverse.read("windows") <= before, "the end of all mappings")
+
+
+@case(reference=False, families=("v4",), timeout=240)
+def failing(e):
+    """A device whose addresses come to an end: it ends some connections, or has bytes copied."""
+    with adverse.device(e, iommu=ON):
+        adverse.behave(iommu=ON, fail_dma=100)
+        listener = e.listen()
+        for number in range(8):
+            exchange(e, listener, number % 2 > 0)
+    works_again(e)
+
+
+for _device, _case in itertools.product(DEVICES.items(), registry.others(CASES)):
+    on_device(*_device, _case, __name__)
