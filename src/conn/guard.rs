@@ -9,7 +9,6 @@ use super::closing::{Act, Event};
 use super::wakeups::Wakeups;
 use super::{receive_buffers, Connection, SdpSock};
 use crate::sys::errno::Errno;
-use crate::transport::Transport;
 use core::ops::{Deref, DerefMut};
 use kernel::alloc::flags::GFP_NOWAIT;
 use kernel::sync::lock::{self, spinlock::SpinLockBackend};

@@ -5,7 +5,6 @@
 use super::{Connection, Interest, SdpSock};
 use crate::protocol::Hold;
 use crate::sys::net::sock::State;
-use crate::transport::Transport;
 use kernel::sync::atomic::Relaxed;
 
 impl Connection {

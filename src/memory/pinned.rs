@@ -455,7 +455,7 @@ impl Drop for Pinned {
 /// Pieces of pinned memory that are kept for the next time.
 const SPARE: usize = 8;
 
-/// Room for pinned memory that is not in use, the oldest first. To be destroyed.
+/// Room for pinned memory that is not in use, the oldest first. May be dropped in any context.
 pub(crate) struct Spares(KVec<Pinned>);
 
 impl Spares {
@@ -486,13 +486,6 @@ impl Spares {
     pub(crate) fn keep(&mut self, p: Pinned) {
         if p.len() == 0 && self.0.len() < SPARE {
             let _ = self.0.push(p, GFP_ATOMIC);
-        }
-    }
-
-    /// Drops all of it on the spot. Process context; sleeps.
-    pub(crate) fn destroy(&mut self) {
-        while let Some(p) = self.0.pop() {
-            p.destroy();
         }
     }
 }

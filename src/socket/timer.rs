@@ -7,7 +7,6 @@ use crate::conn::closing::{Act, Event};
 use crate::conn::{receive_buffers, timers, SdpSock, FIN_TIME, JOB_ADMIT, JOB_FINISH};
 use crate::sys::errno::ETIMEDOUT;
 use crate::sys::time::{is_past, Jiffies};
-use crate::transport::Transport;
 
 /// The timer has run out; in a worker.
 pub(super) fn expired(sk: &SdpSock) {

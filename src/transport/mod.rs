@@ -17,7 +17,7 @@
 //!
 //! | step | where | call |
 //! |---|---|---|
-//! | room for it | under the lock | [`Transport::spare_for`]; if there is none, [`Transport::pinning`] and then, without the lock, [`Pinning::make`] |
+//! | room for it | under the lock | [`Channel::spare_for`]; if there is none, [`Channel::pinning`] and then, without the lock, [`Pinning::make`] |
 //! | pin, and map for the device | process context, no lock | [`Pinned::pin_source`] or [`Pinned::pin_destination`]; `Hold::Long` for an advert, `Hold::Briefly` for a transfer of ours; a refusal means: copy |
 //! | hand it over | under the lock | [`Transport::lend`], and keep a [`Pinned::watch`] |
 //! | let the peer have access | under the lock | [`Transport::register`], then the message that carries the [`Key`], then [`Transport::flush`] |
@@ -26,7 +26,7 @@
 //! | end the peer's access | under the lock | [`Transport::invalidate`], and wait for [`SendCompletion::Ended`] |
 //! | get it back | under the lock | [`Transport::reclaim`] |
 //! | unpin | process context, no lock | [`Pinned::release`], and advance the call's iterator by what was moved |
-//! | for the next time | under the lock | [`Transport::keep`] |
+//! | for the next time | under the lock | [`Channel::keep`] |
 //!
 //! **Order.** Everything that is posted is carried out in the order in which it was posted. The
 //! access that [`Transport::register`] gives is there before a message behind it arrives, and so are
@@ -93,7 +93,7 @@ pub(crate) use crate::sys::rdma::Net;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// What carries the messages of one connection.
+/// What carries the messages of one connection. What only one of the two does is in [`Channel`].
 pub(crate) trait Transport: Send {
     /// What can be done.
     fn limits(&self) -> Limits;
@@ -118,17 +118,6 @@ pub(crate) trait Transport: Send {
     /// or is not mapped, `EIO` when the transport is broken.
     fn post_send(&mut self, s: &Sending<'_>) -> Result;
 
-    /// Whether [`Transport::exchange`] is worth while.
-    fn exchanges(&self) -> bool;
-
-    /// Queues a message with the first `len` bytes of a buffer for payload, which may be exchanged
-    /// for another one of its size: the caller does not look there again.
-    ///
-    /// # Errors
-    ///
-    /// As [`Transport::post_send`].
-    fn exchange(&mut self, s: &Sending<'_>, buffer: &mut KBox<Buffer>, len: u32) -> Result;
-
     /// Hands over all that is queued.
     ///
     /// # Errors
@@ -136,49 +125,18 @@ pub(crate) trait Transport: Send {
     /// The transport is broken then, and the connection is to be aborted.
     fn flush(&mut self) -> Result;
 
-    /// Tells the peer of what has come, though it is to be told of solicited messages only
-    /// ([`Transport::knows_solicited`]).
-    fn rouse(&mut self);
-
-    /// Whether there is an errand: part of what is queued here or by the peer, to be carried out by the
-    /// caller itself. Never without memory that is lent.
-    fn has_errand(&self) -> bool;
-
-    /// The errand. The caller lets go of the lock, runs it, and polls. Nobody else gets it meanwhile.
-    fn errand(&mut self) -> Option<Errand>;
-
     /// The next end of a receive.
     fn poll_receive(&mut self) -> Option<Completion>;
 
     /// The next end of a send.
     fn poll_send(&mut self) -> Option<SendCompletion>;
 
-    /// Whether there is an end of a receive, or else of a send, if that is asked for. Of no use where
-    /// the peer tells by itself ([`Transport::knows_solicited`]).
-    fn look(&mut self, sent: bool) -> bool;
-
     /// Asks to be told of the next end of a receive. Costs little when that was asked for before and
     /// nothing was told since.
     fn arm_receive(&mut self, of: Interest) -> Arming;
 
-    /// Whether the peer says of its messages which are solicited.
-    fn knows_solicited(&self) -> bool;
-
-    /// Bytes of payload that have come and were not polled for, as far as that is known.
-    fn unpolled(&self) -> usize;
-
     /// Asks to be told of the next end of a send, like [`Transport::arm_receive`].
     fn arm_send(&mut self) -> Arming;
-
-    /// Queues a probe: nothing comes of it unless the peer is gone, and then the connection fails.
-    ///
-    /// # Errors
-    ///
-    /// As [`Transport::post_send`].
-    fn probe(&mut self) -> Result;
-
-    /// Probes that the peer has not answered yet, as far as [`Transport::poll_send`] knows.
-    fn probes(&self) -> u16;
 
     /// How many buffers wait for messages.
     fn posted_receives(&self) -> u16;
@@ -188,25 +146,6 @@ pub(crate) trait Transport: Send {
 
     /// How many messages were posted and are not known to be complete.
     fn in_flight(&self) -> u16;
-
-    /// What memory for [`Transport::lend`] is made from; `None` if the transport cannot do that.
-    fn pinning(&self) -> Option<Pinning>;
-
-    /// Room for a piece of memory, from [`Transport::keep`].
-    #[cfg_attr(not(sdp_selftest), expect(dead_code, reason = "for the self-test"))]
-    fn spare(&mut self) -> Option<Pinned>;
-
-    /// Room for this piece of the calling process's memory, which is still pinned there from the last
-    /// time; else as [`Transport::spare`]. What the piece is, [`Source::piece`] and
-    /// [`Destination::piece`] tell.
-    ///
-    /// [`Source::piece`]: crate::sys::net::message::Source::piece
-    /// [`Destination::piece`]: crate::sys::net::message::Destination::piece
-    fn spare_for(&mut self, piece: (usize, usize)) -> Option<Pinned>;
-
-    /// Keeps room for a piece of memory until it is needed again; in any context. If there is
-    /// enough of it, it is dropped.
-    fn keep(&mut self, p: Pinned);
 
     /// Takes over pinned memory, for the device or the peer to access.
     ///

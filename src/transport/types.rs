@@ -13,24 +13,14 @@ pub(crate) const BSDH: u32 = crate::protocol::BSDH_LEN as u32;
 
 /// What a transport can do.
 #[derive(Clone, Copy, Debug)]
-#[allow(
-    dead_code,
-    reason = "what a transport can tell, whether the sockets ask for it yet or not"
-)]
+#[cfg_attr(not(sdp_selftest), allow(dead_code, reason = "for the self-test"))]
 pub(crate) struct Limits {
-    /// Most bytes in one message, header included.
-    pub(crate) max_message: u32,
     /// Most messages that can be on their way.
     pub(crate) send_slots: u16,
     /// Most buffers that can wait for messages.
     pub(crate) receive_slots: u16,
     /// Most pieces of payload in one message.
     pub(crate) spans: u8,
-    /// Messages up to this length are copied when they are posted: their buffers are free again at
-    /// once and need not be mapped.
-    pub(crate) inline: u16,
-    /// Longest header.
-    pub(crate) header: u16,
     /// Bytes of a message of payload that do not take room in the buffer it is received into.
     pub(crate) beside: u32,
     /// Most RDMA READs in progress.

@@ -4,7 +4,7 @@
 //! [`crate::protocol::Lent`].
 
 use crate::protocol::Block;
-use crate::transport::{Access, Loan, Pinned, Transport};
+use crate::transport::{Access, Channel, Loan, Pinned, Transport};
 use kernel::prelude::*;
 
 pub(super) use crate::protocol::Stage;
@@ -18,7 +18,7 @@ pub(super) type Lent = crate::protocol::Lent<Loan>;
 ///
 /// Gives the memory back, if it has not gone with the connection.
 pub(super) fn lend(
-    channel: &mut impl Transport,
+    channel: &mut Channel,
     memory: Pinned,
     access: Access,
     cookie: u64,
@@ -36,7 +36,7 @@ pub(super) fn lend(
 }
 
 /// Ends the peer's access to a piece if it is time to, as soon as there is room for that.
-pub(super) fn end_access(lent: &mut Lent, channel: &mut impl Transport) -> Result {
+pub(super) fn end_access(lent: &mut Lent, channel: &mut Channel) -> Result {
     if lent.stage == Stage::Over {
         match channel.invalidate(lent.loan, lent.cookie) {
             Ok(()) => lent.ending(),

@@ -39,7 +39,7 @@ use crate::protocol::{Choice, Line, Outgoing, Places, SMALLEST_DIRECT};
 use crate::sys::net::params;
 use crate::sys::net::sock::Locked;
 use crate::sys::time::{milliseconds, Jiffies};
-use crate::transport::{Loan, Pinned, Transport, Watch};
+use crate::transport::{Channel, Loan, Pinned, Watch};
 use kernel::prelude::*;
 
 /// Bytes for which pinning is not worth while for a READ or WRITE of ours.
@@ -223,7 +223,7 @@ fn hints(sk: &SdpSock, local: bool) -> &Hints {
 
 /// Whether the peer is told of a message with an advert even if it looks itself: the call that can use
 /// the advert does so, and a worker would only take the processor from it.
-fn is_told(channel: &impl Transport, message: &Outgoing) -> bool {
+fn is_told(channel: &Channel, message: &Outgoing) -> bool {
     message.solicited && !(message.just_advert && channel.knows_solicited())
 }
 

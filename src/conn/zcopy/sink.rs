@@ -12,7 +12,7 @@ use super::super::{Connection, Wakeups};
 use super::lent;
 use super::{by_write, is_told, Direct, LEAST_TRANSFER};
 use crate::protocol::{Block, Outgoing};
-use crate::transport::{Sending, Transport};
+use crate::transport::{Channel, Sending, Transport};
 use kernel::prelude::*;
 
 impl Connection {
@@ -105,7 +105,7 @@ impl Direct {
     /// whether others were out.
     pub(crate) fn advertise_sink(
         &mut self,
-        channel: &mut impl Transport,
+        channel: &mut Channel,
         message: &Outgoing,
         sent: u64,
     ) -> Result<bool> {

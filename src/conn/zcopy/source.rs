@@ -17,7 +17,7 @@ use crate::sys::net::message::Source;
 use crate::sys::net::sock::{interrupted, Locked, SEND_SHUTDOWN};
 use crate::sys::pin::Hold;
 use crate::sys::time::jiffies;
-use crate::transport::{Access, Pinned, Sending, Transport, Watch};
+use crate::transport::{Access, Channel, Pinned, Sending, Transport, Watch};
 use kernel::prelude::*;
 
 /// A block of a send call.
@@ -62,7 +62,7 @@ impl Direct {
     /// Posts the SrcAvail of the block that was offered. `sent`: position in what is sent.
     pub(crate) fn advertise(
         &mut self,
-        channel: &mut impl Transport,
+        channel: &mut Channel,
         message: &Outgoing,
         sent: u64,
     ) -> Result {

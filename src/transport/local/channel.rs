@@ -7,21 +7,18 @@ use super::errand::Errand;
 use super::waiting::SPANS;
 use super::wire::{Side, Wire};
 use super::{Config, Owner};
-use crate::memory::pinned::{Pinned, Pinning, Spares};
-use crate::sys::rdma::buffer::{Buffer, Span};
+use crate::memory::pinned::{Pinned, Pinning};
+use crate::sys::rdma::buffer::Buffer;
 use crate::sys::rdma::mapper::Mapper;
 use crate::sys::rdma::work::{self, ModuleRef};
 use crate::transport::{
     Access, Arming, Completion, Interest, Key, Limits, Loan, SendCompletion, Sending, Transfer,
-    Transport, BSDH, HEAD,
+    Transport, BSDH,
 };
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
-
-/// Longest message. Nobody announces larger buffers.
-const MAX_MESSAGE: u32 = 1 << 20;
 
 /// What a channel leaves to be destroyed by the workqueue: there the owner's last reference may be
 /// dropped.
@@ -29,7 +26,6 @@ const MAX_MESSAGE: u32 = 1 << 20;
 struct Rest {
     wire: Arc<Wire>,
     end: Option<KBox<End>>,
-    spares: Spares,
     _module: ModuleRef,
     #[pin]
     work: Work<Rest>,
@@ -44,7 +40,6 @@ impl WorkItem for Rest {
 
     fn run(mut this: Self::Pointer) {
         let parts = this.as_mut().project();
-        parts.spares.destroy();
         parts.wire.wait_until_still();
         let mut end = parts.end.take();
         let sent = end.as_mut().map(|e| {
@@ -121,7 +116,6 @@ impl Channel {
             pin_init!(Rest {
                 wire: wire.clone(),
                 end: None,
-                spares: Spares::new(),
                 _module: ModuleRef::new(),
                 work <- new_work!("ib_sdp_local_channel"),
             }),
@@ -136,12 +130,44 @@ impl Channel {
         })
     }
 
-    fn spares(&mut self) -> Option<&mut Spares> {
-        self.rest.as_mut().map(|r| r.as_mut().project().spares)
-    }
-
     fn end<R>(&self, f: impl FnOnce(&mut End) -> R) -> Option<R> {
         self.wire.with(self.side, f)
+    }
+
+    /// Posts a message by giving its buffer to the other end, for one of those that are posted there;
+    /// whether that was possible.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transport::post_send`].
+    pub(crate) fn exchange(
+        &mut self,
+        s: &Sending<'_>,
+        buffer: &mut KBox<Buffer>,
+        len: u32,
+    ) -> Result<bool> {
+        self.unflushed = true;
+        self.wire.exchange(self.side, s, buffer, len)
+    }
+
+    /// See [`Channel::rouse`](crate::transport::Channel::rouse).
+    pub(crate) fn rouse(&mut self) {
+        self.wire.rouse(self.side)
+    }
+
+    /// See [`Channel::has_errand`](crate::transport::Channel::has_errand).
+    pub(crate) fn has_errand(&self) -> bool {
+        self.wire.has_errand(self.side)
+    }
+
+    /// See [`Channel::errand`](crate::transport::Channel::errand).
+    pub(crate) fn errand(&mut self) -> Option<Errand> {
+        self.wire.errand(self.side)
+    }
+
+    /// See [`Channel::unpolled`](crate::transport::Channel::unpolled).
+    pub(crate) fn unpolled(&self) -> usize {
+        self.end(|e| e.payload_arrived()).unwrap_or(0)
     }
 }
 
@@ -160,12 +186,9 @@ impl Transport for Channel {
             .end(|e| (e.send_slots(), e.receive_slots()))
             .unwrap_or_default();
         Limits {
-            max_message: MAX_MESSAGE,
             send_slots,
             receive_slots,
             spans: SPANS as u8,
-            inline: 0,
-            header: HEAD as u16,
             beside: BSDH,
             reads: READS as u8,
             gather: u8::MAX,
@@ -186,43 +209,11 @@ impl Transport for Channel {
         self.wire.post_send(self.side, s)
     }
 
-    fn exchanges(&self) -> bool {
-        true
-    }
-
-    fn exchange(&mut self, s: &Sending<'_>, buffer: &mut KBox<Buffer>, len: u32) -> Result {
-        self.unflushed = true;
-        if self.wire.exchange(self.side, s, buffer, len)? {
-            return Ok(());
-        }
-        let span = Span {
-            buffer,
-            offset: 0,
-            len,
-        };
-        self.post_send(&Sending {
-            payload: &[span],
-            ..*s
-        })
-    }
-
     fn flush(&mut self) -> Result {
         match core::mem::take(&mut self.unflushed) {
             true => self.wire.flush(self.side),
             false => Ok(()),
         }
-    }
-
-    fn rouse(&mut self) {
-        self.wire.rouse(self.side)
-    }
-
-    fn has_errand(&self) -> bool {
-        self.wire.has_errand(self.side)
-    }
-
-    fn errand(&mut self) -> Option<Errand> {
-        self.wire.errand(self.side)
     }
 
     fn poll_receive(&mut self) -> Option<Completion> {
@@ -234,11 +225,6 @@ impl Transport for Channel {
         self.end(End::next_done)?
     }
 
-    /// The peer tells by itself.
-    fn look(&mut self, _sent: bool) -> bool {
-        false
-    }
-
     fn arm_receive(&mut self, of: Interest) -> Arming {
         let pending = self.end(|e| {
             e.receive_armed = Some(of);
@@ -247,29 +233,12 @@ impl Transport for Channel {
         Arming::pending_if(pending.unwrap_or(false))
     }
 
-    fn knows_solicited(&self) -> bool {
-        true
-    }
-
-    fn unpolled(&self) -> usize {
-        self.end(|e| e.payload_arrived()).unwrap_or(0)
-    }
-
     fn arm_send(&mut self) -> Arming {
         let pending = self.end(|e| {
             e.send_armed = true;
             e.has_done()
         });
         Arming::pending_if(pending.unwrap_or(false))
-    }
-
-    /// The peer's kernel is this one, and here.
-    fn probe(&mut self) -> Result {
-        Ok(())
-    }
-
-    fn probes(&self) -> u16 {
-        0
     }
 
     fn posted_receives(&self) -> u16 {
@@ -282,24 +251,6 @@ impl Transport for Channel {
 
     fn in_flight(&self) -> u16 {
         self.end(|e| e.in_flight()).unwrap_or(0)
-    }
-
-    fn pinning(&self) -> Option<Pinning> {
-        Some(Pinning::here())
-    }
-
-    fn spare(&mut self) -> Option<Pinned> {
-        self.spares()?.oldest()
-    }
-
-    fn spare_for(&mut self, piece: (usize, usize)) -> Option<Pinned> {
-        self.spares()?.best_for(piece)
-    }
-
-    fn keep(&mut self, p: Pinned) {
-        if let Some(spares) = self.spares() {
-            spares.keep(p);
-        }
     }
 
     fn lend(&mut self, p: Pinned) -> Result<Loan, Pinned> {

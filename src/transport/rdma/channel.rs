@@ -5,30 +5,25 @@
 //! A [`Channel`] is one end of a connection for sending and receiving: a QP, and the memory that is
 //! posted or lent to it. The QP lives and dies with it.
 
-use crate::memory::pinned::{Pinned, Pinning, Spares};
+use crate::memory::pinned::Pinned;
 use crate::sys::bindings as c;
-use crate::sys::rdma::buffer::{Buffer, Span};
+use crate::sys::rdma::buffer::Buffer;
 use crate::sys::rdma::endpoint::Endpoint;
 use crate::sys::rdma::mapper::Mapper;
-use crate::sys::rdma::queues::{WcStatus, MAX_HEADER};
+use crate::sys::rdma::queues::WcStatus;
 use crate::sys::rdma::send::queue::WcKind;
 use crate::sys::rdma::work;
 use crate::transport::{
-    Access, Arming, Completion, Errand, Interest, Key, Limits, Loan, SendCompletion, Sending,
-    Status, Transfer, Transport,
+    Access, Arming, Completion, Interest, Key, Limits, Loan, SendCompletion, Sending, Status,
+    Transfer, Transport,
 };
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
-/// Longest message. Nobody announces larger buffers.
-const MAX_MESSAGE: u32 = 1 << 20;
-
 /// What a channel consists of; destroyed by the workqueue.
 #[pin_data]
 struct Parts {
-    /// Room for pinned memory that is not in use, the oldest first.
-    spare: Spares,
     endpoint: Endpoint<Pinned>,
     #[pin]
     work: Work<Parts>,
@@ -41,8 +36,7 @@ impl_has_work! {
 impl WorkItem for Parts {
     type Pointer = Pin<KBox<Parts>>;
 
-    fn run(mut this: Self::Pointer) {
-        this.as_mut().project().spare.destroy();
+    fn run(this: Self::Pointer) {
         let lender = this.endpoint.lender();
         // Destroys the QP and lets go of lent memory, which sleeps.
         drop(this);
@@ -63,7 +57,6 @@ impl Channel {
     pub(super) fn new(endpoint: Endpoint<Pinned>) -> Result<Self> {
         let parts = KBox::pin_init(
             pin_init!(Parts {
-                spare: Spares::new(),
                 endpoint,
                 work <- new_work!("ib_sdp_channel"),
             }),
@@ -80,8 +73,19 @@ impl Channel {
         self.parts.as_mut().map(|p| p.as_mut().project().endpoint)
     }
 
-    fn spares(&mut self) -> Option<&mut Spares> {
-        self.parts.as_mut().map(|p| p.as_mut().project().spare)
+    /// See [`Endpoint::look`].
+    pub(crate) fn look(&mut self, sent: bool) -> bool {
+        self.endpoint_mut().is_some_and(|e| e.look(sent))
+    }
+
+    /// See [`Endpoint::probe`].
+    pub(crate) fn probe(&mut self) -> Result {
+        self.endpoint_mut().ok_or(EIO)?.probe()
+    }
+
+    /// See [`Endpoint::probes`].
+    pub(crate) fn probes(&self) -> u16 {
+        self.endpoint().map_or(0, Endpoint::probes)
     }
 }
 
@@ -122,12 +126,9 @@ impl Transport for Channel {
             None => Default::default(),
         };
         Limits {
-            max_message: MAX_MESSAGE,
             send_slots: send.slots,
             receive_slots,
             spans: send.spans,
-            inline: MAX_HEADER as u16,
-            header: MAX_HEADER as u16,
             beside: 0,
             reads,
             gather,
@@ -150,35 +151,8 @@ impl Transport for Channel {
         self.endpoint_mut().ok_or(EIO)?.post_send(s)
     }
 
-    fn exchanges(&self) -> bool {
-        false
-    }
-
-    fn exchange(&mut self, s: &Sending<'_>, buffer: &mut KBox<Buffer>, len: u32) -> Result {
-        let span = Span {
-            buffer,
-            offset: 0,
-            len,
-        };
-        self.post_send(&Sending {
-            payload: &[span],
-            ..*s
-        })
-    }
-
     fn flush(&mut self) -> Result {
         self.endpoint_mut().ok_or(EIO)?.flush()
-    }
-
-    /// It is told of all.
-    fn rouse(&mut self) {}
-
-    fn has_errand(&self) -> bool {
-        false
-    }
-
-    fn errand(&mut self) -> Option<Errand> {
-        None
     }
 
     fn poll_receive(&mut self) -> Option<Completion> {
@@ -210,35 +184,15 @@ impl Transport for Channel {
         })
     }
 
-    fn look(&mut self, sent: bool) -> bool {
-        self.endpoint_mut().is_some_and(|e| e.look(sent))
-    }
-
     /// Of all: other systems' senders mark urgent messages only, or none.
     fn arm_receive(&mut self, _of: Interest) -> Arming {
         self.endpoint_mut()
             .map_or(Arming::Armed, Endpoint::arm_receive)
     }
 
-    fn knows_solicited(&self) -> bool {
-        false
-    }
-
-    fn unpolled(&self) -> usize {
-        0
-    }
-
     fn arm_send(&mut self) -> Arming {
         self.endpoint_mut()
             .map_or(Arming::Armed, Endpoint::arm_send)
-    }
-
-    fn probe(&mut self) -> Result {
-        self.endpoint_mut().ok_or(EIO)?.probe()
-    }
-
-    fn probes(&self) -> u16 {
-        self.endpoint().map_or(0, Endpoint::probes)
     }
 
     fn posted_receives(&self) -> u16 {
@@ -251,25 +205,6 @@ impl Transport for Channel {
 
     fn in_flight(&self) -> u16 {
         self.endpoint().map_or(0, Endpoint::in_flight)
-    }
-
-    fn pinning(&self) -> Option<Pinning> {
-        let pinning = Pinning::new(self.endpoint()?.mapper().clone());
-        (pinning.most_pages() != 0).then_some(pinning)
-    }
-
-    fn spare(&mut self) -> Option<Pinned> {
-        self.spares()?.oldest()
-    }
-
-    fn spare_for(&mut self, piece: (usize, usize)) -> Option<Pinned> {
-        self.spares()?.best_for(piece)
-    }
-
-    fn keep(&mut self, p: Pinned) {
-        if let Some(spares) = self.spares() {
-            spares.keep(p);
-        }
     }
 
     fn lend(&mut self, p: Pinned) -> Result<Loan, Pinned> {

@@ -1,32 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The two transports as one, so that whoever uses them need not know which one it is.
-//!
-//! A connection is local if its destination is an address of its own network namespace, and the
-//! parameter `local_transport` allows that; [`Resolver::new`] decides. Requests come to the one
-//! [`Acceptor`] from both.
+//! Connections as they are made and ended, whichever transport does it.
 
-use super::rdma::Service;
-use super::{
-    local, rdma, Access, Arming, Completion, Config, Errand, Interest, Key, Limits, LinkId, Loan,
-    Net, Owner, Pinned, Pinning, SearchId, SendCompletion, Sending, Transfer, Transport, Verdict,
-    REPLY_DATA, REQUEST_DATA,
+use super::super::rdma::Service;
+use super::super::{
+    local, rdma, Config, LinkId, Net, Owner, SearchId, Verdict, REPLY_DATA, REQUEST_DATA,
 };
+use super::Channel;
 use crate::sys::net::address::Address;
 use crate::sys::net::params;
-use crate::sys::rdma::buffer::Buffer;
-use crate::sys::rdma::mapper::Mapper;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
-
-/// One end of a connection for sending and receiving. May be dropped anywhere.
-pub(crate) enum Channel {
-    /// By an RDMA device.
-    Rdma(rdma::Channel),
-    /// Within this kernel.
-    Local(local::Channel),
-}
 
 /// `$call` of whichever transport it is.
 macro_rules! either {
@@ -36,140 +21,6 @@ macro_rules! either {
             Self::Local($c) => $call,
         }
     };
-}
-
-impl Transport for Channel {
-    fn limits(&self) -> Limits {
-        either!(self, c => c.limits())
-    }
-
-    fn mapper(&self) -> Option<&Arc<Mapper>> {
-        either!(self, c => c.mapper())
-    }
-
-    fn post_receive(&mut self, b: KBox<Buffer>) -> Result<(), KBox<Buffer>> {
-        either!(self, c => c.post_receive(b))
-    }
-
-    fn post_send(&mut self, s: &Sending<'_>) -> Result {
-        either!(self, c => c.post_send(s))
-    }
-
-    fn exchanges(&self) -> bool {
-        either!(self, c => c.exchanges())
-    }
-
-    fn exchange(&mut self, s: &Sending<'_>, buffer: &mut KBox<Buffer>, len: u32) -> Result {
-        either!(self, c => c.exchange(s, buffer, len))
-    }
-
-    fn flush(&mut self) -> Result {
-        either!(self, c => c.flush())
-    }
-
-    fn rouse(&mut self) {
-        either!(self, c => c.rouse())
-    }
-
-    fn has_errand(&self) -> bool {
-        either!(self, c => c.has_errand())
-    }
-
-    fn errand(&mut self) -> Option<Errand> {
-        either!(self, c => c.errand())
-    }
-
-    fn poll_receive(&mut self) -> Option<Completion> {
-        either!(self, c => c.poll_receive())
-    }
-
-    fn poll_send(&mut self) -> Option<SendCompletion> {
-        either!(self, c => c.poll_send())
-    }
-
-    fn look(&mut self, sent: bool) -> bool {
-        either!(self, c => c.look(sent))
-    }
-
-    fn arm_receive(&mut self, of: Interest) -> Arming {
-        either!(self, c => c.arm_receive(of))
-    }
-
-    fn knows_solicited(&self) -> bool {
-        either!(self, c => c.knows_solicited())
-    }
-
-    fn unpolled(&self) -> usize {
-        either!(self, c => c.unpolled())
-    }
-
-    fn arm_send(&mut self) -> Arming {
-        either!(self, c => c.arm_send())
-    }
-
-    fn probe(&mut self) -> Result {
-        either!(self, c => c.probe())
-    }
-
-    fn probes(&self) -> u16 {
-        either!(self, c => c.probes())
-    }
-
-    fn posted_receives(&self) -> u16 {
-        either!(self, c => c.posted_receives())
-    }
-
-    fn send_room(&self) -> u16 {
-        either!(self, c => c.send_room())
-    }
-
-    fn in_flight(&self) -> u16 {
-        either!(self, c => c.in_flight())
-    }
-
-    fn pinning(&self) -> Option<Pinning> {
-        either!(self, c => c.pinning())
-    }
-
-    fn spare(&mut self) -> Option<Pinned> {
-        either!(self, c => c.spare())
-    }
-
-    fn spare_for(&mut self, piece: (usize, usize)) -> Option<Pinned> {
-        either!(self, c => c.spare_for(piece))
-    }
-
-    fn keep(&mut self, p: Pinned) {
-        either!(self, c => c.keep(p))
-    }
-
-    fn lend(&mut self, p: Pinned) -> Result<Loan, Pinned> {
-        either!(self, c => c.lend(p))
-    }
-
-    fn reclaim(&mut self, loan: Loan) -> Result<Pinned> {
-        either!(self, c => c.reclaim(loan))
-    }
-
-    fn register(&mut self, loan: Loan, access: Access) -> Result<Key> {
-        either!(self, c => c.register(loan, access))
-    }
-
-    fn invalidate(&mut self, loan: Loan, cookie: u64) -> Result {
-        either!(self, c => c.invalidate(loan, cookie))
-    }
-
-    fn transfer(&mut self, loan: Loan, t: &Transfer) -> Result<u32> {
-        either!(self, c => c.transfer(loan, t))
-    }
-
-    fn direct_room(&self) -> u16 {
-        either!(self, c => c.direct_room())
-    }
-
-    fn read_room(&self) -> u16 {
-        either!(self, c => c.read_room())
-    }
 }
 
 /// One end of a connection as long as it is being made, is there, or is being ended. May be dropped
@@ -333,11 +184,11 @@ impl<O: Owner> Resolver<O> {
         match self {
             Self::Rdma(r) => {
                 let (channel, link) = r.create(config, owner)?;
-                Ok((Channel::Rdma(channel), Link::Rdma(link)))
+                Ok((Channel::by_device(channel), Link::Rdma(link)))
             }
             Self::Local(r) => {
                 let (channel, link) = r.create(config, owner)?;
-                Ok((Channel::Local(channel), Link::Local(link)))
+                Ok((Channel::here(channel), Link::Local(link)))
             }
         }
     }
@@ -441,11 +292,11 @@ impl<O: Owner> Request<'_, O> {
         match self {
             Self::Rdma(r) => {
                 let (channel, link) = r.create(config, owner)?;
-                Ok((Channel::Rdma(channel), Link::Rdma(link)))
+                Ok((Channel::by_device(channel), Link::Rdma(link)))
             }
             Self::Local(r) => {
                 let (channel, link) = r.create(config, owner)?;
-                Ok((Channel::Local(channel), Link::Local(link)))
+                Ok((Channel::here(channel), Link::Local(link)))
             }
         }
     }
