@@ -248,7 +248,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
         parts.install(&mut c);
         c.begin_with(sk, large);
         c.link = Some(link.clone());
-        if link.is_doomed() {
+        if link.is_removing() {
             return Err(ENETDOWN.into());
         }
         c.options.private_data(hello.encode())

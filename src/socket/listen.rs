@@ -263,7 +263,7 @@ fn prepare(
         child.set_state(State::SynRecv);
         c.set_deadline(child, FIN_TIME);
         c.link = Some(link.clone());
-        if link.is_doomed() {
+        if link.is_removing() {
             return Err(ENETDOWN.into());
         }
         c.options.private_data(ack.encode())

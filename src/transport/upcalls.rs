@@ -99,7 +99,7 @@ pub(crate) trait Owner: AlwaysRefCounted + Send + Sync + Sized + 'static {
 
     /// The device of a link or a resolver is being removed, which waits until channel, link and
     /// resolver are dropped and all buffers are unmapped. May be called more than once. It may come
-    /// for a link that the owner has not put into its place yet: see [`super::Link::is_doomed`].
+    /// for a link that the owner has not put into its place yet: see [`super::Link::is_removing`].
     fn device_removed(&self, of: Attempt);
 }
 

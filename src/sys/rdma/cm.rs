@@ -2,8 +2,8 @@
 
 //! Connections, as the InfiniBand connection manager (`ib_cm`) makes and ends them.
 //!
-//! A [`ConnectionId`] is one end of a connection from its REQ to the end of its time-wait. A
-//! [`Connection`] is the same, borrowed for the time of a callback.
+//! A [`OwnedCmId`] is one end of a connection from its REQ to the end of its time-wait. A
+//! [`CmId`] is the same, borrowed for the time of a callback.
 
 use super::super::bindings as c;
 use super::device::DeviceRef;
@@ -67,8 +67,8 @@ pub(crate) enum Event<'a> {
 /// Who is told.
 pub(crate) trait Events: Send + Sync + 'static {
     /// Something happened. Called in process context, for one event after the other; may sleep, but
-    /// all connections wait meanwhile. The [`ConnectionId`] must not be dropped in here.
-    fn event(self: Arc<Self>, connection: &Connection, event: Event<'_>);
+    /// all connections wait meanwhile. The [`OwnedCmId`] must not be dropped in here.
+    fn event(self: Arc<Self>, connection: &CmId, event: Event<'_>);
 }
 
 /// A connection that somebody else keeps.
@@ -77,7 +77,7 @@ pub(crate) trait Events: Send + Sync + 'static {
 ///
 /// `raw` is a live `ib_cm_id`.
 #[repr(transparent)]
-pub(crate) struct Connection {
+pub(crate) struct CmId {
     raw: NonNull<c::ib_cm_id>,
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn random_psn() -> u32 {
     unsafe { c::get_random_u32() & 0xff_ffff }
 }
 
-impl Connection {
+impl CmId {
     fn raw(&self) -> *mut c::ib_cm_id {
         self.raw.as_ptr()
     }
@@ -206,27 +206,27 @@ impl Connection {
 /// # Invariants
 ///
 /// The id is alive until [`Drop`] destroys it, and its context is `events`.
-pub(crate) struct ConnectionId {
-    connection: Connection,
+pub(crate) struct OwnedCmId {
+    connection: CmId,
     events: NonNull<Arc<dyn Events>>,
     _device: DeviceRef,
 }
 
 // SAFETY: An `ib_cm_id` may be used by any thread.
-unsafe impl Send for ConnectionId {}
+unsafe impl Send for OwnedCmId {}
 // SAFETY: An `ib_cm_id` has a lock of its own, and what it does not lock takes `&mut self`.
-unsafe impl Sync for ConnectionId {}
+unsafe impl Sync for OwnedCmId {}
 
-impl core::ops::Deref for ConnectionId {
-    type Target = Connection;
+impl core::ops::Deref for OwnedCmId {
+    type Target = CmId;
 
-    fn deref(&self) -> &Connection {
+    fn deref(&self) -> &CmId {
         &self.connection
     }
 }
 
-impl ConnectionId {
-    /// A new connection, for [`ConnectionId::request`].
+impl OwnedCmId {
+    /// A new connection, for [`OwnedCmId::request`].
     pub(crate) fn new(device: &DeviceRef, events: Arc<dyn Events>) -> Result<Self> {
         let events = NonNull::from(KBox::leak(KBox::new(events, GFP_KERNEL)?));
         // SAFETY: The device is in use; the context lives as long as the id.
@@ -235,8 +235,8 @@ impl ConnectionId {
         match kernel::error::from_err_ptr(id).map(NonNull::new) {
             Ok(Some(raw)) => {
                 // INVARIANT: Made above.
-                Ok(ConnectionId {
-                    connection: Connection { raw },
+                Ok(OwnedCmId {
+                    connection: CmId { raw },
                     events,
                     _device: device.clone(),
                 })
@@ -268,14 +268,14 @@ impl ConnectionId {
             (*raw.as_ptr()).cm_handler = Some(on_event);
         }
         // INVARIANT: The context was set above; the id was given away by the caller.
-        Ok(ConnectionId {
-            connection: Connection { raw },
+        Ok(OwnedCmId {
+            connection: CmId { raw },
             events,
             _device: device.clone(),
         })
     }
 
-    /// The reverse of [`ConnectionId::adopt`]: the id is the caller's again, without a handler.
+    /// The reverse of [`OwnedCmId::adopt`]: the id is the caller's again, without a handler.
     ///
     /// # Safety
     ///
@@ -337,7 +337,7 @@ impl ConnectionId {
     }
 }
 
-impl Drop for ConnectionId {
+impl Drop for OwnedCmId {
     fn drop(&mut self) {
         // SAFETY: By the invariants the id is alive and ours. The call waits for callbacks.
         unsafe { c::ib_destroy_cm_id(self.connection.raw()) };
@@ -355,7 +355,7 @@ extern "C" fn on_event(id: *mut c::ib_cm_id, event: *const c::ib_cm_event) -> c_
     if context.is_null() {
         return 0;
     }
-    // SAFETY: The context is that of a `ConnectionId`, which is freed only after the id is destroyed,
+    // SAFETY: The context is that of a `OwnedCmId`, which is freed only after the id is destroyed,
     // for which this call is waited.
     let events = unsafe { &*context.cast::<Arc<dyn Events>>() };
     // SAFETY: `ib_cm` passes an event that is valid during the call.
@@ -389,7 +389,7 @@ extern "C" fn on_event(id: *mut c::ib_cm_id, event: *const c::ib_cm_event) -> c_
         _ => return 0,
     };
     // INVARIANT: The id is alive during the callback.
-    events.clone().event(&Connection { raw }, what);
-    // Never destroyed by `ib_cm`: the `ConnectionId` does that.
+    events.clone().event(&CmId { raw }, what);
+    // Never destroyed by `ib_cm`: the `OwnedCmId` does that.
     0
 }

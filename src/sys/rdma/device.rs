@@ -8,7 +8,7 @@
 //! well, then until they have ended in any way.
 
 use super::super::bindings as c;
-use super::uses::Uses;
+use super::use_count::UseCount;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -35,10 +35,10 @@ const PATIENCE_MS: u32 = 250;
 struct Device {
     raw: NonNull<c::ib_device>,
     virt: bool,
-    going: AtomicFlag,
-    hurried: AtomicFlag,
+    removing: AtomicFlag,
+    removal_overdue: AtomicFlag,
     vector: Atomic<u32>,
-    uses: Uses,
+    uses: UseCount,
     /// Completed when the last of `uses` has ended.
     #[pin]
     unused: Unused,
@@ -124,13 +124,13 @@ impl DeviceRef {
     }
 
     /// Whether the device is being removed.
-    pub(crate) fn is_going(&self) -> bool {
-        self.0.going.load(Acquire)
+    pub(crate) fn is_removing(&self) -> bool {
+        self.0.removing.load(Acquire)
     }
 
     /// Whether it is too late to end uses of the device well.
-    pub(crate) fn is_hurried(&self) -> bool {
-        self.0.hurried.load(Acquire)
+    pub(crate) fn removal_is_overdue(&self) -> bool {
+        self.0.removal_overdue.load(Acquire)
     }
 
     /// Whether DMA addresses are kernel addresses, so that nothing is to be synchronised.
@@ -253,10 +253,10 @@ extern "C" fn add<C: Client>(raw: *mut c::ib_device) -> c_int {
             raw,
             // SAFETY: `ib_core` passes a device that is being registered.
             virt: unsafe { c::sdp_h_ib_virt_dma(raw.as_ptr()) },
-            going: AtomicFlag::new(false),
-            hurried: AtomicFlag::new(false),
+            removing: AtomicFlag::new(false),
+            removal_overdue: AtomicFlag::new(false),
             vector: Atomic::new(0),
-            uses: Uses::one(),
+            uses: UseCount::one(),
             unused <- Unused::new(),
         }),
         GFP_KERNEL,
@@ -292,12 +292,12 @@ extern "C" fn remove<C: Client>(_: *mut c::ib_device, data: *mut c_void) {
     // SAFETY: The data is what `add` stored, and `ib_core` calls `remove` once for each `add`.
     // INVARIANT: It counts for one use, since `add`.
     let device = DeviceRef(unsafe { Arc::from_raw(data.cast::<Device>()) });
-    device.0.going.store(true, Release);
+    device.0.removing.store(true, Release);
     C::removed(&device);
     let state = device.0.clone();
     drop(device);
     if state.unused.wait(msecs_to_jiffies(PATIENCE_MS)) {
-        state.hurried.store(true, Release);
+        state.removal_overdue.store(true, Release);
         if let Some(device) = DeviceRef::of(&state) {
             C::hurry(&device);
         }

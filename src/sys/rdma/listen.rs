@@ -6,7 +6,7 @@
 //! REQ, for the time of the callback that reports it.
 
 use super::super::bindings as c;
-use super::cm::{reason, ConnectionId, Events, REQUEST_DATA};
+use super::cm::{reason, Events, OwnedCmId, REQUEST_DATA};
 use super::device::DeviceRef;
 use super::netns::{self, Net};
 use crate::sys::net::address::Address;
@@ -149,25 +149,21 @@ impl<'a> Incoming<'a> {
     /// # Errors
     ///
     /// `EBUSY` if it was taken, `ENOMEM`.
-    pub(crate) fn adopt(
-        &self,
-        device: &DeviceRef,
-        events: Arc<dyn Events>,
-    ) -> Result<ConnectionId> {
+    pub(crate) fn adopt(&self, device: &DeviceRef, events: Arc<dyn Events>) -> Result<OwnedCmId> {
         if self.adopted.get() || !self.is_at(device) {
             return Err(EBUSY);
         }
         // SAFETY: By the invariants this is the callback of the request, and the id is ours as
         // long as it was not adopted.
-        let id = unsafe { ConnectionId::adopt(self.id, device, events) }?;
-        // INVARIANT: Now it is the `ConnectionId`'s.
+        let id = unsafe { OwnedCmId::adopt(self.id, device, events) }?;
+        // INVARIANT: Now it is the `OwnedCmId`'s.
         self.adopted.set(true);
         Ok(id)
     }
 
     /// Takes the decision back, before a REP was sent: the answer counts again. Another id than
     /// that of [`Incoming::adopt`] is dropped.
-    pub(crate) fn give_back(&self, id: ConnectionId) {
+    pub(crate) fn give_back(&self, id: OwnedCmId) {
         if self.adopted.get() && id.is(self.id) {
             // SAFETY: `Incoming` lives only within the callback, so this is the same one; no REP
             // was sent, as the caller promises by calling this.

@@ -155,7 +155,7 @@ impl Mapper {
 
     /// Whether the device is being removed, or is not there any more.
     pub(crate) fn device_goes(&self) -> bool {
-        self.state.lock().device().is_none_or(|d| d.is_going())
+        self.state.lock().device().is_none_or(|d| d.is_removing())
     }
 
     /// A list to map memory of a program with; process context. Whoever has it keeps the device from

@@ -14,7 +14,7 @@
 //! * [`endpoint::Endpoint`]: a QP with its PD, its two CQs and all memory that is posted to it, in
 //!   [`receive`] and [`send`];
 //! * [`qp::QueuePair`]: the QP once more, for those who change its state and must not keep it alive;
-//! * [`cm::ConnectionId`]: one end of a connection at the connection manager;
+//! * [`cm::OwnedCmId`]: one end of a connection at the connection manager;
 //! * [`listen::ListenId`]: a service ID that the connection manager lets connections come in for;
 //! * [`route::RouteId`]: how to get to an IP address;
 //! * [`work`]: the workqueue that everything is destroyed by that may not be destroyed on the spot.
@@ -36,8 +36,8 @@ pub(crate) mod receive;
 pub(crate) mod route;
 pub(crate) mod send;
 mod sg;
+mod use_count;
 pub(crate) mod user_memory;
-mod uses;
 pub(crate) mod work;
 
 pub(crate) use netns::Net;

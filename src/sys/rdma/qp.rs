@@ -6,7 +6,7 @@
 //! states, while the endpoint alone posts to it and decides how long it lives.
 
 use super::super::bindings as c;
-use super::cm::Connection;
+use super::cm::CmId;
 use super::device::DeviceRef;
 use core::ptr::NonNull;
 use kernel::error::to_result;
@@ -130,13 +130,13 @@ impl QueuePair {
     }
 
     /// RESET to INIT, with the port and partition that a request came in by.
-    pub(crate) fn to_init_for(&self, connection: &Connection) -> Result {
+    pub(crate) fn to_init_for(&self, connection: &CmId) -> Result {
         let (attr, _) = connection.qp_attributes(c::ib_qp_state_IB_QPS_INIT)?;
         self.to_init(attr.port_num, attr.pkey_index)
     }
 
     /// INIT to RTR: messages come in.
-    pub(crate) fn to_ready_to_receive(&self, connection: &Connection, tuning: &Tuning) -> Result {
+    pub(crate) fn to_ready_to_receive(&self, connection: &CmId, tuning: &Tuning) -> Result {
         let (mut attr, mask) = connection.qp_attributes(c::ib_qp_state_IB_QPS_RTR)?;
         if let Some(psn) = tuning.receive_psn {
             attr.rq_psn = psn;
@@ -147,7 +147,7 @@ impl QueuePair {
     }
 
     /// RTR to RTS: messages can be sent.
-    pub(crate) fn to_ready_to_send(&self, connection: &Connection, tuning: &Tuning) -> Result {
+    pub(crate) fn to_ready_to_send(&self, connection: &CmId, tuning: &Tuning) -> Result {
         let (mut attr, mask) = connection.qp_attributes(c::ib_qp_state_IB_QPS_RTS)?;
         attr.max_rd_atomic = tuning.reads_out;
         // of a peer's choice; rxe takes 7 to mean without end

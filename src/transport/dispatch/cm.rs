@@ -79,9 +79,9 @@ impl<O: Owner> Link<O> {
 
     /// Whether its device is being removed. Whoever keeps a link asks once it is where
     /// [`Owner::device_removed`] finds it, because that may have come before.
-    pub(crate) fn is_doomed(&self) -> bool {
+    pub(crate) fn is_removing(&self) -> bool {
         match self {
-            Self::Rdma(l) => l.is_doomed(),
+            Self::Rdma(l) => l.is_removing(),
             Self::Local(_) => false,
         }
     }

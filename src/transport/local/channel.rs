@@ -2,10 +2,10 @@
 
 //! The messages of a connection, as one end sees them.
 
-use super::end::{Arrived, End, Ready, READS};
 use super::errand::Errand;
+use super::pair::{Pair, Side};
+use super::pair_end::{Arrived, PairEnd, Ready, READS};
 use super::waiting::SPANS;
-use super::wire::{Side, Wire};
 use super::{Config, Owner};
 use crate::memory::pinned::{Pinned, Pinning};
 use crate::sys::rdma::buffer::Buffer;
@@ -24,8 +24,8 @@ use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 /// dropped.
 #[pin_data]
 struct Rest {
-    wire: Arc<Wire>,
-    end: Option<KBox<End>>,
+    pair: Arc<Pair>,
+    end: Option<KBox<PairEnd>>,
     _module: ModuleRef,
     #[pin]
     work: Work<Rest>,
@@ -40,7 +40,7 @@ impl WorkItem for Rest {
 
     fn run(mut this: Self::Pointer) {
         let parts = this.as_mut().project();
-        parts.wire.wait_until_still();
+        parts.pair.wait_for_copies();
         let mut end = parts.end.take();
         let sent = end.as_mut().map(|e| {
             e.destroy_loans();
@@ -55,7 +55,7 @@ impl WorkItem for Rest {
 
 /// One end of a local connection for sending and receiving.
 pub(crate) struct Channel {
-    wire: Arc<Wire>,
+    pair: Arc<Pair>,
     side: Side,
     /// Something was posted that the other end may have to be told of.
     unflushed: bool,
@@ -98,40 +98,40 @@ impl<O: Owner> Ready for Sent<O> {
 }
 
 impl Channel {
-    /// A new end of a wire.
+    /// A new end of a pair.
     ///
     /// # Errors
     ///
     /// `EBUSY` if it has that end, `ENOMEM`.
     pub(super) fn new<O: Owner>(
-        wire: &Arc<Wire>,
+        pair: &Arc<Pair>,
         side: Side,
         config: &Config,
         owner: &ARef<O>,
     ) -> Result<Self> {
         let received: Arc<dyn Ready> = Arc::new(Received(owner.clone()), GFP_KERNEL)?;
         let sent: Arc<dyn Ready> = Arc::new(Sent(owner.clone()), GFP_KERNEL)?;
-        let end = End::new(config.send_slots, config.receive_slots, received, sent)?;
+        let end = PairEnd::new(config.send_slots, config.receive_slots, received, sent)?;
         let rest = KBox::pin_init(
             pin_init!(Rest {
-                wire: wire.clone(),
+                pair: pair.clone(),
                 end: None,
                 _module: ModuleRef::new(),
                 work <- new_work!("ib_sdp_local_channel"),
             }),
             GFP_KERNEL,
         )?;
-        wire.attach(side, end).map_err(|_| EBUSY)?;
+        pair.attach(side, end).map_err(|_| EBUSY)?;
         Ok(Channel {
-            wire: wire.clone(),
+            pair: pair.clone(),
             side,
             unflushed: false,
             rest: Some(rest),
         })
     }
 
-    fn end<R>(&self, f: impl FnOnce(&mut End) -> R) -> Option<R> {
-        self.wire.with(self.side, f)
+    fn end<R>(&self, f: impl FnOnce(&mut PairEnd) -> R) -> Option<R> {
+        self.pair.with(self.side, f)
     }
 
     /// Posts a message by giving its buffer to the other end, for one of those that are posted there;
@@ -147,22 +147,22 @@ impl Channel {
         len: u32,
     ) -> Result<bool> {
         self.unflushed = true;
-        self.wire.exchange(self.side, s, buffer, len)
+        self.pair.exchange(self.side, s, buffer, len)
     }
 
     /// See [`Channel::rouse`](crate::transport::Channel::rouse).
     pub(crate) fn rouse(&mut self) {
-        self.wire.rouse(self.side)
+        self.pair.rouse(self.side)
     }
 
     /// See [`Channel::has_errand`](crate::transport::Channel::has_errand).
     pub(crate) fn has_errand(&self) -> bool {
-        self.wire.has_errand(self.side)
+        self.pair.has_errand(self.side)
     }
 
     /// See [`Channel::errand`](crate::transport::Channel::errand).
     pub(crate) fn errand(&mut self) -> Option<Errand> {
-        self.wire.errand(self.side)
+        self.pair.errand(self.side)
     }
 
     /// See [`Channel::unpolled`](crate::transport::Channel::unpolled).
@@ -174,7 +174,7 @@ impl Channel {
 impl Drop for Channel {
     fn drop(&mut self) {
         if let Some(mut rest) = self.rest.take() {
-            *rest.as_mut().project().end = self.wire.detach(self.side);
+            *rest.as_mut().project().end = self.pair.detach(self.side);
             work::defer(rest);
         }
     }
@@ -201,28 +201,28 @@ impl Transport for Channel {
     }
 
     fn post_receive(&mut self, b: KBox<Buffer>) -> Result<(), KBox<Buffer>> {
-        self.wire.post_receive(self.side, b)
+        self.pair.post_receive(self.side, b)
     }
 
     fn post_send(&mut self, s: &Sending<'_>) -> Result {
         self.unflushed = true;
-        self.wire.post_send(self.side, s)
+        self.pair.post_send(self.side, s)
     }
 
     fn flush(&mut self) -> Result {
         match core::mem::take(&mut self.unflushed) {
-            true => self.wire.flush(self.side),
+            true => self.pair.flush(self.side),
             false => Ok(()),
         }
     }
 
     fn poll_receive(&mut self) -> Option<Completion> {
-        let Arrived { buffer, len, head } = self.end(End::next_arrived)??;
+        let Arrived { buffer, len, head } = self.end(PairEnd::next_arrived)??;
         Some(Completion::Received { buffer, len, head })
     }
 
     fn poll_send(&mut self) -> Option<SendCompletion> {
-        self.end(End::next_done)?
+        self.end(PairEnd::next_done)?
     }
 
     fn arm_receive(&mut self, of: Interest) -> Arming {
@@ -254,7 +254,7 @@ impl Transport for Channel {
     }
 
     fn lend(&mut self, p: Pinned) -> Result<Loan, Pinned> {
-        self.wire.lend(self.side, p)
+        self.pair.lend(self.side, p)
     }
 
     fn reclaim(&mut self, loan: Loan) -> Result<Pinned> {
@@ -267,7 +267,7 @@ impl Transport for Channel {
 
     fn invalidate(&mut self, loan: Loan, cookie: u64) -> Result {
         self.unflushed = true;
-        self.wire.invalidate(self.side, loan, cookie)
+        self.pair.invalidate(self.side, loan, cookie)
     }
 
     fn transfer(&mut self, loan: Loan, t: &Transfer) -> Result<u32> {

@@ -3,8 +3,8 @@
 //! Asking for a connection, and answering.
 
 use super::channel::Channel;
-use super::link::{Ask, Inner, Link, Phase};
-use super::wire::{Side, Wire};
+use super::link::{Inner, Link, Phase, RequestData};
+use super::pair::{Pair, Side};
 use super::{Config, Net, Owner, SearchId, Verdict, REQUEST_DATA};
 use crate::sys::errno::{ECONNABORTED, ECONNREFUSED, ETIMEDOUT};
 use crate::sys::net::address::Address;
@@ -76,7 +76,7 @@ impl<O: Owner> Resolver<O> {
         config: &Config,
         owner: ARef<O>,
     ) -> Result<(Channel, Arc<Link<O>>)> {
-        Link::make(Wire::new()?, Side::Active, config, owner)
+        Link::make(Pair::new()?, Side::Active, config, owner)
     }
 
     /// Asks for the connection. The answer comes by [`Owner::replied`] or [`Owner::refused`].
@@ -90,7 +90,7 @@ impl<O: Owner> Resolver<O> {
         port: u16,
         hello: &[u8; REQUEST_DATA],
     ) -> Result {
-        let ask = Ask {
+        let ask = RequestData {
             net: self.net.clone(),
             ifindex: self.way.ifindex,
             port,
@@ -107,15 +107,15 @@ impl<O: Owner> Resolver<O> {
             state.phase = Phase::Requested;
             state.ask = Some(ask);
         }
-        link.inner.post_ask();
+        link.inner.post_request();
         Ok(())
     }
 }
 
 /// Has the acceptor look at the request.
-fn present<O: Owner, A: Acceptor<O>>(asker: Arc<Inner<O>>, ask: Ask<O>) {
+fn present<O: Owner, A: Acceptor<O>>(requester: Arc<Inner<O>>, ask: RequestData<O>) {
     let request = Request {
-        asker,
+        requester,
         ask,
         made: Cell::new(None),
     };
@@ -123,17 +123,17 @@ fn present<O: Owner, A: Acceptor<O>>(asker: Arc<Inner<O>>, ask: Ask<O>) {
     if !matches!(verdict, Verdict::Accepted) {
         request.undo();
     }
-    let Request { asker, ask, .. } = request;
+    let Request { requester, ask, .. } = request;
     let error = match verdict {
         Verdict::Accepted => return,
-        Verdict::Drop if jiffies().wrapping_sub(ask.began) < asker.patience() => {
-            return asker.try_later(ask);
+        Verdict::Drop if jiffies().wrapping_sub(ask.began) < requester.patience() => {
+            return requester.try_later(ask);
         }
         Verdict::Drop => ETIMEDOUT,
         Verdict::Reject | Verdict::Unknown => ECONNREFUSED,
     };
-    if let (Phase::Requested, _) = asker.close() {
-        asker.tell(|o, id| o.refused(id, error.into()));
+    if let (Phase::Requested, _) = requester.close() {
+        requester.tell(|o, id| o.refused(id, error.into()));
     }
 }
 
@@ -144,7 +144,7 @@ impl<O: Owner> Inner<O> {
     }
 
     /// Has the request repeated, unless it is not wanted any more.
-    fn try_later(self: &Arc<Self>, mut ask: Ask<O>) {
+    fn try_later(self: &Arc<Self>, mut ask: RequestData<O>) {
         let pause = ask.pause;
         ask.pause = (pause * 2).min(LONGEST_PAUSE);
         {
@@ -155,14 +155,14 @@ impl<O: Owner> Inner<O> {
             }
             state.ask = Some(ask);
         }
-        self.ask_later(pause);
+        self.request_later(pause);
     }
 }
 
 /// A request, while the acceptor looks at it.
 pub(crate) struct Request<O: Owner> {
-    asker: Arc<Inner<O>>,
-    ask: Ask<O>,
+    requester: Arc<Inner<O>>,
+    ask: RequestData<O>,
     made: Cell<Option<Arc<Inner<O>>>>,
 }
 
@@ -191,17 +191,17 @@ impl<O: Owner> Request<O> {
     ///
     /// # Errors
     ///
-    /// `ENODEV` when the asker has given up, `EBUSY` the second time, `ENOMEM`.
+    /// `ENODEV` when the requester has given up, `EBUSY` the second time, `ENOMEM`.
     pub(crate) fn create(
         &self,
         config: &Config,
         owner: ARef<O>,
     ) -> Result<(Channel, Arc<Link<O>>)> {
-        let wire = self.asker.wire.clone();
-        let (channel, link) = Link::make(wire, Side::Passive, config, owner)?;
-        link.inner.state.lock().peer = Some(self.asker.clone());
+        let pair = self.requester.pair.clone();
+        let (channel, link) = Link::make(pair, Side::Passive, config, owner)?;
+        link.inner.state.lock().peer = Some(self.requester.clone());
         {
-            let mut state = self.asker.state.lock();
+            let mut state = self.requester.state.lock();
             if state.phase != Phase::Requested {
                 drop(state);
                 link.inner.close();
@@ -222,7 +222,7 @@ impl<O: Owner> Request<O> {
         };
         if inner.advance(Phase::New, Phase::Closed) {
             inner.close();
-            let peer = self.asker.state.lock().peer.take();
+            let peer = self.requester.state.lock().peer.take();
             drop(peer);
             // Nothing else will: with nobody at the other end.
             inner.tell(|o, id| o.refused(id, ECONNABORTED.into()));

@@ -7,10 +7,10 @@
 //! other end's owner that would only wait for its end, unless it would have to share a processor
 //! with somebody.
 
-use super::end::End;
 use super::loans::Accessed;
+use super::pair::{call, Ends, Pair, Side};
+use super::pair_end::PairEnd;
 use super::waiting::Carried;
-use super::wire::{call, Both, Side, Wire};
 use crate::sys::net::sock::{give_way, is_crowded};
 use crate::sys::pin::{Pages, PAGE};
 use kernel::prelude::*;
@@ -49,7 +49,7 @@ impl Step {
     }
 }
 
-impl End {
+impl PairEnd {
     /// Bytes of the transfer that is next which nobody has begun with.
     fn left(&mut self) -> u32 {
         self.next_transfer().map_or(0, |t| t.left())
@@ -67,7 +67,7 @@ impl End {
     }
 
     /// Begins with the next piece, if there is one.
-    fn begin(&mut self, peer: &mut End) -> Option<Step> {
+    fn begin(&mut self, peer: &mut PairEnd) -> Option<Step> {
         let next = self.next_transfer().filter(|t| t.left() > 0)?;
         let (loan, t, begun) = (next.loan, next.transfer, next.begun);
         let part = (next.left() / 4).next_multiple_of(PAGE as u32);
@@ -100,7 +100,7 @@ impl End {
     }
 }
 
-impl Wire {
+impl Pair {
     /// Whether a task of the owner of an end has something to carry out. Without the other end there
     /// is nothing that could be: what waits stays until the links tell that all is over.
     pub(super) fn has_errand(&self, side: Side) -> bool {
@@ -130,7 +130,7 @@ impl Wire {
             helper.lend_a_hand();
         }
         Some(Errand {
-            wire: self.clone(),
+            pair: self.clone(),
             side: of,
             helps: of != side,
         })
@@ -139,7 +139,7 @@ impl Wire {
 
 /// Transfers that a task carries out without the lock of the connection.
 pub(crate) struct Errand {
-    wire: Arc<Wire>,
+    pair: Arc<Pair>,
     /// Whose transfers they are.
     side: Side,
     /// Whether the task is one of the other end's owner.
@@ -168,7 +168,7 @@ impl Errand {
     /// From one piece to the next: that there is none ends the errand. The other end's owner is told
     /// of what has come of it; the task's will poll.
     fn turn(&self, done: Option<(Step, Result)>) -> Option<Step> {
-        let mut both = self.wire.both();
+        let mut both = self.pair.both();
         if let Some((step, result)) = done {
             self.end(&mut both, &step, result);
         }
@@ -200,8 +200,8 @@ impl Errand {
     }
 
     /// A piece was copied, or was not.
-    fn end(&self, both: &mut Both, step: &Step, result: Result) {
-        self.wire.copied(both);
+    fn end(&self, both: &mut Ends, step: &Step, result: Result) {
+        self.pair.copied(both);
         let (mine, other) = both.ends(self.side);
         if let Some(other) = other {
             other.loans.end_access(&step.theirs);
@@ -222,7 +222,7 @@ impl Errand {
 
     /// Whether nothing is left to begin with, but something to be ended.
     fn is_ending(&self) -> bool {
-        let mut both = self.wire.both();
+        let mut both = self.pair.both();
         let (mine, _) = both.ends(self.side);
         let next = mine.as_mut().and_then(|m| m.next_transfer());
         next.is_some_and(|t| t.left() == 0)

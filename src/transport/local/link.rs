@@ -3,7 +3,7 @@
 //! The life of a connection and its end.
 //!
 //! A [`Link`] is one end of a connection as its owner holds it, an [`Inner`] what the other end
-//! knows of it. The two write letters to each other, which the workqueue delivers, one at a time for
+//! knows of it. Each leaves events for the other, which the workqueue delivers, one at a time for
 //! each end: so no upcall is made with anybody's locks, and none gets lost.
 //!
 //! ```text
@@ -15,7 +15,7 @@
 //! ```
 
 use super::channel::Channel;
-use super::wire::{Side, Wire};
+use super::pair::{Pair, Side};
 use super::{Config, Gone, LinkId, Net, Owner, REPLY_DATA, REQUEST_DATA};
 use crate::sys::errno::{ECONNREFUSED, ECONNRESET};
 use crate::sys::rdma::work::{self, ModuleRef};
@@ -39,7 +39,7 @@ pub(super) enum Phase {
 }
 
 /// What a connection is asked for with.
-pub(super) struct Ask<O: Owner> {
+pub(super) struct RequestData<O: Owner> {
     pub(super) net: ARef<Net>,
     pub(super) ifindex: u32,
     pub(super) port: u16,
@@ -48,12 +48,12 @@ pub(super) struct Ask<O: Owner> {
     /// When to try again, in milliseconds.
     pub(super) pause: u32,
     /// Has the acceptor look at it.
-    pub(super) present: fn(Arc<Inner<O>>, Ask<O>),
+    pub(super) present: fn(Arc<Inner<O>>, RequestData<O>),
 }
 
 /// What an end is told, by the other one or by itself.
 #[derive(Clone, Copy, Default)]
-struct Mail {
+struct CmEvents {
     /// Have the acceptor look at the request.
     ask: bool,
     /// The peer accepts, with this data.
@@ -78,21 +78,21 @@ pub(super) struct State<O: Owner> {
     /// The other end, from the request until either end closes.
     pub(super) peer: Option<Arc<Inner<O>>>,
     /// What is asked for, until that is answered.
-    pub(super) ask: Option<Ask<O>>,
-    mail: Mail,
+    pub(super) ask: Option<RequestData<O>>,
+    events: CmEvents,
 }
 
 /// One end of a connection, whether or not somebody holds a handle.
 #[pin_data]
 pub(super) struct Inner<O: Owner> {
-    pub(super) wire: Arc<Wire>,
+    pub(super) pair: Arc<Pair>,
     /// How often a request may be repeated.
     pub(super) tries: u8,
     _module: ModuleRef,
     #[pin]
     pub(super) state: SpinLock<State<O>>,
     #[pin]
-    courier: Work<Inner<O>, 0>,
+    deliver: Work<Inner<O>, 0>,
     #[pin]
     end: Work<Inner<O>, 1>,
     #[pin]
@@ -100,7 +100,7 @@ pub(super) struct Inner<O: Owner> {
 }
 
 impl_has_work! {
-    impl{O: Owner} HasWork<Inner<O>, 0> for Inner<O> { self.courier }
+    impl{O: Owner} HasWork<Inner<O>, 0> for Inner<O> { self.deliver }
     impl{O: Owner} HasWork<Inner<O>, 1> for Inner<O> { self.end }
 }
 
@@ -123,26 +123,26 @@ impl<O: Owner> Drop for Link<O> {
 impl<O: Owner> Link<O> {
     /// Both halves of one end of a connection; receives can be posted.
     pub(super) fn make(
-        wire: Arc<Wire>,
+        pair: Arc<Pair>,
         side: Side,
         config: &Config,
         owner: ARef<O>,
     ) -> Result<(Channel, Arc<Link<O>>)> {
-        let channel = Channel::new(&wire, side, config, &owner)?;
+        let channel = Channel::new(&pair, side, config, &owner)?;
         let state = State {
             phase: Phase::New,
             owner: Some(owner),
             peer: None,
             ask: None,
-            mail: Mail::default(),
+            events: CmEvents::default(),
         };
         let inner = Arc::pin_init(
             pin_init!(Inner {
-                wire,
+                pair,
                 tries: config.cm_retries,
                 _module: ModuleRef::new(),
                 state <- new_spinlock!(state, "ib_sdp_local_link"),
-                courier <- new_work!("ib_sdp_local_link"),
+                deliver <- new_work!("ib_sdp_local_link"),
                 end <- new_work!("ib_sdp_local_link_end"),
                 again <- new_delayed_work!("ib_sdp_local_link_again"),
             }),
@@ -208,9 +208,9 @@ impl<O: Owner> Inner<O> {
         right
     }
 
-    /// Writes a letter. May be called in any context.
-    fn post(self: &Arc<Self>, write: impl FnOnce(&mut Mail)) {
-        write(&mut self.state.lock().mail);
+    /// Leaves an event. May be called in any context.
+    fn post(self: &Arc<Self>, write: impl FnOnce(&mut CmEvents)) {
+        write(&mut self.state.lock().events);
         work::defer::<Arc<Self>, 0>(self.clone());
     }
 
@@ -229,12 +229,12 @@ impl<O: Owner> Inner<O> {
     }
 
     /// Has the acceptor asked.
-    pub(super) fn post_ask(self: &Arc<Self>) {
+    pub(super) fn post_request(self: &Arc<Self>) {
         self.post(|m| m.ask = true);
     }
 
     /// Has the acceptor asked once more, after some time.
-    pub(super) fn ask_later(self: &Arc<Self>, ms: u32) {
+    pub(super) fn request_later(self: &Arc<Self>, ms: u32) {
         work::defer_by::<Arc<Self>, 2>(self.clone(), ms);
     }
 
@@ -337,26 +337,26 @@ impl<O: Owner> WorkItem<0> for Inner<O> {
 
     /// Reads what has come.
     fn run(this: Arc<Self>) {
-        let mail = core::mem::take(&mut this.state.lock().mail);
-        if mail.ask {
+        let events = core::mem::take(&mut this.state.lock().events);
+        if events.ask {
             this.ask();
         }
-        if let Some(data) = &mail.reply {
+        if let Some(data) = &events.reply {
             this.replied(data);
         }
-        if mail.ready && this.advance(Phase::Replied, Phase::Established) {
+        if events.ready && this.advance(Phase::Replied, Phase::Established) {
             this.tell(|o, id| o.established(id));
         }
-        if mail.rejected {
+        if events.rejected {
             this.rejected();
         }
-        if mail.left {
+        if events.left {
             this.left();
         }
-        if mail.answered && this.close().0 != Phase::Closed {
+        if events.answered && this.close().0 != Phase::Closed {
             this.gone(Gone::Answered);
         }
-        if mail.fail {
+        if events.fail {
             this.disconnect();
         }
     }
@@ -386,6 +386,6 @@ impl<O: Owner> WorkItem<2> for Inner<O> {
 
     /// It is time to ask again.
     fn run(this: Arc<Self>) {
-        this.post_ask();
+        this.post_request();
     }
 }

@@ -55,7 +55,7 @@ pub(super) enum Waiting {
     /// A READ or WRITE.
     Transfer(Carried),
     /// The end of the peer's access to memory.
-    End {
+    Invalidate {
         loan: Loan,
         cookie: u64,
     },

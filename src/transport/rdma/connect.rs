@@ -4,7 +4,7 @@
 
 use super::link::{Inner, Phase};
 use super::{Channel, Config, Link, Owner, REPLY_DATA, REQUEST_DATA, SERVICE_ID};
-use crate::sys::rdma::cm::{reason, Connection, ConnectionId, RequestParameters};
+use crate::sys::rdma::cm::{reason, CmId, OwnedCmId, RequestParameters};
 use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::route::Route;
 use kernel::prelude::*;
@@ -23,7 +23,7 @@ impl<O: Owner> Link<O> {
         let (channel, link) = Link::make(device, config, owner, u8::MAX, u8::MAX)?;
         let inner = &link.inner;
         inner.qp()?.to_init(port, pkey_index)?;
-        let id = ConnectionId::new(device, inner.clone())?;
+        let id = OwnedCmId::new(device, inner.clone())?;
         *inner.id.lock() = Some(id);
         Ok((channel, link))
     }
@@ -66,7 +66,7 @@ impl<O: Owner> Inner<O> {
     /// REP has come.
     pub(super) fn replied(
         self: &Arc<Self>,
-        connection: &Connection,
+        connection: &CmId,
         data: &[u8; REPLY_DATA],
         reads_out: u8,
         reads_in: u8,

@@ -16,7 +16,7 @@
 use super::registry::{self, RemovalClient};
 use super::{Attempt, Channel, Config, Gone, LinkId, Owner};
 use crate::sys::errno::{ECONNREFUSED, ECONNRESET, ESTALE, ETIMEDOUT};
-use crate::sys::rdma::cm::{self, reason, Connection, ConnectionId, Event, Events};
+use crate::sys::rdma::cm::{self, reason, CmId, Event, Events, OwnedCmId};
 use crate::sys::rdma::cq::Ready;
 use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::endpoint::{Endpoint, QpEvent, QpEvents, Sizes};
@@ -67,7 +67,7 @@ pub(super) struct Inner<O: Owner> {
     pub(super) qp: SetOnce<Arc<QueuePair>>,
     /// Never taken inside the lock of `state`, nor held when the id is dropped.
     #[pin]
-    pub(super) id: Mutex<Option<ConnectionId>>,
+    pub(super) id: Mutex<Option<OwnedCmId>>,
     #[pin]
     state: SpinLock<State<O>>,
     // Chores that any context may ask for.
@@ -185,8 +185,8 @@ impl<O: Owner> Link<O> {
     }
 
     /// Whether the device is being removed.
-    pub(crate) fn is_doomed(&self) -> bool {
-        self.inner.device.is_going()
+    pub(crate) fn is_removing(&self) -> bool {
+        self.inner.device.is_removing()
     }
 }
 
@@ -348,7 +348,7 @@ impl<O: Owner> WorkItem<1> for Inner<O> {
             this.disconnect();
         }
         let waits = this.phase() == Phase::Leaving && !given_up;
-        if waits && !this.device.is_hurried() {
+        if waits && !this.device.removal_is_overdue() {
             return;
         }
 
@@ -382,7 +382,7 @@ impl<O: Owner> QpEvents for Inner<O> {
 }
 
 impl<O: Owner> Events for Inner<O> {
-    fn event(self: Arc<Self>, connection: &Connection, event: Event<'_>) {
+    fn event(self: Arc<Self>, connection: &CmId, event: Event<'_>) {
         match event {
             Event::Reply {
                 data,

@@ -81,7 +81,7 @@ impl Registry {
         device: &DeviceRef,
         client: Arc<dyn RemovalClient>,
     ) -> Result<u64> {
-        if device.is_going() {
+        if device.is_removing() {
             return Err(ENODEV);
         }
         let key = self.next_key;

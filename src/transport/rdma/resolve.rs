@@ -28,7 +28,7 @@ use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 const FIRST_TRY: u32 = 10;
 
 /// What is looked for.
-struct Wish {
+struct Query {
     source: Option<Address>,
     destination: Address,
     tos: Option<u8>,
@@ -39,7 +39,7 @@ struct Wish {
 }
 
 /// How far it is.
-enum Find {
+enum LookupState {
     /// Not begun, or between two tries.
     Nothing,
     /// Here it is looked for, or was found.
@@ -50,7 +50,7 @@ enum Find {
 
 /// What the callbacks of a search get at, and what the workqueue destroys.
 #[pin_data]
-struct Search<O: Owner> {
+struct Lookup<O: Owner> {
     owner: ARef<O>,
     net: ARef<Net>,
     _module: ModuleRef,
@@ -58,22 +58,22 @@ struct Search<O: Owner> {
     told: AtomicFlag,
     /// Set once, before the search begins. Taken inside the lock of `found`.
     #[pin]
-    wish: SpinLock<Option<Wish>>,
+    query: SpinLock<Option<Query>>,
     /// Not held when an id is dropped.
     #[pin]
-    found: Mutex<Find>,
+    found: Mutex<LookupState>,
     #[pin]
-    again: Work<Search<O>, 0>,
+    again: Work<Lookup<O>, 0>,
     #[pin]
-    end: Work<Search<O>, 1>,
+    end: Work<Lookup<O>, 1>,
 }
 
 impl_has_work! {
-    impl{O: Owner} HasWork<Search<O>, 0> for Search<O> { self.again }
-    impl{O: Owner} HasWork<Search<O>, 1> for Search<O> { self.end }
+    impl{O: Owner} HasWork<Lookup<O>, 0> for Lookup<O> { self.again }
+    impl{O: Owner} HasWork<Lookup<O>, 1> for Lookup<O> { self.end }
 }
 
-impl<O: Owner> WorkItem<0> for Search<O> {
+impl<O: Owner> WorkItem<0> for Lookup<O> {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
@@ -83,17 +83,17 @@ impl<O: Owner> WorkItem<0> for Search<O> {
     }
 }
 
-impl<O: Owner> WorkItem<1> for Search<O> {
+impl<O: Owner> WorkItem<1> for Lookup<O> {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let last = core::mem::replace(&mut *this.found.lock(), Find::Over);
+        let last = core::mem::replace(&mut *this.found.lock(), LookupState::Over);
         // Waits for callbacks, which take the lock; so not under it.
         drop(last);
     }
 }
 
-impl<O: Owner> Search<O> {
+impl<O: Owner> Lookup<O> {
     fn tell(&self, result: Result) {
         if !self.told.xchg(true, Full) {
             self.owner.resolved(self.id(), result);
@@ -110,51 +110,51 @@ impl<O: Owner> Search<O> {
     /// would be under the lock here.
     fn look(self: &Arc<Self>) -> Result {
         let mut new = RouteId::new(&self.net, self.clone())?;
-        let mut wish = self.wish.lock();
-        let w = Option::as_mut(&mut *wish).ok_or(EINVAL)?;
+        let mut query = self.query.lock();
+        let w = Option::as_mut(&mut *query).ok_or(EINVAL)?;
         let time = w.next_try.min(w.timeout_ms).max(1);
         w.next_try = w.next_try.saturating_mul(4);
         let (source, destination, tos) = (w.source, w.destination, w.tos);
-        drop(wish);
+        drop(query);
 
-        let last = self.put(Find::Nothing)?;
+        let last = self.put(LookupState::Nothing)?;
         drop(last);
         let mut id = self.found.lock();
-        if let Find::Over = &*id {
+        if let LookupState::Over = &*id {
             return Err(ENODEV);
         }
         // Callbacks may come at once; they find the id when the lock is free.
         let begun = new.begin(source.as_ref(), &destination, tos, time);
         if begun.is_ok() {
-            *id = Find::By(new);
+            *id = LookupState::By(new);
         }
         drop(id);
         begun.map_err(error)
     }
 
     /// Changes how far it is, unless it is over.
-    fn put(&self, to: Find) -> Result<Find> {
+    fn put(&self, to: LookupState) -> Result<LookupState> {
         let mut id = self.found.lock();
         match &*id {
-            Find::Over => Err(ENODEV),
+            LookupState::Over => Err(ENODEV),
             _ => Ok(core::mem::replace(&mut *id, to)),
         }
     }
 
     /// Whether there is time for one more try.
     fn has_time(&self) -> bool {
-        self.wish
+        self.query
             .lock()
             .as_ref()
             .is_some_and(|w| w.began.elapsed().as_millis() < i64::from(w.timeout_ms))
     }
 }
 
-impl<O: Owner> Events for Search<O> {
+impl<O: Owner> Events for Lookup<O> {
     fn event(self: Arc<Self>, route: &Route, event: Event) {
         match event {
             Event::AddressFound => {
-                let time = self.wish.lock().as_ref().map_or(0, |w| w.timeout_ms);
+                let time = self.query.lock().as_ref().map_or(0, |w| w.timeout_ms);
                 if let Err(e) = route.find_path(time) {
                     self.tell(Err(error(e)));
                 }
@@ -198,7 +198,7 @@ fn usable(route: &Route) -> Result<DeviceRef> {
 
 /// One attempt to find the way to an address. May be dropped in any context.
 pub(crate) struct Resolver<O: Owner> {
-    search: Arc<Search<O>>,
+    search: Arc<Lookup<O>>,
 }
 
 impl<O: Owner> Resolver<O> {
@@ -209,13 +209,13 @@ impl<O: Owner> Resolver<O> {
     /// `ENOMEM`.
     pub(crate) fn new(net: &Net, owner: ARef<O>) -> Result<Arc<Self>> {
         let search = Arc::pin_init(
-            pin_init!(Search {
+            pin_init!(Lookup {
                 owner,
                 net: net.into(),
                 _module: ModuleRef::new(),
                 told: AtomicFlag::new(false),
-                wish <- new_spinlock!(None, "ib_sdp_wish"),
-                found <- new_mutex!(Find::Nothing, "ib_sdp_resolver"),
+                query <- new_spinlock!(None, "ib_sdp_query"),
+                found <- new_mutex!(LookupState::Nothing, "ib_sdp_resolver"),
                 again <- new_work!("ib_sdp_resolver"),
                 end <- new_work!("ib_sdp_resolver_end"),
             }),
@@ -244,7 +244,7 @@ impl<O: Owner> Resolver<O> {
         timeout_ms: u32,
         tos: Option<u8>,
     ) -> Result {
-        *self.search.wish.lock() = Some(Wish {
+        *self.search.query.lock() = Some(Query {
             source: source.copied(),
             destination: *destination,
             tos,
@@ -257,7 +257,7 @@ impl<O: Owner> Resolver<O> {
 
     fn with<R>(&self, f: impl FnOnce(&RouteId) -> Result<R>) -> Result<R> {
         match &*self.search.found.lock() {
-            Find::By(id) => f(id),
+            LookupState::By(id) => f(id),
             _ => Err(EINVAL),
         }
     }
@@ -318,6 +318,6 @@ impl<O: Owner> Resolver<O> {
 
 impl<O: Owner> Drop for Resolver<O> {
     fn drop(&mut self) {
-        work::defer::<Arc<Search<O>>, 1>(self.search.clone());
+        work::defer::<Arc<Lookup<O>>, 1>(self.search.clone());
     }
 }

@@ -6,13 +6,13 @@
 //! [`Device`] is what `sys::rdma::device` has for them: `DeviceRef`'s clone, drop and `of`, and
 //! `remove`, with the steps that they have there.
 
-use crate::uses::Uses;
+use crate::use_count::UseCount;
 use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
 struct Device {
-    uses: Uses,
+    uses: UseCount,
     /// `unused`, the completion.
     unused: (Mutex<bool>, Condvar),
     /// The driver's, who frees it when the removal is over. loom says so if anybody is there then.
@@ -75,7 +75,7 @@ fn all_orders(users: &'static [fn(&Arc<Device>)], changes: usize) {
     model.preemption_bound = Some(changes);
     model.check(move || {
         let device = Arc::new(Device {
-            uses: Uses::one(),
+            uses: UseCount::one(),
             unused: (Mutex::new(false), Condvar::new()),
             raw: UnsafeCell::new(()),
             listed: Mutex::new(true),

@@ -15,8 +15,8 @@ extern crate self as kernel;
 mod events;
 mod going;
 mod room;
-#[path = "../../../../src/sys/rdma/uses.rs"]
-mod uses;
+#[path = "../../../../src/sys/rdma/use_count.rs"]
+mod use_count;
 mod waiting;
 
 /// `kernel::sync::atomic`, as far as the files use it.

@@ -2,9 +2,9 @@
 
 //! One end of a local connection.
 //!
-//! An [`End`] has the buffers that its owner has posted, the messages that have come into them, and what
+//! An [`PairEnd`] has the buffers that its owner has posted, the messages that have come into them, and what
 //! the owner has posted that is not carried out yet. All of it is under the lock of the
-//! [`Wire`](super::wire::Wire) that it is attached to.
+//! [`Pair`](super::pair::Pair) that it is attached to.
 
 use super::loans::Loans;
 use super::waiting::{copy_spans, Carried, Message, Waiting, SPANS};
@@ -22,15 +22,15 @@ pub(super) const READS: u16 = 4;
 
 /// Somebody to tell of something.
 pub(super) trait Ready: Send + Sync {
-    /// There is something. Called without the lock of the wire.
+    /// There is something. Called without the lock of the pair.
     fn ready(&self);
 
     /// Whether somebody watches for it, so that it is to be told whatever was asked for. Called with
-    /// the lock of the wire.
+    /// the lock of the pair.
     fn is_watched(&self) -> bool;
 
     /// There is something to carry out that is done sooner if whoever waits lends a hand. Called
-    /// without the lock of the wire.
+    /// without the lock of the pair.
     fn lend_a_hand(&self);
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Arrived {
 }
 
 /// One end, as long as its channel is there.
-pub(super) struct End {
+pub(super) struct PairEnd {
     /// Who is told of what has come.
     received: Arc<dyn Ready>,
     /// Who is told of what was carried out.
@@ -77,7 +77,7 @@ pub(super) struct End {
     broken: bool,
 }
 
-impl End {
+impl PairEnd {
     pub(super) fn new(
         send_slots: u16,
         receive_slots: u16,
@@ -85,7 +85,7 @@ impl End {
         sent: Arc<dyn Ready>,
     ) -> Result<KBox<Self>> {
         let mut end = KBox::new(
-            End {
+            PairEnd {
                 received,
                 sent,
                 send_slots,
@@ -212,7 +212,7 @@ impl End {
             return Err(ENOSPC);
         }
         self.loans.stop_access(loan)?;
-        self.wait(Waiting::End { loan, cookie })
+        self.wait(Waiting::Invalidate { loan, cookie })
     }
 
     /// Queues a transfer.
@@ -310,7 +310,11 @@ impl End {
     ///
     /// `ENOSPC` if there is no room, `EINVAL` for what the limits do not allow, `EIO` if the end is
     /// broken.
-    pub(super) fn post_send(&mut self, other: &mut Option<KBox<End>>, s: &Sending<'_>) -> Result {
+    pub(super) fn post_send(
+        &mut self,
+        other: &mut Option<KBox<PairEnd>>,
+        s: &Sending<'_>,
+    ) -> Result {
         self.check_room()?;
         if s.payload.len() > SPANS || s.header.len() > HEAD {
             return Err(EINVAL);
@@ -334,10 +338,10 @@ impl End {
     ///
     /// # Errors
     ///
-    /// As [`End::post_send`].
+    /// As [`PairEnd::post_send`].
     pub(super) fn exchange(
         &mut self,
-        other: &mut Option<KBox<End>>,
+        other: &mut Option<KBox<PairEnd>>,
         s: &Sending<'_>,
         buffer: &mut KBox<Buffer>,
         len: u32,
@@ -432,7 +436,7 @@ impl End {
     }
 
     /// Carries out what waits here, as far as that is possible now and needs no errand.
-    pub(super) fn carry_on(&mut self, other: &mut Option<KBox<End>>) {
+    pub(super) fn carry_on(&mut self, other: &mut Option<KBox<PairEnd>>) {
         while !self.broken {
             match self.waiting.front() {
                 Some(Waiting::Message(_)) => {
@@ -445,7 +449,7 @@ impl End {
                     let sent = other.deliver_waiting(&m);
                     self.carried_out(sent, m.signaled, m.cookie);
                 }
-                Some(Waiting::End { loan, cookie }) => {
+                Some(Waiting::Invalidate { loan, cookie }) => {
                     let (loan, cookie) = (*loan, *cookie);
                     if self.loans.is_accessed(loan) {
                         return;

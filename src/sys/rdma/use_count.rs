@@ -2,7 +2,7 @@
 
 //! How many use something that goes away.
 //!
-//! Who has a use may make another one of it, and others may as long as there is any ([`Uses`]).
+//! Who has a use may make another one of it, and others may as long as there is any ([`UseCount`]).
 //! Once there is none there never is one again, and all that was done by them has been done.
 //!
 //! `tests/host/loom` compiles this file and tries all orders in which that can come about.
@@ -10,12 +10,12 @@
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 
 /// The number of uses of something.
-pub(super) struct Uses(Atomic<i32>);
+pub(super) struct UseCount(Atomic<i32>);
 
-impl Uses {
+impl UseCount {
     /// One use.
     pub(super) fn one() -> Self {
-        Uses(Atomic::new(1))
+        UseCount(Atomic::new(1))
     }
 
     /// One more, of who has one: no first one, so there is nothing to order.

@@ -2,7 +2,7 @@
 
 //! What the two ends of a connection share.
 //!
-//! A [`Wire`] has two [`End`]s. As a rule nothing waits at them: a message is delivered when it is
+//! A [`Pair`] has two [`PairEnd`]s. As a rule nothing waits at them: a message is delivered when it is
 //! posted. It has to wait if no buffer is there for it, if the other end is not there, or behind
 //! something that waits.
 //!
@@ -12,7 +12,7 @@
 //!
 //! [`Errand`]: super::errand::Errand
 
-use super::end::{End, Ready};
+use super::pair_end::{PairEnd, Ready};
 use crate::memory::pinned::Pinned;
 use crate::sys::rdma::buffer::Buffer;
 use crate::transport::{Loan, Sending};
@@ -22,24 +22,27 @@ use kernel::sync::{new_condvar, new_spinlock, Arc, CondVar, SpinLock};
 
 /// What the ends of a connection share.
 #[pin_data]
-pub(super) struct Wire {
+pub(super) struct Pair {
     #[pin]
-    both: SpinLock<Both>,
+    ends: SpinLock<Ends>,
     /// Notified when nothing is being copied any more and an end is gone.
     #[pin]
-    still: CondVar,
+    copies_done: CondVar,
 }
 
-/// The two ends; under [`Wire::both`].
-pub(super) struct Both {
-    ends: [Option<KBox<End>>; 2],
+/// The two ends; under [`Pair::ends`].
+pub(super) struct Ends {
+    ends: [Option<KBox<PairEnd>>; 2],
     /// Pieces of transfers that are being copied without the lock.
     pub(super) copying: u32,
 }
 
-impl Both {
+impl Ends {
     /// An end and the other one.
-    pub(super) fn ends(&mut self, side: Side) -> (&mut Option<KBox<End>>, &mut Option<KBox<End>>) {
+    pub(super) fn ends(
+        &mut self,
+        side: Side,
+    ) -> (&mut Option<KBox<PairEnd>>, &mut Option<KBox<PairEnd>>) {
         let [a, b] = &mut self.ends;
         match side {
             Side::Active => (a, b),
@@ -48,7 +51,7 @@ impl Both {
     }
 }
 
-/// Which end of a wire.
+/// Which end of a pair.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     /// Whose owner has asked for the connection.
@@ -67,13 +70,13 @@ impl Side {
     }
 }
 
-impl Wire {
-    /// A wire without ends.
+impl Pair {
+    /// A pair without ends.
     pub(super) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
-            pin_init!(Wire {
-                both <- new_spinlock!(Both { ends: [const { None }; 2], copying: 0 }, "ib_sdp_wire"),
-                still <- new_condvar!("ib_sdp_still"),
+            pin_init!(Pair {
+                ends <- new_spinlock!(Ends { ends: [const { None }; 2], copying: 0 }, "ib_sdp_pair"),
+                copies_done <- new_condvar!("ib_sdp_copies_done"),
             }),
             GFP_KERNEL,
         )
@@ -84,8 +87,8 @@ impl Wire {
     /// # Errors
     ///
     /// Gives it back if there is one.
-    pub(super) fn attach(&self, side: Side, end: KBox<End>) -> Result<(), KBox<End>> {
-        let mut both = self.both.lock();
+    pub(super) fn attach(&self, side: Side, end: KBox<PairEnd>) -> Result<(), KBox<PairEnd>> {
+        let mut both = self.ends.lock();
         let (mine, _) = both.ends(side);
         match mine {
             Some(_) => Err(end),
@@ -97,38 +100,38 @@ impl Wire {
     }
 
     /// Takes an end away. What the other end posts from now on, or has waiting, stays there.
-    /// What is being copied is going on until [`Wire::wait_until_still`].
-    pub(super) fn detach(&self, side: Side) -> Option<KBox<End>> {
-        let mut both = self.both.lock();
+    /// What is being copied is going on until [`Pair::wait_for_copies`].
+    pub(super) fn detach(&self, side: Side) -> Option<KBox<PairEnd>> {
+        let mut both = self.ends.lock();
         let (mine, _) = both.ends(side);
         mine.take()
     }
 
     /// Waits until nobody copies to or from what a detached end has lent. Sleeps; nobody begins to
     /// without both ends, and a piece is not large.
-    pub(super) fn wait_until_still(&self) {
-        let mut both = self.both.lock();
+    pub(super) fn wait_for_copies(&self) {
+        let mut both = self.ends.lock();
         while both.copying > 0 {
-            self.still.wait(&mut both);
+            self.copies_done.wait(&mut both);
         }
     }
 
     /// The ends, for whoever carries out transfers.
-    pub(super) fn both(&self) -> Guard<'_, Both, SpinLockBackend> {
-        self.both.lock()
+    pub(super) fn both(&self) -> Guard<'_, Ends, SpinLockBackend> {
+        self.ends.lock()
     }
 
     /// A piece was copied, with the lock held again.
-    pub(super) fn copied(&self, both: &mut Both) {
+    pub(super) fn copied(&self, both: &mut Ends) {
         both.copying = both.copying.saturating_sub(1);
         if both.copying == 0 && both.ends.iter().any(Option::is_none) {
-            self.still.notify_all();
+            self.copies_done.notify_all();
         }
     }
 
     /// Does something with an end.
-    pub(super) fn with<R>(&self, side: Side, f: impl FnOnce(&mut End) -> R) -> Option<R> {
-        let mut both = self.both.lock();
+    pub(super) fn with<R>(&self, side: Side, f: impl FnOnce(&mut PairEnd) -> R) -> Option<R> {
+        let mut both = self.ends.lock();
         let (mine, _) = both.ends(side);
         mine.as_mut().map(|end| f(end))
     }
@@ -139,7 +142,7 @@ impl Wire {
     ///
     /// Gives it back if there is no room, or no end.
     pub(super) fn post_receive(&self, side: Side, b: KBox<Buffer>) -> Result<(), KBox<Buffer>> {
-        let mut both = self.both.lock();
+        let mut both = self.ends.lock();
         let (mine, other) = both.ends(side);
         let Some(end) = mine.as_mut() else {
             return Err(b);
@@ -162,7 +165,7 @@ impl Wire {
     /// `ENOSPC` if there is no room, `EINVAL` for what the limits do not allow, `EIO` if the end is
     /// broken or gone.
     pub(super) fn post_send(&self, side: Side, s: &Sending<'_>) -> Result {
-        let mut both = self.both.lock();
+        let mut both = self.ends.lock();
         let (mine, other) = both.ends(side);
         mine.as_mut().ok_or(EIO)?.post_send(other, s)
     }
@@ -172,7 +175,7 @@ impl Wire {
     ///
     /// # Errors
     ///
-    /// As [`Wire::post_send`].
+    /// As [`Pair::post_send`].
     pub(super) fn exchange(
         &self,
         side: Side,
@@ -180,7 +183,7 @@ impl Wire {
         buffer: &mut KBox<Buffer>,
         len: u32,
     ) -> Result<bool> {
-        let mut both = self.both.lock();
+        let mut both = self.ends.lock();
         let (mine, other) = both.ends(side);
         mine.as_mut().ok_or(EIO)?.exchange(other, s, buffer, len)
     }
@@ -191,7 +194,7 @@ impl Wire {
     ///
     /// Gives it back, as [`Transport::lend`](crate::transport::Transport::lend) does, or if the end is gone.
     pub(super) fn lend(&self, side: Side, p: Pinned) -> Result<Loan, Pinned> {
-        let mut both = self.both.lock();
+        let mut both = self.ends.lock();
         match both.ends(side).0 {
             Some(mine) => mine.lend(p),
             None => Err(p),
@@ -204,7 +207,7 @@ impl Wire {
     ///
     /// As [`crate::transport::Transport::invalidate`].
     pub(super) fn invalidate(&self, side: Side, loan: Loan, cookie: u64) -> Result {
-        let mut both = self.both.lock();
+        let mut both = self.ends.lock();
         let (mine, other) = both.ends(side);
         let mine = mine.as_mut().ok_or(EIO)?;
         mine.invalidate(loan, cookie)?;
@@ -218,7 +221,7 @@ impl Wire {
     ///
     /// `EIO` if the end is broken or gone.
     pub(super) fn flush(&self, side: Side) -> Result {
-        let mut both = self.both.lock();
+        let mut both = self.ends.lock();
         let (mine, other) = both.ends(side);
         let broken = mine.as_ref().is_none_or(|m| m.is_broken());
         let news = other.as_mut().and_then(|o| o.take_news());
@@ -233,7 +236,7 @@ impl Wire {
 
     /// Tells the other end of what has come, whatever it wants to be told of.
     pub(super) fn rouse(&self, side: Side) {
-        let mut both = self.both.lock();
+        let mut both = self.ends.lock();
         let (_, other) = both.ends(side);
         let news = other.as_mut().and_then(|o| {
             o.has_news(true);
