@@ -100,26 +100,41 @@ fn run(raws: &Raws, text: &str) -> Result {
         pause: false,
     };
     match test {
-        "read" => bed.read().map(|_| ()),
-        "write" => bed.write().map(|_| ()),
-        "twice" => {
-            bed.read()?;
-            bed.pause = true;
-            bed.pause()?;
-            bed.pause = false;
-            bed.read().map(|_| ())
-        }
-        "read_later" => {
-            bed.pause = true;
-            bed.read().map(|_| ())
-        }
-        "write_later" => {
-            bed.pause = true;
-            bed.write().map(|_| ())
-        }
+        "read" | "read_later" | "twice" | "write" | "write_later" => moved(&mut bed, test),
         "scattered" => transfers::pieces(&mut bed, true),
         "in_one_piece" => transfers::pieces(&mut bed, false),
         "again" => transfers::again(&mut bed),
+        "stale" => transfers::stale(&mut bed),
+        "other" => transfers::other(&mut bed, End::of(number()?)?, End::of(number()?)?),
+        "in_flight" => transfers::in_flight(&mut bed),
+        "room" => transfers::room(&mut bed),
+        "removal" => transfers::removal(&mut bed),
+        "faults" => memory::faults(&mut bed),
+        "budget" => memory::budget(&mut bed),
+        "memlock" => memory::memlock(&mut bed),
+        "misuse" => memory::misuse(&mut bed),
+        _ => refused(&mut bed, test),
+    }
+}
+
+/// Memory is moved, now or when the program says so.
+fn moved(bed: &mut Bed, test: &str) -> Result {
+    if test == "twice" {
+        bed.read()?;
+        bed.pause = true;
+        bed.pause()?;
+        bed.pause = false;
+    }
+    bed.pause |= test.ends_with("_later");
+    match test.starts_with("write") {
+        true => bed.write().map(|_| ()),
+        false => bed.read().map(|_| ()),
+    }
+}
+
+/// Access that the key does not give.
+fn refused(bed: &mut Bed, test: &str) -> Result {
+    match test {
         "wrong_key" => bed.refused(Access::Read, true, |k| Key {
             rkey: k.rkey ^ 0x55,
             ..k
@@ -142,15 +157,6 @@ fn run(raws: &Raws, text: &str) -> Result {
         }),
         "not_for_writing" => bed.refused(Access::Read, false, |k| k),
         "not_for_reading" => bed.refused(Access::Write, true, |k| k),
-        "stale" => transfers::stale(&mut bed),
-        "other" => transfers::other(&mut bed, End::of(number()?)?, End::of(number()?)?),
-        "in_flight" => transfers::in_flight(&mut bed),
-        "room" => transfers::room(&mut bed),
-        "removal" => transfers::removal(&mut bed),
-        "faults" => memory::faults(&mut bed),
-        "budget" => memory::budget(&mut bed),
-        "memlock" => memory::memlock(&mut bed),
-        "misuse" => memory::misuse(&mut bed),
         _ => Err(EINVAL),
     }
 }

@@ -152,54 +152,14 @@ impl Raw {
                 self.end.starving = number(words)? != 0;
                 Ok(())
             }
-            "advertise" => {
-                let (address, len) = (number(words)?, number(words)?);
-                let (p, access) = match words.next() {
-                    Some("read") => (self.end.pin_source(address, len, Hold::Long)?, Access::Read),
-                    Some("write") => (
-                        self.end.pin_destination(address, len, Hold::Long)?,
-                        Access::Write,
-                    ),
-                    _ => return Err(EINVAL),
-                };
-                let (loan, watch, key) = self.end.advertise(p, access)?;
-                self.end.on(|c| c.flush())??;
-                let handle = self.keep(loan, watch)?;
-                give(number(words)?, &[key.address, key.rkey.into(), handle])
-            }
+            "advertise" => self.advertise(words),
             "withdraw" => {
                 let loan = self.loan(number(words)?)?;
                 self.end
                     .on(|c| c.invalidate(loan, 0).and_then(|()| c.flush()))?
             }
-            "pin" => {
-                let (address, len) = (number(words)?, number(words)?);
-                let p = match words.next() {
-                    Some("from") => self.end.pin_source(address, len, Hold::Briefly)?,
-                    Some("into") => self.end.pin_destination(address, len, Hold::Briefly)?,
-                    _ => return Err(EINVAL),
-                };
-                let (loan, watch) = self.end.lend(p)?;
-                let handle = self.keep(loan, watch)?;
-                give(number(words)?, &[handle])
-            }
-            "read" | "write" => {
-                let loan = self.loan(number(words)?)?;
-                let t = Transfer {
-                    read: command == "read",
-                    offset: number(words)? as u32,
-                    len: number(words)? as u32,
-                    address: number(words)? as u64,
-                    rkey: number(words)? as u32,
-                    cookie: 0,
-                };
-                let queued = self.end.on(|c| {
-                    let n = c.transfer(loan, &t)?;
-                    c.flush()?;
-                    Ok(n)
-                })?;
-                give(number(words)?, &[queued.map_err(again)?.into()])
-            }
+            "pin" => self.pin(words),
+            "read" | "write" => self.transfer(command == "read", words),
             "back" => {
                 let handle = number(words)?;
                 let (loan, at) = (self.loan(handle)?, self.place(handle)?);
@@ -217,6 +177,52 @@ impl Raw {
             }
             _ => Err(EINVAL),
         }
+    }
+
+    fn advertise(&mut self, words: &mut SplitAsciiWhitespace<'_>) -> Result {
+        let (address, len) = (number(words)?, number(words)?);
+        let (p, access) = match words.next() {
+            Some("read") => (self.end.pin_source(address, len, Hold::Long)?, Access::Read),
+            Some("write") => (
+                self.end.pin_destination(address, len, Hold::Long)?,
+                Access::Write,
+            ),
+            _ => return Err(EINVAL),
+        };
+        let (loan, watch, key) = self.end.advertise(p, access)?;
+        self.end.on(|c| c.flush())??;
+        let handle = self.keep(loan, watch)?;
+        give(number(words)?, &[key.address, key.rkey.into(), handle])
+    }
+
+    fn pin(&mut self, words: &mut SplitAsciiWhitespace<'_>) -> Result {
+        let (address, len) = (number(words)?, number(words)?);
+        let p = match words.next() {
+            Some("from") => self.end.pin_source(address, len, Hold::Briefly)?,
+            Some("into") => self.end.pin_destination(address, len, Hold::Briefly)?,
+            _ => return Err(EINVAL),
+        };
+        let (loan, watch) = self.end.lend(p)?;
+        let handle = self.keep(loan, watch)?;
+        give(number(words)?, &[handle])
+    }
+
+    fn transfer(&mut self, read: bool, words: &mut SplitAsciiWhitespace<'_>) -> Result {
+        let loan = self.loan(number(words)?)?;
+        let t = Transfer {
+            read,
+            offset: number(words)? as u32,
+            len: number(words)? as u32,
+            address: number(words)? as u64,
+            rkey: number(words)? as u32,
+            cookie: 0,
+        };
+        let queued = self.end.on(|c| {
+            let n = c.transfer(loan, &t)?;
+            c.flush()?;
+            Ok(n)
+        })?;
+        give(number(words)?, &[queued.map_err(again)?.into()])
     }
 
     fn send(&mut self, from: usize, len: usize) -> Result {
