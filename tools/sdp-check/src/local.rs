@@ -34,6 +34,7 @@ impl Facts {
             let address = address.map_or("none".into(), |a| a.to_string());
             facts.text.push(format!("host {host}, address {address}"));
         }
+        facts.text.push(processors());
         facts.modules();
         facts.module(address.unwrap_or(Ipv4Addr::UNSPECIFIED.into()));
         let mut found = devices::find(devices::CLASS.as_ref(), address, names);
@@ -195,6 +196,16 @@ impl Facts {
     }
 }
 
+/// What figures depend on.
+fn processors() -> String {
+    let count = std::thread::available_parallelism().map_or(0, |n| n.get());
+    let load = line("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().unwrap_or_default();
+    let governor = line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+    let governor = governor.unwrap_or("none".into());
+    format!("{count} processors, load {load}, governor {governor}")
+}
+
 /// What the linker calls a build: an ELF note has three words and "GNU" before it.
 fn build_id(note: &[u8]) -> Option<String> {
     let id = note.get(16..).filter(|id| !id.is_empty())?;
@@ -239,6 +250,7 @@ mod tests {
         let facts = Facts::find(Some(Ipv4Addr::LOCALHOST.into()), false, false);
         assert!(facts.mtu > 1000);
         assert!(facts.perftest.is_empty());
+        assert!(facts.text.iter().any(|t| t.contains(" processors, load ")));
         assert!(!facts.text.iter().any(|t| t.contains("127.0.0.1")));
     }
 
