@@ -42,20 +42,20 @@ class Started(Way):
     def started(self, command):
         return super().started(command) if self._how == "sdp_run" else command
 
-    def server(self, command, port):
+    def server(self, command, port, tcp=True):
         if self.sdp:
             self._map()
-        program = super().server(command, port)
+        program = super().server(command, port, tcp)
         if not self.sdp:
             self._map()
         return program
 
 
-def form(needs, server, client, says, sent, received, files=None, also=None, name="", few=FEW, ways=ALL, timeout=120):
+def form(needs, server, client, says, sent, received, files=None, also=None, name="", few=FEW, ways=ALL, tcp=True, timeout=120):
     """The cases of one program. `server` and `client` are words; the client ends by itself, and the last line of what it prints
     is `says`. `files` are written before, by their names. {host}, {port}, {next}, another port, and {folder}, where they are, stand
     for what they say in all of it, and so does what `also` gives. `sent` and `received` are the bytes that have to go from the client
-    and to it, at least. `few` are the ways of `make test`, `ways` all. `name` is of one form among several in a file.
+    and to it, at least. `few` are the ways of `make test`, `ways` all. Without `tcp` the server listens by SDP alone. `name` is of one form among several in a file.
 
     Returns what runs it on any Way."""
     module = sys._getframe(1).f_globals["__name__"]
@@ -77,7 +77,7 @@ def form(needs, server, client, says, sent, received, files=None, also=None, nam
                     file.write(content)
                 if not netns.local():
                     put(e, f"{folder}/{path}", content.encode())
-            serving = way.server([filled(word) for word in server], PORT)
+            serving = way.server([filled(word) for word in server], PORT, tcp)
             with way.carries(sent, received):
                 said = way.client([filled(word) for word in client], patience=20)
             e.equal(said.splitlines()[-1:], [says], "what the client says in the end")

@@ -115,12 +115,12 @@ class Way:
         """What is started where SDP is to carry the bytes."""
         return under(self.e, command, log="stderr:8")
 
-    def server(self, command, port):
-        """Starts one, and waits until it listens on the port."""
+    def server(self, command, port, tcp=True):
+        """Starts one, and waits until it listens on the port; without `tcp` by SDP alone."""
         command = [str(word) for word in command]
         program = Program(self.e, self.started(command) if self.sdp else command, self.where)
         try:
-            wait_for_listener(self.e, port, self.where, sdp=self.sdp)
+            wait_for_listener(self.e, port, self.where, tcp=tcp, sdp=self.sdp)
         except CaseFailure as failure:
             raise CaseFailure(f"{failure}; {program.name} said: {program.said()}") from None
         return program

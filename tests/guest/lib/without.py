@@ -44,11 +44,11 @@ class Without(Way):
     def __exit__(self, *_):
         self._stack.close()
 
-    def server(self, command, port):
+    def server(self, command, port, tcp=True):
         command = [str(word) for word in command]
         program = Program(self.e, command if self._mapped else under(self.e, command))
         try:
-            wait_for_listener(self.e, port, "self", sdp=self.sdp)
+            wait_for_listener(self.e, port, "self", tcp=tcp, sdp=self.sdp)
         except CaseFailure as failure:
             raise CaseFailure(f"{failure}; {program.name} said: {program.said()}") from None
         return program

@@ -2,7 +2,7 @@
 """GlusterFS: a brick, and a mount of it by FUSE, with a file there and back. Both are the daemons that glusterd starts, with settings
 of their own."""
 
-from lib.forms import form
+from lib.forms import FEW, form
 
 BRICK = """
 volume files
@@ -18,6 +18,7 @@ volume server
     option transport-type tcp
     option transport.socket.bind-address {host}
     option transport.socket.listen-port {port}
+    option transport.address-family {family}
     option auth.addr.locks.allow *
     subvolumes locks
 end-volume
@@ -40,5 +41,8 @@ head -c 3000000 /dev/urandom > sent && cp sent mount/copy && cmp sent mount/copy
 umount mount || cat {folder}/log
 """
 
-form(needs=("glusterfsd", "glusterfs"), server=("sh", "-c", SERVER), client=("sh", "{folder}/client"), timeout=240,
-     files={"brick.vol": BRICK, "mount.vol": MOUNT, "client": CLIENT}, says="the same", sent=3_000_000, received=3_000_000)
+# A brick of family 27 is reached by a client whose TCP sockets are SDP's, and by no other.
+for name, family, more in (("", "inet", {}), ("inet_sdp", "inet-sdp", {"tcp": False, "few": FEW, "ways": FEW})):
+    form(name=name, needs=("glusterfsd", "glusterfs"), server=("sh", "-c", SERVER), client=("sh", "{folder}/client"), timeout=240,
+         files={"brick.vol": BRICK.replace("{family}", family), "mount.vol": MOUNT, "client": CLIENT}, says="the same",
+         sent=3_000_000, received=3_000_000, **more)
