@@ -6,6 +6,7 @@
 
 use super::closing::{Act, Event, Step};
 use super::receive_queue::Urgent;
+use super::timers::Timer;
 use super::{Connection, SdpSock, Wakeups, JOB_DISCONNECT};
 use crate::observe::debug::{debug, Ends};
 use crate::observe::trace;
@@ -57,19 +58,19 @@ impl Connection {
                 }
             }
             Act::Disconnect => {
-                self.set_deadline(sk, FIN_TIME);
+                self.set_timer(sk, Timer::Close, FIN_TIME);
                 sk.schedule(JOB_DISCONNECT);
             }
-            Act::AwaitDisconnect => self.set_deadline(sk, LAST_ACK_TIME),
-            Act::AwaitFin(0) => self.set_deadline(sk, FIN_TIME),
-            Act::AwaitFin(n) => self.set_deadline(sk, seconds(n)),
-            Act::Limit if self.link.is_some() && self.deadline.is_none() => {
-                self.set_deadline(sk, FIN_TIME)
+            Act::AwaitDisconnect => self.set_timer(sk, Timer::Close, LAST_ACK_TIME),
+            Act::AwaitFin(0) => self.set_timer(sk, Timer::Close, FIN_TIME),
+            Act::AwaitFin(n) => self.set_timer(sk, Timer::Close, seconds(n)),
+            Act::Limit if self.link.is_some() && !self.timers.is_set(Timer::Close) => {
+                self.set_timer(sk, Timer::Close, FIN_TIME)
             }
             Act::Limit => {}
             Act::Prolong => {
                 let due = self.last_progress.wrapping_add(FIN_TIME);
-                self.set_deadline(sk, due.wrapping_sub(jiffies()));
+                self.set_timer(sk, Timer::Close, due.wrapping_sub(jiffies()));
             }
             Act::Cut => self.cut(sk),
             Act::Abort | Act::Fail => {
@@ -117,7 +118,7 @@ impl Connection {
         }
         (wakeups.state, wakeups.readable) = (true, true);
         wakeups.hup |= sk.shutdown() == SHUTDOWN_MASK;
-        wakeups.admit |= self.admit_at.is_some();
+        wakeups.admit |= self.timers.is_set(Timer::DeferAccept);
     }
 
     /// Our DisConn has arrived.
@@ -130,24 +131,19 @@ impl Connection {
 
     /// Drops what was not sent, and the queue pair. What was received stays.
     fn cut(&mut self, sk: &SdpSock) {
-        self.spare.clear();
+        self.rx_buffers.clear();
         self.tx.clear();
         self.held = None;
-        (self.uncork_at, self.rouse_at) = (None, None);
+        self.timers.clear(Timer::Cork);
+        self.timers.clear(Timer::Kick);
         self.direct.lost();
         self.channel = None;
-        self.set_deadline(sk, FIN_TIME);
+        self.set_timer(sk, Timer::Close, FIN_TIME);
     }
 
     fn fail_link(&self) {
         if let Some(link) = &self.link {
             link.fail();
         }
-    }
-
-    /// Has [`Socket`](super::Socket)'s timer look after this connection in `delay` at the latest.
-    pub(crate) fn set_deadline(&mut self, sk: &SdpSock, delay: Jiffies) {
-        self.deadline = Some(jiffies().wrapping_add(delay));
-        sk.set_timer(delay);
     }
 }

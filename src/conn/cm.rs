@@ -3,6 +3,7 @@
 //! The connection manager's side of a connection, and whether news are of this one: they may come when the
 //! socket has begun another by then.
 
+use super::timers::Timer;
 use super::{Connection, SdpSock};
 use crate::sys::net::address::Address;
 use crate::sys::time::Jiffies;
@@ -59,9 +60,10 @@ impl Connection {
     #[must_use]
     pub(crate) fn let_go(&mut self) -> Below {
         self.direct.lost();
-        self.spare.clear();
+        self.rx_buffers.clear();
         self.tx.clear();
-        (self.uncork_at, self.rouse_at) = (None, None);
+        self.timers.clear(Timer::Cork);
+        self.timers.clear(Timer::Kick);
         (self.channel.take(), self.resolver.take(), self.link.take())
     }
 }

@@ -3,6 +3,7 @@
 //! How far it is decided whether an `IPPROTO_SDP` socket is SDP's or TCP's. What is done about it is in
 //! `socket/ipproto`.
 
+use super::timers::Timer;
 use super::{Connection, Outcome, SdpSock, JOB_FALL_BACK};
 use crate::sys::bindings as c;
 use crate::sys::errno::Errno;
@@ -149,7 +150,7 @@ impl Connection {
             }
             Phase::Trying => {
                 self.fallback.phase = Phase::Sdp;
-                self.deadline = None;
+                self.timers.clear(Timer::Close);
                 self.stats.count_outcome(Outcome::Connected);
                 true
             }
@@ -168,7 +169,7 @@ impl Connection {
             Phase::Trying => {
                 self.fallback.phase = Phase::Falling;
                 self.fallback.why = Outcome::of(e);
-                self.deadline = None;
+                self.timers.clear(Timer::Close);
                 sk.schedule(JOB_FALL_BACK);
                 true
             }
@@ -182,7 +183,7 @@ impl Connection {
     pub(crate) fn asked(&mut self, sk: &SdpSock, patience: Jiffies) {
         if self.fallback.phase == Phase::Trying {
             self.fallback.asked = true;
-            self.set_deadline(sk, patience);
+            self.set_timer(sk, Timer::Close, patience);
         }
     }
 }

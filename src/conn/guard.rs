@@ -7,7 +7,7 @@
 
 use super::closing::{Act, Event};
 use super::wakeups::Wakeups;
-use super::{receive_buffers, Connection, SdpSock};
+use super::{rx_buffers, Connection, SdpSock};
 use crate::sys::errno::Errno;
 use core::ops::{Deref, DerefMut};
 use kernel::alloc::flags::GFP_NOWAIT;
@@ -116,7 +116,7 @@ impl Deliver<'_> {
         while wakeups.errand || wakeups.buffers {
             if core::mem::take(&mut wakeups.buffers) {
                 // the program, or a worker, may be what memory is wanted for
-                wakeups.merge(receive_buffers::stock(sk, GFP_NOWAIT));
+                wakeups.merge(rx_buffers::stock(sk, GFP_NOWAIT));
             }
             if !core::mem::take(&mut wakeups.errand) {
                 continue;

@@ -18,13 +18,14 @@ mod cm;
 pub(crate) mod events;
 pub(crate) mod fallback;
 mod guard;
+pub(crate) mod keepalive;
 mod options;
 mod outcome;
 mod patience;
 mod polling;
-pub(crate) mod receive_buffers;
 pub(crate) mod receive_queue;
 mod rx;
+pub(crate) mod rx_buffers;
 pub(crate) mod send_queue;
 pub(crate) mod setup;
 pub(crate) mod stats;
@@ -32,7 +33,6 @@ pub(crate) mod timers;
 mod tx;
 mod wait;
 mod wakeups;
-mod window;
 pub(crate) mod zcopy;
 
 pub(crate) use self::accept_queue::{Listener, Place};
@@ -45,17 +45,16 @@ use self::closing::Closing;
 use self::events::{Events, Queue};
 use self::fallback::Fallback;
 use self::patience::Patience;
-use self::receive_buffers::Large;
 use self::receive_queue::ReceiveQueue;
+use self::rx_buffers::RxBuffers;
 use self::send_queue::SendQueue;
 use self::stats::Stats;
+use self::timers::{Timer, Timers};
 use self::wakeups::Wakeups;
-use self::window::Shortage;
 use self::zcopy::Direct;
 use crate::memory::budget::Account;
 use crate::protocol::{self, Hold};
 use crate::sys::net::sock::Sock;
-use crate::sys::rdma::buffer::Buffer;
 use crate::sys::time::{jiffies, Jiffies};
 use crate::transport::{Arming, Channel, Interest, Link, Resolver, SendCompletion, Transport};
 use kernel::new_spinlock;
@@ -171,24 +170,12 @@ pub(crate) struct Connection {
     pub(crate) tx: SendQueue,
     /// Bytes received.
     pub(crate) rx: ReceiveQueue,
-    /// Unused receive buffers, of the current size.
-    pub(crate) spare: KVec<KBox<Buffer>>,
-    /// Size of the receive buffers.
-    pub(crate) buffer_size: u32,
-    /// Receive buffers to have posted while the reader keeps up.
-    pub(crate) window: u16,
-    /// They could not be had.
-    pub(crate) shortage: Shortage,
-    /// The right to have large receive buffers.
-    pub(crate) large: Option<Large>,
-    /// Size that was asked for by ChRcvBuf, until JOB_RESIZE has answered.
-    pub(crate) wanted_size: Option<u32>,
+    /// Receive buffers.
+    pub(crate) rx_buffers: RxBuffers,
     /// What listen(2) has made.
     pub(crate) listener: Option<KBox<Listener>>,
     /// The place in a listener's queue that a new connection has, until it waits there for accept(2).
     pub(crate) place: Option<Place>,
-    /// When it does so although nothing has come (`TCP_DEFER_ACCEPT`).
-    pub(crate) admit_at: Option<Jiffies>,
     /// The choice between SDP and TCP (`IPPROTO_SDP`).
     pub(crate) fallback: Fallback,
     /// Options.
@@ -211,12 +198,10 @@ pub(crate) struct Connection {
     unsignaled: u32,
     /// What the last message held was held for.
     pub(crate) held: Option<Hold>,
-    /// When corked bytes go nevertheless.
-    pub(crate) uncork_at: Option<Jiffies>,
-    /// That time has come.
+    /// The time has come at which corked bytes go nevertheless.
     pub(crate) uncorked: bool,
-    /// When the peer, which has given no credits, is roused.
-    pub(crate) rouse_at: Option<Jiffies>,
+    /// What is to be done when.
+    pub(crate) timers: Timers,
     /// Something was told that was not asked for: until the program next sends or receives, bytes are
     /// taken in as they come.
     pub(crate) attends: bool,
@@ -224,8 +209,6 @@ pub(crate) struct Connection {
     pub(crate) last_heard: Jiffies,
     /// When bytes last were known to have arrived, or began to wait.
     pub(crate) last_progress: Jiffies,
-    /// When the socket has to be done with closing.
-    pub(crate) deadline: Option<Jiffies>,
     /// Keepalive probes that were sent since the peer was last heard of.
     pub(crate) probes: u32,
 }
@@ -241,15 +224,9 @@ impl Connection {
             protocol: None,
             tx: SendQueue::new(),
             rx: ReceiveQueue::new(),
-            spare: KVec::new(),
-            buffer_size: 0,
-            window: FIRST_WINDOW,
-            shortage: Shortage::new(),
-            large: None,
-            wanted_size: None,
+            rx_buffers: RxBuffers::new(),
             listener: None,
             place: None,
-            admit_at: None,
             fallback: Fallback::new(),
             options: Options::new(),
             direct: Direct::new(),
@@ -261,13 +238,11 @@ impl Connection {
             polling: 0,
             unsignaled: 0,
             held: None,
-            uncork_at: None,
             uncorked: false,
-            rouse_at: None,
+            timers: Timers::new(),
             attends: false,
             last_heard: 0,
             last_progress: 0,
-            deadline: None,
             probes: 0,
         }
     }
@@ -276,19 +251,17 @@ impl Connection {
     pub(crate) fn reset(&mut self) {
         self.tx.clear();
         self.rx.clear();
-        self.spare.clear();
+        self.rx_buffers.reset();
         self.protocol = None;
-        self.window = FIRST_WINDOW;
-        self.shortage = Shortage::new();
-        self.wanted_size = None;
-        (self.uncork_at, self.uncorked) = (None, false);
-        (self.rouse_at, self.attends) = (None, false);
-        self.large = None;
+        for timer in [Timer::Cork, Timer::Kick, Timer::Memory, Timer::Close] {
+            self.timers.clear(timer);
+        }
+        (self.uncorked, self.attends) = (false, false);
         self.direct.forget();
         self.closing.renew();
         self.more = false;
         self.interest = None;
-        (self.unsignaled, self.held, self.deadline, self.probes) = (0, None, None, 0);
+        (self.unsignaled, self.held, self.probes) = (0, None, 0);
     }
 
     /// Starts with a new channel, on which the first receive buffers are posted.

@@ -3,6 +3,7 @@
 //! What comes in: what a message does that has arrived.
 
 use super::receive_queue::Urgent;
+use super::timers::Timer;
 use super::wakeups::Wakeups;
 use super::{Connection, SdpSock, JOB_RESIZE};
 use crate::observe::debug::{debug, Ends};
@@ -121,7 +122,7 @@ impl Connection {
             Err(_) => return Err(ENOBUFS),
         }
         wakeups.readable = true;
-        wakeups.admit |= self.admit_at.is_some();
+        wakeups.admit |= self.timers.is_set(Timer::DeferAccept);
         Ok(())
     }
 
@@ -154,7 +155,7 @@ impl Connection {
             Event::SinkAdvert { returned: false } => self.sink_came(wakeups),
             Event::SinksReturned => self.sinks_void(wakeups),
             Event::ReceiveSizeRequested(size) => {
-                self.wanted_size = Some(size);
+                self.rx_buffers.want(size);
                 sk.schedule(JOB_RESIZE);
             }
             _ => {}

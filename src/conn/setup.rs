@@ -91,8 +91,7 @@ impl Parts {
     pub(crate) fn install(self, c: &mut Connection) {
         c.tx = self.tx;
         c.rx = self.rx;
-        c.spare = self.spare;
-        c.buffer_size = self.size;
+        c.rx_buffers.begin(self.spare, self.size);
         c.attach(self.channel);
     }
 }

@@ -1,111 +1,89 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What happens by the clock: keepalive probes, `TCP_USER_TIMEOUT`, the limits of corking, closing
-//! and `TCP_DEFER_ACCEPT`, another try where memory was short, and a peer that does not look. One timer per socket, set to the
-//! nearest of them.
+//! When what is to be done for a connection: a table of times, of which the kernel's one timer is set to
+//! the nearest. Needs nothing of the kernel; `tests/host/conn` compiles this file, too.
+//!
+//! Jiffies wrap around. So a time counts as past if it lies less than half of all jiffies behind now.
 
-use super::{Connection, SdpSock, Wakeups};
-use crate::sys::errno::ETIMEDOUT;
-use crate::sys::net::params;
-use crate::sys::net::sock::{Flag, State};
-use crate::sys::time::{jiffies, milliseconds, seconds, Jiffies};
-use crate::transport::Transport;
-use kernel::prelude::*;
+use crate::sys::time::Jiffies;
 
-/// `SO_KEEPALIVE` was set. The socket lock is held.
-pub(crate) fn set_keepalive(sk: &SdpSock, on: bool) {
-    sk.set_flag(Flag::KeepOpen, on);
-    update(sk);
+/// What has a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Timer {
+    /// The connection's end, or SDP's time to answer, if that can be TCP as well.
+    Close,
+    /// Corked bytes go nevertheless.
+    Cork,
+    /// accept(2) may have a connection though nothing has come (`TCP_DEFER_ACCEPT`).
+    DeferAccept,
+    /// Memory for receive buffers is asked for again.
+    Memory,
+    /// The peer, which has given no credits and may not look, is told of what waits.
+    Kick,
 }
 
-/// Sets the timer to what is next, after an option or the state has changed.
-pub(crate) fn update(sk: &SdpSock) {
-    let next = {
-        let c = sk.connection();
-        next(sk, &c, jiffies())
-    };
-    if let Some(delay) = next {
-        sk.set_timer(delay.max(1));
+const TIMERS: usize = 5;
+
+/// The times of one connection.
+pub(crate) struct Timers {
+    at: [Option<Jiffies>; TIMERS],
+}
+
+/// How long it is until then; 0 if it is past.
+fn left(at: Jiffies, now: Jiffies) -> Jiffies {
+    match at.wrapping_sub(now) {
+        left if left > Jiffies::MAX / 2 => 0,
+        left => left,
     }
 }
 
-/// How long until the next thing is due.
-fn next(sk: &SdpSock, c: &Connection, now: Jiffies) -> Option<Jiffies> {
-    let until = |at: Jiffies| {
-        // jiffies wrap: what lies behind us counts as due
-        let left = at.wrapping_sub(now);
-        if left > Jiffies::MAX / 2 {
-            0
-        } else {
-            left
+impl Timers {
+    /// None is set.
+    pub(crate) const fn new() -> Self {
+        Timers { at: [None; TIMERS] }
+    }
+
+    /// Sets one.
+    pub(crate) fn set(&mut self, timer: Timer, at: Jiffies) {
+        self.at[timer as usize] = Some(at);
+    }
+
+    /// Clears one.
+    pub(crate) fn clear(&mut self, timer: Timer) {
+        self.at[timer as usize] = None;
+    }
+
+    /// Whether one is set.
+    pub(crate) fn is_set(&self, timer: Timer) -> bool {
+        self.get(timer).is_some()
+    }
+
+    /// What one is set to.
+    pub(crate) fn get(&self, timer: Timer) -> Option<Jiffies> {
+        self.at[timer as usize]
+    }
+
+    /// Whether the time of one has come.
+    pub(crate) fn is_due(&self, timer: Timer, now: Jiffies) -> bool {
+        self.get(timer).is_some_and(|at| left(at, now) == 0)
+    }
+
+    /// The same, and clears it then.
+    pub(crate) fn take_due(&mut self, timer: Timer, now: Jiffies) -> bool {
+        let due = self.is_due(timer, now);
+        if due {
+            self.clear(timer);
         }
-    };
-    let keepalive = keepalive_due(sk, c).map(until);
-    let user = user_timeout_due(sk, c).map(until);
-    let closing = c.deadline.map(until);
-    let cork = c.uncork_at.map(until);
-    let rouse = c.rouse_at.map(until);
-    let admission = c.admit_at.map(until);
-    let memory = c.shortage.due().map(until);
-    [keepalive, user, closing, cork, rouse, admission, memory]
-        .into_iter()
-        .flatten()
-        .min()
-}
-
-/// When the next keepalive probe is due.
-pub(crate) fn keepalive_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
-    // also when one of the streams has ended, as on TCP
-    let unconnected = matches!(
-        sk.state(),
-        State::Close | State::Listen | State::SynSent | State::SynRecv
-    );
-    if !sk.flag(Flag::KeepOpen) || !c.connected() || unconnected {
-        return None;
+        due
     }
-    let idle = match c.options.keep_idle {
-        0 => params::sdp_keepalive_time().max(1) as u32,
-        n => n,
-    };
-    let wait = seconds(idle)
-        .wrapping_add(seconds(c.options.keep_interval).wrapping_mul(c.probes as Jiffies));
-    Some(c.last_heard.wrapping_add(wait))
-}
 
-/// When bytes will have waited too long to arrive.
-pub(crate) fn user_timeout_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
-    if c.options.user_timeout == 0 || c.tx.queued() == 0 || sk.state() == State::Close {
-        return None;
-    }
-    Some(
-        c.last_progress
-            .wrapping_add(milliseconds(c.options.user_timeout)),
-    )
-}
-
-/// Asks the peer's adapter whether it is there, which its program does not notice.
-pub(crate) fn probe(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
-    let Some(channel) = c.channel.as_mut() else {
-        return;
-    };
-    let unanswered = channel.probes() > 0;
-    if c.probes > 0 && !unanswered {
-        // the last one was answered
-        c.probes = 0;
-        c.last_heard = jiffies();
-    } else if unanswered && c.probes >= c.options.keep_count {
-        c.lose(sk, ETIMEDOUT, wakeups);
-    } else {
-        let sent = unanswered
-            || match channel.probe() {
-                Ok(()) => channel.flush().is_ok(),
-                // so much is on its way that the transport asks by itself
-                Err(e) => e == ENOSPC,
-            };
-        c.probes = c.probes.saturating_add(1);
-        c.stats.keepalive_probes += 1;
-        if !sent {
-            c.lose(sk, ETIMEDOUT, wakeups);
-        }
+    /// How long it is until the nearest of them, and of others that are not in the table.
+    pub(crate) fn next<const N: usize>(
+        &self,
+        others: [Option<Jiffies>; N],
+        now: Jiffies,
+    ) -> Option<Jiffies> {
+        let all = self.at.iter().chain(&others).flatten();
+        all.map(|at| left(*at, now)).min()
     }
 }

@@ -3,14 +3,14 @@
 //! What goes out: which message is next, and its posting.
 
 use super::send_queue::LARGE_CHUNK;
+use super::timers::Timer;
 use super::wakeups::Wakeups;
-use super::window::wider;
 use super::{Connection, SdpSock, FIN};
 use crate::observe::debug::{debug, Ends};
 use crate::observe::trace;
 use crate::protocol::{Block, Hold, Mid, Offer, Outgoing, Transmit, PAYLOAD_CREDITS};
 use crate::sys::errno::Errno;
-use crate::sys::time::{jiffies, milliseconds, Jiffies};
+use crate::sys::time::{milliseconds, Jiffies};
 use crate::transport::{Sending, Status, Transport};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
@@ -188,7 +188,7 @@ impl Connection {
         }
         if n == 0 && message.kind == Mid::Data && self.rx.memory() == 0 {
             // a credit update: most goes one way, and a wider window needs fewer of them
-            self.window = wider(self.window, channel);
+            self.rx_buffers.grow(channel);
         }
         let small = n > 0 && n == unsent && n < protocol.max_payload() as usize;
         self.note_sent(sk, message);
@@ -203,7 +203,7 @@ impl Connection {
     /// others have gone.
     fn note_held(&mut self, sk: &SdpSock, held: Option<Hold>, posted: bool) {
         if held != Some(Hold::Credits) {
-            self.rouse_at = None;
+            self.timers.clear(Timer::Kick);
         } else if self.held != held || posted {
             if self.held != held {
                 self.stats.credit_stalls += 1;
@@ -211,17 +211,15 @@ impl Connection {
                 trace::credit_stall(sk, credits, self.tx.unsent());
             }
             if self.channel.as_ref().is_some_and(|c| c.knows_solicited()) {
-                self.rouse_at = Some(jiffies().wrapping_add(ROUSE_TIME));
-                sk.set_timer(ROUSE_TIME);
+                self.set_timer(sk, Timer::Kick, ROUSE_TIME);
             }
         }
         self.held = held;
         self.uncorked = false;
         if held != Some(Hold::Corked) {
-            self.uncork_at = None;
-        } else if self.uncork_at.is_none() {
-            self.uncork_at = Some(jiffies().wrapping_add(CORK_TIME));
-            sk.set_timer(CORK_TIME);
+            self.timers.clear(Timer::Cork);
+        } else if !self.timers.is_set(Timer::Cork) {
+            self.set_timer(sk, Timer::Cork, CORK_TIME);
         }
     }
 }

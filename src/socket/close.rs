@@ -6,6 +6,7 @@
 
 use super::{listen, release};
 use crate::conn::closing::Event;
+use crate::conn::timers::Timer;
 use crate::conn::SdpSock;
 use crate::sys::errno::{ECONNRESET, EPIPE};
 use crate::sys::net::address::Address;
@@ -42,7 +43,7 @@ pub(super) fn disconnect(sk: &SdpSock) {
     {
         let mut c = sk.connection();
         c.reset();
-        c.deadline = None;
+        c.timers.clear(Timer::Close);
     }
     if !sk.port_is_bound() {
         sk.netns().ports.lock().release(sk.id(), sk.port());

@@ -10,7 +10,8 @@ use super::release::{abandoned, drop_link, finish, unreachable_error};
 use super::{bind, close, ipproto};
 use crate::conn::send_queue::LARGE_CHUNK;
 use crate::conn::setup::{self, Parts, MAX_ADVERTS};
-use crate::conn::{receive_buffers, Connection, SdpSock, Socket, Target};
+use crate::conn::timers::Timer;
+use crate::conn::{rx_buffers, Connection, SdpSock, Socket, Target};
 use crate::observe::debug::{debug, Ends};
 use crate::observe::trace;
 use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters, ZeroCopy};
@@ -224,7 +225,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
         sk.set_local(&local);
     }
     let never_asks = sk.netns().never_ask.lock().has(&sk.remote().ip);
-    let (size, large) = receive_buffers::first_size(sk, never_asks);
+    let (size, large) = rx_buffers::first_size(sk, never_asks);
     let parts = Parts::new(channel, size)?;
     let v4 = local.ip.is_ipv4();
     let hello = Hello {
@@ -286,7 +287,7 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
     sk.netns().never_ask.lock().heard(&host, ack.max_adverts);
     let posted = c.channel.as_ref().map_or(0, |c| c.posted_receives());
     c.protocol = Some(protocol::Connection::new(&Parameters {
-        local_receive_size: c.announced(c.buffer_size),
+        local_receive_size: c.announced(c.rx_buffers.size()),
         remote_receive_size: ack.actual_receive_size,
         local_max_adverts: MAX_ADVERTS.into(),
         remote_max_adverts: ack.max_adverts,
@@ -340,9 +341,11 @@ fn ask_anew(sk: &SdpSock, link: LinkId) -> Result {
             return Err(ECONNREFUSED.into());
         }
         let below = c.let_go();
-        let deadline = c.deadline;
+        let end = c.timers.get(Timer::Close);
         c.reset();
-        c.deadline = deadline;
+        if let Some(end) = end {
+            c.timers.set(Timer::Close, end);
+        }
         c.resolver = Some(resolver.clone());
         below
     };
@@ -372,7 +375,7 @@ fn fail(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool, e: Errno) {
             sk.add_shutdown(SHUTDOWN_MASK);
             c.is_not_made();
         }
-        c.deadline = None;
+        c.timers.clear(Timer::Close);
         (c.place.take(), c.let_go(), c.unlock())
     };
     drop(below);

@@ -19,7 +19,8 @@ pub(super) fn tcp(sk: &SdpSock) -> Answer<c::tcp_info> {
         let idle = jiffies().wrapping_sub(c.last_heard) / seconds(1).max(1) * 1000;
         i.tcpi_snd_mss = c.max_payload();
         i.tcpi_advmss = c
-            .buffer_size
+            .rx_buffers
+            .size()
             .saturating_sub(crate::protocol::BSDH_LEN as u32);
         i.tcpi_rcv_mss = i.tcpi_advmss;
         i.tcpi_pmtu = c.max_payload();

@@ -10,7 +10,8 @@
 use super::{bind, release};
 use crate::conn::send_queue::LARGE_CHUNK;
 use crate::conn::setup::{self, Parts, MAX_ADVERTS};
-use crate::conn::{receive_buffers, Listener, Place, SdpSock, Socket, FIN_TIME};
+use crate::conn::timers::Timer;
+use crate::conn::{rx_buffers, Listener, Place, SdpSock, Socket, FIN_TIME};
 use crate::observe::debug::debug;
 use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters};
 use crate::sys::errno::{EAGAIN, EINVAL, ENETDOWN};
@@ -232,7 +233,7 @@ fn prepare(
     namespace.enter(child)?;
     namespace.ports.lock().join(child, local.port)?;
     let (channel, link) = request.create(&setup::config(), child.clone())?;
-    let (size, large) = receive_buffers::first_size(child, hello.adverts() == 1);
+    let (size, large) = rx_buffers::first_size(child, hello.adverts() == 1);
     let parts = Parts::new(channel, size)?;
     let ack = HelloAck {
         bufs: parts.posted,
@@ -261,7 +262,7 @@ fn prepare(
         // From now on whatever the connection manager says about the link comes to the child. How long
         // that may take the peer has said; we do not wait longer than for the end of a connection.
         child.set_state(State::SynRecv);
-        c.set_deadline(child, FIN_TIME);
+        c.set_timer(child, Timer::Close, FIN_TIME);
         c.link = Some(link.clone());
         if link.is_removing() {
             return Err(ENETDOWN.into());

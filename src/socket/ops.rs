@@ -7,7 +7,7 @@ use super::{
     bind, close, connect, ipproto, listen, options, poll, receive, release, send, timer, upcalls,
 };
 use crate::conn::{
-    receive_buffers, timers, SdpSock, Socket, JOB_ADMIT, JOB_DISCONNECT, JOB_FALL_BACK, JOB_FINISH,
+    keepalive, rx_buffers, SdpSock, Socket, JOB_ADMIT, JOB_DISCONNECT, JOB_FALL_BACK, JOB_FINISH,
     JOB_PROGRESS, JOB_RESIZE,
 };
 use crate::sys::net::address::{Address, Named};
@@ -94,7 +94,7 @@ impl Family for Socket {
     }
 
     fn set_keepalive(sk: &SdpSock, on: bool) {
-        timers::set_keepalive(sk, on)
+        keepalive::set_keepalive(sk, on)
     }
 
     fn set_rcvlowat(sk: &SdpSock, bytes: i32) -> Result {
@@ -109,7 +109,7 @@ impl Family for Socket {
             upcalls::admit(sk);
         }
         if jobs & JOB_RESIZE != 0 {
-            receive_buffers::resize(sk);
+            rx_buffers::resize(sk);
         }
         if jobs & JOB_PROGRESS != 0 {
             sk.progress();

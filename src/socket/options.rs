@@ -3,7 +3,7 @@
 //! setsockopt(2), getsockopt(2) and ioctl(2), with the values, bounds and errnos of tcp(7).
 
 use super::{info, ipproto};
-use crate::conn::{timers, Options, SdpSock};
+use crate::conn::{keepalive, Options, SdpSock};
 use crate::sys::bindings as c;
 use crate::sys::errno::{EINVAL, ENOPROTOOPT};
 use crate::sys::net::address::{AF_INET6_SDP, AF_INET_SDP};
@@ -27,7 +27,7 @@ pub(super) fn set(sk: &SdpSock, level: i32, name: i32, value: &NewValue<'_>) -> 
         {
             let on = value.int()? != 0;
             let _lock = sk.lock();
-            timers::set_keepalive(sk, on);
+            keepalive::set_keepalive(sk, on);
             Ok(())
         }
         _ => value.forward(sk, level, name),
@@ -109,7 +109,7 @@ fn set_tcp(sk: &SdpSock, name: u32, v: i32) -> Result {
         }
         sk.progress();
     }
-    timers::update(sk);
+    keepalive::update(sk);
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 //! What calls, events and the timer do alike when a connection is over: they give up what it holds.
 
 use crate::conn::closing::Event;
+use crate::conn::timers::Timer;
 use crate::conn::{Connection, Place, SdpSock};
 use crate::sys::errno::{
     Errno, EADDRNOTAVAIL, ECONNRESET, ENETDOWN, ENETRESET, ENETUNREACH, ENODEV,
@@ -65,7 +66,7 @@ pub(super) fn lost(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool) {
             ECONNRESET
         };
         c.close_on(Event::Failed, e);
-        c.deadline = None;
+        c.timers.clear(Timer::Close);
         (c.place.take(), c.let_go(), c.unlock())
     };
     drop(below);

@@ -3,7 +3,7 @@
 //! sendmsg(2) and all that ends in it: write(2), send(2), sendfile(2), splice(2).
 
 use crate::conn::send_queue::{Chunk, LARGE_CHUNK, MIDDLE_CHUNK, SMALL_CHUNK};
-use crate::conn::{timers, zcopy, Connection, SdpSock};
+use crate::conn::{keepalive, zcopy, Connection, SdpSock};
 use crate::protocol::SMALLEST_DIRECT;
 use crate::sys::bindings as c;
 use crate::sys::errno::{EAGAIN, EFAULT, EOPNOTSUPP, EPIPE};
@@ -333,7 +333,7 @@ fn commit(
         idle && c.options.user_timeout != 0
     };
     if timed {
-        timers::update(sk);
+        keepalive::update(sk);
     }
     Ok(())
 }

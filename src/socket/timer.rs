@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What is done when a socket's timer runs out; when that is, [`timers`] says.
+//! What is done when a socket's timer runs out; when that is, [`keepalive`] says.
 
 use super::release::lost;
 use crate::conn::closing::{Act, Event};
-use crate::conn::{receive_buffers, timers, SdpSock, FIN_TIME, JOB_ADMIT, JOB_FINISH};
+use crate::conn::timers::Timer;
+use crate::conn::{keepalive, rx_buffers, SdpSock, FIN_TIME, JOB_ADMIT, JOB_FINISH};
 use crate::sys::errno::ETIMEDOUT;
-use crate::sys::time::{is_past, Jiffies};
+use crate::sys::time::{is_past, jiffies, Jiffies};
 
 /// The timer has run out; in a worker.
 pub(super) fn expired(sk: &SdpSock) {
@@ -15,33 +16,35 @@ pub(super) fn expired(sk: &SdpSock) {
     let due = |at: Option<Jiffies>| at.is_some_and(is_past);
     let (closing, short) = {
         let mut c = sk.connection();
-        if due(timers::user_timeout_due(sk, &c)) {
+        if due(keepalive::user_timeout_due(sk, &c)) {
             c.close_on(Event::Failed, ETIMEDOUT);
-        } else if due(timers::keepalive_due(sk, &c)) {
+        } else if due(keepalive::keepalive_due(sk, &c)) {
             let (c, wakeups, sk) = c.split();
-            timers::probe(sk, c, wakeups);
+            keepalive::probe(sk, c, wakeups);
         }
-        if due(c.uncork_at) {
+        let now = jiffies();
+        if c.timers.is_due(Timer::Cork, now) {
             c.uncorked = true;
             c.progress();
         }
-        if c.rouse_at.take_if(|at| is_past(*at)).is_some() {
+        if c.timers.take_due(Timer::Kick, now) {
             if let Some(channel) = c.channel.as_mut() {
                 channel.rouse();
             }
         }
-        if due(c.admit_at) {
+        if c.timers.is_due(Timer::DeferAccept, now) {
             sk.schedule(JOB_ADMIT);
         }
-        (due(c.deadline), due(c.shortage.due()))
+        let due = |timer| c.timers.is_due(timer, now);
+        (due(Timer::Close), due(Timer::Memory))
     };
     if short {
-        receive_buffers::restock(sk);
+        rx_buffers::restock(sk);
     }
     if closing {
         overdue(sk);
     }
-    timers::update(sk);
+    keepalive::update(sk);
 }
 
 /// The time that closing may take has run out, or that a peer may take to say that it has our answer.
@@ -49,10 +52,9 @@ fn overdue(sk: &SdpSock) {
     let (below, told) = {
         let mut c = sk.connection();
         // it may just have come to that
-        if !c.deadline.is_some_and(is_past) {
+        if !c.timers.take_due(Timer::Close, jiffies()) {
             return;
         }
-        c.deadline = None;
         if c.place.is_some() {
             // nothing may come any more that tells of its end
             drop(c);

@@ -7,7 +7,8 @@ use super::release::{abandon, abandoned, finish, lost};
 use super::{connect, ipproto};
 use crate::conn::closing::{Act, Event};
 use crate::conn::events::Queue;
-use crate::conn::{setup, timers, Place, SdpSock};
+use crate::conn::timers::Timer;
+use crate::conn::{keepalive, setup, Place, SdpSock};
 use crate::observe::trace;
 use crate::protocol::HELLO_ACK_LEN;
 use crate::sys::errno::{ECONNRESET, EPIPE};
@@ -83,12 +84,13 @@ fn established(sk: &SdpSock, link: LinkId) {
             sk.sigio_out();
             c.state_has_changed();
         } else {
-            c.deadline = None;
+            c.timers.clear(Timer::Close);
         }
         let wait = c.options.defer_accept;
         let nothing_came = c.rx.bytes() == 0 && !sk.peer_has_ended();
         if c.place.is_some() && wait > 0 && nothing_came {
-            c.admit_at = Some(jiffies().wrapping_add(seconds(wait)));
+            let until = jiffies().wrapping_add(seconds(wait));
+            c.timers.set(Timer::DeferAccept, until);
             (None, c.unlock())
         } else {
             (c.place.take(), c.unlock())
@@ -102,14 +104,14 @@ fn established(sk: &SdpSock, link: LinkId) {
         hand_over(&place, sk);
     }
     sk.progress();
-    timers::update(sk);
+    keepalive::update(sk);
 }
 
 /// What a connection had to wait for before accept(2) may have it has come, or the time is over.
 pub(super) fn admit(sk: &SdpSock) {
     let place = {
         let mut c = sk.connection();
-        c.admit_at = None;
+        c.timers.clear(Timer::DeferAccept);
         c.place.take()
     };
     if let Some(place) = place {
@@ -149,7 +151,7 @@ fn disconnected(sk: &SdpSock, link: LinkId, how: Gone) {
             c.stats.transport_errors += 1;
         }
         c.state_has_changed();
-        c.deadline = None;
+        c.timers.clear(Timer::Close);
         // Under the same hold: the next connection's would be taken later.
         (c.place.take(), c.let_go(), c.unlock())
     };

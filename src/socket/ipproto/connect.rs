@@ -7,6 +7,7 @@ use super::crossing::cross;
 use super::remembered::patience;
 use super::route;
 use crate::conn::fallback::{Phase, Route};
+use crate::conn::timers::Timer;
 use crate::conn::{Outcome, SdpSock, Socket};
 use crate::socket::release::unreachable_error;
 use crate::socket::{close, connect as sdp};
@@ -134,7 +135,9 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<Begun> {
     let mut c = sk.connection();
     match (started, c.fallback.phase) {
         // else the request is out already
-        (Ok(()), Phase::Trying) if c.deadline.is_none() => c.set_deadline(sk, patience(SEARCH)),
+        (Ok(()), Phase::Trying) if !c.timers.is_set(Timer::Close) => {
+            c.set_timer(sk, Timer::Close, patience(SEARCH))
+        }
         (Err(e), Phase::Trying) => {
             c.fallback.phase = Phase::Open;
             drop(c);

@@ -4,6 +4,7 @@
 
 use super::remembered::remember;
 use crate::conn::fallback::Phase;
+use crate::conn::timers::Timer;
 use crate::conn::{Outcome, SdpSock, JOB_FALL_BACK};
 use crate::observe::debug::{debug, Ends};
 use crate::sys::net::sock::State;
@@ -23,7 +24,7 @@ pub(super) fn cross(sk: &SdpSock, tcp: &Tcp<'_>, why: Outcome, connect: Option<&
     {
         let mut c = sk.connection();
         (c.fallback.phase, c.fallback.why) = (Phase::Tcp, why);
-        c.deadline = None;
+        c.timers.clear(Timer::Close);
         if sk.state() != State::Close {
             sk.set_state(State::Close);
         }

@@ -12,8 +12,15 @@ mod closing_tests;
 #[allow(dead_code, reason = "of the module's")]
 mod state;
 
+#[path = "../../../../src/conn/timers.rs"]
+mod timers;
+mod timers_tests;
+
 // The files ask for the module's types by these names.
 mod sys {
+    pub(crate) mod time {
+        pub(crate) type Jiffies = usize;
+    }
     pub(crate) mod net {
         pub(crate) mod sock {
             pub(crate) use crate::state::State;

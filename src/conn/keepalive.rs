@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Keepalive probes and `TCP_USER_TIMEOUT`, whose times follow from when the peer was last heard of; and the
+//! kernel's timer of a socket, which is set to what is next.
+
+use super::timers::Timer;
+use super::{Connection, SdpSock, Wakeups};
+use crate::sys::errno::ETIMEDOUT;
+use crate::sys::net::params;
+use crate::sys::net::sock::{Flag, State};
+use crate::sys::time::{jiffies, milliseconds, seconds, Jiffies};
+use crate::transport::Transport;
+use kernel::prelude::*;
+
+/// `SO_KEEPALIVE` was set. The socket lock is held.
+pub(crate) fn set_keepalive(sk: &SdpSock, on: bool) {
+    sk.set_flag(Flag::KeepOpen, on);
+    update(sk);
+}
+
+/// Sets the timer to what is next, after an option or the state has changed.
+pub(crate) fn update(sk: &SdpSock) {
+    let next = {
+        let c = sk.connection();
+        next(sk, &c, jiffies())
+    };
+    if let Some(delay) = next {
+        sk.set_timer(delay.max(1));
+    }
+}
+
+/// How long until the next thing is due.
+fn next(sk: &SdpSock, c: &Connection, now: Jiffies) -> Option<Jiffies> {
+    let others = [keepalive_due(sk, c), user_timeout_due(sk, c)];
+    c.timers.next(others, now)
+}
+
+/// When the next keepalive probe is due.
+pub(crate) fn keepalive_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
+    // also when one of the streams has ended, as on TCP
+    let unconnected = matches!(
+        sk.state(),
+        State::Close | State::Listen | State::SynSent | State::SynRecv
+    );
+    if !sk.flag(Flag::KeepOpen) || !c.connected() || unconnected {
+        return None;
+    }
+    let idle = match c.options.keep_idle {
+        0 => params::sdp_keepalive_time().max(1) as u32,
+        n => n,
+    };
+    let wait = seconds(idle)
+        .wrapping_add(seconds(c.options.keep_interval).wrapping_mul(c.probes as Jiffies));
+    Some(c.last_heard.wrapping_add(wait))
+}
+
+/// When bytes will have waited too long to arrive.
+pub(crate) fn user_timeout_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
+    if c.options.user_timeout == 0 || c.tx.queued() == 0 || sk.state() == State::Close {
+        return None;
+    }
+    Some(
+        c.last_progress
+            .wrapping_add(milliseconds(c.options.user_timeout)),
+    )
+}
+
+impl Connection {
+    /// Has something looked after in `delay` at the latest.
+    pub(crate) fn set_timer(&mut self, sk: &SdpSock, timer: Timer, delay: Jiffies) {
+        self.timers.set(timer, jiffies().wrapping_add(delay));
+        sk.set_timer(delay);
+    }
+}
+
+/// Asks the peer's adapter whether it is there, which its program does not notice.
+pub(crate) fn probe(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
+    let Some(channel) = c.channel.as_mut() else {
+        return;
+    };
+    let unanswered = channel.probes() > 0;
+    if c.probes > 0 && !unanswered {
+        // the last one was answered
+        c.probes = 0;
+        c.last_heard = jiffies();
+    } else if unanswered && c.probes >= c.options.keep_count {
+        c.lose(sk, ETIMEDOUT, wakeups);
+    } else {
+        let sent = unanswered
+            || match channel.probe() {
+                Ok(()) => channel.flush().is_ok(),
+                // so much is on its way that the transport asks by itself
+                Err(e) => e == ENOSPC,
+            };
+        c.probes = c.probes.saturating_add(1);
+        c.stats.keepalive_probes += 1;
+        if !sent {
+            c.lose(sk, ETIMEDOUT, wakeups);
+        }
+    }
+}
