@@ -98,19 +98,19 @@ fn set_tcp(sk: &SdpSock, name: u32, v: i32) -> Result {
         }
         _ => return Err(ENOPROTOOPT.into()),
     }
-    // Bytes that were held back may go now. As on TCP, TCP_NODELAY sends what is there in spite of a
-    // cork.
-    let nodelay = name == c::TCP_NODELAY && v != 0;
-    if nodelay || name == c::TCP_CORK && v == 0 {
-        {
-            let mut c = sk.connection();
-            c.more = false;
-            c.uncorked |= nodelay;
-        }
-        sk.progress();
+    if name == c::TCP_NODELAY && v != 0 || name == c::TCP_CORK && v == 0 {
+        uncork(sk, name == c::TCP_NODELAY);
     }
     keepalive::update(sk);
     Ok(())
+}
+
+/// Bytes that were held back may go now. As on TCP, `TCP_NODELAY` sends what is there in spite of a cork.
+fn uncork(sk: &SdpSock, nodelay: bool) {
+    let mut c = sk.connection();
+    c.more = false;
+    c.uncorked |= nodelay;
+    c.progress();
 }
 
 /// The time that TCP makes of `TCP_DEFER_ACCEPT`: up to the end of a retransmission, in seconds.

@@ -78,13 +78,8 @@ fn queue(
         begun: false,
         direct: false,
     };
-    let looks = timeout != 0 && size >= zcopy::LEAST_TRANSFER && {
-        let mut c = sk.connection();
-        c.may_go_directly(size) && c.may_have_news(sk)
-    };
-    if looks {
-        // a reader's advert may have come, to which the call can write at once
-        sk.progress();
+    if timeout != 0 && size >= zcopy::LEAST_TRANSFER {
+        look_for_readers(sk, size);
     }
     // why the call ends when there is no more room
     let mut stopped = None;
@@ -133,39 +128,57 @@ fn queue(
             timeout = wait_for_room(sk, lock, mark, timeout)?;
             continue;
         }
-        let mut chunk = match open.chunk {
-            Some(c) => c,
-            None => {
-                let buffer = Buffer::new(open.size, GFP_KERNEL)
-                    .or_else(|_| Buffer::new(SMALL_CHUNK, GFP_KERNEL))?;
-                sk.connection().tx.fresh(buffer)
-            }
-        };
-        let space = chunk.room();
-        let n = space.len().min(open.room).min(want);
-        let got = message.take(space.get_mut(..n).unwrap_or_default());
-        if got < n {
-            // as on TCP, nothing of a piece that could not be read whole is sent
-            message.give_back(got);
-            put_back(sk, chunk);
-            return Err(EFAULT.into());
-        }
-        chunk.filled(got);
-        let more = message.remaining() > 0;
-        let r = commit(
-            sk,
-            chunk,
-            got,
-            open.mapper.as_ref(),
-            more || flags & c::MSG_MORE != 0,
-            flags & c::MSG_OOB != 0 && !more,
-        );
-        if let Err(e) = r {
-            // the caller is told what was queued, and no more
-            message.give_back(got);
-            return Err(e);
-        }
+        copy(sk, message, open)?;
     }
+}
+
+/// A reader's advert may have come, to which a call with so many bytes can write at once.
+fn look_for_readers(sk: &SdpSock, size: usize) {
+    let mut c = sk.connection();
+    if c.may_go_directly(size) && c.may_have_news(sk) {
+        c.progress();
+    }
+}
+
+/// Queues a copy of the next bytes of the call, as many as a chunk takes, and sends what may be sent.
+///
+/// # Errors
+///
+/// Those of making a chunk, `EFAULT`, and those of [`commit`]. The message tells what was queued, and no more.
+fn copy(sk: &SdpSock, message: &mut Source<'_>, open: Open) -> Result {
+    let flags = message.flags();
+    let want = message.remaining();
+    let mut chunk = match open.chunk {
+        Some(c) => c,
+        None => {
+            let buffer = Buffer::new(open.size, GFP_KERNEL)
+                .or_else(|_| Buffer::new(SMALL_CHUNK, GFP_KERNEL))?;
+            sk.connection().tx.fresh(buffer)
+        }
+    };
+    let space = chunk.room();
+    let n = space.len().min(open.room).min(want);
+    let got = message.take(space.get_mut(..n).unwrap_or_default());
+    if got < n {
+        // as on TCP, nothing of a piece that could not be read whole is sent
+        message.give_back(got);
+        put_back(sk, chunk);
+        return Err(EFAULT.into());
+    }
+    chunk.filled(got);
+    let more = message.remaining() > 0;
+    let r = commit(
+        sk,
+        chunk,
+        got,
+        open.mapper.as_ref(),
+        more || flags & c::MSG_MORE != 0,
+        flags & c::MSG_OOB != 0 && !more,
+    );
+    if r.is_err() {
+        message.give_back(got);
+    }
+    r
 }
 
 /// Sends bytes of the call without copying them; `Ok(false)`: they are to be copied.
