@@ -45,6 +45,7 @@ use self::closing::Closing;
 use self::events::{Events, Queue};
 use self::fallback::Fallback;
 use self::patience::Patience;
+use self::polling::Polling;
 use self::receive_queue::ReceiveQueue;
 use self::rx_buffers::RxBuffers;
 use self::send_queue::SendQueue;
@@ -56,7 +57,7 @@ use crate::memory::budget::Account;
 use crate::protocol::{self, Hold};
 use crate::sys::net::sock::Sock;
 use crate::sys::time::{jiffies, Jiffies};
-use crate::transport::{Arming, Channel, Interest, Link, Resolver, SendCompletion, Transport};
+use crate::transport::{Channel, Link, Resolver, SendCompletion, Transport};
 use kernel::new_spinlock;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -190,10 +191,8 @@ pub(crate) struct Connection {
     pub(crate) more: bool,
     /// Somebody polls for room, or was told that there is none.
     pub(crate) space_wanted: bool,
-    /// Of which receives the channel has promised to tell ([`Arming::Armed`]), and has not since.
-    interest: Option<Interest>,
-    /// Callers who poll the completion queues in place of being told.
-    polling: u32,
+    /// Who polls the completion queues.
+    pub(crate) polling: Polling,
     /// Messages since the last that asked for a completion.
     unsignaled: u32,
     /// What the last message held was held for.
@@ -202,9 +201,6 @@ pub(crate) struct Connection {
     pub(crate) uncorked: bool,
     /// What is to be done when.
     pub(crate) timers: Timers,
-    /// Something was told that was not asked for: until the program next sends or receives, bytes are
-    /// taken in as they come.
-    pub(crate) attends: bool,
     /// When the peer was last heard of.
     pub(crate) last_heard: Jiffies,
     /// When bytes last were known to have arrived, or began to wait.
@@ -234,13 +230,11 @@ impl Connection {
             closing: Closing::new(),
             more: false,
             space_wanted: false,
-            interest: None,
-            polling: 0,
+            polling: Polling::new(),
             unsignaled: 0,
             held: None,
             uncorked: false,
             timers: Timers::new(),
-            attends: false,
             last_heard: 0,
             last_progress: 0,
             probes: 0,
@@ -256,11 +250,11 @@ impl Connection {
         for timer in [Timer::Cork, Timer::Kick, Timer::Memory, Timer::Close] {
             self.timers.clear(timer);
         }
-        (self.uncorked, self.attends) = (false, false);
+        self.uncorked = false;
         self.direct.forget();
         self.closing.renew();
         self.more = false;
-        self.interest = None;
+        self.polling.reset();
         (self.unsignaled, self.held, self.probes) = (0, None, 0);
     }
 
@@ -337,8 +331,7 @@ impl Connection {
     fn poll(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         let (receive, _) = sk.data().events.take();
         if receive {
-            self.attends |= self.interest == Some(Interest::Solicited);
-            self.interest = None;
+            self.polling.told();
         }
         let mut budget = BUDGET;
         while self.connected() {
@@ -365,16 +358,7 @@ impl Connection {
             if self.is_polled(sk) {
                 break;
             }
-            let (wait_sent, interest) = (self.waits_for_completion(sk), self.interest(sk));
-            let Some(channel) = self.channel.as_mut() else {
-                break;
-            };
-            if self.interest != Some(interest) {
-                let armed = channel.arm_receive(interest) == Arming::Armed;
-                self.interest = armed.then_some(interest);
-            }
-            let send_armed = !wait_sent || channel.arm_send() == Arming::Armed;
-            if send_armed && self.interest.is_some() {
+            if self.arm(sk) {
                 break;
             }
             budget -= 1; // a device may say so for a while and give nothing

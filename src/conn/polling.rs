@@ -2,24 +2,79 @@
 
 //! Who looks at the completion queues, and what has to be told for that.
 
-use super::{Connection, Interest, SdpSock};
+use super::{Connection, SdpSock};
 use crate::protocol::Hold;
 use crate::sys::net::sock::State;
+use crate::transport::{Arming, Interest, Transport};
 use kernel::sync::atomic::Relaxed;
 
+/// Who polls a connection's queues, and what was asked for. That they are armed is known to the queues
+/// ([`Arming`]).
+pub(crate) struct Polling {
+    /// Callers who poll in place of being told.
+    callers: u32,
+    /// Of which receives the channel has promised to tell ([`Arming::Armed`]), and has not since.
+    armed: Option<Interest>,
+    /// Something was told that was not asked for: until the program next sends or receives, bytes are taken
+    /// in as they come.
+    attends: bool,
+}
+
+impl Polling {
+    /// Of a new socket.
+    pub(super) const fn new() -> Self {
+        Polling {
+            callers: 0,
+            armed: None,
+            attends: false,
+        }
+    }
+
+    /// Another connection begins.
+    pub(super) fn reset(&mut self) {
+        (self.armed, self.attends) = (None, false);
+    }
+
+    /// The receive queue has told of something.
+    pub(super) fn told(&mut self) {
+        self.attends |= self.armed == Some(Interest::Solicited);
+        self.armed = None;
+    }
+
+    /// The program sends or receives.
+    pub(crate) fn called(&mut self) {
+        self.attends = false;
+    }
+}
+
 impl Connection {
+    /// Has all told that is to be; false if something has come meanwhile.
+    pub(super) fn arm(&mut self, sk: &SdpSock) -> bool {
+        let (wait_sent, interest) = (self.waits_for_completion(sk), self.interest(sk));
+        let Some(channel) = self.channel.as_mut() else {
+            return true;
+        };
+        let polling = &mut self.polling;
+        if polling.armed != Some(interest) {
+            let armed = channel.arm_receive(interest) == Arming::Armed;
+            polling.armed = armed.then_some(interest);
+        }
+        let send_armed = !wait_sent || channel.arm_send() == Arming::Armed;
+        send_armed && polling.armed.is_some()
+    }
+
     /// A caller is going to poll the queues. Returns whether that is of any use; it says so when it
     /// [ends](Self::end_polling).
     pub(crate) fn begin_polling(&mut self) -> bool {
         let channel = self.channel.as_ref();
         let polls = channel.is_some_and(|c| !c.knows_solicited());
-        self.polling += u32::from(polls);
+        self.polling.callers += u32::from(polls);
         polls
     }
 
-    /// It does so no more, and has [`Connection::progress`] called before it sleeps, which arms the queues.
+    /// It does so no more, and has [`Guard::progress`](super::guard::Guard::progress) called before it sleeps, which arms the queues.
     pub(crate) fn end_polling(&mut self) {
-        self.polling -= 1;
+        self.polling.callers -= 1;
     }
 
     /// Whether there is a completion that moves something on.
@@ -32,7 +87,8 @@ impl Connection {
     /// Whether nothing has to be told, since all who wait poll the queues. They are tasks that may have to
     /// give way, which others are not to wait for.
     pub(super) fn is_polled(&self, sk: &SdpSock) -> bool {
-        self.polling > 0 && sk.data().events.awaited() <= self.polling && !sk.is_watched()
+        let callers = self.polling.callers;
+        callers > 0 && sk.data().events.awaited() <= callers && !sk.is_watched()
     }
 
     /// Of which receives to be told. That bytes have come, and credits, and adverts, is nobody's
@@ -44,7 +100,7 @@ impl Connection {
             && sk.state() == State::Established
             && !self.closing.is_orphaned()
             && self.place.is_none()
-            && !self.attends
+            && !self.polling.attends
             && self.tx.unsent() == 0
             && self.held != Some(Hold::Credits)
             && !sk.data().events.are_awaited()
@@ -59,13 +115,13 @@ impl Connection {
     /// change nothing then.
     pub(crate) fn is_stalled(&self, sk: &SdpSock) -> bool {
         self.held == Some(Hold::Credits)
-            && self.interest == Some(Interest::All)
+            && self.polling.armed == Some(Interest::All)
             && !sk.data().events.are_noted()
     }
 
     /// Whether messages may come without anybody being told.
     pub(crate) fn looks_itself(&self) -> bool {
-        self.interest == Some(Interest::Solicited)
+        self.polling.armed == Some(Interest::Solicited)
     }
 
     /// Whether something may have come that nobody has looked at.

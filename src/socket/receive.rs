@@ -277,7 +277,7 @@ impl Call<'_> {
             let mut c = sk.connection();
             if !core::mem::replace(&mut self.begun, true) {
                 c.stats.receive_calls += 1;
-                c.attends = false;
+                c.polling.called();
                 self.inq |= c.options.inq;
             }
             // an old urgent byte before those that were looked at may have gone

@@ -231,7 +231,7 @@ impl Open {
         let mut c = sk.connection();
         if !core::mem::replace(&mut call.begun, true) {
             c.stats.send_calls += 1;
-            c.attends = false;
+            c.polling.called();
             call.direct = may_wait && c.chooses_direct(sk, want);
         }
         let (mut write, mut block) = (0, 0);
