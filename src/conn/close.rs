@@ -52,7 +52,7 @@ impl Connection {
         match act {
             Act::Nothing | Act::Detach => {}
             Act::SendFin => {
-                self.more = false;
+                self.cork.set_more(false);
                 if let Some(p) = self.protocol.as_mut() {
                     p.shutdown_send();
                 }
@@ -69,7 +69,7 @@ impl Connection {
             }
             Act::Limit => {}
             Act::Prolong => {
-                let due = self.last_progress.wrapping_add(FIN_TIME);
+                let due = self.heard.last_progress().wrapping_add(FIN_TIME);
                 self.set_timer(sk, Timer::Close, due.wrapping_sub(jiffies()));
             }
             Act::Cut => self.cut(sk),

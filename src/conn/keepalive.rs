@@ -12,6 +12,58 @@ use crate::sys::time::{jiffies, milliseconds, seconds, Jiffies};
 use crate::transport::Transport;
 use kernel::prelude::*;
 
+/// When the peer gave its last signs of life.
+pub(crate) struct Heard {
+    /// When it was last heard of.
+    last: Jiffies,
+    /// When bytes last were known to have arrived, or began to wait.
+    last_progress: Jiffies,
+    /// Keepalive probes that were sent since it was last heard of.
+    probes: u32,
+}
+
+impl Heard {
+    /// Of a socket without connection.
+    pub(super) const fn new() -> Self {
+        Heard {
+            last: 0,
+            last_progress: 0,
+            probes: 0,
+        }
+    }
+
+    /// A connection begins.
+    pub(super) fn begin(&mut self, now: Jiffies) {
+        self.from_peer(now);
+        self.progress(now);
+    }
+
+    /// The peer was heard of.
+    pub(super) fn from_peer(&mut self, now: Jiffies) {
+        (self.last, self.probes) = (now, 0);
+    }
+
+    /// Bytes have arrived at the peer, or begin to wait.
+    pub(crate) fn progress(&mut self, now: Jiffies) {
+        self.last_progress = now;
+    }
+
+    /// When the peer was last heard of.
+    pub(crate) fn last(&self) -> Jiffies {
+        self.last
+    }
+
+    /// When bytes last were known to have arrived, or began to wait.
+    pub(crate) fn last_progress(&self) -> Jiffies {
+        self.last_progress
+    }
+
+    /// Keepalive probes that were not answered so far.
+    pub(crate) fn probes(&self) -> u32 {
+        self.probes
+    }
+}
+
 /// `SO_KEEPALIVE` was set. The socket lock is held.
 pub(crate) fn set_keepalive(sk: &SdpSock, on: bool) {
     sk.set_flag(Flag::KeepOpen, on);
@@ -50,8 +102,8 @@ pub(crate) fn keepalive_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
         n => n,
     };
     let wait = seconds(idle)
-        .wrapping_add(seconds(c.options.keep_interval).wrapping_mul(c.probes as Jiffies));
-    Some(c.last_heard.wrapping_add(wait))
+        .wrapping_add(seconds(c.options.keep_interval).wrapping_mul(c.heard.probes as Jiffies));
+    Some(c.heard.last.wrapping_add(wait))
 }
 
 /// When bytes will have waited too long to arrive.
@@ -60,7 +112,8 @@ pub(crate) fn user_timeout_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> 
         return None;
     }
     Some(
-        c.last_progress
+        c.heard
+            .last_progress
             .wrapping_add(milliseconds(c.options.user_timeout)),
     )
 }
@@ -79,11 +132,10 @@ pub(crate) fn probe(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
         return;
     };
     let unanswered = channel.probes() > 0;
-    if c.probes > 0 && !unanswered {
+    if c.heard.probes > 0 && !unanswered {
         // the last one was answered
-        c.probes = 0;
-        c.last_heard = jiffies();
-    } else if unanswered && c.probes >= c.options.keep_count {
+        c.heard.from_peer(jiffies());
+    } else if unanswered && c.heard.probes >= c.options.keep_count {
         c.lose(sk, ETIMEDOUT, wakeups);
     } else {
         let sent = unanswered
@@ -92,7 +144,7 @@ pub(crate) fn probe(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
                 // so much is on its way that the transport asks by itself
                 Err(e) => e == ENOSPC,
             };
-        c.probes = c.probes.saturating_add(1);
+        c.heard.probes = c.heard.probes.saturating_add(1);
         c.stats.keepalive_probes += 1;
         if !sent {
             c.lose(sk, ETIMEDOUT, wakeups);

@@ -15,6 +15,7 @@ mod accept_queue;
 mod close;
 pub(crate) mod closing;
 mod cm;
+mod cork;
 pub(crate) mod events;
 pub(crate) mod fallback;
 mod guard;
@@ -42,8 +43,10 @@ pub(crate) use self::options::{Options, Threshold};
 pub(crate) use self::outcome::Outcome;
 
 use self::closing::Closing;
+use self::cork::Cork;
 use self::events::{Events, Queue};
 use self::fallback::Fallback;
+use self::keepalive::Heard;
 use self::patience::Patience;
 use self::polling::Polling;
 use self::receive_queue::ReceiveQueue;
@@ -56,7 +59,7 @@ use self::zcopy::Direct;
 use crate::memory::budget::Account;
 use crate::protocol::{self, Hold};
 use crate::sys::net::sock::Sock;
-use crate::sys::time::{jiffies, Jiffies};
+use crate::sys::time::jiffies;
 use crate::transport::{Channel, Link, Resolver, SendCompletion, Transport};
 use kernel::new_spinlock;
 use kernel::prelude::*;
@@ -187,8 +190,8 @@ pub(crate) struct Connection {
     pub(crate) stats: Stats,
     /// How far its end is.
     pub(crate) closing: Closing,
-    /// MSG_MORE is in effect.
-    pub(crate) more: bool,
+    /// What holds back less than a message.
+    pub(crate) cork: Cork,
     /// Somebody polls for room, or was told that there is none.
     pub(crate) space_wanted: bool,
     /// Who polls the completion queues.
@@ -197,16 +200,10 @@ pub(crate) struct Connection {
     unsignaled: u32,
     /// What the last message held was held for.
     pub(crate) held: Option<Hold>,
-    /// The time has come at which corked bytes go nevertheless.
-    pub(crate) uncorked: bool,
     /// What is to be done when.
     pub(crate) timers: Timers,
-    /// When the peer was last heard of.
-    pub(crate) last_heard: Jiffies,
-    /// When bytes last were known to have arrived, or began to wait.
-    pub(crate) last_progress: Jiffies,
-    /// Keepalive probes that were sent since the peer was last heard of.
-    pub(crate) probes: u32,
+    /// When the peer was heard of.
+    pub(crate) heard: Heard,
 }
 
 impl Connection {
@@ -228,16 +225,13 @@ impl Connection {
             direct: Direct::new(),
             stats: Stats::new(),
             closing: Closing::new(),
-            more: false,
+            cork: Cork::new(),
             space_wanted: false,
             polling: Polling::new(),
             unsignaled: 0,
             held: None,
-            uncorked: false,
             timers: Timers::new(),
-            last_heard: 0,
-            last_progress: 0,
-            probes: 0,
+            heard: Heard::new(),
         }
     }
 
@@ -250,19 +244,18 @@ impl Connection {
         for timer in [Timer::Cork, Timer::Kick, Timer::Memory, Timer::Close] {
             self.timers.clear(timer);
         }
-        self.uncorked = false;
         self.direct.forget();
         self.closing.renew();
-        self.more = false;
+        self.cork = Cork::new();
         self.polling.reset();
-        (self.unsignaled, self.held, self.probes) = (0, None, 0);
+        (self.unsignaled, self.held) = (0, None);
+        self.heard = Heard::new();
     }
 
     /// Starts with a new channel, on which the first receive buffers are posted.
     pub(crate) fn attach(&mut self, channel: Channel) {
         self.channel = Some(channel);
-        self.last_heard = jiffies();
-        self.last_progress = self.last_heard;
+        self.heard.begin(jiffies());
     }
 
     /// Takes the channel away.
@@ -374,7 +367,7 @@ impl Connection {
                 if cookie & FIN != 0 {
                     self.fin_acked(sk, wakeups);
                 }
-                self.last_progress = jiffies();
+                self.heard.progress(jiffies());
                 wakeups.writable |= self.writable(sk);
                 self.space_wanted &= !wakeups.writable;
             }

@@ -28,8 +28,7 @@ impl Connection {
                 link.heard();
             }
         }
-        self.last_heard = jiffies();
-        self.probes = 0;
+        self.heard.from_peer(jiffies());
         // what of the message does not lie in the buffer
         let header_aside = head.as_ref().map_or(0, |h| h.bytes().len() as u32);
         let start = match &head {

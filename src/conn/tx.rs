@@ -97,7 +97,7 @@ impl Connection {
             // What does not fit one message for the way it lies in memory is not held back:
             // so only the last bytes are, and the message before them asks for a completion.
             no_delay: self.options.no_delay || unsent > contiguous || source.is_some(),
-            cork: (self.options.cork || self.more) && !self.uncorked && source.is_none(),
+            cork: self.cork.holds(self.options.cork) && source.is_none(),
             limit: u32::try_from(contiguous).unwrap_or(u32::MAX),
             reader_waits: sk.data().readers.load(Relaxed) > 0 && self.rx.bytes() == 0,
             source: source.map(|(block, _)| block),
@@ -215,7 +215,7 @@ impl Connection {
             }
         }
         self.held = held;
-        self.uncorked = false;
+        self.cork.settle();
         if held != Some(Hold::Corked) {
             self.timers.clear(Timer::Cork);
         } else if !self.timers.is_set(Timer::Cork) {

@@ -16,7 +16,7 @@ pub(super) fn tcp(sk: &SdpSock) -> Answer<c::tcp_info> {
     let i = info.fields();
     i.tcpi_state = sk.state() as u8;
     if c.connected() {
-        let idle = jiffies().wrapping_sub(c.last_heard) / seconds(1).max(1) * 1000;
+        let idle = jiffies().wrapping_sub(c.heard.last()) / seconds(1).max(1) * 1000;
         i.tcpi_snd_mss = c.max_payload();
         i.tcpi_advmss = c
             .rx_buffers
@@ -30,7 +30,7 @@ pub(super) fn tcp(sk: &SdpSock) -> Answer<c::tcp_info> {
         i.tcpi_last_ack_recv = i.tcpi_last_data_recv;
         i.tcpi_rcv_space = u32::try_from(sk.rcvbuf()).unwrap_or(u32::MAX);
     }
-    i.tcpi_probes = c.probes.min(255) as u8;
+    i.tcpi_probes = c.heard.probes().min(255) as u8;
     i.tcpi_notsent_bytes = u32::try_from(c.tx.unsent()).unwrap_or(u32::MAX);
     i.tcpi_bytes_acked = c
         .stats

@@ -108,8 +108,10 @@ fn set_tcp(sk: &SdpSock, name: u32, v: i32) -> Result {
 /// Bytes that were held back may go now. As on TCP, `TCP_NODELAY` sends what is there in spite of a cork.
 fn uncork(sk: &SdpSock, nodelay: bool) {
     let mut c = sk.connection();
-    c.more = false;
-    c.uncorked |= nodelay;
+    c.cork.set_more(false);
+    if nodelay {
+        c.cork.lift();
+    }
     c.progress();
 }
 

@@ -37,7 +37,9 @@ pub(super) fn send(sk: &SdpSock, message: &mut Source<'_>) -> Result<usize> {
         Ok(()) => Ok(sent),
         Err(_) if sent > 0 => {
             // as on TCP, they do not wait for those that could not be taken
-            sk.connection().more &= flags & c::MSG_MORE != 0;
+            if flags & c::MSG_MORE == 0 {
+                sk.connection().cork.set_more(false);
+            }
             sk.progress();
             Ok(sent)
         }
@@ -288,7 +290,7 @@ impl Open {
 /// There is no more behind what was sent with `MSG_MORE`.
 pub(super) fn announced_no_more(sk: &SdpSock) {
     let _lock = sk.lock();
-    sk.connection().more = false;
+    sk.connection().cork.set_more(false);
     sk.progress();
 }
 
@@ -330,13 +332,13 @@ fn commit(
         if urgent {
             tx.mark_urgent();
         }
-        c.more = more;
+        c.cork.set_more(more);
         if urgent {
             // does not wait for whoever reads the block before it
             c.take_blocks_back();
         }
         if idle {
-            c.last_progress = jiffies();
+            c.heard.progress(jiffies());
         }
         if !idle && !urgent && c.is_stalled(sk) {
             sk.set_memory(c.rx.memory(), c.tx.queued());
@@ -359,7 +361,7 @@ fn ask_for_room(sk: &SdpSock, poll: bool) {
     }
     {
         let mut c = sk.connection();
-        c.more = false;
+        c.cork.set_more(false);
         c.space_wanted |= poll;
     }
     sk.progress();

@@ -24,7 +24,7 @@ pub(super) fn expired(sk: &SdpSock) {
         }
         let now = jiffies();
         if c.timers.is_due(Timer::Cork, now) {
-            c.uncorked = true;
+            c.cork.lift();
             c.progress();
         }
         if c.timers.take_due(Timer::Kick, now) {
@@ -60,7 +60,7 @@ fn overdue(sk: &SdpSock) {
             drop(c);
             return lost(sk, |c| c.place.is_some());
         }
-        let moving = !is_past(c.last_progress.wrapping_add(FIN_TIME));
+        let moving = !is_past(c.heard.last_progress().wrapping_add(FIN_TIME));
         let act = c.close_on(Event::Deadline { moving }, ETIMEDOUT);
         let below = (act == Act::Detach).then(|| c.let_go());
         (below, c.unlock())

@@ -105,7 +105,7 @@ impl Connection {
             Way::Write => {
                 self.stats.bytes_sent += u64::from(n);
                 self.stats.direct_written += u64::from(n);
-                self.last_progress = crate::sys::time::jiffies();
+                self.heard.progress(crate::sys::time::jiffies());
             }
         }
         wakeups.direct |= self.line(way).moved(number, n);

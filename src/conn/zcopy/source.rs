@@ -100,7 +100,7 @@ impl Connection {
             s.lent.done = s.lent.done.saturating_add(bytes).min(s.lent.block.size);
             self.stats.bytes_sent += u64::from(bytes);
             self.stats.direct_sent += u64::from(bytes);
-            self.last_progress = jiffies();
+            self.heard.progress(jiffies());
             if finished {
                 s.finished = true;
                 s.lent.over();
@@ -389,7 +389,7 @@ fn offer(c: &mut Connection, room: Pinned, first: u8) -> Result<usize, Option<Pi
     let at = c.tx.end();
     let lent = lent::lend(channel, room, Access::Read, c.direct.next_block())?;
     // what was corked goes before it
-    c.more = false;
+    c.cork.set_more(false);
     if let Some(s) = c.direct.sources.get_mut(place) {
         *s = Some(Advertised {
             lent,

@@ -107,7 +107,7 @@ pub(crate) fn await_reader(
     loop {
         let mark = sk.wake_mark();
         // what goes before the bytes that wait here must not wait for them
-        sk.connection().more = false;
+        sk.connection().cork.set_more(false);
         sk.progress();
         let limit = {
             let mut c = sk.connection();
@@ -260,7 +260,7 @@ fn add(sk: &SdpSock, message: &mut Source<'_>, first: bool) -> Added {
         };
         c.stats.direct_queued += u64::from(!first);
         // what was corked has gone before it
-        c.more = false;
+        c.cork.set_more(false);
         // there is room, as was asked
         let len = u32::try_from(pinned).unwrap_or(0);
         let more = c.is_worth_writing(left - pinned);

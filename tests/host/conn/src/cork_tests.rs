@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What holds back less than a message.
+
+use crate::cork::Cork;
+
+#[test]
+fn more_holds_until_it_is_taken_back() {
+    let mut cork = Cork::new();
+    assert!(!cork.holds(false) && cork.holds(true));
+    cork.set_more(true);
+    assert!(cork.holds(false) && cork.holds(true));
+    cork.settle();
+    assert!(cork.holds(false));
+    cork.set_more(false);
+    assert!(!cork.holds(false) && cork.holds(true));
+}
+
+#[test]
+fn a_lift_is_for_what_is_there() {
+    let mut cork = Cork::new();
+    cork.set_more(true);
+    cork.lift();
+    assert!(!cork.holds(false) && !cork.holds(true));
+    // all that was there has gone
+    cork.settle();
+    assert!(cork.holds(false) && cork.holds(true));
+}
