@@ -55,6 +55,10 @@ impl Wakeups {
 
     /// Tells them. The connection's lock is not held.
     pub(super) fn tell(self, sk: &SockCore) {
+        if self.state {
+            // before whoever waits for it goes on: told later, it would look like what comes of that
+            sk.state_changed();
+        }
         if self.readable || self.writable || self.state || self.error || self.direct {
             sk.wake();
         }
@@ -63,9 +67,6 @@ impl Wakeups {
         }
         if self.urgent {
             sk.send_sigurg();
-        }
-        if self.state {
-            sk.state_changed();
         }
         if self.readable {
             sk.data_ready();
