@@ -25,8 +25,7 @@ use kernel::{new_mutex, new_spinlock};
 use never_ask::NeverAsk;
 use ports::Ports;
 
-/// One namespace's part of the family. Lock order: `ports`, then `sockets`, then `totals`, each
-/// taken with a socket lock or without, never under a connection's spinlock.
+/// One namespace's part of the family. In which order its locks are taken is in docs/locking.md.
 #[pin_data]
 pub(crate) struct Namespace {
     /// Who holds which port.
