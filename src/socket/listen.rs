@@ -3,7 +3,7 @@
 //! listen(2) and accept(2), and the passive side of a connection's making.
 //!
 //! A request comes to [`Incoming`] with the peer's Hello. If somebody listens and the backlog has
-//! room, a new socket is made, answers with the HelloAck, and is [`established`] when the peer has
+//! room, a new socket is made, answers with the HelloAck, and is established when the peer has
 //! heard it; then it waits in the listener's queue for accept(2). With a full backlog nothing is
 //! answered, and the peer tries again, as it would with a lost SYN.
 

@@ -72,7 +72,7 @@ pub(crate) trait Owner: AlwaysRefCounted + Send + Sync + Sized + 'static {
     fn is_watched(&self) -> bool;
 
     /// The peer carries something out that is done sooner if a task of the owner that waits looks for
-    /// an [`super::Transport::errand`]. Called in process context; wake it, if there is one.
+    /// an [`super::Channel::errand`]. Called in process context; wake it, if there is one.
     fn lend_a_hand(&self);
 
     /// There is something to [`super::Transport::poll_send`], or memory that was lent to a channel

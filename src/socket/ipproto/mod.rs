@@ -24,7 +24,7 @@
 //!
 //! How far it has come is the [`Phase`], under the connection's spinlock: events that decide for SDP,
 //! or against it, change it there. A call that takes long, or may sleep in a page fault, holds the
-//! right to decide ([`Sock::decide`](crate::sys::net::sock::Sock::decide)) as long as it is `Open`,
+//! right to decide ([`SockCore::decide`](crate::sys::net::sock::SockCore::decide)) as long as it is `Open`,
 //! and connect(2) needs that to begin. So whoever falls back to TCP, in a worker, does not wait for a
 //! program: calls that come in between wait for the worker.
 

@@ -4,7 +4,7 @@
 //!
 //! A descriptor of `IPPROTO_SDP` has a `struct socket` of TCP beside its own sock, from socket(2) to
 //! close(2). [`Tcp`] is it: within a call on the descriptor ([`Descriptor::tcp`]), or for whoever
-//! holds the right to decide what the descriptor is to be ([`Sock::decide`]), which is what close(2)
+//! holds the right to decide what the descriptor is to be ([`SockCore::decide`]), which is what close(2)
 //! waits for.
 
 use super::super::bindings as c;

@@ -209,7 +209,7 @@ impl Channel {
     }
 
     /// Room for this piece of the calling process's memory, which is still pinned there from the last
-    /// time; else as [`Channel::spare`]. What the piece is, [`Source::piece`] and
+    /// time; else any, or none if there is room for more. What the piece is, [`Source::piece`] and
     /// [`Destination::piece`] tell.
     ///
     /// [`Source::piece`]: crate::sys::net::message::Source::piece

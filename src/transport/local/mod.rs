@@ -6,7 +6,7 @@
 //! The two ends share a [`pair`]: what an end posts is put where the other end finds it, and that is
 //! told by the same [`Owner`] events as completions of a device. What RDMA requests move is copied
 //! once, from pages to pages, by whoever posted it, after it has let go of its lock, and if it is much
-//! by whoever waits for it at the other end, too ([`super::Transport::errand`]).
+//! by whoever waits for it at the other end, too ([`super::Channel::errand`]).
 //!
 //! * [`connect`]: from an address to a request, which the acceptor looks at; likewise its answer;
 //! * [`link`]: the life of a connection and its end;

@@ -8,7 +8,7 @@
 //!
 //! * [`resolve`]: from an IP address to a route, and from there to a link (active side);
 //! * [`connect`]: REQ, and what its answer leads to;
-//! * [`listen`]: ports at which requests may come in;
+//! * [`mod@listen`]: ports at which requests may come in;
 //! * [`accept`]: such requests (passive side);
 //! * [`link`]: the life of a connection and its end;
 //! * [`channel`]: the messages;

@@ -209,7 +209,8 @@ fn processors() -> String {
 /// What the linker calls a build: an ELF note has three words and "GNU" before it.
 fn build_id(note: &[u8]) -> Option<String> {
     let id = note.get(16..).filter(|id| !id.is_empty())?;
-    Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
+    let bytes: Vec<_> = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    Some(bytes.concat())
 }
 
 fn memlock(limit: u64, root: bool) -> Check {
