@@ -90,11 +90,6 @@ impl Setup {
                 stingy: silent && rng.one_in(2),
                 hasty: kind != 3 && rng.one_in(2),
             };
-            if flavour.early {
-                // With very few buffers it may spend on a DisConn the credit that it needs to tell
-                // of a free one, and locks itself up.
-                setup.budget = setup.budget.max(16);
-            }
             setup.adverts = flavour.max_adverts;
             setup.flavour = Some(flavour);
         }
