@@ -17,7 +17,8 @@
 #include <linux/rbtree.h>
 #include <linux/scatterlist.h>
 #include <linux/slab.h>
-#include <rdma/ib_mad.h>
+#include <linux/stacktrace.h>
+#include <linux/string.h>
 
 #include "adverse.h"
 
@@ -35,10 +36,6 @@ MODULE_PARM_DESC(fail_dma, "of a thousand mappings for DMA");
 static uint mapped;
 module_param(mapped, uint, 0644);
 MODULE_PARM_DESC(mapped, "mappings for DMA since this was set");
-
-static uint mapped_atomic;
-module_param(mapped_atomic, uint, 0644);
-MODULE_PARM_DESC(mapped_atomic, "those that were made where nobody may sleep");
 
 static uint merged;
 module_param(merged, uint, 0644);
@@ -162,6 +159,22 @@ static void free_window(struct window *w)
 	kfree(w);
 }
 
+/* Whether ib_sdp is who has called the DMA API. */
+static bool is_of_ib_sdp(void)
+{
+	unsigned long calls[16];
+	char name[KSYM_SYMBOL_LEN];
+	unsigned int k, n = stack_trace_save(calls, ARRAY_SIZE(calls), 1);
+
+	for (k = 0; k < n; k++) {
+		snprintf(name, sizeof(name), "%ps", (void *)calls[k]);
+		/* the first module but this one; the kernel itself has no name there */
+		if (strchr(name, '[') && !strstr(name, "[sdp_adverse]"))
+			return strstr(name, "[ib_sdp]");
+	}
+	return false;
+}
+
 /* Maps `count` pieces that follow one another as one, with all of the first one's bytes in one buffer. */
 static struct window *map_pieces(const struct piece *pieces, unsigned int count, enum dma_data_direction dir)
 {
@@ -172,8 +185,8 @@ static struct window *map_pieces(const struct piece *pieces, unsigned int count,
 	unsigned int k;
 
 	mapped++;
-	/* The connection manager maps MADs under its lock; nothing of ib_sdp is as short. */
-	mapped_atomic += !may_sleep && pieces->len > sizeof(struct ib_mad);
+	/* An IOMMU may take long, or sleep. The kernel's own MADs are mapped under a lock all the same. */
+	WARN(!may_sleep && is_of_ib_sdp(), "mapped where nobody may sleep");
 	if (adverse_happens(fail_dma))
 		return NULL;
 	w = kzalloc(struct_size(w, pieces, count), gfp);
