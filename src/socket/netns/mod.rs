@@ -15,6 +15,7 @@ use crate::memory::budget::{Account, Use};
 use crate::sys::errno::ENOBUFS;
 use crate::sys::net::netns::PerNet;
 use crate::sys::net::params;
+use crate::sys::pin::{ram_pages, PAGE};
 use crate::sys::rdma::Net;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
@@ -24,6 +25,16 @@ use kernel::sync::{Arc, Mutex, SpinLock};
 use kernel::{new_mutex, new_spinlock};
 use never_ask::NeverAsk;
 use ports::Ports;
+
+/// Memory of this machine for each socket that a namespace may have, and a user in it, in bytes: what a
+/// queue pair takes is charged to nobody.
+const PER_NET: usize = 64 << 10;
+const PER_USER: usize = 128 << 10;
+
+/// How many sockets a parameter allows.
+fn most(parameter: i32, memory_of_each: usize) -> usize {
+    usize::try_from(parameter).unwrap_or(ram_pages() / (memory_of_each / PAGE))
+}
 
 /// One namespace's part of the family. In which order its locks are taken is in docs/locking.md.
 #[pin_data]
@@ -142,8 +153,8 @@ impl Namespace {
         let user = RBTreeNode::new(uid, user, GFP_KERNEL)?;
         let mut sockets = self.sockets.lock();
         let theirs = sockets.users.get(&uid).map_or(0, |u| u.sockets);
-        if sockets.count >= params::max_sockets_per_net().max(0) as usize
-            || theirs >= params::max_sockets_per_user().max(0) as usize
+        if sockets.count >= most(params::max_sockets_per_net(), PER_NET)
+            || theirs >= most(params::max_sockets_per_user(), PER_USER)
         {
             drop(sockets);
             self.totals.lock().limit_drops += 1;

@@ -42,9 +42,9 @@ params! {
     max_large_sockets
     /// Most bytes that a SEND carries inline.
     sdp_inline_thresh
-    /// Most sockets of one user in a network namespace.
+    /// Most sockets of one user in a network namespace, negative for a default.
     max_sockets_per_user
-    /// Most sockets of one network namespace.
+    /// Most sockets of one network namespace, negative for a default.
     max_sockets_per_net
     /// Most MiB pinned for sending, negative for a default.
     max_pinned_send
