@@ -34,12 +34,12 @@ impl Heard {
 
     /// A connection begins.
     pub(super) fn begin(&mut self, now: Jiffies) {
-        self.from_peer(now);
+        self.hear(now);
         self.progress(now);
     }
 
     /// The peer was heard of.
-    pub(super) fn from_peer(&mut self, now: Jiffies) {
+    pub(super) fn hear(&mut self, now: Jiffies) {
         (self.last, self.probes) = (now, 0);
     }
 
@@ -134,7 +134,7 @@ pub(crate) fn probe(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
     let unanswered = channel.probes() > 0;
     if c.heard.probes > 0 && !unanswered {
         // the last one was answered
-        c.heard.from_peer(jiffies());
+        c.heard.hear(jiffies());
     } else if unanswered && c.heard.probes >= c.options.keep_count {
         c.lose(sk, ETIMEDOUT, wakeups);
     } else {

@@ -28,7 +28,7 @@ impl Connection {
                 link.heard();
             }
         }
-        self.heard.from_peer(jiffies());
+        self.heard.hear(jiffies());
         // what of the message does not lie in the buffer
         let header_aside = head.as_ref().map_or(0, |h| h.bytes().len() as u32);
         let start = match &head {
