@@ -18,6 +18,7 @@ class PassingOn:
         self._directory, self._named = directory, named
         self._lock = threading.Lock()
         self._running, self._ended = set(), False  # under the lock
+        self.used = {}      # seconds of processor time that the commands of each name took, with all that they waited for
 
     def say(self, line):
         """Prints a line, in one write: lines of several commands do not mix."""
@@ -53,7 +54,9 @@ class PassingOn:
                 for line in process.stdout:
                     self.say((f"{name:20}| {line}" if self._named else line).rstrip("\n"))
                     read(line)
-            status = process.wait()
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = status = os.waitstatus_to_exitcode(status)
+            self.used[name] = self.used.get(name, 0) + usage.ru_utime + usage.ru_stime
         except BaseException:
             _kill(process)
             process.wait()

@@ -10,6 +10,7 @@ class Tally:
     def __init__(self, suite):
         self.suite, self.passed, self.passed_names = suite, 0, set()
         self.seconds = 0    # how long it took, without what was built for it
+        self.processor = 0  # and of that, of processors: the same on a busy machine
         self.failures, self.skips = [], []
         self.unsteady = []  # failed once and passed when tried again, with the first reason; they count as passed
 
@@ -49,10 +50,12 @@ class Tally:
 
 def table(tallies, builds, seconds, jobs):
     """Where the time of a run went, the longest first: lines."""
-    rows = [(tally.seconds, tally.suite, tally.line()) for tally in tallies] + [(took, name, "built") for name, took in builds.items()]
-    for took, name, what in sorted(rows, reverse=True):
-        yield f"{took:7.0f} s  {name:32} {what}"
-    yield f"{seconds:7.0f} s  by the clock, {jobs} at a time"
+    rows = [(tally.seconds, tally.suite, f"{tally.processor:7.0f} s", tally.line()) for tally in tallies]
+    rows += [(took, name, "", "built") for name, took in builds.items()]
+    yield f"{'clock':>9}  {'processor':>9}"
+    for took, name, processor, what in sorted(rows, reverse=True):
+        yield f"{took:7.0f} s  {processor:>9}  {name:32} {what}"
+    yield f"{seconds:7.0f} s  {sum(tally.processor for tally in tallies):7.0f} s  in all, {jobs} at a time"
 
 
 class Command:

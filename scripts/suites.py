@@ -15,6 +15,7 @@ class Suite:
     def __init__(self, name, what, parser, command, limit, default=True):
         self.name, self.what, self.parser, self.command = name, what, parser, command
         self.limit, self.default = limit, default
+        self.parts = [self]     # the suites that it is, if it is several
 
     def shorter(self):
         """How `make test` runs it."""
@@ -24,12 +25,18 @@ class Suite:
 class Guest(Suite):
     """Cases in a guest."""
 
+    def cases(self):
+        """The words of its command that say which cases."""
+        words = self.command[self.command.index("--") + 2:]
+        last = max((at for at, word in enumerate(words) if word.startswith("--") or words[at - 1] == "--only"), default=-1)
+        return words[last + 1:]
+
     def shorter(self):
         program = self.command.index("--") + 1
         if self.name in BOTH_VERSIONS or "--only" in self.command[program:]:
             return self
         command = [*self.command[:program + 1], "--in-turn", *self.command[program + 1:]]
-        return Suite(self.name, self.what, self.parser, command, self.limit, self.default)
+        return Guest(self.name, self.what, self.parser, command, self.limit, self.default)
 
 
 def guest(name, what, options, arguments, limit, default=True):
@@ -117,10 +124,18 @@ def guest_suites():
             yield guest(name, "with two guests on one wire", ["--hosts", "2"], [*only(name), directory.name], GUEST_SECONDS, directory.name in STEADY)
 
 
-def short(name, what, kernel, limit, default=True):
+class Short(Suite):
     """A choice from all guest suites, on another kernel than theirs."""
+
+    def shorter(self):
+        # Another series of the stock kernel is there for what the module calls in it. What peers may do, and the preload library, have no part in that.
+        parts = ["wire", "six", "module", "here"] if self.name.startswith("series:") else []
+        return Short(self.name, self.what, self.parser, [*self.command, *parts], self.limit, self.default)
+
+
+def short(name, what, kernel, limit, default=True):
     command = ["qemu/guest", "--kernel", kernel, "--selftest", "--timeout", str(limit), "--", "/src/tests/guest/short"]
-    return Suite(name, what, Ktap, command, limit + 3600, default)
+    return Short(name, what, Ktap, command, limit + 3600, default)
 
 
 def other_series():
@@ -168,6 +183,31 @@ SUITES = [
 ]
 
 
+# Suites that share a guest in `make test`, since a boot and its end cost more than many a suite. Those whose cases are the likeliest to
+# break a kernel have one of their own.
+JOINED = [
+    ("guest:bind", "guest:create", "guest:options"), ("guest:poll", "guest:process", "guest:proc", "guest:wire"), ("guest:data", "guest:close"),
+    ("guest:overload", "guest:stress"), ("guest:hostile", "guest:selftest"), ("guest:kernel", "guest:adverse-short"),
+    ("wire:data", "wire:close"), ("wire:bind", "wire:ipproto", "wire:preload"),
+]
+
+
+def joined(suites):
+    """The suites, with those of each group that are all there in one, in the place of the first."""
+    named = {suite.name: suite for suite in suites}
+    for group in JOINED:
+        parts = [named.get(name) for name in group]
+        if not all(parts):
+            continue
+        at, words = parts[0].command.index("--") + 2, [word for part in parts for word in part.cases()]
+        options = parts[0].command[at:len(parts[0].command) - len(parts[0].cases())]
+        together = Guest(f"{group[0]}+{'+'.join(name.partition(':')[2] for name in group[1:])}", f"{parts[0].what}: {len(parts)} suites",
+                         Ktap, [*parts[0].command[:at], *options, *words], sum(part.limit for part in parts))
+        together.parts = parts
+        suites = [together if suite is parts[0] else suite for suite in suites if suite not in parts[1:]]
+    return suites
+
+
 def turn(suite, jobs):
     """What the suites are sorted by, to begin in that order where so many run at once."""
     kind, _, directory = suite.name.partition(":")
@@ -176,5 +216,5 @@ def turn(suite, jobs):
         return (0 if jobs > 1 else 4), 0
     if not directory or kind == "series":
         return 1, 0
-    directory = directory.partition("-")[0]
+    directory = re.split("[-+]", directory)[0]
     return 2 + (kind != "guest"), STEADY.index(directory) if directory in STEADY else len(STEADY)

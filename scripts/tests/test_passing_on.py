@@ -33,6 +33,11 @@ class TestPassingOn(unittest.TestCase):
         self.assertEqual(shell(PassingOn("/", True), "x", "echo one"), (0, ["one\n"]))
         self.assertEqual(self.out.getvalue(), "x                   | one\n")
 
+    def test_processor_time(self):
+        commands = PassingOn("/", False)
+        shell(commands, "x", "sh -c 'i=0; while [ $i -lt 30000 ]; do i=$((i + 1)); done' & wait")
+        self.assertGreater(commands.used["x"], 0.005)
+
     def test_limit(self):
         """Children are ended, too: nobody holds the output open."""
         start = time.monotonic()

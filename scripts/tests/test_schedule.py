@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import schedule  # noqa: E402
 from results import Command, Ktap, Tally, table  # noqa: E402
 from schedule import Builds, TimeLeft, single  # noqa: E402
-from suites import SUITES, Suite, other_series, turn  # noqa: E402
+from suites import JOINED, SUITES, Guest, Suite, joined, other_series, turn  # noqa: E402
 
 
 # Not by its package: both sides have one that is called suites.
@@ -64,6 +64,8 @@ class TestShorter(unittest.TestCase):
         self.assertEqual(self.command("guest:data"), [run, "--only", "v4", "data"])
         self.assertEqual(self.command("guest:bind"), [run, "bind"])
         self.assertEqual(self.command("debug:short"), ["/src/tests/guest/short"])
+        for series in other_series():
+            self.assertEqual(self.command(f"series:{series}"), ["/src/tests/guest/short", "wire", "six", "module", "here"])
 
     def test_time_is_told_and_a_case_runs_again(self):
         suite = TimeLeft(2).restrict(next(suite for suite in SUITES if suite.name == "guest:hostile").shorter())
@@ -81,15 +83,49 @@ class TestShorter(unittest.TestCase):
         self.assertEqual(registry.Case(mock.Mock(__module__="suites.a.b", __name__="c"), ("v6",), True, 30, (1,)).family_in_turn(), ("v6",))
 
 
+class TestJoined(unittest.TestCase):
+    chosen = [suite.shorter() for suite in SUITES if suite.default]
+
+    def test_one_guest_for_several(self):
+        suites = {suite.name: suite for suite in joined(self.chosen)}
+        self.assertEqual(set(suites) & {"guest:data", "guest:close", "wire:data"}, set())
+        command = suites["guest:data+close"].command
+        self.assertEqual(command[command.index("--") + 1:], ["/src/tests/guest/run", "--only", "v4", "data", "close"])
+        self.assertIn("--selftest", suites["guest:hostile+selftest"].command)
+
+    def test_nothing_is_lost(self):
+        def cases(suites):
+            return sorted((suite.command[1:3], word) for suite in suites if isinstance(suite, Guest) for word in suite.cases())
+
+        self.assertEqual(cases(joined(self.chosen)), cases(self.chosen))
+        self.assertEqual(sorted(part.name for suite in joined(self.chosen) for part in suite.parts), sorted(suite.name for suite in self.chosen))
+
+    def test_only_those_that_run_alike(self):
+        named = {suite.name: suite for suite in self.chosen}
+        for group in JOINED:
+            kinds = {tuple(suite.command[:len(suite.command) - len(suite.cases())]) for suite in (named[name] for name in group)}
+            self.assertEqual(len(kinds), 1, group)
+
+    def test_not_if_one_of_them_is_not_wanted(self):
+        some = [suite for suite in self.chosen if suite.name != "guest:close"]
+        self.assertIn("guest:data", [suite.name for suite in joined(some)])
+
+    def test_what_each_of_them_needs_is_built(self):
+        suite = next(suite for suite in joined(self.chosen) if suite.name == "guest:kernel+adverse-short")
+        commands = Commands()
+        Builds(commands, TimeLeft(0)).make(suite)
+        self.assertIn("test-module", [Path(command).name for _, command, _ in commands.ran])
+
+
 class TestTable(unittest.TestCase):
     def test_the_longest_comes_first(self):
         short, long = Tally("short"), Tally("long")
         long.ok(3)
-        short.seconds, long.seconds = 4, 60
+        short.seconds, long.seconds, long.processor = 4, 60, 80
         lines = list(table([short, long], {"module": 20}, 70, 2))
-        self.assertEqual([line.split()[2] for line in lines], ["long", "module", "short", "by"])
-        self.assertEqual(lines[0].split(), ["60", "s", "long", "3", "passed,", "0", "failed"])
-        self.assertEqual(lines[-1].split()[:2], ["70", "s"])
+        self.assertEqual([line[22:].split()[0] for line in lines[1:-1]], ["long", "module", "short"])
+        self.assertEqual(lines[1].split(), ["60", "s", "80", "s", "long", "3", "passed,", "0", "failed"])
+        self.assertEqual(lines[-1].split()[:4], ["70", "s", "80", "s"])
 
 
 class TestTimeLeft(unittest.TestCase):
