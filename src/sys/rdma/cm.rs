@@ -6,6 +6,7 @@
 //! [`CmId`] is the same, borrowed for the time of a callback.
 
 use super::super::bindings as c;
+use super::context::Context;
 use super::device::DeviceRef;
 use super::route::Route;
 use core::ptr::NonNull;
@@ -208,7 +209,7 @@ impl CmId {
 /// The id is alive until [`Drop`] destroys it, and its context is `events`.
 pub(crate) struct OwnedCmId {
     connection: CmId,
-    events: NonNull<Arc<dyn Events>>,
+    events: Context<Arc<dyn Events>>,
     _device: DeviceRef,
 }
 
@@ -228,25 +229,16 @@ impl core::ops::Deref for OwnedCmId {
 impl OwnedCmId {
     /// A new connection, for [`OwnedCmId::request`].
     pub(crate) fn new(device: &DeviceRef, events: Arc<dyn Events>) -> Result<Self> {
-        let events = NonNull::from(KBox::leak(KBox::new(events, GFP_KERNEL)?));
+        let events = Context::new(events)?;
         // SAFETY: The device is in use; the context lives as long as the id.
-        let id =
-            unsafe { c::ib_create_cm_id(device.raw(), Some(on_event), events.as_ptr().cast()) };
-        match kernel::error::from_err_ptr(id).map(NonNull::new) {
-            Ok(Some(raw)) => {
-                // INVARIANT: Made above.
-                Ok(OwnedCmId {
-                    connection: CmId { raw },
-                    events,
-                    _device: device.clone(),
-                })
-            }
-            r => {
-                // SAFETY: Leaked above, and no id refers to it.
-                drop(unsafe { KBox::from_raw(events.as_ptr()) });
-                Err(r.err().unwrap_or(ENOMEM))
-            }
-        }
+        let id = unsafe { c::ib_create_cm_id(device.raw(), Some(on_event), events.as_ptr()) };
+        let raw = NonNull::new(kernel::error::from_err_ptr(id)?).ok_or(ENOMEM)?;
+        // INVARIANT: Made above.
+        Ok(OwnedCmId {
+            connection: CmId { raw },
+            events,
+            _device: device.clone(),
+        })
     }
 
     /// Makes an id that came with a REQ our own.
@@ -260,11 +252,11 @@ impl OwnedCmId {
         device: &DeviceRef,
         events: Arc<dyn Events>,
     ) -> Result<Self> {
-        let events = NonNull::from(KBox::leak(KBox::new(events, GFP_KERNEL)?));
+        let events = Context::new(events)?;
         // SAFETY: The id is alive, and `ib_cm` reads these two fields only when it calls back,
         // which it does not do while this callback runs.
         unsafe {
-            (*raw.as_ptr()).context = events.as_ptr().cast();
+            (*raw.as_ptr()).context = events.as_ptr();
             (*raw.as_ptr()).cm_handler = Some(on_event);
         }
         // INVARIANT: The context was set above; the id was given away by the caller.
@@ -286,10 +278,14 @@ impl OwnedCmId {
         // SAFETY: As in `adopt`: nobody calls back meanwhile. The id is destroyed when the callback
         // returns an error, and there is no further callback.
         unsafe { (*raw.as_ptr()).context = core::ptr::null_mut() };
-        // SAFETY: Leaked by `adopt` for this id, which has no context any more.
-        drop(unsafe { KBox::from_raw(this.events.as_ptr()) });
-        // SAFETY: The field is moved out of a value that is never used nor dropped.
-        drop(unsafe { core::ptr::read(&this._device) });
+        // SAFETY: The fields are moved out of a value that is never used nor dropped. The id has no context
+        // any more.
+        drop(unsafe {
+            (
+                core::ptr::read(&this.events),
+                core::ptr::read(&this._device),
+            )
+        });
         raw
     }
 
@@ -341,8 +337,7 @@ impl Drop for OwnedCmId {
     fn drop(&mut self) {
         // SAFETY: By the invariants the id is alive and ours. The call waits for callbacks.
         unsafe { c::ib_destroy_cm_id(self.connection.raw()) };
-        // SAFETY: Leaked for this id, which is gone.
-        drop(unsafe { KBox::from_raw(self.events.as_ptr()) });
+        // Then the context, which is a field, can go.
     }
 }
 

@@ -7,6 +7,7 @@
 //! and one for what is sent, the QP, and the memory that has been posted to it.
 
 use super::super::bindings as c;
+use super::context::Context;
 use super::cq::{Arming, Cq, Ready};
 use super::device::DeviceRef;
 use super::mapper::{Mapper, MapperOwner};
@@ -70,20 +71,6 @@ impl Sizes {
     }
 }
 
-/// Where QP events go.
-///
-/// # Invariants
-///
-/// The pointer was leaked from a box, and only [`Drop`] frees it, after the QP.
-struct Events(NonNull<Arc<dyn QpEvents>>);
-
-impl Drop for Events {
-    fn drop(&mut self) {
-        // SAFETY: By the invariants; the QP that refers to it is gone.
-        drop(unsafe { KBox::from_raw(self.0.as_ptr()) });
-    }
-}
-
 extern "C" fn qp_event(event: *mut c::ib_event, context: *mut c_void) {
     // SAFETY: The context is that of `Endpoint::new`, which is freed after the QP is destroyed, and
     // with it every call of this function has ended.
@@ -108,7 +95,7 @@ pub(crate) struct Endpoint<B: Lendable> {
     receive: ReceiveQueue,
     send: SendQueue<B>,
     qp: Arc<QueuePair>,
-    _events: Events,
+    _events: Context<Arc<dyn QpEvents>>,
 }
 
 // SAFETY: Nothing in an endpoint is tied to a thread: verbs may be called by any, and the raw
@@ -141,7 +128,7 @@ impl<B: Lendable> Endpoint<B> {
         let cq = Cq::new(device, u32::from(sizes.send_slots), vector, sent)?;
         let blocks = BlockTable::new(sizes.gather);
         let mut send = SendQueue::new(cq, &mapper, sizes.send_slots, sizes.spans, &pd, blocks)?;
-        let events = Events(NonNull::from(KBox::leak(KBox::new(events, GFP_KERNEL)?)));
+        let events = Context::new(events)?;
 
         let cap = c::ib_qp_cap {
             max_send_wr: u32::from(sizes.send_slots),
@@ -153,7 +140,7 @@ impl<B: Lendable> Endpoint<B> {
         };
         let mut init = c::ib_qp_init_attr {
             event_handler: Some(qp_event),
-            qp_context: events.0.as_ptr().cast(),
+            qp_context: events.as_ptr(),
             send_cq: send.cq().raw(),
             recv_cq: receive.cq().raw(),
             cap,

@@ -10,6 +10,7 @@
 //!   [`user_memory::UserMemory`] for a piece of a program's memory, which by a region ([`mr`]) the peer
 //!   may reach as well;
 //! * [`pd::Pd`]: what a QP and the regions for its peer have in common;
+//! * [`context::Context`]: what C hands to callbacks;
 //! * [`cq`]: a CQ, and whether it is armed;
 //! * [`endpoint::Endpoint`]: a QP with its PD, its two CQs and all memory that is posted to it, in
 //!   [`receive`] and [`send`];
@@ -21,6 +22,7 @@
 
 pub(crate) mod buffer;
 pub(crate) mod cm;
+mod context;
 pub(crate) mod cq;
 pub(crate) mod device;
 pub(crate) mod dma;

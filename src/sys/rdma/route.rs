@@ -7,6 +7,7 @@
 //! SDP's connections, but knows IP routes, neighbours, bonds, VLANs and InfiniBand's SA.
 
 use super::super::bindings as c;
+use super::context::Context;
 use super::netns::{self, Net};
 use super::work::ModuleRef;
 use crate::sys::net::address::Address;
@@ -43,14 +44,14 @@ pub(crate) trait Events: Send + Sync + 'static {
 ///
 /// # Invariants
 ///
-/// `raw` is a live `rdma_cm_id`, whose context is a [`Context`].
+/// `raw` is a live `rdma_cm_id`, whose context is a [`Found`].
 #[repr(transparent)]
 pub(crate) struct Route {
     raw: NonNull<c::rdma_cm_id>,
 }
 
 /// What the callbacks of an id get at.
-struct Context {
+struct Found {
     events: Arc<dyn Events>,
     /// The path is there, and nobody changes it until the id is destroyed.
     found: AtomicFlag,
@@ -68,9 +69,9 @@ impl Route {
         self.raw.as_ptr()
     }
 
-    fn context(&self) -> &Context {
+    fn context(&self) -> &Found {
         // SAFETY: By the invariants the id is alive and has a context, which is freed after it.
-        unsafe { &*(*self.raw()).context.cast::<Context>() }
+        unsafe { &*(*self.raw()).context.cast::<Found>() }
     }
 
     /// Whether the path is known.
@@ -164,10 +165,10 @@ impl Route {
 ///
 /// # Invariants
 ///
-/// The id is alive until [`Drop`] destroys it, and its context is `context`.
+/// The id is alive until [`Drop`] destroys it, and its context is `_context`.
 pub(crate) struct RouteId {
     route: Route,
-    context: NonNull<Context>,
+    _context: Context<Found>,
     _module: ModuleRef,
 }
 
@@ -188,37 +189,28 @@ impl core::ops::Deref for RouteId {
 impl RouteId {
     /// A search that has not begun.
     pub(crate) fn new(net: &Net, events: Arc<dyn Events>) -> Result<Self> {
-        let context = Context {
+        let context = Context::new(Found {
             events,
             found: AtomicFlag::new(false),
-        };
-        let context = NonNull::from(KBox::leak(KBox::new(context, GFP_KERNEL)?));
+        })?;
         // SAFETY: The namespace is alive; the context lives as long as the id.
         let id = unsafe {
             c::__rdma_create_kernel_id(
                 net.as_raw(),
                 Some(on_event),
-                context.as_ptr().cast(),
+                context.as_ptr(),
                 c::rdma_ucm_port_space_RDMA_PS_TCP,
                 c::ib_qp_type_IB_QPT_RC,
                 super::name(),
             )
         };
-        match from_err_ptr(id).map(NonNull::new) {
-            Ok(Some(raw)) => {
-                // INVARIANT: Made above.
-                Ok(RouteId {
-                    route: Route { raw },
-                    context,
-                    _module: ModuleRef::new(),
-                })
-            }
-            r => {
-                // SAFETY: Leaked above, and no id refers to it.
-                drop(unsafe { KBox::from_raw(context.as_ptr()) });
-                Err(r.err().unwrap_or(ENOMEM))
-            }
-        }
+        let raw = NonNull::new(from_err_ptr(id)?).ok_or(ENOMEM)?;
+        // INVARIANT: Made above.
+        Ok(RouteId {
+            route: Route { raw },
+            _context: context,
+            _module: ModuleRef::new(),
+        })
     }
 
     /// Begins the search, once, with the DSCP and ECN bits `tos` for InfiniBand and RoCE to heed.
@@ -252,8 +244,7 @@ impl Drop for RouteId {
     fn drop(&mut self) {
         // SAFETY: By the invariants the id is alive and ours. The call waits for callbacks.
         unsafe { c::rdma_destroy_id(self.route.raw()) };
-        // SAFETY: Leaked by `new` for this id, which is gone.
-        drop(unsafe { KBox::from_raw(self.context.as_ptr()) });
+        // Then the context, which is a field, can go.
     }
 }
 
@@ -265,7 +256,7 @@ extern "C" fn on_event(id: *mut c::rdma_cm_id, event: *mut c::rdma_cm_event) -> 
     // after the id is destroyed, for which this call is waited.
     let context: *mut c_void = unsafe { (*id).context };
     // SAFETY: As above.
-    let context = unsafe { &*context.cast::<Context>() };
+    let context = unsafe { &*context.cast::<Found>() };
     // SAFETY: `rdma_cm` passes an event that is valid during the call.
     let event = unsafe { &*event };
     let status = if event.status < 0 {
