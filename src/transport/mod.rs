@@ -67,6 +67,7 @@
 
 pub(crate) mod dispatch;
 pub(crate) mod local;
+mod phase;
 pub(crate) mod rdma;
 mod types;
 pub(crate) mod upcalls;

@@ -2,8 +2,9 @@
 
 //! Asking for a connection, and answering.
 
+use super::super::phase::Phase;
 use super::channel::Channel;
-use super::link::{Inner, Link, Phase, RequestData};
+use super::link::{Inner, Link, RequestData};
 use super::pair::{Pair, Side};
 use super::{Config, Net, Owner, SearchId, Verdict, REQUEST_DATA};
 use crate::sys::errno::{ECONNABORTED, ECONNREFUSED, ETIMEDOUT};

@@ -5,19 +5,12 @@
 //! A [`Link`] is one end of a connection as its owner holds it, an [`Inner`] what the other end
 //! knows of it. Each leaves events for the other, which the workqueue delivers, one at a time for
 //! each end: so no upcall is made with anybody's locks, and none gets lost.
-//!
-//! ```text
-//!  New ---- asked ------> Requested ---- reply, says ready ----> Established
-//!   |                                                             ^    |
-//!   '------ replied ----> Replied ------ ready ------------------'    |-- says left --> Leaving
-//!                                                                     |                  |
-//!  any of them --- rejected ------------> Closed <---- peer left -----'---- answered ----'
-//! ```
 
+use super::super::phase::{Ending, Phase};
 use super::channel::Channel;
 use super::pair::{Pair, Side};
 use super::{Config, Gone, LinkId, Net, Owner, REPLY_DATA, REQUEST_DATA};
-use crate::sys::errno::{ECONNREFUSED, ECONNRESET};
+use crate::sys::errno::ECONNREFUSED;
 use crate::sys::rdma::work::{self, ModuleRef};
 use crate::sys::time::Jiffies;
 use kernel::prelude::*;
@@ -26,17 +19,6 @@ use kernel::sync::{new_spinlock, Arc, SpinLock};
 use kernel::workqueue::{
     impl_has_delayed_work, impl_has_work, new_delayed_work, new_work, DelayedWork, Work, WorkItem,
 };
-
-/// Where a connection stands; see the head of this file.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
-    New,
-    Requested,
-    Replied,
-    Established,
-    Leaving,
-    Closed,
-}
 
 /// What a connection is asked for with.
 pub(super) struct RequestData<O: Owner> {
@@ -253,11 +235,7 @@ impl<O: Owner> Inner<O> {
         let (was, peer) = {
             let mut state = self.state.lock();
             let was = state.phase;
-            state.phase = match was {
-                Phase::Established => Phase::Leaving,
-                Phase::Replied => Phase::Closed,
-                other => other,
-            };
+            state.phase = was.disconnected();
             (was, state.peer.clone())
         };
         let Some(peer) = peer else { return };
@@ -274,6 +252,14 @@ impl<O: Owner> Inner<O> {
     pub(super) fn tell(&self, f: impl FnOnce(&O, LinkId)) {
         if let Some(owner) = self.owner() {
             f(&owner, self.link_id());
+        }
+    }
+
+    fn ended(&self, how: Ending) {
+        match how {
+            Ending::Refused(e) => self.tell(|o, id| o.refused(id, e)),
+            Ending::Gone(how) => self.gone(how),
+            Ending::Known => {}
         }
     }
 
@@ -309,13 +295,7 @@ impl<O: Owner> Inner<O> {
 
     /// There is no connection.
     fn rejected(&self) {
-        match self.close().0 {
-            Phase::New | Phase::Replied => self.tell(|o, id| o.refused(id, ECONNRESET.into())),
-            Phase::Requested => self.tell(|o, id| o.refused(id, ECONNREFUSED.into())),
-            Phase::Established => self.gone(Gone::Peer),
-            Phase::Leaving => self.gone(Gone::Answered),
-            Phase::Closed => {}
-        }
+        self.ended(self.close().0.rejected(ECONNREFUSED.into()));
     }
 
     /// The peer has ended the connection.
@@ -324,11 +304,7 @@ impl<O: Owner> Inner<O> {
         if let Some(peer) = peer {
             peer.post(|m| m.answered = true);
         }
-        match was {
-            Phase::Closed => {}
-            Phase::Leaving => self.gone(Gone::Answered),
-            _ => self.gone(Gone::Peer),
-        }
+        self.ended(was.left());
     }
 }
 

@@ -4,7 +4,8 @@
 //!
 //! A [`Request`] is one of them, while the [`Acceptor`] looks at it.
 
-use super::link::{Inner, Phase};
+use super::super::phase::Phase;
+use super::link::Inner;
 use super::{Channel, Config, Link, Net, Owner, Verdict, REPLY_DATA, REQUEST_DATA};
 use crate::sys::errno::ECONNABORTED;
 use crate::sys::net::address::Address;

@@ -2,7 +2,8 @@
 
 //! Asking for a connection: REQ, and what its answer leads to.
 
-use super::link::{Inner, Phase};
+use super::super::phase::Phase;
+use super::link::Inner;
 use super::{Channel, Config, Link, Owner, REPLY_DATA, REQUEST_DATA, SERVICE_ID};
 use crate::sys::rdma::cm::{reason, CmId, OwnedCmId, RequestParameters};
 use crate::sys::rdma::device::DeviceRef;

@@ -4,18 +4,11 @@
 //!
 //! A [`Link`] is one end of a connection towards the connection manager. Its state, which outlives
 //! the handle as long as the peer has to be told of the end, is an [`Inner`].
-//!
-//! ```text
-//!  New ---- REQ out ----> Requested ---- REP in, RTU out ----> Established
-//!   |                                                           ^    |
-//!   '------ REP out ----> Replied ------ RTU or message in -----'    |-- DREQ out --> Leaving
-//!                                                                    |                  |
-//!  any of them --- REJ, no answer ---> Closed <------- DREQ in ------'-- DREP, no answer'
-//! ```
 
+use super::super::phase::{Ending, Phase};
 use super::registry::{self, RemovalClient};
 use super::{Attempt, Channel, Config, Gone, LinkId, Owner};
-use crate::sys::errno::{ECONNREFUSED, ECONNRESET, ESTALE, ETIMEDOUT};
+use crate::sys::errno::{ECONNREFUSED, ESTALE, ETIMEDOUT};
 use crate::sys::rdma::cm::{self, reason, CmId, Event, Events, OwnedCmId};
 use crate::sys::rdma::cq::Ready;
 use crate::sys::rdma::device::DeviceRef;
@@ -27,17 +20,6 @@ use kernel::sync::aref::ARef;
 use kernel::sync::atomic::{AtomicFlag, Full};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SetOnce, SpinLock};
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
-
-/// Where a connection stands; see the head of this file.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
-    New,
-    Requested,
-    Replied,
-    Established,
-    Leaving,
-    Closed,
-}
 
 /// What changes in the life of a link; under [`Inner::state`].
 struct State<O: Owner> {
@@ -278,11 +260,7 @@ impl<O: Owner> Inner<O> {
     fn disconnect(&self) {
         let mut state = self.state.lock();
         let was = state.phase;
-        state.phase = match was {
-            Phase::Established => Phase::Leaving,
-            Phase::Replied => Phase::Closed,
-            other => other,
-        };
+        state.phase = was.disconnected();
         drop(state);
         let id = self.id.lock();
         let Some(id) = id.as_ref() else { return };
@@ -396,15 +374,7 @@ impl<O: Owner> Events for Inner<O> {
                     self.tell(|o| o.established(self.link_id()));
                 }
             }
-            Event::Rejected(why) => match self.close() {
-                Phase::New | Phase::Replied => {
-                    self.tell(|o| o.refused(self.link_id(), ECONNRESET.into()))
-                }
-                Phase::Requested => self.tell(|o| o.refused(self.link_id(), rejected(why))),
-                Phase::Established => self.gone(Gone::Peer),
-                Phase::Leaving => self.gone(Gone::Answered),
-                Phase::Closed => (),
-            },
+            Event::Rejected(why) => self.ended(self.close().rejected(rejected(why))),
             Event::RequestUnanswered | Event::ReplyUnanswered => match self.close() {
                 Phase::Closed => (),
                 _ => self.tell(|o| o.refused(self.link_id(), ETIMEDOUT.into())),
@@ -412,11 +382,7 @@ impl<O: Owner> Events for Inner<O> {
             Event::DisconnectRequest => {
                 // If it cannot be sent, the peer asks again, and is answered without us.
                 let _ = connection.disconnect_reply();
-                match self.close() {
-                    Phase::Closed => (),
-                    Phase::Leaving => self.gone(Gone::Answered),
-                    _ => self.gone(Gone::Peer),
-                }
+                self.ended(self.close().left());
             }
             Event::DisconnectReply => {
                 self.close();
@@ -439,6 +405,14 @@ impl<O: Owner> Inner<O> {
     pub(super) fn tell(&self, f: impl FnOnce(&O)) {
         if let Some(owner) = self.owner() {
             f(&owner);
+        }
+    }
+
+    fn ended(&self, how: Ending) {
+        match how {
+            Ending::Refused(e) => self.tell(|o| o.refused(self.link_id(), e)),
+            Ending::Gone(how) => self.gone(how),
+            Ending::Known => (),
         }
     }
 
