@@ -2,7 +2,7 @@
 
 //! Options of a socket that matter to its connection.
 
-use crate::protocol::SMALLEST_DIRECT;
+use super::zcopy::policy::SMALLEST as SMALLEST_DIRECT;
 use crate::sys::net::params;
 
 /// Which sends are zero copy (`SDP_ZCOPY_THRESH`, `sdp_zcopy_thresh`).

@@ -7,12 +7,11 @@
 //! lock, and puts back what it did not want. Where a program lets many small messages lie, they are
 //! moved together, so that the memory stays in proportion to the bytes.
 //!
-//! Bytes that the peer has written straight to a reader's memory are not here, and come in order
-//! nevertheless: what lies behind such a [`Gap`] cannot be read before that reader has closed it.
+//! Bytes that went straight to a reader's memory are not here. They come only while nothing is
+//! ([`ReceiveQueue::passed`]).
 
 use crate::memory::ring::Ring;
-use crate::protocol::{Gap, Gaps};
-use crate::sys::errno::ENOBUFS;
+use crate::sys::errno::EPROTO;
 use crate::sys::rdma::buffer::Buffer;
 use kernel::alloc::flags::*;
 use kernel::prelude::*;
@@ -44,8 +43,6 @@ pub(crate) struct ReceiveQueue {
     read: u64,
     /// Position behind the last byte received.
     end: u64,
-    /// Bytes behind some that lie here, which are elsewhere.
-    gaps: Gaps,
     /// The urgent byte.
     pub(crate) urgent: Urgent,
     /// Messages lie behind one another unread: further ones are moved together.
@@ -60,7 +57,6 @@ impl ReceiveQueue {
             memory: 0,
             read: 0,
             end: 0,
-            gaps: Gaps::new(),
             urgent: Urgent::None,
             compact: false,
         }
@@ -73,10 +69,10 @@ impl ReceiveQueue {
 
     /// Bytes that can be read.
     pub(crate) fn bytes(&self) -> usize {
-        (self.gaps.first().unwrap_or(self.end) - self.read) as usize
+        (self.end - self.read) as usize
     }
 
-    /// Whether nothing lies here, whether it can be read or not.
+    /// Whether nothing lies here.
     pub(crate) fn is_empty(&self) -> bool {
         self.end == self.read
     }
@@ -89,11 +85,6 @@ impl ReceiveQueue {
     /// Position of the next byte to be read.
     pub(crate) fn position(&self) -> u64 {
         self.read
-    }
-
-    /// Position behind the last byte received, here or elsewhere.
-    pub(crate) fn end(&self) -> u64 {
-        self.end
     }
 
     /// Bytes up to the urgent mark, or all (`SIOCINQ`).
@@ -148,8 +139,7 @@ impl ReceiveQueue {
             .get((buffer.offset + buffer.len).saturating_sub(1) as usize);
         let last = last.copied().unwrap_or(0);
         // a reader that keeps up finds each message where it arrived
-        // what is behind a gap does not belong behind the bytes in front of it
-        let compact = self.compact && self.gaps.first().is_none();
+        let compact = self.compact;
         let tail = self.buffers.back_mut().filter(|_| compact);
         let spare = if tail.is_some_and(|tail| append(tail, &buffer)) {
             Some(buffer)
@@ -222,32 +212,20 @@ impl ReceiveQueue {
         Some(buffer)
     }
 
-    /// The next `n` bytes of the stream go another way. If some before them lie here, they are a gap.
+    /// The next `n` bytes of the stream have gone, or go, to a reader's memory.
     ///
     /// # Errors
     ///
-    /// `ENOBUFS` for too many gaps, of which there are never more than a call has blocks.
-    pub(crate) fn passed(&mut self, n: usize) -> Result {
-        let len = n as u64;
-        if self.is_empty() {
-            self.read += len;
-            self.forget_mark();
-        } else if len > 0 {
-            let gap = Gap { at: self.end, len };
-            if !self.gaps.add(gap) {
-                return Err(ENOBUFS.into());
-            }
+    /// `EPROTO` if bytes before them lie here, which the protocol rules out: readers take what lies here
+    /// first, and a message with payload voids their memory's advert.
+    pub(super) fn passed(&mut self, n: usize) -> Result {
+        if n > 0 && !self.is_empty() {
+            return Err(EPROTO.into());
         }
-        self.end += len;
+        self.read += n as u64;
+        self.end += n as u64;
+        self.forget_mark();
         Ok(())
-    }
-
-    /// The reader whose bytes they are has those of the gap that is next, if one is.
-    pub(crate) fn close_gap(&mut self) {
-        if let Some(len) = self.gaps.close(self.read) {
-            self.read += len;
-            self.forget_mark();
-        }
     }
 
     /// Forgets an urgent byte that was passed.
@@ -266,7 +244,6 @@ impl ReceiveQueue {
         }
         self.memory = 0;
         self.read = self.end;
-        self.gaps.clear();
         self.urgent = Urgent::None;
     }
 }

@@ -133,13 +133,13 @@ impl Connection {
             _ => Ok(()),
         };
         if filled.is_err() {
-            return self.lose(sk, ENOBUFS, wakeups);
+            return self.lose(sk, EPROTO, wakeups);
         }
         // readers who wait may advertise now
         wakeups.direct |= message.mid == Mid::ModeChange;
         match message.event {
             Event::PeerClosed => {
-                self.sinks_void(wakeups);
+                self.sink_void(wakeups);
                 self.peer_closed(sk, wakeups);
             }
             Event::PeerAborted => self.lose(sk, ECONNRESET, wakeups),
@@ -152,7 +152,7 @@ impl Connection {
             Event::SourcesReturned { done } => self.sources_returned(done, wakeups),
             Event::SinkAdvert { returned: true } => self.sources_void(wakeups),
             Event::SinkAdvert { returned: false } => self.sink_came(wakeups),
-            Event::SinksReturned => self.sinks_void(wakeups),
+            Event::SinksReturned => self.sink_void(wakeups),
             Event::ReceiveSizeRequested(size) => {
                 self.rx_buffers.want(size);
                 sk.schedule(JOB_RESIZE);

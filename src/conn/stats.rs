@@ -52,10 +52,6 @@ pub(crate) struct Stats {
     pub(crate) direct_written: u64,
     /// Those of the bytes received that the peer has written straight to a reader's memory.
     pub(crate) direct_filled: u64,
-    /// Those of these that were moved then, since something before them came another way.
-    pub(crate) direct_shifted: u64,
-    /// Blocks of a reader's memory that were advertised while others were.
-    pub(crate) direct_ahead: u64,
     /// Pieces to write that stood in line behind another one.
     pub(crate) direct_queued: u64,
     /// Bytes that a task here copied for the peer's transfer, on one machine.
@@ -111,8 +107,6 @@ impl Stats {
             direct_received: 0,
             direct_written: 0,
             direct_filled: 0,
-            direct_shifted: 0,
-            direct_ahead: 0,
             direct_queued: 0,
             direct_helped: 0,
             direct_void: 0,
@@ -165,8 +159,6 @@ impl Stats {
             (&mut self.direct_received, o.direct_received),
             (&mut self.direct_written, o.direct_written),
             (&mut self.direct_filled, o.direct_filled),
-            (&mut self.direct_shifted, o.direct_shifted),
-            (&mut self.direct_ahead, o.direct_ahead),
             (&mut self.direct_queued, o.direct_queued),
             (&mut self.direct_helped, o.direct_helped),
             (&mut self.direct_void, o.direct_void),

@@ -42,7 +42,10 @@ impl Connection {
             posted = true;
             let r = match message.kind {
                 Mid::SrcAvail => self.post_source(sk, &message),
-                Mid::SinkAvail => self.post_sink(sk, &message).map(|next| sink = next),
+                Mid::SinkAvail => {
+                    sink = None;
+                    self.post_sink(sk, &message)
+                }
                 _ => self.post(sk, &message, unsent),
             };
             if let Err(e) = r {
@@ -125,15 +128,11 @@ impl Connection {
         self.direct.advertise(channel, message, self.tx.sent())
     }
 
-    /// Advertises the next block of a receive call; returns the one behind it, if it may be advertised, too.
-    fn post_sink(&mut self, sk: &SdpSock, message: &Outgoing) -> Result<Option<Block>> {
+    /// Advertises the memory of a receive call.
+    fn post_sink(&mut self, sk: &SdpSock, message: &Outgoing) -> Result {
         self.note_sent(sk, message);
         let channel = self.channel.as_mut().ok_or(EINVAL)?;
-        let behind = self
-            .direct
-            .advertise_sink(channel, message, self.tx.sent())?;
-        self.stats.direct_ahead += u64::from(behind);
-        Ok(self.direct.next_sink())
+        self.direct.advertise_sink(channel, message, self.tx.sent())
     }
 
     /// Posts any other message, with payload from the send queue, of which `unsent` bytes may go.

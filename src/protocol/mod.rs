@@ -3,10 +3,7 @@
 //! The Sockets Direct Protocol itself (IBA Annex A4): no clock, no I/O, no locks.
 //!
 //! [`message`] reads and writes the eighteen messages. [`Connection`] is the state of one
-//! connection at one end: messages and offers in, messages and events out. No part of the protocol,
-//! but of what its owner does: [`Choice`], what a sender goes by who may copy or advertise;
-//! [`Places`], what a receive call has advertised, and [`settle`], how that comes in order;
-//! [`Line`], what a call itself moves.
+//! connection at one end: messages and offers in, messages and events out.
 //!
 //! ```text
 //! Hello::parse(private_data)  -> Result<Hello, Malformed>       Hello::encode    -> [u8; 92]
@@ -29,32 +26,20 @@
 pub mod message;
 
 mod adverts;
-mod choice;
 mod connection;
 mod credits;
-mod lending;
-mod line;
 mod modes;
-mod order;
-mod places;
-#[cfg(test)]
-mod random_tests;
 mod resize;
 mod sequence;
 mod violation;
 
 pub use self::adverts::{Block, Remote, ZeroCopy, MAX_ADVERTS};
-pub use self::choice::{Choice, Learnt, SMALLEST as SMALLEST_DIRECT};
 pub use self::connection::{
     Connection, Event, Hold, Offer, Outgoing, Parameters, Received, Transmit,
 };
 pub use self::credits::{CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS};
-pub use self::lending::{Lent, Stage};
-pub use self::line::{Line, Progress, Request, MOST_PIECES};
 pub use self::message::{
     port_of_service_id, service_id, Hello, HelloAck, IpVersion, Malformed, Mid, Mode, BSDH_LEN,
     HELLO_ACK_LEN, HELLO_LEN, MAX_HEADER, MAX_RECEIVE_SIZE, MIN_RECEIVE_SIZE, VERSION,
 };
-pub use self::order::{settle, Gap, Gaps, Rest, Room};
-pub use self::places::{Places, MOST_PLACES};
 pub use self::violation::Violation;

@@ -81,9 +81,9 @@ fn reset(sk: &SdpSock) {
 pub(super) fn close(sk: &SdpSock, linger: usize) {
     let mut lock = sk.lock();
     {
-        let c = sk.connection();
+        // which orders all who add
+        let _c = sk.connection();
         sk.add_shutdown(SHUTDOWN_MASK);
-        c.hand_on(sk);
     }
     match sk.state() {
         State::Listen => listen::stop(sk),

@@ -23,7 +23,7 @@ pub(super) fn poll(sk: &SdpSock) -> u32 {
     if connection.holds_advert() && sk.data().readers.load(Relaxed) == 0 {
         // who polls does not wait in a receive call
         drop(connection);
-        zcopy::reading::refuse(sk);
+        zcopy::recv::refuse(sk);
         connection = sk.connection();
     }
     let now = events(sk, &connection);

@@ -3,11 +3,10 @@
 //! recvmsg(2) and all that ends in it: read(2), recv(2), splice(2).
 
 use crate::conn::receive_queue::Urgent;
-use crate::conn::zcopy::{self, reading::Look};
+use crate::conn::zcopy::{self, recv::Look};
 use crate::conn::{Connection, SdpSock};
-use crate::protocol::{settle, Room};
 use crate::sys::bindings as c;
-use crate::sys::errno::{EAGAIN, ECONNABORTED, EFAULT, EINVAL, ENOTCONN};
+use crate::sys::errno::{EAGAIN, EFAULT, EINVAL, ENOTCONN};
 use crate::sys::net::message::Destination;
 use crate::sys::net::sock::{signal_pending, Flag, Locked, State, RCV_SHUTDOWN};
 use crate::sys::rdma::buffer::Buffer;
@@ -40,7 +39,6 @@ pub(super) fn receive(sk: &SdpSock, to: &mut Destination<'_>) -> Result<usize> {
         inq: to.asks_for_rest(),
         copied: 0,
         peeked: 0,
-        across: false,
     };
     let offset = sk.peek_offset();
     if call.peek && offset > 0 {
@@ -96,8 +94,6 @@ struct Call<'a> {
     copied: usize,
     /// With `MSG_PEEK`: position behind the bytes that were looked at.
     peeked: u64,
-    /// Bytes behind the urgent mark are in the call's memory already, so it gives them as well.
-    across: bool,
 }
 
 /// What [`Call::step`] has found.
@@ -168,7 +164,7 @@ impl Call<'_> {
                     return r;
                 }
             }
-            if self.be_written_to(lock, to, len, target == len, &mut timeout)? {
+            if self.be_written_to(lock, to, len, &mut timeout) {
                 continue;
             }
             timeout = sk.wait_to_read(lock, mark, timeout)?;
@@ -186,10 +182,10 @@ impl Call<'_> {
     ) -> bool {
         let sk = self.sk;
         if self.peek || self.discard || timeout == 0 {
-            zcopy::reading::refuse(sk);
+            zcopy::recv::refuse(sk);
             return false;
         }
-        match zcopy::reading::read(sk, lock, to, len - self.copied) {
+        match zcopy::recv::read(sk, lock, to, len - self.copied) {
             Look::Read(n) => {
                 self.copied += n;
                 n > 0
@@ -199,51 +195,35 @@ impl Call<'_> {
         }
     }
 
-    /// Lets the peer write to the room that is left, if that is worth while, and waits for it. `all`:
-    /// the call waits until it is filled.
+    /// Lets the peer write to the room that is left, if that is worth while, and waits for it. Whether
+    /// there is cause to look again.
     fn be_written_to(
         &mut self,
         lock: &mut Locked<'_>,
         to: &mut Destination<'_>,
         len: usize,
-        all: bool,
         timeout: &mut isize,
-    ) -> Result<bool> {
+    ) -> bool {
         let sk = self.sk;
         let room = len - self.copied;
         // a signal is for whoever waits without anything out
         if room < zcopy::LEAST_TRANSFER || self.peek || self.discard || signal_pending() {
-            return Ok(false);
+            return false;
         }
         let size = {
             let mut c = sk.connection();
             let size = c.sink_size(room);
             if size == 0 {
-                return Ok(false);
+                return false;
             }
             // completions may have come that nobody was told of
             c.progress();
             c.sink_size(room)
         };
-        if size == 0 {
-            return Ok(true);
+        if size > 0 {
+            self.copied += zcopy::recv::be_written_to(sk, lock, to, size, timeout);
         }
-        let mut filled = zcopy::filling::receive(sk, lock, to, size, all, timeout);
-        self.copied += filled.whole;
-        self.across = true;
-        let mut room = Settling {
-            call: self,
-            to,
-            len,
-            scratch: core::mem::take(&mut filled.scratch),
-        };
-        let settled = settle(filled.rest(), &mut room);
-        self.across = false;
-        if settled.is_err() {
-            // what is not in order is lost, and with it the stream
-            sk.give_up(ECONNABORTED);
-        }
-        settled.map(|()| true)
+        true
     }
 
     /// What a call gives that must not wait for more; nothing, if it may after all.
@@ -287,7 +267,7 @@ impl Call<'_> {
             let (mut most, mut skip) = (len - self.copied, 0);
             if let Urgent::Valid(_, mark) | Urgent::Read(mark) = c.rx.urgent {
                 match mark.cmp(&at) {
-                    Ordering::Equal if self.copied > 0 && !self.across => return Ok(Step::Mark),
+                    Ordering::Equal if self.copied > 0 => return Ok(Step::Mark),
                     Ordering::Equal => skip = usize::from(!inline),
                     Ordering::Greater => {
                         most = most.min(usize::try_from(mark - at).unwrap_or(usize::MAX));
@@ -347,52 +327,6 @@ impl Call<'_> {
             return sk.set_memory(c.rx.memory(), c.tx.queued());
         }
         c.progress();
-    }
-}
-
-/// A call that brings in order what was written to its memory.
-struct Settling<'a, 'b, 'c> {
-    call: &'a mut Call<'b>,
-    to: &'a mut Destination<'c>,
-    len: usize,
-    scratch: KVec<u8>,
-}
-
-impl Room for Settling<'_, '_, '_> {
-    type Error = Error;
-
-    fn position(&mut self) -> u64 {
-        self.call.sk.connection().rx.position()
-    }
-
-    fn copy(&mut self) -> Result<usize> {
-        let before = self.call.copied;
-        self.call.step(self.to, self.len)?;
-        Ok(self.call.copied - before)
-    }
-
-    fn close_gap(&mut self) {
-        self.call.sk.connection().rx.close_gap();
-    }
-
-    fn follow(&mut self, hole: usize, len: usize) -> Result {
-        if hole == 0 {
-            self.to.skip(len);
-        } else {
-            let moved = self.to.shift(hole, len, &mut self.scratch);
-            let stats = &mut self.call.sk.connection().stats;
-            stats.direct_shifted += moved as u64;
-            if moved < len {
-                self.call.copied += moved;
-                return Err(EFAULT.into());
-            }
-        }
-        self.call.copied += len;
-        Ok(())
-    }
-
-    fn inconsistent() -> Error {
-        EINVAL.into()
     }
 }
 

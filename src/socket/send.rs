@@ -4,7 +4,6 @@
 
 use crate::conn::send_queue::{Chunk, LARGE_CHUNK, MIDDLE_CHUNK, SMALL_CHUNK};
 use crate::conn::{keepalive, zcopy, Connection, SdpSock};
-use crate::protocol::SMALLEST_DIRECT;
 use crate::sys::bindings as c;
 use crate::sys::errno::{EAGAIN, EFAULT, EOPNOTSUPP, EPIPE};
 use crate::sys::net::message::Source;
@@ -74,7 +73,7 @@ fn queue(
     let flags = message.flags();
     let size = message.remaining();
     // others are copied whatever was chosen
-    let timed = timeout != 0 && flags & c::MSG_OOB == 0 && size >= SMALLEST_DIRECT;
+    let timed = timeout != 0 && flags & c::MSG_OOB == 0 && size >= zcopy::policy::SMALLEST;
     let start = if timed { nanoseconds() } else { 0 };
     let mut call = Call {
         begun: false,
@@ -94,14 +93,14 @@ fn queue(
         if want == 0 {
             if timed {
                 let mut c = sk.connection();
-                c.has_sent(sk, size, start, nanoseconds());
+                c.has_sent(size, nanoseconds().saturating_sub(start));
             }
             return Ok(());
         }
         let may_wait = timeout != 0 && flags & c::MSG_OOB == 0;
         let mut open = Open::new(sk, want, may_wait, &mut call);
         if open.awaits_reader {
-            open.write = zcopy::writing::await_reader(sk, lock, want, &mut timeout)?;
+            open.write = zcopy::send::await_reader(sk, lock, want, &mut timeout)?;
             if open.write == 0 {
                 open = Open::new(sk, want, false, &mut call);
             }
@@ -196,9 +195,9 @@ fn directly(
     timeout: &mut isize,
 ) -> Result<bool> {
     if open.write > 0 {
-        return zcopy::writing::send(sk, lock, message);
+        return zcopy::send::write(sk, lock, message);
     }
-    zcopy::source::send(sk, lock, message, open.block, timeout)
+    zcopy::send::be_read(sk, lock, message, open.block, timeout)
 }
 
 /// One send call.
@@ -234,7 +233,7 @@ impl Open {
         if !core::mem::replace(&mut call.begun, true) {
             c.stats.send_calls += 1;
             c.polling.called();
-            call.direct = may_wait && c.chooses_direct(sk, want);
+            call.direct = may_wait && c.chooses_direct(want);
         }
         let (mut write, mut block) = (0, 0);
         if may_wait && call.direct {

@@ -3,10 +3,18 @@
 //! Zero copy: the bytes of a blocking send or receive call go straight between its own pages and
 //! those of the program at the other end.
 //!
-//! [`Direct`] is what one connection has under way of that: blocks that a send call has advertised
-//! ([`source`]), what a receive call is reading from adverts of the peer ([`reading`]), memory that a
-//! receive call has advertised ([`sink`], [`filling`]), and what a send call is writing to such memory
-//! of the peer ([`writing`]). Each is of one call at a time; other calls copy, or wait.
+//! [`Direct`] is what one connection has under way of that, each of one call at a time; other calls copy,
+//! or wait. A piece of a call's memory is pinned ([`memory`]), joins a queue, and is taken out of it when
+//! nobody accesses it any more.
+//!
+//! | way | queue | call | under the lock |
+//! | --- | --- | --- | --- |
+//! | SrcAvail: the peer reads | [`tx_blocks`] | [`send::be_read`] | [`tx`] |
+//! | RDMA WRITE, to a reader of the peer | [`transfer`] | [`send::write`] | [`tx`] |
+//! | SinkAvail: the peer writes | one [`advert`] | [`recv::be_written_to`] | [`rx`] |
+//! | RDMA READ, of what the peer has advertised | [`transfer`] | [`recv::read`] | [`rx`] |
+//!
+//! The queues know neither memory nor transport, and are tested on the host (`tests/host/zcopy`).
 //!
 //! **Who is asked.** Whoever is ahead tells the other end. A send call that may wait and has at least
 //! the threshold of bytes (`SDP_ZCOPY_THRESH`, `sdp_zcopy_thresh`) writes them to where the peer's
@@ -15,37 +23,38 @@
 //! told of, so these get them as Data. If nobody does anything, the sender does not wait much longer
 //! than such transfers took lately, takes its blocks back and copies. A receive call that would sleep,
 //! and has room for at least the threshold, offers that, once the peer has sent large blocks. Where
-//! no threshold is set, the sender finds out whether all this pays ([`Choice`]).
+//! no threshold is set, the sender finds out whether all this pays ([`policy`]).
 //!
 //! **Who owns the pages** is told in [`crate::transport`]. The call that had them pinned stays until
 //! they are let go of; that needs nothing of the peer once the connection is lost.
 
-pub(crate) mod filling;
-pub(crate) mod hints;
-mod lent;
-mod moving;
-pub(crate) mod reading;
-pub(crate) mod sink;
-pub(crate) mod source;
+mod advert;
+mod memory;
+pub(crate) mod policy;
+mod posted;
+pub(crate) mod recv;
+mod rx;
+pub(crate) mod send;
+mod transfer;
+mod tx;
+mod tx_blocks;
 mod waiting;
-pub(crate) mod writing;
 
-use self::hints::Hints;
-use self::lent::{Lent, Stage};
-use self::source::Advertised;
+use self::advert::{Advert, AdvertState};
+use self::policy::{Kind, Policy, SMALLEST};
+use self::posted::{Posted, Way};
+use self::transfer::TransferQueue;
+use self::tx_blocks::TxBlocks;
 use super::closing::Event;
 use super::{Connection, SdpSock, Threshold, Wakeups};
-use crate::protocol::{Choice, Line, Outgoing, Places, SMALLEST_DIRECT};
+use crate::protocol::Outgoing;
 use crate::sys::net::params;
-use crate::sys::net::sock::Locked;
-use crate::sys::time::{milliseconds, Jiffies};
-use crate::transport::{Channel, Loan, Pinned, Watch};
+use crate::sys::time::{jiffies, milliseconds, Jiffies};
+use crate::transport::{Channel, Transport};
 use kernel::prelude::*;
 
 /// Bytes for which pinning is not worth while for a READ or WRITE of ours.
 pub(crate) const LEAST_TRANSFER: usize = 4096;
-/// Blocks of a send call that are advertised at a time.
-const BLOCKS: usize = 4;
 /// How long reading a block is believed to take before anything is known.
 const FIRST_MEAN: Jiffies = milliseconds(50);
 /// How long a send call waits for its block to be taken up, at least and at most; and a receive
@@ -69,18 +78,16 @@ fn by_write() -> bool {
 /// Zero copy of one connection. Protected by `Socket::connection`.
 pub(crate) struct Direct {
     /// What a send call has advertised, or is about to.
-    sources: [Option<Advertised>; BLOCKS],
-    /// Blocks that there were, of both kinds: each has its number, and the end of access to it is
+    blocks: TxBlocks<Posted>,
+    /// Adverts that there were, of both kinds: each has its number, and the end of access to it is
     /// called by that.
-    blocks: u64,
-    /// The blocks were given back for a sink of the peer.
-    voided: bool,
+    cookies: u64,
     /// What a receive call has advertised, or is about to.
-    sinks: Places<Loan>,
+    sink: Option<Advert<Posted>>,
     /// What a receive call reads.
-    reading: Line<Loan>,
+    reading: TransferQueue<Posted>,
     /// What a send call writes.
-    writing: Line<Loan>,
+    writing: TransferQueue<Posted>,
     /// How long it lately took until a block was read: a running mean.
     mean: Jiffies,
     /// What comes before this position in what is sent is copied without asking.
@@ -91,8 +98,8 @@ pub(crate) struct Direct {
     sink_skips: Skips,
     /// The peer's readers advertise sinks, by the last that was seen of them.
     readers_advertise: bool,
-    /// Whether to copy, from the first large send on; and whether that is about local connections.
-    choice: Option<(Choice, bool)>,
+    /// Whether to copy, from the first large send on.
+    policy: Option<Policy>,
 }
 
 /// How often not to do what did not work lately.
@@ -129,18 +136,17 @@ impl Direct {
     /// Nothing under way.
     pub(crate) const fn new() -> Self {
         Direct {
-            sources: [None; BLOCKS],
-            blocks: 0,
-            voided: false,
-            sinks: Places::new(),
-            reading: Line::new(),
-            writing: Line::new(),
+            blocks: TxBlocks::new(),
+            cookies: 0,
+            sink: None,
+            reading: TransferQueue::new(),
+            writing: TransferQueue::new(),
             mean: FIRST_MEAN,
             copy_until: 0,
             skips: 0,
             sink_skips: Skips::new(),
             readers_advertise: true,
-            choice: None,
+            policy: None,
         }
     }
 
@@ -148,48 +154,43 @@ impl Direct {
     pub(crate) fn forget(&mut self) {
         (self.mean, self.copy_until, self.skips) = (FIRST_MEAN, 0, 0);
         (self.sink_skips, self.readers_advertise) = (Skips::new(), true);
-        self.choice = None;
+        self.policy = None;
     }
 
     /// Whether the end of a work request is waited for, so that it has to be told.
     pub(crate) fn is_busy(&self) -> bool {
-        let mut sources = self.sources.iter().flatten();
-        sources.any(|s| s.lent.ends())
-            || self.sinks.iter().any(Lent::ends)
+        self.blocks.adverts().any(Advert::is_ending)
+            || self.sink.as_ref().is_some_and(Advert::is_ending)
             || !self.reading.is_empty()
             || !self.writing.is_empty()
     }
 
     /// Whether memory is lent to the transport.
     pub(crate) fn has_lent(&self) -> bool {
-        self.sources.iter().any(Option::is_some)
-            || !self.sinks.is_empty()
+        !self.blocks.is_empty()
+            || self.sink.is_some()
             || !self.reading.is_empty()
             || !self.writing.is_empty()
     }
 
     /// The connection is lost: whoever waits has to know.
     pub(crate) fn lost(&mut self) {
-        for s in self.sources.iter_mut().flatten() {
-            s.lent.stage = Stage::Lost;
+        for advert in self.adverts() {
+            advert.state = AdvertState::Lost;
         }
-        self.sinks.lost();
         self.reading.lost();
         self.writing.lost();
     }
 
-    /// The number of a new block.
-    fn next_block(&mut self) -> u64 {
-        self.blocks += 1;
-        self.blocks
+    /// Memory that the peer has access to, or gets.
+    fn adverts(&mut self) -> impl Iterator<Item = &mut Advert<Posted>> {
+        Iterator::chain(self.blocks.adverts_mut(), self.sink.iter_mut())
     }
 
-    /// The peer's access to some memory has ended.
-    fn ended(&mut self, cookie: u64) {
-        let mut sources = self.sources.iter_mut().flatten();
-        if !sources.any(|s| s.lent.ended(cookie)) {
-            self.sinks.ended(cookie);
-        }
+    /// The number of a new advert.
+    fn next_cookie(&mut self) -> u64 {
+        self.cookies += 1;
+        self.cookies
     }
 
     /// How long to wait for a block to be taken up.
@@ -212,15 +213,6 @@ impl Direct {
     }
 }
 
-/// What `local` connections, or those over devices, have found out.
-fn hints(sk: &SdpSock, local: bool) -> &Hints {
-    let namespace = sk.netns();
-    match local {
-        true => &namespace.local_hints,
-        false => &namespace.device_hints,
-    }
-}
-
 /// Whether the peer is told of a message with an advert even if it looks itself: the call that can use
 /// the advert does so, and a worker would only take the processor from it.
 fn is_told(channel: &Channel, message: &Outgoing) -> bool {
@@ -233,27 +225,36 @@ impl Connection {
         self.options.zcopy_threshold().bytes()
     }
 
-    /// Whether a call with so many bytes may be to send them directly, as far as is known before it begins.
-    pub(crate) fn may_go_directly(&mut self, bytes: usize) -> bool {
-        match (self.options.zcopy_threshold(), &mut self.direct.choice) {
-            (Threshold::Adaptive, choice) => choice.as_mut().is_some_and(|(c, _)| c.direct(bytes)),
-            (threshold, _) => threshold.bytes().is_some_and(|least| bytes >= least),
+    /// What carries the connection.
+    fn kind(&self) -> Kind {
+        match self.channel.as_ref().and_then(|c| c.mapper()) {
+            None => Kind::Local,
+            Some(mapper) if mapper.is_software() => Kind::Software,
+            Some(_) => Kind::Adapter,
         }
     }
 
-    /// Whether it is.
-    pub(crate) fn chooses_direct(&mut self, sk: &SdpSock, bytes: usize) -> bool {
-        let (direct, pipelined) = match self.options.zcopy_threshold() {
-            Threshold::Never => (false, false),
-            Threshold::From(n) if bytes < n => return false,
-            Threshold::From(_) => (true, true),
-            Threshold::Adaptive if bytes < SMALLEST_DIRECT => return false,
+    /// Whether a call with so many bytes is to send them directly.
+    pub(crate) fn may_go_directly(&mut self, bytes: usize) -> bool {
+        match self.options.zcopy_threshold() {
             Threshold::Adaptive => {
-                let local = self.channel.as_ref().is_some_and(|c| c.exchanges());
-                let begin = || (Choice::with(hints(sk, local).get()), local);
-                let (choice, _) = self.direct.choice.get_or_insert_with(begin);
-                (choice.direct(bytes), choice.any_direct())
+                let kind = self.kind();
+                let policy = self.direct.policy.get_or_insert_with(|| Policy::new(kind));
+                policy.is_direct(bytes)
             }
+            threshold => threshold.bytes().is_some_and(|least| bytes >= least),
+        }
+    }
+
+    /// The same for one that begins.
+    pub(crate) fn chooses_direct(&mut self, bytes: usize) -> bool {
+        let direct = self.may_go_directly(bytes);
+        let pipelined = match (self.options.zcopy_threshold(), &mut self.direct.policy) {
+            (Threshold::Adaptive, Some(policy)) if bytes >= SMALLEST => policy.begins(bytes),
+            // as it was
+            (Threshold::Adaptive, _) => return direct,
+            (Threshold::From(n), _) if bytes < n => return direct,
+            _ => direct,
         };
         if let Some(p) = &mut self.protocol {
             // so that several blocks go at once, and that the peer's readers tell of their memory
@@ -262,22 +263,11 @@ impl Connection {
         direct
     }
 
-    /// A call with so many bytes has sent them all, and lasted from `start` to `end`.
-    pub(crate) fn has_sent(&mut self, sk: &SdpSock, bytes: usize, start: u64, end: u64) {
-        if self.options.zcopy_threshold() == Threshold::Adaptive {
-            let Some((choice, local)) = &mut self.direct.choice else {
-                return;
-            };
-            if choice.sent(bytes, start, end) {
-                hints(sk, *local).put(choice.learnt());
-            }
-        }
-    }
-
-    /// The program has closed the socket: what it has begun to find out, others go on with.
-    pub(crate) fn hand_on(&self, sk: &SdpSock) {
-        if let Some((choice, local)) = &self.direct.choice {
-            hints(sk, *local).put(choice.learnt());
+    /// A call with so many bytes has sent them all, in so many nanoseconds.
+    pub(crate) fn has_sent(&mut self, bytes: usize, time: u64) {
+        let adaptive = self.options.zcopy_threshold() == Threshold::Adaptive;
+        if let Some(policy) = self.direct.policy.as_mut().filter(|_| adaptive) {
+            policy.sent(bytes, time);
         }
     }
 
@@ -297,58 +287,43 @@ impl Connection {
 
     /// The peer's access to some memory has ended.
     pub(crate) fn access_ended(&mut self, cookie: u64, wakeups: &mut Wakeups) {
-        self.direct.ended(cookie);
+        // one of them is it, unless it was lost
+        let _ = self.direct.adverts().any(|a| a.invalidated(cookie));
         wakeups.direct = true;
     }
 }
 
 impl Connection {
-    /// Room for a piece of pinned memory that was used before, for the same piece if there is any.
-    fn spare_room(&mut self, piece: (usize, usize)) -> Option<Pinned> {
-        self.channel.as_mut()?.spare_for(piece)
+    /// What a call moves in one direction.
+    fn transfers(&mut self, way: Way) -> &mut TransferQueue<Posted> {
+        match way {
+            Way::Read => &mut self.direct.reading,
+            Way::Write => &mut self.direct.writing,
+        }
     }
 
-    /// Keeps room for the next time.
-    fn keep_room(&mut self, room: Pinned) {
-        match self.channel.as_mut() {
-            Some(channel) => channel.keep(room),
-            None => drop(room),
+    /// A READ or WRITE of `n` bytes is complete.
+    pub(crate) fn moved(&mut self, cookie: u64, n: u32, wakeups: &mut Wakeups) {
+        let (way, number) = Way::of(cookie);
+        match way {
+            Way::Read => {
+                if let Some(p) = self.protocol.as_mut() {
+                    p.read_done(n);
+                }
+                self.stats.bytes_received += u64::from(n);
+                self.stats.direct_received += u64::from(n);
+            }
+            Way::Write => {
+                self.stats.bytes_sent += u64::from(n);
+                self.stats.direct_written += u64::from(n);
+                self.heard.progress(jiffies());
+            }
         }
+        wakeups.direct |= self.transfers(way).moved(number, n);
     }
 }
 
 impl SdpSock {
-    /// Room for a piece of pinned memory, `None` if it is not memory of a program. Called without the
-    /// connection's lock.
-    fn pinning_room(&self, piece: Option<(usize, usize)>) -> Option<Pinned> {
-        let piece = piece?;
-        let pinning = {
-            let mut c = self.connection();
-            if let Some(room) = c.spare_room(piece) {
-                return Some(room);
-            }
-            c.channel.as_ref()?.pinning()?
-        };
-        pinning.make().ok()
-    }
-
-    /// Gives room back that nothing was lent of.
-    fn give_back_room(&self, mut room: Pinned) {
-        room.release();
-        self.connection().keep_room(room);
-    }
-
-    /// Waits until lent memory is let go of, after the connection was lost. Needs nobody's help.
-    fn wait_released(&self, lock: &mut Locked<'_>, watch: &Watch) {
-        lock.unlocked(|| loop {
-            let mark = self.wake_mark();
-            if !watch.is_held() {
-                return;
-            }
-            self.sleep_through(mark, milliseconds(100));
-        })
-    }
-
     /// Loses the connection, for a call that must not wait for the peer any longer.
     pub(crate) fn give_up(&self, error: crate::sys::errno::Errno) {
         let (below, told) = {

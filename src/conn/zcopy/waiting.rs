@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The wait of a call for memory that the peer has.
+//! The wait of a call for memory that the peer has, or that a transfer of its own is for.
 
-use super::super::SdpSock;
+use super::super::{Connection, SdpSock};
+use super::posted::Way;
+use super::transfer::Progress;
 use super::CANCEL_TIME;
 use crate::sys::errno::ECONNABORTED;
 use crate::sys::net::sock::{Locked, FOREVER};
@@ -127,5 +129,32 @@ impl Waiting {
 pub(super) fn spend(timeout: &mut isize, passed: isize) {
     if *timeout != FOREVER {
         *timeout -= passed;
+    }
+}
+
+/// Waits until all requests of the oldest piece are complete; whether the connection is lost instead, or
+/// nothing if `sooner` is true of the connection before. Only death makes this end earlier, and not at
+/// once.
+pub(super) fn wait_moved(
+    sk: &SdpSock,
+    lock: &mut Locked<'_>,
+    way: Way,
+    dying: &mut Dying,
+    sooner: impl Fn(&Connection) -> bool,
+) -> Option<bool> {
+    loop {
+        let mark = sk.wake_mark();
+        {
+            let mut c = sk.connection();
+            match c.transfers(way).progress() {
+                Some(Progress::Done) | None => return Some(false),
+                Some(Progress::Lost) => return Some(true),
+                Some(Progress::Moving) if sooner(&c) => return None,
+                Some(Progress::Moving) => {}
+            }
+        }
+        if !dying.sleep(sk, lock, mark, FOREVER as usize) {
+            sk.give_up(ECONNABORTED);
+        }
     }
 }

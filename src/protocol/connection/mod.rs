@@ -75,8 +75,7 @@
 //!    it for remote writing, and offer it as [`Offer::sink`], as long as still nothing lies unread,
 //!    until `transmit` answers with [`Mid::SinkAvail`](super::Mid::SinkAvail). Now it is
 //!    *advertised*. Further blocks may follow; they are filled in order, each as far as it pleases
-//!    the peer. A reader who has several parts of its memory advertised, because it can wait for all
-//!    of them, has to bring in order what it gets: see [`super::places`], [`super::order`].
+//!    the peer, so who has several out has to bring in order what they get.
 //! 2. [`Event::SinkWritten`] gives the oldest block back with bytes of the stream in it.
 //! 3. [`Received::for_sink`] gives the oldest block back for the payload of this message, which the
 //!    owner copies into it. (The peer had too little to send, or did not know of the block.)

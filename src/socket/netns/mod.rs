@@ -9,7 +9,6 @@ mod proc;
 use super::close;
 use super::ipproto::Remembered;
 use crate::conn::stats::Stats;
-use crate::conn::zcopy::hints::Hints;
 use crate::conn::SdpSock;
 use crate::memory::budget::{Account, Use};
 use crate::sys::errno::ENOBUFS;
@@ -49,12 +48,6 @@ pub(crate) struct Namespace {
     /// Counters of sockets that are gone.
     #[pin]
     totals: Mutex<Stats>,
-    /// What its connections over devices have found out.
-    #[pin]
-    pub(crate) device_hints: Hints,
-    /// What its local ones have.
-    #[pin]
-    pub(crate) local_hints: Hints,
     /// Where `IPPROTO_SDP` sockets need not try SDP. Taken last, and never together with another.
     #[pin]
     pub(in crate::socket) remembered: SpinLock<Remembered>,
@@ -121,8 +114,6 @@ impl Namespace {
             ports <- new_mutex!(Ports::new()),
             sockets <- new_mutex!(Sockets::new()),
             totals <- new_mutex!(Stats::new()),
-            device_hints <- Hints::new(),
-            local_hints <- Hints::new(),
             remembered <- new_spinlock!(Remembered::new()?),
             never_ask <- new_spinlock!(NeverAsk::new()?),
         })

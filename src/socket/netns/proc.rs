@@ -171,16 +171,9 @@ impl ProcFile for Statistics {
         counter(to, "rcvbuf resizes", s.resizes);
         counter(to, "keepalive timer", s.keepalive_probes);
         counter(to, "zcopy tx_bytes", s.direct_sent + s.direct_written);
-        let received = s.direct_received + s.direct_filled;
-        counter(
-            to,
-            "zcopy rx_bytes",
-            received.saturating_sub(s.direct_shifted),
-        );
+        counter(to, "zcopy rx_bytes", s.direct_received + s.direct_filled);
         counter(to, "zcopy written", s.direct_written);
         counter(to, "zcopy filled", s.direct_filled);
-        counter(to, "zcopy shifted", s.direct_shifted);
-        counter(to, "zcopy sinks ahead", s.direct_ahead);
         counter(to, "zcopy queued", s.direct_queued);
         counter(to, "zcopy helped", s.direct_helped);
         counter(to, "zcopy void", s.direct_void);

@@ -150,8 +150,6 @@ impl Drop for Notice {
 pub(crate) struct Destination<'a> {
     msg: *mut c::msghdr,
     flags: u32,
-    /// Bytes that were skipped.
-    skipped: usize,
     _call: PhantomData<&'a mut c::msghdr>,
 }
 
@@ -163,7 +161,6 @@ impl<'a> Destination<'a> {
         Destination {
             msg,
             flags,
-            skipped: 0,
             _call: PhantomData,
         }
     }
@@ -229,44 +226,10 @@ impl<'a> Destination<'a> {
         self.iter().copy_to_iter(from)
     }
 
-    /// Has the bytes that lie `hole` bytes ahead, `len` of them, follow what was received, and counts
-    /// them as received. They were put there by [`Destination::pin`]; `scratch` is to copy them with.
-    /// May sleep in a page fault. Tells how many there are now: fewer, if the caller's memory is not
-    /// there any more.
-    pub(crate) fn shift(&mut self, hole: usize, len: usize, scratch: &mut [u8]) -> usize {
-        // SAFETY: By the invariants the iterator is valid; the copy is used no longer than that.
-        let mut from = unsafe { ptr::read(&raw const (*self.msg).msg_iter) };
-        from.data_source = true;
-        // SAFETY: It is a source now, over the same memory of the program.
-        let from = unsafe { IovIterSource::from_raw(&raw mut from) };
-        from.advance(hole);
-        let mut moved = 0;
-        while moved < len {
-            let n = scratch.len().min(len - moved);
-            let part = scratch.get_mut(..n).unwrap_or_default();
-            let got = from.copy_from_iter(part);
-            let given = self.give(part.get(..got).unwrap_or_default());
-            moved += given;
-            if given < n || n == 0 {
-                break;
-            }
-        }
-        moved
-    }
-
     /// Counts bytes as received without giving them (`MSG_TRUNC` of tcp(7), or they went another
     /// way).
     pub(crate) fn skip(&mut self, n: usize) {
         let n = n.min(self.room());
-        self.skipped += n;
         self.iter().advance(n)
-    }
-
-    /// Undoes the last `n` bytes of [`Destination::skip`].
-    pub(crate) fn give_back(&mut self, n: usize) {
-        let n = n.min(self.skipped);
-        self.skipped -= n;
-        // SAFETY: At least `n` bytes were skipped before, so this does not go before the beginning.
-        unsafe { self.iter().revert(n) }
     }
 }

@@ -26,8 +26,6 @@ params! {
     sdp_zcopy_thresh
     /// What zero copy may use: 1 for RDMA READ, 2 for RDMA WRITE, or both.
     zcopy_ways
-    /// Most pieces of its memory that one receive call has advertised at a time.
-    recv_adverts
     /// Bytes of the receive buffers that a connection starts with, BSDH included.
     rcvbuf_initial_size
     /// Seconds of idleness before the first keepalive probe.

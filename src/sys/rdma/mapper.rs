@@ -113,6 +113,7 @@ impl State {
 #[pin_data]
 pub(crate) struct Mapper {
     most_pages: u32,
+    software: bool,
     #[pin]
     state: SpinLock<State>,
 }
@@ -151,6 +152,11 @@ impl Mapper {
     /// Most pages of a program that can be mapped as one, 0 if none can.
     pub(crate) fn most_pages(&self) -> usize {
         self.most_pages as usize
+    }
+
+    /// Whether the device is one in software, for which the processor copies what it carries.
+    pub(crate) fn is_software(&self) -> bool {
+        self.software
     }
 
     /// Whether the device is being removed, or is not there any more.
@@ -201,6 +207,7 @@ impl MapperOwner {
         let mapper = Arc::pin_init(
             pin_init!(Mapper {
                 most_pages: SgMapping::most_pages(pd),
+                software: pd.device().is_virtual(),
                 state <- new_spinlock!(State {
                     pd: Some(pd.clone()),
                     areas: KVec::new(),

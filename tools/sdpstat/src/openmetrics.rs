@@ -100,18 +100,6 @@ const LINES: &[(&str, &str, Kind, &str)] = &[
         "Bytes that the peer has written to memory here.",
     ),
     (
-        "zcopy shifted",
-        "sdp_zcopy_shifted_bytes",
-        Sum,
-        "Of the bytes filled, those that had to be moved to their place.",
-    ),
-    (
-        "zcopy sinks ahead",
-        "sdp_zcopy_sinks_ahead",
-        Sum,
-        "Pieces of a reader's memory that were advertised while others were.",
-    ),
-    (
         "zcopy queued",
         "sdp_zcopy_queued",
         Sum,

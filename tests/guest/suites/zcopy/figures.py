@@ -86,14 +86,14 @@ def found_out(e):
         def attempt():
             near, far = e.pair()
             task = e.task(pattern.receive, far, 5, len(data), [4 * MIB], socket.MSG_WAITALL)
-            for at in range(0, len(data), 4 * MIB):     # without a pause, which would be a reason to copy
-                near.sendall(data[at:at + 4 * MIB])
+            for at in range(0, len(data), MIB):
+                near.sendall(data[at:at + MIB])
             e.equal(task.result(), len(data), "bytes")
             tried = observe.info(near)
             near.close()
             far.close()
             direct = tried["tx_read"] + tried["tx_written"]
-            return 0 < direct < tried["tx_bytes"]       # or it only did what those before it had found out
+            return 0 < direct < tried["tx_bytes"]
         e.lucky(attempt, "a connection has not tried both ways")
     unpinned(e)
 

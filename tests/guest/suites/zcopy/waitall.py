@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Readers that wait for all of a large room (MSG_WAITALL) and let the peer write to several pieces of it at a time."""
+"""Readers that wait for all of a large room (MSG_WAITALL), which the peer writes to piece by piece."""
 
 import array
 import contextlib
-import functools
-import itertools
 import random
 import socket
 import struct
@@ -12,60 +10,19 @@ import struct
 from lib import calls, pattern
 from lib.registry import case
 
-from .blocks import MIB, Counters, before_it_gives_up, eager, pair, pipelined, unpinned, waiting_reader
+from .blocks import MIB, Counters, eager, pair, pipelined, unpinned
 from .figures import parameter
 
 ALL = socket.MSG_WAITALL
-PIECES = 4
 # Larger than what one piece of pinned memory holds.
 LARGE = 16 * MIB
 # Bytes that are compared at a time.
 BLOCK = 65536
 
 
-def several(function):
-    """With as many pieces as there may be."""
-    @functools.wraps(function)
-    def wrapper(e):
-        with parameter("recv_adverts", PIECES):
-            function(e)
-        unpinned(e)
-    return wrapper
-
-
 def by_write():
     """Senders wait for the reader to advertise its memory. Else they may be ahead of it with what it is to read."""
     return parameter("zcopy_ways", 2)
-
-
-def whole_pieces(e, least):
-    """A call in each direction whose room is scattered, each buffer a piece of its own; the counters of each, with so many pieces
-    ahead at least."""
-    room = [128 * 1024] * 24
-    total = sum(room)
-    for make in (pipelined, backwards):
-        def attempt():
-            nonlocal counters
-            source, target = make(e)
-            counters = Counters()
-            task = e.task(calls.recvmsg, target, room, ALL)
-            e.until(lambda: counters.gained("post_send SDP_MID_SINKAVAIL"), "a sink advert")
-            data = pattern.Pattern(least).at(0, total)
-            source.sendall(data)
-            got, buffers, *_ = task.result()
-            e.equal(got, total, "bytes")
-            e.check(b"".join(buffers) == data, "other bytes")
-            for way in ("tx", "rx"):
-                e.equal(counters.gained(f"{way}_bytes"), total, f"{way} bytes")
-            e.equal(counters.gained("zcopy filled"), counters.gained("zcopy written"), "bytes written")
-            source.close()
-            target.close()
-            # else one lost patience with the other
-            return counters.gained("zcopy written") > 0 and counters.gained("zcopy sinks ahead") >= least
-
-        counters = None
-        before_it_gives_up(e, attempt)
-        yield counters
 
 
 def backwards(e):
@@ -80,27 +37,7 @@ def backwards(e):
     return far, near
 
 
-@case(reference=False, timeout=120)
-@several
-def at_a_time(e):
-    """While the peer writes to one piece it knows of others, and has the next bytes in line."""
-    with by_write():
-        for counters in whole_pieces(e, 6):
-            e.check(counters.gained("zcopy queued") > 0, "no bytes stood in line")
-
-
 @case(reference=False, families=("v4",), timeout=120)
-def one_at_a_time(e):
-    """With one piece at a time there is none ahead."""
-    with parameter("recv_adverts", 1), by_write():
-        for counters in whole_pieces(e, 0):
-            e.equal(counters.gained("zcopy sinks ahead"), 0, "pieces that were advertised while others were")
-            e.equal(counters.gained("zcopy shifted"), 0, "bytes that were moved")
-    unpinned(e)
-
-
-@case(reference=False, families=("v4",), timeout=120)
-@several
 def large(e):
     """A room of several of the largest pieces, in each direction, whichever end is ahead."""
     for make in (pipelined, backwards):
@@ -112,23 +49,10 @@ def large(e):
         e.check(task.result() == data, "other bytes")
         for way in ("tx", "rx"):
             e.equal(counters.gained(f"{way}_bytes"), LARGE, f"{way} bytes")
-
-
-@case(reference=False, families=("v4",), timeout=60)
-def not_without_waitall(e):
-    """A call that may return with less has one piece out, however large its room is."""
-    with parameter("recv_adverts", PIECES):
-        near, far = pipelined(e)
-        counters = Counters()
-        task = e.task(pattern.receive, far, 3, LARGE, [LARGE])
-        e.equal(pattern.send(near, 3, LARGE, [LARGE]), LARGE, "bytes sent")
-        e.equal(task.result(), LARGE, "bytes")
-        e.equal(counters.gained("zcopy sinks ahead"), 0, "pieces that were advertised while others were")
     unpinned(e)
 
 
 @case(reference=False, families=("v4",), timeout=240)
-@several
 def sizes(e):
     """Sends of all sizes, not aligned to anything, into large rooms: pieces come back before they are full."""
     choice = random.Random(11)
@@ -146,44 +70,11 @@ def sizes(e):
             task.result()
         source.close()
         target.close()
-    e.check(counters.gained("zcopy sinks ahead") > 0, "no piece was advertised while another was")
-
-
-@case(reference=False, families=("v4",), timeout=240)
-@several
-def out_of_order(e):
-    """Sends that end within a piece, and go on at once with the next one: the bytes are moved to their place."""
-    counters = Counters()
-
-    turns = itertools.count()
-
-    def attempt():
-        near, far = pipelined(e)
-        turn = next(turns)
-        sizes = [4 * MIB + 1000 * turn + 1, MIB, 3 * MIB, MIB - 7, 2 * MIB]
-        total = sum(sizes)
-        task, _ = waiting_reader(e, far, total)
-        data = pattern.Pattern(turn).at(0, total)
-
-        def give():
-            place = 0
-            for size in sizes:
-                near.sendall(memoryview(data)[place:place + size])
-                place += size
-        sender = e.task(give)
-        e.check(task.result() == data, "other bytes")
-        sender.result()
-        near.close()
-        far.close()
-        return counters.gained("zcopy shifted") > 0
-
-    with by_write():
-        e.lucky(attempt, "nothing had to be moved", 120)
-    e.equal(counters.gained("zcopy rx_bytes"), counters.gained("zcopy tx_bytes") - counters.gained("zcopy shifted"), "bytes not copied")
+    e.check(counters.gained("zcopy filled") > 0, "nothing was written to a reader's memory")
+    unpinned(e)
 
 
 @case(reference=False, families=("v4",), timeout=180)
-@several
 def with_small_ones(e):
     """Both ways at once, with messages of a few bytes between the large ones."""
     near, far = pair(e)
@@ -195,10 +86,10 @@ def with_small_ones(e):
     for task in tasks:
         e.equal(task.result(), total, "bytes")
     e.equal(counters.gained("rx_bytes"), 2 * total, "bytes received, by the counter")
+    unpinned(e)
 
 
 @case(reference=False, families=("v4",), timeout=180)
-@several
 def two_readers(e):
     """Two threads that read from one socket: each byte is given once, and each call's are in order."""
     near, far = pair(e)
@@ -237,12 +128,12 @@ def two_readers(e):
                 behind, place = word + size // 8, place + size
     sender.result()
     e.equal(seen.count(1), total // 8, "words that were given")
+    unpinned(e)
 
 
 @case(reference=False, families=("v4",), timeout=120)
-@several
 def part_of_it(e):
-    """A time-out, a signal, the end of the stream: the call gives what has come, and takes its memory back."""
+    """A time-out, a signal, the end of the stream behind some pieces: the call gives what has come, and takes its memory back."""
     some = 5 * MIB + 333
     data = pattern.Pattern(8).at(0, some + MIB)
 
@@ -283,23 +174,10 @@ def part_of_it(e):
         sender.result()
     _, far = attempt(ended)
     e.equal(far.recv(1), b"", "the end")
-
-
-@case(reference=False, families=("v4",), timeout=60)
-@several
-def nothing_more(e):
-    """A reader to whom nothing more comes takes all of it back, and gets what comes later."""
-    near, far = pipelined(e)
-    reader = e.task(far.recv, LARGE, ALL)
-    data = pattern.Pattern(4).at(0, LARGE)
-    near.sendall(memoryview(data)[:5 * MIB])
     unpinned(e)
-    near.sendall(memoryview(data)[5 * MIB:])
-    e.check(reader.result() == data, "other bytes")
 
 
 @case(reference=False, families=("v4",), timeout=60)
-@several
 def urgent(e):
     """No call gives bytes from both sides of the urgent mark, and the stream goes on behind it."""
     near, far = pair(e)
@@ -319,19 +197,20 @@ def urgent(e):
         got += part
     e.check(got == data, "other bytes")
     sender.result()
+    unpinned(e)
 
 
 @case(reference=False, families=("v4",), timeout=120)
-@several
 def vectors(e):
     """Pieces of all sizes: the room is scattered over buffers, and gathered from others."""
     with by_write():
-        ahead = [scattered(e, turn) for turn in range(8)]
-    e.check(any(ahead), "no piece was advertised while another was")
+        filled = [scattered(e, turn) for turn in range(8)]
+    e.check(any(filled), "nothing was written to a reader's memory")
+    unpinned(e)
 
 
 def scattered(e, turn):
-    """Sends from many buffers to many; how many of those were advertised while others were."""
+    """Sends from many buffers to many; how many bytes were written to those."""
     choice = random.Random(turn)
     small, large = (100, 4097, 5000, 65536), (200_000, 700_001, MIB)
     near, far = pipelined(e)
@@ -357,13 +236,12 @@ def scattered(e, turn):
     got, buffers, *_ = reader.result()
     e.equal(got, total, "bytes")
     e.check(b"".join(buffers) == data, "other bytes")
-    return counters.gained("zcopy sinks ahead")
+    return counters.gained("zcopy filled")
 
 
 @case(reference=False, families=("v4",), timeout=240)
-@several
 def killed(e):
-    """A reader with several pieces out dies, or its sender: the other end learns it, and nothing stays pinned."""
+    """A reader with a piece out dies, or its sender: the other end learns it, and nothing stays pinned."""
     data = bytes(LARGE)
 
     def send_on(sock):
@@ -394,3 +272,4 @@ def killed(e):
         e.check(task.result() in ("ok", "ECONNRESET", "EPIPE"), "the other end was not told")
         far.close()
         listener.close()
+    unpinned(e)

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! A call's memory: pinned, handed to the transport, and taken back.
+
+use super::super::{Connection, SdpSock};
+use super::advert::Advert;
+use super::posted::Posted;
+use crate::memory::budget::Account;
+use crate::memory::pinned::Refusal;
+use crate::protocol::Block;
+use crate::sys::net::sock::Locked;
+use crate::sys::time::milliseconds;
+use crate::transport::{Access, Channel, Pinned, Transport, Watch};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// Pinned memory that nobody accesses but the program. Dropped, it is let go of, and the room for it goes
+/// back to the connection: in process context, without the connection's lock.
+pub(super) struct CallMemory<'a> {
+    sk: &'a SdpSock,
+    memory: Option<Pinned>,
+    watch: Watch,
+    len: usize,
+}
+
+impl<'a> CallMemory<'a> {
+    /// Has `pin` pin a piece of the call's memory (see [`Pinned::pin_source`]), of which at least `least`
+    /// bytes are worth while. `None`: they are to be copied. Process context, without the connection's lock.
+    pub(super) fn pin(
+        sk: &'a SdpSock,
+        piece: Option<(usize, usize)>,
+        least: usize,
+        pin: impl FnOnce(&mut Pinned, &Arc<Account>) -> Result<usize, Refusal>,
+    ) -> Option<Self> {
+        let mut room = sk.room_for(piece?)?;
+        let len = match sk.account() {
+            Some(account) => pin(&mut room, account).unwrap_or(0),
+            None => 0,
+        };
+        let Some(watch) = room.watch().filter(|_| len >= least.max(1)) else {
+            sk.connection().stats.unpinnable += 1;
+            sk.keep(room);
+            return None;
+        };
+        Some(CallMemory {
+            sk,
+            memory: Some(room),
+            watch,
+            len,
+        })
+    }
+
+    /// How many bytes are pinned.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Hands it to the transport, if that takes it.
+    pub(super) fn post(&mut self, channel: &mut Channel) -> Option<Posted> {
+        match channel.lend(self.memory.take()?) {
+            Ok(id) => Some(Posted {
+                id,
+                watch: self.watch.clone(),
+            }),
+            Err(memory) => {
+                self.memory = Some(memory);
+                None
+            }
+        }
+    }
+
+    /// Hands it to the transport and lets the peer access it, if that can be. `cookie`: what to call the
+    /// end of that.
+    pub(super) fn advertise(
+        &mut self,
+        channel: &mut Channel,
+        access: Access,
+        cookie: u64,
+    ) -> Option<Advert<Posted>> {
+        let memory = self.post(channel)?;
+        match channel.register(memory.id, access) {
+            Ok(key) => {
+                let segment = Block {
+                    size: key.len,
+                    r_key: key.rkey,
+                    address: key.address,
+                };
+                Some(Advert::new(memory, segment, cookie))
+            }
+            Err(_) => {
+                self.memory = channel.reclaim(memory.id).ok();
+                None
+            }
+        }
+    }
+}
+
+impl Drop for CallMemory<'_> {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take() {
+            self.sk.keep(memory);
+        }
+    }
+}
+
+impl Connection {
+    /// Takes memory back from the transport, or says when it will be let go of, if the transport is gone.
+    pub(super) fn take_back(&mut self, memory: Posted) -> Result<Pinned, Watch> {
+        let taken = self.channel.as_mut().map(|c| c.reclaim(memory.id));
+        taken.and_then(Result::ok).ok_or(memory.watch)
+    }
+}
+
+impl SdpSock {
+    /// Room for a piece of a program's memory, the one that it was used for before if there is any.
+    fn room_for(&self, piece: (usize, usize)) -> Option<Pinned> {
+        let pinning = {
+            let mut c = self.connection();
+            let channel = c.channel.as_mut()?;
+            if let Some(room) = channel.spare_for(piece) {
+                return Some(room);
+            }
+            channel.pinning()?
+        };
+        pinning.make().ok()
+    }
+
+    /// Lets go of memory, and keeps the room for it.
+    fn keep(&self, mut memory: Pinned) {
+        memory.release();
+        match self.connection().channel.as_mut() {
+            Some(channel) => channel.keep(memory),
+            None => drop(memory),
+        }
+    }
+
+    /// A call's memory is its own again, or will be, which needs nobody's help.
+    pub(super) fn taken_back(&self, lock: &mut Locked<'_>, memory: Result<Pinned, Watch>) {
+        match memory {
+            Ok(memory) => self.keep(memory),
+            Err(watch) => lock.unlocked(|| loop {
+                let mark = self.wake_mark();
+                if !watch.is_held() {
+                    return;
+                }
+                self.sleep_through(mark, milliseconds(100));
+            }),
+        }
+    }
+}

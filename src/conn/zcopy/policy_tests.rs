@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Tests of [`super`]: connections over devices that are modelled, each way of which has a price.
+
+use super::*;
+
+const MIB: usize = 1 << 20;
+const SIZES: [usize; 4] = [SMALLEST, 300_000, MIB, 4 * MIB];
+const KINDS: [Kind; 3] = [Kind::Adapter, Kind::Software, Kind::Local];
+
+/// A device and the buffers of both ends, to which a call copies while there is room.
+#[derive(Clone)]
+struct Model {
+    /// Nanoseconds that it takes for a mebibyte: copied, and directly.
+    price: [f64; 2],
+    /// Nanoseconds that it takes the caller to copy one.
+    copying: f64,
+    /// Bytes that the buffers hold.
+    room: f64,
+    /// Bytes in them.
+    buffered: f64,
+    /// Makes everything so many times dearer, at random; and now and then a call waits for a processor.
+    noise: Option<u64>,
+}
+
+impl Model {
+    fn new(copied: f64, direct: f64) -> Self {
+        Model {
+            price: [copied * 1e6, direct * 1e6],
+            copying: 2e5,
+            room: 2e6,
+            buffered: 0.0,
+            noise: None,
+        }
+    }
+
+    fn noisy(self, seed: u64) -> Self {
+        Model {
+            noise: Some(seed),
+            ..self
+        }
+    }
+
+    fn random(&mut self) -> f64 {
+        let Some(seed) = &mut self.noise else {
+            return 1.0;
+        };
+        let mut below = |n: u64| {
+            *seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (*seed >> 33) % n
+        };
+        let stall = if below(400) == 0 { 30.0 } else { 1.0 };
+        stall * (0.6 + below(800) as f64 / 1000.0)
+    }
+
+    /// How long the call takes.
+    fn send(&mut self, size: usize, direct: bool) -> f64 {
+        let (size, times) = (size as f64, self.random());
+        let [copied, directly] = self.price.map(|p| p / MIB as f64 * times);
+        if direct {
+            let took = self.buffered * copied + size * directly;
+            self.buffered = 0.0;
+            return took;
+        }
+        let copying = size * self.copying / MIB as f64;
+        let excess = (self.buffered + size - self.room).max(0.0);
+        let took = (excess * copied).max(copying);
+        self.buffered = (self.buffered + size - took / copied).max(0.0);
+        took
+    }
+}
+
+/// What a program needs to send so many bytes, which is told by what is in no buffer in the end; from its
+/// first 16 MiB on.
+fn time(
+    model: &Model,
+    size: usize,
+    bytes: usize,
+    mut direct: impl FnMut(Option<f64>) -> bool,
+) -> f64 {
+    let (mut model, mut all, mut start) = (model.clone(), 0.0, 0.0);
+    let calls = bytes.div_ceil(size);
+    for call in 0..calls {
+        if call * size < 16 * MIB {
+            start = all;
+        }
+        let took = model.send(size, direct(None));
+        all += took;
+        direct(Some(took));
+    }
+    all - start + model.buffered * model.price[0] / MIB as f64
+}
+
+/// The throughput with the policy, of that with the better fixed way.
+fn share(policy: &mut Policy, model: &Model, size: usize, bytes: usize) -> f64 {
+    let fixed = |way| time(model, size, bytes, |_| way);
+    let best = fixed(false).min(fixed(true));
+    let own = time(model, size, bytes, |took| {
+        if let Some(took) = took {
+            policy.sent(size, took as u64);
+        }
+        policy.is_direct(size)
+    });
+    best / own
+}
+
+/// So much of the sends of one size goes directly.
+fn directly(policy: &mut Policy, model: &mut Model, size: usize, bytes: usize) -> f64 {
+    let calls = bytes / size;
+    let direct = (0..calls)
+        .filter(|_| {
+            let direct = policy.is_direct(size);
+            policy.sent(size, model.send(size, direct) as u64);
+            direct
+        })
+        .count();
+    direct as f64 / calls as f64
+}
+
+/// The better way is found, whatever is likely for the kind of device, and kept.
+fn found(kind: Kind, model: &Model, size: usize) {
+    let mut policy = Policy::new(kind);
+    let prices = model.price;
+    share(&mut policy, model, size, 200 * MIB);
+    let s = share(&mut policy, model, size, 3000 * MIB);
+    assert!(s > 0.98, "{kind:?}, {size}, {prices:?}: {s}");
+}
+
+#[test]
+fn small_sends_are_copied() {
+    for kind in KINDS {
+        let mut policy = Policy::new(kind);
+        let mut model = Model::new(10.0, 1.0);
+        assert_eq!(
+            directly(&mut policy, &mut model, SMALLEST - 1, 100 * MIB),
+            0.0
+        );
+    }
+}
+
+#[test]
+fn the_first_sends_go_by_the_kind_of_device() {
+    for (kind, wanted) in [
+        (Kind::Local, [true, true, true, true]),
+        (Kind::Adapter, [false, true, true, true]),
+        (Kind::Software, [false, false, true, true]),
+    ] {
+        let mut policy = Policy::new(kind);
+        assert_eq!(SIZES.map(|size| policy.is_direct(size)), wanted);
+    }
+}
+
+#[test]
+fn where_direct_always_wins() {
+    for kind in KINDS {
+        for size in SIZES {
+            for directly in [9.0, 7.0, 3.0] {
+                found(kind, &Model::new(10.0, directly), size);
+            }
+        }
+    }
+}
+
+#[test]
+fn where_it_never_does() {
+    for kind in KINDS {
+        for size in SIZES {
+            for directly in [10.5, 13.0, 30.0] {
+                found(kind, &Model::new(10.0, directly), size);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_short_program_loses_nothing_where_the_kind_is_right() {
+    // as `scripts/bench --counted` finds rxe, over as many bytes
+    for (size, copied, directly) in [
+        (SMALLEST, 10.0, 13.2),
+        (MIB, 10.0, 9.4),
+        (4 * MIB, 10.0, 9.2),
+    ] {
+        let s = share(
+            &mut Policy::new(Kind::Software),
+            &Model::new(copied, directly),
+            size,
+            50 * MIB,
+        );
+        assert!(s > 0.98, "{size}: {s}");
+    }
+}
+
+#[test]
+fn where_it_changes() {
+    for size in SIZES {
+        let mut policy = Policy::new(Kind::Software);
+        for (copied, directly) in [
+            (10.0, 7.0),
+            (10.0, 14.0),
+            (10.0, 5.0),
+            (30.0, 10.0),
+            (10.0, 40.0),
+        ] {
+            let model = Model::new(copied, directly);
+            // it has to be found out first, within the longest rest
+            share(&mut policy, &model, size, 5000 * MIB);
+            let s = share(&mut policy, &model, size, 2000 * MIB);
+            assert!(s > 0.97, "{size}, {copied} and {directly}: {s}");
+        }
+    }
+}
+
+#[test]
+fn noise_does_not_decide() {
+    for (directly, least) in [(8.0, 0.97), (12.5, 0.97), (20.0, 0.95)] {
+        for size in [SMALLEST, 256 << 10, MIB] {
+            let shares = (0..12).map(|seed| {
+                let model = Model::new(10.0, directly).noisy(seed);
+                let kind = KINDS[seed as usize % 3];
+                share(&mut Policy::new(kind), &model, size, 2000 * MIB)
+            });
+            let share = shares.sum::<f64>() / 12.0;
+            assert!(share > least, "{directly}, {size}: {share}");
+        }
+    }
+}
+
+#[test]
+fn trying_costs_less_and_less() {
+    let (mut policy, mut model) = (Policy::new(Kind::Software), Model::new(10.0, 20.0));
+    directly(&mut policy, &mut model, SMALLEST, 5000 * MIB);
+    assert!(directly(&mut policy, &mut model, SMALLEST, 5000 * MIB) < 0.005);
+}
+
+#[test]
+fn equals_go_directly() {
+    let (mut policy, mut model) = (Policy::new(Kind::Software), Model::new(10.0, 10.1));
+    directly(&mut policy, &mut model, SMALLEST, 500 * MIB);
+    assert!(directly(&mut policy, &mut model, SMALLEST, 1000 * MIB) > 0.9);
+}
+
+#[test]
+fn sizes_do_not_disturb_each_other() {
+    let mut policy = Policy::new(Kind::Adapter);
+    directly(&mut policy, &mut Model::new(10.0, 20.0), MIB, 500 * MIB);
+    directly(
+        &mut policy,
+        &mut Model::new(20.0, 10.0),
+        SMALLEST,
+        500 * MIB,
+    );
+    assert_eq!(
+        SIZES.map(|size| policy.is_direct(size)),
+        [true, true, false, false]
+    );
+}
+
+#[test]
+fn who_computes_between_sends_goes_by_the_call() {
+    // the buffers are drained by then: to copy is all that the call does, and the program goes on
+    for size in [SMALLEST, MIB] {
+        let mut policy = Policy::new(Kind::Local);
+        let mut direct = 0;
+        for call in 0..1000 * MIB / size {
+            let way = policy.is_direct(size);
+            let took = Model::new(10.0, 8.0).send(size, way);
+            policy.sent(size, took as u64);
+            direct += usize::from(way && call * size > 100 * MIB);
+        }
+        assert!(direct * size < 30 * MIB, "{size}: {direct}");
+    }
+}
+
+#[test]
+fn only_sizes_in_use_ask_for_the_mode() {
+    let mut policy = Policy::new(Kind::Software);
+    assert!(!policy.begins(SMALLEST));
+    assert!(policy.begins(MIB));
+    assert!(policy.begins(SMALLEST));
+}
+
+#[test]
+fn a_clock_that_stands_still_does_no_harm() {
+    for kind in KINDS {
+        let mut policy = Policy::new(kind);
+        for time in [0, u64::MAX, 1] {
+            for size in SIZES {
+                for _ in 0..10_000 {
+                    policy.sent(size, time);
+                }
+                policy.sent(usize::MAX, time);
+            }
+        }
+    }
+}

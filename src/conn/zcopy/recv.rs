@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Receive calls whose bytes are not copied: the call's room is filled by the peer, which it has told of
+//! it, or by READs of what the peer has told of. What the connection knows of that is in [`super::rx`].
+
+use super::super::SdpSock;
+use super::advert::AdvertState;
+use super::memory::CallMemory;
+use super::posted::Way;
+use super::waiting::{wait_moved, Dying, Turn, Waiting};
+use super::{by_read, LEAST_TRANSFER, MOST_PATIENCE};
+use crate::observe::trace::{self, ZeroCopy};
+use crate::sys::net::message::Destination;
+use crate::sys::net::sock::{Locked, State, RCV_SHUTDOWN};
+use crate::sys::pin::Hold;
+use crate::transport::Access;
+
+/// What became of an attempt to advertise memory.
+enum Offered {
+    Yes,
+    /// Something has come, or another call was first.
+    NotNow,
+    /// It cannot be had.
+    No,
+}
+
+/// Has the peer write to the next `size` bytes of the room that a receive call has left, and waits for
+/// that: how many came so, which count as received. With none the call goes on as if it had not been tried.
+/// One that waits for all of its room (`MSG_WAITALL`) does it again for the next piece.
+pub(crate) fn be_written_to(
+    sk: &SdpSock,
+    lock: &mut Locked<'_>,
+    to: &mut Destination<'_>,
+    size: usize,
+    timeout: &mut isize,
+) -> usize {
+    match offer(sk, to, size) {
+        Offered::Yes => {}
+        Offered::NotNow => return 0,
+        Offered::No => {
+            sk.connection().direct.sink_skips.failed();
+            return 0;
+        }
+    }
+    let withdrawn = wait_written(sk, lock, timeout);
+    let (n, memory) = {
+        let mut c = sk.connection();
+        let Some(sink) = c.direct.sink.take() else {
+            return 0;
+        };
+        trace::zero_copy(sk, ZeroCopy::WrittenByPeer, sink.segment.size, sink.done);
+        let skips = &mut c.direct.sink_skips;
+        match sink.done {
+            // that something came first says nothing
+            0 if withdrawn => {}
+            // without READs the sender may be waiting for it
+            0 if by_read() => skips.failed(),
+            _ => skips.worked(),
+        }
+        (sink.done as usize, c.take_back(sink.memory))
+    };
+    sk.taken_back(lock, memory);
+    to.skip(n);
+    n
+}
+
+/// Pins the next `size` bytes of the call's room and advertises them, or fewer.
+fn offer(sk: &SdpSock, to: &mut Destination<'_>, size: usize) -> Offered {
+    let piece = to.piece(size);
+    let pin = CallMemory::pin(sk, piece, 1, |block, account| {
+        block.pin_destination(to, size, Hold::Long, account)
+    });
+    let Some(mut memory) = pin else {
+        return Offered::No;
+    };
+    let mut c = sk.connection();
+    let pinned = u32::try_from(memory.len()).unwrap_or(0);
+    let fits = c.sink_fits(pinned) && c.direct.sink.is_none();
+    let cookie = c.direct.next_cookie();
+    let channel = c.channel.as_mut().filter(|_| fits);
+    match channel.and_then(|c| memory.advertise(c, Access::Write, cookie)) {
+        Some(advert) => {
+            c.direct.sink = Some(advert);
+            c.progress();
+            drop(c);
+            Offered::Yes
+        }
+        // Less was pinned than is worth while: the call must not try again at once. It may
+        // if something came meanwhile.
+        None if c.sink_fits(u32::try_from(size).unwrap_or(0)) => Offered::No,
+        None => Offered::NotNow,
+    }
+}
+
+/// Waits until the memory is the caller's again, or the connection is lost. Whether the peer was not told
+/// of it, since something came before.
+fn wait_written(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> bool {
+    let mut waiting = Waiting::new(MOST_PATIENCE);
+    let mut withdrawn = false;
+    loop {
+        let mark = sk.wake_mark();
+        {
+            let mut c = sk.connection();
+            let fits = c.offered_sink().is_some();
+            match c.direct.sink.as_ref() {
+                Some(sink) if sink.state == AdvertState::Queued && !fits => {
+                    c.direct.withdraw_sink();
+                    withdrawn = true;
+                }
+                Some(sink) if !sink.is_back() => {}
+                _ => return withdrawn,
+            }
+        }
+        let closed = sk.has_error()
+            || sk.shutdown() & RCV_SHUTDOWN != 0
+            || sk.peer_has_ended()
+            || sk.state() == State::Close;
+        let turn = waiting.sleep(sk, lock, mark, closed, timeout, |lock, limit| {
+            sk.wait_to_read(lock, mark, limit)
+        });
+        // (a signal is seen again by the call)
+        if turn != Turn::Look {
+            let mut c = sk.connection();
+            c.take_sink_back();
+            c.progress();
+        }
+    }
+}
+
+/// What became of a look at the peer's adverts.
+pub(crate) enum Look {
+    /// So many bytes were read.
+    Read(usize),
+    /// There is none, or it was refused: its bytes come as Data.
+    Nothing,
+    /// The connection was lost meanwhile. The error stays, for a call that has no bytes to give.
+    Lost,
+}
+
+/// Has the next bytes sent as Data if they are at the peer: the call must not wait, or looks only.
+pub(crate) fn refuse(sk: &SdpSock) {
+    let mut c = sk.connection();
+    if !c.holds_advert() || !c.direct.reading.is_empty() {
+        return;
+    }
+    c.refuse_advert();
+    c.progress();
+    drop(c);
+}
+
+/// Reads what the peer has advertised, if that is next, into the room that a call has left.
+pub(crate) fn read(
+    sk: &SdpSock,
+    lock: &mut Locked<'_>,
+    to: &mut Destination<'_>,
+    most: usize,
+) -> Look {
+    let Some(there) = sk.connection().next_advert() else {
+        return Look::Nothing;
+    };
+    let little = LEAST_TRANSFER.min(there as usize);
+    let want = most.min(there as usize);
+    let memory = match by_read() && want >= little {
+        true => {
+            let piece = to.piece(want);
+            CallMemory::pin(sk, piece, little, |block, account| {
+                block.pin_destination(to, want, Hold::Briefly, account)
+            })
+        }
+        false => None,
+    };
+    let Some(memory) = memory else {
+        refuse(sk);
+        return Look::Nothing;
+    };
+    if !begin(sk, memory) {
+        return Look::Nothing;
+    }
+    let mut dying = Dying::new();
+    let lost = wait_moved(sk, lock, Way::Read, &mut dying, |_| false).unwrap_or(false);
+    let taken = sk.connection().take_piece(sk, Way::Read);
+    let mut done = 0;
+    if let Some(taken) = taken {
+        sk.taken_back(lock, taken.memory);
+        done = taken.done as usize;
+    }
+    if lost {
+        return Look::Lost;
+    }
+    to.skip(done);
+    Look::Read(done)
+}
+
+/// Reads to that memory. `false`: the peer has taken its advert back, or another call has come first.
+fn begin(sk: &SdpSock, mut memory: CallMemory<'_>) -> bool {
+    let mut c = sk.connection();
+    let there = c.next_advert();
+    let channel = c.channel.as_mut();
+    let (Some(there), Some(channel)) = (there, channel) else {
+        return false;
+    };
+    let Some(posted) = memory.post(channel) else {
+        return false;
+    };
+    let len = there.min(u32::try_from(memory.len()).unwrap_or(0));
+    // none is queued, so there is room
+    let _ = c.direct.reading.push(posted, len, false);
+    c.progress();
+    drop(c);
+    true
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What a connection knows of receives that are not copied: memory that a waiting call has advertised for
+//! the peer to write its next bytes to (SinkAvail), and adverts of the peer that a call reads (SrcAvail;
+//! IBA Annex A4).
+//!
+//! A call that advertises has read all that came, and would sleep. What it is given ends the advert:
+//! bytes that were written, or a message with payload, whose bytes are copied as ever, or the end of the
+//! stream. If nothing comes for a while, the call takes its memory back and just waits. What the
+//! calls do is in [`super::recv`].
+
+use super::super::{Connection, SdpSock, Wakeups};
+use super::advert::{Advert, AdvertState};
+use super::posted::{end_access, Posted, Way};
+use super::{by_write, is_told, Direct, LEAST_TRANSFER};
+use crate::protocol::{Block, Outgoing};
+use crate::sys::errno::ECONNRESET;
+use crate::transport::{Channel, Sending, Transport};
+use kernel::prelude::*;
+
+/// Memory that the peer writes to.
+impl Connection {
+    /// How much of a receive call's room to advertise; 0: nothing.
+    pub(crate) fn sink_size(&mut self, want: usize) -> usize {
+        let Some(threshold) = self.zcopy_threshold().filter(|_| by_write()) else {
+            return 0;
+        };
+        let Some(p) = self.protocol.as_ref().filter(|_| self.channel.is_some()) else {
+            return 0;
+        };
+        let least = (p.least_sink() as usize).max(LEAST_TRANSFER);
+        if want < threshold.max(least) {
+            return 0;
+        }
+        let size = u32::try_from(want).unwrap_or(u32::MAX).min(p.sink_limit());
+        if !self.sink_fits(size) || self.direct.sink.is_some() || self.direct.sink_skips.skip() {
+            return 0;
+        }
+        size as usize
+    }
+
+    /// Whether a block of this size can be advertised now: all that came has been read, and nothing
+    /// else is coming.
+    pub(super) fn sink_fits(&self, size: u32) -> bool {
+        let fits = self
+            .protocol
+            .as_ref()
+            .is_some_and(|p| p.can_offer_sink(size));
+        fits && self.rx.is_empty() && self.direct.reading.is_empty()
+    }
+
+    /// The block to advertise as a sink, if any may be now.
+    pub(crate) fn offered_sink(&self) -> Option<Block> {
+        let next = self.direct.sink.as_ref().and_then(Advert::queued);
+        next.filter(|b| self.sink_fits(b.size))
+    }
+
+    /// The peer is done with our sink, and has written `bytes` to it.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` as [`ReceiveQueue::passed`](super::super::receive_queue::ReceiveQueue::passed).
+    pub(crate) fn sink_over(&mut self, bytes: u32, wakeups: &mut Wakeups) -> Result {
+        if let Some(sink) = self.direct.advertised_sink() {
+            let done = sink.moved(bytes);
+            sink.finish();
+            self.rx.passed(done as usize)?;
+            self.stats.bytes_received += u64::from(done);
+            self.stats.direct_filled += u64::from(done);
+            wakeups.direct = true;
+        }
+        Ok(())
+    }
+
+    /// The peer has not written to our sink, nor will it.
+    pub(crate) fn sink_void(&mut self, wakeups: &mut Wakeups) {
+        if let Some(sink) = self.direct.advertised_sink() {
+            sink.finish();
+            wakeups.direct = true;
+        }
+    }
+
+    /// Takes the memory of a receive call back from whoever has it.
+    pub(super) fn take_sink_back(&mut self) {
+        self.direct.withdraw_sink();
+        if let Some(p) = &mut self.protocol {
+            p.cancel_sinks();
+        }
+    }
+
+    /// Ends the peer's access to a sink that it is done with, as soon as there is room to.
+    pub(crate) fn end_sink_access(&mut self) -> Result {
+        match (self.channel.as_mut(), &mut self.direct.sink) {
+            (Some(channel), Some(sink)) => end_access(sink, channel),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Adverts of the peer.
+impl Connection {
+    /// How many bytes of adverts of the peer come next, if no call reads them yet.
+    pub(super) fn next_advert(&self) -> Option<u32> {
+        if !self.rx.is_empty() || !self.direct.reading.is_empty() {
+            return None;
+        }
+        match self.protocol.as_ref()?.source_bytes() {
+            0 => None,
+            n => Some(n),
+        }
+    }
+
+    /// Whether the next bytes lie at the peer, where only a call that waits can read them.
+    pub(crate) fn holds_advert(&self) -> bool {
+        self.protocol.as_ref().is_some_and(|p| p.holds_sources())
+    }
+
+    /// The peer has advertised a block.
+    pub(crate) fn advert_came(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
+        if self.closing.is_orphaned() {
+            // as TCP: bytes that nobody can read any more are answered with a reset
+            return self.lose(sk, ECONNRESET, wakeups);
+        }
+        wakeups.direct = true;
+        if sk.is_watched() {
+            self.refuse_advert();
+        }
+    }
+
+    /// Has the peer send its block as Data.
+    pub(crate) fn refuse_advert(&mut self) {
+        if let Some(p) = self.protocol.as_mut().filter(|p| p.holds_sources()) {
+            p.refuse_sources();
+            self.stats.direct_refused += 1;
+        }
+    }
+
+    /// Posts READs, as many as there is room for. Returns whether there is less to read than the call
+    /// waits for.
+    pub(crate) fn read_on(&mut self) -> Result<bool> {
+        let queue = &mut self.direct.reading;
+        let (Some(channel), Some(protocol)) = (self.channel.as_mut(), self.protocol.as_mut())
+        else {
+            return Ok(false);
+        };
+        loop {
+            // none: taken back meanwhile; what was started comes, the rest as Data
+            let (n, _) = Way::Read.post(queue, channel, protocol.source_advert())?;
+            if n == 0 {
+                return Ok(queue.has_to_tell());
+            }
+            protocol.read_started(n);
+            self.rx.passed(n as usize)?;
+        }
+    }
+}
+
+impl Direct {
+    /// The sink that the peer may be writing to.
+    fn advertised_sink(&mut self) -> Option<&mut Advert<Posted>> {
+        let sink = self.sink.as_mut();
+        sink.filter(|s| s.state == AdvertState::Posted)
+    }
+
+    /// If the peer was not told of the sink yet, it will not be.
+    pub(super) fn withdraw_sink(&mut self) {
+        if let Some(s) = self.sink.as_mut().filter(|s| s.queued().is_some()) {
+            s.finish();
+        }
+    }
+
+    /// Posts the SinkAvail of the block that was offered. `sent`: position in what is sent.
+    pub(crate) fn advertise_sink(
+        &mut self,
+        channel: &mut Channel,
+        message: &Outgoing,
+        sent: u64,
+    ) -> Result {
+        self.sink.as_mut().ok_or(EINVAL)?.posted();
+        channel.post_send(&Sending {
+            header: message
+                .header
+                .get(..message.header_len.into())
+                .ok_or(EINVAL)?,
+            payload: &[],
+            signaled: false,
+            solicited: is_told(channel, message),
+            cookie: sent,
+        })
+    }
+}

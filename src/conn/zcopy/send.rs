@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Send calls whose bytes are not copied.
+//!
+//! While the oldest piece of the call's bytes goes, the next ones are pinned and stand behind it. The
+//! connection has the queue of them ([`super::tx`]); the call adds to it, and waits until the oldest is
+//! its own again. What has not gone then, the call's iterator gives once more.
+
+use super::super::{Connection, SdpSock};
+use super::advert::AdvertState;
+use super::memory::CallMemory;
+use super::posted::Way;
+use super::waiting::{spend, wait_moved, Dying, Turn, Waiting};
+use super::LEAST_TRANSFER;
+use crate::sys::errno::EPIPE;
+use crate::sys::net::message::Source;
+use crate::sys::net::sock::{interrupted, Locked, SEND_SHUTDOWN};
+use crate::sys::pin::Hold;
+use crate::sys::time::jiffies;
+use crate::transport::Access;
+use kernel::prelude::*;
+
+/// Has the peer read bytes of the call, from a block of `size` bytes on ([`Connection::block_size`]).
+/// `Ok(false)`: they are to be copied.
+///
+/// # Errors
+///
+/// `EPIPE` if the connection is lost, or what a signal or the end of `timeout` means. The message
+/// tells how many bytes were sent nevertheless.
+pub(crate) fn be_read(
+    sk: &SdpSock,
+    lock: &mut Locked<'_>,
+    message: &mut Source<'_>,
+    size: usize,
+    timeout: &mut isize,
+) -> Result<bool> {
+    if !add_block(sk, message, size) {
+        return Ok(false);
+    }
+    // bytes that were added and have not gone, which are to go before any others
+    let mut left = 0;
+    let mut end = Ok(());
+    loop {
+        while left == 0 && end.is_ok() && message.remaining() > 0 {
+            let want = message.remaining();
+            let another = sk.connection().another_block(want);
+            if !another || !add_block(sk, message, want) {
+                break;
+            }
+        }
+        if sk.connection().direct.blocks.is_empty() {
+            break;
+        }
+        if end.is_ok() {
+            sk.progress();
+            end = wait_read(sk, lock, timeout);
+        } else {
+            // all were taken back with the oldest one
+            let _ = wait_read(sk, lock, &mut 0);
+        }
+        let Some(taken) = sk.connection().take_block(sk) else {
+            break;
+        };
+        left += (taken.size - taken.done) as usize;
+        sk.taken_back(lock, taken.memory);
+    }
+    message.give_back(left);
+    end.map(|()| true)
+}
+
+/// Pins the next bytes of the call and offers them, which counts them as taken. Whether that could be.
+fn add_block(sk: &SdpSock, message: &mut Source<'_>, size: usize) -> bool {
+    let least = sk.connection().zcopy_threshold();
+    let least = least.unwrap_or(size).min(size);
+    // what is pinned holds the device, so nothing may fault behind that
+    let mut first = [0];
+    if message.take(&mut first) != 1 {
+        return false;
+    }
+    message.give_back(1);
+    let [first] = first;
+    let piece = message.piece(size);
+    let pin = CallMemory::pin(sk, piece, least, |block, account| {
+        block.pin_source(message, size, Hold::Long, account)
+    });
+    let Some(mut memory) = pin else {
+        return false;
+    };
+    let mut c = sk.connection();
+    if !c.takes_block(u32::try_from(memory.len()).unwrap_or(0)) {
+        return false;
+    }
+    let (at, cookie) = (c.tx.end(), c.direct.next_cookie());
+    let Some(channel) = c.channel.as_mut() else {
+        return false;
+    };
+    let Some(advert) = memory.advertise(channel, Access::Read, cookie) else {
+        return false;
+    };
+    // what was corked goes before it
+    c.cork.set_more(false);
+    // there is room, as was asked
+    let _ = c.direct.blocks.push(advert, first, at);
+    drop(c);
+    message.advance(memory.len());
+    true
+}
+
+/// Waits until the oldest block is the caller's again, or the connection is lost.
+fn wait_read(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result {
+    let start = jiffies();
+    let mut waiting = Waiting::new(sk.connection().direct.patience());
+    let mut result = Ok(());
+    loop {
+        let mark = sk.wake_mark();
+        let crossed = {
+            let mut c = sk.connection();
+            match c.direct.blocks.oldest().map(|(a, read)| (a.state, read)) {
+                Some((AdvertState::Invalid, read)) => {
+                    if read {
+                        c.direct.taken_up(jiffies().wrapping_sub(start));
+                    }
+                    return result;
+                }
+                Some((AdvertState::Lost, _)) | None => return Err(EPIPE.into()),
+                _ => {}
+            }
+            c.is_crossed()
+        };
+        let over = crossed || sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0;
+        let turn = waiting.sleep(sk, lock, mark, over, timeout, |lock, limit| {
+            sk.wait_for_taking(lock, mark, limit)
+        });
+        if turn == Turn::Interrupted {
+            result = Err(interrupted(*timeout));
+        }
+        if turn != Turn::Look {
+            sk.connection().take_blocks_back();
+            sk.progress();
+        }
+    }
+}
+
+/// Where READs must not be used (`zcopy_ways`), waits a little for a reader to write to. Returns how
+/// many of the call's bytes can be written then.
+pub(crate) fn await_reader(
+    sk: &SdpSock,
+    lock: &mut Locked<'_>,
+    want: usize,
+    timeout: &mut isize,
+) -> Result<usize> {
+    let start = jiffies();
+    loop {
+        let mark = sk.wake_mark();
+        // what goes before the bytes that wait here must not wait for them
+        sk.connection().cork.set_more(false);
+        sk.progress();
+        let limit = {
+            let mut c = sk.connection();
+            let writable = c.writable_directly(want);
+            let closed = sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0;
+            if writable > 0 || closed || *timeout == 0 || !c.awaits_reader(want) {
+                return Ok(writable);
+            }
+            let waited = jiffies().wrapping_sub(start);
+            let left = c.direct.patience().saturating_sub(waited);
+            if left == 0 {
+                c.direct.readers_advertise = false;
+                return Ok(0);
+            }
+            (left as isize).min(*timeout)
+        };
+        let left = sk.wait(lock, mark, limit)?;
+        spend(timeout, limit - left);
+    }
+}
+
+/// What became of an attempt to add a piece to write.
+#[derive(PartialEq, Eq)]
+enum Added {
+    Piece,
+    /// There is no room at the peer now for more than is queued.
+    Full,
+    /// The rest is to go otherwise.
+    No,
+}
+
+/// Writes bytes of the call to where the peer's reader waits. `Ok(false)`: they are to go otherwise.
+///
+/// WRITEs follow one another, and the pieces need not be as large as the blocks of the peer's reader:
+/// the block that the last WRITE went to stays open for the next piece, until the call has none.
+///
+/// # Errors
+///
+/// `EPIPE` if the connection is lost. The message tells how many bytes were sent nevertheless.
+pub(crate) fn write(sk: &SdpSock, lock: &mut Locked<'_>, message: &mut Source<'_>) -> Result<bool> {
+    // bytes that have gone, and those that were added and have not
+    let (mut sent, mut unsent) = (0, 0);
+    let (mut open, mut lost) = (true, false);
+    let mut dying = Dying::new();
+    loop {
+        let mut full = false;
+        while open && !full && sk.connection().direct.writing.has_room() {
+            match add_piece(sk, message) {
+                Added::Piece => {}
+                Added::Full => full = true,
+                Added::No => open = false,
+            }
+        }
+        if full || !open {
+            close(sk);
+        }
+        let left = message.remaining();
+        // the peer's reader may advertise more meanwhile
+        let more = |c: &Connection| open && c.writable_behind(left) > 0;
+        let Some(gone) = wait_moved(sk, lock, Way::Write, &mut dying, more) else {
+            continue;
+        };
+        let Some(taken) = sk.connection().take_piece(sk, Way::Write) else {
+            break;
+        };
+        sent += taken.done as usize;
+        unsent += (taken.size - taken.done) as usize;
+        sk.taken_back(lock, taken.memory);
+        // what is behind one that has not gone as a whole does not go
+        lost |= gone;
+        open &= !lost && taken.done == taken.size && !dying.has_begun();
+    }
+    message.give_back(unsent);
+    match lost {
+        true => Err(EPIPE.into()),
+        false => Ok(sent > 0),
+    }
+}
+
+/// The call that writes has no other piece now: what the peer has of it, it is told.
+fn close(sk: &SdpSock) {
+    let mut c = sk.connection();
+    if !c.direct.writing.close() {
+        return;
+    }
+    if let Some(p) = &mut c.protocol {
+        p.written_all();
+    }
+    c.progress();
+}
+
+/// Pins the next bytes of the call and has them written, behind those that are queued. Counts them as
+/// taken.
+fn add_piece(sk: &SdpSock, message: &mut Source<'_>) -> Added {
+    let left = message.remaining();
+    let (want, first) = {
+        let c = sk.connection();
+        (c.writable_behind(left), c.direct.writing.is_empty())
+    };
+    if want == 0 {
+        return Added::Full;
+    }
+    let piece = message.piece(want);
+    let pin = CallMemory::pin(sk, piece, LEAST_TRANSFER.min(want), |block, account| {
+        block.pin_source(message, want, Hold::Briefly, account)
+    });
+    let Some(mut memory) = pin else {
+        return Added::No;
+    };
+    let mut c = sk.connection();
+    // the peer may have taken it back
+    let there = match first {
+        true => c.writable_directly(usize::MAX) > 0,
+        false => c.direct.writing.has_room(),
+    };
+    let channel = c.channel.as_mut().filter(|_| there);
+    let Some(posted) = channel.and_then(|c| memory.post(c)) else {
+        return Added::No;
+    };
+    c.stats.direct_queued += u64::from(!first);
+    // what was corked has gone before it
+    c.cork.set_more(false);
+    let len = u32::try_from(memory.len()).unwrap_or(0);
+    let more = c.is_worth_writing(left - memory.len());
+    // there is room, as was asked
+    let _ = c.direct.writing.push(posted, len, more);
+    c.progress();
+    drop(c);
+    message.advance(memory.len());
+    Added::Piece
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What a connection knows of sends that are not copied: blocks that the peer reads (SrcAvail), and bytes
+//! that are written to where the peer's reader waits (SinkAvail). What the call does is in [`super::send`].
+
+use super::super::{Connection, SdpSock, Wakeups};
+use super::posted::{end_access, Way};
+use super::transfer::Moved;
+use super::tx_blocks::Returned;
+use super::{by_read, by_write, is_told, Direct, LEAST_TRANSFER};
+use crate::observe::trace::{self, ZeroCopy};
+use crate::protocol::{self, Mode, Outgoing, MAX_HEADER};
+use crate::sys::time::jiffies;
+use crate::transport::{Channel, Pinned, Sending, Transport, Watch};
+use kernel::prelude::*;
+
+impl Direct {
+    /// The block to advertise next, and the position in the stream that it is at.
+    pub(crate) fn offered(&self) -> Option<(protocol::Block, u64)> {
+        self.blocks.queued()
+    }
+
+    /// Posts the SrcAvail of the block that was offered. `sent`: position in what is sent.
+    pub(crate) fn advertise(
+        &mut self,
+        channel: &mut Channel,
+        message: &Outgoing,
+        sent: u64,
+    ) -> Result {
+        let first = self.blocks.posted(message.payload).ok_or(EINVAL)?;
+        let head = message
+            .header
+            .get(..message.header_len.into())
+            .ok_or(EINVAL)?;
+        let mut bytes = [0; MAX_HEADER + 1];
+        let inline = usize::from(message.payload > 0);
+        bytes
+            .get_mut(..head.len())
+            .ok_or(EINVAL)?
+            .copy_from_slice(head);
+        if let Some(b) = bytes.get_mut(head.len()) {
+            *b = first;
+        }
+        channel.post_send(&Sending {
+            header: bytes.get(..head.len() + inline).ok_or(EINVAL)?,
+            payload: &[],
+            signaled: false,
+            solicited: is_told(channel, message),
+            cookie: sent,
+        })
+    }
+}
+
+/// Blocks that the peer reads.
+impl Connection {
+    /// The peer has read `bytes` more of our oldest block; `finished`: that was all.
+    pub(crate) fn source_read(&mut self, bytes: u32, finished: bool, wakeups: &mut Wakeups) {
+        if self.direct.blocks.read(bytes, finished) {
+            self.stats.bytes_sent += u64::from(bytes);
+            self.stats.direct_sent += u64::from(bytes);
+            self.heard.progress(jiffies());
+            wakeups.direct = true;
+        }
+    }
+
+    /// The peer gives our blocks back, and has `done` bytes of the oldest one.
+    pub(crate) fn sources_returned(&mut self, done: u32, wakeups: &mut Wakeups) {
+        if let Some(more) = self.direct.blocks.returned(done) {
+            self.stats.bytes_sent += u64::from(more);
+            self.stats.direct_sent += u64::from(more);
+            wakeups.direct = true;
+        }
+    }
+
+    /// The peer's reader waits with memory of its own, and has nothing of our blocks.
+    pub(crate) fn sources_void(&mut self, wakeups: &mut Wakeups) {
+        self.stats.direct_void += 1;
+        self.direct.blocks.void();
+        self.sink_came(wakeups);
+        self.sources_returned(0, wakeups);
+    }
+
+    /// A reader of the peer waits: blocks that it was not told of yet are to be written there.
+    pub(crate) fn sink_came(&mut self, wakeups: &mut Wakeups) {
+        self.direct.readers_advertise = true;
+        if self.direct.blocks.withdraw() {
+            self.direct.blocks.void();
+        }
+        wakeups.direct = true;
+    }
+
+    /// Ends the peer's access to blocks that it is done with, as soon as there is room to.
+    pub(super) fn end_source_access(&mut self) -> Result {
+        if let Some(channel) = self.channel.as_mut() {
+            for advert in self.direct.blocks.adverts_mut() {
+                end_access(advert, channel)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the blocks of a send call back from whoever has them.
+    pub(crate) fn take_blocks_back(&mut self) {
+        self.direct.blocks.withdraw();
+        if self.direct.blocks.any_posted() {
+            if let Some(p) = &mut self.protocol {
+                p.cancel_sources();
+            }
+        }
+    }
+
+    /// How large a block to offer for a call that has `want` bytes; 0: copy.
+    pub(crate) fn block_size(&self, sk: &SdpSock, want: usize) -> usize {
+        let Some(p) = self.protocol.as_ref().filter(|_| self.channel.is_some()) else {
+            return 0;
+        };
+        if !by_read() || self.zcopy_threshold().is_none_or(|least| want < least) {
+            return 0;
+        }
+        if self.tx.queued() >= sk.sndbuf() || !self.direct.blocks.is_empty() {
+            // a call waits for room, or for another one, before anything else of it is taken
+            return 0;
+        }
+        let size = u32::try_from(want)
+            .unwrap_or(u32::MAX)
+            .min(p.source_limit());
+        if !p.can_advertise(size) || self.tx.end() < self.direct.copy_until {
+            return 0;
+        }
+        size as usize
+    }
+
+    /// Whether one more block of a call with `left` bytes may follow those that are out.
+    pub(super) fn another_block(&self, left: usize) -> bool {
+        let worth = self.zcopy_threshold().is_some_and(|least| left >= least);
+        let size = u32::try_from(left).unwrap_or(u32::MAX);
+        worth
+            && self.direct.blocks.is_open()
+            && self.protocol.as_ref().is_some_and(|p| {
+                let size = size.min(p.source_limit());
+                p.send_mode() == Mode::Pipelined && p.can_advertise(size)
+            })
+    }
+
+    /// Whether a block of this size may be added now: the one before it may have come back while it was
+    /// pinned.
+    pub(super) fn takes_block(&self, size: u32) -> bool {
+        let possible = |p: &protocol::Connection| p.can_advertise(size);
+        self.direct.blocks.is_open() && self.protocol.as_ref().is_some_and(possible)
+    }
+
+    /// Whether an advert of the peer has come before the oldest block could be advertised, which it
+    /// cannot be as long as that is here. Such a block is not refused.
+    pub(super) fn is_crossed(&mut self) -> bool {
+        let alone = |p: &&protocol::Connection| p.sources_outstanding() == 0;
+        let crossed = self.direct.blocks.waits().is_some_and(|size| {
+            let p = self.protocol.as_ref().filter(alone);
+            p.is_some_and(|p| p.holds_sources() && !p.can_advertise(size))
+        });
+        if crossed {
+            self.direct.blocks.void();
+        }
+        crossed
+    }
+
+    /// Takes the oldest block out, which is the caller's again.
+    pub(super) fn take_block(&mut self, sk: &SdpSock) -> Option<TakenOut> {
+        let Returned {
+            memory,
+            size,
+            done,
+            refused,
+        } = self.direct.blocks.take()?;
+        if refused {
+            let at = self.tx.end();
+            self.direct.not_taken_up(at, size, size - done);
+            self.stats.direct_returned += 1;
+        }
+        trace::zero_copy(sk, ZeroCopy::ReadByPeer, size, done);
+        Some(TakenOut {
+            memory: self.take_back(memory),
+            size,
+            done,
+        })
+    }
+}
+
+/// A piece of a call that is out of the queue.
+pub(super) struct TakenOut {
+    /// What [`Connection::take_back`] says of its memory.
+    pub(super) memory: Result<Pinned, Watch>,
+    /// Its bytes.
+    pub(super) size: u32,
+    /// Those that have gone.
+    pub(super) done: u32,
+}
+
+/// Bytes that are written to where the peer's reader waits.
+impl Connection {
+    /// How many of a call's bytes go straight to where the peer's reader waits; 0: none. All that
+    /// is in front of them has to be on its way.
+    pub(crate) fn writable_directly(&self, want: usize) -> usize {
+        let free = self.tx.unsent() == 0 && self.direct.writing.is_empty();
+        if !free || !self.is_worth_writing(want) {
+            return 0;
+        }
+        match self.protocol.as_ref().and_then(|p| p.sink_advert()) {
+            Some(_) if self.channel.is_some() => want,
+            _ => 0,
+        }
+    }
+
+    /// Whether so many bytes are to be written at all.
+    pub(super) fn is_worth_writing(&self, bytes: usize) -> bool {
+        let least = self.zcopy_threshold().filter(|_| by_write());
+        least.is_some_and(|least| bytes >= least.max(LEAST_TRANSFER))
+    }
+
+    /// Whether to wait for a reader, since nothing else may be done but copy.
+    pub(crate) fn awaits_reader(&self, want: usize) -> bool {
+        let waits = !by_read() && self.zcopy_threshold().is_some_and(|least| want >= least);
+        let pipelined = |p: &protocol::Connection| p.send_mode() == Mode::Pipelined;
+        waits
+            && self.connected()
+            && self.protocol.as_ref().is_some_and(pipelined)
+            && self.direct.readers_advertise
+    }
+
+    /// Posts WRITEs, as many as there is room for. Returns whether there is less room at the peer than
+    /// the call waits for.
+    pub(super) fn write_on(&mut self) -> Result<bool> {
+        let queue = &mut self.direct.writing;
+        let (Some(channel), Some(protocol)) = (self.channel.as_mut(), self.protocol.as_mut())
+        else {
+            return Ok(false);
+        };
+        loop {
+            // none: full, or taken back meanwhile; the rest goes otherwise
+            let (n, last) = Way::Write.post(queue, channel, protocol.sink_advert())?;
+            if n == 0 {
+                return Ok(queue.has_to_tell());
+            }
+            protocol.written(n, last);
+        }
+    }
+
+    /// How many bytes of a call with `left` bytes, which may have pieces queued, may stand behind
+    /// those.
+    pub(super) fn writable_behind(&self, left: usize) -> usize {
+        if !self.direct.writing.has_room() || !self.is_worth_writing(left) {
+            return 0;
+        }
+        let Some(p) = &self.protocol else {
+            return 0;
+        };
+        let there = p
+            .sink_bytes()
+            .saturating_sub(self.direct.writing.unstarted());
+        // where there are several blocks, some of that is left for the piece behind
+        let next = p.sink_advert().map_or(0, |next| next.size);
+        left.min(next.max(there / 2).min(there) as usize)
+    }
+
+    /// Takes the oldest piece out that a call has moved.
+    pub(super) fn take_piece(&mut self, sk: &SdpSock, way: Way) -> Option<TakenOut> {
+        let Moved {
+            memory,
+            size,
+            len,
+            done,
+        } = self.transfers(way).take()?;
+        trace::zero_copy(sk, way.into(), len, done);
+        Some(TakenOut {
+            memory: self.take_back(memory),
+            size,
+            done,
+        })
+    }
+}
+
+impl From<Way> for ZeroCopy {
+    fn from(way: Way) -> Self {
+        match way {
+            Way::Read => ZeroCopy::Read,
+            Way::Write => ZeroCopy::Written,
+        }
+    }
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What the module does about zero copy, as it is: the files of `src/conn/zcopy` that need nothing but
+//! `core` and the protocol.
+
+#![cfg(test)]
+#![expect(dead_code, reason = "the module uses all of it")]
+
+// The files call the protocol by its name in the module.
+use sdp_protocol as protocol;
+
+#[path = "../../../../src/conn/zcopy/advert.rs"]
+mod advert;
+#[path = "../../../../src/conn/zcopy/policy.rs"]
+mod policy;
+#[path = "../../../../src/conn/zcopy/transfer.rs"]
+mod transfer;
+#[path = "../../../../src/conn/zcopy/tx_blocks.rs"]
+mod tx_blocks;
