@@ -3,10 +3,13 @@
 //! Who looks at the completion queues.
 //!
 //! That a queue has something is told in a context in which nobody may look. A caller who waits
-//! looks, which spares a change of threads; a worker does when nobody waits. Both sides agree by
-//! [`Events`], without a lock: one notes the event and then looks whether anybody waits, the other
-//! says that it does not wait any more and then takes what is noted. At least one of the two sees
-//! the other, so that no event is left to nobody.
+//! looks, which spares a change of threads. Else those look who poll the socket by poll(2) or
+//! epoll(7): they are woken, whatever it is, and ask again what there is. A worker looks when
+//! nobody polls either, and for what has to go on while the program does something else. Both sides
+//! agree by [`Events`], without a lock: one notes the event and then looks whether anybody waits and
+//! whether anything has to go on, the other says that it does not wait any more, or that something
+//! has, and then takes what is noted. At least one of the two sees the other, so that no event is
+//! left to nobody.
 //!
 //! `tests/host/loom` compiles this file and tries all orders in which that can come about.
 
@@ -19,7 +22,31 @@ pub(crate) enum Queue {
     Send,
 }
 
-/// What was told of a socket's queues, and how many callers will look at them.
+/// Who is to look after an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Looker {
+    /// Those who wait: they are to be woken.
+    Caller,
+    /// Those who poll, if there are any; else a worker.
+    Poller,
+    /// A worker.
+    Worker,
+}
+
+/// What [`Events::take`] has taken.
+pub(crate) struct Told {
+    /// Of receives something was told.
+    pub(crate) receive: bool,
+    /// Those who poll were woken for all that was told, or are just being woken.
+    pub(crate) to_pollers: bool,
+}
+
+/// A note for a caller or a worker.
+const NOTED: i32 = 1;
+/// A note for those who poll.
+const FOR_POLLERS: i32 = 2;
+
+/// What was told of a socket's queues, and who will look at them.
 pub(crate) struct Events {
     /// Callers who wait and will look when they are woken.
     waiters: Atomic<i32>,
@@ -27,6 +54,9 @@ pub(crate) struct Events {
     receive: Atomic<i32>,
     /// A send completion was told and not yet looked for.
     send: Atomic<i32>,
+    /// Something goes on with the next event, whether or not a call comes. Written under the
+    /// connection's lock.
+    unfinished: Atomic<i32>,
 }
 
 impl Events {
@@ -35,25 +65,63 @@ impl Events {
             waiters: Atomic::new(0),
             receive: Atomic::new(0),
             send: Atomic::new(0),
+            unfinished: Atomic::new(1),
         }
     }
 
-    /// A queue has something. Returns whether to wake those who wait; else a worker has to look.
+    /// A queue has something. Returns who has to look.
     #[must_use]
-    pub(crate) fn tell(&self, queue: Queue) -> bool {
-        let noted = match queue {
-            Queue::Receive => &self.receive,
-            Queue::Send => &self.send,
-        };
-        noted.store(1, Relaxed);
-        // orders the note before the look at who waits; pairs with the fetch_sub in `leave`
-        self.waiters.fetch_add(0, Full) > 0
+    pub(crate) fn tell(&self, queue: Queue) -> Looker {
+        self.note(queue).store(NOTED, Relaxed);
+        // orders the note before the looks at who waits and what is unfinished; pairs with the
+        // fetch_sub in `leave` and the exchange in `set_unfinished`
+        if self.waiters.fetch_add(0, Full) > 0 {
+            return Looker::Caller;
+        }
+        match self.unfinished.load(Relaxed) {
+            0 => Looker::Poller,
+            _ => Looker::Worker,
+        }
     }
 
-    /// Takes what was told since the last time, of (receive, send). Who does so looks then.
-    pub(crate) fn take(&self) -> (bool, bool) {
-        let take = |e: &Atomic<i32>| e.load(Relaxed) != 0 && e.xchg(0, Full) != 0;
-        (take(&self.receive), take(&self.send))
+    fn note(&self, queue: Queue) -> &Atomic<i32> {
+        match queue {
+            Queue::Receive => &self.receive,
+            Queue::Send => &self.send,
+        }
+    }
+
+    /// Those who poll are going to be woken for what was told. Returns false if somebody has taken it,
+    /// who looks.
+    #[must_use]
+    pub(crate) fn leave_to_pollers(&self, queue: Queue) -> bool {
+        self.note(queue).cmpxchg(NOTED, FOR_POLLERS, Full).is_ok()
+    }
+
+    /// Says whether something goes on with the next event by itself, so that a worker has to look.
+    /// Returns whether an event was told before, perhaps to nobody: then the caller looks. Called
+    /// under the connection's lock.
+    #[must_use]
+    pub(crate) fn set_unfinished(&self, unfinished: bool) -> bool {
+        let unfinished = i32::from(unfinished);
+        if self.unfinished.load(Relaxed) == unfinished {
+            return false;
+        }
+        self.unfinished.xchg(unfinished, Full);
+        unfinished != 0 && self.are_noted()
+    }
+
+    /// Takes what was told since the last time, if anything. Who does so looks then.
+    pub(crate) fn take(&self) -> Option<Told> {
+        let take = |e: &Atomic<i32>| match e.load(Relaxed) {
+            0 => 0,
+            _ => e.xchg(0, Full),
+        };
+        let notes = [take(&self.receive), take(&self.send)];
+        notes.iter().any(|n| *n != 0).then(|| Told {
+            receive: notes[0] != 0,
+            to_pollers: !notes.contains(&NOTED),
+        })
     }
 
     /// Whether something was told that nobody has taken yet.

@@ -24,6 +24,8 @@ pub(crate) struct Guard<'a> {
 pub(crate) struct Deliver<'a> {
     sk: &'a SdpSock,
     wakeups: Wakeups,
+    /// It is one of those who poll.
+    polls: bool,
 }
 
 impl SdpSock {
@@ -35,6 +37,7 @@ impl SdpSock {
             deliver: Deliver {
                 sk: self,
                 wakeups: Wakeups::default(),
+                polls: false,
             },
         }
     }
@@ -46,14 +49,18 @@ impl SdpSock {
 
     /// Tells whoever is to be told. The lock is not held.
     pub(super) fn deliver(&self, wakeups: Wakeups) {
-        drop(Deliver { sk: self, wakeups });
+        drop(Deliver {
+            sk: self,
+            wakeups,
+            polls: false,
+        });
     }
 }
 
 impl<'a> Guard<'a> {
     /// The connection, the wakeups that are for later, and the socket.
     pub(crate) fn split(&mut self) -> (&mut Connection, &mut Wakeups, &'a SdpSock) {
-        let Deliver { sk, wakeups } = &mut self.deliver;
+        let Deliver { sk, wakeups, .. } = &mut self.deliver;
         (&mut self.connection, wakeups, sk)
     }
 
@@ -61,6 +68,13 @@ impl<'a> Guard<'a> {
     pub(crate) fn progress(&mut self) {
         let (connection, wakeups, sk) = self.split();
         connection.run(sk, wakeups);
+    }
+
+    /// [`Guard::progress`] by one of those who poll. If they were woken for what it finds, they are not
+    /// woken once more: an epoll that asks would take that for another edge.
+    pub(crate) fn progress_of_poller(&mut self) {
+        self.deliver.polls = true;
+        self.progress();
     }
 
     /// [`Connection::close_on`].
@@ -143,6 +157,7 @@ impl Drop for Deliver<'_> {
             return;
         }
         self.serve();
-        core::mem::take(&mut self.wakeups).tell(self.sk);
+        let wakeups = core::mem::take(&mut self.wakeups);
+        wakeups.tell(self.sk, !(self.polls && wakeups.is_known_to_pollers()));
     }
 }

@@ -44,7 +44,7 @@ pub(crate) use self::outcome::Outcome;
 
 use self::closing::Closing;
 use self::cork::Cork;
-use self::events::{Events, Queue};
+use self::events::{Events, Looker, Queue};
 use self::fallback::Fallback;
 use self::keepalive::Heard;
 use self::patience::Patience;
@@ -148,12 +148,13 @@ impl SdpSock {
         self.data().events.are_awaited()
     }
 
-    /// A completion queue has something: whoever waits looks, else a worker.
+    /// A completion queue has something: whoever waits looks, or whoever polls, or else a worker.
     pub(crate) fn event(&self, queue: Queue) {
-        if self.data().events.tell(queue) {
-            self.wake();
-        } else {
-            self.schedule(JOB_PROGRESS);
+        let events = &self.data().events;
+        match events.tell(queue) {
+            Looker::Caller => self.wake(),
+            Looker::Poller if !events.leave_to_pollers(queue) || self.wake_pollers() => {}
+            Looker::Poller | Looker::Worker => self.schedule(JOB_PROGRESS),
         }
     }
 }
@@ -322,10 +323,7 @@ impl Connection {
     }
 
     fn poll(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
-        let (receive, _) = sk.data().events.take();
-        if receive {
-            self.polling.told();
-        }
+        self.take_events(sk, wakeups);
         let mut budget = BUDGET;
         while self.connected() {
             while budget > 0 {
@@ -351,7 +349,10 @@ impl Connection {
             if self.is_polled(sk) {
                 break;
             }
-            if self.arm(sk) {
+            let armed = self.arm(sk);
+            if sk.data().events.set_unfinished(self.is_unfinished(sk)) {
+                self.take_events(sk, wakeups);
+            } else if armed {
                 break;
             }
             budget -= 1; // a device may say so for a while and give nothing

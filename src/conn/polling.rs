@@ -2,6 +2,7 @@
 
 //! Who looks at the completion queues, and what has to be told for that.
 
+use super::wakeups::Wakeups;
 use super::{Connection, SdpSock};
 use crate::protocol::Hold;
 use crate::sys::net::sock::State;
@@ -44,6 +45,15 @@ impl Polling {
     /// The program sends or receives.
     pub(crate) fn called(&mut self) {
         self.attends = false;
+    }
+}
+
+impl SdpSock {
+    /// Another connection is to be made: a worker looks after what is told until it is there. Called under
+    /// the connection's lock.
+    pub(crate) fn begins_anew(&self) {
+        // nothing of the last one is left that could be noted
+        let _ = self.data().events.set_unfinished(true);
     }
 }
 
@@ -109,6 +119,29 @@ impl Connection {
             true => Interest::Solicited,
             false => Interest::All,
         }
+    }
+
+    /// Takes what was told of the queues; after that they are looked at, and armed again.
+    pub(super) fn take_events(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
+        let Some(told) = sk.data().events.take() else {
+            return;
+        };
+        wakeups.events += 1;
+        wakeups.to_pollers += u32::from(told.to_pollers);
+        if told.receive {
+            self.polling.told();
+        }
+    }
+
+    /// Whether something goes on with the next completion though no call may come: a connection that
+    /// begins or ends, bytes that are to go out, memory that is lent.
+    pub(super) fn is_unfinished(&self, sk: &SdpSock) -> bool {
+        sk.state() != State::Established
+            || self.closing.is_orphaned()
+            || self.place.is_some()
+            || self.tx.unsent() > 0
+            || self.held.is_some()
+            || self.waits_for_completion(sk)
     }
 
     /// Whether nothing can go out before the peer gives credits, which will be told. More bytes

@@ -31,6 +31,10 @@ pub(crate) struct Wakeups {
     pub(crate) errand: bool,
     /// Receive buffers are to be made.
     pub(crate) buffers: bool,
+    /// How often something was told of the completion queues.
+    pub(super) events: u32,
+    /// How often of these to those who poll.
+    pub(super) to_pollers: u32,
 }
 
 impl Wakeups {
@@ -46,16 +50,28 @@ impl Wakeups {
         self.direct |= o.direct;
         self.errand |= o.errand;
         self.buffers |= o.buffers;
+        self.events += o.events;
+        self.to_pollers += o.to_pollers;
     }
 
     /// Whether nobody is to be told, and nothing to be done.
     pub(super) fn is_empty(&self) -> bool {
-        *self == Wakeups::default()
+        let nothing = Wakeups {
+            events: self.events,
+            to_pollers: self.to_pollers,
+            ..Wakeups::default()
+        };
+        *self == nothing
     }
 
-    /// Tells them. The connection's lock is not held.
-    pub(super) fn tell(self, sk: &SockCore) {
-        if self.state {
+    /// Whether those who poll were woken for all of it.
+    pub(super) fn is_known_to_pollers(&self) -> bool {
+        self.events > 0 && self.to_pollers == self.events
+    }
+
+    /// Tells them, also those who poll unless that is said. The connection's lock is not held.
+    pub(super) fn tell(self, sk: &SockCore, pollers: bool) {
+        if self.state && pollers {
             // before whoever waits for it goes on: told later, it would look like what comes of that
             sk.state_changed();
         }
@@ -68,13 +84,13 @@ impl Wakeups {
         if self.urgent {
             sk.send_sigurg();
         }
-        if self.readable {
+        if self.readable && pollers {
             sk.data_ready();
         }
-        if self.writable && sk.take_want_space() {
+        if self.writable && sk.take_want_space() && pollers {
             sk.write_space();
         }
-        if self.error {
+        if self.error && pollers {
             sk.error_report();
         }
         if self.hup {

@@ -144,6 +144,7 @@ fn resolve(sk: &SdpSock, local: &Address, to: &Address) -> Result {
     {
         let mut c = sk.connection();
         c.reset();
+        sk.begins_anew();
         c.target = Target {
             address: Some(to),
             since: jiffies(),

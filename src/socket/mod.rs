@@ -21,7 +21,7 @@
 //!
 //! **Waiting.** A caller who has to wait sleeps by a mark (see
 //! [`SockCore::sleep`](crate::sys::net::sock::SockCore::sleep)) and polls the completion queues itself when
-//! it is woken; a worker does so when nobody waits. That spares a change of threads for each message. A
+//! it is woken, and so does poll(2); a worker does so when nobody waits or polls. That spares a change of threads for each message. A
 //! reader whose bytes tend to come soon does not even sleep (`conn/wait.rs`).
 
 mod bind;

@@ -192,6 +192,7 @@ pub(super) fn ioctl(sk: &SdpSock, command: u32) -> Result<i32> {
             Err(EINVAL.into())
         }
         c::SIOCATMARK => {
+            sk.progress();
             let c = sk.connection();
             Ok(c.rx.at_mark().into())
         }

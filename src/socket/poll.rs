@@ -14,10 +14,10 @@ const WRITABLE: u32 = c::EPOLLOUT | c::EPOLLWRNORM;
 /// The events that are there.
 pub(super) fn poll(sk: &SdpSock) -> u32 {
     let mut connection = sk.connection();
-    if connection.looks_itself() {
-        // has what comes told from now on
+    if connection.may_have_news(sk) {
+        // looks at what nobody has looked at, and has what comes told from now on
+        connection.progress_of_poller();
         drop(connection);
-        sk.progress();
         connection = sk.connection();
     }
     if connection.holds_advert() && sk.data().readers.load(Relaxed) == 0 {
@@ -34,7 +34,7 @@ pub(super) fn poll(sk: &SdpSock) -> u32 {
     connection.space_wanted = true;
     drop(connection);
     // has the completions told that make room
-    sk.progress();
+    sk.connection().progress_of_poller();
     events(sk, &sk.connection())
 }
 

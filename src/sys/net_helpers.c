@@ -366,69 +366,6 @@ void sdp_h_cancel_timer(struct sdp_h_sock *s)
 		sock_put(&s->inet.sk);
 }
 
-void sdp_h_wake(struct sdp_h_sock *s)
-{
-	atomic_inc(&s->events);
-	/* pairs with the barrier in prepare_to_wait() of sdp_h_sleep() */
-	smp_mb__after_atomic();
-	if (waitqueue_active(&s->wait))
-		wake_up_all(&s->wait);
-}
-
-/* Of those who sleep in sdp_h_sleep_in_turn(), one is enough. */
-void sdp_h_wake_one(struct sdp_h_sock *s)
-{
-	atomic_inc(&s->events);
-	smp_mb__after_atomic();	/* as above */
-	if (waitqueue_active(&s->wait))
-		wake_up(&s->wait);
-}
-
-/*
- * Sleeps until sdp_h_wake() has been called since `seen` was read from events.
- * Returns what is left of `timeo` (at least 1), 0 on time-out, -ERESTARTSYS.
- */
-long sdp_h_sleep(struct sdp_h_sock *s, int seen, long timeo)
-{
-	return wait_event_interruptible_timeout(s->wait,
-			atomic_read(&s->events) != seen, timeo);
-}
-
-/* The same, for one of several who wait for the same. */
-long sdp_h_sleep_in_turn(struct sdp_h_sock *s, int seen, long timeo)
-{
-	might_sleep();
-	return ___wait_event(s->wait, ___wait_cond_timeout(atomic_read(&s->events) != seen),
-			     TASK_INTERRUPTIBLE, 1, timeo, __ret = schedule_timeout(__ret));
-}
-
-/* The same, but only a fatal signal ends it early. */
-long sdp_h_sleep_killably(struct sdp_h_sock *s, int seen, long timeo)
-{
-	return wait_event_killable_timeout(s->wait,
-			atomic_read(&s->events) != seen, timeo);
-}
-
-/* The same, and nothing does. */
-void sdp_h_sleep_through(struct sdp_h_sock *s, int seen, long timeo)
-{
-	wait_event_timeout(s->wait, atomic_read(&s->events) != seen, timeo);
-}
-
-/* Whether somebody polls, wants SIGIO, or has put a callback in place of the default one. */
-bool sdp_h_is_watched(struct sock *sk)
-{
-	struct sdp_h_sock *s = (struct sdp_h_sock *)sk;
-	struct socket_wq *wq;
-	bool watched;
-
-	rcu_read_lock();
-	wq = rcu_dereference(sk->sk_wq);
-	watched = skwq_has_sleeper(wq) || (wq && READ_ONCE(wq->fasync_list));
-	rcu_read_unlock();
-	return watched || READ_ONCE(sk->sk_data_ready) != s->data_ready;
-}
-
 struct sock *sdp_h_work_sock(struct work_struct *w)
 {
 	return &container_of(w, struct sdp_h_sock, work)->inet.sk;

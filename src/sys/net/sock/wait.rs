@@ -171,6 +171,14 @@ impl SockCore {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_is_watched(self.raw()) }
     }
+
+    /// Has those who poll ask again what there is; whether there are any, and nobody who has to be told
+    /// only of what concerns him: by a signal, or by a callback inside the kernel. May be called in any
+    /// context.
+    pub(crate) fn wake_pollers(&self) -> bool {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_wake_pollers(self.raw()) }
+    }
 }
 
 /// What comes of a sleep that has left so much of `timeout`, or was interrupted.

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """epoll: level and edge, one shot, exclusive; how often it wakes."""
 
+import fcntl
+import os
 import select
+import signal
 import socket
 import struct
 
@@ -243,6 +246,70 @@ def in_two_sets(e):
     pollers = [watch(near, IN), watch(near, IN | ET), watch(near, OUT)]
     far.send(b"x")
     e.note("told", [soon(e, poller) for poller in pollers])
+
+
+@case
+def end_alone(e):
+    """Whoever watches for the end alone is told of it, by poll(2) as well."""
+    near, far = e.pair()
+    watched = watch(near, RDHUP | ET)
+    polled = select.poll()
+    polled.register(near.fileno(), consts.POLLRDHUP)
+    far.send(b"x")
+    e.unread(near, 1)
+    e.note("bytes", (now(watched), polled.poll(0)))
+    far.shutdown(socket.SHUT_WR)
+    e.note("end", soon(e, watched))
+    e.note("end, by poll", [mask for _, mask in polled.poll(e.patience * 1000)])
+
+
+@case
+def about_nothing(e):
+    """What only the kernels tell one another is no event of the program's."""
+    near, far = e.pair()
+    level, edges, both = watch(near, IN), watch(near, IN | ET), watch(near, IN | OUT | ET)
+    e.note("room", soon(e, both, OUT))
+    told, room = [], []
+    for turn in range(300):
+        near.sendall(b"to and fro")
+        e.equal(len(far.recv_exactly(10)), 10, f"message {turn}")
+        told += now(level) + now(edges)
+        room += now(both)
+    e.note("events of one that has nothing to read", told)
+    # one that can write is told so again when the kernels have something for each other
+    e.check(set(room) <= {OUT} and len(room) <= 300 // 4, f"edges of one that can write: {len(room)}, {set(room)}")
+
+
+@case
+def nobody_asks(e):
+    """A program that watches and then does something else: what it has sent goes on, bytes come, signals come."""
+    near, far = e.pair()
+    watched = watch(near, IN | OUT | ET)
+    e.note("room", soon(e, watched, OUT))
+    near.setblocking(False)
+    sent = e.fill(near)
+    e.equal(len(far.recv_exactly(sent)), sent, "bytes that came without another call")
+    far.sendall(b"answer")
+    e.equal(e.until(lambda: e.error_or(near.recv, 10), "the answer, without asking epoll"), b"answer", "answer")
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGURG})
+    fcntl.fcntl(near, fcntl.F_SETOWN, os.getpid())
+    far.send(b"!", socket.MSG_OOB)
+    e.check(signal.sigtimedwait({signal.SIGURG}, e.patience) is not None, "SIGURG never came")
+
+
+@case
+def each_wakes_all(e):
+    """Tasks that watch one socket each in their own way are all told of each message."""
+    near, far = e.pair()
+    for turn in range(50):
+        pollers = [watch(near, IN | ET), watch(near, IN), watch(near, IN | RDHUP | ET)]
+        e.equal([now(poller) for poller in pollers], [[], [], []], "before")
+        tasks = [e.task(poller.poll, e.patience) for poller in pollers]
+        far.send(b"x")
+        e.equal([[mask for _, mask in task.result()] for task in tasks], [[IN]] * 3, f"message {turn}")
+        near.recv_exactly(1)
+        for poller in pollers:
+            poller.close()
 
 
 @case

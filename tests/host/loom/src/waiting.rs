@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Callers who wait, workers, and a device that tells of completions: none may be left to nobody.
+//! Callers who wait, those who poll, workers, and a device that tells of completions: none may be
+//! left to nobody.
 //!
 //! [`Socket`] is what a socket of the module's is for them: its completion queue, its lock, and its
-//! wait queue, with the steps of `SdpSock::event`, `looking` and `progress` as they are there.
+//! wait queues, with the steps of `SdpSock::event`, `looking`, `progress` and `poll` as they are there.
 
-use crate::events::{Events, Queue};
+use crate::events::{Events, Looker, Queue};
 use loom::sync::atomic::{fence, AtomicI32, AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
@@ -33,6 +34,9 @@ struct Socket {
     /// How often those who wait were woken (`events` of the kernel's wait queue).
     woken: AtomicI32,
     sleep: (Mutex<()>, Condvar),
+    /// How many poll (the entries of the socket's wait queue), and how often they were woken.
+    pollers: AtomicI32,
+    asked: (Mutex<u32>, Condvar),
     /// Whether a worker was asked for, and whether there will be no more work.
     work: (Mutex<(bool, bool)>, Condvar),
 }
@@ -43,6 +47,8 @@ struct Completions {
     there: u32,
     armed: bool,
     polled: u32,
+    /// The next one makes something go on.
+    awaited: bool,
 }
 
 impl Socket {
@@ -56,11 +62,14 @@ impl Socket {
                     there: 0,
                     armed: arms != Arms::Awaited,
                     polled: 0,
+                    awaited: false,
                 }; 2],
             ),
             polling: AtomicU32::new(0),
             woken: AtomicI32::new(0),
             sleep: (Mutex::new(()), Condvar::new()),
+            pollers: AtomicI32::new(0),
+            asked: (Mutex::new(0), Condvar::new()),
             work: (Mutex::new((false, false)), Condvar::new()),
         }
     }
@@ -74,10 +83,74 @@ impl Socket {
         drop(queues);
         if armed {
             match self.events.tell(queue) {
-                true => self.wake(),
-                false => self.schedule(),
+                Looker::Caller => self.wake(),
+                Looker::Poller if !self.events.leave_to_pollers(queue) || self.wake_pollers() => {}
+                Looker::Poller | Looker::Worker => self.schedule(),
             }
         }
+    }
+
+    /// `sdp_h_wake_pollers()`.
+    fn wake_pollers(&self) -> bool {
+        // skwq_has_sleeper()
+        fence(Ordering::SeqCst);
+        if self.pollers.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        *self.asked.0.lock().unwrap() += 1;
+        self.asked.1.notify_all();
+        true
+    }
+
+    /// sock_poll_wait() of one who begins to poll.
+    fn watch(&self) {
+        self.pollers.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    fn unwatch(&self) {
+        self.pollers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// What poll(2) finds: it looks if something was told.
+    fn ask(&self) -> u32 {
+        if self.events.are_noted() {
+            let (found, to_pollers) = self.poll();
+            if found {
+                self.wake();
+            }
+            if found && !to_pollers {
+                self.wake_pollers();
+            }
+        }
+        self.polled()
+    }
+
+    /// epoll_wait(2) until so many completions were polled for.
+    fn watch_for(&self, count: u32) {
+        self.watch();
+        let mut seen = *self.asked.0.lock().unwrap();
+        while self.ask() < count {
+            let mut asked = self.asked.0.lock().unwrap();
+            while *asked == seen {
+                asked = self.asked.1.wait(asked).unwrap();
+            }
+            seen = *asked;
+        }
+        self.unwatch();
+    }
+
+    /// The same, whose time is over at once.
+    fn watch_in_vain(&self) {
+        self.watch();
+        self.ask();
+        self.unwatch();
+    }
+
+    /// A send call: what it leaves goes out with the next completion, though nobody calls again.
+    fn leave(&self) {
+        self.queues.lock().unwrap()[Receive as usize].awaited = true;
+        self.progress();
     }
 
     /// `sdp_h_wake()`, whose lock is the wait queue's.
@@ -107,19 +180,37 @@ impl Socket {
 
     /// Looks only at a queue of which something was told; but at all if not everything is told.
     fn progress(&self) {
-        if self.poll() {
+        if self.poll().0 {
             self.wake();
+            self.wake_pollers();
         }
     }
 
-    /// Whether there was something.
-    fn poll(&self) -> bool {
-        let (receive, send) = self.events.take();
+    /// Whether there was something, and whether those who poll were woken for all of it.
+    fn poll(&self) -> (bool, bool) {
+        let mut queues = self.queues.lock().unwrap();
+        let mut found = false;
+        let mut to_pollers = true;
+        loop {
+            let told = self.events.take();
+            to_pollers &= told.as_ref().is_none_or(|t| t.to_pollers);
+            // a queue of which nothing was told is looked at in vain
+            let (receive, send) = told.map_or((false, false), |t| (t.receive, true));
+            found |= self.look(&mut queues, receive, send);
+            let unfinished = queues.iter().any(|q| q.awaited);
+            if !self.events.set_unfinished(unfinished) {
+                break;
+            }
+        }
+        let enough = queues.iter().map(|q| q.polled).sum::<u32>() >= self.wanted;
+        (found && enough, to_pollers)
+    }
+
+    fn look(&self, queues: &mut [Completions; 2], receive: bool, send: bool) -> bool {
         let all = self.arms != Arms::Always;
         if !receive && !send && !all {
             return false;
         }
-        let mut queues = self.queues.lock().unwrap();
         let arm = match self.arms {
             Arms::Always => true,
             Arms::Awaited => self.events.are_awaited(),
@@ -129,14 +220,15 @@ impl Socket {
             }
         };
         let mut found = false;
-        for (told, queue) in [receive, send].into_iter().zip(&mut *queues) {
+        for (told, queue) in [receive, send].into_iter().zip(queues) {
             if told || all {
                 found |= told || queue.there > 0;
+                queue.awaited &= queue.there == 0;
                 queue.polled += std::mem::take(&mut queue.there);
                 queue.armed = arm || queue.armed && self.arms == Arms::NotPolled;
             }
         }
-        found && queues.iter().map(|q| q.polled).sum::<u32>() >= self.wanted
+        found
     }
 
     /// A send call that has no credits: it looks only if it is not told of them
@@ -266,6 +358,46 @@ fn orders_of(
     });
 }
 
+/// The same with those who poll and may have gone, or have not asked yet: what nobody has polled for
+/// is noted, for the next call, and nothing that has to go on waits for that.
+fn orders_with_pollers(
+    watched: bool,
+    calls: &'static [fn(&Socket)],
+    completions: &'static [Queue],
+    changes: usize,
+) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(changes);
+    model.check(move || {
+        let socket = Arc::new(Socket::new(Arms::Always, 0));
+        // a connection that has come to rest
+        assert!(!socket.events.set_unfinished(false));
+        if watched {
+            socket.watch();
+        }
+        let start = |f: fn(&Socket)| {
+            let socket = socket.clone();
+            thread::spawn(move || f(&socket))
+        };
+        let worker = start(Socket::work);
+        let calls: Vec<_> = calls.iter().map(|call| start(*call)).collect();
+        for queue in completions {
+            socket.complete(*queue);
+        }
+        for call in calls {
+            call.join().unwrap();
+        }
+        socket.no_more_work();
+        worker.join().unwrap();
+        let all = socket.polled() as usize == completions.len();
+        assert!(all || socket.events.are_noted(), "lost");
+        let queues = socket.queues.lock().unwrap();
+        for q in queues.iter() {
+            assert!(!(q.awaited && q.there > 0), "left to one who need not come");
+        }
+    });
+}
+
 use Queue::{Receive, Send};
 
 #[test]
@@ -343,4 +475,39 @@ fn one_polls_and_one_does_not() {
 fn two_poll() {
     let calls: &[fn(&Socket)] = &[|s| s.poll_for(1), |s| s.poll_for(1)];
     orders_of(Arms::NotPolled, calls, &[Receive], 1);
+}
+
+#[test]
+fn one_watches() {
+    orders_with_pollers(false, &[|s| s.watch_for(1)], &[Receive], 3);
+    orders_with_pollers(false, &[|s| s.watch_for(2)], &[Receive, Receive], 2);
+    orders_with_pollers(false, &[|s| s.watch_for(2)], &[Receive, Send], 2);
+}
+
+#[test]
+fn one_watches_in_vain() {
+    orders_with_pollers(false, &[Socket::watch_in_vain], &[Receive, Receive], 3);
+}
+
+#[test]
+fn two_watch() {
+    let calls: &[fn(&Socket)] = &[|s| s.watch_for(1), |s| s.watch_for(1)];
+    orders_with_pollers(false, calls, &[Receive], 1);
+}
+
+#[test]
+fn one_watches_and_one_waits() {
+    let calls: &[fn(&Socket)] = &[|s| s.watch_for(1), |s| s.wait_for(1)];
+    orders_with_pollers(false, calls, &[Receive], 1);
+    let calls: &[fn(&Socket)] = &[|s| s.watch_for(1), Socket::wait_in_vain];
+    orders_with_pollers(false, calls, &[Receive], 2);
+}
+
+#[test]
+fn what_is_left_goes_on_while_nobody_asks() {
+    orders_with_pollers(true, &[Socket::leave], &[Receive], 4);
+    orders_with_pollers(true, &[Socket::leave], &[Receive, Receive], 3);
+    orders_with_pollers(false, &[Socket::leave], &[Receive], 4);
+    let calls: &[fn(&Socket)] = &[Socket::leave, Socket::watch_in_vain];
+    orders_with_pollers(false, calls, &[Receive], 2);
 }

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Who sleeps at a socket or polls it, and how they are woken.
+ */
+#include <linux/fs.h>
+#include <linux/net.h>
+#include <net/sock.h>
+#include "net_helpers.h"
+
+void sdp_h_wake(struct sdp_h_sock *s)
+{
+	atomic_inc(&s->events);
+	/* pairs with the barrier in prepare_to_wait() of sdp_h_sleep() */
+	smp_mb__after_atomic();
+	if (waitqueue_active(&s->wait))
+		wake_up_all(&s->wait);
+}
+
+/* Of those who sleep in sdp_h_sleep_in_turn(), one is enough. */
+void sdp_h_wake_one(struct sdp_h_sock *s)
+{
+	atomic_inc(&s->events);
+	smp_mb__after_atomic();	/* as above */
+	if (waitqueue_active(&s->wait))
+		wake_up(&s->wait);
+}
+
+/*
+ * Sleeps until sdp_h_wake() has been called since `seen` was read from events.
+ * Returns what is left of `timeo` (at least 1), 0 on time-out, -ERESTARTSYS.
+ */
+long sdp_h_sleep(struct sdp_h_sock *s, int seen, long timeo)
+{
+	return wait_event_interruptible_timeout(s->wait,
+			atomic_read(&s->events) != seen, timeo);
+}
+
+/* The same, for one of several who wait for the same. */
+long sdp_h_sleep_in_turn(struct sdp_h_sock *s, int seen, long timeo)
+{
+	might_sleep();
+	return ___wait_event(s->wait, ___wait_cond_timeout(atomic_read(&s->events) != seen),
+			     TASK_INTERRUPTIBLE, 1, timeo, __ret = schedule_timeout(__ret));
+}
+
+/* The same, but only a fatal signal ends it early. */
+long sdp_h_sleep_killably(struct sdp_h_sock *s, int seen, long timeo)
+{
+	return wait_event_killable_timeout(s->wait,
+			atomic_read(&s->events) != seen, timeo);
+}
+
+/* The same, and nothing does. */
+void sdp_h_sleep_through(struct sdp_h_sock *s, int seen, long timeo)
+{
+	wait_event_timeout(s->wait, atomic_read(&s->events) != seen, timeo);
+}
+
+/* Whether somebody polls, wants SIGIO, or has put a callback in place of the default one. */
+bool sdp_h_is_watched(struct sock *sk)
+{
+	struct sdp_h_sock *s = (struct sdp_h_sock *)sk;
+	struct socket_wq *wq;
+	bool watched;
+
+	rcu_read_lock();
+	wq = rcu_dereference(sk->sk_wq);
+	watched = skwq_has_sleeper(wq) || (wq && READ_ONCE(wq->fasync_list));
+	rcu_read_unlock();
+	return watched || READ_ONCE(sk->sk_data_ready) != s->data_ready;
+}
+
+/*
+ * Whether signals of the socket go to somebody (F_SETOWN). Socket and file are freed by RCU, and no more of the file is looked at
+ * than whether it has a pointer. For a socket that is being closed the answer may be wrong, and nobody polls it.
+ */
+static bool has_owner(const struct sock *sk)
+{
+	const struct socket *sock = READ_ONCE(sk->sk_socket);
+	const struct file *file = sock ? READ_ONCE(sock->file) : NULL;
+
+	return file && file_f_owner(file);
+}
+
+/*
+ * Wakes those who poll, without a reason, so that they ask again whatever they want to know of: poll(), select(), epoll and
+ * io_uring tell the program nothing but what they find then. Not those who are told by a signal, or by a
+ * callback that somebody inside the kernel has put in place of the default one.
+ */
+bool sdp_h_wake_pollers(struct sock *sk)
+{
+	struct sdp_h_sock *s = (struct sdp_h_sock *)sk;
+	struct socket_wq *wq;
+	bool woken;
+
+	rcu_read_lock();
+	wq = rcu_dereference(sk->sk_wq);
+	woken = skwq_has_sleeper(wq) && !READ_ONCE(wq->fasync_list) && !has_owner(sk) &&
+		READ_ONCE(sk->sk_data_ready) == s->data_ready;
+	if (woken)
+		wake_up_interruptible_sync(&wq->wait);
+	rcu_read_unlock();
+	return woken;
+}
