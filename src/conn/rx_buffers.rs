@@ -216,12 +216,19 @@ impl Connection {
         }
     }
 
-    /// Whether no bytes can come before some are read that lie here.
+    /// Whether no bytes can come before some are read that lie here: the peer has not the credits for
+    /// payload, and the buffers that it could be told of besides are too few for an update.
     pub(crate) fn is_full(&self, sk: &SdpSock) -> bool {
-        let posted = self.channel.as_ref().map(|c| c.posted_receives());
-        let few = posted.is_some_and(|posted| posted < PAYLOAD_CREDITS);
-        // others may be on their way to be posted
-        few && self.rx.memory() > 0 && self.target(sk) < PAYLOAD_CREDITS
+        let Some(left) = self.protocol.as_ref().map(|p| p.peer_credits()) else {
+            return false;
+        };
+        let most = left.saturating_add(1);
+        let posted = |c: &Channel| c.posted_receives() <= most;
+        left < PAYLOAD_CREDITS
+            && self.rx.memory() > 0
+            // others may be on their way to be posted
+            && self.target(sk) <= most
+            && self.channel.as_ref().is_some_and(posted)
     }
 
     /// Receive buffers to have posted, by the window and the program's buffer size.
