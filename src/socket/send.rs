@@ -5,7 +5,7 @@
 use crate::conn::send_queue::{Chunk, LARGE_CHUNK, MIDDLE_CHUNK, SMALL_CHUNK};
 use crate::conn::{keepalive, zcopy, Connection, SdpSock};
 use crate::sys::bindings as c;
-use crate::sys::errno::{EAGAIN, EFAULT, EOPNOTSUPP, EPIPE};
+use crate::sys::errno::{EAGAIN, EFAULT, ENODEV, EOPNOTSUPP, EPIPE};
 use crate::sys::net::message::Source;
 use crate::sys::net::sock::{Locked, State, SEND_SHUTDOWN};
 use crate::sys::rdma::buffer::Buffer;
@@ -318,7 +318,8 @@ fn commit(
     if let Err(e) = chunk.buffer.map_send(mapper) {
         chunk.emptied(got);
         put_back(sk, chunk);
-        return Err(e);
+        // the connection has just ended, or its device goes, which ends it
+        return Err(if e == ENODEV.into() { EPIPE.into() } else { e });
     }
     let timed = {
         let mut c = sk.connection();
