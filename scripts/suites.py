@@ -185,7 +185,7 @@ SUITES = [
 # Suites that share a guest in `make test`, since a boot and its end cost more than many a suite. Those whose cases are the likeliest to
 # break a kernel have one of their own.
 JOINED = [
-    ("guest:bind", "guest:create"), ("guest:poll", "guest:process", "guest:proc", "guest:wire"), ("guest:data", "guest:close"),
+    ("guest:bind", "guest:create", "guest:options"), ("guest:poll", "guest:process", "guest:proc", "guest:wire"), ("guest:data", "guest:close"),
     ("guest:overload", "guest:stress"), ("guest:hostile", "guest:selftest"), ("guest:kernel", "guest:adverse-short"),
     ("wire:data", "wire:close"), ("wire:bind", "wire:ipproto", "wire:preload"),
 ]

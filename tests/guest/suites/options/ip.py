@@ -202,7 +202,7 @@ def nothing_promised(e):
 @case(reference=False, timeout=60)
 def service_level(e):
     """SO_PRIORITY chooses the service level by the map of the network device; the traffic class goes with the path."""
-    own, other = ("fd79::1", "fd79::2") if e.six else ("10.79.0.1", "10.79.0.2")
+    own, other = ("fd83::1", "fd83::2") if e.six else ("10.83.0.1", "10.83.0.2")
     bits, nodad = (64, " nodad") if e.six else (24, "")
     netns.run("self", "ip link add level0 mtu 9000 numtxqueues 4 type veth peer name level1 mtu 9000 netns peer")
     try:
