@@ -24,7 +24,7 @@ module: ## (or just make) build the module, build/ib_sdp.ko
 debug: ## a kernel with KASAN, lockdep and the like (10 to 25 minutes, once) and the module for it
 	@scripts/module --build '$(BUILD)' --debug -- $(handed_on)
 
-selftest: ## build the module with its self-test, for tests/guest/suites/selftest; not for use
+selftest: ## build the module with its self-test, for tests/guest/suites/hostile; not for use
 	@$(build_module) --selftest -- $(handed_on)
 
 demo: ## show the module at work, in a guest

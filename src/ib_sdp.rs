@@ -45,6 +45,7 @@ struct IbSdp {
     _ipproto: Ipproto<Socket>,
     _family: Families<Socket>,
     _rdma: transport::Service,
+    _protection: memory::protect::Service,
     _shrinker: sys::watch::Shrinker,
 }
 
@@ -52,6 +53,7 @@ impl kernel::Module for IbSdp {
     fn init(module: &'static ThisModule) -> Result<Self> {
         sys::layout::check_layout()?;
         let shrinker = sys::watch::Shrinker::start()?;
+        let protection = memory::protect::Service::start()?;
         let rdma = transport::start::<SdpSock>()?;
         let family = Families::new(module)?;
         let ipproto = Ipproto::new(module, &family)?;
@@ -61,6 +63,7 @@ impl kernel::Module for IbSdp {
             _ipproto: ipproto,
             _family: family,
             _rdma: rdma,
+            _protection: protection,
             _shrinker: shrinker,
         })
     }

@@ -12,7 +12,7 @@
  * give back say AF_INET or AF_INET6.
  *
  * The families, SDP_ZCOPY_THRESH and SDP_LAST_BIND_ERR are numbered as in OFED's ib_sdp, so that programs
- * built for it run unchanged; IPPROTO_SDP, SDP_INFO and SDP_ROUTE are new.
+ * built for it run unchanged; IPPROTO_SDP, SDP_INFO, SDP_ROUTE and SDP_ASYNC_SEND are new.
  */
 #ifndef _UAPI_SDP_H
 #define _UAPI_SDP_H
@@ -69,6 +69,12 @@
 #define SDP_ROUTE_BOTH		0
 #define SDP_ROUTE_SDP		1
 #define SDP_ROUTE_TCP		2
+
+/*
+ * 1: a blocking send of a large block returns at once. Its memory cannot be written to before the peer
+ * has it: whoever writes meanwhile waits. The parameter async_send is what a socket begins with.
+ */
+#define SDP_ASYNC_SEND		84
 
 /* What carries a connection: nothing (any more), an RDMA device, or this kernel by itself. */
 #define SDP_TRANSPORT_NONE	0

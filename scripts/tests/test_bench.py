@@ -7,8 +7,9 @@ from pathlib import Path
 from unittest import mock
 
 PROJECT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(PROJECT / "scripts"), str(PROJECT / "tests" / "bench")]
+sys.path[:0] = [str(PROJECT / "scripts" / "lib"), str(PROJECT / "tests" / "bench")]
 
+import asynchronous  # noqa: E402
 import figures  # noqa: E402
 import rdma  # noqa: E402
 import scale  # noqa: E402
@@ -233,6 +234,57 @@ class Difference(unittest.TestCase):
 
     def test_no_pair(self):
         self.assertEqual(self.of([3, None], [None, 1]), "-")
+
+
+class Asynchronous(unittest.TestCase):
+    class Options(Options):
+        counted = False
+
+    def setUp(self):
+        self.points = asynchronous.plan(self.Options)
+        # a computation of half the time costs AZ-SDP 2 %, whoever waits a third
+        kept = {"async": 0.98, "both": 0.67}
+        self.samples = samples_of(self.points, rate=lambda point: 1e8 * (kept.get(point["system"], 0.97) if point.get("level") == 50 else 1),
+                                  median_us=lambda point: 10.0)
+
+    def rows(self):
+        text = "\n".join(asynchronous.table(self.Options, AROUND, self.samples, self.points, 0, asynchronous.targets(self.samples, [])))
+        return [line.split() for line in text.splitlines()]
+
+    def test_levels_are_apart(self):
+        rows = self.rows()
+        self.assertIn(["0", "%"] + ["100"] * 5 + ["1.00"] * 4, rows)
+        self.assertIn(["50", "%", "0.97", "0.67", "0.97", "0.97", "0.98"], rows)
+        self.assertIn(["64"] + ["100"] * 5 + ["1.00"] * 4, rows)
+
+    def test_targets(self):
+        goals = {goal["what"]: goal for goal in asynchronous.targets(self.samples, [])}
+        goal = goals["overlap at 1 MiB, AZ-SDP: kept beside a computation of half the time"]
+        self.assertEqual((round(goal["ratio"], 2), goal["met"]), (0.98, True))
+        self.assertFalse(goals["throughput at 1 MiB, SEND_ZC / sync. zcopy"]["met"])
+
+    def test_processors_that_take_turns_do_nothing_meanwhile(self):
+        points = asynchronous.plan(Options)
+        self.assertFalse([point for point in points if point.get("compute")])
+        targets = asynchronous.targets(samples_of(points, rate=lambda point: 1e8), [])
+        self.assertFalse([goal for goal in targets if "computation" in goal["what"]])
+
+    def test_every_plot_has_its_samples(self):
+        for graph in asynchronous.graphs(self.samples, self.points):
+            part, name, places = graph[4], graph[5], graph[7]
+            for _, size, at in places:
+                for system in asynchronous.SYSTEMS:
+                    if name in ("rate", "median_us"):
+                        self.assertTrue(self.samples.all(part, system, size, at, name), graph[0])
+
+
+class Ratio(unittest.TestCase):
+    def test_of_repetitions(self):
+        samples = figures.Samples([{"part": "throughput", "system": system, "mode": "stream", "size": 64, "connections": 1, "repetition": turn, "rate": value}
+                                   for system, values in (("sdp", (10, 2, 30)), ("tcp", (5, 1, 60))) for turn, value in enumerate(values)])
+        # the machine was slow in the second one; medians are 10 and 5, of ratios 2, 2 and 0.5
+        self.assertEqual(samples.ratio("throughput", "sdp", "tcp", 64, 1, "rate"), 2)
+        self.assertEqual(figures.goal("", samples.ratios("throughput", "sdp", "tcp", 64, 1, "rate"), 1.5)["lowest"], 0.5)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
 import layers  # noqa: E402
 
@@ -35,7 +35,7 @@ class Made(unittest.TestCase):
                 path = root / (name if name.startswith(("tools/", "qemu/")) else "src/" + name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
-            (root / "scripts").mkdir()
+            (root / layers.DEBTS).parent.mkdir(parents=True)
             (root / layers.DEBTS).write_text("# a comment\n\n" + debts)
             return list(layers.complaints(root))
 
@@ -211,7 +211,7 @@ class TestTools(Made):
 
     def test_of_one_crate(self):
         files = {"tools/sdp-x/src/main.rs": "mod a; mod b; fn main() { a::A }", "tools/sdp-x/src/a.rs": "use crate::b::B; pub struct A;"}
-        self.assertEqual(self.complaints(**files, **{"tools/sdp-x/src/b.rs": "use crate::main; pub struct B;"})[0], "tools/sdp-x/src/a.rs is in no room: give it one in scripts/layers.py")
+        self.assertEqual(self.complaints(**files, **{"tools/sdp-x/src/b.rs": "use crate::main; pub struct B;"})[0], "tools/sdp-x/src/a.rs is in no room: give it one in scripts/lib/layers.py")
         files = {name.replace("sdp-x", "sdpctl"): text for name, text in files.items()}
         self.assertEqual(self.complaints(**files, **{"tools/sdpctl/src/b.rs": "pub struct B;"}), [])
         found = self.complaints(**files, **{"tools/sdpctl/src/b.rs": "\nuse crate::a::A; pub struct B;"})

@@ -9,7 +9,7 @@ import time
 import unittest
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
 from passing_on import Interrupted, PassingOn  # noqa: E402
 

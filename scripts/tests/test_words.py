@@ -6,7 +6,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lib"))
 
 import words  # noqa: E402
 
@@ -21,7 +21,7 @@ class TestWords(unittest.TestCase):
 
     def write(self, table, **files):
         """`a__b` stands for src/a/b.rs."""
-        self.put("scripts/words.old", HEAD + table)
+        self.put("scripts/lib/words.old", HEAD + table)
         for name, text in files.items():
             self.put("src/" + name.replace("__", "/") + ".rs", text)
         return list(words.complaints(self.root))
@@ -57,7 +57,7 @@ class TestWords(unittest.TestCase):
     def test_numbers_only_get_smaller(self):
         table = "Lent src/ 3 Advert, or BlockEntry\nHold src/ 0 Stall\n"
         found = self.write(table, a="struct Lent;\n", b="enum Hold {}\n")
-        self.assertEqual(found[0], "scripts/words.old:3: of `Lent` 1 are left, not 3: scripts/words.py --write")
+        self.assertEqual(found[0], "scripts/lib/words.old:3: of `Lent` 1 are left, not 3: scripts/lib/words.py --write")
         self.assertEqual(words.lowered(self.root), HEAD + "Lent src/ 1 Advert, or BlockEntry\nHold src/ 0 Stall\n")
 
 

@@ -57,13 +57,13 @@ impl Listener {
 
 /// A place in a listener's queue. A new connection has it until it waits there for accept(2).
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct BacklogSlot {
     pub(crate) listener: ARef<SdpSock>,
     /// Of what listen(2) made then: since, the socket may listen anew.
     number: u64,
 }
 
-impl Place {
+impl BacklogSlot {
     /// Takes a place in the backlog, if there is one, and there is memory for it: once the connection is
     /// made there must be.
     pub(crate) fn reserve(listener: &ARef<SdpSock>) -> Option<Self> {
@@ -80,7 +80,7 @@ impl Place {
             l.ready.reserve(capacity * 2, GFP_ATOMIC).ok()?;
         }
         l.pending += 1;
-        Some(Place {
+        Some(BacklogSlot {
             listener: listener.clone(),
             number: l.number,
         })

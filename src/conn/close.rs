@@ -34,7 +34,7 @@ impl Connection {
         wakeups: &mut Wakeups,
     ) -> Act {
         let state = sk.state();
-        if state == State::SynSent && event.fails() && self.falls(sk, error) {
+        if state == State::SynSent && event.fails() && self.falls_back(sk, error) {
             return Act::Nothing;
         }
         let Step { state: next, act } = self.closing.on(state, event);
@@ -52,7 +52,7 @@ impl Connection {
         match act {
             Act::Nothing | Act::Detach => {}
             Act::SendFin => {
-                self.cork.set_more(false);
+                self.set_more(false);
                 if let Some(p) = self.protocol.as_mut() {
                     p.shutdown_send();
                 }
@@ -64,7 +64,7 @@ impl Connection {
             Act::AwaitDisconnect => self.set_timer(sk, Timer::Close, LAST_ACK_TIME),
             Act::AwaitFin(0) => self.set_timer(sk, Timer::Close, FIN_TIME),
             Act::AwaitFin(n) => self.set_timer(sk, Timer::Close, seconds(n)),
-            Act::Limit if self.link.is_some() && !self.timers.is_set(Timer::Close) => {
+            Act::Limit if self.cm.link().is_some() && !self.timers.is_set(Timer::Close) => {
                 self.set_timer(sk, Timer::Close, FIN_TIME)
             }
             Act::Limit => {}
@@ -137,12 +137,12 @@ impl Connection {
         self.timers.clear(Timer::Cork);
         self.timers.clear(Timer::Kick);
         self.direct.lost();
-        self.channel = None;
+        self.endpoint = None;
         self.set_timer(sk, Timer::Close, FIN_TIME);
     }
 
     fn fail_link(&self) {
-        if let Some(link) = &self.link {
+        if let Some(link) = self.cm.link() {
             link.fail();
         }
     }

@@ -6,45 +6,101 @@
 use super::timers::Timer;
 use super::{Connection, SdpSock};
 use crate::sys::net::address::Address;
-use crate::sys::time::Jiffies;
-use crate::transport::{Attempt, Channel, Link, LinkId, Resolver, SearchId};
+use crate::sys::time::{is_past, jiffies, seconds, Jiffies};
+use crate::transport::{Attempt, CmLink, Endpoint, LinkId, Resolver, ResolverId};
 
-/// Where the last connect(2) was to go. Protected by the connection's spinlock.
-pub(crate) struct Target {
-    /// With its interface.
-    pub(crate) address: Option<Address>,
+/// Requests of one attempt that a peer may refuse because of connections from before a crash. Each
+/// refusal ends one of those.
+const MOST_STALE: u8 = 64;
+/// And the time that they may take.
+const STALE_TIME: Jiffies = seconds(24);
+
+/// What finds the peer, asks it and is told of the end. Protected by the connection's spinlock.
+pub(crate) struct Cm {
+    /// Dropped when it has nothing more to do.
+    link: Option<CmLink<SdpSock>>,
+    /// Finds address and route of the peer, until the request was sent.
+    resolver: Option<Resolver<SdpSock>>,
+    /// Where the last connect(2) was to go, with its interface.
+    target: Option<Address>,
     /// When it was asked for.
-    pub(crate) since: Jiffies,
-    /// How often it has refused because of a connection from before.
-    pub(crate) stale: u8,
-}
-
-impl Target {
-    /// Of a socket that was never connected.
-    pub(crate) const fn new() -> Self {
-        Target {
-            address: None,
-            since: 0,
-            stale: 0,
-        }
-    }
+    since: Jiffies,
+    /// How often the peer has refused because of a connection from before.
+    stale: u8,
 }
 
 /// What there is of a connection below the socket.
 pub(crate) type Below = (
-    Option<Channel>,
+    Option<Endpoint>,
     Option<Resolver<SdpSock>>,
-    Option<Link<SdpSock>>,
+    Option<CmLink<SdpSock>>,
 );
 
-impl Connection {
+impl Cm {
+    /// Of a socket that was never connected.
+    pub(super) const fn new() -> Self {
+        Cm {
+            link: None,
+            resolver: None,
+            target: None,
+            since: 0,
+            stale: 0,
+        }
+    }
+
+    /// Looks for a peer, for connect(2).
+    pub(crate) fn search(&mut self, to: Address, resolver: Resolver<SdpSock>) {
+        (self.target, self.since, self.stale) = (Some(to), jiffies(), 0);
+        self.resolver = Some(resolver);
+    }
+
+    /// Looks for the same peer once more.
+    pub(crate) fn search_again(&mut self, resolver: Resolver<SdpSock>) {
+        self.resolver = Some(resolver);
+    }
+
+    /// The peer has a connection from before: where to ask it again; `None` if that was done too often.
+    pub(crate) fn ask_anew(&mut self) -> Option<Address> {
+        if self.stale >= MOST_STALE || is_past(self.since.wrapping_add(STALE_TIME)) {
+            return None;
+        }
+        self.stale += 1;
+        self.target
+    }
+
+    /// The search with this number, if it is still the socket's.
+    pub(crate) fn resolver(&self, search: ResolverId) -> Option<Resolver<SdpSock>> {
+        self.resolver.as_ref().filter(|r| r.id() == search).cloned()
+    }
+
+    /// Gives up the search.
+    #[must_use]
+    pub(crate) fn end_search(&mut self) -> Option<Resolver<SdpSock>> {
+        self.resolver.take()
+    }
+
+    /// A request or its answer goes out by this link.
+    pub(crate) fn begin(&mut self, link: CmLink<SdpSock>) {
+        self.link = Some(link);
+    }
+
+    /// The link.
+    pub(crate) fn link(&self) -> Option<&CmLink<SdpSock>> {
+        self.link.as_ref()
+    }
+
+    /// Whether nothing will come of it any more.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.link.is_none() && self.resolver.is_none()
+    }
+
     /// Whether news of a link are of this connection, and not of one that the socket had before.
     pub(crate) fn is_of(&self, link: LinkId) -> bool {
         self.link.as_ref().is_some_and(|l| l.id() == link)
     }
 
     /// Whether what a resolver has found is for this attempt to connect, and not for one before.
-    pub(crate) fn is_by(&self, search: SearchId) -> bool {
+    pub(crate) fn is_by(&self, search: ResolverId) -> bool {
         self.resolver.as_ref().is_some_and(|r| r.id() == search)
     }
 
@@ -55,15 +111,21 @@ impl Connection {
             Attempt::Link(link) => self.is_of(link),
         }
     }
+}
 
+impl Connection {
     /// Gives away everything of the connection below the socket, to be dropped without the lock.
     #[must_use]
-    pub(crate) fn let_go(&mut self) -> Below {
+    pub(crate) fn detach(&mut self) -> Below {
         self.direct.lost();
         self.rx_buffers.clear();
         self.tx.clear();
         self.timers.clear(Timer::Cork);
         self.timers.clear(Timer::Kick);
-        (self.channel.take(), self.resolver.take(), self.link.take())
+        (
+            self.endpoint.take(),
+            self.cm.resolver.take(),
+            self.cm.link.take(),
+        )
     }
 }

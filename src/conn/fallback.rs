@@ -8,7 +8,7 @@ use super::{Connection, Outcome, SdpSock, JOB_FALL_BACK};
 use crate::sys::bindings as c;
 use crate::sys::errno::Errno;
 use crate::sys::net::address::Address;
-use crate::sys::net::ipproto::Side;
+use crate::sys::net::ipproto::Chosen;
 use crate::sys::net::tcp::Name;
 use crate::sys::time::Jiffies;
 
@@ -96,12 +96,12 @@ impl Fallback {
     }
 
     /// What the descriptor is while there is no connection.
-    pub(crate) fn side(&self) -> Side {
+    pub(crate) fn chosen(&self) -> Chosen {
         match self.phase {
-            Phase::Settled | Phase::Sdp => Side::Sdp,
-            Phase::Open => Side::Both,
-            Phase::Trying | Phase::Falling | Phase::Crossing => Side::Neither,
-            Phase::Tcp => Side::Tcp,
+            Phase::Settled | Phase::Sdp => Chosen::Sdp,
+            Phase::Open => Chosen::Both,
+            Phase::Trying | Phase::Falling | Phase::Crossing => Chosen::Neither,
+            Phase::Tcp => Chosen::Tcp,
         }
     }
 
@@ -140,7 +140,7 @@ impl Connection {
     }
 
     /// The peer has answered by SDP. Whether that still counts.
-    pub(crate) fn won(&mut self) -> bool {
+    pub(crate) fn settle_on_sdp(&mut self) -> bool {
         match self.fallback.phase {
             Phase::Settled => {
                 if self.fallback.route.is_some() {
@@ -159,12 +159,12 @@ impl Connection {
     }
 
     /// SDP's time is over, and TCP has its turn.
-    pub(crate) fn has_fallen(&self) -> bool {
+    pub(crate) fn has_fallen_back(&self) -> bool {
         matches!(self.fallback.phase, Phase::Falling | Phase::Crossing)
     }
 
     /// An attempt to connect has failed. Whether TCP has its turn now, so that nobody is to be told.
-    pub(crate) fn falls(&mut self, sk: &SdpSock, e: Errno) -> bool {
+    pub(crate) fn falls_back(&mut self, sk: &SdpSock, e: Errno) -> bool {
         match self.fallback.phase {
             Phase::Trying => {
                 self.fallback.phase = Phase::Falling;

@@ -7,10 +7,11 @@
 
 use super::closing::{Act, Event};
 use super::wakeups::Wakeups;
-use super::{rx_buffers, Connection, SdpSock};
+use super::{rx_buffers, zcopy, Connection, SdpSock};
 use crate::sys::errno::Errno;
 use core::ops::{Deref, DerefMut};
 use kernel::alloc::flags::GFP_NOWAIT;
+use kernel::sync::atomic::Relaxed;
 use kernel::sync::lock::{self, spinlock::SpinLockBackend};
 
 /// The lock of a socket's connection, held.
@@ -77,6 +78,16 @@ impl<'a> Guard<'a> {
         self.progress();
     }
 
+    /// Whoever waits for room to write, because all sockets had too much memory, is told if there is some.
+    pub(crate) fn look_for_memory(&mut self) {
+        let (c, wakeups, sk) = self.split();
+        wakeups.writable |= c.writable(sk);
+        c.space_wanted &= !wakeups.writable;
+        if c.space_wanted || sk.data().writers.load(Relaxed) > 0 {
+            c.await_memory(sk);
+        }
+    }
+
     /// [`Connection::close_on`].
     pub(crate) fn close_on(&mut self, event: Event, error: Errno) -> Act {
         let (connection, wakeups, sk) = self.split();
@@ -124,23 +135,34 @@ impl Deliver<'_> {
         core::mem::take(&mut self.wakeups)
     }
 
-    /// Makes receive buffers and runs the transport's errands, as long as one leads to the other.
+    /// Does what is to be done without the lock, and tells. Most who have held the lock need not.
+    #[inline(never)]
+    fn tell(&mut self) {
+        self.serve();
+        let wakeups = core::mem::take(&mut self.wakeups);
+        wakeups.tell(self.sk, !(self.polls && wakeups.is_known_to_pollers()));
+    }
+
+    /// Makes receive buffers, lets go of memory and runs the transport's copy jobs, as long as one leads to the other.
     fn serve(&mut self) {
         let (sk, wakeups) = (self.sk, &mut self.wakeups);
-        while wakeups.errand || wakeups.buffers {
+        while wakeups.copy_job || wakeups.buffers || wakeups.released {
+            if core::mem::take(&mut wakeups.released) {
+                zcopy::memory::release_blocks(sk);
+            }
             if core::mem::take(&mut wakeups.buffers) {
                 // the program, or a worker, may be what memory is wanted for
                 wakeups.merge(rx_buffers::stock(sk, GFP_NOWAIT));
             }
-            if !core::mem::take(&mut wakeups.errand) {
+            if !core::mem::take(&mut wakeups.copy_job) {
                 continue;
             }
-            let errand = sk.connection().channel.as_mut().and_then(|c| c.errand());
-            if let Some(errand) = errand {
-                // who is on an errand looks afterwards: no worker is needed for what is told meanwhile
+            let copy_job = sk.connection().endpoint.as_mut().and_then(|c| c.copy_job());
+            if let Some(copy_job) = copy_job {
+                // who copies looks afterwards: no worker is needed for what is told meanwhile
                 let events = &sk.data().events;
                 events.enter();
-                let helped = errand.run();
+                let helped = copy_job.run();
                 events.leave();
                 let mut c = sk.connection();
                 c.stats.direct_helped += helped;
@@ -152,12 +174,10 @@ impl Deliver<'_> {
 }
 
 impl Drop for Deliver<'_> {
+    #[inline]
     fn drop(&mut self) {
-        if self.wakeups.is_empty() {
-            return;
+        if !self.wakeups.is_empty() {
+            self.tell();
         }
-        self.serve();
-        let wakeups = core::mem::take(&mut self.wakeups);
-        wakeups.tell(self.sk, !(self.polls && wakeups.is_known_to_pollers()));
     }
 }

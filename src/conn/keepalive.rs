@@ -108,7 +108,7 @@ pub(crate) fn keepalive_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
 
 /// When bytes will have waited too long to arrive.
 pub(crate) fn user_timeout_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
-    if c.options.user_timeout == 0 || c.tx.queued() == 0 || sk.state() == State::Close {
+    if c.options.user_timeout == 0 || c.outstanding() == 0 || sk.state() == State::Close {
         return None;
     }
     Some(
@@ -128,10 +128,10 @@ impl Connection {
 
 /// Asks the peer's adapter whether it is there, which its program does not notice.
 pub(crate) fn probe(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
-    let Some(channel) = c.channel.as_mut() else {
+    let Some(endpoint) = c.endpoint.as_mut() else {
         return;
     };
-    let unanswered = channel.probes() > 0;
+    let unanswered = endpoint.probes() > 0;
     if c.heard.probes > 0 && !unanswered {
         // the last one was answered
         c.heard.hear(jiffies());
@@ -139,8 +139,8 @@ pub(crate) fn probe(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
         c.lose(sk, ETIMEDOUT, wakeups);
     } else {
         let sent = unanswered
-            || match channel.probe() {
-                Ok(()) => channel.flush().is_ok(),
+            || match endpoint.probe() {
+                Ok(()) => endpoint.flush().is_ok(),
                 // so much is on its way that the transport asks by itself
                 Err(e) => e == ENOSPC,
             };

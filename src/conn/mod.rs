@@ -12,6 +12,7 @@
 //! that is known here.
 
 mod accept_queue;
+mod busy_poll;
 mod close;
 pub(crate) mod closing;
 mod cm;
@@ -22,7 +23,6 @@ mod guard;
 pub(crate) mod keepalive;
 mod options;
 mod outcome;
-mod patience;
 mod polling;
 pub(crate) mod receive_queue;
 mod rx;
@@ -36,18 +36,18 @@ mod wait;
 mod wakeups;
 pub(crate) mod zcopy;
 
-pub(crate) use self::accept_queue::{Listener, Place};
+pub(crate) use self::accept_queue::{BacklogSlot, Listener};
 pub(crate) use self::close::FIN_TIME;
-pub(crate) use self::cm::Target;
 pub(crate) use self::options::{Options, Threshold};
 pub(crate) use self::outcome::Outcome;
 
+use self::busy_poll::BusyPoll;
 use self::closing::Closing;
+use self::cm::Cm;
 use self::cork::Cork;
 use self::events::{Events, Looker, Queue};
 use self::fallback::Fallback;
 use self::keepalive::Heard;
-use self::patience::Patience;
 use self::polling::Polling;
 use self::receive_queue::ReceiveQueue;
 use self::rx_buffers::RxBuffers;
@@ -57,10 +57,13 @@ use self::timers::{Timer, Timers};
 use self::wakeups::Wakeups;
 use self::zcopy::Direct;
 use crate::memory::budget::Account;
-use crate::protocol::{self, Hold};
+use crate::memory::pressure;
+use crate::protocol::{self, Stall};
 use crate::sys::net::sock::Sock;
-use crate::sys::time::jiffies;
-use crate::transport::{Channel, Link, Resolver, SendCompletion, Transport};
+use crate::sys::time::{jiffies, milliseconds, Jiffies};
+#[cfg(sdp_selftest)]
+use crate::transport::CmLink;
+use crate::transport::{Endpoint, SendCompletion, Transport};
 use kernel::new_spinlock;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -70,6 +73,13 @@ use kernel::sync::{Arc, SetOnce, SpinLock};
 pub(crate) const FIRST_WINDOW: u16 = 8;
 /// Completions that are handled under one hold of the lock.
 const BUDGET: u32 = 64;
+/// Time after which a sender looks whether memory is there again; TCP's takes up to 200 ms.
+const SPACE_PAUSE: Jiffies = milliseconds(100);
+/// Longest time that `TCP_CORK` and `MSG_MORE` hold bytes back (tcp(7)).
+const CORK_TIME: Jiffies = milliseconds(200);
+/// How long those who poll may be busy elsewhere: then a worker looks, since the peer may have a call that
+/// waits for an answer, and gives it up after [`zcopy`]'s `CANCEL_TIME`.
+const POLLERS_TIME: Jiffies = milliseconds(500);
 /// Marks the completion of the DisConn in a send's cookie.
 const FIN: u64 = 1 << 63;
 
@@ -88,6 +98,10 @@ pub(crate) const JOB_FINISH: u32 = 8;
 pub(crate) const JOB_FALL_BACK: u32 = 16;
 /// What accept(2) waits for has come (`TCP_DEFER_ACCEPT`).
 pub(crate) const JOB_ADMIT: u32 = 32;
+/// Somebody waits to write to a block that is in flight.
+pub(crate) const JOB_TOUCHED: u32 = 64;
+/// Bytes of such blocks are to be moved elsewhere.
+pub(crate) const JOB_MOVE: u32 = 128;
 
 /// The module's part of a socket.
 #[pin_data]
@@ -106,9 +120,9 @@ pub(crate) struct Socket {
     /// Of the callers who wait, those who want room to write.
     pub(crate) writers: Atomic<i32>,
     /// Whether readers poll before they sleep.
-    patience: Patience,
+    busy_poll: BusyPoll,
     /// Whether those poll before they sleep who wait for their memory to be read.
-    takers: Patience,
+    busy_poll_adverts: BusyPoll,
 }
 
 impl Socket {
@@ -121,8 +135,8 @@ impl Socket {
             events: Events::new(),
             readers: Atomic::new(0),
             writers: Atomic::new(0),
-            patience: Patience::new(),
-            takers: Patience::new(),
+            busy_poll: BusyPoll::new(),
+            busy_poll_adverts: BusyPoll::new(),
         })
     }
 
@@ -148,12 +162,14 @@ impl SdpSock {
         self.data().events.are_awaited()
     }
 
-    /// A completion queue has something: whoever waits looks, or whoever polls, or else a worker.
+    /// A completion queue has something: whoever waits looks, or whoever polls, or else a worker. In any
+    /// context.
     pub(crate) fn event(&self, queue: Queue) {
         let events = &self.data().events;
         match events.tell(queue) {
             Looker::Caller => self.wake(),
-            Looker::Poller if !events.leave_to_pollers(queue) || self.wake_pollers() => {}
+            Looker::Poller if !events.leave_to_pollers(queue) => {}
+            Looker::Poller if self.wake_pollers() => self.set_timer(POLLERS_TIME),
             Looker::Poller | Looker::Worker => self.schedule(JOB_PROGRESS),
         }
     }
@@ -162,13 +178,9 @@ impl SdpSock {
 /// Everything of a socket that its transport's events change. Protected by `Socket::connection`.
 pub(crate) struct Connection {
     /// Carries the messages; gone when the connection is lost or over.
-    pub(crate) channel: Option<Channel>,
-    /// The connection manager's side; dropped when it has nothing more to do.
-    pub(crate) link: Option<Link<SdpSock>>,
-    /// Finds address and route of the peer, until the request was sent.
-    pub(crate) resolver: Option<Resolver<SdpSock>>,
-    /// Where the last connect(2) was to go.
-    pub(crate) target: Target,
+    pub(crate) endpoint: Option<Endpoint>,
+    /// The connection manager's side.
+    pub(crate) cm: Cm,
     /// The protocol's state, once both Hello messages are known.
     pub(crate) protocol: Option<protocol::Connection>,
     /// Bytes to send.
@@ -180,7 +192,7 @@ pub(crate) struct Connection {
     /// What listen(2) has made.
     pub(crate) listener: Option<KBox<Listener>>,
     /// The place in a listener's queue that a new connection has, until it waits there for accept(2).
-    pub(crate) place: Option<Place>,
+    pub(crate) slot: Option<BacklogSlot>,
     /// The choice between SDP and TCP (`IPPROTO_SDP`).
     pub(crate) fallback: Fallback,
     /// Options.
@@ -200,7 +212,7 @@ pub(crate) struct Connection {
     /// Messages since the last that asked for a completion.
     unsignaled: u32,
     /// What the last message held was held for.
-    pub(crate) held: Option<Hold>,
+    pub(crate) held: Option<Stall>,
     /// What is to be done when.
     pub(crate) timers: Timers,
     /// When the peer was heard of.
@@ -211,16 +223,14 @@ impl Connection {
     /// The state of a new socket.
     pub(crate) fn new() -> Self {
         Connection {
-            channel: None,
-            link: None,
-            resolver: None,
-            target: Target::new(),
+            endpoint: None,
+            cm: Cm::new(),
             protocol: None,
             tx: SendQueue::new(),
             rx: ReceiveQueue::new(),
             rx_buffers: RxBuffers::new(),
             listener: None,
-            place: None,
+            slot: None,
             fallback: Fallback::new(),
             options: Options::new(),
             direct: Direct::new(),
@@ -242,7 +252,13 @@ impl Connection {
         self.rx.clear();
         self.rx_buffers.reset();
         self.protocol = None;
-        for timer in [Timer::Cork, Timer::Kick, Timer::Memory, Timer::Close] {
+        for timer in [
+            Timer::Cork,
+            Timer::Kick,
+            Timer::Memory,
+            Timer::Space,
+            Timer::Close,
+        ] {
             self.timers.clear(timer);
         }
         self.direct.forget();
@@ -253,22 +269,22 @@ impl Connection {
         self.heard = Heard::new();
     }
 
-    /// Starts with a new channel, on which the first receive buffers are posted.
-    pub(crate) fn attach(&mut self, channel: Channel) {
-        self.channel = Some(channel);
+    /// Starts with a new endpoint, on which the first receive buffers are posted.
+    pub(crate) fn attach(&mut self, endpoint: Endpoint) {
+        self.endpoint = Some(endpoint);
         self.heard.begin(jiffies());
     }
 
-    /// Takes the channel away.
+    /// Takes the endpoint away.
     #[cfg(sdp_selftest)]
-    pub(crate) fn take_channel(&mut self) -> Option<Channel> {
-        self.channel.take()
+    pub(crate) fn take_endpoint(&mut self) -> Option<Endpoint> {
+        self.endpoint.take()
     }
 
     /// The link.
     #[cfg(sdp_selftest)]
-    pub(crate) fn link(&self) -> Option<Link<SdpSock>> {
-        self.link.clone()
+    pub(crate) fn link(&self) -> Option<CmLink<SdpSock>> {
+        self.cm.link().cloned()
     }
 
     /// MSeq of the last messages sent and received.
@@ -292,8 +308,11 @@ impl Connection {
 
     /// The longest message that fits a receive buffer of `size` bytes.
     pub(crate) fn announced(&self, size: u32) -> u32 {
-        let beside = self.channel.as_ref().map_or(0, |c| c.limits().beside);
-        size.saturating_add(beside)
+        let header_aside = self
+            .endpoint
+            .as_ref()
+            .map_or(0, |c| c.limits().header_aside);
+        size.saturating_add(header_aside)
     }
 
     /// Most payload bytes of a message to the peer.
@@ -306,14 +325,14 @@ impl Connection {
     pub(crate) fn queues(&self) -> (usize, usize) {
         let rx = match &self.listener {
             Some(l) => l.ready(),
-            None => self.rx.bytes() + self.channel.as_ref().map_or(0, |c| c.unpolled()),
+            None => self.rx.bytes() + self.endpoint.as_ref().map_or(0, |c| c.unpolled()),
         };
-        (rx, self.tx.queued())
+        (rx, self.outstanding())
     }
 
     /// Whether bytes can still be sent and received.
     pub(crate) fn connected(&self) -> bool {
-        self.channel.is_some() && self.protocol.is_some()
+        self.endpoint.is_some() && self.protocol.is_some()
     }
 
     /// Moves everything on that can be moved on.
@@ -327,20 +346,27 @@ impl Connection {
         let mut budget = BUDGET;
         while self.connected() {
             while budget > 0 {
-                let Some(c) = self.channel.as_mut().and_then(|c| c.poll_receive()) else {
+                let Some(c) = self.endpoint.as_mut().and_then(|c| c.poll_receive()) else {
                     break;
                 };
                 budget -= 1;
                 self.stats.receive_completions += 1;
                 self.received(sk, c, wakeups);
             }
-            // One look less where they end at once. What goes wrong goes wrong again in `pump`.
-            let _ = self.end_access();
-            while let Some(c) = self.channel.as_mut().and_then(|c| c.poll_send()) {
-                self.completed(sk, c, wakeups);
+            if self.direct.has_lent() {
+                // One look less where they end at once. What goes wrong goes wrong again in `transmit`.
+                let _ = self.end_access();
             }
+            self.poll_send(sk, wakeups);
+            self.retire_blocks(sk, wakeups);
+            self.look_for_writers(sk);
+            self.look_for_collection(sk);
             self.refill(sk, wakeups);
-            self.pump(sk, wakeups);
+            self.transmit(sk, wakeups);
+            if self.has_ended_sends(sk) {
+                // left to the next look, they would wake the very caller who looks before it sleeps
+                self.poll_send(sk, wakeups);
+            }
             if budget == 0 {
                 // let others have the lock, and the processor
                 sk.schedule(JOB_PROGRESS);
@@ -359,6 +385,20 @@ impl Connection {
         }
     }
 
+    /// Whether sends of a trickle have ended with which nothing goes on; what something waits for, `arm` finds,
+    /// and the many of a flow are taken together.
+    fn has_ended_sends(&self, sk: &SdpSock) -> bool {
+        let ended = self.endpoint.as_ref().is_some_and(|e| e.has_ended_sends());
+        ended && self.tx.queued() <= send_queue::SMALL_CHUNK && !self.waits_for_completion(sk)
+    }
+
+    /// Takes the ends of sends.
+    fn poll_send(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
+        while let Some(c) = self.endpoint.as_mut().and_then(|c| c.poll_send()) {
+            self.completed(sk, c, wakeups);
+        }
+    }
+
     /// Sends were carried out, or have failed.
     fn completed(&mut self, sk: &SdpSock, c: SendCompletion, wakeups: &mut Wakeups) {
         self.stats.send_completions += 1;
@@ -372,7 +412,7 @@ impl Connection {
                 wakeups.writable |= self.writable(sk);
                 self.space_wanted &= !wakeups.writable;
             }
-            SendCompletion::Failed { status, .. } => self.failed(sk, status, wakeups),
+            SendCompletion::Failed { status } => self.failed(sk, status, wakeups),
             SendCompletion::Moved { cookie, len } => self.moved(cookie, len, wakeups),
             SendCompletion::Ended { cookie } => self.access_ended(cookie, wakeups),
         }
@@ -384,7 +424,20 @@ impl Connection {
         let unsent = self.options.not_sent_lowat;
         sk.sndbuf().saturating_sub(queued) >= queued / 2
             && queued < sk.sndbuf()
-            && (self.tx.has_room() || !self.connected())
+            && (self.tx.has_room() && self.direct.has_room() || !self.connected())
             && (unsent == 0 || self.tx.unsent() < unsent as usize)
+            && !self.lacks_memory()
+    }
+
+    /// Whether the next bytes to send have to wait because all sockets together have too much memory.
+    pub(crate) fn lacks_memory(&self) -> bool {
+        pressure::is_exhausted() && !self.tx.needs_little()
+    }
+
+    /// If they do: looks again soon, since others may give it back of whom nothing is heard here.
+    pub(crate) fn await_memory(&mut self, sk: &SdpSock) {
+        if self.lacks_memory() && !self.timers.is_set(Timer::Space) {
+            self.set_timer(sk, Timer::Space, SPACE_PAUSE);
+        }
     }
 }

@@ -60,6 +60,8 @@ pub(crate) struct Options {
     pub(crate) maxseg: u32,
     /// `SDP_ZCOPY_THRESH`, negative for the module's.
     pub(crate) zcopy_thresh: i32,
+    /// `SDP_ASYNC_SEND`, negative for the module's.
+    pub(crate) async_send: i32,
     /// `SDP_LAST_BIND_ERR`.
     pub(crate) last_bind_error: i32,
     /// Goes in place of the Hello, or of the HelloAck of what a listener accepts.
@@ -81,6 +83,14 @@ impl Options {
         }
     }
 
+    /// Whether blocking sends of large blocks return at once.
+    pub(crate) fn sends_async(&self) -> bool {
+        match self.async_send {
+            ..0 => params::async_send() != 0,
+            own => own != 0,
+        }
+    }
+
     pub(super) fn new() -> Self {
         Options {
             no_delay: false,
@@ -98,6 +108,7 @@ impl Options {
             inq: false,
             maxseg: 0,
             zcopy_thresh: -1,
+            async_send: -1,
             last_bind_error: 0,
             #[cfg(sdp_selftest)]
             private_data: None,

@@ -4,9 +4,9 @@
 
 use super::wakeups::Wakeups;
 use super::{Connection, SdpSock};
-use crate::protocol::Hold;
+use crate::protocol::Stall;
 use crate::sys::net::sock::State;
-use crate::transport::{Arming, Interest, Transport};
+use crate::transport::{Arming, NotifyOn, Transport};
 use kernel::sync::atomic::Relaxed;
 
 /// Who polls a connection's queues, and what was asked for. That they are armed is known to the queues
@@ -14,8 +14,8 @@ use kernel::sync::atomic::Relaxed;
 pub(crate) struct Polling {
     /// Callers who poll in place of being told.
     callers: u32,
-    /// Of which receives the channel has promised to tell ([`Arming::Armed`]), and has not since.
-    armed: Option<Interest>,
+    /// Of which receives the endpoint has promised to tell ([`Arming::Armed`]), and has not since.
+    armed: Option<NotifyOn>,
     /// Something was told that was not asked for: until the program next sends or receives, bytes are taken
     /// in as they come.
     attends: bool,
@@ -38,7 +38,7 @@ impl Polling {
 
     /// The receive queue has told of something.
     pub(super) fn told(&mut self) {
-        self.attends |= self.armed == Some(Interest::Solicited);
+        self.attends |= self.armed == Some(NotifyOn::Solicited);
         self.armed = None;
     }
 
@@ -60,24 +60,24 @@ impl SdpSock {
 impl Connection {
     /// Has all told that is to be; false if something has come meanwhile.
     pub(super) fn arm(&mut self, sk: &SdpSock) -> bool {
-        let (wait_sent, interest) = (self.waits_for_completion(sk), self.interest(sk));
-        let Some(channel) = self.channel.as_mut() else {
+        let (wait_sent, notify_on) = (self.waits_for_completion(sk), self.notify_on(sk));
+        let Some(endpoint) = self.endpoint.as_mut() else {
             return true;
         };
         let polling = &mut self.polling;
-        if polling.armed != Some(interest) {
-            let armed = channel.arm_receive(interest) == Arming::Armed;
-            polling.armed = armed.then_some(interest);
+        if polling.armed != Some(notify_on) {
+            let armed = endpoint.arm_receive(notify_on) == Arming::Armed;
+            polling.armed = armed.then_some(notify_on);
         }
-        let send_armed = !wait_sent || channel.arm_send() == Arming::Armed;
+        let send_armed = !wait_sent || endpoint.arm_send() == Arming::Armed;
         send_armed && polling.armed.is_some()
     }
 
     /// A caller is going to poll the queues. Returns whether that is of any use; it says so when it
     /// [ends](Self::end_polling).
     pub(crate) fn begin_polling(&mut self) -> bool {
-        let channel = self.channel.as_ref();
-        let polls = channel.is_some_and(|c| !c.knows_solicited());
+        let endpoint = self.endpoint.as_ref();
+        let polls = endpoint.is_some_and(|c| !c.knows_solicited());
         self.polling.callers += u32::from(polls);
         polls
     }
@@ -90,8 +90,8 @@ impl Connection {
     /// Whether there is a completion that moves something on.
     pub(crate) fn has_completion(&mut self, sk: &SdpSock) -> bool {
         let sent = self.waits_for_completion(sk);
-        let channel = self.channel.as_mut();
-        channel.is_some_and(|c| c.look(sent))
+        let endpoint = self.endpoint.as_mut();
+        endpoint.is_some_and(|c| c.look(sent))
     }
 
     /// Whether nothing has to be told, since all who wait poll the queues. They are tasks that may have to
@@ -105,19 +105,19 @@ impl Connection {
     /// business until a call comes, which looks itself; a worker that takes each message from its
     /// sender's hands would only be in the way. Whoever begins to wait or to poll, or has waited, has
     /// this decided anew.
-    pub(super) fn interest(&self, sk: &SdpSock) -> Interest {
-        let looks_itself = self.channel.as_ref().is_some_and(|c| c.knows_solicited())
+    pub(super) fn notify_on(&self, sk: &SdpSock) -> NotifyOn {
+        let looks_itself = self.endpoint.as_ref().is_some_and(|c| c.knows_solicited())
             && sk.state() == State::Established
             && !self.closing.is_orphaned()
-            && self.place.is_none()
+            && self.slot.is_none()
             && !self.polling.attends
             && self.tx.unsent() == 0
-            && self.held != Some(Hold::Credits)
+            && self.held != Some(Stall::Credits)
             && !sk.data().events.are_awaited()
             && !sk.is_watched();
         match looks_itself {
-            true => Interest::Solicited,
-            false => Interest::All,
+            true => NotifyOn::Solicited,
+            false => NotifyOn::Next,
         }
     }
 
@@ -138,23 +138,24 @@ impl Connection {
     pub(super) fn is_unfinished(&self, sk: &SdpSock) -> bool {
         sk.state() != State::Established
             || self.closing.is_orphaned()
-            || self.place.is_some()
+            || self.slot.is_some()
             || self.tx.unsent() > 0
             || self.held.is_some()
+            || self.direct.has_detached()
             || self.waits_for_completion(sk)
     }
 
     /// Whether nothing can go out before the peer gives credits, which will be told. More bytes
     /// change nothing then.
     pub(crate) fn is_stalled(&self, sk: &SdpSock) -> bool {
-        self.held == Some(Hold::Credits)
-            && self.polling.armed == Some(Interest::All)
+        self.held == Some(Stall::Credits)
+            && self.polling.armed == Some(NotifyOn::Next)
             && !sk.data().events.are_noted()
     }
 
     /// Whether messages may come without anybody being told.
     pub(crate) fn looks_itself(&self) -> bool {
-        self.polling.armed == Some(Interest::Solicited)
+        self.polling.armed == Some(NotifyOn::Solicited)
     }
 
     /// Whether something may have come that nobody has looked at.
@@ -164,7 +165,7 @@ impl Connection {
 
     /// Whether bytes have come and nobody was told.
     pub(crate) fn is_untold(&self) -> bool {
-        self.looks_itself() && self.channel.as_ref().is_some_and(|c| c.unpolled() > 0)
+        self.looks_itself() && self.endpoint.as_ref().is_some_and(|c| c.unpolled() > 0)
     }
 
     /// Whether the completion of a send moves something on, so that it has to be told.
@@ -172,7 +173,7 @@ impl Connection {
         let closing =
             self.protocol.as_ref().is_some_and(|p| p.send_closed()) && !self.closing.fin_is_acked();
         let writers = sk.data().writers.load(Relaxed) > 0;
-        let held = self.held == Some(Hold::Wire);
+        let held = self.held == Some(Stall::Wire);
         held || writers || self.space_wanted || closing || self.direct.is_busy()
     }
 }

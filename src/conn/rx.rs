@@ -21,10 +21,10 @@ impl Connection {
     pub(super) fn received(&mut self, sk: &SdpSock, c: Completion, wakeups: &mut Wakeups) {
         let (buffer, len, head) = match c {
             Completion::Received { buffer, len, head } => (buffer, len, head),
-            Completion::Failed { status, .. } => return self.failed(sk, status, wakeups),
+            Completion::Failed { status } => return self.failed(sk, status, wakeups),
         };
         if sk.state() == State::SynRecv {
-            if let Some(link) = &self.link {
+            if let Some(link) = self.cm.link() {
                 link.heard();
             }
         }
@@ -149,7 +149,7 @@ impl Connection {
             }
             Event::SourceAdvert => self.advert_came(sk, wakeups),
             Event::SourceRead { bytes, finished } => self.source_read(bytes, finished, wakeups),
-            Event::SourcesReturned { done } => self.sources_returned(done, wakeups),
+            Event::SourcesReturned { done } => self.sources_refused(done, wakeups),
             Event::SinkAdvert { returned: true } => self.sources_void(wakeups),
             Event::SinkAdvert { returned: false } => self.sink_came(wakeups),
             Event::SinksReturned => self.sink_void(wakeups),

@@ -7,12 +7,13 @@ use super::send_queue::{LARGE_CHUNK, MIDDLE_CHUNK};
 use super::timers::Timer;
 use super::wakeups::Wakeups;
 use super::{Connection, SdpSock, FIRST_WINDOW};
+use crate::memory::pressure;
 use crate::protocol::PAYLOAD_CREDITS;
 use crate::sys::net::params;
 use crate::sys::rdma::buffer::Buffer;
 use crate::sys::rdma::mapper::Mapper;
 use crate::sys::time::{milliseconds, Jiffies};
-use crate::transport::{Channel, Transport};
+use crate::transport::{Endpoint, Transport};
 use kernel::alloc::{flags::GFP_KERNEL, Flags};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full};
@@ -43,19 +44,22 @@ const LONGEST_PAUSE: Jiffies = milliseconds(1000);
 static LARGE: Atomic<i32> = Atomic::new(0);
 
 /// The right to have receive buffers of more than [`MIDDLE_CHUNK`]; counted in [`LARGE`].
-pub(crate) struct Large;
+pub(crate) struct LargeRight;
 
-impl Large {
+impl LargeRight {
     fn new() -> Option<Self> {
+        if pressure::is_tight() {
+            return None;
+        }
         if LARGE.fetch_add(1, Full) >= params::max_large_sockets() {
             LARGE.fetch_sub(1, Full);
             return None;
         }
-        Some(Large)
+        Some(LargeRight)
     }
 }
 
-impl Drop for Large {
+impl Drop for LargeRight {
     fn drop(&mut self) {
         LARGE.fetch_sub(1, Full);
     }
@@ -63,14 +67,14 @@ impl Drop for Large {
 
 /// How large a connection's receive buffers are at first, and the right to have such. A peer of the
 /// OFED line (`for_ever`) never asks for larger ones, so it has them from the beginning.
-pub(crate) fn first_size(sk: &SdpSock, for_ever: bool) -> (usize, Option<Large>) {
+pub(crate) fn first_size(sk: &SdpSock, for_ever: bool) -> (usize, Option<LargeRight>) {
     let first = params::rcvbuf_initial_size().clamp(512, LARGE_CHUNK as i32);
     let first = (first as usize).next_power_of_two().min(LARGE_CHUNK);
     if !for_ever {
         return (first, None);
     }
     let size = largest(sk).max(first);
-    match (size > MIDDLE_CHUNK).then(Large::new) {
+    match (size > MIDDLE_CHUNK).then(LargeRight::new) {
         Some(Some(large)) => (size, Some(large)),
         _ => (size.min(MIDDLE_CHUNK).max(first), None),
     }
@@ -100,7 +104,7 @@ pub(crate) struct RxBuffers {
     /// again ([`Timer::Memory`]), after longer and longer pauses. This is the last of them, 0 for none.
     pause: Jiffies,
     /// The right to have large ones.
-    large: Option<Large>,
+    large: Option<LargeRight>,
     /// The size that was asked for by ChRcvBuf, until [`resize`] has answered.
     wanted: Option<u32>,
 }
@@ -130,7 +134,7 @@ impl RxBuffers {
         (self.large, self.wanted) = (None, None);
     }
 
-    /// Gives up the spare ones: there is nothing to post them on any more.
+    /// Gives up the spare ones.
     pub(super) fn clear(&mut self) {
         self.spare.clear();
     }
@@ -146,8 +150,8 @@ impl RxBuffers {
     }
 
     /// Has twice as many posted, as far as the receive queue allows.
-    pub(super) fn grow(&mut self, channel: &Channel) {
-        let most = channel.limits().receive_slots;
+    pub(super) fn grow(&mut self, endpoint: &Endpoint) {
+        let most = endpoint.limits().receive_slots;
         self.window = self.window.saturating_mul(2).min(most);
     }
 
@@ -159,7 +163,11 @@ impl RxBuffers {
             true => LEAST_BUFFERS,
             false => LAST_BUFFERS,
         };
-        self.window
+        let window = match pressure::is_exhausted() {
+            true => self.window.min(LEAST_BUFFERS),
+            false => self.window,
+        };
+        window
             .min(u16::try_from(room).unwrap_or(u16::MAX))
             .max(least)
     }
@@ -167,7 +175,7 @@ impl RxBuffers {
 
 impl Connection {
     /// Has the first receive buffers, and the right to them if they are large.
-    pub(crate) fn begin_with(&mut self, sk: &SdpSock, large: Option<Large>) {
+    pub(crate) fn begin_with(&mut self, sk: &SdpSock, large: Option<LargeRight>) {
         self.rx_buffers.large = large;
         if self.rx_buffers.size as usize > MIDDLE_CHUNK {
             self.widen(sk);
@@ -176,24 +184,31 @@ impl Connection {
 
     /// Has as many receive buffers as the program's end of a large flow takes.
     fn widen(&mut self, sk: &SdpSock) {
-        let Some(channel) = &self.channel else { return };
-        self.rx_buffers.window = LARGE_WINDOW.min(channel.limits().receive_slots);
+        let Some(endpoint) = &self.endpoint else {
+            return;
+        };
+        self.rx_buffers.window = LARGE_WINDOW.min(endpoint.limits().receive_slots);
         sk.grow_rcvbuf(self.rx_buffers.size as usize * usize::from(LARGE_WINDOW));
     }
 
     /// Takes back a receive buffer that is empty.
     pub(crate) fn recycle(&mut self, buffer: KBox<Buffer>) {
-        if self.channel.is_some() && buffer.capacity() == self.rx_buffers.size as usize {
+        let Some(endpoint) = &self.endpoint else {
+            return;
+        };
+        let there = usize::from(endpoint.posted_receives()) + self.rx_buffers.spare.len();
+        let wanted = there < LEAST_BUFFERS.into() || !pressure::is_exhausted();
+        if wanted && buffer.capacity() == self.rx_buffers.size as usize {
             let _ = self.rx_buffers.spare.push_within_capacity(buffer);
         }
     }
 
     /// How many receive buffers are to be made.
     pub(crate) fn lacking(&self, sk: &SdpSock) -> usize {
-        let Some(channel) = self.channel.as_ref().filter(|_| self.wants_refill(sk)) else {
+        let Some(endpoint) = self.endpoint.as_ref().filter(|_| self.wants_refill(sk)) else {
             return 0;
         };
-        let there = usize::from(channel.posted_receives()) + self.rx_buffers.spare.len();
+        let there = usize::from(endpoint.posted_receives()) + self.rx_buffers.spare.len();
         let target = usize::from(self.target(sk).min(self.rx.most_more()));
         target.saturating_sub(there)
     }
@@ -201,8 +216,8 @@ impl Connection {
     /// There was no memory for some that are lacking.
     pub(crate) fn stays_short(&mut self, sk: &SdpSock) {
         let least = usize::from(self.target(sk).min(LEAST_BUFFERS));
-        let posted = |c: &Channel| usize::from(c.posted_receives());
-        if self.channel.as_ref().is_some_and(|c| posted(c) < least) {
+        let posted = |c: &Endpoint| usize::from(c.posted_receives());
+        if self.endpoint.as_ref().is_some_and(|c| posted(c) < least) {
             self.is_short(sk);
         }
     }
@@ -223,12 +238,12 @@ impl Connection {
             return false;
         };
         let most = left.saturating_add(1);
-        let posted = |c: &Channel| c.posted_receives() <= most;
+        let posted = |c: &Endpoint| c.posted_receives() <= most;
         left < PAYLOAD_CREDITS
             && self.rx.memory() > 0
             // others may be on their way to be posted
             && self.target(sk) <= most
-            && self.channel.as_ref().is_some_and(posted)
+            && self.endpoint.as_ref().is_some_and(posted)
     }
 
     /// Receive buffers to have posted, by the window and the program's buffer size.
@@ -241,11 +256,13 @@ impl Connection {
     /// Whether so many receive buffers are missing that it is time to post them: a quarter, since
     /// it costs the same for one as for all of them.
     pub(crate) fn wants_refill(&self, sk: &SdpSock) -> bool {
-        let Some(channel) = self.channel.as_ref() else {
+        let Some(endpoint) = self.endpoint.as_ref() else {
             return false;
         };
-        let target = self.target(sk);
-        channel.posted_receives() <= target - target / 4
+        let posted = endpoint.posted_receives();
+        let few = |target: u16| posted <= target - target / 4;
+        // most who ask need not know what the target is, as it is at most this
+        few(self.rx_buffers.window.max(LEAST_BUFFERS)) && few(self.target(sk))
     }
 
     /// Posts the receive buffers that are missing, if it is time to. They are made without the lock, so
@@ -254,37 +271,38 @@ impl Connection {
         if !self.wants_refill(sk) {
             return;
         }
-        let Some(channel) = self.channel.as_mut() else {
+        let Some(endpoint) = self.endpoint.as_mut() else {
             return;
         };
-        let posted = channel.posted_receives();
+        let posted = endpoint.posted_receives();
         let keeps_up = self.rx.memory() == 0;
         if posted < self.rx_buffers.window / 2
             && keeps_up
             && self.rx_buffers.spare.len() < usize::from(posted)
+            && !pressure::is_tight()
         {
             // the peer has sent half of what it may in one go, and the reader keeps up
-            self.rx_buffers.grow(channel);
+            self.rx_buffers.grow(endpoint);
         }
         let target = self.target(sk).min(self.rx.most_more());
-        let Some(channel) = self.channel.as_mut() else {
+        let Some(endpoint) = self.endpoint.as_mut() else {
             return;
         };
         for _ in posted..target {
             if !self
                 .rx
-                .make_room(usize::from(channel.posted_receives()) + 1)
+                .make_room(usize::from(endpoint.posted_receives()) + 1)
             {
                 break;
             }
             let Some(buffer) = self.rx_buffers.spare.pop() else {
                 break;
             };
-            if channel.post_receive(buffer).is_err() {
+            if endpoint.post_receive(buffer).is_err() {
                 break;
             }
         }
-        if channel.posted_receives() >= target.min(LEAST_BUFFERS) {
+        if endpoint.posted_receives() >= target.min(LEAST_BUFFERS) {
             self.rx_buffers.pause = 0;
             self.timers.clear(Timer::Memory);
         } else if !self.rx_buffers.spare.is_empty() {
@@ -319,13 +337,13 @@ pub(crate) fn resize(sk: &SdpSock) {
             _ => return,
         }
     };
-    let beside = sk.connection().announced(0);
-    let wanted = wanted.saturating_sub(beside);
+    let header_aside = sk.connection().announced(0);
+    let wanted = wanted.saturating_sub(header_aside);
     let size = (wanted.clamp(512, LARGE_CHUNK as u32) as usize).next_power_of_two();
     let size = size.min(largest(sk));
     let (now, had, mapper) = {
         let mut c = sk.connection();
-        let Some(mapper) = c.channel.as_ref().map(|c| c.mapper().cloned()) else {
+        let Some(mapper) = c.endpoint.as_ref().map(|c| c.mapper().cloned()) else {
             return;
         };
         (
@@ -335,28 +353,28 @@ pub(crate) fn resize(sk: &SdpSock) {
         )
     };
     let kept = had.is_some();
-    let large = had.or_else(|| (size > MIDDLE_CHUNK).then(Large::new).flatten());
+    let large = had.or_else(|| (size > MIDDLE_CHUNK).then(LargeRight::new).flatten());
     // there may be smaller blocks, or the right to have them, when there are no large ones
     let grown = [size, size / 2, size / 4, size / 8]
         .into_iter()
-        .filter(|s| *s > now && (large.is_some() || *s <= MIDDLE_CHUNK))
+        .filter(|s| *s > now && (large.is_some() || *s <= MIDDLE_CHUNK) && !pressure::is_tight())
         // the connection lives on these alone once those are used up that it has
         .find_map(|size| Some((size, first_buffers(size, mapper.as_ref()).ok()?)));
     {
         let mut c = sk.connection();
         let Connection {
-            channel,
+            endpoint,
             protocol,
             rx_buffers,
             ..
         } = &mut *c;
-        let (Some(channel), Some(protocol)) = (channel.as_mut(), protocol.as_mut()) else {
+        let (Some(endpoint), Some(protocol)) = (endpoint.as_mut(), protocol.as_mut()) else {
             return;
         };
-        let posted = channel.posted_receives();
+        let posted = endpoint.posted_receives();
         let holds = kept || grown.as_ref().is_some_and(|(size, _)| *size > MIDDLE_CHUNK);
         if let Some((size, buffers)) = grown {
-            protocol.resize_receive(size as u32 + beside, posted);
+            protocol.resize_receive(size as u32 + header_aside, posted);
             rx_buffers.size = size as u32;
             rx_buffers.spare.clear();
             for b in buffers {
@@ -366,7 +384,7 @@ pub(crate) fn resize(sk: &SdpSock) {
             c.widen(sk);
         } else {
             // the size stays what it is, which the peer is told
-            protocol.resize_receive(rx_buffers.size + beside, posted);
+            protocol.resize_receive(rx_buffers.size + header_aside, posted);
         }
         if holds {
             c.rx_buffers.large = large;
@@ -380,7 +398,7 @@ pub(crate) fn stock(sk: &SdpSock, gfp: Flags) -> Wakeups {
     loop {
         let (size, lacking, mapper) = {
             let c = sk.connection();
-            let mapper = c.channel.as_ref().and_then(|c| c.mapper().cloned());
+            let mapper = c.endpoint.as_ref().and_then(|c| c.mapper().cloned());
             (c.rx_buffers.size as usize, c.lacking(sk), mapper)
         };
         let mut made = [const { None }; BATCH];

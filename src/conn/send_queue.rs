@@ -7,9 +7,10 @@
 //! it back ([`SendQueue::close`]); messages are cut from the stream at any place, so small sends
 //! coalesce by themselves. Chunks are mapped once and used again and again.
 
+use crate::memory::pressure;
 use crate::memory::ring::Ring;
 use crate::sys::rdma::buffer::Buffer;
-use crate::transport::Span;
+use crate::transport::Sge;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 
@@ -24,7 +25,7 @@ const CHUNKS: usize = 64;
 /// Unused chunks that are kept for the next send: as many large ones as a send buffer has.
 const SPARE: usize = 16;
 /// Most chunks that one message takes its payload from, where the device can do that.
-const SPANS: usize = 2;
+const SGES: usize = 2;
 
 /// Part of the stream: bytes `start..start + len` of it, at the beginning of `buffer`.
 pub(crate) struct Chunk {
@@ -60,8 +61,10 @@ impl Chunk {
 
 /// The queue of one connection.
 pub(crate) struct SendQueue {
-    most_spans: usize,
+    most_sges: usize,
     chunks: Ring<Chunk>,
+    /// So many chunks at the front have been sent whole.
+    sent_whole: usize,
     spare: KVec<KBox<Buffer>>,
     /// Position behind the last byte that may be sent.
     end: u64,
@@ -79,8 +82,9 @@ impl SendQueue {
     /// An empty queue that cannot hold anything yet.
     pub(crate) const fn new() -> Self {
         SendQueue {
-            most_spans: SPANS,
+            most_sges: SGES,
             chunks: Ring::new(),
+            sent_whole: 0,
             spare: KVec::new(),
             end: 0,
             sent: 0,
@@ -91,9 +95,9 @@ impl SendQueue {
     }
 
     /// Makes room for the bookkeeping.
-    /// `spans`: how many pieces of memory a message can be in.
-    pub(crate) fn prepare(&mut self, spans: u8) -> Result {
-        self.most_spans = usize::from(spans).min(SPANS);
+    /// `sges`: how many pieces of memory a message can be in.
+    pub(crate) fn prepare(&mut self, sges: u8) -> Result {
+        self.most_sges = usize::from(sges).min(SGES);
         self.chunks.reserve(CHUNKS, GFP_KERNEL)?;
         self.spare.reserve(SPARE, GFP_KERNEL)?;
         Ok(())
@@ -139,7 +143,9 @@ impl SendQueue {
     pub(crate) fn open(&mut self, size: usize) -> Option<Chunk> {
         let last_has_room = self.chunks.back_mut().is_some_and(|c| !c.room().is_empty());
         if last_has_room {
-            return self.chunks.pop_back();
+            let last = self.chunks.pop_back();
+            self.sent_whole = self.sent_whole.min(self.chunks.len());
+            return last;
         }
         let at = self.spare.iter().rposition(|b| b.capacity() >= size)?;
         let buffer = self.spare.remove(at).ok()?;
@@ -179,11 +185,9 @@ impl SendQueue {
 
     /// Finds the chunk that the next byte to be sent lies in, and its offset there.
     fn next(&self) -> Option<(usize, usize)> {
-        (0..self.chunks.len()).rev().find_map(|i| {
-            let c = self.chunks.get(i)?;
-            let off = usize::try_from(self.sent.checked_sub(c.start)?).ok()?;
-            (off < c.len).then_some((i, off))
-        })
+        let c = self.chunks.get(self.sent_whole)?;
+        let off = usize::try_from(self.sent.checked_sub(c.start)?).ok()?;
+        (off < c.len).then_some((self.sent_whole, off))
     }
 
     /// Unsent bytes that one message can take.
@@ -192,7 +196,7 @@ impl SendQueue {
             return 0;
         };
         let first = self.chunks.get(i).map_or(0, |c| c.len - off);
-        (1..self.most_spans).fold(first, |n, k| {
+        (1..self.most_sges).fold(first, |n, k| {
             n + self.chunks.get(i + k).map_or(0, |c| c.len)
         })
     }
@@ -210,16 +214,16 @@ impl SendQueue {
     }
 
     /// Where the next `n` unsent bytes lie, `n` at most [`SendQueue::contiguous`].
-    pub(crate) fn spans(&self, n: usize) -> ([Option<Span<'_>>; SPANS], usize) {
-        let mut spans = [const { None }; SPANS];
+    pub(crate) fn sges(&self, n: usize) -> ([Option<Sge<'_>>; SGES], usize) {
+        let mut sges = [const { None }; SGES];
         let (mut left, mut count) = (n, 0);
         if let Some((i, mut off)) = self.next() {
-            for (k, span) in spans.iter_mut().enumerate() {
+            for (k, sge) in sges.iter_mut().enumerate() {
                 let Some(c) = self.chunks.get(i + k).filter(|_| left > 0) else {
                     break;
                 };
                 let len = left.min(c.len - off);
-                *span = Some(Span {
+                *sge = Some(Sge {
                     buffer: &c.buffer,
                     offset: off as u32,
                     len: len as u32,
@@ -227,12 +231,17 @@ impl SendQueue {
                 (left, off, count) = (left - len, 0, count + 1);
             }
         }
-        (spans, count)
+        (sges, count)
     }
 
     /// The next `n` bytes were given to the transport.
     pub(crate) fn advance(&mut self, n: usize, urgent: bool) {
         self.sent += n as u64;
+        let sent = self.sent;
+        let is_sent = |c: &Chunk| c.end() <= sent;
+        while self.chunks.get(self.sent_whole).is_some_and(is_sent) {
+            self.sent_whole += 1;
+        }
         if urgent {
             self.urgent = None;
         }
@@ -242,6 +251,7 @@ impl SendQueue {
     pub(crate) fn complete(&mut self, to: u64) {
         self.done = self.done.max(to.min(self.sent));
         while self.chunks.front().is_some_and(|c| c.end() <= self.done) {
+            self.sent_whole = self.sent_whole.saturating_sub(1);
             if let Some(c) = self.chunks.pop_front() {
                 self.keep(c.buffer);
             }
@@ -250,7 +260,23 @@ impl SendQueue {
 
     /// Keeps an unused chunk, unless there are enough.
     fn keep(&mut self, buffer: KBox<Buffer>) {
-        let _ = self.spare.push_within_capacity(buffer);
+        if !pressure::is_exhausted() {
+            let _ = self.spare.push_within_capacity(buffer);
+        }
+    }
+
+    /// Gives back the chunks that are kept for the next send.
+    pub(crate) fn shed(&mut self) {
+        self.spare.clear();
+    }
+
+    /// Whether more bytes can be queued with no more memory than each connection may have.
+    pub(crate) fn needs_little(&self) -> bool {
+        let last = self.chunks.len().checked_sub(1);
+        let has_room = |c: &Chunk| !c.sealed && c.len < c.buffer.capacity();
+        self.chunks.is_empty()
+            || !self.spare.is_empty()
+            || last.and_then(|i| self.chunks.get(i)).is_some_and(has_room)
     }
 
     /// Forgets everything that was not sent, and gives back all memory.
@@ -258,6 +284,6 @@ impl SendQueue {
         while self.chunks.pop_front().is_some() {}
         self.spare.clear();
         (self.end, self.sent, self.done, self.small) = (0, 0, 0, 0);
-        self.urgent = None;
+        (self.sent_whole, self.urgent) = (0, None);
     }
 }

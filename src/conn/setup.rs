@@ -9,7 +9,7 @@ use crate::protocol::{Hello, ZeroCopy, MAX_HEADER};
 use crate::sys::errno::ENOMEM;
 use crate::sys::net::params;
 use crate::sys::rdma::buffer::Buffer;
-use crate::transport::{Channel, Config, Transport};
+use crate::transport::{Config, Endpoint, Transport};
 use core::net::IpAddr;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
@@ -31,8 +31,8 @@ pub(crate) fn config() -> Config {
 }
 
 /// What the new connection can do with adverts.
-pub(crate) fn zero_copy(channel: &Channel) -> ZeroCopy {
-    match channel.limits().pinned_pages {
+pub(crate) fn zero_copy(endpoint: &Endpoint) -> ZeroCopy {
+    match endpoint.limits().pinned_pages {
         0 => ZeroCopy::Off,
         _ => ZeroCopy::On,
     }
@@ -47,8 +47,8 @@ pub(crate) fn hello_address(ip: &IpAddr) -> [u8; 16] {
 }
 
 /// All memory of a new connection, made where one may sleep.
-pub(crate) struct Parts {
-    pub(crate) channel: Channel,
+pub(crate) struct Prepared {
+    pub(crate) endpoint: Endpoint,
     tx: SendQueue,
     rx: ReceiveQueue,
     spare: KVec<KBox<Buffer>>,
@@ -60,30 +60,30 @@ pub(crate) struct Parts {
     pub(crate) announced: u32,
 }
 
-impl Parts {
-    /// Posts the first receive buffers of `size` bytes on a new channel.
-    pub(crate) fn new(mut channel: Channel, size: usize) -> Result<Self> {
+impl Prepared {
+    /// Posts the first receive buffers of `size` bytes on a new endpoint.
+    pub(crate) fn new(mut endpoint: Endpoint, size: usize) -> Result<Self> {
         let (mut tx, mut rx) = (SendQueue::new(), ReceiveQueue::new());
-        let limits = channel.limits();
-        tx.prepare(limits.spans)?;
+        let limits = endpoint.limits();
+        tx.prepare(limits.max_sge)?;
         rx.prepare()?;
-        let (slots, beside) = (limits.receive_slots, limits.beside);
+        let (slots, header_aside) = (limits.receive_slots, limits.header_aside);
         let spare = KVec::with_capacity(slots.into(), GFP_KERNEL)?;
         for _ in 0..FIRST_WINDOW.min(slots) {
             let mut b = Buffer::new(size, GFP_KERNEL)?;
-            b.map_receive(channel.mapper(), GFP_KERNEL)?;
-            channel.post_receive(b).map_err(|_| ENOMEM)?;
+            b.map_receive(endpoint.mapper(), GFP_KERNEL)?;
+            endpoint.post_receive(b).map_err(|_| ENOMEM)?;
         }
-        channel.flush()?;
-        let posted = channel.posted_receives();
-        Ok(Parts {
-            channel,
+        endpoint.flush()?;
+        let posted = endpoint.posted_receives();
+        Ok(Prepared {
+            endpoint,
             tx,
             rx,
             spare,
             posted,
             size: size as u32,
-            announced: size as u32 + beside,
+            announced: size as u32 + header_aside,
         })
     }
 
@@ -92,7 +92,7 @@ impl Parts {
         c.tx = self.tx;
         c.rx = self.rx;
         c.rx_buffers.begin(self.spare, self.size);
-        c.attach(self.channel);
+        c.attach(self.endpoint);
     }
 }
 

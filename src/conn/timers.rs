@@ -18,11 +18,15 @@ pub(crate) enum Timer {
     DeferAccept,
     /// Memory for receive buffers is asked for again.
     Memory,
+    /// Memory for what is to be sent may be there again.
+    Space,
     /// The peer, which has given no credits and may not look, is told of what waits.
     Kick,
+    /// The peer has to have given blocks back that somebody waits to write to.
+    GiveBack,
 }
 
-const TIMERS: usize = 5;
+const TIMERS: usize = 7;
 
 /// The times of one connection.
 pub(crate) struct Timers {

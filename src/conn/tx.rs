@@ -5,13 +5,14 @@
 use super::send_queue::LARGE_CHUNK;
 use super::timers::Timer;
 use super::wakeups::Wakeups;
-use super::{Connection, SdpSock, FIN};
+use super::zcopy::detached::Ahead;
+use super::{Connection, SdpSock, CORK_TIME, FIN};
 use crate::observe::debug::{debug, Ends};
 use crate::observe::trace;
-use crate::protocol::{Block, Hold, Mid, Offer, Outgoing, Transmit, PAYLOAD_CREDITS};
+use crate::protocol::{Block, Mid, Offer, Outgoing, Stall, Transmit, PAYLOAD_CREDITS};
 use crate::sys::errno::Errno;
 use crate::sys::time::{milliseconds, Jiffies};
-use crate::transport::{Sending, Status, Transport};
+use crate::transport::{SendWr, Status, Transport};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 
@@ -19,23 +20,35 @@ use kernel::sync::atomic::Relaxed;
 const SIGNAL_EVERY: u32 = 8;
 /// Bytes of a message from which its buffer is given away, where that is possible, and not copied.
 const LEAST_EXCHANGE: usize = 4096;
-/// Longest time that `TCP_CORK` and `MSG_MORE` hold bytes back (tcp(7)).
-const CORK_TIME: Jiffies = milliseconds(200);
 /// How long bytes wait for credits of a peer that looks only when its program calls: it may not call for
 /// long, and what its kernel has room for is taken without.
 const ROUSE_TIME: Jiffies = milliseconds(10);
 
 impl Connection {
     /// Sends what may be sent.
-    pub(super) fn pump(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
-        let mut failed = self.end_access().and_then(|()| self.move_on(wakeups)).err();
+    pub(super) fn transmit(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
+        let mut failed = None;
+        if self.direct.has_lent() {
+            failed = self.end_access().and_then(|()| self.move_on(wakeups)).err();
+        }
         let mut sink = self.offered_sink();
         if !self.connected() {
             return;
         }
         let mut posted = false;
         let held = loop {
-            let (message, unsent) = match self.next_message(sk, sink) {
+            match self.blocks_on(wakeups) {
+                Ok(true) => {
+                    posted = true;
+                    continue;
+                }
+                Ok(false) => {}
+                Err(e) => {
+                    failed = Some(e);
+                    break None;
+                }
+            }
+            let (message, ahead) = match self.next_message(sk, sink) {
                 Ok(next) => next,
                 Err(held) => break held,
             };
@@ -46,7 +59,7 @@ impl Connection {
                     sink = None;
                     self.post_sink(sk, &message)
                 }
-                _ => self.post(sk, &message, unsent),
+                _ => self.post(sk, &message, &ahead),
             };
             if let Err(e) = r {
                 failed = Some(e);
@@ -54,11 +67,11 @@ impl Connection {
             }
         };
         self.note_held(sk, held, posted);
-        if let Some(channel) = self.channel.as_mut() {
-            if let Err(e) = channel.flush() {
+        if let Some(endpoint) = self.endpoint.as_mut() {
+            if let Err(e) = endpoint.flush() {
                 failed = Some(e);
             }
-            wakeups.errand |= self.direct.has_lent() && channel.has_errand();
+            wakeups.copy_job |= self.direct.has_lent() && endpoint.has_copy_job();
         }
         if let Some(e) = failed {
             self.stats.transport_errors += 1;
@@ -68,46 +81,41 @@ impl Connection {
         }
     }
 
-    /// The message that is to be posted now, and how many bytes are unsent that may go; or why there is
-    /// none, if any is held back.
+    /// The message that is to be posted now, and what may go of the stream; or why there is none, if any is
+    /// held back.
     #[inline]
     fn next_message(
         &mut self,
         sk: &SdpSock,
         sink: Option<Block>,
-    ) -> Result<(Outgoing, usize), Option<Hold>> {
-        let (Some(channel), Some(protocol)) = (self.channel.as_ref(), self.protocol.as_mut())
+    ) -> Result<(Outgoing, Ahead), Option<Stall>> {
+        let ahead = self.ahead();
+        let (Some(endpoint), Some(protocol)) = (self.endpoint.as_ref(), self.protocol.as_mut())
         else {
             return Err(None);
         };
-        if channel.send_room() == 0 {
-            return Err(Some(Hold::Wire));
+        if endpoint.send_room() == 0 {
+            return Err(Some(Stall::Wire));
         }
-        let source = self.direct.offered();
-        let unsent = match source {
-            // what is queued behind the block goes after it
-            Some((_, at)) => at.saturating_sub(self.tx.sent()) as usize,
-            None => self.tx.unsent(),
-        };
-        let contiguous = self.tx.contiguous();
         let offer = Offer {
-            queued: u32::try_from(unsent).unwrap_or(u32::MAX),
-            urgent: self.tx.urgent(),
-            posted: channel.posted_receives(),
+            queued: u32::try_from(ahead.unsent).unwrap_or(u32::MAX),
+            // it lies behind what a block has left
+            urgent: self.tx.urgent().filter(|_| !ahead.is_of_block()),
+            posted: endpoint.posted_receives(),
             // Only messages with payload count, the last of which asks for a completion; one of
             // those without that nobody is told of must not hold anything back.
             in_flight: u16::from(self.tx.small_in_flight()),
             // What does not fit one message for the way it lies in memory is not held back:
             // so only the last bytes are, and the message before them asks for a completion.
-            no_delay: self.options.no_delay || unsent > contiguous || source.is_some(),
-            cork: self.cork.holds(self.options.cork) && source.is_none(),
-            limit: u32::try_from(contiguous).unwrap_or(u32::MAX),
+            no_delay: self.options.no_delay || ahead.unsent > ahead.limit || ahead.more,
+            cork: self.cork.holds(self.options.cork) && !ahead.more,
+            limit: u32::try_from(ahead.limit).unwrap_or(u32::MAX),
             reader_waits: sk.data().readers.load(Relaxed) > 0 && self.rx.bytes() == 0,
-            source: source.map(|(block, _)| block),
+            source: ahead.source,
             sink,
         };
         match protocol.transmit(&offer) {
-            Transmit::Send(message) => Ok((message, unsent)),
+            Transmit::Send(message) => Ok((message, ahead)),
             Transmit::Held(hold) => Err(Some(hold)),
             Transmit::Idle => Err(None),
         }
@@ -124,25 +132,26 @@ impl Connection {
     /// Advertises the next block of a send call.
     fn post_source(&mut self, sk: &SdpSock, message: &Outgoing) -> Result {
         self.note_sent(sk, message);
-        let channel = self.channel.as_mut().ok_or(EINVAL)?;
-        self.direct.advertise(channel, message, self.tx.sent())
+        let endpoint = self.endpoint.as_mut().ok_or(EINVAL)?;
+        self.direct.advertise(endpoint, message, self.tx.sent())
     }
 
     /// Advertises the memory of a receive call.
     fn post_sink(&mut self, sk: &SdpSock, message: &Outgoing) -> Result {
         self.note_sent(sk, message);
-        let channel = self.channel.as_mut().ok_or(EINVAL)?;
-        self.direct.advertise_sink(channel, message, self.tx.sent())
+        let endpoint = self.endpoint.as_mut().ok_or(EINVAL)?;
+        self.direct
+            .advertise_sink(endpoint, message, self.tx.sent())
     }
 
-    /// Posts any other message, with payload from the send queue, of which `unsent` bytes may go.
+    /// Posts any other message, with payload of what may go of the stream.
     #[inline]
-    fn post(&mut self, sk: &SdpSock, message: &Outgoing, unsent: usize) -> Result {
-        let (Some(channel), Some(protocol)) = (self.channel.as_mut(), self.protocol.as_ref())
+    fn post(&mut self, sk: &SdpSock, message: &Outgoing, ahead: &Ahead) -> Result {
+        let (Some(endpoint), Some(protocol)) = (self.endpoint.as_mut(), self.protocol.as_ref())
         else {
             return Err(EINVAL);
         };
-        let n = message.payload as usize;
+        let (n, unsent) = (message.payload as usize, ahead.unsent);
         let fin = message.kind == Mid::DisConn;
         let after = self.tx.sent() + n as u64;
         self.unsignaled += 1;
@@ -155,7 +164,11 @@ impl Connection {
         if signaled {
             self.unsignaled = 0;
         }
-        let mut sending = Sending {
+        if let Some(rest) = ahead.rest.filter(|_| n > 0) {
+            self.note_sent(sk, message);
+            return self.post_rest(message, rest, signaled || unsent == n);
+        }
+        let mut sending = SendWr {
             header: message
                 .header
                 .get(..message.header_len.into())
@@ -165,12 +178,12 @@ impl Connection {
             solicited: message.solicited,
             cookie: after | if fin { FIN } else { 0 },
         };
-        let exchange = n >= LEAST_EXCHANGE && channel.exchanges();
+        let exchange = n >= LEAST_EXCHANGE && endpoint.exchanges();
         if let Some(whole) = exchange.then(|| self.tx.whole(n)).flatten() {
-            channel.exchange(&sending, whole, message.payload)?;
+            endpoint.exchange(&sending, whole, message.payload)?;
         } else {
-            let (spans, count) = self.tx.spans(n);
-            let mut list = spans.into_iter().flatten();
+            let (sges, count) = self.tx.sges(n);
+            let mut list = sges.into_iter().flatten();
             let (two, one);
             sending.payload = match (count, list.next(), list.next()) {
                 (2, Some(a), Some(b)) => {
@@ -183,11 +196,11 @@ impl Connection {
                 }
                 _ => &[],
             };
-            channel.post_send(&sending)?;
+            endpoint.post_send(&sending)?;
         }
         if n == 0 && message.kind == Mid::Data && self.rx.memory() == 0 {
             // a credit update: most goes one way, and a wider window needs fewer of them
-            self.rx_buffers.grow(channel);
+            self.rx_buffers.grow(endpoint);
         }
         let small = n > 0 && n == unsent && n < protocol.max_payload() as usize;
         self.note_sent(sk, message);
@@ -200,8 +213,8 @@ impl Connection {
 
     /// Notes what the next message is held back for, if it is, and sets the timer that ends that. `posted`:
     /// others have gone.
-    fn note_held(&mut self, sk: &SdpSock, held: Option<Hold>, posted: bool) {
-        if held != Some(Hold::Credits) {
+    fn note_held(&mut self, sk: &SdpSock, held: Option<Stall>, posted: bool) {
+        if held != Some(Stall::Credits) {
             self.timers.clear(Timer::Kick);
         } else if self.held != held || posted {
             if self.held != held {
@@ -209,13 +222,13 @@ impl Connection {
                 let credits = self.protocol.as_ref().map_or(0, |p| p.credits());
                 trace::credit_stall(sk, credits, self.tx.unsent());
             }
-            if self.channel.as_ref().is_some_and(|c| c.knows_solicited()) {
+            if self.endpoint.as_ref().is_some_and(|c| c.knows_solicited()) {
                 self.set_timer(sk, Timer::Kick, ROUSE_TIME);
             }
         }
         self.held = held;
         self.cork.settle();
-        if held != Some(Hold::Corked) {
+        if held != Some(Stall::Corked) && !self.is_collecting() {
             self.timers.clear(Timer::Cork);
         } else if !self.timers.is_set(Timer::Cork) {
             self.set_timer(sk, Timer::Cork, CORK_TIME);

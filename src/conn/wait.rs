@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Waiting: for a while awake, as long as a [`Patience`] says, then asleep.
+//! Waiting: for a while awake, as long as a [`BusyPoll`] says, then asleep.
 //!
 //! Who is awake polls the completion queues, so that nothing has to be told; in a local connection
 //! whoever sends tells it.
 
-use super::patience::Patience;
+use super::busy_poll::BusyPoll;
 use super::SdpSock;
 use crate::sys::net::sock::{is_crowded, signal_pending, Locked};
 use crate::sys::time::Jiffies;
@@ -22,7 +22,7 @@ impl SdpSock {
     /// are.
     fn watch(&self, mark: i32, limit: Delta, polls: bool) -> bool {
         let start = Instant::<Monotonic>::now();
-        let waits = || self.wake_mark() == mark && !signal_pending() && !is_crowded();
+        let waits = || self.event_seq() == mark && !signal_pending() && !is_crowded();
         let mut spins = 0_u32;
         while waits() && start.elapsed() < limit {
             spins = (spins + 1) % SPINS;
@@ -43,7 +43,7 @@ impl SdpSock {
     ) -> Result<isize> {
         let socket = self.data();
         socket.readers.fetch_add(1, Relaxed);
-        let r = self.wait_patiently(lock, mark, timeout, &socket.patience);
+        let r = self.poll_then_wait(lock, mark, timeout, &socket.busy_poll);
         socket.readers.fetch_sub(1, Relaxed);
         r
     }
@@ -55,17 +55,17 @@ impl SdpSock {
         mark: i32,
         timeout: isize,
     ) -> Result<isize> {
-        self.wait_patiently(lock, mark, timeout, &self.data().takers)
+        self.poll_then_wait(lock, mark, timeout, &self.data().busy_poll_adverts)
     }
 
-    fn wait_patiently(
+    fn poll_then_wait(
         &self,
         lock: &mut Locked<'_>,
         mark: i32,
         timeout: isize,
-        patience: &Patience,
+        busy_poll: &BusyPoll,
     ) -> Result<isize> {
-        let limit = patience.limit();
+        let limit = busy_poll.limit();
         // before the look that comes first, which arms the queues otherwise
         let polls = limit > Delta::ZERO && !is_crowded() && self.connection().begin_polling();
         self.looking(lock, || {
@@ -74,7 +74,7 @@ impl SdpSock {
             let come = limit > Delta::ZERO && self.watch(mark, limit, polls);
             if polls {
                 self.connection().end_polling();
-                if !come && self.wake_mark() == mark {
+                if !come && self.event_seq() == mark {
                     self.progress();
                 }
             }
@@ -82,7 +82,7 @@ impl SdpSock {
                 true => Ok(timeout),
                 false => self.sleep(mark, timeout),
             };
-            patience.learn(start.elapsed());
+            busy_poll.learn(start.elapsed());
             r
         })
     }

@@ -9,7 +9,7 @@ use super::JOB_ADMIT;
 use crate::sys::net::sock::SockCore;
 
 /// Who is to be told of what [`Connection::run`](super::Connection::run) has found.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Wakeups {
     /// There is something to read, or the end of it.
     pub(crate) readable: bool,
@@ -27,8 +27,10 @@ pub(crate) struct Wakeups {
     pub(crate) admit: bool,
     /// Zero copy has come on.
     pub(crate) direct: bool,
-    /// The transport has an errand for whoever tells.
-    pub(crate) errand: bool,
+    /// The transport has a copy job for whoever tells.
+    pub(crate) copy_job: bool,
+    /// Memory whose bytes have gone is to be let go of.
+    pub(crate) released: bool,
     /// Receive buffers are to be made.
     pub(crate) buffers: bool,
     /// How often something was told of the completion queues.
@@ -48,7 +50,8 @@ impl Wakeups {
         self.hup |= o.hup;
         self.admit |= o.admit;
         self.direct |= o.direct;
-        self.errand |= o.errand;
+        self.copy_job |= o.copy_job;
+        self.released |= o.released;
         self.buffers |= o.buffers;
         self.events += o.events;
         self.to_pollers += o.to_pollers;
@@ -56,12 +59,23 @@ impl Wakeups {
 
     /// Whether nobody is to be told, and nothing to be done.
     pub(super) fn is_empty(&self) -> bool {
-        let nothing = Wakeups {
-            events: self.events,
-            to_pollers: self.to_pollers,
-            ..Wakeups::default()
-        };
-        *self == nothing
+        let Wakeups {
+            readable,
+            writable,
+            state,
+            error,
+            urgent,
+            hup,
+            admit,
+            direct,
+            copy_job,
+            released,
+            buffers,
+            events: _,
+            to_pollers: _,
+        } = *self;
+        let told = readable | writable | state | error | urgent | hup;
+        !(told | admit | direct | copy_job | released | buffers)
     }
 
     /// Whether those who poll were woken for all of it.

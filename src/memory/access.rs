@@ -2,7 +2,7 @@
 
 //! Who a program's pinned memory is for: a device, or this kernel for a peer on the same machine.
 
-use crate::sys::pin::{Hold, Pages, Unpinnable};
+use crate::sys::pin::{Pages, PinTerm, Unpinnable};
 use crate::sys::rdma::mapper::Mapper;
 use crate::sys::rdma::user_memory::UserMemory;
 use kernel::prelude::*;
@@ -22,18 +22,10 @@ pub(super) enum Origin {
 
 impl Origin {
     /// How long to pin at least: a device's transfer lasts as long as the peer likes.
-    pub(super) fn hold(&self, wanted: Hold) -> Hold {
+    pub(super) fn hold(&self, wanted: PinTerm) -> PinTerm {
         match self {
-            Origin::Device(_) => Hold::Long,
+            Origin::Device(_) => PinTerm::Long,
             Origin::Here => wanted,
-        }
-    }
-
-    /// Whether the device is being removed.
-    pub(super) fn device_goes(&self) -> bool {
-        match self {
-            Origin::Device(mapper) => mapper.device_goes(),
-            Origin::Here => false,
         }
     }
 
@@ -150,6 +142,35 @@ impl Access {
                 pin(p)
             })
             .unwrap_or(Err(Unpinnable::Fault)),
+        }
+    }
+
+    /// Has `add` add pages, unless they are mapped or lent. Returns what that says. Does not sleep.
+    pub(super) fn add(&mut self, add: impl FnOnce(&mut Pages) -> usize) -> usize {
+        match self {
+            Access::Device(m) => m.unmapped().map_or(0, add),
+            Access::Here(p) => change(p, add).unwrap_or(0),
+        }
+    }
+
+    /// The pages that are pinned.
+    pub(super) fn pages(&self) -> Option<&Pages> {
+        match self {
+            Access::Device(m) => Some(m.pinned()),
+            Access::Here(p) => p.as_deref(),
+        }
+    }
+
+    /// Takes pages of the kernel's own, with the bytes of others. Process context: sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `EINVAL` if there is no room for as many.
+    pub(super) fn copy_from(&mut self, other: &Access) -> Result {
+        let from = other.pages().ok_or(EINVAL)?;
+        match self {
+            Access::Device(m) => m.pages().copy_from(from),
+            Access::Here(p) => change(p, |p| p.copy_from(from)).unwrap_or(Err(EINVAL)),
         }
     }
 

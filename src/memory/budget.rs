@@ -167,6 +167,11 @@ impl Charge {
         self.purpose
     }
 
+    /// Takes over what another piece of the same account takes for the same use.
+    pub(crate) fn add(&mut self, mut other: Charge) {
+        self.pages += core::mem::take(&mut other.pages);
+    }
+
     /// Gives back what is beyond `pages`.
     pub(crate) fn shrink(&mut self, pages: usize) {
         let pages = i64::try_from(pages).unwrap_or(i64::MAX).min(self.pages);

@@ -16,15 +16,22 @@
 //! changes, when memory is short, or when its room is needed: by [`crate::sys::watch`], which holds
 //! the piece meanwhile. It counts for its user, who gets it back by asking for more than the budget has.
 //!
+//! **Who is told.** A piece may have a [`Notify`], which goes with it and is dropped when the piece is let go
+//! of, however that comes about.
+//!
 //! **Where it is let go of.** Unpinning sleeps. [`Pinned::release`] does it on the spot, in process
 //! context; a `Pinned` that is dropped leaves it to the module's workqueue, so that may be done
 //! anywhere.
 
+mod protected;
+mod spliced;
+
 use super::access::{Access, Origin};
 use super::budget::{Account, Charge, Use};
-use crate::sys::net::message::{Destination, Source};
+use super::notify::{Counted, Notify, Watch};
+use crate::sys::net::message::{RecvMsg, SendMsg};
 use crate::sys::net::params;
-use crate::sys::pin::{Hold, Locked, Pages, Unpinnable, PAGE};
+use crate::sys::pin::{Locked, Pages, PinTerm, Unpinnable, PAGE};
 use crate::sys::rdma::mapper::Mapper;
 use crate::sys::rdma::send::blocks::Lendable;
 use crate::sys::rdma::user_memory::UserMemory;
@@ -90,12 +97,6 @@ impl Pinning {
         }
     }
 
-    /// Whether the device is being removed.
-    #[cfg_attr(not(sdp_selftest), expect(dead_code, reason = "for the self-test"))]
-    pub(crate) fn device_goes(&self) -> bool {
-        self.origin.device_goes()
-    }
-
     /// Most pages in one piece, 0 if the device cannot do this.
     pub(crate) fn most_pages(&self) -> usize {
         self.origin.most_pages()
@@ -126,22 +127,12 @@ impl Pinning {
                     charge: None,
                     locked: None,
                     held,
+                    notify: None,
                 },
                 work <- new_work!("ib_sdp_pinned"),
             }),
             GFP_KERNEL,
         )
-    }
-}
-
-/// Tells whether a piece of memory is still in use, without owning it.
-#[derive(Clone)]
-pub(crate) struct Watch(Arc<AtomicFlag>);
-
-impl Watch {
-    /// Whether it is: from the pinning to the release. Afterwards nothing accesses it.
-    pub(crate) fn is_held(&self) -> bool {
-        self.0.load(kernel::sync::atomic::Acquire)
     }
 }
 
@@ -152,14 +143,19 @@ struct Piece {
     locked: Option<Locked>,
     /// Whether it is in use.
     held: Arc<AtomicFlag>,
+    /// Who is told when it is not any more.
+    notify: Option<Notify>,
 }
 
 impl Piece {
     fn release(&mut self) {
+        // pins that belong to no block look like those of others (`memory::protect`)
+        self.notify.take_if(|n| matches!(n, Notify::Protected(_)));
         self.memory.release();
         self.charge = None;
         self.locked = None;
         self.held.xchg(false, Full);
+        self.notify = None;
     }
 
     /// Counts for `pages`, has `pin` pin them, maps them, and corrects the count.
@@ -167,7 +163,7 @@ impl Piece {
         &mut self,
         account: &Arc<Account>,
         purpose: Use,
-        pages: usize,
+        (pages, counted): (usize, Counted),
         for_peer: bool,
         pin: impl FnOnce(&mut Access) -> Result<usize, Unpinnable>,
     ) -> Result<usize, Refusal> {
@@ -180,18 +176,21 @@ impl Piece {
             watch::shrink(pages);
             Refusal::Budget
         })?;
-        let locked = Locked::new(pages * PAGE).ok_or_else(|| {
-            account.count_unlockable();
-            watch::shrink(pages);
-            Refusal::MemoryLock
-        })?;
+        let locked = match counted {
+            Counted::ByNotice => None,
+            _ => Some(Locked::new(pages * PAGE).ok_or_else(|| {
+                account.count_unlockable();
+                watch::shrink(pages);
+                Refusal::MemoryLock
+            })?),
+        };
         let n = pin(&mut self.memory)?;
         if self.map(purpose, for_peer).is_err() {
             self.memory.release();
             return Err(Refusal::NoMemory);
         }
         charge.shrink(self.memory.count());
-        (self.charge, self.locked) = (Some(charge), Some(locked));
+        (self.charge, self.locked) = (Some(charge), locked);
         self.held.xchg(true, Full);
         Ok(n)
     }
@@ -255,7 +254,7 @@ impl Pinned {
     }
 
     /// Pins what a send call sends next, `most` bytes or fewer, without taking it: how many bytes
-    /// that are. They are in one piece, so there may be more to come. With `Hold::Long` the peer can be
+    /// that are. They are in one piece, so there may be more to come. With `PinTerm::Long` the peer can be
     /// given access. Process context; sleeps, and may fault. Afterwards the device is held: whoever has
     /// this does nothing more that may fault before it lends or releases it.
     ///
@@ -264,15 +263,49 @@ impl Pinned {
     /// Says why not; the bytes are to be copied then.
     pub(crate) fn pin_source(
         &mut self,
-        from: &mut Source<'_>,
+        from: &mut SendMsg<'_>,
         most: usize,
-        hold: Hold,
+        hold: PinTerm,
         account: &Arc<Account>,
     ) -> Result<usize, Refusal> {
         let piece = from.piece(most);
-        self.pin(account, Use::Send, piece, hold, |m, len, hold| {
+        let how = (hold, Counted::Here);
+        self.pin(account, Use::Send, piece, how, |m, len, hold| {
             m.pin(|pages| from.pin(pages, len, hold))
         })
+    }
+
+    /// The same, also of memory that the caller names by pages; says who counts it against the user's
+    /// `RLIMIT_MEMLOCK`.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub(crate) fn pin_counted(
+        &mut self,
+        from: &mut SendMsg<'_>,
+        most: usize,
+        how: (PinTerm, Counted),
+        account: &Arc<Account>,
+    ) -> Result<usize, Refusal> {
+        let piece = from.piece_or_pages(most);
+        self.pin(account, Use::Send, piece, how, |m, len, hold| {
+            m.pin(|pages| from.pin(pages, len, hold))
+        })
+    }
+
+    /// Has somebody told when the memory is let go of.
+    pub(crate) fn notify(&mut self, notify: Notify) {
+        if let Some(piece) = self.piece() {
+            piece.notify = Some(notify);
+        }
+    }
+
+    /// Some of it was copied by the kernel.
+    pub(crate) fn was_copied(&mut self) {
+        if let Some(Notify::Call(call)) = self.piece().and_then(|p| p.notify.as_mut()) {
+            call.was_copied();
+        }
     }
 
     /// Pins where a receive call wants its next bytes, for `most` bytes or fewer; else like
@@ -283,13 +316,14 @@ impl Pinned {
     /// As there.
     pub(crate) fn pin_destination(
         &mut self,
-        to: &mut Destination<'_>,
+        to: &mut RecvMsg<'_>,
         most: usize,
-        hold: Hold,
+        hold: PinTerm,
         account: &Arc<Account>,
     ) -> Result<usize, Refusal> {
         let piece = to.piece(most);
-        self.pin(account, Use::Receive, piece, hold, |m, len, hold| {
+        let how = (hold, Counted::Here);
+        self.pin(account, Use::Receive, piece, how, |m, len, hold| {
             m.pin(|pages| to.pin(pages, len, hold))
         })
     }
@@ -320,13 +354,14 @@ impl Pinned {
         account: &Arc<Account>,
         purpose: Use,
         piece: Option<(usize, usize)>,
-        hold: Hold,
-        mut pin: impl FnMut(&mut Access, usize, Hold) -> Result<usize, Unpinnable>,
+        (hold, counted): (PinTerm, Counted),
+        mut pin: impl FnMut(&mut Access, usize, PinTerm) -> Result<usize, Unpinnable>,
     ) -> Result<usize, Refusal> {
         let (address, len) = self.cut(piece.ok_or(Refusal::NotUser)?);
         let pinning = self.pinning().ok_or(Refusal::NoMemory)?;
-        let cache = pinning.caches();
-        let for_peer = hold == Hold::Long;
+        // what is named by pages has no address, and can be no program's page 0
+        let cache = counted != Counted::HereAnew && pinning.caches() && address >= PAGE;
+        let for_peer = hold == PinTerm::Long;
         let hold = pinning.origin.hold(hold);
         if let Some(watched) = self.watched.take() {
             if self.parts.is_none() {
@@ -354,19 +389,21 @@ impl Pinned {
             piece.release();
             if let Ok(watched) = Watched::new(address, len, pinning) {
                 let moment = watched.begin();
-                let n = piece.pin(account, purpose, pages, for_peer, |m| {
-                    pin(m, len, Hold::Long)
+                let n = piece.pin(account, purpose, (pages, counted), for_peer, |m| {
+                    pin(m, len, PinTerm::Long)
                 });
                 if n == Ok(len) && watched.is_valid(moment) {
                     self.watched = Some(watched);
                 }
                 // What must not stay pinned may do for a moment.
-                if n != Err(Refusal::Fault) || hold == Hold::Long {
+                if n != Err(Refusal::Fault) || hold == PinTerm::Long {
                     return n;
                 }
             }
         }
-        piece.pin(account, purpose, pages, for_peer, |m| pin(m, len, hold))
+        piece.pin(account, purpose, (pages, counted), for_peer, |m| {
+            pin(m, len, hold)
+        })
     }
 
     /// Whether it is pinned for this piece of the calling process's memory.
@@ -393,9 +430,11 @@ impl Pinned {
         let piece = parts.as_mut().project().piece;
         let bounces = piece.memory.for_device().is_some_and(UserMemory::bounces);
         if let Some(watched) = self.watched.take_if(|w| w.origin().caches() && !bounces) {
-            if piece.memory.count() != 0 && !piece.memory.is_registered() {
+            let counted = piece.locked.is_some();
+            if counted && piece.memory.count() != 0 && !piece.memory.is_registered() {
                 piece.memory.sync_for_cpu();
                 piece.held.xchg(false, Full);
+                piece.notify = None;
                 match watched.park(parts) {
                     Ok(()) => self.watched = Some(watched),
                     Err(p) => {
@@ -448,44 +487,6 @@ impl Drop for Pinned {
     fn drop(&mut self) {
         if let Some(parts) = self.parts.take() {
             work::defer(parts);
-        }
-    }
-}
-
-/// Pieces of pinned memory that are kept for the next time.
-const SPARE: usize = 8;
-
-/// Room for pinned memory that is not in use, the oldest first. May be dropped in any context.
-pub(crate) struct Spares(KVec<Pinned>);
-
-impl Spares {
-    /// None.
-    pub(crate) const fn new() -> Self {
-        Spares(KVec::new())
-    }
-
-    /// The oldest, so that a region is not used again at once.
-    pub(crate) fn oldest(&mut self) -> Option<Pinned> {
-        self.0.remove(0).ok()
-    }
-
-    /// Room in which a piece is still pinned; else one with nothing in it, or none if there is room
-    /// for more, or the oldest.
-    pub(crate) fn best_for(&mut self, piece: (usize, usize)) -> Option<Pinned> {
-        let hit = self.0.iter().position(|p| p.is_for(piece));
-        let at = hit.or_else(|| self.0.iter().position(|p| !p.is_idle()));
-        match at {
-            Some(at) => self.0.remove(at).ok(),
-            None if self.0.len() < SPARE => None,
-            None => self.oldest(),
-        }
-    }
-
-    /// Keeps room until it is needed again; in any context. If there is enough of it, or no memory
-    /// for that, it is dropped.
-    pub(crate) fn keep(&mut self, p: Pinned) {
-        if p.len() == 0 && self.0.len() < SPARE {
-            let _ = self.0.push(p, GFP_ATOMIC);
         }
     }
 }

@@ -29,13 +29,14 @@ mod adverts;
 mod connection;
 mod credits;
 mod modes;
+pub(crate) mod named;
 mod resize;
 mod sequence;
 mod violation;
 
 pub use self::adverts::{Block, Remote, ZeroCopy, MAX_ADVERTS};
 pub use self::connection::{
-    Connection, Event, Hold, Offer, Outgoing, Parameters, Received, Transmit,
+    Connection, Event, Offer, Outgoing, Parameters, Received, Stall, Transmit,
 };
 pub use self::credits::{CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS};
 pub use self::message::{

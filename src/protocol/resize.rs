@@ -112,7 +112,7 @@ pub(super) struct RemoteBuffers {
     /// What to ask for at most; 0: nothing.
     desired: u32,
     /// Bytes of the size in an answer that are not for payload.
-    beside: u32,
+    header_aside: u32,
     /// Most bytes that were to go at once lately.
     wanted: u32,
     /// Payload bytes that fit once this message has gone.
@@ -137,7 +137,7 @@ impl RemoteBuffers {
         RemoteBuffers {
             payload: size.saturating_sub(BSDH),
             desired,
-            beside: if acks_payload { 0 } else { BSDH },
+            header_aside: if acks_payload { 0 } else { BSDH },
             wanted: 0,
             larger: None,
             state: if desired > size {
@@ -199,7 +199,7 @@ impl RemoteBuffers {
         let RemoteState::Asked { middle } = self.state else {
             return false;
         };
-        let payload = size.saturating_sub(self.beside);
+        let payload = size.saturating_sub(self.header_aside);
         let grown = payload > self.payload;
         self.state = if grown && middle {
             RemoteState::Counting(0)

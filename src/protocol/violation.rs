@@ -4,104 +4,94 @@
 
 use super::message::Malformed;
 
-/// Why a connection must be aborted: the peer sent what it must not.
-///
-/// Each reason has a [name](Violation::name) and an [index](Violation::index), so that it can be
-/// counted and shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Violation {
-    /// The bytes are no valid message.
-    Malformed(Malformed),
+macro_rules! violations {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// Why a connection must be aborted: the peer sent what it must not.
+        ///
+        /// Each reason has a [name](Violation::name) and an [index](Violation::index), so that it can be
+        /// counted and shown.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Violation {
+            /// The bytes are no valid message.
+            Malformed(Malformed),
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Violation {
+            /// All reasons but the malformed ones.
+            const OTHERS: [Violation; [$($text),*].len()] = [$(Violation::$name),*];
+
+            /// A short name, in one word, for statistics and traces.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    Violation::Malformed(reason) => reason.name(),
+                    $(Violation::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+violations! {
     /// The message is longer than the receive buffers that were announced.
-    TooLong,
+    TooLong = "too_long",
     /// MSeq is not the successor of the message before.
-    Sequence,
+    Sequence = "sequence",
     /// More messages than receive buffers were advertised.
-    CreditsOverrun,
+    CreditsOverrun = "credits_overrun",
     /// MSeqAck of a message that was never sent.
-    AckBeyondSent,
+    AckBeyondSent = "ack_beyond_sent",
     /// MSeqAck lower than one that came before.
-    AckBackwards,
+    AckBackwards = "ack_backwards",
     /// Stream bytes or an advert after the peer's DisConn.
-    AfterDisConn,
+    AfterDisConn = "after_disconn",
     /// A second DisConn.
-    SecondDisConn,
+    SecondDisConn = "second_disconn",
     /// Data while a source advert of the same direction was unfinished.
-    DataDuringAdvert,
+    DataDuringAdvert = "data_during_advert",
     /// DisConn while a source advert was unfinished.
-    DisConnDuringAdvert,
+    DisConnDuringAdvert = "disconn_during_advert",
     /// SrcAvail in Buffered mode, or with payload in Pipelined mode.
-    SrcAvailMode,
+    SrcAvailMode = "srcavail_mode",
     /// SrcAvail beyond the number that may be outstanding.
-    SrcAvailLimit,
+    SrcAvailLimit = "srcavail_limit",
     /// SrcAvail that leaves nothing to read.
-    SrcAvailSize,
+    SrcAvailSize = "srcavail_size",
     /// SrcAvail of a block that goes beyond the last address.
-    SrcAvailRange,
+    SrcAvailRange = "srcavail_range",
     /// SrcAvail after a SrcAvailCancel that was not answered.
-    SrcAvailDuringCancel,
+    SrcAvailDuringCancel = "srcavail_during_cancel",
     /// RdmaRdCompl of more bytes than were advertised.
-    RdmaRdComplSize,
+    RdmaRdComplSize = "rdmardcompl_size",
     /// SinkAvail while the half it is for is not Pipelined.
-    SinkAvailMode,
+    SinkAvailMode = "sinkavail_mode",
     /// SinkAvail beyond the number that may be outstanding.
-    SinkAvailLimit,
+    SinkAvailLimit = "sinkavail_limit",
     /// SinkAvail of a block without a byte.
-    SinkAvailSize,
+    SinkAvailSize = "sinkavail_size",
     /// SinkAvail of a block that goes beyond the last address.
-    SinkAvailRange,
+    SinkAvailRange = "sinkavail_range",
     /// SinkAvail from a sink that held a source advert.
-    SinkAvailDuringAdvert,
+    SinkAvailDuringAdvert = "sinkavail_during_advert",
     /// SinkAvail after a SinkAvailCancel that was not answered.
-    SinkAvailDuringCancel,
+    SinkAvailDuringCancel = "sinkavail_during_cancel",
     /// SinkAvail with a number of messages that cannot be.
-    NonDiscards,
+    NonDiscards = "non_discards",
     /// RdmaWrCompl of more bytes than were advertised.
-    RdmaWrComplSize,
+    RdmaWrComplSize = "rdmawrcompl_size",
     /// ModeChange that is no transition from the present mode, or not the peer's to make.
-    ModeChange,
+    ModeChange = "mode_change",
     /// RdmaWrCompl without a SinkAvail.
-    UnexpectedRdmaWrCompl,
+    UnexpectedRdmaWrCompl = "unexpected_rdmawrcompl",
     /// SinkCancelAck without a SinkAvailCancel.
-    UnexpectedSinkCancelAck,
+    UnexpectedSinkCancelAck = "unexpected_sinkcancelack",
     /// SuspCommAck without a SuspComm.
-    UnexpectedSuspCommAck,
+    UnexpectedSuspCommAck = "unexpected_suspcommack",
 }
 
 impl Violation {
     /// How many reasons there are.
     pub const COUNT: usize = Malformed::ALL.len() + Self::OTHERS.len();
-
-    /// All reasons but the malformed ones.
-    const OTHERS: [Violation; 27] = [
-        Violation::TooLong,
-        Violation::Sequence,
-        Violation::CreditsOverrun,
-        Violation::AckBeyondSent,
-        Violation::AckBackwards,
-        Violation::AfterDisConn,
-        Violation::SecondDisConn,
-        Violation::DataDuringAdvert,
-        Violation::DisConnDuringAdvert,
-        Violation::SrcAvailMode,
-        Violation::SrcAvailLimit,
-        Violation::SrcAvailSize,
-        Violation::SrcAvailRange,
-        Violation::SrcAvailDuringCancel,
-        Violation::RdmaRdComplSize,
-        Violation::SinkAvailMode,
-        Violation::SinkAvailLimit,
-        Violation::SinkAvailSize,
-        Violation::SinkAvailRange,
-        Violation::SinkAvailDuringAdvert,
-        Violation::SinkAvailDuringCancel,
-        Violation::NonDiscards,
-        Violation::RdmaWrComplSize,
-        Violation::ModeChange,
-        Violation::UnexpectedRdmaWrCompl,
-        Violation::UnexpectedSinkCancelAck,
-        Violation::UnexpectedSuspCommAck,
-    ];
 
     /// All reasons, in the order of their indices.
     pub fn all() -> impl Iterator<Item = Violation> {
@@ -110,72 +100,8 @@ impl Violation {
     }
 
     /// A number below [`Violation::COUNT`], for counters per reason.
-    pub const fn index(self) -> usize {
-        let other = match self {
-            Violation::Malformed(reason) => return reason.index(),
-            Violation::TooLong => 0,
-            Violation::Sequence => 1,
-            Violation::CreditsOverrun => 2,
-            Violation::AckBeyondSent => 3,
-            Violation::AckBackwards => 4,
-            Violation::AfterDisConn => 5,
-            Violation::SecondDisConn => 6,
-            Violation::DataDuringAdvert => 7,
-            Violation::DisConnDuringAdvert => 8,
-            Violation::SrcAvailMode => 9,
-            Violation::SrcAvailLimit => 10,
-            Violation::SrcAvailSize => 11,
-            Violation::SrcAvailRange => 12,
-            Violation::SrcAvailDuringCancel => 13,
-            Violation::RdmaRdComplSize => 14,
-            Violation::SinkAvailMode => 15,
-            Violation::SinkAvailLimit => 16,
-            Violation::SinkAvailSize => 17,
-            Violation::SinkAvailRange => 18,
-            Violation::SinkAvailDuringAdvert => 19,
-            Violation::SinkAvailDuringCancel => 20,
-            Violation::NonDiscards => 21,
-            Violation::RdmaWrComplSize => 22,
-            Violation::ModeChange => 23,
-            Violation::UnexpectedRdmaWrCompl => 24,
-            Violation::UnexpectedSinkCancelAck => 25,
-            Violation::UnexpectedSuspCommAck => 26,
-        };
-        Malformed::ALL.len() + other
-    }
-
-    /// A short name, in one word, for statistics and traces.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Violation::Malformed(reason) => reason.name(),
-            Violation::TooLong => "too_long",
-            Violation::Sequence => "sequence",
-            Violation::CreditsOverrun => "credits_overrun",
-            Violation::AckBeyondSent => "ack_beyond_sent",
-            Violation::AckBackwards => "ack_backwards",
-            Violation::AfterDisConn => "after_disconn",
-            Violation::SecondDisConn => "second_disconn",
-            Violation::DataDuringAdvert => "data_during_advert",
-            Violation::DisConnDuringAdvert => "disconn_during_advert",
-            Violation::SrcAvailMode => "srcavail_mode",
-            Violation::SrcAvailLimit => "srcavail_limit",
-            Violation::SrcAvailSize => "srcavail_size",
-            Violation::SrcAvailRange => "srcavail_range",
-            Violation::SrcAvailDuringCancel => "srcavail_during_cancel",
-            Violation::RdmaRdComplSize => "rdmardcompl_size",
-            Violation::SinkAvailMode => "sinkavail_mode",
-            Violation::SinkAvailLimit => "sinkavail_limit",
-            Violation::SinkAvailSize => "sinkavail_size",
-            Violation::SinkAvailRange => "sinkavail_range",
-            Violation::SinkAvailDuringAdvert => "sinkavail_during_advert",
-            Violation::SinkAvailDuringCancel => "sinkavail_during_cancel",
-            Violation::NonDiscards => "non_discards",
-            Violation::RdmaWrComplSize => "rdmawrcompl_size",
-            Violation::ModeChange => "mode_change",
-            Violation::UnexpectedRdmaWrCompl => "unexpected_rdmawrcompl",
-            Violation::UnexpectedSinkCancelAck => "unexpected_sinkcancelack",
-            Violation::UnexpectedSuspCommAck => "unexpected_suspcommack",
-        }
+    pub fn index(self) -> usize {
+        Self::all().position(|v| v == self).unwrap_or(0)
     }
 }
 

@@ -9,14 +9,14 @@
 //! | command | what it does |
 //! |---|---|
 //! | `private FD ADDRESS LENGTH` | these bytes are the private data of the socket's request, or of a listener's replies, instead of its Hello or HelloAck |
-//! | `take FD OUT` | takes the channel; OUT gets MSeq of the last message sent and of the last received |
+//! | `take FD OUT` | takes the endpoint; OUT gets MSeq of the last message sent and of the last received |
 //! | `send FD ADDRESS LENGTH` | posts a message; `EAGAIN`: when the others have gone |
 //! | `next FD OUT ROOM` | OUT gets length and bytes of the next message that came; `EAGAIN`: there is none |
 //! | `state FD OUT` | OUT gets the numbers of [`state`] |
 //! | `starve FD 0/1` | whether receive buffers are posted again |
-//! | `advertise FD ADDRESS LENGTH read/write OUT` | lends memory; OUT gets address, key and a handle |
+//! | `advertise FD ADDRESS LENGTH read/write OUT` | lends memory; OUT gets address, key and a handle; `EFAULT`, `ENOBUFS` over budget, `EPERM` by RLIMIT_MEMLOCK, `ENOSPC` |
 //! | `withdraw FD HANDLE` | ends the access to it |
-//! | `pin FD ADDRESS LENGTH from/into OUT` | memory for transfers; OUT gets a handle |
+//! | `pin FD ADDRESS LENGTH from/into OUT` | memory for transfers; OUT gets a handle; the same errors |
 //! | `read/write FD HANDLE OFFSET LENGTH ADDRESS RKEY OUT` | a transfer, or its beginning; OUT gets how many bytes of it; `EAGAIN`: when others are complete |
 //! | `back FD HANDLE` | lets go of memory; `EBUSY`: when it is not accessed any more |
 //! | `drop FD` | the queue pair is destroyed, and nobody is told |
@@ -30,9 +30,9 @@ use super::end::End;
 use crate::conn::{SdpSock, Socket};
 use crate::sys::errno::EAGAIN;
 use crate::sys::net::selftest::{destination, socket_of, source};
-use crate::sys::pin::Hold;
-use crate::sys::rdma::buffer::{Buffer, Span};
-use crate::transport::{Access, Loan, Sending, Status, Transfer, Transport, Watch};
+use crate::sys::pin::PinTerm;
+use crate::sys::rdma::buffer::{Buffer, Sge};
+use crate::transport::{Access, Loan, SendWr, Status, Transfer, Transport};
 use core::str::SplitAsciiWhitespace;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -48,7 +48,7 @@ pub(super) type Raws = Mutex<KVec<Raw>>;
 pub(super) struct Raw {
     end: End,
     /// Memory that is lent, with the number that the program knows it by.
-    lent: KVec<(u64, Loan, Watch)>,
+    lent: KVec<(u64, Loan)>,
     handles: u64,
     posted: u64,
 }
@@ -94,8 +94,7 @@ pub(super) fn run(raws: &Raws, mut words: SplitAsciiWhitespace<'_>) -> Result {
         "private" => return private(&sk, number(&mut words)?, number(&mut words)?),
         "take" => {
             let numbers = sk.connection().sequence();
-            let mut end = End::of_socket(sk)?;
-            end.kept = Some(KVec::new());
+            let end = End::of(sk)?;
             give(number(&mut words)?, &numbers)?;
             let raw = Raw {
                 end,
@@ -119,9 +118,9 @@ pub(super) fn run(raws: &Raws, mut words: SplitAsciiWhitespace<'_>) -> Result {
         }
         _ => {
             let raw = raws.get_mut(at).ok_or(ENOENT)?;
-            // Without a channel there is nothing to poll any more.
+            // Without an endpoint there is nothing to poll any more.
             let _ = raw.end.poll();
-            raw.end.starving |= raw.end.kept.as_ref().is_some_and(|k| k.len() > MOST_KEPT);
+            raw.end.starving |= raw.end.kept.len() > MOST_KEPT;
             raw.run(command, &mut words)
         }
     }
@@ -163,8 +162,7 @@ impl Raw {
             "back" => {
                 let handle = number(words)?;
                 let (loan, at) = (self.loan(handle)?, self.place(handle)?);
-                let p = self.end.on(|c| c.reclaim(loan))??;
-                p.destroy();
+                self.end.take_back(loan)?;
                 let _ = self.lent.remove(at);
                 Ok(())
             }
@@ -180,30 +178,26 @@ impl Raw {
     }
 
     fn advertise(&mut self, words: &mut SplitAsciiWhitespace<'_>) -> Result {
-        let (address, len) = (number(words)?, number(words)?);
-        let (p, access) = match words.next() {
-            Some("read") => (self.end.pin_source(address, len, Hold::Long)?, Access::Read),
-            Some("write") => (
-                self.end.pin_destination(address, len, Hold::Long)?,
-                Access::Write,
-            ),
+        let what = (number(words)?, number(words)?);
+        let access = match words.next() {
+            Some("read") => Access::Read,
+            Some("write") => Access::Write,
             _ => return Err(EINVAL),
         };
-        let (loan, watch, key) = self.end.advertise(p, access)?;
-        self.end.on(|c| c.flush())??;
-        let handle = self.keep(loan, watch)?;
+        let (loan, key) = self.end.advertise(what, access)?;
+        let handle = self.keep(loan)?;
         give(number(words)?, &[key.address, key.rkey.into(), handle])
     }
 
     fn pin(&mut self, words: &mut SplitAsciiWhitespace<'_>) -> Result {
-        let (address, len) = (number(words)?, number(words)?);
-        let p = match words.next() {
-            Some("from") => self.end.pin_source(address, len, Hold::Briefly)?,
-            Some("into") => self.end.pin_destination(address, len, Hold::Briefly)?,
+        let what = (number(words)?, number(words)?);
+        let written = match words.next() {
+            Some("from") => false,
+            Some("into") => true,
             _ => return Err(EINVAL),
         };
-        let (loan, watch) = self.end.lend(p)?;
-        let handle = self.keep(loan, watch)?;
+        let loan = self.end.lend(what, written, PinTerm::Short)?;
+        let handle = self.keep(loan)?;
         give(number(words)?, &[handle])
     }
 
@@ -232,14 +226,14 @@ impl Raw {
         let mapper = self.end.on(|c| c.mapper().cloned())?;
         buffer.map_send(mapper.as_ref())?;
         let r = self.end.on(|c| {
-            let span = Span {
+            let sge = Sge {
                 buffer: &buffer,
                 offset: 0,
                 len: len as u32,
             };
-            c.post_send(&Sending {
+            c.post_send(&SendWr {
                 header: &[],
-                payload: &[span],
+                payload: &[sge],
                 signaled: true,
                 solicited: false,
                 cookie: posted,
@@ -252,8 +246,8 @@ impl Raw {
     }
 
     fn next(&mut self, out: usize, room: usize) -> Result {
-        let kept = self.end.kept.as_mut().ok_or(EINVAL)?;
-        let message = kept.remove(0).map_err(|_| Error::from(EAGAIN))?;
+        let message = self.end.kept.remove(0);
+        let message = message.map_err(|_| Error::from(EAGAIN))?;
         let shown = message.get(..message.len().min(room)).unwrap_or_default();
         give(out, &[message.len() as u64])?;
         give_bytes(out + 8, shown)
@@ -275,16 +269,16 @@ impl Raw {
             failed,
             self.posted,
             self.end.sent,
-            self.end.kept.as_ref().map_or(0, KVec::len) as u64,
+            self.end.kept.len() as u64,
             self.end.moved.into(),
             self.end.ended.into(),
             self.end.on(|c| c.posted_receives()).unwrap_or(0).into(),
         ]
     }
 
-    fn keep(&mut self, loan: Loan, watch: Watch) -> Result<u64> {
+    fn keep(&mut self, loan: Loan) -> Result<u64> {
         self.handles += 1;
-        self.lent.push((self.handles, loan, watch), GFP_KERNEL)?;
+        self.lent.push((self.handles, loan), GFP_KERNEL)?;
         Ok(self.handles)
     }
 
@@ -295,6 +289,6 @@ impl Raw {
 
     fn loan(&self, handle: usize) -> Result<Loan> {
         let at = self.place(handle)?;
-        self.lent.get(at).map(|(_, loan, _)| *loan).ok_or(ENOENT)
+        self.lent.get(at).map(|(_, loan)| *loan).ok_or(ENOENT)
     }
 }

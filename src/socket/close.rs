@@ -39,7 +39,7 @@ pub(super) fn disconnect(sk: &SdpSock) {
         State::Close => {}
         _ => reset(sk),
     }
-    release::drop_link(sk);
+    release::release_transport(sk);
     {
         let mut c = sk.connection();
         c.reset();
@@ -71,9 +71,9 @@ pub(super) fn disconnect(sk: &SdpSock) {
 fn reset(sk: &SdpSock) {
     let mut c = sk.connection();
     c.close_on(Event::Reset, ECONNRESET);
-    if c.link.is_none() {
+    if c.cm.link().is_none() {
         // not asked yet
-        c.resolver = None;
+        drop(c.cm.end_search());
     }
 }
 
@@ -90,7 +90,7 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
         State::Close => {}
         State::SynSent => {
             sk.set_state(State::Close);
-            release::drop_link(sk);
+            release::release_transport(sk);
         }
         _ => {
             // bytes may have come that nobody was told of
@@ -109,7 +109,7 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
                 sk.progress();
                 let mut left = isize::try_from(linger).unwrap_or(isize::MAX);
                 while left > 0 {
-                    let mark = sk.wake_mark();
+                    let mark = sk.event_seq();
                     if !matches!(
                         sk.state(),
                         State::FinWait1 | State::Closing | State::LastAck

@@ -6,35 +6,29 @@
 //! [`resolved`], which posts the first receive buffers and sends the Hello in the connection
 //! manager's request; the HelloAck comes back as [`replied`], an errno as [`refused`].
 
-use super::release::{abandoned, drop_link, finish, unreachable_error};
+use super::release::{abandoned, finish, release_transport, unreachable_error};
 use super::{bind, close, ipproto};
 use crate::conn::send_queue::LARGE_CHUNK;
-use crate::conn::setup::{self, Parts, MAX_ADVERTS};
+use crate::conn::setup::{self, Prepared, MAX_ADVERTS};
 use crate::conn::timers::Timer;
-use crate::conn::{rx_buffers, Connection, SdpSock, Socket, Target};
+use crate::conn::{rx_buffers, Connection, SdpSock, Socket};
 use crate::observe::debug::{debug, Ends};
 use crate::observe::trace;
 use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters, ZeroCopy};
 use crate::sys::errno::{
     Errno, EADDRINUSE, EADDRNOTAVAIL, EALREADY, ECONNABORTED, ECONNREFUSED, EINPROGRESS, EINVAL,
-    EISCONN, ENETDOWN, ENETUNREACH, EPROTO, ESTALE,
+    EISCONN, ENETDOWN, ENETUNREACH, ENOBUFS, EPROTO, ESTALE,
 };
 use crate::sys::net::address::{Address, Named};
 use crate::sys::net::descriptor::{Descriptor, Progress};
 use crate::sys::net::params;
 use crate::sys::net::sock::{State, SHUTDOWN_MASK};
-use crate::sys::time::{is_past, jiffies, seconds, Jiffies};
-use crate::transport::{LinkId, Resolver, SearchId, Transport};
+use crate::transport::{LinkId, Resolver, ResolverId, Transport};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernel::prelude::*;
 
 /// Time to find the peer's hardware address, and again for the route, in milliseconds.
 const RESOLVE_TIME: u32 = 2000;
-/// Requests of one attempt that a peer may refuse because of connections from before a crash. Each
-/// refusal ends one of those.
-const MOST_STALE: u8 = 64;
-/// And the time that they may take.
-const STALE_TIME: Jiffies = seconds(24);
 
 /// Whether connect(2) is under way.
 fn connecting(s: State) -> bool {
@@ -72,7 +66,7 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, to: &Named, non_blocking: b
         return Err(EINPROGRESS.into());
     }
     loop {
-        let mark = sk.wake_mark();
+        let mark = sk.event_seq();
         if !connecting(sk.state()) {
             break;
         }
@@ -95,6 +89,9 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, to: &Named, non_blocking: b
 
 /// Begins to connect. The socket lock is held.
 pub(super) fn start(sk: &SdpSock, to: &Address) -> Result {
+    if !sk.netns().admits() {
+        return Err(ENOBUFS.into());
+    }
     let mut to = *to;
     let only_v6 = sk.is_v6() && sk.v6_only();
     match to.ip {
@@ -127,7 +124,7 @@ pub(super) fn start(sk: &SdpSock, to: &Address) -> Result {
         let port = sk.local().port;
         sk.set_local(&Address { port, ..local });
         sk.set_remote(&Address::any(sk.is_v6()));
-        drop_link(sk);
+        release_transport(sk);
         if ours {
             sk.netns().ports.lock().release(sk.id(), sk.port());
             sk.set_port(0);
@@ -145,12 +142,7 @@ fn resolve(sk: &SdpSock, local: &Address, to: &Address) -> Result {
         let mut c = sk.connection();
         c.reset();
         sk.begins_anew();
-        c.target = Target {
-            address: Some(to),
-            since: jiffies(),
-            stale: 0,
-        };
-        c.resolver = Some(resolver.clone());
+        c.cm.search(to, resolver.clone());
     }
     // What the last connection left is not for this one.
     let _ = sk.take_error();
@@ -190,13 +182,12 @@ fn search(
 }
 
 /// Address and route are known, or cannot be found.
-pub(super) fn resolved(sk: &SdpSock, search: SearchId, r: Result) {
-    let resolver = sk.connection().resolver.clone();
-    let Some(resolver) = resolver.filter(|r| r.id() == search) else {
+pub(super) fn resolved(sk: &SdpSock, search: ResolverId, r: Result) {
+    let Some(resolver) = sk.connection().cm.resolver(search) else {
         return;
     };
     if let Err(e) = r.and_then(|()| request(sk, &resolver)) {
-        fail(sk, |c| c.is_by(search), unreachable_error(e));
+        fail(sk, |c| c.cm.is_by(search), unreachable_error(e));
     }
 }
 
@@ -215,7 +206,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
         0 => {}
         n => config.cm_retries = n.min(config.cm_retries.into()) as u8,
     }
-    let (channel, link) = resolver.create(&config, sk.into())?;
+    let (endpoint, link) = resolver.create(&config, sk.into())?;
     let source = resolver.source()?;
     let mut local = sk.local();
     if !sk.address_is_bound() {
@@ -227,7 +218,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
     }
     let never_asks = sk.netns().never_ask.lock().has(&sk.remote().ip);
     let (size, large) = rx_buffers::first_size(sk, never_asks);
-    let parts = Parts::new(channel, size)?;
+    let parts = Prepared::new(endpoint, size)?;
     let v4 = local.ip.is_ipv4();
     let hello = Hello {
         bufs: parts.posted,
@@ -244,12 +235,12 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
     };
     let private_data = {
         let mut c = sk.connection();
-        if !c.is_by(resolver.id()) || sk.state() != State::SynSent || c.has_fallen() {
+        if !c.cm.is_by(resolver.id()) || sk.state() != State::SynSent || c.has_fallen_back() {
             return Ok(());
         }
         parts.install(&mut c);
         c.begin_with(sk, large);
-        c.link = Some(link.clone());
+        c.cm.begin(link.clone());
         if link.is_removing() {
             return Err(ENETDOWN.into());
         }
@@ -260,11 +251,11 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
     let done = {
         let mut c = sk.connection();
         // The answer may have come, and another attempt have begun since.
-        let ours = c.is_by(resolver.id());
+        let ours = c.cm.is_by(resolver.id());
         if ours {
             c.asked(sk, patience);
         }
-        ours.then(|| c.resolver.take())
+        ours.then(|| c.cm.end_search())
     };
     drop(done);
     Ok(())
@@ -282,11 +273,11 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
     };
     let host = sk.remote().ip;
     let mut c = sk.connection();
-    if sk.state() != State::SynSent || !c.is_of(link) {
+    if sk.state() != State::SynSent || !c.cm.is_of(link) {
         return Err(ECONNABORTED.into());
     }
     sk.netns().never_ask.lock().heard(&host, ack.max_adverts);
-    let posted = c.channel.as_ref().map_or(0, |c| c.posted_receives());
+    let posted = c.endpoint.as_ref().map_or(0, |c| c.posted_receives());
     c.protocol = Some(protocol::Connection::new(&Parameters {
         local_receive_size: c.announced(c.rx_buffers.size()),
         remote_receive_size: ack.actual_receive_size,
@@ -295,8 +286,8 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
         posted,
         credits: ack.bufs,
         desired_remote_size: c.announced(LARGE_CHUNK as u32),
-        acks_payload: c.channel.as_ref().is_some_and(|c| c.exchanges()),
-        zero_copy: c.channel.as_ref().map_or(ZeroCopy::Off, setup::zero_copy),
+        acks_payload: c.endpoint.as_ref().is_some_and(|c| c.exchanges()),
+        zero_copy: c.endpoint.as_ref().map_or(ZeroCopy::Off, setup::zero_copy),
     }));
     Ok(())
 }
@@ -311,7 +302,7 @@ pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
         },
         _ => error,
     };
-    fail(sk, |c| c.is_of(link), unreachable_error(error));
+    fail(sk, |c| c.cm.is_of(link), unreachable_error(error));
 }
 
 /// The peer had a connection from before a crash of this host, by a queue pair of the same number as
@@ -324,15 +315,13 @@ pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
 /// it was.
 fn ask_anew(sk: &SdpSock, link: LinkId) -> Result {
     let is_current =
-        |c: &Connection| c.is_of(link) && sk.state() == State::SynSent && !c.has_fallen();
+        |c: &Connection| c.cm.is_of(link) && sk.state() == State::SynSent && !c.has_fallen_back();
     let to = {
         let mut c = sk.connection();
-        let late = is_past(c.target.since.wrapping_add(STALE_TIME));
-        if !is_current(&c) || c.target.stale >= MOST_STALE || late || !sk.keeps_namespace() {
+        if !is_current(&c) || !sk.keeps_namespace() {
             return Err(ECONNREFUSED.into());
         }
-        c.target.stale += 1;
-        c.target.address.ok_or(ECONNREFUSED)?
+        c.cm.ask_anew().ok_or(ECONNREFUSED)?
     };
     let source = sk.address_is_bound().then(|| sk.local());
     let (resolver, to) = resolver(sk, source.as_ref(), &to)?;
@@ -341,19 +330,19 @@ fn ask_anew(sk: &SdpSock, link: LinkId) -> Result {
         if !is_current(&c) {
             return Err(ECONNREFUSED.into());
         }
-        let below = c.let_go();
+        let below = c.detach();
         let end = c.timers.get(Timer::Close);
         c.reset();
         if let Some(end) = end {
             c.timers.set(Timer::Close, end);
         }
-        c.resolver = Some(resolver.clone());
+        c.cm.search_again(resolver.clone());
         below
     };
     drop(below);
     debug!("{}: asked anew, the peer had us connected", Ends(sk));
     if let Err(e) = search(sk, &resolver, source.as_ref(), &to) {
-        fail(sk, |c| c.is_by(resolver.id()), unreachable_error(e));
+        fail(sk, |c| c.cm.is_by(resolver.id()), unreachable_error(e));
     }
     Ok(())
 }
@@ -363,12 +352,12 @@ fn ask_anew(sk: &SdpSock, link: LinkId) -> Result {
 /// Once its state says so, the caller of connect(2) may begin another, so all of this attempt is
 /// taken from the socket before.
 fn fail(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool, e: Errno) {
-    let (place, below, told) = {
+    let (slot, below, told) = {
         let mut c = sk.connection();
         if !current(&c) {
             return;
         }
-        if connecting(sk.state()) && !c.falls(sk, e) {
+        if connecting(sk.state()) && !c.falls_back(sk, e) {
             sk.set_error(e);
             trace::connect(sk);
             debug!("{}: no connection: errno {}", Ends(sk), e.0);
@@ -377,13 +366,13 @@ fn fail(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool, e: Errno) {
             c.is_not_made();
         }
         c.timers.clear(Timer::Close);
-        (c.place.take(), c.let_go(), c.unlock())
+        (c.slot.take(), c.detach(), c.unlock())
     };
     drop(below);
-    match place {
-        Some(place) => {
+    match slot {
+        Some(slot) => {
             told.forget();
-            abandoned(&place, sk);
+            abandoned(&slot, sk);
         }
         None => drop(told),
     }

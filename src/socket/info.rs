@@ -25,7 +25,7 @@ pub(super) fn tcp(sk: &SdpSock) -> Answer<c::tcp_info> {
         i.tcpi_rcv_mss = i.tcpi_advmss;
         i.tcpi_pmtu = c.max_payload();
         i.tcpi_snd_cwnd = c.protocol.as_ref().map_or(0, |p| p.credits().into());
-        i.tcpi_unacked = c.channel.as_ref().map_or(0, |c| c.in_flight().into());
+        i.tcpi_unacked = c.endpoint.as_ref().map_or(0, |c| c.in_flight().into());
         i.tcpi_last_data_recv = u32::try_from(idle).unwrap_or(u32::MAX);
         i.tcpi_last_ack_recv = i.tcpi_last_data_recv;
         i.tcpi_rcv_space = u32::try_from(sk.rcvbuf()).unwrap_or(u32::MAX);
@@ -51,9 +51,9 @@ pub(super) fn sdp(sk: &SdpSock) -> Answer<c::sdp_info> {
     let connection = sk.connection();
     let mut info = Answer::<c::sdp_info>::new();
     let i = info.fields();
-    i.transport = match &connection.channel {
+    i.transport = match &connection.endpoint {
         None => c::SDP_TRANSPORT_NONE,
-        Some(channel) if channel.exchanges() => c::SDP_TRANSPORT_LOCAL,
+        Some(endpoint) if endpoint.exchanges() => c::SDP_TRANSPORT_LOCAL,
         Some(_) => c::SDP_TRANSPORT_RDMA,
     }
     .into();

@@ -9,12 +9,12 @@
 
 use super::{bind, release};
 use crate::conn::send_queue::LARGE_CHUNK;
-use crate::conn::setup::{self, Parts, MAX_ADVERTS};
+use crate::conn::setup::{self, Prepared, MAX_ADVERTS};
 use crate::conn::timers::Timer;
-use crate::conn::{rx_buffers, Listener, Place, SdpSock, Socket, FIN_TIME};
+use crate::conn::{rx_buffers, BacklogSlot, Listener, SdpSock, Socket, FIN_TIME};
 use crate::observe::debug::debug;
 use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters};
-use crate::sys::errno::{EAGAIN, EINVAL, ENETDOWN};
+use crate::sys::errno::{EAGAIN, EINVAL, ENETDOWN, ENOBUFS};
 use crate::sys::net::address::Address;
 use crate::sys::net::descriptor::{Descriptor, Progress};
 use crate::sys::net::family;
@@ -64,7 +64,7 @@ pub(super) fn stop(sk: &SdpSock) {
     let Some(mut listener) = listener else { return };
     listener.end();
     while let Some(child) = listener.take() {
-        release::abandon(child);
+        release::destroy_unaccepted(child);
     }
     sk.set_waiting(0);
 }
@@ -74,7 +74,7 @@ pub(super) fn accept(sk: &SdpSock, non_blocking: bool) -> Result<ARef<SdpSock>> 
     let mut lock = sk.lock();
     let mut timeout = sk.receive_timeout(non_blocking);
     loop {
-        let mark = sk.wake_mark();
+        let mark = sk.event_seq();
         if sk.state() != State::Listen {
             return Err(EINVAL.into());
         }
@@ -130,7 +130,7 @@ impl Acceptor<SdpSock> for Incoming {
         let Some(listener) = listener else {
             return Verdict::Unknown;
         };
-        let Some(place) = Place::reserve(&listener) else {
+        let Some(slot) = BacklogSlot::reserve(&listener) else {
             namespace.count(|s| s.backlog_drops += 1);
             debug!(
                 "a request to connect to port {} has to wait: there is no room in the backlog",
@@ -138,14 +138,14 @@ impl Acceptor<SdpSock> for Incoming {
             );
             return Verdict::Drop;
         };
-        match begin(&place, request, &hello, &local, &remote) {
+        match begin(&slot, request, &hello, &local, &remote) {
             Ok(()) => Verdict::Accepted,
             Err(e) => {
                 debug!(
                     "a request to connect to port {} failed: {:?}",
                     local.port, e
                 );
-                place.give_back();
+                slot.give_back();
                 Verdict::Drop
             }
         }
@@ -193,34 +193,37 @@ fn address(hello: &Hello, ip: &[u8; 16], port: u16, request: &Request<'_, SdpSoc
 
 /// Makes the socket of a new connection and answers the request.
 fn begin(
-    place: &Place,
+    slot: &BacklogSlot,
     request: &Request<'_, SdpSock>,
     hello: &Hello,
     local: &Address,
     remote: &Address,
 ) -> Result {
+    if !slot.listener.netns().admits() {
+        return Err(ENOBUFS.into());
+    }
     // nobody has accepted it yet
-    let (child, r) = place.listener.charged(|| {
-        let child = place.listener.child()?;
-        let r = prepare(&child, place, request, hello, local, remote);
+    let (child, r) = slot.listener.charged(|| {
+        let child = slot.listener.child()?;
+        let r = prepare(&child, slot, request, hello, local, remote);
         Ok::<_, Error>((child, r))
     })?;
     let Err(e) = r else { return Ok(()) };
-    let (begun, place) = {
+    let (begun, slot) = {
         let mut c = child.connection();
-        (c.protocol.is_some(), c.place.take())
+        (c.protocol.is_some(), c.slot.take())
     };
-    if begun && place.is_none() {
+    if begun && slot.is_none() {
         // `refused` was faster and has done the rest
         return Ok(());
     }
-    release::abandon(child);
+    release::destroy_unaccepted(child);
     Err(e)
 }
 
 fn prepare(
     child: &ARef<SdpSock>,
-    place: &Place,
+    slot: &BacklogSlot,
     request: &Request<'_, SdpSock>,
     hello: &Hello,
     local: &Address,
@@ -232,16 +235,16 @@ fn prepare(
     let namespace = child.netns();
     namespace.enter(child)?;
     namespace.ports.lock().join(child, local.port)?;
-    let (channel, link) = request.create(&setup::config(), child.clone())?;
+    let (endpoint, link) = request.create(&setup::config(), child.clone())?;
     let (size, large) = rx_buffers::first_size(child, hello.adverts() == 1);
-    let parts = Parts::new(channel, size)?;
+    let parts = Prepared::new(endpoint, size)?;
     let ack = HelloAck {
         bufs: parts.posted,
         version: protocol::VERSION,
         max_adverts: MAX_ADVERTS.into(),
         actual_receive_size: parts.announced,
     };
-    let options = place.listener.connection().options.clone();
+    let options = slot.listener.connection().options.clone();
     let private_data = {
         let mut c = child.connection();
         c.options = options;
@@ -252,18 +255,18 @@ fn prepare(
             remote_max_adverts: hello.adverts(),
             posted: parts.posted,
             credits: hello.bufs,
-            desired_remote_size: LARGE_CHUNK as u32 + parts.channel.limits().beside,
-            acks_payload: parts.channel.exchanges(),
-            zero_copy: setup::zero_copy(&parts.channel),
+            desired_remote_size: LARGE_CHUNK as u32 + parts.endpoint.limits().header_aside,
+            acks_payload: parts.endpoint.exchanges(),
+            zero_copy: setup::zero_copy(&parts.endpoint),
         }));
-        c.place = Some(place.clone());
+        c.slot = Some(slot.clone());
         parts.install(&mut c);
         c.begin_with(child, large);
         // From now on whatever the connection manager says about the link comes to the child. How long
         // that may take the peer has said; we do not wait longer than for the end of a connection.
         child.set_state(State::SynRecv);
         c.set_timer(child, Timer::Close, FIN_TIME);
-        c.link = Some(link.clone());
+        c.cm.begin(link.clone());
         if link.is_removing() {
             return Err(ENETDOWN.into());
         }

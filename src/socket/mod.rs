@@ -11,7 +11,7 @@
 //! TCP socket beside it, which may take its descriptor over: see [`ipproto`].
 //!
 //! **References.** The descriptor holds one reference, the namespace's list another until nothing
-//! is left of the socket, the [`Link`](crate::transport::Link) of a connection a third until
+//! is left of the socket, the [`CmLink`](crate::transport::CmLink) of a connection a third until
 //! it is dropped, and each queued work item one more. A closed socket lives on while its link does.
 //!
 //! **Locks.** The socket lock serialises the socket calls. Everything that events change is in the

@@ -2,25 +2,25 @@
 
 //! The table of the socket calls: which function carries out which.
 
-use super::netns::Namespace;
+use super::netns::Netns;
 use super::{
     bind, close, connect, ipproto, listen, options, poll, receive, release, send, timer, upcalls,
 };
 use crate::conn::{
-    keepalive, rx_buffers, SdpSock, Socket, JOB_ADMIT, JOB_DISCONNECT, JOB_FALL_BACK, JOB_FINISH,
-    JOB_PROGRESS, JOB_RESIZE,
+    keepalive, rx_buffers, zcopy, SdpSock, Socket, JOB_ADMIT, JOB_DISCONNECT, JOB_FALL_BACK,
+    JOB_FINISH, JOB_MOVE, JOB_PROGRESS, JOB_RESIZE, JOB_TOUCHED,
 };
 use crate::sys::net::address::{Address, Named};
 use crate::sys::net::descriptor::Descriptor;
 use crate::sys::net::family::Family;
-use crate::sys::net::message::{Destination, Source};
+use crate::sys::net::message::{RecvMsg, SendMsg};
 use crate::sys::net::netns::InNet;
 use crate::sys::net::options::{NewValue, OldValue};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
 impl InNet for Socket {
-    type Net = Namespace;
+    type Net = Netns;
 }
 
 impl Family for Socket {
@@ -56,7 +56,7 @@ impl Family for Socket {
         poll::poll(sk)
     }
 
-    fn send(sk: &SdpSock, message: &mut Source<'_>) -> Result<usize> {
+    fn send(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<usize> {
         send::send(sk, message)
     }
 
@@ -64,7 +64,7 @@ impl Family for Socket {
         send::announced_no_more(sk)
     }
 
-    fn receive(sk: &SdpSock, to: &mut Destination<'_>) -> Result<usize> {
+    fn receive(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
         receive::receive(sk, to)
     }
 
@@ -111,11 +111,18 @@ impl Family for Socket {
         if jobs & JOB_RESIZE != 0 {
             rx_buffers::resize(sk);
         }
+        if jobs & JOB_TOUCHED != 0 {
+            zcopy::protected::touched(sk);
+        }
+        if jobs & JOB_MOVE != 0 {
+            zcopy::protected::move_away(sk);
+            zcopy::spliced::flush_closed(sk);
+        }
         if jobs & JOB_PROGRESS != 0 {
             sk.progress();
         }
         if jobs & JOB_DISCONNECT != 0 {
-            release::take_down(sk);
+            release::start_disconnect(sk);
         }
         if jobs & JOB_FINISH != 0 {
             release::finish(sk);

@@ -38,13 +38,10 @@ fn set_tcp(sk: &SdpSock, name: u32, v: i32) -> Result {
     if name == c::SDP_ROUTE {
         return ipproto::set_route(sk, v);
     }
-    let within = |low: i32, high: i32| {
-        if (low..=high).contains(&v) {
-            Ok(v as u32)
-        } else {
-            Err(Error::from(EINVAL))
-        }
-    };
+    if matches!(name, c::SDP_ZCOPY_THRESH | c::SDP_ASYNC_SEND) {
+        return set_sdp(sk, name, v);
+    }
+    let within = |low, high| within(v, low, high);
     let _lock = sk.lock();
     let change = |f: &mut dyn FnMut(&mut Options)| f(&mut sk.connection().options);
     match name {
@@ -92,10 +89,6 @@ fn set_tcp(sk: &SdpSock, name: u32, v: i32) -> Result {
             let v = within(0, 1)?;
             change(&mut |o| o.inq = v != 0);
         }
-        c::SDP_ZCOPY_THRESH => {
-            let v = if v == 0 { 0 } else { within(4096, 1 << 20)? };
-            change(&mut |o| o.zcopy_thresh = v as i32);
-        }
         _ => return Err(ENOPROTOOPT.into()),
     }
     if name == c::TCP_NODELAY && v != 0 || name == c::TCP_CORK && v == 0 {
@@ -105,10 +98,35 @@ fn set_tcp(sk: &SdpSock, name: u32, v: i32) -> Result {
     Ok(())
 }
 
+fn within(v: i32, low: i32, high: i32) -> Result<u32> {
+    match (low..=high).contains(&v) {
+        true => Ok(v as u32),
+        false => Err(EINVAL.into()),
+    }
+}
+
+/// Options that TCP does not have.
+fn set_sdp(sk: &SdpSock, name: u32, v: i32) -> Result {
+    let within = |low, high| within(v, low, high);
+    let _lock = sk.lock();
+    match name {
+        c::SDP_ZCOPY_THRESH => {
+            let v = if v == 0 { 0 } else { within(4096, 1 << 20)? };
+            sk.connection().options.zcopy_thresh = v as i32;
+        }
+        c::SDP_ASYNC_SEND => {
+            let v = within(0, 1)?;
+            sk.connection().options.async_send = v as i32;
+        }
+        _ => return Err(ENOPROTOOPT.into()),
+    }
+    Ok(())
+}
+
 /// Bytes that were held back may go now. As on TCP, `TCP_NODELAY` sends what is there in spite of a cork.
 fn uncork(sk: &SdpSock, nodelay: bool) {
     let mut c = sk.connection();
-    c.cork.set_more(false);
+    c.set_more(false);
     if nodelay {
         c.cork.lift();
     }
@@ -178,6 +196,7 @@ fn get_tcp(sk: &SdpSock, name: u32, value: &OldValue<'_>) -> Result {
         c::TCP_INQ => o.inq.into(),
         c::SDP_ZCOPY_THRESH => o.zcopy_threshold().bytes().unwrap_or(0) as i32,
         c::SDP_LAST_BIND_ERR => o.last_bind_error,
+        c::SDP_ASYNC_SEND => o.sends_async().into(),
         c::SDP_ROUTE => route.ok_or(ENOPROTOOPT)?.value() as i32,
         _ => return Err(ENOPROTOOPT.into()),
     })
@@ -202,7 +221,7 @@ pub(super) fn ioctl(sk: &SdpSock, command: u32) -> Result<i32> {
             let c = sk.connection();
             let n = match command {
                 c::SIOCINQ => c.rx.readable(sk.flag(Flag::UrgInline)),
-                c::SIOCOUTQ => c.tx.queued(),
+                c::SIOCOUTQ => c.outstanding(),
                 _ => c.tx.unsent(),
             };
             Ok(i32::try_from(n).unwrap_or(i32::MAX))

@@ -32,6 +32,7 @@ pub(super) fn poll(sk: &SdpSock) -> u32 {
     }
     sk.want_space();
     connection.space_wanted = true;
+    connection.await_memory(sk);
     drop(connection);
     // has the completions told that make room
     sk.connection().progress_of_poller();

@@ -7,14 +7,14 @@ use crate::conn::zcopy::{self, recv::Look};
 use crate::conn::{Connection, SdpSock};
 use crate::sys::bindings as c;
 use crate::sys::errno::{EAGAIN, EFAULT, EINVAL, ENOTCONN};
-use crate::sys::net::message::Destination;
+use crate::sys::net::message::RecvMsg;
 use crate::sys::net::sock::{signal_pending, Flag, Locked, State, RCV_SHUTDOWN};
 use crate::sys::rdma::buffer::Buffer;
 use core::cmp::Ordering;
 use kernel::prelude::*;
 
 /// recvmsg(2).
-pub(super) fn receive(sk: &SdpSock, to: &mut Destination<'_>) -> Result<usize> {
+pub(super) fn receive(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
     let flags = to.flags();
     let mut lock = sk.lock();
     if sk.state() == State::Listen {
@@ -114,7 +114,7 @@ impl Call<'_> {
     fn run(
         &mut self,
         lock: &mut Locked<'_>,
-        to: &mut Destination<'_>,
+        to: &mut RecvMsg<'_>,
         len: usize,
         target: usize,
         mut timeout: isize,
@@ -122,7 +122,7 @@ impl Call<'_> {
         let sk = self.sk;
         let mut looked = false;
         loop {
-            let mark = sk.wake_mark();
+            let mark = sk.event_seq();
             // Before the look at the queue: what came before the end is in it then.
             let ended = ended(sk);
             let mut advert = false;
@@ -176,7 +176,7 @@ impl Call<'_> {
     fn read_directly(
         &mut self,
         lock: &mut Locked<'_>,
-        to: &mut Destination<'_>,
+        to: &mut RecvMsg<'_>,
         len: usize,
         timeout: isize,
     ) -> bool {
@@ -200,7 +200,7 @@ impl Call<'_> {
     fn be_written_to(
         &mut self,
         lock: &mut Locked<'_>,
-        to: &mut Destination<'_>,
+        to: &mut RecvMsg<'_>,
         len: usize,
         timeout: &mut isize,
     ) -> bool {
@@ -250,7 +250,7 @@ impl Call<'_> {
     }
 
     /// Copies bytes of one buffer.
-    fn step(&mut self, to: &mut Destination<'_>, len: usize) -> Result<Step> {
+    fn step(&mut self, to: &mut RecvMsg<'_>, len: usize) -> Result<Step> {
         let sk = self.sk;
         let inline = sk.flag(Flag::UrgInline);
         let (buffer, at, index, from, most, skip) = {
@@ -331,7 +331,7 @@ impl Call<'_> {
 }
 
 /// recv(2) with `MSG_OOB`.
-fn receive_urgent(sk: &SdpSock, to: &mut Destination<'_>) -> Result<usize> {
+fn receive_urgent(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
     sk.progress();
     let peek = to.flags() & c::MSG_PEEK != 0;
     let byte = {

@@ -4,7 +4,7 @@
 
 use crate::conn::closing::Event;
 use crate::conn::timers::Timer;
-use crate::conn::{Connection, Place, SdpSock};
+use crate::conn::{BacklogSlot, Connection, SdpSock};
 use crate::sys::errno::{
     Errno, EADDRNOTAVAIL, ECONNRESET, ENETDOWN, ENETRESET, ENETUNREACH, ENODEV,
 };
@@ -13,13 +13,13 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
 /// Lets go of everything of the connection below the socket.
-pub(super) fn drop_link(sk: &SdpSock) {
-    let below = sk.connection().let_go();
+pub(super) fn release_transport(sk: &SdpSock) {
+    let below = sk.connection().detach();
     drop(below);
 }
 
 /// Ends a connection that never had a descriptor.
-pub(super) fn abandon(child: ARef<SdpSock>) {
+pub(super) fn destroy_unaccepted(child: ARef<SdpSock>) {
     {
         let mut c = child.connection();
         if !c.closing.orphan() {
@@ -32,20 +32,20 @@ pub(super) fn abandon(child: ARef<SdpSock>) {
 }
 
 /// A new connection that had this place in a listener's queue has failed.
-pub(super) fn abandoned(place: &Place, child: &SdpSock) {
-    place.give_back();
-    abandon(child.into());
+pub(super) fn abandoned(slot: &BacklogSlot, child: &SdpSock) {
+    slot.give_back();
+    destroy_unaccepted(child.into());
 }
 
 /// Takes the connection down; both streams have ended, or nobody waits for that any more.
-pub(super) fn take_down(sk: &SdpSock) {
+pub(super) fn start_disconnect(sk: &SdpSock) {
     let link = {
         let c = sk.connection();
-        if c.link.is_some() && !c.closing.has_begun() {
+        if c.cm.link().is_some() && !c.closing.has_begun() {
             // the socket has another connection by now
             return;
         }
-        c.link.clone()
+        c.cm.link().cloned()
     };
     match link {
         Some(link) => link.disconnect(),
@@ -55,7 +55,7 @@ pub(super) fn take_down(sk: &SdpSock) {
 
 /// The connection cannot go on, if it is still the one that is meant.
 pub(super) fn lost(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool) {
-    let (place, below, told) = {
+    let (slot, below, told) = {
         let mut c = sk.connection();
         if !current(&c) {
             return;
@@ -67,12 +67,12 @@ pub(super) fn lost(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool) {
         };
         c.close_on(Event::Failed, e);
         c.timers.clear(Timer::Close);
-        (c.place.take(), c.let_go(), c.unlock())
+        (c.slot.take(), c.detach(), c.unlock())
     };
     drop(below);
     drop(told);
-    match place {
-        Some(place) => abandoned(&place, sk),
+    match slot {
+        Some(slot) => abandoned(&slot, sk),
         None => finish(sk),
     }
 }
@@ -81,7 +81,7 @@ pub(super) fn lost(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool) {
 pub(super) fn finish(sk: &SdpSock) {
     let over = {
         let c = sk.connection();
-        c.closing.is_orphaned() && c.link.is_none() && c.resolver.is_none()
+        c.closing.is_orphaned() && c.cm.is_idle()
     };
     if over {
         if sk.state() != State::Close {

@@ -2,11 +2,15 @@
 
 //! sendmsg(2) and all that ends in it: write(2), send(2), sendfile(2), splice(2).
 
+use super::netns;
 use crate::conn::send_queue::{Chunk, LARGE_CHUNK, MIDDLE_CHUNK, SMALL_CHUNK};
+use crate::conn::zcopy::detached::Added;
 use crate::conn::{keepalive, zcopy, Connection, SdpSock};
+use crate::memory::pressure;
 use crate::sys::bindings as c;
 use crate::sys::errno::{EAGAIN, EFAULT, ENODEV, EOPNOTSUPP, EPIPE};
-use crate::sys::net::message::Source;
+use crate::sys::net::message::SendMsg;
+use crate::sys::net::notice::Notice;
 use crate::sys::net::sock::{Locked, State, SEND_SHUTDOWN};
 use crate::sys::rdma::buffer::Buffer;
 use crate::sys::rdma::mapper::Mapper;
@@ -18,26 +22,28 @@ use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
 /// sendmsg(2).
-pub(super) fn send(sk: &SdpSock, message: &mut Source<'_>) -> Result<usize> {
+pub(super) fn send(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<usize> {
     let flags = message.flags();
     if flags & c::MSG_FASTOPEN != 0 {
         return Err(EOPNOTSUPP.into());
     }
     let mut lock = sk.lock();
-    let notice = message.notice(sk)?;
+    let notice = Notice::begin(message, sk)?;
     let mut timeout = sk.send_timeout(flags & c::MSG_DONTWAIT != 0);
+    let mut call = Call::new(notice.as_ref());
     let r = wait_connected(sk, &mut lock, &mut timeout)
-        .and_then(|()| queue(sk, &mut lock, message, timeout));
+        .and_then(|()| queue(sk, &mut lock, message, &mut call, timeout));
+    let copied = call.copied;
     let sent = message.taken();
     if let Some(notice) = notice.filter(|_| sent > 0) {
-        notice.copied();
+        notice.sent(copied);
     }
     match r {
         Ok(()) => Ok(sent),
         Err(_) if sent > 0 => {
             // as on TCP, they do not wait for those that could not be taken
             if flags & c::MSG_MORE == 0 {
-                sk.connection().cork.set_more(false);
+                sk.connection().set_more(false);
             }
             sk.progress();
             Ok(sent)
@@ -53,7 +59,7 @@ pub(super) fn send(sk: &SdpSock, message: &mut Source<'_>) -> Result<usize> {
 /// `EPIPE` without connection, `EAGAIN` if the call must not wait.
 fn wait_connected(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result {
     loop {
-        let mark = sk.wake_mark();
+        let mark = sk.event_seq();
         match sk.state() {
             State::Established | State::CloseWait => return Ok(()),
             State::SynSent | State::SynRecv if *timeout == 0 => return Err(EAGAIN.into()),
@@ -67,42 +73,42 @@ fn wait_connected(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> R
 fn queue(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
-    message: &mut Source<'_>,
+    message: &mut SendMsg<'_>,
+    call: &mut Call<'_>,
     mut timeout: isize,
 ) -> Result {
     let flags = message.flags();
     let size = message.remaining();
     // others are copied whatever was chosen
-    let timed = timeout != 0 && flags & c::MSG_OOB == 0 && size >= zcopy::policy::SMALLEST;
+    let may_wait = flags & c::MSG_OOB == 0 && call.notice.is_none() && !message.is_spliced();
+    let timed = may_wait && timeout != 0 && size >= zcopy::policy::SMALLEST;
     let start = if timed { nanoseconds() } else { 0 };
-    let mut call = Call {
-        begun: false,
-        direct: false,
-    };
-    if timeout != 0 && size >= zcopy::LEAST_TRANSFER {
-        look_for_readers(sk, size);
-    }
+    call.look_ahead(sk, size, timeout != 0);
     // why the call ends when there is no more room
     let mut stopped = None;
     loop {
-        let mark = sk.wake_mark();
+        let mark = sk.event_seq();
         if sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0 {
             return Err(EPIPE.into());
         }
         let want = message.remaining();
+        if want == 0 && timed && !call.detached {
+            let time = nanoseconds().saturating_sub(start);
+            sk.connection().has_sent(size, time);
+        }
         if want == 0 {
-            if timed {
-                let mut c = sk.connection();
-                c.has_sent(size, nanoseconds().saturating_sub(start));
-            }
             return Ok(());
         }
-        let may_wait = timeout != 0 && flags & c::MSG_OOB == 0;
-        let mut open = Open::new(sk, want, may_wait, &mut call);
+        let may_wait = may_wait && timeout != 0;
+        let Some(most) = detach(sk, lock, message, call, mark, &mut timeout)? else {
+            continue;
+        };
+        // what is in front of a block, or behind it, is copied
+        let mut open = Open::new(sk, want, may_wait && most == want, call);
         if open.awaits_reader {
             open.write = zcopy::send::await_reader(sk, lock, want, &mut timeout)?;
             if open.write == 0 {
-                open = Open::new(sk, want, false, &mut call);
+                open = Open::new(sk, want, false, call);
             }
         }
         if open.write > 0 || open.block > 0 {
@@ -115,12 +121,12 @@ fn queue(
                 }
                 Err(e) => return Err(e),
             }
-            open = Open::new(sk, want, false, &mut call);
+            open = Open::new(sk, want, false, call);
         }
         if open.room == 0 {
-            // Before the last look: room that comes after it is told of.
+            // before the last look: room that comes after it is told of
             ask_for_room(sk, timeout == 0);
-            open = Open::new(sk, want, false, &mut call);
+            open = Open::new(sk, want, false, call);
         }
         if open.room == 0 {
             if timeout == 0 {
@@ -129,16 +135,44 @@ fn queue(
             timeout = wait_for_room(sk, lock, mark, timeout)?;
             continue;
         }
+        open.room = open.room.min(most);
         copy(sk, message, open)?;
+        call.copied = true;
     }
 }
 
-/// A reader's advert may have come, to which a call with so many bytes can write at once.
-fn look_for_readers(sk: &SdpSock, size: usize) {
-    let mut c = sk.connection();
-    if c.may_go_directly(size) && c.may_have_news(sk) {
-        c.progress();
+/// Adds bytes of a call that need not wait for them as a block, if it is one: to look again then. Else so
+/// many of them are to go otherwise.
+///
+/// # Errors
+///
+/// `EAGAIN`, or what a signal means, as there is no room for a block.
+fn detach(
+    sk: &SdpSock,
+    lock: &mut Locked<'_>,
+    message: &mut SendMsg<'_>,
+    call: &mut Call<'_>,
+    mark: i32,
+    timeout: &mut isize,
+) -> Result<Option<usize>> {
+    let want = message.remaining();
+    let Some(added) = call.add(sk, message, *timeout != 0) else {
+        return Ok(Some(want));
+    };
+    call.begin(sk);
+    let asked = core::mem::take(&mut call.asked);
+    match added {
+        Added::Block => call.detached = true,
+        Added::Copy(n) => return Ok(Some(n.min(want))),
+        // before the last look: room that comes after it is told of
+        Added::Full if !asked => {
+            ask_for_room(sk, *timeout == 0);
+            call.asked = true;
+        }
+        Added::Full if *timeout == 0 => return Err(EAGAIN.into()),
+        Added::Full => *timeout = wait_for_room(sk, lock, mark, *timeout)?,
     }
+    Ok(None)
 }
 
 /// Queues a copy of the next bytes of the call, as many as a chunk takes, and sends what may be sent.
@@ -146,7 +180,7 @@ fn look_for_readers(sk: &SdpSock, size: usize) {
 /// # Errors
 ///
 /// Those of making a chunk, `EFAULT`, and those of [`commit`]. The message tells what was queued, and no more.
-fn copy(sk: &SdpSock, message: &mut Source<'_>, open: Open) -> Result {
+fn copy(sk: &SdpSock, message: &mut SendMsg<'_>, open: Open) -> Result {
     let flags = message.flags();
     let want = message.remaining();
     let mut chunk = match open.chunk {
@@ -190,7 +224,7 @@ fn copy(sk: &SdpSock, message: &mut Source<'_>, open: Open) -> Result {
 fn directly(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
-    message: &mut Source<'_>,
+    message: &mut SendMsg<'_>,
     open: &Open,
     timeout: &mut isize,
 ) -> Result<bool> {
@@ -201,11 +235,80 @@ fn directly(
 }
 
 /// One send call.
-struct Call {
+struct Call<'a> {
     /// It is counted.
     begun: bool,
-    /// Its bytes are not to be copied.
-    direct: bool,
+    /// Whether its bytes are not to be copied, once that was asked.
+    direct: Option<bool>,
+    /// Whether it need not wait for them all the same.
+    asynchronous: bool,
+    /// It does not wait for some of them.
+    detached: bool,
+    /// What is told when they are free, for which the call need not wait.
+    notice: Option<&'a Notice>,
+    /// Some were copied.
+    copied: bool,
+    /// Room for a block was asked for.
+    asked: bool,
+}
+
+impl<'a> Call<'a> {
+    fn new(notice: Option<&'a Notice>) -> Self {
+        Call {
+            begun: false,
+            direct: None,
+            asynchronous: false,
+            detached: false,
+            notice,
+            copied: false,
+            asked: false,
+        }
+    }
+
+    /// Looks how its bytes, so many, may go if it may wait. A reader's advert may have come, to which it can
+    /// write at once.
+    fn look_ahead(&mut self, sk: &SdpSock, size: usize, may_wait: bool) {
+        if !may_wait || size < zcopy::LEAST_TRANSFER {
+            return;
+        }
+        let mut c = sk.connection();
+        self.asynchronous = self.notice.is_none() && c.may_send_async(size);
+        if c.may_go_directly(size) && c.may_have_news(sk) {
+            c.progress();
+        }
+    }
+
+    /// Counts it.
+    fn begin(&mut self, sk: &SdpSock) {
+        self.count(&mut sk.connection());
+    }
+
+    fn count(&mut self, c: &mut Connection) {
+        if !core::mem::replace(&mut self.begun, true) {
+            c.stats.send_calls += 1;
+            c.polling.called();
+        }
+    }
+
+    /// Adds its next bytes as a block that it need not wait for, if they are to be one: what became of
+    /// that. `may_wait`: it waits for them otherwise.
+    fn add(&mut self, sk: &SdpSock, message: &mut SendMsg<'_>, may_wait: bool) -> Option<Added> {
+        if message.flags() & c::MSG_OOB != 0 {
+            return None;
+        }
+        if message.is_spliced() && self.notice.is_none() {
+            return zcopy::spliced::add(sk, message);
+        }
+        if let Some(notice) = self.notice {
+            return Some(zcopy::detached::add(sk, message, notice));
+        }
+        let may = may_wait && self.asynchronous;
+        let added = may
+            .then(|| zcopy::protected::add(sk, message).ok())
+            .flatten();
+        self.asynchronous = added.is_some();
+        added
+    }
 }
 
 /// How the next bytes of a call may go.
@@ -228,15 +331,13 @@ struct Open {
 
 impl Open {
     /// Looks what is possible for `want` bytes. `may_wait`: for whoever reads a block.
-    fn new(sk: &SdpSock, want: usize, may_wait: bool, call: &mut Call) -> Self {
+    fn new(sk: &SdpSock, want: usize, may_wait: bool, call: &mut Call<'_>) -> Self {
         let mut c = sk.connection();
-        if !core::mem::replace(&mut call.begun, true) {
-            c.stats.send_calls += 1;
-            c.polling.called();
-            call.direct = may_wait && c.chooses_direct(want);
-        }
+        call.count(&mut c);
+        let mut chooses = || *call.direct.get_or_insert_with(|| c.chooses_direct(want));
+        let direct = may_wait && chooses();
         let (mut write, mut block) = (0, 0);
-        if may_wait && call.direct {
+        if direct {
             write = c.writable_directly(want);
             if write == 0 {
                 block = c.block_size(sk, want);
@@ -252,7 +353,7 @@ impl Open {
         let mut open = Open {
             write,
             block,
-            awaits_reader: nothing && may_wait && call.direct && c.awaits_reader(want),
+            awaits_reader: nothing && direct && c.awaits_reader(want),
             room,
             chunk: None,
             size: SMALL_CHUNK,
@@ -273,8 +374,16 @@ impl Open {
         } else if want > SMALL_CHUNK {
             open.size = MIDDLE_CHUNK;
         }
+        if c.lacks_memory() {
+            open.room = 0;
+            return open;
+        }
         open.chunk = c.tx.open(open.size);
-        let mapper = c.channel.as_ref().and_then(|c| c.mapper());
+        if open.chunk.is_none() && pressure::is_exhausted() {
+            open.size = SMALL_CHUNK;
+            open.chunk = c.tx.open(open.size);
+        }
+        let mapper = c.endpoint.as_ref().and_then(|c| c.mapper());
         if !open
             .chunk
             .as_ref()
@@ -289,14 +398,15 @@ impl Open {
 /// There is no more behind what was sent with `MSG_MORE`.
 pub(super) fn announced_no_more(sk: &SdpSock) {
     let _lock = sk.lock();
-    sk.connection().cork.set_more(false);
+    sk.connection().set_more(false);
+    zcopy::spliced::flush(sk);
     sk.progress();
 }
 
 /// Puts a chunk back that got nothing new, if the connection was not lost meanwhile.
 fn put_back(sk: &SdpSock, chunk: Chunk) {
     let mut c = sk.connection();
-    if c.channel.is_some() {
+    if c.endpoint.is_some() {
         c.tx.close(chunk);
     }
 }
@@ -323,8 +433,8 @@ fn commit(
     }
     let timed = {
         let mut c = sk.connection();
-        let Connection { channel, tx, .. } = &mut *c;
-        if channel.is_none() {
+        let Connection { endpoint, tx, .. } = &mut *c;
+        if endpoint.is_none() {
             return Err(EPIPE.into());
         }
         let idle = tx.queued() == 0;
@@ -332,10 +442,10 @@ fn commit(
         if urgent {
             tx.mark_urgent();
         }
-        c.cork.set_more(more);
+        c.set_more(more);
         if urgent {
             // does not wait for whoever reads the block before it
-            c.take_blocks_back();
+            c.hurry_blocks();
         }
         if idle {
             c.heard.progress(jiffies());
@@ -359,10 +469,15 @@ fn ask_for_room(sk: &SdpSock, poll: bool) {
     if poll {
         sk.want_space();
     }
-    {
+    let lacks_memory = {
         let mut c = sk.connection();
-        c.cork.set_more(false);
+        c.set_more(false);
         c.space_wanted |= poll;
+        c.await_memory(sk);
+        c.lacks_memory()
+    };
+    if lacks_memory {
+        netns::shed();
     }
     sk.progress();
 }

@@ -6,7 +6,7 @@ use super::release::lost;
 use crate::conn::closing::{Act, Event};
 use crate::conn::timers::Timer;
 use crate::conn::{keepalive, rx_buffers, SdpSock, FIN_TIME, JOB_ADMIT, JOB_FINISH};
-use crate::sys::errno::ETIMEDOUT;
+use crate::sys::errno::{ECONNABORTED, ETIMEDOUT};
 use crate::sys::time::{is_past, jiffies, Jiffies};
 
 /// The timer has run out; in a worker.
@@ -23,14 +23,21 @@ pub(super) fn expired(sk: &SdpSock) {
             keepalive::probe(sk, c, wakeups);
         }
         let now = jiffies();
-        if c.timers.is_due(Timer::Cork, now) {
+        if c.timers.take_due(Timer::Cork, now) {
             c.cork.lift();
+            c.end_collection();
             c.progress();
         }
         if c.timers.take_due(Timer::Kick, now) {
-            if let Some(channel) = c.channel.as_mut() {
-                channel.rouse();
+            if let Some(endpoint) = c.endpoint.as_mut() {
+                endpoint.kick();
             }
+        }
+        if c.timers.take_due(Timer::Space, now) {
+            c.look_for_memory();
+        }
+        if c.timers.take_due(Timer::GiveBack, now) && c.is_withheld() {
+            c.close_on(Event::Failed, ECONNABORTED);
         }
         if c.timers.is_due(Timer::DeferAccept, now) {
             sk.schedule(JOB_ADMIT);
@@ -55,14 +62,14 @@ fn overdue(sk: &SdpSock) {
         if !c.timers.take_due(Timer::Close, jiffies()) {
             return;
         }
-        if c.place.is_some() {
+        if c.slot.is_some() {
             // nothing may come any more that tells of its end
             drop(c);
-            return lost(sk, |c| c.place.is_some());
+            return lost(sk, |c| c.slot.is_some());
         }
         let moving = !is_past(c.heard.last_progress().wrapping_add(FIN_TIME));
         let act = c.close_on(Event::Deadline { moving }, ETIMEDOUT);
-        let below = (act == Act::Detach).then(|| c.let_go());
+        let below = (act == Act::Detach).then(|| c.detach());
         (below, c.unlock())
     };
     if let Some((_, _, link)) = &below {

@@ -3,21 +3,21 @@
 //! What the transports tell of connections, and what comes of it.
 
 use super::listen::Incoming;
-use super::release::{abandon, abandoned, finish, lost};
+use super::release::{abandoned, destroy_unaccepted, finish, lost};
 use super::{connect, ipproto};
 use crate::conn::closing::{Act, Event};
 use crate::conn::events::Queue;
 use crate::conn::timers::Timer;
-use crate::conn::{keepalive, setup, Place, SdpSock};
+use crate::conn::{keepalive, setup, BacklogSlot, SdpSock};
 use crate::observe::trace;
 use crate::protocol::HELLO_ACK_LEN;
 use crate::sys::errno::{ECONNRESET, EPIPE};
 use crate::sys::net::sock::{SockCore, State};
 use crate::sys::time::{jiffies, seconds};
-use crate::transport::{Attempt, Gone, LinkId, Owner, SearchId};
+use crate::transport::{Attempt, Disconnect, LinkId, ResolverId, Upcalls};
 use kernel::prelude::*;
 
-impl Owner for SdpSock {
+impl Upcalls for SdpSock {
     type Acceptor = Incoming;
 
     fn receive_ready(&self) {
@@ -28,7 +28,7 @@ impl Owner for SdpSock {
         SockCore::is_watched(self)
     }
 
-    fn lend_a_hand(&self) {
+    fn help(&self) {
         if self.is_awaited() {
             self.event(Queue::Send);
         }
@@ -38,7 +38,7 @@ impl Owner for SdpSock {
         self.event(Queue::Send)
     }
 
-    fn resolved(&self, search: SearchId, r: Result) {
+    fn resolved(&self, search: ResolverId, r: Result) {
         self.charged(|| connect::resolved(self, search, r))
     }
 
@@ -54,32 +54,32 @@ impl Owner for SdpSock {
         self.charged(|| connect::refused(self, link, error))
     }
 
-    fn disconnected(&self, link: LinkId, how: Gone) {
+    fn disconnected(&self, link: LinkId, how: Disconnect) {
         disconnected(self, link, how)
     }
 
     fn device_removed(&self, of: Attempt) {
-        lost(self, |c| c.is_at(of))
+        lost(self, |c| c.cm.is_at(of))
     }
 }
 
 /// The connection is there: the peer has our answer, or we have sent the last word.
 fn established(sk: &SdpSock, link: LinkId) {
     let asked = sk.state() == State::SynSent;
-    let (place, told) = {
+    let (slot, told) = {
         let mut c = sk.connection();
-        if !c.is_of(link) {
+        if !c.cm.is_of(link) {
             return;
         }
         match sk.state() {
-            State::SynSent if !c.won() => return,
+            State::SynSent if !c.settle_on_sdp() => return,
             State::SynSent | State::SynRecv => sk.set_state(State::Established),
             State::CloseWait => {}
             _ => return,
         }
         trace::connect(sk);
         setup::grow(sk);
-        if c.place.is_none() {
+        if c.slot.is_none() {
             // under the lock: see the end of connect(2)
             sk.sigio_out();
             c.state_has_changed();
@@ -88,20 +88,20 @@ fn established(sk: &SdpSock, link: LinkId) {
         }
         let wait = c.options.defer_accept;
         let nothing_came = c.rx.bytes() == 0 && !sk.peer_has_ended();
-        if c.place.is_some() && wait > 0 && nothing_came {
+        if c.slot.is_some() && wait > 0 && nothing_came {
             let until = jiffies().wrapping_add(seconds(wait));
             c.timers.set(Timer::DeferAccept, until);
             (None, c.unlock())
         } else {
-            (c.place.take(), c.unlock())
+            (c.slot.take(), c.unlock())
         }
     };
     if asked {
         ipproto::answered(sk);
     }
     drop(told);
-    if let Some(place) = place {
-        hand_over(&place, sk);
+    if let Some(slot) = slot {
+        hand_over(&slot, sk);
     }
     sk.progress();
     keepalive::update(sk);
@@ -109,33 +109,33 @@ fn established(sk: &SdpSock, link: LinkId) {
 
 /// What a connection had to wait for before accept(2) may have it has come, or the time is over.
 pub(super) fn admit(sk: &SdpSock) {
-    let place = {
+    let slot = {
         let mut c = sk.connection();
         c.timers.clear(Timer::DeferAccept);
-        c.place.take()
+        c.slot.take()
     };
-    if let Some(place) = place {
-        hand_over(&place, sk);
+    if let Some(slot) = slot {
+        hand_over(&slot, sk);
     }
 }
 
 /// Gives a new connection to its listener, for accept(2), or ends it if that does not listen any more.
-fn hand_over(place: &Place, child: &SdpSock) {
-    if place.hand_over(child).is_err() {
-        abandon(child.into());
+fn hand_over(slot: &BacklogSlot, child: &SdpSock) {
+    if slot.hand_over(child).is_err() {
+        destroy_unaccepted(child.into());
     }
 }
 
 /// The connection is down.
-fn disconnected(sk: &SdpSock, link: LinkId, how: Gone) {
+fn disconnected(sk: &SdpSock, link: LinkId, how: Disconnect) {
     // What has arrived before counts.
     sk.progress();
-    let (place, below, told) = {
+    let (slot, below, told) = {
         let mut c = sk.connection();
-        if !c.is_of(link) {
+        if !c.cm.is_of(link) {
             return;
         }
-        let by_peer = how == Gone::Peer;
+        let by_peer = how == Disconnect::Peer;
         let both_ended = c.both_ended();
         let error = match sk.state() {
             State::CloseWait => EPIPE,
@@ -153,13 +153,13 @@ fn disconnected(sk: &SdpSock, link: LinkId, how: Gone) {
         c.state_has_changed();
         c.timers.clear(Timer::Close);
         // Under the same hold: the next connection's would be taken later.
-        (c.place.take(), c.let_go(), c.unlock())
+        (c.slot.take(), c.detach(), c.unlock())
     };
     drop(below);
-    if let Some(place) = place {
+    if let Some(slot) = slot {
         // accept(2) had to wait for its first bytes
         told.forget();
-        return abandoned(&place, sk);
+        return abandoned(&slot, sk);
     }
     drop(told);
     finish(sk);

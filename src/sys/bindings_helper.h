@@ -36,6 +36,7 @@
 #include "net_helpers.h"
 #include "sys/trace.h"
 #include "pin_helpers.h"
+#include "protect_helpers.h"
 #include "rdma_helpers.h"
 #include "sdp.h"
 #include "tcp_helpers.h"

@@ -14,6 +14,7 @@
 #include <rdma/rdma_cm.h>
 
 #include "helpers.h"
+#include "protect_helpers.h"
 
 /* In the order of check_layout() in layout.rs. */
 static const size_t sdp_layouts[] = {
@@ -33,6 +34,7 @@ static const size_t sdp_layouts[] = {
 	sizeof(struct ib_cm_req_param),
 	sizeof(struct rdma_cm_id),
 	sizeof(struct ib_client),
+	sizeof(struct sdp_h_protect),
 };
 
 void sdp_h_copy(void *to, const void *from, size_t n)

@@ -27,6 +27,7 @@ pub(crate) fn check_layout() -> Result {
         size_of::<c::ib_cm_req_param>(),
         size_of::<c::rdma_cm_id>(),
         size_of::<c::ib_client>(),
+        size_of::<c::sdp_h_protect>(),
     ];
     for (index, ours) in ours.into_iter().enumerate() {
         // SAFETY: The function only reads a constant table, and checks the index.

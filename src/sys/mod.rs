@@ -9,6 +9,7 @@ pub(crate) mod layout;
 pub(crate) mod net;
 pub(crate) mod pages;
 pub(crate) mod pin;
+pub(crate) mod protect;
 pub(crate) mod random;
 pub(crate) mod rdma;
 pub(crate) mod sync;

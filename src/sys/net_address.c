@@ -134,7 +134,7 @@ static int no_way(long err)
  * filled in there) counts as received, though it goes by the loopback; 0 if it is no address of
  * this namespace, or if nothing leads there; -ENOMEM.
  */
-int sdp_h_local_way(struct net *net, const struct sdp_h_addr *to, int ifindex,
+int sdp_h_local_route(struct net *net, const struct sdp_h_addr *to, int ifindex,
 		    struct sdp_h_addr *from)
 {
 	if (ipv6_addr_v4mapped(&to->ip)) {

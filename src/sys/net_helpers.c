@@ -280,7 +280,9 @@ void sdp_h_memory_begin(const struct sock *sk, struct sdp_h_memory *m)
 	if (group)
 		m->charged = set_active_memcg(group);
 	m->flags = 0;
-	if (!(allowed & __GFP_IO))
+	if (allowed & __GFP_MEMALLOC)
+		m->flags = memalloc_noreclaim_save();
+	else if (!(allowed & __GFP_IO))
 		m->flags = memalloc_noio_save();
 	else if (!(allowed & __GFP_FS))
 		m->flags = memalloc_nofs_save();

@@ -110,7 +110,7 @@ bool sdp_h_is_own_address(const struct sock *sk, const struct sdp_h_addr *a);
 bool sdp_h_is_broadcast(const struct sock *sk, const struct sdp_h_addr *a);
 bool sdp_h_source(struct sock *sk, const struct sdp_h_addr *to, int ifindex,
 		  struct sdp_h_addr *from);
-int sdp_h_local_way(struct net *net, const struct sdp_h_addr *to, int ifindex,
+int sdp_h_local_route(struct net *net, const struct sdp_h_addr *to, int ifindex,
 		    struct sdp_h_addr *from);
 void sdp_h_custom_sockopt(struct socket *sock);
 int sdp_h_most_rmem(const struct sock *sk);
@@ -118,8 +118,11 @@ void sdp_h_set_rmem(struct sock *sk, int bytes);
 int sdp_h_cmsg_check(struct sock *sk, struct msghdr *msg);
 bool sdp_h_wants_inq(const struct msghdr *msg);
 void sdp_h_give_inq(struct msghdr *msg, int inq, bool control);
-int sdp_h_notice_begin(struct sock *sk, struct msghdr *msg, struct ubuf_info **notice);
-void sdp_h_notice_end(struct ubuf_info *notice, bool sent);
+int sdp_h_notice_begin(struct sock *sk, struct msghdr *msg, struct ubuf_info **notice, bool *given);
+void sdp_h_notice_abort(struct ubuf_info *notice);
+void sdp_h_notice_get(struct ubuf_info *notice);
+void sdp_h_notice_end(struct ubuf_info *notice, bool direct);
+void sdp_h_notice_put(struct ubuf_info *notice);
 bool sdp_h_has_notices(const struct sock *sk);
 int sdp_h_recv_error(struct sock *sk, struct msghdr *msg, int len);
 bool sdp_h_net_eq(const struct net *a, const struct net *b);

@@ -27,29 +27,53 @@ void sdp_h_give_inq(struct msghdr *msg, int inq, bool control)
 }
 
 /*
- * What the program is to be told of a call with MSG_ZEROCOPY, as on TCP: NULL
- * for nothing. io_uring tells by itself. The socket lock is held.
+ * What whoever sends is to be told of a call with MSG_ZEROCOPY, as on TCP: NULL
+ * for nothing. `given`: by io_uring or another user inside the kernel, who
+ * counts the call. The socket lock is held.
  */
-int sdp_h_notice_begin(struct sock *sk, struct msghdr *msg, struct ubuf_info **notice)
+int sdp_h_notice_begin(struct sock *sk, struct msghdr *msg, struct ubuf_info **notice, bool *given)
 {
 	size_t size = msg_data_left(msg);
 
 	*notice = NULL;
-	if (!(msg->msg_flags & MSG_ZEROCOPY) || !size || msg->msg_ubuf ||
-	    !sock_flag(sk, SOCK_ZEROCOPY))
+	*given = msg->msg_ubuf;
+	if (!(msg->msg_flags & MSG_ZEROCOPY) || !size)
+		return 0;
+	if (msg->msg_ubuf) {
+		*notice = msg->msg_ubuf;
+		net_zcopy_get(*notice);
+		return 0;
+	}
+	if (!sock_flag(sk, SOCK_ZEROCOPY))
 		return 0;
 	*notice = msg_zerocopy_realloc(sk, size, NULL, false);
 	return *notice ? 0 : -ENOBUFS;
 }
 
-/* The call is over, and has copied what it has sent. The socket lock is held. */
-void sdp_h_notice_end(struct ubuf_info *notice, bool sent)
+/* Nothing was sent. The socket lock is held. */
+void sdp_h_notice_abort(struct ubuf_info *notice)
 {
-	if (!sent) {
-		net_zcopy_put_abort(notice, true);
-		return;
-	}
-	uarg_to_msgzc(notice)->zerocopy = 0;
+	net_zcopy_put_abort(notice, true);
+}
+
+/* For one more who has to end it. */
+void sdp_h_notice_get(struct ubuf_info *notice)
+{
+	net_zcopy_get(notice);
+}
+
+/* io_uring believes that bytes were not copied only of a packet, at which it does not look. */
+static struct sk_buff none;
+
+/* One of those who have to has done with the memory, in any context; what was copied says so. */
+void sdp_h_notice_end(struct ubuf_info *notice, bool direct)
+{
+	notice->ops->complete(direct ? &none : NULL, notice, direct);
+}
+
+/* The same of whoever has sent nothing by it: that neither copies nor does not. */
+void sdp_h_notice_put(struct ubuf_info *notice)
+{
 	net_zcopy_put(notice);
 }
 

@@ -18,6 +18,19 @@ pub(crate) const MAX_BLOCK: usize = 1 << 20;
 /// The smallest block there is.
 pub(crate) const MIN_BLOCK: usize = 512;
 
+/// Bytes of all blocks that there are, but for up to 64 KiB for each processor.
+pub(crate) fn about_in_use() -> usize {
+    // SAFETY: The counter lives as long as the module, and may change at any time, hence the volatile read.
+    let bytes = unsafe { (&raw const c::sdp_h_block_bytes.counter).read_volatile() };
+    usize::try_from(bytes).unwrap_or(0)
+}
+
+/// The same, exactly, by a look at each processor's share.
+pub(crate) fn in_use() -> usize {
+    // SAFETY: Reads counters.
+    unsafe { c::sdp_h_all_block_bytes() as usize }
+}
+
 /// A piece of kernel memory.
 ///
 /// # Invariants
@@ -103,10 +116,8 @@ impl Memory {
         // SAFETY: The function has no requirements but on the context, which the caller knows.
         let start = unsafe { c::sdp_h_block_alloc(size, atomic) };
         let start = NonNull::new(start.cast::<u8>()).ok_or(ENOMEM)?;
-        // SAFETY: `start` is fresh memory of `size` bytes that nobody else knows.
-        unsafe { start.as_ptr().write_bytes(0, size) };
-        // INVARIANT: Allocated above, initialised above; on failure of `Arc::new` the block is
-        // dropped and thereby freed.
+        // INVARIANT: Allocated above, all zero; on failure of `Arc::new` the block is dropped and
+        // thereby freed.
         let block = Arc::new(Block { start, size }, gfp)?;
         // INVARIANT: The block is new, so this is its first `Memory`, and there is no other way
         // to make one.

@@ -4,7 +4,7 @@
 //!
 //! [`Pages`] are the pages of one piece of a program's memory, kept where they are for a device to
 //! read or write; pinned from the iterator of a send or receive call
-//! ([`super::net::message::Source::pin`], [`super::net::message::Destination::pin`]). What a page
+//! ([`super::net::message::SendMsg::pin`], [`super::net::message::RecvMsg::pin`]). What a page
 //! holds is not touched from here. [`Locked`] is what they count against the user's
 //! `RLIMIT_MEMLOCK`.
 
@@ -17,9 +17,9 @@ pub(crate) const PAGE: usize = kernel::page::PAGE_SIZE;
 
 /// How long pages are to be pinned.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hold {
+pub(crate) enum PinTerm {
     /// For one copy by a processor that has begun.
-    Briefly,
+    Short,
     /// For as long as somebody else likes. Memory of which the kernel must be able to take back
     /// pages, or to know when they are written, is refused.
     Long,
@@ -39,13 +39,17 @@ pub(crate) enum Unpinnable {
 ///
 /// # Invariants
 ///
-/// Each of `pages` is pinned once, by `sdp_h_pin`, and only [`Pages::unpin`] undoes that.
-/// `offset + len` bytes are in them.
+/// Each of `pages` is pinned once, by `sdp_h_pin`; if `by_page` there is a reference to it in place of that; if `own`
+/// it was made by `sdp_h_make_pages`. Only [`Pages::unpin`] undoes that. `offset + len` bytes are in them.
 pub(crate) struct Pages {
     pages: KVec<*mut c::page>,
     offset: u32,
     len: u32,
     written: bool,
+    /// The kernel's own, which no program has.
+    own: bool,
+    /// The caller has named the pages, so there are references to them.
+    by_page: bool,
 }
 
 // SAFETY: Pinned pages may be unpinned by any thread.
@@ -65,7 +69,37 @@ impl Pages {
             offset: 0,
             len: 0,
             written: false,
+            own: false,
+            by_page: false,
         })
+    }
+
+    /// Lets go of what they are, and makes pages of the kernel's own with the bytes of others. Process context: sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `EINVAL` if there is no room for as many.
+    pub(crate) fn copy_from(&mut self, other: &Pages) -> Result {
+        self.unpin();
+        let n = other.count();
+        if n > self.room() {
+            return Err(EINVAL);
+        }
+        // SAFETY: There is room for `n`, and as many of `other` are pinned, and stay so for the call.
+        let ret = unsafe {
+            c::sdp_h_make_pages(
+                self.pages.as_mut_ptr(),
+                other.pages.as_ptr().cast_mut(),
+                n as u32,
+            )
+        };
+        kernel::error::to_result(ret)?;
+        // INVARIANT: Just made, and as many as there are of the other, which hold what it says.
+        // SAFETY: As many elements were written, for which there is room.
+        unsafe { self.pages.inc_len(n) };
+        (self.offset, self.len) = (other.offset, other.len);
+        (self.written, self.own) = (false, true);
+        Ok(())
     }
 
     /// How many pages there is room for.
@@ -107,6 +141,29 @@ impl Pages {
         Ok(())
     }
 
+    /// Copies bytes from the `offset`-th on, to fill `to`. The program may write to them meanwhile: then it is
+    /// some of each that arrives.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if that reaches beyond them.
+    pub(crate) fn copy_out(&self, offset: usize, to: &mut [u8]) -> Result {
+        let end = offset.checked_add(to.len()).ok_or(EINVAL)?;
+        if end > self.len() {
+            return Err(EINVAL);
+        }
+        // SAFETY: By the invariants they are pinned and hold as many bytes, counted from their offset.
+        unsafe {
+            c::sdp_h_copy_from_pages(
+                to.as_mut_ptr().cast(),
+                self.pages.as_ptr().cast_mut(),
+                self.offset as usize + offset,
+                to.len(),
+            )
+        };
+        Ok(())
+    }
+
     /// How many pages are pinned.
     pub(crate) fn count(&self) -> usize {
         self.pages.len()
@@ -143,7 +200,7 @@ impl Pages {
         &mut self,
         iter: *const c::iov_iter,
         most: usize,
-        hold: Hold,
+        hold: PinTerm,
         written: bool,
     ) -> Result<usize, Unpinnable> {
         self.unpin();
@@ -154,7 +211,7 @@ impl Pages {
             c::sdp_h_pin(
                 iter,
                 most,
-                hold == Hold::Long,
+                hold == PinTerm::Long,
                 self.pages.as_mut_ptr(),
                 room,
                 &mut offset,
@@ -171,7 +228,51 @@ impl Pages {
         // SAFETY: It has written as many elements, which is not more than there is room for.
         unsafe { self.pages.inc_len(pinned as usize) };
         (self.offset, self.len, self.written) = (offset, got, written);
+        // SAFETY: As above.
+        self.by_page = unsafe { c::sdp_h_pin_by_page(iter) };
         Ok(got as usize)
+    }
+
+    /// Adds the pages of the next bytes, `most` at most, if the caller names pages and these go on where those end that there
+    /// are. Does not sleep. Returns for how many bytes there was room.
+    ///
+    /// # Safety
+    ///
+    /// `iter` is a valid source that nobody changes meanwhile.
+    pub(in crate::sys) unsafe fn add(&mut self, iter: *const c::iov_iter, most: usize) -> usize {
+        let before = self.pages.len();
+        let goes_on = self.by_page && (self.offset as usize + self.len()) % PAGE == 0;
+        let mut len = 0;
+        // SAFETY: The iterator is valid, by the caller.
+        let (at, named) = unsafe {
+            let at = c::sdp_h_pin_piece(iter, most, true, &mut len);
+            (at, c::sdp_h_pin_by_page(iter))
+        };
+        if !named || len == 0 || (before != 0 && (!goes_on || at != 0)) {
+            return 0;
+        }
+        let room = u32::try_from(self.room() - before).unwrap_or(u32::MAX);
+        let (mut offset, mut taken) = (0, 0);
+        // SAFETY: The iterator is valid, and behind those that there are there is room for that many pages.
+        let got = unsafe {
+            let pages = self.pages.as_mut_ptr().add(before);
+            c::sdp_h_pin(iter, len, true, pages, room, &mut offset, &mut taken)
+        };
+        let Some(sum) = u32::try_from(got)
+            .ok()
+            .and_then(|n| self.len.checked_add(n))
+        else {
+            return 0;
+        };
+        // INVARIANT: The function has taken that many references, and the pages hold as many bytes more: the first
+        // begins where the last one ends, or is the first of all.
+        // SAFETY: It has written as many elements, which is not more than there is room for.
+        unsafe { self.pages.inc_len(taken as usize) };
+        if before == 0 {
+            self.offset = offset;
+        }
+        (self.len, self.written, self.by_page) = (sum, false, true);
+        got as usize
     }
 
     /// Lets go of the pages, and tells the kernel if they were written to. Process context: sleeps.
@@ -180,11 +281,18 @@ impl Pages {
     pub(crate) fn unpin(&mut self) {
         let n = self.pages.len() as u32;
         if n != 0 {
-            // SAFETY: By the invariants each is pinned once; they are forgotten below.
-            unsafe { c::sdp_h_unpin(self.pages.as_mut_ptr(), n, self.written) };
+            // SAFETY: By the invariants each was made, or is referred to or pinned once; they are forgotten below.
+            unsafe {
+                match (self.own, self.by_page) {
+                    (true, _) => c::sdp_h_free_pages(self.pages.as_mut_ptr(), n),
+                    (_, true) => c::sdp_h_put_pages(self.pages.as_mut_ptr(), n),
+                    _ => c::sdp_h_unpin(self.pages.as_mut_ptr(), n, self.written),
+                }
+            };
             self.pages.clear();
         }
         (self.offset, self.len) = (0, 0);
+        (self.own, self.by_page) = (false, false);
     }
 }
 

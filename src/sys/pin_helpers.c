@@ -4,6 +4,7 @@
 
 #include <linux/highmem.h>
 #include <linux/mm.h>
+#include <linux/net.h>
 #include <linux/pagemap.h>
 #include <linux/uaccess.h>
 
@@ -12,14 +13,14 @@
 /* --- Pinning --------------------------------------------------------------------------------------- */
 
 /*
- * Where the iterator stands, and how many of the next `most` bytes are in one piece from there. A program
- * may have tagged its address; who watches the memory knows it without.
+ * Where the iterator stands, and how many of the next `most` bytes are in one piece from there, in however many
+ * vectors: QEMU has one for each page. A program may have tagged its address; who watches the memory knows it without.
  */
 static unsigned long first_piece(const struct iov_iter *i, size_t most, size_t *len)
 {
 	const struct iovec *iov;
 	size_t skip = i->iov_offset, left = min(i->count, most);
-	unsigned long k;
+	unsigned long k, start = 0;
 
 	*len = 0;
 	if (iter_is_ubuf(i)) {
@@ -29,18 +30,87 @@ static unsigned long first_piece(const struct iov_iter *i, size_t most, size_t *
 	if (!iter_is_iovec(i))
 		return 0;
 	for (k = 0, iov = iter_iov(i); k < i->nr_segs; k++, iov++, skip = 0) {
-		if (iov->iov_len > skip) {
-			*len = min(iov->iov_len - skip, left);
-			return untagged_addr((unsigned long)iov->iov_base) + skip;
-		}
+		unsigned long at = untagged_addr((unsigned long)iov->iov_base) + skip;
+
+		if (iov->iov_len <= skip)
+			continue;
+		if (!*len)
+			start = at;
+		else if (at != start + *len)
+			break;
+		*len += min(iov->iov_len - skip, left - *len);
+		if (*len == left)
+			break;
 	}
-	return 0;
+	return start;
 }
 
-/* Where the next bytes are that sdp_h_pin() would pin, however many pages that takes. */
-unsigned long sdp_h_pin_piece(const struct iov_iter *i, size_t most, size_t *len)
+/*
+ * The next bytes of a call inside the kernel that names its memory by pages, as io_uring does with registered
+ * buffers: `most` at most, as long as there is no gap between them. With `pages` for so many, takes a
+ * reference to each.
+ */
+static size_t page_run(const struct iov_iter *i, size_t most, struct page **pages,
+		       unsigned int room, unsigned int *offset, unsigned int *taken)
 {
-	return first_piece(i, most, len);
+	size_t skip = i->iov_offset, left = min(i->count, most), got = 0;
+	unsigned long k;
+
+	*offset = *taken = 0;
+	for (k = 0; k < i->nr_segs && left; k++, skip = 0) {
+		const struct bio_vec *bv = &i->bvec[k];
+		size_t at = bv->bv_offset + skip, len;
+
+		if (bv->bv_len <= skip)
+			continue;
+		len = min(bv->bv_len - skip, left);
+		if (!got)
+			*offset = offset_in_page(at);
+		else if (offset_in_page(at) || offset_in_page(*offset + got))
+			break;
+		while (len) {
+			size_t n = min(len, PAGE_SIZE - offset_in_page(at));
+			struct page *page = bv->bv_page + (at >> PAGE_SHIFT);
+
+			if (!sendpage_ok(page) || (pages && *taken == room))
+				return got;
+			if (pages) {
+				get_page(page);
+				pages[(*taken)++] = page;
+			}
+			got += n;
+			at += n;
+			len -= n;
+			left -= n;
+		}
+	}
+	return got;
+}
+
+/*
+ * Where the next bytes are that sdp_h_pin() would pin, however many pages that takes. With `by_page` also for memory
+ * that has no address of a program's: then it is the offset in the first page.
+ */
+unsigned long sdp_h_pin_piece(const struct iov_iter *i, size_t most, bool by_page, size_t *len)
+{
+	unsigned int offset, taken;
+
+	if (!by_page || !iov_iter_is_bvec(i))
+		return first_piece(i, most, len);
+	*len = page_run(i, most, NULL, 0, &offset, &taken);
+	return offset;
+}
+
+/* Whether sdp_h_pin() takes references to pages that the caller names, in place of pinning. */
+bool sdp_h_pin_by_page(const struct iov_iter *i)
+{
+	return iov_iter_is_bvec(i);
+}
+
+void sdp_h_put_pages(struct page **pages, unsigned int n)
+{
+	while (n--)
+		put_page(pages[n]);
 }
 
 /*
@@ -55,6 +125,10 @@ long sdp_h_pin(const struct iov_iter *i, size_t most, bool longterm, struct page
 	size_t len;
 	int n;
 
+	if (iov_iter_is_bvec(i)) {
+		len = page_run(i, most, pages, room, offset, pinned);
+		return len ? len : -EFAULT;
+	}
 	*pinned = 0;
 	addr = first_piece(i, most, &len);
 	if (!len)
@@ -80,6 +154,29 @@ long sdp_h_pin(const struct iov_iter *i, size_t most, bool longterm, struct page
 void sdp_h_unpin(struct page **pages, unsigned int n, bool dirty)
 {
 	unpin_user_pages_dirty_lock(pages, n, dirty);
+}
+
+void sdp_h_free_pages(struct page **pages, unsigned int n)
+{
+	while (n--)
+		__free_page(pages[n]);
+}
+
+/* Makes pages that are copies of others. */
+int sdp_h_make_pages(struct page **pages, struct page **from, unsigned int n)
+{
+	unsigned int k;
+
+	for (k = 0; k < n; k++) {
+		pages[k] = alloc_page(GFP_HIGHUSER | __GFP_NOWARN);
+		if (!pages[k]) {
+			sdp_h_free_pages(pages, k);
+			return -ENOMEM;
+		}
+		copy_highpage(pages[k], from[k]);
+		cond_resched();
+	}
+	return 0;
 }
 
 /* Counts against the caller's RLIMIT_MEMLOCK, as MSG_ZEROCOPY does. */
@@ -115,12 +212,29 @@ void sdp_h_copy_pages(struct page **to, size_t to_offset, struct page **from, si
 		char *dst = kmap_local_page(page);
 		const char *src = kmap_local_page(from[from_offset / PAGE_SIZE]);
 
-		memcpy(dst + t, src + f, n);
+		/* whole pages, as the buffers of most programs lie alike in theirs: the processor's best way */
+		if (n == PAGE_SIZE)
+			copy_page(dst, (void *)src);
+		else
+			memcpy(dst + t, src + f, n);
 		kunmap_local(src);
 		kunmap_local(dst);
 		flush_dcache_page(page);
 		to_offset += n;
 		from_offset += n;
+		len -= n;
+	}
+}
+
+/* Copies from pages; the offset counts from the first one. */
+void sdp_h_copy_from_pages(void *to, struct page **from, size_t offset, size_t len)
+{
+	while (len) {
+		size_t at = offset_in_page(offset), n = min(len, PAGE_SIZE - at);
+
+		memcpy_from_page(to, from[offset / PAGE_SIZE], at, n);
+		to += n;
+		offset += n;
 		len -= n;
 	}
 }

@@ -24,10 +24,15 @@ int sdp_h_lock_pages(struct sdp_h_locked *locked, size_t size);
 void sdp_h_unlock_pages(struct sdp_h_locked *locked);
 long sdp_h_pin(const struct iov_iter *i, size_t most, bool longterm, struct page **pages,
 	       unsigned int room, unsigned int *offset, unsigned int *pinned);
-unsigned long sdp_h_pin_piece(const struct iov_iter *i, size_t most, size_t *len);
+unsigned long sdp_h_pin_piece(const struct iov_iter *i, size_t most, bool by_page, size_t *len);
+bool sdp_h_pin_by_page(const struct iov_iter *i);
+void sdp_h_put_pages(struct page **pages, unsigned int n);
 void sdp_h_unpin(struct page **pages, unsigned int n, bool dirty);
+int sdp_h_make_pages(struct page **pages, struct page **from, unsigned int n);
+void sdp_h_free_pages(struct page **pages, unsigned int n);
 void sdp_h_copy_pages(struct page **to, size_t to_offset, struct page **from, size_t from_offset,
 		      size_t len);
+void sdp_h_copy_from_pages(void *to, struct page **from, size_t offset, size_t len);
 unsigned long sdp_h_ram_pages(void);
 
 /* scatter.rs */

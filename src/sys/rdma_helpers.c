@@ -6,6 +6,7 @@
 #include <linux/inetdevice.h>
 #include <linux/mm.h>
 #include <linux/module.h>
+#include <linux/percpu.h>
 #include <linux/netdevice.h>
 #include <linux/rcupdate.h>
 #include <linux/if_vlan.h>
@@ -22,24 +23,58 @@
 
 /* --- Memory ------------------------------------------------------------------------------------ */
 
+/* A processor hands on so much at a time. */
+#define BLOCKS_AT_ONCE (64 << 10)
+
+atomic_long_t sdp_h_block_bytes;
+static DEFINE_PER_CPU(int, block_bytes_here);
+
+/* Counts as TCP counts its memory: no processor writes where others do, but now and then. */
+static void count_block(int bytes)
+{
+	int here = this_cpu_add_return(block_bytes_here, bytes);
+
+	if (abs(here) >= BLOCKS_AT_ONCE)
+		atomic_long_add(this_cpu_xchg(block_bytes_here, 0), &sdp_h_block_bytes);
+}
+
+unsigned long sdp_h_all_block_bytes(void)
+{
+	long sum = atomic_long_read(&sdp_h_block_bytes);
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		sum += READ_ONCE(*per_cpu_ptr(&block_bytes_here, cpu));
+	return max(sum, 0L);
+}
+
 void *sdp_h_block_alloc(size_t size, bool atomic)
 {
-	gfp_t gfp = (atomic ? GFP_ATOMIC : GFP_KERNEL) | __GFP_NOWARN | __GFP_ACCOUNT;
+	gfp_t gfp = (atomic ? GFP_ATOMIC : GFP_KERNEL) | __GFP_NOWARN | __GFP_ACCOUNT | __GFP_ZERO;
 	unsigned int order;
 	struct page *page;
+	void *block;
 
-	if (size < PAGE_SIZE)
-		return kmalloc(size, gfp);
+	if (size < PAGE_SIZE) {
+		block = kmalloc(size, gfp);
+		if (block)
+			count_block(size);
+		return block;
+	}
 	order = get_order(size);
 	/* Large blocks are a wish: do not compact the whole memory for them. */
 	if (order)
 		gfp |= __GFP_COMP | (order > PAGE_ALLOC_COSTLY_ORDER ? __GFP_NORETRY : 0);
 	page = alloc_pages(gfp, order);
-	return page ? page_address(page) : NULL;
+	if (!page)
+		return NULL;
+	count_block(size);
+	return page_address(page);
 }
 
 void sdp_h_block_free(void *block, size_t size)
 {
+	count_block(-(int)size);
 	if (size < PAGE_SIZE)
 		kfree(block);
 	else
@@ -50,7 +85,8 @@ void sdp_h_block_free(void *block, size_t size)
 
 struct workqueue_struct *sdp_h_rdma_workqueue(void)
 {
-	return alloc_workqueue("ib_sdp_rdma", WQ_UNBOUND, 0);
+	/* It gives up what the shrinker has taken, so memory may wait for it. */
+	return alloc_workqueue("ib_sdp_rdma", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
 }
 
 void sdp_h_module_get(void)

@@ -18,6 +18,9 @@
 /* pages.rs */
 void *sdp_h_block_alloc(size_t size, bool atomic);
 void sdp_h_block_free(void *block, size_t size);
+/* Bytes of all blocks, but for what is not handed on yet; and exactly. */
+extern atomic_long_t sdp_h_block_bytes;
+unsigned long sdp_h_all_block_bytes(void);
 
 /* queue.rs: the workqueue. */
 struct workqueue_struct *sdp_h_rdma_workqueue(void);

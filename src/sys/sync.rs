@@ -44,7 +44,7 @@ macro_rules! late_mutex {
             /// `ENODEV` before [`start`].
             pub(in super::super) fn lock() -> Result<GlobalGuard<inner::$lock>> {
                 if STATE.load(Acquire) != 2 {
-                    return Err(ENODEV);
+                    return Err(kernel::error::code::ENODEV);
                 }
                 Ok(inner::$lock.lock())
             }

@@ -17,16 +17,17 @@
 //!
 //! | step | where | call |
 //! |---|---|---|
-//! | room for it | under the lock | [`Channel::spare_for`]; if there is none, [`Channel::pinning`] and then, without the lock, [`Pinning::make`] |
-//! | pin, and map for the device | process context, no lock | [`Pinned::pin_source`] or [`Pinned::pin_destination`]; `Hold::Long` for an advert, `Hold::Briefly` for a transfer of ours; a refusal means: copy |
+//! | room for it | under the lock | [`Endpoint::spare_for`]; if there is none, [`Endpoint::pinning`] and then, without the lock, [`Pinning::make`] |
+//! | pin, and map for the device | process context, no lock | [`Pinned::pin_source`] or [`Pinned::pin_destination`]; `PinTerm::Long` for an advert, `PinTerm::Short` for a transfer of ours; a refusal means: copy |
 //! | hand it over | under the lock | [`Transport::lend`], and keep a [`Pinned::watch`] |
 //! | let the peer have access | under the lock | [`Transport::register`], then the message that carries the [`Key`], then [`Transport::flush`] |
 //! | or access the peer's | under the lock | [`Transport::transfer`] until all is queued, then, after a WRITE, the message that reports it, then [`Transport::flush`] |
+//! | or send it in messages | under the lock | [`Transport::post_lent`], then [`Transport::flush`] |
 //! | wait | no lock | for the peer's report, or for [`SendCompletion::Moved`] |
 //! | end the peer's access | under the lock | [`Transport::invalidate`], and wait for [`SendCompletion::Ended`] |
 //! | get it back | under the lock | [`Transport::reclaim`] |
 //! | unpin | process context, no lock | [`Pinned::release`], and advance the call's iterator by what was moved |
-//! | for the next time | under the lock | [`Channel::keep`] |
+//! | for the next time | under the lock | [`Endpoint::keep`] |
 //!
 //! **Order.** Everything that is posted is carried out in the order in which it was posted. The
 //! access that [`Transport::register`] gives is there before a message behind it arrives, and so are
@@ -34,10 +35,10 @@
 //! it is to be posted after that.
 //!
 //! **Room.** Transfers, registrations and their ends take slots of the send queue, but leave
-//! [`Limits::send_slots`] / 4 of them to messages. `ENOSPC` means: again after the next completion.
-//! Only [`Limits::reads`] READs can be under way, because one more would hold up the messages behind
+//! a quarter of them to messages. `ENOSPC` means: again after the next completion.
+//! Only so many READs can be under way as both devices agreed on, because one more would hold up the messages behind
 //! it. What a program's memory is in is many pieces for the device (pages, as a rule, or large ones),
-//! and a work request has [`Limits::gather`] of them; so one call may queue only the beginning of
+//! and a work request has a few of them; so one call may queue only the beginning of
 //! what it was asked for, and is repeated for the rest. Each has its own completion.
 //!
 //! **Who owns the pages.** The caller does, from the pinning to [`Transport::lend`] and from
@@ -56,7 +57,7 @@
 //! **When the connection breaks**, transfers fail and their memory can be reclaimed when their
 //! completions were polled. Memory that the peer had access to stays with the transport until that
 //! is dropped, which destroys the queue pair first; after that all of it is let go of, and
-//! [`Owner::send_ready`] is called. So the caller drops the transport, or has it dropped, and
+//! [`Upcalls::send_ready`] is called. So the caller drops the transport, or has it dropped, and
 //! waits until [`Watch::is_held`] is no longer true. That wait needs nothing of the peer, nor of any
 //! other process, and so need not be killable.
 //!
@@ -72,29 +73,29 @@ pub(crate) mod rdma;
 mod types;
 pub(crate) mod upcalls;
 
-pub(crate) use dispatch::{start, usable_address, Acceptor, Channel, Link, Request, Resolver};
-pub(crate) use local::Errand;
+pub(crate) use dispatch::{start, usable_address, Acceptor, CmLink, Endpoint, Request, Resolver};
+pub(crate) use local::CopyJob;
 pub(crate) use rdma::{listen, Listening, Service};
 pub(crate) use types::{
-    Completion, Config, Head, Interest, Limits, SendCompletion, Status, BSDH, HEAD,
+    Completion, Config, Head, Limits, NotifyOn, SendCompletion, Status, BSDH, HEAD,
 };
-pub(crate) use upcalls::{Attempt, Gone, LinkId, Owner, SearchId, Verdict};
+pub(crate) use upcalls::{Attempt, Disconnect, LinkId, ResolverId, Upcalls, Verdict};
 
-#[cfg_attr(not(sdp_selftest), allow(unused_imports))]
-pub(crate) use crate::memory::pinned::{Pinned, Pinning, Watch};
+pub(crate) use crate::memory::notify::Watch;
+pub(crate) use crate::memory::pinned::{Pinned, Pinning};
 use crate::sys::rdma::buffer::Buffer;
-pub(crate) use crate::sys::rdma::buffer::Span;
+pub(crate) use crate::sys::rdma::buffer::Sge;
 pub(crate) use crate::sys::rdma::cm::{REPLY_DATA, REQUEST_DATA};
 pub(crate) use crate::sys::rdma::cq::Arming;
 use crate::sys::rdma::mapper::Mapper;
 pub(crate) use crate::sys::rdma::mr::{Access, Key};
-pub(crate) use crate::sys::rdma::send::blocks::{Loan, Transfer};
-pub(crate) use crate::sys::rdma::send::message::SendWr as Sending;
+pub(crate) use crate::sys::rdma::send::blocks::{LentSpan, Loan, Transfer};
+pub(crate) use crate::sys::rdma::send::message::SendWr;
 pub(crate) use crate::sys::rdma::Net;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// What carries the messages of one connection. What only one of the two does is in [`Channel`].
+/// What carries the messages of one connection. What only one of the two does is in [`Endpoint`].
 pub(crate) trait Transport: Send {
     /// What can be done.
     fn limits(&self) -> Limits;
@@ -117,7 +118,19 @@ pub(crate) trait Transport: Send {
     ///
     /// `ENOSPC` when as many are on their way as can be, `EINVAL` for what the limits do not allow
     /// or is not mapped, `EIO` when the transport is broken.
-    fn post_send(&mut self, s: &Sending<'_>) -> Result;
+    fn post_send(&mut self, s: &SendWr<'_>) -> Result;
+
+    /// Queues a message with payload from lent memory in place of buffers;
+    /// [`SendCompletion::Moved`] follows, at the latest with the end of a later one that is signaled.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transport::post_send`], and `EINVAL` for more than [`Transport::lent_payload`] says, `EBUSY` if
+    /// the peer has access to the memory, `ENOENT`.
+    fn post_lent(&mut self, s: &SendWr<'_>, payload: &LentSpan) -> Result;
+
+    /// How many of these bytes of lent memory one message can have; 0 if they cannot be sent so.
+    fn lent_payload(&mut self, payload: &LentSpan) -> u32;
 
     /// Hands over all that is queued.
     ///
@@ -134,7 +147,7 @@ pub(crate) trait Transport: Send {
 
     /// Asks to be told of the next end of a receive. Costs little when that was asked for before and
     /// nothing was told since.
-    fn arm_receive(&mut self, of: Interest) -> Arming;
+    fn arm_receive(&mut self, of: NotifyOn) -> Arming;
 
     /// Asks to be told of the next end of a send, like [`Transport::arm_receive`].
     fn arm_send(&mut self) -> Arming;
@@ -190,12 +203,4 @@ pub(crate) trait Transport: Send {
     /// cannot be; `EBUSY` if the peer has access to the memory; `ENOENT`, `ENOMEM`; `EIO` when the
     /// transport is broken.
     fn transfer(&mut self, loan: Loan, t: &Transfer) -> Result<u32>;
-
-    /// How many transfers and registrations can be queued.
-    #[cfg_attr(not(sdp_selftest), expect(dead_code, reason = "for the self-test"))]
-    fn direct_room(&self) -> u16;
-
-    /// How many READs can be queued.
-    #[cfg_attr(not(sdp_selftest), expect(dead_code, reason = "for the self-test"))]
-    fn read_room(&self) -> u16;
 }

@@ -12,7 +12,7 @@
 //!
 //! A local connection takes the same steps without these messages.
 
-use super::upcalls::Gone;
+use super::upcalls::Disconnect;
 use crate::sys::errno::ECONNRESET;
 use kernel::prelude::*;
 
@@ -29,10 +29,10 @@ pub(super) enum Phase {
 
 /// What the owner is told when it ends.
 pub(super) enum Ending {
-    /// By [`Owner::refused`](super::Owner::refused).
+    /// By [`Upcalls::refused`](super::Upcalls::refused).
     Refused(Error),
-    /// By [`Owner::disconnected`](super::Owner::disconnected).
-    Gone(Gone),
+    /// By [`Upcalls::disconnected`](super::Upcalls::disconnected).
+    Disconnect(Disconnect),
     /// It has been told before.
     Known,
 }
@@ -53,8 +53,8 @@ impl Phase {
         match self {
             Phase::New | Phase::Replied => Ending::Refused(ECONNRESET.into()),
             Phase::Requested => Ending::Refused(error),
-            Phase::Established => Ending::Gone(Gone::Peer),
-            Phase::Leaving => Ending::Gone(Gone::Answered),
+            Phase::Established => Ending::Disconnect(Disconnect::Peer),
+            Phase::Leaving => Ending::Disconnect(Disconnect::Acked),
             Phase::Closed => Ending::Known,
         }
     }
@@ -63,8 +63,8 @@ impl Phase {
     pub(super) fn left(self) -> Ending {
         match self {
             Phase::Closed => Ending::Known,
-            Phase::Leaving => Ending::Gone(Gone::Answered),
-            _ => Ending::Gone(Gone::Peer),
+            Phase::Leaving => Ending::Disconnect(Disconnect::Acked),
+            _ => Ending::Disconnect(Disconnect::Peer),
         }
     }
 }

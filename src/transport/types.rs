@@ -12,33 +12,26 @@ pub(crate) const HEAD: usize = 40;
 pub(crate) const BSDH: u32 = crate::protocol::BSDH_LEN as u32;
 
 /// What a transport can do.
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(sdp_selftest), allow(dead_code, reason = "for the self-test"))]
+#[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Limits {
-    /// Most messages that can be on their way.
-    pub(crate) send_slots: u16,
     /// Most buffers that can wait for messages.
     pub(crate) receive_slots: u16,
     /// Most pieces of payload in one message.
-    pub(crate) spans: u8,
+    pub(crate) max_sge: u8,
     /// Bytes of a message of payload that do not take room in the buffer it is received into.
-    pub(crate) beside: u32,
-    /// Most RDMA READs in progress.
-    pub(crate) reads: u8,
-    /// Most pieces of memory in one READ or WRITE.
-    pub(crate) gather: u8,
+    pub(crate) header_aside: u32,
     /// Most pages of a program in one piece of pinned memory; 0 if there is no zero copy.
     pub(crate) pinned_pages: u16,
 }
 
 /// Of which receives to tell.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
-pub(crate) enum Interest {
-    /// Those of messages whose sender wants that ([`Sending::solicited`](super::Sending::solicited)), and others only while
-    /// [`Owner::is_watched`](super::Owner::is_watched): some call will poll for them.
+pub(crate) enum NotifyOn {
+    /// Those of messages whose sender wants that ([`SendWr::solicited`](super::SendWr::solicited)), and others only while
+    /// [`Upcalls::is_watched`](super::Upcalls::is_watched): some call will poll for them.
     Solicited,
     /// All.
-    All,
+    Next,
 }
 
 /// Why something failed.
@@ -71,10 +64,6 @@ impl Status {
 }
 
 /// The end of a receive.
-#[allow(
-    dead_code,
-    reason = "what a transport can tell, whether the sockets ask for it yet or not"
-)]
 pub(crate) enum Completion {
     /// A message has come.
     Received {
@@ -87,8 +76,6 @@ pub(crate) enum Completion {
     },
     /// No message will come into this buffer.
     Failed {
-        /// The buffer.
-        buffer: Option<KBox<Buffer>>,
         /// Why.
         status: Status,
     },
@@ -122,10 +109,6 @@ impl Head {
 }
 
 /// The end of a message that was sent.
-#[allow(
-    dead_code,
-    reason = "what a transport can tell, whether the sockets ask for it yet or not"
-)]
 pub(crate) enum SendCompletion {
     /// The peer has this message and all that were posted before it.
     Sent {
@@ -135,8 +118,6 @@ pub(crate) enum SendCompletion {
     /// This message, transfer or end of access has failed, and so will what was posted after it. A
     /// message may have arrived nevertheless.
     Failed {
-        /// What its poster called it.
-        cookie: u64,
         /// Why.
         status: Status,
     },
@@ -163,7 +144,7 @@ pub(crate) struct Config {
     /// Buffers that can wait for messages.
     pub(crate) receive_slots: u16,
     /// Pieces of payload per message.
-    pub(crate) spans: u8,
+    pub(crate) max_sge: u8,
     /// Length of a message up to which it is copied into the work request.
     pub(crate) inline: u16,
     /// How often a message is repeated that the peer does not acknowledge, up to 7; but rxe takes 7
@@ -190,7 +171,7 @@ impl Default for Config {
         Config {
             send_slots: 31,
             receive_slots: 31,
-            spans: 2,
+            max_sge: 2,
             inline: 48,
             retry_count: 6,
             rnr_retry: 7,

@@ -8,15 +8,15 @@ use kernel::sync::aref::AlwaysRefCounted;
 
 /// How a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Gone {
+pub(crate) enum Disconnect {
     /// The peer ended it.
     Peer,
     /// We ended it, and the peer knows.
-    Answered,
+    Acked,
     /// We ended it, and the peer did not answer.
-    Unanswered,
+    TimedOut,
     /// The time is over in which packets of it may still come.
-    Expired,
+    TimeWaitExit,
 }
 
 /// Tells one link from another of the same owner, as long as either lives.
@@ -32,12 +32,12 @@ impl LinkId {
 
 /// Tells one resolver from another of the same owner, as long as either lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SearchId(usize);
+pub(crate) struct ResolverId(usize);
 
-impl SearchId {
+impl ResolverId {
     /// The id of what lies there.
     pub(super) fn of<T>(search: &T) -> Self {
-        SearchId(core::ptr::from_ref(search).addr())
+        ResolverId(core::ptr::from_ref(search).addr())
     }
 }
 
@@ -45,7 +45,7 @@ impl SearchId {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Attempt {
     /// A search for an address.
-    Search(SearchId),
+    Search(ResolverId),
     /// A connection, or one that is being made.
     Link(LinkId),
 }
@@ -57,9 +57,9 @@ pub(crate) enum Attempt {
 /// still come for a moment.
 ///
 /// What is told of a connection comes with its [`LinkId`], because an owner that has dropped a
-/// [`super::Link`] and made another may still be told of the first one; likewise [`SearchId`] and
+/// [`super::CmLink`] and made another may still be told of the first one; likewise [`ResolverId`] and
 /// [`super::Resolver`].
-pub(crate) trait Owner: AlwaysRefCounted + Send + Sync + Sized + 'static {
+pub(crate) trait Upcalls: AlwaysRefCounted + Send + Sync + Sized + 'static {
     /// Who decides on requests for connections, a [`super::Acceptor`].
     type Acceptor: 'static;
 
@@ -68,20 +68,20 @@ pub(crate) trait Owner: AlwaysRefCounted + Send + Sync + Sized + 'static {
     fn receive_ready(&self);
 
     /// Whether somebody watches for what comes, of which the owner is not told. Called like
-    /// [`Owner::receive_ready`].
+    /// [`Upcalls::receive_ready`].
     fn is_watched(&self) -> bool;
 
     /// The peer carries something out that is done sooner if a task of the owner that waits looks for
-    /// an [`super::Channel::errand`]. Called in process context; wake it, if there is one.
-    fn lend_a_hand(&self);
+    /// an [`super::Endpoint::copy_job`]. Called in process context; wake it, if there is one.
+    fn help(&self);
 
-    /// There is something to [`super::Transport::poll_send`], or memory that was lent to a channel
-    /// was let go of. Called like [`Owner::receive_ready`].
+    /// There is something to [`super::Transport::poll_send`], or memory that was lent to an endpoint
+    /// was let go of. Called like [`Upcalls::receive_ready`].
     fn send_ready(&self);
 
     /// A [`super::Resolver`] has come to its end. May come before [`super::Resolver::start`]
     /// returns, with the locks of its caller.
-    fn resolved(&self, search: SearchId, result: Result);
+    fn resolved(&self, search: ResolverId, result: Result);
 
     /// The peer accepts, with this private data. An error rejects the connection, and nothing more
     /// comes of it.
@@ -95,11 +95,11 @@ pub(crate) trait Owner: AlwaysRefCounted + Send + Sync + Sized + 'static {
     fn refused(&self, link: LinkId, error: Error);
 
     /// The connection has ended; what was posted is being flushed.
-    fn disconnected(&self, link: LinkId, how: Gone);
+    fn disconnected(&self, link: LinkId, how: Disconnect);
 
-    /// The device of a link or a resolver is being removed, which waits until channel, link and
+    /// The device of a link or a resolver is being removed, which waits until endpoint, link and
     /// resolver are dropped and all buffers are unmapped. May be called more than once. It may come
-    /// for a link that the owner has not put into its place yet: see [`super::Link::is_removing`].
+    /// for a link that the owner has not put into its place yet: see [`super::CmLink::is_removing`].
     fn device_removed(&self, of: Attempt);
 }
 

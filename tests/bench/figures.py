@@ -5,6 +5,9 @@ from statistics import median
 
 
 class Samples:
+    """The samples of a run. Those of a part differ by size and number of connections; a part that has levels of
+    something else has them in the connections' place."""
+
     def __init__(self, samples):
         self.good, self.lost = {}, {}
         self.stopped = {}       # of a system: why it made no more connections
@@ -17,7 +20,7 @@ class Samples:
                 self.stopped[sample["system"]] = f"{sample['stopped']}, after {sample['count']}"
             for name, value in sample.items():
                 if isinstance(value, (int, float)) and (value > 0 or name == "empty"):
-                    key = (sample["part"], sample["system"], sample["size"], sample["connections"], name)
+                    key = (sample["part"], sample["system"], sample["size"], sample.get("level", sample["connections"]), name)
                     self.good.setdefault(key, {})[sample["repetition"]] = value
 
     def all(self, part, system, size, connections, name):
@@ -31,8 +34,9 @@ class Samples:
         return median(values.values()) if values else None
 
     def ratio(self, part, first, second, size, connections, name):
-        one, other = self.middle(part, first, size, connections, name), self.middle(part, second, size, connections, name)
-        return one / other if one and other else None
+        """The median of those of the repetitions: whatever else the machine does changes from one to the next."""
+        each = self.ratios(part, first, second, size, connections, name)
+        return median(each) if each else None
 
     def ratios(self, part, first, second, size, connections, name):
         """Of each repetition."""
@@ -171,18 +175,22 @@ def standard_graphs(points, at_once_size):
            [(count, at_once_size, count) for count in counts])
 
 
+def goal(what, each, bound, at_least=True):
+    """What was promised of a ratio, and what came of it in each repetition."""
+    ratio = median(each) if each else None
+    return {
+        "what": what, "bound": bound, "at_least": at_least, "ratio": ratio, "lowest": min(each, default=None), "highest": max(each, default=None),
+        "met": None if ratio is None else ratio >= bound if at_least else ratio <= bound,
+    }
+
+
 def goals_of(samples, wanted, names):
-    """What was promised, and what came of it; `wanted` is (part, system, to which one, size, figure, bound) of each, and how
-    many connections, if it is not one."""
+    """The same of several; `wanted` is (part, system, to which one, size, figure, bound) of each, and how many
+    connections, if it is not one."""
     for part, system, other, size, name, bound, *connections in wanted:
         count, = connections or [1]
-        ratio = samples.ratio(part, system, other, size, count, name)
-        each = samples.ratios(part, system, other, size, count, name) or [ratio]
-        yield {
-            "what": f"{part} at {length(size)}, {names[system]} / {names[other]}" + (f", {count} connections" if connections else ""),
-            "bound": bound, "at_least": part == "throughput", "ratio": ratio, "lowest": min(each), "highest": max(each),
-            "met": None if ratio is None else ratio >= bound if part == "throughput" else ratio <= bound,
-        }
+        what = f"{part} at {length(size)}, {names[system]} / {names[other]}" + (f", {count} connections" if connections else "")
+        yield goal(what, samples.ratios(part, system, other, size, count, name), bound, part == "throughput")
 
 
 def lost_table(samples, names):
@@ -194,8 +202,8 @@ def lost_table(samples, names):
 
 
 def goals_table(goals):
-    yield "Targets: ratio of the medians (lowest to highest of the repetitions)"
-    width = max(len(goal["what"]) for goal in goals)
+    yield "Targets: median of the ratios of the repetitions (lowest to highest)"
+    width = max((len(goal["what"]) for goal in goals), default=0)
     for goal in goals:
         ratio = "-" if goal["ratio"] is None else f"{goal['ratio']:.2f} ({goal['lowest']:.2f} to {goal['highest']:.2f})"
         verdict = {None: "not measured", True: "met", False: "MISSED"}[goal["met"]]

@@ -12,162 +12,22 @@ import itertools
 import json
 import os
 import re
-import shlex
 import shutil
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from statistics import median
 
+import running
 import smc_kernel
+from running import CPUS, Failed, Pair, Resident, deadline, listens, port, say
 
 SELF, PEER = "10.77.0.1", "10.77.0.2"
 PROGRAMS = ("sockets", "many", "verbs")     # of this directory, built
-TICK = os.sysconf("SC_CLK_TCK")
-CPUS = os.cpu_count()
 HERE = "127.0.0.1"
 smc = None                      # unless it is measured
 ATTEMPTS = 2                    # of a sample that fails
 GID_INDEX = {}                  # of a device: where its IPv4 address is
-
-
-class Failed(Exception):
-    """A program did not do what it should; the message says what happened instead."""
-
-
-def say(text):
-    print(f"bench: {text}", file=sys.stderr, flush=True)
-
-
-# --- running programs ------------------------------------------------------------------------------
-
-class Program:
-    """A program that is running, its output going to files."""
-
-    def __init__(self, words):
-        self.words = [str(word) for word in words]
-        self.out, self.err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen(self.words, stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err)
-        self.status = None
-
-    def __str__(self):
-        return shlex.join(self.words)
-
-    @staticmethod
-    def _text(file):
-        # The program writes through the same open file: its position must not move.
-        return os.pread(file.fileno(), 1 << 20, 0).decode(errors="replace")
-
-    @property
-    def output(self):
-        return self._text(self.out)
-
-    def ended(self):
-        if self.status is None:
-            pid, status = os.waitpid(self.process.pid, os.WNOHANG)
-            if pid:
-                self.status = self.process.returncode = os.waitstatus_to_exitcode(status)
-        return self.status is not None
-
-    def why(self):
-        words = (self._text(self.err) + "\n" + self.output).strip().splitlines()
-        return "; ".join(line.strip() for line in words[-6:] if line.strip("- ")) or "it said nothing"
-
-    def wait(self, limit):
-        end = time.monotonic() + limit
-        # Sleeping, not spinning: the guest's processors belong to what is measured.
-        while not self.ended():
-            if time.monotonic() > end:
-                raise Failed(f"`{self}` did not end within {limit:.0f} s: {self.why()}")
-            time.sleep(0.02)
-        if self.status:
-            raise Failed(f"`{self}` ended with status {self.status}: {self.why()}")
-
-    def stop(self):
-        if not self.ended():
-            self.process.terminate()
-            end = time.monotonic() + 3
-            while not self.ended() and time.monotonic() < end:
-                time.sleep(0.05)
-            if not self.ended():
-                self.process.kill()
-                while not self.ended():
-                    time.sleep(0.02)
-        self.out.close()
-        self.err.close()
-
-
-def listens(program, port):
-    """Whether someone in the program's network listens on a TCP port."""
-    for name in ("tcp", "tcp6"):
-        with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{program.process.pid}/net/{name}").read_text().splitlines()[1:]:
-                fields = line.split()
-                if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
-                    return True
-    return False
-
-
-@contextlib.contextmanager
-def server(words, ready, here=False, limit=30):
-    """A program on the other host, or here; ready(program) says when the block may start."""
-    program = Program(words if here else ["peer", *words])
-    try:
-        end = time.monotonic() + limit
-        while not ready(program):
-            if program.ended():
-                raise Failed(f"`{program}` ended with status {program.status}: {program.why()}")
-            if time.monotonic() > end:
-                raise Failed(f"`{program}` was not ready after {limit} s: {program.why()}")
-            time.sleep(0.02)
-        yield program
-    finally:
-        program.stop()
-
-
-def idle():
-    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
-    return (int(fields[4]) + int(fields[5])) / TICK
-
-
-class Pair:
-    """A server and its client, run to the end of both."""
-
-    def __init__(self, server_words, client_words, ready, limit, here=False):
-        with server(server_words, ready, here) as there:
-            start, idle_before = time.monotonic(), idle()
-            here = Program(client_words)
-            self.commands = [str(there), str(here)]
-            try:
-                here.wait(limit)
-                there.wait(15)
-            except Failed as failure:
-                if not there.ended():
-                    raise
-                raise Failed(f"{failure}; the server ended with status {there.status}: {there.why()}") from None
-            finally:
-                if here.status is None:
-                    here.stop()
-            self.guest_cpu = (time.monotonic() - start) * CPUS - (idle() - idle_before)
-            self.here, self.there = here.output, there.output
-
-
-_next_port = 20000
-
-
-def port():
-    global _next_port
-    _next_port += 1
-    return _next_port
-
-
-def number(pattern, text, what):
-    found = re.search(pattern, text, re.M)
-    if not found:
-        raise Failed(f"{what} has no line {pattern}: {text.strip()[-300:]}")
-    return float(found[1])
 
 
 # --- the systems -----------------------------------------------------------------------------------
@@ -208,22 +68,49 @@ def many(system, mode, size, connections, seconds, here=False):
     return {"commands": commands} | (driver if mode == "idle" else round_trips(driver))
 
 
-def sockets(system, mode, size, connections, seconds, here=False):
+CLIENT = Resident(["/tmp/sockets", "-"])
+SERVERS = {False: Resident(["nsenter", "--net=/run/netns/peer", "/tmp/sockets", "-"]), True: Resident(["/tmp/sockets", "-"])}
+
+
+def by_residents(system, words, options, seconds, here):
+    """Runs tests/bench/sockets.c at both ends, in processes that are there: how it would be started, and what the two have printed."""
+    server = SERVERS[here]
+    end = deadline(seconds * 6 + 30)
+    try:
+        server.start([system, "serve", *words])
+        if server.line(end) != "listening":
+            raise Failed(f"`{server}` does not listen: {server.why()}")
+        CLIENT.start([system, "drive", *words, seconds, *options])
+        try:
+            driver = json.loads(CLIENT.result(end))
+        except Failed as failure:
+            raise Failed(f"{failure}; of the server: {server.why()}") from None
+        return [str(server), str(CLIENT)], driver, json.loads(server.result(end))
+    except (Failed, ValueError) as failure:
+        # with whatever they may still do
+        for program in (CLIENT, server):
+            program.stop()
+        raise Failed(str(failure)) from None
+
+
+def sockets(system, mode, size, connections, seconds, here=False, options=()):
     """TCP, SDP, SMC, rsockets or AF_UNIX, by the same program."""
     # rsockets take an address of an RDMA device, here as well.
     address = PEER if not here else SELF if system == "rsockets" else HERE
-    program = ["/tmp/sockets", SYSTEMS.get(system, system)]
-    commands, here, there = serve_and_drive(program, program, [mode, address, port(), size, connections], seconds, seconds * 6 + 30, here)
+    words = [mode, address, port(), size, connections]
+    commands, here, there = by_residents(SYSTEMS.get(system, system), words, options, seconds, here)
     sample = {"commands": commands}
-    if mode == "stream":
+    if "bytes" in here:
         if here["bytes"] != there["bytes"]:
             raise Failed(f"`{commands[1]}` sent {here['bytes']} bytes, but {there['bytes']} came")
         sample |= {
-            "rate": there["bytes"] / there["seconds"],
+            # the clock starts when the first bytes are there
+            "rate": (there["bytes"] - there["first"]) / there["seconds"],
             "seconds": there["seconds"],
             "bytes": there["bytes"],
             "guest_cpu_per_byte": there["guest_cpu"] / there["bytes"],
             "process_cpu_per_byte": (here["process_cpu"] + there["process_cpu"]) / there["bytes"],
+            "sender_cpu_per_byte": here["process_cpu"] / there["bytes"],
         }
     elif mode == "pong":
         sample |= round_trips(here)
@@ -329,8 +216,11 @@ def qperf(test, size, seconds):
             "guest_cpu_per_byte": value("recv_cpus_used") / rate}
 
 
-# How SDP is to send large messages: sdp_zcopy_thresh and zcopy_ways.
-WAYS = {"copy": (0, 3), "read": (4096, 1), "write": (4096, 2), "both": (4096, 3), "adaptive": (-1, 3)}
+# How SDP is to send large messages: sdp_zcopy_thresh, zcopy_ways and async_send.
+WAYS = {"copy": (0, 3, 0), "read": (4096, 1, 0), "write": (4096, 2, 0), "both": (4096, 3, 0), "adaptive": (-1, 3, 0), "notified": (4096, 3, 0),
+        "uring": (4096, 3, 0), "async": (4096, 3, 1), "file": (-1, 3, 0), "file_copy": (0, 3, 0)}
+# What the program calls those for which it does something else.
+PROGRAM = {"notified": "notified", "uring": "uring", "file": "file", "file_copy": "file"}
 PARAMETERS = Path("/sys/module/ib_sdp/parameters")
 
 
@@ -338,20 +228,43 @@ def sent_bytes(name):
     return int(re.search(rf"^{name}\s*: (\d+)", Path("/proc/net/sdpstats").read_text(), re.M)[1])
 
 
-def by_way(way, mode, size, connections, seconds):
+def by_way(way, mode, size, connections, seconds, options=()):
     """SDP, with one way to send large messages."""
-    names = ("sdp_zcopy_thresh", "zcopy_ways")
+    names = ("sdp_zcopy_thresh", "zcopy_ways", "async_send")
     before = [(PARAMETERS / name).read_text() for name in names]
     for name, value in zip(names, WAYS[way]):
         (PARAMETERS / name).write_text(str(value))
     try:
         counters = [sent_bytes("tx_bytes"), sent_bytes("zcopy tx_bytes")]
-        sample = sockets("sdp", mode, size, connections, seconds)
+        sample = sockets(PROGRAM.get(way, "sdp"), mode, size, connections, seconds, options=options)
         total, direct = sent_bytes("tx_bytes") - counters[0], sent_bytes("zcopy tx_bytes") - counters[1]
         return sample | {"direct_share": direct / total if total else 0}
     finally:
         for name, value in zip(names, before):
             (PARAMETERS / name).write_text(value)
+
+
+# Of messages of a size: the steps of the computation that take as long as a synchronous send, by `calibrate`.
+calibrated = {}
+
+
+def calibrate(size, seconds):
+    """How long the computation is that takes as long as a message."""
+    if size not in calibrated:
+        CLIENT.start(["sdp", "drive", "compute", PEER, 1, size, 1, 1])
+        pace = json.loads(CLIENT.result(deadline(30)))["per_second"]
+        rate = median(by_way("both", "stream", size, 1, seconds)["rate"] for _ in range(3))
+        calibrated[size] = pace * size / rate
+        say(f"{size} bytes take {size / rate * 1e6:.0f} us, in which {calibrated[size]:.0f} steps of the computation go")
+    return calibrated[size]
+
+
+def options_of(point, seconds):
+    """What the program is told of a point besides its size."""
+    options = {name: point[name] for name in ("touch", "pieces") if name in point}
+    if point.get("compute"):
+        options["compute"] = round(calibrate(point["size"], seconds) * point["compute"])
+    return [f"{name}={value}" for name, value in options.items()]
 
 
 def by_smc(system, mode, size, connections, seconds, here):
@@ -368,7 +281,7 @@ def by_smc(system, mode, size, connections, seconds, here):
 def measure(point, seconds):
     system, mode, size, connections = (point[name] for name in ("system", "mode", "size", "connections"))
     if system in WAYS:
-        return by_way(system, mode, size, connections, seconds)
+        return by_way(system, mode, size, connections, seconds, options_of(point, seconds))
     if mode in ("epoll", "edge", "idle"):
         return many(system, mode, size, connections, seconds, point.get("here", False))
     if system == "ib_write":
@@ -411,15 +324,17 @@ def environment():
 
 def place(point):
     """What the systems are compared at."""
-    return point["part"], point["size"], point["connections"]
+    return point["part"], point["size"], point["connections"], point.get("level")
 
 
 def in_turn(points, repetition):
-    """All points of a repetition: another system begins each time, so that none has a place of its own."""
+    """All points of a repetition, with the numbers of their samples: another system begins each time, so that none has a place of
+    its own."""
     for _, group in itertools.groupby(points, place):
         group = list(group)
-        first = repetition % len(group)
-        yield from group[first:] + group[:first]
+        for number in range(repetition * group[0]["samples"], (repetition + 1) * group[0]["samples"]):
+            first = number % len(group)
+            yield from ((point, number) for point in group[first:] + group[:first])
 
 
 def main():
@@ -431,16 +346,17 @@ def main():
     os.chdir("/tmp")
     for device, address in (("rxe0", SELF), ("rxe1", PEER)):
         GID_INDEX[device] = gid_index(device, address)
+    running.patience = 100 if plan["counted"] else 1
     if plan["smc"]:
         smc = smc_kernel.Smc()
     repeat = plan["repeat"]
     started = time.monotonic()
-    done, total = 0, repeat * len(plan["points"])
+    done, total = 0, repeat * sum(point["samples"] for point in plan["points"])
     with open(result, "w") as file:
         file.write(json.dumps({"environment": environment()}) + "\n")
         for repetition in range(repeat):
             shown = None
-            for point in in_turn(plan["points"], repetition):
+            for point, number in in_turn(plan["points"], repetition):
                 what = place(point)
                 if what != shown:
                     shown = what
@@ -448,7 +364,7 @@ def main():
                     say(f"repetition {repetition + 1} of {repeat}: {point['part']}, {point['size']} bytes, {point['connections']} at once"
                         + (f"; about {left:.0f} s left" if left else ""))
                 for attempt in range(1, ATTEMPTS + 1):
-                    sample = {**point, "repetition": repetition + 1, "at": round(time.monotonic() - started, 3)}
+                    sample = {**point, "repetition": number + 1, "at": round(time.monotonic() - started, 3)}
                     try:
                         sample |= measure(point, plan["seconds"])
                     except Failed as failure:

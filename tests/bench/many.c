@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
+#include "events.h"
 #include "sockets.h"
 
 #define EVENTS 64
@@ -38,8 +39,6 @@ static int *fds;
 static size_t *received;
 static char *data;
 static int epoll;
-/* Events, and those of them that were about nothing. */
-static unsigned long long events, empty;
 
 static void allow_descriptors(void)
 {
@@ -100,13 +99,6 @@ static int next_events(struct epoll_event *ready)
 	return count;
 }
 
-static void print_events(struct mark from)
-{
-	printf("\"events\": %llu, \"empty\": %llu, ", events, empty);
-	print_span(from, mark());
-	puts("}");
-}
-
 static void serve_epoll(int listener)
 {
 	struct epoll_event ready[EVENTS];
@@ -138,7 +130,6 @@ static void serve_epoll(int listener)
 	print_events(start);
 }
 
-/* A message to and fro on one connection. */
 static void round_trip(int i)
 {
 	struct epoll_event ready[EVENTS];
@@ -160,31 +151,13 @@ static void round_trip(int i)
 
 static void drive_epoll(void)
 {
-	float *times = malloc(MAX_TIMES * sizeof(*times));
-	double start_time, last, time;
-	struct mark start;
-	int i, count = 0;
+	int i;
 
-	if (!times)
-		fail("no memory");
 	for (i = 0; i < connections; i++) {
 		fds[i] = new_connection();
 		watch(i);
 	}
-	for (i = 0; i < 2 * connections + 20; i++)
-		round_trip(i % connections);
-	events = empty = 0;
-	start = mark();
-	start_time = last = now();
-	while (count < MAX_TIMES && last - start_time < seconds) {
-		round_trip(count % connections);
-		time = now();
-		times[count++] = time - last;
-		last = time;
-	}
-	printf("{");
-	print_round_trips(times, count);
-	print_events(start);
+	measure_round_trips(connections, seconds);
 	for (i = 0; i < connections; i++)
 		close(fds[i]);
 }

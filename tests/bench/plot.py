@@ -37,17 +37,22 @@ def axis_of_sizes(axes, xs, labels):
 
 
 def one(plot):
-    """A plot of scripts/bench: both axes logarithmic, the vertical bars are the lowest and the highest sample."""
+    """A plot of scripts/bench: both axes logarithmic, but for one that begins with nothing; the vertical bars are the lowest and
+    the highest sample."""
     figure, axes = pyplot.subplots(figsize=INCH, layout="constrained")
     for line in plot["lines"]:
         xs, lows, middles, highs = zip(*line["points"])
         spread = [[middle - low for low, middle in zip(lows, middles)], [high - middle for middle, high in zip(middles, highs)]]
         axes.errorbar(xs, middles, spread, color=colour(line["colour"]), label=line["name"], marker="o", markersize=5, capsize=2, elinewidth=1)
-    axes.set_yscale("log")
-    axis_of_sizes(axes, *zip(*plot["ticks"]))
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
-    axes.grid(which="minor", axis="y")
+    if plot["linear"]:
+        axes.set_xticks(*zip(*plot["ticks"]))
+        axes.set_ylim(0)
+    else:
+        axes.set_yscale("log")
+        axis_of_sizes(axes, *zip(*plot["ticks"]))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
+        axes.grid(which="minor", axis="y")
     axes.set(title=plot["title"], xlabel=plot["x_title"], ylabel=plot["y_title"])
     figure.legend(loc="outside lower center", ncols=len(plot["lines"]))
     figure.savefig(plot["path"])

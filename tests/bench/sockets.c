@@ -1,210 +1,120 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * One program for every kind of stream socket that is compared: TCP, SDP, by copying or (zcopy) not
- * from 64 KiB, SMC, AF_UNIX, and rsockets, whose library is loaded only when asked for. What differs is the family, or the functions called; nothing else.
+ * from 64 KiB, or with MSG_ZEROCOPY (notified) or io_uring's zero-copy sends (uring), by sendfile (file), SMC, AF_UNIX, and
+ * rsockets, whose library is loaded only when asked for. What differs is the family, or the functions called;
+ * nothing else.
  *
  *	sockets SYSTEM serve MODE ADDRESS PORT SIZE CONNECTIONS
- *	sockets SYSTEM drive MODE ADDRESS PORT SIZE CONNECTIONS SECONDS
+ *	sockets SYSTEM drive MODE ADDRESS PORT SIZE CONNECTIONS SECONDS [compute=N] [touch=N] [pieces=N]
+ *	sockets -
  *
  * MODE stream: the driver sends messages of SIZE bytes on each connection for SECONDS; the server
- *		measures, from the first bytes to the end of the last connection.
- * MODE pong:	messages of SIZE bytes go to and fro; the driver measures.
+ *		measures, from the first bytes to the end of the last connection. With compute N steps of a
+ *		computation come between sends, with touch the memory is written to after N of them, as soon as
+ *		it may be, with pieces a message is in N pieces.
+ * MODE fan-in, fan-out: the same, but one thread takes, or gives, on all connections.
+ * MODE pong:	messages of SIZE bytes go to and fro on all connections at once; the driver measures.
  * MODE connect: connect, a byte to and fro, close, again and again; the driver measures.
+ * MODE compute: how many steps of the computation go in a second.
  *
- * The server says "listening" when it is. Both end with one line of JSON.
+ * The server says "listening" when it is. Both end with one line of JSON. With "-" the arguments are read from
+ * standard input, a line for each run, and "ended" and a status follow what each prints: starting a program takes longer
+ * than a short run.
  */
 #define _GNU_SOURCE
-#include <pthread.h>
-#include <stdatomic.h>
-#include "sockets.h"
-
-#define MAX_CONNECTIONS 64
-
-static size_t size;
-static int connections;
-static double seconds;
-static atomic_int stop;
-
-static void *buffer(void)
-{
-	void *memory = NULL;
-
-	if (posix_memalign(&memory, 4096, size))
-		fail("no memory");
-	memset(memory, 'x', size);
-	return memory;
-}
-/* --- stream ------------------------------------------------------------------------------------ */
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct mark first;
-static int started;
-
-struct stream {
-	int fd;
-	unsigned long long bytes;
-};
-
-static void *take(void *argument)
-{
-	struct stream *stream = argument;
-	char *data = buffer();
-	ssize_t got;
-
-	while ((got = api.recv(stream->fd, data, size, 0)) > 0) {
-		if (!stream->bytes) {
-			pthread_mutex_lock(&lock);
-			if (!started++)
-				first = mark();
-			pthread_mutex_unlock(&lock);
-		}
-		stream->bytes += got;
-	}
-	if (got < 0)
-		fail("recv: %s", strerror(errno));
-	return NULL;
-}
-
-static void *give(void *argument)
-{
-	struct stream *stream = argument;
-	char *data = buffer();
-
-	while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
-		send_all(stream->fd, data, size);
-		stream->bytes += size;
-	}
-	if (api.shutdown(stream->fd, SHUT_WR))
-		fail("shutdown: %s", strerror(errno));
-	/* The other side closes when it has everything. */
-	if (api.recv(stream->fd, data, 1, 0) < 0)
-		fail("recv: %s", strerror(errno));
-	return NULL;
-}
-
-static void *clock_of_stream(void *unused)
-{
-	struct timespec span = { seconds, (seconds - (long)seconds) * 1e9 };
-
-	(void)unused;
-	nanosleep(&span, NULL);
-	atomic_store(&stop, 1);
-	return NULL;
-}
-
-static unsigned long long all_streams(struct stream *streams, void *(*work)(void *))
-{
-	pthread_t threads[MAX_CONNECTIONS];
-	unsigned long long bytes = 0;
-	int i;
-
-	for (i = 0; i < connections; i++)
-		if (pthread_create(&threads[i], NULL, work, &streams[i]))
-			fail("cannot start a thread");
-	for (i = 0; i < connections; i++) {
-		pthread_join(threads[i], NULL);
-		bytes += streams[i].bytes;
-	}
-	return bytes;
-}
-
-static void serve_stream(int listener)
-{
-	struct stream streams[MAX_CONNECTIONS] = {};
-	unsigned long long bytes;
-	struct mark end;
-	int i;
-
-	for (i = 0; i < connections; i++) {
-		streams[i].fd = api.accept(listener, NULL, NULL);
-		if (streams[i].fd < 0)
-			fail("accept: %s", strerror(errno));
-	}
-	bytes = all_streams(streams, take);
-	end = mark();
-	if (!bytes)
-		fail("nothing came");
-	printf("{\"bytes\": %llu, ", bytes);
-	print_span(first, end);
-	puts("}");
-	for (i = 0; i < connections; i++)
-		api.close(streams[i].fd);
-}
-
-static void drive_stream(void)
-{
-	struct stream streams[MAX_CONNECTIONS] = {};
-	unsigned long long bytes;
-	struct mark start;
-	pthread_t timer;
-	int i;
-
-	for (i = 0; i < connections; i++)
-		streams[i].fd = new_connection();
-	start = mark();
-	if (pthread_create(&timer, NULL, clock_of_stream, NULL))
-		fail("cannot start a thread");
-	bytes = all_streams(streams, give);
-	printf("{\"bytes\": %llu, ", bytes);
-	print_span(start, mark());
-	puts("}");
-	for (i = 0; i < connections; i++)
-		api.close(streams[i].fd);
-}
+#include <sys/wait.h>
+#include "stream.h"
 
 /* --- pong and connect -------------------------------------------------------------------------- */
 
+static void *answer(void *fd)
+{
+	char *data = buffer(), *room = buffer();
+
+	while (recv_all(*(int *)fd, room, size))
+		send_all(*(int *)fd, data, size);
+	return NULL;
+}
+
 static void serve_pong(int listener)
 {
-	char *data = buffer();
-	int fd = api.accept(listener, NULL, NULL);
-	struct mark start = mark();
+	int fds[MAX_CONNECTIONS], i;
+	struct mark start;
 
-	if (fd < 0)
-		fail("accept: %s", strerror(errno));
-	no_delay(fd);
-	while (recv_all(fd, data, size))
-		send_all(fd, data, size);
+	for (i = 0; i < connections; i++) {
+		fds[i] = api.accept(listener, NULL, NULL);
+		if (fds[i] < 0)
+			fail("accept: %s", strerror(errno));
+		no_delay(fds[i]);
+	}
+	start = mark();
+	each_by_a_thread(answer, (char *)fds, sizeof(*fds));
 	printf("{");
 	print_span(start, mark());
 	puts("}");
-	api.close(fd);
+	for (i = 0; i < connections; i++)
+		api.close(fds[i]);
+}
+
+struct pong {
+	struct stream *stream;
+	float *times;
+	int count;
+};
+
+static void *ask(void *argument)
+{
+	struct pong *pong = argument;
+	char *data = buffer(), *room = buffer();
+	double start, last, time;
+	/* those that do not count; large ones are few */
+	int warm = size < 65536 ? 20 : 3;
+
+	start = last = now();
+	while (pong->count < MAX_TIMES / connections && last - start < seconds) {
+		send_all(pong->stream->fd, data, size);
+		if (!recv_all(pong->stream->fd, room, size))
+			fail("the server is gone");
+		time = now();
+		if (warm-- > 0)
+			start = time;
+		else
+			pong->times[pong->count++] = time - last;
+		last = time;
+	}
+	say_end(pong->stream);
+	return NULL;
 }
 
 static void drive_pong(void)
 {
 	float *times = malloc(MAX_TIMES * sizeof(*times));
-	char *data = buffer();
-	int fd = new_connection(), i, count = 0, warm = 20;
-	double last, time;
-	struct mark start, end;
+	struct stream streams[MAX_CONNECTIONS] = {};
+	struct pong pongs[MAX_CONNECTIONS];
+	struct mark start;
+	int i, count = 0;
 
 	if (!times)
 		fail("no memory");
-	no_delay(fd);
-	for (i = 0; i < warm; i++) {
-		send_all(fd, data, size);
-		if (!recv_all(fd, data, size))
-			fail("the server is gone");
+	for (i = 0; i < connections; i++) {
+		streams[i].fd = new_connection();
+		no_delay(streams[i].fd);
+		pongs[i] = (struct pong){ .stream = &streams[i], .times = times + MAX_TIMES / connections * i };
 	}
 	start = mark();
-	last = now();
-	while (count < MAX_TIMES && last - start.time < seconds) {
-		send_all(fd, data, size);
-		if (!recv_all(fd, data, size))
-			fail("the server is gone");
-		time = now();
-		times[count++] = time - last;
-		last = time;
+	each_by_a_thread(ask, (char *)pongs, sizeof(*pongs));
+	for (i = 0; i < connections; i++) {
+		memmove(times + count, pongs[i].times, pongs[i].count * sizeof(*times));
+		count += pongs[i].count;
 	}
-	end = mark();
-	api.shutdown(fd, SHUT_WR);
+	await_close(streams);
 	printf("{");
 	print_round_trips(times, count);
-	print_span(start, end);
+	print_span(start, mark());
 	puts("}");
-	api.recv(fd, data, 1, 0);
-	api.close(fd);
+	for (i = 0; i < connections; i++)
+		api.close(streams[i].fd);
 }
 
 static void serve_connect(int listener)
@@ -256,13 +166,23 @@ static void drive_connect(void)
 
 /* ----------------------------------------------------------------------------------------------- */
 
-int main(int argc, char **argv)
+static void read_options(char **words)
 {
-	int serving, listener;
+	for (; *words; words++)
+		if (sscanf(*words, "compute=%lu", &steps) != 1 && sscanf(*words, "touch=%d", &touch_after) != 1 &&
+		    sscanf(*words, "pieces=%d", &pieces) != 1)
+			fail("%s is no option", *words);
+	if (pieces < 1 || pieces > MAX_PIECES || size % pieces)
+		fail("a message is in 1 to %d pieces, all of the same size", MAX_PIECES);
+}
+
+static void run(int argc, char **argv)
+{
+	int serving, pongs, connects, streams;
 	const char *mode;
 
 	if (argc < 8)
-		fail("usage: sockets SYSTEM serve|drive MODE ADDRESS PORT SIZE CONNECTIONS [SECONDS]");
+		fail("usage: sockets SYSTEM serve|drive MODE ADDRESS PORT SIZE CONNECTIONS [SECONDS [OPTION...]]");
 	serving = !strcmp(argv[2], "serve");
 	if (!serving && (strcmp(argv[2], "drive") || argc < 9))
 		fail("serve, or drive with SECONDS");
@@ -274,26 +194,57 @@ int main(int argc, char **argv)
 	connections = atoi(argv[7]);
 	if (!size || connections < 1 || connections > MAX_CONNECTIONS)
 		fail("SIZE is at least 1, CONNECTIONS 1 to %d", MAX_CONNECTIONS);
-	if (!serving) {
-		seconds = atof(argv[8]);
-		if (!strcmp(mode, "stream"))
-			drive_stream();
-		else if (!strcmp(mode, "pong"))
-			drive_pong();
-		else if (!strcmp(mode, "connect"))
-			drive_connect();
-		else
-			fail("no mode is called %s", mode);
-		return 0;
+	fan_in = !strcmp(mode, "fan-in");
+	fan_out = !strcmp(mode, "fan-out");
+	streams = !strcmp(mode, "stream") || fan_in || fan_out;
+	pongs = !strcmp(mode, "pong");
+	connects = !strcmp(mode, "connect");
+	if (!serving && !strcmp(mode, "compute")) {
+		measure_compute();
+		return;
 	}
-	listener = new_listener();
-	if (!strcmp(mode, "stream"))
-		serve_stream(listener);
-	else if (!strcmp(mode, "pong"))
-		serve_pong(listener);
-	else if (!strcmp(mode, "connect"))
-		serve_connect(listener);
-	else
+	if (!streams && !pongs && !connects)
 		fail("no mode is called %s", mode);
+	if (serving) {
+		(streams ? serve_stream : pongs ? serve_pong : serve_connect)(new_listener());
+		return;
+	}
+	seconds = atof(argv[8]);
+	read_options(argv + 9);
+	(streams ? drive_stream : pongs ? drive_pong : drive_connect)();
+}
+
+/* A run for each line, by a process of its own. */
+static void run_lines(void)
+{
+	char line[512];
+
+	while (fgets(line, sizeof(line), stdin)) {
+		char *words[32] = { "sockets" }, *rest = line;
+		int count = 1, status;
+		pid_t child;
+
+		while (count < 31 && (words[count] = strtok_r(rest, " \n", &rest)))
+			count++;
+		child = fork();
+		if (child < 0)
+			fail("fork: %s", strerror(errno));
+		if (!child) {
+			run(count, words);
+			exit(0);
+		}
+		if (waitpid(child, &status, 0) != child)
+			fail("waitpid: %s", strerror(errno));
+		printf("ended %d\n", status);
+		fflush(stdout);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 2 && !strcmp(argv[1], "-"))
+		run_lines();
+	else
+		run(argc, argv);
 	return 0;
 }

@@ -5,11 +5,16 @@
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
+#include <linux/errqueue.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stddef.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include "measuring.h"
+#include "ring.h"
 
 #define AF_INET_SDP 27
 #ifndef AF_SMC
@@ -38,13 +43,22 @@ static union {
 } address;
 static socklen_t address_length;
 static int zcopy_from;
+/* Sends go with MSG_ZEROCOPY, or by io_uring without a copy. */
+static int notified, by_ring;
+/* Sends go by sendfile(2), from a file in memory. */
+static int from_file;
+/* Sends of this thread with MSG_ZEROCOPY that were not told of yet. */
+static __thread int untold;
 
 static void choose(const char *system)
 {
 	void *library;
 
 	if (strcmp(system, "rsockets")) {
-		if (!strcmp(system, "sdp") || !strcmp(system, "zcopy"))
+		notified = !strcmp(system, "notified");
+		by_ring = !strcmp(system, "uring");
+		from_file = !strcmp(system, "file");
+		if (!strcmp(system, "sdp") || !strcmp(system, "zcopy") || notified || by_ring || from_file)
 			api.family = AF_INET_SDP;
 		else if (!strcmp(system, "tcp"))
 			api.family = AF_INET;
@@ -53,7 +67,7 @@ static void choose(const char *system)
 		else if (!strcmp(system, "unix"))
 			api.family = AF_UNIX;
 		else
-			fail("no system is called %s: tcp, sdp, zcopy, smc, rsockets or unix", system);
+			fail("no system is called %s: tcp, sdp, zcopy, notified, uring, file, smc, rsockets or unix", system);
 		api.socket = socket;
 		api.bind = bind;
 		api.listen = listen;
@@ -113,6 +127,8 @@ static int new_socket(void)
 	api.setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	if (zcopy_from && api.setsockopt(fd, IPPROTO_TCP, SDP_ZCOPY_THRESH, &zcopy_from, sizeof(zcopy_from)))
 		fail("SDP_ZCOPY_THRESH: %s", strerror(errno));
+	if (notified && api.setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &one, sizeof(one)))
+		fail("SO_ZEROCOPY: %s", strerror(errno));
 	return fd;
 }
 
@@ -144,13 +160,79 @@ static int new_listener(void)
 	return listener;
 }
 
-static void send_all(int fd, const char *data, size_t length)
+/* Takes what was told of sends that are through. */
+static void take_notices(int fd)
 {
+	char control[128];
+	struct msghdr message = { .msg_control = control };
+
+	for (;;) {
+		struct sock_extended_err *told;
+
+		message.msg_controllen = sizeof(control);
+		if (recvmsg(fd, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0)
+			return;
+		if (!CMSG_FIRSTHDR(&message))
+			fail("a notice says nothing");
+		told = (void *)CMSG_DATA(CMSG_FIRSTHDR(&message));
+		if (told->ee_origin == SO_EE_ORIGIN_ZEROCOPY)
+			untold -= told->ee_data - told->ee_info + 1;
+	}
+}
+
+/* Waits until what this thread has sent, all of it on one connection, may be written to. */
+static inline void settle(int fd)
+{
+	struct pollfd polled = { .fd = fd };
+
+	if (by_ring)
+		ring_settle(0);
+	while (notified && untold > 0) {
+		if (poll(&polled, 1, -1) < 0)
+			fail("poll: %s", strerror(errno));
+		take_notices(fd);
+	}
+}
+
+/* Sends the first bytes of a file that was made of such a message. */
+static void send_file(int fd, const char *data, size_t length)
+{
+	static __thread int file = -1;
+	off_t at = 0;
+
+	if (file < 0) {
+		file = memfd_create("bench", 0);
+		if (file < 0 || write(file, data, length) != (ssize_t)length)
+			fail("a file in memory: %s", strerror(errno));
+	}
+	while ((size_t)at < length)
+		if (sendfile(fd, file, &at, length - at) <= 0)
+			fail("sendfile: %s", strerror(errno));
+}
+
+static void send_all(int fd, char *data, size_t length)
+{
+	int flags = MSG_NOSIGNAL | (notified ? MSG_ZEROCOPY : 0);
+
+	if (by_ring) {
+		struct iovec all = { data, length };
+
+		ring_send(fd, &(struct msghdr){ .msg_iov = &all, .msg_iovlen = 1 }, length);
+		return;
+	}
+	if (from_file) {
+		send_file(fd, data, length);
+		return;
+	}
 	while (length) {
-		ssize_t done = api.send(fd, data, length, MSG_NOSIGNAL);
+		ssize_t done = api.send(fd, data, length, flags);
 
 		if (done < 0)
 			fail("send: %s", strerror(errno));
+		if (notified) {
+			untold++;
+			take_notices(fd);
+		}
 		data += done;
 		length -= done;
 	}

@@ -13,7 +13,7 @@
 #include <arpa/inet.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include "measuring.h"
+#include "events.h"
 #include "verbs.h"
 
 #define RECEIVES 2
@@ -33,8 +33,6 @@ static struct ibv_qp **qps;
 static unsigned int *posted;
 static int gid_index, connections, epoll, control;
 static size_t size;
-/* Events, and those of them that were about nothing. */
-static unsigned long long events, empty;
 
 static void open_device(const char *name)
 {
@@ -210,13 +208,6 @@ static int wait_for_messages(int *from)
 	return count;
 }
 
-static void print_events(struct mark from)
-{
-	printf("\"events\": %llu, \"empty\": %llu, ", events, empty);
-	print_span(from, mark());
-	puts("}");
-}
-
 static void serve(void)
 {
 	struct mark start = mark();
@@ -240,31 +231,6 @@ static void round_trip(int i)
 	while (!count);
 	if (count != 1 || from[0] != i)
 		fail("another message than the one that was waited for");
-}
-
-static void drive(double seconds)
-{
-	float *times = malloc(MAX_TIMES * sizeof(*times));
-	double start_time, last, time;
-	struct mark start;
-	int i, count = 0;
-
-	if (!times)
-		fail("no memory");
-	for (i = 0; i < 2 * connections + 20; i++)
-		round_trip(i % connections);
-	events = empty = 0;
-	start = mark();
-	start_time = last = now();
-	while (count < MAX_TIMES && last - start_time < seconds) {
-		round_trip(count % connections);
-		time = now();
-		times[count++] = time - last;
-		last = time;
-	}
-	printf("{");
-	print_round_trips(times, count);
-	print_events(start);
 }
 
 int main(int argc, char **argv)
@@ -291,7 +257,7 @@ int main(int argc, char **argv)
 		if (connect(control, (struct sockaddr *)&address, sizeof(address)))
 			fail("connect: %s", strerror(errno));
 		connect_all();
-		drive(atof(argv[9]));
+		measure_round_trips(connections, atof(argv[9]));
 		return 0;
 	}
 	listener = control;

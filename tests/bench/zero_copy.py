@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What `scripts/bench --zero-copy` measures and shows: each way of zero copy against copying, and against the raw
-operation of the same device that it is made of."""
+operation of the same device that it is made of. "File" is sendfile(2).
+Sends that do not wait are in tests/bench/asynchronous.py."""
 
 from figures import difference, figure, goals_of, goals_table, grid, intro, length, lost_table, places, section, standard_graphs
 
-SYSTEMS = ("copy", "read", "write", "both", "adaptive", "ib_send", "ib_read", "ib_write")
+SYSTEMS = ("copy", "read", "write", "both", "adaptive", "file_copy", "file", "ib_send", "ib_read", "ib_write")
+WAYS = 7        # of SDP, the first of these
 NAMES = {"copy": "copied", "read": "by READ", "write": "by WRITE", "both": "either", "adaptive": "adaptive",
-         "ib_send": "raw SEND", "ib_read": "raw READ", "ib_write": "raw WRITE"}
+         "file_copy": "file, copy", "file": "file", "ib_send": "raw SEND", "ib_read": "raw READ", "ib_write": "raw WRITE"}
 COLOURS = {"copy": (200, 30, 40), "read": (230, 140, 30), "write": (150, 60, 160), "both": (120, 120, 30), "adaptive": (20, 20, 20),
+           "file_copy": (220, 120, 180), "file": (30, 130, 130),
            "ib_send": (110, 160, 220), "ib_read": (120, 190, 130), "ib_write": (190, 190, 190)}
 FIXED = ("copy", "read", "write", "both")
 SIZES = [4096 * 4 ** i for i in range(7)]               # 4 KiB to 16 MiB
@@ -58,14 +61,14 @@ def table(options, around, samples, points, load, goals):
     yield from section(samples, "Throughput, MB/s", "message", by_size, "throughput", "rate", 1e-6, SYSTEMS, NAMES, "adaptive")
     yield from section(samples, "CPU time of the whole guest, ns per byte", "message", by_size, "throughput", "guest_cpu_per_byte", 1e9, SYSTEMS, NAMES, "adaptive")
     yield from section(samples, "CPU time charged to the two processes, ns per byte", "message", by_size, "throughput", "process_cpu_per_byte", 1e9,
-                       SYSTEMS[:5], NAMES, "adaptive")
+                       SYSTEMS[:WAYS], NAMES, "adaptive")
     yield from _added(samples, by_size, options.counted)
     yield from section(samples, f"Several connections at once, messages of {length(AT_ONCE_SIZE)}, MB/s in all", "connections",
                        [(str(count), AT_ONCE_SIZE, count) for count in counts], "at once", "rate", 1e-6, SYSTEMS, NAMES, "adaptive")
     yield "Bytes that went without a copy by the module, of 100 (the rest: the first send, and what was copied because the other end was not there)"
-    yield f"  {'message':<8}" + "".join(f"{NAMES[system]:>10}" for system in SYSTEMS[:5])
+    yield f"  {'message':<8}" + "".join(f"{NAMES[system]:>10}" for system in SYSTEMS[:WAYS])
     for size in sizes:
-        shares = (samples.middle("throughput", system, size, 1, "direct_share") for system in SYSTEMS[:5])
+        shares = (samples.middle("throughput", system, size, 1, "direct_share") for system in SYSTEMS[:WAYS])
         yield f"  {length(size):<8}" + "".join(f"{figure(share * 100 if share else 0):>10}" for share in shares)
     yield ""
     yield from lost_table(samples, NAMES)

@@ -2,9 +2,12 @@
 
 //! Memory that the peer gets access to.
 //!
-//! An [`Advert`] is one piece of it, from the moment it is registered until the peer's access has ended:
+//! An [`Advert`] is one piece of it, from the moment it belongs to the transport until the peer's access has
+//! ended:
 //!
 //! ```text
+//!  New -- registered --> Queued
+//!  New -- goes another way --> Invalid
 //!  Queued -- SrcAvail or SinkAvail posted --> Posted -- used, or given back by the peer --> Done
 //!     '---------------- withdrawn before it was posted ----------------------------------------^
 //!  Done -- invalidation posted --> Invalidating -- complete --> Invalid
@@ -19,6 +22,8 @@ use crate::protocol::Block;
 /// How far an advert is; see the head of this file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AdvertState {
+    /// Not registered yet.
+    New,
     /// Registered, and the peer was not told.
     Queued,
     /// The peer may access it.
@@ -49,6 +54,26 @@ pub(crate) struct Advert<M> {
 }
 
 impl<M> Advert<M> {
+    /// A piece of `size` bytes that is to be registered when its turn has come.
+    pub(crate) fn unregistered(memory: M, size: u32, cookie: u64) -> Self {
+        let segment = Block {
+            size,
+            r_key: 0,
+            address: 0,
+        };
+        Advert {
+            state: AdvertState::New,
+            ..Advert::new(memory, segment, cookie)
+        }
+    }
+
+    /// It is registered as this.
+    pub(crate) fn registered(&mut self, segment: Block) {
+        if self.state == AdvertState::New {
+            (self.state, self.segment) = (AdvertState::Queued, segment);
+        }
+    }
+
     /// A piece that is registered.
     pub(crate) fn new(memory: M, segment: Block, cookie: u64) -> Self {
         Advert {
@@ -67,7 +92,13 @@ impl<M> Advert<M> {
 
     /// Whether the peer may come to use it, or not use it, yet.
     pub(crate) fn is_out(&self) -> bool {
-        matches!(self.state, AdvertState::Queued | AdvertState::Posted)
+        use AdvertState::{New, Posted, Queued};
+        matches!(self.state, New | Queued | Posted)
+    }
+
+    /// Whether the peer was not told of it yet.
+    pub(crate) fn is_unsent(&self) -> bool {
+        matches!(self.state, AdvertState::New | AdvertState::Queued)
     }
 
     /// The message that tells of it is posted.
@@ -85,8 +116,11 @@ impl<M> Advert<M> {
 
     /// The peer is done with it, or was not told of it.
     pub(crate) fn finish(&mut self) {
-        if self.is_out() {
-            self.state = AdvertState::Done;
+        match self.state {
+            // nobody has got access
+            AdvertState::New => self.state = AdvertState::Invalid,
+            AdvertState::Queued | AdvertState::Posted => self.state = AdvertState::Done,
+            _ => {}
         }
     }
 

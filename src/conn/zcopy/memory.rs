@@ -6,11 +6,12 @@ use super::super::{Connection, SdpSock};
 use super::advert::Advert;
 use super::posted::Posted;
 use crate::memory::budget::Account;
+use crate::memory::notify::Notify;
 use crate::memory::pinned::Refusal;
 use crate::protocol::Block;
 use crate::sys::net::sock::Locked;
 use crate::sys::time::milliseconds;
-use crate::transport::{Access, Channel, Pinned, Transport, Watch};
+use crate::transport::{Access, Endpoint, Pinned, Transport, Watch};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -50,14 +51,21 @@ impl<'a> CallMemory<'a> {
         })
     }
 
+    /// Has somebody told when it is let go of.
+    pub(super) fn notify(&mut self, notify: Notify) {
+        if let Some(memory) = &mut self.memory {
+            memory.notify(notify);
+        }
+    }
+
     /// How many bytes are pinned.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
     /// Hands it to the transport, if that takes it.
-    pub(super) fn post(&mut self, channel: &mut Channel) -> Option<Posted> {
-        match channel.lend(self.memory.take()?) {
+    pub(super) fn post(&mut self, endpoint: &mut Endpoint) -> Option<Posted> {
+        match endpoint.lend(self.memory.take()?) {
             Ok(id) => Some(Posted {
                 id,
                 watch: self.watch.clone(),
@@ -73,12 +81,12 @@ impl<'a> CallMemory<'a> {
     /// end of that.
     pub(super) fn advertise(
         &mut self,
-        channel: &mut Channel,
+        endpoint: &mut Endpoint,
         access: Access,
         cookie: u64,
     ) -> Option<Advert<Posted>> {
-        let memory = self.post(channel)?;
-        match channel.register(memory.id, access) {
+        let memory = self.post(endpoint)?;
+        match endpoint.register(memory.id, access) {
             Ok(key) => {
                 let segment = Block {
                     size: key.len,
@@ -88,7 +96,7 @@ impl<'a> CallMemory<'a> {
                 Some(Advert::new(memory, segment, cookie))
             }
             Err(_) => {
-                self.memory = channel.reclaim(memory.id).ok();
+                self.memory = endpoint.reclaim(memory.id).ok();
                 None
             }
         }
@@ -106,30 +114,47 @@ impl Drop for CallMemory<'_> {
 impl Connection {
     /// Takes memory back from the transport, or says when it will be let go of, if the transport is gone.
     pub(super) fn take_back(&mut self, memory: Posted) -> Result<Pinned, Watch> {
-        let taken = self.channel.as_mut().map(|c| c.reclaim(memory.id));
+        let taken = self.endpoint.as_mut().map(|c| c.reclaim(memory.id));
         taken.and_then(Result::ok).ok_or(memory.watch)
+    }
+}
+
+/// Lets go of memory whose bytes have gone, and for which no call waits. Process context, without the
+/// connection's lock.
+pub(crate) fn release_blocks(sk: &SdpSock) {
+    loop {
+        let next = sk
+            .connection()
+            .direct
+            .released
+            .iter_mut()
+            .find_map(Option::take);
+        match next {
+            Some(memory) => sk.keep(memory),
+            None => return,
+        }
     }
 }
 
 impl SdpSock {
     /// Room for a piece of a program's memory, the one that it was used for before if there is any.
-    fn room_for(&self, piece: (usize, usize)) -> Option<Pinned> {
+    pub(super) fn room_for(&self, piece: (usize, usize)) -> Option<Pinned> {
         let pinning = {
             let mut c = self.connection();
-            let channel = c.channel.as_mut()?;
-            if let Some(room) = channel.spare_for(piece) {
+            let endpoint = c.endpoint.as_mut()?;
+            if let Some(room) = endpoint.spare_for(piece) {
                 return Some(room);
             }
-            channel.pinning()?
+            endpoint.pinning()?
         };
         pinning.make().ok()
     }
 
     /// Lets go of memory, and keeps the room for it.
-    fn keep(&self, mut memory: Pinned) {
+    pub(super) fn keep(&self, mut memory: Pinned) {
         memory.release();
-        match self.connection().channel.as_mut() {
-            Some(channel) => channel.keep(memory),
+        match self.connection().endpoint.as_mut() {
+            Some(endpoint) => endpoint.keep(memory),
             None => drop(memory),
         }
     }
@@ -139,7 +164,7 @@ impl SdpSock {
         match memory {
             Ok(memory) => self.keep(memory),
             Err(watch) => lock.unlocked(|| loop {
-                let mark = self.wake_mark();
+                let mark = self.event_seq();
                 if !watch.is_held() {
                     return;
                 }

@@ -9,7 +9,7 @@
 //!
 //! | way | queue | call | under the lock |
 //! | --- | --- | --- | --- |
-//! | SrcAvail: the peer reads | [`tx_blocks`] | [`send::be_read`] | [`tx`] |
+//! | SrcAvail: the peer reads | [`tx_blocks`] | [`send::be_read`], [`detached`] | [`tx`] |
 //! | RDMA WRITE, to a reader of the peer | [`transfer`] | [`send::write`] | [`tx`] |
 //! | SinkAvail: the peer writes | one [`advert`] | [`recv::be_written_to`] | [`rx`] |
 //! | RDMA READ, of what the peer has advertised | [`transfer`] | [`recv::read`] | [`rx`] |
@@ -25,16 +25,24 @@
 //! and has room for at least the threshold, offers that, once the peer has sent large blocks. Where
 //! no threshold is set, the sender finds out whether all this pays ([`policy`]).
 //!
-//! **Who owns the pages** is told in [`crate::transport`]. The call that had them pinned stays until
-//! they are let go of; that needs nothing of the peer once the connection is lost.
+//! **Who waits.** As a rule the call that had the pages pinned stays until they are let go of; that needs
+//! nothing of the peer once the connection is lost. One with `MSG_ZEROCOPY` does not: its blocks are
+//! *detached*, go one way or the other in their place in the stream, and whoever moves the connection on
+//! lets go of them, which tells the program.
+//!
+//! **Who owns the pages** is told in [`crate::transport`].
 
 mod advert;
-mod memory;
+pub(crate) mod detached;
+pub(crate) mod memory;
 pub(crate) mod policy;
 mod posted;
+pub(crate) mod protected;
 pub(crate) mod recv;
 mod rx;
 pub(crate) mod send;
+pub(crate) mod spliced;
+mod touches;
 mod transfer;
 mod tx;
 mod tx_blocks;
@@ -42,16 +50,21 @@ mod waiting;
 
 use self::advert::{Advert, AdvertState};
 use self::policy::{Kind, Policy, SMALLEST};
-use self::posted::{Posted, Way};
+use self::posted::{Posted, Way, REST};
+use self::spliced::Collection;
+use self::touches::Touches;
 use self::transfer::TransferQueue;
 use self::tx_blocks::TxBlocks;
 use super::closing::Event;
 use super::{Connection, SdpSock, Threshold, Wakeups};
+use crate::memory::protect::Room;
 use crate::protocol::Outgoing;
 use crate::sys::net::params;
+use crate::sys::protect::Protector;
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
-use crate::transport::{Channel, Transport};
+use crate::transport::{Endpoint, Pinned, Transport};
 use kernel::prelude::*;
+use kernel::sync::Arc;
 
 /// Bytes for which pinning is not worth while for a READ or WRITE of ours.
 pub(crate) const LEAST_TRANSFER: usize = 4096;
@@ -65,6 +78,8 @@ const MOST_PATIENCE: Jiffies = milliseconds(1000);
 const CANCEL_TIME: Jiffies = milliseconds(10_000);
 /// Blocks that are copied after adverts that were not taken up, at most.
 const MOST_SKIPS: u32 = 64;
+/// Pieces of memory that wait to be let go of; what is beyond that a worker does.
+const MOST_RELEASED: usize = 4;
 
 /// Whether zero copy may use RDMA READ, or RDMA WRITE (`zcopy_ways`).
 fn by_read() -> bool {
@@ -77,8 +92,14 @@ fn by_write() -> bool {
 
 /// Zero copy of one connection. Protected by `Socket::connection`.
 pub(crate) struct Direct {
-    /// What a send call has advertised, or is about to.
+    /// What goes out from programs' own pages.
     blocks: TxBlocks<Posted>,
+    /// Pages that are to become one of them.
+    collection: Collection,
+    /// Memory of blocks that have gone, to be let go of without the lock.
+    released: [Option<Pinned>; MOST_RELEASED],
+    /// Whether detached blocks are sent without being advertised.
+    detached_skips: Skips,
     /// Adverts that there were, of both kinds: each has its number, and the end of access to it is
     /// called by that.
     cookies: u64,
@@ -100,6 +121,10 @@ pub(crate) struct Direct {
     readers_advertise: bool,
     /// Whether to copy, from the first large send on.
     policy: Option<Policy>,
+    /// Whether blocks are worth protecting.
+    touches: Touches,
+    /// Where the last one was.
+    room: Option<Arc<Protector<Room>>>,
 }
 
 /// How often not to do what did not work lately.
@@ -137,6 +162,9 @@ impl Direct {
     pub(crate) const fn new() -> Self {
         Direct {
             blocks: TxBlocks::new(),
+            collection: Collection::None,
+            released: [const { None }; MOST_RELEASED],
+            detached_skips: Skips::new(),
             cookies: 0,
             sink: None,
             reading: TransferQueue::new(),
@@ -147,6 +175,8 @@ impl Direct {
             sink_skips: Skips::new(),
             readers_advertise: true,
             policy: None,
+            touches: Touches::new(),
+            room: None,
         }
     }
 
@@ -154,15 +184,29 @@ impl Direct {
     pub(crate) fn forget(&mut self) {
         (self.mean, self.copy_until, self.skips) = (FIRST_MEAN, 0, 0);
         (self.sink_skips, self.readers_advertise) = (Skips::new(), true);
+        self.detached_skips = Skips::new();
         self.policy = None;
+        self.touches = Touches::new();
     }
 
     /// Whether the end of a work request is waited for, so that it has to be told.
     pub(crate) fn is_busy(&self) -> bool {
-        self.blocks.adverts().any(Advert::is_ending)
-            || self.sink.as_ref().is_some_and(Advert::is_ending)
-            || !self.reading.is_empty()
-            || !self.writing.is_empty()
+        self.has_lent()
+            && (self.blocks.adverts().any(Advert::is_ending)
+                || self.blocks.is_sending()
+                || self.sink.as_ref().is_some_and(Advert::is_ending)
+                || !self.reading.is_empty()
+                || !self.writing.is_empty())
+    }
+
+    /// Whether another block may be added that no call waits for.
+    pub(crate) fn has_room(&self) -> bool {
+        self.blocks.has_room()
+    }
+
+    /// Whether there are blocks that no call waits for.
+    pub(crate) fn has_detached(&self) -> bool {
+        self.blocks.detached_bytes() > 0
     }
 
     /// Whether memory is lent to the transport.
@@ -175,8 +219,10 @@ impl Direct {
 
     /// The connection is lost: whoever waits has to know.
     pub(crate) fn lost(&mut self) {
-        for advert in self.adverts() {
-            advert.state = AdvertState::Lost;
+        self.blocks.lost();
+        self.collection = Collection::None;
+        if let Some(sink) = &mut self.sink {
+            sink.state = AdvertState::Lost;
         }
         self.reading.lost();
         self.writing.lost();
@@ -215,8 +261,8 @@ impl Direct {
 
 /// Whether the peer is told of a message with an advert even if it looks itself: the call that can use
 /// the advert does so, and a worker would only take the processor from it.
-fn is_told(channel: &Channel, message: &Outgoing) -> bool {
-    message.solicited && !(message.just_advert && channel.knows_solicited())
+fn is_told(endpoint: &Endpoint, message: &Outgoing) -> bool {
+    message.solicited && !(message.just_advert && endpoint.knows_solicited())
 }
 
 impl Connection {
@@ -227,7 +273,7 @@ impl Connection {
 
     /// What carries the connection.
     fn kind(&self) -> Kind {
-        match self.channel.as_ref().and_then(|c| c.mapper()) {
+        match self.endpoint.as_ref().and_then(|c| c.mapper()) {
             None => Kind::Local,
             Some(mapper) if mapper.is_software() => Kind::Software,
             Some(_) => Kind::Adapter,
@@ -304,6 +350,9 @@ impl Connection {
 
     /// A READ or WRITE of `n` bytes is complete.
     pub(crate) fn moved(&mut self, cookie: u64, n: u32, wakeups: &mut Wakeups) {
+        if cookie & REST != 0 {
+            return self.rest_gone(cookie & !REST, n, wakeups);
+        }
         let (way, number) = Way::of(cookie);
         match way {
             Way::Read => {
@@ -329,9 +378,9 @@ impl SdpSock {
         let (below, told) = {
             let mut c = self.connection();
             c.close_on(Event::Failed, error);
-            // also where both streams had ended and the channel was still there
+            // also where both streams had ended and the endpoint was still there
             c.direct.lost();
-            (c.channel.take(), c.unlock())
+            (c.endpoint.take(), c.unlock())
         };
         drop(below);
         drop(told);

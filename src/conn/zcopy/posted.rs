@@ -6,7 +6,7 @@
 use super::advert::{Advert, AdvertState};
 use super::transfer::TransferQueue;
 use crate::protocol::Remote;
-use crate::transport::{Channel, Loan, Transfer, Transport, Watch};
+use crate::transport::{Endpoint, Loan, Transfer, Transport, Watch};
 use kernel::prelude::*;
 
 /// Memory that the transport has.
@@ -18,9 +18,9 @@ pub(super) struct Posted {
 }
 
 /// Ends the peer's access to a piece if it is time to, as soon as there is room for that.
-pub(super) fn end_access(advert: &mut Advert<Posted>, channel: &mut Channel) -> Result {
+pub(super) fn end_access(advert: &mut Advert<Posted>, endpoint: &mut Endpoint) -> Result {
     if advert.state == AdvertState::Done {
-        match channel.invalidate(advert.memory.id, advert.cookie) {
+        match endpoint.invalidate(advert.memory.id, advert.cookie) {
             Ok(()) => advert.invalidating(),
             Err(e) if e == ENOSPC => {}
             Err(e) => return Err(e),
@@ -39,6 +39,9 @@ pub(super) enum Way {
     /// By WRITE, to the peer.
     Write = 1,
 }
+
+/// Marks the cookie of a WRITE or message with the rest of a block; the others are its own cookie.
+pub(super) const REST: u64 = 1 << 63;
 
 impl Way {
     fn cookie(self, number: u64) -> u64 {
@@ -59,7 +62,7 @@ impl Way {
     pub(super) fn post(
         self,
         queue: &mut TransferQueue<Posted>,
-        channel: &mut Channel,
+        endpoint: &mut Endpoint,
         remote: Option<Remote>,
     ) -> Result<(u32, bool)> {
         let Some(next) = queue.next() else {
@@ -69,7 +72,7 @@ impl Way {
             queue.cut();
             return Ok((0, false));
         };
-        let posted = channel.transfer(
+        let posted = endpoint.transfer(
             next.memory.id,
             &Transfer {
                 read: self == Way::Read,

@@ -10,9 +10,9 @@ use super::posted::Way;
 use super::waiting::{wait_moved, Dying, Turn, Waiting};
 use super::{by_read, LEAST_TRANSFER, MOST_PATIENCE};
 use crate::observe::trace::{self, ZeroCopy};
-use crate::sys::net::message::Destination;
+use crate::sys::net::message::RecvMsg;
 use crate::sys::net::sock::{Locked, State, RCV_SHUTDOWN};
-use crate::sys::pin::Hold;
+use crate::sys::pin::PinTerm;
 use crate::transport::Access;
 
 /// What became of an attempt to advertise memory.
@@ -30,7 +30,7 @@ enum Offered {
 pub(crate) fn be_written_to(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
-    to: &mut Destination<'_>,
+    to: &mut RecvMsg<'_>,
     size: usize,
     timeout: &mut isize,
 ) -> usize {
@@ -65,10 +65,10 @@ pub(crate) fn be_written_to(
 }
 
 /// Pins the next `size` bytes of the call's room and advertises them, or fewer.
-fn offer(sk: &SdpSock, to: &mut Destination<'_>, size: usize) -> Offered {
+fn offer(sk: &SdpSock, to: &mut RecvMsg<'_>, size: usize) -> Offered {
     let piece = to.piece(size);
     let pin = CallMemory::pin(sk, piece, 1, |block, account| {
-        block.pin_destination(to, size, Hold::Long, account)
+        block.pin_destination(to, size, PinTerm::Long, account)
     });
     let Some(mut memory) = pin else {
         return Offered::No;
@@ -77,8 +77,8 @@ fn offer(sk: &SdpSock, to: &mut Destination<'_>, size: usize) -> Offered {
     let pinned = u32::try_from(memory.len()).unwrap_or(0);
     let fits = c.sink_fits(pinned) && c.direct.sink.is_none();
     let cookie = c.direct.next_cookie();
-    let channel = c.channel.as_mut().filter(|_| fits);
-    match channel.and_then(|c| memory.advertise(c, Access::Write, cookie)) {
+    let endpoint = c.endpoint.as_mut().filter(|_| fits);
+    match endpoint.and_then(|c| memory.advertise(c, Access::Write, cookie)) {
         Some(advert) => {
             c.direct.sink = Some(advert);
             c.progress();
@@ -98,7 +98,7 @@ fn wait_written(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> boo
     let mut waiting = Waiting::new(MOST_PATIENCE);
     let mut withdrawn = false;
     loop {
-        let mark = sk.wake_mark();
+        let mark = sk.event_seq();
         {
             let mut c = sk.connection();
             let fits = c.offered_sink().is_some();
@@ -149,12 +149,7 @@ pub(crate) fn refuse(sk: &SdpSock) {
 }
 
 /// Reads what the peer has advertised, if that is next, into the room that a call has left.
-pub(crate) fn read(
-    sk: &SdpSock,
-    lock: &mut Locked<'_>,
-    to: &mut Destination<'_>,
-    most: usize,
-) -> Look {
+pub(crate) fn read(sk: &SdpSock, lock: &mut Locked<'_>, to: &mut RecvMsg<'_>, most: usize) -> Look {
     let Some(there) = sk.connection().next_advert() else {
         return Look::Nothing;
     };
@@ -164,7 +159,7 @@ pub(crate) fn read(
         true => {
             let piece = to.piece(want);
             CallMemory::pin(sk, piece, little, |block, account| {
-                block.pin_destination(to, want, Hold::Briefly, account)
+                block.pin_destination(to, want, PinTerm::Short, account)
             })
         }
         false => None,
@@ -195,11 +190,11 @@ pub(crate) fn read(
 fn begin(sk: &SdpSock, mut memory: CallMemory<'_>) -> bool {
     let mut c = sk.connection();
     let there = c.next_advert();
-    let channel = c.channel.as_mut();
-    let (Some(there), Some(channel)) = (there, channel) else {
+    let endpoint = c.endpoint.as_mut();
+    let (Some(there), Some(endpoint)) = (there, endpoint) else {
         return false;
     };
-    let Some(posted) = memory.post(channel) else {
+    let Some(posted) = memory.post(endpoint) else {
         return false;
     };
     let len = there.min(u32::try_from(memory.len()).unwrap_or(0));

@@ -15,7 +15,7 @@ use super::posted::{end_access, Posted, Way};
 use super::{by_write, is_told, Direct, LEAST_TRANSFER};
 use crate::protocol::{Block, Outgoing};
 use crate::sys::errno::ECONNRESET;
-use crate::transport::{Channel, Sending, Transport};
+use crate::transport::{Endpoint, SendWr, Transport};
 use kernel::prelude::*;
 
 /// Memory that the peer writes to.
@@ -25,7 +25,7 @@ impl Connection {
         let Some(threshold) = self.zcopy_threshold().filter(|_| by_write()) else {
             return 0;
         };
-        let Some(p) = self.protocol.as_ref().filter(|_| self.channel.is_some()) else {
+        let Some(p) = self.protocol.as_ref().filter(|_| self.endpoint.is_some()) else {
             return 0;
         };
         let least = (p.least_sink() as usize).max(LEAST_TRANSFER);
@@ -90,8 +90,8 @@ impl Connection {
 
     /// Ends the peer's access to a sink that it is done with, as soon as there is room to.
     pub(crate) fn end_sink_access(&mut self) -> Result {
-        match (self.channel.as_mut(), &mut self.direct.sink) {
-            (Some(channel), Some(sink)) => end_access(sink, channel),
+        match (self.endpoint.as_mut(), &mut self.direct.sink) {
+            (Some(endpoint), Some(sink)) => end_access(sink, endpoint),
             _ => Ok(()),
         }
     }
@@ -139,13 +139,13 @@ impl Connection {
     /// waits for.
     pub(crate) fn read_on(&mut self) -> Result<bool> {
         let queue = &mut self.direct.reading;
-        let (Some(channel), Some(protocol)) = (self.channel.as_mut(), self.protocol.as_mut())
+        let (Some(endpoint), Some(protocol)) = (self.endpoint.as_mut(), self.protocol.as_mut())
         else {
             return Ok(false);
         };
         loop {
             // none: taken back meanwhile; what was started comes, the rest as Data
-            let (n, _) = Way::Read.post(queue, channel, protocol.source_advert())?;
+            let (n, _) = Way::Read.post(queue, endpoint, protocol.source_advert())?;
             if n == 0 {
                 return Ok(queue.has_to_tell());
             }
@@ -172,19 +172,19 @@ impl Direct {
     /// Posts the SinkAvail of the block that was offered. `sent`: position in what is sent.
     pub(crate) fn advertise_sink(
         &mut self,
-        channel: &mut Channel,
+        endpoint: &mut Endpoint,
         message: &Outgoing,
         sent: u64,
     ) -> Result {
         self.sink.as_mut().ok_or(EINVAL)?.posted();
-        channel.post_send(&Sending {
+        endpoint.post_send(&SendWr {
             header: message
                 .header
                 .get(..message.header_len.into())
                 .ok_or(EINVAL)?,
             payload: &[],
             signaled: false,
-            solicited: is_told(channel, message),
+            solicited: is_told(endpoint, message),
             cookie: sent,
         })
     }

@@ -7,17 +7,16 @@
 //! its own again. What has not gone then, the call's iterator gives once more.
 
 use super::super::{Connection, SdpSock};
-use super::advert::AdvertState;
+use super::advert::{Advert, AdvertState};
 use super::memory::CallMemory;
 use super::posted::Way;
 use super::waiting::{spend, wait_moved, Dying, Turn, Waiting};
 use super::LEAST_TRANSFER;
 use crate::sys::errno::EPIPE;
-use crate::sys::net::message::Source;
+use crate::sys::net::message::SendMsg;
 use crate::sys::net::sock::{interrupted, Locked, SEND_SHUTDOWN};
-use crate::sys::pin::Hold;
+use crate::sys::pin::PinTerm;
 use crate::sys::time::jiffies;
-use crate::transport::Access;
 use kernel::prelude::*;
 
 /// Has the peer read bytes of the call, from a block of `size` bytes on ([`Connection::block_size`]).
@@ -30,7 +29,7 @@ use kernel::prelude::*;
 pub(crate) fn be_read(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
-    message: &mut Source<'_>,
+    message: &mut SendMsg<'_>,
     size: usize,
     timeout: &mut isize,
 ) -> Result<bool> {
@@ -48,7 +47,7 @@ pub(crate) fn be_read(
                 break;
             }
         }
-        if sk.connection().direct.blocks.is_empty() {
+        if !sk.connection().direct.blocks.has_call() {
             break;
         }
         if end.is_ok() {
@@ -69,7 +68,7 @@ pub(crate) fn be_read(
 }
 
 /// Pins the next bytes of the call and offers them, which counts them as taken. Whether that could be.
-fn add_block(sk: &SdpSock, message: &mut Source<'_>, size: usize) -> bool {
+fn add_block(sk: &SdpSock, message: &mut SendMsg<'_>, size: usize) -> bool {
     let least = sk.connection().zcopy_threshold();
     let least = least.unwrap_or(size).min(size);
     // what is pinned holds the device, so nothing may fault behind that
@@ -81,7 +80,7 @@ fn add_block(sk: &SdpSock, message: &mut Source<'_>, size: usize) -> bool {
     let [first] = first;
     let piece = message.piece(size);
     let pin = CallMemory::pin(sk, piece, least, |block, account| {
-        block.pin_source(message, size, Hold::Long, account)
+        block.pin_source(message, size, PinTerm::Long, account)
     });
     let Some(mut memory) = pin else {
         return false;
@@ -91,14 +90,13 @@ fn add_block(sk: &SdpSock, message: &mut Source<'_>, size: usize) -> bool {
         return false;
     }
     let (at, cookie) = (c.tx.end(), c.direct.next_cookie());
-    let Some(channel) = c.channel.as_mut() else {
+    let Some(posted) = c.endpoint.as_mut().and_then(|c| memory.post(c)) else {
         return false;
     };
-    let Some(advert) = memory.advertise(channel, Access::Read, cookie) else {
-        return false;
-    };
+    let size = u32::try_from(memory.len()).unwrap_or(0);
+    let advert = Advert::unregistered(posted, size, cookie);
     // what was corked goes before it
-    c.cork.set_more(false);
+    c.set_more(false);
     // there is room, as was asked
     let _ = c.direct.blocks.push(advert, first, at);
     drop(c);
@@ -112,8 +110,8 @@ fn wait_read(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result
     let mut waiting = Waiting::new(sk.connection().direct.patience());
     let mut result = Ok(());
     loop {
-        let mark = sk.wake_mark();
-        let crossed = {
+        let mark = sk.event_seq();
+        {
             let mut c = sk.connection();
             match c.direct.blocks.oldest().map(|(a, read)| (a.state, read)) {
                 Some((AdvertState::Invalid, read)) => {
@@ -125,9 +123,8 @@ fn wait_read(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result
                 Some((AdvertState::Lost, _)) | None => return Err(EPIPE.into()),
                 _ => {}
             }
-            c.is_crossed()
-        };
-        let over = crossed || sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0;
+        }
+        let over = sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0;
         let turn = waiting.sleep(sk, lock, mark, over, timeout, |lock, limit| {
             sk.wait_for_taking(lock, mark, limit)
         });
@@ -151,9 +148,9 @@ pub(crate) fn await_reader(
 ) -> Result<usize> {
     let start = jiffies();
     loop {
-        let mark = sk.wake_mark();
+        let mark = sk.event_seq();
         // what goes before the bytes that wait here must not wait for them
-        sk.connection().cork.set_more(false);
+        sk.connection().set_more(false);
         sk.progress();
         let limit = {
             let mut c = sk.connection();
@@ -193,7 +190,11 @@ enum Added {
 /// # Errors
 ///
 /// `EPIPE` if the connection is lost. The message tells how many bytes were sent nevertheless.
-pub(crate) fn write(sk: &SdpSock, lock: &mut Locked<'_>, message: &mut Source<'_>) -> Result<bool> {
+pub(crate) fn write(
+    sk: &SdpSock,
+    lock: &mut Locked<'_>,
+    message: &mut SendMsg<'_>,
+) -> Result<bool> {
     // bytes that have gone, and those that were added and have not
     let (mut sent, mut unsent) = (0, 0);
     let (mut open, mut lost) = (true, false);
@@ -247,7 +248,7 @@ fn close(sk: &SdpSock) {
 
 /// Pins the next bytes of the call and has them written, behind those that are queued. Counts them as
 /// taken.
-fn add_piece(sk: &SdpSock, message: &mut Source<'_>) -> Added {
+fn add_piece(sk: &SdpSock, message: &mut SendMsg<'_>) -> Added {
     let left = message.remaining();
     let (want, first) = {
         let c = sk.connection();
@@ -258,7 +259,7 @@ fn add_piece(sk: &SdpSock, message: &mut Source<'_>) -> Added {
     }
     let piece = message.piece(want);
     let pin = CallMemory::pin(sk, piece, LEAST_TRANSFER.min(want), |block, account| {
-        block.pin_source(message, want, Hold::Briefly, account)
+        block.pin_source(message, want, PinTerm::Short, account)
     });
     let Some(mut memory) = pin else {
         return Added::No;
@@ -269,13 +270,13 @@ fn add_piece(sk: &SdpSock, message: &mut Source<'_>) -> Added {
         true => c.writable_directly(usize::MAX) > 0,
         false => c.direct.writing.has_room(),
     };
-    let channel = c.channel.as_mut().filter(|_| there);
-    let Some(posted) = channel.and_then(|c| memory.post(c)) else {
+    let endpoint = c.endpoint.as_mut().filter(|_| there);
+    let Some(posted) = endpoint.and_then(|c| memory.post(c)) else {
         return Added::No;
     };
     c.stats.direct_queued += u64::from(!first);
     // what was corked has gone before it
-    c.cork.set_more(false);
+    c.set_more(false);
     let len = u32::try_from(memory.len()).unwrap_or(0);
     let more = c.is_worth_writing(left - memory.len());
     // there is room, as was asked

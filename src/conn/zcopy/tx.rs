@@ -11,19 +11,14 @@ use super::{by_read, by_write, is_told, Direct, LEAST_TRANSFER};
 use crate::observe::trace::{self, ZeroCopy};
 use crate::protocol::{self, Mode, Outgoing, MAX_HEADER};
 use crate::sys::time::jiffies;
-use crate::transport::{Channel, Pinned, Sending, Transport, Watch};
+use crate::transport::{Endpoint, Pinned, SendWr, Transport, Watch};
 use kernel::prelude::*;
 
 impl Direct {
-    /// The block to advertise next, and the position in the stream that it is at.
-    pub(crate) fn offered(&self) -> Option<(protocol::Block, u64)> {
-        self.blocks.queued()
-    }
-
     /// Posts the SrcAvail of the block that was offered. `sent`: position in what is sent.
     pub(crate) fn advertise(
         &mut self,
-        channel: &mut Channel,
+        endpoint: &mut Endpoint,
         message: &Outgoing,
         sent: u64,
     ) -> Result {
@@ -41,11 +36,11 @@ impl Direct {
         if let Some(b) = bytes.get_mut(head.len()) {
             *b = first;
         }
-        channel.post_send(&Sending {
+        endpoint.post_send(&SendWr {
             header: bytes.get(..head.len() + inline).ok_or(EINVAL)?,
             payload: &[],
             signaled: false,
-            solicited: is_told(channel, message),
+            solicited: is_told(endpoint, message),
             cookie: sent,
         })
     }
@@ -60,11 +55,22 @@ impl Connection {
             self.stats.direct_sent += u64::from(bytes);
             self.heard.progress(jiffies());
             wakeups.direct = true;
+            if finished {
+                self.direct.detached_skips.worked();
+            }
         }
     }
 
+    /// The peer does not want our blocks, or not as that, and has `done` bytes of the oldest one.
+    pub(crate) fn sources_refused(&mut self, done: u32, wakeups: &mut Wakeups) {
+        if self.direct.blocks.detached_bytes() > 0 {
+            self.direct.detached_skips.failed();
+        }
+        self.sources_returned(done, wakeups);
+    }
+
     /// The peer gives our blocks back, and has `done` bytes of the oldest one.
-    pub(crate) fn sources_returned(&mut self, done: u32, wakeups: &mut Wakeups) {
+    fn sources_returned(&mut self, done: u32, wakeups: &mut Wakeups) {
         if let Some(more) = self.direct.blocks.returned(done) {
             self.stats.bytes_sent += u64::from(more);
             self.stats.direct_sent += u64::from(more);
@@ -91,9 +97,9 @@ impl Connection {
 
     /// Ends the peer's access to blocks that it is done with, as soon as there is room to.
     pub(super) fn end_source_access(&mut self) -> Result {
-        if let Some(channel) = self.channel.as_mut() {
+        if let Some(endpoint) = self.endpoint.as_mut() {
             for advert in self.direct.blocks.adverts_mut() {
-                end_access(advert, channel)?;
+                end_access(advert, endpoint)?;
             }
         }
         Ok(())
@@ -109,16 +115,25 @@ impl Connection {
         }
     }
 
+    /// Bytes behind the blocks are not to wait until they are read.
+    pub(crate) fn hurry_blocks(&mut self) {
+        self.direct.blocks.hurry();
+        self.take_blocks_back();
+    }
+
     /// How large a block to offer for a call that has `want` bytes; 0: copy.
     pub(crate) fn block_size(&self, sk: &SdpSock, want: usize) -> usize {
-        let Some(p) = self.protocol.as_ref().filter(|_| self.channel.is_some()) else {
+        let Some(p) = self.protocol.as_ref().filter(|_| self.endpoint.is_some()) else {
             return 0;
         };
         if !by_read() || self.zcopy_threshold().is_none_or(|least| want < least) {
             return 0;
         }
-        if self.tx.queued() >= sk.sndbuf() || !self.direct.blocks.is_empty() {
+        if self.tx.queued() >= sk.sndbuf() || !self.direct.blocks.is_open() {
             // a call waits for room, or for another one, before anything else of it is taken
+            return 0;
+        }
+        if self.direct.blocks.has_call() {
             return 0;
         }
         let size = u32::try_from(want)
@@ -147,20 +162,6 @@ impl Connection {
     pub(super) fn takes_block(&self, size: u32) -> bool {
         let possible = |p: &protocol::Connection| p.can_advertise(size);
         self.direct.blocks.is_open() && self.protocol.as_ref().is_some_and(possible)
-    }
-
-    /// Whether an advert of the peer has come before the oldest block could be advertised, which it
-    /// cannot be as long as that is here. Such a block is not refused.
-    pub(super) fn is_crossed(&mut self) -> bool {
-        let alone = |p: &&protocol::Connection| p.sources_outstanding() == 0;
-        let crossed = self.direct.blocks.waits().is_some_and(|size| {
-            let p = self.protocol.as_ref().filter(alone);
-            p.is_some_and(|p| p.holds_sources() && !p.can_advertise(size))
-        });
-        if crossed {
-            self.direct.blocks.void();
-        }
-        crossed
     }
 
     /// Takes the oldest block out, which is the caller's again.
@@ -200,12 +201,13 @@ impl Connection {
     /// How many of a call's bytes go straight to where the peer's reader waits; 0: none. All that
     /// is in front of them has to be on its way.
     pub(crate) fn writable_directly(&self, want: usize) -> usize {
-        let free = self.tx.unsent() == 0 && self.direct.writing.is_empty();
+        let blocks_go = self.direct.blocks.is_empty() || self.direct.blocks.next().is_none();
+        let free = self.tx.unsent() == 0 && self.direct.writing.is_empty() && blocks_go;
         if !free || !self.is_worth_writing(want) {
             return 0;
         }
         match self.protocol.as_ref().and_then(|p| p.sink_advert()) {
-            Some(_) if self.channel.is_some() => want,
+            Some(_) if self.endpoint.is_some() => want,
             _ => 0,
         }
     }
@@ -230,13 +232,13 @@ impl Connection {
     /// the call waits for.
     pub(super) fn write_on(&mut self) -> Result<bool> {
         let queue = &mut self.direct.writing;
-        let (Some(channel), Some(protocol)) = (self.channel.as_mut(), self.protocol.as_mut())
+        let (Some(endpoint), Some(protocol)) = (self.endpoint.as_mut(), self.protocol.as_mut())
         else {
             return Ok(false);
         };
         loop {
             // none: full, or taken back meanwhile; the rest goes otherwise
-            let (n, last) = Way::Write.post(queue, channel, protocol.sink_advert())?;
+            let (n, last) = Way::Write.post(queue, endpoint, protocol.sink_advert())?;
             if n == 0 {
                 return Ok(queue.has_to_tell());
             }

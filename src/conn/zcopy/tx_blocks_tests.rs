@@ -14,6 +14,14 @@ fn advert(cookie: u64, size: u32) -> Advert<u64> {
     Advert::new(cookie, segment, cookie)
 }
 
+/// Which block is to be advertised, and where it lies.
+fn next_key(b: &TxBlocks<u64>) -> Option<(u32, u64)> {
+    match b.next()? {
+        (Next::Advert(s), at) => Some((s.r_key, at)),
+        _ => None,
+    }
+}
+
 /// So many blocks of 1,000 bytes, of which the peer was told of some.
 fn blocks(count: u64, posted: u64) -> TxBlocks<u64> {
     let mut b = TxBlocks::new();
@@ -23,10 +31,7 @@ fn blocks(count: u64, posted: u64) -> TxBlocks<u64> {
             .is_ok());
     }
     for cookie in 0..posted {
-        assert_eq!(
-            b.queued().map(|(s, at)| (s.r_key, at)),
-            Some((cookie as u32, cookie * 1000))
-        );
+        assert_eq!(next_key(&b), Some((cookie as u32, cookie * 1000)));
         assert_eq!(b.posted(0), Some(cookie as u8));
     }
     b
@@ -75,7 +80,7 @@ fn what_follows_one_that_came_back_does_not_count() {
     let mut b = blocks(3, 2);
     assert!(b.read(300, false));
     assert_eq!(b.returned(500), Some(200));
-    assert!(!b.is_open() && b.queued().is_none());
+    assert!(!b.is_open() && b.next().is_none());
     invalidate(&mut b);
     assert_eq!(take(&mut b), Some((0, 500, true)));
     assert!(!b.is_open() && b.push(advert(9, 1), 0, 0).is_err());
@@ -99,9 +104,9 @@ fn a_report_crosses_the_cancel() {
 #[test]
 fn the_first_byte_goes_with_the_advert() {
     let mut b = blocks(1, 0);
-    assert_eq!(b.waits(), Some(1000));
+    assert_eq!(next_key(&b), Some((0, 0)));
     assert_eq!(b.posted(1), Some(0));
-    assert_eq!((b.waits(), b.posted(1)), (None, None));
+    assert!(b.next().is_none() && b.posted(1).is_none());
     // told twice is counted once, and more than there is not at all
     assert_eq!(b.returned(1), Some(0));
     let mut b = blocks(1, 1);
@@ -134,10 +139,362 @@ fn the_connection_is_lost() {
     let mut b = blocks(3, 3);
     b.read(1000, true);
     b.read(10, false);
-    b.adverts_mut().for_each(|a| a.state = AdvertState::Lost);
+    b.lost();
     assert!(!b.is_open());
     assert_eq!(take(&mut b), Some((0, 1000, false)));
     assert_eq!(take(&mut b), Some((1, 10, true)));
     assert_eq!(take(&mut b), Some((2, 0, false)));
     assert!(b.is_empty());
+}
+
+#[test]
+fn a_new_one_is_registered_in_its_turn() {
+    let mut b = TxBlocks::new();
+    let new = |cookie| Advert::unregistered(cookie, 1000, cookie);
+    assert!(b.push(new(0), 0, 0).is_ok() && b.push(new(1), 1, 0).is_ok());
+    assert!(matches!(b.next(), Some((Next::New { memory: 0, .. }, 0))));
+    b.registered(advert(0, 1000).segment);
+    assert_eq!(next_key(&b), Some((0, 0)));
+    assert_eq!(b.posted(0), Some(0));
+    // the second one cannot be advertised: nobody had access, so that it is the call's again at once
+    assert!(matches!(b.next(), Some((Next::New { memory: 1, .. }, 0))));
+    b.pass_over();
+    assert!(b.read(1000, true));
+    invalidate(&mut b);
+    assert_eq!(take(&mut b), Some((0, 1000, false)));
+    assert_eq!(take(&mut b), Some((1, 0, false)));
+}
+
+/// Detached blocks of 1,000 bytes, of which the peer was told of some.
+fn detached(count: u64, posted: u64) -> TxBlocks<u64> {
+    let mut b = TxBlocks::new();
+    for cookie in 0..count {
+        let pushed = b.push_detached(advert(cookie, 1000), cookie as u8, 0);
+        assert!(pushed.is_ok());
+    }
+    for cookie in 0..posted {
+        assert_eq!(b.posted(0), Some(cookie as u8));
+    }
+    b
+}
+
+fn retire(b: &mut TxBlocks<u64>) -> Option<(u64, bool)> {
+    b.retire().map(|r| (r.memory, r.in_messages))
+}
+
+#[test]
+fn nobody_waits_for_a_detached_one() {
+    let mut b = detached(2, 2);
+    assert_eq!((b.detached_bytes(), b.has_call()), (2000, false));
+    assert!(b.read(1000, true));
+    // not before the peer has no access
+    assert_eq!((retire(&mut b), b.detached_bytes()), (None, 1000));
+    invalidate(&mut b);
+    assert_eq!(retire(&mut b), Some((0, false)));
+    assert_eq!(retire(&mut b), None);
+    assert!(b.read(1000, true));
+    invalidate(&mut b);
+    assert_eq!(retire(&mut b), Some((1, false)));
+    assert!(b.is_empty() && b.detached_bytes() == 0);
+}
+
+#[test]
+fn the_rest_of_a_detached_one_goes_in_its_place() {
+    let mut b = detached(3, 2);
+    assert!(b.read(300, false));
+    assert_eq!(b.returned(400), Some(100));
+    // nothing goes before the peer's access has ended, not even what it was not told of
+    assert_eq!(b.next(), Some((Next::Ending(600), 0)));
+    invalidate(&mut b);
+    let rest = |memory, cookie, offset| Next::Rest {
+        memory,
+        cookie,
+        offset,
+        len: 1000 - offset,
+    };
+    assert_eq!(b.next(), Some((rest(&0, 0, 400), 0)));
+    b.rest_posted(250, true);
+    assert_eq!(b.next(), Some((rest(&0, 0, 650), 0)));
+    b.rest_posted(350, true);
+    assert_eq!(b.next(), Some((rest(&1, 1, 0), 0)));
+    assert!(b.is_sending());
+    // what of it has gone is told in the end
+    assert_eq!(retire(&mut b), None);
+    b.rest_gone(0, 250);
+    assert_eq!(retire(&mut b), None);
+    b.rest_gone(0, 350);
+    assert_eq!(retire(&mut b), Some((0, true)));
+    assert!(!b.is_sending());
+    b.rest_posted(1000, true);
+    // the third one is advertised after all
+    assert_eq!(next_key(&b), Some((2, 0)));
+    assert_eq!(b.posted(0), Some(2));
+    b.rest_gone(1, 1000);
+    assert_eq!(retire(&mut b), Some((1, true)));
+    assert!(b.read(1000, true));
+    invalidate(&mut b);
+    assert_eq!(retire(&mut b), Some((2, false)));
+}
+
+#[test]
+fn a_call_beside_detached_ones() {
+    let mut b = detached(1, 1);
+    assert!(b.is_open() && b.push(advert(5, 1000), 5, 10).is_ok());
+    assert_eq!(b.posted(0), Some(5));
+    assert_eq!(b.oldest().map(|(a, _)| a.cookie), Some(5));
+    // it loses patience
+    assert!(!b.withdraw() && b.any_posted());
+    assert_eq!(b.returned(100), Some(100));
+    invalidate(&mut b);
+    assert!(!b.is_open());
+    assert_eq!(take(&mut b), Some((5, 0, true)));
+    assert!(matches!(
+        b.next(),
+        Some((Next::Rest { offset: 100, .. }, 0))
+    ));
+    b.rest_posted(900, true);
+    b.rest_gone(0, 900);
+    assert_eq!(retire(&mut b), Some((0, true)));
+}
+
+#[test]
+fn urgent_bytes_do_not_wait_for_readers() {
+    let mut b = detached(2, 1);
+    b.hurry();
+    assert_eq!(b.returned(0), Some(0));
+    invalidate(&mut b);
+    assert!(matches!(b.next(), Some((Next::Rest { cookie: 0, .. }, 0))));
+    b.rest_posted(1000, true);
+    assert!(matches!(b.next(), Some((Next::Rest { cookie: 1, .. }, 0))));
+}
+
+#[test]
+fn death_at_every_step_of_a_detached_one() {
+    for step in 0..5 {
+        let mut b = detached(3, 2);
+        assert!(b.push(advert(7, 1000), 7, 0).is_ok());
+        for now in 0..step {
+            match now {
+                0 => assert!(b.read(10, false)),
+                1 => assert_eq!(b.returned(10), Some(0)),
+                2 => invalidate(&mut b),
+                _ => b.rest_posted(990, true),
+            }
+        }
+        b.lost();
+        // the transport has the memory of those that nobody waits for; the call takes its own out
+        assert_eq!(retire(&mut b), None);
+        assert!(!b.is_sending() && b.detached_bytes() == 0);
+        assert!(matches!(take(&mut b), Some((7, 0, true))));
+        assert!(b.is_empty() && b.next().is_none() && b.has_room());
+    }
+}
+
+/// A small generator of numbers.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1);
+        (self.0 >> 33) % n
+    }
+}
+
+/// Most adverts that the peer of the model takes.
+const MOST_ADVERTS: usize = 3;
+
+/// A stream of blocks and of copied bytes, a peer that reads, refuses and reports as it likes, and a transport
+/// that completes late.
+struct Model {
+    blocks: TxBlocks<u64>,
+    rng: Numbers,
+    /// Bytes that were given, copied, sent of those, and that have arrived.
+    given: u64,
+    copied: u64,
+    copied_sent: u64,
+    arrived: u64,
+    /// Where each block begins, and each copied byte is.
+    starts: Vec<u64>,
+    copies: Vec<u64>,
+    /// What the peer holds: cookie, size, bytes read.
+    held: Vec<(u64, u32, u32)>,
+    /// What is under way of the rest: cookie, bytes.
+    under_way: Vec<(u64, u32)>,
+    /// Blocks whose bytes are being moved elsewhere, with their memory.
+    away: Vec<(u64, u64)>,
+    /// Blocks before this one are waited for.
+    wanted: u64,
+    retired: u64,
+}
+
+impl Model {
+    fn new(seed: u64) -> Self {
+        Model {
+            blocks: TxBlocks::new(),
+            rng: Numbers(seed),
+            given: 0,
+            copied: 0,
+            copied_sent: 0,
+            arrived: 0,
+            starts: Vec::new(),
+            copies: Vec::new(),
+            held: Vec::new(),
+            under_way: Vec::new(),
+            away: Vec::new(),
+            wanted: 0,
+            retired: 0,
+        }
+    }
+
+    fn give_block(&mut self) {
+        let size = 1 + self.rng.below(5) as u32;
+        let cookie = self.starts.len() as u64;
+        let mut advert = Advert::unregistered(cookie, size, cookie);
+        if self.rng.below(5) == 0 {
+            advert.finish();
+        }
+        let pushed = self.blocks.push_detached(advert, 0, self.copied);
+        assert!(pushed.is_ok());
+        if self.rng.below(2) == 0 {
+            self.blocks.mark_protected();
+        }
+        self.starts.push(self.given);
+        self.given += u64::from(size);
+    }
+
+    fn give_byte(&mut self) {
+        self.copies.push(self.given);
+        self.copied += 1;
+        self.given += 1;
+    }
+
+    fn peer_reads(&mut self) {
+        let Some((cookie, size, read)) = self.held.first_mut() else {
+            return;
+        };
+        let n = 1 + self.rng.below(u64::from(*size - *read)) as u32;
+        let at = self.starts[*cookie as usize] + u64::from(*read);
+        assert_eq!(at, self.arrived);
+        self.arrived += u64::from(n);
+        *read += n;
+        let finished = read == size;
+        assert!(self.blocks.read(n, finished));
+        if finished {
+            self.held.remove(0);
+        }
+    }
+
+    fn peer_gives_back(&mut self) {
+        if let Some((_, _, read)) = self.held.drain(..).next() {
+            assert_eq!(self.blocks.returned(read), Some(0));
+        }
+    }
+
+    fn completes(&mut self) {
+        if !self.under_way.is_empty() {
+            let (cookie, n) = self.under_way.remove(0);
+            self.blocks.rest_gone(cookie, n);
+        }
+    }
+
+    /// The program's memory is wanted: bytes that nobody uses are moved, which takes a while.
+    fn moves(&mut self, more: bool) {
+        if more && self.rng.below(2) == 0 {
+            if self.rng.below(4) == 0 {
+                self.blocks.want();
+                self.wanted = self.starts.len() as u64;
+            }
+            if let Some((cookie, memory)) = self.blocks.take_to_move() {
+                let held = self.held.iter().any(|h| h.0 == cookie);
+                assert!(!held && !self.under_way.iter().any(|u| u.0 == cookie));
+                assert!(cookie < self.wanted, "nobody waits for it");
+                self.away.push((cookie, memory));
+            }
+        } else if !self.away.is_empty() {
+            let (cookie, memory) = self.away.remove(0);
+            assert!(self.blocks.moved(cookie, memory).is_ok());
+        }
+    }
+
+    fn retires(&mut self) {
+        while let Some(r) = self.blocks.retire() {
+            assert_eq!(r.memory, self.retired);
+            self.retired += 1;
+        }
+    }
+
+    /// What may go goes, but nothing of our own while the peer may read.
+    fn sends(&mut self) {
+        let next = self.blocks.next();
+        if next.as_ref().map_or(self.copied, |n| n.1) > self.copied_sent {
+            if self.held.is_empty() {
+                assert_eq!(self.copies[self.copied_sent as usize], self.arrived);
+                self.copied_sent += 1;
+                self.arrived += 1;
+            }
+            return;
+        }
+        match next {
+            Some((Next::New { memory, size }, _)) => {
+                let (r_key, address) = (*memory as u32, 0);
+                if self.held.is_empty() && self.rng.below(6) == 0 {
+                    self.blocks.pass_over();
+                } else if self.held.len() < MOST_ADVERTS {
+                    self.blocks.registered(Block {
+                        size,
+                        r_key,
+                        address,
+                    });
+                }
+            }
+            Some((Next::Advert(block), _)) if self.held.len() < MOST_ADVERTS => {
+                self.blocks.posted(0);
+                self.held.push((block.r_key.into(), block.size, 0));
+            }
+            Some((
+                Next::Rest {
+                    cookie,
+                    offset,
+                    len,
+                    ..
+                },
+                _,
+            )) if self.held.is_empty() => {
+                let at = self.starts[cookie as usize] + u64::from(offset);
+                assert_eq!(at, self.arrived);
+                let n = 1 + self.rng.below(len.into()) as u32;
+                self.blocks.rest_posted(n, true);
+                self.under_way.push((cookie, n));
+                self.arrived += u64::from(n);
+            }
+            _ => {}
+        }
+    }
+
+    fn step(&mut self, gives: bool) {
+        match self.rng.below(10) {
+            0 if gives && self.blocks.has_room() => self.give_block(),
+            1 if gives => self.give_byte(),
+            2 => self.peer_reads(),
+            3 if self.rng.below(3) == 0 => self.peer_gives_back(),
+            4 => invalidate(&mut self.blocks),
+            5 => self.completes(),
+            6 => self.retires(),
+            7 => self.moves(gives),
+            _ => self.sends(),
+        }
+    }
+}
+
+#[test]
+fn the_stream_is_in_order_whatever_the_peer_does() {
+    for seed in 0..1000 {
+        let mut model = Model::new(seed);
+        (0..300).for_each(|_| model.step(true));
+        // all is through in the end
+        (0..1500).for_each(|_| model.step(false));
+        assert_eq!(model.arrived, model.given, "seed {seed}");
+        assert!(model.blocks.is_empty(), "seed {seed}");
+        assert_eq!(model.retired, model.starts.len() as u64, "seed {seed}");
+    }
 }

@@ -143,7 +143,7 @@ pub(super) fn wait_moved(
     sooner: impl Fn(&Connection) -> bool,
 ) -> Option<bool> {
     loop {
-        let mark = sk.wake_mark();
+        let mark = sk.event_seq();
         {
             let mut c = sk.connection();
             match c.transfers(way).progress() {

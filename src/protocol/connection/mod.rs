@@ -43,7 +43,7 @@
 //!    One of the two events above follows, as soon as the peer's kernel has answered; until then
 //!    nothing is advertised.
 //!
-//! While a block is advertised no Data goes and no DisConn: [`Hold::Adverts`]. Whoever has urgent
+//! While a block is advertised no Data goes and no DisConn: [`Stall::Adverts`]. Whoever has urgent
 //! data behind it cancels. As nothing ends the wait for a peer whose program does not read, every
 //! sender needs an end to its patience.
 //!
@@ -99,7 +99,7 @@
 //!    then comes the next block, if there is one.
 //! 3. Bytes that are offered as [`Offer::queued`] go as Data in spite of blocks, each message at
 //!    the cost of one: right for few bytes, and for urgent ones. A block is not advertised
-//!    meanwhile: [`Hold::Adverts`].
+//!    meanwhile: [`Stall::Adverts`].
 //! 4. The peer may take its blocks back at any time: `sink_advert` has nothing any more.
 //!
 //! ## When memory may be unpinned
@@ -119,7 +119,7 @@ mod transmit;
 mod zero_copy;
 
 pub use self::receive::{Event, Received};
-pub use self::transmit::{Hold, Offer, Outgoing, Transmit};
+pub use self::transmit::{Offer, Outgoing, Stall, Transmit};
 
 use super::adverts::{OwnSinks, OwnSources, PeerSinks, PeerSources, ZeroCopy};
 use super::credits::{ReceiveWindow, SendWindow, CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS};

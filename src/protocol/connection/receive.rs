@@ -142,20 +142,11 @@ impl Connection {
         match message.body {
             Body::Data => self.payload(message.payload)?,
             Body::SrcAvail(advert) => {
-                if self.source_advertised(&advert, message.payload)? {
-                    received.event = Event::SourceAdvert;
-                }
+                received.event = self.source_advertised(&advert, message.payload)?;
             }
             Body::SrcAvailCancel => self.peer_sources.cancelled(message.mseq),
             Body::DisConn => {
-                if self.receive_closed {
-                    return Err(Violation::SecondDisConn);
-                }
-                if self.peer_sources.outstanding() {
-                    return Err(Violation::DisConnDuringAdvert);
-                }
-                self.receive_closed = true;
-                self.own_sinks.void();
+                self.peer_ends()?;
                 received.event = Event::PeerClosed;
             }
             Body::AbortConn => {
@@ -170,14 +161,8 @@ impl Connection {
                 receiver_sends,
                 mode,
             } => {
-                let before = self.modes.receive;
-                let adverts = self.peer_sources.outstanding();
-                self.modes.peer_changes(receiver_sends, mode, adverts)?;
-                if before == Mode::Pipelined && self.modes.receive == Mode::Combined {
-                    self.peer_sources.void()?;
-                    if self.own_sinks.void() {
-                        received.event = Event::SinksReturned;
-                    }
+                if self.mode_changes(receiver_sends, mode)? {
+                    received.event = Event::SinksReturned;
                 }
             }
             Body::ChRcvBuf { size } => {
@@ -223,6 +208,31 @@ impl Connection {
         Ok(())
     }
 
+    /// The end of the peer's stream came.
+    fn peer_ends(&mut self) -> Result<(), Violation> {
+        if self.receive_closed {
+            return Err(Violation::SecondDisConn);
+        }
+        if self.peer_sources.outstanding() {
+            return Err(Violation::DisConnDuringAdvert);
+        }
+        self.receive_closed = true;
+        self.own_sinks.void();
+        Ok(())
+    }
+
+    /// The peer changes the mode of one direction. Returns whether that gives our sinks back.
+    fn mode_changes(&mut self, receiver_sends: bool, mode: Mode) -> Result<bool, Violation> {
+        let before = self.modes.receive;
+        let adverts = self.peer_sources.outstanding();
+        self.modes.peer_changes(receiver_sends, mode, adverts)?;
+        let left = before == Mode::Pipelined && self.modes.receive == Mode::Combined;
+        if left {
+            self.peer_sources.void()?;
+        }
+        Ok(left && self.own_sinks.void())
+    }
+
     /// Stream bytes came that are no part of an advert.
     fn payload(&mut self, bytes: u32) -> Result<(), Violation> {
         if bytes > 0 {
@@ -235,22 +245,26 @@ impl Connection {
         Ok(())
     }
 
-    /// A SrcAvail came. Returns whether it may be read.
-    fn source_advertised(&mut self, advert: &SrcAvail, inline: u32) -> Result<bool, Violation> {
+    /// A SrcAvail came, which may be read or not.
+    fn source_advertised(&mut self, advert: &SrcAvail, inline: u32) -> Result<Event, Violation> {
         self.stream_goes_on()?;
         self.peer_knows = true;
         if self.own_sinks.count() > 0 && inline == 0 {
             // It has crossed a SinkAvail, and the peer will know.
-            return Ok(false);
+            return Ok(Event::None);
         }
         let kept = self
             .peer_sources
             .advertised(advert, inline, self.modes.receive)?;
         if self.is_starved() {
             self.peer_sources.refuse();
-            return Ok(false);
+            return Ok(Event::None);
         }
-        Ok(kept)
+        Ok(if kept {
+            Event::SourceAdvert
+        } else {
+            Event::None
+        })
     }
 
     /// A SinkAvail came.

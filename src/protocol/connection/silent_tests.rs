@@ -70,6 +70,43 @@ fn what_cannot_be_reported_is_refused() {
     assert_eq!(pair.sends_all(), [Mid::SendSm]);
 }
 
+/// Two credits are for the answer to its cancel; but it could not send that, having no buffers of ours. What
+/// the simulator does then, with other connections: seed 900059282.
+#[test]
+fn who_cannot_cancel_is_refused() {
+    for (posted, event, sent) in [
+        (3, Event::None, &[Mid::SendSm][..]),
+        (4, Event::SourceAdvert, &[]),
+    ] {
+        let mut pair = Pair::with(|p| {
+            p.zero_copy = ZeroCopy::On;
+            (p.credits, p.posted, p.remote_max_adverts) = (2, posted, 1);
+        });
+        assert_eq!(pair.event(src_avail(1 << 20)), event, "{posted}");
+        assert_eq!(pair.sends_all(), sent, "{posted}");
+    }
+}
+
+/// It could, and then its own updates use up what it has of ours, which we have no credit to tell it more of: a
+/// call of its program could neither be ended by a signal nor by its time.
+#[test]
+fn who_can_cancel_no_more_is_refused() {
+    let mut pair = Pair::with(|p| {
+        p.zero_copy = ZeroCopy::On;
+        (p.credits, p.posted, p.remote_max_adverts) = (3, 4, 1);
+    });
+    assert_eq!(pair.event(src_avail(1 << 20)), Event::SourceAdvert);
+    assert_eq!(pair.sends_all(), []);
+    pair.gets(Body::Data, 0).unwrap();
+    // the last update that leaves two
+    assert_eq!(pair.sends_all(), [Mid::Data]);
+    pair.gets(Body::Data, 0).unwrap();
+    assert_eq!(pair.sends_all(), []);
+    pair.gets(Body::Data, 0).unwrap();
+    assert_eq!(pair.sends_all(), [Mid::SendSm]);
+    assert!(!pair.end.holds_sources());
+}
+
 #[test]
 fn no_updates_at_the_cost_of_the_answer() {
     let mut pair = silent(3);
@@ -86,7 +123,7 @@ fn no_updates_at_the_cost_of_the_answer() {
 fn bytes_after_a_cancel_are_its_end() {
     let mut pair = silent(0);
     pair.gets(Body::SrcAvailCancel, 0).unwrap();
-    assert_eq!(pair.held(), Transmit::Held(Hold::Credits));
+    assert_eq!(pair.held(), Transmit::Held(Stall::Credits));
     pair.bufs = 9;
     assert_eq!(pair.gets(Body::Data, 100).unwrap().payload, 16..116);
     assert!(pair.is_idle());
@@ -149,7 +186,7 @@ fn in_close_wait_the_last_credit_lets_the_peer_send() {
         pair.end.send.take();
     }
     pair.end.refuse_sources();
-    assert_eq!(pair.held(), Transmit::Held(Hold::Credits));
+    assert_eq!(pair.held(), Transmit::Held(Stall::Credits));
     // enough for a cancel that crosses it, and for bytes
     pair.offer.posted = 4;
     assert_eq!(pair.sends().1.kind, Mid::SendSm);

@@ -79,20 +79,6 @@ fn a_sink_advert_goes_as_in_the_worked_example() {
 }
 
 #[test]
-fn readers_are_written_to_in_order() {
-    let mut pair = sink(2);
-    assert_eq!(pair.end.sinks_outstanding(), 2);
-    let written = |size| Body::RdmaWrCompl { size };
-    assert_eq!(pair.event(written(99)), Event::SinkWritten { bytes: 99 });
-    let all = 1 << 20;
-    assert_eq!(pair.event(written(all)), Event::SinkWritten { bytes: all });
-    let third = pair.gets(written(0), 0);
-    assert_eq!(third.unwrap_err(), Violation::UnexpectedRdmaWrCompl);
-    let more = sink(1).gets(written(all + 1), 0);
-    assert_eq!(more.unwrap_err(), Violation::RdmaWrComplSize);
-}
-
-#[test]
 fn a_sink_is_offered_only_where_it_may_be() {
     let size = SIZE - 16;
     let may = |pair: &Pair| pair.end.can_offer_sink(size);
@@ -208,38 +194,6 @@ fn a_block_is_written_and_reported() {
 }
 
 #[test]
-fn data_goes_behind_what_was_written_and_voids_the_next() {
-    let mut pair = source();
-    for _ in 0..3 {
-        pair.event(sink_avail(5000, 0));
-    }
-    pair.end.written(100, false);
-    pair.offer.queued = 10;
-    assert_eq!(pair.sends_all(), [Mid::RdmaWrCompl, Mid::Data]);
-    // One is left, which its reader wants back, and nothing was counted.
-    assert!(pair.end.peer_sinks.held());
-    assert_eq!(pair.end.sink_advert(), None);
-    assert_eq!(pair.end.sink_bytes(), 0);
-    data(&mut pair, 10);
-    assert!(!pair.end.peer_sinks.held());
-    pair.ack = pair.end.mseq_sent();
-    assert_eq!(pair.event(sink_avail(5000, 0)), GOOD);
-    // A block is not advertised to a reader who waits for the bytes themselves.
-    pair.offer.source = Some(BLOCK);
-    assert!(!pair.end.can_advertise(BLOCK.size));
-    assert_eq!(pair.held(), Transmit::Held(Hold::Adverts));
-    pair.offer.source = None;
-    pair.end.written(100, false);
-    pair.end.shutdown_send();
-    assert_eq!(pair.sends_all(), [Mid::RdmaWrCompl, Mid::DisConn]);
-    // What crosses that is nobody's any more.
-    assert_eq!(pair.event(sink_avail(5000, 0)), Event::None);
-    assert_eq!(pair.event(Body::SinkAvailCancel), Event::None);
-    assert_eq!(pair.end.sink_advert(), None);
-    assert!(pair.is_idle());
-}
-
-#[test]
 fn nothing_is_written_behind_data_that_the_reader_had_not_seen() {
     // It has advertised three blocks before it saw the first of two messages, and one after that.
     let mut pair = source();
@@ -273,19 +227,6 @@ fn nothing_is_written_behind_data_that_the_reader_had_not_seen() {
 }
 
 #[test]
-fn a_block_that_several_pieces_go_to_is_reported_once() {
-    let mut pair = source();
-    pair.event(sink_avail(5000, 0));
-    pair.end.written(100, false);
-    pair.end.written(200, false);
-    assert!(pair.is_idle());
-    pair.end.written_all();
-    assert_eq!(pair.sends().0.body, Body::RdmaWrCompl { size: 300 });
-    pair.end.written_all();
-    assert!(pair.is_idle());
-}
-
-#[test]
 fn sinks_are_void_at_the_end_of_the_stream() {
     let mut pair = source();
     for _ in 0..2 {
@@ -295,69 +236,6 @@ fn sinks_are_void_at_the_end_of_the_stream() {
     assert_eq!(pair.sends_all(), [Mid::DisConn]);
     // The sink has given up when it sees that: an answer would come out of nothing.
     assert_eq!(pair.event(Body::SinkAvailCancel), Event::None);
-    assert!(pair.is_idle());
-}
-
-#[test]
-fn the_source_answers_a_cancel() {
-    let answers = |blocks: u32, written: u32, last: bool| {
-        let mut pair = source();
-        for _ in 0..blocks {
-            pair.event(sink_avail(5000, 0));
-        }
-        pair.end.written(written, last);
-        pair.event(Body::SinkAvailCancel);
-        assert_eq!(pair.end.sink_advert(), None);
-        pair.sends_all()
-    };
-    assert_eq!(answers(0, 0, false), []);
-    assert_eq!(answers(1, 0, false), [Mid::SinkCancelAck]);
-    assert_eq!(answers(1, 10, false), [Mid::RdmaWrCompl]);
-    assert_eq!(answers(1, 10, true), [Mid::RdmaWrCompl]);
-    assert_eq!(answers(1, 5000, false), [Mid::RdmaWrCompl]);
-    let both = [Mid::RdmaWrCompl, Mid::SinkCancelAck];
-    assert_eq!(answers(2, 10, false), both);
-    assert_eq!(answers(3, 10, true), both);
-}
-
-#[test]
-fn the_sink_cancels() {
-    let mut pair = sink(2);
-    pair.end.cancel_sinks();
-    assert_eq!(pair.sends_all(), [Mid::SinkAvailCancel]);
-    pair.end.cancel_sinks();
-    assert!(pair.is_idle());
-    assert!(!pair.end.can_offer_sink(BLOCK.size));
-    pair.gets(Body::RdmaWrCompl { size: 1 }, 0).unwrap();
-    assert_eq!(pair.event(Body::SinkCancelAck), Event::SinksReturned);
-    assert!(pair.end.can_offer_sink(BLOCK.size));
-    let again = pair.gets(Body::SinkCancelAck, 0);
-    assert_eq!(again.unwrap_err(), Violation::UnexpectedSinkCancelAck);
-    // Whatever gives the last one back ends it: there will be no answer.
-    for body in [Body::RdmaWrCompl { size: 1 }, Body::Data] {
-        let mut pair = sink(1);
-        pair.end.cancel_sinks();
-        pair.sends();
-        let payload = u32::from(body == Body::Data);
-        pair.gets(body, payload).unwrap();
-        assert!(pair.end.can_offer_sink(BLOCK.size));
-        let answer = pair.gets(Body::SinkCancelAck, 0);
-        assert_eq!(answer.unwrap_err(), Violation::UnexpectedSinkCancelAck);
-    }
-    let early = sink(1).gets(Body::SinkCancelAck, 0);
-    assert_eq!(early.unwrap_err(), Violation::UnexpectedSinkCancelAck);
-    // Nothing to cancel.
-    let mut pair = sink(0);
-    pair.end.cancel_sinks();
-    assert!(pair.is_idle());
-}
-
-#[test]
-fn the_end_of_the_stream_gives_all_back() {
-    let mut pair = sink(2);
-    pair.end.cancel_sinks();
-    assert_eq!(pair.event(Body::DisConn), Event::PeerClosed);
-    assert_eq!(pair.end.sinks_outstanding(), 0);
     assert!(pair.is_idle());
 }
 
@@ -403,20 +281,6 @@ fn a_sink_advert_wins_over_source_adverts_that_cross_it() {
 }
 
 #[test]
-fn a_sink_advert_may_carry_bytes_of_its_senders_stream() {
-    let mut pair = source();
-    pair.gets(mode(Mode::Pipelined), 0).unwrap();
-    pair.offer.sink = Some(BLOCK);
-    pair.sends();
-    let received = pair.gets(sink_avail(5000, 0), 7).unwrap();
-    assert_eq!((received.payload, received.event), (36..43, GOOD));
-    assert!(received.for_sink);
-    pair.gets(src_avail(9), 0).unwrap();
-    let result = pair.gets(sink_avail(5000, 0), 7);
-    assert_eq!(result.unwrap_err(), Violation::DataDuringAdvert);
-}
-
-#[test]
 fn bad_sink_adverts() {
     let at = |address, size| {
         Body::SinkAvail(SinkAvail {
@@ -448,74 +312,6 @@ fn bad_sink_adverts() {
     assert_eq!(result.unwrap_err(), Violation::SinkAvailDuringCancel);
     let combined = zero_copy(|_| {}).gets(sink_avail(10, 0), 0);
     assert_eq!(combined.unwrap_err(), Violation::SinkAvailMode);
-}
-
-#[test]
-fn the_mode_changes_when_nothing_is_outstanding() {
-    let mut pair = zero_copy(|_| {});
-    pair.offer.source = Some(BLOCK);
-    pair.sends();
-    pair.end.set_pipelined(true);
-    assert!(pair.is_idle());
-    pair.ack = 1;
-    pair.gets(
-        Body::RdmaRdCompl {
-            size: BLOCK.size - 1,
-        },
-        0,
-    )
-    .unwrap();
-    assert_eq!(pair.sends().0.body, mode(Mode::Pipelined));
-    assert_eq!(pair.end.send_mode(), Mode::Pipelined);
-    pair.event(sink_avail(5000, 1));
-    pair.end.set_pipelined(false);
-    assert!(pair.is_idle());
-    pair.end.written(5000, true);
-    assert_eq!(pair.sends().0.body, Body::RdmaWrCompl { size: 5000 });
-    assert_eq!(pair.sends().0.body, mode(Mode::Combined));
-    for change in [(|p| p.remote_max_adverts = 1) as fn(&mut Parameters), |p| {
-        p.zero_copy = ZeroCopy::Off
-    }] {
-        let mut pair = zero_copy(change);
-        pair.end.set_pipelined(true);
-        assert!(pair.is_idle());
-    }
-}
-
-#[test]
-fn sink_adverts_that_cross_a_change_of_mode_are_void() {
-    // ModeChange is message 3, behind Data 2 and before Data 4.
-    let mut pair = source();
-    data(&mut pair, 10);
-    pair.end.set_pipelined(false);
-    assert_eq!(pair.sends().0.body, mode(Mode::Combined));
-    data(&mut pair, 10);
-    // This one had no Data cross it, and then that one Data had.
-    pair.ack = 2;
-    assert_eq!(pair.event(sink_avail(5000, 1)), Event::None);
-    pair.ack = 2;
-    assert_eq!(pair.event(sink_avail(5000, 0)), Event::None);
-    assert_eq!(pair.end.sink_advert(), None);
-    // Pipelined again, the counts are the same at both ends: 0 of one, and the one behind.
-    pair.end.set_pipelined(true);
-    assert_eq!(pair.sends().0.body, mode(Mode::Pipelined));
-    pair.ack = 5;
-    assert_eq!(pair.event(sink_avail(5000, 1)), GOOD);
-    // Acknowledged, there is no excuse.
-    let mut pair = source();
-    pair.end.set_pipelined(false);
-    pair.sends();
-    pair.ack = 2;
-    let result = pair.gets(sink_avail(5000, 0), 0);
-    assert_eq!(result.unwrap_err(), Violation::SinkAvailMode);
-    // At the sink.
-    let mut pair = sink(2);
-    pair.end.cancel_sinks();
-    assert_eq!(pair.event(mode(Mode::Combined)), Event::SinksReturned);
-    assert_eq!(pair.end.sinks_outstanding(), 0);
-    assert!(pair.is_idle());
-    let received = pair.gets(Body::Data, 5).unwrap();
-    assert!(!received.for_sink);
 }
 
 #[test]

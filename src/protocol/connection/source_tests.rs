@@ -94,50 +94,14 @@ fn a_block_is_read_as_in_the_worked_example() {
 }
 
 #[test]
-fn nothing_passes_a_block() {
-    let mut pair = advertised();
-    pair.offer.queued = 10;
-    assert_eq!(pair.held(), Transmit::Held(Hold::Adverts));
-    // One more may not go in Combined mode, wherever it is in the stream.
-    pair.offer.queued = 0;
-    pair.offer.source = Some(BLOCK);
-    assert!(!pair.end.can_advertise(BLOCK.size));
-    assert_eq!(pair.held(), Transmit::Held(Hold::Adverts));
-    pair.offer.source = None;
-    pair.end.shutdown_send();
-    assert_eq!(pair.held(), Transmit::Held(Hold::Adverts));
-    // An urgent byte cannot go either, but can be announced.
-    pair.offer.queued = 10;
-    pair.offer.urgent = Some(3);
-    let (message, out) = pair.sends();
-    assert_eq!((out.payload, message.body), (0, Body::Data));
-    assert_eq!(message.flags, super::super::message::Flags::OOB_PEND);
-    assert_eq!(pair.held(), Transmit::Held(Hold::Adverts));
-    read(&mut pair, (1 << 20) - 1, 2).unwrap();
-    pair.offer.urgent = None;
-    assert_eq!(pair.sends_all(), [Mid::Data, Mid::DisConn]);
-}
-
-#[test]
 fn a_small_message_before_a_block_is_not_held_back() {
     let mut pair = pair(|_| {});
     pair.offer.queued = 5;
     pair.offer.in_flight = 1;
     pair.offer.cork = true;
-    assert_eq!(pair.held(), Transmit::Held(Hold::Corked));
+    assert_eq!(pair.held(), Transmit::Held(Stall::Corked));
     pair.offer.source = Some(BLOCK);
     assert_eq!(pair.sends().1.payload, 5);
-}
-
-#[test]
-fn a_block_needs_three_credits() {
-    let mut pair = pair(|p| p.credits = 2);
-    pair.offer.source = Some(BLOCK);
-    assert!(pair.end.can_advertise(BLOCK.size));
-    assert_eq!(pair.held(), Transmit::Held(Hold::Credits));
-    pair.bufs = 3;
-    pair.gets(Body::Data, 0).unwrap();
-    assert_eq!(pair.sends().1.kind, Mid::SrcAvail);
 }
 
 #[test]
@@ -154,42 +118,6 @@ fn reports_are_added_up_and_not_beyond_the_block() {
         let over = read(&mut advertised(), size, 2);
         assert_eq!(over, Err(Violation::RdmaRdComplSize));
     }
-}
-
-/// What answers mean to the source of a SrcAvail (`docs/protocol.md`): its MSeq is 2, the cancel's is 3.
-#[test]
-fn answers_race_with_the_cancel() {
-    let all = (1 << 20) - 1;
-    let after = |cancel: bool, ack: u32, body: Body| {
-        let mut pair = advertised();
-        if cancel {
-            pair.end.cancel_sources();
-            assert_eq!(pair.sends_all(), [Mid::SrcAvailCancel]);
-        }
-        pair.ack = ack;
-        let event = pair.event(body);
-        (event, pair.end.sources_outstanding())
-    };
-    let returned = Event::SourcesReturned { done: 1 };
-    let part = |bytes, finished| Event::SourceRead { bytes, finished };
-    for cancel in [false, true] {
-        for (ack, body, expected) in [
-            (1, Body::RdmaRdCompl { size: all }, (Event::None, 1)),
-            (2, Body::RdmaRdCompl { size: 7 }, (part(7, false), 1)),
-            (2, Body::RdmaRdCompl { size: all }, (part(all, true), 0)),
-            (1, Body::SendSm, (Event::None, 1)),
-            (2, Body::SendSm, (returned, 0)),
-        ] {
-            assert_eq!(
-                after(cancel, ack, body),
-                expected,
-                "{cancel} {ack} {body:?}"
-            );
-        }
-    }
-    assert_eq!(after(true, 3, Body::SendSm), (returned, 0));
-    let read = Body::RdmaRdCompl { size: all };
-    assert_eq!(after(true, 3, read), (part(all, true), 0));
 }
 
 #[test]
@@ -221,7 +149,7 @@ fn a_cancel_that_is_not_needed_does_not_go() {
     pair.bufs = 0;
     pair.gets(Body::Data, 0).unwrap();
     pair.end.cancel_sources();
-    assert_eq!(pair.held(), Transmit::Held(Hold::Credits));
+    assert_eq!(pair.held(), Transmit::Held(Stall::Credits));
     read(&mut pair, (1 << 20) - 1, 2).unwrap();
     pair.bufs = 9;
     pair.gets(Body::Data, 0).unwrap();
@@ -229,42 +157,6 @@ fn a_cancel_that_is_not_needed_does_not_go() {
     pair.end.cancel_sources();
     assert!(pair.is_idle());
     assert!(pair.end.can_advertise(BLOCK.size));
-}
-
-#[test]
-fn the_owners_cancel_goes_in_spite_of_everything() {
-    // One credit is left; the peer gains from the message.
-    let mut pair = advertised();
-    for _ in 0..62 {
-        pair.gets(Body::Data, 1).unwrap();
-    }
-    pair.ack = 2;
-    pair.bufs = 1;
-    pair.gets(Body::Data, 0).unwrap();
-    assert_eq!(pair.end.credits(), 1);
-    pair.end.cancel_sources();
-    assert_eq!(pair.sends_all(), [Mid::SrcAvailCancel]);
-}
-
-#[test]
-fn a_cancel_without_credits_waits_for_them() {
-    // One is left, and the peer knows of all our buffers.
-    let mut pair = advertised();
-    pair.gets(Body::Data, 0).unwrap();
-    pair.ack = 2;
-    pair.bufs = 1;
-    pair.gets(Body::Data, 0).unwrap();
-    assert_eq!(pair.end.credits(), 1);
-    assert!(pair.is_idle());
-    pair.end.cancel_sources();
-    assert_eq!(pair.held(), Transmit::Held(Hold::Credits));
-    // whatever else is held
-    (pair.offer.queued, pair.offer.cork) = (1, true);
-    assert_eq!(pair.held(), Transmit::Held(Hold::Credits));
-    (pair.offer.queued, pair.offer.cork) = (0, false);
-    pair.bufs = 2;
-    pair.gets(Body::Data, 0).unwrap();
-    assert_eq!(pair.sends_all(), [Mid::SrcAvailCancel]);
 }
 
 #[test]
@@ -324,34 +216,6 @@ fn holding() -> Pair {
 }
 
 #[test]
-fn a_block_is_read_in_parts() {
-    let mut pair = holding();
-    let part = |pair: &mut Pair, bytes| {
-        let remote = pair.end.source_advert().unwrap();
-        pair.end.read_started(bytes);
-        (remote.address, remote.size)
-    };
-    assert_eq!(part(&mut pair, 99), (3, 999));
-    assert_eq!(part(&mut pair, 100), (102, 900));
-    pair.end.read_done(99);
-    // A report waits for the READ behind.
-    assert!(pair.is_idle());
-    pair.end.read_done(100);
-    assert_eq!(pair.sends().0.body, Body::RdmaRdCompl { size: 199 });
-    assert!(pair.is_idle());
-    assert_eq!(part(&mut pair, 800), (202, 800));
-    assert_eq!(pair.end.source_advert(), None);
-    // It is not finished before its last report has gone.
-    pair.end.read_done(800);
-    let data = pair.end.clone().receive(&[0xff; 16], 16);
-    assert!(data.is_err());
-    assert!(pair.end.holds_sources());
-    assert_eq!(pair.sends().0.body, Body::RdmaRdCompl { size: 800 });
-    assert!(!pair.end.holds_sources());
-    pair.gets(Body::Data, 5).unwrap();
-}
-
-#[test]
 fn a_refusal_waits_for_the_reads_and_their_report() {
     let mut pair = holding();
     pair.end.read_started(10);
@@ -375,16 +239,6 @@ fn a_refusal_waits_for_the_reads_and_their_report() {
 }
 
 #[test]
-fn a_cancel_is_answered_without_a_reader() {
-    let mut pair = holding();
-    pair.gets(Body::SrcAvailCancel, 0).unwrap();
-    assert_eq!(pair.end.source_advert(), None);
-    let (answer, _) = pair.sends();
-    assert_eq!((answer.body, answer.mseq_ack), (Body::SendSm, 2));
-    assert!(pair.is_idle());
-}
-
-#[test]
 fn a_cancel_waits_for_the_reads_and_is_not_acknowledged_meanwhile() {
     let mut pair = holding();
     pair.end.read_started(10);
@@ -393,7 +247,7 @@ fn a_cancel_waits_for_the_reads_and_is_not_acknowledged_meanwhile() {
     assert_eq!(pair.end.source_advert(), None);
     // What MSeqAck means something for waits, the rest does not.
     pair.offer.queued = 10;
-    assert_eq!(pair.held(), Transmit::Held(Hold::Wire));
+    assert_eq!(pair.held(), Transmit::Held(Stall::Wire));
     pair.event(Body::ChRcvBuf { size: 5 });
     pair.end.resize_receive(0, 0);
     let Transmit::Send(out) = pair.held() else {
@@ -437,17 +291,6 @@ fn a_cancel_of_what_is_finished_needs_no_answer() {
 }
 
 #[test]
-fn an_advert_after_a_cancel_that_is_not_answered() {
-    let mut pair = pair(|_| {});
-    pair.gets(mode(Mode::Pipelined), 0).unwrap();
-    pair.gets(src_avail(50), 0).unwrap();
-    pair.end.read_started(10);
-    pair.gets(Body::SrcAvailCancel, 0).unwrap();
-    let result = pair.gets(src_avail(50), 0);
-    assert_eq!(result.unwrap_err(), Violation::SrcAvailDuringCancel);
-}
-
-#[test]
 fn a_block_beyond_the_last_address() {
     for (address, size, good) in [
         (u64::MAX, 1, true),
@@ -472,44 +315,6 @@ fn a_block_beyond_the_last_address() {
 }
 
 #[test]
-fn several_adverts_are_read_and_reported_in_order() {
-    let mut pair = pair(|_| {});
-    pair.gets(mode(Mode::Pipelined), 0).unwrap();
-    for size in [10, 20, 30] {
-        pair.gets(src_avail(size), 0).unwrap();
-    }
-    for size in [10, 20, 30] {
-        assert_eq!(
-            pair.end.source_advert().map(|r| (r.address, r.size)),
-            Some((2, size))
-        );
-        pair.end.read_started(size);
-    }
-    pair.end.read_done(10 + 5);
-    // Each has a report of its own.
-    assert_eq!(pair.sends().0.body, Body::RdmaRdCompl { size: 10 });
-    assert!(pair.is_idle());
-    pair.end.read_done(15 + 30);
-    assert_eq!(pair.sends().0.body, Body::RdmaRdCompl { size: 20 });
-    assert_eq!(pair.sends().0.body, Body::RdmaRdCompl { size: 30 });
-    assert!(pair.is_idle());
-}
-
-#[test]
-fn more_adverts_than_are_kept_are_refused() {
-    let mut pair = pair(|p| p.local_max_adverts = 255);
-    pair.gets(mode(Mode::Pipelined), 0).unwrap();
-    for _ in 0..MAX_ADVERTS {
-        assert_eq!(pair.event(src_avail(10)), Event::SourceAdvert);
-    }
-    pair.end.read_started(4);
-    assert_eq!(pair.event(src_avail(10)), Event::None);
-    assert_eq!(pair.end.source_advert(), None);
-    pair.end.read_done(4);
-    assert_eq!(pair.sends_all(), [Mid::RdmaRdCompl, Mid::SendSm]);
-}
-
-#[test]
 fn adverts_that_are_being_read_outlive_no_change_of_mode() {
     let changed = |read: bool, reported: bool, ack: u32| {
         let mut pair = pair(|_| {});
@@ -531,16 +336,4 @@ fn adverts_that_are_being_read_outlive_no_change_of_mode() {
     assert_eq!(changed(true, false, 0), Err(Violation::ModeChange));
     assert_eq!(changed(true, true, 0), Err(Violation::ModeChange));
     assert_eq!(changed(true, true, 1), Ok(()));
-}
-
-#[test]
-fn nothing_is_read_when_the_connection_is_over() {
-    let mut pair = holding();
-    pair.event(Body::AbortConn);
-    assert_eq!(pair.end.source_advert(), None);
-    pair.end.read_started(10);
-    pair.end.read_done(u32::MAX);
-    pair.end.cancel_sources();
-    pair.end.refuse_sources();
-    assert!(pair.is_idle());
 }

@@ -48,7 +48,7 @@ pub struct Offer {
 
 /// What keeps bytes or a DisConn from being sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Hold {
+pub enum Stall {
     /// The peer must post receive buffers: wait for a message from it.
     Credits,
     /// Messages are in flight, or the transport takes none: wait for a completion, or for more
@@ -67,7 +67,7 @@ pub enum Transmit {
     /// Post this message, then ask again.
     Send(Outgoing),
     /// Something waits, but must not go now.
-    Held(Hold),
+    Held(Stall),
     /// Nothing to send.
     Idle,
 }
@@ -106,7 +106,7 @@ enum Stream {
     /// Send the DisConn.
     DisConn,
     /// Wait.
-    Held(Hold),
+    Held(Stall),
     /// Nothing.
     Idle,
 }
@@ -143,7 +143,7 @@ impl Connection {
             }
         }
         let stream = self.stream(offer, credits, spare);
-        if matches!(stream, Stream::Held(Hold::Credits)) {
+        if matches!(stream, Stream::Held(Stall::Credits)) {
             if let Some(message) = self.ask_for_credits(offer, credits) {
                 return Transmit::Send(message);
             }
@@ -170,12 +170,12 @@ impl Connection {
             }
             // with credits it would have gone above
             Stream::Idle | Stream::Held(_) if self.due_about_adverts().is_some() => {
-                Transmit::Held(Hold::Credits)
+                Transmit::Held(Stall::Credits)
             }
             Stream::Held(hold) => Transmit::Held(hold),
             Stream::Idle => Transmit::Idle,
         };
-        let waits = matches!(held, Transmit::Held(Hold::Credits | Hold::Adverts));
+        let waits = matches!(held, Transmit::Held(Stall::Credits | Stall::Adverts));
         if self.update_wanted(offer, credits, waits && offer.queued > 0) {
             return Transmit::Send(self.message(Body::Data, 0, false, offer));
         }
@@ -293,26 +293,26 @@ impl Connection {
             return Stream::Idle;
         }
         if self.holds_back() {
-            return Stream::Held(Hold::Wire);
+            return Stream::Held(Stall::Wire);
         }
         if offer.queued == 0 {
             if let Some(block) = offer.source {
                 return self.source(block, credits);
             }
             return if self.own_sources.outstanding() {
-                Stream::Held(Hold::Adverts)
+                Stream::Held(Stall::Adverts)
             } else if credits < CONTROL_CREDITS || !spare {
-                Stream::Held(Hold::Credits)
+                Stream::Held(Stall::Credits)
             } else {
                 Stream::DisConn
             };
         }
         if self.own_sources.outstanding() {
-            return Stream::Held(Hold::Adverts);
+            return Stream::Held(Stall::Adverts);
         }
         let room = self.max_payload().min(offer.limit);
         if room == 0 {
-            return Stream::Held(Hold::Wire);
+            return Stream::Held(Stall::Wire);
         }
         let urgent_at = urgent_at(offer);
         let (payload, urgent) = match urgent_at {
@@ -325,14 +325,14 @@ impl Connection {
         let partial = last && payload < self.max_payload();
         if partial && !urgent && !self.send_shutdown {
             if offer.cork {
-                return Stream::Held(Hold::Corked);
+                return Stream::Held(Stall::Corked);
             }
             if !offer.no_delay && offer.in_flight > 0 {
-                return Stream::Held(Hold::Wire);
+                return Stream::Held(Stall::Wire);
             }
         }
         if credits < PAYLOAD_CREDITS {
-            return Stream::Held(Hold::Credits);
+            return Stream::Held(Stall::Credits);
         }
         Stream::Bytes { payload, urgent }
     }
@@ -340,9 +340,9 @@ impl Connection {
     /// What could be done about a block.
     fn source(&self, block: Block, credits: u16) -> Stream {
         if !self.can_advertise(block.size) {
-            Stream::Held(Hold::Adverts)
+            Stream::Held(Stall::Adverts)
         } else if credits < PAYLOAD_CREDITS {
-            Stream::Held(Hold::Credits)
+            Stream::Held(Stall::Credits)
         } else {
             Stream::Advert(block)
         }

@@ -269,44 +269,7 @@ impl Message {
             return Err(Malformed::Length);
         }
         let mid = Mid::from_code(field::MID.get(&h)).ok_or(Malformed::UnknownMid)?;
-        let body = match mid {
-            Mid::Hello | Mid::HelloAck => return Err(Malformed::HelloInStream),
-            Mid::DisConn => Body::DisConn,
-            Mid::AbortConn => Body::AbortConn,
-            Mid::SendSm => Body::SendSm,
-            Mid::RdmaWrCompl => Body::RdmaWrCompl {
-                size: field::SIZE.get(&h),
-            },
-            Mid::RdmaRdCompl => Body::RdmaRdCompl {
-                size: field::SIZE.get(&h),
-            },
-            Mid::ModeChange => mode_change(field::MODE.get(&h))?,
-            Mid::SrcAvailCancel => Body::SrcAvailCancel,
-            Mid::SinkAvailCancel => Body::SinkAvailCancel,
-            Mid::SinkCancelAck => Body::SinkCancelAck,
-            Mid::ChRcvBuf => Body::ChRcvBuf {
-                size: field::SIZE.get(&h),
-            },
-            Mid::ChRcvBufAck => Body::ChRcvBufAck {
-                size: field::SIZE.get(&h),
-            },
-            Mid::SuspComm => Body::SuspComm {
-                service_id: field::SERVICE_ID.get(&h),
-            },
-            Mid::SuspCommAck => Body::SuspCommAck,
-            Mid::SinkAvail => Body::SinkAvail(SinkAvail {
-                size: field::SIZE.get(&h),
-                r_key: field::R_KEY.get(&h),
-                address: field::ADDRESS.get(&h),
-                non_discards: field::NON_DISCARDS.get(&h),
-            }),
-            Mid::SrcAvail => Body::SrcAvail(SrcAvail {
-                size: field::SIZE.get(&h),
-                r_key: field::R_KEY.get(&h),
-                address: field::ADDRESS.get(&h),
-            }),
-            Mid::Data => Body::Data,
-        };
+        let body = body(mid, &h)?;
         let header_len = mid.header_len();
         if bytes.len() < header_len {
             return Err(Malformed::Short);
@@ -330,6 +293,41 @@ impl Message {
             payload,
         })
     }
+}
+
+/// What a message says besides the base header.
+fn body(mid: Mid, h: &[u8; MAX_HEADER]) -> Result<Body, Malformed> {
+    let size = field::SIZE.get(h);
+    Ok(match mid {
+        Mid::Hello | Mid::HelloAck => return Err(Malformed::HelloInStream),
+        Mid::DisConn => Body::DisConn,
+        Mid::AbortConn => Body::AbortConn,
+        Mid::SendSm => Body::SendSm,
+        Mid::RdmaWrCompl => Body::RdmaWrCompl { size },
+        Mid::RdmaRdCompl => Body::RdmaRdCompl { size },
+        Mid::ModeChange => mode_change(field::MODE.get(h))?,
+        Mid::SrcAvailCancel => Body::SrcAvailCancel,
+        Mid::SinkAvailCancel => Body::SinkAvailCancel,
+        Mid::SinkCancelAck => Body::SinkCancelAck,
+        Mid::ChRcvBuf => Body::ChRcvBuf { size },
+        Mid::ChRcvBufAck => Body::ChRcvBufAck { size },
+        Mid::SuspComm => Body::SuspComm {
+            service_id: field::SERVICE_ID.get(h),
+        },
+        Mid::SuspCommAck => Body::SuspCommAck,
+        Mid::SinkAvail => Body::SinkAvail(SinkAvail {
+            size,
+            r_key: field::R_KEY.get(h),
+            address: field::ADDRESS.get(h),
+            non_discards: field::NON_DISCARDS.get(h),
+        }),
+        Mid::SrcAvail => Body::SrcAvail(SrcAvail {
+            size,
+            r_key: field::R_KEY.get(h),
+            address: field::ADDRESS.get(h),
+        }),
+        Mid::Data => Body::Data,
+    })
 }
 
 /// ModeChange's one meaningful byte: S in bit 7, the mode in bits 6 to 4, the rest reserved.

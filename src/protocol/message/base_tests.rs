@@ -3,190 +3,60 @@
 use super::super::MAX_HEADER;
 use super::*;
 
-/// Messages as bytes, with 64 posted buffers each: the worked examples of the protocol's
-/// description, MSeq 0x01020304 and MSeqAck 0x05060708 where those leave it open.
-fn examples() -> std::vec::Vec<(Message, std::vec::Vec<u8>)> {
-    let message = |body, payload| Message {
+/// A message with 64 posted buffers, and its header in hexadecimal digits.
+fn example(
+    numbers: (u32, u32),
+    (body, payload): (Body, u32),
+    header: &str,
+) -> (Message, std::vec::Vec<u8>) {
+    let digits = header.as_bytes().iter().filter(|c| **c != b' ');
+    let digits: std::string::String = digits.map(|c| char::from(*c)).collect();
+    let byte = |at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
+    let message = Message {
         flags: Flags::NONE,
         bufs: 64,
-        mseq: 0x0102_0304,
-        mseq_ack: 0x0506_0708,
+        mseq: numbers.0,
+        mseq_ack: numbers.1,
         body,
         payload,
     };
-    let bytes = |start: &[u8], extended: &[u8]| {
-        let mut all = start.to_vec();
-        all.extend([1, 2, 3, 4, 5, 6, 7, 8]);
-        all.extend(extended);
-        all
-    };
-    std::vec![
-        (
-            Message {
-                mseq: 1,
-                mseq_ack: 0,
-                ..message(Body::Data, 5)
-            },
-            std::vec![0xff, 0, 0, 0x40, 0, 0, 0, 0x15, 0, 0, 0, 1, 0, 0, 0, 0],
-        ),
-        (
-            Message {
-                mseq: 2,
-                mseq_ack: 0,
-                ..message(
-                    Body::SrcAvail(SrcAvail {
-                        size: 1 << 20,
-                        r_key: 0x1234_5678,
-                        address: 0x7f00_0000_1000,
-                    }),
-                    1,
-                )
-            },
-            std::vec![
-                0xfe, 0, 0, 0x40, 0, 0, 0, 0x21, 0, 0, 0, 2, 0, 0, 0, 0, //
-                0, 0x10, 0, 0, 0x12, 0x34, 0x56, 0x78, 0, 0, 0x7f, 0, 0, 0, 0x10, 0,
-            ],
-        ),
-        (
-            Message {
-                mseq: 2,
-                mseq_ack: 0,
-                ..message(
-                    Body::SrcAvail(SrcAvail {
-                        size: 1 << 20,
-                        r_key: 0x1234_5678,
-                        address: 0,
-                    }),
-                    4096,
-                )
-            },
-            std::vec![
-                0xfe, 0, 0, 0x40, 0, 0, 0x10, 0x20, 0, 0, 0, 2, 0, 0, 0, 0, //
-                0, 0x10, 0, 0, 0x12, 0x34, 0x56, 0x78, 0, 0, 0, 0, 0, 0, 0, 0,
-            ],
-        ),
-        (
-            Message {
-                mseq: 1,
-                mseq_ack: 2,
-                ..message(Body::RdmaRdCompl { size: 1_048_575 }, 0)
-            },
-            std::vec![6, 0, 0, 0x40, 0, 0, 0, 0x14, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0x0f, 0xff, 0xff,],
-        ),
-        (
-            Message {
-                mseq: 3,
-                mseq_ack: 1,
-                ..message(Body::DisConn, 0)
-            },
-            std::vec![2, 0, 0, 0x40, 0, 0, 0, 0x10, 0, 0, 0, 3, 0, 0, 0, 1],
-        ),
-        (
-            Message {
-                mseq: 2,
-                mseq_ack: 3,
-                ..message(Body::DisConn, 0)
-            },
-            std::vec![2, 0, 0, 0x40, 0, 0, 0, 0x10, 0, 0, 0, 2, 0, 0, 0, 3],
-        ),
-        (
-            message(Body::Data, 0),
-            bytes(&[0xff, 0, 0, 0x40, 0, 0, 0, 0x10], &[]),
-        ),
-        (
-            Message {
-                flags: Flags::OOB_PRES.with(Flags::OOB_PEND),
-                ..message(Body::Data, 1)
-            },
-            bytes(&[0xff, 3, 0, 0x40, 0, 0, 0, 0x11], &[]),
-        ),
-        (
-            message(Body::SendSm, 0),
-            bytes(&[4, 0, 0, 0x40, 0, 0, 0, 0x10], &[]),
-        ),
-        (
-            message(Body::SrcAvailCancel, 0),
-            bytes(&[8, 0, 0, 0x40, 0, 0, 0, 0x10], &[]),
-        ),
-        (
-            message(Body::ChRcvBuf { size: 32768 }, 0),
-            bytes(&[0x0b, 0, 0, 0x40, 0, 0, 0, 0x14], &[0, 0, 0x80, 0]),
-        ),
-        (
-            message(Body::ChRcvBufAck { size: 32768 }, 0),
-            bytes(&[0x0c, 0, 0, 0x40, 0, 0, 0, 0x14], &[0, 0, 0x80, 0]),
-        ),
-        (
-            message(
-                Body::ModeChange {
-                    receiver_sends: false,
-                    mode: Mode::Pipelined,
-                },
-                0,
-            ),
-            bytes(&[7, 0, 0, 0x40, 0, 0, 0, 0x14], &[0x20, 0, 0, 0]),
-        ),
-        (
-            message(
-                Body::SinkAvail(SinkAvail {
-                    size: 1 << 20,
-                    r_key: 0x9abc_def0,
-                    address: 0x7f10_0000_0000,
-                    non_discards: 2,
-                }),
-                0,
-            ),
-            bytes(
-                &[0xfd, 0, 0, 0x40, 0, 0, 0, 0x24],
-                &[
-                    0, 0x10, 0, 0, 0x9a, 0xbc, 0xde, 0xf0, 0, 0, 0x7f, 0x10, 0, 0, 0, 0, 0, 0, 0,
-                    2,
-                ],
-            ),
-        ),
-        (
-            message(Body::RdmaWrCompl { size: 99 }, 0),
-            bytes(&[5, 0, 0, 0x40, 0, 0, 0, 0x14], &[0, 0, 0, 0x63]),
-        ),
-        (
-            message(
-                Body::SuspComm {
-                    service_id: super::super::service_id(5001),
-                },
-                0,
-            ),
-            bytes(
-                &[0x0d, 0, 0, 0x40, 0, 0, 0, 0x18],
-                &[0, 0, 0, 0, 0, 1, 0x13, 0x89],
-            ),
-        ),
-        (
-            message(Body::AbortConn, 0),
-            bytes(&[3, 0, 0, 0x40, 0, 0, 0, 0x10], &[]),
-        ),
-        (
-            message(Body::SinkAvailCancel, 0),
-            bytes(&[9, 0, 0, 0x40, 0, 0, 0, 0x10], &[]),
-        ),
-        (
-            message(Body::SinkCancelAck, 0),
-            bytes(&[0x0a, 0, 0, 0x40, 0, 0, 0, 0x10], &[]),
-        ),
-        (
-            message(Body::SuspCommAck, 0),
-            bytes(&[0x0e, 0, 0, 0x40, 0, 0, 0, 0x10], &[]),
-        ),
-        (
-            message(
-                Body::ModeChange {
-                    receiver_sends: true,
-                    mode: Mode::Combined,
-                },
-                0,
-            ),
-            bytes(&[7, 0, 0, 0x40, 0, 0, 0, 0x14], &[0x90, 0, 0, 0]),
-        ),
-    ]
+    (message, (0..digits.len()).step_by(2).map(byte).collect())
+}
+
+/// Messages as bytes: the worked examples of the protocol's description, MSeq 0x01020304 and MSeqAck
+/// 0x05060708 where those leave it open.
+#[rustfmt::skip]
+fn examples() -> std::vec::Vec<(Message, std::vec::Vec<u8>)> {
+    const ANY: (u32, u32) = (0x0102_0304, 0x0506_0708);
+    let source = |address| Body::SrcAvail(SrcAvail { size: 1 << 20, r_key: 0x1234_5678, address });
+    let sink = Body::SinkAvail(SinkAvail { size: 1 << 20, r_key: 0x9abc_def0, address: 0x7f10_0000_0000, non_discards: 2 });
+    let mode = |receiver_sends, mode| Body::ModeChange { receiver_sends, mode };
+    let service_id = super::super::service_id(5001);
+    let mut all = std::vec![
+        example((1, 0), (Body::Data, 5), "ff000040 00000015 00000001 00000000"),
+        example((2, 0), (source(0x7f00_0000_1000), 1), "fe000040 00000021 00000002 00000000 00100000 12345678 00007f00 00001000"),
+        example((2, 0), (source(0), 4096), "fe000040 00001020 00000002 00000000 00100000 12345678 00000000 00000000"),
+        example((1, 2), (Body::RdmaRdCompl { size: 1_048_575 }, 0), "06000040 00000014 00000001 00000002 000fffff"),
+        example((3, 1), (Body::DisConn, 0), "02000040 00000010 00000003 00000001"),
+        example((2, 3), (Body::DisConn, 0), "02000040 00000010 00000002 00000003"),
+        example(ANY, (Body::Data, 0), "ff000040 00000010 01020304 05060708"),
+        example(ANY, (Body::Data, 1), "ff030040 00000011 01020304 05060708"),
+        example(ANY, (Body::SendSm, 0), "04000040 00000010 01020304 05060708"),
+        example(ANY, (Body::SrcAvailCancel, 0), "08000040 00000010 01020304 05060708"),
+        example(ANY, (Body::ChRcvBuf { size: 32768 }, 0), "0b000040 00000014 01020304 05060708 00008000"),
+        example(ANY, (Body::ChRcvBufAck { size: 32768 }, 0), "0c000040 00000014 01020304 05060708 00008000"),
+        example(ANY, (mode(false, Mode::Pipelined), 0), "07000040 00000014 01020304 05060708 20000000"),
+        example(ANY, (mode(true, Mode::Combined), 0), "07000040 00000014 01020304 05060708 90000000"),
+        example(ANY, (sink, 0), "fd000040 00000024 01020304 05060708 00100000 9abcdef0 00007f10 00000000 00000002"),
+        example(ANY, (Body::RdmaWrCompl { size: 99 }, 0), "05000040 00000014 01020304 05060708 00000063"),
+        example(ANY, (Body::SuspComm { service_id }, 0), "0d000040 00000018 01020304 05060708 00000000 00011389"),
+        example(ANY, (Body::AbortConn, 0), "03000040 00000010 01020304 05060708"),
+        example(ANY, (Body::SinkAvailCancel, 0), "09000040 00000010 01020304 05060708"),
+        example(ANY, (Body::SinkCancelAck, 0), "0a000040 00000010 01020304 05060708"),
+        example(ANY, (Body::SuspCommAck, 0), "0e000040 00000010 01020304 05060708"),
+    ];
+    all[7].0.flags = Flags::OOB_PRES.with(Flags::OOB_PEND);
+    all
 }
 
 #[test]

@@ -2,10 +2,38 @@
 
 //! Message identifiers (MID), the first byte of every SDP message.
 
-/// Which of the eighteen SDP messages a message is (IBA Annex A4, message catalogue).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Mid {
+macro_rules! mids {
+    ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
+        /// Which of the eighteen SDP messages a message is (IBA Annex A4, message catalogue).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Mid {
+            $($(#[$doc])* $name = $code,)*
+        }
+
+        impl Mid {
+            /// All messages, in the order of their codes.
+            pub const ALL: [Mid; [$($code),*].len()] = [$(Mid::$name),*];
+
+            /// The message with this code, `None` if the code is reserved or experimental.
+            pub const fn from_code(code: u8) -> Option<Mid> {
+                match code {
+                    $($code => Some(Mid::$name),)*
+                    _ => None,
+                }
+            }
+
+            /// The message's name as the annex writes it.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Mid::$name => stringify!($name),)*
+                }
+            }
+        }
+    };
+}
+
+mids! {
     /// Opens a connection; travels as private data of the CM's REQ.
     Hello = 0x00,
     /// Accepts a connection; travels as private data of the CM's REP.
@@ -45,53 +73,6 @@ pub enum Mid {
 }
 
 impl Mid {
-    /// All messages, in the order of their codes.
-    pub const ALL: [Mid; 18] = [
-        Mid::Hello,
-        Mid::HelloAck,
-        Mid::DisConn,
-        Mid::AbortConn,
-        Mid::SendSm,
-        Mid::RdmaWrCompl,
-        Mid::RdmaRdCompl,
-        Mid::ModeChange,
-        Mid::SrcAvailCancel,
-        Mid::SinkAvailCancel,
-        Mid::SinkCancelAck,
-        Mid::ChRcvBuf,
-        Mid::ChRcvBufAck,
-        Mid::SuspComm,
-        Mid::SuspCommAck,
-        Mid::SinkAvail,
-        Mid::SrcAvail,
-        Mid::Data,
-    ];
-
-    /// The message with this code, `None` if the code is reserved or experimental.
-    pub const fn from_code(code: u8) -> Option<Mid> {
-        Some(match code {
-            0x00 => Mid::Hello,
-            0x01 => Mid::HelloAck,
-            0x02 => Mid::DisConn,
-            0x03 => Mid::AbortConn,
-            0x04 => Mid::SendSm,
-            0x05 => Mid::RdmaWrCompl,
-            0x06 => Mid::RdmaRdCompl,
-            0x07 => Mid::ModeChange,
-            0x08 => Mid::SrcAvailCancel,
-            0x09 => Mid::SinkAvailCancel,
-            0x0a => Mid::SinkCancelAck,
-            0x0b => Mid::ChRcvBuf,
-            0x0c => Mid::ChRcvBufAck,
-            0x0d => Mid::SuspComm,
-            0x0e => Mid::SuspCommAck,
-            0xfd => Mid::SinkAvail,
-            0xfe => Mid::SrcAvail,
-            0xff => Mid::Data,
-            _ => return None,
-        })
-    }
-
     /// The code on the wire.
     pub const fn code(self) -> u8 {
         self as u8
@@ -104,30 +85,6 @@ impl Mid {
             Mid::SrcAvail => 16,
             Mid::Data => 17,
             low => low as usize,
-        }
-    }
-
-    /// The message's name as the annex writes it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Mid::Hello => "Hello",
-            Mid::HelloAck => "HelloAck",
-            Mid::DisConn => "DisConn",
-            Mid::AbortConn => "AbortConn",
-            Mid::SendSm => "SendSm",
-            Mid::RdmaWrCompl => "RdmaWrCompl",
-            Mid::RdmaRdCompl => "RdmaRdCompl",
-            Mid::ModeChange => "ModeChange",
-            Mid::SrcAvailCancel => "SrcAvailCancel",
-            Mid::SinkAvailCancel => "SinkAvailCancel",
-            Mid::SinkCancelAck => "SinkCancelAck",
-            Mid::ChRcvBuf => "ChRcvBuf",
-            Mid::ChRcvBufAck => "ChRcvBufAck",
-            Mid::SuspComm => "SuspComm",
-            Mid::SuspCommAck => "SuspCommAck",
-            Mid::SinkAvail => "SinkAvail",
-            Mid::SrcAvail => "SrcAvail",
-            Mid::Data => "Data",
         }
     }
 

@@ -4,8 +4,8 @@
 //!
 //! TCP chooses, and says what is wrong; SDP takes the same address and port, or the socket is TCP's.
 
-use super::crossing::cross;
 use super::route;
+use super::to_tcp::hand_to_tcp;
 use crate::conn::fallback::{Phase, Route};
 use crate::conn::{Outcome, SdpSock, Socket};
 use crate::socket::bind::{choose_port, note_bind};
@@ -52,7 +52,7 @@ fn bind_both(sk: &SdpSock, tcp: &Tcp<'_>, name: &Name) -> Result {
         tcp.bind(name)?;
         match join(sk, tcp) {
             Err(e) if e == EADDRNOTAVAIL.into() => {
-                cross(sk, tcp, Outcome::Address, None);
+                hand_to_tcp(sk, tcp, Outcome::Address, None);
                 return Ok(());
             }
             Err(e) => {
@@ -65,7 +65,7 @@ fn bind_both(sk: &SdpSock, tcp: &Tcp<'_>, name: &Name) -> Result {
         }
     }
     tcp.bind(name)?;
-    cross(sk, tcp, Outcome::Port, None);
+    hand_to_tcp(sk, tcp, Outcome::Port, None);
     Ok(())
 }
 
@@ -73,7 +73,7 @@ fn bind_both(sk: &SdpSock, tcp: &Tcp<'_>, name: &Name) -> Result {
 pub(super) fn only_tcp(sk: &SdpSock, tcp: &Tcp<'_>) -> bool {
     let why = sk.connection().fallback.only_tcp;
     if let Some(why) = why {
-        cross(sk, tcp, why, None);
+        hand_to_tcp(sk, tcp, why, None);
     }
     why.is_some()
 }
@@ -152,7 +152,7 @@ pub(super) fn listen(call: &Descriptor<'_, Socket>, backlog: u32) -> Result {
             return sdp::listen(call, backlog);
         }
         Route::Tcp => {
-            cross(sk, &tcp, Outcome::Chosen, None);
+            hand_to_tcp(sk, &tcp, Outcome::Chosen, None);
             return tcp.listen(backlog);
         }
         Route::Both => {}
@@ -161,7 +161,7 @@ pub(super) fn listen(call: &Descriptor<'_, Socket>, backlog: u32) -> Result {
         return tcp.listen(backlog);
     }
     if let Err(e) = take_port(sk, &tcp, None) {
-        cross(sk, &tcp, Outcome::of_port(e), None);
+        hand_to_tcp(sk, &tcp, Outcome::of_port(e), None);
         return tcp.listen(backlog);
     }
     let listened = sk.state() == State::Listen;
@@ -194,7 +194,7 @@ pub(super) fn accept(
         return Ok(Some(child));
     }
     'again: loop {
-        let mark = sk.wake_mark();
+        let mark = sk.event_seq();
         let listens = sk.state() == State::Listen;
         // an option may have made the listener TCP's
         let only_tcp = super::phase(sk) == Phase::Tcp;

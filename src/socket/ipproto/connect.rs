@@ -3,9 +3,9 @@
 //! connect(2): by SDP first.
 
 use super::bind::{only_tcp, settle, take_port};
-use super::crossing::cross;
-use super::remembered::patience;
+use super::peer_cache::patience;
 use super::route;
+use super::to_tcp::hand_to_tcp;
 use crate::conn::fallback::{Phase, Route};
 use crate::conn::timers::Timer;
 use crate::conn::{Outcome, SdpSock, Socket};
@@ -15,7 +15,7 @@ use crate::sys::bindings as c;
 use crate::sys::errno::{Errno, EALREADY, ECONNABORTED, EINPROGRESS, EINVAL, EISCONN};
 use crate::sys::net::address::{Address, Named};
 use crate::sys::net::descriptor::{Descriptor, Progress};
-use crate::sys::net::ipproto::{Either, Side};
+use crate::sys::net::ipproto::{Chosen, DualSocket};
 use crate::sys::net::sock::State;
 use crate::sys::net::tcp::Name;
 use kernel::prelude::*;
@@ -33,7 +33,7 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) ->
     let mut timeout = sk.send_timeout(non_blocking);
     let (mut unfinished, mut waited) = (EALREADY, false);
     loop {
-        let mark = sk.wake_mark();
+        let mark = sk.event_seq();
         match super::phase(sk) {
             Phase::Settled => {
                 let mut name = *name;
@@ -106,7 +106,7 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<Begun> {
             return Ok(Begun::Else);
         }
         Route::Tcp => {
-            cross(sk, &tcp, Outcome::Chosen, None);
+            hand_to_tcp(sk, &tcp, Outcome::Chosen, None);
             return Ok(Begun::Else);
         }
         Route::Both => {}
@@ -115,15 +115,15 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<Begun> {
         return Ok(Begun::Else);
     }
     sk.connection().fallback.to = Some(to);
-    if sk.netns().remembered.lock().knows(&to.ip, to.port) {
-        cross(sk, &tcp, Outcome::Remembered, None);
+    if sk.netns().peer_cache.lock().knows(&to.ip, to.port) {
+        hand_to_tcp(sk, &tcp, Outcome::Remembered, None);
         return Ok(Begun::Else);
     }
     let mut name = *name;
     tcp.pre_connect(&mut name)?;
     let to = name.destination(sk.is_v6())?;
     if let Err(e) = take_port(sk, &tcp, Some(&to)) {
-        cross(sk, &tcp, Outcome::of_port(e), None);
+        hand_to_tcp(sk, &tcp, Outcome::of_port(e), None);
         return Ok(Begun::Else);
     }
     {
@@ -142,7 +142,7 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<Begun> {
             c.fallback.phase = Phase::Open;
             drop(c);
             // it took no time to find out, and may be a matter of this socket alone
-            cross(sk, &tcp, Outcome::of(unreachable_error(e)), None);
+            hand_to_tcp(sk, &tcp, Outcome::of(unreachable_error(e)), None);
             return Ok(Begun::Else);
         }
         // it was decided meanwhile, or will be by a worker
@@ -168,7 +168,7 @@ fn start(call: &Descriptor<'_, Socket>, to: &Address) -> Result {
 fn disconnect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) -> Result {
     let sk = call.sk;
     let side = Socket::given_up(sk)?;
-    if side != Side::Tcp {
+    if side != Chosen::Tcp {
         sdp::connect(call, &Named::Unspecified, false)?;
     }
     if let Some(tcp) = call.tcp() {

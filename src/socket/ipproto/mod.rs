@@ -6,7 +6,7 @@
 //! socket as well. Until a connection is asked for, whatever is done to the descriptor is done to
 //! both: they hold the same port, have the same options, listen both. connect(2) tries SDP. Either
 //! that succeeds, and the TCP socket does nothing any more but hold its port; or it does not, and
-//! the open file becomes the TCP socket's ([`crossing`]). The new connections of a listener are
+//! the open file becomes the TCP socket's ([`to_tcp`]). The new connections of a listener are
 //! sockets of one kind or the other from the beginning.
 //!
 //! # Why not both at the same time
@@ -30,20 +30,20 @@
 
 mod bind;
 mod connect;
-mod crossing;
 mod options;
-mod remembered;
+mod peer_cache;
 mod route;
+mod to_tcp;
 
-pub(super) use crossing::fall_back;
-pub(super) use remembered::{answered, patience_for, Remembered};
+pub(super) use peer_cache::{answered, patience_for, PeerCache};
 pub(super) use route::set as set_route;
+pub(super) use to_tcp::fall_back;
 
 use crate::conn::fallback::{Phase, Route};
 use crate::conn::{Outcome, SdpSock, Socket};
 use crate::sys::errno::{EAGAIN, ENOBUFS};
 use crate::sys::net::descriptor::Descriptor;
-use crate::sys::net::ipproto::{Either, Side};
+use crate::sys::net::ipproto::{Chosen, DualSocket};
 use crate::sys::net::sock::{State, FOREVER};
 use crate::sys::net::tcp::{Name, Tcp};
 use kernel::prelude::*;
@@ -55,17 +55,17 @@ fn phase(sk: &SdpSock) -> Phase {
 }
 
 /// What the descriptor is now.
-fn side(sk: &SdpSock) -> Side {
+fn chosen(sk: &SdpSock) -> Chosen {
     match sk.state() {
         State::Close | State::Listen | State::SynSent | State::SynRecv => {
-            sk.connection().fallback.side()
+            sk.connection().fallback.chosen()
         }
         // connected, and not by TCP: those have state Close here
-        _ => Side::Sdp,
+        _ => Chosen::Sdp,
     }
 }
 
-impl Either for Socket {
+impl DualSocket for Socket {
     fn begun(sk: &SdpSock) -> Result {
         let only_tcp = match sk.netns().enter(sk) {
             Ok(()) => None,
@@ -82,33 +82,33 @@ impl Either for Socket {
         sk.netns().leave(sk);
     }
 
-    fn side(sk: &SdpSock) -> Side {
-        side(sk)
+    fn chosen(sk: &SdpSock) -> Chosen {
+        chosen(sk)
     }
 
-    fn settled(sk: &SdpSock, mut timeout: isize) -> Result<Side> {
+    fn settled(sk: &SdpSock, mut timeout: isize) -> Result<Chosen> {
         loop {
-            let mark = sk.wake_mark();
-            match side(sk) {
-                Side::Neither if timeout == 0 => return Err(EAGAIN.into()),
-                Side::Neither => timeout = sk.sleep(mark, timeout)?,
+            let mark = sk.event_seq();
+            match chosen(sk) {
+                Chosen::Neither if timeout == 0 => return Err(EAGAIN.into()),
+                Chosen::Neither => timeout = sk.sleep(mark, timeout)?,
                 side => return Ok(side),
             }
         }
     }
 
-    fn given_up(sk: &SdpSock) -> Result<Side> {
+    fn given_up(sk: &SdpSock) -> Result<Chosen> {
         loop {
-            let mark = sk.wake_mark();
+            let mark = sk.event_seq();
             {
                 let mut c = sk.connection();
                 match c.fallback.phase {
                     Phase::Trying | Phase::Falling => {
                         c.fallback.dissolve();
-                        return Ok(Side::Sdp);
+                        return Ok(Chosen::Sdp);
                     }
                     Phase::Crossing => {}
-                    _ => return Ok(c.fallback.side()),
+                    _ => return Ok(c.fallback.chosen()),
                 }
             }
             sk.sleep(mark, FOREVER)?;
@@ -164,6 +164,6 @@ impl Either for Socket {
     }
 
     fn closing(sk: &SdpSock, won: Option<&Tcp<'_>>) {
-        crossing::closing(sk, won)
+        to_tcp::closing(sk, won)
     }
 }

@@ -2,14 +2,14 @@
 
 //! setsockopt(2) and getsockopt(2): what is set before it is decided is set for both.
 
-use super::crossing::cross;
 use super::route;
+use super::to_tcp::hand_to_tcp;
 use crate::conn::fallback::{Phase, Route};
 use crate::conn::{Outcome, SdpSock, Socket};
 use crate::socket::listen;
 use crate::sys::bindings as c;
 use crate::sys::net::descriptor::Descriptor;
-use crate::sys::net::ipproto::{Either, Side};
+use crate::sys::net::ipproto::{Chosen, DualSocket};
 use crate::sys::net::sock::{State, FOREVER};
 use crate::sys::net::tcp::Tcp;
 use kernel::prelude::*;
@@ -26,10 +26,10 @@ pub(super) fn set(
     let sk = call.sk;
     loop {
         let side = Socket::settled(sk, FOREVER)?;
-        if side == Side::Sdp {
+        if side == Chosen::Sdp {
             return sdp();
         }
-        if side == Side::Tcp {
+        if side == Chosen::Tcp {
             return call.tcp().map_or_else(sdp, |t| tcp(&t));
         }
         if is_route(level, name) {
@@ -53,7 +53,7 @@ pub(super) fn set(
                 return r;
             }
             let listened = sk.state() == State::Listen;
-            cross(sk, &t, Outcome::Option, None);
+            hand_to_tcp(sk, &t, Outcome::Option, None);
             if listened {
                 // calls of accept(2) that are under way go on with TCP
                 let _lock = sk.lock();
@@ -73,9 +73,9 @@ pub(super) fn get(
     sdp: &dyn Fn() -> Result,
 ) -> Result {
     let sk = call.sk;
-    match super::side(sk) {
-        Side::Tcp => call.tcp().map_or_else(sdp, |t| tcp(&t)),
-        Side::Both if !is_sdp(level, name) => {
+    match super::chosen(sk) {
+        Chosen::Tcp => call.tcp().map_or_else(sdp, |t| tcp(&t)),
+        Chosen::Both if !is_sdp(level, name) => {
             let decision = sk.decide();
             match decision.tcp() {
                 Some(t) if super::phase(sk) == Phase::Open => tcp(&t),
@@ -95,14 +95,19 @@ pub(super) fn prefer_tcp(sk: &SdpSock) {
     if let Some(tcp) = decision.tcp() {
         let open = super::phase(sk) == Phase::Open && sk.state() == State::Close;
         if open && route::of(sk) != Route::Sdp {
-            cross(sk, &tcp, Outcome::Option, None);
+            hand_to_tcp(sk, &tcp, Outcome::Option, None);
         }
     }
 }
 
 /// Whether an option is one that TCP does not have.
 fn is_sdp(level: i32, name: i32) -> bool {
-    let options = [c::SDP_ZCOPY_THRESH, c::SDP_LAST_BIND_ERR, c::SDP_INFO];
+    let options = [
+        c::SDP_ASYNC_SEND,
+        c::SDP_ZCOPY_THRESH,
+        c::SDP_LAST_BIND_ERR,
+        c::SDP_INFO,
+    ];
     let asked = level as u32 == c::SOL_TCP && options.contains(&(name as u32));
     asked || is_route(level, name)
 }

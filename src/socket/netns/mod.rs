@@ -7,28 +7,57 @@ mod ports;
 mod proc;
 
 use super::close;
-use super::ipproto::Remembered;
+use super::ipproto::PeerCache;
 use crate::conn::stats::Stats;
 use crate::conn::SdpSock;
 use crate::memory::budget::{Account, Use};
+use crate::memory::pressure;
 use crate::sys::errno::ENOBUFS;
 use crate::sys::net::netns::PerNet;
 use crate::sys::net::params;
 use crate::sys::pin::{ram_pages, PAGE};
 use crate::sys::rdma::Net;
+use crate::sys::sync::late_mutex;
+use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 use kernel::rbtree::{RBTree, RBTreeNode};
 use kernel::sync::aref::ARef;
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{Arc, Mutex, SpinLock};
 use kernel::{new_mutex, new_spinlock};
 use never_ask::NeverAsk;
 use ports::Ports;
 
 /// Memory of this machine for each socket that a namespace may have, and a user in it, in bytes: what a
-/// queue pair takes is charged to nobody.
-const PER_NET: usize = 64 << 10;
-const PER_USER: usize = 128 << 10;
+/// queue pair takes is charged to nobody. An idle connection's end has 93 KiB with rxe (docs/performance.md), so one
+/// user gets half of the memory, and a namespace all of it.
+const PER_NET: usize = 96 << 10;
+const PER_USER: usize = 192 << 10;
+
+/// Looks for memory that lies idle are at least so far apart.
+const SHED_PAUSE: Jiffies = milliseconds(100);
+/// When the last one was.
+static SHED: Atomic<usize> = Atomic::new(0);
+
+late_mutex! {
+    /// All namespaces.
+    mod all, ALL: KVec<Arc<Netns>> = KVec::new()
+}
+
+/// Has all connections give back what they keep for the next send: others lack memory. Not too often, since
+/// it looks at each socket. Process context; of the locks in docs/locking.md one with a lower number than
+/// `sockets` may be held.
+pub(super) fn shed() {
+    let (last, now) = (SHED.load(Relaxed), jiffies());
+    if now.wrapping_sub(last) < SHED_PAUSE || SHED.cmpxchg(last, now, Relaxed).is_err() {
+        return;
+    }
+    let Ok(all) = all::lock() else { return };
+    for namespace in all.iter() {
+        namespace.for_each(|sk| sk.connection().tx.shed());
+    }
+}
 
 /// How many sockets a parameter allows.
 fn most(parameter: i32, memory_of_each: usize) -> usize {
@@ -37,7 +66,7 @@ fn most(parameter: i32, memory_of_each: usize) -> usize {
 
 /// One namespace's part of the family. In which order its locks are taken is in docs/locking.md.
 #[pin_data]
-pub(crate) struct Namespace {
+pub(crate) struct Netns {
     /// Who holds which port.
     #[pin]
     pub(in crate::socket) ports: Mutex<Ports>,
@@ -50,24 +79,34 @@ pub(crate) struct Namespace {
     totals: Mutex<Stats>,
     /// Where `IPPROTO_SDP` sockets need not try SDP. Taken last, and never together with another.
     #[pin]
-    pub(in crate::socket) remembered: SpinLock<Remembered>,
+    pub(in crate::socket) peer_cache: SpinLock<PeerCache>,
     /// Hosts that get large receive buffers at once. The same.
     #[pin]
     pub(in crate::socket) never_ask: SpinLock<NeverAsk>,
 }
 
-impl PerNet for Namespace {
+impl PerNet for Netns {
     fn init() -> impl PinInit<Self, Error> {
-        Namespace::new()
+        all::start();
+        Netns::new()
     }
 
-    fn start(net: &Net) -> Result {
-        proc::create(net)
+    fn start(this: &Arc<Self>, net: &Net) -> Result {
+        proc::create(net)?;
+        let r = all::lock().and_then(|mut all| Ok(all.push(this.clone(), GFP_KERNEL)?));
+        r.inspect_err(|_| proc::remove(net))
     }
 
-    fn stop(&self, net: &Net) {
+    fn stop(this: &Arc<Self>, net: &Net) {
+        if let Ok(mut all) = all::lock() {
+            all.retain(|one| !Arc::ptr_eq(one, this));
+            if all.is_empty() {
+                // with the module its memory goes, too
+                *all = KVec::new();
+            }
+        }
         proc::remove(net);
-        self.end();
+        this.end();
     }
 }
 
@@ -107,14 +146,14 @@ impl Sockets {
     }
 }
 
-impl Namespace {
+impl Netns {
     /// One without sockets.
     pub(in crate::socket) fn new() -> impl PinInit<Self, Error> {
-        try_pin_init!(Namespace {
+        try_pin_init!(Netns {
             ports <- new_mutex!(Ports::new()),
             sockets <- new_mutex!(Sockets::new()),
             totals <- new_mutex!(Stats::new()),
-            remembered <- new_spinlock!(Remembered::new()?),
+            peer_cache <- new_spinlock!(PeerCache::new()?),
             never_ask <- new_spinlock!(NeverAsk::new()?),
         })
     }
@@ -164,6 +203,19 @@ impl Namespace {
         Ok(())
     }
 
+    /// Whether there is memory for a new connection. Buffers of all sockets bound it, see [`pressure`]; a
+    /// refusal is counted.
+    pub(in crate::socket) fn admits(&self) -> bool {
+        if pressure::is_tight() {
+            shed();
+        }
+        let admitted = !pressure::is_exhausted();
+        if !admitted {
+            self.totals.lock().limit_drops += 1;
+        }
+        admitted
+    }
+
     /// Takes a socket out, with its port and counters. Does nothing if it is out already.
     pub(in crate::socket) fn leave(&self, sk: &SdpSock) {
         self.ports.lock().release(sk.id(), sk.port());
@@ -198,7 +250,7 @@ impl Namespace {
 
     /// Takes out a socket that has become TCP's: until it leaves there is only the reason to be
     /// told. Without memory that is not told.
-    pub(in crate::socket) fn cross(&self, sk: &SdpSock) {
+    pub(in crate::socket) fn became_tcp(&self, sk: &SdpSock) {
         self.forget(sk);
         if let Ok(node) = RBTreeNode::new(sk.id(), sk.into(), GFP_KERNEL) {
             let last = self.sockets.lock().crossed.insert(node);

@@ -5,8 +5,10 @@
 //! its names, where it has them. What those columns have no room for, what became of each socket of
 //! `IPPROTO_SDP`, is in `/proc/net/sdp_ipproto`.
 
-use super::Namespace;
+use super::Netns;
 use crate::conn::{Outcome, SdpSock, Socket};
+use crate::memory::pressure;
+use crate::memory::protect::Refusal;
 use crate::protocol::{Mid, Violation};
 use crate::sys::net::address::Address;
 use crate::sys::net::family;
@@ -35,7 +37,7 @@ pub(super) fn remove(net: &Net) {
     proc::remove::<Sockets>(net);
 }
 
-fn namespace(net: &Net) -> &Namespace {
+fn namespace(net: &Net) -> &Netns {
     family::netns_of::<Socket>(net)
 }
 
@@ -180,6 +182,16 @@ impl ProcFile for Statistics {
         counter(to, "zcopy returned", s.direct_returned);
         counter(to, "zcopy refused", s.direct_refused);
         counter(to, "zcopy unpinnable", s.unpinnable);
+        // of all namespaces, as TCP's `mem` in /proc/net/sockstat
+        counter(to, "buffer pages", pressure::pages_in_use());
+        counter(to, "async blocks", s.async_blocks);
+        counter(to, "async touched", s.async_touched);
+        counter(to, "async copied", s.async_copied);
+        for (name, n) in Refusal::NAMES.iter().zip(s.async_refused) {
+            if n > 0 {
+                seq_print!(to, "async unprotected {:<14}\t: {}\n", name, n);
+            }
+        }
         counter(to, "pinned pages send", s.pinned_send);
         counter(to, "pinned pages recv", s.pinned_receive);
         counter(to, "pin over budget", s.pin_refusals);

@@ -16,7 +16,7 @@ use super::address::{self, Address, Named, Purpose, AF_INET6_SDP, AF_INET_SDP};
 use super::descriptor::Descriptor;
 use super::family::Family;
 use super::life::{timer, work};
-use super::message::{Destination, Source};
+use super::message::{RecvMsg, SendMsg};
 use super::options::{NewValue, OldValue};
 use super::sock::{Flag, Sock};
 use core::mem::offset_of;
@@ -358,7 +358,7 @@ pub(super) unsafe extern "C" fn sendmsg<T: Family>(
             return e;
         }
         // SAFETY: As above; nobody else uses the message from here on.
-        count(T::send(sk, &mut unsafe { Source::from_raw(message) }))
+        count(T::send(sk, &mut unsafe { SendMsg::from_raw(message) }))
     })
 }
 
@@ -381,12 +381,7 @@ pub(super) unsafe extern "C" fn recvmsg<T: Family>(
         };
     }
     // SAFETY: Called by the core with a descriptor of the family and the message of the call.
-    let (sk, mut to) = unsafe {
-        (
-            of::<T>(socket),
-            Destination::from_raw(message, flags as u32),
-        )
-    };
+    let (sk, mut to) = unsafe { (of::<T>(socket), RecvMsg::from_raw(message, flags as u32)) };
     count(sk.charged(|| T::receive(sk, &mut to)))
 }
 

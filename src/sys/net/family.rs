@@ -5,7 +5,7 @@
 use super::super::rdma::Net;
 use super::address::{Address, Named};
 use super::descriptor::Descriptor;
-use super::message::{Destination, Source};
+use super::message::{RecvMsg, SendMsg};
 use super::netns::{self, InNet};
 use super::options::{NewValue, OldValue};
 use super::sock::Sock;
@@ -33,11 +33,11 @@ pub(crate) trait Family: InNet + Sized + Send + Sync + 'static {
     /// poll(2): the events that are there, as EPOLL* bits. The caller waits already.
     fn poll(sk: &Sock<Self>) -> u32;
     /// sendmsg(2).
-    fn send(sk: &Sock<Self>, message: &mut Source<'_>) -> Result<usize>;
+    fn send(sk: &Sock<Self>, message: &mut SendMsg<'_>) -> Result<usize>;
     /// What splice(2) and sendfile(2) take from ends here, although they had announced more.
     fn splice_eof(sk: &Sock<Self>);
     /// recvmsg(2).
-    fn receive(sk: &Sock<Self>, to: &mut Destination<'_>) -> Result<usize>;
+    fn receive(sk: &Sock<Self>, to: &mut RecvMsg<'_>) -> Result<usize>;
     /// ioctl(2) for commands that give an integer.
     fn ioctl(sk: &Sock<Self>, command: u32) -> Result<i32>;
     /// shutdown(2), after the bits were added. The socket lock is held.

@@ -4,7 +4,7 @@
 //!
 //! The network core knows them by an `inet_protosw` each, which [`registration`](super::registration) makes. Their
 //! sock is one of the family's ([`Family`]); beneath their descriptor is a TCP socket ([`Tcp`]).
-//! [`Either`] says which of the two a call is for; the callbacks here hand it on. When TCP is
+//! [`DualSocket`] says which of the two a call is for; the callbacks here hand it on. When TCP is
 //! chosen, the open file becomes one of the TCP socket, so that calls come here no more, but for
 //! those that were under way.
 
@@ -33,7 +33,7 @@ const SHUT_RDWR: i32 = 2;
 
 /// What a descriptor is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Side {
+pub(crate) enum Chosen {
     /// SDP's, for this connection.
     Sdp,
     /// TCP's, for good.
@@ -47,25 +47,25 @@ pub(crate) enum Side {
 /// What the socket calls do on sockets of `IPPROTO_SDP`, where that is not what [`Family`] says.
 ///
 /// All are called in process context, may sleep, and hold no lock.
-pub(crate) trait Either: Family {
+pub(crate) trait DualSocket: Family {
     /// A socket was made by socket(2).
     fn begun(sk: &Sock<Self>) -> Result;
     /// socket(2) has failed after that.
     fn undone(sk: &Sock<Self>);
     /// What the descriptor is now.
-    fn side(sk: &Sock<Self>) -> Side;
+    fn chosen(sk: &Sock<Self>) -> Chosen;
     /// The same, but waits for so many jiffies while it is not known.
     ///
     /// # Errors
     ///
     /// `EAGAIN` if it still is not; `ERESTARTSYS` or `EINTR`.
-    fn settled(sk: &Sock<Self>, timeout: isize) -> Result<Side>;
+    fn settled(sk: &Sock<Self>, timeout: isize) -> Result<Chosen>;
     /// The same, but gives up a connection that SDP is to make.
     ///
     /// # Errors
     ///
     /// `ERESTARTSYS` if TCP is just taking over.
-    fn given_up(sk: &Sock<Self>) -> Result<Side>;
+    fn given_up(sk: &Sock<Self>) -> Result<Chosen>;
     /// What was given up is over.
     fn over(sk: &Sock<Self>);
     /// The program wants what only TCP has, on a descriptor that is both.
@@ -105,7 +105,7 @@ pub(crate) trait Either: Family {
 /// # Safety
 ///
 /// `p` points to a `proto` of the family that is not registered.
-pub(super) unsafe fn fill_proto<T: Either>(p: *mut c::proto) {
+pub(super) unsafe fn fill_proto<T: DualSocket>(p: *mut c::proto) {
     // SAFETY: By the requirements of this function.
     let p = unsafe { &mut *p };
     p.init = Some(init::<T>);
@@ -115,7 +115,7 @@ pub(super) unsafe fn fill_proto<T: Either>(p: *mut c::proto) {
 /// # Safety
 ///
 /// `o` points to a zeroed `proto_ops` that nobody uses yet.
-pub(super) unsafe fn fill_ops<T: Either>(
+pub(super) unsafe fn fill_ops<T: DualSocket>(
     o: *mut c::proto_ops,
     module: &'static ThisModule,
     v6: bool,
@@ -146,7 +146,7 @@ pub(super) unsafe fn fill_ops<T: Either>(
 /// # Safety
 ///
 /// `socket` is a descriptor of `IPPROTO_SDP` in use by a call, which lasts for `'a`.
-unsafe fn call<'a, T: Either>(socket: *mut c::socket) -> Descriptor<'a, T> {
+unsafe fn call<'a, T: DualSocket>(socket: *mut c::socket) -> Descriptor<'a, T> {
     Descriptor {
         socket,
         // SAFETY: By the requirements of this function.
@@ -154,7 +154,7 @@ unsafe fn call<'a, T: Either>(socket: *mut c::socket) -> Descriptor<'a, T> {
     }
 }
 
-impl<T: Either> Descriptor<'_, T> {
+impl<T: DualSocket> Descriptor<'_, T> {
     /// bind(2) by SDP alone.
     pub(crate) fn bind_sdp(&self, name: &Name) -> Result {
         let mut name = *name;
@@ -166,12 +166,12 @@ impl<T: Either> Descriptor<'_, T> {
 }
 
 /// The TCP socket, if the call is for that.
-fn chosen<'a, T: Either>(call: &Descriptor<'a, T>) -> Option<Tcp<'a>> {
-    call.tcp().filter(|_| T::side(call.sk) == Side::Tcp)
+fn chosen<'a, T: DualSocket>(call: &Descriptor<'a, T>) -> Option<Tcp<'a>> {
+    call.tcp().filter(|_| T::chosen(call.sk) == Chosen::Tcp)
 }
 
 /// The end of socket(2), after what `inet_create()` has done.
-unsafe extern "C" fn init<T: Either>(sk: *mut c::sock) -> i32 {
+unsafe extern "C" fn init<T: DualSocket>(sk: *mut c::sock) -> i32 {
     let Some(new) = NonNull::new(sk) else {
         return -EINVAL.0;
     };
@@ -193,7 +193,7 @@ unsafe extern "C" fn init<T: Either>(sk: *mut c::sock) -> i32 {
 }
 
 /// socket(2) has failed after `init` was called.
-unsafe extern "C" fn destroy<T: Either>(sk: *mut c::sock) {
+unsafe extern "C" fn destroy<T: DualSocket>(sk: *mut c::sock) {
     // SAFETY: Called by the core with the sock of the call, which nobody else knows.
     unsafe {
         if (*sk.cast::<c::sdp_h_sock>()).furnished {
@@ -203,7 +203,7 @@ unsafe extern "C" fn destroy<T: Either>(sk: *mut c::sock) {
     }
 }
 
-unsafe extern "C" fn release<T: Either>(socket: *mut c::socket) -> i32 {
+unsafe extern "C" fn release<T: DualSocket>(socket: *mut c::socket) -> i32 {
     // SAFETY: Called by the core with a descriptor that was released before, or that nobody uses
     // any more.
     unsafe {
@@ -227,7 +227,7 @@ unsafe extern "C" fn release<T: Either>(socket: *mut c::socket) -> i32 {
     }
 }
 
-unsafe extern "C" fn bind<T: Either>(
+unsafe extern "C" fn bind<T: DualSocket>(
     socket: *mut c::socket,
     address: *mut c::sockaddr_unsized,
     len: i32,
@@ -242,7 +242,7 @@ unsafe extern "C" fn bind<T: Either>(
     }
 }
 
-unsafe extern "C" fn connect<T: Either>(
+unsafe extern "C" fn connect<T: DualSocket>(
     socket: *mut c::socket,
     address: *mut c::sockaddr_unsized,
     len: i32,
@@ -253,13 +253,13 @@ unsafe extern "C" fn connect<T: Either>(
     errno(Name::new(bytes).and_then(|name| T::connect_either(&call, &name, flags as u32)))
 }
 
-unsafe extern "C" fn listen<T: Either>(socket: *mut c::socket, backlog: i32) -> i32 {
+unsafe extern "C" fn listen<T: DualSocket>(socket: *mut c::socket, backlog: i32) -> i32 {
     // SAFETY: Called by the core with a descriptor of the protocol.
     let call = unsafe { call::<T>(socket) };
     errno(T::listen_either(&call, backlog.max(0) as u32))
 }
 
-unsafe extern "C" fn accept<T: Either>(
+unsafe extern "C" fn accept<T: DualSocket>(
     socket: *mut c::socket,
     new: *mut c::socket,
     arg: *mut c::proto_accept_arg,
@@ -282,7 +282,7 @@ unsafe extern "C" fn accept<T: Either>(
     }
 }
 
-unsafe extern "C" fn getname<T: Either>(
+unsafe extern "C" fn getname<T: DualSocket>(
     socket: *mut c::socket,
     address: *mut c::sockaddr,
     peer: i32,
@@ -306,7 +306,7 @@ unsafe extern "C" fn getname<T: Either>(
     }
 }
 
-unsafe extern "C" fn poll<T: Either>(
+unsafe extern "C" fn poll<T: DualSocket>(
     file: *mut c::file,
     socket: *mut c::socket,
     wait: *mut c::poll_table_struct,
@@ -321,16 +321,16 @@ unsafe extern "C" fn poll<T: Either>(
         let Some(tcp) = call.tcp() else {
             return calls::poll::<T>(file, socket, wait);
         };
-        match T::side(call.sk) {
-            Side::Tcp => return tcp_poll(tcp),
-            Side::Both if call.sk.state() == super::sock::State::Listen => {
+        match T::chosen(call.sk) {
+            Chosen::Tcp => return tcp_poll(tcp),
+            Chosen::Both if call.sk.state() == super::sock::State::Listen => {
                 return calls::poll::<T>(file, socket, wait) | tcp_poll(tcp);
             }
             // whoever waits is told by whichever it is going to be, after another connect(2) too
             _ => c::sdp_h_tcp_poll_wait(file, tcp.raw(), wait),
         }
         let events = calls::poll::<T>(file, socket, wait);
-        if T::side(call.sk) == Side::Tcp {
+        if T::chosen(call.sk) == Chosen::Tcp {
             // meanwhile
             return tcp_poll(tcp);
         }
@@ -338,7 +338,7 @@ unsafe extern "C" fn poll<T: Either>(
     }
 }
 
-unsafe extern "C" fn ioctl<T: Either>(
+unsafe extern "C" fn ioctl<T: DualSocket>(
     socket: *mut c::socket,
     command: u32,
     argument: kernel::ffi::c_ulong,
@@ -354,7 +354,7 @@ unsafe extern "C" fn ioctl<T: Either>(
     }
 }
 
-unsafe extern "C" fn shutdown<T: Either>(socket: *mut c::socket, how: i32) -> i32 {
+unsafe extern "C" fn shutdown<T: DualSocket>(socket: *mut c::socket, how: i32) -> i32 {
     // before anything is given up for it
     if !(SHUT_RD..=SHUT_RDWR).contains(&how) {
         return -EINVAL.0;
@@ -364,8 +364,8 @@ unsafe extern "C" fn shutdown<T: Either>(socket: *mut c::socket, how: i32) -> i3
         let call = call::<T>(socket);
         match (T::given_up(call.sk), call.tcp()) {
             (Err(e), _) => e.to_errno(),
-            (Ok(Side::Tcp), Some(tcp)) => op!(tcp, shutdown(how)),
-            (Ok(Side::Both), Some(tcp)) => {
+            (Ok(Chosen::Tcp), Some(tcp)) => op!(tcp, shutdown(how)),
+            (Ok(Chosen::Both), Some(tcp)) => {
                 c::inet_shutdown(socket, how);
                 op!(tcp, shutdown(how))
             }
@@ -378,7 +378,7 @@ unsafe extern "C" fn shutdown<T: Either>(socket: *mut c::socket, how: i32) -> i3
     }
 }
 
-unsafe extern "C" fn setsockopt<T: Either>(
+unsafe extern "C" fn setsockopt<T: DualSocket>(
     socket: *mut c::socket,
     level: i32,
     name: i32,
@@ -404,7 +404,7 @@ unsafe extern "C" fn setsockopt<T: Either>(
     errno(T::set_either(&call, level, name, &tcp, &sdp))
 }
 
-unsafe extern "C" fn getsockopt<T: Either>(
+unsafe extern "C" fn getsockopt<T: DualSocket>(
     socket: *mut c::socket,
     level: i32,
     name: i32,
@@ -424,7 +424,7 @@ unsafe extern "C" fn getsockopt<T: Either>(
     errno(T::get_either(&call, level, name, &tcp, &sdp))
 }
 
-unsafe extern "C" fn sendmsg<T: Either>(
+unsafe extern "C" fn sendmsg<T: DualSocket>(
     socket: *mut c::socket,
     message: *mut c::msghdr,
     len: usize,
@@ -435,21 +435,21 @@ unsafe extern "C" fn sendmsg<T: Either>(
         let flags = (*message).msg_flags;
         let non_blocking = flags & c::MSG_DONTWAIT != 0;
         let side = match T::settled(call.sk, call.sk.send_timeout(non_blocking)) {
-            Ok(Side::Both) if flags & c::MSG_FASTOPEN != 0 => {
+            Ok(Chosen::Both) if flags & c::MSG_FASTOPEN != 0 => {
                 T::prefer_tcp(call.sk);
-                T::side(call.sk)
+                T::chosen(call.sk)
             }
             Ok(side) => side,
             Err(e) => return e.to_errno(),
         };
         match call.tcp() {
-            Some(tcp) if side == Side::Tcp => op!(tcp, sendmsg(message, len)),
+            Some(tcp) if side == Chosen::Tcp => op!(tcp, sendmsg(message, len)),
             _ => calls::sendmsg::<T>(socket, message, len),
         }
     }
 }
 
-unsafe extern "C" fn splice_eof<T: Either>(socket: *mut c::socket) {
+unsafe extern "C" fn splice_eof<T: DualSocket>(socket: *mut c::socket) {
     // SAFETY: Called by the core with a descriptor of the protocol.
     unsafe {
         match chosen(&call::<T>(socket)) {
@@ -459,7 +459,7 @@ unsafe extern "C" fn splice_eof<T: Either>(socket: *mut c::socket) {
     }
 }
 
-unsafe extern "C" fn recvmsg<T: Either>(
+unsafe extern "C" fn recvmsg<T: DualSocket>(
     socket: *mut c::socket,
     message: *mut c::msghdr,
     len: usize,
@@ -471,13 +471,13 @@ unsafe extern "C" fn recvmsg<T: Either>(
         let non_blocking = flags as u32 & c::MSG_DONTWAIT != 0;
         let side = if flags as u32 & (c::MSG_OOB | c::MSG_ERRQUEUE) != 0 {
             // which never wait
-            Ok(T::side(call.sk))
+            Ok(T::chosen(call.sk))
         } else {
             T::settled(call.sk, call.sk.receive_timeout(non_blocking))
         };
         match (side, call.tcp()) {
             (Err(e), _) => e.to_errno(),
-            (Ok(Side::Tcp), Some(tcp)) => op!(tcp, recvmsg(message, len, flags)),
+            (Ok(Chosen::Tcp), Some(tcp)) => op!(tcp, recvmsg(message, len, flags)),
             _ => calls::recvmsg::<T>(socket, message, len, flags),
         }
     }

@@ -3,12 +3,8 @@
 //! The `struct msghdr` of one sendmsg(2) or recvmsg(2) call.
 
 use super::super::bindings as c;
-use super::super::pin::{Hold, Pages, Unpinnable};
-use super::sock::SockCore;
+use super::super::pin::{Pages, PinTerm, Unpinnable};
 use core::marker::PhantomData;
-use core::mem::ManuallyDrop;
-use core::ptr::{self, NonNull};
-use kernel::error::to_result;
 use kernel::iov::{IovIterDest, IovIterSource};
 use kernel::prelude::*;
 
@@ -17,22 +13,27 @@ use kernel::prelude::*;
 /// # Invariants
 ///
 /// `msg` points to the `msghdr` of a sendmsg call that is under way, whose iterator is a source.
-pub(crate) struct Source<'a> {
+pub(crate) struct SendMsg<'a> {
     msg: *mut c::msghdr,
     taken: usize,
     _call: PhantomData<&'a mut c::msghdr>,
 }
 
-impl<'a> Source<'a> {
+impl<'a> SendMsg<'a> {
     /// # Safety
     ///
     /// `msg` must be the message of a sendmsg call that lasts for `'a`, used by nobody else.
     pub(super) unsafe fn from_raw(msg: *mut c::msghdr) -> Self {
-        Source {
+        SendMsg {
             msg,
             taken: 0,
             _call: PhantomData,
         }
+    }
+
+    /// The message.
+    pub(super) fn raw(&mut self) -> *mut c::msghdr {
+        self.msg
     }
 
     /// The `MSG_*` flags.
@@ -56,7 +57,7 @@ impl<'a> Source<'a> {
         self.taken
     }
 
-    /// Undoes the last `n` bytes of [`Source::take`].
+    /// Undoes the last `n` bytes of [`SendMsg::take`].
     pub(crate) fn give_back(&mut self, n: usize) {
         let n = n.min(self.taken);
         // SAFETY: At least `n` bytes were taken before, so this does not go before the beginning.
@@ -69,7 +70,18 @@ impl<'a> Source<'a> {
     pub(crate) fn piece(&self, most: usize) -> Option<(usize, usize)> {
         let mut len = 0;
         // SAFETY: By the invariants the iterator is valid and ours for the call.
-        let at = unsafe { c::sdp_h_pin_piece(&raw const (*self.msg).msg_iter, most, &mut len) };
+        let at =
+            unsafe { c::sdp_h_pin_piece(&raw const (*self.msg).msg_iter, most, false, &mut len) };
+        (len != 0).then_some((at as usize, len))
+    }
+
+    /// The same, also for memory that the caller names by pages: then the address is the offset in the
+    /// first one.
+    pub(crate) fn piece_or_pages(&self, most: usize) -> Option<(usize, usize)> {
+        let mut len = 0;
+        // SAFETY: By the invariants the iterator is valid and ours for the call.
+        let at =
+            unsafe { c::sdp_h_pin_piece(&raw const (*self.msg).msg_iter, most, true, &mut len) };
         (len != 0).then_some((at as usize, len))
     }
 
@@ -79,10 +91,22 @@ impl<'a> Source<'a> {
         &mut self,
         pages: &mut Pages,
         most: usize,
-        hold: Hold,
+        hold: PinTerm,
     ) -> Result<usize, Unpinnable> {
         // SAFETY: By the invariants the iterator is valid, a source, and ours for the call.
         unsafe { pages.pin(&raw const (*self.msg).msg_iter, most, hold, false) }
+    }
+
+    /// Whether whoever calls gives the pages away that it names (splice(2), sendfile(2), senders in the kernel).
+    pub(crate) fn is_spliced(&self) -> bool {
+        self.flags() & c::MSG_SPLICE_PAGES != 0
+    }
+
+    /// Adds the pages of the next bytes to others, without taking them, as far as they go on there. Does not sleep.
+    /// Returns how many bytes that are.
+    pub(crate) fn add_pages(&self, pages: &mut Pages, most: usize) -> usize {
+        // SAFETY: By the invariants the iterator is valid, a source, and ours for the call.
+        unsafe { pages.add(&raw const (*self.msg).msg_iter, most) }
     }
 
     /// Counts `n` bytes as taken that went another way.
@@ -101,64 +125,24 @@ impl<'a> Source<'a> {
     }
 }
 
-impl Source<'_> {
-    /// What the program wants to be told of the call (`MSG_ZEROCOPY`), if anything. The socket lock is
-    /// held.
-    ///
-    /// # Errors
-    ///
-    /// `ENOBUFS` if as much as may be is under way, or untold.
-    pub(crate) fn notice(&mut self, sk: &SockCore) -> Result<Option<Notice>> {
-        let mut notice = ptr::null_mut();
-        // SAFETY: By the invariants `msg` is valid and ours for the call; the sock is alive.
-        to_result(unsafe { c::sdp_h_notice_begin(sk.raw(), self.msg, &mut notice) })?;
-        // INVARIANT: Just begun.
-        Ok(NonNull::new(notice).map(Notice))
-    }
-}
-
-/// A notification that goes to the socket's error queue when a send call with `MSG_ZEROCOPY` is over;
-/// none if it is dropped.
-///
-/// # Invariants
-///
-/// From `sdp_h_notice_begin()`, and not given to `sdp_h_notice_end()` yet.
-pub(crate) struct Notice(NonNull<c::ubuf_info>);
-
-impl Notice {
-    /// The call has sent something, of which it has made a copy. The socket lock is held.
-    pub(crate) fn copied(self) {
-        let me = ManuallyDrop::new(self);
-        // SAFETY: By the invariants; it is not dropped.
-        unsafe { c::sdp_h_notice_end(me.0.as_ptr(), true) }
-    }
-}
-
-impl Drop for Notice {
-    fn drop(&mut self) {
-        // SAFETY: By the invariants.
-        unsafe { c::sdp_h_notice_end(self.0.as_ptr(), false) }
-    }
-}
-
 /// Where one receive call wants its bytes.
 ///
 /// # Invariants
 ///
 /// `msg` points to the `msghdr` of a recvmsg call that is under way, whose iterator is a
 /// destination.
-pub(crate) struct Destination<'a> {
+pub(crate) struct RecvMsg<'a> {
     msg: *mut c::msghdr,
     flags: u32,
     _call: PhantomData<&'a mut c::msghdr>,
 }
 
-impl<'a> Destination<'a> {
+impl<'a> RecvMsg<'a> {
     /// # Safety
     ///
     /// `msg` must be the message of a recvmsg call that lasts for `'a`, used by nobody else.
     pub(super) unsafe fn from_raw(msg: *mut c::msghdr, flags: u32) -> Self {
-        Destination {
+        RecvMsg {
             msg,
             flags,
             _call: PhantomData,
@@ -203,18 +187,19 @@ impl<'a> Destination<'a> {
     pub(crate) fn piece(&self, most: usize) -> Option<(usize, usize)> {
         let mut len = 0;
         // SAFETY: By the invariants the iterator is valid and ours for the call.
-        let at = unsafe { c::sdp_h_pin_piece(&raw const (*self.msg).msg_iter, most, &mut len) };
+        let at =
+            unsafe { c::sdp_h_pin_piece(&raw const (*self.msg).msg_iter, most, false, &mut len) };
         (len != 0).then_some((at as usize, len))
     }
 
     /// Pins the pages that the next bytes are to go to, without giving any: for `most` bytes, or
     /// less if the room is in several pieces. May sleep in a page fault. What has arrived there is
-    /// counted by [`Destination::skip`].
+    /// counted by [`RecvMsg::skip`].
     pub(crate) fn pin(
         &mut self,
         pages: &mut Pages,
         most: usize,
-        hold: Hold,
+        hold: PinTerm,
     ) -> Result<usize, Unpinnable> {
         // SAFETY: By the invariants the iterator is valid, a destination, and ours for the call.
         unsafe { pages.pin(&raw const (*self.msg).msg_iter, most, hold, true) }

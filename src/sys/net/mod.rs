@@ -4,7 +4,8 @@
 //!
 //! One file per C object: [`sock::Sock`] is a `struct sock`, [`descriptor`] a `struct socket`;
 //! [`family::Family`] is what `proto` and `proto_ops` call, by [`calls`], and [`ipproto`] the same for
-//! `IPPROTO_SDP`; [`registration`] makes both known; [`tcp`] is the `struct socket` beneath such a socket, [`message`] a `struct msghdr`, [`netns`] the data
+//! `IPPROTO_SDP`; [`registration`] makes both known; [`tcp`] is the `struct socket` beneath such a socket, [`message`] a `struct msghdr`,
+//! [`notice`] a `struct ubuf_info`, [`netns`] the data
 //! that each network namespace holds, [`proc`] its files under `/proc/net`.
 
 pub(crate) mod address;
@@ -13,8 +14,10 @@ pub(crate) mod descriptor;
 pub(crate) mod family;
 pub(crate) mod ipproto;
 mod life;
+pub(crate) mod local_route;
 pub(crate) mod message;
 pub(crate) mod netns;
+pub(crate) mod notice;
 pub(crate) mod options;
 pub(crate) mod params;
 pub(crate) mod proc;
@@ -23,4 +26,3 @@ pub(crate) mod registration;
 pub(crate) mod selftest;
 pub(crate) mod sock;
 pub(crate) mod tcp;
-pub(crate) mod way;

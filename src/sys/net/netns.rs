@@ -18,9 +18,9 @@ pub(crate) trait PerNet: Sized + Send + Sync + 'static {
     /// A fresh value.
     fn init() -> impl PinInit<Self, Error>;
     /// The namespace is there: make its `/proc` files.
-    fn start(net: &Net) -> Result;
+    fn start(this: &Arc<Self>, net: &Net) -> Result;
     /// The namespace ends: programs have no sockets in it any more, kernel users may have.
-    fn stop(&self, net: &Net);
+    fn stop(this: &Arc<Self>, net: &Net);
 }
 
 /// A kind of sockets. Each of them holds what its namespace does.
@@ -112,8 +112,8 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
     };
     // SAFETY: `slot` is zeroed memory of that size, which stays where it is until `exit`.
     unsafe { slot.write(held) };
-    // SAFETY: The C side passes a namespace that is alive.
-    if let Err(e) = P::start(unsafe { Net::from_raw(net) }) {
+    // SAFETY: Initialised above, and dropped at the earliest below. The C side passes a namespace that is alive.
+    if let Err(e) = unsafe { P::start(&(*slot).data, Net::from_raw(net)) } {
         // SAFETY: Initialised above, and nobody has seen it.
         unsafe { ptr::drop_in_place(slot) };
         return e.to_errno();
@@ -129,5 +129,5 @@ unsafe extern "C" fn exit<P: PerNet>(net: *mut c::net) {
     // namespace, and there is none.
     let last = unsafe { area::<P>(net).read() };
     // SAFETY: The C side passes a namespace that is not yet freed.
-    last.data.stop(unsafe { Net::from_raw(net) });
+    P::stop(&last.data, unsafe { Net::from_raw(net) });
 }

@@ -24,6 +24,8 @@ params! {
     recv_poll
     /// Bytes from which sends are zero copy, 0 for never, negative where it is found to pay.
     sdp_zcopy_thresh
+    /// Not 0: blocking sends of large blocks return at once, their pages write-protected.
+    async_send
     /// What zero copy may use: 1 for RDMA READ, 2 for RDMA WRITE, or both.
     zcopy_ways
     /// Bytes of the receive buffers that a connection starts with, BSDH included.
@@ -32,6 +34,8 @@ params! {
     sdp_keepalive_time
     /// Most receive buffers that a connection posts.
     sdp_rx_size
+    /// Queue sets that each device keeps for new connections.
+    spare_queues
     /// Transport retries of a queue pair.
     sdp_retry_count
     /// Not 0: Ethernet (RoCE) ports are refused.
@@ -44,6 +48,8 @@ params! {
     max_sockets_per_user
     /// Most sockets of one network namespace, negative for a default.
     max_sockets_per_net
+    /// Most MiB of all sockets' buffers, negative for a default.
+    max_buffer_memory
     /// Most MiB pinned for sending, negative for a default.
     max_pinned_send
     /// Most MiB pinned for receiving, negative for a default.

@@ -7,7 +7,7 @@ use super::super::errno::EINVAL;
 use super::address::{AF_INET6_SDP, AF_INET_SDP};
 use super::calls::{create, fill_ops, fill_proto};
 use super::family::Family;
-use super::ipproto::{self, Either};
+use super::ipproto::{self, DualSocket};
 use super::{netns, params};
 use core::marker::PhantomData;
 use kernel::error::to_result;
@@ -36,7 +36,7 @@ unsafe impl<T: Family> Sync for Families<T> {}
 /// `IPPROTO_SDP`, which [`ipproto`] registers.
 const NAMES: [&CStr; 4] = [c"SDP", c"SDPv6", c"IPPROTO_SDP", c"IPPROTO_SDPv6"];
 
-impl<T: Either> Families<T> {
+impl<T: DualSocket> Families<T> {
     /// Registers both families; from now on programs can make sockets.
     ///
     /// # Errors
@@ -116,17 +116,17 @@ impl<T: Family> Drop for Families<T> {
 /// # Invariants
 ///
 /// If `registered`, `sdp_h_ipproto_register()` has succeeded.
-pub(crate) struct Ipproto<T: Either> {
+pub(crate) struct Ipproto<T: DualSocket> {
     registered: bool,
     _family: PhantomData<T>,
 }
 
 // SAFETY: The registration is only made and dropped; both may happen on any thread.
-unsafe impl<T: Either> Send for Ipproto<T> {}
+unsafe impl<T: DualSocket> Send for Ipproto<T> {}
 // SAFETY: It has no methods that take a shared reference.
-unsafe impl<T: Either> Sync for Ipproto<T> {}
+unsafe impl<T: DualSocket> Sync for Ipproto<T> {}
 
-impl<T: Either> Ipproto<T> {
+impl<T: DualSocket> Ipproto<T> {
     /// Registers the number that the module's parameter says, if any. The family is registered.
     ///
     /// # Errors
@@ -165,7 +165,7 @@ impl<T: Either> Ipproto<T> {
     }
 }
 
-impl<T: Either> Drop for Ipproto<T> {
+impl<T: DualSocket> Drop for Ipproto<T> {
     fn drop(&mut self) {
         if self.registered {
             // SAFETY: Registered, by the invariants.

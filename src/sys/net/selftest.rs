@@ -5,7 +5,7 @@
 use super::super::bindings as c;
 use super::super::errno::{EAFNOSUPPORT, ENOTCONN};
 use super::family::Family;
-use super::message::{Destination, Source};
+use super::message::{RecvMsg, SendMsg};
 use super::sock::Sock;
 use core::ptr::NonNull;
 use kernel::error::to_result;
@@ -67,11 +67,11 @@ fn message(address: usize, len: usize, dest: bool) -> Result<c::msghdr> {
 pub(crate) fn source<R>(
     address: usize,
     len: usize,
-    f: impl FnOnce(&mut Source<'_>) -> R,
+    f: impl FnOnce(&mut SendMsg<'_>) -> R,
 ) -> Result<R> {
     let mut msg = message(address, len, false)?;
     // SAFETY: The message lasts for the call, and nobody else knows it.
-    Ok(f(&mut unsafe { Source::from_raw(&raw mut msg) }))
+    Ok(f(&mut unsafe { SendMsg::from_raw(&raw mut msg) }))
 }
 
 /// Calls `f` as a receive call of the process would be that wants `len` bytes at `address`.
@@ -82,9 +82,9 @@ pub(crate) fn source<R>(
 pub(crate) fn destination<R>(
     address: usize,
     len: usize,
-    f: impl FnOnce(&mut Destination<'_>) -> R,
+    f: impl FnOnce(&mut RecvMsg<'_>) -> R,
 ) -> Result<R> {
     let mut msg = message(address, len, true)?;
     // SAFETY: The message lasts for the call, and nobody else knows it.
-    Ok(f(&mut unsafe { Destination::from_raw(&raw mut msg, 0) }))
+    Ok(f(&mut unsafe { RecvMsg::from_raw(&raw mut msg, 0) }))
 }

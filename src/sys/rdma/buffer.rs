@@ -110,7 +110,7 @@ impl Buffer {
 
 /// A piece of a buffer that is to be sent.
 #[derive(Clone, Copy)]
-pub(crate) struct Span<'a> {
+pub(crate) struct Sge<'a> {
     /// The buffer.
     pub(crate) buffer: &'a Buffer,
     /// Where the piece begins.
@@ -119,7 +119,7 @@ pub(crate) struct Span<'a> {
     pub(crate) len: u32,
 }
 
-impl<'a> Span<'a> {
+impl<'a> Sge<'a> {
     /// The bytes.
     ///
     /// # Errors

@@ -8,10 +8,15 @@
 //! tells of them at once. All of them keep this promise: an arming that reports nothing is followed by
 //! a call for the next completion. So only such a one counts, and after any other the queue has to be
 //! polled, and armed again.
+//!
+//! A queue serves one endpoint after the other: nobody is told of what completes between
+//! [`Cq::end`] and [`Cq::begin`].
 
 use super::super::bindings as c;
 use super::device::DeviceRef;
 use super::queues::filled;
+use super::use_count::UseCount;
+use core::cell::UnsafeCell;
 use core::ptr::{self, NonNull};
 use kernel::ffi::c_void;
 use kernel::prelude::*;
@@ -53,13 +58,33 @@ impl Arming {
 }
 
 /// What the driver's call is given.
+///
+/// # Invariants
+///
+/// `ready` is there while `uses` counts any, and changes only while it counts none.
 struct Context {
     /// A call was asked for, and did not come since. Cleared by the call before it tells anybody, so
     /// that who was told finds it cleared.
     armed: Atomic<i32>,
     /// The device has said that nothing more completes here.
     failed: AtomicFlag,
-    ready: Arc<dyn Ready>,
+    /// Of who is told: the owner's, and one of each call in progress.
+    uses: UseCount,
+    ready: UnsafeCell<Option<Arc<dyn Ready>>>,
+}
+
+impl Context {
+    /// Tells whoever is to be told.
+    fn tell(&self) {
+        if self.uses.any_more() {
+            // SAFETY: By the invariants nobody changes it while there is this use.
+            if let Some(ready) = unsafe { &*self.ready.get() } {
+                ready.ready();
+            }
+            // who waits for the last one looks again and again
+            let _ = self.uses.end();
+        }
+    }
 }
 
 /// A CQ.
@@ -86,7 +111,7 @@ extern "C" fn completed(_: *mut c::ib_cq, context: *mut c_void) {
     let context = unsafe { &*context.cast::<Context>() };
     // ordered before whatever tells of it
     context.armed.xchg(0, Full);
-    context.ready.ready();
+    context.tell();
 }
 
 extern "C" fn cq_event(event: *mut c::ib_event, context: *mut c_void) {
@@ -95,22 +120,20 @@ extern "C" fn cq_event(event: *mut c::ib_event, context: *mut c_void) {
     // SAFETY: The driver passes a valid event.
     if unsafe { (*event).event } == c::ib_event_type_IB_EVENT_CQ_ERR {
         context.failed.xchg(true, Full);
-        context.ready.ready();
+        context.tell();
     }
 }
 
 impl Cq {
-    pub(super) fn new(
-        device: &DeviceRef,
-        entries: u32,
-        vector: u32,
-        ready: Arc<dyn Ready>,
-    ) -> Result<Self> {
+    /// A CQ of which nobody is told yet.
+    pub(super) fn new(device: &DeviceRef, entries: u32, vector: u32) -> Result<Self> {
         let wcs = filled(BATCH, c::ib_wc::default)?;
+        // INVARIANT: Neither is there.
         let context = Context {
             armed: Atomic::new(0),
             failed: AtomicFlag::new(false),
-            ready,
+            uses: UseCount::none(),
+            ready: UnsafeCell::new(None),
         };
         let context = NonNull::from(KBox::leak(KBox::new(context, GFP_KERNEL)?));
         let attr = c::ib_cq_init_attr {
@@ -157,9 +180,50 @@ impl Cq {
         unsafe { self.context.as_ref() }
     }
 
+    /// From now on `ready` is told of completions.
+    pub(super) fn begin(&mut self, ready: Arc<dyn Ready>) {
+        self.end();
+        // SAFETY: There is no use now, and only who has `&mut self` begins one.
+        unsafe { *self.context().ready.get() = Some(ready) };
+        // INVARIANT: Set above.
+        self.context().uses.begin();
+    }
+
+    /// From now on nobody is told, and nobody is being told. Process context.
+    fn end(&mut self) {
+        let context = self.context();
+        if context.uses.is_over() {
+            return;
+        }
+        if !context.uses.end() {
+            while !context.uses.is_over() {
+                fsleep(Delta::from_micros(10));
+            }
+        }
+        // SAFETY: There is no use any more, and only who has `&mut self` begins one.
+        let ready = unsafe { (*context.ready.get()).take() };
+        drop(ready);
+    }
+
+    /// Ends with the QP that used it, which is destroyed. Whether it can serve another one: it works, and
+    /// is empty. Process context.
+    pub(super) fn retire(&mut self) -> bool {
+        self.end();
+        // SAFETY: By the invariants the CQ exists.
+        let entries = unsafe { (*self.raw.as_ptr()).cqe };
+        for _ in 0..=usize::try_from(entries).unwrap_or(0) / BATCH + 1 {
+            self.next = self.end;
+            if !self.look() {
+                return !self.has_failed();
+            }
+        }
+        false
+    }
+
     /// Who is told of completions.
-    pub(super) fn ready(&self) -> Arc<dyn Ready> {
-        self.context().ready.clone()
+    pub(super) fn ready(&self) -> Option<Arc<dyn Ready>> {
+        // SAFETY: It changes only by `&mut self`.
+        unsafe { (*self.context().ready.get()).clone() }
     }
 
     /// Whether it is broken, as by an overrun: what is posted may never be told to be complete.

@@ -14,11 +14,11 @@ use super::mapper::{Mapper, MapperOwner};
 use super::mr::{Access, Key};
 use super::pd::Pd;
 use super::qp::QueuePair;
-use super::queues::{MAX_SLOTS, MAX_SPANS};
-use super::receive::{ReceiveQueue, Received};
-use super::send::blocks::{BlockTable, Lendable, Loan, Transfer};
+use super::queues::{MAX_SGES, MAX_SLOTS};
+use super::receive::{ReceiveParts, ReceiveQueue, Received};
+use super::send::blocks::{BlockTable, Lendable, LentSpan, Loan, Transfer};
 use super::send::message::SendWr;
-use super::send::queue::{SendLimits, SendQueue, SendWc};
+use super::send::queue::{SendParts, SendQueue, SendWc};
 use crate::sys::rdma::buffer::Buffer;
 use core::ptr::{self, NonNull};
 use kernel::ffi::c_void;
@@ -40,14 +40,14 @@ pub(crate) trait QpEvents: Send + Sync + 'static {
 }
 
 /// How large an endpoint is to be.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sizes {
     /// Messages that can be on their way out.
     pub(crate) send_slots: u16,
     /// Buffers that can wait for a message.
     pub(crate) receive_slots: u16,
-    /// Pieces of payload per message, at most [`MAX_SPANS`].
-    pub(crate) spans: u8,
+    /// Pieces of payload per message, at most [`MAX_SGES`].
+    pub(crate) max_sge: u8,
     /// Length of a message up to which it is to be copied into the work request.
     pub(crate) inline: u16,
     /// Pieces of memory in one RDMA READ or WRITE.
@@ -64,7 +64,7 @@ impl Sizes {
         Sizes {
             send_slots: self.send_slots.clamp(2, most.clamp(2, MAX_SLOTS)),
             receive_slots: self.receive_slots.clamp(1, most.clamp(1, MAX_SLOTS)),
-            spans: self.spans.min(MAX_SPANS).min(most_sge - 1),
+            max_sge: self.max_sge.min(MAX_SGES).min(most_sge - 1),
             gather: self.gather.min(most_sge).min(most_read).max(1),
             ..*self
         }
@@ -85,17 +85,71 @@ extern "C" fn qp_event(event: *mut c::ib_event, context: *mut c_void) {
     }
 }
 
-/// One end of a connection as the device sees it. Dropped in process context.
+/// An endpoint without its QP, and without memory of anybody: what the next one can be made of, which spares
+/// a device the making of all but the QP. Dropped in process context.
+///
+/// The QP is always a new one: its number is not used again while packets of the last one may be under
+/// way, and some drivers (irdma) do not let a QP be used once more.
 ///
 /// # Invariants
 ///
-/// `qp` uses the CQs of `receive` and `send`, refers to `_events`, and is made from the PD of `send`, as no other QP
-/// is. It is destroyed before any of them.
+/// No QP uses the CQs, and nobody else has the PD.
+pub(crate) struct QueueSet {
+    sizes: Sizes,
+    receive: ReceiveParts,
+    send: SendParts,
+    pd: Arc<Pd>,
+}
+
+// SAFETY: Nothing of it is tied to a thread, as with an endpoint; the pointers of its work requests are not used
+// any more.
+unsafe impl Send for QueueSet {}
+
+impl QueueSet {
+    /// Whether the CQs work: a device may tell late that one does not.
+    fn works(&self) -> bool {
+        self.receive.works() && self.send.works()
+    }
+
+    fn new(device: &DeviceRef, sizes: &Sizes) -> Result<Self> {
+        // one interrupt serves both
+        let vector = device.next_vector();
+        let cq = Cq::new(device, u32::from(sizes.receive_slots), vector)?;
+        let receive = ReceiveParts::new(cq, sizes.receive_slots)?;
+        let cq = Cq::new(device, u32::from(sizes.send_slots), vector)?;
+        let send = SendParts::new(cq, sizes.send_slots, sizes.max_sge)?;
+        // INVARIANT: All of it is new.
+        Ok(QueueSet {
+            sizes: *sizes,
+            receive,
+            send,
+            pd: Pd::new(device)?,
+        })
+    }
+}
+
+/// A QP that is destroyed when this is dropped, in process context.
+struct OwnedQp(Arc<QueuePair>);
+
+impl Drop for OwnedQp {
+    fn drop(&mut self) {
+        let _ = self.0.destroy();
+    }
+}
+
+/// One end of a connection as the device sees it. Dropped in process context, and with memory that is lent
+/// only by [`Endpoint::into_queues`].
+///
+/// # Invariants
+///
+/// `qp` uses the CQs of `receive` and `send`, refers to `events`, and is made from the PD of `send`, as no other QP
+/// is. It is destroyed before any of them: fields are dropped in this order.
 pub(crate) struct Endpoint<B: Lendable> {
-    receive: ReceiveQueue,
+    qp: OwnedQp,
     send: SendQueue<B>,
-    qp: Arc<QueuePair>,
-    _events: Context<Arc<dyn QpEvents>>,
+    receive: ReceiveQueue,
+    events: Context<Arc<dyn QpEvents>>,
+    sizes: Sizes,
 }
 
 // SAFETY: Nothing in an endpoint is tied to a thread: verbs may be called by any, and the raw
@@ -105,7 +159,7 @@ unsafe impl<B: Lendable> Send for Endpoint<B> {}
 unsafe impl<B: Lendable> Sync for Endpoint<B> {}
 
 impl<B: Lendable> Endpoint<B> {
-    /// Makes an endpoint. Sizes are cut down to what the device can do.
+    /// Makes an endpoint, of `spare` if that fits. Sizes are cut down to what the device can do.
     ///
     /// # Errors
     ///
@@ -113,27 +167,30 @@ impl<B: Lendable> Endpoint<B> {
     pub(crate) fn new(
         device: &DeviceRef,
         sizes: &Sizes,
+        spare: Option<QueueSet>,
         received: Arc<dyn Ready>,
         sent: Arc<dyn Ready>,
         events: Arc<dyn QpEvents>,
     ) -> Result<Self> {
         let sizes = sizes.cut(device);
         // All that can fail comes before the QP, so that the QP is never the last one left.
-        let pd = Pd::new(device)?;
+        let queues = match spare.filter(|queues| queues.sizes == sizes && queues.works()) {
+            Some(queues) => queues,
+            None => QueueSet::new(device, &sizes)?,
+        };
+        let pd = queues.pd;
         let mapper = MapperOwner::new(&pd)?;
-        // one interrupt serves both
-        let vector = device.next_vector();
-        let cq = Cq::new(device, u32::from(sizes.receive_slots), vector, received)?;
-        let mut receive = ReceiveQueue::new(cq, &mapper, sizes.receive_slots, pd.lkey())?;
-        let cq = Cq::new(device, u32::from(sizes.send_slots), vector, sent)?;
+        let mut receive = ReceiveQueue::new(queues.receive, &mapper, pd.lkey());
         let blocks = BlockTable::new(sizes.gather);
-        let mut send = SendQueue::new(cq, &mapper, sizes.send_slots, sizes.spans, &pd, blocks)?;
+        let mut send = SendQueue::new(queues.send, &mapper, sizes.max_sge, &pd, blocks)?;
         let events = Context::new(events)?;
+        receive.begin(received);
+        send.begin(sent);
 
         let cap = c::ib_qp_cap {
             max_send_wr: u32::from(sizes.send_slots),
             max_recv_wr: u32::from(sizes.receive_slots),
-            max_send_sge: u32::from(sizes.gather.max(sizes.spans + 1)),
+            max_send_sge: u32::from(sizes.gather.max(sizes.max_sge + 1)),
             max_recv_sge: 1,
             max_inline_data: u32::from(sizes.inline),
             ..Default::default()
@@ -148,25 +205,45 @@ impl<B: Lendable> Endpoint<B> {
             qp_type: c::ib_qp_type_IB_QPT_RC,
             ..Default::default()
         };
-        // It is destroyed by `Drop`, before CQs and PD.
-        let qp = create_qp(&pd, device, &mut init)?;
-        receive.attach(&qp);
+        let qp = OwnedQp(create_qp(&pd, device, &mut init)?);
+        receive.attach(&qp.0);
         send.attach(
-            &qp,
+            &qp.0,
             u16::try_from(init.cap.max_inline_data).unwrap_or(u16::MAX),
         );
         // INVARIANT: Made so above.
         Ok(Endpoint {
-            receive,
-            send,
             qp,
-            _events: events,
+            send,
+            receive,
+            events,
+            sizes,
+        })
+    }
+
+    /// Destroys it but for what the next one can be made of, if that is whole. Lets go of memory that is lent.
+    /// Process context.
+    pub(crate) fn into_queues(self) -> Option<QueueSet> {
+        let destroyed = self.qp.0.destroy();
+        drop(self.qp);
+        // nothing calls that any more
+        drop(self.events);
+        let pd = self.send.pd();
+        let (receive, send) = (self.receive.into_parts(), self.send.into_parts());
+        // Not if memory is still registered: that has a reference.
+        let pd = Arc::into_unique_or_drop(pd).filter(|_| destroyed)?;
+        // INVARIANT: The QP is destroyed, and the PD was had by nobody else.
+        Some(QueueSet {
+            sizes: self.sizes,
+            receive: receive?,
+            send: send?,
+            pd: pd.into(),
         })
     }
 
     /// The QP.
     pub(crate) fn qp(&self) -> &Arc<QueuePair> {
-        &self.qp
+        &self.qp.0
     }
 
     /// How many buffers can wait for messages.
@@ -199,9 +276,9 @@ impl<B: Lendable> Endpoint<B> {
         self.receive.arm()
     }
 
-    /// What can be sent.
-    pub(crate) fn send_limits(&self) -> SendLimits {
-        self.send.limits()
+    /// Most pieces of payload in one message.
+    pub(crate) fn max_sge(&self) -> u8 {
+        self.send.max_sge()
     }
 
     /// How many more messages can be posted.
@@ -217,6 +294,16 @@ impl<B: Lendable> Endpoint<B> {
     /// See [`SendQueue::post`].
     pub(crate) fn post_send(&mut self, message: &SendWr<'_>) -> Result {
         self.send.post(message)
+    }
+
+    /// See [`SendQueue::post_lent`].
+    pub(crate) fn post_lent(&mut self, message: &SendWr<'_>, payload: &LentSpan) -> Result {
+        self.send.post_lent(message, payload)
+    }
+
+    /// See [`SendQueue::lent_payload`].
+    pub(crate) fn lent_payload(&mut self, payload: &LentSpan) -> u32 {
+        self.send.lent_payload(payload)
     }
 
     /// Probes that were posted and have not come to an end.
@@ -237,23 +324,6 @@ impl<B: Lendable> Endpoint<B> {
     /// What maps buffers for the queues, and memory that is to be lent.
     pub(crate) fn mapper(&self) -> &Arc<Mapper> {
         self.receive.mapper()
-    }
-
-    /// See [`SendQueue::direct_room`].
-    #[cfg_attr(not(sdp_selftest), expect(dead_code, reason = "for the self-test"))]
-    pub(crate) fn direct_room(&self) -> u16 {
-        self.send.direct_room()
-    }
-
-    /// See [`SendQueue::read_room`].
-    #[cfg_attr(not(sdp_selftest), expect(dead_code, reason = "for the self-test"))]
-    pub(crate) fn read_room(&self) -> u16 {
-        self.send.read_room()
-    }
-
-    /// See [`SendQueue::gather`].
-    pub(crate) fn gather(&self) -> u8 {
-        self.send.gather()
     }
 
     /// See [`SendQueue::lend`].
@@ -283,7 +353,10 @@ impl<B: Lendable> Endpoint<B> {
 
     /// Who is to be told when lent memory was let go of, if any is lent.
     pub(crate) fn lender(&self) -> Option<Arc<dyn Ready>> {
-        self.send.has_loans().then(|| self.send.cq().ready())
+        self.send
+            .has_loans()
+            .then(|| self.send.cq().ready())
+            .flatten()
     }
 
     /// See [`SendQueue::arm`].
@@ -326,13 +399,4 @@ fn create_qp(pd: &Pd, device: &DeviceRef, init: &mut c::ib_qp_init_attr) -> Resu
         // SAFETY: The QP was made above, and nobody else has it.
         unsafe { c::ib_destroy_qp_user(raw.as_ptr(), ptr::null_mut()) };
     })
-}
-
-impl<B: Lendable> Drop for Endpoint<B> {
-    fn drop(&mut self) {
-        self.qp.destroy();
-        self.send.let_go();
-        // Afterwards the fields are dropped: the queues with the memory that was posted and the
-        // CQs, which unmaps all that was mapped for the device, and the PD; the context of events.
-    }
 }

@@ -23,6 +23,8 @@ use kernel::sync::{new_spinlock, Arc, SpinLock};
 
 /// Most lists that wait for memory of a program: as many as a connection has under way, as a rule.
 const SPARE: usize = 8;
+/// Room for the blocks that a connection begins with: its receive buffers and its headers.
+const FIRST_AREAS: usize = 16;
 
 /// A block that a device may reach.
 ///
@@ -159,11 +161,6 @@ impl Mapper {
         self.software
     }
 
-    /// Whether the device is being removed, or is not there any more.
-    pub(crate) fn device_goes(&self) -> bool {
-        self.state.lock().device().is_none_or(|d| d.is_removing())
-    }
-
     /// A list to map memory of a program with; process context. Whoever has it keeps the device from
     /// being removed, and so touches no memory of programs.
     pub(super) fn sg_mapping(&self) -> Result<KBox<SgMapping>> {
@@ -204,13 +201,14 @@ pub(crate) struct MapperOwner {
 impl MapperOwner {
     /// For the device of a PD.
     pub(super) fn new(pd: &Arc<Pd>) -> Result<Arc<Self>> {
+        let areas = KVec::with_capacity(FIRST_AREAS, GFP_KERNEL)?;
         let mapper = Arc::pin_init(
             pin_init!(Mapper {
                 most_pages: SgMapping::most_pages(pd),
                 software: pd.device().is_virtual(),
                 state <- new_spinlock!(State {
                     pd: Some(pd.clone()),
-                    areas: KVec::new(),
+                    areas,
                     spare: KVec::new(),
                 }, "ib_sdp_mapper"),
             }),

@@ -4,7 +4,7 @@
 //!
 //! A [`Pd`] is what one QP and the memory that is registered for its peer have in common. Keys are
 //! checked against the PD, so each QP has its own: no peer gets at what another connection
-//! advertises, whatever keys it tries.
+//! advertises, whatever keys it tries. It serves the next QP when nothing is registered there any more.
 
 use super::super::bindings as c;
 use super::device::DeviceRef;

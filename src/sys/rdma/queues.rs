@@ -11,7 +11,7 @@ use super::super::bindings as c;
 use kernel::prelude::*;
 
 /// Most pieces of payload in one message.
-pub(crate) const MAX_SPANS: u8 = 4;
+pub(crate) const MAX_SGES: u8 = 4;
 /// Longest header of a message.
 pub(crate) const MAX_HEADER: usize = 64;
 /// Most messages on their way in one direction.

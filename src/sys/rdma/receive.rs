@@ -5,7 +5,7 @@
 //! A [`ReceiveQueue`] is the receive queue of a QP: a ring of buffers that wait for messages.
 
 use super::super::bindings as c;
-use super::cq::{Arming, Cq};
+use super::cq::{Arming, Cq, Ready};
 use super::dma::Direction;
 use super::mapper::{Mapper, MapperOwner, Mapping};
 use super::qp::QueuePair;
@@ -25,6 +25,34 @@ pub(crate) struct Received {
     pub(crate) len: u32,
 }
 
+/// A queue without the QP: what the next one can have of it.
+pub(super) struct ReceiveParts {
+    cq: Cq,
+    slots: KVec<Option<(KBox<Buffer>, Arc<Mapping>)>>,
+    wrs: KVec<c::ib_recv_wr>,
+    sges: KVec<c::ib_sge>,
+    /// The number of its first work request.
+    first: u64,
+}
+
+impl ReceiveParts {
+    /// Whether its CQ works, as far as is known.
+    pub(super) fn works(&self) -> bool {
+        !self.cq.has_failed()
+    }
+
+    pub(super) fn new(cq: Cq, slots: u16) -> Result<Self> {
+        let n = usize::from(slots.max(1));
+        Ok(ReceiveParts {
+            cq,
+            slots: filled(n, || None)?,
+            wrs: filled(n, c::ib_recv_wr::default)?,
+            sges: filled(n, c::ib_sge::default)?,
+            first: 0,
+        })
+    }
+}
+
 /// Buffers that wait for messages, as a ring.
 ///
 /// # Invariants
@@ -40,6 +68,8 @@ pub(super) struct ReceiveQueue {
     slots: KVec<Option<(KBox<Buffer>, Arc<Mapping>)>>,
     wrs: KVec<c::ib_recv_wr>,
     sges: KVec<c::ib_sge>,
+    /// Work requests are numbered from here on, by slots.
+    first: u64,
     queued_from: usize,
     queued: usize,
     posted: u16,
@@ -47,21 +77,39 @@ pub(super) struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    pub(super) fn new(cq: Cq, mapper: &Arc<MapperOwner>, slots: u16, lkey: u32) -> Result<Self> {
-        let n = usize::from(slots.max(1));
-        Ok(ReceiveQueue {
+    pub(super) fn new(parts: ReceiveParts, mapper: &Arc<MapperOwner>, lkey: u32) -> Self {
+        ReceiveQueue {
             qp: None,
-            cq,
+            cq: parts.cq,
             mapper: mapper.clone(),
             lkey,
-            slots: filled(n, || None)?,
-            wrs: filled(n, c::ib_recv_wr::default)?,
-            sges: filled(n, c::ib_sge::default)?,
+            slots: parts.slots,
+            wrs: parts.wrs,
+            sges: parts.sges,
+            first: parts.first,
             queued_from: 0,
             queued: 0,
             posted: 0,
             broken: false,
+        }
+    }
+
+    /// What another one can have of it, if it can. The QP is destroyed.
+    pub(super) fn into_parts(mut self) -> Option<ReceiveParts> {
+        self.slots.iter_mut().for_each(|slot| *slot = None);
+        let reusable = self.cq.retire();
+        reusable.then(|| ReceiveParts {
+            cq: self.cq,
+            first: self.first.wrapping_add(self.slots.len() as u64),
+            slots: self.slots,
+            wrs: self.wrs,
+            sges: self.sges,
         })
+    }
+
+    /// Has `ready` told of completions.
+    pub(super) fn begin(&mut self, ready: Arc<dyn Ready>) {
+        self.cq.begin(ready);
     }
 
     pub(super) fn attach(&mut self, qp: &Arc<QueuePair>) {
@@ -126,7 +174,7 @@ impl ReceiveQueue {
             num_sge: 1,
             ..Default::default()
         };
-        wr.__bindgen_anon_1.wr_id = index as u64;
+        wr.__bindgen_anon_1.wr_id = self.first.wrapping_add(index as u64);
         *slot = Some((b, mapping));
         self.queued += 1;
         self.posted += 1;
@@ -175,9 +223,15 @@ impl ReceiveQueue {
 
     /// The next completion.
     pub(super) fn poll(&mut self) -> Option<Received> {
-        let wc = self.cq.take()?;
-        // SAFETY: Receives carry a number, not a pointer; both are plain bits anyhow.
-        let index = unsafe { wc.__bindgen_anon_1.wr_id };
+        let (wc, index) = loop {
+            let wc = self.cq.take()?;
+            // SAFETY: Receives carry a number, not a pointer; both are plain bits anyhow.
+            let number = unsafe { wc.__bindgen_anon_1.wr_id };
+            // one before it is of a QP that had this CQ
+            if let Some(index) = number.checked_sub(self.first) {
+                break (wc, index);
+            }
+        };
         let slot = usize::try_from(index)
             .ok()
             .and_then(|i| self.slots.get_mut(i));

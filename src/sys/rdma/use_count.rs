@@ -3,7 +3,8 @@
 //! How many use something that goes away.
 //!
 //! Who has a use may make another one of it, and others may as long as there is any ([`UseCount`]).
-//! Once there is none there never is one again, and all that was done by them has been done.
+//! Once there is none there is none again before somebody [begins](UseCount::begin), and all that was done
+//! by them has been done.
 //!
 //! `tests/host/loom` compiles this file and tries all orders in which that can come about.
 
@@ -16,6 +17,21 @@ impl UseCount {
     /// One use.
     pub(super) fn one() -> Self {
         UseCount(Atomic::new(1))
+    }
+
+    /// No use.
+    pub(super) fn none() -> Self {
+        UseCount(Atomic::new(0))
+    }
+
+    /// The first use, of who knows that there is none. What was done before it is seen by all others.
+    pub(super) fn begin(&self) {
+        self.0.xchg(1, Full);
+    }
+
+    /// Whether there is none. Then what was done by all of them has been done.
+    pub(super) fn is_over(&self) -> bool {
+        self.0.fetch_add(0, Full) == 0
     }
 
     /// One more, of who has one: no first one, so there is nothing to order.

@@ -65,6 +65,16 @@ impl UserMemory {
         &mut self.pages
     }
 
+    /// The pages, to which others may be added, unless they are mapped.
+    pub(crate) fn unmapped(&mut self) -> Option<&mut Pages> {
+        self.sg.is_none().then_some(&mut self.pages)
+    }
+
+    /// The pages that are pinned.
+    pub(crate) fn pinned(&self) -> &Pages {
+        &self.pages
+    }
+
     /// What it was made from.
     pub(crate) fn mapper(&self) -> &Arc<Mapper> {
         &self.mapper

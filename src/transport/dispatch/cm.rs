@@ -4,9 +4,9 @@
 
 use super::super::rdma::Service;
 use super::super::{
-    local, rdma, Config, LinkId, Net, Owner, SearchId, Verdict, REPLY_DATA, REQUEST_DATA,
+    local, rdma, Config, LinkId, Net, ResolverId, Upcalls, Verdict, REPLY_DATA, REQUEST_DATA,
 };
-use super::Channel;
+use super::Endpoint;
 use crate::sys::net::address::Address;
 use crate::sys::net::params;
 use kernel::prelude::*;
@@ -25,14 +25,14 @@ macro_rules! either {
 
 /// One end of a connection as long as it is being made, is there, or is being ended. May be dropped
 /// in any context; what is left to do then is done elsewhere.
-pub(crate) enum Link<O: Owner> {
+pub(crate) enum CmLink<O: Upcalls> {
     /// By an RDMA device.
-    Rdma(Arc<rdma::Link<O>>),
+    Rdma(Arc<rdma::CmLink<O>>),
     /// Within this kernel.
-    Local(Arc<local::Link<O>>),
+    Local(Arc<local::CmLink<O>>),
 }
 
-impl<O: Owner> Clone for Link<O> {
+impl<O: Upcalls> Clone for CmLink<O> {
     fn clone(&self) -> Self {
         match self {
             Self::Rdma(l) => Self::Rdma(l.clone()),
@@ -41,8 +41,18 @@ impl<O: Owner> Clone for Link<O> {
     }
 }
 
-impl<O: Owner> Link<O> {
-    /// A message has come before [`Owner::established`]. May be called in any context.
+impl<O: Upcalls> CmLink<O> {
+    fn by_device(
+        (endpoint, link): (rdma::Endpoint, Arc<rdma::CmLink<O>>),
+    ) -> (Endpoint, CmLink<O>) {
+        (Endpoint::by_device(endpoint), Self::Rdma(link))
+    }
+
+    fn here((endpoint, link): (local::Endpoint, Arc<local::CmLink<O>>)) -> (Endpoint, CmLink<O>) {
+        (Endpoint::here(endpoint), Self::Local(link))
+    }
+
+    /// A message has come before [`Upcalls::established`]. May be called in any context.
     pub(crate) fn heard(&self) {
         match self {
             Self::Rdma(l) => l.heard(),
@@ -56,7 +66,7 @@ impl<O: Owner> Link<O> {
         either!(self, l => l.fail())
     }
 
-    /// Ends the connection; [`Owner::disconnected`] follows. What was posted and is not complete
+    /// Ends the connection; [`Upcalls::disconnected`] follows. What was posted and is not complete
     /// may still complete until then. Process context.
     pub(crate) fn disconnect(&self) {
         either!(self, l => l.disconnect())
@@ -78,7 +88,7 @@ impl<O: Owner> Link<O> {
     }
 
     /// Whether its device is being removed. Whoever keeps a link asks once it is where
-    /// [`Owner::device_removed`] finds it, because that may have come before.
+    /// [`Upcalls::device_removed`] finds it, because that may have come before.
     pub(crate) fn is_removing(&self) -> bool {
         match self {
             Self::Rdma(l) => l.is_removing(),
@@ -88,14 +98,14 @@ impl<O: Owner> Link<O> {
 }
 
 /// One attempt to find the way to an address. May be dropped in any context.
-pub(crate) enum Resolver<O: Owner> {
+pub(crate) enum Resolver<O: Upcalls> {
     /// By RDMA devices.
     Rdma(Arc<rdma::Resolver<O>>),
     /// It is known: the address is here.
     Local(Arc<local::Resolver<O>>),
 }
 
-impl<O: Owner> Clone for Resolver<O> {
+impl<O: Upcalls> Clone for Resolver<O> {
     fn clone(&self) -> Self {
         match self {
             Self::Rdma(r) => Self::Rdma(r.clone()),
@@ -104,7 +114,7 @@ impl<O: Owner> Clone for Resolver<O> {
     }
 }
 
-impl<O: Owner> Resolver<O> {
+impl<O: Upcalls> Resolver<O> {
     /// A resolver that has not begun. `source` is where the connection comes from, if not from what
     /// the route says; ports do not matter.
     ///
@@ -118,7 +128,7 @@ impl<O: Owner> Resolver<O> {
         destination: &Address,
     ) -> Result<Self> {
         if params::local_transport() != 0 {
-            if let Some(way) = net.local_way(source, destination)? {
+            if let Some(way) = net.local_route(source, destination)? {
                 return Ok(Self::Local(local::Resolver::new(net, owner, way)?));
             }
         }
@@ -126,12 +136,12 @@ impl<O: Owner> Resolver<O> {
     }
 
     /// Which one this is, in upcalls to the owner.
-    pub(crate) fn id(&self) -> SearchId {
+    pub(crate) fn id(&self) -> ResolverId {
         either!(self, r => r.id())
     }
 
     /// Begins, once, with the addresses of [`Resolver::new`]. The result is told by
-    /// [`Owner::resolved`], possibly before this returns.
+    /// [`Upcalls::resolved`], possibly before this returns.
     ///
     /// Either half of the search has `timeout_ms`. `tos` are the DSCP and ECN bits.
     ///
@@ -180,28 +190,22 @@ impl<O: Owner> Resolver<O> {
     /// # Errors
     ///
     /// `EINVAL` when not resolved, `ENETDOWN` when the device goes, `ENOMEM`.
-    pub(crate) fn create(&self, config: &Config, owner: ARef<O>) -> Result<(Channel, Link<O>)> {
+    pub(crate) fn create(&self, config: &Config, owner: ARef<O>) -> Result<(Endpoint, CmLink<O>)> {
         match self {
-            Self::Rdma(r) => {
-                let (channel, link) = r.create(config, owner)?;
-                Ok((Channel::by_device(channel), Link::Rdma(link)))
-            }
-            Self::Local(r) => {
-                let (channel, link) = r.create(config, owner)?;
-                Ok((Channel::here(channel), Link::Local(link)))
-            }
+            Self::Rdma(r) => r.create(config, owner).map(CmLink::by_device),
+            Self::Local(r) => r.create(config, owner).map(CmLink::here),
         }
     }
 
-    /// Asks the peer for the connection. The answer comes by [`Owner::replied`] or
-    /// [`Owner::refused`], possibly before this returns. A `priority` chooses the service level.
+    /// Asks the peer for the connection. The answer comes by [`Upcalls::replied`] or
+    /// [`Upcalls::refused`], possibly before this returns. A `priority` chooses the service level.
     ///
     /// # Errors
     ///
     /// `EINVAL` when not resolved or asked already, or what sending says.
     pub(crate) fn connect(
         &self,
-        link: &Link<O>,
+        link: &CmLink<O>,
         port: u16,
         priority: Option<i32>,
         hello: &[u8; REQUEST_DATA],
@@ -210,41 +214,41 @@ impl<O: Owner> Resolver<O> {
         O::Acceptor: Acceptor<O>,
     {
         match (self, link) {
-            (Self::Rdma(r), Link::Rdma(l)) => r.connect(l, port, priority, hello),
-            (Self::Local(r), Link::Local(l)) => r.connect::<O::Acceptor>(l, port, hello),
+            (Self::Rdma(r), CmLink::Rdma(l)) => r.connect(l, port, priority, hello),
+            (Self::Local(r), CmLink::Local(l)) => r.connect::<O::Acceptor>(l, port, hello),
             _ => Err(EINVAL),
         }
     }
 }
 
 /// Who decides on requests.
-pub(crate) trait Acceptor<O: Owner>: 'static {
+pub(crate) trait Acceptor<O: Upcalls>: 'static {
     /// A connection is asked for. Called in process context without locks; may sleep, but all
     /// connections of the host wait meanwhile.
     fn request(request: &Request<'_, O>) -> Verdict;
 }
 
-impl<O: Owner, A: Acceptor<O>> rdma::Acceptor<O> for A {
+impl<O: Upcalls, A: Acceptor<O>> rdma::Acceptor<O> for A {
     fn request(request: &rdma::Request<'_, O>) -> Verdict {
         A::request(&Request::Rdma(request))
     }
 }
 
-impl<O: Owner, A: Acceptor<O>> local::Acceptor<O> for A {
+impl<O: Upcalls, A: Acceptor<O>> local::Acceptor<O> for A {
     fn request(request: &local::Request<O>) -> Verdict {
         A::request(&Request::Local(request))
     }
 }
 
 /// A request for a connection, while the acceptor looks at it.
-pub(crate) enum Request<'a, O: Owner> {
+pub(crate) enum Request<'a, O: Upcalls> {
     /// By an RDMA device.
     Rdma(&'a rdma::Request<'a, O>),
     /// From within this kernel.
     Local(&'a local::Request<O>),
 }
 
-impl<O: Owner> Request<'_, O> {
+impl<O: Upcalls> Request<'_, O> {
     /// The network namespace that it is for.
     pub(crate) fn net(&self) -> &Net {
         either!(self, r => r.net())
@@ -288,29 +292,23 @@ impl<O: Owner> Request<'_, O> {
     /// # Errors
     ///
     /// `ENODEV` when device or peer go, `ENOMEM`, `EBUSY` the second time.
-    pub(crate) fn create(&self, config: &Config, owner: ARef<O>) -> Result<(Channel, Link<O>)> {
+    pub(crate) fn create(&self, config: &Config, owner: ARef<O>) -> Result<(Endpoint, CmLink<O>)> {
         match self {
-            Self::Rdma(r) => {
-                let (channel, link) = r.create(config, owner)?;
-                Ok((Channel::by_device(channel), Link::Rdma(link)))
-            }
-            Self::Local(r) => {
-                let (channel, link) = r.create(config, owner)?;
-                Ok((Channel::here(channel), Link::Local(link)))
-            }
+            Self::Rdma(r) => r.create(config, owner).map(CmLink::by_device),
+            Self::Local(r) => r.create(config, owner).map(CmLink::here),
         }
     }
 
-    /// Accepts the connection. What comes of it is told by [`Owner::established`] or
-    /// [`Owner::refused`]. Process context.
+    /// Accepts the connection. What comes of it is told by [`Upcalls::established`] or
+    /// [`Upcalls::refused`]. Process context.
     ///
     /// # Errors
     ///
     /// `EINVAL` when it is not to be answered (any more), or what the device or sending says.
-    pub(crate) fn reply(&self, link: &Link<O>, data: &[u8; REPLY_DATA]) -> Result {
+    pub(crate) fn reply(&self, link: &CmLink<O>, data: &[u8; REPLY_DATA]) -> Result {
         match link {
-            Link::Rdma(l) => l.reply(data),
-            Link::Local(l) => l.reply(data),
+            CmLink::Rdma(l) => l.reply(data),
+            CmLink::Local(l) => l.reply(data),
         }
     }
 }
@@ -320,7 +318,7 @@ impl<O: Owner> Request<'_, O> {
 /// # Errors
 ///
 /// `EBUSY` if that was done already, `ENOMEM`.
-pub(crate) fn start<O: Owner>() -> Result<Service>
+pub(crate) fn start<O: Upcalls>() -> Result<Service>
 where
     O::Acceptor: Acceptor<O>,
 {
@@ -333,7 +331,7 @@ where
 ///
 /// What an RDMA device that does not have it says, such as `ENODEV` or `EADDRNOTAVAIL`; `ENOMEM`.
 pub(crate) fn usable_address(net: &Net, address: &Address) -> Result {
-    if params::local_transport() != 0 && net.local_way(None, address)?.is_some() {
+    if params::local_transport() != 0 && net.local_route(None, address)?.is_some() {
         return Ok(());
     }
     rdma::local_device_for(net, address)

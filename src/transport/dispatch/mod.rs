@@ -6,8 +6,8 @@
 //! parameter `local_transport` allows that; [`Resolver::new`] decides. Requests come to the one
 //! [`Acceptor`] from both.
 
-mod channel;
 mod cm;
+mod endpoint;
 
-pub(crate) use channel::Channel;
-pub(crate) use cm::{start, usable_address, Acceptor, Link, Request, Resolver};
+pub(crate) use cm::{start, usable_address, Acceptor, CmLink, Request, Resolver};
+pub(crate) use endpoint::Endpoint;

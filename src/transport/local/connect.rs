@@ -3,13 +3,13 @@
 //! Asking for a connection, and answering.
 
 use super::super::phase::Phase;
-use super::channel::Channel;
-use super::link::{Inner, Link, RequestData};
+use super::cm_link::{CmLink, Inner, RequestData};
+use super::endpoint::Endpoint;
 use super::pair::{Pair, Side};
-use super::{Config, Net, Owner, SearchId, Verdict, REQUEST_DATA};
+use super::{Config, Net, ResolverId, Upcalls, Verdict, REQUEST_DATA};
 use crate::sys::errno::{ECONNABORTED, ECONNREFUSED, ETIMEDOUT};
 use crate::sys::net::address::Address;
-use crate::sys::net::way::LocalWay;
+use crate::sys::net::local_route::LocalRoute;
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use core::cell::Cell;
 use kernel::prelude::*;
@@ -24,32 +24,32 @@ const LONGEST_PAUSE: u32 = 500;
 const TIME_PER_TRY: u32 = 1500;
 
 /// Who decides on requests from this kernel.
-pub(crate) trait Acceptor<O: Owner>: 'static {
+pub(crate) trait Acceptor<O: Upcalls>: 'static {
     /// A connection is asked for. Called in process context without locks; may sleep.
     fn request(request: &Request<O>) -> Verdict;
 }
 
 /// The way to an address of this machine.
-pub(crate) struct Resolver<O: Owner> {
+pub(crate) struct Resolver<O: Upcalls> {
     owner: ARef<O>,
     net: ARef<Net>,
-    way: LocalWay,
+    way: LocalRoute,
 }
 
-impl<O: Owner> Resolver<O> {
+impl<O: Upcalls> Resolver<O> {
     /// A resolver that has not begun.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(net: &Net, owner: ARef<O>, way: LocalWay) -> Result<Arc<Self>> {
+    pub(crate) fn new(net: &Net, owner: ARef<O>, way: LocalRoute) -> Result<Arc<Self>> {
         let net = net.into();
         Ok(Arc::new(Resolver { owner, net, way }, GFP_KERNEL)?)
     }
 
     /// Which one this is, in upcalls to the owner.
-    pub(crate) fn id(&self) -> SearchId {
-        SearchId::of(self)
+    pub(crate) fn id(&self) -> ResolverId {
+        ResolverId::of(self)
     }
 
     /// Begins, and ends: the way is known.
@@ -76,18 +76,18 @@ impl<O: Owner> Resolver<O> {
         &self,
         config: &Config,
         owner: ARef<O>,
-    ) -> Result<(Channel, Arc<Link<O>>)> {
-        Link::make(Pair::new()?, Side::Active, config, owner)
+    ) -> Result<(Endpoint, Arc<CmLink<O>>)> {
+        CmLink::make(Pair::new()?, Side::Active, config, owner)
     }
 
-    /// Asks for the connection. The answer comes by [`Owner::replied`] or [`Owner::refused`].
+    /// Asks for the connection. The answer comes by [`Upcalls::replied`] or [`Upcalls::refused`].
     ///
     /// # Errors
     ///
     /// `EINVAL` if that was done already.
     pub(crate) fn connect<A: Acceptor<O>>(
         &self,
-        link: &Link<O>,
+        link: &CmLink<O>,
         port: u16,
         hello: &[u8; REQUEST_DATA],
     ) -> Result {
@@ -114,7 +114,7 @@ impl<O: Owner> Resolver<O> {
 }
 
 /// Has the acceptor look at the request.
-fn present<O: Owner, A: Acceptor<O>>(requester: Arc<Inner<O>>, ask: RequestData<O>) {
+fn present<O: Upcalls, A: Acceptor<O>>(requester: Arc<Inner<O>>, ask: RequestData<O>) {
     let request = Request {
         requester,
         ask,
@@ -138,7 +138,7 @@ fn present<O: Owner, A: Acceptor<O>>(requester: Arc<Inner<O>>, ask: RequestData<
     }
 }
 
-impl<O: Owner> Inner<O> {
+impl<O: Upcalls> Inner<O> {
     /// How long a request is repeated.
     fn patience(&self) -> Jiffies {
         milliseconds((u32::from(self.tries) + 1) * TIME_PER_TRY)
@@ -161,13 +161,13 @@ impl<O: Owner> Inner<O> {
 }
 
 /// A request, while the acceptor looks at it.
-pub(crate) struct Request<O: Owner> {
+pub(crate) struct Request<O: Upcalls> {
     requester: Arc<Inner<O>>,
     ask: RequestData<O>,
     made: Cell<Option<Arc<Inner<O>>>>,
 }
 
-impl<O: Owner> Request<O> {
+impl<O: Upcalls> Request<O> {
     /// The network namespace that it is for.
     pub(crate) fn net(&self) -> &Net {
         &self.ask.net
@@ -197,9 +197,9 @@ impl<O: Owner> Request<O> {
         &self,
         config: &Config,
         owner: ARef<O>,
-    ) -> Result<(Channel, Arc<Link<O>>)> {
+    ) -> Result<(Endpoint, Arc<CmLink<O>>)> {
         let pair = self.requester.pair.clone();
-        let (channel, link) = Link::make(pair, Side::Passive, config, owner)?;
+        let (endpoint, link) = CmLink::make(pair, Side::Passive, config, owner)?;
         link.inner.state.lock().peer = Some(self.requester.clone());
         {
             let mut state = self.requester.state.lock();
@@ -211,7 +211,7 @@ impl<O: Owner> Request<O> {
             state.peer = Some(link.inner.clone());
         }
         self.made.set(Some(link.inner.clone()));
-        Ok((channel, link))
+        Ok((endpoint, link))
     }
 
     /// Takes back what was made, so that the request can be answered otherwise, and tells its owner

@@ -5,7 +5,7 @@
 use crate::memory::pinned::Pinned;
 use crate::sys::pin::Pages;
 use crate::sys::random::random_below;
-use crate::transport::{Access, Key, Loan, Transfer};
+use crate::transport::{Access, Key, LentSpan, Loan, Transfer};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -16,7 +16,7 @@ const LOANS: usize = 16;
 struct Lent {
     loan: Loan,
     memory: Pinned,
-    /// Transfers of ours that are not complete.
+    /// Transfers and messages of ours that are not complete.
     users: u16,
     /// How the peer names it, and what it may do with it.
     key: Option<(Key, Access)>,
@@ -158,6 +158,15 @@ impl Loans {
         }
     }
 
+    /// A message sends these bytes from now on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Loans::begin`].
+    pub(super) fn begin_message(&mut self, part: &LentSpan) -> Result {
+        self.begin_part(part.loan, part.offset, part.len, false)
+    }
+
     /// A transfer uses this memory from now on.
     ///
     /// # Errors
@@ -165,10 +174,14 @@ impl Loans {
     /// `EBUSY` if the peer has access; `EINVAL` for what is beyond the memory, nothing at all, or
     /// memory that is not to be written; `ENOENT`.
     pub(super) fn begin(&mut self, loan: Loan, t: &Transfer) -> Result {
+        self.begin_part(loan, t.offset, t.len, t.read)
+    }
+
+    fn begin_part(&mut self, loan: Loan, offset: u32, len: u32, written: bool) -> Result {
         let lent = self.find(loan)?;
         let pages = lent.memory.pages().ok_or(EINVAL)?;
-        let end = t.offset.checked_add(t.len).ok_or(EINVAL)?;
-        if t.len == 0 || end as usize > pages.len() || (t.read && !pages.writable()) {
+        let end = offset.checked_add(len).ok_or(EINVAL)?;
+        if len == 0 || end as usize > pages.len() || (written && !pages.writable()) {
             return Err(EINVAL);
         }
         if lent.key.is_some() {
@@ -178,7 +191,7 @@ impl Loans {
         Ok(())
     }
 
-    /// A transfer is complete.
+    /// A transfer or message is complete.
     pub(super) fn over(&mut self, loan: Loan) {
         if let Ok(lent) = self.find(loan) {
             lent.users = lent.users.saturating_sub(1);

@@ -6,16 +6,18 @@
 //! posted. It has to wait if no buffer is there for it, if the other end is not there, or behind
 //! something that waits.
 //!
-//! A READ or WRITE always waits for somebody who carries it out, who has an [`Errand`]: a task of its
+//! A READ or WRITE always waits for somebody who carries it out, who has a [`CopyJob`]: a task of its
 //! owner and, if it is a large one, a task of the other end's owner that would wait else. Each copies
 //! a piece at a time, without the lock. Memory stays lent and accessible until that has ended.
 //!
-//! [`Errand`]: super::errand::Errand
+//! [`CopyJob`]: super::copy_job::CopyJob
 
 use super::pair_end::{PairEnd, Ready};
+use super::tally::{Counts, Tally};
 use crate::memory::pinned::Pinned;
 use crate::sys::rdma::buffer::Buffer;
-use crate::transport::{Loan, Sending};
+use crate::transport::{LentSpan, Loan, SendWr};
+use core::ops::{Deref, DerefMut};
 use kernel::prelude::*;
 use kernel::sync::lock::{spinlock::SpinLockBackend, Guard};
 use kernel::sync::{new_condvar, new_spinlock, Arc, CondVar, SpinLock};
@@ -25,6 +27,8 @@ use kernel::sync::{new_condvar, new_spinlock, Arc, CondVar, SpinLock};
 pub(super) struct Pair {
     #[pin]
     ends: SpinLock<Ends>,
+    /// What there is at each end, for a look without the lock.
+    tallies: [Tally; 2],
     /// Notified when nothing is being copied any more and an end is gone.
     #[pin]
     copies_done: CondVar,
@@ -38,6 +42,13 @@ pub(super) struct Ends {
 }
 
 impl Ends {
+    const fn new() -> Self {
+        Ends {
+            ends: [const { None }; 2],
+            copying: 0,
+        }
+    }
+
     /// An end and the other one.
     pub(super) fn ends(
         &mut self,
@@ -47,6 +58,34 @@ impl Ends {
         match side {
             Side::Active => (a, b),
             Side::Passive => (b, a),
+        }
+    }
+}
+
+/// The lock of a pair, held.
+pub(super) struct Held<'a> {
+    ends: Guard<'a, Ends, SpinLockBackend>,
+    pair: &'a Pair,
+}
+
+impl Deref for Held<'_> {
+    type Target = Ends;
+
+    fn deref(&self) -> &Ends {
+        &self.ends
+    }
+}
+
+impl DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut Ends {
+        &mut self.ends
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        for (end, tally) in self.ends.ends.iter().zip(&self.pair.tallies) {
+            tally.note(end.as_ref().map_or(Counts::GONE, |e| e.counts()));
         }
     }
 }
@@ -75,7 +114,8 @@ impl Pair {
     pub(super) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Pair {
-                ends <- new_spinlock!(Ends { ends: [const { None }; 2], copying: 0 }, "ib_sdp_pair"),
+                ends <- new_spinlock!(Ends::new(), "ib_sdp_pair"),
+                tallies: [Tally::new(), Tally::new()],
                 copies_done <- new_condvar!("ib_sdp_copies_done"),
             }),
             GFP_KERNEL,
@@ -88,7 +128,7 @@ impl Pair {
     ///
     /// Gives it back if there is one.
     pub(super) fn attach(&self, side: Side, end: KBox<PairEnd>) -> Result<(), KBox<PairEnd>> {
-        let mut both = self.ends.lock();
+        let mut both = self.both();
         let (mine, _) = both.ends(side);
         match mine {
             Some(_) => Err(end),
@@ -102,7 +142,7 @@ impl Pair {
     /// Takes an end away. What the other end posts from now on, or has waiting, stays there.
     /// What is being copied is going on until [`Pair::wait_for_copies`].
     pub(super) fn detach(&self, side: Side) -> Option<KBox<PairEnd>> {
-        let mut both = self.ends.lock();
+        let mut both = self.both();
         let (mine, _) = both.ends(side);
         mine.take()
     }
@@ -110,15 +150,27 @@ impl Pair {
     /// Waits until nobody copies to or from what a detached end has lent. Sleeps; nobody begins to
     /// without both ends, and a piece is not large.
     pub(super) fn wait_for_copies(&self) {
-        let mut both = self.ends.lock();
+        let mut both = self.both();
         while both.copying > 0 {
-            self.copies_done.wait(&mut both);
+            self.copies_done.wait(&mut both.ends);
         }
     }
 
     /// The ends, for whoever carries out transfers.
-    pub(super) fn both(&self) -> Guard<'_, Ends, SpinLockBackend> {
-        self.ends.lock()
+    pub(super) fn both(&self) -> Held<'_> {
+        Held {
+            ends: self.ends.lock(),
+            pair: self,
+        }
+    }
+
+    /// What there is at an end, without the lock.
+    pub(super) fn tally(&self, side: Side) -> &Tally {
+        let [a, b] = &self.tallies;
+        match side {
+            Side::Active => a,
+            Side::Passive => b,
+        }
     }
 
     /// A piece was copied, with the lock held again.
@@ -131,7 +183,7 @@ impl Pair {
 
     /// Does something with an end.
     pub(super) fn with<R>(&self, side: Side, f: impl FnOnce(&mut PairEnd) -> R) -> Option<R> {
-        let mut both = self.ends.lock();
+        let mut both = self.both();
         let (mine, _) = both.ends(side);
         mine.as_mut().map(|end| f(end))
     }
@@ -142,7 +194,7 @@ impl Pair {
     ///
     /// Gives it back if there is no room, or no end.
     pub(super) fn post_receive(&self, side: Side, b: KBox<Buffer>) -> Result<(), KBox<Buffer>> {
-        let mut both = self.ends.lock();
+        let mut both = self.both();
         let (mine, other) = both.ends(side);
         let Some(end) = mine.as_mut() else {
             return Err(b);
@@ -164,10 +216,21 @@ impl Pair {
     ///
     /// `ENOSPC` if there is no room, `EINVAL` for what the limits do not allow, `EIO` if the end is
     /// broken or gone.
-    pub(super) fn post_send(&self, side: Side, s: &Sending<'_>) -> Result {
-        let mut both = self.ends.lock();
+    pub(super) fn post_send(&self, side: Side, s: &SendWr<'_>) -> Result {
+        let mut both = self.both();
         let (mine, other) = both.ends(side);
         mine.as_mut().ok_or(EIO)?.post_send(other, s)
+    }
+
+    /// Posts a message with payload from lent memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transport::post_lent`](crate::transport::Transport::post_lent).
+    pub(super) fn post_lent(&self, side: Side, s: &SendWr<'_>, payload: &LentSpan) -> Result {
+        let mut both = self.both();
+        let (mine, other) = both.ends(side);
+        mine.as_mut().ok_or(EIO)?.post_lent(other, s, payload)
     }
 
     /// Posts a message by giving its buffer to the other end, for one of those that are posted there;
@@ -179,11 +242,11 @@ impl Pair {
     pub(super) fn exchange(
         &self,
         side: Side,
-        s: &Sending<'_>,
+        s: &SendWr<'_>,
         buffer: &mut KBox<Buffer>,
         len: u32,
     ) -> Result<bool> {
-        let mut both = self.ends.lock();
+        let mut both = self.both();
         let (mine, other) = both.ends(side);
         mine.as_mut().ok_or(EIO)?.exchange(other, s, buffer, len)
     }
@@ -194,7 +257,7 @@ impl Pair {
     ///
     /// Gives it back, as [`Transport::lend`](crate::transport::Transport::lend) does, or if the end is gone.
     pub(super) fn lend(&self, side: Side, p: Pinned) -> Result<Loan, Pinned> {
-        let mut both = self.ends.lock();
+        let mut both = self.both();
         match both.ends(side).0 {
             Some(mine) => mine.lend(p),
             None => Err(p),
@@ -207,7 +270,7 @@ impl Pair {
     ///
     /// As [`crate::transport::Transport::invalidate`].
     pub(super) fn invalidate(&self, side: Side, loan: Loan, cookie: u64) -> Result {
-        let mut both = self.ends.lock();
+        let mut both = self.both();
         let (mine, other) = both.ends(side);
         let mine = mine.as_mut().ok_or(EIO)?;
         mine.invalidate(loan, cookie)?;
@@ -221,7 +284,7 @@ impl Pair {
     ///
     /// `EIO` if the end is broken or gone.
     pub(super) fn flush(&self, side: Side) -> Result {
-        let mut both = self.ends.lock();
+        let mut both = self.both();
         let (mine, other) = both.ends(side);
         let broken = mine.as_ref().is_none_or(|m| m.is_broken());
         let news = other.as_mut().and_then(|o| o.take_news());
@@ -235,8 +298,8 @@ impl Pair {
     }
 
     /// Tells the other end of what has come, whatever it wants to be told of.
-    pub(super) fn rouse(&self, side: Side) {
-        let mut both = self.ends.lock();
+    pub(super) fn kick(&self, side: Side) {
+        let mut both = self.both();
         let (_, other) = both.ends(side);
         let news = other.as_mut().and_then(|o| {
             o.has_news(true);

@@ -7,18 +7,19 @@
 //! [`Pair`](super::pair::Pair) that it is attached to.
 
 use super::loans::Loans;
-use super::waiting::{copy_spans, Carried, Message, Waiting, SPANS};
+use super::tally::Counts;
+use super::waiting::{copy_sges, Carried, Message, Waiting, SGES};
 use crate::memory::pinned::Pinned;
 use crate::memory::ring::Ring;
 use crate::sys::rdma::buffer::Buffer;
 use crate::transport::{
-    Access, Head, Interest, Key, Loan, SendCompletion, Sending, Status, Transfer, HEAD,
+    Access, Head, Key, Loan, NotifyOn, SendCompletion, SendWr, Status, Transfer, HEAD,
 };
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
 /// Most READs under way.
-pub(super) const READS: u16 = 4;
+const READS: u16 = 4;
 
 /// Somebody to tell of something.
 pub(super) trait Ready: Send + Sync {
@@ -31,7 +32,7 @@ pub(super) trait Ready: Send + Sync {
 
     /// There is something to carry out that is done sooner if whoever waits lends a hand. Called
     /// without the lock of the pair.
-    fn lend_a_hand(&self);
+    fn help(&self);
 }
 
 /// A message that has come.
@@ -41,7 +42,7 @@ pub(super) struct Arrived {
     pub(super) head: Option<Head>,
 }
 
-/// One end, as long as its channel is there.
+/// One end, as long as its endpoint is there.
 pub(super) struct PairEnd {
     /// Who is told of what has come.
     received: Arc<dyn Ready>,
@@ -68,11 +69,11 @@ pub(super) struct PairEnd {
     /// What was carried out, and is to be told.
     done: Ring<SendCompletion>,
     /// Of which messages to tell the next.
-    pub(super) receive_armed: Option<Interest>,
+    pub(super) receive_armed: Option<NotifyOn>,
     /// Tell of the next thing that is carried out.
     pub(super) send_armed: bool,
     /// Something has come since the other end has flushed, and who wants to know.
-    news: Option<Interest>,
+    news: Option<NotifyOn>,
     /// Something was posted that could not be carried out.
     broken: bool,
 }
@@ -112,16 +113,22 @@ impl PairEnd {
         Ok(end)
     }
 
-    pub(super) fn send_slots(&self) -> u16 {
-        self.send_slots
+    /// What there is.
+    pub(super) fn counts(&self) -> Counts {
+        Counts {
+            arrived: self.arrived.len() as u16,
+            posted: self.posted(),
+            done: self.done.len() as u16,
+            used: self.used(),
+        }
     }
 
-    pub(super) fn receive_slots(&self) -> u16 {
-        self.receive_slots
+    /// Slots of the send queue in use.
+    fn used(&self) -> u16 {
+        (self.waiting.len() + self.done.len()) as u16
     }
 
-    /// Buffers that were posted and whose messages were not taken: as with a device, whoever counts
-    /// them does not know yet what has come.
+    /// Buffers posted, with those of the messages that have come.
     pub(super) fn posted(&self) -> u16 {
         (self.posted.len() + self.arrived.len()) as u16
     }
@@ -131,8 +138,7 @@ impl PairEnd {
     }
 
     pub(super) fn send_room(&self) -> u16 {
-        let used = self.waiting.len() + self.done.len();
-        self.send_slots.saturating_sub(used as u16)
+        self.send_slots.saturating_sub(self.used())
     }
 
     pub(super) fn has_arrived(&self) -> bool {
@@ -166,17 +172,17 @@ impl PairEnd {
     }
 
     /// Has something wait.
-    fn wait(&mut self, w: Waiting) -> Result {
+    pub(super) fn wait(&mut self, w: Waiting) -> Result {
         self.waiting.push_back(w).map_err(|_| ENOSPC)
     }
 
     /// How many transfers can be posted: a quarter of the slots is for messages only.
-    pub(super) fn direct_room(&self) -> u16 {
+    fn direct_room(&self) -> u16 {
         self.send_room().saturating_sub(self.send_slots / 4)
     }
 
     /// How many READs can be posted.
-    pub(super) fn read_room(&self) -> u16 {
+    fn read_room(&self) -> u16 {
         READS.saturating_sub(self.reads).min(self.direct_room())
     }
 
@@ -257,7 +263,7 @@ impl PairEnd {
         self.loans.destroy();
     }
 
-    fn tell_done(&mut self, c: SendCompletion) {
+    pub(super) fn tell_done(&mut self, c: SendCompletion) {
         // `send_room` counts what is here.
         let _ = self.done.push_back(c);
     }
@@ -286,9 +292,9 @@ impl PairEnd {
     /// A message has come.
     pub(super) fn has_news(&mut self, solicited: bool) {
         if solicited {
-            self.news = Some(Interest::Solicited);
+            self.news = Some(NotifyOn::Solicited);
         } else {
-            self.news.get_or_insert(Interest::All);
+            self.news.get_or_insert(NotifyOn::Next);
         }
     }
 
@@ -313,10 +319,10 @@ impl PairEnd {
     pub(super) fn post_send(
         &mut self,
         other: &mut Option<KBox<PairEnd>>,
-        s: &Sending<'_>,
+        s: &SendWr<'_>,
     ) -> Result {
         self.check_room()?;
-        if s.payload.len() > SPANS || s.header.len() > HEAD {
+        if s.payload.len() > SGES || s.header.len() > HEAD {
             return Err(EINVAL);
         }
         let at_once = self.waiting.is_empty();
@@ -324,7 +330,7 @@ impl PairEnd {
             Some(other) => {
                 let payload = s.payload.iter().map(|p| p.len as usize).sum();
                 let sent = other.deliver(s.header, payload, s.solicited, |to| {
-                    copy_spans(s.payload, to)
+                    copy_sges(s.payload, to)
                 });
                 self.carried_out(sent, s.signaled, s.cookie);
                 Ok(())
@@ -342,7 +348,7 @@ impl PairEnd {
     pub(super) fn exchange(
         &mut self,
         other: &mut Option<KBox<PairEnd>>,
-        s: &Sending<'_>,
+        s: &SendWr<'_>,
         buffer: &mut KBox<Buffer>,
         len: u32,
     ) -> Result<bool> {
@@ -370,7 +376,7 @@ impl PairEnd {
     }
 
     /// Whether something can be posted.
-    fn check_room(&self) -> Result {
+    pub(super) fn check_room(&self) -> Result {
         match (self.broken, self.send_room()) {
             (true, _) => Err(EIO),
             (_, 0) => Err(ENOSPC),
@@ -384,7 +390,7 @@ impl PairEnd {
     /// # Errors
     ///
     /// `EMSGSIZE` if the message does not fit.
-    fn deliver(
+    pub(super) fn deliver(
         &mut self,
         head: &[u8],
         payload: usize,
@@ -424,30 +430,33 @@ impl PairEnd {
         match sent {
             Ok(()) if signaled => self.tell_done(SendCompletion::Sent { cookie }),
             Ok(()) => {}
-            Err(_) => self.broke(cookie),
+            Err(_) => self.broke(),
         }
     }
 
     /// The peer does not allow what was posted.
-    pub(super) fn broke(&mut self, cookie: u64) {
+    pub(super) fn broke(&mut self) {
         self.broken = true;
         let status = Status::Remote;
-        self.tell_done(SendCompletion::Failed { cookie, status });
+        self.tell_done(SendCompletion::Failed { status });
     }
 
-    /// Carries out what waits here, as far as that is possible now and needs no errand.
+    /// Carries out what waits here, as far as that is possible now and needs no copy job.
     pub(super) fn carry_on(&mut self, other: &mut Option<KBox<PairEnd>>) {
         while !self.broken {
             match self.waiting.front() {
-                Some(Waiting::Message(_)) => {
+                Some(Waiting::Message(_) | Waiting::Lent(_)) => {
                     let Some(other) = other.as_mut().filter(|o| !o.posted.is_empty()) else {
                         return;
                     };
-                    let Some(Waiting::Message(m)) = self.waiting.pop_front() else {
-                        return;
-                    };
-                    let sent = other.deliver_waiting(&m);
-                    self.carried_out(sent, m.signaled, m.cookie);
+                    match self.waiting.pop_front() {
+                        Some(Waiting::Message(m)) => {
+                            let sent = other.deliver_waiting(&m);
+                            self.carried_out(sent, m.signaled, m.cookie);
+                        }
+                        Some(Waiting::Lent(m)) => self.deliver_lent(other, &m),
+                        _ => return,
+                    }
                 }
                 Some(Waiting::Invalidate { loan, cookie }) => {
                     let (loan, cookie) = (*loan, *cookie);

@@ -4,13 +4,13 @@
 //! somebody to copy it, or for the end of what is copied.
 
 use crate::sys::pages::Block;
-use crate::sys::rdma::buffer::Span;
-use crate::transport::{Head, Loan, Sending, Transfer};
+use crate::sys::rdma::buffer::Sge;
+use crate::transport::{Head, LentSpan, Loan, SendWr, Transfer};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
 /// Most pieces of payload in one message.
-pub(super) const SPANS: usize = 2;
+pub(super) const SGES: usize = 2;
 
 /// A piece of payload that waits in its sender's memory.
 pub(super) struct Piece {
@@ -22,7 +22,7 @@ pub(super) struct Piece {
 /// A message that waits.
 pub(super) struct Message {
     pub(super) head: Head,
-    pub(super) pieces: [Option<Piece>; SPANS],
+    pub(super) pieces: [Option<Piece>; SGES],
     pub(super) signaled: bool,
     pub(super) solicited: bool,
     pub(super) cookie: u64,
@@ -30,13 +30,13 @@ pub(super) struct Message {
 
 impl Message {
     /// Refers to the payload where it is.
-    pub(super) fn new(s: &Sending<'_>) -> Result<Self> {
-        let mut pieces = [const { None }; SPANS];
-        for (piece, span) in pieces.iter_mut().zip(s.payload) {
+    pub(super) fn new(s: &SendWr<'_>) -> Result<Self> {
+        let mut pieces = [const { None }; SGES];
+        for (piece, sge) in pieces.iter_mut().zip(s.payload) {
             *piece = Some(Piece {
-                block: span.buffer.memory().block().clone(),
-                offset: span.offset,
-                len: span.len,
+                block: sge.buffer.memory().block().clone(),
+                offset: sge.offset,
+                len: sge.len,
             });
         }
         Ok(Message {
@@ -49,9 +49,18 @@ impl Message {
     }
 }
 
+/// A message with payload from lent memory that waits.
+pub(super) struct LentMessage {
+    pub(super) head: Head,
+    pub(super) payload: LentSpan,
+    pub(super) solicited: bool,
+    pub(super) cookie: u64,
+}
+
 /// What was posted and waits.
 pub(super) enum Waiting {
     Message(Message),
+    Lent(LentMessage),
     /// A READ or WRITE.
     Transfer(Carried),
     /// The end of the peer's access to memory.
@@ -89,9 +98,9 @@ impl Carried {
 }
 
 /// Copies payload to where it goes.
-pub(super) fn copy_spans(spans: &[Span<'_>], mut to: &mut [u8]) -> Result {
-    for span in spans {
-        let bytes = span.bytes()?;
+pub(super) fn copy_sges(sges: &[Sge<'_>], mut to: &mut [u8]) -> Result {
+    for sge in sges {
+        let bytes = sge.bytes()?;
         let (now, rest) = to.split_at_mut_checked(bytes.len()).ok_or(EMSGSIZE)?;
         now.copy_from_slice(bytes);
         to = rest;

@@ -5,8 +5,8 @@
 //! A [`Request`] is one of them, while the [`Acceptor`] looks at it.
 
 use super::super::phase::Phase;
-use super::link::Inner;
-use super::{Channel, Config, Link, Net, Owner, Verdict, REPLY_DATA, REQUEST_DATA};
+use super::cm_link::Inner;
+use super::{CmLink, Config, Endpoint, Net, Upcalls, Verdict, REPLY_DATA, REQUEST_DATA};
 use crate::sys::errno::ECONNABORTED;
 use crate::sys::net::address::Address;
 use crate::sys::rdma::cm::ReplyParameters;
@@ -18,14 +18,14 @@ use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 
 /// Who decides on requests that come by a device.
-pub(crate) trait Acceptor<O: Owner>: 'static {
+pub(crate) trait Acceptor<O: Upcalls>: 'static {
     /// A connection is asked for. Called in process context without locks; may sleep, but all
     /// connections of the host wait meanwhile.
     fn request(request: &Request<'_, O>) -> Verdict;
 }
 
 /// A request for a connection.
-pub(crate) struct Request<'a, O: Owner> {
+pub(crate) struct Request<'a, O: Upcalls> {
     incoming: &'a Incoming<'a>,
     device: DeviceRef,
     net: ARef<Net>,
@@ -34,7 +34,7 @@ pub(crate) struct Request<'a, O: Owner> {
     made: Cell<Option<Arc<Inner<O>>>>,
 }
 
-impl<'a, O: Owner> Request<'a, O> {
+impl<'a, O: Upcalls> Request<'a, O> {
     pub(super) fn new(
         incoming: &'a Incoming<'a>,
         device: DeviceRef,
@@ -83,7 +83,7 @@ impl<'a, O: Owner> Request<'a, O> {
     }
 
     /// Makes both halves of the connection, once. Receives can be posted. Then comes
-    /// [`Link::reply`].
+    /// [`CmLink::reply`].
     ///
     /// # Errors
     ///
@@ -92,16 +92,16 @@ impl<'a, O: Owner> Request<'a, O> {
         &self,
         config: &Config,
         owner: ARef<O>,
-    ) -> Result<(Channel, Arc<Link<O>>)> {
+    ) -> Result<(Endpoint, Arc<CmLink<O>>)> {
         let (reads_in, reads_out) = (self.incoming.reads_in(), self.incoming.reads_out());
-        let (channel, link) = Link::make(&self.device, config, owner, reads_in, reads_out)?;
+        let (endpoint, link) = CmLink::make(&self.device, config, owner, reads_in, reads_out)?;
         let inner = &link.inner;
         let id = self.incoming.adopt(&self.device, inner.clone())?;
         inner.undecided();
         self.made.set(Some(inner.clone()));
         let result = inner.qp().and_then(|qp| qp.to_init_for(&id));
         *inner.id.lock() = Some(id);
-        result.map(|()| (channel, link))
+        result.map(|()| (endpoint, link))
     }
 
     /// Takes back what was made, so that the request can be answered otherwise, and tells the owner
@@ -123,7 +123,7 @@ impl<'a, O: Owner> Request<'a, O> {
     }
 }
 
-impl<O: Owner> Drop for Request<'_, O> {
+impl<O: Upcalls> Drop for Request<'_, O> {
     fn drop(&mut self) {
         if let Some(inner) = self.made.take() {
             inner.decided();
@@ -131,9 +131,9 @@ impl<O: Owner> Drop for Request<'_, O> {
     }
 }
 
-impl<O: Owner> Link<O> {
+impl<O: Upcalls> CmLink<O> {
     /// Accepts the connection: the QP can receive and send, and REP goes out. What comes of it is
-    /// told by [`Owner::established`] or [`Owner::refused`]. Process context.
+    /// told by [`Upcalls::established`] or [`Upcalls::refused`]. Process context.
     ///
     /// # Errors
     ///

@@ -3,8 +3,8 @@
 //! Asking for a connection: REQ, and what its answer leads to.
 
 use super::super::phase::Phase;
-use super::link::Inner;
-use super::{Channel, Config, Link, Owner, REPLY_DATA, REQUEST_DATA, SERVICE_ID};
+use super::cm_link::Inner;
+use super::{CmLink, Config, Endpoint, Upcalls, REPLY_DATA, REQUEST_DATA, SERVICE_ID};
 use crate::sys::rdma::cm::{reason, CmId, OwnedCmId, RequestParameters};
 use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::route::Route;
@@ -12,7 +12,7 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 
-impl<O: Owner> Link<O> {
+impl<O: Upcalls> CmLink<O> {
     /// Both halves of a connection that is to be asked for.
     pub(super) fn active(
         device: &DeviceRef,
@@ -20,13 +20,13 @@ impl<O: Owner> Link<O> {
         owner: ARef<O>,
         port: u32,
         pkey_index: u16,
-    ) -> Result<(Channel, Arc<Link<O>>)> {
-        let (channel, link) = Link::make(device, config, owner, u8::MAX, u8::MAX)?;
+    ) -> Result<(Endpoint, Arc<CmLink<O>>)> {
+        let (endpoint, link) = CmLink::make(device, config, owner, u8::MAX, u8::MAX)?;
         let inner = &link.inner;
         inner.qp()?.to_init(port, pkey_index)?;
         let id = OwnedCmId::new(device, inner.clone())?;
         *inner.id.lock() = Some(id);
-        Ok((channel, link))
+        Ok((endpoint, link))
     }
 
     /// Sends REQ.
@@ -63,7 +63,7 @@ impl<O: Owner> Link<O> {
     }
 }
 
-impl<O: Owner> Inner<O> {
+impl<O: Upcalls> Inner<O> {
     /// REP has come.
     pub(super) fn replied(
         self: &Arc<Self>,

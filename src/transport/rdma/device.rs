@@ -5,7 +5,7 @@
 use super::accept::Acceptor;
 use super::listen::open;
 use super::registry::{self, DeviceEntry};
-use super::{Net, Owner};
+use super::{Net, Upcalls};
 use crate::sys::net::address::Address;
 use crate::sys::rdma::device::{Client, DeviceRef, Registration};
 use crate::sys::rdma::work::Worker;
@@ -16,7 +16,7 @@ use kernel::prelude::*;
 /// How the module is told of devices.
 struct Devices<O, A>(PhantomData<fn() -> (O, A)>);
 
-impl<O: Owner, A: Acceptor<O>> Client for Devices<O, A> {
+impl<O: Upcalls, A: Acceptor<O>> Client for Devices<O, A> {
     fn added(device: &DeviceRef) -> Result {
         let mut registry = registry::lock()?;
         let registry = &mut *registry;
@@ -34,6 +34,7 @@ impl<O: Owner, A: Acceptor<O>> Client for Devices<O, A> {
             DeviceEntry {
                 device: device.clone(),
                 listens,
+                spare: KVec::new(),
             },
             GFP_KERNEL,
         )?;
@@ -87,7 +88,7 @@ pub(crate) struct Service {
 /// # Errors
 ///
 /// `EBUSY` if that was done already, `ENOMEM`.
-pub(crate) fn start<O: Owner, A: Acceptor<O>>() -> Result<Service> {
+pub(crate) fn start<O: Upcalls, A: Acceptor<O>>() -> Result<Service> {
     registry::start();
     // What follows is undone by its drop.
     let mut service = Service {

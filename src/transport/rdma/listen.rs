@@ -7,7 +7,7 @@
 
 use super::accept::{Acceptor, Request};
 use super::registry::{self, Port};
-use super::{Owner, Verdict, REQUEST_DATA, SERVICE_ID};
+use super::{Upcalls, Verdict, REQUEST_DATA, SERVICE_ID};
 use crate::sys::errno::EADDRINUSE;
 use crate::sys::net::address::Address;
 use crate::sys::rdma::cm::reason;
@@ -23,7 +23,7 @@ use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 /// How requests get from the connection manager to the acceptor.
 struct CmHandler<O, A>(PhantomData<fn() -> (O, A)>);
 
-impl<O: Owner, A: Acceptor<O>> Listener for CmHandler<O, A> {
+impl<O: Upcalls, A: Acceptor<O>> Listener for CmHandler<O, A> {
     fn request(incoming: &Incoming<'_>) -> Answer {
         let Ok(port) = u16::try_from(incoming.service().wrapping_sub(SERVICE_ID)) else {
             return Answer::Reject(reason::NO_SERVICE);
@@ -72,7 +72,7 @@ fn destination(hello: &[u8; REQUEST_DATA]) -> Address {
 }
 
 /// Begins to listen at a port on a device.
-pub(super) fn open<O: Owner, A: Acceptor<O>>(device: &DeviceRef, port: u16) -> Result<ListenId> {
+pub(super) fn open<O: Upcalls, A: Acceptor<O>>(device: &DeviceRef, port: u16) -> Result<ListenId> {
     ListenId::new::<CmHandler<O, A>>(device, SERVICE_ID + u64::from(port))
 }
 

@@ -2,22 +2,22 @@
 
 //! Connections by an RDMA device: InfiniBand, or RoCE.
 //!
-//! A connection has two halves that live apart. The [`Channel`] carries messages and belongs to
-//! whoever holds the connection's lock. The [`Link`] is the connection towards the connection
-//! manager, and makes upcalls to the connection's [`Owner`], in process context and one at a time.
+//! A connection has two halves that live apart. The [`Endpoint`] carries messages and belongs to
+//! whoever holds the connection's lock. The [`CmLink`] is the connection towards the connection
+//! manager, and makes upcalls to the connection's owner ([`Upcalls`]), in process context and one at a time.
 //!
 //! * [`resolve`]: from an IP address to a route, and from there to a link (active side);
 //! * [`connect`]: REQ, and what its answer leads to;
 //! * [`mod@listen`]: ports at which requests may come in;
 //! * [`accept`]: such requests (passive side);
-//! * [`link`]: the life of a connection and its end;
-//! * [`channel`]: the messages;
+//! * [`cm_link`]: the life of a connection and its end;
+//! * [`endpoint`]: the messages;
 //! * [`registry`]: devices, ports that are listened at, and what has to go with a device;
 //! * [`device`]: devices that come and go.
 //!
-//! **Who keeps what.** An owner holds its `Channel`, `Link` and [`Resolver`]; they hold the owner
+//! **Who keeps what.** An owner holds its `Endpoint`, `CmLink` and [`Resolver`]; they hold the owner
 //! in turn. The owner breaks the ring by dropping them: when it is closed, when it is refused, and
-//! on [`Owner::device_removed`], where the removal waits for it. All three may be dropped anywhere,
+//! on [`Upcalls::device_removed`], where the removal waits for it. All three may be dropped anywhere,
 //! in upcalls and under spinlocks, because their parts are destroyed by the module's workqueue:
 //! there the owner's last reference may be dropped, too. A link that is dropped while connected
 //! says goodbye to the peer by itself.
@@ -27,23 +27,24 @@
 //! called.
 
 pub(crate) mod accept;
-pub(crate) mod channel;
+pub(crate) mod cm_link;
 pub(crate) mod connect;
 pub(crate) mod device;
-pub(crate) mod link;
+pub(crate) mod endpoint;
 pub(crate) mod listen;
 mod registry;
 pub(crate) mod resolve;
 
 pub(crate) use accept::{Acceptor, Request};
-pub(crate) use channel::Channel;
+pub(crate) use cm_link::CmLink;
 pub(crate) use device::{local_device_for, start, Service};
-pub(crate) use link::Link;
+pub(crate) use endpoint::Endpoint;
 pub(crate) use listen::{listen, Listening};
 pub(crate) use resolve::Resolver;
 
 use super::{
-    Attempt, Config, Gone, LinkId, Net, Owner, SearchId, Verdict, REPLY_DATA, REQUEST_DATA,
+    Attempt, Config, Disconnect, LinkId, Net, ResolverId, Upcalls, Verdict, REPLY_DATA,
+    REQUEST_DATA,
 };
 
 /// Where SDP's service IDs begin; the port is added (IBA Annex A4).

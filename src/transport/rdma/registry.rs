@@ -3,9 +3,12 @@
 //! What the module as a whole knows of RDMA: the devices, the ports that are listened at on each, and
 //! everything that must hear when a device goes.
 
+use crate::sys::net::params;
 use crate::sys::rdma::device::DeviceRef;
+use crate::sys::rdma::endpoint::QueueSet;
 use crate::sys::rdma::listen::ListenId;
 use crate::sys::sync::late_mutex;
+use core::mem::take;
 use kernel::prelude::*;
 use kernel::rbtree::RBTree;
 use kernel::sync::Arc;
@@ -38,6 +41,30 @@ type Registered = (DeviceRef, Arc<dyn RemovalClient>);
 pub(super) struct DeviceEntry {
     pub(super) device: DeviceRef,
     pub(super) listens: KVec<(u16, ListenId)>,
+    /// Of endpoints that are gone, for those that come.
+    pub(super) spare: KVec<QueueSet>,
+}
+
+/// Queues that an endpoint of the device can be made of, if any are kept.
+pub(super) fn take_queues(device: &DeviceRef) -> Option<QueueSet> {
+    lock().ok()?.entry(device)?.spare.pop()
+}
+
+/// Keeps the queues of an endpoint for another one, unless there are enough, or the device goes. Process context.
+pub(super) fn keep_queues(device: &DeviceRef, queues: QueueSet) {
+    let most = usize::try_from(params::spare_queues()).unwrap_or(0);
+    let Ok(mut registry) = lock() else { return };
+    let Some(spare) = registry.entry(device).map(|e| &mut e.spare) else {
+        return;
+    };
+    let surplus = (spare.len() > most).then(|| take(spare));
+    let rest = match spare.len() < most && spare.reserve(1, GFP_KERNEL).is_ok() {
+        true => spare.push_within_capacity(queues).err().map(|e| e.0),
+        false => Some(queues),
+    };
+    drop(registry);
+    // waits for the device
+    drop((surplus, rest));
 }
 
 /// What the module as a whole knows of RDMA.
@@ -60,6 +87,11 @@ impl Registry {
             next_key: 0,
             open: None,
         }
+    }
+
+    /// The entry of a device, if it does not go.
+    fn entry(&mut self, device: &DeviceRef) -> Option<&mut DeviceEntry> {
+        self.devices.iter_mut().find(|e| e.device == *device)
     }
 
     /// The first device that `f` says yes to.

@@ -6,7 +6,7 @@
 //! [`Resolver::create`] and [`Resolver::connect`]; then it can be dropped.
 
 use super::registry;
-use super::{Attempt, Channel, Config, Link, Net, Owner, SearchId, REQUEST_DATA};
+use super::{Attempt, CmLink, Config, Endpoint, Net, ResolverId, Upcalls, REQUEST_DATA};
 use crate::sys::errno::{
     Errno, EADDRNOTAVAIL, EHOSTUNREACH, ENETDOWN, ENETUNREACH, ENODEV as NO_DEVICE, ETIMEDOUT,
 };
@@ -50,7 +50,7 @@ enum LookupState {
 
 /// What the callbacks of a search get at, and what the workqueue destroys.
 #[pin_data]
-struct Lookup<O: Owner> {
+struct Lookup<O: Upcalls> {
     owner: ARef<O>,
     net: ARef<Net>,
     _module: ModuleRef,
@@ -69,11 +69,11 @@ struct Lookup<O: Owner> {
 }
 
 impl_has_work! {
-    impl{O: Owner} HasWork<Lookup<O>, 0> for Lookup<O> { self.again }
-    impl{O: Owner} HasWork<Lookup<O>, 1> for Lookup<O> { self.end }
+    impl{O: Upcalls} HasWork<Lookup<O>, 0> for Lookup<O> { self.again }
+    impl{O: Upcalls} HasWork<Lookup<O>, 1> for Lookup<O> { self.end }
 }
 
-impl<O: Owner> WorkItem<0> for Lookup<O> {
+impl<O: Upcalls> WorkItem<0> for Lookup<O> {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
@@ -83,7 +83,7 @@ impl<O: Owner> WorkItem<0> for Lookup<O> {
     }
 }
 
-impl<O: Owner> WorkItem<1> for Lookup<O> {
+impl<O: Upcalls> WorkItem<1> for Lookup<O> {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
@@ -93,15 +93,15 @@ impl<O: Owner> WorkItem<1> for Lookup<O> {
     }
 }
 
-impl<O: Owner> Lookup<O> {
+impl<O: Upcalls> Lookup<O> {
     fn tell(&self, result: Result) {
         if !self.told.xchg(true, Full) {
             self.owner.resolved(self.id(), result);
         }
     }
 
-    fn id(&self) -> SearchId {
-        SearchId::of(self)
+    fn id(&self) -> ResolverId {
+        ResolverId::of(self)
     }
 
     /// Tries to find the neighbour, not in a callback.
@@ -150,7 +150,7 @@ impl<O: Owner> Lookup<O> {
     }
 }
 
-impl<O: Owner> Events for Lookup<O> {
+impl<O: Upcalls> Events for Lookup<O> {
     fn event(self: Arc<Self>, route: &Route, event: Event) {
         match event {
             Event::AddressFound => {
@@ -197,11 +197,11 @@ fn usable(route: &Route) -> Result<DeviceRef> {
 }
 
 /// One attempt to find the way to an address. May be dropped in any context.
-pub(crate) struct Resolver<O: Owner> {
+pub(crate) struct Resolver<O: Upcalls> {
     search: Arc<Lookup<O>>,
 }
 
-impl<O: Owner> Resolver<O> {
+impl<O: Upcalls> Resolver<O> {
     /// A resolver that has not begun.
     ///
     /// # Errors
@@ -225,11 +225,11 @@ impl<O: Owner> Resolver<O> {
     }
 
     /// Which one this is, in upcalls to the owner.
-    pub(crate) fn id(&self) -> SearchId {
+    pub(crate) fn id(&self) -> ResolverId {
         self.search.id()
     }
 
-    /// Begins, once. The result is told by [`Owner::resolved`], possibly before this returns.
+    /// Begins, once. The result is told by [`Upcalls::resolved`], possibly before this returns.
     ///
     /// `source` is where the connection comes from, if not from what the route says; ports do not
     /// matter. Either half of the search has `timeout_ms`. `tos` are the DSCP and ECN bits.
@@ -286,7 +286,7 @@ impl<O: Owner> Resolver<O> {
         &self,
         config: &Config,
         owner: ARef<O>,
-    ) -> Result<(Channel, Arc<Link<O>>)> {
+    ) -> Result<(Endpoint, Arc<CmLink<O>>)> {
         let (device, port, pkey_index) = self.with(|id| {
             let device = usable(id)?;
             let port = id.device_port()?;
@@ -296,18 +296,18 @@ impl<O: Owner> Resolver<O> {
                 .map_err(|_| ENETUNREACH)?;
             Ok((device, port, pkey_index))
         })?;
-        Link::active(&device, config, owner, port, pkey_index)
+        CmLink::active(&device, config, owner, port, pkey_index)
     }
 
-    /// Asks the peer for the connection. The answer comes by [`Owner::replied`] or
-    /// [`Owner::refused`], possibly before this returns. A `priority` chooses the service level.
+    /// Asks the peer for the connection. The answer comes by [`Upcalls::replied`] or
+    /// [`Upcalls::refused`], possibly before this returns. A `priority` chooses the service level.
     ///
     /// # Errors
     ///
     /// `EINVAL` when not resolved or asked already, or what sending says.
     pub(crate) fn connect(
         &self,
-        link: &Link<O>,
+        link: &CmLink<O>,
         port: u16,
         priority: Option<i32>,
         hello: &[u8; REQUEST_DATA],
@@ -316,7 +316,7 @@ impl<O: Owner> Resolver<O> {
     }
 }
 
-impl<O: Owner> Drop for Resolver<O> {
+impl<O: Upcalls> Drop for Resolver<O> {
     fn drop(&mut self) {
         work::defer::<Arc<Lookup<O>>, 1>(self.search.clone());
     }

@@ -13,7 +13,9 @@
  * It cannot be unloaded.
  */
 #include <linux/cpumask.h>
+#include <linux/delay.h>
 #include <linux/hrtimer.h>
+#include <linux/kprobes.h>
 #include <linux/list.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
@@ -103,6 +105,10 @@ MODULE_PARM_DESC(event, "an event (enum ib_event_type) that each device tells wh
 /* The least page that can be registered. */
 #define LEAST_PAGE 65536
 
+static uint apart;
+module_param(apart, uint, 0644);
+MODULE_PARM_DESC(apart, "queue pairs that need interrupts of two vectors");
+
 static uint misused;
 module_param(misused, uint, 0644);
 MODULE_PARM_DESC(misused, "what was asked of a device that does not say that it can do that");
@@ -126,6 +132,12 @@ static const struct kernel_param_ops overrun_ops = { .set = set_overrun, .get = 
 module_param_cb(overrun, &overrun_ops, &overrun, 0644);
 MODULE_PARM_DESC(overrun, "the completion queues that there are overrun: nothing completes there any more");
 
+static uint scheduled_late;
+static int set_scheduled_late(const char *value, const struct kernel_param *param);
+static const struct kernel_param_ops scheduled_late_ops = { .set = set_scheduled_late, .get = param_get_uint };
+module_param_cb(scheduled_late, &scheduled_late_ops, &scheduled_late, 0644);
+MODULE_PARM_DESC(scheduled_late, "milliseconds that may pass between rxe's queueing of a packet and its scheduling of who takes it, as where a hypervisor stops the processor");
+
 struct held {
 	ktime_t at;	/* when it may be seen */
 	struct ib_wc wc;
@@ -138,7 +150,7 @@ struct queue {
 	void *context;
 	struct list_head all;
 	struct work_struct elsewhere;
-	unsigned int busy;
+	unsigned int busy, vector;
 	bool broken;
 
 	/* The user has asked to be told, and was not. */
@@ -163,6 +175,7 @@ struct device_limits {
 	struct list_head all;
 	struct ib_device *device;
 	struct ib_device_attr attrs;
+	int num_comp_vectors;
 };
 
 struct pair {
@@ -204,6 +217,27 @@ static int set_seed(const char *value, const struct kernel_param *param)
 	spin_lock_irqsave(&chance_lock, flags);
 	prandom_seed_state(&chance, seed);
 	spin_unlock_irqrestore(&chance_lock, flags);
+	return error;
+}
+
+/* Packets come in softirqs; anybody else is not held up. */
+static int before_scheduling(struct kprobe *probe, struct pt_regs *regs)
+{
+	if (in_serving_softirq() && scheduled_late && !any_below(4))
+		mdelay(scheduled_late);
+	return 0;
+}
+
+static int set_scheduled_late(const char *value, const struct kernel_param *param)
+{
+	static struct kprobe probe = { .symbol_name = "rxe_sched_task", .pre_handler = before_scheduling };
+	static bool set;
+	int error = param_set_uint(value, param);
+
+	if (error || set || !scheduled_late)
+		return error;
+	error = register_kprobe(&probe);
+	set = !error;
 	return error;
 }
 
@@ -394,6 +428,7 @@ static int create_cq(struct ib_cq *cq, const struct ib_cq_init_attr *attr,
 	q->event_handler = cq->event_handler;
 	q->context = cq->cq_context;
 	q->busy = busy;
+	q->vector = attr->comp_vector;
 	INIT_WORK(&q->elsewhere, tell_elsewhere);
 	spin_lock_init(&q->lock);
 	prandom_seed_state(&q->random, seed++);
@@ -444,6 +479,7 @@ static void limit(struct device_limits *l)
 	struct ib_device_attr *a = &l->device->attrs;
 
 	*a = l->attrs;
+	l->device->num_comp_vectors = limits & HUGE ? 4 : l->num_comp_vectors;
 	if (limits & NO_READS)
 		a->max_qp_rd_atom = 0;
 	if (limits & NO_REGIONS)
@@ -502,6 +538,18 @@ static int create_limited(struct ib_qp *qp, struct ib_qp_init_attr *init, struct
 	return error;
 }
 
+static void look_at_vectors(const struct ib_qp_init_attr *init)
+{
+	const struct ib_cq *send = init->send_cq, *recv = init->recv_cq;
+	const struct queue *s, *r;
+
+	if (send->comp_handler != completed || recv->comp_handler != completed)
+		return;
+	s = send->cq_context;
+	r = recv->cq_context;
+	apart += s->vector != r->vector;
+}
+
 static int create_qp(struct ib_qp *qp, struct ib_qp_init_attr *init, struct ib_udata *udata)
 {
 	struct pair *p;
@@ -509,6 +557,7 @@ static int create_qp(struct ib_qp *qp, struct ib_qp_init_attr *init, struct ib_u
 
 	if (!is_ours(&qp->res))
 		return real.create_qp(qp, init, udata);
+	look_at_vectors(init);
 	p = adverse_happens(fail_create) ? NULL : kzalloc_obj(*p, GFP_KERNEL);
 	if (!p)
 		return -ENOMEM;
@@ -700,6 +749,7 @@ static int add(struct ib_device *device)
 		return -ENOMEM;
 	l->device = device;
 	l->attrs = device->attrs;
+	l->num_comp_vectors = device->num_comp_vectors;
 	mutex_lock(&lists);
 	list_add(&l->all, &devices);
 	limit(l);

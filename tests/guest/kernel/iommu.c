@@ -168,6 +168,9 @@ static bool is_of_ib_sdp(void)
 
 	for (k = 0; k < n; k++) {
 		snprintf(name, sizeof(name), "%ps", (void *)calls[k]);
+		/* a message of ib_cm's: ib_core has no name where it is built in */
+		if (strstarts(name, "ib_send_mad") || strstarts(name, "ib_post_send_mad"))
+			return false;
 		/* the first module but this one; the kernel itself has no name there */
 		if (strchr(name, '[') && !strstr(name, "[sdp_adverse]"))
 			return strstr(name, "[ib_sdp]");

@@ -6,6 +6,7 @@
  *   COMMAND FAMILY ADDRESS PORT COUNT
  *
  * serve     listen, accept one connection, echo until its end
+ * nobody    listen, and accept without waiting
  * ask       connect, send COUNT bytes, half-close, and compare what comes back
  * refused   connect where nobody listens
  * events    as ask, but never waiting in a call: only callbacks tell what to do
@@ -13,6 +14,7 @@
  * pages     connect and send COUNT pages by MSG_SPLICE_PAGES
  * options   set and get options by the kernel's interface
  * frugal    as ask, with memory that must not wait for I/O
+ * reclaim   as ask, for somebody who frees memory that way: from the reserves
  * leave     listen, or connect if COUNT is not 0, and leave the socket in the
  *           network namespace until that ends
  *
@@ -22,9 +24,11 @@
 #include <linux/bvec.h>
 #include <linux/completion.h>
 #include <linux/inet.h>
+#include <linux/kprobes.h>
 #include <linux/module.h>
 #include <linux/nsproxy.h>
 #include <linux/proc_fs.h>
+#include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/tcp.h>
@@ -195,7 +199,6 @@ static void serve(struct order *o, u8 *buffer)
 		return;
 	err = kernel_getsockname(listener, (struct sockaddr *)&a);
 	tell(r, "name %d family %d right port %d\n", err, a.ss_family, port_of(&a) == o->port);
-	tell(r, "nobody yet %d\n", kernel_accept(listener, &sock, O_NONBLOCK));
 	err = kernel_accept(listener, &sock, 0);
 	tell(r, "accept %d\n", err);
 	if (!err) {
@@ -204,6 +207,20 @@ static void serve(struct order *o, u8 *buffer)
 		echo(r, sock, buffer);
 		sock_release(sock);
 	}
+	sock_release(listener);
+}
+
+static void nobody(struct order *o)
+{
+	struct socket *listener, *sock;
+	int err;
+
+	if (listen(o, &listener))
+		return;
+	err = kernel_accept(listener, &sock, O_NONBLOCK);
+	tell(o->report, "accept %d\n", err);
+	if (!err)
+		sock_release(sock);
 	sock_release(listener);
 }
 
@@ -248,16 +265,55 @@ static void ask(struct order *o, u8 *buffer)
 	sock_release(sock);
 }
 
-static void frugal(struct order *o, u8 *buffer)
+/* How the task that `watched` takes memory for buffers. */
+static struct task_struct *watched;
+static unsigned int expected, blocks, allowed;
+
+static int sees_block(struct kprobe *probe, struct pt_regs *regs)
 {
+	if (current != watched)
+		return 0;
+	blocks++;
+	allowed += (current->flags & (PF_MEMALLOC | PF_MEMALLOC_NOIO)) == expected;
+	return 0;
+}
+
+static void ask_allowed(struct order *o, u8 *buffer, bool reserves)
+{
+	struct kprobe probe = { .symbol_name = "sdp_h_block_alloc", .pre_handler = sees_block };
 	struct socket *sock;
+	int err;
 
 	if (make(o, &sock))
 		return;
 	sock->sk->sk_allocation = GFP_NOIO;
+	if (reserves)
+		sk_set_memalloc(sock->sk);
 	sock->sk->sk_use_task_frag = false;
+	expected = reserves ? PF_MEMALLOC : PF_MEMALLOC_NOIO;
+	blocks = allowed = 0;
+	err = register_kprobe(&probe);
+	if (!err)
+		watched = current;
 	ask_on(o, sock, buffer);
+	watched = NULL;
+	if (!err) {
+		unregister_kprobe(&probe);
+		tell(o->report, "memory %s\n", blocks && allowed == blocks ? "as allowed" : "not as allowed");
+	}
+	if (reserves)
+		sk_clear_memalloc(sock->sk);
 	sock_release(sock);
+}
+
+static void frugal(struct order *o, u8 *buffer)
+{
+	ask_allowed(o, buffer, false);
+}
+
+static void for_reclaim(struct order *o, u8 *buffer)
+{
+	ask_allowed(o, buffer, true);
 }
 
 static void refused(struct order *o)
@@ -693,10 +749,14 @@ static int carry_out(struct order *o)
 		return -ENOMEM;
 	if (!strcmp(o->command, "serve"))
 		serve(o, buffer);
+	else if (!strcmp(o->command, "nobody"))
+		nobody(o);
 	else if (!strcmp(o->command, "ask"))
 		ask(o, buffer);
 	else if (!strcmp(o->command, "frugal"))
 		frugal(o, buffer);
+	else if (!strcmp(o->command, "reclaim"))
+		for_reclaim(o, buffer);
 	else if (!strcmp(o->command, "refused"))
 		refused(o);
 	else if (!strcmp(o->command, "events"))

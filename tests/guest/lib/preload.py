@@ -15,7 +15,8 @@ from .registry import case
 BUILT = pathlib.Path(__file__).resolve().parents[3] / "build" / "cargo" / "release"
 # Where a case counts what SDP carries, a slow machine does not count, nor what came before.
 PATIENT = {"ipproto_wait": 20000, "ipproto_memory": 0}
-ECHO = ("python3", str(HERE / "echo.py"))
+# Without `site`, which these need not have and which takes as long to import as all of theirs.
+ECHO = ("python3", "-S", str(HERE / "echo.py"))
 
 
 def be_patient(e):

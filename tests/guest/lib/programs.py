@@ -12,6 +12,7 @@ from . import netns
 from .env import CaseFailure
 
 HERE = pathlib.Path(__file__).resolve().parent.parent / "programs"
+CLASSES = HERE.parents[2] / "build" / "programs" / "java"
 # One processor for each JVM: HotSpot patches code that other threads execute, and under emulation another processor
 # sometimes executes half of the change (one javac in nine crashed).
 JAVAC = ["taskset", "1", "javac", "-J-XX:TieredStopAtLevel=1"]
@@ -84,7 +85,10 @@ def put(e, path, content):
 
 
 def compiled(e, name="Transfer", path=""):
-    """The folder that has the classes of NAME.java, on both hosts; it is compiled once. `path` has those of others that it uses."""
+    """The folder that has the classes of NAME.java, on both hosts: scripts/programs has compiled it, or it is compiled here, once. `path`
+    has those of others that it uses."""
+    if (CLASSES / name).is_dir():
+        return str(CLASSES / name)
     if not shutil.which("javac"):
         e.skip("no JDK")
     folder = pathlib.Path(f"/tmp/ib_sdp_classes-{name}")

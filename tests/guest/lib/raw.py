@@ -91,7 +91,7 @@ class Command:
         self._file = os.open(FILE, os.O_WRONLY)
 
     def __call__(self, *words):
-        text = " ".join(map(str, ("raw", *words))).encode()
+        text = " ".join(map(str, words)).encode()
         try:
             os.write(self._file, text)
         except OSError as error:
@@ -128,6 +128,8 @@ class Raw:
         self.payloads = 0
         # What the other end has said that it has posted, and received; only polite attackers care.
         self.polite, self._bufs, self._acked = False, 8, 0
+        # Work requests of the last transfer.
+        self.requests = 0
         self.patience = None
         e.keep(self)
 
@@ -226,14 +228,25 @@ class Raw:
     def write(self, memory, size, address, key):
         return self._transfer("write", "from", memory, size, address, key)
 
+    def pin(self, memory, way):
+        """Lends memory for transfers, "from" it or "into" it: its handle."""
+        self("pin", memory.address, memory.size, way, self._at)
+        return self._numbers(1)[0]
+
+    def begin(self, what, *words):
+        """How many bytes of a transfer are queued; 0 while there is no room for it."""
+        return self.trial(what, *words, self._at) and self._numbers(1)[0]
+
     def _transfer(self, what, way, memory, size, address, key):
-        before = self.state().moved
+        before, self.requests = self.state().moved, 0
         try:
             self("pin", memory.address, size, way, self._at)
             handle, = self._numbers(1)
             done = 0
-            while done < size:
-                done += self._e.until(lambda: self._begin(what, handle, done, size - done, address + done, key), "room for a transfer", self.patience)
+            while done < size and not self.state().failure:
+                done += self._e.until(lambda: self.begin(what, handle, done, size - done, address + done, key) or self.state().failure and size,
+                                      "room for a transfer", self.patience)
+                self.requests += 1
             state = self._e.until(lambda: (now := self.state()).moved == before + size and now or now.failure and now, "the transfer's end", self.patience)
         except OSError as error:
             if error.errno != errno.EIO:
@@ -241,12 +254,6 @@ class Raw:
             return False
         self._e.until(lambda: self.trial("back", handle), "the end of access by a transfer", self.patience)
         return state.moved == before + size
-
-    def _begin(self, what, *words):
-        """How many bytes of a transfer are queued; all if the connection has failed."""
-        if self.state().failure:
-            return words[2]
-        return self.trial(what, *words, self._at) and self._numbers(1)[0]
 
     # Ends
 
@@ -277,6 +284,11 @@ class Lent:
 
     def back(self):
         return self._raw.trial("back", self._handle)
+
+    def end(self):
+        """Takes it back, and lets go of it."""
+        self.withdraw()
+        self._raw._e.until(self.back, "the end of access")
 
 
 class Bed:

@@ -6,7 +6,7 @@ import pathlib
 import zlib
 
 SUITES = ("create", "bind", "connect", "data", "close", "poll", "options", "process", "proc", "kernel", "stress",
-          "zcopy", "local", "ipproto", "programs", "heavy", "preload", "map", "wire", "selftest", "hostile", "unwritten", "storm", "overload", "life",
+          "zcopy", "local", "ipproto", "programs", "heavy", "preload", "map", "wire", "hostile", "unwritten", "storm", "overload", "life",
           "adverse", "faults")
 _cases = []
 

@@ -235,6 +235,7 @@ impl Client<'_> {
                     self.check(&Check::skip(name, why_not));
                     continue;
                 }
+                let before = Counters::now();
                 match self.trial(path, sends, parts)? {
                     Ok((sender, receiver)) => {
                         lock(self.report).text(&format!(
@@ -242,7 +243,13 @@ impl Client<'_> {
                             sender.to_line(),
                             receiver.to_line()
                         ));
-                        self.check(&judge::path(path, &name, &sender, &receiver, self.ways));
+                        let check = match path {
+                            Path::Either if judge::is_tcp(&sender) => {
+                                judge::by_tcp(&name, &before.gained())
+                            }
+                            _ => judge::path(path, &name, &sender, &receiver, self.ways),
+                        };
+                        self.check(&check);
                     }
                     Err(e) => {
                         self.check(&judge::failure(&name, &e));

@@ -86,7 +86,9 @@ impl Found {
             let dir = dir.join("ports").join(&port);
             let file = |file: &str| line(dir.join(file)).unwrap_or("-".into());
             let state = file("state");
-            let is_active = state.contains("ACTIVE");
+            // the file says "4: ACTIVE"
+            let state = state.split_once(": ").map_or(&*state, |(_, word)| word);
+            let is_active = state == "ACTIVE";
             active += usize::from(is_active);
             let gids = self.gids(name, &dir, is_active, address, names);
             let text = format!(
@@ -288,7 +290,7 @@ mod tests {
         assert_eq!(f.checks[0].verdict, Verdict::Pass);
         assert_eq!(
             f.checks[0].found,
-            "port 1 4: ACTIVE, Ethernet, -, 1 GIDs (RoCE v2)"
+            "port 1 ACTIVE, Ethernet, -, 1 GIDs (RoCE v2)"
         );
         assert!(
             !f.text.iter().any(|t| t.contains("10.0.0.1")),

@@ -56,24 +56,42 @@ fn why_copied(both: [&Numbers; 2], way: u64, ways: [Option<u64>; 2]) -> (String,
     )
 }
 
+/// Whether the bytes of an end went by TCP.
+pub fn is_tcp(numbers: &Numbers) -> bool {
+    numbers.get("sdp") == 0
+}
+
+/// The verdict on an IPPROTO_SDP socket that became TCP's, by what was counted meanwhile.
+pub fn by_tcp(name: &str, gained: &[(String, u64)]) -> Check {
+    let reason = |(counter, _): &(String, u64)| {
+        Some(counter.strip_prefix("IPPROTO_SDP: TCP: ")?.to_string())
+    };
+    let reasons: Vec<_> = gained.iter().filter_map(reason).collect();
+    let found = format!("the bytes went by TCP: {}", reasons.join(", "));
+    let (cause, remedy) = match &*reasons {
+        [one] if one == "no answer" => (
+            "the other host did not answer by SDP within ipproto_wait: one of the two is slow or busy",
+            "raise ipproto_wait (sdp(7)), or wait for ipproto_memory and try again",
+        ),
+        [one] if one == "remembered" => (
+            "the other host did not answer by SDP a short time ago",
+            "wait for ipproto_memory (sdp(7)) and try again",
+        ),
+        _ => ("sdp(7) has what that reason means", "see there"),
+    };
+    Check::fail(name, found).because(cause, remedy)
+}
+
 /// What is wrong with the transport, whatever the path.
 fn transport(path: Path, numbers: &Numbers) -> Option<(String, String, String)> {
-    let tcp = numbers.get("sdp") == 0;
     if path == Path::Fallback {
-        return (!tcp).then(|| {
+        return (!is_tcp(numbers)).then(|| {
             (
                 "a server of TCP was reached by SDP".into(),
                 "another program of that host has the port by SDP".into(),
                 "try again".into(),
             )
         });
-    }
-    if tcp {
-        return Some((
-            "the bytes went by TCP".into(),
-            "SDP did not answer within ipproto_wait, or the port is remembered as TCP's".into(),
-            "grep -A30 IPPROTO_SDP /proc/net/sdpstats has the reason; raise ipproto_wait".into(),
-        ));
     }
     if numbers.get("local") == 1 {
         return Some((
@@ -223,7 +241,14 @@ mod tests {
         assert_eq!(verdict(Path::Fallback, &s, &r), Verdict::Fail);
         let tcp = Numbers::from_line("bytes=9");
         assert_eq!(verdict(Path::Fallback, &tcp, &tcp), Verdict::Pass);
-        assert_eq!(verdict(Path::Either, &tcp, &tcp), Verdict::Fail);
+        assert!(is_tcp(&tcp) && !is_tcp(&s));
+        let gained = [
+            ("tx_bytes".into(), 9),
+            ("IPPROTO_SDP: TCP: no answer".into(), 1),
+        ];
+        let told = by_tcp("x", &gained);
+        assert_eq!(told.found, "the bytes went by TCP: no answer");
+        assert!(told.cause.contains("busy") && told.verdict == Verdict::Fail);
         assert_eq!(verdict(Path::HalfClose, &s, &r), Verdict::Pass);
         let here = Numbers::from_line("sdp=1 local=1 bytes=9 tx_bytes=9");
         let told = path(Path::Copied, "x", &here, &r, [None; 2]);

@@ -147,8 +147,7 @@ impl Running {
             .stderr
             .take()
             .map(|mut out| out.read_to_string(&mut text));
-        let last = text.lines().rev().find(|l| !l.trim().is_empty());
-        Err(last.unwrap_or("it failed and said nothing").trim().into())
+        Err(complaint(&text))
     }
 }
 
@@ -178,6 +177,18 @@ fn is_listed(text: &str, port: u16) -> bool {
 pub fn free_port(at: IpAddr) -> Option<u16> {
     let listener = TcpListener::bind((at, 0)).ok()?;
     listener.local_addr().ok().map(|a| a.port())
+}
+
+/// What a program that failed says of it: the status of a work request, or else its last line that is no count.
+fn complaint(text: &str) -> String {
+    let lines = || text.lines().map(str::trim).filter(|l| !l.is_empty());
+    let status = lines().find(|l| l.starts_with("Failed status"));
+    let last = || lines().rev().find(|l| !l.starts_with("scnt="));
+    let said = status.or_else(last).unwrap_or("it failed and said nothing");
+    match said.starts_with("Failed status 12:") {
+        true => format!("{said} (the other adapter did not answer, after all retries)"),
+        false => said.into(),
+    }
 }
 
 /// The result: bytes a second, or microseconds.
@@ -229,6 +240,15 @@ mod tests {
         ] {
             assert_eq!(result(Test::Throughput, wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn complaints() {
+        let lost = " Completion with error at client\n Failed status 12: wr_id 0 syndrom 0x81\nscnt=200, ccnt=100\n Failed to complete run_iter_bw function successfully\n";
+        assert!(complaint(lost).starts_with("Failed status 12: wr_id 0 syndrom 0x81 (the other"));
+        let wait = "Couldn't connect to 10.77.0.2:18515\n\nscnt=1, ccnt=0\n";
+        assert_eq!(complaint(wait), "Couldn't connect to 10.77.0.2:18515");
+        assert_eq!(complaint("\n"), "it failed and said nothing");
     }
 
     #[test]

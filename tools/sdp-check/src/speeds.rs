@@ -8,7 +8,7 @@ use crate::judge;
 use crate::numbers::Numbers;
 use crate::path::Path;
 use crate::perftest::{self, Job, Running, Test};
-use crate::verdict::{clean, Check};
+use crate::verdict::{clean, Check, Verdict};
 use std::time::Duration;
 
 /// What raw verbs may take longer than SDP did.
@@ -18,6 +18,35 @@ const GRACE: Duration = Duration::from_secs(90);
 /// and below which it is worth a look.
 const BROKEN: f64 = 0.1;
 const SLOW: f64 = 0.5;
+/// How often what looks slow is measured in all. SDP and verbs are measured one after the other, and a busy host
+/// has times of its own for each; what is wrong with SDP is so each time.
+const TRIES: u32 = 3;
+
+/// A comparison with raw verbs.
+struct Compared {
+    /// What was measured, in words.
+    found: String,
+    /// SDP's part of what raw verbs reach, if they were measured.
+    ratio: Option<f64>,
+}
+
+/// The best of several comparisons, of which no more are made when one is good.
+fn best<E>(
+    mut compare: impl FnMut() -> Result<Option<Compared>, E>,
+) -> Result<Option<Compared>, E> {
+    let mut best: Option<Compared> = None;
+    for _ in 0..TRIES {
+        let Some(one) = compare()? else { break };
+        let good = one.ratio.is_none_or(|r| r >= SLOW);
+        if best.as_ref().is_none_or(|b| one.ratio > b.ratio) {
+            best = Some(one);
+        }
+        if good {
+            break;
+        }
+    }
+    Ok(best)
+}
 
 impl Client<'_> {
     /// How fast a trial was: a number of the sender's or receiver's.
@@ -36,9 +65,18 @@ impl Client<'_> {
     }
 
     pub fn speeds(&mut self, ours: &Facts, theirs: &Facts) -> Outcome<()> {
+        if let Some(found) = best(|| self.throughput(ours, theirs))? {
+            self.check(&judged("throughput", found));
+        }
+        if let Some(found) = best(|| self.latency(ours, theirs))? {
+            self.check(&judged("latency", found));
+        }
+        Ok(())
+    }
+
+    fn throughput(&mut self, ours: &Facts, theirs: &Facts) -> Outcome<Option<Compared>> {
         let rate =
             |_: &Numbers, r: &Numbers| r.get("bytes") as f64 * 1e6 / r.get("micros").max(1) as f64;
-        let time = |s: &Numbers, _: &Numbers| s.get("nanos") as f64 / 1e3;
         let copied = self.speed(Path::Stream, rate)?;
         let zero = self.speed(Path::StreamZero, rate)?;
         let tcp = self.speed(Path::StreamTcp, rate)?;
@@ -48,16 +86,17 @@ impl Client<'_> {
             ours,
             theirs,
         )?;
-        if let (Some(copied), Some(zero)) = (copied, zero) {
-            self.check(&throughput(copied, zero, tcp, verbs));
-        }
+        Ok(copied
+            .zip(zero)
+            .map(|(copied, zero)| throughput(copied, zero, tcp, verbs)))
+    }
+
+    fn latency(&mut self, ours: &Facts, theirs: &Facts) -> Outcome<Option<Compared>> {
+        let time = |s: &Numbers, _: &Numbers| s.get("nanos") as f64 / 1e3;
         let sdp = self.speed(Path::Pong, time)?;
         let tcp = self.speed(Path::PongTcp, time)?;
         let verbs = self.perftest(Test::Latency, sdp.map_or(0.0, |us| 5e5 / us), ours, theirs)?;
-        if let Some(sdp) = sdp {
-            self.check(&latency(sdp, tcp, verbs));
-        }
-        Ok(())
+        Ok(sdp.map(|sdp| latency(sdp, tcp, verbs)))
     }
 
     /// What a program of perftest tells, where both hosts have it. `pace`: messages a second that SDP
@@ -79,16 +118,36 @@ impl Client<'_> {
             return Ok(None);
         }
         let count = ((pace * self.part.as_secs_f64()) as u64).clamp(200, perftest::MOST);
+        let mut said = self.perftest_once(test, count, ours)?;
+        if said.as_ref().is_err_and(|c| c.verdict == Verdict::Fail) {
+            // a host that was busy at the wrong time
+            said = self.perftest_once(test, count, ours)?;
+        }
+        match said {
+            Ok(value) => Ok(Some(value)),
+            Err(check) => {
+                self.check(&check);
+                Ok(None)
+            }
+        }
+    }
+
+    /// What one run tells, or why it does not. The first error is of the control connection, after which there is
+    /// none.
+    fn perftest_once(
+        &mut self,
+        test: Test,
+        count: u64,
+        ours: &Facts,
+    ) -> Outcome<Result<f64, Check>> {
+        let name = test.program();
         self.control.begin();
         self.control.say(&format!("perftest {name} {count}"))?;
         let port = match self.control.expect("port", ANSWER) {
             Ok(port) => port
                 .parse()
                 .map_err(|_| "the other end's port is no number")?,
-            Err(e) => {
-                self.check(&Check::skip(name, e));
-                return Ok(None);
-            }
+            Err(e) => return Ok(Err(Check::skip(name, e))),
         };
         let here = self
             .control
@@ -110,21 +169,17 @@ impl Client<'_> {
         let result = said.and_then(|text| {
             perftest::result(test, &text).ok_or("its result was not understood".into())
         });
-        match result {
-            Ok(value) => Ok(Some(value)),
-            Err(e) => {
-                self.check(&Check::fail(name, clean(&e)).because(
-                    "raw verbs do not work between the hosts",
-                    format!("try {name} by hand, at both hosts, before SDP"),
-                ));
-                Ok(None)
-            }
-        }
+        Ok(result.map_err(|e| {
+            Check::fail(name, clean(&e)).because(
+                "raw verbs do not work between the hosts, or one is too busy to answer",
+                format!("try {name} by hand, at both hosts, before SDP"),
+            )
+        }))
     }
 }
 
 /// Throughputs, in bytes a second.
-fn throughput(copied: f64, zero: f64, tcp: Option<f64>, verbs: Option<f64>) -> Check {
+fn throughput(copied: f64, zero: f64, tcp: Option<f64>, verbs: Option<f64>) -> Compared {
     let mb = |rate: f64| format!("{:.1} MB/s", rate / 1e6);
     let other = |name: &str, rate: Option<f64>| {
         rate.map_or(String::new(), |r| format!("; {name} {}", mb(r)))
@@ -136,15 +191,14 @@ fn throughput(copied: f64, zero: f64, tcp: Option<f64>, verbs: Option<f64>) -> C
         other("ib_send_bw", verbs),
         other("TCP", tcp)
     );
-    compared(
-        "throughput",
+    Compared {
         found,
-        verbs.map(|v| copied.max(zero) / v.max(1.0)),
-    )
+        ratio: verbs.map(|v| copied.max(zero) / v.max(1.0)),
+    }
 }
 
 /// Latencies, in microseconds.
-fn latency(sdp: f64, tcp: Option<f64>, verbs: Option<f64>) -> Check {
+fn latency(sdp: f64, tcp: Option<f64>, verbs: Option<f64>) -> Compared {
     let other =
         |name: &str, us: Option<f64>| us.map_or(String::new(), |us| format!("; {name} {us:.1} us"));
     let found = format!(
@@ -152,10 +206,13 @@ fn latency(sdp: f64, tcp: Option<f64>, verbs: Option<f64>) -> Check {
         other("ib_send_lat", verbs),
         other("TCP", tcp)
     );
-    compared("latency", found, verbs.map(|v| v / sdp.max(0.001)))
+    Compared {
+        found,
+        ratio: verbs.map(|v| v / sdp.max(0.001)),
+    }
 }
 
-fn compared(name: &str, found: String, ratio: Option<f64>) -> Check {
+fn judged(name: &str, Compared { found, ratio }: Compared) -> Check {
     let cause = "power saving, interrupts on a distant node, or a busy host";
     let remedy = "set the governor to performance, look at recv_poll (sdp(7)), and measure again";
     match ratio {
@@ -175,11 +232,10 @@ fn compared(name: &str, found: String, ratio: Option<f64>) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verdict::Verdict;
 
     #[test]
     fn speeds() {
-        let of = |verbs| throughput(10e6, 40e6, Some(50e6), verbs);
+        let of = |verbs| judged("throughput", throughput(10e6, 40e6, Some(50e6), verbs));
         assert_eq!(of(None).verdict, Verdict::Pass);
         assert_eq!(
             (of(Some(50e6)).verdict, of(Some(50e6)).cause.as_str()),
@@ -188,10 +244,41 @@ mod tests {
         assert!(of(Some(100e6)).cause.contains("busy"), "worth a look");
         assert_eq!(of(Some(1e9)).verdict, Verdict::Fail);
         assert!(of(Some(50e6)).found.ends_with("0.80 of raw verbs"));
+        let of = |sdp| judged("latency", latency(sdp, None, Some(2.0)));
         assert_eq!(
-            latency(10.0, None, Some(2.0)).found,
+            of(10.0).found,
             "64 bytes in 10.0 us by SDP; ib_send_lat 2.0 us; 0.20 of raw verbs"
         );
-        assert_eq!(latency(100.0, None, Some(2.0)).verdict, Verdict::Fail);
+        assert_eq!(of(100.0).verdict, Verdict::Fail);
+    }
+
+    /// How often it was measured, and SDP's part that counts.
+    fn measured(verbs: &[Option<f64>]) -> (usize, Option<f64>) {
+        let mut times = 0;
+        let found = best(|| {
+            times += 1;
+            Ok::<_, ()>(Some(latency(10.0, None, verbs[times - 1])))
+        });
+        (times, found.unwrap().unwrap().ratio)
+    }
+
+    #[test]
+    fn what_looks_slow_is_measured_again() {
+        assert_eq!(measured(&[Some(8.0)]), (1, Some(0.8)));
+        assert_eq!(measured(&[None]), (1, None), "nothing to compare with");
+        // a host that was busy at the wrong time
+        assert_eq!(measured(&[Some(0.01), Some(9.0)]), (2, Some(0.9)));
+        assert_eq!(
+            measured(&[Some(0.5), Some(4.0), Some(0.2)]),
+            (3, Some(0.4)),
+            "the best"
+        );
+        // slow each time
+        assert_eq!(
+            measured(&[Some(0.5), Some(0.4), Some(0.3)]),
+            (3, Some(0.05))
+        );
+        let none: Result<_, ()> = best(|| Ok(None));
+        assert!(none.unwrap().is_none());
     }
 }

@@ -136,6 +136,30 @@ const LINES: &[(&str, &str, Kind, &str)] = &[
         "Memory of a call was not pinned, for whatever reason.",
     ),
     (
+        "async blocks",
+        "sdp_async_blocks",
+        Sum,
+        "Blocks that went after their call had returned.",
+    ),
+    (
+        "async touched",
+        "sdp_async_touched",
+        Sum,
+        "Writes to such a block that waited.",
+    ),
+    (
+        "async copied",
+        "sdp_async_copied",
+        Sum,
+        "Those of them for which what was left of the block was copied.",
+    ),
+    (
+        "buffer pages",
+        "sdp_buffer_pages",
+        Gauge,
+        "Pages that the buffers of all sockets take now.",
+    ),
+    (
         "pinned pages send",
         "sdp_pinned_send_pages",
         Gauge,

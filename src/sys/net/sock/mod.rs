@@ -115,6 +115,19 @@ impl SockCore {
     }
 }
 
+// SAFETY: As for `Sock`, which it is the beginning of; `sk_free()` knows how large it is.
+unsafe impl AlwaysRefCounted for SockCore {
+    fn inc_ref(&self) {
+        // SAFETY: By the invariants the sock is alive, so its count is not zero.
+        unsafe { c::sdp_h_sock_hold(self.raw()) }
+    }
+
+    unsafe fn dec_ref(obj: NonNull<Self>) {
+        // SAFETY: The caller gives up one reference, so the sock is alive until this call.
+        unsafe { c::sdp_h_sock_put(obj.cast().as_ptr()) }
+    }
+}
+
 /// A `struct sock` of the family, with the socket layer's part `T`.
 ///
 /// # Invariants

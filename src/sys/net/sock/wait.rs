@@ -27,7 +27,7 @@ impl SockCore {
     }
 
     /// A mark for [`SockCore::sleep`]: take it, look at the condition, then sleep by it.
-    pub(crate) fn wake_mark(&self) -> i32 {
+    pub(crate) fn event_seq(&self) -> i32 {
         // SAFETY: `events` is initialised; the counter is only compared, a stale value makes
         // `sleep` return at once.
         unsafe { ptr::read_volatile(&raw const (*self.raw_helper()).events.counter) }

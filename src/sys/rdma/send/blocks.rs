@@ -20,7 +20,7 @@ use kernel::prelude::*;
 
 /// Pieces of memory that may be lent at a time.
 const LOANS: usize = 16;
-/// RDMA READs and WRITEs that can be queued before they are handed over.
+/// Requests with lent memory that can be queued before they are handed over.
 const LISTS: usize = 4;
 
 /// Names memory that was lent to a queue.
@@ -32,6 +32,12 @@ pub(crate) struct Loan {
 }
 
 impl Loan {
+    /// Names nothing that is lent.
+    pub(crate) const NONE: Self = Loan {
+        index: u8::MAX,
+        number: 0,
+    };
+
     /// Names memory; `number` tells it from others of that index.
     pub(crate) fn new(index: u8, number: u32) -> Self {
         Loan { index, number }
@@ -58,6 +64,17 @@ pub(crate) struct Transfer {
     pub(crate) rkey: u32,
     /// What to call it when it is complete.
     pub(crate) cookie: u64,
+}
+
+/// Part of lent memory.
+#[derive(Clone, Copy)]
+pub(crate) struct LentSpan {
+    /// Which memory.
+    pub(crate) loan: Loan,
+    /// Where in it.
+    pub(crate) offset: u32,
+    /// How many bytes.
+    pub(crate) len: u32,
 }
 
 /// Memory of a program, as its owner can lend it.
@@ -87,7 +104,7 @@ pub(super) struct BlockEntry<B> {
 pub(in super::super) struct BlockTable<B> {
     entries: KVec<Option<BlockEntry<B>>>,
     next: u32,
-    /// Lists of `gather` entries each, for requests that are queued.
+    /// Lists of [`list`](Self::list) entries each, for requests that are queued.
     pub(super) sges: KVec<c::ib_sge>,
     pub(super) gather: u8,
     pub(super) used: usize,
@@ -108,10 +125,15 @@ impl<B: Lendable> BlockTable<B> {
         }
     }
 
+    /// Entries of a list: those of a transfer, or of a message from lent memory with its header.
+    pub(super) fn list(&self) -> usize {
+        usize::from(self.gather).max(2)
+    }
+
     /// Makes the tables, if they are not there. Does not sleep.
     fn prepare(&mut self) -> Result {
         if self.entries.is_empty() {
-            let n = LISTS * usize::from(self.gather);
+            let n = LISTS * self.list();
             self.sges.resize(n, c::ib_sge::default(), GFP_ATOMIC)?;
             self.entries.reserve(LOANS, GFP_ATOMIC)?;
             for _ in 0..LOANS {

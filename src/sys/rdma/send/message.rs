@@ -3,7 +3,7 @@
 //! Messages.
 
 use super::super::super::bindings as c;
-use super::super::buffer::Span;
+use super::super::buffer::Sge;
 use super::super::dma::Direction;
 use super::super::mapper::Mapping;
 use super::super::queues::MAX_HEADER;
@@ -17,7 +17,7 @@ pub(crate) struct SendWr<'a> {
     /// What it begins with; copied.
     pub(crate) header: &'a [u8],
     /// What follows, from buffers that are mapped if the transport has a mapper.
-    pub(crate) payload: &'a [Span<'a>],
+    pub(crate) payload: &'a [Sge<'a>],
     /// Tell when it is complete. The transport may tell of others as well.
     pub(crate) signaled: bool,
     /// Tell the peer even if it is to be told of solicited messages only.
@@ -39,7 +39,7 @@ impl<B: Lendable> SendQueue<B> {
         if self.broken {
             return Err(EIO);
         }
-        if message.payload.len() > usize::from(self.spans) {
+        if message.payload.len() > usize::from(self.max_sge) {
             return Err(EINVAL);
         }
         if self.room() == 0 {
@@ -60,7 +60,7 @@ impl<B: Lendable> SendQueue<B> {
             true => 1,
             false => 1 + self.name_payload(index, message.payload)?,
         };
-        let per_slot = usize::from(self.spans) + 1;
+        let per_slot = usize::from(self.max_sge) + 1;
         let (Some(slot), Some(sges), Some(wr)) = (
             self.slots.get_mut(index),
             self.sges.get_mut(index * per_slot..(index + 1) * per_slot),
@@ -88,7 +88,7 @@ impl<B: Lendable> SendQueue<B> {
     }
 
     /// Copies the header into its place, and the payload if that is to be copied, and names that.
-    fn copy_own(
+    pub(super) fn copy_own(
         &mut self,
         index: usize,
         message: &SendWr<'_>,
@@ -125,8 +125,8 @@ impl<B: Lendable> SendQueue<B> {
     }
 
     /// Names the payload behind the header, and keeps it mapped; tells in how many pieces.
-    fn name_payload(&mut self, index: usize, payload: &[Span<'_>]) -> Result<i32> {
-        let per_slot = usize::from(self.spans) + 1;
+    fn name_payload(&mut self, index: usize, payload: &[Sge<'_>]) -> Result<i32> {
+        let per_slot = usize::from(self.max_sge) + 1;
         let (Some(slot), Some(sges)) = (
             self.slots.get_mut(index),
             self.sges

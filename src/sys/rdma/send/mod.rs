@@ -4,7 +4,8 @@
 //!
 //! * [`queue`]: the ring, from posting to completion;
 //! * [`message`]: messages, for the most part;
-//! * [`rdma`]: RDMA READs and WRITEs and what gives the peer access to memory, in one order with them;
+//! * [`rdma`]: RDMA READs and WRITEs, messages with lent memory, and what gives the peer access to
+//!   memory, in one order with them;
 //! * [`blocks`]: the memory that these reach.
 
 pub(crate) mod blocks;

@@ -4,12 +4,12 @@
 
 use super::super::super::bindings as c;
 use super::super::super::pages::{Memory, MIN_BLOCK};
-use super::super::cq::{Arming, Cq};
+use super::super::cq::{Arming, Cq, Ready};
 use super::super::dma::Direction;
 use super::super::mapper::{MapperOwner, Mapping};
 use super::super::pd::Pd;
 use super::super::qp::QueuePair;
-use super::super::queues::{filled, WcStatus, MAX_HEADER, MAX_SPANS};
+use super::super::queues::{filled, WcStatus, MAX_HEADER, MAX_SGES};
 use super::blocks::{BlockTable, Lendable};
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -30,19 +30,10 @@ pub(crate) struct SendWc {
 pub(crate) enum WcKind {
     /// A message, or something that is told of only when it fails.
     Message,
-    /// An RDMA READ or WRITE of so many bytes.
+    /// An RDMA READ or WRITE of so many bytes of lent memory, or a message with them.
     Transfer(u32),
     /// The peer's access to memory.
     Access,
-}
-
-/// WrKind can be sent.
-#[derive(Default)]
-pub(crate) struct SendLimits {
-    /// Messages on their way.
-    pub(crate) slots: u16,
-    /// Pieces of payload per message.
-    pub(crate) spans: u8,
 }
 
 /// WrKind a work request is.
@@ -54,6 +45,8 @@ pub(super) enum WrKind {
     Probe,
     /// An RDMA READ or WRITE with lent memory.
     Transfer { index: u8, len: u32, read: bool },
+    /// A message with payload from lent memory.
+    Lent { index: u8, len: u32 },
     /// The peer gets access to lent memory. Nobody is told.
     Register { index: u8 },
     /// The peer's access ends.
@@ -66,7 +59,7 @@ pub(super) struct SendSlot {
     pub(super) cookie: u64,
     pub(super) what: WrKind,
     /// WrKind the device reads for a message.
-    pub(super) kept: [Option<Arc<Mapping>>; MAX_SPANS as usize],
+    pub(super) kept: [Option<Arc<Mapping>>; MAX_SGES as usize],
 }
 
 /// A work request of one kind or the other.
@@ -98,6 +91,34 @@ impl WorkRequest {
     }
 }
 
+/// A queue without the QP: what the next one can have of it.
+pub(in super::super) struct SendParts {
+    cq: Cq,
+    slots: KVec<SendSlot>,
+    wrs: KVec<WorkRequest>,
+    sges: KVec<c::ib_sge>,
+    /// Where its positions begin.
+    first: u64,
+}
+
+impl SendParts {
+    /// Whether its CQ works, as far as is known.
+    pub(in super::super) fn works(&self) -> bool {
+        !self.cq.has_failed()
+    }
+
+    pub(in super::super) fn new(cq: Cq, slots: u16, max_sge: u8) -> Result<Self> {
+        let n = usize::from(slots.max(2));
+        Ok(SendParts {
+            cq,
+            slots: filled(n, SendSlot::default)?,
+            wrs: filled(n, WorkRequest::new)?,
+            sges: filled(n * (usize::from(max_sge) + 1), c::ib_sge::default)?,
+            first: 0,
+        })
+    }
+}
+
 /// Work requests under way, as a ring. Positions count on for ever; a slot is its position modulo
 /// the number of slots.
 ///
@@ -112,15 +133,17 @@ pub(in super::super) struct SendQueue<B: Lendable> {
     pub(super) mapper: Arc<MapperOwner>,
     pub(super) pd: Arc<Pd>,
     pub(super) lkey: u32,
-    pub(super) spans: u8,
+    pub(super) max_sge: u8,
     pub(super) inline: u16,
     pub(super) headers: Memory,
     pub(super) headers_mapping: Arc<Mapping>,
     pub(super) slots: KVec<SendSlot>,
     pub(super) wrs: KVec<WorkRequest>,
-    /// `1 + spans` for each slot.
+    /// `1 + max_sge` for each slot.
     pub(super) sges: KVec<c::ib_sge>,
     pub(super) blocks: BlockTable<B>,
+    /// Where positions began.
+    first: u64,
     head: u64,
     done: u64,
     /// How the one before `done` ended; those before it have ended well.
@@ -135,41 +158,67 @@ pub(in super::super) struct SendQueue<B: Lendable> {
 
 impl<B: Lendable> SendQueue<B> {
     pub(in super::super) fn new(
-        cq: Cq,
+        parts: SendParts,
         mapper: &Arc<MapperOwner>,
-        slots: u16,
-        spans: u8,
+        max_sge: u8,
         pd: &Arc<Pd>,
         blocks: BlockTable<B>,
     ) -> Result<Self> {
-        let n = usize::from(slots.max(2));
+        let n = parts.slots.len();
         let size = (n * MAX_HEADER).next_power_of_two().max(MIN_BLOCK);
         let headers = Memory::new(size, GFP_KERNEL)?;
         let headers_mapping = mapper.map(&headers, Direction::ToDevice)?;
         Ok(SendQueue {
             qp: None,
-            cq,
+            cq: parts.cq,
             mapper: mapper.clone(),
             pd: pd.clone(),
             lkey: pd.lkey(),
-            spans,
+            max_sge,
             inline: 0,
             headers,
             headers_mapping,
-            slots: filled(n, SendSlot::default)?,
-            wrs: filled(n, WorkRequest::new)?,
-            sges: filled(n * (usize::from(spans) + 1), c::ib_sge::default)?,
+            slots: parts.slots,
+            wrs: parts.wrs,
+            sges: parts.sges,
             blocks,
-            head: 0,
-            done: 0,
+            first: parts.first,
+            head: parts.first,
+            done: parts.first,
             status: WcStatus(c::ib_wc_status_IB_WC_SUCCESS),
-            flushed: 0,
-            tail: 0,
+            flushed: parts.first,
+            tail: parts.first,
             unsignaled: 0,
             messages: 0,
             probes: 0,
             broken: false,
         })
+    }
+
+    /// What another one can have of it, if it can. The QP is destroyed. Process context.
+    pub(in super::super) fn into_parts(mut self) -> Option<SendParts> {
+        self.release_blocks();
+        self.slots
+            .iter_mut()
+            .for_each(|slot| *slot = SendSlot::default());
+        let reusable = self.cq.retire();
+        reusable.then(|| SendParts {
+            cq: self.cq,
+            slots: self.slots,
+            wrs: self.wrs,
+            sges: self.sges,
+            first: self.tail,
+        })
+    }
+
+    /// Has `ready` told of completions.
+    pub(in super::super) fn begin(&mut self, ready: Arc<dyn Ready>) {
+        self.cq.begin(ready);
+    }
+
+    /// The PD.
+    pub(in super::super) fn pd(&self) -> Arc<Pd> {
+        self.pd.clone()
     }
 
     pub(in super::super) fn attach(&mut self, qp: &Arc<QueuePair>, inline: u16) {
@@ -181,11 +230,8 @@ impl<B: Lendable> SendQueue<B> {
         &self.cq
     }
 
-    pub(in super::super) fn limits(&self) -> SendLimits {
-        SendLimits {
-            slots: self.slots.len() as u16,
-            spans: self.spans,
-        }
+    pub(in super::super) fn max_sge(&self) -> u8 {
+        self.max_sge
     }
 
     fn taken(&self) -> usize {
@@ -287,7 +333,7 @@ impl<B: Lendable> SendQueue<B> {
     }
 
     /// Lets go of everything that is lent. The QP is destroyed. Process context.
-    pub(in super::super) fn let_go(&mut self) {
+    pub(in super::super) fn release_blocks(&mut self) {
         self.blocks.destroy();
     }
 
@@ -305,6 +351,10 @@ impl<B: Lendable> SendQueue<B> {
             let wc = self.cq.take()?;
             // SAFETY: Sends carry a number, not a pointer; both are plain bits anyhow.
             let position = unsafe { wc.__bindgen_anon_1.wr_id };
+            if position < self.first {
+                // of a QP that had this CQ
+                continue;
+            }
             if position.wrapping_sub(self.head) >= self.flushed.wrapping_sub(self.head) {
                 // Not one of ours, or told twice. Nothing is known to be complete by this.
                 return Some(SendWc {
@@ -365,6 +415,11 @@ impl<B: Lendable> SendQueue<B> {
             WrKind::Transfer { index, len, read } => {
                 self.blocks.unused(index);
                 self.blocks.moved(read);
+                WcKind::Transfer(len)
+            }
+            WrKind::Lent { index, len } => {
+                self.messages = self.messages.saturating_sub(1);
+                self.blocks.unused(index);
                 WcKind::Transfer(len)
             }
             WrKind::Invalidate { index } => {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! RDMA READ and WRITE, and access for the peer.
+//! Work requests with lent memory: RDMA READ and WRITE, messages, and access for the peer.
 
 use super::super::super::bindings as c;
 use super::super::dma::Direction;
 use super::super::mr::{Access, Key};
+use super::super::queues::MAX_HEADER;
 use super::super::user_memory::UserMemory;
-use super::blocks::{Lendable, Loan, Transfer};
+use super::blocks::{Lendable, LentSpan, Loan, Transfer};
+use super::message::SendWr;
 use super::queue::{SendQueue, WorkRequest, WrKind};
 use kernel::prelude::*;
 
@@ -17,20 +19,15 @@ impl<B: Lendable> SendQueue<B> {
     }
 
     /// How many transfers and registrations can be queued.
-    pub(in super::super) fn direct_room(&self) -> u16 {
+    fn direct_room(&self) -> u16 {
         self.room().saturating_sub(self.reserve())
     }
 
     /// How many RDMA READs can be queued.
-    pub(in super::super) fn read_room(&self) -> u16 {
+    fn read_room(&self) -> u16 {
         let most = self.qp.as_ref().map_or(0, |qp| u16::from(qp.reads()));
         most.saturating_sub(self.blocks.reads)
             .min(self.direct_room())
-    }
-
-    /// Most pieces of memory in one transfer.
-    pub(in super::super) fn gather(&self) -> u8 {
-        self.blocks.gather
     }
 
     /// Takes memory over.
@@ -137,23 +134,141 @@ impl<B: Lendable> SendQueue<B> {
             return Err(ENOSPC);
         }
         let gather = usize::from(self.blocks.gather);
-        if self.blocks.used + gather > self.blocks.sges.len() {
-            self.flush()?;
-        }
-        let at = self.blocks.used;
-        let mut sges = core::mem::take(&mut self.blocks.sges);
-        let r = self.fill(loan, t, sges.get_mut(at..at + gather).ok_or(EINVAL));
-        self.blocks.sges = sges;
-        let len = r?;
-        self.blocks.used = at + gather;
+        let len = self.with_list(|queue, list| queue.fill(loan, t, list.get_mut(..gather)))?;
         self.blocks.reads += u16::from(t.read);
         self.queue(true, 0);
         Ok(len)
     }
 
+    /// Has `fill` fill in a list, which is in use then until the queue is handed over.
+    fn with_list<R>(
+        &mut self,
+        fill: impl FnOnce(&mut Self, &mut [c::ib_sge]) -> Result<R>,
+    ) -> Result<R> {
+        let n = self.blocks.list();
+        if self.blocks.used + n > self.blocks.sges.len() {
+            self.flush()?;
+        }
+        let at = self.blocks.used;
+        let mut sges = core::mem::take(&mut self.blocks.sges);
+        let r = match sges.get_mut(at..at + n) {
+            Some(list) => fill(self, list),
+            None => Err(EINVAL),
+        };
+        self.blocks.sges = sges;
+        if r.is_ok() {
+            self.blocks.used = at + n;
+        }
+        r
+    }
+
+    /// Queues a message whose payload is part of lent memory, and not named in `message`; its end is told
+    /// like that of a transfer.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` when all slots are taken; `EBUSY` if the peer has access to the memory; `EINVAL` for a
+    /// header that is too large, and for more than [`Self::lent_payload`] says; `ENOENT`, `EIO` when the
+    /// queue is broken.
+    pub(in super::super) fn post_lent(
+        &mut self,
+        message: &SendWr<'_>,
+        payload: &LentSpan,
+    ) -> Result {
+        if self.broken {
+            return Err(EIO);
+        }
+        if self.room() == 0 {
+            return Err(ENOSPC);
+        }
+        self.with_list(|queue, list| queue.fill_lent(message, payload, list))?;
+        self.messages += 1;
+        let solicited = match message.solicited {
+            true => c::ib_send_flags_IB_SEND_SOLICITED,
+            false => 0,
+        };
+        self.queue(message.signaled, solicited);
+        Ok(())
+    }
+
+    /// Fills in the work request at `tail` for a message with payload from lent memory.
+    fn fill_lent(
+        &mut self,
+        message: &SendWr<'_>,
+        payload: &LentSpan,
+        list: &mut [c::ib_sge],
+    ) -> Result {
+        if message.header.len() > MAX_HEADER || !message.payload.is_empty() {
+            return Err(EINVAL);
+        }
+        let position = self.slot_of(self.tail);
+        let header = self.copy_own(position, message, false, false)?;
+        let memory = self.readable(payload.loan)?;
+        let end = payload.offset.checked_add(payload.len).ok_or(EINVAL)?;
+        let (own, places) = list.split_first_mut().ok_or(EINVAL)?;
+        *own = header;
+        if payload.len == 0 || end as usize > memory.len() {
+            return Err(EINVAL);
+        }
+        let (found, used) = memory.locate(payload.offset as usize, payload.len as usize, places);
+        let (Some(slot), Some(wr)) = (self.slots.get_mut(position), self.wrs.get_mut(position))
+        else {
+            return Err(EINVAL);
+        };
+        if found != payload.len as usize {
+            return Err(EINVAL);
+        }
+        self.blocks.find(payload.loan)?.users += 1;
+        slot.what = WrKind::Lent {
+            index: payload.loan.index() as u8,
+            len: payload.len,
+        };
+        slot.cookie = message.cookie;
+        let wr = &mut wr.rdma().wr;
+        wr.opcode = c::ib_wr_opcode_IB_WR_SEND;
+        wr.sg_list = list.as_mut_ptr();
+        wr.num_sge = used as i32 + 1;
+        Ok(())
+    }
+
+    /// Lent memory that the device may read for us.
+    fn readable(&mut self, loan: Loan) -> Result<&UserMemory> {
+        let memory = self.blocks.find(loan)?.memory.memory().ok_or(EINVAL)?;
+        if memory.is_registered() {
+            return Err(EBUSY);
+        }
+        match memory.is_mapped(Direction::of(false)) {
+            true => Ok(memory),
+            false => Err(EINVAL),
+        }
+    }
+
+    /// How many of these bytes of lent memory one message can have, as they lie in memory; 0: none.
+    pub(in super::super) fn lent_payload(&mut self, payload: &LentSpan) -> u32 {
+        let places = self.blocks.list() - 1;
+        let at = self.blocks.used;
+        // those in front are of requests that are queued
+        if at + places > self.blocks.sges.len() {
+            return match self.flush() {
+                Ok(()) => self.lent_payload(payload),
+                Err(_) => 0,
+            };
+        }
+        let mut list = core::mem::take(&mut self.blocks.sges);
+        let found = match (self.readable(payload.loan), list.get_mut(at..at + places)) {
+            (Ok(memory), Some(list)) => {
+                let (found, _) = memory.locate(payload.offset as usize, payload.len as usize, list);
+                found
+            }
+            _ => 0,
+        };
+        self.blocks.sges = list;
+        u32::try_from(found).unwrap_or(0)
+    }
+
     /// Fills in the work request at `tail` for a transfer.
-    fn fill(&mut self, loan: Loan, t: &Transfer, sges: Result<&mut [c::ib_sge]>) -> Result<u32> {
-        let sges = sges?;
+    fn fill(&mut self, loan: Loan, t: &Transfer, sges: Option<&mut [c::ib_sge]>) -> Result<u32> {
+        let sges = sges.ok_or(EINVAL)?;
         let position = self.slot_of(self.tail);
         let (Some(slot), Some(wr)) = (self.slots.get_mut(position), self.wrs.get_mut(position))
         else {

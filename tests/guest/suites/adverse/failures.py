@@ -2,13 +2,15 @@
 """Devices that fail: what was taken arrives whole or both ends hear of the loss, no call waits for ever, and nothing is left. What is
 left to chance is the seed's (`env ADVERSE_SEED=7 tests/guest/run adverse`)."""
 
+import contextlib
 import os
 import random
 import select
 import shutil
 import socket
+import struct
 
-from lib import adverse, netns, pattern
+from lib import adverse, either, netns, pattern
 from lib.env import CaseFailure
 from lib.registry import case
 
@@ -76,15 +78,16 @@ def transfer(e, pair, total, zero_copy, during=lambda: None):
         tasks.append(e.task(e.outcome, pattern.receive, target, seed, total, [130_000], flags))
     during()
     ends = [task.result() for task in tasks]
-    for sent, received in (ends[0], ends[3]), (ends[2], ends[1]):
+    for sent, received, peer_sent in (ends[0], ends[3], ends[2]), (ends[2], ends[1], ends[0]):
         e.check(sent in (total, "ENOMEM", *LOST), f"calls ended with {ends}")
-        # as on TCP, one of the calls of a socket is told of the loss, and the next finds the end
-        e.check(received == total or received in LOST or sent != total, f"calls ended with {ends}")
+        # as on TCP, one of the calls of a socket is told of the loss, and the next finds the end; so does who reads what ends early
+        told = received in LOST or sent != total
+        e.check(received == total or told or peer_sent == "ENOMEM", f"calls ended with {ends}")
     return ends
 
 
-def exchange(e, listener, zero_copy, during=lambda: None, total=TOTAL):
-    """One connection; whether it lived to its end."""
+def exchange(e, listener, zero_copy, during=lambda: None, total=TOTAL, told=None):
+    """One connection; whether it lived to its end. `told` gets how its calls ended."""
     try:
         pair = connected(e, listener, zero_copy)
     except Lost:
@@ -93,6 +96,8 @@ def exchange(e, listener, zero_copy, during=lambda: None, total=TOTAL):
     ends = transfer(e, pair, total, zero_copy, during)
     for sock in pair:
         sock.close()
+    if told is not None:
+        told += ends
     return ends == [total] * 4
 
 
@@ -107,7 +112,8 @@ def works_again(e):
 def failing(name, settings):
     def run(e):
         """It ends some connections, and no others."""
-        with adverse.device(e, seed=SEED, **settings):
+        # each connection makes queues of its own
+        with either.parameters(spare_queues=0), adverse.device(e, seed=SEED, **settings):
             listener = e.listen()
             ends = [exchange(e, listener, number % 2 > 0) for number in range(12)]
             e.check(not all(ends), "nothing has failed")
@@ -218,3 +224,26 @@ def removed(e):
     if not shutil.which("rdma"):
         e.skip("no rdma tool")
     mixed(e, True)
+
+
+@case(reference=False, families=("v4",), timeout=180)
+def scheduled_late(e):
+    """A processor stops between the arrival of a packet and what is done with it, and the packet's QP is destroyed meanwhile
+    (docs/kernel-notes.md)."""
+    with adverse.device(e, seed=SEED, scheduled_late=15):
+        listener = e.listen()
+        for _ in range(12):
+            pairs = []
+            for _ in range(4):
+                with contextlib.suppress(Lost):
+                    pairs.append(connected(e, listener, False))
+            tasks = [e.task(e.outcome, pattern.send, far, 1, 1 << 24, [3000], socket.MSG_NOSIGNAL) for _, far in pairs]
+            for near, _ in pairs:
+                near.recv(1)
+                near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                near.close()
+            for task in tasks:
+                e.check(task.result() in LOST, f"send() gave {task.result()}")
+            for _, far in pairs:
+                far.close()
+    works_again(e)

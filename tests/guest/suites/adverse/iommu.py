@@ -3,6 +3,7 @@
 DMA API forbids."""
 
 import itertools
+import pathlib
 
 from lib import adverse, registry
 from lib.registry import case
@@ -12,6 +13,8 @@ from .completions import on_device
 from .failures import exchange, works_again
 
 ON, MERGES = 1, 2
+# CONFIG_DMA_API_DEBUG of the debug kernel.
+DEBUG = pathlib.Path("/sys/kernel/debug/dma-api")
 DEVICES = {
     "iommu": dict(iommu=ON),
     "iommu_merges": dict(iommu=ON | MERGES),
@@ -34,11 +37,17 @@ def both_ways(e):
             e.check(before > 0, "the device has no mappings: it has no addresses of its own")
             for zero_copy in (False, True, False, True):
                 adverse.behave(**settings)
-                e.check(exchange(e, e.listen(), zero_copy, total=3_000_000), f"a connection is lost, {name}")
+                ends = []
+                lived = exchange(e, e.listen(), zero_copy, total=3_000_000, told=ends)
+                e.check(lived, f"a connection is lost, {name}, without copies {zero_copy}: calls ended with {ends}")
                 e.check(adverse.read("mapped") > 0, "nothing was mapped")
                 e.check(adverse.read("merged") > 0 or not zero_copy or not settings["iommu"] & MERGES, "no neighbours became one")
             unpinned(e)
             e.until(lambda: adverse.read("windows") <= before, "the end of all mappings")
+            if DEBUG.exists():
+                # The kernel's log has the first of them only.
+                said = {name: (DEBUG / name).read_text().strip() for name in ("disabled", "error_count")}
+                e.equal(said, {"disabled": "N", "error_count": "0"}, "what looks at the use of the DMA API")
 
 
 @case(reference=False, families=("v4",), timeout=240)

@@ -3,8 +3,9 @@
 
 import socket
 
-from lib import adverse, netns, pattern
+from lib import adverse, either, pattern
 from lib.registry import case
+from lib.resources import queues
 
 from ..zcopy.blocks import MIB, Counters, eager, unpinned
 
@@ -45,18 +46,20 @@ def small_without_copies(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def huge(e):
-    """A device that says it can do everything without end is asked for what a connection needs."""
-    with adverse.device(e, limits=16):
-        near, far = e.pair()
-        eager(near)
-        eager(far)
-        for source, target in ((near, far), (far, near)):
+    """A device that says it can do everything without end is asked for what a connection needs, and for one vector by both of its
+    queues."""
+    with either.parameters(spare_queues=0), adverse.device(e, limits=16):
+        for turn in (1, -1):
+            source, target = e.pair()[::turn]
+            eager(source)
+            eager(target)
             task = e.task(pattern.send, source, 3, 2 * MIB, [MIB])
             e.equal(pattern.receive(target, 3, 2 * MIB, [MIB], socket.MSG_WAITALL), 2 * MIB, "bytes")
             task.result()
-        near.close()
-        far.close()
+            source.close()
+            target.close()
         unpinned(e)
+        e.equal(adverse.read("apart"), 0, "connections that need interrupts of two vectors")
 
 
 @case(reference=False, families=("v4",), timeout=180)
@@ -95,15 +98,11 @@ def overrun(e):
 @case(reference=False, families=("v4",), timeout=120)
 def busy(e):
     """A driver does not destroy a completion queue at first: none is left all the same."""
-    def left():
-        shown = "".join(netns.run(where, "rdma resource show cq") for where in netns.hosts())
-        return shown.count("[ib_sdp]")
-    e.until(lambda: not left(), "the end of those of other cases")
-    with adverse.device(e, busy=3):
+    with either.parameters(spare_queues=0), adverse.device(e, busy=3):
         near, far = e.pair()
         near.send(b"x")
         far.recv(1)
-        e.check(left(), "completion queues are not shown")
+        e.check(queues(), "completion queues are not shown")
         near.close()
         far.close()
-        e.until(lambda: not left(), "the end of all completion queues")
+        e.until(lambda: not queues(), "the end of all completion queues")

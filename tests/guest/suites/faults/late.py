@@ -9,8 +9,8 @@ import time
 
 from lib import calls, faults, pattern
 from lib.registry import case
+from lib.resources import Nothing
 from suites.faults.nth import echo, needs_faults
-from suites.life.states import Nothing
 from suites.zcopy.blocks import MIB, Counters, eager, unpinned
 from suites.zcopy.blocks import pair as both
 

@@ -445,6 +445,23 @@ def zero_copy(e):
 
     Through(e, "send by zero copy", 1, "EFAULT ENOMEM")(attempt_by(False))
     Through(e, "receive by zero copy", 1, "EFAULT ENOMEM")(attempt_by(True))
+    file = os.memfd_create("faults")
+    os.write(file, pattern.Pattern(9).at(0, size))
+
+    def from_a_file(fault):
+        near, far = e.pair()
+        eager(near)
+        task = e.task(pattern.receive, far, 9, size, [size], socket.MSG_WAITALL)
+        result = fault(lambda: os.sendfile(near.fileno(), file, 0, size))
+        at = 0 if failed(result) else result
+        while at < size:
+            at += os.sendfile(near.fileno(), file, at, size - at)
+        e.equal(task.result(), size, "bytes of a file")
+        closing(near, far)
+        return result
+
+    Through(e, "sendfile by zero copy", 1, "EFAULT ENOMEM")(from_a_file)
+    os.close(file)
     gained = counters.gained("zcopy rx_bytes")
     e.check(gained > size, f"{gained} bytes were not copied")
     nothing_left(e)

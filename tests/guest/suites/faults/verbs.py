@@ -6,6 +6,7 @@ and the next connection works."""
 import errno
 
 from lib import faults
+from lib.either import parameters
 from lib.registry import case
 from suites.faults.anywhere import HANGS, rest, session
 from suites.faults.nth import echo, nothing_left
@@ -50,7 +51,14 @@ def refuse(e, names, *errors, most=MOST):
 
 @case(reference=False, families=SOME, timeout=600)
 def making(e):
-    refuse(e, MAKING, errno.ENOMEM, errno.EINVAL)
+    with parameters(spare_queues=0):
+        refuse(e, MAKING, errno.ENOMEM, errno.EINVAL)
+
+
+@case(reference=False, families=SOME, timeout=600)
+def making_of_kept(e):
+    """The same where an end has the completion queues of one that is gone."""
+    refuse(e, [name for name in MAKING if name != "__ib_create_cq"], errno.ENOMEM, errno.EINVAL)
 
 
 @case(reference=False, families=SOME, timeout=600)
@@ -61,15 +69,17 @@ def never_refused(e):
         e.skip("no verb can be had fail here (scripts/test-module --debug)")
     listener = e.listen()
     references = refcount()
-    # The call of each that is the passive end's first.
-    for name, number in (("__ib_create_cq", 3), ("ib_create_qp_kernel", 2), ("ib_cm_init_qp_attr", 1), ("ib_modify_qp", 2),
-                         ("ib_modify_qp", 3), ("ib_send_cm_rep", 1), ("sdp_h_ib_post_recv", 2)):
-        for _ in range(3):
-            rest(e, references)
-            with faults.verb(name, number, errno.ENOMEM) as was_hit:
-                end = session(e, listener)
-                hit = was_hit()
-            e.check(hit and end == "whole", f"{name}, call {number}: {end}, {hit}")
+    with parameters(spare_queues=0):
+        e.equal(session(e, listener), "whole", "without a fault")
+        # The call of each that is the passive end's first.
+        for name, number in (("__ib_create_cq", 3), ("ib_create_qp_kernel", 2), ("ib_cm_init_qp_attr", 1), ("ib_modify_qp", 2),
+                             ("ib_modify_qp", 3), ("ib_send_cm_rep", 1), ("sdp_h_ib_post_recv", 2)):
+            for _ in range(3):
+                rest(e, references)
+                with faults.verb(name, number, errno.ENOMEM) as was_hit:
+                    end = session(e, listener)
+                    hit = was_hit()
+                e.check(hit and end == "whole", f"{name}, call {number}: {end}, {hit}")
     listener.close()
     nothing_left(e)
 

@@ -2,7 +2,7 @@
 """GlusterFS: a brick, and a mount of it by FUSE, with a file there and back. Both are the daemons that glusterd starts, with settings
 of their own."""
 
-from lib.forms import FEW, form
+from lib.forms import IN_TURN, form
 
 BRICK = """
 volume files
@@ -42,7 +42,7 @@ umount mount || cat {folder}/log
 """
 
 # A brick of family 27 is reached by a client whose TCP sockets are SDP's, and by no other.
-for name, family, more in (("", "inet", {}), ("inet_sdp", "inet-sdp", {"tcp": False, "few": FEW, "ways": FEW})):
+for name, family, more in (("", "inet", {}), ("inet_sdp", "inet-sdp", {"tcp": False, "ways": set(IN_TURN)})):
     form(name=name, needs=("glusterfsd", "glusterfs"), server=("sh", "-c", SERVER), client=("sh", "{folder}/client"), timeout=240,
          files={"brick.vol": BRICK.replace("{family}", family), "mount.vol": MOUNT, "client": CLIENT}, says="the same",
          sent=3_000_000, received=3_000_000, **more)

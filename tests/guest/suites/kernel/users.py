@@ -52,8 +52,9 @@ def serving(e, listener):
 
 @case
 def serves(e):
-    """A kernel server of one connection, by calls that wait."""
+    """A kernel server of one connection, by calls that wait; and one that does not wait, to whom nobody connects."""
     port = e.refused_port("self")
+    e.note("told of nobody", order(e, "nobody", e.here, port))
     task = e.task(order, e, "serve", e.here, port)
     near = e.socket("peer")
     e.until(lambda: e.error(near.connect, e.address(e.here, port)) == "ok", "the kernel's listener")
@@ -75,11 +76,17 @@ def asks(e):
 
 @case
 def asks_without_io(e):
-    """The same with memory that must not wait for pages to be written."""
-    listener = e.listen()
-    server = serving(e, listener)
-    e.note("told", order(e, "frugal", e.there, listener.port, 100000))
-    e.note("echoed", server.result())
+    """The same with memory that must not wait for pages to be written; and from the reserves, as for a user that frees memory by what it
+    sends (swap, a block device)."""
+    for command in ("frugal", "reclaim"):
+        listener = e.listen()
+        server = serving(e, listener)
+        told = order(e, command, e.there, listener.port, 100000)
+        if told[-1].startswith("memory"):
+            how = told.pop()
+            e.check(how == "memory as allowed" or e.domain == e.family, f"{command}: {how}")      # TCP's is not seen
+        e.note(f"told, {command}", told)
+        e.note(f"echoed, {command}", server.result())
 
 
 @case

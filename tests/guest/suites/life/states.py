@@ -5,7 +5,6 @@ no pinned page, no reference to the module, and on the devices no PD, CQ, QP or 
 import contextlib
 import ctypes
 import fcntl
-import json
 import os
 import pathlib
 import select
@@ -16,8 +15,9 @@ import subprocess
 import threading
 import time
 
-from lib import calls, leftovers, netns, observe
+from lib import calls, netns, observe
 from lib.registry import case
+from lib.resources import Nothing
 from suites.process.memory import Group
 from suites.zcopy.blocks import MIB, eager
 
@@ -237,34 +237,6 @@ def drain(e, far, what):
         return data != "EAGAIN"
 
     e.until(drained, what)
-
-
-def resources():
-    """What the RDMA devices have of each kind."""
-    text = subprocess.run(["rdma", "-j", "resource", "show"], capture_output=True, text=True, check=True).stdout
-    return {(device["ifname"], kind): count for device in json.loads(text) for kind, count in device.items()
-            if kind in ("pd", "cq", "qp", "mr", "srq")}
-
-
-class Nothing:
-    """What there was before, and is to be again."""
-
-    def __init__(self, e):
-        self._e = e
-        self._before = None
-        self.left()
-        self._before = resources()
-
-    def left(self, what="before"):
-        e = self._e
-        for thing in e._keep:
-            if hasattr(thing, "close"):
-                thing.close()
-        e._keep.clear()
-        left = leftovers.wait(e.patience * 9)
-        e.check(not left, f"{what}: " + "; ".join(left))
-        if self._before is not None:
-            e.until(lambda: resources() == self._before, lambda: f"{what}: {resources()} on the devices, before {self._before}", e.patience * 3)
 
 
 def works(e):

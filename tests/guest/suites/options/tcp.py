@@ -37,7 +37,7 @@ def every_number(e):
             e.note(f"set {option}", e.error(calls.setsockopt, sock, TCP, option, number(1)), **expected)
         with e.socket() as sock:
             e.note(f"get {option}", e.error(calls.getsockopt, sock, TCP, option, 128), **expected)
-    for option in (84, 100, 500, 4095, INT, -1):
+    for option in (85, 100, 500, 4095, INT, -1):
         with e.socket() as sock:
             e.note(f"unknown {option}", (e.error(calls.setsockopt, sock, TCP, option, number(1)),
                                          e.error(calls.getsockopt, sock, TCP, option)))

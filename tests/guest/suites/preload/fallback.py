@@ -12,7 +12,8 @@ from lib.programs import Program
 from lib.registry import case
 
 PORT = 7310
-CLIENTS = ("blocking", "timeout", "asyncio", "selectors")
+# One that blocks, and one that connects as event loops do.
+CLIENTS = ("blocking", "selectors")
 
 
 def output(program, patience):

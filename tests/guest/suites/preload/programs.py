@@ -41,13 +41,13 @@ def threads(e):
     echo(e, "threads", "blocking", 3, 1000000)
 
 
-@case(families=("v4",), timeout=120)
+@case(reference=False, families=("v4",), timeout=120)
 def forks(e):
     """A process for each connection; a client with a time limit, whose sockets do not block."""
     echo(e, "forks", "timeout", 4, 300000)
 
 
-@case(families=("v4",), timeout=120)
+@case(reference=False, families=("v4",), timeout=120)
 def started(e):
     """A listener that subprocess.Popen() hands to another program, where it blocks."""
     echo(e, "started", "blocking", 2, 100000)
@@ -59,13 +59,13 @@ def events(e):
     echo(e, "asyncio", "asyncio", 20, 50000)
 
 
-@case(families=("v4",), timeout=120)
+@case(reference=False, families=("v4",), timeout=120)
 def readiness(e):
     """epoll at both ends, of sockets that are watched before they are connected."""
     echo(e, "selectors", "selectors", 5, 200000)
 
 
-@case(families=("v4",), timeout=120)
+@case(reference=False, families=("v4",), timeout=120)
 def older_readiness(e):
     """poll() and select() as servers use them."""
     for server in ("poll", "select"):
@@ -127,7 +127,7 @@ def socat(e):
         e.equal((carried.sent(), carried.received()), (27, 27), "bytes that SDP sent and received")
 
 
-@case(families=("v4",), timeout=120)
+@case(reference=False, families=("v4",), timeout=120)
 def iperf3(e):
     """It sets many options, and asks for TCP_INFO."""
     if not shutil.which("iperf3"):

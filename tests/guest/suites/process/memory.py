@@ -41,6 +41,10 @@ class Group:
     def join(self):
         (self._path / "cgroup.procs").write_text("0")
 
+    def limit(self, most):
+        """Bytes that it may have, or "max"."""
+        (self._path / "memory.max").write_text(str(most))
+
     def charged(self):
         """Bytes of sockets and of the kernel's other memory."""
         words = dict(line.split() for line in (self._path / "memory.stat").read_text().splitlines())

@@ -2,7 +2,7 @@
 """Node.js, whose libuv tells epoll what it waits for by io_uring: an HTTP server that streams, an agent that keeps connections,
 and one in a worker thread."""
 
-from lib.forms import FEW, form
+from lib.forms import form
 
 SERVER = """
 require("http").createServer((request, answer) => request.pipe(answer)).listen({port}, "{host}")
@@ -41,5 +41,5 @@ if (isMainThread) {
 """
 
 # and to a server that has TCP alone
-http = form(needs=("node",), few=FEW | {("sdp_run", "by_tcp")}, server=("node", "{folder}/server.js"), client=("node", "{folder}/client.js"), timeout=240,
+http = form(needs=("node",), server=("node", "{folder}/server.js"), client=("node", "{folder}/client.js"), timeout=240,
             files={"server.js": SERVER, "client.js": CLIENT}, says="16 and 16 came back", sent=3_200_000, received=3_200_000)

@@ -25,7 +25,7 @@ CLIENT = """
 set -e
 PATH=$(echo /usr/lib/postgresql/*/bin):$PATH
 export PGHOST={host} PGPORT={port} PGUSER=postgres
-pgbench -q -i -s 1
+pgbench -q -i -I dtgp -s 1
 pgbench -n -c 4 -j 2 -t 15
 pgbench -n -C -c 4 -j 2 -t 3
 ask() { psql -XAt -v ON_ERROR_STOP=1 -c "$1"; }

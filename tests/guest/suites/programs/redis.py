@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """redis: its own benchmark with 50 connections, one request at a time and 16 of them; a large value, and many from a pipe."""
 
-from lib.forms import FEW, form
+from lib.forms import form
 
 CLIENT = """
 cd /tmp && folder=$(mktemp -d form-client-XXXXXX) && cd $folder || exit
@@ -19,4 +19,4 @@ rm -r /tmp/$folder
 # and to a server that has TCP alone
 benchmark = form(needs=("redis-server", "redis-benchmark", "redis-cli"), client=("sh", "{folder}/client"), files={"client": CLIENT},
                  server=("redis-server", "--bind", "{host}", "--port", "{port}", "--protected-mode", "no", "--save", "", "--dir", "/tmp"),
-                 few=FEW | {("sdp_run", "by_tcp")}, says="many small", sent=8_000_000, received=8_000_000)
+                 also_by={("sdp_run", "by_tcp")}, says="many small", sent=8_000_000, received=8_000_000)

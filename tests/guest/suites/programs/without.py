@@ -5,7 +5,7 @@ import hashlib
 import pathlib
 
 from lib.registry import case
-from lib.without import Without, each_side, mapped
+from lib.without import Without, each_side, mapped, sides
 
 from . import java, nginx, node, postgresql, redis, ssh, unpreloaded
 
@@ -50,7 +50,7 @@ def cases():
         one.__module__ = __name__
         each_side(timeout=240)(one)
     for function, name in ((static, "static"), (go, "transfer"), (java.sockets, "java")):
-        for side in ("server", "client"):
+        for side in sides(f"mapped_{function.__name__}"):
             def run(e, function=function, name=name, side=side):
                 with mapped(e, name), Without(e, side, mapped=True) as way:
                     function(e, way)

@@ -18,7 +18,7 @@ def settled(e):
             lambda: f"{len(observe.rows('self'))} and {len(observe.rows('peer'))} sockets stay", patience=e.patience * 9)
 
 
-@case(timeout=180)
+@case(reference=False, timeout=180)
 def a_thousand(e):
     """1,000 connections at once, each with data in both directions."""
     listener = e.listen(backlog=1024)
@@ -49,7 +49,7 @@ def a_thousand(e):
         settled(e)
 
 
-@case(timeout=120)
+@case(reference=False, timeout=120)
 def storm(e):
     """Threads that connect, speak and close as fast as they can."""
     listener = e.listen(backlog=128)
@@ -78,7 +78,7 @@ def storm(e):
         settled(e)
 
 
-@case(timeout=120)
+@case(reference=False, timeout=120)
 def aborted_connects(e):
     """Non-blocking connects that are closed or reset at once, in every order, while a server accepts what it gets."""
     listener = e.listen(backlog=64)
@@ -109,7 +109,7 @@ def aborted_connects(e):
         settled(e)
 
 
-@case(timeout=120)
+@case(reference=False, timeout=120)
 def closing_orders(e):
     """Both ends send and close in random orders and ways: whoever reads to the end gets a beginning of the stream."""
     listener = e.listen()
@@ -144,7 +144,7 @@ def closing_orders(e):
         settled(e)
 
 
-@case(timeout=120)
+@case(reference=False, timeout=120)
 def many_threads(e):
     """Transfers of random sizes on several connections, in both directions, from many threads."""
     listener = e.listen(backlog=32)

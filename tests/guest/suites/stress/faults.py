@@ -3,6 +3,8 @@
 
 import contextlib
 import ctypes
+import os
+import pathlib
 import random
 import shutil
 import socket
@@ -10,7 +12,7 @@ import struct
 import subprocess
 import time
 
-from lib import calls, faults, memory, netns, observe, pattern
+from lib import calls, either, faults, memory, netns, observe, pattern
 from lib.registry import case
 from suites.stress.connections import settled
 from suites.zcopy import blocks
@@ -20,7 +22,7 @@ def reusable(sock):
     sock.set(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
 
-@case(timeout=120)
+@case(reference=False, timeout=120)
 def loss(e):
     """Packets are lost: everything arrives all the same."""
     with e.netem("loss 1%"):
@@ -35,7 +37,7 @@ def loss(e):
         e.equal(far.recv(1), b"", "end")
 
 
-@case(timeout=120)
+@case(reference=False, timeout=120)
 def reordering(e):
     with e.netem("delay 1ms reorder 5% 50% duplicate 1%"):
         near, far = e.pair()
@@ -47,7 +49,7 @@ def reordering(e):
             task.result()
 
 
-@case(timeout=120)
+@case(reference=False, timeout=120)
 def connects_under_loss(e):
     """Connections are made and ended over a bad wire."""
     with e.netem("loss 3%"):
@@ -155,9 +157,71 @@ def to_be_written(e):
 def read_into(e):
     near, far = blocks.pair(e)
     counters = blocks.Counters()
-    e.task(e.error, far.send, bytes(blocks.MIB), socket.MSG_NOSIGNAL)
+    e.task(e.error, far.send, pattern.Pattern(1).at(0, blocks.MIB), socket.MSG_NOSIGNAL)
     e.until(lambda: counters.gained("post_send SDP_MID_SRCAVAIL"), "an advert")
     return near, far, memory.Absent(blocks.MIB, memory.PAGE), lambda absent: calls.recv_at(near, absent.address, blocks.MIB, socket.MSG_WAITALL)
+
+
+def taken_back(e):
+    """The peer takes its advert back meanwhile, and sends some of it."""
+    return read_into(e)
+
+
+def option(sock, absent):
+    """setsockopt(2) by an address; 0 or the errno's name."""
+    return calls.plain("setsockopt", sock.fileno(), socket.SOL_TCP, socket.TCP_NODELAY, ctypes.c_void_p(absent.address), 4)
+
+
+def set_on(e):
+    near, far = e.pair()
+    return near, far, memory.Absent(memory.PAGE), lambda absent: option(near, absent)
+
+
+def set_on_both(e):
+    """Of a listener by SDP and TCP: the call holds the right to decide which of them it is."""
+    near = either.listen(e, where="self")
+    return near, either.connect(e, near, host=e.here), memory.Absent(memory.PAGE), lambda absent: option(near, absent)
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def workers_in_a_fault(e):
+    """A call waits in a fault of its own memory, which nobody ends, and holds a socket's lock, or the right to decide between SDP and TCP. No
+    worker waits for that: others, more than there are processors, connect, fall back, and end meanwhile."""
+    begun = []
+    for begin in (copied_out, copied_in, set_on, set_on_both):
+        near, far, absent, call = begin(e)
+        begun.append((near, far, absent, e.task(e.outcome, call, absent)))
+        e.until(absent.touched, f"the call meets absent memory, {begin.__name__}")
+    try:
+        # What comes for these sockets, and what their timers have to do.
+        begun[0][1].send(b"comes")
+        begun[2][1].send(b"comes")
+        nobody = e.refused_port()
+        for _ in range(2 * os.cpu_count() + 2):
+            with either.parameters(ipproto_wait=5000, ipproto_memory=0), either.counts(e, tcp_refused=1):
+                e.equal(e.error(either.make(e).connect, e.address(e.there, nobody)), "ECONNREFUSED", "by SDP and then by TCP")
+            near, far = e.pair()
+            near.send(b"x" * 100000)
+            e.equal(far.recv_exactly(100000), b"x" * 100000, "others")
+            near.close()
+            far.close()
+        stuck = [stack for stack in worker_stacks() if "ib_sdp" in stack]
+        e.equal(stuck, [], "workers that wait")
+        e.check(all(task.is_alive() for *_, task in begun), "a call has ended")
+    finally:
+        for _, _, absent, _ in begun:
+            absent.close()
+    e.equal([task.result() for *_, task in begun], [100, 9, 0, 0], "the calls")
+
+
+def worker_stacks():
+    """The stacks of the kernel's workers that are asleep in the midst of something."""
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if (folder / "comm").read_text().startswith("kworker"):
+                yield (folder / "stack").read_text()
+        except OSError:
+            pass        # it has just ended
 
 
 @case(reference=False, families=("v4",), timeout=180)
@@ -167,10 +231,13 @@ def device_goes_in_a_fault(e):
     if not shutil.which("rdma"):
         e.skip("no rdma tool")
     device = netns.device()
-    for begin in (copied_out, copied_in, to_be_read, to_be_written, read_into):
+    for begin in (copied_out, copied_in, set_on, set_on_both, to_be_read, to_be_written, read_into, taken_back):
+        counters = blocks.Counters()
         near, far, absent, call = begin(e)
         task = e.task(e.outcome, call, absent)
         e.until(absent.touched, f"the call meets absent memory, {begin.__name__}")
+        if begin is taken_back:
+            e.until(lambda: counters.gained("post_send SDP_MID_SRCAVAIL_CANCEL") and counters.gained("received SDP_MID_DATA"), "bytes of the advert")
         removal = e.task(netns.run, "self", "rdma link del rxe0")
         try:
             e.until(lambda: not removal.is_alive(), f"the end of the device, {begin.__name__}")
@@ -182,13 +249,19 @@ def device_goes_in_a_fault(e):
         got = task.result()
         if begin is copied_in:
             e.equal((got, bytes(absent.map[:9])), (9, b"what came"), "what had come before")
+        elif begin in (set_on, set_on_both):
+            e.equal(got, 0, f"the option, {begin.__name__}")
+        elif begin is taken_back or begin is read_into and isinstance(got, int):
+            # on a slow machine the peer has done so in any case
+            e.check(isinstance(got, int) and 0 < got < blocks.MIB, f"{begin.__name__} gave {got}")
+            e.check(absent.map[:got] == pattern.Pattern(1).at(0, got), f"others than the peer's {got} bytes")
         else:
             e.check(got in ("EPIPE", "ECONNRESET", "ENETRESET"), f"{begin.__name__} gave {got}")
         near.close()
         far.close()
 
 
-@case(timeout=120)
+@case(reference=False, timeout=120)
 def killed_anywhere(e):
     """Processes at work are killed at random moments; the other ends notice, and the listener serves on."""
     listener = e.listen(backlog=64)
@@ -227,7 +300,7 @@ def killed_anywhere(e):
     e.equal(near.recv(1), b"y", "the server's answer")
 
 
-@case(timeout=120)
+@case(reference=False, timeout=120)
 def killed_servers(e):
     """The same with the accepting end."""
     choice = random.Random(12)

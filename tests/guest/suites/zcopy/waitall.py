@@ -93,12 +93,12 @@ def with_small_ones(e):
 def two_readers(e):
     """Two threads that read from one socket: each byte is given once, and each call's are in order."""
     near, far = pair(e)
-    total, room = 3 * LARGE, 5 * MIB
+    total, room = 24 * MIB, 3 * MIB
     words = memoryview(array.array("Q", range(total // 8))).cast("B")
 
     def give():
         place = 0
-        for size in (3 * MIB, 8 * MIB, 4096, MIB, 5 * MIB + 8, total):
+        for size in (2 * MIB, 4 * MIB, 4096, MIB, 3 * MIB + 8, total):
             near.sendall(words[place:place + size])
             place += size
         near.shutdown(socket.SHUT_WR)

@@ -4,6 +4,9 @@
 
 #![cfg(test)]
 
+// The files call the kernel's crate by its name.
+extern crate self as kernel;
+
 #[path = "../../../../src/conn/closing.rs"]
 #[allow(dead_code, reason = "of the module's")]
 mod closing;
@@ -15,12 +18,44 @@ mod cork_tests;
 #[allow(dead_code, reason = "of the module's")]
 mod state;
 
+#[path = "../../../../src/conn/receive_queue.rs"]
+#[allow(dead_code, reason = "of the module's")]
+mod receive_queue;
+mod receive_queue_tests;
+#[path = "../../../../src/memory/ring.rs"]
+#[allow(dead_code, reason = "of the module's")]
+mod ring;
+#[path = "../../../../src/conn/send_queue.rs"]
+#[allow(dead_code, reason = "of the module's")]
+mod send_queue;
+mod send_queue_tests;
 #[path = "../../../../src/conn/timers.rs"]
+#[allow(dead_code, reason = "of the module's")]
 mod timers;
 mod timers_tests;
 
+mod host;
+use host::{alloc, prelude};
+
+mod memory {
+    pub(crate) use crate::host::pressure;
+    pub(crate) use crate::ring;
+}
+
+mod transport {
+    pub(crate) use crate::host::Sge;
+}
+
 // The files ask for the module's types by these names.
 mod sys {
+    pub(crate) mod errno {
+        pub(crate) use crate::host::EPROTO;
+    }
+    pub(crate) mod rdma {
+        pub(crate) mod buffer {
+            pub(crate) use crate::host::Buffer;
+        }
+    }
     pub(crate) mod time {
         pub(crate) type Jiffies = usize;
     }

@@ -8,7 +8,7 @@
 
 use sdp_protocol::message::Message;
 use sdp_protocol::{
-    Block, Connection, Event, Hold, Mid, Offer, Parameters, Transmit, Violation, ZeroCopy,
+    Block, Connection, Event, Mid, Offer, Parameters, Stall, Transmit, Violation, ZeroCopy,
     MAX_HEADER,
 };
 
@@ -41,7 +41,7 @@ pub enum Saw {
     /// The connection was to be aborted for this.
     Violated(Violation),
     /// Something had to wait for this.
-    Held(Hold),
+    Held(Stall),
 }
 
 /// Plays what the input says, and tells what has happened.

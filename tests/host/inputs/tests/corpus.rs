@@ -4,7 +4,7 @@
 //! together they still reach everything that a peer can reach.
 
 use sdp_inputs::connection::{play, Saw};
-use sdp_protocol::{Hold, Mid, Violation};
+use sdp_protocol::{Mid, Stall, Violation};
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -61,7 +61,7 @@ fn connections() {
     // Nothing of ours aborts or suspends.
     let never = [Mid::AbortConn, Mid::SuspComm, Mid::SuspCommAck];
     missing.extend(mids.filter(|m| !never.contains(m)).map(Saw::Sent));
-    missing.extend([Hold::Credits, Hold::Wire, Hold::Corked, Hold::Adverts].map(Saw::Held));
+    missing.extend([Stall::Credits, Stall::Wire, Stall::Corked, Stall::Adverts].map(Saw::Held));
     missing.retain(|saw| !seen.contains(saw));
     assert!(missing.is_empty(), "the corpus reaches none of {missing:?}");
 }

@@ -14,7 +14,12 @@ extern crate self as kernel;
 #[path = "../../../../src/conn/events.rs"]
 mod events;
 mod going;
+mod looking;
+mod retold;
 mod room;
+#[allow(dead_code, reason = "the other counts are looked at alike")]
+#[path = "../../../../src/transport/local/tally.rs"]
+mod tally;
 #[path = "../../../../src/sys/rdma/use_count.rs"]
 mod use_count;
 mod waiting;
@@ -22,7 +27,9 @@ mod waiting;
 /// `kernel::sync::atomic`, as far as the files use it.
 mod sync {
     pub(crate) mod atomic {
-        use loom::sync::atomic::{fence, AtomicI32, Ordering};
+        use loom::sync::atomic::{fence, AtomicI64, Ordering};
+        use std::fmt::Debug;
+        use std::marker::PhantomData;
 
         /// An order of the kernel's.
         pub trait Order {
@@ -45,47 +52,53 @@ mod sync {
             }
         }
 
-        /// `Atomic<i32>`.
-        pub struct Atomic<T>(AtomicI32, std::marker::PhantomData<T>);
+        /// `Atomic<i32>` and `Atomic<i64>`.
+        pub struct Atomic<T>(AtomicI64, PhantomData<T>);
 
-        impl Atomic<i32> {
-            pub fn new(n: i32) -> Self {
-                Atomic(AtomicI32::new(n), std::marker::PhantomData)
+        impl<T: Into<i64> + TryFrom<i64, Error: Debug>> Atomic<T> {
+            pub fn new(n: T) -> Self {
+                Atomic(AtomicI64::new(n.into()), PhantomData)
             }
 
-            fn ordered<O: Order, R>(&self, _: O, access: impl FnOnce(&AtomicI32) -> R) -> R {
+            fn ordered<O: Order, R>(&self, _: O, access: impl FnOnce(&AtomicI64) -> R) -> R {
                 O::fence();
                 let r = access(&self.0);
                 O::fence();
                 r
             }
 
-            pub fn load(&self, _: Relaxed) -> i32 {
-                self.0.load(Ordering::Relaxed)
+            fn value(n: i64) -> T {
+                n.try_into().unwrap()
+            }
+
+            pub fn load(&self, _: Relaxed) -> T {
+                Self::value(self.0.load(Ordering::Relaxed))
             }
 
             /// An exchange, since loom takes a plain store and an exchange that has not seen it to
             /// be without order: later loads could then see the older one of the two.
-            pub fn store(&self, n: i32, _: Relaxed) {
-                self.0.swap(n, Ordering::Relaxed);
+            pub fn store(&self, n: T, _: Relaxed) {
+                self.0.swap(n.into(), Ordering::Relaxed);
             }
 
-            pub fn xchg<O: Order>(&self, n: i32, o: O) -> i32 {
-                self.ordered(o, |a| a.swap(n, Ordering::Relaxed))
+            pub fn xchg<O: Order>(&self, n: T, o: O) -> T {
+                Self::value(self.ordered(o, |a| a.swap(n.into(), Ordering::Relaxed)))
             }
 
-            pub fn cmpxchg<O: Order>(&self, old: i32, new: i32, o: O) -> Result<i32, i32> {
+            pub fn cmpxchg<O: Order>(&self, old: T, new: T, o: O) -> Result<T, T> {
                 self.ordered(o, |a| {
-                    a.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed)
+                    a.compare_exchange(old.into(), new.into(), Ordering::Relaxed, Ordering::Relaxed)
                 })
+                .map(Self::value)
+                .map_err(Self::value)
             }
 
-            pub fn fetch_add<O: Order>(&self, n: i32, o: O) -> i32 {
-                self.ordered(o, |a| a.fetch_add(n, Ordering::Relaxed))
+            pub fn fetch_add<O: Order>(&self, n: T, o: O) -> T {
+                Self::value(self.ordered(o, |a| a.fetch_add(n.into(), Ordering::Relaxed)))
             }
 
-            pub fn fetch_sub<O: Order>(&self, n: i32, o: O) -> i32 {
-                self.ordered(o, |a| a.fetch_sub(n, Ordering::Relaxed))
+            pub fn fetch_sub<O: Order>(&self, n: T, o: O) -> T {
+                Self::value(self.ordered(o, |a| a.fetch_sub(n.into(), Ordering::Relaxed)))
             }
         }
     }

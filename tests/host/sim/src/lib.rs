@@ -6,8 +6,8 @@
 //! applications, one of them always the code under test, the other the same code or a model of
 //! another implementation, and sometimes somebody on the wire who tampers with messages. Then
 //! anything happens in any order: bytes are written and read, messages travel, completions are
-//! late, blocks are advertised, read, written to, refused and taken back, buffers grow, modes and
-//! options change, streams end, an end dies. All the time it is checked that
+//! late, blocks are advertised, read, written to, refused and taken back, also those that no call waits
+//! for, buffers grow, modes and options change, streams end, an end dies. All the time it is checked that
 //!
 //! * every byte arrives once, in its place, and the end of the stream after the last of them;
 //! * urgent bytes are marked where they are, and announced once;
@@ -29,6 +29,10 @@ pub mod packet;
 pub mod port;
 pub mod rng;
 pub mod world;
+mod zcopy;
+
+// The module's files call the protocol so.
+use sdp_protocol as protocol;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -48,6 +52,9 @@ pub struct Summary {
     pub messages: [u64; 3],
     /// Messages by their MID's index.
     pub kinds: [u64; Mid::ALL.len()],
+    /// Blocks by what became of them: read to the end, gone in messages, written to a reader, moved, given back
+    /// to a call.
+    pub ways: [u64; 5],
     /// How often tampering was found out, by the violation's name.
     pub violations: BTreeMap<String, u64>,
 }
@@ -94,6 +101,11 @@ pub fn run(seed: u64, steps: u64, connections: u64, trace: bool) -> Result<Summa
         summary.connections += 1;
         for counts in world.counts() {
             for (sum, count) in summary.messages.iter_mut().zip(counts) {
+                *sum += count;
+            }
+        }
+        for ways in world.ways() {
+            for (sum, count) in summary.ways.iter_mut().zip(ways) {
                 *sum += count;
             }
         }

@@ -49,6 +49,8 @@ fn main() -> ExitCode {
             println!(
                 "messages: {data} with stream bytes, {updates} credit updates, {others} others"
             );
+            let [read, sent, written, moved, back] = summary.ways;
+            println!("blocks: {read} read, {sent} sent, {written} written, {moved} moved, {back} given back");
             for (mid, count) in Mid::ALL.into_iter().zip(summary.kinds) {
                 if count > 0 {
                     println!("message {}: {count}", mid.name());

@@ -73,6 +73,9 @@ pub trait Node {
     /// The oldest READ has completed.
     fn read_completed(&mut self, bytes: &[u8]) -> Result<(), String>;
 
+    /// The oldest WRITE that has not arrived does.
+    fn write_arrived(&mut self) {}
+
     /// Whoever waits for the other end to use memory of ours does so no longer, and nothing is
     /// advertised any more until something is written; returns whether somebody waited.
     fn give_up(&mut self) -> bool;
@@ -91,7 +94,12 @@ pub trait Node {
     fn over(&self) -> Option<Over>;
 
     /// The connection is lost: all memory of this end is its own again.
-    fn lost(&mut self);
+    fn lost(&mut self) -> Result<(), String>;
+
+    /// Whether something of what was written is still here.
+    fn has_left(&self) -> bool {
+        false
+    }
 
     /// Up to where in the stream the other end has said that it has read what was advertised.
     fn told_read(&self) -> u64 {
@@ -125,6 +133,11 @@ pub trait Node {
 
     /// What keeps this end from sending, for reports.
     fn state(&self) -> String;
+
+    /// What became of blocks: read to the end, gone in messages, written to a reader, moved, given back to a call.
+    fn ways(&self) -> [u64; 5] {
+        [0; 5]
+    }
 
     /// Messages sent: with stream bytes, credit updates, others.
     fn counts(&self) -> [u64; 3];

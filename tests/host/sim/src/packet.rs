@@ -17,9 +17,14 @@ pub struct Packet {
 impl Packet {
     /// A message with these headers, whose payload is the stream of `side` from `position` on.
     pub fn new(header: &[u8], side: usize, position: u64, payload: u32) -> Self {
-        let mut bytes = Vec::with_capacity(header.len() + payload as usize);
-        bytes.extend_from_slice(header);
-        bytes.extend((position..position + u64::from(payload)).map(|at| stream_byte(side, at)));
+        let positions = position..position + u64::from(payload);
+        let payload: Vec<u8> = positions.map(|at| stream_byte(side, at)).collect();
+        Packet::with(header, &payload)
+    }
+
+    /// A message with these headers and this payload.
+    pub fn with(header: &[u8], payload: &[u8]) -> Self {
+        let bytes = [header, payload].concat();
         Packet { bytes, write: None }
     }
 

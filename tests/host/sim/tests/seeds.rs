@@ -32,10 +32,19 @@ fn many_seeds() {
             ] {
                 assert!(summary.kinds[mid.index()] > 100, "{}", mid.name());
             }
+            let most = summary.ways.iter().all(|count| *count > 100);
+            assert!(most, "ways of blocks: {:?}", summary.ways);
             println!("{summary:?}");
         }
         Err(failure) => panic!("{failure}"),
     }
+}
+
+/// Of a peer of OFED's that has two credits of ours and gives us two: an advert of its that is not refused at
+/// once can be reported by nobody (`is_starved` of the protocol). One in many thousand connections.
+#[test]
+fn adverts_between_two_without_credits() {
+    sdp_sim::run(900_059_282, u64::MAX, 1, false).unwrap();
 }
 
 #[test]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What the module does about zero copy, as it is: the files of `src/conn/zcopy` that need nothing but
+//! What the module does about zero copy, as it is: the files of `src/conn/zcopy` and `src/memory` that need nothing but
 //! `core` and the protocol.
 
 #![cfg(test)]
@@ -13,6 +13,10 @@ use sdp_protocol as protocol;
 mod advert;
 #[path = "../../../../src/conn/zcopy/policy.rs"]
 mod policy;
+#[path = "../../../../src/memory/protect/record.rs"]
+mod record;
+#[path = "../../../../src/conn/zcopy/touches.rs"]
+mod touches;
 #[path = "../../../../src/conn/zcopy/transfer.rs"]
 mod transfer;
 #[path = "../../../../src/conn/zcopy/tx_blocks.rs"]

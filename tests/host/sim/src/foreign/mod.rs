@@ -586,9 +586,10 @@ impl Node for Foreign {
         self.flavour.early && self.credits() == 1
     }
 
-    fn lost(&mut self) {
+    fn lost(&mut self) -> Result<(), String> {
         let side = self.common.side;
         self.common.fabric.borrow_mut().take_back_all(side);
+        Ok(())
     }
 
     fn finished(&self) -> bool {

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use sdp_protocol::{Block, Event, Remote};
+use sdp_protocol::{Block, Event, Mid, Outgoing, Remote};
 
 use super::Ours;
 use crate::node::Common;
@@ -21,6 +21,26 @@ pub(super) struct Large {
 }
 
 impl Ours {
+    /// Notes what of the stream has gone with a message.
+    pub(super) fn sent(&mut self, out: &Outgoing) -> Result<(), String> {
+        let outbox = &mut self.common.outbox;
+        if out.kind != Mid::SrcAvail || self.blocks.is_some() {
+            return outbox.advance(out.payload, out.urgent);
+        }
+        let large = self.planned.pop_front().ok_or("nothing was offered")?;
+        outbox.advance((large.end - large.start) as u32, false)?;
+        if self.advertised.is_empty() {
+            self.done = 0;
+        }
+        self.advertised.push_back(large);
+        if self.advertised.len() == 1 {
+            self.done = out.payload;
+        } else if out.payload > 0 {
+            return Err("bytes in a SrcAvail behind another".into());
+        }
+        Ok(())
+    }
+
     /// The next block, registered, if the stream has come to it.
     pub(super) fn source(&mut self, rng: &mut Rng) -> Option<Block> {
         let Common {
@@ -159,7 +179,11 @@ impl Ours {
         let Some(room) = self.connection.sink_advert() else {
             return false;
         };
-        if most == 0 || self.over.is_some() || !self.settled && rng.one_in(3) {
+        if self.blocks.is_some()
+            || most == 0
+            || self.over.is_some()
+            || !self.settled && rng.one_in(3)
+        {
             return false;
         }
         let all = most.min(room.size);

@@ -3,6 +3,8 @@
 //! An end that runs the code under test.
 
 mod adverts;
+mod blocks;
+mod posting;
 
 use std::collections::VecDeque;
 
@@ -12,6 +14,7 @@ use sdp_protocol::{
 };
 
 use self::adverts::Large;
+use self::blocks::{Ahead, Blocks};
 use crate::audit::Audit;
 use crate::node::{Common, Node, Over};
 use crate::packet::Packet;
@@ -54,6 +57,8 @@ pub struct Ours {
     sink: Option<Block>,
     /// Blocks of readers that are advertised.
     sinks: VecDeque<Block>,
+    /// It sends by the module's queue of blocks, and not as `planned` says.
+    blocks: Option<Blocks>,
 }
 
 impl Ours {
@@ -87,11 +92,20 @@ impl Ours {
             reading: VecDeque::new(),
             sink: None,
             sinks: VecDeque::new(),
+            blocks: None,
             common,
         }
     }
 
-    fn offer(&mut self, rng: &mut Rng) -> Offer {
+    /// One that sends by the module's queue of blocks.
+    pub fn by_blocks(self) -> Self {
+        Ours {
+            blocks: Some(Blocks::new()),
+            ..self
+        }
+    }
+
+    fn offer(&mut self, ahead: Option<&Ahead>, rng: &mut Rng) -> Offer {
         let source = self.source(rng);
         let Common {
             port,
@@ -103,7 +117,7 @@ impl Ours {
             Some(large) => (large.start - outbox.sent) as u32,
             None => outbox.queued(),
         };
-        Offer {
+        let mut offer = Offer {
             queued,
             source,
             sink: self.sink.filter(|_| inbox.read == inbox.received),
@@ -114,7 +128,11 @@ impl Ours {
             cork: self.cork,
             limit: self.limit,
             reader_waits: self.waits && inbox.read == inbox.received,
+        };
+        if let Some(ahead) = ahead {
+            ahead.put(outbox, &mut offer);
         }
+        offer
     }
 
     /// Answers the peer's wish for larger buffers.
@@ -141,11 +159,13 @@ impl Node for Ours {
     ) -> Result<u32, String> {
         let mut count = 0;
         while count < most && self.common.port.in_flight < self.common.port.depth {
-            if self.write_to_sink(rng, wire) {
+            if self.blocks_on(rng, wire)? || self.write_to_sink(rng, wire) {
                 continue;
             }
-            let offer = self.offer(rng);
-            if self.common.outbox.closed && self.planned.is_empty() {
+            let ahead = self.blocks.as_ref().map(|b| b.ahead(self.limit));
+            let offer = self.offer(ahead.as_ref(), rng);
+            let waits = self.blocks.as_ref().is_some_and(Blocks::has_call);
+            if self.common.outbox.closed && self.planned.is_empty() && !waits {
                 self.connection.shutdown_send();
             }
             let finished = self.connection.finished();
@@ -160,31 +180,23 @@ impl Node for Ours {
             if self.over.is_some() || finished {
                 return Err("a message was sent after the end".into());
             }
-            let outbox = &mut self.common.outbox;
+            let out = out.clone();
             let data = out.kind == Mid::Data;
             if data && (out.payload > offer.queued || out.payload > offer.limit) {
                 return Err(format!("more sent than there was: {out:?}"));
             }
             let header = &out.header[..usize::from(out.header_len)];
-            let packet = Packet::new(header, self.common.side, outbox.sent, out.payload);
+            let packet = match &ahead {
+                Some(ahead) => Packet::with(header, &self.block_posted(ahead, &out)?),
+                None => {
+                    let Common { side, outbox, .. } = &self.common;
+                    Packet::new(header, *side, outbox.sent, out.payload)
+                }
+            };
             if out.kind == Mid::SinkAvail {
                 self.sinks.extend(self.sink.take());
             }
-            if out.kind == Mid::SrcAvail {
-                let large = self.planned.pop_front().ok_or("nothing was offered")?;
-                outbox.advance((large.end - large.start) as u32, false)?;
-                if self.advertised.is_empty() {
-                    self.done = 0;
-                }
-                self.advertised.push_back(large);
-                if self.advertised.len() == 1 {
-                    self.done = out.payload;
-                } else if out.payload > 0 {
-                    return Err("bytes in a SrcAvail behind another".into());
-                }
-            } else {
-                outbox.advance(out.payload, out.urgent)?;
-            }
+            self.sent(&out)?;
             if self.trusting {
                 let reading = !self.reading.is_empty();
                 self.audit.sending(&packet, offer.posted, reading)?;
@@ -249,7 +261,10 @@ impl Node for Ours {
             Event::PeerAborted | Event::Suspended { .. } => self.over = Some(Over::Ended),
             Event::ReceiveSizeRequested(size) => self.wish = Some(size),
             event => {
-                let news = self.about_sources(event);
+                let news = match self.blocks {
+                    Some(_) => self.about_blocks(event),
+                    None => self.about_sources(event),
+                };
                 if self.trusting {
                     news?;
                 }
@@ -263,9 +278,20 @@ impl Node for Ours {
     }
 
     fn write(&mut self, bytes: u32, urgent: bool, rng: &mut Rng) {
+        if self.blocks.as_ref().is_some_and(Blocks::has_call) {
+            return;
+        }
         let start = self.common.outbox.written;
         self.common.outbox.write(bytes, urgent);
         (self.patient, self.settled) = (true, false);
+        if let Some(blocks) = &mut self.blocks {
+            let block = !urgent && bytes > 1 && rng.one_in(2);
+            blocks.write(&mut self.common, bytes, block, rng);
+            if urgent {
+                blocks.hurry(&mut self.connection);
+            }
+            return;
+        }
         if self.zero_copy && !urgent && bytes > 1 && rng.one_in(2) {
             self.planned.push_back(Large {
                 start,
@@ -337,10 +363,14 @@ impl Node for Ours {
         let waits = !self.advertised.is_empty()
             || !self.planned.is_empty()
             || !self.sinks.is_empty()
-            || self.sink.is_some();
+            || self.sink.is_some()
+            || self.has_left();
         self.patient = false;
         self.copy_all();
-        self.connection.cancel_sources();
+        match &mut self.blocks {
+            Some(blocks) => blocks.touched(&mut self.connection),
+            None => self.connection.cancel_sources(),
+        }
         self.connection.cancel_sinks();
         if let Some(block) = self.sink.take() {
             self.common.fabric.borrow_mut().take_back(block.r_key);
@@ -350,7 +380,15 @@ impl Node for Ours {
 
     fn tick(&mut self, rng: &mut Rng) {
         self.settled = false;
-        match rng.below(12) {
+        let choice = rng.below(12);
+        if let (Some(blocks), 6..=7) = (&mut self.blocks, choice) {
+            match choice {
+                6 => blocks.take_back(&mut self.connection),
+                _ => blocks.touched(&mut self.connection),
+            }
+            return;
+        }
+        match choice {
             9 => self.connection.set_pipelined(true),
             10 => self.connection.set_pipelined(rng.one_in(2)),
             11 => self.connection.cancel_sinks(),
@@ -382,12 +420,23 @@ impl Node for Ours {
         self.over.clone()
     }
 
-    fn lost(&mut self) {
+    fn lost(&mut self) -> Result<(), String> {
         self.copy_all();
         let sinks = self.sinks.drain(..).chain(self.sink.take());
         let sources = self.advertised.drain(..).filter_map(|large| large.block);
         for block in sinks.chain(sources) {
             self.common.fabric.borrow_mut().take_back(block.r_key);
+        }
+        self.blocks_lost()
+    }
+
+    fn has_left(&self) -> bool {
+        self.blocks_left()
+    }
+
+    fn write_arrived(&mut self) {
+        if let Some(blocks) = &mut self.blocks {
+            blocks.wrote();
         }
     }
 
@@ -413,13 +462,14 @@ impl Node for Ours {
         // Two are kept for the end of an advert.
         let kept = self.ofed && self.connection.holds_sources();
         let least = if kept { 3 } else { 2 };
+        let hidden = hidden || self.hidden_by_block();
         outbox.urgent.is_some() && !hidden && self.connection.credits() >= least
     }
 
     fn state(&self) -> String {
         let end = &self.connection;
         format!(
-            "ours: sink {:?}, sinks {:?}, {:?}, credits {}, peer's {}, planned {:?}, advertised {:?}, done {}, reading {:?}, {end:?}, {:?}",
+            "ours: sink {:?}, sinks {:?}, {:?}, credits {}, peer's {}, planned {:?}, advertised {:?}, done {}, {:?}, reading {:?}, {end:?}, {:?}",
             self.sink,
             self.sinks,
             self.last,
@@ -428,9 +478,14 @@ impl Node for Ours {
             self.planned,
             self.advertised,
             self.done,
+            self.blocks,
             self.reading,
             self.common
         )
+    }
+
+    fn ways(&self) -> [u64; 5] {
+        self.blocks.as_ref().map_or([0; 5], Blocks::ways)
     }
 
     fn counts(&self) -> [u64; 3] {

@@ -30,7 +30,8 @@ impl World {
         }
         // The queue pair is drained: nobody reads or writes any more.
         self.fabric.borrow_mut().forget_reads(dead);
-        self.nodes[alive].lost();
+        let result = self.nodes[alive].lost();
+        result.map_err(|what| self.report(&what))?;
         if self.fabric.borrow().registered(alive) > 0 {
             return Err(self.report("memory was forgotten when the connection was lost"));
         }

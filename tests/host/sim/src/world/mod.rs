@@ -119,6 +119,9 @@ impl World {
                 setups[side].budget = setups[side].budget.max(4);
             }
         }
+        // numbers of their own, so that the other connections stay the same
+        let mut sending = Rng::new(!seed);
+        let mut by_blocks = || sending.one_in(2);
         let common = |side: usize| Common {
             side,
             port: Port::new(setups[side].budget, setups[side].size, setups[side].depth),
@@ -126,7 +129,7 @@ impl World {
             outbox: Outbox::default(),
             fabric: fabric.clone(),
         };
-        let ours = |side: usize, rng: &mut Rng| {
+        let mut ours = |side: usize, rng: &mut Rng| {
             let (own, other) = (&setups[side], &setups[1 - side]);
             let silent = other.flavour.is_some_and(|f| f.silent_hello);
             let parameters = Parameters {
@@ -144,7 +147,8 @@ impl World {
                 acks_payload: false,
                 zero_copy: own.zero_copy,
             };
-            Box::new(Ours::new(common(side), &parameters, own.largest, rng))
+            let end = Ours::new(common(side), &parameters, own.largest, rng);
+            Box::new(if by_blocks() { end.by_blocks() } else { end })
         };
         let first = ours(0, &mut rng);
         let second: Box<dyn Node> = match setups[1].flavour {
@@ -196,6 +200,9 @@ impl World {
                 if !self.nodes[side].finished() || self.nodes[side].common().inbox.pending {
                     return Err(self.report("not finished"));
                 }
+                if self.nodes[side].has_left() {
+                    return Err(self.report("blocks are left"));
+                }
                 if self.fabric.borrow().registered(side) > 0 {
                     return Err(self.report("memory is still registered"));
                 }
@@ -207,6 +214,11 @@ impl World {
     /// Messages sent by each side: with stream bytes, credit updates, others.
     pub fn counts(&self) -> [[u64; 3]; 2] {
         [self.nodes[0].counts(), self.nodes[1].counts()]
+    }
+
+    /// What became of the blocks of both sides; see [`Node::ways`].
+    pub fn ways(&self) -> [[u64; 5]; 2] {
+        [self.nodes[0].ways(), self.nodes[1].ways()]
     }
 
     /// The violation that ended the connection, if one did.
@@ -336,6 +348,7 @@ impl World {
         if let Some(to) = packet.write {
             let result = self.fabric.borrow_mut().write(from, to, &packet.bytes);
             self.transport(result)?;
+            self.nodes[from].write_arrived();
             return Ok(!self.over);
         }
         let result = self.nodes[1 - from].common().port.arrive(packet);

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Each fact stands once, and wherever else it has to be told it is told the same: a part of make check.
+
+The table of parameters is src/sys/params.def, that of socket options in SOL_TCP is in docs/parameters.md, that of fallback's
+reasons is the module's own list. What the documents name, a file or a name of the code, has to be there.
+"""
+
+import re
+from pathlib import Path
+
+import kernels
+
+PROJECT = Path(__file__).resolve().parents[2]
+# The pages that tell where things are in the sources. In the second list
+# most names are the kernel's, so only files are looked for.
+PAGES_OF_CODE = ["docs/architecture.md", "docs/locking.md", "docs/glossary.md", "docs/testing.md", "CONTRIBUTING.md"]
+PAGES_OF_FILES = ["docs/kernel-notes.md", "docs/protocol.md"]
+# Not ours.
+KERNELS_NAMES = {"tcp_sock"}
+
+
+def text(root, name):
+    return (root / name).read_text()
+
+
+def series(root=PROJECT):
+    if f"Linux {kernels.supported()}" not in text(root, "README.md"):
+        yield f"README.md does not say that the module is for Linux {kernels.supported()}, as scripts/series does"
+
+
+def counters(root=PROJECT):
+    """What the module prints in /proc/net/sdpstats, sdpstat --prometheus explains."""
+    printed = re.findall(r'\bcounter\(\s*to,\s*"([^"]+)"', text(root, "src/socket/netns/proc.rs"))
+    table = re.search(r"const LINES: .*?\n\];", text(root, "tools/sdpstat/src/openmetrics.rs"), re.S)[0]
+    known = re.findall(r'^    \(\s*"([^"]+)"', table, re.M)
+    for name in sorted({name for name in printed if not name.startswith("- ")} ^ set(known)):
+        yield f"the counter `{name}` is in only one of src/socket/netns/proc.rs and LINES of tools/sdpstat/src/openmetrics.rs"
+
+
+def parameters(root=PROJECT):
+    """Whoever tells of the module's parameters says what src/sys/params.def says."""
+    rows = re.findall(r"^P\((\w+), (-?\d+), (-?\d+), (-?\w+),", text(root, "src/sys/params.def"), re.M)
+    bounds = {name: (value, least, "-" if most == "INT_MAX" else most) for name, value, least, most in rows}
+    told = {
+        "docs/parameters.md": {name: match.groups()[1:] for match in re.finditer(r"^\| (`.*?`) \| (-?\d+) \| (-?\d+), (-|-?\d+) \|", text(root, "docs/parameters.md"), re.M)
+                               for name in re.findall(r"\w+", match[1])},
+        "tools/man/sdp.7": {name: (match[2],) for match in re.finditer(r"^\.It Ar (.*) No \((-?\d+)\)$", text(root, "tools/man/sdp.7"), re.M)
+                            for name in match[1].split(" , ")},
+        "tools/etc/modprobe.conf": {name: (value,) for name, value in re.findall(r"\b(\w+)=(-?\d+)", text(root, "tools/etc/modprobe.conf"))},
+        "src/sys/net/params.rs": {name: () for name in re.findall(r"^    (\w+)$", text(root, "src/sys/net/params.rs"), re.M)},
+    }
+    for place, those in told.items():
+        for name in sorted(those.keys() ^ bounds.keys()):
+            yield f"{place}: the parameter {name} is {'not' if name in bounds else 'only'} there"
+        for name in sorted(those.keys() & bounds.keys()):
+            if those[name] != bounds[name][:len(those[name])]:
+                yield f"{place}: {name} is {', '.join(those[name])} there, and {', '.join(bounds[name])} (default, least, most) in src/sys/params.def"
+
+
+def function(source, name):
+    """The text of a function of rustfmt's form that stands in the first column."""
+    found = re.search(rf"^(?:pub.*? )?fn {name}\b.*?^\}}$", source, re.M | re.S)
+    return found[0] if found else ""
+
+
+def options(root=PROJECT):
+    """The options of SOL_TCP that the module takes and gives, with their bounds, are those of docs/parameters.md; SDP's own are in sdp(7) too."""
+    rows = re.findall(r"^\| (`(?:TCP|SDP)_[^|]+) \| ([^|]+) \|", text(root, "docs/parameters.md"), re.M)
+    page = {name: values for names, values in rows for name in re.findall(r"`(\w+)`", names)}
+    source = text(root, "src/socket/options.rs")
+    taken = function(source, "set_tcp")
+    set_names = set(re.findall(r"\bc::((?:TCP|SDP)_\w+)", taken))
+    names = set_names | set(re.findall(r"\bc::((?:TCP|SDP)_\w+)", function(source, "get_tcp")))
+    bounds = dict(re.findall(r"c::(\w+) => \{\s*let v = (?:if v == 0 \{\s*0\s*\} else \{\s*)?within\(([^)]*)\)", taken))
+    for name in sorted(names ^ page.keys()):
+        yield f"the option {name} is in only one of docs/parameters.md and src/socket/options.rs"
+    for name in sorted(names & page.keys()):
+        if ("read only" in page[name]) != (name not in set_names):
+            yield f"docs/parameters.md: {name} can{'' if name in set_names else 'not'} be set"
+        if name in bounds:
+            least, most = (number(part) for part in bounds[name].split(","))
+            if not re.search(rf"(^|[ ,]){least} to {most}\b", page[name]) and not (most == number("i32::MAX") and f"{least} and more" in page[name]):
+                yield f"docs/parameters.md: {name} is `{page[name]}` there, and {least} to {most} in src/socket/options.rs"
+    header, manual = text(root, "include/uapi/sdp.h"), text(root, "tools/man/sdp.7")
+    for name in sorted(name for name in names if name.startswith("SDP_")):
+        value = re.search(rf"#define {name}\s+(\d+)", header)
+        if not value or f".It Dv {name} No ({value[1]})" not in manual:
+            yield f"{name} is not in sdp(7) with the number of include/uapi/sdp.h"
+        elif f"`{name}` ({value[1]})" not in text(root, "docs/parameters.md"):
+            yield f"docs/parameters.md does not have {name} with its number, ({value[1]})"
+
+
+def number(word):
+    word = word.strip().replace("i32::MAX", str(2**31 - 1))
+    shifted = re.fullmatch(r"(\d+) << (\d+)", word)
+    return int(shifted[1]) << int(shifted[2]) if shifted else int(word)
+
+
+def reasons(root=PROJECT):
+    """Why a socket of IPPROTO_SDP is TCP's: the module's names are those of sdp(7)."""
+    said = {name for name in re.findall(r'"TCP: ([a-z ]+)"', text(root, "src/conn/outcome.rs"))}
+    told = re.search(r"with the reason\n\.Pq ([a-z ,]+) \.", text(root, "tools/man/sdp.7"))
+    for name in sorted(said ^ set(told[1].split(", ") if told else ())):
+        yield f"the reason `{name}` for TCP is in only one of src/conn/outcome.rs and tools/man/sdp.7"
+
+
+def links(root, names):
+    """Where a page of the documentation points, there is something, headings included."""
+    for name in names:
+        for target, _, heading in re.findall(r"\]\(([^)#:]*)(#([^):]+))?\)", text(root, name)):
+            page = (root / name).parent / target if target else root / name
+            if not page.exists():
+                yield f"{name} points to {target}, which is not there"
+            elif heading and heading not in headings(page.read_text()):
+                yield f"{name} points to {target}#{heading}, and there is no such heading"
+
+
+def headings(page):
+    """What a hosting site makes of the headings to point to them."""
+    plain = (re.sub(r"[^\w\- ]", "", line.lower()) for line in re.findall(r"^#+ (.*)$", page, re.M))
+    return {line.strip().replace(" ", "-") for line in plain}
+
+
+def paths_in(word):
+    """The files or folders that a word of a page names: several if it has a part in braces."""
+    braces = re.fullmatch(r"([\w./-]*)\{([\w.,-]+)\}([\w./-]*)", word)
+    return [braces[1] + part + braces[3] for part in braces[2].split(",")] if braces else [word]
+
+
+def named(root, tracked):
+    """What a page says of the sources is there: files, and names of the code."""
+    words = set()
+    for name in tracked:
+        if name.startswith(("src/", "tests/", "tools/", "include/", "qemu/", "scripts/")) and not name.endswith((".md", ".png")):
+            words.update(re.findall(r"\w+", (root / name).read_text(errors="replace")))
+    files = ["/" + name for name in tracked]
+    folders = {name[:at + 1] for name in files for at in range(len(name)) if name[at] == "/"}
+    for page in PAGES_OF_CODE + PAGES_OF_FILES:
+        for line_number, line in enumerate(text(root, page).splitlines(), 1):
+            for word in re.findall(r"`([^`]+)`", line):
+                for path in paths_in(word):
+                    file = re.fullmatch(r"[\w.-]+(/[\w.-]+)*\.(rs|c|h|py|def)", path) and not any(name.endswith("/" + path) for name in files)
+                    folder = re.fullmatch(r"(src|tests|tools|scripts|qemu|docs)(/[\w.-]+)*/", path) and "/" + path not in folders
+                    if file or folder:
+                        yield f"{page}:{line_number}: there is no {path}"
+                code = re.fullmatch(r"(?:[A-Za-z]\w*::)*([A-Z]\w*[a-z]\w*|[a-z]+_[a-z_]+)(?:\(\))?", word)
+                if code and page in PAGES_OF_CODE and not set(re.findall(r"\w+", word)) <= words | KERNELS_NAMES:
+                    yield f"{page}:{line_number}: `{word}` is nowhere in the sources"

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The suites of scripts/test: what each runs, and what has to be built for it."""
+
+import ast
+import os
+import re
+
+import kernels
+from cache import PROJECT, SCRIPTS
+from results import CargoTest, Command, Ktap, Unittest
+
+
+class Suite:
+    """One command and how its output is read."""
+
+    def __init__(self, name, what, parser, command, limit, default=True):
+        self.name, self.what, self.parser, self.command = name, what, parser, command
+        self.limit, self.default = limit, default
+        self.parts = [self]     # the suites that it is, if it is several
+
+    def shorter(self):
+        """How `make test` runs it."""
+        return self
+
+
+class Guest(Suite):
+    """Cases in a guest."""
+
+    def cases(self):
+        """The words of its command that say which cases."""
+        words = self.command[self.command.index("--") + 2:]
+        last = max((at for at, word in enumerate(words) if word.startswith("--") or words[at - 1] == "--only"), default=-1)
+        return words[last + 1:]
+
+    def shorter(self):
+        program = self.command.index("--") + 1
+        kind, _, directory = self.name.partition(":")
+        if kind == "guest" and "both_versions" in NEEDS.get(directory, {}) or {"--only", "--in-turn"} & set(map(str, self.command[program:])):
+            return self
+        command = [*self.command[:program + 1], "--in-turn", *self.command[program + 1:]]
+        return Guest(self.name, self.what, self.parser, command, self.limit, self.default)
+
+
+def guest(name, what, options, arguments, limit, default=True):
+    """A suite that runs in a guest; `options` are those of qemu/guest, `limit` is for what runs in it."""
+    command = ["qemu/guest", *options, "--timeout", str(limit), "--", "/src/tests/guest/run", *arguments]
+    # The host's limit is only there for a guest that does not even keep its own; it includes making what is missing.
+    return Guest(name, what, Ktap, command, limit + 3600, default)
+
+
+# The guest suites of `make test`: all but those for the debug kernel only. What else there is takes long and is run by
+# name (`make test SUITES=debug:data`), or all together by SUITES=all.
+# The order is that in which they begin.
+STEADY = ("data", "zcopy", "connect", "close", "hostile", "local", "programs", "process", "ipproto", "options", "poll", "bind", "life", "overload",
+          "kernel", "create", "preload", "map", "proc", "stress", "unwritten", "storm", "wire")
+
+
+GUEST_SUITES = PROJECT / "tests" / "guest" / "suites"
+
+
+def needs(directory):
+    """What a suite says of itself to those who run it: `GUEST` in its __init__.py, a dictionary with some of these.
+
+    selftest: it needs the module's self-test. append: what the guest's kernel is to be told. debug_only: only the debug kernel can run it.
+    only: the version of IP that shows it for both, in one guest and between two ("wire"). both_versions: it is about what differs between
+    them, so that `make test` runs each case with both; of all others it runs each case with one, half of them with IPv4. mixed: it also runs
+    on devices unlike rxe."""
+    found = re.search(r"(?m)^GUEST = (.*)$", (GUEST_SUITES / directory / "__init__.py").read_text())
+    return ast.literal_eval(found[1]) if found else {}
+
+
+NEEDS = {path.parent.name: needs(path.parent.name) for path in sorted(GUEST_SUITES.glob("*/__init__.py"))}
+RAW = [name for name, says in NEEDS.items() if "selftest" in says]
+# What make test has of those that are mixed.
+MIX = ["connect.nonblocking.success", "connect.listening.backlog", "data.stream.random_sizes", "data.stream.two_senders", "data.oob.in_bulk", "data.files.splice_out",
+       "data.flags.waitall_large", "data.buffers.full", "close.closing.with_much_queued", "close.shutdown.behind_data", "poll.epoll.edge",
+       "process.sharing.fork", "zcopy.blocks.both_ways", "zcopy.blocks.written", "zcopy.blocks.reader_interrupted"]
+
+# Programs that are told by a form (tests/guest/lib/forms.py).
+FORMS = [path.stem for path in sorted((GUEST_SUITES / "programs").glob("*.py")) if "from lib.forms import" in path.read_text()]
+
+
+def only(name):
+    kind, _, directory = name.partition(":")
+    version = NEEDS[directory].get("only", {}).get(kind)
+    return ["--only", version] if version else []
+
+
+def guest_suites():
+    """The directories of tests/guest/suites, a guest each: one that breaks its kernel does not take others along."""
+    # The suites of what can be done without a wire run once more where both ends are in one namespace.
+    here = ["--here", "local", "connect", "bind.ports.device_of_listener", "bind.ports.ephemeral_range"]
+    streams = ["data", "close", "poll", "zcopy"]
+    for directory in sorted(GUEST_SUITES.glob("*/")):
+        sources = [path.read_text(errors="replace") for path in directory.glob("*.py")]
+        if directory.name == "heavy":
+            yield guest("guest:heavy", "programs that have a form, and large packages: each way", ["--programs"], ["--every", "heavy"], GUEST_SECONDS, False)
+        if not any("@case" in source for source in sources):
+            continue
+        says = NEEDS[directory.name]
+        options = ["--selftest"] if "selftest" in says else []
+        options += ["--append", says["append"]] if "append" in says else []
+        cases = here if directory.name == "local" else [directory.name]
+        if "debug_only" not in says:
+            yield guest(f"guest:{directory.name}", "in a guest, each case on TCP and on SDP", options, [*only(f"guest:{directory.name}"), *cases], GUEST_SECONDS,
+                        directory.name in STEADY)
+        if cases is here:
+            yield guest("guest:local-streams", "what is done with streams, within one namespace", options, ["--in-turn", "--here", *streams], GUEST_SECONDS)
+            cases = here + streams
+        yield guest(f"debug:{directory.name}", "the same on the debug kernel", ["--kernel", "debug", *options], cases, DEBUG_SECONDS, False)
+        if directory.name == "programs":
+            yield guest("guest:programs-every", "and those that have a form by TCP, sdp-run and a mapping, each to the peer, on one machine, and to a peer without SDP", [],
+                        ["--every", *(f"programs.{name}" for name in FORMS)], GUEST_SECONDS, False)
+            yield guest("wire:programs-every", "programs where one of two machines has no module: the server's, and the client's", ["--hosts", "2"],
+                        ["--every", "programs.without"], GUEST_SECONDS, False)
+        if "mixed" in says:
+            yield guest(f"adverse:{directory.name}", "on devices that are unlike rxe, another one for each case, by a seed that is printed", [],
+                        ["--adverse", "0", "--alone", directory.name], 2 * GUEST_SECONDS, False)
+        if directory.name == "adverse":
+            # one seed, so that a change is what makes the difference; the suites above take any
+            yield guest("guest:adverse-mixed", "cases of other suites on devices that are unlike rxe", [],
+                        ["--adverse", "1", "--alone", "--only", "v4", *MIX], GUEST_SECONDS)
+            some = ["adverse.completions.answers", "adverse.limits", "adverse.polling", "adverse.failures", "adverse.infiniband",
+                    "adverse.iommu.both_ways", "adverse.iommu.failing"]
+            yield guest("guest:adverse-short", "on devices that are unlike rxe, an exchange each, and on some that fail", [], some, GUEST_SECONDS)
+        if directory.name == "ipproto":
+            some = ["--ipproto", "connect.nonblocking", "close.shutdown", "poll.epoll", "options.tcp", "process.uring"]
+            yield guest("guest:ipproto-calls", "cases of other suites on sockets of IPPROTO_SDP", [], some, GUEST_SECONDS)
+            every = ["--ipproto", "connect", "bind", "close", "poll", "options", "data", "process"]
+            yield guest("guest:ipproto-all", "all of those that there are", [], every, 4 * GUEST_SECONDS, False)
+        if any(re.search(r"hosts=(BEDS|\([^)]*2)", source) for source in sources):
+            name = f"wire:{directory.name}"
+            yield guest(name, "with two guests on one wire", ["--hosts", "2"], [*only(name), directory.name], GUEST_SECONDS, directory.name in STEADY)
+
+
+class Short(Suite):
+    """A choice from all guest suites, on another kernel than theirs."""
+
+    def shorter(self):
+        # Another series of the stock kernel is there for what the module calls in it. What peers may do, and the preload library, have no part in that.
+        parts = ["calls", "six", "module", "here_calls"] if self.name.startswith("series:") else []
+        return Short(self.name, self.what, self.parser, [*self.command, *parts], self.limit, self.default)
+
+
+def short(name, what, kernel, limit, default=True):
+    command = ["qemu/guest", "--kernel", kernel, "--selftest", "--timeout", str(limit), "--", "/src/tests/guest/short"]
+    return Short(name, what, Ktap, command, limit + 3600, default)
+
+
+def other_series():
+    """The supported series but the one that all other suites run on."""
+    return [series for series in kernels.SERIES if series != kernels.series_of(os.environ.get("AF_SDP_KERNEL") or kernels.SERIES[0])]
+
+
+# Nets for what hangs: a machine many times slower than the one at hand stays well within them.
+GUEST_SECONDS = 3600
+DEBUG_SECONDS = 14400
+BUILD_SECONDS = 14400
+# What the guest suites use of what is built here: the name, the command that builds it, and by whom. It is made before, so
+# that a suite's time limit is for its tests.
+BUILDS = [
+    ("module", [SCRIPTS / "module"], lambda suite: not suite.name.startswith("debug:")),
+    ("debug module", [SCRIPTS / "module", "--debug"], lambda suite: suite.name.startswith("debug:") and suite.name != "debug:short"),
+    ("test-module", [SCRIPTS / "test-module"], lambda suite: suite.name in {"guest:kernel", "guest:adverse", "guest:adverse-short", "guest:adverse-mixed"} or suite.name.startswith("adverse:")),
+    ("test-module for the debug kernel", [SCRIPTS / "test-module", "--debug"],
+     lambda suite: suite.name in {"debug:kernel", "debug:adverse", "debug:faults", "debug:short"}),
+    *((f"self-test for {series}", [SCRIPTS / "module", "--selftest", "--kernel", series, "--", "KRUSTFLAGS=--cfg sdp_selftest -Dwarnings", "KCFLAGS=-Werror"],
+       lambda suite, name=f"series:{series}": suite.name == name)
+      for series in [*other_series(), "next"]),
+    *((f"test-module for {series}", [SCRIPTS / "test-module", "--kernel", series], lambda suite, name=f"series:{series}": suite.name == name)
+      for series in [*other_series(), "next"]),
+    ("self-test", [SCRIPTS / "module", "--selftest"], lambda suite: suite.name in {f"guest:{name}" for name in RAW}),
+    ("debug self-test", [SCRIPTS / "module", "--selftest", "--debug"], lambda suite: suite.name in {f"debug:{name}" for name in [*RAW, "short"]}),
+    ("sdpstat", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "sdpstat"], lambda suite: True),
+    ("sdp-check", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "sdp-check"], lambda suite: suite.name.endswith(":programs")),
+    ("preload library", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "libsdp", "-p", "sdp-run"],
+     lambda suite: suite.name.endswith((":preload", ":programs", ":programs-every", ":heavy", ":ipproto")) or suite.name.startswith("series:")),
+    ("sdpctl", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "sdpctl"], lambda suite: suite.name.endswith((":map", ":programs", ":programs-every", ":heavy"))),
+    ("programs", [SCRIPTS / "programs"], lambda suite: suite.name.endswith((":programs", ":programs-every", ":heavy"))),
+]
+SUITES = [
+    Suite("check", "what can be said about the sources without running them", Command, ["scripts/check"], 5400),
+    Suite("scripts", "the build bed's own logic", Unittest, ["sh", "-c", "exec python3 -B -m unittest discover -v -s scripts/tests 2>&1"], 600),
+    Suite("host", "the protocol core and the tools, by cargo", CargoTest, ["scripts/cargo", "test", "--locked", "--workspace", "--no-fail-fast"], 5400),
+    Suite("sim", "connections in every interleaving, checked at every step", Command,
+          ["scripts/cargo", "run", "--release", "--locked", "-p", "sdp-sim", "--", "--steps", "100000000"], 5400),
+    *guest_suites(),
+    short("debug:short", "some of all guest suites on the debug kernel", "debug", DEBUG_SECONDS),
+    *(short(f"series:{series}", f"some of all guest suites on Debian's kernel of {series}", series, GUEST_SECONDS) for series in other_series()),
+    short("series:next", "the same on a kernel that is still to come (make next)", "next", GUEST_SECONDS, False),
+    Suite("deb", "the Debian packages: built, installed in a root of their own, used in a guest, purged", Command, ["scripts/test-deb"], 10800, False),
+]
+
+
+# Suites that share a guest in `make test`, since a boot and its end cost more than many a suite. Those whose cases are the likeliest to
+# break a kernel have one of their own.
+JOINED = [
+    ("guest:bind", "guest:connect", "guest:create", "guest:options"), ("guest:poll", "guest:process", "guest:proc", "guest:wire"), ("guest:data", "guest:close"),
+    ("guest:overload", "guest:stress"), ("guest:kernel", "guest:adverse-short"),
+    ("guest:local", "guest:local-streams"), ("guest:preload", "guest:map"),
+    ("wire:data", "wire:close"), ("wire:bind", "wire:ipproto", "wire:preload"),
+]
+
+
+def joined(suites):
+    """The suites, with those of each group that are all there in one, in the place of the first."""
+    named = {suite.name: suite for suite in suites}
+    for group in JOINED:
+        parts = [named.get(name) for name in group]
+        if not all(parts):
+            continue
+        at, words = parts[0].command.index("--") + 2, [word for part in parts for word in part.cases()]
+        options = parts[0].command[at:len(parts[0].command) - len(parts[0].cases())]
+        together = Guest(f"{group[0]}+{'+'.join(name.partition(':')[2] for name in group[1:])}", f"{parts[0].what}: {len(parts)} suites",
+                         Ktap, [*parts[0].command[:at], *options, *words], sum(part.limit for part in parts))
+        together.parts = parts
+        suites = [together if suite is parts[0] else suite for suite in suites if suite not in parts[1:]]
+    return suites
+
+
+def turn(suite, jobs):
+    """What the suites are sorted by, to begin in that order where so many run at once."""
+    kind, _, directory = suite.name.partition(":")
+    if suite.name == "debug:short":
+        # the longest one: others would wait for it, in the end or from the beginning
+        return (0 if jobs > 1 else 4), 0
+    if not directory or kind == "series":
+        return 1, 0
+    directory = re.split("[-+]", directory)[0]
+    return 2 + (kind != "guest"), STEADY.index(directory) if directory in STEADY else len(STEADY)

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Sends that return at once although their bytes are not copied (AZ-SDP): blocks that no call waits for
+//! ([`super::detached`]), of memory that the program cannot write to meanwhile ([`crate::memory::protect`]).
+//!
+//! A blocking call does this with whole pages, if the socket is told to (`SDP_ASYNC_SEND`, `async_send`) and its
+//! blocks are seldom written to before the peer has them ([`super::touches`]); what is before and behind those pages is copied. Whoever
+//! writes to such a block waits, and the block is taken back: what the peer has not read of it goes in messages.
+
+use super::super::timers::Timer;
+use super::super::{keepalive, Connection, SdpSock, JOB_MOVE, JOB_TOUCHED};
+use super::detached::{self, Added};
+use super::memory::CallMemory;
+use super::posted::Posted;
+use super::CANCEL_TIME;
+use crate::memory::notify::{Counted, Notify};
+use crate::memory::protect::{self, Flight, Holder, Refusal};
+use crate::sys::net::message::SendMsg;
+use crate::sys::pin::{Pages, PinTerm, PAGE};
+use crate::sys::protect::Moment;
+use crate::sys::time::jiffies;
+use crate::transport::Transport;
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+
+impl Connection {
+    /// Whether a call with so many bytes, which may wait, need not.
+    pub(crate) fn may_send_async(&mut self, bytes: usize) -> bool {
+        let worth = |least| bytes >= least && bytes >= PAGE;
+        self.options.sends_async()
+            && self.zcopy_threshold().is_some_and(worth)
+            && self.direct.touches.may_protect()
+    }
+}
+
+/// Adds the next bytes of a call as a block. `Err`: this call is to go on as if it had not asked. Process context, socket lock held.
+pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<Added, ()> {
+    let (most, least) = {
+        let c = sk.connection();
+        if !c.direct.blocks.has_room() {
+            return Ok(Added::Full);
+        }
+        let most = c.protocol.as_ref().map_or(0, |p| p.source_limit() as usize);
+        (most, c.zcopy_threshold().unwrap_or(PAGE).max(PAGE))
+    };
+    let most = most.min(message.remaining());
+    let Some((address, len)) = message.piece(most) else {
+        return Err(());
+    };
+    let head = address.next_multiple_of(PAGE) - address;
+    let size = len.saturating_sub(head) / PAGE * PAGE;
+    if size < least {
+        return match len < message.remaining() {
+            // a small piece of the call
+            true => Ok(Added::Copy(len)),
+            false => Err(()),
+        };
+    }
+    if head > 0 {
+        return Ok(Added::Copy(head));
+    }
+    let mut guard = Guard {
+        sk,
+        address,
+        moment: Moment::now(),
+        flight: Err(Refusal::Busy),
+    };
+    let first = detached::first_byte(message).ok_or(())?;
+    let how = (PinTerm::Long, Counted::HereAnew);
+    let pin = CallMemory::pin(sk, Some((address, size)), 1, |block, account| {
+        block.pin_seen(message, size, how, account, &mut |pages| {
+            guard.protect(pages)
+        })
+    });
+    let mut memory = pin.ok_or(())?;
+    // a block may be shorter than what was asked for
+    let size = memory.len();
+    let flight = match core::mem::replace(&mut guard.flight, Err(Refusal::Busy)) {
+        Ok(flight) => flight,
+        Err(why) => {
+            let mut c = sk.connection();
+            if why.lasts() {
+                c.direct.touches.refused();
+            }
+            c.stats.count_unprotected(why.index());
+            return Err(());
+        }
+    };
+    let touch = flight.touch();
+    memory.notify(Notify::Protected(flight));
+    let added = detached::push(sk, memory, first, true);
+    if added == Added::Block {
+        message.advance(size);
+        if touch.has_come() {
+            // before the block was there to be taken back
+            touched(sk);
+        }
+    }
+    Ok(added)
+}
+
+/// Protects a block between its pinning and its mapping, where memory of the program may still be waited for.
+struct Guard<'a> {
+    sk: &'a SdpSock,
+    address: usize,
+    moment: Option<Moment>,
+    flight: Result<Flight, Refusal>,
+}
+
+impl Guard<'_> {
+    fn protect(&mut self, pages: &Pages) {
+        // if it was pinned before in vain, that ends
+        self.flight = Err(Refusal::Busy);
+        let owner = Holder {
+            sk: ARef::from(&**self.sk),
+            jobs: JOB_TOUCHED,
+        };
+        let cached = self.sk.connection().direct.room.clone();
+        let room = cached.filter(|r| r.is_mine() && !r.handler.is_closed());
+        let room = match room.map_or_else(protect::current, Ok) {
+            Ok(room) => room,
+            Err(_) => {
+                self.flight = Err(Refusal::NoUserfaultfd);
+                return;
+            }
+        };
+        self.flight = protect::protect(&room, self.address, pages, self.moment, owner);
+        let before = self.sk.connection().direct.room.replace(room);
+        drop(before);
+    }
+}
+
+/// Somebody waits to write to a block; in a worker.
+pub(crate) fn touched(sk: &SdpSock) {
+    let mut c = sk.connection();
+    if !c.direct.blocks.any_protected() {
+        return;
+    }
+    c.stats.async_touched += 1;
+    c.direct.touches.touched();
+    c.direct.blocks.want();
+    c.hurry_blocks();
+    if !c.timers.is_set(Timer::GiveBack) {
+        c.timers
+            .set(Timer::GiveBack, jiffies().wrapping_add(CANCEL_TIME));
+    }
+    c.progress();
+    drop(c);
+    keepalive::update(sk);
+    move_away(sk);
+}
+
+/// Moves the bytes of blocks that the peer has not read, and nobody reads now, to memory of the kernel's, so that the
+/// program has its own again; in a worker.
+pub(crate) fn move_away(sk: &SdpSock) {
+    loop {
+        let mut c = sk.connection();
+        let Some((cookie, posted)) = c.direct.blocks.take_to_move() else {
+            return;
+        };
+        let Ok(mut memory) = c.take_back(posted) else {
+            // it is let go of with the transport
+            return;
+        };
+        drop(c);
+        let copy = memory.copied();
+        let mut c = sk.connection();
+        c.stats.async_copied += u64::from(copy.is_ok());
+        let (bytes, rest) = match copy {
+            Ok(copy) => (copy, Some(memory)),
+            // whoever waits does so until they have gone
+            Err(_) => (memory, None),
+        };
+        let watch = bytes.watch();
+        let lent = c.endpoint.as_mut().ok_or(None);
+        let lent = lent.and_then(|e| e.lend(bytes).map_err(Some));
+        if let (Ok(id), Some(watch)) = (lent, watch) {
+            // if it was lost meanwhile, the transport has it
+            let _ = c.direct.blocks.moved(cookie, Posted { id, watch });
+        }
+        c.progress();
+        drop(c);
+        match rest {
+            Some(memory) => sk.keep(memory),
+            None => return,
+        }
+    }
+}
+
+impl Connection {
+    /// Whether the peer still has blocks that somebody waits to write to.
+    pub(crate) fn is_withheld(&self) -> bool {
+        self.direct.blocks.any_withheld()
+    }
+
+    /// Blocks that somebody waits to write to may have come back.
+    pub(crate) fn look_for_writers(&mut self, sk: &SdpSock) {
+        if self.direct.blocks.any_to_move() {
+            sk.schedule(JOB_MOVE);
+        }
+        if !self.is_withheld() {
+            self.timers.clear(Timer::GiveBack);
+        }
+    }
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Pages that senders give away (`MSG_SPLICE_PAGES`): those of files and pipes by sendfile(2) and splice(2), and of users
+//! inside the kernel.
+//!
+//! Such a call brings few pages and says whether more follow (`MSG_MORE`). So they are collected to a block that no call
+//! waits for ([`super::detached`]). It has its place in the stream from its first page on, and goes when a call says that
+//! nothing follows, when it is full, when anything else is sent behind it, at the end of the stream, and after the time that
+//! `MSG_MORE` holds bytes back at most. A block for which reading does not pay goes in messages, from the same pages.
+//!
+//! | collection | |
+//! | --- | --- |
+//! | none | |
+//! | open | takes pages |
+//! | closed | takes no more, and is mapped by whoever comes: the call, else a worker |
+//! | flushing | that is being done, without the lock |
+
+use super::super::timers::Timer;
+use super::super::{Connection, SdpSock, CORK_TIME, JOB_MOVE};
+use super::advert::Advert;
+use super::detached::{first_byte, Added};
+use super::posted::Posted;
+use crate::sys::bindings as c;
+use crate::sys::net::message::SendMsg;
+use crate::sys::pin::PAGE;
+use crate::sys::time::jiffies;
+use crate::transport::{Loan, Pinned, Transport};
+use core::mem::replace;
+
+/// Pages of a block that are being collected.
+pub(super) struct Collected {
+    memory: Pinned,
+    /// The block's.
+    cookie: u64,
+}
+
+/// How far that is; see the head of this file.
+pub(super) enum Collection {
+    None,
+    Open(Collected),
+    Closed(Collected),
+    /// Of this block.
+    Flushing(u64),
+}
+
+impl Collection {
+    fn is_none(&self) -> bool {
+        matches!(self, Collection::None)
+    }
+
+    /// It takes no more pages.
+    fn close(&mut self) {
+        if let Collection::Open(_) = self {
+            if let Collection::Open(collected) = replace(self, Collection::None) {
+                *self = Collection::Closed(collected);
+            }
+        }
+    }
+
+    /// Takes the pages to be mapped.
+    fn take(&mut self) -> Option<Collected> {
+        match replace(self, Collection::None) {
+            Collection::Open(collected) | Collection::Closed(collected) => {
+                *self = Collection::Flushing(collected.cookie);
+                Some(collected)
+            }
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+
+    /// That was done.
+    fn flushed(&mut self, cookie: u64) {
+        if matches!(self, Collection::Flushing(of) if *of == cookie) {
+            *self = Collection::None;
+        }
+    }
+}
+
+/// Adds the next pages of a call to those that are collected. `None`: they are to be copied. Process context, socket lock
+/// held.
+pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Option<Added> {
+    let more = message.flags() & c::MSG_MORE != 0;
+    let is_open = matches!(sk.connection().direct.collection, Collection::Open(_));
+    if !is_open {
+        flush(sk);
+        match begin(sk, message, more)? {
+            Added::Block => {}
+            other => return Some(other),
+        }
+    } else {
+        // what does not join them begins another block, or is copied
+        let added = sk.connection().collect(sk, message);
+        if added == 0 {
+            flush(sk);
+            return Some(Added::Block);
+        }
+        message.advance(added);
+    }
+    if message.remaining() > 0 || !more {
+        flush(sk);
+    }
+    Some(Added::Block)
+}
+
+/// Begins a collection with the next pages of a call, and takes them. `None`: they are to be copied.
+fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
+    let want = message.remaining();
+    let (at, len) = message.piece_or_pages(want)?;
+    let most = {
+        let mut c = sk.connection();
+        if !c.direct.blocks.has_room() {
+            return Some(Added::Full);
+        }
+        let worth = match more {
+            // how much there is going to be, nobody knows
+            true => len >= PAGE && c.zcopy_threshold().is_some(),
+            false => c.may_go_directly(len),
+        };
+        if !worth || !c.writable(sk) || !c.direct.collection.is_none() {
+            return None;
+        }
+        c.most_collected()
+    };
+    let account = sk.account()?;
+    let first = first_byte(message)?;
+    let mut memory = sk.room_for((at, len))?;
+    let added = memory.collect().ok().and_then(|()| {
+        let n = memory.add_pages(message, most, account).ok()?;
+        u32::try_from(n).ok().filter(|n| *n > 0)
+    });
+    let (Some(added), Some(watch)) = (added, memory.watch()) else {
+        sk.connection().stats.unpinnable += 1;
+        sk.keep(memory);
+        return None;
+    };
+    let mut c = sk.connection();
+    let (at, cookie) = (c.tx.end(), c.direct.next_cookie());
+    let idle = c.outstanding() == 0;
+    let posted = Posted {
+        id: Loan::NONE,
+        watch,
+    };
+    let advert = Advert::unregistered(posted, added, cookie);
+    if !c.connected() || c.direct.blocks.push_open(advert, first, at).is_err() {
+        drop(c);
+        sk.keep(memory);
+        return None;
+    }
+    c.direct.collection = Collection::Open(Collected { memory, cookie });
+    // what was corked goes before it
+    c.cork.set_more(false);
+    if idle {
+        c.heard.progress(jiffies());
+    }
+    c.set_timer(sk, Timer::Cork, CORK_TIME);
+    drop(c);
+    message.advance(added as usize);
+    Some(Added::Block)
+}
+
+/// Lets the block go whose pages were collected, if there is one. Process context, without the connection's lock.
+pub(crate) fn flush(sk: &SdpSock) {
+    let taken = sk.connection().direct.collection.take();
+    let Some(mut collected) = taken else {
+        return;
+    };
+    let mapped = collected.memory.map_added();
+    let mut c = sk.connection();
+    let left = c.flushed(sk, collected, mapped.ok());
+    if left.is_none() {
+        c.progress();
+    }
+    drop(c);
+    if let Some(memory) = left {
+        sk.keep(memory);
+    }
+}
+
+/// The same, of one that takes no more pages; in a worker.
+pub(crate) fn flush_closed(sk: &SdpSock) {
+    let closed = matches!(sk.connection().direct.collection, Collection::Closed(_));
+    if closed {
+        flush(sk);
+    }
+}
+
+impl Connection {
+    /// Whether more follows on the bytes that there are now, which is no page of a collection.
+    pub(crate) fn set_more(&mut self, more: bool) {
+        self.cork.set_more(more);
+        self.end_collection();
+    }
+
+    /// Pages that come next are another block.
+    pub(crate) fn end_collection(&mut self) {
+        self.direct.collection.close();
+    }
+
+    /// Whether there are pages that wait for others.
+    pub(crate) fn is_collecting(&self) -> bool {
+        !self.direct.collection.is_none()
+    }
+
+    /// Somebody has to flush what was closed.
+    pub(crate) fn look_for_collection(&self, sk: &SdpSock) {
+        if let Collection::Closed(_) = self.direct.collection {
+            sk.schedule(JOB_MOVE);
+        }
+    }
+
+    /// Most bytes of a block.
+    fn most_collected(&self) -> usize {
+        let limit = self.protocol.as_ref().map_or(0, |p| p.source_limit());
+        match limit {
+            // it goes in messages
+            0 => usize::MAX,
+            most => most as usize,
+        }
+    }
+
+    /// Adds the next pages of a call to the collection, without taking them: so many bytes, 0 if they do not join.
+    fn collect(&mut self, sk: &SdpSock, message: &SendMsg<'_>) -> usize {
+        let most = self.most_collected();
+        let (Collection::Open(collected), Some(account)) =
+            (&mut self.direct.collection, sk.account())
+        else {
+            return 0;
+        };
+        let room = most.saturating_sub(collected.memory.len());
+        let added = collected.memory.add_pages(message, room, account);
+        let n = u32::try_from(added.unwrap_or(0)).unwrap_or(0);
+        self.direct.blocks.grow(collected.cookie, n);
+        n as usize
+    }
+
+    /// Has a block go whose pages are mapped, if they could be; `mapped` tells whether the peer can be given access.
+    /// Gives memory back that is not needed.
+    fn flushed(
+        &mut self,
+        sk: &SdpSock,
+        collected: Collected,
+        mapped: Option<bool>,
+    ) -> Option<Pinned> {
+        let Collected { memory, cookie } = collected;
+        self.direct.collection.flushed(cookie);
+        let (true, Some(watch)) = (self.direct.blocks.has_open(cookie), memory.watch()) else {
+            // the connection was lost meanwhile
+            return Some(memory);
+        };
+        let len = memory.len();
+        let lent = match (mapped, self.endpoint.as_mut()) {
+            (Some(_), Some(endpoint)) => endpoint.lend(memory),
+            _ => Err(memory),
+        };
+        let id = match lent {
+            Ok(id) => id,
+            Err(memory) => {
+                // memory is short: the next attempt comes with the timer
+                self.direct.collection = Collection::Closed(Collected { memory, cookie });
+                self.set_timer(sk, Timer::Cork, CORK_TIME);
+                return None;
+            }
+        };
+        let offered =
+            mapped == Some(true) && self.may_go_directly(len) && !self.direct.detached_skips.skip();
+        match &mut self.protocol {
+            // so that several go at once
+            Some(p) if offered => p.set_pipelined(true),
+            _ => self.direct.blocks.hide(cookie),
+        }
+        let _ = self.direct.blocks.moved(cookie, Posted { id, watch });
+        None
+    }
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Whether blocks are worth protecting: not where the program writes to its memory as soon as it is sent.
+//!
+//! A connection goes on by itself as long as less than one in eight of its blocks is touched before the peer has
+//! it, and is otherwise synchronous for a while: each time in a row twice as long. Then a few blocks tell
+//! whether it has changed.
+
+/// Of so many blocks one may be touched.
+const ONE_IN: u32 = 8;
+/// Blocks that are looked back at.
+const WINDOW: u32 = 64;
+/// For how many blocks a connection is synchronous first, and at most.
+const FIRST_PAUSE: u32 = 32;
+const MOST_PAUSE: u32 = 4096;
+/// Blocks without a touch after which a pause was no more than that.
+const GOOD: u32 = 32;
+
+/// What one connection has seen.
+#[derive(Debug)]
+pub(crate) struct Touches {
+    blocks: u32,
+    touched: u32,
+    /// Blocks in a row without a touch.
+    good: u32,
+    /// Blocks that go synchronously.
+    pause: u32,
+    next_pause: u32,
+}
+
+impl Touches {
+    /// Nothing.
+    pub(crate) const fn new() -> Self {
+        Touches {
+            blocks: 0,
+            touched: 0,
+            good: 0,
+            pause: 0,
+            next_pause: FIRST_PAUSE,
+        }
+    }
+
+    /// Whether the next block may be protected.
+    pub(crate) fn may_protect(&mut self) -> bool {
+        let pauses = self.pause > 0;
+        self.pause = self.pause.saturating_sub(1);
+        !pauses
+    }
+
+    /// A block was protected.
+    pub(crate) fn began(&mut self) {
+        self.blocks += 1;
+        self.good = self.good.saturating_add(1);
+        if self.good >= GOOD {
+            self.next_pause = FIRST_PAUSE;
+        }
+        if self.blocks >= WINDOW {
+            self.blocks /= 2;
+            self.touched /= 2;
+        }
+    }
+
+    /// Somebody wrote to one before the peer had it.
+    pub(crate) fn touched(&mut self) {
+        self.good = 0;
+        self.touched += 1;
+        // one of the first few is not much yet, where none was before
+        let fresh = self.next_pause == FIRST_PAUSE;
+        if self.touched * ONE_IN > self.blocks.max(if fresh { ONE_IN } else { 0 }) {
+            self.stop();
+        }
+    }
+
+    /// A block could not be protected: the next ones will not either.
+    pub(crate) fn refused(&mut self) {
+        self.good = 0;
+        self.stop();
+    }
+
+    fn stop(&mut self) {
+        self.pause = self.next_pause;
+        self.next_pause = (self.next_pause * 2).min(MOST_PAUSE);
+        (self.blocks, self.touched) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends so many blocks, of which those are touched that `touch` says; how many were protected.
+    fn send(t: &mut Touches, blocks: u32, touch: impl Fn(u32) -> bool) -> u32 {
+        let mut protected = 0;
+        for n in 0..blocks {
+            if t.may_protect() {
+                t.began();
+                protected += 1;
+                if touch(n) {
+                    t.touched();
+                }
+            }
+        }
+        protected
+    }
+
+    #[test]
+    fn whoever_touches_nothing_is_never_slowed() {
+        assert_eq!(send(&mut Touches::new(), 100_000, |_| false), 100_000);
+    }
+
+    #[test]
+    fn now_and_then_is_no_reason() {
+        assert_eq!(send(&mut Touches::new(), 10_000, |n| n % 10 == 9), 10_000);
+        assert_eq!(send(&mut Touches::new(), 10_000, |n| n == 0), 10_000);
+    }
+
+    #[test]
+    fn whoever_touches_all_is_synchronous() {
+        let protected = send(&mut Touches::new(), 10_000, |_| true);
+        assert!(protected <= 12, "{protected}");
+    }
+
+    #[test]
+    fn every_fourth_is_too_often() {
+        let protected = send(&mut Touches::new(), 10_000, |n| n % 4 == 0);
+        assert!(protected < 1_000, "{protected}");
+    }
+
+    #[test]
+    fn whoever_gets_better_is_believed() {
+        let mut t = Touches::new();
+        send(&mut t, 10_000, |_| true);
+        // at most one pause of the longest, then as if nothing had been
+        send(&mut t, MOST_PAUSE + GOOD, |_| false);
+        assert_eq!(send(&mut t, 1_000, |_| false), 1_000);
+        assert_eq!(t.next_pause, FIRST_PAUSE);
+    }
+
+    #[test]
+    fn what_cannot_be_protected_is_seldom_tried() {
+        let mut t = Touches::new();
+        let mut tried = 0;
+        for _ in 0..10_000 {
+            if t.may_protect() {
+                tried += 1;
+                t.refused();
+            }
+        }
+        assert!(tried <= 10, "{tried}");
+        assert!(tried >= 3, "{tried}");
+    }
+}

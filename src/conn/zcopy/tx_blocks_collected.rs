@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Blocks that are in their place in the stream while their bytes are still being collected.
+
+use super::{Advert, TxBlock, TxBlocks};
+
+impl<M> TxBlocks<M> {
+    /// Adds one that no call waits for, whose bytes are [added](Self::grow) yet; [`TxBlocks::moved`] tells where
+    /// they are in the end. Nothing behind it goes before.
+    ///
+    /// # Errors
+    ///
+    /// The memory, unless there is [room](Self::has_room).
+    pub(crate) fn push_open(&mut self, advert: Advert<M>, first: u8, at: u64) -> Result<(), M> {
+        self.push_detached(advert, first, at)?;
+        if let Some(block) = self.iter_mut().last() {
+            block.away = true;
+        }
+        Ok(())
+    }
+
+    /// The one with this cookie, if it is away.
+    pub(super) fn open(&mut self, cookie: u64) -> Option<&mut TxBlock<M>> {
+        let mut away = self.iter_mut().filter(|b| b.away);
+        away.find(|b| b.advert.cookie == cookie)
+    }
+
+    /// Whether that one is still there.
+    pub(crate) fn has_open(&mut self, cookie: u64) -> bool {
+        self.open(cookie).is_some()
+    }
+
+    /// So many bytes more are in it.
+    pub(crate) fn grow(&mut self, cookie: u64, bytes: u32) {
+        if let Some(block) = self.open(cookie) {
+            let segment = &mut block.advert.segment;
+            segment.size = segment.size.saturating_add(bytes);
+        }
+    }
+
+    /// The peer is not to be told of it.
+    pub(crate) fn hide(&mut self, cookie: u64) {
+        if let Some(block) = self.open(cookie) {
+            block.advert.finish();
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tx_blocks_collected_tests.rs"]
+mod tests;

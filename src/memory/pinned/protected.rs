@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Memory that its program cannot write to meanwhile ([`super::super::protect`]).
+
+use super::super::budget::{Account, Use};
+use super::super::notify::Counted;
+use super::{Pinned, Refusal};
+use crate::sys::net::message::SendMsg;
+use crate::sys::pin::{Pages, PinTerm};
+use kernel::prelude::*;
+use kernel::sync::atomic::Full;
+use kernel::sync::Arc;
+
+impl Pinned {
+    /// [`Pinned::pin_counted`], and shows the pages to `seen` before the device is held: that may fault. It sees them
+    /// once more where they are pinned again.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub(crate) fn pin_seen(
+        &mut self,
+        from: &mut SendMsg<'_>,
+        most: usize,
+        how: (PinTerm, Counted),
+        account: &Arc<Account>,
+        seen: &mut dyn FnMut(&Pages),
+    ) -> Result<usize, Refusal> {
+        let piece = from.piece(most);
+        self.pin(account, Use::Send, piece, how, |m, len, hold| {
+            m.pin(|pages| {
+                let n = from.pin(pages, len, hold)?;
+                seen(pages);
+                Ok(n)
+            })
+        })
+    }
+
+    /// The same bytes in memory of the kernel's own, which has the charge of this from then on. Nobody has this but the
+    /// caller. Process context, without locks; sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, or what the device says.
+    pub(crate) fn copied(&mut self) -> Result<Pinned> {
+        let mut copy = self.pinning().ok_or(EINVAL)?.make()?;
+        let from = self.piece().ok_or(EINVAL)?;
+        let to = copy.piece().ok_or(EINVAL)?;
+        to.memory.copy_from(&from.memory)?;
+        to.map(Use::Send, true)?;
+        to.charge = from.charge.take();
+        to.held.xchg(true, Full);
+        Ok(copy)
+    }
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Pages that are given away by whoever sends them, collected from several calls: there are references to them, no pins.
+
+use super::super::budget::{Account, Use};
+use super::{Pinned, Refusal};
+use crate::sys::net::message::SendMsg;
+use crate::sys::pin::PAGE;
+use kernel::prelude::*;
+use kernel::sync::atomic::Full;
+use kernel::sync::Arc;
+
+impl Pinned {
+    /// Makes it ready for [`Pinned::add_pages`], with nothing in it. Process context; sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, or what the device says.
+    pub(crate) fn collect(&mut self) -> Result {
+        let pinning = self.pinning().ok_or(ENOMEM)?;
+        if let Some(watched) = self.watched.take() {
+            self.parts = self.parts.take().or_else(|| watched.take());
+        }
+        if self.parts.is_none() {
+            self.parts = Some(pinning.parts()?);
+        }
+        let piece = self.piece().ok_or(ENOMEM)?;
+        piece.release();
+        piece.held.xchg(true, Full);
+        Ok(())
+    }
+
+    /// Adds the pages of what a call sends next, `most` bytes or fewer, without taking them, as far as they go on where
+    /// those end that are here: how many bytes that are. In any context.
+    ///
+    /// # Errors
+    ///
+    /// Says why there can be no more.
+    pub(crate) fn add_pages(
+        &mut self,
+        from: &SendMsg<'_>,
+        most: usize,
+        account: &Arc<Account>,
+    ) -> Result<usize, Refusal> {
+        let piece = self.piece().ok_or(Refusal::NoMemory)?;
+        let (at, len) = from.piece_or_pages(most).ok_or(Refusal::NotUser)?;
+        let pages = (at % PAGE + len).div_ceil(PAGE);
+        let mut charge = account.charge(Use::Send, pages).ok_or(Refusal::Budget)?;
+        let before = piece.memory.count();
+        let n = piece.memory.add(|pages| from.add_pages(pages, len));
+        charge.shrink(piece.memory.count() - before);
+        match &mut piece.charge {
+            Some(sum) => sum.add(charge),
+            none => *none = Some(charge),
+        }
+        Ok(n)
+    }
+
+    /// Maps what was added. Whether the peer can be given access. Process context; sleeps.
+    ///
+    /// # Errors
+    ///
+    /// What the device says; this may be tried again.
+    pub(crate) fn map_added(&mut self) -> Result<bool> {
+        let piece = self.piece().ok_or(EINVAL)?;
+        if piece.map(Use::Send, true).is_ok() {
+            return Ok(true);
+        }
+        piece.map(Use::Send, false).map(|()| false)
+    }
+}

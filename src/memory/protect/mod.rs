@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Memory that a program cannot write to until the peer has it (AZ-SDP).
+//!
+//! A send call that returns at once leaves its block in flight: the pages are pinned, and write-protected by
+//! [`crate::sys::protect`]. A [`Room`] is one address space; it knows the blocks in flight there ([`record`]). The
+//! order is: recorded, protected, advertised; so that whoever writes meanwhile is found.
+//!
+//! * Whoever writes to a block waits. Its owner is told by its socket, and has the peer finish or give the block
+//!   back; readers never wait.
+//! * A [`Flight`] is a block in flight; dropping it makes its pages writable, but for those that another one needs. That
+//!   is done by the address space's worker, which waits for nobody but those who change its mappings.
+//! * fork(2) gives the child copies that are not protected; exec(2) and the end of the process take the protection away with
+//!   the memory, and the pages stay the block's. What mremap(2) moves stays protected; what is unmapped is
+//!   the program's no more.
+//! * Page tables protect from nobody who has pinned the pages before: a read by direct I/O, a buffer that is
+//!   registered with io_uring or a device. Such a block is refused.
+//!
+//! An address space that has had no block for a while is given up.
+
+mod record;
+mod table;
+
+pub(crate) use table::{current, Service};
+
+use self::record::{Block, BlockId, Part, Range, Record};
+use crate::sys::net::sock::SockCore;
+use crate::sys::pin::{Pages, PAGE};
+use crate::sys::protect::{Handler, Heard, Moment, Open, Pins, Protector, Unprotectable, Worker};
+use crate::sys::time::{jiffies, milliseconds, Jiffies};
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::{new_spinlock, Arc, SpinLock};
+use kernel::time::{delay::fsleep, Delta};
+
+/// How long an address space without blocks is kept, in milliseconds.
+const REST: u32 = 1000;
+/// Most blocks in flight in one address space.
+const MOST_BLOCKS: usize = 128;
+
+/// Why a block is not protected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refusal {
+    /// The memory is not of the kind.
+    Kind(Unprotectable),
+    /// Somebody else has pinned it, who may write to it.
+    Pinned,
+    /// Too many blocks are in flight, or a part of this one is just being made writable.
+    Busy,
+    /// There is no userfaultfd.
+    NoUserfaultfd,
+}
+
+impl Refusal {
+    /// How many there are.
+    pub(crate) const COUNT: usize = 9;
+    /// What each is called, by [`Refusal::index`].
+    pub(crate) const NAMES: [&'static str; Self::COUNT] = [
+        "shared",
+        "file",
+        "hugetlb",
+        "stack",
+        "userfaultfd",
+        "changing",
+        "pinned",
+        "busy",
+        "unsupported",
+    ];
+
+    /// Whether the next block may fare no better.
+    pub(crate) fn lasts(self) -> bool {
+        !matches!(self, Refusal::Busy | Refusal::Kind(Unprotectable::Changing))
+    }
+
+    /// Its place in a list.
+    pub(crate) fn index(self) -> usize {
+        match self {
+            Refusal::Kind(Unprotectable::Shared) => 0,
+            Refusal::Kind(Unprotectable::File) => 1,
+            Refusal::Kind(Unprotectable::Huge) => 2,
+            Refusal::Kind(Unprotectable::Stack) => 3,
+            Refusal::Kind(Unprotectable::Userfaultfd) => 4,
+            Refusal::Kind(Unprotectable::Changing) => 5,
+            Refusal::Pinned => 6,
+            Refusal::Busy => 7,
+            Refusal::NoUserfaultfd => 8,
+        }
+    }
+}
+
+/// Who has a block in flight: this socket does these jobs ([`SockCore::schedule`]) when somebody waits to write to it.
+#[derive(Clone)]
+pub(crate) struct Holder {
+    /// The socket.
+    pub(crate) sk: ARef<SockCore>,
+    /// Its jobs.
+    pub(crate) jobs: u32,
+}
+
+/// What is in flight in one address space.
+struct State {
+    record: Record<KVec<Option<Part>>, KVec<Option<Block<Holder>>>>,
+    /// It is being closed: nothing begins.
+    closed: bool,
+    /// The program has taken our page away.
+    broken: bool,
+    /// When a block began or ended.
+    last: Jiffies,
+}
+
+/// One address space.
+#[pin_data]
+pub(crate) struct Room {
+    #[pin]
+    state: SpinLock<State>,
+}
+
+/// A block whose pages cannot be written to. May be dropped in any context.
+pub(crate) struct Flight {
+    room: Arc<Protector<Room>>,
+    id: BlockId,
+}
+
+impl Flight {
+    /// Tells whether somebody waits to write to it, also after it has been given away.
+    pub(crate) fn touch(&self) -> Touch {
+        Touch {
+            room: self.room.clone(),
+            id: self.id,
+        }
+    }
+}
+
+/// See [`Flight::touch`].
+pub(crate) struct Touch {
+    room: Arc<Protector<Room>>,
+    id: BlockId,
+}
+
+impl Touch {
+    /// Whether somebody has waited yet, which its owner was told.
+    pub(crate) fn has_come(&self) -> bool {
+        self.room.handler.state.lock().record.is_told(self.id)
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let owner = self.room.handler.end(self.id);
+        self.room.kick();
+        self.room.rest(REST);
+        drop(owner);
+    }
+}
+
+/// So many empty places.
+fn places<T>(n: usize) -> Result<KVec<Option<T>>> {
+    let mut places = KVec::with_capacity(n, GFP_KERNEL)?;
+    for _ in 0..n {
+        places.push_within_capacity(None).map_err(|_| ENOMEM)?;
+    }
+    Ok(places)
+}
+
+impl Room {
+    /// Begins for the calling process. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Protector::open`].
+    fn open() -> Result<Open<Self>> {
+        let record = Record::new(places(2 * MOST_BLOCKS)?, places(MOST_BLOCKS)?);
+        let open = Protector::open(pin_init!(Room {
+            state <- new_spinlock!(
+                State {
+                    record,
+                    closed: false,
+                    broken: false,
+                    last: jiffies(),
+                },
+                "ib_sdp_room"
+            ),
+        }))?;
+        open.protector().rest(REST);
+        Ok(open)
+    }
+
+    /// Whether nothing begins here any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        let state = self.state.lock();
+        state.closed || state.broken
+    }
+
+    fn begin(&self, range: Range, owner: Holder) -> Result<BlockId, Refusal> {
+        let mut state = self.state.lock();
+        if state.closed || state.broken {
+            return Err(Refusal::Busy);
+        }
+        state.last = jiffies();
+        state.record.begin(range, owner).ok_or(Refusal::Busy)
+    }
+
+    fn end(&self, id: BlockId) -> Option<Holder> {
+        let mut state = self.state.lock();
+        state.last = jiffies();
+        state.record.end(id)
+    }
+
+    /// Whether nobody else has pinned these pages, which are in flight. Blocks are counted after the pins, so that one that
+    /// has ended meanwhile counts for too little.
+    fn are_ours(&self, range: Range, pages: &Pages) -> bool {
+        // of those that are a folio each, which are many, the most
+        let (mut n, mut most) = (0, 0);
+        while let Some(pins) = pages.pins(n) {
+            if pins.pages == 1 {
+                most = pins.count.max(most);
+            } else if !self.is_ours(range.start + n * PAGE, &pins) {
+                return false;
+            }
+            n += pins.pages - pins.index;
+        }
+        if self.state.lock().record.covering(range) >= most {
+            return true;
+        }
+        // another block has a part of it
+        let mut each = (0..).map_while(|n| Some((range.start + n * PAGE, pages.pins(n)?)));
+        each.all(|(address, pins)| self.is_ours(address, &pins))
+    }
+
+    /// The same of a folio, a page of which is at this address.
+    fn is_ours(&self, address: usize, pins: &Pins) -> bool {
+        // it is mapped in one piece; of one that is not, less is counted, and the block is refused
+        let start = address.saturating_sub(pins.index * PAGE);
+        let folio = Range {
+            start,
+            end: start + pins.pages * PAGE,
+        };
+        pins.count <= self.state.lock().record.bytes_in(folio) / PAGE
+    }
+}
+
+/// Protects pages of the calling process, whose address space it [is](Protector::is_mine): whole pages from `start` on, pinned
+/// at a `moment` or later. Sleeps, and may fault.
+///
+/// # Errors
+///
+/// Why not: then they are as they were, or will be in a moment.
+pub(crate) fn protect(
+    room: &Arc<Protector<Room>>,
+    start: usize,
+    pages: &Pages,
+    moment: Option<Moment>,
+    owner: Holder,
+) -> Result<Flight, Refusal> {
+    let range = Range::whole_pages(start, pages.len(), PAGE);
+    let whole = range.filter(|r| r.start == start && r.end - r.start == pages.len());
+    let range = whole.ok_or(Refusal::Busy)?;
+    let id = room.handler.begin(range, owner)?;
+    // from now on dropping it undoes all
+    let flight = Flight {
+        room: room.clone(),
+        id,
+    };
+    room.set(range.start, range.end).map_err(Refusal::Kind)?;
+    // what was mapped anew between the pinning and the protection
+    let same = moment.is_some_and(Moment::is_still) || pages.are_mapped(start);
+    if !same {
+        return Err(Refusal::Kind(Unprotectable::Changing));
+    }
+    match room.handler.are_ours(range, pages) {
+        true => Ok(flight),
+        false => Err(Refusal::Pinned),
+    }
+}
+
+impl Handler for Room {
+    fn run(&self, worker: Option<&mut Worker<'_>>) {
+        let Some(worker) = worker else {
+            return;
+        };
+        let mut heard = [Heard::Touched(0); 16];
+        loop {
+            let n = worker.hear(&mut heard);
+            let heard = heard.get(..n).unwrap_or_default();
+            self.follow(heard);
+            self.touched(worker, heard);
+            if !self.clear(worker) {
+                // whoever changes mappings tells of the end only if something has moved
+                fsleep(Delta::from_millis(1));
+            } else if n == 0 {
+                return;
+            }
+            if self.state.lock().broken {
+                worker.rest();
+                return;
+            }
+        }
+    }
+
+    fn rest(this: &Protector<Self>) -> Option<Open<Self>> {
+        {
+            let mut state = this.handler.state.lock();
+            let idle = state.record.is_idle();
+            let recent = jiffies().wrapping_sub(state.last) < milliseconds(REST);
+            if !state.broken && (!idle || recent) {
+                drop(state);
+                if idle {
+                    this.rest(REST);
+                }
+                return None;
+            }
+            state.closed = true;
+        }
+        table::forget(this)
+    }
+}
+
+impl Room {
+    /// Blocks are where they were moved.
+    fn follow(&self, heard: &[Heard]) {
+        for heard in heard {
+            if let Heard::Moved { from, to, len } = *heard {
+                let end = from.saturating_add(len);
+                let mut state = self.state.lock();
+                state.record.moved(Range { start: from, end }, to);
+            }
+        }
+    }
+
+    /// Owners of blocks are told who waits; what is nobody's is made writable.
+    fn touched(&self, worker: &mut Worker<'_>, heard: &[Heard]) {
+        for heard in heard {
+            let Heard::Touched(start) = *heard else {
+                continue;
+            };
+            let page = Range {
+                start,
+                end: start.saturating_add(PAGE),
+            };
+            loop {
+                let next = self.state.lock().record.next_touched(page);
+                match next {
+                    Some((_, owner)) => owner.sk.schedule(owner.jobs),
+                    None => break,
+                }
+            }
+            let stray = self.state.lock().record.take_stray(page);
+            if stray {
+                self.cleared(worker.clear(page.start, page.end));
+            }
+        }
+    }
+
+    /// Makes writable what nobody needs any more. Returns whether that is all.
+    fn clear(&self, worker: &mut Worker<'_>) -> bool {
+        loop {
+            let loose = self.state.lock().record.next_loose();
+            let Some(range) = loose else {
+                return true;
+            };
+            if !self.cleared(worker.clear(range.start, range.end)) {
+                return false;
+            }
+        }
+    }
+
+    /// Notes what became of the range that was taken out. Returns whether it need not be done again.
+    fn cleared(&self, result: Result) -> bool {
+        let mut state = self.state.lock();
+        let again = result == Err(EAGAIN);
+        state.record.cleared(!again);
+        // closing gives all memory back, too
+        state.broken |= result.is_err() && !again;
+        !again
+    }
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Which memory of one address space is protected, and for whom.
+//!
+//! A block is a range of whole pages that its owner has in flight. Blocks may overlap: a page is protected
+//! until the last one that covers it has ended. mremap(2) may move a part of a block, so a block is in
+//! parts. What a block leaves behind stays here, too, until the worker has made it writable
+//! ([`Record::next_loose`], [`Record::cleared`]).
+//!
+//! Memory that the program unmaps, or maps anew, may stay in here: that only makes it writable later than
+//! could be.
+
+use core::ops::DerefMut;
+
+/// A range of addresses, of whole pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    /// The first one.
+    pub(crate) start: usize,
+    /// The first one behind it.
+    pub(crate) end: usize,
+}
+
+impl Range {
+    /// The whole pages of a part of memory, if there are any.
+    pub(crate) fn whole_pages(address: usize, len: usize, page: usize) -> Option<Self> {
+        let start = address.checked_next_multiple_of(page)?;
+        let end = address.checked_add(len)?;
+        let end = end - end % page;
+        (start < end).then_some(Range { start, end })
+    }
+
+    /// What both have.
+    pub(crate) fn common(self, other: Range) -> Option<Range> {
+        let start = self.start.max(other.start);
+        let end = self.end.min(other.end);
+        (start < end).then_some(Range { start, end })
+    }
+}
+
+/// The name of a block, which no other one of the address space has, before or after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockId(u64);
+
+/// A part of a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    range: Range,
+    /// `None`: it has ended.
+    block: Option<BlockId>,
+}
+
+/// A block in flight.
+#[derive(Debug)]
+pub(crate) struct Block<O> {
+    id: BlockId,
+    owner: O,
+    /// It knows that somebody waits to write to it.
+    told: bool,
+}
+
+/// The record of one address space, in memory that its maker has.
+#[derive(Debug)]
+pub(crate) struct Record<P, B> {
+    /// Room for parts: as many as blocks, and more for those that are moved in part.
+    parts: P,
+    blocks: B,
+    last: u64,
+    /// What the worker makes writable just now.
+    clearing: Option<Range>,
+    /// A part was lost: what is protected is not all known.
+    overflown: bool,
+}
+
+impl<P, B, O: Clone> Record<P, B>
+where
+    P: DerefMut<Target = [Option<Part>]>,
+    B: DerefMut<Target = [Option<Block<O>>]>,
+{
+    /// Nothing is protected. Both are empty places.
+    pub(crate) const fn new(parts: P, blocks: B) -> Self {
+        Record {
+            parts,
+            blocks,
+            last: 0,
+            clearing: None,
+            overflown: false,
+        }
+    }
+
+    /// The ranges of blocks in flight.
+    fn live(&self) -> impl Iterator<Item = Range> + '_ {
+        let parts = self.parts.iter().flatten();
+        parts.filter(|p| p.block.is_some()).map(|p| p.range)
+    }
+
+    /// A block begins: before it is protected. `None`: there is no room, or a part of it is just being made
+    /// writable.
+    pub(crate) fn begin(&mut self, range: Range, owner: O) -> Option<BlockId> {
+        let used = self.parts.iter().flatten().count();
+        let clearing = self.clearing.is_some_and(|c| c.common(range).is_some());
+        if used >= self.blocks.len() || clearing || self.overflown {
+            return None;
+        }
+        let place = self.blocks.iter_mut().find(|b| b.is_none())?;
+        let part = self.parts.iter_mut().find(|p| p.is_none())?;
+        self.last += 1;
+        let id = BlockId(self.last);
+        *place = Some(Block {
+            id,
+            owner,
+            told: false,
+        });
+        *part = Some(Part {
+            range,
+            block: Some(id),
+        });
+        Some(id)
+    }
+
+    /// A block has ended. Returns its owner, once.
+    pub(crate) fn end(&mut self, id: BlockId) -> Option<O> {
+        for part in self.parts.iter_mut().flatten() {
+            if part.block == Some(id) {
+                part.block = None;
+            }
+        }
+        let place = self
+            .blocks
+            .iter_mut()
+            .find(|b| b.as_ref().is_some_and(|b| b.id == id))?;
+        place.take().map(|b| b.owner)
+    }
+
+    /// Takes a range out that nobody needs protected any more; [`Record::cleared`] follows.
+    pub(crate) fn next_loose(&mut self) -> Option<Range> {
+        if self.clearing.is_some() {
+            return None;
+        }
+        for n in 0..self.parts.len() {
+            let Some(part) = self.parts.get(n).copied().flatten() else {
+                continue;
+            };
+            if part.block.is_some() {
+                continue;
+            }
+            let loose = self.first_loose(part.range);
+            let rest = loose.map_or(part.range.end, |l| l.end);
+            let left = Range {
+                start: rest,
+                ..part.range
+            };
+            if let Some(place) = self.parts.get_mut(n) {
+                *place = (left.start < left.end).then_some(Part {
+                    range: left,
+                    block: None,
+                });
+            }
+            if loose.is_some() {
+                self.clearing = loose;
+                return loose;
+            }
+        }
+        None
+    }
+
+    /// The first part of a range that no block in flight covers.
+    fn first_loose(&self, range: Range) -> Option<Range> {
+        let mut start = range.start;
+        while let Some(over) = self.live().find(|l| l.start <= start && start < l.end) {
+            start = over.end;
+        }
+        let next = self.live().map(|l| l.start).filter(|s| *s > start).min();
+        let end = next.unwrap_or(range.end).min(range.end);
+        (start < end).then_some(Range { start, end })
+    }
+
+    /// A page that somebody waits to write to: whether it is nobody's, and is to be made writable;
+    /// [`Record::cleared`] follows.
+    pub(crate) fn take_stray(&mut self, page: Range) -> bool {
+        let covered = self.live().any(|l| l.common(page).is_some());
+        // what is not known may be anybody's
+        let known = !self.overflown || self.is_idle();
+        let stray = known && !covered && self.clearing.is_none();
+        if stray {
+            self.clearing = Some(page);
+        }
+        stray
+    }
+
+    /// What was taken out is writable, or not yet (`done`): then it comes once more.
+    pub(crate) fn cleared(&mut self, done: bool) {
+        let Some(range) = self.clearing.take().filter(|_| !done) else {
+            return;
+        };
+        self.add(Part { range, block: None });
+    }
+
+    /// Somebody waits to write to a page: the next owner to be told of that. Each is told once.
+    pub(crate) fn next_touched(&mut self, page: Range) -> Option<(BlockId, O)> {
+        for part in self.parts.iter().flatten() {
+            let touched = part.range.common(page).and(part.block);
+            let Some(id) = touched else {
+                continue;
+            };
+            let mut blocks = self.blocks.iter_mut().flatten();
+            if let Some(block) = blocks.find(|b| b.id == id && !b.told) {
+                block.told = true;
+                return Some((id, block.owner.clone()));
+            }
+        }
+        None
+    }
+
+    /// Whether the owner of a block was told that somebody waits to write to it.
+    pub(crate) fn is_told(&self, id: BlockId) -> bool {
+        let mut blocks = self.blocks.iter().flatten();
+        blocks.any(|b| b.id == id && b.told)
+    }
+
+    /// mremap(2) has moved memory, to where it was not. What is being made writable is
+    /// [given back](Record::cleared) before.
+    pub(crate) fn moved(&mut self, from: Range, to: usize) {
+        for n in 0..self.parts.len() {
+            let part = self.parts.get(n).copied().flatten();
+            let common = part.and_then(|p| Some((p, p.range.common(from)?)));
+            let Some((part, common)) = common else {
+                continue;
+            };
+            if let Some(place) = self.parts.get_mut(n) {
+                *place = None;
+            }
+            let rest = [
+                (part.range.start, common.start),
+                (common.end, part.range.end),
+            ];
+            for (start, end) in rest.into_iter().filter(|(start, end)| start < end) {
+                self.add(Part {
+                    range: Range { start, end },
+                    ..part
+                });
+            }
+            let start = to.wrapping_add(common.start - from.start);
+            let end = start.wrapping_add(common.end - common.start);
+            self.add(Part {
+                range: Range { start, end },
+                ..part
+            });
+        }
+    }
+
+    fn add(&mut self, part: Part) {
+        match self.parts.iter_mut().find(|p| p.is_none()) {
+            Some(place) => *place = Some(part),
+            None => self.overflown = true,
+        }
+    }
+
+    /// How many bytes of blocks in flight are in a range; those that several cover count for each.
+    pub(crate) fn bytes_in(&self, range: Range) -> usize {
+        let common = self.live().filter_map(|l| l.common(range));
+        common.map(|c| c.end - c.start).sum()
+    }
+
+    /// How many blocks in flight have all of a range.
+    pub(crate) fn covering(&self, range: Range) -> usize {
+        let whole = |l: &Range| l.common(range) == Some(range);
+        self.live().filter(whole).count()
+    }
+
+    /// Whether no block is in flight.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.blocks.iter().all(Option::is_none)
+    }
+}
+
+#[cfg(test)]
+#[path = "record_tests.rs"]
+mod tests;

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What is known of destinations for a while: where SDP has not answered, so that it need not be
+//! tried again, and which hosts have answered by it, be it to refuse, so that silence there is no
+//! sign of TCP alone.
+//!
+//! Each has one slot of a small table, which it shares with others: the last one counts.
+
+use crate::conn::{Outcome, SdpSock};
+use crate::sys::net::address::Address;
+use crate::sys::net::params;
+use crate::sys::time::{jiffies, milliseconds, seconds, Jiffies};
+use core::net::IpAddr;
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::prelude::*;
+
+/// Slots of the table.
+const SLOTS: usize = 128;
+
+/// How many times `ipproto_wait` a host has that has answered lately: enough, by default, for a
+/// request to be repeated, which takes 1.5 s.
+const KNOWN: u32 = 8;
+
+/// A port of a host, or all of them for 0.
+struct Peer {
+    ip: IpAddr,
+    port: u16,
+    /// Somebody there has answered by SDP.
+    answers: bool,
+    since: Jiffies,
+}
+
+/// For how long it counts: as the parameter is now, so that whoever sets it to 0 has SDP tried again.
+fn memory() -> Jiffies {
+    seconds(params::ipproto_memory().max(0) as u32)
+}
+
+/// The table of one namespace.
+pub(in crate::socket) struct PeerCache {
+    slots: KVec<Option<Peer>>,
+}
+
+impl PeerCache {
+    /// Nothing.
+    pub(in crate::socket) fn new() -> Result<Self> {
+        let mut slots = KVec::with_capacity(SLOTS, GFP_KERNEL)?;
+        for _ in 0..SLOTS {
+            slots.push(None, GFP_KERNEL)?;
+        }
+        Ok(PeerCache { slots })
+    }
+
+    fn slot(ip: &IpAddr, port: u16) -> usize {
+        let mut sum = u32::from(port).wrapping_mul(0x9e37_79b1);
+        let mut add = |octets: &[u8]| {
+            for o in octets {
+                sum = (sum ^ u32::from(*o)).wrapping_mul(0x0100_0193);
+            }
+        };
+        match ip {
+            IpAddr::V4(a) => add(&a.octets()),
+            IpAddr::V6(a) => add(&a.octets()),
+        }
+        (sum >> 16) as usize % SLOTS
+    }
+
+    /// What is known of it: whether it answers. What is too old is forgotten.
+    fn get(&mut self, ip: &IpAddr, port: u16) -> Option<bool> {
+        let slot = self.slots.get_mut(Self::slot(ip, port))?;
+        let found = slot.take_if(|found| found.ip == *ip && found.port == port)?;
+        let age = jiffies().wrapping_sub(found.since);
+        let answers = found.answers;
+        if age < memory() {
+            *slot = Some(found);
+            return Some(answers);
+        }
+        None
+    }
+
+    /// Whether SDP need not be tried there.
+    pub(super) fn knows(&mut self, ip: &IpAddr, port: u16) -> bool {
+        self.get(ip, port) == Some(false) || self.get(ip, 0) == Some(false)
+    }
+
+    /// Whether the host has answered by SDP lately.
+    pub(super) fn answers(&mut self, ip: &IpAddr) -> bool {
+        self.get(ip, 0) == Some(true)
+    }
+
+    /// Remembers what came of it there, if that is of the kind that stays.
+    pub(super) fn add(&mut self, ip: &IpAddr, port: u16, why: Outcome) {
+        match why {
+            Outcome::Refused => {
+                self.set(ip, 0, true);
+                self.set(ip, port, false);
+            }
+            Outcome::Unreachable | Outcome::NoAnswer => self.set(ip, 0, false),
+            Outcome::Connected => self.set(ip, 0, true),
+            _ => {}
+        }
+    }
+
+    fn set(&mut self, ip: &IpAddr, port: u16, answers: bool) {
+        if let Some(slot) = self.slots.get_mut(Self::slot(ip, port)) {
+            *slot = Some(Peer {
+                ip: *ip,
+                port,
+                answers,
+                since: jiffies(),
+            });
+        }
+    }
+
+    /// Forgets what is known of there.
+    pub(super) fn forget(&mut self, ip: &IpAddr, port: u16) {
+        for port in [port, 0] {
+            if self.get(ip, port).is_some() {
+                if let Some(slot) = self.slots.get_mut(Self::slot(ip, port)) {
+                    *slot = None;
+                }
+            }
+        }
+    }
+}
+
+/// So many times what the module's parameter says.
+pub(super) fn patience(times: u32) -> Jiffies {
+    let wait = params::ipproto_wait().max(1) as u32;
+    milliseconds(wait.saturating_mul(times))
+}
+
+/// How long the host that a socket connects to has to answer by SDP, by what is known of it.
+pub(in crate::socket) fn patience_for(sk: &SdpSock) -> Jiffies {
+    let to = sk.connection().fallback.to;
+    let answers = to.is_some_and(|to| sk.netns().peer_cache.lock().answers(&to.ip));
+    patience(if answers { KNOWN } else { 1 })
+}
+
+/// SDP has connected.
+pub(in crate::socket) fn answered(sk: &SdpSock) {
+    remember(sk, Outcome::Connected);
+}
+
+/// Remembers what came of the attempt to connect by SDP, if it tells of the host. What is asked by an
+/// interface of the program's choice goes another way than what others ask, or to somebody else; and
+/// an address of its choice may be one that no way leads from.
+pub(super) fn remember(sk: &SdpSock, why: Outcome) {
+    let (to, asked) = {
+        let c = sk.connection();
+        (c.fallback.to, c.fallback.asked)
+    };
+    let tells = |to: &Address| {
+        let by_interface = to.scope != 0 || sk.bound_interface() != 0;
+        params::ipproto_memory() > 0
+            && !by_interface
+            && (asked || !sk.address_is_bound())
+            && !sk.is_own_address(to)
+    };
+    if let Some(to) = to.filter(tells) {
+        let mut peer_cache = sk.netns().peer_cache.lock();
+        peer_cache.add(&to.ip, to.port, why);
+    }
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The descriptor becomes the TCP socket's.
+
+use super::peer_cache::remember;
+use crate::conn::fallback::Phase;
+use crate::conn::timers::Timer;
+use crate::conn::{Outcome, SdpSock, JOB_FALL_BACK};
+use crate::observe::debug::{debug, Ends};
+use crate::sys::net::sock::State;
+use crate::sys::net::tcp::{Name, Tcp};
+
+/// Hands the descriptor over to the TCP socket, which connects first, if it is to. The caller holds
+/// the right to decide.
+pub(super) fn hand_to_tcp(sk: &SdpSock, tcp: &Tcp<'_>, why: Outcome, connect: Option<&Name>) {
+    debug!("{}: {}", Ends(sk), why.name());
+    let namespace = sk.netns();
+    namespace.ports.lock().crossed(sk.id(), sk.port());
+    tcp.take_signals(sk);
+    if let Some(name) = connect {
+        tcp.begin(name);
+    }
+    tcp.take_file(sk);
+    {
+        let mut c = sk.connection();
+        (c.fallback.phase, c.fallback.why) = (Phase::Tcp, why);
+        c.timers.clear(Timer::Close);
+        if sk.state() != State::Close {
+            sk.set_state(State::Close);
+        }
+    }
+    namespace.count(|s| s.count_outcome(why));
+    namespace.became_tcp(sk);
+    // whoever waits goes on with TCP
+    sk.wake();
+    sk.state_changed();
+}
+
+/// SDP has failed; in a worker.
+pub(in crate::socket) fn fall_back(sk: &SdpSock) {
+    let Some(decision) = sk.try_decide(JOB_FALL_BACK) else {
+        return;
+    };
+    let Some(tcp) = decision.tcp() else { return };
+    let (name, why, below) = {
+        let mut c = sk.connection();
+        if c.fallback.phase != Phase::Falling {
+            // the program has given up, too
+            return;
+        }
+        c.fallback.phase = Phase::Crossing;
+        (c.fallback.name, c.fallback.why, c.detach())
+    };
+    drop(below);
+    remember(sk, why);
+    hand_to_tcp(sk, &tcp, why, Some(&name));
+}
+
+/// A descriptor is closed. If TCP has won it and was not answered either, nothing is known of SDP.
+pub(super) fn closing(sk: &SdpSock, won: Option<&Tcp<'_>>) {
+    sk.netns().ports.lock().let_go_of_tcp(sk.id(), sk.port());
+    let Some(tcp) = won else { return };
+    let to = sk.connection().fallback.to;
+    if let Some(to) = to.filter(|_| !tcp.was_connected()) {
+        sk.netns().peer_cache.lock().forget(&to.ip, to.port);
+    }
+}

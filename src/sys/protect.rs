@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Write protection of a process's memory.
+//!
+//! A [`Protector`] is a userfaultfd in write-protect mode for one address space, which the module owns:
+//! [`Protector::set`] protects memory of the calling process; a worker hears who waits to write there and what is
+//! moved, and makes memory writable again ([`Handler::run`]). The program has a page more, which userfaultfd's
+//! arguments are read from; what it does to that page can end the protection, of its own memory only.
+
+use super::bindings as c;
+use super::pin::{Pages, PAGE};
+use core::mem::ManuallyDrop;
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use kernel::types::Opaque;
+
+/// Why memory cannot be protected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unprotectable {
+    /// Others share it.
+    Shared,
+    /// It is of a file or a device.
+    File,
+    /// It is in huge pages of hugetlbfs.
+    Huge,
+    /// It is a stack, which grows.
+    Stack,
+    /// The program has it under a userfaultfd of its own.
+    Userfaultfd,
+    /// It is no memory, or is just being changed.
+    Changing,
+}
+
+/// Something that the worker hears.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Heard {
+    /// Somebody waits to write to the page at this address.
+    Touched(usize),
+    /// So many bytes have moved.
+    Moved {
+        /// From this address.
+        from: usize,
+        /// To that one.
+        to: usize,
+        /// How many.
+        len: usize,
+    },
+}
+
+/// What a [`Protector`]'s worker does. Called in process context, without locks.
+pub(crate) trait Handler: Send + Sync + Sized + 'static {
+    /// There may be something to hear, or it was [kicked](Protector::kick). Not for the same one at once. `worker`:
+    /// `None` when the process has no memory any more, or there could be no userfaultfd.
+    fn run(&self, worker: Option<&mut Worker<'_>>);
+
+    /// A while has passed ([`Protector::rest`]). Gives the handle back if it is to be closed.
+    fn rest(this: &Protector<Self>) -> Option<Open<Self>>;
+}
+
+/// Write protection of one address space.
+///
+/// # Invariants
+///
+/// `raw` was initialised by `sdp_h_protect_init` and is closed by the drop of its one [`Open`], after which nothing
+/// of the C side refers to it.
+#[pin_data]
+#[repr(C)]
+pub(crate) struct Protector<H: Handler> {
+    // First, so that a pointer to it is one to all.
+    #[pin]
+    raw: Opaque<c::sdp_h_protect>,
+    /// What the worker calls.
+    #[pin]
+    pub(crate) handler: H,
+}
+
+// SAFETY: The C part has locks of its own; the handler is `Send`.
+unsafe impl<H: Handler> Send for Protector<H> {}
+// SAFETY: As above; it is `Sync`.
+unsafe impl<H: Handler> Sync for Protector<H> {}
+
+extern "C" fn run<H: Handler>(raw: *mut c::sdp_h_protect, alive: bool) {
+    // SAFETY: It is the first field of a `Protector<H>`, which is not freed before it is closed, which waits for this.
+    let this = unsafe { &*raw.cast::<Protector<H>>() };
+    // SAFETY: Completed by this work item before.
+    let there = alive && unsafe { (*raw).error } == 0;
+    let mut worker = Worker(raw, core::marker::PhantomData);
+    this.handler.run(there.then_some(&mut worker));
+}
+
+extern "C" fn rest<H: Handler>(raw: *mut c::sdp_h_protect) {
+    // SAFETY: As in `run`; a handle that comes back keeps it.
+    let this = unsafe { &*raw.cast::<Protector<H>>() };
+    if let Some(open) = H::rest(this) {
+        open.close(true);
+    }
+}
+
+impl<H: Handler> Protector<H> {
+    /// Begins for the calling process; [`Protector::wait`] before it is used. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` without a process, `ENOMEM`.
+    pub(crate) fn open(handler: impl PinInit<H>) -> Result<Open<H>> {
+        let this = Arc::pin_init(
+            try_pin_init!(Protector {
+                raw: Opaque::zeroed(),
+                handler <- handler,
+            }),
+            GFP_KERNEL,
+        )?;
+        // SAFETY: `raw` stays where it is; if this fails, nothing refers to it.
+        to_result(unsafe {
+            c::sdp_h_protect_init(this.raw.get(), Some(run::<H>), Some(rest::<H>))
+        })?;
+        // INVARIANT: Initialised, and this is the one handle.
+        let open = Open(ManuallyDrop::new(this));
+        open.0.kick();
+        Ok(open)
+    }
+
+    /// Waits until it can be used. Sleeps; a fatal signal ends it.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot: what the kernel said of userfaultfd, or `EINTR`.
+    pub(crate) fn wait(&self) -> Result {
+        // SAFETY: By the invariants.
+        to_result(unsafe { c::sdp_h_protect_wait(self.raw.get()) })
+    }
+
+    /// Whether it is the calling process's.
+    pub(crate) fn is_mine(&self) -> bool {
+        // SAFETY: By the invariants; reads an address, which is not another one's while it is open.
+        unsafe { c::sdp_h_protect_is_mine(self.raw.get()) }
+    }
+
+    /// Has [`Handler::run`] called. In any context; nothing once it is closed.
+    pub(crate) fn kick(&self) {
+        // SAFETY: By the invariants; work that was disabled is not queued.
+        unsafe { c::sdp_h_protect_kick(self.raw.get()) };
+    }
+
+    /// Has [`Handler::rest`] called in so many milliseconds, if that is not to happen already. In any context.
+    pub(crate) fn rest(&self, ms: u32) {
+        // SAFETY: As above.
+        unsafe { c::sdp_h_protect_rest(self.raw.get(), ms) };
+    }
+
+    /// Protects memory of the calling process, whose it [is](Protector::is_mine). Sleeps, and may fault.
+    ///
+    /// # Errors
+    ///
+    /// Why not. Part of it may be protected even so.
+    pub(crate) fn set(&self, start: usize, end: usize) -> Result<(), Unprotectable> {
+        // SAFETY: By the invariants; its own lock sees to it that the file is there.
+        match unsafe { c::sdp_h_protect_set(self.raw.get(), start, end) } as u32 {
+            0 => Ok(()),
+            c::sdp_h_protectable_SDP_H_PROTECT_SHARED => Err(Unprotectable::Shared),
+            c::sdp_h_protectable_SDP_H_PROTECT_FILE => Err(Unprotectable::File),
+            c::sdp_h_protectable_SDP_H_PROTECT_HUGE => Err(Unprotectable::Huge),
+            c::sdp_h_protectable_SDP_H_PROTECT_STACK => Err(Unprotectable::Stack),
+            c::sdp_h_protectable_SDP_H_PROTECT_OTHER => Err(Unprotectable::Userfaultfd),
+            _ => Err(Unprotectable::Changing),
+        }
+    }
+}
+
+/// The one handle to a [`Protector`] that keeps it open. Dropping it makes all memory writable and waits for the worker:
+/// process context; sleeps.
+///
+/// # Invariants
+///
+/// The reference is there until the drop.
+pub(crate) struct Open<H: Handler>(ManuallyDrop<Arc<Protector<H>>>);
+
+impl<H: Handler> Open<H> {
+    /// What it keeps open.
+    pub(crate) fn protector(&self) -> &Arc<Protector<H>> {
+        &self.0
+    }
+
+    /// `resting`: in [`Handler::rest`].
+    fn close(self, resting: bool) {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: By the invariants it is there, and it is not used any more.
+        let protector = unsafe { ManuallyDrop::take(&mut this.0) };
+        // SAFETY: By the invariants of `Protector`, and once, as this has the one handle.
+        unsafe { c::sdp_h_protect_close(protector.raw.get(), resting) };
+    }
+}
+
+impl<H: Handler> Drop for Open<H> {
+    fn drop(&mut self) {
+        // SAFETY: By the invariants it is there, and it is not used any more.
+        let protector = unsafe { ManuallyDrop::take(&mut self.0) };
+        // SAFETY: By the invariants of `Protector`, and once, as this has the one handle.
+        unsafe { c::sdp_h_protect_close(protector.raw.get(), false) };
+    }
+}
+
+/// The worker, while it has the memory of the process.
+pub(crate) struct Worker<'a>(*mut c::sdp_h_protect, core::marker::PhantomData<&'a mut ()>);
+
+impl Worker<'_> {
+    /// What is to be heard, a little of it: how much.
+    pub(crate) fn hear(&mut self, heard: &mut [Heard]) -> usize {
+        const ROOM: usize = 16;
+        let mut events = [c::sdp_h_protect_event::default(); ROOM];
+        let room = heard.len().min(ROOM);
+        // SAFETY: The worker has the userfaultfd and the memory; `events` has room.
+        let n = unsafe { c::sdp_h_protect_read(self.0, events.as_mut_ptr(), room as u32) };
+        let n = usize::try_from(n).unwrap_or(0);
+        for (to, event) in heard.iter_mut().zip(&events).take(n) {
+            *to = match event.moved {
+                true => Heard::Moved {
+                    from: event.from,
+                    to: event.to,
+                    len: event.len,
+                },
+                false => Heard::Touched(event.from),
+            };
+        }
+        n
+    }
+
+    /// Has [`Handler::rest`] called.
+    pub(crate) fn rest(&mut self) {
+        // SAFETY: The worker's own, which is there as long as it runs.
+        unsafe { c::sdp_h_protect_rest(self.0, 0) };
+    }
+
+    /// Makes memory writable, what there still is of it, and wakes who waits for that.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` while mappings are being changed: hear first. `EFAULT` if the program has taken our page away.
+    pub(crate) fn clear(&mut self, start: usize, end: usize) -> Result {
+        // SAFETY: The worker has the userfaultfd and the memory.
+        to_result(unsafe { c::sdp_h_protect_clear(self.0, start, end) })
+    }
+}
+
+/// Moments in the life of the calling process's address space.
+#[derive(Clone, Copy)]
+pub(crate) struct Moment(u32);
+
+impl Moment {
+    /// This one; `None` while mappings are being changed.
+    pub(crate) fn now() -> Option<Self> {
+        let mut moment = 0;
+        // SAFETY: Called by a process, which has memory; it may be written to.
+        unsafe { c::sdp_h_protect_moment(&mut moment) }.then_some(Moment(moment))
+    }
+
+    /// Whether no mapping has changed since.
+    pub(crate) fn is_still(self) -> bool {
+        // SAFETY: Called by a process, which has memory.
+        unsafe { c::sdp_h_protect_unchanged(self.0) }
+    }
+}
+
+/// How often the folio that a page is in is pinned, and where the page is in it.
+pub(crate) struct Pins {
+    /// Pins of all of its pages.
+    pub(crate) count: usize,
+    /// Which of them the page is.
+    pub(crate) index: usize,
+    /// How many there are.
+    pub(crate) pages: usize,
+}
+
+impl Pages {
+    /// Of the `n`-th page.
+    pub(crate) fn pins(&self, n: usize) -> Option<Pins> {
+        if n >= self.count() {
+            return None;
+        }
+        let (mut index, mut pages) = (0, 0);
+        // SAFETY: There are more than `n` of them, and each is pinned.
+        let count = unsafe { c::sdp_h_protect_pins(*self.raw().add(n), &mut index, &mut pages) };
+        Some(Pins {
+            count: count as usize,
+            index,
+            pages,
+        })
+    }
+
+    /// Whether they are what the calling process has at this address, of a page.
+    pub(crate) fn are_mapped(&self, start: usize) -> bool {
+        debug_assert!(start % PAGE == 0);
+        // SAFETY: There are so many, and each is pinned; called by a process.
+        unsafe { c::sdp_h_protect_same(start, self.raw(), self.count() as u32) }
+    }
+}
+
+/// The workers of all. Dropped when nothing is protected any more.
+pub(crate) struct Workers(());
+
+impl Workers {
+    /// Once, when the module is loaded.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn start() -> Result<Self> {
+        // SAFETY: Called when the module is loaded, in process context.
+        to_result(unsafe { c::sdp_h_protect_start() })?;
+        Ok(Workers(()))
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        // SAFETY: Started by `start`.
+        unsafe { c::sdp_h_protect_stop() }
+    }
+}

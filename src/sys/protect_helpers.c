@@ -1,0 +1,498 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+/* Write protection of a process's memory by userfaultfd(2); see protect_helpers.h. */
+
+#include <linux/fdtable.h>
+#include <linux/file.h>
+#include <linux/fs.h>
+#include <linux/highmem.h>
+#include <linux/hugetlb.h>
+#include <linux/kthread.h>
+#include <linux/major.h>
+#include <linux/mm.h>
+#include <linux/mman.h>
+#include <linux/mount.h>
+#include <linux/sched/mm.h>
+#include <linux/uaccess.h>
+#include <linux/userfaultfd_k.h>
+
+#include "protect_helpers.h"
+
+#define SLOT_SIZE	64
+#define SLOTS		BITS_PER_LONG
+
+/* It may wait for programs: for whoever holds the lock of an address space in a fault. So it is for nothing else. */
+static struct workqueue_struct *protect_wq;
+
+int sdp_h_protect_start(void)
+{
+	protect_wq = alloc_workqueue("ib_sdp_protect", WQ_UNBOUND, 0);
+	return protect_wq ? 0 : -ENOMEM;
+}
+
+void sdp_h_protect_stop(void)
+{
+	destroy_workqueue(protect_wq);
+}
+
+/* --- The file ---------------------------------------------------------------------------------------- */
+
+/*
+ * Has a worker do an ioctl. The pinned page is there, unless the program has taken it away; then the worker does not wait for
+ * whatever is in its place, which may be a program's own doing.
+ */
+static long worker_ioctl(struct sdp_h_protect *p, unsigned int cmd)
+{
+	long ret;
+
+	pagefault_disable();
+	ret = p->file->f_op->unlocked_ioctl(p->file, cmd, p->args);
+	pagefault_enable();
+	return ret;
+}
+
+static void *slot_address(struct sdp_h_protect *p, unsigned int slot)
+{
+	return kmap_local_page(p->page) + slot * SLOT_SIZE;
+}
+
+/* Runs when there is something to read, with the lock of the queue held. */
+static int told(wait_queue_entry_t *wait, unsigned int mode, int sync, void *key)
+{
+	sdp_h_protect_kick(container_of(wait, struct sdp_h_protect, wait));
+	return 0;
+}
+
+static void queue_found(struct file *file, wait_queue_head_t *head, poll_table *table)
+{
+	struct sdp_h_protect *p = container_of(table, struct sdp_h_protect, table);
+
+	p->head = head;
+	add_wait_queue(head, &p->wait);
+}
+
+/* The device that makes such files, wherever programs see it, if they do. */
+static struct file *open_device(void)
+{
+	struct file_system_type *type = get_fs_type("devtmpfs");
+	struct vfsmount *mnt = type ? kern_mount(type) : ERR_PTR(-ENODEV);
+	struct file *dev;
+
+	if (IS_ERR(mnt))
+		return ERR_CAST(mnt);
+	dev = file_open_root_mnt(mnt, "userfaultfd", O_RDWR, 0);
+	kern_unmount(mnt);
+	return dev;
+}
+
+/*
+ * The file is made by a kernel thread: in the table of the process's own descriptors it would be anybody's for a moment, who may not
+ * be allowed to have one that catches the kernel's faults.
+ */
+static struct file *make_file(void)
+{
+	struct file *dev = open_device(), *file = NULL;
+	long fd = -ENODEV;
+
+	if (IS_ERR(dev))
+		return dev;
+	if (S_ISCHR(file_inode(dev)->i_mode) && imajor(file_inode(dev)) == MISC_MAJOR &&
+	    dev->f_op->unlocked_ioctl)
+		fd = dev->f_op->unlocked_ioctl(dev, USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK);
+	if (fd >= 0) {
+		file = fget(fd);
+		close_fd(fd);
+		fd = -EBADF;
+	}
+	fput(dev);
+	return file ?: ERR_PTR(fd);
+}
+
+/* A page of the process that its children do not get. */
+static int make_args(struct sdp_h_protect *p)
+{
+	struct vm_area_struct *vma;
+	unsigned long args;
+
+	args = vm_mmap(NULL, 0, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, 0);
+	if (IS_ERR_VALUE(args))
+		return (int)args;
+	mmap_write_lock(p->mm);
+	vma = find_vma(p->mm, args);
+	if (vma && vma->vm_start == args && vma->vm_end == args + PAGE_SIZE)
+		vm_flags_set(vma, VM_DONTCOPY | VM_DONTDUMP);
+	mmap_write_unlock(p->mm);
+	if (pin_user_pages_fast(args, 1, FOLL_WRITE | FOLL_LONGTERM, &p->page) != 1) {
+		p->page = NULL;
+		vm_munmap(args, PAGE_SIZE);
+		return -EFAULT;
+	}
+	p->args = args;
+	return 0;
+}
+
+static int begin_events(struct sdp_h_protect *p)
+{
+	struct uffdio_api *api = slot_address(p, 0);
+	long ret;
+
+	/* A buffer that is moved keeps its protection only for those who ask to hear of it. */
+	*api = (struct uffdio_api) { .api = UFFD_API, .features = UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_PAGEFAULT_FLAG_WP };
+	kunmap_local(api);
+	ret = worker_ioctl(p, UFFDIO_API);
+	if (ret)
+		return ret;
+	init_waitqueue_func_entry(&p->wait, told);
+	init_poll_funcptr(&p->table, queue_found);
+	vfs_poll(p->file, &p->table);
+	return p->head ? 0 : -EIO;
+}
+
+static int make(struct sdp_h_protect *p)
+{
+	struct file *file = make_file();
+	int ret;
+
+	if (IS_ERR(file))
+		return PTR_ERR(file);
+	p->file = file;
+	ret = make_args(p);
+	return ret ?: begin_events(p);
+}
+
+static void work(struct work_struct *work)
+{
+	struct sdp_h_protect *p = container_of(work, struct sdp_h_protect, work);
+	bool alive = mmget_not_zero(p->mm);
+
+	if (alive)
+		kthread_use_mm(p->mm);
+	if (!completion_done(&p->made)) {
+		p->error = alive ? make(p) : -ESRCH;
+		complete_all(&p->made);
+	}
+	p->run(p, alive);
+	if (alive) {
+		kthread_unuse_mm(p->mm);
+		mmput(p->mm);
+	}
+}
+
+static void rest(struct work_struct *work)
+{
+	struct sdp_h_protect *p = container_of(to_delayed_work(work), struct sdp_h_protect, idle);
+
+	p->rest(p);
+}
+
+/* Begins for the calling process. `run` is called by a worker whenever there is something to do, `rest` when it was asked for. */
+int sdp_h_protect_init(struct sdp_h_protect *p, void (*run)(struct sdp_h_protect *p, bool alive),
+		       void (*rest_fn)(struct sdp_h_protect *p))
+{
+	if (!current->mm || (current->flags & PF_KTHREAD))
+		return -EINVAL;
+	p->mm = current->mm;
+	mmgrab(p->mm);
+	p->slots = 1;
+	init_rwsem(&p->open);
+	p->run = run;
+	p->rest = rest_fn;
+	init_completion(&p->made);
+	INIT_WORK(&p->work, work);
+	INIT_DELAYED_WORK(&p->idle, rest);
+	return 0;
+}
+
+/* Waits until there is a file, or why not. */
+int sdp_h_protect_wait(struct sdp_h_protect *p)
+{
+	if (!completion_done(&p->made) && wait_for_completion_killable(&p->made))
+		return -EINTR;
+	return p->error;
+}
+
+/* In a kernel thread, which may use the memory of a process. */
+static void give_args_back(struct work_struct *work)
+{
+	struct sdp_h_protect *p = container_of(work, struct sdp_h_protect, work);
+	struct page *page;
+
+	if (!p->page)
+		return;
+	if (mmget_not_zero(p->mm)) {
+		kthread_use_mm(p->mm);
+		/* unless the program has put something else there */
+		if (get_user_pages_fast(p->args, 1, 0, &page) == 1) {
+			if (page == p->page)
+				vm_munmap(p->args, PAGE_SIZE);
+			put_page(page);
+		}
+		kthread_unuse_mm(p->mm);
+		mmput(p->mm);
+	}
+	unpin_user_page(p->page);
+}
+
+/* All that is protected is writable again. Once; `resting`: called by `rest`. */
+void sdp_h_protect_close(struct sdp_h_protect *p, bool resting)
+{
+	struct file *file;
+
+	if (resting)
+		disable_delayed_work(&p->idle);
+	else
+		disable_delayed_work_sync(&p->idle);
+	disable_work_sync(&p->work);
+	if (p->head)
+		remove_wait_queue(p->head, &p->wait);
+	down_write(&p->open);
+	file = p->file;
+	p->file = NULL;
+	up_write(&p->open);
+	if (resting) {
+		give_args_back(&p->work);
+	} else {
+		/* rmmod, or a call; nothing else is queued there any more */
+		INIT_WORK(&p->work, give_args_back);
+		queue_work(protect_wq, &p->work);
+		flush_work(&p->work);
+	}
+	if (file)
+		fput(file);
+	mmdrop(p->mm);
+}
+
+bool sdp_h_protect_is_mine(const struct sdp_h_protect *p)
+{
+	return p->mm == current->mm;
+}
+
+void sdp_h_protect_kick(struct sdp_h_protect *p)
+{
+	queue_work(protect_wq, &p->work);
+}
+
+/* Has `rest` called after a while, if it is not to be called already. */
+void sdp_h_protect_rest(struct sdp_h_protect *p, unsigned int ms)
+{
+	queue_delayed_work(protect_wq, &p->idle, msecs_to_jiffies(ms));
+}
+
+/* --- Ranges of memory -------------------------------------------------------------------------------- */
+
+/* Whether it is this file that a mapping is registered with. */
+static bool is_own(const struct sdp_h_protect *p, const struct vm_area_struct *vma)
+{
+#ifdef CONFIG_USERFAULTFD
+	return vma->vm_userfaultfd_ctx.ctx == p->file->private_data;
+#else
+	return false;
+#endif
+}
+
+static enum sdp_h_protectable check_vma(const struct sdp_h_protect *p,
+					struct vm_area_struct *vma)
+{
+	if (vma->vm_flags & VM_SHARED)
+		return SDP_H_PROTECT_SHARED;
+	if (is_vm_hugetlb_page(vma))
+		return SDP_H_PROTECT_HUGE;
+	if (!vma_is_anonymous(vma) || (vma->vm_flags & VM_SPECIAL))
+		return SDP_H_PROTECT_FILE;
+	if (vma->vm_flags & VM_GROWSDOWN)
+		return SDP_H_PROTECT_STACK;
+	if (is_own(p, vma))
+		return SDP_H_PROTECTABLE;
+	return userfaultfd_armed(vma) ? SDP_H_PROTECT_OTHER : SDP_H_PROTECTABLE_FIRST;
+}
+
+/* Whether all of it can be; `whole`: the mappings that it is in. */
+static enum sdp_h_protectable check(const struct sdp_h_protect *p, unsigned long start,
+				    unsigned long end, struct uffdio_range *whole)
+{
+	enum sdp_h_protectable ret = SDP_H_PROTECTABLE, one;
+	struct vm_area_struct *vma;
+	unsigned long at = start;
+
+	mmap_read_lock(p->mm);
+	while (at < end && ret <= SDP_H_PROTECTABLE_FIRST) {
+		vma = find_vma(p->mm, at);
+		one = vma && vma->vm_start <= at ? check_vma(p, vma) : SDP_H_PROTECT_HOLE;
+		ret = max(ret, one);
+		if (one == SDP_H_PROTECT_HOLE)
+			break;
+		if (at == start)
+			whole->start = vma->vm_start;
+		whole->len = vma->vm_end - whole->start;
+		at = vma->vm_end;
+	}
+	mmap_read_unlock(p->mm);
+	return ret;
+}
+
+/* Does an ioctl of the calling process. */
+static long own_ioctl(struct sdp_h_protect *p, unsigned int cmd, const void *args, size_t size)
+{
+	unsigned long slot;
+	void *at;
+	long ret;
+
+	do {
+		slot = find_first_zero_bit(&p->slots, SLOTS);
+		if (slot >= SLOTS)
+			return -EAGAIN;
+	} while (test_and_set_bit(slot, &p->slots));
+	at = slot_address(p, slot);
+	memcpy(at, args, size);
+	kunmap_local(at);
+	ret = p->file->f_op->unlocked_ioctl(p->file, cmd, p->args + slot * SLOT_SIZE);
+	clear_bit_unlock(slot, &p->slots);
+	return ret;
+}
+
+static int set(struct sdp_h_protect *p, unsigned long start, unsigned long end)
+{
+	struct uffdio_register whole = { .mode = UFFDIO_REGISTER_MODE_WP };
+	struct uffdio_writeprotect args = {
+		.range = { .start = start, .len = end - start },
+		.mode = UFFDIO_WRITEPROTECT_MODE_WP,
+	};
+	int ret;
+
+	BUILD_BUG_ON(sizeof(whole) > SLOT_SIZE || sizeof(args) > SLOT_SIZE);
+	ret = check(p, start, end, &whole.range);
+	/* Mappings are registered as a whole, so that none of them is split. */
+	if (ret == SDP_H_PROTECTABLE_FIRST)
+		ret = own_ioctl(p, UFFDIO_REGISTER, &whole, sizeof(whole));
+	return ret ?: own_ioctl(p, UFFDIO_WRITEPROTECT, &args, sizeof(args));
+}
+
+/*
+ * Protects memory of the calling process. Gives why it is not to be (enum sdp_h_protectable), or an error; after an error some of it
+ * may be protected.
+ */
+int sdp_h_protect_set(struct sdp_h_protect *p, unsigned long start, unsigned long end)
+{
+	int ret = -EBADF;
+
+	down_read(&p->open);
+	if (p->file)
+		ret = set(p, start, end);
+	up_read(&p->open);
+	return ret;
+}
+
+static long worker_clear(struct sdp_h_protect *p, unsigned long start, unsigned long end)
+{
+	struct uffdio_writeprotect *args = slot_address(p, 0);
+
+	*args = (struct uffdio_writeprotect) { .range = { .start = start, .len = end - start } };
+	kunmap_local(args);
+	return worker_ioctl(p, UFFDIO_WRITEPROTECT);
+}
+
+/* The first mapping from `start` on that is protected by us, cut to what is in front of `end`. */
+static bool next_own(struct sdp_h_protect *p, unsigned long start, unsigned long end,
+		     unsigned long *from, unsigned long *to)
+{
+	struct vm_area_struct *vma;
+	bool found = false;
+
+	mmap_read_lock(p->mm);
+	while (!found && start < end) {
+		vma = find_vma(p->mm, start);
+		if (!vma || vma->vm_start >= end)
+			break;
+		*from = max(start, vma->vm_start);
+		*to = min(end, vma->vm_end);
+		found = is_own(p, vma);
+		start = vma->vm_end;
+	}
+	mmap_read_unlock(p->mm);
+	return found;
+}
+
+/*
+ * Lets memory be written to again and wakes who waits for that; called by `run`. What has been unmapped meanwhile needs nothing, so
+ * that only what is left of it is done. -EAGAIN: mappings are being changed, and there may be something to read.
+ */
+int sdp_h_protect_clear(struct sdp_h_protect *p, unsigned long start, unsigned long end)
+{
+	unsigned long from, to;
+	long ret = worker_clear(p, start, end);
+
+	while (ret == -ENOENT && next_own(p, start, end, &from, &to)) {
+		ret = worker_clear(p, from, to);
+		if (ret == -EAGAIN || ret == -EFAULT)
+			break;
+		ret = -ENOENT;
+		start = to;
+	}
+	return ret == -ENOENT || ret == -ESRCH ? 0 : (int)ret;
+}
+
+/* Takes events, called by `run`: how many. */
+int sdp_h_protect_read(struct sdp_h_protect *p, struct sdp_h_protect_event *events,
+		       unsigned int room)
+{
+	struct uffd_msg msg;
+	unsigned int n = 0;
+	loff_t pos = 0;
+
+	while (n < room && kernel_read(p->file, &msg, sizeof(msg), &pos) == sizeof(msg)) {
+		struct sdp_h_protect_event *e = &events[n];
+
+		if (msg.event == UFFD_EVENT_REMAP)
+			*e = (struct sdp_h_protect_event) { true, msg.arg.remap.from, msg.arg.remap.to, msg.arg.remap.len };
+		else if (msg.event == UFFD_EVENT_PAGEFAULT)
+			*e = (struct sdp_h_protect_event) { false, msg.arg.pagefault.address & PAGE_MASK, 0, PAGE_SIZE };
+		else
+			continue;
+		n++;
+	}
+	return n;
+}
+
+/* --- Pages ------------------------------------------------------------------------------------------- */
+
+/* Names this moment in the life of the calling process's memory, unless mappings are being changed. */
+bool sdp_h_protect_moment(unsigned int *moment)
+{
+	return mmap_lock_speculate_try_begin(current->mm, moment);
+}
+
+/* Whether no mapping has changed since. */
+bool sdp_h_protect_unchanged(unsigned int moment)
+{
+	return !mmap_lock_speculate_retry(current->mm, moment);
+}
+
+/* Whether these pages are mapped from `start` on in the calling process. */
+bool sdp_h_protect_same(unsigned long start, struct page **pages, unsigned int n)
+{
+	struct page *page;
+	bool same = true;
+
+	for (; same && n; n--, pages++, start += PAGE_SIZE) {
+		if (get_user_pages_fast(start, 1, 0, &page) != 1)
+			return false;
+		same = page == *pages;
+		put_page(page);
+	}
+	return same;
+}
+
+/*
+ * How often the folio of a page is pinned, each of its pages counted; the page is the one with this index of so many. Of a small one
+ * many plain references look like another pin.
+ */
+unsigned int sdp_h_protect_pins(struct page *page, unsigned long *index, unsigned long *count)
+{
+	struct folio *folio = page_folio(page);
+
+	*index = folio_page_idx(folio, page);
+	*count = folio_nr_pages(folio);
+	if (folio_has_pincount(folio))
+		return atomic_read(&folio->_pincount);
+	return (unsigned int)folio_ref_count(folio) / GUP_PIN_COUNTING_BIAS;
+}

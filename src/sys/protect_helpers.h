@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef SDP_PROTECT_HELPERS_H
+#define SDP_PROTECT_HELPERS_H
+
+/* What src/sys/protect.rs needs of userfaultfd(2), which has no interface inside the kernel. */
+
+#include <linux/completion.h>
+#include <linux/mm_types.h>
+#include <linux/poll.h>
+#include <linux/rwsem.h>
+#include <linux/types.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+
+/*
+ * A userfaultfd in write-protect mode for one address space. Its ioctls take their arguments from memory of a process: `args` is
+ * a page of that address space, divided into slots; the first is the worker's.
+ */
+struct sdp_h_protect {
+	struct mm_struct	*mm;		/* the structure is held, not the address space */
+	struct rw_semaphore	open;		/* read by callers who use the file, and what is below */
+	struct file		*file;
+	unsigned long		args;
+	struct page		*page;		/* of args, pinned */
+	unsigned long		slots;		/* those in use */
+	struct completion	made;
+	int			error;		/* why there is no file, once made is complete */
+	struct work_struct	work;
+	struct delayed_work	idle;
+	wait_queue_entry_t	wait;
+	wait_queue_head_t	*head;		/* of the file, with wait in it */
+	poll_table		table;
+	void			(*run)(struct sdp_h_protect *p, bool alive);
+	void			(*rest)(struct sdp_h_protect *p);
+};
+
+/* Something that the kernel tells of. */
+struct sdp_h_protect_event {
+	bool			moved;		/* mremap(2), else a write that waits at `from` */
+	unsigned long		from;
+	unsigned long		to;
+	unsigned long		len;
+};
+
+/* Why memory is not protected. */
+enum sdp_h_protectable {
+	SDP_H_PROTECTABLE,
+	SDP_H_PROTECTABLE_FIRST,		/* once it is registered; nobody is told this */
+	SDP_H_PROTECT_SHARED,
+	SDP_H_PROTECT_FILE,
+	SDP_H_PROTECT_HUGE,
+	SDP_H_PROTECT_STACK,
+	SDP_H_PROTECT_OTHER,			/* under another userfaultfd */
+	SDP_H_PROTECT_HOLE,
+};
+
+int sdp_h_protect_start(void);
+void sdp_h_protect_stop(void);
+int sdp_h_protect_init(struct sdp_h_protect *p, void (*run)(struct sdp_h_protect *p, bool alive),
+		       void (*rest)(struct sdp_h_protect *p));
+int sdp_h_protect_wait(struct sdp_h_protect *p);
+void sdp_h_protect_close(struct sdp_h_protect *p, bool resting);
+bool sdp_h_protect_is_mine(const struct sdp_h_protect *p);
+void sdp_h_protect_kick(struct sdp_h_protect *p);
+void sdp_h_protect_rest(struct sdp_h_protect *p, unsigned int ms);
+int sdp_h_protect_set(struct sdp_h_protect *p, unsigned long start, unsigned long end);
+int sdp_h_protect_clear(struct sdp_h_protect *p, unsigned long start, unsigned long end);
+int sdp_h_protect_read(struct sdp_h_protect *p, struct sdp_h_protect_event *events,
+		       unsigned int room);
+bool sdp_h_protect_moment(unsigned int *moment);
+bool sdp_h_protect_unchanged(unsigned int moment);
+bool sdp_h_protect_same(unsigned long start, struct page **pages, unsigned int n);
+unsigned int sdp_h_protect_pins(struct page *page, unsigned long *index, unsigned long *count);
+
+#endif

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The messages of a connection, as one end sees them.
+
+use super::copy_job::CopyJob;
+use super::pair::{Pair, Side};
+use super::pair_end::{Arrived, PairEnd, Ready};
+use super::tally::Tally;
+use super::waiting::SGES;
+use super::{Config, Upcalls};
+use crate::memory::pinned::{Pinned, Pinning};
+use crate::sys::rdma::buffer::Buffer;
+use crate::sys::rdma::mapper::Mapper;
+use crate::sys::rdma::work::{self, ModuleRef};
+use crate::transport::{
+    Access, Arming, Completion, Key, LentSpan, Limits, Loan, NotifyOn, SendCompletion, SendWr,
+    Transfer, Transport, BSDH,
+};
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::Arc;
+use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
+
+/// What an endpoint leaves to be destroyed by the workqueue: there the owner's last reference may be
+/// dropped.
+#[pin_data]
+struct Rest {
+    pair: Arc<Pair>,
+    end: Option<KBox<PairEnd>>,
+    _module: ModuleRef,
+    #[pin]
+    work: Work<Rest>,
+}
+
+impl_has_work! {
+    impl HasWork<Rest> for Rest { self.work }
+}
+
+impl WorkItem for Rest {
+    type Pointer = Pin<KBox<Rest>>;
+
+    fn run(mut this: Self::Pointer) {
+        let parts = this.as_mut().project();
+        parts.pair.wait_for_copies();
+        let mut end = parts.end.take();
+        let sent = end.as_mut().map(|e| {
+            e.destroy_loans();
+            e.sent()
+        });
+        drop(end);
+        if let Some(sent) = sent {
+            sent.ready();
+        }
+    }
+}
+
+/// One end of a local connection for sending and receiving.
+pub(crate) struct Endpoint {
+    pair: Arc<Pair>,
+    side: Side,
+    send_slots: u16,
+    receive_slots: u16,
+    /// Something was posted that the other end may have to be told of.
+    unflushed: bool,
+    /// `None` only while it is dropped.
+    rest: Option<Pin<KBox<Rest>>>,
+}
+
+/// Passes on that messages have come.
+struct Received<O: Upcalls>(ARef<O>);
+
+impl<O: Upcalls> Ready for Received<O> {
+    fn ready(&self) {
+        self.0.receive_ready();
+    }
+
+    fn is_watched(&self) -> bool {
+        self.0.is_watched()
+    }
+
+    fn help(&self) {
+        self.0.help();
+    }
+}
+
+/// Passes on that something was carried out.
+struct Sent<O: Upcalls>(ARef<O>);
+
+impl<O: Upcalls> Ready for Sent<O> {
+    fn ready(&self) {
+        self.0.send_ready();
+    }
+
+    fn is_watched(&self) -> bool {
+        true
+    }
+
+    fn help(&self) {
+        self.0.help();
+    }
+}
+
+impl Endpoint {
+    /// A new end of a pair.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if it has that end, `ENOMEM`.
+    pub(super) fn new<O: Upcalls>(
+        pair: &Arc<Pair>,
+        side: Side,
+        config: &Config,
+        owner: &ARef<O>,
+    ) -> Result<Self> {
+        let received: Arc<dyn Ready> = Arc::new(Received(owner.clone()), GFP_KERNEL)?;
+        let sent: Arc<dyn Ready> = Arc::new(Sent(owner.clone()), GFP_KERNEL)?;
+        let end = PairEnd::new(config.send_slots, config.receive_slots, received, sent)?;
+        let rest = KBox::pin_init(
+            pin_init!(Rest {
+                pair: pair.clone(),
+                end: None,
+                _module: ModuleRef::new(),
+                work <- new_work!("ib_sdp_local_channel"),
+            }),
+            GFP_KERNEL,
+        )?;
+        pair.attach(side, end).map_err(|_| EBUSY)?;
+        Ok(Endpoint {
+            pair: pair.clone(),
+            side,
+            send_slots: config.send_slots,
+            receive_slots: config.receive_slots,
+            unflushed: false,
+            rest: Some(rest),
+        })
+    }
+
+    fn tally(&self) -> &Tally {
+        self.pair.tally(self.side)
+    }
+
+    fn end<R>(&self, f: impl FnOnce(&mut PairEnd) -> R) -> Option<R> {
+        self.pair.with(self.side, f)
+    }
+
+    /// Posts a message by giving its buffer to the other end, for one of those that are posted there;
+    /// whether that was possible.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transport::post_send`].
+    pub(crate) fn exchange(
+        &mut self,
+        s: &SendWr<'_>,
+        buffer: &mut KBox<Buffer>,
+        len: u32,
+    ) -> Result<bool> {
+        self.unflushed = true;
+        self.pair.exchange(self.side, s, buffer, len)
+    }
+
+    /// See [`Endpoint::kick`](crate::transport::Endpoint::kick).
+    pub(crate) fn kick(&mut self) {
+        self.pair.kick(self.side)
+    }
+
+    /// See [`Endpoint::has_copy_job`](crate::transport::Endpoint::has_copy_job).
+    pub(crate) fn has_copy_job(&self) -> bool {
+        self.pair.has_copy_job(self.side)
+    }
+
+    /// See [`Endpoint::copy_job`](crate::transport::Endpoint::copy_job).
+    pub(crate) fn copy_job(&mut self) -> Option<CopyJob> {
+        self.pair.copy_job(self.side)
+    }
+
+    /// See [`Endpoint::has_ended_sends`](crate::transport::Endpoint::has_ended_sends).
+    pub(crate) fn has_ended_sends(&self) -> bool {
+        self.tally().has_done()
+    }
+
+    /// See [`Endpoint::unpolled`](crate::transport::Endpoint::unpolled).
+    pub(crate) fn unpolled(&self) -> usize {
+        match self.tally().has_arrived() {
+            true => self.end(|e| e.payload_arrived()).unwrap_or(0),
+            false => 0,
+        }
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        if let Some(mut rest) = self.rest.take() {
+            *rest.as_mut().project().end = self.pair.detach(self.side);
+            work::defer(rest);
+        }
+    }
+}
+
+impl Transport for Endpoint {
+    fn limits(&self) -> Limits {
+        Limits {
+            receive_slots: self.receive_slots,
+            max_sge: SGES as u8,
+            header_aside: BSDH,
+            pinned_pages: Pinning::here().most_pages() as u16,
+        }
+    }
+
+    fn mapper(&self) -> Option<&Arc<Mapper>> {
+        None
+    }
+
+    fn post_receive(&mut self, b: KBox<Buffer>) -> Result<(), KBox<Buffer>> {
+        self.pair.post_receive(self.side, b)
+    }
+
+    fn post_send(&mut self, s: &SendWr<'_>) -> Result {
+        self.unflushed = true;
+        self.pair.post_send(self.side, s)
+    }
+
+    fn post_lent(&mut self, s: &SendWr<'_>, payload: &LentSpan) -> Result {
+        self.unflushed = true;
+        self.pair.post_lent(self.side, s, payload)
+    }
+
+    fn lent_payload(&mut self, payload: &LentSpan) -> u32 {
+        // pages are copied one by one, wherever they lie
+        payload.len
+    }
+
+    fn flush(&mut self) -> Result {
+        match core::mem::take(&mut self.unflushed) {
+            true => self.pair.flush(self.side),
+            false => Ok(()),
+        }
+    }
+
+    fn poll_receive(&mut self) -> Option<Completion> {
+        if !self.tally().has_arrived() {
+            return None;
+        }
+        let Arrived { buffer, len, head } = self.end(PairEnd::next_arrived)??;
+        Some(Completion::Received { buffer, len, head })
+    }
+
+    fn poll_send(&mut self) -> Option<SendCompletion> {
+        match self.tally().has_done() {
+            true => self.end(PairEnd::next_done)?,
+            false => None,
+        }
+    }
+
+    fn arm_receive(&mut self, of: NotifyOn) -> Arming {
+        let pending = self.end(|e| {
+            e.receive_armed = Some(of);
+            e.has_arrived()
+        });
+        Arming::pending_if(pending.unwrap_or(false))
+    }
+
+    fn arm_send(&mut self) -> Arming {
+        let pending = self.end(|e| {
+            e.send_armed = true;
+            e.has_done()
+        });
+        Arming::pending_if(pending.unwrap_or(false))
+    }
+
+    fn posted_receives(&self) -> u16 {
+        self.tally().posted()
+    }
+
+    fn send_room(&self) -> u16 {
+        self.tally().room(self.send_slots)
+    }
+
+    fn in_flight(&self) -> u16 {
+        self.end(|e| e.in_flight()).unwrap_or(0)
+    }
+
+    fn lend(&mut self, p: Pinned) -> Result<Loan, Pinned> {
+        self.pair.lend(self.side, p)
+    }
+
+    fn reclaim(&mut self, loan: Loan) -> Result<Pinned> {
+        self.end(|e| e.reclaim(loan)).ok_or(EIO)?
+    }
+
+    fn register(&mut self, loan: Loan, access: Access) -> Result<Key> {
+        self.end(|e| e.register(loan, access)).ok_or(EIO)?
+    }
+
+    fn invalidate(&mut self, loan: Loan, cookie: u64) -> Result {
+        self.unflushed = true;
+        self.pair.invalidate(self.side, loan, cookie)
+    }
+
+    fn transfer(&mut self, loan: Loan, t: &Transfer) -> Result<u32> {
+        self.end(|e| e.transfer(loan, t)).ok_or(EIO)?
+    }
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Messages with payload from lent memory, which is copied to the other end when there is a buffer for it.
+
+use super::pair_end::PairEnd;
+use super::waiting::{LentMessage, Waiting};
+use crate::transport::{Head, LentSpan, SendCompletion, SendWr};
+use kernel::prelude::*;
+
+impl PairEnd {
+    /// Posts a message with payload from lent memory, which may not be the peer's now.
+    ///
+    /// # Errors
+    ///
+    /// As [`PairEnd::post_send`], and those of [`Loans::begin_message`](super::loans::Loans::begin_message).
+    pub(super) fn post_lent(
+        &mut self,
+        other: &mut Option<KBox<PairEnd>>,
+        s: &SendWr<'_>,
+        payload: &LentSpan,
+    ) -> Result {
+        self.check_room()?;
+        let head = Head::new(s.header)?;
+        self.loans.begin_message(payload)?;
+        self.wait(Waiting::Lent(LentMessage {
+            head,
+            payload: *payload,
+            solicited: s.solicited,
+            cookie: s.cookie,
+        }))?;
+        self.carry_on(other);
+        Ok(())
+    }
+
+    /// Delivers a message with payload from lent memory, and tells.
+    pub(super) fn deliver_lent(&mut self, other: &mut PairEnd, m: &LentMessage) {
+        let LentSpan { loan, offset, len } = m.payload;
+        let sent = self.loans.pages(loan).and_then(|pages| {
+            other.deliver(m.head.bytes(), len as usize, m.solicited, |to| {
+                pages.copy_out(offset as usize, to)
+            })
+        });
+        self.loans.over(loan);
+        match sent {
+            Ok(()) => self.tell_done(SendCompletion::Moved {
+                cookie: m.cookie,
+                len,
+            }),
+            Err(_) => self.broke(),
+        }
+    }
+}

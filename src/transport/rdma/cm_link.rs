@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The life of a connection and its end.
+//!
+//! A [`CmLink`] is one end of a connection towards the connection manager. Its state, which outlives
+//! the handle as long as the peer has to be told of the end, is an [`Inner`].
+
+use super::super::phase::{Ending, Phase};
+use super::registry::{self, RemovalClient};
+use super::{Attempt, Config, Disconnect, Endpoint, LinkId, Upcalls};
+use crate::sys::errno::{ECONNREFUSED, ESTALE, ETIMEDOUT};
+use crate::sys::rdma::cm::{self, reason, CmId, Event, Events, OwnedCmId};
+use crate::sys::rdma::cq::Ready;
+use crate::sys::rdma::device::DeviceRef;
+use crate::sys::rdma::endpoint::{self as verbs, QpEvent, QpEvents, Sizes};
+use crate::sys::rdma::qp::{QueuePair, Tuning};
+use crate::sys::rdma::work;
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::atomic::{AtomicFlag, Full};
+use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SetOnce, SpinLock};
+use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
+
+/// What changes in the life of a link; under [`Inner::state`].
+struct State<O: Upcalls> {
+    phase: Phase,
+    /// Whom to tell; nobody once the handle is dropped.
+    owner: Option<ARef<O>>,
+    /// The key in the registry.
+    client: Option<u64>,
+    /// The handle is dropped.
+    dropped: bool,
+    /// Its drop waits for nobody.
+    given_up: bool,
+    /// The request that it came with is still being decided on, and may be answered otherwise.
+    undecided: bool,
+}
+
+/// One end of a connection, whether or not somebody holds a handle.
+#[pin_data]
+pub(super) struct Inner<O: Upcalls> {
+    pub(super) device: DeviceRef,
+    pub(super) config: Config,
+    /// PSN of our first message.
+    pub(super) psn: u32,
+    /// RDMA READs in progress that we offer, in either direction.
+    pub(super) reads_in: u8,
+    pub(super) reads_out: u8,
+    pub(super) qp: SetOnce<Arc<QueuePair>>,
+    /// Never taken inside the lock of `state`, nor held when the id is dropped.
+    #[pin]
+    pub(super) id: Mutex<Option<OwnedCmId>>,
+    #[pin]
+    state: SpinLock<State<O>>,
+    // Chores that any context may ask for.
+    heard: AtomicFlag,
+    failed: AtomicFlag,
+    fatal: AtomicFlag,
+    #[pin]
+    chores: Work<Inner<O>, 0>,
+    #[pin]
+    end: Work<Inner<O>, 1>,
+}
+
+impl_has_work! {
+    impl{O: Upcalls} HasWork<Inner<O>, 0> for Inner<O> { self.chores }
+    impl{O: Upcalls} HasWork<Inner<O>, 1> for Inner<O> { self.end }
+}
+
+/// One end of a connection towards the connection manager.
+///
+/// May be dropped in any context, in upcalls as well. What is left then is done by the workqueue: a
+/// peer that is connected is told that this is the end, and one that asked is rejected.
+pub(crate) struct CmLink<O: Upcalls> {
+    pub(super) inner: Arc<Inner<O>>,
+}
+
+impl<O: Upcalls> Drop for CmLink<O> {
+    fn drop(&mut self) {
+        work::defer::<Arc<Inner<O>>, 1>(self.inner.clone());
+    }
+}
+
+impl<O: Upcalls> CmLink<O> {
+    /// Both halves of a new connection; receives can be posted once the QP is in INIT.
+    pub(super) fn make(
+        device: &DeviceRef,
+        config: &Config,
+        owner: ARef<O>,
+        reads_in: u8,
+        reads_out: u8,
+    ) -> Result<(Endpoint, Arc<CmLink<O>>)> {
+        let most = config.reads.min(device.max_reads());
+        let state = State {
+            phase: Phase::New,
+            owner: Some(owner.clone()),
+            client: None,
+            dropped: false,
+            given_up: false,
+            undecided: false,
+        };
+        let inner = Arc::pin_init(
+            pin_init!(Inner {
+                device: device.clone(),
+                config: *config,
+                psn: cm::random_psn(),
+                reads_in: reads_in.min(most),
+                reads_out: reads_out.min(most),
+                qp: SetOnce::new(),
+                id <- new_mutex!(None, "ib_sdp_link"),
+                state <- new_spinlock!(state, "ib_sdp_link_state"),
+                heard: AtomicFlag::new(false),
+                failed: AtomicFlag::new(false),
+                fatal: AtomicFlag::new(false),
+                chores <- new_work!("ib_sdp_link"),
+                end <- new_work!("ib_sdp_link_end"),
+            }),
+            GFP_KERNEL,
+        )?;
+        let received: Arc<dyn Ready> = Arc::new(ReceiveReady(owner.clone()), GFP_KERNEL)?;
+        let sent: Arc<dyn Ready> = Arc::new(SendReady(owner), GFP_KERNEL)?;
+        let sizes = Sizes {
+            send_slots: config.send_slots,
+            receive_slots: config.receive_slots,
+            max_sge: config.max_sge,
+            inline: config.inline,
+            gather: config.gather,
+        };
+        let spare = registry::take_queues(device);
+        let endpoint = verbs::Endpoint::new(device, &sizes, spare, received, sent, inner.clone())?;
+        inner.qp.populate(endpoint.qp().clone());
+        let endpoint = Endpoint::new(endpoint, device)?;
+        // From here on, the drop of the handle undoes what follows.
+        let link = Arc::new(CmLink { inner }, GFP_KERNEL)?;
+        let client: Arc<dyn RemovalClient> = link.inner.clone();
+        let key = registry::lock()?.add_client(device, client)?;
+        link.inner.state.lock().client = Some(key);
+        Ok((endpoint, link))
+    }
+
+    /// A message has come before [`Upcalls::established`]: the peer is ready, though its RTU is lost
+    /// or late. May be called in any context.
+    pub(crate) fn heard(&self) {
+        self.inner.chore(&self.inner.heard);
+    }
+
+    /// [`Inner::abort`], soon. May be called in any context.
+    pub(crate) fn fail(&self) {
+        self.inner.chore(&self.inner.failed);
+    }
+
+    /// Ends the connection, by DREQ; [`Upcalls::disconnected`] follows. What was posted and is not
+    /// complete may still complete until then. Process context.
+    pub(crate) fn disconnect(&self) {
+        self.inner.disconnect();
+    }
+
+    /// The drop of the link, which comes now, does not wait for the peer's answer to DREQ. How long that
+    /// is repeated the peer itself has said in its request, and meanwhile it is one of the few that a
+    /// port may have outstanding for all connections of the host.
+    pub(crate) fn give_up(&self) {
+        self.inner.state.lock().given_up = true;
+    }
+
+    /// Which link this is, in upcalls to the owner.
+    pub(crate) fn id(&self) -> LinkId {
+        self.inner.link_id()
+    }
+
+    /// Whether the device is being removed.
+    pub(crate) fn is_removing(&self) -> bool {
+        self.inner.device.is_removing()
+    }
+}
+
+impl<O: Upcalls> Inner<O> {
+    /// The QP. It is set before anybody gets at `self`.
+    pub(super) fn qp(&self) -> Result<&Arc<QueuePair>> {
+        self.qp.as_ref().ok_or(EINVAL)
+    }
+
+    /// Which link this is.
+    pub(super) fn link_id(&self) -> LinkId {
+        LinkId::of(self)
+    }
+
+    pub(super) fn owner(&self) -> Option<ARef<O>> {
+        self.state.lock().owner.clone()
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        self.state.lock().phase
+    }
+
+    /// Goes from one phase to the next, if that is where it is.
+    pub(super) fn advance(&self, from: Phase, to: Phase) -> bool {
+        let mut state = self.state.lock();
+        let right = state.phase == from;
+        if right {
+            state.phase = to;
+        }
+        right
+    }
+
+    /// Goes to [`Phase::Closed`] and tells where it came from. Nothing comes after that, so if the
+    /// handle is gone, this is the end.
+    pub(super) fn close(self: &Arc<Self>) -> Phase {
+        let mut state = self.state.lock();
+        let was = state.phase;
+        state.phase = Phase::Closed;
+        let over = state.dropped && was != Phase::Closed;
+        drop(state);
+        if over {
+            self.finish();
+        }
+        was
+    }
+
+    /// Has the workqueue look whether this can be destroyed.
+    fn finish(self: &Arc<Self>) {
+        work::defer::<Arc<Self>, 1>(self.clone());
+    }
+
+    /// From now to [`Inner::decided`] the id is the request's to give back, even if the handle is
+    /// dropped: destroying the id would reject what is to be asked again.
+    pub(super) fn undecided(&self) {
+        self.state.lock().undecided = true;
+    }
+
+    /// The request does not need the id any more.
+    pub(super) fn decided(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        state.undecided = false;
+        let over = state.dropped;
+        drop(state);
+        if over {
+            self.finish();
+        }
+    }
+
+    fn chore(self: &Arc<Self>, flag: &AtomicFlag) {
+        flag.xchg(true, Full);
+        work::defer::<Arc<Self>, 0>(self.clone());
+    }
+
+    pub(super) fn tuning(&self, reads_in: u8, reads_out: u8, receive_psn: Option<u32>) -> Tuning {
+        Tuning {
+            receive_psn,
+            min_rnr_timer: self.config.min_rnr_timer,
+            reads_in: reads_in.min(self.reads_in),
+            reads_out: reads_out.min(self.reads_out),
+        }
+    }
+
+    fn flush(&self) {
+        if let Ok(qp) = self.qp() {
+            qp.to_error();
+        }
+    }
+
+    fn disconnect(&self) {
+        let mut state = self.state.lock();
+        let was = state.phase;
+        state.phase = was.disconnected();
+        drop(state);
+        let id = self.id.lock();
+        let Some(id) = id.as_ref() else { return };
+        // If one of these fails, the connection manager is about to tell why.
+        let _ = match was {
+            Phase::Established => id.disconnect(),
+            // The peer may not know yet that it is connected.
+            Phase::Replied => id.reject(reason::CONSUMER),
+            // Nobody is connected, or the drop of the link does what has to be done.
+            _ => Ok(()),
+        };
+    }
+
+    pub(super) fn abort(&self) {
+        self.flush();
+        self.disconnect();
+    }
+}
+
+impl<O: Upcalls> WorkItem<0> for Inner<O> {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        if this.heard.xchg(false, Full) {
+            if let Some(id) = this.id.lock().as_ref() {
+                // It fails when the RTU has come meanwhile, and that is just as good.
+                let _ = id.message_came();
+            }
+        }
+        if this.fatal.xchg(false, Full) {
+            this.flush();
+            if let Some(owner) = this.owner() {
+                owner.receive_ready();
+                owner.send_ready();
+            }
+        }
+        if this.failed.xchg(false, Full) {
+            this.abort();
+        }
+    }
+}
+
+impl<O: Upcalls> WorkItem<1> for Inner<O> {
+    type Pointer = Arc<Self>;
+
+    /// Runs when the handle was dropped, and again when something has changed since.
+    fn run(this: Arc<Self>) {
+        let mut state = this.state.lock();
+        state.dropped = true;
+        let owner = state.owner.take();
+        let (was, undecided, given_up) = (state.phase, state.undecided, state.given_up);
+        drop(state);
+        drop(owner);
+        // `decided` gets here again.
+        if undecided {
+            return;
+        }
+
+        // A DREQ without an answer is repeated only as long as the id lives. So wait for the answer, if
+        // that is not over:
+        // `close` gets here again, and so does the removal of the device.
+        if was == Phase::Established {
+            this.disconnect();
+        }
+        let waits = this.phase() == Phase::Leaving && !given_up;
+        if waits && !this.device.removal_is_overdue() {
+            return;
+        }
+
+        // Waits for callbacks, which take the locks; so not under them.
+        let id = this.id.lock().take();
+        drop(id);
+        let client = this.state.lock().client.take();
+        if let Some(key) = client {
+            let removed = registry::lock().ok().and_then(|mut r| r.remove_client(key));
+            drop(removed);
+        }
+    }
+}
+
+impl<O: Upcalls> RemovalClient for Inner<O> {
+    fn device_goes(self: Arc<Self>) {
+        match self.owner() {
+            Some(owner) => owner.device_removed(Attempt::Link(self.link_id())),
+            None => self.finish(),
+        }
+    }
+}
+
+impl<O: Upcalls> QpEvents for Inner<O> {
+    fn event(self: Arc<Self>, event: QpEvent) {
+        match event {
+            QpEvent::Established => self.chore(&self.heard),
+            QpEvent::Fatal => self.chore(&self.fatal),
+        }
+    }
+}
+
+impl<O: Upcalls> Events for Inner<O> {
+    fn event(self: Arc<Self>, connection: &CmId, event: Event<'_>) {
+        match event {
+            Event::Reply {
+                data,
+                reads_out,
+                reads_in,
+            } => {
+                self.replied(connection, data, reads_out, reads_in);
+            }
+            Event::Ready => {
+                if self.advance(Phase::Replied, Phase::Established) {
+                    self.tell(|o| o.established(self.link_id()));
+                }
+            }
+            Event::Rejected(why) => self.ended(self.close().rejected(rejected(why))),
+            Event::RequestUnanswered | Event::ReplyUnanswered => match self.close() {
+                Phase::Closed => (),
+                _ => self.tell(|o| o.refused(self.link_id(), ETIMEDOUT.into())),
+            },
+            Event::DisconnectRequest => {
+                // If it cannot be sent, the peer asks again, and is answered without us.
+                let _ = connection.disconnect_reply();
+                self.ended(self.close().left());
+            }
+            Event::DisconnectReply => {
+                self.close();
+                self.gone(Disconnect::Acked);
+            }
+            Event::DisconnectUnanswered => {
+                self.close();
+                self.gone(Disconnect::TimedOut);
+            }
+            Event::TimeWaitOver => {
+                self.close();
+                self.tell(|o| o.disconnected(self.link_id(), Disconnect::TimeWaitExit));
+            }
+        }
+    }
+}
+
+impl<O: Upcalls> Inner<O> {
+    /// Tells the owner, if there still is one.
+    pub(super) fn tell(&self, f: impl FnOnce(&O)) {
+        if let Some(owner) = self.owner() {
+            f(&owner);
+        }
+    }
+
+    fn ended(&self, how: Ending) {
+        match how {
+            Ending::Refused(e) => self.tell(|o| o.refused(self.link_id(), e)),
+            Ending::Disconnect(how) => self.gone(how),
+            Ending::Known => (),
+        }
+    }
+
+    fn gone(&self, how: Disconnect) {
+        self.flush();
+        self.tell(|o| o.disconnected(self.link_id(), how));
+    }
+}
+
+/// The errno that connect(2) of TCP would have for a REJ, or `ESTALE`.
+fn rejected(why: u32) -> Error {
+    match why {
+        reason::STALE => ESTALE.into(),
+        reason::TIMEOUT => ETIMEDOUT.into(),
+        _ => ECONNREFUSED.into(),
+    }
+}
+
+struct ReceiveReady<O: Upcalls>(ARef<O>);
+
+impl<O: Upcalls> Ready for ReceiveReady<O> {
+    fn ready(&self) {
+        self.0.receive_ready();
+    }
+}
+
+struct SendReady<O: Upcalls>(ARef<O>);
+
+impl<O: Upcalls> Ready for SendReady<O> {
+    fn ready(&self) {
+        self.0.send_ready();
+    }
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The messages of a connection.
+//!
+//! An [`Endpoint`] is one end of a connection for sending and receiving: a QP, and the memory that is
+//! posted or lent to it. The QP lives and dies with it.
+
+use super::registry;
+use crate::memory::pinned::Pinned;
+use crate::sys::bindings as c;
+use crate::sys::rdma::buffer::Buffer;
+use crate::sys::rdma::device::DeviceRef;
+use crate::sys::rdma::endpoint as verbs;
+use crate::sys::rdma::mapper::Mapper;
+use crate::sys::rdma::queues::WcStatus;
+use crate::sys::rdma::send::queue::WcKind;
+use crate::sys::rdma::work;
+use crate::transport::{
+    Access, Arming, Completion, Key, LentSpan, Limits, Loan, NotifyOn, SendCompletion, SendWr,
+    Status, Transfer, Transport,
+};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
+
+/// What an endpoint consists of; destroyed by the workqueue.
+#[pin_data]
+struct Parts {
+    /// `None` only while this is dropped.
+    endpoint: Option<verbs::Endpoint<Pinned>>,
+    device: DeviceRef,
+    #[pin]
+    work: Work<Parts>,
+}
+
+impl_has_work! {
+    impl HasWork<Parts> for Parts { self.work }
+}
+
+impl WorkItem for Parts {
+    type Pointer = Pin<KBox<Parts>>;
+
+    fn run(mut this: Self::Pointer) {
+        let Some(endpoint) = this.as_mut().project().endpoint.take() else {
+            return;
+        };
+        let lender = endpoint.lender();
+        // Destroys the QP and lets go of lent memory, which sleeps.
+        if let Some(queues) = endpoint.into_queues() {
+            registry::keep_queues(&this.device, queues);
+        }
+        if let Some(lender) = lender {
+            lender.ready();
+        }
+    }
+}
+
+/// One end of a connection for sending and receiving.
+pub(crate) struct Endpoint {
+    /// `None` only while it is dropped.
+    parts: Option<Pin<KBox<Parts>>>,
+}
+
+impl Endpoint {
+    /// An endpoint by the device's.
+    pub(super) fn new(endpoint: verbs::Endpoint<Pinned>, device: &DeviceRef) -> Result<Self> {
+        let parts = KBox::pin_init(
+            pin_init!(Parts {
+                endpoint: Some(endpoint),
+                device: device.clone(),
+                work <- new_work!("ib_sdp_endpoint"),
+            }),
+            GFP_KERNEL,
+        )?;
+        Ok(Endpoint { parts: Some(parts) })
+    }
+
+    fn endpoint(&self) -> Option<&verbs::Endpoint<Pinned>> {
+        self.parts.as_ref()?.endpoint.as_ref()
+    }
+
+    fn endpoint_mut(&mut self) -> Option<&mut verbs::Endpoint<Pinned>> {
+        self.parts.as_mut()?.as_mut().project().endpoint.as_mut()
+    }
+
+    /// See [`verbs::Endpoint::look`].
+    pub(crate) fn look(&mut self, sent: bool) -> bool {
+        self.endpoint_mut().is_some_and(|e| e.look(sent))
+    }
+
+    /// See [`verbs::Endpoint::probe`].
+    pub(crate) fn probe(&mut self) -> Result {
+        self.endpoint_mut().ok_or(EIO)?.probe()
+    }
+
+    /// See [`verbs::Endpoint::probes`].
+    pub(crate) fn probes(&self) -> u16 {
+        self.endpoint().map_or(0, verbs::Endpoint::probes)
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        if let Some(parts) = self.parts.take() {
+            work::defer(parts);
+        }
+    }
+}
+
+fn status(s: WcStatus) -> Status {
+    match s.0 {
+        c::ib_wc_status_IB_WC_WR_FLUSH_ERR => Status::Flushed,
+        c::ib_wc_status_IB_WC_RETRY_EXC_ERR | c::ib_wc_status_IB_WC_RESP_TIMEOUT_ERR => {
+            Status::TransportRetry
+        }
+        c::ib_wc_status_IB_WC_RNR_RETRY_EXC_ERR => Status::RnrRetry,
+        c::ib_wc_status_IB_WC_REM_INV_REQ_ERR
+        | c::ib_wc_status_IB_WC_REM_ACCESS_ERR
+        | c::ib_wc_status_IB_WC_REM_OP_ERR
+        | c::ib_wc_status_IB_WC_REM_ABORT_ERR => Status::Remote,
+        c::ib_wc_status_IB_WC_LOC_LEN_ERR | c::ib_wc_status_IB_WC_BAD_RESP_ERR => Status::Protocol,
+        _ => Status::Local,
+    }
+}
+
+impl Transport for Endpoint {
+    fn limits(&self) -> Limits {
+        self.endpoint().map_or_else(Limits::default, |e| Limits {
+            receive_slots: e.receive_slots(),
+            max_sge: e.max_sge(),
+            header_aside: 0,
+            pinned_pages: e.mapper().most_pages() as u16,
+        })
+    }
+
+    fn mapper(&self) -> Option<&Arc<Mapper>> {
+        self.endpoint().map(verbs::Endpoint::mapper)
+    }
+
+    fn post_receive(&mut self, b: KBox<Buffer>) -> Result<(), KBox<Buffer>> {
+        match self.endpoint_mut() {
+            Some(e) => e.post_receive(b),
+            None => Err(b),
+        }
+    }
+
+    fn post_send(&mut self, s: &SendWr<'_>) -> Result {
+        self.endpoint_mut().ok_or(EIO)?.post_send(s)
+    }
+
+    fn post_lent(&mut self, s: &SendWr<'_>, payload: &LentSpan) -> Result {
+        self.endpoint_mut().ok_or(EIO)?.post_lent(s, payload)
+    }
+
+    fn lent_payload(&mut self, payload: &LentSpan) -> u32 {
+        self.endpoint_mut().map_or(0, |e| e.lent_payload(payload))
+    }
+
+    fn flush(&mut self) -> Result {
+        self.endpoint_mut().ok_or(EIO)?.flush()
+    }
+
+    fn poll_receive(&mut self) -> Option<Completion> {
+        let r = self.endpoint_mut()?.poll_receive()?;
+        Some(match r.buffer {
+            Some(buffer) if r.status.is_success() => Completion::Received {
+                buffer,
+                len: r.len,
+                head: None,
+            },
+            _ => Completion::Failed {
+                status: status(r.status),
+            },
+        })
+    }
+
+    fn poll_send(&mut self) -> Option<SendCompletion> {
+        let s = self.endpoint_mut()?.poll_send()?;
+        let cookie = s.cookie;
+        Some(match s.kind {
+            _ if !s.status.is_success() => SendCompletion::Failed {
+                status: status(s.status),
+            },
+            WcKind::Message => SendCompletion::Sent { cookie },
+            WcKind::Transfer(len) => SendCompletion::Moved { cookie, len },
+            WcKind::Access => SendCompletion::Ended { cookie },
+        })
+    }
+
+    /// Of all: other systems' senders mark urgent messages only, or none.
+    fn arm_receive(&mut self, _of: NotifyOn) -> Arming {
+        self.endpoint_mut()
+            .map_or(Arming::Armed, verbs::Endpoint::arm_receive)
+    }
+
+    fn arm_send(&mut self) -> Arming {
+        self.endpoint_mut()
+            .map_or(Arming::Armed, verbs::Endpoint::arm_send)
+    }
+
+    fn posted_receives(&self) -> u16 {
+        self.endpoint().map_or(0, verbs::Endpoint::posted_receives)
+    }
+
+    fn send_room(&self) -> u16 {
+        self.endpoint().map_or(0, verbs::Endpoint::send_room)
+    }
+
+    fn in_flight(&self) -> u16 {
+        self.endpoint().map_or(0, verbs::Endpoint::in_flight)
+    }
+
+    fn lend(&mut self, p: Pinned) -> Result<Loan, Pinned> {
+        match self.endpoint_mut() {
+            Some(e) => e.lend(p),
+            None => Err(p),
+        }
+    }
+
+    fn reclaim(&mut self, loan: Loan) -> Result<Pinned> {
+        self.endpoint_mut().ok_or(EIO)?.reclaim(loan)
+    }
+
+    fn register(&mut self, loan: Loan, access: Access) -> Result<Key> {
+        self.endpoint_mut().ok_or(EIO)?.register(loan, access)
+    }
+
+    fn invalidate(&mut self, loan: Loan, cookie: u64) -> Result {
+        self.endpoint_mut().ok_or(EIO)?.invalidate(loan, cookie)
+    }
+
+    fn transfer(&mut self, loan: Loan, t: &Transfer) -> Result<u32> {
+        self.endpoint_mut().ok_or(EIO)?.transfer(loan, t)
+    }
+}

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What RDMA devices have of PDs, CQs, QPs and MRs, and whether it is again what it was."""
+
+import json
+import re
+import subprocess
+
+from lib import leftovers, netns
+
+# As many as the parameter spare_queues has unless it is set.
+KEPT = 16
+
+
+def resources():
+    """What the RDMA devices have of each kind."""
+    text = subprocess.run(["rdma", "-j", "resource", "show"], capture_output=True, text=True, check=True).stdout
+    return {(device["ifname"], kind): count for device in json.loads(text) for kind, count in device.items()
+            if kind in ("pd", "cq", "qp", "mr", "srq")}
+
+
+def queues():
+    """The numbers of the module's completion queues, on all devices."""
+    shown = "".join(netns.run(where, "rdma resource show cq") for where in netns.hosts())
+    return sorted({re.search(r"dev \S+ cqn \d+", line).group() for line in shown.splitlines() if "[ib_sdp]" in line})
+
+
+def same(now, before):
+    """Whether it is the same, but for queues that are kept for connections that come: two completion queues and a protection
+    domain each."""
+    kept = {device: now[device, "pd"] - before[device, "pd"] for device, kind in before if kind == "pd"} if now.keys() == before.keys() else None
+    return kept is not None and all(
+        abs(kept[device]) <= KEPT and count - before[device, kind] == {"pd": 1, "cq": 2}.get(kind, 0) * kept[device] for (device, kind), count in now.items())
+
+
+class Nothing:
+    """What there was before, and is to be again."""
+
+    def __init__(self, e):
+        self._e = e
+        self._before = None
+        self.left()
+        self._before = resources()
+
+    def left(self, what="before"):
+        e = self._e
+        for thing in e._keep:
+            if hasattr(thing, "close"):
+                thing.close()
+        e._keep.clear()
+        left = leftovers.wait(e.patience * 9)
+        e.check(not left, f"{what}: " + "; ".join(left))
+        if self._before is not None:
+            e.until(lambda: same(resources(), self._before), lambda: f"{what}: {resources()} on the devices, before {self._before}", e.patience * 3)

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A victim with blocks that no call waits for (MSG_ZEROCOPY, sends that return at once), and a peer that reads none, never gives them back, or
+tells of them what is not so."""
+
+import socket
+
+from lib import consts, memory, observe, pattern, raw
+from lib.raw import DATA, RDMARDCOMPL, SENDSM, SRCAVAIL, SRCAVAILCANCEL, word
+from lib.registry import case
+from suites.zcopy import protected
+from .messages import nothing_left, works
+
+TCP, SOL = socket.IPPROTO_TCP, socket.SOL_SOCKET
+SIZE = 1 << 17
+BLOCKS = 3
+
+
+class Victim:
+    """One that has its blocks out, which the attacker was told of: all of them, since both are pipelined."""
+
+    def __init__(self, e, bed, at_once):
+        self._e = e
+        self.attacker, self.sock = bed.connect()
+        self.memory = memory.Raw(BLOCKS * SIZE)
+        self.content = pattern.Pattern(3).at(0, self.memory.size)
+        self.memory.bytes = self.content
+        if at_once:
+            self.sock.set(TCP, consts.SDP_ZCOPY_THRESH, 65536)
+            self.sock.set(TCP, consts.SDP_ASYNC_SEND, 1)
+        else:
+            self.sock.set(SOL, consts.SO_ZEROCOPY, 1)
+        flags = 0 if at_once else consts.MSG_ZEROCOPY
+        for n in range(BLOCKS):
+            piece = protected.view(memory.Raw.at(self.memory.address + n * SIZE, SIZE))
+            e.equal(self.sock.send(piece, flags), SIZE, "a send that does not wait")
+        self.adverts = [self.attacker.expect(SRCAVAIL) for _ in range(BLOCKS)]
+
+    def writes(self):
+        """Whoever writes to the memory, in a task."""
+        return self._e.task(protected.write, self.memory, 0, 0x44, self.memory.size)
+
+    def close(self):
+        self.attacker.close()
+        self.sock.close()
+
+
+def both(e, bed):
+    """Victims of both kinds."""
+    return [Victim(e, bed, at_once) for at_once in (False, True)]
+
+
+def is_over(e, victim, what, errors):
+    said = e.until(lambda: victim.sock.get(SOL, socket.SO_ERROR) or None, f"{what}: the end of the connection", 4 * e.patience)
+    e.check(said in errors, f"{what}: the error is {said}")
+
+
+@case(reference=False, families=("v4",), timeout=90)
+def reads_nothing(e):
+    """The peer takes no block: they cost the victim's user budget and nobody's time; what is closed ends by TCP_USER_TIMEOUT."""
+    bed = raw.Bed(e)
+    victims = both(e, bed)
+    e.check(observe.stats("peer")["pinned pages send"] > 0, "nothing is pinned")
+    works(e, bed)
+    for victim in victims:
+        victim.sock.set(TCP, socket.TCP_USER_TIMEOUT, 1000)
+        victim.sock.close()
+    e.until(lambda: not observe.stats("peer")["pinned pages send"], "the end of the pinning", 4 * e.patience)
+    for victim in victims:
+        victim.writes().result()
+        victim.attacker.close()
+    nothing_left(e, bed)
+
+
+@case(reference=False, families=("v4",), timeout=90)
+def never_gives_back(e):
+    """No answer to SrcAvailCancel: whoever waits to write does so for ten seconds, and the connection is lost. A reset ends it at once."""
+    bed = raw.Bed(e)
+    patient, reset = Victim(e, bed, True), Victim(e, bed, True)
+    tasks = [victim.writes() for victim in (patient, reset)]
+    for victim in (patient, reset):
+        victim.attacker.expect(SRCAVAILCANCEL)
+    works(e, bed)
+    reset.attacker.fail()
+    tasks[1].result()
+    e.check(tasks[0].is_alive(), "the other one still waits")
+    is_over(e, patient, "no answer", (103,))        # ECONNABORTED
+    tasks[0].result()
+    for victim in (patient, reset):
+        victim.close()
+    nothing_left(e, bed)
+
+
+@case(reference=False, families=("v4",), timeout=120)
+def answers_wrongly(e):
+    """Reports of more than a block has, in one or in several: the connection ends, and nothing stays pinned."""
+    bed = raw.Bed(e)
+
+    def too_much(attacker):
+        attacker.send(RDMARDCOMPL, word(SIZE + 1))
+
+    def more_than_all(attacker):
+        for _ in range(BLOCKS):
+            attacker.send(RDMARDCOMPL, word(SIZE - 1))
+            attacker.send(RDMARDCOMPL, word(2))
+
+    for attack in (too_much, more_than_all):
+        for victim in both(e, bed):
+            attack(victim.attacker)
+            is_over(e, victim, attack.__name__, (71,))      # EPROTO
+            victim.writes().result()
+            victim.close()
+    works(e, bed)
+    nothing_left(e, bed)
+
+
+@case(reference=False, families=("v4",), timeout=120)
+def reads_on(e):
+    """A peer that has refused the blocks, and tells of them and reads from them nevertheless: what it tells changes nothing, and as soon as the
+    victim may write to them, it gets nothing."""
+    bed = raw.Bed(e)
+    for at_once in (False, True):
+        victim = Victim(e, bed, at_once)
+        attacker, (first, *_) = victim.attacker, victim.adverts
+        start = len(first.payload)
+        attacker.send(SENDSM)
+        for _ in range(2):
+            attacker.send(RDMARDCOMPL, word(100))
+            attacker.send(SENDSM)
+        got = bytes(victim.content[:start])
+        while len(got) < len(victim.content):
+            message = attacker.expect(DATA, payload=True)
+            got += message.payload
+            # room for the next ones
+            attacker.data()
+        e.check(got == victim.content, "the bytes came otherwise")
+        e.until(lambda: not observe.stats("peer")["pinned pages send"], "the end of the pinning")
+        victim.writes().result()
+        target = memory.Raw(SIZE)
+        e.check(not attacker.read(target, SIZE - start, first.address, first.key), "the memory is still to be read")
+        e.check(bytes([0x44]) * 100 not in target.bytes, "it has read what was written later")
+        victim.close()
+    nothing_left(e, bed)

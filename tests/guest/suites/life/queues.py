@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Queues that a device keeps for connections that come."""
+
+from lib.either import parameters
+from lib.registry import case
+from lib.resources import queues
+
+
+def through(e):
+    """A connection that bytes go through, both ways."""
+    near, far = e.pair()
+    for one, other in ((near, far), (far, near)):
+        one.sendall(b"bytes")
+        e.equal(other.recv_exactly(5), b"bytes", "what comes")
+    return near, far
+
+
+def used(e):
+    """A connection from its beginning to its end; whose queues it had."""
+    near, far = through(e)
+    had = queues()
+    near.close()
+    far.close()
+    return had
+
+
+@case(reference=False, families=("v4",))
+def kept(e):
+    """Two completion queues of each end are there after it, and serve the next connection. With spare_queues=0 none stay."""
+    with parameters(spare_queues=0):
+        used(e)
+        e.until(lambda: not queues(), "the end of those of other connections")
+    first = used(e)
+    e.equal(len(first), 4, "completion queues of a connection")
+    for _ in range(5):
+        e.until(lambda: queues() == first, "the end of the last connection")
+        e.equal(used(e), first, "those of the next connection")
+    with parameters(spare_queues=0):
+        used(e)
+        e.until(lambda: not queues(), "the end of all of them")
+
+
+@case(reference=False, families=("v4",))
+def kept_at_most(e):
+    """No more stay than spare_queues says."""
+    with parameters(spare_queues=2):
+        for near, far in [through(e) for _ in range(4)]:
+            near.close()
+            far.close()
+        e.until(lambda: len(queues()) <= 8, "two endpoints' queues for each device")
+        used(e)

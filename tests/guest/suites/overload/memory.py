@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A bound over the buffers of all sockets (max_buffer_memory)."""
+
+import errno
+import select
+import socket
+
+from lib import calls, consts, either, observe, pattern
+from lib.memory import PAGE
+from lib.registry import case
+from suites.overload.crowds import echo, settled
+from suites.storm.limits import parameter
+
+MIB = 1 << 20
+LIMIT = 8
+PAIRS = 20
+# What a connection may have beyond it, both ends: a few small receive buffers, and a chunk to send from.
+LEAST = 64 << 10
+
+
+def in_use():
+    return observe.stats()["buffer pages"] * PAGE
+
+
+def send_all_it_takes(e, sock, number, at=0):
+    """Bytes of a pattern that the socket takes, from `at` on; where that ends."""
+    stream = pattern.Pattern(number)
+    while isinstance(told := e.outcome(calls.send, sock, stream.at(at, 65536), socket.MSG_DONTWAIT), int):
+        at += told
+    e.equal(told, "EAGAIN", "a full connection")
+    return at
+
+
+def fill_all(e, pairs):
+    """Nobody reads: what each has taken, when none takes more."""
+    taken = [0] * len(pairs)
+    while True:
+        before = sum(taken)
+        for number, (near, _) in enumerate(pairs):
+            taken[number] = send_all_it_takes(e, near, number, taken[number])
+        if sum(taken) == before:
+            return taken
+
+
+@case(reference=False, timeout=120)
+def bounded(e):
+    """Twenty writers whose readers do not read: what they hold together is bounded, others go on, and new connections are refused.
+    When memory is there again those who wait for it are told, and each byte that was taken comes out."""
+    listener = e.listen(backlog=32)
+    other = e.pair(listener)
+    pairs = [e.pair(listener) for _ in range(PAIRS)]
+    quiet, refused = in_use(), observe.stats()["- limit reached"]
+    # and what one connection asks for at a time, as it grows
+    most = LIMIT * MIB + MIB + (PAIRS + 1) * LEAST
+    with parameter("max_buffer_memory", LIMIT):
+        taken = fill_all(e, pairs)
+        e.check(LIMIT * MIB // 2 < in_use() <= most, f"{in_use()} bytes of buffers; the limit is {LIMIT * MIB}")
+        # Those that came first have more than their share, and none has nothing.
+        e.check(min(taken) > 0, f"taken: {taken}")
+        echo(e, *other)
+        # Far more than it may have at a time.
+        near, far = other
+        writer = e.task(lambda: pattern.send(near, 77, 2 * MIB, [100000]))
+        e.equal(pattern.receive(far, 77, 2 * MIB, [30000]), 2 * MIB, "bytes that come by and by")
+        writer.result()
+        e.check(in_use() <= most, f"{in_use()} bytes after a connection that goes on")
+        late = e.socket()
+        e.equal(e.error(late.connect, e.address(e.there, listener.port)), "ENOBUFS", "a new connection")
+        e.equal(observe.stats()["- limit reached"], refused + 1, "the counter")
+        # A full one of which nothing is heard any more: nobody reads.
+        stuck = pairs[-1][0]
+        e.check(calls.ioctl_int(stuck, consts.SIOCOUTQ) < stuck.get(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2, "its own buffer is full")
+        e.equal(stuck.mask(), "-", "room to write")
+        poller = select.epoll()
+        poller.register(stuck.fileno(), select.EPOLLOUT | select.EPOLLET)
+        e.equal(poller.poll(0), [], "who waits for room")
+        sender = e.task(lambda: calls.send(pairs[-2][0], pattern.Pattern(PAIRS - 2).at(taken[-2], 5000)))
+        sender.wait_asleep("sendto")
+    e.check(poller.poll(e.patience), "who waits for room is told of it")
+    e.equal(sender.result(), 5000, "bytes of who waited")
+    taken[-2] += 5000
+    late.connect(e.address(e.there, listener.port))
+    for number, (near, far) in enumerate(pairs):
+        near.shutdown(socket.SHUT_WR)
+        e.equal(pattern.receive(far, number, taken[number] + 1, [65536]), taken[number], "bytes that come out")
+        near.close()
+        far.close()
+    e.note("before, taken", (quiet, taken))
+    e._keep.clear()
+    for sock in (*other, listener, late):
+        sock.close()
+    settled(e)
+    e.until(lambda: in_use() == 0, lambda: f"{in_use()} bytes of buffers, and no sockets")
+
+
+@case(reference=False, timeout=120)
+def idle(e):
+    """Connections that have sent much, and keep buffers for the next time, give them back when others lack memory."""
+    e.needs_wire()      # where such sends go from memory to memory
+    listener = e.listen(backlog=32)
+    pairs = [e.pair(listener) for _ in range(4)]
+    for number, (near, far) in enumerate(pairs):
+        writer = e.task(lambda near=near, number=number: pattern.send(near, number, 4 * MIB, [65536]))
+        e.equal(pattern.receive(far, number, 4 * MIB, [30000]), 4 * MIB, "bytes")
+        writer.result()
+        e.until(lambda near=near: not calls.ioctl_int(near, consts.SIOCOUTQ), "that all has arrived")
+    kept = in_use()
+    with parameter("max_buffer_memory", kept // MIB):
+        e.check(kept > 2 * MIB, f"{kept} bytes are kept")
+        pairs.append(e.pair(listener))
+    e.note("kept, and then", (kept, in_use()))
+    e.check(in_use() < kept, "nothing was given back")
+    for pair in pairs:
+        echo(e, *pair)
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def at_the_listener(e):
+    """A request to connect that comes when there is no memory: it waits, and is let in when there is some again."""
+    listener = e.listen()
+    late = e.socket()
+    late.setblocking(False)
+    before = observe.stats("peer")["- limit reached"]
+    with e.netem("delay 400ms"):
+        e.equal(e.error(late.connect, e.address(e.there, listener.port)), "EINPROGRESS", "a connect that begins")
+        with parameter("max_buffer_memory", 0):
+            e.until(lambda: observe.stats("peer")["- limit reached"] > before, "that the request is counted")
+            e.equal(late.mask(), "-", "the connect")
+    e.wait(late, select.POLLOUT, e.patience * 3)
+    late.setblocking(True)
+    echo(e, late, listener.accept()[0])
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def nothing(e):
+    """No memory at all for buffers: connections that are there go on, and new ones are refused, as often as they are tried."""
+    listener = e.listen()
+    pair = e.pair(listener)
+    with parameter("max_buffer_memory", 0):
+        for _ in range(20):
+            echo(e, *pair)
+            with e.socket() as late:
+                e.equal(e.error(late.connect, e.address(e.there, listener.port)), errno.errorcode[errno.ENOBUFS], "a new connection")
+        near, far = pair
+        # Where it may be TCP, it is.
+        both = either.listen(e)
+        with either.counts(e, tcp_limit=1):
+            tcp = either.connect(e, both)
+        e.equal(either.protocol(tcp), either.TCP, "a socket of IPPROTO_SDP")
+        writer = e.task(lambda: pattern.send(near, 5, MIB, [1, 3000, 70000]))
+        e.equal(pattern.receive(far, 5, MIB, [10000]), MIB, "bytes")
+        writer.result()
+    echo(e, *e.pair(listener))

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""sendfile(2) and splice(2): the peer reads the pages of files and pipes, collected from several calls to large blocks."""
+
+import fcntl
+import os
+import random
+import select
+import socket
+import struct
+import tempfile
+import time
+
+from lib import calls, consts, pattern
+from lib.registry import case
+from suites.zcopy.blocks import MIB, Counters, eager, pipelined, unpinned, waiting_reader
+from suites.zcopy.figures import parameter
+
+MORE = 4                        # SPLICE_F_MORE
+NOW = socket.MSG_DONTWAIT
+CORK_TIME = 0.2                 # after which held bytes go
+MOST = 8                        # blocks under way
+PIECE = 64 << 10                # what one call of the kernel's brings at most
+
+
+class File:
+    """A file with bytes of a pattern, and a pipe."""
+
+    def __init__(self, e, seed, size):
+        self._file = e.keep(tempfile.TemporaryFile())
+        self._file.write(pattern.Pattern(seed).at(0, size))
+        self._file.flush()
+        self.size = size
+        self.fd = self._file.fileno()
+        self.pipe = os.pipe()
+        fcntl.fcntl(self.pipe[1], fcntl.F_SETPIPE_SZ, MIB)
+
+    def send(self, sock, at=0, end=None):
+        """sendfile(2) of these bytes; those that were sent."""
+        start, end = at, self.size if end is None else end
+        while at < end:
+            at += os.sendfile(sock.fileno(), self.fd, at, end - at)
+        return at - start
+
+    def splice(self, sock, at=0, end=None, flags=0):
+        """The same by the pipe, with flags for the socket's end of it."""
+        start, end = at, self.size if end is None else end
+        while at < end:
+            left = os.splice(self.fd, self.pipe[1], min(end - at, MIB), offset_src=at)
+            at += left
+            while left:
+                left -= calls.splice(self.pipe[0], sock, left, flags)
+        return at - start
+
+
+def sending(e, size, seed=1):
+    near, far = e.pair()
+    eager(near)
+    return near, far, File(e, seed, size)
+
+
+@case(reference=False, timeout=60)
+def whole(e):
+    """A file by sendfile(2), and by a pipe: nothing is copied, and blocks are large."""
+    for way in (File.send, File.splice):
+        def attempt():
+            near, far, file = sending(e, 8 * MIB)
+            counters = Counters()
+            task = e.task(way, file, near)
+            e.equal(pattern.receive(far, 1, 8 * MIB, [MIB], socket.MSG_WAITALL), 8 * MIB, "bytes")
+            e.equal(task.result(), 8 * MIB, "bytes sent")
+            e.until(lambda: counters.gained("tx_bytes") == 8 * MIB, "so many bytes sent, by the counter")
+            return counters.gained("zcopy tx_bytes") == 8 * MIB and counters.gained("post_send SDP_MID_SRCAVAIL") <= 16
+        e.lucky(attempt, "something was copied, or blocks were small")
+    unpinned(e)
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def nobody_waits(e):
+    """sendfile(2) returns before anybody has read, and close(2) as well: all arrives, and then the end."""
+    for ending in ("close", "shutdown", "exit", "kill"):
+        near, far, file = sending(e, 3 * MIB + 5)
+        counters = Counters()
+        if ending in ("close", "shutdown"):
+            file.send(near)
+            near.shutdown(socket.SHUT_WR) if ending == "shutdown" else near.close()
+        else:
+            process = e.child(lambda: (file.send(near), ending == "kill" and near.recv(1)))
+            near.close()
+            if ending == "exit":
+                process.result()
+            else:
+                process.wait_asleep("recvfrom")
+                process.kill()
+        e.equal(counters.gained("rx_bytes"), 0, "bytes read so far")
+        e.equal(pattern.receive(far, 1, 4 * MIB, [MIB], socket.MSG_WAITALL), 3 * MIB + 5, f"{ending}: bytes before the end")
+        far.close()
+        unpinned(e)
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def polled(e):
+    """A reader that polls gets the bytes in messages."""
+    near, far, file = sending(e, 3 * MIB)
+    task = e.task(file.send, near)
+    checker = pattern.Checker(1)
+    while checker.count < 3 * MIB:
+        e.wait(far)
+        checker.feed(far.recv(MIB, NOW))
+    task.result()
+    unpinned(e)
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def written_to_a_waiting_reader(e):
+    """A reader that is ahead has the bytes written to its memory."""
+    def attempt():
+        near, far = pipelined(e)
+        eager(near)
+        file = File(e, 1, MIB)
+        task, counters = waiting_reader(e, far, MIB)
+        file.send(near)
+        e.check(task.result() == pattern.Pattern(1).at(0, MIB), "other bytes")
+        unpinned(e)
+        return counters.gained("zcopy written") == MIB
+    e.lucky(attempt, "the reader took its memory back")
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def held_back(e):
+    """Pages behind which more was announced go with what follows, whatever that is, or after a while."""
+    def plain(near):
+        near.send(b"x")
+
+    def nodelay(near):
+        near.set(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def urgent(near):
+        near.send(b"!", socket.MSG_OOB)
+
+    followed = {"a send": plain, "a send that waits": lambda near: near.send(b"x", socket.MSG_MORE), "shutdown": lambda near: near.shutdown(1),
+                "close": lambda near: near.close(), "TCP_NODELAY": nodelay, "an urgent byte": urgent,
+                "a large send": lambda near: near.send(bytes(40000), NOW), "nothing": lambda near: None}
+    for name, follow in followed.items():
+        near, far, file = sending(e, PIECE)
+        start = time.monotonic()
+        file.splice(near, flags=MORE)
+        if time.monotonic() - start < CORK_TIME / 2:
+            e.equal(calls.ioctl_int(near, consts.SIOCOUTQ), PIECE, f"{name}: bytes that wait")
+        follow(near)
+        e.equal(pattern.receive(far, 1, PIECE, [PIECE], socket.MSG_WAITALL), PIECE, f"{name}: bytes")
+        near.close()
+        far.close()
+    unpinned(e)
+
+
+@case(reference=False, families=("v4",), timeout=120)
+def mixed(e):
+    """Files, pipes, plain sends of all sizes, held back and not, in any order and from any place: the stream is in order."""
+    near, far, file = sending(e, 12 * MIB)
+    near.set(socket.SOL_SOCKET, consts.SO_ZEROCOPY, 1)
+    choice = random.Random(5)
+    stream = memoryview(pattern.Pattern(1).at(0, file.size))      # stays as it is while it is sent
+
+    def sender():
+        at = 0
+        while at < file.size:
+            end = min(at + choice.choice((1, 100, 4096, 5000, 20000, PIECE, 70000, 200001, MIB, 3 * MIB)), file.size)
+            way = choice.randrange(6)
+            if way < 2:
+                file.send(near, at, end)
+            elif way < 4:
+                file.splice(near, at, end, choice.choice((0, MORE)))
+            elif way == 4:
+                near.sendall(stream[at:end], choice.choice((0, socket.MSG_MORE)))
+            else:
+                end = at + near.send(stream[at:end], consts.MSG_ZEROCOPY)
+            at = end
+
+    task = e.task(sender)
+    reads = [choice.choice((5000, 100000, MIB, 3 * MIB)) for _ in range(20)]
+    e.equal(pattern.receive(far, 1, file.size, reads), file.size, "bytes")
+    task.result()
+    unpinned(e)
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def small(e):
+    """Few bytes are copied, as ever."""
+    near, far, file = sending(e, 40000)
+    near.set(socket.IPPROTO_TCP, consts.SDP_ZCOPY_THRESH, PIECE)
+    counters = Counters()
+    file.send(near)
+    e.equal(pattern.receive(far, 1, 40000, [40000], socket.MSG_WAITALL), 40000, "bytes")
+    e.equal(counters.gained("zcopy tx_bytes"), 0, "bytes not copied")
+    e.equal(counters.gained("post_send SDP_MID_SRCAVAIL"), 0, "adverts")
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def never(e):
+    """With SDP_ZCOPY_THRESH at 0 all is copied."""
+    near, far, file = sending(e, 3 * MIB)
+    near.set(socket.IPPROTO_TCP, consts.SDP_ZCOPY_THRESH, 0)
+    counters = Counters()
+    task = e.task(file.send, near)
+    e.equal(pattern.receive(far, 1, 3 * MIB, [MIB], socket.MSG_WAITALL), 3 * MIB, "bytes")
+    task.result()
+    e.equal(counters.gained("zcopy tx_bytes"), 0, "bytes not copied")
+    e.equal(counters.gained("post_send SDP_MID_SRCAVAIL"), 0, "adverts")
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def as_many_as_may_be(e):
+    """With so many blocks under way a call that must not wait gets EAGAIN, and poll tells when to go on; one that may wait does."""
+    near, far, file = sending(e, 2 * (MOST + 2) * MIB)
+    near.setblocking(False)
+    at = 0
+    while isinstance(sent := e.outcome(os.sendfile, near.fileno(), file.fd, at, file.size - at), int):
+        at += sent
+    e.equal(sent, "EAGAIN", "one more")
+    e.check(MIB * MOST <= at <= 2 * MIB * MOST, f"{at} bytes were taken")
+    e.equal(near.mask(select.POLLOUT), "-", "poll()")
+    near.setblocking(True)
+    waiter = e.task(file.send, near, at).wait_asleep("sendfile")
+    e.equal(pattern.receive(far, 1, file.size, [MIB], socket.MSG_WAITALL), file.size, "bytes")
+    e.equal(waiter.result(), file.size - at, "bytes of the call that waited")
+    unpinned(e)
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def over_budget(e):
+    """Beyond the budget pages are copied."""
+    near, far, file = sending(e, 4 * MIB)
+    with parameter("max_pinned_send", 0):
+        counters = Counters()
+        task = e.task(file.send, near)
+        e.equal(pattern.receive(far, 1, file.size, [MIB], socket.MSG_WAITALL), file.size, "bytes")
+        task.result()
+        e.check(counters.gained("pin over budget") > 0, "nothing was refused")
+    unpinned(e)
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def lost(e):
+    """The connection ends with blocks under way, and with pages that wait for others: nothing stays pinned."""
+    for reset in (False, True):
+        near, far, file = sending(e, 5 * MIB)
+        file.send(near)
+        file.splice(near, 0, PIECE, MORE)
+        if reset:
+            far.set(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        far.close()
+        unpinned(e)
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def changed(e):
+    """A file that changes, or ends, while its pages are under way, as it may on TCP: as many bytes arrive, old or new ones."""
+    near, far, file = sending(e, 4 * MIB)
+    old = pattern.Pattern(1).at(0, 4 * MIB)
+    file.send(near)
+    os.pwrite(file.fd, bytes(MIB), MIB)
+    os.ftruncate(file.fd, 3 * MIB)
+    got = far.recv_exactly(4 * MIB)
+    e.check(got[:MIB] == old[:MIB] and got[2 * MIB:3 * MIB] == old[2 * MIB:3 * MIB], "other bytes where nothing has changed")
+    e.check(got[MIB:2 * MIB] in (old[MIB:2 * MIB], bytes(MIB)), "bytes that were never in the file")
+    unpinned(e)

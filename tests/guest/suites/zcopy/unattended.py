@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A program that watches its socket by epoll, and is busy elsewhere when it is woken. What the other end has offered it, or wants back from
+it, its kernel answers by itself; else the other program's call would wait for it, and after ten seconds lose the connection."""
+
+import select
+import socket
+
+from lib import calls, consts, memory, pattern
+from lib.registry import case
+from suites.zcopy import protected
+from suites.zcopy.blocks import MIB, Counters, pair, pipelined, unpinned, waiting_reader
+
+
+def watched(e, sock):
+    """It is in an epoll that nobody asks."""
+    poller = select.epoll()
+    poller.register(sock, select.EPOLLIN | select.EPOLLET)
+    e.keep(poller)
+
+
+def answered(e, counters, name, task):
+    """The kernel has, and the other end's call has not failed."""
+    e.until(lambda: counters.gained(f"post_send SDP_MID_{name}") or not task.is_alive(), f"the {name} of an end that nobody looks at")
+    if not task.is_alive():
+        task.result()
+
+
+@case(reference=False, hosts=(0, 1), families=("v4",), timeout=60)
+def block(e):
+    """A block that was offered is refused, and goes by copy, as much of it as there is room for."""
+    near, far = pair(e)
+    watched(e, far)
+    counters = Counters()
+    task = e.task(pattern.send, near, 3, 8 * MIB, [8 * MIB])
+    answered(e, counters, "SENDSM", task)
+    e.equal(pattern.receive(far, 3, 8 * MIB, [MIB]), 8 * MIB, "bytes")
+    e.equal(task.result(), 8 * MIB, "bytes sent")
+    unpinned(e)
+
+
+@case(reference=False, hosts=(0, 1), families=("v4",), timeout=60)
+def protected_block(e):
+    """One of a send that has returned is given back to who wants to write to it."""
+    near, far = protected.pair(e)
+    watched(e, far)
+    m = memory.Memory(MIB).fill(1)
+    want = bytes(m.map)
+    near.send(m.map)
+    e.task(protected.write, m, 0, 0x55, MIB).result()
+    protected.receive(e, far, want)
+    unpinned(e)
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def sink(e):
+    """Memory of a reader that has waited long enough is given back, and what is sent later comes."""
+    near, far = pipelined(e)
+    watched(e, near)
+    task, counters = waiting_reader(e, far, MIB)
+    answered(e, counters, "SINKCANCEL_ACK", task)
+    data = pattern.Pattern(4).at(0, MIB)
+    near.sendall(data)
+    e.equal(task.result(), data, "data")
+    unpinned(e)
+
+
+@case(reference=False, hosts=(0, 1), families=("v4",), timeout=60)
+def small_messages(e):
+    """Bytes find as much room as anywhere else: a peer with many small messages gets through what SO_RCVBUF has room for."""
+    near, far = e.pair()
+    watched(e, far)
+    task = e.task(lambda: [near.send(b"x" * 100) for _ in range(500)])
+    e.equal(task.result(), [100] * 500, "sends")
+    e.until(lambda: not calls.ioctl_int(near, consts.SIOCOUTQ), "the arrival of all bytes at an end that nobody looks at")
+    e.equal(far.recv_exactly(50000), b"x" * 50000, "data")
+    near.shutdown(socket.SHUT_WR)
+    e.equal(far.recv(1), b"", "the end")

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The send queue beside a stream of bytes that does the same in the simplest way.
+
+use crate::host::{pressure, without_memory, Buffer, Chance};
+use crate::send_queue::{SendQueue, LARGE_CHUNK, MIDDLE_CHUNK, SMALL_CHUNK};
+
+/// The queue, and what it should hold.
+struct Both {
+    queue: SendQueue,
+    /// All bytes that were ever accepted.
+    stream: Vec<u8>,
+    sent: usize,
+    done: usize,
+    urgent: Option<usize>,
+    sges: usize,
+}
+
+impl Both {
+    fn new(sges: u8) -> Self {
+        let mut queue = SendQueue::new();
+        queue.prepare(sges).unwrap();
+        Both {
+            queue,
+            stream: Vec::new(),
+            sent: 0,
+            done: 0,
+            urgent: None,
+            sges: usize::from(sges).min(2),
+        }
+    }
+
+    /// Accepts up to `n` bytes into chunks of `size`; how many.
+    fn write(&mut self, n: usize, size: usize) -> usize {
+        let before = self.stream.len();
+        while self.stream.len() < before + n && self.queue.has_room() {
+            let chunk = self.queue.open(size);
+            let mut chunk = chunk.unwrap_or_else(|| self.queue.fresh(Buffer::new(size)));
+            let left = before + n - self.stream.len();
+            let room = chunk.room();
+            let m = left.min(room.len());
+            for byte in &mut room[..m] {
+                *byte = (self.stream.len() * 7 % 251) as u8;
+                self.stream.push(*byte);
+            }
+            chunk.filled(m);
+            self.queue.close(chunk);
+        }
+        self.look();
+        self.stream.len() - before
+    }
+
+    /// Sends a message of up to `most` bytes; how many.
+    fn send(&mut self, most: usize) -> usize {
+        let n = self.queue.contiguous().min(most);
+        let (sges, count) = self.queue.sges(n);
+        assert!(count <= self.sges);
+        let mut bytes = Vec::new();
+        for sge in sges.into_iter().flatten() {
+            bytes.extend_from_slice(&sge.buffer.bytes()[sge.offset as usize..][..sge.len as usize]);
+        }
+        assert_eq!(bytes, self.stream[self.sent..self.sent + n]);
+        let urgent = self.urgent.is_some_and(|at| at <= self.sent + n);
+        if urgent {
+            self.urgent = None;
+        }
+        self.queue.advance(n, urgent);
+        self.sent += n;
+        self.look();
+        n
+    }
+
+    fn complete(&mut self, to: usize) {
+        self.queue.complete(to as u64);
+        self.done = self.done.max(to.min(self.sent));
+        self.look();
+    }
+
+    fn look(&self) {
+        let q = &self.queue;
+        assert_eq!(q.end(), self.stream.len() as u64);
+        assert_eq!(q.sent(), self.sent as u64);
+        assert_eq!(q.queued(), self.stream.len() - self.done);
+        assert_eq!(q.unsent(), self.stream.len() - self.sent);
+        assert_eq!(q.contiguous() == 0, q.unsent() == 0);
+        assert_eq!(q.urgent(), self.urgent.map(|at| (at - self.sent) as u32));
+    }
+}
+
+#[test]
+fn any_order_of_calls() {
+    for seed in 0..40 {
+        let mut chance = Chance::new(seed);
+        let mut both = Both::new(1 + chance.below(4) as u8);
+        for _ in 0..300 {
+            match chance.below(6) {
+                0 | 1 => {
+                    let size = [SMALL_CHUNK, MIDDLE_CHUNK, LARGE_CHUNK][chance.below(3)];
+                    let wrote = both.write(1 + chance.below(3 * size), size);
+                    if wrote > 0 && chance.below(8) == 0 {
+                        both.queue.mark_urgent();
+                        both.urgent = Some(both.stream.len());
+                    }
+                }
+                2 | 3 => drop(both.send(1 + chance.below(100_000))),
+                // late, and early, and of what was not sent
+                4 => both.complete(chance.below(both.stream.len() + 2)),
+                _ => {
+                    // a transport that exchanges buffers takes what is whole, and leaves anything in its place
+                    let n = both.queue.contiguous();
+                    let start = both.sent;
+                    let taken = both.queue.whole(n).map(|buffer| {
+                        let size = buffer.capacity();
+                        core::mem::replace(buffer, Buffer::new(size))
+                    });
+                    if let Some(taken) = taken {
+                        assert_eq!(taken.bytes()[..n], both.stream[start..start + n]);
+                        let urgent = both.urgent.take_if(|at| *at <= start + n);
+                        both.queue.advance(n, urgent.is_some());
+                        both.sent += n;
+                        both.look();
+                    }
+                }
+            }
+        }
+        while both.send(usize::MAX) > 0 {}
+        both.complete(both.sent);
+        assert_eq!(both.queue.queued(), 0);
+    }
+}
+
+#[test]
+fn small_sends_share_a_chunk() {
+    let mut both = Both::new(2);
+    for _ in 0..SMALL_CHUNK / 2 {
+        both.write(2, SMALL_CHUNK);
+    }
+    assert_eq!(both.send(usize::MAX), SMALL_CHUNK);
+}
+
+#[test]
+fn a_message_has_as_many_pieces_as_the_device_can() {
+    for (sges, most) in [(1, 1), (2, 2), (9, 2)] {
+        let mut both = Both::new(sges);
+        both.write(4 * SMALL_CHUNK, SMALL_CHUNK);
+        assert_eq!(both.queue.contiguous(), most * SMALL_CHUNK);
+        // from the middle of a chunk as well
+        both.send(100);
+        assert_eq!(both.queue.contiguous(), most * SMALL_CHUNK - 100);
+    }
+}
+
+#[test]
+fn nothing_is_added_to_what_may_be_exchanged() {
+    let mut both = Both::new(2);
+    both.write(100, SMALL_CHUNK);
+    assert!(both.queue.whole(99).is_none());
+    assert!(both.queue.whole(100).is_some());
+    let chunk = both.queue.open(SMALL_CHUNK);
+    assert!(chunk.is_none(), "the chunk was given to a send call");
+    both.write(50, SMALL_CHUNK);
+    assert_eq!(both.send(usize::MAX), 150);
+}
+
+#[test]
+fn what_a_call_takes_back_is_not_sent() {
+    let mut queue = SendQueue::new();
+    queue.prepare(1).unwrap();
+    let mut chunk = queue.fresh(Buffer::new(SMALL_CHUNK));
+    chunk.filled(10);
+    chunk.emptied(4);
+    queue.close(chunk);
+    assert_eq!((queue.unsent(), queue.end()), (6, 6));
+    let mut chunk = queue.open(SMALL_CHUNK).unwrap();
+    assert_eq!(chunk.room().len(), SMALL_CHUNK - 6);
+}
+
+#[test]
+fn chunks_are_bounded_and_used_again() {
+    let mut both = Both::new(2);
+    let all = both.write(usize::MAX / 2, SMALL_CHUNK);
+    assert_eq!(all, 64 * SMALL_CHUNK);
+    assert!(!both.queue.has_room());
+    while both.send(usize::MAX) > 0 {}
+    both.complete(all);
+    assert!(both.queue.has_room());
+    // what was kept serves sends of that size, not larger ones
+    assert!(both.queue.open(MIDDLE_CHUNK).is_none());
+    let spare = std::iter::from_fn(|| both.queue.open(SMALL_CHUNK)).count();
+    assert_eq!(spare, 16);
+}
+
+#[test]
+fn small_messages_in_flight() {
+    let mut both = Both::new(2);
+    both.write(10, SMALL_CHUNK);
+    both.send(10);
+    assert!(!both.queue.small_in_flight());
+    both.queue.was_small();
+    assert!(both.queue.small_in_flight());
+    both.complete(9);
+    assert!(both.queue.small_in_flight());
+    both.complete(10);
+    assert!(!both.queue.small_in_flight());
+}
+
+#[test]
+fn cleared_it_is_as_new() {
+    let mut both = Both::new(2);
+    both.write(3000, SMALL_CHUNK);
+    both.send(1000);
+    both.queue.mark_urgent();
+    both.queue.clear();
+    assert_eq!(
+        (
+            both.queue.end(),
+            both.queue.sent(),
+            both.queue.queued(),
+            both.queue.urgent()
+        ),
+        (0, 0, 0, None)
+    );
+    assert!(both.queue.open(1).is_none(), "memory was kept");
+}
+
+#[test]
+fn nothing_is_kept_when_all_have_what_they_may() {
+    let mut both = Both::new(2);
+    assert!(both.queue.needs_little());
+    let n = both.write(2 * SMALL_CHUNK, SMALL_CHUNK);
+    assert!(!both.queue.needs_little(), "both chunks are full");
+    both.send(n);
+    pressure::EXHAUSTED.set(true);
+    both.complete(SMALL_CHUNK);
+    assert!(both.queue.open(SMALL_CHUNK).is_none(), "a chunk was kept");
+    pressure::EXHAUSTED.set(false);
+    both.complete(n);
+    both.write(1, SMALL_CHUNK);
+    assert!(both.queue.needs_little(), "the last chunk has room");
+    both.send(1);
+    both.complete(n + 1);
+    both.queue.shed();
+    assert!(both.queue.open(1).is_none());
+}
+
+#[test]
+fn without_memory_there_is_no_queue() {
+    let mut queue = SendQueue::new();
+    assert!(without_memory(|| queue.prepare(2)).is_err());
+    assert!(!queue.has_room());
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Looks at an end of a local connection without the lock of the pair: what comes is seen, or is told.
+
+use crate::events::{Events, Queue};
+use crate::tally::{Counts, Tally};
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+
+/// What the lock of the pair guards, as far as it matters here.
+#[derive(Default)]
+struct Ends {
+    arrived: u16,
+    armed: bool,
+}
+
+struct Pair {
+    ends: Mutex<Ends>,
+    tally: Tally,
+    events: Events,
+}
+
+impl Pair {
+    /// Does something under the lock, and notes what there is when it lets go.
+    fn with<R>(&self, f: impl FnOnce(&mut Ends) -> R) -> R {
+        let mut ends = self.ends.lock().unwrap();
+        let r = f(&mut ends);
+        self.tally.note(Counts {
+            arrived: ends.arrived,
+            ..Counts::GONE
+        });
+        r
+    }
+
+    /// The other end posts a message, and tells if that was asked for.
+    fn deliver(&self) {
+        let told = self.with(|ends| {
+            ends.arrived += 1;
+            core::mem::take(&mut ends.armed)
+        });
+        if told {
+            let _ = self.events.tell(Queue::Receive);
+        }
+    }
+
+    /// Takes what has come, as `Connection::poll` does; `armed` is what the connection believes.
+    fn poll(&self, armed: &mut bool) -> u16 {
+        let mut taken = 0;
+        loop {
+            if self.events.take().is_some() {
+                *armed = false;
+            }
+            while self.tally.has_arrived() {
+                taken += self.with(|ends| core::mem::take(&mut ends.arrived));
+            }
+            if !*armed {
+                *armed = self.with(|ends| {
+                    ends.armed = true;
+                    ends.arrived == 0
+                });
+            }
+            if *armed {
+                return taken;
+            }
+        }
+    }
+}
+
+#[test]
+fn what_comes_is_seen_or_told() {
+    loom::model(|| {
+        let pair = Arc::new(Pair {
+            ends: Mutex::new(Ends::default()),
+            tally: Tally::new(),
+            events: Events::new(),
+        });
+        let other = pair.clone();
+        let sender = thread::spawn(move || {
+            other.deliver();
+            other.deliver();
+        });
+        let mut armed = false;
+        let mut taken = pair.poll(&mut armed);
+        sender.join().unwrap();
+        // whoever was told looks once more; whoever was not has seen all
+        if pair.events.are_noted() {
+            taken += pair.poll(&mut armed);
+        }
+        assert_eq!(taken, 2, "a message lies there and nobody knows");
+    });
+}

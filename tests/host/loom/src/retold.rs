@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! A completion queue serves one endpoint after the other, while its driver's call comes at any time: nobody
+//! is told who is not there any more.
+//!
+//! [`Cq`] is what `sys::rdma::cq` has for that: `Context`, its `tell`, and `begin` and `end` of `Cq`.
+
+use crate::use_count::UseCount;
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::Arc;
+use loom::thread;
+
+struct Cq {
+    uses: UseCount,
+    /// Who is told, 0 for nobody.
+    who: AtomicU32,
+    /// Stands for it: loom says so if somebody looks while it changes.
+    ready: UnsafeCell<()>,
+}
+
+impl Cq {
+    fn set(&self, who: u32) {
+        self.ready
+            .with_mut(|_| self.who.store(who, Ordering::Relaxed));
+    }
+
+    /// Whom it tells.
+    fn tell(&self) -> u32 {
+        if !self.uses.any_more() {
+            return 0;
+        }
+        let told = self.ready.with(|_| self.who.load(Ordering::Relaxed));
+        assert_ne!(told, 0, "a use, and nobody to tell");
+        let _ = self.uses.end();
+        told
+    }
+
+    fn begin(&self, who: u32) {
+        self.set(who);
+        self.uses.begin();
+    }
+
+    fn end(&self) {
+        if !self.uses.end() {
+            while !self.uses.is_over() {
+                thread::yield_now();
+            }
+        }
+        self.set(0);
+    }
+}
+
+#[test]
+fn one_after_the_other() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(4);
+    model.check(|| {
+        let cq = Arc::new(Cq {
+            uses: UseCount::none(),
+            who: AtomicU32::new(0),
+            ready: UnsafeCell::new(()),
+        });
+        cq.begin(1);
+        let driver = {
+            let cq = cq.clone();
+            thread::spawn(move || [cq.tell(), cq.tell()])
+        };
+        cq.end();
+        cq.begin(2);
+        let told = driver.join().unwrap();
+        assert_ne!(told, [2, 1], "the one that has ended");
+        // what comes from here on is told
+        assert_eq!(cq.tell(), 2);
+    });
+}

@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! A sender whose blocks go from their own pages, with the module's queue of them
+//! (`src/conn/zcopy/tx_blocks.rs`): blocks that no call waits for, of many calls, and those of a call that does.
+//!
+//! Memory has contents of its own. As soon as the program may write to it again, it does: whoever still sends
+//! from there sends bytes that the peer does not expect, and a READ of it fails.
+
+use std::collections::VecDeque;
+
+use sdp_protocol::{Connection, Offer};
+
+use crate::node::Common;
+use crate::packet::stream_byte;
+use crate::port::Outbox;
+use crate::rng::Rng;
+use crate::zcopy::advert::{Advert, AdvertState};
+use crate::zcopy::tx_blocks::{Next, TxBlocks};
+
+/// Bytes of a block in the stream, and how many copied ones lie before it.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    at: u64,
+    size: u64,
+}
+
+/// Pages.
+#[derive(Debug)]
+pub(super) struct Memory {
+    pub(super) bytes: Vec<u8>,
+    /// The peer may read it.
+    pub(super) key: Option<u32>,
+}
+
+/// A work request whose completion has not come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Posted {
+    pub(super) send: bool,
+    /// Bytes of the rest of this block.
+    pub(super) rest: Option<(u64, u32)>,
+}
+
+/// What is to be posted of the stream.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    pub(super) unsent: u32,
+    pub(super) limit: u32,
+    pub(super) more: bool,
+    pub(super) source: Option<sdp_protocol::Block>,
+    /// These bytes of a block: memory, cookie, offset.
+    pub(super) rest: Option<(usize, u64, u32)>,
+    /// Where they are in the stream.
+    pub(super) position: u64,
+}
+
+/// The blocks of one end.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    pub(super) queue: TxBlocks<usize>,
+    pub(super) memories: Vec<Memory>,
+    /// By cookie.
+    places: Vec<Place>,
+    pub(super) copied: u64,
+    pub(super) copied_sent: u64,
+    pub(super) posted: VecDeque<Posted>,
+    /// WRITEs that have arrived, and whose completion has not come.
+    pub(super) wrote: u32,
+    /// Blocks whose bytes are being copied to other memory.
+    pub(super) away: Vec<(u64, usize)>,
+    /// What became of those that are gone: see [`Node::ways`](crate::node::Node::ways).
+    pub(super) ways: [u64; 5],
+    /// A call waits for its blocks, with so many bytes that are to be copied after all.
+    pub(super) call: Option<u64>,
+}
+
+impl Blocks {
+    pub(super) fn new() -> Self {
+        Blocks {
+            queue: TxBlocks::new(),
+            memories: Vec::new(),
+            places: Vec::new(),
+            copied: 0,
+            copied_sent: 0,
+            posted: VecDeque::new(),
+            wrote: 0,
+            away: Vec::new(),
+            ways: [0; 5],
+            call: None,
+        }
+    }
+
+    pub(super) fn ways(&self) -> [u64; 5] {
+        self.ways
+    }
+
+    /// Whether a call waits, so that the program writes nothing.
+    pub(super) fn has_call(&self) -> bool {
+        self.call.is_some()
+    }
+
+    /// Where in the stream the copied byte behind so many others is.
+    pub(super) fn position(&self, copied: u64) -> u64 {
+        let before = self.places.iter().filter(|p| p.at <= copied);
+        copied + before.map(|p| p.size).sum::<u64>()
+    }
+
+    /// Where in the stream a block begins.
+    pub(super) fn start(&self, cookie: u64) -> u64 {
+        let places = self.places.iter().take(cookie as usize + 1);
+        let sizes: u64 = places.clone().map(|p| p.size).sum();
+        places
+            .last()
+            .map_or(0, |block| block.at + sizes - block.size)
+    }
+
+    /// The program writes: as a block, or as bytes to be copied. `call`: it waits until it is read.
+    pub(super) fn write(&mut self, common: &mut Common, bytes: u32, block: bool, rng: &mut Rng) {
+        if !block || !self.queue.has_room() {
+            self.copied += u64::from(bytes);
+            return;
+        }
+        let call = rng.one_in(4) && self.queue.is_open();
+        let start = common.outbox.written - u64::from(bytes);
+        let bytes = u64::from(bytes);
+        let mut at = start;
+        // a call has several, one after the other
+        for n in 0..rng.range(1, 3) {
+            let end = start + bytes;
+            let last = n == 2 || !rng.one_in(2) || end - at < 4;
+            let until = if last { end } else { at + (end - at) / 2 };
+            let room = if call {
+                self.queue.is_open()
+            } else {
+                self.queue.has_room()
+            };
+            if !room {
+                break;
+            }
+            let contents = (at..until).map(|p| stream_byte(common.side, p)).collect();
+            self.push(contents, call, rng);
+            at = until;
+            if last {
+                break;
+            }
+        }
+        // what found no room is copied, by a call that waits when that has its blocks back
+        let left = start + bytes - at;
+        match call {
+            true => self.call = Some(left),
+            false => self.copied += left,
+        }
+    }
+
+    fn push(&mut self, bytes: Vec<u8>, call: bool, rng: &mut Rng) {
+        let (memory, cookie) = (self.memories.len(), self.places.len() as u64);
+        let size = bytes.len() as u32;
+        self.memories.push(Memory { bytes, key: None });
+        self.places.push(Place {
+            at: self.copied,
+            size: size.into(),
+        });
+        let mut advert = Advert::unregistered(memory, size, cookie);
+        let pushed = if call {
+            self.queue.push(advert, 0, self.copied)
+        } else {
+            if rng.one_in(6) {
+                // the peer has refused others
+                advert.finish();
+            }
+            self.queue.push_detached(advert, 0, self.copied)
+        };
+        pushed.expect("room");
+        if !call && rng.one_in(2) {
+            self.queue.mark_protected();
+        }
+    }
+
+    /// Completions come, accesses end, blocks go: some of it, or all.
+    pub(super) fn reap(
+        &mut self,
+        common: &mut Common,
+        all: bool,
+        rng: &mut Rng,
+    ) -> Result<(), String> {
+        self.completions(common.port.in_flight);
+        let mut ended = Vec::new();
+        for advert in self.queue.adverts_mut() {
+            if advert.state == AdvertState::Done && (all || rng.one_in(2)) {
+                advert.invalidating();
+            }
+            if advert.state == AdvertState::Invalidating && (all || rng.one_in(3)) {
+                ended.push((advert.cookie, advert.memory));
+            }
+        }
+        if rng.one_in(2) {
+            // in any order
+            ended.reverse();
+        }
+        for (cookie, memory) in ended {
+            if !self.queue.adverts_mut().any(|a| a.invalidated(cookie)) {
+                return Err("access to no block has ended".into());
+            }
+            if let Some(key) = self.memories[memory].key.take() {
+                common.fabric.borrow_mut().take_back(key);
+            }
+        }
+        if all || rng.one_in(2) {
+            self.move_away();
+        }
+        if all || rng.one_in(3) {
+            self.copies_away()?;
+        }
+        while let Some(gone) = self.queue.retire() {
+            self.ways[1] += u64::from(gone.in_messages);
+            self.written_to(gone.memory)?;
+        }
+        self.returns()
+    }
+
+    fn completions(&mut self, in_flight: u16) {
+        let mut sends = self.posted.iter().filter(|p| p.send).count();
+        while let Some(oldest) = self.posted.front().copied() {
+            match oldest.send {
+                true if sends > in_flight.into() => sends -= 1,
+                false if self.wrote > 0 => self.wrote -= 1,
+                _ => return,
+            }
+            self.posted.pop_front();
+            if let Some((cookie, bytes)) = oldest.rest {
+                self.queue.rest_gone(cookie, bytes);
+            }
+        }
+    }
+
+    /// A WRITE has arrived.
+    pub(super) fn wrote(&mut self) {
+        self.wrote += 1;
+    }
+
+    /// Bytes that were being copied to other memory are there.
+    fn copies_away(&mut self) -> Result<(), String> {
+        for (cookie, from) in std::mem::take(&mut self.away) {
+            let bytes = self.memories[from].bytes.clone();
+            let to = self.memories.len();
+            self.memories.push(Memory { bytes, key: None });
+            self.written_to(from)?;
+            if self.queue.moved(cookie, to).is_err() {
+                return Err("bytes were moved of a block that is gone".into());
+            }
+            self.ways[3] += 1;
+        }
+        Ok(())
+    }
+
+    /// The program has its memory again, and writes to it.
+    fn written_to(&mut self, memory: usize) -> Result<(), String> {
+        let memory = &mut self.memories[memory];
+        if memory.key.is_some() {
+            return Err("the program has memory that the peer may read".into());
+        }
+        memory.bytes.iter_mut().for_each(|b| *b = !*b);
+        Ok(())
+    }
+
+    /// A call takes out what is its own again, and copies what has not gone.
+    fn returns(&mut self) -> Result<(), String> {
+        while let Some((cookie, true)) = self.queue.oldest().map(|(a, _)| (a.cookie, a.is_back())) {
+            let block = self.queue.take().ok_or("a block is back and is not")?;
+            let place = &mut self.places[cookie as usize];
+            let left = place.size - u64::from(block.done);
+            self.ways[4] += u64::from(left > 0);
+            place.size = block.done.into();
+            self.call = self.call.map(|before| before + left);
+            self.written_to(block.memory)?;
+        }
+        if !self.queue.has_call() {
+            self.copied += self.call.take().unwrap_or(0);
+        }
+        Ok(())
+    }
+
+    /// Somebody waits to write to protected memory, if there is any.
+    pub(super) fn touched(&mut self, connection: &mut Connection) {
+        self.queue.want();
+        self.hurry(connection);
+    }
+
+    /// There are urgent bytes behind.
+    pub(super) fn hurry(&mut self, connection: &mut Connection) {
+        self.queue.hurry();
+        self.take_back(connection);
+    }
+
+    /// A call does not wait any longer.
+    pub(super) fn take_back(&mut self, connection: &mut Connection) {
+        self.queue.withdraw();
+        if self.queue.any_posted() {
+            connection.cancel_sources();
+        }
+    }
+
+    /// What nobody uses is copied elsewhere, which takes a while.
+    fn move_away(&mut self) {
+        while let Some((cookie, memory)) = self.queue.take_to_move() {
+            self.away.push((cookie, memory));
+        }
+    }
+
+    /// What goes next.
+    pub(super) fn ahead(&self, limit: u32) -> Ahead {
+        let mut ahead = Ahead {
+            unsent: (self.copied - self.copied_sent) as u32,
+            limit,
+            position: self.position(self.copied_sent),
+            ..Ahead::default()
+        };
+        let Some((next, at)) = self.queue.next() else {
+            return ahead;
+        };
+        ahead.unsent = at.saturating_sub(self.copied_sent) as u32;
+        ahead.more = true;
+        if let Next::Advert(block) = next {
+            ahead.source = Some(block);
+        }
+        if ahead.unsent > 0 {
+            return ahead;
+        }
+        let oldest = self.queue.adverts().find(|a| match next {
+            Next::Advert(block) => a.segment == block,
+            Next::New { memory, .. } | Next::Rest { memory, .. } => a.memory == *memory,
+            Next::Ending(_) => false,
+        });
+        ahead.position = oldest.map_or(0, |a| self.start(a.cookie));
+        match next {
+            Next::Advert(_) => {}
+            Next::New { size: n, .. } | Next::Ending(n) => (ahead.unsent, ahead.limit) = (n, 0),
+            Next::Rest {
+                memory,
+                cookie,
+                offset,
+                len,
+            } => {
+                ahead.unsent = len;
+                ahead.position += u64::from(offset);
+                ahead.rest = Some((*memory, cookie, offset));
+            }
+        }
+        ahead
+    }
+
+    /// Registers the next block or passes it over; returns whether there is something else next.
+    pub(super) fn settle_next(
+        &mut self,
+        common: &Common,
+        connection: &Connection,
+        rng: &mut Rng,
+    ) -> bool {
+        let stuck = connection.sources_outstanding() == 0;
+        match self.queue.next() {
+            Some((Next::New { memory, size }, _)) => {
+                let memory = *memory;
+                if connection.can_advertise(size) {
+                    let bytes = self.memories[memory].bytes.clone();
+                    let block = common.fabric.borrow_mut().register(common.side, bytes, rng);
+                    self.memories[memory].key = Some(block.r_key);
+                    self.queue.registered(block);
+                } else if stuck {
+                    self.queue.pass_over();
+                    return true;
+                }
+                false
+            }
+            Some((Next::Advert(block), _)) if !connection.can_advertise(block.size) && stuck => {
+                // the end of the access comes back, and then its bytes go in messages
+                self.queue.pass_over();
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Ahead {
+    fn is_of_block(&self) -> bool {
+        self.more && self.source.is_none() && (self.rest.is_some() || self.limit == 0)
+    }
+
+    /// What it changes of an offer.
+    pub(super) fn put(&self, outbox: &Outbox, offer: &mut Offer) {
+        offer.queued = self.unsent;
+        offer.source = self.source;
+        let urgent = outbox.urgent.filter(|_| !self.is_of_block());
+        offer.urgent = urgent.map(|at| at.saturating_sub(self.position) as u32);
+        offer.no_delay |= self.unsent > self.limit || self.more;
+        offer.cork &= !self.more;
+        offer.limit = self.limit;
+    }
+}

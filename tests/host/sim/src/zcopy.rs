@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The module's own queue of a sender's blocks.
+
+#![expect(dead_code, reason = "the module uses all of it")]
+
+#[path = "../../../../src/conn/zcopy/advert.rs"]
+pub(crate) mod advert;
+#[path = "../../../../src/conn/zcopy/tx_blocks.rs"]
+pub(crate) mod tx_blocks;
