@@ -23,6 +23,13 @@ FAILURES = ("", "flushed", "no answer", "no buffer", "refused", "protocol", "loc
 ROOM = 1 << 20
 
 
+def tidy():
+    """Raw ends whose sockets are closed are forgotten; else they stay until the next command, and hold the module."""
+    if os.path.exists(FILE):
+        with open(FILE, "w") as file:
+            file.write("tidy")
+
+
 def bsdh(mid, mseq, ack, bufs=64, flags=0, length=16):
     return struct.pack(">BBHIII", mid & 0xFF, flags & 0xFF, bufs & 0xFFFF, length & 0xFFFFFFFF, mseq & 0xFFFFFFFF, ack & 0xFFFFFFFF)
 

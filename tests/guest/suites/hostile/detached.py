@@ -121,6 +121,7 @@ def reads_on(e):
     for at_once in (False, True):
         victim = Victim(e, bed, at_once)
         attacker, (first, *_) = victim.attacker, victim.adverts
+        attacker.polite = True
         start = len(first.payload)
         attacker.send(SENDSM)
         for _ in range(2):

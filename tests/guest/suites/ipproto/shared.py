@@ -212,6 +212,10 @@ def ports(e):
             other.close()
 
 
+# Ports that nobody is given unless he asks: else the TIME_WAIT of another case may have them.
+PORTS = 26000
+
+
 @contextlib.contextmanager
 def sysctl(name, value):
     before = netns.sysctl(f"ipv4/{name}", value)
@@ -234,10 +238,10 @@ def port_of_several(e):
     TCP and by SDP until the last of them is gone."""
     with either.parameters(**PATIENT):
         listeners = [either.listen(e, protocol) for protocol in (SDP, SDP, TCP)]
-        with sysctl("ip_local_port_range", "41000 41000"):
+        with sysctl("ip_local_port_range", f"{PORTS} {PORTS}"):
             near = [either.connect(e, listener) for listener in listeners]
             e.equal([either.protocol(sock) for sock in near], [SDP, SDP, TCP], "the protocols")
-            e.equal([sock.port for sock in near], [41000] * 3, "the ports")
+            e.equal([sock.port for sock in near], [PORTS] * 3, "the ports")
             far = [either.accept(e, listener) for listener in listeners]
             for pair in zip(near, far):
                 either.echo(e, *pair)
@@ -246,7 +250,7 @@ def port_of_several(e):
             for there, here in zip(far[1:], near[1:]):
                 end(e, there, here)
             for name, other in (("IPPROTO_SDP", either.make(e)), ("TCP", either.make(e, TCP)), ("SDP", e.socket())):
-                e.equal(e.error(other.bind, e.address(e.here, 41000)), "EADDRINUSE", f"bind() by {name}")
+                e.equal(e.error(other.bind, e.address(e.here, PORTS)), "EADDRINUSE", f"bind() by {name}")
                 other.close()
 
             def another():
@@ -256,14 +260,14 @@ def port_of_several(e):
                     e.equal(error.errno, errno.EADDRNOTAVAIL, "what keeps another one from the port")
 
             # by SDP a connection holds its port until the peer has answered its end
-            e.equal(e.until(another, "another connection").port, 41000, "its port")
+            e.equal(e.until(another, "another connection").port, PORTS, "its port")
 
 
 @case(reference=False)
 def port_of_several_after_tcp(e):
     """TCP takes another port where it cannot have the shared one for its TIME_WAIT."""
     # each family its own, for the TIME_WAIT that is left here
-    low = 41012 if e.six else 41010
+    low = PORTS + (12 if e.six else 10)
     with either.parameters(**PATIENT):
         listener, by_tcp = either.listen(e), either.listen(e, TCP)
         # without them no connection takes the place of a TIME_WAIT
