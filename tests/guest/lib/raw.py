@@ -129,6 +129,8 @@ class Raw:
         self._out = ctypes.create_string_buffer(ROOM + 8)
         self._at = ctypes.addressof(self._out)
         self._command("take", sock.fileno(), self._at)
+        # Without its endpoint the socket cannot end in peace, however its program ends.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.mseq, self.seen = self._numbers(2)
         self._heard = []
         # Messages with payload that have come: what a SinkAvail says, if there was none before.
@@ -193,6 +195,11 @@ class Raw:
             self.payloads += bool(message.payload)
             self._heard.append(message)
             new.append(message)
+
+    def arrived(self):
+        """Whether all that was sent has arrived: what is on its way is lost with the queue pair."""
+        state = self.state()
+        return state.arrived == state.posted
 
     def acknowledged(self):
         """Whether the other end has said that it has received all that was sent."""
@@ -274,8 +281,6 @@ class Raw:
     def close(self):
         if self._sock.fileno() < 0:
             return
-        # Without its channel the socket cannot end in peace.
-        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._sock.close()
         self._command("tidy")
 

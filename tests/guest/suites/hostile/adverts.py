@@ -327,6 +327,7 @@ def dies(e):
         piece = attacker.lend(memory)
         task = e.task(e.outcome, calls.recv_at, victim, target.address, 1 << 20, socket.MSG_WAITALL).wait_asleep("recvfrom")
         attacker.send(SRCAVAIL, avail(1 << 20, piece.key, piece.address))
+        e.until(attacker.arrived, "the advert's arrival")
         attacker(way)
         result = e.until(lambda: not task.is_alive() and [task.result()], "the end of the receiver's call", 4 * e.patience)[0]
         e.check(result in RESETS or isinstance(result, int), f"{way}: the receiver's {result}")

@@ -177,7 +177,7 @@ def room(e):
         e.check(ends.a.trial("send", ctypes.addressof(message), 20), "a message has room")
         e.equal(ends.b.expect(raw.DATA).payload, b"abcd", "and arrives")
         e.until(lambda: ends.a.state().moved == begun, "all are complete")
-        e.until(lambda: ends.a.state().arrived == ends.a.state().posted, "and the message")
+        e.until(ends.a.arrived, "and the message")
         e.check(ends.a.trial("back", ours), "the memory is given back")
         ends.close()
     nothing_pinned(e)
