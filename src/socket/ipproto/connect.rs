@@ -70,6 +70,9 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) ->
                     }
                 }
             }
+            // TCP may tell of its answer before the phase is its own: who comes for that is not to be
+            // told that nothing has happened. As on TCP, the call waits for whoever is at the socket.
+            Phase::Crossing => drop(sk.decide()),
             _ if timeout == 0 => return Err(unfinished.into()),
             _ => {
                 waited = true;

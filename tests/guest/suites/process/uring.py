@@ -125,6 +125,19 @@ def accept_and_connect(e):
 
 
 @case
+def refused(e):
+    """The ring asks again once it is told of the answer. With IPPROTO_SDP that is TCP's, which comes while the socket is handed over."""
+    ring = Ring(e)
+    answers = set()
+    for _ in range(40):
+        sock, raw = e.socket(), buffer_of(calls.sa(e.there, e.refused_port()))
+        ring.submit(OP_CONNECT, sock, ctypes.addressof(raw), offset=len(raw), tag=1)
+        answers.add(ring.result()[0])
+        sock.close()
+    e.note("answers", answers)
+
+
+@case
 def poll(e):
     ring = Ring(e)
     near, far = e.pair()
