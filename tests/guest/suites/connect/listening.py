@@ -229,6 +229,9 @@ def queue(e):
     for number in range(5):
         clients.append(e.connect(listener))
         clients[-1].send(b"word %d" % number)
+        if e.sdp:
+            # of two that are there at once, either may be the first for the peer's two processors
+            e.until(lambda: observe.row_of(listener, "peer").receive > number, "a connection that waits")
     e.note("mask", e.wait_mask(listener, "IN"))
     order = []
     for number in range(5):
