@@ -51,8 +51,8 @@ def guest(name, what, options, arguments, limit, default=True):
 # The guest suites of `make test`: all but those for the debug kernel only. What else there is takes long and is run by
 # name (`make test SUITES=debug:data`), or all together by SUITES=all.
 # The order is that in which they begin.
-STEADY = ("data", "zcopy", "connect", "close", "hostile", "local", "programs", "process", "ipproto", "options", "poll", "bind", "life", "overload",
-          "kernel", "create", "preload", "map", "proc", "stress", "unwritten", "storm", "wire")
+STEADY = ("data", "zcopy", "connect", "close", "hostile", "local", "programs", "process", "ipproto", "options", "poll", "bind", "lifecycle", "overload",
+          "kernel", "create", "preload", "map", "proc", "stress", "infoleak", "syscall_fuzz", "wire")
 
 
 GUEST_SUITES = PROJECT / "tests" / "guest" / "suites"

@@ -159,7 +159,7 @@ class TestSingle(unittest.TestCase):
     def test_as_it_was_run(self):
         run = "/src/tests/guest/run"
         self.assertEqual(self.again("guest:data", "data.stream.sizes/v4"), [run, "--only", "v4", "data.stream.sizes"])
-        self.assertEqual(self.again("guest:local", "local.here.killed/v6/here"), [run, "--here", "--only", "v6", "local.here.killed"])
+        self.assertEqual(self.again("guest:local", "local.streams.killed/v6/here"), [run, "--here", "--only", "v6", "local.streams.killed"])
         self.assertEqual(self.again("debug:short", "data.stream.sizes/v4"), [run, "--alone", "--only", "v4", "data.stream.sizes"])
         self.assertEqual(self.again("debug:short", "data.stream.sizes/v4/here"), [run, "--here", "--alone", "--only", "v4", "data.stream.sizes"])
         self.assertEqual(self.again("guest:ipproto-calls", "poll.epoll.edge/v4"), [run, "--ipproto", "--only", "v4", "poll.epoll.edge"])

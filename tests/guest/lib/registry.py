@@ -6,7 +6,7 @@ import pathlib
 import zlib
 
 SUITES = ("create", "bind", "connect", "data", "close", "poll", "options", "process", "proc", "kernel", "stress",
-          "zcopy", "local", "ipproto", "programs", "heavy", "preload", "map", "wire", "hostile", "unwritten", "storm", "overload", "life",
+          "zcopy", "local", "ipproto", "programs", "heavy", "preload", "map", "wire", "hostile", "infoleak", "syscall_fuzz", "overload", "lifecycle",
           "adverse", "faults")
 _cases = []
 

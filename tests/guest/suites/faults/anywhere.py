@@ -10,7 +10,7 @@ import struct
 from lib import calls, consts, faults, pattern
 from lib.registry import case
 from suites.faults.nth import closing, echo, failed, needs_faults, nothing_left
-from suites.life.states import SOME
+from suites.lifecycle.states import SOME
 from suites.proc.module import refcount
 from suites.zcopy.blocks import eager
 

@@ -13,7 +13,7 @@ from lib.faults import KINDS, faults, knob, knob_is
 from lib.registry import case
 from suites.faults.anywhere import ENDS, PASSING, limited, rest
 from suites.faults.nth import closing, echo, failed, needs_faults, nothing_left
-from suites.life.states import THOROUGH
+from suites.lifecycle.states import THOROUGH
 from suites.proc.module import refcount
 from suites.zcopy.blocks import eager
 

@@ -10,7 +10,7 @@ from lib.either import parameters
 from lib.registry import case
 from suites.faults.anywhere import HANGS, rest, session
 from suites.faults.nth import echo, nothing_left
-from suites.life.states import SOME
+from suites.lifecycle.states import SOME
 from suites.proc.module import refcount
 
 MAKING = ("__rdma_create_kernel_id", "rdma_resolve_addr", "rdma_resolve_route", "ib_create_cm_id", "__ib_create_cq", "ib_create_qp_kernel",

@@ -17,7 +17,7 @@ from lib.programs import Program
 from lib.registry import case
 from lib.sock import Sock
 from suites.connect.listening import times_slept
-from suites.life.states import THOROUGH
+from suites.lifecycle.states import THOROUGH
 
 PATIENT = {"ipproto_wait": 20000, "ipproto_memory": 0}
 # With THOROUGH in the environment as many as a busy server has in a minute.

@@ -12,9 +12,9 @@ from lib import calls, consts, observe
 from lib.registry import case
 from lib.sock import Sock
 from suites.faults.nth import closing
-from suites.life.states import THOROUGH, drain
+from suites.lifecycle.states import THOROUGH, drain
 from suites.process.memory import Group
-from suites.storm.limits import parameter
+from suites.syscall_fuzz.limits import parameter
 
 SOL = socket.SOL_SOCKET
 # Of cases that take long.

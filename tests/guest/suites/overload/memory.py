@@ -9,7 +9,7 @@ from lib import calls, consts, either, observe, pattern
 from lib.memory import PAGE
 from lib.registry import case
 from suites.overload.crowds import echo, settled
-from suites.storm.limits import parameter
+from suites.syscall_fuzz.limits import parameter
 
 MIB = 1 << 20
 LIMIT = 8

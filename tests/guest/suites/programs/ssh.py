@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 
 from lib.forms import form
-from suites.life.states import THOROUGH
+from suites.lifecycle.states import THOROUGH
 
 # With THOROUGH in the environment what a program copies that moves a day's files.
 SIZE = (300 if THOROUGH else 6) << 20

@@ -9,7 +9,7 @@ import time
 
 from lib import calls, consts, memory, netns, observe, pattern
 from lib.registry import case
-from suites.life.states import sleeps, without
+from suites.lifecycle.states import sleeps, without
 from suites.zcopy import protected
 from suites.zcopy.blocks import MIB, unpinned
 from suites.zcopy.notified import Told, asking, give

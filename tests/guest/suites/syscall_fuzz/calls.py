@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Socket calls at random, from many threads, with arguments of every kind (`env SEED=7 tests/guest/run storm`).
+"""Socket calls at random, from many threads, with arguments of every kind (`env SEED=7 tests/guest/run syscall_fuzz`).
 
 Each thread's dice are the seed's; the work is bounded, not the time. Descriptors are shared by the threads of a process, and closed
 under each other's feet; so is the memory that is sent from and received into, whose mapping changes all the time. A call that a
@@ -262,7 +262,7 @@ class Caller:
         fd, count = self.descriptor("connected"), self.dice.choice((0, 1, 4096, 65536, 1 << 31))
         way = self.dice.randrange(3)
         if way == 0:
-            file = os.memfd_create("storm")
+            file = os.memfd_create("syscall_fuzz")
             os.ftruncate(file, 100000)
             self.call("sendfile", fd, file, None, count)
             os.close(file)
@@ -426,7 +426,7 @@ def threads(e):
 
     def gained(name):
         return sum(observe.stats(where)[name] - before[where][name] for where in before)
-    # It was a storm, and no calm in which every call fails at its first look.
+    # Not every call has failed at its first look.
     done = {name: gained(name) for name in ("rx_bytes", "received SDP_MID_DATA", "received SDP_MID_DISCONN", "received SDP_MID_SRCAVAIL", "zcopy rx_bytes")}
     e.check(done["rx_bytes"] > 1 << 20 and done["received SDP_MID_DATA"] > 500 and done["received SDP_MID_SRCAVAIL"] > 10, f"{done}")
     e.note("done", done)

@@ -16,7 +16,7 @@ import threading
 
 from lib import faults
 from lib.registry import case
-from suites.storm.calls import STEPS, rage
+from suites.syscall_fuzz.calls import STEPS, rage
 
 KCOV = pathlib.Path("/sys/kernel/debug/kcov")
 INIT, ENABLE, DISABLE = 0x80086301, 0x6364, 0x6365
@@ -136,7 +136,7 @@ class Guide:
 
 @case(reference=False, families=("v4",), timeout=900)
 def guided(e):
-    """As storm.calls.threads, led by what is reached."""
+    """As syscall_fuzz.calls.threads, led by what is reached."""
     if not KCOV.exists():
         e.skip("this kernel does not tell what code a call reaches")
     found = rage(e, int(os.environ.get("STEPS", STEPS // 3)), Guide)

@@ -11,7 +11,7 @@ from lib import calls
 from lib.registry import case
 from lib.raw import DATA, EXTENDED, HELLO, HELLOACK, MIDS, MODECHANGE, SINKAVAIL, SRCAVAIL, Message, hello, hello_ack
 from lib.wire import NAMES, Capture
-from suites.unwritten.memory import needs_poison, stale
+from suites.infoleak.memory import needs_poison, stale
 from suites.wire.session import over
 from suites.zcopy.blocks import MIB, Counters, eager
 

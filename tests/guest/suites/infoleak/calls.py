@@ -8,7 +8,7 @@ import socket
 
 from lib import calls, netns, observe
 from lib.registry import case
-from suites.unwritten.memory import POISON, STALE, needs_poison, poison_in, stale
+from suites.infoleak.memory import POISON, STALE, needs_poison, poison_in, stale
 from suites.zcopy.blocks import eager
 
 FILLS = (0xE7, 0x18)
