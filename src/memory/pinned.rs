@@ -32,15 +32,14 @@ use super::notify::{Counted, Notify, Watch};
 use crate::sys::net::message::{RecvMsg, SendMsg};
 use crate::sys::net::params;
 use crate::sys::pin::{Locked, Pages, PinTerm, Unpinnable, PAGE};
+use crate::sys::rdma::deferred::Deferred;
 use crate::sys::rdma::mapper::Mapper;
 use crate::sys::rdma::send::blocks::Lendable;
 use crate::sys::rdma::user_memory::UserMemory;
-use crate::sys::rdma::work;
 use crate::sys::watch::{self, Idle, Watched};
 use kernel::prelude::*;
 use kernel::sync::atomic::{AtomicFlag, Full};
 use kernel::sync::Arc;
-use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
 /// Why memory was not pinned: the bytes are to be copied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,30 +108,22 @@ impl Pinning {
     /// `ENOMEM`, or what the device says: copy then.
     pub(crate) fn make(&self) -> Result<Pinned> {
         Ok(Pinned {
-            parts: Some(self.parts()?),
+            piece: Some(self.piece()?),
             watched: None,
         })
     }
 
-    fn parts(&self) -> Result<Pin<KBox<Parts>>> {
+    fn piece(&self) -> Result<Deferred<Piece>> {
         if self.most_pages() == 0 {
             return Err(ENODEV);
         }
-        let memory = Access::new(&self.origin)?;
-        let held = Arc::new(AtomicFlag::new(false), GFP_KERNEL)?;
-        KBox::pin_init(
-            pin_init!(Parts {
-                piece: Piece {
-                    memory,
-                    charge: None,
-                    locked: None,
-                    held,
-                    notify: None,
-                },
-                work <- new_work!("ib_sdp_pinned"),
-            }),
-            GFP_KERNEL,
-        )
+        Deferred::new(Piece {
+            memory: Access::new(&self.origin)?,
+            charge: None,
+            locked: None,
+            held: Arc::new(AtomicFlag::new(false), GFP_KERNEL)?,
+            notify: None,
+        })
     }
 }
 
@@ -207,50 +198,25 @@ impl Drop for Piece {
     }
 }
 
-/// A piece with the means to have it dropped elsewhere.
-#[pin_data]
-struct Parts {
-    piece: Piece,
-    #[pin]
-    work: Work<Parts>,
-}
-
-impl_has_work! {
-    impl HasWork<Parts> for Parts { self.work }
-}
-
-impl WorkItem for Parts {
-    type Pointer = Pin<KBox<Parts>>;
-
-    fn run(this: Self::Pointer) {
-        // Unpins and destroys the region, which sleeps.
-        drop(this);
-    }
-}
-
-impl Idle for Pin<KBox<Parts>> {
+impl Idle for Deferred<Piece> {
     type Origin = Pinning;
 
     fn pages(&self) -> usize {
-        self.piece.memory.count()
-    }
-
-    fn give_up(self) {
-        work::defer(self);
+        self.memory.count()
     }
 }
 
 /// Room for one piece of a program's memory, and that piece. May be dropped in any context.
 pub(crate) struct Pinned {
-    /// `None` while they are idle, and while it is dropped.
-    parts: Option<Pin<KBox<Parts>>>,
+    /// `None` while it is idle. Its drop unpins, and destroys the region, which sleeps.
+    piece: Option<Deferred<Piece>>,
     /// Watches what is pinned, if it may stay so; has it while it is idle.
-    watched: Option<Watched<Pin<KBox<Parts>>>>,
+    watched: Option<Watched<Deferred<Piece>>>,
 }
 
 impl Pinned {
     fn piece(&mut self) -> Option<&mut Piece> {
-        self.parts.as_mut().map(|p| p.as_mut().project().piece)
+        self.piece.as_deref_mut()
     }
 
     /// Pins what a send call sends next, `most` bytes or fewer, without taking it: how many bytes
@@ -330,8 +296,8 @@ impl Pinned {
 
     /// As much of a piece as there is room for.
     fn cut(&self, (address, len): (usize, usize)) -> (usize, usize) {
-        let pages = match (&self.parts, &self.watched) {
-            (Some(p), _) => p.piece.memory.room(),
+        let pages = match (&self.piece, &self.watched) {
+            (Some(p), _) => p.memory.room(),
             (None, Some(w)) => w.origin().most_pages(),
             (None, None) => 0,
         };
@@ -341,9 +307,9 @@ impl Pinned {
 
     /// What it was made from.
     fn pinning(&self) -> Option<Pinning> {
-        match &self.parts {
+        match &self.piece {
             Some(p) => Some(Pinning {
-                origin: p.piece.memory.origin(),
+                origin: p.memory.origin(),
             }),
             None => self.watched.as_ref().map(|w| w.origin().clone()),
         }
@@ -364,8 +330,8 @@ impl Pinned {
         let for_peer = hold == PinTerm::Long;
         let hold = pinning.origin.hold(hold);
         if let Some(watched) = self.watched.take() {
-            if self.parts.is_none() {
-                self.parts = watched.take();
+            if self.piece.is_none() {
+                self.piece = watched.take();
                 if let Some(piece) = self.piece().filter(|_| cache && watched.is(address, len)) {
                     let same = piece.charge.as_ref().map(|c| c.purpose()) == Some(purpose);
                     if same && piece.map(purpose, for_peer).is_ok() {
@@ -378,13 +344,12 @@ impl Pinned {
                 }
             }
         }
-        if self.parts.is_none() {
+        if self.piece.is_none() {
             // It was given up while it was idle.
-            self.parts = Some(pinning.parts().map_err(|_| Refusal::NoMemory)?);
+            self.piece = Some(pinning.piece().map_err(|_| Refusal::NoMemory)?);
         }
         let pages = (address % PAGE + len).div_ceil(PAGE);
-        let parts = self.parts.as_mut().ok_or(Refusal::NoMemory)?;
-        let piece = parts.as_mut().project().piece;
+        let piece = self.piece.as_deref_mut().ok_or(Refusal::NoMemory)?;
         if cache {
             piece.release();
             if let Ok(watched) = Watched::new(address, len, pinning) {
@@ -409,7 +374,7 @@ impl Pinned {
     /// Whether it is pinned for this piece of the calling process's memory.
     pub(crate) fn is_for(&self, piece: (usize, usize)) -> bool {
         let (address, len) = self.cut(piece);
-        self.parts.is_none() && self.watched.as_ref().is_some_and(|w| w.is(address, len))
+        self.piece.is_none() && self.watched.as_ref().is_some_and(|w| w.is(address, len))
     }
 
     /// Whether it may be pinned while it is idle.
@@ -419,15 +384,14 @@ impl Pinned {
 
     /// How many bytes are pinned.
     pub(crate) fn len(&self) -> usize {
-        self.parts.as_ref().map_or(0, |p| p.piece.memory.len())
+        self.piece.as_ref().map_or(0, |p| p.memory.len())
     }
 
     /// Lets go of the memory. Process context; sleeps.
     pub(crate) fn release(&mut self) {
-        let Some(mut parts) = self.parts.take() else {
+        let Some(mut piece) = self.piece.take() else {
             return;
         };
-        let piece = parts.as_mut().project().piece;
         let bounces = piece.memory.for_device().is_some_and(UserMemory::bounces);
         if let Some(watched) = self.watched.take_if(|w| w.origin().caches() && !bounces) {
             let counted = piece.locked.is_some();
@@ -435,10 +399,10 @@ impl Pinned {
                 piece.memory.sync_for_cpu();
                 piece.held.xchg(false, Full);
                 piece.notify = None;
-                match watched.park(parts) {
+                match watched.park(piece) {
                     Ok(()) => self.watched = Some(watched),
                     Err(p) => {
-                        self.parts = Some(p);
+                        self.piece = Some(p);
                         self.release();
                     }
                 }
@@ -447,31 +411,33 @@ impl Pinned {
         }
         self.watched = None;
         piece.release();
-        self.parts = Some(parts);
+        self.piece = Some(piece);
     }
 
     /// Drops it on the spot. Process context; sleeps.
     pub(crate) fn destroy(mut self) {
         if let Some(watched) = self.watched.take() {
-            self.parts = watched.take().or(self.parts.take());
+            self.piece = watched.take().or(self.piece.take());
         }
-        drop(self.parts.take());
+        if let Some(piece) = self.piece.take() {
+            piece.destroy();
+        }
     }
 
     /// A way to know when the memory is let go of.
     pub(crate) fn watch(&self) -> Option<Watch> {
-        self.parts.as_ref().map(|p| Watch(p.piece.held.clone()))
+        self.piece.as_ref().map(|p| Watch(p.held.clone()))
     }
 
     /// The pages, if it was made for a peer on this machine.
     pub(crate) fn pages(&self) -> Option<&Arc<Pages>> {
-        self.parts.as_ref()?.piece.memory.for_here()
+        self.piece.as_ref()?.memory.for_here()
     }
 }
 
 impl Lendable for Pinned {
     fn memory(&self) -> Option<&UserMemory> {
-        self.parts.as_ref()?.piece.memory.for_device()
+        self.piece.as_ref()?.memory.for_device()
     }
 
     fn memory_mut(&mut self) -> Option<&mut UserMemory> {
@@ -480,13 +446,5 @@ impl Lendable for Pinned {
 
     fn destroy(self) {
         self.destroy();
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        if let Some(parts) = self.parts.take() {
-            work::defer(parts);
-        }
     }
 }

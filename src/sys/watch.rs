@@ -15,16 +15,13 @@ use kernel::sync::{new_spinlock, Arc, SpinLock};
 use kernel::types::Opaque;
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
-/// Something that can be given up.
+/// Something that can be given up: it is dropped, in any context but interrupts, with locks held.
 pub(crate) trait Idle: Send + Unpin + 'static {
     /// What it was made from, to make another one. Dropped in process context.
     type Origin: Send + Sync;
 
     /// How many pages that frees.
     fn pages(&self) -> usize;
-
-    /// Gives it up. Called in any context but interrupts, with locks held: does not sleep.
-    fn give_up(self);
 }
 
 /// What outlives the handle until nothing calls for it any more.
@@ -68,9 +65,7 @@ impl<T: Idle> WorkItem for Inner<T> {
         // SAFETY: Started by `new`, and this is run once: by the drop of the one handle.
         unsafe { c::sdp_h_watch_stop(this.raw.get()) };
         let last = this.idle.lock().take();
-        if let Some(last) = last {
-            last.give_up();
-        }
+        drop(last);
     }
 }
 
@@ -79,9 +74,7 @@ extern "C" fn give_up<T: Idle>(raw: *mut c::sdp_h_watch) {
     // waits for this.
     let inner = unsafe { &*raw.byte_sub(Inner::<T>::RAW_OFFSET).cast::<Inner<T>>() };
     let idle = inner.idle.lock().take();
-    if let Some(idle) = idle {
-        idle.give_up();
-    }
+    drop(idle);
 }
 
 /// A piece of a process's address space that is watched. May be dropped in any context.

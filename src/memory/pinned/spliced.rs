@@ -19,10 +19,10 @@ impl Pinned {
     pub(crate) fn collect(&mut self) -> Result {
         let pinning = self.pinning().ok_or(ENOMEM)?;
         if let Some(watched) = self.watched.take() {
-            self.parts = self.parts.take().or_else(|| watched.take());
+            self.piece = self.piece.take().or_else(|| watched.take());
         }
-        if self.parts.is_none() {
-            self.parts = Some(pinning.parts()?);
+        if self.piece.is_none() {
+            self.piece = Some(pinning.piece()?);
         }
         let piece = self.piece().ok_or(ENOMEM)?;
         piece.release();

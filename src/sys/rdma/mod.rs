@@ -18,12 +18,14 @@
 //! * [`cm::OwnedCmId`]: one end of a connection at the connection manager;
 //! * [`listen::ListenId`]: a service ID that the connection manager lets connections come in for;
 //! * [`route::RouteId`]: how to get to an IP address;
-//! * [`work`]: the workqueue that everything is destroyed by that may not be destroyed on the spot.
+//! * [`work`]: the workqueue that everything is destroyed by that may not be destroyed on the spot, as
+//!   what is [`deferred`].
 
 pub(crate) mod buffer;
 pub(crate) mod cm;
 mod context;
 pub(crate) mod cq;
+pub(crate) mod deferred;
 pub(crate) mod device;
 pub(crate) mod dma;
 pub(crate) mod endpoint;

@@ -10,8 +10,9 @@ use super::waiting::SGES;
 use super::{Config, Upcalls};
 use crate::memory::pinned::{Pinned, Pinning};
 use crate::sys::rdma::buffer::Buffer;
+use crate::sys::rdma::deferred::Deferred;
 use crate::sys::rdma::mapper::Mapper;
-use crate::sys::rdma::work::{self, ModuleRef};
+use crate::sys::rdma::work::ModuleRef;
 use crate::transport::{
     Access, Arming, Completion, Key, LentSpan, Limits, Loan, NotifyOn, SendCompletion, SendWr,
     Transfer, Transport, BSDH,
@@ -19,35 +20,21 @@ use crate::transport::{
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
-use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
-/// What an endpoint leaves to be destroyed by the workqueue: there the owner's last reference may be
-/// dropped.
-#[pin_data]
-struct Rest {
+/// What an endpoint leaves to the workqueue: there the owner's last reference may be dropped.
+struct Remains {
     pair: Arc<Pair>,
     end: Option<KBox<PairEnd>>,
     _module: ModuleRef,
-    #[pin]
-    work: Work<Rest>,
 }
 
-impl_has_work! {
-    impl HasWork<Rest> for Rest { self.work }
-}
-
-impl WorkItem for Rest {
-    type Pointer = Pin<KBox<Rest>>;
-
-    fn run(mut this: Self::Pointer) {
-        let parts = this.as_mut().project();
-        parts.pair.wait_for_copies();
-        let mut end = parts.end.take();
-        let sent = end.as_mut().map(|e| {
-            e.destroy_loans();
-            e.sent()
+impl Drop for Remains {
+    fn drop(&mut self) {
+        self.pair.wait_for_copies();
+        let sent = self.end.take().map(|mut end| {
+            end.destroy_loans();
+            end.sent()
         });
-        drop(end);
         if let Some(sent) = sent {
             sent.ready();
         }
@@ -62,8 +49,7 @@ pub(crate) struct Endpoint {
     receive_slots: u16,
     /// Something was posted that the other end may have to be told of.
     unflushed: bool,
-    /// `None` only while it is dropped.
-    rest: Option<Pin<KBox<Rest>>>,
+    remains: Deferred<Remains>,
 }
 
 /// Passes on that messages have come.
@@ -115,15 +101,11 @@ impl Endpoint {
         let received: Arc<dyn Ready> = Arc::new(Received(owner.clone()), GFP_KERNEL)?;
         let sent: Arc<dyn Ready> = Arc::new(Sent(owner.clone()), GFP_KERNEL)?;
         let end = PairEnd::new(config.send_slots, config.receive_slots, received, sent)?;
-        let rest = KBox::pin_init(
-            pin_init!(Rest {
-                pair: pair.clone(),
-                end: None,
-                _module: ModuleRef::new(),
-                work <- new_work!("ib_sdp_local_channel"),
-            }),
-            GFP_KERNEL,
-        )?;
+        let remains = Deferred::new(Remains {
+            pair: pair.clone(),
+            end: None,
+            _module: ModuleRef::new(),
+        })?;
         pair.attach(side, end).map_err(|_| EBUSY)?;
         Ok(Endpoint {
             pair: pair.clone(),
@@ -131,7 +113,7 @@ impl Endpoint {
             send_slots: config.send_slots,
             receive_slots: config.receive_slots,
             unflushed: false,
-            rest: Some(rest),
+            remains,
         })
     }
 
@@ -190,10 +172,7 @@ impl Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        if let Some(mut rest) = self.rest.take() {
-            *rest.as_mut().project().end = self.pair.detach(self.side);
-            work::defer(rest);
-        }
+        self.remains.end = self.pair.detach(self.side);
     }
 }
 

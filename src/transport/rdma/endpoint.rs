@@ -9,45 +9,35 @@ use super::registry;
 use crate::memory::pinned::Pinned;
 use crate::sys::bindings as c;
 use crate::sys::rdma::buffer::Buffer;
+use crate::sys::rdma::deferred::Deferred;
 use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::endpoint as verbs;
 use crate::sys::rdma::mapper::Mapper;
 use crate::sys::rdma::queues::WcStatus;
 use crate::sys::rdma::send::queue::WcKind;
-use crate::sys::rdma::work;
 use crate::transport::{
     Access, Arming, Completion, Key, LentSpan, Limits, Loan, NotifyOn, SendCompletion, SendWr,
     Status, Transfer, Transport,
 };
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
-/// What an endpoint consists of; destroyed by the workqueue.
-#[pin_data]
-struct Parts {
+/// What an endpoint leaves to the workqueue.
+struct Remains {
     /// `None` only while this is dropped.
     endpoint: Option<verbs::Endpoint<Pinned>>,
     device: DeviceRef,
-    #[pin]
-    work: Work<Parts>,
 }
 
-impl_has_work! {
-    impl HasWork<Parts> for Parts { self.work }
-}
-
-impl WorkItem for Parts {
-    type Pointer = Pin<KBox<Parts>>;
-
-    fn run(mut this: Self::Pointer) {
-        let Some(endpoint) = this.as_mut().project().endpoint.take() else {
+impl Drop for Remains {
+    fn drop(&mut self) {
+        let Some(endpoint) = self.endpoint.take() else {
             return;
         };
         let lender = endpoint.lender();
         // Destroys the QP and lets go of lent memory, which sleeps.
         if let Some(queues) = endpoint.into_queues() {
-            registry::keep_queues(&this.device, queues);
+            registry::keep_queues(&self.device, queues);
         }
         if let Some(lender) = lender {
             lender.ready();
@@ -56,31 +46,23 @@ impl WorkItem for Parts {
 }
 
 /// One end of a connection for sending and receiving.
-pub(crate) struct Endpoint {
-    /// `None` only while it is dropped.
-    parts: Option<Pin<KBox<Parts>>>,
-}
+pub(crate) struct Endpoint(Deferred<Remains>);
 
 impl Endpoint {
     /// An endpoint by the device's.
     pub(super) fn new(endpoint: verbs::Endpoint<Pinned>, device: &DeviceRef) -> Result<Self> {
-        let parts = KBox::pin_init(
-            pin_init!(Parts {
-                endpoint: Some(endpoint),
-                device: device.clone(),
-                work <- new_work!("ib_sdp_endpoint"),
-            }),
-            GFP_KERNEL,
-        )?;
-        Ok(Endpoint { parts: Some(parts) })
+        Ok(Endpoint(Deferred::new(Remains {
+            endpoint: Some(endpoint),
+            device: device.clone(),
+        })?))
     }
 
     fn endpoint(&self) -> Option<&verbs::Endpoint<Pinned>> {
-        self.parts.as_ref()?.endpoint.as_ref()
+        self.0.endpoint.as_ref()
     }
 
     fn endpoint_mut(&mut self) -> Option<&mut verbs::Endpoint<Pinned>> {
-        self.parts.as_mut()?.as_mut().project().endpoint.as_mut()
+        self.0.endpoint.as_mut()
     }
 
     /// See [`verbs::Endpoint::look`].
@@ -96,14 +78,6 @@ impl Endpoint {
     /// See [`verbs::Endpoint::probes`].
     pub(crate) fn probes(&self) -> u16 {
         self.endpoint().map_or(0, verbs::Endpoint::probes)
-    }
-}
-
-impl Drop for Endpoint {
-    fn drop(&mut self) {
-        if let Some(parts) = self.parts.take() {
-            work::defer(parts);
-        }
     }
 }
 

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What may be dropped in any context, though its end sleeps.
+
+use super::work;
+use core::mem::ManuallyDrop;
+use core::ops::{Deref, DerefMut};
+use kernel::prelude::*;
+use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
+
+#[pin_data]
+struct Inner<T: Send + 'static> {
+    value: T,
+    #[pin]
+    work: Work<Inner<T>>,
+}
+
+impl_has_work! {
+    impl{T: Send + 'static} HasWork<Inner<T>> for Inner<T> { self.work }
+}
+
+impl<T: Send + 'static> WorkItem for Inner<T> {
+    type Pointer = Pin<KBox<Self>>;
+
+    fn run(this: Self::Pointer) {
+        drop(this);
+    }
+}
+
+/// A value that is dropped in process context, by the module's workqueue, wherever its owner drops it.
+/// It has what [`work::defer`] asks for.
+///
+/// # Invariants
+///
+/// The box is there until [`Drop`] or [`Deferred::destroy`] takes it.
+pub(crate) struct Deferred<T: Send + 'static>(ManuallyDrop<Pin<KBox<Inner<T>>>>);
+
+impl<T: Send + 'static> Deferred<T> {
+    /// Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; the value is dropped here then.
+    pub(crate) fn new(value: T) -> Result<Self> {
+        let inner = KBox::pin_init(
+            pin_init!(Inner {
+                value,
+                work <- new_work!("ib_sdp_deferred"),
+            }),
+            GFP_KERNEL,
+        )?;
+        // INVARIANT: It is there.
+        Ok(Deferred(ManuallyDrop::new(inner)))
+    }
+
+    /// Drops the value on the spot, in process context.
+    pub(crate) fn destroy(self) {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: By the invariants it is there. `this` is not used any more and its `drop` not run, so
+        // nobody takes it again.
+        drop(unsafe { ManuallyDrop::take(&mut this.0) });
+    }
+}
+
+impl<T: Send + 'static> Deref for Deferred<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0.value
+    }
+}
+
+impl<T: Send + 'static> DerefMut for Deferred<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().project().value
+    }
+}
+
+impl<T: Send + 'static> Drop for Deferred<T> {
+    fn drop(&mut self) {
+        // SAFETY: By the invariants it is there, and it is not used any more.
+        work::defer(unsafe { ManuallyDrop::take(&mut self.0) });
+    }
+}
