@@ -83,7 +83,7 @@ impl Connection {
     }
 
     /// The connection is lost: the program gets `error`, the peer a DREQ.
-    pub(crate) fn lose(&mut self, sk: &SdpSock, error: Errno, wakeups: &mut Wakeups) {
+    pub(crate) fn done_with_error(&mut self, sk: &SdpSock, error: Errno, wakeups: &mut Wakeups) {
         self.close_on(sk, Event::Failed, error, wakeups);
     }
 
@@ -98,7 +98,7 @@ impl Connection {
         } else {
             self.stats.transport_errors += 1;
             debug!("{}: the transport failed: {:?}", Ends(sk), status);
-            self.lose(sk, error, wakeups);
+            self.done_with_error(sk, error, wakeups);
         }
     }
 

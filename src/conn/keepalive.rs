@@ -136,7 +136,7 @@ pub(crate) fn probe(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
         // the last one was answered
         c.heard.hear(jiffies());
     } else if unanswered && c.heard.probes >= c.options.keep_count {
-        c.lose(sk, ETIMEDOUT, wakeups);
+        c.done_with_error(sk, ETIMEDOUT, wakeups);
     } else {
         let sent = unanswered
             || match endpoint.probe() {
@@ -147,7 +147,7 @@ pub(crate) fn probe(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
         c.heard.probes = c.heard.probes.saturating_add(1);
         c.stats.keepalive_probes += 1;
         if !sent {
-            c.lose(sk, ETIMEDOUT, wakeups);
+            c.done_with_error(sk, ETIMEDOUT, wakeups);
         }
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Polling {
     armed: Option<NotifyOn>,
     /// Something was told that was not asked for: until the program next sends or receives, bytes are taken
     /// in as they come.
-    attends: bool,
+    notify_each: bool,
 }
 
 impl Polling {
@@ -27,24 +27,24 @@ impl Polling {
         Polling {
             callers: 0,
             armed: None,
-            attends: false,
+            notify_each: false,
         }
     }
 
     /// Another connection begins.
     pub(super) fn reset(&mut self) {
-        (self.armed, self.attends) = (None, false);
+        (self.armed, self.notify_each) = (None, false);
     }
 
     /// The receive queue has told of something.
     pub(super) fn told(&mut self) {
-        self.attends |= self.armed == Some(NotifyOn::Solicited);
+        self.notify_each |= self.armed == Some(NotifyOn::Solicited);
         self.armed = None;
     }
 
     /// The program sends or receives.
     pub(crate) fn called(&mut self) {
-        self.attends = false;
+        self.notify_each = false;
     }
 }
 
@@ -110,7 +110,7 @@ impl Connection {
             && sk.state() == State::Established
             && !self.closing.is_orphaned()
             && self.slot.is_none()
-            && !self.polling.attends
+            && !self.polling.notify_each
             && self.tx.unsent() == 0
             && self.held != Some(Stall::Credits)
             && !sk.data().events.are_awaited()

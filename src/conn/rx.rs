@@ -50,7 +50,7 @@ impl Connection {
         };
         match taken {
             Ok(()) => self.event(sk, &message, wakeups),
-            Err(e) => self.lose(sk, e, wakeups),
+            Err(e) => self.done_with_error(sk, e, wakeups),
         }
     }
 
@@ -78,7 +78,7 @@ impl Connection {
                     Ends(sk),
                     violation.name()
                 );
-                self.lose(sk, EPROTO, wakeups);
+                self.done_with_error(sk, EPROTO, wakeups);
                 None
             }
         }
@@ -133,7 +133,7 @@ impl Connection {
             _ => Ok(()),
         };
         if filled.is_err() {
-            return self.lose(sk, EPROTO, wakeups);
+            return self.done_with_error(sk, EPROTO, wakeups);
         }
         // readers who wait may advertise now
         wakeups.direct |= message.mid == Mid::ModeChange;
@@ -142,10 +142,10 @@ impl Connection {
                 self.sink_void(wakeups);
                 self.peer_closed(sk, wakeups);
             }
-            Event::PeerAborted => self.lose(sk, ECONNRESET, wakeups),
+            Event::PeerAborted => self.done_with_error(sk, ECONNRESET, wakeups),
             Event::Suspended { .. } => {
                 self.stats.suspended += 1;
-                self.lose(sk, ECONNRESET, wakeups);
+                self.done_with_error(sk, ECONNRESET, wakeups);
             }
             Event::SourceAdvert => self.advert_came(sk, wakeups),
             Event::SourceRead { bytes, finished } => self.source_read(bytes, finished, wakeups),

@@ -77,7 +77,7 @@ impl Connection {
             self.stats.transport_errors += 1;
             // What a device says of a work request would tell a program something else.
             debug!("{}: nothing can be posted: {:?}", Ends(sk), e);
-            self.lose(sk, Errno::of(Status::Local.error()), wakeups);
+            self.done_with_error(sk, Errno::of(Status::Local.error()), wakeups);
         }
     }
 

@@ -3,10 +3,10 @@
 //! Memory of programs that bytes travel from and to without a copy ([`pinned`], as far as [`budget`]
 //! allows); [`ring`] is what it queues in. How much the buffers of all sockets may take: [`pressure`].
 
-pub(crate) mod access;
 pub(crate) mod budget;
 pub(crate) mod notify;
 pub(crate) mod pinned;
+pub(crate) mod pinned_pages;
 pub(crate) mod pressure;
 pub(crate) mod protect;
 pub(crate) mod ring;

@@ -26,9 +26,9 @@
 mod protected;
 mod spliced;
 
-use super::access::{Access, Origin};
 use super::budget::{Account, Charge, Use};
 use super::notify::{Counted, Notify, Watch};
+use super::pinned_pages::{PinnedFor, PinnedPages};
 use crate::sys::net::message::{RecvMsg, SendMsg};
 use crate::sys::net::params;
 use crate::sys::pin::{Locked, Pages, PinTerm, Unpinnable, PAGE};
@@ -68,21 +68,21 @@ impl From<Unpinnable> for Refusal {
 /// What pinned memory of one connection is made from. Used in process context, without locks.
 #[derive(Clone)]
 pub(crate) struct Pinning {
-    origin: Origin,
+    made_for: PinnedFor,
 }
 
 impl Pinning {
     /// What memory for a device or its peer is made from.
     pub(crate) fn new(mapper: Arc<Mapper>) -> Self {
         Pinning {
-            origin: Origin::Device(mapper),
+            made_for: PinnedFor::Device(mapper),
         }
     }
 
     /// What memory for a peer on this machine is made from.
     pub(crate) fn here() -> Self {
         Pinning {
-            origin: Origin::Here,
+            made_for: PinnedFor::Here,
         }
     }
 
@@ -92,13 +92,13 @@ impl Pinning {
             0 => false,
             1.. => true,
             // beside one copy, pinning takes much of the time; beside a device's work it does not
-            _ => matches!(self.origin, Origin::Here),
+            _ => matches!(self.made_for, PinnedFor::Here),
         }
     }
 
     /// Most pages in one piece, 0 if the device cannot do this.
     pub(crate) fn most_pages(&self) -> usize {
-        self.origin.most_pages()
+        self.made_for.most_pages()
     }
 
     /// Makes room for one piece. Sleeps.
@@ -113,12 +113,12 @@ impl Pinning {
         })
     }
 
-    fn piece(&self) -> Result<Deferred<Piece>> {
+    fn piece(&self) -> Result<Deferred<PinnedBlock>> {
         if self.most_pages() == 0 {
             return Err(ENODEV);
         }
-        Deferred::new(Piece {
-            memory: Access::new(&self.origin)?,
+        Deferred::new(PinnedBlock {
+            memory: PinnedPages::new(&self.made_for)?,
             charge: None,
             locked: None,
             held: Arc::new(AtomicFlag::new(false), GFP_KERNEL)?,
@@ -128,8 +128,8 @@ impl Pinning {
 }
 
 /// The piece, and what it counts for.
-struct Piece {
-    memory: Access,
+struct PinnedBlock {
+    memory: PinnedPages,
     charge: Option<Charge>,
     locked: Option<Locked>,
     /// Whether it is in use.
@@ -138,7 +138,7 @@ struct Piece {
     notify: Option<Notify>,
 }
 
-impl Piece {
+impl PinnedBlock {
     fn release(&mut self) {
         // pins that belong to no block look like those of others (`memory::protect`)
         self.notify.take_if(|n| matches!(n, Notify::Protected(_)));
@@ -156,7 +156,7 @@ impl Piece {
         purpose: Use,
         (pages, counted): (usize, Counted),
         for_peer: bool,
-        pin: impl FnOnce(&mut Access) -> Result<usize, Unpinnable>,
+        pin: impl FnOnce(&mut PinnedPages) -> Result<usize, Unpinnable>,
     ) -> Result<usize, Refusal> {
         self.release();
         if pages == 0 {
@@ -192,14 +192,14 @@ impl Piece {
     }
 }
 
-impl Drop for Piece {
+impl Drop for PinnedBlock {
     fn drop(&mut self) {
         self.release();
     }
 }
 
-impl Idle for Deferred<Piece> {
-    type Origin = Pinning;
+impl Idle for Deferred<PinnedBlock> {
+    type Maker = Pinning;
 
     fn pages(&self) -> usize {
         self.memory.count()
@@ -209,13 +209,13 @@ impl Idle for Deferred<Piece> {
 /// Room for one piece of a program's memory, and that piece. May be dropped in any context.
 pub(crate) struct Pinned {
     /// `None` while it is idle. Its drop unpins, and destroys the region, which sleeps.
-    piece: Option<Deferred<Piece>>,
+    piece: Option<Deferred<PinnedBlock>>,
     /// Watches what is pinned, if it may stay so; has it while it is idle.
-    watched: Option<Watched<Deferred<Piece>>>,
+    watched: Option<Watched<Deferred<PinnedBlock>>>,
 }
 
 impl Pinned {
-    fn piece(&mut self) -> Option<&mut Piece> {
+    fn piece(&mut self) -> Option<&mut PinnedBlock> {
         self.piece.as_deref_mut()
     }
 
@@ -298,7 +298,7 @@ impl Pinned {
     fn cut(&self, (address, len): (usize, usize)) -> (usize, usize) {
         let pages = match (&self.piece, &self.watched) {
             (Some(p), _) => p.memory.room(),
-            (None, Some(w)) => w.origin().most_pages(),
+            (None, Some(w)) => w.maker().most_pages(),
             (None, None) => 0,
         };
         let most = (pages * PAGE).saturating_sub(address % PAGE);
@@ -309,9 +309,9 @@ impl Pinned {
     fn pinning(&self) -> Option<Pinning> {
         match &self.piece {
             Some(p) => Some(Pinning {
-                origin: p.memory.origin(),
+                made_for: p.memory.made_for(),
             }),
-            None => self.watched.as_ref().map(|w| w.origin().clone()),
+            None => self.watched.as_ref().map(|w| w.maker().clone()),
         }
     }
 
@@ -321,14 +321,14 @@ impl Pinned {
         purpose: Use,
         piece: Option<(usize, usize)>,
         (hold, counted): (PinTerm, Counted),
-        mut pin: impl FnMut(&mut Access, usize, PinTerm) -> Result<usize, Unpinnable>,
+        mut pin: impl FnMut(&mut PinnedPages, usize, PinTerm) -> Result<usize, Unpinnable>,
     ) -> Result<usize, Refusal> {
         let (address, len) = self.cut(piece.ok_or(Refusal::NotUser)?);
         let pinning = self.pinning().ok_or(Refusal::NoMemory)?;
         // what is named by pages has no address, and can be no program's page 0
         let cache = counted != Counted::HereAnew && pinning.caches() && address >= PAGE;
         let for_peer = hold == PinTerm::Long;
-        let hold = pinning.origin.hold(hold);
+        let hold = pinning.made_for.hold(hold);
         if let Some(watched) = self.watched.take() {
             if self.piece.is_none() {
                 self.piece = watched.take();
@@ -393,7 +393,7 @@ impl Pinned {
             return;
         };
         let bounces = piece.memory.for_device().is_some_and(UserMemory::bounces);
-        if let Some(watched) = self.watched.take_if(|w| w.origin().caches() && !bounces) {
+        if let Some(watched) = self.watched.take_if(|w| w.maker().caches() && !bounces) {
             let counted = piece.locked.is_some();
             if counted && piece.memory.count() != 0 && !piece.memory.is_registered() {
                 piece.memory.sync_for_cpu();

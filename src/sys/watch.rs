@@ -18,7 +18,7 @@ use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 /// Something that can be given up: it is dropped, in any context but interrupts, with locks held.
 pub(crate) trait Idle: Send + Unpin + 'static {
     /// What it was made from, to make another one. Dropped in process context.
-    type Origin: Send + Sync;
+    type Maker: Send + Sync;
 
     /// How many pages that frees.
     fn pages(&self) -> usize;
@@ -39,7 +39,7 @@ struct Inner<T: Idle> {
     /// Inner to the locks of the C side.
     #[pin]
     idle: SpinLock<Option<T>>,
-    origin: T::Origin,
+    maker: T::Maker,
     #[pin]
     end: Work<Inner<T>>,
     _module: ModuleRef,
@@ -90,7 +90,7 @@ impl<T: Idle> Watched<T> {
     /// # Errors
     ///
     /// `ENOMEM`, or what the kernel says.
-    pub(crate) fn new(address: usize, len: usize, origin: T::Origin) -> Result<Self> {
+    pub(crate) fn new(address: usize, len: usize, maker: T::Maker) -> Result<Self> {
         let end = address.checked_add(len).ok_or(EINVAL)?;
         let start = address & !(super::pin::PAGE - 1);
         let end = end
@@ -102,7 +102,7 @@ impl<T: Idle> Watched<T> {
                 address,
                 len,
                 idle <- new_spinlock!(None, "ib_sdp_idle"),
-                origin,
+                maker,
                 end <- new_work!("ib_sdp_watch"),
                 _module: ModuleRef::new(),
             }),
@@ -118,8 +118,8 @@ impl<T: Idle> Watched<T> {
     }
 
     /// What the thing that is kept was made from.
-    pub(crate) fn origin(&self) -> &T::Origin {
-        &self.0.origin
+    pub(crate) fn maker(&self) -> &T::Maker {
+        &self.0.maker
     }
 
     /// Waits until no change is under way, and names this moment. Sleeps.

@@ -119,7 +119,7 @@ impl Connection {
     pub(crate) fn advert_came(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         if self.closing.is_orphaned() {
             // as TCP: bytes that nobody can read any more are answered with a reset
-            return self.lose(sk, ECONNRESET, wakeups);
+            return self.done_with_error(sk, ECONNRESET, wakeups);
         }
         wakeups.direct = true;
         if sk.is_watched() {

@@ -115,7 +115,7 @@ impl DualSocket for Socket {
         }
     }
 
-    fn over(sk: &SdpSock) {
+    fn leave_port(sk: &SdpSock) {
         connect::leave_port(sk)
     }
 

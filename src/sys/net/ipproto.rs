@@ -66,8 +66,8 @@ pub(crate) trait DualSocket: Family {
     ///
     /// `ERESTARTSYS` if TCP is just taking over.
     fn given_up(sk: &Sock<Self>) -> Result<Chosen>;
-    /// What was given up is over.
-    fn over(sk: &Sock<Self>);
+    /// Nothing is connected or tried any more.
+    fn leave_port(sk: &Sock<Self>);
     /// The program wants what only TCP has, on a descriptor that is both.
     fn prefer_tcp(sk: &Sock<Self>);
     /// bind(2).
@@ -371,7 +371,7 @@ unsafe extern "C" fn shutdown<T: DualSocket>(socket: *mut c::socket, how: i32) -
             }
             _ => {
                 let e = c::inet_shutdown(socket, how);
-                T::over(call.sk);
+                T::leave_port(call.sk);
                 e
             }
         }

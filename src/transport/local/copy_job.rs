@@ -10,7 +10,7 @@
 use super::loans::Accessed;
 use super::pair::{call, Ends, Pair, Side};
 use super::pair_end::PairEnd;
-use super::waiting::Carried;
+use super::waiting::PartialTransfer;
 use crate::sys::net::sock::{give_way, is_crowded};
 use crate::sys::pin::{Pages, PAGE};
 use kernel::prelude::*;
@@ -62,7 +62,8 @@ impl PairEnd {
 
     /// Whether there is something for a task of the other end's owner.
     fn wants_help(&mut self) -> bool {
-        let is_shared = |t: &mut Carried| t.transfer.len >= SHARED && t.left() >= WORTH_HELP;
+        let is_shared =
+            |t: &mut PartialTransfer| t.transfer.len >= SHARED && t.left() >= WORTH_HELP;
         !self.is_helped && self.next_transfer().is_some_and(is_shared)
     }
 

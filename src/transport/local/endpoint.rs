@@ -53,9 +53,9 @@ pub(crate) struct Endpoint {
 }
 
 /// Passes on that messages have come.
-struct Received<O: Upcalls>(ARef<O>);
+struct ReceiveReady<O: Upcalls>(ARef<O>);
 
-impl<O: Upcalls> Ready for Received<O> {
+impl<O: Upcalls> Ready for ReceiveReady<O> {
     fn ready(&self) {
         self.0.receive_ready();
     }
@@ -70,9 +70,9 @@ impl<O: Upcalls> Ready for Received<O> {
 }
 
 /// Passes on that something was carried out.
-struct Sent<O: Upcalls>(ARef<O>);
+struct SendReady<O: Upcalls>(ARef<O>);
 
-impl<O: Upcalls> Ready for Sent<O> {
+impl<O: Upcalls> Ready for SendReady<O> {
     fn ready(&self) {
         self.0.send_ready();
     }
@@ -98,8 +98,8 @@ impl Endpoint {
         config: &Config,
         owner: &ARef<O>,
     ) -> Result<Self> {
-        let received: Arc<dyn Ready> = Arc::new(Received(owner.clone()), GFP_KERNEL)?;
-        let sent: Arc<dyn Ready> = Arc::new(Sent(owner.clone()), GFP_KERNEL)?;
+        let received: Arc<dyn Ready> = Arc::new(ReceiveReady(owner.clone()), GFP_KERNEL)?;
+        let sent: Arc<dyn Ready> = Arc::new(SendReady(owner.clone()), GFP_KERNEL)?;
         let end = PairEnd::new(config.send_slots, config.receive_slots, received, sent)?;
         let remains = Deferred::new(Remains {
             pair: pair.clone(),

@@ -13,7 +13,7 @@ use kernel::sync::Arc;
 const LOANS: usize = 16;
 
 /// Memory that is lent.
-struct Lent {
+struct BlockEntry {
     loan: Loan,
     memory: Pinned,
     /// Transfers and messages of ours that are not complete.
@@ -37,7 +37,7 @@ pub(super) struct Accessed {
 /// What is lent. Has no memory of its own before the first loan: most connections never lend
 /// anything.
 pub(super) struct Loans {
-    lent: KVec<Option<Lent>>,
+    lent: KVec<Option<BlockEntry>>,
     next: u32,
 }
 
@@ -60,7 +60,7 @@ impl Loans {
         Ok(())
     }
 
-    fn find(&mut self, loan: Loan) -> Result<&mut Lent> {
+    fn find(&mut self, loan: Loan) -> Result<&mut BlockEntry> {
         self.lent
             .get_mut(loan.index())
             .and_then(Option::as_mut)
@@ -85,7 +85,7 @@ impl Loans {
         };
         let loan = Loan::new(index as u8, self.next);
         self.next = self.next.wrapping_add(1);
-        *place = Some(Lent {
+        *place = Some(BlockEntry {
             loan,
             memory,
             users: 0,

@@ -8,7 +8,7 @@
 
 use super::loans::Loans;
 use super::tally::Counts;
-use super::waiting::{copy_sges, Carried, Message, Waiting, SGES};
+use super::waiting::{copy_sges, Message, PartialTransfer, Waiting, SGES};
 use crate::memory::pinned::Pinned;
 use crate::memory::ring::Ring;
 use crate::sys::rdma::buffer::Buffer;
@@ -231,13 +231,13 @@ impl PairEnd {
         }
         t.address.checked_add(u64::from(t.len)).ok_or(EINVAL)?;
         self.loans.begin(loan, t)?;
-        self.wait(Waiting::Transfer(Carried::new(loan, t)))?;
+        self.wait(Waiting::Transfer(PartialTransfer::new(loan, t)))?;
         self.reads += u16::from(t.read);
         Ok(t.len)
     }
 
     /// The transfer that is next, if one is.
-    pub(super) fn next_transfer(&mut self) -> Option<&mut Carried> {
+    pub(super) fn next_transfer(&mut self) -> Option<&mut PartialTransfer> {
         match self.waiting.front_mut() {
             Some(Waiting::Transfer(t)) if !self.broken => Some(t),
             _ => None,

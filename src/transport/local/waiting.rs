@@ -13,7 +13,7 @@ use kernel::sync::Arc;
 pub(super) const SGES: usize = 2;
 
 /// A piece of payload that waits in its sender's memory.
-pub(super) struct Piece {
+pub(super) struct PayloadSge {
     pub(super) block: Arc<Block>,
     pub(super) offset: u32,
     pub(super) len: u32,
@@ -22,7 +22,7 @@ pub(super) struct Piece {
 /// A message that waits.
 pub(super) struct Message {
     pub(super) head: Head,
-    pub(super) pieces: [Option<Piece>; SGES],
+    pub(super) pieces: [Option<PayloadSge>; SGES],
     pub(super) signaled: bool,
     pub(super) solicited: bool,
     pub(super) cookie: u64,
@@ -33,7 +33,7 @@ impl Message {
     pub(super) fn new(s: &SendWr<'_>) -> Result<Self> {
         let mut pieces = [const { None }; SGES];
         for (piece, sge) in pieces.iter_mut().zip(s.payload) {
-            *piece = Some(Piece {
+            *piece = Some(PayloadSge {
                 block: sge.buffer.memory().block().clone(),
                 offset: sge.offset,
                 len: sge.len,
@@ -62,7 +62,7 @@ pub(super) enum Waiting {
     Message(Message),
     Lent(LentMessage),
     /// A READ or WRITE.
-    Transfer(Carried),
+    Transfer(PartialTransfer),
     /// The end of the peer's access to memory.
     Invalidate {
         loan: Loan,
@@ -71,7 +71,7 @@ pub(super) enum Waiting {
 }
 
 /// A READ or WRITE that waits, of which the first bytes are copied or being copied.
-pub(super) struct Carried {
+pub(super) struct PartialTransfer {
     pub(super) loan: Loan,
     pub(super) transfer: Transfer,
     /// Bytes that somebody has begun with.
@@ -80,10 +80,10 @@ pub(super) struct Carried {
     pub(super) copied: u32,
 }
 
-impl Carried {
+impl PartialTransfer {
     /// Nothing of it is copied.
     pub(super) fn new(loan: Loan, transfer: &Transfer) -> Self {
-        Carried {
+        PartialTransfer {
             loan,
             transfer: *transfer,
             begun: 0,

@@ -13,33 +13,33 @@ const MOST_PAGES: usize = 512;
 
 /// What memory is made from.
 #[derive(Clone)]
-pub(super) enum Origin {
+pub(super) enum PinnedFor {
     /// What maps it for a device.
     Device(Arc<Mapper>),
     /// Nothing but pages.
     Here,
 }
 
-impl Origin {
+impl PinnedFor {
     /// How long to pin at least: a device's transfer lasts as long as the peer likes.
     pub(super) fn hold(&self, wanted: PinTerm) -> PinTerm {
         match self {
-            Origin::Device(_) => PinTerm::Long,
-            Origin::Here => wanted,
+            PinnedFor::Device(_) => PinTerm::Long,
+            PinnedFor::Here => wanted,
         }
     }
 
     /// Most pages in one piece, 0 if there can be none.
     pub(super) fn most_pages(&self) -> usize {
         match self {
-            Origin::Device(mapper) => mapper.most_pages(),
-            Origin::Here => MOST_PAGES,
+            PinnedFor::Device(mapper) => mapper.most_pages(),
+            PinnedFor::Here => MOST_PAGES,
         }
     }
 }
 
 /// Pinned memory as whoever it is for sees it. Dropped in process context.
-pub(super) enum Access {
+pub(super) enum PinnedPages {
     /// Mapped for a device.
     Device(UserMemory),
     /// Only the pages. Others who hold them are copying from or to them; as long as the memory is
@@ -56,73 +56,75 @@ fn change<R>(pages: &mut Option<Arc<Pages>>, f: impl FnOnce(&mut Pages) -> R) ->
     Some(r)
 }
 
-impl Access {
+impl PinnedPages {
     /// Room for as many pages as one piece can have.
-    pub(super) fn new(origin: &Origin) -> Result<Self> {
-        Ok(match origin {
-            Origin::Device(mapper) => Access::Device(UserMemory::new(mapper)?),
-            Origin::Here => Access::Here(Some(Arc::new(Pages::new(MOST_PAGES)?, GFP_KERNEL)?)),
+    pub(super) fn new(made_for: &PinnedFor) -> Result<Self> {
+        Ok(match made_for {
+            PinnedFor::Device(mapper) => PinnedPages::Device(UserMemory::new(mapper)?),
+            PinnedFor::Here => {
+                PinnedPages::Here(Some(Arc::new(Pages::new(MOST_PAGES)?, GFP_KERNEL)?))
+            }
         })
     }
 
     /// What it was made from.
-    pub(super) fn origin(&self) -> Origin {
+    pub(super) fn made_for(&self) -> PinnedFor {
         match self {
-            Access::Device(m) => Origin::Device(m.mapper().clone()),
-            Access::Here(_) => Origin::Here,
+            PinnedPages::Device(m) => PinnedFor::Device(m.mapper().clone()),
+            PinnedPages::Here(_) => PinnedFor::Here,
         }
     }
 
     pub(super) fn for_device(&self) -> Option<&UserMemory> {
         match self {
-            Access::Device(m) => Some(m),
-            Access::Here(_) => None,
+            PinnedPages::Device(m) => Some(m),
+            PinnedPages::Here(_) => None,
         }
     }
 
     pub(super) fn for_device_mut(&mut self) -> Option<&mut UserMemory> {
         match self {
-            Access::Device(m) => Some(m),
-            Access::Here(_) => None,
+            PinnedPages::Device(m) => Some(m),
+            PinnedPages::Here(_) => None,
         }
     }
 
     pub(super) fn for_here(&self) -> Option<&Arc<Pages>> {
         match self {
-            Access::Device(_) => None,
-            Access::Here(p) => p.as_ref(),
+            PinnedPages::Device(_) => None,
+            PinnedPages::Here(p) => p.as_ref(),
         }
     }
 
     /// Lets a device get at what is pinned; see [`UserMemory::map`].
     pub(super) fn map(&mut self, writes: bool, for_peer: bool) -> Result {
         match self {
-            Access::Device(m) => m.map(writes, for_peer),
-            Access::Here(_) => Ok(()),
+            PinnedPages::Device(m) => m.map(writes, for_peer),
+            PinnedPages::Here(_) => Ok(()),
         }
     }
 
     /// How many bytes are pinned.
     pub(super) fn len(&self) -> usize {
         match self {
-            Access::Device(m) => m.len(),
-            Access::Here(p) => p.as_ref().map_or(0, |p| p.len()),
+            PinnedPages::Device(m) => m.len(),
+            PinnedPages::Here(p) => p.as_ref().map_or(0, |p| p.len()),
         }
     }
 
     /// How many pages are pinned.
     pub(super) fn count(&self) -> usize {
         match self {
-            Access::Device(m) => m.count(),
-            Access::Here(p) => p.as_ref().map_or(0, |p| p.count()),
+            PinnedPages::Device(m) => m.count(),
+            PinnedPages::Here(p) => p.as_ref().map_or(0, |p| p.count()),
         }
     }
 
     /// How many pages there is room for.
     pub(super) fn room(&self) -> usize {
         match self {
-            Access::Device(m) => m.room(),
-            Access::Here(p) => p.as_ref().map_or(0, |p| p.room()),
+            PinnedPages::Device(m) => m.room(),
+            PinnedPages::Here(p) => p.as_ref().map_or(0, |p| p.room()),
         }
     }
 
@@ -136,8 +138,8 @@ impl Access {
         pin: impl FnOnce(&mut Pages) -> Result<usize, Unpinnable>,
     ) -> Result<usize, Unpinnable> {
         match self {
-            Access::Device(m) => pin(m.pages()),
-            Access::Here(p) => change(p, |p| {
+            PinnedPages::Device(m) => pin(m.pages()),
+            PinnedPages::Here(p) => change(p, |p| {
                 p.unpin();
                 pin(p)
             })
@@ -148,16 +150,16 @@ impl Access {
     /// Has `add` add pages, unless they are mapped or lent. Returns what that says. Does not sleep.
     pub(super) fn add(&mut self, add: impl FnOnce(&mut Pages) -> usize) -> usize {
         match self {
-            Access::Device(m) => m.unmapped().map_or(0, add),
-            Access::Here(p) => change(p, add).unwrap_or(0),
+            PinnedPages::Device(m) => m.unmapped().map_or(0, add),
+            PinnedPages::Here(p) => change(p, add).unwrap_or(0),
         }
     }
 
     /// The pages that are pinned.
     pub(super) fn pages(&self) -> Option<&Pages> {
         match self {
-            Access::Device(m) => Some(m.pinned()),
-            Access::Here(p) => p.as_deref(),
+            PinnedPages::Device(m) => Some(m.pinned()),
+            PinnedPages::Here(p) => p.as_deref(),
         }
     }
 
@@ -166,11 +168,11 @@ impl Access {
     /// # Errors
     ///
     /// `ENOMEM`, `EINVAL` if there is no room for as many.
-    pub(super) fn copy_from(&mut self, other: &Access) -> Result {
+    pub(super) fn copy_from(&mut self, other: &PinnedPages) -> Result {
         let from = other.pages().ok_or(EINVAL)?;
         match self {
-            Access::Device(m) => m.pages().copy_from(from),
-            Access::Here(p) => change(p, |p| p.copy_from(from)).unwrap_or(Err(EINVAL)),
+            PinnedPages::Device(m) => m.pages().copy_from(from),
+            PinnedPages::Here(p) => change(p, |p| p.copy_from(from)).unwrap_or(Err(EINVAL)),
         }
     }
 
@@ -181,14 +183,14 @@ impl Access {
 
     /// Lets the CPU see what a device has written.
     pub(super) fn sync_for_cpu(&self) {
-        if let Access::Device(m) = self {
+        if let PinnedPages::Device(m) = self {
             m.sync_for_cpu();
         }
     }
 
     /// Lets a device see what the CPU has written.
     pub(super) fn sync_for_device(&self) {
-        if let Access::Device(m) = self {
+        if let PinnedPages::Device(m) = self {
             m.sync_for_device();
         }
     }
@@ -197,8 +199,8 @@ impl Access {
     /// context: sleeps.
     pub(super) fn release(&mut self) {
         match self {
-            Access::Device(m) => m.release(),
-            Access::Here(p) => {
+            PinnedPages::Device(m) => m.release(),
+            PinnedPages::Here(p) => {
                 change(p, Pages::unpin);
             }
         }
