@@ -5,14 +5,12 @@
 //! protocol of TCP's own families, `IPPROTO_SDP`, whose sockets become TCP's where that cannot be.
 //!
 //! From top to bottom: [`socket`] does the socket calls, [`conn`] is one connection, [`protocol`] decides what is sent and what
-//! may be received, [`transport`] carries messages, [`memory`] holds them; [`observe`] shows all of
-//! it, and [`sys`] is the kernel's C side.
+//! may be received, [`transport`] carries messages, [`memory`] holds them, and [`sys`] is the kernel's C side.
 
 use kernel::prelude::*;
 
 mod conn;
 mod memory;
-mod observe;
 pub mod protocol;
 #[cfg(sdp_selftest)]
 mod selftest;

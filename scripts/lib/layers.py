@@ -30,7 +30,7 @@ ROWS = [
     ["src/socket/"],
     ["src/conn/"],
     ["src/transport/"],
-    ["src/memory/", "src/observe/"],
+    ["src/memory/"],
     ["src/sys/"],
     ["src/protocol/", "src/memory/ring.rs"],
 ]

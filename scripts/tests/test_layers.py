@@ -11,9 +11,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 import layers  # noqa: E402
 
 MODS = {
-    "ib_sdp.rs": "mod memory; mod observe; mod protocol; mod socket; mod sys; mod transport;",
+    "ib_sdp.rs": "mod memory; mod protocol; mod socket; mod sys; mod transport;",
     "memory/mod.rs": "",
-    "observe/mod.rs": "",
     "protocol/mod.rs": "",
     "socket/mod.rs": "pub mod a; pub mod b;",
     "socket/a.rs": "pub struct A;",
@@ -108,9 +107,9 @@ class TestArrows(Made):
         self.assertEqual([text.split(",")[0] for text in found], ["src/sys/x/below.rs:2 imports src/socket/b.rs", "src/sys/x_tests.rs:2 imports src/socket/a.rs"])
 
     def test_aside_in_a_row(self):
-        found = self.complaints(**{"memory/mod.rs": "use crate::observe::Trace;", "observe/mod.rs": "pub struct Trace;"})
+        found = self.complaints(**{"memory/mod.rs": "pub mod ring;", "memory/ring.rs": "pub struct Ring;", "protocol/mod.rs": "use crate::memory::ring::Ring;"})
         self.assertEqual(len(found), 1)
-        self.assertIn("src/memory/mod.rs:1 imports src/observe/mod.rs", found[0])
+        self.assertIn("src/protocol/mod.rs:1 imports src/memory/ring.rs", found[0])
 
     def test_a_part_of_a_room_in_another_row(self):
         mods = {"memory/mod.rs": "pub mod ring; pub mod pinned;", "memory/pinned.rs": "use super::ring::Ring;"}
@@ -119,10 +118,10 @@ class TestArrows(Made):
         self.assertIn("src/memory/ring.rs:1 imports src/sys/x.rs", "".join(found))
 
     def test_includes(self):
-        files = {"sys/helpers.h": "", "observe/trace.h": '#include "sys/helpers.h"\n'}
-        self.assertEqual(self.complaints(**files, **{"sys/helpers.c": '#include <linux/in.h>\n#include "helpers.h"\n/*\n#include "observe/trace.h"\n*/\n'}), [])
-        found = self.complaints(**files, **{"sys/helpers.c": '#include "helpers.h"\n#include "observe/trace.h"\n'})
-        self.assertEqual([text.partition(", which")[0] for text in found], ["src/sys/helpers.c:2 imports src/observe/trace.h"])
+        files = {"sys/helpers.h": "", "memory/trace.h": '#include "sys/helpers.h"\n'}
+        self.assertEqual(self.complaints(**files, **{"sys/helpers.c": '#include <linux/in.h>\n#include "helpers.h"\n/*\n#include "memory/trace.h"\n*/\n'}), [])
+        found = self.complaints(**files, **{"sys/helpers.c": '#include "helpers.h"\n#include "memory/trace.h"\n'})
+        self.assertEqual([text.partition(", which")[0] for text in found], ["src/sys/helpers.c:2 imports src/memory/trace.h"])
 
     def test_no_room_and_no_mod(self):
         found = self.complaints(sys__z="", **{"attic/old.h": "", "sys/h.c": '#include "attic/old.h"\n'})

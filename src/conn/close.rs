@@ -8,12 +8,12 @@ use super::closing::{Act, Event, Step};
 use super::receive_queue::Urgent;
 use super::timers::Timer;
 use super::{Connection, SdpSock, Wakeups, JOB_DISCONNECT};
-use crate::observe::debug::{debug, Ends};
-use crate::observe::trace;
 use crate::protocol;
+use crate::sys::debug::{debug, Ends};
 use crate::sys::errno::{Errno, ECONNRESET};
 use crate::sys::net::sock::{State, RCV_SHUTDOWN, SHUTDOWN_MASK};
 use crate::sys::time::{jiffies, seconds, Jiffies};
+use crate::sys::trace;
 use crate::transport::Status;
 use kernel::sync::atomic::Relaxed;
 

@@ -6,13 +6,13 @@ use super::receive_queue::Urgent;
 use super::timers::Timer;
 use super::wakeups::Wakeups;
 use super::{Connection, SdpSock, JOB_RESIZE};
-use crate::observe::debug::{debug, Ends};
-use crate::observe::trace;
 use crate::protocol::{Event, Mid, Received, MAX_HEADER};
+use crate::sys::debug::{debug, Ends};
 use crate::sys::errno::{Errno, ECONNRESET, ENOBUFS, EPROTO};
 use crate::sys::net::sock::{Flag, State};
 use crate::sys::rdma::buffer::Buffer;
 use crate::sys::time::jiffies;
+use crate::sys::trace;
 use crate::transport::Completion;
 use kernel::prelude::*;
 

@@ -9,11 +9,11 @@ use crate::conn::closing::{Act, Event};
 use crate::conn::events::Queue;
 use crate::conn::timers::Timer;
 use crate::conn::{keepalive, setup, BacklogSlot, SdpSock};
-use crate::observe::trace;
 use crate::protocol::HELLO_ACK_LEN;
 use crate::sys::errno::{ECONNRESET, EPIPE};
 use crate::sys::net::sock::{SockCore, State};
 use crate::sys::time::{jiffies, seconds};
+use crate::sys::trace;
 use crate::transport::{Attempt, Disconnect, LinkId, ResolverId, Upcalls};
 use kernel::prelude::*;
 

@@ -1,13 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A line for dynamic debug (`dynamic_debug/control`), nothing while that is off.
+//! Lines for the kernel's log that say why something went wrong on a connection. They are off until
+//! somebody wants them: `echo module ib_sdp +p > /proc/dynamic_debug/control`.
 
 use super::bindings as c;
-use core::fmt::Arguments;
-use core::ptr;
+use super::net::sock::SockCore;
+use core::{fmt, ptr};
+
+/// A line for the log, as by `format!`.
+macro_rules! debug {
+    ($($arg:tt)*) => { $crate::sys::debug::print(core::format_args!($($arg)*)) };
+}
+pub(crate) use debug;
 
 /// Prints the line if `module ib_sdp +p` is in effect.
-pub(crate) fn print(line: Arguments<'_>) {
+pub(crate) fn print(line: fmt::Arguments<'_>) {
     // SAFETY: The function reads the arguments during the call only.
     unsafe { c::sdp_h_debug(ptr::from_ref(&line).cast()) }
+}
+
+/// The two ends of a socket, as text.
+pub(crate) struct Ends<'a>(pub(crate) &'a SockCore);
+
+impl fmt::Display for Ends<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (local, remote) = (self.0.local(), self.0.remote());
+        write!(
+            f,
+            "{} port {}, {} port {}",
+            local.ip, local.port, remote.ip, remote.port
+        )
+    }
 }

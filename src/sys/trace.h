@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The tracepoints, below /sys/kernel/tracing/events/sdp. trace.rs calls them, by way of sys/trace.rs.
+ * The tracepoints, below /sys/kernel/tracing/events/sdp, which trace.rs calls.
  *
  * Each event names its socket by address (hashed as all kernel pointers, but the same in all events
  * of a socket) and by the two ends of the connection.

@@ -17,12 +17,12 @@ use super::posted::REST;
 use super::tx_blocks::{Next, Retired};
 use super::{by_read, by_write};
 use crate::memory::notify::{Counted, Notify};
-use crate::observe::trace::{self, ZeroCopy};
 use crate::protocol::{Block, Outgoing};
 use crate::sys::net::message::SendMsg;
 use crate::sys::net::notice::Notice;
 use crate::sys::pin::PinTerm;
 use crate::sys::time::jiffies;
+use crate::sys::trace::{self, ZeroCopy};
 use crate::transport::{Access, LentSpan, SendWr, Transfer, Transport};
 use kernel::prelude::*;
 

@@ -9,10 +9,10 @@ use super::memory::CallMemory;
 use super::posted::Way;
 use super::waiting::{wait_moved, Dying, Turn, Waiting};
 use super::{by_read, LEAST_TRANSFER, MOST_PATIENCE};
-use crate::observe::trace::{self, ZeroCopy};
 use crate::sys::net::message::RecvMsg;
 use crate::sys::net::sock::{Locked, State, RCV_SHUTDOWN};
 use crate::sys::pin::PinTerm;
+use crate::sys::trace::{self, ZeroCopy};
 use crate::transport::Access;
 
 /// What became of an attempt to advertise memory.

@@ -8,9 +8,9 @@ use super::posted::{end_access, Way};
 use super::transfer::Moved;
 use super::tx_blocks::Returned;
 use super::{by_read, by_write, is_told, Direct, LEAST_TRANSFER};
-use crate::observe::trace::{self, ZeroCopy};
 use crate::protocol::{self, Mode, Outgoing, MAX_HEADER};
 use crate::sys::time::jiffies;
+use crate::sys::trace::{self, ZeroCopy};
 use crate::transport::{Endpoint, Pinned, SendWr, Transport, Watch};
 use kernel::prelude::*;
 

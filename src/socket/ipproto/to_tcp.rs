@@ -6,7 +6,7 @@ use super::peer_cache::remember;
 use crate::conn::fallback::Phase;
 use crate::conn::timers::Timer;
 use crate::conn::{Outcome, SdpSock, JOB_FALL_BACK};
-use crate::observe::debug::{debug, Ends};
+use crate::sys::debug::{debug, Ends};
 use crate::sys::net::sock::State;
 use crate::sys::net::tcp::{Name, Tcp};
 
