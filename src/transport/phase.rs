@@ -12,9 +12,10 @@
 //!
 //! A local connection takes the same steps without these messages.
 
-use super::upcalls::Disconnect;
+use super::upcalls::{Disconnect, LinkId, Upcalls};
 use crate::sys::errno::ECONNRESET;
 use kernel::prelude::*;
+use kernel::sync::aref::ARef;
 
 /// Where a connection stands; see the head of this file.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,23 +30,24 @@ pub(super) enum Phase {
 
 /// What the owner is told when it ends.
 pub(super) enum Ending {
-    /// By [`Upcalls::refused`](super::Upcalls::refused).
+    /// By [`Upcalls::refused`].
     Refused(Error),
-    /// By [`Upcalls::disconnected`](super::Upcalls::disconnected).
+    /// By [`Upcalls::disconnected`].
     Disconnect(Disconnect),
     /// It has been told before.
     Known,
 }
 
 impl Phase {
-    /// Where this end goes that disconnects.
-    pub(super) fn disconnected(self) -> Self {
-        match self {
+    /// This end disconnects; tells where it was.
+    pub(super) fn disconnect(&mut self) -> Self {
+        let to = match *self {
             Phase::Established => Phase::Leaving,
             Phase::Replied => Phase::Closed,
             // nobody is connected, or the drop of the link does what has to be done
             other => other,
-        }
+        };
+        core::mem::replace(self, to)
     }
 
     /// The peer rejects, with this error if it was asked.
@@ -66,5 +68,65 @@ impl Phase {
             Phase::Leaving => Ending::Disconnect(Disconnect::Acked),
             _ => Ending::Disconnect(Disconnect::Peer),
         }
+    }
+}
+
+/// One end of a connection, as the connection manager's events see it: a phase, and whom to tell.
+pub(super) trait HasPhase<O: Upcalls>: Sized {
+    /// Calls `f` with the lock of both; there is no owner once the handle is dropped.
+    fn with_phase<R>(&self, f: impl FnOnce(&mut Phase, &Option<ARef<O>>) -> R) -> R;
+
+    /// Has what is posted flushed, if nothing else does when the connection ends.
+    fn flush(&self) {}
+
+    /// Which link this is.
+    fn link_id(&self) -> LinkId {
+        LinkId::of(self)
+    }
+
+    fn owner(&self) -> Option<ARef<O>> {
+        self.with_phase(|_, owner| owner.clone())
+    }
+
+    fn phase(&self) -> Phase {
+        self.with_phase(|phase, _| *phase)
+    }
+
+    /// Goes from one phase to the next, if that is where it is.
+    fn advance(&self, from: Phase, to: Phase) -> bool {
+        self.with_phase(|phase, _| {
+            let right = *phase == from;
+            if right {
+                *phase = to;
+            }
+            right
+        })
+    }
+
+    /// Tells the owner, if there still is one.
+    fn tell(&self, f: impl FnOnce(&O, LinkId)) {
+        if let Some(owner) = self.owner() {
+            f(&owner, self.link_id());
+        }
+    }
+
+    /// RTU has come, or what stands for it.
+    fn ready(&self) {
+        if self.advance(Phase::Replied, Phase::Established) {
+            self.tell(|o, id| o.established(id));
+        }
+    }
+
+    fn ended(&self, how: Ending) {
+        match how {
+            Ending::Refused(e) => self.tell(|o, id| o.refused(id, e)),
+            Ending::Disconnect(how) => self.gone(how),
+            Ending::Known => {}
+        }
+    }
+
+    fn gone(&self, how: Disconnect) {
+        self.flush();
+        self.tell(|o, id| o.disconnected(id, how));
     }
 }

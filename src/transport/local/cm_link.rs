@@ -6,7 +6,7 @@
 //! knows of it. Each leaves events for the other, which the workqueue delivers, one at a time for
 //! each end: so no upcall is made with anybody's locks, and none gets lost.
 
-use super::super::phase::{Ending, Phase};
+use super::super::phase::{HasPhase, Phase};
 use super::endpoint::Endpoint;
 use super::pair::{Pair, Side};
 use super::{Config, Disconnect, LinkId, Net, Upcalls, REPLY_DATA, REQUEST_DATA};
@@ -170,26 +170,14 @@ impl<O: Upcalls> CmLink<O> {
     }
 }
 
+impl<O: Upcalls> HasPhase<O> for Inner<O> {
+    fn with_phase<R>(&self, f: impl FnOnce(&mut Phase, &Option<ARef<O>>) -> R) -> R {
+        let state = &mut *self.state.lock();
+        f(&mut state.phase, &state.owner)
+    }
+}
+
 impl<O: Upcalls> Inner<O> {
-    /// Which link this is.
-    fn link_id(&self) -> LinkId {
-        LinkId::of(self)
-    }
-
-    pub(super) fn owner(&self) -> Option<ARef<O>> {
-        self.state.lock().owner.clone()
-    }
-
-    /// Goes from one phase to the next, if that is where it is.
-    pub(super) fn advance(&self, from: Phase, to: Phase) -> bool {
-        let mut state = self.state.lock();
-        let right = state.phase == from;
-        if right {
-            state.phase = to;
-        }
-        right
-    }
-
     /// Leaves an event. May be called in any context.
     fn post(self: &Arc<Self>, write: impl FnOnce(&mut CmEvents)) {
         write(&mut self.state.lock().events);
@@ -234,9 +222,7 @@ impl<O: Upcalls> Inner<O> {
     pub(super) fn disconnect(self: &Arc<Self>) {
         let (was, peer) = {
             let mut state = self.state.lock();
-            let was = state.phase;
-            state.phase = was.disconnected();
-            (was, state.peer.clone())
+            (state.phase.disconnect(), state.peer.clone())
         };
         let Some(peer) = peer else { return };
         match was {
@@ -246,25 +232,6 @@ impl<O: Upcalls> Inner<O> {
             // Nobody is connected, or the drop of the link does what has to be done.
             _ => {}
         }
-    }
-
-    /// Tells the owner, if there still is one.
-    pub(super) fn tell(&self, f: impl FnOnce(&O, LinkId)) {
-        if let Some(owner) = self.owner() {
-            f(&owner, self.link_id());
-        }
-    }
-
-    fn ended(&self, how: Ending) {
-        match how {
-            Ending::Refused(e) => self.tell(|o, id| o.refused(id, e)),
-            Ending::Disconnect(how) => self.gone(how),
-            Ending::Known => {}
-        }
-    }
-
-    fn gone(&self, how: Disconnect) {
-        self.tell(|o, id| o.disconnected(id, how));
     }
 
     /// The peer accepts.
@@ -320,8 +287,8 @@ impl<O: Upcalls> WorkItem<0> for Inner<O> {
         if let Some(data) = &events.reply {
             this.replied(data);
         }
-        if events.ready && this.advance(Phase::Replied, Phase::Established) {
-            this.tell(|o, id| o.established(id));
+        if events.ready {
+            this.ready();
         }
         if events.rejected {
             this.rejected();

@@ -2,7 +2,7 @@
 
 //! Asking for a connection, and answering.
 
-use super::super::phase::Phase;
+use super::super::phase::{HasPhase, Phase};
 use super::cm_link::{CmLink, Inner, RequestData};
 use super::endpoint::Endpoint;
 use super::pair::{Pair, Side};

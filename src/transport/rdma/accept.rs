@@ -4,7 +4,7 @@
 //!
 //! A [`Request`] is one of them, while the [`Acceptor`] looks at it.
 
-use super::super::phase::Phase;
+use super::super::phase::{HasPhase, Phase};
 use super::cm_link::Inner;
 use super::{CmLink, Config, Endpoint, Net, Upcalls, Verdict, REPLY_DATA, REQUEST_DATA};
 use crate::sys::errno::ECONNABORTED;
@@ -115,7 +115,7 @@ impl<'a, O: Upcalls> Request<'a, O> {
                 self.incoming.give_back(id);
             }
             // Nothing else will: of this connection the connection manager knows nothing.
-            inner.tell(|o| o.refused(inner.link_id(), ECONNABORTED.into()));
+            inner.tell(|o, id| o.refused(id, ECONNABORTED.into()));
         } else {
             inner.abort();
         }

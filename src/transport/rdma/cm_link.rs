@@ -5,7 +5,7 @@
 //! A [`CmLink`] is one end of a connection towards the connection manager. Its state, which outlives
 //! the handle as long as the peer has to be told of the end, is an [`Inner`].
 
-use super::super::phase::{Ending, Phase};
+use super::super::phase::{HasPhase, Phase};
 use super::registry::{self, RemovalClient};
 use super::{Attempt, Config, Disconnect, Endpoint, LinkId, Upcalls};
 use crate::sys::errno::{ECONNREFUSED, ESTALE, ETIMEDOUT};
@@ -173,33 +173,23 @@ impl<O: Upcalls> CmLink<O> {
     }
 }
 
+impl<O: Upcalls> HasPhase<O> for Inner<O> {
+    fn with_phase<R>(&self, f: impl FnOnce(&mut Phase, &Option<ARef<O>>) -> R) -> R {
+        let state = &mut *self.state.lock();
+        f(&mut state.phase, &state.owner)
+    }
+
+    fn flush(&self) {
+        if let Ok(qp) = self.qp() {
+            qp.to_error();
+        }
+    }
+}
+
 impl<O: Upcalls> Inner<O> {
     /// The QP. It is set before anybody gets at `self`.
     pub(super) fn qp(&self) -> Result<&Arc<QueuePair>> {
         self.qp.as_ref().ok_or(EINVAL)
-    }
-
-    /// Which link this is.
-    pub(super) fn link_id(&self) -> LinkId {
-        LinkId::of(self)
-    }
-
-    pub(super) fn owner(&self) -> Option<ARef<O>> {
-        self.state.lock().owner.clone()
-    }
-
-    pub(super) fn phase(&self) -> Phase {
-        self.state.lock().phase
-    }
-
-    /// Goes from one phase to the next, if that is where it is.
-    pub(super) fn advance(&self, from: Phase, to: Phase) -> bool {
-        let mut state = self.state.lock();
-        let right = state.phase == from;
-        if right {
-            state.phase = to;
-        }
-        right
     }
 
     /// Goes to [`Phase::Closed`] and tells where it came from. Nothing comes after that, so if the
@@ -252,17 +242,8 @@ impl<O: Upcalls> Inner<O> {
         }
     }
 
-    fn flush(&self) {
-        if let Ok(qp) = self.qp() {
-            qp.to_error();
-        }
-    }
-
     fn disconnect(&self) {
-        let mut state = self.state.lock();
-        let was = state.phase;
-        state.phase = was.disconnected();
-        drop(state);
+        let was = self.with_phase(|phase, _| phase.disconnect());
         let id = self.id.lock();
         let Some(id) = id.as_ref() else { return };
         // If one of these fails, the connection manager is about to tell why.
@@ -370,15 +351,11 @@ impl<O: Upcalls> Events for Inner<O> {
             } => {
                 self.replied(connection, data, reads_out, reads_in);
             }
-            Event::Ready => {
-                if self.advance(Phase::Replied, Phase::Established) {
-                    self.tell(|o| o.established(self.link_id()));
-                }
-            }
+            Event::Ready => self.ready(),
             Event::Rejected(why) => self.ended(self.close().rejected(rejected(why))),
             Event::RequestUnanswered | Event::ReplyUnanswered => match self.close() {
                 Phase::Closed => (),
-                _ => self.tell(|o| o.refused(self.link_id(), ETIMEDOUT.into())),
+                _ => self.tell(|o, id| o.refused(id, ETIMEDOUT.into())),
             },
             Event::DisconnectRequest => {
                 // If it cannot be sent, the peer asks again, and is answered without us.
@@ -395,31 +372,9 @@ impl<O: Upcalls> Events for Inner<O> {
             }
             Event::TimeWaitOver => {
                 self.close();
-                self.tell(|o| o.disconnected(self.link_id(), Disconnect::TimeWaitExit));
+                self.tell(|o, id| o.disconnected(id, Disconnect::TimeWaitExit));
             }
         }
-    }
-}
-
-impl<O: Upcalls> Inner<O> {
-    /// Tells the owner, if there still is one.
-    pub(super) fn tell(&self, f: impl FnOnce(&O)) {
-        if let Some(owner) = self.owner() {
-            f(&owner);
-        }
-    }
-
-    fn ended(&self, how: Ending) {
-        match how {
-            Ending::Refused(e) => self.tell(|o| o.refused(self.link_id(), e)),
-            Ending::Disconnect(how) => self.gone(how),
-            Ending::Known => (),
-        }
-    }
-
-    fn gone(&self, how: Disconnect) {
-        self.flush();
-        self.tell(|o| o.disconnected(self.link_id(), how));
     }
 }
 

@@ -2,7 +2,7 @@
 
 //! Asking for a connection: REQ, and what its answer leads to.
 
-use super::super::phase::Phase;
+use super::super::phase::{HasPhase, Phase};
 use super::cm_link::Inner;
 use super::{CmLink, Config, Endpoint, Upcalls, REPLY_DATA, REQUEST_DATA, SERVICE_ID};
 use crate::sys::rdma::cm::{reason, CmId, OwnedCmId, RequestParameters};
