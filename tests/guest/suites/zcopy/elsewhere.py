@@ -16,7 +16,7 @@ from lib import calls, memory
 from lib.registry import case
 from suites.process.memory import Group
 from suites.zcopy.blocks import MIB, unpinned
-from suites.zcopy.protected import Counters, in_flight, pair, receive, view, write
+from suites.zcopy.protected import Counters, in_flight, pair, receive, unprotected, view, write
 
 PAGE = mmap.PAGESIZE
 LIBC = memory.LIBC
@@ -214,17 +214,7 @@ def two_in_a_page(e):
 @case(reference=False, families=("v4",), timeout=60)
 def of_other_kinds(e):
     """Pages of hugetlbfs and stacks are not protected, and counted."""
-    def refused(name, m):
-        want = m.bytes
-        near, far = pair(e)
-        counters = Counters()
-        task = e.task(near.sendall, view(m))
-        receive(e, far, want, name)
-        task.result()
-        e.equal((counters.gained("async blocks"), counters.gained(f"async unprotected {name}")), (0, 1), name)
-        ended(e, near, far)
-
-    refused("stack", memory.Raw(MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | GROWSDOWN).fill(1))
+    ended(e, *unprotected(e, "stack", memory.Raw(MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | GROWSDOWN).fill(1)))
     pages = SYSTEM / "vm/nr_hugepages"
     if not pages.exists():
         return
@@ -234,7 +224,7 @@ def of_other_kinds(e):
             m = memory.Raw(2 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | HUGETLB)
         except OSError:
             return
-        refused("hugetlb", m.fill(1))
+        ended(e, *unprotected(e, "hugetlb", m.fill(1)))
         m.unmap()
     finally:
         pages.write_text("0")

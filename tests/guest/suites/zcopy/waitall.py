@@ -10,7 +10,7 @@ import struct
 from lib import calls, pattern
 from lib.registry import case
 
-from .blocks import MIB, Counters, eager, pair, pipelined, unpinned
+from .blocks import MIB, Counters, one_end_dies, pair, pipelined, unpinned
 from .figures import parameter
 
 ALL = socket.MSG_WAITALL
@@ -242,34 +242,4 @@ def scattered(e, turn):
 @case(reference=False, families=("v4",), timeout=240)
 def killed(e):
     """A reader with a piece out dies, or its sender: the other end learns it, and nothing stays pinned."""
-    data = bytes(LARGE)
-
-    def send_on(sock):
-        while True:
-            sock.send(data, socket.MSG_NOSIGNAL)
-
-    def receive_on(sock):
-        room = bytearray(LARGE)
-        while sock.recv_into(room, flags=ALL):
-            pass
-
-    for turn in range(8):
-        listener = e.listen()
-        dying, living = (send_on, receive_on) if turn % 2 else (receive_on, send_on)
-
-        def live():
-            near = e.connect(listener)
-            eager(near)
-            dying(near)
-
-        counters = Counters()
-        child = e.child(live)
-        far, _ = listener.accept()
-        eager(far)
-        task = e.task(lambda: e.error(living, far))
-        e.until(lambda: counters.gained("tx_bytes") > (turn + 3) * MIB, "some bytes")
-        child.kill()
-        e.check(task.result() in ("ok", "ECONNRESET", "EPIPE"), "the other end was not told")
-        far.close()
-        listener.close()
-    unpinned(e)
+    one_end_dies(e, 8, LARGE, lambda turn: turn + 3)
