@@ -261,7 +261,8 @@ class Raw:
                 done += self._e.until(lambda: self.begin(what, handle, done, size - done, address + done, key) or self.state().failure and size,
                                       "room for a transfer", self.patience)
                 self.requests += 1
-            state = self._e.until(lambda: (now := self.state()).moved == before + size and now or now.failure and now, "the transfer's end", self.patience)
+            state = self._e.until(lambda: (now := self.state()).moved == before + size and now or now.failure and now,
+                                  lambda: f"never came: the transfer's end at {before + size}: {vars(self.state())}", self.patience)
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
