@@ -241,8 +241,8 @@ impl Pinned {
         })
     }
 
-    /// The same, also of memory that the caller names by pages; says who counts it against the user's
-    /// `RLIMIT_MEMLOCK`.
+    /// The same, also of several pieces that can be one memory region, and of memory that the caller names by pages
+    /// ([`SendMsg::run`]); says who counts it against the user's `RLIMIT_MEMLOCK`.
     ///
     /// # Errors
     ///
@@ -254,7 +254,7 @@ impl Pinned {
         how: (PinTerm, Counted),
         account: &Arc<Account>,
     ) -> Result<usize, Refusal> {
-        let piece = from.piece_or_pages(most);
+        let piece = from.run(most);
         self.pin(account, Use::Send, piece, how, |m, len, hold| {
             m.pin(|pages| from.pin(pages, len, hold))
         })
@@ -325,7 +325,7 @@ impl Pinned {
     ) -> Result<usize, Refusal> {
         let (address, len) = self.cut(piece.ok_or(Refusal::NotUser)?);
         let pinning = self.pinning().ok_or(Refusal::NoMemory)?;
-        // what is named by pages has no address, and can be no program's page 0
+        // what is no one piece of a program's has no address but the offset in its first page
         let cache = counted != Counted::HereAnew && pinning.caches() && address >= PAGE;
         let for_peer = hold == PinTerm::Long;
         let hold = pinning.made_for.hold(hold);

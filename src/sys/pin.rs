@@ -2,8 +2,8 @@
 
 //! Pinned pages of programs.
 //!
-//! [`Pages`] are the pages of one piece of a program's memory, kept where they are for a device to
-//! read or write; pinned from the iterator of a send or receive call
+//! [`Pages`] are the pages of one piece of a program's memory, or of several that can be one memory
+//! region, kept where they are for a device to read or write; pinned from the iterator of a send or receive call
 //! ([`super::net::message::SendMsg::pin`], [`super::net::message::RecvMsg::pin`]). What a page
 //! holds is not touched from here. [`Locked`] is what they count against the user's
 //! `RLIMIT_MEMLOCK`.
@@ -245,7 +245,7 @@ impl Pages {
         let mut len = 0;
         // SAFETY: The iterator is valid, by the caller.
         let (at, named) = unsafe {
-            let at = c::sdp_h_pin_piece(iter, most, true, &mut len);
+            let at = c::sdp_h_pin_run(iter, most, &mut len);
             (at, c::sdp_h_pin_by_page(iter))
         };
         if !named || len == 0 || (before != 0 && (!goes_on || at != 0)) {

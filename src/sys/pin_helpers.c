@@ -45,6 +45,49 @@ static unsigned long first_piece(const struct iov_iter *i, size_t most, size_t *
 	return start;
 }
 
+/* The same of what follows on the next `skip` bytes. */
+unsigned long sdp_h_pin_piece(const struct iov_iter *i, size_t skip, size_t most, size_t *len)
+{
+	struct iov_iter at = *i;
+
+	iov_iter_advance(&at, skip);
+	return first_piece(&at, most, len);
+}
+
+/*
+ * The next piece of a run, which has `got` bytes before it: pieces that can be registered as one, since only the first begins
+ * within a page and only the last ends there. The iterator stands behind it then. 0: the run has ended.
+ */
+static size_t next_of_run(struct iov_iter *i, size_t got, size_t most, unsigned int *offset,
+			  unsigned long *start)
+{
+	size_t len;
+
+	*start = first_piece(i, most - got, &len);
+	iov_iter_advance(i, len);
+	if (!got)
+		*offset = offset_in_page(*start);
+	else if (offset_in_page(*start) || offset_in_page(*offset + got))
+		return 0;
+	return len;
+}
+
+/* The next run. Gives where it is if it is one piece, else the offset in the first page. */
+static unsigned long first_run(const struct iov_iter *i, size_t most, size_t *len)
+{
+	struct iov_iter at = *i;
+	unsigned long start, next;
+	unsigned int offset;
+	size_t n;
+
+	*len = next_of_run(&at, 0, most, &offset, &start);
+	while (*len && (n = next_of_run(&at, *len, most, &offset, &next))) {
+		*len += n;
+		start = offset;
+	}
+	return start;
+}
+
 /*
  * The next bytes of a call inside the kernel that names its memory by pages, as io_uring does with registered
  * buffers: `most` at most, as long as there is no gap between them. With `pages` for so many, takes a
@@ -88,15 +131,15 @@ static size_t page_run(const struct iov_iter *i, size_t most, struct page **page
 }
 
 /*
- * Where the next bytes are that sdp_h_pin() would pin, however many pages that takes. With `by_page` also for memory
- * that has no address of a program's: then it is the offset in the first page.
+ * The next bytes that sdp_h_pin() would pin, however many pages that takes. Gives where they are if that is one piece of the
+ * program's memory, else the offset in the first page.
  */
-unsigned long sdp_h_pin_piece(const struct iov_iter *i, size_t most, bool by_page, size_t *len)
+unsigned long sdp_h_pin_run(const struct iov_iter *i, size_t most, size_t *len)
 {
 	unsigned int offset, taken;
 
-	if (!by_page || !iov_iter_is_bvec(i))
-		return first_piece(i, most, len);
+	if (!iov_iter_is_bvec(i))
+		return first_run(i, most, len);
 	*len = page_run(i, most, NULL, 0, &offset, &taken);
 	return offset;
 }
@@ -113,42 +156,57 @@ void sdp_h_put_pages(struct page **pages, unsigned int n)
 		put_page(pages[n]);
 }
 
+/* Pins the pages of one piece, for which there is room; adds their number. Gives the number of bytes. */
+static long pin_piece(unsigned long addr, size_t len, unsigned int flags, struct page **pages,
+		      unsigned int room, unsigned int *pinned)
+{
+	size_t offset = offset_in_page(addr);
+	int n;
+
+	/* A stack grows when it is touched, not when it is pinned, of which the kernel's log would tell. */
+	if (!(flags & FOLL_NOFAULT) && fault_in_readable((const char __user *)addr, 1))
+		return -EFAULT;
+	n = min_t(size_t, room, DIV_ROUND_UP(offset + len, PAGE_SIZE));
+	n = pin_user_pages_fast(addr & PAGE_MASK, n, flags, pages);
+	if (n <= 0)
+		return n ? n : -EFAULT;
+	*pinned += n;
+	return min_t(size_t, len, n * PAGE_SIZE - offset);
+}
+
 /*
- * Pins the pages of the next bytes, up to `most` and as long as they are in one piece of the
- * program's memory. The iterator stays. Gives the number of bytes; in `pinned` that of pages.
+ * Pins the pages of the next bytes, up to `most` and as long as they can be registered as one
+ * (next_of_run). The iterator stays. Gives the number of bytes; in `pinned` that of pages.
  */
 long sdp_h_pin(const struct iov_iter *i, size_t most, bool longterm, struct page **pages,
 	       unsigned int room, unsigned int *offset, unsigned int *pinned)
 {
+	struct iov_iter at = *i;
 	unsigned int flags = 0;
+	size_t got = 0, len;
 	unsigned long addr;
-	size_t len;
-	int n;
+	long ret;
 
 	if (iov_iter_is_bvec(i)) {
 		len = page_run(i, most, pages, room, offset, pinned);
 		return len ? len : -EFAULT;
 	}
-	*pinned = 0;
-	addr = first_piece(i, most, &len);
-	if (!len)
-		return -EOPNOTSUPP;
 	if (iov_iter_rw(i) == READ)
 		flags |= FOLL_WRITE;
 	if (longterm)
 		flags |= FOLL_LONGTERM;
-	/* A stack grows when it is touched, not when it is pinned, of which the kernel's log would tell. */
 	if (i->nofault)
 		flags |= FOLL_NOFAULT;
-	else if (fault_in_readable((const char __user *)addr, 1))
-		return -EFAULT;
-	*offset = offset_in_page(addr);
-	n = min_t(size_t, room, DIV_ROUND_UP(*offset + len, PAGE_SIZE));
-	n = pin_user_pages_fast(addr & PAGE_MASK, n, flags, pages);
-	if (n <= 0)
-		return n ? n : -EFAULT;
-	*pinned = n;
-	return min_t(size_t, len, (size_t)n * PAGE_SIZE - *offset);
+	*pinned = 0;
+	do {
+		len = next_of_run(&at, got, most, offset, &addr);
+		ret = -EOPNOTSUPP;
+		if (len)
+			ret = pin_piece(addr, len, flags, pages + *pinned, room - *pinned, pinned);
+		if (ret > 0)
+			got += ret;
+	} while (ret == (long)len && *pinned < room);
+	return got ? (long)got : ret;
 }
 
 void sdp_h_unpin(struct page **pages, unsigned int n, bool dirty)

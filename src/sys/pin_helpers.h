@@ -24,7 +24,8 @@ int sdp_h_lock_pages(struct sdp_h_locked *locked, size_t size);
 void sdp_h_unlock_pages(struct sdp_h_locked *locked);
 long sdp_h_pin(const struct iov_iter *i, size_t most, bool longterm, struct page **pages,
 	       unsigned int room, unsigned int *offset, unsigned int *pinned);
-unsigned long sdp_h_pin_piece(const struct iov_iter *i, size_t most, bool by_page, size_t *len);
+unsigned long sdp_h_pin_piece(const struct iov_iter *i, size_t skip, size_t most, size_t *len);
+unsigned long sdp_h_pin_run(const struct iov_iter *i, size_t most, size_t *len);
 bool sdp_h_pin_by_page(const struct iov_iter *i);
 void sdp_h_put_pages(struct page **pages, unsigned int n);
 void sdp_h_unpin(struct page **pages, unsigned int n, bool dirty);

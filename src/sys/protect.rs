@@ -288,11 +288,13 @@ impl Pages {
         })
     }
 
-    /// Whether they are what the calling process has at this address, of a page.
-    pub(crate) fn are_mapped(&self, start: usize) -> bool {
+    /// Whether so many of them, from the `first` on, are what the calling process has at this address, of a page.
+    pub(crate) fn are_mapped(&self, start: usize, first: usize, count: usize) -> bool {
         debug_assert!(start % PAGE == 0);
-        // SAFETY: There are so many, and each is pinned; called by a process.
-        unsafe { c::sdp_h_protect_same(start, self.raw(), self.count() as u32) }
+        let end = first.checked_add(count);
+        let there = end.is_some_and(|end| end <= self.count());
+        // SAFETY: There are so many from the first on, and each is pinned; called by a process.
+        there && unsafe { c::sdp_h_protect_same(start, self.raw().add(first), count as u32) }
     }
 }
 

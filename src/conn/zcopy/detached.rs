@@ -26,7 +26,7 @@ use crate::sys::trace::{self, ZeroCopy};
 use crate::transport::{Access, LentSpan, SendWr, Transfer, Transport};
 use kernel::prelude::*;
 
-/// Bytes in one piece of a program's memory for which a block is worth while.
+/// Bytes of a program's memory for which a block is worth while.
 pub(crate) const LEAST: usize = 16384;
 
 /// What became of an attempt to add a block.
@@ -54,7 +54,7 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>, notice: &Notice) -> A
         0 => message.remaining(),
         most => most.min(message.remaining()),
     };
-    let Some((_, len)) = message.piece_or_pages(want) else {
+    let Some((_, len)) = message.run(want) else {
         return Added::Copy(want);
     };
     if len < LEAST {
@@ -64,11 +64,12 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>, notice: &Notice) -> A
         return Added::Copy(want);
     };
     let how = (PinTerm::Long, Counted::ByNotice);
-    let pin = CallMemory::pin(sk, message.piece_or_pages(want), 1, |block, account| {
+    let pin = CallMemory::pin(sk, message.run(want), 1, |block, account| {
         block.pin_counted(message, want, how, account)
     });
     let Some(mut memory) = pin else {
-        return Added::Copy(len);
+        // what cannot be pinned, and no more
+        return Added::Copy(message.piece(len).map_or(len, |(_, n)| n));
     };
     let size = memory.len();
     memory.notify(Notify::Call(notice.piece()));

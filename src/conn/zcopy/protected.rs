@@ -9,13 +9,13 @@
 
 use super::super::timers::Timer;
 use super::super::{keepalive, Connection, SdpSock, JOB_MOVE, JOB_TOUCHED};
-use super::detached::{self, Added};
+use super::detached::{self, Added, LEAST};
 use super::memory::CallMemory;
 use super::posted::Posted;
 use super::CANCEL_TIME;
 use crate::memory::notify::{Counted, Notify};
-use crate::memory::protect::{self, Flight, Holder, Refusal};
-use crate::sys::net::message::SendMsg;
+use crate::memory::protect::{self, Flight, Holder, Refusal, MOST_RANGES};
+use crate::sys::net::message::{Ranges, SendMsg};
 use crate::sys::pin::{Pages, PinTerm, PAGE};
 use crate::sys::protect::Moment;
 use crate::sys::time::jiffies;
@@ -48,7 +48,7 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<Added, ()> 
         return Err(());
     };
     let head = address.next_multiple_of(PAGE) - address;
-    let size = len.saturating_sub(head) / PAGE * PAGE;
+    let size = worthwhile(message, most).saturating_sub(head) / PAGE * PAGE;
     if size < least {
         return match len < message.remaining() {
             // a small piece of the call
@@ -61,15 +61,14 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<Added, ()> 
     }
     let mut guard = Guard {
         sk,
-        address,
         moment: Moment::now(),
         flight: Err(Refusal::Busy),
     };
     let first = detached::first_byte(message).ok_or(())?;
     let how = (PinTerm::Long, Counted::HereAnew);
-    let pin = CallMemory::pin(sk, Some((address, size)), 1, |block, account| {
-        block.pin_seen(message, size, how, account, &mut |pages| {
-            guard.protect(pages)
+    let pin = CallMemory::pin(sk, message.run(size), 1, |block, account| {
+        block.pin_seen(message, size, how, account, &mut |pages, ranges| {
+            guard.protect(pages, ranges)
         })
     });
     let mut memory = pin.ok_or(())?;
@@ -99,16 +98,23 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<Added, ()> 
     Ok(added)
 }
 
+/// How many of the next bytes are one block: of one [run](SendMsg::run), and in few pieces, none of which is small.
+fn worthwhile(message: &SendMsg<'_>, most: usize) -> usize {
+    let run = message.run(most).map_or(0, |(_, len)| len);
+    let lengths = message.ranges(run).map(|(_, len)| len);
+    let large = lengths.take_while(|len| *len >= LEAST);
+    large.take(MOST_RANGES).sum()
+}
+
 /// Protects a block between its pinning and its mapping, where memory of the program may still be waited for.
 struct Guard<'a> {
     sk: &'a SdpSock,
-    address: usize,
     moment: Option<Moment>,
     flight: Result<Flight, Refusal>,
 }
 
 impl Guard<'_> {
-    fn protect(&mut self, pages: &Pages) {
+    fn protect(&mut self, pages: &Pages, ranges: Ranges<'_>) {
         // if it was pinned before in vain, that ends
         self.flight = Err(Refusal::Busy);
         let owner = Holder {
@@ -124,7 +130,7 @@ impl Guard<'_> {
                 return;
             }
         };
-        self.flight = protect::protect(&room, self.address, pages, self.moment, owner);
+        self.flight = protect::protect(&room, ranges, pages, self.moment, owner);
         let before = self.sk.connection().direct.room.replace(room);
         drop(before);
     }

@@ -108,7 +108,7 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Option<Added> {
 /// Begins a collection with the next pages of a call, and takes them. `None`: they are to be copied.
 fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
     let want = message.remaining();
-    let (at, len) = message.piece_or_pages(want)?;
+    let (at, len) = message.run(want)?;
     let most = {
         let mut c = sk.connection();
         if !c.direct.blocks.has_room() {

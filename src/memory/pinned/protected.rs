@@ -5,15 +5,15 @@
 use super::super::budget::{Account, Use};
 use super::super::notify::Counted;
 use super::{Pinned, Refusal};
-use crate::sys::net::message::SendMsg;
+use crate::sys::net::message::{Ranges, SendMsg};
 use crate::sys::pin::{Pages, PinTerm};
 use kernel::prelude::*;
 use kernel::sync::atomic::Full;
 use kernel::sync::Arc;
 
 impl Pinned {
-    /// [`Pinned::pin_counted`], and shows the pages to `seen` before the device is held: that may fault. It sees them
-    /// once more where they are pinned again.
+    /// [`Pinned::pin_counted`], and shows the pages to `seen`, and where they are, before the device is held: that may fault. It
+    /// sees them once more where they are pinned again.
     ///
     /// # Errors
     ///
@@ -24,13 +24,13 @@ impl Pinned {
         most: usize,
         how: (PinTerm, Counted),
         account: &Arc<Account>,
-        seen: &mut dyn FnMut(&Pages),
+        seen: &mut dyn FnMut(&Pages, Ranges<'_>),
     ) -> Result<usize, Refusal> {
-        let piece = from.piece(most);
+        let piece = from.run(most);
         self.pin(account, Use::Send, piece, how, |m, len, hold| {
             m.pin(|pages| {
                 let n = from.pin(pages, len, hold)?;
-                seen(pages);
+                seen(pages, from.ranges(n));
                 Ok(n)
             })
         })

@@ -43,7 +43,7 @@ impl Pinned {
         account: &Arc<Account>,
     ) -> Result<usize, Refusal> {
         let piece = self.piece().ok_or(Refusal::NoMemory)?;
-        let (at, len) = from.piece_or_pages(most).ok_or(Refusal::NotUser)?;
+        let (at, len) = from.run(most).ok_or(Refusal::NotUser)?;
         let pages = (at % PAGE + len).div_ceil(PAGE);
         let mut charge = account.charge(Use::Send, pages).ok_or(Refusal::Budget)?;
         let before = piece.memory.count();

@@ -24,6 +24,7 @@ mod table;
 pub(crate) use table::{current, Service};
 
 use self::record::{Block, BlockId, Part, Range, Record};
+use crate::sys::net::message::Ranges;
 use crate::sys::net::sock::SockCore;
 use crate::sys::pin::{Pages, PAGE};
 use crate::sys::protect::{Handler, Heard, Moment, Open, Pins, Protector, Unprotectable, Worker};
@@ -37,6 +38,9 @@ use kernel::time::{delay::fsleep, Delta};
 const REST: u32 = 1000;
 /// Most blocks in flight in one address space.
 const MOST_BLOCKS: usize = 128;
+/// Most ranges of memory that a block has, and that all of them have together.
+pub(crate) const MOST_RANGES: usize = 16;
+const MOST_PARTS: usize = 256;
 
 /// Why a block is not protected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +49,7 @@ pub(crate) enum Refusal {
     Kind(Unprotectable),
     /// Somebody else has pinned it, who may write to it.
     Pinned,
-    /// Too many blocks are in flight, or a part of this one is just being made writable.
+    /// Too many blocks or ranges are in flight, or a part of this one is just being made writable.
     Busy,
     /// There is no userfaultfd.
     NoUserfaultfd,
@@ -169,7 +173,7 @@ impl Room {
     ///
     /// Those of [`Protector::open`].
     fn open() -> Result<Open<Self>> {
-        let record = Record::new(places(2 * MOST_BLOCKS)?, places(MOST_BLOCKS)?);
+        let record = Record::new(places(2 * MOST_PARTS)?, places(MOST_BLOCKS)?);
         let open = Protector::open(pin_init!(Room {
             state <- new_spinlock!(
                 State {
@@ -191,13 +195,17 @@ impl Room {
         state.closed || state.broken
     }
 
-    fn begin(&self, range: Range, owner: Holder) -> Result<BlockId, Refusal> {
+    fn begin(
+        &self,
+        ranges: impl Iterator<Item = Range> + Clone,
+        owner: Holder,
+    ) -> Result<BlockId, Refusal> {
         let mut state = self.state.lock();
         if state.closed || state.broken {
             return Err(Refusal::Busy);
         }
         state.last = jiffies();
-        state.record.begin(range, owner).ok_or(Refusal::Busy)
+        state.record.begin(ranges, owner).ok_or(Refusal::Busy)
     }
 
     fn end(&self, id: BlockId) -> Option<Holder> {
@@ -206,12 +214,13 @@ impl Room {
         state.record.end(id)
     }
 
-    /// Whether nobody else has pinned these pages, which are in flight. Blocks are counted after the pins, so that one that
-    /// has ended meanwhile counts for too little.
-    fn are_ours(&self, range: Range, pages: &Pages) -> bool {
+    /// Whether nobody else has pinned the pages of a range, which are in flight and the `first` one and those behind it of
+    /// these. Blocks are counted after the pins, so that one that has ended meanwhile counts for too little.
+    fn are_ours(&self, range: Range, pages: &Pages, first: usize) -> bool {
+        let pins = |n| pages.pins(first + n).filter(|_| n < range.pages(PAGE));
         // of those that are a folio each, which are many, the most
         let (mut n, mut most) = (0, 0);
-        while let Some(pins) = pages.pins(n) {
+        while let Some(pins) = pins(n) {
             if pins.pages == 1 {
                 most = pins.count.max(most);
             } else if !self.is_ours(range.start + n * PAGE, &pins) {
@@ -223,7 +232,7 @@ impl Room {
             return true;
         }
         // another block has a part of it
-        let mut each = (0..).map_while(|n| Some((range.start + n * PAGE, pages.pins(n)?)));
+        let mut each = (0..).map_while(|n| Some((range.start + n * PAGE, pins(n)?)));
         each.all(|(address, pins)| self.is_ours(address, &pins))
     }
 
@@ -239,35 +248,48 @@ impl Room {
     }
 }
 
-/// Protects pages of the calling process, whose address space it [is](Protector::is_mine): whole pages from `start` on, pinned
-/// at a `moment` or later. Sleeps, and may fault.
+/// Protects pages of the calling process, whose address space it [is](Protector::is_mine): those of ranges that are whole pages,
+/// pinned at a `moment` or later. Sleeps, and may fault.
 ///
 /// # Errors
 ///
 /// Why not: then they are as they were, or will be in a moment.
 pub(crate) fn protect(
     room: &Arc<Protector<Room>>,
-    start: usize,
+    ranges: Ranges<'_>,
     pages: &Pages,
     moment: Option<Moment>,
     owner: Holder,
 ) -> Result<Flight, Refusal> {
-    let range = Range::whole_pages(start, pages.len(), PAGE);
-    let whole = range.filter(|r| r.start == start && r.end - r.start == pages.len());
-    let range = whole.ok_or(Refusal::Busy)?;
-    let id = room.handler.begin(range, owner)?;
+    let ranges = ranges.map(|(start, len)| Range::whole_pages(start, len, PAGE));
+    if ranges.clone().any(|range| range.is_none()) {
+        return Err(Refusal::Busy);
+    }
+    let ranges = ranges.flatten();
+    // each with the number of its first page
+    let mut numbered = ranges.clone().scan(0, |next, range| {
+        let first = *next;
+        *next += range.pages(PAGE);
+        Some((range, first))
+    });
+    let id = room.handler.begin(ranges.clone(), owner)?;
     // from now on dropping it undoes all
     let flight = Flight {
         room: room.clone(),
         id,
     };
-    room.set(range.start, range.end).map_err(Refusal::Kind)?;
+    for range in ranges {
+        room.set(range.start, range.end).map_err(Refusal::Kind)?;
+    }
     // what was mapped anew between the pinning and the protection
-    let same = moment.is_some_and(Moment::is_still) || pages.are_mapped(start);
+    let same = moment.is_some_and(Moment::is_still)
+        || numbered
+            .clone()
+            .all(|(range, first)| pages.are_mapped(range.start, first, range.pages(PAGE)));
     if !same {
         return Err(Refusal::Kind(Unprotectable::Changing));
     }
-    match room.handler.are_ours(range, pages) {
+    match numbered.all(|(range, first)| room.handler.are_ours(range, pages, first)) {
         true => Ok(flight),
         false => Err(Refusal::Pinned),
     }

@@ -2,9 +2,8 @@
 
 //! Which memory of one address space is protected, and for whom.
 //!
-//! A block is a range of whole pages that its owner has in flight. Blocks may overlap: a page is protected
-//! until the last one that covers it has ended. mremap(2) may move a part of a block, so a block is in
-//! parts. What a block leaves behind stays here, too, until the worker has made it writable
+//! A block is one or more ranges of whole pages that its owner has in flight, its parts. Blocks may overlap: a page is
+//! protected until the last one that covers it has ended. mremap(2) may move a part of a range. What a block leaves behind stays here, too, until the worker has made it writable
 //! ([`Record::next_loose`], [`Record::cleared`]).
 //!
 //! Memory that the program unmaps, or maps anew, may stay in here: that only makes it writable later than
@@ -22,12 +21,16 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// The whole pages of a part of memory, if there are any.
-    pub(crate) fn whole_pages(address: usize, len: usize, page: usize) -> Option<Self> {
-        let start = address.checked_next_multiple_of(page)?;
-        let end = address.checked_add(len)?;
-        let end = end - end % page;
-        (start < end).then_some(Range { start, end })
+    /// A part of memory, if that is whole pages.
+    pub(crate) fn whole_pages(start: usize, len: usize, page: usize) -> Option<Self> {
+        let end = start.checked_add(len)?;
+        let whole = start % page == 0 && end % page == 0 && start < end;
+        whole.then_some(Range { start, end })
+    }
+
+    /// How many pages it has.
+    pub(crate) fn pages(self, page: usize) -> usize {
+        (self.end - self.start) / page
     }
 
     /// What both have.
@@ -62,8 +65,10 @@ pub(crate) struct Block<O> {
 /// The record of one address space, in memory that its maker has.
 #[derive(Debug)]
 pub(crate) struct Record<P, B> {
-    /// Room for parts: as many as blocks, and more for those that are moved in part.
+    /// Room for parts: half of it for blocks that begin, and half for parts that are torn by moving.
     parts: P,
+    /// Those from here on are empty.
+    top: usize,
     blocks: B,
     last: u64,
     /// What the worker makes writable just now.
@@ -81,6 +86,7 @@ where
     pub(crate) const fn new(parts: P, blocks: B) -> Self {
         Record {
             parts,
+            top: 0,
             blocks,
             last: 0,
             clearing: None,
@@ -88,22 +94,30 @@ where
         }
     }
 
-    /// The ranges of blocks in flight.
-    fn live(&self) -> impl Iterator<Item = Range> + '_ {
-        let parts = self.parts.iter().flatten();
-        parts.filter(|p| p.block.is_some()).map(|p| p.range)
+    /// All parts.
+    fn all(&self) -> impl Iterator<Item = &Part> + '_ {
+        self.parts.iter().take(self.top).flatten()
     }
 
-    /// A block begins: before it is protected. `None`: there is no room, or a part of it is just being made
+    /// The ranges of blocks in flight.
+    fn live(&self) -> impl Iterator<Item = Range> + '_ {
+        self.all().filter(|p| p.block.is_some()).map(|p| p.range)
+    }
+
+    /// A block of these ranges begins: before it is protected. `None`: there is no room, or a part of it is just being made
     /// writable.
-    pub(crate) fn begin(&mut self, range: Range, owner: O) -> Option<BlockId> {
-        let used = self.parts.iter().flatten().count();
-        let clearing = self.clearing.is_some_and(|c| c.common(range).is_some());
-        if used >= self.blocks.len() || clearing || self.overflown {
+    pub(crate) fn begin(
+        &mut self,
+        ranges: impl Iterator<Item = Range> + Clone,
+        owner: O,
+    ) -> Option<BlockId> {
+        let used = self.all().count() + ranges.clone().count();
+        let clearing = self.clearing;
+        let clearing = clearing.is_some_and(|c| ranges.clone().any(|r| r.common(c).is_some()));
+        if used > self.parts.len() / 2 || clearing || self.overflown {
             return None;
         }
         let place = self.blocks.iter_mut().find(|b| b.is_none())?;
-        let part = self.parts.iter_mut().find(|p| p.is_none())?;
         self.last += 1;
         let id = BlockId(self.last);
         *place = Some(Block {
@@ -111,16 +125,14 @@ where
             owner,
             told: false,
         });
-        *part = Some(Part {
-            range,
-            block: Some(id),
-        });
+        let block = Some(id);
+        ranges.for_each(|range| self.add(Part { range, block }));
         Some(id)
     }
 
     /// A block has ended. Returns its owner, once.
     pub(crate) fn end(&mut self, id: BlockId) -> Option<O> {
-        for part in self.parts.iter_mut().flatten() {
+        for part in self.parts.iter_mut().take(self.top).flatten() {
             if part.block == Some(id) {
                 part.block = None;
             }
@@ -137,7 +149,9 @@ where
         if self.clearing.is_some() {
             return None;
         }
-        for n in 0..self.parts.len() {
+        let last = self.parts.iter().take(self.top).rposition(Option::is_some);
+        self.top = last.map_or(0, |n| n + 1);
+        for n in 0..self.top {
             let Some(part) = self.parts.get(n).copied().flatten() else {
                 continue;
             };
@@ -198,7 +212,7 @@ where
 
     /// Somebody waits to write to a page: the next owner to be told of that. Each is told once.
     pub(crate) fn next_touched(&mut self, page: Range) -> Option<(BlockId, O)> {
-        for part in self.parts.iter().flatten() {
+        for part in self.parts.iter().take(self.top).flatten() {
             let touched = part.range.common(page).and(part.block);
             let Some(id) = touched else {
                 continue;
@@ -221,7 +235,7 @@ where
     /// mremap(2) has moved memory, to where it was not. What is being made writable is
     /// [given back](Record::cleared) before.
     pub(crate) fn moved(&mut self, from: Range, to: usize) {
-        for n in 0..self.parts.len() {
+        for n in 0..self.top {
             let part = self.parts.get(n).copied().flatten();
             let common = part.and_then(|p| Some((p, p.range.common(from)?)));
             let Some((part, common)) = common else {
@@ -250,8 +264,12 @@ where
     }
 
     fn add(&mut self, part: Part) {
-        match self.parts.iter_mut().find(|p| p.is_none()) {
-            Some(place) => *place = Some(part),
+        let free = self.parts.iter_mut().zip(1..).find(|(p, _)| p.is_none());
+        match free {
+            Some((place, behind)) => {
+                *place = Some(part);
+                self.top = self.top.max(behind);
+            }
             None => self.overflown = true,
         }
     }
@@ -262,7 +280,7 @@ where
         common.map(|c| c.end - c.start).sum()
     }
 
-    /// How many blocks in flight have all of a range.
+    /// How often blocks in flight have all of a range.
     pub(crate) fn covering(&self, range: Range) -> usize {
         let whole = |l: &Range| l.common(range) == Some(range);
         self.live().filter(whole).count()

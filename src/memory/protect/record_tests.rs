@@ -26,6 +26,11 @@ fn pages(r: Range) -> impl Iterator<Item = usize> {
     r.start / PAGE..r.end / PAGE
 }
 
+/// A block of one range begins.
+fn begin(r: &mut Tested, range: Range, owner: u32) -> Option<BlockId> {
+    r.begin([range].into_iter(), owner)
+}
+
 /// Makes writable what nobody needs, as the worker does.
 fn clear(r: &mut Tested) -> Vec<Range> {
     let mut all = Vec::new();
@@ -48,17 +53,23 @@ fn touched(r: &mut Tested, page: usize) -> Vec<u32> {
 #[test]
 fn whole_pages_only() {
     assert_eq!(Range::whole_pages(4096, 8192, PAGE), Some(range(1, 2)));
-    assert_eq!(Range::whole_pages(4097, 8192, PAGE), Some(range(2, 1)));
-    assert_eq!(Range::whole_pages(4097, 8190, PAGE), None);
-    assert_eq!(Range::whole_pages(1, 4095, PAGE), None);
-    assert_eq!(Range::whole_pages(usize::MAX - 10, 100, PAGE), None);
-    assert_eq!(Range::whole_pages(8192, usize::MAX, PAGE), None);
+    assert_eq!(range(1, 2).pages(PAGE), 2);
+    for (start, len) in [
+        (4096, 0),
+        (4097, 8191),
+        (4096, 8191),
+        (1, 4096),
+        (8192, usize::MAX),
+        (usize::MAX - 4095, 4096),
+    ] {
+        assert_eq!(Range::whole_pages(start, len, PAGE), None);
+    }
 }
 
 #[test]
 fn ends_once() {
     let mut r = record();
-    let a = r.begin(range(1, 4), 7).unwrap();
+    let a = begin(&mut r, range(1, 4), 7).unwrap();
     assert!(!r.is_idle());
     assert_eq!(clear(&mut r), []);
     assert_eq!(r.end(a), Some(7));
@@ -71,9 +82,9 @@ fn ends_once() {
 #[test]
 fn a_page_of_two_blocks_is_free_when_both_have_ended() {
     let mut r = record();
-    let a = r.begin(range(1, 4), 1).unwrap();
-    let b = r.begin(range(3, 4), 2).unwrap();
-    let c = r.begin(range(4, 1), 3).unwrap();
+    let a = begin(&mut r, range(1, 4), 1).unwrap();
+    let b = begin(&mut r, range(3, 4), 2).unwrap();
+    let c = begin(&mut r, range(4, 1), 3).unwrap();
     assert_eq!(r.bytes_in(range(4, 1)), 3 * PAGE);
     // two have page 3, one has it and page 6
     assert_eq!(r.covering(range(3, 1)), 2);
@@ -90,8 +101,8 @@ fn a_page_of_two_blocks_is_free_when_both_have_ended() {
 #[test]
 fn owners_are_told_once() {
     let mut r = record();
-    let a = r.begin(range(1, 4), 1).unwrap();
-    r.begin(range(3, 4), 2).unwrap();
+    let a = begin(&mut r, range(1, 4), 1).unwrap();
+    begin(&mut r, range(3, 4), 2).unwrap();
     assert!(!r.is_told(a));
     assert_eq!(touched(&mut r, 4), [1, 2]);
     assert!(r.is_told(a));
@@ -102,9 +113,47 @@ fn owners_are_told_once() {
 }
 
 #[test]
+fn a_block_of_several_ranges() {
+    let mut r = record();
+    let ranges = [range(1, 4), range(20, 2), range(30, 1), range(20, 2)];
+    let a = r.begin(ranges.into_iter(), 1).unwrap();
+    begin(&mut r, range(21, 3), 2).unwrap();
+    assert_eq!(r.bytes_in(range(0, 100)), 12 * PAGE);
+    // it has these twice
+    assert_eq!(r.covering(range(20, 2)), 2);
+    assert_eq!(r.covering(range(21, 1)), 3);
+    assert_eq!(touched(&mut r, 21), [1, 2]);
+    assert_eq!(touched(&mut r, 30), []);
+    assert!(!r.take_stray(range(30, 1)));
+    assert!(r.take_stray(range(10, 1)));
+    // none of it may be just where the worker is
+    assert!(r
+        .begin([range(50, 1), range(10, 2)].into_iter(), 3)
+        .is_none());
+    r.cleared(true);
+    assert_eq!(r.end(a), Some(1));
+    let mut all = clear(&mut r);
+    all.sort_by_key(|r| r.start);
+    assert_eq!(all, [range(1, 4), range(20, 1), range(20, 1), range(30, 1)]);
+}
+
+#[test]
+fn ranges_for_which_there_is_no_room() {
+    let mut r = record();
+    let ranges = |n| (0..n).map(|n| range(n * 3, 1));
+    assert!(r.begin(ranges(MOST + 1), 1).is_none());
+    let a = r.begin(ranges(MOST - 1), 1).unwrap();
+    assert!(r.begin(ranges(2), 2).is_none());
+    assert!(r.begin(ranges(1), 2).is_some());
+    assert_eq!(r.end(a), Some(1));
+    clear(&mut r);
+    assert!(r.begin(ranges(MOST - 1), 1).is_some());
+}
+
+#[test]
 fn a_stray_page_is_nobodys() {
     let mut r = record();
-    r.begin(range(1, 4), 1).unwrap();
+    begin(&mut r, range(1, 4), 1).unwrap();
     assert!(!r.take_stray(range(2, 1)));
     assert!(r.take_stray(range(7, 1)));
     r.cleared(true);
@@ -117,20 +166,20 @@ fn a_stray_page_is_nobodys() {
 #[test]
 fn none_begins_where_the_worker_is() {
     let mut r = record();
-    let a = r.begin(range(1, 4), 1).unwrap();
+    let a = begin(&mut r, range(1, 4), 1).unwrap();
     r.end(a);
     assert_eq!(r.next_loose(), Some(range(1, 4)));
     assert_eq!(r.next_loose(), None);
-    assert!(r.begin(range(4, 4), 2).is_none());
-    assert!(r.begin(range(5, 4), 2).is_some());
+    assert!(begin(&mut r, range(4, 4), 2).is_none());
+    assert!(begin(&mut r, range(5, 4), 2).is_some());
     r.cleared(true);
-    assert!(r.begin(range(1, 4), 3).is_some());
+    assert!(begin(&mut r, range(1, 4), 3).is_some());
 }
 
 #[test]
 fn what_could_not_be_cleared_comes_again_where_it_has_moved() {
     let mut r = record();
-    let a = r.begin(range(1, 4), 1).unwrap();
+    let a = begin(&mut r, range(1, 4), 1).unwrap();
     r.end(a);
     assert_eq!(r.next_loose(), Some(range(1, 4)));
     r.cleared(false);
@@ -141,7 +190,7 @@ fn what_could_not_be_cleared_comes_again_where_it_has_moved() {
 #[test]
 fn a_part_moves() {
     let mut r = record();
-    let a = r.begin(range(10, 6), 1).unwrap();
+    let a = begin(&mut r, range(10, 6), 1).unwrap();
     r.moved(range(12, 2), 50 * PAGE);
     assert_eq!(touched(&mut r, 51), [1]);
     assert_eq!(r.bytes_in(range(12, 2)), 0);
@@ -156,15 +205,15 @@ fn a_part_moves() {
 fn no_more_than_there_is_room_for() {
     let mut r = record();
     let ids: Vec<_> = (0..MOST)
-        .map(|n| r.begin(range(n * 3, 3), n as u32).unwrap())
+        .map(|n| begin(&mut r, range(n * 3, 3), n as u32).unwrap())
         .collect();
-    assert!(r.begin(range(0, 1), 0).is_none());
+    assert!(begin(&mut r, range(0, 1), 0).is_none());
     // torn into more parts than there is room for: what is not known stays protected until all have ended
     for n in 0..MOST {
         r.moved(range(n * 3 + 1, 1), (10_000 + n * 2) * PAGE);
     }
     assert!(!r.take_stray(range(9_000, 1)));
-    assert!(r.begin(range(20_000, 1), 0).is_none());
+    assert!(begin(&mut r, range(20_000, 1), 0).is_none());
     for id in ids {
         assert!(r.end(id).is_some());
     }
@@ -194,10 +243,12 @@ fn as_the_model_has_it() {
         for step in 0..300u32 {
             match random(5) {
                 0 | 1 => {
-                    let block = range(random(40), 1 + random(8));
-                    if let Some(id) = r.begin(block, step) {
+                    let first = range(random(40), 1 + random(8));
+                    let second = range(50 + random(40), 1 + random(8));
+                    let block = [first, second].into_iter().take(1 + random(2));
+                    if let Some(id) = r.begin(block.clone(), step) {
                         ids.push((id, step));
-                        for page in pages(block) {
+                        for page in block.flat_map(pages) {
                             m.over.entry(page).or_default().insert(step);
                             m.protected.insert(page);
                         }

@@ -68,25 +68,27 @@ impl<'a> SendMsg<'a> {
     /// Where the next bytes are, `most` or as many as are in one piece; `None` if it is not memory of
     /// a program.
     pub(crate) fn piece(&self, most: usize) -> Option<(usize, usize)> {
+        self.ranges(most).next()
+    }
+
+    /// How many of the next bytes, `most` at most, can be one memory region: those in one piece, and in pieces of which only the
+    /// first begins within a page and only the last ends there; also of memory that the caller names by pages. The address is
+    /// the offset in the first page, unless it is one piece of a program's.
+    pub(crate) fn run(&self, most: usize) -> Option<(usize, usize)> {
         let mut len = 0;
         // SAFETY: By the invariants the iterator is valid and ours for the call.
-        let at =
-            unsafe { c::sdp_h_pin_piece(&raw const (*self.msg).msg_iter, most, false, &mut len) };
+        let at = unsafe { c::sdp_h_pin_run(&raw const (*self.msg).msg_iter, most, &mut len) };
         (len != 0).then_some((at as usize, len))
     }
 
-    /// The same, also for memory that the caller names by pages: then the address is the offset in the
-    /// first one.
-    pub(crate) fn piece_or_pages(&self, most: usize) -> Option<(usize, usize)> {
-        let mut len = 0;
-        // SAFETY: By the invariants the iterator is valid and ours for the call.
-        let at =
-            unsafe { c::sdp_h_pin_piece(&raw const (*self.msg).msg_iter, most, true, &mut len) };
-        (len != 0).then_some((at as usize, len))
+    /// The pieces that the next bytes are in, `most` at most; none if it is not memory of a program.
+    pub(crate) fn ranges(&self, most: usize) -> Ranges<'_> {
+        // SAFETY: By the invariants the iterator is valid, and ours; it is changed by `&mut self` only.
+        unsafe { Ranges::new(&raw const (*self.msg).msg_iter, most) }
     }
 
     /// Pins the pages of the next bytes, without taking them: `most`, or less if they are in
-    /// several pieces. May sleep in a page fault.
+    /// several [runs](SendMsg::run). May sleep in a page fault.
     pub(crate) fn pin(
         &mut self,
         pages: &mut Pages,
@@ -122,6 +124,47 @@ impl<'a> SendMsg<'a> {
         let n = self.iter().copy_from_iter(to);
         self.taken += n;
         n
+    }
+}
+
+/// Pieces of a program's memory: where each is, and its length.
+///
+/// # Invariants
+///
+/// `iter` is the iterator of a call that is under way, and stays as it is for `'a`.
+#[derive(Clone)]
+pub(crate) struct Ranges<'a> {
+    iter: *const c::iov_iter,
+    done: usize,
+    left: usize,
+    _call: PhantomData<&'a c::iov_iter>,
+}
+
+impl Ranges<'_> {
+    /// # Safety
+    ///
+    /// `iter` must be the iterator of a call that is under way, and stay as it is as long as there is this.
+    unsafe fn new(iter: *const c::iov_iter, most: usize) -> Self {
+        // INVARIANT: By the caller.
+        Ranges {
+            iter,
+            done: 0,
+            left: most,
+            _call: PhantomData,
+        }
+    }
+}
+
+impl Iterator for Ranges<'_> {
+    type Item = (usize, usize);
+
+    fn next(&mut self) -> Option<(usize, usize)> {
+        let mut len = 0;
+        // SAFETY: By the invariants the iterator is valid.
+        let at = unsafe { c::sdp_h_pin_piece(self.iter, self.done, self.left, &mut len) };
+        self.done += len;
+        self.left -= len;
+        (len != 0).then_some((at as usize, len))
     }
 }
 
@@ -185,11 +228,8 @@ impl<'a> RecvMsg<'a> {
     /// Where the next bytes are, `most` or as many as are in one piece; `None` if it is not memory of
     /// a program.
     pub(crate) fn piece(&self, most: usize) -> Option<(usize, usize)> {
-        let mut len = 0;
-        // SAFETY: By the invariants the iterator is valid and ours for the call.
-        let at =
-            unsafe { c::sdp_h_pin_piece(&raw const (*self.msg).msg_iter, most, false, &mut len) };
-        (len != 0).then_some((at as usize, len))
+        // SAFETY: By the invariants the iterator is valid, and ours for the call.
+        unsafe { Ranges::new(&raw const (*self.msg).msg_iter, most) }.next()
     }
 
     /// Pins the pages that the next bytes are to go to, without giving any: for `most` bytes, or

@@ -7,6 +7,7 @@ from lib import adverse, either, pattern
 from lib.registry import case
 from lib.resources import queues
 
+from ..zcopy import pieces
 from ..zcopy.blocks import MIB, Counters, eager, unpinned
 
 ERRORS = ("ECONNABORTED", "ECONNRESET", "EPIPE")
@@ -42,6 +43,15 @@ def small_without_copies(e):
         near.close()
         far.close()
         unpinned(e)
+
+
+@case(reference=False, families=("v4",), timeout=120)
+def small_in_pieces(e):
+    """The same for pieces of memory: as many are a block as there are pages in a registration."""
+    with adverse.device(e, limits=1):
+        for kind in (pieces.Notified, pieces.Protected):
+            pieces.arrive(e, kind, pieces.Pieces(pieces.APART), 4, kind.name)
+        e.equal((adverse.PARAMETERS / "misused").read_text(), "0\n", "what the device cannot do and was to")
 
 
 @case(reference=False, families=("v4",), timeout=120)
