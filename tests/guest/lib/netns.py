@@ -201,6 +201,19 @@ def firewall():
         run("peer", "nft delete table inet sdp_test")
 
 
+def tidy():
+    """Takes back what a case leaves that was ended in the middle: a host that does not answer for its address, and neighbours that were
+    set by hand or have not answered."""
+    for name in hosts():
+        try:
+            link = device(name)
+        except RuntimeError:
+            continue        # it has taken that away
+        with inside(name):
+            sysctl(f"ipv4/conf/{link}/arp_ignore", 0)
+        run(name, f"ip neigh flush dev {link} nud all")
+
+
 def sysctl(path, value=None):
     """Read, or write and return the value before, of the calling thread's namespace."""
     path = "/proc/sys/net/" + path
