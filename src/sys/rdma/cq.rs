@@ -13,6 +13,7 @@
 //! [`Cq::end`] and [`Cq::begin`].
 
 use super::super::bindings as c;
+use super::destroy::until_gone;
 use super::device::DeviceRef;
 use super::queues::filled;
 use super::use_count::UseCount;
@@ -26,9 +27,6 @@ use kernel::time::{delay::fsleep, Delta};
 
 /// Completions that are taken at once.
 const BATCH: usize = 8;
-/// How often a CQ is to be destroyed that the driver calls busy, and with which pause: a second in all.
-const TRIES: u32 = 51;
-const PAUSE: Delta = Delta::from_millis(20);
 
 /// Who is told that completions wait in a CQ.
 pub(crate) trait Ready: Send + Sync + 'static {
@@ -280,17 +278,15 @@ impl Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        for attempt in 0..TRIES {
-            if attempt != 0 {
-                fsleep(PAUSE);
-            }
-            // SAFETY: By the invariants the CQ exists and its QP does not any more.
-            if unsafe { c::ib_destroy_cq_user(self.raw.as_ptr(), ptr::null_mut()) } == 0 {
-                // SAFETY: Leaked by `new` for this CQ, which is gone.
-                return drop(unsafe { KBox::from_raw(self.context.as_ptr()) });
-            }
-        }
+        let gone = until_gone("a CQ", || {
+            // SAFETY: By the invariants the CQ exists, as long as this has not succeeded, and its QP does
+            // not any more.
+            unsafe { c::ib_destroy_cq_user(self.raw.as_ptr(), ptr::null_mut()) }
+        });
         // what may still be called keeps its context
-        pr_err!("a CQ could not be destroyed\n");
+        if gone {
+            // SAFETY: Leaked by `new` for this CQ, which is gone.
+            drop(unsafe { KBox::from_raw(self.context.as_ptr()) });
+        }
     }
 }

@@ -13,17 +13,17 @@ use super::device::DeviceRef;
 use super::mapper::{Mapper, MapperOwner};
 use super::mr::{Access, Key};
 use super::pd::Pd;
-use super::qp::QueuePair;
+use super::qp::{OwnedQp, QueuePair};
 use super::queues::{MAX_SGES, MAX_SLOTS};
 use super::receive::{ReceiveParts, ReceiveQueue, Received};
 use super::send::blocks::{BlockTable, Lendable, LentSpan, Loan, Transfer};
 use super::send::message::SendWr;
 use super::send::queue::{SendParts, SendQueue, SendWc};
 use crate::sys::rdma::buffer::Buffer;
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 use kernel::ffi::c_void;
 use kernel::prelude::*;
-use kernel::sync::Arc;
+use kernel::sync::{Arc, UniqueArc};
 
 /// Something that happened to a QP without a work request.
 pub(crate) enum QpEvent {
@@ -128,15 +128,6 @@ impl QueueSet {
     }
 }
 
-/// A QP that is destroyed when this is dropped, in process context.
-struct OwnedQp(Arc<QueuePair>);
-
-impl Drop for OwnedQp {
-    fn drop(&mut self) {
-        let _ = self.0.destroy();
-    }
-}
-
 /// One end of a connection as the device sees it. Dropped in process context, and with memory that is lent
 /// only by [`Endpoint::into_queues`].
 ///
@@ -205,10 +196,10 @@ impl<B: Lendable> Endpoint<B> {
             qp_type: c::ib_qp_type_IB_QPT_RC,
             ..Default::default()
         };
-        let qp = OwnedQp(create_qp(&pd, device, &mut init)?);
-        receive.attach(&qp.0);
+        let qp = create_qp(&pd, device, &mut init)?;
+        receive.attach(qp.qp());
         send.attach(
-            &qp.0,
+            qp.qp(),
             u16::try_from(init.cap.max_inline_data).unwrap_or(u16::MAX),
         );
         // INVARIANT: Made so above.
@@ -223,27 +214,37 @@ impl<B: Lendable> Endpoint<B> {
 
     /// Destroys it but for what the next one can be made of, if that is whole. Lets go of memory that is lent.
     /// Process context.
-    pub(crate) fn into_queues(self) -> Option<QueueSet> {
-        let destroyed = self.qp.0.destroy();
+    ///
+    /// # Errors
+    ///
+    /// Gives it back as it was, with all that the device may still use, if the driver refuses to destroy the QP
+    /// now. Try again later.
+    pub(crate) fn into_queues(mut self) -> Result<Option<QueueSet>, Self> {
+        if self.qp.destroy().is_err() {
+            return Err(self);
+        }
         drop(self.qp);
         // nothing calls that any more
         drop(self.events);
         let pd = self.send.pd();
         let (receive, send) = (self.receive.into_parts(), self.send.into_parts());
         // Not if memory is still registered: that has a reference.
-        let pd = Arc::into_unique_or_drop(pd).filter(|_| destroyed)?;
+        let pd = Arc::into_unique_or_drop(pd).filter(|pd| pd.is_clean());
+        let (Some(pd), Some(receive), Some(send)) = (pd, receive, send) else {
+            return Ok(None);
+        };
         // INVARIANT: The QP is destroyed, and the PD was had by nobody else.
-        Some(QueueSet {
+        Ok(Some(QueueSet {
             sizes: self.sizes,
-            receive: receive?,
-            send: send?,
+            receive,
+            send,
             pd: pd.into(),
-        })
+        }))
     }
 
     /// The QP.
     pub(crate) fn qp(&self) -> &Arc<QueuePair> {
-        &self.qp.0
+        self.qp.qp()
     }
 
     /// How many buffers can wait for messages.
@@ -378,7 +379,8 @@ impl<B: Lendable> Endpoint<B> {
 }
 
 /// Makes a QP with what `init` asks for, which then says what it got.
-fn create_qp(pd: &Pd, device: &DeviceRef, init: &mut c::ib_qp_init_attr) -> Result<Arc<QueuePair>> {
+fn create_qp(pd: &Pd, device: &DeviceRef, init: &mut c::ib_qp_init_attr) -> Result<OwnedQp> {
+    let place = UniqueArc::new_uninit(GFP_KERNEL)?;
     let create = |init: &mut c::ib_qp_init_attr| {
         // SAFETY: The PD exists, and `init` names CQs and handlers that outlive the QP.
         let qp = unsafe { c::ib_create_qp_kernel(pd.raw(), init, super::name()) };
@@ -393,10 +395,6 @@ fn create_qp(pd: &Pd, device: &DeviceRef, init: &mut c::ib_qp_init_attr) -> Resu
         };
         create(init)
     })?;
-    // SAFETY: The QP was made above for that device; it is destroyed below, or by the endpoint, before
-    // CQs and PD.
-    unsafe { QueuePair::new(raw, device) }.inspect_err(|_| {
-        // SAFETY: The QP was made above, and nobody else has it.
-        unsafe { c::ib_destroy_qp_user(raw.as_ptr(), ptr::null_mut()) };
-    })
+    // SAFETY: The QP was made above for that device, and nobody else has it.
+    Ok(unsafe { OwnedQp::new(place, raw, device) })
 }

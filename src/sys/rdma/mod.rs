@@ -26,6 +26,7 @@ pub(crate) mod cm;
 mod context;
 pub(crate) mod cq;
 pub(crate) mod deferred;
+mod destroy;
 pub(crate) mod device;
 pub(crate) mod dma;
 pub(crate) mod endpoint;

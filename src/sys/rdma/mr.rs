@@ -9,6 +9,7 @@
 
 use super::super::bindings as c;
 use super::super::random::random_below;
+use super::destroy::until_gone;
 use super::pd::Pd;
 use core::ptr::{self, NonNull};
 use kernel::prelude::*;
@@ -48,14 +49,15 @@ pub(crate) struct Key {
     pub(crate) len: u32,
 }
 
-/// An MR. Dropped in process context, which ends every access by its key.
+/// An MR. Dropped in process context, which ends every access by its key: if the driver does not destroy it,
+/// that of the one QP of its PD has to end it.
 ///
 /// # Invariants
 ///
-/// `raw` is an MR of `_pd`, destroyed by [`Drop`] only.
+/// `raw` is an MR of `pd`, destroyed by [`Drop`] only.
 pub(super) struct Region {
     raw: NonNull<c::ib_mr>,
-    _pd: Arc<Pd>,
+    pd: Arc<Pd>,
 }
 
 // SAFETY: An MR may be used by any thread.
@@ -86,7 +88,7 @@ impl Region {
         // INVARIANT: Made above.
         Ok(Region {
             raw,
-            _pd: pd.clone(),
+            pd: pd.clone(),
         })
     }
 
@@ -138,10 +140,12 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: By the invariants the MR exists, and this is the only place that ends that.
-        let ret = unsafe { c::ib_dereg_mr_user(self.raw(), ptr::null_mut()) };
-        if ret != 0 {
-            pr_err!("an MR could not be destroyed: {}\n", ret);
+        let gone = until_gone("an MR", || {
+            // SAFETY: By the invariants the MR exists, and this is the only place that ends that, once.
+            unsafe { c::ib_dereg_mr_user(self.raw(), ptr::null_mut()) }
+        });
+        if !gone {
+            self.pd.has_left();
         }
     }
 }

@@ -10,6 +10,7 @@ use super::super::bindings as c;
 use super::device::DeviceRef;
 use core::ptr::{self, NonNull};
 use kernel::prelude::*;
+use kernel::sync::atomic::{AtomicFlag, Relaxed};
 use kernel::sync::Arc;
 
 /// A PD. The last reference is dropped in process context.
@@ -17,9 +18,11 @@ use kernel::sync::Arc;
 /// # Invariants
 ///
 /// `raw` is a PD of `device`, destroyed by [`Drop`] only, after all that was made from it: that
-/// holds a reference each.
+/// holds a reference each, or sets `left`.
 pub(crate) struct Pd {
     raw: NonNull<c::ib_pd>,
+    /// Something that was made from it could not be destroyed: no other QP may have it.
+    left: AtomicFlag,
     device: DeviceRef,
 }
 
@@ -35,6 +38,7 @@ impl Pd {
         let raw = NonNull::new(kernel::error::from_err_ptr(pd)?).ok_or(ENOMEM)?;
         let pd = Pd {
             raw,
+            left: AtomicFlag::new(false),
             device: device.clone(),
         };
         Ok(Arc::new(pd, GFP_KERNEL)?)
@@ -42,6 +46,17 @@ impl Pd {
 
     pub(super) fn raw(&self) -> *mut c::ib_pd {
         self.raw.as_ptr()
+    }
+
+    /// Something stays that was made from it. Whoever says so gives up a reference next.
+    pub(super) fn has_left(&self) {
+        // ordered by the reference
+        self.left.store(true, Relaxed);
+    }
+
+    /// Whether it can serve another QP.
+    pub(super) fn is_clean(&self) -> bool {
+        !self.left.load(Relaxed)
     }
 
     /// Its device.
@@ -58,7 +73,9 @@ impl Pd {
 
 impl Drop for Pd {
     fn drop(&mut self) {
-        // SAFETY: By the invariants the PD exists and nothing is left that was made from it.
-        unsafe { c::ib_dealloc_pd_user(self.raw(), ptr::null_mut()) };
+        if self.is_clean() {
+            // SAFETY: By the invariants the PD exists and nothing is left that was made from it.
+            unsafe { c::ib_dealloc_pd_user(self.raw(), ptr::null_mut()) };
+        }
     }
 }

@@ -3,23 +3,28 @@
 //! The state of a QP.
 //!
 //! A [`QueuePair`] is the QP of an [`super::endpoint::Endpoint`] for those who lead it through its
-//! states, while the endpoint alone posts to it and decides how long it lives.
+//! states, while the endpoint alone posts to it and, by an [`OwnedQp`], decides how long it lives.
 
 use super::super::bindings as c;
 use super::cm::CmId;
 use super::device::DeviceRef;
-use core::ptr::NonNull;
+use core::mem::MaybeUninit;
+use core::ptr::{self, NonNull};
 use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{new_mutex, Arc, Mutex};
+use kernel::sync::{new_mutex, Arc, Mutex, UniqueArc};
+use kernel::time::{delay::fsleep, Delta};
+
+/// Between attempts to destroy a QP, where nothing else can be done meanwhile.
+const PAUSE: Delta = Delta::from_millis(100);
 
 /// A QP that may be gone.
 ///
 /// # Invariants
 ///
-/// While `alive` holds `true`, `raw` is a QP of `device`, and only [`QueuePair::destroy`] destroys
-/// it.
+/// While `alive` holds `true`, `raw` is a QP of `device`. Its [`OwnedQp`] alone destroys it, and changes
+/// `alive`.
 #[pin_data]
 pub(crate) struct QueuePair {
     raw: NonNull<c::ib_qp>,
@@ -36,6 +41,91 @@ unsafe impl Send for QueuePair {}
 // SAFETY: A QP may be used by any thread at once; its destruction is ordered by `alive`.
 unsafe impl Sync for QueuePair {}
 
+/// A QP with the right to destroy it. When this is dropped, in process context, the QP is destroyed, however
+/// long that takes.
+///
+/// # Invariants
+///
+/// If `exists`, the QP of `qp` does, and nobody else destroys it.
+pub(super) struct OwnedQp {
+    qp: Arc<QueuePair>,
+    exists: bool,
+}
+
+impl OwnedQp {
+    /// Takes charge of a QP.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is a QP of `device` that the caller gives away.
+    pub(super) unsafe fn new(
+        place: UniqueArc<MaybeUninit<QueuePair>>,
+        raw: NonNull<c::ib_qp>,
+        device: &DeviceRef,
+    ) -> Self {
+        // SAFETY: The QP is alive; its number never changes.
+        let number = unsafe { (*raw.as_ptr()).qp_num };
+        // INVARIANT: Promised by the caller.
+        let Ok(qp) = place.pin_init_with(pin_init!(QueuePair {
+            raw,
+            number,
+            device: device.clone(),
+            reads: Atomic::new(0),
+            alive <- new_mutex!(true, "ib_sdp_qp"),
+        }));
+        // INVARIANT: The same.
+        OwnedQp {
+            qp: qp.into(),
+            exists: true,
+        }
+    }
+
+    /// The QP for others.
+    pub(super) fn qp(&self) -> &Arc<QueuePair> {
+        &self.qp
+    }
+
+    /// Destroys the QP, in process context. What was posted to it is not used any more afterwards.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says. Then the QP is what it was, and the device may go on to use what was posted.
+    pub(super) fn destroy(&mut self) -> Result {
+        if !self.exists {
+            return Ok(());
+        }
+        let qp = &self.qp;
+        // INVARIANT: Nobody else gets at it as of now, without a lock that is held meanwhile.
+        *qp.alive.lock() = false;
+        if qp.device.is_virtual() {
+            // rxe may free it under a packet that has just come (docs/kernel-notes.md), unless it lets none in, and
+            // those that were let in before are through: they come within an RCU read-side section.
+            let mut attr = c::ib_qp_attr {
+                qp_state: c::ib_qp_state_IB_QPS_RESET,
+                ..Default::default()
+            };
+            // SAFETY: By the invariants the QP exists. `attr` is initialised and may be written to.
+            unsafe { c::ib_modify_qp(qp.raw(), &mut attr, c::ib_qp_attr_mask_IB_QP_STATE as i32) };
+            // SAFETY: Process context, as is promised.
+            unsafe { c::synchronize_rcu_expedited() };
+        }
+        // SAFETY: By the invariants the QP exists, and nobody else destroys it.
+        let ret = unsafe { c::ib_destroy_qp_user(qp.raw(), ptr::null_mut()) };
+        // INVARIANT: It exists if the driver has refused.
+        self.exists = ret != 0;
+        *qp.alive.lock() = self.exists;
+        to_result(ret)
+    }
+}
+
+impl Drop for OwnedQp {
+    fn drop(&mut self) {
+        while self.destroy().is_err() {
+            fsleep(PAUSE);
+        }
+    }
+}
+
 /// What this end wants differently from what the connection manager proposes for its QP.
 #[derive(Clone, Copy)]
 pub(crate) struct Tuning {
@@ -50,29 +140,7 @@ pub(crate) struct Tuning {
 }
 
 impl QueuePair {
-    /// Takes charge of a QP.
-    ///
-    /// # Safety
-    ///
-    /// `raw` is a QP of `device` that the caller gives away, on success only. The caller calls
-    /// [`QueuePair::destroy`] before it destroys the CQs and the PD.
-    pub(super) unsafe fn new(raw: NonNull<c::ib_qp>, device: &DeviceRef) -> Result<Arc<Self>> {
-        // SAFETY: The QP is alive; its number never changes.
-        let number = unsafe { (*raw.as_ptr()).qp_num };
-        Arc::pin_init(
-            // INVARIANT: Promised by the caller.
-            pin_init!(QueuePair {
-                raw,
-                number,
-                device: device.clone(),
-                reads: Atomic::new(0),
-                alive <- new_mutex!(true, "ib_sdp_qp"),
-            }),
-            GFP_KERNEL,
-        )
-    }
-
-    /// The QP as C code knows it; valid until [`QueuePair::destroy`].
+    /// The QP as C code knows it; valid until it is destroyed.
     pub(super) fn raw(&self) -> *mut c::ib_qp {
         self.raw.as_ptr()
     }
@@ -85,37 +153,6 @@ impl QueuePair {
     /// How many of our RDMA READs may be in progress; 0 until they may be posted.
     pub(crate) fn reads(&self) -> u8 {
         self.reads.load(Relaxed) as u8
-    }
-
-    /// Destroys the QP, in process context. What was posted to it is not used any more afterwards. Whether the
-    /// device has let go of it.
-    pub(super) fn destroy(&self) -> bool {
-        let mut alive = self.alive.lock();
-        if !*alive {
-            return true;
-        }
-        if self.device.is_virtual() {
-            // rxe may free it under a packet that has just come (docs/kernel-notes.md), unless it lets none in, and
-            // those that were let in before are through: they come within an RCU read-side section.
-            let mut attr = c::ib_qp_attr {
-                qp_state: c::ib_qp_state_IB_QPS_RESET,
-                ..Default::default()
-            };
-            // SAFETY: By the invariants the QP exists. `attr` is initialised and may be written to.
-            unsafe {
-                c::ib_modify_qp(self.raw(), &mut attr, c::ib_qp_attr_mask_IB_QP_STATE as i32)
-            };
-            // SAFETY: Process context, as is promised.
-            unsafe { c::synchronize_rcu_expedited() };
-        }
-        // INVARIANT: No longer alive as of now.
-        *alive = false;
-        // SAFETY: By the invariants the QP existed until now, and this is the only place that ends that.
-        let ret = unsafe { c::ib_destroy_qp_user(self.raw(), core::ptr::null_mut()) };
-        if ret != 0 {
-            pr_err!("QP {} could not be destroyed: {}\n", self.number, ret);
-        }
-        ret == 0
     }
 
     fn modify(&self, attr: &mut c::ib_qp_attr, mask: i32) -> Result {

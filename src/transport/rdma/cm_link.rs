@@ -126,10 +126,13 @@ impl<O: Upcalls> CmLink<O> {
             inline: config.inline,
             gather: config.gather,
         };
-        let spare = registry::take_queues(device);
-        let endpoint = verbs::Endpoint::new(device, &sizes, spare, received, sent, inner.clone())?;
-        inner.qp.populate(endpoint.qp().clone());
-        let endpoint = Endpoint::new(endpoint, device)?;
+        let endpoint = Endpoint::new(device, || {
+            let spare = registry::take_queues(device);
+            let events = inner.clone();
+            let endpoint = verbs::Endpoint::new(device, &sizes, spare, received, sent, events)?;
+            inner.qp.populate(endpoint.qp().clone());
+            Ok(endpoint)
+        })?;
         // From here on, the drop of the handle undoes what follows.
         let link = Arc::new(CmLink { inner }, GFP_KERNEL)?;
         let client: Arc<dyn RemovalClient> = link.inner.clone();

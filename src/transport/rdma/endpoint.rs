@@ -9,35 +9,72 @@ use super::registry;
 use crate::memory::pinned::Pinned;
 use crate::sys::bindings as c;
 use crate::sys::rdma::buffer::Buffer;
-use crate::sys::rdma::deferred::Deferred;
 use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::endpoint as verbs;
 use crate::sys::rdma::mapper::Mapper;
 use crate::sys::rdma::queues::WcStatus;
 use crate::sys::rdma::send::queue::WcKind;
+use crate::sys::rdma::work;
 use crate::transport::{
     Access, Arming, Completion, Key, LentSpan, Limits, Loan, NotifyOn, SendCompletion, SendWr,
     Status, Transfer, Transport,
 };
 use kernel::prelude::*;
 use kernel::sync::Arc;
+use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, WorkItem};
 
-/// What an endpoint leaves to the workqueue.
+/// When a driver that has refused to destroy a QP is asked again, in milliseconds; then the double, and so on.
+const PAUSE: u32 = 20;
+/// How often it is doubled: to 1.28 s.
+const DOUBLINGS: u32 = 6;
+/// After so many refusals, in four seconds, it is no passing matter.
+const MANY: u32 = 8;
+
+/// What an endpoint consists of; destroyed by the workqueue.
+#[pin_data]
 struct Remains {
-    /// `None` only while this is dropped.
+    /// `None` only while this is made or dropped.
     endpoint: Option<verbs::Endpoint<Pinned>>,
     device: DeviceRef,
+    /// How often the driver has refused to destroy the QP.
+    refused: u32,
+    #[pin]
+    work: DelayedWork<Remains>,
 }
 
-impl Drop for Remains {
-    fn drop(&mut self) {
-        let Some(endpoint) = self.endpoint.take() else {
+impl_has_delayed_work! {
+    impl HasDelayedWork<Remains> for Remains { self.work }
+}
+
+impl Remains {
+    /// Tries again later. All that the device may use stays, and so do the device, and the owner, who keeps the
+    /// module from being unloaded.
+    fn refused(mut self: Pin<KBox<Self>>, endpoint: verbs::Endpoint<Pinned>) {
+        let number = endpoint.qp().number();
+        let this = self.as_mut().project();
+        *this.endpoint = Some(endpoint);
+        let pause = PAUSE << (*this.refused).min(DOUBLINGS);
+        *this.refused = this.refused.saturating_add(1);
+        if *this.refused == MANY {
+            pr_warn!("the driver does not destroy QP {}: asking again\n", number);
+        }
+        work::defer_by(self, pause);
+    }
+}
+
+impl WorkItem for Remains {
+    type Pointer = Pin<KBox<Remains>>;
+
+    fn run(mut this: Self::Pointer) {
+        let Some(endpoint) = this.as_mut().project().endpoint.take() else {
             return;
         };
         let lender = endpoint.lender();
         // Destroys the QP and lets go of lent memory, which sleeps.
-        if let Some(queues) = endpoint.into_queues() {
-            registry::keep_queues(&self.device, queues);
+        match endpoint.into_queues() {
+            Ok(Some(queues)) => registry::keep_queues(&this.device, queues),
+            Ok(None) => (),
+            Err(endpoint) => return this.refused(endpoint),
         }
         if let Some(lender) = lender {
             lender.ready();
@@ -46,23 +83,37 @@ impl Drop for Remains {
 }
 
 /// One end of a connection for sending and receiving.
-pub(crate) struct Endpoint(Deferred<Remains>);
+pub(crate) struct Endpoint {
+    /// `None` only while it is dropped.
+    parts: Option<Pin<KBox<Remains>>>,
+}
 
 impl Endpoint {
     /// An endpoint by the device's.
-    pub(super) fn new(endpoint: verbs::Endpoint<Pinned>, device: &DeviceRef) -> Result<Self> {
-        Ok(Endpoint(Deferred::new(Remains {
-            endpoint: Some(endpoint),
-            device: device.clone(),
-        })?))
+    pub(super) fn new(
+        device: &DeviceRef,
+        make: impl FnOnce() -> Result<verbs::Endpoint<Pinned>>,
+    ) -> Result<Self> {
+        let mut parts = KBox::pin_init(
+            pin_init!(Remains {
+                endpoint: None,
+                device: device.clone(),
+                refused: 0,
+                work <- new_delayed_work!("ib_sdp_endpoint"),
+            }),
+            GFP_KERNEL,
+        )?;
+        // last, for its end may take long
+        *parts.as_mut().project().endpoint = Some(make()?);
+        Ok(Endpoint { parts: Some(parts) })
     }
 
     fn endpoint(&self) -> Option<&verbs::Endpoint<Pinned>> {
-        self.0.endpoint.as_ref()
+        self.parts.as_ref()?.endpoint.as_ref()
     }
 
     fn endpoint_mut(&mut self) -> Option<&mut verbs::Endpoint<Pinned>> {
-        self.0.endpoint.as_mut()
+        self.parts.as_mut()?.as_mut().project().endpoint.as_mut()
     }
 
     /// See [`verbs::Endpoint::look`].
@@ -78,6 +129,14 @@ impl Endpoint {
     /// See [`verbs::Endpoint::probes`].
     pub(crate) fn probes(&self) -> u16 {
         self.endpoint().map_or(0, verbs::Endpoint::probes)
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        if let Some(parts) = self.parts.take() {
+            work::defer(parts);
+        }
     }
 }
 

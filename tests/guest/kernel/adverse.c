@@ -67,7 +67,7 @@ MODULE_PARM_DESC(seed, "of what is left to chance from now on, and of queues tha
 
 static uint busy;
 module_param(busy, uint, 0644);
-MODULE_PARM_DESC(busy, "attempts to destroy a completion queue that fail, since it is busy");
+MODULE_PARM_DESC(busy, "attempts to destroy a completion queue or a queue pair that fail, since it is busy; regions are busy at random");
 
 /* How many of a thousand calls, or requests, fail. */
 static uint fail_create;
@@ -181,6 +181,7 @@ struct device_limits {
 struct pair {
 	struct list_head all;
 	struct ib_qp *qp;
+	unsigned int busy;
 };
 
 /* Protects the lists. */
@@ -562,6 +563,7 @@ static int create_qp(struct ib_qp *qp, struct ib_qp_init_attr *init, struct ib_u
 	if (!p)
 		return -ENOMEM;
 	p->qp = qp;
+	p->busy = busy;
 	error = create_limited(qp, init, udata);
 	if (error) {
 		kfree(p);
@@ -576,16 +578,22 @@ static int create_qp(struct ib_qp *qp, struct ib_qp_init_attr *init, struct ib_u
 static int destroy_qp(struct ib_qp *qp, struct ib_udata *udata)
 {
 	struct pair *p, *next;
+	bool is_busy = false;
 
 	mutex_lock(&lists);
 	list_for_each_entry_safe(p, next, &pairs, all) {
 		if (p->qp != qp)
 			continue;
+		is_busy = p->busy;
+		if (is_busy) {
+			p->busy--;
+			continue;
+		}
 		list_del(&p->all);
 		kfree(p);
 	}
 	mutex_unlock(&lists);
-	return real.destroy_qp(qp, udata);
+	return is_busy ? -EBUSY : real.destroy_qp(qp, udata);
 }
 
 static int set_fatal(const char *value, const struct kernel_param *param)
@@ -707,6 +715,13 @@ static struct ib_mr *alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 pages)
 	return adverse_happens(fail_create) ? ERR_PTR(-ENOMEM) : real.alloc_mr(pd, type, pages);
 }
 
+static int dereg_mr(struct ib_mr *mr, struct ib_udata *udata)
+{
+	if (mr->type == IB_MR_TYPE_MEM_REG && is_ours(&mr->pd->res) && any_below(busy + 1))
+		return -EBUSY;
+	return real.dereg_mr(mr, udata);
+}
+
 static int map_mr_sg(struct ib_mr *mr, struct scatterlist *list, int count, unsigned int *offset)
 {
 	if (!is_ours(&mr->pd->res))
@@ -735,6 +750,7 @@ void adverse_install(struct ib_device *device)
 	device->ops.post_send = post_send;
 	device->ops.post_recv = post_recv;
 	device->ops.alloc_mr = alloc_mr;
+	device->ops.dereg_mr = dereg_mr;
 	device->ops.map_mr_sg = map_mr_sg;
 }
 

@@ -107,12 +107,19 @@ def overrun(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def busy(e):
-    """A driver does not destroy a completion queue at first: none is left all the same."""
+    """A driver destroys neither queue pairs nor completion queues nor regions at first: none is left all the same. What a queue pair uses is
+    not taken from it before: its completion queues would be left then."""
     with either.parameters(spare_queues=0), adverse.device(e, busy=3):
-        near, far = e.pair()
-        near.send(b"x")
-        far.recv(1)
-        e.check(queues(), "completion queues are not shown")
-        near.close()
-        far.close()
-        e.until(lambda: not queues(), "the end of all completion queues")
+        for turn in (1, -1):
+            near, far = e.pair()
+            eager(near)
+            eager(far)
+            source, target = (near, far)[::turn]
+            task = e.task(pattern.send, source, 3, 2 * MIB, [MIB])
+            e.equal(pattern.receive(target, 3, 2 * MIB, [MIB], socket.MSG_WAITALL), 2 * MIB, "bytes")
+            task.result()
+            e.check(queues(), "completion queues are not shown")
+            near.close()
+            far.close()
+            e.until(lambda: not queues(), "the end of all completion queues")
+            unpinned(e)

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The end of what a driver may call busy at first.
+
+use kernel::ffi::c_int;
+use kernel::prelude::*;
+use kernel::time::{delay::fsleep, Delta};
+
+/// How often it is tried, and with which pause: a second in all.
+const TRIES: u32 = 51;
+const PAUSE: Delta = Delta::from_millis(20);
+
+/// Calls `destroy` until it returns 0, in process context. Returns whether it has.
+pub(super) fn until_gone(what: &str, mut destroy: impl FnMut() -> c_int) -> bool {
+    for attempt in 0..TRIES {
+        if attempt != 0 {
+            fsleep(PAUSE);
+        }
+        if destroy() == 0 {
+            return true;
+        }
+    }
+    pr_err!("{} could not be destroyed\n", what);
+    false
+}
