@@ -19,7 +19,7 @@ mod sys;
 mod transport;
 
 use conn::{SdpSock, Socket};
-use sys::net::registration::{Families, Ipproto};
+use sys::net::registration::Families;
 
 module! {
     type: IbSdp,
@@ -40,7 +40,6 @@ module! {
 struct IbSdp {
     #[cfg(sdp_selftest)]
     _selftest: selftest::File,
-    _ipproto: Ipproto<Socket>,
     _family: Families<Socket>,
     _rdma: transport::Service,
     _protection: memory::protect::Service,
@@ -54,11 +53,9 @@ impl kernel::Module for IbSdp {
         let protection = memory::protect::Service::start()?;
         let rdma = transport::start::<SdpSock>()?;
         let family = Families::new(module)?;
-        let ipproto = Ipproto::new(module, &family)?;
         Ok(IbSdp {
             #[cfg(sdp_selftest)]
             _selftest: selftest::file()?,
-            _ipproto: ipproto,
             _family: family,
             _rdma: rdma,
             _protection: protection,

@@ -436,12 +436,14 @@ impl Pinned {
 }
 
 impl Lendable for Pinned {
-    fn memory(&self) -> Option<&UserMemory> {
-        self.piece.as_ref()?.memory.for_device()
+    fn take_memory(&mut self) -> Option<UserMemory> {
+        self.piece.as_mut()?.memory.take_for_device()
     }
 
-    fn memory_mut(&mut self) -> Option<&mut UserMemory> {
-        self.piece()?.memory.for_device_mut()
+    fn put_back(&mut self, memory: UserMemory) {
+        if let Some(piece) = self.piece.as_mut() {
+            piece.memory = PinnedPages::Device(memory);
+        }
     }
 
     fn destroy(self) {

@@ -5,6 +5,7 @@
 use crate::sys::pin::{Pages, PinTerm, Unpinnable};
 use crate::sys::rdma::mapper::Mapper;
 use crate::sys::rdma::user_memory::UserMemory;
+use core::mem::replace;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -43,7 +44,8 @@ pub(super) enum PinnedPages {
     /// Mapped for a device.
     Device(UserMemory),
     /// Only the pages. Others who hold them are copying from or to them; as long as the memory is
-    /// not lent nobody does. `None` only on the way from one state to the other.
+    /// not lent nobody does. `None` only on the way from one state to the other, and while what is for a
+    /// device is taken out.
     Here(Option<Arc<Pages>>),
 }
 
@@ -75,14 +77,18 @@ impl PinnedPages {
         }
     }
 
-    pub(super) fn for_device(&self) -> Option<&UserMemory> {
-        match self {
+    /// Takes out what is for a device, if it is for one, until that is put back.
+    pub(super) fn take_for_device(&mut self) -> Option<UserMemory> {
+        match replace(self, PinnedPages::Here(None)) {
             PinnedPages::Device(m) => Some(m),
-            PinnedPages::Here(_) => None,
+            here => {
+                *self = here;
+                None
+            }
         }
     }
 
-    pub(super) fn for_device_mut(&mut self) -> Option<&mut UserMemory> {
+    pub(super) fn for_device(&self) -> Option<&UserMemory> {
         match self {
             PinnedPages::Device(m) => Some(m),
             PinnedPages::Here(_) => None,

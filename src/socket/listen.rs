@@ -102,10 +102,13 @@ pub(crate) struct Incoming;
 
 impl Acceptor<SdpSock> for Incoming {
     fn request(request: &Request<'_, SdpSock>) -> Verdict {
+        let Some(namespace) = family::netns_of::<Socket>(request.net()) else {
+            return Verdict::Unknown;
+        };
         // a socket without a peer's port would be none to getpeername(2), nor to accept(2)
         let hello = Hello::parse(request.hello()).ok();
         let Some(hello) = hello.filter(|h| h.local_port != 0) else {
-            family::netns_of::<Socket>(request.net()).count(|s| s.bad_hellos += 1);
+            namespace.count(|s| s.bad_hellos += 1);
             debug!(
                 "a request to connect to port {} has no valid Hello",
                 request.port()
@@ -115,7 +118,6 @@ impl Acceptor<SdpSock> for Incoming {
         if params::sdp_link_layer_ib_only() != 0 && request.is_ethernet() {
             return Verdict::Unknown;
         }
-        let namespace = family::netns_of::<Socket>(request.net());
         let local = address(&hello, &hello.dst, request.port(), request);
         let remote = address(&hello, &hello.src, hello.local_port, request);
         if !request.plausible(&local, &remote) {

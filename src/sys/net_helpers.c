@@ -117,6 +117,21 @@ void sdp_h_sock_discard(struct sock *sk)
 	sock_put(sk);
 }
 
+/* The same for one that has no descriptor, if it was not done yet. */
+void sdp_h_child_discard(struct sock *sk)
+{
+	bool first;
+
+	write_lock_bh(&sk->sk_callback_lock);
+	first = !sk->sk_socket && !sock_flag(sk, SOCK_DEAD);
+	if (first)
+		sock_set_flag(sk, SOCK_DEAD);
+	write_unlock_bh(&sk->sk_callback_lock);
+	if (first)
+		xfrm_sk_free_policy(sk);
+	sock_put(sk);
+}
+
 void sdp_h_lock_sock(struct sock *sk)
 {
 	lock_sock(sk);

@@ -65,6 +65,7 @@ struct sock *sdp_h_sock_clone(struct sock *listener, work_func_t work,
 
 void sdp_h_async_init(struct sdp_h_sock *s, work_func_t work, work_func_t timer);
 void sdp_h_sock_discard(struct sock *sk);
+void sdp_h_child_discard(struct sock *sk);
 /*
  * Filled in by family.rs: [0] is IPv4, [1] is IPv6; of the protocols [2] and
  * [3] are those of IPPROTO_SDP.

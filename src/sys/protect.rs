@@ -9,9 +9,11 @@
 
 use super::bindings as c;
 use super::pin::{Pages, PAGE};
+use super::single::Single;
 use core::mem::ManuallyDrop;
 use kernel::error::to_result;
 use kernel::prelude::*;
+use kernel::sync::atomic::AtomicFlag;
 use kernel::sync::Arc;
 use kernel::types::Opaque;
 
@@ -149,11 +151,11 @@ impl<H: Handler> Protector<H> {
         unsafe { c::sdp_h_protect_rest(self.raw.get(), ms) };
     }
 
-    /// Protects memory of the calling process, whose it [is](Protector::is_mine). Sleeps, and may fault.
+    /// Protects memory of the calling process. Sleeps, and may fault.
     ///
     /// # Errors
     ///
-    /// Why not. Part of it may be protected even so.
+    /// Why not; [`Unprotectable::Changing`] if it [is](Protector::is_mine) another one's. Part of it may be protected even so.
     pub(crate) fn set(&self, start: usize, end: usize) -> Result<(), Unprotectable> {
         // SAFETY: By the invariants; its own lock sees to it that the file is there.
         match unsafe { c::sdp_h_protect_set(self.raw.get(), start, end) } as u32 {
@@ -248,16 +250,16 @@ impl Worker<'_> {
 pub(crate) struct Moment(u32);
 
 impl Moment {
-    /// This one; `None` while mappings are being changed.
+    /// This one; `None` while mappings are being changed, and without a process.
     pub(crate) fn now() -> Option<Self> {
         let mut moment = 0;
-        // SAFETY: Called by a process, which has memory; it may be written to.
+        // SAFETY: It may be written to.
         unsafe { c::sdp_h_protect_moment(&mut moment) }.then_some(Moment(moment))
     }
 
     /// Whether no mapping has changed since.
     pub(crate) fn is_still(self) -> bool {
-        // SAFETY: Called by a process, which has memory.
+        // SAFETY: No requirements.
         unsafe { c::sdp_h_protect_unchanged(self.0) }
     }
 }
@@ -293,24 +295,29 @@ impl Pages {
         debug_assert!(start % PAGE == 0);
         let end = first.checked_add(count);
         let there = end.is_some_and(|end| end <= self.count());
-        // SAFETY: There are so many from the first on, and each is pinned; called by a process.
+        // SAFETY: There are so many from the first on, and each is pinned.
         there && unsafe { c::sdp_h_protect_same(start, self.raw().add(first), count as u32) }
     }
 }
 
 /// The workers of all. Dropped when nothing is protected any more.
-pub(crate) struct Workers(());
+pub(crate) struct Workers {
+    _single: Single,
+}
+
+static WORKERS: AtomicFlag = AtomicFlag::new(false);
 
 impl Workers {
-    /// Once, when the module is loaded.
+    /// From now on. Process context.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
+    /// `EBUSY` the second time, `ENOMEM`.
     pub(crate) fn start() -> Result<Self> {
-        // SAFETY: Called when the module is loaded, in process context.
+        let single = Single::take(&WORKERS)?;
+        // SAFETY: Process context, and there are no others.
         to_result(unsafe { c::sdp_h_protect_start() })?;
-        Ok(Workers(()))
+        Ok(Workers { _single: single })
     }
 }
 

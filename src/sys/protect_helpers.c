@@ -376,7 +376,7 @@ int sdp_h_protect_set(struct sdp_h_protect *p, unsigned long start, unsigned lon
 	int ret = -EBADF;
 
 	down_read(&p->open);
-	if (p->file)
+	if (p->file && p->mm == current->mm)
 		ret = set(p, start, end);
 	up_read(&p->open);
 	return ret;
@@ -458,20 +458,20 @@ int sdp_h_protect_read(struct sdp_h_protect *p, struct sdp_h_protect_event *even
 /* Names this moment in the life of the calling process's memory, unless mappings are being changed. */
 bool sdp_h_protect_moment(unsigned int *moment)
 {
-	return mmap_lock_speculate_try_begin(current->mm, moment);
+	return current->mm && mmap_lock_speculate_try_begin(current->mm, moment);
 }
 
 /* Whether no mapping has changed since. */
 bool sdp_h_protect_unchanged(unsigned int moment)
 {
-	return !mmap_lock_speculate_retry(current->mm, moment);
+	return current->mm && !mmap_lock_speculate_retry(current->mm, moment);
 }
 
 /* Whether these pages are mapped from `start` on in the calling process. */
 bool sdp_h_protect_same(unsigned long start, struct page **pages, unsigned int n)
 {
 	struct page *page;
-	bool same = true;
+	bool same = current->mm;
 
 	for (; same && n; n--, pages++, start += PAGE_SIZE) {
 		if (get_user_pages_fast(start, 1, 0, &page) != 1)

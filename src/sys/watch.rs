@@ -8,9 +8,11 @@
 
 use super::bindings as c;
 use super::rdma::work::{self, ModuleRef};
+use super::single::Single;
 use core::mem::ManuallyDrop;
 use kernel::error::to_result;
 use kernel::prelude::*;
+use kernel::sync::atomic::AtomicFlag;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 use kernel::types::Opaque;
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
@@ -185,18 +187,23 @@ pub(crate) fn shrink(pages: usize) {
 }
 
 /// The kernel asks for idle memory when memory is short.
-pub(crate) struct Shrinker(());
+pub(crate) struct Shrinker {
+    _single: Single,
+}
+
+static SHRINKER: AtomicFlag = AtomicFlag::new(false);
 
 impl Shrinker {
-    /// From now on. Once, while the module is loaded.
+    /// From now on. Process context.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
+    /// `EBUSY` the second time, `ENOMEM`.
     pub(crate) fn start() -> Result<Self> {
-        // SAFETY: Called when the module is loaded, in process context.
+        let single = Single::take(&SHRINKER)?;
+        // SAFETY: Process context, and there is no other one.
         to_result(unsafe { c::sdp_h_watch_shrinker_start() })?;
-        Ok(Shrinker(()))
+        Ok(Shrinker { _single: single })
     }
 }
 

@@ -13,10 +13,9 @@ use crate::conn::SdpSock;
 use crate::memory::budget::{Account, Use};
 use crate::memory::pressure;
 use crate::sys::errno::ENOBUFS;
-use crate::sys::net::netns::PerNet;
+use crate::sys::net::netns::{PerNet, ProcEntry};
 use crate::sys::net::params;
 use crate::sys::pin::{ram_pages, PAGE};
-use crate::sys::rdma::Net;
 use crate::sys::sync::late_mutex;
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use kernel::alloc::flags::GFP_KERNEL;
@@ -86,18 +85,18 @@ pub(crate) struct Netns {
 }
 
 impl PerNet for Netns {
+    const FILES: &'static [ProcEntry<Self>] = proc::FILES;
+
     fn init() -> impl PinInit<Self, Error> {
         all::start();
         Netns::new()
     }
 
-    fn start(this: &Arc<Self>, net: &Net) -> Result {
-        proc::create(net)?;
-        let r = all::lock().and_then(|mut all| Ok(all.push(this.clone(), GFP_KERNEL)?));
-        r.inspect_err(|_| proc::remove(net))
+    fn start(this: &Arc<Self>) -> Result {
+        Ok(all::lock()?.push(this.clone(), GFP_KERNEL)?)
     }
 
-    fn stop(this: &Arc<Self>, net: &Net) {
+    fn stop(this: &Arc<Self>) {
         if let Ok(mut all) = all::lock() {
             all.retain(|one| !Arc::ptr_eq(one, this));
             if all.is_empty() {
@@ -105,7 +104,6 @@ impl PerNet for Netns {
                 *all = KVec::new();
             }
         }
-        proc::remove(net);
         this.end();
     }
 }

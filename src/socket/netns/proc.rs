@@ -6,48 +6,33 @@
 //! `IPPROTO_SDP`, is in `/proc/net/sdp_ipproto`.
 
 use super::Netns;
-use crate::conn::{Outcome, SdpSock, Socket};
+use crate::conn::{Outcome, SdpSock};
 use crate::memory::pressure;
 use crate::memory::protect::Refusal;
 use crate::protocol::{Mid, Violation};
 use crate::sys::net::address::Address;
-use crate::sys::net::family;
-use crate::sys::net::proc::{self, ProcFile};
-use crate::sys::rdma::Net;
+use crate::sys::net::netns::{ProcEntry, ProcFile};
 use core::fmt::Write;
 use core::net::IpAddr;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 
-/// Makes the files of a namespace.
-pub(super) fn create(net: &Net) -> Result {
-    proc::create::<Sockets>(net)?;
-    proc::create::<Choices>(net).inspect_err(|_| proc::remove::<Sockets>(net))?;
-    proc::create::<Statistics>(net).inspect_err(|_| {
-        proc::remove::<Choices>(net);
-        proc::remove::<Sockets>(net);
-    })
-}
-
-/// Removes them.
-pub(super) fn remove(net: &Net) {
-    proc::remove::<Statistics>(net);
-    proc::remove::<Choices>(net);
-    proc::remove::<Sockets>(net);
-}
-
-fn namespace(net: &Net) -> &Netns {
-    family::netns_of::<Socket>(net)
-}
+/// The files of a namespace.
+pub(super) const FILES: &[ProcEntry<Netns>] = &[
+    ProcEntry::of::<Sockets>(),
+    ProcEntry::of::<Choices>(),
+    ProcEntry::of::<Statistics>(),
+];
 
 /// `/proc/net/sdp`.
 struct Sockets;
 
 impl ProcFile for Sockets {
+    type Of = Netns;
     const NAME: &'static CStr = c"sdp";
 
-    fn show(net: &Net, to: &SeqFile) {
+    fn show(netns: &Netns, to: &SeqFile) {
         let mut line = Line::new();
         let _ = write!(
             line,
@@ -55,7 +40,7 @@ impl ProcFile for Sockets {
         );
         line.put(to);
         let mut slot = 0;
-        namespace(net).for_each(|sk| {
+        netns.for_each(|sk| {
             let _ = row(&mut line, sk, slot, sk.uid_for(to));
             line.put(to);
             slot += 1;
@@ -134,11 +119,12 @@ impl Write for Line {
 struct Choices;
 
 impl ProcFile for Choices {
+    type Of = Netns;
     const NAME: &'static CStr = c"sdp_ipproto";
 
-    fn show(net: &Net, to: &SeqFile) {
+    fn show(netns: &Netns, to: &SeqFile) {
         seq_print!(to, "inode uid choice\n");
-        namespace(net).for_each_either(|sk| {
+        netns.for_each_either(|sk| {
             let choice = sk.connection().choice();
             match sk.inode() {
                 // closed, and not over yet
@@ -153,11 +139,12 @@ impl ProcFile for Choices {
 struct Statistics;
 
 impl ProcFile for Statistics {
+    type Of = Netns;
     const NAME: &'static CStr = c"sdpstats";
     const WRITABLE: bool = true;
 
-    fn show(net: &Net, to: &SeqFile) {
-        let s = namespace(net).stats();
+    fn show(netns: &Netns, to: &SeqFile) {
+        let s = netns.stats();
         seq_print!(to, "SDP statistics:\n");
         counter(to, "rx_bytes", s.bytes_received);
         counter(to, "tx_bytes", s.bytes_sent);
@@ -215,8 +202,8 @@ impl ProcFile for Statistics {
         }
     }
 
-    fn written(net: &Net) {
-        namespace(net).clear_stats();
+    fn written(netns: &Netns) {
+        netns.clear_stats();
     }
 }
 

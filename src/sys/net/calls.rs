@@ -151,7 +151,8 @@ pub(super) unsafe extern "C" fn create<T: Family, const V6: bool>(
             Ok(())
         }
         Err(e) => {
-            Sock::discard(sk);
+            // SAFETY: The descriptor gets none, and nobody else has begun to use the sock.
+            unsafe { c::sdp_h_sock_discard(ARef::into_raw(sk).as_ptr().cast()) };
             Err(e)
         }
     });
@@ -287,9 +288,9 @@ pub(super) unsafe extern "C" fn setsockopt_on<T: Family>(
         // SAFETY: As above.
         let (sk, value) = unsafe { (of::<T>(socket), NewValue::new(value, len)) };
         return errno(value.int().and_then(|v| {
-            let _lock = sk.lock();
+            let lock = sk.lock();
             match name as u32 {
-                c::SO_REUSEPORT => sk.set_reuse_port(v != 0),
+                c::SO_REUSEPORT => lock.set_reuse_port(v != 0),
                 _ if !(0..=1).contains(&v) => return Err(EINVAL.into()),
                 _ => sk.set_flag(Flag::ZeroCopy, v != 0),
             }

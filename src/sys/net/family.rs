@@ -60,7 +60,7 @@ pub(crate) trait Family: InNet + Sized + Send + Sync + 'static {
     fn timer(sk: &Sock<Self>);
 }
 
-/// What the family's namespace data is, for code that has no socket at hand.
-pub(crate) fn netns_of<T: Family>(net: &Net) -> &T::Net {
-    netns::of(net)
+/// What the family's namespace data is, for code that has no socket at hand; `None` if there is no family.
+pub(crate) fn netns_of<T: Family>(net: &Net) -> Option<&T::Net> {
+    netns::of(net).map(|data| &**data)
 }

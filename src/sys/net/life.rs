@@ -57,7 +57,7 @@ impl<T: Family> Sock<T> {
         // SAFETY: The sock was made for a namespace that somebody holds who asked for it: a caller
         // of socket(2), a kernel user, or the request that came in by a device there.
         let net = unsafe { Net::from_raw(c::sdp_h_sock_net(sk.as_ptr())) };
-        let netns = netns::of::<T::Net>(net).clone();
+        let netns = netns::of::<T::Net>(net).ok_or(ENODEV)?.clone();
         // SAFETY: The object has the size of `Sock<T>`, so the data lies at its offset in it. It
         // does not move, and it is not used for anything else before the destructor has dropped it.
         let data: &'static mut MaybeUninit<T> =
@@ -74,10 +74,10 @@ impl<T: Family> Sock<T> {
         Ok(())
     }
 
-    /// Gives up a socket that never had, or no longer has, a descriptor.
+    /// Gives up a socket that never had a descriptor. Of another one, or the second time, only the reference.
     pub(crate) fn discard(me: ARef<Self>) {
         // SAFETY: The reference is handed over to the C function, which drops it.
-        unsafe { c::sdp_h_sock_discard(ARef::into_raw(me).as_ptr().cast()) }
+        unsafe { c::sdp_h_child_discard(ARef::into_raw(me).as_ptr().cast()) }
     }
 }
 

@@ -6,7 +6,7 @@
 //! [`family::Family`] is what `proto` and `proto_ops` call, by [`calls`], and [`ipproto`] the same for
 //! `IPPROTO_SDP`; [`registration`] makes both known; [`tcp`] is the `struct socket` beneath such a socket, [`message`] a `struct msghdr`,
 //! [`notice`] a `struct ubuf_info`, [`netns`] the data
-//! that each network namespace holds, [`proc`] its files under `/proc/net`.
+//! that each network namespace holds, with its files under `/proc/net`.
 
 pub(crate) mod address;
 mod calls;
@@ -20,7 +20,6 @@ pub(crate) mod netns;
 pub(crate) mod notice;
 pub(crate) mod options;
 pub(crate) mod params;
-pub(crate) mod proc;
 pub(crate) mod registration;
 #[cfg(sdp_selftest)]
 pub(crate) mod selftest;

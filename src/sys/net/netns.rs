@@ -1,26 +1,69 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Data that each network namespace holds for the module.
+//! What each network namespace holds for the module: data, and files under `/proc/net`.
 
 use super::super::bindings as c;
 use super::super::rdma::Net;
+use super::super::single::Single;
 use core::any::TypeId;
 use core::marker::PhantomData;
 use core::ptr;
+use kernel::ffi::c_void;
 use kernel::prelude::*;
-use kernel::sync::atomic::{AtomicFlag, Full, Release};
+use kernel::seq_file::SeqFile;
+use kernel::str::CStr;
+use kernel::sync::atomic::{Acquire, AtomicFlag, Release};
 use kernel::sync::Arc;
 
 /// What a namespace holds: made when the namespace is made (or the module loaded), given up when it
 /// ends (or the module is unloaded). Sockets of kernel users do not keep their namespace, so each
 /// socket holds this by itself.
 pub(crate) trait PerNet: Sized + Send + Sync + 'static {
+    /// Its files.
+    const FILES: &'static [ProcEntry<Self>];
     /// A fresh value.
     fn init() -> impl PinInit<Self, Error>;
-    /// The namespace is there: make its `/proc` files.
-    fn start(this: &Arc<Self>, net: &Net) -> Result;
+    /// The namespace is there.
+    fn start(this: &Arc<Self>) -> Result;
     /// The namespace ends: programs have no sockets in it any more, kernel users may have.
-    fn stop(this: &Arc<Self>, net: &Net);
+    fn stop(this: &Arc<Self>);
+}
+
+/// A file whose text is made anew at each reading.
+pub(crate) trait ProcFile: 'static {
+    /// What it shows.
+    type Of: PerNet;
+    /// Its name under `/proc/net`.
+    const NAME: &'static CStr;
+    /// Whether it can be written.
+    const WRITABLE: bool = false;
+    /// Writes the text.
+    fn show(of: &Self::Of, to: &SeqFile);
+    /// Somebody has written to the file.
+    fn written(_of: &Self::Of) {}
+}
+
+type Show = unsafe extern "C" fn(*mut c::seq_file, *mut c_void) -> i32;
+type Write = unsafe extern "C" fn(*mut c::file, *mut u8, usize) -> i32;
+
+/// A [`ProcFile`].
+pub(crate) struct ProcEntry<P> {
+    name: &'static CStr,
+    show: Show,
+    write: Option<Write>,
+    _of: PhantomData<fn(P)>,
+}
+
+impl<P: PerNet> ProcEntry<P> {
+    /// The entry of a file.
+    pub(crate) const fn of<F: ProcFile<Of = P>>() -> Self {
+        ProcEntry {
+            name: F::NAME,
+            show: show::<F>,
+            write: if F::WRITABLE { Some(write::<F>) } else { None },
+            _of: PhantomData,
+        }
+    }
 }
 
 /// A kind of sockets. Each of them holds what its namespace does.
@@ -39,52 +82,72 @@ struct Held<P> {
 
 /// There is a registration.
 static REGISTERED: AtomicFlag = AtomicFlag::new(false);
+/// It is complete: all namespaces have their data.
+static READY: AtomicFlag = AtomicFlag::new(false);
 
 /// The registration; while it lives, [`of`] works for every namespace.
-pub(crate) struct Registration<P: PerNet>(PhantomData<P>);
+pub(super) struct Registration<P: PerNet> {
+    _single: Single,
+    _data: PhantomData<P>,
+}
 
 impl<P: PerNet> Registration<P> {
     /// Makes the data of all namespaces.
     ///
+    /// # Safety
+    ///
+    /// While it is dropped nobody is in [`of`], nor has anything from there.
+    ///
     /// # Errors
     ///
     /// `EBUSY` if there is a registration, or what the kernel says.
-    pub(crate) fn new() -> Result<Self> {
-        if REGISTERED.xchg(true, Full) {
-            return Err(EBUSY);
-        }
+    pub(super) unsafe fn new() -> Result<Self> {
+        let single = Single::take(&REGISTERED)?;
         // SAFETY: The functions have the required signatures, live as long as the module, and
         // unregistering in `drop` ends their use. The area has that size; the kernel aligns it as
         // kmalloc does.
         let e =
             unsafe { c::sdp_h_netns_start(size_of::<Held<P>>(), Some(init::<P>), Some(exit::<P>)) };
         if e < 0 {
-            REGISTERED.store(false, Release);
-            Err(Error::from_errno(e))
-        } else {
-            Ok(Registration(PhantomData))
+            return Err(Error::from_errno(e));
         }
+        READY.store(true, Release);
+        Ok(Registration {
+            _single: single,
+            _data: PhantomData,
+        })
     }
 }
 
 impl<P: PerNet> Drop for Registration<P> {
     fn drop(&mut self) {
+        READY.store(false, Release);
         // SAFETY: Registered by `new`.
         unsafe { c::sdp_h_netns_stop() };
-        REGISTERED.store(false, Release);
     }
 }
 
-/// The data that `net` holds.
+/// The data that `net` holds, if there is a registration.
 ///
 /// # Panics
 ///
 /// If that is of another type: there is one registration, of one type.
-pub(in crate::sys) fn of<P: PerNet>(net: &Net) -> &Arc<P> {
-    let held = area::<P>(ptr::from_ref(net).cast());
-    // SAFETY: The area was initialised by `init` before anybody could see the namespace, and is dropped
-    // by `exit` only when nobody has a reference to the namespace, which who asks here has. Whatever
-    // `P` it is for, this comes first in it.
+pub(super) fn of<P: PerNet>(net: &Net) -> Option<&Arc<P>> {
+    // SAFETY: Since the registration is complete, `init` was done for each namespace before anybody could see
+    // it. `exit` is when nobody has a reference to it, which who asks here has, or in the end of the
+    // registration, during which nobody asks.
+    READY.load(Acquire).then(|| unsafe { held(net) })
+}
+
+/// The data that `net` holds.
+///
+/// # Safety
+///
+/// `init` has written it, and `exit` does not take it before the result was used.
+unsafe fn held<P: PerNet>(net: &Net) -> &Arc<P> {
+    // SAFETY: By the requirements.
+    let held = unsafe { area::<P>(ptr::from_ref(net).cast()) };
+    // SAFETY: By the requirements. Whatever `P` it is for, this comes first in it.
     let of = unsafe { (&raw const (*held).of).read() };
     assert!(of == TypeId::of::<P>(), "data of another type");
     // SAFETY: As above, and it is for this `P`.
@@ -92,8 +155,12 @@ pub(in crate::sys) fn of<P: PerNet>(net: &Net) -> &Arc<P> {
 }
 
 /// Where the data of a namespace lies.
-fn area<P>(net: *const c::net) -> *mut Held<P> {
-    // SAFETY: `net` is a namespace that is alive, and the id is registered.
+///
+/// # Safety
+///
+/// `net` is a namespace that has an area: from `init` to `exit`.
+unsafe fn area<P>(net: *const c::net) -> *mut Held<P> {
+    // SAFETY: By the requirements.
     unsafe { c::sdp_h_pernet(net, c::sdp_h_netns_id).cast() }
 }
 
@@ -105,7 +172,8 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
         Ok(p) => p,
         Err(e) => return e.to_errno(),
     };
-    let slot = area::<P>(net);
+    // SAFETY: Called for that namespace.
+    let slot = unsafe { area::<P>(net) };
     let held = Held {
         of: TypeId::of::<P>(),
         data: made,
@@ -113,21 +181,90 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
     // SAFETY: `slot` is zeroed memory of that size, which stays where it is until `exit`.
     unsafe { slot.write(held) };
     // SAFETY: Initialised above, and dropped at the earliest below. The C side passes a namespace that is alive.
-    if let Err(e) = unsafe { P::start(&(*slot).data, Net::from_raw(net)) } {
-        // SAFETY: Initialised above, and nobody has seen it.
+    let (data, net) = unsafe { (&(*slot).data, Net::from_raw(net)) };
+    // SAFETY: As above; `exit` removes them, or what follows.
+    let started = unsafe { create(net, P::FILES) }.and_then(|()| {
+        // SAFETY: Made above.
+        P::start(data).inspect_err(|_| unsafe { remove(net, P::FILES) })
+    });
+    if let Err(e) = started {
+        // SAFETY: Initialised above, and nobody sees it any more.
         unsafe { ptr::drop_in_place(slot) };
         return e.to_errno();
     }
     0
 }
 
+/// Makes files.
+///
+/// # Safety
+///
+/// [`held`] works for the namespace until they are removed, which is before the module goes.
+///
+/// # Errors
+///
+/// `ENOMEM`, or because a name is taken.
+unsafe fn create<P>(net: &Net, files: &[ProcEntry<P>]) -> Result {
+    for (i, file) in files.iter().enumerate() {
+        // SAFETY: The namespace is alive, the name is a C string, and the functions live as long as the
+        // module.
+        let made = unsafe {
+            let name = file.name.as_char_ptr();
+            c::sdp_h_proc_single(net.as_raw(), name, Some(file.show), file.write)
+        };
+        if made.is_null() {
+            // SAFETY: Made before.
+            unsafe { remove(net, files.get(..i).unwrap_or(files)) };
+            return Err(ENOMEM);
+        }
+    }
+    Ok(())
+}
+
+/// Removes files; waits for readers.
+///
+/// # Safety
+///
+/// [`create`] has made them.
+unsafe fn remove<P>(net: &Net, files: &[ProcEntry<P>]) {
+    for file in files.iter().rev() {
+        // SAFETY: The namespace is alive and the name is a C string.
+        unsafe { c::sdp_h_proc_remove(net.as_raw(), file.name.as_char_ptr()) }
+    }
+}
+
+/// # Safety
+///
+/// Called by the C side with a seq_file of a file that `create` has made.
+unsafe extern "C" fn show<F: ProcFile>(seq: *mut c::seq_file, _: *mut c_void) -> i32 {
+    // SAFETY: The C side passes a seq_file of a file made by `create`, open for this call, which its removal
+    // waits for.
+    unsafe {
+        F::show(
+            held(Net::from_raw(c::sdp_h_seq_net(seq))),
+            SeqFile::from_raw(seq),
+        )
+    };
+    0
+}
+
+/// # Safety
+///
+/// As for `show`.
+unsafe extern "C" fn write<F: ProcFile>(file: *mut c::file, _: *mut u8, len: usize) -> i32 {
+    // SAFETY: As for `show`; the file is open.
+    F::written(unsafe { held(Net::from_raw(c::sdp_h_file_net(file))) });
+    i32::try_from(len).unwrap_or(i32::MAX)
+}
+
 /// # Safety
 ///
 /// Called by the C side, once for each namespace that `init` has prepared, as the last thing.
 unsafe extern "C" fn exit<P: PerNet>(net: *mut c::net) {
-    // SAFETY: Initialised by `init`, and nobody looks there any more: that takes a reference to the
+    // SAFETY: The C side passes a namespace that is not yet freed, for which `init` has made them.
+    unsafe { remove(Net::from_raw(net), P::FILES) };
+    // SAFETY: Initialised by `init`, and nobody looks there any more: that takes a file, or a reference to the
     // namespace, and there is none.
     let last = unsafe { area::<P>(net).read() };
-    // SAFETY: The C side passes a namespace that is not yet freed.
-    P::stop(&last.data, unsafe { Net::from_raw(net) });
+    P::stop(&last.data);
 }

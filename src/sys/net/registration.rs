@@ -9,21 +9,22 @@ use super::calls::{create, fill_ops, fill_proto};
 use super::family::Family;
 use super::ipproto::{self, DualSocket};
 use super::{netns, params};
-use core::marker::PhantomData;
+use core::mem::replace;
 use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::str::CStr;
 
-/// The family, registered with the network core.
+/// The families and `IPPROTO_SDP`, registered with the network core.
 ///
 /// # Invariants
 ///
-/// The first `protos` of `sdp_h_proto` and the first `families` of `sdp_h_family` are registered.
+/// The first `protos` of `sdp_h_proto` and the first `families` of `sdp_h_family` are registered. As
+/// `_namespaces` is there, no other one is.
 pub(crate) struct Families<T: Family> {
     protos: usize,
     families: usize,
-    _namespaces: Option<netns::Registration<T::Net>>,
-    _family: PhantomData<T>,
+    ipproto: Ipproto,
+    _namespaces: netns::Registration<T::Net>,
 }
 
 // SAFETY: The registration is only made and dropped; both may happen on any thread.
@@ -37,22 +38,25 @@ unsafe impl<T: Family> Sync for Families<T> {}
 const NAMES: [&CStr; 4] = [c"SDP", c"SDPv6", c"IPPROTO_SDP", c"IPPROTO_SDPv6"];
 
 impl<T: DualSocket> Families<T> {
-    /// Registers both families; from now on programs can make sockets.
+    /// Registers both families, and `IPPROTO_SDP`; from now on programs can make sockets.
     ///
     /// # Errors
     ///
-    /// `EEXIST` if another module holds a family number; what the registration functions return.
+    /// `EBUSY` the second time; `EEXIST` if another module holds a family number; [`Ipproto::new`]'s; what the
+    /// registration functions return.
     pub(crate) fn new(module: &'static ThisModule) -> Result<Self> {
-        // SAFETY: Module start: nobody else runs, and the queue is stopped in `drop`.
+        // SAFETY: Dropped after all that asks for data of namespaces: `drop` ends sockets and requests, which need
+        // one that listens.
+        let namespaces = unsafe { netns::Registration::new() }?;
+        // SAFETY: There are no other families, and the queue is stopped in `drop`.
         to_result(unsafe { c::sdp_h_wq_start() })?;
         // INVARIANT: Nothing is registered yet.
         let mut me = Families {
             protos: 0,
             families: 0,
-            _namespaces: None,
-            _family: PhantomData,
+            ipproto: Ipproto { registered: false },
+            _namespaces: namespaces,
         };
-        me._namespaces = Some(netns::Registration::new()?);
         for (i, name) in NAMES.into_iter().enumerate() {
             let v6 = i % 2 == 1;
             // SAFETY: Not registered yet, so the statics are ours to fill.
@@ -90,12 +94,16 @@ impl<T: DualSocket> Families<T> {
             // INVARIANT: One more is registered.
             me.families += 1;
         }
+        // SAFETY: All protocols are registered, and unregistered after this in `drop`. There are no other
+        // families, so no other one.
+        me.ipproto = unsafe { Ipproto::new::<T>(module) }?;
         Ok(me)
     }
 }
 
 impl<T: Family> Drop for Families<T> {
     fn drop(&mut self) {
+        self.ipproto.unregister();
         for number in [AF_INET_SDP, AF_INET6_SDP].into_iter().take(self.families) {
             // SAFETY: Registered, by the invariants.
             unsafe { c::sock_unregister(number.into()) };
@@ -111,37 +119,31 @@ impl<T: Family> Drop for Families<T> {
     }
 }
 
-/// `IPPROTO_SDP`, registered with the network core.
+/// `IPPROTO_SDP` in the network core.
 ///
 /// # Invariants
 ///
 /// If `registered`, `sdp_h_ipproto_register()` has succeeded.
-pub(crate) struct Ipproto<T: DualSocket> {
+struct Ipproto {
     registered: bool,
-    _family: PhantomData<T>,
 }
 
-// SAFETY: The registration is only made and dropped; both may happen on any thread.
-unsafe impl<T: DualSocket> Send for Ipproto<T> {}
-// SAFETY: It has no methods that take a shared reference.
-unsafe impl<T: DualSocket> Sync for Ipproto<T> {}
-
-impl<T: DualSocket> Ipproto<T> {
-    /// Registers the number that the module's parameter says, if any. The family is registered.
+impl Ipproto {
+    /// Registers the number that the module's parameter says, if any.
+    ///
+    /// # Safety
+    ///
+    /// There is no other one. Its protocols are registered, and stay so until [`Ipproto::unregister`].
     ///
     /// # Errors
     ///
     /// `EINVAL` for a number that Linux has given to something else, or cannot; `EBUSY` for one
     /// that a module has taken.
-    pub(crate) fn new(module: &'static ThisModule, _family: &Families<T>) -> Result<Self> {
+    unsafe fn new<T: DualSocket>(module: &'static ThisModule) -> Result<Self> {
         let number = params::ipproto();
-        // INVARIANT: Nothing is registered yet.
-        let mut me = Ipproto {
-            registered: false,
-            _family: PhantomData,
-        };
         if number == 0 {
-            return Ok(me);
+            // INVARIANT: It is not.
+            return Ok(Ipproto { registered: false });
         }
         // what is below goes by the byte in IP's header, and 256 is SMC
         if !(257..=262).contains(&number) {
@@ -151,8 +153,7 @@ impl<T: DualSocket> Ipproto<T> {
             );
             return Err(EINVAL.into());
         }
-        // SAFETY: Not registered yet, so the statics are ours to fill; the protocols that belong to
-        // it are registered by the family, and are unregistered after `self` was dropped.
+        // SAFETY: Not registered yet, so the statics are ours to fill; the rest by the requirements.
         unsafe {
             for (i, v6) in [false, true].into_iter().enumerate() {
                 ipproto::fill_ops::<T>(&raw mut c::sdp_h_ipproto_ops[i], module, v6);
@@ -160,14 +161,11 @@ impl<T: DualSocket> Ipproto<T> {
             to_result(c::sdp_h_ipproto_register(number))?;
         }
         // INVARIANT: Just done.
-        me.registered = true;
-        Ok(me)
+        Ok(Ipproto { registered: true })
     }
-}
 
-impl<T: DualSocket> Drop for Ipproto<T> {
-    fn drop(&mut self) {
-        if self.registered {
+    fn unregister(&mut self) {
+        if replace(&mut self.registered, false) {
             // SAFETY: Registered, by the invariants.
             unsafe { c::sdp_h_ipproto_unregister() }
         }

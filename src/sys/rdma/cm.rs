@@ -13,6 +13,7 @@ use core::ptr::NonNull;
 use kernel::error::to_result;
 use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
+use kernel::sync::atomic::{AtomicFlag, Relaxed};
 use kernel::sync::Arc;
 
 /// Length of the private data of a REQ.
@@ -147,12 +148,7 @@ impl CmId {
         Ok((attr, mask))
     }
 
-    /// Sends REP.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` when the REQ is no longer to be answered, or what sending says.
-    pub(crate) fn reply(&self, p: &ReplyParameters<'_>) -> Result {
+    fn reply(&self, p: &ReplyParameters<'_>) -> Result {
         let mut param = c::ib_cm_rep_param {
             qp_num: p.qp,
             starting_psn: p.psn,
@@ -209,6 +205,8 @@ impl CmId {
 /// The id is alive until [`Drop`] destroys it, and its context is `events`.
 pub(crate) struct OwnedCmId {
     connection: CmId,
+    /// REP was sent, or tried to.
+    replied: AtomicFlag,
     events: Context<Arc<dyn Events>>,
     _device: DeviceRef,
 }
@@ -236,6 +234,7 @@ impl OwnedCmId {
         // INVARIANT: Made above.
         Ok(OwnedCmId {
             connection: CmId { raw },
+            replied: AtomicFlag::new(false),
             events,
             _device: device.clone(),
         })
@@ -262,17 +261,36 @@ impl OwnedCmId {
         // INVARIANT: The context was set above; the id was given away by the caller.
         Ok(OwnedCmId {
             connection: CmId { raw },
+            replied: AtomicFlag::new(false),
             events,
             _device: device.clone(),
         })
+    }
+
+    /// Sends REP.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when the REQ is no longer to be answered, or what sending says.
+    pub(crate) fn reply(&self, p: &ReplyParameters<'_>) -> Result {
+        // who looks has `self` alone, which orders this
+        self.replied.store(true, Relaxed);
+        self.connection.reply(p)
     }
 
     /// The reverse of [`OwnedCmId::adopt`]: the id is the caller's again, without a handler.
     ///
     /// # Safety
     ///
-    /// The caller is still the same callback, and no REP was sent.
-    pub(super) unsafe fn give_back(self) -> NonNull<c::ib_cm_id> {
+    /// The caller is still the same callback.
+    ///
+    /// # Errors
+    ///
+    /// Not after [`OwnedCmId::reply`]: that REP was not answered may be told at any time.
+    pub(super) unsafe fn give_back(self) -> Result<NonNull<c::ib_cm_id>, Self> {
+        if self.replied.load(Relaxed) {
+            return Err(self);
+        }
         let this = core::mem::ManuallyDrop::new(self);
         let raw = this.connection.raw;
         // SAFETY: As in `adopt`: nobody calls back meanwhile. The id is destroyed when the callback
@@ -286,7 +304,7 @@ impl OwnedCmId {
                 core::ptr::read(&this._device),
             )
         });
-        raw
+        Ok(raw)
     }
 
     /// Whether this is the connection of a pointer, which is only compared.

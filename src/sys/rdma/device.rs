@@ -8,6 +8,7 @@
 //! well, then until they have ended in any way.
 
 use super::super::bindings as c;
+use super::super::single::Single;
 use super::use_count::UseCount;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -16,7 +17,7 @@ use kernel::bindings;
 use kernel::error::to_result;
 use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, AtomicFlag, Full, Relaxed, Release};
+use kernel::sync::atomic::{Acquire, Atomic, AtomicFlag, Relaxed, Release};
 use kernel::sync::Arc;
 use kernel::time::{msecs_to_jiffies, Jiffies};
 use kernel::types::Opaque;
@@ -180,7 +181,7 @@ impl DeviceRef {
 
 /// Who is told of devices. All calls are made in process context.
 pub(crate) trait Client: 'static {
-    /// A device is there.
+    /// A device is there. If this fails, all uses are to come to an end, as in [`Client::removed`].
     fn added(device: &DeviceRef) -> Result;
 
     /// A device goes away. All uses are to come to an end; that is waited for.
@@ -205,7 +206,10 @@ static REGISTERED: AtomicFlag = AtomicFlag::new(false);
 
 /// The registration of a client. Dropping it removes all devices from the client, and waits until
 /// their uses have ended.
-pub(crate) struct Registration<C: Client>(PhantomData<fn() -> C>);
+pub(crate) struct Registration<C: Client> {
+    _single: Single,
+    _client: PhantomData<fn() -> C>,
+}
 
 impl<C: Client> Registration<C> {
     /// Registers the client; it is told of all devices that are there already before this returns.
@@ -214,9 +218,7 @@ impl<C: Client> Registration<C> {
     ///
     /// `EBUSY` if there is a client already, or what `ib_register_client()` says.
     pub(crate) fn new() -> Result<Self> {
-        if REGISTERED.xchg(true, Full) {
-            return Err(EBUSY);
-        }
+        let single = Single::take(&REGISTERED)?;
         let client = CLIENT.0.get();
         // SAFETY: The flag was won, so nobody else writes to or has registered the client. The
         // contents are zeros but for the following.
@@ -228,11 +230,11 @@ impl<C: Client> Registration<C> {
         }
         // SAFETY: The client is a static, and both functions are as `ib_core` wants them. `Drop`
         // unregisters it, before the module is unloaded.
-        let ret = to_result(unsafe { c::ib_register_client(client) });
-        if ret.is_err() {
-            REGISTERED.store(false, Release);
-        }
-        ret.map(|()| Registration(PhantomData))
+        to_result(unsafe { c::ib_register_client(client) })?;
+        Ok(Registration {
+            _single: single,
+            _client: PhantomData,
+        })
     }
 }
 
@@ -240,7 +242,6 @@ impl<C: Client> Drop for Registration<C> {
     fn drop(&mut self) {
         // SAFETY: Registered by `new`, once.
         unsafe { c::ib_unregister_client(CLIENT.0.get()) };
-        REGISTERED.store(false, Release);
     }
 }
 
@@ -267,7 +268,7 @@ extern "C" fn add<C: Client>(raw: *mut c::ib_device) -> c_int {
     // INVARIANT: `uses` begins with 1, for this. `ib_core` calls `remove` before the device goes.
     let device = DeviceRef(device);
     if let Err(e) = C::added(&device) {
-        // The client has kept no use, so nothing is waited for.
+        unused(device);
         return e.to_errno();
     }
     // The use goes with the device, and comes back in `remove`. It must not count down on the way.
@@ -283,6 +284,14 @@ extern "C" fn add<C: Client>(raw: *mut c::ib_device) -> c_int {
         )
     };
     0
+}
+
+/// Waits until all uses have ended, of which this is one.
+fn unused(device: DeviceRef) {
+    let state = device.0.clone();
+    state.removing.store(true, Release);
+    drop(device);
+    while state.unused.wait(FOREVER) {}
 }
 
 extern "C" fn remove<C: Client>(_: *mut c::ib_device, data: *mut c_void) {

@@ -165,7 +165,8 @@ impl<B: Lendable> Endpoint<B> {
     ) -> Result<Self> {
         let sizes = sizes.cut(device);
         // All that can fail comes before the QP, so that the QP is never the last one left.
-        let queues = match spare.filter(|queues| queues.sizes == sizes && queues.works()) {
+        let fits = |q: &QueueSet| q.pd.device() == device && q.sizes == sizes && q.works();
+        let queues = match spare.filter(fits) {
             Some(queues) => queues,
             None => QueueSet::new(device, &sizes)?,
         };

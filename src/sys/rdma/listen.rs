@@ -161,16 +161,20 @@ impl<'a> Incoming<'a> {
         Ok(id)
     }
 
-    /// Takes the decision back, before a REP was sent: the answer counts again. Another id than
-    /// that of [`Incoming::adopt`] is dropped.
-    pub(crate) fn give_back(&self, id: OwnedCmId) {
-        if self.adopted.get() && id.is(self.id) {
-            // SAFETY: `Incoming` lives only within the callback, so this is the same one; no REP
-            // was sent, as the caller promises by calling this.
-            let _ = unsafe { id.give_back() };
-            // INVARIANT: The id is the callback's again.
-            self.adopted.set(false);
+    /// Takes the decision back: the answer counts again.
+    ///
+    /// # Errors
+    ///
+    /// Gives the id back if that is not the one of [`Incoming::adopt`], or if a REP was sent.
+    pub(crate) fn give_back(&self, id: OwnedCmId) -> Result<(), OwnedCmId> {
+        if !self.adopted.get() || !id.is(self.id) {
+            return Err(id);
         }
+        // SAFETY: `Incoming` lives only within the callback, so this is the same one.
+        unsafe { id.give_back() }?;
+        // INVARIANT: The id is the callback's again.
+        self.adopted.set(false);
+        Ok(())
     }
 }
 

@@ -111,9 +111,9 @@ impl<'a, O: Upcalls> Request<'a, O> {
             return;
         };
         if inner.advance(Phase::New, Phase::Closed) {
-            if let Some(id) = inner.id.lock().take() {
-                self.incoming.give_back(id);
-            }
+            let mut id = inner.id.lock();
+            *id = id.take().and_then(|id| self.incoming.give_back(id).err());
+            drop(id);
             // Nothing else will: of this connection the connection manager knows nothing.
             inner.tell(|o, id| o.refused(id, ECONNABORTED.into()));
         } else {

@@ -207,6 +207,13 @@ pub(crate) struct Locked<'a> {
 }
 
 impl Locked<'_> {
+    /// Allows others of the same user to bind the same port (`SO_REUSEPORT`).
+    pub(crate) fn set_reuse_port(&self, on: bool) {
+        // SAFETY: By the invariants the sock is alive, and the lock is held, under which the bit field is
+        // changed.
+        unsafe { (*self.sk.raw()).__sk_common.set_skc_reuseport(on.into()) }
+    }
+
     /// Lets go of the lock for the time of `f`.
     pub(crate) fn unlocked<R>(&mut self, f: impl FnOnce() -> R) -> R {
         // SAFETY: By the invariants the lock is held.

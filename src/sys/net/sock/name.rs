@@ -122,13 +122,6 @@ impl SockCore {
         unsafe { (*self.raw()).__sk_common.skc_reuseport() != 0 }
     }
 
-    /// Allows others of the same user to bind the same port (`SO_REUSEPORT`). The caller holds the
-    /// socket lock.
-    pub(crate) fn set_reuse_port(&self, on: bool) {
-        // SAFETY: By the invariants the sock is alive; the bit field is changed under the lock.
-        unsafe { (*self.raw()).__sk_common.set_skc_reuseport(on.into()) }
-    }
-
     /// The interface of `SO_BINDTODEVICE`, 0 for any.
     pub(crate) fn bound_interface(&self) -> i32 {
         read_once!(self.__sk_common.skc_bound_dev_if)

@@ -77,13 +77,14 @@ pub(crate) struct LentSpan {
     pub(crate) len: u32,
 }
 
-/// Memory of a program, as its owner can lend it.
+/// What memory of a program belongs to, that can be lent. The queue has the memory itself meanwhile, so that
+/// whatever this does, nobody lets go of what a device may access.
 pub(crate) trait Lendable: Send {
-    /// The memory as its device sees it, if it was made for one.
-    fn memory(&self) -> Option<&UserMemory>;
+    /// Gives the memory as its device sees it, if it was made for one. Does not sleep.
+    fn take_memory(&mut self) -> Option<UserMemory>;
 
-    /// The same.
-    fn memory_mut(&mut self) -> Option<&mut UserMemory>;
+    /// Takes it back. Does not sleep.
+    fn put_back(&mut self, memory: UserMemory);
 
     /// Drops it on the spot. Process context; sleeps.
     fn destroy(self);
@@ -92,11 +93,20 @@ pub(crate) trait Lendable: Send {
 /// Memory that is lent.
 pub(super) struct BlockEntry<B> {
     number: u32,
-    pub(super) memory: B,
+    pub(super) memory: UserMemory,
+    owner: B,
     /// Work requests that are not complete.
     pub(super) users: u16,
     /// IB_WR_LOCAL_INV is queued.
     pub(super) ending: bool,
+}
+
+impl<B: Lendable> BlockEntry<B> {
+    fn whole(self) -> B {
+        let mut owner = self.owner;
+        owner.put_back(self.memory);
+        owner
+    }
 }
 
 /// What is lent to a queue, and lists for work requests. Has no memory of its own before the first
@@ -171,9 +181,7 @@ impl<B: Lendable> BlockTable<B> {
     pub(super) fn invalidated(&mut self, index: u8) {
         if let Some(l) = self.lent(index) {
             l.ending = false;
-            if let Some(m) = l.memory.memory_mut() {
-                m.invalidated();
-            }
+            l.memory.invalidated();
         }
     }
 
@@ -187,24 +195,36 @@ impl<B: Lendable> BlockTable<B> {
         self.entries.iter().any(Option::is_some)
     }
 
-    /// Takes memory over.
+    /// Takes memory over, if `fits` says so.
     ///
     /// # Errors
     ///
-    /// Gives it back if as much is lent as can be, or if there is no memory for that.
-    pub(super) fn add(&mut self, memory: B) -> Result<Loan, B> {
+    /// Gives it back if that does not, if as much is lent as can be, or if there is no memory for that.
+    pub(super) fn add(
+        &mut self,
+        mut owner: B,
+        fits: impl FnOnce(&UserMemory) -> bool,
+    ) -> Result<Loan, B> {
         if self.prepare().is_err() {
-            return Err(memory);
+            return Err(owner);
         }
         let free = self.entries.iter().position(Option::is_none);
         let Some((index, place)) = free.and_then(|i| Some((i, self.entries.get_mut(i)?))) else {
-            return Err(memory);
+            return Err(owner);
         };
+        let Some(memory) = owner.take_memory() else {
+            return Err(owner);
+        };
+        if !fits(&memory) {
+            owner.put_back(memory);
+            return Err(owner);
+        }
         let number = self.next;
         self.next = number.wrapping_add(1);
         *place = Some(BlockEntry {
             number,
             memory,
+            owner,
             users: 0,
             ending: false,
         });
@@ -218,19 +238,18 @@ impl<B: Lendable> BlockTable<B> {
     /// `EBUSY` if something can, `ENOENT` if it is not lent.
     pub(super) fn take_back(&mut self, loan: Loan) -> Result<B> {
         let entry = self.find(loan)?;
-        let registered = entry.memory.memory().is_some_and(|m| m.is_registered());
-        if entry.users != 0 || registered {
+        if entry.users != 0 || entry.memory.is_registered() {
             return Err(EBUSY);
         }
         let place = self.entries.get_mut(loan.index());
         let entry = place.and_then(Option::take).ok_or(ENOENT)?;
-        Ok(entry.memory)
+        Ok(entry.whole())
     }
 
     /// Drops everything that is lent. The QP is destroyed. Process context.
     pub(super) fn destroy(&mut self) {
         for entry in self.entries.iter_mut().filter_map(Option::take) {
-            entry.memory.destroy();
+            entry.whole().destroy();
         }
     }
 }

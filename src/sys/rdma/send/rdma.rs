@@ -37,11 +37,8 @@ impl<B: Lendable> SendQueue<B> {
     /// Gives it back if it was not made for this QP or nothing is pinned, if as much is lent as can
     /// be, or if there is no memory for that.
     pub(in super::super) fn lend(&mut self, memory: B) -> Result<Loan, B> {
-        let of_this_qp = |m: &UserMemory| m.len() != 0 && m.is_of(&self.pd);
-        if !memory.memory().is_some_and(of_this_qp) {
-            return Err(memory);
-        }
-        self.blocks.add(memory)
+        let pd = &self.pd;
+        self.blocks.add(memory, |m| m.len() != 0 && m.is_of(pd))
     }
 
     /// See [`BlockTable::take_back`](super::blocks::BlockTable::take_back).
@@ -69,8 +66,7 @@ impl<B: Lendable> SendQueue<B> {
             return Err(EINVAL);
         };
         let entry = self.blocks.find(loan)?;
-        let memory = entry.memory.memory_mut().ok_or(EINVAL)?;
-        let (request, key) = memory.register(access)?;
+        let (request, key) = entry.memory.register(access)?;
         entry.users += 1;
         slot.what = WrKind::Register {
             index: loan.index() as u8,
@@ -104,7 +100,7 @@ impl<B: Lendable> SendQueue<B> {
         if entry.ending {
             return Err(crate::sys::errno::EALREADY.into());
         }
-        let rkey = entry.memory.memory().and_then(|m| m.rkey()).ok_or(EINVAL)?;
+        let rkey = entry.memory.rkey().ok_or(EINVAL)?;
         entry.ending = true;
         entry.users += 1;
         slot.what = WrKind::Invalidate {
@@ -233,7 +229,7 @@ impl<B: Lendable> SendQueue<B> {
 
     /// Lent memory that the device may read for us.
     fn readable(&mut self, loan: Loan) -> Result<&UserMemory> {
-        let memory = self.blocks.find(loan)?.memory.memory().ok_or(EINVAL)?;
+        let memory = &self.blocks.find(loan)?.memory;
         if memory.is_registered() {
             return Err(EBUSY);
         }
@@ -275,7 +271,7 @@ impl<B: Lendable> SendQueue<B> {
             return Err(EINVAL);
         };
         let entry = self.blocks.find(loan)?;
-        let memory = entry.memory.memory_mut().ok_or(EINVAL)?;
+        let memory = &entry.memory;
         let end = t.offset.checked_add(t.len).ok_or(EINVAL)?;
         if t.len == 0 || end as usize > memory.len() {
             return Err(EINVAL);
