@@ -41,13 +41,9 @@ class Guest(Suite):
         return Guest(self.name, self.what, self.parser, command, self.limit, self.default)
 
 
-# Where processors are emulated a receiver that polls takes one that its peer needs. series:... keep the default.
-PARAMETERS = ["--params", "recv_poll=30"]
-
-
 def guest(name, what, options, arguments, limit, default=True):
     """A suite that runs in a guest; `options` are those of qemu/guest, `limit` is for what runs in it."""
-    command = ["qemu/guest", *options, *PARAMETERS, "--timeout", str(limit), "--", "/src/tests/guest/run", *arguments]
+    command = ["qemu/guest", *options, "--timeout", str(limit), "--", "/src/tests/guest/run", *arguments]
     # The host's limit is only there for a guest that does not even keep its own; it includes making what is missing.
     return Guest(name, what, Ktap, command, limit + 3600, default)
 
@@ -147,8 +143,7 @@ class Short(Suite):
 
 
 def short(name, what, kernel, limit, default=True):
-    parameters = [] if name.startswith("series:") else PARAMETERS
-    command = ["qemu/guest", "--kernel", kernel, "--selftest", *parameters, "--timeout", str(limit), "--", "/src/tests/guest/short"]
+    command = ["qemu/guest", "--kernel", kernel, "--selftest", "--timeout", str(limit), "--", "/src/tests/guest/short"]
     return Short(name, what, Ktap, command, limit + 3600, default)
 
 
