@@ -85,7 +85,7 @@ impl WorkItem for Remains {
 /// One end of a connection for sending and receiving.
 pub(crate) struct Endpoint {
     /// `None` only while it is dropped.
-    parts: Option<Pin<KBox<Remains>>>,
+    remains: Option<Pin<KBox<Remains>>>,
 }
 
 impl Endpoint {
@@ -94,7 +94,7 @@ impl Endpoint {
         device: &DeviceRef,
         make: impl FnOnce() -> Result<verbs::Endpoint<Pinned>>,
     ) -> Result<Self> {
-        let mut parts = KBox::pin_init(
+        let mut remains = KBox::pin_init(
             pin_init!(Remains {
                 endpoint: None,
                 device: device.clone(),
@@ -104,16 +104,18 @@ impl Endpoint {
             GFP_KERNEL,
         )?;
         // last, for its end may take long
-        *parts.as_mut().project().endpoint = Some(make()?);
-        Ok(Endpoint { parts: Some(parts) })
+        *remains.as_mut().project().endpoint = Some(make()?);
+        Ok(Endpoint {
+            remains: Some(remains),
+        })
     }
 
     fn endpoint(&self) -> Option<&verbs::Endpoint<Pinned>> {
-        self.parts.as_ref()?.endpoint.as_ref()
+        self.remains.as_ref()?.endpoint.as_ref()
     }
 
     fn endpoint_mut(&mut self) -> Option<&mut verbs::Endpoint<Pinned>> {
-        self.parts.as_mut()?.as_mut().project().endpoint.as_mut()
+        self.remains.as_mut()?.as_mut().project().endpoint.as_mut()
     }
 
     /// See [`verbs::Endpoint::look`].
@@ -134,8 +136,8 @@ impl Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        if let Some(parts) = self.parts.take() {
-            work::defer(parts);
+        if let Some(remains) = self.remains.take() {
+            work::defer(remains);
         }
     }
 }
