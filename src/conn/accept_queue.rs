@@ -2,8 +2,9 @@
 
 //! A listener's queue: connections that wait for accept(2), and places for those that are being made.
 
-use super::SdpSock;
+use super::{SdpSock, Socket};
 use crate::memory::ring::Ring;
+use crate::sys::net::unaccepted::Unaccepted;
 use crate::transport::Listening;
 use kernel::alloc::flags::{GFP_ATOMIC, GFP_KERNEL};
 use kernel::prelude::*;
@@ -20,7 +21,7 @@ pub(crate) struct Listener {
     /// Keeps requests to the port coming.
     listening: Option<Listening>,
     /// Connections that wait for accept(2).
-    ready: Ring<ARef<SdpSock>>,
+    ready: Ring<Unaccepted<Socket>>,
     /// Connections that are not established yet.
     pending: u32,
 }
@@ -45,7 +46,7 @@ impl Listener {
     }
 
     /// Takes the connection that has waited longest.
-    pub(crate) fn take(&mut self) -> Option<ARef<SdpSock>> {
+    pub(crate) fn take(&mut self) -> Option<Unaccepted<Socket>> {
         self.ready.pop_front()
     }
 
@@ -105,8 +106,9 @@ impl BacklogSlot {
     ///
     /// `EINVAL` if it does not listen any more.
     pub(crate) fn hand_over(&self, child: &SdpSock) -> Result {
+        let child = Unaccepted::new(child).ok_or(EINVAL)?;
         let queued = self.leave(|l| {
-            let queued = l.ready.push_back(child.into());
+            let queued = l.ready.push_back(child);
             self.listener.set_waiting(l.ready.len() as u32);
             queued.is_ok()
         });

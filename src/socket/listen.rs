@@ -20,6 +20,7 @@ use crate::sys::net::descriptor::{Descriptor, Progress};
 use crate::sys::net::family;
 use crate::sys::net::params;
 use crate::sys::net::sock::State;
+use crate::sys::net::unaccepted::Unaccepted;
 use crate::sys::random::hash;
 use crate::transport::{self, Acceptor, Request, Transport, Verdict};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -64,13 +65,13 @@ pub(super) fn stop(sk: &SdpSock) {
     let Some(mut listener) = listener else { return };
     listener.end();
     while let Some(child) = listener.take() {
-        release::destroy_unaccepted(child);
+        release::destroy_unaccepted(child.into_sock());
     }
     sk.set_waiting(0);
 }
 
 /// accept(2).
-pub(super) fn accept(sk: &SdpSock, non_blocking: bool) -> Result<ARef<SdpSock>> {
+pub(super) fn accept(sk: &SdpSock, non_blocking: bool) -> Result<Unaccepted<Socket>> {
     let mut lock = sk.lock();
     let mut timeout = sk.receive_timeout(non_blocking);
     loop {

@@ -16,8 +16,8 @@ use crate::sys::net::family::Family;
 use crate::sys::net::message::{RecvMsg, SendMsg};
 use crate::sys::net::netns::InNet;
 use crate::sys::net::options::{NewValue, OldValue};
+use crate::sys::net::unaccepted::Unaccepted;
 use kernel::prelude::*;
-use kernel::sync::aref::ARef;
 
 impl InNet for Socket {
     type Net = Netns;
@@ -48,7 +48,7 @@ impl Family for Socket {
         listen::listen(call, backlog)
     }
 
-    fn accept(sk: &SdpSock, non_blocking: bool) -> Result<ARef<SdpSock>> {
+    fn accept(sk: &SdpSock, non_blocking: bool) -> Result<Unaccepted<Socket>> {
         listen::accept(sk, non_blocking)
     }
 

@@ -106,7 +106,14 @@ struct sock *sdp_h_sock_clone(struct sock *listener, work_func_t work,
 	sk->sk_max_ack_backlog = 0;
 	sk->sk_ack_backlog = 0;
 	sdp_h_async_init(s, work, timer);
+	atomic_set(&s->unaccepted, 1);
 	return sk;
+}
+
+/* Whether a descriptor may be made for it: the first to ask may do so. */
+bool sdp_h_child_take(struct sock *sk)
+{
+	return atomic_xchg(&((struct sdp_h_sock *)sk)->unaccepted, 0);
 }
 
 /* What the caller's reference was the last use of, on the way to sk_free(). */

@@ -36,6 +36,7 @@ struct sdp_h_sock {
 	struct mutex		decision;	/* guards tcp; see tcp_helpers.h */
 	atomic_t		undecided;	/* jobs that are put off while another has that */
 	bool			furnished;	/* the Rust part is initialised */
+	atomic_t		unaccepted;	/* whether a descriptor may be made for it */
 };
 
 /* What sdp_h_memory_begin() has changed of the task. */
@@ -66,6 +67,7 @@ struct sock *sdp_h_sock_clone(struct sock *listener, work_func_t work,
 void sdp_h_async_init(struct sdp_h_sock *s, work_func_t work, work_func_t timer);
 void sdp_h_sock_discard(struct sock *sk);
 void sdp_h_child_discard(struct sock *sk);
+bool sdp_h_child_take(struct sock *sk);
 /*
  * Filled in by family.rs: [0] is IPv4, [1] is IPv6; of the protocols [2] and
  * [3] are those of IPPROTO_SDP.

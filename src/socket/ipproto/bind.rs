@@ -15,8 +15,8 @@ use crate::sys::net::address::Address;
 use crate::sys::net::descriptor::Descriptor;
 use crate::sys::net::sock::State;
 use crate::sys::net::tcp::{Name, Tcp};
+use crate::sys::net::unaccepted::Unaccepted;
 use kernel::prelude::*;
-use kernel::sync::aref::ARef;
 
 /// How often another port is tried of those that TCP chooses, if SDP has given it to somebody.
 const TRIES: u32 = 100;
@@ -179,7 +179,7 @@ pub(super) fn accept(
     call: &Descriptor<'_, Socket>,
     non_blocking: bool,
     tcp: &mut dyn FnMut(&Tcp<'_>) -> Result,
-) -> Result<Option<ARef<SdpSock>>> {
+) -> Result<Option<Unaccepted<Socket>>> {
     let sk = call.sk;
     let mut timeout = sk.receive_timeout(non_blocking);
     let mut tcp_first = {

@@ -46,8 +46,8 @@ use crate::sys::net::descriptor::Descriptor;
 use crate::sys::net::ipproto::{Chosen, DualSocket};
 use crate::sys::net::sock::{State, FOREVER};
 use crate::sys::net::tcp::{Name, Tcp};
+use crate::sys::net::unaccepted::Unaccepted;
 use kernel::prelude::*;
-use kernel::sync::aref::ARef;
 
 /// How far it is decided.
 fn phase(sk: &SdpSock) -> Phase {
@@ -139,7 +139,7 @@ impl DualSocket for Socket {
         call: &Descriptor<'_, Self>,
         non_blocking: bool,
         tcp: &mut dyn FnMut(&Tcp<'_>) -> Result,
-    ) -> Result<Option<ARef<SdpSock>>> {
+    ) -> Result<Option<Unaccepted<Socket>>> {
         bind::accept(call, non_blocking, tcp)
     }
 

@@ -324,7 +324,7 @@ unsafe extern "C" fn accept<T: Family>(
     match T::accept(sk, arg.flags as u32 & c::O_NONBLOCK != 0) {
         Ok(new) => {
             // The new descriptor owns the reference from here on.
-            ARef::into_raw(new).as_ptr().cast()
+            ARef::into_raw(new.into_sock()).as_ptr().cast()
         }
         Err(e) => {
             arg.err = e.to_errno();

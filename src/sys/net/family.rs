@@ -9,8 +9,8 @@ use super::message::{RecvMsg, SendMsg};
 use super::netns::{self, InNet};
 use super::options::{NewValue, OldValue};
 use super::sock::Sock;
+use super::unaccepted::Unaccepted;
 use kernel::prelude::*;
-use kernel::sync::aref::ARef;
 
 /// What the socket calls do on sockets of the family.
 ///
@@ -29,7 +29,7 @@ pub(crate) trait Family: InNet + Sized + Send + Sync + 'static {
     /// listen(2).
     fn listen(call: &Descriptor<'_, Self>, backlog: u32) -> Result;
     /// accept(2): the new connection.
-    fn accept(sk: &Sock<Self>, non_blocking: bool) -> Result<ARef<Sock<Self>>>;
+    fn accept(sk: &Sock<Self>, non_blocking: bool) -> Result<Unaccepted<Self>>;
     /// poll(2): the events that are there, as EPOLL* bits. The caller waits already.
     fn poll(sk: &Sock<Self>) -> u32;
     /// sendmsg(2).

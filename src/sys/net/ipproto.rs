@@ -22,6 +22,7 @@ use super::family::Family;
 use super::life;
 use super::sock::Sock;
 use super::tcp::{op, Name, Tcp};
+use super::unaccepted::Unaccepted;
 use core::ptr::{self, NonNull};
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -81,7 +82,7 @@ pub(crate) trait DualSocket: Family {
         call: &Descriptor<'_, Self>,
         non_blocking: bool,
         tcp: &mut dyn FnMut(&Tcp<'_>) -> Result,
-    ) -> Result<Option<ARef<Sock<Self>>>>;
+    ) -> Result<Option<Unaccepted<Self>>>;
     /// setsockopt(2), by a way to set it on each of the two.
     fn set_either(
         call: &Descriptor<'_, Self>,
@@ -274,7 +275,7 @@ unsafe extern "C" fn accept<T: DualSocket>(
     match T::accept_either(&call, non_blocking, &mut tcp) {
         Ok(Some(sk)) => {
             // SAFETY: A new connection, whose reference the new descriptor owns from here on.
-            unsafe { c::sdp_h_graft(socket, new, ARef::into_raw(sk).as_ptr().cast()) };
+            unsafe { c::sdp_h_graft(socket, new, ARef::into_raw(sk.into_sock()).as_ptr().cast()) };
             0
         }
         Ok(None) => 0,

@@ -25,3 +25,4 @@ pub(crate) mod registration;
 pub(crate) mod selftest;
 pub(crate) mod sock;
 pub(crate) mod tcp;
+pub(crate) mod unaccepted;

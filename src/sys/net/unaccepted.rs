@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Sockets of new connections, before accept(2) makes descriptors for them.
+
+use super::super::bindings as c;
+use super::netns::InNet;
+use super::sock::Sock;
+use kernel::sync::aref::ARef;
+
+/// A new socket that a descriptor may be made for.
+///
+/// # Invariants
+///
+/// It has none, and there is no other `Unaccepted` of it, nor will be.
+pub(crate) struct Unaccepted<T: InNet>(ARef<Sock<T>>);
+
+impl<T: InNet> Unaccepted<T> {
+    /// Of a socket that [`Sock::child`] has made, and once only.
+    pub(crate) fn new(sk: &Sock<T>) -> Option<Self> {
+        // SAFETY: `sk` is alive, and a sock of the family.
+        let is_first = unsafe { c::sdp_h_child_take(sk.raw()) };
+        // INVARIANT: It was made without a descriptor, and nobody else was told so, or will be.
+        is_first.then(|| Unaccepted(sk.into()))
+    }
+
+    /// The socket, of which nobody can make a descriptor from now on but the caller.
+    pub(crate) fn into_sock(self) -> ARef<Sock<T>> {
+        self.0
+    }
+}
