@@ -273,6 +273,16 @@ bool sdp_h_ib_virt_dma(struct ib_device *dev)
 	return ib_uses_virt_dma(dev);
 }
 
+void sdp_h_ib_warn_qp(const struct ib_device *dev, u32 number)
+{
+	ibdev_warn(dev, KBUILD_MODNAME ": the driver does not destroy QP %u. It is asked again; the device cannot be removed before\n", number);
+}
+
+void sdp_h_ib_warn_removal(const struct ib_device *dev, unsigned int seconds)
+{
+	ibdev_warn(dev, KBUILD_MODNAME ": the removal of the device has waited %u seconds for what was made of it\n", seconds);
+}
+
 bool sdp_h_ib_port_has_cm(struct ib_device *dev, u32 port)
 {
 	return rdma_is_port_valid(dev, port) && rdma_cap_ib_cm(dev, port);

@@ -26,6 +26,8 @@ use kernel::types::Opaque;
 const FOREVER: Jiffies = Jiffies::MAX >> 1;
 /// How long connections may take to say goodbye when their device goes.
 const PATIENCE_MS: u32 = 250;
+/// After so long, in seconds, the administrator is told that the removal of a device waits.
+const LONG: u32 = 10;
 
 /// What there is to say about a device, and the number of its uses.
 ///
@@ -310,6 +312,10 @@ extern "C" fn remove<C: Client>(_: *mut c::ib_device, data: *mut c_void) {
         if let Some(device) = DeviceRef::of(&state) {
             C::hurry(&device);
         }
+    }
+    if state.unused.wait(msecs_to_jiffies(LONG * 1000)) {
+        // SAFETY: By the invariants the device is registered: `ib_core` waits for this function.
+        unsafe { c::sdp_h_ib_warn_removal(state.raw.as_ptr(), LONG) };
     }
     while state.unused.wait(FOREVER) {}
 }

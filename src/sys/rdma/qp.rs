@@ -150,6 +150,12 @@ impl QueuePair {
         self.number
     }
 
+    /// Tells the administrator that the driver does not destroy it.
+    pub(crate) fn warn_of_refusal(&self) {
+        // SAFETY: By the invariants of `DeviceRef` the device is registered.
+        unsafe { c::sdp_h_ib_warn_qp(self.device.raw(), self.number) }
+    }
+
     /// How many of our RDMA READs may be in progress; 0 until they may be posted.
     pub(crate) fn reads(&self) -> u8 {
         self.reads.load(Relaxed) as u8

@@ -50,14 +50,13 @@ impl Remains {
     /// Tries again later. All that the device may use stays, and so do the device, and the owner, who keeps the
     /// module from being unloaded.
     fn refused(mut self: Pin<KBox<Self>>, endpoint: verbs::Endpoint<Pinned>) {
-        let number = endpoint.qp().number();
         let this = self.as_mut().project();
-        *this.endpoint = Some(endpoint);
         let pause = PAUSE << (*this.refused).min(DOUBLINGS);
         *this.refused = this.refused.saturating_add(1);
         if *this.refused == MANY {
-            pr_warn!("the driver does not destroy QP {}: asking again\n", number);
+            endpoint.qp().warn_of_refusal();
         }
+        *this.endpoint = Some(endpoint);
         work::defer_by(self, pause);
     }
 }

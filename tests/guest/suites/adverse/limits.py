@@ -3,13 +3,15 @@
 
 import socket
 
-from lib import adverse, either, pattern
+from lib import adverse, either, kmsg, netns, pattern
 from lib.registry import case
 from lib.resources import queues
 
 from ..zcopy import pieces
 from ..zcopy.blocks import MIB, Counters, eager, unpinned
 
+# Of a queue pair: they take longer than ten seconds. Of the others they are no more than are tried.
+REFUSALS = 17
 ERRORS = ("ECONNABORTED", "ECONNRESET", "EPIPE")
 
 
@@ -123,3 +125,25 @@ def busy(e):
             far.close()
             e.until(lambda: not queues(), "the end of all completion queues")
             unpinned(e)
+
+
+@case(reference=False, families=("v4",), timeout=180)
+def refused(e):
+    """A driver does not destroy queue pairs for long: the removal of the device waits, and the kernel's log names what for. Then nothing
+    is left of it."""
+    log, device = kmsg.Log(), netns.device()
+    with either.parameters(spare_queues=0), adverse.device(e, busy=REFUSALS):
+        try:
+            for sock in e.pair():
+                sock.close()
+            netns.run("self", "rdma link del rxe0")
+            said = log.lines()
+            for words in ("rxe0: ib_sdp: the driver does not destroy QP ", "rxe0: ib_sdp: the removal of the device has waited 10 seconds"):
+                e.equal(sum(words in line for line in said), 1, f"{words!r} in the kernel's log")
+            e.until(lambda: not queues(), "the end of all completion queues")
+        finally:
+            if "rxe0" not in netns.run("self", "rdma link show"):
+                netns.run("self", f"rdma link add rxe0 type rxe netdev {device}")
+    near, far = e.pair()
+    near.send(b"by the device")
+    e.equal(far.recv(100), b"by the device", "afterwards")
