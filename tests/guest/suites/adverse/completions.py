@@ -51,4 +51,5 @@ def on_device(name, settings, other, module=__name__):
 
 
 for _device, _case in itertools.product(DEVICES.items(), registry.others(CASES)):
-    on_device(*_device, _case)
+    if adverse.suits(_case, _device[1]):
+        on_device(*_device, _case)
