@@ -81,7 +81,7 @@ struct State {
     /// `None` when all was given up; then nothing else is here, nor comes again.
     pd: Option<Arc<Pd>>,
     areas: KVec<Option<Area>>,
-    /// Nothing is mapped in these.
+    /// Nothing is mapped in these. There are places for [`SPARE`].
     spare: KVec<KBox<SgMapping>>,
 }
 
@@ -178,10 +178,7 @@ impl Mapper {
     /// Takes a list back that nothing is mapped in. Process context.
     pub(super) fn put_back(&self, sg: KBox<SgMapping>) {
         let mut state = self.state.lock();
-        let room = state.pd.is_some()
-            && state.spare.len() < SPARE
-            && state.spare.reserve(1, GFP_ATOMIC).is_ok();
-        let rest = match room {
+        let rest = match state.pd.is_some() {
             true => state.spare.push_within_capacity(sg).err().map(|e| e.0),
             false => Some(sg),
         };
@@ -202,6 +199,7 @@ impl MapperOwner {
     /// For the device of a PD.
     pub(super) fn new(pd: &Arc<Pd>) -> Result<Arc<Self>> {
         let areas = KVec::with_capacity(FIRST_AREAS, GFP_KERNEL)?;
+        let spare = KVec::with_capacity(SPARE, GFP_KERNEL)?;
         let mapper = Arc::pin_init(
             pin_init!(Mapper {
                 most_pages: SgMapping::most_pages(pd),
@@ -209,7 +207,7 @@ impl MapperOwner {
                 state <- new_spinlock!(State {
                     pd: Some(pd.clone()),
                     areas,
-                    spare: KVec::new(),
+                    spare,
                 }, "ib_sdp_mapper"),
             }),
             GFP_KERNEL,

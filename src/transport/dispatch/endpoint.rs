@@ -76,17 +76,17 @@ impl Transport for Endpoint {
 
 /// What only one of them does, or what does not depend on it.
 impl Endpoint {
-    pub(super) fn by_device(carrier: rdma::Endpoint) -> Self {
+    pub(super) fn by_device(carrier: rdma::Endpoint, spares: Spares) -> Self {
         Endpoint {
             carrier: Carrier::Rdma(carrier),
-            spares: Spares::new(),
+            spares,
         }
     }
 
-    pub(super) fn here(carrier: local::Endpoint) -> Self {
+    pub(super) fn here(carrier: local::Endpoint, spares: Spares) -> Self {
         Endpoint {
             carrier: Carrier::Local(carrier),
-            spares: Spares::new(),
+            spares,
         }
     }
 

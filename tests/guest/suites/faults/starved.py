@@ -4,11 +4,13 @@ to go on by itself when there is memory again; and what it has it does not give 
 
 import contextlib
 import errno
+import itertools
 import socket
 
-from lib import calls, consts, faults, netns, pattern
+from lib import calls, consts, faults, leftovers, netns, pattern
 from lib.registry import case
 from suites.faults.nth import closing, echo, needs_faults, nothing_left
+from suites.zcopy.blocks import MIB, eager
 
 # Fits one piece of a sender's memory, and takes the peer more receive buffers than it begins with, until they grow.
 SIZE = 60000
@@ -120,4 +122,34 @@ def unread(e):
     e.check(far.recv_exactly(SIZE) == source, "the bytes")
     echo(e, near, far)
     closing(near, far, listener)
+    nothing_left(e)
+
+
+@case(reference=False, hosts=(0, 1), timeout=300)
+def ending(e):
+    """Nothing that the module allocates can be had while connections end with all that they may hold: bytes that nobody has read, or
+    sent, memory that is lent to the device or to the peer, and those that wait for accept(2). All of it is given back by then."""
+    needs_faults(e)
+    listener = e.listen()
+    pairs = [e.pair(listener) for _ in range(4)]
+    waiting = [e.connect(listener) for _ in range(3)]
+    for sock in itertools.chain(*pairs):
+        eager(sock)
+    (unread, _), (full, _), (lender, _), (reader, _) = pairs
+    calls.send(unread, bytes(5000))
+    while e.outcome(full.send, bytes(20000), socket.MSG_DONTWAIT) != "EAGAIN":
+        pass
+    tasks = [e.task(e.outcome, lender.send, bytes(MIB)).wait_asleep("sendto"),
+             e.task(e.outcome, reader.recv, MIB, socket.MSG_WAITALL).wait_asleep("recvfrom")]
+    with contextlib.ExitStack() as without:
+        hits = [without.enter_context(faults.several(kind, faults.EVERY)) for kind in ("failslab", "fail_page_alloc")]
+        for sock in itertools.chain(*pairs):
+            e.outcome(sock.shutdown, socket.SHUT_RDWR)
+        for task in tasks:
+            task.result()
+        closing(*itertools.chain(*pairs), *waiting, listener)
+        left = leftovers.wait(e.patience * 9)
+        e.note("faults", [hit() for hit in hits])
+    e.check(not left, "left: " + "; ".join(left))
+    echo(e, *e.pair(e.listen()))
     nothing_left(e)
