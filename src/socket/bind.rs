@@ -23,6 +23,13 @@ pub(super) fn take_port(sk: &SdpSock, port: u16) -> Result {
     Ok(())
 }
 
+/// Undoes that, and has the socket at no address again. The socket lock is held.
+pub(super) fn give_port(sk: &SdpSock) {
+    sk.netns().ports.lock().release(sk.id(), sk.port());
+    sk.set_port(0);
+    sk.set_local(&Address::any(sk.is_v6()));
+}
+
 /// Chooses a port, which the caller is to set: for a connection, if it says where that goes to, which
 /// may share it with others, and by TCP as well, if the TCP socket is given.
 pub(super) fn choose_port(

@@ -36,6 +36,10 @@ impl Family for Socket {
         bind::take_port(sk, port)
     }
 
+    fn give_port(sk: &SdpSock) {
+        bind::give_port(sk)
+    }
+
     fn bound(sk: &SdpSock, to: &Address, result: Result) {
         bind::note_bind(sk, to, result)
     }

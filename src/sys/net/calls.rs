@@ -55,6 +55,7 @@ pub(super) unsafe fn fill_proto<T: Family>(
     p.getsockopt = Some(getsockopt::<T>);
     p.keepalive = Some(keepalive::<T>);
     p.get_port = Some(get_port::<T>);
+    p.put_port = Some(put_port::<T>);
     p.unhash = Some(unhash);
 }
 
@@ -223,6 +224,11 @@ pub(super) unsafe extern "C" fn bind<T: Family>(
 unsafe extern "C" fn get_port<T: Family>(sk: *mut c::sock, port: u16) -> i32 {
     // SAFETY: Called by the generic bind code with the sock of the call.
     errno(T::take_port(unsafe { Sock::from_raw(sk) }, port))
+}
+
+unsafe extern "C" fn put_port<T: Family>(sk: *mut c::sock) {
+    // SAFETY: As for `get_port`.
+    T::give_port(unsafe { Sock::from_raw(sk) })
 }
 
 unsafe extern "C" fn connect<T: Family>(

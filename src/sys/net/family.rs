@@ -22,6 +22,8 @@ pub(crate) trait Family: InNet + Sized + Send + Sync + 'static {
     fn opened(sk: &Sock<Self>) -> Result;
     /// Takes a port (0: any) for the socket, whose local address is set. The socket lock is held.
     fn take_port(sk: &Sock<Self>, port: u16) -> Result;
+    /// Gives that back: a BPF program does not let the socket have it. The socket lock is held.
+    fn give_port(sk: &Sock<Self>);
     /// Notes how bind(2) of an address ended (`SDP_LAST_BIND_ERR`).
     fn bound(sk: &Sock<Self>, to: &Address, result: Result);
     /// connect(2).

@@ -14,7 +14,7 @@ LANDLOCK_CREATE_RULESET, LANDLOCK_RESTRICT_SELF, PR_SET_NO_NEW_PRIVS = 444, 446,
 BIND_TCP, CONNECT_TCP = 1, 2
 CGROUP = "/sys/fs/cgroup"
 # The type of the program, where it is attached for IPv4 and IPv6, and where its context has what it goes by.
-CREATE, BIND, CONNECT = (9, (2, 2), 12), (18, (8, 9), 24), (18, (10, 11), 24)
+CREATE, BIND, POST_BIND, CONNECT = (9, (2, 2), 12), (18, (8, 9), 24), (9, (12, 13), 44), (18, (10, 11), 24)
 
 
 def _bpf(command, attributes):
@@ -49,7 +49,7 @@ def socket_filter():
 def hook(e, where, value, becomes=None):
     """Within the block calls with this port (CREATE: this protocol) are refused; or have another port."""
     kind, attach, at = where
-    number = (lambda n: n) if where is CREATE else socket.htons
+    number = (lambda n: n) if where in (CREATE, POST_BIND) else socket.htons
     if becomes is None:
         does = _instruction(0xb7, 0, number=0) + _instruction(0x95)
     else:

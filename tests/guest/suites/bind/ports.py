@@ -9,6 +9,7 @@ import socket
 import struct
 
 from lib import calls, consts, netns
+from lib.hooks import POST_BIND, hook
 from lib.registry import case
 from lib.sock import Sock
 
@@ -99,6 +100,21 @@ def after_failure(e):
     e.note("taken", e.error(sock.bind, e.address(e.here, taken.port)))
     e.note("name", sock.getsockname()[:2])
     e.note("other port", e.error(sock.bind, e.address(e.here, 0)))
+
+
+@case
+def refused_afterwards(e):
+    """A BPF program of the cgroup that is asked once bind() has its port refuses it: then the socket has none, to listen there either."""
+    sock, port = e.socket(), e.refused_port("self")
+    if e.ipproto:
+        # by SDP alone, TCP having no part in it
+        sock.set(socket.IPPROTO_TCP, consts.SDP_ROUTE, consts.SDP_ROUTE_SDP)
+    with hook(e, POST_BIND, port):
+        e.note("refused", e.error(sock.bind, e.address(e.here, port)))
+    e.note("name", sock.getsockname()[:2])
+    e.note("another socket", e.error(e.socket().bind, e.address(e.here, port)))
+    e.note("listens", e.error(sock.listen, 1))
+    e.note("there", sock.port == port)
 
 
 def conflict(e, hosts, first, second):
