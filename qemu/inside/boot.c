@@ -220,7 +220,7 @@ static void read_file(const char *path, char *text, size_t room)
 	text[size > 0 ? size : 0] = 0;
 }
 
-/* Is the device's port active, with the GIDs of both addresses of that host? */
+/* Is the device's port active, with the GIDs of both addresses of that host, or of the one that it has with ipv6.disable=1? */
 static bool is_usable(const char *device, int host)
 {
 	char path[200], text[100], wanted[2][50];
@@ -237,7 +237,7 @@ static bool is_usable(const char *device, int host)
 		read_file(path, text, sizeof(text));
 		found |= !strncmp(text, wanted[0], 39) | !strncmp(text, wanted[1], 39) << 1;
 	}
-	return found == 3;
+	return found == (access("/proc/net/if_inet6", F_OK) ? 1 : 3);
 }
 
 /* The kernel enters addresses into the GID table from a work queue, and tells nobody. */

@@ -16,6 +16,12 @@ u64 sdp_h_nanoseconds(void)
 	return ktime_get_ns();
 }
 
+/* With ipv6.disable=1 nothing of it is set up, and looks for addresses and routes go astray. */
+bool sdp_h_has_ipv6(void)
+{
+	return ipv6_mod_enabled();
+}
+
 struct proto sdp_h_proto[4];
 struct proto_ops sdp_h_ops[2];
 struct net_proto_family sdp_h_family[2];

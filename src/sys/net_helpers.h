@@ -58,6 +58,7 @@ static inline bool sdp_h_is_v6(const struct sock *sk)
 }
 
 /* family.rs */
+bool sdp_h_has_ipv6(void);
 struct sock *sdp_h_sock_create(struct net *net, struct socket *sock, int family,
 			       int protocol, struct proto *prot, int kern,
 			       work_func_t work, work_func_t timer);

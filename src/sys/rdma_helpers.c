@@ -199,6 +199,9 @@ static bool reverse_route6(struct net_device *ndev, const struct sockaddr_in6 *l
 	struct rt6_info *rt;
 	bool ret;
 
+	/* There are no tables to look in. */
+	if (!ipv6_mod_enabled())
+		return false;
 	/* A peer may claim any address: none that is nobody's, or means something else here. */
 	if (type == IPV6_ADDR_ANY || ((type | ipv6_addr_type(&local->sin6_addr)) & no_host))
 		return false;

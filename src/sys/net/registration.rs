@@ -38,7 +38,7 @@ unsafe impl<T: Family> Sync for Families<T> {}
 const NAMES: [&CStr; 4] = [c"SDP", c"SDPv6", c"IPPROTO_SDP", c"IPPROTO_SDPv6"];
 
 impl<T: DualSocket> Families<T> {
-    /// Registers both families, and `IPPROTO_SDP`; from now on programs can make sockets.
+    /// Registers the families of the versions of IP that there are, and `IPPROTO_SDP`; from now on programs can make sockets.
     ///
     /// # Errors
     ///
@@ -72,7 +72,9 @@ impl<T: DualSocket> Families<T> {
             // INVARIANT: One more is registered.
             me.protos += 1;
         }
-        for i in 0..2 {
+        // SAFETY: Looks at a setting of the kernel's.
+        let versions = if unsafe { c::sdp_h_has_ipv6() } { 2 } else { 1 };
+        for i in 0..versions {
             // SAFETY: Not registered yet, so the static is ours to fill; it is complete before it
             // is registered.
             let e = unsafe {

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Sockets and requests for IPv6, where the kernel has none."""
+
+import os
+import socket
+
+from lib import consts, raw
+from lib.either import echo
+from lib.registry import case
+from lib.sock import Sock
+
+
+def needs_no_ipv6(e):
+    if os.path.exists("/proc/net/if_inet6"):
+        e.skip("this kernel has IPv6 (qemu/guest --append ipv6.disable=1)")
+
+
+@case(families=("v4",))
+def of_ipv6(e):
+    """There are none."""
+    needs_no_ipv6(e)
+    domain = consts.AF_INET6_SDP if e.only_sdp else socket.AF_INET6
+    e.note("socket", e.error(lambda: Sock.make(domain, protocol=e.protocol).bind(("fd77::1", 0))))
+
+
+@case(families=("v4",))
+def of_ipv4(e):
+    """Those are as ever."""
+    needs_no_ipv6(e)
+    echo(e, *e.pair())
+
+
+@case(reference=False, families=("v4",))
+def requests(e):
+    """A peer that asks by IPv6 is refused."""
+    needs_no_ipv6(e)
+    bed = raw.Bed(e)
+    near = e.socket()
+    bed.private(near, raw.hello(*(socket.inet_pton(socket.AF_INET6, host) for host in ("fd77::1", "fd77::2")), 5000))
+    e.equal(e.error(near.connect, e.address(e.there, bed.listener.port)), "ECONNREFUSED", "connect()")
+    echo(e, *e.pair())
