@@ -174,7 +174,7 @@ BUILDS = [
     ("sdpstat", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "sdpstat"], lambda suite: True),
     ("sdp-check", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "sdp-check"], lambda suite: suite.name.endswith(":programs")),
     ("preload library", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "libsdp", "-p", "sdp-run"],
-     lambda suite: suite.name.endswith((":preload", ":programs", ":programs-every", ":heavy", ":ipproto")) or suite.name.startswith("series:")),
+     lambda suite: suite.name.endswith((":preload", ":programs", ":programs-every", ":heavy", ":ipproto", ":without_ipv6")) or suite.name.startswith("series:")),
     ("sdpctl", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "sdpctl"], lambda suite: suite.name.endswith((":map", ":programs", ":programs-every", ":heavy"))),
     ("programs", [SCRIPTS / "programs"], lambda suite: suite.name.endswith((":programs", ":programs-every", ":heavy"))),
 ]

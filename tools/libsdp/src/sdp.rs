@@ -54,7 +54,9 @@ pub fn socket(domain: c_int, kind: c_int) -> Option<c_int> {
                 return Some(fd);
             }
             // the program's own call has it as well
-            Err(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => return None,
+            Err(
+                libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM | libc::EAFNOSUPPORT,
+            ) => return None,
             Err(why) => why,
         };
         match number() {

@@ -3,11 +3,20 @@
 
 import os
 import socket
+import subprocess
 
 from lib import consts, raw
-from lib.either import echo
+from lib.either import SDP, echo
+from lib.preload import under
 from lib.registry import case
 from lib.sock import Sock
+
+# Tries IPv6 first, as many do, and tells the protocol of what it has in the end.
+PROGRAM = """import socket
+try:
+    socket.socket(socket.AF_INET6)
+except OSError:
+    print(socket.socket().getsockopt(socket.SOL_SOCKET, 38))"""
 
 
 def needs_no_ipv6(e):
@@ -39,3 +48,11 @@ def requests(e):
     bed.private(near, raw.hello(*(socket.inet_pton(socket.AF_INET6, host) for host in ("fd77::1", "fd77::2")), 5000))
     e.equal(e.error(near.connect, e.address(e.there, bed.listener.port)), "ECONNREFUSED", "connect()")
     echo(e, *e.pair())
+
+
+@case(reference=False, families=("v4",))
+def under_sdp_run(e):
+    """A program that tries IPv6 first goes on with IPv4, by SDP, and the library has nothing to say."""
+    needs_no_ipv6(e)
+    done = subprocess.run(under(e, ["python3", "-S", "-c", PROGRAM], log="stderr:9"), capture_output=True, text=True, check=False)
+    e.equal((done.stdout.strip(), done.stderr), (str(SDP), ""), "what it has, and what is said")
