@@ -14,6 +14,7 @@
  */
 #include <linux/cpumask.h>
 #include <linux/delay.h>
+#include <linux/hash.h>
 #include <linux/hrtimer.h>
 #include <linux/kprobes.h>
 #include <linux/list.h>
@@ -221,10 +222,12 @@ static int set_seed(const char *value, const struct kernel_param *param)
 	return error;
 }
 
-/* Packets come in softirqs; anybody else is not held up. */
+/* Packets come in softirqs; anybody else is not held up. A probe may be as an NMI, in which no lock is taken. */
 static int before_scheduling(struct kprobe *probe, struct pt_regs *regs)
 {
-	if (in_serving_softirq() && scheduled_late && !any_below(4))
+	static atomic_t packets;
+
+	if (in_serving_softirq() && scheduled_late && !hash_32(atomic_inc_return(&packets) + seed, 2))
 		mdelay(scheduled_late);
 	return 0;
 }
