@@ -32,6 +32,8 @@ pub(crate) enum Unprotectable {
     Userfaultfd,
     /// It is no memory, or is just being changed.
     Changing,
+    /// The program has written to the page of arguments: the [`Protector`] is to be closed.
+    Misused,
 }
 
 /// Something that the worker hears.
@@ -165,6 +167,7 @@ impl<H: Handler> Protector<H> {
             c::sdp_h_protectable_SDP_H_PROTECT_HUGE => Err(Unprotectable::Huge),
             c::sdp_h_protectable_SDP_H_PROTECT_STACK => Err(Unprotectable::Stack),
             c::sdp_h_protectable_SDP_H_PROTECT_OTHER => Err(Unprotectable::Userfaultfd),
+            c::sdp_h_protectable_SDP_H_PROTECT_MISUSED => Err(Unprotectable::Misused),
             _ => Err(Unprotectable::Changing),
         }
     }

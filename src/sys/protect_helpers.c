@@ -38,15 +38,15 @@ void sdp_h_protect_stop(void)
 /* --- The file ---------------------------------------------------------------------------------------- */
 
 /*
- * Has a worker do an ioctl. The pinned page is there, unless the program has taken it away; then the worker does not wait for
+ * Does an ioctl whose arguments are in a slot. The pinned page is there, unless the program has taken it away; then nobody waits for
  * whatever is in its place, which may be a program's own doing.
  */
-static long worker_ioctl(struct sdp_h_protect *p, unsigned int cmd)
+static long do_ioctl(struct sdp_h_protect *p, unsigned int cmd, unsigned int slot)
 {
 	long ret;
 
 	pagefault_disable();
-	ret = p->file->f_op->unlocked_ioctl(p->file, cmd, p->args);
+	ret = p->file->f_op->unlocked_ioctl(p->file, cmd, p->args + slot * SLOT_SIZE);
 	pagefault_enable();
 	return ret;
 }
@@ -131,17 +131,29 @@ static int make_args(struct sdp_h_protect *p)
 	return 0;
 }
 
+/* A buffer that is moved keeps its protection only for those who ask to hear of it. */
+#define FEATURES (UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_PAGEFAULT_FLAG_WP)
+
+/* Whether what was asked for is what we ask for. The program may have written to the page meanwhile, and who asks has privileges. */
+static bool is_as_asked(const struct sdp_h_protect *p)
+{
+	const struct userfaultfd_ctx *ctx = p->file->private_data;
+
+	return (READ_ONCE(ctx->features) & UFFD_API_FEATURES) == FEATURES;
+}
+
 static int begin_events(struct sdp_h_protect *p)
 {
 	struct uffdio_api *api = slot_address(p, 0);
 	long ret;
 
-	/* A buffer that is moved keeps its protection only for those who ask to hear of it. */
-	*api = (struct uffdio_api) { .api = UFFD_API, .features = UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_PAGEFAULT_FLAG_WP };
+	*api = (struct uffdio_api) { .api = UFFD_API, .features = FEATURES };
 	kunmap_local(api);
-	ret = worker_ioctl(p, UFFDIO_API);
+	ret = do_ioctl(p, UFFDIO_API, 0);
 	if (ret)
 		return ret;
+	if (!is_as_asked(p))
+		return -EPERM;
 	init_waitqueue_func_entry(&p->wait, told);
 	init_poll_funcptr(&p->table, queue_found);
 	vfs_poll(p->file, &p->table);
@@ -330,6 +342,21 @@ static enum sdp_h_protectable check(const struct sdp_h_protect *p, unsigned long
 	return ret;
 }
 
+/* Whether more than writes is caught anywhere: the program has written to the arguments of a registration. */
+static bool catches_more(const struct sdp_h_protect *p)
+{
+	struct vm_area_struct *vma;
+	bool more = false;
+
+	VMA_ITERATOR(vmi, p->mm, 0);
+
+	mmap_read_lock(p->mm);
+	for_each_vma(vmi, vma)
+		more |= is_own(p, vma) && (vma->vm_flags & __VM_UFFD_FLAGS & ~VM_UFFD_WP);
+	mmap_read_unlock(p->mm);
+	return more;
+}
+
 /* Does an ioctl of the calling process. */
 static long own_ioctl(struct sdp_h_protect *p, unsigned int cmd, const void *args, size_t size)
 {
@@ -345,7 +372,7 @@ static long own_ioctl(struct sdp_h_protect *p, unsigned int cmd, const void *arg
 	at = slot_address(p, slot);
 	memcpy(at, args, size);
 	kunmap_local(at);
-	ret = p->file->f_op->unlocked_ioctl(p->file, cmd, p->args + slot * SLOT_SIZE);
+	ret = do_ioctl(p, cmd, slot);
 	clear_bit_unlock(slot, &p->slots);
 	return ret;
 }
@@ -362,8 +389,11 @@ static int set(struct sdp_h_protect *p, unsigned long start, unsigned long end)
 	BUILD_BUG_ON(sizeof(whole) > SLOT_SIZE || sizeof(args) > SLOT_SIZE);
 	ret = check(p, start, end, &whole.range);
 	/* Mappings are registered as a whole, so that none of them is split. */
-	if (ret == SDP_H_PROTECTABLE_FIRST)
+	if (ret == SDP_H_PROTECTABLE_FIRST) {
 		ret = own_ioctl(p, UFFDIO_REGISTER, &whole, sizeof(whole));
+		if (catches_more(p))
+			return SDP_H_PROTECT_MISUSED;
+	}
 	return ret ?: own_ioctl(p, UFFDIO_WRITEPROTECT, &args, sizeof(args));
 }
 
@@ -388,7 +418,7 @@ static long worker_clear(struct sdp_h_protect *p, unsigned long start, unsigned 
 
 	*args = (struct uffdio_writeprotect) { .range = { .start = start, .len = end - start } };
 	kunmap_local(args);
-	return worker_ioctl(p, UFFDIO_WRITEPROTECT);
+	return do_ioctl(p, UFFDIO_WRITEPROTECT, 0);
 }
 
 /* The first mapping from `start` on that is protected by us, cut to what is in front of `end`. */
@@ -451,48 +481,4 @@ int sdp_h_protect_read(struct sdp_h_protect *p, struct sdp_h_protect_event *even
 		n++;
 	}
 	return n;
-}
-
-/* --- Pages ------------------------------------------------------------------------------------------- */
-
-/* Names this moment in the life of the calling process's memory, unless mappings are being changed. */
-bool sdp_h_protect_moment(unsigned int *moment)
-{
-	return current->mm && mmap_lock_speculate_try_begin(current->mm, moment);
-}
-
-/* Whether no mapping has changed since. */
-bool sdp_h_protect_unchanged(unsigned int moment)
-{
-	return current->mm && !mmap_lock_speculate_retry(current->mm, moment);
-}
-
-/* Whether these pages are mapped from `start` on in the calling process. */
-bool sdp_h_protect_same(unsigned long start, struct page **pages, unsigned int n)
-{
-	struct page *page;
-	bool same = current->mm;
-
-	for (; same && n; n--, pages++, start += PAGE_SIZE) {
-		if (get_user_pages_fast(start, 1, 0, &page) != 1)
-			return false;
-		same = page == *pages;
-		put_page(page);
-	}
-	return same;
-}
-
-/*
- * How often the folio of a page is pinned, each of its pages counted; the page is the one with this index of so many. Of a small one
- * many plain references look like another pin.
- */
-unsigned int sdp_h_protect_pins(struct page *page, unsigned long *index, unsigned long *count)
-{
-	struct folio *folio = page_folio(page);
-
-	*index = folio_page_idx(folio, page);
-	*count = folio_nr_pages(folio);
-	if (folio_has_pincount(folio))
-		return atomic_read(&folio->_pincount);
-	return (unsigned int)folio_ref_count(folio) / GUP_PIN_COUNTING_BIAS;
 }

@@ -52,6 +52,7 @@ enum sdp_h_protectable {
 	SDP_H_PROTECT_STACK,
 	SDP_H_PROTECT_OTHER,			/* under another userfaultfd */
 	SDP_H_PROTECT_HOLE,
+	SDP_H_PROTECT_MISUSED,			/* the file catches more than writes, and is to be closed */
 };
 
 int sdp_h_protect_start(void);

@@ -87,7 +87,7 @@ impl Refusal {
             Refusal::Kind(Unprotectable::Changing) => 5,
             Refusal::Pinned => 6,
             Refusal::Busy => 7,
-            Refusal::NoUserfaultfd => 8,
+            Refusal::NoUserfaultfd | Refusal::Kind(Unprotectable::Misused) => 8,
         }
     }
 }
@@ -106,7 +106,7 @@ struct State {
     record: Record<KVec<Option<Part>>, KVec<Option<Block<Holder>>>>,
     /// It is being closed: nothing begins.
     closed: bool,
-    /// The program has taken our page away.
+    /// The program has taken our page away, or written to it.
     broken: bool,
     /// When a block began or ended.
     last: Jiffies,
@@ -279,7 +279,13 @@ pub(crate) fn protect(
         id,
     };
     for range in ranges {
-        room.set(range.start, range.end).map_err(Refusal::Kind)?;
+        room.set(range.start, range.end).map_err(|why| {
+            if why == Unprotectable::Misused {
+                room.handler.state.lock().broken = true;
+                room.rest(0);
+            }
+            Refusal::Kind(why)
+        })?;
     }
     // what was mapped anew between the pinning and the protection
     let same = moment.is_some_and(Moment::is_still)

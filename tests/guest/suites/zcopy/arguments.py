@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The page from which userfaultfd has its arguments is the program's: what it writes there gains it nothing (SDP_ASYNC_SEND)."""
+
+import ctypes
+import mmap
+import os
+import struct
+import threading
+
+from lib import memory
+from lib.registry import case
+
+from .protected import MIB, PAGE, Counters, pair, view
+
+# Writes a word to the page, by process_vm_writev(2) until the page is there and then as fast as it can, a while; gives 0 if the page has
+# not come. Assembled from: 1: process_vm_writev(edi, rsi, 1, rdx, 1, 0) > 0 or r9--, 1b; ecx = 2000000; 2: *rcx = r8; ecx--, 2b
+WRITER = bytes.fromhex("535541544155415641574889cb4c89c54d89cc4989fd4989f64989d7b8370100004c89ef4c89f6ba010000004d89fa41b8010000004531c90f05"
+                       "4885c07f0749ffcc75d8eb0cb980841e0048892bffc975f94c89e0415f415e415d415c5d5bc3")
+LOOKS = 200_000
+FEATURES_AT, EVENT_FORK, EVENT_REMAP, FLAG_WP = 8, 2, 4, 1
+# Of the first arguments that a call has.
+SLOT, MODE_AT, MISSING_AND_WP = 64, 16, 3
+
+
+def some(address, length):
+    return (ctypes.c_char * length).from_address(address)
+
+
+def writer(value, offset, begun):
+    """Writes where the kernel is going to map its page: where a page fits now. Whether it came."""
+    code = mmap.mmap(-1, PAGE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    code.write(WRITER)
+    function = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_int, *[ctypes.c_void_p] * 3, ctypes.c_ulong, ctypes.c_ulong)(
+        ctypes.addressof(ctypes.c_char.from_buffer(code)))
+    word = ctypes.c_ulong(value)
+    local, remote = ctypes.create_string_buffer(16), ctypes.create_string_buffer(16)
+    hole = memory.Raw(PAGE)
+    hole.unmap()
+    at = hole.address + offset
+    local.raw, remote.raw = struct.pack("=QQ", ctypes.addressof(word), 8), struct.pack("=QQ", at, 8)
+    begun.set()
+    return function(os.getpid(), ctypes.addressof(local), ctypes.addressof(remote), at, value, LOOKS) > 0
+
+
+def of_kernel_threads():
+    """How many descriptors the kernel's threads have."""
+    return len(os.listdir("/proc/2/fd"))
+
+
+def was_there(e, met):
+    """A case shows nothing where the program has not found the page: another mapping may take the place, as on the debug kernel."""
+    if not met:
+        e.skip("the page was not where it was looked for")
+
+
+@case(reference=False, families=("v4",), timeout=120)
+def asks_for_events(e):
+    """Who asks for more events than the kernel's would have the module's worker take in a descriptor for each child: to have them asked
+    for takes a privilege, which the worker has."""
+    near, far = pair(e)
+    before, met = of_kernel_threads(), 0
+
+    def attempt():
+        m, begun, came = memory.Raw(MIB).fill(1), threading.Event(), []
+        thread = threading.Thread(target=lambda: came.append(writer(EVENT_FORK | EVENT_REMAP | FLAG_WP, FEATURES_AT, begun)))
+        thread.start()
+        begun.wait()
+        near.sendall(view(m))
+        thread.join()
+        for _ in range(5):
+            child = os.fork()
+            if child == 0:
+                os._exit(0)
+            os.waitpid(child, 0)
+        return came[0]
+
+    for _ in range(10):
+        child = e.child(attempt)
+        e.equal(len(far.recv_exactly(MIB)), MIB, "bytes")
+        met += child.result()
+    was_there(e, met)
+    e.equal(of_kernel_threads(), before, "descriptors of the kernel's threads")
+
+
+@case(reference=False, families=("v4",), timeout=120)
+def registers_for_more(e):
+    """Who has more than writes caught could hold up calls of the kernel's in its memory, as with a userfaultfd of its own, for as long as a
+    block is in flight; so the module's is closed."""
+    near, far = pair(e)
+    other, reader = pair(e)
+    counters, held = Counters(), 0
+
+    def attempt():
+        m, begun, (out, into) = memory.Raw(2 * MIB), threading.Event(), os.pipe()
+        ctypes.memset(m.address, 1, MIB)
+        thread = threading.Thread(target=writer, args=(MISSING_AND_WP, SLOT + MODE_AT, begun))
+        thread.start()
+        begun.wait()
+        near.sendall(some(m.address, MIB))
+        thread.join()
+        # keeps what there is in use, if it is; the peer reads that in the end
+        other.sendall(view(memory.Raw(65536).fill(2)))
+        # nothing is there yet
+        write = threading.Thread(target=os.write, args=(into, some(m.address + MIB + MIB // 2, PAGE)), daemon=True)
+        write.start()
+        write.join(5)
+        return write.is_alive(), out
+
+    for _ in range(10):
+        child = e.child(attempt)
+        e.equal(len(far.recv_exactly(MIB)), MIB, "bytes")
+        held += child.result()[0]
+        reader.recv_exactly(65536)
+    e.equal(held, 0, "calls that were held up")
+    was_there(e, counters.gained("async unprotected unsupported"))
