@@ -11,6 +11,7 @@ use super::super::bindings as c;
 use super::super::single::Single;
 use super::use_count::UseCount;
 use core::cell::UnsafeCell;
+use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use kernel::bindings;
@@ -178,6 +179,30 @@ impl DeviceRef {
     pub(crate) fn max_reads(&self) -> u8 {
         let a = self.attributes();
         u8::try_from(a.max_qp_rd_atom.min(a.max_qp_init_rd_atom).clamp(0, 16)).unwrap_or(0)
+    }
+}
+
+/// What the device is, and its limits, which no file tells whole. Without its name, which may change meanwhile.
+impl fmt::Display for DeviceRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let a = self.attributes();
+        write!(
+            f,
+            "device {:x}:{:x}, requests {}, completions {}, pieces {}, of a READ {}, READs {} and {}, \
+             pages of a registration {}, of {} bytes at least, capabilities {:#x} {:#x}",
+            a.vendor_id,
+            a.vendor_part_id,
+            a.max_qp_wr,
+            a.max_cqe,
+            a.max_send_sge,
+            a.max_sge_rd,
+            a.max_qp_init_rd_atom,
+            a.max_qp_rd_atom,
+            a.max_fast_reg_page_list_len,
+            a.page_size_cap & a.page_size_cap.wrapping_neg(),
+            a.device_cap_flags,
+            a.kernel_cap_flags
+        )
     }
 }
 

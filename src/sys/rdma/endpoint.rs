@@ -7,6 +7,7 @@
 //! and one for what is sent, the QP, and the memory that has been posted to it.
 
 use super::super::bindings as c;
+use super::super::debug::debug;
 use super::context::Context;
 use super::cq::{Arming, Cq, Ready};
 use super::device::DeviceRef;
@@ -197,7 +198,16 @@ impl<B: Lendable> Endpoint<B> {
             qp_type: c::ib_qp_type_IB_QPT_RC,
             ..Default::default()
         };
-        let qp = create_qp(&pd, device, &mut init)?;
+        let made = create_qp(&pd, device, &mut init);
+        debug!(
+            "{device}: a queue pair for {} sends of {} pieces and {} bytes inline, {} receives: {:?}",
+            sizes.send_slots,
+            cap.max_send_sge,
+            init.cap.max_inline_data,
+            sizes.receive_slots,
+            made.as_ref().map(|_| ())
+        );
+        let qp = made?;
         receive.attach(qp.qp());
         send.attach(
             qp.qp(),

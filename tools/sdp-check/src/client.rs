@@ -7,6 +7,7 @@ use crate::counters::{self, Counters};
 use crate::devices;
 use crate::facts::{self, Facts};
 use crate::judge;
+use crate::log;
 use crate::numbers::Numbers;
 use crate::options::Options;
 use crate::path::Path;
@@ -27,6 +28,10 @@ pub const ANSWER: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(90);
 /// The trials share the time: these are the parts of each of them.
 const PARTS: u32 = 24;
+
+/// Headings of the report.
+const HOST: &str = "The host";
+const LOG: &str = "The kernel's log of SDP and RDMA";
 
 pub type Outcome<T> = Result<T, String>;
 
@@ -79,10 +84,10 @@ fn source(host: &str) -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip().to_canonical())
 }
 
-/// What a host is, and what is wrong with it.
-fn tell(report: &Mutex<Report>, name: &str, facts: &Facts) {
+/// What a host is, or its log, and what is wrong with it.
+fn tell(report: &Mutex<Report>, heading: &str, name: &str, facts: &Facts) {
     let mut report = lock(report);
-    report.heading(&format!("The host {name}"));
+    report.heading(&format!("{heading} {name}"));
     for line in &facts.text {
         report.text(&format!("{line}\n"));
     }
@@ -94,6 +99,14 @@ fn tell(report: &Mutex<Report>, name: &str, facts: &Facts) {
 ///
 /// Why it came to no end, in a sentence.
 pub fn run(options: &Options, report: &Mutex<Report>) -> Outcome<()> {
+    log::ask();
+    let done = all(options, report);
+    // whatever came of it: the log may tell why
+    tell(report, LOG, "here", &log::find(options.names));
+    done
+}
+
+fn all(options: &Options, report: &Mutex<Report>) -> Outcome<()> {
     let hide = |name: String| {
         if !options.names {
             lock(report).hide(name);
@@ -101,7 +114,8 @@ pub fn run(options: &Options, report: &Mutex<Report>) -> Outcome<()> {
     };
     hide(devices::line("/proc/sys/kernel/hostname").unwrap_or_default());
     let Some(host) = options.host.as_deref() else {
-        tell(report, "here", &Facts::find(None, options.names, false));
+        let ours = Facts::find(None, options.names, false);
+        tell(report, HOST, "here", &ours);
         lock(report).check(&Check::skip(
             "paths of SDP",
             "no other host was named: sdp-check --serve there, then sdp-check HOST here",
@@ -119,7 +133,7 @@ pub fn run(options: &Options, report: &Mutex<Report>) -> Outcome<()> {
     let counters = Counters::now();
     // whatever the other host says, this one's part is told
     let ours = Facts::find(here, options.names, !options.no_perftest);
-    tell(report, "here", &ours);
+    tell(report, HOST, "here", &ours);
     let stream = stream?;
     let to = stream.peer_addr().map_err(unknown)?;
     hide(to.ip().to_canonical().to_string());
@@ -127,7 +141,7 @@ pub fn run(options: &Options, report: &Mutex<Report>) -> Outcome<()> {
         Control::new(stream, Instant::now() + WHOLE).map_err(|e| format!("{host}: {e}"))?;
     control.say("facts")?;
     let theirs = Facts::hear(&mut control)?;
-    tell(report, "there", &theirs);
+    tell(report, HOST, "there", &theirs);
     lock(report).heading("Between the hosts");
     lock(report).check(&facts::mtu(ours.mtu, theirs.mtu));
     let mut client = Client {
@@ -142,6 +156,9 @@ pub fn run(options: &Options, report: &Mutex<Report>) -> Outcome<()> {
         client.speeds(&ours, &theirs)?;
     }
     client.counters(&counters)?;
+    client.control.say("log")?;
+    let theirs = Facts::hear(&mut client.control)?;
+    tell(report, LOG, "there", &theirs);
     client.control.say("bye")
 }
 

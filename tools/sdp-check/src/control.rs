@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
 /// What this line of versions says first. The number changes with what is said.
-pub const GREETING: &str = "sdp-check 1";
+pub const GREETING: &str = "sdp-check 2";
 /// Bytes of a line at most.
 const LONGEST: u64 = 4000;
 
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn who_is_there() {
-        refused(b"sdp-check 2\n", "install the same");
+        refused(b"sdp-check 1\n", "install the same");
         refused(b"sdp-check busy\n", "another client");
         refused(b"SSH-2.0-OpenSSH\r\n", "not what sdp-check");
         refused(b"", "closed the connection");
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn lines() {
         against(
-            b"sdp-check 1\nport 5\nfailed disk\x1bfull\nwhat\nrest",
+            b"sdp-check 2\nport 5\nfailed disk\x1bfull\nwhat\nrest",
             |c| {
                 let mut c = c.unwrap();
                 assert_eq!(c.expect("port", SOON), Ok("5".into()));
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn the_end_of_a_trial() {
         against(
-            b"sdp-check 1\nsent 5\ndone bytes=5\nfailed disk\ndone",
+            b"sdp-check 2\nsent 5\ndone bytes=5\nfailed disk\ndone",
             |c| {
                 let mut c = c.unwrap();
                 let mine = Ok(Numbers::new("bytes", 5));
@@ -229,7 +229,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         let mut far = TcpStream::connect(at).unwrap();
-        far.write_all(b"sdp-check 1\n").unwrap();
+        far.write_all(b"sdp-check 2\n").unwrap();
         let until = Instant::now() + Duration::from_secs(3600);
         let mut c = Control::new(listener.accept().unwrap().0, until).unwrap();
         let e = c.line(Duration::from_millis(50)).unwrap_err();

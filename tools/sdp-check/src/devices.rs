@@ -70,7 +70,11 @@ pub fn find(class: &Path, address: Option<IpAddr>, names: bool) -> Found {
 
 impl Found {
     fn device(&mut self, dir: &Path, name: &str, address: Option<IpAddr>, names: bool) {
-        let file = |file: &str| line(dir.join(file)).unwrap_or("-".into());
+        let file = |file: &str| {
+            line(dir.join(file))
+                .filter(|l| !l.is_empty())
+                .unwrap_or("-".into())
+        };
         let driver = fs::read_link(dir.join("device/driver")).ok();
         let driver = driver.as_ref().and_then(|d| d.file_name());
         self.text.push(format!(
@@ -162,14 +166,17 @@ impl Found {
     }
 }
 
-/// Where the adapter is: what it is, how fast its slot is, and whether an IOMMU stands before memory.
+/// Where the adapter is: what it is, how fast its slot is, whether it is part of another one, and whether an IOMMU
+/// stands before memory.
 fn bus(dir: &Path) -> String {
     let file = |file: &str| line(dir.join("device").join(file)).unwrap_or("-".into());
     let domain = line(dir.join("device/iommu_group/type"));
+    let part = fs::exists(dir.join("device/physfn")).unwrap_or(false);
     format!(
-        "PCI {}:{}, {} x{}, NUMA node {}, IOMMU {}",
+        "PCI {}:{}{}, {} x{}, NUMA node {}, IOMMU {}",
         file("vendor"),
         file("device"),
+        if part { " (a virtual function)" } else { "" },
         file("current_link_speed"),
         file("current_link_width"),
         file("numa_node"),

@@ -86,7 +86,7 @@ impl Facts {
 pub fn mtu(here: u32, there: u32) -> Check {
     let name = "MTU of both hosts";
     match (here, there) {
-        (0, _) | (_, 0) => Check::skip(name, "not known"),
+        (0, _) | (_, 0) => Check::skip(name, "not known, or chosen by the subnet manager (InfiniBand)"),
         (a, b) if a == b => Check::pass(name, a.to_string()),
         (a, b) => Check::fail(name, format!("{a} here, {b} there")).because(
             "settings of the two differ; what one sends may be too large for the other or the switch",

@@ -46,7 +46,7 @@ fn why_copied(both: [&Numbers; 2], way: u64, ways: [Option<u64>; 2]) -> (String,
     {
         return (
             "the sender has offered nothing: the adapter's limits, or no memory keys".into(),
-            "send the report in, with the kernel's log (docs/debugging.md)".into(),
+            "send the report in".into(),
         );
     }
     (
@@ -104,7 +104,7 @@ fn transport(path: Path, numbers: &Numbers) -> Option<(String, String, String)> 
         (
             "no RDMA device carries it".into(),
             "the connection was lost at once".into(),
-            "look at the kernel's log and the counters below".into(),
+            "look at the kernel's log and the counters in the report".into(),
         )
     })
 }
@@ -193,7 +193,7 @@ pub fn failure(name: &str, error: &str) -> Check {
     if error.starts_with("connect:") && saying(libc::ECONNREFUSED) {
         return check.because(
             "the other host answers by RDMA, and refuses: another SDP has its requests, or another host has the address",
-            "the log of the other host's kernel: echo module ib_sdp +p > /proc/dynamic_debug/control there, and try again",
+            "the report has what the kernel's log says at both hosts, if sdp-check was run as root",
         );
     }
     if error.starts_with("connect:") && (saying(libc::ENETUNREACH) || saying(libc::EHOSTUNREACH)) {
@@ -202,11 +202,25 @@ pub fn failure(name: &str, error: &str) -> Check {
             "ip route get HOST has to name the network device of an adapter (rdma link); ip neigh; give an address of that network",
         );
     }
+    let refused = [
+        libc::EINVAL,
+        libc::ENOMEM,
+        libc::ENOSPC,
+        libc::ENOBUFS,
+        libc::EOPNOTSUPP,
+        libc::EIO,
+    ];
+    if error.starts_with("connect:") && refused.into_iter().any(saying) {
+        return check.because(
+            "the adapter's driver does not make what a connection needs, or memory, queue pairs or sockets are used up",
+            "send the report in; run as root, sdp-check has in it what was asked of the driver, and the adapter's limits",
+        );
+    }
     if error.starts_with("connect:") {
         return check.because(
             "the other host does not answer by RDMA: a firewall drops it (UDP 4791 for RoCE), a switch's VLAN or \
              MTU, no subnet manager, or another partition",
-            "try rping or ib_send_bw -R between the hosts; echo module ib_sdp +p > /proc/dynamic_debug/control tells more",
+            "try rping or ib_send_bw -R between the hosts; the report has what the kernel's log says, if sdp-check was run as root",
         );
     }
     if error.contains("the other end") || error.contains("lost") {
@@ -216,8 +230,8 @@ pub fn failure(name: &str, error: &str) -> Check {
         );
     }
     check.because(
-        "the connection failed on the way: the kernel's log and the counters below tell more",
-        "echo module ib_sdp +p > /proc/dynamic_debug/control, try again, and send in report and log",
+        "the connection failed on the way: the kernel's log and the counters in the report tell more",
+        "send the report in; run sdp-check as root at both hosts, so that the report has the log",
     )
 }
 
@@ -298,6 +312,9 @@ mod tests {
         assert!(connect(libc::ECONNREFUSED).cause.contains("refuses"));
         assert!(connect(libc::ENETUNREACH).cause.contains("no RDMA device"));
         assert!(connect(libc::ETIMEDOUT).cause.contains("4791"));
+        for refused in [libc::EINVAL, libc::ENOMEM] {
+            assert!(connect(refused).cause.contains("driver"));
+        }
         assert!(failure("x", "the other end has closed")
             .cause
             .contains("has ended"));

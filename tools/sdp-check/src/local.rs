@@ -9,13 +9,29 @@ use crate::perftest;
 use crate::sock::{self, Kind};
 use crate::verdict::Check;
 use std::fs;
-use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::unix::fs::OpenOptionsExt;
+use std::time::UNIX_EPOCH;
 
 /// What SDP is built upon, and drivers of adapters.
-const RDMA_MODULES: [&str; 8] = [
-    "ib_core", "ib_cm", "rdma_cm", "ib_ipoib", "mlx5_ib", "bnxt_re", "irdma", "mlx4_ib",
+const RDMA_MODULES: [&str; 18] = [
+    "ib_core",
+    "ib_cm",
+    "rdma_cm",
+    "ib_uverbs",
+    "ib_ipoib",
+    "mlx5_core",
+    "mlx5_ib",
+    "bnxt_en",
+    "bnxt_re",
+    "ice",
+    "irdma",
+    "mlx4_core",
+    "mlx4_ib",
+    "ionic_rdma",
+    "erdma",
+    "hns_roce_hw_v2",
+    "qedr",
+    "rdma_rxe",
 ];
 
 impl Facts {
@@ -25,10 +41,13 @@ impl Facts {
             kernel: line("/proc/sys/kernel/osrelease").unwrap_or_default(),
             ..Self::default()
         };
-        facts.text.push(format!("kernel {}", facts.kernel));
-        facts
-            .text
-            .push(format!("sdp-check {}", env!("CARGO_PKG_VERSION")));
+        facts.text.push(kernel(&facts.kernel));
+        facts.text.push(format!("booted with {}", boot()));
+        facts.text.push(format!(
+            "sdp-check {}, {} s since 1970",
+            env!("CARGO_PKG_VERSION"),
+            UNIX_EPOCH.elapsed().map_or(0, |t| t.as_secs())
+        ));
         if names {
             let host = line("/proc/sys/kernel/hostname").unwrap_or_default();
             let address = address.map_or("none".into(), |a| a.to_string());
@@ -45,7 +64,6 @@ impl Facts {
         }
         facts.gid = found.gid;
         facts.memory();
-        facts.log();
         if with_perftest {
             let all = ["ib_send_bw", "ib_send_lat"];
             let there = all.iter().filter(|p| perftest::find(p).is_some());
@@ -54,10 +72,13 @@ impl Facts {
         facts
     }
 
-    /// Which of the kernel's RDMA modules are not the kernel's own.
+    /// Which of the kernel's RDMA modules there are, and which are not the kernel's own.
     fn modules(&mut self) {
+        let is_there = |name: &&str| fs::exists(format!("/sys/module/{name}")).unwrap_or(false);
+        let there: Vec<_> = RDMA_MODULES.into_iter().filter(is_there).collect();
+        self.text.push(format!("modules {}", there.join(" ")));
         let mut foreign = vec![];
-        for name in RDMA_MODULES {
+        for name in there {
             let taint = line(format!("/sys/module/{name}/taint"));
             if taint.is_some_and(|t| t.contains('O')) {
                 let version = line(format!("/sys/module/{name}/version"));
@@ -130,7 +151,6 @@ impl Facts {
                 .push(Check::skip("link", "no network device has the address"));
             return;
         };
-        self.mtu = link.mtu;
         let name = format!("link {}", link.name);
         self.checks.push(match link.running {
             true => Check::pass(&name, format!("up, MTU {}", link.mtu)),
@@ -140,6 +160,8 @@ impl Facts {
             ),
         });
         let ib = line(format!("/sys/class/net/{}/type", link.name)).as_deref() == Some("32");
+        // InfiniBand has another one, which the subnet manager chooses
+        self.mtu = if ib { 0 } else { link.mtu };
         self.checks.push(if rdma || ib {
             Check::pass("address", "that of an RDMA device")
         } else {
@@ -160,50 +182,60 @@ impl Facts {
         };
         self.checks.push(memlock(limit, root));
     }
+}
 
-    /// Whether the kernel has complained of the module.
-    fn log(&mut self) {
-        let open = fs::OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open("/dev/kmsg");
-        let Ok(mut file) = open else {
-            self.checks
-                .push(Check::skip("kernel log", "only root may read it"));
-            return;
-        };
-        let (mut found, mut record) = (vec![], [0; 8192]);
-        loop {
-            match file.read(&mut record) {
-                Ok(0) => break,
-                Ok(n) => found.extend(complaint(&String::from_utf8_lossy(&record[..n]))),
-                // a record that has been overwritten meanwhile
-                Err(e) if e.kind() == ErrorKind::BrokenPipe => {}
-                Err(_) => break,
-            }
-        }
-        self.checks.push(match found.first() {
-            None => Check::pass("kernel log", "no warning names ib_sdp"),
-            Some(first) => Check::fail(
-                "kernel log",
-                format!("{} warnings name ib_sdp: {first}", found.len()),
-            )
-            .because(
-                "a fault of the module",
-                "send the report in, with what dmesg says",
-            ),
-        });
+/// The kernel, and the distribution.
+fn kernel(release: &str) -> String {
+    let system = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let name = system.lines().find_map(|l| l.strip_prefix("PRETTY_NAME="));
+    let build = line("/proc/sys/kernel/version").unwrap_or_default();
+    let tainted = line("/proc/sys/kernel/tainted").unwrap_or_default();
+    format!(
+        "kernel {release} {build} {}, tainted {tainted}, {}",
+        std::env::consts::ARCH,
+        name.unwrap_or("of a distribution that is not known")
+            .trim_matches('"')
+    )
+}
+
+/// What of the kernel's command line is about memory and DMA: the rest may have names.
+fn boot() -> String {
+    let all = line("/proc/cmdline").unwrap_or_default();
+    let about = [
+        "iommu",
+        "swiotlb",
+        "cma",
+        "hugepages",
+        "isolcpus",
+        "nohz_full",
+        "pcie_",
+        "pci=",
+    ];
+    let words = all
+        .split(' ')
+        .filter(|w| about.iter().any(|a| w.contains(a)));
+    let words: Vec<_> = words.collect();
+    match words.is_empty() {
+        true => "nothing about DMA or processors".into(),
+        false => words.join(" "),
     }
 }
 
 /// What figures depend on.
 fn processors() -> String {
     let count = std::thread::available_parallelism().map_or(0, |n| n.get());
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let memory = memory.lines().next().unwrap_or_default().to_string();
+    let memory = memory
+        .split_whitespace()
+        .nth(1)
+        .map_or(0, |kib| kib.parse().unwrap_or(0))
+        >> 10;
     let load = line("/proc/loadavg").unwrap_or_default();
     let load = load.split(' ').next().unwrap_or_default();
     let governor = line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
     let governor = governor.unwrap_or("none".into());
-    format!("{count} processors, load {load}, governor {governor}")
+    format!("{count} processors, load {load}, governor {governor}, {memory} MiB of memory")
 }
 
 /// What the linker calls a build: an ELF note has three words and "GNU" before it.
@@ -232,15 +264,6 @@ fn memlock(limit: u64, root: bool) -> Check {
     )
 }
 
-/// The text of a record of /dev/kmsg that is a kernel warning about the module.
-fn complaint(record: &str) -> Option<String> {
-    let text = record.split_once(';')?.1.lines().next()?;
-    let bad = ["WARNING:", "BUG:", "RIP: "]
-        .iter()
-        .any(|w| text.contains(w));
-    (bad && text.contains("[ib_sdp]")).then(|| text.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,18 +290,5 @@ mod tests {
         let note = b"\x04\0\0\0\x02\0\0\0\x03\0\0\0GNU\0\x0a\xff";
         assert_eq!(build_id(note).as_deref(), Some("0aff"));
         assert_eq!((build_id(&note[..16]), build_id(b"")), (None, None));
-    }
-
-    #[test]
-    fn complaints() {
-        let of = |text: &str| complaint(&format!("4,900,99000,-;{text}\n SUBSYSTEM=x\n"));
-        let warning = "WARNING: CPU: 0 PID: 1 at x.rs:5 f+0x1/0x2 [ib_sdp]";
-        assert_eq!(of(warning).as_deref(), Some(warning));
-        assert_eq!(
-            of("WARNING: CPU: 0 PID: 1 at x.c:5 f+0x1/0x2 [other]"),
-            None
-        );
-        assert_eq!(of("ib_sdp: loaded [ib_sdp]"), None);
-        assert_eq!(complaint(""), None);
     }
 }

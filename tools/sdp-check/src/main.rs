@@ -12,6 +12,7 @@ mod judge;
 mod link;
 mod listen;
 mod local;
+mod log;
 mod numbers;
 mod options;
 mod path;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
     let options = Options::parse();
     if options.serve {
         signal::on_end(|signal| {
+            log::quiet();
             eprintln!("sdp-check: interrupted");
             process::exit(128 + signal);
         });
@@ -51,11 +53,13 @@ fn main() -> ExitCode {
     };
     let interrupted = report.clone();
     signal::on_end(move |signal| {
+        log::quiet();
         let _ = client::lock(&interrupted).end("; it was interrupted");
         eprintln!("sdp-check: interrupted");
         process::exit(128 + signal);
     });
     let done = client::run(&options, &report);
+    log::quiet();
     let mut report = client::lock(&report);
     if let Err(why) = &done {
         report.text(&format!("\nIt ended early: {why}\n"));

@@ -7,6 +7,7 @@ use crate::control::Control;
 use crate::counters::Counters;
 use crate::facts::Facts;
 use crate::listen::Listener;
+use crate::log;
 use crate::options::{Options, MOST_SECONDS};
 use crate::path::Path;
 use crate::perftest::{self, Gid, Job, Running, Test};
@@ -50,6 +51,7 @@ pub fn run(o: &Options) -> Result<()> {
         perftest: !o.no_perftest,
         corrupt: o.corrupt,
     };
+    log::ask();
     say(&format!(
         "listening at TCP port {}; on the other host run: sdp-check HOST",
         o.port
@@ -70,7 +72,7 @@ pub fn run(o: &Options) -> Result<()> {
         let busy = busy.clone();
         thread::spawn(move || {
             let host = from.ip().to_canonical();
-            say(&format!("{host}: is here"));
+            say(&format!("{host}: is served"));
             match Session::new(stream, settings).and_then(Session::run) {
                 Ok(()) => say(&format!("{host}: is done")),
                 Err(e) => say(&format!("{host}: {e}")),
@@ -146,6 +148,7 @@ impl Session {
                     }
                     self.control.say("end")?;
                 }
+                ["log"] => log::find(self.settings.names).tell(&mut self.control)?,
                 ["run", path, role, time] => {
                     let path = Path::of(path).ok_or("a path that is not known")?;
                     self.trial(path, role == "send", duration(time)?)?;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
-const HELLO: &str = "sdp-check 1\n";
+const HELLO: &str = "sdp-check 2\n";
 
 fn program() -> Command {
     let mut c = Command::new(env!("CARGO_BIN_EXE_sdp-check"));
@@ -137,7 +137,7 @@ fn one_client_at_a_time() {
     assert!(err.contains("serves another client"), "{err}");
     // one that says nonsense is sent away, and the next one is served
     first
-        .write_all(b"sdp-check 1\nrun ../../etc receive 5\n")
+        .write_all(b"sdp-check 2\nrun ../../etc receive 5\n")
         .unwrap();
     let _ = first.read_to_end(&mut Vec::new());
     while run(client(server.1, &report.0))
@@ -150,7 +150,7 @@ fn one_client_at_a_time() {
 #[test]
 fn servers_that_are_none() {
     let report = File::new("none");
-    let (status, _, err) = run(client(somebody("sdp-check 2\n"), &report.0));
+    let (status, _, err) = run(client(somebody("sdp-check 3\n"), &report.0));
     assert_eq!(status, Some(1));
     assert!(err.contains("another version"), "{err}");
     let (_, _, err) = run(client(somebody("220 mail\r\n"), &report.0));

@@ -68,13 +68,44 @@ def all_is_well(e):
     e.equal({name: verdict for name, verdict in found.items() if verdict == "FAIL"}, {}, f"what failed, of {lines}")
     e.equal({name: found.get(name) for name in PATHS}, dict.fromkeys(PATHS, "PASS"), "the paths")
     e.equal((status, err), (0, ""), "status and complaints")
+    e.equal([lines.count(f"PASS  {where}, kernel log: no warning names ib_sdp") for where in ("here", "there")], [1, 1], "looks at the log")
     for name in ("here, module ib_sdp", "there, device rxe0", "here, address", "there, address", "MTU of both hosts", "throughput", "latency",
                  "counters here", "counters there"):
         e.equal(found.get(name), "PASS", name)
     e.check(lines[-2].endswith(" 0 failed, 2 skipped"), f"its sum: {lines[-2]}")     # perftest's two programs
     e.check("\nThe host there\n" in report and "max_sge" in report and "sdp_zcopy_thresh=-1" in report, f"report {report}")
+    told = [part.split("\n\n")[1] for part in report.split("The kernel's log of SDP and RDMA ")[1:]]
+    e.equal(len(told), 2, "logs in the report")
+    for text in told:
+        e.check("ib_sdp: device " in text and " a queue pair for " in text, f"no limits of the device in its log: {text[-2000:]}")
     for secret in (e.here, e.there, os.uname().nodename):
         e.check(not re.search(rf"(?<!\w){re.escape(secret)}(?!\w)", report), f"the report has {secret}")
+
+
+@case(reference=False, families=("v4",), timeout=400)
+def log_of_the_module(e):
+    """Lines for debugging are asked for while it runs, and not behind that; who asked for them before has them still."""
+    def asked():
+        with open("/proc/dynamic_debug/control") as control:
+            return {word for line in control if "[ib_sdp]" in line for word in line.split() if word.startswith("=")}
+
+    def alone():
+        with tempfile.TemporaryDirectory() as folder:
+            Program(e, [str(CHECK), "--report", f"{folder}/report"]).ended(e.patience * 60)
+
+    if not CHECK.exists():
+        e.skip("sdp-check is not built (scripts/cargo build --release -p sdp-check)")
+    with open("/proc/dynamic_debug/control", "w") as control:     # one that was killed leaves them
+        control.write("module ib_sdp -p")
+    e.equal(asked(), {"=_"}, "before")
+    server = Server(e)
+    e.equal(asked(), {"=p"}, "while the server runs")
+    alone()
+    e.equal(asked(), {"=p"}, "behind the end of another one")
+    server.program.end()
+    e.equal(asked(), {"=_"}, "behind its end")
+    alone()
+    e.equal(asked(), {"=_"}, "behind the end of one that looked at this host alone")
 
 
 @case(reference=False, families=("v4",), timeout=600)
@@ -146,10 +177,11 @@ def no_module(e):
 
 @case(reference=False, families=("v4",), timeout=400)
 def no_way(e):
-    """A firewall that drops RoCE is the likely cause where nothing answers."""
+    """A firewall that drops RoCE is the likely cause where nothing answers, and the log says what SDP was told."""
     Server(e)
     with netns.firewall():
-        status, lines, _, _ = Client(e, "--no-perftest").end()
+        status, lines, _, report = Client(e, "--no-perftest").end()
     found = verdicts(lines)
     e.equal((status, found.get("half close, here to there"), found.get("copied, here to there")), (1, "FAIL", "SKIP"), f"behind a firewall, of {lines}")
     e.check(any("UDP 4791" in line for line in lines), f"no cause in {lines}")
+    e.check(re.search(r"ib_sdp: \(hidden\) port \d+, \(hidden\) port \d+: no connection: errno \d+", report), f"no line of the log in {report[-3000:]}")
