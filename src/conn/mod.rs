@@ -25,6 +25,7 @@ mod options;
 mod outcome;
 mod polling;
 pub(crate) mod receive_queue;
+pub(crate) mod room;
 mod rx;
 pub(crate) mod rx_buffers;
 pub(crate) mod send_queue;

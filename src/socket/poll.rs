@@ -3,6 +3,7 @@
 //! poll(2), select(2) and epoll(7), by TCP's rules of readiness.
 
 use crate::conn::receive_queue::Urgent;
+use crate::conn::room::last_look;
 use crate::conn::{zcopy, Connection, SdpSock};
 use crate::sys::bindings as c;
 use crate::sys::net::sock::{Flag, State, RCV_SHUTDOWN, SEND_SHUTDOWN, SHUTDOWN_MASK};
@@ -26,17 +27,20 @@ pub(super) fn poll(sk: &SdpSock) -> u32 {
         zcopy::recv::refuse(sk);
         connection = sk.connection();
     }
-    let now = events(sk, &connection);
-    if !wants_space(sk, now) {
-        return now;
-    }
-    sk.want_space();
-    connection.space_wanted = true;
-    connection.await_memory(sk);
-    drop(connection);
-    // has the completions told that make room
-    sk.connection().progress_of_poller();
-    events(sk, &sk.connection())
+    last_look(
+        events(sk, &connection),
+        |now| wants_space(sk, *now),
+        move || {
+            sk.want_space();
+            connection.space_wanted = true;
+            connection.await_memory(sk);
+        },
+        || {
+            // has the completions told that make room
+            sk.connection().progress_of_poller();
+            events(sk, &sk.connection())
+        },
+    )
 }
 
 /// Whether the socket is one that somebody can wait to write to, and has no room.

@@ -3,6 +3,7 @@
 //! sendmsg(2) and all that ends in it: write(2), send(2), sendfile(2), splice(2).
 
 use super::netns;
+use crate::conn::room::last_look;
 use crate::conn::send_queue::{Chunk, LARGE_CHUNK, MIDDLE_CHUNK, SMALL_CHUNK};
 use crate::conn::zcopy::detached::Added;
 use crate::conn::{keepalive, zcopy, Connection, SdpSock};
@@ -93,8 +94,7 @@ fn queue(
         }
         let want = message.remaining();
         if want == 0 && timed && !call.detached {
-            let time = nanoseconds().saturating_sub(start);
-            sk.connection().has_sent(size, time);
+            sk.connection().has_sent(size, start);
         }
         if want == 0 {
             return Ok(());
@@ -123,11 +123,12 @@ fn queue(
             }
             open = Open::new(sk, want, false, call);
         }
-        if open.room == 0 {
-            // before the last look: room that comes after it is told of
-            ask_for_room(sk, timeout == 0);
-            open = Open::new(sk, want, false, call);
-        }
+        open = last_look(
+            open,
+            |open| open.room == 0,
+            || ask_for_room(sk, timeout == 0),
+            || Open::new(sk, want, false, call),
+        );
         if open.room == 0 {
             if timeout == 0 {
                 return Err(stopped.unwrap_or(EAGAIN.into()));
@@ -156,19 +157,20 @@ fn detach(
     timeout: &mut isize,
 ) -> Result<Option<usize>> {
     let want = message.remaining();
-    let Some(added) = call.add(sk, message, *timeout != 0) else {
+    let may_wait = *timeout != 0;
+    let added = last_look(
+        call.add(sk, message, may_wait),
+        |added| *added == Some(Added::Full),
+        || ask_for_room(sk, !may_wait),
+        || call.add(sk, message, may_wait),
+    );
+    let Some(added) = added else {
         return Ok(Some(want));
     };
     call.begin(sk);
-    let asked = core::mem::take(&mut call.asked);
     match added {
         Added::Block => call.detached = true,
         Added::Copy(n) => return Ok(Some(n.min(want))),
-        // before the last look: room that comes after it is told of
-        Added::Full if !asked => {
-            ask_for_room(sk, *timeout == 0);
-            call.asked = true;
-        }
         Added::Full if *timeout == 0 => return Err(EAGAIN.into()),
         Added::Full => *timeout = wait_for_room(sk, lock, mark, *timeout)?,
     }
@@ -248,8 +250,6 @@ struct Call<'a> {
     notice: Option<&'a Notice>,
     /// Some were copied.
     copied: bool,
-    /// Room for a block was asked for.
-    asked: bool,
 }
 
 impl<'a> Call<'a> {
@@ -261,7 +261,6 @@ impl<'a> Call<'a> {
             detached: false,
             notice,
             copied: false,
-            asked: false,
         }
     }
 

@@ -61,7 +61,7 @@ use crate::memory::protect::Room;
 use crate::protocol::Outgoing;
 use crate::sys::net::params;
 use crate::sys::protect::Protector;
-use crate::sys::time::{jiffies, milliseconds, Jiffies};
+use crate::sys::time::{jiffies, milliseconds, nanoseconds, Jiffies};
 use crate::transport::{Endpoint, Pinned, Transport};
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -309,11 +309,11 @@ impl Connection {
         direct
     }
 
-    /// A call with so many bytes has sent them all, in so many nanoseconds.
-    pub(crate) fn has_sent(&mut self, bytes: usize, time: u64) {
+    /// A call with so many bytes, begun at `start` of [`nanoseconds`], has sent them all.
+    pub(crate) fn has_sent(&mut self, bytes: usize, start: u64) {
         let adaptive = self.options.zcopy_threshold() == Threshold::Adaptive;
         if let Some(policy) = self.direct.policy.as_mut().filter(|_| adaptive) {
-            policy.sent(bytes, time);
+            policy.sent(bytes, nanoseconds().saturating_sub(start));
         }
     }
 

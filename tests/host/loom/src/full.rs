@@ -3,9 +3,10 @@
 //! A send call finds no room and must not wait, while a worker sees the completion that makes room: whoever
 //! polls then is told of it, or the call has it.
 //!
-//! [`Socket`] has what `socket/send.rs` and `conn` have for that, and [`Socket::send`] and
-//! [`Socket::complete`] the steps of `queue` there, and of `completed` and `Wakeups::tell`.
+//! [`Socket`] has what `socket/send.rs` and `conn` have for that. The order of the call's steps is that of
+//! `last_look`, by which calls and poll(2) find out; [`Socket::complete`] has those of `completed` and `Wakeups::tell`.
 
+use super::room::last_look;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
@@ -20,14 +21,25 @@ struct Socket {
 }
 
 impl Socket {
-    /// Whether the call has found room. `asks_first`: it says that somebody wants to be told before it
-    /// looks for the last time.
-    fn send(&self, asks_first: bool) -> bool {
-        if asks_first {
-            self.want_space();
-        }
-        let room = *self.room.lock().unwrap();
-        if !asks_first && !room {
+    /// Whether there is room.
+    fn look(&self) -> bool {
+        *self.room.lock().unwrap()
+    }
+
+    /// Whether the call has found room.
+    fn send(&self) -> bool {
+        last_look(
+            self.look(),
+            |room| !room,
+            || self.want_space(),
+            || self.look(),
+        )
+    }
+
+    /// One that says after its last look that somebody wants to be told.
+    fn send_wrongly(&self) -> bool {
+        let room = self.look();
+        if !room {
             self.want_space();
         }
         room
@@ -45,7 +57,7 @@ impl Socket {
     }
 }
 
-fn nobody_waits_in_vain(asks_first: bool) {
+fn nobody_waits_in_vain(send: fn(&Socket) -> bool) {
     loom::model(move || {
         let socket = Arc::new(Socket {
             room: Mutex::new(false),
@@ -56,7 +68,7 @@ fn nobody_waits_in_vain(asks_first: bool) {
             let socket = socket.clone();
             thread::spawn(move || socket.complete())
         };
-        let found = socket.send(asks_first);
+        let found = send(&socket);
         worker.join().unwrap();
         assert!(
             found || socket.told.load(Ordering::SeqCst),
@@ -67,11 +79,11 @@ fn nobody_waits_in_vain(asks_first: bool) {
 
 #[test]
 fn who_asks_first_is_told() {
-    nobody_waits_in_vain(true);
+    nobody_waits_in_vain(Socket::send);
 }
 
 #[test]
 #[should_panic(expected = "nobody knows")]
 fn who_asks_after_the_last_look_is_not() {
-    nobody_waits_in_vain(false);
+    nobody_waits_in_vain(Socket::send_wrongly);
 }

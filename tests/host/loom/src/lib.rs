@@ -13,9 +13,11 @@ extern crate self as kernel;
 
 #[path = "../../../../src/conn/events.rs"]
 mod events;
+mod full;
 mod going;
 mod looking;
 mod retold;
+#[path = "../../../../src/conn/room.rs"]
 mod room;
 #[allow(dead_code, reason = "the other counts are looked at alike")]
 #[path = "../../../../src/transport/local/tally.rs"]
