@@ -2,6 +2,7 @@
 """Reads /proc/net/sdp and /proc/net/sdpstats of either namespace."""
 
 import os
+import pathlib
 import socket
 import struct
 
@@ -71,6 +72,16 @@ def pinned(where="self"):
         file.write("2")     # what can be shrunk
     told = stats(where)
     return told["pinned pages send"] + told["pinned pages recv"]
+
+
+def lost_packets():
+    """What the devices have counted of packets that were lost or came again, but for what is zero."""
+    found = {}
+    for name in ("completer_retry_err", "retry_exceeded_err", "out_of_seq_request", "duplicate_request", "retry_rnr_exceeded_err", "rcvd_rnr_err"):
+        for path in pathlib.Path("/sys/class/infiniband").glob(f"*/ports/1/hw_counters/{name}"):
+            if count := int(path.read_text()):
+                found[f"{path.parts[4]} {name}"] = count
+    return found
 
 
 # The members of struct sdp_info (include/uapi/sdp.h), each a __u64.

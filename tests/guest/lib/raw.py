@@ -10,6 +10,8 @@ import os
 import socket
 import struct
 
+from . import observe
+
 FILE = "/sys/kernel/debug/ib_sdp/selftest"
 (DISCONN, ABORT, SENDSM, RDMAWRCOMPL, RDMARDCOMPL, MODECHANGE, SRCAVAILCANCEL, SINKAVAILCANCEL, SINKCANCELACK, CHRCVBUF, CHRCVBUFACK,
  SUSPCOMM, SUSPCOMMACK) = range(0x02, 0x0F)
@@ -262,7 +264,8 @@ class Raw:
                                       "room for a transfer", self.patience)
                 self.requests += 1
             state = self._e.until(lambda: (now := self.state()).moved == before + size and now or now.failure and now,
-                                  lambda: f"never came: the transfer's end at {before + size}: {vars(self.state())}", self.patience)
+                                  lambda: f"never came: the transfer's end at {before + size}: {vars(self.state())}, {observe.lost_packets()}",
+                                  self.patience)
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
