@@ -88,6 +88,15 @@ impl<'a> Guard<'a> {
         }
     }
 
+    /// A call has read what it wanted of the peer's adverts: whoever has waited meanwhile may have the rest.
+    pub(crate) fn leave_advert(&mut self) {
+        let (c, wakeups, sk) = self.split();
+        if c.next_advert().is_some() {
+            c.offer_advert(sk, wakeups);
+            c.run(sk, wakeups);
+        }
+    }
+
     /// [`Connection::close_on`].
     pub(crate) fn close_on(&mut self, event: Event, error: Errno) -> Act {
         let (connection, wakeups, sk) = self.split();

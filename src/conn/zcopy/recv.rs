@@ -173,7 +173,12 @@ pub(crate) fn read(sk: &SdpSock, lock: &mut Locked<'_>, to: &mut RecvMsg<'_>, mo
     }
     let mut dying = Dying::new();
     let lost = wait_moved(sk, lock, Way::Read, &mut dying, |_| false).unwrap_or(false);
-    let taken = sk.connection().take_piece(sk, Way::Read);
+    let taken = {
+        let mut c = sk.connection();
+        let taken = c.take_piece(sk, Way::Read);
+        c.leave_advert();
+        taken
+    };
     let mut done = 0;
     if let Some(taken) = taken {
         sk.taken_back(lock, taken.memory);

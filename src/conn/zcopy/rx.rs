@@ -100,7 +100,7 @@ impl Connection {
 /// Adverts of the peer.
 impl Connection {
     /// How many bytes of adverts of the peer come next, if no call reads them yet.
-    pub(super) fn next_advert(&self) -> Option<u32> {
+    pub(crate) fn next_advert(&self) -> Option<u32> {
         if !self.rx.is_empty() || !self.direct.reading.is_empty() {
             return None;
         }
@@ -121,6 +121,11 @@ impl Connection {
             // as TCP: bytes that nobody can read any more are answered with a reset
             return self.done_with_error(sk, ECONNRESET, wakeups);
         }
+        self.offer_advert(sk, wakeups);
+    }
+
+    /// Whoever waits may read what the peer has advertised; whoever polls does not wait in a receive call.
+    pub(crate) fn offer_advert(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         wakeups.direct = true;
         if sk.is_watched() {
             self.refuse_advert();
