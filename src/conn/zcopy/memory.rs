@@ -112,9 +112,11 @@ impl Drop for CallMemory<'_> {
 }
 
 impl Connection {
-    /// Takes memory back from the transport, or says when it will be let go of, if the transport is gone.
-    pub(super) fn take_back(&mut self, memory: Posted) -> Result<Pinned, Watch> {
-        let taken = self.endpoint.as_mut().map(|c| c.reclaim(memory.id));
+    /// Takes memory back from the transport, or says when it will be let go of, if that is gone: if the connection was
+    /// `lost`, the endpoint is none, or another one's.
+    pub(super) fn take_back(&mut self, memory: Posted, lost: bool) -> Result<Pinned, Watch> {
+        let endpoint = self.endpoint.as_mut().filter(|_| !lost);
+        let taken = endpoint.map(|c| c.reclaim(memory.id));
         taken.and_then(Result::ok).ok_or(memory.watch)
     }
 }

@@ -164,7 +164,7 @@ pub(crate) fn move_away(sk: &SdpSock) {
         let Some((cookie, posted)) = c.direct.blocks.take_to_move() else {
             return;
         };
-        let Ok(mut memory) = c.take_back(posted) else {
+        let Ok(mut memory) = c.take_back(posted, false) else {
             // it is let go of with the transport
             return;
         };

@@ -57,7 +57,8 @@ pub(crate) fn be_written_to(
             0 if by_read() => skips.failed(),
             _ => skips.worked(),
         }
-        (sink.done as usize, c.take_back(sink.memory))
+        let lost = sink.state == AdvertState::Lost;
+        (sink.done as usize, c.take_back(sink.memory, lost))
     };
     sk.taken_back(lock, memory);
     to.skip(n);

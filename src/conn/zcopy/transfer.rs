@@ -65,6 +65,8 @@ pub(crate) struct Moved<M> {
     pub(crate) len: u32,
     /// Bytes that were.
     pub(crate) done: u32,
+    /// The connection was lost, and the memory is the transport's of that.
+    pub(crate) lost: bool,
 }
 
 /// The pieces of one call, the oldest first.
@@ -225,6 +227,7 @@ impl<M> TransferQueue<M> {
             size: piece.size,
             len: piece.len,
             done: piece.done,
+            lost: self.lost,
         })
     }
 }

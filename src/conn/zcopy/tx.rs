@@ -4,6 +4,7 @@
 //! that are written to where the peer's reader waits (SinkAvail). What the call does is in [`super::send`].
 
 use super::super::{Connection, SdpSock, Wakeups};
+use super::advert::AdvertState;
 use super::posted::{end_access, Way};
 use super::transfer::Moved;
 use super::tx_blocks::Returned;
@@ -166,6 +167,8 @@ impl Connection {
 
     /// Takes the oldest block out, which is the caller's again.
     pub(super) fn take_block(&mut self, sk: &SdpSock) -> Option<TakenOut> {
+        let oldest = self.direct.blocks.oldest();
+        let lost = oldest.is_some_and(|(a, _)| a.state == AdvertState::Lost);
         let Returned {
             memory,
             size,
@@ -179,7 +182,7 @@ impl Connection {
         }
         trace::zero_copy(sk, ZeroCopy::ReadByPeer, size, done);
         Some(TakenOut {
-            memory: self.take_back(memory),
+            memory: self.take_back(memory, lost),
             size,
             done,
         })
@@ -270,10 +273,11 @@ impl Connection {
             size,
             len,
             done,
+            lost,
         } = self.transfers(way).take()?;
         trace::zero_copy(sk, way.into(), len, done);
         Some(TakenOut {
-            memory: self.take_back(memory),
+            memory: self.take_back(memory, lost),
             size,
             done,
         })

@@ -3,12 +3,13 @@
 
 import socket
 
-from lib import adverse, either, kmsg, netns, pattern
+from lib import adverse, calls, consts, either, kmsg, netns, pattern
 from lib.registry import case
 from lib.resources import queues
 
 from ..zcopy import pieces
-from ..zcopy.blocks import MIB, Counters, eager, unpinned
+from ..zcopy.blocks import MIB, NOWHERE, Counters, eager, unpinned
+from ..zcopy.notified import Told, give
 
 # Of a queue pair: they take longer than ten seconds. Of the others they are no more than are tried.
 REFUSALS = 17
@@ -147,3 +148,47 @@ def refused(e):
     near, far = e.pair()
     near.send(b"by the device")
     e.equal(far.recv(100), b"by the device", "afterwards")
+
+
+def resent(e, gone):
+    """A send of several blocks whose connection is dissolved, and which waits for the end of the queue pair, while the socket has another
+    connection with blocks under way, and some that have `gone` before. Whether it was so."""
+    with adverse.device(e, busy=6):
+        near, far = e.pair()
+    eager(near)
+    listener = e.listen()
+    # from now on several blocks go at once
+    task = e.task(near.sendall, bytes(65536))
+    far.recv_exactly(65536)
+    task.result()
+    counters = Counters()
+    task = e.task(lambda: e.error(near.sendall, bytes(8 * MIB)))
+    e.until(lambda: counters.gained("post_send SDP_MID_SRCAVAIL") > 1, "adverts")
+    e.equal(e.error(calls.connect, near, NOWHERE), "ok", "connect(AF_UNSPEC)")
+    near.connect(e.address(e.there, listener.port))
+    other = e.keep(listener.accept()[0])
+    near.set(socket.SOL_SOCKET, consts.SO_ZEROCOPY, 1)
+    told = Told(e, near)
+    for turn in range(gone):
+        views = give(e, near, 1, 1, 65536)
+        other.recv_exactly(65536)
+        told.wait(turn + 1)
+    with either.parameters(zcopy_ways=2):
+        views = give(e, near, 5, 4, 2 * MIB - 65536)
+        waited = task.is_alive()
+        e.check(task.result() in ERRORS, "the send of the lost connection")
+        total = sum(map(len, views))
+        e.equal(pattern.receive(other, 5, total, [MIB]), total, "bytes by the other connection")
+    for sock in (near, far, other):
+        sock.close()
+    return waited
+
+
+@case(reference=False, families=("v4",), timeout=180)
+def busy_beside_another_connection(e):
+    """A call waits until a queue pair is destroyed, which takes its time. What the socket's next connection lends meanwhile is not taken for
+    the call's memory."""
+    with either.parameters(spare_queues=0):
+        for gone in range(3):
+            e.lucky(lambda: resent(e, gone), "the call had come back before")
+    unpinned(e)
