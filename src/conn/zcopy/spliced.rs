@@ -14,6 +14,7 @@
 //! | open | takes pages |
 //! | closed | takes no more, and is mapped by whoever comes: the call, else a worker |
 //! | flushing | that is being done, without the lock |
+//! | failed | it could not be done; the next call tries again, or a worker after a while |
 
 use super::super::timers::Timer;
 use super::super::{Connection, SdpSock, CORK_TIME, JOB_MOVE};
@@ -41,6 +42,7 @@ pub(super) enum Collection {
     Closed(Collected),
     /// Of this block.
     Flushing(u64),
+    Failed(Collected),
 }
 
 impl Collection {
@@ -48,19 +50,22 @@ impl Collection {
         matches!(self, Collection::None)
     }
 
-    /// It takes no more pages.
+    /// It takes no more pages, and is to be mapped.
     fn close(&mut self) {
-        if let Collection::Open(_) = self {
-            if let Collection::Open(collected) = replace(self, Collection::None) {
-                *self = Collection::Closed(collected);
+        *self = match replace(self, Collection::None) {
+            Collection::Open(collected) | Collection::Failed(collected) => {
+                Collection::Closed(collected)
             }
-        }
+            other => other,
+        };
     }
 
     /// Takes the pages to be mapped.
     fn take(&mut self) -> Option<Collected> {
         match replace(self, Collection::None) {
-            Collection::Open(collected) | Collection::Closed(collected) => {
+            Collection::Open(collected)
+            | Collection::Closed(collected)
+            | Collection::Failed(collected) => {
                 *self = Collection::Flushing(collected.cookie);
                 Some(collected)
             }
@@ -259,7 +264,7 @@ impl Connection {
             Ok(id) => id,
             Err(memory) => {
                 // memory is short: the next attempt comes with the timer
-                self.direct.collection = Collection::Closed(Collected { memory, cookie });
+                self.direct.collection = Collection::Failed(Collected { memory, cookie });
                 self.set_timer(sk, Timer::Cork, CORK_TIME);
                 return None;
             }

@@ -4,11 +4,13 @@ DMA API forbids."""
 
 import itertools
 import pathlib
+import time
 
-from lib import adverse, registry
+from lib import adverse, pattern, registry
 from lib.registry import case
 
-from ..zcopy.blocks import unpinned
+from ..zcopy import spliced
+from ..zcopy.blocks import MIB, unpinned
 from .completions import on_device
 from .failures import exchange, works_again
 
@@ -61,6 +63,22 @@ def failing(e):
         for number in range(8):
             exchange(e, listener, number % 2 > 0)
     works_again(e)
+
+
+@case(reference=False, families=("v4",), timeout=120)
+def no_address_now(e):
+    """Pages of a file for which there is no address are tried again after a while, and not all the time. They arrive in the end."""
+    with adverse.device(e, iommu=ON):
+        near, far, file = spliced.sending(e, MIB)
+        adverse.behave(iommu=ON, fail_dma=1000)
+        file.send(near)
+        time.sleep(5 * spliced.CORK_TIME)
+        e.check(0 < adverse.read("mapped") < 50, f"{adverse.read('mapped')} attempts")
+        adverse.behave(iommu=ON)
+        e.equal(pattern.receive(far, 1, MIB, [MIB]), MIB, "bytes")
+        near.close()
+        far.close()
+    unpinned(e)
 
 
 for _device, _case in itertools.product(DEVICES.items(), registry.others(CASES)):
