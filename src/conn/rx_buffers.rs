@@ -128,7 +128,7 @@ impl RxBuffers {
     }
 
     /// The connection is over, and another may follow.
-    pub(super) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.spare.clear();
         (self.window, self.pause) = (FIRST_WINDOW, 0);
         (self.large, self.wanted) = (None, None);

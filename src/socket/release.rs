@@ -91,6 +91,8 @@ pub(super) fn finish(sk: &SdpSock) {
         {
             let mut c = sk.connection();
             c.rx.clear();
+            // the device may keep the socket for a while
+            c.rx_buffers.reset();
             sk.set_memory(0, 0);
         }
         sk.netns().leave(sk);

@@ -76,7 +76,7 @@ pub(super) trait HasPhase<O: Upcalls>: Sized {
     /// Calls `f` with the lock of both; there is no owner once the handle is dropped.
     fn with_phase<R>(&self, f: impl FnOnce(&mut Phase, &Option<ARef<O>>) -> R) -> R;
 
-    /// Has what is posted flushed, if nothing else does when the connection ends.
+    /// Has what is posted flushed, if nothing else does when the connection ends and the owner has kept it.
     fn flush(&self) {}
 
     /// Which link this is.
@@ -126,7 +126,7 @@ pub(super) trait HasPhase<O: Upcalls>: Sized {
     }
 
     fn gone(&self, how: Disconnect) {
-        self.flush();
         self.tell(|o, id| o.disconnected(id, how));
+        self.flush();
     }
 }

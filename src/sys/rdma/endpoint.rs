@@ -223,6 +223,11 @@ impl<B: Lendable> Endpoint<B> {
         })
     }
 
+    /// See [`OwnedQp::close`].
+    pub(crate) fn close(&mut self) -> bool {
+        self.qp.close()
+    }
+
     /// Destroys it but for what the next one can be made of, if that is whole. Lets go of memory that is lent.
     /// Process context.
     ///

@@ -11,8 +11,9 @@ use super::device::DeviceRef;
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 use kernel::error::to_result;
+use kernel::ffi::c_ulong;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::{Atomic, AtomicFlag, Full, Relaxed};
 use kernel::sync::{new_mutex, Arc, Mutex, UniqueArc};
 use kernel::time::{delay::fsleep, Delta};
 
@@ -32,6 +33,8 @@ pub(crate) struct QueuePair {
     device: DeviceRef,
     /// RDMA READs that may be in progress.
     reads: Atomic<u32>,
+    /// Nobody has what was posted to it any more; it is about to be destroyed.
+    given_up: AtomicFlag,
     #[pin]
     alive: Mutex<bool>,
 }
@@ -46,10 +49,12 @@ unsafe impl Sync for QueuePair {}
 ///
 /// # Invariants
 ///
-/// If `exists`, the QP of `qp` does, and nobody else destroys it.
+/// If `exists`, the QP of `qp` does, and nobody else destroys it. If `grace` is there, it is the RCU grace period
+/// behind the QP's way to RESET.
 pub(super) struct OwnedQp {
     qp: Arc<QueuePair>,
     exists: bool,
+    grace: Option<c_ulong>,
 }
 
 impl OwnedQp {
@@ -71,18 +76,40 @@ impl OwnedQp {
             number,
             device: device.clone(),
             reads: Atomic::new(0),
+            given_up: AtomicFlag::new(false),
             alive <- new_mutex!(true, "ib_sdp_qp"),
         }));
         // INVARIANT: The same.
         OwnedQp {
             qp: qp.into(),
             exists: true,
+            grace: None,
         }
     }
 
     /// The QP for others.
     pub(super) fn qp(&self) -> &Arc<QueuePair> {
         &self.qp
+    }
+
+    /// Has a software device let nothing more in, in process context. Whether it did so just now: then
+    /// [`OwnedQp::destroy`] waits for an RCU grace period, unless it comes after that.
+    pub(super) fn close(&mut self) -> bool {
+        let qp = &self.qp;
+        if !self.exists || !qp.device.is_virtual() || self.grace.is_some() {
+            return false;
+        }
+        // INVARIANT: Nobody else gets at it as of now, without a lock that is held meanwhile.
+        *qp.alive.lock() = false;
+        let mut attr = c::ib_qp_attr {
+            qp_state: c::ib_qp_state_IB_QPS_RESET,
+            ..Default::default()
+        };
+        // SAFETY: By the invariants the QP exists. `attr` is initialised and may be written to.
+        unsafe { c::ib_modify_qp(qp.raw(), &mut attr, c::ib_qp_attr_mask_IB_QP_STATE as i32) };
+        // INVARIANT: It begins now. SAFETY: No requirements.
+        self.grace = Some(unsafe { c::start_poll_synchronize_rcu() });
+        true
     }
 
     /// Destroys the QP, in process context. What was posted to it is not used any more afterwards.
@@ -94,21 +121,16 @@ impl OwnedQp {
         if !self.exists {
             return Ok(());
         }
+        // rxe may free it under a packet that has just come (docs/kernel-notes.md), unless it lets none in, and
+        // those that were let in before are through: they come within an RCU read-side section.
+        self.close();
+        if let Some(grace) = self.grace {
+            // SAFETY: Process context, as is promised.
+            unsafe { c::cond_synchronize_rcu_expedited(grace) };
+        }
         let qp = &self.qp;
         // INVARIANT: Nobody else gets at it as of now, without a lock that is held meanwhile.
         *qp.alive.lock() = false;
-        if qp.device.is_virtual() {
-            // rxe may free it under a packet that has just come (docs/kernel-notes.md), unless it lets none in, and
-            // those that were let in before are through: they come within an RCU read-side section.
-            let mut attr = c::ib_qp_attr {
-                qp_state: c::ib_qp_state_IB_QPS_RESET,
-                ..Default::default()
-            };
-            // SAFETY: By the invariants the QP exists. `attr` is initialised and may be written to.
-            unsafe { c::ib_modify_qp(qp.raw(), &mut attr, c::ib_qp_attr_mask_IB_QP_STATE as i32) };
-            // SAFETY: Process context, as is promised.
-            unsafe { c::synchronize_rcu_expedited() };
-        }
         // SAFETY: By the invariants the QP exists, and nobody else destroys it.
         let ret = unsafe { c::ib_destroy_qp_user(qp.raw(), ptr::null_mut()) };
         // INVARIANT: It exists if the driver has refused.
@@ -159,6 +181,18 @@ impl QueuePair {
     /// How many of our RDMA READs may be in progress; 0 until they may be posted.
     pub(crate) fn reads(&self) -> u8 {
         self.reads.load(Relaxed) as u8
+    }
+
+    /// What was posted to it is nobody's any more, and it is about to be destroyed.
+    pub(crate) fn give_up(&self) {
+        self.given_up.xchg(true, Full);
+    }
+
+    /// [`QueuePair::to_error`], if anybody has what was posted to it.
+    pub(crate) fn flush(&self) {
+        if !self.given_up.load(Relaxed) {
+            self.to_error();
+        }
     }
 
     fn modify(&self, attr: &mut c::ib_qp_attr, mask: i32) -> Result {

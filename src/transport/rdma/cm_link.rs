@@ -184,7 +184,7 @@ impl<O: Upcalls> HasPhase<O> for Inner<O> {
 
     fn flush(&self) {
         if let Ok(qp) = self.qp() {
-            qp.to_error();
+            qp.flush();
         }
     }
 }
@@ -260,7 +260,9 @@ impl<O: Upcalls> Inner<O> {
     }
 
     pub(super) fn abort(&self) {
-        self.flush();
+        if let Ok(qp) = self.qp() {
+            qp.to_error();
+        }
         self.disconnect();
     }
 }

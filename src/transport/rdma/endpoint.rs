@@ -27,6 +27,9 @@ use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, Wo
 const PAUSE: u32 = 20;
 /// How often it is doubled: to 1.28 s.
 const DOUBLINGS: u32 = 6;
+/// How long the RCU grace period may take for which a QP waits before it is destroyed, in milliseconds: a few
+/// ticks as a rule. One that takes longer is hurried on.
+const GRACE: u32 = 20;
 /// After so many refusals, in four seconds, it is no passing matter.
 const MANY: u32 = 8;
 
@@ -50,6 +53,8 @@ impl Remains {
     /// Tries again later. All that the device may use stays, and so do the device, and the owner, who keeps the
     /// module from being unloaded.
     fn refused(mut self: Pin<KBox<Self>>, endpoint: verbs::Endpoint<Pinned>) {
+        // it takes nothing more from a peer
+        endpoint.qp().to_error();
         let this = self.as_mut().project();
         let pause = PAUSE << (*this.refused).min(DOUBLINGS);
         *this.refused = this.refused.saturating_add(1);
@@ -65,9 +70,13 @@ impl WorkItem for Remains {
     type Pointer = Pin<KBox<Remains>>;
 
     fn run(mut this: Self::Pointer) {
-        let Some(endpoint) = this.as_mut().project().endpoint.take() else {
+        let Some(mut endpoint) = this.as_mut().project().endpoint.take() else {
             return;
         };
+        if endpoint.close() {
+            *this.as_mut().project().endpoint = Some(endpoint);
+            return work::defer_by(this, GRACE);
+        }
         let lender = endpoint.lender();
         // Destroys the QP and lets go of lent memory, which sleeps.
         match endpoint.into_queues() {
@@ -135,6 +144,9 @@ impl Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
+        if let Some(endpoint) = self.endpoint() {
+            endpoint.qp().give_up();
+        }
         if let Some(remains) = self.remains.take() {
             work::defer(remains);
         }
