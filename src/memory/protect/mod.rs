@@ -49,7 +49,7 @@ pub(crate) enum Refusal {
     Kind(Unprotectable),
     /// Somebody else has pinned it, who may write to it.
     Pinned,
-    /// Too many blocks or ranges are in flight, or a part of this one is just being made writable.
+    /// Too many blocks or ranges are in flight, or a part of this one is just being made writable, or somebody waits to write there.
     Busy,
     /// There is no userfaultfd.
     NoUserfaultfd,
@@ -365,16 +365,17 @@ impl Room {
                 start,
                 end: start.saturating_add(PAGE),
             };
+            // first: what begins meanwhile is there to be told
+            let stray = self.state.lock().record.take_stray(page);
+            if stray {
+                self.cleared(worker.clear(page.start, page.end));
+            }
             loop {
                 let next = self.state.lock().record.next_touched(page);
                 match next {
                     Some((_, owner)) => owner.sk.schedule(owner.jobs),
                     None => break,
                 }
-            }
-            let stray = self.state.lock().record.take_stray(page);
-            if stray {
-                self.cleared(worker.clear(page.start, page.end));
             }
         }
     }

@@ -4,7 +4,8 @@
 //!
 //! A block is one or more ranges of whole pages that its owner has in flight, its parts. Blocks may overlap: a page is
 //! protected until the last one that covers it has ended. mremap(2) may move a part of a range. What a block leaves behind stays here, too, until the worker has made it writable
-//! ([`Record::next_loose`], [`Record::cleared`]).
+//! ([`Record::next_loose`], [`Record::cleared`]). Nothing begins where somebody waits to write: who waits is heard of once, and is to
+//! wait for no block that came later.
 //!
 //! Memory that the program unmaps, or maps anew, may stay in here: that only makes it writable later than
 //! could be.
@@ -51,6 +52,8 @@ pub(crate) struct Part {
     range: Range,
     /// `None`: it has ended.
     block: Option<BlockId>,
+    /// Somebody may wait to write there.
+    wanted: bool,
 }
 
 /// A block in flight.
@@ -105,16 +108,18 @@ where
     }
 
     /// A block of these ranges begins: before it is protected. `None`: there is no room, or a part of it is just being made
-    /// writable.
+    /// writable, or is to be.
     pub(crate) fn begin(
         &mut self,
         ranges: impl Iterator<Item = Range> + Clone,
         owner: O,
     ) -> Option<BlockId> {
         let used = self.all().count() + ranges.clone().count();
-        let clearing = self.clearing;
-        let clearing = clearing.is_some_and(|c| ranges.clone().any(|r| r.common(c).is_some()));
-        if used > self.parts.len() / 2 || clearing || self.overflown {
+        let wanted = self.all().filter(|p| p.wanted).map(|p| p.range);
+        let taken = wanted
+            .chain(self.clearing)
+            .any(|t| ranges.clone().any(|r| r.common(t).is_some()));
+        if used > self.parts.len() / 2 || taken || self.overflown {
             return None;
         }
         let place = self.blocks.iter_mut().find(|b| b.is_none())?;
@@ -125,8 +130,13 @@ where
             owner,
             told: false,
         });
-        let block = Some(id);
-        ranges.for_each(|range| self.add(Part { range, block }));
+        ranges.for_each(|range| {
+            self.add(Part {
+                range,
+                block: Some(id),
+                wanted: false,
+            })
+        });
         Some(id)
     }
 
@@ -167,7 +177,7 @@ where
             if let Some(place) = self.parts.get_mut(n) {
                 *place = (left.start < left.end).then_some(Part {
                     range: left,
-                    block: None,
+                    ..part
                 });
             }
             if loose.is_some() {
@@ -207,20 +217,25 @@ where
         let Some(range) = self.clearing.take().filter(|_| !done) else {
             return;
         };
-        self.add(Part { range, block: None });
+        self.add(Part {
+            range,
+            block: None,
+            wanted: true,
+        });
     }
 
     /// Somebody waits to write to a page: the next owner to be told of that. Each is told once.
     pub(crate) fn next_touched(&mut self, page: Range) -> Option<(BlockId, O)> {
-        for part in self.parts.iter().take(self.top).flatten() {
-            let touched = part.range.common(page).and(part.block);
-            let Some(id) = touched else {
+        for part in self.parts.iter_mut().take(self.top).flatten() {
+            if part.range.common(page).is_none() {
                 continue;
-            };
+            }
+            part.wanted = true;
             let mut blocks = self.blocks.iter_mut().flatten();
-            if let Some(block) = blocks.find(|b| b.id == id && !b.told) {
+            let told = blocks.find(|b| part.block == Some(b.id) && !b.told);
+            if let Some(block) = told {
                 block.told = true;
-                return Some((id, block.owner.clone()));
+                return Some((block.id, block.owner.clone()));
             }
         }
         None

@@ -113,6 +113,39 @@ fn owners_are_told_once() {
 }
 
 #[test]
+fn none_begins_where_somebody_waits() {
+    let mut r = record();
+    let a = begin(&mut r, range(1, 4), 1).unwrap();
+    assert_eq!(touched(&mut r, 2), [1]);
+    // it would keep who waits, whom its owner does not hear of
+    assert!(begin(&mut r, range(2, 1), 2).is_none());
+    assert!(begin(&mut r, range(4, 4), 2).is_none());
+    assert!(begin(&mut r, range(5, 4), 2).is_some());
+    r.end(a);
+    assert!(begin(&mut r, range(2, 1), 2).is_none());
+    // nor if it could not be made writable at once, or has moved
+    assert_eq!(r.next_loose(), Some(range(1, 4)));
+    r.cleared(false);
+    assert!(begin(&mut r, range(2, 1), 2).is_none());
+    r.moved(range(1, 4), 100 * PAGE);
+    assert!(begin(&mut r, range(101, 1), 2).is_none());
+    assert_eq!(clear(&mut r), [range(100, 4)]);
+    assert!(begin(&mut r, range(101, 1), 2).is_some());
+}
+
+#[test]
+fn who_waits_for_what_ended_before_waits_for_nobody_else() {
+    let mut r = record();
+    let a = begin(&mut r, range(1, 4), 1).unwrap();
+    r.end(a);
+    // heard of before the worker has made it writable
+    assert_eq!(touched(&mut r, 2), []);
+    assert!(begin(&mut r, range(2, 1), 2).is_none());
+    assert_eq!(clear(&mut r), [range(1, 4)]);
+    assert!(begin(&mut r, range(2, 1), 2).is_some());
+}
+
+#[test]
 fn a_block_of_several_ranges() {
     let mut r = record();
     let ranges = [range(1, 4), range(20, 2), range(30, 1), range(20, 2)];

@@ -90,6 +90,30 @@ def never_gives_back(e):
     nothing_left(e, bed)
 
 
+@case(reference=False, families=("v4",), timeout=90)
+def sent_again_meanwhile(e):
+    """Somebody waits to write to a block that the peer does not give back. Another socket sends the same memory: not as a block that is in
+    flight, since who waits would wait for that one's reader, too, without its sender's knowing."""
+    bed = raw.Bed(e)
+    victim = Victim(e, bed, True)
+    task = victim.writes()
+    victim.attacker.expect(SRCAVAILCANCEL)
+    near, far = protected.pair(e)
+    counters = protected.Counters()
+    again = e.task(near.send, protected.view(memory.Raw.at(victim.memory.address, SIZE)))
+    e.until(lambda: counters.gained("async unprotected busy"), "the refusal")
+    victim.attacker.fail()
+    # nobody reads what was sent again
+    task.result()
+    e.equal(counters.gained("async blocks"), 0, "blocks")
+    e.equal(len(far.recv_exactly(SIZE)), SIZE, "bytes")
+    again.result()
+    victim.close()
+    near.close()
+    far.close()
+    nothing_left(e, bed)
+
+
 @case(reference=False, families=("v4",), timeout=120)
 def answers_wrongly(e):
     """Reports of more than a block has, in one or in several: the connection ends, and nothing stays pinned."""
