@@ -85,9 +85,10 @@ impl Options {
 
     /// Whether blocking sends of large blocks return at once.
     pub(crate) fn sends_async(&self) -> bool {
-        match self.async_send {
-            ..0 => params::async_send() != 0,
-            own => own != 0,
+        match (params::async_send(), self.async_send) {
+            (..0, _) => false,
+            (all, ..0) => all != 0,
+            (_, own) => own != 0,
         }
     }
 
