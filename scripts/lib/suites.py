@@ -89,7 +89,7 @@ def only(name):
 def guest_suites():
     """The directories of tests/guest/suites, a guest each: one that breaks its kernel does not take others along."""
     # The suites of what can be done without a wire run once more where both ends are in one namespace.
-    here = ["--here", "local", "connect", "bind.ports.device_of_listener", "bind.ports.ephemeral_range"]
+    here = ["--here", "local", "connect", "bind.ports.device_of_listener", "bind.ports.ephemeral_range", "process.uring", "process.requests"]
     streams = ["data", "close", "poll", "zcopy"]
     for directory in sorted(GUEST_SUITES.glob("*/")):
         sources = [path.read_text(errors="replace") for path in directory.glob("*.py")]
@@ -124,9 +124,9 @@ def guest_suites():
                     "adverse.iommu.both_ways", "adverse.iommu.failing"]
             yield guest("guest:adverse-short", "on devices that are unlike rxe, an exchange each, and on some that fail", [], some, GUEST_SECONDS)
         if directory.name == "ipproto":
-            some = ["--ipproto", "connect.nonblocking", "close.shutdown", "poll.epoll", "options.tcp", "process.uring"]
+            some = ["--ipproto", "connect.nonblocking", "close.shutdown", "poll.epoll", "options.tcp", "process.uring", "process.requests", "zcopy.notified"]
             yield guest("guest:ipproto-calls", "cases of other suites on sockets of IPPROTO_SDP", [], some, GUEST_SECONDS)
-            every = ["--ipproto", "connect", "bind", "close", "poll", "options", "data", "process"]
+            every = ["--ipproto", "connect", "bind", "close", "poll", "options", "data", "process", "zcopy"]
             yield guest("guest:ipproto-all", "all of those that there are", [], every, 4 * GUEST_SECONDS, False)
         if any(re.search(r"hosts=(BEDS|\([^)]*2)", source) for source in sources):
             name = f"wire:{directory.name}"

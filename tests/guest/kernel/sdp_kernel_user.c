@@ -12,6 +12,7 @@
  * events    as ask, but never waiting in a call: only callbacks tell what to do
  * attend    as serve for COUNT connections at once, by callbacks alone
  * pages     connect and send COUNT pages by MSG_SPLICE_PAGES
+ * slab      the same of memory that cannot be given away, which is freed at once
  * options   set and get options by the kernel's interface
  * frugal    as ask, with memory that must not wait for I/O
  * reclaim   as ask, for somebody who frees memory that way: from the reserves
@@ -352,7 +353,7 @@ static void options(struct order *o)
 	sock_release(sock);
 }
 
-static void pages(struct order *o)
+static void pages(struct order *o, bool slab)
 {
 	struct report *r = o->report;
 	struct socket *sock;
@@ -363,15 +364,15 @@ static void pages(struct order *o)
 	err = connect(o, sock, 0);
 	tell(r, "connect %d\n", err);
 	for (i = 0; !err && i < o->count; i++) {
-		struct page *page = alloc_page(GFP_KERNEL);
+		u8 *bytes = slab ? kmalloc(PAGE_SIZE, GFP_KERNEL) : (u8 *)__get_free_page(GFP_KERNEL);
 		struct bio_vec vec;
 		struct msghdr msg = { .msg_flags = MSG_SPLICE_PAGES | MSG_NOSIGNAL | (i + 1 < o->count ? MSG_MORE : 0) };
 
-		if (!page)
+		if (!bytes)
 			break;
 		for (j = 0; j < PAGE_SIZE; j++)
-			((u8 *)page_address(page))[j] = pattern(i * PAGE_SIZE + j);
-		bvec_set_page(&vec, page, PAGE_SIZE, 0);
+			bytes[j] = pattern(i * PAGE_SIZE + j);
+		bvec_set_virt(&vec, bytes, PAGE_SIZE);
 		iov_iter_bvec(&msg.msg_iter, ITER_SOURCE, &vec, 1, PAGE_SIZE);
 		while (msg_data_left(&msg)) {
 			n = sock_sendmsg(sock, &msg);
@@ -380,7 +381,12 @@ static void pages(struct order *o)
 				break;
 			}
 		}
-		put_page(page);
+		if (slab) {
+			memset(bytes, 0xee, PAGE_SIZE);
+			kfree(bytes);
+		} else {
+			free_page((unsigned long)bytes);
+		}
 	}
 	tell(r, "pages %d, then %d\n", i, err);
 	sock_release(sock);
@@ -764,7 +770,9 @@ static int carry_out(struct order *o)
 	else if (!strcmp(o->command, "attend"))
 		attend(o);
 	else if (!strcmp(o->command, "pages"))
-		pages(o);
+		pages(o, false);
+	else if (!strcmp(o->command, "slab"))
+		pages(o, true);
 	else if (!strcmp(o->command, "options"))
 		options(o);
 	else if (!strcmp(o->command, "leave"))

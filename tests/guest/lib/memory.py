@@ -119,6 +119,13 @@ class Absent(Memory):
         fcntl.ioctl(self._descriptor, self.API, struct.pack("=QQQ", 0xAA, 0, 0))
         fcntl.ioctl(self._descriptor, self.REGISTER, struct.pack("=QQQQ", self.address + present, size - present, self.MISSING, 0))
 
+    def at(self, address):
+        """The same of a page that is not there, at this address."""
+        found = LIBC.mmap(address, PAGE, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED, -1, 0)
+        if found != address:
+            raise OSError(ctypes.get_errno(), "mmap")
+        fcntl.ioctl(self._descriptor, self.REGISTER, struct.pack("=QQQQ", address, PAGE, self.MISSING, 0))
+
     def touched(self):
         """Whether somebody waits for it."""
         return bool(select.select([self._descriptor], [], [], 0)[0])

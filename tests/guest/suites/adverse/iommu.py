@@ -4,13 +4,15 @@ DMA API forbids."""
 
 import itertools
 import pathlib
+import socket
+import struct
 import time
 
-from lib import adverse, pattern, registry
+from lib import adverse, calls, consts, pattern, registry
 from lib.registry import case
 
 from ..zcopy import spliced
-from ..zcopy.blocks import MIB, unpinned
+from ..zcopy.blocks import MIB, Counters, unpinned
 from .completions import on_device
 from .failures import exchange, works_again
 
@@ -79,6 +81,31 @@ def no_address_now(e):
         near.close()
         far.close()
     unpinned(e)
+
+
+@case(reference=False, families=("v4",), timeout=120)
+def failing_for_collected_pages(e):
+    """Pages of a file cannot be mapped for a while: nothing is lost, nothing behind them goes before, and they go when they can be. What waits
+    goes with its connection."""
+    for lost in (False, True):
+        with adverse.device(e, iommu=ON):
+            near, far, file = spliced.sending(e, spliced.PIECE)
+            file.send(near)
+            e.equal(pattern.receive(far, 1, file.size, [file.size]), file.size, "bytes before that")
+            adverse.behave(iommu=ON, fail_dma=1000)
+            counters = Counters()
+            file.send(near)
+            e.equal(calls.ioctl_int(near, consts.SIOCOUTQ), file.size, "bytes that wait")
+            e.until(lambda: adverse.read("mapped") > 2, "attempts to map them")
+            e.equal(counters.gained("tx_bytes"), 0, "bytes sent meanwhile")
+            if lost:
+                far.set(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                far.close()
+            adverse.behave(iommu=ON)
+            if not lost:
+                e.equal(pattern.receive(far, 1, file.size, [file.size], socket.MSG_WAITALL), file.size, "bytes")
+            unpinned(e)
+    works_again(e)
 
 
 for _device, _case in itertools.product(DEVICES.items(), registry.others(CASES)):

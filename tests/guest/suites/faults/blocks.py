@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Each allocation of a send that returns at once fails, in the call itself: the bytes go otherwise, and what the program writes afterwards
-does not arrive."""
+"""Each allocation of a send that does not wait fails, in the call itself: the bytes go otherwise, what is told is true, and what the program
+writes afterwards to memory that is its own does not arrive."""
 
+import os
 import socket
 
 from lib import calls, consts, memory
 from lib.registry import case
 from suites.faults.nth import Sender, Through, closing, failed, needs_faults, nothing_left
 from suites.zcopy import protected
+from suites.zcopy.blocks import Counters, eager
+from suites.zcopy.notified import Told
+from suites.zcopy.spliced import MORE
 
 SIZE = 1 << 18
 TCP = socket.IPPROTO_TCP
@@ -37,4 +41,58 @@ def returning_at_once(e):
     counters = protected.Counters()
     Through(e, "a send that returns at once", 2, "EFAULT ENOMEM")(attempt)
     e.check(counters.gained("async blocks") > 0, "none has returned at once")
+    nothing_left(e)
+
+
+@case(reference=False, families=("v4",), timeout=300)
+def notified(e):
+    """MSG_ZEROCOPY: a call that fails has no number, and any other is told, with whatever became of its bytes."""
+    needs_faults(e)
+    m = memory.Raw(SIZE)
+
+    def attempt(fault):
+        new = Sender(e)
+        new.near.set(socket.SOL_SOCKET, consts.SO_ZEROCOPY, 1)
+        m.bytes = new.next(SIZE)
+        result = fault(lambda: calls.send_at(new.near, m.address, SIZE, consts.MSG_ZEROCOPY | socket.MSG_DONTWAIT))
+        new.sent += 0 if failed(result) else result
+        new.check()
+        Told(e, new.near).wait(int(not failed(result)))
+        closing(new.near, new.far)
+        return result
+
+    counters = Counters()
+    Through(e, "a send with MSG_ZEROCOPY", 2, "EFAULT ENOMEM ENOBUFS")(attempt)
+    e.check(counters.gained("post_send SDP_MID_SRCAVAIL") > 0, "none was a block")
+    nothing_left(e)
+
+
+@case(reference=False, families=("v4",), timeout=300)
+def collected(e):
+    """Pages of a pipe behind which more is announced, and what has them go."""
+    needs_faults(e)
+    reader, writer = os.pipe()
+
+    def attempt(fault):
+        new = Sender(e)
+        eager(new.near)
+        sent = []
+        os.write(writer, new.next(8192))
+
+        def both():
+            sent.append(calls.splice(reader, new.near, 4096, MORE))
+            sent.append(calls.splice(reader, new.near, 4096))
+            return sum(sent)
+
+        result = fault(both)
+        if sum(sent) < 8192:
+            os.read(reader, 8192)
+        new.sent += sum(sent)
+        new.check()
+        closing(new.near, new.far)
+        return result
+
+    Through(e, "splice in two calls", 1, "EFAULT ENOMEM")(attempt)
+    os.close(reader)
+    os.close(writer)
     nothing_left(e)

@@ -8,6 +8,8 @@ import subprocess
 
 from lib import calls, netns, observe
 from lib.registry import case
+from suites.zcopy.blocks import Counters, unpinned
+from suites.zcopy.figures import parameter
 
 ORDERS = "/proc/sdp_kernel_user"
 BUILT = pathlib.Path(__file__).resolve().parents[4] / "build" / "tests" / os.uname().release / "sdp_kernel_user.ko"
@@ -166,18 +168,47 @@ def refused(e):
     e.note("told", order(e, "refused", e.there, e.refused_port()))
 
 
-@case
-def pages(e):
-    """MSG_SPLICE_PAGES, which is how the kernel's own users send pages."""
+def gives_pages(e, command, count):
+    """What the kernel tells that sends so many pages by MSG_SPLICE_PAGES, all of which arrive."""
     listener = e.listen()
 
     def receive():
         far, _ = listener.accept()
-        return far.drain()
+        try:
+            return far.drain()
+        finally:
+            far.close()
 
     task = e.task(receive)
-    e.note("told", order(e, "pages", e.there, listener.port, 40))
-    e.equal(task.result(), pattern(0, 40 * 4096), "the pages")
+    told = order(e, command, e.there, listener.port, count)
+    got = task.result()
+    e.equal(len(got), count * 4096, "bytes")
+    e.check(got == pattern(0, count * 4096), "other bytes than were sent")
+    return told
+
+
+@case
+def pages(e):
+    """MSG_SPLICE_PAGES, which is how the kernel's own users send pages."""
+    e.note("told", gives_pages(e, "pages", 40))
+
+
+@case(reference=False, timeout=60)
+def pages_without_a_copy(e):
+    """Nothing of such pages is copied, though the sender lets go of them at once, and many are a block. What cannot be given away, which TCP
+    refuses, is copied, and is the sender's again at once."""
+    count = 320
+    for command, share in (("pages", 1), ("slab", 0)):
+        def attempt():
+            counters = Counters()
+            e.equal(gives_pages(e, command, count)[-1], f"pages {count}, then 0", "told")
+            adverts = counters.gained("post_send SDP_MID_SRCAVAIL")
+            unpinned(e)
+            if not share:
+                e.equal((counters.gained("zcopy tx_bytes"), adverts), (0, 0), "bytes not copied, and adverts")
+            return not share or counters.gained("zcopy tx_bytes") == count * 4096 and adverts <= 3
+        with parameter("sdp_zcopy_thresh", 65536):
+            e.lucky(attempt, "something was copied, or blocks were small")
 
 
 @case

@@ -2,6 +2,7 @@
 """What requests of io_uring may ask for besides: pieces, links, files by number, cancelling, many answers to one request."""
 
 import ctypes
+import mmap
 import os
 import socket
 import struct
@@ -241,6 +242,38 @@ def many_pieces(e):
     ring.submit(OP_RECV, far, tag=2, ioprio=MULTISHOT_RECV, how=SELECT, group=7)
     result, tag, flags = ring.result()
     e.note("again", (result, tag, area.raw[(flags >> 16) * size:][:6]))
+    near.close()
+    result, tag, flags = ring.result()
+    e.note("the end", (result, tag, flags & MORE))
+
+
+@case(timeout=60)
+def pieces_by_a_ring(e):
+    """The same with a ring of buffers, which the program gives back by moving its end."""
+    ring = Ring(e)
+    near, far = e.pair()
+    size, count = 4096, 4
+    area = mmap.mmap(-1, size * count)
+    buffers = mmap.mmap(-1, mmap.PAGESIZE)
+    address, entries = (ctypes.addressof(ctypes.c_char.from_buffer(m)) for m in (area, buffers))
+
+    def give(tail, number):
+        struct.pack_into("=QIH", buffers, tail % count * 16, address + number * size, size, number)
+        # the end is in the first entry
+        struct.pack_into("=H", buffers, 14, tail + 1)
+
+    ring.register_buffer_ring(entries, count, 7)
+    for number in range(count):
+        give(number, number)
+    ring.submit(OP_RECV, far, tag=1, ioprio=MULTISHOT_RECV, how=SELECT, group=7)
+    for turn in range(3 * count):
+        word = b"%d" % turn * (turn + 1)
+        near.send(word)
+        result, tag, flags = ring.result()
+        number = flags >> 16
+        e.note(f"piece {turn}", (result, tag, number, flags & (MORE | HAS_BUFFER)))
+        e.equal(area[number * size:][:len(word)], word, "bytes")
+        give(count + turn, number)
     near.close()
     result, tag, flags = ring.result()
     e.note("the end", (result, tag, flags & MORE))

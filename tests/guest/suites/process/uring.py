@@ -11,7 +11,8 @@ from lib import calls, memory, netns, observe, pattern
 from lib.registry import case
 
 SETUP, ENTER, REGISTER = 425, 426, 427
-REGISTER_BUFFERS, REGISTER_FILES, FIXED_BUF, REPORT_USAGE, COPIED, MORE, NOTIF = 0, 2, 1 << 2, 1 << 3, 1 << 31, 2, 8
+REGISTER_BUFFERS, REGISTER_FILES, REGISTER_BUFFER_RING = 0, 2, 22
+FIXED_BUF, REPORT_USAGE, COPIED, MORE, NOTIF = 1 << 2, 1 << 3, 1 << 31, 2, 8
 OP_POLL_ADD, OP_ACCEPT, OP_CONNECT, OP_SEND, OP_RECV, OP_SEND_ZC = 6, 13, 16, 26, 27, 47
 GETEVENTS = 1
 LINK = 4
@@ -51,6 +52,12 @@ class Ring:
         """The requests with FIXED_FILE name these by their numbers from 0 on."""
         files = (ctypes.c_int * len(socks))(*(sock.fileno() for sock in socks))
         if calls.libc.syscall(REGISTER, self._fd, REGISTER_FILES, files, len(socks)) < 0:
+            raise OSError(ctypes.get_errno(), "io_uring_register")
+
+    def register_buffer_ring(self, address, entries, group):
+        """Requests with SELECT and this group take their buffers from the ring of buffers at this address."""
+        what = buffer_of(struct.pack("=QIHH24x", address, entries, group, 0))
+        if calls.libc.syscall(REGISTER, self._fd, REGISTER_BUFFER_RING, ctypes.byref(what), 1) < 0:
             raise OSError(ctypes.get_errno(), "io_uring_register")
 
     def submit(self, operation, sock, address=0, length=0, offset=0, flags=0, tag=0, ioprio=0, how=0, group=0):

@@ -10,13 +10,14 @@ import mmap
 import os
 import socket
 
-from lib import calls, observe, pattern
+from lib import calls, consts, observe, pattern
 from lib.kmsg import Log
 from lib.memory import PAGE, Raw
 from lib.registry import case
 
 from .blocks import MIB, Counters, before_it_gives_up, pair, pipelined, unpinned
 from .figures import parameter
+from .notified import Told, asking
 
 SIZE = 100 * PAGE
 
@@ -114,6 +115,31 @@ def to_be_filled(e):
 
     for change, kind, same in CHANGES:
         before_it_gives_up(e, lambda: attempt(change, kind, same))
+    unpinned(e)
+
+
+@case(reference=False, families=("v4",), timeout=120)
+def under_way(e):
+    """Memory of a send that has returned (MSG_ZEROCOPY): the pages that it had then are what is read, by a reader that waits and by one that
+    polls."""
+    for change, kind, _ in CHANGES:
+        for polls in (False, True):
+            near, far = asking(e)
+            told, memory = Told(e, near), kind(SIZE)
+            before = memory.fill(1).bytes
+            e.equal(calls.send_at(near, memory.address, SIZE, consts.MSG_ZEROCOPY | socket.MSG_DONTWAIT), SIZE, "bytes sent")
+            e.check(observe.stats("self")["pinned pages send"] > 0, "nothing is under way")
+            change(memory)
+            got = b""
+            while polls and len(got) < SIZE:
+                e.wait(far)
+                got += far.recv(SIZE, socket.MSG_DONTWAIT)
+            got = got or far.recv_exactly(SIZE)
+            e.check(got == before, f"{change.__name__}: other bytes than were there")
+            told.wait(1)
+            memory.unmap()
+            near.close()
+            far.close()
     unpinned(e)
 
 

@@ -13,6 +13,7 @@ import struct
 from lib import calls, consts, pattern
 from lib.registry import case
 from suites.zcopy.blocks import MIB, Counters, pipelined, unpinned, waiting_reader
+from suites.zcopy.figures import parameter
 
 SOL, ZEROCOPY, ERRQUEUE, NOW = socket.SOL_SOCKET, consts.MSG_ZEROCOPY, socket.MSG_ERRQUEUE, socket.MSG_DONTWAIT
 COPIED = 1
@@ -308,6 +309,25 @@ def memlock(e):
     e.note("more than may be locked", e.child(sender).result())
     near.send(b"later")
     e.equal(far.recv(10), b"later", "bytes after that")
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def over_budget(e):
+    """Beyond the budgets bytes are copied, which is told; a user who has no block has one all the same."""
+    for name in ("max_pinned_send", "max_pinned_send_user"):
+        with parameter(name, 0):
+            near, far = asking(e)
+            counters = Counters()
+            task = e.task(near.sendall, memory_of(pattern.Pattern(18).at(0, 4 * MIB)), ZEROCOPY)
+            e.until(lambda: counters.gained("pin over budget"), "a refusal")
+            e.equal(pattern.receive(far, 18, 4 * MIB, [MIB], socket.MSG_WAITALL), 4 * MIB, f"{name}: bytes")
+            task.result()
+            told = Told(e, near)
+            e.until(lambda: told.look() > 0, "what is told")
+            e.check(COPIED in told.wait(told.count), f"{name}: nothing was told of as copied")
+            near.close()
+            far.close()
+            unpinned(e)
 
 
 @case(reference=False, families=("v4",), timeout=60)

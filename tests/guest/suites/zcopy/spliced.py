@@ -153,6 +153,18 @@ def held_back(e):
     unpinned(e)
 
 
+@case(reference=False, families=("v4",), timeout=60)
+def end_of_file(e):
+    """sendfile(2) of more than the file has: its last pages, behind which more was announced, go when it finds the end (splice_eof)."""
+    near, far, file = sending(e, PIECE)
+    counters = Counters()
+    e.equal(os.sendfile(near.fileno(), file.fd, 0, 2 * PIECE), PIECE, "bytes sent")
+    e.equal(counters.gained("post_send SDP_MID_SRCAVAIL"), 1, "adverts at once")
+    e.equal(pattern.receive(far, 1, PIECE, [PIECE], socket.MSG_WAITALL), PIECE, "bytes")
+    near.close()
+    unpinned(e)
+
+
 @case(reference=False, families=("v4",), timeout=120)
 def mixed(e):
     """Files, pipes, plain sends of all sizes, held back and not, in any order and from any place: the stream is in order."""
