@@ -233,8 +233,8 @@ static void give_args_back(struct work_struct *work)
 		return;
 	if (mmget_not_zero(p->mm)) {
 		kthread_use_mm(p->mm);
-		/* unless the program has put something else there */
-		if (get_user_pages_fast(p->args, 1, 0, &page) == 1) {
+		/* Unless the program has put something else there, which is not waited for. */
+		if (get_user_pages_fast_only(p->args, 1, 0, &page) == 1) {
 			if (page == p->page)
 				vm_munmap(p->args, PAGE_SIZE);
 			put_page(page);
