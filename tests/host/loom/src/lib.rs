@@ -19,6 +19,7 @@ mod looking;
 mod retold;
 #[path = "../../../../src/conn/room.rs"]
 mod room;
+mod socket;
 #[allow(dead_code, reason = "the other counts are looked at alike")]
 #[path = "../../../../src/transport/local/tally.rs"]
 mod tally;

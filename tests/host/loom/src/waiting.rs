@@ -2,325 +2,44 @@
 
 //! Callers who wait, those who poll, workers, and a device that tells of completions: none may be
 //! left to nobody.
-//!
-//! [`Socket`] is what a socket of the module's is for them: its completion queue, its lock, and its
-//! wait queues, with the steps of `SdpSock::event`, `looking`, `progress` and `poll` as they are there.
 
-use crate::events::{Events, Looker, Queue};
-use loom::sync::atomic::{fence, AtomicI32, AtomicU32, Ordering};
-use loom::sync::{Arc, Condvar, Mutex};
+use crate::events::Queue::{self, Receive, Send};
+use crate::socket::{Arms, Socket};
+use loom::sync::Arc;
 use loom::thread;
 
-/// When the queues are armed.
-#[derive(Clone, Copy, PartialEq)]
-enum Arms {
-    Always,
-    /// While a caller waits (`Connection::interest`).
-    Awaited,
-    /// Unless all callers who wait poll (`Connection::is_polled`).
-    NotPolled,
-}
-
-struct Socket {
-    arms: Arms,
-    /// Those who wait are woken if so many completions were polled for, not by each.
-    wanted: u32,
-    events: Events,
-    /// Those of receives and of sends. The device's; each is told of once it was armed.
-    queues: Mutex<[Completions; 2]>,
-    /// Callers who poll in place of being told. Written under the lock of `queues`, as it is that of the
-    /// connection.
-    polling: AtomicU32,
-    /// How often those who wait were woken (`events` of the kernel's wait queue).
-    woken: AtomicI32,
-    sleep: (Mutex<()>, Condvar),
-    /// How many poll (the entries of the socket's wait queue), and how often they were woken.
-    pollers: AtomicI32,
-    asked: (Mutex<u32>, Condvar),
-    /// Whether a worker was asked for, and whether there will be no more work.
-    work: (Mutex<(bool, bool)>, Condvar),
-}
-
-#[derive(Clone, Copy)]
-struct Completions {
-    /// Nobody has polled for them.
-    there: u32,
-    armed: bool,
-    polled: u32,
-    /// The next one makes something go on.
-    awaited: bool,
-}
-
-impl Socket {
-    fn new(arms: Arms, wanted: u32) -> Self {
-        Socket {
-            arms,
-            wanted,
-            events: Events::new(),
-            queues: Mutex::new(
-                [Completions {
-                    there: 0,
-                    armed: arms != Arms::Awaited,
-                    polled: 0,
-                    awaited: false,
-                }; 2],
-            ),
-            polling: AtomicU32::new(0),
-            woken: AtomicI32::new(0),
-            sleep: (Mutex::new(()), Condvar::new()),
-            pollers: AtomicI32::new(0),
-            asked: (Mutex::new(0), Condvar::new()),
-            work: (Mutex::new((false, false)), Condvar::new()),
-        }
-    }
-
-    /// The device: a completion, which is told if the queue was armed.
-    fn complete(&self, queue: Queue) {
-        let mut queues = self.queues.lock().unwrap();
-        let completions = &mut queues[queue as usize];
-        completions.there += 1;
-        let armed = std::mem::take(&mut completions.armed);
-        drop(queues);
-        if armed {
-            match self.events.tell(queue) {
-                Looker::Caller => self.wake(),
-                Looker::Poller if !self.events.leave_to_pollers(queue) || self.wake_pollers() => {}
-                Looker::Poller | Looker::Worker => self.schedule(),
-            }
-        }
-    }
-
-    /// `sdp_h_wake_pollers()`.
-    fn wake_pollers(&self) -> bool {
-        // skwq_has_sleeper()
-        fence(Ordering::SeqCst);
-        if self.pollers.load(Ordering::Relaxed) == 0 {
-            return false;
-        }
-        *self.asked.0.lock().unwrap() += 1;
-        self.asked.1.notify_all();
-        true
-    }
-
-    /// sock_poll_wait() of one who begins to poll.
-    fn watch(&self) {
-        self.pollers.fetch_add(1, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-    }
-
-    fn unwatch(&self) {
-        self.pollers.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// What poll(2) finds: it looks if something was told.
-    fn ask(&self) -> u32 {
-        if self.events.are_noted() {
-            let (found, to_pollers) = self.poll();
-            if found {
-                self.wake();
-            }
-            if found && !to_pollers {
-                self.wake_pollers();
-            }
-        }
-        self.polled()
-    }
-
-    /// epoll_wait(2) until so many completions were polled for.
-    fn watch_for(&self, count: u32) {
-        self.watch();
-        let mut seen = *self.asked.0.lock().unwrap();
-        while self.ask() < count {
-            let mut asked = self.asked.0.lock().unwrap();
-            while *asked == seen {
-                asked = self.asked.1.wait(asked).unwrap();
-            }
-            seen = *asked;
-        }
-        self.unwatch();
-    }
-
-    /// The same, whose time is over at once.
-    fn watch_in_vain(&self) {
-        self.watch();
-        self.ask();
-        self.unwatch();
-    }
-
-    /// A send call: what it leaves goes out with the next completion, though nobody calls again.
-    fn leave(&self) {
-        self.queues.lock().unwrap()[Receive as usize].awaited = true;
-        self.progress();
-    }
-
-    /// `sdp_h_wake()`, whose lock is the wait queue's.
-    fn wake(&self) {
-        self.woken.fetch_add(1, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        drop(self.sleep.0.lock().unwrap());
-        self.sleep.1.notify_all();
-    }
-
-    fn mark(&self) -> i32 {
-        self.woken.load(Ordering::Relaxed)
-    }
-
-    /// `sdp_h_sleep()`.
-    fn sleep(&self, mark: i32) {
-        let mut held = self.sleep.0.lock().unwrap();
-        while self.woken.load(Ordering::Relaxed) == mark {
-            held = self.sleep.1.wait(held).unwrap();
-        }
-    }
-
-    fn schedule(&self) {
-        self.work.0.lock().unwrap().0 = true;
-        self.work.1.notify_one();
-    }
-
-    /// Looks only at a queue of which something was told; but at all if not everything is told.
-    fn progress(&self) {
-        if self.poll().0 {
-            self.wake();
-            self.wake_pollers();
-        }
-    }
-
-    /// Whether there was something, and whether those who poll were woken for all of it.
-    fn poll(&self) -> (bool, bool) {
-        let mut queues = self.queues.lock().unwrap();
-        let mut found = false;
-        let mut to_pollers = true;
-        loop {
-            let told = self.events.take();
-            to_pollers &= told.as_ref().is_none_or(|t| t.to_pollers);
-            // a queue of which nothing was told is looked at in vain
-            let (receive, send) = told.map_or((false, false), |t| (t.receive, true));
-            found |= self.look(&mut queues, receive, send);
-            let unfinished = queues.iter().any(|q| q.awaited);
-            if !self.events.set_unfinished(unfinished) {
-                break;
-            }
-        }
-        let enough = queues.iter().map(|q| q.polled).sum::<u32>() >= self.wanted;
-        (found && enough, to_pollers)
-    }
-
-    fn look(&self, queues: &mut [Completions; 2], receive: bool, send: bool) -> bool {
-        let all = self.arms != Arms::Always;
-        if !receive && !send && !all {
-            return false;
-        }
-        let arm = match self.arms {
-            Arms::Always => true,
-            Arms::Awaited => self.events.are_awaited(),
-            Arms::NotPolled => {
-                let polling = self.polling.load(Ordering::Relaxed);
-                polling == 0 || self.events.awaited() > polling
-            }
+/// Runs the calls and the device beside each other on such a socket, in all orders in which threads are
+/// changed so often, at most, where nothing asks for it; then asks whether all is as it should be.
+fn in_all_orders(
+    socket: impl Fn() -> Socket + std::marker::Send + Sync + 'static,
+    calls: &'static [fn(&Socket)],
+    completions: &'static [Queue],
+    changes: usize,
+    check: fn(&Socket, usize),
+) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(changes);
+    model.check(move || {
+        let socket = Arc::new(socket());
+        let start = |f: fn(&Socket)| {
+            let socket = socket.clone();
+            thread::spawn(move || f(&socket))
         };
-        let mut found = false;
-        for (told, queue) in [receive, send].into_iter().zip(queues) {
-            if told || all {
-                found |= told || queue.there > 0;
-                queue.awaited &= queue.there == 0;
-                queue.polled += std::mem::take(&mut queue.there);
-                queue.armed = arm || queue.armed && self.arms == Arms::NotPolled;
-            }
+        let worker = start(Socket::work);
+        let calls: Vec<_> = calls.iter().map(|call| start(*call)).collect();
+        for queue in completions {
+            socket.complete(*queue);
         }
-        found
-    }
-
-    /// A send call that has no credits: it looks only if it is not told of them
-    /// (`Connection::is_stalled`).
-    fn send(&self) {
-        let told = self.queues.lock().unwrap()[Receive as usize].armed;
-        if !told || self.events.are_noted() {
-            self.progress();
+        for call in calls {
+            call.join().unwrap();
         }
-    }
-
-    fn polled(&self) -> u32 {
-        self.queues.lock().unwrap().iter().map(|q| q.polled).sum()
-    }
-
-    /// `SdpSock::looking`.
-    fn looking(&self, sleep: impl FnOnce()) {
-        self.events.enter();
-        self.progress();
-        sleep();
-        self.events.leave();
-        self.progress();
-    }
-
-    /// A call that waits until so many completions were polled for.
-    fn wait_for(&self, count: u32) {
-        loop {
-            let mark = self.mark();
-            if self.polled() >= count {
-                return;
-            }
-            self.looking(|| self.sleep(mark));
-        }
-    }
-
-    /// The same by one that polls before it sleeps (`SdpSock::wait_patiently`).
-    fn poll_for(&self, count: u32) {
-        loop {
-            let mark = self.mark();
-            if self.polled() >= count {
-                return;
-            }
-            self.change_polling(1);
-            self.looking(|| {
-                let come = self.queues.lock().unwrap().iter().any(|q| q.there > 0);
-                self.change_polling(-1);
-                if !come {
-                    self.progress();
-                    self.sleep(mark);
-                }
-            });
-        }
-    }
-
-    fn change_polling(&self, by: i32) {
-        let _lock = self.queues.lock().unwrap();
-        let polling = self.polling.load(Ordering::Relaxed);
-        let polling = polling.wrapping_add_signed(by);
-        self.polling.store(polling, Ordering::Relaxed);
-    }
-
-    /// A call that waits, and whose time is over at once.
-    fn wait_in_vain(&self) {
-        self.looking(|| {});
-    }
-
-    /// The workqueue.
-    fn work(&self) {
-        loop {
-            let mut work = self.work.0.lock().unwrap();
-            while !work.0 && !work.1 {
-                work = self.work.1.wait(work).unwrap();
-            }
-            let (asked, over) = std::mem::take(&mut *work);
-            work.1 = over;
-            drop(work);
-            if asked {
-                self.progress();
-            } else {
-                return;
-            }
-        }
-    }
-
-    fn no_more_work(&self) {
-        self.work.0.lock().unwrap().1 = true;
-        self.work.1.notify_one();
-    }
+        socket.no_more_work();
+        worker.join().unwrap();
+        check(&socket, completions.len());
+    });
 }
 
-/// Runs the calls and the device beside each other, in all orders in which threads are changed so
-/// often, at most, where nothing asks for it; at the end every completion was polled for.
+/// At the end every completion was polled for.
 fn all_orders(calls: &'static [fn(&Socket)], completions: &'static [Queue], changes: usize) {
     orders_of(Arms::Always, calls, completions, changes);
 }
@@ -336,25 +55,9 @@ fn orders_of(
         Arms::NotPolled => completions.len() as u32,
         _ => 0,
     };
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(changes);
-    model.check(move || {
-        let socket = Arc::new(Socket::new(arms, wanted));
-        let start = |f: fn(&Socket)| {
-            let socket = socket.clone();
-            thread::spawn(move || f(&socket))
-        };
-        let worker = start(Socket::work);
-        let calls: Vec<_> = calls.iter().map(|call| start(*call)).collect();
-        for queue in completions {
-            socket.complete(*queue);
-        }
-        for call in calls {
-            call.join().unwrap();
-        }
-        socket.no_more_work();
-        worker.join().unwrap();
-        assert_eq!(socket.polled() as usize, completions.len(), "polled for");
+    let socket = move || Socket::new(arms, wanted);
+    in_all_orders(socket, calls, completions, changes, |socket, all| {
+        assert_eq!(socket.polled() as usize, all, "polled for");
     });
 }
 
@@ -366,30 +69,17 @@ fn orders_with_pollers(
     completions: &'static [Queue],
     changes: usize,
 ) {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(changes);
-    model.check(move || {
-        let socket = Arc::new(Socket::new(Arms::Always, 0));
+    let socket = move || {
+        let socket = Socket::new(Arms::Always, 0);
         // a connection that has come to rest
         assert!(!socket.events.set_unfinished(false));
         if watched {
             socket.watch();
         }
-        let start = |f: fn(&Socket)| {
-            let socket = socket.clone();
-            thread::spawn(move || f(&socket))
-        };
-        let worker = start(Socket::work);
-        let calls: Vec<_> = calls.iter().map(|call| start(*call)).collect();
-        for queue in completions {
-            socket.complete(*queue);
-        }
-        for call in calls {
-            call.join().unwrap();
-        }
-        socket.no_more_work();
-        worker.join().unwrap();
-        let all = socket.polled() as usize == completions.len();
+        socket
+    };
+    in_all_orders(socket, calls, completions, changes, |socket, all| {
+        let all = socket.polled() as usize == all;
         assert!(all || socket.events.are_noted(), "lost");
         let queues = socket.queues.lock().unwrap();
         for q in queues.iter() {
@@ -397,8 +87,6 @@ fn orders_with_pollers(
         }
     });
 }
-
-use Queue::{Receive, Send};
 
 #[test]
 fn nobody_waits() {

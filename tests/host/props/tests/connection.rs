@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use sdp_props::{body, flags};
 use sdp_protocol::message::{Body, Flags, Message};
 use sdp_protocol::{
-    Block, Connection, Event, Mid, Offer, Parameters, Transmit, ZeroCopy, MAX_HEADER,
+    Block, Connection, Event, Mid, Offer, Outgoing, Parameters, Transmit, ZeroCopy, MAX_HEADER,
 };
 
 /// What happens to a connection.
@@ -96,150 +96,228 @@ fn parameters() -> impl Strategy<Value = Parameters> {
         })
 }
 
+/// A connection, and what it must keep to.
+struct Model {
+    end: Connection,
+    zero_copy: ZeroCopy,
+    offer: Offer,
+    sent: u32,
+    acked: u32,
+    bufs: u16,
+    received: u32,
+    over: bool,
+    closed: bool,
+    reading: u32,
+}
+
+/// A block of that size, anywhere.
+fn block(size: u32) -> Block {
+    Block {
+        size,
+        r_key: size,
+        address: u64::from(size),
+    }
+}
+
+type Kept = Result<(), TestCaseError>;
+
+impl Model {
+    fn new(parameters: &Parameters) -> Self {
+        Model {
+            end: Connection::new(parameters),
+            zero_copy: parameters.zero_copy,
+            offer: Offer {
+                posted: parameters.posted,
+                limit: 4096,
+                ..Offer::default()
+            },
+            sent: 0,
+            acked: 0,
+            bufs: parameters.credits,
+            received: 0,
+            over: false,
+            closed: false,
+            reading: 0,
+        }
+    }
+
+    fn play(&mut self, action: Action) -> Kept {
+        match action {
+            Action::Message {
+                body,
+                flags,
+                payload,
+                bufs,
+                acks,
+            } => self.comes(&Message {
+                flags,
+                bufs,
+                body,
+                payload,
+                mseq: self.received + 1,
+                mseq_ack: (self.acked + acks).min(self.sent),
+            })?,
+            Action::Bytes(bytes, length) => {
+                let start = &bytes[..bytes.len().min(MAX_HEADER)];
+                if self.end.receive(start, length).is_err() {
+                    self.over = true;
+                }
+                // (Chance does not make a message that is accepted.)
+                prop_assert!(self.over);
+            }
+            Action::Write(bytes) => {
+                self.offer.queued += bytes;
+                if bytes % 5 == 0 {
+                    self.offer.urgent = Some(bytes);
+                }
+            }
+            Action::Transmit(posted) => self.transmit(posted)?,
+            Action::Set(what) => self.set(what),
+            Action::Resize(size, posted) => self.end.resize_receive(size, posted),
+            Action::Source(size) => {
+                self.offer.source = Some(block(size));
+            }
+            Action::Sink(size) => {
+                self.offer.sink = Some(block(size));
+            }
+            Action::Written(bytes, last) => {
+                if let Some(room) = self.end.sink_advert() {
+                    prop_assert!(!self.over && !self.closed && room.size > 0);
+                    prop_assert!(room.address.checked_add(u64::from(room.size) - 1).is_some());
+                    self.end.written(bytes.min(room.size), last);
+                    if let Some(next) = self.end.sink_advert() {
+                        prop_assert!(next.size > 0);
+                    }
+                }
+            }
+            Action::Read(bytes, true) => {
+                self.end.read_done(bytes.min(self.reading));
+                self.reading -= bytes.min(self.reading);
+            }
+            Action::Read(bytes, false) => {
+                if let Some(remote) = self.end.source_advert() {
+                    prop_assert!(!self.over && remote.size > 0);
+                    prop_assert!(remote
+                        .address
+                        .checked_add(u64::from(remote.size) - 1)
+                        .is_some());
+                    self.end.read_started(bytes.min(remote.size));
+                    self.reading = self.reading.saturating_add(bytes.min(remote.size));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A message comes that is the next in sequence.
+    fn comes(&mut self, message: &Message) -> Kept {
+        let header = message.encode();
+        match self.end.receive(&header, message.length()) {
+            Ok(_) if self.over => {}
+            Ok(got) => {
+                self.received += 1;
+                self.acked = message.mseq_ack;
+                self.bufs = message.bufs;
+                prop_assert_eq!(got.mid, message.body.mid());
+                prop_assert_eq!(got.payload.len(), message.payload as usize);
+                prop_assert!(got.payload.end <= message.length());
+                prop_assert!(
+                    message.payload == 0 || got.payload.start as usize == message.header_len()
+                );
+                self.over = matches!(got.event, Event::PeerAborted | Event::Suspended { .. });
+            }
+            Err(_) => {
+                prop_assert!(!self.over);
+                self.over = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// What may go, goes.
+    fn transmit(&mut self, posted: u16) -> Kept {
+        self.offer.posted = posted;
+        for _ in 0..100 {
+            let credits = i64::from(self.bufs) - i64::from(self.sent - self.acked);
+            if !self.over {
+                prop_assert_eq!(i64::from(self.end.credits()), credits.max(0));
+            }
+            match self.end.transmit(&self.offer) {
+                Transmit::Send(out) => self.went(&out, credits)?,
+                Transmit::Held(_) | Transmit::Idle => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// A message has gone.
+    fn went(&mut self, out: &Outgoing, credits: i64) -> Kept {
+        prop_assert!(!self.over);
+        let advert = out.kind == Mid::SrcAvail;
+        let needed = if advert || out.payload > 0 { 3 } else { 1 };
+        prop_assert!(credits >= needed);
+        prop_assert!(!self.closed || out.payload == 0 && !advert);
+        if out.kind == Mid::SinkAvail {
+            let block = self.offer.sink.take().unwrap();
+            prop_assert!(block.size >= self.end.least_sink());
+            prop_assert!((1..=8).contains(&self.end.sinks_outstanding()));
+            prop_assert!(!self.end.holds_sources() && out.payload == 0);
+        }
+        if advert {
+            let block = self.offer.source.take().unwrap();
+            prop_assert!(self.offer.queued == 0 && block.size > out.payload);
+            prop_assert!(self.zero_copy != ZeroCopy::Off);
+            prop_assert!((1..=8).contains(&self.end.sources_outstanding()));
+        } else if out.payload > 0 || out.kind == Mid::DisConn {
+            prop_assert!(out.payload <= self.offer.queued.min(self.offer.limit));
+            prop_assert_eq!(self.end.sources_outstanding(), 0);
+            self.offer.queued -= out.payload;
+        }
+        self.sent += 1;
+        prop_assert_eq!(out.mseq, self.sent);
+        self.closed |= self.end.send_closed();
+        self.offer.urgent = self.offer.urgent.and_then(|at| at.checked_sub(out.payload));
+        let length = u32::from(out.header_len) + out.payload;
+        let message = Message::parse(&out.header, length).unwrap();
+        let stream = advert || out.payload > 0 || out.kind == Mid::DisConn;
+        let behind = message.mseq_ack < self.received && self.reading > 0 && !stream;
+        prop_assert!(message.mseq_ack == self.received || behind);
+        prop_assert_eq!(
+            u32::from(message.bufs),
+            u32::from(self.offer.posted) + (self.received - message.mseq_ack)
+        );
+        Ok(())
+    }
+
+    /// Something is set or called.
+    fn set(&mut self, what: u8) {
+        match what % 14 {
+            11 => self.end.cancel_sinks(),
+            12 => self.end.set_pipelined(true),
+            13 => self.end.set_pipelined(what % 2 == 0),
+            8 => self.end.cancel_sources(),
+            9 => self.end.refuse_sources(),
+            10 => self.offer.source = None,
+            0 => self.end.shutdown_send(),
+            1 => self.offer.cork = !self.offer.cork,
+            2 => self.offer.no_delay = !self.offer.no_delay,
+            3 => self.offer.in_flight = u16::from(what),
+            4 => self.offer.limit = u32::from(what) * 100,
+            5 => self.offer.limit = u32::MAX,
+            6 => self.offer.reader_waits = !self.offer.reader_waits,
+            _ => self.offer.urgent = None,
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 800, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_comes_the_rules_hold(parameters in parameters(), actions in proptest::collection::vec(action(), 1..150)) {
-        let mut end = Connection::new(&parameters);
-        let mut offer = Offer { posted: parameters.posted, limit: 4096, ..Offer::default() };
-        let (mut sent, mut acked, mut bufs) = (0u32, 0u32, parameters.credits);
-        let mut received = 0u32;
-        let mut over = false;
-        let mut closed = false;
-        let mut reading = 0u32;
+        let mut model = Model::new(&parameters);
         for action in actions {
-            match action {
-                Action::Message { body, flags, payload, bufs: now, acks } => {
-                    let message = Message {
-                        flags, bufs: now, body, payload,
-                        mseq: received + 1,
-                        mseq_ack: (acked + acks).min(sent),
-                    };
-                    let header = message.encode();
-                    match end.receive(&header, message.length()) {
-                        Ok(_) if over => {}
-                        Ok(got) => {
-                            received += 1;
-                            acked = message.mseq_ack;
-                            bufs = now;
-                            prop_assert_eq!(got.mid, body.mid());
-                            prop_assert_eq!(got.payload.len(), payload as usize);
-                            prop_assert!(got.payload.end <= message.length());
-                            prop_assert!(payload == 0 || got.payload.start as usize == message.header_len());
-                            over = matches!(got.event, Event::PeerAborted | Event::Suspended { .. });
-                        }
-                        Err(_) => {
-                            prop_assert!(!over);
-                            over = true;
-                        }
-                    }
-                }
-                Action::Bytes(bytes, length) => {
-                    let start = &bytes[..bytes.len().min(MAX_HEADER)];
-                    if end.receive(start, length).is_err() {
-                        over = true;
-                    }
-                    // (Chance does not make a message that is accepted.)
-                    prop_assert!(over);
-                }
-                Action::Write(bytes) => {
-                    offer.queued += bytes;
-                    if bytes % 5 == 0 {
-                        offer.urgent = Some(bytes);
-                    }
-                }
-                Action::Transmit(posted) => {
-                    offer.posted = posted;
-                    for _ in 0..100 {
-                        let credits = i64::from(bufs) - i64::from(sent - acked);
-                        if !over {
-                            prop_assert_eq!(i64::from(end.credits()), credits.max(0));
-                        }
-                        match end.transmit(&offer) {
-                            Transmit::Send(out) => {
-                                prop_assert!(!over);
-                                let advert = out.kind == Mid::SrcAvail;
-                                let needed = if advert || out.payload > 0 { 3 } else { 1 };
-                                prop_assert!(credits >= needed);
-                                prop_assert!(!closed || out.payload == 0 && !advert);
-                                if out.kind == Mid::SinkAvail {
-                                    let block = offer.sink.take().unwrap();
-                                    prop_assert!(block.size >= end.least_sink());
-                                    prop_assert!((1..=8).contains(&end.sinks_outstanding()));
-                                    prop_assert!(!end.holds_sources() && out.payload == 0);
-                                }
-                                if advert {
-                                    let block = offer.source.take().unwrap();
-                                    prop_assert!(offer.queued == 0 && block.size > out.payload);
-                                    prop_assert!(parameters.zero_copy != ZeroCopy::Off);
-                                    prop_assert!((1..=8).contains(&end.sources_outstanding()));
-                                } else if out.payload > 0 || out.kind == Mid::DisConn {
-                                    prop_assert!(out.payload <= offer.queued.min(offer.limit));
-                                    prop_assert_eq!(end.sources_outstanding(), 0);
-                                    offer.queued -= out.payload;
-                                }
-                                sent += 1;
-                                prop_assert_eq!(out.mseq, sent);
-                                closed |= end.send_closed();
-                                offer.urgent = offer.urgent.and_then(|at| at.checked_sub(out.payload));
-                                let length = u32::from(out.header_len) + out.payload;
-                                let message = Message::parse(&out.header, length).unwrap();
-                                let stream = advert || out.payload > 0 || out.kind == Mid::DisConn;
-                                let behind = message.mseq_ack < received && reading > 0 && !stream;
-                                prop_assert!(message.mseq_ack == received || behind);
-                                prop_assert_eq!(u32::from(message.bufs), u32::from(posted) + (received - message.mseq_ack));
-                            }
-                            Transmit::Held(_) | Transmit::Idle => break,
-                        }
-                    }
-                }
-                Action::Set(what) => match what % 14 {
-                    11 => end.cancel_sinks(),
-                    12 => end.set_pipelined(true),
-                    13 => end.set_pipelined(what % 2 == 0),
-                    8 => end.cancel_sources(),
-                    9 => end.refuse_sources(),
-                    10 => offer.source = None,
-                    0 => end.shutdown_send(),
-                    1 => offer.cork = !offer.cork,
-                    2 => offer.no_delay = !offer.no_delay,
-                    3 => offer.in_flight = u16::from(what),
-                    4 => offer.limit = u32::from(what) * 100,
-                    5 => offer.limit = u32::MAX,
-                    6 => offer.reader_waits = !offer.reader_waits,
-                    _ => offer.urgent = None,
-                },
-                Action::Resize(size, posted) => end.resize_receive(size, posted),
-                Action::Source(size) => {
-                    offer.source = Some(Block { size, r_key: size, address: u64::from(size) });
-                }
-                Action::Sink(size) => {
-                    offer.sink = Some(Block { size, r_key: size, address: u64::from(size) });
-                }
-                Action::Written(bytes, last) => {
-                    if let Some(room) = end.sink_advert() {
-                        prop_assert!(!over && !closed && room.size > 0);
-                        prop_assert!(room.address.checked_add(u64::from(room.size) - 1).is_some());
-                        end.written(bytes.min(room.size), last);
-                        if let Some(next) = end.sink_advert() {
-                            prop_assert!(next.size > 0);
-                        }
-                    }
-                }
-                Action::Read(bytes, true) => {
-                    end.read_done(bytes.min(reading));
-                    reading -= bytes.min(reading);
-                }
-                Action::Read(bytes, false) => {
-                    if let Some(remote) = end.source_advert() {
-                        prop_assert!(!over && remote.size > 0);
-                        prop_assert!(remote.address.checked_add(u64::from(remote.size) - 1).is_some());
-                        end.read_started(bytes.min(remote.size));
-                        reading = reading.saturating_add(bytes.min(remote.size));
-                    }
-                }
-            }
+            model.play(action)?;
         }
     }
 }

@@ -3,15 +3,18 @@
 //! Two ends, a wire in each direction, and everything that may happen, in any order.
 
 mod death;
+mod settle;
+mod setup;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use sdp_protocol::{Mid, Parameters, ZeroCopy};
+use sdp_protocol::{Mid, ZeroCopy};
 
+use self::setup::Setup;
 use crate::fabric::Fabric;
-use crate::foreign::{Flavour, Foreign};
+use crate::foreign::Foreign;
 use crate::hostile::tamper;
 use crate::node::{Common, Node, Over};
 use crate::ours::Ours;
@@ -37,66 +40,6 @@ pub struct World {
     pub kinds: [u64; Mid::ALL.len()],
 }
 
-/// What is different from one connection to the next.
-struct Setup {
-    budget: u16,
-    size: u32,
-    depth: u16,
-    largest: u32,
-    adverts: u16,
-    zero_copy: ZeroCopy,
-    flavour: Option<Flavour>,
-}
-
-impl Setup {
-    fn new(rng: &mut Rng, foreign: bool) -> Self {
-        let budget = match rng.below(6) {
-            0 => 3,
-            1 => 4,
-            2 => 64,
-            3 => 300,
-            _ => rng.range(5, 16) as u16,
-        };
-        let size = rng.pick(&[64, 80, 128, 300, 2064]);
-        let larger = size + rng.range(1, 2000);
-        let mut setup = Setup {
-            budget,
-            size,
-            depth: rng.pick(&[1, 2, 8, 64]),
-            largest: rng.pick(&[0, larger]),
-            adverts: rng.pick(&[1, 2, 16, 255]),
-            zero_copy: rng.pick(&[ZeroCopy::Off, ZeroCopy::On, ZeroCopy::On, ZeroCopy::Forced]),
-            flavour: None,
-        };
-        if foreign {
-            let kind = rng.below(4);
-            let zero_copy = kind == 2 || kind == 3;
-            let silent = kind == 2 && rng.one_in(2);
-            let flavour = Flavour {
-                max_adverts: if kind == 3 {
-                    rng.pick(&[2, 16, 255])
-                } else {
-                    1
-                },
-                silent_hello: kind == 0,
-                early: kind == 0,
-                nagle: kind != 3 && rng.one_in(2),
-                zero_copy,
-                advert: if zero_copy { rng.range(2, 300) } else { 0 },
-                pipelined: if kind == 3 { setup.adverts } else { 0 },
-                wish: if kind == 0 { larger } else { 0 },
-                grows: if rng.one_in(2) { larger } else { 0 },
-                silent,
-                stingy: silent && rng.one_in(2),
-                hasty: kind != 3 && rng.one_in(2),
-            };
-            setup.adverts = flavour.max_adverts;
-            setup.flavour = Some(flavour);
-        }
-        setup
-    }
-}
-
 impl World {
     /// The connection of this seed.
     pub fn new(seed: u64, trace: bool) -> Self {
@@ -104,21 +47,7 @@ impl World {
         let hostile = rng.one_in(4);
         let foreign = rng.one_in(2);
         let fabric = Rc::new(RefCell::new(Fabric::default()));
-        let mut setups = [Setup::new(&mut rng, false), Setup::new(&mut rng, foreign)];
-        if setups[1].flavour.is_some_and(|f| !f.zero_copy) {
-            // Whoever forces adverts on one that does not know them gets what he asks for.
-            setups[0].zero_copy = rng.pick(&[ZeroCopy::Off, ZeroCopy::On]);
-        }
-        // An end with three buffers answers every message, and others may do the same at any time:
-        // credit updates without end. Our own must have four, unless the other end is ours, too, and
-        // says so.
-        for side in 0..2 {
-            let ours = setups[side].flavour.is_none();
-            let other_ofed = setups[1 - side].adverts == 1;
-            if ours && (foreign || other_ofed || side == 1 && setups[0].budget == 3) {
-                setups[side].budget = setups[side].budget.max(4);
-            }
-        }
+        let setups = Setup::pair(&mut rng, foreign);
         // numbers of their own, so that the other connections stay the same
         let mut sending = Rng::new(!seed);
         let mut by_blocks = || sending.one_in(2);
@@ -131,22 +60,7 @@ impl World {
         };
         let mut ours = |side: usize, rng: &mut Rng| {
             let (own, other) = (&setups[side], &setups[1 - side]);
-            let silent = other.flavour.is_some_and(|f| f.silent_hello);
-            let parameters = Parameters {
-                local_receive_size: own.size,
-                remote_receive_size: other.size,
-                local_max_adverts: match other.flavour {
-                    // As many as the flavour believes that it may have outstanding.
-                    Some(flavour) if flavour.pipelined > 0 => flavour.pipelined,
-                    _ => own.adverts,
-                },
-                remote_max_adverts: other.adverts,
-                posted: own.budget,
-                credits: if silent { 0 } else { other.budget },
-                desired_remote_size: rng.pick(&[0, other.size + 1000]),
-                acks_payload: false,
-                zero_copy: own.zero_copy,
-            };
+            let parameters = own.parameters(other, rng);
             let end = Ours::new(common(side), &parameters, own.largest, rng);
             Box::new(if by_blocks() { end.by_blocks() } else { end })
         };
@@ -424,105 +338,6 @@ impl World {
                     return Err(self.report("the urgent mark is in the wrong place"));
                 }
                 self.nodes[from].common().outbox.marks.pop_front();
-            }
-        }
-        Ok(())
-    }
-
-    /// Lets everything happen that can, but nothing new be written, until nothing happens any
-    /// more. Then every byte must be where its reader is, if that one reads.
-    fn settle(&mut self, readers: [bool; 2]) -> Result<(), String> {
-        if self.trace {
-            println!("{:6}  settle, readers {readers:?}", self.steps);
-        }
-        let mut messages = 0;
-        let mut patient = true;
-        let mut most = 4000;
-        for (node, reads) in self.nodes.iter_mut().zip(readers) {
-            node.settle(reads);
-            most += node.common().outbox.queued();
-        }
-        loop {
-            let mut busy = false;
-            for (side, reads) in readers.into_iter().enumerate() {
-                while self.arrive(1 - side)? {
-                    busy = true;
-                }
-                if self.over {
-                    return Ok(());
-                }
-                while self.process(side)? {
-                    busy = true;
-                    self.check()?;
-                }
-                if self.over {
-                    return Ok(());
-                }
-                self.nodes[side].settle(reads);
-                let common = self.nodes[side].common();
-                busy |= common.port.complete(u16::MAX) > 0;
-                if reads {
-                    busy |= common.read(u32::MAX);
-                }
-                busy |= self.nodes[side].rdma(&mut self.rng, reads, true);
-                busy |= self.nodes[side].common().port.repost(u16::MAX) > 0;
-                while self.complete_read(side)? {
-                    busy = true;
-                }
-                if self.over {
-                    return Ok(());
-                }
-                let count = self.pump(side, u32::MAX)?;
-                busy |= count > 0;
-                messages += count;
-                self.steps += 1;
-            }
-            // An acknowledgement alone is not worth a credit that is kept for better use.
-            busy = busy || self.nodes[0].short_of_credits() && self.nodes[1].hold_back_no_longer();
-            if patient && !busy && !self.tainted {
-                self.all_is_there(readers, "nobody moves until one of them gives up")?;
-            }
-            if patient && (!busy || messages > most / 2) {
-                patient = false;
-                for node in &mut self.nodes {
-                    busy |= node.give_up();
-                }
-            }
-            if !busy {
-                break;
-            }
-            if messages > most {
-                if self.tainted {
-                    self.over = true;
-                    return Ok(());
-                }
-                return Err(self.report("messages without end"));
-            }
-        }
-        if self.tainted {
-            return Ok(());
-        }
-        for from in 0..2 {
-            if self.fabric.borrow().registered(from) > 0 {
-                return Err(self.report("somebody does not get his memory back"));
-            }
-            let announced = self.nodes[from].must_have_announced();
-            if announced && !self.nodes[1 - from].common().inbox.pending {
-                return Err(self.report("an urgent byte waits and was not announced"));
-            }
-        }
-        self.all_is_there(readers, "nobody can move")
-    }
-
-    /// Whoever reads must have all that was written, and know of the end.
-    fn all_is_there(&mut self, readers: [bool; 2], else_what: &str) -> Result<(), String> {
-        for from in 0..2 {
-            let outbox = &self.nodes[from].common().outbox;
-            let (written, closed) = (outbox.written, outbox.closed);
-            let lame = self.nodes[1 - from].lame() && !readers[from];
-            let inbox = &self.nodes[1 - from].common().inbox;
-            if readers[1 - from] && !lame && (inbox.read < written || inbox.closed != closed) {
-                return Err(self.report(else_what));
             }
         }
         Ok(())

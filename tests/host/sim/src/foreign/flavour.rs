@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! In what implementations differ.
+
+/// What kind of implementation it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flavour {
+    /// MaxAdverts it announces.
+    pub max_adverts: u16,
+    /// Its first message says how many buffers it has; its Hello says 0 (RHEL 5).
+    pub silent_hello: bool,
+    /// A credit update needs two credits, and is due when twice the peer's credits are less than
+    /// what is posted; else one credit, and one and a half (RHEL 5; later OFED).
+    pub early: bool,
+    /// A message that could be fuller waits until the one before is acknowledged.
+    pub nagle: bool,
+    /// Knows adverts.
+    pub zero_copy: bool,
+    /// Advertises what is at least so long; 0: never.
+    pub advert: u32,
+    /// Sends stay Combined, or may be Pipelined with so many adverts.
+    pub pipelined: u16,
+    /// Buffer size it asks for under load; 0: never.
+    pub wish: u32,
+    /// Payload its buffers may grow to when asked.
+    pub grows: u32,
+    /// Says that they have grown while smaller ones are still posted (later OFED).
+    pub hasty: bool,
+    /// Tells of no buffers while it waits for its advert, nor when the peer has closed (later OFED).
+    pub silent: bool,
+    /// Keeps two buffers from when the peer has closed (later OFED, with a small `SO_RCVBUF`).
+    pub stingy: bool,
+}
+
+impl Flavour {
+    /// Knows no sink adverts.
+    pub(super) fn ofed(&self) -> bool {
+        self.max_adverts == 1
+    }
+}

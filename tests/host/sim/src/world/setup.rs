@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! In what one connection differs from the next.
+
+use sdp_protocol::{Parameters, ZeroCopy};
+
+use crate::foreign::Flavour;
+use crate::rng::Rng;
+
+/// What is different from one connection to the next.
+pub(super) struct Setup {
+    pub(super) budget: u16,
+    pub(super) size: u32,
+    pub(super) depth: u16,
+    pub(super) largest: u32,
+    pub(super) adverts: u16,
+    pub(super) zero_copy: ZeroCopy,
+    pub(super) flavour: Option<Flavour>,
+}
+
+impl Setup {
+    fn new(rng: &mut Rng, foreign: bool) -> Self {
+        let budget = match rng.below(6) {
+            0 => 3,
+            1 => 4,
+            2 => 64,
+            3 => 300,
+            _ => rng.range(5, 16) as u16,
+        };
+        let size = rng.pick(&[64, 80, 128, 300, 2064]);
+        let larger = size + rng.range(1, 2000);
+        let mut setup = Setup {
+            budget,
+            size,
+            depth: rng.pick(&[1, 2, 8, 64]),
+            largest: rng.pick(&[0, larger]),
+            adverts: rng.pick(&[1, 2, 16, 255]),
+            zero_copy: rng.pick(&[ZeroCopy::Off, ZeroCopy::On, ZeroCopy::On, ZeroCopy::Forced]),
+            flavour: None,
+        };
+        if foreign {
+            let flavour = flavour(rng, setup.adverts, larger);
+            setup.adverts = flavour.max_adverts;
+            setup.flavour = Some(flavour);
+        }
+        setup
+    }
+
+    /// Those of both ends, of which the second one may be foreign.
+    pub(super) fn pair(rng: &mut Rng, foreign: bool) -> [Setup; 2] {
+        let mut setups = [Setup::new(rng, false), Setup::new(rng, foreign)];
+        if setups[1].flavour.is_some_and(|f| !f.zero_copy) {
+            // Whoever forces adverts on one that does not know them gets what he asks for.
+            setups[0].zero_copy = rng.pick(&[ZeroCopy::Off, ZeroCopy::On]);
+        }
+        // An end with three buffers answers every message, and others may do the same at any time:
+        // credit updates without end. Our own must have four, unless the other end is ours, too, and
+        // says so.
+        for side in 0..2 {
+            let ours = setups[side].flavour.is_none();
+            let other_ofed = setups[1 - side].adverts == 1;
+            if ours && (foreign || other_ofed || side == 1 && setups[0].budget == 3) {
+                setups[side].budget = setups[side].budget.max(4);
+            }
+        }
+        setups
+    }
+
+    /// What our end with this setup knows of itself and of the `other`.
+    pub(super) fn parameters(&self, other: &Setup, rng: &mut Rng) -> Parameters {
+        let silent = other.flavour.is_some_and(|f| f.silent_hello);
+        Parameters {
+            local_receive_size: self.size,
+            remote_receive_size: other.size,
+            local_max_adverts: match other.flavour {
+                // As many as the flavour believes that it may have outstanding.
+                Some(flavour) if flavour.pipelined > 0 => flavour.pipelined,
+                _ => self.adverts,
+            },
+            remote_max_adverts: other.adverts,
+            posted: self.budget,
+            credits: if silent { 0 } else { other.budget },
+            desired_remote_size: rng.pick(&[0, other.size + 1000]),
+            acks_payload: false,
+            zero_copy: self.zero_copy,
+        }
+    }
+}
+
+/// An implementation that advertises up to `adverts` at once, and may ask for buffers of `larger` bytes.
+fn flavour(rng: &mut Rng, adverts: u16, larger: u32) -> Flavour {
+    let kind = rng.below(4);
+    let zero_copy = kind == 2 || kind == 3;
+    let silent = kind == 2 && rng.one_in(2);
+    Flavour {
+        max_adverts: if kind == 3 {
+            rng.pick(&[2, 16, 255])
+        } else {
+            1
+        },
+        silent_hello: kind == 0,
+        early: kind == 0,
+        nagle: kind != 3 && rng.one_in(2),
+        zero_copy,
+        advert: if zero_copy { rng.range(2, 300) } else { 0 },
+        pipelined: if kind == 3 { adverts } else { 0 },
+        wish: if kind == 0 { larger } else { 0 },
+        grows: if rng.one_in(2) { larger } else { 0 },
+        silent,
+        stingy: silent && rng.one_in(2),
+        hasty: kind != 3 && rng.one_in(2),
+    }
+}
