@@ -64,11 +64,12 @@ def function(source, name):
 
 
 def options(root=PROJECT):
-    """The options of SOL_TCP that the module takes and gives, with their bounds, are those of docs/parameters.md; SDP's own are in sdp(7) too."""
+    """The options of SOL_TCP that the module takes and gives, with their bounds, are those of docs/parameters.md, and a case names each; SDP's
+    own are in sdp(7) too, and where the tests and the sockets of IPPROTO_SDP have them."""
     rows = re.findall(r"^\| (`(?:TCP|SDP)_[^|]+) \| ([^|]+) \|", text(root, "docs/parameters.md"), re.M)
     page = {name: values for names, values in rows for name in re.findall(r"`(\w+)`", names)}
     source = text(root, "src/socket/options.rs")
-    taken = function(source, "set_tcp")
+    taken = function(source, "set_tcp") + function(source, "set_sdp")
     set_names = set(re.findall(r"\bc::((?:TCP|SDP)_\w+)", taken))
     names = set_names | set(re.findall(r"\bc::((?:TCP|SDP)_\w+)", function(source, "get_tcp")))
     bounds = dict(re.findall(r"c::(\w+) => \{\s*let v = (?:if v == 0 \{\s*0\s*\} else \{\s*)?within\(([^)]*)\)", taken))
@@ -81,13 +82,22 @@ def options(root=PROJECT):
             least, most = (number(part) for part in bounds[name].split(","))
             if not re.search(rf"(^|[ ,]){least} to {most}\b", page[name]) and not (most == number("i32::MAX") and f"{least} and more" in page[name]):
                 yield f"docs/parameters.md: {name} is `{page[name]}` there, and {least} to {most} in src/socket/options.rs"
+    cases = "".join(path.read_text() for path in sorted((root / "tests/guest/suites").rglob("*.py")))
+    for name in sorted(names - set(re.findall(r"\w+", cases))):
+        yield f"no case in tests/guest/suites is about the option {name}"
     header, manual = text(root, "include/uapi/sdp.h"), text(root, "tools/man/sdp.7")
+    tests, dual = text(root, "tests/guest/lib/consts.py"), text(root, "src/socket/ipproto/options.rs")
+    tcp_lacks = set(re.findall(r"c::(SDP_\w+)", function(dual, "is_sdp") + function(dual, "is_route")))
     for name in sorted(name for name in names if name.startswith("SDP_")):
         value = re.search(rf"#define {name}\s+(\d+)", header)
         if not value or f".It Dv {name} No ({value[1]})" not in manual:
             yield f"{name} is not in sdp(7) with the number of include/uapi/sdp.h"
         elif f"`{name}` ({value[1]})" not in text(root, "docs/parameters.md"):
             yield f"docs/parameters.md does not have {name} with its number, ({value[1]})"
+        elif f"\n{name} = {value[1]}\n" not in tests:
+            yield f"tests/guest/lib/consts.py does not have {name} with the number of include/uapi/sdp.h"
+        if name not in tcp_lacks:
+            yield f"{name} is not in is_sdp() of src/socket/ipproto/options.rs, so that TCP is asked for it"
 
 
 def number(word):

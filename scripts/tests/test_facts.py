@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lib"))
 
 import facts  # noqa: E402
 
-COPIED = ["README.md", "docs", "CONTRIBUTING.md", "include", "src", "tools/man", "tools/etc", "tools/sdpstat/src"]
+COPIED = ["README.md", "docs", "CONTRIBUTING.md", "include", "src", "tools/man", "tools/etc", "tools/sdpstat/src", "tests/guest/lib/consts.py", "tests/guest/suites"]
 
 
 class TestFacts(unittest.TestCase):
@@ -50,6 +50,21 @@ class TestFacts(unittest.TestCase):
 
     def test_a_number_of_an_option(self):
         self.assertIn("SDP_ROUTE is not in sdp(7)", self.after("include/uapi/sdp.h", "#define SDP_ROUTE\t\t83", "#define SDP_ROUTE\t\t84", facts.options))
+
+    def test_bounds_of_an_option_of_sdp(self):
+        said = self.after("src/socket/options.rs", "let v = within(0, 1)?;\n            sk.connection()", "let v = within(0, 2)?;\n            sk.connection()", facts.options)
+        self.assertIn("SDP_ASYNC_SEND is `0 to 1` there, and 0 to 2", said)
+
+    def test_an_option_that_the_tests_number_otherwise(self):
+        self.assertIn("consts.py does not have SDP_ROUTE", self.after("tests/guest/lib/consts.py", "SDP_ROUTE = 83", "SDP_ROUTE = 85", facts.options))
+
+    def test_an_option_that_tcp_is_asked_for(self):
+        self.assertIn("SDP_INFO is not in is_sdp()", self.after("src/socket/ipproto/options.rs", "c::SDP_INFO,", "", facts.options))
+
+    def test_an_option_without_a_case(self):
+        for path in (self.root / "tests/guest/suites").rglob("*.py"):
+            path.write_text(path.read_text().replace("TCP_WINDOW_CLAMP", "TCP_WINDOW"))
+        self.assertEqual(list(facts.options(self.root)), ["no case in tests/guest/suites is about the option TCP_WINDOW_CLAMP"])
 
     def test_a_reason(self):
         self.assertIn("`no answer` for TCP", self.after("tools/man/sdp.7", "no answer, ", "", facts.reasons))

@@ -38,9 +38,6 @@ fn set_tcp(sk: &SdpSock, name: u32, v: i32) -> Result {
     if name == c::SDP_ROUTE {
         return ipproto::set_route(sk, v);
     }
-    if matches!(name, c::SDP_ZCOPY_THRESH | c::SDP_ASYNC_SEND) {
-        return set_sdp(sk, name, v);
-    }
     let within = |low, high| within(v, low, high);
     let _lock = sk.lock();
     let change = |f: &mut dyn FnMut(&mut Options)| f(&mut sk.connection().options);
@@ -89,7 +86,7 @@ fn set_tcp(sk: &SdpSock, name: u32, v: i32) -> Result {
             let v = within(0, 1)?;
             change(&mut |o| o.inq = v != 0);
         }
-        _ => return Err(ENOPROTOOPT.into()),
+        _ => return set_sdp(sk, name, v),
     }
     if name == c::TCP_NODELAY && v != 0 || name == c::TCP_CORK && v == 0 {
         uncork(sk, name == c::TCP_NODELAY);
@@ -105,10 +102,9 @@ fn within(v: i32, low: i32, high: i32) -> Result<u32> {
     }
 }
 
-/// Options that TCP does not have.
+/// Options that TCP does not have. Called with the lock of the socket.
 fn set_sdp(sk: &SdpSock, name: u32, v: i32) -> Result {
     let within = |low, high| within(v, low, high);
-    let _lock = sk.lock();
     match name {
         c::SDP_ZCOPY_THRESH => {
             let v = if v == 0 { 0 } else { within(4096, 1 << 20)? };

@@ -51,7 +51,7 @@ def values(e):
                         ("TCP_KEEPINTVL", (1, 75, 32767, 0, -1, 32768)),
                         ("TCP_KEEPCNT", (1, 9, 127, 0, -1, 128)), ("TCP_SYNCNT", (1, 6, 127, 0, 128, -1)),
                         ("TCP_USER_TIMEOUT", (0, 1000, INT, -1)), ("TCP_LINGER2", (5, 0, -1, 60, 100000)),
-                        ("TCP_QUICKACK", (1, 0))):
+                        ("TCP_QUICKACK", (1, 0)), ("TCP_WINDOW_CLAMP", (1, 1151, 5000, 0, -1))):
         option = getattr(socket, name)
         sock = e.socket()
         e.note(f"{name} at first", e.outcome(sock.get, TCP, option))
@@ -65,7 +65,8 @@ def values_connected(e):
     near, far = e.pair()
     for name, tries in (("TCP_NODELAY", (1, 0)), ("TCP_CORK", (1, 0)), ("TCP_KEEPIDLE", (100,)),
                         ("TCP_KEEPINTVL", (10,)), ("TCP_KEEPCNT", (3,)), ("TCP_USER_TIMEOUT", (9000,)),
-                        ("TCP_QUICKACK", (1, 0)), ("TCP_SYNCNT", (3,)), ("TCP_LINGER2", (9,))):
+                        ("TCP_QUICKACK", (1, 0)), ("TCP_SYNCNT", (3,)), ("TCP_LINGER2", (9,)),
+                        ("TCP_WINDOW_CLAMP", (5000, 0))):
         for value in tries:
             e.note(f"{name} {value}", e.error(near.set, TCP, getattr(socket, name), value))
     near.send(b"after all")
