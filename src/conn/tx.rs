@@ -22,7 +22,7 @@ const SIGNAL_EVERY: u32 = 8;
 const LEAST_EXCHANGE: usize = 4096;
 /// How long bytes wait for credits of a peer that looks only when its program calls: it may not call for
 /// long, and what its kernel has room for is taken without.
-const ROUSE_TIME: Jiffies = milliseconds(10);
+const KICK_TIME: Jiffies = milliseconds(10);
 
 impl Connection {
     /// Sends what may be sent.
@@ -223,7 +223,7 @@ impl Connection {
                 trace::credit_stall(sk, credits, self.tx.unsent());
             }
             if self.endpoint.as_ref().is_some_and(|c| c.knows_solicited()) {
-                self.set_timer(sk, Timer::Kick, ROUSE_TIME);
+                self.set_timer(sk, Timer::Kick, KICK_TIME);
             }
         }
         self.held = held;

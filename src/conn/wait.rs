@@ -17,12 +17,12 @@ use kernel::time::{Delta, Instant, Monotonic};
 const SPINS: u32 = 8;
 
 impl SdpSock {
-    /// Watches for an event after `mark`, and for completions if it `polls`: whether one has come. A task that is
+    /// Watches for an event after `seq`, and for completions if it `polls`: whether one has come. A task that is
     /// woken up gets an idle processor, if there is one; one that only lets others go before it stays where they
     /// are.
-    fn watch(&self, mark: i32, limit: Delta, polls: bool) -> bool {
+    fn watch(&self, seq: i32, limit: Delta, polls: bool) -> bool {
         let start = Instant::<Monotonic>::now();
-        let waits = || self.event_seq() == mark && !signal_pending() && !is_crowded();
+        let waits = || self.event_seq() == seq && !signal_pending() && !is_crowded();
         let mut spins = 0_u32;
         while waits() && start.elapsed() < limit {
             spins = (spins + 1) % SPINS;
@@ -38,12 +38,12 @@ impl SdpSock {
     pub(crate) fn wait_to_read(
         &self,
         lock: &mut Locked<'_>,
-        mark: i32,
+        seq: i32,
         timeout: isize,
     ) -> Result<isize> {
         let socket = self.data();
         socket.readers.fetch_add(1, Relaxed);
-        let r = self.poll_then_wait(lock, mark, timeout, &socket.busy_poll);
+        let r = self.poll_then_wait(lock, seq, timeout, &socket.busy_poll);
         socket.readers.fetch_sub(1, Relaxed);
         r
     }
@@ -52,16 +52,16 @@ impl SdpSock {
     pub(crate) fn wait_for_taking(
         &self,
         lock: &mut Locked<'_>,
-        mark: i32,
+        seq: i32,
         timeout: isize,
     ) -> Result<isize> {
-        self.poll_then_wait(lock, mark, timeout, &self.data().busy_poll_adverts)
+        self.poll_then_wait(lock, seq, timeout, &self.data().busy_poll_adverts)
     }
 
     fn poll_then_wait(
         &self,
         lock: &mut Locked<'_>,
-        mark: i32,
+        seq: i32,
         timeout: isize,
         busy_poll: &BusyPoll,
     ) -> Result<isize> {
@@ -71,40 +71,40 @@ impl SdpSock {
         self.looking(lock, || {
             // without what the caller does for its peer before and after
             let start = Instant::<Monotonic>::now();
-            let come = limit > Delta::ZERO && self.watch(mark, limit, polls);
+            let come = limit > Delta::ZERO && self.watch(seq, limit, polls);
             if polls {
                 self.connection().end_polling();
-                if !come && self.event_seq() == mark {
+                if !come && self.event_seq() == seq {
                     self.progress();
                 }
             }
             let r = match come {
                 true => Ok(timeout),
-                false => self.sleep(mark, timeout),
+                false => self.sleep(seq, timeout),
             };
             busy_poll.learn(start.elapsed());
             r
         })
     }
 
-    /// Waits without the socket lock until something happens after `mark` was taken. Returns what
+    /// Waits without the socket lock until something happens after `seq` was taken. Returns what
     /// is left of `timeout` jiffies.
     ///
     /// # Errors
     ///
     /// `ERESTARTSYS` or `EINTR` on a signal.
-    pub(crate) fn wait(&self, lock: &mut Locked<'_>, mark: i32, timeout: isize) -> Result<isize> {
-        self.looking(lock, || self.sleep(mark, timeout))
+    pub(crate) fn wait(&self, lock: &mut Locked<'_>, seq: i32, timeout: isize) -> Result<isize> {
+        self.looking(lock, || self.sleep(seq, timeout))
     }
 
     /// [`SdpSock::wait`] for one of the connections that others wait for, too.
     pub(crate) fn wait_in_turn(
         &self,
         lock: &mut Locked<'_>,
-        mark: i32,
+        seq: i32,
         timeout: isize,
     ) -> Result<isize> {
-        lock.unlocked(|| self.sleep_in_turn(mark, timeout))
+        lock.unlocked(|| self.sleep_in_turn(seq, timeout))
     }
 
     /// [`SdpSock::wait`] that only the death of the caller ends before its time.
@@ -115,10 +115,10 @@ impl SdpSock {
     pub(crate) fn wait_killably(
         &self,
         lock: &mut Locked<'_>,
-        mark: i32,
+        seq: i32,
         timeout: Jiffies,
     ) -> Result {
-        self.looking(lock, || self.sleep_killably(mark, timeout))
+        self.looking(lock, || self.sleep_killably(seq, timeout))
     }
 
     /// Looks at the completion queues, has the caller sleep without the socket lock, and looks

@@ -109,14 +109,14 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
                 sk.progress();
                 let mut left = isize::try_from(linger).unwrap_or(isize::MAX);
                 while left > 0 {
-                    let mark = sk.event_seq();
+                    let seq = sk.event_seq();
                     if !matches!(
                         sk.state(),
                         State::FinWait1 | State::Closing | State::LastAck
                     ) {
                         break;
                     }
-                    match sk.wait(&mut lock, mark, left) {
+                    match sk.wait(&mut lock, seq, left) {
                         Ok(l) => left = l,
                         Err(_) => break,
                     }

@@ -66,14 +66,14 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, to: &Named, non_blocking: b
         return Err(EINPROGRESS.into());
     }
     loop {
-        let mark = sk.event_seq();
+        let seq = sk.event_seq();
         if !connecting(sk.state()) {
             break;
         }
         if timeout == 0 {
             return Err(unfinished.into());
         }
-        timeout = sk.wait(&mut lock, mark, timeout)?;
+        timeout = sk.wait(&mut lock, seq, timeout)?;
     }
     if sk.state() == State::Close {
         let e = sk.take_error().err().unwrap_or(ECONNABORTED.into());

@@ -75,7 +75,7 @@ pub(super) fn accept(sk: &SdpSock, non_blocking: bool) -> Result<Unaccepted<Sock
     let mut lock = sk.lock();
     let mut timeout = sk.receive_timeout(non_blocking);
     loop {
-        let mark = sk.event_seq();
+        let seq = sk.event_seq();
         if sk.state() != State::Listen {
             return Err(EINVAL.into());
         }
@@ -94,7 +94,7 @@ pub(super) fn accept(sk: &SdpSock, non_blocking: bool) -> Result<Unaccepted<Sock
         if timeout == 0 {
             return Err(EAGAIN.into());
         }
-        timeout = sk.wait_in_turn(&mut lock, mark, timeout)?;
+        timeout = sk.wait_in_turn(&mut lock, seq, timeout)?;
     }
 }
 

@@ -19,7 +19,7 @@
 //! lock, because a caller may sleep in a page fault while it holds that. All locks with their order are in
 //! docs/locking.md, and what goes without one.
 //!
-//! **Waiting.** A caller who has to wait sleeps by a mark (see
+//! **Waiting.** A caller who has to wait sleeps by the number of the last event (see
 //! [`SockCore::sleep`](crate::sys::net::sock::SockCore::sleep)) and polls the completion queues itself when
 //! it is woken, and so does poll(2); a worker does so when nobody waits or polls. That spares a change of threads for each message. A
 //! reader whose bytes tend to come soon does not even sleep (`conn/wait.rs`).

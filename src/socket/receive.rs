@@ -122,7 +122,7 @@ impl Call<'_> {
         let sk = self.sk;
         let mut looked = false;
         loop {
-            let mark = sk.event_seq();
+            let seq = sk.event_seq();
             // Before the look at the queue: what came before the end is in it then.
             let ended = ended(sk);
             let mut advert = false;
@@ -167,7 +167,7 @@ impl Call<'_> {
             if self.be_written_to(lock, to, len, &mut timeout) {
                 continue;
             }
-            timeout = sk.wait_to_read(lock, mark, timeout)?;
+            timeout = sk.wait_to_read(lock, seq, timeout)?;
             looked = true;
         }
     }

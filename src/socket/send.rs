@@ -60,11 +60,11 @@ pub(super) fn send(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<usize> {
 /// `EPIPE` without connection, `EAGAIN` if the call must not wait.
 fn wait_connected(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result {
     loop {
-        let mark = sk.event_seq();
+        let seq = sk.event_seq();
         match sk.state() {
             State::Established | State::CloseWait => return Ok(()),
             State::SynSent | State::SynRecv if *timeout == 0 => return Err(EAGAIN.into()),
-            State::SynSent | State::SynRecv => *timeout = sk.wait(lock, mark, *timeout)?,
+            State::SynSent | State::SynRecv => *timeout = sk.wait(lock, seq, *timeout)?,
             _ => return Err(EPIPE.into()),
         }
     }
@@ -88,7 +88,7 @@ fn queue(
     // why the call ends when there is no more room
     let mut stopped = None;
     loop {
-        let mark = sk.event_seq();
+        let seq = sk.event_seq();
         if sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0 {
             return Err(EPIPE.into());
         }
@@ -100,7 +100,7 @@ fn queue(
             return Ok(());
         }
         let may_wait = may_wait && timeout != 0;
-        let Some(most) = detach(sk, lock, message, call, mark, &mut timeout)? else {
+        let Some(most) = detach(sk, lock, message, call, seq, &mut timeout)? else {
             continue;
         };
         // what is in front of a block, or behind it, is copied
@@ -133,7 +133,7 @@ fn queue(
             if timeout == 0 {
                 return Err(stopped.unwrap_or(EAGAIN.into()));
             }
-            timeout = wait_for_room(sk, lock, mark, timeout)?;
+            timeout = wait_for_room(sk, lock, seq, timeout)?;
             continue;
         }
         open.room = open.room.min(most);
@@ -153,7 +153,7 @@ fn detach(
     lock: &mut Locked<'_>,
     message: &mut SendMsg<'_>,
     call: &mut Call<'_>,
-    mark: i32,
+    seq: i32,
     timeout: &mut isize,
 ) -> Result<Option<usize>> {
     let want = message.remaining();
@@ -172,7 +172,7 @@ fn detach(
         Added::Block => call.detached = true,
         Added::Copy(n) => return Ok(Some(n.min(want))),
         Added::Full if *timeout == 0 => return Err(EAGAIN.into()),
-        Added::Full => *timeout = wait_for_room(sk, lock, mark, *timeout)?,
+        Added::Full => *timeout = wait_for_room(sk, lock, seq, *timeout)?,
     }
     Ok(None)
 }
@@ -482,11 +482,11 @@ fn ask_for_room(sk: &SdpSock, poll: bool) {
 }
 
 /// Waits until the send queue has room.
-fn wait_for_room(sk: &SdpSock, lock: &mut Locked<'_>, mark: i32, timeout: isize) -> Result<isize> {
+fn wait_for_room(sk: &SdpSock, lock: &mut Locked<'_>, seq: i32, timeout: isize) -> Result<isize> {
     sk.connection().stats.memory_waits += 1;
     let writers = &sk.data().writers;
     writers.fetch_add(1, Relaxed);
-    let r = sk.wait(lock, mark, timeout);
+    let r = sk.wait(lock, seq, timeout);
     writers.fetch_sub(1, Relaxed);
     r
 }

@@ -166,11 +166,11 @@ impl SdpSock {
         match memory {
             Ok(memory) => self.keep(memory),
             Err(watch) => lock.unlocked(|| loop {
-                let mark = self.event_seq();
+                let seq = self.event_seq();
                 if !watch.is_held() {
                     return;
                 }
-                self.sleep_through(mark, milliseconds(100));
+                self.sleep_through(seq, milliseconds(100));
             }),
         }
     }

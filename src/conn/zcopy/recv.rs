@@ -99,7 +99,7 @@ fn wait_written(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> boo
     let mut waiting = Waiting::new(MOST_PATIENCE);
     let mut withdrawn = false;
     loop {
-        let mark = sk.event_seq();
+        let seq = sk.event_seq();
         {
             let mut c = sk.connection();
             let fits = c.offered_sink().is_some();
@@ -116,8 +116,8 @@ fn wait_written(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> boo
             || sk.shutdown() & RCV_SHUTDOWN != 0
             || sk.peer_has_ended()
             || sk.state() == State::Close;
-        let turn = waiting.sleep(sk, lock, mark, closed, timeout, |lock, limit| {
-            sk.wait_to_read(lock, mark, limit)
+        let turn = waiting.sleep(sk, lock, seq, closed, timeout, |lock, limit| {
+            sk.wait_to_read(lock, seq, limit)
         });
         // (a signal is seen again by the call)
         if turn != Turn::Look {

@@ -110,7 +110,7 @@ fn wait_read(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result
     let mut waiting = Waiting::new(sk.connection().direct.patience());
     let mut result = Ok(());
     loop {
-        let mark = sk.event_seq();
+        let seq = sk.event_seq();
         {
             let mut c = sk.connection();
             match c.direct.blocks.oldest().map(|(a, read)| (a.state, read)) {
@@ -125,8 +125,8 @@ fn wait_read(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result
             }
         }
         let over = sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0;
-        let turn = waiting.sleep(sk, lock, mark, over, timeout, |lock, limit| {
-            sk.wait_for_taking(lock, mark, limit)
+        let turn = waiting.sleep(sk, lock, seq, over, timeout, |lock, limit| {
+            sk.wait_for_taking(lock, seq, limit)
         });
         if turn == Turn::Interrupted {
             result = Err(interrupted(*timeout));
@@ -148,7 +148,7 @@ pub(crate) fn await_reader(
 ) -> Result<usize> {
     let start = jiffies();
     loop {
-        let mark = sk.event_seq();
+        let seq = sk.event_seq();
         // what goes before the bytes that wait here must not wait for them
         sk.connection().set_more(false);
         sk.progress();
@@ -167,7 +167,7 @@ pub(crate) fn await_reader(
             }
             (left as isize).min(*timeout)
         };
-        let left = sk.wait(lock, mark, limit)?;
+        let left = sk.wait(lock, seq, limit)?;
         spend(timeout, limit - left);
     }
 }

@@ -31,16 +31,16 @@ impl Dying {
         self.since.is_some()
     }
 
-    /// Sleeps until something happens after `mark`, which only a fatal signal ends earlier; then for a
+    /// Sleeps until something happens after `seq`, which only a fatal signal ends earlier; then for a
     /// little while in spite of that. Returns whether to look again.
     pub(super) fn sleep(
         &mut self,
         sk: &SdpSock,
         lock: &mut Locked<'_>,
-        mark: i32,
+        seq: i32,
         limit: Jiffies,
     ) -> bool {
-        match sk.wait_killably(lock, mark, limit) {
+        match sk.wait_killably(lock, seq, limit) {
             Ok(()) => return true,
             Err(e) if e != EINTR => return false,
             Err(_) => {}
@@ -48,7 +48,7 @@ impl Dying {
         let since = *self.since.get_or_insert_with(jiffies);
         let left = DYING_TIME.saturating_sub(jiffies().wrapping_sub(since));
         if left > 0 {
-            lock.unlocked(|| sk.sleep_through(mark, left));
+            lock.unlocked(|| sk.sleep_through(seq, left));
         }
         left > 0
     }
@@ -85,7 +85,7 @@ impl Waiting {
         }
     }
 
-    /// Sleeps until something happens after `mark`: by `sleep`, for so many jiffies of `timeout`; once the
+    /// Sleeps until something happens after `seq`: by `sleep`, for so many jiffies of `timeout`; once the
     /// memory is being taken back, for nothing but a fatal signal, and not at once for that. Says once that it is to be, as soon
     /// as the wait is `over` or has been long enough. A peer that does not give it back then loses the
     /// connection.
@@ -93,14 +93,14 @@ impl Waiting {
         &mut self,
         sk: &SdpSock,
         lock: &mut Locked<'_>,
-        mark: i32,
+        seq: i32,
         over: bool,
         timeout: &mut isize,
         sleep: impl FnOnce(&mut Locked<'_>, isize) -> Result<isize>,
     ) -> Turn {
         if let Some(since) = self.taken_back {
             let left = CANCEL_TIME.saturating_sub(jiffies().wrapping_sub(since));
-            if !self.dying.sleep(sk, lock, mark, left) {
+            if !self.dying.sleep(sk, lock, seq, left) {
                 sk.give_up(ECONNABORTED);
             }
             return Turn::Look;
@@ -143,7 +143,7 @@ pub(super) fn wait_moved(
     sooner: impl Fn(&Connection) -> bool,
 ) -> Option<bool> {
     loop {
-        let mark = sk.event_seq();
+        let seq = sk.event_seq();
         {
             let mut c = sk.connection();
             match c.transfers(way).progress() {
@@ -153,7 +153,7 @@ pub(super) fn wait_moved(
                 Some(Progress::Moving) => {}
             }
         }
-        if !dying.sleep(sk, lock, mark, FOREVER as usize) {
+        if !dying.sleep(sk, lock, seq, FOREVER as usize) {
             sk.give_up(ECONNABORTED);
         }
     }

@@ -194,7 +194,7 @@ pub(super) fn accept(
         return Ok(Some(child));
     }
     'again: loop {
-        let mark = sk.event_seq();
+        let seq = sk.event_seq();
         let listens = sk.state() == State::Listen;
         // an option may have made the listener TCP's
         let only_tcp = super::phase(sk) == Phase::Tcp;
@@ -223,6 +223,6 @@ pub(super) fn accept(
         if timeout == 0 {
             return Err(EAGAIN.into());
         }
-        timeout = call.sleep_accepting(mark, timeout)?;
+        timeout = call.sleep_accepting(seq, timeout)?;
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) ->
     let mut timeout = sk.send_timeout(non_blocking);
     let (mut unfinished, mut waited) = (EALREADY, false);
     loop {
-        let mark = sk.event_seq();
+        let seq = sk.event_seq();
         match super::phase(sk) {
             Phase::Settled => {
                 let mut name = *name;
@@ -76,7 +76,7 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) ->
             _ if timeout == 0 => return Err(unfinished.into()),
             _ => {
                 waited = true;
-                timeout = sk.sleep(mark, timeout)?;
+                timeout = sk.sleep(seq, timeout)?;
             }
         }
     }

@@ -88,10 +88,10 @@ impl DualSocket for Socket {
 
     fn settled(sk: &SdpSock, mut timeout: isize) -> Result<Chosen> {
         loop {
-            let mark = sk.event_seq();
+            let seq = sk.event_seq();
             match chosen(sk) {
                 Chosen::Neither if timeout == 0 => return Err(EAGAIN.into()),
-                Chosen::Neither => timeout = sk.sleep(mark, timeout)?,
+                Chosen::Neither => timeout = sk.sleep(seq, timeout)?,
                 side => return Ok(side),
             }
         }
@@ -99,7 +99,7 @@ impl DualSocket for Socket {
 
     fn given_up(sk: &SdpSock) -> Result<Chosen> {
         loop {
-            let mark = sk.event_seq();
+            let seq = sk.event_seq();
             {
                 let mut c = sk.connection();
                 match c.fallback.phase {
@@ -111,7 +111,7 @@ impl DualSocket for Socket {
                     _ => return Ok(c.fallback.chosen()),
                 }
             }
-            sk.sleep(mark, FOREVER)?;
+            sk.sleep(seq, FOREVER)?;
         }
     }
 

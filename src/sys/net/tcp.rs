@@ -295,13 +295,13 @@ impl<'a, T: InNet> Descriptor<'a, T> {
     /// # Errors
     ///
     /// As [`SockCore::sleep`].
-    pub(crate) fn sleep_accepting(&self, mark: i32, timeout: isize) -> Result<isize> {
+    pub(crate) fn sleep_accepting(&self, seq: i32, timeout: isize) -> Result<isize> {
         if self.tcp().is_none() {
-            return self.sk.sleep(mark, timeout);
+            return self.sk.sleep(seq, timeout);
         }
         // SAFETY: The sock has a TCP socket, which stays during the call.
         let left = unsafe {
-            c::sdp_h_tcp_sleep(self.sk.raw().cast(), mark, timeout as kernel::ffi::c_long)
+            c::sdp_h_tcp_sleep(self.sk.raw().cast(), seq, timeout as kernel::ffi::c_long)
         };
         if left < 0 {
             return Err(super::sock::interrupted(timeout));

@@ -26,32 +26,32 @@ impl SockCore {
         unsafe { c::sdp_h_wake_one(self.raw_helper()) }
     }
 
-    /// A mark for [`SockCore::sleep`]: take it, look at the condition, then sleep by it.
+    /// The number of the last event, for [`SockCore::sleep`]: take it, look at the condition, then sleep by it.
     pub(crate) fn event_seq(&self) -> i32 {
         // SAFETY: `events` is initialised; the counter is only compared, a stale value makes
         // `sleep` return at once.
         unsafe { ptr::read_volatile(&raw const (*self.raw_helper()).events.counter) }
     }
 
-    /// Sleeps until [`SockCore::wake`] was called since `mark` was taken.
+    /// Sleeps until [`SockCore::wake`] was called since `seq` was taken.
     ///
     /// Returns what is left of `timeout` jiffies.
     ///
     /// # Errors
     ///
     /// `ERESTARTSYS` or `EINTR` on a signal, as the calls of a socket with such a timeout report.
-    pub(crate) fn sleep(&self, mark: i32, timeout: isize) -> Result<isize> {
+    pub(crate) fn sleep(&self, seq: i32, timeout: isize) -> Result<isize> {
         // SAFETY: By the invariants the wait queue is initialised; the caller is a socket call,
         // which may sleep.
         let left =
-            unsafe { c::sdp_h_sleep(self.raw_helper(), mark, timeout as kernel::ffi::c_long) };
+            unsafe { c::sdp_h_sleep(self.raw_helper(), seq, timeout as kernel::ffi::c_long) };
         slept(left, timeout)
     }
 
     /// [`SockCore::sleep`] of one among several who wait for the same, each of which takes one of what comes.
-    pub(crate) fn sleep_in_turn(&self, mark: i32, timeout: isize) -> Result<isize> {
+    pub(crate) fn sleep_in_turn(&self, seq: i32, timeout: isize) -> Result<isize> {
         // SAFETY: As for `sleep`.
-        let left = unsafe { c::sdp_h_sleep_in_turn(self.raw_helper(), mark, timeout) };
+        let left = unsafe { c::sdp_h_sleep_in_turn(self.raw_helper(), seq, timeout) };
         slept(left, timeout)
     }
 
@@ -60,10 +60,10 @@ impl SockCore {
     /// # Errors
     ///
     /// `EINTR` if the caller is to die, `ETIMEDOUT`.
-    pub(crate) fn sleep_killably(&self, mark: i32, timeout: Jiffies) -> Result {
+    pub(crate) fn sleep_killably(&self, seq: i32, timeout: Jiffies) -> Result {
         // SAFETY: As for `sleep`.
         let left = unsafe {
-            c::sdp_h_sleep_killably(self.raw_helper(), mark, timeout as kernel::ffi::c_long)
+            c::sdp_h_sleep_killably(self.raw_helper(), seq, timeout as kernel::ffi::c_long)
         };
         match left {
             0 => Err(ETIMEDOUT.into()),
@@ -73,9 +73,9 @@ impl SockCore {
     }
 
     /// [`SockCore::sleep`] that nothing ends before its time, for what cannot take long.
-    pub(crate) fn sleep_through(&self, mark: i32, timeout: Jiffies) {
+    pub(crate) fn sleep_through(&self, seq: i32, timeout: Jiffies) {
         // SAFETY: As for `sleep`.
-        unsafe { c::sdp_h_sleep_through(self.raw_helper(), mark, timeout as kernel::ffi::c_long) }
+        unsafe { c::sdp_h_sleep_through(self.raw_helper(), seq, timeout as kernel::ffi::c_long) }
     }
 
     /// Has the work function run in a worker with these job bits. May be called in any context.
