@@ -28,6 +28,8 @@ pub(crate) mod receive_queue;
 pub(crate) mod room;
 mod rx;
 pub(crate) mod rx_buffers;
+#[cfg(sdp_selftest)]
+mod selftest;
 pub(crate) mod send_queue;
 pub(crate) mod setup;
 pub(crate) mod stats;
@@ -62,8 +64,6 @@ use crate::memory::pressure;
 use crate::protocol::{self, Stall};
 use crate::sys::net::sock::Sock;
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
-#[cfg(sdp_selftest)]
-use crate::transport::CmLink;
 use crate::transport::{Endpoint, SendCompletion, Transport};
 use kernel::new_spinlock;
 use kernel::prelude::*;
@@ -274,37 +274,6 @@ impl Connection {
     pub(crate) fn attach(&mut self, endpoint: Endpoint) {
         self.endpoint = Some(endpoint);
         self.heard.begin(jiffies());
-    }
-
-    /// Takes the endpoint away.
-    #[cfg(sdp_selftest)]
-    pub(crate) fn take_endpoint(&mut self) -> Option<Endpoint> {
-        self.endpoint.take()
-    }
-
-    /// The link.
-    #[cfg(sdp_selftest)]
-    pub(crate) fn link(&self) -> Option<CmLink<SdpSock>> {
-        self.cm.link().cloned()
-    }
-
-    /// MSeq of the last messages sent and received.
-    #[cfg(sdp_selftest)]
-    pub(crate) fn sequence(&self) -> [u64; 2] {
-        let protocol = self.protocol.as_ref();
-        protocol.map_or([0; 2], |p| [p.mseq_sent().into(), p.mseq_received().into()])
-    }
-
-    /// What goes in place of the Hello or HelloAck.
-    #[cfg(sdp_selftest)]
-    pub(crate) fn set_private_data(&mut self, bytes: [u8; 196]) {
-        self.options.private_data = Some(bytes);
-    }
-
-    /// Whether the program has closed the socket.
-    #[cfg(sdp_selftest)]
-    pub(crate) fn orphaned(&self) -> bool {
-        self.closing.is_orphaned()
     }
 
     /// The longest message that fits a receive buffer of `size` bytes.

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What the raw ends of the tests take out of a connection, or put into it.
+
+use super::{Connection, SdpSock};
+use crate::transport::{CmLink, Endpoint};
+
+impl Connection {
+    /// Takes the endpoint away.
+    pub(crate) fn take_endpoint(&mut self) -> Option<Endpoint> {
+        self.endpoint.take()
+    }
+
+    /// The link.
+    pub(crate) fn link(&self) -> Option<CmLink<SdpSock>> {
+        self.cm.link().cloned()
+    }
+
+    /// MSeq of the last messages sent and received.
+    pub(crate) fn sequence(&self) -> [u64; 2] {
+        let protocol = self.protocol.as_ref();
+        protocol.map_or([0; 2], |p| [p.mseq_sent().into(), p.mseq_received().into()])
+    }
+
+    /// What goes in place of the Hello or HelloAck.
+    pub(crate) fn set_private_data(&mut self, bytes: [u8; 196]) {
+        self.options.private_data = Some(bytes);
+    }
+
+    /// Whether the program has closed the socket.
+    pub(crate) fn orphaned(&self) -> bool {
+        self.closing.is_orphaned()
+    }
+}
