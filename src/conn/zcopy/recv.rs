@@ -151,12 +151,17 @@ pub(crate) fn refuse(sk: &SdpSock) {
 
 /// Reads what the peer has advertised, if that is next, into the room that a call has left.
 pub(crate) fn read(sk: &SdpSock, lock: &mut Locked<'_>, to: &mut RecvMsg<'_>, most: usize) -> Look {
-    let Some(there) = sk.connection().next_advert() else {
-        return Look::Nothing;
+    let (there, can_read) = {
+        let c = sk.connection();
+        let Some(there) = c.next_advert() else {
+            return Look::Nothing;
+        };
+        let can = by_read() && c.endpoint.as_ref().is_some_and(|e| e.can_read());
+        (there, can)
     };
     let little = LEAST_TRANSFER.min(there as usize);
     let want = most.min(there as usize);
-    let memory = match by_read() && want >= little {
+    let memory = match can_read && want >= little {
         true => {
             let piece = to.piece(want);
             CallMemory::pin(sk, piece, little, |block, account| {

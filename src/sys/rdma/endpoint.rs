@@ -323,6 +323,11 @@ impl<B: Lendable> Endpoint<B> {
         self.send.lent_payload(payload)
     }
 
+    /// See [`SendQueue::can_read`].
+    pub(crate) fn can_read(&self) -> bool {
+        self.send.can_read()
+    }
+
     /// Probes that were posted and have not come to an end.
     pub(crate) fn probes(&self) -> u16 {
         self.send.probes()

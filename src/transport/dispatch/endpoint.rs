@@ -90,6 +90,14 @@ impl Endpoint {
         }
     }
 
+    /// Whether READs can be posted at all: neither device may be one that can have none in progress.
+    pub(crate) fn can_read(&self) -> bool {
+        match &self.carrier {
+            Carrier::Local(_) => true,
+            Carrier::Rdma(c) => c.can_read(),
+        }
+    }
+
     /// Whether [`Endpoint::exchange`] is worth while.
     pub(crate) fn exchanges(&self) -> bool {
         matches!(self.carrier, Carrier::Local(_))

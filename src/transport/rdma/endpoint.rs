@@ -126,6 +126,11 @@ impl Endpoint {
         self.remains.as_mut()?.as_mut().project().endpoint.as_mut()
     }
 
+    /// See [`verbs::Endpoint::can_read`].
+    pub(crate) fn can_read(&self) -> bool {
+        self.endpoint().is_some_and(|e| e.can_read())
+    }
+
     /// See [`verbs::Endpoint::look`].
     pub(crate) fn look(&mut self, sent: bool) -> bool {
         self.endpoint_mut().is_some_and(|e| e.look(sent))

@@ -23,10 +23,20 @@ impl<B: Lendable> SendQueue<B> {
         self.room().saturating_sub(self.reserve())
     }
 
+    /// How many RDMA READs may be in progress.
+    fn most_reads(&self) -> u16 {
+        self.qp.as_ref().map_or(0, |qp| u16::from(qp.reads()))
+    }
+
+    /// Whether there can be RDMA READs.
+    pub(in super::super) fn can_read(&self) -> bool {
+        self.most_reads() > 0
+    }
+
     /// How many RDMA READs can be queued.
     fn read_room(&self) -> u16 {
-        let most = self.qp.as_ref().map_or(0, |qp| u16::from(qp.reads()));
-        most.saturating_sub(self.blocks.reads)
+        self.most_reads()
+            .saturating_sub(self.blocks.reads)
             .min(self.direct_room())
     }
 

@@ -7,9 +7,9 @@ from lib import adverse, calls, consts, either, kmsg, netns, pattern
 from lib.registry import case
 from lib.resources import queues
 
-from ..zcopy import pieces
+from ..zcopy import pieces, spliced
 from ..zcopy.blocks import MIB, NOWHERE, Counters, eager, unpinned
-from ..zcopy.notified import Told, give
+from ..zcopy.notified import Told, give, memory_of
 
 # Of a queue pair: they take longer than ten seconds. Of the others they are no more than are tried.
 REFUSALS = 17
@@ -87,6 +87,27 @@ def without_regions(e):
                 task = e.task(pattern.send, source, 3, 2 * MIB, [MIB])
                 e.equal(pattern.receive(target, 3, 2 * MIB, [MIB], socket.MSG_WAITALL), 2 * MIB, f"bytes, {name}")
                 task.result()
+            near.close()
+            e.equal(far.recv(1), b"", "end")
+            far.close()
+            unpinned(e)
+            e.equal((adverse.PARAMETERS / "misused").read_text(), "0\n", f"what the device cannot do and was to, {name}")
+
+
+@case(reference=False, families=("v4",), timeout=120)
+def pages_without_regions(e):
+    """The same of pages of files, and of sends that need not wait. What cannot be read is refused, as nobody takes it back after a while."""
+    for name, limits in (("no READs", 2), ("no regions", 4), ("large pages only", 8)):
+        with adverse.device(e, limits=limits):
+            near, far, file = spliced.sending(e, 3 * MIB + 5000)
+            near.set(socket.SOL_SOCKET, consts.SO_ZEROCOPY, 1)
+            told = Told(e, near)
+            block = memory_of(pattern.Pattern(3).at(0, MIB))
+            task = e.task(lambda far=far, size=file.size: (pattern.receive(far, 1, size, [MIB]), pattern.receive(far, 3, MIB, [MIB])))
+            e.equal(file.send(near), file.size, f"bytes sent of a file, {name}")
+            near.sendall(block, consts.MSG_ZEROCOPY)
+            e.equal(task.result(), (file.size, MIB), f"bytes, {name}")
+            e.until(lambda told=told: told.look() > 0, f"what is told, {name}")
             near.close()
             e.equal(far.recv(1), b"", "end")
             far.close()
