@@ -98,7 +98,7 @@ class Mixture:
     def behave(self, case):
         """As for that case; what that is."""
         dice = random.Random(f"{self._seed} {case.name}")
-        may = UNSEEN if case.suite == "zcopy" else UNSEEN | IN_BLOCKS
+        may = UNSEEN if case.suite == "zcopy" or "zero_copy" in case.name else UNSEEN | IN_BLOCKS
         may = {name: most for name, most in may.items() if suits(case, [name])}
         settings = {name: dice.randint(1, may[name]) for name in dice.sample(list(may), dice.randint(1, 4))}
         behave(iommu=3, seed=dice.randint(1, 1 << 30), **settings)
