@@ -3,7 +3,7 @@
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := module
 
-# Where everything that is built goes; nothing else in the checkout is written.
+# Where everything that is built goes; nothing else in the checkout is written but what Python compiles of tests/guest.
 BUILD ?= build
 
 # What is handed on to the kernel's build system when given on the command line.
