@@ -50,12 +50,12 @@ class Tally:
 
 def table(tallies, builds, seconds, jobs):
     """Where the time of a run went, the longest first: lines."""
-    rows = [(tally.seconds, tally.suite, f"{tally.processor:7.0f} s", tally.line()) for tally in tallies]
-    rows += [(took, name, "", "built") for name, took in builds.items()]
+    rows = [(tally.seconds, tally.processor, tally.suite, tally.line()) for tally in tallies]
+    rows += [(*took, name, "built") for name, took in builds.items()]
     yield f"{'clock':>9}  {'processor':>9}"
-    for took, name, processor, what in sorted(rows, reverse=True):
-        yield f"{took:7.0f} s  {processor:>9}  {name:32} {what}"
-    yield f"{seconds:7.0f} s  {sum(tally.processor for tally in tallies):7.0f} s  in all, {jobs} at a time"
+    for took, processor, name, what in sorted(rows, reverse=True):
+        yield f"{took:7.0f} s  {processor:7.0f} s  {name:32} {what}"
+    yield f"{seconds:7.0f} s  {sum(row[1] for row in rows):7.0f} s  in all, {jobs} at a time"
 
 
 class Command:

@@ -79,7 +79,7 @@ class Builds:
         self._commands, self._time_left = commands, time_left
         self._locks = {name: threading.Lock() for name, _, _ in BUILDS}
         self._statuses = {}     # of what was built; each under its lock
-        self.seconds = {}       # how long each took
+        self.took = {}          # seconds by the clock and of processors that each took
 
     def make(self, suite):
         """The Tally of what is wrong with what the suite needs; None if that is there."""
@@ -92,9 +92,9 @@ class Builds:
                 first = name not in self._statuses
                 if first:
                     left = self._time_left.seconds()
-                    start = time.monotonic()
+                    start, used = time.monotonic(), self._commands.used.get(suite.name, 0)
                     self._statuses[name] = self._commands.run(suite.name, command, BUILD_SECONDS if left is None else left, lambda line: None)
-                    self.seconds[name] = time.monotonic() - start
+                    self.took[name] = time.monotonic() - start, self._commands.used.get(suite.name, 0) - used
                 status = self._statuses[name]
             if not status:
                 continue

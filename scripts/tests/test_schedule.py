@@ -28,7 +28,7 @@ class Commands:
     """Builds nothing, and says how it ended."""
 
     def __init__(self, **statuses):
-        self.ran, self._statuses = [], statuses
+        self.ran, self.used, self._statuses = [], {}, statuses
 
     def run(self, suite, command, limit, read):
         self.ran.append((suite, command[0], limit))
@@ -122,10 +122,10 @@ class TestTable(unittest.TestCase):
         short, long = Tally("short"), Tally("long")
         long.ok(3)
         short.seconds, long.seconds, long.processor = 4, 60, 80
-        lines = list(table([short, long], {"module": 20}, 70, 2))
+        lines = list(table([short, long], {"module": (20, 15)}, 70, 2))
         self.assertEqual([line[22:].split()[0] for line in lines[1:-1]], ["long", "module", "short"])
         self.assertEqual(lines[1].split(), ["60", "s", "80", "s", "long", "3", "passed,", "0", "failed"])
-        self.assertEqual(lines[-1].split()[:4], ["70", "s", "80", "s"])
+        self.assertEqual(lines[-1].split()[:4], ["70", "s", "95", "s"])
 
 
 class TestTimeLeft(unittest.TestCase):
