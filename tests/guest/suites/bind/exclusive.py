@@ -39,7 +39,7 @@ def devices(e):
                 e.equal(far.recv_exactly(9), b"as before", f"between the hosts, {mode}")
             finally:
                 netns.run("self", f"ip netns del {CONTAINER}")
-            e.until(lambda: "out0" not in netns.run("self", "ip link"), "the end of the namespace's devices", e.patience * 9)
+            e.until(lambda: not netns.has_link("self", "out0"), "the end of the namespace's devices", e.patience * 9)
             e.until(lambda: chosen("shared"), "the end of the namespace", e.patience * 9)
     finally:
         e.until(lambda: chosen("shared"), "shared devices", e.patience * 9)

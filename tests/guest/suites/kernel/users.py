@@ -249,7 +249,7 @@ def leave_some(e):
     e.wait(far)
     e.check(e.outcome(far.recv, 10) in (b"", "ECONNRESET"), "the end of the connection")
     far.close()
-    e.until(lambda: "left0" not in netns.run("self", "ip link"), "the end of the namespace's devices")
+    e.until(lambda: not netns.has_link("self", "left0"), "the end of the namespace's devices")
 
 
 @case(timeout=90)

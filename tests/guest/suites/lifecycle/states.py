@@ -578,7 +578,7 @@ def namespace_goes(e):
     for number, far in enumerate(fars):
         drain(e, far, f"the end of connection {number}")
         far.close()
-    e.until(lambda: "life0" not in netns.run("self", "ip link"), "the end of the namespace's devices", e.patience * 9)
+    e.until(lambda: not netns.has_link("self", "life0"), "the end of the namespace's devices", e.patience * 9)
     os.close(told)
     works(e)
     nothing.left("in the end")

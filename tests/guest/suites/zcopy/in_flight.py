@@ -200,7 +200,7 @@ def namespace_goes(e):
     child.kill()
     for far in fars[::2]:
         e.equal(pattern.receive(far, 1, BLOCKS * MIB + 1, [MIB]), BLOCKS * MIB, "bytes, and then the end")
-    e.until(lambda: "flight0" not in netns.run("self", "ip link"), "the end of the namespace's devices", 9 * e.patience)
+    e.until(lambda: not netns.has_link("self", "flight0"), "the end of the namespace's devices", 9 * e.patience)
     unpinned(e)
     for descriptor in (ready, tell):
         os.close(descriptor)

@@ -121,9 +121,9 @@ def two_readers(e):
                 if word < behind:
                     e.check(False, f"word {word} comes before word {behind}")
                 # a block at a time where that is in one piece
-                block = view[place:place + BLOCK]
-                size = BLOCK if len(block) == BLOCK and block == words[word * 8:word * 8 + BLOCK] else 8
-                e.check(not any(seen[word:word + size // 8]), f"word {word} was given twice")
+                block = bytes(view[place:place + BLOCK])
+                size = len(block) if block == words[word * 8:word * 8 + len(block)].tobytes() else 8
+                e.check(1 not in seen[word:word + size // 8], f"word {word} was given twice")
                 seen[word:word + size // 8] = whole[:size // 8]
                 behind, place = word + size // 8, place + size
     sender.result()
