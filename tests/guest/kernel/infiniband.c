@@ -147,8 +147,8 @@ static struct kprobe probes[] = {
 	{ .symbol_name = "ib_send_cm_req", .pre_handler = at_send_req, .post_handler = after },
 };
 
-/* How many calls are just now to find InfiniBand. */
-static atomic_t looking;
+/* How many calls are just now to find InfiniBand; under flags_lock. */
+static int looking;
 static u32 ethernet;
 
 static void protocol(u32 flags)
@@ -160,16 +160,22 @@ static void protocol(u32 flags)
 		WRITE_ONCE(device->port_data[1].immutable.core_cap_flags, flags);
 }
 
-static DEFINE_SPINLOCK(flags_lock);
+/*
+ * A probe may be as an NMI, in which lockdep allows no spinlock_t that is taken elsewhere, too. This one lockdep does not see; nothing
+ * that is probed runs with it held.
+ */
+static arch_spinlock_t flags_lock = __ARCH_SPIN_LOCK_UNLOCKED;
 
 static int look(struct kretprobe_instance *instance, struct pt_regs *regs)
 {
 	unsigned long flags;
 
-	spin_lock_irqsave(&flags_lock, flags);
-	if (atomic_inc_return(&looking) == 1)
+	local_irq_save(flags);
+	arch_spin_lock(&flags_lock);
+	if (++looking == 1)
 		protocol((ethernet & ~(RDMA_CORE_CAP_PROT_ROCE | RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP)) | RDMA_CORE_CAP_PROT_IB);
-	spin_unlock_irqrestore(&flags_lock, flags);
+	arch_spin_unlock(&flags_lock);
+	local_irq_restore(flags);
 	return 0;
 }
 
@@ -177,10 +183,12 @@ static int looked(struct kretprobe_instance *instance, struct pt_regs *regs)
 {
 	unsigned long flags;
 
-	spin_lock_irqsave(&flags_lock, flags);
-	if (atomic_dec_and_test(&looking))
+	local_irq_save(flags);
+	arch_spin_lock(&flags_lock);
+	if (--looking == 0)
 		protocol(ethernet);
-	spin_unlock_irqrestore(&flags_lock, flags);
+	arch_spin_unlock(&flags_lock);
+	local_irq_restore(flags);
 	return 0;
 }
 
