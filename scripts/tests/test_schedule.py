@@ -67,6 +67,17 @@ class TestShorter(unittest.TestCase):
         for series in other_series():
             self.assertEqual(self.command(f"series:{series}"), ["/src/tests/guest/short", "calls", "six", "module", "here_calls"])
 
+    def test_one_processor(self):
+        def options(name):
+            command = next(suite for suite in SUITES if suite.name == name).shorter().command
+            return command[1:command.index("--timeout")]
+
+        self.assertEqual(options("guest:data"), ["--cpus", "1"])
+        self.assertEqual(options("guest:hostile"), ["--cpus", "1", "--selftest"])
+        self.assertEqual(options("guest:stress"), [])
+        self.assertEqual(options("wire:data"), ["--hosts", "2"])
+        self.assertNotIn("--cpus", next(suite for suite in SUITES if suite.name == "guest:data").command)
+
     def test_time_is_told_and_a_case_runs_again(self):
         suite = TimeLeft(2).restrict(next(suite for suite in SUITES if suite.name == "guest:hostile").shorter())
         self.assertIn("--in-turn", suite.command)
