@@ -7,7 +7,7 @@
 use super::closing::{Act, Event, Step};
 use super::receive_queue::Urgent;
 use super::timers::Timer;
-use super::{Connection, SdpSock, Wakeups, JOB_DISCONNECT};
+use super::{Connection, SdpSock, Wakeups};
 use crate::protocol;
 use crate::sys::debug::{debug, Ends};
 use crate::sys::errno::{Errno, ECONNRESET};
@@ -59,7 +59,7 @@ impl Connection {
             }
             Act::Disconnect => {
                 self.set_timer(sk, Timer::Close, FIN_TIME);
-                sk.schedule(JOB_DISCONNECT);
+                wakeups.disconnect = true;
             }
             Act::AwaitDisconnect => self.set_timer(sk, Timer::Close, LAST_ACK_TIME),
             Act::AwaitFin(0) => self.set_timer(sk, Timer::Close, FIN_TIME),

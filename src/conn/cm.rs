@@ -4,7 +4,7 @@
 //! socket has begun another by then.
 
 use super::timers::Timer;
-use super::{Connection, SdpSock};
+use super::{Connection, SdpSock, JOB_FINISH};
 use crate::sys::net::address::Address;
 use crate::sys::time::{is_past, jiffies, seconds, Jiffies};
 use crate::transport::{Attempt, CmLink, Endpoint, LinkId, Resolver, ResolverId};
@@ -30,11 +30,32 @@ pub(crate) struct Cm {
 }
 
 /// What there is of a connection below the socket.
-pub(crate) type Below = (
-    Option<Endpoint>,
-    Option<Resolver<SdpSock>>,
-    Option<CmLink<SdpSock>>,
-);
+#[must_use]
+pub(crate) struct Below {
+    endpoint: Option<Endpoint>,
+    resolver: Option<Resolver<SdpSock>>,
+    link: Option<CmLink<SdpSock>>,
+}
+
+impl Below {
+    /// See [`CmLink::give_up`].
+    pub(crate) fn give_up(&self) {
+        if let Some(link) = &self.link {
+            link.give_up();
+        }
+    }
+
+    /// Lets go of it, in process context. Of the locks that events take none is held.
+    pub(crate) fn destroy(self) {
+        drop(self.resolver);
+        if let Some(endpoint) = self.endpoint {
+            endpoint.destroy();
+        }
+        if let Some(link) = self.link {
+            link.destroy();
+        }
+    }
+}
 
 impl Cm {
     /// Of a socket that was never connected.
@@ -114,18 +135,36 @@ impl Cm {
 }
 
 impl Connection {
-    /// Gives away everything of the connection below the socket, to be dropped without the lock.
-    #[must_use]
+    /// Gives away everything of the connection below the socket, to be destroyed without the lock.
     pub(crate) fn detach(&mut self) -> Below {
         self.direct.lost();
         self.rx_buffers.clear();
         self.tx.clear();
         self.timers.clear(Timer::Cork);
         self.timers.clear(Timer::Kick);
-        (
-            self.endpoint.take(),
-            self.cm.resolver.take(),
-            self.cm.link.take(),
-        )
+        Below {
+            endpoint: self.endpoint.take(),
+            resolver: self.cm.resolver.take(),
+            link: self.cm.link.take(),
+        }
+    }
+}
+
+impl SdpSock {
+    /// Takes the connection down: both streams have ended, or nobody waits for that any more. In process
+    /// context, without the lock.
+    pub(super) fn start_disconnect(&self) {
+        let link = {
+            let c = self.connection();
+            if c.cm.link().is_some() && !c.closing.has_begun() {
+                // the socket has another connection by now
+                return;
+            }
+            c.cm.link().cloned()
+        };
+        match link {
+            Some(link) => link.disconnect(),
+            None => self.schedule(JOB_FINISH),
+        }
     }
 }

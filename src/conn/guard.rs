@@ -150,6 +150,9 @@ impl Deliver<'_> {
         self.serve();
         let wakeups = core::mem::take(&mut self.wakeups);
         wakeups.tell(self.sk, !(self.polls && wakeups.is_known_to_pollers()));
+        if wakeups.disconnect {
+            self.sk.start_disconnect();
+        }
     }
 
     /// Makes receive buffers, lets go of memory and runs the transport's copy jobs, as long as one leads to the other.

@@ -91,18 +91,16 @@ pub(crate) type SdpSock = Sock<Socket>;
 pub(crate) const JOB_PROGRESS: u32 = 1;
 /// Answer the peer's wish for larger receive buffers.
 pub(crate) const JOB_RESIZE: u32 = 2;
-/// Take the connection down.
-pub(crate) const JOB_DISCONNECT: u32 = 4;
 /// Give up what a closed socket still holds.
-pub(crate) const JOB_FINISH: u32 = 8;
+pub(crate) const JOB_FINISH: u32 = 4;
 /// Go on with TCP.
-pub(crate) const JOB_FALL_BACK: u32 = 16;
+pub(crate) const JOB_FALL_BACK: u32 = 8;
 /// What accept(2) waits for has come (`TCP_DEFER_ACCEPT`).
-pub(crate) const JOB_ADMIT: u32 = 32;
+pub(crate) const JOB_ADMIT: u32 = 16;
 /// Somebody waits to write to a block that is in flight.
-pub(crate) const JOB_TOUCHED: u32 = 64;
+pub(crate) const JOB_TOUCHED: u32 = 32;
 /// Bytes of such blocks are to be moved elsewhere.
-pub(crate) const JOB_MOVE: u32 = 128;
+pub(crate) const JOB_MOVE: u32 = 64;
 
 /// The module's part of a socket.
 #[pin_data]

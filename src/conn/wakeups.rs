@@ -33,6 +33,8 @@ pub(crate) struct Wakeups {
     pub(crate) released: bool,
     /// Receive buffers are to be made.
     pub(crate) buffers: bool,
+    /// The connection is to be taken down.
+    pub(super) disconnect: bool,
     /// How often something was told of the completion queues.
     pub(super) events: u32,
     /// How often of these to those who poll.
@@ -53,6 +55,7 @@ impl Wakeups {
         self.copy_job |= o.copy_job;
         self.released |= o.released;
         self.buffers |= o.buffers;
+        self.disconnect |= o.disconnect;
         self.events += o.events;
         self.to_pollers += o.to_pollers;
     }
@@ -71,11 +74,12 @@ impl Wakeups {
             copy_job,
             released,
             buffers,
+            disconnect,
             events: _,
             to_pollers: _,
         } = *self;
         let told = readable | writable | state | error | urgent | hup;
-        !(told | admit | direct | copy_job | released | buffers)
+        !(told | admit | direct | copy_job | released | buffers | disconnect)
     }
 
     /// Whether those who poll were woken for all of it.

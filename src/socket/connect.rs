@@ -339,7 +339,7 @@ fn ask_anew(sk: &SdpSock, link: LinkId) -> Result {
         c.cm.search_again(resolver.clone());
         below
     };
-    drop(below);
+    below.destroy();
     debug!("{}: asked anew, the peer had us connected", Ends(sk));
     if let Err(e) = search(sk, &resolver, source.as_ref(), &to) {
         fail(sk, |c| c.cm.is_by(resolver.id()), unreachable_error(e));
@@ -368,7 +368,7 @@ fn fail(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool, e: Errno) {
         c.timers.clear(Timer::Close);
         (c.slot.take(), c.detach(), c.unlock())
     };
-    drop(below);
+    below.destroy();
     match slot {
         Some(slot) => {
             told.forget();

@@ -7,8 +7,8 @@ use super::{
     bind, close, connect, ipproto, listen, options, poll, receive, release, send, timer, upcalls,
 };
 use crate::conn::{
-    keepalive, rx_buffers, zcopy, SdpSock, Socket, JOB_ADMIT, JOB_DISCONNECT, JOB_FALL_BACK,
-    JOB_FINISH, JOB_MOVE, JOB_PROGRESS, JOB_RESIZE, JOB_TOUCHED,
+    keepalive, rx_buffers, zcopy, SdpSock, Socket, JOB_ADMIT, JOB_FALL_BACK, JOB_FINISH, JOB_MOVE,
+    JOB_PROGRESS, JOB_RESIZE, JOB_TOUCHED,
 };
 use crate::sys::net::address::{Address, Named};
 use crate::sys::net::descriptor::Descriptor;
@@ -124,9 +124,6 @@ impl Family for Socket {
         }
         if jobs & JOB_PROGRESS != 0 {
             sk.progress();
-        }
-        if jobs & JOB_DISCONNECT != 0 {
-            release::start_disconnect(sk);
         }
         if jobs & JOB_FINISH != 0 {
             release::finish(sk);

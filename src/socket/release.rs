@@ -15,7 +15,7 @@ use kernel::sync::aref::ARef;
 /// Lets go of everything of the connection below the socket.
 pub(super) fn release_transport(sk: &SdpSock) {
     let below = sk.connection().detach();
-    drop(below);
+    below.destroy();
 }
 
 /// Ends a connection that never had a descriptor.
@@ -37,22 +37,6 @@ pub(super) fn abandoned(slot: &BacklogSlot, child: &SdpSock) {
     destroy_unaccepted(child.into());
 }
 
-/// Takes the connection down; both streams have ended, or nobody waits for that any more.
-pub(super) fn start_disconnect(sk: &SdpSock) {
-    let link = {
-        let c = sk.connection();
-        if c.cm.link().is_some() && !c.closing.has_begun() {
-            // the socket has another connection by now
-            return;
-        }
-        c.cm.link().cloned()
-    };
-    match link {
-        Some(link) => link.disconnect(),
-        None => finish(sk),
-    }
-}
-
 /// The connection cannot go on, if it is still the one that is meant.
 pub(super) fn lost(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool) {
     let (slot, below, told) = {
@@ -69,7 +53,7 @@ pub(super) fn lost(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool) {
         c.timers.clear(Timer::Close);
         (c.slot.take(), c.detach(), c.unlock())
     };
-    drop(below);
+    below.destroy();
     drop(told);
     match slot {
         Some(slot) => abandoned(&slot, sk),

@@ -72,12 +72,10 @@ fn overdue(sk: &SdpSock) {
         let below = (act == Act::Detach).then(|| c.detach());
         (below, c.unlock())
     };
-    if let Some((_, _, link)) = &below {
-        if let Some(link) = link {
-            link.give_up();
-        }
+    if let Some(below) = below {
+        below.give_up();
         sk.schedule(JOB_FINISH);
+        below.destroy();
     }
-    drop(below);
     drop(told);
 }

@@ -155,7 +155,7 @@ fn disconnected(sk: &SdpSock, link: LinkId, how: Disconnect) {
         // Under the same hold: the next connection's would be taken later.
         (c.slot.take(), c.detach(), c.unlock())
     };
-    drop(below);
+    below.destroy();
     if let Some(slot) = slot {
         // accept(2) had to wait for its first bytes
         told.forget();

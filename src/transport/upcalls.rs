@@ -52,8 +52,8 @@ pub(crate) enum Attempt {
 
 /// Whose connection it is.
 ///
-/// Upcalls are made in process context, without locks, one at a time for one link, and may sleep;
-/// but all connections of the host wait meanwhile. Those for a connection that was dropped may
+/// Upcalls are made in process context, without locks but a socket lock of whoever calls, one at a time for one
+/// link, and may sleep; but all connections of the host wait meanwhile. Those for a connection that was dropped may
 /// still come for a moment.
 ///
 /// What is told of a connection comes with its [`LinkId`], because an owner that has dropped a
@@ -83,8 +83,8 @@ pub(crate) trait Upcalls: AlwaysRefCounted + Send + Sync + Sized + 'static {
     /// returns, with the locks of its caller.
     fn resolved(&self, search: ResolverId, result: Result);
 
-    /// The peer accepts, with this private data. An error rejects the connection, and nothing more
-    /// comes of it.
+    /// The peer accepts, with this private data. May come before [`super::Resolver::connect`] returns. An error
+    /// rejects the connection, and nothing more comes of it.
     fn replied(&self, link: LinkId, data: &[u8; REPLY_DATA]) -> Result;
 
     /// Messages can be sent.

@@ -51,7 +51,7 @@ pub(in crate::socket) fn fall_back(sk: &SdpSock) {
         c.fallback.phase = Phase::Crossing;
         (c.fallback.name, c.fallback.why, c.detach())
     };
-    drop(below);
+    below.destroy();
     remember(sk, why);
     hand_to_tcp(sk, &tcp, why, Some(&name));
 }

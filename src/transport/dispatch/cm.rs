@@ -77,6 +77,14 @@ impl<O: Upcalls> CmLink<O> {
         either!(self, l => l.disconnect())
     }
 
+    /// Drops it where one may sleep, without locks: what need not be left to a worker is done here.
+    pub(crate) fn destroy(self) {
+        match self {
+            Self::Rdma(l) => drop(l),
+            Self::Local(l) => l.destroy(),
+        }
+    }
+
     /// The peer's answer to the end was waited for long enough: the drop of the link does not wait for
     /// it any more, for as long as the peer itself has said that this may take.
     pub(crate) fn give_up(&self) {
@@ -229,8 +237,8 @@ impl<O: Upcalls> Resolver<O> {
 
 /// Who decides on requests.
 pub(crate) trait Acceptor<O: Upcalls>: 'static {
-    /// A connection is asked for. Called in process context without locks; may sleep, but all
-    /// connections of the host wait meanwhile.
+    /// A connection is asked for. Called in process context, without locks but the socket lock of who asks from
+    /// here; may sleep, but all connections of the host wait meanwhile.
     fn request(request: &Request<'_, O>) -> Verdict;
 }
 

@@ -98,6 +98,14 @@ impl Endpoint {
         }
     }
 
+    /// Drops it where one may sleep, without locks: what need not be left to a worker is done here.
+    pub(crate) fn destroy(self) {
+        match self.carrier {
+            Carrier::Rdma(c) => drop(c),
+            Carrier::Local(c) => c.destroy(),
+        }
+    }
+
     /// Whether [`Endpoint::exchange`] is worth while.
     pub(crate) fn exchanges(&self) -> bool {
         matches!(self.carrier, Carrier::Local(_))

@@ -3,8 +3,9 @@
 //! The life of a connection and its end.
 //!
 //! A [`CmLink`] is one end of a connection as its owner holds it, an [`Inner`] what the other end
-//! knows of it. Each leaves events for the other, which the workqueue delivers, one at a time for
-//! each end: so no upcall is made with anybody's locks, and none gets lost.
+//! knows of it. Each leaves events for the other. Whoever leaves one delivers it, and what is left there
+//! meanwhile, unless somebody does so already, who goes on then: so one event at a time is delivered to
+//! each end, none gets lost, and none waits for a worker but where the caller may not sleep.
 
 use super::super::phase::{HasPhase, Phase};
 use super::endpoint::Endpoint;
@@ -61,7 +62,9 @@ pub(super) struct State<O: Upcalls> {
     pub(super) peer: Option<Arc<Inner<O>>>,
     /// What is asked for, until that is answered.
     pub(super) ask: Option<RequestData<O>>,
-    events: CmEvents,
+    events: Option<CmEvents>,
+    /// Somebody delivers events.
+    delivering: bool,
 }
 
 /// One end of a connection, whether or not somebody holds a handle.
@@ -98,7 +101,9 @@ pub(crate) struct CmLink<O: Upcalls> {
 
 impl<O: Upcalls> Drop for CmLink<O> {
     fn drop(&mut self) {
-        work::defer::<Arc<Inner<O>>, 1>(self.inner.clone());
+        if self.inner.state.lock().owner.is_some() {
+            work::defer::<Arc<Inner<O>>, 1>(self.inner.clone());
+        }
     }
 }
 
@@ -116,7 +121,8 @@ impl<O: Upcalls> CmLink<O> {
             owner: Some(owner),
             peer: None,
             ask: None,
-            events: CmEvents::default(),
+            events: None,
+            delivering: false,
         };
         let inner = Arc::pin_init(
             pin_init!(Inner {
@@ -136,7 +142,14 @@ impl<O: Upcalls> CmLink<O> {
 
     /// Ends the connection, soon. May be called in any context.
     pub(crate) fn fail(&self) {
-        self.inner.post(|m| m.fail = true);
+        let events = &mut self.inner.state.lock().events;
+        events.get_or_insert_default().fail = true;
+        work::defer::<Arc<Inner<O>>, 0>(self.inner.clone());
+    }
+
+    /// Does what the drop has the workqueue do. Process context.
+    pub(crate) fn destroy(&self) {
+        self.inner.end();
     }
 
     /// Ends the connection; [`Upcalls::disconnected`] follows. Process context.
@@ -178,10 +191,72 @@ impl<O: Upcalls> HasPhase<O> for Inner<O> {
 }
 
 impl<O: Upcalls> Inner<O> {
-    /// Leaves an event. May be called in any context.
+    /// Leaves an event, and has it delivered. Process context, without locks but the requester's socket lock.
     fn post(self: &Arc<Self>, write: impl FnOnce(&mut CmEvents)) {
-        write(&mut self.state.lock().events);
-        work::defer::<Arc<Self>, 0>(self.clone());
+        write(self.state.lock().events.get_or_insert_default());
+        self.deliver();
+    }
+
+    /// Delivers what is left here, unless somebody does.
+    fn deliver(self: &Arc<Self>) {
+        {
+            let mut state = self.state.lock();
+            if core::mem::replace(&mut state.delivering, true) {
+                return;
+            }
+        }
+        loop {
+            let events = {
+                let mut state = self.state.lock();
+                // under the same hold: what comes then finds nobody
+                state.delivering = state.events.is_some();
+                state.events.take()
+            };
+            match events {
+                Some(events) => self.take(&events),
+                None => return,
+            }
+        }
+    }
+
+    /// Does what events ask for.
+    fn take(self: &Arc<Self>, events: &CmEvents) {
+        if events.ask {
+            self.ask();
+        }
+        if let Some(data) = &events.reply {
+            self.replied(data);
+        }
+        if events.ready {
+            self.ready();
+        }
+        if events.rejected {
+            self.rejected();
+        }
+        if events.left {
+            self.left();
+        }
+        if events.answered && self.close().0 != Phase::Closed {
+            self.gone(Disconnect::Acked);
+        }
+        if events.fail {
+            self.disconnect();
+        }
+    }
+
+    /// The handle is dropped, or about to be.
+    fn end(&self) {
+        let owner = self.state.lock().owner.take();
+        drop(owner);
+        let (was, peer) = self.close();
+        let Some(peer) = peer else { return };
+        match was {
+            Phase::Established => peer.post(|m| m.left = true),
+            Phase::Requested | Phase::Replied => peer.post(|m| m.rejected = true),
+            // The acceptor says what becomes of the request.
+            Phase::New => {}
+            Phase::Leaving | Phase::Closed => {}
+        }
     }
 
     /// Has the acceptor look at the request, unless it is not wanted any more.
@@ -278,30 +353,9 @@ impl<O: Upcalls> Inner<O> {
 impl<O: Upcalls> WorkItem<0> for Inner<O> {
     type Pointer = Arc<Self>;
 
-    /// Reads what has come.
+    /// Something was left where it could not be delivered.
     fn run(this: Arc<Self>) {
-        let events = core::mem::take(&mut this.state.lock().events);
-        if events.ask {
-            this.ask();
-        }
-        if let Some(data) = &events.reply {
-            this.replied(data);
-        }
-        if events.ready {
-            this.ready();
-        }
-        if events.rejected {
-            this.rejected();
-        }
-        if events.left {
-            this.left();
-        }
-        if events.answered && this.close().0 != Phase::Closed {
-            this.gone(Disconnect::Acked);
-        }
-        if events.fail {
-            this.disconnect();
-        }
+        this.deliver();
     }
 }
 
@@ -310,17 +364,7 @@ impl<O: Upcalls> WorkItem<1> for Inner<O> {
 
     /// Runs when the handle was dropped.
     fn run(this: Arc<Self>) {
-        let owner = this.state.lock().owner.take();
-        drop(owner);
-        let (was, peer) = this.close();
-        let Some(peer) = peer else { return };
-        match was {
-            Phase::Established => peer.post(|m| m.left = true),
-            Phase::Requested | Phase::Replied => peer.post(|m| m.rejected = true),
-            // The acceptor says what becomes of the request.
-            Phase::New => {}
-            Phase::Leaving | Phase::Closed => {}
-        }
+        this.end();
     }
 }
 

@@ -25,7 +25,8 @@ const TIME_PER_TRY: u32 = 1500;
 
 /// Who decides on requests from this kernel.
 pub(crate) trait Acceptor<O: Upcalls>: 'static {
-    /// A connection is asked for. Called in process context without locks; may sleep.
+    /// A connection is asked for. Called in process context, with no lock but the requester's socket lock; may
+    /// sleep.
     fn request(request: &Request<O>) -> Verdict;
 }
 
@@ -80,7 +81,8 @@ impl<O: Upcalls> Resolver<O> {
         CmLink::make(Pair::new()?, Side::Active, config, owner)
     }
 
-    /// Asks for the connection. The answer comes by [`Upcalls::replied`] or [`Upcalls::refused`].
+    /// Asks for the connection, and has the acceptor answer. Its answer comes by [`Upcalls::replied`] or
+    /// [`Upcalls::refused`], before this returns if it is not asked again later.
     ///
     /// # Errors
     ///

@@ -21,7 +21,7 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 
-/// What an endpoint leaves to the workqueue: there the owner's last reference may be dropped.
+/// What an endpoint leaves to whoever may sleep: there the owner's last reference may be dropped.
 struct Remains {
     pair: Arc<Pair>,
     end: Option<KBox<PairEnd>>,
@@ -49,7 +49,8 @@ pub(crate) struct Endpoint {
     receive_slots: u16,
     /// Something was posted that the other end may have to be told of.
     unflushed: bool,
-    remains: Deferred<Remains>,
+    /// `None` only while it is dropped.
+    remains: Option<Deferred<Remains>>,
 }
 
 /// Passes on that messages have come.
@@ -113,8 +114,21 @@ impl Endpoint {
             send_slots: config.send_slots,
             receive_slots: config.receive_slots,
             unflushed: false,
-            remains,
+            remains: Some(remains),
         })
+    }
+
+    /// Does what the drop has the workqueue do. Process context, without locks.
+    pub(crate) fn destroy(mut self) {
+        if let Some(remains) = self.take_remains() {
+            remains.destroy();
+        }
+    }
+
+    fn take_remains(&mut self) -> Option<Deferred<Remains>> {
+        let mut remains = self.remains.take()?;
+        remains.end = self.pair.detach(self.side);
+        Some(remains)
     }
 
     fn tally(&self) -> &Tally {
@@ -172,7 +186,7 @@ impl Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        self.remains.end = self.pair.detach(self.side);
+        drop(self.take_remains());
     }
 }
 

@@ -22,7 +22,8 @@
 //! connections taken together: an end only leaves things for the other and wakes it.
 //!
 //! **Who keeps what.** As with [`super::rdma`]: endpoint and link hold the owner, and can be dropped
-//! anywhere because a workqueue does what is left. Two links hold each other until one of them ends.
+//! anywhere because a workqueue does what is left, if the owner does not say that it may be done at once. Two
+//! links hold each other until one of them ends.
 
 mod cm_link;
 mod connect;
