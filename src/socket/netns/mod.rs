@@ -174,22 +174,21 @@ impl Netns {
     pub(in crate::socket) fn enter(&self, sk: &SdpSock) -> Result {
         let uid = sk.uid();
         let node = RBTreeNode::new(sk.id(), Entry { sk: sk.into(), uid }, GFP_KERNEL)?;
-        let user = User {
-            sockets: 0,
-            account: Account::new()?,
-        };
-        let user = RBTreeNode::new(uid, user, GFP_KERNEL)?;
         let mut sockets = self.sockets.lock();
-        let theirs = sockets.users.get(&uid).map_or(0, |u| u.sockets);
+        let theirs = sockets.users.get(&uid).map(|u| u.sockets);
         if sockets.count >= most(params::max_sockets_per_net(), PER_NET)
-            || theirs >= most(params::max_sockets_per_user(), PER_USER)
+            || theirs.unwrap_or(0) >= most(params::max_sockets_per_user(), PER_USER)
         {
             drop(sockets);
             self.totals.lock().limit_drops += 1;
             return Err(ENOBUFS.into());
         }
-        if theirs == 0 {
-            sockets.users.insert(user);
+        if theirs.is_none() {
+            let user = User {
+                sockets: 0,
+                account: Account::new()?,
+            };
+            sockets.users.try_create_and_insert(uid, user, GFP_KERNEL)?;
         }
         if let Some(u) = sockets.users.get_mut(&uid) {
             u.sockets += 1;
