@@ -31,12 +31,14 @@ struct Remains {
 impl Drop for Remains {
     fn drop(&mut self) {
         self.pair.wait_for_copies();
-        let sent = self.end.take().map(|mut end| {
-            end.destroy_loans();
-            end.sent()
-        });
-        if let Some(sent) = sent {
-            sent.ready();
+        let Some(mut end) = self.end.take() else {
+            return;
+        };
+        let lender = end.lender();
+        end.destroy_loans();
+        drop(end);
+        if let Some(lender) = lender {
+            lender.ready();
         }
     }
 }

@@ -166,9 +166,9 @@ impl PairEnd {
         self.done.pop_front()
     }
 
-    /// Whom to tell that something was let go of.
-    pub(super) fn sent(&self) -> Arc<dyn Ready> {
-        self.sent.clone()
+    /// Whom to tell when lent memory was let go of, if any is lent.
+    pub(super) fn lender(&self) -> Option<Arc<dyn Ready>> {
+        self.loans.are_there().then(|| self.sent.clone())
     }
 
     /// Has something wait.
