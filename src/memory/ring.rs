@@ -8,7 +8,11 @@ use kernel::prelude::*;
 /// First in, first out; holds at most the number of items it was made for, so that pushing never
 /// allocates.
 pub(crate) struct Ring<T> {
+    /// Places that were in use at least once; the others follow in the allocation, and nobody has written to
+    /// them yet.
     items: KVec<Option<T>>,
+    /// Places that there are.
+    capacity: usize,
     head: usize,
     len: usize,
 }
@@ -18,6 +22,7 @@ impl<T> Ring<T> {
     pub(crate) const fn new() -> Self {
         Ring {
             items: KVec::new(),
+            capacity: 0,
             head: 0,
             len: 0,
         }
@@ -29,23 +34,21 @@ impl<T> Ring<T> {
     ///
     /// `ENOMEM`; the queue is as before.
     pub(crate) fn reserve(&mut self, capacity: usize, flags: Flags) -> Result {
-        if capacity <= self.items.len() {
+        if capacity <= self.capacity {
             return Ok(());
         }
         let mut items = KVec::with_capacity(capacity, flags)?;
-        for i in 0..capacity {
-            let item = if i < self.len { self.take_at(i) } else { None };
+        for i in 0..self.len {
             // cannot fail, the room was made above
-            let _ = items.push_within_capacity(item);
+            let _ = items.push_within_capacity(self.take_at(i));
         }
-        self.head = 0;
-        self.items = items;
+        (self.items, self.capacity, self.head) = (items, capacity, 0);
         Ok(())
     }
 
     /// How many items it can hold.
     pub(crate) fn capacity(&self) -> usize {
-        self.items.len()
+        self.capacity
     }
 
     /// How many items are in it.
@@ -60,15 +63,15 @@ impl<T> Ring<T> {
 
     /// Whether nothing more fits.
     pub(crate) fn is_full(&self) -> bool {
-        self.len == self.items.len()
+        self.len == self.capacity
     }
 
     /// Where the item lies that is `i` behind the first.
     fn slot(&self, i: usize) -> usize {
         // head < capacity and i <= capacity, so this neither overflows nor needs a division
         let at = self.head + i;
-        if at >= self.items.len() {
-            at - self.items.len()
+        if at >= self.capacity {
+            at - self.capacity
         } else {
             at
         }
@@ -80,7 +83,13 @@ impl<T> Ring<T> {
             return Err(item);
         }
         let at = self.slot(self.len);
-        self.items[at] = Some(item);
+        match self.items.get_mut(at) {
+            Some(place) => *place = Some(item),
+            // the first that was never in use, for which there is room
+            None => {
+                let _ = self.items.push_within_capacity(Some(item));
+            }
+        }
         self.len += 1;
         Ok(())
     }

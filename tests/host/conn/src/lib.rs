@@ -25,6 +25,7 @@ mod receive_queue_tests;
 #[path = "../../../../src/memory/ring.rs"]
 #[allow(dead_code, reason = "of the module's")]
 mod ring;
+mod ring_tests;
 #[path = "../../../../src/conn/send_queue.rs"]
 #[allow(dead_code, reason = "of the module's")]
 mod send_queue;

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! The ring beside the standard library's queue.
+
+use crate::alloc::flags::GFP_KERNEL;
+use crate::host::Chance;
+use crate::ring::Ring;
+use std::collections::VecDeque;
+
+#[test]
+fn any_order_of_calls() {
+    for seed in 0..60 {
+        let mut chance = Chance::new(seed);
+        let (mut ring, mut queue, mut capacity) = (Ring::new(), VecDeque::new(), 0);
+        for n in 0..400 {
+            match chance.below(10) {
+                0..=4 => {
+                    let pushed = ring.push_back(n);
+                    if queue.len() < capacity {
+                        assert_eq!(pushed, Ok(()));
+                        queue.push_back(n);
+                    } else {
+                        assert_eq!(pushed, Err(n));
+                    }
+                }
+                5 | 6 => assert_eq!(ring.pop_front(), queue.pop_front()),
+                7 => assert_eq!(ring.pop_back(), queue.pop_back()),
+                8 => {
+                    let i = chance.below(capacity + 1);
+                    let item = ring.take_at(i);
+                    assert_eq!(item, queue.get(i).copied());
+                    assert!(ring.get(i).is_none());
+                    if let Some(item) = item {
+                        ring.put_at(i, item);
+                    }
+                }
+                _ if chance.below(4) == 0 => {
+                    let more = chance.below(20);
+                    ring.reserve(more, GFP_KERNEL).unwrap();
+                    capacity = capacity.max(more);
+                }
+                _ => {}
+            }
+            assert_eq!(ring.len(), queue.len());
+            assert_eq!(ring.capacity(), capacity);
+            assert_eq!(ring.is_full(), queue.len() == capacity);
+            assert!((0..=capacity).all(|i| ring.get(i) == queue.get(i)));
+            assert_eq!(ring.iter().count(), queue.len());
+        }
+    }
+}
