@@ -8,8 +8,9 @@
 //! with somebody.
 
 use super::loans::Accessed;
-use super::pair::{call, Ends, Pair, Side};
+use super::pair::{Ends, Pair, Side};
 use super::pair_end::PairEnd;
+use super::ready::call;
 use super::waiting::PartialTransfer;
 use crate::sys::net::sock::{give_way, is_crowded};
 use crate::sys::pin::{Pages, PAGE};
@@ -118,7 +119,7 @@ impl Pair {
         };
         let (of, helper) = if mine.has_copy_job() {
             mine.carries = true;
-            (side, mine.wants_help().then(|| other.received()))
+            (side, mine.wants_help().then(|| other.owner()))
         } else if other.wants_help() && !is_crowded() {
             other.is_helped = true;
             (side.other(), None)

@@ -4,7 +4,8 @@
 
 use super::copy_job::CopyJob;
 use super::pair::{Pair, Side};
-use super::pair_end::{Arrived, PairEnd, Ready};
+use super::pair_end::{Arrived, PairEnd};
+use super::ready::Ready;
 use super::tally::Tally;
 use super::waiting::SGES;
 use super::{Config, Upcalls};
@@ -12,7 +13,6 @@ use crate::memory::pinned::{Pinned, Pinning};
 use crate::sys::rdma::buffer::Buffer;
 use crate::sys::rdma::deferred::Deferred;
 use crate::sys::rdma::mapper::Mapper;
-use crate::sys::rdma::work::ModuleRef;
 use crate::transport::{
     Access, Arming, Completion, Key, LentSpan, Limits, Loan, NotifyOn, SendCompletion, SendWr,
     Transfer, Transport, BSDH,
@@ -20,28 +20,6 @@ use crate::transport::{
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
-
-/// What an endpoint leaves to whoever may sleep: there the owner's last reference may be dropped.
-struct Remains {
-    pair: Arc<Pair>,
-    end: Option<KBox<PairEnd>>,
-    _module: ModuleRef,
-}
-
-impl Drop for Remains {
-    fn drop(&mut self) {
-        self.pair.wait_for_copies();
-        let Some(mut end) = self.end.take() else {
-            return;
-        };
-        let lender = end.lender();
-        end.destroy_loans();
-        drop(end);
-        if let Some(lender) = lender {
-            lender.ready();
-        }
-    }
-}
 
 /// One end of a local connection for sending and receiving.
 pub(crate) struct Endpoint {
@@ -51,37 +29,22 @@ pub(crate) struct Endpoint {
     receive_slots: u16,
     /// Something was posted that the other end may have to be told of.
     unflushed: bool,
-    /// `None` only while it is dropped.
-    remains: Option<Deferred<Remains>>,
 }
 
-/// Passes on that messages have come.
-struct ReceiveReady<O: Upcalls>(ARef<O>);
+/// Passes on what there is to tell.
+struct Told<O: Upcalls>(ARef<O>);
 
-impl<O: Upcalls> Ready for ReceiveReady<O> {
-    fn ready(&self) {
+impl<O: Upcalls> Ready for Told<O> {
+    fn received(&self) {
         self.0.receive_ready();
     }
 
-    fn is_watched(&self) -> bool {
-        self.0.is_watched()
-    }
-
-    fn help(&self) {
-        self.0.help();
-    }
-}
-
-/// Passes on that something was carried out.
-struct SendReady<O: Upcalls>(ARef<O>);
-
-impl<O: Upcalls> Ready for SendReady<O> {
-    fn ready(&self) {
+    fn sent(&self) {
         self.0.send_ready();
     }
 
     fn is_watched(&self) -> bool {
-        true
+        self.0.is_watched()
     }
 
     fn help(&self) {
@@ -101,14 +64,8 @@ impl Endpoint {
         config: &Config,
         owner: &ARef<O>,
     ) -> Result<Self> {
-        let received: Arc<dyn Ready> = Arc::new(ReceiveReady(owner.clone()), GFP_KERNEL)?;
-        let sent: Arc<dyn Ready> = Arc::new(SendReady(owner.clone()), GFP_KERNEL)?;
-        let end = PairEnd::new(config.send_slots, config.receive_slots, received, sent)?;
-        let remains = Deferred::new(Remains {
-            pair: pair.clone(),
-            end: None,
-            _module: ModuleRef::new(),
-        })?;
+        let owner: Arc<dyn Ready> = Arc::new(Told(owner.clone()), GFP_KERNEL)?;
+        let end = PairEnd::new(config.send_slots, config.receive_slots, owner)?;
         pair.attach(side, end).map_err(|_| EBUSY)?;
         Ok(Endpoint {
             pair: pair.clone(),
@@ -116,21 +73,21 @@ impl Endpoint {
             send_slots: config.send_slots,
             receive_slots: config.receive_slots,
             unflushed: false,
-            remains: Some(remains),
         })
     }
 
     /// Does what the drop has the workqueue do. Process context, without locks.
-    pub(crate) fn destroy(mut self) {
-        if let Some(remains) = self.take_remains() {
-            remains.destroy();
+    pub(crate) fn destroy(self) {
+        if let Some(end) = self.detach() {
+            end.destroy();
         }
     }
 
-    fn take_remains(&mut self) -> Option<Deferred<Remains>> {
-        let mut remains = self.remains.take()?;
-        remains.end = self.pair.detach(self.side);
-        Some(remains)
+    /// What is left, for whoever may sleep to drop: there the owner's last reference may be dropped.
+    fn detach(&self) -> Option<Deferred<PairEnd>> {
+        let mut end = self.pair.detach(self.side)?;
+        end.detached(self.pair.clone());
+        Some(end)
     }
 
     fn tally(&self) -> &Tally {
@@ -188,7 +145,7 @@ impl Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        drop(self.take_remains());
+        drop(self.detach());
     }
 }
 

@@ -2,7 +2,7 @@
 
 //! Messages with payload from lent memory, which is copied to the other end when there is a buffer for it.
 
-use super::pair_end::PairEnd;
+use super::pair_end::{OptionalEnd, PairEnd};
 use super::waiting::{LentMessage, Waiting};
 use crate::transport::{Head, LentSpan, SendCompletion, SendWr};
 use kernel::prelude::*;
@@ -15,7 +15,7 @@ impl PairEnd {
     /// As [`PairEnd::post_send`], and those of [`Loans::begin_message`](super::loans::Loans::begin_message).
     pub(super) fn post_lent(
         &mut self,
-        other: &mut Option<KBox<PairEnd>>,
+        other: &mut OptionalEnd,
         s: &SendWr<'_>,
         payload: &LentSpan,
     ) -> Result {

@@ -250,15 +250,13 @@ impl Loans {
         self.find(loan).is_ok_and(|l| l.accesses > 0)
     }
 
-    /// Whether something is lent.
-    pub(super) fn are_there(&self) -> bool {
-        self.lent.iter().any(Option::is_some)
-    }
-
-    /// Drops everything that is lent. Process context.
-    pub(super) fn destroy(&mut self) {
+    /// Drops everything that is lent; whether anything was. Process context.
+    pub(super) fn destroy(&mut self) -> bool {
+        let mut any = false;
         for lent in self.lent.iter_mut().filter_map(Option::take) {
             lent.memory.destroy();
+            any = true;
         }
+        any
     }
 }

@@ -13,6 +13,7 @@
 //! * [`endpoint`]: the messages, as one end sees them;
 //! * [`pair`]: the messages, as they are between the ends;
 //! * [`pair_end`]: what an end has posted, and what has come to it;
+//! * [`ready`]: whom it tells;
 //! * [`tally`]: what there is at an end, for a look without the lock;
 //! * [`copy_job`]: carrying out READs and WRITEs;
 //! * [`loans`]: memory of a program that is lent to an end.
@@ -33,6 +34,7 @@ mod lent;
 mod loans;
 mod pair;
 mod pair_end;
+mod ready;
 mod tally;
 mod waiting;
 

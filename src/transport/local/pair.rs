@@ -12,10 +12,12 @@
 //!
 //! [`CopyJob`]: super::copy_job::CopyJob
 
-use super::pair_end::{PairEnd, Ready};
+use super::pair_end::{Copying, OptionalEnd, PairEnd};
+use super::ready::call;
 use super::tally::{Counts, Tally};
 use crate::memory::pinned::Pinned;
 use crate::sys::rdma::buffer::Buffer;
+use crate::sys::rdma::deferred::Deferred;
 use crate::transport::{LentSpan, Loan, SendWr};
 use core::ops::{Deref, DerefMut};
 use kernel::prelude::*;
@@ -36,7 +38,7 @@ pub(super) struct Pair {
 
 /// The two ends; under [`Pair::ends`].
 pub(super) struct Ends {
-    ends: [Option<KBox<PairEnd>>; 2],
+    ends: [OptionalEnd; 2],
     /// Pieces of transfers that are being copied without the lock.
     pub(super) copying: u32,
 }
@@ -50,10 +52,7 @@ impl Ends {
     }
 
     /// An end and the other one.
-    pub(super) fn ends(
-        &mut self,
-        side: Side,
-    ) -> (&mut Option<KBox<PairEnd>>, &mut Option<KBox<PairEnd>>) {
+    pub(super) fn ends(&mut self, side: Side) -> (&mut OptionalEnd, &mut OptionalEnd) {
         let [a, b] = &mut self.ends;
         match side {
             Side::Active => (a, b),
@@ -127,7 +126,11 @@ impl Pair {
     /// # Errors
     ///
     /// Gives it back if there is one.
-    pub(super) fn attach(&self, side: Side, end: KBox<PairEnd>) -> Result<(), KBox<PairEnd>> {
+    pub(super) fn attach(
+        &self,
+        side: Side,
+        end: Deferred<PairEnd>,
+    ) -> Result<(), Deferred<PairEnd>> {
         let mut both = self.both();
         let (mine, _) = both.ends(side);
         match mine {
@@ -140,20 +143,11 @@ impl Pair {
     }
 
     /// Takes an end away. What the other end posts from now on, or has waiting, stays there.
-    /// What is being copied is going on until [`Pair::wait_for_copies`].
-    pub(super) fn detach(&self, side: Side) -> Option<KBox<PairEnd>> {
+    /// What is being copied is going on until [`Copying::wait_for_copies`].
+    pub(super) fn detach(&self, side: Side) -> Option<Deferred<PairEnd>> {
         let mut both = self.both();
         let (mine, _) = both.ends(side);
         mine.take()
-    }
-
-    /// Waits until nobody copies to or from what a detached end has lent. Sleeps; nobody begins to
-    /// without both ends, and a piece is not large.
-    pub(super) fn wait_for_copies(&self) {
-        let mut both = self.both();
-        while both.copying > 0 {
-            self.copies_done.wait(&mut both.ends);
-        }
     }
 
     /// The ends, for whoever carries out transfers.
@@ -289,7 +283,7 @@ impl Pair {
         let broken = mine.as_ref().is_none_or(|m| m.is_broken());
         let news = other.as_mut().and_then(|o| o.take_news());
         drop(both);
-        call([news, None]);
+        call([news]);
         if broken {
             Err(EIO)
         } else {
@@ -306,13 +300,15 @@ impl Pair {
             o.take_news()
         });
         drop(both);
-        call([news, None]);
+        call([news]);
     }
 }
 
-/// Tells whom there is to tell, without the lock.
-pub(super) fn call<const N: usize>(tell: [Option<Arc<dyn Ready>>; N]) {
-    for ready in tell.into_iter().flatten() {
-        ready.ready();
+impl Copying for Pair {
+    fn wait_for_copies(&self) {
+        let mut both = self.both();
+        while both.copying > 0 {
+            self.copies_done.wait(&mut both.ends);
+        }
     }
 }

@@ -7,11 +7,14 @@
 //! [`Pair`](super::pair::Pair) that it is attached to.
 
 use super::loans::Loans;
+use super::ready::{News, Ready};
 use super::tally::Counts;
 use super::waiting::{copy_sges, Message, PartialTransfer, Waiting, SGES};
 use crate::memory::pinned::Pinned;
 use crate::memory::ring::Ring;
 use crate::sys::rdma::buffer::Buffer;
+use crate::sys::rdma::deferred::Deferred;
+use crate::sys::rdma::work::ModuleRef;
 use crate::transport::{
     Access, Head, Key, Loan, NotifyOn, SendCompletion, SendWr, Status, Transfer, HEAD,
 };
@@ -21,18 +24,11 @@ use kernel::sync::Arc;
 /// Most READs under way.
 const READS: u16 = 4;
 
-/// Somebody to tell of something.
-pub(super) trait Ready: Send + Sync {
-    /// There is something. Called without the lock of the pair.
-    fn ready(&self);
-
-    /// Whether somebody watches for it, so that it is to be told whatever was asked for. Called with
-    /// the lock of the pair.
-    fn is_watched(&self) -> bool;
-
-    /// There is something to carry out that is done sooner if whoever waits lends a hand. Called
-    /// without the lock of the pair.
-    fn help(&self);
+/// Who copies to or from memory that an end has lent.
+pub(super) trait Copying: Send + Sync {
+    /// Waits until nobody does, for an end that was detached. Sleeps; nobody begins to without both ends, and a
+    /// piece is not large.
+    fn wait_for_copies(&self);
 }
 
 /// A message that has come.
@@ -42,12 +38,16 @@ pub(super) struct Arrived {
     pub(super) head: Option<Head>,
 }
 
+/// An end where there is one.
+pub(super) type OptionalEnd = Option<Deferred<PairEnd>>;
+
 /// One end, as long as its endpoint is there.
 pub(super) struct PairEnd {
-    /// Who is told of what has come.
-    received: Arc<dyn Ready>,
-    /// Who is told of what was carried out.
-    sent: Arc<dyn Ready>,
+    owner: Arc<dyn Ready>,
+    /// Once it is detached: who may still copy.
+    copying: Option<Arc<dyn Copying>>,
+    /// It may be dropped when nothing else of the connection is left.
+    _module: ModuleRef,
     /// Most messages posted and not carried out or not yet told of.
     send_slots: u16,
     /// Most buffers posted.
@@ -82,30 +82,27 @@ impl PairEnd {
     pub(super) fn new(
         send_slots: u16,
         receive_slots: u16,
-        received: Arc<dyn Ready>,
-        sent: Arc<dyn Ready>,
-    ) -> Result<KBox<Self>> {
-        let mut end = KBox::new(
-            PairEnd {
-                received,
-                sent,
-                send_slots,
-                receive_slots,
-                posted: Ring::new(),
-                arrived: Ring::new(),
-                waiting: Ring::new(),
-                reads: 0,
-                carries: false,
-                is_helped: false,
-                loans: Loans::new(),
-                done: Ring::new(),
-                receive_armed: None,
-                send_armed: false,
-                news: None,
-                broken: false,
-            },
-            GFP_KERNEL,
-        )?;
+        owner: Arc<dyn Ready>,
+    ) -> Result<Deferred<Self>> {
+        let mut end = Deferred::new(PairEnd {
+            owner,
+            copying: None,
+            _module: ModuleRef::new(),
+            send_slots,
+            receive_slots,
+            posted: Ring::new(),
+            arrived: Ring::new(),
+            waiting: Ring::new(),
+            reads: 0,
+            carries: false,
+            is_helped: false,
+            loans: Loans::new(),
+            done: Ring::new(),
+            receive_armed: None,
+            send_armed: false,
+            news: None,
+            broken: false,
+        })?;
         end.posted.reserve(receive_slots.into(), GFP_KERNEL)?;
         end.arrived.reserve(receive_slots.into(), GFP_KERNEL)?;
         end.waiting.reserve(send_slots.into(), GFP_KERNEL)?;
@@ -166,9 +163,9 @@ impl PairEnd {
         self.done.pop_front()
     }
 
-    /// Whom to tell when lent memory was let go of, if any is lent.
-    pub(super) fn lender(&self) -> Option<Arc<dyn Ready>> {
-        self.loans.are_there().then(|| self.sent.clone())
+    /// It was detached, and is to be dropped.
+    pub(super) fn detached(&mut self, copying: Arc<dyn Copying>) {
+        self.copying = Some(copying);
     }
 
     /// Has something wait.
@@ -258,35 +255,30 @@ impl PairEnd {
         });
     }
 
-    /// Drops what was lent, after this end was detached. Process context.
-    pub(super) fn destroy_loans(&mut self) {
-        self.loans.destroy();
-    }
-
     pub(super) fn tell_done(&mut self, c: SendCompletion) {
         // `send_room` counts what is here.
         let _ = self.done.push_back(c);
     }
 
-    /// Whom to tell of what has come.
-    pub(super) fn received(&self) -> Arc<dyn Ready> {
-        self.received.clone()
+    /// Whose it is.
+    pub(super) fn owner(&self) -> Arc<dyn Ready> {
+        self.owner.clone()
     }
 
-    /// Whom to tell of what has come, if anybody wants to know.
-    pub(super) fn take_news(&mut self) -> Option<Arc<dyn Ready>> {
+    /// What has come is to be told, if anybody wants to know.
+    pub(super) fn take_news(&mut self) -> Option<News> {
         let news = self.news.take()?;
-        let received = &self.received;
+        let owner = &self.owner;
         self.receive_armed
-            .take_if(|armed| *armed >= news || received.is_watched())?;
-        Some(self.received.clone())
+            .take_if(|armed| *armed >= news || owner.is_watched())?;
+        Some(News::Received(self.owner()))
     }
 
-    /// Whom to tell of what was carried out, if anybody wants to know.
-    pub(super) fn take_done(&mut self) -> Option<Arc<dyn Ready>> {
+    /// What was carried out is to be told, if anybody wants to know.
+    pub(super) fn take_done(&mut self) -> Option<News> {
         let told = self.send_armed && !self.done.is_empty();
         self.send_armed &= !told;
-        told.then(|| self.sent.clone())
+        told.then(|| News::Sent(self.owner()))
     }
 
     /// A message has come.
@@ -316,11 +308,7 @@ impl PairEnd {
     ///
     /// `ENOSPC` if there is no room, `EINVAL` for what the limits do not allow, `EIO` if the end is
     /// broken.
-    pub(super) fn post_send(
-        &mut self,
-        other: &mut Option<KBox<PairEnd>>,
-        s: &SendWr<'_>,
-    ) -> Result {
+    pub(super) fn post_send(&mut self, other: &mut OptionalEnd, s: &SendWr<'_>) -> Result {
         self.check_room()?;
         if s.payload.len() > SGES || s.header.len() > HEAD {
             return Err(EINVAL);
@@ -347,7 +335,7 @@ impl PairEnd {
     /// As [`PairEnd::post_send`].
     pub(super) fn exchange(
         &mut self,
-        other: &mut Option<KBox<PairEnd>>,
+        other: &mut OptionalEnd,
         s: &SendWr<'_>,
         buffer: &mut KBox<Buffer>,
         len: u32,
@@ -442,7 +430,7 @@ impl PairEnd {
     }
 
     /// Carries out what waits here, as far as that is possible now and needs no copy job.
-    pub(super) fn carry_on(&mut self, other: &mut Option<KBox<PairEnd>>) {
+    pub(super) fn carry_on(&mut self, other: &mut OptionalEnd) {
         while !self.broken {
             match self.waiting.front() {
                 Some(Waiting::Message(_) | Waiting::Lent(_)) => {
@@ -469,6 +457,18 @@ impl PairEnd {
                 }
                 Some(Waiting::Transfer(_)) | None => return,
             }
+        }
+    }
+}
+
+impl Drop for PairEnd {
+    /// Process context.
+    fn drop(&mut self) {
+        if let Some(copying) = self.copying.take() {
+            copying.wait_for_copies();
+        }
+        if self.loans.destroy() {
+            self.owner.sent();
         }
     }
 }

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Whose an end of a local connection is, and what it is told.
+
+use kernel::sync::Arc;
+
+/// Whose end it is.
+pub(super) trait Ready: Send + Sync {
+    /// Messages have come. Called without the lock of the pair.
+    fn received(&self);
+
+    /// Something was carried out, or lent memory was let go of. Called without the lock of the pair.
+    fn sent(&self);
+
+    /// Whether somebody watches for messages, so that they are to be told of whatever was asked for. Called
+    /// with the lock of the pair.
+    fn is_watched(&self) -> bool;
+
+    /// There is something to carry out that is done sooner if whoever waits lends a hand. Called
+    /// without the lock of the pair.
+    fn help(&self);
+}
+
+/// What an owner is to be told.
+pub(super) enum News {
+    Received(Arc<dyn Ready>),
+    Sent(Arc<dyn Ready>),
+}
+
+impl News {
+    /// Tells it, without the lock of the pair.
+    pub(super) fn tell(self) {
+        match self {
+            News::Received(owner) => owner.received(),
+            News::Sent(owner) => owner.sent(),
+        }
+    }
+}
+
+/// Tells whom there is to tell, without the lock.
+pub(super) fn call<const N: usize>(tell: [Option<News>; N]) {
+    tell.into_iter().flatten().for_each(News::tell);
+}
