@@ -27,6 +27,8 @@ pub(crate) struct Deliver<'a> {
     wakeups: Wakeups,
     /// It is one of those who poll.
     polls: bool,
+    /// It is the peer's task, which attends to nobody else then.
+    is_peer: bool,
 }
 
 impl SdpSock {
@@ -39,6 +41,7 @@ impl SdpSock {
                 sk: self,
                 wakeups: Wakeups::default(),
                 polls: false,
+                is_peer: false,
             },
         }
     }
@@ -54,7 +57,15 @@ impl SdpSock {
             sk: self,
             wakeups,
             polls: false,
+            is_peer: false,
         });
+    }
+
+    /// [`SdpSock::progress`] by the task of the peer that has sent something.
+    pub(crate) fn progress_for_peer(&self) {
+        let mut guard = self.connection();
+        guard.deliver.is_peer = true;
+        guard.progress();
     }
 }
 
@@ -150,8 +161,22 @@ impl Deliver<'_> {
         self.serve();
         let wakeups = core::mem::take(&mut self.wakeups);
         wakeups.tell(self.sk, !(self.polls && wakeups.is_known_to_pollers()));
+        if wakeups.attend {
+            self.attend();
+        }
         if wakeups.disconnect {
             self.sk.start_disconnect();
+        }
+    }
+
+    /// Takes what was sent to a peer that no program has any more, in place of its worker.
+    fn attend(&self) {
+        let mut c = self.sk.connection();
+        let peer = c.endpoint.as_mut().and_then(|e| e.take_unattended());
+        drop(c);
+        // one that is not attended to has a worker
+        if let Some(peer) = peer.filter(|_| !self.is_peer) {
+            peer.attend();
         }
     }
 

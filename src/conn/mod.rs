@@ -62,7 +62,7 @@ use self::zcopy::Direct;
 use crate::memory::budget::Account;
 use crate::memory::pressure;
 use crate::protocol::{self, Stall};
-use crate::sys::net::sock::Sock;
+use crate::sys::net::sock::{Flag, Sock};
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use crate::transport::{Endpoint, SendCompletion, Transport};
 use kernel::new_spinlock;
@@ -164,13 +164,32 @@ impl SdpSock {
     /// A completion queue has something: whoever waits looks, or whoever polls, or else a worker. In any
     /// context.
     pub(crate) fn event(&self, queue: Queue) {
+        if self.needs_worker(queue) {
+            self.schedule(JOB_PROGRESS);
+        }
+    }
+
+    /// The same, told by a task that may look itself soon: whether it has to. So it is where no program has the
+    /// socket any more, which a worker would look after else.
+    pub(crate) fn event_by_task(&self, queue: Queue) -> bool {
+        let needed = self.needs_worker(queue);
+        let by_caller = needed && self.flag(Flag::Dead);
+        if needed && !by_caller {
+            self.schedule(JOB_PROGRESS);
+        }
+        by_caller
+    }
+
+    /// Tells whoever looks at the completion queues. Whether that has to be a worker.
+    fn needs_worker(&self, queue: Queue) -> bool {
         let events = &self.data().events;
         match events.tell(queue) {
             Looker::Caller => self.wake(),
             Looker::Poller if !events.leave_to_pollers(queue) => {}
             Looker::Poller if self.wake_pollers() => self.set_timer(POLLERS_TIME),
-            Looker::Poller | Looker::Worker => self.schedule(JOB_PROGRESS),
+            Looker::Poller | Looker::Worker => return true,
         }
+        false
     }
 }
 

@@ -71,6 +71,7 @@ impl Connection {
             if let Err(e) = endpoint.flush() {
                 failed = Some(e);
             }
+            wakeups.attend |= endpoint.has_unattended();
             wakeups.copy_job |= self.direct.has_lent() && endpoint.has_copy_job();
         }
         if let Some(e) = failed {

@@ -33,6 +33,8 @@ pub(crate) struct Wakeups {
     pub(crate) released: bool,
     /// Receive buffers are to be made.
     pub(crate) buffers: bool,
+    /// What was sent to a peer that no program has any more is to be taken there.
+    pub(super) attend: bool,
     /// The connection is to be taken down.
     pub(super) disconnect: bool,
     /// How often something was told of the completion queues.
@@ -55,6 +57,7 @@ impl Wakeups {
         self.copy_job |= o.copy_job;
         self.released |= o.released;
         self.buffers |= o.buffers;
+        self.attend |= o.attend;
         self.disconnect |= o.disconnect;
         self.events += o.events;
         self.to_pollers += o.to_pollers;
@@ -74,12 +77,14 @@ impl Wakeups {
             copy_job,
             released,
             buffers,
+            attend,
             disconnect,
             events: _,
             to_pollers: _,
         } = *self;
         let told = readable | writable | state | error | urgent | hup;
-        !(told | admit | direct | copy_job | released | buffers | disconnect)
+        let served = copy_job | released | buffers | attend | disconnect;
+        !(told | admit | direct | served)
     }
 
     /// Whether those who poll were woken for all of it.

@@ -24,6 +24,14 @@ impl Upcalls for SdpSock {
         self.event(Queue::Receive)
     }
 
+    fn receive_ready_by_task(&self) -> bool {
+        self.event_by_task(Queue::Receive)
+    }
+
+    fn attend(&self) {
+        self.charged(|| self.progress_for_peer())
+    }
+
     fn is_watched(&self) -> bool {
         SockCore::is_watched(self)
     }

@@ -67,6 +67,13 @@ pub(crate) trait Upcalls: AlwaysRefCounted + Send + Sync + Sized + 'static {
     /// interrupts as well, with locks of the transport held: wake somebody, and no more.
     fn receive_ready(&self);
 
+    /// [`Upcalls::receive_ready`] by a task that may sleep once it has let go of its lock. Whether it is to call
+    /// [`Upcalls::attend`] then, in place of a worker.
+    fn receive_ready_by_task(&self) -> bool;
+
+    /// Takes what has come to an owner that no program has any more.
+    fn attend(&self);
+
     /// Whether somebody watches for what comes, of which the owner is not told. Called like
     /// [`Upcalls::receive_ready`].
     fn is_watched(&self) -> bool;

@@ -166,6 +166,22 @@ impl Endpoint {
         }
     }
 
+    /// Whether something was sent to a peer that no program has any more.
+    pub(crate) fn has_unattended(&self) -> bool {
+        match &self.carrier {
+            Carrier::Rdma(_) => false,
+            Carrier::Local(c) => c.has_unattended(),
+        }
+    }
+
+    /// That peer. The caller lets go of the lock and attends to it.
+    pub(crate) fn take_unattended(&mut self) -> Option<local::Unattended> {
+        match &mut self.carrier {
+            Carrier::Rdma(_) => None,
+            Carrier::Local(c) => c.take_unattended(),
+        }
+    }
+
     /// Whether there is an end of a receive, or else of a send, if that is asked for. Of no use where
     /// the peer tells by itself ([`Endpoint::knows_solicited`]).
     pub(crate) fn look(&mut self, sent: bool) -> bool {

@@ -5,7 +5,7 @@
 use super::copy_job::CopyJob;
 use super::pair::{Pair, Side};
 use super::pair_end::{Arrived, PairEnd};
-use super::ready::Ready;
+use super::ready::{Ready, Unattended};
 use super::tally::Tally;
 use super::waiting::SGES;
 use super::{Config, Upcalls};
@@ -29,6 +29,8 @@ pub(crate) struct Endpoint {
     receive_slots: u16,
     /// Something was posted that the other end may have to be told of.
     unflushed: bool,
+    /// Who is to be attended to.
+    unattended: Option<Unattended>,
 }
 
 /// Passes on what there is to tell.
@@ -37,6 +39,14 @@ struct Told<O: Upcalls>(ARef<O>);
 impl<O: Upcalls> Ready for Told<O> {
     fn received(&self) {
         self.0.receive_ready();
+    }
+
+    fn received_by_task(&self) -> bool {
+        self.0.receive_ready_by_task()
+    }
+
+    fn attend(&self) {
+        self.0.attend();
     }
 
     fn sent(&self) {
@@ -73,20 +83,21 @@ impl Endpoint {
             send_slots: config.send_slots,
             receive_slots: config.receive_slots,
             unflushed: false,
+            unattended: None,
         })
     }
 
     /// Does what the drop has the workqueue do. Process context, without locks.
-    pub(crate) fn destroy(self) {
+    pub(crate) fn destroy(mut self) {
         if let Some(end) = self.detach() {
             end.destroy();
         }
     }
 
     /// What is left, for whoever may sleep to drop: there the owner's last reference may be dropped.
-    fn detach(&self) -> Option<Deferred<PairEnd>> {
+    fn detach(&mut self) -> Option<Deferred<PairEnd>> {
         let mut end = self.pair.detach(self.side)?;
-        end.detached(self.pair.clone());
+        end.detached(self.pair.clone(), self.unattended.take());
         Some(end)
     }
 
@@ -127,6 +138,16 @@ impl Endpoint {
     /// See [`Endpoint::copy_job`](crate::transport::Endpoint::copy_job).
     pub(crate) fn copy_job(&mut self) -> Option<CopyJob> {
         self.pair.copy_job(self.side)
+    }
+
+    /// See [`Endpoint::has_unattended`](crate::transport::Endpoint::has_unattended).
+    pub(crate) fn has_unattended(&self) -> bool {
+        self.unattended.is_some()
+    }
+
+    /// See [`Endpoint::take_unattended`](crate::transport::Endpoint::take_unattended).
+    pub(crate) fn take_unattended(&mut self) -> Option<Unattended> {
+        self.unattended.take()
     }
 
     /// See [`Endpoint::has_ended_sends`](crate::transport::Endpoint::has_ended_sends).
@@ -183,10 +204,12 @@ impl Transport for Endpoint {
     }
 
     fn flush(&mut self) -> Result {
-        match core::mem::take(&mut self.unflushed) {
-            true => self.pair.flush(self.side),
-            false => Ok(()),
+        if core::mem::take(&mut self.unflushed) {
+            if let Some(unattended) = self.pair.flush(self.side)? {
+                self.unattended.get_or_insert(unattended);
+            }
         }
+        Ok(())
     }
 
     fn poll_receive(&mut self) -> Option<Completion> {

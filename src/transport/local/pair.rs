@@ -13,7 +13,7 @@
 //! [`CopyJob`]: super::copy_job::CopyJob
 
 use super::pair_end::{Copying, OptionalEnd, PairEnd};
-use super::ready::call;
+use super::ready::{call, News, Unattended};
 use super::tally::{Counts, Tally};
 use crate::memory::pinned::Pinned;
 use crate::sys::rdma::buffer::Buffer;
@@ -272,22 +272,26 @@ impl Pair {
         Ok(())
     }
 
-    /// Tells the other end of what has come to it.
+    /// Tells the other end of what has come to it. Whom the caller is to attend to, without its lock.
     ///
     /// # Errors
     ///
     /// `EIO` if the end is broken or gone.
-    pub(super) fn flush(&self, side: Side) -> Result {
+    pub(super) fn flush(&self, side: Side) -> Result<Option<Unattended>> {
         let mut both = self.both();
         let (mine, other) = both.ends(side);
         let broken = mine.as_ref().is_none_or(|m| m.is_broken());
         let news = other.as_mut().and_then(|o| o.take_news());
         drop(both);
-        call([news]);
-        if broken {
-            Err(EIO)
-        } else {
-            Ok(())
+        match news {
+            _ if broken => {
+                call([news]);
+                Err(EIO)
+            }
+            Some(News::Received(owner)) if owner.received_by_task() => {
+                Ok(Some(Unattended::new(owner)))
+            }
+            _ => Ok(None),
         }
     }
 

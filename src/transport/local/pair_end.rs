@@ -7,7 +7,7 @@
 //! [`Pair`](super::pair::Pair) that it is attached to.
 
 use super::loans::Loans;
-use super::ready::{News, Ready};
+use super::ready::{News, Ready, Unattended};
 use super::tally::Counts;
 use super::waiting::{copy_sges, Message, PartialTransfer, Waiting, SGES};
 use crate::memory::pinned::Pinned;
@@ -46,6 +46,8 @@ pub(super) struct PairEnd {
     owner: Arc<dyn Ready>,
     /// Once it is detached: who may still copy.
     copying: Option<Arc<dyn Copying>>,
+    /// And who was to be attended to.
+    unattended: Option<Unattended>,
     /// It may be dropped when nothing else of the connection is left.
     _module: ModuleRef,
     /// Most messages posted and not carried out or not yet told of.
@@ -87,6 +89,7 @@ impl PairEnd {
         let mut end = Deferred::new(PairEnd {
             owner,
             copying: None,
+            unattended: None,
             _module: ModuleRef::new(),
             send_slots,
             receive_slots,
@@ -164,8 +167,8 @@ impl PairEnd {
     }
 
     /// It was detached, and is to be dropped.
-    pub(super) fn detached(&mut self, copying: Arc<dyn Copying>) {
-        self.copying = Some(copying);
+    pub(super) fn detached(&mut self, copying: Arc<dyn Copying>, unattended: Option<Unattended>) {
+        (self.copying, self.unattended) = (Some(copying), unattended);
     }
 
     /// Has something wait.

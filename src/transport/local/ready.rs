@@ -9,6 +9,13 @@ pub(super) trait Ready: Send + Sync {
     /// Messages have come. Called without the lock of the pair.
     fn received(&self);
 
+    /// The same, with the lock of the sender's connection. Whether the sender is to [attend](Ready::attend) to it
+    /// once it has let go of that.
+    fn received_by_task(&self) -> bool;
+
+    /// Takes what has come. Process context, without locks.
+    fn attend(&self);
+
     /// Something was carried out, or lent memory was let go of. Called without the lock of the pair.
     fn sent(&self);
 
@@ -33,6 +40,31 @@ impl News {
         match self {
             News::Received(owner) => owner.received(),
             News::Sent(owner) => owner.sent(),
+        }
+    }
+}
+
+/// An owner that no program has any more, to whom something was sent. Whoever has sent it attends to that; a worker
+/// does when this is dropped.
+pub(crate) struct Unattended(Option<Arc<dyn Ready>>);
+
+impl Unattended {
+    pub(super) fn new(owner: Arc<dyn Ready>) -> Self {
+        Unattended(Some(owner))
+    }
+
+    /// Does so. Process context, without locks.
+    pub(crate) fn attend(mut self) {
+        if let Some(owner) = self.0.take() {
+            owner.attend();
+        }
+    }
+}
+
+impl Drop for Unattended {
+    fn drop(&mut self) {
+        if let Some(owner) = &self.0 {
+            owner.received();
         }
     }
 }

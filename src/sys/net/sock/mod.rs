@@ -29,6 +29,8 @@ pub(crate) const SHUTDOWN_MASK: u8 = 3;
 /// Flags of `enum sock_flags` that the socket layer looks at.
 #[derive(Clone, Copy)]
 pub(crate) enum Flag {
+    /// No program has it any more.
+    Dead,
     /// `SO_KEEPALIVE`.
     KeepOpen,
     /// `SO_LINGER`.
@@ -42,6 +44,7 @@ pub(crate) enum Flag {
 impl Flag {
     fn raw(self) -> i32 {
         (match self {
+            Flag::Dead => c::sock_flags_SOCK_DEAD,
             Flag::KeepOpen => c::sock_flags_SOCK_KEEPOPEN,
             Flag::Linger => c::sock_flags_SOCK_LINGER,
             Flag::UrgInline => c::sock_flags_SOCK_URGINLINE,
