@@ -219,8 +219,8 @@ impl Pinned {
         self.piece.as_deref_mut()
     }
 
-    /// Pins what a send call sends next, `most` bytes or fewer, without taking it: how many bytes
-    /// that are. They are in one piece, so there may be more to come. With `PinTerm::Long` the peer can be
+    /// Pins what a send call of a program sends next, `most` bytes or fewer, without taking it: how many bytes
+    /// that are. They are in one [run](SendMsg::run), or in one piece where that may stay pinned, so there may be more to come. With `PinTerm::Long` the peer can be
     /// given access. Process context; sleeps, and may fault. Afterwards the device is held: whoever has
     /// this does nothing more that may fault before it lends or releases it.
     ///
@@ -235,14 +235,17 @@ impl Pinned {
         account: &Arc<Account>,
     ) -> Result<usize, Refusal> {
         let piece = from.piece(most);
+        let piece = match self.pinning().is_some_and(|p| p.caches()) {
+            true => piece,
+            false => piece.and_then(|_| from.run(most)),
+        };
         let how = (hold, Counted::Here);
         self.pin(account, Use::Send, piece, how, |m, len, hold| {
             m.pin(|pages| from.pin(pages, len, hold))
         })
     }
 
-    /// The same, also of several pieces that can be one memory region, and of memory that the caller names by pages
-    /// ([`SendMsg::run`]); says who counts it against the user's `RLIMIT_MEMLOCK`.
+    /// The same, always of a run, also of memory that the caller names by pages; says who counts it against the user's `RLIMIT_MEMLOCK`.
     ///
     /// # Errors
     ///

@@ -25,6 +25,7 @@
 //! reader whose bytes tend to come soon does not even sleep (`conn/wait.rs`).
 
 mod bind;
+mod call;
 mod close;
 mod connect;
 mod info;

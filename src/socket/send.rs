@@ -2,6 +2,7 @@
 
 //! sendmsg(2) and all that ends in it: write(2), send(2), sendfile(2), splice(2).
 
+use super::call::Call;
 use super::netns;
 use crate::conn::room::last_look;
 use crate::conn::send_queue::{Chunk, LARGE_CHUNK, MIDDLE_CHUNK, SMALL_CHUNK};
@@ -81,10 +82,11 @@ fn queue(
     let flags = message.flags();
     let size = message.remaining();
     // others are copied whatever was chosen
-    let may_wait = flags & c::MSG_OOB == 0 && call.notice.is_none() && !message.is_spliced();
-    let timed = may_wait && timeout != 0 && size >= zcopy::policy::SMALLEST;
-    let start = if timed { nanoseconds() } else { 0 };
-    call.look_ahead(sk, size, timeout != 0);
+    let may_choose = flags & c::MSG_OOB == 0 && !message.is_spliced();
+    let may_wait = may_choose && call.notice.is_none();
+    let timed = may_choose && timeout != 0 && size >= zcopy::policy::SMALLEST;
+    let start = timed.then(nanoseconds);
+    call.look_ahead(sk, message, timeout != 0);
     // why the call ends when there is no more room
     let mut stopped = None;
     loop {
@@ -93,22 +95,21 @@ fn queue(
             return Err(EPIPE.into());
         }
         let want = message.remaining();
-        if want == 0 && timed && !call.detached {
-            sk.connection().has_sent(size, start);
-        }
         if want == 0 {
+            call.has_sent(sk, size, start);
             return Ok(());
         }
         let may_wait = may_wait && timeout != 0;
         let Some(most) = detach(sk, lock, message, call, seq, &mut timeout)? else {
             continue;
         };
+        let left = call.look(sk, message);
         // what is in front of a block, or behind it, is copied
-        let mut open = Open::new(sk, want, may_wait && most == want, call);
+        let mut open = Open::new(sk, want, (may_wait && most == want).then_some(left), call);
         if open.awaits_reader {
             open.write = zcopy::send::await_reader(sk, lock, want, &mut timeout)?;
             if open.write == 0 {
-                open = Open::new(sk, want, false, call);
+                open = Open::new(sk, want, None, call);
             }
         }
         if open.write > 0 || open.block > 0 {
@@ -121,13 +122,13 @@ fn queue(
                 }
                 Err(e) => return Err(e),
             }
-            open = Open::new(sk, want, false, call);
+            open = Open::new(sk, want, None, call);
         }
         open = last_look(
             open,
             |open| open.room == 0,
             || ask_for_room(sk, timeout == 0),
-            || Open::new(sk, want, false, call),
+            || Open::new(sk, want, None, call),
         );
         if open.room == 0 {
             if timeout == 0 {
@@ -136,7 +137,7 @@ fn queue(
             timeout = wait_for_room(sk, lock, seq, timeout)?;
             continue;
         }
-        open.room = open.room.min(most);
+        open.room = open.room.min(most).min(left);
         copy(sk, message, open)?;
         call.copied = true;
     }
@@ -167,9 +168,9 @@ fn detach(
     let Some(added) = added else {
         return Ok(Some(want));
     };
-    call.begin(sk);
+    call.count(&mut sk.connection());
     match added {
-        Added::Block => call.detached = true,
+        Added::Block => {}
         Added::Copy(n) => return Ok(Some(n.min(want))),
         Added::Full if *timeout == 0 => return Err(EAGAIN.into()),
         Added::Full => *timeout = wait_for_room(sk, lock, seq, *timeout)?,
@@ -236,80 +237,6 @@ fn directly(
     zcopy::send::be_read(sk, lock, message, open.block, timeout)
 }
 
-/// One send call.
-struct Call<'a> {
-    /// It is counted.
-    begun: bool,
-    /// Whether its bytes are not to be copied, once that was asked.
-    direct: Option<bool>,
-    /// Whether it need not wait for them all the same.
-    asynchronous: bool,
-    /// It does not wait for some of them.
-    detached: bool,
-    /// What is told when they are free, for which the call need not wait.
-    notice: Option<&'a Notice>,
-    /// Some were copied.
-    copied: bool,
-}
-
-impl<'a> Call<'a> {
-    fn new(notice: Option<&'a Notice>) -> Self {
-        Call {
-            begun: false,
-            direct: None,
-            asynchronous: false,
-            detached: false,
-            notice,
-            copied: false,
-        }
-    }
-
-    /// Looks how its bytes, so many, may go if it may wait. A reader's advert may have come, to which it can
-    /// write at once.
-    fn look_ahead(&mut self, sk: &SdpSock, size: usize, may_wait: bool) {
-        if !may_wait || size < zcopy::LEAST_TRANSFER {
-            return;
-        }
-        let mut c = sk.connection();
-        self.asynchronous = self.notice.is_none() && c.may_send_async(size);
-        if c.may_go_directly(size) && c.may_have_news(sk) {
-            c.progress();
-        }
-    }
-
-    /// Counts it.
-    fn begin(&mut self, sk: &SdpSock) {
-        self.count(&mut sk.connection());
-    }
-
-    fn count(&mut self, c: &mut Connection) {
-        if !core::mem::replace(&mut self.begun, true) {
-            c.stats.send_calls += 1;
-            c.polling.called();
-        }
-    }
-
-    /// Adds its next bytes as a block that it need not wait for, if they are to be one: what became of
-    /// that. `may_wait`: it waits for them otherwise.
-    fn add(&mut self, sk: &SdpSock, message: &mut SendMsg<'_>, may_wait: bool) -> Option<Added> {
-        if message.flags() & c::MSG_OOB != 0 {
-            return None;
-        }
-        if message.is_spliced() && self.notice.is_none() {
-            return zcopy::spliced::add(sk, message);
-        }
-        if let Some(notice) = self.notice {
-            return Some(zcopy::detached::add(sk, message, notice));
-        }
-        let may = may_wait && self.asynchronous;
-        let added = may
-            .then(|| zcopy::protected::add(sk, message).ok())
-            .flatten();
-        self.asynchronous = added.is_some();
-        added
-    }
-}
-
 /// How the next bytes of a call may go.
 struct Open {
     /// So many of them to where the peer's reader waits; 0: otherwise.
@@ -329,17 +256,17 @@ struct Open {
 }
 
 impl Open {
-    /// Looks what is possible for `want` bytes. `may_wait`: for whoever reads a block.
-    fn new(sk: &SdpSock, want: usize, may_wait: bool, call: &mut Call<'_>) -> Self {
+    /// Looks what is possible for `want` bytes. `part`: so many of them go one way, and the call may wait for
+    /// whoever reads them.
+    fn new(sk: &SdpSock, want: usize, part: Option<usize>, call: &mut Call<'_>) -> Self {
         let mut c = sk.connection();
         call.count(&mut c);
-        let mut chooses = || *call.direct.get_or_insert_with(|| c.chooses_direct(want));
-        let direct = may_wait && chooses();
+        let part = part.filter(|_| call.is_direct(&mut c));
         let (mut write, mut block) = (0, 0);
-        if direct {
+        if let Some(left) = part {
             write = c.writable_directly(want);
             if write == 0 {
-                block = c.block_size(sk, want);
+                block = c.block_size(sk, left);
             }
         }
         // as on TCP, no more than that waits to be sent
@@ -352,7 +279,7 @@ impl Open {
         let mut open = Open {
             write,
             block,
-            awaits_reader: nothing && direct && c.awaits_reader(want),
+            awaits_reader: nothing && part.is_some() && c.awaits_reader(want),
             room,
             chunk: None,
             size: SMALL_CHUNK,

@@ -144,6 +144,22 @@ unsigned long sdp_h_pin_run(const struct iov_iter *i, size_t most, size_t *len)
 	return offset;
 }
 
+/* How many of the next bytes lie in runs that are shorter than `least`, before one that is not: `most`, and a run, or less. */
+size_t sdp_h_pin_short(const struct iov_iter *i, size_t most, size_t least)
+{
+	struct iov_iter at = *i;
+	size_t before = 0, len;
+
+	while (before < most) {
+		sdp_h_pin_run(&at, at.count, &len);
+		if (!len || len >= least)
+			break;
+		before += len;
+		iov_iter_advance(&at, len);
+	}
+	return before;
+}
+
 /* Whether sdp_h_pin() takes references to pages that the caller names, in place of pinning. */
 bool sdp_h_pin_by_page(const struct iov_iter *i)
 {

@@ -26,6 +26,7 @@ long sdp_h_pin(const struct iov_iter *i, size_t most, bool longterm, struct page
 	       unsigned int room, unsigned int *offset, unsigned int *pinned);
 unsigned long sdp_h_pin_piece(const struct iov_iter *i, size_t skip, size_t most, size_t *len);
 unsigned long sdp_h_pin_run(const struct iov_iter *i, size_t most, size_t *len);
+size_t sdp_h_pin_short(const struct iov_iter *i, size_t most, size_t least);
 bool sdp_h_pin_by_page(const struct iov_iter *i);
 void sdp_h_put_pages(struct page **pages, unsigned int n);
 void sdp_h_unpin(struct page **pages, unsigned int n, bool dirty);

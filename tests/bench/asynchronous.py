@@ -8,8 +8,8 @@ SEND_ZC, and eight blocks of the others, are under way."""
 from figures import figure, goal, goals_table, grid, intro, length, lost_table, section
 
 SYSTEMS = ("copy", "both", "notified", "uring", "async")
-NAMES = {"copy": "copied", "both": "sync. zcopy", "notified": "MSG_ZEROCOPY", "uring": "SEND_ZC", "async": "AZ-SDP"}
-COLOURS = {"copy": (200, 30, 40), "both": (50, 50, 50), "notified": (220, 120, 180), "uring": (230, 140, 30), "async": (30, 130, 130)}
+NAMES = {"copy": "copied", "both": "sync. zcopy", "notified": "MSG_ZEROCOPY", "uring": "SEND_ZC", "async": "AZ-SDP", "adaptive": "adaptive"}
+COLOURS = {"copy": (200, 30, 40), "both": (50, 50, 50), "notified": (220, 120, 180), "uring": (230, 140, 30), "async": (30, 130, 130), "adaptive": (90, 90, 200)}
 # What a READ can be at most, from this size on.
 RAW, RAW_NAME, RAW_SIZE = "ib_read", "raw READ", 256 * 1024
 REPEAT, SECONDS, BETWEEN = 10, 0.3, 0.15
@@ -18,6 +18,8 @@ PAIRS = [(system, "both") for system in SYSTEMS if system != "both"]
 # Of the time of a synchronous message, what is computed between two messages, in 100.
 COMPUTED = {("overlap", 64 * KIB): (0, 50, 100), ("overlap", MIB): (0, 25, 50, 75, 100), ("overlap of pieces", MIB): (0, 50)}
 PIECES = 16
+# Pieces that begin and end within pages, and how sends choose by themselves.
+SCATTERED, SCATTERED_SIZE, SCATTERED_APART, SCATTERED_SYSTEMS = (4, 16, 64), MIB, 1000, (*SYSTEMS, "adaptive")
 TOUCHED = (1, 2, 4, 8, 16, 32, 64)
 TOUCHED_SIZE = 64 * KIB
 CLIENTS, CLIENTS_SIZE = (4, 16), 64 * KIB
@@ -38,15 +40,21 @@ def plan(options):
         # processors that take turns do nothing meanwhile
         points += [point(part, "stream", size, level=level, compute=level / 100, **more) for level in levels
                    if (not quick or level in (0, 50)) and not (options.counted and level)]
+    points += [point("scattered", "stream", SCATTERED_SIZE, level=pieces, pieces=pieces, apart=SCATTERED_APART) for pieces in SCATTERED[quick:]]
     points += [point("touches", "stream", TOUCHED_SIZE, level=sends, touch=sends) for sends in (TOUCHED if not quick else (1, 8, 64))]
     points += [point("hot spot", "pong", CLIENTS_SIZE, clients) for clients in CLIENTS[:2 - quick]]
     points += [point("at once", "stream", AT_ONCE_SIZE, count) for count in (AT_ONCE if not quick else (4,))]
     points += [point(fan, fan, FAN_SIZE, FAN) for fan in FANS]
 
     def systems(one):
+        if one["part"] == "scattered":
+            return SCATTERED_SYSTEMS
         return SYSTEMS + (RAW,) * (one["part"] == "throughput" and one["size"] >= RAW_SIZE)
 
-    return [one | {"system": system} for one in points for system in systems(one)]
+    def chosen(one, system):
+        return {"threshold": -1} if one["part"] == "scattered" and system not in ("copy", "both") else {}
+
+    return [one | {"system": system} | chosen(one, system) for one in points for system in systems(one)]
 
 
 def _kept(samples, part, system, size, level):
@@ -112,6 +120,13 @@ def table(options, around, samples, points, load, goals):
     yield from shown("Latency, half of a ping-pong, us", "size", "latency", "median_us", 1, length)
     yield from shown("The same: CPU time of the whole guest, us a message", "size", "latency", "guest_cpu_us", 1, length)
     yield from _overlaps(samples, points)
+    scattered = rows("scattered", "pieces")
+    if scattered:
+        yield from section(samples, f"Messages of {length(SCATTERED_SIZE)} in pieces that begin and end within pages, as sends choose by themselves "
+                           f"({NAMES['both']}: always), MB/s", "pieces", scattered, "scattered", "rate", 1e-6, SCATTERED_SYSTEMS, NAMES,
+                           pairs=[(system, "copy") for system in SCATTERED_SYSTEMS if system != "copy"])
+        yield from section(samples, "The same: bytes without a copy, of 100", "pieces", scattered, "scattered", "direct_share", 100, SCATTERED_SYSTEMS, NAMES,
+                           pairs=[])
     yield from shown(f"The memory is written to after some sends of {length(TOUCHED_SIZE)}, as soon as it may be, MB/s", "sends", "touches", "rate", 1e-6)
     yield from shown("The same: CPU time of the whole guest, ns per byte", "sends", "touches", "guest_cpu_per_byte", 1e9)
     yield from shown(f"Hot spot: clients at once, each a ping-pong of {length(CLIENTS_SIZE)}, half of it, us", "clients", "hot spot", "median_us", 1)

@@ -228,11 +228,12 @@ def sent_bytes(name):
     return int(re.search(rf"^{name}\s*: (\d+)", Path("/proc/net/sdpstats").read_text(), re.M)[1])
 
 
-def by_way(way, mode, size, connections, seconds, options=()):
-    """SDP, with one way to send large messages."""
+def by_way(way, mode, size, connections, seconds, options=(), threshold=None):
+    """SDP, with one way to send large messages; from so many bytes on, if that is said."""
     names = ("sdp_zcopy_thresh", "zcopy_ways", "async_send")
     before = [(PARAMETERS / name).read_text() for name in names]
-    for name, value in zip(names, WAYS[way]):
+    usual, *others = WAYS[way]
+    for name, value in zip(names, (usual if threshold is None else threshold, *others)):
         (PARAMETERS / name).write_text(str(value))
     try:
         counters = [sent_bytes("tx_bytes"), sent_bytes("zcopy tx_bytes")]
@@ -261,7 +262,7 @@ def calibrate(size, seconds):
 
 def options_of(point, seconds):
     """What the program is told of a point besides its size."""
-    options = {name: point[name] for name in ("touch", "pieces") if name in point}
+    options = {name: point[name] for name in ("touch", "pieces", "apart") if name in point}
     if point.get("compute"):
         options["compute"] = round(calibrate(point["size"], seconds) * point["compute"])
     return [f"{name}={value}" for name, value in options.items()]
@@ -281,7 +282,7 @@ def by_smc(system, mode, size, connections, seconds, here):
 def measure(point, seconds):
     system, mode, size, connections = (point[name] for name in ("system", "mode", "size", "connections"))
     if system in WAYS:
-        return by_way(system, mode, size, connections, seconds, options_of(point, seconds))
+        return by_way(system, mode, size, connections, seconds, options_of(point, seconds), point.get("threshold"))
     if mode in ("epoll", "edge", "idle"):
         return many(system, mode, size, connections, seconds, point.get("here", False))
     if system == "ib_write":

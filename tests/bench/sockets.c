@@ -6,13 +6,13 @@
  * nothing else.
  *
  *	sockets SYSTEM serve MODE ADDRESS PORT SIZE CONNECTIONS
- *	sockets SYSTEM drive MODE ADDRESS PORT SIZE CONNECTIONS SECONDS [compute=N] [touch=N] [pieces=N]
+ *	sockets SYSTEM drive MODE ADDRESS PORT SIZE CONNECTIONS SECONDS [compute=N] [touch=N] [pieces=N] [apart=N]
  *	sockets -
  *
  * MODE stream: the driver sends messages of SIZE bytes on each connection for SECONDS; the server
  *		measures, from the first bytes to the end of the last connection. With compute N steps of a
  *		computation come between sends, with touch the memory is written to after N of them, as soon as
- *		it may be, with pieces a message is in N pieces.
+ *		it may be, with pieces a message is in N pieces, each apart bytes (4096) from the next one.
  * MODE fan-in, fan-out: the same, but one thread takes, or gives, on all connections.
  * MODE pong:	messages of SIZE bytes go to and fro on all connections at once; the driver measures.
  * MODE connect: connect, a byte to and fro, close, again and again; the driver measures.
@@ -170,10 +170,12 @@ static void read_options(char **words)
 {
 	for (; *words; words++)
 		if (sscanf(*words, "compute=%lu", &steps) != 1 && sscanf(*words, "touch=%d", &touch_after) != 1 &&
-		    sscanf(*words, "pieces=%d", &pieces) != 1)
+		    sscanf(*words, "pieces=%d", &pieces) != 1 && sscanf(*words, "apart=%d", &apart) != 1)
 			fail("%s is no option", *words);
 	if (pieces < 1 || pieces > MAX_PIECES || size % pieces)
 		fail("a message is in 1 to %d pieces, all of the same size", MAX_PIECES);
+	if (apart < 0)
+		fail("pieces are not negative bytes apart");
 }
 
 static void run(int argc, char **argv)

@@ -9,22 +9,21 @@
 
 #define MAX_CONNECTIONS 64
 #define MAX_PIECES 64
-#define APART 4096
 
 static size_t size;
 static int connections, fan_in, fan_out;
 static double seconds;
 static unsigned long steps;
-static int touch_after, pieces = 1;
+static int touch_after, pieces = 1, apart = 4096;
 static atomic_int stop;
 
 static void *buffer(void)
 {
 	void *memory = NULL;
 
-	if (posix_memalign(&memory, 4096, size + pieces * APART))
+	if (posix_memalign(&memory, 4096, size + pieces * apart))
 		fail("no memory");
-	memset(memory, 'x', size + pieces * APART);
+	memset(memory, 'x', size + pieces * apart);
 	return memory;
 }
 
@@ -110,7 +109,7 @@ static void send_message(struct stream *stream, char *data)
 		return;
 	}
 	for (i = 0; i < pieces; i++)
-		vector[i] = (struct iovec){ data + i * (size / pieces + APART), size / pieces };
+		vector[i] = (struct iovec){ data + i * (size / pieces + apart), size / pieces };
 	if (by_ring) {
 		ring_send(stream->fd, &message, size);
 		return;

@@ -267,7 +267,7 @@ fn is_told(endpoint: &Endpoint, message: &Outgoing) -> bool {
 
 impl Connection {
     /// Fewest bytes for which zero copy is tried, if it is at all.
-    fn zcopy_threshold(&self) -> Option<usize> {
+    pub(crate) fn zcopy_threshold(&self) -> Option<usize> {
         self.options.zcopy_threshold().bytes()
     }
 
@@ -309,11 +309,11 @@ impl Connection {
         direct
     }
 
-    /// A call with so many bytes, begun at `start` of [`nanoseconds`], has sent them all.
-    pub(crate) fn has_sent(&mut self, bytes: usize, start: u64) {
+    /// A call with so many bytes, begun at `start` of [`nanoseconds`], has sent them all, as was chosen for so many in one run.
+    pub(crate) fn has_sent(&mut self, run: usize, bytes: usize, start: u64) {
         let adaptive = self.options.zcopy_threshold() == Threshold::Adaptive;
         if let Some(policy) = self.direct.policy.as_mut().filter(|_| adaptive) {
-            policy.sent(bytes, nanoseconds().saturating_sub(start));
+            policy.sent(run, bytes, nanoseconds().saturating_sub(start));
         }
     }
 

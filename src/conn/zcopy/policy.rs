@@ -3,7 +3,8 @@
 //! Whether a large send is copied or goes directly (zero copy).
 //!
 //! 1. A send of less than [`SMALLEST`] bytes is copied.
-//! 2. Larger ones are told apart by their size: from 64 KiB on, from 256 KiB on, and from 1 MiB on.
+//! 2. Larger ones are told apart by their size: from 64 KiB on, from 256 KiB on, and from 1 MiB on. Of a call whose memory
+//!    is scattered, each run that can be one memory region is a send, and the longest tells what the call's time is of.
 //! 3. Of each size a connection keeps a *ratio*: the time that a direct send takes its caller, of that
 //!    which a copied one takes.
 //! 4. It goes directly if that is at most [`EQUAL`]: of two that take as long, this leaves the processor
@@ -239,10 +240,10 @@ impl Policy {
         self.sizes.iter().any(|s| s.used && s.is_direct())
     }
 
-    /// A call that may wait has sent so many bytes as [`is_direct`](Self::is_direct) said, in so many
-    /// nanoseconds.
-    pub(crate) fn sent(&mut self, bytes: usize, time: u64) {
-        if let Some(size) = self.size(bytes) {
+    /// A call that may wait has sent so many bytes, in so many nanoseconds, as [`is_direct`](Self::is_direct) said of so many
+    /// of them, its longest run.
+    pub(crate) fn sent(&mut self, run: usize, bytes: usize, time: u64) {
+        if let Some(size) = self.size(run) {
             size.sent(bytes as u64, time);
         }
     }

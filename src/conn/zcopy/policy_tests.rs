@@ -99,7 +99,7 @@ fn share(policy: &mut Policy, model: &Model, size: usize, bytes: usize) -> f64 {
     let best = fixed(false).min(fixed(true));
     let own = time(model, size, bytes, |took| {
         if let Some(took) = took {
-            policy.sent(size, took as u64);
+            policy.sent(size, size, took as u64);
         }
         policy.is_direct(size)
     });
@@ -112,7 +112,7 @@ fn directly(policy: &mut Policy, model: &mut Model, size: usize, bytes: usize) -
     let direct = (0..calls)
         .filter(|_| {
             let direct = policy.is_direct(size);
-            policy.sent(size, model.send(size, direct) as u64);
+            policy.sent(size, size, model.send(size, direct) as u64);
             direct
         })
         .count();
@@ -266,7 +266,7 @@ fn who_computes_between_sends_goes_by_the_call() {
         for call in 0..1000 * MIB / size {
             let way = policy.is_direct(size);
             let took = Model::new(10.0, 8.0).send(size, way);
-            policy.sent(size, took as u64);
+            policy.sent(size, size, took as u64);
             direct += usize::from(way && call * size > 100 * MIB);
         }
         assert!(direct * size < 30 * MIB, "{size}: {direct}");
@@ -288,10 +288,28 @@ fn a_clock_that_stands_still_does_no_harm() {
         for time in [0, u64::MAX, 1] {
             for size in SIZES {
                 for _ in 0..10_000 {
-                    policy.sent(size, time);
+                    policy.sent(size, size, time);
                 }
-                policy.sent(usize::MAX, time);
+                policy.sent(usize::MAX, usize::MAX, time);
             }
         }
+    }
+}
+
+#[test]
+fn calls_of_many_runs_are_judged_by_a_run() {
+    for (price, direct) in [(15.0, false), (6.0, true)] {
+        let mut policy = Policy::new(Kind::Software);
+        let mut model = Model::new(10.0, price);
+        let mut directly = 0;
+        for _ in 0..2000 {
+            let way = policy.is_direct(SMALLEST);
+            directly += usize::from(way);
+            policy.sent(SMALLEST, MIB, model.send(MIB, way) as u64);
+        }
+        assert_eq!(directly > 1900, direct, "{directly}");
+        assert_eq!(directly < 100, !direct, "{directly}");
+        // and nothing is learnt of others
+        assert!(policy.is_direct(MIB));
     }
 }

@@ -71,6 +71,9 @@ pub(crate) fn be_read(
 fn add_block(sk: &SdpSock, message: &mut SendMsg<'_>, size: usize) -> bool {
     let least = sk.connection().zcopy_threshold();
     let least = least.unwrap_or(size).min(size);
+    if message.run(size).is_none_or(|(_, len)| len < least) {
+        return false;
+    }
     // what is pinned holds the device, so nothing may fault behind that
     let mut first = [0];
     if message.take(&mut first) != 1 {

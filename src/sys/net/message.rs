@@ -81,6 +81,13 @@ impl<'a> SendMsg<'a> {
         (len != 0).then_some((at as usize, len))
     }
 
+    /// How many of the next bytes lie in [runs](SendMsg::run) shorter than `least`, before one that is not; no more than
+    /// `most` and a run.
+    pub(crate) fn short(&self, most: usize, least: usize) -> usize {
+        // SAFETY: By the invariants the iterator is valid and ours for the call.
+        unsafe { c::sdp_h_pin_short(&raw const (*self.msg).msg_iter, most, least) }
+    }
+
     /// The pieces that the next bytes are in, `most` at most; none if it is not memory of a program.
     pub(crate) fn ranges(&self, most: usize) -> Ranges<'_> {
         // SAFETY: By the invariants the iterator is valid, and ours; it is changed by `&mut self` only.

@@ -53,7 +53,7 @@ def small_in_pieces(e):
     """The same for pieces of memory: as many are a block as there are pages in a registration."""
     with adverse.device(e, limits=1):
         for kind in (pieces.Notified, pieces.Protected):
-            pieces.arrive(e, kind, pieces.Pieces(pieces.APART), 4, kind.name)
+            pieces.arrive(e, kind(e), pieces.Pieces(pieces.APART), 4, kind.name)
         e.equal((adverse.PARAMETERS / "misused").read_text(), "0\n", "what the device cannot do and was to")
 
 

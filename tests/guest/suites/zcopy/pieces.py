@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Sends of many pieces of memory that are not copied and do not wait: MSG_ZEROCOPY, and blocks that are protected. Pieces with borders
-between pages are one block, others a block each."""
+"""Sends of many pieces of memory that are not copied: MSG_ZEROCOPY, blocks that are protected, and blocking ones. Pieces with borders
+between pages are one block, others a block each, if they are not copied because there are many of them."""
 
 import ctypes
 import mmap
@@ -13,7 +13,7 @@ from lib.registry import case
 from suites.zcopy import protected as single
 from suites.zcopy.blocks import Counters, unpinned
 from suites.zcopy.notified import Told, asking
-from suites.zcopy.protected import LIBC, MREMAP_FIXED, MREMAP_MAYMOVE, pair, receive, view, write
+from suites.zcopy.protected import LIBC, MREMAP_FIXED, MREMAP_MAYMOVE, TCP, receive, view, write
 
 KIB, MIB, PAGE = 1024, 1 << 20, mmap.PAGESIZE
 # The memory that they are in, and what has a page between any two.
@@ -40,13 +40,20 @@ class Pieces:
         return memory.Raw.at(self.m.address + start, length)
 
 
+def choosing(ends, threshold):
+    """The two ends; the first one sends directly from so many bytes on, or as it pays."""
+    if threshold is not None:
+        ends[0].set(TCP, consts.SDP_ZCOPY_THRESH, threshold)
+    return ends
+
+
 class Notified:
     """By MSG_ZEROCOPY."""
 
     name, flags, counter = "MSG_ZEROCOPY", consts.MSG_ZEROCOPY, "received SDP_MID_SRCAVAIL"
 
-    def __init__(self, e):
-        self.near, self.far = asking(e)
+    def __init__(self, e, threshold=65536):
+        self.near, self.far = choosing(asking(e), threshold)
         self.told = Told(e, self.near)
 
 
@@ -55,27 +62,39 @@ class Protected:
 
     name, flags, counter, told = "AZ-SDP", 0, "async blocks", None
 
-    def __init__(self, e):
-        self.near, self.far = pair(e)
+    def __init__(self, e, threshold=65536):
+        self.near, self.far = choosing(e.pair(), threshold)
+        self.near.set(TCP, consts.SDP_ASYNC_SEND, 1)
+
+
+class Blocking:
+    """By a send that waits."""
+
+    name, flags, counter, told = "a blocking send", 0, "received SDP_MID_SRCAVAIL", None
+
+    def __init__(self, e, threshold=65536):
+        self.near, self.far = choosing(e.pair(), threshold)
 
 
 def send(way, pieces):
     return way.near.sendmsg(pieces.vector(), [], way.flags)
 
 
-def arrive(e, kind, pieces, blocks, what):
-    """They arrive, by so many blocks, all of which there are before anybody reads."""
-    way, counters, want = kind(e), Counters(), pieces.bytes
+def arrive(e, way, pieces, blocks, what):
+    """They arrive, by so many blocks, all of which there are before anybody reads; the codes that are told."""
+    counters, want, codes = Counters(), pieces.bytes, None
     task = e.task(send, way, pieces)
     e.until(lambda: counters.gained(way.counter) >= blocks, f"{what}: the blocks")
     receive(e, way.far, want, what)
     e.equal(task.result(), len(want), f"{what}: bytes sent")
     e.equal(counters.gained(way.counter), blocks, f"{what}: blocks")
+    e.equal(counters.gained("zcopy unpinnable"), 0, f"{what}: pins in vain")
     if way.told:
-        way.told.wait(1)
+        codes = way.told.wait(1)
     way.near.close()
     way.far.close()
     unpinned(e)
+    return codes
 
 
 def with_empty_ones():
@@ -111,14 +130,60 @@ KINDS = {
 def notified(e):
     """With MSG_ZEROCOPY: what arrives, and how many blocks it is."""
     for what, (places, blocks, _) in KINDS.items():
-        arrive(e, Notified, Pieces(places), blocks, what)
+        arrive(e, Notified(e), Pieces(places), blocks, what)
 
 
 @case(reference=False, families=("v4",), timeout=120)
 def protected(e):
     """The same of sends that return at once."""
     for what, (places, _, blocks) in KINDS.items():
-        arrive(e, Protected, Pieces(places), blocks, what)
+        arrive(e, Protected(e), Pieces(places), blocks, what)
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def blocking(e):
+    """A send that waits has one advert of them as well."""
+    for what in ("with borders between pages", "with empty ones", "cut at the ends", "in another order"):
+        arrive(e, Blocking(e), Pieces(KINDS[what][0]), 1, what)
+
+
+SCATTERED = [(n * 62_000 + 1000, 60_000) for n in range(16)]
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def too_small(e):
+    """Many pieces that cannot be one block, and none of which is one that a blocking send would not copy, are copied, whoever asks: which
+    whoever asked is told. One that is most of the call is sent as if it were alone."""
+    for kind in (Notified, Protected, Blocking):
+        for threshold in (65536, None, 0):
+            codes = arrive(e, kind(e, threshold), Pieces(SCATTERED), 0, f"{kind.name}, {threshold}")
+            e.equal(codes, [1] if codes else None, "told as copied")
+    for threshold in (65536, None, 0):
+        for places in ([(8, 100), (PAGE, 5 * PAGE)], [(PAGE, 5 * PAGE), (8, 100)], [(8, 100), (500, 10), (7 * PAGE + 1, 5 * PAGE), (17, 3)]):
+            arrive(e, Notified(e, threshold), Pieces(places), 1, f"one, {places}")
+
+
+@case(reference=False, families=("v4",), timeout=240)
+def as_it_pays(e):
+    """Where nobody has said how many bytes go directly, blocks of many pieces are tried as other sends are, so that what pays is found."""
+    pieces = Pieces([(n * 70_000 + 1000, 66_000) for n in range(16)])
+    for kind in (Notified, Blocking):
+        way, counters, want = kind(e, None), Counters(), pieces.bytes
+
+        def sender():
+            # the buffers, the time until the first trial, and the trial
+            for _ in range(21):
+                e.equal(send(way, pieces), len(want), "sent")
+
+        task = e.task(sender)
+        for turn in range(21):
+            receive(e, way.far, want, f"{kind.name}, {turn}")
+        task.result()
+        direct = counters.gained("zcopy tx_bytes")
+        e.check(0 < direct, f"{kind.name}: all was copied")
+        way.near.close()
+        way.far.close()
+        unpinned(e)
 
 
 @case(reference=False, families=("v4",), timeout=60)
@@ -128,8 +193,8 @@ def in_large_pages(e):
     LIBC.madvise(m.address, m.size, mmap.MADV_HUGEPAGE)
     m.fill(3)
     for kind in (Notified, Protected):
-        arrive(e, kind, Pieces(APART, m), 1, kind.name)
-    arrive(e, Protected, Pieces(KINDS["the same more than once"][0], m), 1, "more than once")
+        arrive(e, kind(e), Pieces(APART, m), 1, kind.name)
+    arrive(e, Protected(e), Pieces(KINDS["the same more than once"][0], m), 1, "more than once")
 
 
 @case(reference=False, families=("v4",), timeout=60)
