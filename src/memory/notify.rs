@@ -11,8 +11,8 @@ use kernel::sync::Arc;
 pub(crate) enum Notify {
     /// A call with `MSG_ZEROCOPY`.
     Call(PieceNotice),
-    /// Whoever waits to write to it; before the pages are.
-    Protected(#[expect(dead_code, reason = "it is dropped")] Flight),
+    /// Whoever waits to write to it.
+    Protected(Flight),
 }
 
 /// Who counts memory against its user's `RLIMIT_MEMLOCK`.

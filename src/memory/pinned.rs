@@ -140,8 +140,9 @@ struct PinnedBlock {
 
 impl PinnedBlock {
     fn release(&mut self) {
-        // pins that belong to no block look like those of others (`memory::protect`)
-        self.notify.take_if(|n| matches!(n, Notify::Protected(_)));
+        if let Some(Notify::Protected(flight)) = &self.notify {
+            flight.leave();
+        }
         self.memory.release();
         self.charge = None;
         self.locked = None;

@@ -269,7 +269,10 @@ void sdp_h_protect_close(struct sdp_h_protect *p, bool resting)
 		queue_work(protect_wq, &p->work);
 		flush_work(&p->work);
 	}
-	if (file)
+	/* The next one of the process finds none of its mappings registered with this one, where it can be. */
+	if (file && resting)
+		__fput_sync(file);
+	else if (file)
 		fput(file);
 	mmdrop(p->mm);
 }

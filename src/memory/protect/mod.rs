@@ -23,7 +23,7 @@ mod table;
 
 pub(crate) use table::{current, Service};
 
-use self::record::{Block, BlockId, Part, Range, Record};
+use self::record::{Block, BlockId, Known, Part, Range, Record};
 use crate::sys::net::message::Ranges;
 use crate::sys::net::sock::SockCore;
 use crate::sys::pin::{Pages, PAGE};
@@ -49,7 +49,8 @@ pub(crate) enum Refusal {
     Kind(Unprotectable),
     /// Somebody else has pinned it, who may write to it.
     Pinned,
-    /// Too many blocks or ranges are in flight, or a part of this one is just being made writable, or somebody waits to write there.
+    /// Too many blocks or ranges are in flight, or a part of this one is just being unpinned or made writable, or somebody waits to
+    /// write there.
     Busy,
     /// There is no userfaultfd.
     NoUserfaultfd,
@@ -148,6 +149,13 @@ impl Touch {
     }
 }
 
+impl Flight {
+    /// Its pages are being unpinned: whoever counts their pins cannot tell whose these are, until it is dropped.
+    pub(crate) fn leave(&self) {
+        self.room.handler.state.lock().record.leave(self.id);
+    }
+}
+
 impl Drop for Flight {
     fn drop(&mut self) {
         let owner = self.room.handler.end(self.id);
@@ -215,36 +223,47 @@ impl Room {
     }
 
     /// Whether nobody else has pinned the pages of a range, which are in flight and the `first` one and those behind it of
-    /// these. Blocks are counted after the pins, so that one that has ended meanwhile counts for too little.
-    fn are_ours(&self, range: Range, pages: &Pages, first: usize) -> bool {
+    /// these.
+    ///
+    /// # Errors
+    ///
+    /// Somebody has, or that cannot be told just now.
+    fn are_ours(&self, range: Range, pages: &Pages, first: usize) -> Result<(), Refusal> {
+        // blocks that began before the pins are counted, and have not ended afterwards
+        let since = self.state.lock().record.last();
         let pins = |n| pages.pins(first + n).filter(|_| n < range.pages(PAGE));
         // of those that are a folio each, which are many, the most
         let (mut n, mut most) = (0, 0);
         while let Some(pins) = pins(n) {
             if pins.pages == 1 {
                 most = pins.count.max(most);
-            } else if !self.is_ours(range.start + n * PAGE, &pins) {
-                return false;
+            } else {
+                self.is_ours(range.start + n * PAGE, &pins, since)?;
             }
             n += pins.pages - pins.index;
         }
-        if self.state.lock().record.covering(range) >= most {
-            return true;
+        if self.state.lock().record.covering(range, since).least >= most {
+            return Ok(());
         }
         // another block has a part of it
         let mut each = (0..).map_while(|n| Some((range.start + n * PAGE, pins(n)?)));
-        each.all(|(address, pins)| self.is_ours(address, &pins))
+        each.try_for_each(|(address, pins)| self.is_ours(address, &pins, since))
     }
 
     /// The same of a folio, a page of which is at this address.
-    fn is_ours(&self, address: usize, pins: &Pins) -> bool {
+    fn is_ours(&self, address: usize, pins: &Pins, since: BlockId) -> Result<(), Refusal> {
         // it is mapped in one piece; of one that is not, less is counted, and the block is refused
         let start = address.saturating_sub(pins.index * PAGE);
         let folio = Range {
             start,
             end: start + pins.pages * PAGE,
         };
-        pins.count <= self.state.lock().record.bytes_in(folio) / PAGE
+        let Known { least, most } = self.state.lock().record.pages_in(folio, PAGE, since);
+        match pins.count {
+            n if n <= least => Ok(()),
+            n if n <= most => Err(Refusal::Busy),
+            _ => Err(Refusal::Pinned),
+        }
     }
 }
 
@@ -295,10 +314,8 @@ pub(crate) fn protect(
     if !same {
         return Err(Refusal::Kind(Unprotectable::Changing));
     }
-    match numbered.all(|(range, first)| room.handler.are_ours(range, pages, first)) {
-        true => Ok(flight),
-        false => Err(Refusal::Pinned),
-    }
+    numbered.try_for_each(|(range, first)| room.handler.are_ours(range, pages, first))?;
+    Ok(flight)
 }
 
 impl Handler for Room {

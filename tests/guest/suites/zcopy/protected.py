@@ -576,6 +576,44 @@ def gives_up(e):
     e.check(3 <= touched <= blocks <= 10, f"{blocks} blocks of 40 sends, {touched} of them touched")
 
 
+@case(reference=False, families=("v4",), timeout=240)
+def takes_heart(e):
+    """One that has given up goes on as before when its blocks are not touched any more: after no more sends than the longest pause has."""
+    near, far = pair(e)
+    m = memory.Raw(65536)
+    write(m, 0, 1, m.size)
+
+    def send(touched):
+        near.sendall(view(m))
+        if touched:
+            write(m, 0, 1, m.size)
+
+    def sends(count, touched):
+        counters = Counters()
+        for n in range(count):
+            e.task(send, touched).result()
+            receive(e, far, m.bytes)
+            if not touched and counters.gained("async blocks"):
+                return n + 1
+        return count
+
+    while True:
+        counters = Counters()
+        sends(1, True)
+        if not counters.gained("async blocks"):
+            break
+    e.check(sends(4096, False) < 4096, "it has not tried again")
+    # what was left from before is writable
+    write(m, 0, 1, m.size)
+    counters, count = Counters(), 200
+    for _ in range(count):
+        sends(1, False)
+    gained = {name: counters.gained(f"async {name}") for name in ("blocks", "touched", "unprotected busy", "unprotected pinned", "unprotected userfaultfd")}
+    # while the page tables of the last one are being changed, one waits
+    e.equal(gained["blocks"] + gained["unprotected busy"], count, f"blocks, of {gained}")
+    e.check(gained["blocks"], "no blocks")
+
+
 @case(reference=False, families=("v4",), timeout=60)
 def off_by_default(e):
     """Nobody who does not ask for it gets it; the parameter asks for all, the option for one socket."""
