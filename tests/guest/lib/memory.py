@@ -12,6 +12,7 @@ import struct
 PAGE = mmap.PAGESIZE
 MAP_FIXED, MAP_HUGETLB = 0x10, 0x40000
 LIBC = ctypes.CDLL(None, use_errno=True)
+FAILED = ctypes.c_void_p(-1).value
 LIBC.mmap.restype = ctypes.c_void_p
 LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
@@ -56,7 +57,7 @@ class Raw:
 
     def _map(self, address, flags, fd=-1):
         found = LIBC.mmap(address, self.size, mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, 0)
-        if found == ctypes.c_void_p(-1).value:
+        if found == FAILED:
             raise OSError(ctypes.get_errno(), "mmap")
         return found
 
