@@ -312,6 +312,15 @@ impl Connection {
     }
 }
 
+/// Whether buffers that were `mapped` without the connection's lock are for this endpoint: the socket may have been
+/// connected anew meanwhile.
+fn is_of(endpoint: &Endpoint, mapped: &Option<Arc<Mapper>>) -> bool {
+    match (endpoint.mapper(), mapped) {
+        (Some(now), Some(then)) => Arc::ptr_eq(now, then),
+        (now, then) => now.is_none() && then.is_none(),
+    }
+}
+
 /// A receive buffer.
 fn make(size: usize, mapper: Option<&Arc<Mapper>>, gfp: Flags) -> Result<KBox<Buffer>> {
     let mut buffer = Buffer::new(size, gfp)?;
@@ -371,6 +380,9 @@ pub(crate) fn resize(sk: &SdpSock) {
         let (Some(endpoint), Some(protocol)) = (endpoint.as_mut(), protocol.as_mut()) else {
             return;
         };
+        if !is_of(endpoint, &mapper) {
+            return;
+        }
         let posted = endpoint.posted_receives();
         let holds = kept || grown.as_ref().is_some_and(|(size, _)| *size > MIDDLE_CHUNK);
         if let Some((size, buffers)) = grown {
@@ -407,7 +419,8 @@ pub(crate) fn stock(sk: &SdpSock, gfp: Flags) -> Wakeups {
         }
         let some = made.iter().any(Option::is_some);
         let mut c = sk.connection();
-        for buffer in made.into_iter().flatten() {
+        let is_same = c.endpoint.as_ref().is_some_and(|e| is_of(e, &mapper));
+        for buffer in made.into_iter().flatten().filter(|_| is_same) {
             c.recycle(buffer);
         }
         if some && lacking > BATCH {

@@ -180,12 +180,17 @@ pub(crate) fn move_away(sk: &SdpSock) {
         let watch = bytes.watch();
         let lent = c.endpoint.as_mut().ok_or(None);
         let lent = lent.and_then(|e| e.lend(bytes).map_err(Some));
+        let mut lost = None;
         if let (Ok(id), Some(watch)) = (lent, watch) {
-            // if it was lost meanwhile, the transport has it
-            let _ = c.direct.blocks.moved(cookie, Posted { id, watch });
+            let moved = c.direct.blocks.moved(cookie, Posted { id, watch });
+            // the endpoint is another connection's, if the socket was connected anew meanwhile
+            lost = moved.err().and_then(|p| c.take_back(p, false).ok());
         }
         c.progress();
         drop(c);
+        if let Some(memory) = lost {
+            sk.keep(memory);
+        }
         match rest {
             Some(memory) => sk.keep(memory),
             None => return,
