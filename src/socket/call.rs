@@ -84,7 +84,8 @@ impl<'a> Call<'a> {
                 true => left,
                 false => message.run(left).map_or(left, |(_, len)| len),
             };
-            let (len, direct) = match self.shortest(sk) {
+            let shortest = (run < left).then(|| self.shortest(sk));
+            let (len, direct) = match shortest.flatten() {
                 _ if run == left => (left, None),
                 Some(least) if run >= least => (run, None),
                 Some(least) => (message.short(LARGE_CHUNK.min(left), least), Some(false)),
@@ -133,6 +134,12 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Whether its next bytes may be a block that it need not wait for.
+    pub(super) fn may_detach(&self, message: &SendMsg<'_>) -> bool {
+        let may = self.notice.is_some() || self.asynchronous || message.is_spliced();
+        may && message.flags() & c::MSG_OOB == 0
+    }
+
     /// Adds its next bytes as a block that it need not wait for, if they are to be one: what became of
     /// that. `may_wait`: it waits for them otherwise.
     pub(super) fn add(
@@ -141,9 +148,6 @@ impl<'a> Call<'a> {
         message: &mut SendMsg<'_>,
         may_wait: bool,
     ) -> Option<Added> {
-        if message.flags() & c::MSG_OOB != 0 {
-            return None;
-        }
         if message.is_spliced() && self.notice.is_none() {
             return zcopy::spliced::add(sk, message);
         }

@@ -38,5 +38,6 @@ mod poll;
 mod receive;
 mod release;
 mod send;
+mod send_step;
 mod timer;
 mod upcalls;

@@ -4,11 +4,11 @@
 
 use super::call::Call;
 use super::netns;
+use super::send_step::{Space, Step};
 use crate::conn::room::last_look;
-use crate::conn::send_queue::{Chunk, LARGE_CHUNK, MIDDLE_CHUNK, SMALL_CHUNK};
+use crate::conn::send_queue::{Chunk, SMALL_CHUNK};
 use crate::conn::zcopy::detached::Added;
 use crate::conn::{keepalive, zcopy, Connection, SdpSock};
-use crate::memory::pressure;
 use crate::sys::bindings as c;
 use crate::sys::errno::{EAGAIN, EFAULT, ENODEV, EOPNOTSUPP, EPIPE};
 use crate::sys::net::message::SendMsg;
@@ -17,7 +17,6 @@ use crate::sys::net::sock::{Locked, State, SEND_SHUTDOWN};
 use crate::sys::rdma::buffer::Buffer;
 use crate::sys::rdma::mapper::Mapper;
 use crate::sys::time::{jiffies, nanoseconds};
-use crate::transport::Transport;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
@@ -99,46 +98,46 @@ fn queue(
             call.has_sent(sk, size, start);
             return Ok(());
         }
-        let may_wait = may_wait && timeout != 0;
         let Some(most) = detach(sk, lock, message, call, seq, &mut timeout)? else {
             continue;
         };
         let left = call.look(sk, message);
         // what is in front of a block, or behind it, is copied
-        let mut open = Open::new(sk, want, (may_wait && most == want).then_some(left), call);
-        if open.awaits_reader {
-            open.write = zcopy::send::await_reader(sk, lock, want, &mut timeout)?;
-            if open.write == 0 {
-                open = Open::new(sk, want, None, call);
-            }
+        let part = (may_wait && timeout != 0 && most == want).then_some(left);
+        let mut step = Step::choose(sk, want, part, call);
+        if let Step::AwaitReader = step {
+            step = match zcopy::send::await_reader(sk, lock, want, &mut timeout)? {
+                0 => Step::copy(sk, want),
+                _ => Step::Write,
+            };
         }
-        if open.write > 0 || open.block > 0 {
-            match directly(sk, lock, message, &open, &mut timeout) {
-                Ok(true) => continue,
-                Ok(false) => {}
+        match directly(sk, lock, message, &step, &mut timeout) {
+            None => {}
+            Some(Ok(true)) => continue,
+            Some(Err(e)) if message.taken() > 0 || e == EPIPE.into() => return Err(e),
+            Some(r) => {
                 // as on TCP, what there is room for is taken
-                Err(e) if message.taken() == 0 && e != EPIPE.into() => {
+                if let Err(e) = r {
                     (stopped, timeout) = (Some(e), 0);
                 }
-                Err(e) => return Err(e),
+                step = Step::copy(sk, want);
             }
-            open = Open::new(sk, want, None, call);
         }
-        open = last_look(
-            open,
-            |open| open.room == 0,
+        step = last_look(
+            step,
+            |step| matches!(step, Step::Full),
             || ask_for_room(sk, timeout == 0),
-            || Open::new(sk, want, None, call),
+            || Step::copy(sk, want),
         );
-        if open.room == 0 {
-            if timeout == 0 {
-                return Err(stopped.unwrap_or(EAGAIN.into()));
+        match step {
+            Step::Copy(space) => copy(sk, message, space, most.min(left))?,
+            Step::Full if timeout == 0 => return Err(stopped.unwrap_or(EAGAIN.into())),
+            Step::Full => {
+                timeout = wait_for_room(sk, lock, seq, timeout)?;
+                continue;
             }
-            timeout = wait_for_room(sk, lock, seq, timeout)?;
-            continue;
+            _ => return Err(EPIPE.into()),
         }
-        open.room = open.room.min(most).min(left);
-        copy(sk, message, open)?;
         call.copied = true;
     }
 }
@@ -158,6 +157,9 @@ fn detach(
     timeout: &mut isize,
 ) -> Result<Option<usize>> {
     let want = message.remaining();
+    if !call.may_detach(message) {
+        return Ok(Some(want));
+    }
     let may_wait = *timeout != 0;
     let added = last_look(
         call.add(sk, message, may_wait),
@@ -178,25 +180,45 @@ fn detach(
     Ok(None)
 }
 
-/// Queues a copy of the next bytes of the call, as many as a chunk takes, and sends what may be sent.
+/// Has bytes of the call go by a step that does not copy them, if it is one. `Ok(false)`: they are to be copied.
+///
+/// # Errors
+///
+/// `EPIPE` if the connection is lost, or what a signal or the end of `timeout` means.
+fn directly(
+    sk: &SdpSock,
+    lock: &mut Locked<'_>,
+    message: &mut SendMsg<'_>,
+    step: &Step,
+    timeout: &mut isize,
+) -> Option<Result<bool>> {
+    match *step {
+        Step::Write => Some(zcopy::send::write(sk, lock, message)),
+        Step::Block(size) => Some(zcopy::send::be_read(sk, lock, message, size, timeout)),
+        _ => None,
+    }
+}
+
+/// Queues a copy of the next bytes of the call, as many as a chunk takes and at most `most`, and sends what may
+/// be sent.
 ///
 /// # Errors
 ///
 /// Those of making a chunk, `EFAULT`, and those of [`commit`]. The message tells what was queued, and no more.
-fn copy(sk: &SdpSock, message: &mut SendMsg<'_>, open: Open) -> Result {
+fn copy(sk: &SdpSock, message: &mut SendMsg<'_>, space: Space, most: usize) -> Result {
     let flags = message.flags();
     let want = message.remaining();
-    let mut chunk = match open.chunk {
+    let mut chunk = match space.chunk {
         Some(c) => c,
         None => {
-            let buffer = Buffer::new(open.size, GFP_KERNEL)
+            let buffer = Buffer::new(space.size, GFP_KERNEL)
                 .or_else(|_| Buffer::new(SMALL_CHUNK, GFP_KERNEL))?;
             sk.connection().tx.fresh(buffer)
         }
     };
-    let space = chunk.room();
-    let n = space.len().min(open.room).min(want);
-    let got = message.take(space.get_mut(..n).unwrap_or_default());
+    let free = chunk.room();
+    let n = free.len().min(space.room).min(most).min(want);
+    let got = message.take(free.get_mut(..n).unwrap_or_default());
     if got < n {
         // as on TCP, nothing of a piece that could not be read whole is sent
         message.give_back(got);
@@ -209,7 +231,7 @@ fn copy(sk: &SdpSock, message: &mut SendMsg<'_>, open: Open) -> Result {
         sk,
         chunk,
         got,
-        open.mapper.as_ref(),
+        space.mapper.as_ref(),
         more || flags & c::MSG_MORE != 0,
         flags & c::MSG_OOB != 0 && !more,
     );
@@ -217,108 +239,6 @@ fn copy(sk: &SdpSock, message: &mut SendMsg<'_>, open: Open) -> Result {
         message.give_back(got);
     }
     r
-}
-
-/// Sends bytes of the call without copying them; `Ok(false)`: they are to be copied.
-///
-/// # Errors
-///
-/// `EPIPE` if the connection is lost, or what a signal or the end of `timeout` means.
-fn directly(
-    sk: &SdpSock,
-    lock: &mut Locked<'_>,
-    message: &mut SendMsg<'_>,
-    open: &Open,
-    timeout: &mut isize,
-) -> Result<bool> {
-    if open.write > 0 {
-        return zcopy::send::write(sk, lock, message);
-    }
-    zcopy::send::be_read(sk, lock, message, open.block, timeout)
-}
-
-/// How the next bytes of a call may go.
-struct Open {
-    /// So many of them to where the peer's reader waits; 0: otherwise.
-    write: usize,
-    /// So many of them as a block that the peer reads; 0: they are copied.
-    block: usize,
-    /// The peer's reader is to be waited for, which others may use the queue meanwhile.
-    awaits_reader: bool,
-    /// So many may be queued.
-    room: usize,
-    /// The chunk to fill, if there is one.
-    chunk: Option<Chunk>,
-    /// The size of one to make.
-    size: usize,
-    /// What the chunk is mapped by, if it is not yet.
-    mapper: Option<Arc<Mapper>>,
-}
-
-impl Open {
-    /// Looks what is possible for `want` bytes. `part`: so many of them go one way, and the call may wait for
-    /// whoever reads them.
-    fn new(sk: &SdpSock, want: usize, part: Option<usize>, call: &mut Call<'_>) -> Self {
-        let mut c = sk.connection();
-        call.count(&mut c);
-        let part = part.filter(|_| call.is_direct(&mut c));
-        let (mut write, mut block) = (0, 0);
-        if let Some(left) = part {
-            write = c.writable_directly(want);
-            if write == 0 {
-                block = c.block_size(sk, left);
-            }
-        }
-        // as on TCP, no more than that waits to be sent
-        let enough = c.options.not_sent_lowat as usize;
-        let room = match enough != 0 && c.tx.unsent() >= enough {
-            true => 0,
-            false => sk.sndbuf().saturating_sub(c.tx.queued()),
-        };
-        let nothing = write == 0 && block == 0;
-        let mut open = Open {
-            write,
-            block,
-            awaits_reader: nothing && part.is_some() && c.awaits_reader(want),
-            room,
-            chunk: None,
-            size: SMALL_CHUNK,
-            mapper: None,
-        };
-        // a chunk that is taken out is put back before anybody else gets at the queue
-        if !nothing || open.awaits_reader {
-            return open;
-        }
-        if room == 0 || !c.tx.has_room() || !c.connected() {
-            // without connection the call goes on, to find that out
-            open.room = usize::from(!c.connected());
-            return open;
-        }
-        // a trickle needs little memory, a flow few chunks
-        if want > MIDDLE_CHUNK || c.tx.unsent() > 0 {
-            open.size = LARGE_CHUNK;
-        } else if want > SMALL_CHUNK {
-            open.size = MIDDLE_CHUNK;
-        }
-        if c.lacks_memory() {
-            open.room = 0;
-            return open;
-        }
-        open.chunk = c.tx.open(open.size);
-        if open.chunk.is_none() && pressure::is_exhausted() {
-            open.size = SMALL_CHUNK;
-            open.chunk = c.tx.open(open.size);
-        }
-        let mapper = c.endpoint.as_ref().and_then(|c| c.mapper());
-        if !open
-            .chunk
-            .as_ref()
-            .is_some_and(|c| c.buffer.can_send(mapper))
-        {
-            open.mapper = mapper.cloned();
-        }
-        open
-    }
 }
 
 /// There is no more behind what was sent with `MSG_MORE`.

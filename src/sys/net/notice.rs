@@ -28,6 +28,9 @@ impl Notice {
     ///
     /// `ENOBUFS` if as much as may be is under way, or untold, or locked in memory.
     pub(crate) fn begin(message: &mut SendMsg<'_>, sk: &SockCore) -> Result<Option<Self>> {
+        if message.flags() & c::MSG_ZEROCOPY == 0 {
+            return Ok(None);
+        }
         let (mut ubuf, mut given) = (ptr::null_mut(), false);
         // SAFETY: The message is valid and its call's; the sock is alive.
         to_result(unsafe {

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! By which way the next bytes of a send call go.
+
+use super::call::Call;
+use crate::conn::send_queue::{Chunk, LARGE_CHUNK, MIDDLE_CHUNK, SMALL_CHUNK};
+use crate::conn::{Connection, SdpSock};
+use crate::memory::pressure;
+use crate::sys::rdma::mapper::Mapper;
+use crate::transport::Transport;
+use kernel::sync::Arc;
+
+/// How the next bytes of a call go.
+pub(super) enum Step {
+    /// To where the peer's reader waits.
+    Write,
+    /// So many of them as a block that the peer reads.
+    Block(usize),
+    /// The peer's reader is to be waited for, which others may use the queue meanwhile.
+    AwaitReader,
+    /// Copied into the send queue.
+    Copy(Space),
+    /// Not now: the send queue has no room.
+    Full,
+    /// Not at all: there is no connection any more.
+    Lost,
+}
+
+/// Where in the send queue bytes may be copied to. Its chunk is out of the queue: who has it puts it back
+/// before anybody else gets there, by the socket's lock.
+pub(super) struct Space {
+    /// So many bytes at most.
+    pub(super) room: usize,
+    /// The chunk to fill, if there is one.
+    pub(super) chunk: Option<Chunk>,
+    /// The size of one to make.
+    pub(super) size: usize,
+    /// What the chunk is mapped by, if it is not yet.
+    pub(super) mapper: Option<Arc<Mapper>>,
+}
+
+impl Step {
+    /// The best one for `want` bytes. `part`: so many of them go one way, and the call may wait for whoever reads them.
+    pub(super) fn choose(
+        sk: &SdpSock,
+        want: usize,
+        part: Option<usize>,
+        call: &mut Call<'_>,
+    ) -> Self {
+        let mut c = sk.connection();
+        call.count(&mut c);
+        if let Some(left) = part.filter(|_| call.is_direct(&mut c)) {
+            if c.writable_directly(want) > 0 {
+                return Step::Write;
+            }
+            match c.block_size(sk, left) {
+                0 if c.awaits_reader(want) => return Step::AwaitReader,
+                0 => {}
+                size => return Step::Block(size),
+            }
+        }
+        Self::to_copy(sk, &mut c, want)
+    }
+
+    /// The one for `want` bytes that are copied.
+    pub(super) fn copy(sk: &SdpSock, want: usize) -> Self {
+        Self::to_copy(sk, &mut sk.connection(), want)
+    }
+
+    fn to_copy(sk: &SdpSock, c: &mut Connection, want: usize) -> Self {
+        if !c.connected() {
+            return Step::Lost;
+        }
+        // as on TCP, no more than that waits to be sent
+        let enough = c.options.not_sent_lowat as usize;
+        let is_enough = enough != 0 && c.tx.unsent() >= enough;
+        let room = sk.sndbuf().saturating_sub(c.tx.queued());
+        if is_enough || room == 0 || !c.tx.has_room() || c.lacks_memory() {
+            return Step::Full;
+        }
+        // a trickle needs little memory, a flow few chunks
+        let mut size = match want {
+            _ if want > MIDDLE_CHUNK || c.tx.unsent() > 0 => LARGE_CHUNK,
+            _ if want > SMALL_CHUNK => MIDDLE_CHUNK,
+            _ => SMALL_CHUNK,
+        };
+        let mut chunk = c.tx.open(size);
+        if chunk.is_none() && pressure::is_exhausted() {
+            size = SMALL_CHUNK;
+            chunk = c.tx.open(size);
+        }
+        let mapper = c.endpoint.as_ref().and_then(|c| c.mapper());
+        let is_mapped = chunk.as_ref().is_some_and(|c| c.buffer.can_send(mapper));
+        let mapper = mapper.filter(|_| !is_mapped).cloned();
+        Step::Copy(Space {
+            room,
+            chunk,
+            size,
+            mapper,
+        })
+    }
+}
