@@ -65,9 +65,10 @@ static int fault_of(const struct ib_send_wr *wr)
 	}
 }
 
-/* The last request that our own device is to fail. */
+/* The last request that our own device is to fail. Its QP may be gone when its CQ, which is kept, still tells of it. */
 static struct {
-	struct ib_qp *qp;
+	const struct ib_qp *qp;
+	const struct ib_cq *cq;
 	u64 wr_id;
 	enum ib_wc_status status;
 } doomed;
@@ -80,6 +81,7 @@ static void doom(struct ib_qp *qp, const struct ib_send_wr *wr)
 
 	spin_lock_irqsave(&doomed_lock, flags);
 	doomed.qp = qp;
+	doomed.cq = qp->send_cq;
 	doomed.wr_id = wr->wr_id;
 	doomed.status = memory ? IB_WC_MW_BIND_ERR : IB_WC_LOC_PROT_ERR;
 	spin_unlock_irqrestore(&doomed_lock, flags);
@@ -93,7 +95,7 @@ int sdp_h_faulty_poll(struct ib_cq *cq, int n, struct ib_wc *wc)
 	spin_lock_irqsave(&doomed_lock, flags);
 	for (i = 0; doomed.qp && i < found; i++) {
 		if (wc[i].status != IB_WC_WR_FLUSH_ERR || wc[i].qp != doomed.qp ||
-		    wc[i].wr_id != doomed.wr_id || cq != doomed.qp->send_cq)
+		    wc[i].wr_id != doomed.wr_id || cq != doomed.cq)
 			continue;
 		wc[i].status = doomed.status;
 		doomed.qp = NULL;
