@@ -101,15 +101,21 @@ impl OwnedQp {
         }
         // INVARIANT: Nobody else gets at it as of now, without a lock that is held meanwhile.
         *qp.alive.lock() = false;
+        self.reset();
+        // INVARIANT: It begins now. SAFETY: No requirements.
+        self.grace = Some(unsafe { c::start_poll_synchronize_rcu() });
+        true
+    }
+
+    /// Moves the QP, which exists, to RESET: a software device drops the packets that wait there. Process context.
+    fn reset(&self) {
         let mut attr = c::ib_qp_attr {
             qp_state: c::ib_qp_state_IB_QPS_RESET,
             ..Default::default()
         };
-        // SAFETY: By the invariants the QP exists. `attr` is initialised and may be written to.
-        unsafe { c::ib_modify_qp(qp.raw(), &mut attr, c::ib_qp_attr_mask_IB_QP_STATE as i32) };
-        // INVARIANT: It begins now. SAFETY: No requirements.
-        self.grace = Some(unsafe { c::start_poll_synchronize_rcu() });
-        true
+        let mask = c::ib_qp_attr_mask_IB_QP_STATE as i32;
+        // SAFETY: The QP exists, as is said. `attr` is initialised and may be written to.
+        unsafe { c::ib_modify_qp(self.qp.raw(), &mut attr, mask) };
     }
 
     /// Destroys the QP, in process context. What was posted to it is not used any more afterwards.
@@ -127,6 +133,8 @@ impl OwnedQp {
         if let Some(grace) = self.grace {
             // SAFETY: Process context, as is promised.
             unsafe { c::cond_synchronize_rcu_expedited(grace) };
+            // rxe schedules nothing while it resets: a packet that came then still waits, and keeps the QP
+            self.reset();
         }
         let qp = &self.qp;
         // INVARIANT: Nobody else gets at it as of now, without a lock that is held meanwhile.
