@@ -8,7 +8,7 @@ import os
 import random
 import resource
 
-from lib import consts, memory
+from lib import consts, memory, netns
 from lib.registry import case
 from suites.zcopy import protected as single
 from suites.zcopy.blocks import Counters, unpinned
@@ -142,7 +142,9 @@ def protected(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def blocking(e):
-    """A send that waits has one advert of them as well."""
+    """A send that waits has one advert of them as well, but where pieces stay pinned, each by itself, as they do within a machine."""
+    if netns.local():
+        e.skip("pieces stay pinned, each by itself")
     for what in ("with borders between pages", "with empty ones", "cut at the ends", "in another order"):
         arrive(e, Blocking(e), Pieces(KINDS[what][0]), 1, what)
 
