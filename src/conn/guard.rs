@@ -46,6 +46,11 @@ impl SdpSock {
         }
     }
 
+    /// The same for what nobody is to be told of.
+    pub(crate) fn hold(&self) -> lock::Guard<'_, Connection, SpinLockBackend> {
+        self.data().connection.lock()
+    }
+
     /// Polls the completion queues and moves everything on that can be.
     pub(crate) fn progress(&self) {
         self.connection().progress();

@@ -2,18 +2,24 @@
 
 //! What one send call goes by: which of its bytes are copied, and which are not.
 
+use super::send_step::{Space, Step};
 use crate::conn::send_queue::LARGE_CHUNK;
 use crate::conn::zcopy::detached::Added;
 use crate::conn::{zcopy, Connection, SdpSock};
-use crate::sys::bindings as c;
+use crate::sys::bindings;
 use crate::sys::net::message::SendMsg;
 use crate::sys::net::notice::Notice;
 use core::ops::Range;
+use kernel::prelude::*;
 
 /// One send call.
 pub(super) struct Call<'a> {
-    /// It is counted.
+    /// It is counted, and looked at.
     begun: bool,
+    /// All of its bytes are copied, whatever else there is.
+    is_plain: bool,
+    /// Bytes of a run from which it may go other than by a copy, if any may.
+    least: Option<usize>,
     /// Where it is.
     part: Part,
     /// Bytes of the longest part of which it was asked how they are to go.
@@ -24,10 +30,14 @@ pub(super) struct Call<'a> {
     asynchronous: bool,
     /// It does not wait for some of them.
     detached: bool,
+    /// Why it ends when there is no more room.
+    pub(super) stopped: Option<Error>,
     /// What is told when they are free, for which the call need not wait.
     pub(super) notice: Option<&'a Notice>,
     /// Some were copied.
     pub(super) copied: bool,
+    /// Where the next ones are copied to ([`Step::Copy`]).
+    pub(super) space: Space,
 }
 
 /// Bytes of a call that go one way: a run of its memory ([`SendMsg::run`]), or several that are too short for
@@ -43,6 +53,8 @@ impl<'a> Call<'a> {
     pub(super) fn new(notice: Option<&'a Notice>) -> Self {
         Call {
             begun: false,
+            is_plain: false,
+            least: None,
             part: Part {
                 bytes: 0..0,
                 direct: None,
@@ -51,41 +63,77 @@ impl<'a> Call<'a> {
             scattered: false,
             asynchronous: false,
             detached: false,
+            stopped: None,
             notice,
             copied: false,
+            space: Space::default(),
         }
     }
 
-    /// Looks how its bytes may go, and whether it need not wait for them if it may. A reader's advert may have
-    /// come, to which it can write at once.
-    pub(super) fn look_ahead(&mut self, sk: &SdpSock, message: &mut SendMsg<'_>, may_wait: bool) {
-        let size = message.remaining();
-        if size < zcopy::LEAST_TRANSFER {
-            return;
+    /// The next step, if all of its bytes are copied; else it goes on part by part. `may_wait`: for whoever reads them.
+    pub(super) fn plain_step(
+        &mut self,
+        sk: &SdpSock,
+        message: &mut SendMsg<'_>,
+        may_wait: bool,
+    ) -> Option<Step> {
+        if self.begun && !self.is_plain {
+            return None;
         }
-        if may_wait {
-            let mut c = sk.connection();
-            self.asynchronous = self.notice.is_none() && c.may_send_async(size);
-            if c.may_go_directly(size) && c.may_have_news(sk) {
-                c.progress();
+        let size = message.remaining();
+        {
+            let mut c = sk.hold();
+            if !self.begun {
+                self.begin(&mut c, message, size, may_wait);
+            }
+            if self.is_plain {
+                return Some(Step::to_copy(sk, &mut c, size, &mut self.space));
             }
         }
+        let mut c = sk.connection();
+        self.asynchronous = may_wait && self.notice.is_none() && c.may_send_async(size);
+        // a reader's advert may have come, to which it can write at once
+        if may_wait && c.may_go_directly(size) && c.may_have_news(sk) {
+            c.progress();
+        }
+        let threshold = c.zcopy_threshold();
+        drop(c);
         if self.asynchronous || self.notice.is_some() {
             let one = message.run(size).is_some_and(|(_, len)| len == size);
             self.scattered = !one && message.short(size, size.div_ceil(2)) == size;
+            if self.scattered {
+                self.least = threshold;
+            }
         }
+        None
+    }
+
+    /// Counts it, and looks whether all of its bytes, so many, are copied.
+    #[inline]
+    fn begin(&mut self, c: &mut Connection, message: &SendMsg<'_>, size: usize, may_wait: bool) {
+        self.begun = true;
+        c.stats.send_calls += 1;
+        c.polling.called();
+        let is_small = size < zcopy::LEAST_TRANSFER || {
+            self.least = match self.notice {
+                Some(_) => Some(zcopy::detached::LEAST),
+                None => c.zcopy_threshold().filter(|_| may_wait),
+            };
+            self.least.is_none_or(|least| size < least)
+        };
+        let is_urgent = message.flags() & bindings::MSG_OOB != 0;
+        self.is_plain = is_urgent || (is_small && !message.is_spliced());
     }
 
     /// How many of the next bytes are of the part that it is at.
-    pub(super) fn look(&mut self, sk: &SdpSock, message: &mut SendMsg<'_>) -> usize {
+    pub(super) fn look(&mut self, message: &mut SendMsg<'_>) -> usize {
         let (at, left) = (message.taken(), message.remaining());
         if !self.part.bytes.contains(&at) {
             let run = match left < zcopy::LEAST_TRANSFER {
                 true => left,
                 false => message.run(left).map_or(left, |(_, len)| len),
             };
-            let shortest = (run < left).then(|| self.shortest(sk));
-            let (len, direct) = match shortest.flatten() {
+            let (len, direct) = match self.least {
                 _ if run == left => (left, None),
                 Some(least) if run >= least => (run, None),
                 Some(least) => (message.short(LARGE_CHUNK.min(left), least), Some(false)),
@@ -97,14 +145,6 @@ impl<'a> Call<'a> {
             };
         }
         self.part.bytes.end - at
-    }
-
-    /// Bytes of a run from which it may go other than by a copy, if any may.
-    fn shortest(&self, sk: &SdpSock) -> Option<usize> {
-        match self.notice {
-            Some(_) if !self.scattered => Some(zcopy::detached::LEAST),
-            _ => sk.connection().zcopy_threshold(),
-        }
     }
 
     /// Whether the part that it is at is not to be copied, as blocking calls go.
@@ -126,18 +166,10 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Counts it.
-    pub(super) fn count(&mut self, c: &mut Connection) {
-        if !core::mem::replace(&mut self.begun, true) {
-            c.stats.send_calls += 1;
-            c.polling.called();
-        }
-    }
-
     /// Whether its next bytes may be a block that it need not wait for.
     pub(super) fn may_detach(&self, message: &SendMsg<'_>) -> bool {
         let may = self.notice.is_some() || self.asynchronous || message.is_spliced();
-        may && message.flags() & c::MSG_OOB == 0
+        may && message.flags() & bindings::MSG_OOB == 0
     }
 
     /// Adds its next bytes as a block that it need not wait for, if they are to be one: what became of
@@ -155,7 +187,7 @@ impl<'a> Call<'a> {
         if self.notice.is_none() && !self.asynchronous {
             return None;
         }
-        let left = self.look(sk, message);
+        let left = self.look(message);
         // of many blocks each costs as much as a call of that size
         let copies = match self.scattered {
             true => !self.is_direct(&mut sk.connection()),

@@ -78,16 +78,9 @@ fn queue(
     call: &mut Call<'_>,
     mut timeout: isize,
 ) -> Result {
-    let flags = message.flags();
     let size = message.remaining();
-    // others are copied whatever was chosen
-    let may_choose = flags & c::MSG_OOB == 0 && !message.is_spliced();
-    let may_wait = may_choose && call.notice.is_none();
-    let timed = may_choose && timeout != 0 && size >= zcopy::policy::SMALLEST;
+    let timed = size >= zcopy::policy::SMALLEST && timeout != 0 && may_choose(message);
     let start = timed.then(nanoseconds);
-    call.look_ahead(sk, message, timeout != 0);
-    // why the call ends when there is no more room
-    let mut stopped = None;
     loop {
         let seq = sk.event_seq();
         if sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0 {
@@ -98,40 +91,22 @@ fn queue(
             call.has_sent(sk, size, start);
             return Ok(());
         }
-        let Some(most) = detach(sk, lock, message, call, seq, &mut timeout)? else {
-            continue;
+        let (mut step, most) = match call.plain_step(sk, message, timeout != 0) {
+            Some(step) => (step, want),
+            None => match by_parts(sk, lock, message, call, seq, &mut timeout)? {
+                Some(some) => some,
+                None => continue,
+            },
         };
-        let left = call.look(sk, message);
-        // what is in front of a block, or behind it, is copied
-        let part = (may_wait && timeout != 0 && most == want).then_some(left);
-        let mut step = Step::choose(sk, want, part, call);
-        if let Step::AwaitReader = step {
-            step = match zcopy::send::await_reader(sk, lock, want, &mut timeout)? {
-                0 => Step::copy(sk, want),
-                _ => Step::Write,
-            };
-        }
-        match directly(sk, lock, message, &step, &mut timeout) {
-            None => {}
-            Some(Ok(true)) => continue,
-            Some(Err(e)) if message.taken() > 0 || e == EPIPE.into() => return Err(e),
-            Some(r) => {
-                // as on TCP, what there is room for is taken
-                if let Err(e) = r {
-                    (stopped, timeout) = (Some(e), 0);
-                }
-                step = Step::copy(sk, want);
-            }
-        }
         step = last_look(
             step,
-            |step| matches!(step, Step::Full),
+            |step| *step == Step::Full,
             || ask_for_room(sk, timeout == 0),
-            || Step::copy(sk, want),
+            || Step::copy(sk, want, call),
         );
         match step {
-            Step::Copy(space) => copy(sk, message, space, most.min(left))?,
-            Step::Full if timeout == 0 => return Err(stopped.unwrap_or(EAGAIN.into())),
+            Step::Copy => copy(sk, message, &mut call.space, most)?,
+            Step::Full if timeout == 0 => return Err(call.stopped.take().unwrap_or(EAGAIN.into())),
             Step::Full => {
                 timeout = wait_for_room(sk, lock, seq, timeout)?;
                 continue;
@@ -140,6 +115,56 @@ fn queue(
         }
         call.copied = true;
     }
+}
+
+/// Whether bytes of the call are copied only as it is chosen.
+fn may_choose(message: &SendMsg<'_>) -> bool {
+    message.flags() & c::MSG_OOB == 0 && !message.is_spliced()
+}
+
+/// Has the next bytes go of a call of which not all are copied: to look again then. Else how they are to go, and how many.
+///
+/// # Errors
+///
+/// `EPIPE` if the connection is lost, `EAGAIN`, or what a signal or the end of `timeout` means, if some of the call
+/// have gone or there is no room for a block.
+#[inline(never)] // calls of which all is copied do without its registers
+fn by_parts(
+    sk: &SdpSock,
+    lock: &mut Locked<'_>,
+    message: &mut SendMsg<'_>,
+    call: &mut Call<'_>,
+    seq: i32,
+    timeout: &mut isize,
+) -> Result<Option<(Step, usize)>> {
+    let want = message.remaining();
+    let Some(most) = detach(sk, lock, message, call, seq, timeout)? else {
+        return Ok(None);
+    };
+    let left = call.look(message);
+    // what is in front of a block, or behind it, is copied
+    let may_wait = may_choose(message) && call.notice.is_none() && *timeout != 0;
+    let part = (may_wait && most == want).then_some(left);
+    let mut step = Step::choose(sk, want, part, call);
+    if let Step::AwaitReader = step {
+        step = match zcopy::send::await_reader(sk, lock, want, timeout)? {
+            0 => Step::copy(sk, want, call),
+            _ => Step::Write,
+        };
+    }
+    match directly(sk, lock, message, &step, timeout) {
+        None => {}
+        Some(Ok(true)) => return Ok(None),
+        Some(Err(e)) if message.taken() > 0 || e == EPIPE.into() => return Err(e),
+        Some(r) => {
+            // as on TCP, what there is room for is taken
+            if let Err(e) = r {
+                (call.stopped, *timeout) = (Some(e), 0);
+            }
+            step = Step::copy(sk, want, call);
+        }
+    }
+    Ok(Some((step, most.min(left))))
 }
 
 /// Adds bytes of a call that need not wait for them as a block, if it is one: to look again then. Else so
@@ -170,7 +195,6 @@ fn detach(
     let Some(added) = added else {
         return Ok(Some(want));
     };
-    call.count(&mut sk.connection());
     match added {
         Added::Block => {}
         Added::Copy(n) => return Ok(Some(n.min(want))),
@@ -205,15 +229,15 @@ fn directly(
 /// # Errors
 ///
 /// Those of making a chunk, `EFAULT`, and those of [`commit`]. The message tells what was queued, and no more.
-fn copy(sk: &SdpSock, message: &mut SendMsg<'_>, space: Space, most: usize) -> Result {
+fn copy(sk: &SdpSock, message: &mut SendMsg<'_>, space: &mut Space, most: usize) -> Result {
     let flags = message.flags();
     let want = message.remaining();
-    let mut chunk = match space.chunk {
+    let mut chunk = match space.chunk.take() {
         Some(c) => c,
         None => {
             let buffer = Buffer::new(space.size, GFP_KERNEL)
                 .or_else(|_| Buffer::new(SMALL_CHUNK, GFP_KERNEL))?;
-            sk.connection().tx.fresh(buffer)
+            sk.hold().tx.fresh(buffer)
         }
     };
     let free = chunk.room();
@@ -231,7 +255,7 @@ fn copy(sk: &SdpSock, message: &mut SendMsg<'_>, space: Space, most: usize) -> R
         sk,
         chunk,
         got,
-        space.mapper.as_ref(),
+        space.mapper.take().as_ref(),
         more || flags & c::MSG_MORE != 0,
         flags & c::MSG_OOB != 0 && !more,
     );
@@ -311,6 +335,7 @@ fn commit(
 
 /// As on TCP, what is queued goes out before a call waits or gives up; and completions may have come that
 /// nobody was told of. `poll`: the call must not wait, so that who polls is told when there is room.
+#[inline(never)]
 fn ask_for_room(sk: &SdpSock, poll: bool) {
     if poll {
         sk.want_space();
@@ -329,6 +354,7 @@ fn ask_for_room(sk: &SdpSock, poll: bool) {
 }
 
 /// Waits until the send queue has room.
+#[inline(never)]
 fn wait_for_room(sk: &SdpSock, lock: &mut Locked<'_>, seq: i32, timeout: isize) -> Result<isize> {
     sk.connection().stats.memory_waits += 1;
     let writers = &sk.data().writers;

@@ -11,6 +11,7 @@ use crate::transport::Transport;
 use kernel::sync::Arc;
 
 /// How the next bytes of a call go.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// To where the peer's reader waits.
     Write,
@@ -18,8 +19,8 @@ pub(super) enum Step {
     Block(usize),
     /// The peer's reader is to be waited for, which others may use the queue meanwhile.
     AwaitReader,
-    /// Copied into the send queue.
-    Copy(Space),
+    /// Copied into the send queue, to the [`Space`] of the call.
+    Copy,
     /// Not now: the send queue has no room.
     Full,
     /// Not at all: there is no connection any more.
@@ -28,6 +29,7 @@ pub(super) enum Step {
 
 /// Where in the send queue bytes may be copied to. Its chunk is out of the queue: who has it puts it back
 /// before anybody else gets there, by the socket's lock.
+#[derive(Default)]
 pub(super) struct Space {
     /// So many bytes at most.
     pub(super) room: usize,
@@ -48,7 +50,6 @@ impl Step {
         call: &mut Call<'_>,
     ) -> Self {
         let mut c = sk.connection();
-        call.count(&mut c);
         if let Some(left) = part.filter(|_| call.is_direct(&mut c)) {
             if c.writable_directly(want) > 0 {
                 return Step::Write;
@@ -59,15 +60,22 @@ impl Step {
                 size => return Step::Block(size),
             }
         }
-        Self::to_copy(sk, &mut c, want)
+        Self::to_copy(sk, &mut c, want, &mut call.space)
     }
 
     /// The one for `want` bytes that are copied.
-    pub(super) fn copy(sk: &SdpSock, want: usize) -> Self {
-        Self::to_copy(sk, &mut sk.connection(), want)
+    pub(super) fn copy(sk: &SdpSock, want: usize, call: &mut Call<'_>) -> Self {
+        Self::to_copy(sk, &mut sk.hold(), want, &mut call.space)
     }
 
-    fn to_copy(sk: &SdpSock, c: &mut Connection, want: usize) -> Self {
+    /// The same, with the lock.
+    #[inline]
+    pub(super) fn to_copy(
+        sk: &SdpSock,
+        c: &mut Connection,
+        want: usize,
+        space: &mut Space,
+    ) -> Self {
         if !c.connected() {
             return Step::Lost;
         }
@@ -84,19 +92,16 @@ impl Step {
             _ if want > SMALL_CHUNK => MIDDLE_CHUNK,
             _ => SMALL_CHUNK,
         };
-        let mut chunk = c.tx.open(size);
-        if chunk.is_none() && pressure::is_exhausted() {
+        space.chunk = c.tx.open(size);
+        if space.chunk.is_none() && pressure::is_exhausted() {
             size = SMALL_CHUNK;
-            chunk = c.tx.open(size);
+            space.chunk = c.tx.open(size);
         }
         let mapper = c.endpoint.as_ref().and_then(|c| c.mapper());
-        let is_mapped = chunk.as_ref().is_some_and(|c| c.buffer.can_send(mapper));
-        let mapper = mapper.filter(|_| !is_mapped).cloned();
-        Step::Copy(Space {
-            room,
-            chunk,
-            size,
-            mapper,
-        })
+        let is_mapped = |c: &Chunk| c.buffer.can_send(mapper);
+        let needs_one = !space.chunk.as_ref().is_some_and(is_mapped);
+        space.mapper = mapper.filter(|_| needs_one).cloned();
+        (space.room, space.size) = (room, size);
+        Step::Copy
     }
 }
