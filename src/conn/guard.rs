@@ -11,7 +11,6 @@ use super::{rx_buffers, zcopy, Connection, SdpSock};
 use crate::sys::errno::Errno;
 use core::ops::{Deref, DerefMut};
 use kernel::alloc::flags::GFP_NOWAIT;
-use kernel::sync::atomic::Relaxed;
 use kernel::sync::lock::{self, spinlock::SpinLockBackend};
 
 /// The lock of a socket's connection, held.
@@ -97,9 +96,8 @@ impl<'a> Guard<'a> {
     /// Whoever waits for room to write, because all sockets had too much memory, is told if there is some.
     pub(crate) fn look_for_memory(&mut self) {
         let (c, wakeups, sk) = self.split();
-        wakeups.writable |= c.writable(sk);
-        c.space_wanted &= !wakeups.writable;
-        if c.space_wanted || sk.data().writers.load(Relaxed) > 0 {
+        c.has_room_again(sk, wakeups);
+        if c.space_wanted || sk.is_room_wanted() {
             c.await_memory(sk);
         }
     }

@@ -35,7 +35,7 @@ pub(crate) mod setup;
 pub(crate) mod stats;
 pub(crate) mod timers;
 mod tx;
-mod wait;
+pub(crate) mod wait;
 mod wakeups;
 pub(crate) mod zcopy;
 
@@ -116,8 +116,8 @@ pub(crate) struct Socket {
     events: Events,
     /// Of the callers who wait, those who have read everything.
     pub(crate) readers: Atomic<i32>,
-    /// Of the callers who wait, those who want room to write.
-    pub(crate) writers: Atomic<i32>,
+    /// Callers who want room to write ([`wait::RoomWanted`]).
+    writers: Atomic<i32>,
     /// Whether readers poll before they sleep.
     busy_poll: BusyPoll,
     /// Whether those poll before they sleep who wait for their memory to be read.
@@ -396,12 +396,20 @@ impl Connection {
                     self.fin_acked(sk, wakeups);
                 }
                 self.heard.progress(jiffies());
-                wakeups.writable |= self.writable(sk);
-                self.space_wanted &= !wakeups.writable;
+                self.has_room_again(sk, wakeups);
             }
             SendCompletion::Failed { status } => self.failed(sk, status, wakeups),
             SendCompletion::Moved { cookie, len } => self.moved(cookie, len, wakeups),
             SendCompletion::Ended { cookie } => self.access_ended(cookie, wakeups),
+        }
+    }
+
+    /// There may be room again: whoever wants some is told.
+    fn has_room_again(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
+        let wanted = self.space_wanted || sk.is_room_wanted();
+        if wanted && self.writable(sk) {
+            wakeups.writable = true;
+            self.space_wanted = false;
         }
     }
 

@@ -7,7 +7,6 @@ use super::{Connection, SdpSock};
 use crate::protocol::Stall;
 use crate::sys::net::sock::State;
 use crate::transport::{Arming, NotifyOn, Transport};
-use kernel::sync::atomic::Relaxed;
 
 /// Who polls a connection's queues, and what was asked for. That they are armed is known to the queues
 /// ([`Arming`]).
@@ -172,7 +171,7 @@ impl Connection {
     pub(super) fn waits_for_completion(&self, sk: &SdpSock) -> bool {
         let closing =
             self.protocol.as_ref().is_some_and(|p| p.send_closed()) && !self.closing.fin_is_acked();
-        let writers = sk.data().writers.load(Relaxed) > 0;
+        let writers = sk.is_room_wanted();
         let held = self.held == Some(Stall::Wire);
         held || writers || self.space_wanted || closing || self.direct.is_busy()
     }

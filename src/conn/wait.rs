@@ -6,7 +6,7 @@
 //! whoever sends tells it.
 
 use super::busy_poll::BusyPoll;
-use super::SdpSock;
+use super::{SdpSock, Socket};
 use crate::sys::net::sock::{is_crowded, signal_pending, Locked};
 use crate::sys::time::Jiffies;
 use kernel::prelude::*;
@@ -16,7 +16,28 @@ use kernel::time::{Delta, Instant, Monotonic};
 /// After so many looks for an event a look at the completion queue follows, which takes some ten times as long.
 const SPINS: u32 = 8;
 
+/// That a caller wants room to write, from before its last look for some until it has waited: so room that
+/// appears behind that look is told. Of other room nobody is told, which would wake those who wait for something else.
+pub(crate) struct RoomWanted<'a>(&'a Socket);
+
+impl Drop for RoomWanted<'_> {
+    fn drop(&mut self) {
+        self.0.writers.fetch_sub(1, Relaxed);
+    }
+}
+
 impl SdpSock {
+    /// Says that the caller wants room. It looks for some afterwards, with the connection's lock.
+    pub(crate) fn want_room(&self) -> RoomWanted<'_> {
+        self.data().writers.fetch_add(1, Relaxed);
+        RoomWanted(self.data())
+    }
+
+    /// Whether a caller wants room.
+    pub(crate) fn is_room_wanted(&self) -> bool {
+        self.data().writers.load(Relaxed) > 0
+    }
+
     /// Watches for an event after `seq`, and for completions if it `polls`: whether one has come. A task that is
     /// woken up gets an idle processor, if there is one; one that only lets others go before it stays where they
     /// are.

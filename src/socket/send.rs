@@ -7,6 +7,7 @@ use super::netns;
 use super::send_step::{Space, Step};
 use crate::conn::room::last_look;
 use crate::conn::send_queue::{Chunk, SMALL_CHUNK};
+use crate::conn::wait::RoomWanted;
 use crate::conn::zcopy::detached::Added;
 use crate::conn::{keepalive, zcopy, Connection, SdpSock};
 use crate::sys::bindings as c;
@@ -19,7 +20,6 @@ use crate::sys::rdma::mapper::Mapper;
 use crate::sys::time::{jiffies, nanoseconds};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
-use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
 /// sendmsg(2).
@@ -98,10 +98,11 @@ fn queue(
                 None => continue,
             },
         };
+        let mut wanted = None;
         step = last_look(
             step,
             |step| *step == Step::Full,
-            || ask_for_room(sk, timeout == 0),
+            || wanted = ask_for_room(sk, timeout == 0),
             || Step::copy(sk, want, call),
         );
         match step {
@@ -186,10 +187,11 @@ fn detach(
         return Ok(Some(want));
     }
     let may_wait = *timeout != 0;
+    let mut wanted = None;
     let added = last_look(
         call.add(sk, message, may_wait),
         |added| *added == Some(Added::Full),
-        || ask_for_room(sk, !may_wait),
+        || wanted = ask_for_room(sk, !may_wait),
         || call.add(sk, message, may_wait),
     );
     let Some(added) = added else {
@@ -334,9 +336,10 @@ fn commit(
 }
 
 /// As on TCP, what is queued goes out before a call waits or gives up; and completions may have come that
-/// nobody was told of. `poll`: the call must not wait, so that who polls is told when there is room.
+/// nobody was told of. `poll`: the call must not wait, so that who polls is told when there is room; else the caller is.
 #[inline(never)]
-fn ask_for_room(sk: &SdpSock, poll: bool) {
+fn ask_for_room(sk: &SdpSock, poll: bool) -> Option<RoomWanted<'_>> {
+    let wanted = (!poll).then(|| sk.want_room());
     if poll {
         sk.want_space();
     }
@@ -351,15 +354,12 @@ fn ask_for_room(sk: &SdpSock, poll: bool) {
         netns::shed();
     }
     sk.progress();
+    wanted
 }
 
-/// Waits until the send queue has room.
+/// Waits until the send queue has room, which is [wanted](RoomWanted).
 #[inline(never)]
 fn wait_for_room(sk: &SdpSock, lock: &mut Locked<'_>, seq: i32, timeout: isize) -> Result<isize> {
     sk.connection().stats.memory_waits += 1;
-    let writers = &sk.data().writers;
-    writers.fetch_add(1, Relaxed);
-    let r = sk.wait(lock, seq, timeout);
-    writers.fetch_sub(1, Relaxed);
-    r
+    sk.wait(lock, seq, timeout)
 }

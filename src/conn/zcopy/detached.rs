@@ -371,8 +371,7 @@ impl Connection {
         }) = self.direct.blocks.retire()
         {
             trace::zero_copy(sk, ZeroCopy::ReadByPeer, size, size);
-            wakeups.writable |= self.writable(sk);
-            self.space_wanted &= !wakeups.writable;
+            self.has_room_again(sk, wakeups);
             wakeups.direct = true;
             let Some(endpoint) = self.endpoint.as_mut() else {
                 continue;

@@ -150,6 +150,7 @@ pub(crate) fn await_reader(
     timeout: &mut isize,
 ) -> Result<usize> {
     let start = jiffies();
+    let _wanted = sk.want_room();
     loop {
         let seq = sk.event_seq();
         // what goes before the bytes that wait here must not wait for them
