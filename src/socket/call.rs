@@ -81,23 +81,21 @@ impl<'a> Call<'a> {
             return None;
         }
         let size = message.remaining();
-        {
-            let mut c = sk.hold();
-            if !self.begun {
-                self.begin(&mut c, message, size, may_wait);
-            }
-            if self.is_plain {
-                return Some(Step::to_copy(sk, &mut c, size, &mut self.space));
-            }
+        let mut c = sk.hold();
+        if !self.begun {
+            self.begin(&mut c, message, size, may_wait);
         }
-        let mut c = sk.connection();
+        if self.is_plain {
+            return Some(Step::to_copy(sk, &mut c, size, &mut self.space));
+        }
         self.asynchronous = may_wait && self.notice.is_none() && c.may_send_async(size);
-        // a reader's advert may have come, to which it can write at once
-        if may_wait && c.may_go_directly(size) && c.may_have_news(sk) {
-            c.progress();
-        }
+        let news = may_wait && c.may_go_directly(size) && c.may_have_news(sk);
         let threshold = c.zcopy_threshold();
         drop(c);
+        if news {
+            // a reader's advert may have come, to which it can write at once
+            sk.progress();
+        }
         if self.asynchronous || self.notice.is_some() {
             let one = message.run(size).is_some_and(|(_, len)| len == size);
             self.scattered = !one && message.short(size, size.div_ceil(2)) == size;
@@ -123,6 +121,22 @@ impl<'a> Call<'a> {
         };
         let is_urgent = message.flags() & bindings::MSG_OOB != 0;
         self.is_plain = is_urgent || (is_small && !message.is_spliced());
+    }
+
+    /// The best step for `want` bytes. `part`: so many of them go one way, and it may wait for whoever reads them.
+    pub(super) fn step(&mut self, sk: &SdpSock, want: usize, part: Option<usize>) -> Step {
+        let mut c = sk.connection();
+        if let Some(left) = part.filter(|_| self.is_direct(&mut c)) {
+            if c.writable_directly(want) > 0 {
+                return Step::Write;
+            }
+            match c.block_size(sk, left) {
+                0 if c.awaits_reader(want) => return Step::AwaitReader,
+                0 => {}
+                size => return Step::Block(size),
+            }
+        }
+        Step::to_copy(sk, &mut c, want, &mut self.space)
     }
 
     /// How many of the next bytes are of the part that it is at.

@@ -103,7 +103,7 @@ fn queue(
             step,
             |step| *step == Step::Full,
             || wanted = ask_for_room(sk, timeout == 0),
-            || Step::copy(sk, want, call),
+            || Step::copy(sk, want, &mut call.space),
         );
         match step {
             Step::Copy => copy(sk, message, &mut call.space, most)?,
@@ -146,10 +146,10 @@ fn by_parts(
     // what is in front of a block, or behind it, is copied
     let may_wait = may_choose(message) && call.notice.is_none() && *timeout != 0;
     let part = (may_wait && most == want).then_some(left);
-    let mut step = Step::choose(sk, want, part, call);
+    let mut step = call.step(sk, want, part);
     if let Step::AwaitReader = step {
         step = match zcopy::send::await_reader(sk, lock, want, timeout)? {
-            0 => Step::copy(sk, want, call),
+            0 => Step::copy(sk, want, &mut call.space),
             _ => Step::Write,
         };
     }
@@ -162,7 +162,7 @@ fn by_parts(
             if let Err(e) = r {
                 (call.stopped, *timeout) = (Some(e), 0);
             }
-            step = Step::copy(sk, want, call);
+            step = Step::copy(sk, want, &mut call.space);
         }
     }
     Ok(Some((step, most.min(left))))

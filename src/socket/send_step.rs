@@ -2,7 +2,6 @@
 
 //! By which way the next bytes of a send call go.
 
-use super::call::Call;
 use crate::conn::send_queue::{Chunk, LARGE_CHUNK, MIDDLE_CHUNK, SMALL_CHUNK};
 use crate::conn::{Connection, SdpSock};
 use crate::memory::pressure;
@@ -42,30 +41,9 @@ pub(super) struct Space {
 }
 
 impl Step {
-    /// The best one for `want` bytes. `part`: so many of them go one way, and the call may wait for whoever reads them.
-    pub(super) fn choose(
-        sk: &SdpSock,
-        want: usize,
-        part: Option<usize>,
-        call: &mut Call<'_>,
-    ) -> Self {
-        let mut c = sk.connection();
-        if let Some(left) = part.filter(|_| call.is_direct(&mut c)) {
-            if c.writable_directly(want) > 0 {
-                return Step::Write;
-            }
-            match c.block_size(sk, left) {
-                0 if c.awaits_reader(want) => return Step::AwaitReader,
-                0 => {}
-                size => return Step::Block(size),
-            }
-        }
-        Self::to_copy(sk, &mut c, want, &mut call.space)
-    }
-
     /// The one for `want` bytes that are copied.
-    pub(super) fn copy(sk: &SdpSock, want: usize, call: &mut Call<'_>) -> Self {
-        Self::to_copy(sk, &mut sk.hold(), want, &mut call.space)
+    pub(super) fn copy(sk: &SdpSock, want: usize, space: &mut Space) -> Self {
+        Self::to_copy(sk, &mut sk.hold(), want, space)
     }
 
     /// The same, with the lock.

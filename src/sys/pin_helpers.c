@@ -75,11 +75,14 @@ static size_t next_of_run(struct iov_iter *i, size_t got, size_t most, unsigned 
 /* The next run. Gives where it is if it is one piece, else the offset in the first page. */
 static unsigned long first_run(const struct iov_iter *i, size_t most, size_t *len)
 {
-	struct iov_iter at = *i;
+	struct iov_iter at;
 	unsigned long start, next;
 	unsigned int offset;
 	size_t n;
 
+	if (iter_is_ubuf(i))
+		return first_piece(i, most, len);
+	at = *i;
 	*len = next_of_run(&at, 0, most, &offset, &start);
 	while (*len && (n = next_of_run(&at, *len, most, &offset, &next))) {
 		*len += n;
