@@ -18,10 +18,11 @@ def resources():
             if kind in ("pd", "cq", "qp", "mr", "srq")}
 
 
-def queues():
-    """The numbers of the module's completion queues, on all devices."""
+def queues(free=False):
+    """The numbers of the module's completion queues, on all devices; of those that no queue pair has, if they are to be free."""
     shown = "".join(netns.run(where, "rdma resource show cq") for where in netns.hosts())
-    return sorted({re.search(r"dev \S+ cqn \d+", line).group() for line in shown.splitlines() if "[ib_sdp]" in line})
+    lines = [line for line in shown.splitlines() if "[ib_sdp]" in line and (not free or re.search(r"\busers 0\b", line))]
+    return sorted({re.search(r"dev \S+ cqn \d+", line).group() for line in lines})
 
 
 def same(now, before):
