@@ -202,6 +202,17 @@ class Watched(unittest.TestCase):
         self.assertEqual((goal["bound"], goal["ratio"], goal["met"]), (1.0, 0.95, True))
 
 
+class Calls(unittest.TestCase):
+    def test_table(self):
+        points = [point for point in rdma.plan(Options) if point["part"] == "calls"]
+        cost = {"sdp": 300, "tcp": 400, "rsockets": 500}
+        samples = samples_of(points, send_ns=lambda point: cost[point["system"]], recv_ns=lambda point: cost[point["system"]] / 2)
+        text = "\n".join(rdma.table(Options, AROUND, samples, points, 0, []))
+        rows = [line.split() for line in text.splitlines()]
+        self.assertIn(["4", "KiB", "300", "500", "400", "0.60", "0.75"], rows)
+        self.assertIn(["64", "B", "150", "250", "200", "0.60", "0.75"], rows)
+
+
 class Scale(unittest.TestCase):
     def table(self, **more):
         points = scale.plan(Options)

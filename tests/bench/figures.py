@@ -104,6 +104,7 @@ def places(points):
 
 
 AT_ONCE_SIZE = 65536
+CALLS = (64, 4096, 65536)   # bytes of the messages whose calls are measured one by one
 WATCHED = (2, 100)          # connections of which epoll(7) tells which has something
 
 
@@ -119,6 +120,19 @@ def watched_points():
     return [(mode, mode, 64, count) for mode in ("epoll", "edge") for count in WATCHED]
 
 
+def call_points():
+    """The same of single calls."""
+    return [("calls", "calls", size, 1) for size in CALLS]
+
+
+def call_sections(samples, points, systems, names, pairs=None):
+    """The shortest send and the shortest receive call, which find room, or bytes, and nothing else to do."""
+    there = [system for system in systems if any((point["part"], point["system"]) == ("calls", system) for point in points)]
+    for name in ("send", "recv") if there else ():
+        yield from section(samples, f"The shortest {name} call, ns", "message", [(length(size), size, 1) for size in CALLS],
+                           "calls", f"{name}_ns", 1, there, names, pairs=pairs)
+
+
 def standard_sections(samples, points, at_once_size, systems, names, pairs=None):
     """Throughput, latency, CPU time and connections of SDP and others."""
     sizes, pongs, counts = places(points)
@@ -131,6 +145,7 @@ def standard_sections(samples, points, at_once_size, systems, names, pairs=None)
         yield from section(samples, "Latency, half of a ping-pong, waiting by sleep" + " (raw: completion events)" * bool(raw) + ", us", "message",
                            [(length(size), size, 1) for size in pongs], "latency", "median_us", 1, systems, names, pairs=pairs)
     yield from watched_sections(samples, points, systems, names, pairs)
+    yield from call_sections(samples, points, systems, names, pairs)
     if sizes:
         yield from section(samples, f"CPU time of the whole guest, both sides and the kernel's threads, ns per byte{raw}", "message",
                            by_size, "throughput", "guest_cpu_per_byte", 1e9, systems, names, pairs=pairs)

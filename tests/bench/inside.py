@@ -114,6 +114,8 @@ def sockets(system, mode, size, connections, seconds, here=False, options=()):
         }
     elif mode == "pong":
         sample |= round_trips(here)
+    elif mode == "calls":
+        sample |= {"send_ns": here["least_ns"], "recv_ns": there["least_ns"], "count": here["count"]}
     else:
         sample |= {"per_second": here["count"] / here["seconds"], "count": here["count"], "seconds": here["seconds"]}
     return sample

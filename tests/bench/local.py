@@ -2,7 +2,7 @@
 """What `scripts/bench --local` measures and shows: SDP within one machine, where it uses no RDMA, against TCP, AF_UNIX,
 and rsockets, which go by the RDMA device (rxe) within one machine as well: they have no other way."""
 
-from figures import AT_ONCE_SIZE, goals_of, goals_table, intro, lost_table, standard_graphs, standard_points, standard_sections, watched_points
+from figures import AT_ONCE_SIZE, call_points, goals_of, goals_table, intro, lost_table, standard_graphs, standard_points, standard_sections, watched_points
 
 SYSTEMS = ("sdp", "zcopy", "tcp", "unix", "rsockets")
 NAMES = {"sdp": "SDP", "zcopy": "zcopy", "tcp": "TCP", "unix": "AF_UNIX", "rsockets": "rsockets"}
@@ -11,7 +11,8 @@ SIZES = [64 * 4 ** i for i in range(10)]                # 64 bytes to 16 MiB
 
 
 def plan(options):
-    points = [(*point, SYSTEMS) for point in standard_points(options.quick, SIZES)] + [(*point, ("sdp", "tcp", "unix")) for point in watched_points()]
+    points = [(*point, SYSTEMS) for point in standard_points(options.quick, SIZES)]
+    points += [(*point, ("sdp", "tcp", "unix")) for point in [*watched_points(), *call_points()]]
     return [{"part": part, "mode": mode, "size": size, "connections": count, "system": system, "here": True}
             for part, mode, size, count, systems in points for system in systems]
 

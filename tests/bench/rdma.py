@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What `make bench` measures and shows: SDP against raw verbs, rsockets and TCP on one link."""
 
-from figures import AT_ONCE_SIZE, WATCHED, figure, goals_of, goals_table, intro, length, lost_table, standard_graphs, standard_points, standard_sections, watched_points
+from figures import AT_ONCE_SIZE, WATCHED, call_points, figure, goals_of, goals_table, intro, length, lost_table, standard_graphs, standard_points, standard_sections, watched_points
 
 SYSTEMS = ("sdp", "raw", "rsockets", "tcp")
 NAMES = {"sdp": "SDP", "raw": "raw verbs", "rsockets": "rsockets", "tcp": "TCP"}
@@ -18,6 +18,7 @@ def plan(options):
               for point in standard_points(options.quick, SIZES)]
     # rsockets cannot be in an epoll, and a completion channel has no edges.
     points += [(*point, ["sdp", "raw", "tcp"] if point[0] == "epoll" else ["sdp", "tcp"]) for point in watched_points()]
+    points += [(*point, ["sdp", "rsockets", "tcp"]) for point in call_points()]
     points += [("check", mode, size, 1, [system]) for system, mode, size in CHECKS]
     return [{"part": part, "mode": mode, "size": size, "connections": count, "system": system}
             for part, mode, size, count, systems in points for system in systems]

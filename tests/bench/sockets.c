@@ -15,6 +15,8 @@
  *		it may be, with pieces a message is in N pieces, each apart bytes (4096) from the next one.
  * MODE fan-in, fan-out: the same, but one thread takes, or gives, on all connections.
  * MODE pong:	messages of SIZE bytes go to and fro on all connections at once; the driver measures.
+ * MODE calls:	one sends messages of SIZE bytes, the other reads them; each measures the shortest of its calls, which found
+ *		room, or bytes, and nothing else to do.
  * MODE connect: connect, a byte to and fro, close, again and again; the driver measures.
  * MODE compute: how many steps of the computation go in a second.
  *
@@ -117,6 +119,43 @@ static void drive_pong(void)
 		api.close(streams[i].fd);
 }
 
+/* The shortest of the calls until the end of the time, or of the connection. */
+static void measure_calls(int fd, int sends)
+{
+	char *data = buffer();
+	double start = now(), last = start, time, least = 0;
+	int count = 0, done;
+
+	do {
+		if (sends)
+			send_all(fd, data, size);
+		done = sends ? last - start >= seconds : !recv_all(fd, data, size);
+		time = now();
+		if (!done && (!count++ || time - last < least))
+			least = time - last;
+		last = time;
+	} while (!done);
+	printf("{\"count\": %d, \"least_ns\": %.0f}\n", count, least * 1e9);
+}
+
+static void serve_calls(int listener)
+{
+	int fd = api.accept(listener, NULL, NULL);
+
+	if (fd < 0)
+		fail("accept: %s", strerror(errno));
+	measure_calls(fd, 0);
+	api.close(fd);
+}
+
+static void drive_calls(void)
+{
+	int fd = new_connection();
+
+	measure_calls(fd, 1);
+	api.close(fd);
+}
+
 static void serve_connect(int listener)
 {
 	struct mark start = {};
@@ -180,7 +219,7 @@ static void read_options(char **words)
 
 static void run(int argc, char **argv)
 {
-	int serving, pongs, connects, streams;
+	int serving, pongs, calls, connects, streams;
 	const char *mode;
 
 	if (argc < 8)
@@ -200,20 +239,21 @@ static void run(int argc, char **argv)
 	fan_out = !strcmp(mode, "fan-out");
 	streams = !strcmp(mode, "stream") || fan_in || fan_out;
 	pongs = !strcmp(mode, "pong");
+	calls = !strcmp(mode, "calls");
 	connects = !strcmp(mode, "connect");
 	if (!serving && !strcmp(mode, "compute")) {
 		measure_compute();
 		return;
 	}
-	if (!streams && !pongs && !connects)
+	if (!streams && !pongs && !calls && !connects)
 		fail("no mode is called %s", mode);
 	if (serving) {
-		(streams ? serve_stream : pongs ? serve_pong : serve_connect)(new_listener());
+		(streams ? serve_stream : pongs ? serve_pong : calls ? serve_calls : serve_connect)(new_listener());
 		return;
 	}
 	seconds = atof(argv[8]);
 	read_options(argv + 9);
-	(streams ? drive_stream : pongs ? drive_pong : drive_connect)();
+	(streams ? drive_stream : pongs ? drive_pong : calls ? drive_calls : drive_connect)();
 }
 
 /* A run for each line, by a process of its own. */
