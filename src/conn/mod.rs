@@ -350,7 +350,8 @@ impl Connection {
             self.look_for_collection(sk);
             self.refill(sk, wakeups);
             self.transmit(sk, wakeups);
-            if self.has_ended_sends(sk) {
+            let waits = self.waits_for_completion(sk);
+            if !waits && self.has_ended_sends() {
                 // left to the next look, they would wake the very caller who looks before it sleeps
                 self.poll_send(sk, wakeups);
             }
@@ -362,8 +363,9 @@ impl Connection {
             if self.is_polled(sk) {
                 break;
             }
-            let armed = self.arm(sk);
-            if sk.data().events.set_unfinished(self.is_unfinished(sk)) {
+            let armed = self.arm(sk, waits);
+            let unfinished = waits || self.is_unfinished(sk);
+            if sk.data().events.set_unfinished(unfinished) {
                 self.take_events(sk, wakeups);
             } else if armed {
                 break;
@@ -374,9 +376,9 @@ impl Connection {
 
     /// Whether sends of a trickle have ended with which nothing goes on; what something waits for, `arm` finds,
     /// and the many of a flow are taken together.
-    fn has_ended_sends(&self, sk: &SdpSock) -> bool {
+    fn has_ended_sends(&self) -> bool {
         let ended = self.endpoint.as_ref().is_some_and(|e| e.has_ended_sends());
-        ended && self.tx.queued() <= send_queue::SMALL_CHUNK && !self.waits_for_completion(sk)
+        ended && self.tx.queued() <= send_queue::SMALL_CHUNK
     }
 
     /// Takes the ends of sends.

@@ -57,9 +57,9 @@ impl SdpSock {
 }
 
 impl Connection {
-    /// Has all told that is to be; false if something has come meanwhile.
-    pub(super) fn arm(&mut self, sk: &SdpSock) -> bool {
-        let (wait_sent, notify_on) = (self.waits_for_completion(sk), self.notify_on(sk));
+    /// Has all told that is to be, the ends of sends if something waits for those; false if something has come meanwhile.
+    pub(super) fn arm(&mut self, sk: &SdpSock, wait_sent: bool) -> bool {
+        let notify_on = self.notify_on(sk);
         let Some(endpoint) = self.endpoint.as_mut() else {
             return true;
         };
@@ -132,8 +132,9 @@ impl Connection {
         }
     }
 
-    /// Whether something goes on with the next completion though no call may come: a connection that
-    /// begins or ends, bytes that are to go out, memory that is lent.
+    /// Whether something goes on with the next completion though no call may come, besides what
+    /// [waits](Self::waits_for_completion) for that of a send: a connection that begins or ends, bytes that are to go out, memory
+    /// that is lent.
     pub(super) fn is_unfinished(&self, sk: &SdpSock) -> bool {
         sk.state() != State::Established
             || self.closing.is_orphaned()
@@ -141,7 +142,6 @@ impl Connection {
             || self.tx.unsent() > 0
             || self.held.is_some()
             || self.direct.has_detached()
-            || self.waits_for_completion(sk)
     }
 
     /// Whether nothing can go out before the peer gives credits, which will be told. More bytes
