@@ -379,8 +379,8 @@ def one_processor(e):
 
 @case(hosts=HERE, reference=False, families=("v4",), timeout=60)
 def few_sends_a_connection(e):
-    """A connection of a few large sends goes by what is likely here: they are copied once instead of twice, from 64 KiB on."""
-    for size, direct in ((65535, False), (65536, True), (4 * MIB, True)):
+    """A connection of a few large sends goes by what is likely here: they are copied once instead of twice, from 256 KiB on."""
+    for size, direct in ((MIB // 4 - 1, False), (MIB // 4, True), (4 * MIB, True)):
         near, far = e.pair()
         task = e.task(far.recv_exactly, 2 * size)
         near.sendall(bytes(size))
