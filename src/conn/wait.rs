@@ -16,8 +16,8 @@ use kernel::time::{Delta, Instant, Monotonic};
 /// After so many looks for an event a look at the completion queue follows, which takes some ten times as long.
 const SPINS: u32 = 8;
 
-/// That a caller wants room to write, from before its last look for some until it has waited: so room that
-/// appears behind that look is told. Of other room nobody is told, which would wake those who wait for something else.
+/// A caller wants room to write, from before its last look for some until it has waited: room that appears behind that
+/// look is told. Nobody is told of other room, which would wake those who wait for something else.
 pub(crate) struct RoomWanted<'a>(&'a Socket);
 
 impl Drop for RoomWanted<'_> {

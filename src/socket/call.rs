@@ -115,8 +115,13 @@ impl<'a> Call<'a> {
         let is_small = size < zcopy::LEAST_TRANSFER || {
             self.least = match self.notice {
                 Some(_) => Some(zcopy::detached::LEAST),
-                None => c.zcopy_threshold().filter(|_| may_wait),
+                None if may_wait => c.zcopy_threshold(),
+                None => None,
             };
+            if may_wait && self.least.is_none() {
+                // zero copy was switched off: the peer's readers need not tell of their memory any more
+                c.chooses_direct(size);
+            }
             self.least.is_none_or(|least| size < least)
         };
         let is_urgent = message.flags() & bindings::MSG_OOB != 0;
