@@ -603,7 +603,8 @@ def takes_heart(e):
         if not counters.gained("async blocks"):
             break
     e.check(sends(4096, False) < 4096, "it has not tried again")
-    # what was left from before is writable
+    # a write to what is still in flight would be another touch
+    e.until(lambda: not observe.pinned("self"), "the end of the pinning")
     write(m, 0, 1, m.size)
     counters, count = Counters(), 200
     for _ in range(count):
