@@ -19,7 +19,7 @@ use kernel::error::to_result;
 use kernel::ffi::{c_int, c_void};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, AtomicFlag, Relaxed, Release};
-use kernel::sync::Arc;
+use kernel::sync::{new_mutex, Arc, Mutex, MutexGuard};
 use kernel::time::{msecs_to_jiffies, Jiffies};
 use kernel::types::Opaque;
 
@@ -42,6 +42,10 @@ struct Device {
     removing: AtomicFlag,
     removal_overdue: AtomicFlag,
     vector: Atomic<u32>,
+    /// Held while a software device resets a QP: rxe does not sleep until the QP's tasks are over, so many at
+    /// once, or one with the priority of a rescuer, would keep the processors from just these.
+    #[pin]
+    resets: Mutex<()>,
     uses: UseCount,
     /// Completed when the last of `uses` has ended.
     #[pin]
@@ -140,6 +144,11 @@ impl DeviceRef {
     /// Whether DMA addresses are kernel addresses, so that nothing is to be synchronised.
     pub(super) fn is_virtual(&self) -> bool {
         self.0.virt
+    }
+
+    /// The right to have a software device reset a QP.
+    pub(super) fn lock_resets(&self) -> MutexGuard<'_, ()> {
+        self.0.resets.lock()
     }
 
     /// Attributes that `ib_core` asked the driver for.
@@ -284,6 +293,7 @@ extern "C" fn add<C: Client>(raw: *mut c::ib_device) -> c_int {
             removing: AtomicFlag::new(false),
             removal_overdue: AtomicFlag::new(false),
             vector: Atomic::new(0),
+            resets <- new_mutex!((), "ib_sdp_resets"),
             uses: UseCount::one(),
             unused <- Unused::new(),
         }),

@@ -114,6 +114,7 @@ impl OwnedQp {
             ..Default::default()
         };
         let mask = c::ib_qp_attr_mask_IB_QP_STATE as i32;
+        let _one = self.qp.device.lock_resets();
         // SAFETY: The QP exists, as is said. `attr` is initialised and may be written to.
         unsafe { c::ib_modify_qp(self.qp.raw(), &mut attr, mask) };
     }
