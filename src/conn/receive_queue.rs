@@ -36,7 +36,7 @@ pub(crate) enum Urgent {
 
 /// The queue of one connection.
 pub(crate) struct ReceiveQueue {
-    buffers: Ring<KBox<Buffer>>,
+    buffers: Ring<Buffer>,
     /// Memory in the queue, in bytes of capacity.
     memory: usize,
     /// Position of the next byte to be read.
@@ -130,9 +130,9 @@ impl ReceiveQueue {
     /// The buffer, if there is no place, which [`ReceiveQueue::make_room`] rules out.
     pub(crate) fn push(
         &mut self,
-        buffer: KBox<Buffer>,
+        buffer: Buffer,
         urgent: bool,
-    ) -> core::result::Result<Option<KBox<Buffer>>, KBox<Buffer>> {
+    ) -> core::result::Result<Option<Buffer>, Buffer> {
         let n = u64::from(buffer.len);
         let last = buffer
             .bytes()
@@ -173,7 +173,7 @@ impl ReceiveQueue {
     }
 
     /// Drops the urgent byte if it is the next to be read. Returns a buffer that became empty.
-    pub(crate) fn skip_mark(&mut self) -> Option<KBox<Buffer>> {
+    pub(crate) fn skip_mark(&mut self) -> Option<Buffer> {
         if !self.at_mark() || self.bytes() == 0 {
             return None;
         }
@@ -183,13 +183,13 @@ impl ReceiveQueue {
 
     /// Takes the `i`-th buffer out, for a reader that has the socket lock; ended by
     /// [`ReceiveQueue::put_back`].
-    pub(crate) fn take(&mut self, i: usize) -> Option<KBox<Buffer>> {
+    pub(crate) fn take(&mut self, i: usize) -> Option<Buffer> {
         self.buffers.take_at(i)
     }
 
     /// Puts back unchanged what was the `i`-th buffer, after a look. Meanwhile those before it may
     /// have gone ([`ReceiveQueue::skip_mark`]): its place is the one that is empty.
-    pub(crate) fn put_back(&mut self, i: usize, buffer: KBox<Buffer>) {
+    pub(crate) fn put_back(&mut self, i: usize, buffer: Buffer) {
         let place = (0..=i).find(|&j| self.buffers.get(j).is_none());
         if let Some(place) = place {
             self.buffers.put_at(place, buffer);
@@ -197,7 +197,7 @@ impl ReceiveQueue {
     }
 
     /// Puts the first buffer back, of which `n` bytes were read. Returns it when it is empty.
-    pub(crate) fn consumed(&mut self, mut buffer: KBox<Buffer>, n: usize) -> Option<KBox<Buffer>> {
+    pub(crate) fn consumed(&mut self, mut buffer: Buffer, n: usize) -> Option<Buffer> {
         self.read += n as u64;
         buffer.offset += n as u32;
         buffer.len -= n as u32;

@@ -103,7 +103,7 @@ impl Connection {
     /// What the connection is lost with.
     fn payload(
         &mut self,
-        mut buffer: KBox<Buffer>,
+        mut buffer: Buffer,
         header_aside: u32,
         message: &Received,
         wakeups: &mut Wakeups,

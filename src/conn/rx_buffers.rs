@@ -94,7 +94,7 @@ fn largest(sk: &SdpSock) -> usize {
 /// The receive buffers of a connection, besides those that are posted.
 pub(crate) struct RxBuffers {
     /// Unused ones, of the current size.
-    spare: KVec<KBox<Buffer>>,
+    spare: KVec<Buffer>,
     /// Their size in bytes.
     size: u32,
     /// How many to have posted while the reader keeps up.
@@ -123,7 +123,7 @@ impl RxBuffers {
     }
 
     /// Those of a connection that begins: room for spare ones of this size.
-    pub(super) fn begin(&mut self, spare: KVec<KBox<Buffer>>, size: u32) {
+    pub(super) fn begin(&mut self, spare: KVec<Buffer>, size: u32) {
         (self.spare, self.size) = (spare, size);
     }
 
@@ -192,7 +192,7 @@ impl Connection {
     }
 
     /// Takes back a receive buffer that is empty.
-    pub(crate) fn recycle(&mut self, buffer: KBox<Buffer>) {
+    pub(crate) fn recycle(&mut self, buffer: Buffer) {
         let Some(endpoint) = &self.endpoint else {
             return;
         };
@@ -322,14 +322,14 @@ fn is_of(endpoint: &Endpoint, mapped: &Option<Arc<Mapper>>) -> bool {
 }
 
 /// A receive buffer.
-fn make(size: usize, mapper: Option<&Arc<Mapper>>, gfp: Flags) -> Result<KBox<Buffer>> {
+fn make(size: usize, mapper: Option<&Arc<Mapper>>, gfp: Flags) -> Result<Buffer> {
     let mut buffer = Buffer::new(size, gfp)?;
     buffer.map_receive(mapper, gfp)?;
     Ok(buffer)
 }
 
 /// Larger receive buffers to begin with.
-fn first_buffers(size: usize, mapper: Option<&Arc<Mapper>>) -> Result<KVec<KBox<Buffer>>> {
+fn first_buffers(size: usize, mapper: Option<&Arc<Mapper>>) -> Result<KVec<Buffer>> {
     let mut buffers = KVec::with_capacity(FIRST_LARGE.into(), GFP_KERNEL)?;
     for _ in 0..FIRST_LARGE {
         buffers.push(make(size, mapper, GFP_KERNEL)?, GFP_KERNEL)?;

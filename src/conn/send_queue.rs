@@ -30,7 +30,7 @@ const SGES: usize = 2;
 /// Part of the stream: bytes `start..start + len` of it, at the beginning of `buffer`.
 pub(crate) struct Chunk {
     /// The memory.
-    pub(crate) buffer: KBox<Buffer>,
+    pub(crate) buffer: Buffer,
     start: u64,
     len: usize,
     /// Nothing more is to be filled in.
@@ -65,7 +65,7 @@ pub(crate) struct SendQueue {
     chunks: Ring<Chunk>,
     /// So many chunks at the front have been sent whole.
     sent_whole: usize,
-    spare: KVec<KBox<Buffer>>,
+    spare: KVec<Buffer>,
     /// Position behind the last byte that may be sent.
     end: u64,
     /// Position of the next byte to be sent.
@@ -153,7 +153,7 @@ impl SendQueue {
     }
 
     /// A chunk at the end of the stream.
-    pub(crate) fn fresh(&self, buffer: KBox<Buffer>) -> Chunk {
+    pub(crate) fn fresh(&self, buffer: Buffer) -> Chunk {
         Chunk {
             buffer,
             start: self.end,
@@ -203,7 +203,7 @@ impl SendQueue {
 
     /// The buffer that the next `n` unsent bytes lie in from its beginning, with no others behind
     /// them. Nothing is added to it any more, so it may be exchanged for another one.
-    pub(crate) fn whole(&mut self, n: usize) -> Option<&mut KBox<Buffer>> {
+    pub(crate) fn whole(&mut self, n: usize) -> Option<&mut Buffer> {
         let (i, off) = self.next()?;
         let c = self.chunks.get_mut(i)?;
         if off != 0 || c.len != n {
@@ -259,7 +259,7 @@ impl SendQueue {
     }
 
     /// Keeps an unused chunk, unless there are enough.
-    fn keep(&mut self, buffer: KBox<Buffer>) {
+    fn keep(&mut self, buffer: Buffer) {
         if !pressure::is_exhausted() {
             let _ = self.spare.push_within_capacity(buffer);
         }

@@ -51,7 +51,7 @@ pub(crate) struct Prepared {
     pub(crate) endpoint: Endpoint,
     tx: SendQueue,
     rx: ReceiveQueue,
-    spare: KVec<KBox<Buffer>>,
+    spare: KVec<Buffer>,
     /// Receive buffers that are posted.
     pub(crate) posted: u16,
     /// Their size in bytes.

@@ -313,7 +313,7 @@ impl Call<'_> {
     }
 
     /// Gives the buffer back, of which `read` bytes were taken, or looked at.
-    fn done(&self, buffer: KBox<Buffer>, index: usize, read: usize) {
+    fn done(&self, buffer: Buffer, index: usize, read: usize) {
         let sk = self.sk;
         let mut c = sk.connection();
         if self.peek {

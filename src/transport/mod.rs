@@ -107,7 +107,7 @@ pub(crate) trait Transport: Send {
 
     /// Queues a buffer for a message to come into. Gives it back when there is no room, when it is
     /// not mapped, or when the transport is broken.
-    fn post_receive(&mut self, b: KBox<Buffer>) -> Result<(), KBox<Buffer>>;
+    fn post_receive(&mut self, b: Buffer) -> Result<(), Buffer>;
 
     /// Queues a message.
     ///

@@ -68,7 +68,7 @@ pub(crate) enum Completion {
     /// A message has come.
     Received {
         /// It is in here, from the beginning; but for what is in `head`.
-        buffer: KBox<Buffer>,
+        buffer: Buffer,
         /// Its length, all told.
         len: u32,
         /// Its first bytes, all headers among them and nothing else, if they came by themselves.

@@ -3,9 +3,9 @@
 //! Buffers for messages.
 //!
 //! A [`Buffer`] is a block of kernel memory that messages are received into or sent from. It is
-//! handled as `KBox<Buffer>` and used again and again: allocating and mapping it costs more than
-//! most messages. A buffer is mapped by one [`Mapper`] and in one direction at a time; what it has of
-//! that is a handle, which does not keep the device.
+//! used again and again: allocating and mapping it costs more than most messages. A buffer is mapped
+//! by one [`Mapper`] and in one direction at a time; what it has of that is a handle, which does not
+//! keep the device.
 
 use super::super::pages::Memory;
 use super::dma::Direction;
@@ -33,17 +33,13 @@ impl Buffer {
     /// # Errors
     ///
     /// `EINVAL` for another capacity, `ENOMEM`.
-    pub(crate) fn new(capacity: usize, gfp: Flags) -> Result<KBox<Self>> {
-        let memory = Memory::new(capacity, gfp)?;
-        Ok(KBox::new(
-            Buffer {
-                offset: 0,
-                len: 0,
-                mapping: None,
-                memory,
-            },
-            gfp,
-        )?)
+    pub(crate) fn new(capacity: usize, gfp: Flags) -> Result<Self> {
+        Ok(Buffer {
+            offset: 0,
+            len: 0,
+            mapping: None,
+            memory: Memory::new(capacity, gfp)?,
+        })
     }
 
     /// Its size in bytes.

@@ -274,7 +274,7 @@ impl<B: Lendable> Endpoint<B> {
     }
 
     /// See [`ReceiveQueue::post`].
-    pub(crate) fn post_receive(&mut self, b: KBox<Buffer>) -> Result<(), KBox<Buffer>> {
+    pub(crate) fn post_receive(&mut self, b: Buffer) -> Result<(), Buffer> {
         self.receive.post(b)
     }
 

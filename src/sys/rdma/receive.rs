@@ -18,7 +18,7 @@ use kernel::sync::Arc;
 /// A completion of a receive.
 pub(crate) struct Received {
     /// The buffer that was posted; none if the device named one that was not.
-    pub(crate) buffer: Option<KBox<Buffer>>,
+    pub(crate) buffer: Option<Buffer>,
     /// How it ended. A message of a kind that does not belong here is an error.
     pub(crate) status: WcStatus,
     /// Length of the message, at most the buffer's.
@@ -28,7 +28,7 @@ pub(crate) struct Received {
 /// A queue without the QP: what the next one can have of it.
 pub(super) struct ReceiveParts {
     cq: Cq,
-    slots: KVec<Option<(KBox<Buffer>, Arc<Mapping>)>>,
+    slots: KVec<Option<(Buffer, Arc<Mapping>)>>,
     wrs: KVec<c::ib_recv_wr>,
     sges: KVec<c::ib_sge>,
     /// The number of its first work request.
@@ -65,7 +65,7 @@ pub(super) struct ReceiveQueue {
     cq: Cq,
     mapper: Arc<MapperOwner>,
     lkey: u32,
-    slots: KVec<Option<(KBox<Buffer>, Arc<Mapping>)>>,
+    slots: KVec<Option<(Buffer, Arc<Mapping>)>>,
     wrs: KVec<c::ib_recv_wr>,
     sges: KVec<c::ib_sge>,
     /// Work requests are numbered from here on, by slots.
@@ -145,7 +145,7 @@ impl ReceiveQueue {
     /// # Errors
     ///
     /// Gives the buffer back if it is not mapped so, if there is no room, or if the queue is broken.
-    pub(super) fn post(&mut self, b: KBox<Buffer>) -> Result<(), KBox<Buffer>> {
+    pub(super) fn post(&mut self, b: Buffer) -> Result<(), Buffer> {
         if self.queued == self.slots.len() && self.flush().is_err() {
             return Err(b);
         }

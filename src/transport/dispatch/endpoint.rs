@@ -57,7 +57,7 @@ impl Transport for Endpoint {
     }
 
     of_the_carrier! { &mut self:
-        post_receive(b: KBox<Buffer>) -> Result<(), KBox<Buffer>>;
+        post_receive(b: Buffer) -> Result<(), Buffer>;
         post_send(s: &SendWr<'_>) -> Result;
         post_lent(s: &SendWr<'_>, payload: &LentSpan) -> Result;
         lent_payload(payload: &LentSpan) -> u32;
@@ -120,7 +120,7 @@ impl Endpoint {
     pub(crate) fn exchange(
         &mut self,
         s: &SendWr<'_>,
-        buffer: &mut KBox<Buffer>,
+        buffer: &mut Buffer,
         len: u32,
     ) -> Result {
         if let Carrier::Local(c) = &mut self.carrier {

@@ -118,7 +118,7 @@ impl Endpoint {
     pub(crate) fn exchange(
         &mut self,
         s: &SendWr<'_>,
-        buffer: &mut KBox<Buffer>,
+        buffer: &mut Buffer,
         len: u32,
     ) -> Result<bool> {
         self.unflushed = true;
@@ -184,7 +184,7 @@ impl Transport for Endpoint {
         None
     }
 
-    fn post_receive(&mut self, b: KBox<Buffer>) -> Result<(), KBox<Buffer>> {
+    fn post_receive(&mut self, b: Buffer) -> Result<(), Buffer> {
         self.pair.post_receive(self.side, b)
     }
 

@@ -187,7 +187,7 @@ impl Pair {
     /// # Errors
     ///
     /// Gives it back if there is no room, or no end.
-    pub(super) fn post_receive(&self, side: Side, b: KBox<Buffer>) -> Result<(), KBox<Buffer>> {
+    pub(super) fn post_receive(&self, side: Side, b: Buffer) -> Result<(), Buffer> {
         let mut both = self.both();
         let (mine, other) = both.ends(side);
         let Some(end) = mine.as_mut() else {
@@ -237,7 +237,7 @@ impl Pair {
         &self,
         side: Side,
         s: &SendWr<'_>,
-        buffer: &mut KBox<Buffer>,
+        buffer: &mut Buffer,
         len: u32,
     ) -> Result<bool> {
         let mut both = self.both();

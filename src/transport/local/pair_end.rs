@@ -33,7 +33,7 @@ pub(super) trait Copying: Send + Sync {
 
 /// A message that has come.
 pub(super) struct Arrived {
-    pub(super) buffer: KBox<Buffer>,
+    pub(super) buffer: Buffer,
     pub(super) len: u32,
     pub(super) head: Option<Head>,
 }
@@ -55,7 +55,7 @@ pub(super) struct PairEnd {
     /// Most buffers posted.
     receive_slots: u16,
     /// Buffers for messages to come.
-    posted: Ring<KBox<Buffer>>,
+    posted: Ring<Buffer>,
     /// Messages that have come. Together with `posted` no more than it has room for.
     arrived: Ring<Arrived>,
     /// What was posted and is not carried out, in that order.
@@ -298,7 +298,7 @@ impl PairEnd {
     /// # Errors
     ///
     /// Gives it back if there is no room.
-    pub(super) fn post_receive(&mut self, b: KBox<Buffer>) -> Result<(), KBox<Buffer>> {
+    pub(super) fn post_receive(&mut self, b: Buffer) -> Result<(), Buffer> {
         if self.posted() >= self.receive_slots {
             return Err(b);
         }
@@ -340,12 +340,12 @@ impl PairEnd {
         &mut self,
         other: &mut OptionalEnd,
         s: &SendWr<'_>,
-        buffer: &mut KBox<Buffer>,
+        buffer: &mut Buffer,
         len: u32,
     ) -> Result<bool> {
         let head = Head::new(s.header)?;
         self.check_room()?;
-        let same = |b: &KBox<Buffer>| b.capacity() == buffer.capacity();
+        let same = |b: &Buffer| b.capacity() == buffer.capacity();
         let other = other
             .as_mut()
             .filter(|o| o.posted.front().is_some_and(same));

@@ -188,7 +188,7 @@ impl Transport for Endpoint {
         self.endpoint().map(verbs::Endpoint::mapper)
     }
 
-    fn post_receive(&mut self, b: KBox<Buffer>) -> Result<(), KBox<Buffer>> {
+    fn post_receive(&mut self, b: Buffer) -> Result<(), Buffer> {
         match self.endpoint_mut() {
             Some(e) => e.post_receive(b),
             None => Err(b),

@@ -59,11 +59,9 @@ pub(crate) mod alloc {
 }
 
 pub(crate) mod prelude {
-    pub(crate) use super::{KBox, KVec};
+    pub(crate) use super::KVec;
     pub(crate) type Result<T = (), E = super::Error> = core::result::Result<T, E>;
 }
-
-pub(crate) type KBox<T> = Box<T>;
 
 /// The kernel's vector, as far as it is used here: it grows only when it is told.
 pub(crate) struct KVec<T> {
@@ -138,12 +136,12 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    pub(crate) fn new(capacity: usize) -> KBox<Self> {
-        Box::new(Buffer {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Buffer {
             offset: 0,
             len: 0,
             bytes: vec![0; capacity],
-        })
+        }
     }
 
     pub(crate) fn capacity(&self) -> usize {

@@ -7,7 +7,7 @@ use crate::receive_queue::{ReceiveQueue, Urgent};
 use std::collections::VecDeque;
 
 /// A message of these bytes, with a header of so many before them.
-fn message(header: usize, bytes: &[u8], capacity: usize) -> Box<Buffer> {
+fn message(header: usize, bytes: &[u8], capacity: usize) -> Buffer {
     let mut b = Buffer::new(capacity);
     b.bytes_mut()[header..header + bytes.len()].copy_from_slice(bytes);
     (b.offset, b.len) = (header as u32, bytes.len() as u32);
