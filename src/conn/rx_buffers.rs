@@ -15,6 +15,7 @@ use crate::sys::rdma::mapper::Mapper;
 use crate::sys::time::{milliseconds, Jiffies};
 use crate::transport::{Endpoint, Transport};
 use kernel::alloc::{flags::GFP_KERNEL, Flags};
+use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full};
 use kernel::sync::Arc;
@@ -101,7 +102,8 @@ pub(crate) struct RxBuffers {
     window: u16,
     /// Buffers are so few that the peer may not send, because there was no memory for more. It would be for
     /// ever, since nothing happens to a connection whose peer may not send: so the socket's timer tries
-    /// again ([`Timer::Memory`]), after longer and longer pauses. This is the last of them, 0 for none.
+    /// again ([`Timer::Memory`]), after longer and longer pauses. This is the last of them, 0 for none. The same for a
+    /// message within one machine that waits for the memory of the peer's buffer.
     pause: Jiffies,
     /// The right to have large ones.
     large: Option<LargeRight>,
@@ -222,8 +224,8 @@ impl Connection {
         }
     }
 
-    /// The peer may not send, for want of memory.
-    fn is_short(&mut self, sk: &SdpSock) {
+    /// The peer may not send, or a message that was sent has not gone, for want of memory.
+    pub(super) fn is_short(&mut self, sk: &SdpSock) {
         if !self.timers.is_set(Timer::Memory) {
             let pause = (self.rx_buffers.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
             self.rx_buffers.pause = pause;
@@ -302,7 +304,9 @@ impl Connection {
                 break;
             }
         }
-        if endpoint.posted_receives() >= target.min(LEAST_BUFFERS) {
+        if endpoint.posted_receives() >= target.min(LEAST_BUFFERS)
+            && endpoint.lacks_memory().is_none()
+        {
             self.rx_buffers.pause = 0;
             self.timers.clear(Timer::Memory);
         } else if !self.rx_buffers.spare.is_empty() {
@@ -326,6 +330,15 @@ fn make(size: usize, mapper: Option<&Arc<Mapper>>, gfp: Flags) -> Result<Buffer>
     let mut buffer = Buffer::new(size, gfp)?;
     buffer.map_receive(mapper, gfp)?;
     Ok(buffer)
+}
+
+/// One of those that a connection begins with. Within one machine it gets its memory from who puts a message there,
+/// unless that takes more than a page, for which it might wait for long.
+pub(super) fn first(size: usize, mapper: Option<&Arc<Mapper>>) -> Result<Buffer> {
+    match mapper {
+        None if size <= PAGE_SIZE => Ok(Buffer::without_memory(size)),
+        _ => make(size, mapper, GFP_KERNEL),
+    }
 }
 
 /// Larger receive buffers to begin with.
@@ -435,9 +448,23 @@ pub(crate) fn stock(sk: &SdpSock, gfp: Flags) -> Wakeups {
     }
 }
 
+/// Makes the memory for the peer's buffers that messages within one machine wait for, as far as there is some.
+fn supply(sk: &SdpSock) {
+    let lacking = || sk.connection().endpoint.as_ref()?.lacks_memory();
+    while let Some(size) = lacking() {
+        let Ok(buffer) = Buffer::new(size, GFP_KERNEL) else {
+            return;
+        };
+        if let Some(endpoint) = &mut sk.connection().endpoint {
+            endpoint.supply(buffer);
+        }
+    }
+}
+
 /// Makes the receive buffers without which the peer may not send, for which there was no memory
 /// before; in a worker, which may wait for some.
 pub(crate) fn restock(sk: &SdpSock) {
     sk.connection().timers.clear(Timer::Memory);
+    supply(sk);
     sk.deliver(stock(sk, GFP_KERNEL));
 }

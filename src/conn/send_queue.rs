@@ -258,9 +258,9 @@ impl SendQueue {
         }
     }
 
-    /// Keeps an unused chunk, unless there are enough.
+    /// Keeps an unused chunk, unless there are enough. One that was exchanged for a buffer without memory is gone.
     fn keep(&mut self, buffer: Buffer) {
-        if !pressure::is_exhausted() {
+        if buffer.has_memory() && !pressure::is_exhausted() {
             let _ = self.spare.push_within_capacity(buffer);
         }
     }

@@ -3,6 +3,7 @@
 //! What a new connection is made of, on both sides.
 
 use super::receive_queue::ReceiveQueue;
+use super::rx_buffers;
 use super::send_queue::SendQueue;
 use super::{Connection, SdpSock, FIRST_WINDOW};
 use crate::protocol::{Hello, ZeroCopy, MAX_HEADER};
@@ -70,8 +71,7 @@ impl Prepared {
         let (slots, header_aside) = (limits.receive_slots, limits.header_aside);
         let spare = KVec::with_capacity(slots.into(), GFP_KERNEL)?;
         for _ in 0..FIRST_WINDOW.min(slots) {
-            let mut b = Buffer::new(size, GFP_KERNEL)?;
-            b.map_receive(endpoint.mapper(), GFP_KERNEL)?;
+            let b = rx_buffers::first(size, endpoint.mapper())?;
             endpoint.post_receive(b).map_err(|_| ENOMEM)?;
         }
         endpoint.flush()?;

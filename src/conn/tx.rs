@@ -73,6 +73,9 @@ impl Connection {
             }
             wakeups.attend |= endpoint.has_unattended();
             wakeups.copy_job |= self.direct.has_lent() && endpoint.has_copy_job();
+            if endpoint.lacks_memory().is_some() {
+                self.is_short(sk);
+            }
         }
         if let Some(e) = failed {
             self.stats.transport_errors += 1;

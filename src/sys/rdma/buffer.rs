@@ -5,9 +5,9 @@
 //! A [`Buffer`] is a block of kernel memory that messages are received into or sent from. It is
 //! used again and again: allocating and mapping it costs more than most messages. A buffer is mapped
 //! by one [`Mapper`] and in one direction at a time; what it has of that is a handle, which does not
-//! keep the device.
+//! keep the device. One that no device uses may be without memory until something is put there.
 
-use super::super::pages::Memory;
+use super::super::pages::{Block, Memory};
 use super::dma::Direction;
 use super::mapper::{Mapper, Mapping};
 use kernel::alloc::Flags;
@@ -22,7 +22,8 @@ pub(crate) struct Buffer {
     pub(crate) len: u32,
     // The mapping is undone before the memory is freed, whatever the order here: it keeps the block.
     mapping: Option<Arc<Mapping>>,
-    memory: Memory,
+    memory: Option<Memory>,
+    capacity: u32,
 }
 
 impl Buffer {
@@ -34,39 +35,61 @@ impl Buffer {
     ///
     /// `EINVAL` for another capacity, `ENOMEM`.
     pub(crate) fn new(capacity: usize, gfp: Flags) -> Result<Self> {
-        Ok(Buffer {
+        let mut buffer = Buffer::without_memory(capacity);
+        buffer.have_memory(gfp)?;
+        Ok(buffer)
+    }
+
+    /// One that has no memory yet.
+    pub(crate) fn without_memory(capacity: usize) -> Self {
+        Buffer {
             offset: 0,
             len: 0,
             mapping: None,
-            memory: Memory::new(capacity, gfp)?,
-        })
+            memory: None,
+            capacity: capacity as u32,
+        }
+    }
+
+    /// Gives it the memory that it may not have; see [`Buffer::new`].
+    pub(crate) fn have_memory(&mut self, gfp: Flags) -> Result {
+        if self.memory.is_none() {
+            self.memory = Some(Memory::new(self.capacity(), gfp)?);
+        }
+        Ok(())
+    }
+
+    /// Whether it has memory.
+    pub(crate) fn has_memory(&self) -> bool {
+        self.memory.is_some()
     }
 
     /// Its size in bytes.
     pub(crate) fn capacity(&self) -> usize {
-        self.memory.block().size()
+        self.capacity as usize
     }
 
-    /// All of its bytes.
+    /// All of its bytes, none without memory.
     pub(crate) fn bytes(&self) -> &[u8] {
-        self.memory.bytes()
+        self.memory.as_ref().map_or(&[], Memory::bytes)
     }
 
     /// All of its bytes, to be written. A message that is still on its way from here would change.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        self.memory.bytes_mut()
+        self.memory.as_mut().map_or(&mut [], Memory::bytes_mut)
     }
 
-    /// Whether it is mapped so.
-    fn is_mapped(&self, by: &Arc<Mapper>, direction: Direction) -> bool {
+    /// How the device of `by` reaches it for transfers in one direction, if it is mapped so.
+    pub(super) fn mapping(&self, by: &Arc<Mapper>, direction: Direction) -> Option<&Arc<Mapping>> {
+        let memory = self.memory.as_ref()?;
         self.mapping
             .as_ref()
-            .is_some_and(|m| m.fits(by, &self.memory, direction))
+            .filter(|m| m.fits(by, memory, direction))
     }
 
     /// Whether messages can be sent from it.
     pub(crate) fn can_send(&self, by: Option<&Arc<Mapper>>) -> bool {
-        by.is_none_or(|by| self.is_mapped(by, Direction::ToDevice))
+        by.is_none_or(|by| self.mapping(by, Direction::ToDevice).is_some())
     }
 
     /// Has messages sent from it; see [`Buffer::map`].
@@ -84,23 +107,19 @@ impl Buffer {
     ///
     /// # Errors
     ///
-    /// `ENODEV` when the endpoint is gone, `ENOMEM`.
+    /// `ENODEV` when the endpoint is gone, `ENOMEM`, `EINVAL` without memory.
     fn map(&mut self, by: &Arc<Mapper>, direction: Direction, gfp: Flags) -> Result {
-        if !self.is_mapped(by, direction) {
+        if self.mapping(by, direction).is_none() {
             self.mapping = None;
-            self.mapping = Some(by.map(&self.memory, direction, gfp)?);
+            let memory = self.memory.as_ref().ok_or(EINVAL)?;
+            self.mapping = Some(by.map(memory, direction, gfp)?);
         }
         Ok(())
     }
 
-    /// How a device reaches it.
-    pub(crate) fn mapping(&self) -> Option<&Arc<Mapping>> {
-        self.mapping.as_ref()
-    }
-
-    /// Its memory.
-    pub(crate) fn memory(&self) -> &Memory {
-        &self.memory
+    /// Its memory, to be kept by something that needs it to stay.
+    pub(crate) fn block(&self) -> Option<&Arc<Block>> {
+        Some(self.memory.as_ref()?.block())
     }
 }
 

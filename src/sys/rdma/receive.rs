@@ -150,9 +150,9 @@ impl ReceiveQueue {
             return Err(b);
         }
         let index = self.index(self.queued);
-        let mapping = match b.mapping() {
-            Some(m) if m.fits(self.mapper.mapper(), b.memory(), Direction::FromDevice) => m.clone(),
-            _ => return Err(b),
+        let mapping = b.mapping(self.mapper.mapper(), Direction::FromDevice);
+        let Some(mapping) = mapping.cloned() else {
+            return Err(b);
         };
         let (Some(slot), Some(sge), Some(wr)) = (
             self.slots.get_mut(index),

@@ -117,12 +117,7 @@ impl Endpoint {
     /// # Errors
     ///
     /// As [`Transport::post_send`].
-    pub(crate) fn exchange(
-        &mut self,
-        s: &SendWr<'_>,
-        buffer: &mut Buffer,
-        len: u32,
-    ) -> Result {
+    pub(crate) fn exchange(&mut self, s: &SendWr<'_>, buffer: &mut Buffer, len: u32) -> Result {
         if let Carrier::Local(c) = &mut self.carrier {
             if c.exchange(s, buffer, len)? {
                 return Ok(());
@@ -163,6 +158,23 @@ impl Endpoint {
         match &mut self.carrier {
             Carrier::Rdma(_) => None,
             Carrier::Local(c) => c.copy_job(),
+        }
+    }
+
+    /// The size of the peer's buffer if a message that is queued waits for its memory, which each [`Transport::flush`] asks
+    /// for again. A device's buffers have theirs.
+    pub(crate) fn lacks_memory(&self) -> Option<usize> {
+        match &self.carrier {
+            Carrier::Rdma(_) => None,
+            Carrier::Local(c) => c.lacks_memory(),
+        }
+    }
+
+    /// Puts a buffer in the place of one that lacks memory.
+    pub(crate) fn supply(&mut self, buffer: Buffer) {
+        match &mut self.carrier {
+            Carrier::Rdma(_) => (),
+            Carrier::Local(c) => c.supply(buffer),
         }
     }
 

@@ -29,6 +29,8 @@ pub(crate) struct Endpoint {
     receive_slots: u16,
     /// Something was posted that the other end may have to be told of.
     unflushed: bool,
+    /// The size of the peer's buffer for which there was no memory, when that was looked at last.
+    lacks_memory: Option<usize>,
     /// Who is to be attended to.
     unattended: Option<Unattended>,
 }
@@ -83,6 +85,7 @@ impl Endpoint {
             send_slots: config.send_slots,
             receive_slots: config.receive_slots,
             unflushed: false,
+            lacks_memory: None,
             unattended: None,
         })
     }
@@ -138,6 +141,17 @@ impl Endpoint {
     /// See [`Endpoint::copy_job`](crate::transport::Endpoint::copy_job).
     pub(crate) fn copy_job(&mut self) -> Option<CopyJob> {
         self.pair.copy_job(self.side)
+    }
+
+    /// See [`Endpoint::lacks_memory`](crate::transport::Endpoint::lacks_memory).
+    pub(crate) fn lacks_memory(&self) -> Option<usize> {
+        self.lacks_memory
+    }
+
+    /// See [`Endpoint::supply`](crate::transport::Endpoint::supply).
+    pub(crate) fn supply(&mut self, buffer: Buffer) {
+        self.unflushed = true;
+        self.lacks_memory = self.pair.supply(self.side, buffer);
     }
 
     /// See [`Endpoint::has_unattended`](crate::transport::Endpoint::has_unattended).
@@ -205,9 +219,11 @@ impl Transport for Endpoint {
 
     fn flush(&mut self) -> Result {
         if core::mem::take(&mut self.unflushed) {
-            if let Some(unattended) = self.pair.flush(self.side)? {
+            let (unattended, lacks_memory) = self.pair.flush(self.side)?;
+            if let Some(unattended) = unattended {
                 self.unattended.get_or_insert(unattended);
             }
+            (self.unflushed, self.lacks_memory) = (lacks_memory.is_some(), lacks_memory);
         }
         Ok(())
     }
@@ -217,7 +233,11 @@ impl Transport for Endpoint {
             return None;
         }
         let Arrived { buffer, len, head } = self.end(PairEnd::next_arrived)??;
-        Some(Completion::Received { buffer, len, head })
+        Some(Completion::Received {
+            buffer,
+            len,
+            head: Some(head),
+        })
     }
 
     fn poll_send(&mut self) -> Option<SendCompletion> {

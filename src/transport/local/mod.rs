@@ -35,6 +35,7 @@ mod loans;
 mod pair;
 mod pair_end;
 mod ready;
+mod supply;
 mod tally;
 mod waiting;
 

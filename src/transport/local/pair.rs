@@ -272,14 +272,16 @@ impl Pair {
         Ok(())
     }
 
-    /// Tells the other end of what has come to it. Whom the caller is to attend to, without its lock.
+    /// Tells the other end of what has come to it. Whom the caller is to attend to, without its lock, and the size of the
+    /// other end's buffer if a message waits for its memory still.
     ///
     /// # Errors
     ///
     /// `EIO` if the end is broken or gone.
-    pub(super) fn flush(&self, side: Side) -> Result<Option<Unattended>> {
+    pub(super) fn flush(&self, side: Side) -> Result<(Option<Unattended>, Option<usize>)> {
         let mut both = self.both();
         let (mine, other) = both.ends(side);
+        let lacks_memory = mine.as_mut().and_then(|m| m.asks_for_memory(other));
         let broken = mine.as_ref().is_none_or(|m| m.is_broken());
         let news = other.as_mut().and_then(|o| o.take_news());
         drop(both);
@@ -289,10 +291,20 @@ impl Pair {
                 Err(EIO)
             }
             Some(News::Received(owner)) if owner.received_by_task() => {
-                Ok(Some(Unattended::new(owner)))
+                Ok((Some(Unattended::new(owner)), lacks_memory))
             }
-            _ => Ok(None),
+            _ => Ok((None, lacks_memory)),
         }
+    }
+
+    /// Puts a buffer in the place of one of the other end's that lacks memory, and goes on. The size of the next one that does.
+    pub(super) fn supply(&self, side: Side, buffer: Buffer) -> Option<usize> {
+        let mut both = self.both();
+        let (mine, other) = both.ends(side);
+        if let Some(other) = other {
+            other.supplied(buffer);
+        }
+        mine.as_mut()?.asks_for_memory(other)
     }
 
     /// Tells the other end of what has come, whatever it wants to be told of.

@@ -35,7 +35,8 @@ pub(super) trait Copying: Send + Sync {
 pub(super) struct Arrived {
     pub(super) buffer: Buffer,
     pub(super) len: u32,
-    pub(super) head: Option<Head>,
+    /// What does not lie in the buffer.
+    pub(super) head: Head,
 }
 
 /// An end where there is one.
@@ -55,7 +56,7 @@ pub(super) struct PairEnd {
     /// Most buffers posted.
     receive_slots: u16,
     /// Buffers for messages to come.
-    posted: Ring<Buffer>,
+    pub(super) posted: Ring<Buffer>,
     /// Messages that have come. Together with `posted` no more than it has room for.
     arrived: Ring<Arrived>,
     /// What was posted and is not carried out, in that order.
@@ -76,6 +77,8 @@ pub(super) struct PairEnd {
     pub(super) send_armed: bool,
     /// Something has come since the other end has flushed, and who wants to know.
     news: Option<NotifyOn>,
+    /// The size of the other end's buffer if what is waiting waits for its memory.
+    pub(super) lacks_memory: Option<usize>,
     /// Something was posted that could not be carried out.
     broken: bool,
 }
@@ -104,6 +107,7 @@ impl PairEnd {
             receive_armed: None,
             send_armed: false,
             news: None,
+            lacks_memory: None,
             broken: false,
         })?;
         end.posted.reserve(receive_slots.into(), GFP_KERNEL)?;
@@ -147,10 +151,7 @@ impl PairEnd {
 
     /// Bytes of payload in that.
     pub(super) fn payload_arrived(&self) -> usize {
-        let payload = |a: &Arrived| {
-            let head = a.head.as_ref().map_or(a.len as usize, |h| h.bytes().len());
-            (a.len as usize).saturating_sub(head)
-        };
+        let payload = |a: &Arrived| (a.len as usize).saturating_sub(a.head.bytes().len());
         self.arrived.iter().map(payload).sum()
     }
 
@@ -316,10 +317,13 @@ impl PairEnd {
         if s.payload.len() > SGES || s.header.len() > HEAD {
             return Err(EINVAL);
         }
-        let at_once = self.waiting.is_empty();
-        match other.as_mut().filter(|o| at_once && !o.posted.is_empty()) {
+        let payload = s.payload.iter().map(|p| p.len as usize).sum();
+        let receiver = match self.waiting.is_empty() {
+            true => self.receiver(other, payload),
+            false => None,
+        };
+        match receiver {
             Some(other) => {
-                let payload = s.payload.iter().map(|p| p.len as usize).sum();
                 let sent = other.deliver(s.header, payload, s.solicited, |to| {
                     copy_sges(s.payload, to)
                 });
@@ -358,7 +362,7 @@ impl PairEnd {
         let arrived = Arrived {
             buffer: core::mem::replace(buffer, empty),
             len: len.checked_add(s.header.len() as u32).ok_or(EINVAL)?,
-            head: Some(head),
+            head,
         };
         other.has_news(s.solicited);
         let sent = other.arrived.push_back(arrived).map_err(|_| EINVAL);
@@ -390,23 +394,15 @@ impl PairEnd {
     ) -> Result {
         let mut buffer = self.posted.pop_front().ok_or(ENOSPC)?;
         let len = u32::try_from(head.len() + payload)?;
-        let head = if payload == 0 {
-            // all of it lies in the buffer
-            let to = buffer.bytes_mut().get_mut(..head.len());
-            to.ok_or(EMSGSIZE)?.copy_from_slice(head);
-            None
-        } else {
-            fill(buffer.bytes_mut().get_mut(..payload).ok_or(EMSGSIZE)?)?;
-            Some(Head::new(head)?)
-        };
+        fill(buffer.bytes_mut().get_mut(..payload).ok_or(EMSGSIZE)?)?;
+        let head = Head::new(head)?;
         self.has_news(solicited);
         let arrived = Arrived { buffer, len, head };
         self.arrived.push_back(arrived).map_err(|_| EINVAL)
     }
 
     fn deliver_waiting(&mut self, w: &Message) -> Result {
-        let payload = w.pieces.iter().flatten().map(|p| p.len as usize).sum();
-        self.deliver(w.head.bytes(), payload, w.solicited, |mut to| {
+        self.deliver(w.head.bytes(), w.payload(), w.solicited, |mut to| {
             for p in w.pieces.iter().flatten() {
                 let (now, rest) = to.split_at_mut_checked(p.len as usize).ok_or(EMSGSIZE)?;
                 p.block.copy_to(p.offset as usize, now)?;
@@ -436,8 +432,9 @@ impl PairEnd {
     pub(super) fn carry_on(&mut self, other: &mut OptionalEnd) {
         while !self.broken {
             match self.waiting.front() {
-                Some(Waiting::Message(_) | Waiting::Lent(_)) => {
-                    let Some(other) = other.as_mut().filter(|o| !o.posted.is_empty()) else {
+                Some(w @ (Waiting::Message(_) | Waiting::Lent(_))) => {
+                    let payload = w.payload();
+                    let Some(other) = self.receiver(other, payload) else {
                         return;
                     };
                     match self.waiting.pop_front() {

@@ -34,7 +34,7 @@ impl Message {
         let mut pieces = [const { None }; SGES];
         for (piece, sge) in pieces.iter_mut().zip(s.payload) {
             *piece = Some(PayloadSge {
-                block: sge.buffer.memory().block().clone(),
+                block: sge.buffer.block().ok_or(EINVAL)?.clone(),
                 offset: sge.offset,
                 len: sge.len,
             });
@@ -46,6 +46,11 @@ impl Message {
             solicited: s.solicited,
             cookie: s.cookie,
         })
+    }
+
+    /// Bytes of payload.
+    pub(super) fn payload(&self) -> usize {
+        self.pieces.iter().flatten().map(|p| p.len as usize).sum()
     }
 }
 
@@ -68,6 +73,17 @@ pub(super) enum Waiting {
         loan: Loan,
         cookie: u64,
     },
+}
+
+impl Waiting {
+    /// Bytes of payload that a message brings.
+    pub(super) fn payload(&self) -> usize {
+        match self {
+            Waiting::Message(m) => m.payload(),
+            Waiting::Lent(m) => m.payload.len as usize,
+            Waiting::Transfer(_) | Waiting::Invalidate { .. } => 0,
+        }
+    }
 }
 
 /// A READ or WRITE that waits, of which the first bytes are copied or being copied.

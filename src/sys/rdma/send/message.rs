@@ -5,12 +5,10 @@
 use super::super::super::bindings as c;
 use super::super::buffer::Sge;
 use super::super::dma::Direction;
-use super::super::mapper::Mapping;
 use super::super::queues::MAX_HEADER;
 use super::blocks::Lendable;
 use super::queue::{SendQueue, WrKind};
 use kernel::prelude::*;
-use kernel::sync::Arc;
 
 /// A message to be sent.
 pub(crate) struct SendWr<'a> {
@@ -139,8 +137,7 @@ impl<B: Lendable> SendQueue<B> {
         let places = sges.iter_mut().zip(&mut slot.kept);
         for (s, (sge, kept)) in payload.iter().filter(|s| s.len != 0).zip(places) {
             let mapper = self.mapper.mapper();
-            let fits = |m: &&Arc<Mapping>| m.fits(mapper, s.buffer.memory(), Direction::ToDevice);
-            let Some(mapping) = s.buffer.mapping().filter(fits) else {
+            let Some(mapping) = s.buffer.mapping(mapper, Direction::ToDevice) else {
                 slot.kept = Default::default();
                 return Err(EINVAL);
             };

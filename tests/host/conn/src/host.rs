@@ -144,6 +144,10 @@ impl Buffer {
         }
     }
 
+    pub(crate) fn has_memory(&self) -> bool {
+        !self.bytes.is_empty()
+    }
+
     pub(crate) fn capacity(&self) -> usize {
         self.bytes.len()
     }
