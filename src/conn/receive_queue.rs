@@ -16,8 +16,9 @@ use crate::sys::rdma::buffer::Buffer;
 use kernel::alloc::flags::*;
 use kernel::prelude::*;
 
-/// Buffers that the queue has room for at first.
-const SLOTS: usize = 64;
+/// Buffers that the queue has room for at first: about as many as are posted at most. More takes memory that nobody may wait
+/// for, and without it the peer has to.
+const SLOTS: usize = 32;
 /// Most buffers that lie in the queue.
 const MAX_SLOTS: usize = 4096;
 

@@ -300,7 +300,9 @@ impl Connection {
             let Some(buffer) = self.rx_buffers.spare.pop() else {
                 break;
             };
-            if endpoint.post_receive(buffer).is_err() {
+            if let Err(buffer) = endpoint.post_receive(buffer) {
+                // the timer tries again
+                let _ = self.rx_buffers.spare.push_within_capacity(buffer);
                 break;
             }
         }

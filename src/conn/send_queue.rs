@@ -11,7 +11,7 @@ use crate::memory::pressure;
 use crate::memory::ring::Ring;
 use crate::sys::rdma::buffer::Buffer;
 use crate::transport::Sge;
-use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::flags::{GFP_KERNEL, GFP_NOWAIT};
 use kernel::prelude::*;
 
 /// Chunk for a trickle of small sends.
@@ -22,6 +22,8 @@ pub(crate) const MIDDLE_CHUNK: usize = 8192;
 pub(crate) const LARGE_CHUNK: usize = 65536;
 /// Most chunks at once.
 const CHUNKS: usize = 64;
+/// Chunks that there is room for at first.
+const FIRST_CHUNKS: usize = 4;
 /// Unused chunks that are kept for the next send: as many large ones as a send buffer has.
 const SPARE: usize = 16;
 /// Most chunks that one message takes its payload from, where the device can do that.
@@ -98,7 +100,7 @@ impl SendQueue {
     /// `sges`: how many pieces of memory a message can be in.
     pub(crate) fn prepare(&mut self, sges: u8) -> Result {
         self.most_sges = usize::from(sges).min(SGES);
-        self.chunks.reserve(CHUNKS, GFP_KERNEL)?;
+        self.chunks.reserve(FIRST_CHUNKS, GFP_KERNEL)?;
         self.spare.reserve(SPARE, GFP_KERNEL)?;
         Ok(())
     }
@@ -170,6 +172,8 @@ impl SendQueue {
         self.end = chunk.end();
         // One slot was free when the chunk was opened, and only the opener adds chunks.
         let _ = self.chunks.push_back(chunk);
+        // Without memory there is no room until some of them have arrived.
+        self.chunks.grow(CHUNKS, GFP_NOWAIT);
     }
 
     /// The byte before the end of the stream is urgent.

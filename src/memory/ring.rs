@@ -46,6 +46,14 @@ impl<T> Ring<T> {
         Ok(())
     }
 
+    /// Makes room for another item if there is none, for `most` in all. Whether there is some now.
+    pub(crate) fn grow(&mut self, most: usize, flags: Flags) -> bool {
+        if self.is_full() && self.capacity < most {
+            let _ = self.reserve((self.capacity * 2).clamp(1, most), flags);
+        }
+        !self.is_full()
+    }
+
     /// How many items it can hold.
     pub(crate) fn capacity(&self) -> usize {
         self.capacity

@@ -89,6 +89,12 @@ pub(crate) struct Head {
 }
 
 impl Head {
+    /// None of the bytes.
+    pub(super) const EMPTY: Self = Head {
+        bytes: [0; HEAD],
+        len: 0,
+    };
+
     /// A copy of `from`.
     ///
     /// # Errors

@@ -4,8 +4,9 @@
 
 use super::copy_job::CopyJob;
 use super::pair::{Pair, Side};
-use super::pair_end::{Arrived, PairEnd};
+use super::pair_end::PairEnd;
 use super::ready::{Ready, Unattended};
+use super::received::Message;
 use super::tally::Tally;
 use super::waiting::SGES;
 use super::{Config, Upcalls};
@@ -172,7 +173,7 @@ impl Endpoint {
     /// See [`Endpoint::unpolled`](crate::transport::Endpoint::unpolled).
     pub(crate) fn unpolled(&self) -> usize {
         match self.tally().has_arrived() {
-            true => self.end(|e| e.payload_arrived()).unwrap_or(0),
+            true => self.end(|e| e.received.payload()).unwrap_or(0),
             false => 0,
         }
     }
@@ -232,7 +233,7 @@ impl Transport for Endpoint {
         if !self.tally().has_arrived() {
             return None;
         }
-        let Arrived { buffer, len, head } = self.end(PairEnd::next_arrived)??;
+        let Message { buffer, len, head } = self.end(|e| e.received.take())??;
         Some(Completion::Received {
             buffer,
             len,

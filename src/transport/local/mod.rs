@@ -12,7 +12,8 @@
 //! * [`cm_link`]: the life of a connection and its end;
 //! * [`endpoint`]: the messages, as one end sees them;
 //! * [`pair`]: the messages, as they are between the ends;
-//! * [`pair_end`]: what an end has posted, and what has come to it;
+//! * [`pair_end`]: what an end has posted;
+//! * [`received`]: the buffers of an end, and the messages in them;
 //! * [`ready`]: whom it tells;
 //! * [`tally`]: what there is at an end, for a look without the lock;
 //! * [`copy_job`]: carrying out READs and WRITEs;
@@ -35,7 +36,7 @@ mod loans;
 mod pair;
 mod pair_end;
 mod ready;
-mod supply;
+mod received;
 mod tally;
 mod waiting;
 

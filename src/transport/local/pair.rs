@@ -193,7 +193,7 @@ impl Pair {
         let Some(end) = mine.as_mut() else {
             return Err(b);
         };
-        end.post_receive(b)?;
+        end.received.post(b)?;
         let Some(peer) = other.as_mut().filter(|p| p.in_flight() > 0) else {
             return Ok(());
         };
@@ -302,7 +302,7 @@ impl Pair {
         let mut both = self.both();
         let (mine, other) = both.ends(side);
         if let Some(other) = other {
-            other.supplied(buffer);
+            other.received.supply(buffer);
         }
         mine.as_mut()?.asks_for_memory(other)
     }

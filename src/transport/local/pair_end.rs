@@ -8,8 +8,9 @@
 
 use super::loans::Loans;
 use super::ready::{News, Ready, Unattended};
+use super::received::Received;
 use super::tally::Counts;
-use super::waiting::{copy_sges, Message, PartialTransfer, Waiting, SGES};
+use super::waiting::{copy_sges, PartialTransfer, Waiting, WaitingMessage, SGES};
 use crate::memory::pinned::Pinned;
 use crate::memory::ring::Ring;
 use crate::sys::rdma::buffer::Buffer;
@@ -23,20 +24,14 @@ use kernel::sync::Arc;
 
 /// Most READs under way.
 const READS: u16 = 4;
+/// What may wait at first.
+const FIRST_WAITING: usize = 4;
 
 /// Who copies to or from memory that an end has lent.
 pub(super) trait Copying: Send + Sync {
     /// Waits until nobody does, for an end that was detached. Sleeps; nobody begins to without both ends, and a
     /// piece is not large.
     fn wait_for_copies(&self);
-}
-
-/// A message that has come.
-pub(super) struct Arrived {
-    pub(super) buffer: Buffer,
-    pub(super) len: u32,
-    /// What does not lie in the buffer.
-    pub(super) head: Head,
 }
 
 /// An end where there is one.
@@ -53,12 +48,8 @@ pub(super) struct PairEnd {
     _module: ModuleRef,
     /// Most messages posted and not carried out or not yet told of.
     send_slots: u16,
-    /// Most buffers posted.
-    receive_slots: u16,
-    /// Buffers for messages to come.
-    pub(super) posted: Ring<Buffer>,
-    /// Messages that have come. Together with `posted` no more than it has room for.
-    arrived: Ring<Arrived>,
+    /// What has come, and buffers for what comes.
+    pub(super) received: Received,
     /// What was posted and is not carried out, in that order.
     waiting: Ring<Waiting>,
     /// READs among that.
@@ -95,9 +86,7 @@ impl PairEnd {
             unattended: None,
             _module: ModuleRef::new(),
             send_slots,
-            receive_slots,
-            posted: Ring::new(),
-            arrived: Ring::new(),
+            received: Received::new(receive_slots)?,
             waiting: Ring::new(),
             reads: 0,
             carries: false,
@@ -110,9 +99,7 @@ impl PairEnd {
             lacks_memory: None,
             broken: false,
         })?;
-        end.posted.reserve(receive_slots.into(), GFP_KERNEL)?;
-        end.arrived.reserve(receive_slots.into(), GFP_KERNEL)?;
-        end.waiting.reserve(send_slots.into(), GFP_KERNEL)?;
+        end.waiting.reserve(FIRST_WAITING, GFP_KERNEL)?;
         end.done.reserve(send_slots.into(), GFP_KERNEL)?;
         Ok(end)
     }
@@ -120,21 +107,19 @@ impl PairEnd {
     /// What there is.
     pub(super) fn counts(&self) -> Counts {
         Counts {
-            arrived: self.arrived.len() as u16,
-            posted: self.posted(),
+            arrived: self.received.arrived(),
+            posted: self.received.posted(),
             done: self.done.len() as u16,
             used: self.used(),
         }
     }
 
-    /// Slots of the send queue in use.
+    /// Slots of the send queue in use: all of them if there is no memory for more that waits.
     fn used(&self) -> u16 {
-        (self.waiting.len() + self.done.len()) as u16
-    }
-
-    /// Buffers posted, with those of the messages that have come.
-    pub(super) fn posted(&self) -> u16 {
-        (self.posted.len() + self.arrived.len()) as u16
+        match self.waiting.is_full() {
+            true => self.send_slots,
+            false => (self.waiting.len() + self.done.len()) as u16,
+        }
     }
 
     pub(super) fn in_flight(&self) -> u16 {
@@ -146,21 +131,11 @@ impl PairEnd {
     }
 
     pub(super) fn has_arrived(&self) -> bool {
-        !self.arrived.is_empty()
-    }
-
-    /// Bytes of payload in that.
-    pub(super) fn payload_arrived(&self) -> usize {
-        let payload = |a: &Arrived| (a.len as usize).saturating_sub(a.head.bytes().len());
-        self.arrived.iter().map(payload).sum()
+        self.received.arrived() != 0
     }
 
     pub(super) fn has_done(&self) -> bool {
         !self.done.is_empty()
-    }
-
-    pub(super) fn next_arrived(&mut self) -> Option<Arrived> {
-        self.arrived.pop_front()
     }
 
     pub(super) fn next_done(&mut self) -> Option<SendCompletion> {
@@ -174,7 +149,14 @@ impl PairEnd {
 
     /// Has something wait.
     pub(super) fn wait(&mut self, w: Waiting) -> Result {
-        self.waiting.push_back(w).map_err(|_| ENOSPC)
+        self.waiting.push_back(w).map_err(|_| ENOSPC)?;
+        if !self.waiting.grow(self.send_slots.into(), GFP_NOWAIT) {
+            // there is room again when this one was carried out, which is to be told
+            if let Some(Waiting::Message(last)) = self.waiting.back_mut() {
+                last.signaled = true;
+            }
+        }
+        Ok(())
     }
 
     /// How many transfers can be posted: a quarter of the slots is for messages only.
@@ -285,6 +267,12 @@ impl PairEnd {
         told.then(|| News::Sent(self.owner()))
     }
 
+    /// A message lies in the buffer that was the next.
+    fn has_come(&mut self, solicited: bool) {
+        self.received.has_come();
+        self.has_news(solicited);
+    }
+
     /// A message has come.
     pub(super) fn has_news(&mut self, solicited: bool) {
         if solicited {
@@ -292,18 +280,6 @@ impl PairEnd {
         } else {
             self.news.get_or_insert(NotifyOn::Next);
         }
-    }
-
-    /// Posts a buffer.
-    ///
-    /// # Errors
-    ///
-    /// Gives it back if there is no room.
-    pub(super) fn post_receive(&mut self, b: Buffer) -> Result<(), Buffer> {
-        if self.posted() >= self.receive_slots {
-            return Err(b);
-        }
-        self.posted.push_back(b)
     }
 
     /// Posts a message.
@@ -330,7 +306,7 @@ impl PairEnd {
                 self.carried_out(sent, s.signaled, s.cookie);
                 Ok(())
             }
-            None => self.wait(Waiting::Message(Message::new(s)?)),
+            None => self.wait(Waiting::Message(WaitingMessage::new(s)?)),
         }
     }
 
@@ -349,25 +325,45 @@ impl PairEnd {
     ) -> Result<bool> {
         let head = Head::new(s.header)?;
         self.check_room()?;
-        let same = |b: &Buffer| b.capacity() == buffer.capacity();
-        let other = other
-            .as_mut()
-            .filter(|o| o.posted.front().is_some_and(same));
-        let Some(other) = other.filter(|_| self.waiting.is_empty()) else {
+        let len = len.checked_add(s.header.len() as u32).ok_or(EINVAL)?;
+        let other = other.as_mut().filter(|_| self.waiting.is_empty());
+        let Some(other) = other else {
             return Ok(false);
         };
-        let Some(empty) = other.posted.pop_front() else {
+        let next = other.received.next();
+        let Some(to) = next.filter(|m| m.buffer.capacity() == buffer.capacity()) else {
             return Ok(false);
         };
-        let arrived = Arrived {
-            buffer: core::mem::replace(buffer, empty),
-            len: len.checked_add(s.header.len() as u32).ok_or(EINVAL)?,
-            head,
-        };
-        other.has_news(s.solicited);
-        let sent = other.arrived.push_back(arrived).map_err(|_| EINVAL);
-        self.carried_out(sent, s.signaled, s.cookie);
+        core::mem::swap(&mut to.buffer, buffer);
+        (to.len, to.head) = (len, head);
+        other.has_come(s.solicited);
+        self.carried_out(Ok(()), s.signaled, s.cookie);
         Ok(true)
+    }
+
+    /// The other end, if it takes a message with so much payload.
+    fn receiver<'a>(
+        &mut self,
+        other: &'a mut OptionalEnd,
+        payload: usize,
+    ) -> Option<&'a mut PairEnd> {
+        self.lacks_memory = None;
+        let other = other.as_mut()?;
+        match other.received.accepts(payload) {
+            Ok(accepts) => accepts.then_some(other),
+            Err(size) => {
+                self.lacks_memory = Some(size);
+                None
+            }
+        }
+    }
+
+    /// Goes on with what waits for memory, and tells what it still waits for.
+    pub(super) fn asks_for_memory(&mut self, other: &mut OptionalEnd) -> Option<usize> {
+        if self.lacks_memory.is_some() {
+            self.carry_on(other);
+        }
+        self.lacks_memory
     }
 
     /// Whether something can be posted.
@@ -392,16 +388,16 @@ impl PairEnd {
         solicited: bool,
         fill: impl FnOnce(&mut [u8]) -> Result,
     ) -> Result {
-        let mut buffer = self.posted.pop_front().ok_or(ENOSPC)?;
+        let to = self.received.next().ok_or(ENOSPC)?;
         let len = u32::try_from(head.len() + payload)?;
-        fill(buffer.bytes_mut().get_mut(..payload).ok_or(EMSGSIZE)?)?;
-        let head = Head::new(head)?;
-        self.has_news(solicited);
-        let arrived = Arrived { buffer, len, head };
-        self.arrived.push_back(arrived).map_err(|_| EINVAL)
+        let bytes = to.buffer.bytes_mut().get_mut(..payload);
+        fill(bytes.ok_or(EMSGSIZE)?)?;
+        (to.len, to.head) = (len, Head::new(head)?);
+        self.has_come(solicited);
+        Ok(())
     }
 
-    fn deliver_waiting(&mut self, w: &Message) -> Result {
+    fn deliver_waiting(&mut self, w: &WaitingMessage) -> Result {
         self.deliver(w.head.bytes(), w.payload(), w.solicited, |mut to| {
             for p in w.pieces.iter().flatten() {
                 let (now, rest) = to.split_at_mut_checked(p.len as usize).ok_or(EMSGSIZE)?;

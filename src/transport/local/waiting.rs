@@ -20,7 +20,7 @@ pub(super) struct PayloadSge {
 }
 
 /// A message that waits.
-pub(super) struct Message {
+pub(super) struct WaitingMessage {
     pub(super) head: Head,
     pub(super) pieces: [Option<PayloadSge>; SGES],
     pub(super) signaled: bool,
@@ -28,7 +28,7 @@ pub(super) struct Message {
     pub(super) cookie: u64,
 }
 
-impl Message {
+impl WaitingMessage {
     /// Refers to the payload where it is.
     pub(super) fn new(s: &SendWr<'_>) -> Result<Self> {
         let mut pieces = [const { None }; SGES];
@@ -39,7 +39,7 @@ impl Message {
                 len: sge.len,
             });
         }
-        Ok(Message {
+        Ok(WaitingMessage {
             head: Head::new(s.header)?,
             pieces,
             signaled: s.signaled,
@@ -64,7 +64,7 @@ pub(super) struct LentMessage {
 
 /// What was posted and waits.
 pub(super) enum Waiting {
-    Message(Message),
+    Message(WaitingMessage),
     Lent(LentMessage),
     /// A READ or WRITE.
     Transfer(PartialTransfer),

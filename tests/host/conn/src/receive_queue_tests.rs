@@ -162,13 +162,13 @@ fn a_look_survives_the_end_of_what_was_before() {
 #[test]
 fn room_ends_with_memory_and_with_the_limit() {
     let mut queue = queue();
-    for n in 0..64_u8 {
+    for n in 0..32_u8 {
         // too large to be moved together
         push(&mut queue, &[n; 400], 512, false);
     }
     assert!(!without_memory(|| queue.make_room(1)));
     assert!(queue.push(message(0, &[0; 400], 512), false).is_err());
-    assert_eq!(queue.bytes(), 64 * 400);
+    assert_eq!(queue.bytes(), 32 * 400);
     while queue.make_room(1) {
         push(&mut queue, &[0; 400], 512, false);
     }

@@ -3,7 +3,7 @@
 //! The ring beside the standard library's queue.
 
 use crate::alloc::flags::GFP_KERNEL;
-use crate::host::Chance;
+use crate::host::{without_memory, Chance};
 use crate::ring::Ring;
 use std::collections::VecDeque;
 
@@ -39,7 +39,15 @@ fn any_order_of_calls() {
                     ring.reserve(more, GFP_KERNEL).unwrap();
                     capacity = capacity.max(more);
                 }
-                _ => {}
+                _ => {
+                    let most = chance.below(40);
+                    let grows = queue.len() == capacity && capacity < most;
+                    if grows {
+                        assert!(!without_memory(|| ring.grow(most, GFP_KERNEL)));
+                        capacity = (2 * capacity).clamp(1, most);
+                    }
+                    assert_eq!(ring.grow(most, GFP_KERNEL), queue.len() < capacity);
+                }
             }
             assert_eq!(ring.len(), queue.len());
             assert_eq!(ring.capacity(), capacity);

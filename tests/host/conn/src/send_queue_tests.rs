@@ -249,3 +249,17 @@ fn without_memory_there_is_no_queue() {
     assert!(without_memory(|| queue.prepare(2)).is_err());
     assert!(!queue.has_room());
 }
+
+#[test]
+fn without_memory_for_more_chunks_there_is_room_when_some_have_arrived() {
+    let mut both = Both::new(1);
+    without_memory(|| both.write(10 * SMALL_CHUNK, SMALL_CHUNK));
+    let n = both.stream.len();
+    assert!(n > 0 && !both.queue.has_room());
+    let first = both.send(SMALL_CHUNK);
+    both.complete(first);
+    assert_eq!(both.write(10 * SMALL_CHUNK, SMALL_CHUNK), 10 * SMALL_CHUNK);
+    while both.send(SMALL_CHUNK) > 0 {}
+    both.complete(both.sent);
+    assert_eq!(both.queue.queued(), 0);
+}
