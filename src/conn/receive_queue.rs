@@ -3,8 +3,8 @@
 //! The bytes that a connection has received and that no receive call has taken yet.
 //!
 //! They stay in the buffers that the messages arrived in; `offset` and `len` of a [`Buffer`] tell
-//! which part of it is left. A receive call takes the first buffer out, copies from it without any
-//! lock, and puts back what it did not want. Where a program lets many small messages lie, they are
+//! which part of it is left. A receive call takes the first one's memory out, copies from it without any
+//! lock, and puts it back. Where a program lets many small messages lie, they are
 //! moved together, so that the memory stays in proportion to the bytes.
 //!
 //! Bytes that went straight to a reader's memory are not here. They come only while nothing is
@@ -12,7 +12,9 @@
 
 use crate::memory::ring::Ring;
 use crate::sys::errno::EPROTO;
+use crate::sys::pages::Memory;
 use crate::sys::rdma::buffer::Buffer;
+use core::ops::Range;
 use kernel::alloc::flags::*;
 use kernel::prelude::*;
 
@@ -178,39 +180,44 @@ impl ReceiveQueue {
         if !self.at_mark() || self.bytes() == 0 {
             return None;
         }
-        let buffer = self.take(0)?;
-        self.consumed(buffer, 1)
+        let (memory, _) = self.take(0)?;
+        self.consumed(memory, 1)
     }
 
-    /// Takes the `i`-th buffer out, for a reader that has the socket lock; ended by
-    /// [`ReceiveQueue::put_back`].
-    pub(crate) fn take(&mut self, i: usize) -> Option<Buffer> {
-        self.buffers.take_at(i)
+    /// Takes the `i`-th buffer's memory out, and says where in it the bytes lie. For a reader that has the
+    /// socket lock; ended by [`ReceiveQueue::put_back`] or [`ReceiveQueue::consumed`].
+    #[inline]
+    pub(crate) fn take(&mut self, i: usize) -> Option<(Memory, Range<usize>)> {
+        let buffer = self.buffers.get_mut(i)?;
+        let start = buffer.offset as usize;
+        let bytes = start..start + buffer.len as usize;
+        Some((buffer.take_memory()?, bytes))
     }
 
-    /// Puts back unchanged what was the `i`-th buffer, after a look. Meanwhile those before it may
-    /// have gone ([`ReceiveQueue::skip_mark`]): its place is the one that is empty.
-    pub(crate) fn put_back(&mut self, i: usize, buffer: Buffer) {
-        let place = (0..=i).find(|&j| self.buffers.get(j).is_none());
-        if let Some(place) = place {
-            self.buffers.put_at(place, buffer);
+    /// Puts back what was the `i`-th buffer's memory, after a look. Meanwhile those before it may have gone
+    /// ([`ReceiveQueue::skip_mark`]): it is of the one that has none.
+    pub(crate) fn put_back(&mut self, i: usize, memory: Memory) {
+        for j in 0..=i {
+            if let Some(buffer) = self.buffers.get_mut(j).filter(|b| !b.has_memory()) {
+                return buffer.put_memory(memory);
+            }
         }
     }
 
-    /// Puts the first buffer back, of which `n` bytes were read. Returns it when it is empty.
-    pub(crate) fn consumed(&mut self, mut buffer: Buffer, n: usize) -> Option<Buffer> {
-        self.read += n as u64;
+    /// Puts the first buffer's memory back, of which `n` bytes were read. Returns the buffer when it is empty.
+    #[inline]
+    pub(crate) fn consumed(&mut self, memory: Memory, n: usize) -> Option<Buffer> {
+        let buffer = self.buffers.front_mut()?;
+        buffer.put_memory(memory);
         buffer.offset += n as u32;
         buffer.len -= n as u32;
+        let empty = (buffer.len == 0).then_some(buffer.capacity());
+        self.read += n as u64;
         self.forget_mark();
-        if buffer.len != 0 {
-            self.buffers.put_at(0, buffer);
-            return None;
-        }
-        self.memory -= buffer.capacity();
-        self.buffers.pop_front();
+        self.memory -= empty?;
+        let buffer = self.buffers.pop_front();
         self.compact = self.buffers.len() > 1;
-        Some(buffer)
+        buffer
     }
 
     /// The next `n` bytes of the stream have gone, or go, to a reader's memory.

@@ -3,12 +3,13 @@
 //! The bytes that a socket has accepted from send calls and that are not yet known to have arrived.
 //!
 //! They lie in chunks of kernel memory, one behind the other as a stream with 64-bit positions.
-//! A send call takes the last chunk out ([`SendQueue::open`]), fills it without any lock, and puts
-//! it back ([`SendQueue::close`]); messages are cut from the stream at any place, so small sends
+//! A send call takes the last chunk's memory out ([`SendQueue::open`]), fills it without any lock, and
+//! puts it back ([`SendQueue::close`]); messages are cut from the stream at any place, so small sends
 //! coalesce by themselves. Chunks are mapped once and used again and again.
 
 use crate::memory::pressure;
 use crate::memory::ring::Ring;
+use crate::sys::pages::Memory;
 use crate::sys::rdma::buffer::Buffer;
 use crate::transport::Sge;
 use kernel::alloc::flags::{GFP_KERNEL, GFP_NOWAIT};
@@ -30,34 +31,48 @@ const SPARE: usize = 16;
 const SGES: usize = 2;
 
 /// Part of the stream: bytes `start..start + len` of it, at the beginning of `buffer`.
-pub(crate) struct Chunk {
-    /// The memory.
-    pub(crate) buffer: Buffer,
+struct Chunk {
+    buffer: Buffer,
     start: u64,
-    len: usize,
+    len: u32,
     /// Nothing more is to be filled in.
     sealed: bool,
 }
 
 impl Chunk {
-    /// Room that is left.
-    pub(crate) fn room(&mut self) -> &mut [u8] {
-        let len = if self.sealed { usize::MAX } else { self.len };
-        self.buffer.bytes_mut().get_mut(len..).unwrap_or_default()
-    }
-
-    /// The first `n` bytes of the room are filled now.
-    pub(crate) fn filled(&mut self, n: usize) {
-        self.len += n;
-    }
-
-    /// The last `n` bytes that were filled are not to be sent.
-    pub(crate) fn emptied(&mut self, n: usize) {
-        self.len = self.len.saturating_sub(n);
+    fn len(&self) -> usize {
+        self.len as usize
     }
 
     fn end(&self) -> u64 {
-        self.start + self.len as u64
+        self.start + u64::from(self.len)
+    }
+
+    fn has_room(&self) -> bool {
+        !self.sealed && self.len() < self.buffer.capacity()
+    }
+
+    /// Whether a send call has its memory. Nothing is sent of it meanwhile. One without memory that is sealed
+    /// was exchanged.
+    fn is_open(&self) -> bool {
+        !self.sealed && !self.buffer.has_memory()
+    }
+}
+
+/// The memory of the last chunk, while a send call fills it.
+pub(crate) struct OpenChunk {
+    memory: Memory,
+    /// So much of it is filled.
+    len: usize,
+}
+
+impl OpenChunk {
+    /// Room that is left.
+    pub(crate) fn room(&mut self) -> &mut [u8] {
+        self.memory
+            .bytes_mut()
+            .get_mut(self.len..)
+            .unwrap_or_default()
     }
 }
 
@@ -140,38 +155,51 @@ impl SendQueue {
         self.sent
     }
 
-    /// Takes out the chunk that the next bytes go to: the last one if it has room, else an unused
-    /// one of at least `size`. `None`: the caller makes one with [`SendQueue::fresh`].
-    pub(crate) fn open(&mut self, size: usize) -> Option<Chunk> {
-        let last_has_room = self.chunks.back_mut().is_some_and(|c| !c.room().is_empty());
-        if last_has_room {
-            let last = self.chunks.pop_back();
-            self.sent_whole = self.sent_whole.min(self.chunks.len());
-            return last;
+    /// Opens the chunk that the next bytes go to: the last one if it has room, else an unused one of at least
+    /// `size`. `None`: the caller makes one and opens that ([`SendQueue::open_new`]).
+    pub(crate) fn open(&mut self, size: usize) -> Option<OpenChunk> {
+        if self.chunks.back_mut().is_some_and(|c| c.has_room()) {
+            return self.open_last();
         }
         let at = self.spare.iter().rposition(|b| b.capacity() >= size)?;
         let buffer = self.spare.remove(at).ok()?;
-        Some(self.fresh(buffer))
+        self.open_new(buffer)
     }
 
-    /// A chunk at the end of the stream.
-    pub(crate) fn fresh(&self, buffer: Buffer) -> Chunk {
-        Chunk {
+    /// Opens a chunk of this buffer, from which messages can be sent; `None` if there is no room.
+    pub(crate) fn open_new(&mut self, buffer: Buffer) -> Option<OpenChunk> {
+        let chunk = Chunk {
             buffer,
             start: self.end,
             len: 0,
             sealed: false,
-        }
+        };
+        self.chunks.push_back(chunk).ok()?;
+        self.open_last()
     }
 
-    /// Puts a chunk back; what was filled may be sent from now on.
-    pub(crate) fn close(&mut self, chunk: Chunk) {
-        if chunk.len == 0 {
-            return self.keep(chunk.buffer);
+    #[inline]
+    fn open_last(&mut self) -> Option<OpenChunk> {
+        self.sent_whole = self.sent_whole.min(self.chunks.len().saturating_sub(1));
+        let last = self.chunks.back_mut()?;
+        let len = last.len();
+        let memory = last.buffer.take_memory()?;
+        Some(OpenChunk { memory, len })
+    }
+
+    /// Closes a chunk, of whose room the first `n` bytes may be sent from now on.
+    pub(crate) fn close(&mut self, chunk: OpenChunk, n: usize) {
+        let Some(last) = self.chunks.back_mut().filter(|c| c.is_open()) else {
+            return;
+        };
+        last.buffer.put_memory(chunk.memory);
+        last.len += n as u32;
+        self.end = last.end();
+        if last.len == 0 {
+            if let Some(unused) = self.chunks.pop_back() {
+                self.keep(unused.buffer);
+            }
         }
-        self.end = chunk.end();
-        // One slot was free when the chunk was opened, and only the opener adds chunks.
-        let _ = self.chunks.push_back(chunk);
         // Without memory there is no room until some of them have arrived.
         self.chunks.grow(CHUNKS, GFP_NOWAIT);
     }
@@ -191,7 +219,7 @@ impl SendQueue {
     fn next(&self) -> Option<(usize, usize)> {
         let c = self.chunks.get(self.sent_whole)?;
         let off = usize::try_from(self.sent.checked_sub(c.start)?).ok()?;
-        (off < c.len).then_some((self.sent_whole, off))
+        (off < c.len() && !c.is_open()).then_some((self.sent_whole, off))
     }
 
     /// Unsent bytes that one message can take.
@@ -199,10 +227,11 @@ impl SendQueue {
         let Some((i, off)) = self.next() else {
             return 0;
         };
-        let first = self.chunks.get(i).map_or(0, |c| c.len - off);
-        (1..self.most_sges).fold(first, |n, k| {
-            n + self.chunks.get(i + k).map_or(0, |c| c.len)
-        })
+        let len = |i| {
+            let chunk = self.chunks.get(i).filter(|c| !c.is_open());
+            chunk.map_or(0, Chunk::len)
+        };
+        (1..self.most_sges).fold(len(i) - off, |n, k| n + len(i + k))
     }
 
     /// The buffer that the next `n` unsent bytes lie in from its beginning, with no others behind
@@ -210,7 +239,7 @@ impl SendQueue {
     pub(crate) fn whole(&mut self, n: usize) -> Option<&mut Buffer> {
         let (i, off) = self.next()?;
         let c = self.chunks.get_mut(i)?;
-        if off != 0 || c.len != n {
+        if off != 0 || c.len() != n {
             return None;
         }
         c.sealed = true;
@@ -226,7 +255,7 @@ impl SendQueue {
                 let Some(c) = self.chunks.get(i + k).filter(|_| left > 0) else {
                     break;
                 };
-                let len = left.min(c.len - off);
+                let len = left.min(c.len() - off);
                 *sge = Some(Sge {
                     buffer: &c.buffer,
                     offset: off as u32,
@@ -242,7 +271,7 @@ impl SendQueue {
     pub(crate) fn advance(&mut self, n: usize, urgent: bool) {
         self.sent += n as u64;
         let sent = self.sent;
-        let is_sent = |c: &Chunk| c.end() <= sent;
+        let is_sent = |c: &Chunk| c.end() <= sent && !c.is_open();
         while self.chunks.get(self.sent_whole).is_some_and(is_sent) {
             self.sent_whole += 1;
         }
@@ -254,7 +283,9 @@ impl SendQueue {
     /// Everything before position `to` has arrived.
     pub(crate) fn complete(&mut self, to: u64) {
         self.done = self.done.max(to.min(self.sent));
-        while self.chunks.front().is_some_and(|c| c.end() <= self.done) {
+        let done = self.done;
+        let has_arrived = |c: &Chunk| c.end() <= done && !c.is_open();
+        while self.chunks.front().is_some_and(has_arrived) {
             self.sent_whole = self.sent_whole.saturating_sub(1);
             if let Some(c) = self.chunks.pop_front() {
                 self.keep(c.buffer);
@@ -277,10 +308,8 @@ impl SendQueue {
     /// Whether more bytes can be queued with no more memory than each connection may have.
     pub(crate) fn needs_little(&self) -> bool {
         let last = self.chunks.len().checked_sub(1);
-        let has_room = |c: &Chunk| !c.sealed && c.len < c.buffer.capacity();
-        self.chunks.is_empty()
-            || !self.spare.is_empty()
-            || last.and_then(|i| self.chunks.get(i)).is_some_and(has_room)
+        let last = last.and_then(|i| self.chunks.get(i));
+        !self.spare.is_empty() || last.is_none_or(Chunk::has_room)
     }
 
     /// Forgets everything that was not sent, and gives back all memory.

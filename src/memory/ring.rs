@@ -40,7 +40,8 @@ impl<T> Ring<T> {
         let mut items = KVec::with_capacity(capacity, flags)?;
         for i in 0..self.len {
             // cannot fail, the room was made above
-            let _ = items.push_within_capacity(self.take_at(i));
+            let at = self.slot(i);
+            let _ = items.push_within_capacity(self.items[at].take());
         }
         (self.items, self.capacity, self.head) = (items, capacity, 0);
         Ok(())
@@ -102,24 +103,6 @@ impl<T> Ring<T> {
         Ok(())
     }
 
-    /// Takes the item that is `i` behind the first, and leaves its place empty for
-    /// [`Ring::put_at`].
-    pub(crate) fn take_at(&mut self, i: usize) -> Option<T> {
-        if i >= self.len {
-            return None;
-        }
-        let at = self.slot(i);
-        self.items[at].take()
-    }
-
-    /// Puts an item at the place that [`Ring::take_at`] left empty.
-    pub(crate) fn put_at(&mut self, i: usize, item: T) {
-        if i < self.len {
-            let at = self.slot(i);
-            self.items[at] = Some(item);
-        }
-    }
-
     /// Takes the first item.
     pub(crate) fn pop_front(&mut self) -> Option<T> {
         if self.len == 0 {
@@ -163,7 +146,7 @@ impl<T> Ring<T> {
         self.items[at].as_mut()
     }
 
-    /// The item that is `i` behind the first; none if it was taken out.
+    /// The item that is `i` behind the first.
     pub(crate) fn get(&self, i: usize) -> Option<&T> {
         if i >= self.len {
             return None;
@@ -171,7 +154,7 @@ impl<T> Ring<T> {
         self.items[self.slot(i)].as_ref()
     }
 
-    /// The item that is `i` behind the first; none if it was taken out.
+    /// The item that is `i` behind the first.
     pub(crate) fn get_mut(&mut self, i: usize) -> Option<&mut T> {
         if i >= self.len {
             return None;

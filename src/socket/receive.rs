@@ -9,7 +9,7 @@ use crate::sys::bindings as c;
 use crate::sys::errno::{EAGAIN, EFAULT, EINVAL, ENOTCONN};
 use crate::sys::net::message::RecvMsg;
 use crate::sys::net::sock::{signal_pending, Flag, Locked, State, RCV_SHUTDOWN};
-use crate::sys::rdma::buffer::Buffer;
+use crate::sys::pages::Memory;
 use core::cmp::Ordering;
 use kernel::prelude::*;
 
@@ -253,7 +253,7 @@ impl Call<'_> {
     fn step(&mut self, to: &mut RecvMsg<'_>, len: usize) -> Result<Step> {
         let sk = self.sk;
         let inline = sk.flag(Flag::UrgInline);
-        let (buffer, at, index, from, most, skip) = {
+        let (memory, bytes, at, index, from, most, skip) = {
             let mut c = sk.connection();
             if !core::mem::replace(&mut self.begun, true) {
                 c.stats.receive_calls += 1;
@@ -284,15 +284,14 @@ impl Call<'_> {
                     Step::Nothing
                 });
             };
-            let Some(buffer) = c.rx.take(index) else {
+            let Some((memory, bytes)) = c.rx.take(index) else {
                 return Ok(Step::Nothing);
             };
-            (buffer, at, index, from, most, skip)
+            (memory, bytes, at, index, from, most, skip)
         };
-        let start = buffer.offset as usize + from + skip;
-        let end = (buffer.offset + buffer.len) as usize;
-        let n = most.min(end - start);
-        let given = match buffer.bytes().get(start..start + n) {
+        let start = bytes.start + from + skip;
+        let n = most.min(bytes.end - start);
+        let given = match memory.bytes().get(start..start + n) {
             Some(_) if self.discard => {
                 to.skip(n);
                 n
@@ -304,7 +303,7 @@ impl Call<'_> {
         if self.peek {
             self.peeked = at + (given + skip) as u64;
         }
-        self.done(buffer, index, given + skip);
+        self.done(memory, index, given + skip);
         if given < n {
             Err(EFAULT.into())
         } else {
@@ -312,14 +311,14 @@ impl Call<'_> {
         }
     }
 
-    /// Gives the buffer back, of which `read` bytes were taken, or looked at.
-    fn done(&self, buffer: Buffer, index: usize, read: usize) {
+    /// Gives the buffer's memory back, of which `read` bytes were taken, or looked at.
+    fn done(&self, memory: Memory, index: usize, read: usize) {
         let sk = self.sk;
         let mut c = sk.connection();
         if self.peek {
-            return c.rx.put_back(index, buffer);
+            return c.rx.put_back(index, memory);
         }
-        match c.rx.consumed(buffer, read) {
+        match c.rx.consumed(memory, read) {
             None => return,
             Some(empty) => c.recycle(empty),
         }

@@ -6,21 +6,19 @@ use super::call::Call;
 use super::netns;
 use super::send_step::{Space, Step};
 use crate::conn::room::last_look;
-use crate::conn::send_queue::{Chunk, SMALL_CHUNK};
+use crate::conn::send_queue::{OpenChunk, SMALL_CHUNK};
 use crate::conn::wait::RoomWanted;
 use crate::conn::zcopy::detached::Added;
 use crate::conn::{keepalive, zcopy, Connection, SdpSock};
 use crate::sys::bindings as c;
-use crate::sys::errno::{EAGAIN, EFAULT, ENODEV, EOPNOTSUPP, EPIPE};
+use crate::sys::errno::{EAGAIN, EFAULT, ENODEV, ENOMEM, EOPNOTSUPP, EPIPE};
 use crate::sys::net::message::SendMsg;
 use crate::sys::net::notice::Notice;
 use crate::sys::net::sock::{Locked, State, SEND_SHUTDOWN};
 use crate::sys::rdma::buffer::Buffer;
-use crate::sys::rdma::mapper::Mapper;
 use crate::sys::time::{jiffies, nanoseconds};
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
-use kernel::sync::Arc;
 
 /// sendmsg(2).
 pub(super) fn send(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<usize> {
@@ -230,17 +228,13 @@ fn directly(
 ///
 /// # Errors
 ///
-/// Those of making a chunk, `EFAULT`, and those of [`commit`]. The message tells what was queued, and no more.
+/// Those of [`make`], `EFAULT`, and those of [`commit`]. The message tells what was queued, and no more.
 fn copy(sk: &SdpSock, message: &mut SendMsg<'_>, space: &mut Space, most: usize) -> Result {
     let flags = message.flags();
     let want = message.remaining();
     let mut chunk = match space.chunk.take() {
         Some(c) => c,
-        None => {
-            let buffer = Buffer::new(space.size, GFP_KERNEL)
-                .or_else(|_| Buffer::new(SMALL_CHUNK, GFP_KERNEL))?;
-            sk.hold().tx.fresh(buffer)
-        }
+        None => make(sk, space)?,
     };
     let free = chunk.room();
     let n = free.len().min(space.room).min(most).min(want);
@@ -248,16 +242,15 @@ fn copy(sk: &SdpSock, message: &mut SendMsg<'_>, space: &mut Space, most: usize)
     if got < n {
         // as on TCP, nothing of a piece that could not be read whole is sent
         message.give_back(got);
-        put_back(sk, chunk);
+        let mut c = sk.connection();
+        c.tx.close(chunk, 0);
         return Err(EFAULT.into());
     }
-    chunk.filled(got);
     let more = message.remaining() > 0;
     let r = commit(
         sk,
         chunk,
         got,
-        space.mapper.take().as_ref(),
         more || flags & c::MSG_MORE != 0,
         flags & c::MSG_OOB != 0 && !more,
     );
@@ -275,34 +268,32 @@ pub(super) fn announced_no_more(sk: &SdpSock) {
     sk.progress();
 }
 
-/// Puts a chunk back that got nothing new, if the connection was not lost meanwhile.
-fn put_back(sk: &SdpSock, chunk: Chunk) {
-    let mut c = sk.connection();
-    if c.endpoint.is_some() {
-        c.tx.close(chunk);
-    }
-}
-
-/// Puts a chunk into the queue, whose last `got` bytes are new, and sends what may be sent. `mapper`: what maps
-/// it, if it is not yet.
+/// Makes a chunk for the next bytes.
 ///
 /// # Errors
 ///
-/// `EPIPE` without connection, `ENOMEM`; the new bytes are not queued.
-fn commit(
-    sk: &SdpSock,
-    mut chunk: Chunk,
-    got: usize,
-    mapper: Option<&Arc<Mapper>>,
-    more: bool,
-    urgent: bool,
-) -> Result {
-    if let Err(e) = chunk.buffer.map_send(mapper) {
-        chunk.emptied(got);
-        put_back(sk, chunk);
+/// `EPIPE` without connection, `ENOMEM`.
+#[inline(never)] // few calls need one
+fn make(sk: &SdpSock, space: &mut Space) -> Result<OpenChunk> {
+    let mut buffer =
+        Buffer::new(space.size, GFP_KERNEL).or_else(|_| Buffer::new(SMALL_CHUNK, GFP_KERNEL))?;
+    if let Err(e) = buffer.map_send(space.mapper.take().as_ref()) {
         // the connection has just ended, or its device goes, which ends it
         return Err(if e == ENODEV.into() { EPIPE.into() } else { e });
     }
+    let mut c = sk.connection();
+    match c.endpoint {
+        Some(_) => c.tx.open_new(buffer).ok_or(ENOMEM.into()),
+        None => Err(EPIPE.into()),
+    }
+}
+
+/// Closes a chunk, which has `got` new bytes, and sends what may be sent.
+///
+/// # Errors
+///
+/// `EPIPE` without connection; the new bytes are not queued.
+fn commit(sk: &SdpSock, chunk: OpenChunk, got: usize, more: bool, urgent: bool) -> Result {
     let timed = {
         let mut c = sk.connection();
         let Connection { endpoint, tx, .. } = &mut *c;
@@ -310,7 +301,7 @@ fn commit(
             return Err(EPIPE.into());
         }
         let idle = tx.queued() == 0;
-        tx.close(chunk);
+        tx.close(chunk, got);
         if urgent {
             tx.mark_urgent();
         }

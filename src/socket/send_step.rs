@@ -2,7 +2,7 @@
 
 //! By which way the next bytes of a send call go.
 
-use crate::conn::send_queue::{Chunk, LARGE_CHUNK, MIDDLE_CHUNK, SMALL_CHUNK};
+use crate::conn::send_queue::{OpenChunk, LARGE_CHUNK, MIDDLE_CHUNK, SMALL_CHUNK};
 use crate::conn::{Connection, SdpSock};
 use crate::memory::pressure;
 use crate::sys::rdma::mapper::Mapper;
@@ -26,17 +26,17 @@ pub(super) enum Step {
     Lost,
 }
 
-/// Where in the send queue bytes may be copied to. Its chunk is out of the queue: who has it puts it back
-/// before anybody else gets there, by the socket's lock.
+/// Where in the send queue bytes may be copied to. Its chunk is open: who has it closes it before anybody
+/// else gets there, by the socket's lock.
 #[derive(Default)]
 pub(super) struct Space {
     /// So many bytes at most.
     pub(super) room: usize,
     /// The chunk to fill, if there is one.
-    pub(super) chunk: Option<Chunk>,
+    pub(super) chunk: Option<OpenChunk>,
     /// The size of one to make.
     pub(super) size: usize,
-    /// What the chunk is mapped by, if it is not yet.
+    /// What that is to be mapped by.
     pub(super) mapper: Option<Arc<Mapper>>,
 }
 
@@ -75,10 +75,9 @@ impl Step {
             size = SMALL_CHUNK;
             space.chunk = c.tx.open(size);
         }
-        let mapper = c.endpoint.as_ref().and_then(|c| c.mapper());
-        let is_mapped = |c: &Chunk| c.buffer.can_send(mapper);
-        let needs_one = !space.chunk.as_ref().is_some_and(is_mapped);
-        space.mapper = mapper.filter(|_| needs_one).cloned();
+        if space.chunk.is_none() {
+            space.mapper = c.endpoint.as_ref().and_then(|c| c.mapper()).cloned();
+        }
         (space.room, space.size) = (room, size);
         Step::Copy
     }

@@ -10,6 +10,7 @@
 use super::super::pages::{Block, Memory};
 use super::dma::Direction;
 use super::mapper::{Mapper, Mapping};
+use core::num::NonZeroU32;
 use kernel::alloc::Flags;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -23,7 +24,8 @@ pub(crate) struct Buffer {
     // The mapping is undone before the memory is freed, whatever the order here: it keeps the block.
     mapping: Option<Arc<Mapping>>,
     memory: Option<Memory>,
-    capacity: u32,
+    // never 0: an `Option` of a buffer takes no more room than a buffer
+    capacity: NonZeroU32,
 }
 
 impl Buffer {
@@ -47,7 +49,7 @@ impl Buffer {
             len: 0,
             mapping: None,
             memory: None,
-            capacity: capacity as u32,
+            capacity: NonZeroU32::new(capacity as u32).unwrap_or(NonZeroU32::MIN),
         }
     }
 
@@ -64,9 +66,19 @@ impl Buffer {
         self.memory.is_some()
     }
 
+    /// Takes its memory out, for a call that reads or writes there without the lock that this buffer is under.
+    pub(crate) fn take_memory(&mut self) -> Option<Memory> {
+        self.memory.take()
+    }
+
+    /// Puts its memory back.
+    pub(crate) fn put_memory(&mut self, memory: Memory) {
+        self.memory = Some(memory);
+    }
+
     /// Its size in bytes.
     pub(crate) fn capacity(&self) -> usize {
-        self.capacity as usize
+        self.capacity.get() as usize
     }
 
     /// All of its bytes, none without memory.
@@ -85,11 +97,6 @@ impl Buffer {
         self.mapping
             .as_ref()
             .filter(|m| m.fits(by, memory, direction))
-    }
-
-    /// Whether messages can be sent from it.
-    pub(crate) fn can_send(&self, by: Option<&Arc<Mapper>>) -> bool {
-        by.is_none_or(|by| self.mapping(by, Direction::ToDevice).is_some())
     }
 
     /// Has messages sent from it; see [`Buffer::map`].

@@ -128,11 +128,25 @@ impl<T> core::ops::DerefMut for KVec<T> {
     }
 }
 
+/// The bytes of a buffer.
+pub(crate) struct Memory(Vec<u8>);
+
+impl Memory {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
 /// Memory for one message, or for a part of one.
 pub(crate) struct Buffer {
     pub(crate) offset: u32,
     pub(crate) len: u32,
-    bytes: Vec<u8>,
+    capacity: usize,
+    memory: Option<Memory>,
 }
 
 impl Buffer {
@@ -140,24 +154,33 @@ impl Buffer {
         Buffer {
             offset: 0,
             len: 0,
-            bytes: vec![0; capacity],
+            capacity,
+            memory: Some(Memory(vec![0; capacity])),
         }
     }
 
     pub(crate) fn has_memory(&self) -> bool {
-        !self.bytes.is_empty()
+        self.memory.is_some()
+    }
+
+    pub(crate) fn take_memory(&mut self) -> Option<Memory> {
+        self.memory.take()
+    }
+
+    pub(crate) fn put_memory(&mut self, memory: Memory) {
+        self.memory = Some(memory);
     }
 
     pub(crate) fn capacity(&self) -> usize {
-        self.bytes.len()
+        self.capacity
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
+        self.memory.as_ref().map_or(&[], Memory::bytes)
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes
+        self.memory.as_mut().map_or(&mut [], Memory::bytes_mut)
     }
 }
 

@@ -49,6 +49,9 @@ mod transport {
 
 // The files ask for the module's types by these names.
 mod sys {
+    pub(crate) mod pages {
+        pub(crate) use crate::host::Memory;
+    }
     pub(crate) mod errno {
         pub(crate) use crate::host::EPROTO;
     }

@@ -27,10 +27,10 @@ fn push(queue: &mut ReceiveQueue, bytes: &[u8], capacity: usize, urgent: bool) {
 
 /// Reads up to `n` bytes from the first buffer.
 fn read(queue: &mut ReceiveQueue, n: usize) -> Vec<u8> {
-    let b = queue.take(0).unwrap();
-    let n = n.min(b.len as usize);
-    let bytes = b.bytes()[b.offset as usize..][..n].to_vec();
-    queue.consumed(b, n);
+    let (memory, at) = queue.take(0).unwrap();
+    let n = n.min(at.len());
+    let bytes = memory.bytes()[at][..n].to_vec();
+    queue.consumed(memory, n);
     bytes
 }
 
@@ -66,12 +66,12 @@ fn any_order_of_calls() {
                     // a look from the middle: the buffer is out meanwhile, and messages come
                     let ahead = chance.below(stream.len());
                     let (i, at) = queue.locate(ahead).unwrap();
-                    let b = queue.take(i).unwrap();
-                    assert_eq!(b.bytes()[b.offset as usize + at], stream[ahead]);
+                    let (memory, bytes) = queue.take(i).unwrap();
+                    assert_eq!(memory.bytes()[bytes.start + at], stream[ahead]);
                     push(&mut queue, &[next], 512, false);
                     stream.push_back(next);
                     next = next.wrapping_add(1);
-                    queue.put_back(i, b);
+                    queue.put_back(i, memory);
                 }
                 6 => {
                     let n = chance.below(1000);
@@ -153,7 +153,7 @@ fn a_look_survives_the_end_of_what_was_before() {
     let mut queue = queue();
     push(&mut queue, b"a", 512, true);
     push(&mut queue, b"bc", 512, false);
-    let second = queue.take(1).unwrap();
+    let (second, _) = queue.take(1).unwrap();
     assert!(queue.skip_mark().is_some());
     queue.put_back(1, second);
     assert_eq!(read(&mut queue, 9), b"bc");

@@ -35,7 +35,10 @@ impl Both {
         let before = self.stream.len();
         while self.stream.len() < before + n && self.queue.has_room() {
             let chunk = self.queue.open(size);
-            let mut chunk = chunk.unwrap_or_else(|| self.queue.fresh(Buffer::new(size)));
+            let mut chunk = match chunk {
+                Some(chunk) => chunk,
+                None => self.queue.open_new(Buffer::new(size)).unwrap(),
+            };
             let left = before + n - self.stream.len();
             let room = chunk.room();
             let m = left.min(room.len());
@@ -43,8 +46,7 @@ impl Both {
                 *byte = (self.stream.len() * 7 % 251) as u8;
                 self.stream.push(*byte);
             }
-            chunk.filled(m);
-            self.queue.close(chunk);
+            self.queue.close(chunk, m);
         }
         self.look();
         self.stream.len() - before
@@ -111,7 +113,9 @@ fn any_order_of_calls() {
                     let start = both.sent;
                     let taken = both.queue.whole(n).map(|buffer| {
                         let size = buffer.capacity();
-                        core::mem::replace(buffer, Buffer::new(size))
+                        let mut other = Buffer::new(size);
+                        (other.offset, other.len) = (3, chance.below(size) as u32);
+                        core::mem::replace(buffer, other)
                     });
                     if let Some(taken) = taken {
                         assert_eq!(taken.bytes()[..n], both.stream[start..start + n]);
@@ -163,16 +167,60 @@ fn nothing_is_added_to_what_may_be_exchanged() {
 }
 
 #[test]
-fn what_a_call_takes_back_is_not_sent() {
+fn what_a_call_does_not_fill_is_not_sent() {
     let mut queue = SendQueue::new();
     queue.prepare(1).unwrap();
-    let mut chunk = queue.fresh(Buffer::new(SMALL_CHUNK));
-    chunk.filled(10);
-    chunk.emptied(4);
-    queue.close(chunk);
+    let chunk = queue.open_new(Buffer::new(SMALL_CHUNK)).unwrap();
+    queue.close(chunk, 6);
     assert_eq!((queue.unsent(), queue.end()), (6, 6));
     let mut chunk = queue.open(SMALL_CHUNK).unwrap();
     assert_eq!(chunk.room().len(), SMALL_CHUNK - 6);
+    queue.close(chunk, 0);
+    assert_eq!((queue.unsent(), queue.end(), queue.contiguous()), (6, 6, 6));
+}
+
+#[test]
+fn an_unfilled_chunk_is_kept_for_the_next_call() {
+    let mut queue = SendQueue::new();
+    queue.prepare(1).unwrap();
+    for _ in 0..3 {
+        let chunk = queue.open(SMALL_CHUNK);
+        let chunk = chunk.or_else(|| queue.open_new(Buffer::new(SMALL_CHUNK)));
+        queue.close(chunk.unwrap(), 0);
+        assert_eq!((queue.queued(), queue.contiguous()), (0, 0));
+    }
+    assert!(queue.open(SMALL_CHUNK).is_some());
+}
+
+#[test]
+fn nothing_of_an_open_chunk_goes() {
+    let mut both = Both::new(2);
+    both.write(SMALL_CHUNK + 10, SMALL_CHUNK);
+    let chunk = both.queue.open(SMALL_CHUNK).unwrap();
+    assert_eq!(both.queue.contiguous(), SMALL_CHUNK);
+    assert_eq!(both.queue.sges(SMALL_CHUNK).1, 1);
+    both.queue.advance(SMALL_CHUNK, false);
+    both.queue.complete(SMALL_CHUNK as u64);
+    assert_eq!((both.queue.contiguous(), both.queue.unsent()), (0, 10));
+    both.queue.close(chunk, 0);
+    (both.sent, both.done) = (SMALL_CHUNK, SMALL_CHUNK);
+    assert_eq!(both.send(usize::MAX), 10);
+    // all that is in it arrives
+    let chunk = both.queue.open(SMALL_CHUNK).unwrap();
+    both.complete(SMALL_CHUNK + 10);
+    both.queue.close(chunk, 0);
+    both.write(SMALL_CHUNK, SMALL_CHUNK);
+    while both.send(usize::MAX) > 0 {}
+}
+
+#[test]
+fn a_chunk_may_outlive_the_connection() {
+    let mut both = Both::new(2);
+    both.write(10, SMALL_CHUNK);
+    let chunk = both.queue.open(SMALL_CHUNK).unwrap();
+    both.queue.clear();
+    both.queue.close(chunk, 10);
+    assert_eq!((both.queue.queued(), both.queue.contiguous()), (0, 0));
 }
 
 #[test]
@@ -186,7 +234,11 @@ fn chunks_are_bounded_and_used_again() {
     assert!(both.queue.has_room());
     // what was kept serves sends of that size, not larger ones
     assert!(both.queue.open(MIDDLE_CHUNK).is_none());
-    let spare = std::iter::from_fn(|| both.queue.open(SMALL_CHUNK)).count();
+    let mut spare = 0;
+    while let Some(chunk) = both.queue.open(SMALL_CHUNK) {
+        both.queue.close(chunk, SMALL_CHUNK);
+        spare += 1;
+    }
     assert_eq!(spare, 16);
 }
 
