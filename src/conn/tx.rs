@@ -31,12 +31,15 @@ impl Connection {
         if self.direct.has_lent() {
             failed = self.end_access().and_then(|()| self.move_on(wakeups)).err();
         }
-        let mut sink = self.offered_sink();
         if !self.connected() {
             return;
         }
+        let mut sink = self.offered_sink();
         let mut posted = false;
         let held = loop {
+            if self.has_nothing_to_send(sk) {
+                break None;
+            }
             match self.blocks_on(wakeups) {
                 Ok(true) => {
                     posted = true;
@@ -85,6 +88,22 @@ impl Connection {
         }
     }
 
+    /// Whether nothing was due when it was asked for last, and nothing can be by now.
+    #[inline]
+    fn has_nothing_to_send(&self, sk: &SdpSock) -> bool {
+        let (Some(endpoint), Some(protocol)) = (&self.endpoint, &self.protocol) else {
+            return true;
+        };
+        self.tx.unsent() == 0
+            && !self.direct.has_lent()
+            && protocol.is_idle(endpoint.posted_receives(), self.reader_waits(sk))
+    }
+
+    /// Whether a reader waits who has read all that came.
+    fn reader_waits(&self, sk: &SdpSock) -> bool {
+        self.rx.is_empty() && sk.data().readers.load(Relaxed) > 0
+    }
+
     /// The message that is to be posted now, and what may go of the stream; or why there is none, if any is
     /// held back.
     #[inline]
@@ -94,6 +113,7 @@ impl Connection {
         sink: Option<Block>,
     ) -> Result<(Outgoing, Ahead), Option<Stall>> {
         let ahead = self.ahead();
+        let reader_waits = self.reader_waits(sk);
         let (Some(endpoint), Some(protocol)) = (self.endpoint.as_ref(), self.protocol.as_mut())
         else {
             return Err(None);
@@ -114,7 +134,7 @@ impl Connection {
             no_delay: self.options.no_delay || ahead.unsent > ahead.limit || ahead.more,
             cork: self.cork.holds(self.options.cork) && !ahead.more,
             limit: u32::try_from(ahead.limit).unwrap_or(u32::MAX),
-            reader_waits: sk.data().readers.load(Relaxed) > 0 && self.rx.bytes() == 0,
+            reader_waits,
             source: ahead.source,
             sink,
         };

@@ -207,6 +207,15 @@ pub struct Connection {
     /// The peer's DisConn came.
     receive_closed: bool,
     end: Option<End>,
+    /// What [`transmit`](Connection::transmit) had nothing to send with; void when anything changes.
+    idle: Option<Idle>,
+}
+
+/// What a message depends on besides the connection and what is offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Idle {
+    posted: u16,
+    reader_waits: bool,
 }
 
 impl Connection {
@@ -240,6 +249,7 @@ impl Connection {
             send_closed: false,
             receive_closed: false,
             end: None,
+            idle: None,
         }
     }
 
@@ -247,6 +257,7 @@ impl Connection {
     /// held back for more. Bytes queued later than this call go before it, too, as long as
     /// [`send_closed`](Connection::send_closed) is false; better queue none.
     pub fn shutdown_send(&mut self) {
+        self.idle = None;
         self.send_shutdown = true;
     }
 
@@ -262,7 +273,24 @@ impl Connection {
     /// our own line uses 16 bytes less than that: for messages of whole pages between our own
     /// ends, `new_size` should be the pages and 32 bytes.
     pub fn resize_receive(&mut self, new_size: u32, old_posted: u16) {
+        self.idle = None;
         self.local.decide(new_size, old_posted);
+    }
+
+    /// Whether [`transmit`](Connection::transmit) has nothing to send without being asked, where nothing is
+    /// offered: it had nothing for the same `posted` and `reader_waits` of an [`Offer`], and nothing has
+    /// changed since.
+    pub fn is_idle(&self, posted: u16, reader_waits: bool) -> bool {
+        self.idle == Some(self.idle_with(posted, reader_waits))
+    }
+
+    #[inline]
+    fn idle_with(&self, posted: u16, reader_waits: bool) -> Idle {
+        Idle {
+            posted,
+            // peers of our own line hold nothing back for it
+            reader_waits: reader_waits && !self.own_line(),
+        }
     }
 
     /// Most payload bytes that fit in one Data message to the peer.

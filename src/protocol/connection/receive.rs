@@ -108,6 +108,7 @@ impl Connection {
         if self.end.is_some() {
             return Ok(Received::new(Mid::Data));
         }
+        self.idle = None;
         let result = self.take(bytes, length);
         if result.is_err() {
             self.end = Some(End::Violated);

@@ -9,7 +9,7 @@
 use super::super::adverts::Block;
 use super::super::credits::{CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS};
 use super::super::message::{Body, Flags, Message, Mid, Mode, SinkAvail, SrcAvail, MAX_HEADER};
-use super::Connection;
+use super::{Connection, Idle};
 
 /// What the owner of a connection has to send, and what it can take, at this moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,6 +117,15 @@ impl Connection {
     /// Whatever this returns in [`Transmit::Send`] is part of the sequence from then on: it must
     /// be posted, in the order of the calls, under one hold of the connection's lock.
     pub fn transmit(&mut self, offer: &Offer) -> Transmit {
+        let next = self.next(offer);
+        let nothing = offer.queued == 0 && offer.source.is_none() && offer.sink.is_none();
+        self.idle = (nothing && matches!(next, Transmit::Idle))
+            .then(|| self.idle_with(offer.posted, offer.reader_waits));
+        next
+    }
+
+    #[inline]
+    fn next(&mut self, offer: &Offer) -> Transmit {
         if !self.live() {
             return Transmit::Idle;
         }

@@ -62,6 +62,7 @@ impl Connection {
     /// ([`Event::SourcesReturned`](super::Event::SourcesReturned)), or has read them to the end
     /// after all ([`Event::SourceRead`](super::Event::SourceRead)).
     pub fn cancel_sources(&mut self) {
+        self.idle = None;
         self.own_sources.cancel();
     }
 
@@ -92,12 +93,14 @@ impl Connection {
     /// A READ was posted of the first `bytes` of what [`source_advert`](Self::source_advert)
     /// says, under the same hold of the connection's lock.
     pub fn read_started(&mut self, bytes: u32) {
+        self.idle = None;
         self.peer_sources.started(bytes);
     }
 
     /// The oldest READs, of `bytes` in all, have completed: the reader has these bytes of the
     /// stream, and the peer will be told.
     pub fn read_done(&mut self, bytes: u32) {
+        self.idle = None;
         self.peer_sources.ended(bytes);
     }
 
@@ -111,6 +114,7 @@ impl Connection {
     /// ModeChange goes when no source advert is outstanding. With peers of OFED's line nothing
     /// happens.
     pub fn set_pipelined(&mut self, pipelined: bool) {
+        self.idle = None;
         self.pipelined = pipelined;
     }
 
@@ -152,6 +156,7 @@ impl Connection {
     /// Takes all our sink adverts back. They are the owner's again as the events tell, at the
     /// latest when the peer has answered.
     pub fn cancel_sinks(&mut self) {
+        self.idle = None;
         self.own_sinks.cancel();
     }
 
@@ -175,6 +180,7 @@ impl Connection {
     /// under the same hold of the connection's lock. `last`: nothing more goes to this block; the
     /// peer is told how much it has. (That happens by itself when the block is full.)
     pub fn written(&mut self, bytes: u32, last: bool) {
+        self.idle = None;
         self.peer_sinks.written(bytes);
         if last {
             self.peer_sinks.finish();
@@ -184,12 +190,14 @@ impl Connection {
     /// Nothing more goes to the block that was written to last, if one was and is not full: the peer
     /// is told how much it has.
     pub fn written_all(&mut self) {
+        self.idle = None;
         self.peer_sinks.finish();
     }
 
     /// The peer is to send as Data whatever of its source adverts no READ was started for. Also
     /// for those that it advertises before it knows.
     pub fn refuse_sources(&mut self) {
+        self.idle = None;
         self.peer_sources.refuse();
     }
 }

@@ -242,7 +242,15 @@ impl Model {
             if !self.over {
                 prop_assert_eq!(i64::from(self.end.credits()), credits.max(0));
             }
-            match self.end.transmit(&self.offer) {
+            let offer = &self.offer;
+            let nothing = offer.queued == 0 && offer.source.is_none() && offer.sink.is_none();
+            let idle = nothing && self.end.is_idle(posted, offer.reader_waits);
+            let next = self.end.transmit(offer);
+            prop_assert!(!idle || next == Transmit::Idle, "due, and not asked for");
+            prop_assert!(
+                !nothing || next != Transmit::Idle || self.end.is_idle(posted, offer.reader_waits)
+            );
+            match next {
                 Transmit::Send(out) => self.went(&out, credits)?,
                 Transmit::Held(_) | Transmit::Idle => break,
             }

@@ -170,7 +170,12 @@ impl Node for Ours {
             }
             let finished = self.connection.finished();
             let due = self.connection.credit_update_due(offer.posted);
+            let nothing = offer.queued == 0 && offer.source.is_none() && offer.sink.is_none();
+            let idle = nothing && self.connection.is_idle(offer.posted, offer.reader_waits);
             self.last = self.connection.transmit(&offer);
+            if idle && self.last != Transmit::Idle {
+                return Err("what was due was not asked for".into());
+            }
             let Transmit::Send(out) = &self.last else {
                 if due {
                     return Err("a credit update was due and did not go".into());
