@@ -14,7 +14,8 @@ use crate::sys::rdma::buffer::Buffer;
 use crate::sys::rdma::mapper::Mapper;
 use crate::sys::time::{milliseconds, Jiffies};
 use crate::transport::{Endpoint, Transport};
-use kernel::alloc::{flags::GFP_KERNEL, Flags};
+use kernel::alloc::flags::{GFP_KERNEL, GFP_NOWAIT};
+use kernel::alloc::Flags;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full};
@@ -195,14 +196,21 @@ impl Connection {
 
     /// Takes back a receive buffer that is empty.
     pub(crate) fn recycle(&mut self, buffer: Buffer) {
+        let _ = self.keep(buffer);
+    }
+
+    /// Keeps a receive buffer to be posted, if it is wanted and there is memory for its place. Whether it is kept.
+    #[must_use]
+    fn keep(&mut self, buffer: Buffer) -> bool {
         let Some(endpoint) = &self.endpoint else {
-            return;
+            return false;
         };
         let there = usize::from(endpoint.posted_receives()) + self.rx_buffers.spare.len();
         let wanted = there < LEAST_BUFFERS.into() || !pressure::is_exhausted();
-        if wanted && buffer.capacity() == self.rx_buffers.size as usize {
-            let _ = self.rx_buffers.spare.push_within_capacity(buffer);
-        }
+        // there are places for the least from the beginning
+        wanted
+            && buffer.capacity() == self.rx_buffers.size as usize
+            && self.rx_buffers.spare.push(buffer, GFP_NOWAIT).is_ok()
     }
 
     /// How many receive buffers are to be made.
@@ -334,13 +342,18 @@ fn make(size: usize, mapper: Option<&Arc<Mapper>>, gfp: Flags) -> Result<Buffer>
     Ok(buffer)
 }
 
-/// One of those that a connection begins with. Within one machine it gets its memory from who puts a message there,
+/// Posts the `n` that a connection begins with. Within one machine they get their memory from who puts a message there,
 /// unless that takes more than a page, for which it might wait for long.
-pub(super) fn first(size: usize, mapper: Option<&Arc<Mapper>>) -> Result<Buffer> {
-    match mapper {
-        None if size <= PAGE_SIZE => Ok(Buffer::without_memory(size)),
-        _ => make(size, mapper, GFP_KERNEL),
+pub(super) fn post_first(endpoint: &mut Endpoint, size: usize, n: u16) -> Result {
+    let posted = match size <= PAGE_SIZE {
+        true => endpoint.post_without_memory(size, n),
+        false => 0,
+    };
+    for _ in posted..n {
+        let buffer = make(size, endpoint.mapper(), GFP_KERNEL)?;
+        endpoint.post_receive(buffer).map_err(|_| ENOMEM)?;
     }
+    endpoint.flush()
 }
 
 /// Larger receive buffers to begin with.
@@ -432,11 +445,11 @@ pub(crate) fn stock(sk: &SdpSock, gfp: Flags) -> Wakeups {
         for buffer in made.iter_mut().take(lacking) {
             *buffer = make(size, mapper.as_ref(), gfp).ok();
         }
-        let some = made.iter().any(Option::is_some);
+        let mut some = false;
         let mut c = sk.connection();
         let is_same = c.endpoint.as_ref().is_some_and(|e| is_of(e, &mapper));
         for buffer in made.into_iter().flatten().filter(|_| is_same) {
-            c.recycle(buffer);
+            some |= c.keep(buffer);
         }
         if some && lacking > BATCH {
             continue;

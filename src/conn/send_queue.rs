@@ -115,9 +115,7 @@ impl SendQueue {
     /// `sges`: how many pieces of memory a message can be in.
     pub(crate) fn prepare(&mut self, sges: u8) -> Result {
         self.most_sges = usize::from(sges).min(SGES);
-        self.chunks.reserve(FIRST_CHUNKS, GFP_KERNEL)?;
-        self.spare.reserve(SPARE, GFP_KERNEL)?;
-        Ok(())
+        self.chunks.reserve(FIRST_CHUNKS, GFP_KERNEL)
     }
 
     /// Bytes accepted and not yet known to have arrived (`SIOCOUTQ`).
@@ -293,10 +291,12 @@ impl SendQueue {
         }
     }
 
-    /// Keeps an unused chunk, unless there are enough. One that was exchanged for a buffer without memory is gone.
+    /// Keeps an unused chunk, unless there are enough, or no memory for its place. One that was exchanged for a
+    /// buffer without memory is gone.
     fn keep(&mut self, buffer: Buffer) {
-        if buffer.has_memory() && !pressure::is_exhausted() {
-            let _ = self.spare.push_within_capacity(buffer);
+        let few = self.spare.len() < SPARE;
+        if few && buffer.has_memory() && !pressure::is_exhausted() {
+            let _ = self.spare.push(buffer, GFP_NOWAIT);
         }
     }
 

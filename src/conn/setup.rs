@@ -7,7 +7,6 @@ use super::rx_buffers;
 use super::send_queue::SendQueue;
 use super::{Connection, SdpSock, FIRST_WINDOW};
 use crate::protocol::{Hello, ZeroCopy, MAX_HEADER};
-use crate::sys::errno::ENOMEM;
 use crate::sys::net::params;
 use crate::sys::rdma::buffer::Buffer;
 use crate::transport::{Config, Endpoint, Transport};
@@ -69,12 +68,8 @@ impl Prepared {
         tx.prepare(limits.max_sge)?;
         rx.prepare()?;
         let (slots, header_aside) = (limits.receive_slots, limits.header_aside);
-        let spare = KVec::with_capacity(slots.into(), GFP_KERNEL)?;
-        for _ in 0..FIRST_WINDOW.min(slots) {
-            let b = rx_buffers::first(size, endpoint.mapper())?;
-            endpoint.post_receive(b).map_err(|_| ENOMEM)?;
-        }
-        endpoint.flush()?;
+        let spare = KVec::with_capacity(FIRST_WINDOW.into(), GFP_KERNEL)?;
+        rx_buffers::post_first(&mut endpoint, size, FIRST_WINDOW.min(slots))?;
         let posted = endpoint.posted_receives();
         Ok(Prepared {
             endpoint,

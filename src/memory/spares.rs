@@ -3,20 +3,19 @@
 //! Room for pinned memory that is kept from one transfer of a connection to the next.
 
 use super::pinned::Pinned;
-use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::flags::GFP_NOWAIT;
 use kernel::prelude::*;
 
 /// Pieces of pinned memory that are kept for the next time.
 const SPARE: usize = 8;
 
-/// Room for pinned memory that is not in use, the oldest first. May be dropped in any context. It is made with
-/// places for all that is kept.
+/// Room for pinned memory that is not in use, the oldest first. May be dropped in any context.
 pub(crate) struct Spares(KVec<Pinned>);
 
 impl Spares {
     /// None.
-    pub(crate) fn new() -> Result<Self> {
-        Ok(Spares(KVec::with_capacity(SPARE, GFP_KERNEL)?))
+    pub(crate) const fn new() -> Self {
+        Spares(KVec::new())
     }
 
     /// The oldest, so that a region is not used again at once.
@@ -36,10 +35,11 @@ impl Spares {
         }
     }
 
-    /// Keeps room until it is needed again; in any context. If there is enough of it, it is dropped.
+    /// Keeps room until it is needed again; in any context. If there is enough of it, or no memory for its place, it is
+    /// dropped.
     pub(crate) fn keep(&mut self, p: Pinned) {
         if p.len() == 0 && self.0.len() < SPARE {
-            let _ = self.0.push_within_capacity(p);
+            let _ = self.0.push(p, GFP_NOWAIT);
         }
     }
 }

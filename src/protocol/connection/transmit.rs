@@ -9,7 +9,7 @@
 use super::super::adverts::Block;
 use super::super::credits::{CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS};
 use super::super::message::{Body, Flags, Message, Mid, Mode, SinkAvail, SrcAvail, MAX_HEADER};
-use super::{Connection, Idle};
+use super::Connection;
 
 /// What the owner of a connection has to send, and what it can take, at this moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

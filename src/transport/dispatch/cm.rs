@@ -7,7 +7,6 @@ use super::super::{
     local, rdma, Config, LinkId, Net, ResolverId, Upcalls, Verdict, REPLY_DATA, REQUEST_DATA,
 };
 use super::Endpoint;
-use crate::memory::spares::Spares;
 use crate::sys::net::address::Address;
 use crate::sys::net::params;
 use kernel::prelude::*;
@@ -45,16 +44,12 @@ impl<O: Upcalls> Clone for CmLink<O> {
 impl<O: Upcalls> CmLink<O> {
     fn by_device(
         (endpoint, link): (rdma::Endpoint, Arc<rdma::CmLink<O>>),
-        spares: Spares,
     ) -> (Endpoint, CmLink<O>) {
-        (Endpoint::by_device(endpoint, spares), Self::Rdma(link))
+        (Endpoint::by_device(endpoint), Self::Rdma(link))
     }
 
-    fn here(
-        (endpoint, link): (local::Endpoint, Arc<local::CmLink<O>>),
-        spares: Spares,
-    ) -> (Endpoint, CmLink<O>) {
-        (Endpoint::here(endpoint, spares), Self::Local(link))
+    fn here((endpoint, link): (local::Endpoint, Arc<local::CmLink<O>>)) -> (Endpoint, CmLink<O>) {
+        (Endpoint::here(endpoint), Self::Local(link))
     }
 
     /// A message has come before [`Upcalls::established`]. May be called in any context.
@@ -204,10 +199,9 @@ impl<O: Upcalls> Resolver<O> {
     ///
     /// `EINVAL` when not resolved, `ENETDOWN` when the device goes, `ENOMEM`.
     pub(crate) fn create(&self, config: &Config, owner: ARef<O>) -> Result<(Endpoint, CmLink<O>)> {
-        let spares = Spares::new()?;
         match self {
-            Self::Rdma(r) => Ok(CmLink::by_device(r.create(config, owner)?, spares)),
-            Self::Local(r) => Ok(CmLink::here(r.create(config, owner)?, spares)),
+            Self::Rdma(r) => Ok(CmLink::by_device(r.create(config, owner)?)),
+            Self::Local(r) => Ok(CmLink::here(r.create(config, owner)?)),
         }
     }
 
@@ -307,10 +301,9 @@ impl<O: Upcalls> Request<'_, O> {
     ///
     /// `ENODEV` when device or peer go, `ENOMEM`, `EBUSY` the second time.
     pub(crate) fn create(&self, config: &Config, owner: ARef<O>) -> Result<(Endpoint, CmLink<O>)> {
-        let spares = Spares::new()?;
         match self {
-            Self::Rdma(r) => Ok(CmLink::by_device(r.create(config, owner)?, spares)),
-            Self::Local(r) => Ok(CmLink::here(r.create(config, owner)?, spares)),
+            Self::Rdma(r) => Ok(CmLink::by_device(r.create(config, owner)?)),
+            Self::Local(r) => Ok(CmLink::here(r.create(config, owner)?)),
         }
     }
 

@@ -76,17 +76,26 @@ impl Transport for Endpoint {
 
 /// What only one of them does, or what does not depend on it.
 impl Endpoint {
-    pub(super) fn by_device(carrier: rdma::Endpoint, spares: Spares) -> Self {
+    pub(super) fn by_device(carrier: rdma::Endpoint) -> Self {
         Endpoint {
             carrier: Carrier::Rdma(carrier),
-            spares,
+            spares: Spares::new(),
         }
     }
 
-    pub(super) fn here(carrier: local::Endpoint, spares: Spares) -> Self {
+    pub(super) fn here(carrier: local::Endpoint) -> Self {
         Endpoint {
             carrier: Carrier::Local(carrier),
-            spares,
+            spares: Spares::new(),
+        }
+    }
+
+    /// Posts up to `n` buffers of `size` bytes that have no memory until a message comes. How many were posted: a device's
+    /// buffers have theirs, so none there.
+    pub(crate) fn post_without_memory(&mut self, size: usize, n: u16) -> u16 {
+        match &mut self.carrier {
+            Carrier::Rdma(_) => 0,
+            Carrier::Local(c) => c.post_without_memory(size, n),
         }
     }
 

@@ -155,6 +155,18 @@ impl Endpoint {
         self.lacks_memory = self.pair.supply(self.side, buffer);
     }
 
+    /// See [`Endpoint::post_without_memory`](crate::transport::Endpoint::post_without_memory). Nothing has been sent yet.
+    pub(crate) fn post_without_memory(&mut self, size: usize, n: u16) -> u16 {
+        let post = |e: &mut PairEnd| {
+            let mut posted = 0;
+            while posted < n && e.received.post(Buffer::without_memory(size)).is_ok() {
+                posted += 1;
+            }
+            posted
+        };
+        self.end(post).unwrap_or(0)
+    }
+
     /// See [`Endpoint::has_unattended`](crate::transport::Endpoint::has_unattended).
     pub(crate) fn has_unattended(&self) -> bool {
         self.unattended.is_some()

@@ -94,6 +94,12 @@ impl<T> KVec<T> {
         Ok(())
     }
 
+    pub(crate) fn push(&mut self, item: T, flags: alloc::Flags) -> Result<(), Error> {
+        self.reserve(1, flags)?;
+        self.items.push(item);
+        Ok(())
+    }
+
     pub(crate) fn push_within_capacity(&mut self, item: T) -> Result<(), T> {
         if self.items.len() == self.room {
             return Err(item);
