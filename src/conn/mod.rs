@@ -389,6 +389,7 @@ impl Connection {
     }
 
     /// Sends were carried out, or have failed.
+    #[inline(never)] // most looks find none, and do without its registers
     fn completed(&mut self, sk: &SdpSock, c: SendCompletion, wakeups: &mut Wakeups) {
         self.stats.send_completions += 1;
         match c {

@@ -39,8 +39,8 @@ pub(super) struct RequestData<O: Upcalls> {
 struct CmEvents {
     /// Have the acceptor look at the request.
     ask: bool,
-    /// The peer accepts, with this data.
-    reply: Option<[u8; REPLY_DATA]>,
+    /// The peer accepts, with what is in [`State::reply`].
+    replied: bool,
     /// The peer has taken the reply.
     ready: bool,
     /// There is no connection (any more).
@@ -63,6 +63,8 @@ pub(super) struct State<O: Upcalls> {
     /// What is asked for, until that is answered.
     pub(super) ask: Option<RequestData<O>>,
     events: Option<CmEvents>,
+    /// What the peer has accepted with.
+    reply: Option<[u8; REPLY_DATA]>,
     /// Somebody delivers events.
     delivering: bool,
 }
@@ -122,6 +124,7 @@ impl<O: Upcalls> CmLink<O> {
             peer: None,
             ask: None,
             events: None,
+            reply: None,
             delivering: false,
         };
         let inner = Arc::pin_init(
@@ -178,7 +181,8 @@ impl<O: Upcalls> CmLink<O> {
             state.phase = Phase::Replied;
             peer
         };
-        peer.post(|m| m.reply = Some(*data));
+        peer.state.lock().reply = Some(*data);
+        peer.post(|m| m.replied = true);
         Ok(())
     }
 }
@@ -224,8 +228,8 @@ impl<O: Upcalls> Inner<O> {
         if events.ask {
             self.ask();
         }
-        if let Some(data) = &events.reply {
-            self.replied(data);
+        if events.replied {
+            self.replied();
         }
         if events.ready {
             self.ready();
@@ -310,18 +314,19 @@ impl<O: Upcalls> Inner<O> {
     }
 
     /// The peer accepts.
-    fn replied(self: &Arc<Self>, data: &[u8; REPLY_DATA]) {
+    fn replied(self: &Arc<Self>) {
         // Without an owner this end is about to be destroyed, which rejects.
         let Some(owner) = self.owner() else { return };
-        let asked = {
+        let reply = {
             let mut state = self.state.lock();
             state.ask = None;
-            state.phase == Phase::Requested
+            let asked = state.phase == Phase::Requested;
+            state.reply.take().filter(|_| asked)
         };
-        if !asked {
+        let Some(data) = reply else {
             return;
-        }
-        if owner.replied(self.link_id(), data).is_err() {
+        };
+        if owner.replied(self.link_id(), &data).is_err() {
             let (_, peer) = self.close();
             if let Some(peer) = peer {
                 peer.post(|m| m.rejected = true);
