@@ -40,6 +40,7 @@ class Guest(Suite):
         program = command.index("--") + 1
         if not (kind == "guest" and "both_versions" in NEEDS.get(directory, {}) or {"--only", "--in-turn"} & set(map(str, command[program:]))):
             command.insert(program + 1, "--in-turn")
+        command.insert(program + 1, "--brief")
         return Guest(self.name, self.what, self.parser, command, self.limit, self.default)
 
 

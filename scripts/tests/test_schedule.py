@@ -60,9 +60,9 @@ class TestShorter(unittest.TestCase):
 
     def test_one_version_of_ip(self):
         run = "/src/tests/guest/run"
-        self.assertEqual(self.command("guest:hostile"), [run, "--in-turn", "hostile"])
-        self.assertEqual(self.command("guest:data"), [run, "--only", "v4", "data"])
-        self.assertEqual(self.command("guest:bind"), [run, "bind"])
+        self.assertEqual(self.command("guest:hostile"), [run, "--brief", "--in-turn", "hostile"])
+        self.assertEqual(self.command("guest:data"), [run, "--brief", "--only", "v4", "data"])
+        self.assertEqual(self.command("guest:bind"), [run, "--brief", "bind"])
         self.assertEqual(self.command("debug:short"), ["/src/tests/guest/short"])
         for series in other_series():
             self.assertEqual(self.command(f"series:{series}"), ["/src/tests/guest/short", "calls", "six", "module", "here_calls"])
@@ -101,7 +101,7 @@ class TestJoined(unittest.TestCase):
         suites = {suite.name: suite for suite in joined(self.chosen)}
         self.assertEqual(set(suites) & {"guest:data", "guest:close", "wire:data"}, set())
         command = suites["guest:data+close"].command
-        self.assertEqual(command[command.index("--") + 1:], ["/src/tests/guest/run", "--only", "v4", "data", "close"])
+        self.assertEqual(command[command.index("--") + 1:], ["/src/tests/guest/run", "--brief", "--only", "v4", "data", "close"])
         self.assertIn("--selftest", suites["guest:hostile"].command)
 
     def test_nothing_is_lost(self):

@@ -214,6 +214,10 @@ class Env:
     def equal(self, got, wanted, what):
         self.check(got == wanted, f"{what}: got {got!r}, wanted {wanted!r}")
 
+    def rounds(self, many):
+        """How often to try what comes about by chance: a quarter of `many` in a brief run."""
+        return max(2, many // 4) if "BRIEF" in os.environ else many
+
     def waited(self, since, seconds, what):
         """So long, about: where ticks come late, as on a busy host, a timer that is set meanwhile expires as much earlier."""
         self.check(time.monotonic() - since >= seconds / 2, f"{what} did not wait so long")

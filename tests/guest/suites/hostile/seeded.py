@@ -198,7 +198,7 @@ def connections(e):
     only = os.environ.get("ONLY")
     e.note("seed", seed)
     bed = raw.Bed(e)
-    for number in [int(only)] if only else range(CONNECTIONS):
+    for number in [int(only)] if only else range(e.rounds(CONNECTIONS)):
         before = aborted(), observe.stats("peer")["- transport error"]
         try:
             errors = play(e, bed, seed, number)

@@ -146,7 +146,7 @@ def in_one_piece(e):
 def in_flight(e):
     """Both ends drop everything with a READ under way: the pages are let go of, and no byte goes astray afterwards."""
     under_way = 0
-    for number in range(20):
+    for number in range(e.rounds(20)):
         source, destination = Memory(2 << 20).fill(1), Memory(2 << 20).fill(2)
         ends = Ends(e, number % 2)
         lent, into = ends.lend(ends.a, ends.b, source, False), ends.b.pin(destination, "into")

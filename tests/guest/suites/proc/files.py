@@ -235,7 +235,7 @@ def reading_under_way(e):
         return seen
 
     tasks = [e.task(look) for _ in range(2)]
-    for _ in range(40):
+    for _ in range(e.rounds(40)):
         near, far = e.pair(listener)
         near.send(b"x")
         far.recv(1)

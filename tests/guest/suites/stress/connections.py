@@ -97,7 +97,7 @@ def aborted_connects(e):
     listener = e.listen(backlog=64)
     listener.setblocking(False)
     choice = random.Random(7)
-    for turn in range(150):
+    for turn in range(e.rounds(150)):
         sock = e.socket()
         sock.setblocking(False)
         e.error(sock.connect, e.address(e.there, listener.port))

@@ -331,7 +331,7 @@ def killed_servers(e):
 @case(reference=False, families=("v4",), timeout=120)
 def out_of_memory(e):
     """What a send call says it has taken arrives, and no more; on a kernel for that although memory fails now and then."""
-    for seed in range(40):
+    for seed in range(e.rounds(40)):
         near, far = e.pair()
         stream, taken = pattern.Pattern(seed), 0
         with faults.faults("failslab", 10) if faults.possible() else contextlib.nullcontext():

@@ -522,7 +522,7 @@ def dissolved(e):
 def killed(e):
     """A sender or a reader dies at any moment: nothing stays pinned, and the other end learns it."""
     choice = random.Random(1)
-    for turn in range(12):
+    for turn in range(e.rounds(12)):
         listener = e.listen()
 
         def live():
@@ -590,4 +590,4 @@ def one_end_dies(e, turns, size, least):
 @case(reference=False, families=("v4",), timeout=120)
 def killed_midway(e):
     """One end dies while the other one moves bytes from or to its memory: that one learns it, too."""
-    one_end_dies(e, 16, 16 * MIB, lambda turn: turn % 8 + 1)
+    one_end_dies(e, e.rounds(16), 16 * MIB, lambda turn: turn % 8 + 1)

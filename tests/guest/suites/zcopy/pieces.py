@@ -325,7 +325,7 @@ def dice(rng):
 def stress(e):
     """Pieces that are written to again as soon as they are sent: no byte of that ever arrives."""
     counters = Counters()
-    for seed in range(16):
+    for seed in range(e.rounds(16)):
         rng = random.Random(seed)
         way = Protected(e)
         turns = [Pieces(dice(rng)) for _ in range(4)]

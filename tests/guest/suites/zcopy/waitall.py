@@ -57,7 +57,7 @@ def sizes(e):
     """Sends of all sizes, not aligned to anything, into large rooms: pieces come back before they are full."""
     choice = random.Random(11)
     counters = Counters()
-    for turn in range(6):
+    for turn in range(e.rounds(6)):
         near, far = pair(e)
         source, target = (near, far)[::1 if turn % 2 else -1]
         large = (MIB, 2 * MIB, 3 * MIB - 5, 2 * MIB + 4096, 5 * MIB + 77)
