@@ -16,8 +16,9 @@ CLASSES = HERE.parents[2] / "build" / "programs" / "java"
 # One processor for each JVM: HotSpot patches code that other threads execute, and under emulation another processor
 # sometimes executes half of the change (one javac in nine crashed).
 JAVAC = ["taskset", "1", "javac", "-J-XX:TieredStopAtLevel=1"]
-# Quick to start, on a slow machine too; and the same code on both hosts.
-JAVA = ["taskset", "1", "java", "-XX:TieredStopAtLevel=1"]
+# Quick to start, on a slow machine too; and the same code on both hosts. Without the file that two of them with one process number, in
+# namespaces of their own, would share.
+JAVA = ["taskset", "1", "java", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
 
 
 class Program:

@@ -195,7 +195,7 @@ def mixed(e, removes):
         if removes:
             netns.run("self", "rdma link del rxe0")
 
-    for turn in range(ROUNDS):
+    for turn in range(e.rounds(ROUNDS)):
         settings = {name: dice.randint(1, LIBERTIES[name]) for name in dice.sample(list(LIBERTIES), dice.randint(1, 5))}
         try:
             with adverse.device(e, seed=SEED + turn, **settings):
@@ -232,7 +232,7 @@ def scheduled_late(e):
     (docs/kernel-notes.md)."""
     with adverse.device(e, seed=SEED, scheduled_late=15):
         listener = e.listen()
-        for _ in range(12):
+        for _ in range(e.rounds(12)):
             pairs = []
             for _ in range(4):
                 with contextlib.suppress(Lost):

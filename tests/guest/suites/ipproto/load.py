@@ -162,15 +162,15 @@ def flood(e):
 
             serving = e.task(serve)
             children = [e.child(flooding) for _ in range(3)]
-            asked = 0
-            while asked < 20 or kinds[KINDS[many_of]] < 40:
+            asked, most = 0, e.rounds(40)
+            while asked < most // 2 or kinds[KINDS[many_of]] < most:
                 ask(e, listener, few_of, asked)
                 asked += 1
             listener.shutdown(socket.SHUT_RDWR)
             serving.result()
             connects = sum(child.result() for child in children)
             listener.close()
-            e.check(connects >= 40, f"no flood: {connects} connects by {KINDS[many_of]}")
+            e.check(connects >= most, f"no flood: {connects} connects by {KINDS[many_of]}")
             e.equal(kinds[KINDS[few_of]], asked, f"accepted by {KINDS[few_of]} in a flood")
 
 

@@ -288,7 +288,7 @@ def killed_anywhere(e):
     for _ in range(4):
         e.task(serve)
     workers = [e.child(work) for _ in range(4)]
-    for turn in range(40):
+    for turn in range(e.rounds(40)):
         time.sleep(choice.random() * 0.1)
         worker = workers.pop(choice.randrange(len(workers)))
         worker.kill()
