@@ -444,8 +444,10 @@ class Env:
         try:
             yield
         finally:
+            # It stays, and does nothing: one that is deleted drops what is just being sent, which rxe takes for the end of the QP, also
+            # of the one that all connections are made by (docs/debugging.md).
             for where, device in hosts:
-                netns.run(where, f"tc qdisc del dev {device} root")
+                netns.run(where, f"tc qdisc replace dev {device} root netem limit 100000")
 
     def silent(self):
         """An address on the wire that answers nothing: its frames reach the peer, which has no such address."""
