@@ -3,6 +3,7 @@
 
 import hashlib
 import os
+import pathlib
 import random
 import re
 import signal
@@ -119,8 +120,10 @@ def many_connections(e, way):
 def new_settings(e, way):
     """SIGHUP: new workers take over the listeners of the old ones."""
     with Nginx(e, way) as server:
-        with open(f"{server.folder}/pid") as file:
-            master = int(file.read())
+        told = pathlib.Path(server.folder, "pid")
+        # it listens before it says who it is
+        e.until(lambda: told.exists() and told.read_text(), "the master's number")
+        master = int(told.read_text())
 
         def workers():
             with open(f"/proc/{master}/task/{master}/children") as file:
