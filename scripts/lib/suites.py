@@ -23,8 +23,7 @@ class Suite:
         return self
 
 
-# What is above both ways of carrying messages, so that `make test` has it between two namespaces only: what becomes of write-protected memory,
-# what runs out.
+# What is above both transports, write-protected memory above all: `make test` has it between two namespaces only.
 ABOVE = [f"zcopy.{name}" for name in ("protected", "pieces", "arguments", "elsewhere")]
 
 

@@ -67,6 +67,12 @@ class TestShorter(unittest.TestCase):
         for series in other_series():
             self.assertEqual(self.command(f"series:{series}"), ["/src/tests/guest/short", "calls", "six", "module", "here_calls"])
 
+    def test_within_one_machine(self):
+        command = self.command("guest:local-streams")
+        self.assertTrue({"data", "close", "poll", "zcopy.blocks", "zcopy.waitall"} <= set(command))
+        self.assertFalse({"zcopy", "zcopy.protected", "zcopy.pieces"} & set(command))
+        self.assertIn("zcopy", next(suite for suite in SUITES if suite.name == "guest:local-streams").command)
+
     def test_one_processor(self):
         def options(name):
             command = next(suite for suite in SUITES if suite.name == name).shorter().command
