@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Whether less than a message is held back: `TCP_CORK` and `MSG_MORE`. Needs nothing of the kernel:
+//! Whether less than a message is held back: `TCP_CORK`, `MSG_MORE`, and within one machine what the peer has not
+//! taken yet. Needs nothing of the kernel:
 //! `tests/host/conn` compiles this file, too.
 
 /// What holds bytes back besides `TCP_CORK`, and what lets them go in spite of it.
@@ -33,6 +34,11 @@ impl Cork {
     /// Whether bytes are held back, with `TCP_CORK` as in `option`.
     pub(crate) fn holds(&self, option: bool) -> bool {
         (option || self.more) && !self.lifted
+    }
+
+    /// Whether what is there goes now.
+    pub(crate) fn is_lifted(&self) -> bool {
+        self.lifted
     }
 
     /// All has gone that may.

@@ -28,20 +28,22 @@ pub(crate) struct Deliver<'a> {
     polls: bool,
     /// It is the peer's task, which attends to nobody else then.
     is_peer: bool,
+    /// It is the look at what was left to whoever had the lock before.
+    is_again: bool,
 }
 
 impl SdpSock {
     /// Takes the lock of the connection: a spinlock, under which nothing sleeps and no user memory is
     /// touched.
     pub(crate) fn connection(&self) -> Guard<'_> {
+        self.guard(self.data().connection.lock())
+    }
+
+    #[inline]
+    fn guard<'a>(&'a self, connection: lock::Guard<'a, Connection, SpinLockBackend>) -> Guard<'a> {
         Guard {
-            connection: self.data().connection.lock(),
-            deliver: Deliver {
-                sk: self,
-                wakeups: Wakeups::default(),
-                polls: false,
-                is_peer: false,
-            },
+            connection,
+            deliver: Deliver::new(self, Wakeups::default()),
         }
     }
 
@@ -57,12 +59,7 @@ impl SdpSock {
 
     /// Tells whoever is to be told. The lock is not held.
     pub(super) fn deliver(&self, wakeups: Wakeups) {
-        drop(Deliver {
-            sk: self,
-            wakeups,
-            polls: false,
-            is_peer: false,
-        });
+        drop(Deliver::new(self, wakeups));
     }
 
     /// [`SdpSock::progress`] by the task of the peer that has sent something.
@@ -70,6 +67,27 @@ impl SdpSock {
         let mut guard = self.connection();
         guard.deliver.is_peer = true;
         guard.progress();
+    }
+
+    /// Sends what was held back until the peer has taken what came to it, by the peer's task, or leaves that to
+    /// whoever has the lock.
+    pub(crate) fn go_on_for_peer(&self) {
+        self.data().taking.tell();
+        if let Some(connection) = self.data().connection.try_lock() {
+            let mut guard = self.guard(connection);
+            guard.deliver.is_peer = true;
+            guard.progress();
+        }
+    }
+
+    /// Does what the peer's task has left to whoever had the lock.
+    #[cold]
+    fn go_on(&self) {
+        while self.data().taking.is_left() {
+            let mut guard = self.connection();
+            guard.deliver.is_again = true;
+            guard.progress();
+        }
     }
 }
 
@@ -147,6 +165,19 @@ impl DerefMut for Guard<'_> {
     }
 }
 
+impl<'a> Deliver<'a> {
+    #[inline]
+    fn new(sk: &'a SdpSock, wakeups: Wakeups) -> Self {
+        Deliver {
+            sk,
+            wakeups,
+            polls: false,
+            is_peer: false,
+            is_again: false,
+        }
+    }
+}
+
 impl Deliver<'_> {
     /// Has nobody told: there is nobody yet.
     pub(crate) fn forget(mut self) {
@@ -218,6 +249,9 @@ impl Drop for Deliver<'_> {
     fn drop(&mut self) {
         if !self.wakeups.is_empty() {
             self.tell();
+        }
+        if !self.is_again && self.sk.data().taking.is_left() {
+            self.sk.go_on();
         }
     }
 }

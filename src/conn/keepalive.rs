@@ -108,7 +108,9 @@ pub(crate) fn keepalive_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
 
 /// When bytes will have waited too long to arrive.
 pub(crate) fn user_timeout_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
-    if c.options.user_timeout == 0 || c.outstanding() == 0 || sk.state() == State::Close {
+    // what waits for the peer's program does not wait for the peer
+    let waits = c.outstanding() > 0 && !c.awaits_taking();
+    if c.options.user_timeout == 0 || !waits || sk.state() == State::Close {
         return None;
     }
     Some(

@@ -33,6 +33,7 @@ mod selftest;
 pub(crate) mod send_queue;
 pub(crate) mod setup;
 pub(crate) mod stats;
+mod taking;
 pub(crate) mod timers;
 mod tx;
 pub(crate) mod wait;
@@ -56,6 +57,7 @@ use self::receive_queue::ReceiveQueue;
 use self::rx_buffers::RxBuffers;
 use self::send_queue::SendQueue;
 use self::stats::Stats;
+use self::taking::Taking;
 use self::timers::{Timer, Timers};
 use self::wakeups::Wakeups;
 use self::zcopy::Direct;
@@ -114,6 +116,8 @@ pub(crate) struct Socket {
     pub(crate) peer_ended: Atomic<bool>,
     /// What was told of the completion queues, and whether a caller waits who will look.
     events: Events,
+    /// Who goes on when the peer has taken what came to it.
+    taking: Taking,
     /// Of the callers who wait, those who have read everything.
     pub(crate) readers: Atomic<i32>,
     /// Callers who want room to write ([`wait::RoomWanted`]).
@@ -132,6 +136,7 @@ impl Socket {
             connection <- new_spinlock!(Connection::new()),
             peer_ended: Atomic::new(false),
             events: Events::new(),
+            taking: Taking::new(),
             readers: Atomic::new(0),
             writers: Atomic::new(0),
             busy_poll: BusyPoll::new(),
@@ -330,6 +335,7 @@ impl Connection {
 
     fn poll(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         self.take_events(sk, wakeups);
+        sk.data().taking.look();
         let mut budget = BUDGET;
         while self.connected() {
             while budget > 0 {

@@ -59,7 +59,7 @@ impl SdpSock {
 impl Connection {
     /// Has all told that is to be, the ends of sends if something waits for those; false if something has come meanwhile.
     pub(super) fn arm(&mut self, sk: &SdpSock, wait_sent: bool) -> bool {
-        let notify_on = self.notify_on(sk);
+        let (notify_on, awaits_taking) = (self.notify_on(sk), self.awaits_taking());
         let Some(endpoint) = self.endpoint.as_mut() else {
             return true;
         };
@@ -69,7 +69,8 @@ impl Connection {
             polling.armed = armed.then_some(notify_on);
         }
         let send_armed = !wait_sent || endpoint.arm_send() == Arming::Armed;
-        send_armed && polling.armed.is_some()
+        let taking_armed = !awaits_taking || endpoint.arm_taking() == Arming::Armed;
+        send_armed && taking_armed && polling.armed.is_some()
     }
 
     /// A caller is going to poll the queues. Returns whether that is of any use; it says so when it
@@ -110,7 +111,7 @@ impl Connection {
             && !self.closing.is_orphaned()
             && self.slot.is_none()
             && !self.polling.notify_each
-            && self.tx.unsent() == 0
+            && (self.tx.unsent() == 0 || self.awaits_taking() || self.held == Some(Stall::Corked))
             && self.held != Some(Stall::Credits)
             && !sk.data().events.are_awaited()
             && !sk.is_watched();
@@ -144,12 +145,21 @@ impl Connection {
             || self.direct.has_detached()
     }
 
-    /// Whether nothing can go out before the peer gives credits, which will be told. More bytes
-    /// change nothing then.
+    /// Whether nothing can go out before the peer gives credits, or has taken what came, which will be told. More
+    /// bytes change nothing then.
     pub(crate) fn is_stalled(&self, sk: &SdpSock) -> bool {
-        self.held == Some(Stall::Credits)
-            && self.polling.armed == Some(NotifyOn::Next)
-            && !sk.data().events.are_noted()
+        let waits = match self.held {
+            Some(Stall::Credits) => self.polling.armed == Some(NotifyOn::Next),
+            _ => self.awaits_taking() && self.tx.unsent() < self.max_payload() as usize,
+        };
+        waits && !sk.data().events.are_noted()
+    }
+
+    /// Whether small messages wait for the peer, in this machine, to take those before them. Then its task has
+    /// them sent.
+    pub(super) fn awaits_taking(&self) -> bool {
+        self.held == Some(Stall::InFlight)
+            && self.endpoint.as_ref().is_some_and(|e| e.knows_solicited())
     }
 
     /// Whether messages may come without anybody being told.
@@ -172,7 +182,11 @@ impl Connection {
         let closing =
             self.protocol.as_ref().is_some_and(|p| p.send_closed()) && !self.closing.fin_is_acked();
         let writers = sk.is_room_wanted();
-        let held = self.held == Some(Stall::Wire);
+        let held = match self.held {
+            Some(Stall::Wire) => true,
+            Some(Stall::InFlight) => !self.awaits_taking(),
+            _ => false,
+        };
         held || writers || self.space_wanted || closing || self.direct.is_busy()
     }
 }

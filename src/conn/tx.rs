@@ -128,7 +128,9 @@ impl Connection {
             posted: endpoint.posted_receives(),
             // Only messages with payload count, the last of which asks for a completion; one of
             // those without that nobody is told of must not hold anything back.
-            in_flight: u16::from(self.tx.small_in_flight()),
+            in_flight: u16::from(
+                self.tx.small_in_flight() || endpoint.is_behind() && !self.cork.is_lifted(),
+            ),
             // What does not fit one message for the way it lies in memory is not held back:
             // so only the last bytes are, and the message before them asks for a completion.
             no_delay: self.options.no_delay || ahead.unsent > ahead.limit || ahead.more,
@@ -251,8 +253,9 @@ impl Connection {
             }
         }
         self.held = held;
+        sk.data().taking.set_awaited(self.awaits_taking());
         self.cork.settle();
-        if held != Some(Stall::Corked) && !self.is_collecting() {
+        if held != Some(Stall::Corked) && !self.awaits_taking() && !self.is_collecting() {
             self.timers.clear(Timer::Cork);
         } else if !self.timers.is_set(Timer::Cork) {
             self.set_timer(sk, Timer::Cork, CORK_TIME);

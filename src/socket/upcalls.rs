@@ -32,6 +32,10 @@ impl Upcalls for SdpSock {
         self.charged(|| self.progress_for_peer())
     }
 
+    fn taken(&self) {
+        self.charged(|| self.go_on_for_peer())
+    }
+
     fn is_watched(&self) -> bool {
         SockCore::is_watched(self)
     }

@@ -74,6 +74,10 @@ pub(crate) trait Upcalls: AlwaysRefCounted + Send + Sync + Sized + 'static {
     /// Takes what has come to an owner that no program has any more.
     fn attend(&self);
 
+    /// The peer has taken all messages that have come to it, for which others wait
+    /// ([`super::Endpoint::arm_taking`]). Called by its task, without locks, which may sleep.
+    fn taken(&self);
+
     /// Whether somebody watches for what comes, of which the owner is not told. Called like
     /// [`Upcalls::receive_ready`].
     fn is_watched(&self) -> bool;

@@ -171,7 +171,7 @@ fn small_messages_wait_for_the_wire_or_the_cork() {
     let mut pair = Pair::new();
     pair.offer.queued = 10;
     pair.offer.in_flight = 1;
-    assert_eq!(pair.held(), Transmit::Held(Stall::Wire));
+    assert_eq!(pair.held(), Transmit::Held(Stall::InFlight));
     pair.offer.in_flight = 0;
     pair.offer.cork = true;
     assert_eq!(pair.held(), Transmit::Held(Stall::Corked));
@@ -187,10 +187,10 @@ fn small_messages_wait_for_the_wire_or_the_cork() {
     pair.offer.no_delay = false;
     pair.offer.queued = 10;
     pair.offer.limit = 10;
-    assert_eq!(pair.held(), Transmit::Held(Stall::Wire));
+    assert_eq!(pair.held(), Transmit::Held(Stall::InFlight));
     pair.offer.queued = 11;
     assert_eq!(pair.sends().0.payload, 10);
-    assert_eq!(pair.held(), Transmit::Held(Stall::Wire));
+    assert_eq!(pair.held(), Transmit::Held(Stall::InFlight));
     pair.offer.limit = u32::MAX;
     // The end of the stream waits for nothing.
     pair.offer = Offer {
@@ -300,7 +300,7 @@ fn the_urgent_byte_ends_its_message() {
         (20, both, true)
     );
     pair.offer.urgent = None;
-    assert_eq!(pair.held(), Transmit::Held(Stall::Wire));
+    assert_eq!(pair.held(), Transmit::Held(Stall::InFlight));
     // Far away it is announced by what goes before.
     pair.offer.queued = 5000;
     pair.offer.urgent = Some(5000);

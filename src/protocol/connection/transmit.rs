@@ -30,8 +30,8 @@ pub struct Offer {
     pub posted: u16,
     /// Small messages posted, those that had room for more, and not yet completed by the transport.
     /// As by Minshall's rule on TCP, what is full holds nothing back: so the last piece of a large
-    /// send goes at once. If a message is held for the wire, their completion must lead to another
-    /// call: then the last of them must be signaled.
+    /// send goes at once. If bytes are held for them ([`Stall::InFlight`]), their completion must lead to
+    /// another call: then the last of them must be signaled.
     pub in_flight: u16,
     /// TCP_NODELAY: messages that could be fuller go nevertheless.
     pub no_delay: bool,
@@ -51,9 +51,10 @@ pub struct Offer {
 pub enum Stall {
     /// The peer must post receive buffers: wait for a message from it.
     Credits,
-    /// Messages are in flight, or the transport takes none: wait for a completion, or for more
-    /// bytes.
+    /// The transport takes no message: wait for a completion.
     Wire,
+    /// Small messages are in flight: wait until they have ended, or for more bytes.
+    InFlight,
     /// The owner wants only full messages: wait for more bytes.
     Corked,
     /// Adverts are outstanding that must be finished before, or a block is offered that must not
@@ -337,7 +338,7 @@ impl Connection {
                 return Stream::Held(Stall::Corked);
             }
             if !offer.no_delay && offer.in_flight > 0 {
-                return Stream::Held(Stall::Wire);
+                return Stream::Held(Stall::InFlight);
             }
         }
         if credits < PAYLOAD_CREDITS {

@@ -212,6 +212,23 @@ impl Endpoint {
         }
     }
 
+    /// Whether the peer has not taken all messages that have come to it, as far as that is known.
+    pub(crate) fn is_behind(&self) -> bool {
+        match &self.carrier {
+            Carrier::Rdma(_) => false,
+            Carrier::Local(c) => c.is_behind(),
+        }
+    }
+
+    /// Has the peer's task attend to this end when it has taken all messages that have come to it; where
+    /// [`Endpoint::is_behind`] does not know of that, only the ends of sends are told.
+    pub(crate) fn arm_taking(&mut self) -> Arming {
+        match &mut self.carrier {
+            Carrier::Rdma(_) => Arming::Armed,
+            Carrier::Local(c) => c.arm_taking(),
+        }
+    }
+
     /// Whether sends have ended that were not polled for, where they end at once, as a rule.
     pub(crate) fn has_ended_sends(&self) -> bool {
         match &self.carrier {

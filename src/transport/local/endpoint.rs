@@ -4,7 +4,7 @@
 
 use super::copy_job::CopyJob;
 use super::pair::{Pair, Side};
-use super::pair_end::PairEnd;
+use super::pair_end::{OptionalEnd, PairEnd};
 use super::ready::{Ready, Unattended};
 use super::received::Message;
 use super::tally::Tally;
@@ -28,8 +28,12 @@ pub(crate) struct Endpoint {
     side: Side,
     send_slots: u16,
     receive_slots: u16,
-    /// Something was posted that the other end may have to be told of.
+    /// Something was posted that the other end may have to be told of, or that is left to be carried out.
     unflushed: bool,
+    /// Whom to tell of messages that were delivered.
+    told: Option<Arc<dyn Ready>>,
+    /// The cookie of the last message that was carried out at once and is to be told: it tells of all before, too.
+    ended: Option<u64>,
     /// The size of the peer's buffer for which there was no memory, when that was looked at last.
     lacks_memory: Option<usize>,
     /// Who is to be attended to.
@@ -50,6 +54,10 @@ impl<O: Upcalls> Ready for Told<O> {
 
     fn attend(&self) {
         self.0.attend();
+    }
+
+    fn taken(&self) {
+        self.0.taken();
     }
 
     fn sent(&self) {
@@ -86,6 +94,8 @@ impl Endpoint {
             send_slots: config.send_slots,
             receive_slots: config.receive_slots,
             unflushed: false,
+            told: None,
+            ended: None,
             lacks_memory: None,
             unattended: None,
         })
@@ -125,8 +135,31 @@ impl Endpoint {
         buffer: &mut Buffer,
         len: u32,
     ) -> Result<bool> {
-        self.unflushed = true;
-        self.pair.exchange(self.side, s, buffer, len)
+        let ended = self.post(|mine, other| mine.exchange(other, s, buffer, len))?;
+        self.has_ended(ended.unwrap_or(false), s.cookie);
+        Ok(ended.is_some())
+    }
+
+    /// Posts a message, by `post`.
+    ///
+    /// # Errors
+    ///
+    /// Those of `post`, and `EIO` if the end is gone.
+    fn post<R>(
+        &mut self,
+        post: impl FnOnce(&mut PairEnd, &mut OptionalEnd) -> Result<R>,
+    ) -> Result<R> {
+        let posted = self.pair.post(self.side, post)?;
+        self.unflushed |= posted.is_left;
+        self.told = self.told.take().or(posted.told);
+        Ok(posted.result)
+    }
+
+    /// A message was carried out, or its end need not be told.
+    fn has_ended(&mut self, ended: bool, cookie: u64) {
+        if ended {
+            self.ended = self.ended.max(Some(cookie));
+        }
     }
 
     /// See [`Endpoint::kick`](crate::transport::Endpoint::kick).
@@ -179,7 +212,17 @@ impl Endpoint {
 
     /// See [`Endpoint::has_ended_sends`](crate::transport::Endpoint::has_ended_sends).
     pub(crate) fn has_ended_sends(&self) -> bool {
-        self.tally().has_done()
+        self.ended.is_some() || self.tally().has_done()
+    }
+
+    /// See [`Endpoint::is_behind`](crate::transport::Endpoint::is_behind).
+    pub(crate) fn is_behind(&self) -> bool {
+        self.pair.tally(self.side.other()).has_arrived()
+    }
+
+    /// See [`Endpoint::arm_taking`](crate::transport::Endpoint::arm_taking).
+    pub(crate) fn arm_taking(&mut self) -> Arming {
+        Arming::pending_if(!self.pair.await_taking(self.side))
     }
 
     /// See [`Endpoint::unpolled`](crate::transport::Endpoint::unpolled).
@@ -216,13 +259,13 @@ impl Transport for Endpoint {
     }
 
     fn post_send(&mut self, s: &SendWr<'_>) -> Result {
-        self.unflushed = true;
-        self.pair.post_send(self.side, s)
+        let ended = self.post(|mine, other| mine.post_send(other, s))?;
+        self.has_ended(ended, s.cookie);
+        Ok(())
     }
 
     fn post_lent(&mut self, s: &SendWr<'_>, payload: &LentSpan) -> Result {
-        self.unflushed = true;
-        self.pair.post_lent(self.side, s, payload)
+        self.post(|mine, other| mine.post_lent(other, s, payload))
     }
 
     fn lent_payload(&mut self, payload: &LentSpan) -> u32 {
@@ -231,21 +274,29 @@ impl Transport for Endpoint {
     }
 
     fn flush(&mut self) -> Result {
-        if core::mem::take(&mut self.unflushed) {
-            let (unattended, lacks_memory) = self.pair.flush(self.side)?;
-            if let Some(unattended) = unattended {
-                self.unattended.get_or_insert(unattended);
-            }
-            (self.unflushed, self.lacks_memory) = (lacks_memory.is_some(), lacks_memory);
+        let mut told = self.told.take();
+        let left = match core::mem::take(&mut self.unflushed) {
+            true => self.pair.carry_on(self.side).map(|left| {
+                told = told.take().or(left.told);
+                (self.unflushed, self.lacks_memory) = (left.is_left, left.result);
+            }),
+            false => Ok(()),
+        };
+        if let Some(owner) = told.filter(|o| o.received_by_task()) {
+            self.unattended.get_or_insert(Unattended::orphan(owner));
         }
-        Ok(())
+        left
     }
 
     fn poll_receive(&mut self) -> Option<Completion> {
         if !self.tally().has_arrived() {
             return None;
         }
-        let Message { buffer, len, head } = self.end(|e| e.received.take())??;
+        let (message, peer) = self.pair.take(self.side)?;
+        if let Some(peer) = peer {
+            self.unattended.get_or_insert(peer);
+        }
+        let Message { buffer, len, head } = message;
         Some(Completion::Received {
             buffer,
             len,
@@ -254,6 +305,9 @@ impl Transport for Endpoint {
     }
 
     fn poll_send(&mut self) -> Option<SendCompletion> {
+        if let Some(cookie) = self.ended.take() {
+            return Some(SendCompletion::Sent { cookie });
+        }
         match self.tally().has_done() {
             true => self.end(PairEnd::next_done)?,
             false => None,
@@ -273,7 +327,7 @@ impl Transport for Endpoint {
             e.send_armed = true;
             e.has_done()
         });
-        Arming::pending_if(pending.unwrap_or(false))
+        Arming::pending_if(pending.unwrap_or(false) || self.ended.is_some())
     }
 
     fn posted_receives(&self) -> u16 {

@@ -13,12 +13,13 @@
 //! [`CopyJob`]: super::copy_job::CopyJob
 
 use super::pair_end::{Copying, OptionalEnd, PairEnd};
-use super::ready::{call, News, Unattended};
+use super::ready::{call, Ready, Unattended};
+use super::received::Message;
 use super::tally::{Counts, Tally};
 use crate::memory::pinned::Pinned;
 use crate::sys::rdma::buffer::Buffer;
 use crate::sys::rdma::deferred::Deferred;
-use crate::transport::{LentSpan, Loan, SendWr};
+use crate::transport::Loan;
 use core::ops::{Deref, DerefMut};
 use kernel::prelude::*;
 use kernel::sync::lock::{spinlock::SpinLockBackend, Guard};
@@ -59,6 +60,16 @@ impl Ends {
             Side::Passive => (b, a),
         }
     }
+}
+
+/// What became of messages that were posted.
+pub(super) struct Posted<R> {
+    /// What its posting says.
+    pub(super) result: R,
+    /// Whom to tell, after others that are posted with it.
+    pub(super) told: Option<Arc<dyn Ready>>,
+    /// Something is left that [`Pair::carry_on`] looks after.
+    pub(super) is_left: bool,
 }
 
 /// The lock of a pair, held.
@@ -204,45 +215,50 @@ impl Pair {
         Ok(())
     }
 
-    /// Posts a message.
-    ///
-    /// # Errors
-    ///
-    /// `ENOSPC` if there is no room, `EINVAL` for what the limits do not allow, `EIO` if the end is
-    /// broken or gone.
-    pub(super) fn post_send(&self, side: Side, s: &SendWr<'_>) -> Result {
+    /// Takes the first message that has come, and says whom the caller is to attend to, without its lock: the other
+    /// end's owner, if that was the last, and more is held back there until it is taken.
+    pub(super) fn take(&self, side: Side) -> Option<(Message, Option<Unattended>)> {
         let mut both = self.both();
         let (mine, other) = both.ends(side);
-        mine.as_mut().ok_or(EIO)?.post_send(other, s)
+        let mine = mine.as_mut()?;
+        let message = mine.received.take()?;
+        let awaits = |o: &mut Deferred<PairEnd>| core::mem::take(&mut o.awaits_taking);
+        let peer = other.as_mut().filter(|_| !mine.has_arrived());
+        let peer = peer.and_then(|o| awaits(o).then(|| Unattended::sender(o.owner())));
+        Some((message, peer))
     }
 
-    /// Posts a message with payload from lent memory.
-    ///
-    /// # Errors
-    ///
-    /// As [`Transport::post_lent`](crate::transport::Transport::post_lent).
-    pub(super) fn post_lent(&self, side: Side, s: &SendWr<'_>, payload: &LentSpan) -> Result {
+    /// Has an end's owner attended to when the other one has taken all that came to it, and told when what waits
+    /// has ended; false if it need not wait.
+    pub(super) fn await_taking(&self, side: Side) -> bool {
         let mut both = self.both();
         let (mine, other) = both.ends(side);
-        mine.as_mut().ok_or(EIO)?.post_lent(other, s, payload)
+        let Some(mine) = mine.as_mut() else {
+            return true;
+        };
+        mine.awaits_taking = other.as_ref().is_some_and(|o| o.has_arrived());
+        mine.send_armed = true;
+        (mine.awaits_taking || mine.in_flight() > 0) && !mine.has_done()
     }
 
-    /// Posts a message by giving its buffer to the other end, for one of those that are posted there;
-    /// whether that was possible.
+    /// Posts a message, by `post`.
     ///
     /// # Errors
     ///
-    /// As [`Pair::post_send`].
-    pub(super) fn exchange(
+    /// Those of `post`, and `EIO` if the end is gone.
+    pub(super) fn post<R>(
         &self,
         side: Side,
-        s: &SendWr<'_>,
-        buffer: &mut Buffer,
-        len: u32,
-    ) -> Result<bool> {
+        post: impl FnOnce(&mut PairEnd, &mut OptionalEnd) -> Result<R>,
+    ) -> Result<Posted<R>> {
         let mut both = self.both();
         let (mine, other) = both.ends(side);
-        mine.as_mut().ok_or(EIO)?.exchange(other, s, buffer, len)
+        let mine = mine.as_mut().ok_or(EIO)?;
+        Ok(Posted {
+            result: post(mine, other)?,
+            told: other.as_mut().and_then(|o| o.take_told()),
+            is_left: mine.lacks_memory.is_some() || mine.is_broken(),
+        })
     }
 
     /// Takes memory over.
@@ -272,29 +288,22 @@ impl Pair {
         Ok(())
     }
 
-    /// Tells the other end of what has come to it. Whom the caller is to attend to, without its lock, and the size of the
-    /// other end's buffer if a message waits for its memory still.
+    /// Goes on with what is left of what was posted: whom to tell then, and the size of the other end's buffer if a
+    /// message waits for its memory still.
     ///
     /// # Errors
     ///
     /// `EIO` if the end is broken or gone.
-    pub(super) fn flush(&self, side: Side) -> Result<(Option<Unattended>, Option<usize>)> {
+    pub(super) fn carry_on(&self, side: Side) -> Result<Posted<Option<usize>>> {
         let mut both = self.both();
         let (mine, other) = both.ends(side);
-        let lacks_memory = mine.as_mut().and_then(|m| m.asks_for_memory(other));
-        let broken = mine.as_ref().is_none_or(|m| m.is_broken());
-        let news = other.as_mut().and_then(|o| o.take_news());
-        drop(both);
-        match news {
-            _ if broken => {
-                call([news]);
-                Err(EIO)
-            }
-            Some(News::Received(owner)) if owner.received_by_task() => {
-                Ok((Some(Unattended::new(owner)), lacks_memory))
-            }
-            _ => Ok((None, lacks_memory)),
-        }
+        let mine = mine.as_mut().filter(|m| !m.is_broken()).ok_or(EIO)?;
+        let lacks_memory = mine.asks_for_memory(other);
+        Ok(Posted {
+            result: lacks_memory,
+            told: other.as_mut().and_then(|o| o.take_told()),
+            is_left: lacks_memory.is_some(),
+        })
     }
 
     /// Puts a buffer in the place of one of the other end's that lacks memory, and goes on. The size of the next one that does.

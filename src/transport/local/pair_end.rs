@@ -66,6 +66,8 @@ pub(super) struct PairEnd {
     pub(super) receive_armed: Option<NotifyOn>,
     /// Tell of the next thing that is carried out.
     pub(super) send_armed: bool,
+    /// More is to be sent when the other end has taken all that came to it.
+    pub(super) awaits_taking: bool,
     /// Something has come since the other end has flushed, and who wants to know.
     news: Option<NotifyOn>,
     /// The size of the other end's buffer if what is waiting waits for its memory.
@@ -95,6 +97,7 @@ impl PairEnd {
             done: Ring::new(),
             receive_armed: None,
             send_armed: false,
+            awaits_taking: false,
             news: None,
             lacks_memory: None,
             broken: false,
@@ -253,11 +256,16 @@ impl PairEnd {
 
     /// What has come is to be told, if anybody wants to know.
     pub(super) fn take_news(&mut self) -> Option<News> {
+        self.take_told().map(News::Received)
+    }
+
+    /// Who is to be told of what has come, if he wants to know.
+    pub(super) fn take_told(&mut self) -> Option<Arc<dyn Ready>> {
         let news = self.news.take()?;
         let owner = &self.owner;
         self.receive_armed
             .take_if(|armed| *armed >= news || owner.is_watched())?;
-        Some(News::Received(self.owner()))
+        Some(self.owner())
     }
 
     /// What was carried out is to be told, if anybody wants to know.
@@ -282,13 +290,13 @@ impl PairEnd {
         }
     }
 
-    /// Posts a message.
+    /// Posts a message. Whether it was carried out at once, and its end is to be told.
     ///
     /// # Errors
     ///
     /// `ENOSPC` if there is no room, `EINVAL` for what the limits do not allow, `EIO` if the end is
     /// broken.
-    pub(super) fn post_send(&mut self, other: &mut OptionalEnd, s: &SendWr<'_>) -> Result {
+    pub(super) fn post_send(&mut self, other: &mut OptionalEnd, s: &SendWr<'_>) -> Result<bool> {
         self.check_room()?;
         if s.payload.len() > SGES || s.header.len() > HEAD {
             return Err(EINVAL);
@@ -303,15 +311,17 @@ impl PairEnd {
                 let sent = other.deliver(s.header, payload, s.solicited, |to| {
                     copy_sges(s.payload, to)
                 });
-                self.carried_out(sent, s.signaled, s.cookie);
-                Ok(())
+                Ok(self.is_carried_out(sent) && s.signaled)
             }
-            None => self.wait(Waiting::Message(WaitingMessage::new(s)?)),
+            None => {
+                self.wait(Waiting::Message(WaitingMessage::new(s)?))?;
+                Ok(false)
+            }
         }
     }
 
-    /// Posts a message by giving its buffer to the other end, for one of those that are posted there;
-    /// whether that was possible.
+    /// Posts a message by giving its buffer to the other end, for one of those that are posted there. `None` if that
+    /// is not possible, else as [`PairEnd::post_send`].
     ///
     /// # Errors
     ///
@@ -322,23 +332,22 @@ impl PairEnd {
         s: &SendWr<'_>,
         buffer: &mut Buffer,
         len: u32,
-    ) -> Result<bool> {
+    ) -> Result<Option<bool>> {
         let head = Head::new(s.header)?;
         self.check_room()?;
         let len = len.checked_add(s.header.len() as u32).ok_or(EINVAL)?;
         let other = other.as_mut().filter(|_| self.waiting.is_empty());
         let Some(other) = other else {
-            return Ok(false);
+            return Ok(None);
         };
         let next = other.received.next();
         let Some(to) = next.filter(|m| m.buffer.capacity() == buffer.capacity()) else {
-            return Ok(false);
+            return Ok(None);
         };
         core::mem::swap(&mut to.buffer, buffer);
         (to.len, to.head) = (len, head);
         other.has_come(s.solicited);
-        self.carried_out(Ok(()), s.signaled, s.cookie);
-        Ok(true)
+        Ok(Some(s.signaled))
     }
 
     /// The other end, if it takes a message with so much payload.
@@ -409,12 +418,11 @@ impl PairEnd {
     }
 
     /// A message was delivered, or was not.
-    fn carried_out(&mut self, sent: Result, signaled: bool, cookie: u64) {
-        match sent {
-            Ok(()) if signaled => self.tell_done(SendCompletion::Sent { cookie }),
-            Ok(()) => {}
-            Err(_) => self.broke(),
+    fn is_carried_out(&mut self, sent: Result) -> bool {
+        if sent.is_err() {
+            self.broke();
         }
+        sent.is_ok()
     }
 
     /// The peer does not allow what was posted.
@@ -435,8 +443,10 @@ impl PairEnd {
                     };
                     match self.waiting.pop_front() {
                         Some(Waiting::Message(m)) => {
-                            let sent = other.deliver_waiting(&m);
-                            self.carried_out(sent, m.signaled, m.cookie);
+                            let (sent, cookie) = (other.deliver_waiting(&m), m.cookie);
+                            if self.is_carried_out(sent) && m.signaled {
+                                self.tell_done(SendCompletion::Sent { cookie });
+                            }
                         }
                         Some(Waiting::Lent(m)) => self.deliver_lent(other, &m),
                         _ => return,

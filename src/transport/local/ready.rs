@@ -16,6 +16,10 @@ pub(super) trait Ready: Send + Sync {
     /// Takes what has come. Process context, without locks.
     fn attend(&self);
 
+    /// The other end's owner has taken all messages, for which this one waits with others. Process context, without
+    /// locks.
+    fn taken(&self);
+
     /// Something was carried out, or lent memory was let go of. Called without the lock of the pair.
     fn sent(&self);
 
@@ -44,26 +48,43 @@ impl News {
     }
 }
 
-/// An owner that no program has any more, to whom something was sent. Whoever has sent it attends to that; a worker
-/// does when this is dropped.
-pub(crate) struct Unattended(Option<Arc<dyn Ready>>);
+/// An owner that somebody at the other end is to attend to; it is told as usual if this is dropped.
+pub(crate) struct Unattended {
+    owner: Option<Arc<dyn Ready>>,
+    /// It has sent what was taken; else no program has it any more, and something was sent to it.
+    is_sender: bool,
+}
 
 impl Unattended {
-    pub(super) fn new(owner: Arc<dyn Ready>) -> Self {
-        Unattended(Some(owner))
+    /// An owner that no program has any more, to whom something was sent.
+    pub(super) fn orphan(owner: Arc<dyn Ready>) -> Self {
+        Unattended {
+            owner: Some(owner),
+            is_sender: false,
+        }
+    }
+
+    /// An owner that waits until what it has sent is taken, which it is.
+    pub(super) fn sender(owner: Arc<dyn Ready>) -> Self {
+        Unattended {
+            owner: Some(owner),
+            is_sender: true,
+        }
     }
 
     /// Does so. Process context, without locks.
     pub(crate) fn attend(mut self) {
-        if let Some(owner) = self.0.take() {
-            owner.attend();
+        match self.owner.take() {
+            Some(owner) if self.is_sender => owner.taken(),
+            Some(owner) => owner.attend(),
+            None => {}
         }
     }
 }
 
 impl Drop for Unattended {
     fn drop(&mut self) {
-        if let Some(owner) = &self.0 {
+        if let Some(owner) = &self.owner {
             owner.received();
         }
     }

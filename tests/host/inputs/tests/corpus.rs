@@ -61,7 +61,16 @@ fn connections() {
     // Nothing of ours aborts or suspends.
     let never = [Mid::AbortConn, Mid::SuspComm, Mid::SuspCommAck];
     missing.extend(mids.filter(|m| !never.contains(m)).map(Saw::Sent));
-    missing.extend([Stall::Credits, Stall::Wire, Stall::Corked, Stall::Adverts].map(Saw::Held));
+    missing.extend(
+        [
+            Stall::Credits,
+            Stall::Wire,
+            Stall::InFlight,
+            Stall::Corked,
+            Stall::Adverts,
+        ]
+        .map(Saw::Held),
+    );
     missing.retain(|saw| !seen.contains(saw));
     assert!(missing.is_empty(), "the corpus reaches none of {missing:?}");
 }

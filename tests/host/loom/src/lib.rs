@@ -15,11 +15,14 @@ extern crate self as kernel;
 mod events;
 mod full;
 mod going;
+mod going_on;
 mod looking;
 mod retold;
 #[path = "../../../../src/conn/room.rs"]
 mod room;
 mod socket;
+#[path = "../../../../src/conn/taking.rs"]
+mod taking;
 #[allow(dead_code, reason = "the other counts are looked at alike")]
 #[path = "../../../../src/transport/local/tally.rs"]
 mod tally;
