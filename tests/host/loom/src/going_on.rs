@@ -56,8 +56,10 @@ impl Sender {
     fn take(&self) -> u32 {
         let (taken, awaited) = {
             let mut ends = self.ends.lock().unwrap();
-            let taken = core::mem::take(&mut ends.arrived);
-            (taken, core::mem::take(&mut ends.awaited))
+            match core::mem::take(&mut ends.arrived) {
+                0 => return 0,
+                taken => (taken, core::mem::take(&mut ends.awaited)),
+            }
         };
         if awaited {
             self.taking.tell();
