@@ -174,7 +174,12 @@ impl Connection {
 
     /// Whether bytes have come and nobody was told.
     pub(crate) fn is_untold(&self) -> bool {
-        self.looks_itself() && self.endpoint.as_ref().is_some_and(|c| c.unpolled() > 0)
+        self.looks_itself() && self.has_untaken()
+    }
+
+    /// Whether bytes have come that were not looked for, as far as that is known.
+    pub(crate) fn has_untaken(&self) -> bool {
+        self.endpoint.as_ref().is_some_and(|c| c.unpolled() > 0)
     }
 
     /// Whether the completion of a send moves something on, so that it has to be told.

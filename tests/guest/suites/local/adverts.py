@@ -39,6 +39,7 @@ def taken_back_without_credits(e):
     that one is roused."""
     near, far = pipelined(e)
     e.error(near.recv, 1, socket.MSG_DONTWAIT)
+    far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sent = 0
     while credits(far) > TWO:
         far.send(b"x")

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 
-from lib import consts, netns, observe, pattern
+from lib import calls, consts, netns, observe, pattern
 from lib.registry import case
 
 HERE = (0,)
@@ -238,6 +238,7 @@ def nobody_looks(e):
     """What comes to a socket that nobody calls or watches, of which no worker takes notice: it is there for whoever looks."""
     near, far = e.pair()
     e.wait_mask(near, "OUT")
+    far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for _ in range(3):
         far.send(bytes(100))
     if e.sdp:
@@ -440,3 +441,33 @@ def unload(e):
     near, far = e.pair()
     near.send(b"again")
     e.equal(far.recv(10), b"again", "data")
+
+
+@case(hosts=HERE, reference=False, families=("v4",))
+def small_ones(e):
+    """Small messages that wait until those before are taken: all are there for whoever looks, however that is, and go in time if nobody does."""
+    near, far = e.pair()
+    for byte in (b"a", b"b", b"c"):
+        near.send(byte)
+    e.equal(calls.ioctl_int(far, consts.SIOCINQ), 3, "SIOCINQ")
+    e.equal(far.recv(10), b"abc", "after SIOCINQ")
+    for byte in (b"d", b"e", b"f"):
+        near.send(byte)
+    e.equal(far.recv(10, socket.MSG_DONTWAIT), b"def", "recv at once")
+    with select.epoll() as watch:
+        watch.register(far.fileno(), select.EPOLLIN | select.EPOLLET)
+        for byte in (b"g", b"h", b"i"):
+            near.send(byte)
+        got = b""
+        while len(got) < 3:     # what was given is less than what was asked for: no more is there until the next edge
+            e.check(watch.poll(10), f"no edge after {got}")
+            got += far.recv(10)
+        e.equal(got, b"ghi", "at edges")
+    for byte in (b"j", b"k", b"l"):
+        near.send(byte)
+    e.until(lambda: calls.ioctl_int(near, consts.SIOCOUTQNSD) == 0, lambda: "they wait for whoever does not look")
+    e.equal(far.recv(10), b"jkl", "in time")
+    near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for byte in (b"m", b"n", b"o"):
+        near.send(byte)
+        e.equal(calls.ioctl_int(near, consts.SIOCOUTQNSD), 0, "not sent with TCP_NODELAY")

@@ -4,6 +4,7 @@
 //! the peer's task comes.
 
 use crate::taking::Taking;
+use loom::sync::atomic::{AtomicBool, Ordering::*};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
@@ -16,39 +17,49 @@ struct Ends {
 
 /// A connection that has something to send.
 struct Sender {
-    connection: Mutex<u32>,
+    /// The connection's lock, and the bytes that are not sent.
+    unsent: Mutex<u32>,
+    /// Whether it is held: loom does not find a mutex so that is tried.
+    locked: AtomicBool,
     taking: Taking,
     ends: Mutex<Ends>,
 }
 
 impl Sender {
+    /// With the lock.
+    fn with(&self, f: impl FnOnce(&mut u32)) {
+        let mut unsent = self.unsent.lock().unwrap();
+        self.locked.store(true, Relaxed);
+        f(&mut unsent);
+        self.locked.store(false, Release);
+    }
+
     /// `Connection::poll`: sends what is unsent if the peer has taken what came before, else waits for that.
     fn progress(&self, unsent: &mut u32) {
         self.taking.look();
         let mut ends = self.ends.lock().unwrap();
-        if *unsent > 0 && ends.arrived == 0 {
-            ends.arrived += core::mem::take(unsent);
+        if ends.arrived == 0 {
+            ends.arrived = core::mem::take(unsent);
         }
         ends.awaited = *unsent > 0;
         self.taking.set_awaited(ends.awaited);
     }
 
-    /// The drop of a `Guard`.
+    /// The drop of a `Guard`, after the lock.
     fn let_go(&self) {
         while self.taking.is_left() {
-            self.progress(&mut self.connection.lock().unwrap());
+            self.with(|unsent| self.progress(unsent));
         }
     }
 
     /// A send call; it does not look if others wait already.
     fn send(&self) {
-        {
-            let mut unsent = self.connection.lock().unwrap();
+        self.with(|unsent| {
             *unsent += 1;
             if *unsent == 1 {
-                self.progress(&mut unsent);
+                self.progress(unsent);
             }
-        }
+        });
         self.let_go();
     }
 
@@ -63,10 +74,10 @@ impl Sender {
         };
         if awaited {
             self.taking.tell();
-            if let Ok(mut unsent) = self.connection.try_lock() {
-                self.progress(&mut unsent);
+            if !self.locked.load(Acquire) {
+                self.with(|unsent| self.progress(unsent));
+                self.let_go();
             }
-            self.let_go();
         }
         taken
     }
@@ -76,7 +87,8 @@ impl Sender {
 fn what_is_held_back_goes_when_all_was_taken() {
     loom::model(|| {
         let sender = Arc::new(Sender {
-            connection: Mutex::new(0),
+            unsent: Mutex::new(0),
+            locked: AtomicBool::new(false),
             taking: Taking::new(),
             ends: Mutex::new(Ends {
                 arrived: 1,
@@ -95,6 +107,6 @@ fn what_is_held_back_goes_when_all_was_taken() {
             taken += more;
         }
         assert_eq!(taken, 3);
-        assert_eq!(*sender.connection.lock().unwrap(), 0, "is left");
+        assert_eq!(*sender.unsent.lock().unwrap(), 0, "is left");
     });
 }
