@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! Whether less than a message is held back: `TCP_CORK`, `MSG_MORE`, and within one machine what the peer has not
-//! taken yet. Needs nothing of the kernel:
-//! `tests/host/conn` compiles this file, too.
+//! taken yet. Needs nothing of the kernel: `tests/host/conn` compiles this file, too.
 
 /// What holds bytes back besides `TCP_CORK`, and what lets them go in spite of it.
 pub(crate) struct Cork {
