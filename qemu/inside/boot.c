@@ -322,6 +322,9 @@ void boot(int port)
 	enter_root();
 	note("setting up the network");
 	no_duplicate_check();
+	if (sysconf(_SC_NPROCESSORS_ONLN) != atoi(setting("cpus")))
+		fail("the kernel has found %ld processors, not %s",
+		     sysconf(_SC_NPROCESSORS_ONLN), setting("cpus"));
 	one_guest = atoi(setting("hosts")) == 1;
 	if (one_guest)
 		make_peer_namespace();
