@@ -39,7 +39,7 @@ class Guest(Suite):
     def shorter(self):
         kind, _, directory = self.name.partition(":")
         command = list(self.command)
-        if self.name in ONE_PROCESSOR:
+        if kind == "guest" and self.name not in TWO_PROCESSORS:
             command[1:1] = ["--cpus", "1"]
         program = command.index("--") + 1
         if not (kind == "guest" and "both_versions" in NEEDS.get(directory, {}) or {"--only", "--in-turn"} & set(map(str, command[program:]))):
@@ -95,9 +95,9 @@ MIX = ["connect.nonblocking.success", "connect.listening.backlog", "data.stream.
 FORMS = [path.stem for path in sorted((GUEST_SUITES / "programs").glob("*.py")) if "from lib.forms import" in path.read_text()]
 
 
-# Whose guest has one processor in `make test`: two that are emulated spend up to half of their time on waiting for each other. What several do
-# at once the other suites show, between two guests also these, and the debug kernel (AT_ONCE in tests/guest/short).
-ONE_PROCESSOR = {f"guest:{name}" for name in ("bind", "close", "connect", "create", "data", "hostile", "options", "poll", "proc", "process", "wire")}
+# Whose guest has two processors in `make test`: what is done at once is what they are about. Two that are emulated spend up to half of their
+# time on waiting for each other, so all others have one; the debug kernel has two as well (AT_ONCE in tests/guest/short), and two guests have one each.
+TWO_PROCESSORS = {f"guest:{name}" for name in ("local", "local-streams", "overload", "stress", "syscall_fuzz")}
 
 
 def only(name):
@@ -184,7 +184,7 @@ BUILDS = [
     ("test-module", [SCRIPTS / "test-module"], lambda suite: suite.name in {"guest:kernel", "guest:adverse", "guest:adverse-short", "guest:adverse-mixed"} or suite.name.startswith("adverse:")),
     ("test-module for the debug kernel", [SCRIPTS / "test-module", "--debug"],
      lambda suite: suite.name in {"debug:kernel", "debug:adverse", "debug:faults", "debug:short"}),
-    *((f"self-test for {series}", [SCRIPTS / "module", "--selftest", "--kernel", series, "--", "KRUSTFLAGS=--cfg sdp_selftest -Dwarnings", "KCFLAGS=-Werror"],
+    *((f"self-test for {series}", [SCRIPTS / "module", "--selftest", "--kernel", series, "--", "KRUSTFLAGS=--cfg sdp_selftest -Cdebuginfo=0 -Dwarnings", "KCFLAGS=-Werror"],
        lambda suite, name=f"series:{series}": suite.name == name)
       for series in [*other_series(), "next"]),
     *((f"test-module for {series}", [SCRIPTS / "test-module", "--kernel", series], lambda suite, name=f"series:{series}": suite.name == name)

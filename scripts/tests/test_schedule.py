@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 import schedule  # noqa: E402
 from results import Command, Ktap, Tally, table  # noqa: E402
 from schedule import Builds, TimeLeft, single  # noqa: E402
-from suites import JOINED, SUITES, Guest, Suite, joined, other_series, turn  # noqa: E402
+from suites import JOINED, SUITES, TWO_PROCESSORS, Guest, Suite, joined, other_series, turn  # noqa: E402
 
 
 # Not by its package: both sides have one that is called suites.
@@ -80,7 +80,8 @@ class TestShorter(unittest.TestCase):
 
         self.assertEqual(options("guest:data"), ["--cpus", "1"])
         self.assertEqual(options("guest:hostile"), ["--cpus", "1", "--selftest"])
-        self.assertEqual(options("guest:stress"), [])
+        for name in TWO_PROCESSORS:
+            self.assertEqual(options(name), [])
         self.assertEqual(options("wire:data"), ["--hosts", "2"])
         self.assertNotIn("--cpus", next(suite for suite in SUITES if suite.name == "guest:data").command)
 

@@ -12,25 +12,25 @@ _cases = []
 
 
 class Case:
-    def __init__(self, function, families, reference, timeout, hosts):
+    def __init__(self, function, families, reference, timeout, hosts, brief=True):
         suite, subject = function.__module__.split(".")[-2:]
         self.suite, self.name = suite, f"{suite}.{subject}.{function.__name__}"
         self.function, self.families, self.reference = function, families, reference
-        self.timeout, self.hosts = timeout, hosts
+        self.timeout, self.hosts, self.brief = timeout, hosts, brief
 
     def family_in_turn(self):
         """One of its families, the same in every run: the name decides, so that a new case changes nothing for others."""
         return self.families[zlib.crc32(self.name.encode()) % len(self.families):][:1]
 
 
-def case(function=None, *, families=("v4", "v6"), reference=True, timeout=30, hosts=(1,)):
+def case(function=None, *, families=("v4", "v6"), reference=True, timeout=30, hosts=(1,), brief=True):
     """Mark a function as a test case.
 
     families: with which addresses it runs. reference: whether TCP runs it first, to be compared with; without, the
     case's own checks decide. timeout: seconds until it counts as hung. hosts: the beds it can run on;
-    0 stands for one namespace that is both hosts."""
+    0 stands for one namespace that is both hosts. brief: whether `make test` has it too, as other cases there show less."""
     def mark(function):
-        _cases.append(Case(function, families, reference, timeout, hosts))
+        _cases.append(Case(function, families, reference, timeout, hosts, brief))
         return function
     return mark(function) if function else mark
 

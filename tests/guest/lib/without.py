@@ -24,7 +24,7 @@ def sides(name):
     return both if EVERY else both[zlib.crc32(name.encode()) % 2:][:1]
 
 
-def each_side(timeout=120):
+def each_side(timeout=120, brief=True):
     """The function as one case for each side that has no module; it is given the case's environment and a Without."""
     def mark(function):
         for name in sides(function.__name__):
@@ -32,7 +32,7 @@ def each_side(timeout=120):
                 with Without(e, name) as way:
                     function(e, way)
             run.__module__, run.__name__, run.__doc__ = function.__module__, f"{function.__name__}_no_module_at_the_{name}", function.__doc__
-            case(run, families=("v4",), hosts=(2,), reference=False, timeout=timeout)
+            case(run, families=("v4",), hosts=(2,), reference=False, timeout=timeout, brief=brief)
         return function
     return mark
 

@@ -36,7 +36,7 @@ def run(e, mode, size, host=None, where="peer"):
         return observe.stats()["tx_bytes"] - before
 
 
-@case(reference=False, families=("v4",), hosts=(2,), timeout=240)
+@case(reference=False, families=("v4",), hosts=(2,), timeout=240, brief=False)
 def streams(e):
     """Socket and ServerSocket."""
     size = 5000000

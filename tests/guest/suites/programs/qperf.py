@@ -45,7 +45,7 @@ def latency(e):
     e.check(observe.stats()["tx_bytes"] > before, "SDP carried nothing")
 
 
-@case(reference=False, families=("v4",), hosts=(2,), timeout=300)
+@case(reference=False, families=("v4",), hosts=(2,), timeout=300, brief=False)
 def sizes(e):
     """Messages from one byte to a MiB."""
     numbers, text = measure(e, "-t", "1", "-oo", "msg_size:1:1M:*32", "-vu", "sdp_bw", "sdp_lat")

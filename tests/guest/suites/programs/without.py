@@ -48,7 +48,7 @@ def cases():
     """Those that have a form under sdp-run; Java, and programs that nothing can be preloaded into, mapped on both machines."""
     for one in (java.sockets, node.http, postgresql.pgbench, redis.benchmark, ssh.copies):
         one.__module__ = __name__
-        each_side(timeout=240)(one)
+        each_side(timeout=240, brief=one not in (postgresql.pgbench, ssh.copies))(one)
     for function, name in ((static, "static"), (go, "transfer"), (java.sockets, "java")):
         for side in sides(f"mapped_{function.__name__}"):
             def run(e, function=function, name=name, side=side):

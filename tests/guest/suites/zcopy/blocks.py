@@ -366,8 +366,7 @@ def given_back_meanwhile(e):
     # Has the sender look what there is to do, which is to advertise the first one: because something comes, or, where
     # nobody is told of that, because somebody polls.
     far.send(b"x")
-    near.mask()
-    e.until(lambda: counters.gained("post_send SDP_MID_SRCAVAIL"), "an advert")
+    e.until(lambda: near.mask() and counters.gained("post_send SDP_MID_SRCAVAIL"), "an advert")
 
     def is_back():
         e.error(far.recv, MIB, socket.MSG_DONTWAIT)
