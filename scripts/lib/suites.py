@@ -97,7 +97,7 @@ FORMS = [path.stem for path in sorted((GUEST_SUITES / "programs").glob("*.py")) 
 
 # Whose guest has two processors in `make test`: what is done at once is what they are about. Two that are emulated spend up to half of their
 # time on waiting for each other, so all others have one; the debug kernel has two as well (AT_ONCE in tests/guest/short), and two guests have one each.
-TWO_PROCESSORS = {f"guest:{name}" for name in ("local", "local-streams", "overload", "stress", "syscall_fuzz")}
+TWO_PROCESSORS = {f"guest:{name}" for name in ("local", "local-streams", "overload", "stress", "adverse-short", "syscall_fuzz")}
 
 
 def only(name):
@@ -215,8 +215,8 @@ SUITES = [
 # Suites that share a guest in `make test`, since a boot and its end cost more than many a suite. Those whose cases are the likeliest to
 # break a kernel have one of their own.
 JOINED = [
-    ("guest:bind", "guest:connect", "guest:create", "guest:options"), ("guest:poll", "guest:process", "guest:proc", "guest:wire"), ("guest:data", "guest:close"),
-    ("guest:overload", "guest:stress"), ("guest:kernel", "guest:adverse-short"),
+    ("guest:bind", "guest:connect", "guest:create", "guest:options"), ("guest:poll", "guest:process", "guest:proc", "guest:wire", "guest:kernel"),
+    ("guest:data", "guest:close"), ("guest:overload", "guest:stress", "guest:adverse-short"),
     ("guest:local", "guest:local-streams"), ("guest:preload", "guest:map"),
     ("wire:data", "wire:close"), ("wire:bind", "wire:ipproto", "wire:preload"),
 ]
