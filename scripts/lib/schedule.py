@@ -114,11 +114,11 @@ class Builds:
 
 
 def jobs_here():
-    """How many suites to run at once: two more than there are processors, since cases wait for timers and peers; a guest takes up to 3 GiB."""
+    """How many suites to run at once: one more than there are processors, since cases wait for timers and peers; a guest takes up to 3 GiB."""
     if "JOBS" in os.environ:
         jobs = os.environ["JOBS"]
         if not jobs.isdigit() or int(jobs) < 1:
             sys.exit(f"test: JOBS={jobs} is no number of suites to run at once")
         return int(jobs)
     free = int(re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text())[1])
-    return max(1, min(len(os.sched_getaffinity(0)) + 2, free // (4 << 20), 4))
+    return max(1, min(len(os.sched_getaffinity(0)) + 1, free // (4 << 20), 4))
