@@ -64,7 +64,7 @@ def sizes(e):
         sends = [choice.choice(large if turn < 3 else (*large, 1, 100, 4097, 65537)) for _ in range(30)]
         receives = [choice.choice((LARGE, 5 * MIB, 3 * MIB + 1, 9 * MIB - 4095)) for _ in range(10)]
         total = 2 * LARGE + 7
-        with by_write() if turn % 3 else contextlib.nullcontext():
+        with contextlib.nullcontext() if turn % 3 == 1 else by_write():     # a brief run has only the first
             task = e.task(pattern.send, source, turn, total, sends)
             e.equal(pattern.receive(target, turn, total, receives, ALL), total, "bytes")
             task.result()
