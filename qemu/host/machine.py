@@ -74,7 +74,7 @@ class Machine:
             file.write(own.bytes())
 
         passed = [channel.fileno(), console.fileno(), archive]
-        # A socket for each processor: those tables that a kernel without ACPI reads have only the first of each.
+        # A socket for each processor: the MP tables, which a kernel without ACPI reads, list only the first processor of each.
         command = [
             "qemu-system-x86_64", "-name", f"af_sdp-{self.name}", "-nodefaults", "-no-user-config", "-display", "none",
             "-no-reboot", "-M", "pc,vmport=off,smm=off", "-smp", f"{cpus},sockets={cpus}", "-m", str(memory),

@@ -23,7 +23,8 @@ class Suite:
         return self
 
 
-# What is above both transports, write-protected memory above all: `make test` has it between two namespaces only, but what takes two processors.
+# What is above both transports, write-protected memory above all: `make test` has it between two namespaces only.
+# Not zcopy.arguments, which needs two processors: the guest of guest:zcopy has one there.
 ABOVE = [f"zcopy.{name}" for name in ("protected", "pieces", "elsewhere")]
 
 

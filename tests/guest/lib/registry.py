@@ -28,7 +28,8 @@ def case(function=None, *, families=("v4", "v6"), reference=True, timeout=30, ho
 
     families: with which addresses it runs. reference: whether TCP runs it first, to be compared with; without, the
     case's own checks decide. timeout: seconds until it counts as hung. hosts: the beds it can run on;
-    0 stands for one namespace that is both hosts. brief: whether `make test` has it too, as other cases there show less."""
+    0 stands for one namespace that is both hosts. brief: whether a brief run, such as
+    `make test`, has it; False for one that takes long, or two processors, and whose subject other cases have too."""
     def mark(function):
         _cases.append(Case(function, families, reference, timeout, hosts, brief))
         return function

@@ -232,7 +232,7 @@ def touched_once(e):
     got, buffer = 0, bytearray(MIB)
     while n := far.recv_into(buffer, MIB, socket.MSG_WAITALL):
         got += n
-        time.sleep(0.05)    # the time is what matters, not how many there are
+        time.sleep(0.05)    # a slow reader: the time matters, not the amount
     e.equal(got, task.result() * MIB, "bytes")
     e.equal(counters.gained("async touched"), 1, "touches")
     e.check(counters.gained("async copied") <= 8, f"blocks that were copied: {counters.gained('async copied')}")
