@@ -74,6 +74,14 @@ def pinned(where="self"):
     return told["pinned pages send"] + told["pinned pages recv"]
 
 
+def losses():
+    """What both hosts have counted under "Refused and lost", with what the devices have of lost packets."""
+    counted = lost_packets()
+    for where in netns.hosts():
+        counted |= {f"{where} {name.lstrip('- ')}": count for name, count in stats(where).items() if name.startswith("- ") and count}
+    return counted
+
+
 def lost_packets():
     """What the devices have counted of packets that were lost or came again, but for what is zero."""
     found = {}
