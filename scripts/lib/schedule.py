@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What limits a run of scripts/test: its time, how many suites run at once, what is run again, what is built first."""
 
+import contextlib
 import errno
 import os
 import re
@@ -10,7 +11,7 @@ import time
 from pathlib import Path
 
 from results import Ktap, Tally
-from suites import BUILDS, BUILD_SECONDS, Suite
+from suites import BUILDS, BUILD_SECONDS, LONGEST, Suite
 
 
 # How long a guest may go on once the time is over: for the cases that have begun, and for what looks at the end.
@@ -72,6 +73,32 @@ class Retries:
             return enough
 
 
+class Places:
+    """How many suites are at work at once. What the debug kernel's suite needs takes longest to build, and in the end all would wait for it:
+    it has two places until that is there."""
+
+    def __init__(self, jobs):
+        self._jobs, self._free = jobs, threading.Semaphore(jobs)
+
+    @contextlib.contextmanager
+    def of(self, suite):
+        """The place of a suite; what it gives is to be called when all is built."""
+        more = [None] * (suite.name == LONGEST and self._jobs > 1)
+        for _ in [None, *more]:
+            self._free.acquire()
+
+        def built():
+            if more:
+                more.pop()
+                self._free.release()
+
+        try:
+            yield built
+        finally:
+            built()
+            self._free.release()
+
+
 class Builds:
     """What suites need to be built, each once, by the suite that needs it first."""
 
@@ -99,7 +126,7 @@ class Builds:
             if not status:
                 continue
             tally = Tally(suite.name)
-            if status == errno.ENOSPC and suite.name == "debug:short":
+            if status == errno.ENOSPC and suite.name == LONGEST:
                 tally.skip(suite.name, "there is no disk space for the debug kernel; what it takes is said above")
             elif status == errno.ENODATA and suite.name.startswith("series:"):
                 tally.skip(suite.name, "the mirror does not have this kernel any more")

@@ -173,6 +173,9 @@ def other_series():
     return [series for series in kernels.SERIES if series != kernels.series_of(os.environ.get("AF_SDP_KERNEL") or kernels.SERIES[0])]
 
 
+# The suite that takes longest, by far where its kernel has to be compiled.
+LONGEST = "debug:short"
+
 # Nets for what hangs: a machine many times slower than the one at hand stays well within them.
 GUEST_SECONDS = 3600
 DEBUG_SECONDS = 14400
@@ -181,10 +184,10 @@ BUILD_SECONDS = 14400
 # that a suite's time limit is for its tests.
 BUILDS = [
     ("module", [SCRIPTS / "module"], lambda suite: not suite.name.startswith("debug:")),
-    ("debug module", [SCRIPTS / "module", "--debug"], lambda suite: suite.name.startswith("debug:") and suite.name != "debug:short"),
+    ("debug module", [SCRIPTS / "module", "--debug"], lambda suite: suite.name.startswith("debug:") and suite.name != LONGEST),
     ("test-module", [SCRIPTS / "test-module"], lambda suite: suite.name in {"guest:kernel", "guest:adverse", "guest:adverse-short", "guest:adverse-mixed"} or suite.name.startswith("adverse:")),
     ("test-module for the debug kernel", [SCRIPTS / "test-module", "--debug"],
-     lambda suite: suite.name in {"debug:kernel", "debug:adverse", "debug:faults", "debug:short"}),
+     lambda suite: suite.name in {"debug:kernel", "debug:adverse", "debug:faults", LONGEST}),
     *((f"self-test for {series}", [SCRIPTS / "module", "--selftest", "--kernel", series, "--", "KRUSTFLAGS=--cfg sdp_selftest -Cdebuginfo=0 -Dwarnings", "KCFLAGS=-Werror"],
        lambda suite, name=f"series:{series}": suite.name == name)
       for series in [*other_series(), "next"]),
@@ -206,7 +209,7 @@ SUITES = [
     Suite("sim", "connections in every interleaving, checked at every step", Command,
           ["scripts/cargo", "run", "--release", "--locked", "-p", "sdp-sim", "--", "--steps", "100000000"], 5400),
     *guest_suites(),
-    short("debug:short", "some of all guest suites on the debug kernel", "debug", DEBUG_SECONDS),
+    short(LONGEST, "some of all guest suites on the debug kernel", "debug", DEBUG_SECONDS),
     *(short(f"series:{series}", f"some of all guest suites on Debian's kernel of {series}", series, GUEST_SECONDS) for series in other_series()),
     short("series:next", "the same on a kernel that is still to come (make next)", "next", GUEST_SECONDS, False),
     Suite("deb", "the Debian packages: built, installed in a root of their own, used in a guest, purged", Command, ["scripts/test-deb"], 10800, False),
@@ -242,7 +245,7 @@ def joined(suites):
 def turn(suite, jobs):
     """What the suites are sorted by, to begin in that order where so many run at once."""
     kind, _, directory = suite.name.partition(":")
-    if suite.name == "debug:short":
+    if suite.name == LONGEST:
         # the longest one: others would wait for it, in the end or from the beginning
         return (0 if jobs > 1 else 4), 0
     if not directory or kind == "series":

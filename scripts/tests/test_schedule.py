@@ -6,6 +6,7 @@ import errno
 import importlib.util
 import io
 import sys
+import threading
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -14,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 
 import schedule  # noqa: E402
 from results import Command, Ktap, Tally, table  # noqa: E402
-from schedule import Builds, TimeLeft, single  # noqa: E402
+from schedule import Builds, Places, TimeLeft, single  # noqa: E402
 from suites import JOINED, SUITES, TWO_PROCESSORS, Guest, Suite, joined, other_series, turn  # noqa: E402
 
 
@@ -219,6 +220,48 @@ class TestBuilds(unittest.TestCase):
         with mock.patch.object(left, "seconds", lambda: 0):
             tally = builds.make(guest("guest:x"))
         self.assertEqual((tally.failed, [name for name, _ in tally.skips]), (0, ["guest:x"]))
+
+
+class TestPlaces(unittest.TestCase):
+    def setUp(self):
+        self.places, self.entered = Places(3), threading.Semaphore(0)
+
+    def begin(self, name, leave):
+        def hold():
+            with self.places.of(guest(name)):
+                self.entered.release()
+                leave.wait()
+        thread = threading.Thread(target=hold)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(leave.set)      # before the join
+
+    def test_two_until_all_is_built(self):
+        leave = threading.Event()
+        with self.places.of(guest("debug:short")) as built:
+            self.begin("guest:x", leave)
+            self.assertTrue(self.entered.acquire(timeout=60))
+            self.begin("guest:y", leave)
+            self.assertFalse(self.entered.acquire(timeout=0.3))
+            built()
+            self.assertTrue(self.entered.acquire(timeout=60))
+
+    def test_given_back_once(self):
+        for _ in range(3):
+            with self.places.of(guest("debug:short")) as built:
+                built()
+            with self.assertRaises(KeyError), self.places.of(guest("debug:short")):
+                raise KeyError
+        leave = threading.Event()
+        for name in "abcd":
+            self.begin(f"guest:{name}", leave)
+        for _ in range(3):
+            self.assertTrue(self.entered.acquire(timeout=60))
+        self.assertFalse(self.entered.acquire(timeout=0.3))
+
+    def test_one_by_one(self):
+        with Places(1).of(guest("debug:short")) as built:
+            built()
 
 
 class TestJobs(unittest.TestCase):
