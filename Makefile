@@ -21,7 +21,7 @@ install = scripts/install --destdir '$(DESTDIR)' --prefix '$(PREFIX)' --sysconfd
 module: ## (or just make) build the module, build/ib_sdp.ko
 	@$(build_module) -- $(handed_on)
 
-debug: ## a kernel with KASAN, lockdep and the like (10 to 25 minutes, once) and the module for it
+debug: ## a kernel with KASAN, lockdep and the like (10 to 20 minutes, once) and the module for it
 	@scripts/module --build '$(BUILD)' --debug -- $(handed_on)
 
 selftest: ## build the module with its self-test, for tests/guest/suites/hostile; not for use
