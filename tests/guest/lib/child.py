@@ -8,6 +8,7 @@ import select
 import signal
 import struct
 import sys
+import threading
 import time
 import traceback
 
@@ -45,11 +46,11 @@ def _inside(case, kind, six, writer, patience, fatal):
     except Skip as reason:
         sink(("skip", str(reason)))
     except CaseFailure as reason:
-        sink(("fail", f"{reason} ({_place(reason)})"))
+        sink(("fail", f"{reason} ({_place(reason)})" + _tasks(reason)))
     except OSError as error:
-        sink(("fail", f"unexpected {error!r} ({_place(error)})"))
-    except BaseException:
-        sink(("fail", traceback.format_exc().strip()))
+        sink(("fail", f"unexpected {error!r} ({_place(error)})" + _tasks(error)))
+    except BaseException as error:
+        sink(("fail", traceback.format_exc().strip() + _tasks(error)))
     finally:
         for function in reversed(env.at_end):
             function()
@@ -59,6 +60,14 @@ def _place(error):
     """The lines of the case, innermost last."""
     return ", ".join(f"{entry.filename.rsplit('/', 1)[-1]}:{entry.lineno}"
                      for entry in traceback.extract_tb(error.__traceback__) if "/suites/" in entry.filename)
+
+
+def _tasks(reason):
+    """Lines with what else has gone wrong, in tasks of the case: of two calls on one connection, only one learns why it is lost."""
+    for thread in threading.enumerate():
+        if isinstance(thread, Task):
+            thread.join(0.2)
+    return "".join(f"\na task got {error!r} ({_place(error)})" for error in Task.errors if error is not reason)
 
 
 def _kernel_stacks(group):

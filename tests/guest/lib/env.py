@@ -49,6 +49,8 @@ class Task(threading.Thread):
 
     # Told of each error that ends one (see child.run).
     on_error = None
+    # Errors that ended one, in their order.
+    errors = []
 
     def __init__(self, patience, function, *args):
         super().__init__(daemon=True)
@@ -61,6 +63,7 @@ class Task(threading.Thread):
             self._value = self._function(*self._args)
         except BaseException as error:          # handed to result()
             self._error = error
+            Task.errors.append(error)
             if Task.on_error:
                 Task.on_error(error)
 

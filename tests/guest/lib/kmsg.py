@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What the kernel logged during a case."""
 
+import contextlib
 import os
 import re
 
@@ -19,7 +20,7 @@ class Log:
             self._file = None
 
     def lines(self):
-        """Lines since the last call."""
+        """Those since the last call."""
         lines = []
         while self._file is not None:
             try:
@@ -31,10 +32,24 @@ class Log:
             lines.append(record.split(";", 1)[-1].split("\n")[0])
         return lines
 
-    def splats(self):
-        """Lines since the last call that no kernel in order writes, with a little of what follows."""
-        lines = self.lines()
-        for index, line in enumerate(lines):
-            if SPLAT.search(line):
-                return lines[index:index + 25]
-        return []
+
+def splats(lines):
+    """Those that no kernel in order writes, with a little of what follows."""
+    for index, line in enumerate(lines):
+        if SPLAT.search(line):
+            return lines[index:index + 25]
+    return []
+
+
+def ask_module():
+    """Has the module say why connections fail (docs/debugging.md): in the kernel's log, and not on the console, which takes long."""
+    with contextlib.suppress(OSError):      # a kernel without dynamic debug
+        with open("/proc/dynamic_debug/control", "w") as control:
+            control.write("module ib_sdp +p")
+        with open("/proc/sys/kernel/printk", "w") as levels:
+            levels.write("7 4 1 7")
+
+
+def failures(lines):
+    """What the module said of connections that failed."""
+    return [line for line in lines if line.startswith("ib_sdp: ") and " a queue pair for " not in line]

@@ -6,7 +6,7 @@ import pathlib
 import re
 import tempfile
 
-from lib import module, netns
+from lib import kmsg, module, netns
 from lib.preload import BUILT, be_patient
 from lib.programs import Program
 from lib.registry import case
@@ -95,8 +95,9 @@ def log_of_the_module(e):
 
     if not CHECK.exists():
         e.skip("sdp-check is not built (scripts/cargo build --release -p sdp-check)")
-    with open("/proc/dynamic_debug/control", "w") as control:     # one that was killed leaves them
+    with open("/proc/dynamic_debug/control", "w") as control:     # tests/guest/run asks for them
         control.write("module ib_sdp -p")
+    e.at_end.append(kmsg.ask_module)
     e.equal(asked(), {"=_"}, "before")
     server = Server(e)
     e.equal(asked(), {"=p"}, "while the server runs")
