@@ -126,6 +126,12 @@ impl Connection {
         self.timers.set(timer, jiffies().wrapping_add(delay));
         sk.set_timer(delay);
     }
+
+    /// The peer does not answer: the connection is lost.
+    fn is_unanswered(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
+        self.stats.timeouts += 1;
+        self.done_with_error(sk, ETIMEDOUT, wakeups);
+    }
 }
 
 /// Asks the peer's adapter whether it is there, which its program does not notice.
@@ -138,18 +144,18 @@ pub(crate) fn probe(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
         // the last one was answered
         c.heard.hear(jiffies());
     } else if unanswered && c.heard.probes >= c.options.keep_count {
-        c.done_with_error(sk, ETIMEDOUT, wakeups);
+        c.is_unanswered(sk, wakeups);
     } else {
-        let sent = unanswered
-            || match endpoint.probe() {
-                Ok(()) => endpoint.flush().is_ok(),
-                // so much is on its way that the transport asks by itself
-                Err(e) => e == ENOSPC,
-            };
+        let sent = match unanswered {
+            true => Ok(()),
+            false => endpoint.probe().and_then(|()| endpoint.flush()),
+        };
         c.heard.probes = c.heard.probes.saturating_add(1);
         c.stats.keepalive_probes += 1;
-        if !sent {
-            c.done_with_error(sk, ETIMEDOUT, wakeups);
+        match sent {
+            // so much is on its way that the transport asks by itself
+            Err(e) if e != ENOSPC => c.cannot_post(sk, e, wakeups),
+            _ => {}
         }
     }
 }

@@ -142,7 +142,10 @@ impl Connection {
                 self.sink_void(wakeups);
                 self.peer_closed(sk, wakeups);
             }
-            Event::PeerAborted => self.done_with_error(sk, ECONNRESET, wakeups),
+            Event::PeerAborted => {
+                self.stats.resets += 1;
+                self.done_with_error(sk, ECONNRESET, wakeups);
+            }
             Event::Suspended { .. } => {
                 self.stats.suspended += 1;
                 self.done_with_error(sk, ECONNRESET, wakeups);

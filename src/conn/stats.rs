@@ -87,6 +87,12 @@ counters! {
     suspended,
     /// Connections that the transport has lost.
     transport_errors,
+    /// Connections that the peer has reset.
+    resets,
+    /// Connections whose peer was silent for too long, or took no bytes.
+    timeouts,
+    /// Connections that were lost because the peer did not give memory back.
+    withheld,
     /// Requests to connect that came while the backlog was full.
     backlog_drops,
     /// Requests to connect that were no valid Hello.

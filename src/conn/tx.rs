@@ -81,11 +81,16 @@ impl Connection {
             }
         }
         if let Some(e) = failed {
-            self.stats.transport_errors += 1;
-            // What a device says of a work request would tell a program something else.
-            debug!("{}: nothing can be posted: {:?}", Ends(sk), e);
-            self.done_with_error(sk, Errno::of(Status::Local.error()), wakeups);
+            self.cannot_post(sk, e, wakeups);
         }
+    }
+
+    /// A work request was not taken: the connection is lost.
+    pub(super) fn cannot_post(&mut self, sk: &SdpSock, e: Error, wakeups: &mut Wakeups) {
+        self.stats.transport_errors += 1;
+        // What a device says of a work request would tell a program something else.
+        debug!("{}: nothing can be posted: {:?}", Ends(sk), e);
+        self.done_with_error(sk, Errno::of(Status::Local.error()), wakeups);
     }
 
     /// Whether nothing was due when it was asked for last, and nothing can be by now.

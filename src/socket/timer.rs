@@ -17,6 +17,7 @@ pub(super) fn expired(sk: &SdpSock) {
     let (closing, short) = {
         let mut c = sk.connection();
         if due(keepalive::user_timeout_due(sk, &c)) {
+            c.stats.timeouts += 1;
             c.close_on(Event::Failed, ETIMEDOUT);
         } else if due(keepalive::keepalive_due(sk, &c)) {
             let (c, wakeups, sk) = c.split();
@@ -37,6 +38,7 @@ pub(super) fn expired(sk: &SdpSock) {
             c.look_for_memory();
         }
         if c.timers.take_due(Timer::GiveBack, now) && c.is_withheld() {
+            c.stats.withheld += 1;
             c.close_on(Event::Failed, ECONNABORTED);
         }
         if c.timers.is_due(Timer::DeferAccept, now) {
@@ -69,6 +71,7 @@ fn overdue(sk: &SdpSock) {
         }
         let moving = !is_past(c.heard.last_progress().wrapping_add(FIN_TIME));
         let act = c.close_on(Event::Deadline { moving }, ETIMEDOUT);
+        c.stats.timeouts += u64::from(act == Act::Fail);
         let below = (act == Act::Detach).then(|| c.detach());
         (below, c.unlock())
     };

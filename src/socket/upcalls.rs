@@ -157,10 +157,12 @@ fn disconnected(sk: &SdpSock, link: LinkId, how: Disconnect) {
             by_peer,
             both_ended,
         };
-        if c.close_on(event, error) == Act::Fail && !by_peer {
+        match c.close_on(event, error) {
+            Act::Fail if by_peer => c.stats.resets += 1,
             // The queue pair has failed by itself, as it does when the peer reaches for memory that
             // is not its own: no completion tells of that.
-            c.stats.transport_errors += 1;
+            Act::Fail => c.stats.transport_errors += 1,
+            _ => {}
         }
         c.state_has_changed();
         c.timers.clear(Timer::Close);

@@ -59,6 +59,7 @@ use super::closing::Event;
 use super::{Connection, SdpSock, Threshold, Wakeups};
 use crate::memory::protect::Room;
 use crate::protocol::Outgoing;
+use crate::sys::errno::ECONNABORTED;
 use crate::sys::net::params;
 use crate::sys::protect::Protector;
 use crate::sys::time::{jiffies, milliseconds, nanoseconds, Jiffies};
@@ -373,11 +374,11 @@ impl Connection {
 }
 
 impl SdpSock {
-    /// Loses the connection, for a call that must not wait for the peer any longer.
-    pub(crate) fn give_up(&self, error: crate::sys::errno::Errno) {
+    /// Loses the connection, for a call that must not wait for its memory any longer.
+    fn give_up(&self) {
         let (below, told) = {
             let mut c = self.connection();
-            c.close_on(Event::Failed, error);
+            c.close_on(Event::Failed, ECONNABORTED);
             // also where both streams had ended and the endpoint was still there
             c.direct.lost();
             (c.endpoint.take(), c.unlock())

@@ -6,7 +6,6 @@ use super::super::{Connection, SdpSock};
 use super::posted::Way;
 use super::transfer::Progress;
 use super::CANCEL_TIME;
-use crate::sys::errno::ECONNABORTED;
 use crate::sys::net::sock::{Locked, FOREVER};
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use kernel::prelude::*;
@@ -19,11 +18,16 @@ const DYING_TIME: Jiffies = milliseconds(1000);
 /// it is just reading.
 pub(super) struct Dying {
     since: Option<Jiffies>,
+    /// The time is over, and the caller looks once more: what it waits for may have come while it slept.
+    late: bool,
 }
 
 impl Dying {
     pub(super) const fn new() -> Self {
-        Dying { since: None }
+        Dying {
+            since: None,
+            late: false,
+        }
     }
 
     /// Whether the task is to die.
@@ -32,7 +36,8 @@ impl Dying {
     }
 
     /// Sleeps until something happens after `seq`, which only a fatal signal ends earlier; then for a
-    /// little while in spite of that. Returns whether to look again.
+    /// little while in spite of that. Returns whether to look again: not if nothing was found after the time
+    /// was over.
     pub(super) fn sleep(
         &mut self,
         sk: &SdpSock,
@@ -42,15 +47,20 @@ impl Dying {
     ) -> bool {
         match sk.wait_killably(lock, seq, limit) {
             Ok(()) => return true,
-            Err(e) if e != EINTR => return false,
+            Err(e) if e != EINTR => return self.may_look(),
             Err(_) => {}
         }
         let since = *self.since.get_or_insert_with(jiffies);
         let left = DYING_TIME.saturating_sub(jiffies().wrapping_sub(since));
         if left > 0 {
             lock.unlocked(|| sk.sleep_through(seq, left));
+            return true;
         }
-        left > 0
+        self.may_look()
+    }
+
+    fn may_look(&mut self) -> bool {
+        !core::mem::replace(&mut self.late, true)
     }
 }
 
@@ -101,7 +111,10 @@ impl Waiting {
         if let Some(since) = self.taken_back {
             let left = CANCEL_TIME.saturating_sub(jiffies().wrapping_sub(since));
             if !self.dying.sleep(sk, lock, seq, left) {
-                sk.give_up(ECONNABORTED);
+                if !self.dying.has_begun() {
+                    sk.connection().stats.withheld += 1;
+                }
+                sk.give_up();
             }
             return Turn::Look;
         }
@@ -154,7 +167,7 @@ pub(super) fn wait_moved(
             }
         }
         if !dying.sleep(sk, lock, seq, FOREVER as usize) {
-            sk.give_up(ECONNABORTED);
+            sk.give_up();
         }
     }
 }

@@ -190,6 +190,9 @@ impl ProcFile for Statistics {
         counter(to, "- bad hello", s.bad_hellos);
         counter(to, "- suspended by peer", s.suspended);
         counter(to, "- transport error", s.transport_errors);
+        counter(to, "- reset by peer", s.resets);
+        counter(to, "- timed out", s.timeouts);
+        counter(to, "- memory withheld", s.withheld);
         for v in Violation::all() {
             let n = s.violations.get(v.index()).copied().unwrap_or(0);
             if n > 0 {

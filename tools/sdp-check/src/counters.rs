@@ -58,7 +58,13 @@ fn name(c: &Counter) -> String {
 
 /// Whether what was gained tells of connections that were lost by a fault.
 pub fn faults(name: &str, gained: &[(String, u64)]) -> Check {
-    let bad = ["aborted", "transport error", "bad hello"];
+    let bad = [
+        "aborted",
+        "transport error",
+        "bad hello",
+        "timed out",
+        "memory withheld",
+    ];
     let all: Vec<_> = gained
         .iter()
         .filter(|(counter, _)| bad.iter().any(|b| counter.contains(b)))

@@ -80,10 +80,12 @@ def never_gives_back(e):
     for victim in (patient, reset):
         victim.attacker.expect(SRCAVAILCANCEL)
     works(e, bed)
+    before = observe.stats("peer")["- memory withheld"]
     reset.attacker.fail()
     tasks[1].result()
     e.check(tasks[0].is_alive(), "the other one still waits")
     is_over(e, patient, "no answer", (103,))        # ECONNABORTED
+    e.equal(observe.stats("peer")["- memory withheld"], before + 1, "the counter")
     tasks[0].result()
     for victim in (patient, reset):
         victim.close()

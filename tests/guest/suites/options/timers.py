@@ -8,7 +8,7 @@ import socket
 import struct
 import time
 
-from lib import calls, netns
+from lib import calls, netns, observe
 from lib.env import OneOf
 from lib.registry import case
 from lib.tracing import work_of_the_module
@@ -16,16 +16,29 @@ from lib.tracing import work_of_the_module
 SOL, TCP = socket.SOL_SOCKET, socket.IPPROTO_TCP
 
 
+def unanswered(e):
+    """Connections of this host that were lost because nothing was answered, as far as they are counted."""
+    counters = observe.stats() if e.sdp else {"- timed out": 0, "- transport error": 0}
+    return counters["- timed out"] + counters["- transport error"]
+
+
 @contextlib.contextmanager
 def cut(e):
-    """What this host sends to the peer reaches nobody for a while."""
+    """What this host sends to the peer reaches nobody for a while. Gives what was `unanswered` before."""
     device = netns.device()
     right = json.loads(netns.run("peer", "ip -j link show dev " + netns.device("peer")))[0]["address"]
     netns.run("self", f"ip neigh replace {e.there} lladdr 02:00:00:00:00:99 dev {device} nud permanent")
     try:
-        yield
+        yield unanswered(e)
     finally:
         netns.run("self", f"ip neigh replace {e.there} lladdr {right} dev {device} nud reachable")
+
+
+def lost(e, near, before, what):
+    """The socket has the error of a silent peer, and that was counted."""
+    e.note("error", e.error(calls.recv, near, 1), sdp=OneOf("ETIMEDOUT", "ECONNRESET"), because=f"the device's retries may give up before the {what}")
+    if e.sdp:
+        e.equal(unanswered(e), before + 1, "connections that were counted as lost")
 
 
 def keepalive(sock):
@@ -51,11 +64,10 @@ def dead_peer_is_noticed(e):
     near, far = e.pair(prepare=keepalive)
     near.send(b"x")
     far.recv(1)
-    with cut(e):
+    with cut(e) as before:
         mask = near.mask_when(select.POLLIN, e.patience * 4)
         e.note("mask", mask)
-        e.note("error", e.error(calls.recv, near, 1), sdp=OneOf("ETIMEDOUT", "ECONNRESET"),
-               because="the device's retries may give up before the probes do")
+        lost(e, near, before, "probes do")
 
 
 @case(timeout=90)
@@ -64,10 +76,9 @@ def dead_peer_is_noticed_after_shutdown(e):
     near, far = e.pair(prepare=keepalive)
     near.shutdown(socket.SHUT_WR)
     e.equal(far.recv(1), b"", "the end")
-    with cut(e):
+    with cut(e) as before:
         e.note("mask", near.mask_when(select.POLLIN, e.patience * 4))
-        e.note("error", e.error(calls.recv, near, 1), sdp=OneOf("ETIMEDOUT", "ECONNRESET"),
-               because="the device's retries may give up before the probes do")
+        lost(e, near, before, "probes do")
 
 
 @case(reference=False, timeout=60)
@@ -88,11 +99,10 @@ def nothing_is_due_when_lost(e):
 def late_keepalive(e):
     """Keepalive turned on when the connection is idle already."""
     near, _ = e.pair()
-    with cut(e):
+    with cut(e) as before:
         keepalive(near)
         e.check(near.mask_when(select.POLLIN, e.patience * 4), "nothing was noticed")
-        e.note("error", e.error(calls.recv, near, 1), sdp=OneOf("ETIMEDOUT", "ECONNRESET"),
-               because="the device's retries may give up before the probes do")
+        lost(e, near, before, "probes do")
 
 
 @case(timeout=90)
@@ -101,13 +111,12 @@ def user_timeout(e):
     near, far = e.pair(prepare=lambda sock: sock.set(TCP, socket.TCP_USER_TIMEOUT, 1500))
     near.send(b"x")
     far.recv(1)
-    with cut(e):
+    with cut(e) as before:
         start = time.monotonic()
         near.send(b"unheard")
         e.check(near.mask_when(select.POLLIN, e.patience * 4), "nothing was noticed")
         e.check(time.monotonic() - start > 1, "it gave up too early")
-        e.note("error", e.error(calls.recv, near, 1), sdp=OneOf("ETIMEDOUT", "ECONNRESET"),
-               because="the device's retries may give up before the time-out does")
+        lost(e, near, before, "time-out does")
 
 
 @case(timeout=60)
