@@ -161,6 +161,11 @@ impl RxBuffers {
     /// How many to have posted for an `SO_RCVBUF` of `rcvbuf` bytes, of which `unread` are in use. `advert`:
     /// the peer has advertised, so it sends no Data, and may need credits to take that back.
     fn target(&self, rcvbuf: usize, unread: usize, advert: bool) -> u16 {
+        let window = usize::from(self.window.max(LEAST_BUFFERS));
+        if unread > rcvbuf.saturating_add(window * self.size as usize) {
+            // So much comes only of a peer that has spent its last credits on payload, and is told of no more.
+            return 0;
+        }
         let room = rcvbuf.saturating_sub(unread) / (self.size as usize).max(1);
         let least = match unread == 0 || advert {
             true => LEAST_BUFFERS,

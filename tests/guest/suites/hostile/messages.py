@@ -6,6 +6,7 @@ import socket
 import struct
 
 from lib import observe, raw
+from lib.env import CaseFailure
 from lib.raw import (ABORT, CHRCVBUF, CHRCVBUFACK, DATA, DISCONN, MODECHANGE, OOB_PEND, OOB_PRES, RDMARDCOMPL, RDMAWRCOMPL, REQ_PIPE, SENDSM,
                      SINKAVAIL, SINKAVAILCANCEL, SINKCANCELACK, SRCAVAIL, SRCAVAILCANCEL, SUSPCOMM, SUSPCOMMACK, avail, change, word)
 from lib.registry import case
@@ -237,7 +238,8 @@ def harmless(e):
 def ends(e):
     """AbortConn, SuspComm and DREQ are resets, which are no violations."""
     bed = raw.Bed(e)
-    for mid, extended, counter in ((ABORT, b"", None), (SUSPCOMM, struct.pack(">Q", 0x1_0000 + 5001), "- suspended by peer"), (None, b"", None)):
+    for mid, extended, counter in ((ABORT, b"", "- reset by peer"), (SUSPCOMM, struct.pack(">Q", 0x1_0000 + 5001), "- suspended by peer"),
+                                   (None, b"", "- reset by peer")):
         attacker, victim = bed.connect()
         before = observe.stats("peer")
         if mid is None:
@@ -250,8 +252,7 @@ def ends(e):
         for name in after:
             if name.startswith("- aborted"):
                 e.equal(after[name], before.get(name, 0), name)
-        if counter:
-            e.equal(after[counter], before[counter] + 1, counter)
+        e.equal(after[counter], before[counter] + 1, counter)
         attacker.close()
         victim.close()
     nothing_left(e, bed)
@@ -272,6 +273,39 @@ def over_long(e):
         e.equal(observe.stats("peer")["- transport error"], lost + 1, "counted as an error of the transport")
         victim.close()
         attacker.close()
+    works(e, bed)
+    nothing_left(e, bed)
+
+@case(reference=False, families=("v4",), timeout=120)
+def last_credits(e):
+    """A peer whose messages have payload although it has its last two credits only, or that advertises bytes that come with the advert and takes
+    them back: what lies unread has an end all the same, and a reader goes on."""
+    bed = raw.Bed(e)
+    most = 512 * 1024
+
+    def data(attacker):
+        attacker.data(bytes(2000))
+
+    def cancelled(attacker):
+        attacker.send(SRCAVAIL, avail(2001, 1, 4096), bytes(2000))
+        attacker.send(SRCAVAILCANCEL)
+        attacker.expect(SENDSM)
+
+    for attack in (data, cancelled):
+        attacker, victim = bed.connect()
+        victim.set(socket.SOL_SOCKET, socket.SO_RCVBUF, 32768)
+        attacker.polite, attacker.patience = True, 2
+        try:
+            while (unread := observe.row_of(victim, "peer").receive) < most:
+                attack(attacker)
+        except CaseFailure:     # no credit any more
+            pass
+        e.check(32768 < unread < most, f"{attack.__name__}: {unread} bytes unread")
+        attacker.patience = None
+        e.equal(set(victim.recv_exactly(unread)), {0}, "its bytes")
+        e.until(lambda: attacker.poll() is not None and attacker.acknowledged(), "that the victim goes on")
+        attacker.close()
+        victim.close()
     works(e, bed)
     nothing_left(e, bed)
 
