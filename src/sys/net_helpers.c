@@ -36,6 +36,7 @@ void sdp_h_async_init(struct sdp_h_sock *s, work_func_t work, work_func_t timer)
 	atomic_set(&s->events, 0);
 	atomic_set(&s->jobs, 0);
 	atomic_set(&s->undecided, 0);
+	spin_lock_init(&s->arming);
 	s->tcp = NULL;
 	mutex_init(&s->decision);
 }
@@ -379,15 +380,21 @@ void sdp_h_schedule(struct sdp_h_sock *s, int job)
 
 void sdp_h_arm_timer(struct sdp_h_sock *s, unsigned long delay)
 {
-	unsigned long at = jiffies + delay;
+	unsigned long flags;
 
+	/* without one the timer would keep the time that it had before */
+	if (!delay)
+		delay = 1;
+	/* whoever comes later must not put off what somebody else has armed meanwhile */
+	spin_lock_irqsave(&s->arming, flags);
 	/* what is pending has not begun, and finds out for itself what comes after it */
-	if (delayed_work_pending(&s->timer) &&
-	    time_before_eq(READ_ONCE(s->timer.timer.expires), at))
-		return;
-	sock_hold(&s->inet.sk);
-	if (mod_delayed_work(sdp_h_wq, &s->timer, delay))
-		__sock_put(&s->inet.sk);
+	if (!delayed_work_pending(&s->timer) ||
+	    time_after(READ_ONCE(s->timer.timer.expires), jiffies + delay)) {
+		sock_hold(&s->inet.sk);
+		if (mod_delayed_work(sdp_h_wq, &s->timer, delay))
+			__sock_put(&s->inet.sk);
+	}
+	spin_unlock_irqrestore(&s->arming, flags);
 }
 
 void sdp_h_cancel_timer(struct sdp_h_sock *s)

@@ -26,6 +26,7 @@ struct sdp_h_sock {
 	struct ipv6_pinfo	inet6;
 	struct work_struct	work;
 	struct delayed_work	timer;
+	spinlock_t		arming;	/* held while the timer is set */
 	wait_queue_head_t	wait;
 	atomic_t		events;	/* counts wake-ups, see sdp_h_sleep() */
 	atomic_t		jobs;	/* bits of work that is to be done */
