@@ -24,12 +24,19 @@ pub(crate) fn nanoseconds() -> u64 {
     unsafe { c::sdp_h_nanoseconds() }
 }
 
+/// The longest span of which [`is_past`] can tell the end.
+const LONGEST: u64 = Jiffies::MAX as u64 / 4;
+
 /// Seconds as jiffies.
 pub(crate) const fn seconds(n: u32) -> Jiffies {
-    n as Jiffies * c::HZ as Jiffies
+    at_most(n as u64 * c::HZ as u64)
 }
 
 /// Milliseconds as jiffies, rounded up.
 pub(crate) const fn milliseconds(n: u32) -> Jiffies {
-    (n as Jiffies * c::HZ as Jiffies).div_ceil(1000)
+    at_most((n as u64 * c::HZ as u64).div_ceil(1000))
+}
+
+const fn at_most(n: u64) -> Jiffies {
+    (if n < LONGEST { n } else { LONGEST }) as Jiffies
 }
