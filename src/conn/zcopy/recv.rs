@@ -190,9 +190,10 @@ pub(crate) fn read(sk: &SdpSock, lock: &mut Locked<'_>, to: &mut RecvMsg<'_>, mo
         sk.taken_back(lock, taken.memory);
         done = taken.done as usize;
     }
-    if lost {
+    if lost && done == 0 {
         return Look::Lost;
     }
+    // what was read before it was lost is the program's, as what came as Data
     to.skip(done);
     Look::Read(done)
 }

@@ -88,6 +88,25 @@ def wild_sources(e):
     nothing_left(e, bed)
 
 
+@case(reference=False, families=("v4",), timeout=60)
+def lent_in_part(e):
+    """READs of a scattered memory's pieces, the last of which fail: what has come is the program's, and the next call has the error."""
+    bed = raw.Bed(e)
+    memory, target = Memory(1 << 20).fill(1), Memory(1 << 20).scatter()
+    attacker, victim = bed.connect()
+    piece = attacker.lend(memory, size=memory.size - SIZE)
+    task = e.task(e.outcome, calls.recv_at, victim, target.address, target.size).wait_asleep("recvfrom")
+    attacker.send(SRCAVAIL, avail(memory.size, piece.key, piece.address))
+    got = task.result()
+    e.check(isinstance(got, int) and 0 < got < memory.size, f"the call: {got}")
+    e.check(target.map[:got] == memory.map[:got], "other bytes")
+    e.check(e.outcome(victim.recv, 1) in RESETS, "the next call gives no error")
+    attacker.close()
+    victim.close()
+    works(e, bed)
+    nothing_left(e, bed)
+
+
 @case(reference=False, timeout=60)
 def lost_in_the_middle(e):
     """A receive call that has bytes already, and whose READ of more fails, gives those; the next one gives the error, and not an end
