@@ -6,7 +6,7 @@ use super::receive_queue::ReceiveQueue;
 use super::rx_buffers;
 use super::send_queue::SendQueue;
 use super::{Connection, SdpSock, FIRST_WINDOW};
-use crate::protocol::{Hello, ZeroCopy, MAX_HEADER};
+use crate::protocol::{Hello, ZeroCopy};
 use crate::sys::net::params;
 use crate::sys::rdma::buffer::Buffer;
 use crate::transport::{Config, Endpoint, Transport};
@@ -25,7 +25,7 @@ pub(crate) fn config() -> Config {
     Config {
         retry_count: params::sdp_retry_count().clamp(0, 6) as u8,
         receive_slots: params::sdp_rx_size().clamp(8, 63) as u16,
-        inline: params::sdp_inline_thresh().clamp(0, MAX_HEADER as i32) as u16,
+        inline: u16::try_from(params::sdp_inline_thresh()).unwrap_or(0),
         ..Config::default()
     }
 }

@@ -15,7 +15,7 @@ use super::mapper::{Mapper, MapperOwner};
 use super::mr::{Access, Key};
 use super::pd::Pd;
 use super::qp::{OwnedQp, QueuePair};
-use super::queues::{MAX_SGES, MAX_SLOTS};
+use super::queues::{MAX_COPIED, MAX_SGES, MAX_SLOTS};
 use super::receive::{ReceiveParts, ReceiveQueue, Received};
 use super::send::blocks::{BlockTable, Lendable, LentSpan, Loan, Transfer};
 use super::send::message::SendWr;
@@ -66,8 +66,8 @@ impl Sizes {
             send_slots: self.send_slots.clamp(2, most.clamp(2, MAX_SLOTS)),
             receive_slots: self.receive_slots.clamp(1, most.clamp(1, MAX_SLOTS)),
             max_sge: self.max_sge.min(MAX_SGES).min(most_sge - 1),
+            inline: self.inline.min(MAX_COPIED as u16),
             gather: self.gather.min(most_sge).min(most_read).max(1),
-            ..*self
         }
     }
 }

@@ -12,8 +12,8 @@ use kernel::prelude::*;
 
 /// Most pieces of payload in one message.
 pub(crate) const MAX_SGES: u8 = 4;
-/// Longest header of a message.
-pub(crate) const MAX_HEADER: usize = 64;
+/// The longest message that is copied to be sent, inline if the device takes so much, and the longest header.
+pub(crate) const MAX_COPIED: usize = 64;
 /// Most messages on their way in one direction.
 pub(crate) const MAX_SLOTS: u16 = 4096;
 

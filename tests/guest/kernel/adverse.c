@@ -114,6 +114,10 @@ static uint misused;
 module_param(misused, uint, 0644);
 MODULE_PARM_DESC(misused, "what was asked of a device that does not say that it can do that");
 
+static uint inlined;
+module_param(inlined, uint, 0644);
+MODULE_PARM_DESC(inlined, "bytes of the longest message that was posted inline");
+
 /* What devices lack, as bits of `limits`. */
 #define SMALL 1
 #define NO_READS 2
@@ -529,10 +533,15 @@ static int set_limits(const char *value, const struct kernel_param *param)
 static int create_limited(struct ib_qp *qp, struct ib_qp_init_attr *init, struct ib_udata *udata)
 {
 	const struct ib_qp_cap *cap = &init->cap;
+	u32 asked = cap->max_inline_data;
 	int error;
 
-	if (!(limits & SMALL))
-		return real.create_qp(qp, init, udata);
+	if (!(limits & SMALL)) {
+		error = real.create_qp(qp, init, udata);
+		/* rxe gives as much as there is room for */
+		init->cap.max_inline_data = min(asked, cap->max_inline_data);
+		return error;
+	}
 	if (cap->max_inline_data || cap->max_send_sge > MOST_SGE || cap->max_recv_sge > MOST_SGE ||
 	    cap->max_send_wr > MOST_WR || cap->max_recv_wr > MOST_WR)
 		return -EINVAL;
@@ -694,6 +703,9 @@ static int post_send(struct ib_qp *qp, const struct ib_send_wr *wr, const struct
 				*bad = wr;
 				return -EINVAL;
 			}
+	for (w = wr; w; w = w->next)
+		if (w->send_flags & IB_SEND_INLINE)
+			inlined = max(inlined, w->sg_list[0].length);
 	spoil(wr);
 	if (adverse_happens(fail_post))
 		return POST_PART(carry_send, struct ib_send_wr, qp, wr, bad);

@@ -5,7 +5,7 @@
 use super::super::super::bindings as c;
 use super::super::buffer::Sge;
 use super::super::dma::Direction;
-use super::super::queues::MAX_HEADER;
+use super::super::queues::MAX_COPIED;
 use super::blocks::Lendable;
 use super::queue::{SendQueue, WrKind};
 use kernel::prelude::*;
@@ -26,7 +26,7 @@ pub(crate) struct SendWr<'a> {
 
 impl<B: Lendable> SendQueue<B> {
     /// Queues a message: the header, then the payload, whose buffers are mapped for the device to read.
-    /// A message of up to [`MAX_HEADER`] bytes is copied, and its payload needs no mapping.
+    /// A message of up to [`MAX_COPIED`] bytes is copied, and its payload needs no mapping.
     ///
     /// # Errors
     ///
@@ -47,7 +47,7 @@ impl<B: Lendable> SendQueue<B> {
         for s in message.payload {
             length = length.checked_add(s.bytes()?.len()).ok_or(EINVAL)?;
         }
-        let copied = length <= MAX_HEADER;
+        let copied = length <= MAX_COPIED;
         // What is not copied is named by addresses for the device, from which a driver cannot copy; and
         // many a device takes more than was asked for.
         let inline = copied && length <= usize::from(self.inline);
@@ -93,9 +93,9 @@ impl<B: Lendable> SendQueue<B> {
         copied: bool,
         inline: bool,
     ) -> Result<c::ib_sge> {
-        let at = index * MAX_HEADER;
+        let at = index * MAX_COPIED;
         let own = self.headers.bytes_mut().get_mut(at..).ok_or(EINVAL)?;
-        let (own, _) = own.split_at_mut_checked(MAX_HEADER).ok_or(EINVAL)?;
+        let (own, _) = own.split_at_mut_checked(MAX_COPIED).ok_or(EINVAL)?;
         let mut len = message.header.len();
         own.get_mut(..len)
             .ok_or(EINVAL)?

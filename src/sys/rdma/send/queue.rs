@@ -9,7 +9,7 @@ use super::super::dma::Direction;
 use super::super::mapper::{MapperOwner, Mapping};
 use super::super::pd::Pd;
 use super::super::qp::QueuePair;
-use super::super::queues::{filled, WcStatus, MAX_HEADER, MAX_SGES};
+use super::super::queues::{filled, WcStatus, MAX_COPIED, MAX_SGES};
 use super::blocks::{BlockTable, Lendable};
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -165,7 +165,7 @@ impl<B: Lendable> SendQueue<B> {
         blocks: BlockTable<B>,
     ) -> Result<Self> {
         let n = parts.slots.len();
-        let size = (n * MAX_HEADER).next_power_of_two().max(MIN_BLOCK);
+        let size = (n * MAX_COPIED).next_power_of_two().max(MIN_BLOCK);
         let headers = Memory::new(size, GFP_KERNEL)?;
         let headers_mapping = mapper.map(&headers, Direction::ToDevice)?;
         Ok(SendQueue {

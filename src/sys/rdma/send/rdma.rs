@@ -5,7 +5,7 @@
 use super::super::super::bindings as c;
 use super::super::dma::Direction;
 use super::super::mr::{Access, Key};
-use super::super::queues::MAX_HEADER;
+use super::super::queues::MAX_COPIED;
 use super::super::user_memory::UserMemory;
 use super::blocks::{Lendable, LentSpan, Loan, Transfer};
 use super::message::SendWr;
@@ -204,7 +204,7 @@ impl<B: Lendable> SendQueue<B> {
         payload: &LentSpan,
         list: &mut [c::ib_sge],
     ) -> Result {
-        if message.header.len() > MAX_HEADER || !message.payload.is_empty() {
+        if message.header.len() > MAX_COPIED || !message.payload.is_empty() {
             return Err(EINVAL);
         }
         let position = self.slot_of(self.tail);

@@ -32,6 +32,20 @@ def small(e):
 
 
 @case(reference=False, families=("v4",), timeout=120)
+def inline(e):
+    """As long a message goes inline as sdp_inline_thresh says, where the device gives no more than is asked for."""
+    for most in (48, 20, 64):
+        with either.parameters(sdp_inline_thresh=most), adverse.device(e):
+            near, far = e.pair()
+            for length in range(1, 100):
+                near.send(bytes(length))
+                e.equal(far.recv_exactly(length), bytes(length), "bytes")
+            e.equal(adverse.read("inlined"), most, "bytes of the longest message")
+            near.close()
+            far.close()
+
+
+@case(reference=False, families=("v4",), timeout=120)
 def small_without_copies(e):
     """The same for blocks that are not copied."""
     with adverse.device(e, limits=1):
