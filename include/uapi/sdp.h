@@ -72,7 +72,8 @@
 
 /*
  * 1: a blocking send of a large block returns at once. Its memory cannot be written to before the peer
- * has it: whoever writes meanwhile waits. The parameter async_send is what a socket begins with.
+ * has it: whoever writes meanwhile waits. The parameter async_send holds for sockets that do not say,
+ * and -1 for all of them: none does so.
  */
 #define SDP_ASYNC_SEND		84
 

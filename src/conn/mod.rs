@@ -101,7 +101,7 @@ pub(crate) const JOB_FALL_BACK: u32 = 8;
 pub(crate) const JOB_ADMIT: u32 = 16;
 /// Somebody waits to write to a block that is in flight.
 pub(crate) const JOB_TOUCHED: u32 = 32;
-/// Bytes of such blocks are to be moved elsewhere.
+/// Bytes of such blocks are to be moved elsewhere, or collected pages of files are to go.
 pub(crate) const JOB_MOVE: u32 = 64;
 
 /// The module's part of a socket.

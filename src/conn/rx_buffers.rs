@@ -281,7 +281,7 @@ impl Connection {
     }
 
     /// Posts the receive buffers that are missing, if it is time to. They are made without the lock, so
-    /// `tell` says if there are not enough.
+    /// `wakeups` says if there are not enough.
     pub(crate) fn refill(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         if !self.wants_refill(sk) {
             return;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! Memory of programs that bytes travel from and to without a copy ([`pinned`], as far as [`budget`]
-//! allows); [`ring`] is what it queues in. How much the buffers of all sockets may take: [`pressure`].
+//! allows), and cannot be written to meanwhile ([`protect`]); who is told when it is free again ([`notify`]).
+//! How much the buffers of all sockets may take: [`pressure`]. What queues in one allocation: [`ring`].
 
 pub(crate) mod budget;
 pub(crate) mod notify;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! bind(2) and connect(2): local ports, and the active side of a connection's making.
+//! connect(2): the active side of a connection's making.
 //!
 //! connect(2) asks the [`Resolver`] for address and route; what it finds comes back as
 //! [`resolved`], which posts the first receive buffers and sends the Hello in the connection

@@ -161,19 +161,9 @@ void sdp_h_sock_hold(struct sock *sk)
 	sock_hold(sk);
 }
 
-bool sdp_h_sock_hold_not_zero(struct sock *sk)
-{
-	return refcount_inc_not_zero(&sk->sk_refcnt);
-}
-
 void sdp_h_sock_put(struct sock *sk)
 {
 	sock_put(sk);
-}
-
-void sdp_h_sock_orphan(struct sock *sk)
-{
-	sock_orphan(sk);
 }
 
 bool sdp_h_sock_flag(const struct sock *sk, int flag)
@@ -324,11 +314,6 @@ void sdp_h_memory_end(struct sdp_h_memory *m)
 		set_active_memcg(m->charged);
 }
 
-bool sdp_h_net_eq(const struct net *a, const struct net *b)
-{
-	return net_eq(a, b);
-}
-
 bool sdp_h_keeps_net(const struct sock *sk)
 {
 	return sk->sk_net_refcnt;
@@ -350,11 +335,6 @@ void sdp_h_give_way(void)
 {
 	if (need_resched())
 		schedule();
-}
-
-bool sdp_h_exiting(void)
-{
-	return current->flags & PF_EXITING;
 }
 
 int sdp_h_wq_start(void)

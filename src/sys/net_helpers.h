@@ -58,7 +58,7 @@ static inline bool sdp_h_is_v6(const struct sock *sk)
 	return sk->sk_prot->ipv6_pinfo_offset != 0;
 }
 
-/* family.rs */
+/* life.rs, registration.rs */
 bool sdp_h_has_ipv6(void);
 struct sock *sdp_h_sock_create(struct net *net, struct socket *sock, int family,
 			       int protocol, struct proto *prot, int kern,
@@ -71,7 +71,7 @@ void sdp_h_sock_discard(struct sock *sk);
 void sdp_h_child_discard(struct sock *sk);
 bool sdp_h_child_take(struct sock *sk);
 /*
- * Filled in by family.rs: [0] is IPv4, [1] is IPv6; of the protocols [2] and
+ * Filled in by registration.rs: [0] is IPv4, [1] is IPv6; of the protocols [2] and
  * [3] are those of IPPROTO_SDP.
  */
 extern struct proto sdp_h_proto[4];
@@ -81,13 +81,11 @@ extern unsigned int sdp_h_netns_id;
 int sdp_h_netns_start(size_t size, int (*init)(struct net *), void (*exit)(struct net *));
 void sdp_h_netns_stop(void);
 
-/* sock.rs */
+/* sock/ */
 void sdp_h_lock_sock(struct sock *sk);
 struct net *sdp_h_sock_net(const struct sock *sk);
 void sdp_h_sock_hold(struct sock *sk);
-bool sdp_h_sock_hold_not_zero(struct sock *sk);
 void sdp_h_sock_put(struct sock *sk);
-void sdp_h_sock_orphan(struct sock *sk);
 bool sdp_h_sock_flag(const struct sock *sk, int flag);
 void sdp_h_sock_set_flag(struct sock *sk, int flag, bool on);
 int sdp_h_sock_error(struct sock *sk);
@@ -130,7 +128,6 @@ void sdp_h_notice_end(struct ubuf_info *notice, bool direct);
 void sdp_h_notice_put(struct ubuf_info *notice);
 bool sdp_h_has_notices(const struct sock *sk);
 int sdp_h_recv_error(struct sock *sk, struct msghdr *msg, int len);
-bool sdp_h_net_eq(const struct net *a, const struct net *b);
 bool sdp_h_signal_pending(void);
 bool sdp_h_keeps_net(const struct sock *sk);
 bool sdp_h_is_crowded(void);
@@ -139,7 +136,6 @@ long sdp_h_sleep_killably(struct sdp_h_sock *s, int seen, long timeo);
 void sdp_h_sleep_through(struct sdp_h_sock *s, int seen, long timeo);
 bool sdp_h_is_watched(struct sock *sk);
 bool sdp_h_wake_pollers(struct sock *sk);
-bool sdp_h_exiting(void);
 
 void sdp_h_memory_begin(const struct sock *sk, struct sdp_h_memory *m);
 void sdp_h_memory_end(struct sdp_h_memory *m);
@@ -157,7 +153,7 @@ long sdp_h_sleep(struct sdp_h_sock *s, int seen, long timeo);
 struct sock *sdp_h_work_sock(struct work_struct *w);
 struct sock *sdp_h_timer_sock(struct work_struct *w);
 
-/* poll.rs */
+/* calls.rs */
 void sdp_h_poll_wait(struct file *file, struct socket *sock, struct poll_table_struct *p);
 void sdp_h_nospace(struct sock *sk);
 bool sdp_h_clear_nospace(struct sock *sk);

@@ -134,7 +134,7 @@ impl Memory {
         // SAFETY: By the invariants of `Block` the memory is initialised and lives as long as
         // `self`. Only the holder of `&mut self` writes to it on the CPU, which cannot be while
         // `&self` is borrowed. A device writes to it only while the queue that it was posted to
-        // owns the `Memory` (see `rdma::queue`), so that nobody can call this.
+        // owns the `Memory` (see `rdma::receive`), so that nobody can call this.
         unsafe { core::slice::from_raw_parts(self.block.start.as_ptr(), self.block.size) }
     }
 

@@ -3,7 +3,7 @@
 #define SDP_PIN_HELPERS_H
 
 /*
- * What src/sys/pin.rs, src/sys/rdma/scatter.rs and src/sys/rdma/mr.rs need of the kernel's inline
+ * What src/sys/pin.rs, src/sys/rdma/sg.rs and src/sys/rdma/mr.rs need of the kernel's inline
  * functions and macros, as plain functions.
  */
 
@@ -37,7 +37,7 @@ void sdp_h_copy_pages(struct page **to, size_t to_offset, struct page **from, si
 void sdp_h_copy_from_pages(void *to, struct page **from, size_t offset, size_t len);
 unsigned long sdp_h_ram_pages(void);
 
-/* scatter.rs */
+/* sg.rs */
 unsigned int sdp_h_sg_fill(struct scatterlist *sg, struct page **pages, unsigned int n,
 			   unsigned int offset, size_t len, unsigned int longest);
 unsigned int sdp_h_sg_longest(struct ib_device *dev);

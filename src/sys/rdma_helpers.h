@@ -22,7 +22,7 @@ void sdp_h_block_free(void *block, size_t size);
 extern atomic_long_t sdp_h_block_bytes;
 unsigned long sdp_h_all_block_bytes(void);
 
-/* queue.rs: the workqueue. */
+/* work.rs */
 struct workqueue_struct *sdp_h_rdma_workqueue(void);
 void sdp_h_module_get(void);
 void sdp_h_module_put(void);
@@ -49,7 +49,7 @@ void sdp_h_ib_sync_cpu(struct ib_device *dev, u64 addr, size_t size, enum dma_da
 void sdp_h_ib_sync_device(struct ib_device *dev, u64 addr, size_t size,
 			  enum dma_data_direction dir);
 
-/* endpoint.rs, queue.rs */
+/* endpoint.rs, cq.rs, receive.rs, send/queue.rs */
 int sdp_h_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr);
 int sdp_h_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr);
 int sdp_h_ib_poll(struct ib_cq *cq, int n, struct ib_wc *wc);

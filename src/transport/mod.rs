@@ -35,7 +35,7 @@
 //! it is to be posted after that.
 //!
 //! **Room.** Transfers, registrations and their ends take slots of the send queue, but leave
-//! a quarter of them to messages. `ENOSPC` means: again after the next completion.
+//! some of them to messages (a quarter; the ends of registrations an eighth). `ENOSPC` means: again after the next completion.
 //! Only so many READs can be under way as both devices agreed on, because one more would hold up the messages behind
 //! it. What a program's memory is in is many pieces for the device (pages, as a rule, or large ones),
 //! and a work request has a few of them; so one call may queue only the beginning of

@@ -52,7 +52,7 @@ pub(crate) enum Attempt {
 
 /// Whose connection it is.
 ///
-/// Upcalls are made in process context, without locks but a socket lock of whoever calls, one at a time for one
+/// Unless a method says otherwise, upcalls are made in process context, without locks but a socket lock of whoever calls, one at a time for one
 /// link, and may sleep; but all connections of the host wait meanwhile. Those for a connection that was dropped may
 /// still come for a moment.
 ///

@@ -67,7 +67,7 @@ use crate::transport::{Endpoint, Pinned, Transport};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Bytes for which pinning is not worth while for a READ or WRITE of ours.
+/// The fewest bytes for which pinning is worth while for a READ or WRITE of ours.
 pub(crate) const LEAST_TRANSFER: usize = 4096;
 /// How long reading a block is believed to take before anything is known.
 const FIRST_MEAN: Jiffies = milliseconds(50);

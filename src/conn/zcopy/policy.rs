@@ -12,7 +12,7 @@
 //! 5. A new connection has the ratio that is likely for its kind of device ([`Kind`]).
 //! 6. Calls are timed. After so many bytes of them ([`FIRST_REST`]) the other way is tried for a few.
 //! 7. The new ratio is the mean of the old one and of that which the trial gives.
-//! 8. While trials change nothing, each comes after twice as many bytes as the one before, so that they
+//! 8. While trials change nothing, each comes after four times as many bytes as the one before, so that they
 //!    cost next to nothing; one that does change the way is soon put to the test.
 //! 9. What comes first after a change of the way is not timed, since it fills buffers, or drains them.
 //! 10. Connections have nothing in common: what holds with one peer need not with another.
@@ -59,7 +59,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The size from which direct sends are likely to be better. Counted with rxe it is 0.76 of copying at
+    /// The size from which direct sends are likely to be better. Counted with rxe their throughput is 0.76 of that of copying at
     /// 64 KiB and 1.06 at 1 MiB; adapters are told to break even between 64 and 256 KiB. Within one machine it is 0.67 at
     /// 64 KiB and 1.4 at 256 KiB, and by the clock 0.5 and 1.1.
     const fn begins(self) -> usize {

@@ -2,7 +2,7 @@
 
 //! Whether blocks are worth protecting: not where the program writes to its memory as soon as it is sent.
 //!
-//! A connection goes on by itself as long as less than one in eight of its blocks is touched before the peer has
+//! A connection goes on by itself as long as no more than one in eight of its blocks is touched before the peer has
 //! it, and is otherwise synchronous for a while: each time in a row twice as long. Then a few blocks tell
 //! whether it has changed.
 

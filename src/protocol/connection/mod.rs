@@ -323,19 +323,9 @@ impl Connection {
         self.receive.received()
     }
 
-    /// Messages sent that the peer has not acknowledged by an MSeqAck.
-    pub fn unacknowledged(&self) -> u32 {
-        self.send.unacknowledged()
-    }
-
     /// Mode of what we send.
     pub fn send_mode(&self) -> Mode {
         self.modes.send
-    }
-
-    /// Mode of what we receive.
-    pub fn receive_mode(&self) -> Mode {
-        self.modes.receive
     }
 
     /// Whether our DisConn was handed out: nothing can be sent any more.

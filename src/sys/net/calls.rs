@@ -185,7 +185,8 @@ pub(super) unsafe fn name<'a>(address: *mut c::sockaddr_unsized, len: i32) -> &'
 }
 
 // The functions below are only called by the network core, through the tables above: with socks and
-// descriptors of this family (made by `create` or `Sock::child`) that are in use for the time of the
+// descriptors of this family (made by `create` or `Sock::child`, or by `inet_create` and `init` of
+// `ipproto.rs`) that are in use for the time of the
 // call. That is what their SAFETY comments rely on.
 
 pub(super) unsafe extern "C" fn bind<T: Family>(
@@ -201,7 +202,7 @@ pub(super) unsafe extern "C" fn bind<T: Family>(
         Err(e) => return e.to_errno(),
     };
     // SAFETY: The generic code takes an inet_sock and a sockaddr of its own family, of the given
-    // length; `get_port` is the only callback that it needs.
+    // length; `get_port` and `put_port` are the only callbacks that it needs.
     let e = unsafe {
         if sk.is_v6() {
             let mut b = address::write_in6(&to);

@@ -112,7 +112,7 @@ pub(super) unsafe extern "C" fn timer<T: Family>(work: *mut c::work_struct) {
 ///
 /// To be called once, with a sock of the family whose last reference is gone.
 unsafe extern "C" fn destruct<T: Family>(sk: *mut c::sock) {
-    // SAFETY: Called once, when the last reference is gone; the data was initialised by `adopt`.
+    // SAFETY: Called once, when the last reference is gone; the data was initialised by `furnish`.
     // What remains is an inet_sock, for whose rest the generic destructors are made.
     unsafe {
         let v6 = Sock::<T>::from_raw(sk).is_v6();

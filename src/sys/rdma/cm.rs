@@ -368,7 +368,7 @@ extern "C" fn on_event(id: *mut c::ib_cm_id, event: *const c::ib_cm_event) -> c_
     if context.is_null() {
         return 0;
     }
-    // SAFETY: The context is that of a `OwnedCmId`, which is freed only after the id is destroyed,
+    // SAFETY: The context is that of an `OwnedCmId`, which is freed only after the id is destroyed,
     // for which this call is waited.
     let events = unsafe { &*context.cast::<Arc<dyn Events>>() };
     // SAFETY: `ib_cm` passes an event that is valid during the call.

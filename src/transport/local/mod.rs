@@ -17,7 +17,8 @@
 //! * [`ready`]: whom it tells;
 //! * [`tally`]: what there is at an end, for a look without the lock;
 //! * [`copy_job`]: carrying out READs and WRITEs;
-//! * [`loans`]: memory of a program that is lent to an end.
+//! * [`loans`] and [`lent`]: memory of a program that is lent to an end;
+//! * [`waiting`]: messages that wait for the peer's buffers.
 //!
 //! **Locks.** The pair has a spinlock, which is taken under that of either connection; no upcall is
 //! made under it. A link's state has one under which nothing is called. Nowhere are the locks of two

@@ -2,7 +2,7 @@
 
 //! One end of a local connection.
 //!
-//! An [`PairEnd`] has the buffers that its owner has posted, the messages that have come into them, and what
+//! A [`PairEnd`] has the buffers that its owner has posted, the messages that have come into them, and what
 //! the owner has posted that is not carried out yet. All of it is under the lock of the
 //! [`Pair`](super::pair::Pair) that it is attached to.
 

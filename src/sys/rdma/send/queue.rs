@@ -17,15 +17,15 @@ use kernel::sync::Arc;
 
 /// A completion: this work request and all before it are done with.
 pub(crate) struct SendWc {
-    /// WrKind the poster called it.
+    /// What the poster called it.
     pub(crate) cookie: u64,
     /// How it ended.
     pub(crate) status: WcStatus,
-    /// WrKind it was.
+    /// What it was.
     pub(crate) kind: WcKind,
 }
 
-/// WrKind has ended.
+/// What has ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WcKind {
     /// A message, or something that is told of only when it fails.
@@ -36,7 +36,7 @@ pub(crate) enum WcKind {
     Access,
 }
 
-/// WrKind a work request is.
+/// What a work request is.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum WrKind {
     #[default]
@@ -58,7 +58,7 @@ pub(super) enum WrKind {
 pub(super) struct SendSlot {
     pub(super) cookie: u64,
     pub(super) what: WrKind,
-    /// WrKind the device reads for a message.
+    /// What the device reads for a message.
     pub(super) kept: [Option<Arc<Mapping>>; MAX_SGES as usize],
 }
 
@@ -77,7 +77,7 @@ impl WorkRequest {
         }
     }
 
-    /// WrKind all kinds begin with.
+    /// What all kinds begin with.
     fn head(&mut self) -> &mut c::ib_send_wr {
         // SAFETY: All kinds begin with one, and are plain data that is valid in any state.
         unsafe { &mut self.rdma.wr }
@@ -125,7 +125,7 @@ impl SendParts {
 /// # Invariants
 ///
 /// Positions from `head` to `tail` are taken; those from `flushed` on are not handed over yet, and
-/// those before `done` are complete. WrKind the device may access for a position is kept by its slot,
+/// those before `done` are complete. What the device may access for a position is kept by its slot,
 /// is the headers' block, or is lent memory that the slot counts for as a user.
 pub(in super::super) struct SendQueue<B: Lendable> {
     pub(super) qp: Option<Arc<QueuePair>>,
@@ -308,12 +308,12 @@ impl<B: Lendable> SendQueue<B> {
             }
             position = following;
         }
-        // INVARIANT: All is handed over. WrKind the device has not taken stays in its slot.
+        // INVARIANT: All is handed over. What the device has not taken stays in its slot.
         self.flushed = self.tail;
         // The driver has copied the lists of memory when it returns.
         self.blocks.lists_are_free();
         // SAFETY: The QP is alive: only the endpoint that owns `self` destroys it, when it is
-        // dropped. The list is well-formed and the driver copies it. WrKind each request makes the
+        // dropped. The list is well-formed and the driver copies it. What each request makes the
         // device access is kept by its slot until the completion or until the QP is destroyed, or
         // is in the headers' block or in `direct`, which are kept as long.
         let ret = to_result(unsafe {

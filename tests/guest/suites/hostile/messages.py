@@ -276,6 +276,7 @@ def over_long(e):
     works(e, bed)
     nothing_left(e, bed)
 
+
 @case(reference=False, families=("v4",), timeout=120)
 def last_credits(e):
     """A peer whose messages have payload although it has its last two credits only, or that advertises bytes that come with the advert and takes
