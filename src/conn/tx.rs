@@ -5,7 +5,7 @@
 use super::send_queue::LARGE_CHUNK;
 use super::timers::Timer;
 use super::wakeups::Wakeups;
-use super::zcopy::detached::Ahead;
+use super::zcopy::ahead::Ahead;
 use super::{Connection, SdpSock, CORK_TIME, FIN};
 use crate::protocol::{Block, Mid, Offer, Outgoing, Stall, Transmit, PAYLOAD_CREDITS};
 use crate::sys::debug::{debug, Ends};

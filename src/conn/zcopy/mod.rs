@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Zero copy: the bytes of a blocking send or receive call go straight between its own pages and
-//! those of the program at the other end.
+//! Zero copy: the bytes of a send or receive call go straight between its own pages and those of the
+//! program at the other end.
 //!
-//! [`Direct`] is what one connection has under way of that, each of one call at a time; other calls copy,
-//! or wait. A piece of a call's memory is pinned ([`memory`]), joins a queue, and is taken out of it when
+//! [`Direct`] is what one connection has under way of that: each of one call at a time, while other calls copy
+//! or wait, but for the blocks of sends that do not wait. A piece of a call's memory is pinned ([`memory`]), joins a queue, and is taken out of it when
 //! nobody accesses it any more.
 //!
 //! | way | queue | call | under the lock |
@@ -13,6 +13,8 @@
 //! | RDMA WRITE, to a reader of the peer | [`transfer`] | [`send::write`] | [`tx`] |
 //! | SinkAvail: the peer writes | one [`advert`] | [`recv::be_written_to`] | [`rx`] |
 //! | RDMA READ, of what the peer has advertised | [`transfer`] | [`recv::read`] | [`rx`] |
+//!
+//! What of the stream goes next where it has blocks: [`ahead`].
 //!
 //! The queues know neither memory nor transport, and are tested on the host (`tests/host/zcopy`).
 //!
@@ -33,6 +35,7 @@
 //! **Who owns the pages** is told in [`crate::transport`].
 
 mod advert;
+pub(crate) mod ahead;
 pub(crate) mod detached;
 pub(crate) mod memory;
 pub(crate) mod policy;

@@ -8,6 +8,7 @@
 
 use super::super::{Connection, SdpSock};
 use super::advert::{Advert, AdvertState};
+use super::detached::first_byte;
 use super::memory::CallMemory;
 use super::posted::Way;
 use super::waiting::{spend, wait_moved, Dying, Turn, Waiting};
@@ -74,13 +75,9 @@ fn add_block(sk: &SdpSock, message: &mut SendMsg<'_>, size: usize) -> bool {
     if message.run(size).is_none_or(|(_, len)| len < least) {
         return false;
     }
-    // what is pinned holds the device, so nothing may fault behind that
-    let mut first = [0];
-    if message.take(&mut first) != 1 {
+    let Some(first) = first_byte(message) else {
         return false;
-    }
-    message.give_back(1);
-    let [first] = first;
+    };
     let piece = message.piece(size);
     let pin = CallMemory::pin(sk, piece, least, |block, account| {
         block.pin_source(message, size, PinTerm::Long, account)

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! What of the stream goes next where blocks have a place in it: the bytes before a block, its advert, or
+//! what the peer has not read of it.
+
+use super::super::{Connection, Wakeups};
+use super::posted::REST;
+use super::tx_blocks::Next;
+use super::{by_read, by_write};
+use crate::protocol::{Block, Outgoing};
+use crate::sys::time::jiffies;
+use crate::transport::{Access, LentSpan, SendWr, Transfer, Transport};
+use kernel::prelude::*;
+
+/// What goes next of the stream, as far as its order is concerned.
+pub(crate) struct Ahead {
+    /// So many bytes.
+    pub(crate) unsent: usize,
+    /// So many of them in one message.
+    pub(crate) limit: usize,
+    /// There is more behind them that is not among them.
+    pub(crate) more: bool,
+    /// The block that is to be advertised behind them.
+    pub(crate) source: Option<Block>,
+    /// They are these, of the block with this cookie.
+    pub(crate) rest: Option<(LentSpan, u64)>,
+}
+
+impl Ahead {
+    /// Whether the bytes are a block's.
+    pub(crate) fn is_of_block(&self) -> bool {
+        self.more && self.source.is_none() && (self.rest.is_some() || self.limit == 0)
+    }
+}
+
+impl Connection {
+    /// Bytes of the stream that the program has given and that are not known to have arrived, without
+    /// those that a call waits for.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.tx.queued() + self.direct.blocks.detached_bytes()
+    }
+
+    /// What goes next.
+    #[inline]
+    pub(crate) fn ahead(&mut self) -> Ahead {
+        let mut ahead = Ahead {
+            unsent: self.tx.unsent(),
+            limit: self.tx.contiguous(),
+            more: false,
+            source: None,
+            rest: None,
+        };
+        if !self.direct.blocks.is_empty() {
+            self.look_at_blocks(&mut ahead);
+        }
+        ahead
+    }
+
+    fn look_at_blocks(&mut self, ahead: &mut Ahead) {
+        let Some((next, at)) = self.direct.blocks.next() else {
+            return;
+        };
+        // what is queued behind the block goes after it
+        ahead.unsent = at.saturating_sub(self.tx.sent()) as usize;
+        ahead.more = true;
+        if let Next::Advert(block) = next {
+            ahead.source = Some(block);
+        }
+        if ahead.unsent > 0 {
+            return;
+        }
+        match next {
+            Next::Advert(_) => {}
+            // not now, nor anything behind it
+            Next::New { size: n, .. } | Next::Ending(n) => {
+                (ahead.unsent, ahead.limit) = (n as usize, 0)
+            }
+            Next::Rest {
+                memory,
+                cookie,
+                offset,
+                len,
+            } => {
+                let span = LentSpan {
+                    loan: memory.id,
+                    offset,
+                    len,
+                };
+                let limit = self.endpoint.as_mut().map_or(0, |c| c.lent_payload(&span));
+                (ahead.unsent, ahead.limit) = (len as usize, limit as usize);
+                ahead.rest = Some((span, cookie));
+            }
+        }
+    }
+
+    /// Posts a message with bytes of the rest of a block.
+    pub(crate) fn post_rest(
+        &mut self,
+        message: &Outgoing,
+        rest: (LentSpan, u64),
+        signaled: bool,
+    ) -> Result {
+        let (span, cookie) = rest;
+        let header = message.header.get(..message.header_len.into());
+        let wr = SendWr {
+            header: header.ok_or(EINVAL)?,
+            payload: &[],
+            signaled,
+            solicited: message.solicited,
+            cookie: REST | cookie,
+        };
+        let payload = LentSpan {
+            len: message.payload,
+            ..span
+        };
+        let endpoint = self.endpoint.as_mut().ok_or(EINVAL)?;
+        endpoint.post_lent(&wr, &payload)?;
+        self.direct.blocks.rest_posted(message.payload, true);
+        Ok(())
+    }
+
+    /// Does with the block that is next whatever is no message: registers it if it can be advertised,
+    /// has it go otherwise if it cannot, writes its rest to where a reader of the peer waits. Whether to
+    /// look again, since bytes were posted or it goes otherwise.
+    #[inline]
+    pub(crate) fn blocks_on(&mut self, wakeups: &mut Wakeups) -> Result<bool> {
+        if self.direct.blocks.is_empty() {
+            return Ok(false);
+        }
+        match self.direct.blocks.next() {
+            Some((Next::New { memory, size, .. }, _)) => {
+                let loan = memory.id;
+                if self.can_be_read(size) {
+                    let endpoint = self.endpoint.as_mut().ok_or(EIO)?;
+                    match endpoint.register(loan, Access::Read) {
+                        Ok(key) => self.direct.blocks.registered(Block {
+                            size: key.len,
+                            r_key: key.rkey,
+                            address: key.address,
+                        }),
+                        Err(e) if e == ENOSPC => {}
+                        Err(e) if e == EIO => return Err(e),
+                        Err(_) => {
+                            self.pass_over(wakeups);
+                            return Ok(true);
+                        }
+                    }
+                } else if self.is_stuck() {
+                    self.pass_over(wakeups);
+                    return Ok(true);
+                }
+                Ok(false)
+            }
+            Some((Next::Advert(block), _)) if !self.can_be_read(block.size) && self.is_stuck() => {
+                self.pass_over(wakeups);
+                self.end_source_access()?;
+                Ok(false)
+            }
+            Some((
+                Next::Rest {
+                    memory,
+                    cookie,
+                    offset,
+                    len,
+                },
+                at,
+            )) if at == self.tx.sent() => {
+                let span = LentSpan {
+                    loan: memory.id,
+                    offset,
+                    len,
+                };
+                self.write_rest(&span, cookie)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Whether a block of this size may be advertised.
+    fn can_be_read(&self, size: u32) -> bool {
+        let can = |p: &crate::protocol::Connection| p.can_advertise(size);
+        by_read() && self.protocol.as_ref().is_some_and(can)
+    }
+
+    /// Whether that will not be changed by what the peer says of others.
+    fn is_stuck(&self) -> bool {
+        self.protocol
+            .as_ref()
+            .is_some_and(|p| p.sources_outstanding() == 0)
+    }
+
+    /// The next block is not to be advertised, which nobody has refused.
+    fn pass_over(&mut self, wakeups: &mut Wakeups) {
+        self.direct.blocks.pass_over();
+        wakeups.direct = true;
+    }
+
+    /// Writes bytes of the rest of a block to where a reader of the peer waits, if one does and there is
+    /// room to. Whether that was so.
+    fn write_rest(&mut self, sge: &LentSpan, cookie: u64) -> Result<bool> {
+        let (Some(endpoint), Some(protocol)) = (self.endpoint.as_mut(), self.protocol.as_mut())
+        else {
+            return Ok(false);
+        };
+        let Some(to) = protocol.sink_advert().filter(|_| by_write()) else {
+            return Ok(false);
+        };
+        let posted = endpoint.transfer(
+            sge.loan,
+            &Transfer {
+                read: false,
+                offset: sge.offset,
+                len: sge.len.min(to.size),
+                address: to.address,
+                rkey: to.r_key,
+                cookie: REST | cookie,
+            },
+        );
+        match posted {
+            Ok(n) => {
+                protocol.written(n, n == sge.len);
+                self.direct.blocks.rest_posted(n, false);
+                self.stats.bytes_sent += u64::from(n);
+                self.stats.direct_written += u64::from(n);
+                Ok(true)
+            }
+            Err(e) if e == ENOSPC => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// So many bytes of the rest of a block have gone.
+    pub(super) fn rest_gone(&mut self, cookie: u64, bytes: u32, wakeups: &mut Wakeups) {
+        self.direct.blocks.rest_gone(cookie, bytes);
+        self.heard.progress(jiffies());
+        wakeups.direct = true;
+    }
+}
