@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Many connections, and connections that come and go."""
 
+import os
 import random
 import select
 import socket
@@ -59,7 +60,9 @@ def a_thousand(e):
     if e.sdp:
         settled(e)
         end = processor_time() - before
-        e.check(end <= beginning, f"the end took {end} ticks of the processors, the beginning {beginning}")
+        # a debug kernel looks over all memory meanwhile
+        most = beginning * (3 if os.uname().release.endswith("-debug") else 1)
+        e.check(end <= most, f"the end took {end} ticks of the processors, the beginning {beginning}")
 
 
 @case(reference=False, timeout=120)
