@@ -58,6 +58,8 @@ pub(crate) struct Key {
 pub(super) struct Region {
     raw: NonNull<c::ib_mr>,
     pd: Arc<Pd>,
+    /// The key that the device knows: of the last registration that was posted, or the first one.
+    known: u32,
 }
 
 // SAFETY: An MR may be used by any thread.
@@ -86,10 +88,20 @@ impl Region {
         let mr = unsafe { c::ib_alloc_mr(pd.raw(), c::ib_mr_type_IB_MR_TYPE_MEM_REG, pages) };
         let raw = NonNull::new(kernel::error::from_err_ptr(mr)?).ok_or(ENOMEM)?;
         // INVARIANT: Made above.
-        Ok(Region {
+        let mut region = Region {
             raw,
             pd: pd.clone(),
-        })
+            known: 0,
+        };
+        region.known = region.rkey();
+        Ok(region)
+    }
+
+    /// The last key that it was prepared with is about to be posted. Returns the one that the device knows until
+    /// then, and by which nothing is registered any more.
+    pub(super) fn posts_key(&mut self) -> u32 {
+        let key = self.rkey();
+        core::mem::replace(&mut self.known, key)
     }
 
     /// The MR as C code knows it.

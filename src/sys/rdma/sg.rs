@@ -206,22 +206,23 @@ impl SgMapping {
         Ok(())
     }
 
-    /// The work request that registers all of it for the peer, and how the peer names it. From now
-    /// on it counts as registered.
+    /// The work request that registers all of it for the peer, how the peer names it, and the key of the
+    /// registration before. From now on it counts as registered.
     ///
     /// # Errors
     ///
     /// `EBUSY` if it is registered already; `EINVAL` if it was not described, or for other access.
-    pub(super) fn register(&mut self, access: Access) -> Result<(c::ib_reg_wr, Key)> {
+    pub(super) fn register(&mut self, access: Access) -> Result<(c::ib_reg_wr, Key, u32)> {
         if self.registered {
             return Err(EBUSY);
         }
         if !self.is_mapped(Direction::of(access == Access::Write)) {
             return Err(EINVAL);
         }
-        let ready = self.ready.take().ok_or(EINVAL)?;
+        let region = self.region.as_mut().ok_or(EINVAL)?;
+        let (wr, key) = self.ready.take().ok_or(EINVAL)?;
         self.registered = true;
-        Ok(ready)
+        Ok((wr, key, region.posts_key()))
     }
 
     /// The key that ends the registration.

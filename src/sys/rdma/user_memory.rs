@@ -158,7 +158,7 @@ impl UserMemory {
     }
 
     /// See [`SgMapping::register`].
-    pub(super) fn register(&mut self, access: Access) -> Result<(c::ib_reg_wr, Key)> {
+    pub(super) fn register(&mut self, access: Access) -> Result<(c::ib_reg_wr, Key, u32)> {
         self.sg.as_mut().ok_or(EINVAL)?.register(access)
     }
 

@@ -47,7 +47,7 @@ pub(super) enum WrKind {
     Transfer { index: u8, len: u32, read: bool },
     /// A message with payload from lent memory.
     Lent { index: u8, len: u32 },
-    /// The peer gets access to lent memory. Nobody is told.
+    /// The peer gets access to lent memory, or what has to go before that. Nobody is told.
     Register { index: u8 },
     /// The peer's access ends.
     Invalidate { index: u8 },
@@ -236,6 +236,16 @@ impl<B: Lendable> SendQueue<B> {
 
     fn taken(&self) -> usize {
         self.tail.wrapping_sub(self.head) as usize
+    }
+
+    /// Whether all that was queued is known to be complete.
+    pub(super) fn is_empty(&self) -> bool {
+        self.taken() == 0
+    }
+
+    /// Whether the device is one in software.
+    pub(super) fn is_software(&self) -> bool {
+        self.mapper.mapper().is_software()
     }
 
     pub(in super::super) fn room(&self) -> u16 {

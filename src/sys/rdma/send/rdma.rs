@@ -67,23 +67,43 @@ impl<B: Lendable> SendQueue<B> {
         if self.broken {
             return Err(EIO);
         }
-        if self.direct_room() == 0 {
+        let alone = self.is_alone();
+        if self.direct_room() < 2 - u16::from(alone) {
             return Err(ENOSPC);
         }
+        let entry = self.blocks.find(loan)?;
+        let (request, key, before) = entry.memory.register(access)?;
+        if !alone {
+            let wr = self.registering(loan)?.rdma();
+            wr.wr.opcode = c::ib_wr_opcode_IB_WR_LOCAL_INV;
+            wr.wr.ex.invalidate_rkey = before;
+            self.queue(false, 0);
+        }
+        *self.registering(loan)? = WorkRequest { reg: request };
+        self.queue(false, 0);
+        Ok(key)
+    }
+
+    /// Whether a registration needs nothing before it. When a packet is lost, rxe carries out once more what is behind
+    /// the work request that it is repeated for, and fails with an IB_WR_REG_MR (`req_retry` and `rxe_reg_fast_mr`). So there
+    /// an IB_WR_LOCAL_INV goes before it, which waits until all before that is complete
+    /// (`rxe_wqe_is_fenced`).
+    fn is_alone(&self) -> bool {
+        self.is_empty() || !self.is_software()
+    }
+
+    /// The work request at `tail`, which has a part in the registration of lent memory.
+    fn registering(&mut self, loan: Loan) -> Result<&mut WorkRequest> {
         let position = self.slot_of(self.tail);
         let (Some(slot), Some(wr)) = (self.slots.get_mut(position), self.wrs.get_mut(position))
         else {
             return Err(EINVAL);
         };
-        let entry = self.blocks.find(loan)?;
-        let (request, key) = entry.memory.register(access)?;
-        entry.users += 1;
+        self.blocks.find(loan)?.users += 1;
         slot.what = WrKind::Register {
             index: loan.index() as u8,
         };
-        *wr = WorkRequest { reg: request };
-        self.queue(false, 0);
-        Ok(key)
+        Ok(wr)
     }
 
     /// Queues what ends the peer's access. The caller knows that the peer has nothing under way:

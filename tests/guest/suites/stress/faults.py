@@ -37,6 +37,21 @@ def loss(e):
         e.equal(far.recv(1), b"", "end")
 
 
+@case(reference=False, families=("v4",), timeout=240)
+def loss_without_copies(e):
+    """The same for blocks both ways, whose registrations a device in software may repeat."""
+    with e.netem("loss 1%"):
+        near, far = blocks.pair(e)
+        total = 3 * blocks.MIB
+        counters = blocks.Counters()
+        tasks = [e.task(pattern.send, near, 1, total, [200000]), e.task(pattern.send, far, 2, total, [70000]),
+                 e.task(pattern.receive, near, 2, total, [90000]), e.task(pattern.receive, far, 1, total, [300000])]
+        for task in tasks:
+            e.equal(task.result(), total, "bytes")
+        e.check(counters.gained("zcopy rx_bytes") > 0, "all was copied")
+    blocks.unpinned(e)
+
+
 @case(reference=False, timeout=120)
 def reordering(e):
     with e.netem("delay 1ms reorder 5% 50% duplicate 1%"):
