@@ -6,7 +6,6 @@
 
 use super::{listen, release};
 use crate::conn::closing::Event;
-use crate::conn::timers::Timer;
 use crate::conn::SdpSock;
 use crate::sys::errno::{ECONNRESET, EPIPE};
 use crate::sys::net::address::Address;
@@ -40,11 +39,7 @@ pub(super) fn disconnect(sk: &SdpSock) {
         _ => reset(sk),
     }
     release::release_transport(sk);
-    {
-        let mut c = sk.connection();
-        c.reset();
-        c.timers.clear(Timer::Close);
-    }
+    sk.connection().reset();
     if !sk.port_is_bound() {
         sk.netns().ports.lock().release(sk.id(), sk.port());
         sk.set_port(0);

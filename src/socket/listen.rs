@@ -159,12 +159,8 @@ impl Acceptor<SdpSock> for Incoming {
 fn connection_hash(local: &Address, remote: &Address) -> u32 {
     let mut bytes = [0; 36];
     for (to, a) in bytes.chunks_exact_mut(18).zip([local, remote]) {
-        let ip = match a.ip {
-            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-            IpAddr::V6(ip) => ip,
-        };
         let (to_ip, to_port) = to.split_at_mut(16);
-        to_ip.copy_from_slice(&ip.octets());
+        to_ip.copy_from_slice(&a.mapped());
         to_port.copy_from_slice(&a.port.to_be_bytes());
     }
     hash(&bytes)

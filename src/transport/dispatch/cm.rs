@@ -342,5 +342,5 @@ pub(crate) fn usable_address(net: &Net, address: &Address) -> Result {
     if params::local_transport() != 0 && net.local_route(None, address)?.is_some() {
         return Ok(());
     }
-    rdma::local_device_for(net, address)
+    net.has_rdma(address)
 }

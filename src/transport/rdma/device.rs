@@ -5,8 +5,7 @@
 use super::accept::Acceptor;
 use super::listen::open;
 use super::registry::{self, DeviceEntry};
-use super::{Net, Upcalls};
-use crate::sys::net::address::Address;
+use super::Upcalls;
 use crate::sys::rdma::device::{Client, DeviceRef, Registration};
 use crate::sys::rdma::work::Worker;
 use core::marker::PhantomData;
@@ -114,13 +113,4 @@ impl Drop for Service {
         });
         drop(left);
     }
-}
-
-/// Is the local address on an RDMA port, so that connections can go out from it and come in? Sleeps.
-///
-/// # Errors
-///
-/// What binding to it says, such as `ENODEV` or `EADDRNOTAVAIL`.
-pub(crate) fn local_device_for(net: &Net, address: &Address) -> Result {
-    net.has_rdma(address)
 }

@@ -37,7 +37,7 @@ pub(crate) mod resolve;
 
 pub(crate) use accept::{Acceptor, Request};
 pub(crate) use cm_link::CmLink;
-pub(crate) use device::{local_device_for, start, Service};
+pub(crate) use device::{start, Service};
 pub(crate) use endpoint::Endpoint;
 pub(crate) use listen::{listen, Listening};
 pub(crate) use resolve::Resolver;
