@@ -398,7 +398,7 @@ static void pages(struct order *o, bool slab)
 struct watch {
 	struct socket *sock;
 	struct work_struct work;
-	struct completion over;
+	struct completion over, failed;
 	atomic_t states, reads, writes, errors;
 	void (*state_change)(struct sock *sk);
 	void (*data_ready)(struct sock *sk);
@@ -422,6 +422,8 @@ static void on_event(struct sock *sk, size_t count, size_t saved)
 	w = sk->sk_user_data;
 	if (w) {
 		atomic_inc((atomic_t *)((char *)w + count));
+		if (count == offsetof(struct watch, errors))
+			complete(&w->failed);
 		before = *(void (**)(struct sock *))((char *)w + saved);
 		schedule_work(&w->work);
 	}
@@ -470,6 +472,7 @@ static struct watch *begin(struct order *o, struct socket *sock, work_func_t wor
 	w->good = true;
 	INIT_WORK(&w->work, work);
 	init_completion(&w->over);
+	init_completion(&w->failed);
 	write_lock_bh(&sk->sk_callback_lock);
 	w->state_change = sk->sk_state_change;
 	w->data_ready = sk->sk_data_ready;
@@ -569,6 +572,9 @@ static void events(struct order *o)
 	if (err == -EINPROGRESS &&
 	    wait_for_completion_interruptible_timeout(&w->over, PATIENCE) <= 0)
 		tell(r, "never over: state %d sent %zu got %zu\n", sock->sk->sk_state, w->sent, w->got);
+	/* who was told of the state may have met the error before anybody is told of that */
+	if (w->problem < 0)
+		wait_for_completion_interruptible_timeout(&w->failed, PATIENCE);
 	tell(r, "sent %zu got %zu right %d end %d problem %d\n", w->sent, w->got, w->good, w->ended, w->problem);
 	tell(r, "told of states %d data %d space after blocking %d errors %d\n", atomic_read(&w->states) > 0,
 	     atomic_read(&w->reads) > 0, !w->blocked || atomic_read(&w->writes) > 0, atomic_read(&w->errors) > 0);
