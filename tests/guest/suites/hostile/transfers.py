@@ -236,7 +236,7 @@ def budget(e):
             ends.a.lend(memory)
         ends.close()
         e.equal(observe.stats()["pin over budget"], refused + 2, "the counter")
-    nothing_pinned(e)
+        nothing_pinned(e)       # or the next piece is not the only one
 
 
 @case(reference=False, timeout=60)
