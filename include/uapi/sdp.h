@@ -72,8 +72,8 @@
 
 /*
  * 1: a blocking send of a large block returns at once. Its memory cannot be written to before the peer
- * has it: whoever writes meanwhile waits. The parameter async_send holds for sockets that do not say,
- * and -1 for all of them: none does so.
+ * has it: whoever writes meanwhile waits. The parameter async_send decides for sockets that do not say;
+ * -1 forbids it to all.
  */
 #define SDP_ASYNC_SEND		84
 

@@ -4,8 +4,8 @@
 //! program at the other end.
 //!
 //! [`Direct`] is what one connection has under way of that: each of one call at a time, while other calls copy
-//! or wait, but for the blocks of sends that do not wait. A piece of a call's memory is pinned ([`memory`]), joins a queue, and is taken out of it when
-//! nobody accesses it any more.
+//! or wait, but for the blocks of sends that do not wait. A piece of a call's memory is pinned ([`memory`]), joins
+//! a queue, and is taken out of it when nobody accesses it any more.
 //!
 //! | way | queue | call | under the lock |
 //! | --- | --- | --- | --- |

@@ -67,7 +67,7 @@ impl<B: Lendable> SendQueue<B> {
         if self.broken {
             return Err(EIO);
         }
-        let alone = self.is_alone();
+        let alone = self.registers_alone();
         if self.direct_room() < 2 - u16::from(alone) {
             return Err(ENOSPC);
         }
@@ -84,11 +84,11 @@ impl<B: Lendable> SendQueue<B> {
         Ok(key)
     }
 
-    /// Whether a registration needs nothing before it. When a packet is lost, rxe carries out once more what is behind
-    /// the work request that it is repeated for, and fails with an IB_WR_REG_MR (`req_retry` and `rxe_reg_fast_mr`). So there
-    /// an IB_WR_LOCAL_INV goes before it, which waits until all before that is complete
-    /// (`rxe_wqe_is_fenced`).
-    fn is_alone(&self) -> bool {
+    /// Whether a registration needs no other work request before it. After a loss rxe carries out again all that is
+    /// behind the oldest one that is not complete, and an IB_WR_REG_MR fails then (`req_retry`,
+    /// `rxe_reg_fast_mr`). So an IB_WR_LOCAL_INV goes before it there, which waits until all before that is
+    /// complete (`rxe_wqe_is_fenced`).
+    fn registers_alone(&self) -> bool {
         self.is_empty() || !self.is_software()
     }
 
