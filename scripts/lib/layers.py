@@ -3,8 +3,8 @@
 """Which room of src/, tools/ and qemu/ may import which: a part of make check.
 
 A file imports from its own room and from lower rows, files do not import one another in a circle, and
-files and functions have a limit. What does not hold yet is listed in scripts/lib/layers.debts, and that
-list can only get shorter: what holds by now has to leave it.
+files, functions and src/ as a whole have a limit. What does not hold yet is listed in
+scripts/lib/layers.debts, and that list can only get shorter: what holds by now has to leave it.
 
 In Rust an import is a path (in `use` or in code) that leads to another file. It counts for the file that
 defines the name, not for those that re-export it; a method that is called has no path, so it does not
@@ -31,6 +31,7 @@ ROWS = [
     ["src/conn/"],
     ["src/transport/"],
     ["src/memory/"],
+    ["src/sys/net/", "src/sys/rdma/"],
     ["src/sys/"],
     ["src/protocol/", "src/memory/ring.rs"],
 ]
@@ -40,6 +41,9 @@ FOLDERS = ("src", "tools", "qemu")
 ROOTS = re.compile(r"src/ib_sdp\.rs|src/protocol/lib\.rs|tools/[^/]+/(src/(lib|main)\.rs|build\.rs|(tests|examples|benches)/[^/]+\.rs)")
 OTHER_ROOT = "src/protocol/lib.rs"
 LINES = {"file": 500, "function": 70}
+# Lines of all of src/, host tests included. layers.debts has the limit; it has to follow once so many lines below it are reached.
+TOTAL = "total", "src"
+TOTAL_SLACK = 1000
 DEBTS = "scripts/lib/layers.debts"
 
 _NO_CODE = re.compile(r"""//[^\n]* | (?P<block>/\*) | \b[bc]?r(?P<hash>\#*)".*?"(?P=hash) | "(?:\\.|[^"\\])*" | '(?:\\.[^']*|[^'\\])'""", re.X | re.S)
@@ -126,6 +130,7 @@ class Tree:
                 if path.suffix or is_python("", text):
                     self.raw[str(path.relative_to(root))] = text
         self.files = list(self.raw)
+        self.total = sum(path.read_bytes().count(b"\n") for path in (root / "src").rglob("*") if path.is_file() and path.suffix != ".pyc")
         self.code = {file: code(text) if file.endswith((".rs", ".c", ".h")) else text for file, text in self.raw.items()}
         self.modules = {}
         roots = [file for file in self.files if ROOTS.fullmatch(file) and file != OTHER_ROOT]
@@ -332,6 +337,7 @@ def findings(tree):
                 # Functions of one name in one file count together, so that none hides behind another.
                 lines += found.get(("function", file, name), (0,))[0]
                 found["function", file, name] = lines, f"{file}:{line}: {name}() has {lines} lines", "take a step out of it"
+    found[TOTAL] = tree.total, f"src has {tree.total} lines", "delete as many as you add"
     return found
 
 
@@ -345,7 +351,7 @@ def read(root):
         elif words and line[0].isspace():
             listed_circles[-1].update(words)
         elif words:
-            size = int(words.pop()) if words[0] in LINES else None
+            size = int(words.pop()) if words[0] in LINES or words[0] == TOTAL[0] else None
             listed[tuple(words)] = size, number
     return listed, listed_circles
 
@@ -376,6 +382,9 @@ def of_circles(tree, listed):
 def complaints(root=PROJECT):
     tree = Tree(root)
     found, (listed, listed_circles) = findings(tree), read(root)
+    if TOTAL not in listed:
+        yield f"{DEBTS}: has no line `total src NUMBER`"
+        del found[TOTAL]
     for debt, (size, place, remedy) in found.items():
         allowed, _ = listed.get(debt, (LINES.get(debt[0]), 0))
         if debt not in listed or (size and size > allowed):
@@ -383,7 +392,7 @@ def complaints(root=PROJECT):
     for debt, (size, number) in listed.items():
         if debt not in found:
             yield f"{DEBTS}:{number}: `{' '.join(debt)}` is paid: delete this line"
-        elif size and found[debt][0] < size:
+        elif size and found[debt][0] < size - (TOTAL_SLACK if debt == TOTAL else 0):
             yield f"{DEBTS}:{number}: `{' '.join(debt)}` has got shorter: write {found[debt][0]} for {size}"
     yield from of_circles(tree, listed_circles)
 

@@ -35,7 +35,8 @@ class Made(unittest.TestCase):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
             (root / layers.DEBTS).parent.mkdir(parents=True)
-            (root / layers.DEBTS).write_text("# a comment\n\n" + debts)
+            total = "" if "total" in debts else "total src 999\n"
+            (root / layers.DEBTS).write_text("# a comment\n\n" + debts + total)
             return list(layers.complaints(root))
 
     def goes_up(self, line, target="src/socket/a.rs", **files):
@@ -116,6 +117,14 @@ class TestArrows(Made):
         self.assertEqual(self.complaints(sys__x="use crate::memory::ring::Ring;", **mods, **{"memory/ring.rs": "pub struct Ring;"}), [])
         found = self.complaints(**mods, **{"memory/ring.rs": "use crate::sys::x::X;"})
         self.assertIn("src/memory/ring.rs:1 imports src/sys/x.rs", "".join(found))
+
+    def test_rooms_of_sys(self):
+        """sys/net and sys/rdma use what is in sys/ itself, and not one another; sys/ uses neither."""
+        mods = {"sys/mod.rs": "pub mod x; pub mod y; pub mod net; pub mod rdma;", "sys/net/mod.rs": "pub struct Address;", "sys/rdma/mod.rs": "pub struct Cq;"}
+        self.assertEqual(self.complaints(**{**mods, "sys/net/mod.rs": "use crate::sys::x::X;", "sys/rdma/mod.rs": "use crate::sys::x::X;"}), [])
+        found = self.complaints(**{**mods, "sys/rdma/mod.rs": "use crate::sys::net::Address;", "sys/x.rs": "use super::rdma::Cq;"})
+        self.assertEqual([text.partition(", which")[0] for text in found],
+                         ["src/sys/rdma/mod.rs:1 imports src/sys/net/mod.rs", "src/sys/x.rs:1 imports src/sys/rdma/mod.rs"])
 
     def test_includes(self):
         files = {"sys/helpers.h": "", "memory/trace.h": '#include "sys/helpers.h"\n'}
@@ -306,6 +315,20 @@ class TestSizes(Made):
         found = self.complaints("function src/sys/x.rs long 71\n", sys__x=self.LONG * 2)
         self.assertEqual(len(found), 1)
         self.assertIn("142 lines, and 71 are allowed", found[0])
+
+
+class TestTotal(Made):
+    def test_it_does_not_grow(self):
+        lines = {"sys__x": "//\n" * 6, "sys/y.c": "\n" * 3, "sys/z.def": "\n"}
+        self.assertEqual(self.complaints("total src 10\n", **lines), [])
+        self.assertEqual(self.complaints("total src 9\n", **lines), ["src has 10 lines, and 9 are allowed: delete as many as you add"])
+
+    def test_the_limit_follows(self):
+        self.assertEqual(self.complaints("total src 1001\n", sys__x="//\n"), [])
+        self.assertEqual(self.complaints("total src 1002\n", sys__x="//\n"), [f"{layers.DEBTS}:3: `total src` has got shorter: write 1 for 1002"])
+
+    def test_there_is_a_limit(self):
+        self.assertEqual(self.complaints("# total\n"), [f"{layers.DEBTS}: has no line `total src NUMBER`"])
 
 
 class TestDebts(Made):
