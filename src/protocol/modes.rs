@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Flow-control modes and how a ModeChange from the peer alters them.
+//! Flow-control modes, and the effect of a ModeChange from the peer.
 //!
 //! Both halves of a connection start Combined and are independent. There are four transitions,
 //! each with one end that may make it, and no acknowledgement:
@@ -25,7 +25,7 @@ pub(super) struct Modes {
 }
 
 impl Modes {
-    /// Where every connection starts.
+    /// Returns the initial modes.
     pub(super) fn new() -> Self {
         Modes {
             send: Mode::Combined,
@@ -33,7 +33,7 @@ impl Modes {
         }
     }
 
-    /// Follows a ModeChange of the peer. `adverts`: the peer has source adverts outstanding.
+    /// Applies a ModeChange of the peer. `adverts`: the peer has source adverts outstanding.
     pub(super) fn peer_changes(
         &mut self,
         receiver_sends: bool,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Enums whose variants are counted, and shown by name.
+//! Enums with counters and names for their variants.
 
 /// An enum without fields, with `ALL`, `index()` and `name()`.
 macro_rules! named_enum {
@@ -16,15 +16,15 @@ macro_rules! named_enum {
         }
 
         impl $Name {
-            /// All of them.
+            /// All variants.
             $vis const ALL: [$Name; [$($text),*].len()] = [$($Name::$variant),*];
 
-            /// Its place among all of them, for counters.
+            /// Returns the index among all variants, for counters.
             $vis const fn index(self) -> usize {
                 self as usize
             }
 
-            /// A short name, for statistics and traces.
+            /// Returns a short name for statistics and traces.
             $vis const fn name(self) -> &'static str {
                 match self {
                     $($Name::$variant => $text,)*

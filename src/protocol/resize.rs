@@ -2,49 +2,49 @@
 
 //! Receive buffers that grow while the connection lives: ChRcvBuf and ChRcvBufAck.
 //!
-//! The value in both messages is read differently by different implementations: with or without
-//! the 16 bytes of BSDH. All that grow buffers on request (the OFED family) mean the payload. So
-//! a ChRcvBufAck of ours says the payload that fits, and of a peer's we use 16 bytes less than it
-//! says, which is right either way; unless the peer is in the same kernel.
+//! Implementations disagree about the value in both messages: it does or does not include the 16
+//! bytes of BSDH. The OFED family, which alone grows buffers on request, means the payload. So
+//! this end sends a ChRcvBufAck with the payload size, and uses 16 bytes less than a peer's
+//! ChRcvBufAck contains, which is right in either case. Local peers are exempt.
 //!
-//! Our ChRcvBufAck waits until the smaller buffers are used up. OFED's does not: its larger buffers lie
-//! behind those that are posted when it answers, as many as it says, and a message that is longer than
-//! the one that it meets costs the connection.
+//! This end sends its ChRcvBufAck once the smaller buffers are used up. OFED replies at once: its
+//! larger buffers lie behind the posted ones, whose number is in the reply. A message that is
+//! longer than the buffer it meets ends the connection.
 
 use super::message::BSDH_LEN;
 use super::sequence::after;
 
 const BSDH: u32 = BSDH_LEN as u32;
 
-/// How far full messages behind which something waits, each of which counts twice, must have been
-/// ahead of others for larger buffers to be asked for. So a few sends that take several messages
-/// are enough, one after the other or each on its own, and those that take one never are.
+/// Score of full messages that triggers a request. A full message with more bytes behind it adds
+/// two, any other message subtracts one. A few sends of several messages each reach it; sends of
+/// one message never do.
 const SUSTAINED: u8 = 16;
 
-/// Buffers of this part of the desired size are asked for first if they are enough: many
-/// connections have requests of some pages and never more.
+/// Divisor of the desired size for a first, smaller request: many connections never have requests
+/// of more than a few pages.
 const MIDDLE: u32 = 8;
 
-/// Our receive buffers, which the peer may ask to grow.
+/// Own receive buffers, which the peer may request to grow.
 #[derive(Clone, Debug)]
 pub(super) struct LocalBuffers {
-    /// Size with BSDH that the peer was told.
+    /// Size with BSDH that was announced to the peer.
     size: u32,
     state: LocalState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LocalState {
-    /// The peer asked for nothing.
+    /// No request.
     Idle,
-    /// The peer asked and nobody has decided yet.
+    /// A ChRcvBuf has arrived; the owner has not decided yet.
     Asked,
-    /// The size is decided; the ChRcvBufAck goes when so many smaller buffers are used up.
+    /// The size is decided. The ChRcvBufAck goes once `smaller` more buffers are used up.
     Decided { size: u32, smaller: u16 },
 }
 
 impl LocalBuffers {
-    /// Buffers of the size that our Hello or HelloAck announced.
+    /// Buffers of the size in the Hello or HelloAck of this end.
     pub(super) fn new(size: u32) -> Self {
         LocalBuffers {
             size,
@@ -52,20 +52,20 @@ impl LocalBuffers {
         }
     }
 
-    /// Size with BSDH that the peer knows of.
+    /// Returns the size with BSDH that was announced to the peer.
     pub(super) fn size(&self) -> u32 {
         self.size
     }
 
-    /// A message used up a buffer. (Buffers are used in the order they were posted.)
+    /// Counts a used buffer. (Buffers are used in the order of posting.)
     pub(super) fn consumed(&mut self) {
         if let LocalState::Decided { smaller, .. } = &mut self.state {
             *smaller = smaller.saturating_sub(1);
         }
     }
 
-    /// A ChRcvBuf came. Returns whether somebody must decide: not if a decision is already
-    /// being made, whose answer then serves both.
+    /// Handles a ChRcvBuf. Returns true if the owner must decide: not while an earlier decision is
+    /// pending, which then serves both.
     pub(super) fn asked(&mut self) -> bool {
         let new = self.state == LocalState::Idle;
         if new {
@@ -74,8 +74,7 @@ impl LocalBuffers {
         new
     }
 
-    /// The answer to a ChRcvBuf is decided. Without one there is nobody to tell, and nothing
-    /// happens.
+    /// Sets the size to reply with. Without a pending request this does nothing.
     pub(super) fn decide(&mut self, size: u32, smaller: u16) {
         if self.state == LocalState::Asked {
             self.state = if size > self.size {
@@ -89,12 +88,12 @@ impl LocalBuffers {
         }
     }
 
-    /// Whether the ChRcvBufAck may go.
+    /// Returns true if the ChRcvBufAck is due.
     pub(super) fn answer_due(&self) -> bool {
         matches!(self.state, LocalState::Decided { smaller: 0, .. })
     }
 
-    /// The ChRcvBufAck goes; returns its value.
+    /// Marks the ChRcvBufAck as sent and returns its value.
     pub(super) fn answered(&mut self) -> u32 {
         if let LocalState::Decided { size, .. } = self.state {
             self.size = size;
@@ -104,35 +103,35 @@ impl LocalBuffers {
     }
 }
 
-/// The peer's receive buffers, which we may ask to grow.
+/// The peer's receive buffers, which this end may request to grow.
 #[derive(Clone, Debug)]
 pub(super) struct RemoteBuffers {
-    /// Payload bytes that fit.
+    /// Payload bytes of a Data message.
     payload: u32,
-    /// What to ask for at most; 0: nothing.
+    /// Largest size to request; 0: none.
     desired: u32,
-    /// Bytes of the size in an answer that are not for payload.
+    /// Bytes of the size in a ChRcvBufAck that are not payload.
     header_aside: u32,
-    /// Most bytes that were to go at once lately.
+    /// Largest number of bytes that were ready to send at a time lately.
     wanted: u32,
-    /// Payload bytes that fit once this message has gone.
+    /// Payload bytes of a Data message after the message with this MSeq.
     larger: Option<(u32, u32)>,
     state: RemoteState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RemoteState {
-    /// How far full messages are ahead of others.
+    /// Score of full messages ([`SUSTAINED`]).
     Counting(u8),
-    /// A ChRcvBuf is sent and not answered; whether it was for less than is desired.
+    /// A ChRcvBuf is outstanding; `middle`: for less than the desired size.
     Asked { middle: bool },
-    /// The answer came, or there is nothing to ask for.
+    /// The reply has arrived, or no request is needed.
     Settled,
 }
 
 impl RemoteBuffers {
-    /// Buffers of `size` bytes with BSDH, of which `desired` bytes would be better. `acks_payload`:
-    /// see [`Parameters`](super::Parameters).
+    /// Buffers of `size` bytes with BSDH; `desired` bytes would be better. `acks_payload`: see
+    /// [`Parameters`](super::Parameters).
     pub(super) fn new(size: u32, desired: u32, acks_payload: bool) -> Self {
         RemoteBuffers {
             payload: size.saturating_sub(BSDH),
@@ -148,12 +147,12 @@ impl RemoteBuffers {
         }
     }
 
-    /// Payload bytes that fit in a Data message.
+    /// Returns the payload bytes that fit in a Data message.
     pub(super) fn payload(&self) -> u32 {
         self.payload
     }
 
-    /// A Data message with so many bytes goes, and `more` wait behind it.
+    /// Counts a Data message with `payload` bytes and `more` bytes queued behind it.
     pub(super) fn sending(&mut self, payload: u32, more: u32) {
         if let RemoteState::Counting(run) = &mut self.state {
             if payload >= self.payload && more > 0 {
@@ -168,12 +167,12 @@ impl RemoteBuffers {
         }
     }
 
-    /// Whether to send a ChRcvBuf.
+    /// Returns true if a ChRcvBuf is due.
     pub(super) fn request_due(&self) -> bool {
         matches!(self.state, RemoteState::Counting(run) if run >= SUSTAINED)
     }
 
-    /// The ChRcvBuf goes; returns its value.
+    /// Marks the ChRcvBuf as sent and returns its value.
     pub(super) fn requested(&mut self) -> u32 {
         let size = self.desired / MIDDLE;
         let enough = self.wanted.saturating_add(2 * BSDH) <= size;
@@ -186,15 +185,15 @@ impl RemoteBuffers {
         }
     }
 
-    /// The last message that was sent is this one: the larger buffers may be next.
+    /// Notes the MSeq of the last message sent; larger buffers may follow it.
     pub(super) fn sent(&mut self, mseq: u32) {
         if let Some((payload, _)) = self.larger.take_if(|(_, last)| !after(*last, mseq)) {
             self.payload = payload;
         }
     }
 
-    /// A ChRcvBufAck came. One that nobody asked for changes nothing. `last`: the last message that may
-    /// meet a smaller buffer nevertheless. Returns whether messages may be longer now.
+    /// Handles a ChRcvBufAck; ignores one without a request. `last`: MSeq of the last message that
+    /// may still meet a smaller buffer. Returns true if messages may be longer now.
     pub(super) fn answered(&mut self, size: u32, last: Option<u32>) -> bool {
         let RemoteState::Asked { middle } = self.state else {
             return false;
@@ -224,7 +223,7 @@ mod tests {
     #[test]
     fn the_answer_waits_for_the_smaller_buffers() {
         let mut local = LocalBuffers::new(2064);
-        local.decide(8208, 2); // nobody asked
+        local.decide(8208, 2); // without a request
         assert!(!local.answer_due());
         assert!(local.asked());
         assert!(!local.asked());
@@ -270,8 +269,8 @@ mod tests {
         assert!(!remote.request_due());
     }
 
-    /// Sends of `size` bytes, one after the other, until larger buffers are asked for: how many, and
-    /// how large.
+    /// Sends `size` bytes repeatedly until a request is due. Returns the number of sends and the
+    /// requested size.
     fn sends(remote: &mut RemoteBuffers, size: u32) -> Option<(u32, u32)> {
         let number = (1..1000).find(|_| {
             let mut left = size;

@@ -2,7 +2,7 @@
 
 //! Arithmetic of MSeq: 32 bits that wrap, compared by their signed difference.
 
-/// Whether `a` comes after `b`.
+/// Returns true if `a` comes after `b`.
 pub(super) const fn after(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) > 0
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What a peer can do wrong.
+//! Protocol violations of a peer.
 
 use super::message::Malformed;
 
 macro_rules! violations {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// Why a connection must be aborted: the peer sent what it must not.
+        /// Reason to abort a connection: the peer has broken the protocol.
         ///
-        /// Each reason has a [name](Violation::name) and an [index](Violation::index), so that it can be
-        /// counted and shown.
+        /// Each reason has a [name](Violation::name) and an [index](Violation::index) for counters
+        /// and traces.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Violation {
             /// The bytes are no valid message.
@@ -21,7 +21,7 @@ macro_rules! violations {
             /// All reasons but the malformed ones.
             const OTHERS: [Violation; [$($text),*].len()] = [$(Violation::$name),*];
 
-            /// A short name, in one word, for statistics and traces.
+            /// Returns a one-word name for statistics and traces.
             pub const fn name(self) -> &'static str {
                 match self {
                     Violation::Malformed(reason) => reason.name(),

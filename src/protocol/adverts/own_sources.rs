@@ -1,47 +1,46 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Source adverts that we made: blocks of our stream that the peer may read by RDMA.
+//! Source adverts of this end: blocks of its stream that the peer may read by RDMA.
 //!
-//! An advert is finished when the peer has reported every byte of it (RdmaRdCompl). All of them
-//! come back unfinished, at once, when the peer refuses them or answers our cancel (SendSm): it
-//! reads nothing of them any more. Which reports are about what is told by their MSeqAck: one that
-//! does not cover the oldest advert is about an earlier one, and stale. Once nothing is
-//! outstanding, whatever is said about source adverts is.
+//! An advert is finished when the peer has reported all its bytes (RdmaRdCompl). A refusal or the
+//! reply to a cancel (SendSm) returns all of them unfinished: the peer reads no more of them.
+//! MSeqAck identifies the advert that a report is about: a report that does not cover the oldest
+//! advert is about an earlier one and stale. While nothing is outstanding, every report is stale.
 
 use super::super::sequence::after;
 use super::super::Violation;
 use super::ring::Ring;
 use super::OWN_ADVERTS;
 
-/// An advert that the peer may be reading.
+/// One advert that the peer may be reading.
 #[derive(Clone, Copy, Debug, Default)]
 struct Advert {
     mseq: u32,
     size: u32,
-    /// Bytes that the peer has, with those that went in the SrcAvail.
+    /// Bytes that the peer has, including those in the SrcAvail.
     done: u32,
 }
 
-/// How far taking the adverts back has come.
+/// State of a SrcAvailCancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cancel {
     No,
-    /// A SrcAvailCancel is to be sent.
+    /// The SrcAvailCancel is due.
     Due,
-    /// It was sent, and the adverts are neither finished nor refused.
+    /// The SrcAvailCancel is sent; the adverts are neither finished nor refused.
     Sent,
 }
 
-/// What the peer's report means.
+/// Meaning of a report of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// So many bytes more of the oldest advert were read.
+    /// The peer has read this many more bytes of the oldest advert.
     pub(crate) bytes: u32,
-    /// These were the last.
+    /// The peer has read the advert to its end.
     pub(crate) finished: bool,
 }
 
-/// Our source adverts.
+/// Source adverts of this end.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnSources {
     adverts: Ring<Advert, OWN_ADVERTS>,
@@ -56,22 +55,23 @@ impl OwnSources {
         }
     }
 
-    /// Whether the peer may be reading.
+    /// Returns true if the peer may be reading.
     pub(crate) fn outstanding(&self) -> bool {
         !self.adverts.is_empty()
     }
 
-    /// How many adverts the peer may be reading.
+    /// Returns the number of adverts that the peer may be reading.
     pub(crate) fn count(&self) -> usize {
         self.adverts.len()
     }
 
-    /// Whether one more may go, if so many are allowed. While a cancel is on its way none may.
+    /// Returns true if another advert may go; `limit` is the maximum. None may while a cancel is
+    /// outstanding.
     pub(crate) fn room(&self, limit: usize) -> bool {
         self.cancel == Cancel::No && self.count() < limit.min(OWN_ADVERTS)
     }
 
-    /// A SrcAvail goes. Comes only if there is [`room`](Self::room).
+    /// Adds a sent advert. The caller has checked [`room`](Self::room).
     pub(crate) fn advertised(&mut self, mseq: u32, size: u32, inline: u32) {
         self.adverts.push(Advert {
             mseq,
@@ -80,7 +80,7 @@ impl OwnSources {
         });
     }
 
-    /// A RdmaRdCompl came.
+    /// Handles a RdmaRdCompl.
     pub(crate) fn read(&mut self, size: u32, mseq_ack: u32) -> Result<Option<Progress>, Violation> {
         let Some(oldest) = self.adverts.front_mut() else {
             return Ok(None);
@@ -103,8 +103,8 @@ impl OwnSources {
         }))
     }
 
-    /// A SendSm came. If it is about what is outstanding, returns how many bytes of the oldest
-    /// advert the peer has; it has none of the others.
+    /// Handles a SendSm. Returns the bytes of the oldest advert that the peer has, `None` for a
+    /// stale SendSm. The peer has nothing of the other adverts.
     pub(crate) fn refused(&mut self, mseq_ack: u32) -> Option<u32> {
         let oldest = *self.adverts.front()?;
         if after(oldest.mseq, mseq_ack) {
@@ -115,7 +115,8 @@ impl OwnSources {
         Some(oldest.done)
     }
 
-    /// A sink advert of the peer came that is good. Returns whether it has voided adverts of ours.
+    /// Handles a valid sink advert of the peer. Returns true if it has voided source adverts of
+    /// this end.
     pub(crate) fn void(&mut self, mseq_ack: u32) -> Result<bool, Violation> {
         let Some(oldest) = self.adverts.front() else {
             return Ok(false);
@@ -128,19 +129,19 @@ impl OwnSources {
         Ok(true)
     }
 
-    /// The owner wants the adverts back.
+    /// Requests the adverts back.
     pub(crate) fn cancel(&mut self) {
         if self.outstanding() && self.cancel == Cancel::No {
             self.cancel = Cancel::Due;
         }
     }
 
-    /// Whether a SrcAvailCancel is to be sent.
+    /// Returns true if a SrcAvailCancel is due.
     pub(crate) fn cancel_due(&self) -> bool {
         self.cancel == Cancel::Due
     }
 
-    /// The SrcAvailCancel goes.
+    /// Marks the SrcAvailCancel as sent.
     pub(crate) fn cancelled(&mut self) {
         self.cancel = Cancel::Sent;
     }

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Sink adverts of the peer: blocks of its readers' memory that we may write by RDMA.
+//! Sink adverts of the peer: blocks of its readers' memory that this end may write by RDMA.
 //!
-//! **Writing.** The oldest block is written from its start; then a RdmaWrCompl says how much of it
-//! was, and the next block's turn comes. Messages go behind the WRITEs that were posted before
-//! them, so nothing that is said about a block is said too early. Blocks that are written and not
-//! yet reported stay here, in front of the others.
+//! **Writing.** This end writes the oldest block from its start, reports the bytes written by
+//! RdmaWrCompl, and goes on with the next block. Messages follow the WRITEs posted before them, so
+//! no report comes too early. Written blocks stay in the queue until they are reported.
 //!
-//! **Behind Data.** Where several blocks are advertised, those behind the one that Data of ours has
-//! voided are good. They are not written to all the same, nor is any that the peer advertised before
-//! it had our last Data: its reader wants them back as soon as it sees that, since it would have to
-//! move what is written there. It takes them back, or further Data voids them.
+//! **Behind Data.** Data of this end voids the oldest of several advertised blocks; the others
+//! stay valid. This end does not write to them, nor to any block advertised before the peer had
+//! received that Data: the reader would have to move the bytes, so it takes the blocks back as
+//! soon as it receives the Data. The peer cancels them, or further Data voids them.
 //!
-//! **Void adverts.** Which of the peer's adverts are void because Data of ours crossed them is told
-//! by counting: see [`super::own_sinks`]. Adverts that crossed our change from Pipelined to
-//! Combined are void, too: the peer drops them when it sees that. Messages with payload that we
-//! sent behind the change found no advert there, and have nothing to do with these.
+//! **Void adverts.** Counting identifies the adverts that Data of this end has crossed: see
+//! [`super::own_sinks`]. Adverts that crossed a change from Pipelined to Combined are void, too:
+//! the peer drops them when it receives the ModeChange. Messages with payload behind the change
+//! find no advert at the peer and void none.
 
 use super::super::message::SinkAvail;
 use super::super::sequence::after;
@@ -23,22 +22,22 @@ use super::super::Violation;
 use super::ring::Ring;
 use super::{Remote, MAX_ADVERTS};
 
-/// A block that may be written.
+/// One block that may be written.
 #[derive(Clone, Copy, Debug, Default)]
 struct Advert {
-    /// Of the next byte to write.
+    /// Address of the next byte to write.
     address: u64,
     r_key: u32,
-    /// Bytes from there to the end; of a complete one, bytes written.
+    /// Bytes from there to the end; of a complete block, bytes written.
     size: u32,
 }
 
-/// Our change from Pipelined to Combined, which the peer has not acknowledged.
+/// A change of this end from Pipelined to Combined that the peer has not acknowledged.
 #[derive(Clone, Copy, Debug)]
 struct Left {
-    /// The ModeChange's MSeq.
+    /// MSeq of the ModeChange.
     mseq: u32,
-    /// Messages with payload sent since.
+    /// Messages with payload sent since then.
     since: u32,
 }
 
@@ -46,24 +45,25 @@ struct Left {
 #[derive(Clone, Debug)]
 pub(crate) struct PeerSinks {
     adverts: Ring<Advert, MAX_ADVERTS>,
-    /// How many of them, the oldest ones, are written and to be reported.
+    /// Number of the oldest adverts that are written and not yet reported.
     complete: u8,
-    /// How many of them, the oldest ones, the peer has advertised without having had all our Data.
+    /// Number of the oldest adverts that the peer advertised before it had received all Data of
+    /// this end.
     doubtful: u8,
-    /// Bytes written to the one behind those.
+    /// Bytes written to the advert behind the written ones.
     written: u32,
-    /// A SinkCancelAck is to be sent.
+    /// True if a SinkCancelAck is due.
     confirmation: bool,
-    /// Messages with payload sent that no sink advert was void for.
+    /// Messages with payload sent that voided no sink advert.
     non_discards: u32,
-    /// MSeq of the last message with payload, or of a later one that the peer has.
+    /// MSeq of the last message with payload, or of a later one that the peer has acknowledged.
     last: u32,
     left: Option<Left>,
     limit: u16,
 }
 
 impl PeerSinks {
-    /// No adverts; `limit` is the MaxAdverts that we announced.
+    /// No adverts; `limit` is the MaxAdverts that this end announced.
     pub(crate) fn new(limit: u16) -> Self {
         PeerSinks {
             adverts: Ring::new(),
@@ -82,27 +82,28 @@ impl PeerSinks {
         usize::from(self.complete)
     }
 
-    /// Whether there are blocks that may be written.
+    /// Returns true if there are blocks that may be written.
     pub(crate) fn held(&self) -> bool {
         self.adverts.len() > self.current()
     }
 
-    /// Whether there is nothing to write and nothing to say.
+    /// Returns true if nothing is to be written or reported.
     pub(crate) fn idle(&self) -> bool {
         self.adverts.is_empty() && !self.confirmation
     }
 
-    /// A message with this MSeqAck came: comes before anything else is done with it.
+    /// Handles the MSeqAck of a received message. The caller does this before anything else with
+    /// the message.
     pub(crate) fn acknowledged(&mut self, mseq_ack: u32) {
         self.left = self.left.filter(|left| after(left.mseq, mseq_ack));
         if !after(self.last, mseq_ack) {
-            // as good, and never so old that it would seem to come
+            // as valid, and never so old that it would appear to come
             self.last = mseq_ack;
         }
     }
 
-    /// A SinkAvail came. Returns whether it may be written to: it may be void. `pipelined` is the
-    /// mode of our half.
+    /// Handles a SinkAvail. Returns true if it may be written to, false if it is void.
+    /// `pipelined`: mode of the sending half.
     pub(crate) fn advertised(
         &mut self,
         advert: &SinkAvail,
@@ -122,7 +123,7 @@ impl PeerSinks {
         }
         let since = self.left.map_or(0, |left| left.since);
         if advert.non_discards != self.non_discards.wrapping_sub(since) {
-            // The peer must have been without some message of ours.
+            // The peer must have been missing a message of this end.
             if since == 0 && !after(self.last, mseq_ack) {
                 return Err(Violation::NonDiscards);
             }
@@ -148,7 +149,7 @@ impl PeerSinks {
         }
     }
 
-    /// Where to write next.
+    /// Returns where to write next.
     pub(crate) fn next(&self) -> Option<Remote> {
         if self.doubtful > self.complete {
             return None;
@@ -161,14 +162,14 @@ impl PeerSinks {
         })
     }
 
-    /// How much room there is in all.
+    /// Returns the bytes that may still be written.
     pub(crate) fn bytes(&self) -> u32 {
         (self.current().max(self.doubtful.into())..self.adverts.len())
             .filter_map(|at| self.adverts.get(at))
             .fold(0, |sum: u32, a| sum.saturating_add(a.size))
     }
 
-    /// A WRITE of so many bytes to [`next`](Self::next) was posted.
+    /// Records a posted WRITE of `bytes` bytes to [`next`](Self::next).
     pub(crate) fn written(&mut self, bytes: u32) {
         let current = self.current();
         if let Some(advert) = self.adverts.get_mut(current) {
@@ -182,7 +183,7 @@ impl PeerSinks {
         }
     }
 
-    /// Nothing more is written to the block that was being written to; returns whether one was.
+    /// Closes the block that is being written to. Returns true if there was one.
     pub(crate) fn finish(&mut self) -> bool {
         let written = core::mem::take(&mut self.written);
         let current = self.current();
@@ -196,13 +197,13 @@ impl PeerSinks {
         }
     }
 
-    /// Bytes to report of the oldest block.
+    /// Returns the bytes to report of the oldest block.
     pub(crate) fn report_due(&self) -> Option<u32> {
         let oldest = self.adverts.front().filter(|_| self.complete > 0)?;
         Some(oldest.size)
     }
 
-    /// The RdmaWrCompl goes.
+    /// Marks the RdmaWrCompl as sent.
     pub(crate) fn report(&mut self) {
         if self.adverts.pop().is_some() {
             self.complete = self.complete.saturating_sub(1);
@@ -210,8 +211,8 @@ impl PeerSinks {
         }
     }
 
-    /// A message with payload goes, with this MSeq. Nothing is to be reported then, and nothing
-    /// half written.
+    /// Handles a message with payload that is being sent. The caller has reported everything and
+    /// closed the current block.
     pub(crate) fn payload(&mut self, mseq: u32) {
         self.last = mseq;
         if self.adverts.pop().is_some() {
@@ -224,7 +225,7 @@ impl PeerSinks {
         }
     }
 
-    /// A SinkAvailCancel came.
+    /// Handles a SinkAvailCancel.
     pub(crate) fn cancelled(&mut self) {
         self.finish();
         if self.held() {
@@ -234,28 +235,28 @@ impl PeerSinks {
         self.doubtful = self.doubtful.min(self.complete);
     }
 
-    /// Whether a SinkCancelAck is to be sent.
+    /// Returns true if a SinkCancelAck is due.
     pub(crate) fn confirmation_due(&self) -> bool {
         self.confirmation
     }
 
-    /// The SinkCancelAck goes.
+    /// Marks the SinkCancelAck as sent.
     pub(crate) fn confirmed(&mut self) {
         self.confirmation = false;
     }
 
-    /// Our stream ends: all adverts are void. Nothing is to be reported then.
+    /// Voids all adverts at the end of the stream. The caller has reported everything.
     pub(crate) fn void(&mut self) {
         self.adverts.clear();
         (self.complete, self.doubtful) = (0, 0);
     }
 
-    /// Whether the peer knows that our half was Combined once, if it was.
+    /// Returns true if the peer has acknowledged every change to Combined.
     pub(crate) fn may_leave(&self) -> bool {
         self.idle() && self.left.is_none()
     }
 
-    /// We change from Pipelined to Combined, by the message with this MSeq.
+    /// Records a change from Pipelined to Combined by the message with this MSeq.
     pub(crate) fn left(&mut self, mseq: u32) {
         self.left = Some(Left { mseq, since: 0 });
     }
@@ -265,7 +266,7 @@ impl PeerSinks {
 mod tests {
     use super::*;
 
-    /// Whoever writes for long sends no payload meanwhile.
+    /// A long series of WRITEs sends no payload meanwhile.
     #[test]
     fn payload_is_never_too_long_ago() {
         let mut sinks = PeerSinks::new(16);

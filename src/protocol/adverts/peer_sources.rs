@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Source adverts of the peer: blocks of its stream that we may read by RDMA, or refuse.
+//! Source adverts of the peer: blocks of its stream that this end may read by RDMA, or refuse.
 //!
-//! **Reports.** RdmaRdCompl counts for the oldest advert that is not finished. So an advert stays
-//! here until its last report has gone, and the reports of two adverts are never put into one. A
-//! report waits while READs of its advert are under way: they may make it a larger one.
+//! **Reports.** A RdmaRdCompl is about the oldest unfinished advert. So an advert stays in the
+//! queue until its last report has gone, and a report never covers two adverts. A report waits
+//! while READs of its advert are in flight, since they may make it larger.
 //!
-//! **Refusal.** A SendSm refuses all adverts of the peer: those received before it, and, since
-//! they follow in the stream, those that cross it. Whether one does is known exactly: a message of
-//! the peer whose MSeqAck covers the SendSm was sent after it. Before a refusal goes, no new READ
-//! is started, those under way end, and what they read is reported. If nothing is left then, there
-//! is nothing to refuse.
+//! **Refusal.** A SendSm refuses all adverts of the peer: those received before it, and those that
+//! cross it. MSeqAck identifies the latter: a message of the peer whose MSeqAck covers the SendSm
+//! was sent after it. Before a SendSm this end starts no new READ, waits for the READs in flight,
+//! and reports their bytes. If nothing is left then, no SendSm is needed.
 //!
-//! **Cancel.** A SrcAvailCancel makes us do the same, whether or not anybody reads. If everything
-//! is reported, or a refusal has crossed it, it needs no answer. While READs are under way MSeqAck
-//! stays below the cancel's MSeq, as GEN2 has it, so that the source knows that we have not done
-//! what it wants; see [`PeerSources::acknowledgement`].
+//! **Cancel.** A SrcAvailCancel has the same effect, even without a reader. It needs no reply if
+//! everything is reported or a SendSm has crossed it. While READs are in flight MSeqAck stays
+//! below the MSeq of the cancel, as in GEN2: the source sees that the cancel is not carried out
+//! yet. See [`PeerSources::acknowledgement`].
 
 use super::super::message::{Mode, SrcAvail};
 use super::super::sequence::after;
@@ -23,27 +22,27 @@ use super::super::Violation;
 use super::ring::Ring;
 use super::{Remote, MAX_ADVERTS};
 
-/// An advert that may be read.
+/// One advert that may be read.
 #[derive(Clone, Copy, Debug, Default)]
 struct Advert {
-    /// Of the next byte that no READ was started for.
+    /// Address of the next byte without a READ.
     address: u64,
     r_key: u32,
-    /// Bytes that no READ was started for.
+    /// Bytes without a READ.
     left: u32,
-    /// Bytes that READs are fetching.
+    /// Bytes of READs in flight.
     reading: u32,
-    /// Bytes that were read and not reported.
+    /// Bytes read and not yet reported.
     done: u32,
 }
 
-/// How far refusing the peer's adverts has come.
+/// State of a refusal of the peer's adverts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
     No,
-    /// What is not read when the READs under way have ended is to be refused.
+    /// The bytes left after the READs in flight are to be refused.
     Wanted,
-    /// A SendSm with this MSeq was sent, and the peer has not acknowledged it.
+    /// A SendSm with this MSeq is sent and not acknowledged.
     Sent(u32),
 }
 
@@ -51,23 +50,23 @@ enum Refusal {
 #[derive(Clone, Debug)]
 pub(crate) struct PeerSources {
     adverts: Ring<Advert, MAX_ADVERTS>,
-    /// Whether somebody could read them; else they are refused as they come.
+    /// True if the owner can read adverts; otherwise each is refused on arrival.
     readable: bool,
     refusal: Refusal,
-    /// MSeq of a SrcAvailCancel that was not answered.
+    /// MSeq of a SrcAvailCancel without a reply.
     cancel: Option<u32>,
-    /// A READ was started of what is here.
+    /// True once a READ of the current adverts was started.
     begun: bool,
-    /// Adverts that the peer believes outstanding.
+    /// Adverts that the peer counts as outstanding.
     outstanding: u16,
-    /// How many we said we can hold.
+    /// Maximum number of adverts that this end announced.
     limit: u16,
     /// MSeq of the last RdmaRdCompl, until the peer acknowledges it.
     reported: Option<u32>,
 }
 
 impl PeerSources {
-    /// No adverts; `limit` is the MaxAdverts that we announced.
+    /// No adverts; `limit` is the MaxAdverts that this end announced.
     pub(crate) fn new(limit: u16, readable: bool) -> Self {
         PeerSources {
             adverts: Ring::new(),
@@ -81,17 +80,18 @@ impl PeerSources {
         }
     }
 
-    /// Whether the peer has adverts that are not finished, by all it knows.
+    /// Returns true if the peer counts adverts as outstanding.
     pub(crate) fn outstanding(&self) -> bool {
         self.outstanding > 0
     }
 
-    /// Whether there are adverts that are neither finished nor refused.
+    /// Returns true if there are adverts that are neither finished nor refused.
     pub(crate) fn held(&self) -> bool {
         self.outstanding() && !matches!(self.refusal, Refusal::Sent(_))
     }
 
-    /// A message with this MSeqAck came: comes before anything else is done with it.
+    /// Handles the MSeqAck of a received message. The caller does this before anything else with
+    /// the message.
     pub(crate) fn acknowledged(&mut self, mseq_ack: u32) {
         self.reported = self.reported.filter(|mseq| after(*mseq, mseq_ack));
         if let Refusal::Sent(mseq) = self.refusal {
@@ -101,8 +101,8 @@ impl PeerSources {
         }
     }
 
-    /// A SrcAvail came, with `inline` bytes of the block in it. Returns whether the rest may be
-    /// read.
+    /// Handles a SrcAvail with `inline` bytes of the block in its payload. Returns true if the
+    /// rest may be read.
     pub(crate) fn advertised(
         &mut self,
         advert: &SrcAvail,
@@ -146,7 +146,7 @@ impl PeerSources {
         Ok(kept)
     }
 
-    /// A SrcAvailCancel with this MSeq came.
+    /// Handles a SrcAvailCancel with this MSeq.
     pub(crate) fn cancelled(&mut self, mseq: u32) {
         if self.held() && self.cancel.is_none() {
             self.refusal = Refusal::Wanted;
@@ -154,14 +154,14 @@ impl PeerSources {
         }
     }
 
-    /// The owner will not read what it has not begun to read.
+    /// Refuses the bytes without a READ.
     pub(crate) fn refuse(&mut self) {
         if self.outstanding() && self.refusal == Refusal::No {
             self.refusal = Refusal::Wanted;
         }
     }
 
-    /// What to read next.
+    /// Returns where to read next.
     pub(crate) fn next(&self) -> Option<Remote> {
         if self.refusal != Refusal::No {
             return None;
@@ -174,7 +174,7 @@ impl PeerSources {
         })
     }
 
-    /// How much there is to be read in all.
+    /// Returns the bytes that may still be read.
     pub(crate) fn bytes(&self) -> u32 {
         (0..self.adverts.len())
             .filter(|_| self.refusal == Refusal::No)
@@ -182,12 +182,12 @@ impl PeerSources {
             .fold(0, |sum: u32, a| sum.saturating_add(a.left))
     }
 
-    /// The place of the first advert that is not read to its end.
+    /// Returns the index of the first advert with unread bytes.
     fn unread(&self) -> Option<usize> {
         (0..self.adverts.len()).find(|at| self.adverts.get(*at).is_some_and(|a| a.left > 0))
     }
 
-    /// A READ of so many bytes of [`next`](Self::next) was posted.
+    /// Records a posted READ of `bytes` bytes of [`next`](Self::next).
     pub(crate) fn started(&mut self, bytes: u32) {
         let at = self.unread();
         self.begun = true;
@@ -199,7 +199,7 @@ impl PeerSources {
         }
     }
 
-    /// READs of so many bytes have ended, the oldest ones.
+    /// Records the completion of the oldest READs, `bytes` bytes in all.
     pub(crate) fn ended(&mut self, bytes: u32) {
         let mut bytes = bytes;
         for at in 0..self.adverts.len() {
@@ -212,20 +212,20 @@ impl PeerSources {
         }
     }
 
-    /// Whether somebody has begun to read.
+    /// Returns true once a READ of the current adverts was started.
     pub(crate) fn is_begun(&self) -> bool {
         self.begun
     }
 
-    /// Whether READs are under way.
+    /// Returns true if READs are in flight.
     pub(crate) fn reading(&self) -> bool {
         (0..self.adverts.len()).any(|at| self.adverts.get(at).is_some_and(|a| a.reading > 0))
     }
 
-    /// The MSeqAck to send when `received` was the last message to come.
+    /// Returns the MSeqAck to send; `received` is the MSeq of the last received message.
     ///
-    /// While it is held back, nothing may be sent of which the peer tells by MSeqAck whether it
-    /// crossed a message of its own: no stream bytes, adverts or mode changes.
+    /// While MSeqAck is held back, this end must not send a message that the peer could see as
+    /// crossing one of its own: no stream bytes, adverts or mode changes.
     pub(crate) fn acknowledgement(&self, received: u32) -> u32 {
         match self.cancel {
             Some(mseq) if self.reading() => mseq.wrapping_sub(1),
@@ -233,7 +233,7 @@ impl PeerSources {
         }
     }
 
-    /// Bytes to report of the oldest advert; 0: none.
+    /// Returns the bytes to report of the oldest advert; 0: none.
     pub(crate) fn report_due(&self) -> u32 {
         match self.adverts.front() {
             Some(oldest) if oldest.reading == 0 => oldest.done,
@@ -241,26 +241,27 @@ impl PeerSources {
         }
     }
 
-    /// Whether more is to be reported of the oldest advert later, so that this can wait for it.
+    /// Returns true if a later report of the oldest advert will follow, so that this one can wait
+    /// for it.
     pub(crate) fn report_can_wait(&self) -> bool {
         let more = self.adverts.front().is_some_and(|oldest| oldest.left > 0);
         more && self.refusal == Refusal::No
     }
 
-    /// Whether the peer has taken back what is neither finished nor refused.
+    /// Returns true if a cancel of the peer is pending.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancel.is_some()
     }
 
-    /// Stream bytes came after a cancel that we could not answer: the peer waits no longer. Not so if
-    /// some of them were read and the peer does not know.
+    /// Handles stream bytes behind a cancel without a reply: the peer has stopped waiting. The
+    /// cancel stays pending if read bytes are not reported yet.
     pub(crate) fn given_up(&mut self) {
         if self.cancel.is_some() && !self.reading() && self.report_due() == 0 {
             self.nothing();
         }
     }
 
-    /// The RdmaRdCompl goes.
+    /// Records a sent RdmaRdCompl.
     pub(crate) fn report(&mut self, mseq: u32) {
         let Some(oldest) = self.adverts.front_mut() else {
             return;
@@ -276,27 +277,28 @@ impl PeerSources {
         }
     }
 
-    /// Whether the next message about them is the last one.
+    /// Returns true if the next message about the adverts is the last one.
     pub(crate) fn end_due(&self) -> bool {
         let last = self.adverts.front().is_some_and(|oldest| oldest.left == 0);
         self.refusal_due() || self.outstanding == 1 && last && self.report_due() > 0
     }
 
-    /// Whether a SendSm is to be sent.
+    /// Returns true if a SendSm is due.
     pub(crate) fn refusal_due(&self) -> bool {
         let over = !self.reading() && self.report_due() == 0;
         self.refusal == Refusal::Wanted && over
     }
 
-    /// The SendSm goes, with this MSeq.
+    /// Records a sent SendSm.
     pub(crate) fn refused(&mut self, mseq: u32) {
         self.adverts.clear();
         self.cancel = None;
         self.refusal = Refusal::Sent(mseq);
     }
 
-    /// The peer has gone from Pipelined to Combined: its adverts are void without an answer, and
-    /// it advertises anew what it still wants to. It must know then how far we have read.
+    /// Handles a change of the peer from Pipelined to Combined: its adverts are void without a
+    /// reply, and it advertises again what it still wants read. The peer must know by then how
+    /// much this end has read.
     pub(crate) fn void(&mut self) -> Result<(), Violation> {
         let unknown = self.reading() || self.report_due() > 0 || self.reported.is_some();
         if self.outstanding() && unknown {
@@ -306,7 +308,7 @@ impl PeerSources {
         Ok(())
     }
 
-    /// Nothing is outstanding any more.
+    /// Clears everything.
     fn nothing(&mut self) {
         self.adverts.clear();
         self.refusal = Refusal::No;

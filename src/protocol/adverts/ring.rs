@@ -31,7 +31,7 @@ impl<T: Copy + Default, const N: usize> Ring<T, N> {
         self.len == 0
     }
 
-    /// Where the item at this place in the queue is in the array.
+    /// Returns the array index of an item of the queue.
     fn at(&self, place: usize) -> Option<usize> {
         let within = place < self.len();
         within.then(|| usize::from(self.first).wrapping_add(place) % N)
@@ -54,7 +54,7 @@ impl<T: Copy + Default, const N: usize> Ring<T, N> {
         self.get_mut(0)
     }
 
-    /// Adds an item; returns whether there was room.
+    /// Adds an item. Returns false if the queue is full.
     pub(super) fn push(&mut self, item: T) -> bool {
         if self.len() >= N {
             return false;

@@ -5,7 +5,7 @@
 use super::field::{U16, U32, U64, U8};
 use super::{Malformed, Mid, BSDH_LEN, MAX_HEADER};
 
-/// Where the fields are, as offsets from the start of the message.
+/// Offsets of the fields from the start of the message.
 mod field {
     use super::{U16, U32, U64, U8};
 
@@ -37,10 +37,10 @@ impl Flags {
     pub const OOB_PRES: Flags = Flags(1);
     /// An urgent byte is on its way, in this message or a later one. In any message (CA4-7).
     pub const OOB_PEND: Flags = Flags(2);
-    /// Data sink: would like the source to use Pipelined mode. A hint (CA4-8).
+    /// Data sink: requests Pipelined mode of the source. A hint (CA4-8).
     pub const REQ_PIPE: Flags = Flags(4);
 
-    /// The flags of a byte from the wire; reserved bits are dropped.
+    /// Parses the flags; drops reserved bits.
     pub const fn from_bits(bits: u8) -> Flags {
         Flags(bits & 7)
     }
@@ -50,12 +50,12 @@ impl Flags {
         self.0
     }
 
-    /// Both sets of flags together.
+    /// Returns the union of both sets of flags.
     pub const fn with(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
     }
 
-    /// Whether all of `other` is set.
+    /// Returns true if all of `other` is set.
     pub const fn contains(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
@@ -93,70 +93,69 @@ pub struct SinkAvail {
     pub r_key: u32,
     /// Address of the buffer's first byte.
     pub address: u64,
-    /// Messages with payload that the sink had received, and not used a sink buffer for.
+    /// Messages with payload that the sink had received and that voided no sink advert.
     pub non_discards: u32,
 }
 
-/// Which message it is, with its extended header.
+/// Message type and extended header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     /// End of the sender's stream.
     DisConn,
     /// Abortive end of the connection.
     AbortConn,
-    /// The sink wants the rest of the adverts as Data.
+    /// The sink requests the rest of the adverts as Data.
     SendSm,
-    /// So many bytes were written to the oldest sink advert.
+    /// The source has written to the oldest sink advert.
     RdmaWrCompl {
         /// Bytes written.
         size: u32,
     },
-    /// So many bytes were read from the oldest source advert since the last RdmaRdCompl.
+    /// The sink has read from the oldest source advert since the last RdmaRdCompl.
     RdmaRdCompl {
         /// Bytes read, without those that came inline.
         size: u32,
     },
-    /// New mode of one half.
+    /// Changes the mode of one half.
     ModeChange {
         /// True: the half that the receiver of this message sends on (S = 1);
         /// false: the one it receives on.
         receiver_sends: bool,
-        /// The mode to go to.
+        /// New mode.
         mode: Mode,
     },
-    /// All source adverts are taken back.
+    /// Takes back all source adverts.
     SrcAvailCancel,
-    /// All sink adverts are taken back.
+    /// Takes back all sink adverts.
     SinkAvailCancel,
-    /// The cancelled sink adverts are void.
+    /// Confirms that the cancelled sink adverts are void.
     SinkCancelAck,
-    /// Wish for larger receive buffers.
+    /// Requests larger receive buffers.
     ChRcvBuf {
-        /// The wished size in bytes.
+        /// Requested size in bytes.
         size: u32,
     },
-    /// Answer to ChRcvBuf.
+    /// Replies to ChRcvBuf.
     ChRcvBufAck {
-        /// The size from now on in bytes; OFED counts the payload only.
+        /// Size in bytes from now on; OFED counts the payload only.
         size: u32,
     },
-    /// The connection is to be rebuilt elsewhere.
+    /// Suspends the connection, which is to be rebuilt at another service ID.
     SuspComm {
         /// Service ID to reconnect to.
         service_id: u64,
     },
-    /// Suspension confirmed.
+    /// Confirms the suspension.
     SuspCommAck,
-    /// Buffer for RDMA WRITE.
+    /// Advertises a buffer for RDMA WRITE.
     SinkAvail(SinkAvail),
-    /// Buffer for RDMA READ.
+    /// Advertises a buffer for RDMA READ.
     SrcAvail(SrcAvail),
     /// Stream bytes or a credit update.
     Data,
 }
 
 impl Body {
-    /// The message's identifier.
     pub const fn mid(&self) -> Mid {
         match self {
             Body::DisConn => Mid::DisConn,
@@ -179,7 +178,7 @@ impl Body {
     }
 }
 
-/// A message on the queue pair, all but its payload.
+/// A message on the queue pair, without its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
     /// Urgent data and mode hints.
@@ -190,19 +189,19 @@ pub struct Message {
     pub mseq: u32,
     /// Sequence number of the last message that the sender had received.
     pub mseq_ack: u32,
-    /// The message itself.
+    /// Message type and extended header.
     pub body: Body,
     /// Payload bytes behind the headers.
     pub payload: u32,
 }
 
 impl Message {
-    /// Bytes in front of the payload.
+    /// Returns the number of bytes in front of the payload.
     pub const fn header_len(&self) -> usize {
         self.body.mid().header_len()
     }
 
-    /// Bytes of the whole message, as in the BSDH's Len.
+    /// Returns the bytes of the whole message, as in the BSDH's Len.
     pub fn length(&self) -> u32 {
         (self.header_len() as u32).saturating_add(self.payload)
     }
@@ -247,12 +246,12 @@ impl Message {
 
     /// Reads the headers of a message.
     ///
-    /// `bytes` is the message from its start, at least `min(length, MAX_HEADER)` of it;
-    /// `length` is how long the message is by what the transport says.
+    /// `bytes` has the first `min(length, MAX_HEADER)` bytes of the message, or more. `length` is
+    /// the length of the message as the completion reports it.
     ///
     /// # Errors
     ///
-    /// [`Malformed`] if the message is not one that any state of any connection could accept.
+    /// [`Malformed`]: no state of a connection could accept the message.
     pub fn parse(bytes: &[u8], length: u32) -> Result<Message, Malformed> {
         if bytes.len() < BSDH_LEN || length < BSDH_LEN as u32 {
             return Err(Malformed::Short);
@@ -295,7 +294,7 @@ impl Message {
     }
 }
 
-/// What a message says besides the base header.
+/// Parses the extended header.
 fn body(mid: Mid, h: &[u8; MAX_HEADER]) -> Result<Body, Malformed> {
     let size = field::SIZE.get(h);
     Ok(match mid {

@@ -2,8 +2,8 @@
 
 //! Big-endian fields at fixed offsets of fixed-size headers.
 //!
-//! A field knows its offset as a type parameter, a header is an array, so the compiler checks
-//! that the one lies inside the other: no accessor can panic, and a wrong offset does not build.
+//! A field has its offset as a type parameter and a header is an array. The compiler checks that
+//! the field lies inside the header: no accessor can panic, and a wrong offset does not build.
 
 /// One byte at offset `AT`.
 pub(super) struct U8<const AT: usize>;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Hello and HelloAck: what the two ends tell each other while they connect.
+//! Hello and HelloAck, the private data of the CM's REQ and REP.
 
 use super::field::{Bytes, U16, U32, U8};
 use super::{Malformed, Mid, HELLO_ACK_LEN, HELLO_LEN, MAX_RECEIVE_SIZE, MIN_RECEIVE_SIZE};
 
-/// Where the fields are, as offsets from the start of the message.
+/// Offsets of the fields from the start of the message.
 mod field {
     use super::{Bytes, U16, U32, U8};
 
@@ -14,7 +14,7 @@ mod field {
     pub(super) const BUFS: U16<2> = U16;
     pub(super) const LEN: U32<4> = U32;
 
-    // Both.
+    // In Hello and HelloAck.
     pub(super) const VERSION: U8<16> = U8;
 
     // Hello.
@@ -35,21 +35,21 @@ mod field {
 /// The version that goes into Hello and HelloAck: 2.2, as every OFED writes it.
 pub const VERSION: u8 = 0x22;
 
-/// Capability bit of Hello: the connector may be sent SEND with Invalidate (by its name).
+/// Capability bit of Hello: the connector accepts SEND with Invalidate (deduced from its name).
 pub const CAP_INVALIDATE: u8 = 1;
 
-/// Capability bit of Hello: the 16-bit ExtMaxAdverts overrides MaxAdverts (by its name).
+/// Capability bit of Hello: the 16-bit ExtMaxAdverts overrides MaxAdverts (deduced from its name).
 pub const CAP_EXTENDED_MAX_ADVERTS: u8 = 2;
 
 /// Service IDs of SDP: this prefix and the port in the low 16 bits.
 const SERVICE_ID_PREFIX: u64 = 0x1_0000;
 
-/// The CM service ID on which an SDP listener of this port is reached.
+/// Returns the CM service ID of the SDP listener at this port.
 pub const fn service_id(port: u16) -> u64 {
     SERVICE_ID_PREFIX | port as u64
 }
 
-/// The port of an SDP service ID, `None` if it is of another port space.
+/// Returns the port of an SDP service ID, `None` for another port space.
 pub const fn port_of_service_id(service_id: u64) -> Option<u16> {
     if service_id & !0xffff == SERVICE_ID_PREFIX {
         Some((service_id & 0xffff) as u16)
@@ -58,7 +58,7 @@ pub const fn port_of_service_id(service_id: u64) -> Option<u16> {
     }
 }
 
-/// How the addresses of a Hello are to be read.
+/// Address family of a Hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum IpVersion {
@@ -71,8 +71,8 @@ pub enum IpVersion {
 /// The connector's first message (MID 0x00): the private data of its CM REQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Receive buffers that the connector has posted. Zero is legal: then its first message
-    /// says how many there are (RHEL 5 does so).
+    /// Receive buffers that the connector has posted. Zero is legal: the first message then brings
+    /// the number (RHEL 5 does this).
     pub bufs: u16,
     /// Major version in the high nibble, minor in the low one.
     pub version: u8,
@@ -80,9 +80,9 @@ pub struct Hello {
     pub ip_version: IpVersion,
     /// Capability bits, four of them.
     pub cap: u8,
-    /// Zero-copy adverts that the connector can hold at once.
+    /// Maximum number of adverts that the connector holds at a time.
     pub max_adverts: u8,
-    /// Size in bytes with BSDH that the connector would like the acceptor's buffers to have.
+    /// Size in bytes with BSDH that the connector requests for the acceptor's buffers.
     pub desired_remote_receive_size: u32,
     /// Size in bytes with BSDH of each of the connector's receive buffers.
     pub local_receive_size: u32,
@@ -92,7 +92,7 @@ pub struct Hello {
     pub src: [u8; 16],
     /// The acceptor's address.
     pub dst: [u8; 16],
-    /// Adverts that the connector can hold, if `cap` says that this counts.
+    /// Maximum number of adverts that the connector holds, valid if `cap` has the bit.
     pub ext_max_adverts: u16,
 }
 
@@ -103,26 +103,27 @@ pub struct HelloAck {
     pub bufs: u16,
     /// Major version in the high nibble, minor in the low one.
     pub version: u8,
-    /// Zero-copy adverts that the acceptor can hold at once.
+    /// Maximum number of adverts that the acceptor holds at a time.
     pub max_adverts: u16,
     /// Size in bytes with BSDH of each of the acceptor's receive buffers.
     pub actual_receive_size: u32,
 }
 
 impl Hello {
-    /// An IPv4 address as Hello carries it: in the last four of sixteen bytes, zeros before.
+    /// Encodes an IPv4 address for Hello: twelve zero bytes, then the address.
     pub const fn ipv4(address: [u8; 4]) -> [u8; 16] {
         let [a, b, c, d] = address;
         [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d]
     }
 
-    /// The IPv4 address in an address field of a Hello of [`IpVersion::V4`].
+    /// Returns the IPv4 address in an address field of a Hello of [`IpVersion::V4`].
     pub const fn as_ipv4(address: [u8; 16]) -> [u8; 4] {
         let [.., a, b, c, d] = address;
         [a, b, c, d]
     }
 
-    /// Adverts that the connector can hold at once, whichever field says it.
+    /// Returns the maximum number of adverts that the connector holds, from whichever field is
+    /// valid.
     pub const fn adverts(&self) -> u16 {
         if self.cap & CAP_EXTENDED_MAX_ADVERTS != 0 && self.ext_max_adverts != 0 {
             self.ext_max_adverts
@@ -154,7 +155,7 @@ impl Hello {
     ///
     /// # Errors
     ///
-    /// [`Malformed`] if this is not a Hello that can be answered with a HelloAck.
+    /// [`Malformed`]: not a Hello that a HelloAck can accept.
     pub fn parse(private_data: &[u8]) -> Result<Hello, Malformed> {
         let h: &[u8; HELLO_LEN] = private_data.first_chunk().ok_or(Malformed::Short)?;
         check_start(
@@ -206,7 +207,7 @@ impl HelloAck {
     ///
     /// # Errors
     ///
-    /// [`Malformed`] if this is not a HelloAck to go on with.
+    /// [`Malformed`]: not a HelloAck of this version.
     pub fn parse(private_data: &[u8]) -> Result<HelloAck, Malformed> {
         let h: &[u8; HELLO_ACK_LEN] = private_data.first_chunk().ok_or(Malformed::Short)?;
         check_start(
@@ -229,7 +230,7 @@ impl HelloAck {
     }
 }
 
-/// What Hello and HelloAck have in common: MID, Len, and a major version of 2.
+/// Checks the fields common to Hello and HelloAck: MID, Len, and a major version of 2.
 fn check_start(mid: Mid, code: u8, len: u32, size: usize, version: u8) -> Result<(), Malformed> {
     if code != mid.code() {
         return Err(Malformed::UnknownMid);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Why bytes are not a valid SDP message.
+//! Reasons to reject bytes as an SDP message.
 
 use super::super::named::named_enum;
 
 named_enum! {
-    /// Why a message cannot be read, whatever the state of the connection.
+    /// Reason to reject a message in any state of a connection.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[repr(u8)]
     pub enum Malformed {

@@ -4,7 +4,7 @@
 
 macro_rules! mids {
     ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
-        /// Which of the eighteen SDP messages a message is (IBA Annex A4, message catalogue).
+        /// Type of an SDP message (IBA Annex A4, message catalogue).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum Mid {
@@ -56,9 +56,9 @@ mids! {
     SinkAvailCancel = 0x09,
     /// Data source: confirms that cancelled sink adverts are void.
     SinkCancelAck = 0x0a,
-    /// Asks the peer for larger receive buffers.
+    /// Requests larger receive buffers of the peer.
     ChRcvBuf = 0x0b,
-    /// Answers ChRcvBuf with the size now in force.
+    /// Replies to ChRcvBuf with the size now in force.
     ChRcvBufAck = 0x0c,
     /// Suspends the connection, to be built anew on another service ID.
     SuspComm = 0x0d,
@@ -78,7 +78,7 @@ impl Mid {
         self as u8
     }
 
-    /// A number below [`Mid::ALL`]'s length, dense, for counters per message.
+    /// Returns a dense number below [`Mid::ALL`]'s length, for counters per message.
     pub const fn index(self) -> usize {
         match self {
             Mid::SinkAvail => 15,
@@ -88,7 +88,7 @@ impl Mid {
         }
     }
 
-    /// Bytes from the start of the message to its payload: the BSDH and the extended header.
+    /// Returns the offset of the payload: the length of the BSDH and the extended header.
     pub const fn header_len(self) -> usize {
         match self {
             Mid::Hello => super::HELLO_LEN,
@@ -105,7 +105,7 @@ impl Mid {
         }
     }
 
-    /// Whether bytes of the sender's stream may follow the headers.
+    /// Returns true if bytes of the sender's stream may follow the headers.
     pub const fn carries_payload(self) -> bool {
         matches!(self, Mid::Data | Mid::SrcAvail | Mid::SinkAvail)
     }

@@ -3,9 +3,9 @@
 //! The eighteen SDP messages, byte by byte (IBA Annex A4).
 //!
 //! [`Hello`] and [`HelloAck`] travel as private data of the connection manager's REQ and REP and
-//! are types of their own. The other sixteen are SENDs on the queue pair: [`Message`] is one of
-//! them without its payload. For each, `parse` and `encode` stand side by side; `parse` accepts
-//! any bytes and never panics, and what it accepts `encode` writes back, reserved bits aside.
+//! are types of their own. The other sixteen are SENDs on the queue pair: a [`Message`] is one of
+//! them without its payload. `parse` accepts any bytes and never panics. `encode` reproduces the
+//! bytes that `parse` has accepted, except for reserved bits.
 
 mod base;
 mod field;
@@ -28,16 +28,16 @@ pub const BSDH_LEN: usize = 16;
 /// SinkAvail's.
 pub const MAX_HEADER: usize = 36;
 
-/// Bytes of a Hello, which is all private data that a CM REQ has room for.
+/// Bytes of a Hello: all the private data of a CM REQ.
 pub const HELLO_LEN: usize = 92;
 
-/// Bytes of a HelloAck, which is all private data that a CM REP has room for.
+/// Bytes of a HelloAck: all the private data of a CM REP.
 pub const HELLO_ACK_LEN: usize = 196;
 
-/// The smallest receive buffer, in bytes with BSDH, that Hello and HelloAck may announce: it
-/// holds every header with some payload. (The smallest known to be used is 2064.)
+/// Smallest receive buffer, in bytes with BSDH, that Hello and HelloAck may announce. It holds
+/// every header and some payload. (The smallest one known in use is 2064.)
 pub const MIN_RECEIVE_SIZE: u32 = 64;
 
-/// The largest receive buffer, in bytes with BSDH, that Hello and HelloAck may announce: no RC
-/// message is longer.
+/// Largest receive buffer, in bytes with BSDH, that Hello and HelloAck may announce: the longest
+/// RC message.
 pub const MAX_RECEIVE_SIZE: u32 = 1 << 31;
