@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What carries messages.
+//! Transports: the carriers of messages.
 //!
-//! A [`Transport`] is one end of a connection: it takes messages and gives messages, in order, and
-//! knows nothing of what they mean. [`rdma`] does it with an RDMA device, [`local`] without, for
-//! connections whose two ends are here; [`dispatch`] is for those who need not know which one it is.
+//! A [`Transport`] is one end of a connection. It sends and receives messages in order and does
+//! not interpret them. [`rdma`] uses an RDMA device; [`local`] connects two sockets of one kernel;
+//! [`dispatch`] selects one of them for callers that need not know the difference.
 //!
-//! A transport is used under the lock of the connection, which may be a spinlock: nothing of it
-//! sleeps. It is dropped wherever its owner likes.
+//! A transport is used under the lock of the connection, which may be a spinlock: its methods
+//! never sleep. It may be dropped in any context.
 //!
 //! # Memory of programs
 //!
-//! Payload can also go straight between the memory of the two programs, by RDMA. One end advertises
-//! a piece of memory ([`Transport::register`]), the other READs or WRITEs it
-//! ([`Transport::transfer`]) from or into a piece of its own. For each piece, the steps are:
+//! Payload can also go straight between the memory of the two programs, by RDMA. One end
+//! advertises a piece of memory ([`Transport::register`]), the other READs or WRITEs it
+//! ([`Transport::transfer`]) from or into a piece of its own. The steps for each piece:
 //!
 //! | step | where | call |
 //! |---|---|---|
@@ -29,42 +29,42 @@
 //! | unpin | process context, no lock | [`Pinned::release`], and advance the call's iterator by what was moved |
 //! | for the next time | under the lock | [`Endpoint::keep`] |
 //!
-//! **Order.** Everything that is posted is carried out in the order in which it was posted. The
-//! access that [`Transport::register`] gives is there before a message behind it arrives, and so are
-//! the bytes of a WRITE. The bytes of a READ are there when it is complete: the message that reports
-//! it is to be posted after that.
+//! **Order.** Requests are carried out in the order of posting. The access that
+//! [`Transport::register`] grants is there before a message behind it arrives, and so are the
+//! bytes of a WRITE. The bytes of a READ are there once it completes: the message that reports it
+//! must be posted after the completion.
 //!
-//! **Room.** Transfers, registrations and their ends take slots of the send queue, but leave
-//! some of them to messages (a quarter; the ends of registrations an eighth). `ENOSPC` means: again after the next completion.
-//! Only so many READs can be under way as both devices agreed on, because one more would hold up the messages behind
-//! it. What a program's memory is in is many pieces for the device (pages, as a rule, or large ones),
-//! and a work request has a few of them; so one call may queue only the beginning of
-//! what it was asked for, and is repeated for the rest. Each has its own completion.
+//! **Space.** Transfers, registrations and invalidations take slots of the send queue, but leave
+//! some of them to messages (a quarter; invalidations leave an eighth). `ENOSPC`: retry after the
+//! next completion. The number of READs in flight is limited to what both devices agreed on,
+//! because one more would block the messages behind it. Program memory is many pieces for the
+//! device (pages or large pages), and a work request covers a few of them; so one call may queue
+//! only the beginning of its range, and is repeated for the rest. Each part has its own
+//! completion.
 //!
-//! **Who owns the pages.** The caller does, from the pinning to [`Transport::lend`] and from
-//! [`Transport::reclaim`] to the release; nothing accesses them then but the program. In between the
-//! transport does. `reclaim` gives them back only when nothing can access them any more: all
-//! transfers are complete, in whatever way, and access for the peer was ended and that is complete.
-//! A caller that is killed, a socket that is closed, a transport that is dropped: nothing of that
-//! unpins a page that is still accessed.
+//! **Owner of the pages.** The caller owns the pages from pinning to [`Transport::lend`] and from
+//! [`Transport::reclaim`] to the release; only the program accesses them then. In between the
+//! transport owns them. `reclaim` returns them only when nothing can access them any more: all
+//! transfers are complete, with or without success, and the peer's access is invalidated. Neither
+//! a killed caller, a closed socket nor a dropped transport unpins a page that is still accessed.
 //!
-//! **How the peer's access ends.** By [`Transport::invalidate`], once the peer has reported that it
-//! is done with the advert, or that it gives it up, or if it was never told of it. Not sooner: what
-//! the peer has under way would break the connection, and with rxe might even be copied afterwards
-//! ([`crate::sys::rdma::send::blocks`]). If the report does not come, the connection is to be
-//! aborted.
+//! **End of the peer's access.** The owner calls [`Transport::invalidate`] once the peer has
+//! reported the advert as done or given it up, or if the advert was never sent. Not earlier:
+//! requests in flight at the peer would break the connection, and rxe might even copy bytes
+//! afterwards ([`crate::sys::rdma::send::blocks`]). If the report does not arrive, the owner has
+//! to abort the connection.
 //!
-//! **When the connection breaks**, transfers fail and their memory can be reclaimed when their
-//! completions were polled. Memory that the peer had access to stays with the transport until that
-//! is dropped, which destroys the queue pair first; after that all of it is let go of, and
-//! [`Upcalls::send_ready`] is called. So the caller drops the transport, or has it dropped, and
-//! waits until [`Watch::is_held`] is no longer true. That wait needs nothing of the peer, nor of any
-//! other process, and so need not be killable.
+//! **When the connection breaks**, transfers fail, and their memory can be reclaimed after their
+//! completions were polled. Memory that the peer had access to stays with the transport until the
+//! drop, which destroys the queue pair first, then releases all memory and calls
+//! [`Upcalls::send_ready`]. So the caller drops the transport, or has it dropped, and waits until
+//! [`Watch::is_held`] is false. That wait depends on no peer and on no other process, so it need
+//! not be killable.
 //!
-//! **When the device goes**, nothing waits for a program. What is mapped for the device belongs to the
-//! transport ([`crate::sys::rdma::mapper`]) and goes with it. Pinning may fault, and so take for ever; a
-//! [`Pinned`] holds the device only from then on, and its owner lends or releases it without touching a
-//! program's memory. A [`Pinning`] holds nothing.
+//! **When the device goes**, nothing waits for a program. Mappings belong to the transport
+//! ([`crate::sys::rdma::mapper`]) and go with it. Pinning may fault, which has no time limit. So a
+//! [`Pinned`] holds the device only after pinning, and its owner lends or releases it without
+//! touching the program's memory. A [`Pinning`] holds nothing.
 
 pub(crate) mod dispatch;
 pub(crate) mod local;
@@ -95,112 +95,112 @@ pub(crate) use crate::sys::rdma::Net;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// What carries the messages of one connection. What only one of the two does is in [`Endpoint`].
+/// Carrier of the messages of one connection. Methods that only one kind has are in [`Endpoint`].
 pub(crate) trait Transport: Send {
-    /// What can be done.
+    /// Returns the limits.
     fn limits(&self) -> Limits;
 
-    /// What makes buffers fit for [`Transport::post_receive`] ([`Buffer::map_receive`]) and
-    /// [`Transport::post_send`] ([`Buffer::map_send`]), once for each buffer and without the lock;
-    /// `None` if they are as they are.
+    /// Returns the mapper for [`Buffer::map_receive`] and [`Buffer::map_send`], which a buffer
+    /// needs once, without the lock, before [`Transport::post_receive`] or
+    /// [`Transport::post_send`]. `None`: buffers need no mapping.
     fn mapper(&self) -> Option<&Arc<Mapper>>;
 
-    /// Queues a buffer for a message to come into. Gives it back when there is no room, when it is
-    /// not mapped, or when the transport is broken.
+    /// Posts a buffer for a received message. Returns the buffer if there is no space, if it is
+    /// not mapped, or if the transport is broken.
     fn post_receive(&mut self, b: Buffer) -> Result<(), Buffer>;
 
     /// Queues a message.
     ///
-    /// The buffers may be dropped at once, but must not be written to before the message is
-    /// complete.
+    /// The buffers may be dropped at once, but must not be written to before the message
+    /// completes.
     ///
     /// # Errors
     ///
-    /// `ENOSPC` when as many are on their way as can be, `EINVAL` for what the limits do not allow
-    /// or is not mapped, `EIO` when the transport is broken.
+    /// `ENOSPC`: the queue is full. `EINVAL`: beyond the limits, or not mapped. `EIO`: the
+    /// transport is broken.
     fn post_send(&mut self, s: &SendWr<'_>) -> Result;
 
-    /// Queues a message with payload from lent memory in place of buffers;
-    /// [`SendCompletion::Moved`] follows, at the latest with the end of a later one that is signaled.
+    /// Queues a message with payload from lent memory. [`SendCompletion::Moved`] follows, at the
+    /// latest with the completion of a later signaled message.
     ///
     /// # Errors
     ///
-    /// As [`Transport::post_send`], and `EINVAL` for more than [`Transport::lent_payload`] says, `EBUSY` if
-    /// the peer has access to the memory, `ENOENT`.
+    /// As [`Transport::post_send`], and `EINVAL`: more than [`Transport::lent_payload`]. `EBUSY`:
+    /// the peer has access to the memory. `ENOENT`: not lent.
     fn post_lent(&mut self, s: &SendWr<'_>, payload: &LentSpan) -> Result;
 
-    /// How many of these bytes of lent memory one message can have; 0 if they cannot be sent so.
+    /// Returns the number of these bytes that one message can carry; 0 if messages cannot carry
+    /// them.
     fn lent_payload(&mut self, payload: &LentSpan) -> u32;
 
-    /// Hands over all that is queued.
+    /// Posts the queued requests to the device.
     ///
     /// # Errors
     ///
-    /// The transport is broken then, and the connection is to be aborted.
+    /// The transport is broken; the connection has to be aborted.
     fn flush(&mut self) -> Result;
 
-    /// The next end of a receive.
+    /// Returns the next completion of a receive.
     fn poll_receive(&mut self) -> Option<Completion>;
 
-    /// The next end of a send.
+    /// Returns the next completion of a send.
     fn poll_send(&mut self) -> Option<SendCompletion>;
 
-    /// Asks to be told of the next end of a receive. Costs little when that was asked for before and
-    /// nothing was told since.
+    /// Arms the notification for the next completion of a receive. Cheap while an earlier request
+    /// is still armed.
     fn arm_receive(&mut self, of: NotifyOn) -> Arming;
 
-    /// Asks to be told of the next end of a send, like [`Transport::arm_receive`].
+    /// Arms the notification for the next completion of a send, like [`Transport::arm_receive`].
     fn arm_send(&mut self) -> Arming;
 
-    /// How many buffers wait for messages.
+    /// Returns the number of posted receive buffers.
     fn posted_receives(&self) -> u16;
 
-    /// How many more messages can be posted.
+    /// Returns the number of messages that can still be posted.
     fn send_room(&self) -> u16;
 
-    /// How many messages were posted and are not known to be complete.
+    /// Returns the number of messages posted and not known to be complete.
     fn in_flight(&self) -> u16;
 
-    /// Takes over pinned memory, for the device or the peer to access.
+    /// Takes over pinned memory for access by the device or the peer.
     ///
     /// # Errors
     ///
-    /// Gives it back if it was not made for this transport, if nothing is pinned, or if as many
-    /// pieces are lent as can be.
+    /// The memory, if it was made for another transport, if nothing is pinned, or if the maximum
+    /// number of pieces is lent.
     fn lend(&mut self, p: Pinned) -> Result<Loan, Pinned>;
 
-    /// Gives lent memory back.
+    /// Returns lent memory.
     ///
     /// # Errors
     ///
-    /// `EBUSY` while it may be accessed; `ENOENT` if it is not lent (any more).
+    /// `EBUSY`: it may still be accessed. `ENOENT`: not lent.
     fn reclaim(&mut self, loan: Loan) -> Result<Pinned>;
 
-    /// Lets the peer access all of a piece of memory, and tells how it names that. Each time the
-    /// key and the address are others.
+    /// Registers a piece of memory for access by the peer and returns its key. Key and address are
+    /// new each time.
     ///
     /// # Errors
     ///
-    /// `ENOSPC` when there is no room now; `EBUSY` if the peer has access already; `EINVAL` if the
-    /// memory was not pinned for that, or the second time; `ENOENT`; `EIO` when the transport is broken.
+    /// `ENOSPC`: no space now. `EBUSY`: the peer has access already. `EINVAL`: not pinned for this
+    /// access, or registered before. `ENOENT`: not lent. `EIO`: the transport is broken.
     fn register(&mut self, loan: Loan, access: Access) -> Result<Key>;
 
-    /// Ends that; [`SendCompletion::Ended`] follows.
+    /// Invalidates the peer's access; [`SendCompletion::Ended`] follows.
     ///
     /// # Errors
     ///
-    /// `ENOSPC` when there is no room now; `EALREADY` the second time; `EINVAL` if the peer has no
-    /// access; `ENOENT`; `EIO` when the transport is broken.
+    /// `ENOSPC`: no space now. `EALREADY`: invalidated before. `EINVAL`: the peer has no access.
+    /// `ENOENT`: not lent. `EIO`: the transport is broken.
     fn invalidate(&mut self, loan: Loan, cookie: u64) -> Result;
 
-    /// Queues an RDMA READ or WRITE, or the beginning of one, and tells how many bytes that are;
-    /// [`SendCompletion::Moved`] follows.
+    /// Queues an RDMA READ or WRITE, or the beginning of one, and returns the number of bytes
+    /// queued; [`SendCompletion::Moved`] follows.
     ///
     /// # Errors
     ///
-    /// `ENOSPC` when there is no room now, or as many READs are under way as can be; `EINVAL` for
-    /// what is beyond the memory or was not pinned for that, for no bytes, and for an address that
-    /// cannot be; `EBUSY` if the peer has access to the memory; `ENOENT`, `ENOMEM`; `EIO` when the
-    /// transport is broken.
+    /// `ENOSPC`: no space now, or the maximum number of READs is in flight. `EINVAL`: outside the
+    /// memory, not pinned for this access, no bytes, or an impossible address. `EBUSY`: the peer
+    /// has access to the memory. `ENOENT`: not lent. `ENOMEM`. `EIO`: the transport is broken.
     fn transfer(&mut self, loan: Loan, t: &Transfer) -> Result<u32>;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! How far a connection is, and what becomes of it when either end gives it up.
+//! Phases of a connection, and the transitions when either end closes it.
 //!
 //! ```text
 //!  New ---- REQ out ----> Requested ---- REP in, RTU out ----> Established
@@ -17,7 +17,7 @@ use crate::sys::errno::ECONNRESET;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
-/// Where a connection stands; see the head of this file.
+/// Phase of a connection; see the head of this file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     New,
@@ -28,29 +28,29 @@ pub(super) enum Phase {
     Closed,
 }
 
-/// What the owner is told when it ends.
+/// Notification of the owner at the end.
 pub(super) enum Ending {
-    /// By [`Upcalls::refused`].
+    /// [`Upcalls::refused`].
     Refused(Error),
-    /// By [`Upcalls::disconnected`].
+    /// [`Upcalls::disconnected`].
     Disconnect(Disconnect),
-    /// It has been told before.
+    /// None: the owner was notified before.
     Known,
 }
 
 impl Phase {
-    /// This end disconnects; tells where it was.
+    /// Disconnects from this end. Returns the phase before.
     pub(super) fn disconnect(&mut self) -> Self {
         let to = match *self {
             Phase::Established => Phase::Leaving,
             Phase::Replied => Phase::Closed,
-            // nobody is connected, or the drop of the link does what has to be done
+            // not connected, or the drop of the link does the rest
             other => other,
         };
         core::mem::replace(self, to)
     }
 
-    /// The peer rejects, with this error if it was asked.
+    /// Handles a reject of the peer; `error` is for a REQ of this end.
     pub(super) fn rejected(self, error: Error) -> Ending {
         match self {
             Phase::New | Phase::Replied => Ending::Refused(ECONNRESET.into()),
@@ -61,7 +61,7 @@ impl Phase {
         }
     }
 
-    /// The peer ends the connection.
+    /// Handles a disconnect of the peer.
     pub(super) fn left(self) -> Ending {
         match self {
             Phase::Closed => Ending::Known,
@@ -71,15 +71,17 @@ impl Phase {
     }
 }
 
-/// One end of a connection, as the connection manager's events see it: a phase, and whom to tell.
+/// One end of a connection for the events of the connection manager: a phase, and the owner to
+/// notify.
 pub(super) trait HasPhase<O: Upcalls>: Sized {
-    /// Calls `f` with the lock of both; there is no owner once the handle is dropped.
+    /// Calls `f` under the lock of phase and owner. There is no owner once the handle is dropped.
     fn with_phase<R>(&self, f: impl FnOnce(&mut Phase, &Option<ARef<O>>) -> R) -> R;
 
-    /// Has what is posted flushed, if nothing else does when the connection ends and the owner has kept it.
+    /// Flushes posted requests, where the connection has ended, the owner has kept the endpoint,
+    /// and nothing else flushes.
     fn flush(&self) {}
 
-    /// Which link this is.
+    /// Returns the id of the link.
     fn link_id(&self) -> LinkId {
         LinkId::of(self)
     }
@@ -92,7 +94,7 @@ pub(super) trait HasPhase<O: Upcalls>: Sized {
         self.with_phase(|phase, _| *phase)
     }
 
-    /// Goes from one phase to the next, if that is where it is.
+    /// Changes from one phase to another. Returns false if the link was in a different phase.
     fn advance(&self, from: Phase, to: Phase) -> bool {
         self.with_phase(|phase, _| {
             let right = *phase == from;
@@ -103,14 +105,14 @@ pub(super) trait HasPhase<O: Upcalls>: Sized {
         })
     }
 
-    /// Tells the owner, if there still is one.
+    /// Notifies the owner, if there still is one.
     fn tell(&self, f: impl FnOnce(&O, LinkId)) {
         if let Some(owner) = self.owner() {
             f(&owner, self.link_id());
         }
     }
 
-    /// RTU has come, or what stands for it.
+    /// Handles RTU, or a message in its place.
     fn ready(&self) {
         if self.advance(Phase::Replied, Phase::Established) {
             self.tell(|o, id| o.established(id));

@@ -1,58 +1,58 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What a [`Transport`](super::Transport) is told and tells: plain data.
+//! Plain data types of a [`Transport`](super::Transport).
 
 use crate::sys::errno::{ECONNABORTED, ECONNRESET, EPROTO, ETIMEDOUT};
 use crate::sys::rdma::buffer::Buffer;
 use kernel::prelude::*;
 
-/// Longest header, with what may go in the same message without a buffer of its own.
+/// Longest header, including bytes that travel in the same message without a buffer of their own.
 pub(crate) const HEAD: usize = 40;
 /// Bytes of the header before the payload of Data (BSDH).
 pub(crate) const BSDH: u32 = crate::protocol::BSDH_LEN as u32;
 
-/// What a transport can do.
+/// Limits of a transport.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Limits {
-    /// Most buffers that can wait for messages.
+    /// Maximum number of posted receive buffers.
     pub(crate) receive_slots: u16,
-    /// Most pieces of payload in one message.
+    /// Maximum number of payload pieces in one message.
     pub(crate) max_sge: u8,
-    /// Bytes of a message of payload that do not take room in the buffer it is received into.
+    /// Bytes of a message that take no space in the receive buffer.
     pub(crate) header_aside: u32,
-    /// Most pages of a program in one piece of pinned memory; 0 if there is no zero copy.
+    /// Maximum number of program pages in one piece of pinned memory; 0: no zero copy.
     pub(crate) pinned_pages: u16,
 }
 
-/// Of which receives to tell.
+/// Receive completions that are notified.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
 pub(crate) enum NotifyOn {
-    /// Those of messages whose sender wants that ([`SendWr::solicited`](super::SendWr::solicited)), and others only while
-    /// [`Upcalls::is_watched`](super::Upcalls::is_watched): some call will poll for them.
+    /// Messages with [`SendWr::solicited`](super::SendWr::solicited); others only while
+    /// [`Upcalls::is_watched`](super::Upcalls::is_watched). A later call polls for the rest.
     Solicited,
-    /// All.
+    /// All messages.
     Next,
 }
 
-/// Why something failed.
+/// Reason of a failed request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Status {
-    /// It was given up because the connection had ended or failed before.
+    /// Flushed, because the connection had ended or failed before.
     Flushed,
-    /// The peer does not acknowledge: it is gone, or the network is.
+    /// The peer does not acknowledge: peer or network are down.
     TransportRetry,
-    /// The peer had no receive buffer, for too long.
+    /// The peer had no receive buffer for too long.
     RnrRetry,
     /// The peer refused access to its memory, or the message.
     Remote,
-    /// The peer sent what does not belong here, or more than fits.
+    /// The peer sent an unexpected message, or more than fits.
     Protocol,
-    /// Something of ours is broken.
+    /// A local failure.
     Local,
 }
 
 impl Status {
-    /// The errno of a connection that ends like that.
+    /// Returns the errno of a connection that ends with this status.
     pub(crate) fn error(self) -> Error {
         match self {
             Status::TransportRetry => ETIMEDOUT.into(),
@@ -63,20 +63,21 @@ impl Status {
     }
 }
 
-/// The end of a receive.
+/// Completion of a receive.
 pub(crate) enum Completion {
-    /// A message has come.
+    /// A message has arrived.
     Received {
-        /// It is in here, from the beginning; but for what is in `head`.
+        /// Buffer with the message from its beginning, without the bytes in `head`.
         buffer: Buffer,
-        /// Its length, all told.
+        /// Length of the message, including `head`.
         len: u32,
-        /// Its first bytes, all headers among them and nothing else, if they came by themselves.
+        /// First bytes of the message: exactly its headers, where they arrived apart from the
+        /// buffer.
         head: Option<Head>,
     },
-    /// No message will come into this buffer.
+    /// No message will arrive in this buffer.
     Failed {
-        /// Why.
+        /// Reason.
         status: Status,
     },
 }
@@ -95,11 +96,11 @@ impl Head {
         len: 0,
     };
 
-    /// A copy of `from`.
+    /// Copies `from`.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for more than [`HEAD`] bytes.
+    /// `EINVAL`: more than [`HEAD`] bytes.
     pub(super) fn new(from: &[u8]) -> Result<Self> {
         let mut bytes = [0; HEAD];
         let to = bytes.get_mut(..from.len()).ok_or(EINVAL)?;
@@ -114,65 +115,65 @@ impl Head {
     }
 }
 
-/// The end of a message that was sent.
+/// Completion of a request of the send queue.
 pub(crate) enum SendCompletion {
-    /// The peer has this message and all that were posted before it.
+    /// The peer has this message and all posted before it.
     Sent {
-        /// What its poster called it.
+        /// Cookie of the request.
         cookie: u64,
     },
-    /// This message, transfer or end of access has failed, and so will what was posted after it. A
+    /// This message, transfer or invalidation has failed, and so will all posted after it. A
     /// message may have arrived nevertheless.
     Failed {
-        /// Why.
+        /// Reason.
         status: Status,
     },
-    /// A READ or WRITE is complete: a READ's bytes are in the memory it was for, a WRITE's have
+    /// A READ or WRITE is complete: the bytes of a READ are in local memory, those of a WRITE have
     /// arrived at the peer.
     Moved {
-        /// What its poster called it.
+        /// Cookie of the request.
         cookie: u64,
-        /// How many bytes, as [`Transport::transfer`](super::Transport::transfer) has told.
+        /// Number of bytes, as [`Transport::transfer`](super::Transport::transfer) returned.
         len: u32,
     },
     /// The peer's access has ended.
     Ended {
-        /// What [`Transport::invalidate`](super::Transport::invalidate) was given.
+        /// Cookie of [`Transport::invalidate`](super::Transport::invalidate).
         cookie: u64,
     },
 }
 
-/// How a connection is to be.
+/// Parameters of a connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Config {
-    /// Messages that can be on their way.
+    /// Number of messages in flight.
     pub(crate) send_slots: u16,
-    /// Buffers that can wait for messages.
+    /// Number of posted receive buffers.
     pub(crate) receive_slots: u16,
-    /// Pieces of payload per message.
+    /// Payload pieces per message.
     pub(crate) max_sge: u8,
-    /// Length of a message up to which it is copied into the work request.
+    /// Longest message, in bytes, that is copied into the work request (inline).
     pub(crate) inline: u16,
-    /// How often a message is repeated that the peer does not acknowledge, up to 7; but rxe takes 7
-    /// to mean without end.
+    /// Retries of a message that the peer does not acknowledge, up to 7; rxe takes 7 for
+    /// unlimited.
     pub(crate) retry_count: u8,
-    /// How often the peer repeats a message that finds no buffer here; 7 is without end.
+    /// Retries by the peer of a message that finds no buffer here; 7 is unlimited.
     pub(crate) rnr_retry: u8,
-    /// Code of the time after which it does (IBA table 45; 12 is 0.64 ms).
+    /// Code of the time before such a retry (IBA table 45; 12 is 0.64 ms).
     pub(crate) min_rnr_timer: u8,
-    /// RDMA READs in progress, in either direction.
+    /// RDMA READs in flight in either direction.
     pub(crate) reads: u8,
     /// Pieces of memory in one RDMA READ or WRITE.
     pub(crate) gather: u8,
-    /// Code of the time to wait for an answer to a REQ, REP or DREQ: 4.096 us times 2 to the power.
+    /// Code of the time to wait for a reply to a REQ, REP or DREQ: 4.096 us times 2 to the power.
     /// With 18 and RoCE's path a REQ is repeated every 1.5 s.
     pub(crate) response_timeout: u8,
-    /// How often it is repeated, up to 15.
+    /// Retries of these, up to 15.
     pub(crate) cm_retries: u8,
 }
 
 impl Default for Config {
-    /// Sizes for which rxe, which rounds up to powers of two, wastes nothing.
+    /// Sizes that waste nothing in rxe, which rounds up to powers of two.
     fn default() -> Self {
         Config {
             send_slots: 31,

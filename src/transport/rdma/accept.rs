@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Connections that are asked for by others.
+//! Connection requests of peers (passive side).
 //!
-//! A [`Request`] is one of them, while the [`Acceptor`] looks at it.
+//! A [`Request`] is one of them while the [`Acceptor`] decides on it.
 
 use super::super::phase::{HasPhase, Phase};
 use super::cm_link::Inner;
@@ -17,14 +17,14 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 
-/// Who decides on requests that come by a device.
+/// Decides on requests that arrive at a device.
 pub(crate) trait Acceptor<O: Upcalls>: 'static {
-    /// A connection is asked for. Called in process context without locks; may sleep, but all
-    /// connections of the host wait meanwhile.
+    /// Handles a request. Context: process, without locks, may sleep; all connections of the host
+    /// wait meanwhile.
     fn request(request: &Request<'_, O>) -> Verdict;
 }
 
-/// A request for a connection.
+/// One connection request.
 pub(crate) struct Request<'a, O: Upcalls> {
     incoming: &'a Incoming<'a>,
     device: DeviceRef,
@@ -52,42 +52,43 @@ impl<'a, O: Upcalls> Request<'a, O> {
         }
     }
 
-    /// The network namespace that it is for.
+    /// Returns the network namespace of the destination.
     pub(crate) fn net(&self) -> &Net {
         &self.net
     }
 
-    /// The port that it is for.
+    /// Returns the destination port.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
-    /// The interface that it came in by.
+    /// Returns the interface that the request arrived at.
     pub(crate) fn ifindex(&self) -> u32 {
         self.ifindex
     }
 
-    /// The private data of the REQ.
+    /// Returns the private data of the REQ.
     pub(crate) fn hello(&self) -> &'a [u8; REQUEST_DATA] {
         self.incoming.data()
     }
 
-    /// Whether the link is InfiniBand (else it is Ethernet).
+    /// Returns true if the link is InfiniBand, false for Ethernet.
     pub(crate) fn is_infiniband(&self) -> bool {
         self.device.port_is_infiniband(self.incoming.device_port())
     }
 
-    /// Would what we send from `local` to `remote` leave by the interface that this came in by?
+    /// Returns true if packets from `local` to `remote` leave by the interface that the request
+    /// arrived at.
     pub(crate) fn plausible(&self, local: &Address, remote: &Address) -> bool {
         self.net.reverse_route(self.ifindex, local, remote)
     }
 
-    /// Makes both halves of the connection, once. Receives can be posted. Then comes
-    /// [`CmLink::reply`].
+    /// Makes both halves of the connection, once. Receives can be posted. [`CmLink::reply`]
+    /// follows.
     ///
     /// # Errors
     ///
-    /// `ENODEV` when the device goes, `ENOMEM`, `EBUSY` the second time.
+    /// `ENODEV`: the device is being removed. `ENOMEM`. `EBUSY`: called before.
     pub(crate) fn create(
         &self,
         config: &Config,
@@ -104,8 +105,8 @@ impl<'a, O: Upcalls> Request<'a, O> {
         result.map(|()| (endpoint, link))
     }
 
-    /// Takes back what was made, so that the request can be answered otherwise, and tells the owner
-    /// that it is over. Not possible once a REP is out; then the link is what there is, and it ends.
+    /// Destroys the halves, so that the request can get another reply, and notifies the owner of
+    /// the end. Fails once a REP is out; then the link exists and ends by itself.
     pub(super) fn undo(&self) {
         let Some(inner) = self.made.take() else {
             return;
@@ -114,7 +115,7 @@ impl<'a, O: Upcalls> Request<'a, O> {
             let mut id = inner.id.lock();
             *id = id.take().and_then(|id| self.incoming.give_back(id).err());
             drop(id);
-            // Nothing else will: of this connection the connection manager knows nothing.
+            // The connection manager does not know this connection, so it flushes nothing.
             inner.tell(|o, id| o.refused(id, ECONNABORTED.into()));
         } else {
             inner.abort();
@@ -132,19 +133,19 @@ impl<O: Upcalls> Drop for Request<'_, O> {
 }
 
 impl<O: Upcalls> CmLink<O> {
-    /// Accepts the connection: the QP can receive and send, and REP goes out. What comes of it is
-    /// told by [`Upcalls::established`] or [`Upcalls::refused`]. Process context.
+    /// Accepts the connection: makes the QP ready and sends REP. [`Upcalls::established`] or
+    /// [`Upcalls::refused`] follows. Context: process.
     ///
     /// # Errors
     ///
-    /// `EINVAL` when it is not to be answered (any more), or what the device or sending says.
+    /// `EINVAL`: the request needs no reply (any more). Others: from the device or from sending.
     pub(crate) fn reply(&self, data: &[u8; REPLY_DATA]) -> Result {
         let inner = &self.inner;
         let qp = inner.qp()?;
         let id = inner.id.lock();
         let id = id.as_ref().ok_or(ENODEV)?;
-        // The peer's messages may come as soon as it has the REP, so the QP is ready before. The
-        // connection manager learns our PSN only then.
+        // The peer may send as soon as it has the REP, so the QP is ready before. The connection
+        // manager learns the local PSN only then.
         let tuning = inner.tuning(inner.reads_in, inner.reads_out, Some(inner.psn));
         qp.to_ready_to_receive(id, &tuning)?;
         qp.to_ready_to_send(id, &tuning)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Devices that come and go. A [`Service`] is the module being in business with RDMA.
+//! Arrival and removal of devices. A [`Service`] is the module's registration with RDMA.
 
 use super::accept::Acceptor;
 use super::listen::open;
@@ -12,18 +12,18 @@ use core::marker::PhantomData;
 use core::mem::replace;
 use kernel::prelude::*;
 
-/// How the module is told of devices.
+/// Client of the RDMA core.
 struct Devices<O, A>(PhantomData<fn() -> (O, A)>);
 
 impl<O: Upcalls, A: Acceptor<O>> Client for Devices<O, A> {
     fn added(device: &DeviceRef) -> Result {
         let mut registry = registry::lock()?;
         let registry = &mut *registry;
-        // All the memory first: what listens is not to be dropped under the lock.
+        // Allocates everything first: listeners must not be dropped under the lock.
         let mut listens = KVec::with_capacity(registry.ports.len(), GFP_KERNEL)?;
         registry.devices.reserve(1, GFP_KERNEL)?;
         for port in registry.ports.iter() {
-            // A port that cannot be listened at here does not keep the device from being used.
+            // A port without a listener does not keep the device from being used.
             match open::<O, A>(device, port.number) {
                 Ok(id) => listens.push((port.number, id), GFP_KERNEL)?,
                 Err(e) => pr_warn!("cannot listen at port {}: {:?}\n", port.number, e),
@@ -47,7 +47,7 @@ impl<O: Upcalls, A: Acceptor<O>> Client for Devices<O, A> {
         let at = registry.devices.iter().position(|l| l.device == *device);
         let entry = at.and_then(|i| registry.devices.remove(i).ok());
         drop(registry);
-        // Waits for requests that are being handled; after that no more connections come in.
+        // Waits for requests in progress; no more connections arrive afterwards.
         drop(entry);
 
         tell(device);
@@ -58,8 +58,8 @@ impl<O: Upcalls, A: Acceptor<O>> Client for Devices<O, A> {
     }
 }
 
-/// Tells all clients of a device that it goes. No client can be added for it any more, so one
-/// round reaches all. They are told without the lock, and go when they like.
+/// Notifies all clients of a device of its removal. No client can be added any more, so one round
+/// reaches all. Calls them without the lock; each leaves when it is ready.
 fn tell(device: &DeviceRef) {
     let mut from = 0;
     loop {
@@ -74,22 +74,22 @@ fn tell(device: &DeviceRef) {
     }
 }
 
-/// The module in business with RDMA. Dropping it ends that: all owners are told that their devices
-/// are removed, and that is waited for.
+/// The module's registration with RDMA. Its drop removes all devices from their owners and waits
+/// for that.
 pub(crate) struct Service {
-    // In this order: the workqueue destroys what the clients' devices wait for.
+    // In this order: the workqueue destroys the objects that the clients' devices wait for.
     client: Option<KBox<dyn Send + Sync>>,
     _worker: Worker,
 }
 
-/// Goes into business, for the module's one kind of owner and of acceptor.
+/// Registers the module's owner type and acceptor.
 ///
 /// # Errors
 ///
-/// `EBUSY` if that was done already, `ENOMEM`.
+/// `EBUSY`: registered already. `ENOMEM`.
 pub(crate) fn start<O: Upcalls, A: Acceptor<O>>() -> Result<Service> {
     registry::start();
-    // What follows is undone by its drop.
+    // Its drop undoes the following steps.
     let mut service = Service {
         client: None,
         _worker: Worker::start()?,
@@ -102,9 +102,9 @@ pub(crate) fn start<O: Upcalls, A: Acceptor<O>>() -> Result<Service> {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // Waits for all devices to be given back.
+        // Waits until all devices are released.
         drop(self.client.take());
-        // The registry itself is never dropped, so what it holds is, even when that is empty.
+        // The registry itself is never dropped. Its collections are dropped here, even when empty.
         let left = registry::lock().ok().map(|mut registry| {
             registry.open = None;
             let devices = replace(&mut registry.devices, KVec::new());

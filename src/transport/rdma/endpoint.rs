@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The messages of a connection.
+//! Messages of a connection.
 //!
-//! An [`Endpoint`] is one end of a connection for sending and receiving: a QP, and the memory that is
-//! posted or lent to it. The QP lives and dies with it.
+//! An [`Endpoint`] is one end of a connection for sending and receiving: a QP, and the memory
+//! posted or lent to it. Both live equally long.
 
 use super::registry;
 use crate::memory::pinned::Pinned;
@@ -23,23 +23,24 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::workqueue::{impl_has_delayed_work, new_delayed_work, DelayedWork, WorkItem};
 
-/// When a driver that has refused to destroy a QP is asked again, in milliseconds; then the double, and so on.
+/// First delay before another attempt to destroy a QP that the driver has refused to destroy (ms).
+/// It doubles each time.
 const PAUSE: u32 = 20;
-/// How often it is doubled: to 1.28 s.
+/// Number of times the delay doubles: up to 1.28 s.
 const DOUBLINGS: u32 = 6;
-/// How long the RCU grace period may take for which a QP waits before it is destroyed, in milliseconds: a few
-/// ticks as a rule. One that takes longer is hurried on.
+/// Time before the RCU grace period that the destruction of a QP waits for is expedited (ms): more
+/// than the usual few ticks.
 const GRACE: u32 = 20;
-/// After so many refusals, in four seconds, it is no passing matter.
+/// Refusals, in four seconds, after which the failure counts as permanent.
 const MANY: u32 = 8;
 
-/// What an endpoint consists of; destroyed by the workqueue.
+/// Parts of an endpoint; the workqueue destroys them.
 #[pin_data]
 struct Remains {
-    /// `None` only while this is made or dropped.
+    /// `None` only during construction and drop.
     endpoint: Option<verbs::Endpoint<Pinned>>,
     device: DeviceRef,
-    /// How often the driver has refused to destroy the QP.
+    /// Number of times the driver has refused to destroy the QP.
     refused: u32,
     #[pin]
     work: DelayedWork<Remains>,
@@ -50,10 +51,10 @@ impl_has_delayed_work! {
 }
 
 impl Remains {
-    /// Tries again later. All that the device may use stays, and so do the device, and the owner, who keeps the
-    /// module from being unloaded.
+    /// Retries later. All that the device may access stays, and so do the device and the owner,
+    /// which keeps the module loaded.
     fn refused(mut self: Pin<KBox<Self>>, endpoint: verbs::Endpoint<Pinned>) {
-        // it takes nothing more from a peer
+        // it accepts nothing more from a peer
         endpoint.qp().to_error();
         let this = self.as_mut().project();
         let pause = PAUSE << (*this.refused).min(DOUBLINGS);
@@ -78,7 +79,7 @@ impl WorkItem for Remains {
             return work::defer_by(this, GRACE);
         }
         let lender = endpoint.lender();
-        // Destroys the QP and lets go of lent memory, which sleeps.
+        // Destroys the QP and releases lent memory. Sleeps.
         match endpoint.into_queues() {
             Ok(Some(queues)) => registry::keep_queues(&this.device, queues),
             Ok(None) => (),
@@ -92,12 +93,12 @@ impl WorkItem for Remains {
 
 /// One end of a connection for sending and receiving.
 pub(crate) struct Endpoint {
-    /// `None` only while it is dropped.
+    /// `None` only during the drop.
     remains: Option<Pin<KBox<Remains>>>,
 }
 
 impl Endpoint {
-    /// An endpoint by the device's.
+    /// Wraps an endpoint of the device.
     pub(super) fn new(
         device: &DeviceRef,
         make: impl FnOnce() -> Result<verbs::Endpoint<Pinned>>,
@@ -111,7 +112,7 @@ impl Endpoint {
             }),
             GFP_KERNEL,
         )?;
-        // last, for its end may take long
+        // last, since its end may take long
         *remains.as_mut().project().endpoint = Some(make()?);
         Ok(Endpoint {
             remains: Some(remains),
@@ -238,7 +239,7 @@ impl Transport for Endpoint {
         })
     }
 
-    /// Of all: other systems' senders mark urgent messages only, or none.
+    /// Notifies of all messages: senders of other systems mark urgent messages only, or none.
     fn arm_receive(&mut self, _of: NotifyOn) -> Arming {
         self.endpoint_mut()
             .map_or(Arming::Armed, verbs::Endpoint::arm_receive)

@@ -2,29 +2,29 @@
 
 //! Connections by an RDMA device: InfiniBand, or RoCE.
 //!
-//! A connection has two halves that live apart. The [`Endpoint`] carries messages and belongs to
-//! whoever holds the connection's lock. The [`CmLink`] is the connection towards the connection
-//! manager, and makes upcalls to the connection's owner ([`Upcalls`]), in process context and one at a time.
+//! A connection has two halves with separate lifetimes. The [`Endpoint`] carries messages and
+//! belongs to the holder of the connection's lock. The [`CmLink`] is the connection manager's
+//! side; it makes upcalls to the connection's owner ([`Upcalls`]) in process context, one at a
+//! time.
 //!
-//! * [`resolve`]: from an IP address to a route, and from there to a link (active side);
-//! * [`connect`]: REQ, and what its answer leads to;
-//! * [`mod@listen`]: ports at which requests may come in;
-//! * [`accept`]: such requests (passive side);
+//! * [`resolve`]: from an IP address to a route and a link (active side);
+//! * [`connect`]: REQ and its replies;
+//! * [`mod@listen`]: listening ports;
+//! * [`accept`]: connection requests (passive side);
 //! * [`cm_link`]: the life of a connection and its end;
 //! * [`endpoint`]: the messages;
-//! * [`registry`]: devices, ports that are listened at, and what has to go with a device;
-//! * [`device`]: devices that come and go.
+//! * [`registry`]: devices, listening ports, and the clients of each device;
+//! * [`device`]: arrival and removal of devices.
 //!
-//! **Who keeps what.** An owner holds its `Endpoint`, `CmLink` and [`Resolver`]; they hold the owner
-//! in turn. The owner breaks the ring by dropping them: when it is closed, when it is refused, and
-//! on [`Upcalls::device_removed`], where the removal waits for it. All three may be dropped anywhere,
-//! in upcalls and under spinlocks, because their parts are destroyed by the module's workqueue:
-//! there the owner's last reference may be dropped, too. A link that is dropped while connected
-//! says goodbye to the peer by itself.
+//! **References.** An owner holds its `Endpoint`, `CmLink` and [`Resolver`]; they hold the owner
+//! in turn. The owner breaks the cycle by dropping them: on close, on a refusal, and on
+//! [`Upcalls::device_removed`], where the removal waits for it. All three may be dropped in any
+//! context, in upcalls and under spinlocks, because the module's workqueue destroys their parts;
+//! the owner's last reference may be dropped there, too. The drop of a connected link disconnects
+//! from the peer.
 //!
-//! **Locks.** That of [`registry`] is a mutex and inner to all locks of the owner that
-//! may sleep; no upcall is made under it. A link's state has a spinlock under which nothing is
-//! called.
+//! **Locks.** The lock of [`registry`] is a mutex, inner to all locks of the owner that may sleep;
+//! no upcall is made under it. The state of a link has a spinlock under which nothing is called.
 
 pub(crate) mod accept;
 pub(crate) mod cm_link;
@@ -47,5 +47,5 @@ use super::{
     REQUEST_DATA,
 };
 
-/// Where SDP's service IDs begin; the port is added (IBA Annex A4).
+/// First of SDP's service IDs; the port is added (IBA Annex A4).
 pub(crate) const SERVICE_ID: u64 = 0x1_0000;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What the module as a whole knows of RDMA: the devices, the ports that are listened at on each, and
-//! everything that must hear when a device goes.
+//! The module's table of RDMA devices, with the listening ports and the clients of each.
 
 use crate::sys::net::params;
 use crate::sys::rdma::device::DeviceRef;
@@ -19,38 +18,39 @@ late_mutex! {
 }
 pub(super) use registry::{lock, start};
 
-/// A port that is listened at, on all devices.
+/// A listening port, on all devices.
 pub(super) struct Port {
     pub(super) number: u16,
-    /// How many [`Listening`](super::Listening)s there are for it; 0 for a moment, until that has ended on
+    /// Number of [`Listening`](super::Listening)s; 0 for a moment, until listening has ended on
     /// all devices.
     pub(super) users: u32,
 }
 
-/// Something that uses a device and must hear when it goes.
+/// User of a device that is notified of its removal.
 pub(super) trait RemovalClient: Send + Sync + 'static {
-    /// The device goes. Called in process context without locks, and a second time when the end
-    /// takes too long.
+    /// The device is being removed. Called a second time when the end takes too long. Context:
+    /// process, without locks.
     fn device_goes(self: Arc<Self>);
 }
 
-/// What is to hear when which device goes.
+/// Clients by device.
 type Registered = (DeviceRef, Arc<dyn RemovalClient>);
 
-/// A device, and where it is listened at.
+/// A device and its listeners.
 pub(super) struct DeviceEntry {
     pub(super) device: DeviceRef,
     pub(super) listens: KVec<(u16, ListenId)>,
-    /// Of endpoints that are gone, for those that come.
+    /// Queues of closed endpoints, kept for new ones.
     pub(super) spare: KVec<QueueSet>,
 }
 
-/// Queues that an endpoint of the device can be made of, if any are kept.
+/// Returns queues for a new endpoint of the device, if any are kept.
 pub(super) fn take_queues(device: &DeviceRef) -> Option<QueueSet> {
     lock().ok()?.entry(device)?.spare.pop()
 }
 
-/// Keeps the queues of an endpoint for another one, unless there are enough, or the device goes. Process context.
+/// Keeps the queues of an endpoint for another one, unless there are enough or the device is being
+/// removed. Context: process.
 pub(super) fn keep_queues(device: &DeviceRef, queues: QueueSet) {
     let most = usize::try_from(params::spare_queues()).unwrap_or(0);
     let Ok(mut registry) = lock() else { return };
@@ -67,18 +67,18 @@ pub(super) fn keep_queues(device: &DeviceRef, queues: QueueSet) {
     drop((surplus, rest));
 }
 
-/// What the module as a whole knows of RDMA.
+/// The module's table of RDMA devices.
 pub(crate) struct Registry {
     pub(super) devices: KVec<DeviceEntry>,
     pub(super) ports: KVec<Port>,
     pub(super) clients: Option<RBTree<u64, Registered>>,
     next_key: u64,
-    /// Begins to listen, with the handler of the module's one acceptor.
+    /// Starts listening, with the handler of the module's one acceptor.
     pub(super) open: Option<fn(&DeviceRef, u16) -> Result<ListenId>>,
 }
 
 impl Registry {
-    /// Knows nothing.
+    /// An empty table.
     const fn new() -> Self {
         Registry {
             devices: KVec::new(),
@@ -89,12 +89,12 @@ impl Registry {
         }
     }
 
-    /// The entry of a device, if it does not go.
+    /// Returns the entry of a device, unless it is being removed.
     fn entry(&mut self, device: &DeviceRef) -> Option<&mut DeviceEntry> {
         self.devices.iter_mut().find(|e| e.device == *device)
     }
 
-    /// The first device that `f` says yes to.
+    /// Returns the first device for which `f` is true.
     pub(super) fn find(&self, f: impl Fn(&DeviceRef) -> bool) -> Option<DeviceRef> {
         self.devices
             .iter()
@@ -103,11 +103,11 @@ impl Registry {
             .cloned()
     }
 
-    /// Has `client` hear when the device goes, until [`Registry::remove_client`].
+    /// Notifies `client` of the removal of the device, until [`Registry::remove_client`].
     ///
     /// # Errors
     ///
-    /// `ENODEV` if it goes already, `ENOMEM`.
+    /// `ENODEV`: being removed already. `ENOMEM`.
     pub(super) fn add_client(
         &mut self,
         device: &DeviceRef,
@@ -123,12 +123,12 @@ impl Registry {
         Ok(key)
     }
 
-    /// The reverse of [`Registry::add_client`]. What comes back is dropped without the lock.
+    /// Reverses [`Registry::add_client`]. The caller drops the result without the lock.
     pub(super) fn remove_client(&mut self, key: u64) -> Option<Registered> {
         self.clients.as_mut()?.remove(&key)
     }
 
-    /// The first client of a device whose key is at least `from`, and its key.
+    /// Returns the first client of a device whose key is at least `from`, and its key.
     pub(super) fn next_of(
         &mut self,
         device: &DeviceRef,

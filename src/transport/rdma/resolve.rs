@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! From an IP address to a connection that can be asked for.
+//! From an IP address to a connection request (active side).
 //!
-//! A [`Resolver`] is one attempt to find the way to an address. What it finds is good for
-//! [`Resolver::create`] and [`Resolver::connect`]; then it can be dropped.
+//! A [`Resolver`] is one attempt to resolve an address. Its result serves [`Resolver::create`] and
+//! [`Resolver::connect`]; then it can be dropped.
 
 use super::registry;
 use super::{Attempt, CmLink, Config, Endpoint, Net, ResolverId, Upcalls, REQUEST_DATA};
@@ -22,39 +22,39 @@ use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 use kernel::time::{Instant, Monotonic};
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
-/// The time for the first try to find a neighbour, in milliseconds; each further one has four times
-/// as much. `rdma_cm` misses a neighbour that answers before it has begun to wait, as one on the
-/// same host does, and then finds it only when its time is over.
+/// Time of the first attempt to find a neighbour (ms); each further one has four times as much.
+/// `rdma_cm` misses a neighbour that replies before it has begun to wait, as one on the same host
+/// does, and finds it only when the time is over.
 const FIRST_TRY: u32 = 10;
 
-/// What is looked for.
+/// Query of a search.
 struct Query {
     source: Option<Address>,
     destination: Address,
     tos: Option<u8>,
-    /// The time for either half of the search.
+    /// Time limit for either half of the search.
     timeout_ms: u32,
     began: Instant<Monotonic>,
     next_try: u32,
 }
 
-/// How far it is.
+/// State of the search.
 enum LookupState {
-    /// Not begun, or between two tries.
+    /// Not begun, or between two attempts.
     Nothing,
-    /// Here it is looked for, or was found.
+    /// Searching, or found, with this id.
     By(RouteId),
-    /// Not wanted any more.
+    /// Cancelled.
     Over,
 }
 
-/// What the callbacks of a search get at, and what the workqueue destroys.
+/// State that the callbacks of a search use and the workqueue destroys.
 #[pin_data]
 struct Lookup<O: Upcalls> {
     owner: ARef<O>,
     net: ARef<Net>,
     _module: ModuleRef,
-    /// Whether the owner was told a result.
+    /// True once the owner was notified of a result.
     told: AtomicFlag,
     /// Set once, before the search begins. Taken inside the lock of `found`.
     #[pin]
@@ -88,7 +88,7 @@ impl<O: Upcalls> WorkItem<1> for Lookup<O> {
 
     fn run(this: Arc<Self>) {
         let last = core::mem::replace(&mut *this.found.lock(), LookupState::Over);
-        // Waits for callbacks, which take the lock; so not under it.
+        // Waits for callbacks, which take the lock, so without the lock.
         drop(last);
     }
 }
@@ -104,10 +104,10 @@ impl<O: Upcalls> Lookup<O> {
         ResolverId::of(self)
     }
 
-    /// Tries to find the neighbour, not in a callback.
+    /// Tries to find the neighbour. Not called from a callback.
     ///
-    /// Each time with a new id: one that is used again waits for its own last callback, and that
-    /// would be under the lock here.
+    /// Uses a new id each time: an id used again would wait for its own last callback, here under
+    /// the lock.
     fn look(self: &Arc<Self>) -> Result {
         let mut new = RouteId::new(&self.net, self.clone())?;
         let mut query = self.query.lock();
@@ -123,7 +123,7 @@ impl<O: Upcalls> Lookup<O> {
         if let LookupState::Over = &*id {
             return Err(ENODEV);
         }
-        // Callbacks may come at once; they find the id when the lock is free.
+        // Callbacks may run at once; they find the id when the lock is free.
         let begun = new.begin(source.as_ref(), &destination, tos, time);
         if begun.is_ok() {
             *id = LookupState::By(new);
@@ -132,7 +132,7 @@ impl<O: Upcalls> Lookup<O> {
         begun.map_err(error)
     }
 
-    /// Changes how far it is, unless it is over.
+    /// Changes the state, unless the search has ended.
     fn put(&self, to: LookupState) -> Result<LookupState> {
         let mut id = self.found.lock();
         match &*id {
@@ -141,7 +141,7 @@ impl<O: Upcalls> Lookup<O> {
         }
     }
 
-    /// Whether there is time for one more try.
+    /// Returns true if there is time for another attempt.
     fn has_time(&self) -> bool {
         self.query
             .lock()
@@ -161,7 +161,7 @@ impl<O: Upcalls> Events for Lookup<O> {
             }
             Event::RouteFound => self.tell(usable(route).map(|_| ())),
             Event::NoAddress(e) if Errno::of(e) == ETIMEDOUT && self.has_time() => {
-                // Not from in here: a new try begins with the end of this one.
+                // Not from here: a new attempt begins with the end of this one.
                 work::defer::<Arc<Self>, 0>(self);
             }
             Event::NoAddress(e) | Event::NoRoute(e) => self.tell(Err(error(e))),
@@ -176,17 +176,17 @@ impl<O: Upcalls> Events for Lookup<O> {
     }
 }
 
-/// The errno that connect(2) of TCP has for it.
+/// Returns the errno of TCP's connect(2) for it.
 fn error(e: Error) -> Error {
     match Errno::of(e) {
         NO_DEVICE | EADDRNOTAVAIL => ENETUNREACH.into(),
-        // No neighbour answers.
+        // No neighbour replies.
         ETIMEDOUT => EHOSTUNREACH.into(),
         _ => e,
     }
 }
 
-/// The device of a route, if connections can be made from there.
+/// Returns the device of a route, if it supports SDP connections.
 fn usable(route: &Route) -> Result<DeviceRef> {
     let device = registry::lock()?.find(|d| route.is_at(d)).ok_or(ENETDOWN)?;
     if !device.port_has_cm(route.device_port()?) {
@@ -202,7 +202,7 @@ pub(crate) struct Resolver<O: Upcalls> {
 }
 
 impl<O: Upcalls> Resolver<O> {
-    /// A resolver that has not begun.
+    /// Makes a resolver that has not begun.
     ///
     /// # Errors
     ///
@@ -224,19 +224,19 @@ impl<O: Upcalls> Resolver<O> {
         Ok(Arc::new(Resolver { search }, GFP_KERNEL)?)
     }
 
-    /// Which one this is, in upcalls to the owner.
+    /// Returns the id in upcalls to the owner.
     pub(crate) fn id(&self) -> ResolverId {
         self.search.id()
     }
 
-    /// Begins, once. The result is told by [`Upcalls::resolved`], possibly before this returns.
+    /// Starts, once. [`Upcalls::resolved`] brings the result, possibly before this returns.
     ///
-    /// `source` is where the connection comes from, if not from what the route says; ports do not
-    /// matter. Either half of the search has `timeout_ms`. `tos` are the DSCP and ECN bits.
+    /// `source`: local address, otherwise that of the route; ports are ignored. `timeout_ms`: for
+    /// either half of the search. `tos`: the DSCP and ECN bits.
     ///
     /// # Errors
     ///
-    /// What can be told at once. Then nothing is told by `resolved`.
+    /// Failures that are known at once; `resolved` is not called then.
     pub(crate) fn start(
         &self,
         source: Option<&Address>,
@@ -262,26 +262,26 @@ impl<O: Upcalls> Resolver<O> {
         }
     }
 
-    /// The address that the connection comes from, with port 0. Known when resolved.
+    /// Returns the local address, with port 0. Known when resolved.
     pub(crate) fn source(&self) -> Result<Address> {
         self.with(|id| id.source())
     }
 
-    /// The interface by which the peer is reached, 0 if that is not known.
+    /// Returns the interface to the peer, 0 if unknown.
     pub(crate) fn ifindex(&self) -> u32 {
         self.with(|id| Ok(id.ifindex())).unwrap_or(0)
     }
 
-    /// Whether the link is InfiniBand (else it is Ethernet). Known when resolved.
+    /// Returns true if the link is InfiniBand, false for Ethernet. Known when resolved.
     pub(crate) fn is_infiniband(&self) -> Result<bool> {
         self.with(|id| Ok(usable(id)?.port_is_infiniband(id.device_port()?)))
     }
 
-    /// Makes the two halves of a connection that can be asked for. Receives can be posted.
+    /// Makes the two halves of a connection. Receives can be posted.
     ///
     /// # Errors
     ///
-    /// `EINVAL` when not resolved, `ENETDOWN` when the device goes, `ENOMEM`.
+    /// `EINVAL`: not resolved. `ENETDOWN`: the device is being removed. `ENOMEM`.
     pub(crate) fn create(
         &self,
         config: &Config,
@@ -299,12 +299,12 @@ impl<O: Upcalls> Resolver<O> {
         CmLink::active(&device, config, owner, port, pkey_index)
     }
 
-    /// Asks the peer for the connection. The answer comes by [`Upcalls::replied`] or
-    /// [`Upcalls::refused`], possibly before this returns. A `priority` chooses the service level.
+    /// Sends the connection request. [`Upcalls::replied`] or [`Upcalls::refused`] follows,
+    /// possibly before this returns. `priority` selects the service level.
     ///
     /// # Errors
     ///
-    /// `EINVAL` when not resolved or asked already, or what sending says.
+    /// `EINVAL`: not resolved, or requested before. Others: from sending.
     pub(crate) fn connect(
         &self,
         link: &CmLink<O>,
