@@ -16,7 +16,7 @@ PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 install = scripts/install --destdir '$(DESTDIR)' --prefix '$(PREFIX)' --sysconfdir '$(SYSCONFDIR)'
 
-.PHONY: module debug selftest demo test test-all next torture bench check prepare tools install uninstall modules_install doc deb clean help
+.PHONY: module debug selftest demo quick test test-all next torture bench check prepare tools install uninstall modules_install doc deb clean help
 
 module: ## (or just make) build the module, build/ib_sdp.ko
 	@$(build_module) -- $(handed_on)
@@ -29,6 +29,9 @@ selftest: ## build the module with its self-test, for tests/guest/suites/hostile
 
 demo: ## show the module at work, in a guest
 	@scripts/demo
+
+quick: ## two minutes of tests before a commit: fast checks, host tests, a guest with some of data, zcopy and ipproto
+	@scripts/test quick host
 
 test: ## run tests that reach every part; SUITES="host guest" chooses (scripts/test --list)
 	@scripts/test $(SUITES)

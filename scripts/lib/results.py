@@ -12,6 +12,7 @@ class Tally:
         self.seconds = 0    # how long it took, without what was built for it
         self.processor = 0  # and of that, of processors: the same on a busy machine
         self.failures, self.skips = [], []
+        self.steps = 0      # of the simulator
         self.unsteady = []  # failed once and passed when tried again, with the first reason; they count as passed
 
     @property
@@ -32,13 +33,14 @@ class Tally:
         """What failed under this name has passed since."""
         self.unsteady += [failure for failure in self.failures if failure[0] == name]
         self.failures = [failure for failure in self.failures if failure[0] != name]
-        self.passed += 1
+        self.ok(name=name)
 
     def add(self, other):
         self.passed += other.passed
         self.unsteady += other.unsteady
         self.failures += other.failures
         self.skips += other.skips
+        self.steps += other.steps
 
     def total(self):
         return self.passed + len(self.failures) + len(self.skips)
@@ -46,6 +48,45 @@ class Tally:
     def line(self):
         text = f"{self.passed} passed, {self.failed} failed"
         return text + (f", {len(self.skips)} skipped" if self.skips else "")
+
+
+# Subjects of guest cases by the first part of their names; all others compare socket calls.
+SUBJECTS = {
+    "Attacks and exhaustion stopped": ("hostile", "overload", "infoleak", "syscall_fuzz", "lifecycle"),
+    "RDMA devices unlike rxe, faults": ("adverse", "faults", "stress"),
+    "Programs unchanged": ("programs", "preload", "map", "heavy"),
+}
+
+
+def proved(tallies):
+    """One screen that says what a run has shown: lines, without those of which nothing ran."""
+    rows = {"Protocol": ("", [])}
+    rows |= {name: ("cases", []) for name in ("Socket calls, equal to TCP's", *SUBJECTS, "Debug kernel (KASAN, lockdep, kmemleak)", "Other kernel series")}
+    steps = reports = 0
+    debug = False
+    for tally in tallies:
+        kind = tally.suite.partition(":")[0]
+        if kind in ("host", "sim"):
+            rows["Protocol"][1].append((tally.passed, tally.failed))
+            steps += tally.steps
+        elif kind in ("debug", "series"):
+            name = "Debug kernel (KASAN, lockdep, kmemleak)" if kind == "debug" else "Other kernel series"
+            rows[name][1].append((tally.passed, tally.failed))
+            debug |= kind == "debug" and bool(tally.passed)
+        elif kind in ("guest", "wire", "adverse"):
+            for name, good in [(name, 1) for name in tally.passed_names - {None}] + [(name, 0) for name, _ in tally.failures]:
+                first = name.partition(".")[0]
+                row = next((row for row, firsts in SUBJECTS.items() if first in firsts), "Socket calls, equal to TCP's")
+                rows[row][1].append((good, 1 - good))
+        reports += sum("kernel reported a problem" in why for _, why in tally.failures)
+    for name, (unit, counts) in rows.items():
+        good, bad = sum(count[0] for count in counts), sum(count[1] for count in counts)
+        if good + bad:
+            more = f", {steps / 1e6:.0f} million steps simulated" if name == "Protocol" and steps else ""
+            more += f", {reports} kernel reports" if name.startswith("Debug") and debug else ""
+            yield f"{name:42} {good:6} {unit or 'tests'} passed{f', {bad} FAILED' if bad else ''}{more}"
+    if reports and not debug:
+        yield f"{'Kernel reports':42} {reports:6}"
 
 
 def table(tallies, builds, seconds, jobs):
@@ -74,6 +115,14 @@ class Command:
         if status == 0:
             self.tally.ok()
         return False
+
+
+class Simulator(Command):
+    """The simulator, which prints how many steps it has made."""
+
+    def line(self, line):
+        if found := re.match(r"(\d+) steps in \d+ connections", line):
+            self.tally.steps = int(found[1])
 
 
 class CargoTest:

@@ -7,7 +7,7 @@ import re
 
 import kernels
 from cache import PROJECT, SCRIPTS
-from results import CargoTest, Command, Ktap, Unittest
+from results import CargoTest, Command, Ktap, Simulator, Unittest
 
 
 class Suite:
@@ -91,6 +91,11 @@ RAW = [name for name, says in NEEDS.items() if "selftest" in says]
 MIX = ["connect.nonblocking.success", "connect.listening.backlog", "data.stream.random_sizes", "data.stream.two_senders", "data.oob.in_bulk", "data.files.splice_out",
        "data.flags.waitall_large", "data.buffers.full", "close.closing.with_much_queued", "close.shutdown.behind_data", "poll.epoll.edge",
        "process.sharing.fork", "zcopy.blocks.both_ways", "zcopy.blocks.written", "zcopy.blocks.reader_interrupted"]
+
+# Cases of make quick.
+QUICK = ["data.stream.both_ways", "data.stream.random_sizes", "data.flags.peek", "data.flags.waitall_large", "data.oob.stops_at_mark", "data.vectors.shapes",
+         "data.buffers.full", "zcopy.blocks.written", "zcopy.blocks.both_ways", "zcopy.blocks.in_parts", "zcopy.waitall.part_of_it", "zcopy.notified",
+         "ipproto.chosen.takes_all", "ipproto.chosen.peer_with_tcp_only", "ipproto.chosen.non_blocking"]
 
 # Programs that are told by a form (tests/guest/lib/forms.py).
 FORMS = [path.stem for path in sorted((GUEST_SUITES / "programs").glob("*.py")) if "from lib.forms import" in path.read_text()]
@@ -206,9 +211,11 @@ SUITES = [
     Suite("check", "what can be said about the sources without running them", Command, ["scripts/check"], 5400),
     Suite("scripts", "the build bed's own logic", Unittest, ["sh", "-c", "exec python3 -B -m unittest discover -v -s scripts/tests 2>&1"], 600),
     Suite("host", "the protocol core and the tools, by cargo", CargoTest, ["scripts/cargo", "test", "--locked", "--workspace", "--no-fail-fast"], 5400),
-    Suite("sim", "connections in every interleaving, checked at every step", Command,
+    Suite("sim", "connections in every interleaving, checked at every step", Simulator,
           ["scripts/cargo", "run", "--release", "--locked", "-p", "sdp-sim", "--", "--steps", "100000000"], 5400),
     *guest_suites(),
+    Suite("quick:check", "the checks of the sources that take seconds", Command, ["scripts/check", "--fast"], 600, False),
+    guest("quick:guest", "a choice from data, zcopy and ipproto", [], ["--in-turn", "--brief", *QUICK], 600, False),
     short(LONGEST, "some of all guest suites on the debug kernel", "debug", DEBUG_SECONDS),
     *(short(f"series:{series}", f"some of all guest suites on Debian's kernel of {series}", series, GUEST_SECONDS) for series in other_series()),
     short("series:next", "the same on a kernel that is still to come (make next)", "next", GUEST_SECONDS, False),

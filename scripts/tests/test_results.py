@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lib"))
 
-from results import CargoTest, Ktap, Tally, Unittest  # noqa: E402
+from results import CargoTest, Ktap, Simulator, Tally, Unittest, proved  # noqa: E402
 
 
 def read(parser, text):
@@ -17,6 +17,42 @@ def read(parser, text):
         reader.line(line)
     reader.end()
     return tally
+
+
+class Proved(unittest.TestCase):
+    def tally(self, suite, *passed, failed=(), count=0):
+        tally = Tally(suite)
+        for name in passed:
+            tally.ok(name=name)
+        tally.ok(count)
+        for name, why in failed:
+            tally.fail(name, why)
+        return tally
+
+    def lines(self, *tallies):
+        return [" ".join(line.split()) for line in proved(tallies)]
+
+    def test_by_subject(self):
+        sim = self.tally("sim", count=1)
+        sim.steps = 100_000_000
+        found = self.lines(self.tally("host", count=400), sim, self.tally("check", count=1),
+                           self.tally("guest:overload+stress", "overload.crowds.a/v4", "stress.faults.loss/v4", "stress.faults.b/v6"),
+                           self.tally("guest:data", "data.oob.a/v4", failed=[("data.oob.b/v4", "")]), self.tally("guest:programs", "programs.redis.a/v4"),
+                           self.tally("debug:short", "data.oob.a/v4", failed=[("debug:short", "the guest's kernel reported a problem")]))
+        self.assertEqual(found, [
+            "Protocol 401 tests passed, 100 million steps simulated",
+            "Socket calls, equal to TCP's 1 cases passed, 1 FAILED",
+            "Attacks and exhaustion stopped 1 cases passed",
+            "RDMA devices unlike rxe, faults 2 cases passed",
+            "Programs unchanged 1 cases passed",
+            "Debug kernel (KASAN, lockdep, kmemleak) 1 cases passed, 1 FAILED, 1 kernel reports"])
+
+    def test_a_report_of_a_stock_kernel(self):
+        found = self.lines(self.tally("guest:data", failed=[("guest:data", "the guest's kernel reported a problem, or did not start (see above)")]))
+        self.assertEqual(found[-1], "Kernel reports 1")
+
+    def test_steps(self):
+        self.assertEqual(read(Simulator, "100000000 steps in 812 connections, 9.1 s (1 steps/s)\n").steps, 100_000_000)
 
 
 class KtapReading(unittest.TestCase):
