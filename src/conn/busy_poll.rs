@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! How long to watch before sleeping.
+//! Time to poll before sleeping.
 //!
-//! Falling asleep and waking up take longer than many an answer takes to come. So a reader whose
-//! bytes came soon the last times watches for them a little before it sleeps, as long as nobody else
-//! needs the processor: a [`BusyPoll`] is what one socket knows about that.
+//! Sleeping and waking up take longer than many a reply. So a reader whose recent bytes arrived
+//! soon polls a little before it sleeps, as long as no other task needs the processor. A
+//! [`BusyPoll`] holds the measurements of one socket.
 
 use crate::sys::net::params;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::time::Delta;
 
-/// Microseconds that are watched in any case, where watching is worth while at all.
+/// Minimum polling time where polling pays at all (us).
 const LEAST: i32 = 10;
 
-/// How long the readers of a socket had to wait lately.
+/// Recent waiting times of a socket's readers.
 ///
-/// Readers that wait at the same time may overwrite what the other one learnt, which does no harm.
+/// Concurrent readers may overwrite each other's measurement, which is harmless.
 pub(crate) struct BusyPoll {
-    /// A running mean, in microseconds.
+    /// Running mean (us).
     mean: Atomic<i32>,
 }
 
 impl BusyPoll {
-    /// Of a socket that nobody has read from.
+    /// State of a socket without readers so far.
     pub(crate) fn new() -> Self {
         BusyPoll {
             mean: Atomic::new(0),
         }
     }
 
-    /// How long to watch before sleeping: not at all if bytes are not to be expected within
+    /// Returns the polling time before sleeping: none if bytes are not expected within
     /// `recv_poll`.
     pub(crate) fn limit(&self) -> Delta {
         let most = params::recv_poll().clamp(0, 1000);
@@ -42,8 +42,8 @@ impl BusyPoll {
         Delta::from_micros(limit.into())
     }
 
-    /// A reader has waited so long. One long wait, between two questions to a server, say, does not
-    /// make up for many short ones.
+    /// Records the waiting time of a reader. One long wait, as between two requests to a server,
+    /// does not outweigh several short ones.
     pub(crate) fn learn(&self, waited: Delta) {
         let most = i64::from(params::recv_poll().clamp(0, 1000)) * 4;
         let waited = waited.as_micros_ceil().clamp(0, most) as i32;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The connection manager's side of a connection, and whether news are of this one: they may come when the
-//! socket has begun another by then.
+//! The connection manager's side of a connection. Checks that an upcall belongs to the current
+//! connection: it may arrive after the socket has begun another.
 
 use super::timers::Timer;
 use super::{Connection, SdpSock, JOB_FINISH};
@@ -9,27 +9,27 @@ use crate::sys::net::address::Address;
 use crate::sys::time::{is_past, jiffies, seconds, Jiffies};
 use crate::transport::{Attempt, CmLink, Endpoint, LinkId, Resolver, ResolverId};
 
-/// Requests of one attempt that a peer may refuse because of connections from before a crash. Each
-/// refusal ends one of those.
+/// Maximum number of requests of one attempt that the peer rejects because of stale connections.
+/// Each reject ends one of these.
 const MOST_STALE: u8 = 64;
-/// And the time that they may take.
+/// Time limit for these.
 const STALE_TIME: Jiffies = seconds(24);
 
-/// What finds the peer, asks it and is told of the end. Protected by the connection's spinlock.
+/// Resolver and link of a connection. Protected by the connection's spinlock.
 pub(crate) struct Cm {
-    /// Dropped when it has nothing more to do.
+    /// Dropped when no longer needed.
     link: Option<CmLink<SdpSock>>,
-    /// Finds address and route of the peer, until the request was sent.
+    /// Resolves address and route of the peer, until the request is sent.
     resolver: Option<Resolver<SdpSock>>,
-    /// Where the last connect(2) was to go, with its interface.
+    /// Destination of the last connect(2), with its interface.
     target: Option<Address>,
-    /// When it was asked for.
+    /// Time of that connect(2).
     since: Jiffies,
-    /// How often the peer has refused because of a connection from before.
+    /// Number of rejects because of stale connections.
     stale: u8,
 }
 
-/// What there is of a connection below the socket.
+/// Objects of a connection below the socket.
 #[must_use]
 pub(crate) struct Below {
     endpoint: Option<Endpoint>,
@@ -45,7 +45,7 @@ impl Below {
         }
     }
 
-    /// Lets go of it, in process context. Of the locks that events take none is held.
+    /// Drops them. Context: process, without the locks that upcalls take.
     pub(crate) fn destroy(self) {
         drop(self.resolver);
         if let Some(endpoint) = self.endpoint {
@@ -58,7 +58,7 @@ impl Below {
 }
 
 impl Cm {
-    /// Of a socket that was never connected.
+    /// State of a socket that was never connected.
     pub(super) const fn new() -> Self {
         Cm {
             link: None,
@@ -69,18 +69,19 @@ impl Cm {
         }
     }
 
-    /// Looks for a peer, for connect(2).
+    /// Starts resolving a peer, for connect(2).
     pub(crate) fn search(&mut self, to: Address, resolver: Resolver<SdpSock>) {
         (self.target, self.since, self.stale) = (Some(to), jiffies(), 0);
         self.resolver = Some(resolver);
     }
 
-    /// Looks for the same peer once more.
+    /// Resolves the same peer again.
     pub(crate) fn search_again(&mut self, resolver: Resolver<SdpSock>) {
         self.resolver = Some(resolver);
     }
 
-    /// The peer has a connection from before: where to ask it again; `None` if that was done too often.
+    /// Counts a reject because of a stale connection. Returns where to send the next request;
+    /// `None` after too many.
     pub(crate) fn ask_anew(&mut self) -> Option<Address> {
         if self.stale >= MOST_STALE || is_past(self.since.wrapping_add(STALE_TIME)) {
             return None;
@@ -89,43 +90,43 @@ impl Cm {
         self.target
     }
 
-    /// The search with this number, if it is still the socket's.
+    /// Returns the resolver with this id, if it is still the socket's.
     pub(crate) fn resolver(&self, search: ResolverId) -> Option<Resolver<SdpSock>> {
         self.resolver.as_ref().filter(|r| r.id() == search).cloned()
     }
 
-    /// Gives up the search.
+    /// Cancels the resolver.
     #[must_use]
     pub(crate) fn end_search(&mut self) -> Option<Resolver<SdpSock>> {
         self.resolver.take()
     }
 
-    /// A request or its answer goes out by this link.
+    /// Stores the link of a request or reply.
     pub(crate) fn begin(&mut self, link: CmLink<SdpSock>) {
         self.link = Some(link);
     }
 
-    /// The link.
+    /// Returns the link.
     pub(crate) fn link(&self) -> Option<&CmLink<SdpSock>> {
         self.link.as_ref()
     }
 
-    /// Whether nothing will come of it any more.
+    /// Returns true if the link is closed.
     pub(crate) fn is_idle(&self) -> bool {
         self.link.is_none() && self.resolver.is_none()
     }
 
-    /// Whether news of a link are of this connection, and not of one that the socket had before.
+    /// Returns true if the link belongs to the current connection.
     pub(crate) fn is_of(&self, link: LinkId) -> bool {
         self.link.as_ref().is_some_and(|l| l.id() == link)
     }
 
-    /// Whether what a resolver has found is for this attempt to connect, and not for one before.
+    /// Returns true if the resolver belongs to the current connect attempt.
     pub(crate) fn is_by(&self, search: ResolverId) -> bool {
         self.resolver.as_ref().is_some_and(|r| r.id() == search)
     }
 
-    /// Whether a device's removal ends this connection or attempt, and not one before.
+    /// Returns true if a removal upcall is about the current connection or attempt.
     pub(crate) fn is_at(&self, attempt: Attempt) -> bool {
         match attempt {
             Attempt::Search(search) => self.is_by(search),
@@ -135,7 +136,7 @@ impl Cm {
 }
 
 impl Connection {
-    /// Gives away everything of the connection below the socket, to be destroyed without the lock.
+    /// Detaches everything of the connection below the socket, to be destroyed without the lock.
     pub(crate) fn detach(&mut self) -> Below {
         self.direct.lost();
         self.rx_buffers.clear();
@@ -151,8 +152,8 @@ impl Connection {
 }
 
 impl SdpSock {
-    /// Takes the connection down: both streams have ended, or nobody waits for that any more. In process
-    /// context, without the lock.
+    /// Destroys the connection: both streams have ended, or nobody waits for that any more.
+    /// Context: process, without the lock.
     pub(super) fn start_disconnect(&self) {
         let link = {
             let c = self.connection();

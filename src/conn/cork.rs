@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Whether less than a message is held back: `TCP_CORK`, `MSG_MORE`, and within one machine what the peer has not
-//! taken yet. Needs nothing of the kernel: `tests/host/conn` compiles this file, too.
+//! Holding back partial messages: `TCP_CORK`, `MSG_MORE`, and on local connections until the peer
+//! has drained its messages. Independent of the kernel: `tests/host/conn` compiles this file, too.
 
-/// What holds bytes back besides `TCP_CORK`, and what lets them go in spite of it.
+/// State of holding back, besides `TCP_CORK`.
 pub(crate) struct Cork {
-    /// The last call has said that more follows (`MSG_MORE`).
+    /// The last call had `MSG_MORE`.
     more: bool,
-    /// What is there goes now, once.
+    /// The queued bytes go now, once.
     lifted: bool,
 }
 
 impl Cork {
-    /// Nothing is held back.
     pub(crate) const fn new() -> Self {
         Cork {
             more: false,
@@ -20,27 +19,27 @@ impl Cork {
         }
     }
 
-    /// Whether the last call has said that more follows.
+    /// Sets whether the last call had `MSG_MORE`.
     pub(crate) fn set_more(&mut self, more: bool) {
         self.more = more;
     }
 
-    /// What is there goes now, also under a cork, but nothing that comes later.
+    /// Sends the queued bytes now, even under a cork. Later bytes are held back again.
     pub(crate) fn lift(&mut self) {
         self.lifted = true;
     }
 
-    /// Whether bytes are held back, with `TCP_CORK` as in `option`.
+    /// Returns true if bytes are held back; `option` is `TCP_CORK`.
     pub(crate) fn holds(&self, option: bool) -> bool {
         (option || self.more) && !self.lifted
     }
 
-    /// Whether what is there goes now.
+    /// Returns true if the queued bytes go now.
     pub(crate) fn is_lifted(&self) -> bool {
         self.lifted
     }
 
-    /// All has gone that may.
+    /// Ends the exception: all bytes that may go have gone.
     pub(crate) fn settle(&mut self) {
         self.lifted = false;
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! How far it is decided whether an `IPPROTO_SDP` socket is SDP's or TCP's. What is done about it is in
-//! `socket/ipproto`.
+//! Decision between SDP and TCP of an `IPPROTO_SDP` socket. `socket/ipproto` carries it out.
 
 use super::timers::Timer;
 use super::{Connection, Outcome, SdpSock, JOB_FALL_BACK};
@@ -12,10 +11,10 @@ use crate::sys::net::ipproto::Chosen;
 use crate::sys::net::tcp::Name;
 use crate::sys::time::Jiffies;
 
-/// By what a program wants to connect, or to listen.
+/// Protocols that the program wants (`SDP_ROUTE`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Route {
-    /// SDP, else TCP.
+    /// SDP, otherwise TCP.
     Both,
     /// SDP alone.
     Sdp,
@@ -24,14 +23,14 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    /// By a program's number.
+    /// Parses the value of the option.
     pub(crate) fn new(value: i32) -> Option<Self> {
         [Route::Both, Route::Sdp, Route::Tcp]
             .into_iter()
             .find(|r| i64::from(r.value()) == i64::from(value))
     }
 
-    /// As programs call it.
+    /// Returns the value of the option.
     pub(crate) fn value(self) -> u32 {
         match self {
             Route::Both => c::SDP_ROUTE_BOTH,
@@ -41,47 +40,47 @@ impl Route {
     }
 }
 
-/// How far it is decided what a descriptor is.
+/// State of the decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
-    /// Nothing is to be decided: a socket of families 27 and 28, or one that accept(2) has made, or
-    /// that has begun to connect or listen by SDP alone.
+    /// No decision: a socket of families 27 and 28, one that accept(2) has returned, or one that
+    /// connects or listens by SDP alone.
     Settled,
-    /// No connection was asked for. It may listen.
+    /// No connect(2) so far. It may listen.
     Open,
     /// connect(2) tries SDP.
     Trying,
-    /// SDP has failed; a worker is to go on with TCP.
+    /// SDP has failed; a worker will switch to TCP.
     Falling,
-    /// It does so.
+    /// A worker is switching to TCP.
     Crossing,
     /// Connected by SDP.
     Sdp,
-    /// The descriptor is the TCP socket's.
+    /// The descriptor belongs to the TCP socket.
     Tcp,
 }
 
-/// What a socket knows of the choice between SDP and TCP. Protected by the connection's spinlock.
+/// State of the choice between SDP and TCP. Protected by the connection's spinlock.
 pub(crate) struct Fallback {
     pub(crate) phase: Phase,
-    /// What the program wants it to be; `None` if there is no choice.
+    /// Protocols that the program wants; `None` if there is no choice.
     pub(crate) route: Option<Route>,
-    /// Why it cannot be SDP, known before anything else.
+    /// Reason known in advance that it cannot be SDP.
     pub(crate) only_tcp: Option<Outcome>,
-    /// Where connect(2) is to go to, as it was told.
+    /// Destination of connect(2), as given.
     pub(crate) name: Name,
-    /// And as it was understood.
+    /// Destination of connect(2), as parsed.
     pub(crate) to: Option<Address>,
-    /// The request of that is out.
+    /// True once the connection request is sent.
     pub(crate) asked: bool,
-    /// Why SDP has failed, or why the socket is TCP's.
+    /// Reason that SDP failed, or that the socket is TCP's.
     pub(crate) why: Outcome,
-    /// Whose turn is next in accept(2).
+    /// Socket whose turn is next in accept(2).
     pub(crate) tcp_next: bool,
 }
 
 impl Fallback {
-    /// Of a socket that has no choice.
+    /// State of a socket without a choice.
     pub(crate) const fn new() -> Self {
         Fallback {
             phase: Phase::Settled,
@@ -95,7 +94,7 @@ impl Fallback {
         }
     }
 
-    /// What the descriptor is while there is no connection.
+    /// Returns the state without a connection.
     pub(crate) fn chosen(&self) -> Chosen {
         match self.phase {
             Phase::Settled | Phase::Sdp => Chosen::Sdp,
@@ -105,19 +104,19 @@ impl Fallback {
         }
     }
 
-    /// There is no connection any more, nor an attempt to make one: another one can be asked for.
+    /// Resets the decision: no connection or attempt is left, and another connect(2) may follow.
     pub(crate) fn dissolve(&mut self) {
         if matches!(self.phase, Phase::Trying | Phase::Falling | Phase::Sdp) {
             self.phase = Phase::Open;
         }
     }
 
-    /// What `SDP_ROUTE` says, if it has a say.
+    /// Returns `SDP_ROUTE`, where it applies.
     pub(crate) fn route(&self) -> Option<Route> {
         self.route
     }
 
-    /// What `SDP_INFO` tells.
+    /// Returns the protocol for `SDP_INFO`.
     pub(crate) fn info(&self) -> u32 {
         match self.phase {
             Phase::Settled if self.route.is_some() => c::SDP_IPPROTO_SDP,
@@ -129,7 +128,7 @@ impl Fallback {
 }
 
 impl Connection {
-    /// What was chosen, and why, in words.
+    /// Returns the choice and its reason in words.
     pub(crate) fn choice(&self) -> &'static str {
         match self.fallback.phase {
             Phase::Settled | Phase::Sdp => "SDP",
@@ -139,7 +138,7 @@ impl Connection {
         }
     }
 
-    /// The peer has answered by SDP. Whether that still counts.
+    /// Handles an SDP reply of the peer. Returns true if it still counts.
     pub(crate) fn settle_on_sdp(&mut self) -> bool {
         match self.fallback.phase {
             Phase::Settled => {
@@ -158,12 +157,12 @@ impl Connection {
         }
     }
 
-    /// SDP's time is over, and TCP has its turn.
+    /// Handles the end of the time for an SDP reply: TCP is next.
     pub(crate) fn has_fallen_back(&self) -> bool {
         matches!(self.fallback.phase, Phase::Falling | Phase::Crossing)
     }
 
-    /// An attempt to connect has failed. Whether TCP has its turn now, so that nobody is to be told.
+    /// Handles a failed attempt. Returns true if TCP is next, so that no error is reported.
     pub(crate) fn falls_back(&mut self, sk: &SdpSock, e: Errno) -> bool {
         match self.fallback.phase {
             Phase::Trying => {
@@ -179,7 +178,7 @@ impl Connection {
         }
     }
 
-    /// The request is out; SDP has so long to answer.
+    /// Starts the time for an SDP reply: the request is sent.
     pub(crate) fn asked(&mut self, sk: &SdpSock, patience: Jiffies) {
         if self.fallback.phase == Phase::Trying {
             self.fallback.asked = true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Keepalive probes and `TCP_USER_TIMEOUT`, whose times follow from when the peer was last heard of; and the
-//! kernel's timer of a socket, which is set to what is next.
+//! Keepalive probes and `TCP_USER_TIMEOUT`, and the socket's kernel timer, which is set to the
+//! next deadline.
 
 use super::timers::Timer;
 use super::{Connection, SdpSock, Wakeups};
@@ -12,18 +12,18 @@ use crate::sys::time::{jiffies, milliseconds, seconds, Jiffies};
 use crate::transport::Transport;
 use kernel::prelude::*;
 
-/// When the peer gave its last signs of life.
+/// Last signs of life of the peer.
 pub(crate) struct Heard {
-    /// When it was last heard of.
+    /// Time of the last message from the peer.
     last: Jiffies,
-    /// When bytes last were known to have arrived, or began to wait.
+    /// Time at which bytes last were known to have arrived, or began to wait.
     last_progress: Jiffies,
-    /// Keepalive probes that were sent since it was last heard of.
+    /// Keepalive probes sent since the last message from the peer.
     probes: u32,
 }
 
 impl Heard {
-    /// Of a socket without connection.
+    /// State of a socket without a connection.
     pub(super) const fn new() -> Self {
         Heard {
             last: 0,
@@ -32,45 +32,45 @@ impl Heard {
         }
     }
 
-    /// A connection begins.
+    /// Starts with a new connection.
     pub(super) fn begin(&mut self, now: Jiffies) {
         self.hear(now);
         self.progress(now);
     }
 
-    /// The peer was heard of.
+    /// Records a message from the peer.
     pub(super) fn hear(&mut self, now: Jiffies) {
         (self.last, self.probes) = (now, 0);
     }
 
-    /// Bytes have arrived at the peer, or begin to wait.
+    /// Records that bytes have arrived at the peer, or begin to wait.
     pub(crate) fn progress(&mut self, now: Jiffies) {
         self.last_progress = now;
     }
 
-    /// When the peer was last heard of.
+    /// Returns the time of the last message from the peer.
     pub(crate) fn last(&self) -> Jiffies {
         self.last
     }
 
-    /// When bytes last were known to have arrived, or began to wait.
+    /// Returns the time at which bytes last were known to have arrived, or began to wait.
     pub(crate) fn last_progress(&self) -> Jiffies {
         self.last_progress
     }
 
-    /// Keepalive probes that were not answered so far.
+    /// Returns the number of probes without a reply.
     pub(crate) fn probes(&self) -> u32 {
         self.probes
     }
 }
 
-/// `SO_KEEPALIVE` was set. The socket lock is held.
+/// Handles `SO_KEEPALIVE`. The socket lock is held.
 pub(crate) fn set_keepalive(sk: &SdpSock, on: bool) {
     sk.set_flag(Flag::KeepOpen, on);
     update(sk);
 }
 
-/// Sets the timer to what is next, after an option or the state has changed.
+/// Sets the timer to the next deadline, after an option or the state has changed.
 pub(crate) fn update(sk: &SdpSock) {
     let next = {
         let c = sk.connection();
@@ -81,13 +81,13 @@ pub(crate) fn update(sk: &SdpSock) {
     }
 }
 
-/// How long until the next thing is due.
+/// Returns the time until the next deadline.
 fn next(sk: &SdpSock, c: &Connection, now: Jiffies) -> Option<Jiffies> {
     let others = [keepalive_due(sk, c), user_timeout_due(sk, c)];
     c.timers.next(others, now)
 }
 
-/// When the next keepalive probe is due.
+/// Returns the time of the next keepalive probe.
 pub(crate) fn keepalive_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
     // also when one of the streams has ended, as on TCP
     let unconnected = matches!(
@@ -106,9 +106,9 @@ pub(crate) fn keepalive_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
     Some(c.heard.last.wrapping_add(wait))
 }
 
-/// When bytes will have waited too long to arrive.
+/// Returns the time at which bytes have waited too long to arrive.
 pub(crate) fn user_timeout_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
-    // what waits for the peer's program does not wait for the peer
+    // bytes that wait for the peer's program do not wait for the peer
     let waits = c.outstanding() > 0 && !c.awaits_taking();
     if c.options.user_timeout == 0 || !waits || sk.state() == State::Close {
         return None;
@@ -121,27 +121,27 @@ pub(crate) fn user_timeout_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> 
 }
 
 impl Connection {
-    /// Has something looked after in `delay` at the latest.
+    /// Moves the timer forward to at most `delay` from now.
     pub(crate) fn set_timer(&mut self, sk: &SdpSock, timer: Timer, delay: Jiffies) {
         self.timers.set(timer, jiffies().wrapping_add(delay));
         sk.set_timer(delay);
     }
 
-    /// The peer does not answer: the connection is lost.
+    /// Loses the connection: the peer does not reply.
     fn is_unanswered(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         self.stats.timeouts += 1;
         self.done_with_error(sk, ETIMEDOUT, wakeups);
     }
 }
 
-/// Asks the peer's adapter whether it is there, which its program does not notice.
+/// Probes the peer's adapter, which its program does not notice.
 pub(crate) fn probe(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
     let Some(endpoint) = c.endpoint.as_mut() else {
         return;
     };
     let unanswered = endpoint.probes() > 0;
     if c.heard.probes > 0 && !unanswered {
-        // the last one was answered
+        // the last one had a reply
         c.heard.hear(jiffies());
     } else if unanswered && c.heard.probes >= c.options.keep_count {
         c.is_unanswered(sk, wakeups);
@@ -153,7 +153,7 @@ pub(crate) fn probe(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
         c.heard.probes = c.heard.probes.saturating_add(1);
         c.stats.keepalive_probes += 1;
         match sent {
-            // so much is on its way that the transport asks by itself
+            // so much is in flight that the transport probes by itself
             Err(e) if e != ENOSPC => c.cannot_post(sk, e, wakeups),
             _ => {}
         }

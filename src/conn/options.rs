@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Options of a socket that matter to its connection.
+//! Socket options of a connection.
 
 use super::zcopy::policy::SMALLEST as SMALLEST_DIRECT;
 use crate::sys::net::params;
@@ -10,14 +10,14 @@ use crate::sys::net::params;
 pub(crate) enum Threshold {
     /// None.
     Never,
-    /// Those of so many bytes or more.
+    /// Sends of at least this many bytes.
     From(usize),
-    /// Those of [`SMALLEST_DIRECT`] bytes or more, if it is found to pay.
+    /// Sends of at least [`SMALLEST_DIRECT`] bytes, where measurement shows a gain.
     Adaptive,
 }
 
 impl Threshold {
-    /// Fewest bytes, if there are any.
+    /// Returns the least number of bytes, if any.
     pub(crate) fn bytes(self) -> Option<usize> {
         match self {
             Threshold::Never => None,
@@ -27,7 +27,7 @@ impl Threshold {
     }
 }
 
-/// Options of the socket that matter under the lock.
+/// Socket options under the connection's lock.
 #[derive(Clone)]
 pub(crate) struct Options {
     /// `TCP_NODELAY`.
@@ -64,13 +64,13 @@ pub(crate) struct Options {
     pub(crate) async_send: i32,
     /// `SDP_LAST_BIND_ERR`.
     pub(crate) last_bind_error: i32,
-    /// Goes in place of the Hello, or of the HelloAck of what a listener accepts.
+    /// Replaces the Hello, or the HelloAck of connections that a listener accepts.
     #[cfg(sdp_selftest)]
     pub(crate) private_data: Option<[u8; 196]>,
 }
 
 impl Options {
-    /// Which sends are zero copy.
+    /// Returns the sends by zero copy.
     pub(crate) fn zcopy_threshold(&self) -> Threshold {
         let bytes = match self.zcopy_thresh {
             ..0 => params::sdp_zcopy_thresh(),
@@ -83,7 +83,7 @@ impl Options {
         }
     }
 
-    /// Whether blocking sends of large blocks return at once.
+    /// Returns true if blocking sends of large blocks return at once.
     pub(crate) fn sends_async(&self) -> bool {
         match (params::async_send(), self.async_send) {
             (..0, _) => false,
@@ -116,7 +116,7 @@ impl Options {
         }
     }
 
-    /// What goes with a request or reply, which is `hello` but for the tests of the other end.
+    /// Returns the private data of a request or reply: `hello`, unless a test replaces it.
     pub(crate) fn private_data<const N: usize>(&self, hello: [u8; N]) -> [u8; N] {
         #[cfg(sdp_selftest)]
         if let Some(other) = self.private_data.as_ref().and_then(|d| d.first_chunk()) {

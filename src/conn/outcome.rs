@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What became of sockets of `IPPROTO_SDP`, and why: what is counted of them.
+//! Outcomes of `IPPROTO_SDP` sockets and their reasons, for the counters.
 
 use crate::protocol::named::named_enum;
 use crate::sys::errno::{
@@ -10,7 +10,7 @@ use crate::sys::errno::{
 use kernel::error::Error;
 
 named_enum! {
-    /// How a connection was made, or why the socket is TCP's.
+    /// Way that a connection was made, or reason that the socket is TCP's.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(usize)]
     pub(crate) enum Outcome {
@@ -20,31 +20,31 @@ named_enum! {
         Accepted = "accepted by SDP",
         /// accept(2) of a connection by TCP.
         AcceptedTcp = "accepted by TCP",
-        /// TCP: nobody listens by SDP there, or the peer has no SDP and says so.
+        /// TCP: no SDP listener at that port, or the peer has no SDP and says so.
         Refused = "TCP: refused",
-        /// TCP: no way leads there by SDP.
+        /// TCP: no SDP route.
         Unreachable = "TCP: unreachable",
-        /// TCP: the peer has not answered in time.
+        /// TCP: no reply from the peer in time.
         NoAnswer = "TCP: no answer",
-        /// TCP: SDP has failed for another reason.
+        /// TCP: SDP failed for another reason.
         Failed = "TCP: failed",
-        /// TCP: one of these was remembered.
+        /// TCP: one of these reasons was remembered.
         Remembered = "TCP: remembered",
-        /// TCP: the program has chosen it (`SDP_ROUTE`).
+        /// TCP: chosen by the program (`SDP_ROUTE`).
         Chosen = "TCP: chosen",
-        /// TCP: the program wants what SDP does not have.
+        /// TCP: the program uses a feature that SDP lacks.
         Option = "TCP: option",
-        /// TCP: the address is one that SDP cannot have.
+        /// TCP: SDP cannot use the address.
         Address = "TCP: address",
-        /// TCP: there was no port that is free for both.
+        /// TCP: no port was free for both.
         Port = "TCP: port",
-        /// TCP: as many sockets, or as much memory, as the module's parameters allow.
+        /// TCP: the limit of sockets or memory (module parameters) was reached.
         Limit = "TCP: limit",
     }
 }
 
 impl Outcome {
-    /// Why there is no port, or address, for both.
+    /// Returns the reason that no port or address suits both.
     pub(crate) fn of_port(e: Error) -> Self {
         if e == EADDRINUSE.into() {
             Outcome::Port
@@ -53,7 +53,7 @@ impl Outcome {
         }
     }
 
-    /// Why SDP has failed.
+    /// Returns the reason that SDP failed.
     pub(crate) fn of(e: Errno) -> Self {
         match e {
             ECONNREFUSED => Outcome::Refused,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Who looks at the completion queues, and what has to be told for that.
+//! Polling and arming of the completion queues.
 
 use super::wakeups::Wakeups;
 use super::{Connection, SdpSock};
@@ -8,20 +8,20 @@ use crate::protocol::Stall;
 use crate::sys::net::sock::State;
 use crate::transport::{Arming, NotifyOn, Transport};
 
-/// Who polls a connection's queues, and what was asked for. That they are armed is known to the queues
-/// ([`Arming`]).
+/// Callers that poll a connection's queues, and notifications requested. The queues store whether
+/// they are armed ([`Arming`]).
 pub(crate) struct Polling {
-    /// Callers who poll in place of being told.
+    /// Callers that poll instead of waiting for a notification.
     callers: u32,
-    /// Of which receives the endpoint has promised to tell ([`Arming::Armed`]), and has not since.
+    /// Receive notification that is armed ([`Arming::Armed`]) and has not fired since.
     armed: Option<NotifyOn>,
-    /// Something was told that was not asked for: until the program next sends or receives, bytes are taken
-    /// in as they come.
+    /// An unrequested notification has arrived: until the next send or receive call, bytes are
+    /// taken as they arrive.
     notify_each: bool,
 }
 
 impl Polling {
-    /// Of a new socket.
+    /// State of a new socket.
     pub(super) const fn new() -> Self {
         Polling {
             callers: 0,
@@ -30,34 +30,35 @@ impl Polling {
         }
     }
 
-    /// Another connection begins.
+    /// Resets it for another connection.
     pub(super) fn reset(&mut self) {
         (self.armed, self.notify_each) = (None, false);
     }
 
-    /// The receive queue has told of something.
+    /// Records a notification of the receive queue.
     pub(super) fn told(&mut self) {
         self.notify_each |= self.armed == Some(NotifyOn::Solicited);
         self.armed = None;
     }
 
-    /// The program sends or receives.
+    /// Records a send or receive call.
     pub(crate) fn called(&mut self) {
         self.notify_each = false;
     }
 }
 
 impl SdpSock {
-    /// Another connection is to be made: a worker looks after what is told until it is there. Called under
+    /// Prepares another connect: until it is established a worker handles the events. Called under
     /// the connection's lock.
     pub(crate) fn begins_anew(&self) {
-        // nothing of the last one is left that could be noted
+        // no event of the last connection can be pending
         let _ = self.data().events.set_unfinished(true);
     }
 }
 
 impl Connection {
-    /// Has all told that is to be, the ends of sends if something waits for those; false if something has come meanwhile.
+    /// Arms the notifications, that of send completions only if something waits for one. Returns
+    /// false if a completion has arrived meanwhile.
     pub(super) fn arm(&mut self, sk: &SdpSock, wait_sent: bool) -> bool {
         let (notify_on, awaits_taking) = (self.notify_on(sk), self.awaits_taking());
         let Some(endpoint) = self.endpoint.as_mut() else {
@@ -73,8 +74,8 @@ impl Connection {
         send_armed && taking_armed && polling.armed.is_some()
     }
 
-    /// A caller is going to poll the queues. Returns whether that is of any use; it says so when it
-    /// [ends](Self::end_polling).
+    /// Registers a caller that polls the queues. Returns false if polling is of no use.
+    /// [`Self::end_polling`] reverses it.
     pub(crate) fn begin_polling(&mut self) -> bool {
         let endpoint = self.endpoint.as_ref();
         let polls = endpoint.is_some_and(|c| !c.knows_solicited());
@@ -82,29 +83,30 @@ impl Connection {
         polls
     }
 
-    /// It does so no more, and has [`Guard::progress`](super::guard::Guard::progress) called before it sleeps, which arms the queues.
+    /// Unregisters the caller, which calls [`Guard::progress`](super::guard::Guard::progress)
+    /// before it sleeps; that arms the queues.
     pub(crate) fn end_polling(&mut self) {
         self.polling.callers -= 1;
     }
 
-    /// Whether there is a completion that moves something on.
+    /// Returns true if a completion is there that makes progress.
     pub(crate) fn has_completion(&mut self, sk: &SdpSock) -> bool {
         let sent = self.waits_for_completion(sk);
         let endpoint = self.endpoint.as_mut();
         endpoint.is_some_and(|c| c.look(sent))
     }
 
-    /// Whether nothing has to be told, since all who wait poll the queues. They are tasks that may have to
-    /// give way, which others are not to wait for.
+    /// Returns true if no notification is needed, since all waiters poll the queues. Pollers are
+    /// tasks that may have to yield; workers must not wait for them.
     pub(super) fn is_polled(&self, sk: &SdpSock) -> bool {
         let callers = self.polling.callers;
         callers > 0 && sk.data().events.awaited() <= callers && !sk.is_watched()
     }
 
-    /// Of which receives to be told. That bytes have come, and credits, and adverts, is nobody's
-    /// business until a call comes, which looks itself; a worker that takes each message from its
-    /// sender's hands would only be in the way. Whoever begins to wait or to poll, or has waited, has
-    /// this decided anew.
+    /// Returns the receive notification to arm. Arrival of bytes, credits and adverts concerns
+    /// nobody until a call comes, which polls by itself; a worker that takes each message from its
+    /// sender's hands would only be in the way. A caller that begins to wait or poll, or has
+    /// waited, repeats this decision.
     pub(super) fn notify_on(&self, sk: &SdpSock) -> NotifyOn {
         let looks_itself = self.endpoint.as_ref().is_some_and(|c| c.knows_solicited())
             && sk.state() == State::Established
@@ -121,7 +123,7 @@ impl Connection {
         }
     }
 
-    /// Takes what was told of the queues; after that they are looked at, and armed again.
+    /// Consumes the pending completion events. The caller polls and arms the queues afterwards.
     pub(super) fn take_events(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         let Some(told) = sk.data().events.take() else {
             return;
@@ -133,9 +135,9 @@ impl Connection {
         }
     }
 
-    /// Whether something goes on with the next completion though no call may come, besides what
-    /// [waits](Self::waits_for_completion) for that of a send: a connection that begins or ends, bytes that are to go out, memory
-    /// that is lent.
+    /// Returns true if the next completion makes progress without any call, apart from send
+    /// completions ([`Self::waits_for_completion`]): the connection is being set up or closed,
+    /// bytes are unsent, or memory is lent.
     pub(super) fn is_unfinished(&self, sk: &SdpSock) -> bool {
         sk.state() != State::Established
             || self.closing.is_orphaned()
@@ -145,8 +147,8 @@ impl Connection {
             || self.direct.has_detached()
     }
 
-    /// Whether nothing can go out before the peer gives credits, or has taken what came, which will be told. More
-    /// bytes change nothing then.
+    /// Returns true if nothing can be sent before the peer grants credits or has drained its
+    /// messages, which will be notified. More bytes change nothing then.
     pub(crate) fn is_stalled(&self, sk: &SdpSock) -> bool {
         let waits = match self.held {
             Some(Stall::Credits) => self.polling.armed == Some(NotifyOn::Next),
@@ -155,34 +157,34 @@ impl Connection {
         waits && !sk.data().events.are_noted()
     }
 
-    /// Whether small messages wait for the peer, in this machine, to take those before them. Then its task has
-    /// them sent.
+    /// Returns true if small messages wait until the local peer has drained those before. The
+    /// peer's task sends them then.
     pub(super) fn awaits_taking(&self) -> bool {
         self.held == Some(Stall::InFlight)
             && self.endpoint.as_ref().is_some_and(|e| e.knows_solicited())
     }
 
-    /// Whether messages may come without anybody being told.
+    /// Returns true if messages may arrive without a notification.
     pub(crate) fn looks_itself(&self) -> bool {
         self.polling.armed == Some(NotifyOn::Solicited)
     }
 
-    /// Whether something may have come that nobody has looked at.
+    /// Returns true if there may be completions that nobody has polled.
     pub(crate) fn may_have_news(&self, sk: &SdpSock) -> bool {
         self.looks_itself() || sk.data().events.are_noted()
     }
 
-    /// Whether bytes have come and nobody was told.
+    /// Returns true if bytes have arrived without a notification.
     pub(crate) fn is_untold(&self) -> bool {
         self.looks_itself() && self.has_untaken()
     }
 
-    /// Whether bytes have come that were not looked for, as far as that is known.
+    /// Returns true if the endpoint reports bytes that were not polled.
     pub(crate) fn has_untaken(&self) -> bool {
         self.endpoint.as_ref().is_some_and(|c| c.unpolled() > 0)
     }
 
-    /// Whether the completion of a send moves something on, so that it has to be told.
+    /// Returns true if a send completion makes progress, so that its notification is needed.
     pub(super) fn waits_for_completion(&self, sk: &SdpSock) -> bool {
         let closing =
             self.protocol.as_ref().is_some_and(|p| p.send_closed()) && !self.closing.fin_is_acked();

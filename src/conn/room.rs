@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What is done before a call or poll(2) says that there is no room. Needs nothing of the kernel;
-//! `tests/host/loom` compiles this file, and has room appear at every step.
+//! Last check before a call or poll(2) reports that the send queue is full. Independent of the
+//! kernel; `tests/host/loom` compiles this file and frees space at every step.
 
-/// What there is room for: the `first` look tells, if it has found some. Else somebody is noted down who is to be
-/// told (`ask`), and only then comes the last `look`: room that comes behind that is told of.
+/// Returns the result of the `first` check if it has found space. Otherwise registers a waiter
+/// (`ask`) and then checks again (`look`): space that appears after the second check is notified.
 pub(crate) fn last_look<T>(
     first: T,
     is_full: impl FnOnce(&T) -> bool,

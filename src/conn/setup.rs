@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What a new connection is made of, on both sides.
+//! Resources of a new connection, on both sides.
 
 use super::receive_queue::ReceiveQueue;
 use super::rx_buffers;
@@ -14,13 +14,12 @@ use core::net::IpAddr;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 
-/// Zero-copy adverts that we let a peer have outstanding. Above 1, which tells peers of our kind
-/// from the OFED line.
+/// MaxAdverts of this end. Above 1, which marks peers that run this module.
 pub(crate) const MAX_ADVERTS: u8 = 16;
 /// Send buffer of a connection whose program has not set `SO_SNDBUF`.
 const SEND_BUFFER: usize = 1024 * 1024;
 
-/// What the queue pairs are like.
+/// Returns the parameters of the queue pairs.
 pub(crate) fn config() -> Config {
     Config {
         retry_count: params::sdp_retry_count().clamp(0, 6) as u8,
@@ -30,7 +29,7 @@ pub(crate) fn config() -> Config {
     }
 }
 
-/// What the new connection can do with adverts.
+/// Returns the use of adverts by the new connection.
 pub(crate) fn zero_copy(endpoint: &Endpoint) -> ZeroCopy {
     match endpoint.limits().pinned_pages {
         0 => ZeroCopy::Off,
@@ -38,7 +37,7 @@ pub(crate) fn zero_copy(endpoint: &Endpoint) -> ZeroCopy {
     }
 }
 
-/// An address as Hello carries it: IPv4 in the last four of 16 bytes, the others zero.
+/// Encodes an address for Hello: IPv4 in the last four of 16 bytes, the others zero.
 pub(crate) fn hello_address(ip: &IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(a) => Hello::ipv4(a.octets()),
@@ -46,17 +45,17 @@ pub(crate) fn hello_address(ip: &IpAddr) -> [u8; 16] {
     }
 }
 
-/// All memory of a new connection, made where one may sleep.
+/// All memory of a new connection, allocated where sleeping is allowed.
 pub(crate) struct Prepared {
     pub(crate) endpoint: Endpoint,
     tx: SendQueue,
     rx: ReceiveQueue,
     spare: KVec<Buffer>,
-    /// Receive buffers that are posted.
+    /// Number of posted receive buffers.
     pub(crate) posted: u16,
-    /// Their size in bytes.
+    /// Size of each in bytes.
     size: u32,
-    /// The longest message that fits.
+    /// Longest message that fits.
     pub(crate) announced: u32,
 }
 
@@ -82,7 +81,7 @@ impl Prepared {
         })
     }
 
-    /// Gives everything to the connection.
+    /// Hands everything to the connection.
     pub(crate) fn install(self, c: &mut Connection) {
         c.tx = self.tx;
         c.rx = self.rx;
@@ -91,7 +90,7 @@ impl Prepared {
     }
 }
 
-/// The connection is there: it may use more memory now.
+/// The connection is established: it may use more memory now.
 pub(crate) fn grow(sk: &SdpSock) {
     sk.grow_sndbuf(SEND_BUFFER);
 }

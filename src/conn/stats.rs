@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What is counted.
+//! Counters.
 //!
-//! Each connection counts for itself, under the lock that it holds anyway; the namespace adds up
-//! those that are gone, and a reader of `/proc/net/sdpstats` adds those that are there.
+//! Each connection has its own counters, under its lock. The namespace sums those of destroyed
+//! connections; a reader of `/proc/net/sdpstats` adds those of living ones.
 
 use super::Outcome;
 use crate::memory::protect::Refusal;
@@ -26,16 +26,15 @@ macro_rules! counters {
             pub(crate) sent: [u64; MIDS],
             /// Messages received, by [`Mid::index`].
             pub(crate) received: [u64; MIDS],
-            /// What became of `IPPROTO_SDP` sockets, by [`Outcome::index`].
+            /// Outcomes of `IPPROTO_SDP` sockets, by [`Outcome::index`].
             pub(crate) outcomes: [u64; Outcome::ALL.len()],
             /// Blocks that were not protected, by [`Refusal::index`].
             pub(crate) async_refused: [u64; Refusal::COUNT],
-            /// Connections that were aborted for what the peer sent, by [`Violation::index`].
+            /// Connections aborted for a protocol violation, by [`Violation::index`].
             pub(crate) violations: [u32; Violation::COUNT],
         }
 
         impl Stats {
-            /// All zero.
             pub(crate) const fn new() -> Self {
                 Stats {
                     $($name: 0,)*
@@ -47,7 +46,6 @@ macro_rules! counters {
                 }
             }
 
-            /// Adds the counters of a connection.
             pub(crate) fn add(&mut self, o: &Stats) {
                 $(self.$name = self.$name.wrapping_add(o.$name);)*
                 add_each(&mut self.sent, &o.sent);
@@ -75,65 +73,65 @@ counters! {
     send_completions,
     /// Receive completions seen.
     receive_completions,
-    /// Times that sending had to wait for credits.
+    /// Times that the sender waited for credits.
     credit_stalls,
-    /// Times that a send call had to wait for room.
+    /// Times that a send call waited for space.
     memory_waits,
-    /// Receive buffers made larger on the peer's wish.
+    /// Enlargements of the receive buffers on the peer's request.
     resizes,
     /// Keepalive probes.
     keepalive_probes,
     /// Connections that were suspended by the peer, which ends them.
     suspended,
-    /// Connections that the transport has lost.
+    /// Connections that the transport lost.
     transport_errors,
-    /// Connections that the peer has reset.
+    /// Connections that the peer reset.
     resets,
     /// Connections whose peer was silent for too long, or took no bytes.
     timeouts,
-    /// Connections that were lost because the peer did not give memory back.
+    /// Connections lost because the peer did not return memory.
     withheld,
-    /// Requests to connect that came while the backlog was full.
+    /// Connection requests that met a full backlog.
     backlog_drops,
-    /// Requests to connect that were no valid Hello.
+    /// Connection requests without a valid Hello.
     bad_hellos,
     /// Requests beyond the limits of a user or namespace.
     limit_drops,
-    /// Those of the bytes sent that the peer read straight from the program's memory.
+    /// Bytes sent that the peer read from the program's memory by RDMA.
     direct_sent,
-    /// Those of the bytes received that were read straight into the program's memory.
+    /// Bytes received by RDMA READ into the program's memory.
     direct_received,
-    /// Those of the bytes sent that were written straight to the peer's reader.
+    /// Bytes sent by RDMA WRITE to the peer's reader.
     direct_written,
-    /// Those of the bytes received that the peer has written straight to a reader's memory.
+    /// Bytes received that the peer wrote into a reader's memory by RDMA.
     direct_filled,
-    /// Pieces to write that stood in line behind another one.
+    /// Pieces to write that were queued behind another one.
     direct_queued,
-    /// Bytes that a task here copied for the peer's transfer, on one machine.
+    /// Bytes that a local task copied for the peer's transfer.
     direct_helped,
-    /// Times that blocks of ours met memory of the peer's reader, to which they were written then.
+    /// Times that blocks crossed a SinkAvail and were written there.
     direct_void,
-    /// Blocks of ours that were not read, or not to the end.
+    /// Own blocks that the peer did not read to the end.
     direct_returned,
     /// Times that the peer's blocks were refused.
     direct_refused,
-    /// Times that a call's memory was not pinned, for whatever reason.
+    /// Times that a call's memory was not pinned, for any reason.
     unpinnable,
-    /// Blocks that went although their call had returned, protected.
+    /// Write-protected blocks sent after their call had returned.
     async_blocks,
-    /// Times that somebody waited to write to one.
+    /// Times that a task waited to write to one.
     async_touched,
-    /// Blocks whose bytes were copied because somebody waited to write there.
+    /// Blocks copied because a task waited to write there.
     async_copied,
     /// Times that memory was not pinned because the budget was used up.
     pin_refusals,
-    /// Times that the user's `RLIMIT_MEMLOCK` was.
+    /// Times that memory was not pinned because of the user's `RLIMIT_MEMLOCK`.
     pin_unlockable,
-    /// Times that memory was still pinned from the last time.
+    /// Times that memory was still pinned from an earlier call.
     pin_hits,
-    /// Pages that are pinned now, for sending. Only in a sum.
+    /// Pages pinned now for sending. Only in a sum.
     pinned_send,
-    /// Pages that are pinned now, for receiving. Only in a sum.
+    /// Pages pinned now for receiving. Only in a sum.
     pinned_receive,
 }
 
@@ -152,7 +150,7 @@ impl Stats {
         }
     }
 
-    /// Counts what became of an `IPPROTO_SDP` socket.
+    /// Counts the outcome of an `IPPROTO_SDP` socket.
     pub(crate) fn count_outcome(&mut self, o: Outcome) {
         if let Some(n) = self.outcomes.get_mut(o.index()) {
             *n = n.wrapping_add(1);

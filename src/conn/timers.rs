@@ -1,39 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! When what is to be done for a connection: a table of times, of which the kernel's one timer is set to
-//! the nearest. Needs nothing of the kernel; `tests/host/conn` compiles this file, too.
+//! Table of a connection's deadlines; the socket's one kernel timer is set to the earliest.
+//! Independent of the kernel: `tests/host/conn` compiles this file, too.
 //!
-//! Jiffies wrap around. So a time counts as past if it lies less than half of all jiffies behind now.
+//! Jiffies wrap around: a time is past if it lies less than half of the range behind now.
 
 use crate::sys::time::Jiffies;
 
-/// What has a time.
+/// Deadlines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Timer {
-    /// The connection's end, or SDP's time to answer, if that can be TCP as well.
+    /// End of the connection, or of the time for an SDP reply before the fallback to TCP.
     Close,
-    /// Corked bytes go nevertheless.
+    /// Corked bytes are sent.
     Cork,
-    /// accept(2) may have a connection though nothing has come (`TCP_DEFER_ACCEPT`).
+    /// accept(2) may return a connection without data (`TCP_DEFER_ACCEPT`).
     DeferAccept,
-    /// Memory for receive buffers is asked for again.
+    /// Allocation of receive buffers is retried.
     Memory,
-    /// Memory for what is to be sent may be there again.
+    /// Memory for the send queue may be available again.
     Space,
-    /// The peer, which has given no credits and may not look, is told of what waits.
+    /// A peer without credits for this end is notified of the waiting bytes.
     Kick,
-    /// The peer has to have given blocks back that somebody waits to write to.
+    /// The peer has to have returned the blocks with a waiting writer.
     GiveBack,
 }
 
 const TIMERS: usize = 7;
 
-/// The times of one connection.
+/// Deadlines of one connection.
 pub(crate) struct Timers {
     at: [Option<Jiffies>; TIMERS],
 }
 
-/// How long it is until then; 0 if it is past.
+/// Returns the time until then; 0 if it is past.
 fn left(at: Jiffies, now: Jiffies) -> Jiffies {
     match at.wrapping_sub(now) {
         left if left > Jiffies::MAX / 2 => 0,
@@ -42,7 +42,6 @@ fn left(at: Jiffies, now: Jiffies) -> Jiffies {
 }
 
 impl Timers {
-    /// None is set.
     pub(crate) const fn new() -> Self {
         Timers { at: [None; TIMERS] }
     }
@@ -57,22 +56,22 @@ impl Timers {
         self.at[timer as usize] = None;
     }
 
-    /// Whether one is set.
+    /// Returns true if the deadline is set.
     pub(crate) fn is_set(&self, timer: Timer) -> bool {
         self.get(timer).is_some()
     }
 
-    /// What one is set to.
+    /// Returns the deadline.
     pub(crate) fn get(&self, timer: Timer) -> Option<Jiffies> {
         self.at[timer as usize]
     }
 
-    /// Whether the time of one has come.
+    /// Returns true if the deadline is past.
     pub(crate) fn is_due(&self, timer: Timer, now: Jiffies) -> bool {
         self.get(timer).is_some_and(|at| left(at, now) == 0)
     }
 
-    /// The same, and clears it then.
+    /// Returns true if the deadline is past, and clears it.
     pub(crate) fn take_due(&mut self, timer: Timer, now: Jiffies) -> bool {
         let due = self.is_due(timer, now);
         if due {
@@ -81,7 +80,7 @@ impl Timers {
         due
     }
 
-    /// How long it is until the nearest of them, and of others that are not in the table.
+    /// Returns the time until the earliest of them and of `others`, which are not in the table.
     pub(crate) fn next<const N: usize>(
         &self,
         others: [Option<Jiffies>; N],

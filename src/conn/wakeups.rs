@@ -1,50 +1,50 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Who is to be told of news.
+//! Wakeups that a turn of the connection has found necessary.
 //!
-//! [`Wakeups`] collect that under the connection's lock; they are delivered without it, when the
+//! [`Wakeups`] are collected under the connection's lock and delivered without it, when the
 //! [`Guard`](super::guard::Guard) of the lock is dropped.
 
 use super::JOB_ADMIT;
 use crate::sys::net::sock::SockCore;
 
-/// Who is to be told of what [`Connection::run`](super::Connection::run) has found.
+/// Wakeups and deferred work found by [`Connection::run`](super::Connection::run).
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Wakeups {
-    /// There is something to read, or the end of it.
+    /// Data, or the end of the stream, can be read.
     pub(crate) readable: bool,
-    /// There is room to write.
+    /// The send queue has space.
     pub(crate) writable: bool,
-    /// The state has changed.
+    /// The socket state has changed.
     pub(crate) state: bool,
-    /// An error is to be reported.
+    /// An error is pending.
     pub(crate) error: bool,
-    /// Urgent data is on its way.
+    /// Urgent data has been announced.
     pub(crate) urgent: bool,
     /// The peer has hung up.
     pub(crate) hup: bool,
-    /// What accept(2) waits for has come (`TCP_DEFER_ACCEPT`).
+    /// The data that accept(2) waits for has arrived (`TCP_DEFER_ACCEPT`).
     pub(crate) admit: bool,
-    /// Zero copy has come on.
+    /// Zero copy has made progress.
     pub(crate) direct: bool,
-    /// The transport has a copy job for whoever tells.
+    /// The transport has a copy job for the task that delivers the wakeups.
     pub(crate) copy_job: bool,
-    /// Memory whose bytes have gone is to be let go of.
+    /// Memory of sent blocks is to be released.
     pub(crate) released: bool,
-    /// Receive buffers are to be made.
+    /// Receive buffers are to be allocated.
     pub(crate) buffers: bool,
-    /// What was sent to a peer that no program has any more is to be taken there.
+    /// The closed socket of the peer is to be drained.
     pub(super) attend: bool,
-    /// The connection is to be taken down.
+    /// The connection is to be destroyed.
     pub(super) disconnect: bool,
-    /// How often something was told of the completion queues.
+    /// Number of completion events consumed.
     pub(super) events: u32,
-    /// How often of these to those who poll.
+    /// Number of these that had woken pollers.
     pub(super) to_pollers: u32,
 }
 
 impl Wakeups {
-    /// Adds what another one says.
+    /// Merges another one.
     pub(crate) fn merge(&mut self, o: Wakeups) {
         self.readable |= o.readable;
         self.writable |= o.writable;
@@ -63,7 +63,7 @@ impl Wakeups {
         self.to_pollers += o.to_pollers;
     }
 
-    /// Whether nobody is to be told, and nothing to be done.
+    /// Returns true if there is nothing to do.
     pub(super) fn is_empty(&self) -> bool {
         let Wakeups {
             readable,
@@ -87,15 +87,16 @@ impl Wakeups {
         !(told | admit | direct | served)
     }
 
-    /// Whether those who poll were woken for all of it.
+    /// Returns true if the pollers were woken for all of these events.
     pub(super) fn is_known_to_pollers(&self) -> bool {
         self.events > 0 && self.to_pollers == self.events
     }
 
-    /// Tells them, also those who poll unless that is said. The connection's lock is not held.
+    /// Wakes the waiters, and the pollers unless excluded. The connection's lock is not held.
     pub(super) fn tell(self, sk: &SockCore, pollers: bool) {
         if self.state && pollers {
-            // before whoever waits for it goes on: told later, it would look like what comes of that
+            // before the waiter continues: later it would look like a result of the waiter's own
+            // action
             sk.state_changed();
         }
         if self.readable || self.writable || self.state || self.error || self.direct {
