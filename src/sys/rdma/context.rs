@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What C hands to our callbacks.
+//! Contexts of C callbacks.
 
 use core::ptr::NonNull;
 use kernel::ffi::c_void;
 use kernel::prelude::*;
 
-/// A value that stays where it is, for C to have a pointer to it, until this is dropped.
+/// A value at a fixed address, for C to point to, until this is dropped.
 ///
 /// # Invariants
 ///
@@ -19,7 +19,7 @@ unsafe impl<T: Send> Send for Context<T> {}
 unsafe impl<T: Sync> Sync for Context<T> {}
 
 impl<T> Context<T> {
-    /// Puts a value there.
+    /// Allocates the value.
     ///
     /// # Errors
     ///
@@ -31,7 +31,7 @@ impl<T> Context<T> {
         )?))))
     }
 
-    /// Where it is.
+    /// Returns its address.
     pub(super) fn as_ptr(&self) -> *mut c_void {
         self.0.as_ptr().cast()
     }

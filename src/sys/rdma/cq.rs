@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A completion queue.
+//! Completion queues.
 //!
 //! A [`Cq`] is polled by [`Cq::take`] and armed by [`Cq::arm`], and nobody else knows whether it is
 //! armed. What the kernel's drivers make of the verbs differs: when completions are there, one arms
@@ -9,7 +9,7 @@
 //! a call for the next completion. So only such a one counts, and after any other the queue has to be
 //! polled, and armed again.
 //!
-//! A queue serves one endpoint after the other: nobody is told of what completes between
+//! A queue serves one endpoint after another: nobody is notified of completions between
 //! [`Cq::end`] and [`Cq::begin`].
 
 use super::super::bindings as c;
@@ -25,23 +25,23 @@ use kernel::sync::atomic::{Acquire, Atomic, AtomicFlag, Full, Relaxed};
 use kernel::sync::Arc;
 use kernel::time::{delay::fsleep, Delta};
 
-/// Completions that are taken at once.
+/// Number of completions polled at a time.
 const BATCH: usize = 8;
 
-/// Who is told that completions wait in a CQ.
+/// Receiver of the notifications of a CQ.
 pub(crate) trait Ready: Send + Sync + 'static {
-    /// There are completions, or there were. Called in any context, with interrupts off as a rule and
-    /// locks of the driver held: no polling here.
+    /// Notifies of completions, which may be gone already. Context: any, usually with interrupts
+    /// off and locks of the driver held. Must not poll here.
     fn ready(&self);
 }
 
-/// What came of an attempt to arm a queue.
+/// Result of arming a queue.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arming {
-    /// The next completion will be told.
+    /// The next completion will be notified.
     Armed,
-    /// There may be completions that nobody tells of: poll, and arm again.
+    /// There may be completions without a notification: poll, then arm again.
     Pending,
 }
 
@@ -55,31 +55,31 @@ impl Arming {
     }
 }
 
-/// What the driver's call is given.
+/// Context of the driver's callback.
 ///
 /// # Invariants
 ///
 /// `ready` is there while `uses` counts any, and changes only while it counts none.
 struct Context {
-    /// A call was asked for, and did not come since. Cleared by the call before it tells anybody, so
-    /// that who was told finds it cleared.
+    /// A callback was requested and has not run since. The callback clears this before it notifies
+    /// anybody, so that the notified party finds it cleared.
     armed: Atomic<i32>,
-    /// The device has said that nothing more completes here.
+    /// The device has reported a fatal error of the CQ.
     failed: AtomicFlag,
-    /// Of who is told: the owner's, and one of each call in progress.
+    /// Uses of `ready`: the owner's, and one for each callback in progress.
     uses: UseCount,
     ready: UnsafeCell<Option<Arc<dyn Ready>>>,
 }
 
 impl Context {
-    /// Tells whoever is to be told.
+    /// Notifies the receiver, if there is one.
     fn tell(&self) {
         if self.uses.any_more() {
             // SAFETY: By the invariants nobody changes it while there is this use.
             if let Some(ready) = unsafe { &*self.ready.get() } {
                 ready.ready();
             }
-            // who waits for the last one looks again and again
+            // the waiter for the last one polls
             let _ = self.uses.end();
         }
     }
@@ -94,11 +94,11 @@ impl Context {
 pub(super) struct Cq {
     raw: NonNull<c::ib_cq>,
     context: NonNull<Context>,
-    /// Completions taken and not yet given out: those from `next` to `end`.
+    /// Completions polled and not yet returned: those from `next` to `end`.
     wcs: KVec<c::ib_wc>,
     next: usize,
     end: usize,
-    /// The last attempt to arm it came to nothing.
+    /// The last attempt to arm it did not succeed.
     pending: bool,
     _device: DeviceRef,
 }
@@ -107,7 +107,7 @@ extern "C" fn completed(_: *mut c::ib_cq, context: *mut c_void) {
     // SAFETY: The context is that of `Cq::new`, which is freed after the CQ is destroyed, and with
     // it every call of this function has ended.
     let context = unsafe { &*context.cast::<Context>() };
-    // ordered before whatever tells of it
+    // ordered before the notification
     context.armed.xchg(0, Full);
     context.tell();
 }
@@ -123,7 +123,7 @@ extern "C" fn cq_event(event: *mut c::ib_event, context: *mut c_void) {
 }
 
 impl Cq {
-    /// A CQ of which nobody is told yet.
+    /// Makes a CQ without a receiver of its notifications.
     pub(super) fn new(device: &DeviceRef, entries: u32, vector: u32) -> Result<Self> {
         let wcs = filled(BATCH, c::ib_wc::default)?;
         // INVARIANT: Neither is there.
@@ -178,7 +178,7 @@ impl Cq {
         unsafe { self.context.as_ref() }
     }
 
-    /// From now on `ready` is told of completions.
+    /// Starts notifying `ready`.
     pub(super) fn begin(&mut self, ready: Arc<dyn Ready>) {
         self.end();
         // SAFETY: There is no use now, and only who has `&mut self` begins one.
@@ -187,7 +187,7 @@ impl Cq {
         self.context().uses.begin();
     }
 
-    /// From now on nobody is told, and nobody is being told. Process context.
+    /// Stops notifying, and waits for a notification in progress. Context: process.
     fn end(&mut self) {
         let context = self.context();
         if context.uses.is_over() {
@@ -203,8 +203,8 @@ impl Cq {
         drop(ready);
     }
 
-    /// Ends with the QP that used it, which is destroyed. Whether it can serve another one: it works, and
-    /// is empty. Process context.
+    /// Resets the CQ after its QP was destroyed. Returns true if it can serve another QP: it
+    /// works, and is empty. Context: process.
     pub(super) fn retire(&mut self) -> bool {
         self.end();
         // SAFETY: By the invariants the CQ exists.
@@ -218,23 +218,23 @@ impl Cq {
         false
     }
 
-    /// Who is told of completions.
+    /// Returns the receiver of the notifications.
     pub(super) fn ready(&self) -> Option<Arc<dyn Ready>> {
         // SAFETY: It changes only by `&mut self`.
         unsafe { (*self.context().ready.get()).clone() }
     }
 
-    /// Whether it is broken, as by an overrun: what is posted may never be told to be complete.
+    /// Returns true if it is broken, for example by an overrun: requests may never complete.
     pub(super) fn has_failed(&self) -> bool {
         self.context().failed.load(Acquire)
     }
 
-    /// Whether the device has said that there are completions, and none was taken since.
+    /// Returns true if the device has reported completions and none was polled since.
     pub(super) fn is_pending(&self) -> bool {
         self.pending
     }
 
-    /// Whether there is a completion.
+    /// Returns true if there is a completion.
     pub(super) fn look(&mut self) -> bool {
         if self.next == self.end {
             let n = i32::try_from(self.wcs.len()).unwrap_or(i32::MAX);
@@ -247,7 +247,7 @@ impl Cq {
         self.next != self.end
     }
 
-    /// The next completion.
+    /// Returns the next completion.
     pub(super) fn take(&mut self) -> Option<c::ib_wc> {
         if !self.look() {
             return None;
@@ -257,7 +257,7 @@ impl Cq {
         wc
     }
 
-    /// Asks for a call of [`Ready::ready`] at the next completion.
+    /// Requests a call of [`Ready::ready`] at the next completion.
     pub(super) fn arm(&mut self) -> Arming {
         if self.next != self.end {
             return Arming::Pending;
@@ -265,7 +265,7 @@ impl Cq {
         if self.context().armed.load(Relaxed) != 0 {
             return Arming::Armed;
         }
-        // before the driver knows, for the call may come at once
+        // before the driver knows, since the callback may run at once
         self.context().armed.store(1, Relaxed);
         // SAFETY: By the invariants the CQ exists.
         self.pending = unsafe { c::sdp_h_ib_arm(self.raw.as_ptr()) } > 0;
@@ -283,7 +283,7 @@ impl Drop for Cq {
             // not any more.
             unsafe { c::ib_destroy_cq_user(self.raw.as_ptr(), ptr::null_mut()) }
         });
-        // what may still be called keeps its context
+        // a callback may still run: leak its context
         if gone {
             // SAFETY: Leaked by `new` for this CQ, which is gone.
             drop(unsafe { KBox::from_raw(self.context.as_ptr()) });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What may be dropped in any context, though its end sleeps.
+//! Objects that may be dropped in any context although their destruction sleeps.
 
 use super::work;
 use core::mem::ManuallyDrop;
@@ -27,8 +27,8 @@ impl<T: Send + 'static> WorkItem for Inner<T> {
     }
 }
 
-/// A value that is dropped in process context, by the module's workqueue, wherever its owner drops it.
-/// It has what [`work::defer`] asks for.
+/// A value that the module's workqueue drops in process context, wherever its owner drops it. It
+/// implements the requirements of [`work::defer`].
 ///
 /// # Invariants
 ///
@@ -40,7 +40,7 @@ impl<T: Send + 'static> Deferred<T> {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`; the value is dropped here then.
+    /// `ENOMEM`; the value is dropped.
     pub(crate) fn new(value: T) -> Result<Self> {
         let inner = KBox::pin_init(
             pin_init!(Inner {
@@ -53,7 +53,7 @@ impl<T: Send + 'static> Deferred<T> {
         Ok(Deferred(ManuallyDrop::new(inner)))
     }
 
-    /// Drops the value on the spot, in process context.
+    /// Drops the value at once. Context: process.
     pub(crate) fn destroy(self) {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: By the invariants it is there. `this` is not used any more and its `drop` not run, so

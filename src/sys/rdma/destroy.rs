@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The end of what a driver may call busy at first.
+//! Destruction of objects that a driver may report as busy at first.
 
 use kernel::ffi::c_int;
 use kernel::prelude::*;
 use kernel::time::{delay::fsleep, Delta};
 
-/// How often it is tried, and with which pause: a second in all.
+/// Attempts and the pause between them: a second in all.
 const TRIES: u32 = 51;
 const PAUSE: Delta = Delta::from_millis(20);
 
-/// Calls `destroy` until it returns 0, in process context. Returns whether it has.
+/// Calls `destroy` until it returns 0. Returns false if it never did. Context: process.
 pub(super) fn until_gone(what: &str, mut destroy: impl FnMut() -> c_int) -> bool {
     for attempt in 0..TRIES {
         if attempt != 0 {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Which way a device accesses memory.
+//! DMA directions.
 
 use super::super::bindings as c;
 
-/// Who writes and who reads.
+/// Direction of a DMA mapping.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// The device reads: memory to send from.
@@ -14,7 +14,7 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
-    /// That of memory that the device `writes`, or reads.
+    /// Returns the direction of memory that the device `writes`, or reads.
     pub(super) fn of(writes: bool) -> Self {
         match writes {
             true => Direction::FromDevice,

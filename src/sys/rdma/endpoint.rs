@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A QP with all that belongs to it.
+//! A QP with all its resources.
 //!
-//! An [`Endpoint`] is one end of a connection as the device sees it: a PD of its own (so that no
-//! other connection's peer can reach memory that is registered here), a CQ for what is received
-//! and one for what is sent, the QP, and the memory that has been posted to it.
+//! An [`Endpoint`] is one end of a connection at the device: the QP, a PD of its own (so that no
+//! other connection's peer can reach its registered memory), a CQ for receives and one for sends,
+//! and the posted memory.
 
 use super::super::bindings as c;
 use super::super::debug::debug;
@@ -26,37 +26,37 @@ use kernel::ffi::c_void;
 use kernel::prelude::*;
 use kernel::sync::{Arc, UniqueArc};
 
-/// Something that happened to a QP without a work request.
+/// Asynchronous event of a QP.
 pub(crate) enum QpEvent {
-    /// The first message came in before the connection manager heard that the peer is ready.
+    /// The first message arrived before the connection manager learned that the peer is ready.
     Established,
-    /// The QP is in ERR by itself.
+    /// The QP has gone to ERR by itself.
     Fatal,
 }
 
-/// Who is told of [`QpEvent`]s.
+/// Receiver of [`QpEvent`]s.
 pub(crate) trait QpEvents: Send + Sync + 'static {
-    /// Called in any context.
+    /// Context: any.
     fn event(self: Arc<Self>, event: QpEvent);
 }
 
-/// How large an endpoint is to be.
+/// Sizes of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sizes {
-    /// Messages that can be on their way out.
+    /// Sends in flight.
     pub(crate) send_slots: u16,
-    /// Buffers that can wait for a message.
+    /// Posted receive buffers.
     pub(crate) receive_slots: u16,
     /// Pieces of payload per message, at most [`MAX_SGES`].
     pub(crate) max_sge: u8,
-    /// Length of a message up to which it is to be copied into the work request.
+    /// Longest message, in bytes, that is copied into the work request (inline).
     pub(crate) inline: u16,
     /// Pieces of memory in one RDMA READ or WRITE.
     pub(crate) gather: u8,
 }
 
 impl Sizes {
-    /// As much of it as the device can do.
+    /// Limits the sizes to what the device supports.
     fn cut(&self, device: &DeviceRef) -> Self {
         let limits = device.attributes();
         let most = u16::try_from(limits.max_qp_wr.min(limits.max_cqe)).unwrap_or(u16::MAX);
@@ -86,11 +86,11 @@ extern "C" fn qp_event(event: *mut c::ib_event, context: *mut c_void) {
     }
 }
 
-/// An endpoint without its QP, and without memory of anybody: what the next one can be made of, which spares
-/// a device the making of all but the QP. Dropped in process context.
+/// The reusable parts of an endpoint: all but the QP and the memory of connections. Dropped in
+/// process context.
 ///
-/// The QP is always a new one: its number is not used again while packets of the last one may be under
-/// way, and some drivers (irdma) do not let a QP be used once more.
+/// The QP is always new: its number must not be reused while packets of the last one may be in
+/// flight, and some drivers (irdma) do not support reuse of a QP.
 ///
 /// # Invariants
 ///
@@ -107,7 +107,7 @@ pub(crate) struct QueueSet {
 unsafe impl Send for QueueSet {}
 
 impl QueueSet {
-    /// Whether the CQs work: a device may tell late that one does not.
+    /// Returns true if the CQs work: a device may report a failure late.
     fn works(&self) -> bool {
         self.receive.works() && self.send.works()
     }
@@ -129,8 +129,8 @@ impl QueueSet {
     }
 }
 
-/// One end of a connection as the device sees it. Dropped in process context, and with memory that is lent
-/// only by [`Endpoint::into_queues`].
+/// One end of a connection at the device. Dropped in process context; with lent memory only by
+/// [`Endpoint::into_queues`].
 ///
 /// # Invariants
 ///
@@ -151,11 +151,12 @@ unsafe impl<B: Lendable> Send for Endpoint<B> {}
 unsafe impl<B: Lendable> Sync for Endpoint<B> {}
 
 impl<B: Lendable> Endpoint<B> {
-    /// Makes an endpoint, of `spare` if that fits. Sizes are cut down to what the device can do.
+    /// Makes an endpoint, from `spare` if that fits. Sizes are reduced to what the device
+    /// supports.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, or what the device says.
+    /// `ENOMEM`. Others: from the device.
     pub(crate) fn new(
         device: &DeviceRef,
         sizes: &Sizes,
@@ -165,7 +166,7 @@ impl<B: Lendable> Endpoint<B> {
         events: Arc<dyn QpEvents>,
     ) -> Result<Self> {
         let sizes = sizes.cut(device);
-        // All that can fail comes before the QP, so that the QP is never the last one left.
+        // All that can fail comes before the QP, so that no error path has to destroy a QP.
         let fits = |q: &QueueSet| q.pd.device() == device && q.sizes == sizes && q.works();
         let queues = match spare.filter(fits) {
             Some(queues) => queues,
@@ -228,13 +229,13 @@ impl<B: Lendable> Endpoint<B> {
         self.qp.close()
     }
 
-    /// Destroys it but for what the next one can be made of, if that is whole. Lets go of memory that is lent.
-    /// Process context.
+    /// Destroys it, apart from the reusable parts if they work, and releases lent memory. Context:
+    /// process.
     ///
     /// # Errors
     ///
-    /// Gives it back as it was, with all that the device may still use, if the driver refuses to destroy the QP
-    /// now. Try again later.
+    /// The endpoint unchanged, with all that the device may still access, if the driver refuses to
+    /// destroy the QP now. Retry later.
     pub(crate) fn into_queues(mut self) -> Result<Option<QueueSet>, Self> {
         if self.qp.destroy().is_err() {
             return Err(self);
@@ -244,7 +245,7 @@ impl<B: Lendable> Endpoint<B> {
         drop(self.events);
         let pd = self.send.pd();
         let (receive, send) = (self.receive.into_parts(), self.send.into_parts());
-        // Not if memory is still registered: that has a reference.
+        // Not if memory is still registered: it holds a reference.
         let pd = Arc::into_unique_or_drop(pd).filter(|pd| pd.is_clean());
         let (Some(pd), Some(receive), Some(send)) = (pd, receive, send) else {
             return Ok(None);
@@ -258,17 +259,17 @@ impl<B: Lendable> Endpoint<B> {
         }))
     }
 
-    /// The QP.
+    /// Returns the QP.
     pub(crate) fn qp(&self) -> &Arc<QueuePair> {
         self.qp.qp()
     }
 
-    /// How many buffers can wait for messages.
+    /// Returns the maximum number of posted receive buffers.
     pub(crate) fn receive_slots(&self) -> u16 {
         self.receive.slots()
     }
 
-    /// How many wait, including those that are queued only.
+    /// Returns the number of posted receive buffers, including queued ones.
     pub(crate) fn posted_receives(&self) -> u16 {
         self.receive.posted()
     }
@@ -283,7 +284,7 @@ impl<B: Lendable> Endpoint<B> {
         self.receive.poll()
     }
 
-    /// Whether a receive has ended, or else a send, if that is asked for.
+    /// Returns true if a receive has completed, or a send, if `sent` is set.
     pub(crate) fn look(&mut self, sent: bool) -> bool {
         self.receive.look() || sent && self.send.look()
     }
@@ -293,17 +294,17 @@ impl<B: Lendable> Endpoint<B> {
         self.receive.arm()
     }
 
-    /// Most pieces of payload in one message.
+    /// Returns the maximum number of payload pieces in one message.
     pub(crate) fn max_sge(&self) -> u8 {
         self.send.max_sge()
     }
 
-    /// How many more messages can be posted.
+    /// Returns the number of messages that can still be posted.
     pub(crate) fn send_room(&self) -> u16 {
         self.send.room()
     }
 
-    /// How many messages are posted and not known to be complete.
+    /// Returns the number of messages posted and not known to be complete.
     pub(crate) fn in_flight(&self) -> u16 {
         self.send.in_flight()
     }
@@ -328,7 +329,7 @@ impl<B: Lendable> Endpoint<B> {
         self.send.can_read()
     }
 
-    /// Probes that were posted and have not come to an end.
+    /// Returns the number of probes in flight.
     pub(crate) fn probes(&self) -> u16 {
         self.send.probes()
     }
@@ -343,7 +344,7 @@ impl<B: Lendable> Endpoint<B> {
         self.send.poll()
     }
 
-    /// What maps buffers for the queues, and memory that is to be lent.
+    /// Returns the mapper for buffers and lent memory.
     pub(crate) fn mapper(&self) -> &Arc<Mapper> {
         self.receive.mapper()
     }
@@ -373,7 +374,7 @@ impl<B: Lendable> Endpoint<B> {
         self.send.transfer(loan, t)
     }
 
-    /// Who is to be told when lent memory was let go of, if any is lent.
+    /// Returns the receiver of the notification that lent memory was released, if any is lent.
     pub(crate) fn lender(&self) -> Option<Arc<dyn Ready>> {
         self.send
             .has_loans()
@@ -386,11 +387,11 @@ impl<B: Lendable> Endpoint<B> {
         self.send.arm()
     }
 
-    /// Hands all that was posted to the device: receives first, for an answer to find them.
+    /// Posts all queued requests to the device: receives first, for replies to find them.
     ///
     /// # Errors
     ///
-    /// What the driver says; `EIO` when a CQ has failed. The endpoint cannot be used any more then.
+    /// `EIO`: a CQ has failed. Others: from the driver. The endpoint cannot be used any more.
     pub(crate) fn flush(&mut self) -> Result {
         if self.receive.cq().has_failed() || self.send.cq().has_failed() {
             return Err(EIO);
@@ -399,7 +400,7 @@ impl<B: Lendable> Endpoint<B> {
     }
 }
 
-/// Makes a QP with what `init` asks for, which then says what it got.
+/// Makes a QP with the sizes in `init`, which then holds the actual ones.
 fn create_qp(pd: &Pd, device: &DeviceRef, init: &mut c::ib_qp_init_attr) -> Result<OwnedQp> {
     let place = UniqueArc::new_uninit(GFP_KERNEL)?;
     let create = |init: &mut c::ib_qp_init_attr| {
@@ -409,7 +410,7 @@ fn create_qp(pd: &Pd, device: &DeviceRef, init: &mut c::ib_qp_init_attr) -> Resu
     };
     let cap = init.cap;
     let raw = create(init).or_else(|_| {
-        // Some drivers refuse what they cannot do instead of saying what they can.
+        // Some drivers refuse what they do not support instead of reducing it.
         init.cap = c::ib_qp_cap {
             max_inline_data: 0,
             ..cap

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Memory that the device of one QP may reach.
+//! Memory mapped for the device of one QP.
 //!
-//! A [`Mapper`] maps buffers for the device of an endpoint, and keeps what is needed to map a
-//! program's memory ([`SgMapping`]). All of it belongs to the endpoint: when its [`MapperOwner`] is
-//! dropped, after the QP was destroyed, everything is unmapped and the device is let go of. Buffers
+//! A [`Mapper`] maps buffers for the device of an endpoint, and keeps the SG lists for mapping
+//! program memory ([`SgMapping`]). All of it belongs to the endpoint: the drop of its
+//! [`MapperOwner`], after the QP was destroyed, unmaps everything and releases the device. Buffers
 //! and pinned memory only have handles. So a call that sleeps, in a fault of its own memory for
-//! example, keeps no device from being removed: what it has is stale then, and refused.
+//! example, does not keep a device from being removed.
 //!
-//! Mapping may take long. No lock is held meanwhile, and callers hold none either.
+//! Mapping may take long: neither the mapper nor its callers hold a lock meanwhile.
 
 use super::super::bindings as c;
 use super::super::pages::{Block, Memory};
@@ -21,12 +21,12 @@ use kernel::alloc::Flags;
 use kernel::prelude::*;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 
-/// Most lists that wait for memory of a program: as many as a connection has under way, as a rule.
+/// Maximum number of idle SG lists: as many as a connection usually has in flight.
 const SPARE: usize = 8;
-/// Room for the blocks that a connection begins with: its receive buffers and its headers.
+/// Places for the first blocks of a connection: its receive buffers and headers.
 const FIRST_AREAS: usize = 16;
 
-/// A block that a device may reach.
+/// A block mapped for a device.
 ///
 /// # Invariants
 ///
@@ -61,7 +61,7 @@ impl Area {
         })
     }
 
-    /// No device reaches it any more. `device` is that of [`Area::new`].
+    /// Unmaps it. `device` is that of [`Area::new`].
     fn unmap(self, device: &DeviceRef) {
         // SAFETY: By the invariants this is mapped, once: `self` is used up. Nothing that is posted
         // uses it: that keeps the `Mapping`, or the QP is destroyed.
@@ -76,12 +76,12 @@ impl Area {
     }
 }
 
-/// What is mapped.
+/// Mapped areas.
 struct State {
-    /// `None` when all was given up; then nothing else is here, nor comes again.
+    /// `None` after the endpoint was destroyed; then nothing else is here, or will be again.
     pd: Option<Arc<Pd>>,
     areas: KVec<Option<Area>>,
-    /// Nothing is mapped in these. There are places for [`SPARE`].
+    /// Idle SG lists. Has places for [`SPARE`].
     spare: KVec<KBox<SgMapping>>,
 }
 
@@ -90,7 +90,7 @@ impl State {
         self.pd.as_ref().map(|pd| pd.device().clone())
     }
 
-    /// Keeps an area, and names its place.
+    /// Keeps an area and returns its place.
     fn keep(&mut self, area: Area) -> Result<usize, Area> {
         if self.pd.is_none() {
             return Err(area);
@@ -111,7 +111,7 @@ impl State {
     }
 }
 
-/// Maps memory for the device of an endpoint, as long as that is there.
+/// Maps memory for the device of an endpoint, while that exists.
 #[pin_data]
 pub(crate) struct Mapper {
     most_pages: u32,
@@ -121,11 +121,11 @@ pub(crate) struct Mapper {
 }
 
 impl Mapper {
-    /// Lets the device reach all of a block. Process context, without locks.
+    /// Maps all of a block for the device. Context: process, without locks.
     ///
     /// # Errors
     ///
-    /// `ENODEV` when the endpoint is gone, `ENOMEM`.
+    /// `ENODEV`: the endpoint is destroyed. `ENOMEM`.
     pub(crate) fn map(
         self: &Arc<Self>,
         memory: &Memory,
@@ -151,22 +151,22 @@ impl Mapper {
         Ok(Arc::new(mapping, gfp)?)
     }
 
-    /// Most pages of a program that can be mapped as one, 0 if none can.
+    /// Returns the maximum number of program pages mapped as one, 0 if none can be.
     pub(crate) fn most_pages(&self) -> usize {
         self.most_pages as usize
     }
 
-    /// Whether the device is one in software, for which the processor copies what it carries.
+    /// Returns true for a software device, where the processor copies all payload.
     pub(crate) fn is_software(&self) -> bool {
         self.software
     }
 
-    /// A list to map memory of a program with; process context. Whoever has it keeps the device from
-    /// being removed, and so touches no memory of programs.
+    /// Returns an SG list for program memory. Its holder keeps the device from being removed, so
+    /// it must not touch program memory. Context: process.
     pub(super) fn sg_mapping(&self) -> Result<KBox<SgMapping>> {
         let pd = {
             let mut state = self.state.lock();
-            // the oldest, so that a region is not used again at once
+            // the oldest, so that a region is not reused at once
             if let Ok(spare) = state.spare.remove(0) {
                 return Ok(spare);
             }
@@ -175,7 +175,7 @@ impl Mapper {
         Ok(KBox::new(SgMapping::new(&pd)?, GFP_KERNEL)?)
     }
 
-    /// Takes a list back that nothing is mapped in. Process context.
+    /// Takes an idle list back. Context: process.
     pub(super) fn put_back(&self, sg: KBox<SgMapping>) {
         let mut state = self.state.lock();
         let rest = match state.pd.is_some() {
@@ -188,15 +188,15 @@ impl Mapper {
     }
 }
 
-/// The owner of what a [`Mapper`] maps. Dropped in process context, after the QP was destroyed: unmaps
-/// all of it.
+/// Owner of the mappings of a [`Mapper`]. Dropped in process context, after the QP was destroyed:
+/// unmaps all.
 pub(crate) struct MapperOwner {
     mapper: Arc<Mapper>,
     device: DeviceRef,
 }
 
 impl MapperOwner {
-    /// For the device of a PD.
+    /// Makes a mapper for the device of a PD.
     pub(super) fn new(pd: &Arc<Pd>) -> Result<Arc<Self>> {
         let areas = KVec::with_capacity(FIRST_AREAS, GFP_KERNEL)?;
         let spare = KVec::with_capacity(SPARE, GFP_KERNEL)?;
@@ -224,7 +224,7 @@ impl MapperOwner {
         self.mapper.map(memory, direction, GFP_KERNEL)
     }
 
-    /// What maps.
+    /// Returns the mapper.
     pub(crate) fn mapper(&self) -> &Arc<Mapper> {
         &self.mapper
     }
@@ -249,7 +249,7 @@ impl Drop for MapperOwner {
     }
 }
 
-/// A handle to a block that is mapped. May be dropped in any context but interrupts.
+/// Handle of a mapped block. May be dropped in any context but interrupts.
 ///
 /// # Invariants
 ///
@@ -264,7 +264,7 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Whether it is the memory's, by that mapper and for transfers of that direction.
+    /// Returns true if it maps this memory, by this mapper and in this direction.
     pub(crate) fn fits(&self, by: &Arc<Mapper>, memory: &Memory, direction: Direction) -> bool {
         Arc::ptr_eq(&self.mapper, by)
             && Arc::ptr_eq(&self.block, memory.block())

@@ -2,10 +2,9 @@
 
 //! Memory regions.
 //!
-//! A [`Region`] is a fast-register MR: made once, it is registered for one piece of memory after
-//! another by work requests (IB_WR_REG_MR), and each registration ends with another one
-//! (IB_WR_LOCAL_INV). What is to be registered is decided by
-//! [`super::user_memory::UserMemory`], which owns memory and region alike.
+//! A [`Region`] is a fast-register MR: created once, registered for one piece of memory after
+//! another by work requests (IB_WR_REG_MR), each ended by another one (IB_WR_LOCAL_INV).
+//! [`super::user_memory::UserMemory`] owns memory and region and decides what to register.
 
 use super::super::bindings as c;
 use super::super::random::random_below;
@@ -15,10 +14,11 @@ use core::ptr::{self, NonNull};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Most pages in one registration. Devices say how many they can; this is enough for 2 MiB.
+/// Maximum number of pages in one registration, unless the device has a lower limit. Enough for 2
+/// MiB.
 pub(super) const MAX_PAGES: u32 = 512;
 
-/// What the peer may do with registered memory.
+/// Access of the peer to registered memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
     /// RDMA READ.
@@ -38,19 +38,20 @@ impl Access {
     }
 }
 
-/// How the peer names registered memory.
+/// Key of registered memory for the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Key {
     /// The R_Key.
     pub(crate) rkey: u32,
-    /// Where it begins. This is no address of ours, but made up for the occasion.
+    /// Address of its first byte: no address of this machine, but one made up for this
+    /// registration.
     pub(crate) address: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub(crate) len: u32,
 }
 
-/// An MR. Dropped in process context, which ends every access by its key: if the driver does not destroy it,
-/// that of the one QP of its PD has to end it.
+/// An MR. Dropped in process context, which ends all access by its key. If the driver does not
+/// destroy it, the destruction of the one QP of its PD has to.
 ///
 /// # Invariants
 ///
@@ -58,7 +59,7 @@ pub(crate) struct Key {
 pub(super) struct Region {
     raw: NonNull<c::ib_mr>,
     pd: Arc<Pd>,
-    /// The key that the device knows: of the last registration that was posted, or the first one.
+    /// Key that the device knows: that of the last posted registration, or the first one.
     known: u32,
 }
 
@@ -68,17 +69,18 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Most pages that a region of that device is made for; 0 if it has none for pages of ours.
+    /// Returns the maximum number of pages of a region of the device; 0 if it has none for this
+    /// page size.
     pub(super) fn most_pages(pd: &Pd) -> u32 {
         // SAFETY: The device is in use.
         unsafe { c::sdp_h_mr_pages(pd.device().raw()) }.min(MAX_PAGES)
     }
 
-    /// Makes an MR that is registered for nothing. Sleeps.
+    /// Makes an MR without a registration. Sleeps.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` if the device has none; what it says.
+    /// `EOPNOTSUPP`: the device has none. Others: from the device.
     pub(super) fn new(pd: &Arc<Pd>) -> Result<Self> {
         let pages = Self::most_pages(pd);
         if pages == 0 {
@@ -97,26 +99,26 @@ impl Region {
         Ok(region)
     }
 
-    /// The last key that it was prepared with is about to be posted. Returns the one that the device knows until
-    /// then, and by which nothing is registered any more.
+    /// Notes that the last prepared key is about to be posted. Returns the key that the device
+    /// knows until then, under which nothing is registered any more.
     pub(super) fn posts_key(&mut self) -> u32 {
         let key = self.rkey();
         core::mem::replace(&mut self.known, key)
     }
 
-    /// The MR as C code knows it.
+    /// Returns the C object.
     pub(super) fn raw(&self) -> *mut c::ib_mr {
         self.raw.as_ptr()
     }
 
-    /// Its key now.
+    /// Returns its current key.
     pub(super) fn rkey(&self) -> u32 {
         // SAFETY: By the invariants the MR exists; only `prepare` changes its key.
         unsafe { (*self.raw()).rkey }
     }
 
-    /// Describes memory to the MR, with a key and an address that were not used before, for the
-    /// work request that comes back to register it.
+    /// Describes memory to the MR with a new key and address, for the work request that registers
+    /// it.
     ///
     /// # Safety
     ///
@@ -127,7 +129,7 @@ impl Region {
         entries: u32,
         access: Access,
     ) -> Result<(c::ib_reg_wr, Key)> {
-        // 2^31 places for 2^31 bytes each, of which memory uses the first few.
+        // 2^31 places of 2^31 bytes each; the memory uses the start of one.
         let base = u64::from(random_below(1 << 31) + 1) << 31;
         // SAFETY: By the caller, and by the invariants.
         let ret = unsafe { c::sdp_h_mr_map(self.raw(), list, entries, base) };

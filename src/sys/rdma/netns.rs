@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Network namespaces and addresses, as RDMA asks for them.
+//! Network namespaces and addresses for RDMA.
 //!
 //! A [`Net`] is one `struct net`.
 
@@ -42,7 +42,7 @@ unsafe impl AlwaysRefCounted for Net {
 }
 
 impl Net {
-    /// The namespace behind a pointer.
+    /// Returns the namespace behind a pointer.
     ///
     /// # Safety
     ///
@@ -52,13 +52,13 @@ impl Net {
         unsafe { &*net.cast::<Self>() }
     }
 
-    /// The namespace as C code knows it.
+    /// Returns the C object.
     pub(crate) fn as_raw(&self) -> *mut c::net {
         self.0.get()
     }
 
-    /// Would a packet from `local` to `remote` leave by the interface? If not, a request that came
-    /// in there from `remote` is not to be believed.
+    /// Returns true if a packet from `local` to `remote` leaves by the interface. Otherwise a
+    /// request from `remote` that arrived there is not trustworthy.
     pub(crate) fn reverse_route(&self, ifindex: u32, local: &Address, remote: &Address) -> bool {
         let (local, remote) = (sockaddr(local), sockaddr(remote));
         let Ok(ifindex) = i32::try_from(ifindex) else {
@@ -69,11 +69,11 @@ impl Net {
         unsafe { c::sdp_h_reverse_route(self.as_raw(), ifindex, &local, &remote) }
     }
 
-    /// Is the address on an RDMA port of this host that connections can be made from? Sleeps.
+    /// Checks that the address is on an RDMA port of this host that supports connections. Sleeps.
     ///
     /// # Errors
     ///
-    /// What `rdma_bind_addr()` says: `ENODEV` if there is no such port, `EADDRNOTAVAIL`.
+    /// Those of `rdma_bind_addr()`: `ENODEV`: no such port. `EADDRNOTAVAIL`.
     pub(crate) fn has_rdma(&self, address: &Address) -> Result {
         let mut local = sockaddr(address);
         // SAFETY: The namespace is alive and the address is readable and writable.
@@ -91,7 +91,7 @@ pub(super) unsafe fn owned(net: NonNull<c::net>) -> ARef<Net> {
     unsafe { ARef::from_raw(net.cast::<Net>()) }
 }
 
-/// The C form of an address, of port 0: RDMA's ports are not ours.
+/// Returns the C form of an address, with port 0: RDMA has a port space of its own.
 pub(super) fn sockaddr(a: &Address) -> Storage {
     let mut storage = Storage::default();
     let p = &raw mut storage;
@@ -119,7 +119,7 @@ pub(super) fn sockaddr(a: &Address) -> Storage {
     storage
 }
 
-/// The address of a C form, with port 0; none if it is of another family.
+/// Returns the address of a C form, with port 0; none for another family.
 pub(super) fn address(storage: &Storage) -> Option<Address> {
     let p = core::ptr::from_ref(storage);
     // SAFETY: Every kind of address begins with its family, and all bytes of `storage` are

@@ -2,9 +2,9 @@
 
 //! Protection domains.
 //!
-//! A [`Pd`] is what one QP and the memory that is registered for its peer have in common. Keys are
-//! checked against the PD, so each QP has its own: no peer gets at what another connection
-//! advertises, whatever keys it tries. It serves the next QP when nothing is registered there any more.
+//! A [`Pd`] is shared by one QP and the memory registered for its peer. The device checks keys
+//! against the PD, so each QP has its own: no peer can reach memory advertised by another
+//! connection, whatever keys it tries. The PD serves the next QP once nothing is registered in it.
 
 use super::super::bindings as c;
 use super::device::DeviceRef;
@@ -21,7 +21,7 @@ use kernel::sync::Arc;
 /// holds a reference each, or sets `left`.
 pub(crate) struct Pd {
     raw: NonNull<c::ib_pd>,
-    /// Something that was made from it could not be destroyed: no other QP may have it.
+    /// Set when an object of this PD could not be destroyed: no other QP may have the PD.
     left: AtomicFlag,
     device: DeviceRef,
 }
@@ -48,23 +48,23 @@ impl Pd {
         self.raw.as_ptr()
     }
 
-    /// Something stays that was made from it. Whoever says so gives up a reference next.
+    /// Notes an object of this PD that stays. The caller drops a reference next.
     pub(super) fn has_left(&self) {
         // ordered by the reference
         self.left.store(true, Relaxed);
     }
 
-    /// Whether it can serve another QP.
+    /// Returns true if it can serve another QP.
     pub(super) fn is_clean(&self) -> bool {
         !self.left.load(Relaxed)
     }
 
-    /// Its device.
+    /// Returns its device.
     pub(crate) fn device(&self) -> &DeviceRef {
         &self.device
     }
 
-    /// The key of all of this machine's memory, for local use.
+    /// Returns the local DMA key.
     pub(super) fn lkey(&self) -> u32 {
         // SAFETY: By the invariants the PD exists; the key never changes.
         unsafe { (*self.raw()).local_dma_lkey }

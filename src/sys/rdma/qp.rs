@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The state of a QP.
+//! States of a QP.
 //!
-//! A [`QueuePair`] is the QP of an [`super::endpoint::Endpoint`] for those who lead it through its
-//! states, while the endpoint alone posts to it and, by an [`OwnedQp`], decides how long it lives.
+//! A [`QueuePair`] is a handle of an endpoint's QP for its state changes. Only the
+//! [`super::endpoint::Endpoint`] posts to the QP and, by an [`OwnedQp`], ends its life.
 
 use super::super::bindings as c;
 use super::cm::CmId;
@@ -17,10 +17,10 @@ use kernel::sync::atomic::{Atomic, AtomicFlag, Full, Relaxed};
 use kernel::sync::{new_mutex, Arc, Mutex, UniqueArc};
 use kernel::time::{delay::fsleep, Delta};
 
-/// Between attempts to destroy a QP, where nothing else can be done meanwhile.
+/// Pause between attempts to destroy a QP where no retry later is possible.
 const PAUSE: Delta = Delta::from_millis(100);
 
-/// A QP that may be gone.
+/// Handle of a QP that may be destroyed.
 ///
 /// # Invariants
 ///
@@ -31,9 +31,9 @@ pub(crate) struct QueuePair {
     raw: NonNull<c::ib_qp>,
     number: u32,
     device: DeviceRef,
-    /// RDMA READs that may be in progress.
+    /// Maximum number of RDMA READs in flight.
     reads: Atomic<u32>,
-    /// Nobody has what was posted to it any more; it is about to be destroyed.
+    /// Posted requests have no owner any more; the QP is about to be destroyed.
     given_up: AtomicFlag,
     #[pin]
     alive: Mutex<bool>,
@@ -44,8 +44,7 @@ unsafe impl Send for QueuePair {}
 // SAFETY: A QP may be used by any thread at once; its destruction is ordered by `alive`.
 unsafe impl Sync for QueuePair {}
 
-/// A QP with the right to destroy it. When this is dropped, in process context, the QP is destroyed, however
-/// long that takes.
+/// Owner of a QP. Its drop destroys the QP, however long that takes. Context of the drop: process.
 ///
 /// # Invariants
 ///
@@ -58,7 +57,7 @@ pub(super) struct OwnedQp {
 }
 
 impl OwnedQp {
-    /// Takes charge of a QP.
+    /// Takes over a QP.
     ///
     /// # Safety
     ///
@@ -87,13 +86,14 @@ impl OwnedQp {
         }
     }
 
-    /// The QP for others.
+    /// Returns the handle for others.
     pub(super) fn qp(&self) -> &Arc<QueuePair> {
         &self.qp
     }
 
-    /// Has a software device let nothing more in, in process context. Whether it did so just now: then
-    /// [`OwnedQp::destroy`] waits for an RCU grace period, unless it comes after that.
+    /// Makes a software device drop all further packets. Returns true if it did so just now:
+    /// [`OwnedQp::destroy`] then waits for an RCU grace period, unless one has passed. Context:
+    /// process.
     pub(super) fn close(&mut self) -> bool {
         let qp = &self.qp;
         if !self.exists || !qp.device.is_virtual() || self.grace.is_some() {
@@ -107,7 +107,8 @@ impl OwnedQp {
         true
     }
 
-    /// Moves the QP, which exists, to RESET: a software device drops the packets that wait there. Process context.
+    /// Moves an existing QP to RESET: a software device drops the packets queued there. Context:
+    /// process.
     fn reset(&self) {
         let mut attr = c::ib_qp_attr {
             qp_state: c::ib_qp_state_IB_QPS_RESET,
@@ -119,22 +120,25 @@ impl OwnedQp {
         unsafe { c::ib_modify_qp(self.qp.raw(), &mut attr, mask) };
     }
 
-    /// Destroys the QP, in process context. What was posted to it is not used any more afterwards.
+    /// Destroys the QP. Posted requests are not used any more afterwards. Context: process.
     ///
     /// # Errors
     ///
-    /// What the driver says. Then the QP is what it was, and the device may go on to use what was posted.
+    /// Those of the driver. The QP is unchanged then, and the device may go on using posted
+    /// requests.
     pub(super) fn destroy(&mut self) -> Result {
         if !self.exists {
             return Ok(());
         }
-        // rxe may free it under a packet that has just come (docs/kernel-notes.md), unless it lets none in, and
-        // those that were let in before are through: they come within an RCU read-side section.
+        // rxe may free it under a packet that has just arrived (docs/kernel-notes.md), unless it
+        // drops further packets and those in progress are done: packets arrive within an RCU
+        // read-side section.
         self.close();
         if let Some(grace) = self.grace {
             // SAFETY: Process context, as is promised.
             unsafe { c::cond_synchronize_rcu_expedited(grace) };
-            // rxe schedules nothing while it resets: a packet that came then still waits, and keeps the QP
+            // rxe schedules nothing while it resets: a packet that arrived then stays queued and
+            // holds the QP
             self.reset();
         }
         let qp = &self.qp;
@@ -157,47 +161,47 @@ impl Drop for OwnedQp {
     }
 }
 
-/// What this end wants differently from what the connection manager proposes for its QP.
+/// Values of this end that differ from the connection manager's proposal for its QP.
 #[derive(Clone, Copy)]
 pub(crate) struct Tuning {
-    /// PSN that the peer begins with, when the connection manager does not know it yet.
+    /// First PSN of the peer, when the connection manager does not know it yet.
     pub(crate) receive_psn: Option<u32>,
-    /// Code of the time after which the peer repeats what found no receive buffer.
+    /// Code of the time after which the peer repeats a message that found no receive buffer.
     pub(crate) min_rnr_timer: u8,
-    /// Most RDMA READs of the peer in progress.
+    /// Maximum number of the peer's RDMA READs in flight.
     pub(crate) reads_in: u8,
-    /// Most of our RDMA READs in progress.
+    /// Maximum number of own RDMA READs in flight.
     pub(crate) reads_out: u8,
 }
 
 impl QueuePair {
-    /// The QP as C code knows it; valid until it is destroyed.
+    /// Returns the C object; valid until the QP is destroyed.
     pub(super) fn raw(&self) -> *mut c::ib_qp {
         self.raw.as_ptr()
     }
 
-    /// Its number, as the peer knows it.
+    /// Returns its number (QPN).
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
 
-    /// Tells the administrator that the driver does not destroy it.
+    /// Logs that the driver does not destroy it.
     pub(crate) fn warn_of_refusal(&self) {
         // SAFETY: By the invariants of `DeviceRef` the device is registered.
         unsafe { c::sdp_h_ib_warn_qp(self.device.raw(), self.number) }
     }
 
-    /// How many of our RDMA READs may be in progress; 0 until they may be posted.
+    /// Returns the maximum number of own RDMA READs in flight; 0 until they may be posted.
     pub(crate) fn reads(&self) -> u8 {
         self.reads.load(Relaxed) as u8
     }
 
-    /// What was posted to it is nobody's any more, and it is about to be destroyed.
+    /// Disowns posted requests: the QP is about to be destroyed.
     pub(crate) fn give_up(&self) {
         self.given_up.xchg(true, Full);
     }
 
-    /// [`QueuePair::to_error`], if anybody has what was posted to it.
+    /// [`QueuePair::to_error`], if posted requests have an owner.
     pub(crate) fn flush(&self) {
         if !self.given_up.load(Relaxed) {
             self.to_error();
@@ -232,13 +236,13 @@ impl QueuePair {
         self.modify(&mut attr, mask as i32)
     }
 
-    /// RESET to INIT, with the port and partition that a request came in by.
+    /// RESET to INIT, with the port and partition of a received request.
     pub(crate) fn to_init_for(&self, connection: &CmId) -> Result {
         let (attr, _) = connection.qp_attributes(c::ib_qp_state_IB_QPS_INIT)?;
         self.to_init(attr.port_num, attr.pkey_index)
     }
 
-    /// INIT to RTR: messages come in.
+    /// INIT to RTR: the QP receives.
     pub(crate) fn to_ready_to_receive(&self, connection: &CmId, tuning: &Tuning) -> Result {
         let (mut attr, mask) = connection.qp_attributes(c::ib_qp_state_IB_QPS_RTR)?;
         if let Some(psn) = tuning.receive_psn {
@@ -249,24 +253,24 @@ impl QueuePair {
         self.modify(&mut attr, mask)
     }
 
-    /// RTR to RTS: messages can be sent.
+    /// RTR to RTS: the QP sends.
     pub(crate) fn to_ready_to_send(&self, connection: &CmId, tuning: &Tuning) -> Result {
         let (mut attr, mask) = connection.qp_attributes(c::ib_qp_state_IB_QPS_RTS)?;
         attr.max_rd_atomic = tuning.reads_out;
-        // of a peer's choice; rxe takes 7 to mean without end
+        // chosen by the peer; rxe takes 7 for unlimited
         attr.retry_cnt = attr.retry_cnt.min(6);
         self.modify(&mut attr, mask)?;
         self.reads.store(u32::from(tuning.reads_out), Relaxed);
         Ok(())
     }
 
-    /// To ERR, from any state: everything posted is flushed. Process context.
+    /// To ERR, from any state: flushes all posted requests. Context: process.
     pub(crate) fn to_error(&self) {
         let mut attr = c::ib_qp_attr {
             qp_state: c::ib_qp_state_IB_QPS_ERR,
             ..Default::default()
         };
-        // It fails when the QP is gone, and then there is nothing to flush.
+        // Fails when the QP is destroyed; then there is nothing to flush.
         let _ = self.modify(&mut attr, c::ib_qp_attr_mask_IB_QP_STATE as i32);
     }
 }

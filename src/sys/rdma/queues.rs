@@ -1,34 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What the queues of a QP have in common.
+//! Common parts of the queues of a QP.
 //!
-//! A [`super::receive::ReceiveQueue`] owns the buffers that wait for messages, a
-//! [`super::send::queue::SendQueue`] keeps the memory of the messages that are on their way; each until
-//! its completion, or until the QP is destroyed. Work requests are first queued there and then
-//! handed to the device together, which costs one doorbell.
+//! A [`super::receive::ReceiveQueue`] owns the posted receive buffers, a
+//! [`super::send::queue::SendQueue`] the memory of messages in flight; each until the completion,
+//! or until the QP is destroyed. Work requests are queued there first and posted to the device
+//! together, which costs one doorbell.
 
 use super::super::bindings as c;
 use kernel::prelude::*;
 
-/// Most pieces of payload in one message.
+/// Maximum number of payload pieces in one message.
 pub(crate) const MAX_SGES: u8 = 4;
-/// The longest message that is copied to be sent, inline if the device takes so much, and the longest header.
+/// Longest message that is copied to be sent (inline if the device has room), and longest header,
+/// in bytes.
 pub(crate) const MAX_COPIED: usize = 64;
-/// Most messages on their way in one direction.
+/// Maximum number of messages in flight in one direction.
 pub(crate) const MAX_SLOTS: u16 = 4096;
 
-/// How a work request ended: `ib_wc_status`.
+/// Status of a completion: `ib_wc_status`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WcStatus(pub(crate) c::ib_wc_status);
 
 impl WcStatus {
-    /// Whether it did what it was to do.
+    /// Returns true for success.
     pub(crate) fn is_success(self) -> bool {
         self.0 == c::ib_wc_status_IB_WC_SUCCESS
     }
 }
 
-/// A vector of `n` elements.
+/// Makes a vector of `n` elements.
 pub(super) fn filled<T>(n: usize, mut f: impl FnMut() -> T) -> Result<KVec<T>> {
     let mut v = KVec::with_capacity(n, GFP_KERNEL)?;
     for _ in 0..n {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Messages that come in.
+//! Receive queues.
 //!
-//! A [`ReceiveQueue`] is the receive queue of a QP: a ring of buffers that wait for messages.
+//! A [`ReceiveQueue`] is the receive queue of a QP: a ring of posted buffers.
 
 use super::super::bindings as c;
 use super::cq::{Arming, Cq, Ready};
@@ -17,26 +17,26 @@ use kernel::sync::Arc;
 
 /// A completion of a receive.
 pub(crate) struct Received {
-    /// The buffer that was posted; none if the device named one that was not.
+    /// The posted buffer; none if the device named an unposted one.
     pub(crate) buffer: Option<Buffer>,
-    /// How it ended. A message of a kind that does not belong here is an error.
+    /// Status. A message of an unexpected kind is an error.
     pub(crate) status: WcStatus,
     /// Length of the message, at most the buffer's.
     pub(crate) len: u32,
 }
 
-/// A queue without the QP: what the next one can have of it.
+/// The reusable parts of a queue without its QP.
 pub(super) struct ReceiveParts {
     cq: Cq,
     slots: KVec<Option<(Buffer, Arc<Mapping>)>>,
     wrs: KVec<c::ib_recv_wr>,
     sges: KVec<c::ib_sge>,
-    /// The number of its first work request.
+    /// Number of its first work request.
     first: u64,
 }
 
 impl ReceiveParts {
-    /// Whether its CQ works, as far as is known.
+    /// Returns true unless its CQ is known to be broken.
     pub(super) fn works(&self) -> bool {
         !self.cq.has_failed()
     }
@@ -53,7 +53,7 @@ impl ReceiveParts {
     }
 }
 
-/// Buffers that wait for messages, as a ring.
+/// Ring of posted receive buffers.
 ///
 /// # Invariants
 ///
@@ -68,7 +68,7 @@ pub(super) struct ReceiveQueue {
     slots: KVec<Option<(Buffer, Arc<Mapping>)>>,
     wrs: KVec<c::ib_recv_wr>,
     sges: KVec<c::ib_sge>,
-    /// Work requests are numbered from here on, by slots.
+    /// First number of the work requests, which are numbered by slots.
     first: u64,
     queued_from: usize,
     queued: usize,
@@ -94,7 +94,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// What another one can have of it, if it can. The QP is destroyed.
+    /// Returns the reusable parts, if there are any. The QP is destroyed.
     pub(super) fn into_parts(mut self) -> Option<ReceiveParts> {
         self.slots.iter_mut().for_each(|slot| *slot = None);
         let reusable = self.cq.retire();
@@ -107,7 +107,7 @@ impl ReceiveQueue {
         })
     }
 
-    /// Has `ready` told of completions.
+    /// Starts notifying `ready` of completions.
     pub(super) fn begin(&mut self, ready: Arc<dyn Ready>) {
         self.cq.begin(ready);
     }
@@ -132,7 +132,7 @@ impl ReceiveQueue {
         self.posted
     }
 
-    /// The slot that follows the first queued one by `n`.
+    /// Returns the slot `n` behind the first queued one.
     fn index(&self, n: usize) -> usize {
         // There are slots, but the compiler cannot know.
         (self.queued_from + n)
@@ -144,7 +144,7 @@ impl ReceiveQueue {
     ///
     /// # Errors
     ///
-    /// Gives the buffer back if it is not mapped so, if there is no room, or if the queue is broken.
+    /// The buffer, if it is not mapped so, if there is no space, or if the queue is broken.
     pub(super) fn post(&mut self, b: Buffer) -> Result<(), Buffer> {
         if self.queued == self.slots.len() && self.flush().is_err() {
             return Err(b);
@@ -181,7 +181,7 @@ impl ReceiveQueue {
         Ok(())
     }
 
-    /// Hands what is queued to the device.
+    /// Posts the queued requests to the device.
     pub(super) fn flush(&mut self) -> Result {
         if self.broken {
             return Err(EIO);
@@ -221,13 +221,13 @@ impl ReceiveQueue {
         self.cq.look()
     }
 
-    /// The next completion.
+    /// Returns the next completion.
     pub(super) fn poll(&mut self) -> Option<Received> {
         let (wc, index) = loop {
             let wc = self.cq.take()?;
             // SAFETY: Receives carry a number, not a pointer; both are plain bits anyhow.
             let number = unsafe { wc.__bindgen_anon_1.wr_id };
-            // one before it is of a QP that had this CQ
+            // an earlier number is of a QP that had this CQ before
             if let Some(index) = number.checked_sub(self.first) {
                 break (wc, index);
             }
@@ -247,7 +247,7 @@ impl ReceiveQueue {
         self.posted = self.posted.saturating_sub(1);
         let mut len = 0;
         if status.is_success() {
-            // An RDMA WRITE with immediate data also takes a receive, but puts nothing into it.
+            // An RDMA WRITE with immediate data also consumes a receive, but puts nothing into it.
             if wc.opcode == c::ib_wc_opcode_IB_WC_RECV {
                 len = wc.byte_len.min(buffer.capacity() as u32);
                 mapping.sync_for_cpu(&self.mapper, len as usize);

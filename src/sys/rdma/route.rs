@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The way to an IP address.
+//! Routes to IP addresses.
 //!
-//! A [`RouteId`] is one search for the RDMA device, the port, the GIDs and the path by which an
-//! address can be reached. It is an `rdma_cm_id`, used for nothing but that: `rdma_cm` cannot make
-//! SDP's connections, but knows IP routes, neighbours, bonds, VLANs and InfiniBand's SA.
+//! A [`RouteId`] is one search for the RDMA device, port, GIDs and path to an address. It is an
+//! `rdma_cm_id`, used for nothing else: `rdma_cm` cannot make SDP's connections, but handles IP
+//! routes, neighbours, bonds, VLANs and InfiniBand's SA.
 
 use super::super::bindings as c;
 use super::context::Context;
@@ -19,28 +19,27 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, AtomicFlag, Release};
 use kernel::sync::Arc;
 
-/// What there is to tell of a search.
+/// Events of a search.
 pub(crate) enum Event {
-    /// Device, port and GIDs are known.
+    /// Device, port and GIDs are found.
     AddressFound,
-    /// They are not to be found.
+    /// They were not found.
     NoAddress(Error),
-    /// The path is known as well.
+    /// The path is found.
     RouteFound,
     /// There is no path.
     NoRoute(Error),
-    /// The device goes away; the search is to be dropped.
+    /// The device is being removed; the owner has to drop the search.
     DeviceGoes,
 }
 
-/// Who is told.
+/// Receiver of the events.
 pub(crate) trait Events: Send + Sync + 'static {
-    /// Something happened. Called in process context; may sleep. The [`RouteId`] must not be
-    /// dropped in here.
+    /// Handles an event. Context: process, may sleep. Must not drop the [`RouteId`].
     fn event(self: Arc<Self>, route: &Route, event: Event);
 }
 
-/// A search that somebody else keeps.
+/// Reference to a search with another owner.
 ///
 /// # Invariants
 ///
@@ -50,14 +49,14 @@ pub(crate) struct Route {
     raw: NonNull<c::rdma_cm_id>,
 }
 
-/// What the callbacks of an id get at.
+/// Context of an id's callbacks.
 struct Found {
     events: Arc<dyn Events>,
-    /// The path is there, and nobody changes it until the id is destroyed.
+    /// The path is found and stays unchanged until the id is destroyed.
     found: AtomicFlag,
 }
 
-/// The path records of a route.
+/// Path records of a route.
 pub(super) struct Path {
     pub(super) primary: *mut c::sa_path_rec,
     pub(super) inbound: *mut c::sa_path_rec,
@@ -74,27 +73,27 @@ impl Route {
         unsafe { &*(*self.raw()).context.cast::<Found>() }
     }
 
-    /// Whether the path is known.
+    /// Returns true if the path is found.
     pub(crate) fn is_found(&self) -> bool {
         self.context().found.load(Acquire)
     }
 
-    /// Looks for the path, after [`Event::AddressFound`].
+    /// Resolves the path, after [`Event::AddressFound`].
     pub(crate) fn find_path(&self, timeout_ms: u32) -> Result {
         // SAFETY: By the invariants the id is alive; a wrong state is refused.
         to_result(unsafe { c::rdma_resolve_route(self.raw(), timeout_ms.max(1) as c_ulong) })
     }
 
-    /// The device, once the address is found, to be compared.
+    /// Returns the device, once the address is found, for comparison.
     ///
-    /// It stays at least until the id is destroyed, but only as `rdma_cm` sees it.
+    /// It stays at least until the id is destroyed, but only for `rdma_cm`.
     pub(crate) fn is_at(&self, device: &super::device::DeviceRef) -> bool {
         // SAFETY: By the invariants the id is alive. The device is set once, before the event of
         // `AddressFound`, and only compared.
         self.is_found() && device.is(unsafe { (*self.raw()).device })
     }
 
-    /// The port of the device, once the path is known.
+    /// Returns the port of the device, once the path is found.
     pub(crate) fn device_port(&self) -> Result<u32> {
         if !self.is_found() {
             return Err(EINVAL);
@@ -103,14 +102,14 @@ impl Route {
         Ok(unsafe { (*self.raw()).port_num })
     }
 
-    /// The P_Key of the path, once it is known.
+    /// Returns the P_Key of the path, once it is found.
     pub(crate) fn pkey(&self) -> Result<u16> {
         let (path, _) = self.path()?;
         // SAFETY: The path record is valid as long as the id, and does not change any more.
         Ok(u16::from_be(unsafe { (*path.primary).pkey }))
     }
 
-    /// Our address, once the path is known.
+    /// Returns the local address, once the path is found.
     pub(crate) fn source(&self) -> Result<Address> {
         if !self.is_found() {
             return Err(EINVAL);
@@ -120,7 +119,7 @@ impl Route {
         netns::address(a).ok_or(EINVAL)
     }
 
-    /// The interface, once the path is known.
+    /// Returns the interface, once the path is found.
     pub(crate) fn ifindex(&self) -> u32 {
         if !self.is_found() {
             return 0;
@@ -130,18 +129,18 @@ impl Route {
         u32::try_from(i).unwrap_or(0)
     }
 
-    /// The service level for a priority (`SO_PRIORITY`).
+    /// Returns the service level for a priority (`SO_PRIORITY`).
     ///
     /// # Errors
     ///
-    /// `EINVAL` when the route is not known.
+    /// `EINVAL`: the route is not found yet.
     pub(super) fn service_level(&self, priority: i32) -> Result<u8> {
         self.path()?;
         // SAFETY: By the invariants the id is alive, and its route is known, with device and GID.
         Ok(unsafe { c::sdp_h_service_level(self.raw(), priority) })
     }
 
-    /// Path records and GID, once they are known.
+    /// Returns path records and GID, once they are found.
     pub(super) fn path(&self) -> Result<(Path, *const c::ib_gid_attr)> {
         if !self.is_found() {
             return Err(EINVAL);
@@ -160,8 +159,8 @@ impl Route {
     }
 }
 
-/// A search of our own. Dropping it ends it and waits until no callback runs; so it is not dropped
-/// in one of its callbacks.
+/// Owner of a search. Its drop ends the search and waits until no callback runs, so it must not be
+/// dropped in one of its callbacks.
 ///
 /// # Invariants
 ///
@@ -187,7 +186,7 @@ impl core::ops::Deref for RouteId {
 }
 
 impl RouteId {
-    /// A search that has not begun.
+    /// Makes a search that has not begun.
     pub(crate) fn new(net: &Net, events: Arc<dyn Events>) -> Result<Self> {
         let context = Context::new(Found {
             events,
@@ -213,11 +212,11 @@ impl RouteId {
         })
     }
 
-    /// Begins the search, once, with the DSCP and ECN bits `tos` for InfiniBand and RoCE to heed.
+    /// Starts the search, once. `tos`: DSCP and ECN bits for InfiniBand and RoCE.
     ///
     /// # Errors
     ///
-    /// What `rdma_resolve_addr()` says, such as `ENODEV` or `EADDRNOTAVAIL` for a source address
+    /// Those of `rdma_resolve_addr()`, such as `ENODEV` or `EADDRNOTAVAIL` for a source address
     /// without an RDMA port.
     pub(crate) fn begin(
         &mut self,
@@ -244,7 +243,7 @@ impl Drop for RouteId {
     fn drop(&mut self) {
         // SAFETY: By the invariants the id is alive and ours. The call waits for callbacks.
         unsafe { c::rdma_destroy_id(self.route.raw()) };
-        // Then the context, which is a field, can go.
+        // The context, which is a field, is dropped after this.
     }
 }
 

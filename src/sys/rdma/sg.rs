@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Pinned pages as a device finds them.
+//! Pinned pages mapped for a device.
 //!
-//! An [`SgMapping`] is room for the addresses of one piece of a program's memory, and a region by
-//! which the peer can be given access to it. It is made for one PD, and keeps its device.
+//! An [`SgMapping`] has space for the DMA addresses of one piece of program memory, and a region
+//! for access by the peer. It is made for one PD, and holds its device.
 
 use super::super::bindings as c;
 use super::super::pin::Pages;
@@ -13,7 +13,7 @@ use super::pd::Pd;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Where a device finds pages. Dropped in process context.
+/// DMA addresses of pages. Dropped in process context.
 ///
 /// # Invariants
 ///
@@ -21,7 +21,7 @@ use kernel::sync::Arc;
 /// `mapped` addresses. `registered` is set whenever the region may be valid or become so.
 pub(super) struct SgMapping {
     region: Option<Region>,
-    /// What registers the region for what is mapped.
+    /// Work request that registers the region for the mapped pages.
     ready: Option<(c::ib_reg_wr, Key)>,
     registered: bool,
     list: KVec<c::scatterlist>,
@@ -37,7 +37,7 @@ unsafe impl Send for SgMapping {}
 unsafe impl Sync for SgMapping {}
 
 impl SgMapping {
-    /// Room for as many pages as the device takes, without a region.
+    /// Makes an empty list for the device's maximum number of pages, without a region.
     ///
     /// # Errors
     ///
@@ -56,43 +56,44 @@ impl SgMapping {
         })
     }
 
-    /// Most pages that can be registered as one, 0 if none can.
+    /// Returns the maximum number of pages in one registration, 0 if none is possible.
     pub(super) fn most_pages(pd: &Pd) -> u32 {
         Region::most_pages(pd)
     }
 
-    /// Whether it is for this PD.
+    /// Returns true if it is for this PD.
     pub(super) fn is_of(&self, pd: &Arc<Pd>) -> bool {
         Arc::ptr_eq(&self.pd, pd)
     }
 
-    /// Whether it is mapped in a direction.
+    /// Returns true if it is mapped in this direction.
     pub(super) fn is_mapped(&self, direction: Direction) -> bool {
         self.mapped != 0 && self.direction == direction
     }
 
-    /// Whether what the program writes beside what the device does may be lost when it stays mapped.
+    /// Returns true if bytes that the program writes beside the device's may be lost while it
+    /// stays mapped.
     pub(super) fn bounces(&self) -> bool {
         let device = self.pd.device();
         // SAFETY: The device is in use.
         self.is_mapped(Direction::FromDevice) && unsafe { c::sdp_h_sg_bounces(device.raw()) }
     }
 
-    /// Whether the peer may have access.
+    /// Returns true if the peer may have access.
     pub(super) fn is_registered(&self) -> bool {
         self.registered
     }
 
-    /// Lets the device get at pages, if it does not yet. Sleeps.
+    /// Maps pages for the device, unless they are mapped. Sleeps.
     ///
     /// # Safety
     ///
-    /// The pages stay pinned, and are the same, until [`SgMapping::unmap`].
+    /// The pages stay pinned and unchanged until [`SgMapping::unmap`].
     ///
     /// # Errors
     ///
-    /// `EINVAL` if nothing is pinned, if it is to be written and was not pinned for that, or if it
-    /// is mapped otherwise; `ENOMEM`.
+    /// `EINVAL`: nothing is pinned, the pages are not pinned for writing, or they are mapped
+    /// otherwise. `ENOMEM`.
     pub(super) unsafe fn map(&mut self, pages: &Pages, direction: Direction) -> Result {
         if self.mapped != 0 {
             return match self.direction == direction {
@@ -131,7 +132,7 @@ impl SgMapping {
         Ok(())
     }
 
-    /// Lets the CPU see what the device has written, or else the device what the CPU has.
+    /// Syncs the pages for the CPU, or for the device.
     pub(super) fn sync(&self, for_cpu: bool) {
         let device = self.pd.device();
         if !device.is_virtual() {
@@ -148,8 +149,8 @@ impl SgMapping {
         }
     }
 
-    /// The `len` bytes from `offset` on as the device finds them, as far as there is room in
-    /// `sges`: how many bytes that are, and how many entries.
+    /// Fills `sges` with the DMA addresses of the `len` bytes from `offset` on, as far as they
+    /// fit. Returns the number of bytes and of entries.
     pub(super) fn locate(
         &self,
         offset: usize,
@@ -175,13 +176,13 @@ impl SgMapping {
         (found, used as usize)
     }
 
-    /// Describes what is mapped to the region, which is made if there is none, with a key that was not
-    /// used before: for one [`SgMapping::register`]. Sleeps.
+    /// Describes the mapped pages to the region, which is made if needed, with a new key, for one
+    /// [`SgMapping::register`]. Sleeps.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if it is registered; `EINVAL` if nothing is mapped, or the region cannot take it;
-    /// `EOPNOTSUPP` if the device has none, `ENOMEM`.
+    /// `EBUSY`: registered. `EINVAL`: nothing is mapped, or the region cannot take it.
+    /// `EOPNOTSUPP`: the device has no regions. `ENOMEM`.
     pub(super) fn describe(&mut self, len: usize) -> Result {
         if self.registered {
             return Err(EBUSY);
@@ -206,12 +207,12 @@ impl SgMapping {
         Ok(())
     }
 
-    /// The work request that registers all of it for the peer, how the peer names it, and the key of the
-    /// registration before. From now on it counts as registered.
+    /// Returns the work request that registers all of it for the peer, the peer's key, and the key
+    /// of the registration before. It counts as registered from now on.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if it is registered already; `EINVAL` if it was not described, or for other access.
+    /// `EBUSY`: registered already. `EINVAL`: not described, or for other access.
     pub(super) fn register(&mut self, access: Access) -> Result<(c::ib_reg_wr, Key, u32)> {
         if self.registered {
             return Err(EBUSY);
@@ -225,23 +226,23 @@ impl SgMapping {
         Ok((wr, key, region.posts_key()))
     }
 
-    /// The key that ends the registration.
+    /// Returns the key for the invalidation.
     pub(super) fn rkey(&self) -> Option<u32> {
         let region = self.region.as_ref().filter(|_| self.registered)?;
         Some(region.rkey())
     }
 
-    /// The registration has ended: the work request that ends it is complete, without an error.
+    /// Records the end of the registration: its invalidation has completed without an error.
     pub(super) fn invalidated(&mut self) {
         self.registered = false;
     }
 
-    /// Neither peer nor device get at the pages any more. Process context: sleeps.
+    /// Ends the access of peer and device to the pages. Context: process, sleeps.
     pub(super) fn unmap(&mut self) {
         self.ready = None;
         if self.registered {
-            // Its end was not seen, so there is another one. Whether the QP is gone or not, access
-            // by the key is over when this returns.
+            // The invalidation did not complete, so the region is destroyed. This ends the access
+            // by its key whether or not the QP still exists.
             self.region = None;
             self.registered = false;
         }

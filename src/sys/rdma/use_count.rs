@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! How many use something that goes away.
+//! Counts of uses of an object that is destroyed after the last one.
 //!
-//! Who has a use may make another one of it, and others may as long as there is any ([`UseCount`]).
-//! Once there is none there is none again before somebody [begins](UseCount::begin), and all that was done
-//! by them has been done.
+//! A holder of a use may make another one, and anybody may while there is one ([`UseCount`]). The
+//! count stays at zero until [`UseCount::begin`]. All actions of the users have happened before
+//! zero is seen.
 //!
-//! `tests/host/loom` compiles this file and tries all orders in which that can come about.
+//! `tests/host/loom` compiles this file and tries all orders.
 
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 
-/// The number of uses of something.
+/// Number of uses of an object.
 pub(super) struct UseCount(Atomic<i32>);
 
 impl UseCount {
@@ -19,27 +19,28 @@ impl UseCount {
         UseCount(Atomic::new(1))
     }
 
-    /// No use.
+    /// Makes a count of zero.
     pub(super) fn none() -> Self {
         UseCount(Atomic::new(0))
     }
 
-    /// The first use, of who knows that there is none. What was done before it is seen by all others.
+    /// Adds the first use; the caller knows that there is none. All users see what the caller did
+    /// before.
     pub(super) fn begin(&self) {
         self.0.xchg(1, Full);
     }
 
-    /// Whether there is none. Then what was done by all of them has been done.
+    /// Returns true if there is no use. All actions of the users have happened then.
     pub(super) fn is_over(&self) -> bool {
         self.0.fetch_add(0, Full) == 0
     }
 
-    /// One more, of who has one: no first one, so there is nothing to order.
+    /// Adds a use; the caller has one. Needs no order.
     pub(super) fn more(&self) {
         self.0.fetch_add(1, Relaxed);
     }
 
-    /// One more, unless there is none any more. Returns whether there is.
+    /// Adds a use unless there is none. Returns false if there is none.
     #[must_use]
     pub(super) fn any_more(&self) -> bool {
         let mut n = self.0.load(Relaxed);
@@ -52,8 +53,8 @@ impl UseCount {
         false
     }
 
-    /// The end of one. Returns whether it was the last; then what was done by all the others has
-    /// been done.
+    /// Ends a use. Returns true for the last one: all actions of the other users have happened
+    /// then.
     #[must_use]
     pub(super) fn end(&self) -> bool {
         self.0.fetch_sub(1, Full) == 1

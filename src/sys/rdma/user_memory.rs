@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Memory of programs as a device sees it.
+//! Program memory for devices.
 //!
-//! A [`UserMemory`] is room for one piece of a program's memory at a time: its pinned pages and, once
-//! they are mapped, their addresses for one device ([`SgMapping`]), with a region by which the peer
-//! can be given access.
+//! A [`UserMemory`] holds one piece of program memory at a time: its pinned pages and, once
+//! mapped, their DMA addresses for one device ([`SgMapping`]), with a region for access by the
+//! peer.
 //!
 //! A piece goes through these steps, and back again by [`UserMemory::release`]:
 //!
@@ -12,11 +12,11 @@
 //!  empty -- pages().pin() --> pinned -- map() --> mapped -- register() --> registered
 //! ```
 //!
-//! Pinning may wait for the program's memory for ever. The device is held from `map` to `release` only,
-//! where nothing waits for programs.
+//! Pinning may wait for the program's memory without limit. So the device is held from `map` to
+//! `release` only, where nothing waits for programs.
 //!
-//! What the device or the peer may access is owned by the [`super::send::queue::SendQueue`], which gives
-//! it back when that is over.
+//! While the device or the peer may access the memory, the [`super::send::queue::SendQueue`] owns
+//! it.
 
 use super::super::bindings as c;
 use super::super::pin::Pages;
@@ -28,7 +28,7 @@ use super::sg::SgMapping;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Room for one piece of a program's memory. Dropped in process context.
+/// One piece of program memory, or none. Dropped in process context.
 ///
 /// # Invariants
 ///
@@ -41,7 +41,7 @@ pub(crate) struct UserMemory {
 }
 
 impl UserMemory {
-    /// Room for as many pages as can be mapped.
+    /// Makes an empty one, with space for the maximum number of pages.
     ///
     /// # Errors
     ///
@@ -54,69 +54,71 @@ impl UserMemory {
         })
     }
 
-    /// How many bytes are pinned.
+    /// Returns the number of pinned bytes.
     pub(crate) fn len(&self) -> usize {
         self.pages.len()
     }
 
-    /// The pages, to be pinned. Those that were are let go of. Process context.
+    /// Returns the pages for pinning, after releasing the present ones. Context: process.
     pub(crate) fn pages(&mut self) -> &mut Pages {
         self.release();
         &mut self.pages
     }
 
-    /// The pages, to which others may be added, unless they are mapped.
+    /// Returns the pages for adding others, unless they are mapped.
     pub(crate) fn unmapped(&mut self) -> Option<&mut Pages> {
         self.sg.is_none().then_some(&mut self.pages)
     }
 
-    /// The pages that are pinned.
+    /// Returns the pinned pages.
     pub(crate) fn pinned(&self) -> &Pages {
         &self.pages
     }
 
-    /// What it was made from.
+    /// Returns the mapper that it was made from.
     pub(crate) fn mapper(&self) -> &Arc<Mapper> {
         &self.mapper
     }
 
-    /// How many pages there is room for.
+    /// Returns the maximum number of pages.
     pub(crate) fn room(&self) -> usize {
         self.pages.room()
     }
 
-    /// How many pages are pinned.
+    /// Returns the number of pinned pages.
     pub(crate) fn count(&self) -> usize {
         self.pages.count()
     }
 
-    /// Whether it is mapped for the device of this PD.
+    /// Returns true if it is mapped for the device of this PD.
     pub(super) fn is_of(&self, pd: &Arc<Pd>) -> bool {
         self.sg.as_ref().is_some_and(|sg| sg.is_of(pd))
     }
 
-    /// Whether it is mapped in a direction.
+    /// Returns true if it is mapped in this direction.
     pub(super) fn is_mapped(&self, direction: Direction) -> bool {
         self.sg.as_ref().is_some_and(|sg| sg.is_mapped(direction))
     }
 
-    /// Whether what the program writes beside what the device does may be lost when it stays mapped.
+    /// Returns true if bytes that the program writes beside the device's may be lost while it
+    /// stays mapped.
     pub(crate) fn bounces(&self) -> bool {
         self.sg.as_ref().is_some_and(|sg| sg.bounces())
     }
 
-    /// Whether the peer may have access.
+    /// Returns true if the peer may have access.
     pub(crate) fn is_registered(&self) -> bool {
         self.sg.as_ref().is_some_and(|sg| sg.is_registered())
     }
 
-    /// Lets the device get at what is pinned, to write there or to read; `for_peer`: so that the peer can
-    /// be given access, once. Process context; sleeps, but not for a program.
+    /// Maps the pinned pages for the device, to write there or to read; `for_peer`: so that the
+    /// peer can be given access, once. Context: process; sleeps, but not for a program.
     ///
     /// # Errors
     ///
-    /// `ENODEV` if the device is gone; `EINVAL` if nothing is pinned, if it is to be written and was not
-    /// pinned for that, or if it is mapped otherwise; `EOPNOTSUPP`, `ENOMEM`. It is to be released then.
+    /// `ENODEV`: the device is removed. `EINVAL`: nothing is pinned, the pages are not pinned for
+    /// writing, or they are mapped otherwise. `EOPNOTSUPP`, `ENOMEM`. The caller has to release
+    /// the memory then.
     pub(crate) fn map(&mut self, writes: bool, for_peer: bool) -> Result {
         let sg = match &mut self.sg {
             Some(sg) => sg,
@@ -130,14 +132,14 @@ impl UserMemory {
         }
     }
 
-    /// Lets the CPU see what the device has written.
+    /// Syncs the pages for the CPU.
     pub(crate) fn sync_for_cpu(&self) {
         if let Some(sg) = &self.sg {
             sg.sync(true);
         }
     }
 
-    /// Lets the device see what the CPU has written.
+    /// Syncs the pages for the device.
     pub(crate) fn sync_for_device(&self) {
         if let Some(sg) = &self.sg {
             sg.sync(false);
@@ -162,20 +164,20 @@ impl UserMemory {
         self.sg.as_mut().ok_or(EINVAL)?.register(access)
     }
 
-    /// The key that ends the registration.
+    /// Returns the key for the invalidation.
     pub(super) fn rkey(&self) -> Option<u32> {
         self.sg.as_ref()?.rkey()
     }
 
-    /// The registration has ended: the work request that ends it is complete, without an error.
+    /// Records the end of the registration: its invalidation has completed without an error.
     pub(super) fn invalidated(&mut self) {
         if let Some(sg) = &mut self.sg {
             sg.invalidated();
         }
     }
 
-    /// Lets go of the memory and of the device: neither peer nor device get at it any more, and its
-    /// pages are unpinned. Process context: sleeps.
+    /// Ends the access of peer and device, unpins the pages and releases the device. Context:
+    /// process, sleeps.
     pub(crate) fn release(&mut self) {
         if let Some(mut sg) = self.sg.take() {
             sg.unmap();

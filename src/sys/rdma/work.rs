@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Work that is done later, in process context.
+//! Deferred work in process context.
 //!
-//! A [`Worker`] is the module's workqueue for RDMA objects; there is one from start to stop. An
-//! object that cannot be destroyed where its last user drops it (under a spinlock, or in the very
-//! callback that the destruction would wait for) is handed to [`defer`].
+//! A [`Worker`] is the module's workqueue for RDMA objects, from start to stop. [`defer`] takes
+//! objects that cannot be destroyed where their last user drops them (under a spinlock, or in the
+//! very callback that the destruction would wait for).
 
 use super::super::bindings as c;
 use super::super::time::milliseconds;
@@ -16,10 +16,10 @@ use kernel::workqueue::{Queue, RawDelayedWorkItem, RawWorkItem};
 
 /// The address of the workqueue, 0 when there is none.
 static WORKER: Atomic<usize> = Atomic::new(0);
-/// Who uses that address just now.
+/// Current users of that address.
 static USERS: Atomic<i32> = Atomic::new(0);
 
-/// The workqueue. Dropping it does all work that is still queued.
+/// The workqueue. Its drop runs all queued work.
 ///
 /// # Invariants
 ///
@@ -39,7 +39,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if there is one already, `ENOMEM`.
+    /// `EBUSY`: there is one already. `ENOMEM`.
     pub(crate) fn start() -> Result<Self> {
         // SAFETY: Called in process context; no other requirement.
         let raw = NonNull::new(unsafe { c::sdp_h_rdma_workqueue() }).ok_or(ENOMEM)?;
@@ -57,7 +57,7 @@ impl Drop for Worker {
         // SAFETY: By the invariants the workqueue exists. What is queued is run, and what that queues.
         unsafe { c::drain_workqueue(self.raw.as_ptr()) };
         WORKER.xchg(0, Full);
-        // Nobody comes any more as long as callers keep to the rule.
+        // No user comes any more as long as callers keep to the rule.
         while USERS.fetch_add(0, Full) != 0 {
             fsleep(Delta::from_millis(1));
         }
@@ -66,22 +66,22 @@ impl Drop for Worker {
     }
 }
 
-/// Has the work done later, in process context. May be called in any context.
+/// Queues the work. Context: any.
 ///
-/// The caller holds something that keeps the module from stopping its [`Worker`]: a
-/// [`super::device::DeviceRef`] or a [`ModuleRef`], directly or through the work. Else the work may never
-/// be done, and is leaked.
+/// The caller keeps the module from stopping its [`Worker`], directly or through the work: by a
+/// [`super::device::DeviceRef`] or a [`ModuleRef`]. Otherwise the work may never run and is
+/// leaked.
 pub(crate) fn defer<W, const ID: u64>(work: W)
 where
     W: RawWorkItem<ID> + Send + 'static,
 {
     with_queue(work, |queue, work| {
-        // What cannot be queued is queued already.
+        // Fails only if it is queued already.
         let _ = queue.enqueue::<W, ID>(work);
     });
 }
 
-/// [`defer`] by some time, in milliseconds. The work keeps a [`ModuleRef`].
+/// Queues the work after a delay (ms). The work holds a [`ModuleRef`].
 pub(crate) fn defer_by<W, const ID: u64>(work: W, ms: u32)
 where
     W: RawDelayedWorkItem<ID> + Send + 'static,
@@ -96,7 +96,7 @@ fn with_queue<W>(work: W, f: impl FnOnce(&Queue, W)) {
     USERS.fetch_add(1, Full);
     let raw = WORKER.fetch_add(0, Full) as *const kernel::bindings::workqueue_struct;
     if raw.is_null() {
-        // Cannot be as long as callers keep to the rule. Then better leak than free too early.
+        // Impossible as long as callers keep to the rule; leak rather than free too early.
         pr_err!("work for a workqueue that is gone\n");
         core::mem::forget(work);
     } else {
@@ -107,11 +107,11 @@ fn with_queue<W>(work: W, f: impl FnOnce(&Queue, W)) {
     USERS.fetch_sub(1, Full);
 }
 
-/// Keeps the module from being unloaded.
+/// Reference to the module, which keeps it loaded.
 pub(crate) struct ModuleRef(());
 
 impl ModuleRef {
-    /// Takes a reference. The caller runs in a context that itself keeps the module loaded.
+    /// Takes a reference. The caller's context keeps the module loaded meanwhile.
     pub(crate) fn new() -> Self {
         // SAFETY: Code of the module is running, so the module is there.
         unsafe { c::sdp_h_module_get() };
