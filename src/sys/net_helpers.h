@@ -14,6 +14,7 @@
 #include <linux/workqueue.h>
 #include <linux/sockptr.h>
 #include <linux/seq_file.h>
+#include <linux/seq_file_net.h>
 #include <net/sock.h>
 #include <net/inet_sock.h>
 #include <net/inet_common.h>
@@ -174,8 +175,17 @@ void *sdp_h_pernet(const struct net *net, unsigned int id);
 struct proc_dir_entry *sdp_h_proc_single(struct net *net, const char *name,
 					 int (*show)(struct seq_file *, void *),
 					 int (*write)(struct file *, char *, size_t));
+/* State of an open file with rows. */
+struct sdp_h_rows {
+	struct seq_net_private net;
+	/* Address of the object whose row comes next, or a lower one. */
+	size_t at;
+};
+struct proc_dir_entry *sdp_h_proc_rows(struct net *net, const char *name,
+				       const struct seq_operations *ops);
 void sdp_h_proc_remove(struct net *net, const char *name);
 struct net *sdp_h_seq_net(struct seq_file *seq);
+struct net *sdp_h_rows_net(struct seq_file *seq);
 struct net *sdp_h_file_net(struct file *file);
 
 /* Module parameters that root may change at run time. */

@@ -47,6 +47,12 @@ struct proc_dir_entry *sdp_h_proc_single(struct net *net, const char *name,
 	return proc_create_net_single(name, 0444, net->proc_net, show, NULL);
 }
 
+struct proc_dir_entry *sdp_h_proc_rows(struct net *net, const char *name,
+				       const struct seq_operations *ops)
+{
+	return proc_create_net(name, 0444, net->proc_net, ops, sizeof(struct sdp_h_rows));
+}
+
 void sdp_h_proc_remove(struct net *net, const char *name)
 {
 	remove_proc_entry(name, net->proc_net);
@@ -55,6 +61,11 @@ void sdp_h_proc_remove(struct net *net, const char *name)
 struct net *sdp_h_seq_net(struct seq_file *seq)
 {
 	return seq_file_single_net(seq);
+}
+
+struct net *sdp_h_rows_net(struct seq_file *seq)
+{
+	return seq_file_net(seq);
 }
 
 struct net *sdp_h_file_net(struct file *file)

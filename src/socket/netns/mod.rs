@@ -76,6 +76,9 @@ pub(crate) struct Netns {
     /// Counters of sockets that are gone.
     #[pin]
     totals: Mutex<Stats>,
+    /// Held by [`Netns::stats`] alone.
+    #[pin]
+    summing: Mutex<()>,
     /// Where `IPPROTO_SDP` sockets need not try SDP. Taken last, and never together with another.
     #[pin]
     pub(in crate::socket) peer_cache: SpinLock<PeerCache>,
@@ -131,6 +134,10 @@ struct Sockets {
     crossed: RBTree<usize, ARef<SdpSock>>,
     /// Whose they are.
     users: RBTree<u32, User>,
+    /// First id that is missing in the sum of all counters which [`Netns::stats`] makes.
+    summed: usize,
+    /// Counters missing there since their sockets left during that call.
+    missed: Stats,
 }
 
 impl Sockets {
@@ -140,6 +147,8 @@ impl Sockets {
             count: 0,
             crossed: RBTree::new(),
             users: RBTree::new(),
+            summed: usize::MAX,
+            missed: Stats::new(),
         }
     }
 }
@@ -151,6 +160,7 @@ impl Netns {
             ports <- new_mutex!(Ports::new()),
             sockets <- new_mutex!(Sockets::new()),
             totals <- new_mutex!(Stats::new()),
+            summing <- new_mutex!(()),
             peer_cache <- new_spinlock!(PeerCache::new()?),
             never_ask <- new_spinlock!(NeverAsk::new()?),
         })
@@ -158,11 +168,7 @@ impl Netns {
 
     /// Ends what is left of its sockets.
     pub(in crate::socket) fn end(&self) {
-        let mut after = 0;
-        while let Some(sk) = self.next(after) {
-            after = sk.id() + 1;
-            close::namespace_ends(&sk);
-        }
+        self.for_each(close::namespace_ends);
     }
 
     /// Enters a socket.
@@ -238,7 +244,11 @@ impl Netns {
                         totals.pin_hits += u.account.hits();
                     }
                 }
-                self.totals.lock().add(&sk.connection().stats);
+                let stats = &sk.connection().stats;
+                self.totals.lock().add(stats);
+                if sk.id() >= sockets.summed {
+                    sockets.missed.add(stats);
+                }
             }
             (entry, crossed)
         };
@@ -260,32 +270,44 @@ impl Netns {
         f(&mut self.totals.lock())
     }
 
-    /// The sum of all counters.
+    /// Returns the sum of all counters. Holds `sockets` for one socket at a time: readers need no
+    /// privilege.
     pub(crate) fn stats(&self) -> Stats {
-        let sockets = self.sockets.lock();
+        let one = self.summing.lock();
         let mut sum = Stats::new();
-        sum.add(&self.totals.lock());
-        for Entry { sk, .. } in sockets.all.values() {
+        {
+            let mut sockets = self.sockets.lock();
+            sum.add(&self.totals.lock());
+            for User { account, .. } in sockets.users.values() {
+                sum.pin_refusals += account.refused();
+                sum.pin_unlockable += account.unlockable();
+                sum.pin_hits += account.hits();
+                sum.pinned_send += account.pinned(Use::Send);
+                sum.pinned_receive += account.pinned(Use::Receive);
+            }
+            (sockets.summed, sockets.missed) = (0, Stats::new());
+        }
+        loop {
+            let mut sockets = self.sockets.lock();
+            let at = sockets.all.cursor_lower_bound(&sockets.summed);
+            let Some(sk) = at.map(|at| at.current().1.sk.clone()) else {
+                sum.add(&sockets.missed);
+                sockets.summed = usize::MAX;
+                break;
+            };
+            sockets.summed = sk.id() + 1;
+            drop(sockets);
             sum.add(&sk.connection().stats);
         }
-        for User { account, .. } in sockets.users.values() {
-            sum.pin_refusals += account.refused();
-            sum.pin_unlockable += account.unlockable();
-            sum.pin_hits += account.hits();
-            sum.pinned_send += account.pinned(Use::Send);
-            sum.pinned_receive += account.pinned(Use::Receive);
-        }
+        drop(one);
         sum
     }
 
     /// Sets all counters to zero.
     pub(crate) fn clear_stats(&self) {
-        let sockets = self.sockets.lock();
         *self.totals.lock() = Stats::new();
-        for Entry { sk, .. } in sockets.all.values() {
-            sk.connection().stats = Stats::new();
-        }
-        for User { account, .. } in sockets.users.values() {
+        self.for_each(|sk| sk.connection().stats = Stats::new());
+        for User { account, .. } in self.sockets.lock().users.values() {
             account.clear();
         }
     }
@@ -297,21 +319,29 @@ impl Netns {
         Some(at.current().1.sk.clone())
     }
 
-    /// Calls `f` for each socket.
-    pub(crate) fn for_each(&self, mut f: impl FnMut(&SdpSock)) {
-        let sockets = self.sockets.lock();
-        for Entry { sk, .. } in sockets.all.values() {
-            f(sk);
+    /// The same of the sockets of `IPPROTO_SDP`, those that have become TCP's as well.
+    fn next_either(&self, mut least: usize) -> Option<ARef<SdpSock>> {
+        loop {
+            let sockets = self.sockets.lock();
+            let ours = sockets.all.cursor_lower_bound(&least);
+            let ours = ours.map(|at| at.current().1.sk.clone());
+            let theirs = sockets.crossed.cursor_lower_bound(&least);
+            let theirs = theirs.map(|at| at.current().1.clone());
+            drop(sockets);
+            let sk = Iterator::chain(ours.into_iter(), theirs).min_by_key(|sk| sk.id())?;
+            if sk.is_either() {
+                return Some(sk);
+            }
+            least = sk.id() + 1;
         }
     }
 
-    /// Calls `f` for each socket of `IPPROTO_SDP`, those that have become TCP's as well.
-    pub(crate) fn for_each_either(&self, f: impl FnMut(&SdpSock)) {
-        let sockets = self.sockets.lock();
-        let ours = sockets.all.values().map(|entry| &*entry.sk);
-        let theirs = sockets.crossed.values().map(|sk| &**sk);
-        Iterator::chain(ours, theirs)
-            .filter(|sk| sk.is_either())
-            .for_each(f);
+    /// Calls `f` for each socket, without a lock.
+    fn for_each(&self, mut f: impl FnMut(&SdpSock)) {
+        let mut least = 0;
+        while let Some(sk) = self.next(least) {
+            least = sk.id() + 1;
+            f(&sk);
+        }
     }
 }

@@ -11,45 +11,51 @@ use crate::memory::pressure;
 use crate::memory::protect::Refusal;
 use crate::protocol::{Mid, Violation};
 use crate::sys::net::address::Address;
-use crate::sys::net::netns::{ProcEntry, ProcFile};
+use crate::sys::net::netns::{ProcEntry, ProcFile, ProcRows};
 use core::fmt::Write;
 use core::net::IpAddr;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::seq_print;
+use kernel::sync::aref::ARef;
 
 /// The files of a namespace.
 pub(super) const FILES: &[ProcEntry<Netns>] = &[
-    ProcEntry::of::<Sockets>(),
-    ProcEntry::of::<Choices>(),
+    ProcEntry::rows::<Sockets>(),
+    ProcEntry::rows::<Choices>(),
     ProcEntry::of::<Statistics>(),
 ];
 
 /// `/proc/net/sdp`.
 struct Sockets;
 
-impl ProcFile for Sockets {
+impl ProcRows for Sockets {
     type Of = Netns;
+    type Row = SdpSock;
     const NAME: &'static CStr = c"sdp";
 
-    fn show(netns: &Netns, to: &SeqFile) {
+    fn heading(to: &SeqFile) {
         let mut line = Line::new();
         let _ = write!(
             line,
             "  sl  local_address rem_address        uid inode   rx_queue tx_queue state"
         );
         line.put(to);
-        let mut slot = 0;
-        netns.for_each(|sk| {
-            let _ = row(&mut line, sk, slot, sk.uid_for(to));
-            line.put(to);
-            slot += 1;
-        });
+    }
+
+    fn next(netns: &Netns, least: usize) -> Option<ARef<SdpSock>> {
+        netns.next(least)
+    }
+
+    fn show(sk: &SdpSock, slot: i64, to: &SeqFile) {
+        let mut line = Line::new();
+        let _ = row(&mut line, sk, slot, sk.uid_for(to));
+        line.put(to);
     }
 }
 
 /// A row of `/proc/net/sdp`.
-fn row(line: &mut Line, sk: &SdpSock, slot: u32, uid: u32) -> core::fmt::Result {
+fn row(line: &mut Line, sk: &SdpSock, slot: i64, uid: u32) -> core::fmt::Result {
     let (rx, tx) = sk.connection().queues();
     write!(line, "{slot:4}: ")?;
     address(line, &sk.local(), sk.is_v6())?;
@@ -91,14 +97,13 @@ impl Line {
         }
     }
 
-    /// Writes the line, padded to the width that readers expect, and begins a new one.
-    fn put(&mut self, to: &SeqFile) {
+    /// Writes the line, padded to the width that readers expect.
+    fn put(self, to: &SeqFile) {
         let text = self
             .text
             .get(..self.len)
             .and_then(|t| core::str::from_utf8(t).ok());
         seq_print!(to, "{:<149}\n", text.unwrap_or(""));
-        self.len = 0;
     }
 }
 
@@ -118,20 +123,28 @@ impl Write for Line {
 /// why if that is TCP. Its addresses are in the row of that inode in `sdp`, or `tcp` or `tcp6`.
 struct Choices;
 
-impl ProcFile for Choices {
+impl ProcRows for Choices {
     type Of = Netns;
+    type Row = SdpSock;
     const NAME: &'static CStr = c"sdp_ipproto";
 
-    fn show(netns: &Netns, to: &SeqFile) {
+    fn heading(to: &SeqFile) {
         seq_print!(to, "inode uid choice\n");
-        netns.for_each_either(|sk| {
-            let choice = sk.connection().choice();
-            match sk.inode() {
-                // closed, and not over yet
-                0 => {}
-                inode => seq_print!(to, "{} {} {}\n", inode, sk.uid_for(to), choice),
+    }
+
+    fn next(netns: &Netns, least: usize) -> Option<ARef<SdpSock>> {
+        netns.next_either(least)
+    }
+
+    fn show(sk: &SdpSock, _: i64, to: &SeqFile) {
+        match sk.inode() {
+            // closed, and not over yet
+            0 => {}
+            inode => {
+                let choice = sk.connection().choice();
+                seq_print!(to, "{} {} {}\n", inode, sk.uid_for(to), choice)
             }
-        });
+        }
     }
 }
 

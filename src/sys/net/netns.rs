@@ -7,11 +7,12 @@ use super::super::rdma::Net;
 use super::super::single::Single;
 use core::any::TypeId;
 use core::marker::PhantomData;
-use core::ptr;
+use core::ptr::{self, NonNull};
 use kernel::ffi::c_void;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::str::CStr;
+use kernel::sync::aref::{ARef, AlwaysRefCounted};
 use kernel::sync::atomic::{Acquire, AtomicFlag, Release};
 use kernel::sync::Arc;
 
@@ -43,24 +44,60 @@ pub(crate) trait ProcFile: 'static {
     fn written(_of: &Self::Of) {}
 }
 
+/// A file with a heading and a row for each object. No lock is held between two rows: objects come
+/// and go while the file is read.
+pub(crate) trait ProcRows: 'static {
+    /// Owner of the objects.
+    type Of: PerNet;
+    /// Object with a row. Rows are in the order of addresses.
+    type Row: AlwaysRefCounted;
+    /// Its name under `/proc/net`.
+    const NAME: &'static CStr;
+    /// Writes the heading.
+    fn heading(to: &SeqFile);
+    /// Returns the first object at `least` or behind.
+    fn next(of: &Self::Of, least: usize) -> Option<ARef<Self::Row>>;
+    /// Writes a row, or nothing. `slot` counts objects from 0 on.
+    fn show(row: &Self::Row, slot: i64, to: &SeqFile);
+}
+
 type Show = unsafe extern "C" fn(*mut c::seq_file, *mut c_void) -> i32;
 type Write = unsafe extern "C" fn(*mut c::file, *mut u8, usize) -> i32;
 
-/// A [`ProcFile`].
+/// Callbacks of a file.
+enum Calls {
+    Single(Show, Option<Write>),
+    Rows(&'static c::seq_operations),
+}
+
+/// A [`ProcFile`] or [`ProcRows`].
 pub(crate) struct ProcEntry<P> {
     name: &'static CStr,
-    show: Show,
-    write: Option<Write>,
+    calls: Calls,
     _of: PhantomData<fn(P)>,
 }
 
 impl<P: PerNet> ProcEntry<P> {
     /// The entry of a file.
     pub(crate) const fn of<F: ProcFile<Of = P>>() -> Self {
+        let write: Option<Write> = if F::WRITABLE { Some(write::<F>) } else { None };
         ProcEntry {
             name: F::NAME,
-            show: show::<F>,
-            write: if F::WRITABLE { Some(write::<F>) } else { None },
+            calls: Calls::Single(show::<F>, write),
+            _of: PhantomData,
+        }
+    }
+
+    /// The entry of a file with rows.
+    pub(crate) const fn rows<F: ProcRows<Of = P>>() -> Self {
+        ProcEntry {
+            name: F::NAME,
+            calls: Calls::Rows(&c::seq_operations {
+                start: Some(start::<F>),
+                stop: Some(stop::<F>),
+                next: Some(next::<F>),
+                show: Some(row::<F>),
+            }),
             _of: PhantomData,
         }
     }
@@ -209,8 +246,11 @@ unsafe fn create<P>(net: &Net, files: &[ProcEntry<P>]) -> Result {
         // SAFETY: The namespace is alive, the name is a C string, and the functions live as long as the
         // module.
         let made = unsafe {
-            let name = file.name.as_char_ptr();
-            c::sdp_h_proc_single(net.as_raw(), name, Some(file.show), file.write)
+            let (net, name) = (net.as_raw(), file.name.as_char_ptr());
+            match file.calls {
+                Calls::Single(show, write) => c::sdp_h_proc_single(net, name, Some(show), write),
+                Calls::Rows(operations) => c::sdp_h_proc_rows(net, name, operations),
+            }
         };
         if made.is_null() {
             // SAFETY: Made before.
@@ -255,6 +295,90 @@ unsafe extern "C" fn write<F: ProcFile>(file: *mut c::file, _: *mut u8, len: usi
     // SAFETY: As for `show`; the file is open.
     F::written(unsafe { held(Net::from_raw(c::sdp_h_file_net(file))) });
     i32::try_from(len).unwrap_or(i32::MAX)
+}
+
+/// The heading, `SEQ_START_TOKEN`. A row is the address of its object, with a reference.
+const HEADING: *mut c_void = ptr::without_provenance_mut(1);
+
+/// Returns the row at the cursor, or the next one if its object is gone.
+///
+/// # Safety
+///
+/// As for `show`.
+unsafe fn current<F: ProcRows>(seq: *mut c::seq_file) -> *mut c_void {
+    // SAFETY: The C side passes a seq_file of a file made by `create`. It is open for this call,
+    // and its removal waits for the call. Its private data is an `sdp_h_rows`, which one call at a
+    // time uses.
+    let (rows, of) = unsafe {
+        let rows = &mut *(*seq).private.cast::<c::sdp_h_rows>();
+        (rows, held(Net::from_raw(c::sdp_h_rows_net(seq))))
+    };
+    let row = F::next(of, rows.at).map_or(ptr::null_mut(), |row| ARef::into_raw(row).as_ptr());
+    rows.at = if row.is_null() {
+        usize::MAX
+    } else {
+        row.addr()
+    };
+    row.cast()
+}
+
+/// # Safety
+///
+/// As for `show`.
+unsafe extern "C" fn start<F: ProcRows>(seq: *mut c::seq_file, pos: *mut i64) -> *mut c_void {
+    // SAFETY: As in `current`; the C side passes a number.
+    unsafe {
+        if *pos > 0 {
+            return current::<F>(seq);
+        }
+        (*(*seq).private.cast::<c::sdp_h_rows>()).at = 0;
+    }
+    HEADING
+}
+
+/// # Safety
+///
+/// As for `show`; `v` came from `start` or `next`, and is used up.
+unsafe extern "C" fn next<F: ProcRows>(
+    seq: *mut c::seq_file,
+    v: *mut c_void,
+    pos: *mut i64,
+) -> *mut c_void {
+    // SAFETY: By the requirements, and as in `start`.
+    unsafe {
+        *pos += 1;
+        if v != HEADING {
+            (*(*seq).private.cast::<c::sdp_h_rows>()).at = v.addr() + 1;
+        }
+        stop::<F>(seq, v);
+        current::<F>(seq)
+    }
+}
+
+/// # Safety
+///
+/// `v` came from `start` or `next`, and is used up.
+unsafe extern "C" fn stop<F: ProcRows>(_: *mut c::seq_file, v: *mut c_void) {
+    if let Some(row) = NonNull::new(v).filter(|_| v != HEADING) {
+        // SAFETY: `current` has left a reference here.
+        drop(unsafe { ARef::<F::Row>::from_raw(row.cast()) });
+    }
+}
+
+/// # Safety
+///
+/// As for `show`; `v` came from `start` or `next`.
+unsafe extern "C" fn row<F: ProcRows>(seq: *mut c::seq_file, v: *mut c_void) -> i32 {
+    // SAFETY: As for `show`. `current` has taken a reference, which `stop` drops. `index` is the
+    // number of the row, and 0 for the heading.
+    unsafe {
+        let to = SeqFile::from_raw(seq);
+        match v {
+            HEADING => F::heading(to),
+            row => F::show(&*row.cast::<F::Row>(), (*seq).index - 1, to),
+        }
+    }
+    0
 }
 
 /// # Safety

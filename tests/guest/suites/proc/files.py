@@ -3,13 +3,18 @@
 
 import os
 import re
+import resource
 import select
 import socket
+import time
 
 from lib import calls, consts, either, netns, observe
 from lib.registry import case
 from lib.tracing import tracing
 
+# So many make a file that takes long to be written.
+SOCKETS = 2000
+ROWS = observe.ROWS, f"{observe.ROWS}_ipproto"
 KERNEL_ADDRESS = re.compile(r"\bffff[0-9a-f]{12}\b", re.I)
 
 
@@ -243,6 +248,49 @@ def reading_under_way(e):
         far.close()
     stop.append(True)
     e.check(all(task.result() > 0 for task in tasks), "nothing was seen")
+
+
+
+@sdp_case
+def readers_hold_nobody_up(e):
+    """Readers without privilege do not delay socket(2) and close(2). The first 100 bytes cost the
+    same with few sockets and with many."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (SOCKETS + 200, SOCKETS + 200))
+
+    def read(path, size):
+        with open(path, "rb", buffering=0) as file:
+            while file.read(size) and size > 100:
+                pass
+
+    def mean(function, *args, many=100):
+        """Seconds that a call takes; clocks of guests may be coarse."""
+        start = time.monotonic()
+        for _ in range(many):
+            function(*args)
+        return (time.monotonic() - start) / many
+
+    def keep_reading(path):
+        os.setresuid(65534, 65534, 65534)
+        while True:
+            read(path, 1 << 20)
+
+    def open_and_close():
+        socket.socket(e.domain, socket.SOCK_STREAM, e.protocol).close()
+
+    few = {path: mean(read, path, 100) for path in ROWS}
+    socks = [e.socket() if number % 2 else either.make(e) for number in range(SOCKETS)]
+    shown = {row.inode for row in observe.rows()}
+    e.check({os.fstat(sock.fileno()).st_ino for sock in socks} <= shown, f"{len(shown)} of {SOCKETS} sockets have a row")
+    for path in (*ROWS, observe.STATS):
+        if path in ROWS:
+            many = mean(read, path, 100)
+            e.check(many < 5 * few[path] + 0.001, f"100 bytes of {path} take {many * 1e3:.2f} ms, and {few[path] * 1e3:.2f} ms with few sockets")
+        whole = mean(read, path, 1 << 20, many=10)
+        readers = [e.child(keep_reading, path) for _ in range(2)]
+        waits = mean(open_and_close)
+        for reader in readers:
+            reader.kill()
+        e.check(waits < max(whole / 4, 0.002), f"socket() and close() take {waits * 1e3:.2f} ms while others read {path}, which takes {whole * 1e3:.2f} ms")
 
 
 @sdp_case
