@@ -34,8 +34,8 @@ class Kernel:
         debug = self.debug = name == "debug"
         # The debug kernel is not packed to begin with.
         self.image = self.home / ("vmlinux" if debug else "vmlinuz")
-        # Without ACPI there is no clock to measure the TSC by but the PIT, and on a busy host that comes
-        # out several times too slow: the debug kernel counts ticks instead.
+        # tsc.py gives its frequency. The debug kernel counts ticks all the same: those that a busy host
+        # loses make its time-outs longer, which it needs.
         self.arguments = ["tsc=unstable" if debug else "tsc=reliable"]
         versions = sorted((self.home / "modules/lib/modules").glob("*/modules.dep"))
         self.modules = versions[-1].parent if versions else None

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import tempfile
 
+import tsc
 from boot import Archive
 from complaints import Complaints
 
@@ -79,7 +80,7 @@ class Machine:
             "qemu-system-x86_64", "-name", f"af_sdp-{self.name}", "-nodefaults", "-no-user-config", "-display", "none",
             "-no-reboot", "-M", "pc,vmport=off,smm=off", "-smp", f"{cpus},sockets={cpus}", "-m", str(memory),
             "-kernel", image, "-initrd", f"/proc/self/fd/{archive}",
-            "-append", " ".join([*KERNEL_ARGUMENTS, *(EMULATED_ARGUMENTS if accel == "tcg" else []), *extra]),
+            "-append", " ".join([*KERNEL_ARGUMENTS, *(EMULATED_ARGUMENTS if accel == "tcg" else []), *tsc.argument(accel), *extra]),
             "-chardev", f"socket,id=console,fd={console.fileno()}", "-serial", "chardev:console",
             "-device", "virtio-serial-pci,max_ports=2",
             "-chardev", f"socket,id=agent,fd={channel.fileno()}", "-device", "virtserialport,chardev=agent,nr=1,name=agent",

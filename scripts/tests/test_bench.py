@@ -1,21 +1,29 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """How scripts/bench tells SMC from what fell back to TCP, what it measures, and how it sets figures side by side."""
 
+import importlib.machinery
+import importlib.util
 import sys
 import unittest
 from pathlib import Path
 from unittest import mock
 
 PROJECT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(PROJECT / "scripts" / "lib"), str(PROJECT / "tests" / "bench")]
+sys.path[:0] = [str(PROJECT / "scripts" / "lib"), str(PROJECT / "tests" / "bench"), str(PROJECT / "qemu" / "host")]
 
 import asynchronous  # noqa: E402
 import figures  # noqa: E402
+import inside  # noqa: E402
 import rdma  # noqa: E402
 import scale  # noqa: E402
 import smc_build  # noqa: E402
 import smc_kernel  # noqa: E402
+import tsc  # noqa: E402
 from smc_kernel import attribute, attributes  # noqa: E402
+
+loader = importlib.machinery.SourceFileLoader("bench", str(PROJECT / "scripts" / "bench"))
+bench = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench", loader))
+loader.exec_module(bench)
 
 
 def quad(kind, value):
@@ -159,6 +167,34 @@ class Section(unittest.TestCase):
         names = {"read": "by READ", "write": "by WRITE", "copy": "copied"}
         lines = list(figures.section(figures.Samples([]), "", "message", [], "throughput", "rate", 1, tuple(names), names, "copy"))
         self.assertIn("copied/by READ  copied/by WRITE", lines[1])
+
+
+class Spread(unittest.TestCase):
+    def test_median_and_half_of_the_range(self):
+        self.assertEqual([figures.with_spread(values, 10) for values in ([], [1.5], [1, 2, 4])], ["-", "15.0", "20.0 ±75%"])
+
+    def test_a_target_within_the_spread(self):
+        goals = [figures.goal("", each, 1.0) for each in ([0.9, 1.1, 1.2], [1.1, 1.2], [0.9, 0.95, 1.1], [0.8])]
+        self.assertEqual([line.split("  ")[-1].strip() for line in figures.goals_table(goals)][1:], ["met, within the spread", "met", "MISSED, within the spread", "MISSED"])
+
+    def test_enough_samples(self):
+        small, large = {"part": "throughput", "mode": "stream", "size": 64}, {"part": "throughput", "mode": "stream", "size": 65536}
+        latency = {"part": "latency", "mode": "pong", "size": 64}
+        self.assertEqual([bench.sample_count(point, 1) for point in (small, large, latency)], [5, 3, 5])
+        self.assertEqual([bench.sample_count(point, 5) for point in (small, large, latency)], [5, 1, 5])
+
+
+class Clock(unittest.TestCase):
+    def test_only_one_with_small_steps(self):
+        inside.good_clock("tsc")
+        with self.assertRaises(inside.Failed):
+            inside.good_clock("refined-jiffies")
+
+    def test_the_guest_gets_the_frequency(self):
+        self.assertEqual(tsc.argument("icount"), ["tsc_early_khz=1000000"])
+        self.assertEqual(tsc.argument("kvm"), [])
+        one, other = (int(tsc.argument("tcg")[0].partition("=")[2]) for _ in range(2))
+        self.assertLess(abs(one - other), one / 10000)
 
 
 class Options:

@@ -54,6 +54,16 @@ def figure(value):
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
+def with_spread(values, scale=1):
+    """Median of some values and half of their range in percent of it, if there are several."""
+    values = [value * scale for value in values]
+    if not values:
+        return "-"
+    middle = median(values)
+    half = (max(values) - min(values)) / 2
+    return figure(middle) + (f" ±{half / abs(middle):.0%}" if len(values) > 1 and middle else "")
+
+
 def section(samples, title, head, rows, part, name, scale, systems, names, first="sdp", pairs=None):
     """A table: a row for each (label, size, connections), a column for each system, and the ratios of pairs of them: of
     the first one to each of the others, unless said otherwise."""
@@ -61,8 +71,8 @@ def section(samples, title, head, rows, part, name, scale, systems, names, first
     starts = [names[system].split()[0] for system in systems]
     short = {system: start if starts.count(start) == 1 else names[system] for system, start in zip(systems, starts)}
     columns = [head, *(names[system] for system in systems), *(f"{names[one]}/{short[other]}" for one, other in pairs)]
-    lines = [[label, *(figure(value and value * scale) for value in (samples.middle(part, system, size, count, name) for system in systems)),
-              *(figure(samples.ratio(part, one, other, size, count, name)) for one, other in pairs)]
+    lines = [[label, *(with_spread(samples.all(part, system, size, count, name).values(), scale) for system in systems),
+              *(with_spread(samples.ratios(part, one, other, size, count, name)) for one, other in pairs)]
              for label, size, count in rows]
     yield from grid(title, columns, lines)
 
@@ -87,7 +97,8 @@ def grid(title, columns, lines):
 
 def intro(options, around, load, what):
     yield f"{what}: {around['cpus']} processors, {around['cpu']},"
-    yield f"kernel {around['kernel']}, medians of {options.repeat} repetition{'s' * (options.repeat > 1)} of {options.seconds:g} s."
+    yield f"kernel {around['kernel']}, samples of {options.seconds:g} s, {options.repeat} repetition{'s' * (options.repeat > 1)}, interleaved."
+    yield "Figures are medians, ratios those of samples taken one after the other; ± is half of their range."
     if options.counted:
         yield "Time is counted in instructions, 2 ns each, of one processor at a time."
     else:
@@ -222,4 +233,6 @@ def goals_table(goals):
     for goal in goals:
         ratio = "-" if goal["ratio"] is None else f"{goal['ratio']:.2f} ({goal['lowest']:.2f} to {goal['highest']:.2f})"
         verdict = {None: "not measured", True: "met", False: "MISSED"}[goal["met"]]
+        if goal["met"] is not None and goal["lowest"] < goal["bound"] < goal["highest"]:
+            verdict += ", within the spread"
         yield f"  {goal['what']:<{width}}  {'>=' if goal['at_least'] else '<='} {goal['bound']:.2f}  {ratio:<22}  {verdict}"

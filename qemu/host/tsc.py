@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Frequency of the time-stamp counter that an emulated guest reads.
+
+On a busy host the guest's kernel cannot measure it by the PIT ("tsc: Unable to calibrate against
+PIT"), and has no other clock without ACPI. It then counts ticks: times are multiples of 4 ms.
+"""
+
+import ctypes
+import mmap
+import platform
+import time
+
+# rdtsc; shl $32, %rdx; or %rdx, %rax; ret
+CODE = bytes.fromhex("0f3148c1e2204809d0c3")
+SECONDS = 0.1
+# With -icount QEMU's counter is its virtual time in nanoseconds.
+COUNTED = 1_000_000
+
+
+def host():
+    """Frequency of this machine's counter in kHz, which the emulator reads. None: there is none."""
+    if platform.machine() != "x86_64":
+        return None
+    page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    page.write(CODE)
+    pointer = ctypes.c_char.from_buffer(page)
+    read = ctypes.CFUNCTYPE(ctypes.c_uint64)(ctypes.addressof(pointer))
+
+    def both():
+        """Nanoseconds and ticks of one moment: the closest of some readings."""
+        readings = [(time.monotonic_ns(), read(), time.monotonic_ns()) for _ in range(50)]
+        before, ticks, after = min(readings, key=lambda reading: reading[2] - reading[0])
+        return (before + after) / 2, ticks
+
+    (start, first), _, (end, last) = both(), time.sleep(SECONDS), both()
+    return round((last - first) * 1e6 / (end - start))
+
+
+def argument(accel):
+    """Argument for the guest's kernel, in a list."""
+    khz = COUNTED if accel == "icount" else host() if accel == "tcg" else None
+    return [f"tsc_early_khz={khz}"] if khz else []
