@@ -112,8 +112,12 @@ impl Connection {
             // as TCP: bytes that nobody can read any more are answered with a reset
             return Err(ECONNRESET);
         }
-        buffer.offset = message.payload.start - header_aside;
-        buffer.len = message.payload.end - message.payload.start;
+        let payload = &message.payload;
+        (buffer.offset, buffer.len) = payload
+            .start
+            .checked_sub(header_aside)
+            .zip(payload.end.checked_sub(payload.start))
+            .ok_or(EPROTO)?;
         self.stats.bytes_received += u64::from(buffer.len);
         match self.rx.push(buffer, message.urgent) {
             Ok(Some(spare)) => self.recycle(spare),

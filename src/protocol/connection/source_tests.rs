@@ -22,9 +22,17 @@ fn pair(change: impl FnOnce(&mut Parameters)) -> Pair {
     })
 }
 
-/// One that has advertised [`BLOCK`] by its second message, with one byte inline.
+/// A peer of OFED's line: SrcAvails go to it in Combined mode, with a byte inline.
+fn ofed() -> Pair {
+    pair(|p| {
+        p.zero_copy = ZeroCopy::Forced;
+        p.remote_max_adverts = 1;
+    })
+}
+
+/// One that has advertised [`BLOCK`] to it by its second message.
 fn advertised() -> Pair {
-    let mut pair = pair(|_| {});
+    let mut pair = ofed();
     pair.offer.queued = 5;
     pair.sends();
     pair.offer.source = Some(BLOCK);
@@ -43,7 +51,7 @@ fn read(pair: &mut Pair, size: u32, ack: u32) -> Result<Event, Violation> {
 
 #[test]
 fn a_block_goes_as_in_the_worked_example() {
-    let mut pair = pair(|_| {});
+    let mut pair = ofed();
     pair.offer.queued = 5;
     pair.offer.source = Some(BLOCK);
     assert_eq!(pair.sends().1.payload, 5);
@@ -95,7 +103,7 @@ fn a_block_is_read_as_in_the_worked_example() {
 
 #[test]
 fn a_small_message_before_a_block_is_not_held_back() {
-    let mut pair = pair(|_| {});
+    let mut pair = ofed();
     pair.offer.queued = 5;
     pair.offer.in_flight = 1;
     pair.offer.cork = true;
@@ -336,4 +344,32 @@ fn adverts_that_are_being_read_outlive_no_change_of_mode() {
     assert_eq!(changed(true, false, 0), Err(Violation::ModeChange));
     assert_eq!(changed(true, true, 0), Err(Violation::ModeChange));
     assert_eq!(changed(true, true, 1), Ok(()));
+}
+
+#[test]
+fn a_block_goes_pipelined_to_our_own_line_whatever_the_owner_has_chosen_since() {
+    let mut pair = pair(|p| p.credits = 4);
+    pair.end.set_pipelined(true);
+    assert_eq!(pair.sends_all(), [Mid::ModeChange]);
+    pair.offer.queued = 1;
+    assert_eq!(pair.sends_all(), [Mid::Data]);
+    // the block waits for credits, and a call that copies begins
+    pair.offer.source = Some(BLOCK);
+    pair.end.set_pipelined(false);
+    assert_eq!(pair.sends_all(), []);
+    pair.bufs = 10;
+    pair.ack = 2;
+    pair.gets(Body::Data, 0).unwrap();
+    let (_, out) = pair.sends();
+    assert_eq!((out.kind, out.payload), (Mid::SrcAvail, 0));
+    pair.end.cancel_sources();
+    assert_eq!(pair.sends_all(), [Mid::SrcAvailCancel]);
+    pair.ack = 4;
+    pair.event(Body::SendSm);
+    assert_eq!(pair.sends_all(), [Mid::ModeChange]);
+    assert_eq!(pair.end.send_mode(), Mode::Combined);
+    // and one that is offered by then
+    pair.offer.source = Some(BLOCK);
+    assert_eq!(pair.sends_all(), [Mid::ModeChange, Mid::SrcAvail]);
+    assert_eq!(pair.end.send_mode(), Mode::Pipelined);
 }

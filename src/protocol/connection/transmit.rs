@@ -245,9 +245,9 @@ impl Connection {
         Some(message)
     }
 
-    /// The change to the mode that the owner wants.
+    /// Returns the change of mode that is due. Peers of our own line get each SrcAvail Pipelined.
     fn about_modes(&mut self, offer: &Offer) -> Option<Outgoing> {
-        let mode = match (self.modes.send, self.pipelined) {
+        let mode = match (self.modes.send, self.pipelined || offer.source.is_some()) {
             (Mode::Combined, true) if self.may_be_pipelined() => Mode::Pipelined,
             (Mode::Pipelined, false) if self.peer_sinks.may_leave() => Mode::Combined,
             _ => return None,

@@ -48,9 +48,9 @@ impl Connection {
         usize::from(self.remote_max_adverts).saturating_sub(others)
     }
 
-    /// Bytes of a block that go in its SrcAvail.
+    /// Bytes of a block that go in its SrcAvail: one for peers of OFED's line, which require it.
     pub(super) fn inline(&self) -> u32 {
-        u32::from(self.modes.send != Mode::Pipelined)
+        u32::from(!self.own_line())
     }
 
     /// Source adverts of ours that the peer may be reading.

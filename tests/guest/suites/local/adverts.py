@@ -4,7 +4,7 @@
 import socket
 import struct
 
-from lib import calls, pattern
+from lib import calls, consts, env, pattern
 from lib.registry import case
 from suites.zcopy.blocks import MIB, Counters, pipelined, waiting_reader
 
@@ -55,3 +55,21 @@ def taken_back_without_credits(e):
     e.equal(near.recv_exactly(sent + 1), b"x" * sent + b"z", "bytes one way")
     near.send(b"y")
     e.equal(far.recv_exactly(1), b"y", "the other way")
+
+
+@case(hosts=HERE, reference=False, families=("v4",))
+def waits_for_credits(e):
+    """A detached block waits for credits while a later call copies."""
+    near, far = e.pair()
+    near.set(socket.SOL_SOCKET, consts.SO_ZEROCOPY, 1)
+    expected = bytearray()
+    while isinstance(sent := e.outcome(near.send, b"a" * 4096, socket.MSG_DONTWAIT), int):
+        expected += b"a" * sent
+    block = b"b" * 65536
+    e.equal(near.send(block, consts.MSG_ZEROCOPY | socket.MSG_DONTWAIT), 65536, "bytes of the block")
+    task = e.task(near.sendall, b"c" * 65536)
+    sleeps = {consts.SYSCALLS["sendto"]}
+    e.until(lambda: not task.is_alive() or env.asleep_in(task.native_id) in sleeps, lambda: "the call neither ends nor waits")
+    expected += block + b"c" * 65536
+    e.check(far.recv_exactly(len(expected)) == expected, "the bytes are others")
+    task.result()
