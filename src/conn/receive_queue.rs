@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The bytes that a connection has received and that no receive call has taken yet.
+//! Bytes that a connection has received and no receive call has taken yet.
 //!
-//! They stay in the buffers that the messages arrived in; `offset` and `len` of a [`Buffer`] tell
-//! which part of it is left. A receive call takes the first one's memory out, copies from it without any
-//! lock, and puts it back. Where a program lets many small messages lie, they are
-//! moved together, so that the memory stays in proportion to the bytes.
+//! They stay in the buffers of their messages; `offset` and `len` of a [`Buffer`] are the unread
+//! part. A receive call takes the first buffer's memory out, copies from it without a lock, and
+//! puts it back. Many unread small messages are moved together, so that the memory stays in
+//! proportion to the bytes.
 //!
-//! Bytes that went straight to a reader's memory are not here. They come only while nothing is
-//! ([`ReceiveQueue::passed`]).
+//! Bytes that went straight to a reader's memory are not here. They arrive only while the queue is
+//! empty ([`ReceiveQueue::passed`]).
 
 use crate::memory::ring::Ring;
 use crate::sys::errno::EPROTO;
@@ -18,42 +18,42 @@ use core::ops::Range;
 use kernel::alloc::flags::*;
 use kernel::prelude::*;
 
-/// Buffers that the queue has room for at first: about as many as are posted at most. More takes memory that nobody may wait
-/// for, and without it the peer has to.
+/// Initial capacity in buffers: about as many as are posted at most. More takes an allocation that
+/// cannot sleep; if it fails, the peer has to wait.
 const SLOTS: usize = 32;
-/// Most buffers that lie in the queue.
+/// Maximum number of buffers in the queue.
 const MAX_SLOTS: usize = 4096;
 
-/// Urgent data (`MSG_OOB`), of which there is one byte at most, as on TCP.
+/// Urgent data (`MSG_OOB`): at most one byte, as on TCP.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Urgent {
     /// None.
     None,
-    /// Announced, has not arrived.
+    /// Announced, but not arrived.
     Pending,
-    /// Arrived as this byte at this position of the stream, not read yet.
+    /// Arrived and not read: the byte and its position in the stream.
     Valid(u8, u64),
-    /// As above, and read by `MSG_OOB`.
+    /// Arrived, and read by `MSG_OOB`.
     Read(u64),
 }
 
 /// The queue of one connection.
 pub(crate) struct ReceiveQueue {
     buffers: Ring<Buffer>,
-    /// Memory in the queue, in bytes of capacity.
+    /// Memory in the queue: the sum of the capacities, in bytes.
     memory: usize,
-    /// Position of the next byte to be read.
+    /// Position of the next byte to read.
     read: u64,
-    /// Position behind the last byte received.
+    /// Position behind the last received byte.
     end: u64,
     /// The urgent byte.
     pub(crate) urgent: Urgent,
-    /// Messages lie behind one another unread: further ones are moved together.
+    /// Set while several messages are unread: further ones are moved together.
     compact: bool,
 }
 
 impl ReceiveQueue {
-    /// An empty queue that cannot hold anything yet.
+    /// Makes an empty queue without capacity.
     pub(crate) const fn new() -> Self {
         ReceiveQueue {
             buffers: Ring::new(),
@@ -65,32 +65,32 @@ impl ReceiveQueue {
         }
     }
 
-    /// Makes room for the bookkeeping.
+    /// Allocates the initial capacity.
     pub(crate) fn prepare(&mut self) -> Result {
         self.buffers.reserve(SLOTS, GFP_KERNEL)
     }
 
-    /// Bytes that can be read.
+    /// Returns the number of readable bytes.
     pub(crate) fn bytes(&self) -> usize {
         (self.end - self.read) as usize
     }
 
-    /// Whether nothing lies here.
+    /// Returns true if the queue is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.end == self.read
     }
 
-    /// Memory that the queue holds.
+    /// Returns the memory in the queue in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.memory
     }
 
-    /// Position of the next byte to be read.
+    /// Returns the position of the next byte to read.
     pub(crate) fn position(&self) -> u64 {
         self.read
     }
 
-    /// Bytes up to the urgent mark, or all (`SIOCINQ`).
+    /// Returns the number of bytes up to the urgent mark, or of all (`SIOCINQ`).
     pub(crate) fn readable(&self, inline: bool) -> usize {
         match self.urgent {
             Urgent::Valid(_, at) | Urgent::Read(at)
@@ -102,7 +102,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Whether the next byte to be read is the urgent one (`SIOCATMARK`).
+    /// Returns true if the next byte to read is the urgent one (`SIOCATMARK`).
     pub(crate) fn at_mark(&self) -> bool {
         match self.urgent {
             Urgent::Valid(_, at) | Urgent::Read(at) => at == self.read,
@@ -110,12 +110,12 @@ impl ReceiveQueue {
         }
     }
 
-    /// How many further messages may find a place, memory permitting.
+    /// Returns the number of messages that the queue may still take, memory permitting.
     pub(crate) fn most_more(&self) -> u16 {
         MAX_SLOTS.saturating_sub(self.buffers.len()) as u16
     }
 
-    /// Makes sure that `more` further messages find a place; false if there is no memory for it.
+    /// Reserves capacity for `more` messages. Returns false if there is no memory.
     pub(crate) fn make_room(&mut self, more: usize) -> bool {
         let need = self.buffers.len() + more;
         need <= self.buffers.capacity()
@@ -126,11 +126,11 @@ impl ReceiveQueue {
                     .is_ok())
     }
 
-    /// Adds the payload of a message. `Ok` gives the buffer back when its bytes fitted elsewhere.
+    /// Adds the payload of a message. Returns the buffer if its bytes fitted elsewhere.
     ///
     /// # Errors
     ///
-    /// The buffer, if there is no place, which [`ReceiveQueue::make_room`] rules out.
+    /// The buffer, if there is no capacity, which [`ReceiveQueue::make_room`] rules out.
     pub(crate) fn push(
         &mut self,
         buffer: Buffer,
@@ -160,7 +160,8 @@ impl ReceiveQueue {
         Ok(spare)
     }
 
-    /// Finds the byte that is `ahead` of the next to be read: in which buffer, and where there.
+    /// Returns the buffer and the offset there of the byte `ahead` bytes behind the next one to
+    /// read.
     pub(crate) fn locate(&self, mut ahead: usize) -> Option<(usize, usize)> {
         if ahead >= self.bytes() {
             return None;
@@ -175,7 +176,7 @@ impl ReceiveQueue {
         None
     }
 
-    /// Drops the urgent byte if it is the next to be read. Returns a buffer that became empty.
+    /// Drops the urgent byte if it is the next to read. Returns a buffer that has become empty.
     pub(crate) fn skip_mark(&mut self) -> Option<Buffer> {
         if !self.at_mark() || self.bytes() == 0 {
             return None;
@@ -184,8 +185,9 @@ impl ReceiveQueue {
         self.consumed(memory, 1)
     }
 
-    /// Takes the `i`-th buffer's memory out, and says where in it the bytes lie. For a reader that has the
-    /// socket lock; ended by [`ReceiveQueue::put_back`] or [`ReceiveQueue::consumed`].
+    /// Takes the `i`-th buffer's memory out, and returns it with the range of its bytes. The
+    /// caller holds the socket lock and ends this by [`ReceiveQueue::put_back`] or
+    /// [`ReceiveQueue::consumed`].
     #[inline]
     pub(crate) fn take(&mut self, i: usize) -> Option<(Memory, Range<usize>)> {
         let buffer = self.buffers.get_mut(i)?;
@@ -194,8 +196,8 @@ impl ReceiveQueue {
         Some((buffer.take_memory()?, bytes))
     }
 
-    /// Puts back what was the `i`-th buffer's memory, after a look. Meanwhile those before it may have gone
-    /// ([`ReceiveQueue::skip_mark`]): it is of the one that has none.
+    /// Puts back the memory that was the `i`-th buffer's, unread. Buffers before it may be gone
+    /// meanwhile ([`ReceiveQueue::skip_mark`]); it belongs to the buffer without memory.
     pub(crate) fn put_back(&mut self, i: usize, memory: Memory) {
         for j in 0..=i {
             if let Some(buffer) = self.buffers.get_mut(j).filter(|b| !b.has_memory()) {
@@ -204,7 +206,8 @@ impl ReceiveQueue {
         }
     }
 
-    /// Puts the first buffer's memory back, of which `n` bytes were read. Returns the buffer when it is empty.
+    /// Puts the first buffer's memory back after `n` bytes were read. Returns the buffer if it is
+    /// empty.
     #[inline]
     pub(crate) fn consumed(&mut self, memory: Memory, n: usize) -> Option<Buffer> {
         let buffer = self.buffers.front_mut()?;
@@ -220,12 +223,12 @@ impl ReceiveQueue {
         buffer
     }
 
-    /// The next `n` bytes of the stream have gone, or go, to a reader's memory.
+    /// Counts `n` bytes that went to a reader's memory.
     ///
     /// # Errors
     ///
-    /// `EPROTO` if bytes before them lie here, which the protocol rules out: readers take what lies here
-    /// first, and a message with payload voids their memory's advert.
+    /// `EPROTO`: earlier bytes are in the queue, which the protocol rules out: readers take those
+    /// first, and a message with payload voids the advert of their memory.
     pub(super) fn passed(&mut self, n: usize) -> Result {
         if n > 0 && !self.is_empty() {
             return Err(EPROTO.into());
@@ -236,7 +239,7 @@ impl ReceiveQueue {
         Ok(())
     }
 
-    /// Forgets an urgent byte that was passed.
+    /// Clears an urgent byte that was passed.
     fn forget_mark(&mut self) {
         if let Urgent::Valid(_, at) | Urgent::Read(at) = self.urgent {
             if at < self.read {
@@ -245,7 +248,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Throws everything away.
+    /// Drops everything.
     pub(crate) fn clear(&mut self) {
         while !self.buffers.is_empty() {
             self.buffers.pop_front();
@@ -256,7 +259,7 @@ impl ReceiveQueue {
     }
 }
 
-/// Copies the bytes of `from` behind those of `to`, if there is room.
+/// Appends the bytes of `from` to those of `to`, if there is space.
 fn append(to: &mut Buffer, from: &Buffer) -> bool {
     let (at, n) = ((to.offset + to.len) as usize, from.len as usize);
     let Some(bytes) = from

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A connection's receive buffers: how many are posted, and how large; and how they are made, where one
-//! may sleep: larger ones, which the peer may ask for (ChRcvBuf), and some at least where there was no memory.
+//! Receive buffers of a connection: their number and size, and their allocation where sleeping is
+//! allowed: larger ones that the peer requests (ChRcvBuf), and the least number after a failed
+//! allocation.
 
 use super::send_queue::{LARGE_CHUNK, MIDDLE_CHUNK};
 use super::timers::Timer;
@@ -21,31 +22,31 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full};
 use kernel::sync::Arc;
 
-/// Large receive buffers that are made at once, before a connection gets any.
+/// Large receive buffers that are allocated together before a connection gets any.
 const FIRST_LARGE: u16 = 8;
-/// Buffers that are made in one go.
+/// Buffers that are allocated together.
 const BATCH: usize = 8;
-/// How many there may be while the program leaves `SO_RCVBUF` alone: all of them are posted, since
-/// a full connection would have room again by itself, as soon as its reader's end looks, if there
-/// could be more. With fewer the sender has to stop, and to be woken, more often.
+/// Maximum number while the program does not set `SO_RCVBUF`. All of them are posted, since a full
+/// connection would have space again by itself as soon as its reader polls, if there could be
+/// more. With fewer the sender would stop, and be woken, more often.
 const LARGE_WINDOW: u16 = 16;
 
-/// Receive buffers that fit into an `SO_RCVBUF` of the program's.
+/// Number of receive buffers that fit into an `SO_RCVBUF` of the program's.
 const LEAST_UNREAD: usize = 8;
 
-/// Receive buffers that are posted whatever the program leaves unread: the peer's last credits,
-/// which only its control messages may use.
+/// Receive buffers that are posted however much the program leaves unread: for the peer's last
+/// credits, which only its control messages may use.
 const LAST_BUFFERS: u16 = 2;
-/// Receive buffers that are posted while nothing lies unread, however small `SO_RCVBUF` is.
+/// Receive buffers that are posted while nothing is unread, however small `SO_RCVBUF` is.
 const LEAST_BUFFERS: u16 = 4;
-/// How long to wait before memory that could not be had is asked for again; at first, and at most.
+/// First and longest pause before a failed allocation is retried.
 const FIRST_PAUSE: Jiffies = milliseconds(4);
 const LONGEST_PAUSE: Jiffies = milliseconds(1000);
 
-/// Connections with large receive buffers, in the whole module.
+/// Connections with large receive buffers in the whole module.
 static LARGE: Atomic<i32> = Atomic::new(0);
 
-/// The right to have receive buffers of more than [`MIDDLE_CHUNK`]; counted in [`LARGE`].
+/// Permission for receive buffers of more than [`MIDDLE_CHUNK`]; counted in [`LARGE`].
 pub(crate) struct LargeRight;
 
 impl LargeRight {
@@ -67,8 +68,8 @@ impl Drop for LargeRight {
     }
 }
 
-/// How large a connection's receive buffers are at first, and the right to have such. A peer of the
-/// OFED line (`for_ever`) never asks for larger ones, so it has them from the beginning.
+/// Returns the initial size of a connection's receive buffers, and the permission for large ones.
+/// An OFED peer (`for_ever`) never requests larger ones, so it gets them from the beginning.
 pub(crate) fn first_size(sk: &SdpSock, for_ever: bool) -> (usize, Option<LargeRight>) {
     let first = params::rcvbuf_initial_size().clamp(512, LARGE_CHUNK as i32);
     let first = (first as usize).next_power_of_two().min(LARGE_CHUNK);
@@ -82,9 +83,8 @@ pub(crate) fn first_size(sk: &SdpSock, for_ever: bool) -> (usize, Option<LargeRi
     }
 }
 
-/// The largest receive buffers that a connection should have. What lies unread counts by its buffers, so
-/// where the program has fixed `SO_RCVBUF`, large ones would have the peer stop after two messages,
-/// however little is in them.
+/// Returns the largest useful size of receive buffers. Unread bytes count by their buffers, so
+/// large ones under a fixed `SO_RCVBUF` would stop the peer after two messages, however short.
 fn largest(sk: &SdpSock) -> usize {
     if !sk.rcvbuf_is_fixed() {
         return LARGE_CHUNK;
@@ -93,27 +93,27 @@ fn largest(sk: &SdpSock) -> usize {
     1 << most.ilog2()
 }
 
-/// The receive buffers of a connection, besides those that are posted.
+/// Receive buffers of a connection, besides the posted ones.
 pub(crate) struct RxBuffers {
-    /// Unused ones, of the current size.
+    /// Unused buffers of the current size.
     spare: KVec<Buffer>,
-    /// Their size in bytes.
+    /// Size of each in bytes.
     size: u32,
-    /// How many to have posted while the reader keeps up.
+    /// Number to keep posted while the reader keeps up.
     window: u16,
-    /// Buffers are so few that the peer may not send, because there was no memory for more. It would be for
-    /// ever, since nothing happens to a connection whose peer may not send: so the socket's timer tries
-    /// again ([`Timer::Memory`]), after longer and longer pauses. This is the last of them, 0 for none. The same for a
-    /// message within one machine that waits for the memory of the peer's buffer.
+    /// Last pause between retries of the timer ([`Timer::Memory`]), 0 for none. Set while so few
+    /// buffers are posted, for lack of memory, that the peer may not send: nothing else would
+    /// happen on such a connection. Also set while a local message waits for the memory of the
+    /// peer's buffer.
     pause: Jiffies,
-    /// The right to have large ones.
+    /// Permission for large ones.
     large: Option<LargeRight>,
-    /// The size that was asked for by ChRcvBuf, until [`resize`] has answered.
+    /// Size requested by ChRcvBuf, until [`resize`] has replied.
     wanted: Option<u32>,
 }
 
 impl RxBuffers {
-    /// Of a connection that has none.
+    /// State of a connection without buffers.
     pub(super) const fn new() -> Self {
         RxBuffers {
             spare: KVec::new(),
@@ -125,45 +125,47 @@ impl RxBuffers {
         }
     }
 
-    /// Those of a connection that begins: room for spare ones of this size.
+    /// State of a new connection, with capacity for spare buffers of this size.
     pub(super) fn begin(&mut self, spare: KVec<Buffer>, size: u32) {
         (self.spare, self.size) = (spare, size);
     }
 
-    /// The connection is over, and another may follow.
+    /// Resets it for another connection.
     pub(crate) fn reset(&mut self) {
         self.spare.clear();
         (self.window, self.pause) = (FIRST_WINDOW, 0);
         (self.large, self.wanted) = (None, None);
     }
 
-    /// Gives up the spare ones.
+    /// Drops the spare buffers.
     pub(super) fn clear(&mut self) {
         self.spare.clear();
     }
 
-    /// The size of one in bytes.
+    /// Returns the size of each in bytes.
     pub(crate) fn size(&self) -> u32 {
         self.size
     }
 
-    /// The peer wants larger ones.
+    /// Handles a request of the peer for larger ones.
     pub(super) fn want(&mut self, size: u32) {
         self.wanted = Some(size);
     }
 
-    /// Has twice as many posted, as far as the receive queue allows.
+    /// Doubles the number to keep posted, as far as the receive queue allows.
     pub(super) fn grow(&mut self, endpoint: &Endpoint) {
         let most = endpoint.limits().receive_slots;
         self.window = self.window.saturating_mul(2).min(most);
     }
 
-    /// How many to have posted for an `SO_RCVBUF` of `rcvbuf` bytes, of which `unread` are in use. `advert`:
-    /// the peer has advertised, so it sends no Data, and may need credits to take that back.
+    /// Returns the number to keep posted for an `SO_RCVBUF` of `rcvbuf` bytes, of which `unread`
+    /// are in use. `advert`: the peer has advertised, so it sends no Data and may need credits for
+    /// a cancel.
     fn target(&self, rcvbuf: usize, unread: usize, advert: bool) -> u16 {
         let window = usize::from(self.window.max(LEAST_BUFFERS));
         if unread > rcvbuf.saturating_add(window * self.size as usize) {
-            // So much comes only of a peer that has spent its last credits on payload, and is told of no more.
+            // Only a peer that has spent its last credits on payload gets this far; it is granted
+            // no more.
             return 0;
         }
         let room = rcvbuf.saturating_sub(unread) / (self.size as usize).max(1);
@@ -182,7 +184,7 @@ impl RxBuffers {
 }
 
 impl Connection {
-    /// Has the first receive buffers, and the right to them if they are large.
+    /// Takes the first receive buffers, and the permission if they are large.
     pub(crate) fn begin_with(&mut self, sk: &SdpSock, large: Option<LargeRight>) {
         self.rx_buffers.large = large;
         if self.rx_buffers.size as usize > MIDDLE_CHUNK {
@@ -190,7 +192,7 @@ impl Connection {
         }
     }
 
-    /// Has as many receive buffers as the program's end of a large flow takes.
+    /// Grows to the number of receive buffers for the program's end of a large flow.
     fn widen(&mut self, sk: &SdpSock) {
         let Some(endpoint) = &self.endpoint else {
             return;
@@ -199,12 +201,13 @@ impl Connection {
         sk.grow_rcvbuf(self.rx_buffers.size as usize * usize::from(LARGE_WINDOW));
     }
 
-    /// Takes back a receive buffer that is empty.
+    /// Takes back an empty receive buffer.
     pub(crate) fn recycle(&mut self, buffer: Buffer) {
         let _ = self.keep(buffer);
     }
 
-    /// Keeps a receive buffer to be posted, if it is wanted and there is memory for its place. Whether it is kept.
+    /// Keeps a receive buffer for posting, if it is needed and there is memory for its place.
+    /// Returns true if it is kept.
     #[must_use]
     fn keep(&mut self, buffer: Buffer) -> bool {
         let Some(endpoint) = &self.endpoint else {
@@ -212,13 +215,13 @@ impl Connection {
         };
         let there = usize::from(endpoint.posted_receives()) + self.rx_buffers.spare.len();
         let wanted = there < LEAST_BUFFERS.into() || !pressure::is_exhausted();
-        // there are places for the least from the beginning
+        // there are places for the least number from the beginning
         wanted
             && buffer.capacity() == self.rx_buffers.size as usize
             && self.rx_buffers.spare.push(buffer, GFP_NOWAIT).is_ok()
     }
 
-    /// How many receive buffers are to be made.
+    /// Returns the number of receive buffers to allocate.
     pub(crate) fn lacking(&self, sk: &SdpSock) -> usize {
         let Some(endpoint) = self.endpoint.as_ref().filter(|_| self.wants_refill(sk)) else {
             return 0;
@@ -228,7 +231,7 @@ impl Connection {
         target.saturating_sub(there)
     }
 
-    /// There was no memory for some that are lacking.
+    /// Handles a failed allocation of missing buffers.
     pub(crate) fn stays_short(&mut self, sk: &SdpSock) {
         let least = usize::from(self.target(sk).min(LEAST_BUFFERS));
         let posted = |c: &Endpoint| usize::from(c.posted_receives());
@@ -237,7 +240,8 @@ impl Connection {
         }
     }
 
-    /// The peer may not send, or a message that was sent has not gone, for want of memory.
+    /// Sets the retry timer: for lack of memory the peer may not send, or a sent message has not
+    /// arrived.
     pub(super) fn is_short(&mut self, sk: &SdpSock) {
         if !self.timers.is_set(Timer::Memory) {
             let pause = (self.rx_buffers.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
@@ -246,8 +250,8 @@ impl Connection {
         }
     }
 
-    /// Whether no bytes can come before some are read that lie here: the peer has not the credits for
-    /// payload, and the buffers that it could be told of besides are too few for an update.
+    /// Returns true if no bytes can arrive before queued ones are read: the peer has no credits
+    /// for payload, and too few buffers are available for a credit update.
     pub(crate) fn is_full(&self, sk: &SdpSock) -> bool {
         let Some(left) = self.protocol.as_ref().map(|p| p.peer_credits()) else {
             return false;
@@ -256,32 +260,33 @@ impl Connection {
         let posted = |c: &Endpoint| c.posted_receives() <= most;
         left < PAYLOAD_CREDITS
             && self.rx.memory() > 0
-            // others may be on their way to be posted
+            // others may be about to be posted
             && self.target(sk) <= most
             && self.endpoint.as_ref().is_some_and(posted)
     }
 
-    /// Receive buffers to have posted, by the window and the program's buffer size.
+    /// Returns the number of receive buffers to keep posted, by the window and the program's
+    /// buffer size.
     fn target(&self, sk: &SdpSock) -> u16 {
         let advert = self.holds_advert();
         self.rx_buffers
             .target(sk.rcvbuf(), self.rx.memory(), advert)
     }
 
-    /// Whether so many receive buffers are missing that it is time to post them: a quarter, since
-    /// it costs the same for one as for all of them.
+    /// Returns true if enough receive buffers are missing to post them: a quarter, since posting
+    /// one costs as much as posting all.
     pub(crate) fn wants_refill(&self, sk: &SdpSock) -> bool {
         let Some(endpoint) = self.endpoint.as_ref() else {
             return false;
         };
         let posted = endpoint.posted_receives();
         let few = |target: u16| posted <= target - target / 4;
-        // most who ask need not know what the target is, as it is at most this
+        // most callers need not compute the target, which is at most this
         few(self.rx_buffers.window.max(LEAST_BUFFERS)) && few(self.target(sk))
     }
 
-    /// Posts the receive buffers that are missing, if it is time to. They are made without the lock, so
-    /// `wakeups` says if there are not enough.
+    /// Posts the missing receive buffers, if enough are missing. They are allocated without the
+    /// lock: sets `wakeups` if there are not enough.
     pub(crate) fn refill(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         if !self.wants_refill(sk) {
             return;
@@ -296,7 +301,7 @@ impl Connection {
             && self.rx_buffers.spare.len() < usize::from(posted)
             && !pressure::is_tight()
         {
-            // the peer has sent half of what it may in one go, and the reader keeps up
+            // the peer has used half of its credits in a row, and the reader keeps up
             self.rx_buffers.grow(endpoint);
         }
         let target = self.target(sk).min(self.rx.most_more());
@@ -314,7 +319,7 @@ impl Connection {
                 break;
             };
             if let Err(buffer) = endpoint.post_receive(buffer) {
-                // the timer tries again
+                // the timer retries
                 let _ = self.rx_buffers.spare.push_within_capacity(buffer);
                 break;
             }
@@ -331,8 +336,8 @@ impl Connection {
     }
 }
 
-/// Whether buffers that were `mapped` without the connection's lock are for this endpoint: the socket may have been
-/// connected anew meanwhile.
+/// Returns true if buffers `mapped` without the connection's lock are for this endpoint: the
+/// socket may have been connected anew meanwhile.
 fn is_of(endpoint: &Endpoint, mapped: &Option<Arc<Mapper>>) -> bool {
     match (endpoint.mapper(), mapped) {
         (Some(now), Some(then)) => Arc::ptr_eq(now, then),
@@ -340,15 +345,15 @@ fn is_of(endpoint: &Endpoint, mapped: &Option<Arc<Mapper>>) -> bool {
     }
 }
 
-/// A receive buffer.
+/// Makes a receive buffer.
 fn make(size: usize, mapper: Option<&Arc<Mapper>>, gfp: Flags) -> Result<Buffer> {
     let mut buffer = Buffer::new(size, gfp)?;
     buffer.map_receive(mapper, gfp)?;
     Ok(buffer)
 }
 
-/// Posts the `n` that a connection begins with. Within one machine they get their memory from who puts a message there,
-/// unless that takes more than a page, for which it might wait for long.
+/// Posts the first `n` buffers of a connection. On a local connection the sender allocates their
+/// memory, unless that takes more than a page, for which it might wait long.
 pub(super) fn post_first(endpoint: &mut Endpoint, size: usize, n: u16) -> Result {
     let posted = match size <= PAGE_SIZE {
         true => endpoint.post_without_memory(size, n),
@@ -361,7 +366,7 @@ pub(super) fn post_first(endpoint: &mut Endpoint, size: usize, n: u16) -> Result
     endpoint.flush()
 }
 
-/// Larger receive buffers to begin with.
+/// Makes larger receive buffers to begin with.
 fn first_buffers(size: usize, mapper: Option<&Arc<Mapper>>) -> Result<KVec<Buffer>> {
     let mut buffers = KVec::with_capacity(FIRST_LARGE.into(), GFP_KERNEL)?;
     for _ in 0..FIRST_LARGE {
@@ -370,7 +375,7 @@ fn first_buffers(size: usize, mapper: Option<&Arc<Mapper>>) -> Result<KVec<Buffe
     Ok(buffers)
 }
 
-/// Answers the peer's wish for larger receive buffers; in a worker.
+/// Replies to the peer's request for larger receive buffers. Context: worker.
 pub(crate) fn resize(sk: &SdpSock) {
     let wanted = {
         let mut c = sk.connection();
@@ -396,11 +401,11 @@ pub(crate) fn resize(sk: &SdpSock) {
     };
     let kept = had.is_some();
     let large = had.or_else(|| (size > MIDDLE_CHUNK).then(LargeRight::new).flatten());
-    // there may be smaller blocks, or the right to have them, when there are no large ones
+    // there may be smaller blocks, or the permission for them, when there are no large ones
     let grown = [size, size / 2, size / 4, size / 8]
         .into_iter()
         .filter(|s| *s > now && (large.is_some() || *s <= MIDDLE_CHUNK) && !pressure::is_tight())
-        // the connection lives on these alone once those are used up that it has
+        // only these remain once the present ones are used up
         .find_map(|size| Some((size, first_buffers(size, mapper.as_ref()).ok()?)));
     {
         let mut c = sk.connection();
@@ -428,7 +433,7 @@ pub(crate) fn resize(sk: &SdpSock) {
             c.stats.resizes += 1;
             c.widen(sk);
         } else {
-            // the size stays what it is, which the peer is told
+            // the size stays the same, and the reply contains it
             protocol.resize_receive(rx_buffers.size + header_aside, posted);
         }
         if holds {
@@ -438,7 +443,7 @@ pub(crate) fn resize(sk: &SdpSock) {
     }
 }
 
-/// Makes receive buffers that are lacking, as far as there is memory, and has them posted.
+/// Allocates missing receive buffers, as far as there is memory, and posts them.
 pub(crate) fn stock(sk: &SdpSock, gfp: Flags) -> Wakeups {
     loop {
         let (size, lacking, mapper) = {
@@ -468,7 +473,8 @@ pub(crate) fn stock(sk: &SdpSock, gfp: Flags) -> Wakeups {
     }
 }
 
-/// Makes the memory for the peer's buffers that messages within one machine wait for, as far as there is some.
+/// Allocates the memory of the peer's buffers that local messages wait for, as far as there is
+/// some.
 fn supply(sk: &SdpSock) {
     let lacking = || sk.connection().endpoint.as_ref()?.lacks_memory();
     while let Some(size) = lacking() {
@@ -481,8 +487,8 @@ fn supply(sk: &SdpSock) {
     }
 }
 
-/// Makes the receive buffers without which the peer may not send, for which there was no memory
-/// before; in a worker, which may wait for some.
+/// Allocates the receive buffers without which the peer may not send, after a failed allocation.
+/// Context: worker, which may wait for memory.
 pub(crate) fn restock(sk: &SdpSock) {
     sk.connection().timers.clear(Timer::Memory);
     supply(sk);

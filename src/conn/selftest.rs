@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What the raw ends of the tests take out of a connection, or put into it.
+//! Access of the tests' raw ends to a connection.
 
 use super::{Connection, SdpSock};
 use crate::transport::{CmLink, Endpoint};
@@ -11,23 +11,23 @@ impl Connection {
         self.endpoint.take()
     }
 
-    /// The link.
+    /// Returns the link.
     pub(crate) fn link(&self) -> Option<CmLink<SdpSock>> {
         self.cm.link().cloned()
     }
 
-    /// MSeq of the last messages sent and received.
+    /// Returns the MSeq of the last messages sent and received.
     pub(crate) fn sequence(&self) -> [u64; 2] {
         let protocol = self.protocol.as_ref();
         protocol.map_or([0; 2], |p| [p.mseq_sent().into(), p.mseq_received().into()])
     }
 
-    /// What goes in place of the Hello or HelloAck.
+    /// Sets the private data to send in place of Hello or HelloAck.
     pub(crate) fn set_private_data(&mut self, bytes: [u8; 196]) {
         self.options.private_data = Some(bytes);
     }
 
-    /// Whether the program has closed the socket.
+    /// Returns true if the program has closed the socket.
     pub(crate) fn orphaned(&self) -> bool {
         self.closing.is_orphaned()
     }

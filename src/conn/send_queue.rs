@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The bytes that a socket has accepted from send calls and that are not yet known to have arrived.
+//! Bytes that a socket has accepted from send calls and that are not known to have arrived yet.
 //!
-//! They lie in chunks of kernel memory, one behind the other as a stream with 64-bit positions.
-//! A send call takes the last chunk's memory out ([`SendQueue::open`]), fills it without any lock, and
-//! puts it back ([`SendQueue::close`]); messages are cut from the stream at any place, so small sends
-//! coalesce by themselves. Chunks are mapped once and used again and again.
+//! They form a stream with 64-bit positions in chunks of kernel memory. A send call takes the last
+//! chunk's memory out ([`SendQueue::open`]), fills it without a lock, and puts it back
+//! ([`SendQueue::close`]). Messages are cut from the stream at any place, so small sends coalesce
+//! by themselves. Chunks are mapped once and reused.
 
 use crate::memory::pressure;
 use crate::memory::ring::Ring;
@@ -15,27 +15,27 @@ use crate::transport::Sge;
 use kernel::alloc::flags::{GFP_KERNEL, GFP_NOWAIT};
 use kernel::prelude::*;
 
-/// Chunk for a trickle of small sends.
+/// Chunk size for occasional small sends.
 pub(crate) const SMALL_CHUNK: usize = 2048;
-/// Chunk for sends of a few pages, each on its own.
+/// Chunk size for single sends of a few pages.
 pub(crate) const MIDDLE_CHUNK: usize = 8192;
-/// Chunk for everything else; also the largest receive buffer.
+/// Chunk size for everything else; also the largest receive buffer.
 pub(crate) const LARGE_CHUNK: usize = 65536;
-/// Most chunks at once.
+/// Maximum number of chunks.
 const CHUNKS: usize = 64;
-/// Chunks that there is room for at first.
+/// Initial capacity in chunks.
 const FIRST_CHUNKS: usize = 4;
-/// Unused chunks that are kept for the next send: as many large ones as a send buffer has.
+/// Unused chunks kept for the next send: as many large ones as a send buffer has.
 const SPARE: usize = 16;
-/// Most chunks that one message takes its payload from, where the device can do that.
+/// Maximum number of chunks in the payload of one message, where the device supports it.
 const SGES: usize = 2;
 
-/// Part of the stream: bytes `start..start + len` of it, at the beginning of `buffer`.
+/// Part of the stream: bytes `start..start + len`, at the beginning of `buffer`.
 struct Chunk {
     buffer: Buffer,
     start: u64,
     len: u32,
-    /// Nothing more is to be filled in.
+    /// Set when nothing may be added.
     sealed: bool,
 }
 
@@ -52,22 +52,22 @@ impl Chunk {
         !self.sealed && self.len() < self.buffer.capacity()
     }
 
-    /// Whether a send call has its memory. Nothing is sent of it meanwhile. One without memory that is sealed
-    /// was exchanged.
+    /// Returns true if a send call has its memory. Nothing is sent from it meanwhile. A sealed
+    /// chunk without memory was exchanged.
     fn is_open(&self) -> bool {
         !self.sealed && !self.buffer.has_memory()
     }
 }
 
-/// The memory of the last chunk, while a send call fills it.
+/// Memory of the last chunk while a send call fills it.
 pub(crate) struct OpenChunk {
     memory: Memory,
-    /// So much of it is filled.
+    /// Number of filled bytes.
     len: usize,
 }
 
 impl OpenChunk {
-    /// Room that is left.
+    /// Returns the free space.
     pub(crate) fn room(&mut self) -> &mut [u8] {
         self.memory
             .bytes_mut()
@@ -80,23 +80,23 @@ impl OpenChunk {
 pub(crate) struct SendQueue {
     most_sges: usize,
     chunks: Ring<Chunk>,
-    /// So many chunks at the front have been sent whole.
+    /// Number of chunks at the front that are sent entirely.
     sent_whole: usize,
     spare: KVec<Buffer>,
     /// Position behind the last byte that may be sent.
     end: u64,
-    /// Position of the next byte to be sent.
+    /// Position of the next byte to send.
     sent: u64,
-    /// Position up to which everything is known to have arrived.
+    /// Position up to which all bytes are known to have arrived.
     done: u64,
     /// Position behind the last small message.
     small: u64,
-    /// Position behind the urgent byte that waits to be sent.
+    /// Position behind the unsent urgent byte.
     urgent: Option<u64>,
 }
 
 impl SendQueue {
-    /// An empty queue that cannot hold anything yet.
+    /// Makes an empty queue without capacity.
     pub(crate) const fn new() -> Self {
         SendQueue {
             most_sges: SGES,
@@ -111,50 +111,49 @@ impl SendQueue {
         }
     }
 
-    /// Makes room for the bookkeeping.
-    /// `sges`: how many pieces of memory a message can be in.
+    /// Allocates the initial capacity. `sges`: maximum number of pieces of memory in a message.
     pub(crate) fn prepare(&mut self, sges: u8) -> Result {
         self.most_sges = usize::from(sges).min(SGES);
         self.chunks.reserve(FIRST_CHUNKS, GFP_KERNEL)
     }
 
-    /// Bytes accepted and not yet known to have arrived (`SIOCOUTQ`).
+    /// Returns the number of bytes accepted and not known to have arrived (`SIOCOUTQ`).
     pub(crate) fn queued(&self) -> usize {
         (self.end - self.done) as usize
     }
 
-    /// Bytes that wait to be sent.
+    /// Returns the number of unsent bytes.
     pub(crate) fn unsent(&self) -> usize {
         (self.end - self.sent) as usize
     }
 
-    /// Whether a small message was sent that is not known to have arrived.
+    /// Returns true if a small message is not known to have arrived.
     pub(crate) fn small_in_flight(&self) -> bool {
         self.small > self.done
     }
 
-    /// The message that was just sent had room for more bytes.
+    /// Notes that the message just sent had space for more bytes.
     pub(crate) fn was_small(&mut self) {
         self.small = self.sent;
     }
 
-    /// Whether another chunk fits.
+    /// Returns true if another chunk fits.
     pub(crate) fn has_room(&self) -> bool {
         !self.chunks.is_full()
     }
 
-    /// Position behind the last byte that may be sent.
+    /// Returns the position behind the last byte that may be sent.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
-    /// Position behind the last byte sent.
+    /// Returns the position behind the last byte sent.
     pub(crate) fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Opens the chunk that the next bytes go to: the last one if it has room, else an unused one of at least
-    /// `size`. `None`: the caller makes one and opens that ([`SendQueue::open_new`]).
+    /// Opens the chunk for the next bytes: the last one if it has space, else an unused one of at
+    /// least `size`. `None`: the caller makes one and calls [`SendQueue::open_new`].
     pub(crate) fn open(&mut self, size: usize) -> Option<OpenChunk> {
         if self.chunks.back_mut().is_some_and(|c| c.has_room()) {
             return self.open_last();
@@ -164,7 +163,7 @@ impl SendQueue {
         self.open_new(buffer)
     }
 
-    /// Opens a chunk of this buffer, from which messages can be sent; `None` if there is no room.
+    /// Opens a chunk of this buffer, which is mapped for sending; `None` if there is no place.
     pub(crate) fn open_new(&mut self, buffer: Buffer) -> Option<OpenChunk> {
         let chunk = Chunk {
             buffer,
@@ -185,7 +184,7 @@ impl SendQueue {
         Some(OpenChunk { memory, len })
     }
 
-    /// Closes a chunk, of whose room the first `n` bytes may be sent from now on.
+    /// Closes a chunk; the first `n` bytes of its free space may be sent from now on.
     pub(crate) fn close(&mut self, chunk: OpenChunk, n: usize) {
         let Some(last) = self.chunks.back_mut().filter(|c| c.is_open()) else {
             return;
@@ -198,29 +197,29 @@ impl SendQueue {
                 self.keep(unused.buffer);
             }
         }
-        // Without memory there is no room until some of them have arrived.
+        // Without memory there is no space until some of them have arrived.
         self.chunks.grow(CHUNKS, GFP_NOWAIT);
     }
 
-    /// The byte before the end of the stream is urgent.
+    /// Marks the last byte of the stream as urgent.
     pub(crate) fn mark_urgent(&mut self) {
         self.urgent = Some(self.end);
     }
 
-    /// How many of the unsent bytes there are up to and including the urgent byte.
+    /// Returns the number of unsent bytes up to and including the urgent byte.
     pub(crate) fn urgent(&self) -> Option<u32> {
         self.urgent
             .map(|at| u32::try_from(at.saturating_sub(self.sent)).unwrap_or(u32::MAX))
     }
 
-    /// Finds the chunk that the next byte to be sent lies in, and its offset there.
+    /// Returns the chunk of the next byte to send, and the offset there.
     fn next(&self) -> Option<(usize, usize)> {
         let c = self.chunks.get(self.sent_whole)?;
         let off = usize::try_from(self.sent.checked_sub(c.start)?).ok()?;
         (off < c.len() && !c.is_open()).then_some((self.sent_whole, off))
     }
 
-    /// Unsent bytes that one message can take.
+    /// Returns the number of unsent bytes that one message can take.
     pub(crate) fn contiguous(&self) -> usize {
         let Some((i, off)) = self.next() else {
             return 0;
@@ -232,8 +231,8 @@ impl SendQueue {
         (1..self.most_sges).fold(len(i) - off, |n, k| n + len(i + k))
     }
 
-    /// The buffer that the next `n` unsent bytes lie in from its beginning, with no others behind
-    /// them. Nothing is added to it any more, so it may be exchanged for another one.
+    /// Returns the buffer that holds exactly the next `n` unsent bytes, from its beginning. Seals
+    /// it, so that it can be exchanged for another one.
     pub(crate) fn whole(&mut self, n: usize) -> Option<&mut Buffer> {
         let (i, off) = self.next()?;
         let c = self.chunks.get_mut(i)?;
@@ -244,7 +243,8 @@ impl SendQueue {
         Some(&mut c.buffer)
     }
 
-    /// Where the next `n` unsent bytes lie, `n` at most [`SendQueue::contiguous`].
+    /// Returns the pieces of memory of the next `n` unsent bytes; `n` is at most
+    /// [`SendQueue::contiguous`].
     pub(crate) fn sges(&self, n: usize) -> ([Option<Sge<'_>>; SGES], usize) {
         let mut sges = [const { None }; SGES];
         let (mut left, mut count) = (n, 0);
@@ -265,7 +265,7 @@ impl SendQueue {
         (sges, count)
     }
 
-    /// The next `n` bytes were given to the transport.
+    /// Advances behind the next `n` bytes, which the transport has.
     pub(crate) fn advance(&mut self, n: usize, urgent: bool) {
         self.sent += n as u64;
         let sent = self.sent;
@@ -278,7 +278,7 @@ impl SendQueue {
         }
     }
 
-    /// Everything before position `to` has arrived.
+    /// Frees everything before position `to`, which has arrived.
     pub(crate) fn complete(&mut self, to: u64) {
         self.done = self.done.max(to.min(self.sent));
         let done = self.done;
@@ -291,8 +291,8 @@ impl SendQueue {
         }
     }
 
-    /// Keeps an unused chunk, unless there are enough, or no memory for its place. One that was exchanged for a
-    /// buffer without memory is gone.
+    /// Keeps an unused chunk, unless there are enough, or no memory for its place. One exchanged
+    /// for a buffer without memory is gone.
     fn keep(&mut self, buffer: Buffer) {
         let few = self.spare.len() < SPARE;
         if few && buffer.has_memory() && !pressure::is_exhausted() {
@@ -300,19 +300,19 @@ impl SendQueue {
         }
     }
 
-    /// Gives back the chunks that are kept for the next send.
+    /// Drops the chunks kept for the next send.
     pub(crate) fn shed(&mut self) {
         self.spare.clear();
     }
 
-    /// Whether more bytes can be queued with no more memory than each connection may have.
+    /// Returns true if more bytes can be queued within the memory that every connection may have.
     pub(crate) fn needs_little(&self) -> bool {
         let last = self.chunks.len().checked_sub(1);
         let last = last.and_then(|i| self.chunks.get(i));
         !self.spare.is_empty() || last.is_none_or(Chunk::has_room)
     }
 
-    /// Forgets everything that was not sent, and gives back all memory.
+    /// Drops everything and frees all memory.
     pub(crate) fn clear(&mut self) {
         while self.chunks.pop_front().is_some() {}
         self.spare.clear();

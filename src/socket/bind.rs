@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The port of a socket, for bind(2), listen(2) and connect(2).
+//! Ports of sockets, for bind(2), listen(2) and connect(2).
 
 use crate::conn::SdpSock;
 use crate::sys::errno::{Errno, EADDRNOTAVAIL, ENOENT, ENOMEM};
@@ -9,7 +9,7 @@ use crate::sys::net::tcp;
 use crate::transport::usable_address;
 use kernel::prelude::*;
 
-/// Gives the socket a port, any for 0. The socket lock is held.
+/// Gives the socket a port, any free one for 0. The socket lock is held.
 pub(super) fn take_port(sk: &SdpSock, port: u16) -> Result {
     let port = match port {
         0 => choose_port(sk, None, None)?,
@@ -23,15 +23,15 @@ pub(super) fn take_port(sk: &SdpSock, port: u16) -> Result {
     Ok(())
 }
 
-/// Undoes that, and has the socket at no address again. The socket lock is held.
+/// Releases the port and the address of the socket. The socket lock is held.
 pub(super) fn give_port(sk: &SdpSock) {
     sk.netns().ports.lock().release(sk.id(), sk.port());
     sk.set_port(0);
     sk.set_local(&Address::any(sk.is_v6()));
 }
 
-/// Chooses a port, which the caller is to set: for a connection, if it says where that goes to, which
-/// may share it with others, and by TCP as well, if the TCP socket is given.
+/// Chooses a port, which the caller sets. For a connection (`to` is its destination) the port may
+/// be shared with others. Chooses one free in TCP as well if the TCP socket is given.
 pub(super) fn choose_port(
     sk: &SdpSock,
     to: Option<&Address>,
@@ -41,8 +41,8 @@ pub(super) fn choose_port(
     sk.netns().ports.lock().choose(sk, to, tcp)
 }
 
-/// An address of this machine that is on no RDMA port could never be reached; one that is not of
-/// this machine got here by `IP_FREEBIND` and may come to be.
+/// Refuses an address of this machine that is on no RDMA port: nobody could reach it. An address
+/// of another machine got here by `IP_FREEBIND` and may be added later.
 fn check_address(sk: &SdpSock) -> Result {
     let mut a = sk.local();
     a.scope = sk.bound_interface() as u32;
@@ -55,8 +55,7 @@ fn check_address(sk: &SdpSock) -> Result {
     })
 }
 
-/// Keeps what `SDP_LAST_BIND_ERR` tells: a negative errno, `ENOENT` for an address that is on no
-/// RDMA port.
+/// Sets `SDP_LAST_BIND_ERR`: a negative errno, `ENOENT` for an address on no RDMA port.
 pub(super) fn note_bind(sk: &SdpSock, to: &Address, result: Result) {
     let e = match result {
         Ok(()) => 0,

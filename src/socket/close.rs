@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! shutdown(2), close(2) and the end of a connection by connect(2): what a program does to end one. What
-//! else ends it is in [`upcalls`](super::upcalls) and [`timer`](super::timer), and the steps that all of
-//! them take in [`crate::conn`].
+//! shutdown(2), close(2) and the end of a connection by connect(2): the program's ways to end one.
+//! Other ends are in [`upcalls`](super::upcalls) and [`timer`](super::timer); the steps common to
+//! all are in [`crate::conn`].
 
 use super::{listen, release};
 use crate::conn::closing::Event;
@@ -12,10 +12,10 @@ use crate::sys::net::address::Address;
 use crate::sys::net::sock::{Flag, State, RCV_SHUTDOWN, SEND_SHUTDOWN, SHUTDOWN_MASK};
 use kernel::sync::atomic::Relaxed;
 
-/// Ends our stream behind the bytes that are queued. The socket lock is held.
+/// Ends the outgoing stream behind the queued bytes. The socket lock is held.
 pub(super) fn shutdown(sk: &SdpSock, how: u8) {
     {
-        // the bits were added without what orders that and the peer's end
+        // the bits were added without ordering against the peer's end
         let _c = sk.connection();
         let theirs = if sk.peer_has_ended() { RCV_SHUTDOWN } else { 0 };
         sk.add_shutdown(how | theirs);
@@ -24,11 +24,11 @@ pub(super) fn shutdown(sk: &SdpSock, how: u8) {
         sk.connection().close_on(Event::LocalFin, EPIPE);
         sk.progress();
     }
-    // whoever waits in a receive or send call sees the end
+    // waiting receive and send calls see the end
     sk.wake();
 }
 
-/// Makes the socket unconnected at once (connect(2) to `AF_UNSPEC`, or a failed connect). The socket
+/// Disconnects the socket at once (connect(2) to `AF_UNSPEC`, or a failed connect). The socket
 /// lock is held.
 pub(super) fn disconnect(sk: &SdpSock) {
     let old = sk.state();
@@ -55,7 +55,7 @@ pub(super) fn disconnect(sk: &SdpSock) {
     sk.clear_shutdown();
     sk.data().peer_ended.store(false, Relaxed);
     if !matches!(old, State::Close | State::Listen) {
-        // whoever waits for the connection learns that it is gone, as on TCP
+        // wakes waiting calls, as on TCP
         sk.set_error(ECONNRESET);
         sk.error_report();
     }
@@ -67,7 +67,7 @@ fn reset(sk: &SdpSock) {
     let mut c = sk.connection();
     c.close_on(Event::Reset, ECONNRESET);
     if c.cm.link().is_none() {
-        // not asked yet
+        // not accepted yet
         drop(c.cm.end_search());
     }
 }
@@ -76,7 +76,7 @@ fn reset(sk: &SdpSock) {
 pub(super) fn close(sk: &SdpSock, linger: usize) {
     let mut lock = sk.lock();
     {
-        // which orders all who add
+        // orders all writers of these bits
         let _c = sk.connection();
         sk.add_shutdown(SHUTDOWN_MASK);
     }
@@ -88,7 +88,7 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
             release::release_transport(sk);
         }
         _ => {
-            // bytes may have come that nobody was told of
+            // bytes may have arrived without a notification
             sk.progress();
             let unread = {
                 let mut c = sk.connection();
@@ -97,7 +97,7 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
                 unread
             };
             if unread || (sk.flag(Flag::Linger) && sk.linger_time() == 0) {
-                // as TCP: the peer must not believe that we have read what it sent
+                // as TCP: the peer must not assume that its bytes were read
                 reset(sk);
             } else {
                 sk.connection().close_on(Event::LocalFin, EPIPE);
@@ -124,8 +124,7 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
         c.closing.orphan();
         let linger2 = c.options.linger2;
         c.close_on(Event::Orphaned { linger2 }, ECONNRESET);
-        // Bytes that came in the meantime, or blocks that were advertised, are answered like all that
-        // come from now on.
+        // Bytes that arrived in the meantime and advertised blocks are handled like later ones.
         if c.rx.bytes() > 0 || c.holds_advert() {
             c.rx.clear();
             if sk.state() != State::Close {
@@ -137,7 +136,7 @@ pub(super) fn close(sk: &SdpSock, linger: usize) {
     release::finish(sk);
 }
 
-/// The network namespace ends, and a kernel user's socket is left in it: nothing of it may go on.
+/// Ends a kernel user's socket that is left in a network namespace being removed.
 pub(super) fn namespace_ends(sk: &SdpSock) {
     if sk.state() == State::Listen {
         let _lock = sk.lock();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What one socket tells of its connection: `TCP_INFO` and `SDP_INFO`.
+//! Information about a connection: `TCP_INFO` and `SDP_INFO`.
 
 use crate::conn::SdpSock;
 use crate::protocol::Mid;
@@ -9,7 +9,7 @@ use crate::sys::net::options::Answer;
 use crate::sys::time::{jiffies, seconds};
 use crate::transport::Transport;
 
-/// `TCP_INFO`, as far as there is an equivalent.
+/// Returns `TCP_INFO`, as far as there is an equivalent.
 pub(super) fn tcp(sk: &SdpSock) -> Answer<c::tcp_info> {
     let c = sk.connection();
     let mut info = Answer::<c::tcp_info>::new();
@@ -46,7 +46,7 @@ pub(super) fn tcp(sk: &SdpSock) -> Answer<c::tcp_info> {
     info
 }
 
-/// `SDP_INFO` (`include/uapi/sdp.h`).
+/// Returns `SDP_INFO` (`include/uapi/sdp.h`).
 pub(super) fn sdp(sk: &SdpSock) -> Answer<c::sdp_info> {
     let connection = sk.connection();
     let mut info = Answer::<c::sdp_info>::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The table of the socket calls: which function carries out which.
+//! Table of the socket calls and the functions that implement them.
 
 use super::netns::Netns;
 use super::{

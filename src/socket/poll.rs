@@ -12,17 +12,17 @@ use kernel::sync::atomic::Relaxed;
 const READABLE: u32 = c::EPOLLIN | c::EPOLLRDNORM;
 const WRITABLE: u32 = c::EPOLLOUT | c::EPOLLWRNORM;
 
-/// The events that are there.
+/// Returns the pending events.
 pub(super) fn poll(sk: &SdpSock) -> u32 {
     let mut connection = sk.connection();
     if connection.may_have_news(sk) {
-        // looks at what nobody has looked at, and has what comes told from now on
+        // polls pending completions, and arms the notifications from now on
         connection.progress_of_poller();
         drop(connection);
         connection = sk.connection();
     }
     if connection.holds_advert() && sk.data().readers.load(Relaxed) == 0 {
-        // who polls does not wait in a receive call
+        // a poller does not wait in a receive call
         drop(connection);
         zcopy::recv::refuse(sk);
         connection = sk.connection();
@@ -36,21 +36,21 @@ pub(super) fn poll(sk: &SdpSock) -> u32 {
             connection.await_memory(sk);
         },
         || {
-            // has the completions told that make room
+            // arms the notification of completions that free space
             sk.connection().progress_of_poller();
             events(sk, &sk.connection())
         },
     )
 }
 
-/// Whether the socket is one that somebody can wait to write to, and has no room.
+/// Returns true if the socket can be written to in general, and has no space now.
 fn wants_space(sk: &SdpSock, events: u32) -> bool {
     let never = matches!(sk.state(), State::Listen | State::SynSent | State::SynRecv);
     !never && events & c::EPOLLOUT == 0
 }
 
-/// The events as they are under one hold of the lock: state, shutdown and error change under it, and
-/// nobody is to see one without the others.
+/// Returns the events under one hold of the lock: state, shutdown and error change under it, and
+/// nobody may see one without the others.
 fn events(sk: &SdpSock, connection: &Connection) -> u32 {
     let state = sk.state();
     if state == State::Listen {
@@ -75,7 +75,7 @@ fn events(sk: &SdpSock, connection: &Connection) -> u32 {
     let mark_first = !sk.flag(Flag::UrgInline) && urgent != Urgent::None && connection.rx.at_mark();
     let ahead = usize::from(mark_first);
     let enough = connection.rx.bytes() >= sk.rcvlowat() + ahead;
-    // as on TCP, fewer are enough where no more can come
+    // as on TCP, fewer bytes are enough where no more can arrive
     if enough || connection.rx.bytes() > ahead && connection.is_full(sk) {
         events |= READABLE;
     }

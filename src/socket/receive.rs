@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! recvmsg(2) and all that ends in it: read(2), recv(2), splice(2).
+//! recvmsg(2) and the calls that end in it: read(2), recv(2), splice(2).
 
 use crate::conn::receive_queue::Urgent;
 use crate::conn::zcopy::{self, recv::Look};
@@ -64,8 +64,8 @@ pub(super) fn receive(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
     Ok(copied)
 }
 
-/// Bytes that are left to be read, as `TCP_INQ` tells them: 1 also if the next call finds the end, or bytes
-/// that lie at the peer.
+/// Returns the number of unread bytes for `TCP_INQ`: 1 also if the next call finds the end of the
+/// stream or bytes still at the peer.
 fn rest(sk: &SdpSock, c: &Connection) -> i32 {
     let (bytes, _) = c.queues();
     let more = c.holds_advert() || sk.peer_has_ended();
@@ -74,7 +74,7 @@ fn rest(sk: &SdpSock, c: &Connection) -> i32 {
         .max(i32::from(more))
 }
 
-/// Whether nothing more will come, or an error is to be told.
+/// Returns true if nothing more will arrive, or an error is pending.
 fn ended(sk: &SdpSock) -> bool {
     sk.has_error()
         || sk.shutdown() & RCV_SHUTDOWN != 0
@@ -87,26 +87,26 @@ struct Call<'a> {
     sk: &'a SdpSock,
     peek: bool,
     discard: bool,
-    /// The call is counted.
+    /// Set once the call is counted.
     begun: bool,
-    /// Somebody is told how much there is left.
+    /// Set if the call returns the number of bytes left (`TCP_INQ`).
     inq: bool,
     copied: usize,
-    /// With `MSG_PEEK`: position behind the bytes that were looked at.
+    /// With `MSG_PEEK`: position behind the peeked bytes.
     peeked: u64,
 }
 
-/// What [`Call::step`] has found.
+/// Result of [`Call::step`].
 enum Step {
     /// Bytes were copied; there may be more.
     Copied,
-    /// The urgent mark: bytes before it and behind it are not given by one call.
+    /// Urgent mark: one call never returns bytes from both sides of it.
     Mark,
-    /// The next bytes lie at the peer.
+    /// The next bytes are in an advert of the peer.
     Advert,
-    /// Bytes have come that were not looked for.
+    /// Bytes have arrived that were not polled.
     Untold,
-    /// Nothing is there.
+    /// No bytes.
     Nothing,
 }
 
@@ -123,7 +123,7 @@ impl Call<'_> {
         let mut looked = false;
         loop {
             let seq = sk.event_seq();
-            // Before the look at the queue: what came before the end is in it then.
+            // Checked before the queue: bytes that arrived before the end are in the queue then.
             let ended = ended(sk);
             let mut advert = false;
             while self.copied < len {
@@ -154,7 +154,7 @@ impl Call<'_> {
             }
             let over = self.copied > 0 && signal_pending() || timeout == 0 || ended;
             if over && !looked {
-                // completions may have come that nobody was told of
+                // completions may have arrived without a notification
                 looked = true;
                 sk.progress();
                 continue;
@@ -172,7 +172,7 @@ impl Call<'_> {
         }
     }
 
-    /// Reads what the peer has advertised, if that is next. Whether there is cause to look again.
+    /// Reads the peer's advert, if that is next. Returns true if the caller has to check again.
     fn read_directly(
         &mut self,
         lock: &mut Locked<'_>,
@@ -195,8 +195,8 @@ impl Call<'_> {
         }
     }
 
-    /// Lets the peer write to the room that is left, if that is worth while, and waits for it. Whether
-    /// there is cause to look again.
+    /// Advertises the rest of the caller's buffer to the peer, if it is large enough, and waits.
+    /// Returns true if the caller has to check again.
     fn be_written_to(
         &mut self,
         lock: &mut Locked<'_>,
@@ -206,7 +206,7 @@ impl Call<'_> {
     ) -> bool {
         let sk = self.sk;
         let room = len - self.copied;
-        // a signal is for whoever waits without anything out
+        // a signal ends only a wait without an advert
         if room < zcopy::LEAST_TRANSFER || self.peek || self.discard || signal_pending() {
             return false;
         }
@@ -226,7 +226,7 @@ impl Call<'_> {
         true
     }
 
-    /// What a call gives that must not wait for more; nothing, if it may after all.
+    /// Returns the result of a call that must not wait for more; `None` if it may wait.
     fn nothing(&self, timeout: isize, ended: bool) -> Option<Result> {
         let sk = self.sk;
         if self.copied > 0 {
@@ -260,10 +260,10 @@ impl Call<'_> {
                 c.polling.called();
                 self.inq |= c.options.inq;
             }
-            // an old urgent byte before those that were looked at may have gone
+            // an old urgent byte before the peeked bytes may be gone
             let at = c.rx.position().max(self.peeked);
             let ahead = (at - c.rx.position()) as usize;
-            // a byte that MSG_OOB gives is not part of the stream
+            // a byte for MSG_OOB is not part of the stream
             let (mut most, mut skip) = (len - self.copied, 0);
             if let Urgent::Valid(_, mark) | Urgent::Read(mark) = c.rx.urgent {
                 match mark.cmp(&at) {
@@ -311,7 +311,7 @@ impl Call<'_> {
         }
     }
 
-    /// Gives the buffer's memory back, of which `read` bytes were taken, or looked at.
+    /// Puts the buffer's memory back after `read` bytes were taken or peeked.
     fn done(&self, memory: Memory, index: usize, read: usize) {
         let sk = self.sk;
         let mut c = sk.connection();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What calls, events and the timer do alike when a connection is over: they give up what it holds.
+//! Common steps of calls, events and the timer at the end of a connection.
 
 use crate::conn::closing::Event;
 use crate::conn::timers::Timer;
@@ -12,7 +12,7 @@ use crate::sys::net::sock::{Sock, State};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
-/// Lets go of everything of the connection below the socket.
+/// Drops everything of the connection below the socket.
 pub(super) fn release_transport(sk: &SdpSock) {
     let below = sk.connection().detach();
     below.destroy();
@@ -31,13 +31,13 @@ pub(super) fn destroy_unaccepted(child: ARef<SdpSock>) {
     Sock::discard(child);
 }
 
-/// A new connection that had this place in a listener's queue has failed.
+/// Handles the failure of a new connection with this place in a listener's queue.
 pub(super) fn abandoned(slot: &BacklogSlot, child: &SdpSock) {
     slot.give_back();
     destroy_unaccepted(child.into());
 }
 
-/// The connection cannot go on, if it is still the one that is meant.
+/// Ends the connection, if it is still the one that is meant.
 pub(super) fn lost(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool) {
     let (slot, below, told) = {
         let mut c = sk.connection();
@@ -61,7 +61,7 @@ pub(super) fn lost(sk: &SdpSock, current: impl FnOnce(&Connection) -> bool) {
     }
 }
 
-/// Gives up what a closed socket still holds, once nothing of its connection is left.
+/// Releases what a closed socket still holds, once its connection is destroyed.
 pub(super) fn finish(sk: &SdpSock) {
     let over = {
         let c = sk.connection();
@@ -75,7 +75,7 @@ pub(super) fn finish(sk: &SdpSock) {
         {
             let mut c = sk.connection();
             c.rx.clear();
-            // the device may keep the socket for a while
+            // the device may hold the socket for a while
             c.rx_buffers.reset();
             sk.set_memory(0, 0);
         }
@@ -83,7 +83,7 @@ pub(super) fn finish(sk: &SdpSock) {
     }
 }
 
-/// Hands on an error of the transport or the kernel that means that a destination is out of reach.
+/// Passes on an error of the transport or the kernel that means an unreachable destination.
 pub(super) fn unreachable_error(e: Error) -> Errno {
     match Errno::of(e) {
         ENODEV | EADDRNOTAVAIL | ENETDOWN => ENETUNREACH,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! sendmsg(2) and all that ends in it: write(2), send(2), sendfile(2), splice(2).
+//! sendmsg(2) and the calls that end in it: write(2), send(2), sendfile(2), splice(2).
 
 use super::call::Call;
 use super::netns;
@@ -40,7 +40,7 @@ pub(super) fn send(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<usize> {
     match r {
         Ok(()) => Ok(sent),
         Err(_) if sent > 0 => {
-            // as on TCP, they do not wait for those that could not be taken
+            // as on TCP, they do not wait for bytes that were not accepted
             if flags & c::MSG_MORE == 0 {
                 sk.connection().set_more(false);
             }
@@ -51,11 +51,11 @@ pub(super) fn send(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<usize> {
     }
 }
 
-/// Waits until a connect(2) that is under way is done.
+/// Waits for a connect(2) in progress.
 ///
 /// # Errors
 ///
-/// `EPIPE` without connection, `EAGAIN` if the call must not wait.
+/// `EPIPE`: no connection. `EAGAIN`: the call must not wait.
 fn wait_connected(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result {
     loop {
         let seq = sk.event_seq();
@@ -68,7 +68,7 @@ fn wait_connected(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> R
     }
 }
 
-/// Takes the call's bytes into the send queue, as it has room.
+/// Queues the call's bytes as the send queue has space.
 fn queue(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
@@ -116,18 +116,19 @@ fn queue(
     }
 }
 
-/// Whether bytes of the call are copied only as it is chosen.
+/// Returns true if the call may choose between copy and zero copy.
 fn may_choose(message: &SendMsg<'_>) -> bool {
     message.flags() & c::MSG_OOB == 0 && !message.is_spliced()
 }
 
-/// Has the next bytes go of a call of which not all are copied: to look again then. Else how they are to go, and how many.
+/// Sends the next bytes of a call that is not only copied. `None`: check again. Otherwise the step
+/// for the next bytes, and their number.
 ///
 /// # Errors
 ///
-/// `EPIPE` if the connection is lost, `EAGAIN`, or what a signal or the end of `timeout` means, if some of the call
-/// have gone or there is no room for a block.
-#[inline(never)] // calls of which all is copied do without its registers
+/// `EPIPE`: the connection is lost. `EAGAIN`, or the error of a signal or time-out: some bytes
+/// have gone, or there is no space for a block.
+#[inline(never)] // keeps its registers out of calls that only copy
 fn by_parts(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
@@ -141,7 +142,7 @@ fn by_parts(
         return Ok(None);
     };
     let left = call.look(message);
-    // what is in front of a block, or behind it, is copied
+    // bytes in front of a block and behind it are copied
     let may_wait = may_choose(message) && call.notice.is_none() && *timeout != 0;
     let part = (may_wait && most == want).then_some(left);
     let mut step = call.step(sk, want, part);
@@ -156,7 +157,7 @@ fn by_parts(
         Some(Ok(true)) => return Ok(None),
         Some(Err(e)) if message.taken() > 0 || e == EPIPE.into() => return Err(e),
         Some(r) => {
-            // as on TCP, what there is room for is taken
+            // as on TCP, bytes are accepted as far as there is space
             if let Err(e) = r {
                 (call.stopped, *timeout) = (Some(e), 0);
             }
@@ -166,12 +167,12 @@ fn by_parts(
     Ok(Some((step, most.min(left))))
 }
 
-/// Adds bytes of a call that need not wait for them as a block, if it is one: to look again then. Else so
-/// many of them are to go otherwise.
+/// Adds bytes of a call as a block that the call need not wait for. `None`: check again. Otherwise
+/// this many bytes have to go another way.
 ///
 /// # Errors
 ///
-/// `EAGAIN`, or what a signal means, as there is no room for a block.
+/// `EAGAIN`, or the error of a signal: there is no space for a block.
 fn detach(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
@@ -204,11 +205,12 @@ fn detach(
     Ok(None)
 }
 
-/// Has bytes of the call go by a step that does not copy them, if it is one. `Ok(false)`: they are to be copied.
+/// Sends bytes of the call by a step without a copy, if it is one. `Ok(false)`: the caller has to
+/// copy.
 ///
 /// # Errors
 ///
-/// `EPIPE` if the connection is lost, or what a signal or the end of `timeout` means.
+/// `EPIPE`: the connection is lost. Others: the error of a signal or time-out.
 fn directly(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
@@ -223,12 +225,12 @@ fn directly(
     }
 }
 
-/// Queues a copy of the next bytes of the call, as many as a chunk takes and at most `most`, and sends what may
-/// be sent.
+/// Queues a copy of the next bytes of the call, as many as a chunk takes and at most `most`, and
+/// sends.
 ///
 /// # Errors
 ///
-/// Those of [`make`], `EFAULT`, and those of [`commit`]. The message tells what was queued, and no more.
+/// Those of [`make`] and [`commit`], `EFAULT`. The message counts exactly the queued bytes.
 fn copy(sk: &SdpSock, message: &mut SendMsg<'_>, space: &mut Space, most: usize) -> Result {
     let flags = message.flags();
     let want = message.remaining();
@@ -240,7 +242,7 @@ fn copy(sk: &SdpSock, message: &mut SendMsg<'_>, space: &mut Space, most: usize)
     let n = free.len().min(space.room).min(most).min(want);
     let got = message.take(free.get_mut(..n).unwrap_or_default());
     if got < n {
-        // as on TCP, nothing of a piece that could not be read whole is sent
+        // as on TCP, a piece that faults is not sent at all
         message.give_back(got);
         let mut c = sk.connection();
         c.tx.close(chunk, 0);
@@ -260,7 +262,7 @@ fn copy(sk: &SdpSock, message: &mut SendMsg<'_>, space: &mut Space, most: usize)
     r
 }
 
-/// There is no more behind what was sent with `MSG_MORE`.
+/// Handles the end of data announced by `MSG_MORE`.
 pub(super) fn announced_no_more(sk: &SdpSock) {
     let _lock = sk.lock();
     sk.connection().set_more(false);
@@ -268,17 +270,17 @@ pub(super) fn announced_no_more(sk: &SdpSock) {
     sk.progress();
 }
 
-/// Makes a chunk for the next bytes.
+/// Allocates a chunk for the next bytes.
 ///
 /// # Errors
 ///
-/// `EPIPE` without connection, `ENOMEM`.
+/// `EPIPE`: no connection. `ENOMEM`.
 #[inline(never)] // few calls need one
 fn make(sk: &SdpSock, space: &mut Space) -> Result<OpenChunk> {
     let mut buffer =
         Buffer::new(space.size, GFP_KERNEL).or_else(|_| Buffer::new(SMALL_CHUNK, GFP_KERNEL))?;
     if let Err(e) = buffer.map_send(space.mapper.take().as_ref()) {
-        // the connection has just ended, or its device goes, which ends it
+        // the connection has just ended, or its device is being removed, which ends it
         return Err(if e == ENODEV.into() { EPIPE.into() } else { e });
     }
     let mut c = sk.connection();
@@ -288,11 +290,11 @@ fn make(sk: &SdpSock, space: &mut Space) -> Result<OpenChunk> {
     }
 }
 
-/// Closes a chunk, which has `got` new bytes, and sends what may be sent.
+/// Closes a chunk with `got` new bytes, and sends.
 ///
 /// # Errors
 ///
-/// `EPIPE` without connection; the new bytes are not queued.
+/// `EPIPE`: no connection; the new bytes are not queued.
 fn commit(sk: &SdpSock, chunk: OpenChunk, got: usize, more: bool, urgent: bool) -> Result {
     let timed = {
         let mut c = sk.connection();
@@ -307,7 +309,7 @@ fn commit(sk: &SdpSock, chunk: OpenChunk, got: usize, more: bool, urgent: bool) 
         }
         c.set_more(more);
         if urgent {
-            // does not wait for whoever reads the block before it
+            // does not wait for the reader of the block before it
             c.hurry_blocks();
         }
         if idle {
@@ -326,8 +328,9 @@ fn commit(sk: &SdpSock, chunk: OpenChunk, got: usize, more: bool, urgent: bool) 
     Ok(())
 }
 
-/// As on TCP, what is queued goes out before a call waits or gives up; and completions may have come that
-/// nobody was told of. `poll`: the call must not wait, so that who polls is told when there is room; else the caller is.
+/// Sends the queued bytes before a call waits or gives up, as TCP does; completions may have
+/// arrived without a notification. `poll`: the call must not wait, so pollers are notified of
+/// space; otherwise the caller is.
 #[inline(never)]
 fn ask_for_room(sk: &SdpSock, poll: bool) -> Option<RoomWanted<'_>> {
     let wanted = (!poll).then(|| sk.want_room());
@@ -348,7 +351,7 @@ fn ask_for_room(sk: &SdpSock, poll: bool) -> Option<RoomWanted<'_>> {
     wanted
 }
 
-/// Waits until the send queue has room, which is [wanted](RoomWanted).
+/// Waits for space in the send queue ([`RoomWanted`] is held).
 #[inline(never)]
 fn wait_for_room(sk: &SdpSock, lock: &mut Locked<'_>, seq: i32, timeout: isize) -> Result<isize> {
     sk.connection().stats.memory_waits += 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What the transports tell of connections, and what comes of it.
+//! Upcalls of the transports for connections.
 
 use super::listen::Incoming;
 use super::release::{abandoned, destroy_unaccepted, finish, lost};
@@ -75,7 +75,7 @@ impl Upcalls for SdpSock {
     }
 }
 
-/// The connection is there: the peer has our answer, or we have sent the last word.
+/// Establishes the connection: the peer has the reply, or this end has sent the last message.
 fn established(sk: &SdpSock, link: LinkId) {
     let asked = sk.state() == State::SynSent;
     let (slot, told) = {
@@ -119,7 +119,7 @@ fn established(sk: &SdpSock, link: LinkId) {
     keepalive::update(sk);
 }
 
-/// What a connection had to wait for before accept(2) may have it has come, or the time is over.
+/// Hands a connection to accept(2): its data has arrived, or the time is over.
 pub(super) fn admit(sk: &SdpSock) {
     let slot = {
         let mut c = sk.connection();
@@ -131,16 +131,17 @@ pub(super) fn admit(sk: &SdpSock) {
     }
 }
 
-/// Gives a new connection to its listener, for accept(2), or ends it if that does not listen any more.
+/// Hands a new connection to its listener, for accept(2), or ends it if that does not listen any
+/// more.
 fn hand_over(slot: &BacklogSlot, child: &SdpSock) {
     if slot.hand_over(child).is_err() {
         destroy_unaccepted(child.into());
     }
 }
 
-/// The connection is down.
+/// Ends the connection.
 fn disconnected(sk: &SdpSock, link: LinkId, how: Disconnect) {
-    // What has arrived before counts.
+    // Bytes that arrived before count.
     sk.progress();
     let (slot, below, told) = {
         let mut c = sk.connection();
@@ -159,14 +160,14 @@ fn disconnected(sk: &SdpSock, link: LinkId, how: Disconnect) {
         };
         match c.close_on(event, error) {
             Act::Fail if by_peer => c.stats.resets += 1,
-            // The queue pair has failed by itself, as it does when the peer reaches for memory that
-            // is not its own: no completion tells of that.
+            // The QP has failed by itself, as it does when the peer accesses foreign memory: no
+            // completion reports it.
             Act::Fail => c.stats.transport_errors += 1,
             _ => {}
         }
         c.state_has_changed();
         c.timers.clear(Timer::Close);
-        // Under the same hold: the next connection's would be taken later.
+        // Under the same hold of the lock: later it would take the next connection's.
         (c.slot.take(), c.detach(), c.unlock())
     };
     below.destroy();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Memory of programs that is lent to a send queue, for its work requests or for the peer to access.
+//! Program memory lent to a send queue, for its work requests or for access by the peer.
 //!
 //! It belongs to the queue until nothing can access it any more, which is known
 //!
-//! * for READs and WRITEs of ours by their completions, whatever their status;
-//! * for the peer's access by the success of the IB_WR_LOCAL_INV; one that is flushed was not done;
-//! * else by the destruction of the QP, the only one in its PD.
+//! * for own READs and WRITEs by their completions, whatever their status;
+//! * for the peer's access by the success of the IB_WR_LOCAL_INV; a flushed one was not done;
+//! * otherwise by the destruction of the QP, the only one in its PD.
 //!
 //! With rxe, IB_WR_LOCAL_INV is no barrier: it makes the region invalid, while a packet of the peer
 //! that was let in before may still be copied, 4 KiB at most. A peer that keeps to the protocol has
@@ -18,32 +18,32 @@ use super::super::super::bindings as c;
 use super::super::user_memory::UserMemory;
 use kernel::prelude::*;
 
-/// Pieces of memory that may be lent at a time.
+/// Maximum number of pieces lent at a time.
 const LOANS: usize = 16;
-/// Requests with lent memory that can be queued before they are handed over.
+/// Maximum number of queued requests with lent memory before posting.
 const LISTS: usize = 4;
 
-/// Names memory that was lent to a queue.
+/// Identifies memory lent to a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Loan {
     index: u8,
-    /// Tells it from others of that index, before and after.
+    /// Distinguishes it from earlier and later memory of that index.
     number: u32,
 }
 
 impl Loan {
-    /// Names nothing that is lent.
+    /// Identifies no memory.
     pub(crate) const NONE: Self = Loan {
         index: u8::MAX,
         number: 0,
     };
 
-    /// Names memory; `number` tells it from others of that index.
+    /// Makes the id of memory; `number` distinguishes it from others of that index.
     pub(crate) fn new(index: u8, number: u32) -> Self {
         Loan { index, number }
     }
 
-    /// The index.
+    /// Returns the index.
     pub(crate) fn index(self) -> usize {
         self.index.into()
     }
@@ -52,50 +52,50 @@ impl Loan {
 /// An RDMA READ or WRITE.
 #[derive(Clone, Copy)]
 pub(crate) struct Transfer {
-    /// READ: from the peer into lent memory. Else WRITE.
+    /// True: READ from the peer into lent memory. False: WRITE.
     pub(crate) read: bool,
-    /// Where in the lent memory.
+    /// Offset in the lent memory.
     pub(crate) offset: u32,
-    /// How many bytes at most.
+    /// Maximum number of bytes.
     pub(crate) len: u32,
-    /// Where at the peer.
+    /// Address at the peer.
     pub(crate) address: u64,
     /// The peer's key.
     pub(crate) rkey: u32,
-    /// What to call it when it is complete.
+    /// Cookie of the completion.
     pub(crate) cookie: u64,
 }
 
 /// Part of lent memory.
 #[derive(Clone, Copy)]
 pub(crate) struct LentSpan {
-    /// Which memory.
+    /// Lent memory.
     pub(crate) loan: Loan,
-    /// Where in it.
+    /// Offset in it.
     pub(crate) offset: u32,
-    /// How many bytes.
+    /// Number of bytes.
     pub(crate) len: u32,
 }
 
-/// What memory of a program belongs to, that can be lent. The queue has the memory itself meanwhile, so that
-/// whatever this does, nobody lets go of what a device may access.
+/// Owner type of lent memory. The queue holds the memory meanwhile, so that no method of this type
+/// can release memory that a device may access.
 pub(crate) trait Lendable: Send {
-    /// Gives the memory as its device sees it, if it was made for one. Does not sleep.
+    /// Takes the device's part of the memory out, if it was made for one. Does not sleep.
     fn take_memory(&mut self) -> Option<UserMemory>;
 
-    /// Takes it back. Does not sleep.
+    /// Puts it back. Does not sleep.
     fn put_back(&mut self, memory: UserMemory);
 
-    /// Drops it on the spot. Process context; sleeps.
+    /// Drops it at once. Context: process, sleeps.
     fn destroy(self);
 }
 
-/// Memory that is lent.
+/// One piece of lent memory.
 pub(super) struct BlockEntry<B> {
     number: u32,
     pub(super) memory: UserMemory,
     owner: B,
-    /// Work requests that are not complete.
+    /// Number of incomplete work requests.
     pub(super) users: u16,
     /// IB_WR_LOCAL_INV is queued.
     pub(super) ending: bool,
@@ -109,21 +109,21 @@ impl<B: Lendable> BlockEntry<B> {
     }
 }
 
-/// What is lent to a queue, and lists for work requests. Has no memory of its own before the first
+/// Lent memory of a queue, and SGE lists for work requests. Allocates nothing before the first
 /// loan: most connections never lend anything.
 pub(in super::super) struct BlockTable<B> {
     entries: KVec<Option<BlockEntry<B>>>,
     next: u32,
-    /// Lists of [`list`](Self::list) entries each, for requests that are queued.
+    /// SGE lists of [`list`](Self::list) entries each, for queued requests.
     pub(super) sges: KVec<c::ib_sge>,
     pub(super) gather: u8,
     pub(super) used: usize,
-    /// READs under way.
+    /// READs in flight.
     pub(super) reads: u16,
 }
 
 impl<B: Lendable> BlockTable<B> {
-    /// Nothing lent; a work request can have up to `gather` pieces of memory.
+    /// Makes an empty table; a work request can have up to `gather` pieces of memory.
     pub(in super::super) fn new(gather: u8) -> Self {
         BlockTable {
             entries: KVec::new(),
@@ -135,12 +135,13 @@ impl<B: Lendable> BlockTable<B> {
         }
     }
 
-    /// Entries of a list: those of a transfer, or of a message from lent memory with its header.
+    /// Returns the entries of a list: for a transfer, or for a message from lent memory with its
+    /// header.
     pub(super) fn list(&self) -> usize {
         usize::from(self.gather).max(2)
     }
 
-    /// Makes the tables, if they are not there. Does not sleep.
+    /// Allocates the tables, if they are missing. Does not sleep.
     fn prepare(&mut self) -> Result {
         if self.entries.is_empty() {
             let n = LISTS * self.list();
@@ -165,19 +166,19 @@ impl<B: Lendable> BlockTable<B> {
         self.entries.get_mut(usize::from(index))?.as_mut()
     }
 
-    /// A work request with this memory is complete.
+    /// Records the completion of a work request with this memory.
     pub(super) fn unused(&mut self, index: u8) {
         if let Some(l) = self.lent(index) {
             l.users = l.users.saturating_sub(1);
         }
     }
 
-    /// A transfer is complete.
+    /// Records the completion of a transfer.
     pub(super) fn moved(&mut self, read: bool) {
         self.reads = self.reads.saturating_sub(read.into());
     }
 
-    /// The peer has no access any more.
+    /// Records the end of the peer's access.
     pub(super) fn invalidated(&mut self, index: u8) {
         if let Some(l) = self.lent(index) {
             l.ending = false;
@@ -185,21 +186,22 @@ impl<B: Lendable> BlockTable<B> {
         }
     }
 
-    /// No work request is queued that uses a list.
+    /// Frees the lists: no queued work request uses one.
     pub(super) fn lists_are_free(&mut self) {
         self.used = 0;
     }
 
-    /// Whether anything is lent.
+    /// Returns true if memory is lent.
     pub(super) fn is_in_use(&self) -> bool {
         self.entries.iter().any(Option::is_some)
     }
 
-    /// Takes memory over, if `fits` says so.
+    /// Takes memory over, if `fits` is true.
     ///
     /// # Errors
     ///
-    /// Gives it back if that does not, if as much is lent as can be, or if there is no memory for that.
+    /// The memory, if it does not fit, if the maximum is lent, or if there is no memory for the
+    /// tables.
     pub(super) fn add(
         &mut self,
         mut owner: B,
@@ -231,11 +233,11 @@ impl<B: Lendable> BlockTable<B> {
         Ok(Loan::new(index as u8, number))
     }
 
-    /// Gives memory back that nothing can access any more.
+    /// Returns memory that nothing can access any more.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if something can, `ENOENT` if it is not lent.
+    /// `EBUSY`: something can access it. `ENOENT`: not lent.
     pub(super) fn take_back(&mut self, loan: Loan) -> Result<B> {
         let entry = self.find(loan)?;
         if entry.users != 0 || entry.memory.is_registered() {
@@ -246,7 +248,7 @@ impl<B: Lendable> BlockTable<B> {
         Ok(entry.whole())
     }
 
-    /// Drops everything that is lent. The QP is destroyed. Process context.
+    /// Drops all lent memory. The QP is destroyed. Context: process.
     pub(super) fn destroy(&mut self) {
         for entry in self.entries.iter_mut().filter_map(Option::take) {
             entry.whole().destroy();

@@ -10,17 +10,17 @@ use super::blocks::Lendable;
 use super::queue::{SendQueue, WrKind};
 use kernel::prelude::*;
 
-/// A message to be sent.
+/// A message to send.
 pub(crate) struct SendWr<'a> {
-    /// What it begins with; copied.
+    /// Header; copied.
     pub(crate) header: &'a [u8],
-    /// What follows, from buffers that are mapped if the transport has a mapper.
+    /// Payload, from buffers that are mapped if the transport has a mapper.
     pub(crate) payload: &'a [Sge<'a>],
-    /// Tell when it is complete. The transport may tell of others as well.
+    /// Request a completion. The transport may report others as well.
     pub(crate) signaled: bool,
-    /// Tell the peer even if it is to be told of solicited messages only.
+    /// Notify the peer even if it waits for solicited messages only.
     pub(crate) solicited: bool,
-    /// What to call it when it is complete.
+    /// Cookie of the completion.
     pub(crate) cookie: u64,
 }
 
@@ -30,9 +30,8 @@ impl<B: Lendable> SendQueue<B> {
     ///
     /// # Errors
     ///
-    /// `ENOSPC` when all slots are taken, `EINVAL` for a header or a number of pieces that is too
-    /// large and for a piece that is not mapped or reaches beyond its buffer, `EIO` when the queue
-    /// is broken.
+    /// `ENOSPC`: all slots are taken. `EINVAL`: a header or number of pieces is too large, a piece
+    /// is not mapped or reaches beyond its buffer. `EIO`: the queue is broken.
     pub(in super::super) fn post(&mut self, message: &SendWr<'_>) -> Result {
         if self.broken {
             return Err(EIO);
@@ -48,8 +47,8 @@ impl<B: Lendable> SendQueue<B> {
             length = length.checked_add(s.bytes()?.len()).ok_or(EINVAL)?;
         }
         let copied = length <= MAX_COPIED;
-        // What is not copied is named by addresses for the device, from which a driver cannot copy; and
-        // many a device takes more than was asked for.
+        // Payload that is not copied has DMA addresses, from which a driver cannot copy; and many
+        // devices accept more inline bytes than requested.
         let inline = copied && length <= usize::from(self.inline);
 
         let index = self.slot_of(self.tail);
@@ -85,7 +84,8 @@ impl<B: Lendable> SendQueue<B> {
         Ok(())
     }
 
-    /// Copies the header into its place, and the payload if that is to be copied, and names that.
+    /// Copies the header into its place, and the payload if that is to be copied, and fills in
+    /// their SGE.
     pub(super) fn copy_own(
         &mut self,
         index: usize,
@@ -108,7 +108,7 @@ impl<B: Lendable> SendQueue<B> {
                 len += bytes.len();
             }
         }
-        // An inline request names the CPU's address of what is copied into it.
+        // An inline request has the CPU's address of the bytes.
         let addr = match inline {
             true => own.as_ptr() as u64,
             false => self
@@ -122,7 +122,7 @@ impl<B: Lendable> SendQueue<B> {
         })
     }
 
-    /// Names the payload behind the header, and keeps it mapped; tells in how many pieces.
+    /// Fills in the SGEs of the payload and keeps it mapped. Returns the number of pieces.
     fn name_payload(&mut self, index: usize, payload: &[Sge<'_>]) -> Result<i32> {
         let per_slot = usize::from(self.max_sge) + 1;
         let (Some(slot), Some(sges)) = (
@@ -133,7 +133,7 @@ impl<B: Lendable> SendQueue<B> {
             return Err(EINVAL);
         };
         let mut used = 0;
-        // What a former message of this slot kept was dropped at its completion.
+        // The buffers of a former message of this slot were dropped at its completion.
         let places = sges.iter_mut().zip(&mut slot.kept);
         for (s, (sge, kept)) in payload.iter().filter(|s| s.len != 0).zip(places) {
             let mapper = self.mapper.mapper();
@@ -152,11 +152,11 @@ impl<B: Lendable> SendQueue<B> {
         Ok(used)
     }
 
-    /// Queues a probe: an RDMA WRITE of no bytes, which only shows whether the peer is there.
+    /// Queues a probe: an RDMA WRITE of no bytes, which only shows that the peer is alive.
     ///
     /// # Errors
     ///
-    /// `ENOSPC`, `EIO`.
+    /// `ENOSPC`: all slots are taken. `EIO`: the queue is broken.
     pub(in super::super) fn probe(&mut self) -> Result {
         if self.broken {
             return Err(EIO);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What goes out: the send queue of a QP, a ring of work requests that are under way.
+//! The send queue of a QP: a ring of work requests in flight.
 //!
 //! * [`queue`]: the ring, from posting to completion;
-//! * [`message`]: messages, for the most part;
-//! * [`rdma`]: RDMA READs and WRITEs, messages with lent memory, and what gives the peer access to
-//!   memory, in one order with them;
-//! * [`blocks`]: the memory that these reach.
+//! * [`message`]: messages;
+//! * [`rdma`]: RDMA READs and WRITEs, messages with lent memory, registrations and invalidations,
+//!   in one order with them;
+//! * [`blocks`]: the memory that these access.
 
 pub(crate) mod blocks;
 pub(crate) mod message;

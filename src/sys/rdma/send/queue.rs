@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A ring of work requests that are under way.
+//! Ring of work requests in flight.
 
 use super::super::super::bindings as c;
 use super::super::super::pages::{Memory, MIN_BLOCK};
@@ -15,50 +15,50 @@ use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// A completion: this work request and all before it are done with.
+/// A completion: this work request and all before it are complete.
 pub(crate) struct SendWc {
-    /// What the poster called it.
+    /// Cookie of the work request.
     pub(crate) cookie: u64,
-    /// How it ended.
+    /// Status.
     pub(crate) status: WcStatus,
-    /// What it was.
+    /// Kind of work request.
     pub(crate) kind: WcKind,
 }
 
-/// What has ended.
+/// Kind of a completed work request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WcKind {
-    /// A message, or something that is told of only when it fails.
+    /// A message, or a request that is reported only when it fails.
     Message,
-    /// An RDMA READ or WRITE of so many bytes of lent memory, or a message with them.
+    /// An RDMA READ or WRITE of this many bytes of lent memory, or a message with them.
     Transfer(u32),
-    /// The peer's access to memory.
+    /// An invalidation of the peer's access.
     Access,
 }
 
-/// What a work request is.
+/// Kinds of work requests.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum WrKind {
     #[default]
     Message,
-    /// A probe, of which nobody is told.
+    /// A probe, which is not reported.
     Probe,
     /// An RDMA READ or WRITE with lent memory.
     Transfer { index: u8, len: u32, read: bool },
     /// A message with payload from lent memory.
     Lent { index: u8, len: u32 },
-    /// The peer gets access to lent memory, or what has to go before that. Nobody is told.
+    /// A registration of lent memory, or the request before it. Not reported.
     Register { index: u8 },
-    /// The peer's access ends.
+    /// An invalidation of the peer's access.
     Invalidate { index: u8 },
 }
 
-/// A work request under way.
+/// A slot: one work request in flight.
 #[derive(Default)]
 pub(super) struct SendSlot {
     pub(super) cookie: u64,
     pub(super) what: WrKind,
-    /// What the device reads for a message.
+    /// Buffers that the device reads for a message.
     pub(super) kept: [Option<Arc<Mapping>>; MAX_SGES as usize],
 }
 
@@ -77,13 +77,13 @@ impl WorkRequest {
         }
     }
 
-    /// What all kinds begin with.
+    /// Returns the common part.
     fn head(&mut self) -> &mut c::ib_send_wr {
         // SAFETY: All kinds begin with one, and are plain data that is valid in any state.
         unsafe { &mut self.rdma.wr }
     }
 
-    /// As one that names memory of the peer.
+    /// Returns it as an RDMA request.
     pub(super) fn rdma(&mut self) -> &mut c::ib_rdma_wr {
         *self = Self::new();
         // SAFETY: It was just written as such.
@@ -91,18 +91,18 @@ impl WorkRequest {
     }
 }
 
-/// A queue without the QP: what the next one can have of it.
+/// The reusable parts of a queue without its QP.
 pub(in super::super) struct SendParts {
     cq: Cq,
     slots: KVec<SendSlot>,
     wrs: KVec<WorkRequest>,
     sges: KVec<c::ib_sge>,
-    /// Where its positions begin.
+    /// First position.
     first: u64,
 }
 
 impl SendParts {
-    /// Whether its CQ works, as far as is known.
+    /// Returns true unless its CQ is known to be broken.
     pub(in super::super) fn works(&self) -> bool {
         !self.cq.has_failed()
     }
@@ -119,8 +119,8 @@ impl SendParts {
     }
 }
 
-/// Work requests under way, as a ring. Positions count on for ever; a slot is its position modulo
-/// the number of slots.
+/// Ring of work requests in flight. Positions increase without end; the slot is the position
+/// modulo the number of slots.
 ///
 /// # Invariants
 ///
@@ -142,11 +142,11 @@ pub(in super::super) struct SendQueue<B: Lendable> {
     /// `1 + max_sge` for each slot.
     pub(super) sges: KVec<c::ib_sge>,
     pub(super) blocks: BlockTable<B>,
-    /// Where positions began.
+    /// First position.
     first: u64,
     head: u64,
     done: u64,
-    /// How the one before `done` ended; those before it have ended well.
+    /// Status of the position before `done`; those before it succeeded.
     status: WcStatus,
     flushed: u64,
     pub(super) tail: u64,
@@ -195,7 +195,7 @@ impl<B: Lendable> SendQueue<B> {
         })
     }
 
-    /// What another one can have of it, if it can. The QP is destroyed. Process context.
+    /// Returns the reusable parts, if there are any. The QP is destroyed. Context: process.
     pub(in super::super) fn into_parts(mut self) -> Option<SendParts> {
         self.release_blocks();
         self.slots
@@ -211,12 +211,12 @@ impl<B: Lendable> SendQueue<B> {
         })
     }
 
-    /// Has `ready` told of completions.
+    /// Starts notifying `ready` of completions.
     pub(in super::super) fn begin(&mut self, ready: Arc<dyn Ready>) {
         self.cq.begin(ready);
     }
 
-    /// The PD.
+    /// Returns the PD.
     pub(in super::super) fn pd(&self) -> Arc<Pd> {
         self.pd.clone()
     }
@@ -238,12 +238,12 @@ impl<B: Lendable> SendQueue<B> {
         self.tail.wrapping_sub(self.head) as usize
     }
 
-    /// Whether all that was queued is known to be complete.
+    /// Returns true if all requests are known to be complete.
     pub(super) fn is_empty(&self) -> bool {
         self.taken() == 0
     }
 
-    /// Whether the device is one in software.
+    /// Returns true for a software device.
     pub(super) fn is_software(&self) -> bool {
         self.mapper.mapper().is_software()
     }
@@ -256,12 +256,12 @@ impl<B: Lendable> SendQueue<B> {
         self.messages
     }
 
-    /// Probes that were posted and have not come to an end.
+    /// Returns the number of probes in flight.
     pub(in super::super) fn probes(&self) -> u16 {
         self.probes
     }
 
-    /// Whether the next message has to be signaled for the queue not to fill up unnoticed.
+    /// Returns true if the next message has to be signaled for the queue not to fill up unnoticed.
     fn must_signal(&self) -> bool {
         self.unsignaled + 1 >= self.slots.len() / 2
     }
@@ -271,7 +271,7 @@ impl<B: Lendable> SendQueue<B> {
         position.checked_rem(self.slots.len() as u64).unwrap_or(0) as usize
     }
 
-    /// Counts the work request at `tail`, which is filled in but for its flags and its number.
+    /// Counts the work request at `tail`, which is complete but for its flags and its number.
     pub(super) fn queue(&mut self, signaled: bool, mut flags: c::ib_send_flags) {
         if signaled || self.must_signal() {
             flags |= c::ib_send_flags_IB_SEND_SIGNALED;
@@ -289,7 +289,7 @@ impl<B: Lendable> SendQueue<B> {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Hands what is queued to the device.
+    /// Posts the queued requests to the device.
     pub(in super::super) fn flush(&mut self) -> Result {
         if self.broken {
             return Err(EIO);
@@ -320,7 +320,7 @@ impl<B: Lendable> SendQueue<B> {
         }
         // INVARIANT: All is handed over. What the device has not taken stays in its slot.
         self.flushed = self.tail;
-        // The driver has copied the lists of memory when it returns.
+        // The driver has copied the SGE lists when it returns.
         self.blocks.lists_are_free();
         // SAFETY: The QP is alive: only the endpoint that owns `self` destroys it, when it is
         // dropped. The list is well-formed and the driver copies it. What each request makes the
@@ -337,17 +337,17 @@ impl<B: Lendable> SendQueue<B> {
         self.head != self.flushed && self.cq.look()
     }
 
-    /// Whether anything is lent.
+    /// Returns true if memory is lent.
     pub(in super::super) fn has_loans(&self) -> bool {
         self.blocks.is_in_use()
     }
 
-    /// Lets go of everything that is lent. The QP is destroyed. Process context.
+    /// Releases all lent memory. The QP is destroyed. Context: process.
     pub(in super::super) fn release_blocks(&mut self) {
         self.blocks.destroy();
     }
 
-    /// The next completion.
+    /// Returns the next completion.
     pub(in super::super) fn poll(&mut self) -> Option<SendWc> {
         if self.head == self.flushed && !self.cq.is_pending() {
             return None;
@@ -362,11 +362,11 @@ impl<B: Lendable> SendQueue<B> {
             // SAFETY: Sends carry a number, not a pointer; both are plain bits anyhow.
             let position = unsafe { wc.__bindgen_anon_1.wr_id };
             if position < self.first {
-                // of a QP that had this CQ
+                // of a QP that had this CQ before
                 continue;
             }
             if position.wrapping_sub(self.head) >= self.flushed.wrapping_sub(self.head) {
-                // Not one of ours, or told twice. Nothing is known to be complete by this.
+                // Unknown, or reported twice: completes nothing.
                 return Some(SendWc {
                     cookie: 0,
                     status: WcStatus(c::ib_wc_status_IB_WC_GENERAL_ERR),
@@ -379,8 +379,7 @@ impl<B: Lendable> SendQueue<B> {
         }
     }
 
-    /// Takes the request at `head`, which is complete, out of the ring; tells if somebody wants to
-    /// know.
+    /// Takes the complete request at `head` out of the ring. Returns it if it is to be reported.
     fn retire(&mut self) -> Option<SendWc> {
         let last = self.head.wrapping_add(1) == self.done;
         let status = match last {
@@ -402,7 +401,7 @@ impl<B: Lendable> SendQueue<B> {
         let kind = match what {
             WrKind::Message => {
                 self.messages = self.messages.saturating_sub(1);
-                // One message speaks for those before it.
+                // One message stands for those before it.
                 if !last && following == WrKind::Message {
                     return None;
                 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Work requests with lent memory: RDMA READ and WRITE, messages, and access for the peer.
+//! Work requests with lent memory: RDMA READ and WRITE, messages, registrations and invalidations.
 
 use super::super::super::bindings as c;
 use super::super::dma::Direction;
@@ -13,27 +13,27 @@ use super::queue::{SendQueue, WorkRequest, WrKind};
 use kernel::prelude::*;
 
 impl<B: Lendable> SendQueue<B> {
-    /// Slots that only messages get, so that none waits for a transfer.
+    /// Slots reserved for messages, so that none waits for a transfer.
     fn reserve(&self) -> u16 {
         (self.slots.len() / 4) as u16
     }
 
-    /// How many transfers and registrations can be queued.
+    /// Returns the number of transfers and registrations that can be queued.
     fn direct_room(&self) -> u16 {
         self.room().saturating_sub(self.reserve())
     }
 
-    /// How many RDMA READs may be in progress.
+    /// Returns the maximum number of RDMA READs in flight.
     fn most_reads(&self) -> u16 {
         self.qp.as_ref().map_or(0, |qp| u16::from(qp.reads()))
     }
 
-    /// Whether there can be RDMA READs.
+    /// Returns true if RDMA READs are possible.
     pub(in super::super) fn can_read(&self) -> bool {
         self.most_reads() > 0
     }
 
-    /// How many RDMA READs can be queued.
+    /// Returns the number of RDMA READs that can be queued.
     fn read_room(&self) -> u16 {
         self.most_reads()
             .saturating_sub(self.blocks.reads)
@@ -44,8 +44,8 @@ impl<B: Lendable> SendQueue<B> {
     ///
     /// # Errors
     ///
-    /// Gives it back if it was not made for this QP or nothing is pinned, if as much is lent as can
-    /// be, or if there is no memory for that.
+    /// The memory, if it was made for another QP, if nothing is pinned, if the maximum is lent, or
+    /// if there is no memory for the tables.
     pub(in super::super) fn lend(&mut self, memory: B) -> Result<Loan, B> {
         let pd = &self.pd;
         self.blocks.add(memory, |m| m.len() != 0 && m.is_of(pd))
@@ -56,13 +56,12 @@ impl<B: Lendable> SendQueue<B> {
         self.blocks.take_back(loan)
     }
 
-    /// Queues what gives the peer access to all of the memory, and tells how the peer names it.
+    /// Queues the registration of all of the memory for the peer, and returns its key.
     ///
     /// # Errors
     ///
-    /// `ENOSPC` when there is no room now, `EBUSY` if it has access already, `EINVAL` if the memory
-    /// was not made for that or is used otherwise, `ENOENT`, `ENOMEM`, `EIO` when the queue is
-    /// broken.
+    /// `ENOSPC`: no space now. `EBUSY`: the peer has access already. `EINVAL`: not made for this
+    /// access, or in other use. `ENOENT`: not lent. `ENOMEM`. `EIO`: the queue is broken.
     pub(in super::super) fn register(&mut self, loan: Loan, access: Access) -> Result<Key> {
         if self.broken {
             return Err(EIO);
@@ -84,15 +83,15 @@ impl<B: Lendable> SendQueue<B> {
         Ok(key)
     }
 
-    /// Whether a registration needs no other work request before it. After a loss rxe carries out again all that is
-    /// behind the oldest one that is not complete, and an IB_WR_REG_MR fails then (`req_retry`,
-    /// `rxe_reg_fast_mr`). So an IB_WR_LOCAL_INV goes before it there, which waits until all before that is
-    /// complete (`rxe_wqe_is_fenced`).
+    /// Returns true if a registration needs no other work request before it. After a loss rxe
+    /// carries out again all requests behind the oldest incomplete one, and an IB_WR_REG_MR fails
+    /// then (`req_retry`, `rxe_reg_fast_mr`). So an IB_WR_LOCAL_INV goes before it there, which
+    /// waits until all before it is complete (`rxe_wqe_is_fenced`).
     fn registers_alone(&self) -> bool {
         self.is_empty() || !self.is_software()
     }
 
-    /// The work request at `tail`, which has a part in the registration of lent memory.
+    /// Returns the work request at `tail`, a part of the registration of lent memory.
     fn registering(&mut self, loan: Loan) -> Result<&mut WorkRequest> {
         let position = self.slot_of(self.tail);
         let (Some(slot), Some(wr)) = (self.slots.get_mut(position), self.wrs.get_mut(position))
@@ -106,18 +105,18 @@ impl<B: Lendable> SendQueue<B> {
         Ok(wr)
     }
 
-    /// Queues what ends the peer's access. The caller knows that the peer has nothing under way:
-    /// else the QP has to be destroyed.
+    /// Queues the invalidation of the peer's access. The caller knows that the peer has no request
+    /// in flight; otherwise the QP has to be destroyed.
     ///
     /// # Errors
     ///
-    /// `ENOSPC` when there is no room now, `EALREADY` the second time, `EINVAL` if the peer has no
-    /// access, `ENOENT`, `EIO` when the queue is broken.
+    /// `ENOSPC`: no space now. `EALREADY`: invalidated before. `EINVAL`: the peer has no access.
+    /// `ENOENT`: not lent. `EIO`: the queue is broken.
     pub(in super::super) fn invalidate(&mut self, loan: Loan, cookie: u64) -> Result {
         if self.broken {
             return Err(EIO);
         }
-        // What frees memory may go a little further than what uses it.
+        // Requests that free memory may use a few more slots than those that use it.
         if self.room() <= self.reserve() / 2 {
             return Err(ENOSPC);
         }
@@ -144,14 +143,14 @@ impl<B: Lendable> SendQueue<B> {
         Ok(())
     }
 
-    /// Queues one RDMA READ or WRITE, and tells how many bytes it moves: fewer than were asked for
-    /// if these are in more pieces than one work request can have.
+    /// Queues one RDMA READ or WRITE and returns its number of bytes: fewer than requested if
+    /// these are in more pieces than one work request can have.
     ///
     /// # Errors
     ///
-    /// `ENOSPC` when there is no room now, or as many READs are under way as can be; `EBUSY` if the
-    /// peer has access to the memory; `EINVAL` for what is beyond the memory, nothing at all, or
-    /// memory that is used otherwise; `ENOENT`, `ENOMEM`, `EIO` when the queue is broken.
+    /// `ENOSPC`: no space now, or the maximum number of READs is in flight. `EBUSY`: the peer has
+    /// access to the memory. `EINVAL`: outside the memory, no bytes, or memory in other use.
+    /// `ENOENT`: not lent. `ENOMEM`. `EIO`: the queue is broken.
     pub(in super::super) fn transfer(&mut self, loan: Loan, t: &Transfer) -> Result<u32> {
         if self.broken {
             return Err(EIO);
@@ -166,7 +165,7 @@ impl<B: Lendable> SendQueue<B> {
         Ok(len)
     }
 
-    /// Has `fill` fill in a list, which is in use then until the queue is handed over.
+    /// Calls `fill` for a free SGE list, which is in use then until the queue is posted.
     fn with_list<R>(
         &mut self,
         fill: impl FnOnce(&mut Self, &mut [c::ib_sge]) -> Result<R>,
@@ -188,13 +187,13 @@ impl<B: Lendable> SendQueue<B> {
         r
     }
 
-    /// Queues a message whose payload is part of lent memory, and not named in `message`; its end is told
-    /// like that of a transfer.
+    /// Queues a message whose payload is part of lent memory, and not in `message`; it completes
+    /// like a transfer.
     ///
     /// # Errors
     ///
-    /// `ENOSPC` when all slots are taken; `EBUSY` if the peer has access to the memory; `EINVAL` for a
-    /// header that is too large, and for more than [`Self::lent_payload`] says; `ENOENT`, `EIO` when the
+    /// `ENOSPC`: all slots are taken. `EBUSY`: the peer has access to the memory. `EINVAL`: the
+    /// header is too large, or more than [`Self::lent_payload`]. `ENOENT`: not lent. `EIO`: the
     /// queue is broken.
     pub(in super::super) fn post_lent(
         &mut self,
@@ -257,7 +256,7 @@ impl<B: Lendable> SendQueue<B> {
         Ok(())
     }
 
-    /// Lent memory that the device may read for us.
+    /// Returns lent memory that the device may read.
     fn readable(&mut self, loan: Loan) -> Result<&UserMemory> {
         let memory = &self.blocks.find(loan)?.memory;
         if memory.is_registered() {
@@ -269,11 +268,11 @@ impl<B: Lendable> SendQueue<B> {
         }
     }
 
-    /// How many of these bytes of lent memory one message can have, as they lie in memory; 0: none.
+    /// Returns the number of these bytes of lent memory that one message can carry; 0: none.
     pub(in super::super) fn lent_payload(&mut self, payload: &LentSpan) -> u32 {
         let places = self.blocks.list() - 1;
         let at = self.blocks.used;
-        // those in front are of requests that are queued
+        // lists in front are of queued requests
         if at + places > self.blocks.sges.len() {
             return match self.flush() {
                 Ok(()) => self.lent_payload(payload),
