@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! The Sockets Direct Protocol as a socket family: families 27 (`AF_INET_SDP`) and 28
-//! (`AF_INET6_SDP`), whose stream sockets behave like TCP's and whose bytes travel over RDMA; and as a
-//! protocol of TCP's own families, `IPPROTO_SDP`, whose sockets become TCP's where that cannot be.
+//! (`AF_INET6_SDP`), whose stream sockets behave like TCP's and whose bytes travel over RDMA; and
+//! as a protocol of TCP's own families, `IPPROTO_SDP`, whose sockets fall back to TCP where SDP is
+//! not possible.
 //!
-//! From top to bottom: [`socket`] does the socket calls, [`conn`] is one connection, [`protocol`] decides what is sent and what
-//! may be received, [`transport`] carries messages, [`memory`] holds them, and [`sys`] is the kernel's C side.
+//! From top to bottom: [`socket`] has the socket calls, [`conn`] is one connection, [`protocol`]
+//! decides about messages, [`transport`] carries them, [`memory`] holds them, and [`sys`] is the
+//! kernel's C side.
 
 use kernel::prelude::*;
 
@@ -35,8 +37,8 @@ module! {
     ],
 }
 
-/// The module while it is loaded. The order of the fields is that of stopping: no new sockets, then
-/// nothing from the network any more.
+/// The loaded module. Fields are dropped in order: new sockets are refused first, then events from
+/// the network.
 struct IbSdp {
     #[cfg(sdp_selftest)]
     _selftest: selftest::File,

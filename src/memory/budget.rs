@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! How much may be pinned.
+//! Budgets of pinned memory.
 //!
-//! An [`Account`] is one user's share, in one network namespace; a [`Charge`] is what one piece of
-//! memory takes of it. Sending and receiving have budgets of their own, so that neither waits for
-//! what the other holds, and each user has a part of each. Whoever has nothing pinned in a direction
-//! may always pin one piece; what is beyond that is refused when the budget is used up, and the
-//! bytes are copied.
+//! An [`Account`] is one user's share in one network namespace; a [`Charge`] is the part that one
+//! piece of memory takes. Sending and receiving have separate budgets, so that neither waits for
+//! the other, and each user has a part of each. A user with nothing pinned in a direction may
+//! always pin one piece; beyond that, pinning is refused when the budget is used up, and the bytes
+//! are copied.
 //!
-//! The user's `RLIMIT_MEMLOCK` is counted besides ([`crate::sys::pin::Locked`]).
+//! The user's `RLIMIT_MEMLOCK` is charged as well ([`crate::sys::pin::Locked`]).
 
 use crate::sys::net::params;
 use crate::sys::pin::{ram_pages, PAGE};
@@ -16,12 +16,12 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 
-/// What memory is pinned for.
+/// Purpose of pinned memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Use {
-    /// To be read: bytes that go out.
+    /// Read by the device: outgoing bytes.
     Send,
-    /// To be written: bytes that come in.
+    /// Written by the device: incoming bytes.
     Receive,
 }
 
@@ -50,14 +50,14 @@ pub(crate) struct Account {
     pinned: Pinned,
     /// Times that the budget was used up.
     refused: Atomic<i64>,
-    /// Times that the user's `RLIMIT_MEMLOCK` was.
+    /// Times that the user's `RLIMIT_MEMLOCK` was used up.
     unlockable: Atomic<i64>,
     /// Times that memory was still pinned.
     hits: Atomic<i64>,
 }
 
 impl Account {
-    /// The account of a user who has nothing pinned.
+    /// Makes the account of a user with nothing pinned.
     ///
     /// # Errors
     ///
@@ -72,17 +72,17 @@ impl Account {
         Ok(Arc::new(account, GFP_KERNEL)?)
     }
 
-    /// Pages that are pinned for one use.
+    /// Returns the number of pages pinned for one use.
     pub(crate) fn pinned(&self, purpose: Use) -> u64 {
         self.pinned.of(purpose).load(Relaxed).max(0) as u64
     }
 
-    /// Times that the budget was used up.
+    /// Returns the times that the budget was used up.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Relaxed).max(0) as u64
     }
 
-    /// Times that the user's `RLIMIT_MEMLOCK` was used up.
+    /// Returns the times that the user's `RLIMIT_MEMLOCK` was used up.
     pub(crate) fn unlockable(&self) -> u64 {
         self.unlockable.load(Relaxed).max(0) as u64
     }
@@ -92,7 +92,7 @@ impl Account {
         self.unlockable.add(1, Relaxed);
     }
 
-    /// Times that memory was still pinned.
+    /// Returns the times that memory was still pinned.
     pub(crate) fn hits(&self) -> u64 {
         self.hits.load(Relaxed).max(0) as u64
     }
@@ -132,7 +132,7 @@ impl Account {
     }
 }
 
-/// Pages that may be pinned for one use, by all users and by each.
+/// Returns the pages that may be pinned for one use, by all users and by each.
 fn limits(purpose: Use) -> (i64, i64) {
     let (all, each) = match purpose {
         Use::Send => (params::max_pinned_send(), params::max_pinned_send_user()),
@@ -154,7 +154,7 @@ fn limits(purpose: Use) -> (i64, i64) {
     (all, each)
 }
 
-/// What some memory takes of its user's budget. Dropping it gives that back, in any context.
+/// Part of a user's budget that one piece of memory takes. Its drop returns it, in any context.
 pub(crate) struct Charge {
     account: Arc<Account>,
     purpose: Use,
@@ -162,17 +162,17 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// What it is for.
+    /// Purpose.
     pub(super) fn purpose(&self) -> Use {
         self.purpose
     }
 
-    /// Takes over what another piece of the same account takes for the same use.
+    /// Takes over the part of another piece of the same account and use.
     pub(crate) fn add(&mut self, mut other: Charge) {
         self.pages += core::mem::take(&mut other.pages);
     }
 
-    /// Gives back what is beyond `pages`.
+    /// Returns the part beyond `pages`.
     pub(crate) fn shrink(&mut self, pages: usize) {
         let pages = i64::try_from(pages).unwrap_or(i64::MAX).min(self.pages);
         self.give_back(self.pages - pages);

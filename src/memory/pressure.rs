@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! How much the buffers of all sockets may take together, as `tcp_mem` says it for TCP.
+//! Limit of all sockets' buffers together, like TCP's `tcp_mem`.
 //!
-//! From two thirds of that on buffers do not grow. When all of it is used up, new connections are refused, and
-//! the others live on what they need to go on: a few receive buffers, and a small chunk to send from. So
-//! none waits for memory of another.
+//! From two thirds of the limit on, buffers do not grow. At the limit new connections are refused,
+//! and existing ones keep the least that they need: a few receive buffers, and a small chunk to
+//! send from. So none waits for memory of another.
 
 use crate::sys::net::params;
 use crate::sys::pages;
 use crate::sys::pin::{ram_pages, PAGE};
 use kernel::sync::atomic::{Atomic, Relaxed};
 
-/// The default, of the machine's memory: TCP has three thirty-seconds.
+/// Default part of the machine's memory: TCP has three thirty-seconds.
 const SHARE: usize = 8;
 
-/// The default in bytes, 0 until somebody asks: what asks does so several times for a message.
+/// The default in bytes, 0 until computed: it is needed several times for each message.
 static DEFAULT: Atomic<usize> = Atomic::new(0);
 
-/// Bytes that they may take.
+/// Returns the limit in bytes.
 fn most() -> usize {
     match usize::try_from(params::max_buffer_memory()) {
         Ok(mib) => mib.saturating_mul(1 << 20),
@@ -35,17 +35,17 @@ fn first_default() -> usize {
     bytes
 }
 
-/// Whether buffers are not to grow.
+/// Returns true if buffers may not grow.
 pub(crate) fn is_tight() -> bool {
     pages::about_in_use() >= most() / 3 * 2
 }
 
-/// Whether there is nothing but for what a connection needs to go on.
+/// Returns true if only the least buffers of each connection are allowed.
 pub(crate) fn is_exhausted() -> bool {
     pages::about_in_use() >= most()
 }
 
-/// Pages that they take.
+/// Returns the pages in use.
 pub(crate) fn pages_in_use() -> u64 {
     pages::in_use().div_ceil(PAGE) as u64
 }

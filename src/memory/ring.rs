@@ -5,20 +5,18 @@
 use kernel::alloc::Flags;
 use kernel::prelude::*;
 
-/// First in, first out; holds at most the number of items it was made for, so that pushing never
-/// allocates.
+/// First-in first-out queue of fixed capacity: pushing never allocates.
 pub(crate) struct Ring<T> {
-    /// Places that were in use at least once; the others follow in the allocation, and nobody has written to
-    /// them yet.
+    /// Places used at least once; later ones in the allocation are uninitialised.
     items: KVec<Option<T>>,
-    /// Places that there are.
+    /// Capacity.
     capacity: usize,
     head: usize,
     len: usize,
 }
 
 impl<T> Ring<T> {
-    /// An empty queue without room.
+    /// Makes an empty queue without capacity.
     pub(crate) const fn new() -> Self {
         Ring {
             items: KVec::new(),
@@ -28,18 +26,18 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Makes room for `capacity` items in all, if there is less.
+    /// Grows the capacity to `capacity`, if it is less.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`; the queue is as before.
+    /// `ENOMEM`; the queue is unchanged.
     pub(crate) fn reserve(&mut self, capacity: usize, flags: Flags) -> Result {
         if capacity <= self.capacity {
             return Ok(());
         }
         let mut items = KVec::with_capacity(capacity, flags)?;
         for i in 0..self.len {
-            // cannot fail, the room was made above
+            // cannot fail: the capacity was allocated above
             let at = self.slot(i);
             let _ = items.push_within_capacity(self.items[at].take());
         }
@@ -47,7 +45,7 @@ impl<T> Ring<T> {
         Ok(())
     }
 
-    /// Makes room for another item if there is none, for `most` in all. Whether there is some now.
+    /// Reserves a place for another item, up to `most` in all. Returns true if there is one.
     pub(crate) fn grow(&mut self, most: usize, flags: Flags) -> bool {
         if self.is_full() && self.capacity < most {
             let _ = self.reserve((self.capacity * 2).clamp(1, most), flags);
@@ -55,27 +53,27 @@ impl<T> Ring<T> {
         !self.is_full()
     }
 
-    /// How many items it can hold.
+    /// Returns the capacity.
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// How many items are in it.
+    /// Returns the number of items.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing is in it.
+    /// Returns true if it is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether nothing more fits.
+    /// Returns true if it is full.
     pub(crate) fn is_full(&self) -> bool {
         self.len == self.capacity
     }
 
-    /// Where the item lies that is `i` behind the first.
+    /// Returns the index of the item `i` behind the first.
     fn slot(&self, i: usize) -> usize {
         // head < capacity and i <= capacity, so this neither overflows nor needs a division
         let at = self.head + i;
@@ -86,7 +84,7 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Adds an item at the end; gives it back if nothing more fits.
+    /// Adds an item at the end. Returns the item if it is full.
     pub(crate) fn push_back(&mut self, item: T) -> core::result::Result<(), T> {
         if self.is_full() {
             return Err(item);
@@ -94,7 +92,7 @@ impl<T> Ring<T> {
         let at = self.slot(self.len);
         match self.items.get_mut(at) {
             Some(place) => *place = Some(item),
-            // the first that was never in use, for which there is room
+            // the first place never used, within the capacity
             None => {
                 let _ = self.items.push_within_capacity(Some(item));
             }
@@ -124,12 +122,12 @@ impl<T> Ring<T> {
         self.items[at].take()
     }
 
-    /// The first item.
+    /// Returns the first item.
     pub(crate) fn front(&self) -> Option<&T> {
         self.get(0)
     }
 
-    /// The first item.
+    /// Returns the first item.
     pub(crate) fn front_mut(&mut self) -> Option<&mut T> {
         if self.len == 0 {
             return None;
@@ -137,7 +135,7 @@ impl<T> Ring<T> {
         self.items[self.head].as_mut()
     }
 
-    /// The last item.
+    /// Returns the last item.
     pub(crate) fn back_mut(&mut self) -> Option<&mut T> {
         if self.len == 0 {
             return None;
@@ -146,7 +144,7 @@ impl<T> Ring<T> {
         self.items[at].as_mut()
     }
 
-    /// The item that is `i` behind the first.
+    /// Returns the item `i` behind the first.
     pub(crate) fn get(&self, i: usize) -> Option<&T> {
         if i >= self.len {
             return None;
@@ -154,7 +152,7 @@ impl<T> Ring<T> {
         self.items[self.slot(i)].as_ref()
     }
 
-    /// The item that is `i` behind the first.
+    /// Returns the item `i` behind the first.
     pub(crate) fn get_mut(&mut self, i: usize) -> Option<&mut T> {
         if i >= self.len {
             return None;
@@ -163,7 +161,7 @@ impl<T> Ring<T> {
         self.items[at].as_mut()
     }
 
-    /// All items, in no particular order.
+    /// Returns all items, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.items.iter().filter_map(Option::as_ref)
     }

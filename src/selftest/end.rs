@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! One end of a connection, taken away from its socket.
+//! Ends of connections, detached from their sockets.
 
 use crate::conn::SdpSock;
 use crate::memory::budget::Account;
@@ -15,26 +15,26 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 
-/// One end of the connection, taken away from its socket.
+/// One end of a connection, detached from its socket.
 pub(super) struct End {
     pub(super) sk: ARef<SdpSock>,
-    /// Under a spinlock, as a connection has it.
+    /// Under a spinlock, as in a connection.
     endpoint: Pin<KBox<SpinLock<Option<Endpoint>>>>,
     account: Arc<Account>,
     pinning: Pinning,
-    /// Bytes of transfers that are complete.
+    /// Bytes of complete transfers.
     pub(super) moved: u32,
-    /// Ends of access.
+    /// Invalidations completed.
     pub(super) ended: u32,
-    /// The first failure.
+    /// First failure.
     pub(super) failed: Option<Status>,
-    /// Messages that have come.
+    /// Received messages.
     pub(super) kept: KVec<KVec<u8>>,
-    /// Messages that the other end has.
+    /// Messages that the other end has acknowledged.
     pub(super) sent: u64,
-    /// What a message came into is not posted again.
+    /// Set if receive buffers are not posted again.
     pub(super) starving: bool,
-    /// The other end is not told of the end.
+    /// Set if the other end is not notified of the end.
     pub(super) silent: bool,
 }
 
@@ -58,7 +58,7 @@ impl End {
         })
     }
 
-    /// Does something with the endpoint, under the lock.
+    /// Calls a function with the endpoint, under the lock.
     pub(super) fn on<R>(&self, f: impl FnOnce(&mut Endpoint) -> R) -> Result<R> {
         Option::as_mut(&mut *self.endpoint.lock())
             .map(f)
@@ -93,18 +93,19 @@ impl End {
         Ok(())
     }
 
-    /// Keeps the reason of a failure, which what is flushed does not tell.
+    /// Keeps the reason of a failure, which flushed requests do not have.
     fn note(&mut self, status: Status) {
         if matches!(self.failed, None | Some(Status::Flushed)) {
             self.failed = Some(status);
         }
     }
 
-    /// Pins `len` bytes for the device to write to (`written`) or to read, and lends them to the transport.
+    /// Pins `len` bytes for the device to write to (`written`) or to read, and lends them to the
+    /// transport.
     ///
     /// # Errors
     ///
-    /// `EFAULT`, `ENOBUFS` over budget, `EPERM` by RLIMIT_MEMLOCK, `ENOSPC` for more than can be lent.
+    /// `EFAULT`. `ENOBUFS`: over budget. `EPERM`: RLIMIT_MEMLOCK. `ENOSPC`: more than can be lent.
     pub(super) fn lend(
         &mut self,
         (address, len): (usize, usize),
@@ -148,7 +149,7 @@ impl End {
         Ok((loan, key))
     }
 
-    /// Takes memory back, to be used again.
+    /// Takes memory back for reuse.
     pub(super) fn take_back(&mut self, loan: Loan) -> Result {
         let mut p = self.on(|c| c.reclaim(loan))??;
         p.release();

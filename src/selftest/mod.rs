@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Raw ends of connections, for test programs. Only in builds for that (`make selftest`).
+//! Raw ends of connections for test programs. Only in builds by `make selftest`.
 //!
-//! What a program writes to `ib_sdp/selftest` of debugfs is a command to one of them; see [`raw`].
-//! The tests are in tests/guest/suites/hostile.
+//! A program writes commands for them to `ib_sdp/selftest` of debugfs; see [`raw`]. The tests are
+//! in tests/guest/suites/hostile.
 //!
-//! * [`end`]: one end of a connection, taken away from its socket;
-//! * [`raw`]: an end that does what a program says.
+//! * [`end`]: one end of a connection, detached from its socket;
+//! * [`raw`]: an end that a program controls.
 
 mod end;
 mod raw;
@@ -17,7 +17,7 @@ use kernel::prelude::*;
 use kernel::uaccess::UserSliceReader;
 use raw::Raws;
 
-/// The file, and the directory that it is in.
+/// The file and its directory.
 pub(crate) struct File {
     _file: Pin<KBox<debugfs::File<Raws>>>,
     _dir: debugfs::Dir,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A raw peer: an end of a connection that does what a program says, whatever SDP thinks of it.
+//! A raw peer: an end of a connection that a program controls without SDP's rules.
 //!
-//! The program connects a socket, or accepts one, says `take`, and is the peer from then on: it
-//! gets the messages that come as they are, and posts any bytes as messages. It lends its memory
-//! to the other end, and READs or WRITEs what it likes there.
+//! The program connects or accepts a socket, writes `take`, and is the peer from then on: it gets
+//! each message as it arrives, and posts any bytes as messages. It lends its memory to the other
+//! end, and READs or WRITEs at will there.
 //!
 //! | command | what it does |
 //! |---|---|
@@ -24,7 +24,7 @@
 //! | `leave FD` | the peer is told (DREQ), and the queue pair stays for a while |
 //! | `tidy` | forgets the ends whose sockets are closed, as every command does |
 //!
-//! OUT and ADDRESS are addresses in the program's memory. What comes out are numbers of 64 bits.
+//! OUT and ADDRESS are addresses in the program's memory. Results are numbers of 64 bits.
 
 use super::end::End;
 use crate::conn::{SdpSock, Socket};
@@ -38,28 +38,28 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Mutex;
 
-/// Messages that wait for the program before no more receive buffers are posted.
+/// Maximum number of messages queued for the program; with more, no receive buffers are posted.
 const MOST_KEPT: usize = 4096;
 
-/// All ends that programs have.
+/// All raw ends.
 pub(super) type Raws = Mutex<KVec<Raw>>;
 
 /// One end.
 pub(super) struct Raw {
     end: End,
-    /// Memory that is lent, with the number that the program knows it by.
+    /// Lent memory, with the program's number for it.
     lent: KVec<(u64, Loan)>,
     handles: u64,
     posted: u64,
 }
 
-/// The next word, as a number.
+/// Returns the next word as a number.
 fn number(words: &mut SplitAsciiWhitespace<'_>) -> Result<usize> {
     let word = words.next().ok_or(EINVAL)?;
     word.parse().map_err(|_| EINVAL)
 }
 
-/// Gives numbers to the program.
+/// Copies numbers to the program.
 fn give(out: usize, numbers: &[u64]) -> Result {
     for (i, n) in numbers.iter().enumerate() {
         give_bytes(out + 8 * i, &n.to_ne_bytes())?;
@@ -81,7 +81,7 @@ fn take_bytes(from: usize, to: &mut [u8]) -> Result {
     }
 }
 
-/// Carries out a command.
+/// Executes a command.
 pub(super) fn run(raws: &Raws, mut words: SplitAsciiWhitespace<'_>) -> Result {
     let mut raws = raws.lock();
     raws.retain(|raw| !raw.end.sk.connection().orphaned());
@@ -118,7 +118,7 @@ pub(super) fn run(raws: &Raws, mut words: SplitAsciiWhitespace<'_>) -> Result {
         }
         _ => {
             let raw = raws.get_mut(at).ok_or(ENOENT)?;
-            // Without an endpoint there is nothing to poll any more.
+            // Without an endpoint there is nothing to poll.
             let _ = raw.end.poll();
             raw.end.starving |= raw.end.kept.len() > MOST_KEPT;
             raw.run(command, &mut words)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 
-/* The headers that bindgen reads; what is taken from them is in bindgen_parameters. */
+/* Headers for bindgen; bindgen_parameters has the items taken from them. */
 
 #include <linux/completion.h>
 #include <asm/ioctls.h>

@@ -10,6 +10,6 @@
 
 void sdp_h_debug(const void *arguments)
 {
-	/* %pA is a core::fmt::Arguments; it is only looked at when the line is printed. */
+	/* %pA is a core::fmt::Arguments; it is only evaluated when the line is printed. */
 	pr_debug("%pA\n", arguments);
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Lines for the kernel's log that say why something went wrong on a connection. They are off until
-//! somebody wants them: `echo module ib_sdp +p > /proc/dynamic_debug/control`.
+//! Messages in the kernel's log with the reasons of failures on connections. Off by default; on by
+//! `echo module ib_sdp +p > /proc/dynamic_debug/control`.
 
 use super::bindings as c;
 use super::net::sock::SockCore;
 use core::{fmt, ptr};
 
-/// A line for the log, as by `format!`.
+/// Logs a line, with arguments as `format!`.
 macro_rules! debug {
     ($($arg:tt)*) => { $crate::sys::debug::print(core::format_args!($($arg)*)) };
 }
@@ -19,7 +19,7 @@ pub(crate) fn print(line: fmt::Arguments<'_>) {
     unsafe { c::sdp_h_debug(ptr::from_ref(&line).cast()) }
 }
 
-/// The two ends of a socket, as text.
+/// The two ends of a socket, for display.
 pub(crate) struct Ends<'a>(pub(crate) &'a SockCore);
 
 impl fmt::Display for Ends<'_> {

@@ -16,7 +16,7 @@ macro_rules! errnos {
     };
 }
 
-/// A positive errno; becomes an [`Error`] by `into()`.
+/// A positive errno; `into()` makes it an [`Error`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Errno(pub(crate) i32);
 
@@ -27,7 +27,7 @@ impl From<Errno> for Error {
 }
 
 impl Errno {
-    /// The errno of an error of the kernel.
+    /// Returns the errno of an error.
     pub(crate) fn of(e: Error) -> Self {
         Errno(-e.to_errno())
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Do Rust and C mean the same memory?
+//! Check that Rust and C agree about memory layouts.
 
 use super::bindings as c;
 use kernel::prelude::*;

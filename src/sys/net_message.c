@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What comes with a message, and bytes of programs. No policy lives here. */
+/* Control messages and program memory of sendmsg and recvmsg. No policy is here. */
 #include <linux/errqueue.h>
 #include <net/tcp.h>
 #include <net/transp_v6.h>
 #include "net_helpers.h"
 
-/* Control messages of a send call: those that mean something here, and errors. */
+/* Parses the control messages of a send call: those with a meaning for SDP, and errors. */
 int sdp_h_cmsg_check(struct sock *sk, struct msghdr *msg)
 {
 	struct sockcm_cookie cookie = {};
@@ -18,7 +18,7 @@ bool sdp_h_wants_inq(const struct msghdr *msg)
 	return msg->msg_get_inq;
 }
 
-/* As tcp_recvmsg() ends. */
+/* Ends a receive call as tcp_recvmsg() does. */
 void sdp_h_give_inq(struct msghdr *msg, int inq, bool control)
 {
 	msg->msg_inq = inq;
@@ -27,9 +27,8 @@ void sdp_h_give_inq(struct msghdr *msg, int inq, bool control)
 }
 
 /*
- * What whoever sends is to be told of a call with MSG_ZEROCOPY, as on TCP: NULL
- * for nothing. `given`: by io_uring or another user inside the kernel, who
- * counts the call. The socket lock is held.
+ * Returns the completion of a call with MSG_ZEROCOPY, as TCP does; NULL for none. `given`: by
+ * io_uring or another user inside the kernel, which counts the call. The socket lock is held.
  */
 int sdp_h_notice_begin(struct sock *sk, struct msghdr *msg, struct ubuf_info **notice, bool *given)
 {
@@ -50,28 +49,30 @@ int sdp_h_notice_begin(struct sock *sk, struct msghdr *msg, struct ubuf_info **n
 	return *notice ? 0 : -ENOBUFS;
 }
 
-/* Nothing was sent. The socket lock is held. */
+/* Cancels it: nothing was sent. The socket lock is held. */
 void sdp_h_notice_abort(struct ubuf_info *notice)
 {
 	net_zcopy_put_abort(notice, true);
 }
 
-/* For one more who has to end it. */
+/* Takes a reference for one more holder. */
 void sdp_h_notice_get(struct ubuf_info *notice)
 {
 	net_zcopy_get(notice);
 }
 
-/* io_uring believes that bytes were not copied only of a packet, at which it does not look. */
+/* io_uring accepts "not copied" only for a packet, whose content it does not read. */
 static struct sk_buff none;
 
-/* One of those who have to has done with the memory, in any context; what was copied says so. */
+/* Drops the reference of a holder, in any context; reports copied bytes. */
 void sdp_h_notice_end(struct ubuf_info *notice, bool direct)
 {
 	notice->ops->complete(direct ? &none : NULL, notice, direct);
 }
 
-/* The same of whoever has sent nothing by it: that neither copies nor does not. */
+/* Drops the reference of a holder that has sent nothing, which counts neither as copied nor as not
+ * copied.
+ */
 void sdp_h_notice_put(struct ubuf_info *notice)
 {
 	net_zcopy_put(notice);
@@ -82,7 +83,7 @@ bool sdp_h_has_notices(const struct sock *sk)
 	return !skb_queue_empty_lockless(&sk->sk_error_queue);
 }
 
-/* As ip_recv_error(), which modules cannot call, does with what lies in the queue here. */
+/* Reads the error queue as ip_recv_error() does, which is not exported. */
 static int recv_error(struct sock *sk, struct msghdr *msg)
 {
 	struct {
@@ -101,7 +102,7 @@ static int recv_error(struct sock *sk, struct msghdr *msg)
 	return 0;
 }
 
-/* recvmsg(2) with MSG_ERRQUEUE. */
+/* Implements recvmsg(2) with MSG_ERRQUEUE. */
 int sdp_h_recv_error(struct sock *sk, struct msghdr *msg, int len)
 {
 	if (sk->sk_family == AF_INET || sk->sk_family == AF_INET6)

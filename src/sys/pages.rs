@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Memory that a device and the CPU both get at.
+//! Memory for access by a device and the CPU.
 //!
 //! A [`Block`] is one piece of kernel memory, contiguous for the device as well. A [`Memory`] is
-//! the one handle by which the CPU reads and writes a block; whatever else holds the block
-//! ([`Memory::block`]) only keeps it from being freed, as a message does that is on its way.
+//! the only handle by which the CPU reads and writes a block; other holders ([`Memory::block`]),
+//! such as a message in flight, only keep it allocated.
 
 use super::bindings as c;
 use core::ptr::NonNull;
@@ -13,19 +13,19 @@ use kernel::ffi::c_void;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// The largest block there is.
+/// Largest block.
 pub(crate) const MAX_BLOCK: usize = 1 << 20;
-/// The smallest block there is.
+/// Smallest block.
 pub(crate) const MIN_BLOCK: usize = 512;
 
-/// Bytes of all blocks that there are, but for up to 64 KiB for each processor.
+/// Returns the bytes of all blocks, without up to 64 KiB for each processor.
 pub(crate) fn about_in_use() -> usize {
     // SAFETY: The counter lives as long as the module, and may change at any time, hence the volatile read.
     let bytes = unsafe { (&raw const c::sdp_h_block_bytes.counter).read_volatile() };
     usize::try_from(bytes).unwrap_or(0)
 }
 
-/// The same, exactly, by a look at each processor's share.
+/// Returns the exact number, by summing each processor's share.
 pub(crate) fn in_use() -> usize {
     // SAFETY: Reads counters.
     unsafe { c::sdp_h_all_block_bytes() as usize }
@@ -48,17 +48,17 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Its size in bytes.
+    /// Returns its size in bytes.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
 
-    /// Copies bytes from `offset` on. What the holder of the [`Memory`] is just writing comes in
-    /// part old, in part new, as a device would read it.
+    /// Copies bytes from `offset` on. Bytes that the holder of the [`Memory`] is just writing may
+    /// be old or new, as for a device.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if that reaches beyond the block.
+    /// `EINVAL`: beyond the block.
     pub(crate) fn copy_to(&self, offset: usize, to: &mut [u8]) -> Result {
         let end = offset.checked_add(to.len()).ok_or(EINVAL)?;
         if end > self.size {
@@ -77,7 +77,7 @@ impl Block {
         Ok(())
     }
 
-    /// Where it is. Reading and writing there is up to the holder of the [`Memory`].
+    /// Returns its address. Only the holder of the [`Memory`] may read and write there.
     pub(in crate::sys) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
@@ -107,7 +107,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for another size, `ENOMEM`.
+    /// `EINVAL`: another size. `ENOMEM`.
     pub(crate) fn new(size: usize, gfp: Flags) -> Result<Self> {
         if !size.is_power_of_two() || !(MIN_BLOCK..=MAX_BLOCK).contains(&size) {
             return Err(EINVAL);
@@ -124,12 +124,12 @@ impl Memory {
         Ok(Memory { block })
     }
 
-    /// The block, to be kept by something that needs the memory to stay.
+    /// Returns a reference to the block that keeps it allocated.
     pub(crate) fn block(&self) -> &Arc<Block> {
         &self.block
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: By the invariants of `Block` the memory is initialised and lives as long as
         // `self`. Only the holder of `&mut self` writes to it on the CPU, which cannot be while
@@ -138,7 +138,7 @@ impl Memory {
         unsafe { core::slice::from_raw_parts(self.block.start.as_ptr(), self.block.size) }
     }
 
-    /// The bytes, to be written. What a device is just reading may go out in part old, in part new.
+    /// Returns the bytes for writing. A device that is reading may send old or new bytes.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: As in `bytes`; `&mut self` is the only handle for access by the CPU.
         unsafe { core::slice::from_raw_parts_mut(self.block.start.as_ptr(), self.block.size) }

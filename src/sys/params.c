@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The module's parameters, with the bounds that a write has to keep. */
+/* The module's parameters, with the bounds of a write. */
 #include <linux/module.h>
 #include <linux/sysfs.h>
 #include "net_helpers.h"

@@ -4,7 +4,7 @@
 
 use super::bindings as c;
 
-/// A number below `limit`, all about equally likely; 0 for a limit of 0.
+/// Returns a number below `limit`, all about equally likely; 0 for a limit of 0.
 pub(crate) fn random_below(limit: u32) -> u32 {
     // SAFETY: May be called in any context.
     let r = unsafe { c::get_random_u32() };
@@ -12,7 +12,7 @@ pub(crate) fn random_below(limit: u32) -> u32 {
     ((u64::from(r) * u64::from(limit)) >> 32) as u32
 }
 
-/// A hash of `bytes` by a key that nobody knows and that stays as long as the module.
+/// Returns a hash of `bytes` by a secret key that stays the same while the module is loaded.
 pub(crate) fn hash(bytes: &[u8]) -> u32 {
     // SAFETY: That many bytes may be read there.
     unsafe { c::sdp_h_hash(bytes.as_ptr().cast(), bytes.len()) }

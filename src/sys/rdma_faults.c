@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 /*
- * Work requests that come to a bad end, for tests on a debug kernel: it may be told to have one of
- * the functions named below fail (tests/guest/lib/faults.py). The next work request of that kind is
- * then posted with something wrong in it, and it is the device that says so, in the completion.
- * With -EACCES it is the peer's device, which refuses access; with any other error our own, which
- * does not find the memory. (rxe then flushes the request like those behind it. What hardware says
- * instead is put in where completions are polled.)
+ * Failing work requests, for tests on a debug kernel: error injection can make one of the
+ * functions named below fail (tests/guest/lib/faults.py). The next work request of that kind is
+ * then posted with an error in it, and the device reports it in the completion. With -EACCES the
+ * peer's device refuses access; with any other error the own device does not find the memory. (rxe
+ * then flushes the request like those behind it. The status that hardware would report is put in
+ * where completions are polled.)
  */
 
 #ifdef CONFIG_FAIL_FUNCTION
@@ -17,7 +17,7 @@
 
 #include "rdma_faults.h"
 
-/* For keys: the index in them is nobody's then. */
+/* For keys: makes an index that is not in use. */
 #define ASTRAY 0xffff0000
 
 union request {
@@ -26,7 +26,7 @@ union request {
 	struct ib_reg_wr reg;
 };
 
-/* 0, though the compiler is not to know. */
+/* 0, hidden from the compiler. */
 #define MAY_FAIL_LATE(name)						\
 	int sdp_h_late_##name(void);					\
 	noinline int sdp_h_late_##name(void)				\
@@ -54,7 +54,7 @@ static int fault_of(const struct ib_send_wr *wr)
 	case IB_WR_RDMA_READ:
 		return sdp_h_late_read();
 	case IB_WR_RDMA_WRITE:
-		/* One of no bytes is a probe. */
+		/* One without bytes is a probe. */
 		return wr->num_sge ? sdp_h_late_write() : 0;
 	case IB_WR_REG_MR:
 		return sdp_h_late_register();
@@ -65,7 +65,9 @@ static int fault_of(const struct ib_send_wr *wr)
 	}
 }
 
-/* The last request that our own device is to fail. Its QP may be gone when its CQ, which is kept, still tells of it. */
+/* Last request that the own device shall fail. Its QP may be destroyed when its CQ, which is kept,
+ * still reports it.
+ */
 static struct {
 	const struct ib_qp *qp;
 	const struct ib_cq *cq;
@@ -125,7 +127,7 @@ static struct ib_send_wr *spoiled(const struct ib_send_wr *wr, bool there, union
 		break;
 	}
 	if (there) {
-		/* A SEND cannot be refused, so it becomes what can. */
+		/* A SEND cannot be refused, so it becomes a request that can. */
 		if (wr->opcode == IB_WR_SEND)
 			to->wr.opcode = IB_WR_RDMA_WRITE;
 		to->rdma.rkey ^= ASTRAY;
@@ -145,11 +147,13 @@ int sdp_h_faulty_post_send(struct ib_qp *qp, const struct ib_send_wr *first)
 	union request copy;
 	int error, ret;
 
-	/* The memory of an inline request is named by addresses of the CPU, as its headers alone are. */
+	/* The SGEs of an inline request hold CPU addresses, as its headers alone do. */
 	for (wr = first; wr; wr = wr->next)
 		WARN_ON_ONCE((wr->send_flags & IB_SEND_INLINE) && wr->num_sge > 1);
 
-	/* One for a call is enough. Everything that a link is in belongs to the caller, who may write. */
+	/* One request a call is enough. The object around a link belongs to the caller and is
+	 * writable.
+	 */
 	for (wr = first; wr; link = (const struct ib_send_wr **)&wr->next, wr = wr->next) {
 		error = fault_of(wr);
 		if (error) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-/* What Rust cannot call by itself of RDMA and of memory; see rdma_helpers.h. */
+/* RDMA and memory functions that Rust cannot call itself; see rdma_helpers.h. */
 
 #include <linux/error-injection.h>
 #include <linux/inetdevice.h>
@@ -23,13 +23,13 @@
 
 /* --- Memory ------------------------------------------------------------------------------------ */
 
-/* A processor hands on so much at a time. */
+/* Batch of a processor's counter. */
 #define BLOCKS_AT_ONCE (64 << 10)
 
 atomic_long_t sdp_h_block_bytes;
 static DEFINE_PER_CPU(int, block_bytes_here);
 
-/* Counts as TCP counts its memory: no processor writes where others do, but now and then. */
+/* Counts like TCP's memory accounting: a processor writes to the shared counter only now and then. */
 static void count_block(int bytes)
 {
 	int here = this_cpu_add_return(block_bytes_here, bytes);
@@ -62,7 +62,7 @@ void *sdp_h_block_alloc(size_t size, bool atomic)
 		return block;
 	}
 	order = get_order(size);
-	/* Large blocks are a wish: do not compact the whole memory for them. */
+	/* Large blocks are optional: do not compact the whole memory for them. */
 	if (order)
 		gfp |= __GFP_COMP | (order > PAGE_ALLOC_COSTLY_ORDER ? __GFP_NORETRY : 0);
 	page = alloc_pages(gfp, order);
@@ -85,7 +85,7 @@ void sdp_h_block_free(void *block, size_t size)
 
 struct workqueue_struct *sdp_h_rdma_workqueue(void)
 {
-	/* It gives up what the shrinker has taken, so memory may wait for it. */
+	/* It frees memory taken by the shrinker, so reclaim may wait for it. */
 	return alloc_workqueue("ib_sdp_rdma", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
 }
 
@@ -112,8 +112,8 @@ void sdp_h_net_put(struct net *net)
 }
 
 /*
- * The network device that a connection request came in by, held; NULL if there is none. As
- * cma_get_net_dev() of the kernel's rdma_cm finds it.
+ * Returns the network device that a connection request arrived at, held; NULL if there is none. As
+ * cma_get_net_dev() of rdma_cm does.
  */
 static struct net_device *request_dev(const struct ib_cm_event *event,
 				      struct sockaddr_storage *local)
@@ -140,7 +140,7 @@ static struct net_device *request_dev(const struct ib_cm_event *event,
 }
 
 /*
- * The network namespace, held, and the interface that a connection request is for. Fails when the
+ * Returns the network namespace, held, and the interface of a connection request. Fails when the
  * interface is down or the namespace may not use the RDMA device.
  */
 int sdp_h_cm_request_net(const struct ib_cm_event *event, struct sockaddr_storage *local,
@@ -153,8 +153,8 @@ int sdp_h_cm_request_net(const struct ib_cm_event *event, struct sockaddr_storag
 	if (!ndev)
 		return -ENODEV;
 	/*
-	 * An interface changes its namespace only while it is down and after a grace period, so
-	 * both are consistent here. A namespace that is going away is not revived.
+	 * An interface changes its namespace only while it is down and after a grace period, so both
+	 * are consistent here. A namespace being removed is not revived.
 	 */
 	rcu_read_lock();
 	if (READ_ONCE(ndev->flags) & IFF_UP) {
@@ -199,10 +199,10 @@ static bool reverse_route6(struct net_device *ndev, const struct sockaddr_in6 *l
 	struct rt6_info *rt;
 	bool ret;
 
-	/* There are no tables to look in. */
+	/* There are no routing tables. */
 	if (!ipv6_mod_enabled())
 		return false;
-	/* A peer may claim any address: none that is nobody's, or means something else here. */
+	/* A peer may claim any address: reject addresses of no host, and special ones. */
 	if (type == IPV6_ADDR_ANY || ((type | ipv6_addr_type(&local->sin6_addr)) & no_host))
 		return false;
 	rt = rt6_lookup(dev_net_rcu(ndev), &remote->sin6_addr, &local->sin6_addr, ndev->ifindex,
@@ -217,7 +217,7 @@ static bool reverse_route6(struct net_device *ndev, const struct sockaddr_in6 *l
 #endif
 }
 
-/* The traffic class that the network device has for a priority, as rdma_cm asks for it. */
+/* Returns the traffic class of the network device for a priority, as rdma_cm does. */
 static u8 traffic_class(struct net_device *dev, int priority)
 {
 	struct net_device *real = is_vlan_dev(dev) ? vlan_dev_real_dev(dev) : dev;
@@ -230,8 +230,8 @@ static u8 traffic_class(struct net_device *dev, int priority)
 }
 
 /*
- * The service level for SO_PRIORITY, when the route is known: on Ethernet the device maps it. That of
- * an InfiniBand path is the subnet manager's: with another one, packets may never arrive.
+ * Returns the service level for SO_PRIORITY, when the route is known: on Ethernet the device maps
+ * it. The subnet manager sets that of an InfiniBand path: with another one packets may be lost.
  */
 u8 sdp_h_service_level(const struct rdma_cm_id *id, int priority)
 {
@@ -248,7 +248,9 @@ u8 sdp_h_service_level(const struct rdma_cm_id *id, int priority)
 	return level;
 }
 
-/* Would a packet to the remote address leave by the interface? As rdma_cm's validate_net_dev(). */
+/* Returns true if a packet to the remote address leaves by the interface. As rdma_cm's
+ * validate_net_dev().
+ */
 bool sdp_h_reverse_route(struct net *net, int ifindex, const struct sockaddr_storage *local,
 			 const struct sockaddr_storage *remote)
 {
@@ -306,7 +308,7 @@ int sdp_h_ib_map_error(struct ib_device *dev, u64 addr)
 	return ib_dma_mapping_error(dev, addr);
 }
 
-/* The CPU sees what it was let see before, and what it has written since. */
+/* The CPU sees bytes synced before, and bytes it has written since. */
 void sdp_h_ib_unmap(struct ib_device *dev, u64 addr, size_t size, enum dma_data_direction dir)
 {
 	if (!ib_uses_virt_dma(dev))
@@ -337,7 +339,7 @@ int sdp_h_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr)
 }
 
 #ifdef CONFIG_FAIL_FUNCTION
-/* A debug kernel may be told to have these fail. */
+/* Error injection of a debug kernel can make these fail. */
 ALLOW_ERROR_INJECTION(sdp_h_ib_map_error, ERRNO);
 ALLOW_ERROR_INJECTION(sdp_h_ib_post_send, ERRNO);
 ALLOW_ERROR_INJECTION(sdp_h_ib_post_recv, ERRNO);
@@ -361,8 +363,9 @@ static int no_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 }
 
 /*
- * rdma_cm gives each id a port of ip_local_port_range: to one host each port once, and never the one that it has given last.
- * Ids of this module neither listen nor connect; if no port is left they share one.
+ * rdma_cm gives each id a port of ip_local_port_range: each port once for one host, and never the
+ * last one again. Ids of this module neither listen nor connect; if no port is left they share
+ * one.
  */
 static void share_port(struct rdma_cm_id *id, struct sockaddr_storage *addr)
 {
@@ -373,7 +376,7 @@ static void share_port(struct rdma_cm_id *id, struct sockaddr_storage *addr)
 	((struct sockaddr_in *)addr)->sin_port = htons(low);
 }
 
-/* rdma_resolve_addr() from an address, or from any if `from` is of no family. */
+/* Calls rdma_resolve_addr() with a source address, or without one if `from` has no family. */
 int sdp_h_rdma_resolve(struct rdma_cm_id *id, struct sockaddr_storage *from,
 		       const struct sockaddr_storage *to, unsigned long timeout_ms)
 {

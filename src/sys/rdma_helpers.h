@@ -3,8 +3,8 @@
 #define SDP_RDMA_HELPERS_H
 
 /*
- * What src/sys/rdma and src/sys/pages.rs need of the kernel's inline functions, macros and
- * variadic functions, as plain functions.
+ * Inline functions, macros and variadic functions of the kernel as plain functions, for
+ * src/sys/rdma and src/sys/pages.rs.
  */
 
 #include <linux/socket.h>
@@ -18,7 +18,7 @@
 /* pages.rs */
 void *sdp_h_block_alloc(size_t size, bool atomic);
 void sdp_h_block_free(void *block, size_t size);
-/* Bytes of all blocks, but for what is not handed on yet; and exactly. */
+/* Bytes of all blocks, without the processors' unflushed batches; and the exact sum. */
 extern atomic_long_t sdp_h_block_bytes;
 unsigned long sdp_h_all_block_bytes(void);
 
@@ -58,7 +58,7 @@ int sdp_h_ib_arm(struct ib_cq *cq);
 /* route.rs */
 int sdp_h_rdma_resolve(struct rdma_cm_id *id, struct sockaddr_storage *from,
 		       const struct sockaddr_storage *to, unsigned long timeout_ms);
-/* Whether an address is on an RDMA port of this host. */
+/* Returns 0 if an address is on an RDMA port of this host. */
 int sdp_h_rdma_bind_test(struct net *net, struct sockaddr_storage *addr);
 
 #endif

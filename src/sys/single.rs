@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What there is one of at a time.
+//! Exclusive claims.
 
 use kernel::prelude::*;
 use kernel::sync::atomic::{AtomicFlag, Full};
 
-/// The right to something, while it lives.
+/// Claim to something, until its drop.
 pub(super) struct Single(&'static AtomicFlag);
 
 impl Single {
-    /// `taken`: the thing's own.
+    /// Claims it. `taken`: its flag.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if somebody else has it.
+    /// `EBUSY`: claimed already.
     pub(super) fn take(taken: &'static AtomicFlag) -> Result<Self> {
         match taken.xchg(true, Full) {
             true => Err(EBUSY),

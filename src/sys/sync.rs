@@ -2,11 +2,11 @@
 
 //! A static mutex.
 
-/// Makes a module with a mutex in a static, which the kernel has to initialise at run time: `lock()` takes
-/// it, and fails before `start()`. What it guards is never dropped.
+/// Makes a module with a static mutex, which the kernel has to initialise at run time: `lock()`
+/// takes it, and fails before `start()`. Its content is never dropped.
 ///
-/// A type of the kernel crate does not do, because how a lock is initialised in place differs from one
-/// series of it to the next.
+/// No type of the kernel crate does this, because the in-place initialisation of locks differs
+/// between kernel series.
 macro_rules! late_mutex {
     ($(#[$doc:meta])* mod $name:ident, $lock:ident: $guarded:ty = $value:expr) => {
         $(#[$doc])*
@@ -28,7 +28,7 @@ macro_rules! late_mutex {
             /// 0: not initialised, 1: being initialised, 2: initialised.
             static STATE: Atomic<u32> = Atomic::new(0);
 
-            /// Makes it usable. Called once when the module is loaded; more calls do nothing.
+            /// Initialises it. Called once when the module is loaded; more calls do nothing.
             pub(in super::super) fn start() {
                 if STATE.cmpxchg(0, 1, Full).is_ok() {
                     // SAFETY: Only one thread ever changes the state from 0 to 1.

@@ -1,38 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Time. Jiffies are the unit of the kernel's timers; they wrap around: compare differences.
+//! Time. Jiffies are the unit of the kernel's timers and wrap around: compare differences.
 
 use super::bindings as c;
 
 /// A time, or a span of time, in jiffies.
 pub(crate) type Jiffies = usize;
 
-/// Now.
+/// Returns the current time.
 pub(crate) fn jiffies() -> Jiffies {
     // SAFETY: An aligned integer that the timer interrupt changes, hence the volatile read.
     (unsafe { core::ptr::read_volatile(&raw const c::jiffies) }) as Jiffies
 }
 
-/// Whether that time has come.
+/// Returns true if the time is past.
 pub(crate) fn is_past(at: Jiffies) -> bool {
     jiffies().wrapping_sub(at) <= Jiffies::MAX / 2
 }
 
-/// Now, in nanoseconds of the monotonic clock.
+/// Returns the monotonic clock in nanoseconds.
 pub(crate) fn nanoseconds() -> u64 {
     // SAFETY: Reads a clock.
     unsafe { c::sdp_h_nanoseconds() }
 }
 
-/// The longest span of which [`is_past`] can tell the end.
+/// Longest span that [`is_past`] handles.
 const LONGEST: u64 = Jiffies::MAX as u64 / 4;
 
-/// Seconds as jiffies.
+/// Converts seconds to jiffies.
 pub(crate) const fn seconds(n: u32) -> Jiffies {
     at_most(n as u64 * c::HZ as u64)
 }
 
-/// Milliseconds as jiffies, rounded up.
+/// Converts milliseconds to jiffies, rounded up.
 pub(crate) const fn milliseconds(n: u32) -> Jiffies {
     at_most((n as u64 * c::HZ as u64).div_ceil(1000))
 }

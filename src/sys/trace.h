@@ -87,7 +87,7 @@ DECLARE_EVENT_CLASS(sdp_connection,
 		sdp_trace_state(__entry->state), __entry->error)
 );
 
-/* An attempt to connect, or to accept, has succeeded (ESTABLISHED) or failed. */
+/* An attempt to connect or accept has succeeded (ESTABLISHED) or failed. */
 DEFINE_EVENT(sdp_connection, sdp_connect,
 	TP_PROTO(const struct sock *sk),
 	TP_ARGS(sk)
@@ -102,7 +102,7 @@ DEFINE_EVENT(sdp_connection, sdp_close,
 	TP_ARGS(sk)
 );
 
-/* A message: its base header, and the messages that may be sent to the peer afterwards. */
+/* A message: its base header, and the number of messages that may still be sent to the peer. */
 DECLARE_EVENT_CLASS(sdp_message,
 	TP_PROTO(const struct sock *sk, const u8 *header, u16 credits),
 	TP_ARGS(sk, header, credits),
@@ -172,7 +172,7 @@ TRACE_EVENT(sdp_credit_stall,
 		__entry->credits, __entry->unsent)
 );
 
-/* How bytes go without a copy; see ZeroCopy in trace.rs. */
+/* Way of bytes without a copy; see ZeroCopy in trace.rs. */
 #define sdp_trace_way(way)			\
 	__print_symbolic(way,			\
 		{ 0, "read_by_peer" },		\
@@ -181,8 +181,8 @@ TRACE_EVENT(sdp_credit_stall,
 		{ 3, "written_by_peer" })
 
 /*
- * Memory of a send or receive call is done with, for or from which the other end's was advertised,
- * or which was itself: so many bytes of it, of which so many have gone directly.
+ * Memory of a send or receive call, advertised or used for transfers, is returned to it: its
+ * length, and the bytes that went without a copy.
  */
 TRACE_EVENT(sdp_zero_copy,
 	TP_PROTO(const struct sock *sk, u8 way, u32 len, u32 done),

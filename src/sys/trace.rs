@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Tracepoints: what happens on which connection, as it happens, for perf, trace-cmd or
-//! `/sys/kernel/tracing/events/sdp`. What is in each event is in `sys/trace.h`.
+//! Tracepoints of a connection's events, for perf, trace-cmd or `/sys/kernel/tracing/events/sdp`.
+//! `sys/trace.h` has the fields.
 //!
-//! One that is off costs a no-op instruction in its caller: nothing is evaluated and nothing called
-//! before the static branch is taken.
+//! A disabled tracepoint costs its caller a no-op instruction: nothing is evaluated and nothing
+//! called before the static branch is taken.
 
 use super::bindings as c;
 use super::net::sock::SockCore;
@@ -13,16 +13,16 @@ use kernel::jump_label::static_branch_unlikely;
 /// Length of a base header.
 const HEADER: usize = 16;
 
-/// How bytes go without a copy, seen from the call whose memory it is.
+/// Way of bytes without a copy, seen from the call that owns the memory.
 #[derive(Clone, Copy)]
 pub(crate) enum ZeroCopy {
-    /// The peer reads a send call's (SrcAvail).
+    /// The peer reads a send call's memory (SrcAvail).
     ReadByPeer = 0,
-    /// A send call's are written to the peer.
+    /// This end writes a send call's bytes to the peer.
     Written = 1,
-    /// They are read from the peer to a receive call's memory.
+    /// This end reads the peer's bytes into a receive call's memory.
     Read = 2,
-    /// The peer writes them to a receive call's memory (SinkAvail).
+    /// The peer writes into a receive call's memory (SinkAvail).
     WrittenByPeer = 3,
 }
 
@@ -41,7 +41,7 @@ macro_rules! tracepoints {
     )*};
 }
 
-/// The address of a base header; of less there is no event.
+/// Returns the address of a base header; shorter messages cause no event.
 macro_rules! base {
     ($header:ident) => {
         match $header.first_chunk::<HEADER>() {
@@ -52,7 +52,7 @@ macro_rules! base {
 }
 
 tracepoints! {
-    /// An attempt to connect, or to accept, has ended; the socket's error tells how.
+    /// An attempt to connect or accept has ended; the socket's error is the result.
     connect = __tracepoint_sdp_connect, rust_do_trace_sdp_connect();
     /// A connection ends; the socket is still in its last state.
     close = __tracepoint_sdp_close, rust_do_trace_sdp_close();
@@ -65,7 +65,7 @@ tracepoints! {
     /// `unsent` bytes begin to wait for credits.
     credit_stall = __tracepoint_sdp_credit_stall,
         rust_do_trace_sdp_credit_stall(credits: u16 => credits, unsent: usize => unsent.try_into().unwrap_or(u32::MAX));
-    /// `len` bytes of a call's memory are its own again; `done` of them have gone directly.
+    /// `len` bytes of a call's memory are returned to it; `done` of them went without a copy.
     zero_copy = __tracepoint_sdp_zero_copy,
         rust_do_trace_sdp_zero_copy(way: ZeroCopy => way as u8, len: u32 => len, done: u32 => done);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-/* The tracepoints of trace.h, made here, with functions for Rust to call them by. */
+/* Definitions of the tracepoints of trace.h, with functions that Rust calls. */
 
 #include <linux/in.h>
 #include <linux/in6.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Memory of a process that is watched.
+//! Watches of process memory.
 //!
-//! A [`Watched`] is a piece of a process's address space, and something that is of use only as long
-//! as the same pages are there: when it is idle ([`Watched::park`]) and the mapping changes (munmap,
-//! mremap, COW, truncation, the end of the process), or when memory is short, it is given up.
+//! A [`Watched`] is a range of a process's address space and a resource that is of use only while
+//! the same pages are there. An idle resource ([`Watched::park`]) is dropped when the mapping
+//! changes (munmap, mremap, COW, truncation, the end of the process), or when memory is short.
 
 use super::bindings as c;
 use super::rdma::work::{self, ModuleRef};
@@ -17,23 +17,23 @@ use kernel::sync::{new_spinlock, Arc, SpinLock};
 use kernel::types::Opaque;
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
-/// Something that can be given up: it is dropped, in any context but interrupts, with locks held.
+/// A resource that can be dropped in any context but interrupts, with locks held.
 pub(crate) trait Idle: Send + Unpin + 'static {
-    /// What it was made from, to make another one. Dropped in process context.
+    /// Source to make another one from. Dropped in process context.
     type Maker: Send + Sync;
 
-    /// How many pages that frees.
+    /// Returns the number of pages that the drop frees.
     fn pages(&self) -> usize;
 }
 
-/// What outlives the handle until nothing calls for it any more.
+/// Part that outlives the handle until no callback can run.
 ///
 /// # Invariants
 ///
 /// `raw` was started by `sdp_h_watch_start`; the work `end` stops it, before this is freed.
 #[pin_data]
 struct Inner<T: Idle> {
-    // First, so that a pointer to it is one to all.
+    // First, so that a pointer to it is a pointer to the whole.
     #[pin]
     raw: Opaque<c::sdp_h_watch>,
     address: usize,
@@ -79,7 +79,7 @@ extern "C" fn give_up<T: Idle>(raw: *mut c::sdp_h_watch) {
     drop(idle);
 }
 
-/// A piece of a process's address space that is watched. May be dropped in any context.
+/// A watched range of a process's address space. May be dropped in any context.
 ///
 /// # Invariants
 ///
@@ -87,11 +87,11 @@ extern "C" fn give_up<T: Idle>(raw: *mut c::sdp_h_watch) {
 pub(crate) struct Watched<T: Idle>(ManuallyDrop<Arc<Inner<T>>>);
 
 impl<T: Idle> Watched<T> {
-    /// Begins to watch memory of the calling process. Process context; sleeps.
+    /// Starts watching memory of the calling process. Context: process, sleeps.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, or what the kernel says.
+    /// `ENOMEM`. Others: from the kernel.
     pub(crate) fn new(address: usize, len: usize, maker: T::Maker) -> Result<Self> {
         let end = address.checked_add(len).ok_or(EINVAL)?;
         let start = address & !(super::pin::PAGE - 1);
@@ -119,35 +119,35 @@ impl<T: Idle> Watched<T> {
         Ok(Watched(ManuallyDrop::new(inner)))
     }
 
-    /// What the thing that is kept was made from.
+    /// Returns the source of the resource.
     pub(crate) fn maker(&self) -> &T::Maker {
         &self.0.maker
     }
 
-    /// Waits until no change is under way, and names this moment. Sleeps.
+    /// Waits until no change is in progress and returns a number for this moment. Sleeps.
     pub(crate) fn begin(&self) -> usize {
         // SAFETY: By the invariants.
         unsafe { c::sdp_h_watch_begin(self.0.raw.get()) as usize }
     }
 
-    /// Whether nothing has changed since.
+    /// Returns true if nothing has changed since.
     pub(crate) fn is_valid(&self, moment: usize) -> bool {
         // SAFETY: By the invariants.
         unsafe { c::sdp_h_watch_valid(self.0.raw.get(), moment) }
     }
 
-    /// Whether it is just this memory, of the calling process.
+    /// Returns true if it is exactly this memory, of the calling process.
     pub(crate) fn is(&self, address: usize, len: usize) -> bool {
         // SAFETY: By the invariants; called by a process.
         let mine = unsafe { c::sdp_h_watch_is_mine(self.0.raw.get()) };
         mine && (self.0.address, self.0.len) == (address, len)
     }
 
-    /// Keeps something as long as the mapping does not change.
+    /// Keeps a resource as long as the mapping does not change.
     ///
     /// # Errors
     ///
-    /// Gives it back if it has changed.
+    /// The resource, if the mapping has changed.
     pub(crate) fn park(&self, t: T) -> Result<(), T> {
         let pages = t.pages();
         let mut idle = self.0.idle.lock();
@@ -163,7 +163,7 @@ impl<T: Idle> Watched<T> {
         Ok(())
     }
 
-    /// Takes it back, if it is still there.
+    /// Takes the resource back, if it is still there.
     pub(crate) fn take(&self) -> Option<T> {
         // SAFETY: By the invariants.
         unsafe { c::sdp_h_watch_busy(self.0.raw.get()) };
@@ -179,14 +179,14 @@ impl<T: Idle> Drop for Watched<T> {
     }
 }
 
-/// Gives up what has been idle longest, until that makes so many pages. In any context that may take
+/// Drops the resources idle longest, up to this number of pages. Context: any that may take
 /// spinlocks.
 pub(crate) fn shrink(pages: usize) {
     // SAFETY: No requirements.
     unsafe { c::sdp_h_watch_shrink(pages) };
 }
 
-/// The kernel asks for idle memory when memory is short.
+/// Shrinker: drops idle memory when the kernel is short of it.
 pub(crate) struct Shrinker {
     _single: Single,
 }
@@ -194,11 +194,11 @@ pub(crate) struct Shrinker {
 static SHRINKER: AtomicFlag = AtomicFlag::new(false);
 
 impl Shrinker {
-    /// From now on. Process context.
+    /// Registers it. Context: process.
     ///
     /// # Errors
     ///
-    /// `EBUSY` the second time, `ENOMEM`.
+    /// `EBUSY`: registered already. `ENOMEM`.
     pub(crate) fn start() -> Result<Self> {
         let single = Single::take(&SHRINKER)?;
         // SAFETY: Process context, and there is no other one.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-/* Address space that is watched, and what is given up under memory pressure; see watch_helpers.h. */
+/* Watched address space, and memory dropped under memory pressure; see watch_helpers.h. */
 
 #include <linux/sched.h>
 #include <linux/shrinker.h>
@@ -8,8 +8,8 @@
 #include "watch_helpers.h"
 
 /*
- * Watches whose memory nobody uses at the moment, the longest idle first. give_up() is called under
- * the lock, which keeps the watch from going.
+ * Watches with idle memory, the longest idle first. give_up() is called under the lock, which
+ * keeps the watch alive.
  */
 static LIST_HEAD(idle_list);
 static DEFINE_SPINLOCK(idle_lock);
@@ -35,7 +35,7 @@ static bool changed(struct mmu_interval_notifier *mni, const struct mmu_notifier
 	mmu_interval_set_seq(mni, seq);
 	w->changed = true;
 	spin_unlock(&w->lock);
-	/* What is in use stays as it is: whoever uses it sees the change when they are done. */
+	/* Memory in use stays as it is: its user sees the change at the end. */
 	spin_lock(&idle_lock);
 	take_out(w);
 	spin_unlock(&idle_lock);
@@ -47,7 +47,7 @@ static const struct mmu_interval_notifier_ops watch_ops = {
 	.invalidate = changed,
 };
 
-/* Begins to watch a piece of the calling process's memory. */
+/* Starts watching a range of the calling process's memory. */
 int sdp_h_watch_start(struct sdp_h_watch *w, unsigned long start, unsigned long len,
 		      void (*give_up)(struct sdp_h_watch *w))
 {
@@ -67,7 +67,7 @@ void sdp_h_watch_stop(struct sdp_h_watch *w)
 	sdp_h_watch_busy(w);
 }
 
-/* Waits until no change is under way. What changes from now on makes the number invalid. */
+/* Waits until no change is in progress. Later changes make the number invalid. */
 unsigned long sdp_h_watch_begin(struct sdp_h_watch *w)
 {
 	unsigned long seq = mmu_interval_read_begin(&w->mni);
@@ -78,7 +78,7 @@ unsigned long sdp_h_watch_begin(struct sdp_h_watch *w)
 	return seq;
 }
 
-/* Has nothing changed since sdp_h_watch_begin()? */
+/* Returns true if nothing has changed since sdp_h_watch_begin(). */
 bool sdp_h_watch_valid(struct sdp_h_watch *w, unsigned long seq)
 {
 	bool valid;
@@ -99,7 +99,9 @@ bool sdp_h_watch_changed(struct sdp_h_watch *w)
 	return ret;
 }
 
-/* Is it memory of the calling process? The watch holds on to its mm, so the address is not reused. */
+/* Returns true if it is memory of the calling process. The watch holds its mm, so the address is
+ * not reused.
+ */
 bool sdp_h_watch_is_mine(const struct sdp_h_watch *w)
 {
 	return w->mni.mm == current->mm;
@@ -122,7 +124,7 @@ void sdp_h_watch_busy(struct sdp_h_watch *w)
 	spin_unlock(&idle_lock);
 }
 
-/* Gives up what has been idle longest, until that makes so many pages. */
+/* Drops the memory idle longest, up to this number of pages. */
 unsigned long sdp_h_watch_shrink(unsigned long pages)
 {
 	unsigned long freed = 0;

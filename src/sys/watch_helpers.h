@@ -2,14 +2,14 @@
 #ifndef SDP_WATCH_HELPERS_H
 #define SDP_WATCH_HELPERS_H
 
-/* What src/sys/watch.rs needs of the kernel's mmu notifiers and shrinkers. */
+/* MMU notifiers and shrinkers for src/sys/watch.rs. */
 
 #include <linux/list.h>
 #include <linux/mmu_notifier.h>
 #include <linux/spinlock.h>
 #include <linux/types.h>
 
-/* A piece of a process's address space that is watched. */
+/* A watched range of a process's address space. */
 struct sdp_h_watch {
 	struct mmu_interval_notifier mni;
 	spinlock_t		lock;		/* for mni's sequence and changed */

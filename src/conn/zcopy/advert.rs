@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Memory that the peer gets access to.
+//! Adverts: memory that the peer gets access to.
 //!
-//! An [`Advert`] is one piece of it, from the moment it belongs to the transport until the peer's access has
-//! ended:
+//! An [`Advert`] is one piece of memory, from its transfer to the transport until the end of the
+//! peer's access:
 //!
 //! ```text
 //!  New -- registered --> Queued
@@ -14,47 +14,47 @@
 //!  any of them -- connection lost --> Lost
 //! ```
 //!
-//! A piece is known by its cookie, which no other piece of the connection has, before or after:
-//! several may end at once, and where one was another one may be by then.
+//! The cookie identifies a piece among all earlier and later ones of the connection: several may
+//! end at once, and another may have taken the place of one by then.
 
 use crate::protocol::Block;
 
-/// How far an advert is; see the head of this file.
+/// State of an advert; see the head of this file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AdvertState {
     /// Not registered yet.
     New,
-    /// Registered, and the peer was not told.
+    /// Registered, not yet sent.
     Queued,
-    /// The peer may access it.
+    /// Sent: the peer may access it.
     Posted,
-    /// The peer is done with it, or was never told.
+    /// The peer is done with it, or it was never sent.
     Done,
-    /// Its access is being ended.
+    /// The invalidation is posted.
     Invalidating,
-    /// It has none any more.
+    /// The peer has no access any more.
     Invalid,
-    /// The connection is lost, and the memory is the transport's until that is gone.
+    /// The connection is lost, and the memory belongs to the transport until that is destroyed.
     Lost,
 }
 
-/// A piece of memory; `M` is how its owner finds it again.
+/// A piece of memory; `M` is its owner's handle.
 #[derive(Debug)]
 pub(crate) struct Advert<M> {
-    /// Where it is now.
+    /// Handle of the memory.
     pub(crate) memory: M,
-    /// What the peer is told.
+    /// Block that the message contains.
     pub(crate) segment: Block,
-    /// What the end of access to it is called.
+    /// Cookie of the invalidation.
     pub(crate) cookie: u64,
-    /// How far it is.
+    /// State.
     pub(crate) state: AdvertState,
-    /// Bytes at its start that have gone from one end to the other.
+    /// Bytes at its start that have been transferred.
     pub(crate) done: u32,
 }
 
 impl<M> Advert<M> {
-    /// A piece of `size` bytes that is to be registered when its turn has come.
+    /// Makes a piece of `size` bytes that is registered in its turn.
     pub(crate) fn unregistered(memory: M, size: u32, cookie: u64) -> Self {
         let segment = Block {
             size,
@@ -67,14 +67,14 @@ impl<M> Advert<M> {
         }
     }
 
-    /// It is registered as this.
+    /// Notes its registration.
     pub(crate) fn registered(&mut self, segment: Block) {
         if self.state == AdvertState::New {
             (self.state, self.segment) = (AdvertState::Queued, segment);
         }
     }
 
-    /// A piece that is registered.
+    /// Makes a registered piece.
     pub(crate) fn new(memory: M, segment: Block, cookie: u64) -> Self {
         Advert {
             memory,
@@ -85,53 +85,53 @@ impl<M> Advert<M> {
         }
     }
 
-    /// What the peer is to be told.
+    /// Returns the block to send.
     pub(crate) fn queued(&self) -> Option<Block> {
         (self.state == AdvertState::Queued).then_some(self.segment)
     }
 
-    /// Whether the peer may come to use it, or not use it, yet.
+    /// Returns true if the peer may still use it, or will get it.
     pub(crate) fn is_out(&self) -> bool {
         use AdvertState::{New, Posted, Queued};
         matches!(self.state, New | Queued | Posted)
     }
 
-    /// Whether the peer was not told of it yet.
+    /// Returns true if it is not sent yet.
     pub(crate) fn is_unsent(&self) -> bool {
         matches!(self.state, AdvertState::New | AdvertState::Queued)
     }
 
-    /// The message that tells of it is posted.
+    /// Notes that its message is posted.
     pub(crate) fn posted(&mut self) {
         if self.state == AdvertState::Queued {
             self.state = AdvertState::Posted;
         }
     }
 
-    /// So many bytes at its start have gone. Returns how many of them are new.
+    /// Records the bytes transferred at its start. Returns the number of new ones.
     pub(crate) fn moved(&mut self, done: u32) -> u32 {
         let before = core::mem::replace(&mut self.done, done.min(self.segment.size));
         self.done.saturating_sub(before)
     }
 
-    /// The peer is done with it, or was not told of it.
+    /// Ends the use by the peer, or withdraws it before it was sent.
     pub(crate) fn finish(&mut self) {
         match self.state {
-            // nobody has got access
+            // the peer never had access
             AdvertState::New => self.state = AdvertState::Invalid,
             AdvertState::Queued | AdvertState::Posted => self.state = AdvertState::Done,
             _ => {}
         }
     }
 
-    /// The end of the peer's access is posted.
+    /// Notes that the invalidation is posted.
     pub(crate) fn invalidating(&mut self) {
         if self.state == AdvertState::Done {
             self.state = AdvertState::Invalidating;
         }
     }
 
-    /// Access has ended to the piece with this cookie. Returns whether it is this one.
+    /// Handles a completed invalidation. Returns true if the cookie is that of this piece.
     pub(crate) fn invalidated(&mut self, cookie: u64) -> bool {
         let own = self.state == AdvertState::Invalidating && self.cookie == cookie;
         if own {
@@ -140,12 +140,13 @@ impl<M> Advert<M> {
         own
     }
 
-    /// Whether the end of access is waited for.
+    /// Returns true if an invalidation is due or in flight.
     pub(crate) fn is_ending(&self) -> bool {
         matches!(self.state, AdvertState::Done | AdvertState::Invalidating)
     }
 
-    /// Whether its owner may take it: nobody accesses it any more, or the transport has it.
+    /// Returns true if the owner may take it: nobody accesses it any more, or the transport has
+    /// it.
     pub(crate) fn is_back(&self) -> bool {
         matches!(self.state, AdvertState::Invalid | AdvertState::Lost)
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What of the stream goes next where blocks have a place in it: the bytes before a block, its advert, or
-//! what the peer has not read of it.
+//! Order of the stream around blocks: the bytes before a block, its advert, or the part that the
+//! peer has not read.
 
 use super::super::{Connection, Wakeups};
 use super::posted::REST;
@@ -12,35 +12,35 @@ use crate::sys::time::jiffies;
 use crate::transport::{Access, LentSpan, SendWr, Transfer, Transport};
 use kernel::prelude::*;
 
-/// What goes next of the stream, as far as its order is concerned.
+/// Next part of the stream, by its order.
 pub(crate) struct Ahead {
-    /// So many bytes.
+    /// Number of bytes.
     pub(crate) unsent: usize,
-    /// So many of them in one message.
+    /// Maximum number of them in one message.
     pub(crate) limit: usize,
-    /// There is more behind them that is not among them.
+    /// Set if more follows that is not counted here.
     pub(crate) more: bool,
-    /// The block that is to be advertised behind them.
+    /// Block to advertise behind them.
     pub(crate) source: Option<Block>,
-    /// They are these, of the block with this cookie.
+    /// Their memory and the cookie, if they are of a block.
     pub(crate) rest: Option<(LentSpan, u64)>,
 }
 
 impl Ahead {
-    /// Whether the bytes are a block's.
+    /// Returns true if the bytes are a block's.
     pub(crate) fn is_of_block(&self) -> bool {
         self.more && self.source.is_none() && (self.rest.is_some() || self.limit == 0)
     }
 }
 
 impl Connection {
-    /// Bytes of the stream that the program has given and that are not known to have arrived, without
-    /// those that a call waits for.
+    /// Returns the bytes that the program has handed over and that are not known to have arrived,
+    /// without those that a call waits for.
     pub(crate) fn outstanding(&self) -> usize {
         self.tx.queued() + self.direct.blocks.detached_bytes()
     }
 
-    /// What goes next.
+    /// Returns the next part of the stream.
     #[inline]
     pub(crate) fn ahead(&mut self) -> Ahead {
         let mut ahead = Ahead {
@@ -60,7 +60,7 @@ impl Connection {
         let Some((next, at)) = self.direct.blocks.next() else {
             return;
         };
-        // what is queued behind the block goes after it
+        // bytes queued behind the block go after it
         ahead.unsent = at.saturating_sub(self.tx.sent()) as usize;
         ahead.more = true;
         if let Next::Advert(block) = next {
@@ -119,9 +119,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Does with the block that is next whatever is no message: registers it if it can be advertised,
-    /// has it go otherwise if it cannot, writes its rest to where a reader of the peer waits. Whether to
-    /// look again, since bytes were posted or it goes otherwise.
+    /// Handles the next block apart from messages: registers it if it can be advertised, sends it
+    /// another way if it cannot, writes its rest to a waiting reader of the peer. Returns true if
+    /// the caller has to check again, since bytes were posted or the way has changed.
     #[inline]
     pub(crate) fn blocks_on(&mut self, wakeups: &mut Wakeups) -> Result<bool> {
         if self.direct.blocks.is_empty() {
@@ -176,27 +176,27 @@ impl Connection {
         }
     }
 
-    /// Whether a block of this size may be advertised.
+    /// Returns true if a block of this size may be advertised.
     fn can_be_read(&self, size: u32) -> bool {
         let can = |p: &crate::protocol::Connection| p.can_advertise(size);
         by_read() && self.protocol.as_ref().is_some_and(can)
     }
 
-    /// Whether that will not be changed by what the peer says of others.
+    /// Returns true if no report of the peer about other blocks will change that.
     fn is_stuck(&self) -> bool {
         self.protocol
             .as_ref()
             .is_some_and(|p| p.sources_outstanding() == 0)
     }
 
-    /// The next block is not to be advertised, which nobody has refused.
+    /// Passes over the advert of the next block; this counts as no refusal.
     fn pass_over(&mut self, wakeups: &mut Wakeups) {
         self.direct.blocks.pass_over();
         wakeups.direct = true;
     }
 
-    /// Writes bytes of the rest of a block to where a reader of the peer waits, if one does and there is
-    /// room to. Whether that was so.
+    /// Writes bytes of the rest of a block to a waiting reader of the peer. Returns false without
+    /// a reader or space.
     fn write_rest(&mut self, sge: &LentSpan, cookie: u64) -> Result<bool> {
         let (Some(endpoint), Some(protocol)) = (self.endpoint.as_mut(), self.protocol.as_mut())
         else {
@@ -229,7 +229,7 @@ impl Connection {
         }
     }
 
-    /// So many bytes of the rest of a block have gone.
+    /// Records sent bytes of the rest of a block.
     pub(super) fn rest_gone(&mut self, cookie: u64, bytes: u32, wakeups: &mut Wakeups) {
         self.direct.blocks.rest_gone(cookie, bytes);
         self.heard.progress(jiffies());

@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Whether a large send is copied or goes directly (zero copy).
+//! Choice between copy and zero copy for large sends.
 //!
 //! 1. A send of less than [`SMALLEST`] bytes is copied.
-//! 2. Larger ones are told apart by their size: from 64 KiB on, from 256 KiB on, and from 1 MiB on. Of a call whose memory
-//!    is scattered, each run that can be one memory region is a send, and the longest tells what the call's time is of.
-//! 3. Of each size a connection keeps a *ratio*: the time that a direct send takes its caller, of that
-//!    which a copied one takes.
-//! 4. It goes directly if that is at most [`EQUAL`]: of two that take as long, this leaves the processor
-//!    to others.
-//! 5. A new connection has the ratio that is likely for its kind of device ([`Kind`]).
-//! 6. Calls are timed. After so many bytes of them ([`FIRST_REST`]) the other way is tried for a few.
-//! 7. The new ratio is the mean of the old one and of that which the trial gives.
-//! 8. While trials change nothing, each comes after four times as many bytes as the one before, so that they
-//!    cost next to nothing; one that does change the way is soon put to the test.
-//! 9. What comes first after a change of the way is not timed, since it fills buffers, or drains them.
-//! 10. Connections have nothing in common: what holds with one peer need not with another.
+//! 2. Larger ones form three classes: from 64 KiB, from 256 KiB, and from 1 MiB on. In a call with
+//!    scattered memory each run that can be one memory region counts as a send, and the longest
+//!    run determines the class of the call's time.
+//! 3. For each class a connection keeps a *ratio*: the caller's time of a zero-copy send divided
+//!    by that of a copied one.
+//! 4. A send is zero copy if its ratio is at most [`EQUAL`]: at equal times this leaves the
+//!    processor to others.
+//! 5. A new connection starts with the likely ratio of its kind of device ([`Kind`]).
+//! 6. Calls are timed. After [`FIRST_REST`] bytes a few sends try the other way.
+//! 7. The new ratio is the mean of the old one and that of the trial.
+//! 8. While trials change nothing, each comes after four times as many bytes as the one before, so
+//!    that they cost next to nothing; a trial that changes the way is verified soon.
+//! 9. The first bytes after a change of the way are not timed, since they fill buffers or drain
+//!    them.
+//! 10. Connections share nothing: a result for one peer need not hold for another.
 
-/// Sends below this many bytes are always copied: pinning and telling of them takes longer.
+/// Sends below this many bytes are always copied: pinning and advertising them takes longer.
 pub(crate) const SMALLEST: usize = 64 << 10;
 
-/// Where the second and the third size begin.
+/// Least bytes of the second and third class.
 const LARGER: usize = 256 << 10;
 const LARGEST: usize = 1 << 20;
 
@@ -28,40 +30,42 @@ const LARGEST: usize = 1 << 20;
 const ONE: u64 = 1024;
 /// 1.02: as good as equal, in what can be measured.
 const EQUAL: u64 = ONE + ONE / 50;
-/// Ratios that are likely before anything is known: a trial that tells otherwise by a fifth changes the way.
+/// Likely ratios before any measurement: a trial that differs by a fifth changes the way.
 const LIKELY_DIRECT: u64 = ONE - ONE / 10;
 const LIKELY_COPIED: u64 = ONE + ONE / 10;
-/// No trial counts for more than a ratio of 2, or of a half: one that waits for a processor takes any time.
+/// A trial counts as at most a ratio of 2 and at least a half: one that waits for a processor
+/// takes any time.
 const MOST: u64 = 2 * ONE;
 const LEAST: u64 = ONE / 2;
 
 /// Bytes between two trials, at first and at most.
 const FIRST_REST: u64 = 16 << 20;
 const LONGEST_REST: u64 = 1 << 30;
-/// Bytes that are timed of a trial.
+/// Timed bytes of a trial.
 const TRIAL: u64 = 1 << 20;
-/// Bytes that are not, once sends go directly, and once they are copied again: the buffers of both ends
-/// have to drain, or to be filled.
+/// Untimed bytes after a change to zero copy, and to copying: the buffers of both ends have to
+/// drain or to fill.
 const DRAIN: u64 = 1 << 19;
 const FILL: u64 = 2 << 20;
-/// Bytes that the mean of the way in use reaches back, about.
+/// Approximate window of the mean of the way in use, in bytes.
 const BACK: u64 = 8 << 20;
 
-/// What carries a connection, as far as that tells which way is the better one.
+/// Kind of device, for the initial ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// An adapter, which copies nothing by the processor.
+    /// An adapter: the processor copies nothing.
     Adapter,
-    /// A device in software, such as rxe, for which the processor copies in any case.
+    /// A software device, such as rxe: the processor copies in either case.
     Software,
-    /// Nothing: both ends are here, and a direct send is copied once instead of twice.
+    /// A local connection: zero copy copies once instead of twice.
     Local,
 }
 
 impl Kind {
-    /// The size from which direct sends are likely to be better. Counted with rxe their throughput is 0.76 of that of copying at
-    /// 64 KiB and 1.06 at 1 MiB; adapters are told to break even between 64 and 256 KiB. Within one machine it is 0.67 at
-    /// 64 KiB and 1.4 at 256 KiB, and by the clock 0.5 and 1.1.
+    /// Returns the size from which zero copy is likely better. Instruction-counted with rxe its
+    /// throughput is 0.76 of copying at 64 KiB and 1.06 at 1 MiB; adapters are reported to break
+    /// even between 64 and 256 KiB. On local connections it is 0.67 at 64 KiB and 1.4 at 256 KiB,
+    /// and by the clock 0.5 and 1.1.
     const fn begins(self) -> usize {
         match self {
             Kind::Adapter | Kind::Local => LARGER,
@@ -70,7 +74,7 @@ impl Kind {
     }
 }
 
-/// What sends have cost lately.
+/// Recent cost of sends.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     bytes: u64,
@@ -89,29 +93,29 @@ impl Cost {
         }
     }
 
-    /// Nanoseconds for a page.
+    /// Returns the nanoseconds a page.
     fn of_page(&self) -> u64 {
         let pages = (self.bytes >> 12).max(1);
         self.time.checked_div(pages).unwrap_or(0)
     }
 }
 
-/// Sends of one size, on one connection.
+/// Sends of one class on one connection.
 #[derive(Clone, Copy, Debug)]
 struct Size {
-    /// There were any.
+    /// Set once there were any.
     used: bool,
-    /// See the head of this file; in [`ONE`]s.
+    /// Ratio (head of this file), in units of [`ONE`].
     ratio: u64,
-    /// The other way is tried.
+    /// A trial of the other way is in progress.
     trying: bool,
-    /// Bytes that are not timed.
+    /// Bytes left that are not timed.
     warm_up: u64,
-    /// Bytes until the trial is over, or until the next one.
+    /// Bytes until the end of the trial, or until the next one.
     left: u64,
-    /// Bytes until the one after that.
+    /// Bytes until the trial after that.
     rest: u64,
-    /// What the way costs that the ratio tells, and what the other one does.
+    /// Cost of the way that the ratio selects, and of the other one.
     own: Cost,
     other: Cost,
 }
@@ -133,12 +137,12 @@ impl Size {
         }
     }
 
-    /// The way that the ratio tells.
+    /// Returns the way that the ratio selects.
     fn prefers_direct(&self) -> bool {
         self.ratio <= EQUAL
     }
 
-    /// The way in use.
+    /// Returns the way in use.
     fn is_direct(&self) -> bool {
         self.prefers_direct() != self.trying
     }
@@ -173,7 +177,7 @@ impl Size {
         };
     }
 
-    /// A trial is over.
+    /// Ends a trial.
     fn judge(&mut self) {
         let before = self.prefers_direct();
         let (direct, copied) = match before {
@@ -198,14 +202,14 @@ impl Size {
     }
 }
 
-/// What one connection goes by.
+/// Measurements of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Policy {
     sizes: [Size; 3],
 }
 
 impl Policy {
-    /// That of a new connection.
+    /// Makes the state of a new connection.
     pub(crate) const fn new(kind: Kind) -> Self {
         let begins = kind.begins();
         Policy {
@@ -227,12 +231,13 @@ impl Policy {
         }
     }
 
-    /// Whether a send of so many bytes is to go directly.
+    /// Returns true if a send of this many bytes is zero copy.
     pub(crate) fn is_direct(&mut self, bytes: usize) -> bool {
         self.size(bytes).is_some_and(|s| s.is_direct())
     }
 
-    /// Such a send begins. Whether sends of any size that this connection has go directly now.
+    /// Begins such a send. Returns true if sends of any class on this connection are zero copy
+    /// now.
     pub(crate) fn begins(&mut self, bytes: usize) -> bool {
         if let Some(size) = self.size(bytes) {
             size.used = true;
@@ -240,8 +245,8 @@ impl Policy {
         self.sizes.iter().any(|s| s.used && s.is_direct())
     }
 
-    /// A call that may wait has sent so many bytes, in so many nanoseconds, as [`is_direct`](Self::is_direct) said of so many
-    /// of them, its longest run.
+    /// Records the time of a blocking call in nanoseconds; [`Self::is_direct`] chose the way of
+    /// its longest run.
     pub(crate) fn sent(&mut self, run: usize, bytes: usize, time: u64) {
         if let Some(size) = self.size(run) {
             size.sent(bytes as u64, time);

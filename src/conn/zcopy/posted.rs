@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Memory that the transport has: it is read or written by a call's own transfers ([`Way`]), or by the
-//! peer, whose access is ended in the end.
+//! Memory lent to the transport, for a call's own transfers ([`Way`]) or for access by the peer.
 
 use super::advert::{Advert, AdvertState};
 use super::transfer::TransferQueue;
@@ -9,15 +8,15 @@ use crate::protocol::Remote;
 use crate::transport::{Endpoint, Loan, Transfer, Transport, Watch};
 use kernel::prelude::*;
 
-/// Memory that the transport has.
+/// Memory lent to the transport.
 #[derive(Clone)]
 pub(super) struct Posted {
     pub(super) id: Loan,
-    /// Tells when it is let go of, where it cannot be taken back.
+    /// Reports the release where the memory cannot be reclaimed.
     pub(super) watch: Watch,
 }
 
-/// Ends the peer's access to a piece if it is time to, as soon as there is room for that.
+/// Posts the invalidation of a piece if it is due and there is space.
 pub(super) fn end_access(advert: &mut Advert<Posted>, endpoint: &mut Endpoint) -> Result {
     if advert.state == AdvertState::Done {
         match endpoint.invalidate(advert.memory.id, advert.cookie) {
@@ -29,9 +28,9 @@ pub(super) fn end_access(advert: &mut Advert<Posted>, endpoint: &mut Endpoint) -
     Ok(())
 }
 
-/// Which way bytes go that a call moves itself; also the last bit of the cookies of transfers, the others
-/// being the number of the piece. The peer's device answers without its program, so the call waits for the
-/// end, whatever it was told about waiting.
+/// Direction of a call's own transfers; also the last bit of their cookies, the others being the
+/// number of the piece. The peer's device replies without its program, so the call waits for the
+/// end even if it is non-blocking.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     /// By READ, from the peer.
@@ -40,7 +39,8 @@ pub(super) enum Way {
     Write = 1,
 }
 
-/// Marks the cookie of a WRITE or message with the rest of a block; the others are its own cookie.
+/// Flag in the cookie of a WRITE or message with the rest of a block; the other bits are the
+/// block's cookie.
 pub(super) const REST: u64 = 1 << 63;
 
 impl Way {
@@ -56,9 +56,9 @@ impl Way {
         (way, cookie >> 1)
     }
 
-    /// Posts the next request, and tells for how many bytes, and whether these are the call's last; 0
-    /// bytes: there is no room now, or nothing to post. Nothing more comes if the peer has nothing more
-    /// advertised.
+    /// Posts the next request. Returns the number of bytes, and true if these are the call's last.
+    /// 0 bytes: no space now, or nothing to post. Cuts the queue if the peer's adverts are used
+    /// up.
     pub(super) fn post(
         self,
         queue: &mut TransferQueue<Posted>,

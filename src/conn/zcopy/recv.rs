@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Receive calls whose bytes are not copied: the call's room is filled by the peer, which it has told of
-//! it, or by READs of what the peer has told of. What the connection knows of that is in [`super::rx`].
+//! Receive calls without a copy: the peer writes to the call's advertised memory, or the call
+//! READs the peer's advert. [`super::rx`] has the connection's part.
 
 use super::super::SdpSock;
 use super::advert::AdvertState;
@@ -15,18 +15,18 @@ use crate::sys::pin::PinTerm;
 use crate::sys::trace::{self, ZeroCopy};
 use crate::transport::Access;
 
-/// What became of an attempt to advertise memory.
+/// Result of an attempt to advertise memory.
 enum Offered {
     Yes,
-    /// Something has come, or another call was first.
+    /// Bytes have arrived, or another call was first.
     NotNow,
-    /// It cannot be had.
+    /// Not possible.
     No,
 }
 
-/// Has the peer write to the next `size` bytes of the room that a receive call has left, and waits for
-/// that: how many came so, which count as received. With none the call goes on as if it had not been tried.
-/// One that waits for all of its room (`MSG_WAITALL`) does it again for the next piece.
+/// Advertises the next `size` bytes of a receive call's buffer and waits. Returns the bytes
+/// written, which count as received. With none the call goes on as without the attempt. A call
+/// that waits for its whole buffer (`MSG_WAITALL`) repeats it for the next piece.
 pub(crate) fn be_written_to(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
@@ -51,7 +51,7 @@ pub(crate) fn be_written_to(
         trace::zero_copy(sk, ZeroCopy::WrittenByPeer, sink.segment.size, sink.done);
         let skips = &mut c.direct.sink_skips;
         match sink.done {
-            // that something came first says nothing
+            // bytes that came first prove nothing
             0 if withdrawn => {}
             // without READs the sender may be waiting for it
             0 if by_read() => skips.failed(),
@@ -65,7 +65,7 @@ pub(crate) fn be_written_to(
     n
 }
 
-/// Pins the next `size` bytes of the call's room and advertises them, or fewer.
+/// Pins up to the next `size` bytes of the call's buffer and advertises them.
 fn offer(sk: &SdpSock, to: &mut RecvMsg<'_>, size: usize) -> Offered {
     let piece = to.piece(size);
     let pin = CallMemory::pin(sk, piece, 1, |block, account| {
@@ -86,15 +86,14 @@ fn offer(sk: &SdpSock, to: &mut RecvMsg<'_>, size: usize) -> Offered {
             drop(c);
             Offered::Yes
         }
-        // Less was pinned than is worth while: the call must not try again at once. It may
-        // if something came meanwhile.
+        // Too little was pinned: the call must not retry at once, unless bytes arrived meanwhile.
         None if c.sink_fits(u32::try_from(size).unwrap_or(0)) => Offered::No,
         None => Offered::NotNow,
     }
 }
 
-/// Waits until the memory is the caller's again, or the connection is lost. Whether the peer was not told
-/// of it, since something came before.
+/// Waits until the memory is returned, or the connection is lost. Returns true if the advert was
+/// withdrawn before it was sent, since bytes came first.
 fn wait_written(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> bool {
     let mut waiting = Waiting::new(MOST_PATIENCE);
     let mut withdrawn = false;
@@ -119,7 +118,7 @@ fn wait_written(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> boo
         let turn = waiting.sleep(sk, lock, seq, closed, timeout, |lock, limit| {
             sk.wait_to_read(lock, seq, limit)
         });
-        // (a signal is seen again by the call)
+        // (the call checks for signals again)
         if turn != Turn::Look {
             let mut c = sk.connection();
             c.take_sink_back();
@@ -128,17 +127,18 @@ fn wait_written(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> boo
     }
 }
 
-/// What became of a look at the peer's adverts.
+/// Result of reading the peer's adverts.
 pub(crate) enum Look {
-    /// So many bytes were read.
+    /// This many bytes were read.
     Read(usize),
-    /// There is none, or it was refused: its bytes come as Data.
+    /// There is none, or it was refused: its bytes arrive as Data.
     Nothing,
-    /// The connection was lost meanwhile. The error stays, for a call that has no bytes to give.
+    /// The connection was lost. The error stays pending, for a call without bytes.
     Lost,
 }
 
-/// Has the next bytes sent as Data if they are at the peer: the call must not wait, or looks only.
+/// Requests the next bytes as Data if they are in an advert: the call must not wait, or only
+/// peeks.
 pub(crate) fn refuse(sk: &SdpSock) {
     let mut c = sk.connection();
     if !c.holds_advert() || !c.direct.reading.is_empty() {
@@ -149,7 +149,7 @@ pub(crate) fn refuse(sk: &SdpSock) {
     drop(c);
 }
 
-/// Reads what the peer has advertised, if that is next, into the room that a call has left.
+/// Reads the peer's advert, if that is next, into the call's buffer.
 pub(crate) fn read(sk: &SdpSock, lock: &mut Locked<'_>, to: &mut RecvMsg<'_>, most: usize) -> Look {
     let (there, can_read) = {
         let c = sk.connection();
@@ -193,12 +193,13 @@ pub(crate) fn read(sk: &SdpSock, lock: &mut Locked<'_>, to: &mut RecvMsg<'_>, mo
     if lost && done == 0 {
         return Look::Lost;
     }
-    // what was read before it was lost is the program's, as what came as Data
+    // bytes read before the loss go to the program, as bytes of Data do
     to.skip(done);
     Look::Read(done)
 }
 
-/// Reads to that memory. `false`: the peer has taken its advert back, or another call has come first.
+/// Reads to that memory. Returns false if the peer has cancelled its advert, or another call has
+/// come first.
 fn begin(sk: &SdpSock, mut memory: CallMemory<'_>) -> bool {
     let mut c = sk.connection();
     let there = c.next_advert();
@@ -210,7 +211,7 @@ fn begin(sk: &SdpSock, mut memory: CallMemory<'_>) -> bool {
         return false;
     };
     let len = there.min(u32::try_from(memory.len()).unwrap_or(0));
-    // none is queued, so there is room
+    // none is queued, so there is space
     let _ = c.direct.reading.push(posted, len, false);
     c.progress();
     drop(c);

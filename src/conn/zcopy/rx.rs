@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What a connection knows of receives that are not copied: memory that a waiting call has advertised for
-//! the peer to write its next bytes to (SinkAvail), and adverts of the peer that a call reads (SrcAvail;
-//! IBA Annex A4).
+//! The connection's part of receives without a copy: memory that a waiting call has advertised
+//! (SinkAvail), and adverts of the peer that a call reads (SrcAvail; IBA Annex A4).
 //!
-//! A call that advertises has read all that came, and would sleep. What it is given ends the advert:
-//! bytes that were written, or a message with payload, whose bytes are copied as ever, or the end of the
-//! stream. If nothing comes for a while, the call takes its memory back and just waits. What the
-//! calls do is in [`super::recv`].
+//! A call that advertises has read everything and would sleep. The advert ends with bytes written,
+//! with a message with payload, whose bytes are copied as usual, or with the end of the stream. If
+//! nothing arrives for a while, the call cancels the advert and just waits. [`super::recv`] has
+//! the calls.
 
 use super::super::{Connection, SdpSock, Wakeups};
 use super::advert::{Advert, AdvertState};
@@ -18,9 +17,9 @@ use crate::sys::errno::ECONNRESET;
 use crate::transport::{Endpoint, SendWr, Transport};
 use kernel::prelude::*;
 
-/// Memory that the peer writes to.
+/// Sinks of this end.
 impl Connection {
-    /// How much of a receive call's room to advertise; 0: nothing.
+    /// Returns the bytes of a receive call's buffer to advertise; 0: none.
     pub(crate) fn sink_size(&mut self, want: usize) -> usize {
         let Some(threshold) = self.zcopy_threshold().filter(|_| by_write()) else {
             return 0;
@@ -39,8 +38,8 @@ impl Connection {
         size as usize
     }
 
-    /// Whether a block of this size can be advertised now: all that came has been read, and nothing
-    /// else is coming.
+    /// Returns true if a block of this size can be advertised now: everything is read, and nothing
+    /// else is arriving.
     pub(super) fn sink_fits(&self, size: u32) -> bool {
         let fits = self
             .protocol
@@ -49,13 +48,13 @@ impl Connection {
         fits && self.rx.is_empty() && self.direct.reading.is_empty()
     }
 
-    /// The block to advertise as a sink, if any may be now.
+    /// Returns the block to advertise as a sink, if any.
     pub(crate) fn offered_sink(&self) -> Option<Block> {
         let next = self.direct.sink.as_ref().and_then(Advert::queued);
         next.filter(|b| self.sink_fits(b.size))
     }
 
-    /// The peer is done with our sink, and has written `bytes` to it.
+    /// Handles the peer's report of `bytes` written to the sink.
     ///
     /// # Errors
     ///
@@ -72,7 +71,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The peer has not written to our sink, nor will it.
+    /// Ends the sink without bytes.
     pub(crate) fn sink_void(&mut self, wakeups: &mut Wakeups) {
         if let Some(sink) = self.direct.advertised_sink() {
             sink.finish();
@@ -80,7 +79,7 @@ impl Connection {
         }
     }
 
-    /// Takes the memory of a receive call back from whoever has it.
+    /// Takes the memory of a receive call back.
     pub(super) fn take_sink_back(&mut self) {
         self.direct.withdraw_sink();
         if let Some(p) = &mut self.protocol {
@@ -88,7 +87,7 @@ impl Connection {
         }
     }
 
-    /// Ends the peer's access to a sink that it is done with, as soon as there is room to.
+    /// Posts the invalidation of a finished sink, if there is space.
     pub(crate) fn end_sink_access(&mut self) -> Result {
         match (self.endpoint.as_mut(), &mut self.direct.sink) {
             (Some(endpoint), Some(sink)) => end_access(sink, endpoint),
@@ -99,7 +98,7 @@ impl Connection {
 
 /// Adverts of the peer.
 impl Connection {
-    /// How many bytes of adverts of the peer come next, if no call reads them yet.
+    /// Returns the bytes of the peer's adverts that are next, if no call reads them yet.
     pub(crate) fn next_advert(&self) -> Option<u32> {
         if !self.rx.is_empty() || !self.direct.reading.is_empty() {
             return None;
@@ -110,21 +109,22 @@ impl Connection {
         }
     }
 
-    /// Whether the next bytes lie at the peer, where only a call that waits can read them.
+    /// Returns true if the next bytes are in an advert, which only a waiting call can read.
     pub(crate) fn holds_advert(&self) -> bool {
         self.protocol.as_ref().is_some_and(|p| p.holds_sources())
     }
 
-    /// The peer has advertised a block.
+    /// Handles an advert of the peer.
     pub(crate) fn advert_came(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         if self.closing.is_orphaned() {
-            // as TCP: bytes that nobody can read any more are answered with a reset
+            // as TCP: bytes that nobody can read any more cause a reset
             return self.done_with_error(sk, ECONNRESET, wakeups);
         }
         self.offer_advert(sk, wakeups);
     }
 
-    /// Whoever waits may read what the peer has advertised; whoever polls does not wait in a receive call.
+    /// Offers the peer's advert to a waiting call, or refuses it: pollers do not wait in a receive
+    /// call.
     pub(crate) fn offer_advert(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         wakeups.direct = true;
         if sk.is_watched() {
@@ -132,7 +132,7 @@ impl Connection {
         }
     }
 
-    /// Has the peer send its block as Data.
+    /// Refuses the advert: its bytes arrive as Data.
     pub(crate) fn refuse_advert(&mut self) {
         if let Some(p) = self.protocol.as_mut().filter(|p| p.holds_sources()) {
             p.refuse_sources();
@@ -140,8 +140,8 @@ impl Connection {
         }
     }
 
-    /// Posts READs, as many as there is room for. Returns whether there is less to read than the call
-    /// waits for.
+    /// Posts READs, as many as there is space for. Returns true if fewer bytes are advertised than
+    /// the call waits for.
     pub(crate) fn read_on(&mut self) -> Result<bool> {
         let queue = &mut self.direct.reading;
         let (Some(endpoint), Some(protocol)) = (self.endpoint.as_mut(), self.protocol.as_mut())
@@ -149,7 +149,7 @@ impl Connection {
             return Ok(false);
         };
         loop {
-            // none: taken back meanwhile; what was started comes, the rest as Data
+            // none: cancelled meanwhile; started READs complete, the rest arrives as Data
             let (n, _) = Way::Read.post(queue, endpoint, protocol.source_advert())?;
             if n == 0 {
                 return Ok(queue.has_to_tell());
@@ -161,20 +161,20 @@ impl Connection {
 }
 
 impl Direct {
-    /// The sink that the peer may be writing to.
+    /// Returns the sink that the peer may be writing to.
     fn advertised_sink(&mut self) -> Option<&mut Advert<Posted>> {
         let sink = self.sink.as_mut();
         sink.filter(|s| s.state == AdvertState::Posted)
     }
 
-    /// If the peer was not told of the sink yet, it will not be.
+    /// Withdraws a sink that is not sent yet.
     pub(super) fn withdraw_sink(&mut self) {
         if let Some(s) = self.sink.as_mut().filter(|s| s.queued().is_some()) {
             s.finish();
         }
     }
 
-    /// Posts the SinkAvail of the block that was offered. `sent`: position in what is sent.
+    /// Posts the SinkAvail of the offered block. `sent`: position in the outgoing stream.
     pub(crate) fn advertise_sink(
         &mut self,
         endpoint: &mut Endpoint,

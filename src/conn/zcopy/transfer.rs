@@ -2,90 +2,90 @@
 
 //! Pieces of one call's memory that the call itself moves, by RDMA READ or WRITE.
 //!
-//! The pieces are consecutive bytes of the stream. While the oldest one is under way, the next one
-//! may be pinned and join the [`TransferQueue`], so that the transfers follow one another without a pause.
-//! They need not be as large as what the peer has advertised: a piece may go to several blocks, and
-//! a block may take several pieces.
+//! The pieces are consecutive bytes of the stream. While the oldest one is in flight, the next one
+//! may be pinned and join the [`TransferQueue`], so that transfers follow one another without a
+//! pause. Their sizes need not match the peer's adverts: a piece may go to several blocks, and a
+//! block may take several pieces.
 //!
-//! When the peer has nothing more advertised, the queue is *cut*: the piece at hand ends with what
-//! was posted of it, and nothing of those behind it goes. The call has to be told of that at once:
-//! it may wait for room to post what is now not to be posted any more.
+//! When the peer's adverts are used up, the queue is *cut*: the current piece ends with the posted
+//! bytes, and those behind it do not go. The call is notified at once, since it may wait for the
+//! posting of bytes that will not be posted.
 
-/// Pieces that a call has queued.
+/// Maximum number of pieces that a call has queued.
 pub(crate) const MOST_PIECES: usize = 2;
 
 /// A piece.
 #[derive(Debug)]
 struct Transfer<M> {
     memory: M,
-    /// Its bytes.
+    /// Number of bytes.
     size: u32,
-    /// Bytes to move: fewer, once the queue was cut.
+    /// Bytes to move: fewer once the queue was cut.
     len: u32,
-    /// Bytes for which requests were posted.
+    /// Posted bytes.
     started: u32,
-    /// Bytes that have arrived.
+    /// Arrived bytes.
     done: u32,
-    /// Tells it from all others, before and after.
+    /// Identifies the piece among all earlier and later ones.
     number: u64,
 }
 
-/// What to post next.
+/// Next bytes to post.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Next<'a, M> {
-    /// From or to which memory.
+    /// Memory.
     pub(crate) memory: &'a M,
-    /// Where in that.
+    /// Offset in the memory.
     pub(crate) offset: u32,
-    /// How many bytes at most.
+    /// Maximum number of bytes.
     pub(crate) len: u32,
-    /// Of which piece.
+    /// Number of the piece.
     pub(crate) number: u64,
 }
 
-/// Where the oldest piece stands.
+/// State of the oldest piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// It is under way.
+    /// In flight.
     Moving,
-    /// Nothing more of it comes.
+    /// Complete.
     Done,
-    /// Nor does it, because the connection is lost.
+    /// Ended because the connection is lost.
     Lost,
 }
 
-/// A piece that is the caller's again.
+/// A piece that is returned to the caller.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Moved<M> {
-    /// From or to which memory.
+    /// Memory.
     pub(crate) memory: M,
-    /// Its bytes.
+    /// Number of bytes.
     pub(crate) size: u32,
-    /// Those that were to be moved at last.
+    /// Bytes that were to be moved in the end.
     pub(crate) len: u32,
-    /// Bytes that were.
+    /// Bytes moved.
     pub(crate) done: u32,
-    /// The connection was lost, and the memory is the transport's of that.
+    /// Set if the connection was lost: the memory belongs to its transport.
     pub(crate) lost: bool,
 }
 
-/// The pieces of one call, the oldest first.
+/// Pieces of one call, the oldest first.
 #[derive(Debug)]
 pub(crate) struct TransferQueue<M> {
     pieces: [Option<Transfer<M>>; MOST_PIECES],
-    /// Pieces that there were.
+    /// Pieces so far.
     numbers: u64,
-    /// The call has more pieces.
+    /// Set while the call has more pieces.
     open: bool,
-    /// No more pieces may join.
+    /// Set when no more pieces may join.
     cut: bool,
-    /// The call has to be told of that.
+    /// Set until the call was notified of the cut.
     tell: bool,
     lost: bool,
 }
 
 impl<M> TransferQueue<M> {
-    /// No pieces.
+    /// Makes an empty queue.
     pub(crate) const fn new() -> Self {
         TransferQueue {
             pieces: [const { None }; MOST_PIECES],
@@ -97,23 +97,23 @@ impl<M> TransferQueue<M> {
         }
     }
 
-    /// Whether there is no piece.
+    /// Returns true if there is no piece.
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces.iter().all(Option::is_none)
     }
 
-    /// Whether another piece may join.
+    /// Returns true if another piece may join.
     pub(crate) fn has_room(&self) -> bool {
         let full = self.pieces.iter().all(Option::is_some);
         self.is_empty() || (!full && !self.cut && !self.lost)
     }
 
-    /// Adds a piece of `len` bytes behind the others. `open`: there will be another one, if the peer
-    /// has room for it.
+    /// Adds a piece of `len` bytes behind the others. `open`: another one will follow, if the peer
+    /// has space for it.
     ///
     /// # Errors
     ///
-    /// The memory, unless there is [room](Self::has_room).
+    /// The memory, unless [`Self::has_room`].
     pub(crate) fn push(&mut self, memory: M, len: u32, open: bool) -> Result<(), M> {
         if !self.has_room() {
             return Err(memory);
@@ -137,14 +137,14 @@ impl<M> TransferQueue<M> {
         Ok(())
     }
 
-    /// No other piece comes. Returns whether everything was posted by then: whoever was told that there
-    /// would be more is to be told otherwise.
+    /// Ends the pieces of the call. Returns true if everything was posted by then: the
+    /// announcement of more has to be withdrawn.
     pub(crate) fn close(&mut self) -> bool {
         let was = core::mem::replace(&mut self.open, false);
         was && self.unstarted() == 0
     }
 
-    /// Bytes that are to be posted.
+    /// Returns the unposted bytes.
     pub(crate) fn unstarted(&self) -> u32 {
         let left = |p: &Transfer<M>| p.len.saturating_sub(p.started);
         self.pieces
@@ -153,7 +153,7 @@ impl<M> TransferQueue<M> {
             .fold(0, |sum: u32, p| sum.saturating_add(left(p)))
     }
 
-    /// What to post next.
+    /// Returns the next bytes to post.
     pub(crate) fn next(&self) -> Option<Next<'_, M>> {
         let left = |p: &&Transfer<M>| p.started < p.len;
         let piece = self.pieces.iter().flatten().find(left)?;
@@ -165,7 +165,7 @@ impl<M> TransferQueue<M> {
         })
     }
 
-    /// So many bytes of that were posted. Returns whether these were the last of the call.
+    /// Records posted bytes. Returns true if these were the last of the call.
     pub(crate) fn posted(&mut self, bytes: u32) -> bool {
         let mut pieces = self.pieces.iter_mut().flatten();
         if let Some(piece) = pieces.find(|p| p.started < p.len) {
@@ -174,7 +174,7 @@ impl<M> TransferQueue<M> {
         !self.open && self.unstarted() == 0
     }
 
-    /// The peer has nothing more advertised for what is to be posted.
+    /// Cuts the queue: the peer's adverts are used up.
     pub(crate) fn cut(&mut self) {
         for p in self.pieces.iter_mut().flatten() {
             p.len = p.started;
@@ -182,13 +182,13 @@ impl<M> TransferQueue<M> {
         (self.cut, self.tell) = (true, true);
     }
 
-    /// Whether the call has to be told that the queue was cut, once.
+    /// Returns true, once, if the call has to be notified of a cut.
     pub(crate) fn has_to_tell(&mut self) -> bool {
         core::mem::take(&mut self.tell)
     }
 
-    /// So many bytes of the piece with this number have arrived. Returns whether it is done, so that
-    /// the call has to be told.
+    /// Records arrived bytes of the piece with this number. Returns true if it is complete, so
+    /// that the call has to be notified.
     pub(crate) fn moved(&mut self, number: u64, bytes: u32) -> bool {
         let mut pieces = self.pieces.iter_mut().flatten();
         let Some(piece) = pieces.find(|p| p.number == number) else {
@@ -198,12 +198,12 @@ impl<M> TransferQueue<M> {
         piece.done == piece.len
     }
 
-    /// The connection is lost.
+    /// Handles the loss of the connection.
     pub(crate) fn lost(&mut self) {
         self.lost = !self.is_empty();
     }
 
-    /// Where the oldest piece stands; `None` if there is none.
+    /// Returns the state of the oldest piece; `None` if there is none.
     pub(crate) fn progress(&self) -> Option<Progress> {
         let [oldest, ..] = &self.pieces;
         let oldest = oldest.as_ref()?;
@@ -214,7 +214,7 @@ impl<M> TransferQueue<M> {
         })
     }
 
-    /// Takes the oldest piece out, unless it is under way.
+    /// Takes the oldest piece out, unless it is in flight.
     pub(crate) fn take(&mut self) -> Option<Moved<M>> {
         if self.progress()? == Progress::Moving {
             return None;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The address spaces in which memory is, or was a moment ago, protected.
+//! Table of the address spaces with protected memory, now or a moment ago.
 
 use super::Room;
 use crate::sys::protect::{Open, Protector, Workers};
@@ -9,15 +9,15 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 late_mutex! {
-    /// All of them.
+    /// The table.
     mod rooms, ROOMS: KVec<Open<Room>> = KVec::new()
 }
 
-/// The one of the calling process, made if there is none. Sleeps; a fatal signal ends it.
+/// Returns the entry of the calling process, made if missing. Sleeps; a fatal signal ends it.
 ///
 /// # Errors
 ///
-/// `ENOMEM`, `EINTR`, or why there cannot be one.
+/// `ENOMEM`, `EINTR`. Others: the process cannot have one.
 pub(crate) fn current() -> Result<Arc<Protector<Room>>> {
     let room = {
         let mut all = rooms::lock()?;
@@ -29,7 +29,7 @@ pub(crate) fn current() -> Result<Arc<Protector<Room>>> {
         match there {
             Some(room) => room,
             None => {
-                // one that is there is not to be closed under the lock
+                // an existing one must not be closed under the lock
                 all.reserve(1, GFP_KERNEL)?;
                 let open = Room::open()?;
                 let room = open.protector().clone();
@@ -42,7 +42,7 @@ pub(crate) fn current() -> Result<Arc<Protector<Room>>> {
     Ok(room)
 }
 
-/// Takes one out.
+/// Removes an entry.
 pub(super) fn forget(room: &Protector<Room>) -> Option<Open<Room>> {
     let mut all = rooms::lock().ok()?;
     let at = all
@@ -51,13 +51,13 @@ pub(super) fn forget(room: &Protector<Room>) -> Option<Open<Room>> {
     all.remove(at).ok()
 }
 
-/// The service while the module is loaded. Dropped when nobody has a block in flight any more.
+/// The service while the module is loaded. Dropped when no block is in flight any more.
 pub(crate) struct Service {
     _workers: Workers,
 }
 
 impl Service {
-    /// Once, when the module is loaded.
+    /// Starts it, once, when the module is loaded.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // closing waits for workers, who take the lock
+        // closing waits for workers, which take the lock
         while let Some(last) = rooms::lock().ok().and_then(|mut all| all.pop()) {
             drop(last);
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Socket addresses: a `struct sockaddr` of any of the forms that programs hand to an SDP socket,
-//! read into an [`Address`].
+//! Socket addresses: parses a `struct sockaddr` of any form that programs pass to an SDP socket
+//! into an [`Address`].
 
 use super::super::bindings as c;
 use super::super::errno::{EAFNOSUPPORT, EINVAL};
@@ -26,7 +26,7 @@ const SOCKADDR_IN6_LEN: usize = 28;
 /// An IP address with a port, in host byte order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Address {
-    /// IPv4, or IPv6; a v4-mapped IPv6 address is kept as IPv4.
+    /// IPv4 or IPv6; a v4-mapped IPv6 address is stored as IPv4.
     pub(crate) ip: IpAddr,
     /// The port, 0 for none.
     pub(crate) port: u16,
@@ -34,7 +34,7 @@ pub(crate) struct Address {
     pub(crate) scope: u32,
 }
 
-/// What a `struct sockaddr` said.
+/// A parsed `struct sockaddr`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Named {
     /// An address of either IP version.
@@ -44,7 +44,7 @@ pub(crate) enum Named {
 }
 
 impl Address {
-    /// No address and no port, of the given IP version.
+    /// Returns the unspecified address with port 0, of this IP version.
     pub(crate) const fn any(v6: bool) -> Self {
         Address {
             ip: if v6 {
@@ -57,7 +57,7 @@ impl Address {
         }
     }
 
-    /// The address as 16 bytes, IPv4 in its v4-mapped form.
+    /// Returns the address as 16 bytes, IPv4 in v4-mapped form.
     pub(crate) fn mapped(&self) -> [u8; 16] {
         match self.ip {
             IpAddr::V4(a) => a.to_ipv6_mapped().octets(),
@@ -65,7 +65,7 @@ impl Address {
         }
     }
 
-    /// From 16 bytes, of which the v4-mapped range means IPv4.
+    /// Converts 16 bytes; the v4-mapped range becomes IPv4.
     pub(crate) fn from_mapped(ip: [u8; 16], port: u16) -> Self {
         let ip = Ipv6Addr::from(ip);
         let ip = match ip.to_ipv4_mapped() {
@@ -75,7 +75,7 @@ impl Address {
         Address { ip, port, scope: 0 }
     }
 
-    /// The C form with network byte order.
+    /// Returns the C form in network byte order.
     pub(super) fn to_c(self) -> c::sdp_h_addr {
         let mut a = c::sdp_h_addr::default();
         a.ip.in6_u.u6_addr8 = self.mapped();
@@ -83,7 +83,7 @@ impl Address {
         a
     }
 
-    /// From the C form; `v6` tells how to read the unspecified address.
+    /// Converts the C form; `v6` is the version of an unspecified address.
     pub(super) fn from_c(a: &c::sdp_h_addr, v6: bool) -> Self {
         // SAFETY: Every view of the union is plain bytes, so reading `u6_addr8` is always valid.
         let ip = unsafe { a.ip.in6_u.u6_addr8 };
@@ -98,7 +98,7 @@ impl Address {
     }
 }
 
-/// What a call does with the address that it was given.
+/// Call that an address is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// bind(2)
@@ -107,15 +107,14 @@ pub(crate) enum Purpose {
     Connect,
 }
 
-/// Reads the address bytes of bind(2) or connect(2) on a socket of family 27 (`v6` false) or 28.
+/// Parses the address of bind(2) or connect(2) on a socket of family 27 (`v6` false) or 28.
 ///
-/// Accepted are the forms that programs are known to pass (AF_INET, AF_INET6 and the SDP families'
-/// own numbers), and what inet(7) accepts besides.
+/// Accepts the forms that programs are known to pass (AF_INET, AF_INET6 and the SDP families' own
+/// numbers), and those of inet(7).
 ///
 /// # Errors
 ///
-/// `EINVAL` if the address is too short for its family, `EAFNOSUPPORT` if the family cannot be
-/// used on this socket.
+/// `EINVAL`: too short for its family. `EAFNOSUPPORT`: the family does not fit this socket.
 pub(crate) fn read(bytes: &[u8], v6: bool, purpose: Purpose) -> Result<Named> {
     let family = match bytes {
         [a, b, ..] => u16::from_ne_bytes([*a, *b]),
@@ -145,13 +144,13 @@ pub(crate) fn read(bytes: &[u8], v6: bool, purpose: Purpose) -> Result<Named> {
                 IpAddr::V6(_) => Err(EAFNOSUPPORT.into()),
             }
         }
-        // as on TCP, the length is looked at before the family
+        // as on TCP, the length is checked before the family
         _ if v6 && bytes.len() < SOCKADDR_IN6_MIN_LEN => Err(EINVAL.into()),
         _ => Err(EAFNOSUPPORT.into()),
     }
 }
 
-/// Reads a `struct sockaddr_in`.
+/// Parses a `struct sockaddr_in`.
 fn read_in(bytes: &[u8]) -> Result<Address> {
     let b: &[u8; SOCKADDR_IN_LEN] = bytes
         .get(..SOCKADDR_IN_LEN)
@@ -164,7 +163,7 @@ fn read_in(bytes: &[u8]) -> Result<Address> {
     })
 }
 
-/// Reads a `struct sockaddr_in6`, whose scope id may be missing.
+/// Parses a `struct sockaddr_in6`; the scope id may be missing.
 fn read_in6(bytes: &[u8]) -> Result<Address> {
     let b: &[u8; SOCKADDR_IN6_MIN_LEN] = bytes
         .get(..SOCKADDR_IN6_MIN_LEN)
@@ -179,7 +178,7 @@ fn read_in6(bytes: &[u8]) -> Result<Address> {
     Ok(a)
 }
 
-/// Writes `a` as the `struct sockaddr_in` that the generic bind code of IPv4 takes.
+/// Returns `a` as the `struct sockaddr_in` for IPv4's generic bind.
 pub(super) fn write_in(a: &Address) -> [u8; SOCKADDR_IN_LEN] {
     let mut b = [0; SOCKADDR_IN_LEN];
     b[..2].copy_from_slice(&AF_INET.to_ne_bytes());
@@ -190,7 +189,7 @@ pub(super) fn write_in(a: &Address) -> [u8; SOCKADDR_IN_LEN] {
     b
 }
 
-/// Writes `a` as the `struct sockaddr_in6` that the generic bind code of IPv6 takes.
+/// Returns `a` as the `struct sockaddr_in6` for IPv6's generic bind.
 pub(super) fn write_in6(a: &Address) -> [u8; SOCKADDR_IN6_LEN] {
     let mut b = [0; SOCKADDR_IN6_LEN];
     b[..2].copy_from_slice(&AF_INET6.to_ne_bytes());

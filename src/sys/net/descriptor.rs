@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A descriptor of a socket (`struct socket`), as the calls on it see it.
+//! Descriptors of sockets (`struct socket`) in calls.
 
 use super::super::bindings as c;
 use super::netns::InNet;
@@ -14,21 +14,21 @@ pub(crate) struct Descriptor<'a, T: InNet> {
     pub(crate) sk: &'a Sock<T>,
 }
 
-/// How far connect(2) on a descriptor has come.
+/// State of a descriptor (`socket_state`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Progress {
     /// Not connected.
     Unconnected,
-    /// connect(2) is under way.
+    /// connect(2) is in progress.
     Connecting,
     /// Connected.
     Connected,
-    /// Being taken down.
+    /// Being closed.
     Disconnecting,
 }
 
 impl<T: InNet> Descriptor<'_, T> {
-    /// The descriptor's state. The socket lock is held.
+    /// Returns the descriptor's state. The socket lock is held.
     pub(crate) fn progress(&self) -> Progress {
         // SAFETY: The descriptor is in use by a call, so it is alive.
         match unsafe { ptr::read_volatile(&raw const (*self.socket).state) } {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! How a [`Sock`] of a [`Family`] begins and ends, and what its workers and its timer call.
+//! Construction and destruction of a [`Sock`] of a [`Family`], and the entry points of its work
+//! items and timer.
 
 use super::super::bindings as c;
 use super::super::rdma::Net;
@@ -14,8 +15,8 @@ use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 
 impl<T: Family> Sock<T> {
-    /// A new socket with the options of this one, which listens: as TCP makes one for a SYN. It has
-    /// no descriptor yet.
+    /// Makes a socket with the options of this listener, as TCP does for a SYN. It has no
+    /// descriptor yet.
     pub(crate) fn child(&self) -> Result<ARef<Self>> {
         // SAFETY: `self` is alive and listens, so its options are stable enough to be copied; the
         // work functions have the right signature.
@@ -25,7 +26,7 @@ impl<T: Family> Sock<T> {
         unsafe { Self::adopt(sk) }
     }
 
-    /// Initialises the socket layer's part of a new C object.
+    /// Initialises the Rust part of a new C object.
     ///
     /// # Safety
     ///
@@ -48,7 +49,7 @@ impl<T: Family> Sock<T> {
         Ok(unsafe { ARef::from_raw(sk.cast()) })
     }
 
-    /// Initialises the socket layer's part of a new C object, and has it dropped with that.
+    /// Initialises the Rust part of a new C object, and arranges its drop.
     ///
     /// # Safety
     ///
@@ -74,14 +75,15 @@ impl<T: Family> Sock<T> {
         Ok(())
     }
 
-    /// Gives up a socket that never had a descriptor. Of another one, or the second time, only the reference.
+    /// Releases a socket that never had a descriptor. For others, or the second time, drops only
+    /// the reference.
     pub(crate) fn discard(me: ARef<Self>) {
         // SAFETY: The reference is handed over to the C function, which drops it.
         unsafe { c::sdp_h_child_discard(ARef::into_raw(me).as_ptr().cast()) }
     }
 }
 
-/// What a sock's work item does.
+/// Runs a sock's work item.
 ///
 /// # Safety
 ///
@@ -94,7 +96,7 @@ pub(super) unsafe extern "C" fn work<T: Family>(work: *mut c::work_struct) {
     sk.charged(|| T::work(&sk, sk.take_jobs()));
 }
 
-/// What a sock's timer does, in a worker.
+/// Runs a sock's timer, in a worker.
 ///
 /// # Safety
 ///
@@ -106,7 +108,7 @@ pub(super) unsafe extern "C" fn timer<T: Family>(work: *mut c::work_struct) {
     sk.charged(|| T::timer(&sk));
 }
 
-/// Drops what is the socket layer's in a sock, and then the rest.
+/// Drops the Rust part of a sock, and then the rest.
 ///
 /// # Safety
 ///

@@ -8,7 +8,7 @@ use core::marker::PhantomData;
 use kernel::iov::{IovIterDest, IovIterSource};
 use kernel::prelude::*;
 
-/// What one send call brings: bytes of the caller, and flags.
+/// Bytes and flags of one send call.
 ///
 /// # Invariants
 ///
@@ -31,12 +31,12 @@ impl<'a> SendMsg<'a> {
         }
     }
 
-    /// The message.
+    /// Wraps the message.
     pub(super) fn raw(&mut self) -> *mut c::msghdr {
         self.msg
     }
 
-    /// The `MSG_*` flags.
+    /// Returns the `MSG_*` flags.
     pub(crate) fn flags(&self) -> u32 {
         // SAFETY: By the invariants `msg` is valid.
         unsafe { (*self.msg).msg_flags }
@@ -47,17 +47,17 @@ impl<'a> SendMsg<'a> {
         unsafe { IovIterSource::from_raw(&raw mut (*self.msg).msg_iter) }
     }
 
-    /// Bytes that have not been taken yet.
+    /// Returns the number of bytes not taken yet.
     pub(crate) fn remaining(&mut self) -> usize {
         self.iter().len()
     }
 
-    /// Bytes that have been taken.
+    /// Returns the number of bytes taken.
     pub(crate) fn taken(&self) -> usize {
         self.taken
     }
 
-    /// Undoes the last `n` bytes of [`SendMsg::take`].
+    /// Gives back the last `n` bytes of [`SendMsg::take`].
     pub(crate) fn give_back(&mut self, n: usize) {
         let n = n.min(self.taken);
         // SAFETY: At least `n` bytes were taken before, so this does not go before the beginning.
@@ -65,15 +65,16 @@ impl<'a> SendMsg<'a> {
         self.taken -= n;
     }
 
-    /// Where the next bytes are, `most` or as many as are in one piece; `None` if it is not memory of
-    /// a program.
+    /// Returns address and length of the next bytes, up to `most` and the end of their segment;
+    /// `None` if they are not program memory.
     pub(crate) fn piece(&self, most: usize) -> Option<(usize, usize)> {
         self.ranges(most).next()
     }
 
-    /// How many of the next bytes, `most` at most, can be one memory region: those in one piece, and in pieces of which only the
-    /// first begins within a page and only the last ends there; also of memory that the caller names by pages. The address is
-    /// the offset in the first page, unless it is one piece of a program's.
+    /// Returns the number of the next bytes, up to `most`, that can be one memory region: one
+    /// segment, or several of which only the first begins within a page and only the last ends
+    /// there; also of memory that the caller names by pages. The address is the offset in the
+    /// first page, unless it is one segment of program memory.
     pub(crate) fn run(&self, most: usize) -> Option<(usize, usize)> {
         let mut len = 0;
         // SAFETY: By the invariants the iterator is valid and ours for the call.
@@ -81,20 +82,20 @@ impl<'a> SendMsg<'a> {
         (len != 0).then_some((at as usize, len))
     }
 
-    /// How many of the next bytes lie in [runs](SendMsg::run) shorter than `least`, before one that is not; no more than
-    /// `most` and a run.
+    /// Returns the number of the next bytes in [runs](SendMsg::run) shorter than `least`, before a
+    /// longer one; at most `most` and a run.
     pub(crate) fn short(&self, most: usize, least: usize) -> usize {
         // SAFETY: By the invariants the iterator is valid and ours for the call.
         unsafe { c::sdp_h_pin_short(&raw const (*self.msg).msg_iter, most, least) }
     }
 
-    /// The pieces that the next bytes are in, `most` at most; none if it is not memory of a program.
+    /// Returns the segments of the next bytes, up to `most`; none if they are not program memory.
     pub(crate) fn ranges(&self, most: usize) -> Ranges<'_> {
         // SAFETY: By the invariants the iterator is valid, and ours; it is changed by `&mut self` only.
         unsafe { Ranges::new(&raw const (*self.msg).msg_iter, most) }
     }
 
-    /// Pins the pages of the next bytes, without taking them: `most`, or less if they are in
+    /// Pins the pages of the next bytes, without taking them: `most`, or fewer if they are in
     /// several [runs](SendMsg::run). May sleep in a page fault.
     pub(crate) fn pin(
         &mut self,
@@ -106,13 +107,14 @@ impl<'a> SendMsg<'a> {
         unsafe { pages.pin(&raw const (*self.msg).msg_iter, most, hold, false) }
     }
 
-    /// Whether whoever calls gives the pages away that it names (splice(2), sendfile(2), senders in the kernel).
+    /// Returns true if the caller gives its pages away (splice(2), sendfile(2), senders in the
+    /// kernel).
     pub(crate) fn is_spliced(&self) -> bool {
         self.flags() & c::MSG_SPLICE_PAGES != 0
     }
 
-    /// Adds the pages of the next bytes to others, without taking them, as far as they go on there. Does not sleep.
-    /// Returns how many bytes that are.
+    /// Adds the pages of the next bytes to `pages`, without taking them, as far as they continue
+    /// there. Does not sleep. Returns the number of bytes.
     pub(crate) fn add_pages(&self, pages: &mut Pages, most: usize) -> usize {
         // SAFETY: By the invariants the iterator is valid, a source, and ours for the call.
         unsafe { pages.add(&raw const (*self.msg).msg_iter, most) }
@@ -125,8 +127,8 @@ impl<'a> SendMsg<'a> {
         self.taken += n;
     }
 
-    /// Takes bytes until `to` is full or nothing is left. May sleep in a page fault. Fewer bytes
-    /// than both allow mean that the caller's memory could not be read.
+    /// Takes bytes until `to` is full or nothing is left. May sleep in a page fault. Returns fewer
+    /// bytes if the caller's memory could not be read.
     pub(crate) fn take(&mut self, to: &mut [u8]) -> usize {
         let n = self.iter().copy_from_iter(to);
         self.taken += n;
@@ -134,7 +136,7 @@ impl<'a> SendMsg<'a> {
     }
 }
 
-/// Pieces of a program's memory: where each is, and its length.
+/// Segments of program memory: address and length of each.
 ///
 /// # Invariants
 ///
@@ -175,7 +177,7 @@ impl Iterator for Ranges<'_> {
     }
 }
 
-/// Where one receive call wants its bytes.
+/// Destination of one receive call.
 ///
 /// # Invariants
 ///
@@ -199,7 +201,7 @@ impl<'a> RecvMsg<'a> {
         }
     }
 
-    /// The `MSG_*` flags of the call.
+    /// Returns the `MSG_*` flags of the call.
     pub(crate) fn flags(&self) -> u32 {
         self.flags
     }
@@ -210,13 +212,14 @@ impl<'a> RecvMsg<'a> {
         unsafe { (*self.msg).msg_flags |= flag }
     }
 
-    /// Whether the caller, who is in the kernel, asks how much there is left to be read.
+    /// Returns true if a caller in the kernel wants the number of bytes left.
     pub(crate) fn asks_for_rest(&self) -> bool {
         // SAFETY: By the invariants `msg` is valid.
         unsafe { c::sdp_h_wants_inq(self.msg) }
     }
 
-    /// Tells how much there is left, and the program too if it wants to know (`TCP_INQ`).
+    /// Returns the number of bytes left to the caller in the kernel, and to a program that has set
+    /// `TCP_INQ`.
     pub(crate) fn tell_rest(&mut self, rest: i32, program: bool) {
         // SAFETY: By the invariants `msg` is valid, and its control memory is the caller's.
         unsafe { c::sdp_h_give_inq(self.msg, rest, program) }
@@ -227,21 +230,21 @@ impl<'a> RecvMsg<'a> {
         unsafe { IovIterDest::from_raw(&raw mut (*self.msg).msg_iter) }
     }
 
-    /// Room that is left.
+    /// Returns the space left.
     pub(crate) fn room(&mut self) -> usize {
         self.iter().len()
     }
 
-    /// Where the next bytes are, `most` or as many as are in one piece; `None` if it is not memory of
-    /// a program.
+    /// Returns address and length of the next bytes, up to `most` and the end of their segment;
+    /// `None` if they are not program memory.
     pub(crate) fn piece(&self, most: usize) -> Option<(usize, usize)> {
         // SAFETY: By the invariants the iterator is valid, and ours for the call.
         unsafe { Ranges::new(&raw const (*self.msg).msg_iter, most) }.next()
     }
 
-    /// Pins the pages that the next bytes are to go to, without giving any: for `most` bytes, or
-    /// less if the room is in several pieces. May sleep in a page fault. What has arrived there is
-    /// counted by [`RecvMsg::skip`].
+    /// Pins the pages for the next bytes, without filling them: for `most` bytes, or fewer if the
+    /// space is in several segments. May sleep in a page fault. [`RecvMsg::skip`] counts bytes
+    /// that have arrived there.
     pub(crate) fn pin(
         &mut self,
         pages: &mut Pages,
@@ -252,13 +255,13 @@ impl<'a> RecvMsg<'a> {
         unsafe { pages.pin(&raw const (*self.msg).msg_iter, most, hold, true) }
     }
 
-    /// Gives bytes to the caller. May sleep in a page fault. Fewer bytes than given mean that the
-    /// caller's memory could not be written.
+    /// Copies bytes to the caller. May sleep in a page fault. Returns fewer bytes if the caller's
+    /// memory could not be written.
     pub(crate) fn give(&mut self, from: &[u8]) -> usize {
         self.iter().copy_to_iter(from)
     }
 
-    /// Counts bytes as received without giving them (`MSG_TRUNC` of tcp(7), or they went another
+    /// Counts bytes as received without copying them (`MSG_TRUNC` of tcp(7), or they went another
     /// way).
     pub(crate) fn skip(&mut self, n: usize) {
         let n = n.min(self.room());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Telling whoever sends with `MSG_ZEROCOPY` that its memory is free again: a `struct ubuf_info` of the
-//! kernel's, which a program has from the socket's error queue, or which io_uring gives with its request.
+//! Completions of `MSG_ZEROCOPY` sends: a `struct ubuf_info` of the kernel's, which a program
+//! reads from the socket's error queue, or which io_uring passes with its request.
 
 use super::super::bindings as c;
 use super::message::SendMsg;
@@ -11,22 +11,22 @@ use core::ptr::{self, NonNull};
 use kernel::error::to_result;
 use kernel::prelude::*;
 
-/// What is told of one send call. If nothing was sent by it, it is dropped, and nothing is told.
+/// Completion of one send call. Dropped without a notification if the call sent nothing.
 ///
 /// # Invariants
 ///
-/// From `sdp_h_notice_begin()`, whose reference it has.
+/// From `sdp_h_notice_begin()`, with its reference.
 pub(crate) struct Notice {
     ubuf: NonNull<c::ubuf_info>,
     given: bool,
 }
 
 impl Notice {
-    /// What is to be told of a call, if anything. The socket lock is held.
+    /// Makes the completion of a call, if it wants one. The socket lock is held.
     ///
     /// # Errors
     ///
-    /// `ENOBUFS` if as much as may be is under way, or untold, or locked in memory.
+    /// `ENOBUFS`: the maximum is in flight, unread, or locked in memory.
     pub(crate) fn begin(message: &mut SendMsg<'_>, sk: &SockCore) -> Result<Option<Self>> {
         if message.flags() & c::MSG_ZEROCOPY == 0 {
             return Ok(None);
@@ -40,7 +40,7 @@ impl Notice {
         Ok(NonNull::new(ubuf).map(|ubuf| Notice { ubuf, given }))
     }
 
-    /// What waits for one piece of the call's memory.
+    /// Makes the part for one piece of the call's memory.
     pub(crate) fn piece(&self) -> PieceNotice {
         // SAFETY: By the invariants there is a reference.
         unsafe { c::sdp_h_notice_get(self.ubuf.as_ptr()) };
@@ -51,8 +51,8 @@ impl Notice {
         }
     }
 
-    /// The call has sent something, and has made a copy of some of that if `copied`. It is told when all
-    /// pieces are free.
+    /// Notes that the call has sent something, and copied some of it if `copied`. The notification
+    /// follows when all pieces are free.
     pub(crate) fn sent(self, copied: bool) {
         let me = ManuallyDrop::new(self);
         // SAFETY: By the invariants there is a reference, which is given back once: it is not dropped.
@@ -78,7 +78,8 @@ impl Drop for Notice {
     }
 }
 
-/// Waits for one piece of a call's memory: dropped, in any context, it tells that the piece is free.
+/// Part of a completion for one piece of memory. Its drop, in any context, reports the piece as
+/// free.
 ///
 /// # Invariants
 ///
@@ -94,7 +95,7 @@ unsafe impl Send for PieceNotice {}
 unsafe impl Sync for PieceNotice {}
 
 impl PieceNotice {
-    /// The kernel has made a copy of some of it.
+    /// Notes that the kernel has copied some of it.
     pub(crate) fn was_copied(&mut self) {
         self.copied = true;
     }

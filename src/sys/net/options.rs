@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Values that cross the border in setsockopt(2) and getsockopt(2).
+//! Option values of setsockopt(2) and getsockopt(2).
 
 use super::super::bindings as c;
 use super::super::errno::{EFAULT, EINVAL};
@@ -8,7 +8,7 @@ use super::sock::SockCore;
 use core::marker::PhantomData;
 use kernel::prelude::*;
 
-/// The value that a setsockopt(2) call passes.
+/// Value of a setsockopt(2) call.
 ///
 /// # Invariants
 ///
@@ -31,11 +31,11 @@ impl NewValue<'_> {
         }
     }
 
-    /// The value as an integer, which most options are.
+    /// Returns the value as an integer.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if it is shorter than an integer, `EFAULT` if it cannot be read.
+    /// `EINVAL`: shorter than an integer. `EFAULT`.
     pub(crate) fn int(&self) -> Result<i32> {
         if (self.len as usize) < size_of::<i32>() {
             return Err(EINVAL.into());
@@ -52,8 +52,8 @@ impl NewValue<'_> {
         }
     }
 
-    /// Has the option set by the code that all sockets over IP share, as far as it is fit for SDP.
-    /// The caller does not hold the socket lock.
+    /// Sets the option by the common code of IP sockets, where it fits SDP. The caller does not
+    /// hold the socket lock.
     pub(crate) fn forward(&self, sk: &SockCore, level: i32, name: i32) -> Result {
         // SAFETY: The sock is an inet_sock of its family with initialised IPv6 part where needed;
         // the value is that of the call. The function takes the socket lock itself.
@@ -63,7 +63,7 @@ impl NewValue<'_> {
     }
 }
 
-/// Where a getsockopt(2) call wants its value.
+/// Destination of a getsockopt(2) call.
 ///
 /// # Invariants
 ///
@@ -87,11 +87,11 @@ impl OldValue<'_> {
         }
     }
 
-    /// Room that the caller offers, in bytes.
+    /// Returns the caller's space in bytes.
     ///
     /// # Errors
     ///
-    /// `EFAULT`, or `EINVAL` for a negative length.
+    /// `EFAULT`. `EINVAL`: a negative length.
     pub(crate) fn room(&self) -> Result<usize> {
         let mut len = 0;
         // SAFETY: `len` is the user pointer of the call, which get_user() checks.
@@ -102,7 +102,7 @@ impl OldValue<'_> {
         usize::try_from(len).map_err(|_| EINVAL.into())
     }
 
-    /// Gives as much of `bytes` as the caller has room for.
+    /// Copies as much of `bytes` as the caller has space for.
     pub(crate) fn give(&self, bytes: &[u8]) -> Result {
         let n = self.room()?.min(bytes.len());
         // SAFETY: The pointers are the user's, which the C functions check; `bytes` has n bytes.
@@ -117,13 +117,13 @@ impl OldValue<'_> {
         }
     }
 
-    /// Gives an integer.
+    /// Copies an integer.
     pub(crate) fn give_int(&self, v: i32) -> Result {
         self.give(&v.to_ne_bytes())
     }
 
-    /// Asks the code that all sockets over IP share, which also knows the errnos of unknown levels.
-    /// The caller does not hold the socket lock.
+    /// Reads the option by the common code of IP sockets, which has the errnos of unknown levels,
+    /// too. The caller does not hold the socket lock.
     pub(crate) fn forward(&self, sk: &SockCore, level: i32, name: i32) -> Result {
         // SAFETY: As for `NewValue::forward`; the pointers are those of the call.
         kernel::error::to_result(unsafe {
@@ -132,7 +132,7 @@ impl OldValue<'_> {
     }
 }
 
-/// What a program gets as the bytes of a structure of the kernel's interface.
+/// Structure of the kernel's interface that a program gets as bytes.
 ///
 /// # Safety
 ///
@@ -145,21 +145,20 @@ unsafe impl Interface for c::tcp_info {}
 // SAFETY: eighteen integers of the same size.
 unsafe impl Interface for c::sdp_info {}
 
-/// The value of an option that is a structure, all zero at first.
+/// Value of an option that is a structure, zeroed at first.
 pub(crate) struct Answer<T: Interface>(T);
 
 impl<T: Interface> Answer<T> {
-    /// All zero.
     pub(crate) fn new() -> Self {
         Answer(pin_init::zeroed())
     }
 
-    /// The fields, to be filled in.
+    /// Returns the fields for writing.
     pub(crate) fn fields(&mut self) -> &mut T {
         &mut self.0
     }
 
-    /// The bytes that the program gets.
+    /// Returns the bytes for the program.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         // SAFETY: By `Interface`, plain integers, made from zeroed memory and changed in place, so
         // all its bytes are initialised.

@@ -20,19 +20,19 @@ macro_rules! params {
 }
 
 params! {
-    /// Microseconds that a waiting receiver polls before it sleeps, 0 for not at all.
+    /// Time that a waiting receiver polls before it sleeps (us), 0: none.
     recv_poll
-    /// Bytes from which sends are zero copy, 0 for never, negative where it is found to pay.
+    /// Least number of bytes of a zero-copy send, 0: never, negative: by measurement.
     sdp_zcopy_thresh
     /// Not 0: blocking sends of large blocks return at once, their pages write-protected.
     async_send
-    /// What zero copy may use: 1 for RDMA READ, 2 for RDMA WRITE, or both.
+    /// Ways of zero copy: 1 for RDMA READ, 2 for RDMA WRITE, or both.
     zcopy_ways
-    /// Bytes of the receive buffers that a connection starts with, BSDH included.
+    /// Initial size of a connection's receive buffers in bytes, BSDH included.
     rcvbuf_initial_size
-    /// Seconds of idleness before the first keepalive probe.
+    /// Idle time before the first keepalive probe (s).
     sdp_keepalive_time
-    /// Most receive buffers that a connection posts.
+    /// Maximum number of receive buffers that a connection posts.
     sdp_rx_size
     /// Queue sets that each device keeps for new connections.
     spare_queues
@@ -40,32 +40,32 @@ params! {
     sdp_retry_count
     /// Not 0: Ethernet (RoCE) ports are refused.
     sdp_link_layer_ib_only
-    /// Most connections that may have large receive buffers.
+    /// Maximum number of connections with large receive buffers.
     max_large_sockets
-    /// Most bytes that a SEND carries inline.
+    /// Maximum number of bytes that a SEND carries inline.
     sdp_inline_thresh
-    /// Most sockets of one user in a network namespace, negative for a default.
+    /// Maximum number of sockets of one user in a network namespace, negative for a default.
     max_sockets_per_user
-    /// Most sockets of one network namespace, negative for a default.
+    /// Maximum number of sockets of one network namespace, negative for a default.
     max_sockets_per_net
-    /// Most MiB of all sockets' buffers, negative for a default.
+    /// Maximum size of all sockets' buffers (MiB), negative for a default.
     max_buffer_memory
-    /// Most MiB pinned for sending, negative for a default.
+    /// Maximum of memory pinned for sending (MiB), negative for a default.
     max_pinned_send
-    /// Most MiB pinned for receiving, negative for a default.
+    /// Maximum of memory pinned for receiving (MiB), negative for a default.
     max_pinned_receive
-    /// Most MiB that one user has pinned for sending, negative for a default.
+    /// Maximum of memory of one user pinned for sending (MiB), negative for a default.
     max_pinned_send_user
-    /// Most MiB that one user has pinned for receiving, negative for a default.
+    /// Maximum of memory of one user pinned for receiving (MiB), negative for a default.
     max_pinned_receive_user
-    /// 1: memory stays pinned between transfers, 0: it does not, -1: only where no device takes part.
+    /// 1: memory stays pinned between transfers; 0: it does not; -1: only on local connections.
     pin_cache
     /// Not 0: connections within a network namespace use no RDMA device.
     local_transport
     /// Number of `IPPROTO_SDP`, 0 for none.
     ipproto
-    /// Milliseconds that a peer has to answer an `IPPROTO_SDP` socket by SDP.
+    /// Time to wait for an SDP reply to an `IPPROTO_SDP` socket before falling back to TCP (ms).
     ipproto_wait
-    /// Seconds for which it is remembered that a peer has no SDP.
+    /// Time for which the lack of SDP at a peer is remembered (s).
     ipproto_memory
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The presence of the families and of `IPPROTO_SDP` in the network core.
+//! Registration of the families and of `IPPROTO_SDP` with the network core.
 
 use super::super::bindings as c;
 use super::super::errno::EINVAL;
@@ -33,17 +33,18 @@ unsafe impl<T: Family> Send for Families<T> {}
 // SAFETY: It has no methods that take a shared reference.
 unsafe impl<T: Family> Sync for Families<T> {}
 
-/// The protocols as `/proc/net/protocols` shows them: those of the families, and those of
-/// `IPPROTO_SDP`, which [`ipproto`] registers.
+/// Protocols in `/proc/net/protocols`: those of the families, and those of `IPPROTO_SDP`, which
+/// [`ipproto`] registers.
 const NAMES: [&CStr; 4] = [c"SDP", c"SDPv6", c"IPPROTO_SDP", c"IPPROTO_SDPv6"];
 
 impl<T: DualSocket> Families<T> {
-    /// Registers the families of the versions of IP that there are, and `IPPROTO_SDP`; from now on programs can make sockets.
+    /// Registers the families of the available IP versions, and `IPPROTO_SDP`; from now on
+    /// programs can make sockets.
     ///
     /// # Errors
     ///
-    /// `EBUSY` the second time; `EEXIST` if another module holds a family number; [`Ipproto::new`]'s; what the
-    /// registration functions return.
+    /// `EBUSY`: registered already. `EEXIST`: another module has a family number. Others: from
+    /// [`Ipproto::new`] and the registration functions.
     pub(crate) fn new(module: &'static ThisModule) -> Result<Self> {
         // SAFETY: Dropped after all that asks for data of namespaces: `drop` ends sockets and requests, which need
         // one that listens.
@@ -131,7 +132,7 @@ struct Ipproto {
 }
 
 impl Ipproto {
-    /// Registers the number that the module's parameter says, if any.
+    /// Registers the number of the module's parameter, if any.
     ///
     /// # Safety
     ///
@@ -139,15 +140,15 @@ impl Ipproto {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for a number that Linux has given to something else, or cannot; `EBUSY` for one
-    /// that a module has taken.
+    /// `EINVAL`: a number that Linux uses otherwise, or cannot use. `EBUSY`: a module has taken
+    /// it.
     unsafe fn new<T: DualSocket>(module: &'static ThisModule) -> Result<Self> {
         let number = params::ipproto();
         if number == 0 {
             // INVARIANT: It is not.
             return Ok(Ipproto { registered: false });
         }
-        // what is below goes by the byte in IP's header, and 256 is SMC
+        // numbers below are those of the byte in IP's header, and 256 is SMC
         if !(257..=262).contains(&number) {
             pr_err!(
                 "ipproto={} is no number for IPPROTO_SDP: 257 to 262, or 0 for none\n",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What the self-test needs of the kernel: only in builds that have it.
+//! Kernel interfaces of the self-test: only in builds that have it.
 
 use super::super::bindings as c;
 use super::super::errno::{EAFNOSUPPORT, ENOTCONN};
@@ -12,11 +12,11 @@ use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
-/// The socket of a descriptor of the calling process.
+/// Returns the socket of a descriptor of the calling process.
 ///
 /// # Errors
 ///
-/// `EBADF`, `ENOTSOCK`, `EAFNOSUPPORT` for another family's.
+/// `EBADF`, `ENOTSOCK`. `EAFNOSUPPORT`: of another family.
 pub(crate) fn socket_of<T: Family>(fd: i32) -> Result<ARef<Sock<T>>> {
     let mut error = 0;
     // SAFETY: Called by a process; `error` may be written to.
@@ -59,11 +59,11 @@ fn message(address: usize, len: usize, dest: bool) -> Result<c::msghdr> {
     Ok(msg)
 }
 
-/// Calls `f` as a send call of the process would be that sends `len` bytes from `address`.
+/// Calls `f` like a send call of the process with `len` bytes from `address`.
 ///
 /// # Errors
 ///
-/// `EFAULT` for what no process can have.
+/// `EFAULT`: outside of any process's address space.
 pub(crate) fn source<R>(
     address: usize,
     len: usize,
@@ -74,11 +74,11 @@ pub(crate) fn source<R>(
     Ok(f(&mut unsafe { SendMsg::from_raw(&raw mut msg) }))
 }
 
-/// Calls `f` as a receive call of the process would be that wants `len` bytes at `address`.
+/// Calls `f` like a receive call of the process for `len` bytes at `address`.
 ///
 /// # Errors
 ///
-/// `EFAULT` for what no process can have.
+/// `EFAULT`: outside of any process's address space.
 pub(crate) fn destination<R>(
     address: usize,
     len: usize,

@@ -7,7 +7,7 @@ use super::netns::InNet;
 use super::sock::Sock;
 use kernel::sync::aref::ARef;
 
-/// A new socket that a descriptor may be made for.
+/// A new socket that may get a descriptor.
 ///
 /// # Invariants
 ///
@@ -15,7 +15,7 @@ use kernel::sync::aref::ARef;
 pub(crate) struct Unaccepted<T: InNet>(ARef<Sock<T>>);
 
 impl<T: InNet> Unaccepted<T> {
-    /// Of a socket that [`Sock::child`] has made, and once only.
+    /// Wraps a socket of [`Sock::child`], once.
     pub(crate) fn new(sk: &Sock<T>) -> Option<Self> {
         // SAFETY: `sk` is alive, and a sock of the family.
         let is_first = unsafe { c::sdp_h_child_take(sk.raw()) };
@@ -23,7 +23,7 @@ impl<T: InNet> Unaccepted<T> {
         is_first.then(|| Unaccepted(sk.into()))
     }
 
-    /// The socket, of which nobody can make a descriptor from now on but the caller.
+    /// Returns the socket. Only the caller can give it a descriptor from now on.
     pub(crate) fn into_sock(self) -> ARef<Sock<T>> {
         self.0
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The states of a connection. Needs nothing of the kernel: `tests/host/conn` compiles this file, too.
+//! States of a connection. Independent of the kernel: `tests/host/conn` compiles this file, too.
 
 /// States of a connection, by the names and numbers that `/proc/net/sdp` and `TCP_INFO` use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,7 +20,7 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// By the number, as `sk_state` has it.
+    /// Converts the number in `sk_state`.
     pub(super) fn from_raw(v: u8) -> Self {
         match v {
             1 => State::Established,
