@@ -27,7 +27,6 @@ const MAX_SLOTS: usize = 4096;
 /// Urgent data (`MSG_OOB`): at most one byte, as on TCP.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Urgent {
-    /// None.
     None,
     /// Announced, but not arrived.
     Pending,
@@ -75,7 +74,6 @@ impl ReceiveQueue {
         (self.end - self.read) as usize
     }
 
-    /// Returns true if the queue is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.end == self.read
     }

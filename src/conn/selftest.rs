@@ -11,7 +11,6 @@ impl Connection {
         self.endpoint.take()
     }
 
-    /// Returns the link.
     pub(crate) fn link(&self) -> Option<CmLink<SdpSock>> {
         self.cm.link().cloned()
     }

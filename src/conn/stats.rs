@@ -79,7 +79,6 @@ counters! {
     memory_waits,
     /// Enlargements of the receive buffers on the peer's request.
     resizes,
-    /// Keepalive probes.
     keepalive_probes,
     /// Connections that were suspended by the peer, which ends them.
     suspended,

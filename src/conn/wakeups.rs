@@ -44,7 +44,6 @@ pub(crate) struct Wakeups {
 }
 
 impl Wakeups {
-    /// Merges another one.
     pub(crate) fn merge(&mut self, o: Wakeups) {
         self.readable |= o.readable;
         self.writable |= o.writable;

@@ -162,7 +162,6 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Purpose.
     pub(super) fn purpose(&self) -> Use {
         self.purpose
     }

@@ -161,7 +161,6 @@ impl PinnedPages {
         }
     }
 
-    /// The pages that are pinned.
     pub(super) fn pages(&self) -> Option<&Pages> {
         match self {
             PinnedPages::Device(m) => Some(m.pinned()),

@@ -45,7 +45,6 @@ pub(crate) fn is_exhausted() -> bool {
     pages::about_in_use() >= most()
 }
 
-/// Returns the pages in use.
 pub(crate) fn pages_in_use() -> u64 {
     pages::in_use().div_ceil(PAGE) as u64
 }

@@ -9,7 +9,6 @@ use kernel::prelude::*;
 pub(crate) struct Ring<T> {
     /// Places used at least once; later ones in the allocation are uninitialised.
     items: KVec<Option<T>>,
-    /// Capacity.
     capacity: usize,
     head: usize,
     len: usize,
@@ -53,7 +52,6 @@ impl<T> Ring<T> {
         !self.is_full()
     }
 
-    /// Returns the capacity.
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
@@ -63,12 +61,10 @@ impl<T> Ring<T> {
         self.len
     }
 
-    /// Returns true if it is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns true if it is full.
     pub(crate) fn is_full(&self) -> bool {
         self.len == self.capacity
     }

@@ -34,7 +34,6 @@ pub(super) struct Call<'a> {
     pub(super) stopped: Option<Error>,
     /// What is told when they are free, for which the call need not wait.
     pub(super) notice: Option<&'a Notice>,
-    /// Some were copied.
     pub(super) copied: bool,
     /// Where the next ones are copied to ([`Step::Copy`]).
     pub(super) space: Space,

@@ -129,7 +129,6 @@ impl Memory {
         &self.block
     }
 
-    /// Returns the bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: By the invariants of `Block` the memory is initialised and lives as long as
         // `self`. Only the holder of `&mut self` writes to it on the CPU, which cannot be while

@@ -97,7 +97,6 @@ use kernel::sync::Arc;
 
 /// Carrier of the messages of one connection. Methods that only one kind has are in [`Endpoint`].
 pub(crate) trait Transport: Send {
-    /// Returns the limits.
     fn limits(&self) -> Limits;
 
     /// Returns the mapper for [`Buffer::map_receive`] and [`Buffer::map_send`], which a buffer

@@ -81,7 +81,6 @@ pub(super) trait HasPhase<O: Upcalls>: Sized {
     /// and nothing else flushes.
     fn flush(&self) {}
 
-    /// Returns the id of the link.
     fn link_id(&self) -> LinkId {
         LinkId::of(self)
     }

@@ -117,7 +117,6 @@ pub(crate) trait Upcalls: AlwaysRefCounted + Send + Sync + Sized + 'static {
 pub(crate) enum Verdict {
     /// [`super::Request::create`] has made a link, which replies or has replied.
     Accepted,
-    /// Rejected.
     Reject,
     /// No listener at that port.
     Unknown,

@@ -47,7 +47,6 @@ pub(crate) struct Advert<M> {
     pub(crate) segment: Block,
     /// Cookie of the invalidation.
     pub(crate) cookie: u64,
-    /// State.
     pub(crate) state: AdvertState,
     /// Bytes at its start that have been transferred.
     pub(crate) done: u32,

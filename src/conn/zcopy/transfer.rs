@@ -33,7 +33,6 @@ struct Transfer<M> {
 /// Next bytes to post.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Next<'a, M> {
-    /// Memory.
     pub(crate) memory: &'a M,
     /// Offset in the memory.
     pub(crate) offset: u32,
@@ -57,7 +56,6 @@ pub(crate) enum Progress {
 /// A piece that is returned to the caller.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Moved<M> {
-    /// Memory.
     pub(crate) memory: M,
     /// Number of bytes.
     pub(crate) size: u32,

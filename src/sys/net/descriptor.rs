@@ -21,7 +21,6 @@ pub(crate) enum Progress {
     Unconnected,
     /// connect(2) is in progress.
     Connecting,
-    /// Connected.
     Connected,
     /// Being closed.
     Disconnecting,

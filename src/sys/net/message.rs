@@ -36,7 +36,6 @@ impl<'a> SendMsg<'a> {
         self.msg
     }
 
-    /// Returns the `MSG_*` flags.
     pub(crate) fn flags(&self) -> u32 {
         // SAFETY: By the invariants `msg` is valid.
         unsafe { (*self.msg).msg_flags }

@@ -62,7 +62,6 @@ impl Buffer {
         Ok(())
     }
 
-    /// Returns true if it has memory.
     pub(crate) fn has_memory(&self) -> bool {
         self.memory.is_some()
     }
@@ -135,7 +134,6 @@ impl Buffer {
 /// A piece of a buffer that is to be sent.
 #[derive(Clone, Copy)]
 pub(crate) struct Sge<'a> {
-    /// The buffer.
     pub(crate) buffer: &'a Buffer,
     /// Offset of the piece.
     pub(crate) offset: u32,

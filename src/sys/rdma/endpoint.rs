@@ -259,7 +259,6 @@ impl<B: Lendable> Endpoint<B> {
         }))
     }
 
-    /// Returns the QP.
     pub(crate) fn qp(&self) -> &Arc<QueuePair> {
         self.qp.qp()
     }

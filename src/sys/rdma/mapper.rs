@@ -224,7 +224,6 @@ impl MapperOwner {
         self.mapper.map(memory, direction, GFP_KERNEL)
     }
 
-    /// Returns the mapper.
     pub(crate) fn mapper(&self) -> &Arc<Mapper> {
         &self.mapper
     }

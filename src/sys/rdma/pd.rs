@@ -59,7 +59,6 @@ impl Pd {
         !self.left.load(Relaxed)
     }
 
-    /// Returns its device.
     pub(crate) fn device(&self) -> &DeviceRef {
         &self.device
     }

@@ -23,7 +23,6 @@ pub(crate) const MAX_SLOTS: u16 = 4096;
 pub(crate) struct WcStatus(pub(crate) c::ib_wc_status);
 
 impl WcStatus {
-    /// Returns true for success.
     pub(crate) fn is_success(self) -> bool {
         self.0 == c::ib_wc_status_IB_WC_SUCCESS
     }

@@ -14,7 +14,6 @@ use kernel::sync::atomic::{Atomic, Full, Relaxed};
 pub(super) struct UseCount(Atomic<i32>);
 
 impl UseCount {
-    /// One use.
     pub(super) fn one() -> Self {
         UseCount(Atomic::new(1))
     }

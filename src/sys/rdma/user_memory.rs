@@ -70,7 +70,6 @@ impl UserMemory {
         self.sg.is_none().then_some(&mut self.pages)
     }
 
-    /// Returns the pinned pages.
     pub(crate) fn pinned(&self) -> &Pages {
         &self.pages
     }

@@ -43,7 +43,6 @@ impl Loan {
         Loan { index, number }
     }
 
-    /// Returns the index.
     pub(crate) fn index(self) -> usize {
         self.index.into()
     }
@@ -71,7 +70,6 @@ pub(crate) struct Transfer {
 pub(crate) struct LentSpan {
     /// Lent memory.
     pub(crate) loan: Loan,
-    /// Offset in it.
     pub(crate) offset: u32,
     /// Number of bytes.
     pub(crate) len: u32,

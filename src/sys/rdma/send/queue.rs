@@ -19,7 +19,6 @@ use kernel::sync::Arc;
 pub(crate) struct SendWc {
     /// Cookie of the work request.
     pub(crate) cookie: u64,
-    /// Status.
     pub(crate) status: WcStatus,
     /// Kind of work request.
     pub(crate) kind: WcKind,
@@ -83,7 +82,6 @@ impl WorkRequest {
         unsafe { &mut self.rdma.wr }
     }
 
-    /// Returns it as an RDMA request.
     pub(super) fn rdma(&mut self) -> &mut c::ib_rdma_wr {
         *self = Self::new();
         // SAFETY: It was just written as such.
