@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Programs of examples/: client and server by SDP over the wire and locally, and by TCP."""
+
+import pathlib
+
+from lib.preload import be_patient, each_way, wait_for_listener
+from lib.programs import Program
+
+PROJECT = pathlib.Path(__file__).resolve().parents[4]
+BUILT, EXAMPLES = PROJECT / "build" / "programs", PROJECT / "examples"
+PORT = 7430
+# Words before the port of a server, and before the host of a client.
+PROGRAMS = {
+    "c": ([BUILT / "echo_server"], [BUILT / "echo_client"]),
+    "python": (["python3", EXAMPLES / "echo_server.py"], ["python3", EXAMPLES / "echo_client.py"]),
+    "asyncio": (["python3", EXAMPLES / "echo_asyncio.py", "server"], ["python3", EXAMPLES / "echo_asyncio.py", "client"]),
+    "go": ([BUILT / "echo", "server"], [BUILT / "echo", "client"]),
+}
+# A server of TCP, which shows that the clients fall back.
+# -t: seconds after the end of one direction in which the other one may end.
+OF_TCP = ["socat", "-t60", f"TCP6-LISTEN:{PORT},fork,reuseaddr,ipv6only=0", "EXEC:cat"]
+
+
+def words(e, command, *more):
+    if not pathlib.Path(command[0]).exists() and "/" in str(command[0]):
+        e.skip(f"{command[0]} is not built (scripts/programs)")
+    return [str(word) for word in (*command, *more)]
+
+
+def client_of(e, way, name, by):
+    said, besides = Program(e, words(e, PROGRAMS[name][1], way.host, PORT, f"hello from {name}")).outputs(e.patience * 6)
+    e.equal((said, besides), (f"hello from {name}\n", f"connected by {by}\n"), f"what the client in {name} says")
+
+
+@each_way(timeout=300)
+def echo(e, way):
+    """Pairs of one language, which use SDP; by TCP clients of each language with socat."""
+    be_patient(e)
+    if not way.sdp:
+        server = Program(e, OF_TCP, way.where)
+        wait_for_listener(e, PORT, way.where, sdp=False)
+        for name in PROGRAMS:
+            client_of(e, way, name, "TCP")
+        server.end()
+        return
+    for name, (server, _) in PROGRAMS.items():
+        program = Program(e, words(e, server, PORT), way.where)
+        e.equal(program.line(), f"listening on port {PORT}\n", f"the first line of the server in {name}")
+        wait_for_listener(e, PORT, way.where, sdp=True)
+        client_of(e, way, name, "SDP")
+        e.equal(program.line(), "connection by SDP\n", f"the second line of the server in {name}")
+        program.end()
