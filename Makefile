@@ -16,7 +16,7 @@ PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 install = scripts/install --destdir '$(DESTDIR)' --prefix '$(PREFIX)' --sysconfdir '$(SYSCONFDIR)'
 
-.PHONY: module debug selftest demo quick test test-all next torture bench check prepare tools install uninstall modules_install doc deb clean help
+.PHONY: module debug selftest demo quick test test-all next torture bench check prepare tools install uninstall modules_install doc deb dist clean help
 
 module: ## (or just make) build the module, build/ib_sdp.ko
 	@$(build_module) -- $(handed_on)
@@ -75,6 +75,9 @@ doc: ## what the comments of the sources say, as pages: build/cargo/doc
 
 deb: tools ## Debian packages of tools and module (by DKMS), into build/deb
 	@scripts/deb
+
+dist: ## source tarball of the commit, build/ib-sdp-VERSION.tar.xz
+	@scripts/dist
 
 clean: ## delete what was built (the cache outside the checkout stays)
 	@scripts/clean '$(BUILD)'
