@@ -15,7 +15,7 @@ from .programs import Program
 from .registry import case
 
 # What libsdp tells of a connect to a host without the module, and what a program is told on one.
-TOLD = {"server": ": TCP (", "client": "the kernel has no SDP (the module ib_sdp is not loaded); sockets are TCP"}
+TOLD = {"server": ": TCP (", "client": "the kernel has no SDP (the module ib_sdp is not loaded: "}
 
 
 def sides(name):

@@ -20,6 +20,7 @@
 // The tests look at parts; with the functions themselves in it, the test would preload itself.
 #![cfg_attr(test, allow(dead_code))]
 
+mod absent;
 mod calls;
 mod log;
 mod real;

@@ -2,6 +2,7 @@
 
 //! Sockets of `IPPROTO_SDP`, as the kernel has them (`include/uapi/sdp.h`).
 
+use crate::absent::Cause;
 use crate::log;
 use crate::settings::Level;
 use crate::{real, sys};
@@ -107,7 +108,8 @@ fn tell(protocol: c_int, number: Option<c_int>, why: c_int) {
             "the kernel has no SDP (protocol {protocol} is another one)"
         )),
         (None, _) => message(format_args!(
-            "the kernel has no SDP (the module ib_sdp is not loaded)"
+            "the kernel has no SDP (the module ib_sdp is not loaded: {})",
+            Cause::find()
         )),
         (Some(_), e) => message(format_args!(
             "no socket of IPPROTO_SDP can be had ({})",
