@@ -91,7 +91,7 @@ fn read() -> (Settings, Option<String>) {
     let mut problem = None;
     let path = named.as_deref().unwrap_or(OsStr::new(RULES));
     let rules = match simple {
-        true => Ok(Rules::default()),
+        true => Ok(Rules::only(Mode::Sdp)),
         false => read_rules(path, named.is_some()),
     };
     let rules = rules.map_err(|text| {
@@ -154,7 +154,7 @@ fn is_relative(preload: &[u8]) -> bool {
 fn read_rules(path: &OsStr, named: bool) -> Result<Rules, String> {
     let text = match read_file(path) {
         Ok(text) => text,
-        Err(e) if e.kind() == ErrorKind::NotFound && !named => return Ok(Rules::fallback()),
+        Err(e) if e.kind() == ErrorKind::NotFound && !named => return Ok(Rules::default()),
         Err(e) => return Err(e.to_string()),
     };
     sdp_rules::parse(&text).map_err(|problems| {

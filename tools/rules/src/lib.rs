@@ -65,6 +65,9 @@ pub struct Log {
     pub min_level: Option<u32>,
 }
 
+/// The mode of what no rule matches, also in a file without rules.
+pub const DEFAULT: Mode = Mode::Both;
+
 /// All that a file says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
@@ -81,11 +84,11 @@ pub struct Verdict<'a> {
 }
 
 impl Rules {
-    /// The rules of no file at all: SDP where it can be had, else TCP.
-    pub fn fallback() -> Self {
+    /// One mode for every socket.
+    pub fn only(mode: Mode) -> Self {
         let any = |role| Rule {
             line: 0,
-            mode: Mode::Both,
+            mode,
             role,
             program: Glob::any(),
             network: Network::Any,
@@ -94,15 +97,6 @@ impl Rules {
         Rules {
             rules: vec![any(Role::Server), any(Role::Client)],
             ..Rules::default()
-        }
-    }
-
-    /// The mode of what no rule matches: `both`, or SDP in a file that has no rules at all.
-    pub fn default_mode(&self) -> Mode {
-        if self.rules.is_empty() {
-            Mode::Sdp
-        } else {
-            Mode::Both
         }
     }
 
@@ -115,20 +109,14 @@ impl Rules {
                 && r.program.matches(program)
         });
         Verdict {
-            mode: rule.map_or(self.default_mode(), |r| r.mode),
+            mode: rule.map_or(DEFAULT, |r| r.mode),
             rule,
         }
     }
 
-    /// Keeps the rules that speak of a program. Unless none is left, what is said of that program
-    /// stays the same.
+    /// Keeps the rules that speak of a program.
     pub fn of_program(mut self, program: &[u8]) -> Self {
-        let before = self.default_mode();
         self.rules.retain(|r| r.program.matches(program));
-        if self.default_mode() != before {
-            // Rules that speak of others only are still rules.
-            self.rules = Rules::fallback().rules;
-        }
         self
     }
 
@@ -150,8 +138,7 @@ impl Rules {
                 return mode;
             }
         }
-        let default = self.default_mode();
-        (mode.unwrap_or(default) == default).then_some(default)
+        (mode.unwrap_or(DEFAULT) == DEFAULT).then_some(DEFAULT)
     }
 
     /// The first earlier rule that matches all that rule `index` matches, which so never gets to
@@ -239,18 +226,18 @@ mod tests {
     }
 
     #[test]
-    fn without_rules_all_is_sdp() {
-        for text in ["", "# nothing\n\n", "log min-level 1\n"] {
-            let r = rules(text);
-            assert_eq!(
-                r.decide(b"x", Role::Server, ip("1.2.3.4"), 1).mode,
-                Mode::Sdp
-            );
-            assert_eq!(r.uniform(b"x"), Some(Mode::Sdp));
+    fn without_rules_all_is_both() {
+        for text in [
+            "",
+            "# nothing\n\n",
+            "log min-level 1\n",
+            "use sdp server other *:*",
+        ] {
+            let r = rules(text).of_program(b"x");
+            let server = r.decide(b"x", Role::Server, ip("1.2.3.4"), 1);
+            assert_eq!((server.mode, server.rule), (Mode::Both, None), "{text}");
+            assert_eq!(r.uniform(b"x"), Some(Mode::Both), "{text}");
         }
-        // rules of others do not make this program SDP only
-        let r = rules("use sdp server other *:*").of_program(b"x");
-        assert_eq!(r.decide(b"x", Role::Client, ip("::1"), 1).mode, Mode::Both);
     }
 
     #[test]
@@ -268,7 +255,7 @@ mod tests {
         assert_eq!(r.uniform(b"a"), None);
         let r = rules("use both client a *:80\n");
         assert_eq!(r.uniform(b"a"), Some(Mode::Both));
-        assert_eq!(Rules::fallback().uniform(b"a"), Some(Mode::Both));
+        assert_eq!(Rules::only(Mode::Sdp).uniform(b"a"), Some(Mode::Sdp));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 //! Rules in words.
 
-use sdp_rules::{Destination, Mode, Network, Ports, Role, Rule, Rules};
+use sdp_rules::{Destination, Mode, Network, Ports, Role, Rule, Rules, DEFAULT};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -77,15 +77,12 @@ fn rule(rules: &Rules, index: usize, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// What holds where no rule matches.
-fn otherwise(rules: &Rules) -> String {
-    match rules.default_mode() {
-        Mode::Sdp => "  no rules: SDP only, for every program".into(),
-        mode => format!(
-            "  otherwise: servers {}, clients {}",
-            by(mode, Role::Server),
-            by(mode, Role::Client)
-        ),
-    }
+fn otherwise() -> String {
+    format!(
+        "  otherwise: servers {}, clients {}",
+        by(DEFAULT, Role::Server),
+        by(DEFAULT, Role::Client)
+    )
 }
 
 /// The whole file.
@@ -99,7 +96,7 @@ pub fn file(path: &Path, rules: &Rules, out: &mut impl Write) -> io::Result<()> 
     for index in 0..rules.rules.len() {
         rule(rules, index, out)?;
     }
-    writeln!(out, "{}", otherwise(rules))?;
+    writeln!(out, "{}", otherwise())?;
     let level = rules.log.min_level.unwrap_or(9);
     let to = match &rules.log.destination {
         None | Some(Destination::Stderr) => "stderr".into(),
@@ -131,7 +128,7 @@ pub fn program(name: &str, rules: &Rules, out: &mut impl Write) -> io::Result<()
             rule(rules, index, out)?;
         }
     }
-    writeln!(out, "{}", otherwise(rules))
+    writeln!(out, "{}", otherwise())
 }
 
 /// What holds for one address.

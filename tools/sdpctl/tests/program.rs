@@ -100,7 +100,7 @@ fn no_rules() {
     let file = File::new("none", "# nothing yet\n");
     let (_, out, _) = file.check(&[]);
     assert!(
-        out.contains("FILE: no rules\n  no rules: SDP only, for every program\n"),
+        out.contains("FILE: no rules\n  otherwise: servers SDP and TCP, clients "),
         "{out}"
     );
 }
