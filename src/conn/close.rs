@@ -9,11 +9,11 @@ use super::receive_queue::Urgent;
 use super::timers::Timer;
 use super::{Connection, SdpSock, Wakeups};
 use crate::protocol;
-use crate::sys::debug::{debug, Ends};
+use crate::sys::debug::debug;
 use crate::sys::errno::{Errno, ECONNRESET};
-use crate::sys::net::sock::{State, RCV_SHUTDOWN, SHUTDOWN_MASK};
+use crate::sys::net::sock::{Ends, State, RCV_SHUTDOWN, SHUTDOWN_MASK};
+use crate::sys::net::trace;
 use crate::sys::time::{jiffies, seconds, Jiffies};
-use crate::sys::trace;
 use crate::transport::Status;
 use kernel::sync::atomic::Relaxed;
 

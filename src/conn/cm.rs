@@ -5,7 +5,7 @@
 
 use super::timers::Timer;
 use super::{Connection, SdpSock, JOB_FINISH};
-use crate::sys::net::address::Address;
+use crate::sys::address::Address;
 use crate::sys::time::{is_past, jiffies, seconds, Jiffies};
 use crate::transport::{Attempt, CmLink, Endpoint, LinkId, Resolver, ResolverId};
 

@@ -7,12 +7,12 @@ use super::timers::Timer;
 use super::wakeups::Wakeups;
 use super::{Connection, SdpSock, JOB_RESIZE};
 use crate::protocol::{Event, Mid, Received, MAX_HEADER};
-use crate::sys::debug::{debug, Ends};
+use crate::sys::debug::debug;
 use crate::sys::errno::{Errno, ECONNRESET, ENOBUFS, EPROTO};
-use crate::sys::net::sock::{Flag, State};
+use crate::sys::net::sock::{Ends, Flag, State};
+use crate::sys::net::trace;
 use crate::sys::rdma::buffer::Buffer;
 use crate::sys::time::jiffies;
-use crate::sys::trace;
 use crate::transport::Completion;
 use kernel::prelude::*;
 

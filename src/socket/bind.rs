@@ -3,8 +3,8 @@
 //! Ports of sockets, for bind(2), listen(2) and connect(2).
 
 use crate::conn::SdpSock;
+use crate::sys::address::Address;
 use crate::sys::errno::{Errno, EADDRNOTAVAIL, ENOENT, ENOMEM};
-use crate::sys::net::address::Address;
 use crate::sys::net::tcp;
 use crate::transport::usable_address;
 use kernel::prelude::*;

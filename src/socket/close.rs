@@ -7,8 +7,8 @@
 use super::{listen, release};
 use crate::conn::closing::Event;
 use crate::conn::SdpSock;
+use crate::sys::address::Address;
 use crate::sys::errno::{ECONNRESET, EPIPE};
-use crate::sys::net::address::Address;
 use crate::sys::net::sock::{Flag, State, RCV_SHUTDOWN, SEND_SHUTDOWN, SHUTDOWN_MASK};
 use kernel::sync::atomic::Relaxed;
 

@@ -13,16 +13,16 @@ use crate::conn::setup::{self, Prepared, MAX_ADVERTS};
 use crate::conn::timers::Timer;
 use crate::conn::{rx_buffers, Connection, SdpSock, Socket};
 use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters, ZeroCopy};
-use crate::sys::debug::{debug, Ends};
+use crate::sys::address::{Address, Named};
+use crate::sys::debug::debug;
 use crate::sys::errno::{
     Errno, EADDRINUSE, EADDRNOTAVAIL, EALREADY, ECONNABORTED, ECONNREFUSED, EINPROGRESS, EINVAL,
     EISCONN, ENETDOWN, ENETUNREACH, ENOBUFS, EPROTO, ESTALE,
 };
-use crate::sys::net::address::{Address, Named};
 use crate::sys::net::descriptor::{Descriptor, Progress};
 use crate::sys::net::params;
-use crate::sys::net::sock::{State, SHUTDOWN_MASK};
-use crate::sys::trace;
+use crate::sys::net::sock::{Ends, State, SHUTDOWN_MASK};
+use crate::sys::net::trace;
 use crate::transport::{LinkId, Resolver, ResolverId, Transport};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernel::prelude::*;

@@ -10,7 +10,7 @@ use crate::conn::{
     keepalive, rx_buffers, zcopy, SdpSock, Socket, JOB_ADMIT, JOB_FALL_BACK, JOB_FINISH, JOB_MOVE,
     JOB_PROGRESS, JOB_RESIZE, JOB_TOUCHED,
 };
-use crate::sys::net::address::{Address, Named};
+use crate::sys::address::{Address, Named};
 use crate::sys::net::descriptor::Descriptor;
 use crate::sys::net::family::Family;
 use crate::sys::net::message::{RecvMsg, SendMsg};

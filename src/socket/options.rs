@@ -4,9 +4,9 @@
 
 use super::{info, ipproto};
 use crate::conn::{keepalive, Options, SdpSock};
+use crate::sys::address::{AF_INET6_SDP, AF_INET_SDP};
 use crate::sys::bindings as c;
 use crate::sys::errno::{EINVAL, ENOPROTOOPT};
-use crate::sys::net::address::{AF_INET6_SDP, AF_INET_SDP};
 use crate::sys::net::options::{NewValue, OldValue};
 use crate::sys::net::params;
 use crate::sys::net::sock::{Flag, State};

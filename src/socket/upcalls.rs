@@ -12,8 +12,8 @@ use crate::conn::{keepalive, setup, BacklogSlot, SdpSock};
 use crate::protocol::HELLO_ACK_LEN;
 use crate::sys::errno::{ECONNRESET, EPIPE};
 use crate::sys::net::sock::{SockCore, State};
+use crate::sys::net::trace;
 use crate::sys::time::{jiffies, seconds};
-use crate::sys::trace;
 use crate::transport::{Attempt, Disconnect, LinkId, ResolverId, Upcalls};
 use kernel::prelude::*;
 

@@ -4,7 +4,6 @@
 //! `echo module ib_sdp +p > /proc/dynamic_debug/control`.
 
 use super::bindings as c;
-use super::net::sock::SockCore;
 use core::{fmt, ptr};
 
 /// Logs a line, with arguments as `format!`.
@@ -17,18 +16,4 @@ pub(crate) use debug;
 pub(crate) fn print(line: fmt::Arguments<'_>) {
     // SAFETY: The function reads the arguments during the call only.
     unsafe { c::sdp_h_debug(ptr::from_ref(&line).cast()) }
-}
-
-/// The two ends of a socket, for display.
-pub(crate) struct Ends<'a>(pub(crate) &'a SockCore);
-
-impl fmt::Display for Ends<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (local, remote) = (self.0.local(), self.0.remote());
-        write!(
-            f,
-            "{} port {}, {} port {}",
-            local.ip, local.port, remote.ip, remote.port
-        )
-    }
 }

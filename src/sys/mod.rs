@@ -2,11 +2,14 @@
 
 //! The only room with `unsafe`: the C side of the kernel behind safe types.
 
+pub(crate) mod address;
 pub(crate) mod bindings;
 pub(crate) mod debug;
+pub(crate) mod deferred;
 pub(crate) mod errno;
 pub(crate) mod layout;
 pub(crate) mod net;
+pub(crate) mod netns;
 pub(crate) mod pages;
 pub(crate) mod pin;
 pub(crate) mod protect;
@@ -15,5 +18,5 @@ pub(crate) mod rdma;
 mod single;
 pub(crate) mod sync;
 pub(crate) mod time;
-pub(crate) mod trace;
 pub(crate) mod watch;
+pub(crate) mod work;

@@ -7,8 +7,8 @@
 //! changes (munmap, mremap, COW, truncation, the end of the process), or when memory is short.
 
 use super::bindings as c;
-use super::rdma::work::{self, ModuleRef};
 use super::single::Single;
+use super::work::{self, ModuleRef};
 use core::mem::ManuallyDrop;
 use kernel::error::to_result;
 use kernel::prelude::*;

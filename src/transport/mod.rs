@@ -83,6 +83,7 @@ pub(crate) use upcalls::{Attempt, Disconnect, LinkId, ResolverId, Upcalls, Verdi
 
 pub(crate) use crate::memory::notify::Watch;
 pub(crate) use crate::memory::pinned::{Pinned, Pinning};
+pub(crate) use crate::sys::netns::Net;
 use crate::sys::rdma::buffer::Buffer;
 pub(crate) use crate::sys::rdma::buffer::Sge;
 pub(crate) use crate::sys::rdma::cm::{REPLY_DATA, REQUEST_DATA};
@@ -91,7 +92,6 @@ use crate::sys::rdma::mapper::Mapper;
 pub(crate) use crate::sys::rdma::mr::{Access, Key};
 pub(crate) use crate::sys::rdma::send::blocks::{LentSpan, Loan, Transfer};
 pub(crate) use crate::sys::rdma::send::message::SendWr;
-pub(crate) use crate::sys::rdma::Net;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 

@@ -17,9 +17,9 @@ use super::tx_blocks::Retired;
 use crate::memory::notify::{Counted, Notify};
 use crate::sys::net::message::SendMsg;
 use crate::sys::net::notice::Notice;
+use crate::sys::net::trace::{self, ZeroCopy};
 use crate::sys::pin::PinTerm;
 use crate::sys::time::jiffies;
-use crate::sys::trace::{self, ZeroCopy};
 use crate::transport::Transport;
 
 /// Bytes of a program's memory for which a block is worth while.

@@ -11,8 +11,8 @@ use super::waiting::{wait_moved, Dying, Turn, Waiting};
 use super::{by_read, LEAST_TRANSFER, MOST_PATIENCE};
 use crate::sys::net::message::RecvMsg;
 use crate::sys::net::sock::{Locked, State, RCV_SHUTDOWN};
+use crate::sys::net::trace::{self, ZeroCopy};
 use crate::sys::pin::PinTerm;
-use crate::sys::trace::{self, ZeroCopy};
 use crate::transport::Access;
 
 /// Result of an attempt to advertise memory.

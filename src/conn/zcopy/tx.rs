@@ -10,8 +10,8 @@ use super::transfer::Moved;
 use super::tx_blocks::Returned;
 use super::{by_read, by_write, is_told, Direct, LEAST_TRANSFER};
 use crate::protocol::{self, Mode, Outgoing, MAX_HEADER};
+use crate::sys::net::trace::{self, ZeroCopy};
 use crate::sys::time::jiffies;
-use crate::sys::trace::{self, ZeroCopy};
 use crate::transport::{Endpoint, Pinned, SendWr, Transport, Watch};
 use kernel::prelude::*;
 

@@ -156,6 +156,7 @@ pub enum Body {
 }
 
 impl Body {
+    /// Returns the type of the message.
     pub const fn mid(&self) -> Mid {
         match self {
             Body::DisConn => Mid::DisConn,

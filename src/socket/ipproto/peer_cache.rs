@@ -7,7 +7,7 @@
 //! Each has one slot of a small table, which it shares with others: the last one counts.
 
 use crate::conn::{Outcome, SdpSock};
-use crate::sys::net::address::Address;
+use crate::sys::address::Address;
 use crate::sys::net::params;
 use crate::sys::time::{jiffies, milliseconds, seconds, Jiffies};
 use core::net::IpAddr;

@@ -4,8 +4,8 @@
 
 use crate::conn::fallback::{Phase, Route};
 use crate::conn::SdpSock;
+use crate::sys::address::Address;
 use crate::sys::errno::{EINVAL, EISCONN, ENOPROTOOPT};
-use crate::sys::net::address::Address;
 use crate::sys::net::sock::State;
 use crate::sys::net::tcp::Name;
 use kernel::prelude::*;

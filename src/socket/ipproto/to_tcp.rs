@@ -6,8 +6,8 @@ use super::peer_cache::remember;
 use crate::conn::fallback::Phase;
 use crate::conn::timers::Timer;
 use crate::conn::{Outcome, SdpSock, JOB_FALL_BACK};
-use crate::sys::debug::{debug, Ends};
-use crate::sys::net::sock::State;
+use crate::sys::debug::debug;
+use crate::sys::net::sock::{Ends, State};
 use crate::sys::net::tcp::{Name, Tcp};
 
 /// Hands the descriptor over to the TCP socket, which connects first, if it is to. The caller holds

@@ -10,8 +10,8 @@
 //! TCP when the last of them lets go of it.
 
 use crate::conn::SdpSock;
+use crate::sys::address::Address;
 use crate::sys::errno::{EADDRINUSE, EINVAL, ENOMEM};
-use crate::sys::net::address::Address;
 use crate::sys::net::sock::State;
 use crate::sys::net::tcp::Ports as TcpPorts;
 use crate::sys::random::random_below;

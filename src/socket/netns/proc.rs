@@ -10,7 +10,7 @@ use crate::conn::{Outcome, SdpSock};
 use crate::memory::pressure;
 use crate::memory::protect::Refusal;
 use crate::protocol::{Mid, Violation};
-use crate::sys::net::address::Address;
+use crate::sys::address::Address;
 use crate::sys::net::netns::{ProcEntry, ProcFile, ProcRows};
 use core::fmt::Write;
 use core::net::IpAddr;

@@ -10,9 +10,9 @@
     reason = "what all callbacks rely on is said once, above the first of them"
 )]
 
+use super::super::address::{self, Address, Named, Purpose, AF_INET6_SDP, AF_INET_SDP};
 use super::super::bindings as c;
 use super::super::errno::{EAFNOSUPPORT, EINVAL, ENOPROTOOPT, EPROTONOSUPPORT, ESOCKTNOSUPPORT};
-use super::address::{self, Address, Named, Purpose, AF_INET6_SDP, AF_INET_SDP};
 use super::descriptor::Descriptor;
 use super::family::Family;
 use super::life::{timer, work};

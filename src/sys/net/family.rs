@@ -2,8 +2,8 @@
 
 //! What a socket family is: what each of its socket calls does.
 
-use super::super::rdma::Net;
-use super::address::{Address, Named};
+use super::super::address::{Address, Named};
+use super::super::netns::Net;
 use super::descriptor::Descriptor;
 use super::message::{RecvMsg, SendMsg};
 use super::netns::{self, InNet};

@@ -13,9 +13,9 @@
     reason = "what all callbacks rely on is said in `calls`, above the first of its callbacks"
 )]
 
+use super::super::address::{AF_INET, AF_INET6};
 use super::super::bindings as c;
 use super::super::errno::{EINVAL, EOPNOTSUPP};
-use super::address::{AF_INET, AF_INET6};
 use super::calls::{self, errno, of};
 use super::descriptor::Descriptor;
 use super::family::Family;

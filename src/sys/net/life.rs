@@ -4,7 +4,7 @@
 //! items and timer.
 
 use super::super::bindings as c;
-use super::super::rdma::Net;
+use super::super::netns::Net;
 use super::family::Family;
 use super::netns;
 use super::sock::Sock;

@@ -2,9 +2,9 @@
 
 //! Which addresses are this machine's own.
 
+use super::super::address::Address;
 use super::super::bindings as c;
-use super::super::rdma::Net;
-use super::address::Address;
+use super::super::netns::Net;
 use kernel::prelude::*;
 
 /// The way from one address of a network namespace to another one of it.

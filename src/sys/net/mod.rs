@@ -8,7 +8,6 @@
 //! [`notice`] a `struct ubuf_info`, [`netns`] the data
 //! that each network namespace holds, with its files under `/proc/net`.
 
-pub(crate) mod address;
 mod calls;
 pub(crate) mod descriptor;
 pub(crate) mod family;
@@ -25,4 +24,5 @@ pub(crate) mod registration;
 pub(crate) mod selftest;
 pub(crate) mod sock;
 pub(crate) mod tcp;
+pub(crate) mod trace;
 pub(crate) mod unaccepted;

@@ -3,7 +3,7 @@
 //! What each network namespace holds for the module: data, and files under `/proc/net`.
 
 use super::super::bindings as c;
-use super::super::rdma::Net;
+use super::super::netns::Net;
 use super::super::single::Single;
 use core::any::TypeId;
 use core::marker::PhantomData;

@@ -2,9 +2,9 @@
 
 //! Registration of the families and of `IPPROTO_SDP` with the network core.
 
+use super::super::address::{AF_INET6_SDP, AF_INET_SDP};
 use super::super::bindings as c;
 use super::super::errno::EINVAL;
-use super::address::{AF_INET6_SDP, AF_INET_SDP};
 use super::calls::{create, fill_ops, fill_proto};
 use super::family::Family;
 use super::ipproto::{self, DualSocket};

@@ -7,9 +7,9 @@
 //! holds the right to decide what the descriptor is to be ([`SockCore::decide`]), which is what close(2)
 //! waits for.
 
+use super::super::address::{self, Address, Named, Purpose, AF_INET, AF_INET6, AF_UNSPEC};
 use super::super::bindings as c;
 use super::super::errno::{EAFNOSUPPORT, EINVAL, EOPNOTSUPP};
-use super::address::{self, Address, Named, Purpose, AF_INET, AF_INET6, AF_UNSPEC};
 use super::descriptor::Descriptor;
 use super::netns::InNet;
 use super::sock::SockCore;

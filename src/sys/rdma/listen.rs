@@ -8,8 +8,9 @@
 use super::super::bindings as c;
 use super::cm::{reason, Events, OwnedCmId, REQUEST_DATA};
 use super::device::DeviceRef;
-use super::netns::{self, Net};
-use crate::sys::net::address::Address;
+use super::netns;
+use crate::sys::address::Address;
+use crate::sys::netns::Net;
 use core::cell::Cell;
 use core::ptr::NonNull;
 use kernel::error::to_result;
@@ -140,7 +141,7 @@ impl<'a> Incoming<'a> {
         })?;
         let net = NonNull::new(net).ok_or(ENODEV)?;
         // SAFETY: The function has taken a reference for us.
-        let net = unsafe { netns::owned(net) };
+        let net = unsafe { crate::sys::netns::owned(net) };
         Ok((net, u32::try_from(ifindex).map_err(|_| ENODEV)?))
     }
 

@@ -18,14 +18,13 @@
 //! * [`cm::OwnedCmId`]: one end of a connection at the connection manager;
 //! * [`listen::ListenId`]: a service ID that the connection manager lets connections come in for;
 //! * [`route::RouteId`]: how to get to an IP address;
-//! * [`work`]: the workqueue that everything is destroyed by that may not be destroyed on the spot, as
-//!   what is [`deferred`].
+//! * [`work`](super::work): the workqueue that everything is destroyed by that may not be destroyed on the spot, as
+//!   what is [`deferred`](super::deferred).
 
 pub(crate) mod buffer;
 pub(crate) mod cm;
 mod context;
 pub(crate) mod cq;
-pub(crate) mod deferred;
 mod destroy;
 pub(crate) mod device;
 pub(crate) mod dma;
@@ -33,7 +32,7 @@ pub(crate) mod endpoint;
 pub(crate) mod listen;
 pub(crate) mod mapper;
 pub(crate) mod mr;
-pub(crate) mod netns;
+mod netns;
 pub(crate) mod pd;
 pub(crate) mod qp;
 pub(crate) mod queues;
@@ -43,9 +42,6 @@ pub(crate) mod send;
 mod sg;
 mod use_count;
 pub(crate) mod user_memory;
-pub(crate) mod work;
-
-pub(crate) use netns::Net;
 
 /// What the RDMA core shows as the owner of our objects.
 pub(super) fn name() -> *const kernel::ffi::c_char {

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! Network namespaces and addresses for RDMA.
-//!
-//! A [`Net`] is one `struct net`.
 
 use super::super::bindings as c;
-use crate::sys::net::address::Address;
+use crate::sys::address::Address;
+use crate::sys::netns::Net;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use core::ptr::NonNull;
 use kernel::error::to_result;
 use kernel::prelude::*;
-use kernel::sync::aref::{ARef, AlwaysRefCounted};
-use kernel::types::Opaque;
 
 /// `struct sockaddr_storage`, which is a macro in C.
 type Storage = c::__kernel_sockaddr_storage;
@@ -19,44 +15,7 @@ type Storage = c::__kernel_sockaddr_storage;
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
 
-/// A network namespace.
-#[repr(transparent)]
-pub(crate) struct Net(Opaque<c::net>);
-
-// SAFETY: Namespaces are shared by all threads.
-unsafe impl Send for Net {}
-// SAFETY: Namespaces are shared by all threads; all that can be done with one is to count it.
-unsafe impl Sync for Net {}
-
-// SAFETY: `get_net` and `put_net` count references, and a namespace with references stays.
-unsafe impl AlwaysRefCounted for Net {
-    fn inc_ref(&self) {
-        // SAFETY: `self` is a live namespace.
-        unsafe { c::sdp_h_net_get(self.as_raw()) }
-    }
-
-    unsafe fn dec_ref(obj: NonNull<Self>) {
-        // SAFETY: The caller gives up a reference that it owns.
-        unsafe { c::sdp_h_net_put(obj.as_ptr().cast::<c::net>()) }
-    }
-}
-
 impl Net {
-    /// Returns the namespace behind a pointer.
-    ///
-    /// # Safety
-    ///
-    /// `net` must point to a namespace on which somebody holds a reference during all of `'a`.
-    pub(crate) unsafe fn from_raw<'a>(net: *const c::net) -> &'a Self {
-        // SAFETY: The type is transparent; the rest is promised by the caller.
-        unsafe { &*net.cast::<Self>() }
-    }
-
-    /// Returns the C object.
-    pub(crate) fn as_raw(&self) -> *mut c::net {
-        self.0.get()
-    }
-
     /// Returns true if a packet from `local` to `remote` leaves by the interface. Otherwise a
     /// request from `remote` that arrived there is not trustworthy.
     pub(crate) fn reverse_route(&self, ifindex: u32, local: &Address, remote: &Address) -> bool {
@@ -79,16 +38,6 @@ impl Net {
         // SAFETY: The namespace is alive and the address is readable and writable.
         to_result(unsafe { c::sdp_h_rdma_bind_test(self.as_raw(), &mut local) })
     }
-}
-
-/// Takes over a reference to a namespace.
-///
-/// # Safety
-///
-/// The caller owns a reference to `net` and gives it away.
-pub(super) unsafe fn owned(net: NonNull<c::net>) -> ARef<Net> {
-    // SAFETY: Promised by the caller; the type is transparent.
-    unsafe { ARef::from_raw(net.cast::<Net>()) }
 }
 
 /// Returns the C form of an address, with port 0: RDMA has a port space of its own.

@@ -7,10 +7,11 @@
 //! routes, neighbours, bonds, VLANs and InfiniBand's SA.
 
 use super::super::bindings as c;
+use super::super::work::ModuleRef;
 use super::context::Context;
-use super::netns::{self, Net};
-use super::work::ModuleRef;
-use crate::sys::net::address::Address;
+use super::netns;
+use crate::sys::address::Address;
+use crate::sys::netns::Net;
 use core::ptr::NonNull;
 use kernel::error::from_err_ptr;
 use kernel::error::to_result;

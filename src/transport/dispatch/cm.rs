@@ -7,7 +7,7 @@ use super::super::{
     local, rdma, Config, LinkId, Net, ResolverId, Upcalls, Verdict, REPLY_DATA, REQUEST_DATA,
 };
 use super::Endpoint;
-use crate::sys::net::address::Address;
+use crate::sys::address::Address;
 use crate::sys::net::params;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;

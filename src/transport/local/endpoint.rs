@@ -11,8 +11,8 @@ use super::tally::Tally;
 use super::waiting::SGES;
 use super::{Config, Upcalls};
 use crate::memory::pinned::{Pinned, Pinning};
+use crate::sys::deferred::Deferred;
 use crate::sys::rdma::buffer::Buffer;
-use crate::sys::rdma::deferred::Deferred;
 use crate::sys::rdma::mapper::Mapper;
 use crate::transport::{
     Access, Arming, Completion, Key, LentSpan, Limits, Loan, NotifyOn, SendCompletion, SendWr,

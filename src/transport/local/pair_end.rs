@@ -13,9 +13,9 @@ use super::tally::Counts;
 use super::waiting::{copy_sges, PartialTransfer, Waiting, WaitingMessage, SGES};
 use crate::memory::pinned::Pinned;
 use crate::memory::ring::Ring;
+use crate::sys::deferred::Deferred;
 use crate::sys::rdma::buffer::Buffer;
-use crate::sys::rdma::deferred::Deferred;
-use crate::sys::rdma::work::ModuleRef;
+use crate::sys::work::ModuleRef;
 use crate::transport::{
     Access, Head, Key, Loan, NotifyOn, SendCompletion, SendWr, Status, Transfer, HEAD,
 };

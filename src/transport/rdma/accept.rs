@@ -7,8 +7,8 @@
 use super::super::phase::{HasPhase, Phase};
 use super::cm_link::Inner;
 use super::{CmLink, Config, Endpoint, Net, Upcalls, Verdict, REPLY_DATA, REQUEST_DATA};
+use crate::sys::address::Address;
 use crate::sys::errno::ECONNABORTED;
-use crate::sys::net::address::Address;
 use crate::sys::rdma::cm::ReplyParameters;
 use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::listen::Incoming;

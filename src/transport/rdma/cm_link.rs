@@ -14,7 +14,7 @@ use crate::sys::rdma::cq::Ready;
 use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::endpoint::{self as verbs, QpEvent, QpEvents, Sizes};
 use crate::sys::rdma::qp::{QueuePair, Tuning};
-use crate::sys::rdma::work;
+use crate::sys::work;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::atomic::{AtomicFlag, Full};

@@ -7,7 +7,7 @@ use super::listen::open;
 use super::registry::{self, DeviceEntry};
 use super::Upcalls;
 use crate::sys::rdma::device::{Client, DeviceRef, Registration};
-use crate::sys::rdma::work::Worker;
+use crate::sys::work::Worker;
 use core::marker::PhantomData;
 use core::mem::replace;
 use kernel::prelude::*;

@@ -14,7 +14,7 @@ use crate::sys::rdma::endpoint as verbs;
 use crate::sys::rdma::mapper::Mapper;
 use crate::sys::rdma::queues::WcStatus;
 use crate::sys::rdma::send::queue::WcKind;
-use crate::sys::rdma::work;
+use crate::sys::work;
 use crate::transport::{
     Access, Arming, Completion, Key, LentSpan, Limits, Loan, NotifyOn, SendCompletion, SendWr,
     Status, Transfer, Transport,

@@ -8,12 +8,12 @@
 use super::accept::{Acceptor, Request};
 use super::registry::{self, Port};
 use super::{Upcalls, Verdict, REQUEST_DATA, SERVICE_ID};
+use crate::sys::address::Address;
 use crate::sys::errno::EADDRINUSE;
-use crate::sys::net::address::Address;
 use crate::sys::rdma::cm::reason;
 use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::listen::{Answer, Incoming, ListenId, Listener};
-use crate::sys::rdma::work::{self, ModuleRef};
+use crate::sys::work::{self, ModuleRef};
 use core::marker::PhantomData;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernel::prelude::*;

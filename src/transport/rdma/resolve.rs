@@ -7,14 +7,14 @@
 
 use super::registry;
 use super::{Attempt, CmLink, Config, Endpoint, Net, ResolverId, Upcalls, REQUEST_DATA};
+use crate::sys::address::Address;
 use crate::sys::errno::{
     Errno, EADDRNOTAVAIL, EHOSTUNREACH, ENETDOWN, ENETUNREACH, ENODEV as NO_DEVICE, ETIMEDOUT,
 };
-use crate::sys::net::address::Address;
 use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::route::{Event, Events, Route, RouteId};
-use crate::sys::rdma::work;
-use crate::sys::rdma::work::ModuleRef;
+use crate::sys::work;
+use crate::sys::work::ModuleRef;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::atomic::{AtomicFlag, Full};

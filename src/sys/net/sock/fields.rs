@@ -6,7 +6,7 @@
 use super::{Flag, SockCore, State};
 use crate::sys::bindings as c;
 use crate::sys::errno::Errno;
-use crate::sys::rdma::Net;
+use crate::sys::netns::Net;
 use core::ptr;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;

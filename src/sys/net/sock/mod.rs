@@ -7,6 +7,7 @@
 //! ([`ARef`](kernel::sync::aref::ARef)), which may be long after the program has closed its descriptor.
 //! All that does not depend on `T` is [`SockCore`], which code below the socket layer takes.
 
+pub(crate) use name::Ends;
 pub(crate) use state::State;
 pub(crate) use wait::{give_way, interrupted, is_crowded, signal_pending, FOREVER};
 

@@ -3,8 +3,9 @@
 //! The addresses and ports of a socket, and what may be chosen for them.
 
 use super::SockCore;
+use crate::sys::address::{Address, AF_INET, AF_INET6, AF_INET6_SDP};
 use crate::sys::bindings as c;
-use crate::sys::net::address::{Address, AF_INET, AF_INET6, AF_INET6_SDP};
+use core::fmt;
 
 impl SockCore {
     /// Whether the socket is of an IPv6 family: 28, or `AF_INET6` with `IPPROTO_SDP`.
@@ -125,5 +126,19 @@ impl SockCore {
     /// The interface of `SO_BINDTODEVICE`, 0 for any.
     pub(crate) fn bound_interface(&self) -> i32 {
         read_once!(self.__sk_common.skc_bound_dev_if)
+    }
+}
+
+/// The two ends of a socket, for display.
+pub(crate) struct Ends<'a>(pub(crate) &'a SockCore);
+
+impl fmt::Display for Ends<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (local, remote) = (self.0.local(), self.0.remote());
+        write!(
+            f,
+            "{} port {}, {} port {}",
+            local.ip, local.port, remote.ip, remote.port
+        )
     }
 }

@@ -3,8 +3,8 @@
 //! Socket addresses: parses a `struct sockaddr` of any form that programs pass to an SDP socket
 //! into an [`Address`].
 
-use super::super::bindings as c;
-use super::super::errno::{EAFNOSUPPORT, EINVAL};
+use super::bindings as c;
+use super::errno::{EAFNOSUPPORT, EINVAL};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernel::prelude::*;
 

@@ -6,8 +6,8 @@
 //! A disabled tracepoint costs its caller a no-op instruction: nothing is evaluated and nothing
 //! called before the static branch is taken.
 
-use super::bindings as c;
-use super::net::sock::SockCore;
+use super::super::bindings as c;
+use super::sock::SockCore;
 use kernel::jump_label::static_branch_unlikely;
 
 /// Length of a base header.

@@ -6,8 +6,8 @@
 //! objects that cannot be destroyed where their last user drops them (under a spinlock, or in the
 //! very callback that the destruction would wait for).
 
-use super::super::bindings as c;
-use super::super::time::milliseconds;
+use super::bindings as c;
+use super::time::milliseconds;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full};
@@ -69,7 +69,7 @@ impl Drop for Worker {
 /// Queues the work. Context: any.
 ///
 /// The caller keeps the module from stopping its [`Worker`], directly or through the work: by a
-/// [`super::device::DeviceRef`] or a [`ModuleRef`]. Otherwise the work may never run and is
+/// [`super::rdma::device::DeviceRef`] or a [`ModuleRef`]. Otherwise the work may never run and is
 /// leaked.
 pub(crate) fn defer<W, const ID: u64>(work: W)
 where
