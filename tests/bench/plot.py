@@ -66,17 +66,20 @@ def throughput(results, systems, kind, axes, title):
         points = [(size, value * 1e-6) for size in sizes if (value := samples.middle("throughput", system, size, 1, "rate"))]
         axes.plot(*zip(*points), color=colour(kind.COLOURS[system]), label=kind.NAMES[system], marker="o", linewidth=2.5 if system == "sdp" else 1.5)
     axis_of_sizes(axes, sizes, [length(size) for size in sizes])
-    axes.set_ylim(0)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
+    axes.grid(which="minor", axis="y")
     axes.set(title=title, xlabel="message")
     axes.legend()
 
 
 def of_readme(link, within, path):
-    """Throughput on a link, beside what else RDMA is used by, and within one machine."""
+    """Throughput on a link, beside raw verbs and rsockets, and within one machine."""
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
     throughput(link, ("sdp", "raw", "rsockets"), rdma, left, "Over RDMA (rxe)")
     throughput(within, ("sdp", "tcp", "unix"), local, right, "Within one machine")
-    left.set_ylabel("MB/s, 2 ns an instruction")
+    left.set_ylabel("MB/s, instruction-counted (2 ns each)")
     figure.savefig(path)
 
 
