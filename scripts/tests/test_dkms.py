@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What DKMS runs (scripts/dkms/build), where something is missing: one line, which reaches who started DKMS."""
+"""scripts/dkms/build, which DKMS runs, prints one line if something is missing."""
 
 import os
 import re
@@ -27,7 +27,13 @@ class Build(unittest.TestCase):
             directory.mkdir()
         (self.headers / ".config").write_text(CONFIG)
         (self.headers / "Module.symvers").touch()
-        self.program("rustc", f"echo '{RUSTC}'")
+        library = self.folder / "lib/rustlib/src/rust/library/core/src"
+        library.mkdir(parents=True)
+        (library / "lib.rs").touch()
+        objtool = self.headers / "tools/objtool/objtool"
+        objtool.parent.mkdir(parents=True)
+        objtool.touch(0o755)
+        self.program("rustc", f"[ $1 = --version ] && echo '{RUSTC}' || echo {self.folder}")
         self.program("bindgen", "")
         self.program("apt-get", "echo 'E: nothing is to be had here' >&2; exit 100")
         self.program("dpkg-query", 'case $4 in linux-headers-*) echo 7.2.12-1 ;; *) cat "$0.source" 2>/dev/null ;; esac')
@@ -44,13 +50,23 @@ class Build(unittest.TestCase):
         if mark:
             (where / ".ib-sdp").write_text(mark)
 
-    def run_it(self, status, stderr=subprocess.PIPE):
-        """As DKMS does it: with all output in a log. Returns the log, and what is seen besides."""
+    def environment(self):
         environment = dict(os.environ, PATH=f"{self.bin}:{os.environ['PATH']}", IB_SDP_CACHE=str(self.cache), IB_SDP_SOURCES=str(self.sources),
                            IB_SDP_MODULES=str(self.modules))
         environment.pop("MAKEFLAGS", None)
+        return environment
+
+    def checked(self, status, pattern):
+        """Runs --check, which writes to standard error alone."""
+        command = [f"{SCRIPTS}/dkms/build", "--check", VERSION, self.headers]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, env=self.environment())
+        self.assertEqual((done.returncode, done.stdout), (status, ""), done.stderr)
+        self.assertRegex(done.stderr, pattern)
+
+    def run_it(self, status, stderr=subprocess.PIPE):
+        """As DKMS does it: with all output in a log. Returns the log, and what is seen besides."""
         command = f"( eval '{SCRIPTS}/dkms/build {VERSION} {self.headers}' ) >>log 2>&1; exit $?"
-        done = subprocess.run(["bash", "-c", command], cwd=self.folder, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment)
+        done = subprocess.run(["bash", "-c", command], cwd=self.folder, stdout=subprocess.PIPE, stderr=stderr, text=True, env=self.environment())
         log = (self.folder / "log").read_text()
         (self.folder / "log").unlink()
         self.assertEqual(done.returncode, status, log + (done.stderr or ""))
@@ -65,8 +81,11 @@ class Build(unittest.TestCase):
         self.assertIn(seen[-1], log)
 
     def test_no_source(self):
-        self.complains(r"there is no .*/linux-source-7\.2\.tar\.xz: apt install linux-source-7\.2=7\.2\.12-1 "
-                       r"\(fetching it failed: E: nothing is to be had here\)$", 2)
+        wrong = (r"no module for kernel 7\.2\.12\+deb13-amd64: there is no .*/linux-source-7\.2\.tar\.xz, and fetching it failed "
+                 r"\(E: nothing is to be had here\)\. Type: apt update && apt install linux-source-7\.2=7\.2\.12-1 && "
+                 r"dkms autoinstall -k 7\.2\.12\+deb13-amd64$")
+        self.complains(wrong, 2)
+        self.checked(1, r"\Aib-sdp: fetching linux-source-7\.2=.*\nib-sdp: " + wrong)
 
     def test_the_callers_own_log(self):
         """What is told is added to a file, whatever its owner has in it."""
@@ -75,20 +94,35 @@ class Build(unittest.TestCase):
         with open(path, "a") as file:
             log, _ = self.run_it(1, stderr=file)
         self.assertIn("there is no", log)
-        self.assertRegex(path.read_text(), r"\Awhat was there\n\nib-sdp: fetching .*\n\nib-sdp: there is no .*\n\Z")
+        self.assertRegex(path.read_text(), r"\Awhat was there\n\nib-sdp: fetching .*\n\nib-sdp: no module for .*\n\Z")
 
     def test_source_of_another_version(self):
         (self.sources / "linux-source-7.2.tar.xz").touch()
         (self.bin / "dpkg-query.source").write_text("7.2.13-1")
-        self.complains(r"linux-source-7\.2 is version 7\.2\.13-1, and kernel .* was built from 7\.2\.12-1: apt install linux-source-7\.2=7\.2\.12-1 ", 2)
+        self.complains(r"linux-source-7\.2 is version 7\.2\.13-1, and it was built from 7\.2\.12-1, and .*apt install linux-source-7\.2=7\.2\.12-1 ", 2)
 
     def test_another_compiler(self):
         self.program("rustc", "echo rustc 1.99.0")
-        self.complains(rf"was built with {re.escape(RUSTC)}, and .*/bin/rustc is rustc 1\.99\.0$")
+        wrong = rf"was built with {re.escape(RUSTC)}, and .*/bin/rustc is rustc 1\.99\.0\. Type: apt install rustc/\w+ rust-src/\w+ "
+        self.complains(wrong)
+        self.checked(1, rf"\Aib-sdp: .*{wrong}.*\n\Z")
+
+    def test_no_source_of_the_library(self):
+        (self.folder / "lib/rustlib/src/rust/library/core/src/lib.rs").unlink()
+        self.checked(1, r"\Aib-sdp: .* the source of Rust's library is not in .*\. Type: apt install rustc/.*\n\Z")
 
     def test_no_headers(self):
         (self.headers / ".config").unlink()
-        self.complains(f"install the headers of kernel {re.escape(VERSION)}$")
+        self.complains(rf"Type: apt install linux-headers-{re.escape(VERSION)} ")
+
+    def test_headers_without_tools(self):
+        (self.headers / "tools/objtool/objtool").unlink()
+        self.program("gcc", "exit 1")
+        self.checked(1, r"\Aib-sdp: .*no objtool.* Type: apt install libelf-dev && ")
+
+    def test_nothing_is_missing(self):
+        (self.sources / "linux-source-7.2.tar.xz").touch()
+        self.checked(0, r"\A\Z")
 
     def test_no_space(self):
         (self.sources / "linux-source-7.2.tar.xz").touch()
@@ -138,6 +172,17 @@ class Build(unittest.TestCase):
         self.assertIn("File format not recognized", log)
         self.assertEqual([path.name for path in self.cache.iterdir()], [".lock"])
 
+    def test_a_source_is_fetched_once(self):
+        """By --check, for the build."""
+        self.fetched("no archive")
+        self.checked(0, r"\Aib-sdp: fetching linux-source-7\.2=7\.2\.12-1, .*\n\Z")
+        (self.folder / "asked").unlink()
+        self.checked(0, r"\A\Z")
+        log, seen = self.run_it(2)
+        self.assertIn("File format not recognized", log)
+        self.assertFalse((self.folder / "asked").exists())
+        self.assertEqual([path.name for path in self.cache.iterdir()], [".lock"])
+
     def test_a_tree_that_the_kernel_was_built_in(self):
         self.tree(self.headers, None)
         log, seen = self.run_it(0)
@@ -152,6 +197,30 @@ class Configuration(unittest.TestCase):
         said = subprocess.run(["bash", "-ec", script, "bash", SCRIPTS / "dkms/dkms.conf"], capture_output=True, text=True, check=True).stdout
         self.assertEqual(said, "dkms/build 7.2.0 /k|ib_sdp|^(#SERIES#)([.-]|$)\n")
 
+    def test_a_build_that_cannot_succeed_is_skipped(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            (folder / "dkms").mkdir()
+            (folder / "dkms.conf").write_text((SCRIPTS / "dkms/dkms.conf").read_text().replace("#SERIES#", r"7\.2"))
+            (folder / ".config").write_text(CONFIG)
+            (folder / "dkms/build").write_text('#!/bin/sh\necho "$@" >&2\nexit "$STATUS"\n')
+            (folder / "dkms/build").chmod(0o755)
+
+            def said(action, kernel, status):
+                script = 'action=$1 kernelver=$2 kernel_source_dir=$3; . "$3/dkms.conf"; [[ $2 =~ $BUILD_EXCLUSIVE_KERNEL ]] && echo built || echo skipped'
+                done = subprocess.run(["bash", "-c", script, "bash", action, kernel, name], capture_output=True, text=True, env=dict(os.environ, STATUS=status))
+                return done.stdout.strip(), done.stderr.strip()
+
+            checked = f"--check {VERSION} {name}"
+            for action in ("build", "install", "autoinstall"):
+                self.assertEqual(said(action, VERSION, "0"), ("built", checked))
+                self.assertEqual(said(action, VERSION, "1"), ("skipped", checked))
+            # Neither where nothing is built, nor for a kernel that the module is not for.
+            self.assertEqual(said("status", VERSION, "1"), ("built", ""))
+            self.assertEqual(said("autoinstall", "7.20.1", "1"), ("skipped", ""))
+            (folder / ".config").write_text("")
+            self.assertEqual(said("autoinstall", VERSION, "1"), ("built", ""))
+
     def test_the_same_compilers(self):
         """What preparing takes is what scripts/prepare installs for it."""
         control = (PROJECT / "debian/control").read_text()
@@ -159,7 +228,9 @@ class Configuration(unittest.TestCase):
         packages = {re.match(r"\s*([\w.+-]+)", part)[1] for part in field.replace("${", "").split(",")}
         own = set(re.search(r'PACKAGES = \(\s*"([^"]*)"\s*"([^"]*)"', (SCRIPTS / "prepare").read_text()).expand(r"\1\2").split())
         # The debug kernel's, the host's tools', and those by which packages are unpacked.
-        others = {"clang", "llvm", "lld", "cargo", "rustfmt", "rust-clippy", "zstd", "cpio", "kmod", "dwarves"}
+        others = {"clang", "llvm", "lld", "cargo", "rustfmt", "rust-clippy", "zstd", "cpio", "kmod", "dwarves",
+                  # The kernel's headers have what is built with these.
+                  "libelf-dev", "libdw-dev"}
         self.assertEqual(own - others - packages, set())
 
 
