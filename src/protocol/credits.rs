@@ -147,6 +147,10 @@ pub(super) struct ReceiveWindow {
     edge: u32,
     /// The most buffers that the peer was ever told of at once.
     most: u16,
+    /// Lower bound of the edge that the peer had received when it sent its last message.
+    known: u32,
+    /// MSeq of one of our messages, and the edge up to there.
+    sent: (u32, u32),
 }
 
 impl ReceiveWindow {
@@ -156,6 +160,8 @@ impl ReceiveWindow {
             received: 0,
             edge: u32::from(posted),
             most: posted,
+            known: u32::from(posted),
+            sent: (0, u32::from(posted)),
         }
     }
 
@@ -179,6 +185,19 @@ impl ReceiveWindow {
         }
         self.received = mseq;
         Ok(())
+    }
+
+    /// Returns a lower bound of the peer's credits after its last message, which has this
+    /// `mseq_ack`. `sent` is the MSeq of our last message.
+    pub(super) fn known_credits(&mut self, mseq_ack: u32, sent: u32) -> u16 {
+        if !after(self.sent.0, mseq_ack) {
+            self.known = self.sent.1;
+            self.sent = (sent, self.edge);
+        }
+        match after(self.known, self.received) {
+            true => self.known.wrapping_sub(self.received) as u16,
+            false => 0,
+        }
     }
 
     /// A message that tells of `posted` buffers is being sent.

@@ -57,6 +57,8 @@ fn sequence_numbers_wrap() {
         received: start,
         edge: start.wrapping_add(4),
         most: 8,
+        known: start,
+        sent: (start, start),
     };
     for mseq in [u32::MAX, 0, 1, 2] {
         assert_eq!(receive.receive(mseq), Ok(()));

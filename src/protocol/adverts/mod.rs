@@ -15,10 +15,11 @@
 //!
 //! # Other implementations
 //!
-//! A peer that announces MaxAdverts 1 is taken to be of OFED's line: it gets one source advert at a
-//! time, none while it has one of its own outstanding, and none at all before it has shown that it
-//! knows them; no sink advert and no ModeChange. What it sends of its own accord is taken as from
-//! anybody: any number of inline bytes, several reports, refusals at any time.
+//! A peer that announces MaxAdverts 1 is taken to be of OFED's line: it gets one source advert at
+//! a time, and none at all before it has shown that it knows them. It gets none while it has one of
+//! its own outstanding, or may take ours for Data ([`StaleRecord`]). It gets no sink advert and no
+//! ModeChange. Its own messages are taken as from any peer: with any number of inline bytes, several
+//! reports, refusals at any time.
 //!
 //! GEN2 ignores a SendSm that does not answer a cancel. (It cannot connect: its major version is
 //! 1.) We send one unasked only if the owner refuses, or cannot read at all; everything else ends
@@ -30,11 +31,13 @@ mod own_sources;
 mod peer_sinks;
 mod peer_sources;
 mod ring;
+mod stale_record;
 
 pub(super) use self::own_sinks::OwnSinks;
 pub(super) use self::own_sources::OwnSources;
 pub(super) use self::peer_sinks::PeerSinks;
 pub(super) use self::peer_sources::PeerSources;
+pub(super) use self::stale_record::StaleRecord;
 
 /// Most adverts of the peer, of each kind, that are kept at a time: what an owner with zero copy
 /// should announce as MaxAdverts.

@@ -121,7 +121,7 @@ mod zero_copy;
 pub use self::receive::{Event, Received};
 pub use self::transmit::{Offer, Outgoing, Stall, Transmit};
 
-use super::adverts::{OwnSinks, OwnSources, PeerSinks, PeerSources, ZeroCopy};
+use super::adverts::{OwnSinks, OwnSources, PeerSinks, PeerSources, StaleRecord, ZeroCopy};
 use super::credits::{ReceiveWindow, SendWindow, CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS};
 use super::message::Mode;
 use super::modes::Modes;
@@ -183,6 +183,7 @@ pub struct Connection {
     modes: Modes,
     zero_copy: ZeroCopy,
     own_sources: OwnSources,
+    stale_record: StaleRecord,
     peer_sources: PeerSources,
     own_sinks: OwnSinks,
     peer_sinks: PeerSinks,
@@ -227,6 +228,7 @@ impl Connection {
             modes: Modes::new(),
             zero_copy: parameters.zero_copy,
             own_sources: OwnSources::new(),
+            stale_record: StaleRecord::default(),
             peer_sources: PeerSources::new(
                 parameters.local_max_adverts,
                 parameters.zero_copy != ZeroCopy::Off,

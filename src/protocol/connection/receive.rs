@@ -6,7 +6,7 @@ use core::ops::Range;
 
 use super::super::message::{Body, Flags, Message, Mid, Mode, SinkAvail, SrcAvail};
 use super::super::Violation;
-use super::{Connection, End};
+use super::{Connection, End, PAYLOAD_CREDITS};
 
 /// What a message means for the layer above, besides its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,11 +132,26 @@ impl Connection {
             received.payload = message.header_len() as u32..length;
         }
         self.body(&message, &mut received)?;
+        self.note_stale_record(&message, received.event);
         if message.payload > 0 {
             received.for_sink = self.own_sinks.crossed();
         }
         self.out_of_band(message.flags, &mut received);
         Ok(received)
+    }
+
+    /// Updates the record of the peer's credits. Three are few: a ChRcvBufAck may take one more.
+    fn note_stale_record(&mut self, message: &Message, event: Event) {
+        if self.own_line() {
+            return;
+        }
+        let known = self
+            .receive
+            .known_credits(message.mseq_ack, self.send.sent());
+        let edge = message.mseq_ack.wrapping_add(message.bufs.into());
+        let finished = matches!(event, Event::SourceRead { finished: true, .. });
+        let few = known <= PAYLOAD_CREDITS;
+        self.stale_record.received(edge, few, finished);
     }
 
     fn body(&mut self, message: &Message, received: &mut Received) -> Result<(), Violation> {

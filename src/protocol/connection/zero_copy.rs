@@ -39,6 +39,7 @@ impl Connection {
         (2..=self.source_limit()).contains(&size)
             && self.own_sources.room(limit)
             && !crossing
+            && !self.stale_record.is_possible()
             && !self.peer_sinks.held()
             && !self.send_closed
     }

@@ -50,6 +50,12 @@ fn adverts_between_two_without_credits() {
     }
 }
 
+/// OFED takes a SrcAvail for Data while the one before is on record (`stale_record.rs`).
+#[test]
+fn adverts_to_a_peer_that_still_has_one_on_record() {
+    sdp_sim::run(524, u64::MAX, 1, false).unwrap();
+}
+
 #[test]
 fn a_seed_always_does_the_same() {
     for seed in 1..50 {

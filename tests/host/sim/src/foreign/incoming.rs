@@ -48,6 +48,10 @@ impl Foreign {
             {
                 return Err("the stream passes an advert".into());
             }
+            Body::SrcAvail(_) if self.reporting.is_some() => {
+                // The last advert is still on record: this is taken for Data.
+                self.payload(&packet.bytes[16..])?;
+            }
             Body::SrcAvail(advert) => {
                 if message.payload > 0 {
                     self.payload(&packet.bytes[message.header_len()..])?;

@@ -46,6 +46,10 @@ pub struct Foreign {
     again: bool,
     /// Somebody waits for bytes.
     reader: bool,
+    /// Set in the call that reports the end of an advert: sum of Bufs and MSeqAck of the report.
+    reporting: Option<u32>,
+    /// Credits after the last message sent.
+    left: i64,
     made: Made,
     taken: Taken,
     /// The peer takes no adverts: what was advertised may be forgotten at any time.
@@ -95,6 +99,8 @@ impl Foreign {
             refusal: 0,
             again: false,
             reader: false,
+            reporting: None,
+            left: i64::MAX,
             made: Made::default(),
             taken: Taken::default(),
             refuses,

@@ -31,7 +31,7 @@ impl Node for Foreign {
             if self.write_to_sink(rng, wire) {
                 continue;
             }
-            if self.flavour.silent {
+            if self.flavour.silent && !self.is_reporting() {
                 // The real one posts buffers before it sends, two at least.
                 self.common.port.least = 2;
                 self.common.port.repost(u16::MAX);
@@ -50,6 +50,10 @@ impl Node for Foreign {
                 payload,
             };
             self.told = i64::from(posted);
+            if matches!(body, Body::RdmaRdCompl { .. }) && self.held.is_empty() {
+                self.reported();
+            }
+            self.left = self.credits();
             if payload > 0 {
                 self.taken.payload();
             }
@@ -80,6 +84,10 @@ impl Node for Foreign {
     }
 
     fn process(&mut self) -> Result<bool, String> {
+        // With more credits the call does not poll, and returns.
+        if !self.is_reporting() || self.credits() > 2 {
+            self.reporting = None;
+        }
         let Some(packet) = self.common.port.next_arrived() else {
             return Ok(false);
         };
@@ -96,11 +104,13 @@ impl Node for Foreign {
 
     fn write(&mut self, bytes: u32, urgent: bool, _rng: &mut Rng) {
         self.gave_up = false;
+        self.reporting = None;
         self.common.outbox.write(bytes, urgent);
     }
 
     fn rdma(&mut self, rng: &mut Rng, reads: bool, all: bool) -> bool {
         self.reader = reads && (all || rng.one_in(2));
+        self.reporting = None;
         let inbox = &self.common.inbox;
         let Some(oldest) = self.held.front_mut() else {
             return false;

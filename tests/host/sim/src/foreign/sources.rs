@@ -125,6 +125,24 @@ impl Foreign {
         None
     }
 
+    /// Sends the last report about an advert. OFED posts it while the advert is still on record,
+    /// then its queue, and polls its receive queue when two credits are left. The queue is empty
+    /// unless credits were short when the call began.
+    pub(super) fn reported(&mut self) {
+        let few = self.left <= 2 || self.credits() <= 2;
+        let edge = self.edge();
+        self.reporting = (self.flavour.ofed() && few).then_some(edge);
+    }
+
+    /// Returns true while that call may poll. It posts no receive buffers.
+    pub(super) fn is_reporting(&self) -> bool {
+        self.reporting == Some(self.edge())
+    }
+
+    fn edge(&self) -> u32 {
+        self.received.wrapping_add(self.common.port.posted().into())
+    }
+
     /// The peer advertises.
     pub(super) fn hold(&mut self, advert: SrcAvail, message: &Message) -> Result<(), String> {
         let (mseq, inline) = (message.mseq, message.payload);
