@@ -12,7 +12,9 @@ use crate::transport::{Attempt, CmLink, Endpoint, LinkId, Resolver, ResolverId};
 /// Maximum number of requests of one attempt that the peer rejects because of stale connections.
 /// Each reject ends one of these.
 const MOST_STALE: u8 = 64;
-/// Time limit for these.
+/// Requests of one attempt with a smaller path MTU: there are five, 256 to 4096 bytes.
+const MOST_MTU_STEPS: u8 = 4;
+/// Time for all requests of one attempt.
 const STALE_TIME: Jiffies = seconds(24);
 
 /// Resolver and link of a connection. Protected by the connection's spinlock.
@@ -27,6 +29,8 @@ pub(crate) struct Cm {
     since: Jiffies,
     /// Number of rejects because of stale connections.
     stale: u8,
+    /// Number of times that the peer has refused the path MTU.
+    mtu_steps: u8,
 }
 
 /// Objects of a connection below the socket.
@@ -66,12 +70,14 @@ impl Cm {
             target: None,
             since: 0,
             stale: 0,
+            mtu_steps: 0,
         }
     }
 
     /// Starts resolving a peer, for connect(2).
     pub(crate) fn search(&mut self, to: Address, resolver: Resolver<SdpSock>) {
-        (self.target, self.since, self.stale) = (Some(to), jiffies(), 0);
+        (self.target, self.since) = (Some(to), jiffies());
+        (self.stale, self.mtu_steps) = (0, 0);
         self.resolver = Some(resolver);
     }
 
@@ -80,14 +86,23 @@ impl Cm {
         self.resolver = Some(resolver);
     }
 
-    /// Counts a reject because of a stale connection. Returns where to send the next request;
-    /// `None` after too many.
-    pub(crate) fn ask_anew(&mut self) -> Option<Address> {
-        if self.stale >= MOST_STALE || is_past(self.since.wrapping_add(STALE_TIME)) {
+    /// Counts a reject because of a stale connection or (`mtu`) of the path MTU. Returns where to
+    /// send the next request; `None` after too many.
+    pub(crate) fn ask_anew(&mut self, mtu: bool) -> Option<Address> {
+        let (count, most) = match mtu {
+            true => (&mut self.mtu_steps, MOST_MTU_STEPS),
+            false => (&mut self.stale, MOST_STALE),
+        };
+        if *count >= most || is_past(self.since.wrapping_add(STALE_TIME)) {
             return None;
         }
-        self.stale += 1;
+        *count += 1;
         self.target
+    }
+
+    /// Steps by which the next request's path MTU is below that of the route.
+    pub(crate) fn mtu_steps(&self) -> u8 {
+        self.mtu_steps
     }
 
     /// Returns the resolver with this id, if it is still the socket's.

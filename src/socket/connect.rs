@@ -17,7 +17,7 @@ use crate::sys::address::{Address, Named};
 use crate::sys::debug::debug;
 use crate::sys::errno::{
     Errno, EADDRINUSE, EADDRNOTAVAIL, EALREADY, ECONNABORTED, ECONNREFUSED, EINPROGRESS, EINVAL,
-    EISCONN, ENETDOWN, ENETUNREACH, ENOBUFS, EPROTO, ESTALE,
+    EISCONN, EMSGSIZE, ENETDOWN, ENETUNREACH, ENOBUFS, EPROTO, ESTALE,
 };
 use crate::sys::net::descriptor::{Descriptor, Progress};
 use crate::sys::net::params;
@@ -202,6 +202,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
         return Err(ENETUNREACH.into());
     }
     let mut config = setup::config();
+    config.mtu_steps = sk.connection().cm.mtu_steps();
     match sk.connection().options.syn_count {
         0 => {}
         n => config.cm_retries = n.min(config.cm_retries.into()) as u8,
@@ -295,8 +296,9 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
 /// The request was refused, or nobody has answered; or, for a connection that a listener has
 /// begun to accept, the peer has given up.
 pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
-    let error = match Errno::of(error) {
-        ESTALE => match ask_anew(sk, link) {
+    let why = Errno::of(error);
+    let error = match why {
+        ESTALE | EMSGSIZE => match ask_anew(sk, link, why == EMSGSIZE) {
             Ok(()) => return,
             Err(e) => e,
         },
@@ -305,15 +307,16 @@ pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
     fail(sk, |c| c.cm.is_of(link), unreachable_error(error));
 }
 
-/// The peer had a connection from before a crash of this host, by a queue pair of the same number as
-/// the one that this attempt has. TCP's peers answer a SYN then in a way that has it repeated.
+/// Sends another request. The peer had a connection from before a crash of this host, by a queue
+/// pair of the same number as the one that this attempt has; TCP repeats its SYN then. Or (`mtu`) its
+/// port cannot do the path MTU.
 ///
 /// # Errors
 ///
 /// `ECONNREFUSED` if that has happened too often, for a socket whose namespace may be ending, or that
 /// is not at this attempt any more; as a search for the peer. The link is still the socket's then, if
 /// it was.
-fn ask_anew(sk: &SdpSock, link: LinkId) -> Result {
+fn ask_anew(sk: &SdpSock, link: LinkId, mtu: bool) -> Result {
     let is_current =
         |c: &Connection| c.cm.is_of(link) && sk.state() == State::SynSent && !c.has_fallen_back();
     let to = {
@@ -321,7 +324,7 @@ fn ask_anew(sk: &SdpSock, link: LinkId) -> Result {
         if !is_current(&c) || !sk.keeps_namespace() {
             return Err(ECONNREFUSED.into());
         }
-        c.cm.ask_anew().ok_or(ECONNREFUSED)?
+        c.cm.ask_anew(mtu).ok_or(ECONNREFUSED)?
     };
     let source = sk.address_is_bound().then(|| sk.local());
     let (resolver, to) = resolver(sk, source.as_ref(), &to)?;
@@ -340,7 +343,7 @@ fn ask_anew(sk: &SdpSock, link: LinkId) -> Result {
         below
     };
     below.destroy();
-    debug!("{}: asked anew, the peer had us connected", Ends(sk));
+    debug!("{}: new request, path MTU refused: {}", Ends(sk), mtu);
     if let Err(e) = search(sk, &resolver, source.as_ref(), &to) {
         fail(sk, |c| c.cm.is_by(resolver.id()), unreachable_error(e));
     }

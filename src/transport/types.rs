@@ -170,6 +170,8 @@ pub(crate) struct Config {
     pub(crate) response_timeout: u8,
     /// Retries of these, up to 15.
     pub(crate) cm_retries: u8,
+    /// Steps by which a request's path MTU is below that of the route; each halves it.
+    pub(crate) mtu_steps: u8,
 }
 
 impl Default for Config {
@@ -188,6 +190,7 @@ impl Default for Config {
             gather: 19,
             response_timeout: 18,
             cm_retries: 15,
+            mtu_steps: 0,
         }
     }
 }

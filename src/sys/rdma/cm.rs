@@ -33,6 +33,8 @@ pub(crate) mod reason {
     pub(crate) const CONSUMER: u32 = c::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED;
     /// The peer has another connection with the queue pair of that number, and gives it up now.
     pub(crate) const STALE: u32 = c::ib_cm_rej_reason_IB_CM_REJ_STALE_CONN;
+    /// The path MTU is more than the peer's port can do.
+    pub(crate) const PATH_MTU: u32 = c::ib_cm_rej_reason_IB_CM_REJ_INVALID_MTU;
     /// The peer has run out of something.
     pub(crate) const NO_RESOURCES: u32 = c::ib_cm_rej_reason_IB_CM_REJ_NO_RESOURCES;
 }
@@ -105,6 +107,8 @@ pub(crate) struct RequestParameters<'a> {
     pub(crate) response_timeout: u8,
     /// How often to repeat messages of the connection manager.
     pub(crate) cm_retries: u8,
+    /// Steps by which the path MTU is below that of the route.
+    pub(crate) mtu_steps: u8,
     /// `SO_PRIORITY`, if it is to choose the service level, and not the path record.
     pub(crate) priority: Option<i32>,
 }
@@ -321,6 +325,8 @@ impl OwnedCmId {
         let (path, gid) = route.path()?;
         // SAFETY: A complete path record, which the route keeps; it is plain data.
         let mut primary = unsafe { core::ptr::read(path.primary) };
+        // 1 stands for 256 bytes, the least.
+        primary.mtu = primary.mtu.saturating_sub(p.mtu_steps).max(1);
         if let Some(priority) = p.priority {
             primary.sl = route.service_level(priority)?;
         }

@@ -176,6 +176,15 @@ impl DeviceRef {
         unsafe { c::sdp_h_ib_port_is_ib(self.raw(), port) }
     }
 
+    /// Returns the code of the port's MTU: 1 stands for 256 bytes, 5 for 4096.
+    pub(crate) fn port_mtu(&self, port: u32) -> Result<u8> {
+        let mut attr = c::ib_port_attr::default();
+        // SAFETY: By the invariants the device is registered. The function checks the port and
+        // fills in `attr`.
+        to_result(unsafe { c::ib_query_port(self.raw(), port, &mut attr) })?;
+        Ok(attr.active_mtu as u8)
+    }
+
     /// Where in the table of a port a P_Key is.
     pub(crate) fn find_pkey(&self, port: u32, pkey: u16) -> Result<u16> {
         let mut index = 0;

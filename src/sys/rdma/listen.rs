@@ -126,6 +126,12 @@ impl<'a> Incoming<'a> {
         u32::from(self.parameters().port)
     }
 
+    /// Code of the path MTU that the peer chose.
+    pub(crate) fn path_mtu(&self) -> u8 {
+        // SAFETY: `ib_cm` passes a primary path with each request, valid during the callback.
+        unsafe { (*self.parameters().primary_path).mtu }
+    }
+
     /// The network namespace and the interface that the request is for.
     ///
     /// # Errors

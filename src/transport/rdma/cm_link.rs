@@ -8,7 +8,7 @@
 use super::super::phase::{HasPhase, Phase};
 use super::registry::{self, RemovalClient};
 use super::{Attempt, Config, Disconnect, Endpoint, LinkId, Upcalls};
-use crate::sys::errno::{ECONNREFUSED, ESTALE, ETIMEDOUT};
+use crate::sys::errno::{ECONNREFUSED, EMSGSIZE, ESTALE, ETIMEDOUT};
 use crate::sys::rdma::cm::{self, reason, CmId, Event, Events, OwnedCmId};
 use crate::sys::rdma::cq::Ready;
 use crate::sys::rdma::device::DeviceRef;
@@ -383,10 +383,11 @@ impl<O: Upcalls> Events for Inner<O> {
     }
 }
 
-/// The errno that connect(2) of TCP would have for a REJ, or `ESTALE`.
+/// The errno of TCP's connect(2) for a REJ. `ESTALE` and `EMSGSIZE` (path MTU): try again.
 fn rejected(why: u32) -> Error {
     match why {
         reason::STALE => ESTALE.into(),
+        reason::PATH_MTU => EMSGSIZE.into(),
         reason::TIMEOUT => ETIMEDOUT.into(),
         _ => ECONNREFUSED.into(),
     }

@@ -49,6 +49,7 @@ impl<O: Upcalls> CmLink<O> {
             rnr_retry: inner.config.rnr_retry,
             response_timeout: inner.config.response_timeout,
             cm_retries: inner.config.cm_retries,
+            mtu_steps: inner.config.mtu_steps,
             priority,
         };
         let mut id = inner.id.lock();

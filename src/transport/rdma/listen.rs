@@ -38,6 +38,11 @@ impl<O: Upcalls, A: Acceptor<O>> Listener for CmHandler<O, A> {
         let Ok((net, ifindex)) = incoming.net(&destination(incoming.data())) else {
             return Answer::Reject(reason::NO_SERVICE);
         };
+        // A QP with more than its port can do would lose each message of several packets.
+        let port_mtu = device.port_mtu(incoming.device_port());
+        if port_mtu.is_ok_and(|most| incoming.path_mtu() > most) {
+            return Answer::Reject(reason::PATH_MTU);
+        }
         let request = Request::new(incoming, device, net, ifindex, port);
         let answer = match A::request(&request) {
             // It matters only if no link was made.
