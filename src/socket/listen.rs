@@ -125,11 +125,11 @@ impl Acceptor<SdpSock> for Incoming {
             return Verdict::Reject;
         }
         let hash = connection_hash(&local, &remote);
-        let interface = request.ifindex() as i32;
+        let takes = |bound| request.net().bound_dev_eq(bound, request.ifindex());
         let listener = namespace
             .ports
             .lock()
-            .listener(local.port, local.ip, interface, hash);
+            .listener(local.port, local.ip, takes, hash);
         let Some(listener) = listener else {
             return Verdict::Unknown;
         };

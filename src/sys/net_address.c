@@ -3,6 +3,7 @@
 #include <net/addrconf.h>
 #include <net/ip.h>
 #include <net/ip6_route.h>
+#include <net/l3mdev.h>
 #include <net/route.h>
 #include <net/transp_v6.h>
 #include "net_helpers.h"
@@ -121,6 +122,25 @@ bool sdp_h_source(struct sock *sk, const struct sdp_h_addr *to, int ifindex,
 	}
 	from->port = 0;
 	return true;
+}
+
+/* Binds to the interface of a link-local peer, as tcp_v6_connect(); -EINVAL without one. */
+int sdp_h_bind_scope(struct sock *sk, int scope)
+{
+	if (scope) {
+		if (!sk_dev_equal_l3scope(sk, scope))
+			return -EINVAL;
+		WRITE_ONCE(sk->sk_bound_dev_if, scope);
+	}
+	return sk->sk_bound_dev_if ? 0 : -EINVAL;
+}
+
+/* inet_sk_bound_dev_eq() for what comes by an interface, which may be part of a VRF. */
+bool sdp_h_bound_dev_eq(struct net *net, int bound, int ifindex)
+{
+	int master = l3mdev_master_ifindex_by_index(net, ifindex);
+
+	return inet_sk_bound_dev_eq(net, bound, master ?: ifindex, master ? ifindex : 0);
 }
 
 /* What a look for a route that failed comes to: nothing leads there, or there was no memory. */

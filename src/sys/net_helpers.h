@@ -114,6 +114,8 @@ bool sdp_h_is_own_address(const struct sock *sk, const struct sdp_h_addr *a);
 bool sdp_h_is_broadcast(const struct sock *sk, const struct sdp_h_addr *a);
 bool sdp_h_source(struct sock *sk, const struct sdp_h_addr *to, int ifindex,
 		  struct sdp_h_addr *from);
+int sdp_h_bind_scope(struct sock *sk, int scope);
+bool sdp_h_bound_dev_eq(struct net *net, int bound, int ifindex);
 int sdp_h_local_route(struct net *net, const struct sdp_h_addr *to, int ifindex,
 		    struct sdp_h_addr *from);
 void sdp_h_custom_sockopt(struct socket *sock);

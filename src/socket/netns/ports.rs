@@ -77,9 +77,9 @@ impl Claim {
             || self.is_apart(other)
     }
 
-    /// How well a listener fits a connection to `ip` by `interface`: none, or more is better.
-    fn fits(&self, ip: IpAddr, interface: i32) -> Option<u32> {
-        if self.interface != 0 && self.interface != interface {
+    /// Returns a score, the higher the better, if a listener takes a connection to `ip`.
+    fn fits(&self, ip: IpAddr, takes: impl Fn(i32) -> bool) -> Option<u32> {
+        if !takes(self.interface) {
             return None;
         }
         let address = match (self.ip, ip) {
@@ -336,21 +336,17 @@ impl Ports {
         }
     }
 
-    /// Who listens for connections to `ip` and `port` that come by `interface`. Where several do
+    /// Returns the listener for connections to `ip` and `port` by what its interface takes. Of several
     /// (`SO_REUSEPORT`), `hash` chooses, all values of which are equally likely.
     pub(in crate::socket) fn listener(
         &self,
         port: u16,
         ip: IpAddr,
-        interface: i32,
+        takes: impl Fn(i32) -> bool,
         hash: u32,
     ) -> Option<ARef<SdpSock>> {
         let holders = &self.table.get(&port)?.holders;
-        let fit = |h: &Holder| {
-            h.listener
-                .as_ref()
-                .and_then(|_| h.claim.fits(ip, interface))
-        };
+        let fit = |h: &Holder| h.listener.as_ref().and_then(|_| h.claim.fits(ip, &takes));
         let best = holders.iter().filter_map(fit).max()?;
         let equal = || holders.iter().filter(|h| fit(h) == Some(best));
         // the high half of the product is hash / 2^32 of the count

@@ -18,6 +18,12 @@ pub(crate) struct LocalRoute {
 }
 
 impl Net {
+    /// Returns true if a listener bound to `bound`, 0 for none, takes what comes by `ifindex`.
+    pub(crate) fn bound_dev_eq(&self, bound: i32, ifindex: u32) -> bool {
+        // SAFETY: The namespace is alive.
+        unsafe { c::sdp_h_bound_dev_eq(self.as_raw(), bound, ifindex as i32) }
+    }
+
     /// The way to an address, if it is one of this namespace's own. `source` is where it is to
     /// begin, if not where the routes say.
     ///
