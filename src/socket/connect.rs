@@ -103,6 +103,7 @@ pub(super) fn start(sk: &SdpSock, to: &Address) -> Result {
         IpAddr::V4(_) if only_v6 => return Err(ENETUNREACH.into()),
         IpAddr::V6(a) if a.is_multicast() => return Err(ENETUNREACH.into()),
         IpAddr::V6(a) if a.is_unspecified() => to.ip = IpAddr::V6(Ipv6Addr::LOCALHOST),
+        IpAddr::V6(a) if a.is_unicast_link_local() => sk.bind_scope(to.scope)?,
         _ => {}
     }
     let local = sk.local();
@@ -163,10 +164,9 @@ fn resolver(
     source: Option<&Address>,
     to: &Address,
 ) -> Result<(Resolver<SdpSock>, Address)> {
-    let mut to = *to;
-    if to.scope == 0 {
-        to.scope = sk.bound_interface() as u32;
-    }
+    // as on TCP, where the scope of a link-local address has become this
+    let scope = sk.bound_interface() as u32;
+    let to = Address { scope, ..*to };
     Ok((Resolver::new(sk.net(), sk.into(), source, &to)?, to))
 }
 

@@ -231,6 +231,9 @@ fn prepare(
     child.set_local(local);
     child.set_port(local.port);
     child.set_remote(remote);
+    if remote.scope != 0 {
+        child.bind_scope(remote.scope)?;
+    }
     let namespace = child.netns();
     namespace.enter(child)?;
     namespace.ports.lock().join(child, local.port)?;

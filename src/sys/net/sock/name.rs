@@ -6,6 +6,8 @@ use super::SockCore;
 use crate::sys::address::{Address, AF_INET, AF_INET6, AF_INET6_SDP};
 use crate::sys::bindings as c;
 use core::fmt;
+use kernel::error::to_result;
+use kernel::prelude::*;
 
 impl SockCore {
     /// Whether the socket is of an IPv6 family: 28, or `AF_INET6` with `IPPROTO_SDP`.
@@ -58,6 +60,17 @@ impl SockCore {
     pub(crate) fn is_broadcast(&self, a: &Address) -> bool {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_is_broadcast(self.raw(), &a.to_c()) }
+    }
+
+    /// Binds the socket to the interface `scope` of a link-local peer, 0 for its own. The socket
+    /// lock is held, or nobody else has the socket.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: there is none, or the socket is bound to another.
+    pub(crate) fn bind_scope(&self, scope: u32) -> Result {
+        // SAFETY: By the invariants the sock is alive.
+        to_result(unsafe { c::sdp_h_bind_scope(self.raw(), scope as i32) })
     }
 
     /// The address that a connection to `to` would come from, with port 0, as the routes say now.
