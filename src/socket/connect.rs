@@ -217,7 +217,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
         };
         sk.set_local(&local);
     }
-    let never_asks = sk.netns().never_ask.lock().has(&sk.remote().ip);
+    let never_asks = sk.netns().never_ask.lock().has(&sk.remote());
     let (size, large) = rx_buffers::first_size(sk, never_asks);
     let parts = Prepared::new(endpoint, size)?;
     let v4 = local.ip.is_ipv4();
@@ -272,12 +272,12 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
         refused(sk, link, EPROTO.into());
         return Err(EPROTO.into());
     };
-    let host = sk.remote().ip;
+    let service = sk.remote();
     let mut c = sk.connection();
     if sk.state() != State::SynSent || !c.cm.is_of(link) {
         return Err(ECONNABORTED.into());
     }
-    sk.netns().never_ask.lock().heard(&host, ack.max_adverts);
+    sk.netns().never_ask.lock().heard(&service, ack.max_adverts);
     let posted = c.endpoint.as_ref().map_or(0, |c| c.posted_receives());
     c.protocol = Some(protocol::Connection::new(&Parameters {
         local_receive_size: c.announced(c.rx_buffers.size()),

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Hosts whose SDP never asks for larger receive buffers: OFED's line, by the MaxAdverts of 1 in its
-//! HelloAck.
+//! Services whose SDP never requests larger receive buffers: OFED's line, by the MaxAdverts of 1 in
+//! its HelloAck. A host may have both kinds of service.
 //!
-//! Who connects to one announces large buffers in its Hello, since nothing can be changed later. What a
-//! Hello says is not remembered: its sender may name another host's address.
+//! A Hello to one announces large buffers, since nothing can be changed later. Received Hellos are
+//! not recorded: their sender may name another host's address.
 
+use crate::sys::address::Address;
 use core::net::IpAddr;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 
-/// How many hosts of one namespace are known; then the one that came first is forgotten.
+/// Number of services recorded for one namespace; then the one that came first is dropped.
 const MOST: usize = 64;
 
-/// The hosts of one namespace.
+/// The services of one namespace, by address and port.
 pub(in crate::socket) struct NeverAsk {
-    hosts: KVec<IpAddr>,
+    services: KVec<(IpAddr, u16)>,
     /// The place of the next one, when all are taken.
     next: usize,
 }
@@ -24,33 +25,34 @@ impl NeverAsk {
     /// None.
     pub(in crate::socket) fn new() -> Result<Self> {
         Ok(NeverAsk {
-            hosts: KVec::with_capacity(MOST, GFP_KERNEL)?,
+            services: KVec::with_capacity(MOST, GFP_KERNEL)?,
             next: 0,
         })
     }
 
-    /// Whether the host is known to be one.
-    pub(in crate::socket) fn has(&self, host: &IpAddr) -> bool {
-        self.hosts.contains(host)
+    /// Returns true if the service is known to be one.
+    pub(in crate::socket) fn has(&self, service: &Address) -> bool {
+        self.services.contains(&(service.ip, service.port))
     }
 
-    /// The host has announced so many adverts.
-    pub(in crate::socket) fn heard(&mut self, host: &IpAddr, adverts: u16) {
-        match self.hosts.iter().position(|h| h == host) {
+    /// Records the MaxAdverts that a service has announced.
+    pub(in crate::socket) fn heard(&mut self, service: &Address, adverts: u16) {
+        let service = (service.ip, service.port);
+        match self.services.iter().position(|s| *s == service) {
             Some(at) if adverts > 1 => {
-                let _ = self.hosts.remove(at);
+                let _ = self.services.remove(at);
                 self.next = 0;
             }
-            None if adverts == 1 => self.add(*host),
+            None if adverts == 1 => self.add(service),
             _ => {}
         }
     }
 
-    fn add(&mut self, host: IpAddr) {
-        if self.hosts.len() < MOST {
-            let _ = self.hosts.push_within_capacity(host);
-        } else if let Some(place) = self.hosts.get_mut(self.next) {
-            *place = host;
+    fn add(&mut self, service: (IpAddr, u16)) {
+        if self.services.len() < MOST {
+            let _ = self.services.push_within_capacity(service);
+        } else if let Some(place) = self.services.get_mut(self.next) {
+            *place = service;
             self.next = (self.next + 1) % MOST;
         }
     }

@@ -347,6 +347,25 @@ def hellos(e):
     nothing_left(e, bed)
 
 
+@case(reference=False, families=("v4",), timeout=60)
+def services_that_never_ask(e):
+    """A host has a service of OFED's line, which gets large buffers, and one of this module."""
+    bed = raw.Bed(e)
+    ofed, ours = (e.listen("self", 16) for _ in range(2))
+    bed.private(ofed, raw.hello_ack(adverts=1, size=32784))
+
+    def size(listener):
+        near = e.connect(listener, "peer")
+        far, _ = listener.accept()
+        (payload,) = struct.unpack_from("=I", near.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 20)      # tcpi_rcv_mss
+        far.close()
+        near.close()
+        return payload + 16
+
+    e.equal([size(ofed), size(ofed), size(ours), size(ofed), size(ours)], [2048, 65536, 2048, 65536, 2048], "sizes of buffers")
+    nothing_left(e, bed)
+
+
 @case(reference=False, timeout=60)
 def peers_that_never_ask(e):
     """Who announces one advert only is taken for a peer of OFED's line, and has large receive buffers at once: of those there are so
