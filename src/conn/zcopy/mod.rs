@@ -78,8 +78,11 @@ const FIRST_MEAN: Jiffies = milliseconds(50);
 /// call for its memory to be written to.
 const LEAST_PATIENCE: Jiffies = milliseconds(20);
 const MOST_PATIENCE: Jiffies = milliseconds(1000);
-/// How long the peer's kernel may take to give memory back, which it does by itself.
+/// Time for the peer's kernel to give memory back, which it does by itself.
 const CANCEL_TIME: Jiffies = milliseconds(10_000);
+/// The same of OFED's, which drops a SrcAvailCancel that comes during its READ. It answers when its
+/// program reads again. Its own calls wait for 60 s.
+const OFED_CANCEL_TIME: Jiffies = milliseconds(65_000);
 /// Blocks that are copied after adverts that were not taken up, at most.
 const MOST_SKIPS: u32 = 64;
 /// Pieces of memory that wait to be let go of; what is beyond that a worker does.

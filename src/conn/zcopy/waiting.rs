@@ -5,7 +5,7 @@
 use super::super::{Connection, SdpSock};
 use super::posted::Way;
 use super::transfer::Progress;
-use super::CANCEL_TIME;
+use super::{CANCEL_TIME, OFED_CANCEL_TIME};
 use crate::sys::net::sock::{Locked, FOREVER};
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use kernel::prelude::*;
@@ -109,7 +109,11 @@ impl Waiting {
         sleep: impl FnOnce(&mut Locked<'_>, isize) -> Result<isize>,
     ) -> Turn {
         if let Some(since) = self.taken_back {
-            let left = CANCEL_TIME.saturating_sub(jiffies().wrapping_sub(since));
+            let most = match &sk.connection().protocol {
+                Some(p) if !p.own_line() => OFED_CANCEL_TIME,
+                _ => CANCEL_TIME,
+            };
+            let left = most.saturating_sub(jiffies().wrapping_sub(since));
             if !self.dying.sleep(sk, lock, seq, left) {
                 if !self.dying.has_begun() {
                     sk.connection().stats.withheld += 1;

@@ -417,8 +417,8 @@ impl Connection {
         self.end.is_none() && !self.finished()
     }
 
-    /// Whether the peer is of our own line, by its MaxAdverts.
-    fn own_line(&self) -> bool {
+    /// Returns true if the peer is of our own line, by its MaxAdverts.
+    pub fn own_line(&self) -> bool {
         self.remote_max_adverts > 1
     }
 }

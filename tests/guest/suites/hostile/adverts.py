@@ -4,6 +4,7 @@
 import os
 import signal
 import socket
+import time
 
 from lib import calls, consts, observe, raw
 from lib.memory import Memory
@@ -17,6 +18,10 @@ RESETS = ("ECONNRESET", "EPIPE", "ETIMEDOUT")
 
 def eager(victim):
     victim.set(socket.IPPROTO_TCP, consts.SDP_ZCOPY_THRESH, 4096)
+
+
+def ofed_hello(e):
+    return raw.hello(*(socket.inet_pton(e.family, host) for host in (e.here, e.there)), 5000, adverts=1, size=2048)
 
 
 def sender(e, bed, memory, size=None):
@@ -271,6 +276,29 @@ def no_answer(e):
     works(e, bed)
     for end in (attacker, victim, child_attacker, child_victim):
         end.close()
+    nothing_left(e, bed)
+
+
+@case(reference=False, families=("v4",), timeout=90, brief=False)
+def ofed_answers_late(e):
+    """OFED drops a cancel that comes during its READ, and refuses when its program reads again."""
+    bed = raw.Bed(e)
+    memory = Memory(SIZE).fill(1)
+    attacker, victim = bed.connect(ofed_hello(e))
+    eager(victim)
+    attacker.send(SENDSM)       # so that the victim knows that it knows adverts
+    attacker.data(b"x")
+    e.equal(victim.recv(1), b"x", "the first byte")
+    task = e.task(e.outcome, calls.send_at, victim, memory.address, SIZE)
+    attacker.expect(SRCAVAIL)
+    attacker.expect(SRCAVAILCANCEL)
+    time.sleep(12)
+    e.check(task.is_alive(), "the call waits")
+    attacker.send(SENDSM)
+    attacker.expect(DATA, payload=True)
+    e.equal(e.until(lambda: not task.is_alive() and [task.result()], "the end of the call")[0], SIZE, "bytes")
+    attacker.close()
+    victim.close()
     nothing_left(e, bed)
 
 
