@@ -202,6 +202,34 @@ pub fn counters(class: &Path) -> Vec<(String, u64)> {
     all
 }
 
+/// Checks QP 1 of each port, by which the kernel's connection manager sends, where rdma(8) is
+/// installed.
+pub fn general_services() -> Vec<Check> {
+    let shown = perftest::find("rdma").and_then(|rdma| {
+        let mut rdma = Command::new(rdma);
+        rdma.args(["resource", "show", "qp"]);
+        rdma.stdin(Stdio::null()).stderr(Stdio::null());
+        rdma.output().ok()
+    });
+    shown.map_or(vec![], |s| failed(&String::from_utf8_lossy(&s.stdout)))
+}
+
+/// The ports whose QP 1 is in ERR, in the output of `rdma resource show qp`.
+fn failed(shown: &str) -> Vec<Check> {
+    let in_error = |l: &&str| l.contains(" type GSI ") && l.contains(" state ERR ");
+    let links = shown.lines().filter(in_error);
+    links
+        .filter_map(|l| {
+            let port = l.strip_prefix("link ")?.split(' ').next()?;
+            let device = port.split('/').next()?;
+            Some(Check::fail(format!("QP 1 of {port}"), "in ERR: every connect fails").because(
+                "rxe, after its address, its queue (tc qdisc) or the route of a packet of the connection manager went away",
+                format!("rdma link delete {device}; rdma link add {device} type rxe netdev DEVICE"),
+            ))
+        })
+        .collect()
+}
+
 /// What `ibv_devinfo` says, or why it does not.
 fn limits(names: bool) -> Result<Vec<String>, String> {
     let Some(program) = perftest::find("ibv_devinfo") else {
@@ -318,6 +346,18 @@ mod tests {
         assert_eq!(other.gid, None);
         let none = find("/nowhere".as_ref(), None, false);
         assert!(none.checks[0].found.contains("none") && none.checks[0].verdict == Verdict::Fail);
+    }
+
+    #[test]
+    fn qp_1() {
+        let shown = "link rxe0/1 lqpn 1 type GSI state ERR sq-psn 0 comm [ib_core] \n\
+                     link rxe0/1 lqpn 17 rqpn 18 type RC state ERR rq-psn 5 comm [ib_sdp] \n\
+                     link mlx5_0/1 lqpn 1 type GSI state RTS sq-psn 0 comm [ib_core] \n";
+        let found = failed(shown);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].name, "QP 1 of rxe0/1");
+        assert!(found[0].remedy.starts_with("rdma link delete rxe0;"));
+        assert!(failed("").is_empty());
     }
 
     #[test]

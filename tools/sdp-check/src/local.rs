@@ -59,6 +59,7 @@ impl Facts {
         let mut found = devices::find(devices::CLASS.as_ref(), address, names);
         facts.text.append(&mut found.text);
         facts.checks.append(&mut found.checks);
+        facts.checks.append(&mut devices::general_services());
         if let Some(address) = address {
             facts.link(address, found.gid.is_some());
         }
