@@ -58,10 +58,6 @@ pub(crate) struct Account {
 
 impl Account {
     /// Makes the account of a user with nothing pinned.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
     pub(crate) fn new() -> Result<Arc<Self>> {
         let account = Account {
             pinned: Pinned::new(),

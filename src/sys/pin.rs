@@ -59,10 +59,6 @@ unsafe impl Sync for Pages {}
 
 impl Pages {
     /// Room for `room` pages.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
     pub(crate) fn new(room: usize) -> Result<Self> {
         Ok(Pages {
             pages: KVec::with_capacity(room, GFP_KERNEL | kernel::alloc::flags::__GFP_NOWARN)?,

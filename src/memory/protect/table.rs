@@ -58,10 +58,6 @@ pub(crate) struct Service {
 
 impl Service {
     /// Starts it, once, when the module is loaded.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
     pub(crate) fn start() -> Result<Self> {
         rooms::start();
         Ok(Service {

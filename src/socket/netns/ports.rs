@@ -236,10 +236,6 @@ impl Ports {
     }
 
     /// Adds a connection that a listener's port was used for.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
     pub(in crate::socket) fn join(&mut self, sk: &SdpSock, port: u16) -> Result {
         let claim = Claim::new(sk);
         let node = RBTreeNode::new(sk.id(), claim, GFP_KERNEL)?;

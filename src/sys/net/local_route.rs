@@ -26,10 +26,6 @@ impl Net {
 
     /// The way to an address, if it is one of this namespace's own. `source` is where it is to
     /// begin, if not where the routes say.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
     pub(crate) fn local_route(
         &self,
         source: Option<&Address>,

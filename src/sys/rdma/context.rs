@@ -20,10 +20,6 @@ unsafe impl<T: Sync> Sync for Context<T> {}
 
 impl<T> Context<T> {
     /// Allocates the value.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
     pub(super) fn new(value: T) -> Result<Self> {
         // INVARIANT: Leaked here.
         Ok(Context(NonNull::from(KBox::leak(KBox::new(

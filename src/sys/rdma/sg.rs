@@ -38,10 +38,6 @@ unsafe impl Sync for SgMapping {}
 
 impl SgMapping {
     /// Makes an empty list for the device's maximum number of pages, without a region.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
     pub(super) fn new(pd: &Arc<Pd>) -> Result<Self> {
         let flags = GFP_KERNEL | kernel::alloc::flags::__GFP_NOWARN;
         Ok(SgMapping {

@@ -42,10 +42,6 @@ pub(crate) struct UserMemory {
 
 impl UserMemory {
     /// Makes an empty one, with space for the maximum number of pages.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
     pub(crate) fn new(mapper: &Arc<Mapper>) -> Result<Self> {
         Ok(UserMemory {
             sg: None,

@@ -125,10 +125,6 @@ impl<O: Upcalls> Clone for Resolver<O> {
 impl<O: Upcalls> Resolver<O> {
     /// A resolver that has not begun. `source` is where the connection comes from, if not from what
     /// the route says; ports do not matter.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
     pub(crate) fn new(
         net: &Net,
         owner: ARef<O>,

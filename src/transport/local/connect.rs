@@ -39,10 +39,6 @@ pub(crate) struct Resolver<O: Upcalls> {
 
 impl<O: Upcalls> Resolver<O> {
     /// A resolver that has not begun.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
     pub(crate) fn new(net: &Net, owner: ARef<O>, way: LocalRoute) -> Result<Arc<Self>> {
         let net = net.into();
         Ok(Arc::new(Resolver { owner, net, way }, GFP_KERNEL)?)
@@ -69,10 +65,6 @@ impl<O: Upcalls> Resolver<O> {
     }
 
     /// Makes the two halves of a connection that can be asked for. Receives can be posted.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
     pub(crate) fn create(
         &self,
         config: &Config,

@@ -34,10 +34,6 @@ pub(super) struct Received {
 
 impl Received {
     /// No buffers, and room for up to `slots`.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
     pub(super) fn new(slots: u16) -> Result<Self> {
         let mut messages = Ring::new();
         messages.reserve(FIRST_BUFFERS.min(slots).into(), GFP_KERNEL)?;

@@ -203,10 +203,6 @@ pub(crate) struct Resolver<O: Upcalls> {
 
 impl<O: Upcalls> Resolver<O> {
     /// Makes a resolver that has not begun.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
     pub(crate) fn new(net: &Net, owner: ARef<O>) -> Result<Arc<Self>> {
         let search = Arc::pin_init(
             pin_init!(Lookup {
