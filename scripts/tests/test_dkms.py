@@ -147,14 +147,35 @@ class Build(unittest.TestCase):
 
     def test_a_prepared_tree_is_kept(self):
         checksum = subprocess.run(["cksum"], input=CONFIG, capture_output=True, text=True).stdout
-        self.tree(self.cache / VERSION, f"1 {checksum}")
+        self.tree(self.cache / VERSION, f"1 7.2.12-1 {checksum}")
         log, seen = self.run_it(0)
         self.assertEqual(seen, "")
         self.assertIn(f"building in {self.folder} for {self.cache / VERSION} with gcc, BTF []", log)
 
-    def test_a_tree_of_another_configuration_is_not_taken(self):
-        self.tree(self.cache / VERSION, "1 0 0\n")
+    def test_a_tree_of_other_headers_is_not_taken(self):
+        def checksum(text):
+            return subprocess.run(["cksum"], input=text, capture_output=True, text=True).stdout
+
+        self.tree(self.cache / VERSION, None)
+        for mark in ("1 0 0\n", f"1 7.2.12-1 {checksum(CONFIG + ' ')}", f"1 7.2.12-2 {checksum(CONFIG)}"):
+            (self.cache / VERSION / ".ib-sdp").write_text(mark)
+            self.complains("there is no .*/linux-source", 2)
+        (self.headers / "Module.symvers").write_text("0x0\tib_register_client\tib_core\tEXPORT_SYMBOL\t\n")
+        (self.cache / VERSION / ".ib-sdp").write_text(f"1 7.2.12-1 {checksum(CONFIG)}")
         self.complains("there is no .*/linux-source", 2)
+
+    def test_a_module_of_make_install(self):
+        there = self.modules / VERSION / "updates/ib_sdp.ko"
+        (there.parent / "dkms").mkdir(parents=True)
+        there.touch()
+        self.program("dpkg-query", "exit 1")
+        self.checked(1, rf"\Aib-sdp: .*{re.escape(str(there))} is there, of make install\. Type: make uninstall && dkms autoinstall .*\n\Z")
+        self.program("dpkg-query", f"echo ib-sdp-modules-{VERSION}: {there}")
+        self.checked(1, rf"\Aib-sdp: .*Type: apt purge ib-sdp-modules-{re.escape(VERSION)} && dkms .*\n\Z")
+        there.rename(there.parent / "dkms/ib_sdp.ko.xz")
+        (self.sources / "linux-source-7.2.tar.xz").touch()
+        self.program("dpkg-query", "echo 7.2.12-1")
+        self.checked(0, r"\A\Z")
 
     def fetched(self, source):
         """Has apt give a package whose archive has this text."""
