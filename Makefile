@@ -16,7 +16,7 @@ PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 install = scripts/install --destdir '$(DESTDIR)' --prefix '$(PREFIX)' --sysconfdir '$(SYSCONFDIR)'
 
-.PHONY: module debug selftest demo quick test test-all next torture bench check prepare tools install uninstall modules_install doc deb dist clean help
+.PHONY: module debug selftest demo quick test test-all next torture bench check prepare tools install uninstall modules_install doc deb kmod-deb dist clean help
 
 module: ## (or just make) build the module, build/ib_sdp.ko
 	@$(build_module) -- $(handed_on)
@@ -79,11 +79,14 @@ deb: tools ## Debian packages of tools and module (by DKMS), into build/deb
 dist: ## source tarball of the commit, build/ib-sdp-VERSION.tar.xz
 	@scripts/dist
 
+kmod-deb: ## a Debian package of the built module, for nodes without compilers: build/kmod; KERNEL=NAME, SIGN_KEY=FILE SIGN_CERT=FILE
+	@scripts/kmod-deb $(if $(KERNEL),--kernel '$(KERNEL)') $(if $(SIGN_KEY),--key '$(SIGN_KEY)') $(if $(SIGN_CERT),--cert '$(SIGN_CERT)')
+
 clean: ## delete what was built (the cache outside the checkout stays)
 	@scripts/clean '$(BUILD)'
 
 help: ## this list
-	@sed -n 's/^\([a-z_]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
+	@sed -n 's/^\([a-z_-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
 		printf '  make %-16s %s\n' "$$name" "$$what"; done
 	@echo
 	@echo "  KDIR=DIR            build against this prepared kernel tree with this machine's compilers"
