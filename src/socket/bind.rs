@@ -25,7 +25,7 @@ pub(super) fn take_port(sk: &SdpSock, port: u16) -> Result {
 
 /// Releases the port and the address of the socket. The socket lock is held.
 pub(super) fn give_port(sk: &SdpSock) {
-    sk.netns().ports.lock().release(sk.id(), sk.port());
+    sk.netns().ports.lock().release(sk.id());
     sk.set_port(0);
     sk.set_local(&Address::any(sk.is_v6()));
 }

@@ -41,7 +41,7 @@ pub(super) fn disconnect(sk: &SdpSock) {
     release::release_transport(sk);
     sk.connection().reset();
     if !sk.port_is_bound() {
-        sk.netns().ports.lock().release(sk.id(), sk.port());
+        sk.netns().ports.lock().release(sk.id());
         sk.set_port(0);
     }
     let mut local = Address::any(sk.is_v6());

@@ -127,7 +127,7 @@ pub(super) fn start(sk: &SdpSock, to: &Address) -> Result {
         sk.set_remote(&Address::any(sk.is_v6()));
         release_transport(sk);
         if ours {
-            sk.netns().ports.lock().release(sk.id(), sk.port());
+            sk.netns().ports.lock().release(sk.id());
             sk.set_port(0);
         }
         return Err(unreachable_error(e).into());

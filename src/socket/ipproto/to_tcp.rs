@@ -15,7 +15,7 @@ use crate::sys::net::tcp::{Name, Tcp};
 pub(super) fn hand_to_tcp(sk: &SdpSock, tcp: &Tcp<'_>, why: Outcome, connect: Option<&Name>) {
     debug!("{}: {}", Ends(sk), why.name());
     let namespace = sk.netns();
-    namespace.ports.lock().crossed(sk.id(), sk.port());
+    namespace.ports.lock().crossed(sk.id());
     tcp.take_signals(sk);
     if let Some(name) = connect {
         tcp.begin(name);
@@ -58,7 +58,7 @@ pub(in crate::socket) fn fall_back(sk: &SdpSock) {
 
 /// A descriptor is closed. If TCP has won it and was not answered either, nothing is known of SDP.
 pub(super) fn closing(sk: &SdpSock, won: Option<&Tcp<'_>>) {
-    sk.netns().ports.lock().let_go_of_tcp(sk.id(), sk.port());
+    sk.netns().ports.lock().let_go_of_tcp(sk.id());
     let Some(tcp) = won else { return };
     let to = sk.connection().fallback.to;
     if let Some(to) = to.filter(|_| !tcp.was_connected()) {

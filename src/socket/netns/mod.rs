@@ -157,7 +157,7 @@ impl Netns {
     /// One without sockets.
     pub(in crate::socket) fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Netns {
-            ports <- new_mutex!(Ports::new()),
+            ports <- new_mutex!(Ports::default()),
             sockets <- new_mutex!(Sockets::new()),
             totals <- new_mutex!(Stats::new()),
             summing <- new_mutex!(()),
@@ -221,7 +221,7 @@ impl Netns {
 
     /// Takes a socket out, with its port and counters. Does nothing if it is out already.
     pub(in crate::socket) fn leave(&self, sk: &SdpSock) {
-        self.ports.lock().release(sk.id(), sk.port());
+        self.ports.lock().release(sk.id());
         self.forget(sk);
     }
 

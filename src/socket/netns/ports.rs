@@ -22,7 +22,7 @@ use kernel::rbtree::{RBTree, RBTreeNode};
 use kernel::sync::aref::ARef;
 
 /// Where a port is claimed, and with whom it may be shared.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Claim {
     /// The local address.
     ip: IpAddr,
@@ -95,95 +95,49 @@ impl Claim {
 
 /// A socket that holds a port.
 struct Holder {
-    /// The socket, by [`SdpSock::id`](crate::sys::net::sock::SockCore::id).
-    id: usize,
+    port: u16,
     claim: Claim,
     /// Its TCP socket has TCP's port of that number.
     holds_tcp: bool,
-    /// The socket, if it listens.
-    listener: Option<ARef<SdpSock>>,
+    listens: bool,
 }
 
-impl Holder {
-    fn new(sk: &SdpSock) -> Self {
-        Holder {
-            id: sk.id(),
-            claim: Claim::new(sk),
-            holds_tcp: false,
-            listener: (sk.state() == State::Listen).then(|| sk.into()),
-        }
-    }
-
-    /// Whether its hold on TCP's port keeps away all that one of this claim would.
-    fn covers(&self, claim: &Claim) -> bool {
-        let at = |c: &Claim| (c.ip, c.v6_only, c.interface);
-        self.holds_tcp && at(&self.claim) == at(claim)
-    }
+/// Sockets of one port with equal claims: a user may have any number of them.
+#[derive(Default)]
+struct Group {
+    sockets: usize,
+    /// Those with `holds_tcp`.
+    tcp: usize,
+    /// Those with `listens`, which `listeners` has by [`SdpSock::id`].
+    listening: usize,
+    listeners: RBTree<usize, ARef<SdpSock>>,
 }
 
-/// Who holds one port.
-struct Port {
-    /// Those that have asked for it.
-    holders: KVec<Holder>,
-    /// What accepted connections claim, and how many of them: they are many, and alike.
-    accepted: KVec<(Claim, usize)>,
+/// Sockets of one port.
+type Port = RBTree<Claim, Group>;
+
+/// True if TCP's port is held by a socket with a claim to the same local address.
+fn is_covered(port: &Port, claim: &Claim) -> bool {
+    let at = |c: &Claim| (c.ip, c.v6_only, c.interface);
+    port.iter().any(|(c, g)| g.tcp > 0 && at(c) == at(claim))
 }
 
-impl Port {
-    const fn new() -> Self {
-        Port {
-            holders: KVec::new(),
-            accepted: KVec::new(),
-        }
-    }
-
-    /// Whether nobody but the socket `id` keeps the claim away.
-    fn admits(&self, id: usize, claim: &Claim) -> bool {
-        let others = self.holders.iter().filter(|h| h.id != id);
-        let mut others = others.map(|h| (&h.claim, h.listener.is_some()));
-        let mut accepted = self.accepted.iter().map(|(c, _)| (c, false));
-        others.all(|(c, listens)| claim.gets_along(c, listens))
-            && accepted.all(|(c, listens)| claim.gets_along(c, listens))
-    }
-
-    /// Whether no connection of the claim could be taken for one that is there.
-    fn is_apart(&self, claim: &Claim) -> bool {
-        let mut holders = self.holders.iter().map(|h| &h.claim);
-        holders.all(|c| claim.is_apart(c)) && self.accepted.iter().all(|(c, _)| claim.is_apart(c))
-    }
-
-    /// One accepted connection less of that claim.
-    fn left(&mut self, claim: &Claim) {
-        if let Some((_, count)) = self.accepted.iter_mut().find(|(c, _)| c == claim) {
-            *count -= 1;
-        }
-        self.accepted.retain(|(_, count)| *count > 0);
-    }
-}
-
-/// The table of one namespace.
+/// Ports of one namespace.
+#[derive(Default)]
 pub(in crate::socket) struct Ports {
     table: RBTree<u16, Port>,
-    /// What each accepted connection claims, by the socket's id.
-    accepted: RBTree<usize, Claim>,
+    /// Sockets by [`SdpSock::id`].
+    holders: RBTree<usize, Holder>,
 }
 
 impl Ports {
-    /// An empty table.
-    pub(in crate::socket) fn new() -> Self {
-        Ports {
-            table: RBTree::new(),
-            accepted: RBTree::new(),
-        }
-    }
-
     /// Gives `port` to a socket.
     ///
     /// # Errors
     ///
     /// `EADDRINUSE`; `ENOMEM`.
     pub(in crate::socket) fn take(&mut self, sk: &SdpSock, port: u16) -> Result {
-        self.claim(port, Holder::new(sk))
+        self.claim(sk, port, Claim::new(sk), false)
     }
 
     /// Gives a socket any port that is free at its address, or that has connections to other
@@ -200,9 +154,8 @@ impl Ports {
         to: Option<&Address>,
         tcp: Option<&TcpPorts<'_>>,
     ) -> Result<u16> {
-        let mut holder = Holder::new(sk);
-        holder.claim.to = to.map(|a| (host(a.ip), a.port));
-        holder.holds_tcp = tcp.is_some();
+        let mut claim = Claim::new(sk);
+        claim.to = to.map(|a| (host(a.ip), a.port));
         let connects = to.is_some();
         let (low, high) = sk.port_range();
         let all = u32::from(high).saturating_sub(low.into()) + 1;
@@ -215,17 +168,16 @@ impl Ports {
                 let candidate = low.saturating_add(at as u16);
                 // at another address it may be somebody's; what two agree to share is shared by number only
                 let others = self.table.get(&candidate);
-                if !others.is_none_or(|p| p.is_apart(&holder.claim))
+                if !others.is_none_or(|p| p.keys().all(|c| claim.is_apart(c)))
                     || sk.port_is_reserved(candidate)
                 {
                     continue;
                 }
-                let covered =
-                    others.is_some_and(|p| p.holders.iter().any(|h| h.covers(&holder.claim)));
+                let covered = others.is_some_and(|p| is_covered(p, &claim));
                 if !tcp.is_none_or(|tcp| tcp.take(candidate, covered)) {
                     continue;
                 }
-                let r = self.claim(candidate, holder);
+                let r = self.claim(sk, candidate, claim, tcp.is_some());
                 if let (Err(_), Some(tcp)) = (&r, tcp) {
                     tcp.give();
                 }
@@ -237,98 +189,138 @@ impl Ports {
 
     /// Adds a connection that a listener's port was used for.
     pub(in crate::socket) fn join(&mut self, sk: &SdpSock, port: u16) -> Result {
-        let claim = Claim::new(sk);
-        let node = RBTreeNode::new(sk.id(), claim, GFP_KERNEL)?;
-        let at = self.port(port)?;
-        match at.accepted.iter_mut().find(|(c, _)| *c == claim) {
-            Some((_, count)) => *count += 1,
-            None => at.accepted.push((claim, 1), GFP_KERNEL)?,
+        self.enter(sk, port, Claim::new(sk), false)
+    }
+
+    /// Enters a socket that no other one at the port keeps away.
+    fn claim(&mut self, sk: &SdpSock, port: u16, claim: Claim, holds_tcp: bool) -> Result {
+        if !self.admits(sk.id(), port, &claim) {
+            return Err(EADDRINUSE.into());
         }
-        self.accepted.insert(node);
+        self.enter(sk, port, claim, holds_tcp)
+    }
+
+    /// True if no socket but `id` keeps the claim away from the port.
+    fn admits(&self, id: usize, port: u16, claim: &Claim) -> bool {
+        let own = self.holders.get(&id).filter(|h| h.port == port);
+        let mut groups = self.table.get(&port).into_iter().flatten();
+        groups.all(|(c, g)| {
+            let own = own.filter(|h| h.claim == *c);
+            let listens = own.is_some_and(|h| h.listens);
+            g.sockets <= usize::from(own.is_some())
+                || claim.gets_along(c, g.listening > usize::from(listens))
+        })
+    }
+
+    /// Enters a socket, in place of what it held before.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; it holds that still.
+    fn enter(&mut self, sk: &SdpSock, port: u16, claim: Claim, holds_tcp: bool) -> Result {
+        let (id, listens) = (sk.id(), sk.state() == State::Listen);
+        let holder = Holder {
+            port,
+            claim,
+            holds_tcp,
+            listens,
+        };
+        let holder = RBTreeNode::new(id, holder, GFP_KERNEL)?;
+        let listener = RBTreeNode::new(id, sk.into(), GFP_KERNEL)?;
+        // counted before the old entry goes, and the group with it
+        self.group(port, &claim)?.sockets += 1;
+        self.release(id);
+        let group = self.group(port, &claim)?;
+        group.tcp += usize::from(holds_tcp);
+        if listens {
+            group.listening += 1;
+            group.listeners.insert(listener);
+        }
+        self.holders.insert(holder);
         Ok(())
     }
 
-    /// The port's entry. One without a holder may stay if the caller fails: it keeps nobody away.
-    fn port(&mut self, port: u16) -> Result<&mut Port> {
+    /// Returns the group of a claim. One without sockets may stay if the caller fails: it keeps nobody
+    /// away.
+    fn group(&mut self, port: u16, claim: &Claim) -> Result<&mut Group> {
         if self.table.get(&port).is_none() {
             self.table
                 .insert(RBTreeNode::new(port, Port::new(), GFP_KERNEL)?);
         }
-        self.table.get_mut(&port).ok_or(ENOMEM.into())
-    }
-
-    /// Enters a holder.
-    fn claim(&mut self, port: u16, holder: Holder) -> Result {
-        let at = self.port(port)?;
-        if !at.admits(holder.id, &holder.claim) {
-            return Err(EADDRINUSE.into());
+        let at = self.table.get_mut(&port).ok_or(ENOMEM)?;
+        if at.get(claim).is_none() {
+            at.insert(RBTreeNode::new(*claim, Group::default(), GFP_KERNEL)?);
         }
-        at.holders.push(holder, GFP_KERNEL)?;
-        Ok(())
+        at.get_mut(claim).ok_or(ENOMEM.into())
     }
 
-    /// The socket listens now, or no longer.
+    /// Returns the entry of a socket, and its group.
+    fn held(&mut self, id: usize) -> Option<(&mut Holder, &mut Group)> {
+        let holder = self.holders.get_mut(&id)?;
+        let group = self.table.get_mut(&holder.port)?.get_mut(&holder.claim)?;
+        Some((holder, group))
+    }
+
+    /// Notes that the socket listens now, or no longer.
     ///
     /// # Errors
     ///
     /// `EADDRINUSE` if somebody else listens there; `ENOMEM`.
     pub(in crate::socket) fn listening(&mut self, sk: &SdpSock) -> Result {
-        let (id, port) = (sk.id(), sk.port());
-        let new = Holder::new(sk);
-        let Some(at) = self.table.get_mut(&port) else {
-            return Err(EINVAL.into());
-        };
-        if new.listener.is_some() {
-            // a connection that was accepted has ended, and its socket listens itself
-            if self.accepted.get(&id).is_some() {
-                at.holders.push(Holder::new(sk), GFP_KERNEL)?;
-                let claim = self.accepted.remove(&id);
-                claim.iter().for_each(|claim| at.left(claim));
-            }
-            if !at.admits(id, &new.claim) {
-                return Err(EADDRINUSE.into());
-            }
+        let id = sk.id();
+        if sk.state() != State::Listen {
+            self.ends_listening(id);
+            return Ok(());
         }
-        if let Some(h) = at.holders.iter_mut().find(|h| h.id == id) {
-            *h = new;
+        let held = self.holders.get(&id).map(|h| (h.port, h.holds_tcp));
+        let (port, holds_tcp) = held.ok_or(EINVAL)?;
+        self.claim(sk, port, Claim::new(sk), holds_tcp)
+    }
+
+    fn ends_listening(&mut self, id: usize) {
+        if let Some((holder, group)) = self.held(id).filter(|(h, _)| h.listens) {
+            holder.listens = false;
+            group.listening -= 1;
+            group.listeners.remove(&id);
         }
-        Ok(())
     }
 
     /// Takes back what a socket holds.
-    pub(in crate::socket) fn release(&mut self, id: usize, port: u16) {
-        if let (Some(claim), Some(at)) = (self.accepted.remove(&id), self.table.get_mut(&port)) {
-            at.left(&claim);
-        }
-        self.retain(port, |h| h.id != id)
-    }
-
-    /// A socket has become TCP's. If it connects, it keeps its destination by this port from others:
-    /// no peer is to see two connections that come from one address and port.
-    pub(in crate::socket) fn crossed(&mut self, id: usize, port: u16) {
-        self.let_go_of_tcp(id, port);
-        self.retain(port, |h| h.id != id || h.claim.to.is_some())
-    }
-
-    /// The TCP socket of a socket is going to have TCP's port no more, or to be somebody else's.
-    pub(in crate::socket) fn let_go_of_tcp(&mut self, id: usize, port: u16) {
-        let holders = self
-            .table
-            .get_mut(&port)
-            .into_iter()
-            .flat_map(|p| &mut p.holders);
-        holders
-            .filter(|h| h.id == id)
-            .for_each(|h| h.holds_tcp = false);
-    }
-
-    fn retain(&mut self, port: u16, keep: impl Fn(&Holder) -> bool) {
-        let Some(at) = self.table.get_mut(&port) else {
+    pub(in crate::socket) fn release(&mut self, id: usize) {
+        self.ends_listening(id);
+        self.let_go_of_tcp(id);
+        let Some((_, group)) = self.held(id) else {
             return;
         };
-        at.holders.retain(|h| keep(h));
-        if at.holders.is_empty() && at.accepted.is_empty() {
+        group.sockets -= 1;
+        let last = group.sockets == 0;
+        let Some(Holder { port, claim, .. }) = self.holders.remove(&id) else {
+            return;
+        };
+        let Some(at) = self.table.get_mut(&port).filter(|_| last) else {
+            return;
+        };
+        at.remove(&claim);
+        if at.is_empty() {
             self.table.remove(&port);
+        }
+    }
+
+    /// Notes that a socket has become TCP's. If it connects, it keeps its destination by this port from
+    /// others: no peer is to see two connections that come from one address and port.
+    pub(in crate::socket) fn crossed(&mut self, id: usize) {
+        self.let_go_of_tcp(id);
+        let connects = |h: &Holder| h.claim.to.is_some();
+        if !self.holders.get(&id).is_some_and(connects) {
+            self.release(id);
+        }
+    }
+
+    /// Notes that the TCP socket of a socket has TCP's port no more, or will be somebody else's.
+    pub(in crate::socket) fn let_go_of_tcp(&mut self, id: usize) {
+        if let Some((holder, group)) = self.held(id).filter(|(h, _)| h.holds_tcp) {
+            holder.holds_tcp = false;
+            group.tcp -= 1;
         }
     }
 
@@ -341,13 +333,16 @@ impl Ports {
         takes: impl Fn(i32) -> bool,
         hash: u32,
     ) -> Option<ARef<SdpSock>> {
-        let holders = &self.table.get(&port)?.holders;
-        let fit = |h: &Holder| h.listener.as_ref().and_then(|_| h.claim.fits(ip, &takes));
-        let best = holders.iter().filter_map(fit).max()?;
-        let equal = || holders.iter().filter(|h| fit(h) == Some(best));
+        let port = self.table.get(&port)?;
+        let listening = || port.iter().filter(|(_, g)| g.listening > 0);
+        let fit = |c: &Claim| c.fits(ip, &takes);
+        let best = listening().filter_map(|(c, _)| fit(c)).max()?;
+        let equal = || listening().filter(|(c, _)| fit(c) == Some(best));
+        let count: u64 = equal().map(|(_, g)| g.listening as u64).sum();
         // the high half of the product is hash / 2^32 of the count
-        let nth = (u64::from(hash) * equal().count() as u64) >> 32;
-        equal().nth(nth as usize).and_then(|h| h.listener.clone())
+        let nth = u64::from(hash).saturating_mul(count) >> 32;
+        let mut each = equal().flat_map(|(_, g)| g.listeners.values());
+        each.nth(nth as usize).cloned()
     }
 }
 

@@ -3,6 +3,7 @@
 
 import errno
 import os
+import resource
 import select
 import signal
 import socket
@@ -336,3 +337,33 @@ def out_of_a_groups_memory(e):
             sock.close()
         settled(e)
         e.note("connections, how it ended", (count, (text.split(b"!") + [b"killed"])[1]))
+
+
+@case(reference=False, families=("v4",), timeout=400, brief=False)
+def one_port(e):
+    """33,000 sockets at one port: the last takes no longer than the first, nor its end."""
+    most, part = 33000, 1000
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most + 200, most + 200))
+    first = e.socket().set(SOL, socket.SO_REUSEPORT, 1)
+    first.bind(e.address(e.here, 0))
+
+    def bound():
+        sock = socket.socket(first.family, socket.SOCK_STREAM, first.proto)
+        sock.setsockopt(SOL, socket.SO_REUSEPORT, 1)
+        sock.bind(first.getsockname())
+        return sock
+
+    crowd, times = [], []
+    with parameter("max_sockets_per_user", 10 * most), parameter("max_sockets_per_net", 10 * most):
+        while len(crowd) < most:
+            start = time.monotonic()
+            crowd += [bound() for _ in range(part)]
+            times.append(time.monotonic() - start)
+        start = time.monotonic()
+        for sock in crowd:
+            sock.close()
+        first.close()
+        times.append((time.monotonic() - start) * part / most)
+        settled(e)
+    e.note("seconds for a thousand: the first, the last, closing", tuple(round(times[n], 2) for n in (0, -2, -1)))
+    e.check(max(times[-2:]) < 10 * times[0], f"the last thousand took longer: {times}")
