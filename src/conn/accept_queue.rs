@@ -3,39 +3,40 @@
 //! A listener's queue: connections that wait for accept(2), and places for those that are being made.
 
 use super::{SdpSock, Socket};
-use crate::memory::ring::Ring;
 use crate::sys::net::unaccepted::Unaccepted;
 use crate::transport::Listening;
-use kernel::alloc::flags::{GFP_ATOMIC, GFP_KERNEL};
+use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
+use kernel::rbtree::{RBTree, RBTreeNode};
 use kernel::sync::aref::ARef;
 use kernel::sync::atomic::{Atomic, Relaxed};
 
-/// How often listen(2) has made something of a socket, in the whole module.
-static LISTENS: Atomic<u64> = Atomic::new(0);
+/// Numbers of places in all queues, in the order in which they were taken.
+static PLACES: Atomic<u64> = Atomic::new(0);
 
-/// What listen(2) has made of a socket. Protected by the connection's spinlock.
+/// Key of a place: those of connections that wait for accept(2) sort before the others.
+type Key = (bool, u64);
+const WAITING: bool = false;
+const PENDING: bool = true;
+
+/// Queue of a listener, made by listen(2). Protected by the connection's spinlock.
 pub(crate) struct Listener {
-    /// Which of all that ever were this is.
-    number: u64,
     /// Keeps requests to the port coming.
     listening: Option<Listening>,
-    /// Connections that wait for accept(2).
-    ready: Ring<Unaccepted<Socket>>,
-    /// Connections that are not established yet.
-    pending: u32,
+    /// Places that are taken; the connection, once it is established.
+    places: RBTree<Key, Option<Unaccepted<Socket>>>,
+    taken: usize,
+    waiting: usize,
 }
 
 impl Listener {
     /// Begins to listen.
-    pub(crate) fn new(backlog: u32, listening: Listening) -> Result<KBox<Self>> {
-        let mut ready = Ring::new();
-        ready.reserve(backlog.clamp(1, 64) as usize, GFP_KERNEL)?;
+    pub(crate) fn new(listening: Listening) -> Result<KBox<Self>> {
         let listener = Listener {
-            number: LISTENS.fetch_add(1, Relaxed),
             listening: Some(listening),
-            ready,
-            pending: 0,
+            places: RBTree::new(),
+            taken: 0,
+            waiting: 0,
         };
         Ok(KBox::new(listener, GFP_KERNEL)?)
     }
@@ -47,12 +48,15 @@ impl Listener {
 
     /// Takes the connection that has waited longest.
     pub(crate) fn take(&mut self) -> Option<Unaccepted<Socket>> {
-        self.ready.pop_front()
+        self.waiting = self.waiting.checked_sub(1)?;
+        self.taken = self.taken.saturating_sub(1);
+        let (_, first) = self.places.cursor_front_mut()?.remove_current();
+        first.to_key_value().1
     }
 
     /// How many connections wait for accept(2).
     pub(crate) fn ready(&self) -> usize {
-        self.ready.len()
+        self.waiting
     }
 }
 
@@ -60,44 +64,37 @@ impl Listener {
 #[derive(Clone)]
 pub(crate) struct BacklogSlot {
     pub(crate) listener: ARef<SdpSock>,
-    /// Of what listen(2) made then: since, the socket may listen anew.
     number: u64,
 }
 
 impl BacklogSlot {
-    /// Takes a place in the backlog, if there is one, and there is memory for it: once the connection is
-    /// made there must be.
+    /// Takes a place in the backlog. `None`: there is none, or no memory for it; a connection that is made
+    /// needs no more.
     pub(crate) fn reserve(listener: &ARef<SdpSock>) -> Option<Self> {
+        let number = PLACES.fetch_add(1, Relaxed);
+        let place = RBTreeNode::new((PENDING, number), None, GFP_KERNEL).ok()?;
         let mut c = listener.connection();
-        let backlog = listener.backlog();
+        let backlog = listener.backlog() as usize;
         let l = c.listener.as_mut()?;
         // one more than the backlog says, as on TCP
-        let taken = l.ready.len() as u32 + l.pending;
-        if taken > backlog {
+        if l.taken > backlog {
             return None;
         }
-        let (taken, capacity) = (taken as usize, l.ready.capacity());
-        if taken >= capacity {
-            l.ready.reserve(capacity * 2, GFP_ATOMIC).ok()?;
-        }
-        l.pending += 1;
+        l.places.insert(place);
+        l.taken += 1;
         Some(BacklogSlot {
             listener: listener.clone(),
-            number: l.number,
+            number,
         })
     }
 
-    /// Leaves it to others, and does something with what it is a place of, if that still listens.
-    fn leave<R>(&self, f: impl FnOnce(&mut Listener) -> R) -> Option<R> {
-        let mut c = self.listener.connection();
-        let l = c.listener.as_mut().filter(|l| l.number == self.number)?;
-        l.pending = l.pending.saturating_sub(1);
-        Some(f(l))
-    }
-
-    /// Somebody else may have it.
+    /// Leaves the place to others.
     pub(crate) fn give_back(&self) {
-        let _ = self.leave(|_| ());
+        let mut c = self.listener.connection();
+        if let Some(l) = c.listener.as_mut() {
+            let place = l.places.remove(&(PENDING, self.number));
+            l.taken = l.taken.saturating_sub(place.iter().count());
+        }
     }
 
     /// Gives a new connection to the listener, for accept(2).
@@ -107,13 +104,15 @@ impl BacklogSlot {
     /// `EINVAL` if it does not listen any more.
     pub(crate) fn hand_over(&self, child: &SdpSock) -> Result {
         let child = Unaccepted::new(child).ok_or(EINVAL)?;
-        let queued = self.leave(|l| {
-            let queued = l.ready.push_back(child);
-            self.listener.set_waiting(l.ready.len() as u32);
-            queued.is_ok()
-        });
-        if queued != Some(true) {
-            return Err(EINVAL);
+        {
+            let mut c = self.listener.connection();
+            let l = c.listener.as_mut().ok_or(EINVAL)?;
+            let place = l.places.remove_node(&(PENDING, self.number));
+            let place = place.ok_or(EINVAL)?.into_reservation();
+            let at = (WAITING, PLACES.fetch_add(1, Relaxed));
+            l.places.insert(place.into_node(at, Some(child)));
+            l.waiting += 1;
+            self.listener.set_waiting(l.waiting as u32);
         }
         self.listener.wake_one();
         self.listener.data_ready();

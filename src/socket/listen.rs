@@ -45,7 +45,7 @@ pub(super) fn listen(call: &Descriptor<'_, Socket>, backlog: u32) -> Result {
     if sk.port() == 0 {
         bind::take_port(sk, 0)?;
     }
-    let listener = Listener::new(backlog, transport::listen(sk.port())?)?;
+    let listener = Listener::new(transport::listen(sk.port())?)?;
     sk.set_backlog(backlog);
     sk.clear_shutdown();
     sk.connection().listener = Some(listener);
