@@ -23,6 +23,11 @@
 //! from fixed-size arrays at offsets that the compiler checks, and sequence numbers and sizes are
 //! only ever added up by wrapping, saturating or checked arithmetic.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)
+)]
+
 pub mod message;
 
 mod adverts;

@@ -11,7 +11,7 @@
 //! larger buffers lie behind the posted ones, whose number is in the reply. A message that is
 //! longer than the buffer it meets ends the connection.
 
-use super::message::BSDH_LEN;
+use super::message::{BSDH_LEN, MAX_RECEIVE_SIZE};
 use super::sequence::after;
 
 const BSDH: u32 = BSDH_LEN as u32;
@@ -198,7 +198,7 @@ impl RemoteBuffers {
         let RemoteState::Asked { middle } = self.state else {
             return false;
         };
-        let payload = size.saturating_sub(self.header_aside);
+        let payload = size.saturating_sub(self.header_aside).min(MAX_RECEIVE_SIZE);
         let grown = payload > self.payload;
         self.state = if grown && middle {
             RemoteState::Counting(0)

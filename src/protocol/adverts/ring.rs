@@ -34,7 +34,8 @@ impl<T: Copy + Default, const N: usize> Ring<T, N> {
     /// Returns the array index of an item of the queue.
     fn at(&self, place: usize) -> Option<usize> {
         let within = place < self.len();
-        within.then(|| usize::from(self.first).wrapping_add(place) % N)
+        let at = usize::from(self.first).wrapping_add(place);
+        at.checked_rem(N).filter(|_| within)
     }
 
     pub(super) fn get(&self, place: usize) -> Option<&T> {
@@ -60,7 +61,7 @@ impl<T: Copy + Default, const N: usize> Ring<T, N> {
             return false;
         }
         let place = self.len();
-        self.len += 1;
+        self.len = self.len.saturating_add(1);
         if let Some(slot) = self.get_mut(place) {
             *slot = item;
         }
@@ -69,8 +70,8 @@ impl<T: Copy + Default, const N: usize> Ring<T, N> {
 
     pub(super) fn pop(&mut self) -> Option<T> {
         let item = *self.front()?;
-        self.first = (usize::from(self.first).wrapping_add(1) % N) as u8;
-        self.len -= 1;
+        self.first = self.at(1).unwrap_or(0) as u8;
+        self.len = self.len.saturating_sub(1);
         Some(item)
     }
 
