@@ -71,7 +71,7 @@ impl ReceiveQueue {
 
     /// Returns the number of readable bytes.
     pub(crate) fn bytes(&self) -> usize {
-        (self.end - self.read) as usize
+        self.end.wrapping_sub(self.read) as usize
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -91,10 +91,9 @@ impl ReceiveQueue {
     /// Returns the number of bytes up to the urgent mark, or of all (`SIOCINQ`).
     pub(crate) fn readable(&self, inline: bool) -> usize {
         match self.urgent {
-            Urgent::Valid(_, at) | Urgent::Read(at)
-                if !inline && at >= self.read && at < self.read + self.bytes() as u64 =>
-            {
-                (at - self.read) as usize
+            Urgent::Valid(_, at) | Urgent::Read(at) if !inline => {
+                let before = at.wrapping_sub(self.read) as usize;
+                before.min(self.bytes())
             }
             _ => self.bytes(),
         }
@@ -115,7 +114,7 @@ impl ReceiveQueue {
 
     /// Reserves capacity for `more` messages. Returns false if there is no memory.
     pub(crate) fn make_room(&mut self, more: usize) -> bool {
-        let need = self.buffers.len() + more;
+        let need = self.buffers.len().saturating_add(more);
         need <= self.buffers.capacity()
             || (need <= MAX_SLOTS
                 && self
@@ -137,7 +136,7 @@ impl ReceiveQueue {
         let n = u64::from(buffer.len);
         let last = buffer
             .bytes()
-            .get((buffer.offset + buffer.len).saturating_sub(1) as usize);
+            .get((buffer.offset.saturating_add(buffer.len)).saturating_sub(1) as usize);
         let last = last.copied().unwrap_or(0);
         // a reader that keeps up finds each message where it arrived
         let compact = self.compact;
@@ -150,11 +149,11 @@ impl ReceiveQueue {
             self.memory += memory;
             None
         };
-        self.end += n;
-        self.compact = self.buffers.len() > 1;
-        if urgent {
-            self.urgent = Urgent::Valid(last, self.end - 1);
+        if urgent && n > 0 {
+            self.urgent = Urgent::Valid(last, self.end.wrapping_add(n - 1));
         }
+        self.end = self.end.wrapping_add(n);
+        self.compact = self.buffers.len() > 1;
         Ok(spare)
     }
 
@@ -210,10 +209,11 @@ impl ReceiveQueue {
     pub(crate) fn consumed(&mut self, memory: Memory, n: usize) -> Option<Buffer> {
         let buffer = self.buffers.front_mut()?;
         buffer.put_memory(memory);
-        buffer.offset += n as u32;
-        buffer.len -= n as u32;
+        let n = u32::try_from(n).unwrap_or(u32::MAX).min(buffer.len);
+        buffer.offset = buffer.offset.saturating_add(n);
+        buffer.len -= n;
         let empty = (buffer.len == 0).then_some(buffer.capacity());
-        self.read += n as u64;
+        self.read = self.read.wrapping_add(n.into());
         self.forget_mark();
         self.memory -= empty?;
         let buffer = self.buffers.pop_front();
@@ -231,8 +231,8 @@ impl ReceiveQueue {
         if n > 0 && !self.is_empty() {
             return Err(EPROTO.into());
         }
-        self.read += n as u64;
-        self.end += n as u64;
+        self.read = self.read.wrapping_add(n as u64);
+        self.end = self.end.wrapping_add(n as u64);
         self.forget_mark();
         Ok(())
     }
@@ -259,7 +259,7 @@ impl ReceiveQueue {
 
 /// Appends the bytes of `from` to those of `to`, if there is space.
 fn append(to: &mut Buffer, from: &Buffer) -> bool {
-    let (at, n) = ((to.offset + to.len) as usize, from.len as usize);
+    let (at, n) = (to.offset.saturating_add(to.len) as usize, from.len as usize);
     let Some(bytes) = from
         .bytes()
         .get(from.offset as usize..)

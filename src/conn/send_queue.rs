@@ -190,7 +190,8 @@ impl SendQueue {
             return;
         };
         last.buffer.put_memory(chunk.memory);
-        last.len += n as u32;
+        let len = last.len().saturating_add(n).min(last.buffer.capacity());
+        last.len = len as u32;
         self.end = last.end();
         if last.len == 0 {
             if let Some(unused) = self.chunks.pop_back() {
@@ -267,8 +268,8 @@ impl SendQueue {
 
     /// Advances behind the next `n` bytes, which the transport has.
     pub(crate) fn advance(&mut self, n: usize, urgent: bool) {
-        self.sent += n as u64;
-        let sent = self.sent;
+        let sent = self.sent.saturating_add(n as u64).min(self.end);
+        self.sent = sent;
         let is_sent = |c: &Chunk| c.end() <= sent && !c.is_open();
         while self.chunks.get(self.sent_whole).is_some_and(is_sent) {
             self.sent_whole += 1;

@@ -7,6 +7,7 @@
 // The files call the kernel's crate by its name.
 extern crate self as kernel;
 
+mod any_order_tests;
 #[path = "../../../../src/conn/closing.rs"]
 #[allow(dead_code, reason = "of the module's")]
 mod closing;
