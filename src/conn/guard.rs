@@ -7,10 +7,11 @@
 
 use super::closing::{Act, Event};
 use super::wakeups::Wakeups;
-use super::{rx_buffers, zcopy, Connection, SdpSock};
+use super::{rx_buffers, zcopy, Connection, SdpSock, JOB_PROGRESS};
 use crate::sys::errno::Errno;
 use core::ops::{Deref, DerefMut};
 use kernel::alloc::flags::GFP_NOWAIT;
+use kernel::sync::atomic::Full;
 use kernel::sync::lock::{self, spinlock::SpinLockBackend};
 
 /// The lock of a socket's connection, held.
@@ -83,11 +84,15 @@ impl SdpSock {
     /// Does what the peer's task has left to whoever had the lock.
     #[cold]
     fn go_on(&self) {
+        if self.data().taking.going_on.xchg(1, Full) != 0 {
+            return self.schedule(JOB_PROGRESS);
+        }
         while self.data().taking.is_left() {
             let mut guard = self.connection();
             guard.deliver.is_again = true;
             guard.progress();
         }
+        self.data().taking.going_on.xchg(0, Full);
     }
 }
 

@@ -15,6 +15,8 @@ pub(crate) struct Taking {
     awaited: Atomic<i32>,
     /// It was told and not yet looked at.
     told: Atomic<i32>,
+    /// Set while a task goes on with what was left, perhaps the same one further up its stack.
+    pub(super) going_on: Atomic<i32>,
 }
 
 impl Taking {
@@ -22,6 +24,7 @@ impl Taking {
         Taking {
             awaited: Atomic::new(0),
             told: Atomic::new(0),
+            going_on: Atomic::new(0),
         }
     }
 

@@ -47,7 +47,7 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<Added, ()> 
     let Some((address, len)) = message.piece(most) else {
         return Err(());
     };
-    let head = address.next_multiple_of(PAGE) - address;
+    let head = address.wrapping_neg() % PAGE;
     let size = worthwhile(message, most).saturating_sub(head) / PAGE * PAGE;
     if size < least {
         return match len < message.remaining() {

@@ -44,11 +44,11 @@ impl Pinned {
     ) -> Result<usize, Refusal> {
         let piece = self.piece().ok_or(Refusal::NoMemory)?;
         let (at, len) = from.run(most).ok_or(Refusal::NotUser)?;
-        let pages = (at % PAGE + len).div_ceil(PAGE);
+        let pages = (at % PAGE).saturating_add(len).div_ceil(PAGE);
         let mut charge = account.charge(Use::Send, pages).ok_or(Refusal::Budget)?;
         let before = piece.memory.count();
         let n = piece.memory.add(|pages| from.add_pages(pages, len));
-        charge.shrink(piece.memory.count() - before);
+        charge.shrink(piece.memory.count().saturating_sub(before));
         match &mut piece.charge {
             Some(sum) => sum.add(charge),
             none => *none = Some(charge),

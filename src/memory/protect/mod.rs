@@ -240,7 +240,7 @@ impl Room {
             } else {
                 self.is_ours(range.start + n * PAGE, &pins, since)?;
             }
-            n += pins.pages - pins.index;
+            n += pins.pages.saturating_sub(pins.index).max(1);
         }
         if self.state.lock().record.covering(range, since).least >= most {
             return Ok(());

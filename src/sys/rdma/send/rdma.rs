@@ -271,14 +271,12 @@ impl<B: Lendable> SendQueue<B> {
     /// Returns the number of these bytes of lent memory that one message can carry; 0: none.
     pub(in super::super) fn lent_payload(&mut self, payload: &LentSpan) -> u32 {
         let places = self.blocks.list() - 1;
-        let at = self.blocks.used;
+        let is_full = self.blocks.used + places > self.blocks.sges.len();
         // lists in front are of queued requests
-        if at + places > self.blocks.sges.len() {
-            return match self.flush() {
-                Ok(()) => self.lent_payload(payload),
-                Err(_) => 0,
-            };
+        if is_full && self.flush().is_err() {
+            return 0;
         }
+        let at = self.blocks.used;
         let mut list = core::mem::take(&mut self.blocks.sges);
         let found = match (self.readable(payload.loan), list.get_mut(at..at + places)) {
             (Ok(memory), Some(list)) => {
