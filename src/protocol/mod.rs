@@ -2,8 +2,8 @@
 
 //! The Sockets Direct Protocol itself (IBA Annex A4): no clock, no I/O, no locks.
 //!
-//! [`message`] reads and writes the eighteen messages. [`Connection`] is the state of one
-//! connection at one end: messages and offers in, messages and events out.
+//! [`message`] parses and encodes the eighteen messages. [`Connection`] is the state of one end of
+//! a connection: messages and offers in, messages and events out.
 //!
 //! ```text
 //! Hello::parse(private_data)  -> Result<Hello, Malformed>       Hello::encode    -> [u8; 92]
@@ -17,11 +17,11 @@
 //!   zero copy: the order of calls is at the top of connection/mod.rs
 //! ```
 //!
-//! Everything here uses `core` only and `super::` paths, because the sources are built twice: as
-//! a module of the kernel crate (`pub mod protocol;`) and as the host crate `sdp-protocol`, in
-//! which they are tested. Nothing that comes from the wire can make it panic: headers are read
-//! from fixed-size arrays at offsets that the compiler checks, and sequence numbers and sizes are
-//! only ever added up by wrapping, saturating or checked arithmetic.
+//! Everything here uses `core` only and `super::` paths, because the sources are built twice: as a
+//! module of the kernel crate (`pub mod protocol;`) and as the host crate `sdp-protocol`, which
+//! has the tests. Nothing from the wire can cause a panic: headers are read from fixed-size arrays
+//! at offsets that the compiler checks, and sequence numbers and sizes are added only by wrapping,
+//! saturating or checked arithmetic.
 
 #![cfg_attr(
     not(test),

@@ -8,23 +8,23 @@
 //! | **RDMA WRITE by the source** | [`PeerSinks`]: RdmaWrCompl, SinkCancelAck | [`OwnSinks`]: SinkAvail, SinkAvailCancel |
 //!
 //! Each half has source adverts or sink adverts outstanding, not both. If they cross, the sink
-//! adverts win: the sink drops the source adverts without a reply, and the source, when it sees a
-//! sink advert that is good, knows that this happened to all that it had sent.
+//! adverts win: the sink drops the source adverts without a reply, and a valid sink advert shows
+//! the source that all its adverts were dropped.
 //!
-//! How the owner of a connection uses them: see [`super::connection`].
+//! [`super::connection`] has the calls of the owner.
 //!
 //! # Other implementations
 //!
-//! A peer that announces MaxAdverts 1 is taken to be of OFED's line: it gets one source advert at
-//! a time, and none at all before it has shown that it knows them. It gets none while it has one of
-//! its own outstanding, or may take ours for Data ([`StaleRecord`]). It gets no sink advert and no
-//! ModeChange. Its own messages are taken as from any peer: with any number of inline bytes, several
-//! reports, refusals at any time.
+//! A peer that announces MaxAdverts 1 counts as OFED: it gets one source advert at a time, and
+//! none before it has shown that it supports them. It gets none while it has one of its own
+//! outstanding, or may take ours for Data ([`StaleRecord`]). It gets no sink advert and no
+//! ModeChange. Its own messages are handled like those of any peer: with any number of inline
+//! bytes, several reports, refusals at any time.
 //!
-//! GEN2 ignores a SendSm that does not answer a cancel. (It cannot connect: its major version is
-//! 1.) We send one unasked only if the owner refuses, or cannot read at all; everything else ends
-//! in reports. The flag REQ_PIPE, which GEN2 sets on all reports, means nothing to us: the owner
-//! knows by itself when it has large blocks to send.
+//! GEN2 ignores a SendSm that does not reply to a cancel. (It cannot connect: its major version is
+//! 1.) This end sends one unrequested only if the owner refuses, or cannot read at all; everything
+//! else ends in reports. The flag REQ_PIPE, which GEN2 sets on all reports, is ignored: the owner
+//! detects large blocks by itself.
 
 mod own_sinks;
 mod own_sources;
@@ -39,20 +39,20 @@ pub(super) use self::peer_sinks::PeerSinks;
 pub(super) use self::peer_sources::PeerSources;
 pub(super) use self::stale_record::StaleRecord;
 
-/// Most adverts of the peer, of each kind, that are kept at a time: what an owner with zero copy
-/// should announce as MaxAdverts.
+/// Maximum number of the peer's adverts of each kind that are kept at a time: the MaxAdverts of an
+/// owner with zero copy.
 pub const MAX_ADVERTS: usize = 16;
 
-/// Most adverts of our own, of each kind, that are outstanding at a time.
+/// Maximum number of own adverts of each kind that are outstanding at a time.
 pub(super) const OWN_ADVERTS: usize = 8;
 
-/// A block of our memory, to be advertised to the peer: pinned, and registered with a key of its
-/// own that allows the peer just what the advert is for.
+/// A block of own memory to advertise: pinned, and registered with a key of its own that allows
+/// the peer only the access of the advert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Bytes of it.
+    /// Size in bytes.
     pub size: u32,
-    /// The key.
+    /// Key.
     pub r_key: u32,
     /// Address of its first byte under that key.
     pub address: u64,
@@ -69,15 +69,15 @@ pub struct Remote {
     pub size: u32,
 }
 
-/// What the owner of a connection can do with adverts.
+/// Use of adverts by the owner of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZeroCopy {
     /// Nothing: adverts of the peer are refused as they come, and none are made.
     #[default]
     Off,
-    /// Everything, with peers that are known to understand it.
+    /// All, with peers that are known to support them.
     On,
-    /// The same, and the peer is taken to know SrcAvail although it has not shown that it does:
-    /// only for peers about which the administrator knows better.
+    /// All, and the peer is assumed to support SrcAvail without having shown it: only for peers
+    /// that the administrator vouches for.
     Forced,
 }

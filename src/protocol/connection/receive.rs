@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What a received message does to a connection.
+//! Received messages.
 
 use core::ops::Range;
 
@@ -8,7 +8,7 @@ use super::super::message::{Body, Flags, Message, Mid, Mode, SinkAvail, SrcAvail
 use super::super::Violation;
 use super::{Connection, End, PAYLOAD_CREDITS};
 
-/// What a message means for the layer above, besides its payload.
+/// Events for the layer above, besides payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -24,56 +24,55 @@ pub enum Event {
         /// The service ID.
         service_id: u64,
     },
-    /// The peer would like receive buffers of this many bytes (with or without BSDH, as it
-    /// pleases). To be answered by [`Connection::resize_receive`].
+    /// The peer requests receive buffers of this many bytes (with or without BSDH, by
+    /// implementation). [`Connection::resize_receive`] replies.
     ReceiveSizeRequested(u32),
     /// The peer advertises a block of its stream: see [`Connection::source_advert`].
     SourceAdvert,
-    /// Our oldest source advert was read, or a part of it.
+    /// The peer has read our oldest source advert, or a part of it.
     SourceRead {
-        /// So many bytes more than was known.
+        /// Bytes read since the last event.
         bytes: u32,
-        /// These were the last: the block is the owner's again.
+        /// Set if the block is read to its end: it is the owner's again.
         finished: bool,
     },
     /// All our source adverts are the owner's again: the peer reads nothing of them any more.
     SourcesReturned {
-        /// So many bytes of the oldest block the peer has, with the one that went in the
-        /// SrcAvail. What follows is still to be sent.
+        /// Bytes of the oldest block that the peer has, including the one in the SrcAvail. The
+        /// rest is still to be sent.
         done: u32,
     },
-    /// The peer advertises memory for the bytes that we send next: see
-    /// [`Connection::sink_advert`].
+    /// The peer advertises memory for the next bytes: see [`Connection::sink_advert`].
     SinkAdvert {
         /// All our source adverts are the owner's again: the peer has nothing of them.
         returned: bool,
     },
     /// The peer has written to our oldest sink advert: the block is the owner's again.
     SinkWritten {
-        /// So many bytes of the stream are at its start.
+        /// Bytes of the stream at its start.
         bytes: u32,
     },
     /// All our sink adverts are the owner's again, with nothing written.
     SinksReturned,
 }
 
-/// What came of a received message.
+/// Result of a received message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Which message it was.
+    /// Type of the message.
     pub mid: Mid,
-    /// Where the stream bytes are in the message, as offsets from its start; empty if none.
+    /// Offsets of the stream bytes in the message; empty if none.
     pub payload: Range<u32>,
-    /// The payload is for the reader whose block is our oldest sink advert: that is the owner's
-    /// again, with nothing written, and has room for it.
+    /// The payload is for the reader of our oldest sink advert: the block is the owner's again,
+    /// with nothing written, and has space for the payload.
     pub for_sink: bool,
-    /// The peer announced an urgent byte, and had not before: time for SIGURG.
+    /// The peer has announced a new urgent byte: time for SIGURG.
     pub urgent_pending: bool,
     /// The last byte of the payload is the urgent byte.
     pub urgent: bool,
-    /// What else it means.
+    /// Event.
     pub event: Event,
-    /// There are more credits than before: what was held for them may go.
+    /// There are more credits than before: messages held for them may go.
     pub credits_gained: bool,
 }
 
@@ -92,17 +91,17 @@ impl Received {
 }
 
 impl Connection {
-    /// Takes a message that has come over the queue pair.
+    /// Handles a message received on the queue pair.
     ///
-    /// `bytes` is the message from its start, at least `min(length, MAX_HEADER)` bytes of it;
-    /// `length` is its length by the transport's completion. Its buffer no longer counts as
-    /// posted from this call on.
+    /// `bytes` has the first `min(length, MAX_HEADER)` bytes of the message, or more; `length` is
+    /// its length by the transport's completion. Its buffer no longer counts as posted from this
+    /// call on.
     ///
-    /// After the peer's AbortConn or SuspComm, or a violation, whatever still comes is ignored.
+    /// After the peer's AbortConn or SuspComm, or a violation, later messages are ignored.
     ///
     /// # Errors
     ///
-    /// [`Violation`] if the peer must not send this: the connection is to be aborted, without
+    /// [`Violation`]: the peer broke the protocol; the connection has to be aborted, without
     /// another message.
     pub fn receive(&mut self, bytes: &[u8], length: u32) -> Result<Received, Violation> {
         if self.end.is_some() {
@@ -224,7 +223,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The end of the peer's stream came.
+    /// Handles the end of the peer's stream.
     fn peer_ends(&mut self) -> Result<(), Violation> {
         if self.receive_closed {
             return Err(Violation::SecondDisConn);
@@ -237,7 +236,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The peer changes the mode of one direction. Returns whether that gives our sinks back.
+    /// Handles a ModeChange. Returns true if it returns our sinks.
     fn mode_changes(&mut self, receiver_sends: bool, mode: Mode) -> Result<bool, Violation> {
         let before = self.modes.receive;
         let adverts = self.peer_sources.outstanding();
@@ -249,7 +248,7 @@ impl Connection {
         Ok(left && self.own_sinks.void())
     }
 
-    /// Stream bytes came that are no part of an advert.
+    /// Handles stream bytes outside of adverts.
     fn payload(&mut self, bytes: u32) -> Result<(), Violation> {
         if bytes > 0 {
             self.peer_sources.given_up();
@@ -261,12 +260,12 @@ impl Connection {
         Ok(())
     }
 
-    /// A SrcAvail came, which may be read or not.
+    /// Handles a SrcAvail.
     fn source_advertised(&mut self, advert: &SrcAvail, inline: u32) -> Result<Event, Violation> {
         self.stream_goes_on()?;
         self.peer_knows = true;
         if self.own_sinks.count() > 0 && inline == 0 {
-            // It has crossed a SinkAvail, and the peer will know.
+            // It has crossed a SinkAvail, which the peer will detect.
             return Ok(Event::None);
         }
         let kept = self
@@ -283,10 +282,10 @@ impl Connection {
         })
     }
 
-    /// A SinkAvail came.
+    /// Handles a SinkAvail.
     fn sink_advertised(&mut self, advert: &SinkAvail, mseq_ack: u32) -> Result<Event, Violation> {
         if self.send_closed {
-            // It has crossed our DisConn.
+            // It has crossed the own DisConn.
             return Ok(Event::None);
         }
         let pipelined = self.modes.send == Mode::Pipelined;

@@ -1,73 +1,71 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Which message goes out next.
+//! Choice of the next message.
 //!
-//! In this order: control messages that are due, stream bytes, a block behind them, the DisConn
-//! behind that, and, if none of these may go, a credit update if one is due. Control messages
-//! overtake stream bytes that are still queued, as every known implementation lets them.
+//! The order: control messages that are due, stream bytes, a block behind them, the DisConn behind
+//! that, and, if none of these may go, a credit update if one is due. Control messages overtake
+//! queued stream bytes, as in every known implementation.
 
 use super::super::adverts::Block;
 use super::super::credits::{CONTROL_CREDITS, PAYLOAD_CREDITS, UPDATE_CREDITS};
 use super::super::message::{Body, Flags, Message, Mid, Mode, SinkAvail, SrcAvail, MAX_HEADER};
 use super::Connection;
 
-/// What the owner of a connection has to send, and what it can take, at this moment.
+/// Bytes and conditions that the owner of a connection offers at this moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
-    /// Stream bytes not yet sent, up to `source` if there is one.
+    /// Unsent stream bytes, up to `source` if there is one.
     pub queued: u32,
-    /// The block of the stream behind the queued bytes, to be advertised and not copied; see
-    /// `connection`. Bytes behind it are not to be offered before it is advertised.
+    /// Block of the stream behind the queued bytes, to be advertised; see `connection`. Bytes
+    /// behind it must not be offered before it is advertised.
     pub source: Option<Block>,
-    /// How many of the queued bytes there are up to and with the urgent byte, if one of them is
-    /// urgent. Values of 0 or beyond `queued` count as none.
+    /// Number of queued bytes up to and including the urgent byte, if there is one. 0 and values
+    /// beyond `queued` count as none.
     pub urgent: Option<u32>,
-    /// The block of a reader who waits and has read all that came, to be advertised; see
-    /// `connection`.
+    /// Block of a waiting reader that has read everything, to be advertised; see `connection`.
     pub sink: Option<Block>,
-    /// Receive buffers posted right now and not used by a message that
-    /// [`Connection::receive`] was given.
+    /// Receive buffers posted now, without those of messages given to [`Connection::receive`].
     pub posted: u16,
-    /// Small messages posted, those that had room for more, and not yet completed by the transport.
-    /// As by Minshall's rule on TCP, what is full holds nothing back: so the last piece of a large
-    /// send goes at once. If bytes are held for them ([`Stall::InFlight`]), their completion must lead to
-    /// another call: then the last of them must be signaled.
+    /// Posted messages that had space for more bytes and are not complete. As by Minshall's rule
+    /// on TCP, full messages hold nothing back: so the last piece of a large send goes at once. If
+    /// bytes are held for these ([`Stall::InFlight`]), their completion must lead to another call,
+    /// so the last of them must be signaled.
     pub in_flight: u16,
-    /// TCP_NODELAY: messages that could be fuller go nevertheless.
+    /// TCP_NODELAY: partial messages go.
     pub no_delay: bool,
-    /// TCP_CORK or MSG_MORE: messages that could be fuller do not go.
+    /// TCP_CORK or MSG_MORE: partial messages do not go.
     pub cork: bool,
-    /// Most payload bytes that the transport can carry in the next message; 0: none at present.
-    /// It may change from one call to the next, and be what is queued.
+    /// Maximum payload that the transport can carry in the next message; 0: none at present. It
+    /// may change from one call to the next, and may equal `queued`.
     pub limit: u32,
-    /// A reader waits who has read all that came. Only for peers that hold back small messages
-    /// until we acknowledge the one before (OFED without TCP_NODELAY, up to 100 ms): then, and
-    /// not earlier, it is clear that no answer of the reader will carry the acknowledgement.
+    /// Set if a reader waits that has read everything. Only for peers that hold back small
+    /// messages until the one before is acknowledged (OFED without TCP_NODELAY, up to 100 ms):
+    /// only then is it clear that no reply of the reader will carry the acknowledgement.
     pub reader_waits: bool,
 }
 
-/// What keeps bytes or a DisConn from being sent.
+/// Reason that bytes or a DisConn are held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stall {
     /// The peer must post receive buffers: wait for a message from it.
     Credits,
     /// The transport takes no message: wait for a completion.
     Wire,
-    /// Small messages are in flight: wait until they have ended, or for more bytes.
+    /// Partial messages are in flight: wait until they complete, or for more bytes.
     InFlight,
     /// The owner wants only full messages: wait for more bytes.
     Corked,
-    /// Adverts are outstanding that must be finished before, or a block is offered that must not
-    /// be advertised now: wait for a message from the peer, take the adverts back, or copy.
+    /// Adverts have to be finished first, or an offered block must not be advertised now: wait for
+    /// a message from the peer, cancel the adverts, or copy.
     Adverts,
 }
 
-/// What to do next.
+/// Next step of the owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transmit {
-    /// Post this message, then ask again.
+    /// Post this message, then call again.
     Send(Outgoing),
-    /// Something waits, but must not go now.
+    /// Something is held back.
     Held(Stall),
     /// Nothing to send.
     Idle,
@@ -76,31 +74,31 @@ pub enum Transmit {
 /// A message to post.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
-    /// The headers; `header_len` bytes of it count.
+    /// Headers; `header_len` bytes are valid.
     pub header: [u8; MAX_HEADER],
     /// Bytes of the headers.
     pub header_len: u8,
     /// Stream bytes that follow the headers, from the front of the queue; of a SrcAvail, from the
     /// start of the block.
     pub payload: u32,
-    /// The last of them is urgent.
+    /// Set if the last of them is urgent.
     pub urgent: bool,
-    /// Post with a solicited event: it is not just bytes of the stream.
+    /// Set if the message needs a solicited event: it is more than stream bytes.
     pub solicited: bool,
-    /// It is just an advert, which only matters to the call that can use it.
+    /// Set if it is just an advert, which matters only to a call that can use it.
     pub just_advert: bool,
-    /// Which message it is.
+    /// Type of the message.
     pub kind: Mid,
-    /// Its MSeq.
+    /// MSeq of the message.
     pub mseq: u32,
 }
 
-/// Notes that a message about adverts goes, with this MSeq.
+/// Notes a sent message about adverts, with this MSeq.
 type Note = fn(&mut Connection, u32);
 
-/// What could be done about the stream.
+/// Possible step for the stream.
 enum Stream {
-    /// Send so many bytes, the last of them urgent or not.
+    /// Send this many bytes, the last of them urgent or not.
     Bytes { payload: u32, urgent: bool },
     /// Advertise a block.
     Advert(Block),
@@ -113,10 +111,10 @@ enum Stream {
 }
 
 impl Connection {
-    /// The next message to post, if any may go now.
+    /// Returns the next message to post, if any may go now.
     ///
-    /// Whatever this returns in [`Transmit::Send`] is part of the sequence from then on: it must
-    /// be posted, in the order of the calls, under one hold of the connection's lock.
+    /// A message in [`Transmit::Send`] is part of the sequence: the caller must post it, in the
+    /// order of the calls, under one hold of the connection's lock.
     pub fn transmit(&mut self, offer: &Offer) -> Transmit {
         let next = self.next(offer);
         let nothing = offer.queued == 0 && offer.source.is_none() && offer.sink.is_none();
@@ -159,7 +157,7 @@ impl Connection {
             }
         }
         if matches!(stream, Stream::Bytes { .. } | Stream::DisConn) && self.peer_sinks.finish() {
-            // What was written goes before them in the stream.
+            // Written bytes go before them in the stream.
             if let Some(message) = self.about_adverts(offer) {
                 return Transmit::Send(message);
             }
@@ -192,14 +190,14 @@ impl Connection {
         held
     }
 
-    /// Whether the last of our credits may go into a message about adverts.
+    /// Returns true if the last credit may go into a message about adverts.
     fn may_use_last(&self, offer: &Offer, credits: u16) -> bool {
         let ends = !self.own_line() && self.peer_sources.end_due();
         let raises = self.receive.may_use_last(offer.posted, credits);
         credits >= UPDATE_CREDITS && (raises || ends) && !self.keeps_last(offer.posted)
     }
 
-    /// Ends the peer's advert if that is what keeps us without credits.
+    /// Ends the peer's advert if that is the reason for the lack of credits.
     fn ask_for_credits(&mut self, offer: &Offer, credits: u16) -> Option<Outgoing> {
         if !self.is_stopped(offer.reader_waits) {
             return None;
@@ -211,7 +209,7 @@ impl Connection {
         self.about_adverts(offer)
     }
 
-    /// Which message about adverts is due next.
+    /// Returns the type of the next message about adverts that is due.
     fn due_about_adverts(&self) -> Option<(Body, Note)> {
         let size = self.peer_sources.report_due();
         if size > 0 && !(self.must_save() && self.peer_sources.report_can_wait()) {
@@ -237,7 +235,7 @@ impl Connection {
         None
     }
 
-    /// That message.
+    /// Makes that message.
     fn about_adverts(&mut self, offer: &Offer) -> Option<Outgoing> {
         let (body, note) = self.due_about_adverts()?;
         let message = self.message(body, 0, false, offer);
@@ -245,7 +243,8 @@ impl Connection {
         Some(message)
     }
 
-    /// Returns the change of mode that is due. Peers of our own line get each SrcAvail Pipelined.
+    /// Returns the change of mode that is due. Peers that run this module get each SrcAvail in
+    /// Pipelined mode.
     fn about_modes(&mut self, offer: &Offer) -> Option<Outgoing> {
         let mode = match (self.modes.send, self.pipelined || offer.source.is_some()) {
             (Mode::Combined, true) if self.may_be_pipelined() => Mode::Pipelined,
@@ -279,9 +278,9 @@ impl Connection {
         self.message(body, 0, false, offer)
     }
 
-    /// A message about receive buffers that is due.
+    /// Returns a due message about receive buffers.
     fn about_buffers(&mut self, offer: &Offer) -> Option<Outgoing> {
-        // Sink adverts that are outstanding have room for a message of the size that it was.
+        // Outstanding sink adverts have space for a message of the old size.
         let sinks = self.own_sinks.count() > 0;
         if self.local.answer_due() && !self.receive_closed && !sinks {
             let size = self.local.answered();
@@ -294,7 +293,7 @@ impl Connection {
         None
     }
 
-    /// What could be done about our stream with this many credits, some to spare or not.
+    /// Returns the possible step for the own stream with this many credits, some to spare or not.
     fn stream(&self, offer: &Offer, credits: u16, spare: bool) -> Stream {
         if self.send_closed {
             return Stream::Idle;
@@ -329,8 +328,8 @@ impl Connection {
             Some(up_to) if up_to <= room => (up_to, true),
             _ => (offer.queued.min(room), false),
         };
-        // All that is queued, and the peer could take more. (The transport's limit is no measure:
-        // it may be what is queued. A block behind cannot be added.)
+        // All queued bytes, and the peer could take more. (The transport's limit is no measure: it
+        // may equal the queued bytes. A block behind cannot be added.)
         let last = payload == offer.queued && offer.source.is_none();
         let partial = last && payload < self.max_payload();
         if partial && !urgent && !self.send_shutdown {
@@ -347,7 +346,7 @@ impl Connection {
         Stream::Bytes { payload, urgent }
     }
 
-    /// What could be done about a block.
+    /// Returns the possible step for a block.
     fn source(&self, block: Block, credits: u16) -> Stream {
         if !self.can_advertise(block.size) {
             Stream::Held(Stall::Adverts)
@@ -375,26 +374,26 @@ impl Connection {
         message
     }
 
-    /// Whether an empty Data is to go. `waits`: stream bytes wait for the peer.
+    /// Returns true if an empty Data is due. `waits`: stream bytes wait for the peer.
     fn update_wanted(&self, offer: &Offer, credits: u16, waits: bool) -> bool {
         if self.update_due(offer.posted) {
             return true;
         }
-        // The peer may hold a small message back until it sees our MSeqAck: not for ever, so this
-        // is no use for a reserve.
+        // The peer may hold back a small message until it gets our MSeqAck; not for ever, so no
+        // reserved credit is spent for this.
         let awaited = self.unanswered && offer.reader_waits && !self.own_line();
         if awaited && !self.receive_closed && credits >= PAYLOAD_CREDITS && !self.must_save() {
             return true;
         }
-        // The urgent byte must wait, but its announcement need not.
+        // The urgent byte has to wait; its announcement does not.
         let announce = waits && urgent_at(offer).is_some() && !self.urgent_announced;
         announce && credits >= CONTROL_CREDITS && (credits > CONTROL_CREDITS || !self.must_save())
     }
 
-    /// Makes a message and gives it its place in the sequence.
+    /// Makes a message and assigns its place in the sequence.
     fn message(&mut self, body: Body, payload: u32, urgent: bool, offer: &Offer) -> Outgoing {
-        // The peer takes the messages that it has sent and MSeqAck does not cover off Bufs. So what
-        // was received of them counts as if it were posted.
+        // The peer subtracts its messages that MSeqAck does not cover from Bufs. So received ones
+        // among them count as if their buffers were posted.
         let mseq_ack = self.mseq_ack();
         let behind = self.receive.received().wrapping_sub(mseq_ack);
         let behind = u16::try_from(behind).unwrap_or(u16::MAX);
@@ -430,7 +429,7 @@ impl Connection {
     }
 }
 
-/// How many queued bytes there are up to and with the urgent one.
+/// Returns the number of queued bytes up to and including the urgent one.
 fn urgent_at(offer: &Offer) -> Option<u32> {
     offer.urgent.filter(|at| (1..=offer.queued).contains(at))
 }
