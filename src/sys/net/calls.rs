@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The socket calls as the network core makes them, on sockets of families 27 and 28.
+//! Callbacks of the network core for sockets of families 27 and 28.
 //!
 //! Each callback turns raw pointers into safe types, calls the method of [`Family`] and turns the
 //! result into an errno.
@@ -98,7 +98,7 @@ pub(super) unsafe fn fill_ops<T: Family>(
     o.set_peek_off = Some(c::sk_set_peek_off);
 }
 
-/// Turns a result into what C expects.
+/// Converts a result to a C return value.
 pub(super) fn errno(r: Result) -> i32 {
     match r {
         Ok(()) => 0,
@@ -106,7 +106,7 @@ pub(super) fn errno(r: Result) -> i32 {
     }
 }
 
-/// Turns a count into what C expects.
+/// Converts a count to a C return value.
 pub(super) fn count(r: Result<usize>) -> i32 {
     match r {
         Ok(n) => i32::try_from(n).unwrap_or(i32::MAX),
@@ -164,7 +164,7 @@ pub(super) unsafe extern "C" fn create<T: Family, const V6: bool>(
     errno(r)
 }
 
-/// The sock of a descriptor.
+/// Returns the sock of a descriptor.
 ///
 /// # Safety
 ///
@@ -174,7 +174,7 @@ pub(super) unsafe fn of<'a, T: Family>(socket: *mut c::socket) -> &'a Sock<T> {
     unsafe { Sock::from_raw((*socket).sk) }
 }
 
-/// The bytes of an address argument.
+/// Returns the bytes of an address argument.
 ///
 /// # Safety
 ///
@@ -308,15 +308,15 @@ pub(super) unsafe extern "C" fn setsockopt_on<T: Family>(
     unsafe { c::sock_setsockopt(socket, level, name, value, len) }
 }
 
-/// Whether an option at `SOL_SOCKET` would have the core put something into the way of packets that
-/// do not come by it: filters, a choice among listeners, time stamps of theirs.
+/// Returns true for options at `SOL_SOCKET` that would make the core handle packets, of which SDP
+/// has none: filters, a choice among listeners, time stamps.
 fn is_of_tcp_alone(name: u32, value: &NewValue<'_>) -> bool {
     match name {
         c::SO_ATTACH_FILTER
         | c::SO_ATTACH_BPF
         | c::SO_ATTACH_REUSEPORT_CBPF
         | c::SO_ATTACH_REUSEPORT_EBPF => true,
-        // to ask for none is fine
+        // requesting none is fine
         c::SO_TIMESTAMPING_OLD | c::SO_TIMESTAMPING_NEW => value.int().is_ok_and(|v| v != 0),
         _ => false,
     }

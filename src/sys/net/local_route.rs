@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Which addresses are this machine's own.
+//! Addresses of this machine.
 
 use super::super::address::Address;
 use super::super::bindings as c;
 use super::super::netns::Net;
 use kernel::prelude::*;
 
-/// The way from one address of a network namespace to another one of it.
+/// Route between two addresses of one network namespace.
 #[derive(Clone, Copy)]
 pub(crate) struct LocalRoute {
-    /// Where it begins, with port 0.
+    /// Source address, with port 0.
     pub(crate) source: Address,
-    /// The interface that the address belongs to: IP takes for received by it what goes by the
-    /// loopback.
+    /// Interface of the address: IP treats packets on the loopback as received by it.
     pub(crate) ifindex: u32,
 }
 
@@ -24,8 +23,8 @@ impl Net {
         unsafe { c::sdp_h_bound_dev_eq(self.as_raw(), bound, ifindex as i32) }
     }
 
-    /// The way to an address, if it is one of this namespace's own. `source` is where it is to
-    /// begin, if not where the routes say.
+    /// Returns the route to an address, if it is one of this namespace. `source`: source address,
+    /// otherwise by the routes.
     pub(crate) fn local_route(
         &self,
         source: Option<&Address>,

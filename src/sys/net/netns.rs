@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What each network namespace holds for the module: data, and files under `/proc/net`.
+//! Per-namespace state of the module: data, and files under `/proc/net`.
 
 use super::super::bindings as c;
 use super::super::netns::Net;
@@ -16,31 +16,32 @@ use kernel::sync::aref::{ARef, AlwaysRefCounted};
 use kernel::sync::atomic::{Acquire, AtomicFlag, Release};
 use kernel::sync::Arc;
 
-/// What a namespace holds: made when the namespace is made (or the module loaded), given up when it
-/// ends (or the module is unloaded). Sockets of kernel users do not keep their namespace, so each
-/// socket holds this by itself.
+/// State of a namespace: made with the namespace (or when the module is loaded), dropped at its
+/// end (or when the module is unloaded). Sockets of kernel users do not hold their namespace, so
+/// each socket holds this state itself.
 pub(crate) trait PerNet: Sized + Send + Sync + 'static {
     /// Its files.
     const FILES: &'static [ProcEntry<Self>];
-    /// A fresh value.
+    /// Makes a new value.
     fn init() -> impl PinInit<Self, Error>;
-    /// The namespace is there.
+    /// Notes that the namespace is ready.
     fn start(this: &Arc<Self>) -> Result;
-    /// The namespace ends: programs have no sockets in it any more, kernel users may have.
+    /// Handles the end of the namespace: programs have no sockets in it any more, kernel users may
+    /// have.
     fn stop(this: &Arc<Self>);
 }
 
-/// A file whose text is made anew at each reading.
+/// A file whose text is generated at each read.
 pub(crate) trait ProcFile: 'static {
-    /// What it shows.
+    /// Source of the text.
     type Of: PerNet;
-    /// Its name under `/proc/net`.
+    /// Name under `/proc/net`.
     const NAME: &'static CStr;
-    /// Whether it can be written.
+    /// True if it can be written.
     const WRITABLE: bool = false;
     /// Writes the text.
     fn show(of: &Self::Of, to: &SeqFile);
-    /// Somebody has written to the file.
+    /// Handles a write to the file.
     fn written(_of: &Self::Of) {}
 }
 
@@ -78,7 +79,7 @@ pub(crate) struct ProcEntry<P> {
 }
 
 impl<P: PerNet> ProcEntry<P> {
-    /// The entry of a file.
+    /// Makes the entry of a file.
     pub(crate) const fn of<F: ProcFile<Of = P>>() -> Self {
         let write: Option<Write> = if F::WRITABLE { Some(write::<F>) } else { None };
         ProcEntry {
@@ -88,7 +89,7 @@ impl<P: PerNet> ProcEntry<P> {
         }
     }
 
-    /// The entry of a file with rows.
+    /// Makes the entry of a file with rows.
     pub(crate) const fn rows<F: ProcRows<Of = P>>() -> Self {
         ProcEntry {
             name: F::NAME,
@@ -103,26 +104,26 @@ impl<P: PerNet> ProcEntry<P> {
     }
 }
 
-/// A kind of sockets. Each of them holds what its namespace does.
+/// Socket type with a per-namespace state, which each socket holds.
 pub(crate) trait InNet {
-    /// What that is.
+    /// The state.
     type Net: PerNet;
 }
 
-/// What lies in the area of a namespace.
+/// Contents of the area of a namespace.
 #[repr(C)]
 struct Held<P> {
-    /// Whose data it is. First, so that it is found there whatever type is asked for.
+    /// Type of the data. First, so that it can be read for any type.
     of: TypeId,
     data: Arc<P>,
 }
 
-/// There is a registration.
+/// Set while there is a registration.
 static REGISTERED: AtomicFlag = AtomicFlag::new(false);
-/// It is complete: all namespaces have their data.
+/// Set while it is complete: all namespaces have their data.
 static READY: AtomicFlag = AtomicFlag::new(false);
 
-/// The registration; while it lives, [`of`] works for every namespace.
+/// Registration; while it lives, [`of`] works for every namespace.
 pub(super) struct Registration<P: PerNet> {
     _single: Single,
     _data: PhantomData<P>,
@@ -137,7 +138,7 @@ impl<P: PerNet> Registration<P> {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if there is a registration, or what the kernel says.
+    /// `EBUSY`: registered already. Others: from the kernel.
     pub(super) unsafe fn new() -> Result<Self> {
         let single = Single::take(&REGISTERED)?;
         // SAFETY: The functions have the required signatures, live as long as the module, and
@@ -164,7 +165,7 @@ impl<P: PerNet> Drop for Registration<P> {
     }
 }
 
-/// The data that `net` holds, if there is a registration.
+/// Returns the data of `net`, if there is a registration.
 ///
 /// # Panics
 ///
@@ -176,7 +177,7 @@ pub(super) fn of<P: PerNet>(net: &Net) -> Option<&Arc<P>> {
     READY.load(Acquire).then(|| unsafe { held(net) })
 }
 
-/// The data that `net` holds.
+/// Returns the data of `net`.
 ///
 /// # Safety
 ///
@@ -191,7 +192,7 @@ unsafe fn held<P: PerNet>(net: &Net) -> &Arc<P> {
     unsafe { &(*held).data }
 }
 
-/// Where the data of a namespace lies.
+/// Returns the place of the data of a namespace.
 ///
 /// # Safety
 ///
@@ -240,7 +241,7 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
 ///
 /// # Errors
 ///
-/// `ENOMEM`, or because a name is taken.
+/// `ENOMEM`, or a name is taken.
 unsafe fn create<P>(net: &Net, files: &[ProcEntry<P>]) -> Result {
     for (i, file) in files.iter().enumerate() {
         // SAFETY: The namespace is alive, the name is a C string, and the functions live as long as the

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Connections, as the InfiniBand connection manager (`ib_cm`) makes and ends them.
+//! Connections of the InfiniBand connection manager (`ib_cm`).
 //!
-//! A [`OwnedCmId`] is one end of a connection from its REQ to the end of its time-wait. A
-//! [`CmId`] is the same, borrowed for the time of a callback.
+//! An [`OwnedCmId`] is one end of a connection from its REQ to the end of its time-wait. A
+//! [`CmId`] is a reference to it in a callback.
 
 use super::super::bindings as c;
 use super::context::Context;
@@ -21,61 +21,61 @@ pub(crate) const REQUEST_DATA: usize = c::ib_cm_data_size_IB_CM_REQ_PRIVATE_DATA
 /// Length of the private data of a REP.
 pub(crate) const REPLY_DATA: usize = c::ib_cm_data_size_IB_CM_REP_PRIVATE_DATA_SIZE as usize;
 
-/// Reasons of a REJ that mean something here.
+/// Reasons of a REJ with a meaning for SDP.
 pub(crate) mod reason {
     use super::c;
 
-    /// Nobody listens at the service ID.
+    /// No listener at the service ID.
     pub(crate) const NO_SERVICE: u32 = c::ib_cm_rej_reason_IB_CM_REJ_INVALID_SERVICE_ID;
     /// The peer's connection manager gave up.
     pub(crate) const TIMEOUT: u32 = c::ib_cm_rej_reason_IB_CM_REJ_TIMEOUT;
-    /// The consumer does not want the connection.
+    /// The consumer rejects the connection.
     pub(crate) const CONSUMER: u32 = c::ib_cm_rej_reason_IB_CM_REJ_CONSUMER_DEFINED;
-    /// The peer has another connection with the queue pair of that number, and gives it up now.
+    /// The peer has an older connection with the queue pair of that number, which it drops now.
     pub(crate) const STALE: u32 = c::ib_cm_rej_reason_IB_CM_REJ_STALE_CONN;
-    /// The path MTU is more than the peer's port can do.
+    /// The path MTU is larger than that of the peer's port.
     pub(crate) const PATH_MTU: u32 = c::ib_cm_rej_reason_IB_CM_REJ_INVALID_MTU;
     /// The peer has run out of something.
     pub(crate) const NO_RESOURCES: u32 = c::ib_cm_rej_reason_IB_CM_REJ_NO_RESOURCES;
 }
 
-/// What the connection manager has to tell of a connection.
+/// Events of a connection.
 pub(crate) enum Event<'a> {
     /// REP: the peer accepts.
     Reply {
-        /// What the peer's consumer says.
+        /// Private data of the peer's consumer.
         data: &'a [u8; REPLY_DATA],
-        /// RDMA READs that we may have in progress.
+        /// Maximum number of own RDMA READs in flight.
         reads_out: u8,
-        /// RDMA READs that the peer wants to have in progress.
+        /// Number of RDMA READs in flight that the peer requests.
         reads_in: u8,
     },
-    /// RTU, or what stands for it.
+    /// RTU, or a message in its place.
     Ready,
     /// REJ.
     Rejected(u32),
-    /// No answer to our REQ.
+    /// No reply to the own REQ.
     RequestUnanswered,
-    /// No answer to our REP.
+    /// No reply to the own REP.
     ReplyUnanswered,
-    /// DREQ: the peer leaves.
+    /// DREQ: the peer disconnects.
     DisconnectRequest,
-    /// DREP to our DREQ.
+    /// DREP to the own DREQ.
     DisconnectReply,
-    /// No answer to our DREQ.
+    /// No reply to the own DREQ.
     DisconnectUnanswered,
-    /// The end of time-wait.
+    /// End of time-wait.
     TimeWaitOver,
 }
 
-/// Who is told.
+/// Receiver of the events.
 pub(crate) trait Events: Send + Sync + 'static {
-    /// Something happened. Called in process context, for one event after the other; may sleep, but
-    /// all connections wait meanwhile. The [`OwnedCmId`] must not be dropped in here.
+    /// Handles an event. Context: process, one event after another, may sleep; all connections
+    /// wait meanwhile. Must not drop the [`OwnedCmId`].
     fn event(self: Arc<Self>, connection: &CmId, event: Event<'_>);
 }
 
-/// A connection that somebody else keeps.
+/// Reference to a connection with another owner.
 ///
 /// # Invariants
 ///
@@ -85,51 +85,51 @@ pub(crate) struct CmId {
     raw: NonNull<c::ib_cm_id>,
 }
 
-/// What a REQ says besides the route.
+/// Contents of a REQ besides the route.
 pub(crate) struct RequestParameters<'a> {
     /// The service ID to connect to.
     pub(crate) service: u64,
-    /// Our QP.
+    /// Own QP.
     pub(crate) qp: u32,
-    /// PSN of our first message.
+    /// PSN of the first own message.
     pub(crate) psn: u32,
-    /// For the peer's consumer.
+    /// Private data for the peer's consumer.
     pub(crate) data: &'a [u8; REQUEST_DATA],
-    /// RDMA READs of the peer in progress.
+    /// Maximum number of the peer's RDMA READs in flight.
     pub(crate) reads_in: u8,
-    /// Our RDMA READs in progress.
+    /// Maximum number of own RDMA READs in flight.
     pub(crate) reads_out: u8,
-    /// How often either side repeats what is not acknowledged.
+    /// Retries of either side without an acknowledgement.
     pub(crate) retry_count: u8,
-    /// How often the peer repeats what finds no buffer here.
+    /// Retries of the peer without a receive buffer here.
     pub(crate) rnr_retry: u8,
-    /// Code of the time within which to expect an answer, on either side.
+    /// Code of the time to wait for a reply, on either side.
     pub(crate) response_timeout: u8,
-    /// How often to repeat messages of the connection manager.
+    /// Retries of messages of the connection manager.
     pub(crate) cm_retries: u8,
     /// Steps by which the path MTU is below that of the route.
     pub(crate) mtu_steps: u8,
-    /// `SO_PRIORITY`, if it is to choose the service level, and not the path record.
+    /// `SO_PRIORITY`, if it selects the service level in place of the path record.
     pub(crate) priority: Option<i32>,
 }
 
-/// What a REP says.
+/// Contents of a REP.
 pub(crate) struct ReplyParameters<'a> {
-    /// Our QP.
+    /// Own QP.
     pub(crate) qp: u32,
-    /// PSN of our first message.
+    /// PSN of the first own message.
     pub(crate) psn: u32,
-    /// For the peer's consumer.
+    /// Private data for the peer's consumer.
     pub(crate) data: &'a [u8; REPLY_DATA],
-    /// RDMA READs of the peer in progress.
+    /// Maximum number of the peer's RDMA READs in flight.
     pub(crate) reads_in: u8,
-    /// Our RDMA READs in progress.
+    /// Maximum number of own RDMA READs in flight.
     pub(crate) reads_out: u8,
-    /// How often the peer repeats what finds no buffer here.
+    /// Retries of the peer without a receive buffer here.
     pub(crate) rnr_retry: u8,
 }
 
-/// A PSN to begin with: not to be guessed, so that nobody can speak up for our peer.
+/// Returns a random first PSN, so that nobody can forge packets of the peer.
 pub(crate) fn random_psn() -> u32 {
     // SAFETY: No requirements.
     unsafe { c::get_random_u32() & 0xff_ffff }
@@ -140,7 +140,7 @@ impl CmId {
         self.raw.as_ptr()
     }
 
-    /// What the connection manager proposes for the QP in the given state, and its mask.
+    /// Returns the connection manager's proposal for the QP in the given state, and its mask.
     pub(super) fn qp_attributes(&self, state: c::ib_qp_state) -> Result<(c::ib_qp_attr, i32)> {
         let mut attr = c::ib_qp_attr {
             qp_state: state,
@@ -181,7 +181,7 @@ impl CmId {
         to_result(unsafe { c::ib_send_cm_rej(self.raw(), reason, none, 0, none, 0) })
     }
 
-    /// Sends DREQ, again and again until it is answered.
+    /// Sends DREQ, repeatedly until a reply arrives.
     pub(crate) fn disconnect(&self) -> Result {
         // SAFETY: By the invariants the id is alive; there is no private data.
         to_result(unsafe { c::ib_send_cm_dreq(self.raw(), core::ptr::null(), 0) })
@@ -193,7 +193,7 @@ impl CmId {
         to_result(unsafe { c::ib_send_cm_drep(self.raw(), core::ptr::null(), 0) })
     }
 
-    /// Tells the connection manager that a message has come, which is as good as an RTU.
+    /// Notifies the connection manager of a received message, which stands for an RTU.
     pub(crate) fn message_came(&self) -> Result {
         let event = c::ib_event_type_IB_EVENT_COMM_EST;
         // SAFETY: By the invariants the id is alive.
@@ -201,15 +201,15 @@ impl CmId {
     }
 }
 
-/// A connection of our own. Dropping it ends it at once and waits until no callback runs; so it is
-/// not dropped in one of its callbacks.
+/// Owner of a connection. Its drop ends the connection at once and waits until no callback runs,
+/// so it must not be dropped in one of its callbacks.
 ///
 /// # Invariants
 ///
 /// The id is alive until [`Drop`] destroys it, and its context is `events`.
 pub(crate) struct OwnedCmId {
     connection: CmId,
-    /// REP was sent, or tried to.
+    /// Set once sending REP was tried.
     replied: AtomicFlag,
     events: Context<Arc<dyn Events>>,
     _device: DeviceRef,
@@ -229,7 +229,7 @@ impl core::ops::Deref for OwnedCmId {
 }
 
 impl OwnedCmId {
-    /// A new connection, for [`OwnedCmId::request`].
+    /// Makes a new connection, for [`OwnedCmId::request`].
     pub(crate) fn new(device: &DeviceRef, events: Arc<dyn Events>) -> Result<Self> {
         let events = Context::new(events)?;
         // SAFETY: The device is in use; the context lives as long as the id.
@@ -244,7 +244,7 @@ impl OwnedCmId {
         })
     }
 
-    /// Makes an id that came with a REQ our own.
+    /// Takes over the id of a received REQ.
     ///
     /// # Safety
     ///
@@ -275,14 +275,14 @@ impl OwnedCmId {
     ///
     /// # Errors
     ///
-    /// `EINVAL` when the REQ is no longer to be answered, or what sending says.
+    /// `EINVAL`: the REQ needs no reply any more. Others: from sending.
     pub(crate) fn reply(&self, p: &ReplyParameters<'_>) -> Result {
-        // who looks has `self` alone, which orders this
+        // a reader has `self` exclusively, which orders this
         self.replied.store(true, Relaxed);
         self.connection.reply(p)
     }
 
-    /// The reverse of [`OwnedCmId::adopt`]: the id is the caller's again, without a handler.
+    /// Reverses [`OwnedCmId::adopt`]: the id is the caller's again, without a handler.
     ///
     /// # Safety
     ///
@@ -290,7 +290,7 @@ impl OwnedCmId {
     ///
     /// # Errors
     ///
-    /// Not after [`OwnedCmId::reply`]: that REP was not answered may be told at any time.
+    /// Not after [`OwnedCmId::reply`]: the event of a REP without a reply may arrive at any time.
     pub(super) unsafe fn give_back(self) -> Result<NonNull<c::ib_cm_id>, Self> {
         if self.replied.load(Relaxed) {
             return Err(self);
@@ -311,7 +311,7 @@ impl OwnedCmId {
         Ok(raw)
     }
 
-    /// Whether this is the connection of a pointer, which is only compared.
+    /// Returns true if this is the connection of a pointer, which is only compared.
     pub(super) fn is(&self, raw: NonNull<c::ib_cm_id>) -> bool {
         self.connection.raw == raw
     }
@@ -320,7 +320,7 @@ impl OwnedCmId {
     ///
     /// # Errors
     ///
-    /// `EINVAL` when there was a request already, or what sending says.
+    /// `EINVAL`: requested before. Others: from sending.
     pub(crate) fn request(&mut self, route: &Route, p: &RequestParameters<'_>) -> Result {
         let (path, gid) = route.path()?;
         // SAFETY: A complete path record, which the route keeps; it is plain data.
@@ -361,7 +361,7 @@ impl Drop for OwnedCmId {
     fn drop(&mut self) {
         // SAFETY: By the invariants the id is alive and ours. The call waits for callbacks.
         unsafe { c::ib_destroy_cm_id(self.connection.raw()) };
-        // Then the context, which is a field, can go.
+        // The context, which is a field, is dropped after this.
     }
 }
 
@@ -404,7 +404,7 @@ extern "C" fn on_event(id: *mut c::ib_cm_id, event: *const c::ib_cm_event) -> c_
         c::ib_cm_event_type_IB_CM_DREP_RECEIVED => Event::DisconnectReply,
         c::ib_cm_event_type_IB_CM_DREQ_ERROR => Event::DisconnectUnanswered,
         c::ib_cm_event_type_IB_CM_TIMEWAIT_EXIT => Event::TimeWaitOver,
-        // MRA: the peer needs longer, which `ib_cm` heeds. LAP, APR: no alternate paths here.
+        // MRA: the peer needs longer, which `ib_cm` handles. LAP, APR: no alternate paths here.
         _ => return 0,
     };
     // INVARIANT: The id is alive during the callback.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Connections that come in.
+//! Connection requests of peers.
 //!
-//! A [`ListenId`] lets REQs for one service ID come in at one device. An [`Incoming`] is such a
-//! REQ, for the time of the callback that reports it.
+//! A [`ListenId`] accepts REQs for one service ID at one device. An [`Incoming`] is such a REQ,
+//! during the callback that reports it.
 
 use super::super::bindings as c;
 use super::cm::{reason, Events, OwnedCmId, REQUEST_DATA};
@@ -19,22 +19,22 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 
-/// What becomes of a request that was not adopted.
+/// Decision on a request that was not adopted.
 pub(crate) enum Answer {
-    /// REJ with that reason.
+    /// REJ with this reason.
     Reject(u32),
-    /// Nothing, so that the peer asks again.
+    /// No reply, so that the peer repeats it.
     Silence,
 }
 
-/// Who takes connections.
+/// Receiver of requests.
 pub(crate) trait Listener: 'static {
-    /// A connection is asked for. Called in process context; may sleep, but all connections wait
-    /// meanwhile. The answer does not matter if the request was adopted and not given back.
+    /// Handles a request. Context: process, may sleep; all connections wait meanwhile. The result
+    /// does not matter if the request was adopted and not given back.
     fn request(request: &Incoming<'_>) -> Answer;
 }
 
-/// A service ID that is listened to at one device.
+/// A listening service ID at one device.
 ///
 /// # Invariants
 ///
@@ -50,11 +50,11 @@ unsafe impl Send for ListenId {}
 unsafe impl Sync for ListenId {}
 
 impl ListenId {
-    /// Listens. All listens of one service ID have the same `L`.
+    /// Starts listening. All listeners of one service ID have the same `L`.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if somebody else listens there, `ENOMEM`.
+    /// `EINVAL`: another listener is there. `ENOMEM`.
     pub(crate) fn new<L: Listener>(device: &DeviceRef, service: u64) -> Result<Self> {
         // SAFETY: The device is in use.
         let id =
@@ -74,7 +74,7 @@ impl Drop for ListenId {
     }
 }
 
-/// A request for a connection.
+/// A connection request.
 ///
 /// # Invariants
 ///
@@ -92,52 +92,52 @@ impl<'a> Incoming<'a> {
         unsafe { &self.event.param.req_rcvd }
     }
 
-    /// Whether it came in at this device.
+    /// Returns true if it arrived at this device.
     pub(crate) fn is_at(&self, device: &DeviceRef) -> bool {
         // SAFETY: By the invariants the id is alive; its device never changes.
         device.is(unsafe { (*self.id.as_ptr()).device })
     }
 
-    /// The service ID that was asked for.
+    /// Returns the requested service ID.
     pub(crate) fn service(&self) -> u64 {
         // SAFETY: By the invariants the id is alive; its service never changes.
         u64::from_be(unsafe { (*self.id.as_ptr()).service_id })
     }
 
-    /// What the peer's consumer says.
+    /// Returns the private data of the peer's consumer.
     pub(crate) fn data(&self) -> &'a [u8; REQUEST_DATA] {
         // SAFETY: The private data of a REQ is always that long, whatever the peer filled in, and
         // valid during the callback.
         unsafe { &*self.event.private_data.cast::<[u8; REQUEST_DATA]>() }
     }
 
-    /// RDMA READs that the peer wants to have in progress.
+    /// Returns the number of RDMA READs in flight that the peer requests.
     pub(crate) fn reads_in(&self) -> u8 {
         self.parameters().responder_resources
     }
 
-    /// RDMA READs that we may have in progress.
+    /// Returns the maximum number of own RDMA READs in flight.
     pub(crate) fn reads_out(&self) -> u8 {
         self.parameters().initiator_depth
     }
 
-    /// The port of the device.
+    /// Returns the port of the device.
     pub(crate) fn device_port(&self) -> u32 {
         u32::from(self.parameters().port)
     }
 
-    /// Code of the path MTU that the peer chose.
+    /// Returns the code of the path MTU that the peer chose.
     pub(crate) fn path_mtu(&self) -> u8 {
         // SAFETY: `ib_cm` passes a primary path with each request, valid during the callback.
         unsafe { (*self.parameters().primary_path).mtu }
     }
 
-    /// The network namespace and the interface that the request is for.
+    /// Returns the network namespace and the interface of the request.
     ///
     /// # Errors
     ///
-    /// `ENODEV` or `EHOSTUNREACH` if there is none, if it is down, or if the namespace may not use
-    /// the device.
+    /// `ENODEV`, `EHOSTUNREACH`: there is none, it is down, or the namespace may not use the
+    /// device.
     pub(crate) fn net(&self, local: &Address) -> Result<(ARef<Net>, u32)> {
         let mut local = netns::sockaddr(local);
         let (mut net, mut ifindex) = (core::ptr::null_mut(), 0);
@@ -151,11 +151,11 @@ impl<'a> Incoming<'a> {
         Ok((net, u32::try_from(ifindex).map_err(|_| ENODEV)?))
     }
 
-    /// Takes the connection.
+    /// Adopts the connection.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if it was taken, `ENOMEM`.
+    /// `EBUSY`: adopted before. `ENOMEM`.
     pub(crate) fn adopt(&self, device: &DeviceRef, events: Arc<dyn Events>) -> Result<OwnedCmId> {
         if self.adopted.get() || !self.is_at(device) {
             return Err(EBUSY);
@@ -168,11 +168,11 @@ impl<'a> Incoming<'a> {
         Ok(id)
     }
 
-    /// Takes the decision back: the answer counts again.
+    /// Reverses the adoption: the decision counts again.
     ///
     /// # Errors
     ///
-    /// Gives the id back if that is not the one of [`Incoming::adopt`], or if a REP was sent.
+    /// The id, if it is not the one of [`Incoming::adopt`], or if a REP was sent.
     pub(crate) fn give_back(&self, id: OwnedCmId) -> Result<(), OwnedCmId> {
         if !self.adopted.get() || !id.is(self.id) {
             return Err(id);
@@ -192,7 +192,7 @@ extern "C" fn on_request<L: Listener>(id: *mut c::ib_cm_id, event: *const c::ib_
         return EINVAL.to_errno();
     };
     if event.event != c::ib_cm_event_type_IB_CM_REQ_RECEIVED {
-        // SIDR requests: there are no datagrams here. A non-zero result has `ib_cm` destroy the id.
+        // SIDR requests: SDP has no datagrams. A non-zero result makes `ib_cm` destroy the id.
         return EINVAL.to_errno();
     }
     // INVARIANT: As `ib_cm` calls this function.
@@ -213,10 +213,11 @@ extern "C" fn on_request<L: Listener>(id: *mut c::ib_cm_id, event: *const c::ib_
                 // has `ib_cm` reject with the consumer's reason.
                 let _ = unsafe { c::ib_send_cm_rej(id.as_ptr(), why, none, 0, none, 0) };
             }
-            // The id is destroyed, and rejected with the consumer's reason if it was not yet.
+            // Destroys the id, after a reject with the consumer's reason if there was no reply
+            // yet.
             EACCES.to_errno()
         }
-        // This one number has `ib_cm` forget the request without an answer.
+        // This number makes `ib_cm` drop the request without a reply.
         Answer::Silence => ENOMEM.to_errno(),
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The life of a connection and its end.
+//! Life and end of a connection.
 //!
-//! A [`CmLink`] is one end of a connection towards the connection manager. Its state, which outlives
-//! the handle as long as the peer has to be told of the end, is an [`Inner`].
+//! A [`CmLink`] is one end of a connection at the connection manager. Its state is an [`Inner`],
+//! which outlives the handle until the peer was notified of the end.
 
 use super::super::phase::{HasPhase, Phase};
 use super::registry::{self, RemovalClient};
@@ -21,29 +21,29 @@ use kernel::sync::atomic::{AtomicFlag, Full};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SetOnce, SpinLock};
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
-/// What changes in the life of a link; under [`Inner::state`].
+/// State of a link. Protected by [`Inner::state`].
 struct State<O: Upcalls> {
     phase: Phase,
-    /// Whom to tell; nobody once the handle is dropped.
+    /// Owner to notify; `None` once the handle is dropped.
     owner: Option<ARef<O>>,
-    /// The key in the registry.
+    /// Key in the registry.
     client: Option<u64>,
-    /// The handle is dropped.
+    /// Set once the handle is dropped.
     dropped: bool,
-    /// Its drop waits for nobody.
+    /// Set if the drop must not wait for the peer.
     given_up: bool,
-    /// The request that it came with is still being decided on, and may be answered otherwise.
+    /// Set while the request is being decided on and may get another reply.
     undecided: bool,
 }
 
-/// One end of a connection, whether or not somebody holds a handle.
+/// One end of a connection, with or without a handle.
 #[pin_data]
 pub(super) struct Inner<O: Upcalls> {
     pub(super) device: DeviceRef,
     pub(super) config: Config,
-    /// PSN of our first message.
+    /// PSN of the first own message.
     pub(super) psn: u32,
-    /// RDMA READs in progress that we offer, in either direction.
+    /// RDMA READs in flight that this end offers, in either direction.
     pub(super) reads_in: u8,
     pub(super) reads_out: u8,
     pub(super) qp: SetOnce<Arc<QueuePair>>,
@@ -52,7 +52,7 @@ pub(super) struct Inner<O: Upcalls> {
     pub(super) id: Mutex<Option<OwnedCmId>>,
     #[pin]
     state: SpinLock<State<O>>,
-    // Chores that any context may ask for.
+    // Deferred work, queued from any context.
     heard: AtomicFlag,
     failed: AtomicFlag,
     fatal: AtomicFlag,
@@ -67,10 +67,10 @@ impl_has_work! {
     impl{O: Upcalls} HasWork<Inner<O>, 1> for Inner<O> { self.end }
 }
 
-/// One end of a connection towards the connection manager.
+/// One end of a connection at the connection manager.
 ///
-/// May be dropped in any context, in upcalls as well. What is left then is done by the workqueue: a
-/// peer that is connected is told that this is the end, and one that asked is rejected.
+/// May be dropped in any context, also in upcalls. The workqueue does the rest: it disconnects a
+/// connected peer and rejects a requesting one.
 pub(crate) struct CmLink<O: Upcalls> {
     pub(super) inner: Arc<Inner<O>>,
 }
@@ -82,7 +82,7 @@ impl<O: Upcalls> Drop for CmLink<O> {
 }
 
 impl<O: Upcalls> CmLink<O> {
-    /// Both halves of a new connection; receives can be posted once the QP is in INIT.
+    /// Makes both halves of a new connection; receives can be posted once the QP is in INIT.
     pub(super) fn make(
         device: &DeviceRef,
         config: &Config,
@@ -133,7 +133,7 @@ impl<O: Upcalls> CmLink<O> {
             inner.qp.populate(endpoint.qp().clone());
             Ok(endpoint)
         })?;
-        // From here on, the drop of the handle undoes what follows.
+        // From here on, the drop of the handle undoes the following steps.
         let link = Arc::new(CmLink { inner }, GFP_KERNEL)?;
         let client: Arc<dyn RemovalClient> = link.inner.clone();
         let key = registry::lock()?.add_client(device, client)?;
@@ -141,36 +141,36 @@ impl<O: Upcalls> CmLink<O> {
         Ok((endpoint, link))
     }
 
-    /// A message has come before [`Upcalls::established`]: the peer is ready, though its RTU is lost
-    /// or late. May be called in any context.
+    /// Handles a message before [`Upcalls::established`]: the peer is ready, though its RTU is
+    /// lost or late. Context: any.
     pub(crate) fn heard(&self) {
         self.inner.chore(&self.inner.heard);
     }
 
-    /// [`Inner::abort`], soon. May be called in any context.
+    /// Queues [`Inner::abort`]. Context: any.
     pub(crate) fn fail(&self) {
         self.inner.chore(&self.inner.failed);
     }
 
-    /// Ends the connection, by DREQ; [`Upcalls::disconnected`] follows. What was posted and is not
-    /// complete may still complete until then. Process context.
+    /// Ends the connection, by DREQ; [`Upcalls::disconnected`] follows. Posted requests may still
+    /// complete until then. Context: process.
     pub(crate) fn disconnect(&self) {
         self.inner.disconnect();
     }
 
-    /// The drop of the link, which comes now, does not wait for the peer's answer to DREQ. How long that
-    /// is repeated the peer itself has said in its request, and meanwhile it is one of the few that a
-    /// port may have outstanding for all connections of the host.
+    /// Makes the drop of the link, which follows, not wait for the reply to DREQ. The peer's
+    /// request sets the time for repeats, and meanwhile it is one of the few DREQs that a port may
+    /// have outstanding for all connections of the host.
     pub(crate) fn give_up(&self) {
         self.inner.state.lock().given_up = true;
     }
 
-    /// Which link this is, in upcalls to the owner.
+    /// Returns the id in upcalls to the owner.
     pub(crate) fn id(&self) -> LinkId {
         self.inner.link_id()
     }
 
-    /// Whether the device is being removed.
+    /// Returns true if the device is being removed.
     pub(crate) fn is_removing(&self) -> bool {
         self.inner.device.is_removing()
     }
@@ -190,13 +190,13 @@ impl<O: Upcalls> HasPhase<O> for Inner<O> {
 }
 
 impl<O: Upcalls> Inner<O> {
-    /// The QP. It is set before anybody gets at `self`.
+    /// Returns the QP, which is set before anybody gets at `self`.
     pub(super) fn qp(&self) -> Result<&Arc<QueuePair>> {
         self.qp.as_ref().ok_or(EINVAL)
     }
 
-    /// Goes to [`Phase::Closed`] and tells where it came from. Nothing comes after that, so if the
-    /// handle is gone, this is the end.
+    /// Changes to [`Phase::Closed`] and returns the phase before. Nothing follows, so this is the
+    /// end if the handle is gone.
     pub(super) fn close(self: &Arc<Self>) -> Phase {
         let mut state = self.state.lock();
         let was = state.phase;
@@ -209,18 +209,18 @@ impl<O: Upcalls> Inner<O> {
         was
     }
 
-    /// Has the workqueue look whether this can be destroyed.
+    /// Queues the check that this can be destroyed.
     fn finish(self: &Arc<Self>) {
         work::defer::<Arc<Self>, 1>(self.clone());
     }
 
-    /// From now to [`Inner::decided`] the id is the request's to give back, even if the handle is
-    /// dropped: destroying the id would reject what is to be asked again.
+    /// From now to [`Inner::decided`] the id is the request's, even if the handle is dropped:
+    /// destroying the id would reject a request that shall be repeated.
     pub(super) fn undecided(&self) {
         self.state.lock().undecided = true;
     }
 
-    /// The request does not need the id any more.
+    /// Ends the use of the id by the request.
     pub(super) fn decided(self: &Arc<Self>) {
         let mut state = self.state.lock();
         state.undecided = false;
@@ -249,12 +249,12 @@ impl<O: Upcalls> Inner<O> {
         let was = self.with_phase(|phase, _| phase.disconnect());
         let id = self.id.lock();
         let Some(id) = id.as_ref() else { return };
-        // If one of these fails, the connection manager is about to tell why.
+        // If one of these fails, the connection manager is about to report the reason.
         let _ = match was {
             Phase::Established => id.disconnect(),
-            // The peer may not know yet that it is connected.
+            // The peer may not have learned yet that it is connected.
             Phase::Replied => id.reject(reason::CONSUMER),
-            // Nobody is connected, or the drop of the link does what has to be done.
+            // Not connected, or the drop of the link does the rest.
             _ => Ok(()),
         };
     }
@@ -273,7 +273,7 @@ impl<O: Upcalls> WorkItem<0> for Inner<O> {
     fn run(this: Arc<Self>) {
         if this.heard.xchg(false, Full) {
             if let Some(id) = this.id.lock().as_ref() {
-                // It fails when the RTU has come meanwhile, and that is just as good.
+                // Fails when the RTU has arrived meanwhile, which is just as good.
                 let _ = id.message_came();
             }
         }
@@ -293,7 +293,7 @@ impl<O: Upcalls> WorkItem<0> for Inner<O> {
 impl<O: Upcalls> WorkItem<1> for Inner<O> {
     type Pointer = Arc<Self>;
 
-    /// Runs when the handle was dropped, and again when something has changed since.
+    /// Runs when the handle was dropped, and again after each change.
     fn run(this: Arc<Self>) {
         let mut state = this.state.lock();
         state.dropped = true;
@@ -306,9 +306,8 @@ impl<O: Upcalls> WorkItem<1> for Inner<O> {
             return;
         }
 
-        // A DREQ without an answer is repeated only as long as the id lives. So wait for the answer, if
-        // that is not over:
-        // `close` gets here again, and so does the removal of the device.
+        // A DREQ without a reply is repeated only while the id lives. So wait for the reply,
+        // unless that is over: `close` gets here again, and so does the removal of the device.
         if was == Phase::Established {
             this.disconnect();
         }
@@ -317,7 +316,7 @@ impl<O: Upcalls> WorkItem<1> for Inner<O> {
             return;
         }
 
-        // Waits for callbacks, which take the locks; so not under them.
+        // Waits for callbacks, which take the locks, so without them.
         let id = this.id.lock().take();
         drop(id);
         let client = this.state.lock().client.take();
@@ -363,7 +362,7 @@ impl<O: Upcalls> Events for Inner<O> {
                 _ => self.tell(|o, id| o.refused(id, ETIMEDOUT.into())),
             },
             Event::DisconnectRequest => {
-                // If it cannot be sent, the peer asks again, and is answered without us.
+                // If this cannot be sent, the peer repeats the request, and `ib_cm` replies.
                 let _ = connection.disconnect_reply();
                 self.ended(self.close().left());
             }
@@ -383,7 +382,7 @@ impl<O: Upcalls> Events for Inner<O> {
     }
 }
 
-/// The errno of TCP's connect(2) for a REJ. `ESTALE` and `EMSGSIZE` (path MTU): try again.
+/// Returns the errno of TCP's connect(2) for a REJ. `ESTALE` and `EMSGSIZE` (path MTU): retry.
 fn rejected(why: u32) -> Error {
     match why {
         reason::STALE => ESTALE.into(),

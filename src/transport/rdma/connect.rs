@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Asking for a connection: REQ, and what its answer leads to.
+//! Connection requests: REQ and its replies (active side).
 
 use super::super::phase::{HasPhase, Phase};
 use super::cm_link::Inner;
@@ -13,7 +13,7 @@ use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 
 impl<O: Upcalls> CmLink<O> {
-    /// Both halves of a connection that is to be asked for.
+    /// Makes both halves of a connection for a request.
     pub(super) fn active(
         device: &DeviceRef,
         config: &Config,
@@ -54,7 +54,7 @@ impl<O: Upcalls> CmLink<O> {
         };
         let mut id = inner.id.lock();
         let id = Option::as_mut(&mut *id).ok_or(ENODEV)?;
-        // The answer may be here before the call returns.
+        // The reply may arrive before the call returns.
         if !inner.advance(Phase::New, Phase::Requested) {
             return Err(EINVAL);
         }
@@ -65,7 +65,7 @@ impl<O: Upcalls> CmLink<O> {
 }
 
 impl<O: Upcalls> Inner<O> {
-    /// REP has come.
+    /// Handles REP.
     pub(super) fn replied(
         self: &Arc<Self>,
         connection: &CmId,

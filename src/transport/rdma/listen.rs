@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Ports that are listened at.
+//! Listening ports.
 //!
-//! A [`Listening`] is somebody's wish that requests for a port reach the [`Acceptor`], on all devices,
-//! now and later.
+//! A [`Listening`] directs requests for a port to the [`Acceptor`], on all devices, now and later.
 
 use super::accept::{Acceptor, Request};
 use super::registry::{self, Port};
@@ -20,7 +19,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
-/// How requests get from the connection manager to the acceptor.
+/// Passes requests from the connection manager to the acceptor.
 struct CmHandler<O, A>(PhantomData<fn() -> (O, A)>);
 
 impl<O: Upcalls, A: Acceptor<O>> Listener for CmHandler<O, A> {
@@ -31,14 +30,14 @@ impl<O: Upcalls, A: Acceptor<O>> Listener for CmHandler<O, A> {
         let device = registry::lock()
             .ok()
             .and_then(|r| r.find(|d| incoming.is_at(d)));
-        // None: it is being removed.
+        // `None`: it is being removed.
         let Some(device) = device else {
             return Answer::Reject(reason::NO_SERVICE);
         };
         let Ok((net, ifindex)) = incoming.net(&destination(incoming.data())) else {
             return Answer::Reject(reason::NO_SERVICE);
         };
-        // A QP with more than its port can do would lose each message of several packets.
+        // A QP with a larger MTU than its port would lose each message of several packets.
         let port_mtu = device.port_mtu(incoming.device_port());
         if port_mtu.is_ok_and(|most| incoming.path_mtu() > most) {
             return Answer::Reject(reason::PATH_MTU);
@@ -56,9 +55,9 @@ impl<O: Upcalls, A: Acceptor<O>> Listener for CmHandler<O, A> {
     }
 }
 
-/// The address that a Hello is for. InfiniBand's GIDs do not tell the IP address, and rdma_cm finds
-/// it in the private data, too. What is no Hello gets as far as the acceptor, who counts it, where
-/// the GID alone tells the namespace.
+/// Returns the destination of a Hello. InfiniBand's GIDs do not contain the IP address; rdma_cm
+/// takes it from the private data, too. A request without a Hello goes to the acceptor, which
+/// counts it, where the GID alone determines the namespace.
 fn destination(hello: &[u8; REQUEST_DATA]) -> Address {
     let ip = match (hello[17] >> 4, hello[60..].first_chunk::<4>()) {
         (4, Some(ip)) => IpAddr::V4(Ipv4Addr::from(*ip)),
@@ -76,15 +75,15 @@ fn destination(hello: &[u8; REQUEST_DATA]) -> Address {
     }
 }
 
-/// Begins to listen at a port on a device.
+/// Starts listening at a port on a device.
 pub(super) fn open<O: Upcalls, A: Acceptor<O>>(device: &DeviceRef, port: u16) -> Result<ListenId> {
     ListenId::new::<CmHandler<O, A>>(device, SERVICE_ID + u64::from(port))
 }
 
-/// Requests for a port reach the acceptor. Dropped in process context.
+/// Directs requests for a port to the acceptor. Dropped in process context.
 pub(crate) struct Listening {
     port: u16,
-    /// Made at the beginning, because the end must not fail.
+    /// Allocated at the beginning, because the end must not fail.
     reaper: Arc<ListenReaper>,
 }
 
@@ -92,7 +91,7 @@ pub(crate) struct Listening {
 ///
 /// # Errors
 ///
-/// `ENOMEM`; `EADDRINUSE` if another module has the port on some device.
+/// `ENOMEM`. `EADDRINUSE`: another module has the port on some device.
 pub(crate) fn listen(port: u16) -> Result<Listening> {
     let reaper = ListenReaper::new(port)?;
     let mut guard = registry::lock()?;
@@ -115,7 +114,7 @@ pub(crate) fn listen(port: u16) -> Result<Listening> {
         if entry.listens.iter().any(|(number, _)| *number == port) {
             continue;
         }
-        // Memory first: what listens is not to be dropped under the lock.
+        // Allocates first: listeners must not be dropped under the lock.
         let opened = entry
             .listens
             .reserve(1, GFP_KERNEL)
@@ -124,7 +123,7 @@ pub(crate) fn listen(port: u16) -> Result<Listening> {
             .and_then(|id| Ok(entry.listens.push((port, id), GFP_KERNEL)?));
         if let Err(e) = opened {
             drop(guard);
-            // Ends what has begun.
+            // Undoes the steps so far.
             drop(listening);
             return Err(if e == EINVAL { EADDRINUSE.into() } else { e });
         }
@@ -149,13 +148,13 @@ impl Drop for Listening {
     }
 }
 
-/// Ends listening at a port that nobody wants any more. Not done by the last [`Listening`] itself: the
-/// end of listening waits for requests that are being handled, and these may wait for locks that the
-/// dropper of a `Listening` holds.
+/// Ends listening at unused ports. The last [`Listening`] does not do this itself: the end of
+/// listening waits for requests in progress, and these may wait for locks that the dropper of a
+/// `Listening` holds.
 #[pin_data]
 struct ListenReaper {
     port: u16,
-    /// What is ended may call into the module.
+    /// Ending listeners may call into the module.
     _module: ModuleRef,
     #[pin]
     work: Work<ListenReaper>,
@@ -199,7 +198,7 @@ impl WorkItem for ListenReaper {
                 let _ = registry.ports.remove(at);
             }
             drop(guard);
-            // Waits for requests that are being handled, which take the lock.
+            // Waits for requests in progress, which take the lock.
             drop(id);
         }
     }
