@@ -24,6 +24,9 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Instant;
 
+/// Exists while the module is loaded.
+const MODULE: &str = "/sys/module/ib_sdp";
+
 /// Why there is nothing to show.
 #[derive(Debug)]
 enum Error {
@@ -57,7 +60,10 @@ impl Options {
     /// Why a file may be missing.
     fn reason(&self, path: &Path) -> &'static str {
         if path.parent().is_some_and(Path::exists) {
-            " (is the module ib_sdp loaded?)"
+            match Path::new(MODULE).exists() {
+                true => " (the module ib_sdp that is loaded has no such file)",
+                false => " (is the module ib_sdp loaded?)",
+            }
         } else if self.pid.is_some() {
             " (is there such a process?)"
         } else {
@@ -108,8 +114,8 @@ fn show(
     before: Option<&Sample>,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    if o.prometheus {
-        return openmetrics::write(now.sockets.as_deref(), now.statistics.as_ref(), out);
+    if let Some(format) = o.prometheus {
+        return openmetrics::write(now.sockets.as_deref(), now.statistics.as_ref(), format, out);
     }
     let known = o.processes || o.details;
     let known = known.then(|| Processes::find(&o.proc)).unwrap_or_default();
@@ -150,6 +156,17 @@ fn show(
     Ok(())
 }
 
+/// Replaces a file as a whole: a reader finds the old text or the new one.
+fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(format!(".{}", std::process::id()));
+    let done = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
+    if done.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    done
+}
+
 fn run(o: &Options) -> Result<(), Error> {
     let mut out = io::stdout();
     let clear = !o.json && o.watch.is_some() && out.is_terminal();
@@ -164,6 +181,10 @@ fn run(o: &Options) -> Result<(), Error> {
             text.push(b'\n');
         }
         show(o, &now, before.as_ref(), &mut text)?;
+        if let Some(path) = &o.output {
+            return replace(path, &text)
+                .map_err(|e| Error::Told(format!("{}: {e}", path.display())));
+        }
         out.write_all(&text)?;
         out.flush()?;
         let Some(pause) = o.watch else { return Ok(()) };
@@ -183,7 +204,8 @@ fn main() -> ExitCode {
 }
 
 fn complain(what: &str) -> ExitCode {
-    eprintln!("sdpstat: {what}");
+    // The reader may be gone.
+    let _ = writeln!(io::stderr(), "sdpstat: {what}");
     ExitCode::FAILURE
 }
 
@@ -237,6 +259,19 @@ mod tests {
         let json: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["sockets"][1]["local"]["port"], 40001);
         assert_eq!(json["statistics"]["tx_bytes"], 83916800);
+        let file = Path::new(dir).join("sdp.prom");
+        let words = ["--prometheus=text", "--output", file.to_str().unwrap()];
+        for _ in 0..2 {
+            run(&options(&[&words[..], &["--proc", dir]].concat())).unwrap();
+            let text = fs::read_to_string(&file).unwrap();
+            assert!(
+                text.contains("# TYPE sdp_sent_bytes_total counter\n") && !text.contains("# EOF"),
+                "{text}"
+            );
+        }
+        assert_eq!(fs::read_dir(dir).unwrap().count(), 2);
+        let nowhere = ["statistics", "-o", "/nonexistent/file", "--proc", dir];
+        assert!(run(&options(&nowhere)).is_err());
         let metrics = shown(&options(&["sockets", "--prometheus", "--proc", dir]));
         assert!(
             metrics.contains("sdp_sockets{") && metrics.ends_with("# EOF\n"),

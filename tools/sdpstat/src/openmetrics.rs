@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Sockets and counters in the text format of OpenMetrics 1.0, which Prometheus and others collect.
+//! Sockets and counters for Prometheus: OpenMetrics 1.0, or version 0.0.4 of its own text format.
 
+use crate::options::Format;
 use crate::sockets::Socket;
 use sdp_info::{Counter, Statistics};
 use std::collections::BTreeMap;
@@ -245,17 +246,22 @@ impl Metric {
         }
     }
 
-    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+    fn write(&self, format: Format, out: &mut impl Write) -> io::Result<()> {
         let name = self.name;
         let (kind, suffix) = match self.kind {
             Sum => ("counter", "_total"),
             Gauge => ("gauge", ""),
         };
-        writeln!(out, "# TYPE {name} {kind}")?;
-        if name.ends_with("_bytes") {
+        // OpenMetrics names the family, 0.0.4 its samples.
+        let family = match format {
+            Format::Openmetrics => name.to_string(),
+            Format::Text => format!("{name}{suffix}"),
+        };
+        writeln!(out, "# TYPE {family} {kind}")?;
+        if format == Format::Openmetrics && name.ends_with("_bytes") {
             writeln!(out, "# UNIT {name} bytes")?;
         }
-        writeln!(out, "# HELP {name} {}", self.help)?;
+        writeln!(out, "# HELP {family} {}", self.help)?;
         for (value, n) in &self.samples {
             let value = value.replace('\\', "\\\\").replace('"', "\\\"");
             match self.label {
@@ -349,6 +355,7 @@ fn of_statistics(statistics: &Statistics) -> Vec<Metric> {
 pub fn write(
     sockets: Option<&[Socket]>,
     statistics: Option<&Statistics>,
+    format: Format,
     out: &mut impl Write,
 ) -> io::Result<()> {
     for metric in sockets
@@ -357,9 +364,12 @@ pub fn write(
         .chain(statistics.map(of_statistics))
         .flatten()
     {
-        metric.write(out)?;
+        metric.write(format, out)?;
     }
-    writeln!(out, "# EOF")
+    match format {
+        Format::Openmetrics => writeln!(out, "# EOF"),
+        Format::Text => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -367,17 +377,19 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// scripts/tests/test_openmetrics.py has the parser of Prometheus's own client read that file.
+    /// scripts/tests/test_openmetrics.py parses these files by Prometheus's own client.
     #[test]
     fn a_sample() {
         let sockets = crate::sockets::parse(crate::sockets::tests::SAMPLE).unwrap();
         let statistics = Statistics::parse(crate::statistics::tests::SAMPLE).unwrap();
-        let mut text = Vec::new();
-        write(Some(&sockets), Some(&statistics), &mut text).unwrap();
-        assert_eq!(
-            String::from_utf8(text).unwrap(),
-            include_str!("sample.openmetrics")
-        );
+        for (format, sample) in [
+            (Format::Openmetrics, include_str!("sample.openmetrics")),
+            (Format::Text, include_str!("sample.prometheus")),
+        ] {
+            let mut text = Vec::new();
+            write(Some(&sockets), Some(&statistics), format, &mut text).unwrap();
+            assert_eq!(String::from_utf8(text).unwrap(), sample);
+        }
     }
 
     #[test]
@@ -398,7 +410,7 @@ mod tests {
         )
         .unwrap();
         let mut text = Vec::new();
-        write(None, Some(&s), &mut text).unwrap();
+        write(None, Some(&s), Format::Openmetrics, &mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert!(
             text.contains("sdp_other_total{name=\"new \\\\ \\\"one\\\"\"} 5\n"),

@@ -32,9 +32,13 @@ pub struct Options {
     /// Print JSON: one object, with --watch one a line
     #[arg(long)]
     pub json: bool,
-    /// Print the OpenMetrics text format, for Prometheus
-    #[arg(long, conflicts_with_all = ["json", "watch", "processes", "details"])]
-    pub prometheus: bool,
+    /// Print metrics for Prometheus
+    #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "openmetrics",
+        conflicts_with_all = ["json", "watch", "processes", "details"])]
+    pub prometheus: Option<Format>,
+    /// Write to a file that is replaced as a whole
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "watch")]
+    pub output: Option<PathBuf>,
     /// Go on every so many seconds, with what each counter gained per second
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     pub watch: Option<Duration>,
@@ -44,6 +48,15 @@ pub struct Options {
     /// Where procfs is mounted
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "/proc")]
     pub proc: PathBuf,
+}
+
+/// A text format of Prometheus.
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+pub enum Format {
+    /// OpenMetrics 1.0
+    Openmetrics,
+    /// Version 0.0.4, which node_exporter's textfile collector takes
+    Text,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
