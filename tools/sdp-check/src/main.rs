@@ -31,6 +31,7 @@ mod verdict;
 use clap::Parser;
 use options::Options;
 use report::Report;
+use std::io::{self, Write};
 use std::process::{self, ExitCode};
 use std::sync::{Arc, Mutex};
 
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
     if options.serve {
         signal::on_end(|signal| {
             log::quiet();
-            eprintln!("sdp-check: interrupted");
+            complain("interrupted");
             process::exit(128 + signal);
         });
         return match serve::run(&options) {
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
     signal::on_end(move |signal| {
         log::quiet();
         let _ = client::lock(&interrupted).end("; it was interrupted");
-        eprintln!("sdp-check: interrupted");
+        complain("interrupted");
         process::exit(128 + signal);
     });
     let done = client::run(&options, &report);
@@ -72,7 +73,8 @@ fn main() -> ExitCode {
     }) {
         Err(e) => complain(&e),
         Ok(good) => {
-            println!("the report is in {}", report.path().display());
+            let path = report.path().display();
+            let _ = writeln!(io::stdout(), "the report is in {path}");
             if good && done.is_ok() {
                 ExitCode::SUCCESS
             } else {
@@ -83,6 +85,7 @@ fn main() -> ExitCode {
 }
 
 fn complain(what: &str) -> ExitCode {
-    eprintln!("sdp-check: {what}");
+    // The reader may be gone.
+    let _ = writeln!(io::stderr(), "sdp-check: {what}");
     ExitCode::FAILURE
 }

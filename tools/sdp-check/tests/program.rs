@@ -252,3 +252,38 @@ fn ports_and_files() {
         assert_eq!(run(c).0, Some(2), "{wrong:?}");
     }
 }
+
+/// A reader that is gone, or a full disk, changes nothing but the output.
+#[test]
+fn outputs_that_take_nothing() {
+    let full = || {
+        Stdio::from(
+            fs::OpenOptions::new()
+                .write(true)
+                .open("/dev/full")
+                .unwrap(),
+        )
+    };
+    let closed = || {
+        let mut reader = Command::new("true").stdin(Stdio::piped()).spawn().unwrap();
+        let pipe = reader.stdin.take().unwrap();
+        reader.wait().unwrap();
+        Stdio::from(pipe)
+    };
+    for (name, out, err) in [("closed", closed(), closed()), ("full", full(), full())] {
+        let report = File::new(name);
+        let mut c = program();
+        c.args(["--no-perftest", "--report"]).arg(&report.0);
+        let status = c.stdout(out).stderr(err).status().unwrap();
+        // 101 is a panic, and a signal has no code
+        assert!(matches!(status.code(), Some(0 | 1)), "{name}: {status}");
+        assert!(report.text().contains(" skipped\n"), "{name}");
+    }
+    let mut c = program();
+    let (status, _, err) = {
+        c.args(["--no-perftest", "--report", "/dev/full"]);
+        run(c)
+    };
+    assert_eq!(status, Some(1), "{err}");
+    assert!(err.contains("/dev/full is not whole"), "{err}");
+}

@@ -10,7 +10,7 @@ use clap::Parser;
 use options::Options;
 use std::env;
 use std::ffi::{CString, OsStr, OsString};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -121,7 +121,8 @@ fn beyond_reach(program: &Path) -> Option<&'static str> {
 }
 
 fn complain(what: &str) {
-    eprintln!("sdp-run: {what}");
+    // The reader may be gone.
+    let _ = writeln!(io::stderr(), "sdp-run: {what}");
 }
 
 fn main() -> ExitCode {

@@ -44,12 +44,12 @@ fn main() -> ExitCode {
         // whoever reads has seen enough
         Err(Error::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(Error::Output(e)) => {
-            eprintln!("sdpctl: cannot write: {e}");
+            let _ = writeln!(io::stderr(), "sdpctl: cannot write: {e}");
             ExitCode::FAILURE
         }
         Err(Error::Told(lines)) => {
             for line in lines {
-                eprintln!("sdpctl: {line}");
+                let _ = writeln!(io::stderr(), "sdpctl: {line}");
             }
             ExitCode::FAILURE
         }
