@@ -103,17 +103,19 @@ impl BacklogSlot {
     ///
     /// `EINVAL` if it does not listen any more.
     pub(crate) fn hand_over(&self, child: &SdpSock) -> Result {
-        let child = Unaccepted::new(child).ok_or(EINVAL)?;
         {
             let mut c = self.listener.connection();
             let l = c.listener.as_mut().ok_or(EINVAL)?;
             let place = l.places.remove_node(&(PENDING, self.number));
             let place = place.ok_or(EINVAL)?.into_reservation();
+            // under the lock: from here on the child calls back the listener's user
+            let child = Unaccepted::new(child).ok_or(EINVAL)?;
             let at = (WAITING, PLACES.fetch_add(1, Relaxed));
             l.places.insert(place.into_node(at, Some(child)));
             l.waiting += 1;
             self.listener.set_waiting(l.waiting as u32);
         }
+        child.state_changed();
         self.listener.wake_one();
         self.listener.data_ready();
         Ok(())

@@ -139,7 +139,10 @@ impl Connection {
             ),
             // What does not fit one message for the way it lies in memory is not held back:
             // so only the last bytes are, and the message before them asks for a completion.
-            no_delay: self.options.no_delay || ahead.unsent > ahead.limit || ahead.more,
+            no_delay: self.options.no_delay
+                || ahead.unsent > ahead.limit
+                || ahead.more
+                || sk.cast_nodelay(),
             cork: self.cork.holds(self.options.cork) && !ahead.more,
             limit: u32::try_from(ahead.limit).unwrap_or(u32::MAX),
             reader_waits,

@@ -28,8 +28,19 @@ struct net_proto_family sdp_h_family[2];
 
 static struct workqueue_struct *sdp_h_wq;
 
+static_assert(offsetof(struct sdp_h_sock, inet6) >= sizeof(struct tcp_sock));
+
+/* tcp_sock_set_keepidle() arms this timer with a reference; SDP has its own keepalive. */
+static void unused_keepalive(struct timer_list *t)
+{
+	struct inet_connection_sock *icsk = timer_container_of(icsk, t, icsk_keepalive_timer);
+
+	sock_put(&icsk->icsk_inet.sk);
+}
+
 void sdp_h_async_init(struct sdp_h_sock *s, work_func_t work, work_func_t timer)
 {
+	timer_setup(&inet_csk(&s->inet.sk)->icsk_keepalive_timer, unused_keepalive, 0);
 	INIT_WORK(&s->work, work);
 	INIT_DELAYED_WORK(&s->timer, timer);
 	init_waitqueue_head(&s->wait);
@@ -123,10 +134,17 @@ bool sdp_h_child_take(struct sock *sk)
 	return atomic_xchg(&((struct sdp_h_sock *)sk)->unaccepted, 0);
 }
 
-/* What the caller's reference was the last use of, on the way to sk_free(). */
+/*
+ * Releases the owner's reference. A kernel user may free what its callbacks use
+ * once this returns: waits for those that are running, also on children of a
+ * listener, which are SOCK_DEAD by now.
+ */
 void sdp_h_sock_discard(struct sock *sk)
 {
 	sock_orphan(sk);
+	sk_stop_timer_sync(sk, &inet_csk(sk)->icsk_keepalive_timer);
+	if (sk->sk_kern_sock || rcu_access_pointer(sk->sk_user_data))
+		synchronize_rcu();
 	xfrm_sk_free_policy(sk);
 	sock_put(sk);
 }
@@ -205,21 +223,49 @@ void sdp_h_wake_async(struct sock *sk, int how, int band)
 /*
  * The callbacks are the owner's to change (in-kernel users do) under
  * sk_callback_lock, and a socket may be orphaned at any time: the default ones
- * look at sk_wq under RCU, so they may be called without a lock.
+ * look at sk_wq under RCU, so they may be called without a lock. Those of a
+ * kernel user are valid until it has released the socket: SOCK_DEAD, then a
+ * grace period in sdp_h_sock_discard(). A child inherits its listener's, and
+ * calls them from its entry into the listener's queue on: close(2) of the
+ * listener does not know it before.
  */
+static bool has_user(const struct sock *sk)
+{
+	return !sock_flag(sk, SOCK_DEAD) && !atomic_read(&((struct sdp_h_sock *)sk)->unaccepted);
+}
+
 void sdp_h_state_change(struct sock *sk)
 {
-	READ_ONCE(sk->sk_state_change)(sk);
+	guard(rcu)();
+	if (has_user(sk))
+		READ_ONCE(sk->sk_state_change)(sk);
 }
 
 void sdp_h_data_ready(struct sock *sk)
 {
-	READ_ONCE(sk->sk_data_ready)(sk);
+	guard(rcu)();
+	if (has_user(sk))
+		READ_ONCE(sk->sk_data_ready)(sk);
 }
 
 void sdp_h_write_space(struct sock *sk)
 {
-	READ_ONCE(sk->sk_write_space)(sk);
+	guard(rcu)();
+	if (has_user(sk))
+		READ_ONCE(sk->sk_write_space)(sk);
+}
+
+void sdp_h_error_report(struct sock *sk)
+{
+	guard(rcu)();
+	if (has_user(sk))
+		sk_error_report(sk);
+}
+
+/* True if a kernel user has called tcp_sock_set_nodelay(). */
+bool sdp_h_cast_nodelay(const struct sock *sk)
+{
+	return sk->sk_kern_sock && (tcp_sk(sk)->nonagle & TCP_NAGLE_OFF);
 }
 
 bool sdp_h_ipv6_only(const struct sock *sk)

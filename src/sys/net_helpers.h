@@ -10,6 +10,7 @@
 #include <linux/in6.h>
 #include <linux/ipv6.h>
 #include <linux/mutex.h>
+#include <linux/tcp.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 #include <linux/sockptr.h>
@@ -24,6 +25,11 @@
 /* The C part of a socket; the Rust part follows it in the same object. */
 struct sdp_h_sock {
 	struct inet_sock	inet;	/* must be first */
+	/*
+	 * Kernel users cast any stream socket of protocol 6 to tcp_sock (DRBD does):
+	 * writes by tcp_sock_set_*() land here. Of those only NODELAY is read.
+	 */
+	u8			as_tcp[sizeof(struct tcp_sock) - sizeof(struct inet_sock)];
 	struct ipv6_pinfo	inet6;
 	struct work_struct	work;
 	struct delayed_work	timer;
@@ -97,6 +103,8 @@ void sdp_h_wake_async(struct sock *sk, int how, int band);
 void sdp_h_state_change(struct sock *sk);
 void sdp_h_data_ready(struct sock *sk);
 void sdp_h_write_space(struct sock *sk);
+void sdp_h_error_report(struct sock *sk);
+bool sdp_h_cast_nodelay(const struct sock *sk);
 void sdp_h_local(const struct sock *sk, struct sdp_h_addr *a);
 void sdp_h_remote(const struct sock *sk, struct sdp_h_addr *a);
 void sdp_h_set_local(struct sock *sk, const struct sdp_h_addr *a);

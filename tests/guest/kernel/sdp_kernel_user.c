@@ -14,6 +14,12 @@
  * pages     connect and send COUNT pages by MSG_SPLICE_PAGES
  * slab      the same of memory that cannot be given away, which is freed at once
  * options   set and get options by the kernel's interface
+ * casts     send COUNT pages as above and receive the pattern until its end, with
+ *           every exported tcp_sock_set_*() between the pages
+ * nodelay   tcp_sock_set_nodelay(), then send COUNT single bytes
+ * doorbell  as serve, but accept only once a connection's state has changed
+ * forsaken  listen, and release the listener when COUNT connections are in its
+ *           queue: its callbacks must not run afterwards
  * frugal    as ask, with memory that must not wait for I/O
  * reclaim   as ask, for somebody who frees memory that way: from the reserves
  * leave     listen, or connect if COUNT is not 0, and leave the socket in the
@@ -24,6 +30,7 @@
  */
 #include <linux/bvec.h>
 #include <linux/completion.h>
+#include <linux/delay.h>
 #include <linux/inet.h>
 #include <linux/kprobes.h>
 #include <linux/module.h>
@@ -104,7 +111,7 @@ static int make(const struct order *o, struct socket **sock)
 	return err;
 }
 
-static int listen(const struct order *o, struct socket **sock)
+static int bind_to(const struct order *o, struct socket **sock)
 {
 	struct sockaddr_storage a;
 	int len = make_address(o, &a), err;
@@ -115,10 +122,22 @@ static int listen(const struct order *o, struct socket **sock)
 	if (err)
 		return err;
 	err = kernel_bind(*sock, (struct sockaddr_unsized *)&a, len);
-	if (!err)
-		err = kernel_listen(*sock, 16);
 	if (err) {
-		tell(o->report, "bind or listen %d\n", err);
+		tell(o->report, "bind %d\n", err);
+		sock_release(*sock);
+	}
+	return err;
+}
+
+static int listen(const struct order *o, struct socket **sock)
+{
+	int err = bind_to(o, sock);
+
+	if (err)
+		return err;
+	err = kernel_listen(*sock, 16);
+	if (err) {
+		tell(o->report, "listen %d\n", err);
 		sock_release(*sock);
 	}
 	return err;
@@ -353,43 +372,263 @@ static void options(struct order *o)
 	sock_release(sock);
 }
 
+/* Sends page number `i` of the pattern; the error of a call that failed. */
+static int send_page(struct socket *sock, int i, bool slab, int flags)
+{
+	u8 *bytes = slab ? kmalloc(PAGE_SIZE, GFP_KERNEL) : (u8 *)__get_free_page(GFP_KERNEL);
+	struct msghdr msg = { .msg_flags = MSG_SPLICE_PAGES | MSG_NOSIGNAL | flags };
+	struct bio_vec vec;
+	int j, n, err = 0;
+
+	if (!bytes)
+		return -ENOMEM;
+	for (j = 0; j < PAGE_SIZE; j++)
+		bytes[j] = pattern(i * PAGE_SIZE + j);
+	bvec_set_virt(&vec, bytes, PAGE_SIZE);
+	iov_iter_bvec(&msg.msg_iter, ITER_SOURCE, &vec, 1, PAGE_SIZE);
+	while (!err && msg_data_left(&msg)) {
+		n = sock_sendmsg(sock, &msg);
+		if (n <= 0)
+			err = n ?: -EIO;
+	}
+	if (slab) {
+		memset(bytes, 0xee, PAGE_SIZE);
+		kfree(bytes);
+	} else {
+		free_page((unsigned long)bytes);
+	}
+	return err;
+}
+
 static void pages(struct order *o, bool slab)
 {
 	struct report *r = o->report;
 	struct socket *sock;
-	int i, j, n, err;
+	int i, err;
 
 	if (make(o, &sock))
 		return;
 	err = connect(o, sock, 0);
 	tell(r, "connect %d\n", err);
-	for (i = 0; !err && i < o->count; i++) {
-		u8 *bytes = slab ? kmalloc(PAGE_SIZE, GFP_KERNEL) : (u8 *)__get_free_page(GFP_KERNEL);
-		struct bio_vec vec;
-		struct msghdr msg = { .msg_flags = MSG_SPLICE_PAGES | MSG_NOSIGNAL | (i + 1 < o->count ? MSG_MORE : 0) };
+	for (i = 0; !err && i < o->count; i++)
+		err = send_page(sock, i, slab, i + 1 < o->count ? MSG_MORE : 0);
+	tell(r, "pages %d, then %d\n", i, err);
+	sock_release(sock);
+}
 
-		if (!bytes)
-			break;
-		for (j = 0; j < PAGE_SIZE; j++)
-			bytes[j] = pattern(i * PAGE_SIZE + j);
-		bvec_set_virt(&vec, bytes, PAGE_SIZE);
-		iov_iter_bvec(&msg.msg_iter, ITER_SOURCE, &vec, 1, PAGE_SIZE);
-		while (msg_data_left(&msg)) {
-			n = sock_sendmsg(sock, &msg);
-			if (n <= 0) {
-				err = n ?: -EIO;
-				break;
-			}
-		}
-		if (slab) {
-			memset(bytes, 0xee, PAGE_SIZE);
-			kfree(bytes);
-		} else {
-			free_page((unsigned long)bytes);
+/* --- users that take any stream socket for one of TCP ---------------------------------- */
+
+static int cast(struct sock *sk, int turn)
+{
+	switch (turn % 10) {
+	case 0:
+		tcp_sock_set_nodelay(sk);
+		return 0;
+	case 1:
+	case 2:
+		tcp_sock_set_cork(sk, turn % 10 == 1);
+		return 0;
+	case 3:
+	case 4:
+		tcp_sock_set_quickack(sk, turn % 10 - 2);
+		return 0;
+	case 5:
+		return tcp_sock_set_keepidle(sk, 1);
+	case 6:
+		return tcp_sock_set_keepintvl(sk, 5);
+	case 7:
+		return tcp_sock_set_keepcnt(sk, 9);
+	case 8:
+		return tcp_sock_set_user_timeout(sk, 100000);
+	default:
+		return tcp_sock_set_syncnt(sk, 3);
+	}
+}
+
+static void casts(struct order *o, u8 *buffer)
+{
+	struct report *r = o->report;
+	struct socket *sock;
+	size_t got = 0;
+	bool good = true;
+	int i, n, err;
+
+	if (make(o, &sock))
+		return;
+	err = connect(o, sock, 0);
+	tell(r, "connect %d\n", err);
+	sock_set_keepalive(sock->sk);
+	for (i = 0; !err && i < o->count; i++) {
+		err = send_page(sock, i, false, i % 64 == 63 ? 0 : MSG_MORE) ?: cast(sock->sk, i);
+		while ((n = get(sock, buffer, CHUNK, MSG_DONTWAIT)) > 0) {
+			good = good && is_pattern(buffer, got, n);
+			got += n;
 		}
 	}
 	tell(r, "pages %d, then %d\n", i, err);
+	kernel_sock_shutdown(sock, SHUT_WR);
+	while ((n = get(sock, buffer, CHUNK, 0)) > 0) {
+		good = good && is_pattern(buffer, got, n);
+		got += n;
+	}
+	/* the time of the keepalive timer, twice: it is armed again after that */
+	msleep(1200);
+	tell(r, "got %zu, then %d, right %d, keepidle %d\n", got, n, good, cast(sock->sk, 5));
 	sock_release(sock);
+}
+
+static void nodelay(struct order *o)
+{
+	struct socket *sock;
+	int i, n;
+
+	if (make(o, &sock))
+		return;
+	n = connect(o, sock, 0);
+	tell(o->report, "connect %d\n", n);
+	tcp_sock_set_nodelay(sock->sk);
+	for (i = 0, n = 1; n == 1 && i < o->count; i++)
+		n = put(sock, "x", 1, 0);
+	tell(o->report, "sent %d\n", i);
+	sock_release(sock);
+}
+
+/* --- listeners whose connections inherit callbacks, as DRBD does ------------------------ */
+
+/* Kept until the module goes: a callback that comes too late finds `gone`. */
+struct bell {
+	struct list_head all;
+	struct completion established, queued;
+	atomic_t wanted, late;
+	bool gone;
+	void (*state_change)(struct sock *sk);
+	void (*data_ready)(struct sock *sk);
+	void (*write_space)(struct sock *sk);
+	void (*error_report)(struct sock *sk);
+};
+
+static LIST_HEAD(bells);
+static DEFINE_SPINLOCK(bells_lock);
+
+/* Returns the bell, null after its end. Callbacks of connections are slow. */
+static struct bell *rung(struct sock *sk)
+{
+	struct bell *b = sk->sk_user_data;
+
+	if (sk->sk_state != TCP_LISTEN)
+		mdelay(20);
+	if (!READ_ONCE(b->gone))
+		return b;
+	atomic_inc(&b->late);
+	return NULL;
+}
+
+static void bell_state(struct sock *sk)
+{
+	struct bell *b = rung(sk);
+
+	if (b && sk->sk_state == TCP_ESTABLISHED)
+		complete(&b->established);
+	if (b)
+		b->state_change(sk);
+}
+
+static void bell_data(struct sock *sk)
+{
+	struct bell *b = rung(sk);
+
+	if (b && sk->sk_state == TCP_LISTEN && atomic_dec_and_test(&b->wanted))
+		complete(&b->queued);
+	if (b)
+		b->data_ready(sk);
+}
+
+static void bell_space(struct sock *sk)
+{
+	struct bell *b = rung(sk);
+
+	if (b)
+		b->write_space(sk);
+}
+
+static void bell_error(struct sock *sk)
+{
+	struct bell *b = rung(sk);
+
+	if (b)
+		b->error_report(sk);
+}
+
+/* A socket's callbacks are the bell's, or those before. */
+static void hang(struct sock *sk, struct bell *b, bool on)
+{
+	write_lock_bh(&sk->sk_callback_lock);
+	sk->sk_user_data = on ? b : NULL;
+	sk->sk_state_change = on ? bell_state : b->state_change;
+	sk->sk_data_ready = on ? bell_data : b->data_ready;
+	sk->sk_write_space = on ? bell_space : b->write_space;
+	sk->sk_error_report = on ? bell_error : b->error_report;
+	write_unlock_bh(&sk->sk_callback_lock);
+}
+
+static struct bell *listen_with_bell(struct order *o, struct socket **sock)
+{
+	struct bell *b = kzalloc_obj(struct bell, GFP_KERNEL);
+
+	if (!b)
+		return NULL;
+	if (bind_to(o, sock)) {
+		kfree(b);
+		return NULL;
+	}
+	init_completion(&b->established);
+	init_completion(&b->queued);
+	atomic_set(&b->wanted, o->count);
+	b->state_change = (*sock)->sk->sk_state_change;
+	b->data_ready = (*sock)->sk->sk_data_ready;
+	b->write_space = (*sock)->sk->sk_write_space;
+	b->error_report = (*sock)->sk->sk_error_report;
+	spin_lock(&bells_lock);
+	list_add(&b->all, &bells);
+	spin_unlock(&bells_lock);
+	hang((*sock)->sk, b, true);
+	tell(o->report, "listen %d\n", kernel_listen(*sock, 16));
+	return b;
+}
+
+static void doorbell(struct order *o, u8 *buffer)
+{
+	struct socket *listener, *sock;
+	struct bell *b = listen_with_bell(o, &listener);
+	int err;
+
+	if (!b)
+		return;
+	tell(o->report, "established %d\n",
+	     wait_for_completion_interruptible_timeout(&b->established, 10 * HZ) > 0);
+	err = kernel_accept(listener, &sock, 0);
+	tell(o->report, "accept %d\n", err);
+	if (!err) {
+		hang(sock->sk, b, false);
+		echo(o->report, sock, buffer);
+		sock_release(sock);
+	}
+	sock_release(listener);
+	WRITE_ONCE(b->gone, true);
+}
+
+static void forsaken(struct order *o)
+{
+	struct socket *listener;
+	struct bell *b = listen_with_bell(o, &listener);
+
+	if (!b)
+		return;
+	tell(o->report, "in the queue %d\n", wait_for_completion_interruptible_timeout(&b->queued, PATIENCE) > 0);
+	sock_release(listener);
+	WRITE_ONCE(b->gone, true);
+	msleep(1000);
+	tell(o->report, "too late %d\n", atomic_read(&b->late));
 }
 
 /* --- calls that never wait -------------------------------------------------------------------- */
@@ -781,6 +1020,14 @@ static int carry_out(struct order *o)
 		pages(o, true);
 	else if (!strcmp(o->command, "options"))
 		options(o);
+	else if (!strcmp(o->command, "casts"))
+		casts(o, buffer);
+	else if (!strcmp(o->command, "nodelay"))
+		nodelay(o);
+	else if (!strcmp(o->command, "doorbell"))
+		doorbell(o, buffer);
+	else if (!strcmp(o->command, "forsaken"))
+		forsaken(o);
 	else if (!strcmp(o->command, "leave"))
 		leave_behind(o);
 	else
@@ -848,8 +1095,12 @@ module_init(user_init);
 
 static void __exit user_exit(void)
 {
+	struct bell *b, *next;
+
 	remove_proc_entry("sdp_kernel_user", NULL);
 	unregister_pernet_subsys(&net_ops);
+	list_for_each_entry_safe(b, next, &bells, all)
+		kfree(b);
 }
 module_exit(user_exit);
 

@@ -165,6 +165,12 @@ impl SockCore {
         unsafe { c::sdp_h_sock_set_flag(self.raw(), f.raw(), on) }
     }
 
+    /// True if a kernel user has switched Nagle's algorithm off by `tcp_sock_set_nodelay()`.
+    pub(crate) fn cast_nodelay(&self) -> bool {
+        // SAFETY: By the invariants the sock is alive, and is as large as a `tcp_sock`.
+        unsafe { c::sdp_h_cast_nodelay(self.raw()) }
+    }
+
     /// How long a receive may wait, in jiffies: 0 for not at all.
     pub(crate) fn receive_timeout(&self, non_blocking: bool) -> isize {
         // SAFETY: By the invariants the sock is alive.

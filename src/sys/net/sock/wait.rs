@@ -130,7 +130,7 @@ impl SockCore {
     /// Wakes those who poll for errors.
     pub(crate) fn error_report(&self) {
         // SAFETY: By the invariants the sock is alive.
-        unsafe { c::sk_error_report(self.raw()) }
+        unsafe { c::sdp_h_error_report(self.raw()) }
     }
 
     /// Sends SIGURG to the owner (urgent data is on its way).

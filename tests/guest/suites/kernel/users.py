@@ -5,6 +5,7 @@ import os
 import pathlib
 import socket
 import subprocess
+import time
 
 from lib import calls, netns, observe
 from lib.registry import case
@@ -27,8 +28,12 @@ def order(e, command, address, port, count=0):
         return file.read(4096).decode().splitlines()
 
 
+PERIOD = bytes((at * 7 + (at >> 8)) & 255 for at in range(1 << 16))
+
+
 def pattern(start, count):
-    return bytes((at * 7 + (at >> 8)) & 255 for at in range(start, start + count))
+    at = start % len(PERIOD)
+    return (PERIOD * ((at + count) // len(PERIOD) + 1))[at:at + count]
 
 
 def echo(sock):
@@ -214,6 +219,72 @@ def pages_without_a_copy(e):
 @case
 def options(e):
     e.note("told", order(e, "options", e.there, 1))
+
+
+@case(timeout=60)
+def takes_it_for_tcp(e):
+    """Every exported tcp_sock_set_*() casts the socket to a tcp_sock, between zero-copy sends."""
+    count, back = 512, 1 << 20
+    listener = e.listen()
+
+    def exchange():
+        far, _ = listener.accept()
+        try:
+            sender = e.task(lambda: far.sendall(pattern(0, back)) or far.shutdown(socket.SHUT_WR))
+            got = far.drain()
+            sender.result()
+            return got
+        finally:
+            far.close()
+
+    task = e.task(exchange)
+    e.note("told", order(e, "casts", e.there, listener.port, count))
+    e.check(task.result() == pattern(0, count * 4096), "other bytes than were sent")
+
+
+@case
+def nodelay_is_heeded(e):
+    """No small send waits for the one before after tcp_sock_set_nodelay()."""
+    listener = e.listen()
+    task = e.task(lambda: listener.accept()[0].drain())
+    counters = Counters()
+    e.note("told", order(e, "nodelay", e.there, listener.port, 6))
+    e.equal(len(task.result()), 6, "bytes")
+    if e.sdp:
+        messages = counters.gained("post_send SDP_MID_DATA")    # those that give credits too
+        e.check(messages >= 6, f"{messages} messages")
+
+
+@case
+def doorbell(e):
+    """A server accepts only after the sk_state_change that a connection inherits from it."""
+    port = e.refused_port("self")
+    task = e.task(order, e, "doorbell", e.here, port, 1)
+    near = e.socket("peer")
+    e.until(lambda: e.error(near.connect, e.address(e.here, port)) == "ok", "the kernel's listener")
+    near.send(b"ring")
+    near.shutdown(socket.SHUT_WR)
+    e.equal(near.drain(), b"ring", "the echo")
+    e.note("told", task.result())
+
+
+@case(timeout=60)
+def forsaken(e):
+    """No callback runs after the release of a listener with busy connections in its queue."""
+    port, count = e.refused_port("self"), 6
+    task = e.task(order, e, "forsaken", e.here, port, count)
+
+    def client():
+        near = e.socket("peer")
+        e.until(lambda: e.error(near.connect, e.address(e.here, port)) == "ok", "the kernel's listener")
+        while e.error(near.send, b"here") == "ok":
+            time.sleep(0.003)
+        near.close()
+
+    clients = [e.task(client) for _ in range(count)]
+    e.note("told", task.result())
+    for each in clients:
+        each.result()
 
 
 def leave_some(e):
