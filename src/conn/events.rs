@@ -27,10 +27,12 @@ pub(crate) enum Queue {
 pub(crate) enum Looker {
     /// Those who wait: they are to be woken.
     Caller,
-    /// Those who poll, if there are any; else a worker.
+    /// The pollers: the caller wakes them without another condition.
     Poller,
     /// A worker.
     Worker,
+    /// Another task, which has taken the note.
+    Taker,
 }
 
 /// What [`Events::take`] has taken.
@@ -69,33 +71,29 @@ impl Events {
         }
     }
 
-    /// A queue has something. Returns who has to look.
+    /// Notes an event of a queue and returns its [`Looker`]. `has_pollers` decides, once, whether a
+    /// wakeup of the pollers reaches all that have to be notified.
     #[must_use]
-    pub(crate) fn tell(&self, queue: Queue) -> Looker {
-        self.note(queue).store(NOTED, Relaxed);
+    pub(crate) fn tell(&self, queue: Queue, has_pollers: impl FnOnce() -> bool) -> Looker {
+        let note = match queue {
+            Queue::Receive => &self.receive,
+            Queue::Send => &self.send,
+        };
+        note.store(NOTED, Relaxed);
         // orders the note before the looks at who waits and what is unfinished; pairs with the
         // fetch_sub in `leave` and the exchange in `set_unfinished`
         if self.waiters.fetch_add(0, Full) > 0 {
             return Looker::Caller;
         }
-        match self.unfinished.load(Relaxed) {
-            0 => Looker::Poller,
-            _ => Looker::Worker,
+        if self.unfinished.load(Relaxed) != 0 || !has_pollers() {
+            return Looker::Worker;
         }
-    }
-
-    fn note(&self, queue: Queue) -> &Atomic<i32> {
-        match queue {
-            Queue::Receive => &self.receive,
-            Queue::Send => &self.send,
+        // From here on a poller may take the note without a wakeup of the others. So the caller wakes
+        // them, whatever has changed since.
+        match note.cmpxchg(NOTED, FOR_POLLERS, Full) {
+            Ok(_) => Looker::Poller,
+            Err(_) => Looker::Taker,
         }
-    }
-
-    /// Those who poll are going to be woken for what was told. Returns false if somebody has taken it,
-    /// who looks.
-    #[must_use]
-    pub(crate) fn leave_to_pollers(&self, queue: Queue) -> bool {
-        self.note(queue).cmpxchg(NOTED, FOR_POLLERS, Full).is_ok()
     }
 
     /// Says whether something goes on with the next event by itself, so that a worker has to look.

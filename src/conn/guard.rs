@@ -220,6 +220,7 @@ impl Deliver<'_> {
     }
 
     /// Makes receive buffers, lets go of memory and runs the transport's copy jobs, as long as one leads to the other.
+    /// What that finds under another hold of the lock is told to those who poll: they may have asked in between.
     fn serve(&mut self) {
         let (sk, wakeups) = (self.sk, &mut self.wakeups);
         while wakeups.copy_job || wakeups.buffers || wakeups.released {
@@ -228,7 +229,9 @@ impl Deliver<'_> {
             }
             if core::mem::take(&mut wakeups.buffers) {
                 // the program, or a worker, may be what memory is wanted for
-                wakeups.merge(rx_buffers::stock(sk, GFP_NOWAIT));
+                let found = rx_buffers::stock(sk, GFP_NOWAIT);
+                self.polls &= found.is_empty();
+                wakeups.merge(found);
             }
             if !core::mem::take(&mut wakeups.copy_job) {
                 continue;
@@ -243,7 +246,9 @@ impl Deliver<'_> {
                 let mut c = sk.connection();
                 c.stats.direct_helped += helped;
                 c.progress();
-                wakeups.merge(c.unlock().take());
+                let found = c.unlock().take();
+                self.polls &= found.is_empty();
+                wakeups.merge(found);
             }
         }
     }

@@ -187,12 +187,14 @@ impl SdpSock {
 
     /// Tells whoever looks at the completion queues. Whether that has to be a worker.
     fn needs_worker(&self, queue: Queue) -> bool {
-        let events = &self.data().events;
-        match events.tell(queue) {
+        match self.data().events.tell(queue, || self.has_pollers()) {
             Looker::Caller => self.wake(),
-            Looker::Poller if !events.leave_to_pollers(queue) => {}
-            Looker::Poller if self.wake_pollers() => self.set_timer(POLLERS_TIME),
-            Looker::Poller | Looker::Worker => return true,
+            Looker::Poller => {
+                self.wake_pollers();
+                self.set_timer(POLLERS_TIME);
+            }
+            Looker::Worker => return true,
+            Looker::Taker => {}
         }
         false
     }

@@ -146,7 +146,8 @@ void sdp_h_give_way(void);
 long sdp_h_sleep_killably(struct sdp_h_sock *s, int seen, long timeo);
 void sdp_h_sleep_through(struct sdp_h_sock *s, int seen, long timeo);
 bool sdp_h_is_watched(struct sock *sk);
-bool sdp_h_wake_pollers(struct sock *sk);
+bool sdp_h_has_pollers(struct sock *sk);
+void sdp_h_wake_pollers(struct sock *sk);
 
 void sdp_h_memory_begin(const struct sock *sk, struct sdp_h_memory *m);
 void sdp_h_memory_end(struct sdp_h_memory *m);

@@ -83,22 +83,32 @@ static bool has_owner(const struct sock *sk)
 }
 
 /*
- * Wakes those who poll, without a reason, so that they ask again whatever they want to know of: poll(), select(), epoll and
- * io_uring tell the program nothing but what they find then. Not those who are told by a signal, or by a
- * callback that somebody inside the kernel has put in place of the default one.
+ * True if somebody polls, and sdp_h_wake_pollers() reaches all who are to know.
+ * It does not reach those who are told by a signal, or by a callback that
+ * somebody inside the kernel has put in place of the default one.
  */
-bool sdp_h_wake_pollers(struct sock *sk)
+bool sdp_h_has_pollers(struct sock *sk)
 {
 	struct sdp_h_sock *s = (struct sdp_h_sock *)sk;
 	struct socket_wq *wq;
-	bool woken;
 
-	rcu_read_lock();
+	guard(rcu)();
 	wq = rcu_dereference(sk->sk_wq);
-	woken = skwq_has_sleeper(wq) && !READ_ONCE(wq->fasync_list) && !has_owner(sk) &&
-		READ_ONCE(sk->sk_data_ready) == s->data_ready;
-	if (woken)
+	return skwq_has_sleeper(wq) && !READ_ONCE(wq->fasync_list) && !has_owner(sk) &&
+	       READ_ONCE(sk->sk_data_ready) == s->data_ready;
+}
+
+/*
+ * Wakes those who poll, without a reason, so that they ask again whatever they
+ * want to know of: poll(), select(), epoll and io_uring tell the program
+ * nothing but what they find then.
+ */
+void sdp_h_wake_pollers(struct sock *sk)
+{
+	struct socket_wq *wq;
+
+	guard(rcu)();
+	wq = rcu_dereference(sk->sk_wq);
+	if (wq)
 		wake_up_interruptible_sync(&wq->wait);
-	rcu_read_unlock();
-	return woken;
 }

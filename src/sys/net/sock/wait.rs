@@ -172,10 +172,15 @@ impl SockCore {
         unsafe { c::sdp_h_is_watched(self.raw()) }
     }
 
-    /// Has those who poll ask again what there is; whether there are any, and nobody who has to be told
-    /// only of what concerns him: by a signal, or by a callback inside the kernel. May be called in any
-    /// context.
-    pub(crate) fn wake_pollers(&self) -> bool {
+    /// True if somebody polls, and [`SockCore::wake_pollers`] reaches all who are to know: nobody is
+    /// notified by a signal or by a callback inside the kernel. May be called in any context.
+    pub(crate) fn has_pollers(&self) -> bool {
+        // SAFETY: By the invariants the sock is alive.
+        unsafe { c::sdp_h_has_pollers(self.raw()) }
+    }
+
+    /// Has those who poll ask again what there is. May be called in any context.
+    pub(crate) fn wake_pollers(&self) {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_wake_pollers(self.raw()) }
     }

@@ -75,6 +75,30 @@ def edge(e):
     e.note("end, not for ever", now(poller) and now(poller) and now(poller))
 
 
+@case(timeout=60)
+def edge_beside_a_poller(e):
+    """Each byte is an edge, though another process polls the socket, which has an owner."""
+    near, far = e.pair()
+    fcntl.fcntl(near, fcntl.F_SETOWN, os.getpid())
+    poller = watch(near, IN | ET)
+    now(poller)
+    other = os.fork()
+    if not other:
+        aside = select.poll()
+        aside.register(near, select.POLLPRI)
+        while os.getppid() != 1:
+            aside.poll(0)
+        os._exit(0)
+    try:
+        for turn in range(e.rounds(400)):
+            far.send(b"x")
+            e.check(poller.poll(e.patience), f"byte {turn} came without an edge")
+            near.recv(1)
+    finally:
+        os.kill(other, signal.SIGKILL)
+        os.waitpid(other, 0)
+
+
 @case
 def edge_of_writing(e):
     near, far = e.pair()

@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import socket
+import time
 
 from lib import calls, consts, pattern
 from lib.registry import case
@@ -42,6 +43,25 @@ def sigio(e):
     far.shutdown(socket.SHUT_WR)
     caught(e, signal.SIGIO)
     e.note("end", e.wait_mask(near, "RDHUP"))
+
+
+@case
+def sigio_of_one_who_polls(e):
+    """SIGIO comes for each byte, though the program polls the socket meanwhile."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
+    near, far = e.pair()
+    asynchronous(near)
+    aside = select.poll()
+    aside.register(near, select.POLLPRI)
+    for _ in range(e.rounds(200)):
+        while signal.sigtimedwait({signal.SIGIO}, 0):
+            pass
+        far.send(b"x")
+        end = time.monotonic() + 0.01
+        while time.monotonic() < end:
+            aside.poll(0)
+        caught(e, signal.SIGIO)
+        near.recv(1)
 
 
 @case

@@ -23,6 +23,8 @@ pub(super) struct Socket {
     arms: Arms,
     /// Those who wait are woken if so many completions were polled for, not by each.
     wanted: u32,
+    /// Signals go to an owner (F_SETOWN): those who poll are woken only for what was found.
+    pub(super) owned: bool,
     pub(super) events: Events,
     /// Those of receives and of sends. The device's; each is told of once it was armed.
     pub(super) queues: Mutex<[Completions; 2]>,
@@ -54,6 +56,7 @@ impl Socket {
         Socket {
             arms,
             wanted,
+            owned: false,
             events: Events::new(),
             queues: Mutex::new(
                 [Completions {
@@ -80,24 +83,26 @@ impl Socket {
         let armed = std::mem::take(&mut completions.armed);
         drop(queues);
         if armed {
-            match self.events.tell(queue) {
+            match self.events.tell(queue, || self.has_pollers()) {
                 Looker::Caller => self.wake(),
-                Looker::Poller if !self.events.leave_to_pollers(queue) || self.wake_pollers() => {}
-                Looker::Poller | Looker::Worker => self.schedule(),
+                Looker::Poller => self.wake_pollers(),
+                Looker::Worker => self.schedule(),
+                Looker::Taker => {}
             }
         }
     }
 
-    /// `sdp_h_wake_pollers()`.
-    fn wake_pollers(&self) -> bool {
+    /// `sdp_h_has_pollers()`.
+    fn has_pollers(&self) -> bool {
         // skwq_has_sleeper()
         fence(Ordering::SeqCst);
-        if self.pollers.load(Ordering::Relaxed) == 0 {
-            return false;
-        }
+        self.pollers.load(Ordering::Relaxed) > 0 && !self.owned
+    }
+
+    /// `sdp_h_wake_pollers()`, and the callbacks of the `struct sock`.
+    fn wake_pollers(&self) {
         *self.asked.0.lock().unwrap() += 1;
         self.asked.1.notify_all();
-        true
     }
 
     /// sock_poll_wait() of one who begins to poll.

@@ -69,8 +69,19 @@ fn orders_with_pollers(
     completions: &'static [Queue],
     changes: usize,
 ) {
+    orders_with_owner(false, watched, calls, completions, changes);
+}
+
+fn orders_with_owner(
+    owned: bool,
+    watched: bool,
+    calls: &'static [fn(&Socket)],
+    completions: &'static [Queue],
+    changes: usize,
+) {
     let socket = move || {
-        let socket = Socket::new(Arms::Always, 0);
+        let mut socket = Socket::new(Arms::Always, 0);
+        socket.owned = owned;
         // a connection that has come to rest
         assert!(!socket.events.set_unfinished(false));
         if watched {
@@ -181,6 +192,13 @@ fn one_watches_in_vain() {
 fn two_watch() {
     let calls: &[fn(&Socket)] = &[|s| s.watch_for(1), |s| s.watch_for(1)];
     orders_with_pollers(false, calls, &[Receive], 1);
+}
+
+#[test]
+fn one_watches_a_socket_with_an_owner() {
+    let calls: &[fn(&Socket)] = &[|s| s.watch_for(1), Socket::watch_in_vain];
+    orders_with_owner(true, false, calls, &[Receive], 2);
+    orders_with_owner(false, false, calls, &[Receive], 2);
 }
 
 #[test]
