@@ -27,7 +27,7 @@ struct sdp_h_sock {
 	struct inet_sock	inet;	/* must be first */
 	/*
 	 * Kernel users cast any stream socket of protocol 6 to tcp_sock (DRBD does):
-	 * writes by tcp_sock_set_*() land here. Of those only NODELAY is read.
+	 * writes by tcp_sock_set_*() land here. Only NODELAY is read.
 	 */
 	u8			as_tcp[sizeof(struct tcp_sock) - sizeof(struct inet_sock)];
 	struct ipv6_pinfo	inet6;
@@ -158,8 +158,7 @@ void sdp_h_wq_stop(void);
 void sdp_h_schedule(struct sdp_h_sock *s, int job);
 void sdp_h_arm_timer(struct sdp_h_sock *s, unsigned long delay);
 void sdp_h_cancel_timer(struct sdp_h_sock *s);
-void sdp_h_wake(struct sdp_h_sock *s);
-void sdp_h_wake_one(struct sdp_h_sock *s);
+void sdp_h_wake(struct sdp_h_sock *s, bool all);
 long sdp_h_sleep_in_turn(struct sdp_h_sock *s, int seen, long timeo);
 long sdp_h_sleep(struct sdp_h_sock *s, int seen, long timeo);
 struct sock *sdp_h_work_sock(struct work_struct *w);

@@ -7,22 +7,15 @@
 #include <net/sock.h>
 #include "net_helpers.h"
 
-void sdp_h_wake(struct sdp_h_sock *s)
+/*
+ * Wakes the sleepers, only one of those in sdp_h_sleep_in_turn() unless `all`.
+ * The caller has incremented events (seq.rs): that full barrier pairs with the
+ * one of prepare_to_wait() in sdp_h_sleep().
+ */
+void sdp_h_wake(struct sdp_h_sock *s, bool all)
 {
-	atomic_inc(&s->events);
-	/* pairs with the barrier in prepare_to_wait() of sdp_h_sleep() */
-	smp_mb__after_atomic();
 	if (waitqueue_active(&s->wait))
-		wake_up_all(&s->wait);
-}
-
-/* Of those who sleep in sdp_h_sleep_in_turn(), one is enough. */
-void sdp_h_wake_one(struct sdp_h_sock *s)
-{
-	atomic_inc(&s->events);
-	smp_mb__after_atomic();	/* as above */
-	if (waitqueue_active(&s->wait))
-		wake_up(&s->wait);
+		__wake_up(&s->wait, TASK_NORMAL, all ? 0 : 1, NULL);
 }
 
 /*
@@ -83,9 +76,9 @@ static bool has_owner(const struct sock *sk)
 }
 
 /*
- * True if somebody polls, and sdp_h_wake_pollers() reaches all who are to know.
- * It does not reach those who are told by a signal, or by a callback that
- * somebody inside the kernel has put in place of the default one.
+ * True if the socket has pollers, and sdp_h_wake_pollers() reaches all that have
+ * to be notified. It does not reach owners, which get signals, and callbacks of
+ * kernel users.
  */
 bool sdp_h_has_pollers(struct sock *sk)
 {
@@ -99,9 +92,8 @@ bool sdp_h_has_pollers(struct sock *sk)
 }
 
 /*
- * Wakes those who poll, without a reason, so that they ask again whatever they
- * want to know of: poll(), select(), epoll and io_uring tell the program
- * nothing but what they find then.
+ * Wakes the pollers without a reason, so that they poll again: poll(), select(),
+ * epoll and io_uring report to the program only what that finds.
  */
 void sdp_h_wake_pollers(struct sock *sk)
 {

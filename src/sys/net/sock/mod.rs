@@ -73,6 +73,7 @@ macro_rules! write_once {
 
 mod fields;
 mod name;
+mod seq;
 mod state;
 mod wait;
 

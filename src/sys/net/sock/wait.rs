@@ -3,12 +3,12 @@
 //! Waiting for a socket and telling those who wait: sleeping calls, pollers, owners of `O_ASYNC`
 //! descriptors, workers and the timer.
 
-use super::SockCore;
+use super::{seq, SockCore};
 use crate::sys::bindings as c;
 use crate::sys::errno::ETIMEDOUT;
 use crate::sys::time::Jiffies;
-use core::ptr;
 use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Full};
 
 /// A timeout that never ends (`MAX_SCHEDULE_TIMEOUT`).
 pub(crate) const FOREVER: isize = isize::MAX;
@@ -16,21 +16,26 @@ pub(crate) const FOREVER: isize = isize::MAX;
 impl SockCore {
     /// Wakes everybody who waits in [`SockCore::sleep`]. May be called in any context.
     pub(crate) fn wake(&self) {
+        seq::count(self.events());
         // SAFETY: By the invariants the wait queue is initialised.
-        unsafe { c::sdp_h_wake(self.raw_helper()) }
+        unsafe { c::sdp_h_wake(self.raw_helper(), true) }
     }
 
     /// Wakes one of those who wait in [`SockCore::sleep_in_turn`], and all others. May be called in any context.
     pub(crate) fn wake_one(&self) {
+        seq::count(self.events());
         // SAFETY: As for `wake`.
-        unsafe { c::sdp_h_wake_one(self.raw_helper()) }
+        unsafe { c::sdp_h_wake(self.raw_helper(), false) }
     }
 
     /// The number of the last event, for [`SockCore::sleep`]: take it, look at the condition, then sleep by it.
     pub(crate) fn event_seq(&self) -> i32 {
-        // SAFETY: `events` is initialised; the counter is only compared, a stale value makes
-        // `sleep` return at once.
-        unsafe { ptr::read_volatile(&raw const (*self.raw_helper()).events.counter) }
+        seq::last(self.events())
+    }
+
+    fn events(&self) -> &Atomic<i32> {
+        // SAFETY: `events` is an initialised atomic_t, which has the layout of an `Atomic`.
+        unsafe { Atomic::from_ptr(&raw mut (*self.raw_helper()).events.counter) }
     }
 
     /// Sleeps until [`SockCore::wake`] was called since `seq` was taken.
@@ -88,12 +93,9 @@ impl SockCore {
     pub(in crate::sys) fn take_jobs(&self) -> u32 {
         // SAFETY: `jobs` is an initialised atomic_t; the kernel's atomic exchange is used through
         // a reference to it as an `Atomic`, which has the same layout.
-        let jobs = unsafe {
-            kernel::sync::atomic::Atomic::<i32>::from_ptr(
-                &raw mut (*self.raw_helper()).jobs.counter,
-            )
-        };
-        jobs.xchg(0, kernel::sync::atomic::Full) as u32
+        let jobs: &Atomic<i32> =
+            unsafe { Atomic::from_ptr(&raw mut (*self.raw_helper()).jobs.counter) };
+        jobs.xchg(0, Full) as u32
     }
 
     /// Has the timer function run in a worker after `delay` at the latest: a sooner setting stays,
@@ -172,14 +174,18 @@ impl SockCore {
         unsafe { c::sdp_h_is_watched(self.raw()) }
     }
 
-    /// True if somebody polls, and [`SockCore::wake_pollers`] reaches all who are to know: nobody is
-    /// notified by a signal or by a callback inside the kernel. May be called in any context.
+    /// True if the socket has pollers, and [`SockCore::wake_pollers`] reaches all that have to be
+    /// notified: no signals go to an owner, and no callback is a kernel user's.
+    ///
+    /// Context: any.
     pub(crate) fn has_pollers(&self) -> bool {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_has_pollers(self.raw()) }
     }
 
-    /// Has those who poll ask again what there is. May be called in any context.
+    /// Wakes the pollers, without a reason, so that they poll again.
+    ///
+    /// Context: any.
     pub(crate) fn wake_pollers(&self) {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_wake_pollers(self.raw()) }

@@ -20,6 +20,9 @@ mod looking;
 mod retold;
 #[path = "../../../../src/conn/room.rs"]
 mod room;
+#[path = "../../../../src/sys/net/sock/seq.rs"]
+mod seq;
+mod sleeping;
 mod socket;
 #[path = "../../../../src/conn/taking.rs"]
 mod taking;
@@ -58,6 +61,22 @@ mod sync {
             }
         }
 
+        /// Before the loads that follow.
+        pub struct Acquire;
+
+        /// An order of a load.
+        pub trait LoadOrder {
+            const ORDER: Ordering;
+        }
+
+        impl LoadOrder for Relaxed {
+            const ORDER: Ordering = Ordering::Relaxed;
+        }
+
+        impl LoadOrder for Acquire {
+            const ORDER: Ordering = Ordering::Acquire;
+        }
+
         /// `Atomic<i32>` and `Atomic<i64>`.
         pub struct Atomic<T>(AtomicI64, PhantomData<T>);
 
@@ -77,8 +96,8 @@ mod sync {
                 n.try_into().unwrap()
             }
 
-            pub fn load(&self, _: Relaxed) -> T {
-                Self::value(self.0.load(Ordering::Relaxed))
+            pub fn load<O: LoadOrder>(&self, _: O) -> T {
+                Self::value(self.0.load(O::ORDER))
             }
 
             /// An exchange, since loom takes a plain store and an exchange that has not seen it to
