@@ -48,11 +48,6 @@ impl SdpSock {
         }
     }
 
-    /// The same for what nobody is to be told of.
-    pub(crate) fn hold(&self) -> lock::Guard<'_, Connection, SpinLockBackend> {
-        self.data().connection.lock()
-    }
-
     /// Polls the completion queues and moves everything on that can be.
     pub(crate) fn progress(&self) {
         self.connection().progress();
@@ -220,7 +215,7 @@ impl Deliver<'_> {
     }
 
     /// Makes receive buffers, lets go of memory and runs the transport's copy jobs, as long as one leads to the other.
-    /// What that finds under another hold of the lock is told to those who poll: they may have asked in between.
+    /// Pollers are notified of what another hold of the lock finds: they may have polled in between.
     fn serve(&mut self) {
         let (sk, wakeups) = (self.sk, &mut self.wakeups);
         while wakeups.copy_job || wakeups.buffers || wakeups.released {

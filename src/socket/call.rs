@@ -80,7 +80,7 @@ impl<'a> Call<'a> {
             return None;
         }
         let size = message.remaining();
-        let mut c = sk.hold();
+        let mut c = sk.connection();
         if !self.begun {
             self.begin(&mut c, message, size, may_wait);
         }

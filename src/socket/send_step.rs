@@ -43,7 +43,7 @@ pub(super) struct Space {
 impl Step {
     /// Returns the step for copying `want` bytes.
     pub(super) fn copy(sk: &SdpSock, want: usize, space: &mut Space) -> Self {
-        Self::to_copy(sk, &mut sk.hold(), want, space)
+        Self::to_copy(sk, &mut sk.connection(), want, space)
     }
 
     /// Returns the step for copying `want` bytes, under the lock.
