@@ -101,9 +101,14 @@ impl Endpoint {
         })
     }
 
-    /// Does what the drop has the workqueue do. Process context, without locks.
+    /// Destroys the end here, not by the workqueue as its drop does.
+    ///
+    /// Context: process, may sleep, no locks.
     pub(crate) fn destroy(mut self) {
-        if let Some(end) = self.detach() {
+        let end = self.detach();
+        // The workqueue waits for a copy in progress: its task may have a priority at which it does
+        // not run for long.
+        if let Some(end) = end.filter(|_| !self.pair.is_copying()) {
             end.destroy();
         }
     }

@@ -186,6 +186,11 @@ impl Pair {
         }
     }
 
+    /// True if a task copies without the lock. No copy begins any more once an end is destroyed.
+    pub(super) fn is_copying(&self) -> bool {
+        self.both().copying > 0
+    }
+
     /// Does something with an end.
     pub(super) fn with<R>(&self, side: Side, f: impl FnOnce(&mut PairEnd) -> R) -> Option<R> {
         let mut both = self.both();
