@@ -288,6 +288,11 @@ void sdp_h_ib_warn_removal(const struct ib_device *dev, unsigned int seconds)
 	ibdev_warn(dev, KBUILD_MODNAME ": the removal of the device has waited %u seconds for what was made of it\n", seconds);
 }
 
+void sdp_h_ib_warn_add(const struct ib_device *dev, int err)
+{
+	ibdev_warn(dev, KBUILD_MODNAME ": cannot use the device (%d), no SDP over it: remove and add the device to retry\n", err);
+}
+
 bool sdp_h_ib_port_has_cm(struct ib_device *dev, u32 port)
 {
 	return rdma_is_port_valid(dev, port) && rdma_cap_ib_cm(dev, port);

@@ -294,6 +294,14 @@ extern "C" fn add<C: Client>(raw: *mut c::ib_device) -> c_int {
     let Some(raw) = NonNull::new(raw) else {
         return EINVAL.to_errno();
     };
+    let Err(e) = begin::<C>(raw) else { return 0 };
+    // SAFETY: `ib_core` passes a device that is being registered.
+    unsafe { c::sdp_h_ib_warn_add(raw.as_ptr(), e.to_errno()) };
+    e.to_errno()
+}
+
+/// Makes a new device known to the client.
+fn begin<C: Client>(raw: NonNull<c::ib_device>) -> Result {
     let device = Arc::pin_init(
         pin_init!(Device {
             raw,
@@ -307,15 +315,12 @@ extern "C" fn add<C: Client>(raw: *mut c::ib_device) -> c_int {
             unused <- Unused::new(),
         }),
         GFP_KERNEL,
-    );
-    let Ok(device) = device else {
-        return ENOMEM.to_errno();
-    };
+    )?;
     // INVARIANT: `uses` begins with 1, for this. `ib_core` calls `remove` before the device goes.
     let device = DeviceRef(device);
     if let Err(e) = C::added(&device) {
         unused(device);
-        return e.to_errno();
+        return Err(e);
     }
     // The use goes with the device, and comes back in `remove`. It must not count down on the way.
     let device = core::mem::ManuallyDrop::new(device);
@@ -329,7 +334,7 @@ extern "C" fn add<C: Client>(raw: *mut c::ib_device) -> c_int {
             Arc::into_raw(arc).cast_mut().cast(),
         )
     };
-    0
+    Ok(())
 }
 
 /// Waits until all uses have ended, of which this is one.
