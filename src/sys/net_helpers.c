@@ -11,11 +11,6 @@
 #include <net/tcp.h>
 #include "net_helpers.h"
 
-u64 sdp_h_nanoseconds(void)
-{
-	return ktime_get_ns();
-}
-
 /* With ipv6.disable=1 nothing of it is set up, and looks for addresses and routes go astray. */
 bool sdp_h_has_ipv6(void)
 {
@@ -164,16 +159,6 @@ void sdp_h_child_discard(struct sock *sk)
 	sock_put(sk);
 }
 
-void sdp_h_lock_sock(struct sock *sk)
-{
-	lock_sock(sk);
-}
-
-struct net *sdp_h_sock_net(const struct sock *sk)
-{
-	return sock_net(sk);
-}
-
 void sdp_h_sock_hold(struct sock *sk)
 {
 	sock_hold(sk);
@@ -200,21 +185,6 @@ int sdp_h_sock_error(struct sock *sk)
 	return sock_error(sk);
 }
 
-long sdp_h_rcvtimeo(const struct sock *sk, bool noblock)
-{
-	return sock_rcvtimeo(sk, noblock);
-}
-
-long sdp_h_sndtimeo(const struct sock *sk, bool noblock)
-{
-	return sock_sndtimeo(sk, noblock);
-}
-
-int sdp_h_intr_errno(long timeo)
-{
-	return sock_intr_errno(timeo);
-}
-
 void sdp_h_wake_async(struct sock *sk, int how, int band)
 {
 	sk_wake_async(sk, how, band);
@@ -223,54 +193,31 @@ void sdp_h_wake_async(struct sock *sk, int how, int band)
 /*
  * The callbacks are the owner's to change (in-kernel users do) under
  * sk_callback_lock, and a socket may be orphaned at any time: the default ones
- * look at sk_wq under RCU, so they may be called without a lock. Those of a
- * kernel user are valid until it has released the socket: SOCK_DEAD, then a
- * grace period in sdp_h_sock_discard(). A child inherits its listener's, and
- * calls them from its entry into the listener's queue on: close(2) of the
- * listener does not know it before.
+ * look at sk_wq under RCU, so no lock is needed. Those of a kernel user, which a
+ * child inherits, are valid until it releases the socket: SOCK_DEAD, then a grace
+ * period in sdp_h_sock_discard(). close(2) finds a child in the listener's queue.
  */
-static bool has_user(const struct sock *sk)
-{
-	return !sock_flag(sk, SOCK_DEAD) && !atomic_read(&((struct sdp_h_sock *)sk)->unaccepted);
-}
-
-void sdp_h_state_change(struct sock *sk)
+void sdp_h_call_back(struct sock *sk, enum sdp_h_callback which)
 {
 	guard(rcu)();
-	if (has_user(sk))
-		READ_ONCE(sk->sk_state_change)(sk);
-}
-
-void sdp_h_data_ready(struct sock *sk)
-{
-	guard(rcu)();
-	if (has_user(sk))
-		READ_ONCE(sk->sk_data_ready)(sk);
-}
-
-void sdp_h_write_space(struct sock *sk)
-{
-	guard(rcu)();
-	if (has_user(sk))
-		READ_ONCE(sk->sk_write_space)(sk);
-}
-
-void sdp_h_error_report(struct sock *sk)
-{
-	guard(rcu)();
-	if (has_user(sk))
-		sk_error_report(sk);
+	if (sock_flag(sk, SOCK_DEAD) || atomic_read(&((struct sdp_h_sock *)sk)->unaccepted))
+		return;
+	switch (which) {
+	case SDP_H_STATE_CHANGE:
+		return READ_ONCE(sk->sk_state_change)(sk);
+	case SDP_H_DATA_READY:
+		return READ_ONCE(sk->sk_data_ready)(sk);
+	case SDP_H_WRITE_SPACE:
+		return READ_ONCE(sk->sk_write_space)(sk);
+	case SDP_H_ERROR_REPORT:
+		return sk_error_report(sk);
+	}
 }
 
 /* True if a kernel user has called tcp_sock_set_nodelay(). */
 bool sdp_h_cast_nodelay(const struct sock *sk)
 {
 	return sk->sk_kern_sock && (tcp_sk(sk)->nonagle & TCP_NAGLE_OFF);
-}
-
-bool sdp_h_ipv6_only(const struct sock *sk)
-{
-	return sk->sk_ipv6only;
 }
 
 u32 sdp_h_uid(const struct sock *sk)
@@ -360,16 +307,6 @@ void sdp_h_memory_end(struct sdp_h_memory *m)
 		set_active_memcg(m->charged);
 }
 
-bool sdp_h_keeps_net(const struct sock *sk)
-{
-	return sk->sk_net_refcnt;
-}
-
-bool sdp_h_signal_pending(void)
-{
-	return signal_pending(current);
-}
-
 /* Does another task wait for this processor? need_resched() comes late under lazy preemption. One that sleeps may count for a while. */
 bool sdp_h_is_crowded(void)
 {
@@ -427,16 +364,6 @@ void sdp_h_cancel_timer(struct sdp_h_sock *s)
 {
 	if (cancel_delayed_work(&s->timer))
 		sock_put(&s->inet.sk);
-}
-
-struct sock *sdp_h_work_sock(struct work_struct *w)
-{
-	return &container_of(w, struct sdp_h_sock, work)->inet.sk;
-}
-
-struct sock *sdp_h_timer_sock(struct work_struct *w)
-{
-	return &container_of(to_delayed_work(w), struct sdp_h_sock, timer)->inet.sk;
 }
 
 void sdp_h_poll_wait(struct file *file, struct socket *sock, struct poll_table_struct *p)

@@ -89,21 +89,14 @@ int sdp_h_netns_start(size_t size, int (*init)(struct net *), void (*exit)(struc
 void sdp_h_netns_stop(void);
 
 /* sock/ */
-void sdp_h_lock_sock(struct sock *sk);
-struct net *sdp_h_sock_net(const struct sock *sk);
 void sdp_h_sock_hold(struct sock *sk);
 void sdp_h_sock_put(struct sock *sk);
 bool sdp_h_sock_flag(const struct sock *sk, int flag);
 void sdp_h_sock_set_flag(struct sock *sk, int flag, bool on);
 int sdp_h_sock_error(struct sock *sk);
-long sdp_h_rcvtimeo(const struct sock *sk, bool noblock);
-long sdp_h_sndtimeo(const struct sock *sk, bool noblock);
-int sdp_h_intr_errno(long timeo);
 void sdp_h_wake_async(struct sock *sk, int how, int band);
-void sdp_h_state_change(struct sock *sk);
-void sdp_h_data_ready(struct sock *sk);
-void sdp_h_write_space(struct sock *sk);
-void sdp_h_error_report(struct sock *sk);
+enum sdp_h_callback { SDP_H_STATE_CHANGE, SDP_H_DATA_READY, SDP_H_WRITE_SPACE, SDP_H_ERROR_REPORT };
+void sdp_h_call_back(struct sock *sk, enum sdp_h_callback which);
 bool sdp_h_cast_nodelay(const struct sock *sk);
 void sdp_h_local(const struct sock *sk, struct sdp_h_addr *a);
 void sdp_h_remote(const struct sock *sk, struct sdp_h_addr *a);
@@ -111,7 +104,6 @@ void sdp_h_set_local(struct sock *sk, const struct sdp_h_addr *a);
 void sdp_h_set_remote(struct sock *sk, const struct sdp_h_addr *a);
 u16 sdp_h_num(const struct sock *sk);
 void sdp_h_set_num(struct sock *sk, u16 num);
-bool sdp_h_ipv6_only(const struct sock *sk);
 u32 sdp_h_uid(const struct sock *sk);
 u32 sdp_h_uid_for(struct seq_file *seq, const struct sock *sk);
 unsigned long sdp_h_ino(struct sock *sk);
@@ -139,12 +131,8 @@ void sdp_h_notice_end(struct ubuf_info *notice, bool direct);
 void sdp_h_notice_put(struct ubuf_info *notice);
 bool sdp_h_has_notices(const struct sock *sk);
 int sdp_h_recv_error(struct sock *sk, struct msghdr *msg, int len);
-bool sdp_h_signal_pending(void);
-bool sdp_h_keeps_net(const struct sock *sk);
 bool sdp_h_is_crowded(void);
 void sdp_h_give_way(void);
-long sdp_h_sleep_killably(struct sdp_h_sock *s, int seen, long timeo);
-void sdp_h_sleep_through(struct sdp_h_sock *s, int seen, long timeo);
 bool sdp_h_is_watched(struct sock *sk);
 bool sdp_h_has_pollers(struct sock *sk);
 void sdp_h_wake_pollers(struct sock *sk);
@@ -159,18 +147,12 @@ void sdp_h_schedule(struct sdp_h_sock *s, int job);
 void sdp_h_arm_timer(struct sdp_h_sock *s, unsigned long delay);
 void sdp_h_cancel_timer(struct sdp_h_sock *s);
 void sdp_h_wake(struct sdp_h_sock *s, bool all);
-long sdp_h_sleep_in_turn(struct sdp_h_sock *s, int seen, long timeo);
-long sdp_h_sleep(struct sdp_h_sock *s, int seen, long timeo);
-struct sock *sdp_h_work_sock(struct work_struct *w);
-struct sock *sdp_h_timer_sock(struct work_struct *w);
+long sdp_h_sleep(struct sdp_h_sock *s, int seen, long timeo, unsigned int state, bool in_turn);
 
 /* calls.rs */
 void sdp_h_poll_wait(struct file *file, struct socket *sock, struct poll_table_struct *p);
 void sdp_h_nospace(struct sock *sk);
 bool sdp_h_clear_nospace(struct sock *sk);
-
-/* time.rs */
-u64 sdp_h_nanoseconds(void);
 
 /* options.rs; the first two are in net_options.c */
 int sdp_h_setsockopt(struct sock *sk, int level, int name, sockptr_t value, unsigned int len);

@@ -8,7 +8,7 @@
 #include "net_helpers.h"
 
 /*
- * Wakes the sleepers, only one of those in sdp_h_sleep_in_turn() unless `all`.
+ * Wakes the sleepers, only one of those that sleep `in_turn` unless `all`.
  * The caller has incremented events (seq.rs): that full barrier pairs with the
  * one of prepare_to_wait() in sdp_h_sleep().
  */
@@ -20,33 +20,14 @@ void sdp_h_wake(struct sdp_h_sock *s, bool all)
 
 /*
  * Sleeps until sdp_h_wake() has been called since `seen` was read from events.
- * Returns what is left of `timeo` (at least 1), 0 on time-out, -ERESTARTSYS.
+ * Returns what is left of `timeo` (at least 1), 0 on time-out, -ERESTARTSYS on a
+ * signal that `state` allows for.
  */
-long sdp_h_sleep(struct sdp_h_sock *s, int seen, long timeo)
-{
-	return wait_event_interruptible_timeout(s->wait,
-			atomic_read(&s->events) != seen, timeo);
-}
-
-/* The same, for one of several who wait for the same. */
-long sdp_h_sleep_in_turn(struct sdp_h_sock *s, int seen, long timeo)
+long sdp_h_sleep(struct sdp_h_sock *s, int seen, long timeo, unsigned int state, bool in_turn)
 {
 	might_sleep();
 	return ___wait_event(s->wait, ___wait_cond_timeout(atomic_read(&s->events) != seen),
-			     TASK_INTERRUPTIBLE, 1, timeo, __ret = schedule_timeout(__ret));
-}
-
-/* The same, but only a fatal signal ends it early. */
-long sdp_h_sleep_killably(struct sdp_h_sock *s, int seen, long timeo)
-{
-	return wait_event_killable_timeout(s->wait,
-			atomic_read(&s->events) != seen, timeo);
-}
-
-/* The same, and nothing does. */
-void sdp_h_sleep_through(struct sdp_h_sock *s, int seen, long timeo)
-{
-	wait_event_timeout(s->wait, atomic_read(&s->events) != seen, timeo);
+			     state, in_turn, timeo, __ret = schedule_timeout(__ret));
 }
 
 /* Whether somebody polls, wants SIGIO, or has put a callback in place of the default one. */
@@ -54,13 +35,11 @@ bool sdp_h_is_watched(struct sock *sk)
 {
 	struct sdp_h_sock *s = (struct sdp_h_sock *)sk;
 	struct socket_wq *wq;
-	bool watched;
 
-	rcu_read_lock();
+	guard(rcu)();
 	wq = rcu_dereference(sk->sk_wq);
-	watched = skwq_has_sleeper(wq) || (wq && READ_ONCE(wq->fasync_list));
-	rcu_read_unlock();
-	return watched || READ_ONCE(sk->sk_data_ready) != s->data_ready;
+	return skwq_has_sleeper(wq) || (wq && READ_ONCE(wq->fasync_list)) ||
+	       READ_ONCE(sk->sk_data_ready) != s->data_ready;
 }
 
 /*

@@ -404,7 +404,7 @@ int sdp_h_tcp_accept(struct socket *tcp, struct socket *new, struct proto_accept
 }
 
 /*
- * sdp_h_sleep_in_turn() that a connection in the TCP socket's queue ends as well. Returns
+ * sdp_h_sleep() in turn that a connection in the TCP socket's queue ends as well. Returns
  * what is left of `timeo`, or -ERESTARTSYS.
  */
 long sdp_h_tcp_sleep(struct sdp_h_sock *s, int seen, long timeo)

@@ -21,7 +21,7 @@ pub(crate) fn is_past(at: Jiffies) -> bool {
 /// Returns the monotonic clock in nanoseconds.
 pub(crate) fn nanoseconds() -> u64 {
     // SAFETY: Reads a clock.
-    unsafe { c::sdp_h_nanoseconds() }
+    unsafe { kernel::bindings::ktime_get() as u64 }
 }
 
 /// Longest span that [`is_past`] handles.

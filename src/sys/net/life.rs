@@ -8,7 +8,7 @@ use super::super::netns::Net;
 use super::family::Family;
 use super::netns;
 use super::sock::Sock;
-use core::mem::MaybeUninit;
+use core::mem::{offset_of, MaybeUninit};
 use core::ptr::{self, NonNull};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -57,7 +57,7 @@ impl<T: Family> Sock<T> {
     pub(super) unsafe fn furnish(sk: NonNull<c::sock>) -> Result {
         // SAFETY: The sock was made for a namespace that somebody holds who asked for it: a caller
         // of socket(2), a kernel user, or the request that came in by a device there.
-        let net = unsafe { Net::from_raw(c::sdp_h_sock_net(sk.as_ptr())) };
+        let net = unsafe { Net::from_raw((*sk.as_ptr()).__sk_common.skc_net.net) };
         let netns = netns::of::<T::Net>(net).ok_or(ENODEV)?.clone();
         // SAFETY: The object has the size of `Sock<T>`, so the data lies at its offset in it. It
         // does not move, and it is not used for anything else before the destructor has dropped it.
@@ -83,6 +83,14 @@ impl<T: Family> Sock<T> {
     }
 }
 
+/// # Safety
+///
+/// As for [`work`], of an item at this offset.
+unsafe fn of_item<T: Family>(item: *mut c::work_struct, at: usize) -> ARef<Sock<T>> {
+    // SAFETY: By the requirements.
+    unsafe { ARef::from_raw(NonNull::new_unchecked(item.byte_sub(at).cast())) }
+}
+
 /// Runs a sock's work item.
 ///
 /// # Safety
@@ -91,8 +99,7 @@ impl<T: Family> Sock<T> {
 pub(super) unsafe extern "C" fn work<T: Family>(work: *mut c::work_struct) {
     // SAFETY: The work item is that of a sock of the family, and was queued with a reference that
     // is now ours.
-    let sk: ARef<Sock<T>> =
-        unsafe { ARef::from_raw(NonNull::new_unchecked(c::sdp_h_work_sock(work)).cast()) };
+    let sk = unsafe { of_item::<T>(work, offset_of!(c::sdp_h_sock, work)) };
     sk.charged(|| T::work(&sk, sk.take_jobs()));
 }
 
@@ -103,8 +110,7 @@ pub(super) unsafe extern "C" fn work<T: Family>(work: *mut c::work_struct) {
 /// As for `work`, of the timer's item.
 pub(super) unsafe extern "C" fn timer<T: Family>(work: *mut c::work_struct) {
     // SAFETY: As for `work`.
-    let sk: ARef<Sock<T>> =
-        unsafe { ARef::from_raw(NonNull::new_unchecked(c::sdp_h_timer_sock(work)).cast()) };
+    let sk = unsafe { of_item::<T>(work, offset_of!(c::sdp_h_sock, timer)) };
     sk.charged(|| T::timer(&sk));
 }
 

@@ -173,14 +173,18 @@ impl SockCore {
 
     /// How long a receive may wait, in jiffies: 0 for not at all.
     pub(crate) fn receive_timeout(&self, non_blocking: bool) -> isize {
-        // SAFETY: By the invariants the sock is alive.
-        unsafe { c::sdp_h_rcvtimeo(self.raw(), non_blocking) as isize }
+        match non_blocking {
+            true => 0,
+            false => read_once!(self.sk_rcvtimeo),
+        }
     }
 
     /// How long a send or connect may wait, in jiffies: 0 for not at all.
     pub(crate) fn send_timeout(&self, non_blocking: bool) -> isize {
-        // SAFETY: By the invariants the sock is alive.
-        unsafe { c::sdp_h_sndtimeo(self.raw(), non_blocking) as isize }
+        match non_blocking {
+            true => 0,
+            false => read_once!(self.sk_sndtimeo),
+        }
     }
 
     /// Where `MSG_PEEK` begins, in bytes that were not read (`SO_PEEK_OFF`); negative for no such place.
@@ -241,13 +245,13 @@ impl SockCore {
     pub(crate) fn net(&self) -> &Net {
         // SAFETY: By the invariants the sock is alive. It keeps its namespace alive if a program has
         // made it, and its memory if a kernel user has, who closes the socket before the end.
-        unsafe { Net::from_raw(c::sdp_h_sock_net(self.raw())) }
+        unsafe { Net::from_raw((*self.raw()).__sk_common.skc_net.net) }
     }
 
     /// Whether the namespace cannot end before the socket is closed.
     pub(crate) fn keeps_namespace(&self) -> bool {
         // SAFETY: By the invariants the sock is alive.
-        unsafe { c::sdp_h_keeps_net(self.raw()) }
+        unsafe { (*self.raw()).__sk_common.skc_net_refcnt() != 0 }
     }
 
     /// Most connections that wait to be accepted (listen(2)).

@@ -112,7 +112,7 @@ impl SockCore {
     /// Takes the socket lock (`lock_sock`), which serialises the socket calls. May sleep.
     pub(crate) fn lock(&self) -> Locked<'_> {
         // SAFETY: By the invariants the sock is alive; socket calls may sleep.
-        unsafe { c::sdp_h_lock_sock(self.raw()) };
+        unsafe { c::lock_sock_nested(self.raw(), 0) };
         Locked {
             sk: self,
             _not_send: NotThreadSafe,
@@ -225,7 +225,7 @@ impl Locked<'_> {
         unsafe { c::release_sock(self.sk.raw()) };
         let r = f();
         // SAFETY: The sock is alive; INVARIANT: held again.
-        unsafe { c::sdp_h_lock_sock(self.sk.raw()) };
+        unsafe { c::lock_sock_nested(self.sk.raw(), 0) };
         r
     }
 }

@@ -97,7 +97,7 @@ impl SockCore {
     /// Whether an IPv6 socket takes no IPv4 (`IPV6_V6ONLY`).
     pub(crate) fn v6_only(&self) -> bool {
         // SAFETY: By the invariants the sock is alive.
-        unsafe { c::sdp_h_ipv6_only(self.raw()) }
+        unsafe { (*self.raw()).__sk_common.skc_ipv6only() != 0 }
     }
 
     /// The ports from which an ephemeral one is chosen (`IP_LOCAL_PORT_RANGE` or the sysctl).

@@ -7,6 +7,7 @@ use super::{seq, SockCore};
 use crate::sys::bindings as c;
 use crate::sys::errno::ETIMEDOUT;
 use crate::sys::time::Jiffies;
+use kernel::bindings::{TASK_INTERRUPTIBLE, TASK_KILLABLE, TASK_UNINTERRUPTIBLE};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full};
 
@@ -46,17 +47,13 @@ impl SockCore {
     ///
     /// `ERESTARTSYS` or `EINTR` on a signal, as the calls of a socket with such a timeout report.
     pub(crate) fn sleep(&self, seq: i32, timeout: isize) -> Result<isize> {
-        // SAFETY: By the invariants the wait queue is initialised; the caller is a socket call,
-        // which may sleep.
-        let left =
-            unsafe { c::sdp_h_sleep(self.raw_helper(), seq, timeout as kernel::ffi::c_long) };
+        let left = self.sleep_in(seq, timeout, TASK_INTERRUPTIBLE, false);
         slept(left, timeout)
     }
 
-    /// [`SockCore::sleep`] of one among several who wait for the same, each of which takes one of what comes.
+    /// [`SockCore::sleep`] of one of several waiters, each of which takes one of what comes.
     pub(crate) fn sleep_in_turn(&self, seq: i32, timeout: isize) -> Result<isize> {
-        // SAFETY: As for `sleep`.
-        let left = unsafe { c::sdp_h_sleep_in_turn(self.raw_helper(), seq, timeout) };
+        let left = self.sleep_in(seq, timeout, TASK_INTERRUPTIBLE, true);
         slept(left, timeout)
     }
 
@@ -66,11 +63,7 @@ impl SockCore {
     ///
     /// `EINTR` if the caller is to die, `ETIMEDOUT`.
     pub(crate) fn sleep_killably(&self, seq: i32, timeout: Jiffies) -> Result {
-        // SAFETY: As for `sleep`.
-        let left = unsafe {
-            c::sdp_h_sleep_killably(self.raw_helper(), seq, timeout as kernel::ffi::c_long)
-        };
-        match left {
+        match self.sleep_in(seq, timeout as isize, TASK_KILLABLE, false) {
             0 => Err(ETIMEDOUT.into()),
             ..0 => Err(EINTR),
             _ => Ok(()),
@@ -79,8 +72,13 @@ impl SockCore {
 
     /// [`SockCore::sleep`] that nothing ends before its time, for what cannot take long.
     pub(crate) fn sleep_through(&self, seq: i32, timeout: Jiffies) {
-        // SAFETY: As for `sleep`.
-        unsafe { c::sdp_h_sleep_through(self.raw_helper(), seq, timeout as kernel::ffi::c_long) }
+        self.sleep_in(seq, timeout as isize, TASK_UNINTERRUPTIBLE, false);
+    }
+
+    fn sleep_in(&self, seq: i32, timeout: isize, state: u32, in_turn: bool) -> isize {
+        // SAFETY: By the invariants the wait queue is initialised; the caller is a socket call,
+        // which may sleep.
+        unsafe { c::sdp_h_sleep(self.raw_helper(), seq, timeout, state, in_turn) }
     }
 
     /// Has the work function run in a worker with these job bits. May be called in any context.
@@ -111,28 +109,29 @@ impl SockCore {
         unsafe { c::sdp_h_cancel_timer(self.raw_helper()) }
     }
 
-    /// Wakes all who poll or wait for a change of state.
+    /// Notifies of a change of state: pollers, and a kernel user's callback.
     pub(crate) fn state_changed(&self) {
-        // SAFETY: By the invariants the sock is alive, and its callback is set.
-        unsafe { c::sdp_h_state_change(self.raw()) }
+        self.call_back(c::sdp_h_callback_SDP_H_STATE_CHANGE)
     }
 
-    /// Wakes those who poll for something to read.
+    /// Notifies of bytes to read.
     pub(crate) fn data_ready(&self) {
-        // SAFETY: As for `state_changed`.
-        unsafe { c::sdp_h_data_ready(self.raw()) }
+        self.call_back(c::sdp_h_callback_SDP_H_DATA_READY)
     }
 
-    /// Wakes those who poll for room to write.
+    /// Notifies of space to write.
     pub(crate) fn write_space(&self) {
-        // SAFETY: As for `state_changed`.
-        unsafe { c::sdp_h_write_space(self.raw()) }
+        self.call_back(c::sdp_h_callback_SDP_H_WRITE_SPACE)
     }
 
-    /// Wakes those who poll for errors.
+    /// Notifies of an error.
     pub(crate) fn error_report(&self) {
-        // SAFETY: By the invariants the sock is alive.
-        unsafe { c::sdp_h_error_report(self.raw()) }
+        self.call_back(c::sdp_h_callback_SDP_H_ERROR_REPORT)
+    }
+
+    fn call_back(&self, which: c::sdp_h_callback) {
+        // SAFETY: By the invariants the sock is alive, and its callbacks are set.
+        unsafe { c::sdp_h_call_back(self.raw(), which) }
     }
 
     /// Sends SIGURG to the owner (urgent data is on its way).
@@ -206,8 +205,10 @@ fn slept(left: isize, timeout: isize) -> Result<isize> {
 
 /// What a call with this timeout reports that a signal has ended.
 pub(crate) fn interrupted(timeout: isize) -> Error {
-    // SAFETY: A pure function of the timeout.
-    Error::from_errno(unsafe { c::sdp_h_intr_errno(timeout as kernel::ffi::c_long) })
+    match timeout {
+        FOREVER => ERESTARTSYS,
+        _ => EINTR,
+    }
 }
 
 /// Whether others wait for the processor that the caller is on: a moment's answer.
@@ -224,6 +225,5 @@ pub(crate) fn give_way() {
 
 /// Whether a signal waits for the calling thread.
 pub(crate) fn signal_pending() -> bool {
-    // SAFETY: Looks at the current task only.
-    unsafe { c::sdp_h_signal_pending() }
+    kernel::current!().signal_pending()
 }
