@@ -51,7 +51,7 @@ struct IbSdp {
 impl kernel::Module for IbSdp {
     fn init(module: &'static ThisModule) -> Result<Self> {
         sys::layout::check_layout()?;
-        let shrinker = sys::watch::Shrinker::start()?;
+        let shrinker = sys::watch::Shrinker::start(memory::spares::count, socket::shed)?;
         let protection = memory::protect::Service::start()?;
         let rdma = transport::start::<SdpSock>()?;
         let family = Families::new(module)?;

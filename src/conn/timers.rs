@@ -24,9 +24,11 @@ pub(crate) enum Timer {
     Kick,
     /// The peer has to have returned the blocks with a waiting writer.
     GiveBack,
+    /// Spare blocks are freed if the connection is idle.
+    Trim,
 }
 
-const TIMERS: usize = 7;
+const TIMERS: usize = 8;
 
 /// Deadlines of one connection.
 pub(crate) struct Timers {

@@ -62,9 +62,9 @@ impl PinnedPages {
     /// Room for as many pages as one piece can have.
     pub(super) fn new(made_for: &PinnedFor) -> Result<Self> {
         Ok(match made_for {
-            PinnedFor::Device(mapper) => PinnedPages::Device(UserMemory::new(mapper)?),
+            PinnedFor::Device(mapper) => PinnedPages::Device(UserMemory::new(mapper)),
             PinnedFor::Here => {
-                PinnedPages::Here(Some(Arc::new(Pages::new(MOST_PAGES)?, GFP_KERNEL)?))
+                PinnedPages::Here(Some(Arc::new(Pages::new(MOST_PAGES), GFP_KERNEL)?))
             }
         })
     }

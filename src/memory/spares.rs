@@ -1,45 +1,86 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Room for pinned memory that is kept from one transfer of a connection to the next.
+//! Spare blocks of a connection: space for pinned memory, for its next transfers.
+//!
+//! A busy connection keeps up to [`SPARE`] blocks, and an idle one a single block. When memory is
+//! short all of them are freed. A block whose memory stays pinned (`pin_cache`) counts as none: the
+//! shrinker of [`crate::sys::watch`] frees its memory.
 
 use super::pinned::Pinned;
 use kernel::alloc::flags::GFP_NOWAIT;
 use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
 
-/// Pieces of pinned memory that are kept for the next time.
+/// Maximum number of blocks, as many as transfers that a connection has in flight.
 const SPARE: usize = 8;
 
-/// Room for pinned memory that is not in use, the oldest first. May be dropped in any context.
-pub(crate) struct Spares(KVec<Pinned>);
+/// Number of spare blocks of all connections.
+static ALL: Atomic<i64> = Atomic::new(0);
+
+/// Returns the number of spare blocks of all connections.
+pub(crate) fn count() -> usize {
+    usize::try_from(ALL.load(Relaxed)).unwrap_or(0)
+}
+
+/// Spare blocks, the oldest first. May be dropped in any context.
+pub(crate) struct Spares {
+    blocks: KVec<Pinned>,
+    /// Set by each use.
+    used: bool,
+}
 
 impl Spares {
-    /// None.
     pub(crate) const fn new() -> Self {
-        Spares(KVec::new())
+        Spares {
+            blocks: KVec::new(),
+            used: false,
+        }
     }
 
-    /// The oldest, so that a region is not used again at once.
-    pub(crate) fn oldest(&mut self) -> Option<Pinned> {
-        self.0.remove(0).ok()
+    fn remove(&mut self, at: usize) -> Option<Pinned> {
+        let block = self.blocks.remove(at).ok()?;
+        ALL.fetch_sub(1, Relaxed);
+        Some(block)
     }
 
-    /// Room in which a piece is still pinned; else one with nothing in it, or none if there is room
-    /// for more, or the oldest.
+    /// Removes a block in which `piece` is still pinned, else an empty one. Returns none if there
+    /// may be more blocks, else the oldest, so that a region is not used again at once.
     pub(crate) fn best_for(&mut self, piece: (usize, usize)) -> Option<Pinned> {
-        let hit = self.0.iter().position(|p| p.is_for(piece));
-        let at = hit.or_else(|| self.0.iter().position(|p| !p.is_idle()));
+        let hit = self.blocks.iter().position(|p| p.is_for(piece));
+        let at = hit.or_else(|| self.blocks.iter().position(|p| !p.is_idle()));
         match at {
-            Some(at) => self.0.remove(at).ok(),
-            None if self.0.len() < SPARE => None,
-            None => self.oldest(),
+            Some(at) => self.remove(at),
+            None if self.blocks.len() < SPARE => None,
+            None => self.remove(0),
         }
     }
 
-    /// Keeps room until it is needed again; in any context. If there is enough of it, or no memory for its place, it is
-    /// dropped.
+    /// Keeps a block, or drops it if there are enough. Context: any.
     pub(crate) fn keep(&mut self, p: Pinned) {
-        if p.len() == 0 && self.0.len() < SPARE {
-            let _ = self.0.push(p, GFP_NOWAIT);
+        self.used = true;
+        if p.len() == 0 && self.blocks.len() < SPARE && self.blocks.push(p, GFP_NOWAIT).is_ok() {
+            ALL.add(1, Relaxed);
         }
+    }
+
+    /// Returns true if blocks were used since the last call.
+    pub(crate) fn was_used(&mut self) -> bool {
+        core::mem::take(&mut self.used)
+    }
+
+    /// Drops all empty blocks but `keep`.
+    pub(crate) fn trim(&mut self, keep: usize) {
+        let (mut empty, before) = (0, self.blocks.len());
+        self.blocks.retain(|p| {
+            empty += usize::from(!p.is_idle());
+            p.is_idle() || empty <= keep
+        });
+        ALL.fetch_sub((before - self.blocks.len()) as i64, Relaxed);
+    }
+}
+
+impl Drop for Spares {
+    fn drop(&mut self) {
+        ALL.fetch_sub(self.blocks.len() as i64, Relaxed);
     }
 }

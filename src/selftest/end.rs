@@ -117,7 +117,7 @@ impl End {
             false => source(address, len, |s| s.piece(len))?,
         };
         let piece = piece.ok_or(EFAULT)?;
-        let mut p = match self.on(|c| c.spare_for(piece))? {
+        let mut p = match self.on(|c| c.spares().best_for(piece))? {
             Some(p) => p,
             None => self.pinning.make()?,
         };
@@ -153,7 +153,7 @@ impl End {
     pub(super) fn take_back(&mut self, loan: Loan) -> Result {
         let mut p = self.on(|c| c.reclaim(loan))??;
         p.release();
-        self.on(|c| c.keep(p))
+        self.on(|c| c.spares().keep(p))
     }
 }
 

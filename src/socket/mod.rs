@@ -42,3 +42,5 @@ mod send;
 mod send_step;
 mod timer;
 mod upcalls;
+
+pub(crate) use netns::shed;

@@ -14,7 +14,7 @@ pub(super) fn expired(sk: &SdpSock) {
     // the completions that tell what has been answered
     sk.progress();
     let due = |at: Option<Jiffies>| at.is_some_and(is_past);
-    let (closing, short) = {
+    let (closing, short, trim) = {
         let mut c = sk.connection();
         if due(keepalive::user_timeout_due(sk, &c)) {
             c.stats.timeouts += 1;
@@ -44,9 +44,13 @@ pub(super) fn expired(sk: &SdpSock) {
         if c.timers.is_due(Timer::DeferAccept, now) {
             sk.schedule(JOB_ADMIT);
         }
+        let trim = c.timers.take_due(Timer::Trim, now);
         let due = |timer| c.timers.is_due(timer, now);
-        (due(Timer::Close), due(Timer::Memory))
+        (due(Timer::Close), due(Timer::Memory), trim)
     };
+    if trim {
+        sk.trim_if_idle();
+    }
     if short {
         rx_buffers::restock(sk);
     }

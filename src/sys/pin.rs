@@ -10,6 +10,7 @@
 
 use super::bindings as c;
 use super::errno::{Errno, EOPNOTSUPP};
+use kernel::alloc;
 use kernel::prelude::*;
 
 /// Bytes in a page.
@@ -43,6 +44,8 @@ pub(crate) enum Unpinnable {
 /// it was made by `sdp_h_make_pages`. Only [`Pages::unpin`] undoes that. `offset + len` bytes are in them.
 pub(crate) struct Pages {
     pages: KVec<*mut c::page>,
+    /// Number of pages that [`Pages::reserve`] may make room for.
+    most: usize,
     offset: u32,
     len: u32,
     written: bool,
@@ -58,16 +61,27 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Room for `room` pages.
-    pub(crate) fn new(room: usize) -> Result<Self> {
-        Ok(Pages {
-            pages: KVec::with_capacity(room, GFP_KERNEL | kernel::alloc::flags::__GFP_NOWARN)?,
+    /// No pages, and no more than `most` later.
+    pub(crate) fn new(most: usize) -> Self {
+        Pages {
+            pages: KVec::new(),
+            most,
             offset: 0,
             len: 0,
             written: false,
             own: false,
             by_page: false,
-        })
+        }
+    }
+
+    /// Unpins the pages, and makes room for `count` others, or for as many as there may be.
+    /// Context: process, may sleep.
+    pub(crate) fn reserve(&mut self, count: usize) -> Result {
+        self.unpin();
+        if self.pages.capacity() < count.min(self.most) {
+            self.pages = list_for(count, self.most)?;
+        }
+        Ok(())
     }
 
     /// Lets go of what they are, and makes pages of the kernel's own with the bytes of others. Process context: sleeps.
@@ -76,11 +90,11 @@ impl Pages {
     ///
     /// `ENOMEM`, `EINVAL` if there is no room for as many.
     pub(crate) fn copy_from(&mut self, other: &Pages) -> Result {
-        self.unpin();
         let n = other.count();
         if n > self.room() {
             return Err(EINVAL);
         }
+        self.reserve(n)?;
         // SAFETY: There is room for `n`, and as many of `other` are pinned, and stay so for the call.
         let ret = unsafe {
             c::sdp_h_make_pages(
@@ -98,9 +112,9 @@ impl Pages {
         Ok(())
     }
 
-    /// How many pages there is room for.
+    /// Number of pages that there can be.
     pub(crate) fn room(&self) -> usize {
-        self.pages.capacity()
+        self.most
     }
 
     /// Copies `len` bytes from the `from_offset`-th on to others, from the `offset`-th of those on.
@@ -199,8 +213,10 @@ impl Pages {
         hold: PinTerm,
         written: bool,
     ) -> Result<usize, Unpinnable> {
-        self.unpin();
-        let room = u32::try_from(self.pages.capacity()).unwrap_or(u32::MAX);
+        // a first and a last one of which only a part is used
+        let pages = most / PAGE + 2;
+        self.reserve(pages).map_err(|_| Unpinnable::Fault)?;
+        let room = u32::try_from(self.pages.capacity().min(self.most)).unwrap_or(u32::MAX);
         let (mut offset, mut pinned) = (0, 0);
         // SAFETY: The iterator is valid, by the caller, and there is room for that many pages.
         let got = unsafe {
@@ -247,7 +263,7 @@ impl Pages {
         if !named || len == 0 || (before != 0 && (!goes_on || at != 0)) {
             return 0;
         }
-        let room = u32::try_from(self.room() - before).unwrap_or(u32::MAX);
+        let room = u32::try_from(self.pages.capacity() - before).unwrap_or(u32::MAX);
         let (mut offset, mut taken) = (0, 0);
         // SAFETY: The iterator is valid, and behind those that there are there is room for that many pages.
         let got = unsafe {
@@ -290,6 +306,14 @@ impl Pages {
         (self.offset, self.len) = (0, 0);
         (self.own, self.by_page) = (false, false);
     }
+}
+
+/// Allocates a list with room for `count` entries, or for `most`. Sizes are powers of two, so that
+/// blocks of about one size use it again. It is charged to the socket's memory cgroup.
+pub(super) fn list_for<T>(count: usize, most: usize) -> Result<KVec<T>> {
+    let flags = alloc::flags::GFP_KERNEL_ACCOUNT | alloc::flags::__GFP_NOWARN;
+    let count = count.checked_next_power_of_two().unwrap_or(most).min(most);
+    Ok(KVec::with_capacity(count, flags)?)
 }
 
 impl Drop for Pages {

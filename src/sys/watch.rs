@@ -13,7 +13,7 @@ use core::mem::ManuallyDrop;
 use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::atomic::AtomicFlag;
-use kernel::sync::{new_spinlock, Arc, SpinLock};
+use kernel::sync::{new_spinlock, Arc, SetOnce, SpinLock};
 use kernel::types::Opaque;
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
@@ -186,23 +186,37 @@ pub(crate) fn shrink(pages: usize) {
     unsafe { c::sdp_h_watch_shrink(pages) };
 }
 
-/// Shrinker: drops idle memory when the kernel is short of it.
+/// Shrinker of idle memory and of what connections keep.
 pub(crate) struct Shrinker {
     _single: Single,
 }
 
 static SHRINKER: AtomicFlag = AtomicFlag::new(false);
+/// Callbacks of [`Shrinker::start`].
+static KEPT: SetOnce<(fn() -> usize, fn())> = SetOnce::new();
+
+extern "C" fn kept() -> kernel::ffi::c_ulong {
+    KEPT.as_ref().map_or(0, |(count, _)| count())
+}
+
+extern "C" fn shed() {
+    if let Some((_, shed)) = KEPT.as_ref() {
+        shed();
+    }
+}
 
 impl Shrinker {
-    /// Registers it. Context: process.
+    /// Registers the shrinker. `count` returns the number of other objects that `shed` frees. A
+    /// worker calls `shed`, since reclaim may hold any lock. Context: process.
     ///
     /// # Errors
     ///
-    /// `EBUSY`: registered already. `ENOMEM`.
-    pub(crate) fn start() -> Result<Self> {
+    /// `EBUSY`: there is one. `ENOMEM`.
+    pub(crate) fn start(count: fn() -> usize, free: fn()) -> Result<Self> {
         let single = Single::take(&SHRINKER)?;
+        KEPT.populate((count, free));
         // SAFETY: Process context, and there is no other one.
-        to_result(unsafe { c::sdp_h_watch_shrinker_start() })?;
+        to_result(unsafe { c::sdp_h_watch_shrinker_start(Some(kept), Some(shed)) })?;
         Ok(Shrinker { _single: single })
     }
 }

@@ -4,6 +4,7 @@
 
 #include <linux/sched.h>
 #include <linux/shrinker.h>
+#include <linux/workqueue.h>
 
 #include "watch_helpers.h"
 
@@ -146,18 +147,35 @@ unsigned long sdp_h_watch_idle_pages(void)
 	return READ_ONCE(idle_pages);
 }
 
+/* Number of objects that connections keep, and the function that frees them; it may sleep. */
+static unsigned long (*count_kept)(void);
+static void (*free_kept)(void);
+
+static void free_kept_work(struct work_struct *work)
+{
+	free_kept();
+}
+
+static DECLARE_WORK(kept_work, free_kept_work);
+
 static unsigned long shrinker_count(struct shrinker *s, struct shrink_control *sc)
 {
-	return sdp_h_watch_idle_pages() ?: SHRINK_EMPTY;
+	return (sdp_h_watch_idle_pages() + count_kept()) ?: SHRINK_EMPTY;
 }
 
 static unsigned long shrinker_scan(struct shrinker *s, struct shrink_control *sc)
 {
-	return sdp_h_watch_shrink(sc->nr_to_scan) ?: SHRINK_STOP;
+	unsigned long freed = sdp_h_watch_shrink(sc->nr_to_scan);
+
+	if (freed < sc->nr_to_scan && count_kept())
+		schedule_work(&kept_work);
+	return freed ?: SHRINK_STOP;
 }
 
-int sdp_h_watch_shrinker_start(void)
+int sdp_h_watch_shrinker_start(unsigned long (*count)(void), void (*free)(void))
 {
+	count_kept = count;
+	free_kept = free;
 	shrinker = shrinker_alloc(0, "ib_sdp_pinned");
 	if (!shrinker)
 		return -ENOMEM;
@@ -170,4 +188,5 @@ int sdp_h_watch_shrinker_start(void)
 void sdp_h_watch_shrinker_stop(void)
 {
 	shrinker_free(shrinker);
+	cancel_work_sync(&kept_work);
 }

@@ -17,7 +17,7 @@
 //!
 //! | step | where | call |
 //! |---|---|---|
-//! | room for it | under the lock | [`Endpoint::spare_for`]; if there is none, [`Endpoint::pinning`] and then, without the lock, [`Pinning::make`] |
+//! | room for it | under the lock | [`Endpoint::spares`]; if there is none, [`Endpoint::pinning`] and then, without the lock, [`Pinning::make`] |
 //! | pin, and map for the device | process context, no lock | [`Pinned::pin_source`] or [`Pinned::pin_destination`]; `PinTerm::Long` for an advert, `PinTerm::Short` for a transfer of ours; a refusal means: copy |
 //! | hand it over | under the lock | [`Transport::lend`], and keep a [`Pinned::watch`] |
 //! | let the peer have access | under the lock | [`Transport::register`], then the message that carries the [`Key`], then [`Transport::flush`] |
@@ -27,7 +27,7 @@
 //! | end the peer's access | under the lock | [`Transport::invalidate`], and wait for [`SendCompletion::Ended`] |
 //! | get it back | under the lock | [`Transport::reclaim`] |
 //! | unpin | process context, no lock | [`Pinned::release`], and advance the call's iterator by what was moved |
-//! | for the next time | under the lock | [`Endpoint::keep`] |
+//! | for the next time | under the lock | [`Endpoint::spares`] |
 //!
 //! **Order.** Requests are carried out in the order of posting. The access that
 //! [`Transport::register`] grants is there before a message behind it arrives, and so are the

@@ -2,6 +2,7 @@
 
 //! A call's memory: pinned, handed to the transport, and taken back.
 
+use super::super::timers::Timer;
 use super::super::{Connection, SdpSock};
 use super::advert::Advert;
 use super::posted::Posted;
@@ -10,10 +11,13 @@ use crate::memory::notify::Notify;
 use crate::memory::pinned::Refusal;
 use crate::protocol::Block;
 use crate::sys::net::sock::Locked;
-use crate::sys::time::milliseconds;
+use crate::sys::time::{milliseconds, Jiffies};
 use crate::transport::{Access, Endpoint, Pinned, Transport, Watch};
 use kernel::prelude::*;
 use kernel::sync::Arc;
+
+/// Time without a transfer after which a connection frees spare blocks.
+const IDLE: Jiffies = milliseconds(1000);
 
 /// Pinned memory that nobody accesses but the program. Dropped, it is let go of, and the room for it goes
 /// back to the connection: in process context, without the connection's lock.
@@ -144,7 +148,7 @@ impl SdpSock {
         let pinning = {
             let mut c = self.connection();
             let endpoint = c.endpoint.as_mut()?;
-            if let Some(room) = endpoint.spare_for(piece) {
+            if let Some(room) = endpoint.spares().best_for(piece) {
                 return Some(room);
             }
             endpoint.pinning()?
@@ -155,9 +159,42 @@ impl SdpSock {
     /// Lets go of memory, and keeps the room for it.
     pub(super) fn keep(&self, mut memory: Pinned) {
         memory.release();
-        match self.connection().endpoint.as_mut() {
-            Some(endpoint) => endpoint.keep(memory),
-            None => drop(memory),
+        let mut c = self.connection();
+        match c.endpoint.as_mut() {
+            Some(endpoint) => endpoint.spares().keep(memory),
+            None => return,
+        }
+        if !c.timers.is_set(Timer::Trim) {
+            c.set_timer(self, Timer::Trim, IDLE);
+        }
+    }
+
+    /// Frees all spare blocks but one if none was used lately, else sets the timer again. Context:
+    /// process, may sleep.
+    pub(crate) fn trim_if_idle(&self) {
+        let mut c = self.connection();
+        match c.endpoint.as_mut().map(|e| e.spares().was_used()) {
+            Some(true) => c.set_timer(self, Timer::Trim, IDLE),
+            Some(false) => {
+                drop(c);
+                self.trim(1);
+            }
+            None => {}
+        }
+    }
+
+    /// Frees all spare blocks but `keep`, and what maps them. Regions are charged to nobody, so an
+    /// idle connection has none. Context: process, may sleep.
+    pub(crate) fn trim(&self, keep: usize) {
+        let mut c = self.connection();
+        let Some(endpoint) = c.endpoint.as_mut() else {
+            return;
+        };
+        endpoint.spares().trim(keep);
+        let mapper = endpoint.mapper().cloned();
+        drop(c);
+        if let Some(mapper) = mapper {
+            mapper.trim();
         }
     }
 

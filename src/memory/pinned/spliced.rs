@@ -5,7 +5,7 @@
 use super::super::budget::{Account, Use};
 use super::{Pinned, Refusal};
 use crate::sys::net::message::SendMsg;
-use crate::sys::pin::PAGE;
+use crate::sys::pin::{Pages, Unpinnable, PAGE};
 use kernel::prelude::*;
 use kernel::sync::atomic::Full;
 use kernel::sync::Arc;
@@ -26,6 +26,12 @@ impl Pinned {
         }
         let piece = self.piece().ok_or(ENOMEM)?;
         piece.release();
+        let room = |pages: &mut Pages| {
+            pages
+                .reserve(usize::MAX)
+                .map_or(Err(Unpinnable::Fault), |()| Ok(0))
+        };
+        piece.memory.pin(room).map_err(|_| ENOMEM)?;
         piece.held.xchg(true, Full);
         Ok(())
     }

@@ -44,17 +44,20 @@ late_mutex! {
     mod all, ALL: KVec<Arc<Netns>> = KVec::new()
 }
 
-/// Has all connections give back what they keep for the next send: others lack memory. Not too often, since
-/// it looks at each socket. Process context; of the locks in docs/locking.md one with a lower number than
-/// `sockets` may be held.
-pub(super) fn shed() {
+/// Frees what connections keep for their next transfers, since memory is short. Does nothing if the
+/// last call was a moment ago: it visits each socket. Context: process, may sleep. Locks with a
+/// lower number than `sockets` in docs/locking.md may be held.
+pub(crate) fn shed() {
     let (last, now) = (SHED.load(Relaxed), jiffies());
     if now.wrapping_sub(last) < SHED_PAUSE || SHED.cmpxchg(last, now, Relaxed).is_err() {
         return;
     }
-    let Ok(all) = all::lock() else { return };
-    for namespace in all.iter() {
-        namespace.for_each(|sk| sk.connection().tx.shed());
+    let nth = |i| all::lock().ok()?.get(i).cloned();
+    for namespace in (0..).map_while(nth) {
+        namespace.for_each(|sk| {
+            sk.connection().tx.shed();
+            sk.trim(0);
+        });
     }
 }
 

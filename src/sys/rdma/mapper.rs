@@ -172,7 +172,17 @@ impl Mapper {
             }
             state.pd.clone().ok_or(ENODEV)?
         };
-        Ok(KBox::new(SgMapping::new(&pd)?, GFP_KERNEL)?)
+        Ok(KBox::new(SgMapping::new(&pd), GFP_KERNEL)?)
+    }
+
+    /// Frees idle lists and their regions. Context: process, may sleep.
+    pub(crate) fn trim(&self) {
+        loop {
+            let Some(spare) = self.state.lock().spare.pop() else {
+                return;
+            };
+            drop(spare);
+        }
     }
 
     /// Takes an idle list back. Context: process.

@@ -81,8 +81,8 @@ impl Region {
     /// # Errors
     ///
     /// `EOPNOTSUPP`: the device has none. Others: from the device.
-    pub(super) fn new(pd: &Arc<Pd>) -> Result<Self> {
-        let pages = Self::most_pages(pd);
+    pub(super) fn new(pd: &Arc<Pd>, pages: usize) -> Result<Self> {
+        let pages = Self::most_pages(pd).min(u32::try_from(pages).unwrap_or(u32::MAX));
         if pages == 0 {
             return Err(crate::sys::errno::EOPNOTSUPP.into());
         }

@@ -6,7 +6,7 @@
 //! for access by the peer. It is made for one PD, and holds its device.
 
 use super::super::bindings as c;
-use super::super::pin::Pages;
+use super::super::pin::{list_for, Pages};
 use super::dma::Direction;
 use super::mr::{Access, Key, Region};
 use super::pd::Pd;
@@ -20,6 +20,7 @@ use kernel::sync::Arc;
 /// If `mapped` is not 0, the first `entries` of `list` are mapped for the device, in `direction`, to
 /// `mapped` addresses. `registered` is set whenever the region may be valid or become so.
 pub(super) struct SgMapping {
+    /// For as many pages as there is room for in `list`.
     region: Option<Region>,
     /// Work request that registers the region for the mapped pages.
     ready: Option<(c::ib_reg_wr, Key)>,
@@ -37,19 +38,18 @@ unsafe impl Send for SgMapping {}
 unsafe impl Sync for SgMapping {}
 
 impl SgMapping {
-    /// Makes an empty list for the device's maximum number of pages, without a region.
-    pub(super) fn new(pd: &Arc<Pd>) -> Result<Self> {
-        let flags = GFP_KERNEL | kernel::alloc::flags::__GFP_NOWARN;
-        Ok(SgMapping {
+    /// Makes one without a list and a region.
+    pub(super) fn new(pd: &Arc<Pd>) -> Self {
+        SgMapping {
             region: None,
             ready: None,
             registered: false,
-            list: KVec::with_capacity(Self::most_pages(pd) as usize, flags)?,
+            list: KVec::new(),
             entries: 0,
             mapped: 0,
             direction: Direction::ToDevice,
             pd: pd.clone(),
-        })
+        }
     }
 
     /// Returns the maximum number of pages in one registration, 0 if none is possible.
@@ -98,11 +98,13 @@ impl SgMapping {
             };
         }
         let writes = direction == Direction::FromDevice;
-        if pages.count() == 0
-            || pages.count() > self.list.capacity()
-            || (writes && !pages.writable())
-        {
+        let most = Self::most_pages(&self.pd) as usize;
+        if pages.count() == 0 || pages.count() > most || (writes && !pages.writable()) {
             return Err(EINVAL);
+        }
+        if self.list.capacity() < pages.count() {
+            self.region = None;
+            self.list = list_for(pages.count(), most)?;
         }
         let device = self.pd.device();
         let list = self.list.as_mut_ptr();
@@ -192,7 +194,7 @@ impl SgMapping {
         };
         let region = match &mut self.region {
             Some(region) => region,
-            none => none.insert(Region::new(&self.pd)?),
+            none => none.insert(Region::new(&self.pd, self.list.capacity())?),
         };
         // SAFETY: By the invariants the list is mapped, and the region is not registered.
         let (wr, key) = unsafe { region.prepare(self.list.as_mut_ptr(), self.mapped, access)? };

@@ -41,13 +41,13 @@ pub(crate) struct UserMemory {
 }
 
 impl UserMemory {
-    /// Makes an empty one, with space for the maximum number of pages.
-    pub(crate) fn new(mapper: &Arc<Mapper>) -> Result<Self> {
-        Ok(UserMemory {
+    /// Makes an empty one, which takes at most as many pages as can be mapped.
+    pub(crate) fn new(mapper: &Arc<Mapper>) -> Self {
+        UserMemory {
             sg: None,
-            pages: Pages::new(mapper.most_pages())?,
+            pages: Pages::new(mapper.most_pages()),
             mapper: mapper.clone(),
-        })
+        }
     }
 
     /// Returns the number of pinned bytes.

@@ -280,19 +280,8 @@ impl Endpoint {
         (pinning.most_pages() != 0).then_some(pinning)
     }
 
-    /// Room for this piece of the calling process's memory, which is still pinned there from the last
-    /// time; else any, or none if there is room for more. What the piece is, [`SendMsg::piece`] and
-    /// [`RecvMsg::piece`] tell.
-    ///
-    /// [`SendMsg::piece`]: crate::sys::net::message::SendMsg::piece
-    /// [`RecvMsg::piece`]: crate::sys::net::message::RecvMsg::piece
-    pub(crate) fn spare_for(&mut self, piece: (usize, usize)) -> Option<Pinned> {
-        self.spares.best_for(piece)
-    }
-
-    /// Keeps room for a piece of memory until it is needed again; in any context. If there is
-    /// enough of it, it is dropped.
-    pub(crate) fn keep(&mut self, p: Pinned) {
-        self.spares.keep(p);
+    /// Returns the spare blocks.
+    pub(crate) fn spares(&mut self) -> &mut Spares {
+        &mut self.spares
     }
 }

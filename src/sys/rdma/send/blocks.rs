@@ -16,6 +16,7 @@
 
 use super::super::super::bindings as c;
 use super::super::user_memory::UserMemory;
+use kernel::alloc;
 use kernel::prelude::*;
 
 /// Maximum number of pieces lent at a time.
@@ -142,9 +143,11 @@ impl<B: Lendable> BlockTable<B> {
     /// Allocates the tables, if they are missing. Does not sleep.
     fn prepare(&mut self) -> Result {
         if self.entries.is_empty() {
+            let charged = alloc::flags::GFP_KERNEL_ACCOUNT & !GFP_KERNEL;
+            let flags = GFP_ATOMIC | charged;
             let n = LISTS * self.list();
-            self.sges.resize(n, c::ib_sge::default(), GFP_ATOMIC)?;
-            self.entries.reserve(LOANS, GFP_ATOMIC)?;
+            self.sges.resize(n, c::ib_sge::default(), flags)?;
+            self.entries.reserve(LOANS, flags)?;
             for _ in 0..LOANS {
                 let _ = self.entries.push_within_capacity(None);
             }

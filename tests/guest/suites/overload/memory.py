@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A bound over the buffers of all sockets (max_buffer_memory)."""
 
+import ctypes
 import errno
+import mmap
 import select
 import socket
 
-from lib import calls, consts, either, observe, pattern
+from lib import calls, consts, either, observe, pattern, resources
 from lib.memory import PAGE
 from lib.registry import case
-from suites.overload.crowds import echo, settled
+from suites.overload.crowds import echo, kernel_memory, settled
 from suites.syscall_fuzz.limits import parameter
 
 MIB = 1 << 20
+BLOCK = 64 << 10
 LIMIT = 8
 PAIRS = 20
 # What a connection may have beyond it, both ends: a few small receive buffers, and a chunk to send from.
@@ -119,6 +122,35 @@ def idle(e):
     e.check(in_use() < kept, "nothing was given back")
     for pair in pairs:
         echo(e, *pair)
+
+@case(reference=False, families=("v4",), timeout=60)
+def idle_after_blocks(e):
+    """Connections that have sent blocks free their regions and lists when they are idle. They use
+    blocks again afterwards."""
+    e.needs_wire()
+    listener = e.listen(backlog=32)
+    pairs = [e.pair(listener) for _ in range(20)]
+    block = mmap.mmap(-1, BLOCK)
+    block.write(b"b" * BLOCK)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(block))
+    for near, _ in pairs:
+        near.set(socket.SOL_SOCKET, consts.SO_ZEROCOPY, 1)
+        near.set(socket.IPPROTO_TCP, consts.SDP_ZCOPY_THRESH, BLOCK)
+
+    def regions():
+        return sum(count for (_, kind), count in resources.resources().items() if kind == "mr")
+
+    before = regions()
+    for turn in range(2):
+        memory = kernel_memory()
+        for near, _ in pairs:
+            for _ in range(8):
+                e.equal(calls.send_at(near, address, BLOCK, consts.MSG_ZEROCOPY | socket.MSG_DONTWAIT), BLOCK, "bytes of a block")
+        e.until(lambda: regions() >= before + len(pairs), lambda: f"{regions()} regions of {len(pairs)} connections with blocks")
+        for _, far in pairs:
+            e.equal(far.recv_exactly(8 * BLOCK), b"b" * (8 * BLOCK), "the blocks")
+        e.until(lambda: regions() == before, lambda: f"{regions()} regions stay, {before} before")
+        e.note(f"bytes of the kernel's that stay, turn {turn}", kernel_memory() - memory)
 
 
 @case(reference=False, families=("v4",), timeout=60)
