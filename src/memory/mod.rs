@@ -7,7 +7,6 @@
 pub(crate) mod budget;
 pub(crate) mod notify;
 pub(crate) mod pinned;
-pub(crate) mod pinned_pages;
 pub(crate) mod pressure;
 pub(crate) mod protect;
 pub(crate) mod ring;

@@ -28,7 +28,6 @@ mod spliced;
 
 use super::budget::{Account, Charge, Use};
 use super::notify::{Counted, Notify, Watch};
-use super::pinned_pages::{PinnedFor, PinnedPages};
 use crate::sys::deferred::Deferred;
 use crate::sys::net::message::{RecvMsg, SendMsg};
 use crate::sys::net::params;
@@ -40,6 +39,9 @@ use crate::sys::watch::{self, Idle, Watched};
 use kernel::prelude::*;
 use kernel::sync::atomic::{AtomicFlag, Full};
 use kernel::sync::Arc;
+
+/// Most pages in one piece for a peer of this machine: 2 MiB, as with devices.
+const MOST_PAGES: usize = 512;
 
 /// Why memory was not pinned: the bytes are to be copied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,22 +70,13 @@ impl From<Unpinnable> for Refusal {
 /// What pinned memory of one connection is made from. Used in process context, without locks.
 #[derive(Clone)]
 pub(crate) struct Pinning {
-    made_for: PinnedFor,
+    mapper: Option<Arc<Mapper>>,
 }
 
 impl Pinning {
-    /// What memory for a device or its peer is made from.
-    pub(crate) fn new(mapper: Arc<Mapper>) -> Self {
-        Pinning {
-            made_for: PinnedFor::Device(mapper),
-        }
-    }
-
-    /// What memory for a peer on this machine is made from.
-    pub(crate) fn here() -> Self {
-        Pinning {
-            made_for: PinnedFor::Here,
-        }
+    /// For a device, or for a peer of this machine.
+    pub(crate) fn new(mapper: Option<Arc<Mapper>>) -> Self {
+        Pinning { mapper }
     }
 
     /// Whether its memory stays pinned between transfers.
@@ -92,13 +85,21 @@ impl Pinning {
             0 => false,
             1.. => true,
             // beside one copy, pinning takes much of the time; beside a device's work it does not
-            _ => matches!(self.made_for, PinnedFor::Here),
+            _ => self.mapper.is_none(),
+        }
+    }
+
+    /// Returns the minimum time to pin for: a device's transfer lasts as long as the peer likes.
+    fn term(&self, wanted: PinTerm) -> PinTerm {
+        match self.mapper {
+            Some(_) => PinTerm::Long,
+            None => wanted,
         }
     }
 
     /// Most pages in one piece, 0 if the device cannot do this.
     pub(crate) fn most_pages(&self) -> usize {
-        self.made_for.most_pages()
+        self.mapper.as_ref().map_or(MOST_PAGES, |m| m.most_pages())
     }
 
     /// Makes room for one piece. Sleeps.
@@ -118,7 +119,7 @@ impl Pinning {
             return Err(ENODEV);
         }
         Deferred::new(PinnedBlock {
-            memory: PinnedPages::new(&self.made_for)?,
+            memory: UserMemory::new(self.mapper.as_ref(), self.most_pages())?,
             charge: None,
             locked: None,
             held: Arc::new(AtomicFlag::new(false), GFP_KERNEL)?,
@@ -129,7 +130,7 @@ impl Pinning {
 
 /// The piece, and what it counts for.
 struct PinnedBlock {
-    memory: PinnedPages,
+    memory: UserMemory,
     charge: Option<Charge>,
     locked: Option<Locked>,
     /// Whether it is in use.
@@ -157,7 +158,7 @@ impl PinnedBlock {
         purpose: Use,
         (pages, counted): (usize, Counted),
         for_peer: bool,
-        pin: impl FnOnce(&mut PinnedPages) -> Result<usize, Unpinnable>,
+        pin: impl FnOnce(&mut UserMemory) -> Result<usize, Unpinnable>,
     ) -> Result<usize, Refusal> {
         self.release();
         if pages == 0 {
@@ -312,9 +313,7 @@ impl Pinned {
     /// What it was made from.
     fn pinning(&self) -> Option<Pinning> {
         match &self.piece {
-            Some(p) => Some(Pinning {
-                made_for: p.memory.made_for(),
-            }),
+            Some(p) => Some(Pinning::new(p.memory.mapper().cloned())),
             None => self.watched.as_ref().map(|w| w.maker().clone()),
         }
     }
@@ -325,14 +324,14 @@ impl Pinned {
         purpose: Use,
         piece: Option<(usize, usize)>,
         (hold, counted): (PinTerm, Counted),
-        mut pin: impl FnMut(&mut PinnedPages, usize, PinTerm) -> Result<usize, Unpinnable>,
+        mut pin: impl FnMut(&mut UserMemory, usize, PinTerm) -> Result<usize, Unpinnable>,
     ) -> Result<usize, Refusal> {
         let (address, len) = self.cut(piece.ok_or(Refusal::NotUser)?);
         let pinning = self.pinning().ok_or(Refusal::NoMemory)?;
         // what is no one piece of a program's has no address but the offset in its first page
         let cache = counted != Counted::HereAnew && pinning.caches() && address >= PAGE;
         let for_peer = hold == PinTerm::Long;
-        let hold = pinning.made_for.hold(hold);
+        let hold = pinning.term(hold);
         if let Some(watched) = self.watched.take() {
             if self.piece.is_none() {
                 self.piece = watched.take();
@@ -396,7 +395,7 @@ impl Pinned {
         let Some(mut piece) = self.piece.take() else {
             return;
         };
-        let bounces = piece.memory.for_device().is_some_and(UserMemory::bounces);
+        let bounces = piece.memory.bounces();
         if let Some(watched) = self.watched.take_if(|w| w.maker().caches() && !bounces) {
             let counted = piece.locked.is_some();
             if counted && piece.memory.count() != 0 && !piece.memory.is_registered() {
@@ -435,7 +434,7 @@ impl Pinned {
 
     /// The pages, if it was made for a peer on this machine.
     pub(crate) fn pages(&self) -> Option<&Arc<Pages>> {
-        self.piece.as_ref()?.memory.for_here()
+        self.piece.as_ref()?.memory.shared()
     }
 }
 
@@ -446,7 +445,7 @@ impl Lendable for Pinned {
 
     fn put_back(&mut self, memory: UserMemory) {
         if let Some(piece) = self.piece.as_mut() {
-            piece.memory = PinnedPages::Device(memory);
+            piece.memory = memory;
         }
     }
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Program memory for devices.
+//! Pinned program memory, for a device or for a peer of this machine.
 //!
 //! A [`UserMemory`] holds one piece of program memory at a time: its pinned pages and, once
 //! mapped, their DMA addresses for one device ([`SgMapping`]), with a region for access by the
-//! peer.
+//! peer. Memory for a peer of this machine has pages only, which the copies in progress share.
 //!
 //! A piece goes through these steps, and back again by [`UserMemory::release`]:
 //!
 //! ```text
-//!  empty -- pages().pin() --> pinned -- map() --> mapped -- register() --> registered
+//!  empty -- pin() --> pinned -- map() --> mapped -- register() --> registered
 //! ```
 //!
 //! Pinning may wait for the program's memory without limit. So the device is held from `map` to
@@ -19,12 +19,13 @@
 //! it.
 
 use super::super::bindings as c;
-use super::super::pin::Pages;
+use super::super::pin::{Pages, Unpinnable};
 use super::dma::Direction;
 use super::mapper::Mapper;
 use super::mr::{Access, Key};
 use super::pd::Pd;
 use super::sg::SgMapping;
+use core::mem::replace;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -33,56 +34,100 @@ use kernel::sync::Arc;
 /// # Invariants
 ///
 /// What `sg` maps is in `pages`, which do not change meanwhile; what a device writes to was pinned for
-/// that.
+/// that. Pages for a device are not shared.
 pub(crate) struct UserMemory {
     sg: Option<KBox<SgMapping>>,
-    pages: Pages,
-    mapper: Arc<Mapper>,
+    /// `None`: a copy that is still in progress has the pages.
+    pages: Option<Arc<Pages>>,
+    /// `None`: for a peer of this machine.
+    mapper: Option<Arc<Mapper>>,
 }
 
 impl UserMemory {
-    /// Makes an empty one, which takes at most as many pages as can be mapped.
-    pub(crate) fn new(mapper: &Arc<Mapper>) -> Self {
-        UserMemory {
+    /// Makes an empty one, which takes at most `most` pages.
+    pub(crate) fn new(mapper: Option<&Arc<Mapper>>, most: usize) -> Result<Self> {
+        Ok(UserMemory {
             sg: None,
-            pages: Pages::new(mapper.most_pages()),
-            mapper: mapper.clone(),
+            pages: Some(Arc::new(Pages::new(most), GFP_KERNEL)?),
+            mapper: mapper.cloned(),
+        })
+    }
+
+    /// Takes what is for a device, and leaves nothing.
+    pub(crate) fn take_for_device(&mut self) -> Option<Self> {
+        self.mapper.as_ref()?;
+        let nothing = UserMemory {
+            sg: None,
+            pages: None,
+            mapper: None,
+        };
+        Some(replace(self, nothing))
+    }
+
+    /// Calls `f` with the pages, unless they are mapped or a copy uses them.
+    fn change<R>(&mut self, f: impl FnOnce(&mut Pages) -> R) -> Option<R> {
+        if self.sg.is_some() {
+            return None;
         }
+        let mut own = self.pages.take().and_then(Arc::into_unique_or_drop)?;
+        let r = f(&mut own);
+        self.pages = Some(own.into());
+        Some(r)
+    }
+
+    /// Releases the pages, and has `pin` pin others. Context: process.
+    pub(crate) fn pin(
+        &mut self,
+        pin: impl FnOnce(&mut Pages) -> Result<usize, Unpinnable>,
+    ) -> Result<usize, Unpinnable> {
+        self.release();
+        self.change(pin).unwrap_or(Err(Unpinnable::Fault))
+    }
+
+    /// Has `add` add pages, and returns its result: 0 if they are mapped.
+    pub(crate) fn add(&mut self, add: impl FnOnce(&mut Pages) -> usize) -> usize {
+        self.change(add).unwrap_or(0)
+    }
+
+    /// Releases the pages, and makes others of the kernel's own with the bytes of `other`.
+    /// Context: process, may sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: `other` has more pages than are possible here. `ENOMEM`.
+    pub(crate) fn copy_from(&mut self, other: &UserMemory) -> Result {
+        let from = other.pages.as_ref().ok_or(EINVAL)?;
+        self.release();
+        self.change(|p| p.copy_from(from)).unwrap_or(Err(EINVAL))
+    }
+
+    /// Returns the pages if they are for a peer of this machine.
+    pub(crate) fn shared(&self) -> Option<&Arc<Pages>> {
+        self.pages.as_ref().filter(|_| self.mapper.is_none())
+    }
+
+    /// Returns the mapper that it was made from.
+    pub(crate) fn mapper(&self) -> Option<&Arc<Mapper>> {
+        self.mapper.as_ref()
+    }
+
+    fn of_pages(&self, number: fn(&Pages) -> usize) -> usize {
+        self.pages.as_deref().map_or(0, number)
     }
 
     /// Returns the number of pinned bytes.
     pub(crate) fn len(&self) -> usize {
-        self.pages.len()
-    }
-
-    /// Returns the pages for pinning, after releasing the present ones. Context: process.
-    pub(crate) fn pages(&mut self) -> &mut Pages {
-        self.release();
-        &mut self.pages
-    }
-
-    /// Returns the pages for adding others, unless they are mapped.
-    pub(crate) fn unmapped(&mut self) -> Option<&mut Pages> {
-        self.sg.is_none().then_some(&mut self.pages)
-    }
-
-    pub(crate) fn pinned(&self) -> &Pages {
-        &self.pages
-    }
-
-    /// Returns the mapper that it was made from.
-    pub(crate) fn mapper(&self) -> &Arc<Mapper> {
-        &self.mapper
+        self.of_pages(Pages::len)
     }
 
     /// Returns the maximum number of pages.
     pub(crate) fn room(&self) -> usize {
-        self.pages.room()
+        self.of_pages(Pages::room)
     }
 
     /// Returns the number of pinned pages.
     pub(crate) fn count(&self) -> usize {
-        self.pages.count()
+        self.of_pages(Pages::count)
     }
 
     /// Returns true if it is mapped for the device of this PD.
@@ -115,14 +160,19 @@ impl UserMemory {
     /// writing, or they are mapped otherwise. `EOPNOTSUPP`, `ENOMEM`. The caller has to release
     /// the memory then.
     pub(crate) fn map(&mut self, writes: bool, for_peer: bool) -> Result {
+        let Some(mapper) = &self.mapper else {
+            return Ok(());
+        };
+        let pages = self.pages.as_ref().ok_or(EINVAL)?;
         let sg = match &mut self.sg {
             Some(sg) => sg,
-            none => none.insert(self.mapper.sg_mapping()?),
+            none => none.insert(mapper.sg_mapping()?),
         };
-        // SAFETY: `self` owns the pages, and whatever changes them releases it first.
-        unsafe { sg.map(&self.pages, Direction::of(writes))? };
+        // SAFETY: By the invariants the pages are not shared, and `change` leaves them alone as long
+        // as there is an `sg`.
+        unsafe { sg.map(pages, Direction::of(writes))? };
         match for_peer {
-            true => sg.describe(self.pages.len()),
+            true => sg.describe(pages.len()),
             false => Ok(()),
         }
     }
@@ -174,11 +224,11 @@ impl UserMemory {
     /// Ends the access of peer and device, unpins the pages and releases the device. Context:
     /// process, sleeps.
     pub(crate) fn release(&mut self) {
-        if let Some(mut sg) = self.sg.take() {
+        if let (Some(mut sg), Some(mapper)) = (self.sg.take(), &self.mapper) {
             sg.unmap();
-            self.mapper.put_back(sg);
+            mapper.put_back(sg);
         }
-        self.pages.unpin();
+        self.change(Pages::unpin);
     }
 }
 

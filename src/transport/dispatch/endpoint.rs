@@ -274,8 +274,8 @@ impl Endpoint {
     /// What memory for [`Transport::lend`] is made from; `None` if the transport cannot do that.
     pub(crate) fn pinning(&self) -> Option<Pinning> {
         let pinning = match &self.carrier {
-            Carrier::Rdma(c) => Pinning::new(c.mapper()?.clone()),
-            Carrier::Local(_) => Pinning::here(),
+            Carrier::Rdma(c) => Pinning::new(Some(c.mapper()?.clone())),
+            Carrier::Local(_) => Pinning::new(None),
         };
         (pinning.most_pages() != 0).then_some(pinning)
     }

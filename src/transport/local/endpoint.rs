@@ -251,7 +251,7 @@ impl Transport for Endpoint {
             receive_slots: self.receive_slots,
             max_sge: SGES as u8,
             header_aside: BSDH,
-            pinned_pages: Pinning::here().most_pages() as u16,
+            pinned_pages: Pinning::new(None).most_pages() as u16,
         }
     }
 
