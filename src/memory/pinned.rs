@@ -109,6 +109,7 @@ impl Pinning {
     /// `ENOMEM`, or what the device says: copy then.
     pub(crate) fn make(&self) -> Result<Pinned> {
         Ok(Pinned {
+            pinning: self.clone(),
             piece: Some(self.piece()?),
             watched: None,
         })
@@ -201,8 +202,6 @@ impl Drop for PinnedBlock {
 }
 
 impl Idle for Deferred<PinnedBlock> {
-    type Maker = Pinning;
-
     fn pages(&self) -> usize {
         self.memory.count()
     }
@@ -210,6 +209,7 @@ impl Idle for Deferred<PinnedBlock> {
 
 /// Room for one piece of a program's memory, and that piece. May be dropped in any context.
 pub(crate) struct Pinned {
+    pinning: Pinning,
     /// `None` while it is idle. Its drop unpins, and destroys the region, which sleeps.
     piece: Option<Deferred<PinnedBlock>>,
     /// Watches what is pinned, if it may stay so; has it while it is idle.
@@ -237,7 +237,7 @@ impl Pinned {
         account: &Arc<Account>,
     ) -> Result<usize, Refusal> {
         let piece = from.piece(most);
-        let piece = match self.pinning().is_some_and(|p| p.caches()) {
+        let piece = match self.pinning.caches() {
             true => piece,
             false => piece.and_then(|_| from.run(most)),
         };
@@ -301,21 +301,8 @@ impl Pinned {
 
     /// As much of a piece as there is room for.
     fn cut(&self, (address, len): (usize, usize)) -> (usize, usize) {
-        let pages = match (&self.piece, &self.watched) {
-            (Some(p), _) => p.memory.room(),
-            (None, Some(w)) => w.maker().most_pages(),
-            (None, None) => 0,
-        };
-        let most = (pages * PAGE).saturating_sub(address % PAGE);
+        let most = (self.pinning.most_pages() * PAGE).saturating_sub(address % PAGE);
         (address, len.min(most))
-    }
-
-    /// What it was made from.
-    fn pinning(&self) -> Option<Pinning> {
-        match &self.piece {
-            Some(p) => Some(Pinning::new(p.memory.mapper().cloned())),
-            None => self.watched.as_ref().map(|w| w.maker().clone()),
-        }
     }
 
     fn pin(
@@ -327,11 +314,10 @@ impl Pinned {
         mut pin: impl FnMut(&mut UserMemory, usize, PinTerm) -> Result<usize, Unpinnable>,
     ) -> Result<usize, Refusal> {
         let (address, len) = self.cut(piece.ok_or(Refusal::NotUser)?);
-        let pinning = self.pinning().ok_or(Refusal::NoMemory)?;
         // what is no one piece of a program's has no address but the offset in its first page
-        let cache = counted != Counted::HereAnew && pinning.caches() && address >= PAGE;
+        let cache = counted != Counted::HereAnew && self.pinning.caches() && address >= PAGE;
         let for_peer = hold == PinTerm::Long;
-        let hold = pinning.term(hold);
+        let hold = self.pinning.term(hold);
         if let Some(watched) = self.watched.take() {
             if self.piece.is_none() {
                 self.piece = watched.take();
@@ -349,13 +335,13 @@ impl Pinned {
         }
         if self.piece.is_none() {
             // It was given up while it was idle.
-            self.piece = Some(pinning.piece().map_err(|_| Refusal::NoMemory)?);
+            self.piece = Some(self.pinning.piece().map_err(|_| Refusal::NoMemory)?);
         }
         let pages = (address % PAGE + len).div_ceil(PAGE);
         let piece = self.piece.as_deref_mut().ok_or(Refusal::NoMemory)?;
         if cache {
             piece.release();
-            if let Ok(watched) = Watched::new(address, len, pinning) {
+            if let Ok(watched) = Watched::new(address, len) {
                 let moment = watched.begin();
                 let n = piece.pin(account, purpose, (pages, counted), for_peer, |m| {
                     pin(m, len, PinTerm::Long)
@@ -396,7 +382,8 @@ impl Pinned {
             return;
         };
         let bounces = piece.memory.bounces();
-        if let Some(watched) = self.watched.take_if(|w| w.maker().caches() && !bounces) {
+        let keeps = self.pinning.caches() && !bounces;
+        if let Some(watched) = self.watched.take().filter(|_| keeps) {
             let counted = piece.locked.is_some();
             if counted && piece.memory.count() != 0 && !piece.memory.is_registered() {
                 piece.memory.sync_for_cpu();
@@ -412,7 +399,6 @@ impl Pinned {
                 return;
             }
         }
-        self.watched = None;
         piece.release();
         self.piece = Some(piece);
     }

@@ -91,7 +91,7 @@ impl Pages {
     /// `ENOMEM`, `EINVAL` if there is no room for as many.
     pub(crate) fn copy_from(&mut self, other: &Pages) -> Result {
         let n = other.count();
-        if n > self.room() {
+        if n > self.most {
             return Err(EINVAL);
         }
         self.reserve(n)?;
@@ -110,11 +110,6 @@ impl Pages {
         (self.offset, self.len) = (other.offset, other.len);
         (self.written, self.own) = (false, true);
         Ok(())
-    }
-
-    /// Number of pages that there can be.
-    pub(crate) fn room(&self) -> usize {
-        self.most
     }
 
     /// Copies `len` bytes from the `from_offset`-th on to others, from the `offset`-th of those on.

@@ -19,9 +19,6 @@ use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
 /// A resource that can be dropped in any context but interrupts, with locks held.
 pub(crate) trait Idle: Send + Unpin + 'static {
-    /// Source to make another one from. Dropped in process context.
-    type Maker: Send + Sync;
-
     /// Returns the number of pages that the drop frees.
     fn pages(&self) -> usize;
 }
@@ -41,7 +38,6 @@ struct Inner<T: Idle> {
     /// Inner to the locks of the C side.
     #[pin]
     idle: SpinLock<Option<T>>,
-    maker: T::Maker,
     #[pin]
     end: Work<Inner<T>>,
     _module: ModuleRef,
@@ -92,7 +88,7 @@ impl<T: Idle> Watched<T> {
     /// # Errors
     ///
     /// `ENOMEM`. Others: from the kernel.
-    pub(crate) fn new(address: usize, len: usize, maker: T::Maker) -> Result<Self> {
+    pub(crate) fn new(address: usize, len: usize) -> Result<Self> {
         let end = address.checked_add(len).ok_or(EINVAL)?;
         let start = address & !(super::pin::PAGE - 1);
         let end = end
@@ -104,7 +100,6 @@ impl<T: Idle> Watched<T> {
                 address,
                 len,
                 idle <- new_spinlock!(None, "ib_sdp_idle"),
-                maker,
                 end <- new_work!("ib_sdp_watch"),
                 _module: ModuleRef::new(),
             }),
@@ -117,11 +112,6 @@ impl<T: Idle> Watched<T> {
         })?;
         // INVARIANT: Started.
         Ok(Watched(ManuallyDrop::new(inner)))
-    }
-
-    /// Returns the source of the resource.
-    pub(crate) fn maker(&self) -> &T::Maker {
-        &self.0.maker
     }
 
     /// Waits until no change is in progress and returns a number for this moment. Sleeps.

@@ -43,7 +43,7 @@ impl Pinned {
     ///
     /// `ENOMEM`, or what the device says.
     pub(crate) fn copied(&mut self) -> Result<Pinned> {
-        let mut copy = self.pinning().ok_or(EINVAL)?.make()?;
+        let mut copy = self.pinning.make()?;
         let from = self.piece().ok_or(EINVAL)?;
         let to = copy.piece().ok_or(EINVAL)?;
         to.memory.copy_from(&from.memory)?;

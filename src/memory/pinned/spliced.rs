@@ -17,12 +17,11 @@ impl Pinned {
     ///
     /// `ENOMEM`, or what the device says.
     pub(crate) fn collect(&mut self) -> Result {
-        let pinning = self.pinning().ok_or(ENOMEM)?;
         if let Some(watched) = self.watched.take() {
             self.piece = self.piece.take().or_else(|| watched.take());
         }
         if self.piece.is_none() {
-            self.piece = Some(pinning.piece()?);
+            self.piece = Some(self.pinning.piece()?);
         }
         let piece = self.piece().ok_or(ENOMEM)?;
         piece.release();

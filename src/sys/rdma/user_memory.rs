@@ -106,11 +106,6 @@ impl UserMemory {
         self.pages.as_ref().filter(|_| self.mapper.is_none())
     }
 
-    /// Returns the mapper that it was made from.
-    pub(crate) fn mapper(&self) -> Option<&Arc<Mapper>> {
-        self.mapper.as_ref()
-    }
-
     fn of_pages(&self, number: fn(&Pages) -> usize) -> usize {
         self.pages.as_deref().map_or(0, number)
     }
@@ -118,11 +113,6 @@ impl UserMemory {
     /// Returns the number of pinned bytes.
     pub(crate) fn len(&self) -> usize {
         self.of_pages(Pages::len)
-    }
-
-    /// Returns the maximum number of pages.
-    pub(crate) fn room(&self) -> usize {
-        self.of_pages(Pages::room)
     }
 
     /// Returns the number of pinned pages.
@@ -168,8 +158,8 @@ impl UserMemory {
             Some(sg) => sg,
             none => none.insert(mapper.sg_mapping()?),
         };
-        // SAFETY: By the invariants the pages are not shared, and `change` leaves them alone as long
-        // as there is an `sg`.
+        // SAFETY: By the invariants the pages are not shared. `change` leaves them alone as long as
+        // there is an `sg`.
         unsafe { sg.map(pages, Direction::of(writes))? };
         match for_peer {
             true => sg.describe(pages.len()),
