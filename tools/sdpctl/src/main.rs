@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 //! `sdpctl check` tells what rules of libsdp.so mean, and `sdpctl map` turns the TCP sockets of
-//! programs into SDP's without such a library.
+//! programs into SDP's without such a library, which `sdpctl enable` has systemd do for a service.
 
 mod check;
 mod explain;
 mod map;
 mod options;
+mod unit;
 
 use clap::Parser;
 use options::{Command, Options};
@@ -37,6 +38,8 @@ fn main() -> ExitCode {
     let done = match Options::parse().command {
         Command::Check(o) => check::run(&o, &mut text),
         Command::Map(o) => map::run(&o.command, &mut text),
+        Command::Enable(o) => unit::enable(&o, &mut text),
+        Command::Disable(o) => unit::disable(&o, &mut text),
     };
     let done = done.and_then(|()| Ok(io::stdout().write_all(&text)?));
     match done {

@@ -20,6 +20,20 @@ pub enum Command {
     Check(Check),
     /// Turn the TCP sockets of programs into SDP sockets, in the kernel, without their knowing
     Map(Map),
+    /// Have systemd map the TCP sockets of services, by a drop-in; they need a restart
+    Enable(Units),
+    /// Undo enable
+    Disable(Units),
+}
+
+#[derive(Args)]
+pub struct Units {
+    /// Services, such as nginx or postgresql@.service
+    #[arg(required = true, value_name = "UNIT")]
+    pub units: Vec<String>,
+    /// Change the system below this directory, which does not run
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub root: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -56,7 +70,7 @@ pub enum MapCommand {
 
 #[derive(Args)]
 #[command(group(clap::ArgGroup::new("whose").required(true).multiple(true)
-    .args(["program", "user", "cgroup", "all"])))]
+    .args(["program", "user", "cgroup", "own_cgroup", "all"])))]
 pub struct MapAdd {
     /// Programs of this name only, as ps -o comm shows it; a * may end it. May be repeated
     #[arg(short, long, value_name = "NAME", value_hint = ValueHint::CommandName)]
@@ -68,8 +82,11 @@ pub struct MapAdd {
     /// path from the root is given. May be repeated
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub cgroup: Vec<PathBuf>,
+    /// Programs in the cgroup of this command only, as ExecStartPre= of a unit needs
+    #[arg(long)]
+    pub own_cgroup: bool,
     /// Every program of the machine
-    #[arg(short, long, conflicts_with_all = ["program", "user", "cgroup"])]
+    #[arg(short, long, conflicts_with_all = ["program", "user", "cgroup", "own_cgroup"])]
     pub all: bool,
     /// End at once and leave the mapping in place, as /sys/fs/bpf/sdp/NAME, until it is removed
     #[arg(long, value_name = "NAME")]

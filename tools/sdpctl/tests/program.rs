@@ -126,3 +126,38 @@ sdpctl: nothing of this file holds: every socket stays TCP
     assert_eq!(status, Some(1));
     assert!(err.starts_with("sdpctl: FILE: No such file"), "{err}");
 }
+
+/// Below a directory: written, written again, and gone with what was made for it.
+#[test]
+fn units() {
+    let root = std::env::temp_dir().join(format!("sdpctl-units-{}", std::process::id()));
+    let run = |words: &[&str]| {
+        let mut c = Command::new(env!("CARGO_BIN_EXE_sdpctl"));
+        let done = c.args(words).arg("--root").arg(&root).output().unwrap();
+        (done.status.code(), String::from_utf8(done.stderr).unwrap())
+    };
+    let folder = root.join("etc/systemd/system");
+    let files = ["nginx.service.d/sdp.conf", "pg@.service.d/sdp.conf"].map(|f| folder.join(f));
+    for _ in 0..2 {
+        assert_eq!(
+            run(&["enable", "nginx", "pg@.service"]),
+            (Some(0), String::new())
+        );
+        let text = files.each_ref().map(|f| fs::read_to_string(f).unwrap());
+        let sdpctl = env!("CARGO_BIN_EXE_sdpctl");
+        let line = format!("\nExecStartPre=-+{sdpctl} map add --pin unit-nginx --own-cgroup\n");
+        assert!(text[0].contains(&line), "{}", text[0]);
+        assert!(text[1].contains("unit-pg_%i"), "{}", text[1]);
+    }
+    fs::write(folder.join("nginx.service.d/own.conf"), "").unwrap();
+    assert_eq!(run(&["disable", "nginx", "pg@"]), (Some(0), String::new()));
+    assert!(folder.join("nginx.service.d/own.conf").exists());
+    assert!(!files[0].exists() && !folder.join("pg@.service.d").exists());
+    let (status, err) = run(&["disable", "nginx"]);
+    assert_eq!(status, Some(1));
+    assert!(err.contains("sdp.conf: No such file"), "{err}");
+    let (status, err) = run(&["enable", "../x"]);
+    assert_eq!(status, Some(1));
+    assert!(err.contains("is no name of a service"), "{err}");
+    fs::remove_dir_all(root).unwrap();
+}

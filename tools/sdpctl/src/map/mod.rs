@@ -200,6 +200,18 @@ fn write_table(rows: &[[String; 4]], out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
+/// Ends the mappings of these pins.
+pub fn remove_pinned(mapping: Vec<String>) -> Result<(), Error> {
+    program::keep_log();
+    match mapping.is_empty() {
+        true => Ok(()),
+        false => remove(&MapRemove {
+            mapping,
+            all: false,
+        }),
+    }
+}
+
 fn remove(o: &MapRemove) -> Result<(), Error> {
     let mut all = links::find().map_err(|e| refused("looking for mappings", e))?;
     let mut wrong = vec![];

@@ -5,7 +5,7 @@
 use crate::options::MapAdd;
 use std::ffi::CString;
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -78,7 +78,8 @@ impl Selector {
     pub fn new(o: &MapAdd) -> Result<Self, String> {
         let programs = o.program.iter().map(|name| Program::parse(name));
         let users = o.user.iter().map(|name| user(name));
-        let cgroups = o.cgroup.iter().map(|path| cgroup(path));
+        let own = o.own_cgroup.then(own_cgroup).transpose()?;
+        let cgroups = o.cgroup.iter().chain(&own).map(|path| cgroup(path));
         Ok(Selector {
             programs: programs.collect::<Result<_, _>>()?,
             users: users.collect::<Result<_, _>>()?,
@@ -127,6 +128,21 @@ fn user(name: &str) -> Result<u32, String> {
     unsafe { found.as_ref() }
         .map(|entry| entry.pw_uid)
         .ok_or_else(unknown)
+}
+
+/// The cgroup of this process.
+fn own_cgroup() -> Result<PathBuf, String> {
+    let file = "/proc/self/cgroup";
+    let text = fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
+    path_in(&text).ok_or_else(|| format!("{file}: this process is in no cgroup2"))
+}
+
+/// The path in a line `0::/PATH`. systemd runs the commands of a delegated unit in a cgroup
+/// `.control` below that of the unit.
+fn path_in(text: &str) -> Option<PathBuf> {
+    let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let path = path.strip_suffix(".control").unwrap_or(path);
+    Some(path.trim_end_matches('/').into())
 }
 
 /// A cgroup, and its path from the root.
@@ -196,6 +212,16 @@ mod tests {
         for bad in ["4294967295", "-1", "no such user", "a\0b", ""] {
             assert!(user(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn the_own_cgroup() {
+        let path = |text| path_in(text).map(|p| p.to_str().unwrap().to_string());
+        let unit = Some("system.slice/a.service".to_string());
+        assert_eq!(path("1:cpu:/x\n0::/system.slice/a.service\n"), unit);
+        assert_eq!(path("0::/system.slice/a.service/.control\n"), unit);
+        assert_eq!(path("0::/\n").as_deref(), Some(""));
+        assert_eq!(path("1:cpu:/x\n"), None);
     }
 
     #[test]

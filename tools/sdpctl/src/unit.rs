@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! `sdpctl enable` and `sdpctl disable`: a drop-in by which systemd maps the sockets of a service.
+
+use crate::options::Units;
+use crate::Error;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::{env, fs, process};
+
+const UNITS: &str = "etc/systemd/system";
+const PINS: &str = "/sys/fs/bpf/sdp";
+
+/// A service, by its name with the suffix.
+struct Unit(String);
+
+impl Unit {
+    fn parse(text: &str) -> Result<Self, String> {
+        let name = text.strip_suffix(".service").unwrap_or(text);
+        let allowed = |c: char| c.is_ascii_alphanumeric() || ":-_.@\\".contains(c);
+        if name.is_empty() || name.starts_with('@') || !name.chars().all(allowed) {
+            return Err(format!("{text:?} is no name of a service"));
+        }
+        for kind in ["socket", "target", "timer", "slice", "scope", "mount"] {
+            if name.ends_with(&format!(".{kind}")) {
+                return Err(format!("{text} has no processes: name its service"));
+            }
+        }
+        Ok(Unit(format!("{name}.service")))
+    }
+
+    fn file(&self, root: &Path) -> PathBuf {
+        root.join(UNITS)
+            .join(format!("{}.d", self.0))
+            .join("sdp.conf")
+    }
+
+    /// Name of the mapping's pin, for a template without the instance.
+    fn pin(&self) -> String {
+        let name = self.0.trim_end_matches(".service");
+        let kept = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+        format!("unit-{}", name.chars().map(kept).collect::<String>())
+    }
+
+    fn is_template(&self) -> bool {
+        self.0.ends_with("@.service")
+    }
+
+    /// A service starts by TCP where the mapping fails, hence the `-`.
+    fn drop_in(&self, sdpctl: &Path) -> String {
+        let (sdpctl, instance) = (sdpctl.display(), if self.is_template() { "%i" } else { "" });
+        let pin = self.pin();
+        format!(
+            "# Written by sdpctl enable, and removed by sdpctl disable.\n\
+             [Service]\n\
+             ExecStartPre=-+{sdpctl} map add --pin {pin}{instance} --own-cgroup\n\
+             ExecStopPost=-+{sdpctl} map remove {pin}{instance}\n"
+        )
+    }
+}
+
+fn parsed(o: &Units) -> Result<Vec<Unit>, Error> {
+    let units = o.units.iter().map(|text| Unit::parse(text));
+    Ok(units.collect::<Result<_, _>>()?)
+}
+
+fn told(path: &Path) -> impl Fn(io::Error) -> String + '_ {
+    move |e| format!("{}: {e}", path.display())
+}
+
+/// Runs systemctl.
+fn systemctl(words: &[&str]) -> Result<(), String> {
+    let done = process::Command::new("systemctl")
+        .args(words)
+        .output()
+        .map_err(|e| format!("systemctl: {e}"))?;
+    match done.status.success() {
+        true => Ok(()),
+        false => {
+            let said = String::from_utf8_lossy(&done.stderr);
+            Err(format!("systemctl {}: {}", words.join(" "), said.trim()))
+        }
+    }
+}
+
+/// Writes the drop-ins.
+pub fn enable(o: &Units, out: &mut impl Write) -> Result<(), Error> {
+    let units = parsed(o)?;
+    if o.root.is_none() {
+        for unit in &units {
+            systemctl(&["cat", &unit.0])?;
+        }
+    }
+    let sdpctl = env::current_exe().map_err(|e| format!("sdpctl: {e}"))?;
+    for unit in &units {
+        let path = unit.file(o.root.as_deref().unwrap_or(Path::new("/")));
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        fs::create_dir_all(directory).map_err(told(directory))?;
+        fs::write(&path, unit.drop_in(&sdpctl)).map_err(told(&path))?;
+        writeln!(out, "{}: {}", unit.0, path.display())?;
+    }
+    if o.root.is_none() {
+        systemctl(&["daemon-reload"])?;
+        writeln!(out, "Services that run need: systemctl restart UNIT")?;
+    }
+    Ok(())
+}
+
+/// Removes them, and the mappings that services have meanwhile.
+pub fn disable(o: &Units, out: &mut impl Write) -> Result<(), Error> {
+    let mut pins = vec![];
+    for unit in parsed(o)? {
+        let path = unit.file(o.root.as_deref().unwrap_or(Path::new("/")));
+        fs::remove_file(&path).map_err(told(&path))?;
+        if let Some(directory) = path.parent() {
+            // It stays if it has drop-ins of others.
+            let _ = fs::remove_dir(directory);
+        }
+        writeln!(out, "{}: removed", path.display())?;
+        let there = fs::read_dir(PINS).into_iter().flatten().flatten();
+        let names = there.filter_map(|entry| entry.file_name().into_string().ok());
+        let pin = unit.pin();
+        pins.extend(names.filter(|name| match unit.is_template() {
+            true => name.starts_with(&pin),
+            false => *name == pin,
+        }));
+    }
+    if o.root.is_some() {
+        return Ok(());
+    }
+    systemctl(&["daemon-reload"])?;
+    crate::map::remove_pinned(pins)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        let name = |text| Unit::parse(text).map(|u| (u.pin(), u.0)).ok();
+        let of = |pin: &str, unit: &str| Some((pin.to_string(), unit.to_string()));
+        assert_eq!(name("nginx"), of("unit-nginx", "nginx.service"));
+        assert_eq!(name("a.b.service"), of("unit-a_b", "a.b.service"));
+        assert_eq!(name("pg@"), of("unit-pg_", "pg@.service"));
+        assert_eq!(
+            name("pg@17-main"),
+            of("unit-pg_17_main", "pg@17-main.service")
+        );
+        for bad in [
+            "", ".service", "@x", "a/b", "a b", "../x", "x.socket", "x.timer",
+        ] {
+            assert_eq!(name(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn drop_ins() {
+        let text = |unit| Unit::parse(unit).unwrap().drop_in(Path::new("/s/sdpctl"));
+        let one = text("redis-server");
+        assert!(
+            one.contains(
+                "\nExecStartPre=-+/s/sdpctl map add --pin unit-redis_server --own-cgroup\n"
+            ),
+            "{one}"
+        );
+        assert!(
+            one.ends_with("\nExecStopPost=-+/s/sdpctl map remove unit-redis_server\n"),
+            "{one}"
+        );
+        assert!(text("pg@").ends_with(" map remove unit-pg_%i\n"));
+    }
+}
