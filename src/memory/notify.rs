@@ -12,7 +12,7 @@ pub(crate) enum Notify {
     /// A call with `MSG_ZEROCOPY`.
     Call(PieceNotice),
     /// Whoever waits to write to it.
-    Protected(Flight),
+    Protected(#[expect(dead_code, reason = "held until it is dropped")] Flight),
 }
 
 /// Who counts memory against its user's `RLIMIT_MEMLOCK`.

@@ -142,9 +142,6 @@ struct PinnedBlock {
 
 impl PinnedBlock {
     fn release(&mut self) {
-        if let Some(Notify::Protected(flight)) = &self.notify {
-            flight.leave();
-        }
         self.memory.release();
         self.charge = None;
         self.locked = None;

@@ -10,8 +10,13 @@
 
 use super::bindings as c;
 use super::errno::{Errno, EOPNOTSUPP};
+use core::ptr::null_mut;
 use kernel::alloc;
 use kernel::prelude::*;
+use kernel::sync::atomic::{AtomicFlag, Relaxed};
+
+/// Set once a program asks for memory to be protected.
+static COUNTED: AtomicFlag = AtomicFlag::new(false);
 
 /// Bytes in a page.
 pub(crate) const PAGE: usize = kernel::page::PAGE_SIZE;
@@ -40,8 +45,9 @@ pub(crate) enum Unpinnable {
 ///
 /// # Invariants
 ///
-/// Each of `pages` is pinned once, by `sdp_h_pin`; if `by_page` there is a reference to it in place of that; if `own`
-/// it was made by `sdp_h_make_pages`. Only [`Pages::unpin`] undoes that. `offset + len` bytes are in them.
+/// Each of `pages` is pinned once, by `sdp_h_pin`; if `by_page` there is a reference to it in place
+/// of that; if `own` it was made by `sdp_h_make_pages`. Only [`Pages::unpin`] undoes that.
+/// `offset + len` bytes are in them. `sent` lists them, or nothing.
 pub(crate) struct Pages {
     pages: KVec<*mut c::page>,
     /// Number of pages that [`Pages::reserve`] may make room for.
@@ -53,6 +59,8 @@ pub(crate) struct Pages {
     own: bool,
     /// The caller has named the pages, so there are references to them.
     by_page: bool,
+    /// Entry in the list of pages pinned for sending.
+    sent: Option<KBox<c::sdp_h_sent>>,
 }
 
 // SAFETY: Pinned pages may be unpinned by any thread.
@@ -71,6 +79,7 @@ impl Pages {
             written: false,
             own: false,
             by_page: false,
+            sent: None,
         }
     }
 
@@ -179,6 +188,23 @@ impl Pages {
         self.len as usize
     }
 
+    /// Checks that nobody but this module has pinned them, for sending. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN`: not known, some memory of the process is being pinned or unpinned. `EBUSY`:
+    /// somebody else has, and may write to them.
+    pub(crate) fn are_ours(&self) -> Result {
+        let sent = self.sent.as_ref().ok_or(EBUSY)?;
+        // SAFETY: By the invariants it lists these pages, or nothing.
+        kernel::error::to_result(unsafe { c::sdp_h_sent_pins(&**sent) })
+    }
+
+    /// Lists pages that are pinned for sending from now on. [`Pages::are_ours`] counts only those.
+    pub(crate) fn count_pins() {
+        COUNTED.store(true, Relaxed);
+    }
+
     /// Whether they may be written to.
     pub(crate) fn writable(&self) -> bool {
         self.written
@@ -213,7 +239,12 @@ impl Pages {
         self.reserve(pages).map_err(|_| Unpinnable::Fault)?;
         let room = u32::try_from(self.pages.capacity().min(self.most)).unwrap_or(u32::MAX);
         let (mut offset, mut pinned) = (0, 0);
+        if !written && self.sent.is_none() && COUNTED.load(Relaxed) {
+            self.sent = KBox::new(c::sdp_h_sent::default(), GFP_KERNEL).ok();
+        }
+        let sent = self.sent.as_deref_mut().filter(|_| !written);
         // SAFETY: The iterator is valid, by the caller, and there is room for that many pages.
+        // `sent` stays where it is, and lists nothing, since nothing is pinned.
         let got = unsafe {
             c::sdp_h_pin(
                 iter,
@@ -223,6 +254,7 @@ impl Pages {
                 room,
                 &mut offset,
                 &mut pinned,
+                sent.map_or(null_mut(), |s| s),
             )
         };
         let Ok(got) = u32::try_from(got) else {
@@ -263,7 +295,8 @@ impl Pages {
         // SAFETY: The iterator is valid, and behind those that there are there is room for that many pages.
         let got = unsafe {
             let pages = self.pages.as_mut_ptr().add(before);
-            c::sdp_h_pin(iter, len, true, pages, room, &mut offset, &mut taken)
+            let none = null_mut();
+            c::sdp_h_pin(iter, len, true, pages, room, &mut offset, &mut taken, none)
         };
         let Some(sum) = u32::try_from(got)
             .ok()
@@ -290,10 +323,12 @@ impl Pages {
         if n != 0 {
             // SAFETY: By the invariants each was made, or is referred to or pinned once; they are forgotten below.
             unsafe {
+                let pages = self.pages.as_mut_ptr();
+                let sent = self.sent.as_deref_mut().filter(|s| s.ranges != 0);
                 match (self.own, self.by_page) {
-                    (true, _) => c::sdp_h_free_pages(self.pages.as_mut_ptr(), n),
-                    (_, true) => c::sdp_h_put_pages(self.pages.as_mut_ptr(), n),
-                    _ => c::sdp_h_unpin(self.pages.as_mut_ptr(), n, self.written),
+                    (true, _) => c::sdp_h_free_pages(pages, n),
+                    (_, true) => c::sdp_h_put_pages(pages, n),
+                    _ => c::sdp_h_unpin(pages, n, self.written, sent.map_or(null_mut(), |s| s)),
                 }
             };
             self.pages.clear();

@@ -195,13 +195,15 @@ static long pin_piece(unsigned long addr, size_t len, unsigned int flags, struct
 
 /*
  * Pins the pages of the next bytes, up to `most` and as long as they can be registered as one
- * (next_of_run). The iterator stays. Gives the number of bytes; in `pinned` that of pages.
+ * (next_of_run). The iterator stays. Gives the number of bytes; in `pinned` that of pages. Lists
+ * the pages by `sent`, unless that is NULL.
  */
 long sdp_h_pin(const struct iov_iter *i, size_t most, bool longterm, struct page **pages,
-	       unsigned int room, unsigned int *offset, unsigned int *pinned)
+	       unsigned int room, unsigned int *offset, unsigned int *pinned,
+	       struct sdp_h_sent *sent)
 {
 	struct iov_iter at = *i;
-	unsigned int flags = 0;
+	unsigned int flags = 0, ranges = 0, before;
 	size_t got = 0, len;
 	unsigned long addr;
 	long ret;
@@ -217,20 +219,43 @@ long sdp_h_pin(const struct iov_iter *i, size_t most, bool longterm, struct page
 	if (i->nofault)
 		flags |= FOLL_NOFAULT;
 	*pinned = 0;
+	if (sent) {
+		*sent = (struct sdp_h_sent) { .mm = current->mm, .pages = pages };
+		INIT_LIST_HEAD(&sent->entry);
+		sdp_h_sent_list(sent, true);
+	}
 	do {
+		before = *pinned;
 		len = next_of_run(&at, got, most, offset, &addr);
 		ret = -EOPNOTSUPP;
 		if (len)
-			ret = pin_piece(addr, len, flags, pages + *pinned, room - *pinned, pinned);
+			ret = pin_piece(addr, len, flags, pages + before, room - before, pinned);
 		if (ret > 0)
 			got += ret;
+		if (sent && ret > 0 && ranges < SDP_H_SENT_RANGES) {
+			sent->range[ranges].start = addr & PAGE_MASK;
+			sent->range[ranges].pages = *pinned - before;
+		}
+		ranges += ret > 0;
 	} while (ret == (long)len && *pinned < room);
+	if (sent) {
+		/* Memory of more ranges is not listed. */
+		sent->ranges = ranges <= SDP_H_SENT_RANGES ? ranges : 0;
+		sdp_h_sent_list(sent, false);
+	}
 	return got ? (long)got : ret;
 }
 
-void sdp_h_unpin(struct page **pages, unsigned int n, bool dirty)
+/* `sent`: as it was pinned. */
+void sdp_h_unpin(struct page **pages, unsigned int n, bool dirty, struct sdp_h_sent *sent)
 {
+	if (sent)
+		sdp_h_sent_list(sent, true);
 	unpin_user_pages_dirty_lock(pages, n, dirty);
+	if (sent) {
+		sent->ranges = 0;
+		sdp_h_sent_list(sent, false);
+	}
 }
 
 void sdp_h_free_pages(struct page **pages, unsigned int n)

@@ -19,17 +19,35 @@ struct sdp_h_locked {
 	unsigned int		pages;
 };
 
+/* Maximum number of ranges of listed memory. */
+#define SDP_H_SENT_RANGES	16
+
+/* Memory pinned for sending, in a list by which pins of others are found. */
+struct sdp_h_sent {
+	struct list_head	entry;
+	struct mm_struct	*mm;		/* only compared */
+	struct page		**pages;
+	unsigned int		ranges;		/* 0: not listed */
+	struct {
+		unsigned long	start;
+		unsigned long	pages;
+	}			range[SDP_H_SENT_RANGES];
+};
+
 /* pin.rs */
+void sdp_h_sent_list(struct sdp_h_sent *sent, bool moving);
+int sdp_h_sent_pins(const struct sdp_h_sent *sent);
 int sdp_h_lock_pages(struct sdp_h_locked *locked, size_t size);
 void sdp_h_unlock_pages(struct sdp_h_locked *locked);
 long sdp_h_pin(const struct iov_iter *i, size_t most, bool longterm, struct page **pages,
-	       unsigned int room, unsigned int *offset, unsigned int *pinned);
+	       unsigned int room, unsigned int *offset, unsigned int *pinned,
+	       struct sdp_h_sent *sent);
 unsigned long sdp_h_pin_piece(const struct iov_iter *i, size_t skip, size_t most, size_t *len);
 unsigned long sdp_h_pin_run(const struct iov_iter *i, size_t most, size_t *len);
 size_t sdp_h_pin_short(const struct iov_iter *i, size_t most, size_t least);
 bool sdp_h_pin_by_page(const struct iov_iter *i);
 void sdp_h_put_pages(struct page **pages, unsigned int n);
-void sdp_h_unpin(struct page **pages, unsigned int n, bool dirty);
+void sdp_h_unpin(struct page **pages, unsigned int n, bool dirty, struct sdp_h_sent *sent);
 int sdp_h_make_pages(struct page **pages, struct page **from, unsigned int n);
 void sdp_h_free_pages(struct page **pages, unsigned int n);
 void sdp_h_copy_pages(struct page **to, size_t to_offset, struct page **from, size_t from_offset,

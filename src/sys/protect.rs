@@ -267,32 +267,7 @@ impl Moment {
     }
 }
 
-/// How often the folio that a page is in is pinned, and where the page is in it.
-pub(crate) struct Pins {
-    /// Pins of all of its pages.
-    pub(crate) count: usize,
-    /// Which of them the page is.
-    pub(crate) index: usize,
-    /// How many there are.
-    pub(crate) pages: usize,
-}
-
 impl Pages {
-    /// Of the `n`-th page.
-    pub(crate) fn pins(&self, n: usize) -> Option<Pins> {
-        if n >= self.count() {
-            return None;
-        }
-        let (mut index, mut pages) = (0, 0);
-        // SAFETY: There are more than `n` of them, and each is pinned.
-        let count = unsafe { c::sdp_h_protect_pins(*self.raw().add(n), &mut index, &mut pages) };
-        Some(Pins {
-            count: count as usize,
-            index,
-            pages,
-        })
-    }
-
     /// Whether so many of them, from the `first` on, are what the calling process has at this address, of a page.
     pub(crate) fn are_mapped(&self, start: usize, first: usize, count: usize) -> bool {
         debug_assert!(start % PAGE == 0);

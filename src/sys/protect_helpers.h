@@ -71,6 +71,5 @@ int sdp_h_protect_read(struct sdp_h_protect *p, struct sdp_h_protect_event *even
 bool sdp_h_protect_moment(unsigned int *moment);
 bool sdp_h_protect_unchanged(unsigned int moment);
 bool sdp_h_protect_same(unsigned long start, struct page **pages, unsigned int n);
-unsigned int sdp_h_protect_pins(struct page *page, unsigned long *index, unsigned long *count);
 
 #endif

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-/* Pages of a process's memory that is write-protected; see protect_helpers.h. */
+/* Pages of write-protected memory, and their pins; see protect_helpers.h and pin_helpers.h. */
 
+#include <linux/delay.h>
+#include <linux/list.h>
 #include <linux/mm.h>
+#include <linux/mutex.h>
 #include <linux/sched.h>
 
+#include "pin_helpers.h"
 #include "protect_helpers.h"
 
 /* Names this moment in the life of the calling process's memory, unless mappings are being changed. */
@@ -34,17 +38,97 @@ bool sdp_h_protect_same(unsigned long start, struct page **pages, unsigned int n
 	return same;
 }
 
-/*
- * How often the folio of a page is pinned, each of its pages counted; the page is the one with this index of so many. Of a small one
- * many plain references look like another pin.
- */
-unsigned int sdp_h_protect_pins(struct page *page, unsigned long *index, unsigned long *count)
-{
-	struct folio *folio = page_folio(page);
+/* --- Pins for sending -------------------------------------------------------------------------------- */
 
-	*index = folio_page_idx(folio, page);
-	*count = folio_nr_pages(folio);
+/* Memory that this module has pinned for sending. Such a pin writes nothing. */
+static LIST_HEAD(sent_pinned);	/* each page has one pin as long as the lock is held */
+static LIST_HEAD(sent_moving);	/* being pinned or unpinned */
+static DEFINE_MUTEX(sent_lock);
+
+/* Lists memory: `moving` before it is pinned or unpinned, else as pinned, if it has ranges. */
+void sdp_h_sent_list(struct sdp_h_sent *sent, bool moving)
+{
+	mutex_lock(&sent_lock);
+	list_del_init(&sent->entry);
+	if (moving || sent->ranges)
+		list_add(&sent->entry, moving ? &sent_moving : &sent_pinned);
+	mutex_unlock(&sent_lock);
+}
+
+/*
+ * Returns how many pins of listed memory a folio has that is mapped from `start` on. Memory that was
+ * mapped there before had other pages. Pins of a folio in several pieces are not all found.
+ */
+static unsigned long listed(const struct mm_struct *mm, unsigned long start, struct folio *folio)
+{
+	unsigned long at, end = start + folio_size(folio), found = 0;
+	const struct sdp_h_sent *sent;
+	unsigned int k;
+
+	list_for_each_entry(sent, &sent_pinned, entry) {
+		struct page **pages = sent->pages;
+
+		for (k = 0; sent->mm == mm && k < sent->ranges; pages += sent->range[k++].pages) {
+			unsigned long from = sent->range[k].start;
+			unsigned long to = min(end, from + sent->range[k].pages * PAGE_SIZE);
+
+			for (at = max(start, from); at < to; at += PAGE_SIZE)
+				found += pages[(at - from) / PAGE_SIZE] ==
+					 folio_page(folio, (at - start) / PAGE_SIZE);
+		}
+	}
+	return found;
+}
+
+/* Returns the pins of all pages of a folio. Many references to a small one look like a pin. */
+static unsigned long pins_of(const struct folio *folio)
+{
 	if (folio_has_pincount(folio))
 		return atomic_read(&folio->_pincount);
 	return (unsigned int)folio_ref_count(folio) / GUP_PIN_COUNTING_BIAS;
+}
+
+/* True if pages of this memory have pins of others: but its own, and `with_list` the listed ones. */
+static bool others(const struct sdp_h_sent *sent, bool with_list)
+{
+	struct page **pages = sent->pages;
+	unsigned long i, n, pins;
+	unsigned int k;
+
+	for (k = 0; k < sent->ranges; k++) {
+		for (i = 0; i < sent->range[k].pages; i += n, pages += n) {
+			struct folio *folio = page_folio(*pages);
+			unsigned long index = folio_page_idx(folio, *pages);
+			unsigned long start = sent->range[k].start + (i - index) * PAGE_SIZE;
+
+			n = min(sent->range[k].pages - i, folio_nr_pages(folio) - index);
+			pins = pins_of(folio);
+			if (pins != n && !(with_list && pins == listed(sent->mm, start, folio)))
+				return true;
+		}
+	}
+	return !sent->ranges;
+}
+
+/*
+ * -EBUSY: pages of this memory, which is listed, have pins that are not. -EAGAIN: not known, since
+ * memory of the process is moving. Waits for that up to a millisecond. May sleep.
+ */
+int sdp_h_sent_pins(const struct sdp_h_sent *sent)
+{
+	int ret = others(sent, false) ? -EAGAIN : 0;
+	const struct sdp_h_sent *other;
+	unsigned int tries;
+
+	for (tries = 0; ret == -EAGAIN && tries < 10; tries++) {
+		if (tries)
+			usleep_range(50, 100);
+		mutex_lock(&sent_lock);
+		ret = others(sent, true) ? -EBUSY : 0;
+		list_for_each_entry(other, &sent_moving, entry)
+			if (ret && other->mm == sent->mm)
+				ret = -EAGAIN;
+		mutex_unlock(&sent_lock);
+	}
+	return ret;
 }

@@ -65,6 +65,7 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<Added, ()> 
         flight: Err(Refusal::Busy),
     };
     let first = detached::first_byte(message).ok_or(())?;
+    Pages::count_pins();
     let how = (PinTerm::Long, Counted::HereAnew);
     let pin = CallMemory::pin(sk, message.run(size), 1, |block, account| {
         block.pin_seen(message, size, how, account, &mut |pages, ranges| {

@@ -14,7 +14,8 @@
 //!   the memory, and the pages stay the block's. What mremap(2) moves stays protected; what is unmapped is
 //!   the program's no more.
 //! * Page tables protect from nobody who has pinned the pages before: a read by direct I/O, a buffer that is
-//!   registered with io_uring or a device. Such a block is refused.
+//!   registered with io_uring or a device. Such a block is refused. Pins of this module for
+//!   sending write nothing ([`Pages::are_ours`]).
 //!
 //! An address space that has had no block for a while is given up.
 
@@ -23,11 +24,11 @@ mod table;
 
 pub(crate) use table::{current, Service};
 
-use self::record::{Block, BlockId, Known, Part, Range, Record};
+use self::record::{Block, BlockId, Part, Range, Record};
 use crate::sys::net::message::Ranges;
 use crate::sys::net::sock::SockCore;
 use crate::sys::pin::{Pages, PAGE};
-use crate::sys::protect::{Handler, Heard, Moment, Open, Pins, Protector, Unprotectable, Worker};
+use crate::sys::protect::{Handler, Heard, Moment, Open, Protector, Unprotectable, Worker};
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -149,13 +150,6 @@ impl Touch {
     }
 }
 
-impl Flight {
-    /// Its pages are being unpinned: whoever counts their pins cannot tell whose these are, until it is dropped.
-    pub(crate) fn leave(&self) {
-        self.room.handler.state.lock().record.leave(self.id);
-    }
-}
-
 impl Drop for Flight {
     fn drop(&mut self) {
         let owner = self.room.handler.end(self.id);
@@ -221,50 +215,6 @@ impl Room {
         state.last = jiffies();
         state.record.end(id)
     }
-
-    /// Whether nobody else has pinned the pages of a range, which are in flight and the `first` one and those behind it of
-    /// these.
-    ///
-    /// # Errors
-    ///
-    /// Somebody has, or that cannot be told just now.
-    fn are_ours(&self, range: Range, pages: &Pages, first: usize) -> Result<(), Refusal> {
-        // blocks that began before the pins are counted, and have not ended afterwards
-        let since = self.state.lock().record.last();
-        let pins = |n| pages.pins(first + n).filter(|_| n < range.pages(PAGE));
-        // of those that are a folio each, which are many, the most
-        let (mut n, mut most) = (0, 0);
-        while let Some(pins) = pins(n) {
-            if pins.pages == 1 {
-                most = pins.count.max(most);
-            } else {
-                self.is_ours(range.start + n * PAGE, &pins, since)?;
-            }
-            n += pins.pages.saturating_sub(pins.index).max(1);
-        }
-        if self.state.lock().record.covering(range, since).least >= most {
-            return Ok(());
-        }
-        // another block has a part of it
-        let mut each = (0..).map_while(|n| Some((range.start + n * PAGE, pins(n)?)));
-        each.try_for_each(|(address, pins)| self.is_ours(address, &pins, since))
-    }
-
-    /// The same of a folio, a page of which is at this address.
-    fn is_ours(&self, address: usize, pins: &Pins, since: BlockId) -> Result<(), Refusal> {
-        // it is mapped in one piece; of one that is not, less is counted, and the block is refused
-        let start = address.saturating_sub(pins.index * PAGE);
-        let folio = Range {
-            start,
-            end: start + pins.pages * PAGE,
-        };
-        let Known { least, most } = self.state.lock().record.pages_in(folio, PAGE, since);
-        match pins.count {
-            n if n <= least => Ok(()),
-            n if n <= most => Err(Refusal::Busy),
-            _ => Err(Refusal::Pinned),
-        }
-    }
 }
 
 /// Protects pages of the calling process, whose address space it [is](Protector::is_mine): those of ranges that are whole pages,
@@ -308,14 +258,15 @@ pub(crate) fn protect(
     }
     // what was mapped anew between the pinning and the protection
     let same = moment.is_some_and(Moment::is_still)
-        || numbered
-            .clone()
-            .all(|(range, first)| pages.are_mapped(range.start, first, range.pages(PAGE)));
+        || numbered.all(|(range, first)| pages.are_mapped(range.start, first, range.pages(PAGE)));
     if !same {
         return Err(Refusal::Kind(Unprotectable::Changing));
     }
-    numbered.try_for_each(|(range, first)| room.handler.are_ours(range, pages, first))?;
-    Ok(flight)
+    match pages.are_ours() {
+        Ok(()) => Ok(flight),
+        Err(EAGAIN) => Err(Refusal::Busy),
+        Err(_) => Err(Refusal::Pinned),
+    }
 }
 
 impl Handler for Room {

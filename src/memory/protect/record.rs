@@ -46,23 +46,12 @@ impl Range {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) struct BlockId(u64);
 
-/// Of how many pins it is known that blocks in flight have them, and how many they may have at most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Known {
-    /// So many.
-    pub(crate) least: usize,
-    /// With those of blocks that are just being pinned or unpinned.
-    pub(crate) most: usize,
-}
-
 /// A part of a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     range: Range,
     /// `None`: it has ended.
     block: Option<BlockId>,
-    /// Its pages are being unpinned.
-    leaving: bool,
     /// Somebody may wait to write there.
     wanted: bool,
 }
@@ -145,19 +134,10 @@ where
             self.add(Part {
                 range,
                 block: Some(id),
-                leaving: false,
                 wanted: false,
             })
         });
         Some(id)
-    }
-
-    /// The pages of a block are being unpinned; it [ends](Record::end) when they are.
-    pub(crate) fn leave(&mut self, id: BlockId) {
-        let parts = self.parts.iter_mut().take(self.top).flatten();
-        parts
-            .filter(|part| part.block == Some(id))
-            .for_each(|part| part.leaving = true);
     }
 
     /// A block has ended. Returns its owner, once.
@@ -240,7 +220,6 @@ where
         self.add(Part {
             range,
             block: None,
-            leaving: false,
             wanted: true,
         });
     }
@@ -308,35 +287,6 @@ where
             }
             None => self.overflown = true,
         }
-    }
-
-    /// The block that began last.
-    pub(crate) fn last(&self) -> BlockId {
-        BlockId(self.last)
-    }
-
-    /// What counts of parts of blocks in flight that each has the range that `of` is told. `since`: the block that was the
-    /// [last](Record::last) before pins were looked at.
-    fn known(&self, since: BlockId, of: impl Fn(Range) -> usize) -> Known {
-        let (mut least, mut most) = (0, 0);
-        for part in self.all() {
-            let n = part.block.map_or(0, |_| of(part.range));
-            most += n;
-            if !part.leaving && part.block <= Some(since) {
-                least += n;
-            }
-        }
-        Known { least, most }
-    }
-
-    /// How many pages of blocks in flight are in a range; those that several cover count for each.
-    pub(crate) fn pages_in(&self, range: Range, page: usize, since: BlockId) -> Known {
-        self.known(since, |r| r.common(range).map_or(0, |c| c.pages(page)))
-    }
-
-    /// How often blocks in flight have all of a range.
-    pub(crate) fn covering(&self, range: Range, since: BlockId) -> Known {
-        self.known(since, |r| usize::from(r.common(range) == Some(range)))
     }
 
     /// Whether no block is in flight.

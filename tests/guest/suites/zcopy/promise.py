@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What would let bytes arrive that were written after send(2) had returned: pins by which others write, a lost protection."""
+
+import ctypes
+import mmap
+import os
+
+from lib import consts, memory
+from lib.registry import case
+from suites.zcopy.blocks import unpinned
+from suites.zcopy.protected import (LIBC, MIB, MREMAP_FIXED, MREMAP_MAYMOVE, TCP, Counters, in_flight, pair, receive, view)
+
+
+def registered(m):
+    """A descriptor of io_uring that may write to the memory without looking at page tables."""
+    ring = LIBC.syscall(425, 4, ctypes.create_string_buffer(120))       # io_uring_setup
+    vector = (ctypes.c_size_t * 2)(m.address, m.size)
+    if ring >= 0 and LIBC.syscall(427, ring, 0, vector, 1):             # io_uring_register: buffers
+        raise OSError(ctypes.get_errno(), "io_uring_register")
+    return ring
+
+
+def unmaps(m):
+    m.unmap()
+    if LIBC.mmap(m.address, m.size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | memory.MAP_FIXED, -1, 0) != m.address:
+        raise OSError(ctypes.get_errno(), "mmap")
+
+
+def discards(m):
+    m.discard()
+
+
+def moves_away(m):
+    to = memory.Raw(m.size)
+    LIBC.mremap(m.address, m.size, m.size, MREMAP_MAYMOVE | MREMAP_FIXED, to.address)
+    m.replace()
+
+
+@case(reference=False, families=("v4",), timeout=90)
+def pinned_behind_a_block(e):
+    """A block in flight whose memory was unmapped, discarded or moved is no excuse for what somebody else has pinned at its address since."""
+    for change in (unmaps, discards, moves_away):
+        near, far, m, want = in_flight(e)
+        other, end = pair(e)
+        change(m)
+        m.fill(11)
+        ring = registered(m)
+        if ring < 0:
+            e.skip("no io_uring")
+        counters = Counters()
+        task = e.task(other.send, view(m))
+        e.until(lambda c=counters: c.gained("async unprotected pinned"), f"{change.__name__}: the refusal")
+        receive(e, end, m.bytes, change.__name__)
+        task.result()
+        e.equal(counters.gained("async blocks"), 0, f"{change.__name__}: blocks")
+        receive(e, far, want, f"{change.__name__}: the first block")
+        os.close(ring)
+        for sock in (near, far, other, end):
+            sock.close()
+    unpinned(e)
+
+
+@case(reference=False, families=("v4",), timeout=120)
+def sent_to_many(e):
+    """The same memory on several connections at once: nobody takes the pins of the others for those of somebody who may write."""
+    m, rounds, pairs = memory.Raw(MIB).fill(12), 25, [pair(e) for _ in range(4)]
+    want, counters = m.bytes, Counters()
+
+    def sends(near):
+        for _ in range(rounds):
+            near.sendall(view(m))
+
+    tasks = [e.task(sends, near) for near, _ in pairs]
+    readers = [e.task(lambda end=far: [receive(e, end, want) for _ in range(rounds)]) for _, far in pairs]
+    for task in tasks + readers:
+        task.result()
+    gained = {name: counters.gained(f"async {name}") for name in ("blocks", "unprotected pinned", "unprotected busy")}
+    e.equal(gained["unprotected pinned"], 0, f"refusals, of {gained}")
+    e.check(gained["blocks"] >= 0.8 * rounds * len(pairs), f"of {rounds * len(pairs)} blocks: {gained}")
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def sent_beside_others(e):
+    """Pins of sends that wait, and of MSG_ZEROCOPY, are this module's, too."""
+    near, far = pair(e)
+    other, end = e.pair()
+    other.set(TCP, consts.SDP_ZCOPY_THRESH, 65536)
+    m = memory.Raw(MIB).fill(13)
+    want, counters = m.bytes, Counters()
+    near.send(view(m))
+    receive(e, far, want)
+    waits = e.task(other.sendall, view(m))
+    waits.wait_asleep("sendto")
+    near.send(view(m))
+    e.equal(counters.gained("async unprotected pinned"), 0, "refusals")
+    receive(e, end, want, "the one that waits")
+    waits.result()
+    receive(e, far, want)
