@@ -415,13 +415,15 @@ int sdp_h_protect_set(struct sdp_h_protect *p, unsigned long start, unsigned lon
 	return ret;
 }
 
-static long worker_clear(struct sdp_h_protect *p, unsigned long start, unsigned long end)
+static long worker_ioctl(struct sdp_h_protect *p, unsigned int cmd, unsigned long start,
+			 unsigned long end)
 {
+	/* UFFDIO_WAKE takes the range alone. */
 	struct uffdio_writeprotect *args = slot_address(p, 0);
 
 	*args = (struct uffdio_writeprotect) { .range = { .start = start, .len = end - start } };
 	kunmap_local(args);
-	return do_ioctl(p, UFFDIO_WRITEPROTECT, 0);
+	return do_ioctl(p, cmd, 0);
 }
 
 /* The first mapping from `start` on that is protected by us, cut to what is in front of `end`. */
@@ -446,22 +448,26 @@ static bool next_own(struct sdp_h_protect *p, unsigned long start, unsigned long
 }
 
 /*
- * Lets memory be written to again and wakes who waits for that; called by `run`. What has been unmapped meanwhile needs nothing, so
- * that only what is left of it is done. -EAGAIN: mappings are being changed, and there may be something to read.
+ * Removes write protection from those mappings of the range that are registered with this userfaultfd, and wakes faulting threads;
+ * called by `run`. Another userfaultfd keeps its own. Threads that wait elsewhere in the range fault again. -EAGAIN: a mapping change
+ * is in progress, and there may be an event to read.
  */
 int sdp_h_protect_clear(struct sdp_h_protect *p, unsigned long start, unsigned long end)
 {
-	unsigned long from, to;
-	long ret = worker_clear(p, start, end);
+	unsigned long at = start, from, to;
+	bool whole = false;
+	long ret = 0;
 
-	while (ret == -ENOENT && next_own(p, start, end, &from, &to)) {
-		ret = worker_clear(p, from, to);
-		if (ret == -EAGAIN || ret == -EFAULT)
-			break;
-		ret = -ENOENT;
-		start = to;
+	while (!ret && next_own(p, at, end, &from, &to)) {
+		ret = worker_ioctl(p, UFFDIO_WRITEPROTECT, from, to);
+		whole = !ret && from == start && to == end;
+		if (ret == -ENOENT)
+			ret = 0;	/* it has been unmapped since */
+		at = to;
 	}
-	return ret == -ENOENT || ret == -ESRCH ? 0 : (int)ret;
+	if (!whole && (!ret || ret == -EAGAIN))
+		ret = worker_ioctl(p, UFFDIO_WAKE, start, end) ?: ret;
+	return ret == -ESRCH ? 0 : (int)ret;
 }
 
 /* Takes events, called by `run`: how many. */

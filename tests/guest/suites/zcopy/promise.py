@@ -2,13 +2,18 @@
 """What would let bytes arrive that were written after send(2) had returned: pins by which others write, a lost protection."""
 
 import ctypes
+import fcntl
 import mmap
 import os
+import struct
+import time
 
 from lib import consts, memory
 from lib.registry import case
 from suites.zcopy.blocks import unpinned
-from suites.zcopy.protected import (LIBC, MIB, MREMAP_FIXED, MREMAP_MAYMOVE, TCP, Counters, in_flight, pair, receive, view)
+from suites.zcopy.protected import (LIBC, MIB, MREMAP_FIXED, MREMAP_MAYMOVE, PAGE, TCP, Counters, in_flight, pair, receive, view)
+
+PAGES = MIB // PAGE
 
 
 def registered(m):
@@ -96,3 +101,40 @@ def sent_beside_others(e):
     receive(e, end, want, "the one that waits")
     waits.result()
     receive(e, far, want)
+
+
+class Tracker:
+    """A userfaultfd of the program's own that protects memory from writes."""
+
+    REGISTER, WRITEPROTECT, WP = 0xC020AA00, 0xC018AA06, 2
+
+    def __init__(self, m):
+        self._descriptor = LIBC.syscall(memory.Absent.SYSCALL, os.O_CLOEXEC | os.O_NONBLOCK)
+        fcntl.ioctl(self._descriptor, memory.Absent.API, struct.pack("=QQQ", 0xAA, 1, 0))
+        fcntl.ioctl(self._descriptor, self.REGISTER, struct.pack("=QQQQ", m.address, m.size, self.WP, 0))
+        fcntl.ioctl(self._descriptor, self.WRITEPROTECT, struct.pack("=QQQ", m.address, m.size, 1))
+
+    def close(self):
+        os.close(self._descriptor)
+
+
+def protected_pages(m):
+    """How many of its pages are write-protected by a userfaultfd."""
+    with open("/proc/self/pagemap", "rb", buffering=0) as file:
+        entries = os.pread(file.fileno(), m.size // PAGE * 8, m.address // PAGE * 8)
+    return sum(entry >> 57 & 1 for entry, in struct.iter_unpack("=Q", entries))
+
+
+@case(reference=False, families=("v4",), timeout=60)
+def beside_another_userfaultfd(e):
+    """The end of a block takes no protection from memory that was mapped in its place, and which the program tracks itself."""
+    near, far, m, want = in_flight(e)
+    unmaps(m)
+    m.fill(14)
+    tracker = Tracker(m)
+    e.equal(protected_pages(m), PAGES, "pages that the program protects")
+    receive(e, far, want)
+    unpinned(e)
+    time.sleep(0.5)
+    e.equal(protected_pages(m), PAGES, "pages that it still protects")
+    tracker.close()
