@@ -210,6 +210,18 @@ impl Room {
         state.record.begin(ranges, owner).ok_or(Refusal::Busy)
     }
 
+    /// Returns whether a block is filed under its own addresses, now that it is protected. Sleeps.
+    fn is_settled(&self, id: BlockId) -> bool {
+        loop {
+            let settled = self.state.lock().record.is_settled(id);
+            match settled {
+                Some(settled) => return settled,
+                // the worker waits for nobody while it reads
+                None => fsleep(Delta::from_micros(50)),
+            }
+        }
+    }
+
     fn end(&self, id: BlockId) -> Option<Holder> {
         let mut state = self.state.lock();
         state.last = jiffies();
@@ -259,7 +271,7 @@ pub(crate) fn protect(
     // what was mapped anew between the pinning and the protection
     let same = moment.is_some_and(Moment::is_still)
         || numbered.all(|(range, first)| pages.are_mapped(range.start, first, range.pages(PAGE)));
-    if !same {
+    if !same || !room.handler.is_settled(id) {
         return Err(Refusal::Kind(Unprotectable::Changing));
     }
     match pages.are_ours() {
@@ -276,6 +288,7 @@ impl Handler for Room {
         };
         let mut heard = [Heard::Touched(0); 16];
         loop {
+            self.state.lock().record.set_reading(true);
             let n = worker.hear(&mut heard);
             let heard = heard.get(..n).unwrap_or_default();
             self.follow(heard);
@@ -314,13 +327,14 @@ impl Handler for Room {
 impl Room {
     /// Blocks are where they were moved.
     fn follow(&self, heard: &[Heard]) {
+        let mut state = self.state.lock();
         for heard in heard {
             if let Heard::Moved { from, to, len } = *heard {
                 let end = from.saturating_add(len);
-                let mut state = self.state.lock();
                 state.record.moved(Range { start: from, end }, to);
             }
         }
+        state.record.set_reading(false);
     }
 
     /// Owners of blocks are told who waits; what is nobody's is made writable.

@@ -9,6 +9,9 @@
 //!
 //! Memory that the program unmaps, or maps anew, may stay in here: that only makes it writable later than
 //! could be.
+//!
+//! mremap(2) returns as soon as its event is read, which is before the move is recorded here. A block that began in between may have
+//! been filed under an address that its memory never had, and is to be given up ([`Record::is_settled`]).
 
 use core::ops::DerefMut;
 
@@ -63,6 +66,8 @@ pub(crate) struct Block<O> {
     owner: O,
     /// It knows that somebody waits to write to it.
     told: bool,
+    /// [`Record::moves`] when it began.
+    moves: u64,
 }
 
 /// The record of one address space, in memory that its maker has.
@@ -76,6 +81,10 @@ pub(crate) struct Record<P, B> {
     last: u64,
     /// What the worker makes writable just now.
     clearing: Option<Range>,
+    /// Moves recorded so far.
+    moves: u64,
+    /// Set while the worker reads events that it has not recorded yet.
+    reading: bool,
     /// A part was lost: what is protected is not all known.
     overflown: bool,
 }
@@ -93,6 +102,8 @@ where
             blocks,
             last: 0,
             clearing: None,
+            moves: 0,
+            reading: false,
             overflown: false,
         }
     }
@@ -129,6 +140,7 @@ where
             id,
             owner,
             told: false,
+            moves: self.moves,
         });
         ranges.for_each(|range| {
             self.add(Part {
@@ -247,9 +259,23 @@ where
         blocks.any(|b| b.id == id && b.told)
     }
 
+    /// Sets whether events are being read that are not recorded yet.
+    pub(crate) fn set_reading(&mut self, reading: bool) {
+        self.reading = reading;
+    }
+
+    /// Returns whether a block whose protection has succeeded is filed under its own addresses. `None`: not known while events
+    /// are read. A move whose event nobody has read yet lets no protection succeed.
+    pub(crate) fn is_settled(&self, id: BlockId) -> Option<bool> {
+        let mut blocks = self.blocks.iter().flatten();
+        let same = blocks.any(|b| b.id == id && b.moves == self.moves);
+        (!self.reading).then_some(same)
+    }
+
     /// mremap(2) has moved memory, to where it was not. What is being made writable is
     /// [given back](Record::cleared) before.
     pub(crate) fn moved(&mut self, from: Range, to: usize) {
+        self.moves += 1;
         for n in 0..self.top {
             let part = self.parts.get(n).copied().flatten();
             let common = part.and_then(|p| Some((p, p.range.common(from)?)));

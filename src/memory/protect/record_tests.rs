@@ -220,6 +220,26 @@ fn what_could_not_be_cleared_comes_again_where_it_has_moved() {
 }
 
 #[test]
+fn a_block_that_begins_while_a_move_is_read_is_not_settled() {
+    let mut r = record();
+    let a = begin(&mut r, range(1, 4), 1).unwrap();
+    assert_eq!(r.is_settled(a), Some(true));
+    // mremap(2) returns once its event is read; the program maps memory in its place, and sends that
+    r.set_reading(true);
+    let b = begin(&mut r, range(1, 4), 2).unwrap();
+    assert_eq!(r.is_settled(b), None);
+    r.moved(range(1, 4), 100 * PAGE);
+    assert_eq!(r.is_settled(b), None);
+    r.set_reading(false);
+    assert_eq!(r.is_settled(b), Some(false));
+    r.end(b);
+    let c = begin(&mut r, range(1, 4), 3).unwrap();
+    assert_eq!(r.is_settled(c), Some(true));
+    assert_eq!(touched(&mut r, 2), [3]);
+    assert_eq!(touched(&mut r, 101), [1]);
+}
+
+#[test]
 fn a_part_moves() {
     let mut r = record();
     let a = begin(&mut r, range(10, 6), 1).unwrap();
