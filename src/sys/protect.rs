@@ -5,7 +5,7 @@
 //! A [`Protector`] is a userfaultfd in write-protect mode for one address space, which the module owns:
 //! [`Protector::set`] protects memory of the calling process; a worker hears who waits to write there and what is
 //! moved, and makes memory writable again ([`Handler::run`]). The program has a page more, which userfaultfd's
-//! arguments are read from; what it does to that page can end the protection, of its own memory only.
+//! arguments are read from; what it does to that page can delay the end of the protection, of its own memory only.
 
 use super::bindings as c;
 use super::pin::{Pages, PAGE};
@@ -17,7 +17,7 @@ use kernel::sync::atomic::AtomicFlag;
 use kernel::sync::Arc;
 use kernel::types::Opaque;
 
-/// Why memory cannot be protected.
+/// Why memory cannot be protected, in the order in which statistics list it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unprotectable {
     /// Others share it.
@@ -241,7 +241,8 @@ impl Worker<'_> {
     ///
     /// # Errors
     ///
-    /// `EAGAIN` while mappings are being changed: hear first. `EFAULT` if the program has taken our page away.
+    /// `EAGAIN`: a mapping change is in progress; read the events first. `EFAULT`: the page of arguments is unreadable, because the
+    /// kernel tries to migrate it or the program has taken it away.
     pub(crate) fn clear(&mut self, start: usize, end: usize) -> Result {
         // SAFETY: The worker has the userfaultfd and the memory.
         to_result(unsafe { c::sdp_h_protect_clear(self.0, start, end) })

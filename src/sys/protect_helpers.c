@@ -113,17 +113,22 @@ static int make_args(struct sdp_h_protect *p)
 {
 	struct vm_area_struct *vma;
 	unsigned long args;
+	bool own;
 
 	args = vm_mmap(NULL, 0, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, 0);
 	if (IS_ERR_VALUE(args))
 		return (int)args;
 	mmap_write_lock(p->mm);
-	vma = find_vma(p->mm, args);
-	if (vma && vma->vm_start == args && vma->vm_end == args + PAGE_SIZE)
+	/* The program may have put memory there meanwhile that it has faults of answered by itself. */
+	vma = vma_lookup(p->mm, args);
+	own = vma && vma_is_anonymous(vma) && !userfaultfd_armed(vma);
+	if (own && vma->vm_start == args && vma->vm_end == args + PAGE_SIZE)
 		vm_flags_set(vma, VM_DONTCOPY | VM_DONTDUMP);
-	mmap_write_unlock(p->mm);
-	if (pin_user_pages_fast(args, 1, FOLL_WRITE | FOLL_LONGTERM, &p->page) != 1) {
+	mmap_write_downgrade(p->mm);
+	if (!own || pin_user_pages(args, 1, FOLL_WRITE | FOLL_LONGTERM, &p->page) != 1)
 		p->page = NULL;
+	mmap_read_unlock(p->mm);
+	if (!p->page) {
 		vm_munmap(args, PAGE_SIZE);
 		return -EFAULT;
 	}
@@ -287,10 +292,10 @@ void sdp_h_protect_kick(struct sdp_h_protect *p)
 	queue_work(protect_wq, &p->work);
 }
 
-/* Has `rest` called after a while, if it is not to be called already. */
+/* Has `rest` called after a while, if it is not to be called already; at once if that is 0. */
 void sdp_h_protect_rest(struct sdp_h_protect *p, unsigned int ms)
 {
-	queue_delayed_work(protect_wq, &p->idle, msecs_to_jiffies(ms));
+	(ms ? queue_delayed_work : mod_delayed_work)(protect_wq, &p->idle, msecs_to_jiffies(ms));
 }
 
 /* --- Ranges of memory -------------------------------------------------------------------------------- */

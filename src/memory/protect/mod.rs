@@ -13,6 +13,8 @@
 //! * fork(2) gives the child copies that are not protected; exec(2) and the end of the process take the protection away with
 //!   the memory, and the pages stay the block's. What mremap(2) moves stays protected; what is unmapped is
 //!   the program's no more.
+//! * Protection never ends under a block in flight. Where it cannot be ended block by block any more, all are taken back, and it ends
+//!   when they have.
 //! * Page tables protect from nobody who has pinned the pages before: a read by direct I/O, a buffer that is
 //!   registered with io_uring or a device. Such a block is refused. Pins of this module for
 //!   sending write nothing ([`Pages::are_ours`]).
@@ -37,6 +39,8 @@ use kernel::time::{delay::fsleep, Delta};
 
 /// How long an address space without blocks is kept, in milliseconds.
 const REST: u32 = 1000;
+/// How long the page of arguments may be unreadable, as it is for microseconds while the kernel tries to migrate it.
+const FAULT_TIME: Jiffies = milliseconds(1000);
 /// Most blocks in flight in one address space.
 const MOST_BLOCKS: usize = 128;
 /// Most ranges of memory that a block has, and that all of them have together.
@@ -81,15 +85,10 @@ impl Refusal {
     /// Its place in a list.
     pub(crate) fn index(self) -> usize {
         match self {
-            Refusal::Kind(Unprotectable::Shared) => 0,
-            Refusal::Kind(Unprotectable::File) => 1,
-            Refusal::Kind(Unprotectable::Huge) => 2,
-            Refusal::Kind(Unprotectable::Stack) => 3,
-            Refusal::Kind(Unprotectable::Userfaultfd) => 4,
-            Refusal::Kind(Unprotectable::Changing) => 5,
+            Refusal::NoUserfaultfd | Refusal::Kind(Unprotectable::Misused) => 8,
+            Refusal::Kind(why) => why as usize,
             Refusal::Pinned => 6,
             Refusal::Busy => 7,
-            Refusal::NoUserfaultfd | Refusal::Kind(Unprotectable::Misused) => 8,
         }
     }
 }
@@ -108,8 +107,11 @@ struct State {
     record: Record<KVec<Option<Part>>, KVec<Option<Block<Holder>>>>,
     /// It is being closed: nothing begins.
     closed: bool,
-    /// The program has taken our page away, or written to it.
+    /// Protection cannot be ended range by range any more: the program has taken our page away or written to it, or
+    /// parts of the record were lost. Nothing begins, all blocks are taken back, and the last one's end closes the userfaultfd.
     broken: bool,
+    /// Since when the page of arguments has been unreadable.
+    unreadable: Option<Jiffies>,
     /// When a block began or ended.
     last: Jiffies,
 }
@@ -182,6 +184,7 @@ impl Room {
                     record,
                     closed: false,
                     broken: false,
+                    unreadable: None,
                     last: jiffies(),
                 },
                 "ib_sdp_room"
@@ -263,7 +266,7 @@ pub(crate) fn protect(
         room.set(range.start, range.end).map_err(|why| {
             if why == Unprotectable::Misused {
                 room.handler.state.lock().broken = true;
-                room.rest(0);
+                room.kick();
             }
             Refusal::Kind(why)
         })?;
@@ -293,14 +296,16 @@ impl Handler for Room {
             let heard = heard.get(..n).unwrap_or_default();
             self.follow(heard);
             self.touched(worker, heard);
-            if !self.clear(worker) {
+            let cleared = self.clear(worker);
+            if self.state.lock().broken {
+                self.take_all_back(worker);
+                if n == 0 {
+                    return;
+                }
+            } else if !cleared {
                 // whoever changes mappings tells of the end only if something has moved
                 fsleep(Delta::from_millis(1));
             } else if n == 0 {
-                return;
-            }
-            if self.state.lock().broken {
-                worker.rest();
                 return;
             }
         }
@@ -311,7 +316,7 @@ impl Handler for Room {
             let mut state = this.handler.state.lock();
             let idle = state.record.is_idle();
             let recent = jiffies().wrapping_sub(state.last) < milliseconds(REST);
-            if !state.broken && (!idle || recent) {
+            if !idle || (recent && !state.broken) {
                 drop(state);
                 if idle {
                     this.rest(REST);
@@ -335,6 +340,26 @@ impl Room {
             }
         }
         state.record.set_reading(false);
+        state.broken |= state.record.is_overflown();
+    }
+
+    /// Has the owners take all blocks back. Their memory stays protected until the last one has ended.
+    fn take_all_back(&self, worker: &mut Worker<'_>) {
+        self.notify_owners(Range::ALL);
+        if self.state.lock().record.is_idle() {
+            worker.rest();
+        }
+    }
+
+    /// Notifies the owners of blocks in a range, each once, that somebody waits to write there.
+    fn notify_owners(&self, range: Range) {
+        loop {
+            let next = self.state.lock().record.next_touched(range);
+            match next {
+                Some((_, owner)) => owner.sk.schedule(owner.jobs),
+                None => return,
+            }
+        }
     }
 
     /// Owners of blocks are told who waits; what is nobody's is made writable.
@@ -348,23 +373,20 @@ impl Room {
                 end: start.saturating_add(PAGE),
             };
             // first: what begins meanwhile is there to be told
-            let stray = self.state.lock().record.take_stray(page);
+            let stray = {
+                let mut state = self.state.lock();
+                !state.broken && state.record.take_stray(page)
+            };
             if stray {
                 self.cleared(worker.clear(page.start, page.end));
             }
-            loop {
-                let next = self.state.lock().record.next_touched(page);
-                match next {
-                    Some((_, owner)) => owner.sk.schedule(owner.jobs),
-                    None => break,
-                }
-            }
+            self.notify_owners(page);
         }
     }
 
     /// Makes writable what nobody needs any more. Returns whether that is all.
     fn clear(&self, worker: &mut Worker<'_>) -> bool {
-        loop {
+        while !self.state.lock().broken {
             let loose = self.state.lock().record.next_loose();
             let Some(range) = loose else {
                 return true;
@@ -373,15 +395,25 @@ impl Room {
                 return false;
             }
         }
+        false
     }
 
-    /// Notes what became of the range that was taken out. Returns whether it need not be done again.
+    /// Records what became of the range that was taken out. Returns false if it has to be done again, or cannot be.
     fn cleared(&self, result: Result) -> bool {
         let mut state = self.state.lock();
-        let again = result == Err(EAGAIN);
+        let now = jiffies();
+        let again = match result {
+            Err(EFAULT) => {
+                let since = *state.unreadable.get_or_insert(now);
+                now.wrapping_sub(since) < FAULT_TIME
+            }
+            _ => {
+                state.unreadable = None;
+                result == Err(EAGAIN)
+            }
+        };
         state.record.cleared(!again);
-        // closing gives all memory back, too
         state.broken |= result.is_err() && !again;
-        !again
+        result.is_ok()
     }
 }

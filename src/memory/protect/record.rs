@@ -25,6 +25,12 @@ pub(crate) struct Range {
 }
 
 impl Range {
+    /// All memory.
+    pub(crate) const ALL: Range = Range {
+        start: 0,
+        end: usize::MAX,
+    };
+
     /// A part of memory, if that is whole pages.
     pub(crate) fn whole_pages(start: usize, len: usize, page: usize) -> Option<Self> {
         let end = start.checked_add(len)?;
@@ -270,6 +276,11 @@ where
         let mut blocks = self.blocks.iter().flatten();
         let same = blocks.any(|b| b.id == id && b.moves == self.moves);
         (!self.reading).then_some(same)
+    }
+
+    /// Returns whether parts were lost, so that memory stays protected until all blocks have ended.
+    pub(crate) fn is_overflown(&self) -> bool {
+        self.overflown
     }
 
     /// mremap(2) has moved memory, to where it was not. What is being made writable is

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What would let bytes arrive that were written after send(2) had returned: pins by which others write, a lost protection."""
+"""Ways to have bytes arrive that were written after send(2) had returned: pins, lost protection."""
 
 import ctypes
 import fcntl
 import mmap
 import os
+import re
 import struct
+import threading
 import time
 
 from lib import consts, memory
 from lib.registry import case
 from suites.zcopy.blocks import unpinned
-from suites.zcopy.protected import (LIBC, MIB, MREMAP_FIXED, MREMAP_MAYMOVE, PAGE, TCP, Counters, in_flight, pair, receive, view)
+from suites.zcopy.protected import (LIBC, MIB, MREMAP_FIXED, MREMAP_MAYMOVE, PAGE, TCP, Counters, in_flight, pair, receive, view,
+                                    write)
 
 PAGES = MIB // PAGE
 
@@ -43,7 +46,8 @@ def moves_away(m):
 
 @case(reference=False, families=("v4",), timeout=90)
 def pinned_behind_a_block(e):
-    """A block in flight whose memory was unmapped, discarded or moved is no excuse for what somebody else has pinned at its address since."""
+    """A block in flight vouches for its pages only. Memory that io_uring has pinned at its address
+    since is refused: after munmap(2), MADV_DONTNEED or mremap(2)."""
     for change in (unmaps, discards, moves_away):
         near, far, m, want = in_flight(e)
         other, end = pair(e)
@@ -67,7 +71,8 @@ def pinned_behind_a_block(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def sent_to_many(e):
-    """The same memory on several connections at once: nobody takes the pins of the others for those of somebody who may write."""
+    """The same memory goes on several connections at once. No send takes the pins of the others for
+    pins that write."""
     m, rounds, pairs = memory.Raw(MIB).fill(12), 25, [pair(e) for _ in range(4)]
     want, counters = m.bytes, Counters()
 
@@ -119,7 +124,7 @@ class Tracker:
 
 
 def protected_pages(m):
-    """How many of its pages are write-protected by a userfaultfd."""
+    """Returns the number of its pages that a userfaultfd write-protects."""
     with open("/proc/self/pagemap", "rb", buffering=0) as file:
         entries = os.pread(file.fileno(), m.size // PAGE * 8, m.address // PAGE * 8)
     return sum(entry >> 57 & 1 for entry, in struct.iter_unpack("=Q", entries))
@@ -127,7 +132,8 @@ def protected_pages(m):
 
 @case(reference=False, families=("v4",), timeout=60)
 def beside_another_userfaultfd(e):
-    """The end of a block takes no protection from memory that was mapped in its place, and which the program tracks itself."""
+    """The end of a block takes no protection from memory that was mapped in its place, and that the
+    program tracks itself."""
     near, far, m, want = in_flight(e)
     unmaps(m)
     m.fill(14)
@@ -138,3 +144,51 @@ def beside_another_userfaultfd(e):
     time.sleep(0.5)
     e.equal(protected_pages(m), PAGES, "pages that it still protects")
     tracker.close()
+
+
+def arguments():
+    """Returns the module's page in the calling process, which children and core dumps do not get."""
+    with open("/proc/self/smaps") as file:
+        for line in file:
+            if re.match("[0-9a-f]+-", line):
+                start, end = (int(word, 16) for word in line.split()[0].split("-"))
+            elif line.startswith("VmFlags:") and end - start == PAGE and {"wr", "dc", "dd"} <= set(line.split()):
+                return memory.Raw.at(start, PAGE)
+    raise LookupError("the module's page")
+
+
+def loses_the_page(e, seconds):
+    """The page cannot be read for so long, while a block ends and another one is in flight."""
+    near, far, m, want = in_flight(e)
+    other, end = pair(e)
+    second = memory.Raw(MIB).fill(15)
+    contents = second.bytes
+    other.send(view(second))
+    page = arguments()
+    page.protect(0)     # PROT_NONE
+    timer = threading.Timer(seconds, page.protect, (mmap.PROT_READ | mmap.PROT_WRITE,)) if seconds else None
+    if timer:
+        timer.start()
+    receive(e, end, contents, "the second block")
+    time.sleep(0.3)
+    e.equal(protected_pages(m), PAGES, "pages that are protected")
+    task = e.task(write, m, 0, 0x66, m.size)
+    receive(e, far, want)
+    task.result()
+    e.task(write, second, 0, 0x66, second.size).result()
+    if timer:
+        timer.join()
+        counters = Counters()
+        near.send(view(m))
+        e.equal(counters.gained("async blocks"), 1, "blocks afterwards")
+        receive(e, far, m.bytes)
+    return True
+
+
+@case(reference=False, families=("v4",), timeout=90)
+def page_not_there(e):
+    """The module's page cannot be read for a moment, as in page migration, or for ever. Blocks in
+    flight stay protected."""
+    for seconds in (0.2, None):
+        e.check(e.child(loses_the_page, e, seconds).result(), f"the child, {seconds}")
+    unpinned(e)
