@@ -22,7 +22,7 @@ pub(crate) enum Timer {
     Space,
     /// A peer without credits for this end is notified of the waiting bytes.
     Kick,
-    /// The peer has to have returned the blocks with a waiting writer.
+    /// Blocks with a waiting writer have to be writable, or are moved again.
     GiveBack,
     /// Spare blocks are freed if the connection is idle.
     Trim,

@@ -37,9 +37,13 @@ pub(super) fn expired(sk: &SdpSock) {
         if c.timers.take_due(Timer::Space, now) {
             c.look_for_memory();
         }
-        if c.timers.take_due(Timer::GiveBack, now) && c.is_withheld() {
-            c.stats.withheld += 1;
-            c.close_on(Event::Failed, ECONNABORTED);
+        if c.timers.take_due(Timer::GiveBack, now) {
+            if c.is_withheld(now) {
+                c.stats.withheld += 1;
+                c.close_on(Event::Failed, ECONNABORTED);
+            } else {
+                c.retry_moves(sk);
+            }
         }
         if c.timers.is_due(Timer::DeferAccept, now) {
             sk.schedule(JOB_ADMIT);

@@ -18,10 +18,13 @@ use crate::memory::protect::{self, Flight, Holder, Refusal, MOST_RANGES};
 use crate::sys::net::message::{Ranges, SendMsg};
 use crate::sys::pin::{Pages, PinTerm, PAGE};
 use crate::sys::protect::Moment;
-use crate::sys::time::jiffies;
+use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use crate::transport::Transport;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
+
+/// How long to wait for memory to move bytes to that somebody waits to write to.
+const COPY_PAUSE: Jiffies = milliseconds(100);
 
 impl Connection {
     /// Whether a call with so many bytes, which may wait, need not.
@@ -145,12 +148,9 @@ pub(crate) fn touched(sk: &SdpSock) {
     }
     c.stats.async_touched += 1;
     c.direct.touches.touched();
-    c.direct.blocks.want();
+    c.direct.blocks.want(jiffies());
     c.hurry_blocks();
-    if !c.timers.is_set(Timer::GiveBack) {
-        c.timers
-            .set(Timer::GiveBack, jiffies().wrapping_add(CANCEL_TIME));
-    }
+    c.look_for_writers(sk);
     c.progress();
     drop(c);
     keepalive::update(sk);
@@ -175,7 +175,7 @@ pub(crate) fn move_away(sk: &SdpSock) {
         c.stats.async_copied += u64::from(copy.is_ok());
         let (bytes, rest) = match copy {
             Ok(copy) => (copy, Some(memory)),
-            // whoever waits does so until they have gone
+            // a writer waits until they have gone, or there is memory
             Err(_) => (memory, None),
         };
         let watch = bytes.watch();
@@ -183,7 +183,11 @@ pub(crate) fn move_away(sk: &SdpSock) {
         let lent = lent.and_then(|e| e.lend(bytes).map_err(Some));
         let mut lost = None;
         if let (Ok(id), Some(watch)) = (lent, watch) {
-            let moved = c.direct.blocks.moved(cookie, Posted { id, watch });
+            let posted = Posted { id, watch };
+            let moved = c.direct.blocks.moved(cookie, posted, rest.is_some());
+            if rest.is_none() {
+                c.set_timer(sk, Timer::GiveBack, COPY_PAUSE);
+            }
             // the endpoint is another connection's, if the socket was connected anew meanwhile
             lost = moved.err().and_then(|p| c.take_back(p, false).ok());
         }
@@ -200,9 +204,16 @@ pub(crate) fn move_away(sk: &SdpSock) {
 }
 
 impl Connection {
-    /// Whether the peer still has blocks that somebody waits to write to.
-    pub(crate) fn is_withheld(&self) -> bool {
-        self.direct.blocks.any_withheld()
+    /// Returns true if somebody has waited for too long to write to a block, whatever keeps it.
+    pub(crate) fn is_withheld(&self, now: Jiffies) -> bool {
+        let longest = self.direct.blocks.longest_wait(now);
+        longest.is_some_and(|waited| waited >= CANCEL_TIME)
+    }
+
+    /// Has blocks moved for which there was no memory.
+    pub(crate) fn retry_moves(&mut self, sk: &SdpSock) {
+        self.direct.blocks.retry();
+        self.look_for_writers(sk);
     }
 
     /// Blocks that somebody waits to write to may have come back.
@@ -210,8 +221,14 @@ impl Connection {
         if self.direct.blocks.any_to_move() {
             sk.schedule(JOB_MOVE);
         }
-        if !self.is_withheld() {
-            self.timers.clear(Timer::GiveBack);
+        let now = jiffies();
+        match self.direct.blocks.longest_wait(now) {
+            None => self.timers.clear(Timer::GiveBack),
+            Some(waited) if !self.timers.is_set(Timer::GiveBack) => self.timers.set(
+                Timer::GiveBack,
+                now.wrapping_add(CANCEL_TIME.saturating_sub(waited)),
+            ),
+            Some(_) => {}
         }
     }
 }

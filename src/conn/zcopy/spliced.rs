@@ -276,7 +276,7 @@ impl Connection {
             Some(p) if offered => p.set_pipelined(true),
             _ => self.direct.blocks.hide(cookie),
         }
-        let _ = self.direct.blocks.moved(cookie, Posted { id, watch });
+        let _ = self.direct.blocks.moved(cookie, Posted { id, watch }, true);
         None
     }
 }

@@ -39,8 +39,10 @@ struct TxBlock<M> {
     in_messages: bool,
     /// The program cannot write to its memory, and its bytes may be moved elsewhere.
     protected: bool,
-    /// Somebody waits to.
-    wanted: bool,
+    /// Since when somebody waits to, in jiffies.
+    wanted: Option<usize>,
+    /// There was no memory to move its bytes to.
+    stuck: bool,
     /// They just are: nobody uses its memory.
     away: bool,
 }
@@ -62,16 +64,6 @@ impl<M> TxBlock<M> {
             AdvertState::Done | AdvertState::Invalidating => self.finished || !self.detached,
             AdvertState::Invalid => self.rest().is_none_or(|at| at == self.advert.segment.size),
         }
-    }
-
-    /// Whether somebody waits to write to it, and bytes of it that have not gone may be moved.
-    fn may_move(&self) -> bool {
-        let unused = match self.advert.state {
-            AdvertState::New => true,
-            AdvertState::Invalid => self.rest().is_some() && self.posted <= self.advert.done,
-            _ => false,
-        };
-        self.wanted && !self.away && unused && self.advert.done < self.advert.segment.size
     }
 
     /// Whether all of it has gone, and nobody accesses it any more.
@@ -231,58 +223,6 @@ impl<M> TxBlocks<M> {
         self.add(advert, first, at, true)
     }
 
-    /// The newest one's memory is protected from the program.
-    pub(crate) fn mark_protected(&mut self) {
-        if let Some(block) = self.iter_mut().last() {
-            block.protected = true;
-        }
-    }
-
-    /// Whether there is a protected block.
-    pub(crate) fn any_protected(&self) -> bool {
-        self.iter().any(|b| b.protected)
-    }
-
-    /// Somebody waits to write to protected ones that are here now.
-    pub(crate) fn want(&mut self) {
-        self.iter_mut().for_each(|b| b.wanted |= b.protected);
-    }
-
-    /// Whether the peer has one that somebody waits to write to.
-    pub(crate) fn any_withheld(&self) -> bool {
-        self.iter()
-            .any(|b| b.wanted && b.advert.state == AdvertState::Posted)
-    }
-
-    /// Whether there is one whose bytes are to be moved elsewhere, and can be.
-    pub(crate) fn any_to_move(&self) -> bool {
-        self.iter().any(TxBlock::may_move)
-    }
-
-    /// Takes the memory of such a block, with its cookie; [`TxBlocks::moved`] follows.
-    pub(crate) fn take_to_move(&mut self) -> Option<(u64, M)>
-    where
-        M: Clone,
-    {
-        let block = self.iter_mut().find(|b| b.may_move())?;
-        block.away = true;
-        Some((block.advert.cookie, block.advert.memory.clone()))
-    }
-
-    /// The bytes of that block are in this memory now, or could not be moved.
-    ///
-    /// # Errors
-    ///
-    /// The memory, if the connection was lost meanwhile.
-    pub(crate) fn moved(&mut self, cookie: u64, memory: M) -> Result<(), M> {
-        let Some(block) = self.open(cookie) else {
-            return Err(memory);
-        };
-        block.advert.memory = memory;
-        (block.away, block.protected, block.wanted) = (false, false, false);
-        Ok(())
-    }
-
     fn add(&mut self, advert: Advert<M>, first: u8, at: u64, detached: bool) -> Result<(), M> {
         let Some(place) = self.blocks.get_mut(self.count) else {
             return Err(advert.memory);
@@ -296,7 +236,8 @@ impl<M> TxBlocks<M> {
             posted: 0,
             in_messages: false,
             protected: false,
-            wanted: false,
+            wanted: None,
+            stuck: false,
             away: false,
         });
         self.count += 1;
@@ -495,6 +436,8 @@ impl<M> TxBlocks<M> {
 
 #[path = "tx_blocks_collected.rs"]
 mod collected;
+#[path = "tx_blocks_protected.rs"]
+mod protected;
 #[cfg(test)]
 #[path = "tx_blocks_tests.rs"]
 mod tests;

@@ -18,10 +18,10 @@ fn nothing_goes_behind_what_is_collected() {
     assert_eq!(b.detached_bytes(), 150);
     // a second one is through before the first
     open(&mut b, 2, 10);
-    assert_eq!(b.moved(2, 22), Ok(()));
+    assert_eq!(b.moved(2, 22, true), Ok(()));
     assert_eq!(b.next(), Some((Next::Ending(150), 10)));
     assert!(b.has_open(1) && !b.has_open(2));
-    assert_eq!(b.moved(1, 11), Ok(()));
+    assert_eq!(b.moved(1, 11, true), Ok(()));
     let first = Next::New {
         memory: &11,
         size: 150,
@@ -39,7 +39,7 @@ fn what_is_hidden_is_sent_whole_when_it_is_there() {
     b.hide(1);
     assert_eq!(b.next(), Some((Next::Ending(100), 0)));
     assert_eq!(b.retire(), None);
-    assert_eq!(b.moved(1, 11), Ok(()));
+    assert_eq!(b.moved(1, 11, true), Ok(()));
     let rest = Next::Rest {
         memory: &11,
         cookie: 1,
@@ -59,7 +59,7 @@ fn hurried_while_it_is_collected() {
     b.hurry();
     b.grow(1, 100);
     assert_eq!(b.retire(), None);
-    assert_eq!(b.moved(1, 11), Ok(()));
+    assert_eq!(b.moved(1, 11, true), Ok(()));
     assert!(matches!(b.next(), Some((Next::Rest { len: 200, .. }, 0))));
 }
 
@@ -70,5 +70,5 @@ fn lost_while_it_is_collected() {
     b.lost();
     assert!(!b.has_open(1) && b.is_empty());
     b.grow(1, 100);
-    assert_eq!(b.moved(1, 11), Err(11));
+    assert_eq!(b.moved(1, 11, true), Err(11));
 }

@@ -401,7 +401,7 @@ impl Model {
     fn moves(&mut self, more: bool) {
         if more && self.rng.below(2) == 0 {
             if self.rng.below(4) == 0 {
-                self.blocks.want();
+                self.blocks.want(0);
                 self.wanted = self.starts.len() as u64;
             }
             if let Some((cookie, memory)) = self.blocks.take_to_move() {
@@ -412,7 +412,7 @@ impl Model {
             }
         } else if !self.away.is_empty() {
             let (cookie, memory) = self.away.remove(0);
-            assert!(self.blocks.moved(cookie, memory).is_ok());
+            assert!(self.blocks.moved(cookie, memory, true).is_ok());
         }
     }
 

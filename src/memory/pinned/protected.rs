@@ -47,7 +47,9 @@ impl Pinned {
         let from = self.piece().ok_or(EINVAL)?;
         let to = copy.piece().ok_or(EINVAL)?;
         to.memory.copy_from(&from.memory)?;
-        to.map(Use::Send, true)?;
+        // without a region it goes in messages
+        to.map(Use::Send, true)
+            .or_else(|_| to.map(Use::Send, false))?;
         to.charge = from.charge.take();
         to.held.xchg(true, Full);
         Ok(copy)

@@ -167,3 +167,20 @@ def reads_on(e):
         e.check(bytes([0x44]) * 100 not in target.bytes, "it has read what was written later")
         victim.close()
     nothing_left(e, bed)
+
+
+@case(reference=False, families=("v4",), timeout=90)
+def has_no_buffers(e):
+    """A peer refuses the blocks, claims buffers for their bytes and has none. A writer waits for
+    ten seconds, as for a peer that does not answer, and the connection is lost."""
+    bed = raw.Bed(e)
+    victim = Victim(e, bed, True)
+    victim.attacker("starve", 1)
+    victim.attacker.send(SENDSM, bufs=0xFFFF)
+    before = observe.stats("peer")["- memory withheld"]
+    task = victim.writes()
+    is_over(e, victim, "no buffers", (103,))        # ECONNABORTED
+    e.equal(observe.stats("peer")["- memory withheld"], before + 1, "the counter")
+    task.result()
+    victim.close()
+    nothing_left(e, bed)

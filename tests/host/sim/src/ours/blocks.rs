@@ -244,7 +244,7 @@ impl Blocks {
             let to = self.memories.len();
             self.memories.push(Memory { bytes, key: None });
             self.written_to(from)?;
-            if self.queue.moved(cookie, to).is_err() {
+            if self.queue.moved(cookie, to, true).is_err() {
                 return Err("bytes were moved of a block that is gone".into());
             }
             self.ways[3] += 1;
@@ -281,7 +281,7 @@ impl Blocks {
 
     /// Somebody waits to write to protected memory, if there is any.
     pub(super) fn touched(&mut self, connection: &mut Connection) {
-        self.queue.want();
+        self.queue.want(0);
         self.hurry(connection);
     }
 

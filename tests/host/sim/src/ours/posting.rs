@@ -151,7 +151,7 @@ impl Ours {
         }
         // what is being copied comes too late
         for (cookie, memory) in std::mem::take(&mut blocks.away) {
-            if blocks.queue.moved(cookie, memory).is_ok() {
+            if blocks.queue.moved(cookie, memory, true).is_ok() {
                 return Err("a block was moved that is gone".into());
             }
         }

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Blocks of memory that the program cannot write to. A thread that writes waits, and the bytes of
+//! the block are moved elsewhere as soon as nobody uses them.
+
+use super::{AdvertState, TxBlock, TxBlocks};
+
+impl<M> TxBlock<M> {
+    /// Returns true if somebody waits to write to it, and its bytes that have not gone may move.
+    fn may_move(&self) -> bool {
+        let unused = match self.advert.state {
+            AdvertState::New => true,
+            AdvertState::Invalid => self.rest().is_some() && self.posted <= self.advert.done,
+            _ => false,
+        };
+        let wanted = self.wanted.is_some() && !self.away && !self.stuck;
+        wanted && unused && self.advert.done < self.advert.segment.size
+    }
+}
+
+impl<M> TxBlocks<M> {
+    /// Marks the newest one as protected from the program.
+    pub(crate) fn mark_protected(&mut self) {
+        if let Some(block) = self.iter_mut().last() {
+            block.protected = true;
+        }
+    }
+
+    /// Returns true if there is a protected block.
+    pub(crate) fn any_protected(&self) -> bool {
+        self.iter().any(|b| b.protected)
+    }
+
+    /// Records that somebody waits, since `now`, to write to protected blocks that are here.
+    pub(crate) fn want(&mut self, now: usize) {
+        for block in self.iter_mut().filter(|b| b.protected) {
+            block.wanted.get_or_insert(now);
+        }
+    }
+
+    /// Returns the longest time for which somebody has waited to write to a protected block.
+    pub(crate) fn longest_wait(&self, now: usize) -> Option<usize> {
+        let since = self.iter().filter_map(|b| b.wanted);
+        since.map(|since| now.wrapping_sub(since)).max()
+    }
+
+    /// Returns true if there is a block whose bytes are to be moved elsewhere, and can be.
+    pub(crate) fn any_to_move(&self) -> bool {
+        self.iter().any(TxBlock::may_move)
+    }
+
+    /// Takes the memory of such a block, with its cookie; [`TxBlocks::moved`] follows.
+    pub(crate) fn take_to_move(&mut self) -> Option<(u64, M)>
+    where
+        M: Clone,
+    {
+        let block = self.iter_mut().find(|b| b.may_move())?;
+        block.away = true;
+        Some((block.advert.cookie, block.advert.memory.clone()))
+    }
+
+    /// Records where the bytes of that block are: copied, or where they were, for lack of memory.
+    /// Then the block goes on from there, and [`TxBlocks::retry`] has it moved again.
+    ///
+    /// # Errors
+    ///
+    /// The memory, if the connection was lost meanwhile.
+    pub(crate) fn moved(&mut self, cookie: u64, memory: M, copied: bool) -> Result<(), M> {
+        let Some(block) = self.open(cookie) else {
+            return Err(memory);
+        };
+        block.advert.memory = memory;
+        (block.away, block.stuck) = (false, !copied);
+        if copied {
+            (block.protected, block.wanted) = (false, None);
+        }
+        Ok(())
+    }
+
+    /// Has blocks moved for which there was no memory.
+    pub(crate) fn retry(&mut self) {
+        self.iter_mut().for_each(|b| b.stuck = false);
+    }
+}
+
+#[cfg(test)]
+#[path = "tx_blocks_protected_tests.rs"]
+mod tests;

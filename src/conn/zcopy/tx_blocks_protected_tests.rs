@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+use super::super::super::advert::Advert;
+use super::*;
+
+#[test]
+fn a_writer_waits_until_the_bytes_are_elsewhere_whatever_keeps_them() {
+    let mut b = TxBlocks::new();
+    let first = b.push_detached(Advert::unregistered(11, 100, 1), 0, 0);
+    b.mark_protected();
+    let second = b.push_detached(Advert::unregistered(22, 100, 2), 0, 0);
+    assert_eq!((first, second, b.longest_wait(7)), (Ok(()), Ok(()), None));
+    // bytes of it are posted, for which the peer has no buffer
+    b.pass_over();
+    b.rest_posted(50, true);
+    b.want(usize::MAX);
+    b.want(3);
+    assert_eq!((b.longest_wait(4), b.any_to_move()), (Some(5), false));
+    b.rest_gone(1, 50);
+    // there is no memory for the rest
+    assert_eq!(b.take_to_move(), Some((1, 11)));
+    assert_eq!((b.take_to_move(), b.moved(1, 33, false)), (None, Ok(())));
+    assert_eq!((b.longest_wait(5), b.any_to_move()), (Some(6), false));
+    b.retry();
+    assert_eq!(b.take_to_move(), Some((1, 33)));
+    assert_eq!(b.moved(1, 44, true), Ok(()));
+    assert_eq!((b.longest_wait(6), b.any_protected()), (None, false));
+    assert_eq!(b.moved(1, 44, true), Err(44));
+}
