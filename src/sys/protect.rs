@@ -10,7 +10,6 @@
 use super::bindings as c;
 use super::pin::{Pages, PAGE};
 use super::single::Single;
-use core::mem::ManuallyDrop;
 use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::atomic::AtomicFlag;
@@ -36,21 +35,8 @@ pub(crate) enum Unprotectable {
     Misused,
 }
 
-/// Something that the worker hears.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Heard {
-    /// Somebody waits to write to the page at this address.
-    Touched(usize),
-    /// So many bytes have moved.
-    Moved {
-        /// From this address.
-        from: usize,
-        /// To that one.
-        to: usize,
-        /// How many.
-        len: usize,
-    },
-}
+/// An event: `len` bytes have moved, or, unless `moved`, somebody waits to write to the page at `from`.
+pub(crate) type Heard = c::sdp_h_protect_event;
 
 /// What a [`Protector`]'s worker does. Called in process context, without locks.
 pub(crate) trait Handler: Send + Sync + Sized + 'static {
@@ -96,8 +82,8 @@ extern "C" fn run<H: Handler>(raw: *mut c::sdp_h_protect, alive: bool) {
 extern "C" fn rest<H: Handler>(raw: *mut c::sdp_h_protect) {
     // SAFETY: As in `run`; a handle that comes back keeps it.
     let this = unsafe { &*raw.cast::<Protector<H>>() };
-    if let Some(open) = H::rest(this) {
-        open.close(true);
+    if let Some(mut open) = H::rest(this) {
+        open.1 = true;
     }
 }
 
@@ -120,7 +106,7 @@ impl<H: Handler> Protector<H> {
             c::sdp_h_protect_init(this.raw.get(), Some(run::<H>), Some(rest::<H>))
         })?;
         // INVARIANT: Initialised, and this is the one handle.
-        let open = Open(ManuallyDrop::new(this));
+        let open = Open(this, false);
         open.0.kick();
         Ok(open)
     }
@@ -174,35 +160,20 @@ impl<H: Handler> Protector<H> {
 }
 
 /// The one handle to a [`Protector`] that keeps it open. Dropping it makes all memory writable and waits for the worker:
-/// process context; sleeps.
-///
-/// # Invariants
-///
-/// The reference is there until the drop.
-pub(crate) struct Open<H: Handler>(ManuallyDrop<Arc<Protector<H>>>);
+/// process context; sleeps. True: in [`Handler::rest`].
+pub(crate) struct Open<H: Handler>(Arc<Protector<H>>, bool);
 
 impl<H: Handler> Open<H> {
     /// What it keeps open.
     pub(crate) fn protector(&self) -> &Arc<Protector<H>> {
         &self.0
     }
-
-    /// `resting`: in [`Handler::rest`].
-    fn close(self, resting: bool) {
-        let mut this = ManuallyDrop::new(self);
-        // SAFETY: By the invariants it is there, and it is not used any more.
-        let protector = unsafe { ManuallyDrop::take(&mut this.0) };
-        // SAFETY: By the invariants of `Protector`, and once, as this has the one handle.
-        unsafe { c::sdp_h_protect_close(protector.raw.get(), resting) };
-    }
 }
 
 impl<H: Handler> Drop for Open<H> {
     fn drop(&mut self) {
-        // SAFETY: By the invariants it is there, and it is not used any more.
-        let protector = unsafe { ManuallyDrop::take(&mut self.0) };
-        // SAFETY: By the invariants of `Protector`, and once, as this has the one handle.
-        unsafe { c::sdp_h_protect_close(protector.raw.get(), false) };
+        // SAFETY: By the invariants of `Protector`, and once, as this is the one handle.
+        unsafe { c::sdp_h_protect_close(self.0.raw.get(), self.1) };
     }
 }
 
@@ -210,25 +181,12 @@ impl<H: Handler> Drop for Open<H> {
 pub(crate) struct Worker<'a>(*mut c::sdp_h_protect, core::marker::PhantomData<&'a mut ()>);
 
 impl Worker<'_> {
-    /// What is to be heard, a little of it: how much.
+    /// Reads events, as many as there are and fit. Returns how many.
     pub(crate) fn hear(&mut self, heard: &mut [Heard]) -> usize {
-        const ROOM: usize = 16;
-        let mut events = [c::sdp_h_protect_event::default(); ROOM];
-        let room = heard.len().min(ROOM);
-        // SAFETY: The worker has the userfaultfd and the memory; `events` has room.
-        let n = unsafe { c::sdp_h_protect_read(self.0, events.as_mut_ptr(), room as u32) };
-        let n = usize::try_from(n).unwrap_or(0);
-        for (to, event) in heard.iter_mut().zip(&events).take(n) {
-            *to = match event.moved {
-                true => Heard::Moved {
-                    from: event.from,
-                    to: event.to,
-                    len: event.len,
-                },
-                false => Heard::Touched(event.from),
-            };
-        }
-        n
+        let (events, room) = (heard.as_mut_ptr(), heard.len() as u32);
+        // SAFETY: The worker has the userfaultfd and the memory; there is room for as many events.
+        let n = unsafe { c::sdp_h_protect_read(self.0, events, room) };
+        usize::try_from(n).unwrap_or(0)
     }
 
     /// Has [`Handler::rest`] called.

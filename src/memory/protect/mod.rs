@@ -289,7 +289,7 @@ impl Handler for Room {
         let Some(worker) = worker else {
             return;
         };
-        let mut heard = [Heard::Touched(0); 16];
+        let mut heard = [Heard::default(); 16];
         loop {
             self.state.lock().record.set_reading(true);
             let n = worker.hear(&mut heard);
@@ -333,11 +333,9 @@ impl Room {
     /// Blocks are where they were moved.
     fn follow(&self, heard: &[Heard]) {
         let mut state = self.state.lock();
-        for heard in heard {
-            if let Heard::Moved { from, to, len } = *heard {
-                let end = from.saturating_add(len);
-                state.record.moved(Range { start: from, end }, to);
-            }
+        for heard in heard.iter().filter(|h| h.moved) {
+            let (start, end) = (heard.from, heard.from.saturating_add(heard.len));
+            state.record.moved(Range { start, end }, heard.to);
         }
         state.record.set_reading(false);
         state.broken |= state.record.is_overflown();
@@ -364,14 +362,9 @@ impl Room {
 
     /// Owners of blocks are told who waits; what is nobody's is made writable.
     fn touched(&self, worker: &mut Worker<'_>, heard: &[Heard]) {
-        for heard in heard {
-            let Heard::Touched(start) = *heard else {
-                continue;
-            };
-            let page = Range {
-                start,
-                end: start.saturating_add(PAGE),
-            };
+        for heard in heard.iter().filter(|h| !h.moved) {
+            let (start, end) = (heard.from, heard.from.saturating_add(PAGE));
+            let page = Range { start, end };
             // first: what begins meanwhile is there to be told
             let stray = {
                 let mut state = self.state.lock();
