@@ -188,12 +188,13 @@ impl Pages {
         self.len as usize
     }
 
-    /// Checks that nobody but this module has pinned them, for sending. May sleep.
+    /// Checks, once they are protected, that the current process has them where they were pinned,
+    /// and that nobody but this module has pinned them, for sending. May sleep.
     ///
     /// # Errors
     ///
-    /// `EAGAIN`: not known, some memory of the process is being pinned or unpinned. `EBUSY`:
-    /// somebody else has, and may write to them.
+    /// `ESTALE`: they are mapped elsewhere. `EBUSY`: somebody else has pinned them, and may write to
+    /// them. `EAGAIN`: not known, some memory of the process is being pinned or unpinned.
     pub(crate) fn are_ours(&self) -> Result {
         let sent = self.sent.as_ref().ok_or(EBUSY)?;
         // SAFETY: By the invariants it lists these pages, or nothing.

@@ -8,7 +8,6 @@
 //! arguments are read from; what it does to that page can delay the end of the protection, of its own memory only.
 
 use super::bindings as c;
-use super::pin::{Pages, PAGE};
 use super::single::Single;
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -16,9 +15,9 @@ use kernel::sync::atomic::AtomicFlag;
 use kernel::sync::Arc;
 use kernel::types::Opaque;
 
-/// Why memory cannot be protected, in the order in which statistics list it.
+/// Why memory is not protected, in the order in which statistics list it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Unprotectable {
+pub(crate) enum Refusal {
     /// Others share it.
     Shared,
     /// It is of a file or a device.
@@ -29,10 +28,34 @@ pub(crate) enum Unprotectable {
     Stack,
     /// The program has it under a userfaultfd of its own.
     Userfaultfd,
-    /// It is no memory, or is just being changed.
+    /// It is no memory, or its mapping changes.
     Changing,
+    /// Somebody else has pinned it, and may write to it.
+    Pinned,
+    /// Too many blocks are in flight, or pages of it are being unpinned or made writable.
+    Busy,
+    /// There is no userfaultfd.
+    Unsupported,
     /// The program has written to the page of arguments: the [`Protector`] is to be closed.
     Misused,
+}
+
+impl Refusal {
+    /// Number of places in statistics.
+    pub(crate) const COUNT: usize = 9;
+    /// Their names.
+    pub(crate) const NAMES: &'static str =
+        "shared file hugetlb stack userfaultfd changing pinned busy unsupported";
+
+    /// Returns true if the next block is likely to be refused, too.
+    pub(crate) fn lasts(self) -> bool {
+        !matches!(self, Refusal::Busy | Refusal::Changing)
+    }
+
+    /// Returns the place in statistics.
+    pub(crate) fn index(self) -> usize {
+        (self as usize).min(Self::COUNT - 1)
+    }
 }
 
 /// An event: `len` bytes have moved, or, unless `moved`, somebody waits to write to the page at `from`.
@@ -143,18 +166,18 @@ impl<H: Handler> Protector<H> {
     ///
     /// # Errors
     ///
-    /// Why not; [`Unprotectable::Changing`] if it [is](Protector::is_mine) another one's. Part of it may be protected even so.
-    pub(crate) fn set(&self, start: usize, end: usize) -> Result<(), Unprotectable> {
+    /// Why not; [`Refusal::Changing`] if it [is](Protector::is_mine) another one's. Part of it may be protected even so.
+    pub(crate) fn set(&self, start: usize, end: usize) -> Result<(), Refusal> {
         // SAFETY: By the invariants; its own lock sees to it that the file is there.
         match unsafe { c::sdp_h_protect_set(self.raw.get(), start, end) } as u32 {
             0 => Ok(()),
-            c::sdp_h_protectable_SDP_H_PROTECT_SHARED => Err(Unprotectable::Shared),
-            c::sdp_h_protectable_SDP_H_PROTECT_FILE => Err(Unprotectable::File),
-            c::sdp_h_protectable_SDP_H_PROTECT_HUGE => Err(Unprotectable::Huge),
-            c::sdp_h_protectable_SDP_H_PROTECT_STACK => Err(Unprotectable::Stack),
-            c::sdp_h_protectable_SDP_H_PROTECT_OTHER => Err(Unprotectable::Userfaultfd),
-            c::sdp_h_protectable_SDP_H_PROTECT_MISUSED => Err(Unprotectable::Misused),
-            _ => Err(Unprotectable::Changing),
+            c::sdp_h_protectable_SDP_H_PROTECT_SHARED => Err(Refusal::Shared),
+            c::sdp_h_protectable_SDP_H_PROTECT_FILE => Err(Refusal::File),
+            c::sdp_h_protectable_SDP_H_PROTECT_HUGE => Err(Refusal::Huge),
+            c::sdp_h_protectable_SDP_H_PROTECT_STACK => Err(Refusal::Stack),
+            c::sdp_h_protectable_SDP_H_PROTECT_OTHER => Err(Refusal::Userfaultfd),
+            c::sdp_h_protectable_SDP_H_PROTECT_MISUSED => Err(Refusal::Misused),
+            _ => Err(Refusal::Changing),
         }
     }
 }
@@ -207,40 +230,8 @@ impl Worker<'_> {
     }
 }
 
-/// Moments in the life of the calling process's address space.
-#[derive(Clone, Copy)]
-pub(crate) struct Moment(u32);
-
-impl Moment {
-    /// This one; `None` while mappings are being changed, and without a process.
-    pub(crate) fn now() -> Option<Self> {
-        let mut moment = 0;
-        // SAFETY: It may be written to.
-        unsafe { c::sdp_h_protect_moment(&mut moment) }.then_some(Moment(moment))
-    }
-
-    /// Whether no mapping has changed since.
-    pub(crate) fn is_still(self) -> bool {
-        // SAFETY: No requirements.
-        unsafe { c::sdp_h_protect_unchanged(self.0) }
-    }
-}
-
-impl Pages {
-    /// Whether so many of them, from the `first` on, are what the calling process has at this address, of a page.
-    pub(crate) fn are_mapped(&self, start: usize, first: usize, count: usize) -> bool {
-        debug_assert!(start % PAGE == 0);
-        let end = first.checked_add(count);
-        let there = end.is_some_and(|end| end <= self.count());
-        // SAFETY: There are so many from the first on, and each is pinned.
-        there && unsafe { c::sdp_h_protect_same(start, self.raw().add(first), count as u32) }
-    }
-}
-
 /// The workers of all. Dropped when nothing is protected any more.
-pub(crate) struct Workers {
-    _single: Single,
-}
+pub(crate) struct Workers(#[expect(dead_code, reason = "held until it is dropped")] Single);
 
 static WORKERS: AtomicFlag = AtomicFlag::new(false);
 
@@ -254,7 +245,7 @@ impl Workers {
         let single = Single::take(&WORKERS)?;
         // SAFETY: Process context, and there are no others.
         to_result(unsafe { c::sdp_h_protect_start() })?;
-        Ok(Workers { _single: single })
+        Ok(Workers(single))
     }
 }
 

@@ -68,8 +68,5 @@ int sdp_h_protect_set(struct sdp_h_protect *p, unsigned long start, unsigned lon
 int sdp_h_protect_clear(struct sdp_h_protect *p, unsigned long start, unsigned long end);
 int sdp_h_protect_read(struct sdp_h_protect *p, struct sdp_h_protect_event *events,
 		       unsigned int room);
-bool sdp_h_protect_moment(unsigned int *moment);
-bool sdp_h_protect_unchanged(unsigned int moment);
-bool sdp_h_protect_same(unsigned long start, struct page **pages, unsigned int n);
 
 #endif

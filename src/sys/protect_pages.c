@@ -3,40 +3,11 @@
 /* Pages of write-protected memory, and their pins; see protect_helpers.h and pin_helpers.h. */
 
 #include <linux/delay.h>
-#include <linux/list.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
-#include <linux/sched.h>
 
 #include "pin_helpers.h"
 #include "protect_helpers.h"
-
-/* Names this moment in the life of the calling process's memory, unless mappings are being changed. */
-bool sdp_h_protect_moment(unsigned int *moment)
-{
-	return current->mm && mmap_lock_speculate_try_begin(current->mm, moment);
-}
-
-/* Whether no mapping has changed since. */
-bool sdp_h_protect_unchanged(unsigned int moment)
-{
-	return current->mm && !mmap_lock_speculate_retry(current->mm, moment);
-}
-
-/* Whether these pages are mapped from `start` on in the calling process. */
-bool sdp_h_protect_same(unsigned long start, struct page **pages, unsigned int n)
-{
-	struct page *page;
-	bool same = current->mm;
-
-	for (; same && n; n--, pages++, start += PAGE_SIZE) {
-		if (get_user_pages_fast(start, 1, 0, &page) != 1)
-			return false;
-		same = page == *pages;
-		put_page(page);
-	}
-	return same;
-}
 
 /* --- Pins for sending -------------------------------------------------------------------------------- */
 
@@ -110,13 +81,36 @@ static bool others(const struct sdp_h_sent *sent, bool with_list)
 	return !sent->ranges;
 }
 
+/* True if the current process still has these pages where they were pinned. */
+static bool mapped(const struct sdp_h_sent *sent)
+{
+	bool same = sent->mm == current->mm;
+	struct page **pages = sent->pages, *now[16];
+	unsigned long i;
+	unsigned int k;
+	int n, got;
+
+	for (k = 0; same && k < sent->ranges; k++) {
+		for (i = 0; same && i < sent->range[k].pages; i += n) {
+			n = min(sent->range[k].pages - i, ARRAY_SIZE(now));
+			got = get_user_pages_fast(sent->range[k].start + i * PAGE_SIZE, n, 0, now);
+			same = got == n && !memcmp(now, pages, n * sizeof(*now));
+			while (got > 0)
+				put_page(now[--got]);
+			pages += n;
+		}
+	}
+	return same;
+}
+
 /*
- * -EBUSY: pages of this memory, which is listed, have pins that are not. -EAGAIN: not known, since
- * memory of the process is moving. Waits for that up to a millisecond. May sleep.
+ * Checks memory that is listed, after it was protected. -ESTALE: the process has mapped it anew since.
+ * -EBUSY: its pages have pins that are not listed. -EAGAIN: not known, since memory of the process is
+ * moving. Waits for that up to a millisecond. May sleep.
  */
 int sdp_h_sent_pins(const struct sdp_h_sent *sent)
 {
-	int ret = others(sent, false) ? -EAGAIN : 0;
+	int ret = !mapped(sent) ? -ESTALE : others(sent, false) ? -EAGAIN : 0;
 	const struct sdp_h_sent *other;
 	unsigned int tries;
 

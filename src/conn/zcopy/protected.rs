@@ -17,14 +17,10 @@ use crate::memory::notify::{Counted, Notify};
 use crate::memory::protect::{self, Flight, Holder, Refusal, MOST_RANGES};
 use crate::sys::net::message::{Ranges, SendMsg};
 use crate::sys::pin::{Pages, PinTerm, PAGE};
-use crate::sys::protect::Moment;
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use crate::transport::Transport;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
-
-/// How long to wait for memory to move bytes to that somebody waits to write to.
-const COPY_PAUSE: Jiffies = milliseconds(100);
 
 impl Connection {
     /// Whether a call with so many bytes, which may wait, need not.
@@ -64,7 +60,6 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<Added, ()> 
     }
     let mut guard = Guard {
         sk,
-        moment: Moment::now(),
         flight: Err(Refusal::Busy),
     };
     let first = detached::first_byte(message).ok_or(())?;
@@ -94,7 +89,7 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<Added, ()> 
     let added = detached::push(sk, memory, first, true);
     if added == Added::Block {
         message.advance(size);
-        if touch.has_come() {
+        if touch() {
             // before the block was there to be taken back
             touched(sk);
         }
@@ -113,7 +108,6 @@ fn worthwhile(message: &SendMsg<'_>, most: usize) -> usize {
 /// Protects a block between its pinning and its mapping, where memory of the program may still be waited for.
 struct Guard<'a> {
     sk: &'a SdpSock,
-    moment: Option<Moment>,
     flight: Result<Flight, Refusal>,
 }
 
@@ -130,11 +124,11 @@ impl Guard<'_> {
         let room = match room.map_or_else(protect::current, Ok) {
             Ok(room) => room,
             Err(_) => {
-                self.flight = Err(Refusal::NoUserfaultfd);
+                self.flight = Err(Refusal::Unsupported);
                 return;
             }
         };
-        self.flight = protect::protect(&room, ranges, pages, self.moment, owner);
+        self.flight = protect::protect(&room, ranges, pages, owner);
         let before = self.sk.connection().direct.room.replace(room);
         drop(before);
     }
@@ -143,12 +137,11 @@ impl Guard<'_> {
 /// Somebody waits to write to a block; in a worker.
 pub(crate) fn touched(sk: &SdpSock) {
     let mut c = sk.connection();
-    if !c.direct.blocks.any_protected() {
+    if !c.direct.blocks.want(jiffies()) {
         return;
     }
     c.stats.async_touched += 1;
     c.direct.touches.touched();
-    c.direct.blocks.want(jiffies());
     c.hurry_blocks();
     c.look_for_writers(sk);
     c.progress();
@@ -186,7 +179,7 @@ pub(crate) fn move_away(sk: &SdpSock) {
             let posted = Posted { id, watch };
             let moved = c.direct.blocks.moved(cookie, posted, rest.is_some());
             if rest.is_none() {
-                c.set_timer(sk, Timer::GiveBack, COPY_PAUSE);
+                c.set_timer(sk, Timer::GiveBack, milliseconds(100));
             }
             // the endpoint is another connection's, if the socket was connected anew meanwhile
             lost = moved.err().and_then(|p| c.take_back(p, false).ok());

@@ -26,16 +26,15 @@ impl<M> TxBlocks<M> {
         }
     }
 
-    /// Returns true if there is a protected block.
-    pub(crate) fn any_protected(&self) -> bool {
-        self.iter().any(|b| b.protected)
-    }
-
     /// Records that somebody waits, since `now`, to write to protected blocks that are here.
-    pub(crate) fn want(&mut self, now: usize) {
+    /// Returns true if there are any.
+    pub(crate) fn want(&mut self, now: usize) -> bool {
+        let mut any = false;
         for block in self.iter_mut().filter(|b| b.protected) {
             block.wanted.get_or_insert(now);
+            any = true;
         }
+        any
     }
 
     /// Returns the longest time for which somebody has waited to write to a protected block.

@@ -30,7 +30,8 @@ use self::record::{Block, BlockId, Part, Range, Record};
 use crate::sys::net::message::Ranges;
 use crate::sys::net::sock::SockCore;
 use crate::sys::pin::{Pages, PAGE};
-use crate::sys::protect::{Handler, Heard, Moment, Open, Protector, Unprotectable, Worker};
+pub(crate) use crate::sys::protect::Refusal;
+use crate::sys::protect::{Handler, Heard, Open, Protector, Worker};
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -39,59 +40,14 @@ use kernel::time::{delay::fsleep, Delta};
 
 /// How long an address space without blocks is kept, in milliseconds.
 const REST: u32 = 1000;
-/// How long the page of arguments may be unreadable, as it is for microseconds while the kernel tries to migrate it.
-const FAULT_TIME: Jiffies = milliseconds(1000);
+/// How often in a row, a millisecond apart, the page of arguments may be unreadable. It is for
+/// microseconds while the kernel tries to migrate it.
+const MOST_FAULTS: u32 = 1000;
 /// Most blocks in flight in one address space.
 const MOST_BLOCKS: usize = 128;
 /// Most ranges of memory that a block has, and that all of them have together.
 pub(crate) const MOST_RANGES: usize = 16;
 const MOST_PARTS: usize = 256;
-
-/// Why a block is not protected.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Refusal {
-    /// The memory is not of the kind.
-    Kind(Unprotectable),
-    /// Somebody else has pinned it, who may write to it.
-    Pinned,
-    /// Too many blocks or ranges are in flight, or a part of this one is just being unpinned or made writable, or somebody waits to
-    /// write there.
-    Busy,
-    /// There is no userfaultfd.
-    NoUserfaultfd,
-}
-
-impl Refusal {
-    /// How many there are.
-    pub(crate) const COUNT: usize = 9;
-    /// What each is called, by [`Refusal::index`].
-    pub(crate) const NAMES: [&'static str; Self::COUNT] = [
-        "shared",
-        "file",
-        "hugetlb",
-        "stack",
-        "userfaultfd",
-        "changing",
-        "pinned",
-        "busy",
-        "unsupported",
-    ];
-
-    /// Whether the next block may fare no better.
-    pub(crate) fn lasts(self) -> bool {
-        !matches!(self, Refusal::Busy | Refusal::Kind(Unprotectable::Changing))
-    }
-
-    /// Its place in a list.
-    pub(crate) fn index(self) -> usize {
-        match self {
-            Refusal::NoUserfaultfd | Refusal::Kind(Unprotectable::Misused) => 8,
-            Refusal::Kind(why) => why as usize,
-            Refusal::Pinned => 6,
-            Refusal::Busy => 7,
-        }
-    }
-}
 
 /// Who has a block in flight: this socket does these jobs ([`SockCore::schedule`]) when somebody waits to write to it.
 #[derive(Clone)]
@@ -107,11 +63,11 @@ struct State {
     record: Record<KVec<Option<Part>>, KVec<Option<Block<Holder>>>>,
     /// It is being closed: nothing begins.
     closed: bool,
-    /// Protection cannot be ended range by range any more: the program has taken our page away or written to it, or
-    /// parts of the record were lost. Nothing begins, all blocks are taken back, and the last one's end closes the userfaultfd.
+    /// The program has taken our page away or written to it, or parts of the record were lost.
+    /// Nothing begins, all blocks are taken back, and the last one's end closes the userfaultfd.
     broken: bool,
-    /// Since when the page of arguments has been unreadable.
-    unreadable: Option<Jiffies>,
+    /// How often in a row the page of arguments was unreadable.
+    faults: u32,
     /// When a block began or ended.
     last: Jiffies,
 }
@@ -130,31 +86,21 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    /// Tells whether somebody waits to write to it, also after it has been given away.
-    pub(crate) fn touch(&self) -> Touch {
-        Touch {
-            room: self.room.clone(),
-            id: self.id,
-        }
-    }
-}
-
-/// See [`Flight::touch`].
-pub(crate) struct Touch {
-    room: Arc<Protector<Room>>,
-    id: BlockId,
-}
-
-impl Touch {
-    /// Whether somebody has waited yet, which its owner was told.
-    pub(crate) fn has_come(&self) -> bool {
-        self.room.handler.state.lock().record.is_told(self.id)
+    /// Returns a function that returns true once the owner was notified that somebody waits to write,
+    /// also after this has been given away.
+    pub(crate) fn touch(&self) -> impl Fn() -> bool {
+        let (room, id) = (self.room.clone(), self.id);
+        move || room.handler.state.lock().record.is_told(id)
     }
 }
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        let owner = self.room.handler.end(self.id);
+        let owner = {
+            let mut state = self.room.handler.state.lock();
+            state.last = jiffies();
+            state.record.end(self.id)
+        };
         self.room.kick();
         self.room.rest(REST);
         drop(owner);
@@ -184,7 +130,7 @@ impl Room {
                     record,
                     closed: false,
                     broken: false,
-                    unreadable: None,
+                    faults: 0,
                     last: jiffies(),
                 },
                 "ib_sdp_room"
@@ -224,16 +170,10 @@ impl Room {
             }
         }
     }
-
-    fn end(&self, id: BlockId) -> Option<Holder> {
-        let mut state = self.state.lock();
-        state.last = jiffies();
-        state.record.end(id)
-    }
 }
 
-/// Protects pages of the calling process, whose address space it [is](Protector::is_mine): those of ranges that are whole pages,
-/// pinned at a `moment` or later. Sleeps, and may fault.
+/// Protects pages of the calling process, whose address space it [is](Protector::is_mine): ranges of
+/// whole pages, which are pinned. Sleeps, and may fault.
 ///
 /// # Errors
 ///
@@ -242,7 +182,6 @@ pub(crate) fn protect(
     room: &Arc<Protector<Room>>,
     ranges: Ranges<'_>,
     pages: &Pages,
-    moment: Option<Moment>,
     owner: Holder,
 ) -> Result<Flight, Refusal> {
     let ranges = ranges.map(|(start, len)| Range::whole_pages(start, len, PAGE));
@@ -250,12 +189,6 @@ pub(crate) fn protect(
         return Err(Refusal::Busy);
     }
     let ranges = ranges.flatten();
-    // each with the number of its first page
-    let mut numbered = ranges.clone().scan(0, |next, range| {
-        let first = *next;
-        *next += range.pages(PAGE);
-        Some((range, first))
-    });
     let id = room.handler.begin(ranges.clone(), owner)?;
     // from now on dropping it undoes all
     let flight = Flight {
@@ -263,24 +196,21 @@ pub(crate) fn protect(
         id,
     };
     for range in ranges {
-        room.set(range.start, range.end).map_err(|why| {
-            if why == Unprotectable::Misused {
-                room.handler.state.lock().broken = true;
-                room.kick();
-            }
-            Refusal::Kind(why)
-        })?;
+        let set = room.set(range.start, range.end);
+        if set == Err(Refusal::Misused) {
+            room.handler.state.lock().broken = true;
+            room.kick();
+        }
+        set?;
     }
-    // what was mapped anew between the pinning and the protection
-    let same = moment.is_some_and(Moment::is_still)
-        || numbered.all(|(range, first)| pages.are_mapped(range.start, first, range.pages(PAGE)));
-    if !same || !room.handler.is_settled(id) {
-        return Err(Refusal::Kind(Unprotectable::Changing));
+    if !room.handler.is_settled(id) {
+        return Err(Refusal::Changing);
     }
     match pages.are_ours() {
         Ok(()) => Ok(flight),
         Err(EAGAIN) => Err(Refusal::Busy),
-        Err(_) => Err(Refusal::Pinned),
+        Err(EBUSY) => Err(Refusal::Pinned),
+        Err(_) => Err(Refusal::Changing),
     }
 }
 
@@ -291,14 +221,19 @@ impl Handler for Room {
         };
         let mut heard = [Heard::default(); 16];
         loop {
-            self.state.lock().record.set_reading(true);
+            self.state.lock().record.reading = true;
             let n = worker.hear(&mut heard);
             let heard = heard.get(..n).unwrap_or_default();
             self.follow(heard);
             self.touched(worker, heard);
             let cleared = self.clear(worker);
             if self.state.lock().broken {
-                self.take_all_back(worker);
+                // memory stays protected until the last one has ended
+                let (start, end) = (0, usize::MAX);
+                self.notify_owners(Range { start, end });
+                if self.state.lock().record.is_idle() {
+                    worker.rest();
+                }
                 if n == 0 {
                     return;
                 }
@@ -337,16 +272,8 @@ impl Room {
             let (start, end) = (heard.from, heard.from.saturating_add(heard.len));
             state.record.moved(Range { start, end }, heard.to);
         }
-        state.record.set_reading(false);
-        state.broken |= state.record.is_overflown();
-    }
-
-    /// Has the owners take all blocks back. Their memory stays protected until the last one has ended.
-    fn take_all_back(&self, worker: &mut Worker<'_>) {
-        self.notify_owners(Range::ALL);
-        if self.state.lock().record.is_idle() {
-            worker.rest();
-        }
+        state.record.reading = false;
+        state.broken |= state.record.overflown;
     }
 
     /// Notifies the owners of blocks in a range, each once, that somebody waits to write there.
@@ -366,11 +293,7 @@ impl Room {
             let (start, end) = (heard.from, heard.from.saturating_add(PAGE));
             let page = Range { start, end };
             // first: what begins meanwhile is there to be told
-            let stray = {
-                let mut state = self.state.lock();
-                !state.broken && state.record.take_stray(page)
-            };
-            if stray {
+            if self.state.lock().record.take_stray(page) {
                 self.cleared(worker.clear(page.start, page.end));
             }
             self.notify_owners(page);
@@ -394,17 +317,9 @@ impl Room {
     /// Records what became of the range that was taken out. Returns false if it has to be done again, or cannot be.
     fn cleared(&self, result: Result) -> bool {
         let mut state = self.state.lock();
-        let now = jiffies();
-        let again = match result {
-            Err(EFAULT) => {
-                let since = *state.unreadable.get_or_insert(now);
-                now.wrapping_sub(since) < FAULT_TIME
-            }
-            _ => {
-                state.unreadable = None;
-                result == Err(EAGAIN)
-            }
-        };
+        let fault = result == Err(EFAULT);
+        state.faults = if fault { state.faults + 1 } else { 0 };
+        let again = result == Err(EAGAIN) || (fault && state.faults < MOST_FAULTS);
         state.record.cleared(!again);
         state.broken |= result.is_err() && !again;
         result.is_ok()

@@ -25,22 +25,11 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// All memory.
-    pub(crate) const ALL: Range = Range {
-        start: 0,
-        end: usize::MAX,
-    };
-
     /// A part of memory, if that is whole pages.
     pub(crate) fn whole_pages(start: usize, len: usize, page: usize) -> Option<Self> {
         let end = start.checked_add(len)?;
         let whole = start % page == 0 && end % page == 0 && start < end;
         whole.then_some(Range { start, end })
-    }
-
-    /// How many pages it has.
-    pub(crate) fn pages(self, page: usize) -> usize {
-        (self.end - self.start) / page
     }
 
     /// What both have.
@@ -90,9 +79,9 @@ pub(crate) struct Record<P, B> {
     /// Moves recorded so far.
     moves: u64,
     /// Set while the worker reads events that it has not recorded yet.
-    reading: bool,
+    pub(crate) reading: bool,
     /// A part was lost: what is protected is not all known.
-    overflown: bool,
+    pub(crate) overflown: bool,
 }
 
 impl<P, B, O: Clone> Record<P, B>
@@ -265,22 +254,12 @@ where
         blocks.any(|b| b.id == id && b.told)
     }
 
-    /// Sets whether events are being read that are not recorded yet.
-    pub(crate) fn set_reading(&mut self, reading: bool) {
-        self.reading = reading;
-    }
-
     /// Returns whether a block whose protection has succeeded is filed under its own addresses. `None`: not known while events
     /// are read. A move whose event nobody has read yet lets no protection succeed.
     pub(crate) fn is_settled(&self, id: BlockId) -> Option<bool> {
         let mut blocks = self.blocks.iter().flatten();
         let same = blocks.any(|b| b.id == id && b.moves == self.moves);
         (!self.reading).then_some(same)
-    }
-
-    /// Returns whether parts were lost, so that memory stays protected until all blocks have ended.
-    pub(crate) fn is_overflown(&self) -> bool {
-        self.overflown
     }
 
     /// mremap(2) has moved memory, to where it was not. What is being made writable is

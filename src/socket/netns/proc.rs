@@ -187,7 +187,7 @@ impl ProcFile for Statistics {
         counter(to, "async blocks", s.async_blocks);
         counter(to, "async touched", s.async_touched);
         counter(to, "async copied", s.async_copied);
-        for (name, n) in Refusal::NAMES.iter().zip(s.async_refused) {
+        for (name, n) in Refusal::NAMES.split(' ').zip(s.async_refused) {
             if n > 0 {
                 seq_print!(to, "async unprotected {:<14}\t: {}\n", name, n);
             }

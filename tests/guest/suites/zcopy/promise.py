@@ -147,7 +147,7 @@ def beside_another_userfaultfd(e):
 
 
 def arguments():
-    """Returns the module's page in the calling process, which children and core dumps do not get."""
+    """Returns the module's page in the calling process. Children and core dumps do not get it."""
     with open("/proc/self/smaps") as file:
         for line in file:
             if re.match("[0-9a-f]+-", line):
