@@ -125,6 +125,14 @@ def links(root, names):
                 yield f"{name} points to {target}#{heading}, and there is no such heading"
 
 
+def purposes(root=PROJECT):
+    """Each page of docs/ begins with the question that it answers."""
+    for path in sorted((root / "docs").glob("*.md")):
+        lines = [line for line in path.read_text().splitlines() if line.strip() and not line.startswith(("<!--", "#"))]
+        if not lines or not re.match(r"(This page|Short answers) ", lines[0]):
+            yield f"docs/{path.name}: the first sentence is not `This page answers ...`"
+
+
 def headings(page):
     """What a hosting site makes of the headings to point to them."""
     plain = (re.sub(r"[^\w\- ]", "", line.lower()) for line in re.findall(r"^#+ (.*)$", page, re.M))

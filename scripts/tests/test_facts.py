@@ -103,6 +103,13 @@ class TestPages(unittest.TestCase):
         self.assertEqual(self.named("`a/{mod,b}.rs`\n"), ["docs/architecture.md:1: there is no a/b.rs"])
         self.assertEqual(self.named("`src/b/`\n"), ["docs/architecture.md:1: there is no src/b/"])
 
+    def test_purposes(self):
+        self.put("docs/x.md", "<!-- a -->\n# One\n\nThis page answers which.\n")
+        self.put("docs/y.md", "# Two\n\nYou find here what.\n")
+        found = [text for text in facts.purposes(self.root) if "docs/x.md" in text or "docs/y.md" in text]
+        self.assertEqual(found, ["docs/y.md: the first sentence is not `This page answers ...`"])
+        self.assertEqual(list(facts.purposes()), [])
+
     def test_links(self):
         self.put("docs/x.md", "# One, two: `three`\n[a](y.md) [b](#one-two-three) [c](x.md#one) https://x.y/z\n")
         self.assertEqual(list(facts.links(self.root, ["docs/x.md"])), ["docs/x.md points to y.md, which is not there", "docs/x.md points to x.md#one, and there is no such heading"])
