@@ -245,10 +245,6 @@ impl Pinned {
     }
 
     /// The same, always of a run, also of memory that the caller names by pages; says who counts it against the user's `RLIMIT_MEMLOCK`.
-    ///
-    /// # Errors
-    ///
-    /// As there.
     pub(crate) fn pin_counted(
         &mut self,
         from: &mut SendMsg<'_>,
@@ -278,10 +274,6 @@ impl Pinned {
 
     /// Pins where a receive call wants its next bytes, for `most` bytes or fewer; else like
     /// [`Pinned::pin_source`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
     pub(crate) fn pin_destination(
         &mut self,
         to: &mut RecvMsg<'_>,

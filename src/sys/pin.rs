@@ -94,10 +94,6 @@ impl Pages {
     }
 
     /// Lets go of what they are, and makes pages of the kernel's own with the bytes of others. Process context: sleeps.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`, `EINVAL` if there is no room for as many.
     pub(crate) fn copy_from(&mut self, other: &Pages) -> Result {
         let n = other.count();
         if n > self.most {

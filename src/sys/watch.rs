@@ -84,10 +84,6 @@ pub(crate) struct Watched<T: Idle>(ManuallyDrop<Arc<Inner<T>>>);
 
 impl<T: Idle> Watched<T> {
     /// Starts watching memory of the calling process. Context: process, sleeps.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`. Others: from the kernel.
     pub(crate) fn new(address: usize, len: usize) -> Result<Self> {
         let end = address.checked_add(len).ok_or(EINVAL)?;
         let start = address & !(super::pin::PAGE - 1);

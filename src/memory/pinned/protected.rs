@@ -14,10 +14,6 @@ use kernel::sync::Arc;
 impl Pinned {
     /// [`Pinned::pin_counted`], and shows the pages to `seen`, and where they are, before the device is held: that may fault. It
     /// sees them once more where they are pinned again.
-    ///
-    /// # Errors
-    ///
-    /// As there.
     pub(crate) fn pin_seen(
         &mut self,
         from: &mut SendMsg<'_>,
@@ -38,10 +34,6 @@ impl Pinned {
 
     /// The same bytes in memory of the kernel's own, which has the charge of this from then on. Nobody has this but the
     /// caller. Process context, without locks; sleeps.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`, or what the device says.
     pub(crate) fn copied(&mut self) -> Result<Pinned> {
         let mut copy = self.pinning.make()?;
         let from = self.piece().ok_or(EINVAL)?;

@@ -12,10 +12,6 @@ use kernel::sync::Arc;
 
 impl Pinned {
     /// Makes it ready for [`Pinned::add_pages`], with nothing in it. Process context; sleeps.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`, or what the device says.
     pub(crate) fn collect(&mut self) -> Result {
         if let Some(watched) = self.watched.take() {
             self.piece = self.piece.take().or_else(|| watched.take());

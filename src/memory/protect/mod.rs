@@ -118,10 +118,6 @@ fn places<T>(n: usize) -> Result<KVec<Option<T>>> {
 
 impl Room {
     /// Begins for the calling process. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Protector::open`].
     fn open() -> Result<Open<Self>> {
         let record = Record::new(places(2 * MOST_PARTS)?, places(MOST_BLOCKS)?);
         let open = Protector::open(pin_init!(Room {

@@ -76,10 +76,6 @@ impl Name {
     }
 
     /// Where connect(2) is to go to.
-    ///
-    /// # Errors
-    ///
-    /// Those of TCP's connect(2).
     pub(crate) fn destination(&self, v6: bool) -> Result<Address> {
         let (family, least) = if v6 { (AF_INET6, 24) } else { (AF_INET, 16) };
         if self.bytes().len() < least {
@@ -291,10 +287,6 @@ impl<'a, T: InNet> Descriptor<'a, T> {
     }
 
     /// Waits like [`SockCore::sleep`], and for a connection in the TCP socket's queue as well.
-    ///
-    /// # Errors
-    ///
-    /// As [`SockCore::sleep`].
     pub(crate) fn sleep_accepting(&self, seq: i32, timeout: isize) -> Result<isize> {
         if self.tcp().is_none() {
             return self.sk.sleep(seq, timeout);

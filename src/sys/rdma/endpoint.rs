@@ -153,10 +153,6 @@ unsafe impl<B: Lendable> Sync for Endpoint<B> {}
 impl<B: Lendable> Endpoint<B> {
     /// Makes an endpoint, from `spare` if that fits. Sizes are reduced to what the device
     /// supports.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`. Others: from the device.
     pub(crate) fn new(
         device: &DeviceRef,
         sizes: &Sizes,

@@ -122,10 +122,6 @@ impl Endpoint {
 
     /// Queues a message with the first `len` bytes of a buffer for payload, which may be exchanged
     /// for another one of its size: the caller does not look there again.
-    ///
-    /// # Errors
-    ///
-    /// As [`Transport::post_send`].
     pub(crate) fn exchange(&mut self, s: &SendWr<'_>, buffer: &mut Buffer, len: u32) -> Result {
         if let Carrier::Local(c) = &mut self.carrier {
             if c.exchange(s, buffer, len)? {
@@ -251,10 +247,6 @@ impl Endpoint {
     }
 
     /// Queues a probe: nothing comes of it unless the peer is gone, and then the connection fails.
-    ///
-    /// # Errors
-    ///
-    /// As [`Transport::post_send`].
     pub(crate) fn probe(&mut self) -> Result {
         match &mut self.carrier {
             Carrier::Rdma(c) => c.probe(),

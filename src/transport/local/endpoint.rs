@@ -130,10 +130,6 @@ impl Endpoint {
 
     /// Posts a message by giving its buffer to the other end, for one of those that are posted there;
     /// whether that was possible.
-    ///
-    /// # Errors
-    ///
-    /// As [`Transport::post_send`].
     pub(crate) fn exchange(
         &mut self,
         s: &SendWr<'_>,
@@ -146,10 +142,6 @@ impl Endpoint {
     }
 
     /// Posts a message, by `post`.
-    ///
-    /// # Errors
-    ///
-    /// Those of `post`, and `EIO` if the end is gone.
     fn post<R>(
         &mut self,
         post: impl FnOnce(&mut PairEnd, &mut OptionalEnd) -> Result<R>,

@@ -9,10 +9,6 @@ use kernel::prelude::*;
 
 impl PairEnd {
     /// Posts a message with payload from lent memory, which may not be the peer's now.
-    ///
-    /// # Errors
-    ///
-    /// As [`PairEnd::post_send`], and those of [`Loans::begin_message`](super::loans::Loans::begin_message).
     pub(super) fn post_lent(
         &mut self,
         other: &mut OptionalEnd,

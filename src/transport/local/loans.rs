@@ -159,10 +159,6 @@ impl Loans {
     }
 
     /// A message sends these bytes from now on.
-    ///
-    /// # Errors
-    ///
-    /// As [`Loans::begin`].
     pub(super) fn begin_message(&mut self, part: &LentSpan) -> Result {
         self.begin_part(part.loan, part.offset, part.len, false)
     }

@@ -247,10 +247,6 @@ impl Pair {
     }
 
     /// Posts a message, by `post`.
-    ///
-    /// # Errors
-    ///
-    /// Those of `post`, and `EIO` if the end is gone.
     pub(super) fn post<R>(
         &self,
         side: Side,
@@ -280,10 +276,6 @@ impl Pair {
     }
 
     /// Posts the end of the peer's access to memory.
-    ///
-    /// # Errors
-    ///
-    /// As [`crate::transport::Transport::invalidate`].
     pub(super) fn invalidate(&self, side: Side, loan: Loan, cookie: u64) -> Result {
         let mut both = self.both();
         let (mine, other) = both.ends(side);

@@ -322,10 +322,6 @@ impl PairEnd {
 
     /// Posts a message by giving its buffer to the other end, for one of those that are posted there. `None` if that
     /// is not possible, else as [`PairEnd::post_send`].
-    ///
-    /// # Errors
-    ///
-    /// As [`PairEnd::post_send`].
     pub(super) fn exchange(
         &mut self,
         other: &mut OptionalEnd,

@@ -62,12 +62,8 @@ impl SockCore {
         unsafe { c::sdp_h_is_broadcast(self.raw(), &a.to_c()) }
     }
 
-    /// Binds the socket to the interface `scope` of a link-local peer, 0 for its own. The socket
-    /// lock is held, or nobody else has the socket.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL`: there is none, or the socket is bound to another.
+    /// Binds the socket to the interface `scope` of a link-local peer, 0 for its own; `EINVAL` if
+    /// there is none, or another. The socket lock is held, or nobody else has the socket.
     pub(crate) fn bind_scope(&self, scope: u32) -> Result {
         // SAFETY: By the invariants the sock is alive.
         to_result(unsafe { c::sdp_h_bind_scope(self.raw(), scope as i32) })
