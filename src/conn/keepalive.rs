@@ -9,7 +9,7 @@ use crate::sys::errno::ETIMEDOUT;
 use crate::sys::net::params;
 use crate::sys::net::sock::{Flag, State};
 use crate::sys::time::{jiffies, milliseconds, seconds, Jiffies};
-use crate::transport::Transport;
+use crate::transport::{Endpoint, Transport, Unacknowledged};
 use kernel::prelude::*;
 
 /// Last signs of life of the peer.
@@ -20,7 +20,13 @@ pub(crate) struct Heard {
     last_progress: Jiffies,
     /// Keepalive probes sent since the last message from the peer.
     probes: u32,
+    /// Completions of sends at the last look of [`check_acks`].
+    completions: u64,
+    /// Looks since there were new ones.
+    silent: u32,
 }
+
+const ACK_LOOKS: u32 = 3;
 
 impl Heard {
     /// State of a socket without a connection.
@@ -29,6 +35,8 @@ impl Heard {
             last: 0,
             last_progress: 0,
             probes: 0,
+            completions: 0,
+            silent: 0,
         }
     }
 
@@ -120,7 +128,41 @@ pub(crate) fn user_timeout_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> 
     )
 }
 
+/// Ends the connection if the peer's adapter has acknowledged nothing for `ack_time`, where ours
+/// retries without end (rxe).
+pub(crate) fn check_acks(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
+    let Some(endpoint) = c.endpoint.as_mut() else {
+        return;
+    };
+    let (new, mut sent) = (c.stats.send_completions != c.heard.completions, Ok(()));
+    c.heard.completions = c.stats.send_completions;
+    match endpoint.unacknowledged() {
+        Unacknowledged::Nothing => return,
+        Unacknowledged::Signaled if !new => c.heard.silent += 1,
+        Unacknowledged::Signaled => c.heard.silent = 0,
+        Unacknowledged::Unsignaled => {
+            c.heard.silent = 0;
+            sent = endpoint.probe().and_then(|()| endpoint.flush());
+        }
+    }
+    match sent {
+        Err(e) if e != ENOSPC => c.cannot_post(sk, e, wakeups),
+        _ if c.heard.silent >= ACK_LOOKS => c.is_unanswered(sk, wakeups),
+        _ => c.watch_acks(sk),
+    }
+}
+
 impl Connection {
+    /// Sets the timer of [`check_acks`], unless nothing is in flight.
+    #[inline]
+    pub(super) fn watch_acks(&mut self, sk: &SdpSock) {
+        let all = |e: &Endpoint| e.unacknowledged() == Unacknowledged::Nothing;
+        if !self.timers.is_set(Timer::Ack) && !self.endpoint.as_ref().is_none_or(all) {
+            let time = seconds(params::ack_time() as u32) / ACK_LOOKS as Jiffies;
+            self.set_timer(sk, Timer::Ack, time.max(1));
+        }
+    }
+
     /// Moves the timer forward to at most `delay` from now.
     pub(crate) fn set_timer(&mut self, sk: &SdpSock, timer: Timer, delay: Jiffies) {
         self.timers.set(timer, jiffies().wrapping_add(delay));

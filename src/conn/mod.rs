@@ -283,6 +283,7 @@ impl Connection {
             Timer::Memory,
             Timer::Space,
             Timer::Close,
+            Timer::Ack,
         ] {
             self.timers.clear(timer);
         }

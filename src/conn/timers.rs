@@ -22,13 +22,15 @@ pub(crate) enum Timer {
     Space,
     /// A peer without credits for this end is notified of the waiting bytes.
     Kick,
+    /// The peer's adapter has to have acknowledged something.
+    Ack,
     /// Blocks with a waiting writer have to be writable, or are moved again.
     GiveBack,
     /// Spare blocks are freed if the connection is idle.
     Trim,
 }
 
-const TIMERS: usize = 8;
+const TIMERS: usize = Timer::Trim as usize + 1;
 
 /// Deadlines of one connection.
 pub(crate) struct Timers {

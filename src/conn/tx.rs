@@ -80,6 +80,7 @@ impl Connection {
             if endpoint.lacks_memory().is_some() {
                 self.is_short(sk);
             }
+            self.watch_acks(sk);
         }
         if let Some(e) = failed {
             self.cannot_post(sk, e, wakeups);

@@ -24,6 +24,10 @@ pub(super) fn expired(sk: &SdpSock) {
             keepalive::probe(sk, c, wakeups);
         }
         let now = jiffies();
+        if c.timers.take_due(Timer::Ack, now) {
+            let (c, wakeups, sk) = c.split();
+            keepalive::check_acks(sk, c, wakeups);
+        }
         if c.timers.take_due(Timer::Cork, now) {
             c.cork.lift();
             c.end_collection();

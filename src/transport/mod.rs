@@ -92,6 +92,7 @@ use crate::sys::rdma::mapper::Mapper;
 pub(crate) use crate::sys::rdma::mr::{Access, Key};
 pub(crate) use crate::sys::rdma::send::blocks::{LentSpan, Loan, Transfer};
 pub(crate) use crate::sys::rdma::send::message::SendWr;
+pub(crate) use crate::sys::rdma::send::queue::Unacknowledged;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 

@@ -38,6 +38,8 @@ params! {
     spare_queues
     /// Transport retries of a queue pair.
     sdp_retry_count
+    /// Seconds for which rxe repeats what is not acknowledged.
+    ack_time
     /// Not 0: Ethernet (RoCE) ports are refused.
     sdp_link_layer_ib_only
     /// Maximum number of connections with large receive buffers.

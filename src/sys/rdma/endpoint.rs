@@ -19,7 +19,7 @@ use super::queues::{MAX_COPIED, MAX_SGES, MAX_SLOTS};
 use super::receive::{ReceiveParts, ReceiveQueue, Received};
 use super::send::blocks::{BlockTable, Lendable, LentSpan, Loan, Transfer};
 use super::send::message::SendWr;
-use super::send::queue::{SendParts, SendQueue, SendWc};
+use super::send::queue::{SendParts, SendQueue, SendWc, Unacknowledged};
 use crate::sys::rdma::buffer::Buffer;
 use core::ptr::NonNull;
 use kernel::ffi::c_void;
@@ -322,6 +322,11 @@ impl<B: Lendable> Endpoint<B> {
     /// See [`SendQueue::can_read`].
     pub(crate) fn can_read(&self) -> bool {
         self.send.can_read()
+    }
+
+    /// See [`SendQueue::unacknowledged`].
+    pub(crate) fn unacknowledged(&self) -> Unacknowledged {
+        self.send.unacknowledged()
     }
 
     /// Returns the number of probes in flight.

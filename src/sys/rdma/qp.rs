@@ -257,8 +257,11 @@ impl QueuePair {
     pub(crate) fn to_ready_to_send(&self, connection: &CmId, tuning: &Tuning) -> Result {
         let (mut attr, mask) = connection.qp_attributes(c::ib_qp_state_IB_QPS_RTS)?;
         attr.max_rd_atomic = tuning.reads_out;
-        // chosen by the peer; rxe takes 7 for unlimited
-        attr.retry_cnt = attr.retry_cnt.min(6);
+        // chosen by the peer; rxe takes 7 for unlimited, and `ack_time` limits it
+        attr.retry_cnt = match self.device.is_virtual() {
+            true => 7,
+            false => attr.retry_cnt.min(6),
+        };
         self.modify(&mut attr, mask)?;
         self.reads.store(u32::from(tuning.reads_out), Relaxed);
         Ok(())

@@ -4,7 +4,7 @@
 
 use super::super::{
     local, rdma, Access, Arming, Completion, CopyJob, Key, LentSpan, Limits, Loan, NotifyOn,
-    Pinned, Pinning, SendCompletion, SendWr, Transfer, Transport,
+    Pinned, Pinning, SendCompletion, SendWr, Transfer, Transport, Unacknowledged,
 };
 use crate::memory::spares::Spares;
 use crate::sys::rdma::buffer::{Buffer, Sge};
@@ -252,6 +252,14 @@ impl Endpoint {
             Carrier::Rdma(c) => c.probe(),
             // the peer's kernel is this one, and here
             Carrier::Local(_) => Ok(()),
+        }
+    }
+
+    /// Returns what the peer's adapter may not have acknowledged, if ours retries without end.
+    pub(crate) fn unacknowledged(&self) -> Unacknowledged {
+        match &self.carrier {
+            Carrier::Rdma(c) => c.unacknowledged(),
+            Carrier::Local(_) => Unacknowledged::Nothing,
         }
     }
 

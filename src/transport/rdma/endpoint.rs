@@ -13,7 +13,7 @@ use crate::sys::rdma::device::DeviceRef;
 use crate::sys::rdma::endpoint as verbs;
 use crate::sys::rdma::mapper::Mapper;
 use crate::sys::rdma::queues::WcStatus;
-use crate::sys::rdma::send::queue::WcKind;
+use crate::sys::rdma::send::queue::{Unacknowledged, WcKind};
 use crate::sys::work;
 use crate::transport::{
     Access, Arming, Completion, Key, LentSpan, Limits, Loan, NotifyOn, SendCompletion, SendWr,
@@ -140,6 +140,12 @@ impl Endpoint {
     /// See [`verbs::Endpoint::probe`].
     pub(crate) fn probe(&mut self) -> Result {
         self.endpoint_mut().ok_or(EIO)?.probe()
+    }
+
+    /// See [`verbs::Endpoint::unacknowledged`].
+    pub(crate) fn unacknowledged(&self) -> Unacknowledged {
+        self.endpoint()
+            .map_or(Unacknowledged::Nothing, verbs::Endpoint::unacknowledged)
     }
 
     /// See [`verbs::Endpoint::probes`].

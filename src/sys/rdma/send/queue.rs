@@ -89,6 +89,15 @@ impl WorkRequest {
     }
 }
 
+/// Work requests in flight.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unacknowledged {
+    Nothing,
+    /// None of them reports its completion.
+    Unsignaled,
+    Signaled,
+}
+
 /// The reusable parts of a queue without its QP.
 pub(in super::super) struct SendParts {
     cq: Cq,
@@ -252,6 +261,15 @@ impl<B: Lendable> SendQueue<B> {
 
     pub(in super::super) fn in_flight(&self) -> u16 {
         self.messages
+    }
+
+    /// Returns what the peer's adapter may not have acknowledged; nothing if ours limits retries.
+    pub(in super::super) fn unacknowledged(&self) -> Unacknowledged {
+        match self.taken() {
+            n if n == 0 || !self.is_software() => Unacknowledged::Nothing,
+            n if n == self.unsignaled => Unacknowledged::Unsignaled,
+            _ => Unacknowledged::Signaled,
+        }
     }
 
     /// Returns the number of probes in flight.

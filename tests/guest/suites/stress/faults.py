@@ -80,6 +80,23 @@ def connects_under_loss(e):
 
 
 @case(reference=False, timeout=120)
+def unreachable_for_a_while(e):
+    """rxe repeats for `ack_time`: bytes arrive late, and a peer that is gone is found."""
+    if netns.is_one():
+        e.skip("both hosts are one namespace")
+    near, far = e.pair()
+    with netns.firewall():
+        near.sendall(b"x" * 1000)
+        time.sleep(7)
+    e.equal(far.recv_exactly(1000), b"x" * 1000, "bytes")
+    far.sendall(b"y")
+    e.equal(near.recv(1), b"y", "the other way")
+    with either.parameters(ack_time=3), netns.firewall():
+        near.sendall(b"x")
+        e.equal(e.outcome(near.recv, 1), "ETIMEDOUT", "a peer that is gone")
+
+
+@case(reference=False, timeout=120)
 def device_goes(e):
     """`rdma link del` under load: the connections end with an error; with the device back all works again."""
     if not shutil.which("rdma"):
