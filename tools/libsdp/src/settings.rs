@@ -136,8 +136,7 @@ fn read() -> (Settings, Option<String>) {
     }
     if variable("LD_PRELOAD").is_some_and(|l| is_relative(l.as_bytes())) {
         problem.get_or_insert(
-            "LD_PRELOAD has a path that is not absolute: what is started in another directory stays TCP"
-                .into(),
+            "LD_PRELOAD has a relative path: programs started in another directory stay TCP".into(),
         );
     }
     (settings, problem)

@@ -133,7 +133,7 @@ fn wait() {
 fn relative() {
     let rules = format!("{QUIET}use tcp server * *:*\nuse tcp client * *:*\n");
     let err = said("./libsdp.so", &rules, &[]);
-    one(&err, "LD_PRELOAD has a path that is not absolute");
+    one(&err, "LD_PRELOAD has a relative path");
 }
 
 /// A program that inetd has started: nobody's words come in between those of its connection.

@@ -44,7 +44,7 @@ fn connect(host: &str, port: u16) -> Outcome<TcpStream> {
         match TcpStream::connect_timeout(&address, Duration::from_secs(10)) {
             Ok(stream) => return Ok(stream),
             Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
-                last = format!("nobody listens at TCP port {port}: run sdp-check --serve there, with the same --port");
+                last = format!("no server listens at TCP port {port}: run sdp-check --serve there, with the same --port");
             }
             Err(e) => {
                 last = format!(

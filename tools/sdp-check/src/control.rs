@@ -42,7 +42,7 @@ impl Control {
         control.say(GREETING)?;
         let said = control.line(Duration::from_secs(10)).map_err(|e| {
             format!(
-                "it does not answer as sdp-check --serve does ({e}); is that what listens there?"
+                "it does not reply as sdp-check --serve does ({e}); does another program listen there?"
             )
         })?;
         match said.as_str() {
@@ -51,7 +51,7 @@ impl Control {
             other if other.starts_with("sdp-check ") => Err(format!(
                 "its sdp-check speaks another version ({other}, this one {GREETING}); install the same on both hosts"
             )),
-            other => Err(format!("it says {other:?}, which is not what sdp-check --serve says")),
+            other => Err(format!("it replied {other:?}, not what sdp-check --serve says")),
         }
     }
 

@@ -62,7 +62,7 @@ impl Facts {
             }
             facts.take(&line)?;
         }
-        Err("the other end tells more than can be".into())
+        Err("the report of the other end is too long".into())
     }
 
     fn take(&mut self, line: &str) -> Result<(), String> {

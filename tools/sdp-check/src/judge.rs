@@ -193,7 +193,7 @@ pub fn failure(name: &str, error: &str) -> Check {
     if error.starts_with("connect:") && saying(libc::ECONNREFUSED) {
         return check.because(
             "the other host answers by RDMA, and refuses: another SDP has its requests, or another host has the address",
-            "the report has what the kernel's log says at both hosts, if sdp-check was run as root",
+            "the report has the kernel's log of both hosts, if sdp-check was run as root",
         );
     }
     if error.starts_with("connect:") && (saying(libc::ENETUNREACH) || saying(libc::EHOSTUNREACH)) {
@@ -212,25 +212,25 @@ pub fn failure(name: &str, error: &str) -> Check {
     ];
     if error.starts_with("connect:") && refused.into_iter().any(saying) {
         return check.because(
-            "the adapter's driver does not make what a connection needs, or memory, queue pairs or sockets are used up",
-            "send the report in; run as root, sdp-check has in it what was asked of the driver, and the adapter's limits",
+            "the adapter's driver cannot create the objects of a connection, or memory, queue pairs or sockets are used up",
+            "send the report in; if run as root, it has the requests to the driver and the adapter's limits",
         );
     }
     if error.starts_with("connect:") {
         return check.because(
             "the other host does not answer by RDMA: a firewall drops it (UDP 4791 for RoCE), a switch's VLAN or \
              MTU, no subnet manager, or another partition",
-            "try rping or ib_send_bw -R between the hosts; the report has what the kernel's log says, if sdp-check was run as root",
+            "try rping or ib_send_bw -R between the hosts; the report has the kernel's log, if sdp-check was run as root",
         );
     }
     if error.contains("the other end") || error.contains("lost") {
         return check.because(
             "the other sdp-check has ended",
-            "start it again, and look at what it said",
+            "start it again, and read its messages",
         );
     }
     check.because(
-        "the connection failed on the way: the kernel's log and the counters in the report tell more",
+        "the connection failed on the way: see the kernel's log and the counters in the report",
         "send the report in; run sdp-check as root at both hosts, so that the report has the log",
     )
 }

@@ -125,8 +125,8 @@ impl Facts {
                 "not loaded, so there is no SDP",
             )
             .because(
-                format!("it is not installed for kernel {kernel}, or not signed where that is asked for"),
-                "modprobe ib_sdp (as root) tells why; make install, or the package ib-sdp-dkms",
+                format!("it is not installed for kernel {kernel}, or not signed although that is required"),
+                "modprobe ib_sdp (as root) shows why; make install, or the package ib-sdp-dkms",
             ),
             Err(e) => Check::fail("module ib_sdp", format!("no socket can be made: {e}"))
                 .because("limits of sockets or memory", "max_sockets_per_user and max_sockets_per_net (sdp(7)), ulimit -n"),
@@ -257,7 +257,7 @@ fn memlock(limit: u64, root: bool) -> Check {
     }
     Check::fail(
         "RLIMIT_MEMLOCK",
-        format!("{text}; what cannot be pinned is copied"),
+        format!("{text}; bytes beyond it are copied"),
     )
     .because(
         "the limit of this user's session",

@@ -47,7 +47,7 @@ pub fn find(names: bool) -> Facts {
         let check = Check::skip("kernel log", "only root may read it");
         facts
             .checks
-            .push(check.because("", "run sdp-check as root, or send in what dmesg says"));
+            .push(check.because("", "run sdp-check as root, or send in the output of dmesg"));
         return facts;
     };
     let words = words(devices::CLASS.as_ref());

@@ -39,7 +39,7 @@ impl Report {
             counts: [0; 3],
             error: None,
         };
-        report.text("Report of sdp-check, to be sent in with what you have to say.\n");
+        report.text("Report of sdp-check, to be sent in with your description.\n");
         Ok(report)
     }
 

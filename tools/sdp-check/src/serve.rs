@@ -161,7 +161,7 @@ impl Session {
                 ["bye"] => return Ok(()),
                 _ => {
                     self.control.say("failed it was not understood")?;
-                    return Err("it said what was not understood".into());
+                    return Err("it sent an unknown command".into());
                 }
             }
         }
@@ -195,7 +195,7 @@ impl Session {
 
     fn start(&self, test: Test, count: u64) -> Result<(Running, u16)> {
         if !self.settings.perftest {
-            return Err("it was told not to".into());
+            return Err("--no-perftest disables it".into());
         }
         let here = self.here.ip();
         let port = perftest::free_port(here).ok_or("no port is free")?;
@@ -218,7 +218,7 @@ impl Session {
                 drop(running);
                 match said?.as_str() {
                     "stop" => self.control.say("end"),
-                    _ => Err("it said what was not understood".into()),
+                    _ => Err("it sent an unknown command".into()),
                 }
             }
         }

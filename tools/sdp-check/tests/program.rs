@@ -164,7 +164,7 @@ fn servers_that_are_none() {
     // and this host's part is there all the same
     assert!(out.contains("FAIL  here, address: no RDMA device"), "{out}");
     let text = report.text();
-    for told in ["It ended early: (hidden): nobody listens", "\nkernel "] {
+    for told in ["It ended early: (hidden): no server listens", "\nkernel "] {
         assert!(text.contains(told), "{told} is not in {text}");
     }
 }

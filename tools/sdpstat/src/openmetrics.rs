@@ -152,7 +152,7 @@ const LINES: &[(&str, &str, Kind, &str)] = &[
         "async copied",
         "sdp_async_copied",
         Sum,
-        "Those of them for which what was left of the block was copied.",
+        "Those of them for which the unread rest of the block was copied.",
     ),
     (
         "buffer pages",
