@@ -525,9 +525,10 @@ static struct bell *rung(struct sock *sk)
 
 static void bell_state(struct sock *sk)
 {
+	bool established = sk->sk_state == TCP_ESTABLISHED;
 	struct bell *b = rung(sk);
 
-	if (b && sk->sk_state == TCP_ESTABLISHED)
+	if (b && established)
 		complete(&b->established);
 	if (b)
 		b->state_change(sk);
