@@ -123,6 +123,7 @@ def idle(e):
     for pair in pairs:
         echo(e, *pair)
 
+
 @case(reference=False, families=("v4",), timeout=60)
 def idle_after_blocks(e):
     """Connections that have sent blocks free their regions and lists when they are idle. They use

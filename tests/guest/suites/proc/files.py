@@ -250,7 +250,6 @@ def reading_under_way(e):
     e.check(all(task.result() > 0 for task in tasks), "nothing was seen")
 
 
-
 @sdp_case
 def readers_hold_nobody_up(e):
     """Readers without privilege do not delay socket(2) and close(2). The first 100 bytes cost the
