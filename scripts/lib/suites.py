@@ -68,7 +68,7 @@ def guest(name, what, options, arguments, limit, default=True):
 # name (`make test SUITES=debug:data`), or all together by SUITES=all.
 # The order is that in which they begin.
 STEADY = ("data", "zcopy", "connect", "close", "hostile", "local", "programs", "process", "ipproto", "options", "poll", "bind", "lifecycle", "overload",
-          "kernel", "create", "preload", "map", "proc", "stress", "infoleak", "without_ipv6", "syscall_fuzz", "wire")
+          "kernel", "create", "preload", "map", "proc", "stress", "infoleak", "without_ipv6", "syscall_fuzz", "wire", "ways")
 
 
 GUEST_SUITES = PROJECT / "tests" / "guest" / "suites"

@@ -25,6 +25,7 @@ mod seq;
 mod sleeping;
 mod socket;
 #[path = "../../../../src/conn/taking.rs"]
+#[allow(dead_code, reason = "of the module's")]
 mod taking;
 #[allow(dead_code, reason = "the other counts are looked at alike")]
 #[path = "../../../../src/transport/local/tally.rs"]
