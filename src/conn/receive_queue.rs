@@ -10,6 +10,8 @@
 //! Bytes that went straight to a reader's memory are not here. They arrive only while the queue is
 //! empty ([`ReceiveQueue::passed`]).
 
+#![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
+
 use crate::memory::ring::Ring;
 use crate::sys::errno::EPROTO;
 use crate::sys::pages::Memory;
@@ -119,7 +121,7 @@ impl ReceiveQueue {
             || (need <= MAX_SLOTS
                 && self
                     .buffers
-                    .reserve((need * 2).min(MAX_SLOTS), GFP_NOWAIT)
+                    .reserve(need.saturating_mul(2).min(MAX_SLOTS), GFP_NOWAIT)
                     .is_ok())
     }
 
@@ -146,11 +148,11 @@ impl ReceiveQueue {
         } else {
             let memory = buffer.capacity();
             self.buffers.push_back(buffer)?;
-            self.memory += memory;
+            self.memory = self.memory.saturating_add(memory);
             None
         };
         if urgent && n > 0 {
-            self.urgent = Urgent::Valid(last, self.end.wrapping_add(n - 1));
+            self.urgent = Urgent::Valid(last, self.end.wrapping_add(n).wrapping_sub(1));
         }
         self.end = self.end.wrapping_add(n);
         self.compact = self.buffers.len() > 1;
@@ -168,7 +170,7 @@ impl ReceiveQueue {
             if ahead < len {
                 return Some((i, ahead));
             }
-            ahead -= len;
+            ahead = ahead.saturating_sub(len);
         }
         None
     }
@@ -189,7 +191,7 @@ impl ReceiveQueue {
     pub(crate) fn take(&mut self, i: usize) -> Option<(Memory, Range<usize>)> {
         let buffer = self.buffers.get_mut(i)?;
         let start = buffer.offset as usize;
-        let bytes = start..start + buffer.len as usize;
+        let bytes = start..start.saturating_add(buffer.len as usize);
         Some((buffer.take_memory()?, bytes))
     }
 
@@ -211,11 +213,11 @@ impl ReceiveQueue {
         buffer.put_memory(memory);
         let n = u32::try_from(n).unwrap_or(u32::MAX).min(buffer.len);
         buffer.offset = buffer.offset.saturating_add(n);
-        buffer.len -= n;
+        buffer.len = buffer.len.saturating_sub(n);
         let empty = (buffer.len == 0).then_some(buffer.capacity());
         self.read = self.read.wrapping_add(n.into());
         self.forget_mark();
-        self.memory -= empty?;
+        self.memory = self.memory.saturating_sub(empty?);
         let buffer = self.buffers.pop_front();
         self.compact = self.buffers.len() > 1;
         buffer
@@ -271,6 +273,6 @@ fn append(to: &mut Buffer, from: &Buffer) -> bool {
         return false;
     };
     room.copy_from_slice(bytes);
-    to.len += from.len;
+    to.len = to.len.saturating_add(from.len);
     true
 }

@@ -7,6 +7,8 @@
 //! ([`SendQueue::close`]). Messages are cut from the stream at any place, so small sends coalesce
 //! by themselves. Chunks are mapped once and reused.
 
+#![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
+
 use crate::memory::pressure;
 use crate::memory::ring::Ring;
 use crate::sys::pages::Memory;
@@ -45,7 +47,7 @@ impl Chunk {
     }
 
     fn end(&self) -> u64 {
-        self.start + u64::from(self.len)
+        self.start.wrapping_add(self.len.into())
     }
 
     fn has_room(&self) -> bool {
@@ -119,12 +121,12 @@ impl SendQueue {
 
     /// Returns the number of bytes accepted and not known to have arrived (`SIOCOUTQ`).
     pub(crate) fn queued(&self) -> usize {
-        (self.end - self.done) as usize
+        self.end.wrapping_sub(self.done) as usize
     }
 
     /// Returns the number of unsent bytes.
     pub(crate) fn unsent(&self) -> usize {
-        (self.end - self.sent) as usize
+        self.end.wrapping_sub(self.sent) as usize
     }
 
     /// Returns true if a small message is not known to have arrived.
@@ -229,7 +231,8 @@ impl SendQueue {
             let chunk = self.chunks.get(i).filter(|c| !c.is_open());
             chunk.map_or(0, Chunk::len)
         };
-        (1..self.most_sges).fold(len(i) - off, |n, k| n + len(i + k))
+        let behind = (1..self.most_sges).map(|k| len(i.saturating_add(k)));
+        behind.fold(len(i).saturating_sub(off), usize::saturating_add)
     }
 
     /// Returns the buffer that holds exactly the next `n` unsent bytes, from its beginning. Seals
@@ -251,16 +254,16 @@ impl SendQueue {
         let (mut left, mut count) = (n, 0);
         if let Some((i, mut off)) = self.next() {
             for (k, sge) in sges.iter_mut().enumerate() {
-                let Some(c) = self.chunks.get(i + k).filter(|_| left > 0) else {
+                let Some(c) = self.chunks.get(i.saturating_add(k)).filter(|_| left > 0) else {
                     break;
                 };
-                let len = left.min(c.len() - off);
+                let len = left.min(c.len().saturating_sub(off));
                 *sge = Some(Sge {
                     buffer: &c.buffer,
                     offset: off as u32,
                     len: len as u32,
                 });
-                (left, off, count) = (left - len, 0, count + 1);
+                (left, off, count) = (left.saturating_sub(len), 0, k.saturating_add(1));
             }
         }
         (sges, count)
@@ -272,7 +275,7 @@ impl SendQueue {
         self.sent = sent;
         let is_sent = |c: &Chunk| c.end() <= sent && !c.is_open();
         while self.chunks.get(self.sent_whole).is_some_and(is_sent) {
-            self.sent_whole += 1;
+            self.sent_whole = self.sent_whole.saturating_add(1);
         }
         if urgent {
             self.urgent = None;

@@ -2,6 +2,8 @@
 
 //! A queue of bounded length in one allocation.
 
+#![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
+
 use kernel::alloc::Flags;
 use kernel::prelude::*;
 
@@ -38,7 +40,8 @@ impl<T> Ring<T> {
         for i in 0..self.len {
             // cannot fail: the capacity was allocated above
             let at = self.slot(i);
-            let _ = items.push_within_capacity(self.items[at].take());
+            let item = self.items.get_mut(at).and_then(Option::take);
+            let _ = items.push_within_capacity(item);
         }
         (self.items, self.capacity, self.head) = (items, capacity, 0);
         Ok(())
@@ -47,7 +50,7 @@ impl<T> Ring<T> {
     /// Reserves a place for another item, up to `most` in all. Returns true if there is one.
     pub(crate) fn grow(&mut self, most: usize, flags: Flags) -> bool {
         if self.is_full() && self.capacity < most {
-            let _ = self.reserve((self.capacity * 2).clamp(1, most), flags);
+            let _ = self.reserve(self.capacity.saturating_mul(2).clamp(1, most), flags);
         }
         !self.is_full()
     }
@@ -71,13 +74,9 @@ impl<T> Ring<T> {
 
     /// Returns the index of the item `i` behind the first.
     fn slot(&self, i: usize) -> usize {
-        // head < capacity and i <= capacity, so this neither overflows nor needs a division
-        let at = self.head + i;
-        if at >= self.capacity {
-            at - self.capacity
-        } else {
-            at
-        }
+        // head < capacity and i <= capacity, so this needs no division
+        let at = self.head.wrapping_add(i);
+        at.checked_sub(self.capacity).unwrap_or(at)
     }
 
     /// Adds an item at the end. Returns the item if it is full.
@@ -93,29 +92,23 @@ impl<T> Ring<T> {
                 let _ = self.items.push_within_capacity(Some(item));
             }
         }
-        self.len += 1;
+        self.len = self.len.saturating_add(1);
         Ok(())
     }
 
     /// Takes the first item.
     pub(crate) fn pop_front(&mut self) -> Option<T> {
-        if self.len == 0 {
-            return None;
-        }
-        let item = self.items[self.head].take();
+        self.len = self.len.checked_sub(1)?;
+        let head = self.head;
         self.head = self.slot(1);
-        self.len -= 1;
-        item
+        self.items.get_mut(head)?.take()
     }
 
     /// Takes the last item.
     pub(crate) fn pop_back(&mut self) -> Option<T> {
-        if self.len == 0 {
-            return None;
-        }
-        let at = self.slot(self.len - 1);
-        self.len -= 1;
-        self.items[at].take()
+        self.len = self.len.checked_sub(1)?;
+        let at = self.slot(self.len);
+        self.items.get_mut(at)?.take()
     }
 
     /// Returns the first item.
@@ -125,19 +118,12 @@ impl<T> Ring<T> {
 
     /// Returns the first item.
     pub(crate) fn front_mut(&mut self) -> Option<&mut T> {
-        if self.len == 0 {
-            return None;
-        }
-        self.items[self.head].as_mut()
+        self.get_mut(0)
     }
 
     /// Returns the last item.
     pub(crate) fn back_mut(&mut self) -> Option<&mut T> {
-        if self.len == 0 {
-            return None;
-        }
-        let at = self.slot(self.len - 1);
-        self.items[at].as_mut()
+        self.get_mut(self.len.checked_sub(1)?)
     }
 
     /// Returns the item `i` behind the first.
@@ -145,7 +131,7 @@ impl<T> Ring<T> {
         if i >= self.len {
             return None;
         }
-        self.items[self.slot(i)].as_ref()
+        self.items.get(self.slot(i))?.as_ref()
     }
 
     /// Returns the item `i` behind the first.
@@ -154,7 +140,7 @@ impl<T> Ring<T> {
             return None;
         }
         let at = self.slot(i);
-        self.items[at].as_mut()
+        self.items.get_mut(at)?.as_mut()
     }
 
     /// Returns all items, in no particular order.
