@@ -66,7 +66,10 @@
 //! [`Pinned`] holds the device only after pinning, and its owner lends or releases it without
 //! touching the program's memory. A [`Pinning`] holds nothing.
 
+#![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
+
 pub(crate) mod dispatch;
+#[allow(clippy::arithmetic_side_effects, reason = "counts of its own")]
 pub(crate) mod local;
 mod phase;
 pub(crate) mod rdma;

@@ -39,7 +39,7 @@ impl<O: Upcalls> CmLink<O> {
     ) -> Result {
         let inner = &self.inner;
         let parameters = RequestParameters {
-            service: SERVICE_ID + u64::from(port),
+            service: SERVICE_ID | u64::from(port),
             qp: inner.qp()?.number(),
             psn: inner.psn,
             data: hello,

@@ -77,7 +77,7 @@ fn destination(hello: &[u8; REQUEST_DATA]) -> Address {
 
 /// Starts listening at a port on a device.
 pub(super) fn open<O: Upcalls, A: Acceptor<O>>(device: &DeviceRef, port: u16) -> Result<ListenId> {
-    ListenId::new::<CmHandler<O, A>>(device, SERVICE_ID + u64::from(port))
+    ListenId::new::<CmHandler<O, A>>(device, SERVICE_ID | u64::from(port))
 }
 
 /// Directs requests for a port to the acceptor. Dropped in process context.
