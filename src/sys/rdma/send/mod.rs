@@ -3,7 +3,7 @@
 //! The send queue of a QP: a ring of work requests in flight.
 //!
 //! * [`queue`]: the ring, from posting to completion;
-//! * [`message`]: messages;
+//! * [`message`]: SENDs, with payload from buffers;
 //! * [`rdma`]: RDMA READs and WRITEs, messages with lent memory, registrations and invalidations,
 //!   in one order with them;
 //! * [`blocks`]: the memory that these access.
