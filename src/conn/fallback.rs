@@ -7,7 +7,7 @@ use super::{Connection, Outcome, SdpSock, JOB_FALL_BACK};
 use crate::sys::address::Address;
 use crate::sys::bindings as c;
 use crate::sys::errno::Errno;
-use crate::sys::net::ipproto::Chosen;
+use crate::sys::net::family::Chosen;
 use crate::sys::net::tcp::Name;
 use crate::sys::time::Jiffies;
 

@@ -15,7 +15,7 @@ use crate::sys::address::{Address, Named};
 use crate::sys::bindings as c;
 use crate::sys::errno::{Errno, EALREADY, ECONNABORTED, EINPROGRESS, EINVAL, EISCONN};
 use crate::sys::net::descriptor::{Descriptor, Progress};
-use crate::sys::net::ipproto::{Chosen, DualSocket};
+use crate::sys::net::family::Chosen;
 use crate::sys::net::sock::State;
 use crate::sys::net::tcp::Name;
 use kernel::prelude::*;
@@ -170,7 +170,7 @@ fn start(call: &Descriptor<'_, Socket>, to: &Address) -> Result {
 /// connect(2) to `AF_UNSPEC`: the socket is not connected any more.
 fn disconnect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) -> Result {
     let sk = call.sk;
-    let side = Socket::given_up(sk)?;
+    let side = super::given_up(sk)?;
     if side != Chosen::Tcp {
         sdp::connect(call, &Named::Unspecified, false)?;
     }

@@ -42,11 +42,8 @@ pub(super) use to_tcp::fall_back;
 use crate::conn::fallback::{Phase, Route};
 use crate::conn::{Outcome, SdpSock, Socket};
 use crate::sys::errno::{EAGAIN, ENOBUFS};
-use crate::sys::net::descriptor::Descriptor;
-use crate::sys::net::ipproto::{Chosen, DualSocket};
+use crate::sys::net::family::{Chosen, DualOps};
 use crate::sys::net::sock::{State, FOREVER};
-use crate::sys::net::tcp::{Name, Tcp};
-use crate::sys::net::unaccepted::Unaccepted;
 use kernel::prelude::*;
 
 /// How far it is decided.
@@ -65,105 +62,61 @@ fn chosen(sk: &SdpSock) -> Chosen {
     }
 }
 
-impl DualSocket for Socket {
-    fn begun(sk: &SdpSock) -> Result {
-        let only_tcp = match sk.netns().enter(sk) {
-            Ok(()) => None,
-            Err(e) if e == ENOBUFS.into() => Some(Outcome::Limit),
-            Err(e) => return Err(e),
-        };
-        let mut c = sk.connection();
-        (c.fallback.phase, c.fallback.only_tcp) = (Phase::Open, only_tcp);
-        c.fallback.route = Some(Route::Both);
-        Ok(())
-    }
+/// The calls that differ from those of families 27 and 28.
+pub(super) const OPS: DualOps<Socket> = DualOps {
+    begun,
+    undone: |sk| sk.netns().leave(sk),
+    chosen,
+    settled,
+    given_up,
+    leave_port: connect::leave_port,
+    prefer_tcp: options::prefer_tcp,
+    bind: bind::bind,
+    connect: connect::connect,
+    listen: bind::listen,
+    accept: bind::accept,
+    set: options::set,
+    get: options::get,
+    closing: to_tcp::closing,
+};
 
-    fn undone(sk: &SdpSock) {
-        sk.netns().leave(sk);
-    }
+fn begun(sk: &SdpSock) -> Result {
+    let only_tcp = match sk.netns().enter(sk) {
+        Ok(()) => None,
+        Err(e) if e == ENOBUFS.into() => Some(Outcome::Limit),
+        Err(e) => return Err(e),
+    };
+    let mut c = sk.connection();
+    (c.fallback.phase, c.fallback.only_tcp) = (Phase::Open, only_tcp);
+    c.fallback.route = Some(Route::Both);
+    Ok(())
+}
 
-    fn chosen(sk: &SdpSock) -> Chosen {
-        chosen(sk)
-    }
-
-    fn settled(sk: &SdpSock, mut timeout: isize) -> Result<Chosen> {
-        loop {
-            let seq = sk.event_seq();
-            match chosen(sk) {
-                Chosen::Neither if timeout == 0 => return Err(EAGAIN.into()),
-                Chosen::Neither => timeout = sk.sleep(seq, timeout)?,
-                side => return Ok(side),
-            }
+fn settled(sk: &SdpSock, mut timeout: isize) -> Result<Chosen> {
+    loop {
+        let seq = sk.event_seq();
+        match chosen(sk) {
+            Chosen::Neither if timeout == 0 => return Err(EAGAIN.into()),
+            Chosen::Neither => timeout = sk.sleep(seq, timeout)?,
+            side => return Ok(side),
         }
     }
+}
 
-    fn given_up(sk: &SdpSock) -> Result<Chosen> {
-        loop {
-            let seq = sk.event_seq();
-            {
-                let mut c = sk.connection();
-                match c.fallback.phase {
-                    Phase::Trying | Phase::Falling => {
-                        c.fallback.dissolve();
-                        return Ok(Chosen::Sdp);
-                    }
-                    Phase::Crossing => {}
-                    _ => return Ok(c.fallback.chosen()),
+fn given_up(sk: &SdpSock) -> Result<Chosen> {
+    loop {
+        let seq = sk.event_seq();
+        {
+            let mut c = sk.connection();
+            match c.fallback.phase {
+                Phase::Trying | Phase::Falling => {
+                    c.fallback.dissolve();
+                    return Ok(Chosen::Sdp);
                 }
+                Phase::Crossing => {}
+                _ => return Ok(c.fallback.chosen()),
             }
-            sk.sleep(seq, FOREVER)?;
         }
-    }
-
-    fn leave_port(sk: &SdpSock) {
-        connect::leave_port(sk)
-    }
-
-    fn prefer_tcp(sk: &SdpSock) {
-        options::prefer_tcp(sk)
-    }
-
-    fn bind_either(call: &Descriptor<'_, Self>, name: &Name) -> Result {
-        bind::bind(call, name)
-    }
-
-    fn connect_either(call: &Descriptor<'_, Self>, name: &Name, flags: u32) -> Result {
-        connect::connect(call, name, flags)
-    }
-
-    fn listen_either(call: &Descriptor<'_, Self>, backlog: u32) -> Result {
-        bind::listen(call, backlog)
-    }
-
-    fn accept_either(
-        call: &Descriptor<'_, Self>,
-        non_blocking: bool,
-        tcp: &mut dyn FnMut(&Tcp<'_>) -> Result,
-    ) -> Result<Option<Unaccepted<Socket>>> {
-        bind::accept(call, non_blocking, tcp)
-    }
-
-    fn set_either(
-        call: &Descriptor<'_, Self>,
-        level: i32,
-        name: i32,
-        tcp: &dyn Fn(&Tcp<'_>) -> Result,
-        sdp: &dyn Fn() -> Result,
-    ) -> Result {
-        options::set(call, level, name, tcp, sdp)
-    }
-
-    fn get_either(
-        call: &Descriptor<'_, Self>,
-        level: i32,
-        name: i32,
-        tcp: &dyn Fn(&Tcp<'_>) -> Result,
-        sdp: &dyn Fn() -> Result,
-    ) -> Result {
-        options::get(call, level, name, tcp, sdp)
-    }
-
-    fn closing(sk: &SdpSock, won: Option<&Tcp<'_>>) {
-        to_tcp::closing(sk, won)
+        sk.sleep(seq, FOREVER)?;
     }
 }

@@ -9,9 +9,8 @@ use crate::conn::{Outcome, SdpSock, Socket};
 use crate::socket::listen;
 use crate::sys::bindings as c;
 use crate::sys::net::descriptor::Descriptor;
-use crate::sys::net::ipproto::{Chosen, DualSocket};
+use crate::sys::net::family::{Chosen, TcpOption};
 use crate::sys::net::sock::{State, FOREVER};
-use crate::sys::net::tcp::Tcp;
 use kernel::prelude::*;
 
 /// setsockopt(2). TCP says whether it is right. If SDP cannot do what the program wants, the socket
@@ -20,12 +19,12 @@ pub(super) fn set(
     call: &Descriptor<'_, Socket>,
     level: i32,
     name: i32,
-    tcp: &dyn Fn(&Tcp<'_>) -> Result,
+    tcp: TcpOption<'_>,
     sdp: &dyn Fn() -> Result,
 ) -> Result {
     let sk = call.sk;
     loop {
-        let side = Socket::settled(sk, FOREVER)?;
+        let side = super::settled(sk, FOREVER)?;
         if side == Chosen::Sdp {
             return sdp();
         }
@@ -69,7 +68,7 @@ pub(super) fn get(
     call: &Descriptor<'_, Socket>,
     level: i32,
     name: i32,
-    tcp: &dyn Fn(&Tcp<'_>) -> Result,
+    tcp: TcpOption<'_>,
     sdp: &dyn Fn() -> Result,
 ) -> Result {
     let sk = call.sk;

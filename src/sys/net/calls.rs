@@ -145,7 +145,7 @@ pub(super) unsafe extern "C" fn create<T: Family, const V6: bool>(
         )
     };
     // SAFETY: A new sock of this family's slab.
-    let r = unsafe { Sock::<T>::adopt(sk) }.and_then(|sk| match T::opened(&sk) {
+    let r = unsafe { Sock::<T>::adopt(sk) }.and_then(|sk| match (T::OPS.opened)(&sk) {
         Ok(()) => {
             // The descriptor owns the reference from here on; close() drops it.
             ARef::into_raw(sk);
@@ -218,18 +218,18 @@ pub(super) unsafe extern "C" fn bind<T: Family>(
         let _lock = sk.lock();
         sk.set_local(&Address::any(true));
     }
-    T::bound(sk, &to, r);
+    (T::OPS.bound)(sk, &to, r);
     e
 }
 
 unsafe extern "C" fn get_port<T: Family>(sk: *mut c::sock, port: u16) -> i32 {
     // SAFETY: Called by the generic bind code with the sock of the call.
-    errno(T::take_port(unsafe { Sock::from_raw(sk) }, port))
+    errno((T::OPS.take_port)(unsafe { Sock::from_raw(sk) }, port))
 }
 
 unsafe extern "C" fn put_port<T: Family>(sk: *mut c::sock) {
     // SAFETY: As for `get_port`.
-    T::give_port(unsafe { Sock::from_raw(sk) })
+    (T::OPS.give_port)(unsafe { Sock::from_raw(sk) })
 }
 
 unsafe extern "C" fn connect<T: Family>(
@@ -242,7 +242,7 @@ unsafe extern "C" fn connect<T: Family>(
     let (sk, bytes) = unsafe { (of::<T>(socket), name(address, len)) };
     errno(
         address::read(bytes, sk.is_v6(), Purpose::Connect).and_then(|to| {
-            T::connect(
+            (T::OPS.connect)(
                 &Descriptor { socket, sk },
                 &to,
                 flags as u32 & c::O_NONBLOCK != 0,
@@ -254,7 +254,10 @@ unsafe extern "C" fn connect<T: Family>(
 unsafe extern "C" fn listen<T: Family>(socket: *mut c::socket, backlog: i32) -> i32 {
     // SAFETY: Called by the core with a descriptor of the family.
     let sk = unsafe { of::<T>(socket) };
-    errno(T::listen(&Descriptor { socket, sk }, backlog.max(0) as u32))
+    errno((T::OPS.listen)(
+        &Descriptor { socket, sk },
+        backlog.max(0) as u32,
+    ))
 }
 
 /// accept(2) on a descriptor: [`accept`] makes the connection, the generic code the descriptor.
@@ -328,7 +331,7 @@ unsafe extern "C" fn accept<T: Family>(
 ) -> *mut c::sock {
     // SAFETY: Called by inet_accept() with the sock of the call and its argument.
     let (sk, arg) = unsafe { (Sock::<T>::from_raw(sk), &mut *arg) };
-    match T::accept(sk, arg.flags as u32 & c::O_NONBLOCK != 0) {
+    match (T::OPS.accept)(sk, arg.flags as u32 & c::O_NONBLOCK != 0) {
         Ok(new) => {
             // The new descriptor owns the reference from here on.
             ARef::into_raw(new.into_sock()).as_ptr().cast()
@@ -348,7 +351,7 @@ pub(super) unsafe extern "C" fn poll<T: Family>(
     // SAFETY: Called by the core with an open file of the family's descriptor.
     unsafe {
         c::sdp_h_poll_wait(file, socket, wait);
-        T::poll(of::<T>(socket))
+        (T::OPS.poll)(of::<T>(socket))
     }
 }
 
@@ -366,13 +369,15 @@ pub(super) unsafe extern "C" fn sendmsg<T: Family>(
             return e;
         }
         // SAFETY: As above; nobody else uses the message from here on.
-        count(T::send(sk, &mut unsafe { SendMsg::from_raw(message) }))
+        count((T::OPS.send)(sk, &mut unsafe {
+            SendMsg::from_raw(message)
+        }))
     })
 }
 
 pub(super) unsafe extern "C" fn splice_eof<T: Family>(socket: *mut c::socket) {
     // SAFETY: Called by the core with a descriptor of the family.
-    T::splice_eof(unsafe { of::<T>(socket) })
+    (T::OPS.splice_eof)(unsafe { of::<T>(socket) })
 }
 
 pub(super) unsafe extern "C" fn recvmsg<T: Family>(
@@ -390,12 +395,12 @@ pub(super) unsafe extern "C" fn recvmsg<T: Family>(
     }
     // SAFETY: Called by the core with a descriptor of the family and the message of the call.
     let (sk, mut to) = unsafe { (of::<T>(socket), RecvMsg::from_raw(message, flags as u32)) };
-    count(sk.charged(|| T::receive(sk, &mut to)))
+    count(sk.charged(|| (T::OPS.receive)(sk, &mut to)))
 }
 
 unsafe extern "C" fn ioctl<T: Family>(sk: *mut c::sock, command: i32, result: *mut i32) -> i32 {
     // SAFETY: Called by inet_ioctl() with the sock of the call and room for an integer.
-    match T::ioctl(unsafe { Sock::<T>::from_raw(sk) }, command as u32) {
+    match (T::OPS.ioctl)(unsafe { Sock::<T>::from_raw(sk) }, command as u32) {
         Ok(v) => {
             // SAFETY: As above.
             unsafe { *result = v };
@@ -407,19 +412,20 @@ unsafe extern "C" fn ioctl<T: Family>(sk: *mut c::sock, command: i32, result: *m
 
 unsafe extern "C" fn shutdown<T: Family>(sk: *mut c::sock, how: i32) {
     // SAFETY: Called by inet_shutdown() with the sock of the call, locked.
-    T::shutdown(unsafe { Sock::<T>::from_raw(sk) }, how as u8)
+    (T::OPS.shutdown)(unsafe { Sock::<T>::from_raw(sk) }, how as u8)
 }
 
 unsafe extern "C" fn disconnect<T: Family>(sk: *mut c::sock, _flags: i32) -> i32 {
     // SAFETY: Called by inet_shutdown() with the sock of the call, locked.
-    errno(T::disconnect(unsafe { Sock::<T>::from_raw(sk) }))
+    (T::OPS.disconnect)(unsafe { Sock::<T>::from_raw(sk) });
+    0
 }
 
 unsafe extern "C" fn close<T: Family>(sk: *mut c::sock, linger: kernel::ffi::c_long) {
     // SAFETY: Called by inet_release(), once, with the sock of the descriptor, whose reference is
     // dropped here.
     unsafe {
-        T::close(Sock::<T>::from_raw(sk), linger.max(0) as usize);
+        (T::OPS.close)(Sock::<T>::from_raw(sk), linger.max(0) as usize);
         c::sdp_h_sock_discard(sk);
     }
 }
@@ -435,7 +441,7 @@ unsafe extern "C" fn setsockopt<T: Family>(
 ) -> i32 {
     // SAFETY: Called by the core with the sock and the arguments of the call.
     let (sk, value) = unsafe { (Sock::<T>::from_raw(sk), NewValue::new(value, len)) };
-    errno(T::set_option(sk, level, name, &value))
+    errno((T::OPS.set_option)(sk, level, name, &value))
 }
 
 unsafe extern "C" fn getsockopt<T: Family>(
@@ -447,15 +453,18 @@ unsafe extern "C" fn getsockopt<T: Family>(
 ) -> i32 {
     // SAFETY: Called by the core with the sock and the arguments of the call.
     let (sk, value) = unsafe { (Sock::<T>::from_raw(sk), OldValue::new(value.cast(), len)) };
-    errno(T::get_option(sk, level, name, &value))
+    errno((T::OPS.get_option)(sk, level, name, &value))
 }
 
 unsafe extern "C" fn keepalive<T: Family>(sk: *mut c::sock, on: i32) {
     // SAFETY: Called by setsockopt(2)'s code with the sock of the call, locked.
-    T::set_keepalive(unsafe { Sock::<T>::from_raw(sk) }, on != 0)
+    (T::OPS.set_keepalive)(unsafe { Sock::<T>::from_raw(sk) }, on != 0)
 }
 
 pub(super) unsafe extern "C" fn set_rcvlowat<T: Family>(sk: *mut c::sock, bytes: i32) -> i32 {
     // SAFETY: Called by setsockopt(2)'s code with the sock of the call, locked.
-    errno(T::set_rcvlowat(unsafe { Sock::<T>::from_raw(sk) }, bytes))
+    errno((T::OPS.set_rcvlowat)(
+        unsafe { Sock::<T>::from_raw(sk) },
+        bytes,
+    ))
 }

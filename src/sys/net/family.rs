@@ -9,60 +9,120 @@ use super::message::{RecvMsg, SendMsg};
 use super::netns::{self, InNet};
 use super::options::{NewValue, OldValue};
 use super::sock::Sock;
+use super::tcp::{Name, Tcp};
 use super::unaccepted::Unaccepted;
 use kernel::prelude::*;
 
-/// What the socket calls do on sockets of the family.
-///
-/// Unless said otherwise a method is called in process context, may sleep, and holds no lock.
+/// A socket family.
 pub(crate) trait Family: InNet + Sized + Send + Sync + 'static {
     /// The part of a new socket.
     fn init() -> impl PinInit<Self, Error>;
-    /// A socket was made by socket(2).
-    fn opened(sk: &Sock<Self>) -> Result;
-    /// Takes a port (0: any) for the socket, whose local address is set. The socket lock is held.
-    fn take_port(sk: &Sock<Self>, port: u16) -> Result;
-    /// Gives that back: a BPF program does not let the socket have it. The socket lock is held.
-    fn give_port(sk: &Sock<Self>);
-    /// Notes how bind(2) of an address ended (`SDP_LAST_BIND_ERR`).
-    fn bound(sk: &Sock<Self>, to: &Address, result: Result);
-    /// connect(2).
-    fn connect(call: &Descriptor<'_, Self>, to: &Named, non_blocking: bool) -> Result;
-    /// listen(2).
-    fn listen(call: &Descriptor<'_, Self>, backlog: u32) -> Result;
-    /// accept(2): the new connection.
-    fn accept(sk: &Sock<Self>, non_blocking: bool) -> Result<Unaccepted<Self>>;
-    /// poll(2): the events that are there, as EPOLL* bits. The caller waits already.
-    fn poll(sk: &Sock<Self>) -> u32;
-    /// sendmsg(2).
-    fn send(sk: &Sock<Self>, message: &mut SendMsg<'_>) -> Result<usize>;
-    /// What splice(2) and sendfile(2) take from ends here, although they had announced more.
-    fn splice_eof(sk: &Sock<Self>);
-    /// recvmsg(2).
-    fn receive(sk: &Sock<Self>, to: &mut RecvMsg<'_>) -> Result<usize>;
-    /// ioctl(2) for commands that give an integer.
-    fn ioctl(sk: &Sock<Self>, command: u32) -> Result<i32>;
-    /// shutdown(2), after the bits were added. The socket lock is held.
-    fn shutdown(sk: &Sock<Self>, how: u8);
-    /// Makes the socket unconnected and closed, at once. The socket lock is held.
-    fn disconnect(sk: &Sock<Self>) -> Result;
-    /// close(2) of the last descriptor; `linger` is how long it may wait, in jiffies.
-    fn close(sk: &Sock<Self>, linger: usize);
-    /// setsockopt(2) at levels other than `SOL_SOCKET`.
-    fn set_option(sk: &Sock<Self>, level: i32, name: i32, value: &NewValue<'_>) -> Result;
-    /// getsockopt(2) at levels other than `SOL_SOCKET`.
-    fn get_option(sk: &Sock<Self>, level: i32, name: i32, value: &OldValue<'_>) -> Result;
-    /// `SO_KEEPALIVE` was set. The socket lock is held.
-    fn set_keepalive(sk: &Sock<Self>, on: bool);
-    /// `SO_RCVLOWAT` was set to `bytes`.
-    fn set_rcvlowat(sk: &Sock<Self>, bytes: i32) -> Result;
-    /// Does the jobs that were given to [`Sock::schedule`](super::sock::SockCore::schedule); in a worker.
-    fn work(sk: &Sock<Self>, jobs: u32);
-    /// The time given to [`Sock::set_timer`](super::sock::SockCore::set_timer) has come; in a worker.
-    fn timer(sk: &Sock<Self>);
+    /// The socket calls.
+    const OPS: Ops<Self>;
 }
 
-/// What the family's namespace data is, for code that has no socket at hand; `None` if there is no family.
+/// The socket calls of a family.
+///
+/// Context: process, may sleep, no locks, unless said otherwise.
+pub(crate) struct Ops<T: InNet> {
+    /// socket(2) has made a socket.
+    pub(crate) opened: fn(&Sock<T>) -> Result,
+    /// Takes a port (0: any) for the socket, whose local address is set. The socket lock is held.
+    pub(crate) take_port: fn(&Sock<T>, u16) -> Result,
+    /// Gives that back: a BPF program does not let the socket have it. The socket lock is held.
+    pub(crate) give_port: fn(&Sock<T>),
+    /// Notes how bind(2) of an address ended (`SDP_LAST_BIND_ERR`).
+    pub(crate) bound: fn(&Sock<T>, &Address, Result),
+    /// connect(2), without blocking if the last argument is true.
+    pub(crate) connect: fn(&Descriptor<'_, T>, &Named, bool) -> Result,
+    /// listen(2), with the backlog.
+    pub(crate) listen: fn(&Descriptor<'_, T>, u32) -> Result,
+    /// accept(2), without blocking if the last argument is true.
+    pub(crate) accept: fn(&Sock<T>, bool) -> Result<Unaccepted<T>>,
+    /// poll(2): the events that are there, as EPOLL* bits. The caller waits already.
+    pub(crate) poll: fn(&Sock<T>) -> u32,
+    pub(crate) send: fn(&Sock<T>, &mut SendMsg<'_>) -> Result<usize>,
+    /// The source of splice(2) or sendfile(2) ends here, although more was announced.
+    pub(crate) splice_eof: fn(&Sock<T>),
+    pub(crate) receive: fn(&Sock<T>, &mut RecvMsg<'_>) -> Result<usize>,
+    /// ioctl(2) for commands that give an integer.
+    pub(crate) ioctl: fn(&Sock<T>, u32) -> Result<i32>,
+    /// shutdown(2), after the bits were added. The socket lock is held.
+    pub(crate) shutdown: fn(&Sock<T>, u8),
+    /// Makes the socket unconnected and closed, at once. The socket lock is held.
+    pub(crate) disconnect: fn(&Sock<T>),
+    /// close(2) of the last descriptor, which may wait for so many jiffies.
+    pub(crate) close: fn(&Sock<T>, usize),
+    /// setsockopt(2) of level and name, other than `SOL_SOCKET`.
+    pub(crate) set_option: fn(&Sock<T>, i32, i32, &NewValue<'_>) -> Result,
+    /// getsockopt(2) of level and name, other than `SOL_SOCKET`.
+    pub(crate) get_option: fn(&Sock<T>, i32, i32, &OldValue<'_>) -> Result,
+    /// `SO_KEEPALIVE` was set. The socket lock is held.
+    pub(crate) set_keepalive: fn(&Sock<T>, bool),
+    /// `SO_RCVLOWAT` was set to so many bytes.
+    pub(crate) set_rcvlowat: fn(&Sock<T>, i32) -> Result,
+    /// Does the jobs given to [`Sock::schedule`](super::sock::SockCore::schedule); in a worker.
+    pub(crate) work: fn(&Sock<T>, u32),
+    /// The time of [`Sock::set_timer`](super::sock::SockCore::set_timer) has come; in a worker.
+    pub(crate) timer: fn(&Sock<T>),
+    /// The calls on sockets of `IPPROTO_SDP` that differ.
+    pub(crate) dual: DualOps<T>,
+}
+
+/// The kind of a descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Chosen {
+    /// SDP's, for this connection.
+    Sdp,
+    /// TCP's, for good.
+    Tcp,
+    /// Both, as no connect(2) was begun.
+    Both,
+    /// Not known yet: connect(2) is under way.
+    Neither,
+}
+
+/// Sets or gets an option of the TCP socket.
+pub(crate) type TcpOption<'a> = &'a dyn Fn(&Tcp<'_>) -> Result;
+
+/// The socket calls of `IPPROTO_SDP`.
+pub(crate) struct DualOps<T: InNet> {
+    /// socket(2) has made a socket.
+    pub(crate) begun: fn(&Sock<T>) -> Result,
+    /// socket(2) has failed after that.
+    pub(crate) undone: fn(&Sock<T>),
+    /// The kind of the descriptor now.
+    pub(crate) chosen: fn(&Sock<T>) -> Chosen,
+    /// The same, after waiting for so many jiffies at most while it is not known. `EAGAIN`: it
+    /// still is not. `ERESTARTSYS`, `EINTR`: a signal.
+    pub(crate) settled: fn(&Sock<T>, isize) -> Result<Chosen>,
+    /// The same, after giving up an attempt by SDP. `ERESTARTSYS`: TCP is taking over.
+    pub(crate) given_up: fn(&Sock<T>) -> Result<Chosen>,
+    /// No connection is left, and none is tried.
+    pub(crate) leave_port: fn(&Sock<T>),
+    /// The program wants a feature of TCP alone, on a descriptor that is both.
+    pub(crate) prefer_tcp: fn(&Sock<T>),
+    pub(crate) bind: fn(&Descriptor<'_, T>, &Name) -> Result,
+    /// connect(2), with the flags of the file.
+    pub(crate) connect: fn(&Descriptor<'_, T>, &Name, u32) -> Result,
+    /// listen(2), with the backlog.
+    pub(crate) listen: fn(&Descriptor<'_, T>, u32) -> Result,
+    /// accept(2), without blocking if the second argument is true: the new connection, or none if
+    /// the last argument has taken one of TCP.
+    pub(crate) accept: fn(
+        &Descriptor<'_, T>,
+        bool,
+        &mut dyn FnMut(&Tcp<'_>) -> Result,
+    ) -> Result<Option<Unaccepted<T>>>,
+    /// setsockopt(2) of level and name, by a way to set it on each of the two.
+    pub(crate) set: fn(&Descriptor<'_, T>, i32, i32, TcpOption<'_>, &dyn Fn() -> Result) -> Result,
+    /// getsockopt(2) of level and name, other than `SOL_SOCKET`.
+    pub(crate) get: fn(&Descriptor<'_, T>, i32, i32, TcpOption<'_>, &dyn Fn() -> Result) -> Result,
+    /// close(2), while the TCP socket is still there. It is given if it has won.
+    pub(crate) closing: fn(&Sock<T>, Option<&Tcp<'_>>),
+}
+
+/// The family's data of a namespace; `None` if there is no family.
 pub(crate) fn netns_of<T: Family>(net: &Net) -> Option<&T::Net> {
     netns::of(net).map(|data| &**data)
 }

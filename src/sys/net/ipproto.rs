@@ -4,7 +4,7 @@
 //!
 //! The network core knows them by an `inet_protosw` each, which [`registration`](super::registration) makes. Their
 //! sock is one of the family's ([`Family`]); beneath their descriptor is a TCP socket ([`Tcp`]).
-//! [`DualSocket`] says which of the two a call is for; the callbacks here hand it on. When TCP is
+//! [`DualOps`](super::family::DualOps) says which of the two a call is for; the callbacks here hand it on. When TCP is
 //! chosen, the open file becomes one of the TCP socket, so that calls come here no more, but for
 //! those that were under way.
 
@@ -18,11 +18,10 @@ use super::super::bindings as c;
 use super::super::errno::{EINVAL, EOPNOTSUPP};
 use super::calls::{self, errno, of};
 use super::descriptor::Descriptor;
-use super::family::Family;
+use super::family::{Chosen, Family};
 use super::life;
 use super::sock::Sock;
 use super::tcp::{op, Name, Tcp};
-use super::unaccepted::Unaccepted;
 use core::ptr::{self, NonNull};
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -32,81 +31,10 @@ use kernel::sync::aref::ARef;
 const SHUT_RD: i32 = 0;
 const SHUT_RDWR: i32 = 2;
 
-/// What a descriptor is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Chosen {
-    /// SDP's, for this connection.
-    Sdp,
-    /// TCP's, for good.
-    Tcp,
-    /// Both, as no connection was asked for.
-    Both,
-    /// Not known yet: connect(2) is under way.
-    Neither,
-}
-
-/// What the socket calls do on sockets of `IPPROTO_SDP`, where that is not what [`Family`] says.
-///
-/// All are called in process context, may sleep, and hold no lock.
-pub(crate) trait DualSocket: Family {
-    /// A socket was made by socket(2).
-    fn begun(sk: &Sock<Self>) -> Result;
-    /// socket(2) has failed after that.
-    fn undone(sk: &Sock<Self>);
-    /// What the descriptor is now.
-    fn chosen(sk: &Sock<Self>) -> Chosen;
-    /// The same, but waits for so many jiffies while it is not known.
-    ///
-    /// # Errors
-    ///
-    /// `EAGAIN` if it still is not; `ERESTARTSYS` or `EINTR`.
-    fn settled(sk: &Sock<Self>, timeout: isize) -> Result<Chosen>;
-    /// The same, but gives up a connection that SDP is to make.
-    ///
-    /// # Errors
-    ///
-    /// `ERESTARTSYS` if TCP is just taking over.
-    fn given_up(sk: &Sock<Self>) -> Result<Chosen>;
-    /// Nothing is connected or tried any more.
-    fn leave_port(sk: &Sock<Self>);
-    /// The program wants what only TCP has, on a descriptor that is both.
-    fn prefer_tcp(sk: &Sock<Self>);
-    /// bind(2).
-    fn bind_either(call: &Descriptor<'_, Self>, name: &Name) -> Result;
-    /// connect(2), with the flags of the file.
-    fn connect_either(call: &Descriptor<'_, Self>, name: &Name, flags: u32) -> Result;
-    /// listen(2).
-    fn listen_either(call: &Descriptor<'_, Self>, backlog: u32) -> Result;
-    /// accept(2): the new connection, or none if `tcp` has taken one of TCP.
-    fn accept_either(
-        call: &Descriptor<'_, Self>,
-        non_blocking: bool,
-        tcp: &mut dyn FnMut(&Tcp<'_>) -> Result,
-    ) -> Result<Option<Unaccepted<Self>>>;
-    /// setsockopt(2), by a way to set it on each of the two.
-    fn set_either(
-        call: &Descriptor<'_, Self>,
-        level: i32,
-        name: i32,
-        tcp: &dyn Fn(&Tcp<'_>) -> Result,
-        sdp: &dyn Fn() -> Result,
-    ) -> Result;
-    /// getsockopt(2) at levels other than `SOL_SOCKET`.
-    fn get_either(
-        call: &Descriptor<'_, Self>,
-        level: i32,
-        name: i32,
-        tcp: &dyn Fn(&Tcp<'_>) -> Result,
-        sdp: &dyn Fn() -> Result,
-    ) -> Result;
-    /// close(2); the TCP socket is still there, and has won or not.
-    fn closing(sk: &Sock<Self>, won: Option<&Tcp<'_>>);
-}
-
 /// # Safety
 ///
 /// `p` points to a `proto` of the family that is not registered.
-pub(super) unsafe fn fill_proto<T: DualSocket>(p: *mut c::proto) {
+pub(super) unsafe fn fill_proto<T: Family>(p: *mut c::proto) {
     // SAFETY: By the requirements of this function.
     let p = unsafe { &mut *p };
     p.init = Some(init::<T>);
@@ -116,7 +44,7 @@ pub(super) unsafe fn fill_proto<T: DualSocket>(p: *mut c::proto) {
 /// # Safety
 ///
 /// `o` points to a zeroed `proto_ops` that nobody uses yet.
-pub(super) unsafe fn fill_ops<T: DualSocket>(
+pub(super) unsafe fn fill_ops<T: Family>(
     o: *mut c::proto_ops,
     module: &'static ThisModule,
     v6: bool,
@@ -147,7 +75,7 @@ pub(super) unsafe fn fill_ops<T: DualSocket>(
 /// # Safety
 ///
 /// `socket` is a descriptor of `IPPROTO_SDP` in use by a call, which lasts for `'a`.
-unsafe fn call<'a, T: DualSocket>(socket: *mut c::socket) -> Descriptor<'a, T> {
+unsafe fn call<'a, T: Family>(socket: *mut c::socket) -> Descriptor<'a, T> {
     Descriptor {
         socket,
         // SAFETY: By the requirements of this function.
@@ -155,7 +83,7 @@ unsafe fn call<'a, T: DualSocket>(socket: *mut c::socket) -> Descriptor<'a, T> {
     }
 }
 
-impl<T: DualSocket> Descriptor<'_, T> {
+impl<T: Family> Descriptor<'_, T> {
     /// bind(2) by SDP alone.
     pub(crate) fn bind_sdp(&self, name: &Name) -> Result {
         let mut name = *name;
@@ -167,12 +95,13 @@ impl<T: DualSocket> Descriptor<'_, T> {
 }
 
 /// The TCP socket, if the call is for that.
-fn chosen<'a, T: DualSocket>(call: &Descriptor<'a, T>) -> Option<Tcp<'a>> {
-    call.tcp().filter(|_| T::chosen(call.sk) == Chosen::Tcp)
+fn chosen<'a, T: Family>(call: &Descriptor<'a, T>) -> Option<Tcp<'a>> {
+    call.tcp()
+        .filter(|_| (T::OPS.dual.chosen)(call.sk) == Chosen::Tcp)
 }
 
 /// The end of socket(2), after what `inet_create()` has done.
-unsafe extern "C" fn init<T: DualSocket>(sk: *mut c::sock) -> i32 {
+unsafe extern "C" fn init<T: Family>(sk: *mut c::sock) -> i32 {
     let Some(new) = NonNull::new(sk) else {
         return -EINVAL.0;
     };
@@ -187,24 +116,24 @@ unsafe extern "C" fn init<T: DualSocket>(sk: *mut c::sock) -> i32 {
         .and_then(|()| Sock::<T>::furnish(new))
         .and_then(|()| {
             (*sk.cast::<c::sdp_h_sock>()).furnished = true;
-            T::begun(Sock::from_raw(sk))
+            (T::OPS.dual.begun)(Sock::from_raw(sk))
         })
     };
     errno(r)
 }
 
 /// socket(2) has failed after `init` was called.
-unsafe extern "C" fn destroy<T: DualSocket>(sk: *mut c::sock) {
+unsafe extern "C" fn destroy<T: Family>(sk: *mut c::sock) {
     // SAFETY: Called by the core with the sock of the call, which nobody else knows.
     unsafe {
         if (*sk.cast::<c::sdp_h_sock>()).furnished {
-            T::undone(Sock::from_raw(sk));
+            (T::OPS.dual.undone)(Sock::from_raw(sk));
         }
         c::sdp_h_tcp_discard(sk);
     }
 }
 
-unsafe extern "C" fn release<T: DualSocket>(socket: *mut c::socket) -> i32 {
+unsafe extern "C" fn release<T: Family>(socket: *mut c::socket) -> i32 {
     // SAFETY: Called by the core with a descriptor that was released before, or that nobody uses
     // any more.
     unsafe {
@@ -212,7 +141,7 @@ unsafe extern "C" fn release<T: DualSocket>(socket: *mut c::socket) -> i32 {
             return 0;
         }
         let call = call::<T>(socket);
-        T::closing(call.sk, chosen(&call).as_ref());
+        (T::OPS.dual.closing)(call.sk, chosen(&call).as_ref());
         let v6 = call.sk.is_v6();
         // a worker may be about to choose TCP: from here on there is none
         let tcp = c::sdp_h_tcp_take((*socket).sk);
@@ -228,7 +157,7 @@ unsafe extern "C" fn release<T: DualSocket>(socket: *mut c::socket) -> i32 {
     }
 }
 
-unsafe extern "C" fn bind<T: DualSocket>(
+unsafe extern "C" fn bind<T: Family>(
     socket: *mut c::socket,
     address: *mut c::sockaddr_unsized,
     len: i32,
@@ -239,11 +168,13 @@ unsafe extern "C" fn bind<T: DualSocket>(
         if call.tcp().is_none() {
             return calls::bind::<T>(socket, address, len);
         }
-        errno(Name::new(calls::name(address, len)).and_then(|name| T::bind_either(&call, &name)))
+        errno(
+            Name::new(calls::name(address, len)).and_then(|name| (T::OPS.dual.bind)(&call, &name)),
+        )
     }
 }
 
-unsafe extern "C" fn connect<T: DualSocket>(
+unsafe extern "C" fn connect<T: Family>(
     socket: *mut c::socket,
     address: *mut c::sockaddr_unsized,
     len: i32,
@@ -251,16 +182,16 @@ unsafe extern "C" fn connect<T: DualSocket>(
 ) -> i32 {
     // SAFETY: Called by the core with a descriptor of the protocol and an address of `len` bytes.
     let (call, bytes) = unsafe { (call::<T>(socket), calls::name(address, len)) };
-    errno(Name::new(bytes).and_then(|name| T::connect_either(&call, &name, flags as u32)))
+    errno(Name::new(bytes).and_then(|name| (T::OPS.dual.connect)(&call, &name, flags as u32)))
 }
 
-unsafe extern "C" fn listen<T: DualSocket>(socket: *mut c::socket, backlog: i32) -> i32 {
+unsafe extern "C" fn listen<T: Family>(socket: *mut c::socket, backlog: i32) -> i32 {
     // SAFETY: Called by the core with a descriptor of the protocol.
     let call = unsafe { call::<T>(socket) };
-    errno(T::listen_either(&call, backlog.max(0) as u32))
+    errno((T::OPS.dual.listen)(&call, backlog.max(0) as u32))
 }
 
-unsafe extern "C" fn accept<T: DualSocket>(
+unsafe extern "C" fn accept<T: Family>(
     socket: *mut c::socket,
     new: *mut c::socket,
     arg: *mut c::proto_accept_arg,
@@ -272,7 +203,7 @@ unsafe extern "C" fn accept<T: DualSocket>(
         // SAFETY: As above; called for the TCP socket beneath this one, until it succeeds.
         to_result(unsafe { c::sdp_h_tcp_accept(tcp.raw(), new, arg) })
     };
-    match T::accept_either(&call, non_blocking, &mut tcp) {
+    match (T::OPS.dual.accept)(&call, non_blocking, &mut tcp) {
         Ok(Some(sk)) => {
             // SAFETY: A new connection, whose reference the new descriptor owns from here on.
             unsafe { c::sdp_h_graft(socket, new, ARef::into_raw(sk.into_sock()).as_ptr().cast()) };
@@ -283,7 +214,7 @@ unsafe extern "C" fn accept<T: DualSocket>(
     }
 }
 
-unsafe extern "C" fn getname<T: DualSocket>(
+unsafe extern "C" fn getname<T: Family>(
     socket: *mut c::socket,
     address: *mut c::sockaddr,
     peer: i32,
@@ -307,7 +238,7 @@ unsafe extern "C" fn getname<T: DualSocket>(
     }
 }
 
-unsafe extern "C" fn poll<T: DualSocket>(
+unsafe extern "C" fn poll<T: Family>(
     file: *mut c::file,
     socket: *mut c::socket,
     wait: *mut c::poll_table_struct,
@@ -322,7 +253,7 @@ unsafe extern "C" fn poll<T: DualSocket>(
         let Some(tcp) = call.tcp() else {
             return calls::poll::<T>(file, socket, wait);
         };
-        match T::chosen(call.sk) {
+        match (T::OPS.dual.chosen)(call.sk) {
             Chosen::Tcp => return tcp_poll(tcp),
             Chosen::Both if call.sk.state() == super::sock::State::Listen => {
                 return calls::poll::<T>(file, socket, wait) | tcp_poll(tcp);
@@ -331,7 +262,7 @@ unsafe extern "C" fn poll<T: DualSocket>(
             _ => c::sdp_h_tcp_poll_wait(file, tcp.raw(), wait),
         }
         let events = calls::poll::<T>(file, socket, wait);
-        if T::chosen(call.sk) == Chosen::Tcp {
+        if (T::OPS.dual.chosen)(call.sk) == Chosen::Tcp {
             // meanwhile
             return tcp_poll(tcp);
         }
@@ -339,7 +270,7 @@ unsafe extern "C" fn poll<T: DualSocket>(
     }
 }
 
-unsafe extern "C" fn ioctl<T: DualSocket>(
+unsafe extern "C" fn ioctl<T: Family>(
     socket: *mut c::socket,
     command: u32,
     argument: kernel::ffi::c_ulong,
@@ -355,7 +286,7 @@ unsafe extern "C" fn ioctl<T: DualSocket>(
     }
 }
 
-unsafe extern "C" fn shutdown<T: DualSocket>(socket: *mut c::socket, how: i32) -> i32 {
+unsafe extern "C" fn shutdown<T: Family>(socket: *mut c::socket, how: i32) -> i32 {
     // before anything is given up for it
     if !(SHUT_RD..=SHUT_RDWR).contains(&how) {
         return -EINVAL.0;
@@ -363,7 +294,7 @@ unsafe extern "C" fn shutdown<T: DualSocket>(socket: *mut c::socket, how: i32) -
     // SAFETY: Called by the core with a descriptor of the protocol; the arguments are handed on.
     unsafe {
         let call = call::<T>(socket);
-        match (T::given_up(call.sk), call.tcp()) {
+        match ((T::OPS.dual.given_up)(call.sk), call.tcp()) {
             (Err(e), _) => e.to_errno(),
             (Ok(Chosen::Tcp), Some(tcp)) => op!(tcp, shutdown(how)),
             (Ok(Chosen::Both), Some(tcp)) => {
@@ -372,14 +303,14 @@ unsafe extern "C" fn shutdown<T: DualSocket>(socket: *mut c::socket, how: i32) -
             }
             _ => {
                 let e = c::inet_shutdown(socket, how);
-                T::leave_port(call.sk);
+                (T::OPS.dual.leave_port)(call.sk);
                 e
             }
         }
     }
 }
 
-unsafe extern "C" fn setsockopt<T: DualSocket>(
+unsafe extern "C" fn setsockopt<T: Family>(
     socket: *mut c::socket,
     level: i32,
     name: i32,
@@ -402,10 +333,10 @@ unsafe extern "C" fn setsockopt<T: DualSocket>(
         // SAFETY: As above.
         to_result(unsafe { calls::setsockopt_on::<T>(socket, level, name, value, len) })
     };
-    errno(T::set_either(&call, level, name, &tcp, &sdp))
+    errno((T::OPS.dual.set)(&call, level, name, &tcp, &sdp))
 }
 
-unsafe extern "C" fn getsockopt<T: DualSocket>(
+unsafe extern "C" fn getsockopt<T: Family>(
     socket: *mut c::socket,
     level: i32,
     name: i32,
@@ -422,10 +353,10 @@ unsafe extern "C" fn getsockopt<T: DualSocket>(
         // SAFETY: As above.
         to_result(unsafe { c::sock_common_getsockopt(socket, level, name, value, len) })
     };
-    errno(T::get_either(&call, level, name, &tcp, &sdp))
+    errno((T::OPS.dual.get)(&call, level, name, &tcp, &sdp))
 }
 
-unsafe extern "C" fn sendmsg<T: DualSocket>(
+unsafe extern "C" fn sendmsg<T: Family>(
     socket: *mut c::socket,
     message: *mut c::msghdr,
     len: usize,
@@ -435,10 +366,10 @@ unsafe extern "C" fn sendmsg<T: DualSocket>(
         let call = call::<T>(socket);
         let flags = (*message).msg_flags;
         let non_blocking = flags & c::MSG_DONTWAIT != 0;
-        let side = match T::settled(call.sk, call.sk.send_timeout(non_blocking)) {
+        let side = match (T::OPS.dual.settled)(call.sk, call.sk.send_timeout(non_blocking)) {
             Ok(Chosen::Both) if flags & c::MSG_FASTOPEN != 0 => {
-                T::prefer_tcp(call.sk);
-                T::chosen(call.sk)
+                (T::OPS.dual.prefer_tcp)(call.sk);
+                (T::OPS.dual.chosen)(call.sk)
             }
             Ok(side) => side,
             Err(e) => return e.to_errno(),
@@ -450,7 +381,7 @@ unsafe extern "C" fn sendmsg<T: DualSocket>(
     }
 }
 
-unsafe extern "C" fn splice_eof<T: DualSocket>(socket: *mut c::socket) {
+unsafe extern "C" fn splice_eof<T: Family>(socket: *mut c::socket) {
     // SAFETY: Called by the core with a descriptor of the protocol.
     unsafe {
         match chosen(&call::<T>(socket)) {
@@ -460,7 +391,7 @@ unsafe extern "C" fn splice_eof<T: DualSocket>(socket: *mut c::socket) {
     }
 }
 
-unsafe extern "C" fn recvmsg<T: DualSocket>(
+unsafe extern "C" fn recvmsg<T: Family>(
     socket: *mut c::socket,
     message: *mut c::msghdr,
     len: usize,
@@ -472,9 +403,9 @@ unsafe extern "C" fn recvmsg<T: DualSocket>(
         let non_blocking = flags as u32 & c::MSG_DONTWAIT != 0;
         let side = if flags as u32 & (c::MSG_OOB | c::MSG_ERRQUEUE) != 0 {
             // which never wait
-            Ok(T::chosen(call.sk))
+            Ok((T::OPS.dual.chosen)(call.sk))
         } else {
-            T::settled(call.sk, call.sk.receive_timeout(non_blocking))
+            (T::OPS.dual.settled)(call.sk, call.sk.receive_timeout(non_blocking))
         };
         match (side, call.tcp()) {
             (Err(e), _) => e.to_errno(),

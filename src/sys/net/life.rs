@@ -100,7 +100,7 @@ pub(super) unsafe extern "C" fn work<T: Family>(work: *mut c::work_struct) {
     // SAFETY: The work item is that of a sock of the family, and was queued with a reference that
     // is now ours.
     let sk = unsafe { of_item::<T>(work, offset_of!(c::sdp_h_sock, work)) };
-    sk.charged(|| T::work(&sk, sk.take_jobs()));
+    sk.charged(|| (T::OPS.work)(&sk, sk.take_jobs()));
 }
 
 /// Runs a sock's timer, in a worker.
@@ -111,7 +111,7 @@ pub(super) unsafe extern "C" fn work<T: Family>(work: *mut c::work_struct) {
 pub(super) unsafe extern "C" fn timer<T: Family>(work: *mut c::work_struct) {
     // SAFETY: As for `work`.
     let sk = unsafe { of_item::<T>(work, offset_of!(c::sdp_h_sock, timer)) };
-    sk.charged(|| T::timer(&sk));
+    sk.charged(|| (T::OPS.timer)(&sk));
 }
 
 /// Drops the Rust part of a sock, and then the rest.

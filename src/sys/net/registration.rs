@@ -7,7 +7,7 @@ use super::super::bindings as c;
 use super::super::errno::EINVAL;
 use super::calls::{create, fill_ops, fill_proto};
 use super::family::Family;
-use super::ipproto::{self, DualSocket};
+use super::ipproto;
 use super::{netns, params};
 use core::mem::replace;
 use kernel::error::to_result;
@@ -37,7 +37,7 @@ unsafe impl<T: Family> Sync for Families<T> {}
 /// [`ipproto`] registers.
 const NAMES: [&CStr; 4] = [c"SDP", c"SDPv6", c"IPPROTO_SDP", c"IPPROTO_SDPv6"];
 
-impl<T: DualSocket> Families<T> {
+impl<T: Family> Families<T> {
     /// Registers the families of the available IP versions, and `IPPROTO_SDP`; from now on
     /// programs can make sockets.
     ///
@@ -142,7 +142,7 @@ impl Ipproto {
     ///
     /// `EINVAL`: a number that Linux uses otherwise, or cannot use. `EBUSY`: a module has taken
     /// it.
-    unsafe fn new<T: DualSocket>(module: &'static ThisModule) -> Result<Self> {
+    unsafe fn new<T: Family>(module: &'static ThisModule) -> Result<Self> {
         let number = params::ipproto();
         if number == 0 {
             // INVARIANT: It is not.
