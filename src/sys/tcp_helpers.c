@@ -103,6 +103,31 @@ void sdp_h_ipproto_unregister(void)
 }
 
 /*
+ * Wakes pollers of the descriptor for events of the TCP socket, with the same key. So a poller waits
+ * in one queue only, as IOCB_CMD_POLL requires, and stays there when TCP takes the file over.
+ */
+static int forward_wakeup(wait_queue_entry_t *entry, unsigned int mode, int flags, void *key)
+{
+	struct wait_queue_head *pollers = entry->private;
+
+	/* pairs with the barrier in poll_wait(): the waker has one between TCP's state and this */
+	if (waitqueue_active(pollers))
+		__wake_up(pollers, mode, key ? 1 : 0, key);
+	return 0;
+}
+
+static void forward_wakeups(struct sdp_h_sock *s)
+{
+	/* the lock of one queue is taken under that of the other */
+	static struct lock_class_key beneath;
+
+	lockdep_set_class(&s->tcp->wq.wait.lock, &beneath);
+	init_waitqueue_func_entry(&s->tcp_wakeups, forward_wakeup);
+	s->tcp_wakeups.private = &s->inet.sk.sk_socket->wq.wait;
+	add_wait_queue(&s->tcp->wq.wait, &s->tcp_wakeups);
+}
+
+/*
  * What sdp_h_sock_create() does beyond inet_create(), and a TCP socket of the
  * same owner. Users inside the kernel hold the struct socket itself, so that
  * another one cannot take its place.
@@ -437,7 +462,18 @@ long sdp_h_tcp_sleep(struct sdp_h_sock *s, int seen, long timeo)
 	return timeo;
 }
 
-void sdp_h_tcp_poll_wait(struct file *file, struct socket *tcp, struct poll_table_struct *p)
+/* Waits until connect(2) has an answer. Returns what is left of `timeo`, or -ERESTARTSYS. */
+long sdp_h_tcp_wait_connected(struct socket *tcp, long timeo)
 {
-	sock_poll_wait(file, tcp, p);
+	const int connecting = TCPF_SYN_SENT | TCPF_SYN_RECV;
+	struct sock *sk = tcp->sk;
+
+	return wait_event_interruptible_timeout(*sk_sleep(sk),
+			!(1 << inet_sk_state_load(sk) & connecting), timeo);
+}
+
+/* True if accept(2) would find nothing. */
+bool sdp_h_tcp_queue_empty(const struct socket *tcp)
+{
+	return reqsk_queue_empty(&inet_csk(tcp->sk)->icsk_accept_queue);
 }

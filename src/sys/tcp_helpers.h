@@ -41,6 +41,7 @@ void sdp_h_tcp_take_signals(struct sock *sk, struct socket *tcp);
 void sdp_h_tcp_take_file(struct sock *sk, struct socket *tcp);
 int sdp_h_tcp_accept(struct socket *tcp, struct socket *new, struct proto_accept_arg *arg);
 long sdp_h_tcp_sleep(struct sdp_h_sock *s, int seen, long timeo);
-void sdp_h_tcp_poll_wait(struct file *file, struct socket *tcp, struct poll_table_struct *p);
+long sdp_h_tcp_wait_connected(struct socket *tcp, long timeo);
+bool sdp_h_tcp_queue_empty(const struct socket *tcp);
 
 #endif

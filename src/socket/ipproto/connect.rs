@@ -9,6 +9,7 @@ use super::to_tcp::hand_to_tcp;
 use crate::conn::fallback::{Phase, Route};
 use crate::conn::timers::Timer;
 use crate::conn::{Outcome, SdpSock, Socket};
+use crate::socket::bind::give_port;
 use crate::socket::release::unreachable_error;
 use crate::socket::{close, connect as sdp};
 use crate::sys::address::{Address, Named};
@@ -17,7 +18,7 @@ use crate::sys::errno::{Errno, EALREADY, ECONNABORTED, EINPROGRESS, EINVAL, EISC
 use crate::sys::net::descriptor::{Descriptor, Progress};
 use crate::sys::net::family::Chosen;
 use crate::sys::net::sock::State;
-use crate::sys::net::tcp::Name;
+use crate::sys::net::tcp::{Name, Tcp};
 use kernel::prelude::*;
 
 /// How many times `ipproto_wait` the way to the peer is looked for.
@@ -50,20 +51,19 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) ->
                 return sdp::connect(call, &to, non_blocking);
             }
             Phase::Tcp => {
-                let r = call.tcp().ok_or(EINVAL)?.connect(name, flags);
-                // for TCP it was under way before the call, which may be the one that has begun it
-                return r.map_err(|e| match Errno::of(e) {
-                    EALREADY => unfinished.into(),
-                    _ => e,
-                });
+                return finish(&call.tcp().ok_or(EINVAL)?, name, flags, unfinished, timeout);
             }
             Phase::Open if waited => {
                 // somebody has given it up
                 return Err(sk.take_error().err().unwrap_or(ECONNABORTED.into()));
             }
             Phase::Open => {
-                if begin(call, name)? == Begun::Trying {
-                    (unfinished, waited) = (EINPROGRESS, true);
+                let begun = begin(call, name)?;
+                if begun != Begun::Else {
+                    unfinished = EINPROGRESS;
+                }
+                if begun == Begun::Trying {
+                    waited = true;
                     if timeout == 0 {
                         // as on TCP, however soon the answer is there
                         return Err(EINPROGRESS.into());
@@ -82,12 +82,33 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) ->
     }
 }
 
+/// connect(2) of a socket that is TCP's. If this call has begun it, it has `timeout` left.
+fn finish(tcp: &Tcp<'_>, name: &Name, flags: u32, unfinished: Errno, timeout: isize) -> Result {
+    let connect = |flags| match tcp.connect(name, flags).map_err(Errno::of) {
+        // for TCP it was under way before the call, which may be the one that has begun it
+        Err(EALREADY) => Err(unfinished),
+        r => r,
+    };
+    if unfinished != EINPROGRESS {
+        return Ok(connect(flags)?);
+    }
+    match connect(flags | c::O_NONBLOCK) {
+        Err(EINPROGRESS) if timeout != 0 => {
+            tcp.wait_connected(timeout)?;
+            Ok(connect(flags | c::O_NONBLOCK)?)
+        }
+        r => Ok(r?),
+    }
+}
+
 /// What connect(2) has begun with.
 #[derive(PartialEq, Eq)]
 enum Begun {
     /// SDP is tried.
     Trying,
-    /// Something else was faster, or TCP is to connect.
+    /// TCP connects.
+    Tcp,
+    /// Nothing: something else was faster, or TCP is to connect.
     Else,
 }
 
@@ -125,9 +146,11 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<Begun> {
     let mut name = *name;
     tcp.pre_connect(&mut name)?;
     let to = name.destination(sk.is_v6())?;
+    let had_port = tcp.port() != 0;
     if let Err(e) = take_port(sk, &tcp, Some(&to)) {
-        hand_to_tcp(sk, &tcp, Outcome::of_port(e), None);
-        return Ok(Begun::Else);
+        // the hooks have run
+        hand_to_tcp(sk, &tcp, Outcome::of_port(e), Some(&name));
+        return Ok(Begun::Tcp);
     }
     {
         let mut c = sk.connection();
@@ -144,14 +167,26 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<Begun> {
         (Err(e), Phase::Trying) => {
             c.fallback.phase = Phase::Open;
             drop(c);
+            if !had_port {
+                undo_port(sk, &tcp);
+            }
             // it took no time to find out, and may be a matter of this socket alone
-            hand_to_tcp(sk, &tcp, Outcome::of(unreachable_error(e)), None);
-            return Ok(Begun::Else);
+            hand_to_tcp(sk, &tcp, Outcome::of(unreachable_error(e)), Some(&name));
+            return Ok(Begun::Tcp);
         }
         // it was decided meanwhile, or will be by a worker
         _ => {}
     }
     Ok(Begun::Trying)
+}
+
+/// Gives back the port of the attempt: TCP chooses one by itself, once there is a route.
+fn undo_port(sk: &SdpSock, tcp: &Tcp<'_>) {
+    {
+        let _lock = sk.lock();
+        give_port(sk);
+    }
+    tcp.leave_port();
 }
 
 fn start(call: &Descriptor<'_, Socket>, to: &Address) -> Result {

@@ -227,6 +227,26 @@ impl<'a> Tcp<'a> {
         unsafe { c::sdp_h_tcp_begin(self.socket, name.as_mut_ptr(), name.raw_len()) }
     }
 
+    /// Waits until connect(2) has an answer; returns the time left, 0 on time-out.
+    ///
+    /// # Errors
+    ///
+    /// As [`SockCore::sleep`].
+    pub(crate) fn wait_connected(&self, timeout: isize) -> Result<isize> {
+        // SAFETY: By the invariants the socket is alive; a call on the descriptor may sleep.
+        let left = unsafe { c::sdp_h_tcp_wait_connected(self.socket, timeout as _) };
+        match left {
+            ..0 => Err(super::sock::interrupted(timeout)),
+            left => Ok(left as isize),
+        }
+    }
+
+    /// True if accept(2) would find no connection.
+    pub(super) fn queue_is_empty(&self) -> bool {
+        // SAFETY: By the invariants the socket is alive.
+        unsafe { c::sdp_h_tcp_queue_empty(self.socket) }
+    }
+
     /// Whether a connection has come about, be it over by now.
     pub(crate) fn was_connected(&self) -> bool {
         // SAFETY: By the invariants the socket is alive.

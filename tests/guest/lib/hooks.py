@@ -45,9 +45,18 @@ def socket_filter():
         os.close(fd)
 
 
+def _runs(program):
+    """Number of runs of the program since the first call of this."""
+    with open("/proc/sys/kernel/bpf_stats_enabled", "w") as file:
+        file.write("1")
+    with open(f"/proc/self/fdinfo/{program}") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("run_cnt:"))
+
+
 @contextlib.contextmanager
 def hook(e, where, value, becomes=None):
-    """Within the block calls with this port (CREATE: this protocol) are refused; or have another port."""
+    """Within the block calls with this port (CREATE: this protocol) are refused; or have another port.
+    Gives a function that counts the program's runs."""
     kind, attach, at = where
     number = (lambda n: n) if where in (CREATE, POST_BIND) else socket.htons
     if becomes is None:
@@ -64,7 +73,7 @@ def hook(e, where, value, becomes=None):
         program = keep(_load(kind, attach[e.six], code))
         group = keep(os.open(CGROUP, os.O_RDONLY | os.O_DIRECTORY))
         keep(_bpf(LINK_CREATE, struct.pack("=IIII", program, group, attach[e.six], 0)))
-        yield
+        yield lambda: _runs(program)
 
 
 def restrict_tcp():

@@ -47,6 +47,18 @@ def connects_redirected(e):
 
 
 @case(reference=False)
+def connects_counted(e):
+    """A connect() that is TCP's since SDP has no room runs the programs once."""
+    listener = either.listen(e)
+    with either.parameters(max_buffer_memory=0), hook(e, CONNECT, e.refused_port()) as runs:
+        near = either.make(e)
+        before = runs()
+        near.connect(e.address(e.there, listener.port))
+        e.equal(runs() - before, 1, "runs")
+        e.equal(either.protocol(near), TCP, "the protocol")
+
+
+@case(reference=False)
 def binds(e):
     """bind() to a port that is forbidden, or to another one than was asked for."""
     for protocol in BOTH:

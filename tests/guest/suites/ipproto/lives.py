@@ -6,8 +6,10 @@ import errno
 import os
 import signal
 import socket
+import struct
 import subprocess
 import threading
+import time
 import urllib.request
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -289,3 +291,17 @@ def http(e):
             socket.socket = plain
         server.shutdown()
         server.server_close()
+
+
+@case(reference=False)
+def time_of_both(e):
+    """SO_SNDTIMEO is the time that connect() has for SDP and TCP together."""
+    host = e.silent()
+    with either.parameters(ipproto_wait=1500, ipproto_memory=0):
+        near = either.make(e)
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("qq", 3, 0))
+        begun = time.monotonic()
+        e.equal(e.error(near.connect, e.address(host, 99)), "EINPROGRESS", "connect()")
+        took = time.monotonic() - begun
+    e.equal(either.protocol(near), TCP, "the protocol")
+    e.check(2.5 < took < 4.2, f"it took {took:.3f} s")
