@@ -372,10 +372,9 @@ bool sdp_h_tcp_was_connected(const struct socket *tcp)
 	return READ_ONCE(tcp_sk(tcp->sk)->bytes_acked);
 }
 
-/* Whoever wants SIGIO gets it from the TCP socket. */
-void sdp_h_tcp_take_signals(struct sock *sk, struct socket *tcp)
+/* Receivers of SIGIO get it from the TCP socket. */
+static void take_signals(struct socket *sock, struct socket *tcp)
 {
-	struct socket *sock = sk->sk_socket;
 	struct fasync_struct *fa;
 	int fd = -1;
 
@@ -393,6 +392,18 @@ void sdp_h_tcp_take_signals(struct sock *sk, struct socket *tcp)
 	if (fasync_helper(fd, sock->file, 1, &tcp->wq.fasync_list) >= 0)
 		sock_set_flag(tcp->sk, SOCK_FASYNC);
 	release_sock(tcp->sk);
+}
+
+/* Gives the TCP socket the cookie, the owner and the receivers of SIGIO of the descriptor. */
+void sdp_h_tcp_inherit(struct sock *sk, struct socket *tcp)
+{
+	u64 cookie = atomic64_read(&sk->sk_cookie);
+
+	/* 0: no cookie was made */
+	if (cookie)
+		atomic64_set(&tcp->sk->sk_cookie, cookie);
+	WRITE_ONCE(tcp->sk->sk_uid, sk_uid(sk));
+	take_signals(sk->sk_socket, tcp);
 }
 
 /*

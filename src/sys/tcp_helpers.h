@@ -37,7 +37,7 @@ void sdp_h_tcp_unbind(struct socket *tcp, int ifindex);
 int sdp_h_tcp_pre_connect(struct socket *tcp, void *address, int len);
 void sdp_h_tcp_begin(struct socket *tcp, void *address, int len);
 bool sdp_h_tcp_was_connected(const struct socket *tcp);
-void sdp_h_tcp_take_signals(struct sock *sk, struct socket *tcp);
+void sdp_h_tcp_inherit(struct sock *sk, struct socket *tcp);
 void sdp_h_tcp_take_file(struct sock *sk, struct socket *tcp);
 int sdp_h_tcp_accept(struct socket *tcp, struct socket *new, struct proto_accept_arg *arg);
 long sdp_h_tcp_sleep(struct sdp_h_sock *s, int seen, long timeo);

@@ -126,5 +126,8 @@ fn is_advice(level: i32, name: i32) -> bool {
         c::TCP_THIN_LINEAR_TIMEOUTS,
         c::TCP_THIN_DUPACK,
     ];
-    level as u32 == c::SOL_TCP && options.contains(&(name as u32))
+    match level as u32 {
+        c::SOL_SOCKET => name as u32 == c::SO_TXREHASH,
+        level => level == c::SOL_TCP && options.contains(&(name as u32)),
+    }
 }

@@ -16,7 +16,7 @@ pub(super) fn hand_to_tcp(sk: &SdpSock, tcp: &Tcp<'_>, why: Outcome, connect: Op
     debug!("{}: {}", Ends(sk), why.name());
     let namespace = sk.netns();
     namespace.ports.lock().crossed(sk.id());
-    tcp.take_signals(sk);
+    tcp.inherit(sk);
     if let Some(name) = connect {
         tcp.begin(name);
     }

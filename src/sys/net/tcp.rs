@@ -253,15 +253,15 @@ impl<'a> Tcp<'a> {
         unsafe { c::sdp_h_tcp_was_connected(self.socket) }
     }
 
-    /// Takes over who wants SIGIO of the descriptor.
-    pub(crate) fn take_signals(&self, sk: &SockCore) {
+    /// Takes over the cookie, the owner and the receivers of SIGIO of the descriptor.
+    pub(crate) fn inherit(&self, sk: &SockCore) {
         // SAFETY: By the invariants the socket is alive, and thus the descriptor that it is beneath.
-        unsafe { c::sdp_h_tcp_take_signals(sk.raw(), self.socket) }
+        unsafe { c::sdp_h_tcp_inherit(sk.raw(), self.socket) }
     }
 
     /// Makes the open file one of this socket.
     pub(crate) fn take_file(&self, sk: &SockCore) {
-        // SAFETY: As for `take_signals`.
+        // SAFETY: As for `inherit`.
         unsafe { c::sdp_h_tcp_take_file(sk.raw(), self.socket) }
     }
 }

@@ -72,6 +72,7 @@ def option_of_tcp_alone(e):
         listener = either.listen(e)
         advised = either.make(e)
         advised.setsockopt(T, socket.TCP_CONGESTION, b"reno")
+        advised.set(S, consts.SO_TXREHASH, 0)
         e.equal(advised.getsockopt(T, socket.TCP_CONGESTION, 16).rstrip(b"\0"), b"reno", "TCP_CONGESTION")
         advised.connect(e.address(e.there, listener.port))
         e.equal(either.protocol(advised), SDP, "with TCP_CONGESTION")
@@ -96,6 +97,23 @@ def option_of_tcp_alone(e):
             e.equal(either.protocol(wrong), SDP, "after that")
             wrong.set(T, consts.SDP_ZCOPY_THRESH, 65536)
             e.equal(wrong.get(T, consts.SDP_ZCOPY_THRESH), 65536, "SDP_ZCOPY_THRESH")
+
+
+@case(reference=False)
+def identity(e):
+    """The cookie and the owner stay the same when TCP takes over."""
+    listener = either.listen(e, TCP)
+    near = either.make(e)
+    cookie = near.getsockopt(S, consts.SO_COOKIE, 8)
+    os.fchown(near.fileno(), 1234, -1)
+    with either.parameters(**PATIENT):
+        near.connect(e.address(e.there, listener.port))
+    e.equal(either.protocol(near), TCP, "the protocol")
+    e.equal(near.getsockopt(S, consts.SO_COOKIE, 8), cookie, "SO_COOKIE")
+    with open("/proc/net/tcp6" if e.six else "/proc/net/tcp") as file:
+        fields = [line.split() for line in file]
+    owners = [line[7] for line in fields if line[1].endswith(f":{near.port:04X}") and line[2].endswith(f":{listener.port:04X}")]
+    e.equal(owners, ["1234"], "the owner of the connection")
 
 
 @case(reference=False)
