@@ -41,6 +41,7 @@ struct sdp_h_sock {
 	void			(*data_ready)(struct sock *sk);
 	/* of a descriptor of IPPROTO_SDP: what it may become instead */
 	struct socket		*tcp;
+	wait_queue_entry_t	tcp_wakeups;	/* in the queue of tcp */
 	struct mutex		decision;	/* guards tcp; see tcp_helpers.h */
 	atomic_t		undecided;	/* jobs that are put off while another has that */
 	bool			furnished;	/* the Rust part is initialised */

@@ -150,6 +150,7 @@ int sdp_h_ipproto_init(struct sock *sk, work_func_t work, work_func_t timer)
 		return err;
 	/* diagnostics find the owner by this */
 	WRITE_ONCE(s->tcp->sk->sk_ino, READ_ONCE(sk->sk_ino));
+	forward_wakeups(s);
 	return 0;
 }
 
@@ -208,6 +209,8 @@ struct socket *sdp_h_tcp_take(struct sock *sk)
 	tcp = s->tcp;
 	s->tcp = NULL;
 	sdp_h_decided(sk);
+	if (tcp)
+		remove_wait_queue(&tcp->wq.wait, &s->tcp_wakeups);
 	return tcp;
 }
 

@@ -333,6 +333,7 @@ unsafe extern "C" fn accept<T: Family>(
     let (sk, arg) = unsafe { (Sock::<T>::from_raw(sk), &mut *arg) };
     match (T::OPS.accept)(sk, arg.flags as u32 & c::O_NONBLOCK != 0) {
         Ok(new) => {
+            arg.is_empty = (sk.waiting() == 0).into();
             // The new descriptor owns the reference from here on.
             ARef::into_raw(new.into_sock()).as_ptr().cast()
         }

@@ -204,14 +204,17 @@ unsafe extern "C" fn accept<T: Family>(
         to_result(unsafe { c::sdp_h_tcp_accept(tcp.raw(), new, arg) })
     };
     match (T::OPS.dual.accept)(&call, non_blocking, &mut tcp) {
-        Ok(Some(sk)) => {
-            // SAFETY: A new connection, whose reference the new descriptor owns from here on.
-            unsafe { c::sdp_h_graft(socket, new, ARef::into_raw(sk.into_sock()).as_ptr().cast()) };
-            0
-        }
-        Ok(None) => 0,
-        Err(e) => e.to_errno(),
+        // SAFETY: A new connection, whose reference the new descriptor owns from here on.
+        Ok(Some(sk)) => unsafe {
+            c::sdp_h_graft(socket, new, ARef::into_raw(sk.into_sock()).as_ptr().cast())
+        },
+        Ok(None) => {}
+        Err(e) => return e.to_errno(),
     }
+    let is_empty = call.sk.waiting() == 0 && call.tcp().is_none_or(|t| t.queue_is_empty());
+    // SAFETY: As above.
+    unsafe { (*arg).is_empty = is_empty.into() };
+    0
 }
 
 unsafe extern "C" fn getname<T: Family>(
@@ -246,27 +249,22 @@ unsafe extern "C" fn poll<T: Family>(
     // SAFETY: Called by the core with an open file of the descriptor.
     unsafe {
         let call = call::<T>(socket);
-        let tcp_poll = |tcp: Tcp<'_>| {
-            let ops = ptr::read_volatile(&raw const (*tcp.raw()).ops);
-            (*ops).poll.map_or(0, |f| f(file, tcp.raw(), wait))
-        };
+        // registers the poller, whom the TCP socket's wakeups reach there, too
+        let events = calls::poll::<T>(file, socket, wait);
         let Some(tcp) = call.tcp() else {
-            return calls::poll::<T>(file, socket, wait);
+            return events;
+        };
+        let of_tcp = || {
+            let ops = ptr::read_volatile(&raw const (*tcp.raw()).ops);
+            (*ops)
+                .poll
+                .map_or(0, |f| f(file, tcp.raw(), ptr::null_mut()))
         };
         match (T::OPS.dual.chosen)(call.sk) {
-            Chosen::Tcp => return tcp_poll(tcp),
-            Chosen::Both if call.sk.state() == super::sock::State::Listen => {
-                return calls::poll::<T>(file, socket, wait) | tcp_poll(tcp);
-            }
-            // whoever waits is told by whichever it is going to be, after another connect(2) too
-            _ => c::sdp_h_tcp_poll_wait(file, tcp.raw(), wait),
+            Chosen::Tcp => of_tcp(),
+            Chosen::Both if call.sk.state() == super::sock::State::Listen => events | of_tcp(),
+            _ => events,
         }
-        let events = calls::poll::<T>(file, socket, wait);
-        if (T::OPS.dual.chosen)(call.sk) == Chosen::Tcp {
-            // meanwhile
-            return tcp_poll(tcp);
-        }
-        events
     }
 }
 

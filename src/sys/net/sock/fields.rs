@@ -264,7 +264,12 @@ impl SockCore {
         write_once!(self.sk_max_ack_backlog = n)
     }
 
-    /// Tells how many connections wait to be accepted (shown by diagnostics).
+    /// Number of connections that wait to be accepted.
+    pub(crate) fn waiting(&self) -> u32 {
+        read_once!(self.sk_ack_backlog)
+    }
+
+    /// Sets [`SockCore::waiting`], which diagnostics show.
     pub(crate) fn set_waiting(&self, n: u32) {
         write_once!(self.sk_ack_backlog = n)
     }

@@ -14,7 +14,7 @@ from suites.zcopy.blocks import MIB, Counters, pipelined, unpinned
 
 FIXED_FILE, ASYNC, SELECT = 1, 16, 32
 OP_SENDMSG_ZC, OP_CANCEL, OP_PROVIDE = 48, 14, 31
-MULTISHOT_ACCEPT, MULTISHOT_RECV, HAS_BUFFER = 1, 2, 1
+MULTISHOT_ACCEPT, MULTISHOT_RECV, HAS_BUFFER, SOCK_NONEMPTY = 1, 2, 1, 4
 
 
 def message_of(*parts):
@@ -212,6 +212,32 @@ def many_connections(e):
         os.close(result)
     ring.submit(OP_CANCEL, -1, 1, tag=2)
     e.note("the end", sorted(ring.result()[1::-1] for _ in range(2)))
+
+
+@case(timeout=60)
+def many_that_wait(e):
+    """One accept finds several connections: it says so, and gives all of them."""
+    ring, turn = Ring(e), 0
+    listener = e.listen()
+
+    def finds_more():
+        nonlocal turn
+        turn += 2
+        socks = [e.connect(listener) for _ in range(3)]
+        if e.ipproto:
+            socks.append(e.keep(e.tcp()))
+            socks[-1].connect(e.address(e.there, listener.port))
+        e.wait(listener)
+        ring.submit(OP_ACCEPT, listener, tag=turn, ioprio=MULTISHOT_ACCEPT)
+        got = [ring.result() for _ in socks]
+        for result, _, _ in got:
+            e.check(result >= 0, f"accept gave {result}")
+            os.close(result)
+        ring.submit(OP_CANCEL, -1, turn, tag=turn + 1)
+        ring.result(), ring.result()
+        return all(flags & SOCK_NONEMPTY for _, _, flags in got[:-1]) and not got[-1][2] & SOCK_NONEMPTY
+
+    e.lucky(finds_more, "no completion told of more connections", 3)
 
 
 @case(timeout=60)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""IOCB_CMD_POLL of the kernel's AIO, as Seastar uses it: a poller may wait in one queue only."""
+
+import ctypes
+import os
+import select
+import struct
+
+from lib import calls
+from lib.registry import case
+
+SETUP, GETEVENTS, SUBMIT = 206, 208, 209
+CMD_POLL = 5
+
+
+class Aio:
+    """A context of AIO."""
+
+    def __init__(self):
+        self._context, self._kept = ctypes.c_ulong(), []
+        self._call(SETUP, 8, ctypes.byref(self._context))
+
+    @staticmethod
+    def _call(*args):
+        done = calls.libc.syscall(*args)
+        if done < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        return done
+
+    def poll(self, sock, events):
+        """Begins to poll, once."""
+        control = ctypes.create_string_buffer(struct.pack("=QIIHhIQQqQII", 1, 0, 0, CMD_POLL, 0, sock.fileno(), events, 0, 0, 0, 0, 0), 64)
+        self._kept.append(control)
+        self._call(SUBMIT, self._context, 1, ctypes.byref(ctypes.c_void_p(ctypes.addressof(control))))
+
+    def events(self, seconds):
+        """The mask of the next poll to end; None if none does in that time."""
+        event, time = ctypes.create_string_buffer(32), struct.pack("qq", *divmod(int(seconds * 1e9), 10**9))
+        if not self._call(GETEVENTS, self._context, 0 if not seconds else 1, 1, event, time):
+            return None
+        return struct.unpack("=QQqq", event.raw)[2]
+
+
+def polled(e, name, sock, events, happen):
+    """A poll that something ends."""
+    aio = Aio()
+    e.note(f"{name}: begins", e.error(aio.poll, sock, events))
+    e.note(f"{name}: at once", aio.events(0))
+    happen()
+    # the waker's reason may have more
+    e.note(f"{name}: then", aio.events(e.patience) & events)
+
+
+@case
+def states(e):
+    listener, socks = e.listen("self"), []
+    polled(e, "listener", listener, select.POLLIN, lambda: socks.append(e.connect(listener, "peer")))
+    far = socks[0]
+    near = e.keep(listener.accept()[0])
+    polled(e, "bytes", near, select.POLLIN, lambda: far.send(b"abc"))
+    near.recv(3)
+    polled(e, "the end", near, select.POLLIN, far.close)
+    aio = Aio()
+    aio.poll(near, select.POLLOUT)
+    e.note("space", aio.events(e.patience))
+    aio.poll(e.socket(), select.POLLIN)
+    e.note("unconnected", aio.events(e.patience))
+
+
+@case
+def connects(e):
+    """Connects without blocking, and polls until there is a connection, by SDP or by TCP."""
+    by_tcp = e.tcp("peer")
+    by_tcp.bind(e.address(e.there, 0))
+    by_tcp.listen(1)
+    for listener in [e.listen()] + [by_tcp] * e.ipproto:
+        near = e.socket()
+        near.setblocking(False)
+        e.equal(e.error(near.connect, e.address(e.there, listener.port)), "EINPROGRESS", "connect()")
+        aio = Aio()
+        aio.poll(near, select.POLLOUT)
+        e.equal(aio.events(e.patience) & select.POLLOUT, select.POLLOUT, "the mask")
