@@ -94,6 +94,8 @@ impl PeerCache {
                 self.set(ip, 0, true);
                 self.set(ip, port, false);
             }
+            // a host that has answered lately is there: its listener's backlog is full
+            Outcome::NoAnswer if self.answers(ip) => self.set(ip, port, false),
             Outcome::Unreachable | Outcome::NoAnswer => self.set(ip, 0, false),
             Outcome::Connected => self.set(ip, 0, true),
             _ => {}

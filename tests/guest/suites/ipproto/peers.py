@@ -76,6 +76,22 @@ def without_rdma_there(e):
 
 
 @case(reference=False, hosts=(1, 2), timeout=60)
+def full_backlog(e):
+    """A port whose backlog is full is silent, which says nothing about a host that has answered."""
+    e.needs_wire()
+    full, other = either.listen(e, backlog=0), either.listen(e)
+    with either.parameters(ipproto_wait=5000, ipproto_memory=1000):
+        with either.counts(e, connected_by_sdp=2):
+            for listener in (other, full):
+                either.connect(e, listener)
+    with either.parameters(ipproto_wait=100, ipproto_memory=1000):
+        with either.counts(e, tcp_no_answer=1):
+            either.connect(e, full)
+        with either.counts(e, connected_by_sdp=1):
+            either.connect(e, other)
+
+
+@case(reference=False, hosts=(1, 2), timeout=60)
 def behind_a_firewall(e):
     """A server for both, to which only TCP gets."""
     e.needs_wire()
