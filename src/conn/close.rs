@@ -62,8 +62,10 @@ impl Connection {
                 wakeups.disconnect = true;
             }
             Act::AwaitDisconnect => self.set_timer(sk, Timer::Close, LAST_ACK_TIME),
-            Act::AwaitFin(0) => self.set_timer(sk, Timer::Close, FIN_TIME),
-            Act::AwaitFin(n) => self.set_timer(sk, Timer::Close, seconds(n)),
+            Act::AwaitFin(_) => {
+                let time = seconds(self.options.timers(sk).fin_timeout);
+                self.set_timer(sk, Timer::Close, time);
+            }
             Act::Limit if self.cm.link().is_some() && !self.timers.is_set(Timer::Close) => {
                 self.set_timer(sk, Timer::Close, FIN_TIME)
             }

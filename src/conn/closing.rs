@@ -71,7 +71,7 @@ pub(crate) enum Act {
     Disconnect,
     /// Wait for the peer to do that.
     AwaitDisconnect,
-    /// Wait for the peer's end: so many seconds; as long as for anything else for 0.
+    /// Wait for the peer's end: so many seconds, or as long as the namespace says for 0.
     AwaitFin(u32),
     /// See to it that there is an end to waiting.
     Limit,

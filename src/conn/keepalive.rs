@@ -105,12 +105,9 @@ pub(crate) fn keepalive_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
     if !sk.flag(Flag::KeepOpen) || !c.connected() || unconnected {
         return None;
     }
-    let idle = match c.options.keep_idle {
-        0 => params::sdp_keepalive_time().max(1) as u32,
-        n => n,
-    };
-    let wait = seconds(idle)
-        .wrapping_add(seconds(c.options.keep_interval).wrapping_mul(c.heard.probes as Jiffies));
+    let t = c.options.timers(sk);
+    let between = seconds(t.keep_interval).wrapping_mul(c.heard.probes as Jiffies);
+    let wait = seconds(t.keep_idle).wrapping_add(between);
     Some(c.heard.last.wrapping_add(wait))
 }
 
@@ -185,7 +182,7 @@ pub(crate) fn probe(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups) {
     if c.heard.probes > 0 && !unanswered {
         // the last one had a reply
         c.heard.hear(jiffies());
-    } else if unanswered && c.heard.probes >= c.options.keep_count {
+    } else if unanswered && c.heard.probes >= c.options.timers(sk).keep_count {
         c.is_unanswered(sk, wakeups);
     } else {
         let sent = match unanswered {

@@ -3,6 +3,8 @@
 //! Socket options of a connection.
 
 use super::zcopy::policy::SMALLEST as SMALLEST_DIRECT;
+use super::SdpSock;
+use crate::sys::bindings as c;
 use crate::sys::net::params;
 
 /// Which sends are zero copy (`SDP_ZCOPY_THRESH`, `sdp_zcopy_thresh`).
@@ -36,17 +38,17 @@ pub(crate) struct Options {
     pub(crate) cork: bool,
     /// `TCP_QUICKACK`, which has no effect.
     pub(crate) quickack: bool,
-    /// `TCP_KEEPIDLE` in seconds.
+    /// `TCP_KEEPIDLE` in seconds, 0 for what the module or the namespace says.
     pub(crate) keep_idle: u32,
-    /// `TCP_KEEPINTVL` in seconds.
+    /// `TCP_KEEPINTVL` in seconds, 0 for the namespace's.
     pub(crate) keep_interval: u32,
-    /// `TCP_KEEPCNT`.
+    /// `TCP_KEEPCNT`, 0 for the namespace's.
     pub(crate) keep_count: u32,
     /// `TCP_USER_TIMEOUT` in milliseconds, 0 for none.
     pub(crate) user_timeout: u32,
-    /// `TCP_SYNCNT`.
+    /// `TCP_SYNCNT`, 0 for the namespace's.
     pub(crate) syn_count: u32,
-    /// `TCP_LINGER2` in seconds, negative for none.
+    /// `TCP_LINGER2` in seconds, 0 for the namespace's, negative for none.
     pub(crate) linger2: i32,
     /// `TCP_DEFER_ACCEPT` in seconds.
     pub(crate) defer_accept: u32,
@@ -92,14 +94,31 @@ impl Options {
         }
     }
 
+    /// The times and counts in effect: of options, else of the module or the namespace.
+    pub(crate) fn timers(&self, sk: &SdpSock) -> c::sdp_h_tcp_timers {
+        let t = sk.tcp_timers();
+        let idle = match params::sdp_keepalive_time() {
+            ..0 => t.keep_idle,
+            all => all as u32,
+        };
+        let or = |own: u32, other| if own == 0 { other } else { own };
+        c::sdp_h_tcp_timers {
+            keep_idle: or(self.keep_idle, idle).max(1),
+            keep_interval: or(self.keep_interval, t.keep_interval),
+            keep_count: or(self.keep_count, t.keep_count),
+            syn_count: or(self.syn_count, t.syn_count),
+            fin_timeout: or(self.linger2.max(0) as u32, t.fin_timeout).max(1),
+        }
+    }
+
     pub(super) fn new() -> Self {
         Options {
             no_delay: false,
             cork: false,
             quickack: true,
             keep_idle: 0,
-            keep_interval: 75,
-            keep_count: 9,
+            keep_interval: 0,
+            keep_count: 0,
             user_timeout: 0,
             syn_count: 0,
             linger2: 0,

@@ -23,12 +23,16 @@ use crate::sys::net::descriptor::{Descriptor, Progress};
 use crate::sys::net::params;
 use crate::sys::net::sock::{Ends, State, SHUTDOWN_MASK};
 use crate::sys::net::trace;
-use crate::transport::{LinkId, Resolver, ResolverId, Transport};
+use crate::transport::{Config, LinkId, Resolver, ResolverId, Transport};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernel::prelude::*;
 
 /// Time to find the peer's hardware address, and again for the route, in milliseconds.
 const RESOLVE_TIME: u32 = 2000;
+
+/// Default of the sysctl `tcp_syn_retries`. They take TCP 127 s, and the connection manager repeats a
+/// request for less.
+const TCP_SYN_RETRIES: u32 = 6;
 
 /// Whether connect(2) is under way.
 fn connecting(s: State) -> bool {
@@ -191,6 +195,18 @@ pub(super) fn resolved(sk: &SdpSock, search: ResolverId, r: Result) {
     }
 }
 
+/// Config of an endpoint that connects.
+fn config(sk: &SdpSock) -> Config {
+    let mut config = setup::config();
+    let c = sk.connection();
+    config.mtu_steps = c.cm.mtu_steps();
+    let retries = c.options.timers(sk).syn_count;
+    if c.options.syn_count != 0 || retries < TCP_SYN_RETRIES {
+        config.cm_retries = retries.min(config.cm_retries.into()) as u8;
+    }
+    config
+}
+
 /// Sends the request to connect.
 fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
     if sk.state() != State::SynSent {
@@ -201,13 +217,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
     if wrong_device || (params::sdp_link_layer_ib_only() != 0 && resolver.is_ethernet()?) {
         return Err(ENETUNREACH.into());
     }
-    let mut config = setup::config();
-    config.mtu_steps = sk.connection().cm.mtu_steps();
-    match sk.connection().options.syn_count {
-        0 => {}
-        n => config.cm_retries = n.min(config.cm_retries.into()) as u8,
-    }
-    let (endpoint, link) = resolver.create(&config, sk.into())?;
+    let (endpoint, link) = resolver.create(&config(sk), sk.into())?;
     let source = resolver.source()?;
     let mut local = sk.local();
     if !sk.address_is_bound() {

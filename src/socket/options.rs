@@ -8,7 +8,6 @@ use crate::sys::address::{AF_INET6_SDP, AF_INET_SDP};
 use crate::sys::bindings as c;
 use crate::sys::errno::{EINVAL, ENOPROTOOPT};
 use crate::sys::net::options::{NewValue, OldValue};
-use crate::sys::net::params;
 use crate::sys::net::sock::{Flag, State};
 use kernel::prelude::*;
 
@@ -171,6 +170,7 @@ fn get_tcp(sk: &SdpSock, name: u32, value: &OldValue<'_>) -> Result {
         let c = sk.connection();
         (c.options.clone(), c.max_payload(), c.fallback.route())
     };
+    let timers = o.timers(sk);
     value.give_int(match name {
         c::TCP_NODELAY => o.no_delay.into(),
         c::TCP_CORK => o.cork.into(),
@@ -179,12 +179,12 @@ fn get_tcp(sk: &SdpSock, name: u32, value: &OldValue<'_>) -> Result {
             or(o.maxseg, DEFAULT_MAXSEG)
         }
         c::TCP_MAXSEG => max_payload as i32,
-        c::TCP_KEEPIDLE => or(o.keep_idle, params::sdp_keepalive_time()),
-        c::TCP_KEEPINTVL => o.keep_interval as i32,
-        c::TCP_KEEPCNT => o.keep_count as i32,
-        c::TCP_SYNCNT => or(o.syn_count, 6),
-        c::TCP_LINGER2 if o.linger2 == 0 => 60,
-        c::TCP_LINGER2 => o.linger2,
+        c::TCP_KEEPIDLE => timers.keep_idle as i32,
+        c::TCP_KEEPINTVL => timers.keep_interval as i32,
+        c::TCP_KEEPCNT => timers.keep_count as i32,
+        c::TCP_SYNCNT => timers.syn_count as i32,
+        c::TCP_LINGER2 if o.linger2 < 0 => o.linger2,
+        c::TCP_LINGER2 => timers.fin_timeout as i32,
         c::TCP_DEFER_ACCEPT => o.defer_accept as i32,
         c::TCP_WINDOW_CLAMP => o.window_clamp as i32,
         c::TCP_USER_TIMEOUT => o.user_timeout as i32,

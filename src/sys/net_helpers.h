@@ -61,6 +61,11 @@ struct sdp_h_addr {
 	__be16			port;
 };
 
+/* Times of TCP, in seconds, and counts. */
+struct sdp_h_tcp_timers {
+	u32	keep_idle, keep_interval, keep_count, syn_count, fin_timeout;
+};
+
 static inline bool sdp_h_is_v6(const struct sock *sk)
 {
 	return sk->sk_prot->ipv6_pinfo_offset != 0;
@@ -119,6 +124,7 @@ int sdp_h_bind_scope(struct sock *sk, int scope);
 bool sdp_h_bound_dev_eq(struct net *net, int bound, int ifindex);
 int sdp_h_local_route(struct net *net, const struct sdp_h_addr *to, int ifindex,
 		    struct sdp_h_addr *from);
+void sdp_h_tcp_timers(const struct sock *sk, struct sdp_h_tcp_timers *t);
 void sdp_h_custom_sockopt(struct socket *sock);
 int sdp_h_most_rmem(const struct sock *sk);
 void sdp_h_set_rmem(struct sock *sk, int bytes);

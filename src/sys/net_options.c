@@ -294,3 +294,15 @@ int sdp_h_getsockopt(struct sock *sk, int level, int name, char __user *value, i
 		return ipv6_getsockopt(sk, level, name, value, len);
 	return ip_getsockopt(sk, level, name, value, len);
 }
+
+/* The sysctls of the namespace. */
+void sdp_h_tcp_timers(const struct sock *sk, struct sdp_h_tcp_timers *t)
+{
+	const struct netns_ipv4 *v4 = &sock_net(sk)->ipv4;
+
+	t->keep_idle = READ_ONCE(v4->sysctl_tcp_keepalive_time) / HZ;
+	t->keep_interval = READ_ONCE(v4->sysctl_tcp_keepalive_intvl) / HZ;
+	t->keep_count = READ_ONCE(v4->sysctl_tcp_keepalive_probes);
+	t->syn_count = READ_ONCE(v4->sysctl_tcp_syn_retries);
+	t->fin_timeout = READ_ONCE(v4->sysctl_tcp_fin_timeout) / HZ;
+}

@@ -171,6 +171,14 @@ impl SockCore {
         unsafe { c::sdp_h_cast_nodelay(self.raw()) }
     }
 
+    /// What the namespace's sysctls say of TCP's times.
+    pub(crate) fn tcp_timers(&self) -> c::sdp_h_tcp_timers {
+        let mut t = c::sdp_h_tcp_timers::default();
+        // SAFETY: By the invariants the sock is alive; `t` is writable.
+        unsafe { c::sdp_h_tcp_timers(self.raw(), &mut t) };
+        t
+    }
+
     /// How long a receive may wait, in jiffies: 0 for not at all.
     pub(crate) fn receive_timeout(&self, non_blocking: bool) -> isize {
         match non_blocking {

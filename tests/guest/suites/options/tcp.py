@@ -6,7 +6,7 @@ import socket
 import struct
 import time
 
-from lib import calls, consts, observe, pattern
+from lib import calls, consts, netns, observe, pattern
 from lib.env import SAME, OneOf
 from lib.registry import case
 
@@ -330,3 +330,38 @@ def not_sent_lowat(e):
     sender.result()
     near.close()
     e.check(len(end.result()) > 3000000, "not all has come")
+
+
+TIMES = {"ipv4/tcp_keepalive_time": 30, "ipv4/tcp_keepalive_intvl": 5, "ipv4/tcp_keepalive_probes": 3, "ipv4/tcp_syn_retries": 2,
+         "ipv4/tcp_fin_timeout": 10}
+OF_TIMES = "TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_SYNCNT", "TCP_LINGER2"
+
+
+@case
+def of_the_namespace(e):
+    """Times that no option has set are those of the namespace's sysctls."""
+    def told(sock):
+        return [sock.get(TCP, getattr(socket, name)) for name in OF_TIMES]
+
+    early, before = e.socket(), {}
+    try:
+        for path, value in TIMES.items():
+            before[path] = netns.sysctl(path, value)
+        listener = e.listen("self")
+        late = e.socket()
+        e.note("made before", told(early))
+        e.note("new", told(late))
+        e.note("listener", told(listener))
+        far = e.connect(listener, "peer")
+        near = e.keep(listener.accept()[0])
+        e.note("accepted", told(near))
+        other = e.listen()
+        late.connect(e.address(e.there, other.port))
+        e.note("connected", told(late))
+        late.set(TCP, socket.TCP_KEEPIDLE, 44)
+        e.note("set", told(late))
+        e.note("of the other namespace", e.outcome(far.get, TCP, socket.TCP_KEEPIDLE) in (7200, 30))
+    finally:
+        for path, value in before.items():
+            netns.sysctl(path, value)
+    e.note("afterwards", told(early))
