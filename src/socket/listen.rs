@@ -15,7 +15,7 @@ use crate::conn::{rx_buffers, BacklogSlot, Listener, SdpSock, Socket, FIN_TIME};
 use crate::protocol::{self, Hello, HelloAck, IpVersion, Parameters};
 use crate::sys::address::Address;
 use crate::sys::debug::debug;
-use crate::sys::errno::{EAGAIN, EINVAL, ENETDOWN, ENOBUFS};
+use crate::sys::errno::{EADDRINUSE, EAGAIN, EINVAL, ENETDOWN, ENOBUFS};
 use crate::sys::net::descriptor::{Descriptor, Progress};
 use crate::sys::net::family;
 use crate::sys::net::params;
@@ -45,6 +45,7 @@ pub(super) fn listen(call: &Descriptor<'_, Socket>, backlog: u32) -> Result {
     if sk.port() == 0 {
         bind::take_port(sk, 0)?;
     }
+    check_tcp(sk)?;
     let listener = Listener::new(transport::listen(sk.port())?)?;
     sk.set_backlog(backlog);
     sk.clear_shutdown();
@@ -55,6 +56,27 @@ pub(super) fn listen(call: &Descriptor<'_, Socket>, backlog: u32) -> Result {
         stop(sk);
     }
     r
+}
+
+/// A client of `IPPROTO_SDP` means TCP's listener: another user may not take it away from that one.
+///
+/// # Errors
+///
+/// `EADDRINUSE`: TCP has a listener of another user at this address. Listeners at addresses that a
+/// wildcard includes, and those that come later, are found when a request arrives.
+fn check_tcp(sk: &SdpSock) -> Result {
+    let local = sk.local();
+    let takes_ipv4 = local.ip.is_ipv6() && local.ip.is_unspecified() && !sk.v6_only();
+    let any_ipv4 = Address {
+        port: local.port,
+        ..Address::any(false)
+    };
+    let is_anothers =
+        |at: &Address| sk.tcp_is_anothers(at, &Address::any(at.ip.is_ipv6()), sk.bound_interface());
+    if is_anothers(&local) || (takes_ipv4 && is_anothers(&any_ipv4)) {
+        return Err(EADDRINUSE.into());
+    }
+    Ok(())
 }
 
 /// Ends listening: connections that nobody has accepted are reset. The socket lock is held.
@@ -133,6 +155,13 @@ impl Acceptor<SdpSock> for Incoming {
         let Some(listener) = listener else {
             return Verdict::Unknown;
         };
+        if listener.tcp_is_anothers(&local, &remote, request.ifindex() as i32) {
+            debug!(
+                "a request to connect to port {} is refused: TCP has a listener of another user there",
+                local.port
+            );
+            return Verdict::Unknown;
+        }
         let Some(slot) = BacklogSlot::reserve(&listener) else {
             namespace.count(|s| s.backlog_drops += 1);
             debug!(

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Addresses and ports of a socket, and where they are. No policy lives here. */
 #include <net/addrconf.h>
+#include <net/inet6_hashtables.h>
+#include <net/inet_hashtables.h>
 #include <net/ip.h>
 #include <net/ip6_route.h>
 #include <net/l3mdev.h>
@@ -89,6 +91,48 @@ bool sdp_h_is_broadcast(const struct sock *sk, const struct sdp_h_addr *a)
 {
 	return ipv6_addr_v4mapped(&a->ip) &&
 	       inet_addr_type(sock_net(sk), a->ip.s6_addr32[3]) == RTN_BROADCAST;
+}
+
+/* TCP's listener for connections from `remote` to `local` that come in by `dif`. RCU is held. */
+static const struct sock *tcp_listener(struct net *net, const struct sdp_h_addr *local,
+				       const struct sdp_h_addr *remote, int dif)
+{
+	int l3mdev = l3mdev_master_ifindex_by_index(net, dif);
+	int sdif = l3mdev ? dif : 0;
+
+	if (ipv6_addr_v4mapped(&local->ip))
+		return __inet_lookup_listener(net, NULL, 0, remote->ip.s6_addr32[3], remote->port,
+					      local->ip.s6_addr32[3], ntohs(local->port),
+					      l3mdev ?: dif, sdif);
+	return inet6_lookup_listener(net, NULL, 0, &remote->ip, remote->port, &local->ip,
+				     ntohs(local->port), l3mdev ?: dif, sdif);
+}
+
+/*
+ * True if connections from `remote` to `local` by TCP reach a listener of another user than `sk`.
+ * False if `sk` belongs to root. False if its own TCP socket listens: TCP's rules for ports have
+ * kept other users away then.
+ */
+bool sdp_h_tcp_is_anothers(struct sock *sk, const struct sdp_h_addr *local,
+			   const struct sdp_h_addr *remote, int dif)
+{
+	struct net *net = sock_net(sk);
+	const struct socket *tcp;
+	const struct sock *other;
+	bool is = false;
+
+	if (uid_eq(sk_uid(sk), make_kuid(net->user_ns, 0)))
+		return false;
+	rcu_read_lock();
+	/* freed after a grace period; the slab of TCP's socks is SLAB_TYPESAFE_BY_RCU */
+	tcp = READ_ONCE(((struct sdp_h_sock *)sk)->tcp);
+	other = tcp ? READ_ONCE(tcp->sk) : NULL;
+	if (!other || inet_sk_state_load(other) != TCP_LISTEN) {
+		other = tcp_listener(net, local, remote, dif);
+		is = other && !uid_eq(sk_uid(other), sk_uid(sk));
+	}
+	rcu_read_unlock();
+	return is;
 }
 
 /* The address that a connection to `to` comes from, by the routes; false if there is none. */

@@ -118,6 +118,8 @@ int sdp_h_priority(const struct sock *sk);
 bool sdp_h_reserved_port(const struct sock *sk, u16 port);
 bool sdp_h_is_own_address(const struct sock *sk, const struct sdp_h_addr *a);
 bool sdp_h_is_broadcast(const struct sock *sk, const struct sdp_h_addr *a);
+bool sdp_h_tcp_is_anothers(struct sock *sk, const struct sdp_h_addr *local,
+			   const struct sdp_h_addr *remote, int dif);
 bool sdp_h_source(struct sock *sk, const struct sdp_h_addr *to, int ifindex,
 		  struct sdp_h_addr *from);
 int sdp_h_bind_scope(struct sock *sk, int scope);

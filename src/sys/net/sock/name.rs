@@ -69,6 +69,20 @@ impl SockCore {
         to_result(unsafe { c::sdp_h_bind_scope(self.raw(), scope as i32) })
     }
 
+    /// True if TCP has a listener of another user for connections from `remote` to `local` that
+    /// come in by `interface` (0: by none in particular). False for root's sockets, and for those
+    /// whose own TCP socket listens.
+    pub(crate) fn tcp_is_anothers(
+        &self,
+        local: &Address,
+        remote: &Address,
+        interface: i32,
+    ) -> bool {
+        let (local, remote) = (local.to_c(), remote.to_c());
+        // SAFETY: By the invariants the sock is alive; the addresses are read only.
+        unsafe { c::sdp_h_tcp_is_anothers(self.raw(), &local, &remote, interface) }
+    }
+
     /// The address that a connection to `to` would come from, with port 0, as the routes say now.
     /// The socket lock is held.
     pub(crate) fn route_source(&self, to: &Address) -> Option<Address> {
