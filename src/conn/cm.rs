@@ -81,6 +81,11 @@ impl Cm {
         self.resolver = Some(resolver);
     }
 
+    /// The interface that the connection is to leave by, 0 for any.
+    pub(crate) fn device(&self) -> u32 {
+        self.target.map_or(0, |to| to.scope)
+    }
+
     /// Resolves the same peer again.
     pub(crate) fn search_again(&mut self, resolver: Resolver<SdpSock>) {
         self.resolver = Some(resolver);

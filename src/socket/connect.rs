@@ -34,7 +34,6 @@ const RESOLVE_TIME: u32 = 2000;
 /// request for less.
 const TCP_SYN_RETRIES: u32 = 6;
 
-/// Whether connect(2) is under way.
 fn connecting(s: State) -> bool {
     matches!(s, State::SynSent | State::SynRecv)
 }
@@ -114,6 +113,9 @@ pub(super) fn start(sk: &SdpSock, to: &Address) -> Result {
     if !local.ip.is_unspecified() && local.ip.is_ipv4() != to.ip.is_ipv4() {
         return Err(EINVAL.into());
     }
+    let source = (!local.ip.is_unspecified()).then_some(local);
+    // before it has a port, as on TCP
+    let way = way(sk, source.as_ref(), &to).map_err(unreachable_error)?;
     let ours = sk.port() == 0;
     if ours {
         let port = bind::choose_port(sk, Some(&to), None).map_err(|e| match Errno::of(e) {
@@ -123,11 +125,10 @@ pub(super) fn start(sk: &SdpSock, to: &Address) -> Result {
         sk.set_port(port);
     }
     sk.set_remote(&to);
-    let r = resolve(sk, &local, &to);
+    let r = resolve(sk, source.as_ref(), way);
     if let Err(e) = r {
         sk.set_state(State::Close);
-        let port = sk.local().port;
-        sk.set_local(&Address { port, ..local });
+        sk.set_local(&local);
         sk.set_remote(&Address::any(sk.is_v6()));
         release_transport(sk);
         if ours {
@@ -139,50 +140,60 @@ pub(super) fn start(sk: &SdpSock, to: &Address) -> Result {
     Ok(())
 }
 
+/// An attempt to find the peer, its address, and the source address by the routes.
+struct Way {
+    resolver: Resolver<SdpSock>,
+    to: Address,
+    source: Address,
+}
+
+/// The way that IP's rules and routes have for the socket's packets.
+///
+/// # Errors
+///
+/// Those of TCP's connect(2); `ENETUNREACH` if rules send packets for an own address elsewhere.
+fn way(sk: &SdpSock, source: Option<&Address>, to: &Address) -> Result<Way> {
+    // as on TCP, where the scope of a link-local address has become this
+    let scope = sk.bound_interface() as u32;
+    let mut to = Address { scope, ..*to };
+    let route = sk.route(source, &to)?;
+    if !route.is_local {
+        if sk.is_own_address(&to) {
+            return Err(ENETUNREACH.into());
+        }
+        to.scope = route.ifindex;
+    }
+    Ok(Way {
+        resolver: Resolver::new(sk.net(), sk.into(), route)?,
+        to,
+        source: route.source,
+    })
+}
+
 /// Asks for address and route.
-fn resolve(sk: &SdpSock, local: &Address, to: &Address) -> Result {
-    let source = (!local.ip.is_unspecified()).then_some(*local);
-    let (resolver, to) = resolver(sk, source.as_ref(), to)?;
+fn resolve(sk: &SdpSock, source: Option<&Address>, way: Way) -> Result {
     {
         let mut c = sk.connection();
         c.reset();
         sk.begins_anew();
-        c.cm.search(to, resolver.clone());
+        c.cm.search(way.to, way.resolver.clone());
     }
     // What the last connection left is not for this one.
     let _ = sk.take_error();
     sk.set_state(State::SynSent);
     if source.is_none() {
         // As on TCP getsockname(2) tells where it comes from before the connection is there.
-        if let Some(from) = sk.route_source(&to) {
-            let port = sk.local().port;
-            sk.set_local(&Address { port, ..from });
-        }
+        let port = sk.local().port;
+        sk.set_local(&Address { port, ..way.source });
     }
-    search(sk, &resolver, source.as_ref(), &to)
-}
-
-/// What finds address and route, and the destination with its interface.
-fn resolver(
-    sk: &SdpSock,
-    source: Option<&Address>,
-    to: &Address,
-) -> Result<(Resolver<SdpSock>, Address)> {
-    // as on TCP, where the scope of a link-local address has become this
-    let scope = sk.bound_interface() as u32;
-    let to = Address { scope, ..*to };
-    Ok((Resolver::new(sk.net(), sk.into(), source, &to)?, to))
+    search(sk, source, &way)
 }
 
 /// Starts it; [`resolved`] is told.
-fn search(
-    sk: &SdpSock,
-    resolver: &Resolver<SdpSock>,
-    source: Option<&Address>,
-    to: &Address,
-) -> Result {
+fn search(sk: &SdpSock, source: Option<&Address>, way: &Way) -> Result {
     let class = sk.traffic_class();
-    resolver.start(source, to, RESOLVE_TIME, (class != 0).then_some(class))
+    let class = (class != 0).then_some(class);
+    way.resolver.start(source, &way.to, RESOLVE_TIME, class)
 }
 
 /// Address and route are known, or cannot be found.
@@ -212,9 +223,13 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
     if sk.state() != State::SynSent {
         return Ok(());
     }
-    let device = sk.bound_interface();
-    let wrong_device = device != 0 && resolver.ifindex() != device as u32;
-    if wrong_device || (params::sdp_link_layer_ib_only() != 0 && resolver.is_ethernet()?) {
+    let device = sk.connection().cm.device();
+    if device != 0 && resolver.ifindex() != device {
+        // `rdma_cm` does not know of this socket's rules: others may get there
+        sk.connection().fallback.to = None;
+        return Err(ENETUNREACH.into());
+    }
+    if params::sdp_link_layer_ib_only() != 0 && resolver.is_ethernet()? {
         return Err(ENETUNREACH.into());
     }
     let (endpoint, link) = resolver.create(&config(sk), sk.into())?;
@@ -337,7 +352,7 @@ fn ask_anew(sk: &SdpSock, link: LinkId, mtu: bool) -> Result {
         c.cm.ask_anew(mtu).ok_or(ECONNREFUSED)?
     };
     let source = sk.address_is_bound().then(|| sk.local());
-    let (resolver, to) = resolver(sk, source.as_ref(), &to)?;
+    let way = way(sk, source.as_ref(), &to)?;
     let below = {
         let mut c = sk.connection();
         if !is_current(&c) {
@@ -349,13 +364,13 @@ fn ask_anew(sk: &SdpSock, link: LinkId, mtu: bool) -> Result {
         if let Some(end) = end {
             c.timers.set(Timer::Close, end);
         }
-        c.cm.search_again(resolver.clone());
+        c.cm.search_again(way.resolver.clone());
         below
     };
     below.destroy();
     debug!("{}: new request, path MTU refused: {}", Ends(sk), mtu);
-    if let Err(e) = search(sk, &resolver, source.as_ref(), &to) {
-        fail(sk, |c| c.cm.is_by(resolver.id()), unreachable_error(e));
+    if let Err(e) = search(sk, source.as_ref(), &way) {
+        fail(sk, |c| c.cm.is_by(way.resolver.id()), unreachable_error(e));
     }
     Ok(())
 }

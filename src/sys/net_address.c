@@ -135,39 +135,6 @@ bool sdp_h_tcp_is_anothers(struct sock *sk, const struct sdp_h_addr *local,
 	return is;
 }
 
-/* The address that a connection to `to` comes from, by the routes; false if there is none. */
-bool sdp_h_source(struct sock *sk, const struct sdp_h_addr *to, int ifindex,
-		  struct sdp_h_addr *from)
-{
-	if (ipv6_addr_v4mapped(&to->ip)) {
-		struct flowi4 fl4;
-		struct rtable *rt = ip_route_connect(&fl4, to->ip.s6_addr32[3], 0, ifindex,
-						     IPPROTO_TCP, 0, to->port, sk);
-
-		if (IS_ERR(rt))
-			return false;
-		ip_rt_put(rt);
-		ipv6_addr_set_v4mapped(fl4.saddr, &from->ip);
-	} else {
-		struct flowi6 fl6 = {
-			.flowi6_proto = IPPROTO_TCP,
-			.daddr = to->ip,
-			.flowi6_oif = ifindex,
-			.flowi6_mark = READ_ONCE(sk->sk_mark),
-			.flowi6_uid = sk_uid(sk),
-			.fl6_dport = to->port,
-		};
-		struct dst_entry *dst = ip6_dst_lookup_flow(sock_net(sk), sk, &fl6, NULL);
-
-		if (IS_ERR(dst))
-			return false;
-		dst_release(dst);
-		from->ip = fl6.saddr;
-	}
-	from->port = 0;
-	return true;
-}
-
 /* Binds to the interface of a link-local peer, as tcp_v6_connect(); -EINVAL without one. */
 int sdp_h_bind_scope(struct sock *sk, int scope)
 {
@@ -187,59 +154,76 @@ bool sdp_h_bound_dev_eq(struct net *net, int bound, int ifindex)
 	return inet_sk_bound_dev_eq(net, bound, master ?: ifindex, master ? ifindex : 0);
 }
 
-/* What a look for a route that failed comes to: nothing leads there, or there was no memory. */
-static int no_way(long err)
+static int route4(struct net *net, struct sock *sk, const struct sdp_h_addr *to, int ifindex,
+		  struct sdp_h_route *route)
 {
-	return err == -ENOMEM || err == -ENOBUFS ? -ENOMEM : 0;
+	struct flowi4 fl4 = {
+		.flowi4_proto = IPPROTO_TCP,
+		.flowi4_oif = ifindex,
+		.daddr = to->ip.s6_addr32[3],
+		.saddr = ipv6_addr_v4mapped(&route->from.ip) ? route->from.ip.s6_addr32[3] : 0,
+	};
+	struct rtable *rt;
+
+	if (sk)
+		rt = ip_route_connect(&fl4, fl4.daddr, fl4.saddr, ifindex, IPPROTO_TCP,
+				      inet_sk(sk)->inet_sport, to->port, sk);
+	else if (fl4.daddr)
+		rt = ip_route_output_key(net, &fl4);
+	else
+		return -ENETUNREACH;
+	if (IS_ERR(rt))
+		return PTR_ERR(rt);
+	route->local = rt->rt_type == RTN_LOCAL;
+	route->ifindex = route->local ? rt->rt_iif ?: net->loopback_dev->ifindex :
+					rt->dst.dev->ifindex;
+	ip_rt_put(rt);
+	ipv6_addr_set_v4mapped(fl4.saddr, &route->from.ip);
+	return 0;
+}
+
+static int route6(struct net *net, struct sock *sk, const struct sdp_h_addr *to, int ifindex,
+		  struct sdp_h_route *route)
+{
+	struct flowi6 fl6 = {
+		.flowi6_proto = IPPROTO_TCP,
+		.flowi6_oif = ifindex,
+		.daddr = to->ip,
+		.saddr = route->from.ip,
+	};
+	struct inet6_dev *idev;
+	struct dst_entry *dst;
+
+	if (sk) {
+		fl6.flowlabel = ip6_make_flowinfo(inet_sk(sk)->pinet6->tclass, 0);
+		fl6.flowi6_mark = READ_ONCE(sk->sk_mark);
+		fl6.flowi6_uid = sk_uid(sk);
+		fl6.fl6_sport = inet_sk(sk)->inet_sport;
+		fl6.fl6_dport = to->port;
+	}
+	dst = ip6_dst_lookup_flow(net, sk, &fl6, NULL);
+	if (IS_ERR(dst))
+		return PTR_ERR(dst);
+	route->local = dst_rt6_info(dst)->rt6i_flags & RTF_LOCAL;
+	idev = ip6_dst_idev(dst);
+	route->ifindex = !route->local ? dst_dev(dst)->ifindex :
+			 idev ? idev->dev->ifindex : net->loopback_dev->ifindex;
+	dst_release(dst);
+	route->from.ip = fl6.saddr;
+	return 0;
 }
 
 /*
- * The interface that `to` belongs to, by which a packet from `from` (or from the address that is
- * filled in there) counts as received, though it goes by the loopback; 0 if it is no address of
- * this namespace, or if nothing leads there; -ENOMEM.
+ * Finds the way to `to` by the rules and routes for packets of `sk`, or of no socket (NULL).
+ * If `route->from` is unspecified, the source address is filled in. The interface is the one that
+ * packets leave by. For an own address it is the one that the address belongs to: a packet counts
+ * as received by it, though it goes by the loopback.
  */
-int sdp_h_local_route(struct net *net, const struct sdp_h_addr *to, int ifindex,
-		    struct sdp_h_addr *from)
+int sdp_h_route(struct net *net, struct sock *sk, const struct sdp_h_addr *to, int ifindex,
+		struct sdp_h_route *route)
 {
-	if (ipv6_addr_v4mapped(&to->ip)) {
-		struct flowi4 fl4 = {
-			.flowi4_proto = IPPROTO_TCP,
-			.flowi4_oif = ifindex,
-			.daddr = to->ip.s6_addr32[3],
-			.saddr = ipv6_addr_v4mapped(&from->ip) ? from->ip.s6_addr32[3] : 0,
-		};
-		struct rtable *rt;
-		int iif;
-
-		if (!fl4.daddr)
-			return 0;
-		rt = ip_route_output_key(net, &fl4);
-		if (IS_ERR(rt))
-			return no_way(PTR_ERR(rt));
-		iif = rt->rt_type == RTN_LOCAL ? rt->rt_iif ?: net->loopback_dev->ifindex : 0;
-		ip_rt_put(rt);
-		ipv6_addr_set_v4mapped(fl4.saddr, &from->ip);
-		return iif;
-	} else {
-		struct flowi6 fl6 = {
-			.flowi6_proto = IPPROTO_TCP,
-			.flowi6_oif = ifindex,
-			.daddr = to->ip,
-			.saddr = from->ip,
-		};
-		struct dst_entry *dst;
-		struct inet6_dev *idev;
-		int iif = 0, err;
-
-		err = ip6_dst_lookup(net, NULL, &dst, &fl6);
-		if (err)
-			return no_way(err);
-		if (dst_rt6_info(dst)->rt6i_flags & RTF_LOCAL) {
-			idev = ip6_dst_idev(dst);
-			iif = idev ? idev->dev->ifindex : net->loopback_dev->ifindex;
-		}
-		dst_release(dst);
-		from->ip = fl6.saddr;
-		return iif;
-	}
+	route->from.port = 0;
+	if (ipv6_addr_v4mapped(&to->ip))
+		return route4(net, sk, to, ifindex, route);
+	return route6(net, sk, to, ifindex, route);
 }

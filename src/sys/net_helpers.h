@@ -66,6 +66,12 @@ struct sdp_h_tcp_timers {
 	u32	keep_idle, keep_interval, keep_count, syn_count, fin_timeout;
 };
 
+struct sdp_h_route {
+	struct sdp_h_addr	from;
+	int			ifindex;
+	bool			local;	/* to an address of this namespace */
+};
+
 static inline bool sdp_h_is_v6(const struct sock *sk)
 {
 	return sk->sk_prot->ipv6_pinfo_offset != 0;
@@ -120,12 +126,10 @@ bool sdp_h_is_own_address(const struct sock *sk, const struct sdp_h_addr *a);
 bool sdp_h_is_broadcast(const struct sock *sk, const struct sdp_h_addr *a);
 bool sdp_h_tcp_is_anothers(struct sock *sk, const struct sdp_h_addr *local,
 			   const struct sdp_h_addr *remote, int dif);
-bool sdp_h_source(struct sock *sk, const struct sdp_h_addr *to, int ifindex,
-		  struct sdp_h_addr *from);
 int sdp_h_bind_scope(struct sock *sk, int scope);
 bool sdp_h_bound_dev_eq(struct net *net, int bound, int ifindex);
-int sdp_h_local_route(struct net *net, const struct sdp_h_addr *to, int ifindex,
-		    struct sdp_h_addr *from);
+int sdp_h_route(struct net *net, struct sock *sk, const struct sdp_h_addr *to, int ifindex,
+		struct sdp_h_route *route);
 void sdp_h_tcp_timers(const struct sock *sk, struct sdp_h_tcp_timers *t);
 void sdp_h_custom_sockopt(struct socket *sock);
 int sdp_h_most_rmem(const struct sock *sk);

@@ -11,9 +11,9 @@
 mod calls;
 pub(crate) mod descriptor;
 pub(crate) mod family;
+pub(crate) mod ip_route;
 pub(crate) mod ipproto;
 mod life;
-pub(crate) mod local_route;
 pub(crate) mod message;
 pub(crate) mod netns;
 pub(crate) mod notice;

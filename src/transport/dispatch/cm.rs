@@ -8,6 +8,7 @@ use super::super::{
 };
 use super::Endpoint;
 use crate::sys::address::Address;
+use crate::sys::net::ip_route::IpRoute;
 use crate::sys::net::params;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -123,18 +124,10 @@ impl<O: Upcalls> Clone for Resolver<O> {
 }
 
 impl<O: Upcalls> Resolver<O> {
-    /// A resolver that has not begun. `source` is where the connection comes from, if not from what
-    /// the route says; ports do not matter.
-    pub(crate) fn new(
-        net: &Net,
-        owner: ARef<O>,
-        source: Option<&Address>,
-        destination: &Address,
-    ) -> Result<Self> {
-        if params::local_transport() != 0 {
-            if let Some(way) = net.local_route(source, destination)? {
-                return Ok(Self::Local(local::Resolver::new(net, owner, way)?));
-            }
+    /// A resolver that has not begun, for a connection whose packets IP would send by `route`.
+    pub(crate) fn new(net: &Net, owner: ARef<O>, route: IpRoute) -> Result<Self> {
+        if route.is_local && params::local_transport() != 0 {
+            return Ok(Self::Local(local::Resolver::new(net, owner, route)?));
         }
         Ok(Self::Rdma(rdma::Resolver::new(net, owner)?))
     }
@@ -144,7 +137,8 @@ impl<O: Upcalls> Resolver<O> {
         either!(self, r => r.id())
     }
 
-    /// Begins, once, with the addresses of [`Resolver::new`]. The result is told by
+    /// Begins, once. `source` is where the connection comes from, if not from what the route says;
+    /// ports do not matter. The result is told by
     /// [`Upcalls::resolved`], possibly before this returns.
     ///
     /// Either half of the search has `timeout_ms`. `tos` are the DSCP and ECN bits.
@@ -335,7 +329,7 @@ where
 ///
 /// What an RDMA device that does not have it says, such as `ENODEV` or `EADDRNOTAVAIL`; `ENOMEM`.
 pub(crate) fn usable_address(net: &Net, address: &Address) -> Result {
-    if params::local_transport() != 0 && net.local_route(None, address)?.is_some() {
+    if params::local_transport() != 0 && net.is_local(address)? {
         return Ok(());
     }
     net.has_rdma(address)

@@ -9,7 +9,7 @@ use super::pair::{Pair, Side};
 use super::{Config, Net, ResolverId, Upcalls, Verdict, REQUEST_DATA};
 use crate::sys::address::Address;
 use crate::sys::errno::{ECONNABORTED, ECONNREFUSED, ETIMEDOUT};
-use crate::sys::net::local_route::LocalRoute;
+use crate::sys::net::ip_route::IpRoute;
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use core::cell::Cell;
 use kernel::prelude::*;
@@ -34,14 +34,14 @@ pub(crate) trait Acceptor<O: Upcalls>: 'static {
 pub(crate) struct Resolver<O: Upcalls> {
     owner: ARef<O>,
     net: ARef<Net>,
-    way: LocalRoute,
+    route: IpRoute,
 }
 
 impl<O: Upcalls> Resolver<O> {
     /// A resolver that has not begun.
-    pub(crate) fn new(net: &Net, owner: ARef<O>, way: LocalRoute) -> Result<Arc<Self>> {
+    pub(crate) fn new(net: &Net, owner: ARef<O>, route: IpRoute) -> Result<Arc<Self>> {
         let net = net.into();
-        Ok(Arc::new(Resolver { owner, net, way }, GFP_KERNEL)?)
+        Ok(Arc::new(Resolver { owner, net, route }, GFP_KERNEL)?)
     }
 
     /// Which one this is, in upcalls to the owner.
@@ -56,12 +56,12 @@ impl<O: Upcalls> Resolver<O> {
 
     /// The address that the connection comes from, with port 0.
     pub(crate) fn source(&self) -> Address {
-        self.way.source
+        self.route.source
     }
 
     /// The interface by which the peer is reached.
     pub(crate) fn ifindex(&self) -> u32 {
-        self.way.ifindex
+        self.route.ifindex
     }
 
     /// Makes the two halves of a connection that can be asked for. Receives can be posted.
@@ -87,7 +87,7 @@ impl<O: Upcalls> Resolver<O> {
     ) -> Result {
         let ask = RequestData {
             net: self.net.clone(),
-            ifindex: self.way.ifindex,
+            ifindex: self.route.ifindex,
             port,
             hello: *hello,
             began: jiffies(),

@@ -83,15 +83,6 @@ impl SockCore {
         unsafe { c::sdp_h_tcp_is_anothers(self.raw(), &local, &remote, interface) }
     }
 
-    /// The address that a connection to `to` would come from, with port 0, as the routes say now.
-    /// The socket lock is held.
-    pub(crate) fn route_source(&self, to: &Address) -> Option<Address> {
-        let mut a = c::sdp_h_addr::default();
-        // SAFETY: By the invariants the sock is alive; `a` is writable.
-        unsafe { c::sdp_h_source(self.raw(), &to.to_c(), to.scope as i32, &mut a) }
-            .then(|| Address::from_c(&a, self.is_v6()))
-    }
-
     /// The port that the socket holds, 0 for none.
     pub(crate) fn port(&self) -> u16 {
         // SAFETY: By the invariants the sock is alive.

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! IP's ways to an address.
+
+use super::super::address::Address;
+use super::super::bindings as c;
+use super::super::errno::{Errno, ENOBUFS, ENOMEM};
+use super::super::netns::Net;
+use super::sock::SockCore;
+use core::ptr;
+use kernel::error::to_result;
+use kernel::prelude::*;
+
+/// The way to an address.
+#[derive(Clone, Copy)]
+pub(crate) struct IpRoute {
+    /// Where it begins, with port 0.
+    pub(crate) source: Address,
+    /// The interface that packets leave by. For an own address: the one that it belongs to, by
+    /// which packets count as received, though they go by the loopback.
+    pub(crate) ifindex: u32,
+    /// It leads to an address of this namespace.
+    pub(crate) is_local: bool,
+}
+
+fn route(net: &Net, sk: *mut c::sock, from: Option<&Address>, to: &Address) -> Result<IpRoute> {
+    let v6 = to.ip.is_ipv6();
+    let any = Address::any(v6);
+    let mut route = c::sdp_h_route {
+        from: from.unwrap_or(&any).to_c(),
+        ..Default::default()
+    };
+    // SAFETY: The namespace is alive. The sock is null or alive, and one of IPv6 if the address is.
+    // `route` may be read and written.
+    to_result(unsafe {
+        c::sdp_h_route(net.as_raw(), sk, &to.to_c(), to.scope as i32, &mut route)
+    })?;
+    Ok(IpRoute {
+        source: Address {
+            port: 0,
+            ..Address::from_c(&route.from, v6)
+        },
+        ifindex: route.ifindex as u32,
+        is_local: route.local,
+    })
+}
+
+impl Net {
+    /// True if a listener bound to `bound`, 0 for none, takes what comes by `ifindex`.
+    pub(crate) fn bound_dev_eq(&self, bound: i32, ifindex: u32) -> bool {
+        // SAFETY: The namespace is alive.
+        unsafe { c::sdp_h_bound_dev_eq(self.as_raw(), bound, ifindex as i32) }
+    }
+
+    /// True if packets of no socket in particular to this address stay in the namespace.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn is_local(&self, to: &Address) -> Result<bool> {
+        match route(self, ptr::null_mut(), None, to) {
+            Ok(route) => Ok(route.is_local),
+            Err(e) if [ENOMEM, ENOBUFS].contains(&Errno::of(e)) => Err(ENOMEM.into()),
+            Err(_) => Ok(false),
+        }
+    }
+}
+
+impl SockCore {
+    /// The way that the socket's packets take to an address, by the rules and routes of now, from
+    /// `source` if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Those of TCP's connect(2): `ENETUNREACH`, or what a rule or route says.
+    pub(crate) fn route(&self, source: Option<&Address>, to: &Address) -> Result<IpRoute> {
+        route(self.net(), self.raw(), source, to)
+    }
+}
