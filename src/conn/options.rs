@@ -10,7 +10,6 @@ use crate::sys::net::params;
 /// Which sends are zero copy (`SDP_ZCOPY_THRESH`, `sdp_zcopy_thresh`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Threshold {
-    /// None.
     Never,
     /// Sends of at least this many bytes.
     From(usize),
@@ -32,9 +31,7 @@ impl Threshold {
 /// Socket options under the connection's lock.
 #[derive(Clone)]
 pub(crate) struct Options {
-    /// `TCP_NODELAY`.
     pub(crate) no_delay: bool,
-    /// `TCP_CORK`.
     pub(crate) cork: bool,
     /// `TCP_QUICKACK`, which has no effect.
     pub(crate) quickack: bool,
@@ -52,11 +49,9 @@ pub(crate) struct Options {
     pub(crate) linger2: i32,
     /// `TCP_DEFER_ACCEPT` in seconds.
     pub(crate) defer_accept: u32,
-    /// `TCP_WINDOW_CLAMP`.
     pub(crate) window_clamp: u32,
     /// `TCP_NOTSENT_LOWAT` in bytes, 0 for none.
     pub(crate) not_sent_lowat: u32,
-    /// `TCP_INQ`.
     pub(crate) inq: bool,
     /// `TCP_MAXSEG` as set, 0 for the connection's own.
     pub(crate) maxseg: u32,
@@ -64,7 +59,6 @@ pub(crate) struct Options {
     pub(crate) zcopy_thresh: i32,
     /// `SDP_ASYNC_SEND`, negative for the module's.
     pub(crate) async_send: i32,
-    /// `SDP_LAST_BIND_ERR`.
     pub(crate) last_bind_error: i32,
     /// Replaces the Hello, or the HelloAck of connections that a listener accepts.
     #[cfg(sdp_selftest)]

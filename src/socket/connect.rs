@@ -289,9 +289,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
 
 /// The HelloAck has come.
 ///
-/// # Errors
-///
-/// `EPROTO` if it is none; the connection is refused.
+/// Errors: `EPROTO` if it is none; the connection is refused.
 pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
     let Ok(ack) = HelloAck::parse(hello_ack) else {
         refused(sk, link, EPROTO.into());

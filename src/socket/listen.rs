@@ -27,7 +27,6 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
-/// listen(2).
 pub(super) fn listen(call: &Descriptor<'_, Socket>, backlog: u32) -> Result {
     let sk = call.sk;
     let _lock = sk.lock();
@@ -92,7 +91,6 @@ pub(super) fn stop(sk: &SdpSock) {
     sk.set_waiting(0);
 }
 
-/// accept(2).
 pub(super) fn accept(sk: &SdpSock, non_blocking: bool) -> Result<Unaccepted<Socket>> {
     let mut lock = sk.lock();
     let mut timeout = sk.receive_timeout(non_blocking);
@@ -120,7 +118,6 @@ pub(super) fn accept(sk: &SdpSock, non_blocking: bool) -> Result<Unaccepted<Sock
     }
 }
 
-/// Takes requests to connect.
 pub(crate) struct Incoming;
 
 impl Acceptor<SdpSock> for Incoming {
@@ -195,7 +192,6 @@ fn connection_hash(local: &Address, remote: &Address) -> u32 {
     hash(&bytes)
 }
 
-/// An address of a Hello.
 fn address(hello: &Hello, ip: &[u8; 16], port: u16, request: &Request<'_, SdpSock>) -> Address {
     match hello.ip_version {
         IpVersion::V4 => Address {

@@ -16,7 +16,6 @@ const DEFAULT_MAXSEG: i32 = 536;
 /// Longest time that TCP waits between two retransmissions, in seconds.
 const RTO_MAX: u32 = 120;
 
-/// setsockopt(2) at levels other than `SOL_SOCKET`.
 pub(super) fn set(sk: &SdpSock, level: i32, name: i32, value: &NewValue<'_>) -> Result {
     match level as u32 {
         c::SOL_TCP => set_tcp(sk, name as u32, value.int()?),
@@ -143,7 +142,6 @@ fn deferral(wanted: i32) -> u32 {
     period
 }
 
-/// getsockopt(2) at levels other than `SOL_SOCKET`.
 pub(super) fn get(sk: &SdpSock, level: i32, name: i32, value: &OldValue<'_>) -> Result {
     match level as u32 {
         c::SOL_TCP => get_tcp(sk, name as u32, value),
@@ -198,7 +196,6 @@ fn get_tcp(sk: &SdpSock, name: u32, value: &OldValue<'_>) -> Result {
     })
 }
 
-/// ioctl(2) for commands that give an integer.
 pub(super) fn ioctl(sk: &SdpSock, command: u32) -> Result<i32> {
     let _lock = sk.lock();
     let waiting = matches!(sk.state(), State::SynSent | State::SynRecv);
@@ -230,7 +227,6 @@ pub(super) fn ioctl(sk: &SdpSock, command: u32) -> Result<i32> {
     }
 }
 
-/// `SO_RCVLOWAT`.
 pub(super) fn set_rcvlowat(sk: &SdpSock, bytes: i32) -> Result {
     // A mark that the buffer cannot reach would never be woken for. Half of the buffer's memory is
     // filled at least, see `receive_queue`.

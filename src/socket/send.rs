@@ -53,9 +53,7 @@ pub(super) fn send(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<usize> {
 
 /// Waits for a connect(2) in progress.
 ///
-/// # Errors
-///
-/// `EPIPE`: no connection. `EAGAIN`: the call must not wait.
+/// Errors: `EPIPE`: no connection. `EAGAIN`: the call must not wait.
 fn wait_connected(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result {
     loop {
         let seq = sk.event_seq();
@@ -170,9 +168,7 @@ fn by_parts(
 /// Adds bytes of a call as a block that the call need not wait for. `None`: check again. Otherwise
 /// this many bytes have to go another way.
 ///
-/// # Errors
-///
-/// `EAGAIN`, or the error of a signal: there is no space for a block.
+/// Errors: `EAGAIN`, or the error of a signal: there is no space for a block.
 fn detach(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
@@ -208,9 +204,7 @@ fn detach(
 /// Sends bytes of the call by a step without a copy, if it is one. `Ok(false)`: the caller has to
 /// copy.
 ///
-/// # Errors
-///
-/// `EPIPE`: the connection is lost. Others: the error of a signal or time-out.
+/// Errors: `EPIPE`: the connection is lost. Others: the error of a signal or time-out.
 fn directly(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
@@ -228,9 +222,7 @@ fn directly(
 /// Queues a copy of the next bytes of the call, as many as a chunk takes and at most `most`, and
 /// sends.
 ///
-/// # Errors
-///
-/// Those of [`make`] and [`commit`], `EFAULT`. The message counts exactly the queued bytes.
+/// Errors: Those of [`make`] and [`commit`], `EFAULT`. The message counts exactly the queued bytes.
 fn copy(sk: &SdpSock, message: &mut SendMsg<'_>, space: &mut Space, most: usize) -> Result {
     let flags = message.flags();
     let want = message.remaining();
@@ -272,9 +264,7 @@ pub(super) fn announced_no_more(sk: &SdpSock) {
 
 /// Allocates a chunk for the next bytes.
 ///
-/// # Errors
-///
-/// `EPIPE`: no connection. `ENOMEM`.
+/// Errors: `EPIPE`: no connection. `ENOMEM`.
 #[inline(never)] // few calls need one
 fn make(sk: &SdpSock, space: &mut Space) -> Result<OpenChunk> {
     let mut buffer =
@@ -292,9 +282,7 @@ fn make(sk: &SdpSock, space: &mut Space) -> Result<OpenChunk> {
 
 /// Closes a chunk with `got` new bytes, and sends.
 ///
-/// # Errors
-///
-/// `EPIPE`: no connection; the new bytes are not queued.
+/// Errors: `EPIPE`: no connection; the new bytes are not queued.
 fn commit(sk: &SdpSock, chunk: OpenChunk, got: usize, more: bool, urgent: bool) -> Result {
     let timed = {
         let mut c = sk.connection();

@@ -259,16 +259,6 @@ void sdp_h_tcp_share_name(struct sock *sk, const struct socket *tcp)
 	}
 }
 
-void sdp_h_tcp_lock(struct socket *tcp)
-{
-	lock_sock(tcp->sk);
-}
-
-void sdp_h_tcp_unlock(struct socket *tcp)
-{
-	release_sock(tcp->sk);
-}
-
 /*
  * Takes a port, as TCP does where a program binds none: nobody else's is shared. If it is `covered`,
  * sockets of this module hold it in that way, and have kept off whatever would be in the way. The
@@ -292,17 +282,14 @@ bool sdp_h_tcp_take_port(struct socket *tcp, u16 port, bool covered)
 	return !err;
 }
 
-static void give_port(struct sock *sk)
-{
-	if (inet_sk(sk)->inet_num && sk->sk_prot->put_port)
-		sk->sk_prot->put_port(sk);
-	inet_sk(sk)->inet_sport = 0;
-}
-
 /* Undoes that. */
-void sdp_h_tcp_give_port(struct socket *tcp)
+void sdp_h_tcp_give_port(struct sock *sk)
 {
-	give_port(tcp->sk);
+	/* getsockname() still returns a port that TCP itself has given back */
+	if (!inet_sk(sk)->inet_num)
+		return;
+	sk->sk_prot->put_port(sk);
+	inet_sk(sk)->inet_sport = 0;
 }
 
 /* The connection that it was taken for is no more: gives it back, but one that bind(2) has chosen. */
@@ -312,7 +299,7 @@ void sdp_h_tcp_leave_port(struct socket *tcp)
 
 	lock_sock(sk);
 	if (sk->sk_state == TCP_CLOSE && !(sk->sk_userlocks & SOCK_BINDPORT_LOCK))
-		give_port(sk);
+		sdp_h_tcp_give_port(sk);
 	release_sock(sk);
 }
 
@@ -323,7 +310,7 @@ void sdp_h_tcp_unbind(struct socket *tcp, int ifindex)
 
 	lock_sock(sk);
 	if (sk->sk_state == TCP_CLOSE) {
-		give_port(sk);
+		sdp_h_tcp_give_port(sk);
 		inet_reset_saddr(sk);
 		sk->sk_userlocks &= ~(SOCK_BINDADDR_LOCK | SOCK_BINDPORT_LOCK);
 		WRITE_ONCE(sk->sk_bound_dev_if, ifindex);
@@ -358,7 +345,7 @@ void sdp_h_tcp_begin(struct socket *tcp, void *address, int len)
 		err = sk->sk_prot->connect(sk, address, len);
 		if (err == -EADDRNOTAVAIL && !(sk->sk_userlocks & SOCK_BINDPORT_LOCK)) {
 			/* TCP was there by this port before: TIME_WAIT */
-			give_port(sk);
+			sdp_h_tcp_give_port(sk);
 			err = sk->sk_prot->connect(sk, address, len);
 		}
 		tcp->state = SS_CONNECTING;

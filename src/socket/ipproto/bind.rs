@@ -21,7 +21,6 @@ use kernel::prelude::*;
 /// How often another port is tried of those that TCP chooses, if SDP has given it to somebody.
 const TRIES: u32 = 100;
 
-/// bind(2).
 pub(super) fn bind(call: &Descriptor<'_, Socket>, name: &Name) -> Result {
     let sk = call.sk;
     let decision = sk.decide();
@@ -133,7 +132,6 @@ pub(super) fn settle(sk: &SdpSock, tcp: &Tcp<'_>) -> Result {
     Ok(())
 }
 
-/// listen(2).
 pub(super) fn listen(call: &Descriptor<'_, Socket>, backlog: u32) -> Result {
     let sk = call.sk;
     let decision = sk.decide();

@@ -112,7 +112,6 @@ enum Begun {
     Else,
 }
 
-/// Begins to connect.
 fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<Begun> {
     let sk = call.sk;
     let decision = sk.decide();

@@ -63,7 +63,6 @@ pub(super) fn set(
     }
 }
 
-/// getsockopt(2).
 pub(super) fn get(
     call: &Descriptor<'_, Socket>,
     level: i32,

@@ -14,7 +14,6 @@ use core::net::IpAddr;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 
-/// Slots of the table.
 const SLOTS: usize = 128;
 
 /// How many times `ipproto_wait` a host has that has answered lately: enough, by default, for a
@@ -41,7 +40,6 @@ pub(in crate::socket) struct PeerCache {
 }
 
 impl PeerCache {
-    /// Nothing.
     pub(in crate::socket) fn new() -> Result<Self> {
         let mut slots = KVec::with_capacity(SLOTS, GFP_KERNEL)?;
         for _ in 0..SLOTS {

@@ -132,10 +132,6 @@ pub(in crate::socket) struct Ports {
 
 impl Ports {
     /// Gives `port` to a socket.
-    ///
-    /// # Errors
-    ///
-    /// `EADDRINUSE`; `ENOMEM`.
     pub(in crate::socket) fn take(&mut self, sk: &SdpSock, port: u16) -> Result {
         self.claim(sk, port, Claim::new(sk), false)
     }
@@ -144,10 +140,6 @@ impl Ports {
     /// destinations alone, if it is to connect. With `tcp` its TCP socket has TCP's as well. As
     /// TCP's, the two halves of the range are for different calls first: those with the parity of
     /// its begin for connect(2), the others for bind(2) and listen(2).
-    ///
-    /// # Errors
-    ///
-    /// `EADDRINUSE`; `ENOMEM`.
     pub(in crate::socket) fn choose(
         &mut self,
         sk: &SdpSock,
@@ -214,9 +206,7 @@ impl Ports {
 
     /// Enters a socket, in place of what it held before.
     ///
-    /// # Errors
-    ///
-    /// `ENOMEM`; it holds that still.
+    /// Errors: `ENOMEM`; it holds that still.
     fn enter(&mut self, sk: &SdpSock, port: u16, claim: Claim, holds_tcp: bool) -> Result {
         let (id, listens) = (sk.id(), sk.state() == State::Listen);
         let holder = Holder {
@@ -263,9 +253,7 @@ impl Ports {
 
     /// Notes that the socket listens now, or no longer.
     ///
-    /// # Errors
-    ///
-    /// `EADDRINUSE` if somebody else listens there; `ENOMEM`.
+    /// Errors: `EADDRINUSE` if somebody else listens there; `ENOMEM`.
     pub(in crate::socket) fn listening(&mut self, sk: &SdpSock) -> Result {
         let id = sk.id();
         if sk.state() != State::Listen {

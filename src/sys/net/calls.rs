@@ -98,7 +98,6 @@ pub(super) unsafe fn fill_ops<T: Family>(
     o.set_peek_off = Some(c::sk_set_peek_off);
 }
 
-/// Converts a result to a C return value.
 pub(super) fn errno(r: Result) -> i32 {
     match r {
         Ok(()) => 0,
@@ -106,7 +105,6 @@ pub(super) fn errno(r: Result) -> i32 {
     }
 }
 
-/// Converts a count to a C return value.
 pub(super) fn count(r: Result<usize>) -> i32 {
     match r {
         Ok(n) => i32::try_from(n).unwrap_or(i32::MAX),
@@ -164,8 +162,6 @@ pub(super) unsafe extern "C" fn create<T: Family, const V6: bool>(
     errno(r)
 }
 
-/// Returns the sock of a descriptor.
-///
 /// # Safety
 ///
 /// `socket` is a descriptor of the family in use by a call, which lasts for `'a`.
@@ -174,8 +170,6 @@ pub(super) unsafe fn of<'a, T: Family>(socket: *mut c::socket) -> &'a Sock<T> {
     unsafe { Sock::from_raw((*socket).sk) }
 }
 
-/// Returns the bytes of an address argument.
-///
 /// # Safety
 ///
 /// `address` points to `len` bytes that live for `'a`.

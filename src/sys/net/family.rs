@@ -15,17 +15,15 @@ use kernel::prelude::*;
 
 /// A socket family.
 pub(crate) trait Family: InNet + Sized + Send + Sync + 'static {
-    /// The part of a new socket.
     fn init() -> impl PinInit<Self, Error>;
-    /// The socket calls.
     const OPS: Ops<Self>;
 }
 
 /// The socket calls of a family.
 ///
-/// Context: process, may sleep, no locks, unless said otherwise.
+/// Context: process, may sleep, no locks, unless said otherwise. A bool says that the call must not
+/// block, two integers are the level and the name of an option.
 pub(crate) struct Ops<T: InNet> {
-    /// socket(2) has made a socket.
     pub(crate) opened: fn(&Sock<T>) -> Result,
     /// Takes a port (0: any) for the socket, whose local address is set. The socket lock is held.
     pub(crate) take_port: fn(&Sock<T>, u16) -> Result,
@@ -33,11 +31,8 @@ pub(crate) struct Ops<T: InNet> {
     pub(crate) give_port: fn(&Sock<T>),
     /// Notes how bind(2) of an address ended (`SDP_LAST_BIND_ERR`).
     pub(crate) bound: fn(&Sock<T>, &Address, Result),
-    /// connect(2), without blocking if the last argument is true.
     pub(crate) connect: fn(&Descriptor<'_, T>, &Named, bool) -> Result,
-    /// listen(2), with the backlog.
     pub(crate) listen: fn(&Descriptor<'_, T>, u32) -> Result,
-    /// accept(2), without blocking if the last argument is true.
     pub(crate) accept: fn(&Sock<T>, bool) -> Result<Unaccepted<T>>,
     /// poll(2): the events that are there, as EPOLL* bits. The caller waits already.
     pub(crate) poll: fn(&Sock<T>) -> u32,
@@ -53,19 +48,15 @@ pub(crate) struct Ops<T: InNet> {
     pub(crate) disconnect: fn(&Sock<T>),
     /// close(2) of the last descriptor, which may wait for so many jiffies.
     pub(crate) close: fn(&Sock<T>, usize),
-    /// setsockopt(2) of level and name, other than `SOL_SOCKET`.
     pub(crate) set_option: fn(&Sock<T>, i32, i32, &NewValue<'_>) -> Result,
-    /// getsockopt(2) of level and name, other than `SOL_SOCKET`.
     pub(crate) get_option: fn(&Sock<T>, i32, i32, &OldValue<'_>) -> Result,
     /// `SO_KEEPALIVE` was set. The socket lock is held.
     pub(crate) set_keepalive: fn(&Sock<T>, bool),
-    /// `SO_RCVLOWAT` was set to so many bytes.
     pub(crate) set_rcvlowat: fn(&Sock<T>, i32) -> Result,
     /// Does the jobs given to [`Sock::schedule`](super::sock::SockCore::schedule); in a worker.
     pub(crate) work: fn(&Sock<T>, u32),
     /// The time of [`Sock::set_timer`](super::sock::SockCore::set_timer) has come; in a worker.
     pub(crate) timer: fn(&Sock<T>),
-    /// The calls on sockets of `IPPROTO_SDP` that differ.
     pub(crate) dual: DualOps<T>,
 }
 
@@ -87,7 +78,6 @@ pub(crate) type TcpOption<'a> = &'a dyn Fn(&Tcp<'_>) -> Result;
 
 /// The socket calls of `IPPROTO_SDP`.
 pub(crate) struct DualOps<T: InNet> {
-    /// socket(2) has made a socket.
     pub(crate) begun: fn(&Sock<T>) -> Result,
     /// socket(2) has failed after that.
     pub(crate) undone: fn(&Sock<T>),
@@ -103,9 +93,7 @@ pub(crate) struct DualOps<T: InNet> {
     /// The program wants a feature of TCP alone, on a descriptor that is both.
     pub(crate) prefer_tcp: fn(&Sock<T>),
     pub(crate) bind: fn(&Descriptor<'_, T>, &Name) -> Result,
-    /// connect(2), with the flags of the file.
     pub(crate) connect: fn(&Descriptor<'_, T>, &Name, u32) -> Result,
-    /// listen(2), with the backlog.
     pub(crate) listen: fn(&Descriptor<'_, T>, u32) -> Result,
     /// accept(2), without blocking if the second argument is true: the new connection, or none if
     /// the last argument has taken one of TCP.
@@ -116,7 +104,6 @@ pub(crate) struct DualOps<T: InNet> {
     ) -> Result<Option<Unaccepted<T>>>,
     /// setsockopt(2) of level and name, by a way to set it on each of the two.
     pub(crate) set: fn(&Descriptor<'_, T>, i32, i32, TcpOption<'_>, &dyn Fn() -> Result) -> Result,
-    /// getsockopt(2) of level and name, other than `SOL_SOCKET`.
     pub(crate) get: fn(&Descriptor<'_, T>, i32, i32, TcpOption<'_>, &dyn Fn() -> Result) -> Result,
     /// close(2), while the TCP socket is still there. It is given if it has won.
     pub(crate) closing: fn(&Sock<T>, Option<&Tcp<'_>>),

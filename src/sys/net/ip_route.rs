@@ -53,10 +53,6 @@ impl Net {
     }
 
     /// True if packets of no socket in particular to this address stay in the namespace.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
     pub(crate) fn is_local(&self, to: &Address) -> Result<bool> {
         match route(self, ptr::null_mut(), None, to) {
             Ok(route) => Ok(route.is_local),
@@ -69,10 +65,6 @@ impl Net {
 impl SockCore {
     /// The way that the socket's packets take to an address, by the rules and routes of now, from
     /// `source` if there is one.
-    ///
-    /// # Errors
-    ///
-    /// Those of TCP's connect(2): `ENETUNREACH`, or what a rule or route says.
     pub(crate) fn route(&self, source: Option<&Address>, to: &Address) -> Result<IpRoute> {
         route(self.net(), self.raw(), source, to)
     }

@@ -70,8 +70,6 @@ pub(super) unsafe fn fill_ops<T: Family>(
     o.splice_eof = Some(splice_eof::<T>);
 }
 
-/// A call on a descriptor.
-///
 /// # Safety
 ///
 /// `socket` is a descriptor of `IPPROTO_SDP` in use by a call, which lasts for `'a`.

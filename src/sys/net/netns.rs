@@ -136,9 +136,7 @@ impl<P: PerNet> Registration<P> {
     ///
     /// While it is dropped nobody is in [`of`], nor has anything from there.
     ///
-    /// # Errors
-    ///
-    /// `EBUSY`: registered already. Others: from the kernel.
+    /// Errors: `EBUSY`: registered already. Others: from the kernel.
     pub(super) unsafe fn new() -> Result<Self> {
         let single = Single::take(&REGISTERED)?;
         // SAFETY: The functions have the required signatures, live as long as the module, and
@@ -238,10 +236,6 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
 /// # Safety
 ///
 /// [`held`] works for the namespace until they are removed, which is before the module goes.
-///
-/// # Errors
-///
-/// `ENOMEM`, or a name is taken.
 unsafe fn create<P>(net: &Net, files: &[ProcEntry<P>]) -> Result {
     for (i, file) in files.iter().enumerate() {
         // SAFETY: The namespace is alive, the name is a C string, and the functions live as long as the

@@ -24,9 +24,7 @@ pub(crate) struct Notice {
 impl Notice {
     /// Makes the completion of a call, if it wants one. The socket lock is held.
     ///
-    /// # Errors
-    ///
-    /// `ENOBUFS`: the maximum is in flight, unread, or locked in memory.
+    /// Errors: `ENOBUFS`: the maximum is in flight, unread, or locked in memory.
     pub(crate) fn begin(message: &mut SendMsg<'_>, sk: &SockCore) -> Result<Option<Self>> {
         if message.flags() & c::MSG_ZEROCOPY == 0 {
             return Ok(None);

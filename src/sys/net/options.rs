@@ -33,9 +33,7 @@ impl NewValue<'_> {
 
     /// Returns the value as an integer.
     ///
-    /// # Errors
-    ///
-    /// `EINVAL`: shorter than an integer. `EFAULT`.
+    /// Errors: `EINVAL`: shorter than an integer. `EFAULT`.
     pub(crate) fn int(&self) -> Result<i32> {
         if (self.len as usize) < size_of::<i32>() {
             return Err(EINVAL.into());
@@ -89,9 +87,7 @@ impl OldValue<'_> {
 
     /// Returns the caller's space in bytes.
     ///
-    /// # Errors
-    ///
-    /// `EFAULT`. `EINVAL`: a negative length.
+    /// Errors: `EFAULT`. `EINVAL`: a negative length.
     pub(crate) fn room(&self) -> Result<usize> {
         let mut len = 0;
         // SAFETY: `len` is the user pointer of the call, which get_user() checks.

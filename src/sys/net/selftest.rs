@@ -14,9 +14,7 @@ use kernel::sync::aref::ARef;
 
 /// Returns the socket of a descriptor of the calling process.
 ///
-/// # Errors
-///
-/// `EBADF`, `ENOTSOCK`. `EAFNOSUPPORT`: of another family.
+/// Errors: `EBADF`, `ENOTSOCK`. `EAFNOSUPPORT`: of another family.
 pub(crate) fn socket_of<T: Family>(fd: i32) -> Result<ARef<Sock<T>>> {
     let mut error = 0;
     // SAFETY: Called by a process; `error` may be written to.
@@ -61,9 +59,7 @@ fn message(address: usize, len: usize, dest: bool) -> Result<c::msghdr> {
 
 /// Calls `f` like a send call of the process with `len` bytes from `address`.
 ///
-/// # Errors
-///
-/// `EFAULT`: outside of any process's address space.
+/// Errors: `EFAULT`: outside of any process's address space.
 pub(crate) fn source<R>(
     address: usize,
     len: usize,
@@ -76,9 +72,7 @@ pub(crate) fn source<R>(
 
 /// Calls `f` like a receive call of the process for `len` bytes at `address`.
 ///
-/// # Errors
-///
-/// `EFAULT`: outside of any process's address space.
+/// Errors: `EFAULT`: outside of any process's address space.
 pub(crate) fn destination<R>(
     address: usize,
     len: usize,

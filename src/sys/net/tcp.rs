@@ -37,9 +37,6 @@ impl Name {
         len: 0,
     };
 
-    /// # Errors
-    ///
-    /// `EINVAL` if it is longer than any address.
     pub(super) fn new(bytes: &[u8]) -> Result<Self> {
         let mut me = Self::EMPTY;
         me.bytes
@@ -99,8 +96,6 @@ impl Name {
     }
 }
 
-/// The TCP socket.
-///
 /// # Invariants
 ///
 /// `socket` is that of TCP beneath a descriptor of `IPPROTO_SDP`, and is not released during `'a`.
@@ -122,7 +117,6 @@ macro_rules! op {
 pub(super) use op;
 
 impl<'a> Tcp<'a> {
-    /// The C object.
     pub(super) fn raw(&self) -> *mut c::socket {
         self.socket
     }
@@ -153,7 +147,6 @@ impl<'a> Tcp<'a> {
         Address::from_c(&a, v6)
     }
 
-    /// bind(2).
     pub(crate) fn bind(&self, name: &Name) -> Result {
         let mut name = *name;
         // SAFETY: By the invariants the socket is alive; the address has room for what a hook may
@@ -180,7 +173,7 @@ impl<'a> Tcp<'a> {
     /// To give it a port. It has none. Takes its lock; may sleep.
     pub(crate) fn ports(&self) -> Ports<'a> {
         // SAFETY: By the invariants the socket is alive.
-        unsafe { c::sdp_h_tcp_lock(self.socket) };
+        unsafe { c::lock_sock_nested((*self.socket).sk, 0) };
         // INVARIANT: Just taken.
         Ports {
             tcp: *self,
@@ -194,14 +187,12 @@ impl<'a> Tcp<'a> {
         unsafe { c::sdp_h_tcp_leave_port(self.socket) }
     }
 
-    /// listen(2).
     pub(crate) fn listen(&self, backlog: u32) -> Result {
         let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
         // SAFETY: By the invariants the socket is alive.
         to_result(unsafe { op!(self, listen(backlog)) })
     }
 
-    /// connect(2).
     pub(crate) fn connect(&self, name: &Name, flags: u32) -> Result {
         let mut name = *name;
         // SAFETY: As for `bind`.
@@ -228,10 +219,6 @@ impl<'a> Tcp<'a> {
     }
 
     /// Waits until connect(2) has an answer; returns the time left, 0 on time-out.
-    ///
-    /// # Errors
-    ///
-    /// As [`SockCore::sleep`].
     pub(crate) fn wait_connected(&self, timeout: isize) -> Result<isize> {
         // SAFETY: By the invariants the socket is alive; a call on the descriptor may sleep.
         let left = unsafe { c::sdp_h_tcp_wait_connected(self.socket, timeout as _) };
@@ -287,14 +274,14 @@ impl Ports<'_> {
     /// Undoes that.
     pub(crate) fn give(&self) {
         // SAFETY: By the invariants the socket is alive and locked.
-        unsafe { c::sdp_h_tcp_give_port(self.tcp.socket) }
+        unsafe { c::sdp_h_tcp_give_port((*self.tcp.socket).sk) }
     }
 }
 
 impl Drop for Ports<'_> {
     fn drop(&mut self) {
         // SAFETY: By the invariants the socket is alive, and locked by this thread.
-        unsafe { c::sdp_h_tcp_unlock(self.tcp.socket) }
+        unsafe { c::release_sock((*self.tcp.socket).sk) }
     }
 }
 

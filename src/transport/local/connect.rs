@@ -75,10 +75,6 @@ impl<O: Upcalls> Resolver<O> {
 
     /// Asks for the connection, and has the acceptor answer. Its answer comes by [`Upcalls::replied`] or
     /// [`Upcalls::refused`], before this returns if it is not asked again later.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` if that was done already.
     pub(crate) fn connect<A: Acceptor<O>>(
         &self,
         link: &CmLink<O>,
@@ -184,9 +180,7 @@ impl<O: Upcalls> Request<O> {
 
     /// Makes both halves of the connection, once. Receives can be posted.
     ///
-    /// # Errors
-    ///
-    /// `ENODEV` when the requester has given up, `EBUSY` the second time, `ENOMEM`.
+    /// Errors: `ENODEV` when the requester has given up, `EBUSY` the second time, `ENOMEM`.
     pub(crate) fn create(
         &self,
         config: &Config,

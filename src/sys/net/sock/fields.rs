@@ -12,7 +12,6 @@ use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 
 impl SockCore {
-    /// The connection's state.
     pub(crate) fn state(&self) -> State {
         State::from_raw(read_once!(self.__sk_common.skc_state))
     }
@@ -143,7 +142,6 @@ impl SockCore {
         unsafe { c::sdp_h_set_rmem(self.raw(), clamp(receive)) };
     }
 
-    /// Sets [`SockCore::rcvlowat`].
     pub(crate) fn set_rcvlowat(&self, bytes: i32) {
         write_once!(self.sk_rcvlowat = bytes)
     }
@@ -153,7 +151,6 @@ impl SockCore {
         read_once!(self.sk_lingertime) as usize
     }
 
-    /// Whether a flag is set.
     pub(crate) fn flag(&self, f: Flag) -> bool {
         // SAFETY: By the invariants the sock is alive; flags are read atomically.
         unsafe { c::sdp_h_sock_flag(self.raw(), f.raw()) }
@@ -212,7 +209,6 @@ impl SockCore {
         }
     }
 
-    /// Sets it.
     pub(crate) fn set_peek_offset(&self, to: i32) {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sk_set_peek_off(self.raw(), to) };
@@ -249,7 +245,6 @@ impl SockCore {
         unsafe { c::sdp_h_tos(self.raw()) }
     }
 
-    /// The network namespace.
     pub(crate) fn net(&self) -> &Net {
         // SAFETY: By the invariants the sock is alive. It keeps its namespace alive if a program has
         // made it, and its memory if a kernel user has, who closes the socket before the end.
@@ -267,7 +262,6 @@ impl SockCore {
         read_once!(self.sk_max_ack_backlog)
     }
 
-    /// Sets [`SockCore::backlog`].
     pub(crate) fn set_backlog(&self, n: u32) {
         write_once!(self.sk_max_ack_backlog = n)
     }

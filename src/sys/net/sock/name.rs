@@ -22,7 +22,6 @@ impl SockCore {
         matches!(family, AF_INET | AF_INET6)
     }
 
-    /// The local address and port.
     pub(crate) fn local(&self) -> Address {
         let mut a = c::sdp_h_addr::default();
         // SAFETY: By the invariants the sock is alive; `a` is writable.
@@ -30,7 +29,6 @@ impl SockCore {
         Address::from_c(&a, self.is_v6())
     }
 
-    /// The peer's address and port.
     pub(crate) fn remote(&self) -> Address {
         let mut a = c::sdp_h_addr::default();
         // SAFETY: By the invariants the sock is alive; `a` is writable.
@@ -44,7 +42,6 @@ impl SockCore {
         unsafe { c::sdp_h_set_local(self.raw(), &a.to_c()) }
     }
 
-    /// Sets the peer's address and port.
     pub(crate) fn set_remote(&self, a: &Address) {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_set_remote(self.raw(), &a.to_c()) }
@@ -89,7 +86,6 @@ impl SockCore {
         unsafe { c::sdp_h_num(self.raw()) }
     }
 
-    /// Sets the port that the socket holds.
     pub(crate) fn set_port(&self, port: u16) {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_set_num(self.raw(), port) }
@@ -125,13 +121,11 @@ impl SockCore {
         self.user_lock(c::SOCK_BINDPORT_LOCK)
     }
 
-    /// `SO_REUSEADDR`.
     pub(crate) fn reuse_address(&self) -> bool {
         // SAFETY: By the invariants the sock is alive; a bit field changed by setsockopt(2) only.
         unsafe { (*self.raw()).__sk_common.skc_reuse() != 0 }
     }
 
-    /// `SO_REUSEPORT`.
     pub(crate) fn reuse_port(&self) -> bool {
         // SAFETY: As for `reuse_address`.
         unsafe { (*self.raw()).__sk_common.skc_reuseport() != 0 }

@@ -59,9 +59,7 @@ impl SockCore {
 
     /// [`SockCore::sleep`] that only the death of the caller ends before its time.
     ///
-    /// # Errors
-    ///
-    /// `EINTR` if the caller is to die, `ETIMEDOUT`.
+    /// Errors: `EINTR` if the caller is to die, `ETIMEDOUT`.
     pub(crate) fn sleep_killably(&self, seq: i32, timeout: Jiffies) -> Result {
         match self.sleep_in(seq, timeout as isize, TASK_KILLABLE, false) {
             0 => Err(ETIMEDOUT.into()),
