@@ -97,10 +97,16 @@ def choose(offered, wish=None):
     wish = wish or SERIES
     found = list(complete(offered))
     if wish == NEXT:
-        found = [entry for entry in found if not (is_supported(entry[0]) and is_ours(entry[1]))]
+        ours = [entry for entry in found if is_supported(entry[0]) and is_ours(entry[1])]
+        found = [entry for entry in found if entry not in ours]
         if not found:
             raise NotOffered("Debian has no kernel besides those that make takes by itself")
-        return max(found, key=by_package)
+        found, newest = max(found, key=by_package), max(ours, key=by_package, default=None)
+        if newest is None or by_package(newest) < by_package(found):
+            say("kernel", f"{found[0]} is newer than each kernel that make takes by itself")
+        else:
+            say("kernel", f"Debian has none that is newer than {newest[0]}: taking {found[0]}, for its compilers")
+        return found
     if isinstance(wish, str):
         found = [entry for entry in found if entry[0] == wish]
         if not found:

@@ -28,10 +28,10 @@ def script(name):
 prepare, check = script("prepare"), script("check")
 
 
-def offer(*kernels, without=()):
+def offer(*those, without=()):
     offered = {}
-    for version, build in kernels:
-        series = ".".join(version.split(".")[:2])
+    for version, build in those:
+        series = kernels.series_of(version)
         for name in (f"linux-binary-{version}", f"linux-modules-{version}", f"linux-headers-{version}", f"linux-source-{series}"):
             if name not in without:
                 offered.setdefault(name, set()).add(build)
@@ -92,6 +92,28 @@ class Choice(unittest.TestCase):
         self.assertEqual(kernels.choose(offered, "7.2.9+deb13-amd64")[0], "7.2.9+deb13-amd64")
         with self.assertRaises(cache.Failure):
             kernels.choose(offered, "7.2.1+deb13-amd64")
+
+
+class Next(unittest.TestCase):
+    """The kernel of make next, and whether it is a newer one at all."""
+
+    def choose(self, *others):
+        ours = ("7.3.4+deb13-amd64", "7.3.4-1~bpo13+1"), ("7.2.12+deb13-amd64", "7.2.12-1~bpo13+1")
+        with mock.patch.object(kernels, "SERIES", ("7.3", "7.2")), mock.patch.object(kernels, "say") as said:
+            version = kernels.choose(offer(*ours, *others), kernels.NEXT)[0]
+        return version, " ".join(call.args[1] for call in said.call_args_list)
+
+    def test_a_newer_one(self):
+        version, said = self.choose(("7.3-rc7-amd64", "7.3~rc7-1~exp1"), ("7.4-rc2-amd64", "7.4~rc2-1~exp1"))
+        self.assertEqual((version, said), ("7.4-rc2-amd64", "7.4-rc2-amd64 is newer than each kernel that make takes by itself"))
+
+    def test_none(self):
+        version, said = self.choose(("7.2.9-amd64", "7.2.9-1"), ("7.3-rc7-amd64", "7.3~rc7-1~exp1"))
+        self.assertEqual((version, said), ("7.3-rc7-amd64", "Debian has none that is newer than 7.3.4+deb13-amd64: taking 7.3-rc7-amd64, for its compilers"))
+
+    def test_nothing_else(self):
+        with self.assertRaises(kernels.NotOffered):
+            self.choose()
 
 
 class Download(unittest.TestCase):
