@@ -2,11 +2,10 @@
 
 //! Pinned pages of programs.
 //!
-//! [`Pages`] are the pages of one piece of a program's memory, or of several that can be one memory
-//! region, kept where they are for a device to read or write; pinned from the iterator of a send or receive call
-//! ([`super::net::message::SendMsg::pin`], [`super::net::message::RecvMsg::pin`]). What a page
-//! holds is not touched from here. [`Locked`] is what they count against the user's
-//! `RLIMIT_MEMLOCK`.
+//! [`Pages`] are the pages of one segment of program memory, or of several that can be one memory
+//! region, pinned for a device to read or write, from the iterator of a send or receive call
+//! ([`super::net::message::SendMsg::pin`], [`super::net::message::RecvMsg::pin`]). This file does
+//! not touch their content. [`Locked`] charges them to the user's `RLIMIT_MEMLOCK`.
 
 use super::bindings as c;
 use super::errno::{Errno, EOPNOTSUPP};
@@ -15,33 +14,32 @@ use kernel::alloc;
 use kernel::prelude::*;
 use kernel::sync::atomic::{AtomicFlag, Relaxed};
 
-/// Set once a program asks for memory to be protected.
+/// Set once a program uses write protection.
 static COUNTED: AtomicFlag = AtomicFlag::new(false);
 
 /// Bytes in a page.
 pub(crate) const PAGE: usize = kernel::page::PAGE_SIZE;
 
-/// How long pages are to be pinned.
+/// Duration of pinning.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PinTerm {
-    /// For one copy by a processor that has begun.
+    /// For one copy that a processor has begun.
     Short,
-    /// For as long as somebody else likes. Memory of which the kernel must be able to take back
-    /// pages, or to know when they are written, is refused.
+    /// For as long as another party likes. Refuses memory whose pages the kernel must be able to
+    /// take back, or whose writes it must know.
     Long,
 }
 
-/// Why pages were not pinned.
+/// Reason that pages were not pinned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unpinnable {
-    /// It is not memory of a program: the call is the kernel's own, as in splice(2), or has come to
-    /// its end.
+    /// Not program memory: the call is the kernel's own, as in splice(2), or has come to its end.
     NotUser,
-    /// It cannot be pinned, or not be accessed. Copying to or from it may still be possible.
+    /// It cannot be pinned or accessed. A copy may still succeed.
     Fault,
 }
 
-/// Room for the pages of one piece of memory, and the pages.
+/// List of the pages of one piece of memory.
 ///
 /// # Invariants
 ///
@@ -55,9 +53,9 @@ pub(crate) struct Pages {
     offset: u32,
     len: u32,
     written: bool,
-    /// The kernel's own, which no program has.
+    /// Set for the kernel's own pages, which no program has.
     own: bool,
-    /// The caller has named the pages, so there are references to them.
+    /// Set if the caller has named the pages, so they have references in place of pins.
     by_page: bool,
     /// Entry in the list of pages pinned for sending.
     sent: Option<KBox<c::sdp_h_sent>>,
@@ -69,7 +67,7 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// No pages, and no more than `most` later.
+    /// Makes an empty list for at most `most` pages.
     pub(crate) fn new(most: usize) -> Self {
         Pages {
             pages: KVec::new(),
@@ -93,7 +91,8 @@ impl Pages {
         Ok(())
     }
 
-    /// Lets go of what they are, and makes pages of the kernel's own with the bytes of others. Process context: sleeps.
+    /// Unpins the pages, and allocates pages of the kernel's own with the bytes of others.
+    /// Context: process, sleeps.
     pub(crate) fn copy_from(&mut self, other: &Pages) -> Result {
         let n = other.count();
         if n > self.most {
@@ -117,12 +116,12 @@ impl Pages {
         Ok(())
     }
 
-    /// Copies `len` bytes from the `from_offset`-th on to others, from the `offset`-th of those on.
-    /// Programs may read and write both meanwhile: then it is some of each that arrives.
+    /// Copies `len` bytes from `from_offset` on to other pages, from `offset` on. Programs may
+    /// read and write both meanwhile and then see some of each.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if that reaches beyond either, `EACCES` if the others were not pinned to be written.
+    /// `EINVAL`: beyond either. `EACCES`: the others are not pinned for writing.
     pub(crate) fn copy_to(
         &self,
         from_offset: usize,
@@ -151,12 +150,12 @@ impl Pages {
         Ok(())
     }
 
-    /// Copies bytes from the `offset`-th on, to fill `to`. The program may write to them meanwhile: then it is
-    /// some of each that arrives.
+    /// Copies bytes from `offset` on to fill `to`. The program may write to them meanwhile: the
+    /// copy then has some of each.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if that reaches beyond them.
+    /// `EINVAL`: beyond the pages.
     pub(crate) fn copy_out(&self, offset: usize, to: &mut [u8]) -> Result {
         let end = offset.checked_add(to.len()).ok_or(EINVAL)?;
         if end > self.len() {
@@ -174,12 +173,12 @@ impl Pages {
         Ok(())
     }
 
-    /// How many pages are pinned.
+    /// Returns the number of pinned pages.
     pub(crate) fn count(&self) -> usize {
         self.pages.len()
     }
 
-    /// How many bytes are pinned.
+    /// Returns the number of pinned bytes.
     pub(crate) fn len(&self) -> usize {
         self.len as usize
     }
@@ -202,23 +201,23 @@ impl Pages {
         COUNTED.store(true, Relaxed);
     }
 
-    /// Whether they may be written to.
+    /// Returns true if they may be written to.
     pub(crate) fn writable(&self) -> bool {
         self.written
     }
 
-    /// Where in the first page they begin.
+    /// Returns the offset in the first page.
     pub(crate) fn offset(&self) -> u32 {
         self.offset
     }
 
-    /// The pages, for a list.
+    /// Returns the pages, for a list.
     pub(in crate::sys) fn raw(&self) -> *mut *mut c::page {
         self.pages.as_ptr().cast_mut()
     }
 
-    /// Pins the pages of the next bytes, `most` at most, in place of those that were pinned. Sleeps
-    /// and may fault.
+    /// Pins the pages of the next bytes, up to `most`, in place of the pinned ones. Sleeps and may
+    /// fault.
     ///
     /// # Safety
     ///
@@ -231,7 +230,7 @@ impl Pages {
         hold: PinTerm,
         written: bool,
     ) -> Result<usize, Unpinnable> {
-        // a first and a last one of which only a part is used
+        // a first and a last one that are used in part
         let pages = most / PAGE + 2;
         self.reserve(pages).map_err(|_| Unpinnable::Fault)?;
         let room = u32::try_from(self.pages.capacity().min(self.most)).unwrap_or(u32::MAX);
@@ -269,8 +268,8 @@ impl Pages {
         Ok(got as usize)
     }
 
-    /// Adds the pages of the next bytes, `most` at most, if the caller names pages and these go on where those end that there
-    /// are. Does not sleep. Returns for how many bytes there was room.
+    /// Adds the pages of the next bytes, up to `most`, if the caller names pages and these
+    /// continue the present ones. Does not sleep. Returns the number of bytes added.
     ///
     /// # Safety
     ///
@@ -312,9 +311,9 @@ impl Pages {
         got as usize
     }
 
-    /// Lets go of the pages, and tells the kernel if they were written to. Process context: sleeps.
+    /// Unpins the pages, and marks them dirty if they were written to. Context: process, sleeps.
     ///
-    /// No device gets at them any more: whoever lists them for one owns `self` as well.
+    /// No device accesses them any more: the owner of a DMA list owns `self` as well.
     pub(crate) fn unpin(&mut self) {
         let n = self.pages.len() as u32;
         if n != 0 {
@@ -335,8 +334,8 @@ impl Pages {
     }
 }
 
-/// Allocates a list with room for `count` entries, or for `most`. Sizes are powers of two, so that
-/// blocks of about one size use it again. It is charged to the socket's memory cgroup.
+/// Allocates a list for `count` entries, or for `most`. Sizes are powers of two, so that blocks of
+/// about one size reuse it. It is charged to the socket's memory cgroup.
 pub(super) fn list_for<T>(count: usize, most: usize) -> Result<KVec<T>> {
     let flags = alloc::flags::GFP_KERNEL_ACCOUNT | alloc::flags::__GFP_NOWARN;
     let count = count.checked_next_power_of_two().unwrap_or(most).min(most);
@@ -349,8 +348,8 @@ impl Drop for Pages {
     }
 }
 
-/// What some memory counts against its user's `RLIMIT_MEMLOCK`: nothing for those who may lock as
-/// much as they like. Dropping it ends that, in any context.
+/// Charge of memory to its user's `RLIMIT_MEMLOCK`; none for users without a limit. Its drop ends
+/// it, in any context.
 pub(crate) struct Locked(c::sdp_h_locked);
 
 // SAFETY: The user it names is held, and counted atomically.
@@ -359,7 +358,7 @@ unsafe impl Send for Locked {}
 unsafe impl Sync for Locked {}
 
 impl Locked {
-    /// Counts `bytes` for the calling user. `None` when the limit does not allow that.
+    /// Charges `bytes` to the calling user. `None`: beyond the limit.
     pub(crate) fn new(bytes: usize) -> Option<Self> {
         let mut locked = c::sdp_h_locked::default();
         // SAFETY: `locked` may be written to. Called by a socket call, so there is a user.
@@ -375,7 +374,7 @@ impl Drop for Locked {
     }
 }
 
-/// The pages of this machine's memory.
+/// Returns the number of pages of this machine's memory.
 pub(crate) fn ram_pages() -> usize {
     // SAFETY: Reads a counter.
     unsafe { c::sdp_h_ram_pages() as usize }

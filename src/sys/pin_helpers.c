@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-/* What Rust cannot call by itself of pinned pages and registrations; see pin_helpers.h. */
+/* Functions for pinned pages and memory regions that Rust cannot call itself; see pin_helpers.h. */
 
 #include <linux/highmem.h>
 #include <linux/mm.h>
@@ -13,8 +13,9 @@
 /* --- Pinning --------------------------------------------------------------------------------------- */
 
 /*
- * Where the iterator stands, and how many of the next `most` bytes are in one piece from there, in however many
- * vectors: QEMU has one for each page. A program may have tagged its address; who watches the memory knows it without.
+ * Returns the address at the iterator, and the number of the next `most` bytes that are contiguous
+ * from there, in however many vectors: QEMU has one for each page. A program may have tagged its
+ * address; watches use it without the tag.
  */
 static unsigned long first_piece(const struct iov_iter *i, size_t most, size_t *len)
 {
@@ -45,7 +46,7 @@ static unsigned long first_piece(const struct iov_iter *i, size_t most, size_t *
 	return start;
 }
 
-/* The same of what follows on the next `skip` bytes. */
+/* Returns the same for the bytes behind the next `skip` ones. */
 unsigned long sdp_h_pin_piece(const struct iov_iter *i, size_t skip, size_t most, size_t *len)
 {
 	struct iov_iter at = *i;
@@ -55,8 +56,9 @@ unsigned long sdp_h_pin_piece(const struct iov_iter *i, size_t skip, size_t most
 }
 
 /*
- * The next piece of a run, which has `got` bytes before it: pieces that can be registered as one, since only the first begins
- * within a page and only the last ends there. The iterator stands behind it then. 0: the run has ended.
+ * Advances to the next segment of a run, which has `got` bytes before it: segments that can be
+ * registered as one, since only the first begins within a page and only the last ends there.
+ * Returns 0 at the end of the run.
  */
 static size_t next_of_run(struct iov_iter *i, size_t got, size_t most, unsigned int *offset,
 			  unsigned long *start)
@@ -72,7 +74,7 @@ static size_t next_of_run(struct iov_iter *i, size_t got, size_t most, unsigned 
 	return len;
 }
 
-/* The next run. Gives where it is if it is one piece, else the offset in the first page. */
+/* Finds the next run. Returns its address if it is one segment, else the offset in the first page. */
 static unsigned long first_run(const struct iov_iter *i, size_t most, size_t *len)
 {
 	struct iov_iter at;
@@ -92,9 +94,9 @@ static unsigned long first_run(const struct iov_iter *i, size_t most, size_t *le
 }
 
 /*
- * The next bytes of a call inside the kernel that names its memory by pages, as io_uring does with registered
- * buffers: `most` at most, as long as there is no gap between them. With `pages` for so many, takes a
- * reference to each.
+ * Finds the next bytes, up to `most`, of a call inside the kernel that names its memory by pages,
+ * as io_uring does with registered buffers, as long as there is no gap between them. With `pages`
+ * takes a reference to each.
  */
 static size_t page_run(const struct iov_iter *i, size_t most, struct page **pages,
 		       unsigned int room, unsigned int *offset, unsigned int *taken)
@@ -134,8 +136,8 @@ static size_t page_run(const struct iov_iter *i, size_t most, struct page **page
 }
 
 /*
- * The next bytes that sdp_h_pin() would pin, however many pages that takes. Gives where they are if that is one piece of the
- * program's memory, else the offset in the first page.
+ * Finds the next bytes that sdp_h_pin() would pin, however many pages that takes. Returns their
+ * address if they are one segment of program memory, else the offset in the first page.
  */
 unsigned long sdp_h_pin_run(const struct iov_iter *i, size_t most, size_t *len)
 {
@@ -147,7 +149,9 @@ unsigned long sdp_h_pin_run(const struct iov_iter *i, size_t most, size_t *len)
 	return offset;
 }
 
-/* How many of the next bytes lie in runs that are shorter than `least`, before one that is not: `most`, and a run, or less. */
+/* Returns the number of the next bytes in runs shorter than `least`, before a longer one: at most
+ * `most`, and a run.
+ */
 size_t sdp_h_pin_short(const struct iov_iter *i, size_t most, size_t least)
 {
 	struct iov_iter at = *i;
@@ -163,7 +167,9 @@ size_t sdp_h_pin_short(const struct iov_iter *i, size_t most, size_t least)
 	return before;
 }
 
-/* Whether sdp_h_pin() takes references to pages that the caller names, in place of pinning. */
+/* Returns true if sdp_h_pin() takes references to pages that the caller names, in place of
+ * pinning.
+ */
 bool sdp_h_pin_by_page(const struct iov_iter *i)
 {
 	return iov_iter_is_bvec(i);
@@ -175,14 +181,16 @@ void sdp_h_put_pages(struct page **pages, unsigned int n)
 		put_page(pages[n]);
 }
 
-/* Pins the pages of one piece, for which there is room; adds their number. Gives the number of bytes. */
+/* Pins the pages of one segment, for which there is space, and adds their number. Returns the
+ * number of bytes.
+ */
 static long pin_piece(unsigned long addr, size_t len, unsigned int flags, struct page **pages,
 		      unsigned int room, unsigned int *pinned)
 {
 	size_t offset = offset_in_page(addr);
 	int n;
 
-	/* A stack grows when it is touched, not when it is pinned, of which the kernel's log would tell. */
+	/* A stack grows on access, not by pinning, which would warn in the kernel's log. */
 	if (!(flags & FOLL_NOFAULT) && fault_in_readable((const char __user *)addr, 1))
 		return -EFAULT;
 	n = min_t(size_t, room, DIV_ROUND_UP(offset + len, PAGE_SIZE));
@@ -195,8 +203,8 @@ static long pin_piece(unsigned long addr, size_t len, unsigned int flags, struct
 
 /*
  * Pins the pages of the next bytes, up to `most` and as long as they can be registered as one
- * (next_of_run). The iterator stays. Gives the number of bytes; in `pinned` that of pages. Lists
- * the pages by `sent`, unless that is NULL.
+ * (next_of_run). The iterator does not move. Returns the number of bytes, and in `pinned` that of
+ * pages. Lists the pages by `sent`, unless that is NULL.
  */
 long sdp_h_pin(const struct iov_iter *i, size_t most, bool longterm, struct page **pages,
 	       unsigned int room, unsigned int *offset, unsigned int *pinned,
@@ -264,7 +272,7 @@ void sdp_h_free_pages(struct page **pages, unsigned int n)
 		__free_page(pages[n]);
 }
 
-/* Makes pages that are copies of others. */
+/* Allocates pages that are copies of others. */
 int sdp_h_make_pages(struct page **pages, struct page **from, unsigned int n)
 {
 	unsigned int k;
@@ -281,7 +289,7 @@ int sdp_h_make_pages(struct page **pages, struct page **from, unsigned int n)
 	return 0;
 }
 
-/* Counts against the caller's RLIMIT_MEMLOCK, as MSG_ZEROCOPY does. */
+/* Charges the caller's RLIMIT_MEMLOCK, as MSG_ZEROCOPY does. */
 int sdp_h_lock_pages(struct sdp_h_locked *locked, size_t size)
 {
 	struct mmpin mmp = {};
@@ -301,8 +309,8 @@ void sdp_h_unlock_pages(struct sdp_h_locked *locked)
 }
 
 /*
- * Copies from pages to pages. Offsets count from the first page of each. Where a program receives
- * into what it sends, nobody promises what arrives.
+ * Copies from pages to pages. Offsets count from the first page of each. The result is undefined
+ * where a program receives into memory that it is sending.
  */
 void sdp_h_copy_pages(struct page **to, size_t to_offset, struct page **from, size_t from_offset,
 		      size_t len)
@@ -314,7 +322,9 @@ void sdp_h_copy_pages(struct page **to, size_t to_offset, struct page **from, si
 		char *dst = kmap_local_page(page);
 		const char *src = kmap_local_page(from[from_offset / PAGE_SIZE]);
 
-		/* whole pages, as the buffers of most programs lie alike in theirs: the processor's best way */
+		/* whole pages, since the buffers of most programs have equal offsets: the
+		 * processor's fastest way
+		 */
 		if (n == PAGE_SIZE)
 			copy_page(dst, (void *)src);
 		else
@@ -348,18 +358,20 @@ unsigned long sdp_h_ram_pages(void)
 
 /* --- Lists for DMA ---------------------------------------------------------------------------------- */
 
-/* The longest piece of memory that the device takes as one. */
+/* Returns the longest piece of memory that the device takes as one. */
 unsigned int sdp_h_sg_longest(struct ib_device *dev)
 {
 	size_t most = ib_dma_max_seg_size(dev);
 
-	/* A bounce buffer is shorter than what many a device takes. */
+	/* A bounce buffer is shorter than the limit of many devices. */
 	if (!ib_uses_virt_dma(dev))
 		most = min(most, dma_max_mapping_size(dev->dma_device));
 	return max(round_down(most, PAGE_SIZE), PAGE_SIZE);
 }
 
-/* Whether what the CPU writes to mapped memory may be lost when the device has written beside it. */
+/* Returns true if bytes that the CPU writes to mapped memory may be lost when the device has
+ * written beside them.
+ */
 bool sdp_h_sg_bounces(struct ib_device *dev)
 {
 	return !ib_uses_virt_dma(dev) && dma_dev_need_sync(dev->dma_device);
@@ -405,7 +417,7 @@ void sdp_h_sg_unmap(struct ib_device *dev, struct scatterlist *sg, unsigned int 
 	ib_dma_unmap_sg(dev, sg, n, dir);
 }
 
-/* The CPU sees what the device has written, or the device what the CPU has. */
+/* Syncs mapped pages for the CPU, or for the device. */
 void sdp_h_sg_sync(struct ib_device *dev, struct scatterlist *sg, unsigned int n,
 		   enum dma_data_direction dir, bool for_cpu)
 {
@@ -418,8 +430,8 @@ void sdp_h_sg_sync(struct ib_device *dev, struct scatterlist *sg, unsigned int n
 }
 
 /*
- * The `len` bytes from `offset` on, as the device finds them: as many as `room` entries can hold.
- * Gives the number of bytes.
+ * Fills in the DMA addresses of the `len` bytes from `offset` on, up to `room` entries. Returns
+ * the number of bytes.
  */
 size_t sdp_h_sg_sges(const struct scatterlist *sg, unsigned int n, size_t offset, size_t len,
 		     u32 lkey, struct ib_sge *sges, unsigned int room, unsigned int *used)
@@ -448,7 +460,9 @@ size_t sdp_h_sg_sges(const struct scatterlist *sg, unsigned int n, size_t offset
 
 /* --- Memory regions ---------------------------------------------------------------------------------- */
 
-/* Most pages in a fast registration, 0 if the device has none, or none of pages as small as ours. */
+/* Returns the maximum number of pages in a fast registration, 0 if the device has none, or none
+ * for this page size.
+ */
 u32 sdp_h_mr_pages(const struct ib_device *device)
 {
 	const struct ib_device_attr *a = &device->attrs;
@@ -459,8 +473,8 @@ u32 sdp_h_mr_pages(const struct ib_device *device)
 }
 
 /*
- * Prepares a region that nobody has access to for a registration of the list, with a new key. Its
- * address is `base` and the offset in the first page: what the DMA addresses are is not for others.
+ * Prepares an unregistered region for a registration of the list, with a new key. Its address is
+ * `base` plus the offset in the first page: DMA addresses stay private.
  */
 int sdp_h_mr_map(struct ib_mr *mr, struct scatterlist *sg, unsigned int n, u64 base)
 {

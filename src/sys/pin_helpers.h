@@ -3,8 +3,8 @@
 #define SDP_PIN_HELPERS_H
 
 /*
- * What src/sys/pin.rs, src/sys/rdma/sg.rs and src/sys/rdma/mr.rs need of the kernel's inline
- * functions and macros, as plain functions.
+ * Inline functions and macros of the kernel as plain functions, for src/sys/pin.rs,
+ * src/sys/rdma/sg.rs and src/sys/rdma/mr.rs.
  */
 
 #include <linux/scatterlist.h>
@@ -13,7 +13,7 @@
 #include <linux/uio.h>
 #include <rdma/ib_verbs.h>
 
-/* What is counted against a user's RLIMIT_MEMLOCK; a user of NULL is nobody. */
+/* Charge to a user's RLIMIT_MEMLOCK; none if the user is NULL. */
 struct sdp_h_locked {
 	struct user_struct	*user;
 	unsigned int		pages;

@@ -2,10 +2,11 @@
 
 //! Write protection of a process's memory.
 //!
-//! A [`Protector`] is a userfaultfd in write-protect mode for one address space, which the module owns:
-//! [`Protector::set`] protects memory of the calling process; a worker hears who waits to write there and what is
-//! moved, and makes memory writable again ([`Handler::run`]). The program has a page more, which userfaultfd's
-//! arguments are read from; what it does to that page can delay the end of the protection, of its own memory only.
+//! A [`Protector`] is a userfaultfd in write-protect mode for one address space, owned by the
+//! module. [`Protector::set`] protects memory of the calling process. A worker reads write faults
+//! and moves, and removes the protection ([`Handler::run`]). The program gets one more page, from
+//! which userfaultfd reads its arguments; a program that changes this page can delay the end of
+//! the protection of its own memory only.
 
 use super::bindings as c;
 use super::single::Single;
@@ -15,7 +16,7 @@ use kernel::sync::atomic::AtomicFlag;
 use kernel::sync::Arc;
 use kernel::types::Opaque;
 
-/// Why memory is not protected, in the order in which statistics list it.
+/// Reasons against protection, in the order of the statistics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
     /// Others share it.
@@ -28,15 +29,15 @@ pub(crate) enum Refusal {
     Stack,
     /// The program has it under a userfaultfd of its own.
     Userfaultfd,
-    /// It is no memory, or its mapping changes.
+    /// Not mapped, or the mapping is changing.
     Changing,
-    /// Somebody else has pinned it, and may write to it.
+    /// Another user has pinned it and may write to it.
     Pinned,
-    /// Too many blocks are in flight, or pages of it are being unpinned or made writable.
+    /// Too many blocks are in flight, or some of its pages are being unpinned or made writable.
     Busy,
-    /// There is no userfaultfd.
+    /// No userfaultfd.
     Unsupported,
-    /// The program has written to the page of arguments: the [`Protector`] is to be closed.
+    /// The program has written to the page of arguments: the [`Protector`] has to be closed.
     Misused,
 }
 
@@ -58,16 +59,17 @@ impl Refusal {
     }
 }
 
-/// An event: `len` bytes have moved, or, unless `moved`, somebody waits to write to the page at `from`.
+/// An event: `len` bytes have moved, or, unless `moved`, a write fault at the page `from`.
 pub(crate) type Heard = c::sdp_h_protect_event;
 
-/// What a [`Protector`]'s worker does. Called in process context, without locks.
+/// Callbacks of a [`Protector`]'s worker. Context: process, without locks.
 pub(crate) trait Handler: Send + Sync + Sized + 'static {
-    /// There may be something to hear, or it was [kicked](Protector::kick). Not for the same one at once. `worker`:
-    /// `None` when the process has no memory any more, or there could be no userfaultfd.
+    /// Handles pending events, or a [kick](Protector::kick). Never runs twice at once for one
+    /// address space. `worker`: `None` when the process has no memory any more, or there is no
+    /// userfaultfd.
     fn run(&self, worker: Option<&mut Worker<'_>>);
 
-    /// A while has passed ([`Protector::rest`]). Gives the handle back if it is to be closed.
+    /// Handles the end of [`Protector::rest`]. Returns the handle to close it.
     fn rest(this: &Protector<Self>) -> Option<Open<Self>>;
 }
 
@@ -83,7 +85,7 @@ pub(crate) struct Protector<H: Handler> {
     // First, so that a pointer to it is one to all.
     #[pin]
     raw: Opaque<c::sdp_h_protect>,
-    /// What the worker calls.
+    /// Handler of the worker.
     #[pin]
     pub(crate) handler: H,
 }
@@ -111,11 +113,11 @@ extern "C" fn rest<H: Handler>(raw: *mut c::sdp_h_protect) {
 }
 
 impl<H: Handler> Protector<H> {
-    /// Begins for the calling process; [`Protector::wait`] before it is used. Sleeps.
+    /// Makes one for the calling process; [`Protector::wait`] before its use. Sleeps.
     ///
     /// # Errors
     ///
-    /// `EINVAL` without a process, `ENOMEM`.
+    /// `EINVAL`: no process. `ENOMEM`.
     pub(crate) fn open(handler: impl PinInit<H>) -> Result<Open<H>> {
         let this = Arc::pin_init(
             try_pin_init!(Protector {
@@ -134,29 +136,29 @@ impl<H: Handler> Protector<H> {
         Ok(open)
     }
 
-    /// Waits until it can be used. Sleeps; a fatal signal ends it.
+    /// Waits until it is ready. Sleeps; a fatal signal ends the wait.
     ///
     /// # Errors
     ///
-    /// Why it cannot: what the kernel said of userfaultfd, or `EINTR`.
+    /// Those of userfaultfd, or `EINTR`.
     pub(crate) fn wait(&self) -> Result {
         // SAFETY: By the invariants.
         to_result(unsafe { c::sdp_h_protect_wait(self.raw.get()) })
     }
 
-    /// Whether it is the calling process's.
+    /// Returns true if it is the calling process's.
     pub(crate) fn is_mine(&self) -> bool {
         // SAFETY: By the invariants; reads an address, which is not another one's while it is open.
         unsafe { c::sdp_h_protect_is_mine(self.raw.get()) }
     }
 
-    /// Has [`Handler::run`] called. In any context; nothing once it is closed.
+    /// Queues [`Handler::run`]. Context: any. No effect once it is closed.
     pub(crate) fn kick(&self) {
         // SAFETY: By the invariants; work that was disabled is not queued.
         unsafe { c::sdp_h_protect_kick(self.raw.get()) };
     }
 
-    /// Has [`Handler::rest`] called in so many milliseconds, if that is not to happen already. In any context.
+    /// Queues [`Handler::rest`] after a delay (ms), unless it is queued. Context: any.
     pub(crate) fn rest(&self, ms: u32) {
         // SAFETY: As above.
         unsafe { c::sdp_h_protect_rest(self.raw.get(), ms) };
@@ -166,7 +168,8 @@ impl<H: Handler> Protector<H> {
     ///
     /// # Errors
     ///
-    /// Why not; [`Refusal::Changing`] if it [is](Protector::is_mine) another one's. Part of it may be protected even so.
+    /// The reason; [`Refusal::Changing`] if it [is](Protector::is_mine) another process's. A part
+    /// may be protected even so.
     pub(crate) fn set(&self, start: usize, end: usize) -> Result<(), Refusal> {
         // SAFETY: By the invariants; its own lock sees to it that the file is there.
         match unsafe { c::sdp_h_protect_set(self.raw.get(), start, end) } as u32 {
@@ -182,12 +185,12 @@ impl<H: Handler> Protector<H> {
     }
 }
 
-/// The one handle to a [`Protector`] that keeps it open. Dropping it makes all memory writable and waits for the worker:
-/// process context; sleeps. True: in [`Handler::rest`].
+/// The only handle that keeps a [`Protector`] open. Its drop makes all memory writable and waits
+/// for the worker. Context: process, sleeps. The flag is true in [`Handler::rest`].
 pub(crate) struct Open<H: Handler>(Arc<Protector<H>>, bool);
 
 impl<H: Handler> Open<H> {
-    /// What it keeps open.
+    /// The open [`Protector`].
     pub(crate) fn protector(&self) -> &Arc<Protector<H>> {
         &self.0
     }
@@ -200,11 +203,11 @@ impl<H: Handler> Drop for Open<H> {
     }
 }
 
-/// The worker, while it has the memory of the process.
+/// Worker that has the memory of the process.
 pub(crate) struct Worker<'a>(*mut c::sdp_h_protect, core::marker::PhantomData<&'a mut ()>);
 
 impl Worker<'_> {
-    /// Reads events, as many as there are and fit. Returns how many.
+    /// Reads as many events as fit. Returns their number.
     pub(crate) fn hear(&mut self, heard: &mut [Heard]) -> usize {
         let (events, room) = (heard.as_mut_ptr(), heard.len() as u32);
         // SAFETY: The worker has the userfaultfd and the memory; there is room for as many events.
@@ -212,35 +215,37 @@ impl Worker<'_> {
         usize::try_from(n).unwrap_or(0)
     }
 
-    /// Has [`Handler::rest`] called.
+    /// Queues [`Handler::rest`].
     pub(crate) fn rest(&mut self) {
         // SAFETY: The worker's own, which is there as long as it runs.
         unsafe { c::sdp_h_protect_rest(self.0, 0) };
     }
 
-    /// Makes memory writable, what there still is of it, and wakes who waits for that.
+    /// Removes write protection from the part of the range that is still mapped, and wakes
+    /// faulting threads.
     ///
     /// # Errors
     ///
-    /// `EAGAIN`: a mapping change is in progress; read the events first. `EFAULT`: the page of arguments is unreadable, because the
-    /// kernel tries to migrate it or the program has taken it away.
+    /// `EAGAIN`: a mapping change is in progress; read the events first. `EFAULT`: the page of
+    /// arguments is unreadable, because the kernel tries to migrate it or the program has unmapped
+    /// it.
     pub(crate) fn clear(&mut self, start: usize, end: usize) -> Result {
         // SAFETY: The worker has the userfaultfd and the memory.
         to_result(unsafe { c::sdp_h_protect_clear(self.0, start, end) })
     }
 }
 
-/// The workers of all. Dropped when nothing is protected any more.
+/// Workqueue of all workers. Dropped when nothing is protected any more.
 pub(crate) struct Workers(#[expect(dead_code, reason = "held until it is dropped")] Single);
 
 static WORKERS: AtomicFlag = AtomicFlag::new(false);
 
 impl Workers {
-    /// From now on. Process context.
+    /// Starts it. Context: process.
     ///
     /// # Errors
     ///
-    /// `EBUSY` the second time, `ENOMEM`.
+    /// `EBUSY`: started already. `ENOMEM`.
     pub(crate) fn start() -> Result<Self> {
         let single = Single::take(&WORKERS)?;
         // SAFETY: Process context, and there are no others.

@@ -21,7 +21,9 @@
 #define SLOT_SIZE	64
 #define SLOTS		BITS_PER_LONG
 
-/* It may wait for programs: for whoever holds the lock of an address space in a fault. So it is for nothing else. */
+/* May wait for programs: for a task that holds the lock of an address space in a fault. So it
+ * serves nothing else.
+ */
 static struct workqueue_struct *protect_wq;
 
 int sdp_h_protect_start(void)
@@ -38,8 +40,8 @@ void sdp_h_protect_stop(void)
 /* --- The file ---------------------------------------------------------------------------------------- */
 
 /*
- * Does an ioctl whose arguments are in a slot. The pinned page is there, unless the program has taken it away; then nobody waits for
- * whatever is in its place, which may be a program's own doing.
+ * Does an ioctl with its arguments in a slot. The pinned page is mapped, unless the program has
+ * unmapped it; then this must not wait for memory in its place, which the program may control.
  */
 static long do_ioctl(struct sdp_h_protect *p, unsigned int cmd, unsigned int slot)
 {
@@ -56,7 +58,7 @@ static void *slot_address(struct sdp_h_protect *p, unsigned int slot)
 	return kmap_local_page(p->page) + slot * SLOT_SIZE;
 }
 
-/* Runs when there is something to read, with the lock of the queue held. */
+/* Runs when events can be read, with the lock of the queue held. */
 static int told(wait_queue_entry_t *wait, unsigned int mode, int sync, void *key)
 {
 	sdp_h_protect_kick(container_of(wait, struct sdp_h_protect, wait));
@@ -71,7 +73,7 @@ static void queue_found(struct file *file, wait_queue_head_t *head, poll_table *
 	add_wait_queue(head, &p->wait);
 }
 
-/* The device that makes such files, wherever programs see it, if they do. */
+/* The device that makes such files, if there is one. */
 static struct file *open_device(void)
 {
 	struct file_system_type *type = get_fs_type("devtmpfs");
@@ -86,8 +88,8 @@ static struct file *open_device(void)
 }
 
 /*
- * The file is made by a kernel thread: in the table of the process's own descriptors it would be anybody's for a moment, who may not
- * be allowed to have one that catches the kernel's faults.
+ * A kernel thread makes the file: in the process's own descriptor table a program could use it for
+ * a moment, although it may not be allowed to catch the kernel's faults.
  */
 static struct file *make_file(void)
 {
@@ -108,7 +110,7 @@ static struct file *make_file(void)
 	return file ?: ERR_PTR(fd);
 }
 
-/* A page of the process that its children do not get. */
+/* A page of the process that its children do not inherit. */
 static int make_args(struct sdp_h_protect *p)
 {
 	struct vm_area_struct *vma;
@@ -119,7 +121,7 @@ static int make_args(struct sdp_h_protect *p)
 	if (IS_ERR_VALUE(args))
 		return (int)args;
 	mmap_write_lock(p->mm);
-	/* The program may have put memory there meanwhile that it has faults of answered by itself. */
+	/* The program may have mapped memory there meanwhile whose faults it handles itself. */
 	vma = vma_lookup(p->mm, args);
 	own = vma && vma_is_anonymous(vma) && !userfaultfd_armed(vma);
 	if (own && vma->vm_start == args && vma->vm_end == args + PAGE_SIZE)
@@ -136,10 +138,12 @@ static int make_args(struct sdp_h_protect *p)
 	return 0;
 }
 
-/* A buffer that is moved keeps its protection only for those who ask to hear of it. */
+/* A moved buffer keeps its protection only with this feature. */
 #define FEATURES (UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_PAGEFAULT_FLAG_WP)
 
-/* Whether what was asked for is what we ask for. The program may have written to the page meanwhile, and who asks has privileges. */
+/* Returns true if the arguments are unchanged. The program may have written to the page meanwhile,
+ * and the caller has privileges.
+ */
 static bool is_as_asked(const struct sdp_h_protect *p)
 {
 	const struct userfaultfd_ctx *ctx = p->file->private_data;
@@ -202,7 +206,9 @@ static void rest(struct work_struct *work)
 	p->rest(p);
 }
 
-/* Begins for the calling process. `run` is called by a worker whenever there is something to do, `rest` when it was asked for. */
+/* Initialises it for the calling process. A worker calls `run` for each event, and `rest` when
+ * requested.
+ */
 int sdp_h_protect_init(struct sdp_h_protect *p, void (*run)(struct sdp_h_protect *p, bool alive),
 		       void (*rest_fn)(struct sdp_h_protect *p))
 {
@@ -220,7 +226,7 @@ int sdp_h_protect_init(struct sdp_h_protect *p, void (*run)(struct sdp_h_protect
 	return 0;
 }
 
-/* Waits until there is a file, or why not. */
+/* Waits until the file is there. Returns an error if it could not be made. */
 int sdp_h_protect_wait(struct sdp_h_protect *p)
 {
 	if (!completion_done(&p->made) && wait_for_completion_killable(&p->made))
@@ -228,7 +234,7 @@ int sdp_h_protect_wait(struct sdp_h_protect *p)
 	return p->error;
 }
 
-/* In a kernel thread, which may use the memory of a process. */
+/* Runs in a kernel thread, which may use the memory of a process. */
 static void give_args_back(struct work_struct *work)
 {
 	struct sdp_h_protect *p = container_of(work, struct sdp_h_protect, work);
@@ -238,7 +244,7 @@ static void give_args_back(struct work_struct *work)
 		return;
 	if (mmget_not_zero(p->mm)) {
 		kthread_use_mm(p->mm);
-		/* Unless the program has put something else there, which is not waited for. */
+		/* Unless the program has mapped something else there, which is not waited for. */
 		if (get_user_pages_fast_only(p->args, 1, 0, &page) == 1) {
 			if (page == p->page)
 				vm_munmap(p->args, PAGE_SIZE);
@@ -250,7 +256,7 @@ static void give_args_back(struct work_struct *work)
 	unpin_user_page(p->page);
 }
 
-/* All that is protected is writable again. Once; `resting`: called by `rest`. */
+/* Closes the file, which makes all memory writable. Called once; `resting`: by `rest`. */
 void sdp_h_protect_close(struct sdp_h_protect *p, bool resting)
 {
 	struct file *file;
@@ -269,12 +275,14 @@ void sdp_h_protect_close(struct sdp_h_protect *p, bool resting)
 	if (resting) {
 		give_args_back(&p->work);
 	} else {
-		/* rmmod, or a call; nothing else is queued there any more */
+		/* rmmod, or a call; nothing else is queued any more */
 		INIT_WORK(&p->work, give_args_back);
 		queue_work(protect_wq, &p->work);
 		flush_work(&p->work);
 	}
-	/* The next one of the process finds none of its mappings registered with this one, where it can be. */
+	/* Unregisters its mappings where possible, so that the next one of the process can
+	 * register them.
+	 */
 	if (file && resting)
 		__fput_sync(file);
 	else if (file)
@@ -292,7 +300,7 @@ void sdp_h_protect_kick(struct sdp_h_protect *p)
 	queue_work(protect_wq, &p->work);
 }
 
-/* Has `rest` called after a while, if it is not to be called already; at once if that is 0. */
+/* Queues `rest` after a delay; without a delay at once. */
 void sdp_h_protect_rest(struct sdp_h_protect *p, unsigned int ms)
 {
 	(ms ? queue_delayed_work : mod_delayed_work)(protect_wq, &p->idle, msecs_to_jiffies(ms));
@@ -300,7 +308,7 @@ void sdp_h_protect_rest(struct sdp_h_protect *p, unsigned int ms)
 
 /* --- Ranges of memory -------------------------------------------------------------------------------- */
 
-/* Whether it is this file that a mapping is registered with. */
+/* Returns true if a mapping is registered with this file. */
 static bool is_own(const struct sdp_h_protect *p, const struct vm_area_struct *vma)
 {
 #ifdef CONFIG_USERFAULTFD
@@ -326,7 +334,7 @@ static enum sdp_h_protectable check_vma(const struct sdp_h_protect *p,
 	return userfaultfd_armed(vma) ? SDP_H_PROTECT_OTHER : SDP_H_PROTECTABLE_FIRST;
 }
 
-/* Whether all of it can be; `whole`: the mappings that it is in. */
+/* Checks that all of the range can be protected; `whole`: range of its mappings. */
 static enum sdp_h_protectable check(const struct sdp_h_protect *p, unsigned long start,
 				    unsigned long end, struct uffdio_range *whole)
 {
@@ -350,7 +358,9 @@ static enum sdp_h_protectable check(const struct sdp_h_protect *p, unsigned long
 	return ret;
 }
 
-/* Whether more than writes is caught anywhere: the program has written to the arguments of a registration. */
+/* Returns true if more than writes is caught: the program has changed the arguments of a
+ * registration.
+ */
 static bool catches_more(const struct sdp_h_protect *p)
 {
 	struct vm_area_struct *vma;
@@ -396,7 +406,7 @@ static int set(struct sdp_h_protect *p, unsigned long start, unsigned long end)
 
 	BUILD_BUG_ON(sizeof(whole) > SLOT_SIZE || sizeof(args) > SLOT_SIZE);
 	ret = check(p, start, end, &whole.range);
-	/* Mappings are registered as a whole, so that none of them is split. */
+	/* Registers mappings as a whole, so that none of them is split. */
 	if (ret == SDP_H_PROTECTABLE_FIRST) {
 		ret = own_ioctl(p, UFFDIO_REGISTER, &whole, sizeof(whole));
 		if (catches_more(p))
@@ -406,8 +416,8 @@ static int set(struct sdp_h_protect *p, unsigned long start, unsigned long end)
 }
 
 /*
- * Protects memory of the calling process. Gives why it is not to be (enum sdp_h_protectable), or an error; after an error some of it
- * may be protected.
+ * Protects memory of the calling process. Returns the reason against it (enum sdp_h_protectable),
+ * or an error; after an error a part may be protected.
  */
 int sdp_h_protect_set(struct sdp_h_protect *p, unsigned long start, unsigned long end)
 {
@@ -431,7 +441,7 @@ static long worker_ioctl(struct sdp_h_protect *p, unsigned int cmd, unsigned lon
 	return do_ioctl(p, cmd, 0);
 }
 
-/* The first mapping from `start` on that is protected by us, cut to what is in front of `end`. */
+/* Returns the first mapping from `start` on that this file protects, cut at `end`. */
 static bool next_own(struct sdp_h_protect *p, unsigned long start, unsigned long end,
 		     unsigned long *from, unsigned long *to)
 {
@@ -475,7 +485,7 @@ int sdp_h_protect_clear(struct sdp_h_protect *p, unsigned long start, unsigned l
 	return ret == -ESRCH ? 0 : (int)ret;
 }
 
-/* Takes events, called by `run`: how many. */
+/* Reads events, called by `run`. Returns their number. */
 int sdp_h_protect_read(struct sdp_h_protect *p, struct sdp_h_protect_event *events,
 		       unsigned int room)
 {

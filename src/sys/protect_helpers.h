@@ -2,7 +2,7 @@
 #ifndef SDP_PROTECT_HELPERS_H
 #define SDP_PROTECT_HELPERS_H
 
-/* What src/sys/protect.rs needs of userfaultfd(2), which has no interface inside the kernel. */
+/* userfaultfd(2) for src/sys/protect.rs; it has no interface inside the kernel. */
 
 #include <linux/completion.h>
 #include <linux/mm_types.h>
@@ -34,7 +34,7 @@ struct sdp_h_protect {
 	void			(*rest)(struct sdp_h_protect *p);
 };
 
-/* Something that the kernel tells of. */
+/* An event. */
 struct sdp_h_protect_event {
 	bool			moved;		/* mremap(2), else a write that waits at `from` */
 	unsigned long		from;
@@ -42,7 +42,7 @@ struct sdp_h_protect_event {
 	unsigned long		len;
 };
 
-/* Why memory is not protected. */
+/* Reasons against protection. */
 enum sdp_h_protectable {
 	SDP_H_PROTECTABLE,
 	SDP_H_PROTECTABLE_FIRST,		/* once it is registered; nobody is told this */

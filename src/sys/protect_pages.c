@@ -59,7 +59,9 @@ static unsigned long pins_of(const struct folio *folio)
 	return (unsigned int)folio_ref_count(folio) / GUP_PIN_COUNTING_BIAS;
 }
 
-/* True if pages of this memory have pins of others: but its own, and `with_list` the listed ones. */
+/* Returns true if pages of this memory have pins of others: apart from its own, and `with_list`
+ * the listed ones.
+ */
 static bool others(const struct sdp_h_sent *sent, bool with_list)
 {
 	struct page **pages = sent->pages;
@@ -81,7 +83,7 @@ static bool others(const struct sdp_h_sent *sent, bool with_list)
 	return !sent->ranges;
 }
 
-/* True if the current process still has these pages where they were pinned. */
+/* Returns true if the current process still has these pages where they were pinned. */
 static bool mapped(const struct sdp_h_sent *sent)
 {
 	bool same = sent->mm == current->mm;

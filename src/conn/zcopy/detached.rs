@@ -2,13 +2,14 @@
 
 //! Blocks that no call waits for: sends with `MSG_ZEROCOPY`, of programs and of io_uring.
 //!
-//! A call pins the next bytes, adds them to the connection's blocks ([`super::tx_blocks`]), and goes on. As
-//! a rule the peer reads them; what it does not read goes from the same pages, as WRITE to where a reader
-//! of the peer waits, else in messages. Whoever moves the connection on takes out what has gone, and lets go
-//! of the memory when it has let go of the lock: that tells the program ([`Notify`]).
+//! A call pins the next bytes, adds them to the connection's blocks ([`super::tx_blocks`]), and
+//! continues. Usually the peer reads them; the rest goes from the same pages, as WRITE to a
+//! waiting reader of the peer, or in messages. Each turn of the connection takes sent blocks out
+//! and releases their memory without the lock, which notifies the program ([`Notify`]).
 //!
-//! A peer that reads nothing keeps the memory pinned, which counts for the sender's budget. At most
-//! [`MOST_BLOCKS`](super::tx_blocks::MOST_BLOCKS) are under way; with more a call waits, or gets EAGAIN.
+//! A peer that reads nothing keeps the memory pinned, which is charged to the sender's budget. At
+//! most [`MOST_BLOCKS`](super::tx_blocks::MOST_BLOCKS) are in flight; beyond that a call waits, or
+//! gets EAGAIN.
 
 use super::super::{keepalive, Connection, SdpSock, Wakeups};
 use super::advert::Advert;
@@ -22,21 +23,22 @@ use crate::sys::pin::PinTerm;
 use crate::sys::time::jiffies;
 use crate::transport::Transport;
 
-/// Bytes of a program's memory for which a block is worth while.
+/// Least number of bytes of a block.
 pub(crate) const LEAST: usize = 16384;
 
-/// What became of an attempt to add a block.
+/// Result of an attempt to add a block.
 #[derive(PartialEq, Eq)]
 pub(crate) enum Added {
-    /// Bytes of the call are taken.
+    /// Bytes of the call were added.
     Block,
-    /// As many as may be are under way.
+    /// The maximum number is in flight.
     Full,
-    /// So many bytes are better copied.
+    /// This many bytes are better copied.
     Copy(usize),
 }
 
-/// Adds the next bytes of a call as a block, which is told by `notice`. Process context, socket lock held.
+/// Adds the next bytes of a call as a block with the completion `notice`. Context: process, socket
+/// lock held.
 pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>, notice: &Notice) -> Added {
     let want = {
         let c = sk.connection();
@@ -64,7 +66,7 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>, notice: &Notice) -> A
         block.pin_counted(message, want, how, account)
     });
     let Some(mut memory) = pin else {
-        // what cannot be pinned, and no more
+        // only the bytes that cannot be pinned
         return Added::Copy(message.piece(len).map_or(len, |(_, n)| n));
     };
     let size = memory.len();
@@ -76,7 +78,8 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>, notice: &Notice) -> A
     added
 }
 
-/// The next byte of a call, which goes in a SrcAvail. What is pinned holds the device, so that nothing may fault behind that.
+/// Returns the next byte of a call, for a SrcAvail. Taken before pinning: pinned memory holds the
+/// device, so nothing may fault afterwards.
 pub(super) fn first_byte(message: &mut SendMsg<'_>) -> Option<u8> {
     let mut first = [0];
     if message.take(&mut first) != 1 {
@@ -87,8 +90,8 @@ pub(super) fn first_byte(message: &mut SendMsg<'_>) -> Option<u8> {
     Some(first)
 }
 
-/// Adds memory as a block behind all that there is. It is let go of if that cannot be. `protected`: the
-/// program cannot write to it.
+/// Adds memory as the last block. Releases it if this fails. `protected`: the program cannot write
+/// to it.
 pub(super) fn push(sk: &SdpSock, mut memory: CallMemory<'_>, first: u8, protected: bool) -> Added {
     let len = memory.len();
     let mut c = sk.connection();
@@ -109,14 +112,14 @@ pub(super) fn push(sk: &SdpSock, mut memory: CallMemory<'_>, first: u8, protecte
         // so that several go at once
         p.set_pipelined(true);
     }
-    // there is room, as was asked
+    // there is space, as checked above
     let _ = c.direct.blocks.push_detached(advert, first, at);
     if protected {
         c.direct.blocks.mark_protected();
         c.stats.async_blocks += 1;
         c.direct.touches.began();
     }
-    // what was corked goes before it
+    // corked bytes go before it
     c.set_more(false);
     if idle {
         c.heard.progress(jiffies());
@@ -125,14 +128,14 @@ pub(super) fn push(sk: &SdpSock, mut memory: CallMemory<'_>, first: u8, protecte
     let timed = idle && c.options.user_timeout != 0;
     drop(c);
     if timed {
-        // nothing that comes would do it
+        // no event would do it
         keepalive::update(sk);
     }
     Added::Block
 }
 
 impl Connection {
-    /// Takes out detached blocks that have gone.
+    /// Takes out detached blocks that are sent.
     pub(crate) fn retire_blocks(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         if self.direct.blocks.is_empty() {
             return;
@@ -151,7 +154,7 @@ impl Connection {
             };
             let copies = endpoint.knows_solicited();
             let Ok(mut memory) = endpoint.reclaim(memory.id) else {
-                // the transport lets go of it in the end
+                // the transport releases it in the end
                 continue;
             };
             if in_messages && copies {

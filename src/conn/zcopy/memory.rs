@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A call's memory: pinned, handed to the transport, and taken back.
+//! Memory of a call: pinning, transfer to the transport, and return.
 
 use super::super::timers::Timer;
 use super::super::{Connection, SdpSock};
@@ -19,8 +19,8 @@ use kernel::sync::Arc;
 /// Time without a transfer after which a connection frees spare blocks.
 const IDLE: Jiffies = milliseconds(1000);
 
-/// Pinned memory that nobody accesses but the program. Dropped, it is let go of, and the room for it goes
-/// back to the connection: in process context, without the connection's lock.
+/// Pinned memory that only the program accesses. Its drop releases the memory and returns the
+/// block to the connection. Context of the drop: process, without the connection's lock.
 pub(super) struct CallMemory<'a> {
     sk: &'a SdpSock,
     memory: Option<Pinned>,
@@ -29,8 +29,8 @@ pub(super) struct CallMemory<'a> {
 }
 
 impl<'a> CallMemory<'a> {
-    /// Has `pin` pin a piece of the call's memory (see [`Pinned::pin_source`]), of which at least `least`
-    /// bytes are worth while. `None`: they are to be copied. Process context, without the connection's lock.
+    /// Pins a piece of the call's memory by `pin` (see [`Pinned::pin_source`]), at least `least`
+    /// bytes. `None`: the caller has to copy. Context: process, without the connection's lock.
     pub(super) fn pin(
         sk: &'a SdpSock,
         piece: Option<(usize, usize)>,
@@ -55,19 +55,19 @@ impl<'a> CallMemory<'a> {
         })
     }
 
-    /// Has somebody told when it is let go of.
+    /// Sets the receiver of the notification that it is released.
     pub(super) fn notify(&mut self, notify: Notify) {
         if let Some(memory) = &mut self.memory {
             memory.notify(notify);
         }
     }
 
-    /// How many bytes are pinned.
+    /// Returns the number of pinned bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Hands it to the transport, if that takes it.
+    /// Lends it to the transport, if that takes it.
     pub(super) fn post(&mut self, endpoint: &mut Endpoint) -> Option<Posted> {
         match endpoint.lend(self.memory.take()?) {
             Ok(id) => Some(Posted {
@@ -81,8 +81,8 @@ impl<'a> CallMemory<'a> {
         }
     }
 
-    /// Hands it to the transport and lets the peer access it, if that can be. `cookie`: what to call the
-    /// end of that.
+    /// Lends it to the transport and registers it for the peer, if possible. `cookie`: of the
+    /// invalidation.
     pub(super) fn advertise(
         &mut self,
         endpoint: &mut Endpoint,
@@ -116,8 +116,8 @@ impl Drop for CallMemory<'_> {
 }
 
 impl Connection {
-    /// Takes memory back from the transport, or says when it will be let go of, if that is gone: if the connection was
-    /// `lost`, the endpoint is none, or another one's.
+    /// Takes memory back from the transport, or returns a watch for its release if the transport
+    /// is destroyed: if the connection was `lost`, the endpoint is none, or another one's.
     pub(super) fn take_back(&mut self, memory: Posted, lost: bool) -> Result<Pinned, Watch> {
         let endpoint = self.endpoint.as_mut().filter(|_| !lost);
         let taken = endpoint.map(|c| c.reclaim(memory.id));
@@ -125,7 +125,7 @@ impl Connection {
     }
 }
 
-/// Lets go of memory whose bytes have gone, and for which no call waits. Process context, without the
+/// Releases the memory of sent blocks without a waiting call. Context: process, without the
 /// connection's lock.
 pub(crate) fn release_blocks(sk: &SdpSock) {
     loop {
@@ -143,7 +143,7 @@ pub(crate) fn release_blocks(sk: &SdpSock) {
 }
 
 impl SdpSock {
-    /// Room for a piece of a program's memory, the one that it was used for before if there is any.
+    /// Returns a block for a piece of program memory, preferably the one last used for it.
     pub(super) fn room_for(&self, piece: (usize, usize)) -> Option<Pinned> {
         let pinning = {
             let mut c = self.connection();
@@ -156,7 +156,7 @@ impl SdpSock {
         pinning.make().ok()
     }
 
-    /// Lets go of memory, and keeps the room for it.
+    /// Releases memory, and keeps the block.
     pub(super) fn keep(&self, mut memory: Pinned) {
         memory.release();
         let mut c = self.connection();
@@ -183,7 +183,7 @@ impl SdpSock {
         }
     }
 
-    /// Frees all spare blocks but `keep`, and what maps them. Regions are charged to nobody, so an
+    /// Frees all spare blocks but `keep`, and their SG lists. Regions are charged to nobody, so an
     /// idle connection has none. Context: process, may sleep.
     pub(crate) fn trim(&self, keep: usize) {
         let mut c = self.connection();
@@ -198,7 +198,7 @@ impl SdpSock {
         }
     }
 
-    /// A call's memory is its own again, or will be, which needs nobody's help.
+    /// Returns memory to its call, at once or after a wait that depends on nobody else.
     pub(super) fn taken_back(&self, lock: &mut Locked<'_>, memory: Result<Pinned, Watch>) {
         match memory {
             Ok(memory) => self.keep(memory),

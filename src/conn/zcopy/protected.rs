@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Sends that return at once although their bytes are not copied (AZ-SDP): blocks that no call waits for
-//! ([`super::detached`]), of memory that the program cannot write to meanwhile ([`crate::memory::protect`]).
+//! Sends that return at once without a copy (AZ-SDP): blocks that no call waits for
+//! ([`super::detached`]), of memory that the program cannot write to meanwhile
+//! ([`crate::memory::protect`]).
 //!
-//! A blocking call does this with whole pages, if the socket is told to (`SDP_ASYNC_SEND`, `async_send`) and its
-//! blocks are seldom written to before the peer has them ([`super::touches`]); what is before and behind those pages is copied. Whoever
-//! writes to such a block waits, and the block is taken back: what the peer has not read of it goes in messages.
+//! A blocking call does this with whole pages, if the socket has the option (`SDP_ASYNC_SEND`,
+//! `async_send`) and its blocks are seldom written to before the peer has them
+//! ([`super::touches`]); bytes before and behind those pages are copied. A task that writes to
+//! such a block waits, and the block is taken back: bytes that the peer has not read go in
+//! messages.
 
 use super::super::timers::Timer;
 use super::super::{keepalive, Connection, SdpSock, JOB_MOVE, JOB_TOUCHED};
@@ -23,7 +26,7 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
 impl Connection {
-    /// Whether a call with so many bytes, which may wait, need not.
+    /// Returns true if a blocking call with this many bytes may return at once.
     pub(crate) fn may_send_async(&mut self, bytes: usize) -> bool {
         let worth = |least| bytes >= least && bytes >= PAGE;
         self.options.sends_async()
@@ -32,7 +35,8 @@ impl Connection {
     }
 }
 
-/// Adds the next bytes of a call as a block. `Err`: this call is to go on as if it had not asked. Process context, socket lock held.
+/// Adds the next bytes of a call as a block. `Err`: the call continues as a synchronous one.
+/// Context: process, socket lock held.
 pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<Added, ()> {
     let (most, least) = {
         let c = sk.connection();
@@ -50,7 +54,7 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<Added, ()> 
     let size = worthwhile(message, most).saturating_sub(head) / PAGE * PAGE;
     if size < least {
         return match len < message.remaining() {
-            // a small piece of the call
+            // a small segment of the call
             true => Ok(Added::Copy(len)),
             false => Err(()),
         };
@@ -71,7 +75,7 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<Added, ()> 
         })
     });
     let mut memory = pin.ok_or(())?;
-    // a block may be shorter than what was asked for
+    // a block may be shorter than requested
     let size = memory.len();
     let flight = match core::mem::replace(&mut guard.flight, Err(Refusal::Busy)) {
         Ok(flight) => flight,
@@ -90,14 +94,15 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<Added, ()> 
     if added == Added::Block {
         message.advance(size);
         if touch() {
-            // before the block was there to be taken back
+            // a write fault came before the block was added
             touched(sk);
         }
     }
     Ok(added)
 }
 
-/// How many of the next bytes are one block: of one [run](SendMsg::run), and in few pieces, none of which is small.
+/// Returns the number of the next bytes that make one block: of one [run](SendMsg::run), and in
+/// few segments, none of which is small.
 fn worthwhile(message: &SendMsg<'_>, most: usize) -> usize {
     let run = message.run(most).map_or(0, |(_, len)| len);
     let lengths = message.ranges(run).map(|(_, len)| len);
@@ -105,7 +110,8 @@ fn worthwhile(message: &SendMsg<'_>, most: usize) -> usize {
     large.take(MOST_RANGES).sum()
 }
 
-/// Protects a block between its pinning and its mapping, where memory of the program may still be waited for.
+/// Protects a block between pinning and mapping, where waiting for program memory is still
+/// allowed.
 struct Guard<'a> {
     sk: &'a SdpSock,
     flight: Result<Flight, Refusal>,
@@ -113,7 +119,7 @@ struct Guard<'a> {
 
 impl Guard<'_> {
     fn protect(&mut self, pages: &Pages, ranges: Ranges<'_>) {
-        // if it was pinned before in vain, that ends
+        // ends an earlier attempt
         self.flight = Err(Refusal::Busy);
         let owner = Holder {
             sk: ARef::from(&**self.sk),
@@ -134,7 +140,7 @@ impl Guard<'_> {
     }
 }
 
-/// Somebody waits to write to a block; in a worker.
+/// Handles a write fault on a block. Context: worker.
 pub(crate) fn touched(sk: &SdpSock) {
     let mut c = sk.connection();
     if !c.direct.blocks.want(jiffies()) {
@@ -150,8 +156,8 @@ pub(crate) fn touched(sk: &SdpSock) {
     move_away(sk);
 }
 
-/// Moves the bytes of blocks that the peer has not read, and nobody reads now, to memory of the kernel's, so that the
-/// program has its own again; in a worker.
+/// Copies the unread bytes of blocks that nobody reads now to kernel memory, so that the program
+/// gets its memory back. Context: worker.
 pub(crate) fn move_away(sk: &SdpSock) {
     loop {
         let mut c = sk.connection();
@@ -159,7 +165,7 @@ pub(crate) fn move_away(sk: &SdpSock) {
             return;
         };
         let Ok(mut memory) = c.take_back(posted, false) else {
-            // it is let go of with the transport
+            // released with the transport
             return;
         };
         drop(c);
@@ -181,7 +187,7 @@ pub(crate) fn move_away(sk: &SdpSock) {
             if rest.is_none() {
                 c.set_timer(sk, Timer::GiveBack, milliseconds(100));
             }
-            // the endpoint is another connection's, if the socket was connected anew meanwhile
+            // the endpoint is another connection's if the socket was connected again meanwhile
             lost = moved.err().and_then(|p| c.take_back(p, false).ok());
         }
         c.progress();
@@ -197,19 +203,19 @@ pub(crate) fn move_away(sk: &SdpSock) {
 }
 
 impl Connection {
-    /// Returns true if somebody has waited for too long to write to a block, whatever keeps it.
+    /// Returns true if a task has waited too long to write to a block, for any reason.
     pub(crate) fn is_withheld(&self, now: Jiffies) -> bool {
         let longest = self.direct.blocks.longest_wait(now);
         longest.is_some_and(|waited| waited >= CANCEL_TIME)
     }
 
-    /// Has blocks moved for which there was no memory.
+    /// Retries moves that failed for lack of memory.
     pub(crate) fn retry_moves(&mut self, sk: &SdpSock) {
         self.direct.blocks.retry();
         self.look_for_writers(sk);
     }
 
-    /// Blocks that somebody waits to write to may have come back.
+    /// Checks blocks with waiting writers that may have come back.
     pub(crate) fn look_for_writers(&mut self, sk: &SdpSock) {
         if self.direct.blocks.any_to_move() {
             sk.schedule(JOB_MOVE);

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Pages that senders give away (`MSG_SPLICE_PAGES`): those of files and pipes by sendfile(2) and splice(2), and of users
-//! inside the kernel.
+//! Pages that senders give away (`MSG_SPLICE_PAGES`): of files and pipes by sendfile(2) and
+//! splice(2), and of users inside the kernel.
 //!
-//! Such a call brings few pages and says whether more follow (`MSG_MORE`). So they are collected to a block that no call
-//! waits for ([`super::detached`]). It has its place in the stream from its first page on, and goes when a call says that
-//! nothing follows, when it is full, when anything else is sent behind it, at the end of the stream, and after the time that
-//! `MSG_MORE` holds bytes back at most. A block for which reading does not pay goes in messages, from the same pages.
+//! Such a call brings few pages and says whether more follow (`MSG_MORE`). So pages are collected
+//! to a block that no call waits for ([`super::detached`]). The block has its place in the stream
+//! from its first page on. It goes when a call says that nothing follows, when it is full, when
+//! anything else is sent behind it, at the end of the stream, and after the maximum time of
+//! `MSG_MORE`. A block for which reading does not pay goes in messages, from the same pages.
 //!
 //! | collection | |
 //! | --- | --- |
 //! | none | |
 //! | open | takes pages |
-//! | closed | takes no more, and is mapped by whoever comes: the call, else a worker |
-//! | flushing | that is being done, without the lock |
-//! | failed | it could not be done; the next call tries again, or a worker after a while |
+//! | closed | takes no more, and is mapped by the call, else by a worker |
+//! | flushing | being mapped, without the lock |
+//! | failed | mapping failed; the next call retries, or a worker after a while |
 
 use super::super::timers::Timer;
 use super::super::{Connection, SdpSock, CORK_TIME, JOB_MOVE};
@@ -28,19 +29,19 @@ use crate::sys::time::jiffies;
 use crate::transport::{Loan, Pinned, Transport};
 use core::mem::replace;
 
-/// Pages of a block that are being collected.
+/// Pages of a block being collected.
 pub(super) struct Collected {
     memory: Pinned,
-    /// The block's.
+    /// Cookie of the block.
     cookie: u64,
 }
 
-/// How far that is; see the head of this file.
+/// State of the collection; see the head of this file.
 pub(super) enum Collection {
     None,
     Open(Collected),
     Closed(Collected),
-    /// Of this block.
+    /// Of the block with this cookie.
     Flushing(u64),
     Failed(Collected),
 }
@@ -50,7 +51,7 @@ impl Collection {
         matches!(self, Collection::None)
     }
 
-    /// It takes no more pages, and is to be mapped.
+    /// Closes it: it takes no more pages, and is to be mapped.
     fn close(&mut self) {
         *self = match replace(self, Collection::None) {
             Collection::Open(collected) | Collection::Failed(collected) => {
@@ -60,7 +61,7 @@ impl Collection {
         };
     }
 
-    /// Takes the pages to be mapped.
+    /// Takes the pages for mapping.
     fn take(&mut self) -> Option<Collected> {
         match replace(self, Collection::None) {
             Collection::Open(collected)
@@ -76,7 +77,7 @@ impl Collection {
         }
     }
 
-    /// That was done.
+    /// Ends the flush.
     fn flushed(&mut self, cookie: u64) {
         if matches!(self, Collection::Flushing(of) if *of == cookie) {
             *self = Collection::None;
@@ -84,8 +85,8 @@ impl Collection {
     }
 }
 
-/// Adds the next pages of a call to those that are collected. `None`: they are to be copied. Process context, socket lock
-/// held.
+/// Adds the next pages of a call to the collection. `None`: the caller has to copy. Context:
+/// process, socket lock held.
 pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Option<Added> {
     let more = message.flags() & c::MSG_MORE != 0;
     let is_open = matches!(sk.connection().direct.collection, Collection::Open(_));
@@ -96,7 +97,7 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Option<Added> {
             other => return Some(other),
         }
     } else {
-        // what does not join them begins another block, or is copied
+        // pages that do not join begin another block, or are copied
         let added = sk.connection().collect(sk, message);
         if added == 0 {
             flush(sk);
@@ -110,7 +111,8 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Option<Added> {
     Some(Added::Block)
 }
 
-/// Begins a collection with the next pages of a call, and takes them. `None`: they are to be copied.
+/// Begins a collection with the next pages of a call, and takes them. `None`: the caller has to
+/// copy.
 fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
     let want = message.remaining();
     let (at, len) = message.run(want)?;
@@ -120,7 +122,7 @@ fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
             return Some(Added::Full);
         }
         let worth = match more {
-            // how much there is going to be, nobody knows
+            // the size is not known yet
             true => len >= PAGE && c.zcopy_threshold().is_some(),
             false => c.may_go_directly(len),
         };
@@ -155,7 +157,7 @@ fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
         return None;
     }
     c.direct.collection = Collection::Open(Collected { memory, cookie });
-    // what was corked goes before it
+    // corked bytes go before it
     c.cork.set_more(false);
     if idle {
         c.heard.progress(jiffies());
@@ -166,7 +168,7 @@ fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
     Some(Added::Block)
 }
 
-/// Lets the block go whose pages were collected, if there is one. Process context, without the connection's lock.
+/// Sends the collected block, if there is one. Context: process, without the connection's lock.
 pub(crate) fn flush(sk: &SdpSock) {
     let taken = sk.connection().direct.collection.take();
     let Some(mut collected) = taken else {
@@ -184,7 +186,7 @@ pub(crate) fn flush(sk: &SdpSock) {
     }
 }
 
-/// The same, of one that takes no more pages; in a worker.
+/// Sends a closed collection. Context: worker.
 pub(crate) fn flush_closed(sk: &SdpSock) {
     let closed = matches!(sk.connection().direct.collection, Collection::Closed(_));
     if closed {
@@ -193,30 +195,30 @@ pub(crate) fn flush_closed(sk: &SdpSock) {
 }
 
 impl Connection {
-    /// Whether more follows on the bytes that there are now, which is no page of a collection.
+    /// Sets whether more follows the queued bytes, other than pages of a collection.
     pub(crate) fn set_more(&mut self, more: bool) {
         self.cork.set_more(more);
         self.end_collection();
     }
 
-    /// Pages that come next are another block.
+    /// Closes the collection: later pages are another block.
     pub(crate) fn end_collection(&mut self) {
         self.direct.collection.close();
     }
 
-    /// Whether there are pages that wait for others.
+    /// Returns true if pages are being collected.
     pub(crate) fn is_collecting(&self) -> bool {
         !self.direct.collection.is_none()
     }
 
-    /// Somebody has to flush what was closed.
+    /// Schedules the flush of a closed collection.
     pub(crate) fn look_for_collection(&self, sk: &SdpSock) {
         if let Collection::Closed(_) = self.direct.collection {
             sk.schedule(JOB_MOVE);
         }
     }
 
-    /// Most bytes of a block.
+    /// Returns the maximum bytes of a block.
     fn most_collected(&self) -> usize {
         let limit = self.protocol.as_ref().map_or(0, |p| p.source_limit());
         match limit {
@@ -226,7 +228,8 @@ impl Connection {
         }
     }
 
-    /// Adds the next pages of a call to the collection, without taking them: so many bytes, 0 if they do not join.
+    /// Adds the next pages of a call to the collection, without taking them. Returns the number of
+    /// bytes, 0 if they do not join.
     fn collect(&mut self, sk: &SdpSock, message: &SendMsg<'_>) -> usize {
         let most = self.most_collected();
         let (Collection::Open(collected), Some(account)) =
@@ -241,8 +244,8 @@ impl Connection {
         n as usize
     }
 
-    /// Has a block go whose pages are mapped, if they could be; `mapped` tells whether the peer can be given access.
-    /// Gives memory back that is not needed.
+    /// Sends a block after mapping its pages; `mapped`: `Some(true)` if the peer can be given
+    /// access. Returns memory that is not needed.
     fn flushed(
         &mut self,
         sk: &SdpSock,
@@ -263,7 +266,7 @@ impl Connection {
         let id = match lent {
             Ok(id) => id,
             Err(memory) => {
-                // memory is short: the next attempt comes with the timer
+                // out of memory: the timer retries
                 self.direct.collection = Collection::Failed(Collected { memory, cookie });
                 self.set_timer(sk, Timer::Cork, CORK_TIME);
                 return None;

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Whether blocks are worth protecting: not where the program writes to its memory as soon as it is sent.
+//! Choice to protect blocks: not where the program writes to its memory soon after sending it.
 //!
-//! A connection goes on by itself as long as no more than one in eight of its blocks is touched before the peer has
-//! it, and is otherwise synchronous for a while: each time in a row twice as long. Then a few blocks tell
-//! whether it has changed.
+//! A connection stays asynchronous as long as at most one in eight of its blocks has a write
+//! fault. Otherwise it is synchronous for a while, each consecutive time twice as long; then a few
+//! blocks test again.
 
-/// Of so many blocks one may be touched.
+/// One block in this many may have a write fault.
 const ONE_IN: u32 = 8;
-/// Blocks that are looked back at.
+/// Window in blocks.
 const WINDOW: u32 = 64;
-/// For how many blocks a connection is synchronous first, and at most.
+/// Number of blocks of the first and of the longest synchronous pause.
 const FIRST_PAUSE: u32 = 32;
 const MOST_PAUSE: u32 = 4096;
-/// Blocks without a touch after which a pause was no more than that.
+/// Number of blocks without a write fault that resets the pause.
 const GOOD: u32 = 32;
 
-/// What one connection has seen.
+/// Measurements of one connection.
 #[derive(Debug)]
 pub(crate) struct Touches {
     blocks: u32,
     touched: u32,
-    /// Blocks in a row without a touch.
+    /// Consecutive blocks without a write fault.
     good: u32,
-    /// Blocks that go synchronously.
+    /// Remaining synchronous blocks.
     pause: u32,
     next_pause: u32,
 }
@@ -40,14 +40,14 @@ impl Touches {
         }
     }
 
-    /// Whether the next block may be protected.
+    /// Returns true if the next block may be protected.
     pub(crate) fn may_protect(&mut self) -> bool {
         let pauses = self.pause > 0;
         self.pause = self.pause.saturating_sub(1);
         !pauses
     }
 
-    /// A block was protected.
+    /// Records a protected block.
     pub(crate) fn began(&mut self) {
         self.blocks += 1;
         self.good = self.good.saturating_add(1);
@@ -60,18 +60,18 @@ impl Touches {
         }
     }
 
-    /// Somebody wrote to one before the peer had it.
+    /// Records a write fault.
     pub(crate) fn touched(&mut self) {
         self.good = 0;
         self.touched += 1;
-        // one of the first few is not much yet, where none was before
+        // one among the first few, without any before, proves little
         let fresh = self.next_pause == FIRST_PAUSE;
         if self.touched * ONE_IN > self.blocks.max(if fresh { ONE_IN } else { 0 }) {
             self.stop();
         }
     }
 
-    /// A block could not be protected: the next ones will not either.
+    /// Records a block that could not be protected: the next ones cannot either.
     pub(crate) fn refused(&mut self) {
         self.good = 0;
         self.stop();
@@ -88,7 +88,8 @@ impl Touches {
 mod tests {
     use super::*;
 
-    /// Sends so many blocks, of which those are touched that `touch` says; how many were protected.
+    /// Sends `blocks` blocks with write faults where `touch` is true. Returns the number of
+    /// protected blocks.
     fn send(t: &mut Touches, blocks: u32, touch: impl Fn(u32) -> bool) -> u32 {
         let mut protected = 0;
         for n in 0..blocks {
@@ -130,7 +131,7 @@ mod tests {
     fn whoever_gets_better_is_believed() {
         let mut t = Touches::new();
         send(&mut t, 10_000, |_| true);
-        // at most one pause of the longest, then as if nothing had been
+        // at most one longest pause, then as if nothing had happened
         send(&mut t, MOST_PAUSE + GOOD, |_| false);
         assert_eq!(send(&mut t, 1_000, |_| false), 1_000);
         assert_eq!(t.next_pause, FIRST_PAUSE);

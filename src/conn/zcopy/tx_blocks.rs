@@ -1,61 +1,62 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Blocks of the stream that are sent from a program's own pages.
+//! Blocks of the stream that are sent from program pages.
 //!
-//! They lie in the stream in the order in which they were added, each behind the copied bytes that there were then,
-//! whichever calls they are of. As a rule the peer reads them (SrcAvail, IBA Annex A4), several at a time. What it does not
-//! want as that, or cannot have, it gives back: all of them at once, and of the oldest perhaps the beginning read. What
-//! becomes of the rest depends on whose block it is:
+//! Blocks are in the stream in the order of addition, each behind the copied bytes queued at that
+//! time. Usually the peer reads them (SrcAvail, IBA Annex A4), several at a time. It returns the
+//! others all at once, the oldest perhaps read in part. The rest depends on the kind of block:
 //!
-//! * a **call's**, which waits: it is the call's again, to be copied behind all that there is by then;
-//! * a **detached** one, which nobody waits for: it goes from its pages as RDMA WRITE or in messages, in its
-//!   place in the stream, and nothing behind it goes before.
+//! * the block of a waiting **call** returns to the call, which copies it behind everything queued
+//!   by then;
+//! * a **detached** block, without a waiting call, goes from its pages as RDMA WRITE or in
+//!   messages, in its place in the stream, and nothing behind it goes before.
 //!
-//! Whoever moves the connection on takes out what has gone ([`TxBlocks::retire`]); a call, its own ([`TxBlocks::take`]).
+//! Each turn of the connection takes sent blocks out ([`TxBlocks::retire`]); a call takes its own
+//! ([`TxBlocks::take`]).
 
 use super::advert::{Advert, AdvertState};
 use crate::protocol::Block;
 
-/// Most blocks at a time.
+/// Maximum number of blocks.
 pub(crate) const MOST_BLOCKS: usize = 8;
-/// Most blocks of a call that waits.
+/// Maximum number of blocks of a waiting call.
 pub(crate) const MOST_OF_CALL: usize = 4;
 
 /// A block.
 #[derive(Debug)]
 struct TxBlock<M> {
     advert: Advert<M>,
-    /// Its first byte, which goes in the SrcAvail.
+    /// First byte, for the SrcAvail.
     first: u8,
-    /// Copied bytes that lie before it in the stream.
+    /// Position in the copied bytes of the stream.
     at: u64,
-    /// The peer has read it to the end.
+    /// Set if the peer has read it to the end.
     finished: bool,
-    /// No call waits for it.
+    /// Set if no call waits for it.
     detached: bool,
-    /// Bytes from its start that were posted as WRITE or message, with those that went before.
+    /// Bytes from its start that were posted as WRITE or message, or read by the peer before.
     posted: u32,
-    /// Some went in messages.
+    /// Set if some bytes went in messages.
     in_messages: bool,
-    /// The program cannot write to its memory, and its bytes may be moved elsewhere.
+    /// Set if the memory is write-protected; its bytes may be moved.
     protected: bool,
-    /// Since when somebody waits to, in jiffies.
+    /// Time since which a writer waits (jiffies).
     wanted: Option<usize>,
-    /// There was no memory to move its bytes to.
+    /// Set if there was no memory to move its bytes to.
     stuck: bool,
-    /// They just are: nobody uses its memory.
+    /// Set while its bytes are being moved: nobody uses its memory.
     away: bool,
 }
 
 impl<M> TxBlock<M> {
-    /// Where its rest begins that is to go otherwise than by the peer's reading, if it is to.
+    /// Returns the start of the rest that the peer does not read, if there is one.
     fn rest(&self) -> Option<u32> {
         let back = self.advert.state == AdvertState::Invalid && !self.away;
         let goes = self.detached && back && !self.finished;
         goes.then(|| self.posted.max(self.advert.done))
     }
 
-    /// Whether what is behind it may go, as far as the order of the stream is concerned.
+    /// Returns true if the bytes behind it may go, by the order of the stream.
     fn is_passed(&self) -> bool {
         match self.advert.state {
             _ if self.away => false,
@@ -66,78 +67,77 @@ impl<M> TxBlock<M> {
         }
     }
 
-    /// Whether all of it has gone, and nobody accesses it any more.
+    /// Returns true if all of it is sent, and nobody accesses it any more.
     fn has_gone(&self) -> bool {
         let all = self.finished || self.advert.done == self.advert.segment.size;
         self.advert.state == AdvertState::Invalid && all
     }
 }
 
-/// A block that is its call's again.
+/// A block that returns to its call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Returned<M> {
-    /// Where its memory is.
+    /// Handle of its memory.
     pub(crate) memory: M,
-    /// Its bytes.
+    /// Size in bytes.
     pub(crate) size: u32,
-    /// Those of them, from its start, that the peer has.
+    /// Bytes from its start that the peer has.
     pub(crate) done: u32,
-    /// The peer did not want it, or not all of it, or not in time.
+    /// Set if the peer refused it, in part or in time.
     pub(crate) refused: bool,
 }
 
-/// A detached block that has gone.
+/// A detached block that is sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Retired<M> {
-    /// Where its memory is.
+    /// Handle of its memory.
     pub(crate) memory: M,
-    /// Its bytes.
+    /// Size in bytes.
     pub(crate) size: u32,
-    /// Some of it went in messages.
+    /// Set if some of it went in messages.
     pub(crate) in_messages: bool,
 }
 
-/// What is next of the blocks.
+/// Next step of the blocks.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next<'a, M> {
     /// A block that is not registered yet.
     New {
-        /// Its memory.
+        /// Handle of its memory.
         memory: &'a M,
-        /// Its bytes.
+        /// Size in bytes.
         size: u32,
     },
-    /// This is to be advertised.
+    /// Advertise this.
     Advert(Block),
-    /// The rest of a block is to be sent.
+    /// Send the rest of a block.
     Rest {
-        /// Its memory.
+        /// Handle of its memory.
         memory: &'a M,
-        /// What it is called.
+        /// Cookie.
         cookie: u64,
-        /// Where the rest begins.
+        /// Offset of the rest.
         offset: u32,
-        /// Its bytes.
+        /// Size in bytes.
         len: u32,
     },
-    /// The peer's access to it is being ended; then so many bytes are to be sent.
+    /// The peer's access is being invalidated; then this many bytes are to be sent.
     Ending(u32),
 }
 
-/// The blocks of a connection.
+/// Blocks of a connection.
 #[derive(Debug)]
 pub(crate) struct TxBlocks<M> {
-    /// Those that there are, without gaps.
+    /// Blocks in order, without gaps.
     blocks: [Option<TxBlock<M>>; MOST_BLOCKS],
     count: usize,
-    /// One that was taken out by its call had not gone as a whole.
+    /// Set if a call has taken out a block that was not sent entirely.
     broken: bool,
-    /// They came back for a reader of the peer that waits with memory of its own, so they were not refused.
+    /// Set if blocks came back because a reader of the peer waits with its own memory: no refusal.
     voided: bool,
 }
 
 impl<M> TxBlocks<M> {
-    /// None.
     pub(crate) const fn new() -> Self {
         TxBlocks {
             blocks: [const { None }; MOST_BLOCKS],
@@ -165,45 +165,46 @@ impl<M> TxBlocks<M> {
         self.iter_mut().map(|b| &mut b.advert)
     }
 
-    /// Whether there is none.
+    /// Returns true if there is none.
     pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Blocks of a call that waits.
+    /// Returns the blocks of a waiting call.
     fn of_call(&self) -> impl Iterator<Item = &TxBlock<M>> {
         self.iter().filter(|b| !b.detached)
     }
 
-    /// Whether a call waits for blocks of its own.
+    /// Returns true if a call waits for its blocks.
     pub(crate) fn has_call(&self) -> bool {
         self.of_call().next().is_some()
     }
 
-    /// Bytes of detached blocks that have not gone.
+    /// Returns the unsent bytes of detached blocks.
     pub(crate) fn detached_bytes(&self) -> usize {
         let left = |b: &TxBlock<M>| (b.advert.segment.size - b.advert.done) as usize;
         self.iter().filter(|b| b.detached).map(left).sum()
     }
 
-    /// Whether another one of a call that waits may follow: there is room, and the peer has those that are
-    /// here, or will read them.
+    /// Returns true if another block of a waiting call may follow: there is space, and the peer
+    /// has the present ones, or will read them.
     pub(crate) fn is_open(&self) -> bool {
         let goes = |b: &TxBlock<M>| b.finished || b.advert.is_out();
         let few = self.of_call().count() < MOST_OF_CALL && !(self.broken && self.has_call());
         self.has_room() && few && self.iter().all(goes)
     }
 
-    /// Whether another detached one may follow.
+    /// Returns true if another detached one may follow.
     pub(crate) fn has_room(&self) -> bool {
         self.count < MOST_BLOCKS
     }
 
-    /// Adds a call's block behind the others, with its first byte, behind so many copied bytes.
+    /// Adds a call's block behind the others, with its first byte, at a position in the copied
+    /// bytes.
     ///
     /// # Errors
     ///
-    /// The memory, unless they are [open](Self::is_open).
+    /// The memory, unless [`Self::is_open`].
     pub(crate) fn push(&mut self, advert: Advert<M>, first: u8, at: u64) -> Result<(), M> {
         if !self.is_open() {
             return Err(advert.memory);
@@ -214,11 +215,11 @@ impl<M> TxBlocks<M> {
         self.add(advert, first, at, false)
     }
 
-    /// Adds one that no call waits for.
+    /// Adds a detached block.
     ///
     /// # Errors
     ///
-    /// The memory, unless there is [room](Self::has_room).
+    /// The memory, unless [`Self::has_room`].
     pub(crate) fn push_detached(&mut self, advert: Advert<M>, first: u8, at: u64) -> Result<(), M> {
         self.add(advert, first, at, true)
     }
@@ -256,7 +257,7 @@ impl<M> TxBlocks<M> {
         self.iter_mut().find(|b| !b.is_passed())
     }
 
-    /// Which block is next, and how many copied bytes lie before it.
+    /// Returns the next step, and the position of its block in the copied bytes.
     pub(crate) fn next(&self) -> Option<(Next<'_, M>, u64)> {
         let block = self.iter().find(|b| !b.is_passed())?;
         let (advert, size) = (&block.advert, block.advert.segment.size);
@@ -278,15 +279,15 @@ impl<M> TxBlocks<M> {
         Some((next, block.at))
     }
 
-    /// The next block, a new one, is registered as this.
+    /// Notes the registration of the next block, a new one.
     pub(crate) fn registered(&mut self, segment: Block) {
         if let Some(block) = self.next_block() {
             block.advert.registered(segment);
         }
     }
 
-    /// The next block is not to be advertised, which nobody has refused. If it is a call's, so are those
-    /// that it has behind it.
+    /// Passes over the advert of the next block; this counts as no refusal. If it is a call's,
+    /// also passes over those behind it.
     pub(crate) fn pass_over(&mut self) {
         match self.next_block() {
             Some(b) if b.detached && b.advert.is_unsent() => b.advert.finish(),
@@ -298,7 +299,8 @@ impl<M> TxBlocks<M> {
         }
     }
 
-    /// Its SrcAvail is posted, with so many bytes in it. Returns its first byte, if there was one.
+    /// Notes the posted SrcAvail of the next block with its inline bytes. Returns the first byte,
+    /// if there was a block.
     pub(crate) fn posted(&mut self, inline: u32) -> Option<u8> {
         let block = self.next_block().filter(|b| b.advert.queued().is_some())?;
         block.advert.posted();
@@ -306,7 +308,7 @@ impl<M> TxBlocks<M> {
         Some(block.first)
     }
 
-    /// So many bytes of the rest that is next were posted; as a `message`, or as WRITE.
+    /// Notes posted bytes of the next rest; as a `message`, or as WRITE.
     pub(crate) fn rest_posted(&mut self, bytes: u32, message: bool) {
         let block = self.next_block().and_then(|b| b.rest().map(|at| (b, at)));
         if let Some((block, at)) = block {
@@ -315,7 +317,7 @@ impl<M> TxBlocks<M> {
         }
     }
 
-    /// So many bytes of the rest of this one have gone.
+    /// Notes sent bytes of the rest of this block.
     pub(crate) fn rest_gone(&mut self, cookie: u64, bytes: u32) {
         if let Some(b) = self.iter_mut().find(|b| b.advert.cookie == cookie) {
             let done = b.advert.done.saturating_add(bytes).min(b.posted);
@@ -323,7 +325,7 @@ impl<M> TxBlocks<M> {
         }
     }
 
-    /// Whether the completion of bytes is waited for.
+    /// Returns true if posted bytes are incomplete.
     pub(crate) fn is_sending(&self) -> bool {
         self.iter().any(|b| b.posted > b.advert.done)
     }
@@ -333,13 +335,13 @@ impl<M> TxBlocks<M> {
             .find(|b| b.advert.state == AdvertState::Posted)
     }
 
-    /// Whether the peer has any.
+    /// Returns true if the peer has any.
     pub(crate) fn any_posted(&mut self) -> bool {
         self.oldest_posted().is_some()
     }
 
-    /// The peer has read `bytes` more of the oldest that it has; `finished`: that was all. Returns whether
-    /// it has one.
+    /// Handles a report of `bytes` more read of the oldest posted block; `finished`: to its end.
+    /// Returns false if there is none.
     pub(crate) fn read(&mut self, bytes: u32, finished: bool) -> bool {
         let Some(block) = self.oldest_posted() else {
             return false;
@@ -352,18 +354,17 @@ impl<M> TxBlocks<M> {
         true
     }
 
-    /// The peer gives all back that it has, and has `done` bytes of the oldest. Returns how many of these
-    /// are new, if it has one.
+    /// Handles the return of all posted blocks; the peer has `done` bytes of the oldest. Returns
+    /// the number of new bytes, if there is a block.
     pub(crate) fn returned(&mut self, done: u32) -> Option<u32> {
         let new = self.oldest_posted().map(|b| b.advert.moved(done));
-        // a call's that were to follow must not go before the rest of it; the others are in order
+        // a call's further blocks must not go before the rest of it; the others are in order
         let back = |b: &&mut TxBlock<M>| !b.detached || b.advert.state == AdvertState::Posted;
         self.iter_mut().filter(back).for_each(|b| b.advert.finish());
         new
     }
 
-    /// The peer is not told of the call's blocks that it was not told of yet. Returns whether there were
-    /// any.
+    /// Withdraws the call's unsent adverts. Returns true if there were any.
     pub(crate) fn withdraw(&mut self) -> bool {
         let mut any = false;
         let unsent = |b: &&mut TxBlock<M>| !b.detached && b.advert.is_unsent();
@@ -374,7 +375,7 @@ impl<M> TxBlocks<M> {
         any
     }
 
-    /// What of the detached the peer was not told of is not to wait for its reading: bytes behind are urgent.
+    /// Withdraws unsent adverts of detached blocks: bytes behind them are urgent.
     pub(crate) fn hurry(&mut self) {
         let unsent = |b: &&mut TxBlock<M>| b.detached && b.advert.is_unsent();
         for block in self.iter_mut().filter(unsent) {
@@ -382,17 +383,17 @@ impl<M> TxBlocks<M> {
         }
     }
 
-    /// What comes back next is not refused: a reader of the peer waits with memory of its own.
+    /// Makes the next return count as no refusal: a reader of the peer waits with its own memory.
     pub(crate) fn void(&mut self) {
         self.voided = true;
     }
 
-    /// The call's oldest, and whether the peer has read it to the end.
+    /// Returns the call's oldest block, and true if the peer has read it to the end.
     pub(crate) fn oldest(&self) -> Option<(&Advert<M>, bool)> {
         self.of_call().next().map(|b| (&b.advert, b.finished))
     }
 
-    /// Takes the call's oldest out, if it is the call's again.
+    /// Takes the call's oldest block out, if it has returned.
     pub(crate) fn take(&mut self) -> Option<Returned<M>> {
         let at = self.iter().position(|b| !b.detached)?;
         let back = self.iter().nth(at)?.advert.is_back();
@@ -408,7 +409,7 @@ impl<M> TxBlocks<M> {
         })
     }
 
-    /// Takes a detached block out that has gone, the oldest first.
+    /// Takes out a detached block that is sent, the oldest first.
     pub(crate) fn retire(&mut self) -> Option<Retired<M>> {
         let at = self.iter().position(|b| b.detached)?;
         let gone = self.iter().nth(at)?.has_gone();
@@ -420,8 +421,8 @@ impl<M> TxBlocks<M> {
         })
     }
 
-    /// The connection is lost: the transport lets go of what is detached when it goes, and a call has to
-    /// know.
+    /// Handles the loss of the connection: the transport releases detached blocks at its end;
+    /// calls are notified.
     pub(crate) fn lost(&mut self) {
         for at in (0..self.count).rev() {
             if self.iter().nth(at).is_some_and(|b| b.detached) {

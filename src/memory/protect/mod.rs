@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Memory that a program cannot write to until the peer has it (AZ-SDP).
+//! Memory that its program cannot write to until the peer has it (AZ-SDP).
 //!
-//! A send call that returns at once leaves its block in flight: the pages are pinned, and write-protected by
-//! [`crate::sys::protect`]. A [`Room`] is one address space; it knows the blocks in flight there ([`record`]). The
-//! order is: recorded, protected, advertised; so that whoever writes meanwhile is found.
+//! A send call that returns at once leaves its block in flight: the pages are pinned, and
+//! write-protected by [`crate::sys::protect`]. A [`Room`] is one address space with a record of
+//! its blocks in flight ([`record`]). A block is recorded first, then protected, then advertised,
+//! so that each write fault finds its block.
 //!
-//! * Whoever writes to a block waits. Its owner is told by its socket, and has the peer finish or give the block
-//!   back; readers never wait.
-//! * A [`Flight`] is a block in flight; dropping it makes its pages writable, but for those that another one needs. That
-//!   is done by the address space's worker, which waits for nobody but those who change its mappings.
-//! * fork(2) gives the child copies that are not protected; exec(2) and the end of the process take the protection away with
-//!   the memory, and the pages stay the block's. What mremap(2) moves stays protected; what is unmapped is
-//!   the program's no more.
-//! * Protection never ends under a block in flight. Where it cannot be ended block by block any more, all are taken back, and it ends
-//!   when they have.
-//! * Page tables protect from nobody who has pinned the pages before: a read by direct I/O, a buffer that is
-//!   registered with io_uring or a device. Such a block is refused. Pins of this module for
-//!   sending write nothing ([`Pages::are_ours`]).
+//! * A task that writes to a block waits. The block's owner is notified by its socket and makes
+//!   the peer finish the block or give it back. Readers never wait.
+//! * A [`Flight`] is a block in flight. Its drop makes its pages writable, except those of other
+//!   blocks. The address space's worker does this; it waits only for tasks that change mappings.
+//! * fork(2) gives the child copies without protection. exec(2) and the end of the process end the
+//!   protection with the memory; the pages stay the block's. Memory moved by mremap(2) stays
+//!   protected; unmapped memory is no longer protected.
+//! * Protection never ends under a block in flight. Where it cannot be ended block by block any
+//!   more, all blocks are taken back, and it ends after them.
+//! * Page tables do not protect from earlier pins: a read by direct I/O, a buffer registered with
+//!   io_uring or a device. A block with such pins is refused. This module's pins for sending write
+//!   nothing ([`Pages::are_ours`]).
 //!
-//! An address space that has had no block for a while is given up.
+//! An address space without blocks for a while is dropped.
 
 mod record;
 mod table;
@@ -38,37 +39,39 @@ use kernel::sync::aref::ARef;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 use kernel::time::{delay::fsleep, Delta};
 
-/// How long an address space without blocks is kept, in milliseconds.
+/// Time that an address space without blocks is kept (ms).
 const REST: u32 = 1000;
-/// How often in a row, a millisecond apart, the page of arguments may be unreadable. It is for
+/// Consecutive attempts, a millisecond apart, to read the page of arguments. It is unreadable for
 /// microseconds while the kernel tries to migrate it.
 const MOST_FAULTS: u32 = 1000;
-/// Most blocks in flight in one address space.
+/// Maximum number of blocks in flight in one address space.
 const MOST_BLOCKS: usize = 128;
-/// Most ranges of memory that a block has, and that all of them have together.
+/// Maximum number of ranges of memory in a block, and in all blocks together.
 pub(crate) const MOST_RANGES: usize = 16;
 const MOST_PARTS: usize = 256;
 
-/// Who has a block in flight: this socket does these jobs ([`SockCore::schedule`]) when somebody waits to write to it.
+/// Owner of a block in flight: a write fault schedules these jobs of this socket
+/// ([`SockCore::schedule`]).
 #[derive(Clone)]
 pub(crate) struct Holder {
     /// The socket.
     pub(crate) sk: ARef<SockCore>,
-    /// Its jobs.
+    /// Jobs of the socket.
     pub(crate) jobs: u32,
 }
 
-/// What is in flight in one address space.
+/// Blocks in flight in one address space.
 struct State {
     record: Record<KVec<Option<Part>>, KVec<Option<Block<Holder>>>>,
-    /// It is being closed: nothing begins.
+    /// Being closed: no block begins.
     closed: bool,
-    /// The program has taken our page away or written to it, or parts of the record were lost.
-    /// Nothing begins, all blocks are taken back, and the last one's end closes the userfaultfd.
+    /// The program has unmapped or changed the page of arguments, or parts of the record were
+    /// lost. No block begins, all are taken back, and the end of the last one closes the
+    /// userfaultfd.
     broken: bool,
-    /// How often in a row the page of arguments was unreadable.
+    /// Consecutive failures to read the page of arguments.
     faults: u32,
-    /// When a block began or ended.
+    /// Time of the last begin or end of a block.
     last: Jiffies,
 }
 
@@ -79,15 +82,15 @@ pub(crate) struct Room {
     state: SpinLock<State>,
 }
 
-/// A block whose pages cannot be written to. May be dropped in any context.
+/// A block with write-protected pages. May be dropped in any context.
 pub(crate) struct Flight {
     room: Arc<Protector<Room>>,
     id: BlockId,
 }
 
 impl Flight {
-    /// Returns a function that returns true once the owner was notified that somebody waits to write,
-    /// also after this has been given away.
+    /// Returns a function that returns true once the owner was notified of a write fault, also
+    /// after this object was given away.
     pub(crate) fn touch(&self) -> impl Fn() -> bool {
         let (room, id) = (self.room.clone(), self.id);
         move || room.handler.state.lock().record.is_told(id)
@@ -107,7 +110,7 @@ impl Drop for Flight {
     }
 }
 
-/// So many empty places.
+/// Allocates empty places.
 fn places<T>(n: usize) -> Result<KVec<Option<T>>> {
     let mut places = KVec::with_capacity(n, GFP_KERNEL)?;
     for _ in 0..n {
@@ -117,7 +120,7 @@ fn places<T>(n: usize) -> Result<KVec<Option<T>>> {
 }
 
 impl Room {
-    /// Begins for the calling process. Sleeps.
+    /// Makes the state of the calling process. Sleeps.
     fn open() -> Result<Open<Self>> {
         let record = Record::new(places(2 * MOST_PARTS)?, places(MOST_BLOCKS)?);
         let open = Protector::open(pin_init!(Room {
@@ -136,7 +139,7 @@ impl Room {
         Ok(open)
     }
 
-    /// Whether nothing begins here any more.
+    /// Returns true if no block begins here any more.
     pub(crate) fn is_closed(&self) -> bool {
         let state = self.state.lock();
         state.closed || state.broken
@@ -155,7 +158,7 @@ impl Room {
         state.record.begin(ranges, owner).ok_or(Refusal::Busy)
     }
 
-    /// Returns whether a block is filed under its own addresses, now that it is protected. Sleeps.
+    /// Returns true if a block is filed under its own addresses, now that it is protected. Sleeps.
     fn is_settled(&self, id: BlockId) -> bool {
         loop {
             let settled = self.state.lock().record.is_settled(id);
@@ -168,12 +171,12 @@ impl Room {
     }
 }
 
-/// Protects pages of the calling process, whose address space it [is](Protector::is_mine): ranges of
-/// whole pages, which are pinned. Sleeps, and may fault.
+/// Protects pages of the calling process, whose address space it [is](Protector::is_mine): ranges
+/// of whole pages, which are pinned. Sleeps, and may fault.
 ///
 /// # Errors
 ///
-/// Why not: then they are as they were, or will be in a moment.
+/// The reason; the pages are unprotected then, or will be in a moment.
 pub(crate) fn protect(
     room: &Arc<Protector<Room>>,
     ranges: Ranges<'_>,
@@ -186,7 +189,7 @@ pub(crate) fn protect(
     }
     let ranges = ranges.flatten();
     let id = room.handler.begin(ranges.clone(), owner)?;
-    // from now on dropping it undoes all
+    // from now on its drop undoes all
     let flight = Flight {
         room: room.clone(),
         id,
@@ -234,7 +237,7 @@ impl Handler for Room {
                     return;
                 }
             } else if !cleared {
-                // whoever changes mappings tells of the end only if something has moved
+                // a task that changes mappings reports the end only if something has moved
                 fsleep(Delta::from_millis(1));
             } else if n == 0 {
                 return;
@@ -261,7 +264,7 @@ impl Handler for Room {
 }
 
 impl Room {
-    /// Blocks are where they were moved.
+    /// Records moved blocks.
     fn follow(&self, heard: &[Heard]) {
         let mut state = self.state.lock();
         for heard in heard.iter().filter(|h| h.moved) {
@@ -272,7 +275,7 @@ impl Room {
         state.broken |= state.record.overflown;
     }
 
-    /// Notifies the owners of blocks in a range, each once, that somebody waits to write there.
+    /// Notifies the owners of blocks in a range, each once, of a write fault there.
     fn notify_owners(&self, range: Range) {
         loop {
             let next = self.state.lock().record.next_touched(range);
@@ -283,12 +286,13 @@ impl Room {
         }
     }
 
-    /// Owners of blocks are told who waits; what is nobody's is made writable.
+    /// Handles write faults: notifies the owners of blocks, and makes memory without a block
+    /// writable.
     fn touched(&self, worker: &mut Worker<'_>, heard: &[Heard]) {
         for heard in heard.iter().filter(|h| !h.moved) {
             let (start, end) = (heard.from, heard.from.saturating_add(PAGE));
             let page = Range { start, end };
-            // first: what begins meanwhile is there to be told
+            // first: a block that begins meanwhile must be found
             if self.state.lock().record.take_stray(page) {
                 self.cleared(worker.clear(page.start, page.end));
             }
@@ -296,7 +300,7 @@ impl Room {
         }
     }
 
-    /// Makes writable what nobody needs any more. Returns whether that is all.
+    /// Makes unneeded memory writable. Returns true when done.
     fn clear(&self, worker: &mut Worker<'_>) -> bool {
         while !self.state.lock().broken {
             let loose = self.state.lock().record.next_loose();
@@ -310,7 +314,8 @@ impl Room {
         false
     }
 
-    /// Records what became of the range that was taken out. Returns false if it has to be done again, or cannot be.
+    /// Records the result for the range taken out. Returns false if it has to be repeated, or
+    /// cannot be done.
     fn cleared(&self, result: Result) -> bool {
         let mut state = self.state.lock();
         let fault = result == Err(EFAULT);

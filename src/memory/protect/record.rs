@@ -1,38 +1,40 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Which memory of one address space is protected, and for whom.
+//! Record of the protected memory of one address space, and its owners.
 //!
-//! A block is one or more ranges of whole pages that its owner has in flight, its parts. Blocks may overlap: a page is
-//! protected until the last one that covers it has ended. mremap(2) may move a part of a range. What a block leaves behind stays here, too, until the worker has made it writable
-//! ([`Record::next_loose`], [`Record::cleared`]). Nothing begins where somebody waits to write: who waits is heard of once, and is to
-//! wait for no block that came later.
+//! A block is one or more ranges of whole pages in flight, its parts. Blocks may overlap: a page
+//! is protected until the last block that covers it has ended. mremap(2) may move a part of a
+//! range. Memory of ended blocks stays here, too, until the worker has made it writable
+//! ([`Record::next_loose`], [`Record::cleared`]). No block begins on memory with a waiting writer:
+//! a write fault is reported once, and must not wait for later blocks.
 //!
-//! Memory that the program unmaps, or maps anew, may stay in here: that only makes it writable later than
-//! could be.
+//! Memory that the program unmaps, or maps again, may stay here: that only makes it writable later
+//! than possible.
 //!
-//! mremap(2) returns as soon as its event is read, which is before the move is recorded here. A block that began in between may have
-//! been filed under an address that its memory never had, and is to be given up ([`Record::is_settled`]).
+//! mremap(2) returns as soon as its event is read, before the move is recorded here. A block that
+//! began in between may be filed under an address that its memory never had, and has to be dropped
+//! ([`Record::is_settled`]).
 
 use core::ops::DerefMut;
 
 /// A range of addresses, of whole pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
-    /// The first one.
+    /// First address.
     pub(crate) start: usize,
-    /// The first one behind it.
+    /// First address behind it.
     pub(crate) end: usize,
 }
 
 impl Range {
-    /// A part of memory, if that is whole pages.
+    /// Makes a range, if it is whole pages.
     pub(crate) fn whole_pages(start: usize, len: usize, page: usize) -> Option<Self> {
         let end = start.checked_add(len)?;
         let whole = start % page == 0 && end % page == 0 && start < end;
         whole.then_some(Range { start, end })
     }
 
-    /// What both have.
+    /// Returns the intersection.
     pub(crate) fn common(self, other: Range) -> Option<Range> {
         let start = self.start.max(other.start);
         let end = self.end.min(other.end);
@@ -40,7 +42,7 @@ impl Range {
     }
 }
 
-/// The name of a block, which no other one of the address space has, before or after.
+/// Identifies a block among all earlier and later ones of the address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) struct BlockId(u64);
 
@@ -48,9 +50,9 @@ pub(crate) struct BlockId(u64);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     range: Range,
-    /// `None`: it has ended.
+    /// Block; `None` once it has ended.
     block: Option<BlockId>,
-    /// Somebody may wait to write there.
+    /// Set if a task may wait to write there.
     wanted: bool,
 }
 
@@ -59,28 +61,28 @@ pub(crate) struct Part {
 pub(crate) struct Block<O> {
     id: BlockId,
     owner: O,
-    /// It knows that somebody waits to write to it.
+    /// Set once its owner was notified of a write fault.
     told: bool,
-    /// [`Record::moves`] when it began.
+    /// [`Record::moves`] at its begin.
     moves: u64,
 }
 
-/// The record of one address space, in memory that its maker has.
+/// Record of one address space, in memory of its maker.
 #[derive(Debug)]
 pub(crate) struct Record<P, B> {
-    /// Room for parts: half of it for blocks that begin, and half for parts that are torn by moving.
+    /// Places for parts: half for blocks that begin, half for parts torn by moves.
     parts: P,
-    /// Those from here on are empty.
+    /// Index of the first empty place.
     top: usize,
     blocks: B,
     last: u64,
-    /// What the worker makes writable just now.
+    /// Range that the worker is making writable.
     clearing: Option<Range>,
     /// Moves recorded so far.
     moves: u64,
     /// Set while the worker reads events that it has not recorded yet.
     pub(crate) reading: bool,
-    /// A part was lost: what is protected is not all known.
+    /// Set when a part was lost: the record is incomplete.
     pub(crate) overflown: bool,
 }
 
@@ -89,7 +91,7 @@ where
     P: DerefMut<Target = [Option<Part>]>,
     B: DerefMut<Target = [Option<Block<O>>]>,
 {
-    /// Nothing is protected. Both are empty places.
+    /// Makes an empty record from empty places.
     pub(crate) const fn new(parts: P, blocks: B) -> Self {
         Record {
             parts,
@@ -103,18 +105,18 @@ where
         }
     }
 
-    /// All parts.
+    /// Returns all parts.
     fn all(&self) -> impl Iterator<Item = &Part> + '_ {
         self.parts.iter().take(self.top).flatten()
     }
 
-    /// The ranges of blocks in flight.
+    /// Returns the ranges of blocks in flight.
     fn live(&self) -> impl Iterator<Item = Range> + '_ {
         self.all().filter(|p| p.block.is_some()).map(|p| p.range)
     }
 
-    /// A block of these ranges begins: before it is protected. `None`: there is no room, or a part of it is just being made
-    /// writable, or is to be.
+    /// Begins a block of these ranges, before it is protected. `None`: no place, or a part of it
+    /// is being made writable, or is to be.
     pub(crate) fn begin(
         &mut self,
         ranges: impl Iterator<Item = Range> + Clone,
@@ -147,7 +149,7 @@ where
         Some(id)
     }
 
-    /// A block has ended. Returns its owner, once.
+    /// Ends a block. Returns its owner, once.
     pub(crate) fn end(&mut self, id: BlockId) -> Option<O> {
         for part in self.parts.iter_mut().take(self.top).flatten() {
             if part.block == Some(id) {
@@ -161,7 +163,7 @@ where
         place.take().map(|b| b.owner)
     }
 
-    /// Takes a range out that nobody needs protected any more; [`Record::cleared`] follows.
+    /// Takes out a range that no block needs any more; [`Record::cleared`] follows.
     pub(crate) fn next_loose(&mut self) -> Option<Range> {
         if self.clearing.is_some() {
             return None;
@@ -195,7 +197,7 @@ where
         None
     }
 
-    /// The first part of a range that no block in flight covers.
+    /// Returns the first part of a range that no block in flight covers.
     fn first_loose(&self, range: Range) -> Option<Range> {
         let mut start = range.start;
         while let Some(over) = self.live().find(|l| l.start <= start && start < l.end) {
@@ -206,11 +208,11 @@ where
         (start < end).then_some(Range { start, end })
     }
 
-    /// A page that somebody waits to write to: whether it is nobody's, and is to be made writable;
-    /// [`Record::cleared`] follows.
+    /// Handles a write fault on a page. Returns true if no block has it, so that it has to be made
+    /// writable; [`Record::cleared`] follows.
     pub(crate) fn take_stray(&mut self, page: Range) -> bool {
         let covered = self.live().any(|l| l.common(page).is_some());
-        // what is not known may be anybody's
+        // an unknown page may be any block's
         let known = !self.overflown || self.is_idle();
         let stray = known && !covered && self.clearing.is_none();
         if stray {
@@ -219,7 +221,7 @@ where
         stray
     }
 
-    /// What was taken out is writable, or not yet (`done`): then it comes once more.
+    /// Ends the range taken out; unless `done` it will be taken out again.
     pub(crate) fn cleared(&mut self, done: bool) {
         let Some(range) = self.clearing.take().filter(|_| !done) else {
             return;
@@ -231,7 +233,7 @@ where
         });
     }
 
-    /// Somebody waits to write to a page: the next owner to be told of that. Each is told once.
+    /// Returns the next owner to notify of a write fault on a page. Each is returned once.
     pub(crate) fn next_touched(&mut self, page: Range) -> Option<(BlockId, O)> {
         for part in self.parts.iter_mut().take(self.top).flatten() {
             if part.range.common(page).is_none() {
@@ -248,22 +250,23 @@ where
         None
     }
 
-    /// Whether the owner of a block was told that somebody waits to write to it.
+    /// Returns true if the owner of a block was notified of a write fault.
     pub(crate) fn is_told(&self, id: BlockId) -> bool {
         let mut blocks = self.blocks.iter().flatten();
         blocks.any(|b| b.id == id && b.told)
     }
 
-    /// Returns whether a block whose protection has succeeded is filed under its own addresses. `None`: not known while events
-    /// are read. A move whose event nobody has read yet lets no protection succeed.
+    /// Returns true if a block whose protection has succeeded is filed under its own addresses.
+    /// `None`: unknown while events are read. While a move has an unread event, no protection
+    /// succeeds.
     pub(crate) fn is_settled(&self, id: BlockId) -> Option<bool> {
         let mut blocks = self.blocks.iter().flatten();
         let same = blocks.any(|b| b.id == id && b.moves == self.moves);
         (!self.reading).then_some(same)
     }
 
-    /// mremap(2) has moved memory, to where it was not. What is being made writable is
-    /// [given back](Record::cleared) before.
+    /// Records memory moved by mremap(2). A range being made writable was
+    /// [returned](Record::cleared) before.
     pub(crate) fn moved(&mut self, from: Range, to: usize) {
         self.moves += 1;
         for n in 0..self.top {
@@ -305,7 +308,7 @@ where
         }
     }
 
-    /// Whether no block is in flight.
+    /// Returns true if no block is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.blocks.iter().all(Option::is_none)
     }
