@@ -1,57 +1,57 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! How a connection ends: for each state and each event, the next state and what is to be done.
+//! End of a connection: for each state and each event, the next state and the action.
 //!
-//! A stream ends with a DisConn behind its last byte. When both directions have ended, the side that
-//! closed first takes the connection down (DREQ); the other does so if that does not come. Everything
-//! else is a reset: the connection manager's DREQ without a word of SDP.
+//! A stream ends with a DisConn behind its last byte. When both directions have ended, the side
+//! that closed first disconnects (DREQ); the other one does so if no DREQ arrives. Any other end
+//! is a reset: a DREQ without an SDP message.
 //!
-//! What is done is in [`close`](super::close). This file needs nothing of the kernel; `tests/host/conn`
-//! compiles it and has the table once more.
+//! The actions are in [`close`](super::close). This file is independent of the kernel;
+//! `tests/host/conn` compiles it and has the table a second time.
 
 use crate::sys::net::sock::State;
 
-/// What ends a connection, or brings its end nearer.
+/// Events that end a connection, or bring its end nearer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
     /// The program ends its stream: shutdown(2), or close(2) with everything read.
     LocalFin,
-    /// The peer has ended its stream: its DisConn has come.
+    /// The peer's DisConn has arrived.
     PeerFin,
-    /// Our DisConn has arrived at the peer.
+    /// The own DisConn has arrived at the peer.
     FinAcked {
         /// `TCP_LINGER2` in seconds, negative for none.
         linger2: i32,
     },
-    /// close(2) has done what it could; nobody will see an error any more.
+    /// close(2) has done all it could; no error can be reported any more.
     Orphaned {
         /// The same.
         linger2: i32,
     },
-    /// The program does not want what the peer sends: close(2) with bytes unread, `SO_LINGER` of 0 s,
+    /// The program rejects the peer's bytes: close(2) with bytes unread, `SO_LINGER` of 0 s,
     /// connect(2) to `AF_UNSPEC`.
     Reset,
-    /// It cannot go on: the peer has broken the protocol, no work request can be posted, nothing is
-    /// answered, the device or the namespace goes.
+    /// The connection has failed: the peer has broken the protocol, no work request can be posted,
+    /// no reply arrives, the device or the namespace is removed.
     Failed,
-    /// The queue pair is in the error state. Who has put it there tells the reason, or has.
+    /// The queue pair is in the error state. The reason arrives separately.
     Flushed,
-    /// The connection manager says that the connection is over.
+    /// The connection manager reports the end of the connection.
     LinkDown {
-        /// The peer has said so.
+        /// By the peer.
         by_peer: bool,
         /// Both streams had ended before.
         both_ended: bool,
     },
-    /// The time is over that was given to it.
+    /// The time for closing is over.
     Deadline {
-        /// Bytes have arrived at the peer since.
+        /// Bytes have arrived at the peer since then.
         moving: bool,
     },
 }
 
 impl Event {
-    /// Whether an attempt to connect has failed by it.
+    /// Returns true if the event is the failure of an attempt to connect.
     pub(crate) fn fails(self) -> bool {
         matches!(
             self,
@@ -60,57 +60,57 @@ impl Event {
     }
 }
 
-/// What is to be done.
+/// Actions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Act {
     /// Nothing.
     Nothing,
-    /// Queue our DisConn behind the last byte.
+    /// Queue the DisConn behind the last byte.
     SendFin,
-    /// Take the connection down in order: both streams have ended.
+    /// Disconnect in order: both streams have ended.
     Disconnect,
-    /// Wait for the peer to do that.
+    /// Wait for the peer to disconnect.
     AwaitDisconnect,
-    /// Wait for the peer's end: so many seconds, or as long as the namespace says for 0.
+    /// Wait for the peer's end: this many seconds, or the namespace's time for 0.
     AwaitFin(u32),
-    /// See to it that there is an end to waiting.
+    /// Limit the wait.
     Limit,
-    /// Wait once more: the peer takes what waits.
+    /// Wait again: the peer is receiving.
     Prolong,
-    /// Drop what was not sent, and the queue pair: no more bytes either way. What was received stays.
+    /// Drop unsent bytes and the queue pair: no more bytes either way. Received bytes stay.
     Cut,
-    /// The same, and have the link end the connection.
+    /// The same, and end the connection by the link.
     Abort,
-    /// The same, and tell the program the error.
+    /// The same, and report the error to the program.
     Fail,
-    /// Have the link end the connection; there is nothing else left of it.
+    /// End the connection by the link, its only remaining part.
     FailLink,
-    /// Drop the link without waiting for an answer: the peer does not give one.
+    /// Drop the link without waiting for a reply: the peer does not send one.
     Detach,
 }
 
-/// A step towards the end.
+/// One transition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Step {
-    /// The socket's new state, if it has one.
+    /// New state of the socket, if it changes.
     pub(crate) state: Option<State>,
-    /// What is to be done then.
+    /// Action.
     pub(crate) act: Act,
 }
 
-/// How far a connection's end is, besides what the socket's state says.
+/// State of closing, besides the socket's state.
 #[derive(Clone, Debug)]
 pub(crate) struct Closing {
-    /// The program has closed the socket.
+    /// Set once the program has closed the socket.
     orphaned: bool,
-    /// The DisConn has arrived at the peer.
+    /// Set once the DisConn has arrived at the peer.
     fin_acked: bool,
-    /// The link was asked to end the connection, or is about to be.
+    /// Set once the link ends the connection, or is about to.
     teardown: bool,
 }
 
 impl Closing {
-    /// Of a new socket.
+    /// Makes the state of a new socket.
     pub(crate) const fn new() -> Self {
         Closing {
             orphaned: false,
@@ -119,32 +119,32 @@ impl Closing {
         }
     }
 
-    /// Another connection begins.
+    /// Resets it for another connection.
     pub(crate) fn renew(&mut self) {
         (self.fin_acked, self.teardown) = (false, false);
     }
 
-    /// The program has closed the socket, or never had it. Whether that is new.
+    /// Notes that the program has closed the socket, or never had it. Returns true the first time.
     pub(crate) fn orphan(&mut self) -> bool {
         !core::mem::replace(&mut self.orphaned, true)
     }
 
-    /// Whether the program has closed the socket.
+    /// Returns true if the program has closed the socket.
     pub(crate) fn is_orphaned(&self) -> bool {
         self.orphaned
     }
 
-    /// Whether our DisConn has arrived at the peer.
+    /// Returns true if the own DisConn has arrived at the peer.
     pub(crate) fn fin_is_acked(&self) -> bool {
         self.fin_acked
     }
 
-    /// Whether the link was asked to end the connection, or is about to be.
+    /// Returns true if the link ends the connection, or is about to.
     pub(crate) fn has_begun(&self) -> bool {
         self.teardown
     }
 
-    /// The step that an event leads to in a state.
+    /// Returns the transition of a state and an event.
     pub(crate) fn on(&mut self, state: State, event: Event) -> Step {
         use State::{CloseWait, Closing, Established, FinWait1, FinWait2, LastAck, SynRecv};
         let (next, act) = match (event, state) {

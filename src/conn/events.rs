@@ -1,31 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Who looks at the completion queues.
+//! Events of the completion queues, and the party that polls.
 //!
-//! That a queue has something is told in a context in which nobody may look. A caller who waits
-//! looks, which spares a change of threads. Else those look who poll the socket by poll(2) or
-//! epoll(7): they are woken, whatever it is, and ask again what there is. A worker looks when
-//! nobody polls either, and for what has to go on while the program does something else. Both sides
-//! agree by [`Events`], without a lock: one notes the event and then looks whether anybody waits and
-//! whether anything has to go on, the other says that it does not wait any more, or that something
-//! has, and then takes what is noted. At least one of the two sees the other, so that no event is
-//! left to nobody.
+//! A completion event arrives in a context that must not poll. A waiting caller polls, which saves
+//! a thread switch. Otherwise pollers, by poll(2) or epoll(7), are woken for any event and poll
+//! themselves. A worker polls when there is no poller either, and for work that must go on while
+//! the program does something else. [`Events`] settles this without a lock: one side notes the
+//! event and then checks for waiters and unfinished work; the other notes that it waits no more,
+//! or that work is unfinished, and then takes noted events. At least one of the two sees the
+//! other, so no event is lost.
 //!
-//! `tests/host/loom` compiles this file and tries all orders in which that can come about.
+//! `tests/host/loom` compiles this file and tries all orders.
 
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 
-/// Which queue has something.
+/// Queue of an event.
 #[derive(Clone, Copy)]
 pub(crate) enum Queue {
     Receive,
     Send,
 }
 
-/// Who is to look after an event.
+/// Party that polls after an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Looker {
-    /// Those who wait: they are to be woken.
+    /// Waiting callers, which have to be woken.
     Caller,
     /// The pollers: the caller wakes them without another condition.
     Poller,
@@ -35,29 +34,28 @@ pub(crate) enum Looker {
     Taker,
 }
 
-/// What [`Events::take`] has taken.
+/// Result of [`Events::take`].
 pub(crate) struct Told {
-    /// Of receives something was told.
+    /// Set if there was an event of the receive queue.
     pub(crate) receive: bool,
-    /// Those who poll were woken for all that was told, or are just being woken.
+    /// Set if the pollers were woken for all events, or are just being woken.
     pub(crate) to_pollers: bool,
 }
 
 /// A note for a caller or a worker.
 const NOTED: i32 = 1;
-/// A note for those who poll.
+/// A note for pollers.
 const FOR_POLLERS: i32 = 2;
 
-/// What was told of a socket's queues, and who will look at them.
+/// Noted events of a socket's queues, and the waiting callers.
 pub(crate) struct Events {
-    /// Callers who wait and will look when they are woken.
+    /// Number of waiting callers, which poll when they are woken.
     waiters: Atomic<i32>,
-    /// A receive completion was told and not yet looked for.
+    /// Note of a receive event that was not polled yet.
     receive: Atomic<i32>,
-    /// A send completion was told and not yet looked for.
+    /// Note of a send event that was not polled yet.
     send: Atomic<i32>,
-    /// Something goes on with the next event, whether or not a call comes. Written under the
-    /// connection's lock.
+    /// Set if the next event makes progress without a call. Written under the connection's lock.
     unfinished: Atomic<i32>,
 }
 
@@ -80,7 +78,7 @@ impl Events {
             Queue::Send => &self.send,
         };
         note.store(NOTED, Relaxed);
-        // orders the note before the looks at who waits and what is unfinished; pairs with the
+        // orders the note before the checks for waiters and unfinished work; pairs with the
         // fetch_sub in `leave` and the exchange in `set_unfinished`
         if self.waiters.fetch_add(0, Full) > 0 {
             return Looker::Caller;
@@ -96,9 +94,9 @@ impl Events {
         }
     }
 
-    /// Says whether something goes on with the next event by itself, so that a worker has to look.
-    /// Returns whether an event was told before, perhaps to nobody: then the caller looks. Called
-    /// under the connection's lock.
+    /// Sets whether the next event makes progress by itself, so that a worker has to poll. Returns
+    /// true if an event was noted before: then the caller polls. Called under the connection's
+    /// lock.
     #[must_use]
     pub(crate) fn set_unfinished(&self, unfinished: bool) -> bool {
         let unfinished = i32::from(unfinished);
@@ -109,7 +107,7 @@ impl Events {
         unfinished != 0 && self.are_noted()
     }
 
-    /// Takes what was told since the last time, if anything. Who does so looks then.
+    /// Consumes the pending completion events. The caller must poll the CQs afterwards.
     pub(crate) fn take(&self) -> Option<Told> {
         let take = |e: &Atomic<i32>| match e.load(Relaxed) {
             0 => 0,
@@ -122,28 +120,29 @@ impl Events {
         })
     }
 
-    /// Whether something was told that nobody has taken yet.
+    /// Returns true if there are pending events.
     pub(crate) fn are_noted(&self) -> bool {
         self.receive.load(Relaxed) != 0 || self.send.load(Relaxed) != 0
     }
 
-    /// A caller is going to wait. He looks once more before he does: what was told until now may be
-    /// on its way to a worker.
+    /// Registers a caller that is about to wait. It polls once more before: an earlier event may
+    /// be on its way to a worker.
     pub(crate) fn enter(&self) {
         self.waiters.fetch_add(1, Full);
     }
 
-    /// How many wait who will look.
+    /// Returns the number of waiting callers.
     pub(crate) fn awaited(&self) -> u32 {
         self.waiters.load(Relaxed).max(0) as u32
     }
 
-    /// Whether somebody waits who will look.
+    /// Returns true if there are waiting callers.
     pub(crate) fn are_awaited(&self) -> bool {
         self.awaited() > 0
     }
 
-    /// A caller has waited, and looks once more: what was told until now may have been told to him.
+    /// Unregisters a caller that has waited. It polls once more: earlier events may have been left
+    /// to it.
     pub(crate) fn leave(&self) {
         self.waiters.fetch_sub(1, Full);
     }

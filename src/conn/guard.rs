@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The connection's lock, held: the only place where it is taken and let go of.
+//! Guard of the connection's lock: the only place that takes and releases it.
 //!
-//! Whoever has it may find news for others, whom nobody may call under it. They are collected as
-//! [`Wakeups`] and told when the guard goes, after the lock.
+//! Its holder may find wakeups for others, which must not run under the lock. They are collected
+//! as [`Wakeups`] and delivered by the drop of the guard, after the lock.
 
 use super::closing::{Act, Event};
 use super::wakeups::Wakeups;
@@ -16,20 +16,20 @@ use kernel::sync::lock::{self, spinlock::SpinLockBackend};
 
 /// The lock of a socket's connection, held.
 pub(crate) struct Guard<'a> {
-    // the order of the fields is that in which they are dropped
+    // fields are dropped in this order
     connection: lock::Guard<'a, Connection, SpinLockBackend>,
     deliver: Deliver<'a>,
 }
 
-/// Tells whoever is to be told, when it is dropped. The lock is not held.
+/// Delivers the wakeups when it is dropped. The lock is not held.
 pub(crate) struct Deliver<'a> {
     sk: &'a SdpSock,
     wakeups: Wakeups,
-    /// It is one of those who poll.
+    /// Set for a poller.
     polls: bool,
-    /// It is the peer's task, which attends to nobody else then.
+    /// Set for the peer's task, which drains no other socket then.
     is_peer: bool,
-    /// It is the look at what was left to whoever had the lock before.
+    /// Set for the turn that a former attempt left to the holder of the lock.
     is_again: bool,
 }
 
@@ -48,25 +48,25 @@ impl SdpSock {
         }
     }
 
-    /// Polls the completion queues and moves everything on that can be.
+    /// Polls the completion queues and makes all possible progress.
     pub(crate) fn progress(&self) {
         self.connection().progress();
     }
 
-    /// Tells whoever is to be told. The lock is not held.
+    /// Delivers wakeups. The lock is not held.
     pub(super) fn deliver(&self, wakeups: Wakeups) {
         drop(Deliver::new(self, wakeups));
     }
 
-    /// [`SdpSock::progress`] by the task of the peer that has sent something.
+    /// [`SdpSock::progress`] by the task of the local peer after a send.
     pub(crate) fn progress_for_peer(&self) {
         let mut guard = self.connection();
         guard.deliver.is_peer = true;
         guard.progress();
     }
 
-    /// Sends what was held back until the peer has taken what came to it, by the peer's task, or leaves that to
-    /// whoever has the lock.
+    /// Sends messages held back until the peer has drained its queue. Called by the peer's task;
+    /// leaves the work to the holder of the lock, if there is one.
     pub(crate) fn go_on_for_peer(&self) {
         self.data().taking.tell();
         if let Some(connection) = self.data().connection.try_lock() {
@@ -76,7 +76,7 @@ impl SdpSock {
         }
     }
 
-    /// Does what the peer's task has left to whoever had the lock.
+    /// Does the work that the peer's task has left to the holder of the lock.
     #[cold]
     fn go_on(&self) {
         if self.data().taking.going_on.xchg(1, Full) != 0 {
@@ -92,26 +92,27 @@ impl SdpSock {
 }
 
 impl<'a> Guard<'a> {
-    /// The connection, the wakeups that are for later, and the socket.
+    /// Returns the connection, the collected wakeups, and the socket.
     pub(crate) fn split(&mut self) -> (&mut Connection, &mut Wakeups, &'a SdpSock) {
         let Deliver { sk, wakeups, .. } = &mut self.deliver;
         (&mut self.connection, wakeups, sk)
     }
 
-    /// Polls the completion queues and moves everything on that can be.
+    /// Polls the completion queues and makes all possible progress.
     pub(crate) fn progress(&mut self) {
         let (connection, wakeups, sk) = self.split();
         connection.run(sk, wakeups);
     }
 
-    /// [`Guard::progress`] by one of those who poll. If they were woken for what it finds, they are not
-    /// woken once more: an epoll that asks would take that for another edge.
+    /// [`Guard::progress`] by a poller. If the pollers were woken for its findings, they are not
+    /// woken again: epoll would take that for another edge.
     pub(crate) fn progress_of_poller(&mut self) {
         self.deliver.polls = true;
         self.progress();
     }
 
-    /// Whoever waits for room to write, because all sockets had too much memory, is told if there is some.
+    /// Notifies callers that wait for space because all sockets had too much memory, if there is
+    /// some.
     pub(crate) fn look_for_memory(&mut self) {
         let (c, wakeups, sk) = self.split();
         c.has_room_again(sk, wakeups);
@@ -120,7 +121,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// A call has read what it wanted of the peer's adverts: whoever has waited meanwhile may have the rest.
+    /// Ends a call's use of the peer's adverts: the next waiting call may have the rest.
     pub(crate) fn leave_advert(&mut self) {
         let (c, wakeups, sk) = self.split();
         if c.next_advert().is_some() {
@@ -135,17 +136,17 @@ impl<'a> Guard<'a> {
         connection.close_on(sk, event, error, wakeups)
     }
 
-    /// Whoever waits for another state of the socket is to be told.
+    /// Notifies waiters of a new state of the socket.
     pub(crate) fn state_has_changed(&mut self) {
         self.deliver.wakeups.state = true;
     }
 
-    /// The connection was not made: whoever waits for it is to be told of the error.
+    /// Notifies waiters of the error of a failed connection.
     pub(crate) fn is_not_made(&mut self) {
         (self.deliver.wakeups.state, self.deliver.wakeups.error) = (true, true);
     }
 
-    /// Lets go of the lock, but tells nobody before what is returned is dropped.
+    /// Releases the lock. The drop of the result delivers the wakeups.
     pub(crate) fn unlock(self) -> Deliver<'a> {
         self.deliver
     }
@@ -179,17 +180,18 @@ impl<'a> Deliver<'a> {
 }
 
 impl Deliver<'_> {
-    /// Has nobody told: there is nobody yet.
+    /// Drops the wakeups: there is no waiter yet.
     pub(crate) fn forget(mut self) {
         self.wakeups = Wakeups::default();
     }
 
-    /// What is to be told, for somebody else to do.
+    /// Returns the wakeups, for another party to deliver.
     pub(super) fn take(mut self) -> Wakeups {
         core::mem::take(&mut self.wakeups)
     }
 
-    /// Does what is to be done without the lock, and tells. Most who have held the lock need not.
+    /// Does deferred work without the lock, and delivers wakeups. Most holds of the lock need
+    /// neither.
     #[inline(never)]
     fn tell(&mut self) {
         self.serve();
@@ -203,19 +205,20 @@ impl Deliver<'_> {
         }
     }
 
-    /// Takes what was sent to a peer that no program has any more, in place of its worker.
+    /// Drains the closed socket of the peer, in place of its worker.
     fn attend(&self) {
         let mut c = self.sk.connection();
         let peer = c.endpoint.as_mut().and_then(|e| e.take_unattended());
         drop(c);
-        // one that is not attended to has a worker
+        // one that is not drained here has a worker
         if let Some(peer) = peer.filter(|_| !self.is_peer) {
             peer.attend();
         }
     }
 
-    /// Makes receive buffers, lets go of memory and runs the transport's copy jobs, as long as one leads to the other.
-    /// Pollers are notified of what another hold of the lock finds: they may have polled in between.
+    /// Allocates receive buffers, releases memory and runs the transport's copy jobs, as long as
+    /// one leads to another. Pollers are notified of findings of another hold of the lock: they
+    /// may have polled in between.
     fn serve(&mut self) {
         let (sk, wakeups) = (self.sk, &mut self.wakeups);
         while wakeups.copy_job || wakeups.buffers || wakeups.released {
@@ -223,7 +226,7 @@ impl Deliver<'_> {
                 zcopy::memory::release_blocks(sk);
             }
             if core::mem::take(&mut wakeups.buffers) {
-                // the program, or a worker, may be what memory is wanted for
+                // the memory may be for the program, or for a worker
                 let found = rx_buffers::stock(sk, GFP_NOWAIT);
                 self.polls &= found.is_empty();
                 wakeups.merge(found);
@@ -233,7 +236,7 @@ impl Deliver<'_> {
             }
             let copy_job = sk.connection().endpoint.as_mut().and_then(|c| c.copy_job());
             if let Some(copy_job) = copy_job {
-                // who copies looks afterwards: no worker is needed for what is told meanwhile
+                // the copying task polls afterwards: no worker is needed for events meanwhile
                 let events = &sk.data().events;
                 events.enter();
                 let helped = copy_job.run();

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! One connection: what its spinlock guards, and what goes with it.
+//! One connection: the state under its spinlock, and the functions on it.
 //!
-//! A [`Connection`] belongs to one [`Socket`], which is the module's part of a `struct sock`
-//! ([`SdpSock`]). Whoever comes with news (a completion, bytes from a send call, room in the receive
-//! queue) takes the spinlock ([`SdpSock::connection`]) and calls [`Guard::progress`](guard::Guard::progress), which polls the
-//! completion queues, lets the protocol decide and posts what may be posted. Who is to be told of what
-//! that has found is told when the guard goes.
+//! A [`Connection`] belongs to one [`Socket`], the module's part of a `struct sock` ([`SdpSock`]).
+//! Each event (a completion, bytes from a send call, space in the receive queue) takes the
+//! spinlock ([`SdpSock::connection`]) and calls [`Guard::progress`](guard::Guard::progress), which
+//! polls the completion queues, lets the protocol decide and posts requests. The drop of the guard
+//! delivers the wakeups.
 //!
-//! The socket calls, the upcalls of the transports and the timer are above this, in `socket/`; nothing of
-//! that is known here.
+//! The socket calls, the upcalls of the transports and the timer are above this, in `socket/`;
+//! nothing here depends on them.
 
 mod accept_queue;
 mod busy_poll;
@@ -72,64 +72,64 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{Arc, SetOnce, SpinLock};
 
-/// Receive buffers that a connection starts with.
+/// Initial number of receive buffers of a connection.
 pub(crate) const FIRST_WINDOW: u16 = 8;
-/// Completions that are handled under one hold of the lock.
+/// Maximum number of completions handled under one hold of the lock.
 const BUDGET: u32 = 64;
-/// Time after which a sender looks whether memory is there again; TCP's takes up to 200 ms.
+/// Time after which a sender checks for memory again; TCP's takes up to 200 ms.
 const SPACE_PAUSE: Jiffies = milliseconds(100);
 /// Longest time that `TCP_CORK` and `MSG_MORE` hold bytes back (tcp(7)).
 const CORK_TIME: Jiffies = milliseconds(200);
-/// How long those who poll may be busy elsewhere: then a worker looks, since the peer may have a call that
-/// waits for an answer, and gives it up after [`zcopy`]'s `CANCEL_TIME`.
+/// Time that pollers may be busy elsewhere. Then a worker polls, since a call of the peer may wait
+/// for a reply, which it stops doing after [`zcopy`]'s `CANCEL_TIME`.
 const POLLERS_TIME: Jiffies = milliseconds(500);
-/// Marks the completion of the DisConn in a send's cookie.
+/// Flag of the DisConn in the cookie of a send.
 const FIN: u64 = 1 << 63;
 
 /// A socket of families 27 and 28.
 pub(crate) type SdpSock = Sock<Socket>;
 
-/// Look at the completion queues.
+/// Poll the completion queues.
 pub(crate) const JOB_PROGRESS: u32 = 1;
-/// Answer the peer's wish for larger receive buffers.
+/// Reply to the peer's request for larger receive buffers.
 pub(crate) const JOB_RESIZE: u32 = 2;
-/// Give up what a closed socket still holds.
+/// Release what a closed socket still holds.
 pub(crate) const JOB_FINISH: u32 = 4;
-/// Go on with TCP.
+/// Switch to TCP.
 pub(crate) const JOB_FALL_BACK: u32 = 8;
-/// What accept(2) waits for has come (`TCP_DEFER_ACCEPT`).
+/// Hand over to accept(2): the data that it waits for has arrived (`TCP_DEFER_ACCEPT`).
 pub(crate) const JOB_ADMIT: u32 = 16;
-/// Somebody waits to write to a block that is in flight.
+/// Handle a write fault on a block in flight.
 pub(crate) const JOB_TOUCHED: u32 = 32;
-/// Bytes of such blocks are to be moved elsewhere, or collected pages of files are to go.
+/// Move bytes of such blocks, or send collected pages of files.
 pub(crate) const JOB_MOVE: u32 = 64;
 
 /// The module's part of a socket.
 #[pin_data]
 pub(crate) struct Socket {
-    /// What its pinned memory counts for, from its entry into the namespace on.
+    /// Account that its pinned memory is charged to, from its entry into the namespace on.
     account: SetOnce<Arc<Account>>,
-    /// What events change.
+    /// State that events change.
     #[pin]
     connection: SpinLock<Connection>,
-    /// The peer has ended its stream. Written under `connection`.
+    /// True once the peer has ended its stream. Written under `connection`.
     pub(crate) peer_ended: Atomic<bool>,
-    /// What was told of the completion queues, and whether a caller waits who will look.
+    /// Pending events of the completion queues, and waiting callers that will poll.
     events: Events,
-    /// Who goes on when the peer has taken what came to it.
+    /// Flag for messages that wait until the local peer has drained its queue.
     taking: Taking,
-    /// Of the callers who wait, those who have read everything.
+    /// Number of waiting callers that have read everything.
     pub(crate) readers: Atomic<i32>,
-    /// Callers who want room to write ([`wait::RoomWanted`]).
+    /// Number of callers that wait for space to write ([`wait::RoomWanted`]).
     writers: Atomic<i32>,
-    /// Whether readers poll before they sleep.
+    /// Measurements for polling of readers before they sleep.
     busy_poll: BusyPoll,
-    /// Whether those poll before they sleep who wait for their memory to be read.
+    /// Measurements for polling of callers that wait for the peer to read their memory.
     busy_poll_adverts: BusyPoll,
 }
 
 impl Socket {
-    /// Of a new socket.
+    /// Makes a new socket.
     pub(crate) fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Socket {
             account: SetOnce::new(),
@@ -144,38 +144,38 @@ impl Socket {
         })
     }
 
-    /// Says what its pinned memory counts for; once.
+    /// Sets the account of its pinned memory, once.
     pub(crate) fn enter(&self, account: Arc<Account>) {
         self.account.populate(account);
     }
 }
 
 impl SdpSock {
-    /// What its pinned memory counts for: the account of the user who has made it, in its namespace.
+    /// Returns the account of its pinned memory: one per user and network namespace.
     pub(crate) fn account(&self) -> Option<&Arc<Account>> {
         self.data().account.as_ref()
     }
 
-    /// Whether the peer has ended its stream.
+    /// Returns true if the peer has ended its stream.
     pub(crate) fn peer_has_ended(&self) -> bool {
         self.data().peer_ended.load(Relaxed)
     }
 
-    /// Whether callers wait who will look at the completion queues.
+    /// Returns true if waiting callers will poll the completion queues.
     pub(crate) fn is_awaited(&self) -> bool {
         self.data().events.are_awaited()
     }
 
-    /// A completion queue has something: whoever waits looks, or whoever polls, or else a worker. In any
-    /// context.
+    /// Handles an event of a completion queue: a waiting caller polls it, or a poller, or else a
+    /// worker. Context: any.
     pub(crate) fn event(&self, queue: Queue) {
         if self.needs_worker(queue) {
             self.schedule(JOB_PROGRESS);
         }
     }
 
-    /// The same, told by a task that may look itself soon: whether it has to. So it is where no program has the
-    /// socket any more, which a worker would look after else.
+    /// Handles an event of a completion queue from a task that may poll itself soon. Returns true
+    /// if it has to: where the socket is closed, in place of a worker.
     pub(crate) fn event_by_task(&self, queue: Queue) -> bool {
         let needed = self.needs_worker(queue);
         let by_caller = needed && self.flag(Flag::Dead);
@@ -185,7 +185,8 @@ impl SdpSock {
         by_caller
     }
 
-    /// Tells whoever looks at the completion queues. Whether that has to be a worker.
+    /// Notifies the party that polls the completion queues. Returns true if this has to be a
+    /// worker.
     fn needs_worker(&self, queue: Queue) -> bool {
         match self.data().events.tell(queue, || self.has_pollers()) {
             Looker::Caller => self.wake(),
@@ -200,23 +201,23 @@ impl SdpSock {
     }
 }
 
-/// Everything of a socket that its transport's events change. Protected by `Socket::connection`.
+/// State of a socket that its transport's events change. Protected by `Socket::connection`.
 pub(crate) struct Connection {
-    /// Carries the messages; gone when the connection is lost or over.
+    /// Carrier of the messages; `None` when the connection is lost or closed.
     pub(crate) endpoint: Option<Endpoint>,
     /// The connection manager's side.
     pub(crate) cm: Cm,
-    /// The protocol's state, once both Hello messages are known.
+    /// State of the protocol, once both Hello messages are exchanged.
     pub(crate) protocol: Option<protocol::Connection>,
-    /// Bytes to send.
+    /// Send queue.
     pub(crate) tx: SendQueue,
-    /// Bytes received.
+    /// Receive queue.
     pub(crate) rx: ReceiveQueue,
     /// Receive buffers.
     pub(crate) rx_buffers: RxBuffers,
-    /// What listen(2) has made.
+    /// Listener, after listen(2).
     pub(crate) listener: Option<KBox<Listener>>,
-    /// The place in a listener's queue that a new connection has, until it waits there for accept(2).
+    /// Place of a new connection in a listener's backlog, until it waits there for accept(2).
     pub(crate) slot: Option<BacklogSlot>,
     /// The choice between SDP and TCP (`IPPROTO_SDP`).
     pub(crate) fallback: Fallback,
@@ -226,26 +227,26 @@ pub(crate) struct Connection {
     pub(crate) direct: Direct,
     /// Counters.
     pub(crate) stats: Stats,
-    /// How far its end is.
+    /// State of closing.
     pub(crate) closing: Closing,
-    /// What holds back less than a message.
+    /// State of holding back partial messages.
     pub(crate) cork: Cork,
-    /// Somebody polls for room, or was told that there is none.
+    /// Set while a poller waits for space, or a call has reported that there is none.
     pub(crate) space_wanted: bool,
-    /// Who polls the completion queues.
+    /// State of polling the completion queues.
     pub(crate) polling: Polling,
-    /// Messages since the last that asked for a completion.
+    /// Messages since the last signaled one.
     unsignaled: u32,
-    /// What the last message held was held for.
+    /// Reason for which the last message was held back.
     pub(crate) held: Option<Stall>,
-    /// What is to be done when.
+    /// Deadlines.
     pub(crate) timers: Timers,
-    /// When the peer was heard of.
+    /// Last signs of life of the peer.
     pub(crate) heard: Heard,
 }
 
 impl Connection {
-    /// The state of a new socket.
+    /// Makes the state of a new socket.
     pub(crate) fn new() -> Self {
         Connection {
             endpoint: None,
@@ -271,7 +272,7 @@ impl Connection {
         }
     }
 
-    /// Makes the socket as good as new for another connection; options and counters stay.
+    /// Resets the socket for another connection; options and counters stay.
     pub(crate) fn reset(&mut self) {
         self.tx.clear();
         self.rx.clear();
@@ -295,13 +296,13 @@ impl Connection {
         self.heard = Heard::new();
     }
 
-    /// Starts with a new endpoint, on which the first receive buffers are posted.
+    /// Starts with a new endpoint that has the first receive buffers.
     pub(crate) fn attach(&mut self, endpoint: Endpoint) {
         self.endpoint = Some(endpoint);
         self.heard.begin(jiffies());
     }
 
-    /// The longest message that fits a receive buffer of `size` bytes.
+    /// Returns the longest message that fits a receive buffer of `size` bytes.
     pub(crate) fn announced(&self, size: u32) -> u32 {
         let header_aside = self
             .endpoint
@@ -310,13 +311,13 @@ impl Connection {
         size.saturating_add(header_aside)
     }
 
-    /// Most payload bytes of a message to the peer.
+    /// Returns the maximum payload of a message to the peer.
     pub(crate) fn max_payload(&self) -> u32 {
         self.protocol.as_ref().map_or(0, |p| p.max_payload())
     }
 
-    /// Bytes received and not read (of a listener: connections not accepted), and bytes sent and
-    /// not known to have arrived.
+    /// Returns the bytes received and not read (of a listener: connections not accepted), and the
+    /// bytes sent and not known to have arrived.
     pub(crate) fn queues(&self) -> (usize, usize) {
         let rx = match &self.listener {
             Some(l) => l.ready(),
@@ -325,12 +326,12 @@ impl Connection {
         (rx, self.outstanding())
     }
 
-    /// Whether bytes can still be sent and received.
+    /// Returns true if bytes can still be sent and received.
     pub(crate) fn connected(&self) -> bool {
         self.endpoint.is_some() && self.protocol.is_some()
     }
 
-    /// Moves everything on that can be moved on.
+    /// Makes all possible progress.
     fn run(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         self.poll(sk, wakeups);
         sk.set_memory(self.rx.memory(), self.tx.queued());
@@ -350,7 +351,7 @@ impl Connection {
                 self.received(sk, c, wakeups);
             }
             if self.direct.has_lent() {
-                // One look less where they end at once. What goes wrong goes wrong again in `transmit`.
+                // Saves a turn where they complete at once. Errors occur again in `transmit`.
                 let _ = self.end_access();
             }
             self.poll_send(sk, wakeups);
@@ -361,7 +362,8 @@ impl Connection {
             self.transmit(sk, wakeups);
             let waits = self.waits_for_completion(sk);
             if !waits && self.has_ended_sends() {
-                // left to the next look, they would wake the very caller who looks before it sleeps
+                // left to the next turn, they would wake the very caller that polls before it
+                // sleeps
                 self.poll_send(sk, wakeups);
             }
             if budget == 0 {
@@ -379,26 +381,26 @@ impl Connection {
             } else if armed {
                 break;
             }
-            budget -= 1; // a device may say so for a while and give nothing
+            budget -= 1; // a device may report completions for a while and deliver none
         }
     }
 
-    /// Whether sends of a trickle have ended with which nothing goes on; what something waits for, `arm` finds,
-    /// and the many of a flow are taken together.
+    /// Returns true if a few sends have completed that nothing waits for; others are found by
+    /// `arm`, and the many of a flow are taken together.
     fn has_ended_sends(&self) -> bool {
         let ended = self.endpoint.as_ref().is_some_and(|e| e.has_ended_sends());
         ended && self.tx.queued() <= send_queue::SMALL_CHUNK
     }
 
-    /// Takes the ends of sends.
+    /// Takes the completions of sends.
     fn poll_send(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         while let Some(c) = self.endpoint.as_mut().and_then(|c| c.poll_send()) {
             self.completed(sk, c, wakeups);
         }
     }
 
-    /// Sends were carried out, or have failed.
-    #[inline(never)] // most looks find none, and do without its registers
+    /// Handles completed or failed sends.
+    #[inline(never)] // most turns find none, and do without its registers
     fn completed(&mut self, sk: &SdpSock, c: SendCompletion, wakeups: &mut Wakeups) {
         self.stats.send_completions += 1;
         match c {
@@ -416,7 +418,7 @@ impl Connection {
         }
     }
 
-    /// There may be room again: whoever wants some is told.
+    /// Notifies waiters if there is space again.
     fn has_room_again(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         let wanted = self.space_wanted || sk.is_room_wanted();
         if wanted && self.writable(sk) {
@@ -425,7 +427,8 @@ impl Connection {
         }
     }
 
-    /// Whether poll(2) calls the socket writable, by TCP's rule: a third of the buffer is free.
+    /// Returns true if poll(2) reports the socket as writable, by TCP's rule: a third of the
+    /// buffer is free.
     pub(crate) fn writable(&self, sk: &SdpSock) -> bool {
         let queued = self.tx.queued();
         let unsent = self.options.not_sent_lowat;
@@ -436,12 +439,13 @@ impl Connection {
             && !self.lacks_memory()
     }
 
-    /// Whether the next bytes to send have to wait because all sockets together have too much memory.
+    /// Returns true if the next bytes to send have to wait because all sockets together have too
+    /// much memory.
     pub(crate) fn lacks_memory(&self) -> bool {
         pressure::is_exhausted() && !self.tx.needs_little()
     }
 
-    /// If they do: looks again soon, since others may give it back of whom nothing is heard here.
+    /// Sets a timer if they do, since other sockets may free memory without a notification here.
     pub(crate) fn await_memory(&mut self, sk: &SdpSock) {
         if self.lacks_memory() && !self.timers.is_set(Timer::Space) {
             self.set_timer(sk, Timer::Space, SPACE_PAUSE);

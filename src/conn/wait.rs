@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Waiting: for a while awake, as long as a [`BusyPoll`] says, then asleep.
+//! Waiting: polling for the time of [`BusyPoll`], then sleeping.
 //!
-//! Who is awake polls the completion queues, so that nothing has to be told; in a local connection
-//! whoever sends tells it.
+//! A polling caller polls the completion queues, so that no notification is needed; on a local
+//! connection the sender notifies it.
 
 use super::busy_poll::BusyPoll;
 use super::{SdpSock, Socket};
@@ -13,11 +13,13 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::time::{Delta, Instant, Monotonic};
 
-/// After so many looks for an event a look at the completion queue follows, which takes some ten times as long.
+/// Checks for an event between two polls of the completion queue, which takes some ten times as
+/// long.
 const SPINS: u32 = 8;
 
-/// A caller wants room to write, from before its last look for some until it has waited: room that appears behind that
-/// look is told. Nobody is told of other room, which would wake those who wait for something else.
+/// Registration of a caller that waits for space to write, from before its last check until after
+/// the wait: space that appears after the check is notified. Other space is not, which would wake
+/// callers that wait for something else.
 pub(crate) struct RoomWanted<'a>(&'a Socket);
 
 impl Drop for RoomWanted<'_> {
@@ -27,20 +29,21 @@ impl Drop for RoomWanted<'_> {
 }
 
 impl SdpSock {
-    /// Says that the caller wants room. It looks for some afterwards, with the connection's lock.
+    /// Registers a caller that waits for space. It checks for space afterwards, with the
+    /// connection's lock.
     pub(crate) fn want_room(&self) -> RoomWanted<'_> {
         self.data().writers.fetch_add(1, Relaxed);
         RoomWanted(self.data())
     }
 
-    /// Whether a caller wants room.
+    /// Returns true if a caller waits for space.
     pub(crate) fn is_room_wanted(&self) -> bool {
         self.data().writers.load(Relaxed) > 0
     }
 
-    /// Watches for an event after `seq`, and for completions if it `polls`: whether one has come. A task that is
-    /// woken up gets an idle processor, if there is one; one that only lets others go before it stays where they
-    /// are.
+    /// Polls for an event after `seq`, and for completions if `polls`. Returns true if one has
+    /// come. A task that is woken gets an idle processor, if there is one; a task that only yields
+    /// stays where it is.
     fn watch(&self, seq: i32, limit: Delta, polls: bool) -> bool {
         let start = Instant::<Monotonic>::now();
         let waits = || self.event_seq() == seq && !signal_pending() && !is_crowded();
@@ -69,7 +72,7 @@ impl SdpSock {
         r
     }
 
-    /// [`SdpSock::wait`] for the peer to take what is advertised.
+    /// [`SdpSock::wait`] for the peer to read an advert.
     pub(crate) fn wait_for_taking(
         &self,
         lock: &mut Locked<'_>,
@@ -87,10 +90,10 @@ impl SdpSock {
         busy_poll: &BusyPoll,
     ) -> Result<isize> {
         let limit = busy_poll.limit();
-        // before the look that comes first, which arms the queues otherwise
+        // before the first check, which arms the queues otherwise
         let polls = limit > Delta::ZERO && !is_crowded() && self.connection().begin_polling();
         self.looking(lock, || {
-            // without what the caller does for its peer before and after
+            // without the caller's work for its peer before and after
             let start = Instant::<Monotonic>::now();
             let come = limit > Delta::ZERO && self.watch(seq, limit, polls);
             if polls {
@@ -108,17 +111,17 @@ impl SdpSock {
         })
     }
 
-    /// Waits without the socket lock until something happens after `seq` was taken. Returns what
-    /// is left of `timeout` jiffies.
+    /// Waits without the socket lock for an event after `seq`. Returns the rest of `timeout` in
+    /// jiffies.
     ///
     /// # Errors
     ///
-    /// `ERESTARTSYS` or `EINTR` on a signal.
+    /// `ERESTARTSYS`, `EINTR`: a signal.
     pub(crate) fn wait(&self, lock: &mut Locked<'_>, seq: i32, timeout: isize) -> Result<isize> {
         self.looking(lock, || self.sleep(seq, timeout))
     }
 
-    /// [`SdpSock::wait`] for one of the connections that others wait for, too.
+    /// [`SdpSock::wait`] of one of several accept calls.
     pub(crate) fn wait_in_turn(
         &self,
         lock: &mut Locked<'_>,
@@ -128,11 +131,11 @@ impl SdpSock {
         lock.unlocked(|| self.sleep_in_turn(seq, timeout))
     }
 
-    /// [`SdpSock::wait`] that only the death of the caller ends before its time.
+    /// [`SdpSock::wait`] that only a fatal signal interrupts.
     ///
     /// # Errors
     ///
-    /// `EINTR` if the caller is to die, `ETIMEDOUT`.
+    /// `EINTR`: a fatal signal. `ETIMEDOUT`.
     pub(crate) fn wait_killably(
         &self,
         lock: &mut Locked<'_>,
@@ -142,13 +145,12 @@ impl SdpSock {
         self.looking(lock, || self.sleep_killably(seq, timeout))
     }
 
-    /// Looks at the completion queues, has the caller sleep without the socket lock, and looks
-    /// again.
+    /// Polls the completion queues, sleeps without the socket lock, and polls again.
     fn looking<R>(&self, lock: &mut Locked<'_>, sleep: impl FnOnce() -> R) -> R {
         let events = &self.data().events;
         events.enter();
         lock.unlocked(|| {
-            // Events told to a worker until now may be waiting for it: look first.
+            // Events left to a worker until now may be waiting for it: poll first.
             self.progress();
             let r = sleep();
             events.leave();

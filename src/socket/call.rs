@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What one send call goes by: which of its bytes are copied, and which are not.
+//! State of one send call: its copied bytes and its zero-copy bytes.
 
 use super::send_step::{Space, Step};
 use crate::conn::send_queue::LARGE_CHUNK;
@@ -14,37 +14,37 @@ use kernel::prelude::*;
 
 /// One send call.
 pub(super) struct Call<'a> {
-    /// It is counted, and looked at.
+    /// Set once it is counted and classified.
     begun: bool,
-    /// All of its bytes are copied, whatever else there is.
+    /// Set if all of its bytes are copied.
     is_plain: bool,
-    /// Bytes of a run from which it may go other than by a copy, if any may.
+    /// Least number of bytes of a run that may go without a copy, if any may.
     least: Option<usize>,
-    /// Where it is.
+    /// Current part.
     part: Part,
-    /// Bytes of the longest part of which it was asked how they are to go.
+    /// Bytes of the longest part whose way was chosen.
     longest: usize,
-    /// It would be many blocks: no run of its memory is half of it.
+    /// Set if it would be many blocks: no run of its memory is half of it.
     scattered: bool,
-    /// Whether it need not wait for bytes all the same that are not copied.
+    /// Set if it need not wait for uncopied bytes (`async_send`).
     asynchronous: bool,
-    /// It does not wait for some of them.
+    /// Set if some of its blocks are detached.
     detached: bool,
-    /// Why it ends when there is no more room.
+    /// Error with which it ends when there is no more space.
     pub(super) stopped: Option<Error>,
-    /// What is told when they are free, for which the call need not wait.
+    /// Completion of its memory (`MSG_ZEROCOPY`), for which the call need not wait.
     pub(super) notice: Option<&'a Notice>,
     pub(super) copied: bool,
-    /// Where the next ones are copied to ([`Step::Copy`]).
+    /// Space for the next copied bytes ([`Step::Copy`]).
     pub(super) space: Space,
 }
 
-/// Bytes of a call that go one way: a run of its memory ([`SendMsg::run`]), or several that are too short for
-/// anything but a copy.
+/// Bytes of a call that go one way: a run of its memory ([`SendMsg::run`]), or several that are
+/// too short for zero copy.
 struct Part {
-    /// Which of the call's bytes they are.
+    /// Range in the call's bytes.
     bytes: Range<usize>,
-    /// Whether they are not to be copied, once that was asked.
+    /// True for zero copy, once chosen.
     direct: Option<bool>,
 }
 
@@ -69,7 +69,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The next step, if all of its bytes are copied; else it goes on part by part. `may_wait`: for whoever reads them.
+    /// Returns the next step, if all of its bytes are copied; otherwise it goes on part by part.
+    /// `may_wait`: the call may wait for a reader.
     pub(super) fn plain_step(
         &mut self,
         sk: &SdpSock,
@@ -92,7 +93,7 @@ impl<'a> Call<'a> {
         let threshold = c.zcopy_threshold();
         drop(c);
         if news {
-            // a reader's advert may have come, to which it can write at once
+            // a reader's advert may have arrived, to which it can write at once
             sk.progress();
         }
         if self.asynchronous || self.notice.is_some() {
@@ -105,7 +106,7 @@ impl<'a> Call<'a> {
         None
     }
 
-    /// Counts it, and looks whether all of its bytes, so many, are copied.
+    /// Counts it, and checks if all of its `size` bytes are copied.
     #[inline]
     fn begin(&mut self, c: &mut Connection, message: &SendMsg<'_>, size: usize, may_wait: bool) {
         self.begun = true;
@@ -118,7 +119,8 @@ impl<'a> Call<'a> {
                 None => None,
             };
             if may_wait && self.least.is_none() {
-                // zero copy was switched off: the peer's readers need not tell of their memory any more
+                // zero copy was switched off: the peer's readers need not advertise their memory
+                // any more
                 c.chooses_direct(size);
             }
             self.least.is_none_or(|least| size < least)
@@ -127,7 +129,8 @@ impl<'a> Call<'a> {
         self.is_plain = is_urgent || (is_small && !message.is_spliced());
     }
 
-    /// The best step for `want` bytes. `part`: so many of them go one way, and it may wait for whoever reads them.
+    /// Returns the best step for `want` bytes. `part`: number of them that go one way, if the call
+    /// may wait for a reader.
     pub(super) fn step(&mut self, sk: &SdpSock, want: usize, part: Option<usize>) -> Step {
         let mut c = sk.connection();
         if let Some(left) = part.filter(|_| self.is_direct(&mut c)) {
@@ -143,7 +146,7 @@ impl<'a> Call<'a> {
         Step::to_copy(sk, &mut c, want, &mut self.space)
     }
 
-    /// How many of the next bytes are of the part that it is at.
+    /// Returns the number of the next bytes in the current part.
     pub(super) fn look(&mut self, message: &mut SendMsg<'_>) -> usize {
         let (at, left) = (message.taken(), message.remaining());
         if !self.part.bytes.contains(&at) {
@@ -165,7 +168,7 @@ impl<'a> Call<'a> {
         self.part.bytes.end - at
     }
 
-    /// Whether the part that it is at is not to be copied, as blocking calls go.
+    /// Returns true if the current part goes without a copy, by the rules of blocking calls.
     pub(super) fn is_direct(&mut self, c: &mut Connection) -> bool {
         let (part, longest) = (&mut self.part, &mut self.longest);
         *part.direct.get_or_insert_with(|| {
@@ -175,23 +178,23 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// It has sent all of its bytes, so many, since `start`, if it is timed.
+    /// Records the end of the call for the policy, if it is timed.
     pub(super) fn has_sent(&self, sk: &SdpSock, size: usize, start: Option<u64>) {
-        // what a block costs that nobody waits for is told where others follow
+        // the cost of a detached block shows where others follow
         let waits = !self.detached && self.notice.is_none();
         if let Some(start) = start.filter(|_| waits || self.scattered) {
             sk.connection().has_sent(self.longest, size, start);
         }
     }
 
-    /// Whether its next bytes may be a block that it need not wait for.
+    /// Returns true if its next bytes may be a detached block.
     pub(super) fn may_detach(&self, message: &SendMsg<'_>) -> bool {
         let may = self.notice.is_some() || self.asynchronous || message.is_spliced();
         may && message.flags() & bindings::MSG_OOB == 0
     }
 
-    /// Adds its next bytes as a block that it need not wait for, if they are to be one: what became of
-    /// that. `may_wait`: it waits for them otherwise.
+    /// Adds its next bytes as a detached block, if they are to be one. Returns the result.
+    /// `may_wait`: it waits for them otherwise.
     pub(super) fn add(
         &mut self,
         sk: &SdpSock,
@@ -206,7 +209,7 @@ impl<'a> Call<'a> {
             return None;
         }
         let left = self.look(message);
-        // of many blocks each costs as much as a call of that size
+        // each of many blocks costs as much as a call of that size
         let copies = match self.scattered {
             true => !self.is_direct(&mut sk.connection()),
             false => self.part.direct == Some(false),

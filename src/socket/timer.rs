@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What is done when a socket's timer runs out; when that is, [`keepalive`] says.
+//! Actions of a socket's timer; [`keepalive`] has its deadlines.
 
 use super::release::lost;
 use crate::conn::closing::{Act, Event};
@@ -9,9 +9,9 @@ use crate::conn::{keepalive, rx_buffers, SdpSock, FIN_TIME, JOB_ADMIT, JOB_FINIS
 use crate::sys::errno::{ECONNABORTED, ETIMEDOUT};
 use crate::sys::time::{is_past, jiffies, Jiffies};
 
-/// The timer has run out; in a worker.
+/// Runs the timer. Context: worker.
 pub(super) fn expired(sk: &SdpSock) {
-    // the completions that tell what has been answered
+    // the completions, which may hold replies
     sk.progress();
     let due = |at: Option<Jiffies>| at.is_some_and(is_past);
     let (closing, short, trim) = {
@@ -68,16 +68,16 @@ pub(super) fn expired(sk: &SdpSock) {
     keepalive::update(sk);
 }
 
-/// The time that closing may take has run out, or that a peer may take to say that it has our answer.
+/// Handles the end of the time for closing, or for a peer's reaction to the reply.
 fn overdue(sk: &SdpSock) {
     let (below, told) = {
         let mut c = sk.connection();
-        // it may just have come to that
+        // it may just have happened
         if !c.timers.take_due(Timer::Close, jiffies()) {
             return;
         }
         if c.slot.is_some() {
-            // nothing may come any more that tells of its end
+            // no event may come any more that reports its end
             drop(c);
             return lost(sk, |c| c.slot.is_some());
         }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Zero copy: the bytes of a send or receive call go straight between its own pages and those of the
+//! Zero copy: bytes go straight between the pages of a send or receive call and those of the
 //! program at the other end.
 //!
-//! [`Direct`] is what one connection has under way of that: each of one call at a time, while other calls copy
-//! or wait, but for the blocks of sends that do not wait. A piece of a call's memory is pinned ([`memory`]), joins
-//! a queue, and is taken out of it when nobody accesses it any more.
+//! [`Direct`] is the state of one connection. In each direction one call at a time uses zero copy,
+//! while others copy or wait; detached sends are not limited to one call. A piece of a call's
+//! memory is pinned ([`memory`]), joins a queue, and leaves it when nobody accesses it any more.
 //!
 //! | way | queue | call | under the lock |
 //! | --- | --- | --- | --- |
@@ -14,25 +14,26 @@
 //! | SinkAvail: the peer writes | one [`advert`] | [`recv::be_written_to`] | [`rx`] |
 //! | RDMA READ, of what the peer has advertised | [`transfer`] | [`recv::read`] | [`rx`] |
 //!
-//! What of the stream goes next where it has blocks: [`ahead`].
+//! [`ahead`] has the order of the stream around blocks.
 //!
-//! The queues know neither memory nor transport, and are tested on the host (`tests/host/zcopy`).
+//! The queues depend on neither memory nor transport, and are tested on the host
+//! (`tests/host/zcopy`).
 //!
-//! **Who is asked.** Whoever is ahead tells the other end. A send call that may wait and has at least
-//! the threshold of bytes (`SDP_ZCOPY_THRESH`, `sdp_zcopy_thresh`) writes them to where the peer's
-//! reader waits; if none does, it offers them. The other end reads them within a receive call that
-//! waits, or refuses: to whoever polls, peeks or must not wait, bytes have to be there when they are
-//! told of, so these get them as Data. If nobody does anything, the sender does not wait much longer
-//! than such transfers took lately, takes its blocks back and copies. A receive call that would sleep,
-//! and has room for at least the threshold, offers that, once the peer has sent large blocks. Where
-//! no threshold is set, the sender finds out whether all this pays ([`policy`]).
+//! **Which end advertises.** The end that is ahead advertises. A blocking send call with at least
+//! the threshold of bytes (`SDP_ZCOPY_THRESH`, `sdp_zcopy_thresh`) writes them to a waiting reader
+//! of the peer; without one, it advertises them. The other end reads them within a blocking
+//! receive call, or refuses: a poller, a peek or a non-blocking call needs its bytes at once, so
+//! it gets them as Data. Without a reaction, the sender waits little longer than recent transfers
+//! took, takes its blocks back and copies. A receive call that would sleep, and has space for at
+//! least the threshold, advertises that, once the peer has sent large blocks. Without a threshold
+//! the sender measures whether zero copy pays ([`policy`]).
 //!
-//! **Who waits.** As a rule the call that had the pages pinned stays until they are let go of; that needs
-//! nothing of the peer once the connection is lost. One with `MSG_ZEROCOPY` does not: its blocks are
-//! *detached*, go one way or the other in their place in the stream, and whoever moves the connection on
-//! lets go of them, which tells the program.
+//! **Which call waits.** Usually the call that pinned the pages stays until their release, which
+//! depends on no peer once the connection is lost. A call with `MSG_ZEROCOPY` does not wait: its
+//! blocks are *detached* and go either way in their place in the stream. A later turn of the
+//! connection releases them, which notifies the program.
 //!
-//! **Who owns the pages** is told in [`crate::transport`].
+//! [`crate::transport`] has the owner of the pages at each step.
 
 mod advert;
 pub(crate) mod ahead;
@@ -70,25 +71,25 @@ use crate::transport::{Endpoint, Pinned, Transport};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// The fewest bytes for which pinning is worth while for a READ or WRITE of ours.
+/// Least number of bytes of an own READ or WRITE for which pinning pays.
 pub(crate) const LEAST_TRANSFER: usize = 4096;
-/// How long reading a block is believed to take before anything is known.
+/// Assumed time to read a block before any measurement.
 const FIRST_MEAN: Jiffies = milliseconds(50);
-/// How long a send call waits for its block to be taken up, at least and at most; and a receive
-/// call for its memory to be written to.
+/// Least and longest time that a send call waits for its block to be read, and a receive call for
+/// its memory to be written.
 const LEAST_PATIENCE: Jiffies = milliseconds(20);
 const MOST_PATIENCE: Jiffies = milliseconds(1000);
-/// Time for the peer's kernel to give memory back, which it does by itself.
+/// Time for the peer's kernel to return memory, which needs no program.
 const CANCEL_TIME: Jiffies = milliseconds(10_000);
-/// The same of OFED's, which drops a SrcAvailCancel that comes during its READ. It answers when its
-/// program reads again. Its own calls wait for 60 s.
+/// The same for OFED, which drops a SrcAvailCancel that arrives during its READ and replies when
+/// its program next reads. Its own calls wait for 60 s.
 const OFED_CANCEL_TIME: Jiffies = milliseconds(65_000);
-/// Blocks that are copied after adverts that were not taken up, at most.
+/// Maximum number of blocks copied after adverts that were not read.
 const MOST_SKIPS: u32 = 64;
-/// Pieces of memory that wait to be let go of; what is beyond that a worker does.
+/// Pieces of memory that wait for their release; a worker releases others.
 const MOST_RELEASED: usize = 4;
 
-/// Whether zero copy may use RDMA READ, or RDMA WRITE (`zcopy_ways`).
+/// Returns true if zero copy may use RDMA READ, or RDMA WRITE (`zcopy_ways`).
 fn by_read() -> bool {
     params::zcopy_ways() & 1 != 0
 }
@@ -99,42 +100,42 @@ fn by_write() -> bool {
 
 /// Zero copy of one connection. Protected by `Socket::connection`.
 pub(crate) struct Direct {
-    /// What goes out from programs' own pages.
+    /// Blocks sent from program pages.
     blocks: TxBlocks<Posted>,
-    /// Pages that are to become one of them.
+    /// Pages being collected to a block.
     collection: Collection,
-    /// Memory of blocks that have gone, to be let go of without the lock.
+    /// Memory of sent blocks, to be released without the lock.
     released: [Option<Pinned>; MOST_RELEASED],
-    /// Whether detached blocks are sent without being advertised.
+    /// Backoff of adverts of detached blocks.
     detached_skips: Skips,
-    /// Adverts that there were, of both kinds: each has its number, and the end of access to it is
-    /// called by that.
+    /// Adverts created so far. The value at creation identifies the advert in the completion that
+    /// ends the peer's access.
     cookies: u64,
-    /// What a receive call has advertised, or is about to.
+    /// Advert of a receive call, sent or about to be.
     sink: Option<Advert<Posted>>,
-    /// What a receive call reads.
+    /// READs of a receive call.
     reading: TransferQueue<Posted>,
-    /// What a send call writes.
+    /// WRITEs of a send call.
     writing: TransferQueue<Posted>,
-    /// How long it lately took until a block was read: a running mean.
+    /// Recent time until a block was read: a running mean.
     mean: Jiffies,
-    /// What comes before this position in what is sent is copied without asking.
+    /// Bytes before this position of the outgoing stream are copied.
     copy_until: u64,
-    /// So many blocks more than the one that came back are copied when the next one does.
+    /// Number of blocks to copy in addition to the next one that comes back.
     skips: u32,
-    /// Whether to advertise sinks.
+    /// Backoff of sink adverts.
     sink_skips: Skips,
-    /// The peer's readers advertise sinks, by the last that was seen of them.
+    /// True if the peer's readers advertise sinks, as far as seen lately.
     readers_advertise: bool,
-    /// Whether to copy, from the first large send on.
+    /// Choice between copy and zero copy, from the first large send on.
     policy: Option<Policy>,
-    /// Whether blocks are worth protecting.
+    /// Rate of write faults on protected blocks.
     touches: Touches,
-    /// Where the last one was.
+    /// Address space of the last protected block.
     room: Option<Arc<Protector<Room>>>,
 }
 
-/// How often not to do what did not work lately.
+/// Backoff of an action that failed lately.
 struct Skips {
     left: u32,
     next: u32,
@@ -145,27 +146,27 @@ impl Skips {
         Skips { left: 0, next: 0 }
     }
 
-    /// Whether not to do it this time.
+    /// Returns true if the action is to be skipped this time.
     fn skip(&mut self) -> bool {
         let skip = self.left > 0;
         self.left = self.left.saturating_sub(1);
         skip
     }
 
-    /// It did not work.
+    /// Records a failure.
     fn failed(&mut self) {
         self.next = (self.next * 2).clamp(1, MOST_SKIPS);
         self.left = self.next;
     }
 
-    /// It worked.
+    /// Records a success.
     fn worked(&mut self) {
         (self.left, self.next) = (0, 0);
     }
 }
 
 impl Direct {
-    /// Nothing under way.
+    /// Makes the state of a new connection.
     pub(crate) const fn new() -> Self {
         Direct {
             blocks: TxBlocks::new(),
@@ -187,7 +188,7 @@ impl Direct {
         }
     }
 
-    /// Another connection begins: nothing is known of its ends.
+    /// Resets the measurements for another connection.
     pub(crate) fn forget(&mut self) {
         (self.mean, self.copy_until, self.skips) = (FIRST_MEAN, 0, 0);
         (self.sink_skips, self.readers_advertise) = (Skips::new(), true);
@@ -196,7 +197,8 @@ impl Direct {
         self.touches = Touches::new();
     }
 
-    /// Whether the end of a work request is waited for, so that it has to be told.
+    /// Returns true if something waits for the completion of a work request, so that its
+    /// notification is needed.
     pub(crate) fn is_busy(&self) -> bool {
         self.has_lent()
             && (self.blocks.adverts().any(Advert::is_ending)
@@ -206,17 +208,17 @@ impl Direct {
                 || !self.writing.is_empty())
     }
 
-    /// Whether another block may be added that no call waits for.
+    /// Returns true if another detached block may be added.
     pub(crate) fn has_room(&self) -> bool {
         self.blocks.has_room()
     }
 
-    /// Whether there are blocks that no call waits for.
+    /// Returns true if there are detached blocks.
     pub(crate) fn has_detached(&self) -> bool {
         self.blocks.detached_bytes() > 0
     }
 
-    /// Whether memory is lent to the transport.
+    /// Returns true if memory is lent to the transport.
     pub(crate) fn has_lent(&self) -> bool {
         !self.blocks.is_empty()
             || self.sink.is_some()
@@ -224,7 +226,7 @@ impl Direct {
             || !self.writing.is_empty()
     }
 
-    /// The connection is lost: whoever waits has to know.
+    /// Handles the loss of the connection, which ends all waits.
     pub(crate) fn lost(&mut self) {
         self.blocks.lost();
         self.collection = Collection::None;
@@ -235,30 +237,31 @@ impl Direct {
         self.writing.lost();
     }
 
-    /// Memory that the peer has access to, or gets.
+    /// Returns the adverts: memory that the peer has access to, or will get.
     fn adverts(&mut self) -> impl Iterator<Item = &mut Advert<Posted>> {
         Iterator::chain(self.blocks.adverts_mut(), self.sink.iter_mut())
     }
 
-    /// The number of a new advert.
+    /// Returns the number of a new advert.
     fn next_cookie(&mut self) -> u64 {
         self.cookies += 1;
         self.cookies
     }
 
-    /// How long to wait for a block to be taken up.
+    /// Returns the time to wait for a block to be read.
     fn patience(&self) -> Jiffies {
         (self.mean * 4).clamp(LEAST_PATIENCE, MOST_PATIENCE)
     }
 
-    /// A block was read in `took`.
+    /// Records a block that was read in `took`.
     fn taken_up(&mut self, took: Jiffies) {
         self.skips = 0;
         self.mean = (self.mean * 3 + took.min(MOST_PATIENCE)) / 4;
     }
 
-    /// A block of `size` was refused, or nobody read it in time, and `left` bytes are to be copied
-    /// now, from position `at` on. Each time in a row more of them are, before another one is tried.
+    /// Records a block of `size` that was refused or not read in time, of which `left` bytes have
+    /// to be copied from position `at` on. Each consecutive time more blocks are copied before the
+    /// next advert.
     fn not_taken_up(&mut self, at: u64, size: u32, left: u32) {
         let more = u64::from(self.skips) * u64::from(size);
         self.copy_until = at.wrapping_add(u64::from(left)).wrapping_add(more);
@@ -266,19 +269,19 @@ impl Direct {
     }
 }
 
-/// Whether the peer is told of a message with an advert even if it looks itself: the call that can use
-/// the advert does so, and a worker would only take the processor from it.
+/// Returns true if a message with an advert needs a solicited event even if the peer polls itself:
+/// the call that can use the advert polls, and a worker would only take the processor from it.
 fn is_told(endpoint: &Endpoint, message: &Outgoing) -> bool {
     message.solicited && !(message.just_advert && endpoint.knows_solicited())
 }
 
 impl Connection {
-    /// Fewest bytes for which zero copy is tried, if it is at all.
+    /// Returns the least number of bytes for zero copy, if it is on.
     pub(crate) fn zcopy_threshold(&self) -> Option<usize> {
         self.options.zcopy_threshold().bytes()
     }
 
-    /// What carries the connection.
+    /// Returns the kind of device.
     fn kind(&self) -> Kind {
         match self.endpoint.as_ref().and_then(|c| c.mapper()) {
             None => Kind::Local,
@@ -287,7 +290,7 @@ impl Connection {
         }
     }
 
-    /// Whether a call with so many bytes is to send them directly.
+    /// Returns true if a call with this many bytes uses zero copy.
     pub(crate) fn may_go_directly(&mut self, bytes: usize) -> bool {
         match self.options.zcopy_threshold() {
             Threshold::Adaptive => {
@@ -299,24 +302,26 @@ impl Connection {
         }
     }
 
-    /// The same for one that begins.
+    /// The same for a call that begins.
     pub(crate) fn chooses_direct(&mut self, bytes: usize) -> bool {
         let direct = self.may_go_directly(bytes);
         let pipelined = match (self.options.zcopy_threshold(), &mut self.direct.policy) {
             (Threshold::Adaptive, Some(policy)) if bytes >= SMALLEST => policy.begins(bytes),
-            // as it was
+            // unchanged
             (Threshold::Adaptive, _) => return direct,
             (Threshold::From(n), _) if bytes < n => return direct,
             _ => direct,
         };
         if let Some(p) = &mut self.protocol {
-            // so that several blocks go at once, and that the peer's readers tell of their memory
+            // so that several blocks may be outstanding, and the peer's readers advertise their
+            // memory
             p.set_pipelined(pipelined);
         }
         direct
     }
 
-    /// A call with so many bytes, begun at `start` of [`nanoseconds`], has sent them all, as was chosen for so many in one run.
+    /// Records a complete call with `bytes` bytes that began at `start` of [`nanoseconds`]; `run`:
+    /// its longest run, which chose the way.
     pub(crate) fn has_sent(&mut self, run: usize, bytes: usize, start: u64) {
         let adaptive = self.options.zcopy_threshold() == Threshold::Adaptive;
         if let Some(policy) = self.direct.policy.as_mut().filter(|_| adaptive) {
@@ -324,7 +329,7 @@ impl Connection {
         }
     }
 
-    /// Ends the peer's access to memory that it is done with.
+    /// Posts invalidations of memory that the peer is done with.
     pub(crate) fn end_access(&mut self) -> Result {
         self.end_source_access()?;
         self.end_sink_access()
@@ -332,22 +337,22 @@ impl Connection {
 
     /// Posts READs and WRITEs.
     pub(crate) fn move_on(&mut self, wakeups: &mut Wakeups) -> Result {
-        // whoever waits for more than there will be has to know
+        // notifies calls that wait for more than will come
         wakeups.direct |= self.read_on()?;
         wakeups.direct |= self.write_on()?;
         Ok(())
     }
 
-    /// The peer's access to some memory has ended.
+    /// Handles a completed invalidation.
     pub(crate) fn access_ended(&mut self, cookie: u64, wakeups: &mut Wakeups) {
-        // one of them is it, unless it was lost
+        // one of them has it, unless it was lost
         let _ = self.direct.adverts().any(|a| a.invalidated(cookie));
         wakeups.direct = true;
     }
 }
 
 impl Connection {
-    /// What a call moves in one direction.
+    /// Returns the transfers of one direction.
     fn transfers(&mut self, way: Way) -> &mut TransferQueue<Posted> {
         match way {
             Way::Read => &mut self.direct.reading,
@@ -355,7 +360,7 @@ impl Connection {
         }
     }
 
-    /// A READ or WRITE of `n` bytes is complete.
+    /// Handles the completion of a READ or WRITE of `n` bytes.
     pub(crate) fn moved(&mut self, cookie: u64, n: u32, wakeups: &mut Wakeups) {
         if cookie & REST != 0 {
             return self.rest_gone(cookie & !REST, n, wakeups);
@@ -380,12 +385,12 @@ impl Connection {
 }
 
 impl SdpSock {
-    /// Loses the connection, for a call that must not wait for its memory any longer.
+    /// Aborts the connection, for a call that must not wait for its memory any longer.
     fn give_up(&self) {
         let (below, told) = {
             let mut c = self.connection();
             c.close_on(Event::Failed, ECONNABORTED);
-            // also where both streams had ended and the endpoint was still there
+            // also if both streams had ended and the endpoint was still there
             c.direct.lost();
             (c.endpoint.take(), c.unlock())
         };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Send calls whose bytes are not copied.
+//! Send calls without a copy.
 //!
-//! While the oldest piece of the call's bytes goes, the next ones are pinned and stand behind it. The
-//! connection has the queue of them ([`super::tx`]); the call adds to it, and waits until the oldest is
-//! its own again. What has not gone then, the call's iterator gives once more.
+//! While the oldest piece of the call is in flight, the next ones are pinned and queued behind it.
+//! The connection has the queue ([`super::tx`]); the call adds to it, and waits for its oldest
+//! piece. Unsent bytes return to the call's iterator.
 
 use super::super::{Connection, SdpSock};
 use super::advert::{Advert, AdvertState};
@@ -20,13 +20,13 @@ use crate::sys::pin::PinTerm;
 use crate::sys::time::jiffies;
 use kernel::prelude::*;
 
-/// Has the peer read bytes of the call, from a block of `size` bytes on ([`Connection::block_size`]).
-/// `Ok(false)`: they are to be copied.
+/// Advertises the next bytes of the call for the peer to read, starting with a block of `size`
+/// bytes ([`Connection::block_size`]). Returns `Ok(false)` if the caller has to copy instead.
 ///
 /// # Errors
 ///
-/// `EPIPE` if the connection is lost, or what a signal or the end of `timeout` means. The message
-/// tells how many bytes were sent nevertheless.
+/// `EPIPE`: the connection is lost. Others: the error of a signal or time-out. The message counts
+/// the bytes sent nevertheless.
 pub(crate) fn be_read(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
@@ -37,7 +37,7 @@ pub(crate) fn be_read(
     if !add_block(sk, message, size) {
         return Ok(false);
     }
-    // bytes that were added and have not gone, which are to go before any others
+    // added bytes that were not sent and must go before any others
     let mut left = 0;
     let mut end = Ok(());
     loop {
@@ -68,7 +68,8 @@ pub(crate) fn be_read(
     end.map(|()| true)
 }
 
-/// Pins the next bytes of the call and offers them, which counts them as taken. Whether that could be.
+/// Pins the next bytes of the call and offers them, which counts them as taken. Returns false if
+/// that is not possible.
 fn add_block(sk: &SdpSock, message: &mut SendMsg<'_>, size: usize) -> bool {
     let least = sk.connection().zcopy_threshold();
     let least = least.unwrap_or(size).min(size);
@@ -95,16 +96,16 @@ fn add_block(sk: &SdpSock, message: &mut SendMsg<'_>, size: usize) -> bool {
     };
     let size = u32::try_from(memory.len()).unwrap_or(0);
     let advert = Advert::unregistered(posted, size, cookie);
-    // what was corked goes before it
+    // corked bytes go before it
     c.set_more(false);
-    // there is room, as was asked
+    // there is space, as checked above
     let _ = c.direct.blocks.push(advert, first, at);
     drop(c);
     message.advance(memory.len());
     true
 }
 
-/// Waits until the oldest block is the caller's again, or the connection is lost.
+/// Waits until the oldest block returns to the caller, or the connection is lost.
 fn wait_read(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result {
     let start = jiffies();
     let mut waiting = Waiting::new(sk.connection().direct.patience());
@@ -138,8 +139,8 @@ fn wait_read(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result
     }
 }
 
-/// Where READs must not be used (`zcopy_ways`), waits a little for a reader to write to. Returns how
-/// many of the call's bytes can be written then.
+/// Waits a little for a reader to write to, where READs must not be used (`zcopy_ways`). Returns
+/// the number of the call's bytes that can be written then.
 pub(crate) fn await_reader(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
@@ -150,7 +151,7 @@ pub(crate) fn await_reader(
     let _wanted = sk.want_room();
     loop {
         let seq = sk.event_seq();
-        // what goes before the bytes that wait here must not wait for them
+        // earlier bytes must not wait for those that wait here
         sk.connection().set_more(false);
         sk.progress();
         let limit = {
@@ -173,30 +174,31 @@ pub(crate) fn await_reader(
     }
 }
 
-/// What became of an attempt to add a piece to write.
+/// Result of an attempt to add a piece to write.
 #[derive(PartialEq, Eq)]
 enum Added {
     Piece,
-    /// There is no room at the peer now for more than is queued.
+    /// The peer has no space for more than is queued.
     Full,
-    /// The rest is to go otherwise.
+    /// The rest goes another way.
     No,
 }
 
-/// Writes bytes of the call to where the peer's reader waits. `Ok(false)`: they are to go otherwise.
+/// Writes bytes of the call to a waiting reader of the peer. `Ok(false)`: they have to go another
+/// way.
 ///
-/// WRITEs follow one another, and the pieces need not be as large as the blocks of the peer's reader:
-/// the block that the last WRITE went to stays open for the next piece, until the call has none.
+/// WRITEs follow one another, and the pieces need not be as large as the blocks of the peer's
+/// reader: the block of the last WRITE stays open for the next piece, until the call has none.
 ///
 /// # Errors
 ///
-/// `EPIPE` if the connection is lost. The message tells how many bytes were sent nevertheless.
+/// `EPIPE`: the connection is lost. The message counts the bytes sent nevertheless.
 pub(crate) fn write(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
     message: &mut SendMsg<'_>,
 ) -> Result<bool> {
-    // bytes that have gone, and those that were added and have not
+    // sent bytes, and added bytes that were not sent
     let (mut sent, mut unsent) = (0, 0);
     let (mut open, mut lost) = (true, false);
     let mut dying = Dying::new();
@@ -224,7 +226,7 @@ pub(crate) fn write(
         sent += taken.done as usize;
         unsent += (taken.size - taken.done) as usize;
         sk.taken_back(lock, taken.memory);
-        // what is behind one that has not gone as a whole does not go
+        // bytes behind one that was not sent entirely do not go
         lost |= gone;
         open &= !lost && taken.done == taken.size && !dying.has_begun();
     }
@@ -235,7 +237,7 @@ pub(crate) fn write(
     }
 }
 
-/// The call that writes has no other piece now: what the peer has of it, it is told.
+/// Ends the pieces of the writing call for now: the report to the peer is due.
 fn close(sk: &SdpSock) {
     let mut c = sk.connection();
     if !c.direct.writing.close() {
@@ -247,8 +249,7 @@ fn close(sk: &SdpSock) {
     c.progress();
 }
 
-/// Pins the next bytes of the call and has them written, behind those that are queued. Counts them as
-/// taken.
+/// Pins the next bytes of the call and queues their WRITE behind the others. Counts them as taken.
 fn add_piece(sk: &SdpSock, message: &mut SendMsg<'_>) -> Added {
     let left = message.remaining();
     let (want, first) = {
@@ -266,7 +267,7 @@ fn add_piece(sk: &SdpSock, message: &mut SendMsg<'_>) -> Added {
         return Added::No;
     };
     let mut c = sk.connection();
-    // the peer may have taken it back
+    // the peer may have cancelled it
     let there = match first {
         true => c.writable_directly(usize::MAX) > 0,
         false => c.direct.writing.has_room(),
@@ -276,11 +277,11 @@ fn add_piece(sk: &SdpSock, message: &mut SendMsg<'_>) -> Added {
         return Added::No;
     };
     c.stats.direct_queued += u64::from(!first);
-    // what was corked has gone before it
+    // corked bytes have gone before it
     c.set_more(false);
     let len = u32::try_from(memory.len()).unwrap_or(0);
     let more = c.is_worth_writing(left - memory.len());
-    // there is room, as was asked
+    // there is space, as checked above
     let _ = c.direct.writing.push(posted, len, more);
     c.progress();
     drop(c);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What a connection knows of sends that are not copied: blocks that the peer reads (SrcAvail), and bytes
-//! that are written to where the peer's reader waits (SinkAvail). What the call does is in [`super::send`].
+//! The connection's part of sends without a copy: blocks that the peer reads (SrcAvail), and bytes
+//! written to a waiting reader of the peer (SinkAvail). [`super::send`] has the calls.
 
 use super::super::{Connection, SdpSock, Wakeups};
 use super::advert::AdvertState;
@@ -16,7 +16,7 @@ use crate::transport::{Endpoint, Pinned, SendWr, Transport, Watch};
 use kernel::prelude::*;
 
 impl Direct {
-    /// Posts the SrcAvail of the block that was offered. `sent`: position in what is sent.
+    /// Posts the SrcAvail of the offered block. `sent`: position in the outgoing stream.
     pub(crate) fn advertise(
         &mut self,
         endpoint: &mut Endpoint,
@@ -49,7 +49,7 @@ impl Direct {
 
 /// Blocks that the peer reads.
 impl Connection {
-    /// The peer has read `bytes` more of our oldest block; `finished`: that was all.
+    /// Handles a report of `bytes` more read of the oldest block; `finished`: to its end.
     pub(crate) fn source_read(&mut self, bytes: u32, finished: bool, wakeups: &mut Wakeups) {
         if self.direct.blocks.read(bytes, finished) {
             self.stats.bytes_sent += u64::from(bytes);
@@ -62,7 +62,7 @@ impl Connection {
         }
     }
 
-    /// The peer does not want our blocks, or not as that, and has `done` bytes of the oldest one.
+    /// Handles a refusal of the blocks; the peer has `done` bytes of the oldest one.
     pub(crate) fn sources_refused(&mut self, done: u32, wakeups: &mut Wakeups) {
         if self.direct.blocks.detached_bytes() > 0 {
             self.direct.detached_skips.failed();
@@ -70,7 +70,7 @@ impl Connection {
         self.sources_returned(done, wakeups);
     }
 
-    /// The peer gives our blocks back, and has `done` bytes of the oldest one.
+    /// Handles the return of the blocks; the peer has `done` bytes of the oldest one.
     fn sources_returned(&mut self, done: u32, wakeups: &mut Wakeups) {
         if let Some(more) = self.direct.blocks.returned(done) {
             self.stats.bytes_sent += u64::from(more);
@@ -79,7 +79,7 @@ impl Connection {
         }
     }
 
-    /// The peer's reader waits with memory of its own, and has nothing of our blocks.
+    /// Handles a sink advert that voids the blocks: the peer has nothing of them.
     pub(crate) fn sources_void(&mut self, wakeups: &mut Wakeups) {
         self.stats.direct_void += 1;
         self.direct.blocks.void();
@@ -87,7 +87,7 @@ impl Connection {
         self.sources_returned(0, wakeups);
     }
 
-    /// A reader of the peer waits: blocks that it was not told of yet are to be written there.
+    /// Handles a sink advert: unsent blocks are to be written there.
     pub(crate) fn sink_came(&mut self, wakeups: &mut Wakeups) {
         self.direct.readers_advertise = true;
         if self.direct.blocks.withdraw() {
@@ -96,7 +96,7 @@ impl Connection {
         wakeups.direct = true;
     }
 
-    /// Ends the peer's access to blocks that it is done with, as soon as there is room to.
+    /// Posts invalidations of blocks that the peer is done with, as there is space.
     pub(super) fn end_source_access(&mut self) -> Result {
         if let Some(endpoint) = self.endpoint.as_mut() {
             for advert in self.direct.blocks.adverts_mut() {
@@ -106,7 +106,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes the blocks of a send call back from whoever has them.
+    /// Takes the blocks of a send call back.
     pub(crate) fn take_blocks_back(&mut self) {
         self.direct.blocks.withdraw();
         if self.direct.blocks.any_posted() {
@@ -116,13 +116,13 @@ impl Connection {
         }
     }
 
-    /// Bytes behind the blocks are not to wait until they are read.
+    /// Makes bytes behind the blocks not wait until these are read.
     pub(crate) fn hurry_blocks(&mut self) {
         self.direct.blocks.hurry();
         self.take_blocks_back();
     }
 
-    /// How large a block to offer for a call that has `want` bytes; 0: copy.
+    /// Returns the size of a block for a call with `want` bytes; 0: copy.
     pub(crate) fn block_size(&self, sk: &SdpSock, want: usize) -> usize {
         let Some(p) = self.protocol.as_ref().filter(|_| self.endpoint.is_some()) else {
             return 0;
@@ -131,7 +131,7 @@ impl Connection {
             return 0;
         }
         if self.tx.queued() >= sk.sndbuf() || !self.direct.blocks.is_open() {
-            // a call waits for room, or for another one, before anything else of it is taken
+            // a call waits for space, or for another call, before more of it is accepted
             return 0;
         }
         if self.direct.blocks.has_call() {
@@ -146,7 +146,7 @@ impl Connection {
         size as usize
     }
 
-    /// Whether one more block of a call with `left` bytes may follow those that are out.
+    /// Returns true if another block of a call with `left` bytes may follow the outstanding ones.
     pub(super) fn another_block(&self, left: usize) -> bool {
         let worth = self.zcopy_threshold().is_some_and(|least| left >= least);
         let size = u32::try_from(left).unwrap_or(u32::MAX);
@@ -158,14 +158,14 @@ impl Connection {
             })
     }
 
-    /// Whether a block of this size may be added now: the one before it may have come back while it was
-    /// pinned.
+    /// Returns true if a block of this size may be added now: the one before may have come back
+    /// during pinning.
     pub(super) fn takes_block(&self, size: u32) -> bool {
         let possible = |p: &protocol::Connection| p.can_advertise(size);
         self.direct.blocks.is_open() && self.protocol.as_ref().is_some_and(possible)
     }
 
-    /// Takes the oldest block out, which is the caller's again.
+    /// Takes out the oldest block, which has returned to the caller.
     pub(super) fn take_block(&mut self, sk: &SdpSock) -> Option<TakenOut> {
         let oldest = self.direct.blocks.oldest();
         let lost = oldest.is_some_and(|(a, _)| a.state == AdvertState::Lost);
@@ -189,20 +189,20 @@ impl Connection {
     }
 }
 
-/// A piece of a call that is out of the queue.
+/// A piece of a call taken out of the queue.
 pub(super) struct TakenOut {
-    /// What [`Connection::take_back`] says of its memory.
+    /// Memory, as [`Connection::take_back`] returns it.
     pub(super) memory: Result<Pinned, Watch>,
     /// Its bytes.
     pub(super) size: u32,
-    /// Those that have gone.
+    /// Sent bytes.
     pub(super) done: u32,
 }
 
-/// Bytes that are written to where the peer's reader waits.
+/// WRITEs to a waiting reader of the peer.
 impl Connection {
-    /// How many of a call's bytes go straight to where the peer's reader waits; 0: none. All that
-    /// is in front of them has to be on its way.
+    /// Returns the number of a call's bytes to write to a waiting reader of the peer; 0: none. All
+    /// earlier bytes have to be in flight.
     pub(crate) fn writable_directly(&self, want: usize) -> usize {
         let blocks_go = self.direct.blocks.is_empty() || self.direct.blocks.next().is_none();
         let free = self.tx.unsent() == 0 && self.direct.writing.is_empty() && blocks_go;
@@ -215,13 +215,13 @@ impl Connection {
         }
     }
 
-    /// Whether so many bytes are to be written at all.
+    /// Returns true if this many bytes may be written at all.
     pub(super) fn is_worth_writing(&self, bytes: usize) -> bool {
         let least = self.zcopy_threshold().filter(|_| by_write());
         least.is_some_and(|least| bytes >= least.max(LEAST_TRANSFER))
     }
 
-    /// Whether to wait for a reader, since nothing else may be done but copy.
+    /// Returns true if the call has to wait for a reader, since a copy is the only alternative.
     pub(crate) fn awaits_reader(&self, want: usize) -> bool {
         let waits = !by_read() && self.zcopy_threshold().is_some_and(|least| want >= least);
         let pipelined = |p: &protocol::Connection| p.send_mode() == Mode::Pipelined;
@@ -231,7 +231,7 @@ impl Connection {
             && self.direct.readers_advertise
     }
 
-    /// Posts WRITEs, as many as there is room for. Returns whether there is less room at the peer than
+    /// Posts WRITEs, as many as there is space for. Returns true if the peer has less space than
     /// the call waits for.
     pub(super) fn write_on(&mut self) -> Result<bool> {
         let queue = &mut self.direct.writing;
@@ -240,7 +240,7 @@ impl Connection {
             return Ok(false);
         };
         loop {
-            // none: full, or taken back meanwhile; the rest goes otherwise
+            // none: full, or cancelled meanwhile; the rest goes another way
             let (n, last) = Way::Write.post(queue, endpoint, protocol.sink_advert())?;
             if n == 0 {
                 return Ok(queue.has_to_tell());
@@ -249,8 +249,7 @@ impl Connection {
         }
     }
 
-    /// How many bytes of a call with `left` bytes, which may have pieces queued, may stand behind
-    /// those.
+    /// Returns how many of the call's `left` bytes may be queued behind its transfers in flight.
     pub(super) fn writable_behind(&self, left: usize) -> usize {
         if !self.direct.writing.has_room() || !self.is_worth_writing(left) {
             return 0;
@@ -261,12 +260,12 @@ impl Connection {
         let there = p
             .sink_bytes()
             .saturating_sub(self.direct.writing.unstarted());
-        // where there are several blocks, some of that is left for the piece behind
+        // with several blocks, leave some space for the next piece
         let next = p.sink_advert().map_or(0, |next| next.size);
         left.min(next.max(there / 2).min(there) as usize)
     }
 
-    /// Takes the oldest piece out that a call has moved.
+    /// Takes out the oldest piece that a call has moved.
     pub(super) fn take_piece(&mut self, sk: &SdpSock, way: Way) -> Option<TakenOut> {
         let Moved {
             memory,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The wait of a call for memory that the peer has, or that a transfer of its own is for.
+//! Waits of a call for memory that the peer has, or that its own transfer uses.
 
 use super::super::{Connection, SdpSock};
 use super::posted::Way;
@@ -10,15 +10,16 @@ use crate::sys::net::sock::{Locked, FOREVER};
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use kernel::prelude::*;
 
-/// How long the call of a task that is to die still waits for bytes that are on their way.
+/// Time that the call of a dying task still waits for bytes in flight.
 const DYING_TIME: Jiffies = milliseconds(1000);
 
-/// The end of a task whose call has memory at work. What was sent before is to come to the peer, as on
-/// TCP, and its device or kernel sees to that in no time: a reset would take from its program even what
-/// it is just reading.
+/// Fatal signal of a task whose call has memory in use. Bytes sent before shall arrive, as on TCP,
+/// which the peer's device or kernel does at once: a reset would take even bytes that the peer is
+/// just reading.
 pub(super) struct Dying {
     since: Option<Jiffies>,
-    /// The time is over, and the caller looks once more: what it waits for may have come while it slept.
+    /// Set when the time is over and the caller checks once more: the event may have come while it
+    /// slept.
     late: bool,
 }
 
@@ -30,14 +31,14 @@ impl Dying {
         }
     }
 
-    /// Whether the task is to die.
+    /// Returns true if there is a fatal signal.
     pub(super) fn has_begun(&self) -> bool {
         self.since.is_some()
     }
 
-    /// Sleeps until something happens after `seq`, which only a fatal signal ends earlier; then for a
-    /// little while in spite of that. Returns whether to look again: not if nothing was found after the time
-    /// was over.
+    /// Sleeps until an event after `seq`, or a fatal signal; after that for a little while in
+    /// spite of it. Returns true if the caller has to check again: false if the time is over and
+    /// nothing was found.
     pub(super) fn sleep(
         &mut self,
         sk: &SdpSock,
@@ -64,24 +65,24 @@ impl Dying {
     }
 }
 
-/// A call that waits for the peer to be done with its memory: for a while, then until it has taken
-/// it back, which needs the peer's kernel only.
+/// Wait of a call for the peer to be done with its memory: for a while, then until it has taken it
+/// back, which depends on the peer's kernel only.
 pub(super) struct Waiting {
     since: Jiffies,
     patience: Jiffies,
-    /// When it began to take it back.
+    /// Time of the cancel.
     taken_back: Option<Jiffies>,
     dying: Dying,
 }
 
-/// What a call is to do after it has slept.
+/// Next step of a call after its sleep.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// See what has come.
+    /// Check for events.
     Look,
     /// Take its memory back.
     TakeBack,
-    /// The same, because of a signal.
+    /// Take its memory back, because of a signal.
     Interrupted,
 }
 
@@ -95,10 +96,10 @@ impl Waiting {
         }
     }
 
-    /// Sleeps until something happens after `seq`: by `sleep`, for so many jiffies of `timeout`; once the
-    /// memory is being taken back, for nothing but a fatal signal, and not at once for that. Says once that it is to be, as soon
-    /// as the wait is `over` or has been long enough. A peer that does not give it back then loses the
-    /// connection.
+    /// Sleeps until an event after `seq`: by `sleep`, for `timeout` jiffies; once the memory is
+    /// being taken back, only a fatal signal interrupts, and not at once. Returns the request to
+    /// take it back once, as soon as the wait is `over` or has been long enough. A peer that does
+    /// not return it then loses the connection.
     pub(super) fn sleep(
         &mut self,
         sk: &SdpSock,
@@ -142,16 +143,16 @@ impl Waiting {
     }
 }
 
-/// So many jiffies of a call's time have passed.
+/// Subtracts passed jiffies from a call's time.
 pub(super) fn spend(timeout: &mut isize, passed: isize) {
     if *timeout != FOREVER {
         *timeout -= passed;
     }
 }
 
-/// Waits until all requests of the oldest piece are complete; whether the connection is lost instead, or
-/// nothing if `sooner` is true of the connection before. Only death makes this end earlier, and not at
-/// once.
+/// Waits until all requests of the oldest piece are complete. Returns true if the connection is
+/// lost, `None` if `sooner` becomes true of the connection before. Only a fatal signal ends this
+/// earlier, and not at once.
 pub(super) fn wait_moved(
     sk: &SdpSock,
     lock: &mut Locked<'_>,
