@@ -54,7 +54,7 @@ impl Listener {
         first.to_key_value().1
     }
 
-    /// How many connections wait for accept(2).
+    /// Returns the number of connections that wait for accept(2).
     pub(crate) fn ready(&self) -> usize {
         self.waiting
     }

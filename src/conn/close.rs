@@ -17,15 +17,15 @@ use crate::sys::time::{jiffies, seconds, Jiffies};
 use crate::transport::Status;
 use kernel::sync::atomic::Relaxed;
 
-/// How long a closed socket waits for the peer's end (as the OFED line has it), and for each step by which
-/// its last bytes get there.
+/// Time that a closed socket waits for the peer's end (as in OFED), and for each step of its last
+/// bytes.
 pub(crate) const FIN_TIME: Jiffies = seconds(60);
-/// How long the side that closed last waits for the other to take the connection down.
+/// Time that the side that closed last waits for the other one's DREQ.
 pub(crate) const LAST_ACK_TIME: Jiffies = seconds(3);
 
 impl Connection {
-    /// Something has happened that ends the connection, or brings its end nearer. `error` is what the program
-    /// is told if that ends it. Returns what was done; to [detach](Act::Detach) is the caller's.
+    /// Handles an event that ends the connection, or brings its end nearer. `error` is reported to
+    /// the program if this ends it. Returns the action; to [detach](Act::Detach) is the caller's.
     pub(crate) fn close_on(
         &mut self,
         sk: &SdpSock,
@@ -104,7 +104,7 @@ impl Connection {
         }
     }
 
-    /// Whether both streams have ended.
+    /// Returns true if both streams have ended.
     pub(crate) fn both_ended(&self) -> bool {
         let ended = |p: &protocol::Connection| p.send_closed() && p.receive_closed();
         self.protocol.as_ref().is_some_and(ended)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What comes in: what a message does that has arrived.
+//! Received messages.
 
 use super::receive_queue::Urgent;
 use super::timers::Timer;
@@ -100,7 +100,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// What the connection is lost with.
+    /// Returns the error that the connection is lost with.
     fn payload(
         &mut self,
         mut buffer: Buffer,
@@ -109,7 +109,7 @@ impl Connection {
         wakeups: &mut Wakeups,
     ) -> Result<(), Errno> {
         if self.closing.is_orphaned() {
-            // as TCP: bytes that nobody can read any more are answered with a reset
+            // as TCP: bytes that nobody can read any more cause a reset
             return Err(ECONNRESET);
         }
         let payload = &message.payload;
@@ -129,7 +129,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Does what a message asks for besides taking its payload.
+    /// Handles the event of a message, besides its payload.
     fn event(&mut self, sk: &SdpSock, message: &Received, wakeups: &mut Wakeups) {
         let filled = match message.event {
             Event::SinkWritten { bytes } => self.sink_over(bytes, wakeups),
@@ -139,7 +139,7 @@ impl Connection {
         if filled.is_err() {
             return self.done_with_error(sk, EPROTO, wakeups);
         }
-        // readers who wait may advertise now
+        // waiting readers may advertise now
         wakeups.direct |= message.mid == Mid::ModeChange;
         match message.event {
             Event::PeerClosed => {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What goes out: which message is next, and its posting.
+//! Outgoing messages: their choice and posting.
 
 use super::send_queue::LARGE_CHUNK;
 use super::timers::Timer;
@@ -17,12 +17,12 @@ use crate::transport::{SendWr, Status, Transport};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 
-/// One in so many messages asks for a completion, besides the last of a run.
+/// One in this many messages is signaled, besides the last of a run.
 const SIGNAL_EVERY: u32 = 8;
 /// Bytes of a message from which its buffer is given away, where that is possible, and not copied.
 const LEAST_EXCHANGE: usize = 4096;
-/// How long bytes wait for credits of a peer that looks only when its program calls: it may not call for
-/// long, and what its kernel has room for is taken without.
+/// Time that bytes wait for credits of a peer that polls only in its calls: its next call may be
+/// far, and its kernel's space can be used without one.
 const KICK_TIME: Jiffies = milliseconds(10);
 
 impl Connection {
@@ -90,12 +90,12 @@ impl Connection {
     /// A work request was not taken: the connection is lost.
     pub(super) fn cannot_post(&mut self, sk: &SdpSock, e: Error, wakeups: &mut Wakeups) {
         self.stats.transport_errors += 1;
-        // What a device says of a work request would tell a program something else.
+        // An error of the device about a work request would mislead a program.
         debug!("{}: nothing can be posted: {:?}", Ends(sk), e);
         self.done_with_error(sk, Errno::of(Status::Local.error()), wakeups);
     }
 
-    /// Whether nothing was due when it was asked for last, and nothing can be by now.
+    /// Returns true if nothing was due the last time, and nothing can be by now.
     #[inline]
     fn has_nothing_to_send(&self, sk: &SdpSock) -> bool {
         let (Some(endpoint), Some(protocol)) = (&self.endpoint, &self.protocol) else {
@@ -106,7 +106,7 @@ impl Connection {
             && protocol.is_idle(endpoint.posted_receives(), self.reader_waits(sk))
     }
 
-    /// Whether a reader waits who has read all that came.
+    /// Returns true if a reader waits that has read everything.
     fn reader_waits(&self, sk: &SdpSock) -> bool {
         self.rx.is_empty() && sk.data().readers.load(Relaxed) > 0
     }
@@ -133,13 +133,13 @@ impl Connection {
             // it lies behind what a block has left
             urgent: self.tx.urgent().filter(|_| !ahead.is_of_block()),
             posted: endpoint.posted_receives(),
-            // Only messages with payload count, the last of which asks for a completion; one of
-            // those without that nobody is told of must not hold anything back.
+            // Only messages with payload count, the last of which is signaled; an unsignaled
+            // message without payload must not hold anything back.
             in_flight: u16::from(
                 self.tx.small_in_flight() || endpoint.is_behind() && !self.cork.is_lifted(),
             ),
-            // What does not fit one message for the way it lies in memory is not held back:
-            // so only the last bytes are, and the message before them asks for a completion.
+            // Bytes that do not fit one message because of their memory layout are not held back:
+            // so only the last bytes are, and the message before them is signaled.
             no_delay: self.options.no_delay
                 || ahead.unsent > ahead.limit
                 || ahead.more

@@ -2,9 +2,9 @@
 
 //! connect(2): the active side of a connection's making.
 //!
-//! connect(2) asks the [`Resolver`] for address and route; what it finds comes back as
-//! [`resolved`], which posts the first receive buffers and sends the Hello in the connection
-//! manager's request; the HelloAck comes back as [`replied`], an errno as [`refused`].
+//! connect(2) starts the [`Resolver`] for address and route. [`resolved`] gets its result, posts
+//! the first receive buffers and sends the Hello in the connection manager's request. [`replied`]
+//! gets the HelloAck, [`refused`] an errno.
 
 use super::release::{abandoned, finish, release_transport, unreachable_error};
 use super::{bind, close, ipproto};
@@ -65,7 +65,7 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, to: &Named, non_blocking: b
     };
     let mut timeout = sk.send_timeout(non_blocking);
     if timeout == 0 && unfinished == EINPROGRESS {
-        // However soon the answer is there: on TCP it waits for the socket lock.
+        // Waits even for an immediate reply, which on TCP waits for the socket lock.
         return Err(EINPROGRESS.into());
     }
     loop {
@@ -84,7 +84,7 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, to: &Named, non_blocking: b
         close::disconnect(sk);
         return Err(e);
     }
-    // The SIGIO that tells of the connection is not for whoever asks for it from here on.
+    // The SIGIO of this connection is not for an owner set from here on.
     drop(sk.connection());
     call.set_progress(Progress::Connected);
     Ok(())
@@ -178,18 +178,18 @@ fn resolve(sk: &SdpSock, source: Option<&Address>, way: Way) -> Result {
         sk.begins_anew();
         c.cm.search(way.to, way.resolver.clone());
     }
-    // What the last connection left is not for this one.
+    // Clears the state of the last connection.
     let _ = sk.take_error();
     sk.set_state(State::SynSent);
     if source.is_none() {
-        // As on TCP getsockname(2) tells where it comes from before the connection is there.
+        // As on TCP getsockname(2) returns the local address before the connection is established.
         let port = sk.local().port;
         sk.set_local(&Address { port, ..way.source });
     }
     search(sk, source, &way)
 }
 
-/// Starts it; [`resolved`] is told.
+/// Starts the resolver; [`resolved`] gets the result.
 fn search(sk: &SdpSock, source: Option<&Address>, way: &Way) -> Result {
     let class = sk.traffic_class();
     let class = (class != 0).then_some(class);
@@ -316,8 +316,8 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
     Ok(())
 }
 
-/// The request was refused, or nobody has answered; or, for a connection that a listener has
-/// begun to accept, the peer has given up.
+/// Handles a reject or a missing reply; or, for a connection that a listener has begun to accept,
+/// the peer's withdrawal.
 pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
     let why = Errno::of(error);
     let error = match why {

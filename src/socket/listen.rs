@@ -2,10 +2,10 @@
 
 //! listen(2) and accept(2), and the passive side of a connection's making.
 //!
-//! A request comes to [`Incoming`] with the peer's Hello. If somebody listens and the backlog has
-//! room, a new socket is made, answers with the HelloAck, and is established when the peer has
-//! heard it; then it waits in the listener's queue for accept(2). With a full backlog nothing is
-//! answered, and the peer tries again, as it would with a lost SYN.
+//! [`Incoming`] gets a request with the peer's Hello. If there is a listener with space in its
+//! backlog, it makes a new socket, replies with the HelloAck, and the socket is established once
+//! the peer has received it; then it waits in the listener's queue for accept(2). With a full
+//! backlog there is no reply, and the peer retries, as it would after a lost SYN.
 
 use super::{bind, release};
 use crate::conn::send_queue::LARGE_CHUNK;
@@ -78,7 +78,7 @@ fn check_tcp(sk: &SdpSock) -> Result {
     Ok(())
 }
 
-/// Ends listening: connections that nobody has accepted are reset. The socket lock is held.
+/// Ends listening: resets connections that were not accepted. The socket lock is held.
 pub(super) fn stop(sk: &SdpSock) {
     sk.set_state(State::Close);
     let _ = sk.netns().ports.lock().listening(sk);
@@ -181,7 +181,7 @@ impl Acceptor<SdpSock> for Incoming {
     }
 }
 
-/// By what one of several listeners is chosen: nobody can tell from outside which it will be.
+/// Returns the hash that selects one of several listeners; it cannot be predicted from outside.
 fn connection_hash(local: &Address, remote: &Address) -> u32 {
     let mut bytes = [0; 36];
     for (to, a) in bytes.chunks_exact_mut(18).zip([local, remote]) {
@@ -226,7 +226,7 @@ fn begin(
     if !slot.listener.netns().admits() {
         return Err(ENOBUFS.into());
     }
-    // nobody has accepted it yet
+    // not accepted yet
     let (child, r) = slot.listener.charged(|| {
         let child = slot.listener.child()?;
         let r = prepare(&child, slot, request, hello, local, remote);

@@ -70,7 +70,7 @@ u16 sdp_h_num(const struct sock *sk)
 void sdp_h_set_num(struct sock *sk, u16 num)
 {
 	inet_sk(sk)->inet_num = num;
-	/* getsockname() goes on to tell a port that was given back, as on TCP */
+	/* getsockname() still returns a released port, as on TCP */
 	if (num)
 		inet_sk(sk)->inet_sport = htons(num);
 }

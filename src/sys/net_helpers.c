@@ -123,7 +123,7 @@ struct sock *sdp_h_sock_clone(struct sock *listener, work_func_t work,
 	return sk;
 }
 
-/* Whether a descriptor may be made for it: the first to ask may do so. */
+/* Returns true if a descriptor may be made for it: once. */
 bool sdp_h_child_take(struct sock *sk)
 {
 	return atomic_xchg(&((struct sdp_h_sock *)sk)->unaccepted, 0);
@@ -174,7 +174,7 @@ bool sdp_h_sock_flag(const struct sock *sk, int flag)
 	return sock_flag(sk, flag);
 }
 
-/* Flags share a word: atomically, whoever changes another one. */
+/* Flags share a word, so this is atomic. */
 void sdp_h_sock_set_flag(struct sock *sk, int flag, bool on)
 {
 	assign_bit(flag, &sk->sk_flags, on);
@@ -225,7 +225,7 @@ u32 sdp_h_uid(const struct sock *sk)
 	return from_kuid_munged(&init_user_ns, sk_uid(sk));
 }
 
-/* As a number of the user namespace of whoever reads the file. */
+/* Returns it as a number of the reader's user namespace. */
 u32 sdp_h_uid_for(struct seq_file *seq, const struct sock *sk)
 {
 	return from_kuid_munged(seq_user_ns(seq), sk_uid(sk));
@@ -256,7 +256,7 @@ int sdp_h_priority(const struct sock *sk)
 void sdp_h_custom_sockopt(struct socket *sock)
 {
 	set_bit(SOCK_CUSTOM_SOCKOPT, &sock->flags);
-	/* io_uring's sends of this kind tell by themselves what was copied */
+	/* io_uring's sends of this kind report copies themselves */
 	set_bit(SOCK_SUPPORT_ZC, &sock->flags);
 }
 
@@ -348,7 +348,7 @@ void sdp_h_arm_timer(struct sdp_h_sock *s, unsigned long delay)
 	/* without one the timer would keep the time that it had before */
 	if (!delay)
 		delay = 1;
-	/* whoever comes later must not put off what somebody else has armed meanwhile */
+	/* a later caller must not delay an earlier deadline set meanwhile */
 	spin_lock_irqsave(&s->arming, flags);
 	/* what is pending has not begun, and finds out for itself what comes after it */
 	if (!delayed_work_pending(&s->timer) ||

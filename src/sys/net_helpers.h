@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the socket layer needs of macros, inline functions and field
- * defines of the kernel's network headers, as plain functions.
+ * Macros, inline functions and field defines of the kernel's network headers as plain functions,
+ * for the socket layer.
  */
 #ifndef IB_SDP_NET_HELPERS_H
 #define IB_SDP_NET_HELPERS_H
@@ -48,7 +48,7 @@ struct sdp_h_sock {
 	atomic_t		unaccepted;	/* whether a descriptor may be made for it */
 };
 
-/* What sdp_h_memory_begin() has changed of the task. */
+/* Task state that sdp_h_memory_begin() has changed. */
 struct sdp_h_memory {
 	void		*charged;	/* the memory cgroup before */
 	unsigned int	flags;

@@ -41,7 +41,7 @@ static int set_header(const struct sock *sk, int name, sockptr_t value, unsigned
 	return -EOPNOTSUPP;
 }
 
-/* Hops that a packet must have left, which nobody counts here: only that it need not. */
+/* Sets the minimum TTL of received packets. There is no TTL here, so only 0 is accepted. */
 static int set_min_hops(struct sock *sk, int level, int name, sockptr_t value, unsigned int len)
 {
 	u8 *least = level == SOL_IP ? &inet_sk(sk)->min_ttl : &inet_sk(sk)->pinet6->min_hopcount;
@@ -51,7 +51,7 @@ static int set_min_hops(struct sock *sk, int level, int name, sockptr_t value, u
 				ipv6_setsockopt(sk, level, name, value, len);
 	return xchg(least, 0) && !err ? -EOPNOTSUPP : err;
 }
-
+/* Sets the options in IPv4's header, of which only none are accepted. */
 /* The same of options in IPv4's header. */
 static int set_ip_options(struct sock *sk, sockptr_t value, unsigned int len)
 {

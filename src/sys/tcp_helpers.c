@@ -19,7 +19,7 @@ struct proto_ops sdp_h_ipproto_ops[2];
 
 static struct inet_protosw sdp_h_protosw[2];
 
-/* Of a protocol number that no program can ask for: its place in the list is all that it has. */
+/* Has a protocol number that no program can request: only its place in the list matters. */
 #define NOBODY 0xffff
 
 static struct inet_protosw *protosw(struct list_head *at)
@@ -28,14 +28,14 @@ static struct inet_protosw *protosw(struct list_head *at)
 }
 
 /*
- * Who has the number. The head of the list is not ours to know: it is what is
- * before TCP's entry, which is permanent and the first one.
+ * Returns the holder of the number. The head of the list is not exported: it is before TCP's
+ * entry, which is permanent and the first one.
  */
 static struct inet_protosw *holder(struct inet_protosw *me, int number)
 {
 	struct list_head *at;
 
-	/* without IPv6 nobody is there */
+	/* without IPv6 there is none */
 	if (me->list.next == me->list.prev)
 		return NULL;
 	for (at = me->list.next; at != &me->list; at = at->next) {
@@ -128,9 +128,9 @@ static void forward_wakeups(struct sdp_h_sock *s)
 }
 
 /*
- * What sdp_h_sock_create() does beyond inet_create(), and a TCP socket of the
- * same owner. Users inside the kernel hold the struct socket itself, so that
- * another one cannot take its place.
+ * Does what sdp_h_sock_create() does beyond inet_create(), and makes a TCP socket of the same
+ * owner. Users inside the kernel hold the struct socket itself, so that another one cannot take
+ * its place.
  */
 int sdp_h_ipproto_init(struct sock *sk, work_func_t work, work_func_t timer)
 {
@@ -242,12 +242,12 @@ void sdp_h_tcp_discard(struct sock *sk)
 void sdp_h_tcp_name(const struct socket *tcp, struct sdp_h_addr *a)
 {
 	sdp_h_local(tcp->sk, a);
-	/* a port that was given back is still told */
+	/* getsockname() still returns a released port */
 	if (!READ_ONCE(inet_sk(tcp->sk)->inet_num))
 		a->port = 0;
 }
 
-/* What bind(2) leaves besides address and port; both socket locks are not held together. */
+/* Copies the results of bind(2) besides address and port; both socket locks are not held together. */
 void sdp_h_tcp_share_name(struct sock *sk, const struct socket *tcp)
 {
 	const u8 bound = SOCK_BINDADDR_LOCK | SOCK_BINDPORT_LOCK;
@@ -260,9 +260,9 @@ void sdp_h_tcp_share_name(struct sock *sk, const struct socket *tcp)
 }
 
 /*
- * Takes a port, as TCP does where a program binds none: nobody else's is shared. If it is `covered`,
- * sockets of this module hold it in that way, and have kept off whatever would be in the way. The
- * bucket still says that it is not to be shared, so that everybody else is kept off by this one, too.
+ * Takes a port, as TCP does where a program binds none: it is not shared with others. If it is
+ * `covered`, sockets of this module hold it in this way, and have excluded any conflict. The
+ * bucket still says that it is not shared, so that this one, too, excludes all others.
  */
 bool sdp_h_tcp_take_port(struct socket *tcp, u16 port, bool covered)
 {
@@ -332,8 +332,8 @@ int sdp_h_tcp_pre_connect(struct socket *tcp, void *address, int len)
 }
 
 /*
- * The beginning of connect(2), where no caller is there to be told of an error:
- * it is one that comes a little later. The hooks have run before.
+ * Starts connect(2), where no caller can get an error: it is reported a little later. The hooks
+ * have run before.
  */
 void sdp_h_tcp_begin(struct socket *tcp, void *address, int len)
 {
@@ -355,7 +355,7 @@ void sdp_h_tcp_begin(struct socket *tcp, void *address, int len)
 	release_sock(sk);
 }
 
-/* Whether a connection has come about, which may be over. */
+/* Returns true if a connection was established, even if it has ended. */
 bool sdp_h_tcp_was_connected(const struct socket *tcp)
 {
 	/* the SYN counts, once it was answered */
@@ -407,7 +407,7 @@ void sdp_h_tcp_take_file(struct sock *sk, struct socket *tcp)
 	if (!file)
 		return;
 	tcp->file = file;
-	/* whoever finds it there finds its file */
+	/* a finder of the socket finds its file, too */
 	smp_store_release(&file->private_data, tcp);
 }
 

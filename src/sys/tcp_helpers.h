@@ -17,7 +17,7 @@ void sdp_h_ipproto_unregister(void);
 int sdp_h_ipproto_init(struct sock *sk, work_func_t work, work_func_t timer);
 void sdp_h_graft(struct socket *sock, struct socket *new, struct sock *sk);
 
-/* Held by whoever decides between SDP and TCP; guards sdp_h_sock.tcp. */
+/* Held while deciding between SDP and TCP; guards sdp_h_sock.tcp. */
 void sdp_h_decide(struct sock *sk);
 bool sdp_h_try_decide(struct sock *sk, int job);
 void sdp_h_decided(struct sock *sk);

@@ -18,7 +18,7 @@ use crate::sys::net::tcp::{Name, Tcp};
 use crate::sys::net::unaccepted::Unaccepted;
 use kernel::prelude::*;
 
-/// How often another port is tried of those that TCP chooses, if SDP has given it to somebody.
+/// Attempts with another port of TCP's choice, if SDP has given the first to another socket.
 const TRIES: u32 = 100;
 
 pub(super) fn bind(call: &Descriptor<'_, Socket>, name: &Name) -> Result {
@@ -68,7 +68,7 @@ fn bind_both(sk: &SdpSock, tcp: &Tcp<'_>, name: &Name) -> Result {
     Ok(())
 }
 
-/// Has the socket be TCP's if nothing else will do.
+/// Makes the socket TCP's if nothing else works.
 pub(super) fn only_tcp(sk: &SdpSock, tcp: &Tcp<'_>) -> bool {
     let why = sk.connection().fallback.only_tcp;
     if let Some(why) = why {

@@ -21,7 +21,7 @@ use crate::sys::net::sock::State;
 use crate::sys::net::tcp::{Name, Tcp};
 use kernel::prelude::*;
 
-/// How many times `ipproto_wait` the way to the peer is looked for.
+/// Time for resolving the peer, in units of `ipproto_wait`.
 const SEARCH: u32 = 4;
 
 /// connect(2), with the flags of the file.
@@ -54,7 +54,7 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) ->
                 return finish(&call.tcp().ok_or(EINVAL)?, name, flags, unfinished, timeout);
             }
             Phase::Open if waited => {
-                // somebody has given it up
+                // another call has cancelled it
                 return Err(sk.take_error().err().unwrap_or(ECONNABORTED.into()));
             }
             Phase::Open => {
@@ -70,8 +70,9 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) ->
                     }
                 }
             }
-            // TCP may tell of its answer before the phase is its own: who comes for that is not to be
-            // told that nothing has happened. As on TCP, the call waits for whoever is at the socket.
+            // TCP may report its reply before the phase is its own: a caller that wakes for it
+            // must not find that nothing has happened. As on TCP, the call waits for the holder of
+            // the socket.
             Phase::Crossing => drop(sk.decide()),
             _ if timeout == 0 => return Err(unfinished.into()),
             _ => {
@@ -193,7 +194,7 @@ fn start(call: &Descriptor<'_, Socket>, to: &Address) -> Result {
     let _lock = sk.lock();
     sdp::start(sk, to)?;
     if super::phase(sk) == Phase::Open {
-        // given up before it was begun, so that nobody else ends it
+        // cancelled before it began, so that nobody else ends it
         close::disconnect(sk);
     } else {
         call.set_progress(Progress::Connecting);

@@ -15,10 +15,10 @@
 //! would be given a connection that dies at once. So SDP has a time to answer (`ipproto_wait`); most
 //! peers without it say so much sooner. Then TCP has its turn.
 //!
-//! From a peer that has no SDP there is silence, as from one that is slow, so that only time tells
-//! them apart. But it counts from when the request is out; before, the neighbour is looked for, which
-//! TCP has to wait for as well. And a host that has answered lately has the time for another request,
-//! should the first be lost.
+//! A peer without SDP stays silent, like a slow one, so that only time distinguishes them. The
+//! time counts from the sent request; before, the neighbour is resolved, which TCP has to wait for
+//! as well. A host that has replied lately gets the time for another request, should the first be
+//! lost.
 //!
 //! # Who decides
 //!
@@ -46,12 +46,12 @@ use crate::sys::net::family::{Chosen, DualOps};
 use crate::sys::net::sock::{State, FOREVER};
 use kernel::prelude::*;
 
-/// How far it is decided.
+/// State of the decision.
 fn phase(sk: &SdpSock) -> Phase {
     sk.connection().fallback.phase
 }
 
-/// What the descriptor is now.
+/// Current kind of the descriptor.
 fn chosen(sk: &SdpSock) -> Chosen {
     match sk.state() {
         State::Close | State::Listen | State::SynSent | State::SynRecv => {

@@ -98,7 +98,7 @@ pub(super) fn prefer_tcp(sk: &SdpSock) {
     }
 }
 
-/// Whether an option is one that TCP does not have.
+/// Returns true for an option that TCP does not have.
 fn is_sdp(level: i32, name: i32) -> bool {
     let options = [
         c::SDP_ASYNC_SEND,
@@ -114,8 +114,8 @@ fn is_route(level: i32, name: i32) -> bool {
     (level as u32, name as u32) == (c::SOL_TCP, c::SDP_ROUTE)
 }
 
-/// Whether an option only says how TCP is to treat its wire, which SDP does not use: a connection
-/// that is not TCP's need not heed it.
+/// Returns true for an option that only concerns TCP's packets, which SDP does not use: a
+/// connection that is not TCP's need not heed it.
 fn is_advice(level: i32, name: i32) -> bool {
     let options = [
         c::TCP_CONGESTION,

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What is known of destinations for a while: where SDP has not answered, so that it need not be
-//! tried again, and which hosts have answered by it, be it to refuse, so that silence there is no
-//! sign of TCP alone.
+//! Cache of destinations: where SDP got no reply, so that it need not be tried again, and which
+//! hosts have replied, even by a refusal, so that silence there is no sign of TCP alone.
 //!
 //! Each has one slot of a small table, which it shares with others: the last one counts.
 
@@ -16,7 +15,7 @@ use kernel::prelude::*;
 
 const SLOTS: usize = 128;
 
-/// How many times `ipproto_wait` a host has that has answered lately: enough, by default, for a
+/// Time of a host that has replied lately, in units of `ipproto_wait`: enough, by default, for a
 /// request to be repeated, which takes 1.5 s.
 const KNOWN: u32 = 8;
 
@@ -24,12 +23,13 @@ const KNOWN: u32 = 8;
 struct Peer {
     ip: IpAddr,
     port: u16,
-    /// Somebody there has answered by SDP.
+    /// Set if the host has replied by SDP.
     answers: bool,
     since: Jiffies,
 }
 
-/// For how long it counts: as the parameter is now, so that whoever sets it to 0 has SDP tried again.
+/// Returns the validity by the current parameter, so that setting it to 0 makes SDP be tried
+/// again.
 fn memory() -> Jiffies {
     seconds(params::ipproto_memory().max(0) as u32)
 }
@@ -62,7 +62,7 @@ impl PeerCache {
         (sum >> 16) as usize % SLOTS
     }
 
-    /// What is known of it: whether it answers. What is too old is forgotten.
+    /// Returns the entry of a destination, if any. Old entries are dropped.
     fn get(&mut self, ip: &IpAddr, port: u16) -> Option<bool> {
         let slot = self.slots.get_mut(Self::slot(ip, port))?;
         let found = slot.take_if(|found| found.ip == *ip && found.port == port)?;
@@ -75,12 +75,12 @@ impl PeerCache {
         None
     }
 
-    /// Whether SDP need not be tried there.
+    /// Returns true if SDP need not be tried there.
     pub(super) fn knows(&mut self, ip: &IpAddr, port: u16) -> bool {
         self.get(ip, port) == Some(false) || self.get(ip, 0) == Some(false)
     }
 
-    /// Whether the host has answered by SDP lately.
+    /// Returns true if the host has replied by SDP lately.
     pub(super) fn answers(&mut self, ip: &IpAddr) -> bool {
         self.get(ip, 0) == Some(true)
     }
@@ -123,13 +123,13 @@ impl PeerCache {
     }
 }
 
-/// So many times what the module's parameter says.
+/// Returns a multiple of the module's parameter.
 pub(super) fn patience(times: u32) -> Jiffies {
     let wait = params::ipproto_wait().max(1) as u32;
     milliseconds(wait.saturating_mul(times))
 }
 
-/// How long the host that a socket connects to has to answer by SDP, by what is known of it.
+/// Returns the time to wait for an SDP reply of the host that a socket connects to, by its entry.
 pub(in crate::socket) fn patience_for(sk: &SdpSock) -> Jiffies {
     let to = sk.connection().fallback.to;
     let answers = to.is_some_and(|to| sk.netns().peer_cache.lock().answers(&to.ip));
@@ -141,9 +141,9 @@ pub(in crate::socket) fn answered(sk: &SdpSock) {
     remember(sk, Outcome::Connected);
 }
 
-/// Remembers what came of the attempt to connect by SDP, if it tells of the host. What is asked by an
-/// interface of the program's choice goes another way than what others ask, or to somebody else; and
-/// an address of its choice may be one that no way leads from.
+/// Stores the result of an attempt to connect by SDP, if it concerns the host. A request by an
+/// interface of the program's choice takes another route than others, or reaches another host; and
+/// an address of its choice may have no route.
 pub(super) fn remember(sk: &SdpSock, why: Outcome) {
     let (to, asked) = {
         let c = sk.connection();

@@ -10,7 +10,7 @@ use crate::sys::net::sock::State;
 use crate::sys::net::tcp::Name;
 use kernel::prelude::*;
 
-/// What the program wants of a socket that is open.
+/// Protocols that the program wants of an undecided socket.
 pub(super) fn of(sk: &SdpSock) -> Route {
     let route = sk.connection().fallback.route;
     route.unwrap_or(Route::Sdp)

@@ -31,7 +31,7 @@ pub(super) fn hand_to_tcp(sk: &SdpSock, tcp: &Tcp<'_>, why: Outcome, connect: Op
     }
     namespace.count(|s| s.count_outcome(why));
     namespace.became_tcp(sk);
-    // whoever waits goes on with TCP
+    // waiting calls continue with TCP
     sk.wake();
     sk.state_changed();
 }

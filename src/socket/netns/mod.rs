@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What a network namespace holds: its ports, its sockets and its counters.
+//! State of a network namespace: ports, sockets and counters.
 
 mod never_ask;
 mod ports;
@@ -28,9 +28,10 @@ use kernel::{new_mutex, new_spinlock};
 use never_ask::NeverAsk;
 use ports::Ports;
 
-/// Memory of this machine for each socket that a namespace may have, and a user in it, in bytes: what a
-/// queue pair takes is charged to nobody. An idle connection's end has 93 KiB with rxe (docs/performance.md), so one
-/// user gets half of the memory, and a namespace all of it.
+/// Memory of the machine divided by the maximum number of sockets of a namespace, and of a user in
+/// it, in bytes: the memory of a queue pair is charged to nobody. An idle connection's end has 93
+/// KiB with rxe (docs/performance.md), so one user gets half of the memory, and a namespace all of
+/// it.
 const PER_NET: usize = 96 << 10;
 const PER_USER: usize = 192 << 10;
 
@@ -61,7 +62,7 @@ pub(crate) fn shed() {
     }
 }
 
-/// How many sockets a parameter allows.
+/// Returns the number of sockets that a parameter allows.
 fn most(parameter: i32, memory_of_each: usize) -> usize {
     usize::try_from(parameter).unwrap_or(ram_pages() / (memory_of_each / PAGE))
 }
@@ -69,7 +70,7 @@ fn most(parameter: i32, memory_of_each: usize) -> usize {
 /// One namespace's part of the family. In which order its locks are taken is in docs/locking.md.
 #[pin_data]
 pub(crate) struct Netns {
-    /// Who holds which port.
+    /// Ports and their holders.
     #[pin]
     pub(in crate::socket) ports: Mutex<Ports>,
     /// All sockets, by [`SdpSock::id`](crate::sys::net::sock::SockCore::id), from their making until nothing of them is left. Each is
@@ -82,7 +83,8 @@ pub(crate) struct Netns {
     /// Held by [`Netns::stats`] alone.
     #[pin]
     summing: Mutex<()>,
-    /// Where `IPPROTO_SDP` sockets need not try SDP. Taken last, and never together with another.
+    /// Destinations where `IPPROTO_SDP` sockets need not try SDP. Taken last, and never together
+    /// with another.
     #[pin]
     pub(in crate::socket) peer_cache: SpinLock<PeerCache>,
     /// Hosts that get large receive buffers at once. The same.
@@ -117,15 +119,15 @@ impl PerNet for Netns {
 /// One socket of a namespace.
 struct Entry {
     sk: ARef<SdpSock>,
-    /// Whose it was when it was entered; accept(2) may change that.
+    /// Owner at its entry; accept(2) may change it.
     uid: u32,
 }
 
-/// A user who has sockets.
+/// A user with sockets.
 struct User {
-    /// How many.
+    /// Number of sockets.
     sockets: usize,
-    /// What they have pinned.
+    /// Account of their pinned memory.
     account: Arc<Account>,
 }
 
@@ -135,7 +137,7 @@ struct Sockets {
     count: usize,
     /// Those of `IPPROTO_SDP` that have become TCP's, until they are closed. They do not count.
     crossed: RBTree<usize, ARef<SdpSock>>,
-    /// Whose they are.
+    /// Owners of the sockets.
     users: RBTree<u32, User>,
     /// First id that is missing in the sum of all counters which [`Netns::stats`] makes.
     summed: usize,
@@ -209,8 +211,8 @@ impl Netns {
         Ok(())
     }
 
-    /// Whether there is memory for a new connection. Buffers of all sockets bound it, see [`pressure`]; a
-    /// refusal is counted.
+    /// Returns false, and counts a refusal, if all socket buffers together exceed the limit (see
+    /// [`pressure`]).
     pub(in crate::socket) fn admits(&self) -> bool {
         if pressure::is_tight() {
             shed();
@@ -258,8 +260,8 @@ impl Netns {
         drop((entry, crossed));
     }
 
-    /// Takes out a socket that has become TCP's: until it leaves there is only the reason to be
-    /// told. Without memory that is not told.
+    /// Takes out a socket that has become TCP's: until it is closed only its reason is kept.
+    /// Without memory that is lost.
     pub(in crate::socket) fn became_tcp(&self, sk: &SdpSock) {
         self.forget(sk);
         if let Ok(node) = RBTreeNode::new(sk.id(), sk.into(), GFP_KERNEL) {

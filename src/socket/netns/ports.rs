@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Who holds which port in a network namespace.
+//! Ports of a network namespace and their holders.
 //!
 //! SDP has its own port space, in which families 27 and 28 share one table. The rules are those of
 //! TCP (`SO_REUSEADDR`, `SO_REUSEPORT`, wildcards, `IPV6_V6ONLY`, ephemeral and reserved ports).
@@ -21,7 +21,7 @@ use kernel::prelude::*;
 use kernel::rbtree::{RBTree, RBTreeNode};
 use kernel::sync::aref::ARef;
 
-/// Where a port is claimed, and with whom it may be shared.
+/// Claim to a port: its address, and the claims that it may be shared with.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Claim {
     /// The local address.
@@ -50,7 +50,7 @@ impl Claim {
         }
     }
 
-    /// Whether both could be meant by one local address.
+    /// Returns true if one local address can match both.
     fn overlaps(&self, other: &Claim) -> bool {
         if self.interface != 0 && other.interface != 0 && self.interface != other.interface {
             return false;
@@ -64,13 +64,14 @@ impl Claim {
         }
     }
 
-    /// Whether no connection of the one could be taken for one of the other.
+    /// Returns true if no connection of one can match the other.
     fn is_apart(&self, other: &Claim) -> bool {
         let elsewhere = self.to.is_some() && other.to.is_some() && self.to != other.to;
         elsewhere || !self.overlaps(other)
     }
 
-    /// Whether both may hold the port at the same time; `listens`: the other one's socket does.
+    /// Returns true if both may hold the port at the same time; `listens`: the other one's socket
+    /// does.
     fn gets_along(&self, other: &Claim, listens: bool) -> bool {
         (self.reuse_address && other.reuse_address && !listens)
             || (self.reuse_port && other.reuse_port && self.uid == other.uid)
@@ -158,7 +159,7 @@ impl Ports {
             for i in 0..half {
                 let at = (start + i).checked_rem(half).unwrap_or(0) * 2 + odd;
                 let candidate = low.saturating_add(at as u16);
-                // at another address it may be somebody's; what two agree to share is shared by number only
+                // at another address another socket may hold it; sharing goes by the number only
                 let others = self.table.get(&candidate);
                 if !others.is_none_or(|p| p.keys().all(|c| claim.is_apart(c)))
                     || sk.port_is_reserved(candidate)
@@ -230,8 +231,8 @@ impl Ports {
         Ok(())
     }
 
-    /// Returns the group of a claim. One without sockets may stay if the caller fails: it keeps nobody
-    /// away.
+    /// Returns the group of a claim. A group without sockets may stay if the caller fails: it
+    /// excludes nobody.
     fn group(&mut self, port: u16, claim: &Claim) -> Result<&mut Group> {
         if self.table.get(&port).is_none() {
             self.table

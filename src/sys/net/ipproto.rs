@@ -27,7 +27,7 @@ use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
-/// The first and the last of what shutdown(2) can be told.
+/// Range of shutdown(2)'s argument.
 const SHUT_RD: i32 = 0;
 const SHUT_RDWR: i32 = 2;
 
@@ -247,7 +247,7 @@ unsafe extern "C" fn poll<T: Family>(
     // SAFETY: Called by the core with an open file of the descriptor.
     unsafe {
         let call = call::<T>(socket);
-        // registers the poller, whom the TCP socket's wakeups reach there, too
+        // registers the poller, which gets the TCP socket's wakeups there, too
         let events = calls::poll::<T>(file, socket, wait);
         let Some(tcp) = call.tcp() else {
             return events;

@@ -47,7 +47,7 @@ impl Name {
         Ok(me)
     }
 
-    /// That of a socket of `AF_INET` or `AF_INET6`.
+    /// Makes one of `AF_INET` or `AF_INET6`.
     pub(crate) fn of(a: &Address, v6: bool) -> Self {
         let (four, six) = (address::write_in(a), address::write_in6(a));
         Self::new(if v6 { &six } else { &four }).unwrap_or(Self::EMPTY)
@@ -62,17 +62,17 @@ impl Name {
         Some(u16::from_ne_bytes(*family))
     }
 
-    /// Whether it is that of no family (`AF_UNSPEC`).
+    /// Returns true for `AF_UNSPEC`.
     pub(crate) fn is_unspecified(&self) -> bool {
         self.family() == Some(AF_UNSPEC)
     }
 
-    /// Whether bind(2) is to choose the port.
+    /// Returns true if bind(2) has to choose the port.
     pub(crate) fn asks_for_port(&self) -> bool {
         self.bytes().get(2..4) == Some(&[0; 2])
     }
 
-    /// Where connect(2) is to go to.
+    /// Returns the destination of connect(2).
     pub(crate) fn destination(&self, v6: bool) -> Result<Address> {
         let (family, least) = if v6 { (AF_INET6, 24) } else { (AF_INET, 16) };
         if self.bytes().len() < least {
@@ -154,7 +154,7 @@ impl<'a> Tcp<'a> {
         to_result(unsafe { op!(self, bind(name.as_mut_ptr().cast(), name.raw_len())) })
     }
 
-    /// What splice(2) takes from has ended.
+    /// Handles the end of splice(2)'s source.
     pub(super) fn splice_eof(&self) {
         // SAFETY: As for `bind`.
         unsafe {
@@ -234,7 +234,7 @@ impl<'a> Tcp<'a> {
         unsafe { c::sdp_h_tcp_queue_empty(self.socket) }
     }
 
-    /// Whether a connection has come about, be it over by now.
+    /// Returns true if a connection was established, even if it has ended.
     pub(crate) fn was_connected(&self) -> bool {
         // SAFETY: By the invariants the socket is alive.
         unsafe { c::sdp_h_tcp_was_connected(self.socket) }
@@ -253,7 +253,7 @@ impl<'a> Tcp<'a> {
     }
 }
 
-/// What ports the TCP socket can have.
+/// Returns the ports that the TCP socket can have.
 ///
 /// # Invariants
 ///
@@ -264,8 +264,8 @@ pub(crate) struct Ports<'a> {
 }
 
 impl Ports<'_> {
-    /// Takes a port, if nobody has it; or if all who do are known, as `covered` says: those hold it
-    /// by this function, at the same address and interface.
+    /// Takes a port, if it is free; or if all its holders are known (`covered`): those hold it by
+    /// this function, at the same address and interface.
     pub(crate) fn take(&self, port: u16, covered: bool) -> bool {
         // SAFETY: By the invariants the socket is alive and locked.
         unsafe { c::sdp_h_tcp_take_port(self.tcp.socket, port, covered) }

@@ -3,9 +3,9 @@
 //! RDMA devices.
 //!
 //! A [`DeviceRef`] is a use of one `struct ib_device`: while it exists, the device may be dead but
-//! is not taken away. A [`Client`] is told of devices that come and go; when one goes, the client
-//! sees to it that all uses end, and the going waits for that: for a while so that they can end
-//! well, then until they have ended in any way.
+//! is not freed. A [`Client`] is notified of the arrival and removal of devices. On a removal it
+//! ends all uses, and the removal waits for that: for a while so that they can end well, then
+//! until they have ended in any way.
 
 use super::super::bindings as c;
 use super::super::single::Single;
@@ -25,12 +25,12 @@ use kernel::types::Opaque;
 
 /// `MAX_SCHEDULE_TIMEOUT`.
 const FOREVER: Jiffies = Jiffies::MAX >> 1;
-/// How long connections may take to say goodbye when their device goes.
+/// Time for connections to disconnect when their device is removed.
 const PATIENCE_MS: u32 = 250;
-/// After so long, in seconds, the administrator is told that the removal of a device waits.
+/// Time after which the log reports that the removal of a device waits (s).
 const LONG: u32 = 10;
 
-/// What there is to say about a device, and the number of its uses.
+/// State of a device, and the number of its uses.
 ///
 /// # Invariants
 ///
@@ -72,7 +72,7 @@ impl Unused {
         unsafe { bindings::complete_all(self.inner.get()) }
     }
 
-    /// Waits, and tells whether it was in vain.
+    /// Waits. Returns true if the wait timed out.
     fn wait(&self, time: Jiffies) -> bool {
         // SAFETY: Initialised by `new`; removals are called in a context that may sleep.
         unsafe { bindings::wait_for_completion_timeout(self.inner.get(), time) == 0 }
@@ -126,22 +126,22 @@ impl DeviceRef {
         self.0.raw.as_ptr()
     }
 
-    /// Whether this is the device of a pointer, which is only compared.
+    /// Returns true if this is the device of a pointer, which is only compared.
     pub(super) fn is(&self, raw: *const c::ib_device) -> bool {
         core::ptr::eq(self.0.raw.as_ptr(), raw)
     }
 
-    /// Whether the device is being removed.
+    /// Returns true if the device is being removed.
     pub(crate) fn is_removing(&self) -> bool {
         self.0.removing.load(Acquire)
     }
 
-    /// Whether it is too late to end uses of the device well.
+    /// Returns true if it is too late to end uses of the device well.
     pub(crate) fn removal_is_overdue(&self) -> bool {
         self.0.removal_overdue.load(Acquire)
     }
 
-    /// Whether DMA addresses are kernel addresses, so that nothing is to be synchronised.
+    /// Returns true if DMA addresses are kernel addresses, so that nothing needs a sync.
     pub(super) fn is_virtual(&self) -> bool {
         self.0.virt
     }
@@ -151,7 +151,7 @@ impl DeviceRef {
         self.0.resets.lock()
     }
 
-    /// Attributes that `ib_core` asked the driver for.
+    /// Returns the attributes that `ib_core` has read from the driver.
     pub(super) fn attributes(&self) -> &c::ib_device_attr {
         // SAFETY: By the invariants the device is registered; its attributes do not change then.
         unsafe { &(*self.raw()).attrs }
@@ -164,13 +164,13 @@ impl DeviceRef {
         self.0.vector.fetch_add(1, Relaxed) % u32::try_from(n).unwrap_or(1).max(1)
     }
 
-    /// Whether connections by the InfiniBand connection manager can be made at a port.
+    /// Returns true if a port supports connections by the InfiniBand connection manager.
     pub(crate) fn port_has_cm(&self, port: u32) -> bool {
         // SAFETY: By the invariants the device is registered; the function checks the port.
         unsafe { c::sdp_h_ib_port_has_cm(self.raw(), port) }
     }
 
-    /// Whether the link of a port is InfiniBand (else it is Ethernet).
+    /// Returns true if the link of a port is InfiniBand, false for Ethernet.
     pub(crate) fn port_is_infiniband(&self, port: u32) -> bool {
         // SAFETY: By the invariants the device is registered; the function checks the port.
         unsafe { c::sdp_h_ib_port_is_ib(self.raw(), port) }
@@ -185,7 +185,7 @@ impl DeviceRef {
         Ok(attr.active_mtu as u8)
     }
 
-    /// Where in the table of a port a P_Key is.
+    /// Returns the index of a P_Key in the table of a port.
     pub(crate) fn find_pkey(&self, port: u32, pkey: u16) -> Result<u16> {
         let mut index = 0;
         // SAFETY: By the invariants the device is registered; `index` is writable.
@@ -200,7 +200,8 @@ impl DeviceRef {
     }
 }
 
-/// What the device is, and its limits, which no file tells whole. Without its name, which may change meanwhile.
+/// Logs the device and its limits, which no file has entirely. Without its name, which may change
+/// meanwhile.
 impl fmt::Display for DeviceRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let a = self.attributes();
@@ -224,7 +225,7 @@ impl fmt::Display for DeviceRef {
     }
 }
 
-/// Who is told of devices. All calls are made in process context.
+/// Receiver of device events. Context: process.
 pub(crate) trait Client: 'static {
     /// A device is there. If this fails, all uses are to come to an end, as in [`Client::removed`].
     fn added(device: &DeviceRef) -> Result;
@@ -257,7 +258,7 @@ pub(crate) struct Registration<C: Client> {
 }
 
 impl<C: Client> Registration<C> {
-    /// Registers the client; it is told of all devices that are there already before this returns.
+    /// Registers the client; it is notified of all present devices before this returns.
     ///
     /// # Errors
     ///

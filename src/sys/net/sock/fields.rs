@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What a socket's fields say: state, errors, options, owner and namespace. Most are set by
-//! setsockopt(2)'s generic code, so they are read as they are at the moment.
+//! Fields of a socket: state, errors, options, owner and namespace. setsockopt(2)'s generic code
+//! sets most of them, so they are read anew each time.
 
 use super::{Flag, SockCore, State};
 use crate::sys::bindings as c;
@@ -27,8 +27,8 @@ impl SockCore {
         read_once!(self.sk_shutdown)
     }
 
-    /// Adds bits to [`SockCore::shutdown`]. The caller holds what orders all who do, and who adds them
-    /// elsewhere (the kernel does) adds them again so.
+    /// Adds bits to [`SockCore::shutdown`]. The caller holds the lock that orders all writers; the
+    /// kernel's own writers add their bits again under it.
     pub(crate) fn add_shutdown(&self, how: u8) {
         write_once!(self.sk_shutdown = self.shutdown() | how)
     }
@@ -38,12 +38,12 @@ impl SockCore {
         write_once!(self.sk_shutdown = 0)
     }
 
-    /// Whether an error waits to be reported.
+    /// Returns true if an error is pending.
     pub(crate) fn has_error(&self) -> bool {
         read_once!(self.sk_err) != 0
     }
 
-    /// Whether the error queue has something for the program.
+    /// Returns true if the error queue is not empty.
     pub(crate) fn has_notices(&self) -> bool {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_has_notices(self.raw()) }
@@ -65,24 +65,24 @@ impl SockCore {
         }
     }
 
-    /// What a send call that fails with `e` reports: the pending error in place of `EPIPE`, and
-    /// SIGPIPE with that (`sk_stream_error`).
+    /// Returns the error of a send call that fails with `e`: the pending error in place of
+    /// `EPIPE`, with SIGPIPE (`sk_stream_error`).
     pub(crate) fn stream_error(&self, e: Error, flags: u32) -> Error {
         // SAFETY: By the invariants the sock is alive; the caller is a send call.
         Error::from_errno(unsafe { c::sk_stream_error(self.raw(), flags as i32, e.to_errno()) })
     }
 
-    /// `SO_RCVBUF` in bytes (as getsockopt(2) tells it, doubled).
+    /// Returns `SO_RCVBUF` in bytes (doubled, as in getsockopt(2)).
     pub(crate) fn rcvbuf(&self) -> usize {
         read_once!(self.sk_rcvbuf).max(0) as usize
     }
 
-    /// `SO_SNDBUF` in bytes (as getsockopt(2) tells it, doubled).
+    /// Returns `SO_SNDBUF` in bytes (doubled, as in getsockopt(2)).
     pub(crate) fn sndbuf(&self) -> usize {
         read_once!(self.sk_sndbuf).max(0) as usize
     }
 
-    /// Whether the program has fixed the receive buffer by `SO_RCVBUF`.
+    /// Returns true if the program has set `SO_RCVBUF`.
     pub(crate) fn rcvbuf_is_fixed(&self) -> bool {
         self.user_lock(c::SOCK_RCVBUF_LOCK)
     }
@@ -101,7 +101,7 @@ impl SockCore {
         }
     }
 
-    /// Whether the program has chosen the size or address itself (`SOCK_*_LOCK`).
+    /// Returns true if the program has chosen the size or address (`SOCK_*_LOCK`).
     pub(super) fn user_lock(&self, bit: u32) -> bool {
         // setsockopt(2) and bind(2) change them; a stale value is as good as one read a moment earlier
         u32::from(read_once!(self.sk_userlocks)) & bit != 0
@@ -168,7 +168,7 @@ impl SockCore {
         unsafe { c::sdp_h_cast_nodelay(self.raw()) }
     }
 
-    /// What the namespace's sysctls say of TCP's times.
+    /// Returns TCP's times from the namespace's sysctls.
     pub(crate) fn tcp_timers(&self) -> c::sdp_h_tcp_timers {
         let mut t = c::sdp_h_tcp_timers::default();
         // SAFETY: By the invariants the sock is alive; `t` is writable.
@@ -176,7 +176,7 @@ impl SockCore {
         t
     }
 
-    /// How long a receive may wait, in jiffies: 0 for not at all.
+    /// Returns the time-out of a receive in jiffies; 0: none.
     pub(crate) fn receive_timeout(&self, non_blocking: bool) -> isize {
         match non_blocking {
             true => 0,
@@ -184,7 +184,7 @@ impl SockCore {
         }
     }
 
-    /// How long a send or connect may wait, in jiffies: 0 for not at all.
+    /// Returns the time-out of a send or connect in jiffies; 0: none.
     pub(crate) fn send_timeout(&self, non_blocking: bool) -> isize {
         match non_blocking {
             true => 0,
@@ -192,7 +192,7 @@ impl SockCore {
         }
     }
 
-    /// Where `MSG_PEEK` begins, in bytes that were not read (`SO_PEEK_OFF`); negative for no such place.
+    /// Returns the start of `MSG_PEEK` in unread bytes (`SO_PEEK_OFF`); negative for none.
     pub(crate) fn peek_offset(&self) -> i32 {
         read_once!(self.sk_peek_off)
     }
@@ -220,7 +220,7 @@ impl SockCore {
         unsafe { c::sdp_h_uid(self.raw()) }
     }
 
-    /// The owner, as a number of the user namespace of whoever reads the file.
+    /// Returns the owner, as a number of the reader's user namespace.
     pub(crate) fn uid_for(&self, reader: &SeqFile) -> u32 {
         // SAFETY: By the invariants the sock is alive; a `SeqFile` is a `seq_file` that is open.
         unsafe { c::sdp_h_uid_for(ptr::from_ref(reader).cast_mut().cast(), self.raw()) }
@@ -251,7 +251,7 @@ impl SockCore {
         unsafe { Net::from_raw((*self.raw()).__sk_common.skc_net.net) }
     }
 
-    /// Whether the namespace cannot end before the socket is closed.
+    /// Returns true if the socket holds its namespace.
     pub(crate) fn keeps_namespace(&self) -> bool {
         // SAFETY: By the invariants the sock is alive.
         unsafe { (*self.raw()).__sk_common.skc_net_refcnt() != 0 }

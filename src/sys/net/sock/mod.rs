@@ -104,7 +104,7 @@ impl SockCore {
         self.c.get()
     }
 
-    /// A number that tells this socket from every other one that is alive.
+    /// Returns a number that identifies this socket among all living ones.
     pub(crate) fn id(&self) -> usize {
         ptr::from_ref(self).addr()
     }
@@ -180,7 +180,7 @@ impl<T: InNet> Sock<T> {
         &self.data
     }
 
-    /// What the socket's namespace holds for the family.
+    /// Returns the family's state of the socket's namespace.
     pub(crate) fn netns(&self) -> &T::Net {
         &self.netns
     }
@@ -196,7 +196,8 @@ impl<T: InNet> Sock<T> {
         unsafe { &*sk.cast::<Self>() }
     }
 
-    /// Where what the namespace holds, and the part of the socket layer, are within the object.
+    /// Returns the places of the namespace's state and of the socket layer's part within the
+    /// object.
     pub(in crate::sys) const NETNS_OFFSET: usize = offset_of!(Self, netns);
     pub(in crate::sys) const DATA_OFFSET: usize = offset_of!(Self, data);
 }

@@ -10,13 +10,13 @@ use kernel::error::to_result;
 use kernel::prelude::*;
 
 impl SockCore {
-    /// Whether the socket is of an IPv6 family: 28, or `AF_INET6` with `IPPROTO_SDP`.
+    /// Returns true for a socket of an IPv6 family: 28, or `AF_INET6` with `IPPROTO_SDP`.
     pub(crate) fn is_v6(&self) -> bool {
         let family = read_once!(self.__sk_common.skc_family);
         matches!(family, AF_INET6 | AF_INET6_SDP)
     }
 
-    /// Whether it is one of `IPPROTO_SDP`, or was accepted by one.
+    /// Returns true for a socket of `IPPROTO_SDP`, or accepted by one.
     pub(crate) fn is_either(&self) -> bool {
         let family = read_once!(self.__sk_common.skc_family);
         matches!(family, AF_INET | AF_INET6)
@@ -36,7 +36,7 @@ impl SockCore {
         Address::from_c(&a, self.is_v6())
     }
 
-    /// Sets the local address and the port that getsockname(2) tells.
+    /// Sets the local address and the port of getsockname(2).
     pub(crate) fn set_local(&self, a: &Address) {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_set_local(self.raw(), &a.to_c()) }
@@ -47,13 +47,13 @@ impl SockCore {
         unsafe { c::sdp_h_set_remote(self.raw(), &a.to_c()) }
     }
 
-    /// Whether the address is one of this machine's (in the socket's namespace).
+    /// Returns true if the address is one of this machine's (in the socket's namespace).
     pub(crate) fn is_own_address(&self, a: &Address) -> bool {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_is_own_address(self.raw(), &a.to_c()) }
     }
 
-    /// Whether the address is an IPv4 broadcast address of one of this machine's networks.
+    /// Returns true if the address is an IPv4 broadcast address of one of this machine's networks.
     pub(crate) fn is_broadcast(&self, a: &Address) -> bool {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_is_broadcast(self.raw(), &a.to_c()) }
@@ -91,7 +91,7 @@ impl SockCore {
         unsafe { c::sdp_h_set_num(self.raw(), port) }
     }
 
-    /// Whether an IPv6 socket takes no IPv4 (`IPV6_V6ONLY`).
+    /// Returns true if an IPv6 socket accepts no IPv4 (`IPV6_V6ONLY`).
     pub(crate) fn v6_only(&self) -> bool {
         // SAFETY: By the invariants the sock is alive.
         unsafe { (*self.raw()).__sk_common.skc_ipv6only() != 0 }
@@ -105,18 +105,18 @@ impl SockCore {
         (low.clamp(1, 65535) as u16, high.clamp(1, 65535) as u16)
     }
 
-    /// Whether the administrator has taken a port out of the ephemeral ones.
+    /// Returns true if the administrator has reserved the port.
     pub(crate) fn port_is_reserved(&self, port: u16) -> bool {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_reserved_port(self.raw(), port) }
     }
 
-    /// Whether the local address was chosen by bind(2).
+    /// Returns true if bind(2) has chosen the local address.
     pub(crate) fn address_is_bound(&self) -> bool {
         self.user_lock(c::SOCK_BINDADDR_LOCK)
     }
 
-    /// Whether the local port was chosen by bind(2).
+    /// Returns true if bind(2) has chosen the local port.
     pub(crate) fn port_is_bound(&self) -> bool {
         self.user_lock(c::SOCK_BINDPORT_LOCK)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Waiting for a socket and telling those who wait: sleeping calls, pollers, owners of `O_ASYNC`
+//! Waiting for a socket and waking waiters: sleeping calls, pollers, owners of `O_ASYNC`
 //! descriptors, workers and the timer.
 
 use super::{seq, SockCore};
@@ -15,14 +15,14 @@ use kernel::sync::atomic::{Atomic, Full};
 pub(crate) const FOREVER: isize = isize::MAX;
 
 impl SockCore {
-    /// Wakes everybody who waits in [`SockCore::sleep`]. May be called in any context.
+    /// Wakes all waiters in [`SockCore::sleep`]. Context: any.
     pub(crate) fn wake(&self) {
         seq::count(self.events());
         // SAFETY: By the invariants the wait queue is initialised.
         unsafe { c::sdp_h_wake(self.raw_helper(), true) }
     }
 
-    /// Wakes one of those who wait in [`SockCore::sleep_in_turn`], and all others. May be called in any context.
+    /// Wakes one of the waiters in [`SockCore::sleep_in_turn`], and all others. Context: any.
     pub(crate) fn wake_one(&self) {
         seq::count(self.events());
         // SAFETY: As for `wake`.
@@ -79,7 +79,7 @@ impl SockCore {
         unsafe { c::sdp_h_sleep(self.raw_helper(), seq, timeout, state, in_turn) }
     }
 
-    /// Has the work function run in a worker with these job bits. May be called in any context.
+    /// Queues the work function with these job bits. Context: any.
     pub(crate) fn schedule(&self, jobs: u32) {
         // SAFETY: By the invariants work and jobs are initialised and the sock is alive.
         unsafe { c::sdp_h_schedule(self.raw_helper(), jobs as i32) }
@@ -94,8 +94,8 @@ impl SockCore {
         jobs.xchg(0, Full) as u32
     }
 
-    /// Has the timer function run in a worker after `delay` at the latest: a sooner setting stays,
-    /// and the function, which then comes too early, sets the timer again.
+    /// Queues the timer function after at most `delay`: an earlier setting stays, and the
+    /// function, which then runs too early, sets the timer again.
     pub(crate) fn set_timer(&self, delay: Jiffies) {
         // SAFETY: By the invariants the timer is initialised and the sock is alive.
         unsafe { c::sdp_h_arm_timer(self.raw_helper(), delay as kernel::ffi::c_ulong) }
@@ -158,14 +158,13 @@ impl SockCore {
         unsafe { c::sdp_h_nospace(self.raw()) }
     }
 
-    /// Whether [`SockCore::want_space`] was called since the last time.
+    /// Returns true if [`SockCore::want_space`] was called since the last time.
     pub(crate) fn take_want_space(&self) -> bool {
         // SAFETY: By the invariants the sock is alive; the callback lock keeps `sk_socket`.
         unsafe { c::sdp_h_clear_nospace(self.raw()) }
     }
 
-    /// Whether somebody wants to be told when there is something to read, other than by a call that
-    /// waits for it.
+    /// Returns true if a party other than a waiting call has to be notified of data.
     pub(crate) fn is_watched(&self) -> bool {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_is_watched(self.raw()) }
@@ -189,7 +188,7 @@ impl SockCore {
     }
 }
 
-/// What comes of a sleep that has left so much of `timeout`, or was interrupted.
+/// Returns the result of a sleep that has left this much of `timeout`, or was interrupted.
 fn slept(left: isize, timeout: isize) -> Result<isize> {
     if left < 0 {
         return Err(interrupted(timeout));
@@ -201,7 +200,7 @@ fn slept(left: isize, timeout: isize) -> Result<isize> {
     }
 }
 
-/// What a call with this timeout reports that a signal has ended.
+/// Returns the error of a call with this timeout that a signal has interrupted.
 pub(crate) fn interrupted(timeout: isize) -> Error {
     match timeout {
         FOREVER => ERESTARTSYS,
@@ -209,7 +208,7 @@ pub(crate) fn interrupted(timeout: isize) -> Error {
     }
 }
 
-/// Whether others wait for the processor that the caller is on: a moment's answer.
+/// Returns true if other tasks wait for the caller's processor at the moment.
 pub(crate) fn is_crowded() -> bool {
     // SAFETY: Looks at the current processor only.
     unsafe { c::sdp_h_is_crowded() }
@@ -221,7 +220,7 @@ pub(crate) fn give_way() {
     unsafe { c::sdp_h_give_way() }
 }
 
-/// Whether a signal waits for the calling thread.
+/// Returns true if a signal is pending for the calling thread.
 pub(crate) fn signal_pending() -> bool {
     kernel::current!().signal_pending()
 }
