@@ -55,3 +55,45 @@ def ipproto_has_no_fallback(e):
         near = either.connect(e, listener)
         e.equal(either.protocol(near), either.SDP, "the protocol")
         both_ways(e, near, either.accept(e, listener))
+
+
+ENDS = "ECONNRESET", "EPIPE", "ETIMEDOUT"
+
+
+@case(reference=False, timeout=120)
+def smaller_meanwhile(e):
+    """The MTU shrinks: a large message ends the connection, and the next one has less."""
+    if netns.is_one():
+        e.skip("both hosts are one namespace")
+    listener = either.listen(e)
+    near = either.connect(e, listener)
+    far = either.accept(e, listener)
+    with either.parameters(ack_time=3, ipproto_wait=10000, ipproto_memory=0), mtu("self", 1500), mtu("peer", 1500):
+        near.sendall(bytes(20000))
+        e.check(e.outcome(near.recv, 1) in ENDS, "the connection ends")
+        near.close()
+        far.close()
+        near = either.connect(e, listener)
+        e.equal(either.protocol(near), either.SDP, "the protocol of the next one")
+        both_ways(e, near, either.accept(e, listener))
+
+
+@case(reference=False, families=("v4",), timeout=120)
+def address_comes_back(e):
+    """An address goes and comes back: the next message ends the connection; another works."""
+    if netns.is_one():
+        e.skip("both hosts are one namespace")
+    listener = either.listen(e)
+    near = either.connect(e, listener)
+    far = either.accept(e, listener)
+    with either.parameters(ack_time=3, ipproto_wait=10000, ipproto_memory=0):
+        device = netns.device("peer")
+        netns.run("peer", f"ip addr del {e.there}/24 dev {device}")
+        netns.run("peer", f"ip addr add {e.there}/24 dev {device}")
+        far.sendall(b"x")
+        e.check(e.outcome(far.recv, 1) in ENDS, "the connection ends")
+        near.close()
+        far.close()
+        near = either.connect(e, listener)
+        e.equal(either.protocol(near), either.SDP, "the protocol of the next one")
+        both_ways(e, near, either.accept(e, listener))
