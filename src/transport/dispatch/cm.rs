@@ -142,10 +142,6 @@ impl<O: Upcalls> Resolver<O> {
     /// [`Upcalls::resolved`], possibly before this returns.
     ///
     /// Either half of the search has `timeout_ms`. `tos` are the DSCP and ECN bits.
-    ///
-    /// # Errors
-    ///
-    /// What can be told at once. Then nothing is told by `resolved`.
     pub(crate) fn start(
         &self,
         source: Option<&Address>,
@@ -184,10 +180,6 @@ impl<O: Upcalls> Resolver<O> {
     }
 
     /// Makes the two halves of a connection that can be asked for. Receives can be posted.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` when not resolved, `ENETDOWN` when the device goes, `ENOMEM`.
     pub(crate) fn create(&self, config: &Config, owner: ARef<O>) -> Result<(Endpoint, CmLink<O>)> {
         match self {
             Self::Rdma(r) => Ok(CmLink::by_device(r.create(config, owner)?)),
@@ -197,10 +189,6 @@ impl<O: Upcalls> Resolver<O> {
 
     /// Asks the peer for the connection. The answer comes by [`Upcalls::replied`] or
     /// [`Upcalls::refused`], possibly before this returns. A `priority` chooses the service level.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` when not resolved or asked already, or what sending says.
     pub(crate) fn connect(
         &self,
         link: &CmLink<O>,
@@ -286,10 +274,6 @@ impl<O: Upcalls> Request<'_, O> {
 
     /// Makes both halves of the connection, once. Receives can be posted. Then comes
     /// [`Request::reply`].
-    ///
-    /// # Errors
-    ///
-    /// `ENODEV` when device or peer go, `ENOMEM`, `EBUSY` the second time.
     pub(crate) fn create(&self, config: &Config, owner: ARef<O>) -> Result<(Endpoint, CmLink<O>)> {
         match self {
             Self::Rdma(r) => Ok(CmLink::by_device(r.create(config, owner)?)),
@@ -299,10 +283,6 @@ impl<O: Upcalls> Request<'_, O> {
 
     /// Accepts the connection. What comes of it is told by [`Upcalls::established`] or
     /// [`Upcalls::refused`]. Process context.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` when it is not to be answered (any more), or what the device or sending says.
     pub(crate) fn reply(&self, link: &CmLink<O>, data: &[u8; REPLY_DATA]) -> Result {
         match link {
             CmLink::Rdma(l) => l.reply(data),
@@ -312,10 +292,6 @@ impl<O: Upcalls> Request<'_, O> {
 }
 
 /// Goes into business, for the module's one kind of owner.
-///
-/// # Errors
-///
-/// `EBUSY` if that was done already, `ENOMEM`.
 pub(crate) fn start<O: Upcalls>() -> Result<Service>
 where
     O::Acceptor: Acceptor<O>,

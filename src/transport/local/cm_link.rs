@@ -167,10 +167,6 @@ impl<O: Upcalls> CmLink<O> {
 
     /// Accepts the connection. What comes of it is told by [`Upcalls::established`] or
     /// [`Upcalls::refused`]. Process context.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` when it is not to be answered (any more).
     pub(crate) fn reply(&self, data: &[u8; REPLY_DATA]) -> Result {
         let peer = {
             let mut state = self.inner.state.lock();

@@ -97,10 +97,6 @@ impl Loans {
     }
 
     /// Gives memory back that nothing can access any more.
-    ///
-    /// # Errors
-    ///
-    /// `EBUSY` if something can, `ENOENT` if it is not lent.
     pub(super) fn reclaim(&mut self, loan: Loan) -> Result<Pinned> {
         let lent = self.find(loan)?;
         if lent.users != 0 || lent.key.is_some() {
@@ -111,10 +107,6 @@ impl Loans {
     }
 
     /// Gives the peer access, and tells how it names the memory.
-    ///
-    /// # Errors
-    ///
-    /// `EBUSY` if it has access already, `ENOENT`.
     pub(super) fn register(&mut self, loan: Loan, access: Access) -> Result<Key> {
         // 2^31 places for 2^31 bytes each, of which memory uses the first few.
         let address = u64::from(random_below(1 << 31) + 1) << 31;
@@ -136,10 +128,6 @@ impl Loans {
     }
 
     /// The end of the peer's access is posted.
-    ///
-    /// # Errors
-    ///
-    /// `EALREADY` the second time, `EINVAL` if the peer has no access, `ENOENT`.
     pub(super) fn stop_access(&mut self, loan: Loan) -> Result {
         let lent = self.find(loan)?;
         if lent.key.is_none() {
@@ -195,19 +183,11 @@ impl Loans {
     }
 
     /// The pages of memory.
-    ///
-    /// # Errors
-    ///
-    /// `ENOENT`.
     pub(super) fn pages(&mut self, loan: Loan) -> Result<Arc<Pages>> {
         self.find(loan)?.memory.pages().cloned().ok_or(ENOENT)
     }
 
     /// A transfer of the peer is being carried out from its `begun`-th byte on.
-    ///
-    /// # Errors
-    ///
-    /// `EACCES` if it has no such access.
     pub(super) fn begin_access(&mut self, t: &Transfer, begun: u32) -> Result<Accessed> {
         let wanted = match t.read {
             true => Access::Read,

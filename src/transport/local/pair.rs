@@ -133,10 +133,6 @@ impl Pair {
     }
 
     /// Puts an end there.
-    ///
-    /// # Errors
-    ///
-    /// Gives it back if there is one.
     pub(super) fn attach(
         &self,
         side: Side,
@@ -199,10 +195,6 @@ impl Pair {
     }
 
     /// Posts a buffer. A message may be waiting for it.
-    ///
-    /// # Errors
-    ///
-    /// Gives it back if there is no room, or no end.
     pub(super) fn post_receive(&self, side: Side, b: Buffer) -> Result<(), Buffer> {
         let mut both = self.both();
         let (mine, other) = both.ends(side);
@@ -263,10 +255,6 @@ impl Pair {
     }
 
     /// Takes memory over.
-    ///
-    /// # Errors
-    ///
-    /// Gives it back, as [`Transport::lend`](crate::transport::Transport::lend) does, or if the end is gone.
     pub(super) fn lend(&self, side: Side, p: Pinned) -> Result<Loan, Pinned> {
         let mut both = self.both();
         match both.ends(side).0 {
@@ -287,10 +275,6 @@ impl Pair {
 
     /// Goes on with what is left of what was posted: whom to tell then, and the size of the other end's buffer if a
     /// message waits for its memory still.
-    ///
-    /// # Errors
-    ///
-    /// `EIO` if the end is broken or gone.
     pub(super) fn carry_on(&self, side: Side) -> Result<Posted<Option<usize>>> {
         let mut both = self.both();
         let (mine, other) = both.ends(side);

@@ -382,10 +382,6 @@ impl PairEnd {
 
     /// Puts a message into the next buffer. `fill` puts the payload there, as many bytes as it says.
     /// The caller has made sure that there is a buffer.
-    ///
-    /// # Errors
-    ///
-    /// `EMSGSIZE` if the message does not fit.
     pub(super) fn deliver(
         &mut self,
         head: &[u8],

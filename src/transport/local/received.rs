@@ -62,10 +62,6 @@ impl Received {
     }
 
     /// Posts a buffer.
-    ///
-    /// # Errors
-    ///
-    /// Gives it back if there is no room, or no memory for any.
     pub(super) fn post(&mut self, buffer: Buffer) -> Result<(), Buffer> {
         if !self.messages.grow(self.slots.into(), GFP_NOWAIT) {
             return Err(buffer);
@@ -95,10 +91,6 @@ impl Received {
     }
 
     /// Whether there is a buffer for a message, with memory if that has payload.
-    ///
-    /// # Errors
-    ///
-    /// The buffer's size if there is no memory for it.
     pub(super) fn accepts(&mut self, payload: usize) -> Result<bool, usize> {
         let Some(Message { buffer, .. }) = self.next() else {
             return Ok(false);

@@ -104,10 +104,6 @@ impl Registry {
     }
 
     /// Notifies `client` of the removal of the device, until [`Registry::remove_client`].
-    ///
-    /// # Errors
-    ///
-    /// `ENODEV`: being removed already. `ENOMEM`.
     pub(super) fn add_client(
         &mut self,
         device: &DeviceRef,
