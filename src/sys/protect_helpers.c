@@ -21,9 +21,7 @@
 #define SLOT_SIZE	64
 #define SLOTS		BITS_PER_LONG
 
-/* May wait for programs: for a task that holds the lock of an address space in a fault. So it
- * serves nothing else.
- */
+/* Serves nothing else: it may wait for a task that holds an mmap lock in a fault. */
 static struct workqueue_struct *protect_wq;
 
 int sdp_h_protect_start(void)
@@ -141,9 +139,7 @@ static int make_args(struct sdp_h_protect *p)
 /* A moved buffer keeps its protection only with this feature. */
 #define FEATURES (UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_PAGEFAULT_FLAG_WP)
 
-/* Returns true if the arguments are unchanged. The program may have written to the page meanwhile,
- * and the caller has privileges.
- */
+/* Returns true if the program has left the arguments alone; the caller has privileges. */
 static bool is_as_asked(const struct sdp_h_protect *p)
 {
 	const struct userfaultfd_ctx *ctx = p->file->private_data;
@@ -206,9 +202,7 @@ static void rest(struct work_struct *work)
 	p->rest(p);
 }
 
-/* Initialises it for the calling process. A worker calls `run` for each event, and `rest` when
- * requested.
- */
+/* For the calling process. A worker calls `run` for each event, and `rest` on request. */
 int sdp_h_protect_init(struct sdp_h_protect *p, void (*run)(struct sdp_h_protect *p, bool alive),
 		       void (*rest_fn)(struct sdp_h_protect *p))
 {
@@ -280,9 +274,7 @@ void sdp_h_protect_close(struct sdp_h_protect *p, bool resting)
 		queue_work(protect_wq, &p->work);
 		flush_work(&p->work);
 	}
-	/* Unregisters its mappings where possible, so that the next one of the process can
-	 * register them.
-	 */
+	/* Unregisters its mappings where possible, for the next one of the process. */
 	if (file && resting)
 		__fput_sync(file);
 	else if (file)
@@ -358,9 +350,7 @@ static enum sdp_h_protectable check(const struct sdp_h_protect *p, unsigned long
 	return ret;
 }
 
-/* Returns true if more than writes is caught: the program has changed the arguments of a
- * registration.
- */
+/* Returns true if more than writes is caught: the program has changed the arguments. */
 static bool catches_more(const struct sdp_h_protect *p)
 {
 	struct vm_area_struct *vma;
