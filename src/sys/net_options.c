@@ -51,8 +51,8 @@ static int set_min_hops(struct sock *sk, int level, int name, sockptr_t value, u
 				ipv6_setsockopt(sk, level, name, value, len);
 	return xchg(least, 0) && !err ? -EOPNOTSUPP : err;
 }
-/* Sets the options in IPv4's header, of which only none are accepted. */
-/* The same of options in IPv4's header. */
+
+/* Sets the options in IPv4's header: only an empty list is accepted. */
 static int set_ip_options(struct sock *sk, sockptr_t value, unsigned int len)
 {
 	struct ip_options_rcu *opt;
