@@ -73,7 +73,7 @@ def proved(tallies):
             name = "Debug kernel (KASAN, lockdep, kmemleak)" if kind == "debug" else "Other kernel series"
             rows[name][1].append((tally.passed, tally.failed))
             debug |= kind == "debug" and bool(tally.passed)
-        elif kind in ("guest", "wire", "adverse"):
+        elif kind in ("guest", "wire", "adverse") or tally.suite == "quick:guest":
             for name, good in [(name, 1) for name in tally.passed_names - {None}] + [(name, 0) for name, _ in tally.failures]:
                 first = name.partition(".")[0]
                 row = next((row for row, firsts in SUBJECTS.items() if first in firsts), "Socket calls, equal to TCP's")

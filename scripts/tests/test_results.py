@@ -47,6 +47,10 @@ class Proved(unittest.TestCase):
             "Programs unchanged 1 cases passed",
             "Debug kernel (KASAN, lockdep, kmemleak) 1 cases passed, 1 FAILED, 1 kernel reports"])
 
+    def test_make_quick(self):
+        found = self.lines(self.tally("quick:guest", "data.oob.a/v4", "zcopy.blocks.b/v6"), self.tally("quick:check", failed=[("quick:check", "ended with status 1")]))
+        self.assertEqual(found, ["Socket calls, equal to TCP's 2 cases passed"])
+
     def test_a_report_of_a_stock_kernel(self):
         found = self.lines(self.tally("guest:data", failed=[("guest:data", "the guest's kernel reported a problem, or did not start (see above)")]))
         self.assertEqual(found[-1], "Kernel reports 1")
