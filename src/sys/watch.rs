@@ -179,7 +179,8 @@ pub(crate) struct Shrinker {
 
 static SHRINKER: AtomicFlag = AtomicFlag::new(false);
 /// Callbacks of [`Shrinker::start`].
-static KEPT: SetOnce<(fn() -> usize, fn())> = SetOnce::new();
+type Kept = (fn() -> usize, fn());
+static KEPT: SetOnce<Kept> = SetOnce::new();
 
 extern "C" fn kept() -> kernel::ffi::c_ulong {
     KEPT.as_ref().map_or(0, |(count, _)| count())
