@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* The module's parameters, with the bounds of a write. */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
 #include <linux/module.h>
 #include <linux/sysfs.h>
 #include "net_helpers.h"
@@ -17,12 +19,24 @@ struct bounded {
 static int set_bounded(const char *text, const struct kernel_param *param)
 {
 	const struct bounded *b = param->arg;
-	int value, err = kstrtoint(text, 0, &value);
+	long long value, given;
+	int err = kstrtoll(text, 0, &given);
 
 	if (err)
 		return err;
-	if (value < b->least || value > b->most)
-		return -EINVAL;
+	value = clamp(given, b->least, b->most);
+	if (value != given) {
+		/*
+		 * A line of modprobe.d must not keep the module out: each
+		 * socket() of anybody would run modprobe again. A number that
+		 * names something (ipproto, read only) has no neighbours.
+		 */
+		if (THIS_MODULE->state == MODULE_STATE_LIVE ||
+		    !(param->perm & 0200))
+			return -EINVAL;
+		pr_warn("%s=%s is out of bounds, using %lld\n", param->name,
+			text, value);
+	}
 	WRITE_ONCE(*b->value, value);
 	return 0;
 }

@@ -6,7 +6,7 @@ import pathlib
 import re
 import subprocess
 
-from lib import observe
+from lib import kmsg, observe
 from lib.registry import case
 
 
@@ -98,6 +98,29 @@ def bounds(e):
                 e.equal(file.read_text(), default + "\n", f"{name} when {value} has been refused")
         finally:
             file.write_text(before)
+
+
+@case(reference=False, families=("v4",))
+def bounds_when_loaded(e):
+    """A value out of bounds is clamped with a warning. `many` and ipproto=300 are refused."""
+    e.until(lambda: refcount() == 0, lambda: f"{refcount()} references stay", patience=e.patience * 6)
+    subprocess.run(["rmmod", "ib_sdp"], check=True)
+    try:
+        for refused in ("recv_poll=many", "ipproto=300"):
+            done = subprocess.run(["insmod", observe.MODULE, refused], capture_output=True, text=True)
+            e.check(done.returncode, f"the module was loaded with {refused}")
+        log = kmsg.Log()
+        given = {"recv_poll": ("5000", "1000"), "sdp_rx_size": ("1", "8"), "ipproto_wait": ("99999999999", "2147483647"), "spare_queues": ("3", "3")}
+        done = subprocess.run(["insmod", observe.MODULE, *(f"{name}={value}" for name, (value, _) in given.items())], capture_output=True, text=True)
+        e.equal((done.returncode, done.stderr), (0, ""), "insmod")
+        lines = log.lines()
+        for name, (value, used) in given.items():
+            e.equal(pathlib.Path(f"/sys/module/ib_sdp/parameters/{name}").read_text(), used + "\n", name)
+            said = sum(f"ib_sdp: {name}={value} is out of bounds, using {used}" in line for line in lines)
+            e.equal(said, value != used, f"warnings of {name} in {lines}")
+    finally:
+        subprocess.run(["rmmod", "ib_sdp"])
+        subprocess.run(["insmod", observe.MODULE], check=True)
 
 
 @case(reference=False, families=("v4",))
