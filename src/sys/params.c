@@ -6,6 +6,8 @@
 #include <linux/sysfs.h>
 #include "net_helpers.h"
 
+MODULE_VERSION(SDP_VERSION);
+
 struct sdp_h_params sdp_h_params = {
 #define P(name, value, least, most, mode, text) .name = (value),
 #include "params.def"
