@@ -40,7 +40,7 @@ class TestFacts(unittest.TestCase):
         self.assertIn("tools/man/sdp.7: the parameter zcopy_ways is not there", self.after("tools/man/sdp.7", ".It Ar zcopy_ways No (3)\n", "", facts.parameters))
 
     def test_bounds_of_an_option(self):
-        self.assertIn("TCP_KEEPCNT is `1 to 99` there, and 1 to 127", self.after("docs/parameters.md", "| 1 to 127 | 9 |", "| 1 to 99 | 9 |", facts.options))
+        self.assertIn("TCP_KEEPCNT is `1 to 99` there, and 1 to 127", self.after("docs/parameters.md", "`TCP_KEEPCNT` | 1 to 127 |", "`TCP_KEEPCNT` | 1 to 99 |", facts.options))
 
     def test_an_option_that_the_page_lacks(self):
         self.assertIn("the option TCP_INQ is in only one", self.after("docs/parameters.md", "| `TCP_INQ` |", "| TCP_INQ |", facts.options))

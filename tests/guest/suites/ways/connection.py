@@ -16,7 +16,7 @@ import time
 import traceback
 
 from lib import consts, netns, observe
-from lib.env import CaseFailure, Child
+from lib.env import Child
 from lib.registry import case
 from lib.sock import Sock
 from suites.ways.receiving import Reader
