@@ -156,7 +156,7 @@ impl PinnedBlock {
         purpose: Use,
         (pages, counted): (usize, Counted),
         for_peer: bool,
-        pin: impl FnOnce(&mut UserMemory) -> Result<usize, Unpinnable>,
+        pin: impl FnOnce(&mut Pages) -> Result<usize, Unpinnable>,
     ) -> Result<usize, Refusal> {
         self.release();
         if pages == 0 {
@@ -175,7 +175,7 @@ impl PinnedBlock {
                 Refusal::MemoryLock
             })?),
         };
-        let n = pin(&mut self.memory)?;
+        let n = self.memory.pin(pin)?;
         if self.map(purpose, for_peer).is_err() {
             self.memory.release();
             return Err(Refusal::NoMemory);
@@ -239,8 +239,8 @@ impl Pinned {
             false => piece.and_then(|_| from.run(most)),
         };
         let how = (hold, Counted::Here);
-        self.pin(account, Use::Send, piece, how, |m, len, hold| {
-            m.pin(|pages| from.pin(pages, len, hold))
+        self.pin(account, Use::Send, piece, how, |pages, len, hold| {
+            from.pin(pages, len, hold)
         })
     }
 
@@ -252,10 +252,7 @@ impl Pinned {
         how: (PinTerm, Counted),
         account: &Arc<Account>,
     ) -> Result<usize, Refusal> {
-        let piece = from.run(most);
-        self.pin(account, Use::Send, piece, how, |m, len, hold| {
-            m.pin(|pages| from.pin(pages, len, hold))
-        })
+        self.pin_seen(from, most, how, account, &mut |_, _| ())
     }
 
     /// Has somebody told when the memory is let go of.
@@ -283,8 +280,8 @@ impl Pinned {
     ) -> Result<usize, Refusal> {
         let piece = to.piece(most);
         let how = (hold, Counted::Here);
-        self.pin(account, Use::Receive, piece, how, |m, len, hold| {
-            m.pin(|pages| to.pin(pages, len, hold))
+        self.pin(account, Use::Receive, piece, how, |pages, len, hold| {
+            to.pin(pages, len, hold)
         })
     }
 
@@ -300,7 +297,7 @@ impl Pinned {
         purpose: Use,
         piece: Option<(usize, usize)>,
         (hold, counted): (PinTerm, Counted),
-        mut pin: impl FnMut(&mut UserMemory, usize, PinTerm) -> Result<usize, Unpinnable>,
+        mut pin: impl FnMut(&mut Pages, usize, PinTerm) -> Result<usize, Unpinnable>,
     ) -> Result<usize, Refusal> {
         let (address, len) = self.cut(piece.ok_or(Refusal::NotUser)?);
         // what is no one piece of a program's has no address but the offset in its first page
@@ -313,7 +310,7 @@ impl Pinned {
                 if let Some(piece) = self.piece().filter(|_| cache && watched.is(address, len)) {
                     let same = piece.charge.as_ref().map(|c| c.purpose()) == Some(purpose);
                     if same && piece.map(purpose, for_peer).is_ok() {
-                        piece.memory.sync_for_device();
+                        piece.memory.sync(false);
                         piece.held.xchg(true, Full);
                         self.watched = Some(watched);
                         account.count_hit();
@@ -375,7 +372,7 @@ impl Pinned {
         if let Some(watched) = self.watched.take().filter(|_| keeps) {
             let counted = piece.locked.is_some();
             if counted && piece.memory.count() != 0 && !piece.memory.is_registered() {
-                piece.memory.sync_for_cpu();
+                piece.memory.sync(true);
                 piece.held.xchg(false, Full);
                 piece.notify = None;
                 match watched.park(piece) {

@@ -23,12 +23,10 @@ impl Pinned {
         seen: &mut dyn FnMut(&Pages, Ranges<'_>),
     ) -> Result<usize, Refusal> {
         let piece = from.run(most);
-        self.pin(account, Use::Send, piece, how, |m, len, hold| {
-            m.pin(|pages| {
-                let n = from.pin(pages, len, hold)?;
-                seen(pages, from.ranges(n));
-                Ok(n)
-            })
+        self.pin(account, Use::Send, piece, how, |pages, len, hold| {
+            let n = from.pin(pages, len, hold)?;
+            seen(pages, from.ranges(n));
+            Ok(n)
         })
     }
 

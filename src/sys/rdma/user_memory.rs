@@ -22,8 +22,6 @@ use super::super::bindings as c;
 use super::super::pin::{Pages, Unpinnable};
 use super::dma::Direction;
 use super::mapper::Mapper;
-use super::mr::{Access, Key};
-use super::pd::Pd;
 use super::sg::SgMapping;
 use core::mem::replace;
 use kernel::prelude::*;
@@ -120,9 +118,14 @@ impl UserMemory {
         self.of_pages(Pages::count)
     }
 
-    /// Returns true if it is mapped for the device of this PD.
-    pub(super) fn is_of(&self, pd: &Arc<Pd>) -> bool {
-        self.sg.as_ref().is_some_and(|sg| sg.is_of(pd))
+    /// Returns the mapping.
+    pub(super) fn sg(&self) -> Option<&SgMapping> {
+        self.sg.as_deref()
+    }
+
+    /// Returns the mapping.
+    pub(super) fn sg_mut(&mut self) -> Option<&mut SgMapping> {
+        self.sg.as_deref_mut()
     }
 
     /// Returns true if it is mapped in this direction.
@@ -167,17 +170,10 @@ impl UserMemory {
         }
     }
 
-    /// Syncs the pages for the CPU.
-    pub(crate) fn sync_for_cpu(&self) {
+    /// Syncs the pages for the CPU, or else for the device.
+    pub(crate) fn sync(&self, for_cpu: bool) {
         if let Some(sg) = &self.sg {
-            sg.sync(true);
-        }
-    }
-
-    /// Syncs the pages for the device.
-    pub(crate) fn sync_for_device(&self) {
-        if let Some(sg) = &self.sg {
-            sg.sync(false);
+            sg.sync(for_cpu);
         }
     }
 
@@ -191,23 +187,6 @@ impl UserMemory {
         match &self.sg {
             Some(sg) => sg.locate(offset, len, sges),
             None => (0, 0),
-        }
-    }
-
-    /// See [`SgMapping::register`].
-    pub(super) fn register(&mut self, access: Access) -> Result<(c::ib_reg_wr, Key, u32)> {
-        self.sg.as_mut().ok_or(EINVAL)?.register(access)
-    }
-
-    /// Returns the key for the invalidation.
-    pub(super) fn rkey(&self) -> Option<u32> {
-        self.sg.as_ref()?.rkey()
-    }
-
-    /// Records the end of the registration: its invalidation has completed without an error.
-    pub(super) fn invalidated(&mut self) {
-        if let Some(sg) = &mut self.sg {
-            sg.invalidated();
         }
     }
 

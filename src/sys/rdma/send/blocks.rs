@@ -183,7 +183,9 @@ impl<B: Lendable> BlockTable<B> {
     pub(super) fn invalidated(&mut self, index: u8) {
         if let Some(l) = self.lent(index) {
             l.ending = false;
-            l.memory.invalidated();
+            if let Some(sg) = l.memory.sg_mut() {
+                sg.invalidated();
+            }
         }
     }
 

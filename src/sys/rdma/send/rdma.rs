@@ -6,6 +6,7 @@ use super::super::super::bindings as c;
 use super::super::dma::Direction;
 use super::super::mr::{Access, Key};
 use super::super::queues::MAX_COPIED;
+use super::super::sg::SgMapping;
 use super::super::user_memory::UserMemory;
 use super::blocks::{Lendable, LentSpan, Loan, Transfer};
 use super::message::SendWr;
@@ -48,7 +49,8 @@ impl<B: Lendable> SendQueue<B> {
     /// if there is no memory for the tables.
     pub(in super::super) fn lend(&mut self, memory: B) -> Result<Loan, B> {
         let pd = &self.pd;
-        self.blocks.add(memory, |m| m.len() != 0 && m.is_of(pd))
+        let fits = |m: &UserMemory| m.len() != 0 && m.sg().is_some_and(|sg| sg.is_of(pd));
+        self.blocks.add(memory, fits)
     }
 
     /// See [`BlockTable::take_back`](super::blocks::BlockTable::take_back).
@@ -71,7 +73,7 @@ impl<B: Lendable> SendQueue<B> {
             return Err(ENOSPC);
         }
         let entry = self.blocks.find(loan)?;
-        let (request, key, before) = entry.memory.register(access)?;
+        let (request, key, before) = entry.memory.sg_mut().ok_or(EINVAL)?.register(access)?;
         if !alone {
             let wr = self.registering(loan)?.rdma();
             wr.wr.opcode = c::ib_wr_opcode_IB_WR_LOCAL_INV;
@@ -129,7 +131,7 @@ impl<B: Lendable> SendQueue<B> {
         if entry.ending {
             return Err(crate::sys::errno::EALREADY.into());
         }
-        let rkey = entry.memory.rkey().ok_or(EINVAL)?;
+        let rkey = entry.memory.sg().and_then(SgMapping::rkey).ok_or(EINVAL)?;
         entry.ending = true;
         entry.users += 1;
         slot.what = WrKind::Invalidate {
