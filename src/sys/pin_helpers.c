@@ -417,16 +417,11 @@ void sdp_h_sg_unmap(struct ib_device *dev, struct scatterlist *sg, unsigned int 
 	ib_dma_unmap_sg(dev, sg, n, dir);
 }
 
-/* Syncs mapped pages for the CPU, or for the device. */
+/* Syncs all entries that were mapped, of which several may have one DMA address. */
 void sdp_h_sg_sync(struct ib_device *dev, struct scatterlist *sg, unsigned int n,
 		   enum dma_data_direction dir, bool for_cpu)
 {
-	for (; n; n--, sg++) {
-		if (for_cpu)
-			ib_dma_sync_single_for_cpu(dev, sg_dma_address(sg), sg_dma_len(sg), dir);
-		else
-			ib_dma_sync_single_for_device(dev, sg_dma_address(sg), sg_dma_len(sg), dir);
-	}
+	(for_cpu ? dma_sync_sg_for_cpu : dma_sync_sg_for_device)(dev->dma_device, sg, n, dir);
 }
 
 /*

@@ -133,13 +133,13 @@ impl SgMapping {
     /// Syncs the pages for the CPU, or for the device.
     pub(super) fn sync(&self, for_cpu: bool) {
         let device = self.pd.device();
-        if !device.is_virtual() {
+        if !device.is_virtual() && self.mapped != 0 {
             // SAFETY: By the invariants so many entries are mapped; the list is not changed.
             unsafe {
                 c::sdp_h_sg_sync(
                     device.raw(),
                     self.list.as_ptr().cast_mut(),
-                    self.mapped,
+                    self.entries,
                     self.direction.raw(),
                     for_cpu,
                 )

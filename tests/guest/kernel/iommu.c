@@ -256,7 +256,8 @@ out:
 	return len;
 }
 
-static void sync(dma_addr_t at, size_t len, enum dma_data_direction dir, bool to_device)
+/* Syncs a window. A `single` mapping has neighbouring pages: so do the kernel's IOMMUs take it. */
+static void sync(dma_addr_t at, size_t len, enum dma_data_direction dir, bool to_device, bool single)
 {
 	struct window *w;
 	unsigned long flags;
@@ -265,7 +266,7 @@ static void sync(dma_addr_t at, size_t len, enum dma_data_direction dir, bool to
 		return;
 	spin_lock_irqsave(&lock, flags);
 	w = find(at);
-	if (!WARN(!w || w->dir != dir || len > w->len - (at - w->at), "%pad, %zu bytes, direction %d, is not mapped so", &at, len, dir) &&
+	if (!WARN(!w || w->dir != dir || len > w->len - (at - w->at) || (single && w->count > 1), "%pad, %zu bytes, direction %d, is not mapped so", &at, len, dir) &&
 	    (to_device ? reads(dir) : writes(dir)))
 		bounce(w, at - w->at, len, to_device);
 	spin_unlock_irqrestore(&lock, flags);
@@ -360,12 +361,12 @@ static int map_sg(struct device *dev, struct scatterlist *list, int count, enum 
 
 static void sync_single_for_cpu(struct device *dev, dma_addr_t at, size_t len, enum dma_data_direction dir)
 {
-	sync(at, len, dir, false);
+	sync(at, len, dir, false, true);
 }
 
 static void sync_single_for_device(struct device *dev, dma_addr_t at, size_t len, enum dma_data_direction dir)
 {
-	sync(at, len, dir, true);
+	sync(at, len, dir, true, true);
 }
 
 static void sync_sg_for_cpu(struct device *dev, struct scatterlist *list, int count, enum dma_data_direction dir)
@@ -374,7 +375,7 @@ static void sync_sg_for_cpu(struct device *dev, struct scatterlist *list, int co
 	int k;
 
 	for_each_sg(list, sg, count, k)
-		sync(sg_dma_address(sg), sg_dma_len(sg), dir, false);
+		sync(sg_dma_address(sg), sg_dma_len(sg), dir, false, false);
 }
 
 static void sync_sg_for_device(struct device *dev, struct scatterlist *list, int count, enum dma_data_direction dir)
@@ -383,7 +384,7 @@ static void sync_sg_for_device(struct device *dev, struct scatterlist *list, int
 	int k;
 
 	for_each_sg(list, sg, count, k)
-		sync(sg_dma_address(sg), sg_dma_len(sg), dir, true);
+		sync(sg_dma_address(sg), sg_dma_len(sg), dir, true, false);
 }
 
 static size_t max_mapping_size(struct device *dev)

@@ -8,7 +8,7 @@ import socket
 import struct
 import time
 
-from lib import adverse, calls, consts, pattern, registry
+from lib import adverse, calls, consts, netns, pattern, registry
 from lib.registry import case
 
 from ..zcopy import spliced
@@ -41,13 +41,15 @@ def both_ways(e):
             e.check(before > 0, "the device has no mappings: it has no addresses of its own")
             # else nobody would look at what this device does
             e.check(not DEBUG.exists() or " sdp_adverse " in (DEBUG / "dump").read_text(), "its mappings are not noted for what looks at the DMA API")
-            for zero_copy in (False, True, False, True):
+            for zero_copy, cache in ((False, -1), (True, -1), (False, 1), (True, 1)):
                 adverse.behave(**settings)
+                netns.parameter("pin_cache", cache)     # with it what stays mapped is synced
                 ends = []
                 lived = exchange(e, e.listen(), zero_copy, total=3_000_000, told=ends)
                 e.check(lived, f"a connection is lost, {name}, without copies {zero_copy}: calls ended with {ends}")
                 e.check(adverse.read("mapped") > 0, "nothing was mapped")
                 e.check(adverse.read("merged") > 0 or not zero_copy or not settings["iommu"] & MERGES, "no neighbours became one")
+            netns.parameter("pin_cache", -1)
             unpinned(e)
             e.until(lambda: adverse.read("windows") <= before, "the end of all mappings")
             if DEBUG.exists():
