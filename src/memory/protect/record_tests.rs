@@ -31,7 +31,7 @@ fn begin(r: &mut Tested, range: Range, owner: u32) -> Option<BlockId> {
     r.begin([range].into_iter(), owner)
 }
 
-/// How many pages of blocks there are in a range; those that several cover count for each.
+/// Returns the number of pages of blocks in a range; pages that several cover count for each.
 fn pages_in(r: &Tested, range: Range) -> usize {
     let common = r.live().filter_map(|l| l.common(range));
     common.map(|c| (c.end - c.start) / PAGE).sum()
