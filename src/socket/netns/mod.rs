@@ -249,10 +249,12 @@ impl Netns {
                         totals.pin_hits += u.account.hits();
                     }
                 }
-                let stats = &sk.connection().stats;
-                self.totals.lock().add(stats);
+                // the mutex before the spinlock
+                let mut totals = self.totals.lock();
+                let c = sk.connection();
+                totals.add(&c.stats);
                 if sk.id() >= sockets.summed {
-                    sockets.missed.add(stats);
+                    sockets.missed.add(&c.stats);
                 }
             }
             (entry, crossed)
