@@ -65,7 +65,7 @@ static unsigned long pins_of(const struct folio *folio)
 static bool others(const struct sdp_h_sent *sent, bool with_list)
 {
 	struct page **pages = sent->pages;
-	unsigned long i, n, pins;
+	unsigned long i, n, most, pins;
 	unsigned int k;
 
 	for (k = 0; k < sent->ranges; k++) {
@@ -74,7 +74,10 @@ static bool others(const struct sdp_h_sent *sent, bool with_list)
 			unsigned long index = folio_page_idx(folio, *pages);
 			unsigned long start = sent->range[k].start + (i - index) * PAGE_SIZE;
 
-			n = min(sent->range[k].pages - i, folio_nr_pages(folio) - index);
+			most = min(sent->range[k].pages - i, folio_nr_pages(folio) - index);
+			/* pages of other folios may be mapped within its range */
+			for (n = 1; n < most && pages[n] == folio_page(folio, index + n); n++)
+				;
 			pins = pins_of(folio);
 			if (pins != n && !(with_list && pins == listed(sent->mm, start, folio)))
 				return true;
