@@ -7,6 +7,7 @@
 //! [`super::user_memory::UserMemory`] owns memory and region and decides what to register.
 
 use super::super::bindings as c;
+use super::super::pin::PAGE;
 use super::super::random::random_below;
 use super::destroy::until_gone;
 use super::pd::Pd;
@@ -14,9 +15,8 @@ use core::ptr::{self, NonNull};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Maximum number of pages in one registration, unless the device has a lower limit. Enough for 2
-/// MiB.
-pub(super) const MAX_PAGES: u32 = 512;
+/// Maximum number of pages in one registration, unless the device has a lower limit: 2 MiB.
+pub(super) const MAX_PAGES: u32 = ((2 << 20) / PAGE) as u32;
 
 /// Access of the peer to registered memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
