@@ -40,8 +40,8 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{AtomicFlag, Full};
 use kernel::sync::Arc;
 
-/// Most pages in one piece for a peer of this machine: 2 MiB, as with devices.
-const MOST_PAGES: usize = 512;
+/// Maximum number of pages in one piece for a local peer: 2 MiB, as with devices.
+const MOST_PAGES: usize = (2 << 20) / PAGE;
 
 /// Why memory was not pinned: the bytes are to be copied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -352,9 +352,9 @@ impl Pinned {
         self.piece.is_none() && self.watched.as_ref().is_some_and(|w| w.is(address, len))
     }
 
-    /// Whether it may be pinned while it is idle.
+    /// Returns true if its memory has stayed pinned.
     pub(crate) fn is_idle(&self) -> bool {
-        self.watched.is_some()
+        self.watched.as_ref().is_some_and(Watched::is_parked)
     }
 
     /// How many bytes are pinned.

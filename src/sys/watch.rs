@@ -155,6 +155,11 @@ impl<T: Idle> Watched<T> {
         unsafe { c::sdp_h_watch_busy(self.0.raw.get()) };
         self.0.idle.lock().take()
     }
+
+    /// Returns true if the resource is idle and still there.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.0.idle.lock().is_some()
+    }
 }
 
 impl<T: Idle> Drop for Watched<T> {
