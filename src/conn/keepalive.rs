@@ -134,7 +134,10 @@ pub(crate) fn check_acks(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups
     let (new, mut sent) = (c.stats.send_completions != c.heard.completions, Ok(()));
     c.heard.completions = c.stats.send_completions;
     match endpoint.unacknowledged() {
-        Unacknowledged::Nothing => return,
+        Unacknowledged::Nothing => {
+            c.heard.silent = 0;
+            return;
+        }
         Unacknowledged::Signaled if !new => c.heard.silent += 1,
         Unacknowledged::Signaled => c.heard.silent = 0,
         Unacknowledged::Unsignaled => {
@@ -144,6 +147,8 @@ pub(crate) fn check_acks(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups
     }
     match sent {
         Err(e) if e != ENOSPC => c.cannot_post(sk, e, wakeups),
+        // only the DisConn: the peer may have disconnected before its acknowledgement
+        _ if c.heard.silent >= ACK_LOOKS && c.both_ended() => c.fin_acked(sk, wakeups),
         _ if c.heard.silent >= ACK_LOOKS => c.is_unanswered(sk, wakeups),
         _ => c.watch_acks(sk),
     }
