@@ -382,13 +382,16 @@ static void share_port(struct rdma_cm_id *id, struct sockaddr_storage *addr)
 }
 
 /* Calls rdma_resolve_addr() with a source address, or without one if `from` has no family. */
-int sdp_h_rdma_resolve(struct rdma_cm_id *id, struct sockaddr_storage *from,
+int sdp_h_rdma_resolve(struct rdma_cm_id *id, int ifindex, struct sockaddr_storage *from,
 		       const struct sockaddr_storage *to, unsigned long timeout_ms)
 {
 	struct sockaddr *source = from->ss_family ? (struct sockaddr *)from : NULL;
 	int err;
 
 	rdma_set_reuseaddr(id, 1);
+	/* the route of the socket's own flow; to rdma_cm lo means any port */
+	if (ifindex != LOOPBACK_IFINDEX)
+		id->route.addr.dev_addr.bound_dev_if = ifindex;
 	err = rdma_resolve_addr(id, source, (const struct sockaddr *)to, timeout_ms);
 	if (err != -EADDRNOTAVAIL)
 		return err;

@@ -57,7 +57,7 @@ int sdp_h_ib_poll(struct ib_cq *cq, int n, struct ib_wc *wc);
 int sdp_h_ib_arm(struct ib_cq *cq);
 
 /* route.rs */
-int sdp_h_rdma_resolve(struct rdma_cm_id *id, struct sockaddr_storage *from,
+int sdp_h_rdma_resolve(struct rdma_cm_id *id, int ifindex, struct sockaddr_storage *from,
 		       const struct sockaddr_storage *to, unsigned long timeout_ms);
 /* Returns 0 if an address is on an RDMA port of this host. */
 int sdp_h_rdma_bind_test(struct net *net, struct sockaddr_storage *addr);

@@ -235,7 +235,13 @@ impl RouteId {
         // SAFETY: By the invariants the id is alive. Both addresses are as large as any, and copied
         // by the call.
         to_result(unsafe {
-            c::sdp_h_rdma_resolve(self.raw(), &mut from, &to, timeout_ms.max(1) as c_ulong)
+            c::sdp_h_rdma_resolve(
+                self.raw(),
+                destination.scope as c_int,
+                &mut from,
+                &to,
+                timeout_ms.max(1) as c_ulong,
+            )
         })
     }
 }
