@@ -458,8 +458,6 @@ unsafe extern "C" fn keepalive<T: Family>(sk: *mut c::sock, on: i32) {
 
 pub(super) unsafe extern "C" fn set_rcvlowat<T: Family>(sk: *mut c::sock, bytes: i32) -> i32 {
     // SAFETY: Called by setsockopt(2)'s code with the sock of the call, locked.
-    errno((T::OPS.set_rcvlowat)(
-        unsafe { Sock::<T>::from_raw(sk) },
-        bytes,
-    ))
+    let sk = unsafe { Sock::<T>::from_raw(sk) };
+    errno((T::OPS.set_rcvlowat)(sk, bytes))
 }

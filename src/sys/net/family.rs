@@ -77,6 +77,7 @@ pub(crate) enum Chosen {
 pub(crate) type TcpOption<'a> = &'a dyn Fn(&Tcp<'_>) -> Result;
 
 /// The socket calls of `IPPROTO_SDP`.
+#[allow(clippy::type_complexity, reason = "signatures of socket calls")]
 pub(crate) struct DualOps<T: InNet> {
     pub(crate) begun: fn(&Sock<T>) -> Result,
     /// socket(2) has failed after that.

@@ -221,10 +221,10 @@ impl<'a> Tcp<'a> {
     /// Waits until connect(2) has an answer; returns the time left, 0 on time-out.
     pub(crate) fn wait_connected(&self, timeout: isize) -> Result<isize> {
         // SAFETY: By the invariants the socket is alive; a call on the descriptor may sleep.
-        let left = unsafe { c::sdp_h_tcp_wait_connected(self.socket, timeout as _) };
+        let left = unsafe { c::sdp_h_tcp_wait_connected(self.socket, timeout) };
         match left {
             ..0 => Err(super::sock::interrupted(timeout)),
-            left => Ok(left as isize),
+            left => Ok(left),
         }
     }
 
