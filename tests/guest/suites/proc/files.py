@@ -254,6 +254,8 @@ def reading_under_way(e):
 def readers_hold_nobody_up(e):
     """Readers without privilege do not delay socket(2) and close(2). The first 100 bytes cost the
     same with few sockets and with many."""
+    if os.uname().release.endswith("-debug"):
+        e.skip("times are those of the stock kernel")
     resource.setrlimit(resource.RLIMIT_NOFILE, (SOCKETS + 200, SOCKETS + 200))
 
     def read(path, size):
@@ -273,8 +275,20 @@ def readers_hold_nobody_up(e):
         while True:
             read(path, 1 << 20)
 
+    def spin(_):
+        while True:
+            pass
+
     def open_and_close():
         socket.socket(e.domain, socket.SOCK_STREAM, e.protocol).close()
+
+    def beside(function, path):
+        """Mean time of socket(2) and close(2) beside two children."""
+        children = [e.child(function, path) for _ in range(2)]
+        waits = mean(open_and_close)
+        for child in children:
+            child.kill()
+        return waits
 
     few = {path: mean(read, path, 100) for path in ROWS}
     socks = [e.socket() if number % 2 else either.make(e) for number in range(SOCKETS)]
@@ -284,12 +298,8 @@ def readers_hold_nobody_up(e):
         if path in ROWS:
             many = mean(read, path, 100)
             e.check(many < 5 * few[path] + 0.001, f"100 bytes of {path} take {many * 1e3:.2f} ms, and {few[path] * 1e3:.2f} ms with few sockets")
-        whole = mean(read, path, 1 << 20, many=10)
-        readers = [e.child(keep_reading, path) for _ in range(2)]
-        waits = mean(open_and_close)
-        for reader in readers:
-            reader.kill()
-        e.check(waits < max(whole / 4, 0.002), f"socket() and close() take {waits * 1e3:.2f} ms while others read {path}, which takes {whole * 1e3:.2f} ms")
+        spinning, waits = beside(spin, path), beside(keep_reading, path)
+        e.check(waits < 4 * spinning + 0.005, f"socket() and close() take {waits * 1e3:.2f} ms while others read {path}, and {spinning * 1e3:.2f} ms while they spin")
 
 
 @sdp_case
