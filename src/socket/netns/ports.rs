@@ -109,7 +109,7 @@ struct Group {
     sockets: usize,
     /// Those with `holds_tcp`.
     tcp: usize,
-    /// Those with `listens`, which `listeners` has by [`SdpSock::id`].
+    /// Those with `listens`, which `listeners` has by the id of the socket.
     listening: usize,
     listeners: RBTree<usize, ARef<SdpSock>>,
 }
@@ -127,7 +127,7 @@ fn is_covered(port: &Port, claim: &Claim) -> bool {
 #[derive(Default)]
 pub(in crate::socket) struct Ports {
     table: RBTree<u16, Port>,
-    /// Sockets by [`SdpSock::id`].
+    /// Sockets by their id.
     holders: RBTree<usize, Holder>,
 }
 
