@@ -67,6 +67,12 @@ def stats(where="self"):
     return counters
 
 
+def unanswered(where="self"):
+    """Connections that ended because nothing was answered: the device gives them up, or `ack_time` passes first."""
+    counters = stats(where)
+    return counters["- timed out"] + counters["- transport error"]
+
+
 def pinned(where="self"):
     """Pages that are pinned, after those that are only kept for the next transfer were given up, as when memory is short."""
     with open("/proc/sys/vm/drop_caches", "w") as file:

@@ -10,7 +10,7 @@ import select
 import socket
 import traceback
 
-from lib import calls, consts, observe, raw
+from lib import calls, consts, either, observe, raw
 from lib.env import CaseFailure
 from lib.memory import Memory
 from lib.raw import DATA, EXTENDED, MIDS, MODECHANGE, RDMARDCOMPL, SENDSM, SINKAVAIL, SRCAVAIL, SRCAVAILCANCEL, avail, change, word
@@ -198,17 +198,18 @@ def connections(e):
     only = os.environ.get("ONLY")
     e.note("seed", seed)
     bed = raw.Bed(e)
-    for number in [int(only)] if only else range(e.rounds(CONNECTIONS)):
-        before = aborted(), observe.stats("peer")["- transport error"]
-        try:
-            errors = play(e, bed, seed, number)
-            if "EPROTO" in errors:
-                e.check(aborted() > before[0] or observe.stats("peer")["- transport error"] > before[1], "EPROTO, and nothing was counted")
-            if number % 50 == 49:
-                works(e, bed)
-                nothing_left(e, bed)
-        except (CaseFailure, OSError) as error:
-            places = [f"{entry.name}:{entry.lineno}" for entry in traceback.extract_tb(error.__traceback__)]
-            raise CaseFailure(f"seed {seed}, connection {number}: {error} ({' '.join(places)})") from error
+    with either.parameters(ack_time=3):
+        for number in [int(only)] if only else range(e.rounds(CONNECTIONS)):
+            before = aborted(), observe.stats("peer")["- transport error"]
+            try:
+                errors = play(e, bed, seed, number)
+                if "EPROTO" in errors:
+                    e.check(aborted() > before[0] or observe.stats("peer")["- transport error"] > before[1], "EPROTO, and nothing was counted")
+                if number % 50 == 49:
+                    works(e, bed)
+                    nothing_left(e, bed)
+            except (CaseFailure, OSError) as error:
+                places = [f"{entry.name}:{entry.lineno}" for entry in traceback.extract_tb(error.__traceback__)]
+                raise CaseFailure(f"seed {seed}, connection {number}: {error} ({' '.join(places)})") from error
     works(e, bed)
     nothing_left(e, bed)
