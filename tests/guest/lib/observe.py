@@ -68,7 +68,7 @@ def stats(where="self"):
 
 
 def unanswered(where="self"):
-    """Connections that ended because nothing was answered: the device gives them up, or `ack_time` passes first."""
+    """Counts connections that ended unanswered: by the device, or by `ack_time`."""
     counters = stats(where)
     return counters["- timed out"] + counters["- transport error"]
 
