@@ -324,18 +324,18 @@ class Bed:
         victim, _ = self.listener.accept()
         return Raw(e, near, self.command), e.keep(victim)
 
-    def accept(self, private=None, victim=None):
-        """(raw, victim): the victim, a new one or this one, has connected, and was answered with this HelloAck if there is one."""
-        e = self.e
-        listener = e.listen("self", 16)
+    def accept(self, private=None, victim=None, listener=None):
+        """(raw, victim): the victim connects to the listener and gets the HelloAck `private`. Makes those that are not given."""
+        e, service = self.e, listener or self.e.listen("self", 16)
         if private is not None:
-            self.private(listener, private)
+            self.private(service, private)
         if victim:
-            victim.connect(e.address(e.here, listener.port))
+            victim.connect(e.address(e.here, service.port))
         else:
-            victim = e.connect(listener, "peer")
-        near, _ = listener.accept()
-        listener.close()
+            victim = e.connect(service, "peer")
+        near, _ = service.accept()
+        if not listener:
+            service.close()
         return Raw(e, e.keep(near), self.command), victim
 
     def private(self, sock, data):

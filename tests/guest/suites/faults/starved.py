@@ -16,8 +16,6 @@ from suites.zcopy.blocks import MIB, eager
 SIZE = 60000
 # Messages that the first receive buffers are enough for; two are for what is no data.
 FIRST, PAYLOAD = 6, 2000
-# Connections that a listener has room for from the beginning.
-BACKLOG = 64
 
 
 def needs_verbs(e):
@@ -67,36 +65,6 @@ def without_memory(e, near, source):
         with mapped(2) as hits:
             e.equal(calls.send(near, source), SIZE, "taken")
             yield hits
-
-
-@case(reference=False, hosts=(0, 1), timeout=300)
-def backlog(e):
-    """A listener has no memory for one more connection that nobody accepts, where it may not wait for some: that one has to
-    wait, and none that was made is lost."""
-    if not netns.is_one():
-        e.skip("who connects needs memory of that kind itself")
-    needs_faults(e)
-    listener = e.listen(backlog=2 * BACKLOG)
-    near = [e.connect(listener) for _ in range(BACKLOG)]
-    late = e.socket()
-    # twice as many pointers
-    with faults.of_cache(f"kmalloc-{2 * BACKLOG * 8 // 1024}k"), faults.several("failslab", faults.EVERY) as hits:
-        faults.knob("failslab", "ignore-gfp-wait", "Y")
-        task = e.task(late.connect, e.address(e.there, listener.port))
-        e.until(hits, "a fault")
-    task.result()
-    near.append(late)
-    for number, sock in enumerate(near):
-        sock.send(b"%d" % number)
-    said = []
-    for _ in near:
-        far, _ = listener.accept()
-        said.append(int(far.recv(10)))
-        far.close()
-    e.equal(sorted(said), list(range(BACKLOG + 1)), "who was accepted")
-    for sock in (*near, listener):
-        sock.close()
-    nothing_left(e)
 
 
 @case(reference=False, hosts=(0, 1), timeout=300)

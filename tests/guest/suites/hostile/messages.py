@@ -398,16 +398,16 @@ def peers_that_never_ask(e):
 
 
 @case(reference=False, timeout=60)
-def hosts_that_never_ask(e):
-    """Who connects to a host whose last HelloAck announced one advert has large receive buffers at once, as many as may be, and no larger
-    ones than the program's SO_RCVBUF holds eight of; a HelloAck that announces more ends that."""
-    bed = raw.Bed(e)
+def service_that_never_asks(e):
+    """A connector has large receive buffers at once if the service's last HelloAck announced one advert: as many connections as
+    max_large_sockets allows, and no larger ones than the program's SO_RCVBUF holds eight of."""
+    bed, listener = raw.Bed(e), e.listen("self", 16)
 
     def size(adverts, **fixed):
         victim = e.socket("peer")
         for value in fixed.values():
             victim.set(socket.SOL_SOCKET, socket.SO_RCVBUF, value)
-        attacker, victim = bed.accept(raw.hello_ack(adverts=adverts), victim)
+        attacker, victim = bed.accept(raw.hello_ack(adverts=adverts), victim, listener)
         echo(e, attacker, victim)
         (payload,) = struct.unpack_from("=I", victim.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 20)      # tcpi_rcv_mss
         attacker.close()
@@ -415,15 +415,16 @@ def hosts_that_never_ask(e):
         nothing_left(e, bed)
         return payload + 16
 
-    e.equal(size(16), 2048, "with a host that asks")
-    e.equal(size(1), 2048, "the first one with a host that does not")
+    e.equal(size(16), 2048, "with a service that asks")
+    e.equal(size(1), 2048, "the first one with a service that does not")
     e.equal(size(1), 65536, "the next one")
     # the kernel doubles what a program asks for
     e.equal(size(1, rcvbuf=32768), 8192, "of a program that wants little")
     with parameter("max_large_sockets", 0):
         e.equal(size(1), 8192, "one that has no right to large ones")
-    e.equal(size(16), 65536, "one with another that has come there")
+    e.equal(size(16), 65536, "one with a new service at that address")
     e.equal(size(16), 2048, "that is known then")
+    listener.close()
     works(e, bed)
     nothing_left(e, bed)
 
