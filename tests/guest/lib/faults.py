@@ -79,19 +79,6 @@ def several(kind, times, **settings):
             knob(kind, name, value)
 
 
-@contextlib.contextmanager
-def of_cache(name):
-    """Of the slab allocations that are to fail, only those from one cache do."""
-    file = pathlib.Path("/sys/kernel/slab") / name / "failslab"
-    file.write_text("1")
-    knob("failslab", "cache-filter", "Y")
-    try:
-        yield
-    finally:
-        knob("failslab", "cache-filter", "N")
-        file.write_text("0")
-
-
 def once(kind, **settings):
     """One of a kind fails."""
     return several(kind, 1, **settings)

@@ -57,7 +57,21 @@ def ipproto_has_no_fallback(e):
         both_ways(e, near, either.accept(e, listener))
 
 
-ENDS = "ECONNRESET", "EPIPE", "ETIMEDOUT"
+def next_one_works(e, change):
+    """Checks that a connection fails after `change`, and that the next one carries data.
+
+    `change(near, far, until_then)` returns the end that fails; the ExitStack ends with the case."""
+    listener = either.listen(e)
+    near = either.connect(e, listener)
+    far = either.accept(e, listener)
+    with either.parameters(ack_time=3, ipproto_wait=10000, ipproto_memory=0), contextlib.ExitStack() as until_then:
+        failed = change(near, far, until_then)
+        e.check(e.outcome(failed.recv, 1) in ("ECONNRESET", "EPIPE", "ETIMEDOUT"), "the connection ends")
+        near.close()
+        far.close()
+        near = either.connect(e, listener)
+        e.equal(either.protocol(near), either.SDP, "the protocol of the next one")
+        both_ways(e, near, either.accept(e, listener))
 
 
 @case(reference=False, timeout=120)
@@ -65,17 +79,14 @@ def smaller_meanwhile(e):
     """The MTU shrinks: a large message ends the connection, and the next one has less."""
     if netns.is_one():
         e.skip("both hosts are one namespace")
-    listener = either.listen(e)
-    near = either.connect(e, listener)
-    far = either.accept(e, listener)
-    with either.parameters(ack_time=3, ipproto_wait=10000, ipproto_memory=0), mtu("self", 1500), mtu("peer", 1500):
+
+    def change(near, _, until_then):
+        for host in ("self", "peer"):
+            until_then.enter_context(mtu(host, 1500))
         near.sendall(bytes(20000))
-        e.check(e.outcome(near.recv, 1) in ENDS, "the connection ends")
-        near.close()
-        far.close()
-        near = either.connect(e, listener)
-        e.equal(either.protocol(near), either.SDP, "the protocol of the next one")
-        both_ways(e, near, either.accept(e, listener))
+        return near
+
+    next_one_works(e, change)
 
 
 @case(reference=False, families=("v4",), timeout=120)
@@ -83,17 +94,12 @@ def address_comes_back(e):
     """An address goes and comes back: the next message ends the connection; another works."""
     if netns.is_one():
         e.skip("both hosts are one namespace")
-    listener = either.listen(e)
-    near = either.connect(e, listener)
-    far = either.accept(e, listener)
-    with either.parameters(ack_time=3, ipproto_wait=10000, ipproto_memory=0):
+
+    def change(_, far, __):
         device = netns.device("peer")
         netns.run("peer", f"ip addr del {e.there}/24 dev {device}")
         netns.run("peer", f"ip addr add {e.there}/24 dev {device}")
         far.sendall(b"x")
-        e.check(e.outcome(far.recv, 1) in ENDS, "the connection ends")
-        near.close()
-        far.close()
-        near = either.connect(e, listener)
-        e.equal(either.protocol(near), either.SDP, "the protocol of the next one")
-        both_ways(e, near, either.accept(e, listener))
+        return far
+
+    next_one_works(e, change)
