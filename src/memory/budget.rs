@@ -137,7 +137,7 @@ fn limits(purpose: Use) -> (i64, i64) {
             params::max_pinned_receive_user(),
         ),
     };
-    let pages = |mib: i32| i64::from(mib.max(0)) * ((1 << 20) / PAGE as i64);
+    let pages = |mib: i32| i64::from(mib.max(0)).saturating_mul(((1 << 20) / PAGE) as i64);
     let all = match all {
         // a sixteenth of the memory
         ..=-1 => i64::try_from(ram_pages() / 16).unwrap_or(i64::MAX),
@@ -164,19 +164,19 @@ impl Charge {
 
     /// Takes over the part of another piece of the same account and use.
     pub(crate) fn add(&mut self, mut other: Charge) {
-        self.pages += core::mem::take(&mut other.pages);
+        self.pages = self.pages.wrapping_add(core::mem::take(&mut other.pages));
     }
 
     /// Returns the part beyond `pages`.
     pub(crate) fn shrink(&mut self, pages: usize) {
         let pages = i64::try_from(pages).unwrap_or(i64::MAX).min(self.pages);
-        self.give_back(self.pages - pages);
+        self.give_back(self.pages.wrapping_sub(pages));
     }
 
     fn give_back(&mut self, n: i64) {
         ALL.of(self.purpose).fetch_sub(n, Relaxed);
         self.account.pinned.of(self.purpose).fetch_sub(n, Relaxed);
-        self.pages -= n;
+        self.pages = self.pages.wrapping_sub(n);
     }
 }
 

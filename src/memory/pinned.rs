@@ -169,7 +169,7 @@ impl PinnedBlock {
         })?;
         let locked = match counted {
             Counted::ByNotice => None,
-            _ => Some(Locked::new(pages * PAGE).ok_or_else(|| {
+            _ => Some(Locked::new(pages).ok_or_else(|| {
                 account.count_unlockable();
                 watch::shrink(pages);
                 Refusal::MemoryLock
@@ -287,8 +287,8 @@ impl Pinned {
 
     /// As much of a piece as there is room for.
     fn cut(&self, (address, len): (usize, usize)) -> (usize, usize) {
-        let most = (self.pinning.most_pages() * PAGE).saturating_sub(address % PAGE);
-        (address, len.min(most))
+        let most = self.pinning.most_pages().saturating_mul(PAGE);
+        (address, len.min(most.saturating_sub(address % PAGE)))
     }
 
     fn pin(
@@ -323,7 +323,7 @@ impl Pinned {
             // It was given up while it was idle.
             self.piece = Some(self.pinning.piece().map_err(|_| Refusal::NoMemory)?);
         }
-        let pages = (address % PAGE + len).div_ceil(PAGE);
+        let pages = (address % PAGE).saturating_add(len).div_ceil(PAGE);
         let piece = self.piece.as_deref_mut().ok_or(Refusal::NoMemory)?;
         if cache {
             piece.release();

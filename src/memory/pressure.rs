@@ -30,14 +30,14 @@ fn most() -> usize {
 
 #[cold]
 fn first_default() -> usize {
-    let bytes = ram_pages() / SHARE * PAGE;
+    let bytes = (ram_pages() / SHARE).saturating_mul(PAGE);
     DEFAULT.store(bytes, Relaxed);
     bytes
 }
 
 /// Returns true if buffers may not grow.
 pub(crate) fn is_tight() -> bool {
-    pages::about_in_use() >= most() / 3 * 2
+    pages::about_in_use() >= (most() / 3).saturating_mul(2)
 }
 
 /// Returns true if only the least buffers of each connection are allowed.

@@ -2,8 +2,6 @@
 
 //! A queue of bounded length in one allocation.
 
-#![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
-
 use kernel::alloc::Flags;
 use kernel::prelude::*;
 

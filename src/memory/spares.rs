@@ -70,12 +70,9 @@ impl Spares {
 
     /// Drops all empty blocks but `keep`.
     pub(crate) fn trim(&mut self, keep: usize) {
-        let (mut empty, before) = (0, self.blocks.len());
-        self.blocks.retain(|p| {
-            empty += usize::from(!p.is_idle());
-            p.is_idle() || empty <= keep
-        });
-        ALL.fetch_sub((before - self.blocks.len()) as i64, Relaxed);
+        let (mut kept, before) = (0..keep, self.blocks.len());
+        self.blocks.retain(|p| p.is_idle() || kept.next().is_some());
+        ALL.fetch_sub(before.wrapping_sub(self.blocks.len()) as i64, Relaxed);
     }
 }
 

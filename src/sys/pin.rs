@@ -358,8 +358,9 @@ unsafe impl Send for Locked {}
 unsafe impl Sync for Locked {}
 
 impl Locked {
-    /// Charges `bytes` to the calling user. `None`: beyond the limit.
-    pub(crate) fn new(bytes: usize) -> Option<Self> {
+    /// Charges `pages` to the calling user. `None`: beyond the limit.
+    pub(crate) fn new(pages: usize) -> Option<Self> {
+        let bytes = pages.checked_mul(PAGE)?;
         let mut locked = c::sdp_h_locked::default();
         // SAFETY: `locked` may be written to. Called by a socket call, so there is a user.
         let ret = unsafe { c::sdp_h_lock_pages(&mut locked, bytes) };

@@ -319,7 +319,8 @@ impl Room {
     fn cleared(&self, result: Result) -> bool {
         let mut state = self.state.lock();
         let fault = result == Err(EFAULT);
-        state.faults = if fault { state.faults + 1 } else { 0 };
+        let faults = state.faults.saturating_add(1);
+        state.faults = if fault { faults } else { 0 };
         let again = result == Err(EAGAIN) || (fault && state.faults < MOST_FAULTS);
         state.record.cleared(!again);
         state.broken |= result.is_err() && !again;

@@ -27,11 +27,11 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// Makes a range, if it is whole pages.
+    /// Makes a range, if it is whole pages, whose size is a power of two.
     pub(crate) fn whole_pages(start: usize, len: usize, page: usize) -> Option<Self> {
         let end = start.checked_add(len)?;
-        let whole = start % page == 0 && end % page == 0 && start < end;
-        whole.then_some(Range { start, end })
+        let whole = (start | end) & page.wrapping_sub(1) == 0;
+        (whole && start < end).then_some(Range { start, end })
     }
 
     /// Returns the intersection.
@@ -122,7 +122,7 @@ where
         ranges: impl Iterator<Item = Range> + Clone,
         owner: O,
     ) -> Option<BlockId> {
-        let used = self.all().count() + ranges.clone().count();
+        let used = self.all().count().saturating_add(ranges.clone().count());
         let wanted = self.all().filter(|p| p.wanted).map(|p| p.range);
         let taken = wanted
             .chain(self.clearing)
@@ -131,7 +131,7 @@ where
             return None;
         }
         let place = self.blocks.iter_mut().find(|b| b.is_none())?;
-        self.last += 1;
+        self.last = self.last.wrapping_add(1);
         let id = BlockId(self.last);
         *place = Some(Block {
             id,
@@ -169,7 +169,7 @@ where
             return None;
         }
         let last = self.parts.iter().take(self.top).rposition(Option::is_some);
-        self.top = last.map_or(0, |n| n + 1);
+        self.top = last.map_or(0, |n| n.saturating_add(1));
         for n in 0..self.top {
             let Some(part) = self.parts.get(n).copied().flatten() else {
                 continue;
@@ -268,7 +268,7 @@ where
     /// Records memory moved by mremap(2). A range being made writable was
     /// [returned](Record::cleared) before.
     pub(crate) fn moved(&mut self, from: Range, to: usize) {
-        self.moves += 1;
+        self.moves = self.moves.wrapping_add(1);
         for n in 0..self.top {
             let part = self.parts.get(n).copied().flatten();
             let common = part.and_then(|p| Some((p, p.range.common(from)?)));
@@ -288,8 +288,8 @@ where
                     ..part
                 });
             }
-            let start = to.wrapping_add(common.start - from.start);
-            let end = start.wrapping_add(common.end - common.start);
+            let there = |at: usize| to.wrapping_add(at.wrapping_sub(from.start));
+            let (start, end) = (there(common.start), there(common.end));
             self.add(Part {
                 range: Range { start, end },
                 ..part
