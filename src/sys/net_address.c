@@ -75,11 +75,6 @@ void sdp_h_set_num(struct sock *sk, u16 num)
 		inet_sk(sk)->inet_sport = htons(num);
 }
 
-bool sdp_h_reserved_port(const struct sock *sk, u16 port)
-{
-	return inet_is_local_reserved_port(sock_net(sk), port);
-}
-
 bool sdp_h_is_own_address(const struct sock *sk, const struct sdp_h_addr *a)
 {
 	if (ipv6_addr_v4mapped(&a->ip))

@@ -11,12 +11,6 @@
 #include <net/tcp.h>
 #include "net_helpers.h"
 
-/* With ipv6.disable=1 nothing of it is set up, and looks for addresses and routes go astray. */
-bool sdp_h_has_ipv6(void)
-{
-	return ipv6_mod_enabled();
-}
-
 struct proto sdp_h_proto[4];
 struct proto_ops sdp_h_ops[2];
 struct net_proto_family sdp_h_family[2];
@@ -159,35 +153,10 @@ void sdp_h_child_discard(struct sock *sk)
 	sock_put(sk);
 }
 
-void sdp_h_sock_hold(struct sock *sk)
-{
-	sock_hold(sk);
-}
-
-void sdp_h_sock_put(struct sock *sk)
-{
-	sock_put(sk);
-}
-
-bool sdp_h_sock_flag(const struct sock *sk, int flag)
-{
-	return sock_flag(sk, flag);
-}
-
 /* Flags share a word, so this is atomic. */
 void sdp_h_sock_set_flag(struct sock *sk, int flag, bool on)
 {
 	assign_bit(flag, &sk->sk_flags, on);
-}
-
-int sdp_h_sock_error(struct sock *sk)
-{
-	return sock_error(sk);
-}
-
-void sdp_h_wake_async(struct sock *sk, int how, int band)
-{
-	sk_wake_async(sk, how, band);
 }
 
 /*
@@ -229,11 +198,6 @@ u32 sdp_h_uid(const struct sock *sk)
 u32 sdp_h_uid_for(struct seq_file *seq, const struct sock *sk)
 {
 	return from_kuid_munged(seq_user_ns(seq), sk_uid(sk));
-}
-
-unsigned long sdp_h_ino(struct sock *sk)
-{
-	return sock_i_ino(sk);
 }
 
 u8 sdp_h_tos(const struct sock *sk)
@@ -364,11 +328,6 @@ void sdp_h_cancel_timer(struct sdp_h_sock *s)
 {
 	if (cancel_delayed_work(&s->timer))
 		sock_put(&s->inet.sk);
-}
-
-void sdp_h_poll_wait(struct file *file, struct socket *sock, struct poll_table_struct *p)
-{
-	sock_poll_wait(file, sock, p);
 }
 
 void sdp_h_nospace(struct sock *sk)

@@ -78,7 +78,6 @@ static inline bool sdp_h_is_v6(const struct sock *sk)
 }
 
 /* life.rs, registration.rs */
-bool sdp_h_has_ipv6(void);
 struct sock *sdp_h_sock_create(struct net *net, struct socket *sock, int family,
 			       int protocol, struct proto *prot, int kern,
 			       work_func_t work, work_func_t timer);
@@ -101,12 +100,7 @@ int sdp_h_netns_start(size_t size, int (*init)(struct net *), void (*exit)(struc
 void sdp_h_netns_stop(void);
 
 /* sock/ */
-void sdp_h_sock_hold(struct sock *sk);
-void sdp_h_sock_put(struct sock *sk);
-bool sdp_h_sock_flag(const struct sock *sk, int flag);
 void sdp_h_sock_set_flag(struct sock *sk, int flag, bool on);
-int sdp_h_sock_error(struct sock *sk);
-void sdp_h_wake_async(struct sock *sk, int how, int band);
 enum sdp_h_callback { SDP_H_STATE_CHANGE, SDP_H_DATA_READY, SDP_H_WRITE_SPACE, SDP_H_ERROR_REPORT };
 void sdp_h_call_back(struct sock *sk, enum sdp_h_callback which);
 bool sdp_h_cast_nodelay(const struct sock *sk);
@@ -118,10 +112,8 @@ u16 sdp_h_num(const struct sock *sk);
 void sdp_h_set_num(struct sock *sk, u16 num);
 u32 sdp_h_uid(const struct sock *sk);
 u32 sdp_h_uid_for(struct seq_file *seq, const struct sock *sk);
-unsigned long sdp_h_ino(struct sock *sk);
 u8 sdp_h_tos(const struct sock *sk);
 int sdp_h_priority(const struct sock *sk);
-bool sdp_h_reserved_port(const struct sock *sk, u16 port);
 bool sdp_h_is_own_address(const struct sock *sk, const struct sdp_h_addr *a);
 bool sdp_h_is_broadcast(const struct sock *sk, const struct sdp_h_addr *a);
 bool sdp_h_tcp_is_anothers(struct sock *sk, const struct sdp_h_addr *local,
@@ -135,13 +127,9 @@ void sdp_h_custom_sockopt(struct socket *sock);
 int sdp_h_most_rmem(const struct sock *sk);
 void sdp_h_set_rmem(struct sock *sk, int bytes);
 int sdp_h_cmsg_check(struct sock *sk, struct msghdr *msg);
-bool sdp_h_wants_inq(const struct msghdr *msg);
 void sdp_h_give_inq(struct msghdr *msg, int inq, bool control);
 int sdp_h_notice_begin(struct sock *sk, struct msghdr *msg, struct ubuf_info **notice, bool *given);
-void sdp_h_notice_abort(struct ubuf_info *notice);
-void sdp_h_notice_get(struct ubuf_info *notice);
 void sdp_h_notice_end(struct ubuf_info *notice, bool direct);
-void sdp_h_notice_put(struct ubuf_info *notice);
 bool sdp_h_has_notices(const struct sock *sk);
 int sdp_h_recv_error(struct sock *sk, struct msghdr *msg, int len);
 bool sdp_h_is_crowded(void);
@@ -163,20 +151,16 @@ void sdp_h_wake(struct sdp_h_sock *s, bool all);
 long sdp_h_sleep(struct sdp_h_sock *s, int seen, long timeo, unsigned int state, bool in_turn);
 
 /* calls.rs */
-void sdp_h_poll_wait(struct file *file, struct socket *sock, struct poll_table_struct *p);
 void sdp_h_nospace(struct sock *sk);
 bool sdp_h_clear_nospace(struct sock *sk);
 
 /* options.rs; the first two are in net_options.c */
 int sdp_h_setsockopt(struct sock *sk, int level, int name, sockptr_t value, unsigned int len);
 int sdp_h_getsockopt(struct sock *sk, int level, int name, char __user *value, int __user *len);
-int sdp_h_copy_from_sockptr(void *dst, sockptr_t src, size_t len);
 int sdp_h_get_user_int(const int __user *p, int *v);
 int sdp_h_put_user_int(int v, int __user *p);
-unsigned long sdp_h_copy_to_user(void __user *to, const void *from, unsigned long n);
 
 /* netns.rs, proc.rs */
-void *sdp_h_pernet(const struct net *net, unsigned int id);
 struct proc_dir_entry *sdp_h_proc_single(struct net *net, const char *name,
 					 int (*show)(struct seq_file *, void *),
 					 int (*write)(struct file *, char *, size_t));
@@ -189,9 +173,6 @@ struct sdp_h_rows {
 struct proc_dir_entry *sdp_h_proc_rows(struct net *net, const char *name,
 				       const struct seq_operations *ops);
 void sdp_h_proc_remove(struct net *net, const char *name);
-struct net *sdp_h_seq_net(struct seq_file *seq);
-struct net *sdp_h_rows_net(struct seq_file *seq);
-struct net *sdp_h_file_net(struct file *file);
 
 /* Module parameters that root may change at run time. */
 struct sdp_h_params {

@@ -13,11 +13,6 @@ int sdp_h_cmsg_check(struct sock *sk, struct msghdr *msg)
 	return msg->msg_controllen ? sock_cmsg_send(sk, msg, &cookie) : 0;
 }
 
-bool sdp_h_wants_inq(const struct msghdr *msg)
-{
-	return msg->msg_get_inq;
-}
-
 /* Ends a receive call as tcp_recvmsg() does. */
 void sdp_h_give_inq(struct msghdr *msg, int inq, bool control)
 {
@@ -49,18 +44,6 @@ int sdp_h_notice_begin(struct sock *sk, struct msghdr *msg, struct ubuf_info **n
 	return *notice ? 0 : -ENOBUFS;
 }
 
-/* Cancels it: nothing was sent. The socket lock is held. */
-void sdp_h_notice_abort(struct ubuf_info *notice)
-{
-	net_zcopy_put_abort(notice, true);
-}
-
-/* Takes a reference for one more holder. */
-void sdp_h_notice_get(struct ubuf_info *notice)
-{
-	net_zcopy_get(notice);
-}
-
 /* io_uring accepts "not copied" only for a packet, whose content it does not read. */
 static struct sk_buff none;
 
@@ -68,14 +51,6 @@ static struct sk_buff none;
 void sdp_h_notice_end(struct ubuf_info *notice, bool direct)
 {
 	notice->ops->complete(direct ? &none : NULL, notice, direct);
-}
-
-/* Drops the reference of a holder that has sent nothing, which counts neither as copied nor as not
- * copied.
- */
-void sdp_h_notice_put(struct ubuf_info *notice)
-{
-	net_zcopy_put(notice);
 }
 
 bool sdp_h_has_notices(const struct sock *sk)
@@ -110,11 +85,6 @@ int sdp_h_recv_error(struct sock *sk, struct msghdr *msg, int len)
 	return sdp_h_is_v6(sk) ? ipv6_recv_error(sk, msg, len) : recv_error(sk, msg);
 }
 
-int sdp_h_copy_from_sockptr(void *dst, sockptr_t src, size_t len)
-{
-	return copy_from_sockptr(dst, src, len) ? -EFAULT : 0;
-}
-
 int sdp_h_get_user_int(const int __user *p, int *v)
 {
 	return get_user(*v, p);
@@ -123,9 +93,4 @@ int sdp_h_get_user_int(const int __user *p, int *v)
 int sdp_h_put_user_int(int v, int __user *p)
 {
 	return put_user(v, p);
-}
-
-unsigned long sdp_h_copy_to_user(void __user *to, const void *from, unsigned long n)
-{
-	return copy_to_user(to, from, n);
 }

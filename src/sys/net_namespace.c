@@ -33,11 +33,6 @@ void sdp_h_netns_stop(void)
 	kfree(sdp_h_netns_ops);
 }
 
-void *sdp_h_pernet(const struct net *net, unsigned int id)
-{
-	return net_generic(net, id);
-}
-
 struct proc_dir_entry *sdp_h_proc_single(struct net *net, const char *name,
 					 int (*show)(struct seq_file *, void *),
 					 int (*write)(struct file *, char *, size_t))
@@ -56,19 +51,4 @@ struct proc_dir_entry *sdp_h_proc_rows(struct net *net, const char *name,
 void sdp_h_proc_remove(struct net *net, const char *name)
 {
 	remove_proc_entry(name, net->proc_net);
-}
-
-struct net *sdp_h_seq_net(struct seq_file *seq)
-{
-	return seq_file_single_net(seq);
-}
-
-struct net *sdp_h_rows_net(struct seq_file *seq)
-{
-	return seq_file_net(seq);
-}
-
-struct net *sdp_h_file_net(struct file *file)
-{
-	return seq_file_single_net(file->private_data);
 }

@@ -20,12 +20,12 @@ unsafe impl Sync for Net {}
 unsafe impl AlwaysRefCounted for Net {
     fn inc_ref(&self) {
         // SAFETY: `self` is a live namespace.
-        unsafe { c::sdp_h_net_get(self.as_raw()) }
+        unsafe { c::get_net(self.as_raw()) };
     }
 
     unsafe fn dec_ref(obj: NonNull<Self>) {
         // SAFETY: The caller gives up a reference that it owns.
-        unsafe { c::sdp_h_net_put(obj.as_ptr().cast::<c::net>()) }
+        unsafe { c::put_net(obj.as_ptr().cast::<c::net>()) }
     }
 }
 

@@ -264,7 +264,8 @@ impl Pages {
         unsafe { self.pages.inc_len(pinned as usize) };
         (self.offset, self.len, self.written) = (offset, got, written);
         // SAFETY: As above.
-        self.by_page = unsafe { c::sdp_h_pin_by_page(iter) };
+        // For pages that the caller names it has taken references in place of pins.
+        self.by_page = unsafe { c::iov_iter_is_bvec(iter) };
         Ok(got as usize)
     }
 
@@ -281,7 +282,7 @@ impl Pages {
         // SAFETY: The iterator is valid, by the caller.
         let (at, named) = unsafe {
             let at = c::sdp_h_pin_run(iter, most, &mut len);
-            (at, c::sdp_h_pin_by_page(iter))
+            (at, c::iov_iter_is_bvec(iter))
         };
         if !named || len == 0 || (before != 0 && (!goes_on || at != 0)) {
             return 0;
@@ -378,5 +379,5 @@ impl Drop for Locked {
 /// Returns the number of pages of this machine's memory.
 pub(crate) fn ram_pages() -> usize {
     // SAFETY: Reads a counter.
-    unsafe { c::sdp_h_ram_pages() as usize }
+    unsafe { c::totalram_pages() as usize }
 }

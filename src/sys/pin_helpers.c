@@ -167,14 +167,6 @@ size_t sdp_h_pin_short(const struct iov_iter *i, size_t most, size_t least)
 	return before;
 }
 
-/* Returns true if sdp_h_pin() takes references to pages that the caller names, in place of
- * pinning.
- */
-bool sdp_h_pin_by_page(const struct iov_iter *i)
-{
-	return iov_iter_is_bvec(i);
-}
-
 void sdp_h_put_pages(struct page **pages, unsigned int n)
 {
 	while (n--)
@@ -351,11 +343,6 @@ void sdp_h_copy_from_pages(void *to, struct page **from, size_t offset, size_t l
 	}
 }
 
-unsigned long sdp_h_ram_pages(void)
-{
-	return totalram_pages();
-}
-
 /* --- Lists for DMA ---------------------------------------------------------------------------------- */
 
 /* Returns the longest piece of memory that the device takes as one. */
@@ -409,12 +396,6 @@ unsigned int sdp_h_sg_map(struct ib_device *dev, struct scatterlist *sg, unsigne
 	int mapped = ib_dma_map_sg(dev, sg, n, dir);
 
 	return mapped < 0 ? 0 : mapped;
-}
-
-void sdp_h_sg_unmap(struct ib_device *dev, struct scatterlist *sg, unsigned int n,
-		    enum dma_data_direction dir)
-{
-	ib_dma_unmap_sg(dev, sg, n, dir);
 }
 
 /* Syncs all entries that were mapped, of which several may have one DMA address. */

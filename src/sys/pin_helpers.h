@@ -45,7 +45,6 @@ long sdp_h_pin(const struct iov_iter *i, size_t most, bool longterm, struct page
 unsigned long sdp_h_pin_piece(const struct iov_iter *i, size_t skip, size_t most, size_t *len);
 unsigned long sdp_h_pin_run(const struct iov_iter *i, size_t most, size_t *len);
 size_t sdp_h_pin_short(const struct iov_iter *i, size_t most, size_t least);
-bool sdp_h_pin_by_page(const struct iov_iter *i);
 void sdp_h_put_pages(struct page **pages, unsigned int n);
 void sdp_h_unpin(struct page **pages, unsigned int n, bool dirty, struct sdp_h_sent *sent);
 int sdp_h_make_pages(struct page **pages, struct page **from, unsigned int n);
@@ -53,7 +52,6 @@ void sdp_h_free_pages(struct page **pages, unsigned int n);
 void sdp_h_copy_pages(struct page **to, size_t to_offset, struct page **from, size_t from_offset,
 		      size_t len);
 void sdp_h_copy_from_pages(void *to, struct page **from, size_t offset, size_t len);
-unsigned long sdp_h_ram_pages(void);
 
 /* sg.rs */
 unsigned int sdp_h_sg_fill(struct scatterlist *sg, struct page **pages, unsigned int n,
@@ -62,8 +60,6 @@ unsigned int sdp_h_sg_longest(struct ib_device *dev);
 bool sdp_h_sg_bounces(struct ib_device *dev);
 unsigned int sdp_h_sg_map(struct ib_device *dev, struct scatterlist *sg, unsigned int n,
 			  enum dma_data_direction dir);
-void sdp_h_sg_unmap(struct ib_device *dev, struct scatterlist *sg, unsigned int n,
-		    enum dma_data_direction dir);
 void sdp_h_sg_sync(struct ib_device *dev, struct scatterlist *sg, unsigned int n,
 		   enum dma_data_direction dir, bool for_cpu);
 size_t sdp_h_sg_sges(const struct scatterlist *sg, unsigned int n, size_t offset, size_t len,

@@ -101,16 +101,6 @@ void sdp_h_module_put(void)
 
 /* --- Network namespaces -------------------------------------------------------------------------- */
 
-void sdp_h_net_get(struct net *net)
-{
-	get_net(net);
-}
-
-void sdp_h_net_put(struct net *net)
-{
-	put_net(net);
-}
-
 /*
  * Returns the network device that a connection request arrived at, held; NULL if there is none. As
  * cma_get_net_dev() of rdma_cm does.
@@ -273,11 +263,6 @@ bool sdp_h_reverse_route(struct net *net, int ifindex, const struct sockaddr_sto
 
 /* --- Devices and DMA ------------------------------------------------------------------------------ */
 
-bool sdp_h_ib_virt_dma(struct ib_device *dev)
-{
-	return ib_uses_virt_dma(dev);
-}
-
 void sdp_h_ib_warn_qp(const struct ib_device *dev, u32 number)
 {
 	ibdev_warn(dev, KBUILD_MODNAME ": the driver does not destroy QP %u. It is asked again; the device cannot be removed before\n", number);
@@ -303,11 +288,6 @@ bool sdp_h_ib_port_is_ib(struct ib_device *dev, u32 port)
 	return rdma_is_port_valid(dev, port) && rdma_protocol_ib(dev, port);
 }
 
-u64 sdp_h_ib_map(struct ib_device *dev, void *p, size_t size, enum dma_data_direction dir)
-{
-	return ib_dma_map_single(dev, p, size, dir);
-}
-
 int sdp_h_ib_map_error(struct ib_device *dev, u64 addr)
 {
 	return ib_dma_mapping_error(dev, addr);
@@ -318,17 +298,6 @@ void sdp_h_ib_unmap(struct ib_device *dev, u64 addr, size_t size, enum dma_data_
 {
 	if (!ib_uses_virt_dma(dev))
 		dma_unmap_single_attrs(dev->dma_device, addr, size, dir, DMA_ATTR_SKIP_CPU_SYNC);
-}
-
-void sdp_h_ib_sync_cpu(struct ib_device *dev, u64 addr, size_t size, enum dma_data_direction dir)
-{
-	ib_dma_sync_single_for_cpu(dev, addr, size, dir);
-}
-
-void sdp_h_ib_sync_device(struct ib_device *dev, u64 addr, size_t size,
-			  enum dma_data_direction dir)
-{
-	ib_dma_sync_single_for_device(dev, addr, size, dir);
 }
 
 /* --- Queues --------------------------------------------------------------------------------------- */
@@ -353,11 +322,6 @@ ALLOW_ERROR_INJECTION(sdp_h_ib_post_recv, ERRNO);
 int sdp_h_ib_poll(struct ib_cq *cq, int n, struct ib_wc *wc)
 {
 	return sdp_h_faulty_poll(cq, n, wc);
-}
-
-int sdp_h_ib_arm(struct ib_cq *cq)
-{
-	return ib_req_notify_cq(cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS);
 }
 
 /* --- Addresses ------------------------------------------------------------------------------------ */

@@ -28,8 +28,6 @@ void sdp_h_module_get(void);
 void sdp_h_module_put(void);
 
 /* netns.rs */
-void sdp_h_net_get(struct net *net);
-void sdp_h_net_put(struct net *net);
 int sdp_h_cm_request_net(const struct ib_cm_event *event, struct sockaddr_storage *local,
 			 struct net **net, int *ifindex);
 u8 sdp_h_service_level(const struct rdma_cm_id *id, int priority);
@@ -37,24 +35,18 @@ bool sdp_h_reverse_route(struct net *net, int ifindex, const struct sockaddr_sto
 			 const struct sockaddr_storage *remote);
 
 /* device.rs, dma.rs */
-bool sdp_h_ib_virt_dma(struct ib_device *dev);
 void sdp_h_ib_warn_qp(const struct ib_device *dev, u32 number);
 void sdp_h_ib_warn_removal(const struct ib_device *dev, unsigned int seconds);
 void sdp_h_ib_warn_add(const struct ib_device *dev, int err);
 bool sdp_h_ib_port_has_cm(struct ib_device *dev, u32 port);
 bool sdp_h_ib_port_is_ib(struct ib_device *dev, u32 port);
-u64 sdp_h_ib_map(struct ib_device *dev, void *p, size_t size, enum dma_data_direction dir);
 int sdp_h_ib_map_error(struct ib_device *dev, u64 addr);
 void sdp_h_ib_unmap(struct ib_device *dev, u64 addr, size_t size, enum dma_data_direction dir);
-void sdp_h_ib_sync_cpu(struct ib_device *dev, u64 addr, size_t size, enum dma_data_direction dir);
-void sdp_h_ib_sync_device(struct ib_device *dev, u64 addr, size_t size,
-			  enum dma_data_direction dir);
 
 /* endpoint.rs, cq.rs, receive.rs, send/queue.rs */
 int sdp_h_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr);
 int sdp_h_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr);
 int sdp_h_ib_poll(struct ib_cq *cq, int n, struct ib_wc *wc);
-int sdp_h_ib_arm(struct ib_cq *cq);
 
 /* route.rs */
 int sdp_h_rdma_resolve(struct rdma_cm_id *id, int ifindex, struct sockaddr_storage *from,

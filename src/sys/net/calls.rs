@@ -345,7 +345,7 @@ pub(super) unsafe extern "C" fn poll<T: Family>(
 ) -> c::__poll_t {
     // SAFETY: Called by the core with an open file of the family's descriptor.
     unsafe {
-        c::sdp_h_poll_wait(file, socket, wait);
+        c::sock_poll_wait(file, socket, wait);
         (T::OPS.poll)(of::<T>(socket))
     }
 }

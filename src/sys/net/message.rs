@@ -214,7 +214,7 @@ impl<'a> RecvMsg<'a> {
     /// Returns true if a caller in the kernel wants the number of bytes left.
     pub(crate) fn asks_for_rest(&self) -> bool {
         // SAFETY: By the invariants `msg` is valid.
-        unsafe { c::sdp_h_wants_inq(self.msg) }
+        unsafe { (*self.msg).msg_get_inq() }
     }
 
     /// Returns the number of bytes left to the caller in the kernel, and to a program that has set

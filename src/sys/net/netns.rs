@@ -197,7 +197,7 @@ unsafe fn held<P: PerNet>(net: &Net) -> &Arc<P> {
 /// `net` is a namespace that has an area: from `init` to `exit`.
 unsafe fn area<P>(net: *const c::net) -> *mut Held<P> {
     // SAFETY: By the requirements.
-    unsafe { c::sdp_h_pernet(net, c::sdp_h_netns_id).cast() }
+    unsafe { c::net_generic(net, c::sdp_h_netns_id).cast() }
 }
 
 /// # Safety
@@ -276,7 +276,7 @@ unsafe extern "C" fn show<F: ProcFile>(seq: *mut c::seq_file, _: *mut c_void) ->
     // waits for.
     unsafe {
         F::show(
-            held(Net::from_raw(c::sdp_h_seq_net(seq))),
+            held(Net::from_raw(c::seq_file_single_net(seq))),
             SeqFile::from_raw(seq),
         )
     };
@@ -288,7 +288,11 @@ unsafe extern "C" fn show<F: ProcFile>(seq: *mut c::seq_file, _: *mut c_void) ->
 /// As for `show`.
 unsafe extern "C" fn write<F: ProcFile>(file: *mut c::file, _: *mut u8, len: usize) -> i32 {
     // SAFETY: As for `show`; the file is open.
-    F::written(unsafe { held(Net::from_raw(c::sdp_h_file_net(file))) });
+    F::written(unsafe {
+        held(Net::from_raw(c::seq_file_single_net(
+            (*file).private_data.cast(),
+        )))
+    });
     i32::try_from(len).unwrap_or(i32::MAX)
 }
 
@@ -306,7 +310,7 @@ unsafe fn current<F: ProcRows>(seq: *mut c::seq_file) -> *mut c_void {
     // time uses.
     let (rows, of) = unsafe {
         let rows = &mut *(*seq).private.cast::<c::sdp_h_rows>();
-        (rows, held(Net::from_raw(c::sdp_h_rows_net(seq))))
+        (rows, held(Net::from_raw(c::seq_file_net(seq))))
     };
     let row = F::next(of, rows.at).map_or(ptr::null_mut(), |row| ARef::into_raw(row).as_ptr());
     rows.at = if row.is_null() {

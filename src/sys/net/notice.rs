@@ -41,7 +41,7 @@ impl Notice {
     /// Makes the part for one piece of the call's memory.
     pub(crate) fn piece(&self) -> PieceNotice {
         // SAFETY: By the invariants there is a reference.
-        unsafe { c::sdp_h_notice_get(self.ubuf.as_ptr()) };
+        unsafe { c::net_zcopy_get(self.ubuf.as_ptr()) };
         // INVARIANT: The reference is the piece's.
         PieceNotice {
             ubuf: self.ubuf,
@@ -57,7 +57,7 @@ impl Notice {
         unsafe {
             match copied {
                 true => c::sdp_h_notice_end(me.ubuf.as_ptr(), false),
-                false => c::sdp_h_notice_put(me.ubuf.as_ptr()),
+                false => c::net_zcopy_put(me.ubuf.as_ptr()),
             }
         }
     }
@@ -69,8 +69,8 @@ impl Drop for Notice {
         // and of a call that has sent nothing there is no piece.
         unsafe {
             match self.given {
-                true => c::sdp_h_notice_put(self.ubuf.as_ptr()),
-                false => c::sdp_h_notice_abort(self.ubuf.as_ptr()),
+                true => c::net_zcopy_put(self.ubuf.as_ptr()),
+                false => c::net_zcopy_put_abort(self.ubuf.as_ptr(), true),
             }
         }
     }

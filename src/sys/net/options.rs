@@ -40,13 +40,9 @@ impl NewValue<'_> {
         }
         let mut v: i32 = 0;
         // SAFETY: `v` has room for the four bytes; the rest is checked by the C code.
-        let e = unsafe {
-            c::sdp_h_copy_from_sockptr((&raw mut v).cast(), self.value, size_of::<i32>())
-        };
-        if e < 0 {
-            Err(Error::from_errno(e))
-        } else {
-            Ok(v)
+        match unsafe { c::copy_from_sockptr((&raw mut v).cast(), self.value, size_of::<i32>()) } {
+            0 => Ok(v),
+            _ => Err(EFAULT.into()),
         }
     }
 
@@ -104,7 +100,7 @@ impl OldValue<'_> {
         // SAFETY: The pointers are the user's, which the C functions check; `bytes` has n bytes.
         let failed = unsafe {
             c::sdp_h_put_user_int(n as i32, self.len) != 0
-                || c::sdp_h_copy_to_user(self.value.cast(), bytes.as_ptr().cast(), n) != 0
+                || c::copy_to_user(self.value.cast(), bytes.as_ptr().cast(), n) != 0
         };
         if failed {
             Err(EFAULT.into())

@@ -73,8 +73,13 @@ impl<T: Family> Families<T> {
             // INVARIANT: One more is registered.
             me.protos += 1;
         }
-        // SAFETY: Looks at a setting of the kernel's.
-        let versions = if unsafe { c::sdp_h_has_ipv6() } { 2 } else { 1 };
+        // With ipv6.disable=1 there are no addresses and routes of IPv6.
+        // SAFETY: Reads a setting of the kernel.
+        let versions = if unsafe { c::ipv6_mod_enabled() } {
+            2
+        } else {
+            1
+        };
         for i in 0..versions {
             // SAFETY: Not registered yet, so the static is ours to fill; it is complete before it
             // is registered.

@@ -28,6 +28,10 @@ use kernel::time::{delay::fsleep, Delta};
 /// Number of completions polled at a time.
 const BATCH: usize = 8;
 
+/// Event for the next completion; the call reports one that came before.
+const NEXT: u32 =
+    c::ib_cq_notify_flags_IB_CQ_NEXT_COMP | c::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS;
+
 /// Receiver of the notifications of a CQ.
 pub(crate) trait Ready: Send + Sync + 'static {
     /// Notifies of completions, which may be gone already. Context: any, usually with interrupts
@@ -268,7 +272,7 @@ impl Cq {
         // before the driver knows, since the callback may run at once
         self.context().armed.store(1, Relaxed);
         // SAFETY: By the invariants the CQ exists.
-        self.pending = unsafe { c::sdp_h_ib_arm(self.raw.as_ptr()) } > 0;
+        self.pending = unsafe { c::ib_req_notify_cq(self.raw.as_ptr(), NEXT) } > 0;
         if self.pending {
             self.context().armed.store(0, Relaxed);
         }

@@ -307,7 +307,7 @@ fn begin<C: Client>(raw: NonNull<c::ib_device>) -> Result {
         pin_init!(Device {
             raw,
             // SAFETY: `ib_core` passes a device that is being registered.
-            virt: unsafe { c::sdp_h_ib_virt_dma(raw.as_ptr()) },
+            virt: unsafe { c::ib_uses_virt_dma(raw.as_ptr()) },
             removing: AtomicFlag::new(false),
             removal_overdue: AtomicFlag::new(false),
             vector: Atomic::new(0),

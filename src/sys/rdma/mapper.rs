@@ -42,7 +42,7 @@ impl Area {
     fn new(device: &DeviceRef, block: &Arc<Block>, direction: Direction) -> Result<Self> {
         // SAFETY: The device is in use and the block is that long, contiguous and not on a stack.
         let address = unsafe {
-            c::sdp_h_ib_map(
+            c::ib_dma_map_single(
                 device.raw(),
                 block.start().cast(),
                 block.size(),
@@ -292,7 +292,7 @@ impl Mapping {
             // SAFETY: By the invariants this is mapped, as the owner is there, and the length is
             // bounded by that.
             unsafe {
-                c::sdp_h_ib_sync_cpu(
+                c::ib_dma_sync_single_for_cpu(
                     device.raw(),
                     self.address,
                     len.min(self.block.size()),
@@ -311,7 +311,7 @@ impl Mapping {
             // SAFETY: By the invariants this is mapped, as the owner is there; offset and length are
             // bounded by that.
             unsafe {
-                c::sdp_h_ib_sync_device(
+                c::ib_dma_sync_single_for_device(
                     device.raw(),
                     self.address.wrapping_add(offset as u64),
                     len.min(self.block.size() - offset),

@@ -248,10 +248,10 @@ impl SgMapping {
             // SAFETY: By the invariants this is mapped, once. Work requests that use it are done
             // with: the send queue owns `self` until then.
             unsafe {
-                c::sdp_h_sg_unmap(
+                c::ib_dma_unmap_sg(
                     self.pd.device().raw(),
                     self.list.as_mut_ptr(),
-                    self.entries,
+                    self.entries as i32,
                     self.direction.raw(),
                 )
             };

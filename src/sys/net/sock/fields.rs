@@ -57,7 +57,7 @@ impl SockCore {
     /// Takes the pending error, if there is one.
     pub(crate) fn take_error(&self) -> Result {
         // SAFETY: By the invariants the sock is alive; sk_err is exchanged atomically.
-        let e = unsafe { c::sdp_h_sock_error(self.raw()) };
+        let e = unsafe { c::sock_error(self.raw()) };
         if e < 0 {
             Err(Error::from_errno(e))
         } else {
@@ -153,13 +153,13 @@ impl SockCore {
 
     pub(crate) fn flag(&self, f: Flag) -> bool {
         // SAFETY: By the invariants the sock is alive; flags are read atomically.
-        unsafe { c::sdp_h_sock_flag(self.raw(), f.raw()) }
+        unsafe { c::sock_flag(self.raw(), f.raw()) }
     }
 
     /// Sets or clears a flag. Under the socket lock the kernel changes none of them meanwhile.
     pub(crate) fn set_flag(&self, f: Flag, on: bool) {
         // SAFETY: By the invariants the sock is alive.
-        unsafe { c::sdp_h_sock_set_flag(self.raw(), f.raw(), on) }
+        unsafe { c::sdp_h_sock_set_flag(self.raw(), f.raw() as i32, on) }
     }
 
     /// True if a kernel user has switched Nagle's algorithm off by `tcp_sock_set_nodelay()`.
@@ -229,7 +229,7 @@ impl SockCore {
     /// The inode number of the descriptor, 0 when it has been closed.
     pub(crate) fn inode(&self) -> u64 {
         // SAFETY: By the invariants the sock is alive.
-        unsafe { c::sdp_h_ino(self.raw()) as u64 }
+        unsafe { c::sock_i_ino(self.raw()) as u64 }
     }
 
     /// `SO_PRIORITY`, if the program has set it and not only the traffic class.

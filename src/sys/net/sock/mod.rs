@@ -43,14 +43,14 @@ pub(crate) enum Flag {
 }
 
 impl Flag {
-    fn raw(self) -> i32 {
-        (match self {
+    fn raw(self) -> u32 {
+        match self {
             Flag::Dead => c::sock_flags_SOCK_DEAD,
             Flag::KeepOpen => c::sock_flags_SOCK_KEEPOPEN,
             Flag::Linger => c::sock_flags_SOCK_LINGER,
             Flag::UrgInline => c::sock_flags_SOCK_URGINLINE,
             Flag::ZeroCopy => c::sock_flags_SOCK_ZEROCOPY,
-        }) as i32
+        }
     }
 }
 
@@ -124,12 +124,12 @@ impl SockCore {
 unsafe impl AlwaysRefCounted for SockCore {
     fn inc_ref(&self) {
         // SAFETY: By the invariants the sock is alive, so its count is not zero.
-        unsafe { c::sdp_h_sock_hold(self.raw()) }
+        unsafe { c::sock_hold(self.raw()) }
     }
 
     unsafe fn dec_ref(obj: NonNull<Self>) {
         // SAFETY: The caller gives up one reference, so the sock is alive until this call.
-        unsafe { c::sdp_h_sock_put(obj.cast().as_ptr()) }
+        unsafe { c::sock_put(obj.cast().as_ptr()) }
     }
 }
 
@@ -165,12 +165,12 @@ unsafe impl<T: InNet> Sync for Sock<T> {}
 unsafe impl<T: InNet> AlwaysRefCounted for Sock<T> {
     fn inc_ref(&self) {
         // SAFETY: By the invariants the sock is alive, so its count is not zero.
-        unsafe { c::sdp_h_sock_hold(self.raw()) }
+        unsafe { c::sock_hold(self.raw()) }
     }
 
     unsafe fn dec_ref(obj: NonNull<Self>) {
         // SAFETY: The caller gives up one reference, so the sock is alive until this call.
-        unsafe { c::sdp_h_sock_put(obj.cast().as_ptr()) }
+        unsafe { c::sock_put(obj.cast().as_ptr()) }
     }
 }
 

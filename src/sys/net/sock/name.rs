@@ -107,8 +107,8 @@ impl SockCore {
 
     /// Returns true if the administrator has reserved the port.
     pub(crate) fn port_is_reserved(&self, port: u16) -> bool {
-        // SAFETY: By the invariants the sock is alive.
-        unsafe { c::sdp_h_reserved_port(self.raw(), port) }
+        // SAFETY: By the invariants the sock is alive, and so is its namespace.
+        unsafe { c::inet_is_local_reserved_port(self.net().as_raw(), port) }
     }
 
     /// Returns true if bind(2) has chosen the local address.

@@ -141,13 +141,13 @@ impl SockCore {
     /// Sends SIGIO to the owner of an O_ASYNC descriptor: the peer has hung up.
     pub(crate) fn sigio_hup(&self) {
         // SAFETY: By the invariants the sock is alive.
-        unsafe { c::sdp_h_wake_async(self.raw(), c::SOCK_WAKE_WAITD as i32, c::POLL_HUP as i32) }
+        unsafe { c::sk_wake_async(self.raw(), c::SOCK_WAKE_WAITD as i32, c::POLL_HUP as i32) }
     }
 
     /// Sends SIGIO to the owner of an O_ASYNC descriptor: connected.
     pub(crate) fn sigio_out(&self) {
         // SAFETY: By the invariants the sock is alive.
-        unsafe { c::sdp_h_wake_async(self.raw(), c::SOCK_WAKE_IO as i32, c::POLL_OUT as i32) }
+        unsafe { c::sk_wake_async(self.raw(), c::SOCK_WAKE_IO as i32, c::POLL_OUT as i32) }
     }
 
     /// Asks for [`SockCore::write_space`] when room appears. The caller looks for room once more
