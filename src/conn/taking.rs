@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Who goes on when the peer, within this machine, has taken what came to it.
+//! Continuation of a sender whose small messages wait until the local peer has drained its queue.
 //!
-//! Small messages wait until then. The peer's task has them sent, with the lock of the connection that holds
-//! them back. Where somebody has that, it does not wait for it: whoever lets go of the lock looks whether something was
-//! left to him. One notes that all is taken and then tries the lock, the other lets go of the lock and then looks
-//! at the note, so that at least one of the two sees the other. `tests/host/loom` compiles this file.
+//! The peer's task sends them, under the sender's connection lock. It does not wait for that lock:
+//! it sets `told`, then tries the lock. A holder releases the lock, then checks `told`. So at least
+//! one of the two sees the other and sends. `tests/host/loom` compiles this file.
 
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 
-/// Whether the peer's taking is awaited, and what was told of it.
+/// Flags of the sender and of the peer's task.
 pub(crate) struct Taking {
-    /// Messages wait for it. Written under the connection's lock.
+    /// Set while messages wait. Written under the connection's lock.
     awaited: Atomic<i32>,
-    /// It was told and not yet looked at.
+    /// Set by the peer's task once it has drained its queue, and not consumed yet.
     told: Atomic<i32>,
-    /// Set while a task goes on with what was left, perhaps the same one further up its stack.
+    /// Set while a task sends what was left, perhaps the same task further up its stack.
     pub(super) going_on: Atomic<i32>,
 }
 
@@ -28,7 +27,7 @@ impl Taking {
         }
     }
 
-    /// Says whether messages wait. Called under the connection's lock.
+    /// Sets if messages wait. Called under the connection's lock.
     pub(crate) fn set_awaited(&self, awaited: bool) {
         let awaited = i32::from(awaited);
         if self.awaited.load(Relaxed) != awaited {
@@ -36,19 +35,19 @@ impl Taking {
         }
     }
 
-    /// The peer has taken all. Its task tries the lock after that.
+    /// Records that the peer has drained its queue. Its task tries the lock afterwards.
     pub(crate) fn tell(&self) {
         self.told.xchg(1, Full);
     }
 
-    /// Looks at what the peer has taken from now on. Called under the connection's lock.
+    /// Consumes the record; the caller polls afterwards. Called under the connection's lock.
     pub(crate) fn look(&self) {
         if self.told.load(Relaxed) != 0 {
             self.told.xchg(0, Full);
         }
     }
 
-    /// Whether something was left to whoever has just let go of the connection's lock.
+    /// Returns true if work was left to the task that has just released the connection's lock.
     #[must_use]
     pub(crate) fn is_left(&self) -> bool {
         self.awaited.load(Relaxed) != 0 && self.told.fetch_add(0, Full) != 0

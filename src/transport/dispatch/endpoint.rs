@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The messages of a connection, whichever transport carries them.
+//! End of a connection, over either transport.
 
 use super::super::{
     local, rdma, Access, Arming, Completion, CopyJob, Key, LentSpan, Limits, Loan, NotifyOn,
@@ -15,11 +15,11 @@ use kernel::sync::Arc;
 /// One end of a connection for sending and receiving. May be dropped anywhere.
 pub(crate) struct Endpoint {
     carrier: Carrier,
-    /// Room for pinned memory that is not in use.
+    /// Blocks for pinned memory that are not in use.
     spares: Spares,
 }
 
-/// Which transport's.
+/// Transport of an endpoint.
 enum Carrier {
     /// By an RDMA device.
     Rdma(rdma::Endpoint),
@@ -27,7 +27,7 @@ enum Carrier {
     Local(local::Endpoint),
 }
 
-/// Methods that do what the carrier's of that name do.
+/// Methods that call the one of the same name of the carrier.
 macro_rules! of_the_carrier {
     (&self: $($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
         $(fn $name(&self, $($arg: $type),*) -> $result {
@@ -74,7 +74,7 @@ impl Transport for Endpoint {
     }
 }
 
-/// What only one of them does, or what does not depend on it.
+/// Methods that only one of the transports has, or that depend on neither.
 impl Endpoint {
     pub(super) fn by_device(carrier: rdma::Endpoint) -> Self {
         Endpoint {
@@ -90,8 +90,8 @@ impl Endpoint {
         }
     }
 
-    /// Posts up to `n` buffers of `size` bytes that have no memory until a message comes. How many were posted: a device's
-    /// buffers have theirs, so none there.
+    /// Posts up to `n` buffers of `size` bytes that get their memory when a message arrives.
+    /// Returns the number posted: 0 for a device, whose buffers need memory at once.
     pub(crate) fn post_without_memory(&mut self, size: usize, n: u16) -> u16 {
         match &mut self.carrier {
             Carrier::Rdma(_) => 0,
@@ -99,7 +99,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether READs can be posted at all: neither device may be one that can have none in progress.
+    /// Returns true if READs can be posted: both devices allow at least one in progress.
     pub(crate) fn can_read(&self) -> bool {
         match &self.carrier {
             Carrier::Local(_) => true,
@@ -107,7 +107,7 @@ impl Endpoint {
         }
     }
 
-    /// Drops it where one may sleep, without locks: what need not be left to a worker is done here.
+    /// Destroys it, as far as possible here and not in a worker. Context: process, without locks.
     pub(crate) fn destroy(self) {
         match self.carrier {
             Carrier::Rdma(c) => drop(c),
@@ -115,13 +115,13 @@ impl Endpoint {
         }
     }
 
-    /// Whether [`Endpoint::exchange`] is worth while.
+    /// Returns true if [`Endpoint::exchange`] can save a copy.
     pub(crate) fn exchanges(&self) -> bool {
         matches!(self.carrier, Carrier::Local(_))
     }
 
-    /// Queues a message with the first `len` bytes of a buffer for payload, which may be exchanged
-    /// for another one of its size: the caller does not look there again.
+    /// Queues a message with the first `len` bytes of a buffer as payload. The buffer may be
+    /// exchanged for another one of its size; its bytes are undefined afterwards.
     pub(crate) fn exchange(&mut self, s: &SendWr<'_>, buffer: &mut Buffer, len: u32) -> Result {
         if let Carrier::Local(c) = &mut self.carrier {
             if c.exchange(s, buffer, len)? {
@@ -139,18 +139,18 @@ impl Endpoint {
         })
     }
 
-    /// Tells the peer of what has come, though it is to be told of solicited messages only
-    /// ([`Endpoint::knows_solicited`]).
+    /// Notifies the peer of all messages that have arrived, even if it has armed its notification
+    /// for solicited ones only ([`Endpoint::knows_solicited`]).
     pub(crate) fn kick(&mut self) {
         match &mut self.carrier {
-            // it is told of all
+            // it is notified of all
             Carrier::Rdma(_) => (),
             Carrier::Local(c) => c.kick(),
         }
     }
 
-    /// Whether there is a copy job: part of what is queued here or by the peer, to be carried out by the
-    /// caller itself. Never without memory that is lent.
+    /// Returns true if there is a copy job: a transfer queued by this end or by the peer that the
+    /// caller has to copy itself. Always false without lent memory.
     pub(crate) fn has_copy_job(&self) -> bool {
         match &self.carrier {
             Carrier::Rdma(_) => false,
@@ -158,7 +158,7 @@ impl Endpoint {
         }
     }
 
-    /// The copy job. The caller lets go of the lock, runs it, and polls. Nobody else gets it meanwhile.
+    /// Takes the copy job. The caller releases the lock, runs the job, and polls.
     pub(crate) fn copy_job(&mut self) -> Option<CopyJob> {
         match &mut self.carrier {
             Carrier::Rdma(_) => None,
@@ -166,8 +166,8 @@ impl Endpoint {
         }
     }
 
-    /// The size of the peer's buffer if a message that is queued waits for its memory, which each [`Transport::flush`] asks
-    /// for again. A device's buffers have theirs.
+    /// Returns the size of the peer's buffer if a queued message waits for its memory. Each
+    /// [`Transport::flush`] tries to allocate that. `None` for a device, whose buffers have memory.
     pub(crate) fn lacks_memory(&self) -> Option<usize> {
         match &self.carrier {
             Carrier::Rdma(_) => None,
@@ -175,7 +175,7 @@ impl Endpoint {
         }
     }
 
-    /// Puts a buffer in the place of one that lacks memory.
+    /// Replaces the buffer without memory ([`Endpoint::lacks_memory`]).
     pub(crate) fn supply(&mut self, buffer: Buffer) {
         match &mut self.carrier {
             Carrier::Rdma(_) => (),
@@ -183,7 +183,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether something was sent to a peer that no program has any more.
+    /// Returns true if something was sent to a peer whose socket is closed.
     pub(crate) fn has_unattended(&self) -> bool {
         match &self.carrier {
             Carrier::Rdma(_) => false,
@@ -191,7 +191,7 @@ impl Endpoint {
         }
     }
 
-    /// That peer. The caller lets go of the lock and attends to it.
+    /// Takes that peer. The caller releases the lock and drains it.
     pub(crate) fn take_unattended(&mut self) -> Option<local::Unattended> {
         match &mut self.carrier {
             Carrier::Rdma(_) => None,
@@ -199,8 +199,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether there is an end of a receive, or else of a send, if that is asked for. Of no use where
-    /// the peer tells by itself ([`Endpoint::knows_solicited`]).
+    /// Returns true if there is a receive completion or, with `sent`, a send completion. Always
+    /// false for a local end.
     pub(crate) fn look(&mut self, sent: bool) -> bool {
         match &mut self.carrier {
             Carrier::Rdma(c) => c.look(sent),
@@ -208,7 +208,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether the peer has not taken all messages that have come to it, as far as that is known.
+    /// Returns true if the peer has messages to drain, as far as that is known.
     pub(crate) fn is_behind(&self) -> bool {
         match &self.carrier {
             Carrier::Rdma(_) => false,
@@ -216,8 +216,8 @@ impl Endpoint {
         }
     }
 
-    /// Has the peer's task attend to this end when it has taken all messages that have come to it; where
-    /// [`Endpoint::is_behind`] does not know of that, only the ends of sends are told.
+    /// Arms the notification by the peer's task once it has drained its messages. If
+    /// [`Endpoint::is_behind`] returns false, only send completions are notified.
     pub(crate) fn arm_taking(&mut self) -> Arming {
         match &mut self.carrier {
             Carrier::Rdma(_) => Arming::Armed,
@@ -225,7 +225,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether sends have ended that were not polled for, where they end at once, as a rule.
+    /// Returns true if there are send completions to poll. Always false for a device, where a send
+    /// seldom completes at once.
     pub(crate) fn has_ended_sends(&self) -> bool {
         match &self.carrier {
             Carrier::Rdma(_) => false,
@@ -233,12 +234,12 @@ impl Endpoint {
         }
     }
 
-    /// Whether the peer says of its messages which are solicited.
+    /// Returns true if each message states reliably if it is solicited: only those of a local peer.
     pub(crate) fn knows_solicited(&self) -> bool {
         matches!(self.carrier, Carrier::Local(_))
     }
 
-    /// Bytes of payload that have come and were not polled for, as far as that is known.
+    /// Returns the bytes of payload that have arrived and were not polled, as far as known.
     pub(crate) fn unpolled(&self) -> usize {
         match &self.carrier {
             Carrier::Rdma(_) => 0,
@@ -246,16 +247,17 @@ impl Endpoint {
         }
     }
 
-    /// Queues a probe: nothing comes of it unless the peer is gone, and then the connection fails.
+    /// Queues a probe, which fails if the peer is gone; then the connection fails.
     pub(crate) fn probe(&mut self) -> Result {
         match &mut self.carrier {
             Carrier::Rdma(c) => c.probe(),
-            // the peer's kernel is this one, and here
+            // the peer is in this kernel
             Carrier::Local(_) => Ok(()),
         }
     }
 
-    /// Returns what the peer's adapter may not have acknowledged, if ours retries without end.
+    /// Returns the requests that the peer's device may not have acknowledged, if this device
+    /// retries without end.
     pub(crate) fn unacknowledged(&self) -> Unacknowledged {
         match &self.carrier {
             Carrier::Rdma(c) => c.unacknowledged(),
@@ -263,7 +265,7 @@ impl Endpoint {
         }
     }
 
-    /// Probes that the peer has not answered yet, as far as [`Transport::poll_send`] knows.
+    /// Returns the number of probes in flight, as of the last [`Transport::poll_send`].
     pub(crate) fn probes(&self) -> u16 {
         match &self.carrier {
             Carrier::Rdma(c) => c.probes(),
@@ -271,7 +273,7 @@ impl Endpoint {
         }
     }
 
-    /// What memory for [`Transport::lend`] is made from; `None` if the transport cannot do that.
+    /// Returns the maker of memory for [`Transport::lend`]; `None` if the transport cannot lend.
     pub(crate) fn pinning(&self) -> Option<Pinning> {
         let pinning = match &self.carrier {
             Carrier::Rdma(c) => Pinning::new(Some(c.mapper()?.clone())),

@@ -40,39 +40,39 @@ pub(super) type OptionalEnd = Option<Deferred<PairEnd>>;
 /// One end, as long as its endpoint is there.
 pub(super) struct PairEnd {
     owner: Arc<dyn Ready>,
-    /// Once it is detached: who may still copy.
+    /// Copiers that may still run, once it is detached.
     copying: Option<Arc<dyn Copying>>,
-    /// And who was to be attended to.
+    /// Peer that was to be drained, once it is detached.
     unattended: Option<Unattended>,
     /// It may be dropped when nothing else of the connection is left.
     _module: ModuleRef,
     /// Most messages posted and not carried out or not yet told of.
     send_slots: u16,
-    /// What has come, and buffers for what comes.
+    /// Received messages, and posted buffers.
     pub(super) received: Received,
-    /// What was posted and is not carried out, in that order.
+    /// Requests posted and not carried out, in order of posting.
     waiting: Ring<Waiting>,
-    /// READs among that.
+    /// Number of READs among them.
     reads: u16,
-    /// A task of the owner carries out transfers.
+    /// Set while a task of the owner carries out transfers.
     pub(super) carries: bool,
-    /// A task of the other end's owner does so for this one.
+    /// Set while a task of the other end's owner carries out transfers of this end.
     pub(super) is_helped: bool,
     /// Memory of the program.
     pub(super) loans: Loans,
-    /// What was carried out, and is to be told.
+    /// Completions to be polled.
     done: Ring<SendCompletion>,
-    /// Of which messages to tell the next.
+    /// Kind of message of which the owner is to be notified next, if armed.
     pub(super) receive_armed: Option<NotifyOn>,
-    /// Tell of the next thing that is carried out.
+    /// Set if the owner is to be notified of the next send completion.
     pub(super) send_armed: bool,
-    /// More is to be sent when the other end has taken all that came to it.
+    /// Set if the owner has more to send once the other end has drained its messages.
     pub(super) awaits_taking: bool,
-    /// Something has come since the other end has flushed, and who wants to know.
+    /// Set if messages have arrived since the other end's last flush: solicited ones, or any.
     news: Option<NotifyOn>,
-    /// The size of the other end's buffer if what is waiting waits for its memory.
+    /// Size of the other end's buffer, if the first waiting message lacks its memory.
     pub(super) lacks_memory: Option<usize>,
-    /// Something was posted that could not be carried out.
+    /// Set once a request could not be carried out.
     broken: bool,
 }
 
