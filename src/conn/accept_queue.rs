@@ -68,8 +68,8 @@ pub(crate) struct BacklogSlot {
 }
 
 impl BacklogSlot {
-    /// Takes a place in the backlog. `None`: there is none, or no memory for it; a connection that is made
-    /// needs no more.
+    /// Reserves a place in the backlog, with all memory that it takes until accept(2). `None`: the
+    /// backlog is full, or out of memory.
     pub(crate) fn reserve(listener: &ARef<SdpSock>) -> Option<Self> {
         let number = PLACES.fetch_add(1, Relaxed);
         let place = RBTreeNode::new((PENDING, number), None, GFP_KERNEL).ok()?;

@@ -216,7 +216,7 @@ impl Closing {
         }
     }
 
-    /// Takes the connection down, if that was not begun before.
+    /// Begins the teardown. Returns `begun` if it has begun before.
     fn disconnect(&mut self, begun: Act) -> Act {
         match core::mem::replace(&mut self.teardown, true) {
             false => Act::Disconnect,

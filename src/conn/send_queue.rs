@@ -236,7 +236,7 @@ impl SendQueue {
     }
 
     /// Returns the buffer that holds exactly the next `n` unsent bytes, from its beginning. Seals
-    /// it, so that it can be exchanged for another one.
+    /// its chunk, to which no bytes are added then: the buffer may be exchanged for another one.
     pub(crate) fn whole(&mut self, n: usize) -> Option<&mut Buffer> {
         let (i, off) = self.next()?;
         let c = self.chunks.get_mut(i)?;

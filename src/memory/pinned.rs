@@ -244,7 +244,8 @@ impl Pinned {
         })
     }
 
-    /// The same, always of a run, also of memory that the caller names by pages; says who counts it against the user's `RLIMIT_MEMLOCK`.
+    /// Like [`Pinned::pin_source`], always of one run, also of memory given as pages. `how.1`:
+    /// accounting against the user's `RLIMIT_MEMLOCK`.
     pub(crate) fn pin_counted(
         &mut self,
         from: &mut SendMsg<'_>,
@@ -255,14 +256,14 @@ impl Pinned {
         self.pin_seen(from, most, how, account, &mut |_, _| ())
     }
 
-    /// Has somebody told when the memory is let go of.
+    /// Sets the receiver of the notification that the memory is released.
     pub(crate) fn notify(&mut self, notify: Notify) {
         if let Some(piece) = self.piece() {
             piece.notify = Some(notify);
         }
     }
 
-    /// Some of it was copied by the kernel.
+    /// Records that the kernel has copied some of it, for the completion of `MSG_ZEROCOPY`.
     pub(crate) fn was_copied(&mut self) {
         if let Some(Notify::Call(call)) = self.piece().and_then(|p| p.notify.as_mut()) {
             call.was_copied();
@@ -285,7 +286,7 @@ impl Pinned {
         })
     }
 
-    /// As much of a piece as there is room for.
+    /// Returns the beginning of a piece, at most as long as one block can be.
     fn cut(&self, (address, len): (usize, usize)) -> (usize, usize) {
         let most = self.pinning.most_pages().saturating_mul(PAGE);
         (address, len.min(most.saturating_sub(address % PAGE)))

@@ -63,7 +63,7 @@
 //! cancel. It has no way to request it. So an update is due, although it grants one credit only,
 //!
 //! * if own adverts are outstanding, about which the peer reports, and the own credits suffice for
-//!   payload: then the peer hardly has so few that it must reply with an update of its own;
+//!   payload: such a peer rarely has to reply with an update of its own;
 //! * or if an advert of the peer is outstanding, which it must be able to cancel. If both ends are
 //!   out of buffers and hold adverts of each other, they exchange updates until one of them
 //!   cancels its advert. (So a wait for the reading of an advert needs a time limit.)

@@ -289,8 +289,8 @@ fn prepare(
         c.slot = Some(slot.clone());
         parts.install(&mut c);
         c.begin_with(child, large);
-        // From now on whatever the connection manager says about the link comes to the child. How long
-        // that may take the peer has said; we do not wait longer than for the end of a connection.
+        // From now on the child gets the events of the link. The peer's REQ sets the time until the
+        // next one; this limits it to the time that a connection has to end.
         child.set_state(State::SynRecv);
         c.set_timer(child, Timer::Close, FIN_TIME);
         c.cm.begin(link.clone());

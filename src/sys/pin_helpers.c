@@ -95,8 +95,8 @@ static unsigned long first_run(const struct iov_iter *i, size_t most, size_t *le
 
 /*
  * Finds the next bytes, up to `most`, of a call inside the kernel that names its memory by pages,
- * as io_uring does with registered buffers, as long as there is no gap between them. With `pages`
- * takes a reference to each.
+ * as io_uring does with registered buffers, as long as there is no gap between them. Takes a
+ * reference to each page and stores it in `pages`, unless that is NULL.
  */
 static size_t page_run(const struct iov_iter *i, size_t most, struct page **pages,
 		       unsigned int room, unsigned int *offset, unsigned int *taken)

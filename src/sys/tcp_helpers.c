@@ -344,7 +344,7 @@ void sdp_h_tcp_begin(struct socket *tcp, void *address, int len)
 	if (tcp->state == SS_UNCONNECTED && sk->sk_state == TCP_CLOSE) {
 		err = sk->sk_prot->connect(sk, address, len);
 		if (err == -EADDRNOTAVAIL && !(sk->sk_userlocks & SOCK_BINDPORT_LOCK)) {
-			/* TCP was there by this port before: TIME_WAIT */
+			/* an earlier connection from this port is in TIME_WAIT */
 			sdp_h_tcp_give_port(sk);
 			err = sk->sk_prot->connect(sk, address, len);
 		}
