@@ -224,7 +224,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
         return Ok(());
     }
     let device = sk.connection().cm.device();
-    if device != 0 && resolver.ifindex() != device {
+    if device != 0 && !sk.net().bound_dev_eq(device as i32, resolver.ifindex()) {
         // `rdma_cm` does not know of this socket's rules: others may get there
         sk.connection().fallback.to = None;
         return Err(ENETUNREACH.into());

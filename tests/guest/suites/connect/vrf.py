@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""VRFs: a listener without an interface is outside."""
+"""VRFs, whose connections stay inside."""
 
 import contextlib
 import socket
 import subprocess
 
-from lib import netns
+from lib import consts, netns
 from lib.env import OneOf
 from lib.registry import case
 
@@ -25,18 +25,44 @@ def vrf():
             netns.run("self", f"ip link del {link}")
 
 
-@case(families=("v4",))
-def listener_outside(e):
+@contextlib.contextmanager
+def local_connections():
     before = netns.local_transport(True)
     try:
         with vrf():
-            listener = e.listen("self", host=e.any)
-            for device in ("vrf9", "in9"):
-                near = e.socket()
-                near.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode() + b"\0")
-                e.note(f"bound to {device}", e.error(near.connect, e.address(ADDRESS, listener.port)),
-                       sdp=OneOf("ECONNREFUSED", "ENETUNREACH"), because="27 has no TCP to go by")
-                near.close()
+            yield
     finally:
         if before is not None:
             netns.local_transport(before)
+
+
+def bound(sock, device):
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode() + b"\0")
+    return sock
+
+
+@case(families=("v4",))
+def listener_outside(e):
+    """A listener without an interface is outside."""
+    with local_connections():
+        listener = e.listen("self", host=e.any)
+        for device in ("vrf9", "in9"):
+            near = bound(e.socket(), device)
+            e.note(f"bound to {device}", e.error(near.connect, e.address(ADDRESS, listener.port)),
+                   sdp=OneOf("ECONNREFUSED", "ENETUNREACH"), because="27 has no TCP to go by")
+            near.close()
+
+
+@case(families=("v4",))
+def listener_inside(e):
+    """A listener bound to the VRF gets connections of sockets bound to it or to a device of it."""
+    with local_connections():
+        listener = bound(e.socket(), "vrf9")
+        listener.bind(e.address(ADDRESS, 0))
+        listener.listen(4)
+        for device in ("vrf9", "in9"):
+            near = bound(e.socket(), device)
+            near.connect(e.address(ADDRESS, listener.port))
+            e.note(f"protocol when bound to {device}", near.get(socket.SOL_SOCKET, consts.SO_PROTOCOL))
+            near.sendall(b"inside")
+            e.equal(e.keep(listener.accept()[0]).recv_exactly(6), b"inside", "the bytes")
