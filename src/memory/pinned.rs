@@ -6,22 +6,21 @@
 //! is made once by the connection's [`Pinning`] and used again and again: in the steady state
 //! nothing is allocated for a transfer. The order of steps is in [`crate::transport`].
 //!
-//! **Who owns it.** As long as a device or the peer may access the memory, the transport owns the
+//! **Owner.** As long as a device or the peer may access the memory, the transport owns the
 //! `Pinned`: nobody else can unpin it, whatever becomes of the caller or of the connection. While
 //! its caller owns it, nobody accesses the memory but the program.
 //!
-//! **What stays pinned.** Where the parameter `pin_cache` says so, [`Pinned::release`] leaves the memory
-//! pinned and mapped, without access for anybody, and the next transfer of just that memory by the
-//! same process finds it so; the key is another one all the same. It is let go of when the mapping
-//! changes, when memory is short, or when its room is needed: by [`crate::sys::watch`], which holds
-//! the piece meanwhile. It counts for its user, who gets it back by asking for more than the budget has.
+//! **Cache.** With the parameter `pin_cache`, [`Pinned::release`] leaves the memory pinned and
+//! mapped, without access by others. The next transfer of exactly that memory by the same process uses it,
+//! with a new key. Meanwhile [`crate::sys::watch`] holds the piece, and releases it when the mapping
+//! changes, when memory is short, or for another piece. It is charged to its user; a request beyond
+//! the budget releases it.
 //!
-//! **Who is told.** A piece may have a [`Notify`], which goes with it and is dropped when the piece is let go
-//! of, however that comes about.
+//! **Notification.** A piece may have a [`Notify`], which is dropped when the piece is released, for
+//! whatever reason.
 //!
-//! **Where it is let go of.** Unpinning sleeps. [`Pinned::release`] does it on the spot, in process
-//! context; a `Pinned` that is dropped leaves it to the module's workqueue, so that may be done
-//! anywhere.
+//! **Release.** Unpinning sleeps. [`Pinned::release`] does it at once, in process context. The drop
+//! of a `Pinned` leaves it to the module's workqueue, so it may happen in any context.
 
 mod protected;
 mod spliced;
@@ -48,7 +47,7 @@ const MOST_PAGES: usize = (2 << 20) / PAGE;
 pub(crate) enum Refusal {
     /// It is not memory of a program, as in splice(2), or nothing is left of it.
     NotUser,
-    /// It cannot be pinned or not be accessed. A copy will tell which.
+    /// It cannot be pinned, or not be accessed. A copy shows which.
     Fault,
     /// The budget of this direction is used up.
     Budget,
@@ -67,19 +66,19 @@ impl From<Unpinnable> for Refusal {
     }
 }
 
-/// What pinned memory of one connection is made from. Used in process context, without locks.
+/// Maker of pinned memory of one connection. Context: process, without locks.
 #[derive(Clone)]
 pub(crate) struct Pinning {
     mapper: Option<Arc<Mapper>>,
 }
 
 impl Pinning {
-    /// For a device, or for a peer of this machine.
+    /// Makes one for a device, or (`None`) for a local peer.
     pub(crate) fn new(mapper: Option<Arc<Mapper>>) -> Self {
         Pinning { mapper }
     }
 
-    /// Whether its memory stays pinned between transfers.
+    /// Returns true if its memory stays pinned between transfers.
     fn caches(&self) -> bool {
         match params::pin_cache() {
             0 => false,
@@ -97,7 +96,7 @@ impl Pinning {
         }
     }
 
-    /// Most pages in one piece, 0 if the device cannot do this.
+    /// Returns the maximum number of pages in one piece, 0 if the device cannot do this.
     pub(crate) fn most_pages(&self) -> usize {
         self.mapper.as_ref().map_or(MOST_PAGES, |m| m.most_pages())
     }
@@ -134,9 +133,9 @@ struct PinnedBlock {
     memory: UserMemory,
     charge: Option<Charge>,
     locked: Option<Locked>,
-    /// Whether it is in use.
+    /// True while it is in use.
     held: Arc<AtomicFlag>,
-    /// Who is told when it is not any more.
+    /// Notified when it is not in use any more.
     notify: Option<Notify>,
 }
 
@@ -149,7 +148,7 @@ impl PinnedBlock {
         self.notify = None;
     }
 
-    /// Counts for `pages`, has `pin` pin them, maps them, and corrects the count.
+    /// Charges `pages`, pins them by `pin`, maps them, and corrects the charge.
     fn pin(
         &mut self,
         account: &Arc<Account>,
@@ -162,7 +161,7 @@ impl PinnedBlock {
         if pages == 0 {
             return Err(Refusal::NotUser);
         }
-        // What is idle is given up for the next one: that takes a moment.
+        // idle memory is released for the next attempt: that takes a moment
         let mut charge = account.charge(purpose, pages).ok_or_else(|| {
             watch::shrink(pages);
             Refusal::Budget
@@ -218,14 +217,15 @@ impl Pinned {
         self.piece.as_deref_mut()
     }
 
-    /// Pins what a send call of a program sends next, `most` bytes or fewer, without taking it: how many bytes
-    /// that are. They are in one [run](SendMsg::run), or in one piece where that may stay pinned, so there may be more to come. With `PinTerm::Long` the peer can be
-    /// given access. Process context; sleeps, and may fault. Afterwards the device is held: whoever has
-    /// this does nothing more that may fault before it lends or releases it.
+    /// Pins the next bytes of a program's send call, at most `most`, without taking them. Returns
+    /// their number. They are in one [run](SendMsg::run), or in one piece if that may stay pinned,
+    /// so there may be more. With `PinTerm::Long` the peer can be given access. Context: process,
+    /// sleeps, may fault. Afterwards the device is held: the caller must not fault before it lends
+    /// or releases this.
     ///
     /// # Errors
     ///
-    /// Says why not; the bytes are to be copied then.
+    /// The reason; the caller has to copy then.
     pub(crate) fn pin_source(
         &mut self,
         from: &mut SendMsg<'_>,
@@ -301,7 +301,7 @@ impl Pinned {
         mut pin: impl FnMut(&mut Pages, usize, PinTerm) -> Result<usize, Unpinnable>,
     ) -> Result<usize, Refusal> {
         let (address, len) = self.cut(piece.ok_or(Refusal::NotUser)?);
-        // what is no one piece of a program's has no address but the offset in its first page
+        // memory that is not one piece of a program's has the offset in its first page as address
         let cache = counted != Counted::HereAnew && self.pinning.caches() && address >= PAGE;
         let for_peer = hold == PinTerm::Long;
         let hold = self.pinning.term(hold);
@@ -321,7 +321,7 @@ impl Pinned {
             }
         }
         if self.piece.is_none() {
-            // It was given up while it was idle.
+            // released while it was idle
             self.piece = Some(self.pinning.piece().map_err(|_| Refusal::NoMemory)?);
         }
         let pages = (address % PAGE).saturating_add(len).div_ceil(PAGE);
@@ -336,7 +336,7 @@ impl Pinned {
                 if n == Ok(len) && watched.is_valid(moment) {
                     self.watched = Some(watched);
                 }
-                // What must not stay pinned may do for a moment.
+                // memory that must not stay pinned may be pinned for a moment
                 if n != Err(Refusal::Fault) || hold == PinTerm::Long {
                     return n;
                 }
@@ -347,7 +347,7 @@ impl Pinned {
         })
     }
 
-    /// Whether it is pinned for this piece of the calling process's memory.
+    /// Returns true if it is pinned for this piece of the calling process's memory.
     pub(crate) fn is_for(&self, piece: (usize, usize)) -> bool {
         let (address, len) = self.cut(piece);
         self.piece.is_none() && self.watched.as_ref().is_some_and(|w| w.is(address, len))
@@ -358,12 +358,12 @@ impl Pinned {
         self.watched.as_ref().is_some_and(Watched::is_parked)
     }
 
-    /// How many bytes are pinned.
+    /// Returns the number of pinned bytes.
     pub(crate) fn len(&self) -> usize {
         self.piece.as_ref().map_or(0, |p| p.memory.len())
     }
 
-    /// Lets go of the memory. Process context; sleeps.
+    /// Releases the memory. Context: process, sleeps.
     pub(crate) fn release(&mut self) {
         let Some(mut piece) = self.piece.take() else {
             return;
@@ -390,7 +390,7 @@ impl Pinned {
         self.piece = Some(piece);
     }
 
-    /// Drops it on the spot. Process context; sleeps.
+    /// Drops it at once. Context: process, sleeps.
     pub(crate) fn destroy(mut self) {
         if let Some(watched) = self.watched.take() {
             self.piece = watched.take().or(self.piece.take());

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What the two ends of a connection share.
+//! State shared by the two ends of a local connection.
 //!
-//! A [`Pair`] has two [`PairEnd`]s. As a rule nothing waits at them: a message is delivered when it is
-//! posted. It has to wait if no buffer is there for it, if the other end is not there, or behind
-//! something that waits.
+//! A [`Pair`] has two [`PairEnd`]s. A message is usually delivered when it is posted. It waits if
+//! there is no buffer for it, if the other end is missing, or behind another request that waits.
 //!
-//! A READ or WRITE always waits for somebody who carries it out, who has a [`CopyJob`]: a task of its
-//! owner and, if it is a large one, a task of the other end's owner that would wait else. Each copies
-//! a piece at a time, without the lock. Memory stays lent and accessible until that has ended.
+//! A READ or WRITE always waits for a task with a [`CopyJob`]: one of its owner and, if it is large,
+//! also one of the other end's owner that would sleep otherwise. Each copies a piece at a time,
+//! without the lock. The memory stays lent until the copies have ended.
 //!
 //! [`CopyJob`]: super::copy_job::CopyJob
 
@@ -25,12 +24,12 @@ use kernel::prelude::*;
 use kernel::sync::lock::{spinlock::SpinLockBackend, Guard};
 use kernel::sync::{new_condvar, new_spinlock, Arc, CondVar, SpinLock};
 
-/// What the ends of a connection share.
+/// State shared by the ends of a connection.
 #[pin_data]
 pub(super) struct Pair {
     #[pin]
     ends: SpinLock<Ends>,
-    /// What there is at each end, for a look without the lock.
+    /// Counts of each end, for polling without the lock.
     tallies: [Tally; 2],
     /// Notified when nothing is being copied any more and an end is gone.
     #[pin]
@@ -62,13 +61,13 @@ impl Ends {
     }
 }
 
-/// What became of messages that were posted.
+/// Result of posting messages.
 pub(super) struct Posted<R> {
-    /// What its posting says.
+    /// Result of the posting function.
     pub(super) result: R,
-    /// Whom to tell, after others that are posted with it.
+    /// Peer to notify once the batch is posted.
     pub(super) told: Option<Arc<dyn Ready>>,
-    /// Something is left that [`Pair::carry_on`] looks after.
+    /// Set if work is left for [`Pair::carry_on`].
     pub(super) is_left: bool,
 }
 
@@ -103,9 +102,9 @@ impl Drop for Held<'_> {
 /// Which end of a pair.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
-    /// Whose owner has asked for the connection.
+    /// End of the owner that called connect(2).
     Active,
-    /// Whose owner has accepted.
+    /// End of the owner that accepted.
     Passive,
 }
 
@@ -225,8 +224,8 @@ impl Pair {
         Some((message, peer))
     }
 
-    /// Has an end's owner attended to when the other one has taken all that came to it, and told when what waits
-    /// has ended; false if it need not wait.
+    /// Requests notification of an end's owner once the other end has drained its messages, and of
+    /// send completions. Returns false if there is nothing to wait for.
     pub(super) fn await_taking(&self, side: Side) -> bool {
         let mut both = self.both();
         let (mine, other) = both.ends(side);
