@@ -235,7 +235,7 @@ impl Connection {
             endpoint.post_send(&sending)?;
         }
         if n == 0 && message.kind == Mid::Data && self.rx.memory() == 0 {
-            // a credit update: most goes one way, and a wider window needs fewer of them
+            // a credit update: most bytes flow to this end, and more buffers need fewer updates
             self.rx_buffers.grow(endpoint);
         }
         let small = n > 0 && n == unsent && n < protocol.max_payload() as usize;

@@ -22,7 +22,7 @@ struct sdp_h_locked {
 /* Maximum number of ranges of listed memory. */
 #define SDP_H_SENT_RANGES	16
 
-/* Memory pinned for sending, in a list by which pins of others are found. */
+/* Memory pinned for sending. Pins of a page that are not in this list are not the module's. */
 struct sdp_h_sent {
 	struct list_head	entry;
 	struct mm_struct	*mm;		/* only compared */

@@ -189,7 +189,7 @@ static bool reverse_route6(struct net_device *ndev, const struct sockaddr_in6 *l
 	struct rt6_info *rt;
 	bool ret;
 
-	/* There are no routing tables. */
+	/* Without IPv6 there are no routing tables to look up. */
 	if (!ipv6_mod_enabled())
 		return false;
 	/* A peer may claim any address: reject addresses of no host, and special ones. */

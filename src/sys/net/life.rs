@@ -85,7 +85,7 @@ impl<T: Family> Sock<T> {
 
 /// # Safety
 ///
-/// As for [`work`], of an item at this offset.
+/// Those of [`work`], for a work item at offset `at` in the socket.
 unsafe fn of_item<T: Family>(item: *mut c::work_struct, at: usize) -> ARef<Sock<T>> {
     // SAFETY: By the requirements.
     unsafe { ARef::from_raw(NonNull::new_unchecked(item.byte_sub(at).cast())) }

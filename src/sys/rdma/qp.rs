@@ -24,8 +24,8 @@ const PAUSE: Delta = Delta::from_millis(100);
 ///
 /// # Invariants
 ///
-/// While `alive` holds `true`, `raw` is a QP of `device`. Its [`OwnedQp`] alone destroys it, and changes
-/// `alive`.
+/// While `alive` holds `true`, `raw` is a QP of `device`. Only the [`OwnedQp`] destroys the QP and
+/// changes `alive`.
 #[pin_data]
 pub(crate) struct QueuePair {
     raw: NonNull<c::ib_qp>,
