@@ -30,7 +30,7 @@ impl Connection {
     pub(super) fn transmit(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         let mut failed = None;
         if self.direct.has_lent() {
-            failed = self.end_access().and_then(|()| self.move_on(wakeups)).err();
+            failed = self.end_access().and_then(|()| self.read_on(wakeups)).err();
         }
         if !self.connected() {
             return;

@@ -129,21 +129,14 @@ impl<'a> Call<'a> {
         self.is_plain = is_urgent || (is_small && !message.is_spliced());
     }
 
-    /// Returns the best step for `want` bytes. `part`: number of them that go one way, if the call
-    /// may wait for a reader.
-    pub(super) fn step(&mut self, sk: &SdpSock, want: usize, part: Option<usize>) -> Step {
+    /// Returns the size of the next block, if the current part, of `left` bytes, goes without a
+    /// copy; otherwise 0.
+    pub(super) fn block_size(&mut self, sk: &SdpSock, left: usize) -> usize {
         let mut c = sk.connection();
-        if let Some(left) = part.filter(|_| self.is_direct(&mut c)) {
-            if c.writable_directly(want) > 0 {
-                return Step::Write;
-            }
-            match c.block_size(sk, left) {
-                0 if c.awaits_reader(want) => return Step::AwaitReader,
-                0 => {}
-                size => return Step::Block(size),
-            }
+        match self.is_direct(&mut c) {
+            true => c.block_size(sk, left),
+            false => 0,
         }
-        Step::to_copy(sk, &mut c, want, &mut self.space)
     }
 
     /// Returns the number of the next bytes in the current part.

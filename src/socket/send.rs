@@ -142,26 +142,20 @@ fn by_parts(
     let left = call.look(message);
     // bytes in front of a block and behind it are copied
     let may_wait = may_choose(message) && call.notice.is_none() && *timeout != 0;
-    let part = (may_wait && most == want).then_some(left);
-    let mut step = call.step(sk, want, part);
-    if let Step::AwaitReader = step {
-        step = match zcopy::send::await_reader(sk, lock, want, timeout)? {
-            0 => Step::copy(sk, want, &mut call.space),
-            _ => Step::Write,
-        };
-    }
-    match directly(sk, lock, message, &step, timeout) {
-        None => {}
-        Some(Ok(true)) => return Ok(None),
-        Some(Err(e)) if message.taken() > 0 || e == EPIPE.into() => return Err(e),
-        Some(r) => {
+    let size = match may_wait && most == want {
+        true => call.block_size(sk, left),
+        false => 0,
+    };
+    if size > 0 {
+        match zcopy::send::send_blocks(sk, lock, message, size, timeout) {
+            Ok(true) => return Ok(None),
+            Err(e) if message.taken() > 0 || e == EPIPE.into() => return Err(e),
             // as on TCP, bytes are accepted as far as there is space
-            if let Err(e) = r {
-                (call.stopped, *timeout) = (Some(e), 0);
-            }
-            step = Step::copy(sk, want, &mut call.space);
+            Err(e) => (call.stopped, *timeout) = (Some(e), 0),
+            Ok(false) => {}
         }
     }
+    let step = Step::copy(sk, want, &mut call.space);
     Ok(Some((step, most.min(left))))
 }
 
@@ -199,24 +193,6 @@ fn detach(
         Added::Full => *timeout = wait_for_room(sk, lock, seq, *timeout)?,
     }
     Ok(None)
-}
-
-/// Sends bytes of the call by a step without a copy, if it is one. `Ok(false)`: the caller has to
-/// copy.
-///
-/// Errors: `EPIPE`: the connection is lost. Others: the error of a signal or time-out.
-fn directly(
-    sk: &SdpSock,
-    lock: &mut Locked<'_>,
-    message: &mut SendMsg<'_>,
-    step: &Step,
-    timeout: &mut isize,
-) -> Option<Result<bool>> {
-    match *step {
-        Step::Write => Some(zcopy::send::write(sk, lock, message)),
-        Step::Block(size) => Some(zcopy::send::be_read(sk, lock, message, size, timeout)),
-        _ => None,
-    }
 }
 
 /// Queues a copy of the next bytes of the call, as many as a chunk takes and at most `most`, and

@@ -12,12 +12,6 @@ use kernel::sync::Arc;
 /// Way of the next bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// RDMA WRITE to the peer's waiting reader.
-    Write,
-    /// A block of this many bytes that the peer reads.
-    Block(usize),
-    /// Wait for a reader of the peer; other calls may use the queue meanwhile.
-    AwaitReader,
     /// Copy into the send queue, to the [`Space`] of the call.
     Copy,
     /// Not now: the send queue is full.

@@ -72,14 +72,19 @@ impl Connection {
         match next {
             Next::Advert(_) => {}
             // not now, nor anything behind it
-            Next::New { size: n, .. } | Next::Ending(n) => {
-                (ahead.unsent, ahead.limit) = (n as usize, 0)
-            }
+            Next::New { size: n, .. }
+            | Next::Ending(n)
+            | Next::Rest {
+                of_call: true,
+                len: n,
+                ..
+            } => (ahead.unsent, ahead.limit) = (n as usize, 0),
             Next::Rest {
                 memory,
                 cookie,
                 offset,
                 len,
+                ..
             } => {
                 let span = LentSpan {
                     loan: memory.id,
@@ -119,7 +124,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Handles the next block apart from messages: registers it if it can be advertised, sends it
+    /// Handles the next block apart from messages: registers it if it can be advertised, has it go
     /// another way if it cannot, writes its rest to a waiting reader of the peer. Returns true if
     /// the caller has to check again, since bytes were posted or the way has changed.
     #[inline]
@@ -128,7 +133,7 @@ impl Connection {
             return Ok(false);
         }
         match self.direct.blocks.next() {
-            Some((Next::New { memory, size, .. }, _)) => {
+            Some((Next::New { memory, size, .. }, at)) => {
                 let loan = memory.id;
                 if self.can_be_read(size) {
                     let endpoint = self.endpoint.as_mut().ok_or(EIO)?;
@@ -145,7 +150,7 @@ impl Connection {
                             return Ok(true);
                         }
                     }
-                } else if self.is_stuck() {
+                } else if self.is_stuck() && !self.waits_its_turn(at) {
                     self.pass_over(wakeups);
                     return Ok(true);
                 }
@@ -162,6 +167,7 @@ impl Connection {
                     cookie,
                     offset,
                     len,
+                    of_call,
                 },
                 at,
             )) if at == self.tx.sent() => {
@@ -170,6 +176,11 @@ impl Connection {
                     offset,
                     len,
                 };
+                if of_call && !self.may_write() {
+                    self.direct.blocks.cut();
+                    wakeups.direct = true;
+                    return Ok(true);
+                }
                 self.write_rest(&span, cookie)
             }
             _ => Ok(false),
@@ -189,10 +200,21 @@ impl Connection {
             .is_some_and(|p| p.sources_outstanding() == 0)
     }
 
+    /// Returns true if the next block, a call's, may be written to a reader of the peer once it is
+    /// its turn.
+    fn waits_its_turn(&self, at: u64) -> bool {
+        let waits = match self.may_write() {
+            true => at != self.tx.sent(),
+            false => self.awaits_reader(),
+        };
+        waits && self.direct.blocks.is_next_of_call()
+    }
+
     /// Passes over the advert of the next block; this counts as no refusal.
     fn pass_over(&mut self, wakeups: &mut Wakeups) {
-        self.direct.blocks.pass_over();
-        wakeups.direct = true;
+        let writes = self.may_write();
+        self.direct.blocks.pass_over(writes);
+        wakeups.direct |= !writes;
     }
 
     /// Writes bytes of the rest of a block to a waiting reader of the peer. Returns false without
@@ -218,8 +240,8 @@ impl Connection {
         );
         match posted {
             Ok(n) => {
-                protocol.written(n, n == sge.len);
-                self.direct.blocks.rest_posted(n, false);
+                let last = self.direct.blocks.rest_posted(n, false);
+                protocol.written(n, last);
                 self.stats.bytes_sent += u64::from(n);
                 self.stats.direct_written += u64::from(n);
                 Ok(true)

@@ -9,8 +9,8 @@
 //!
 //! | way | queue | call | under the lock |
 //! | --- | --- | --- | --- |
-//! | SrcAvail: the peer reads | [`tx_blocks`] | [`send::be_read`], [`detached`] | [`tx`] |
-//! | RDMA WRITE, to a reader of the peer | [`transfer`] | [`send::write`] | [`tx`] |
+//! | SrcAvail: the peer reads | [`tx_blocks`] | [`send`], [`detached`] | [`tx`] |
+//! | RDMA WRITE, to a reader of the peer | [`tx_blocks`] | [`send`], [`detached`] | [`ahead`] |
 //! | SinkAvail: the peer writes | one [`advert`] | [`recv::be_written_to`] | [`rx`] |
 //! | RDMA READ, of what the peer has advertised | [`transfer`] | [`recv::read`] | [`rx`] |
 //!
@@ -54,10 +54,10 @@ mod waiting;
 
 use self::advert::{Advert, AdvertState};
 use self::policy::{Kind, Policy, SMALLEST};
-use self::posted::{Posted, Way, REST};
+use self::posted::{Posted, REST};
 use self::spliced::Collection;
 use self::touches::Touches;
-use self::transfer::TransferQueue;
+use self::transfer::Transfer;
 use self::tx_blocks::TxBlocks;
 use super::closing::Event;
 use super::{Connection, SdpSock, Threshold, Wakeups};
@@ -66,7 +66,7 @@ use crate::protocol::Outgoing;
 use crate::sys::errno::ECONNABORTED;
 use crate::sys::net::params;
 use crate::sys::protect::Protector;
-use crate::sys::time::{jiffies, milliseconds, nanoseconds, Jiffies};
+use crate::sys::time::{milliseconds, nanoseconds, Jiffies};
 use crate::transport::{Endpoint, Pinned, Transport};
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -114,9 +114,7 @@ pub(crate) struct Direct {
     /// Advert of a receive call, sent or about to be.
     sink: Option<Advert<Posted>>,
     /// READs of a receive call.
-    reading: TransferQueue<Posted>,
-    /// WRITEs of a send call.
-    writing: TransferQueue<Posted>,
+    reading: Option<Transfer<Posted>>,
     /// Recent time until a block was read: a running mean.
     mean: Jiffies,
     /// Bytes before this position of the outgoing stream are copied.
@@ -175,8 +173,7 @@ impl Direct {
             detached_skips: Skips::new(),
             cookies: 0,
             sink: None,
-            reading: TransferQueue::new(),
-            writing: TransferQueue::new(),
+            reading: None,
             mean: FIRST_MEAN,
             copy_until: 0,
             skips: 0,
@@ -204,8 +201,7 @@ impl Direct {
             && (self.blocks.adverts().any(Advert::is_ending)
                 || self.blocks.is_sending()
                 || self.sink.as_ref().is_some_and(Advert::is_ending)
-                || !self.reading.is_empty()
-                || !self.writing.is_empty())
+                || self.reading.is_some())
     }
 
     /// Returns true if another detached block may be added.
@@ -220,10 +216,7 @@ impl Direct {
 
     /// Returns true if memory is lent to the transport.
     pub(crate) fn has_lent(&self) -> bool {
-        !self.blocks.is_empty()
-            || self.sink.is_some()
-            || !self.reading.is_empty()
-            || !self.writing.is_empty()
+        !self.blocks.is_empty() || self.sink.is_some() || self.reading.is_some()
     }
 
     /// Handles the loss of the connection, which ends all waits.
@@ -233,8 +226,9 @@ impl Direct {
         if let Some(sink) = &mut self.sink {
             sink.state = AdvertState::Lost;
         }
-        self.reading.lost();
-        self.writing.lost();
+        if let Some(reading) = &mut self.reading {
+            reading.lost = true;
+        }
     }
 
     /// Returns the adverts: memory that the peer has access to, or will get.
@@ -335,52 +329,19 @@ impl Connection {
         self.end_sink_access()
     }
 
-    /// Posts READs and WRITEs.
-    pub(crate) fn move_on(&mut self, wakeups: &mut Wakeups) -> Result {
-        // notifies calls that wait for more than will come
-        wakeups.direct |= self.read_on()?;
-        wakeups.direct |= self.write_on()?;
-        Ok(())
-    }
-
     /// Handles a completed invalidation.
     pub(crate) fn access_ended(&mut self, cookie: u64, wakeups: &mut Wakeups) {
         // one of them has it, unless it was lost
         let _ = self.direct.adverts().any(|a| a.invalidated(cookie));
         wakeups.direct = true;
     }
-}
 
-impl Connection {
-    /// Returns the transfers of one direction.
-    fn transfers(&mut self, way: Way) -> &mut TransferQueue<Posted> {
-        match way {
-            Way::Read => &mut self.direct.reading,
-            Way::Write => &mut self.direct.writing,
-        }
-    }
-
-    /// Handles the completion of a READ or WRITE of `n` bytes.
+    /// Handles the completion of a READ, or of a WRITE or message, of `n` bytes.
     pub(crate) fn moved(&mut self, cookie: u64, n: u32, wakeups: &mut Wakeups) {
-        if cookie & REST != 0 {
-            return self.rest_gone(cookie & !REST, n, wakeups);
+        match cookie & REST {
+            0 => self.has_read(cookie, n, wakeups),
+            _ => self.rest_gone(cookie & !REST, n, wakeups),
         }
-        let (way, number) = Way::of(cookie);
-        match way {
-            Way::Read => {
-                if let Some(p) = self.protocol.as_mut() {
-                    p.read_done(n);
-                }
-                self.stats.bytes_received += u64::from(n);
-                self.stats.direct_received += u64::from(n);
-            }
-            Way::Write => {
-                self.stats.bytes_sent += u64::from(n);
-                self.stats.direct_written += u64::from(n);
-                self.heard.progress(jiffies());
-            }
-        }
-        wakeups.direct |= self.transfers(way).moved(number, n);
     }
 }
 

@@ -6,11 +6,11 @@
 use super::super::SdpSock;
 use super::advert::AdvertState;
 use super::memory::CallMemory;
-use super::posted::Way;
-use super::waiting::{wait_moved, Dying, Turn, Waiting};
+use super::transfer::Transfer;
+use super::waiting::{Dying, Turn, Waiting};
 use super::{by_read, LEAST_TRANSFER, MOST_PATIENCE};
 use crate::sys::net::message::RecvMsg;
-use crate::sys::net::sock::{Locked, State, RCV_SHUTDOWN};
+use crate::sys::net::sock::{Locked, State, FOREVER, RCV_SHUTDOWN};
 use crate::sys::net::trace::{self, ZeroCopy};
 use crate::sys::pin::PinTerm;
 use crate::transport::Access;
@@ -141,7 +141,7 @@ pub(crate) enum Look {
 /// peeks.
 pub(crate) fn refuse(sk: &SdpSock) {
     let mut c = sk.connection();
-    if !c.holds_advert() || !c.direct.reading.is_empty() {
+    if !c.holds_advert() || c.direct.reading.is_some() {
         return;
     }
     c.refuse_advert();
@@ -177,25 +177,41 @@ pub(crate) fn read(sk: &SdpSock, lock: &mut Locked<'_>, to: &mut RecvMsg<'_>, mo
     if !begin(sk, memory) {
         return Look::Nothing;
     }
-    let mut dying = Dying::new();
-    let lost = wait_moved(sk, lock, Way::Read, &mut dying, |_| false).unwrap_or(false);
-    let taken = {
+    wait_read(sk, lock);
+    let (done, lost, memory) = {
         let mut c = sk.connection();
-        let taken = c.take_piece(sk, Way::Read);
+        let Some(reading) = c.direct.reading.take() else {
+            return Look::Nothing;
+        };
+        let lost = !reading.is_complete();
+        trace::zero_copy(sk, ZeroCopy::Read, reading.len, reading.done);
+        let memory = c.take_back(reading.memory, reading.lost);
         c.leave_advert();
-        taken
+        (reading.done as usize, lost, memory)
     };
-    let mut done = 0;
-    if let Some(taken) = taken {
-        sk.taken_back(lock, taken.memory);
-        done = taken.done as usize;
-    }
+    sk.taken_back(lock, memory);
     if lost && done == 0 {
         return Look::Lost;
     }
     // bytes read before the loss go to the program, as bytes of Data do
     to.skip(done);
     Look::Read(done)
+}
+
+/// Waits until the READs are complete, or the connection is lost. Only a fatal signal ends this
+/// earlier, and not at once.
+fn wait_read(sk: &SdpSock, lock: &mut Locked<'_>) {
+    let mut dying = Dying::new();
+    loop {
+        let seq = sk.event_seq();
+        let reading = |r: &Transfer<_>| !r.is_complete() && !r.lost;
+        if !sk.connection().direct.reading.as_ref().is_some_and(reading) {
+            return;
+        }
+        if !dying.sleep(sk, lock, seq, FOREVER as usize) {
+            sk.give_up();
+        }
+    }
 }
 
 /// Reads to that memory. Returns false if the peer has cancelled its advert, or another call has
@@ -211,8 +227,8 @@ fn begin(sk: &SdpSock, mut memory: CallMemory<'_>) -> bool {
         return false;
     };
     let len = there.min(u32::try_from(memory.len()).unwrap_or(0));
-    // none is queued, so there is space
-    let _ = c.direct.reading.push(posted, len, false);
+    let cookie = c.direct.next_cookie();
+    c.direct.reading = Some(Transfer::new(posted, len, cookie));
     c.progress();
     drop(c);
     true

@@ -10,11 +10,11 @@
 
 use super::super::{Connection, SdpSock, Wakeups};
 use super::advert::{Advert, AdvertState};
-use super::posted::{end_access, Posted, Way};
+use super::posted::{end_access, Posted};
 use super::{by_write, is_told, Direct, LEAST_TRANSFER};
 use crate::protocol::{Block, Outgoing};
 use crate::sys::errno::ECONNRESET;
-use crate::transport::{Endpoint, SendWr, Transport};
+use crate::transport::{Endpoint, SendWr, Transfer, Transport};
 use kernel::prelude::*;
 
 /// Sinks of this end.
@@ -45,7 +45,7 @@ impl Connection {
             .protocol
             .as_ref()
             .is_some_and(|p| p.can_offer_sink(size));
-        fits && self.rx.is_empty() && self.direct.reading.is_empty()
+        fits && self.rx.is_empty() && self.direct.reading.is_none()
     }
 
     /// Returns the block to advertise as a sink, if any.
@@ -100,7 +100,7 @@ impl Connection {
 impl Connection {
     /// Returns the bytes of the peer's adverts that are next, if no call reads them yet.
     pub(crate) fn next_advert(&self) -> Option<u32> {
-        if !self.rx.is_empty() || !self.direct.reading.is_empty() {
+        if !self.rx.is_empty() || self.direct.reading.is_some() {
             return None;
         }
         match self.protocol.as_ref()?.source_bytes() {
@@ -140,23 +140,55 @@ impl Connection {
         }
     }
 
-    /// Posts READs, as many as there is space for. Returns true if fewer bytes are advertised than
-    /// the call waits for.
-    pub(crate) fn read_on(&mut self) -> Result<bool> {
-        let queue = &mut self.direct.reading;
-        let (Some(endpoint), Some(protocol)) = (self.endpoint.as_mut(), self.protocol.as_mut())
-        else {
-            return Ok(false);
+    /// Posts READs, as many as there is space for.
+    pub(crate) fn read_on(&mut self, wakeups: &mut Wakeups) -> Result {
+        let (Some(reading), Some(endpoint), Some(protocol)) = (
+            self.direct.reading.as_mut(),
+            self.endpoint.as_mut(),
+            self.protocol.as_mut(),
+        ) else {
+            return Ok(());
         };
-        loop {
-            // none: cancelled meanwhile; started READs complete, the rest arrives as Data
-            let (n, _) = Way::Read.post(queue, endpoint, protocol.source_advert())?;
-            if n == 0 {
-                return Ok(queue.has_to_tell());
+        while let Some((offset, len)) = reading.next() {
+            let Some(remote) = protocol.source_advert() else {
+                // Used up, or cancelled meanwhile. Started READs complete, the rest arrives as
+                // Data.
+                wakeups.direct |= reading.cut();
+                break;
+            };
+            let posted = endpoint.transfer(
+                reading.memory.id,
+                &Transfer {
+                    read: true,
+                    offset,
+                    len: len.min(remote.size),
+                    address: remote.address,
+                    rkey: remote.r_key,
+                    cookie: reading.cookie,
+                },
+            );
+            match posted {
+                Ok(n) => {
+                    reading.posted(n);
+                    protocol.read_started(n);
+                    self.rx.passed(n as usize)?;
+                }
+                Err(e) if e == ENOSPC => break,
+                Err(e) => return Err(e),
             }
-            protocol.read_started(n);
-            self.rx.passed(n as usize)?;
         }
+        Ok(())
+    }
+
+    /// Handles the completion of a READ of `n` bytes.
+    pub(super) fn has_read(&mut self, cookie: u64, n: u32, wakeups: &mut Wakeups) {
+        if let Some(p) = self.protocol.as_mut() {
+            p.read_done(n);
+        }
+        self.stats.bytes_received += u64::from(n);
+        self.stats.direct_received += u64::from(n);
+        let reading = self.direct.reading.as_mut();
+        wakeups.direct |= reading.is_some_and(|r| r.moved(cookie, n));
     }
 }
 

@@ -1,235 +1,120 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Pieces of one call's memory that the call itself moves, by RDMA READ or WRITE.
+//! Memory of a receive call that reads the peer's adverts.
 //!
-//! The pieces are consecutive bytes of the stream. While the oldest one is in flight, the next one
-//! may be pinned and join the [`TransferQueue`], so that transfers follow one another without a
-//! pause. Their sizes need not match the peer's adverts: a piece may go to several blocks, and a
-//! block may take several pieces.
-//!
-//! When the peer's adverts are used up, the queue is *cut*: the current piece ends with the posted
-//! bytes, and those behind it do not go. The call is notified at once, since it may wait for the
-//! posting of bytes that will not be posted.
+//! Its size need not match the adverts: it may take several. When these are used up, the transfer
+//! is *cut*: it ends with the posted bytes.
 
-/// Maximum number of pieces that a call has queued.
-pub(crate) const MOST_PIECES: usize = 2;
-
-/// A piece.
+/// A transfer.
 #[derive(Debug)]
-struct Transfer<M> {
-    memory: M,
-    /// Number of bytes.
-    size: u32,
-    /// Bytes to move: fewer once the queue was cut.
-    len: u32,
+pub(crate) struct Transfer<M> {
+    pub(crate) memory: M,
+    /// Bytes to read: fewer once it was cut.
+    pub(crate) len: u32,
     /// Posted bytes.
     started: u32,
     /// Arrived bytes.
-    done: u32,
-    /// Identifies the piece among all earlier and later ones.
-    number: u64,
-}
-
-/// Next bytes to post.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Next<'a, M> {
-    pub(crate) memory: &'a M,
-    /// Offset in the memory.
-    pub(crate) offset: u32,
-    /// Maximum number of bytes.
-    pub(crate) len: u32,
-    /// Number of the piece.
-    pub(crate) number: u64,
-}
-
-/// State of the oldest piece.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
-    /// In flight.
-    Moving,
-    /// Complete.
-    Done,
-    /// Ended because the connection is lost.
-    Lost,
-}
-
-/// A piece that is returned to the caller.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Moved<M> {
-    pub(crate) memory: M,
-    /// Number of bytes.
-    pub(crate) size: u32,
-    /// Bytes that were to be moved in the end.
-    pub(crate) len: u32,
-    /// Bytes moved.
     pub(crate) done: u32,
-    /// Set if the connection was lost: the memory belongs to its transport.
+    /// Identifies it among all earlier and later ones.
+    pub(crate) cookie: u64,
+    /// Set when the connection is lost: the memory belongs to its transport.
     pub(crate) lost: bool,
 }
 
-/// Pieces of one call, the oldest first.
-#[derive(Debug)]
-pub(crate) struct TransferQueue<M> {
-    pieces: [Option<Transfer<M>>; MOST_PIECES],
-    /// Pieces so far.
-    numbers: u64,
-    /// Set while the call has more pieces.
-    open: bool,
-    /// Set when no more pieces may join.
-    cut: bool,
-    /// Set until the call was notified of the cut.
-    tell: bool,
-    lost: bool,
-}
-
-impl<M> TransferQueue<M> {
-    /// Makes an empty queue.
-    pub(crate) const fn new() -> Self {
-        TransferQueue {
-            pieces: [const { None }; MOST_PIECES],
-            numbers: 0,
-            open: false,
-            cut: false,
-            tell: false,
+impl<M> Transfer<M> {
+    /// Makes one of `len` bytes.
+    pub(crate) fn new(memory: M, len: u32, cookie: u64) -> Self {
+        Transfer {
+            memory,
+            len,
+            started: 0,
+            done: 0,
+            cookie,
             lost: false,
         }
     }
 
-    /// Returns true if there is no piece.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.pieces.iter().all(Option::is_none)
+    /// Returns offset and number of the bytes to post, if there are any.
+    pub(crate) fn next(&self) -> Option<(u32, u32)> {
+        let left = self.len - self.started;
+        (left > 0 && !self.lost).then_some((self.started, left))
     }
 
-    /// Returns true if another piece may join.
-    pub(crate) fn has_room(&self) -> bool {
-        let full = self.pieces.iter().all(Option::is_some);
-        self.is_empty() || (!full && !self.cut && !self.lost)
+    /// Records posted bytes.
+    pub(crate) fn posted(&mut self, bytes: u32) {
+        self.started = self.started.saturating_add(bytes).min(self.len);
     }
 
-    /// Adds a piece of `len` bytes behind the others. `open`: another one will follow, if the peer
-    /// has space for it.
-    ///
-    /// # Errors
-    ///
-    /// The memory, unless [`Self::has_room`].
-    pub(crate) fn push(&mut self, memory: M, len: u32, open: bool) -> Result<(), M> {
-        if !self.has_room() {
-            return Err(memory);
-        }
-        if self.is_empty() {
-            (self.cut, self.tell, self.lost) = (false, false, false);
-        }
-        self.numbers = self.numbers.wrapping_add(1);
-        let number = self.numbers;
-        if let Some(place) = self.pieces.iter_mut().find(|p| p.is_none()) {
-            *place = Some(Transfer {
-                memory,
-                size: len,
-                len,
-                started: 0,
-                done: 0,
-                number,
-            });
-        }
-        self.open = open;
-        Ok(())
+    /// Ends it with the posted bytes. Returns true if all of these have arrived.
+    pub(crate) fn cut(&mut self) -> bool {
+        self.len = self.started;
+        self.is_complete()
     }
 
-    /// Ends the pieces of the call. Returns true if everything was posted by then: the
-    /// announcement of more has to be withdrawn.
-    pub(crate) fn close(&mut self) -> bool {
-        let was = core::mem::replace(&mut self.open, false);
-        was && self.unstarted() == 0
-    }
-
-    /// Returns the unposted bytes.
-    pub(crate) fn unstarted(&self) -> u32 {
-        let left = |p: &Transfer<M>| p.len.saturating_sub(p.started);
-        self.pieces
-            .iter()
-            .flatten()
-            .fold(0, |sum: u32, p| sum.saturating_add(left(p)))
-    }
-
-    /// Returns the next bytes to post.
-    pub(crate) fn next(&self) -> Option<Next<'_, M>> {
-        let left = |p: &&Transfer<M>| p.started < p.len;
-        let piece = self.pieces.iter().flatten().find(left)?;
-        (!self.lost).then_some(Next {
-            memory: &piece.memory,
-            offset: piece.started,
-            len: piece.len - piece.started,
-            number: piece.number,
-        })
-    }
-
-    /// Records posted bytes. Returns true if these were the last of the call.
-    pub(crate) fn posted(&mut self, bytes: u32) -> bool {
-        let mut pieces = self.pieces.iter_mut().flatten();
-        if let Some(piece) = pieces.find(|p| p.started < p.len) {
-            piece.started = piece.started.saturating_add(bytes).min(piece.len);
-        }
-        !self.open && self.unstarted() == 0
-    }
-
-    /// Cuts the queue: the peer's adverts are used up.
-    pub(crate) fn cut(&mut self) {
-        for p in self.pieces.iter_mut().flatten() {
-            p.len = p.started;
-        }
-        (self.cut, self.tell) = (true, true);
-    }
-
-    /// Returns true, once, if the call has to be notified of a cut.
-    pub(crate) fn has_to_tell(&mut self) -> bool {
-        core::mem::take(&mut self.tell)
-    }
-
-    /// Records arrived bytes of the piece with this number. Returns true if it is complete, so
-    /// that the call has to be notified.
-    pub(crate) fn moved(&mut self, number: u64, bytes: u32) -> bool {
-        let mut pieces = self.pieces.iter_mut().flatten();
-        let Some(piece) = pieces.find(|p| p.number == number) else {
+    /// Records arrived bytes. Returns true if these were the last.
+    pub(crate) fn moved(&mut self, cookie: u64, bytes: u32) -> bool {
+        if self.cookie != cookie {
             return false;
-        };
-        piece.done = piece.done.saturating_add(bytes).min(piece.len);
-        piece.done == piece.len
-    }
-
-    /// Handles the loss of the connection.
-    pub(crate) fn lost(&mut self) {
-        self.lost = !self.is_empty();
-    }
-
-    /// Returns the state of the oldest piece; `None` if there is none.
-    pub(crate) fn progress(&self) -> Option<Progress> {
-        let [oldest, ..] = &self.pieces;
-        let oldest = oldest.as_ref()?;
-        Some(match oldest.done == oldest.len {
-            true => Progress::Done,
-            false if self.lost => Progress::Lost,
-            false => Progress::Moving,
-        })
-    }
-
-    /// Takes the oldest piece out, unless it is in flight.
-    pub(crate) fn take(&mut self) -> Option<Moved<M>> {
-        if self.progress()? == Progress::Moving {
-            return None;
         }
-        let [oldest, ..] = &mut self.pieces;
-        let piece = oldest.take()?;
-        self.pieces.rotate_left(1);
-        Some(Moved {
-            memory: piece.memory,
-            size: piece.size,
-            len: piece.len,
-            done: piece.done,
-            lost: self.lost,
-        })
+        self.done = self.done.saturating_add(bytes).min(self.len);
+        self.is_complete()
+    }
+
+    /// Returns true if all bytes have arrived.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.done == self.len
     }
 }
 
 #[cfg(test)]
-#[path = "transfer_tests.rs"]
-mod tests;
+mod tests {
+    use super::*;
+
+    /// Posts up to `bytes`. Returns their offset and number.
+    fn post(t: &mut Transfer<()>, bytes: u32) -> Option<(u32, u32)> {
+        let (at, len) = t.next()?;
+        t.posted(bytes.min(len));
+        Some((at, bytes.min(len)))
+    }
+
+    #[test]
+    fn parts_follow_one_another() {
+        let mut t = Transfer::new((), 100, 1);
+        assert_eq!(post(&mut t, 60), Some((0, 60)));
+        assert_eq!(post(&mut t, 60), Some((60, 40)));
+        assert_eq!(post(&mut t, 60), None);
+        assert!(!t.moved(1, 60) && !t.is_complete());
+        assert!(t.moved(1, 40) && t.is_complete());
+    }
+
+    /// A call is notified when there is nothing to wait for any more: everything that had been
+    /// posted may be complete when the peer takes its advert back.
+    #[test]
+    fn a_cut_ends_with_the_posted_bytes() {
+        let mut t = Transfer::new((), 100, 1);
+        post(&mut t, 30);
+        assert!(!t.moved(1, 30));
+        assert!(t.cut() && t.next().is_none());
+        let mut t = Transfer::new((), 100, 1);
+        post(&mut t, 30);
+        assert!(!t.cut());
+        assert!(t.moved(1, 30));
+        assert_eq!((t.done, t.len), (30, 30));
+        assert!(Transfer::new((), 100, 1).cut());
+    }
+
+    #[test]
+    fn completions_of_another_one_do_not_count() {
+        let mut t = Transfer::new((), 10, 2);
+        post(&mut t, 10);
+        assert!(!t.moved(1, 10) && !t.is_complete());
+    }
+
+    #[test]
+    fn nothing_is_posted_on_a_lost_connection() {
+        let mut t = Transfer::new((), 10, 1);
+        post(&mut t, 5);
+        t.lost = true;
+        assert_eq!(t.next(), None);
+    }
+}

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The connection's part of sends without a copy: blocks that the peer reads (SrcAvail), and bytes
-//! written to a waiting reader of the peer (SinkAvail). [`super::send`] has the calls.
+//! The connection's part of sends without a copy: which block is next, and what the peer does with
+//! blocks. [`super::send`] has the calls.
 
 use super::super::{Connection, SdpSock, Wakeups};
-use super::advert::AdvertState;
-use super::posted::{end_access, Way};
-use super::transfer::Moved;
-use super::tx_blocks::Returned;
+use super::posted::end_access;
+use super::tx_blocks::call::Awaits;
 use super::{by_read, by_write, is_told, Direct, LEAST_TRANSFER};
 use crate::protocol::{self, Mode, Outgoing, MAX_HEADER};
 use crate::sys::net::trace::{self, ZeroCopy};
@@ -87,12 +85,9 @@ impl Connection {
         self.sources_returned(0, wakeups);
     }
 
-    /// Handles a sink advert: unsent blocks are to be written there.
+    /// Handles a sink advert: unsent blocks are to be written there, in their turn.
     pub(crate) fn sink_came(&mut self, wakeups: &mut Wakeups) {
         self.direct.readers_advertise = true;
-        if self.direct.blocks.withdraw() {
-            self.direct.blocks.void();
-        }
         wakeups.direct = true;
     }
 
@@ -122,172 +117,95 @@ impl Connection {
         self.take_blocks_back();
     }
 
-    /// Returns the size of a block for a call with `want` bytes; 0: copy.
-    pub(crate) fn block_size(&self, sk: &SdpSock, want: usize) -> usize {
-        let Some(p) = self.protocol.as_ref().filter(|_| self.endpoint.is_some()) else {
+    /// Returns the size of the first block of a call with `left` bytes; 0: copy.
+    pub(crate) fn block_size(&self, sk: &SdpSock, left: usize) -> usize {
+        // a call waits for space, or for another call, before more of it is accepted
+        let waits = self.tx.queued() >= sk.sndbuf() || self.direct.blocks.has_call();
+        match waits {
+            true => 0,
+            false => self.next_size(left),
+        }
+    }
+
+    /// Returns the size of the next block of a call with `left` bytes; 0: none, for now.
+    pub(super) fn next_size(&self, left: usize) -> usize {
+        let worth = self.zcopy_threshold().is_some_and(|least| left >= least);
+        let Some(p) = self.protocol.as_ref().filter(|_| worth && self.connected()) else {
             return 0;
         };
-        if !by_read() || self.zcopy_threshold().is_none_or(|least| want < least) {
+        let blocks = &self.direct.blocks;
+        if !blocks.is_open() {
             return 0;
         }
-        if self.tx.queued() >= sk.sndbuf() || !self.direct.blocks.is_open() {
-            // a call waits for space, or for another call, before more of it is accepted
-            return 0;
-        }
-        if self.direct.blocks.has_call() {
-            return 0;
-        }
-        let size = u32::try_from(want)
-            .unwrap_or(u32::MAX)
-            .min(p.source_limit());
-        if !p.can_advertise(size) || self.tx.end() < self.direct.copy_until {
-            return 0;
-        }
-        size as usize
-    }
-
-    /// Returns true if another block of a call with `left` bytes may follow the outstanding ones.
-    pub(super) fn another_block(&self, left: usize) -> bool {
-        let worth = self.zcopy_threshold().is_some_and(|least| left >= least);
         let size = u32::try_from(left).unwrap_or(u32::MAX);
-        worth
-            && self.direct.blocks.is_open()
-            && self.protocol.as_ref().is_some_and(|p| {
-                let size = size.min(p.source_limit());
-                p.send_mode() == Mode::Pipelined && p.can_advertise(size)
-            })
-    }
-
-    /// Returns true if a block of this size may be added now: the one before may have come back
-    /// during pinning.
-    pub(super) fn takes_block(&self, size: u32) -> bool {
-        let possible = |p: &protocol::Connection| p.can_advertise(size);
-        self.direct.blocks.is_open() && self.protocol.as_ref().is_some_and(possible)
-    }
-
-    /// Takes out the oldest block, which has returned to the caller.
-    pub(super) fn take_block(&mut self, sk: &SdpSock) -> Option<TakenOut> {
-        let oldest = self.direct.blocks.oldest();
-        let lost = oldest.is_some_and(|(a, _)| a.state == AdvertState::Lost);
-        let Returned {
-            memory,
-            size,
-            done,
-            refused,
-        } = self.direct.blocks.take()?;
-        if refused {
-            let at = self.tx.end();
-            self.direct.not_taken_up(at, size, size - done);
-            self.stats.direct_returned += 1;
+        let first = !blocks.has_call();
+        // copied bytes before it would use the space up
+        let next = !first || self.tx.unsent() == 0;
+        if next && self.may_write() && left >= LEAST_TRANSFER {
+            return size.min(p.sink_bytes().saturating_sub(blocks.unposted())) as usize;
         }
-        trace::zero_copy(sk, ZeroCopy::ReadByPeer, size, done);
-        Some(TakenOut {
-            memory: self.take_back(memory, lost),
-            size,
-            done,
-        })
-    }
-}
-
-/// A piece of a call taken out of the queue.
-pub(super) struct TakenOut {
-    /// Memory, as [`Connection::take_back`] returns it.
-    pub(super) memory: Result<Pinned, Watch>,
-    /// Its bytes.
-    pub(super) size: u32,
-    /// Sent bytes.
-    pub(super) done: u32,
-}
-
-/// WRITEs to a waiting reader of the peer.
-impl Connection {
-    /// Returns the number of a call's bytes to write to a waiting reader of the peer; 0: none. All
-    /// earlier bytes have to be in flight.
-    pub(crate) fn writable_directly(&self, want: usize) -> usize {
-        let blocks_go = self.direct.blocks.is_empty() || self.direct.blocks.next().is_none();
-        let free = self.tx.unsent() == 0 && self.direct.writing.is_empty() && blocks_go;
-        if !free || !self.is_worth_writing(want) {
-            return 0;
-        }
-        match self.protocol.as_ref().and_then(|p| p.sink_advert()) {
-            Some(_) if self.endpoint.is_some() => want,
-            _ => 0,
+        let size = size.min(p.source_limit());
+        let turn = first || p.send_mode() == Mode::Pipelined;
+        let read = by_read() && p.can_advertise(size) && self.tx.end() >= self.direct.copy_until;
+        match turn && read || first && self.awaits_reader() {
+            true => size as usize,
+            false => 0,
         }
     }
 
-    /// Returns true if this many bytes may be written at all.
-    pub(super) fn is_worth_writing(&self, bytes: usize) -> bool {
-        let least = self.zcopy_threshold().filter(|_| by_write());
-        least.is_some_and(|least| bytes >= least.max(LEAST_TRANSFER))
+    /// Returns true if bytes may be written to a waiting reader of the peer.
+    pub(super) fn may_write(&self) -> bool {
+        let space = |p: &protocol::Connection| p.sink_advert().is_some();
+        by_write() && self.protocol.as_ref().is_some_and(space)
     }
 
-    /// Returns true if the call has to wait for a reader, since a copy is the only alternative.
-    pub(crate) fn awaits_reader(&self, want: usize) -> bool {
-        let waits = !by_read() && self.zcopy_threshold().is_some_and(|least| want >= least);
+    /// Returns true if a block waits for a reader, since a copy is the only alternative.
+    pub(super) fn awaits_reader(&self) -> bool {
         let pipelined = |p: &protocol::Connection| p.send_mode() == Mode::Pipelined;
-        waits
+        !by_read()
             && self.connected()
             && self.protocol.as_ref().is_some_and(pipelined)
             && self.direct.readers_advertise
     }
 
-    /// Posts WRITEs, as many as there is space for. Returns true if the peer has less space than
-    /// the call waits for.
-    pub(super) fn write_on(&mut self) -> Result<bool> {
-        let queue = &mut self.direct.writing;
-        let (Some(endpoint), Some(protocol)) = (self.endpoint.as_mut(), self.protocol.as_mut())
-        else {
-            return Ok(false);
-        };
-        loop {
-            // none: full, or cancelled meanwhile; the rest goes another way
-            let (n, last) = Way::Write.post(queue, endpoint, protocol.sink_advert())?;
-            if n == 0 {
-                return Ok(queue.has_to_tell());
-            }
-            protocol.written(n, last);
+    /// Ends the WRITEs of the call, unless it will add more: the report to the peer is due.
+    pub(super) fn end_writing(&mut self) -> bool {
+        let ends = self.direct.blocks.close();
+        if let Some(p) = self.protocol.as_mut().filter(|_| ends) {
+            p.written_all();
         }
+        ends
     }
 
-    /// Returns how many of the call's `left` bytes may be queued behind its transfers in flight.
-    pub(super) fn writable_behind(&self, left: usize) -> usize {
-        if !self.direct.writing.has_room() || !self.is_worth_writing(left) {
-            return 0;
+    /// Takes out the oldest block, which has returned to the caller.
+    pub(super) fn take_block(&mut self, sk: &SdpSock) -> Option<TakenOut> {
+        let oldest = self.direct.blocks.oldest();
+        let lost = matches!(oldest, Some((Awaits::Nothing { lost: true }, _)));
+        let block = self.direct.blocks.take()?;
+        let left = block.size - block.done;
+        if block.refused && by_read() {
+            let at = self.tx.end();
+            self.direct.not_taken_up(at, block.size, left);
+            self.stats.direct_returned += 1;
+        } else if block.refused {
+            self.direct.readers_advertise = false;
         }
-        let Some(p) = &self.protocol else {
-            return 0;
+        let way = match block.written {
+            true => ZeroCopy::Written,
+            false => ZeroCopy::ReadByPeer,
         };
-        let there = p
-            .sink_bytes()
-            .saturating_sub(self.direct.writing.unstarted());
-        // with several blocks, leave some space for the next piece
-        let next = p.sink_advert().map_or(0, |next| next.size);
-        left.min(next.max(there / 2).min(there) as usize)
-    }
-
-    /// Takes out the oldest piece that a call has moved.
-    pub(super) fn take_piece(&mut self, sk: &SdpSock, way: Way) -> Option<TakenOut> {
-        let Moved {
-            memory,
-            size,
-            len,
-            done,
-            lost,
-        } = self.transfers(way).take()?;
-        trace::zero_copy(sk, way.into(), len, done);
+        trace::zero_copy(sk, way, block.size, block.done);
         Some(TakenOut {
-            memory: self.take_back(memory, lost),
-            size,
-            done,
+            memory: self.take_back(block.memory, lost),
+            left: left as usize,
         })
     }
 }
 
-impl From<Way> for ZeroCopy {
-    fn from(way: Way) -> Self {
-        match way {
-            Way::Read => ZeroCopy::Read,
-            Way::Write => ZeroCopy::Written,
-        }
-    }
+/// A block of a call taken out of the queue.
+pub(super) struct TakenOut {
+    /// Memory, as [`Connection::take_back`] returns it.
+    pub(super) memory: Result<Pinned, Watch>,
+    /// Unsent bytes.
+    pub(super) left: usize,
 }

@@ -6,8 +6,9 @@
 //! time. Usually the peer reads them (SrcAvail, IBA Annex A4), several at a time. It returns the
 //! others all at once, the oldest perhaps read in part. The rest depends on the kind of block:
 //!
-//! * the block of a waiting **call** returns to the call, which copies it behind everything queued
-//!   by then;
+//! * the block of a waiting **call** is written to a waiting reader of the peer, in its place in
+//!   the stream. Without one, the rest returns to the call, which copies it behind everything
+//!   queued by then;
 //! * a **detached** block, without a waiting call, goes from its pages as RDMA WRITE or in
 //!   messages, in its place in the stream, and nothing behind it goes before.
 //!
@@ -19,8 +20,6 @@ use crate::protocol::Block;
 
 /// Maximum number of blocks.
 pub(crate) const MOST_BLOCKS: usize = 8;
-/// Maximum number of blocks of a waiting call.
-pub(crate) const MOST_OF_CALL: usize = 4;
 
 /// A block.
 #[derive(Debug)]
@@ -34,6 +33,8 @@ struct TxBlock<M> {
     finished: bool,
     /// Set if no call waits for it.
     detached: bool,
+    /// Set if the rest of a call's block goes by WRITE.
+    writing: bool,
     /// Bytes from its start that were posted as WRITE or message, or read by the peer before.
     posted: u32,
     /// Set if some bytes went in messages.
@@ -49,11 +50,21 @@ struct TxBlock<M> {
 }
 
 impl<M> TxBlock<M> {
+    /// Returns true if the rest that the peer does not read goes in its place in the stream.
+    fn stays(&self) -> bool {
+        self.detached || self.writing
+    }
+
     /// Returns the start of the rest that the peer does not read, if there is one.
     fn rest(&self) -> Option<u32> {
         let back = self.advert.state == AdvertState::Invalid && !self.away;
-        let goes = self.detached && back && !self.finished;
+        let goes = self.stays() && back && !self.finished;
         goes.then(|| self.posted.max(self.advert.done))
+    }
+
+    /// Returns true if all of it is read or posted.
+    fn is_posted(&self) -> bool {
+        self.finished || self.posted.max(self.advert.done) == self.advert.segment.size
     }
 
     /// Returns true if the bytes behind it may go, by the order of the stream.
@@ -62,29 +73,20 @@ impl<M> TxBlock<M> {
             _ if self.away => false,
             AdvertState::New | AdvertState::Queued => false,
             AdvertState::Posted | AdvertState::Lost => true,
-            AdvertState::Done | AdvertState::Invalidating => self.finished || !self.detached,
+            AdvertState::Done | AdvertState::Invalidating => self.finished || !self.stays(),
             AdvertState::Invalid => self.rest().is_none_or(|at| at == self.advert.segment.size),
         }
     }
 
+    /// Returns true if all of it is sent.
+    fn is_sent(&self) -> bool {
+        self.finished || self.advert.done == self.advert.segment.size
+    }
+
     /// Returns true if all of it is sent, and nobody accesses it any more.
     fn has_gone(&self) -> bool {
-        let all = self.finished || self.advert.done == self.advert.segment.size;
-        self.advert.state == AdvertState::Invalid && all
+        self.advert.state == AdvertState::Invalid && self.is_sent()
     }
-}
-
-/// A block that returns to its call.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Returned<M> {
-    /// Handle of its memory.
-    pub(crate) memory: M,
-    /// Size in bytes.
-    pub(crate) size: u32,
-    /// Bytes from its start that the peer has.
-    pub(crate) done: u32,
-    /// Set if the peer refused it, in part or in time.
-    pub(crate) refused: bool,
 }
 
 /// A detached block that is sent.
@@ -120,6 +122,8 @@ pub(crate) enum Next<'a, M> {
         offset: u32,
         /// Size in bytes.
         len: u32,
+        /// Set if a call waits for it: it goes by WRITE only.
+        of_call: bool,
     },
     /// The peer's access is being invalidated; then this many bytes are to be sent.
     Ending(u32),
@@ -133,8 +137,10 @@ pub(crate) struct TxBlocks<M> {
     count: usize,
     /// Set if a call has taken out a block that was not sent entirely.
     broken: bool,
-    /// Set if blocks came back because a reader of the peer waits with its own memory: no refusal.
+    /// Set if blocks came back for another reason than a refusal.
     voided: bool,
+    /// Set if the call has more bytes to write.
+    more: bool,
 }
 
 impl<M> TxBlocks<M> {
@@ -144,6 +150,7 @@ impl<M> TxBlocks<M> {
             count: 0,
             broken: false,
             voided: false,
+            more: false,
         }
     }
 
@@ -170,49 +177,15 @@ impl<M> TxBlocks<M> {
         self.count == 0
     }
 
-    /// Returns the blocks of a waiting call.
-    fn of_call(&self) -> impl Iterator<Item = &TxBlock<M>> {
-        self.iter().filter(|b| !b.detached)
-    }
-
-    /// Returns true if a call waits for its blocks.
-    pub(crate) fn has_call(&self) -> bool {
-        self.of_call().next().is_some()
-    }
-
     /// Returns the unsent bytes of detached blocks.
     pub(crate) fn detached_bytes(&self) -> usize {
         let left = |b: &TxBlock<M>| (b.advert.segment.size - b.advert.done) as usize;
         self.iter().filter(|b| b.detached).map(left).sum()
     }
 
-    /// Returns true if another block of a waiting call may follow: there is space, and the peer
-    /// has the present ones, or will read them.
-    pub(crate) fn is_open(&self) -> bool {
-        let goes = |b: &TxBlock<M>| b.finished || b.advert.is_out();
-        let few = self.of_call().count() < MOST_OF_CALL && !(self.broken && self.has_call());
-        self.has_room() && few && self.iter().all(goes)
-    }
-
     /// Returns true if another detached one may follow.
     pub(crate) fn has_room(&self) -> bool {
         self.count < MOST_BLOCKS
-    }
-
-    /// Adds a call's block behind the others, with its first byte, at a position in the copied
-    /// bytes.
-    ///
-    /// # Errors
-    ///
-    /// The memory, unless [`Self::is_open`].
-    pub(crate) fn push(&mut self, advert: Advert<M>, first: u8, at: u64) -> Result<(), M> {
-        if !self.is_open() {
-            return Err(advert.memory);
-        }
-        if !self.has_call() {
-            (self.broken, self.voided) = (false, false);
-        }
-        self.add(advert, first, at, false)
     }
 
     /// Adds a detached block.
@@ -234,6 +207,7 @@ impl<M> TxBlocks<M> {
             at,
             finished: false,
             detached,
+            writing: false,
             posted: 0,
             in_messages: false,
             protected: false,
@@ -273,6 +247,7 @@ impl<M> TxBlocks<M> {
                 cookie: advert.cookie,
                 offset,
                 len: size - offset,
+                of_call: !block.detached,
             },
             (_, None) => Next::Ending(size - advert.done),
         };
@@ -286,16 +261,21 @@ impl<M> TxBlocks<M> {
         }
     }
 
-    /// Passes over the advert of the next block; this counts as no refusal. If it is a call's,
-    /// also passes over those behind it.
-    pub(crate) fn pass_over(&mut self) {
+    /// Passes over the advert of the next block; this counts as no refusal. A call's block is
+    /// `written` to a reader of the peer, or returns with those behind it.
+    pub(crate) fn pass_over(&mut self, written: bool) {
         match self.next_block() {
-            Some(b) if b.detached && b.advert.is_unsent() => b.advert.finish(),
-            Some(b) if !b.detached => {
+            Some(b) if b.detached || written && b.advert.is_unsent() => {
+                b.writing = !b.detached;
+                if b.advert.is_unsent() {
+                    b.advert.finish();
+                }
+            }
+            Some(_) => {
                 self.withdraw();
                 self.voided = true;
             }
-            _ => {}
+            None => {}
         }
     }
 
@@ -308,13 +288,17 @@ impl<M> TxBlocks<M> {
         Some(block.first)
     }
 
-    /// Notes posted bytes of the next rest; as a `message`, or as WRITE.
-    pub(crate) fn rest_posted(&mut self, bytes: u32, message: bool) {
+    /// Notes posted bytes of the next rest; as a `message`, or as WRITE. Returns true if nothing
+    /// more is to be written for now.
+    pub(crate) fn rest_posted(&mut self, bytes: u32, message: bool) -> bool {
         let block = self.next_block().and_then(|b| b.rest().map(|at| (b, at)));
-        if let Some((block, at)) = block {
-            block.in_messages |= message;
-            block.posted = at.saturating_add(bytes).min(block.advert.segment.size);
-        }
+        let Some((block, at)) = block else {
+            return true;
+        };
+        block.in_messages |= message;
+        block.posted = at.saturating_add(bytes).min(block.advert.segment.size);
+        let (whole, detached) = (block.is_posted(), block.detached);
+        whole && (detached || !self.more && self.unposted() == 0)
     }
 
     /// Notes sent bytes of the rest of this block.
@@ -327,7 +311,8 @@ impl<M> TxBlocks<M> {
 
     /// Returns true if posted bytes are incomplete.
     pub(crate) fn is_sending(&self) -> bool {
-        self.iter().any(|b| b.posted > b.advert.done)
+        let sending = |b: &TxBlock<M>| b.posted > b.advert.done || b.writing && !b.is_sent();
+        self.iter().any(sending)
     }
 
     fn oldest_posted(&mut self) -> Option<&mut TxBlock<M>> {
@@ -364,49 +349,12 @@ impl<M> TxBlocks<M> {
         new
     }
 
-    /// Withdraws the call's unsent adverts. Returns true if there were any.
-    pub(crate) fn withdraw(&mut self) -> bool {
-        let mut any = false;
-        let unsent = |b: &&mut TxBlock<M>| !b.detached && b.advert.is_unsent();
-        for block in self.iter_mut().filter(unsent) {
-            block.advert.finish();
-            any = true;
-        }
-        any
-    }
-
     /// Withdraws unsent adverts of detached blocks: bytes behind them are urgent.
     pub(crate) fn hurry(&mut self) {
         let unsent = |b: &&mut TxBlock<M>| b.detached && b.advert.is_unsent();
         for block in self.iter_mut().filter(unsent) {
             block.advert.finish();
         }
-    }
-
-    /// Makes the next return count as no refusal: a reader of the peer waits with its own memory.
-    pub(crate) fn void(&mut self) {
-        self.voided = true;
-    }
-
-    /// Returns the call's oldest block, and true if the peer has read it to the end.
-    pub(crate) fn oldest(&self) -> Option<(&Advert<M>, bool)> {
-        self.of_call().next().map(|b| (&b.advert, b.finished))
-    }
-
-    /// Takes the call's oldest block out, if it has returned.
-    pub(crate) fn take(&mut self) -> Option<Returned<M>> {
-        let at = self.iter().position(|b| !b.detached)?;
-        let back = self.iter().nth(at)?.advert.is_back();
-        let block = back.then(|| self.remove(at)).flatten()?;
-        let whole = !self.broken;
-        let voided = !block.finished && core::mem::take(&mut self.voided);
-        self.broken |= !block.finished;
-        Some(Returned {
-            memory: block.advert.memory,
-            size: block.advert.segment.size,
-            done: if whole { block.advert.done } else { 0 },
-            refused: whole && !block.finished && !voided,
-        })
     }
 
     /// Takes out a detached block that is sent, the oldest first.
@@ -435,6 +383,8 @@ impl<M> TxBlocks<M> {
     }
 }
 
+#[path = "tx_blocks_call.rs"]
+pub(super) mod call;
 #[path = "tx_blocks_collected.rs"]
 mod collected;
 #[path = "tx_blocks_protected.rs"]

@@ -11,7 +11,7 @@ fn a_writer_waits_until_the_bytes_are_elsewhere_whatever_keeps_them() {
     let second = b.push_detached(Advert::unregistered(22, 100, 2), 0, 0);
     assert_eq!((first, second, b.longest_wait(7)), (Ok(()), Ok(()), None));
     // bytes of it are posted, for which the peer has no buffer
-    b.pass_over();
+    b.pass_over(false);
     b.rest_posted(50, true);
     assert!(b.want(usize::MAX) && b.want(3));
     assert_eq!((b.longest_wait(4), b.any_to_move()), (Some(5), false));

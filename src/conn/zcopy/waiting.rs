@@ -2,9 +2,7 @@
 
 //! Waits of a call for memory that the peer has, or that its own transfer uses.
 
-use super::super::{Connection, SdpSock};
-use super::posted::Way;
-use super::transfer::Progress;
+use super::super::SdpSock;
 use super::{CANCEL_TIME, OFED_CANCEL_TIME};
 use crate::sys::net::sock::{Locked, FOREVER};
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
@@ -96,6 +94,15 @@ impl Waiting {
         }
     }
 
+    /// Sleeps until an event after `seq`, of what needs no program of the peer. Returns true if a
+    /// fatal signal has come.
+    pub(super) fn sleep_through(&mut self, sk: &SdpSock, lock: &mut Locked<'_>, seq: i32) -> bool {
+        if !self.dying.sleep(sk, lock, seq, FOREVER as usize) {
+            sk.give_up();
+        }
+        self.dying.has_begun()
+    }
+
     /// Sleeps until an event after `seq`: by `sleep`, for `timeout` jiffies; once the memory is
     /// being taken back, only a fatal signal interrupts, and not at once. Returns the request to
     /// take it back once, as soon as the wait is `over` or has been long enough. A peer that does
@@ -132,7 +139,9 @@ impl Waiting {
         } else {
             match sleep(lock, limit) {
                 Ok(left) => {
-                    spend(timeout, limit - left);
+                    if *timeout != FOREVER {
+                        *timeout -= limit - left;
+                    }
                     return Turn::Look;
                 }
                 Err(_) => Turn::Interrupted,
@@ -140,39 +149,5 @@ impl Waiting {
         };
         self.taken_back = Some(jiffies());
         turn
-    }
-}
-
-/// Subtracts passed jiffies from a call's time.
-pub(super) fn spend(timeout: &mut isize, passed: isize) {
-    if *timeout != FOREVER {
-        *timeout -= passed;
-    }
-}
-
-/// Waits until all requests of the oldest piece are complete. Returns true if the connection is
-/// lost, `None` if `sooner` becomes true of the connection before. Only a fatal signal ends this
-/// earlier, and not at once.
-pub(super) fn wait_moved(
-    sk: &SdpSock,
-    lock: &mut Locked<'_>,
-    way: Way,
-    dying: &mut Dying,
-    sooner: impl Fn(&Connection) -> bool,
-) -> Option<bool> {
-    loop {
-        let seq = sk.event_seq();
-        {
-            let mut c = sk.connection();
-            match c.transfers(way).progress() {
-                Some(Progress::Done) | None => return Some(false),
-                Some(Progress::Lost) => return Some(true),
-                Some(Progress::Moving) if sooner(&c) => return None,
-                Some(Progress::Moving) => {}
-            }
-        }
-        if !dying.sleep(sk, lock, seq, FOREVER as usize) {
-            sk.give_up();
-        }
     }
 }
