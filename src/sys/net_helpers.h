@@ -181,5 +181,7 @@ struct sdp_h_params {
 #undef P
 };
 extern struct sdp_h_params sdp_h_params;
+/* Number of writes of 0 to ipproto_memory. */
+extern unsigned int sdp_h_forgotten;
 
 #endif

@@ -14,6 +14,8 @@ struct sdp_h_params sdp_h_params = {
 #undef P
 };
 
+unsigned int sdp_h_forgotten;
+
 struct bounded {
 	int *value, least, most;
 };
@@ -40,6 +42,9 @@ static int set_bounded(const char *text, const struct kernel_param *param)
 			text, value);
 	}
 	WRITE_ONCE(*b->value, value);
+	/* the kernel's lock of parameters is held */
+	if (b->value == &sdp_h_params.ipproto_memory && !value)
+		WRITE_ONCE(sdp_h_forgotten, sdp_h_forgotten + 1);
 	return 0;
 }
 

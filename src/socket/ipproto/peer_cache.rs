@@ -10,22 +10,32 @@ use crate::sys::address::Address;
 use crate::sys::net::params;
 use crate::sys::time::{jiffies, milliseconds, seconds, Jiffies};
 use core::net::IpAddr;
+use core::str;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
-
-const SLOTS: usize = 128;
 
 /// Time of a host that has replied lately, in units of `ipproto_wait`: enough, by default, for a
 /// request to be repeated, which takes 1.5 s.
 const KNOWN: u32 = 8;
 
 /// A port of a host, or all of them for 0.
-struct Peer {
-    ip: IpAddr,
-    port: u16,
+#[derive(Clone, Copy)]
+pub(in crate::socket) struct Peer {
+    pub(in crate::socket) ip: IpAddr,
+    pub(in crate::socket) port: u16,
     /// Set if the host has replied by SDP.
-    answers: bool,
+    pub(in crate::socket) answers: bool,
     since: Jiffies,
+    /// [`params::forgotten`] at that time.
+    forgotten: u32,
+}
+
+impl Peer {
+    /// Returns the time until the entry expires, if it is valid.
+    fn left(&self) -> Option<Jiffies> {
+        let left = memory().checked_sub(jiffies().wrapping_sub(self.since))?;
+        (left > 0 && self.forgotten == params::forgotten()).then_some(left)
+    }
 }
 
 /// Returns the validity by the current parameter, so that setting it to 0 makes SDP be tried
@@ -40,9 +50,12 @@ pub(in crate::socket) struct PeerCache {
 }
 
 impl PeerCache {
+    /// Number of slots.
+    pub(in crate::socket) const SLOTS: usize = 128;
+
     pub(in crate::socket) fn new() -> Result<Self> {
-        let mut slots = KVec::with_capacity(SLOTS, GFP_KERNEL)?;
-        for _ in 0..SLOTS {
+        let mut slots = KVec::with_capacity(Self::SLOTS, GFP_KERNEL)?;
+        for _ in 0..Self::SLOTS {
             slots.push(None, GFP_KERNEL)?;
         }
         Ok(PeerCache { slots })
@@ -59,20 +72,37 @@ impl PeerCache {
             IpAddr::V4(a) => add(&a.octets()),
             IpAddr::V6(a) => add(&a.octets()),
         }
-        (sum >> 16) as usize % SLOTS
+        (sum >> 16) as usize % Self::SLOTS
     }
 
     /// Returns the entry of a destination, if any. Old entries are dropped.
     fn get(&mut self, ip: &IpAddr, port: u16) -> Option<bool> {
         let slot = self.slots.get_mut(Self::slot(ip, port))?;
         let found = slot.take_if(|found| found.ip == *ip && found.port == port)?;
-        let age = jiffies().wrapping_sub(found.since);
-        let answers = found.answers;
-        if age < memory() {
+        if found.left().is_some() {
             *slot = Some(found);
-            return Some(answers);
+            return Some(found.answers);
         }
         None
+    }
+
+    /// Returns the valid entry of a slot, and the seconds until it expires.
+    pub(in crate::socket) fn row(&self, slot: usize) -> Option<(Peer, Jiffies)> {
+        let peer = (*self.slots.get(slot)?)?;
+        Some((peer, peer.left()? / seconds(1)))
+    }
+
+    /// Drops the entries of a host, or all of them if the line is empty. `EINVAL`: no address.
+    pub(in crate::socket) fn flush(&mut self, line: &[u8]) -> Result {
+        let line = str::from_utf8(line).map_err(|_| EINVAL)?.trim();
+        let ip = match line {
+            "" => None,
+            ip => Some(ip.parse::<IpAddr>().map_err(|_| EINVAL)?.to_canonical()),
+        };
+        for slot in self.slots.iter_mut() {
+            let _ = slot.take_if(|peer| ip.is_none_or(|ip| peer.ip == ip));
+        }
+        Ok(())
     }
 
     /// Returns true if SDP need not be tried there.
@@ -107,6 +137,7 @@ impl PeerCache {
                 port,
                 answers,
                 since: jiffies(),
+                forgotten: params::forgotten(),
             });
         }
     }

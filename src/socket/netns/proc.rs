@@ -10,6 +10,7 @@ use crate::conn::{Outcome, SdpSock};
 use crate::memory::pressure;
 use crate::memory::protect::Refusal;
 use crate::protocol::{Mid, Violation};
+use crate::socket::ipproto::PeerCache;
 use crate::sys::address::Address;
 use crate::sys::net::netns::{ProcEntry, ProcFile, ProcRows};
 use core::fmt::Write;
@@ -23,6 +24,7 @@ use kernel::sync::aref::ARef;
 pub(super) const FILES: &[ProcEntry<Netns>] = &[
     ProcEntry::rows::<Sockets>(),
     ProcEntry::rows::<Choices>(),
+    ProcEntry::of::<Peers>(),
     ProcEntry::of::<Statistics>(),
 ];
 
@@ -148,6 +150,33 @@ impl ProcRows for Choices {
     }
 }
 
+/// `/proc/net/sdp_peers`: a row for each destination that is remembered. A written address is
+/// forgotten; an empty line forgets all.
+struct Peers;
+
+impl ProcFile for Peers {
+    type Of = Netns;
+    const NAME: &'static CStr = c"sdp_peers";
+    const WRITABLE: bool = true;
+
+    fn show(netns: &Netns, to: &SeqFile) {
+        seq_print!(to, "address port choice seconds_left\n");
+        for slot in 0..PeerCache::SLOTS {
+            let row = netns.peer_cache.lock().row(slot);
+            if let Some((peer, left)) = row {
+                let mut line = Line::new();
+                let choice = if peer.answers { "SDP" } else { "TCP" };
+                let _ = write!(line, "{} {} {choice} {left}", peer.ip, peer.port);
+                line.put(to);
+            }
+        }
+    }
+
+    fn written(netns: &Netns, line: &[u8]) -> Result {
+        netns.peer_cache.lock().flush(line)
+    }
+}
+
 /// `/proc/net/sdpstats`. Any write clears the counters.
 struct Statistics;
 
@@ -218,8 +247,9 @@ impl ProcFile for Statistics {
         }
     }
 
-    fn written(netns: &Netns) {
+    fn written(netns: &Netns, _: &[u8]) -> Result {
         netns.clear_stats();
+        Ok(())
     }
 }
 

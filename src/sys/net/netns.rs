@@ -8,6 +8,7 @@ use super::super::single::Single;
 use core::any::TypeId;
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
+use core::slice;
 use kernel::ffi::c_void;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
@@ -41,8 +42,10 @@ pub(crate) trait ProcFile: 'static {
     const WRITABLE: bool = false;
     /// Writes the text.
     fn show(of: &Self::Of, to: &SeqFile);
-    /// Handles a write to the file.
-    fn written(_of: &Self::Of) {}
+    /// Handles a write of a line to the file.
+    fn written(_of: &Self::Of, _line: &[u8]) -> Result {
+        Ok(())
+    }
 }
 
 /// A file with a heading and a row for each object. No lock is held between two rows: objects come
@@ -285,15 +288,15 @@ unsafe extern "C" fn show<F: ProcFile>(seq: *mut c::seq_file, _: *mut c_void) ->
 
 /// # Safety
 ///
-/// As for `show`.
-unsafe extern "C" fn write<F: ProcFile>(file: *mut c::file, _: *mut u8, len: usize) -> i32 {
-    // SAFETY: As for `show`; the file is open.
-    F::written(unsafe {
-        held(Net::from_raw(c::seq_file_single_net(
-            (*file).private_data.cast(),
-        )))
-    });
-    i32::try_from(len).unwrap_or(i32::MAX)
+/// As for `show`; `line` has `len` bytes.
+unsafe extern "C" fn write<F: ProcFile>(file: *mut c::file, line: *mut u8, len: usize) -> i32 {
+    // SAFETY: As for `show`; the file is open. The C side has copied the bytes for this call.
+    let (of, line) = unsafe {
+        let net = Net::from_raw(c::seq_file_single_net((*file).private_data.cast()));
+        (held(net), slice::from_raw_parts(line, len))
+    };
+    // 0 has the C side return the number of bytes
+    F::written(of, line).map_or_else(|e| e.to_errno(), |()| 0)
 }
 
 /// The heading, `SEQ_START_TOKEN`. A row is the address of its object, with a reference.

@@ -19,6 +19,12 @@ macro_rules! params {
     };
 }
 
+/// Returns how often 0 was written to `ipproto_memory`.
+pub(crate) fn forgotten() -> u32 {
+    // SAFETY: As above.
+    unsafe { ptr::read_volatile(&raw const c::sdp_h_forgotten) }
+}
+
 params! {
     /// Time that a waiting receiver polls before it sleeps (us), 0: none.
     recv_poll

@@ -2,11 +2,13 @@
 
 //! `sdpctl check` tells what rules of libsdp.so mean, and `sdpctl map` turns the TCP sockets of
 //! programs into SDP's without such a library, which `sdpctl enable` has systemd do for a service.
+//! `sdpctl peers` shows what such sockets remember of peers.
 
 mod check;
 mod explain;
 mod map;
 mod options;
+mod peers;
 mod unit;
 
 use clap::Parser;
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         Command::Map(o) => map::run(&o.command, &mut text),
         Command::Enable(o) => unit::enable(&o, &mut text),
         Command::Disable(o) => unit::disable(&o, &mut text),
+        Command::Peers(o) => peers::run(&o, &mut text),
     };
     let done = done.and_then(|()| Ok(io::stdout().write_all(&text)?));
     match done {

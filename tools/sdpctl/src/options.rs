@@ -3,7 +3,7 @@
 //! The command line. The completions of shells are made from it, too: see tools/completions.
 
 use clap::{Args, Parser, Subcommand, ValueHint};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 /// Look after SDP for programs that were written for TCP.
@@ -24,6 +24,27 @@ pub enum Command {
     Enable(Units),
     /// Undo enable
     Disable(Units),
+    /// Show the hosts and ports whose answer IPPROTO_SDP sockets remember
+    Peers(Peers),
+}
+
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Peers {
+    #[command(subcommand)]
+    pub command: Option<PeersCommand>,
+    /// Print JSON: an array with an object for each
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Subcommand)]
+pub enum PeersCommand {
+    /// Forget them, or those of these hosts, so that SDP is tried again
+    Flush {
+        #[arg(value_name = "ADDRESS")]
+        addresses: Vec<IpAddr>,
+    },
 }
 
 #[derive(Args)]

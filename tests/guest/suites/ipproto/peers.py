@@ -3,9 +3,11 @@
 is remembered."""
 
 import contextlib
+import json
+import subprocess
 import time
 
-from lib import either, module, netns
+from lib import either, mapping, module, netns, observe
 from lib.either import SDP, TCP
 from lib.registry import case
 
@@ -101,3 +103,67 @@ def behind_a_firewall(e):
         with either.parameters(ipproto_wait=400, ipproto_memory=1000), either.counts(e, "peer", accepted_by_tcp=1):
             falls(e, listener, tcp_remembered=1)
     answered(e, listener)
+
+
+PEERS = "/proc/thread-self/net/sdp_peers"
+
+
+def remembered(e, port):
+    """The choices of the host and of its port."""
+    rows = [line.split() for line in observe.read(PEERS).splitlines()[1:]]
+    found = {int(port): choice for ip, port, choice, left in rows if ip == e.there and 0 <= int(left) <= 1000}
+    return found.get(0), found.get(port)
+
+
+def forget(line):
+    with netns.inside("self"), open(PEERS, "w") as file:
+        file.write(line)
+
+
+@case(reference=False, timeout=60)
+def seen_and_cleared(e):
+    """/proc/net/sdp_peers has the choices until a write, or ipproto_memory=0, clears them."""
+    e.needs_wire()
+    listener = either.listen(e, TCP)
+
+    def memory(value):
+        netns.parameter("ipproto_memory", value)
+
+    def again(**counted):
+        falls(e, listener, **counted)
+        e.equal(remembered(e, listener.port), ("SDP", "TCP"), "what is remembered")
+
+    with either.parameters(ipproto_wait=5000, ipproto_memory=1000):
+        forget("\n")
+        again(tcp_refused=1)
+        forget("10.99.99.99\n")
+        again(tcp_remembered=1)
+        e.equal(e.error(forget, "nonsense\n"), "EINVAL", "no address")
+        for clear in (lambda: forget(f"{e.there}\n"), lambda: forget("\n"), lambda: memory(0)):
+            clear()
+            memory(1000)
+            e.equal(remembered(e, listener.port), (None, None), "what is remembered once it is cleared")
+            again(tcp_refused=1)
+
+
+@case(reference=False, timeout=60)
+def by_sdpctl(e):
+    """The same by `sdpctl peers`."""
+    e.needs_wire()
+    mapping.needs(e)
+
+    def peers(*words):
+        with netns.inside("self"):
+            done = subprocess.run([mapping.SDPCTL, "peers", *words], capture_output=True, text=True)
+        e.equal((done.returncode, done.stderr), (0, ""), f"status and complaints of sdpctl peers {' '.join(words)}")
+        return done.stdout
+
+    listener = either.listen(e, TCP)
+    with either.parameters(ipproto_wait=5000, ipproto_memory=1000):
+        for words in (("flush",), ("flush", e.there)):
+            falls(e, listener, tcp_refused=1)
+            rows = {row["port"]: row["choice"] for row in json.loads(peers("--json")) if row["address"] == e.there}
+            e.equal((rows.get(None), rows.get(listener.port)), ("SDP", "TCP"), "what is remembered")
+            e.check(any(line.split()[:3] == [e.there, "all", "SDP"] for line in peers().splitlines()), "no row of the host")
+            peers(*words)
+            e.equal(remembered(e, listener.port), (None, None), "what is remembered once it is flushed")
