@@ -20,7 +20,7 @@ PATIENT = {"ipproto_wait": 5000, "ipproto_memory": 0}
 
 @case(reference=False)
 def looks_like_tcp(e):
-    """A socket of IPPROTO_SDP is one of its family; only the protocol tells."""
+    """A socket of IPPROTO_SDP looks like one of TCP, except for its protocol."""
     sock = either.make(e)
     for option, wanted in ((consts.SO_DOMAIN, e.family), (consts.SO_PROTOCOL, SDP), (socket.SO_TYPE, socket.SOCK_STREAM)):
         e.equal(sock.get(socket.SOL_SOCKET, option), wanted, f"option {option}")
@@ -50,7 +50,7 @@ def takes_all(e):
 
 @case(reference=False, hosts=(1, 2))
 def counted(e):
-    """What was chosen is counted on both ends."""
+    """Both ends count the choice."""
     with either.parameters(**PATIENT):
         listener = either.listen(e)
         with either.counts(e, connected_by_sdp=1), either.counts(e, "peer", accepted_by_sdp=1):
@@ -64,7 +64,7 @@ def counted(e):
 
 @case(reference=False)
 def told(e):
-    """What each socket was found to be, and why, is in /proc/net/sdp_ipproto until it is closed."""
+    """/proc/net/sdp_ipproto has the choice for each socket and its reason until it is closed."""
     def choice(sock, where="self"):
         return observe.choices(where).get(os.fstat(sock.fileno()).st_ino)
 
@@ -90,7 +90,8 @@ def told(e):
 
 @case(reference=False)
 def seen(e):
-    """A listener of both is where TCP's are told, as the descriptor's; a connection by SDP is not."""
+    """A listener of both is listed among TCP's, with the descriptor's inode. A connection by SDP is
+    not."""
     def tcp():
         text = observe.read("/proc/thread-self/net/" + ("tcp6" if e.six else "tcp"), "peer")
         return {int(row[9]): row[3] for row in map(str.split, text.splitlines()[1:])}
@@ -141,7 +142,7 @@ def nobody(e):
 
 @case(reference=False)
 def no_device(e):
-    """What no RDMA device leads to is TCP's at once."""
+    """Addresses that no RDMA device leads to are TCP's at once."""
     e.needs_wire()
     listener = either.listen(e, TCP, "self", host=e.loopback)
     with either.parameters(**PATIENT, local_transport=0), either.counts(e, tcp_unreachable=1):
@@ -165,7 +166,8 @@ def address_without_device(e):
 
 @case(reference=False)
 def no_answer(e):
-    """A peer that does not answer by SDP in time, because its backlog is full there, is asked by TCP."""
+    """A peer that does not reply by SDP in time, since its backlog is full there, gets a request by
+    TCP."""
     listener = either.listen(e, backlog=0)
     filling = e.socket()
     filling.connect(e.address(e.there, listener.port))
@@ -179,7 +181,8 @@ def no_answer(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def late_neighbour(e):
-    """The time for SDP's answer begins when it can be asked: TCP has to wait for the neighbour, too."""
+    """The time for the reply by SDP begins with the request. TCP has to wait for the neighbour,
+    too."""
     e.needs_wire()
     device = netns.device()
     address = json.loads(netns.run("peer", "ip -j link show dev " + netns.device("peer")))[0]["address"]
@@ -230,7 +233,7 @@ def known_to_answer(e):
 
 @case(reference=False, hosts=(1, 2))
 def remembered(e):
-    """That a peer has no SDP is remembered, port by port, for so long as the parameter says."""
+    """A peer without SDP is remembered, port by port, for the time that the parameter sets."""
     listener, other = either.listen(e, TCP), either.listen(e)
     with either.parameters(ipproto_wait=5000, ipproto_memory=1000):
         with either.counts(e, tcp_refused=1, tcp_remembered=2):
@@ -264,7 +267,7 @@ def forgotten(e):
 
 @case(reference=False)
 def own_condition(e):
-    """What keeps only this socket from SDP is not remembered of the host."""
+    """Conditions of this socket alone that exclude SDP are not remembered for the host."""
     e.needs_wire()
     with either.parameters(ipproto_wait=5000, ipproto_memory=1000):
         listener = either.listen(e)
@@ -305,7 +308,7 @@ def _non_blocking(e, listener, register=None):
 
 @case(reference=False, hosts=(1, 2))
 def non_blocking(e):
-    """connect() does not wait; the socket is writable when it is decided and connected, by whatever it is."""
+    """connect(2) does not wait. The socket is writable once it is connected by either protocol."""
     with either.parameters(**PATIENT):
         for protocol in (SDP, TCP):
             listener = either.listen(e, protocol)
@@ -321,7 +324,8 @@ def non_blocking(e):
 
 @case(reference=False, hosts=(1, 2))
 def epoll(e):
-    """Whoever waits since before connect() is told once of the connection, and then of bytes."""
+    """A poller from before connect(2) gets one event for the connection, and then events for bytes.
+    """
     with either.parameters(**PATIENT):
         for protocol in (SDP, TCP):
             for flags in (0, consts.EPOLLET):
@@ -410,7 +414,7 @@ def connects_anew(e):
 
 @case(reference=False)
 def epoll_anew(e):
-    """Whoever began to wait when it was connected by SDP is told of TCP's bytes after another connect()."""
+    """A poller from a connection by SDP gets TCP's events after another connect(2)."""
     nowhere = (0).to_bytes(2, "little") + bytes(26)
     with either.parameters(**PATIENT):
         for protocol in (SDP, TCP):
@@ -444,7 +448,8 @@ def no_way_to_shut_down(e):
 
 @case(reference=False)
 def binds_anew(e):
-    """A port that the program did not choose is given back with the connection, or the attempt: bind() may follow, as on TCP."""
+    """A port that the program did not choose is released with the connection or the attempt.
+    bind(2) may follow, as on TCP."""
     nowhere = (0).to_bytes(2, "little") + bytes(26)
     with either.parameters(ipproto_wait=100000, ipproto_memory=0):
         for protocol in (TCP, SDP):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What may happen to a process and to its device, in each state that its socket can be in. Nothing is left each time: no socket,
-no pinned page, no reference to the module, and on the devices no PD, CQ, QP or MR."""
+"""Events of a process and of its device, in each state of its socket. Each leaves nothing: no
+socket, no pinned page, no reference to the module, and on the devices no PD, CQ, QP or MR."""
 
 import contextlib
 import ctypes
@@ -210,14 +210,15 @@ class Subject:
             self.child.kill()
 
     def quiet(self):
-        """Until it has sent what it has to send for now; a request that is not answered is repeated 1.5 s later."""
+        """Waits until nothing is sent any more. A request without a reply is repeated 1.5 s later.
+        """
         if self.state is connecting:
             self.e.until(lambda: sent() > self._sent, "the request")
         if self.state is connecting_to_full:
             self.e.until(lambda: dropped() > self._dropped, "the request's arrival")
 
     def other_end(self):
-        """The other end hears of the end."""
+        """Checks that the peer gets the end."""
         if self.far:
             name = self.state.__name__
             if self.state in CLOSED:
@@ -314,8 +315,8 @@ def stopped(e):
 
 @case(reference=False, timeout=400)
 def stopped_for_minutes(e):
-    """Processes in all states that are connected are suspended for two minutes, with all that their other ends can write: the
-    connections last, others go on, and who waited for something has it afterwards."""
+    """Processes in all connected states are stopped for two minutes, with all that their peers can
+    write. The connections last, others go on, and each waiting call completes afterwards."""
     if not THOROUGH:
         e.skip("takes minutes (env THOROUGH=1)")
     nothing = Nothing(e)
@@ -343,7 +344,8 @@ def stopped_for_minutes(e):
 
 @case(reference=False, families=SOME, timeout=240)
 def traced(e):
-    """A debugger stops it in its call, the other end writes all it can, it goes on, and is killed."""
+    """A debugger stops a process in its call, the peer writes all it can, the process goes on, and
+    is killed."""
     seize, interrupt, detach = 0x4206, 0x4207, 17
 
     def ptrace(request, pid):
@@ -368,7 +370,8 @@ def traced(e):
 
 @case(reference=False, families=SOME, timeout=240)
 def executes(e):
-    """Another thread of it calls exec(2): the call ends with its thread, and the socket with its descriptor."""
+    """Another thread calls exec(2): the call ends with its thread, and the socket with its
+    descriptor."""
     told, tell = os.pipe()
 
     def before():
@@ -390,8 +393,8 @@ def executes(e):
 
 @case(reference=False, families=SOME, timeout=240)
 def out_of_memory(e):
-    """It is killed because its cgroup is out of memory, which another process of that has used up; what is taken from it at once
-    is all its memory, what it has lent as well."""
+    """The OOM killer kills a process because another one has used up its cgroup. All its memory
+    goes at once, blocks in flight as well."""
     with Group(e) as group:
         files = group._path
         (files / "memory.oom.group").write_text("1")
@@ -439,7 +442,8 @@ def without(where, name):
 
 @case(reference=False, timeout=300)
 def device_removed(e):
-    """`rdma link del` of the process's device: its calls end, and the other end hears of it."""
+    """`rdma link del` of the process's device: its calls end, and the peer gets an error or the
+    end."""
     def event(subjects):
         with without("self", "rxe0"):
             for subject in subjects:
@@ -468,8 +472,9 @@ def other_device_removed(e):
 
 
 class Wire:
-    """The link of both ends, which can be gone for a moment. What rxe has to send in that moment, for want of a route, breaks the
-    queue pair, that of the connection manager as well; and then no connection is made any more."""
+    """The link of both ends, which can be down for a moment. A packet that rxe sends meanwhile,
+    without a route, breaks its queue pair. If that is the connection manager's, no connection can
+    be made any more."""
 
     PORT = "/sys/class/infiniband/{}/ports/1/{}"
     RDMA = {"self": "rxe0", "peer": "rxe1"}
@@ -511,13 +516,13 @@ class Wire:
             return False
 
     def back(self):
-        """It is there again: the ports, and the routes. That takes some time after the link."""
+        """Waits until ports and routes are there again, which takes some time after the link."""
         self._e.until(lambda: all("ACTIVE" in state for state in self._read("state")) and self._routed(), "the link", self._e.patience * 3)
 
 
 @case(reference=False, timeout=300)
 def link_flap(e):
-    """The wire is gone for a moment: what was connected stays so."""
+    """The wire is down for a moment: connections last."""
     wire = Wire(e)
 
     def event(subject):
@@ -538,7 +543,8 @@ def link_flap(e):
 
 @case(reference=False, timeout=120)
 def namespace_goes(e):
-    """The last process of a network namespace dies, with sockets in all states that need no other process: the namespace goes."""
+    """The last process of a network namespace dies, with sockets in all states that need no other
+    process. The namespace goes."""
     nothing = Nothing(e)
     own, other, name = *(("fd7a::1", "fd7a::2") if e.six else ("10.79.0.1", "10.79.0.2")), "life"
     netns.run("self", f"ip netns add {name}")

@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 
 def rdma_packets():
-    """What all RDMA devices have sent."""
+    """Returns the packets sent by all RDMA devices."""
     total = 0
     for path in glob.glob("/sys/class/infiniband/*/ports/1/hw_counters/sent_pkts"):
         with open(path) as file:
@@ -153,7 +153,8 @@ def other_namespace(e):
 
 @case(hosts=HERE, reference=False, timeout=60)
 def nothing_is_left(e):
-    """A namespace ends with connections in every state; its counters, sockets and the module's references go with it."""
+    """A namespace ends with connections in every state. Its counters, sockets and references to the
+    module go with it."""
     before = references()
 
     def lives_and_dies():
@@ -215,7 +216,7 @@ def killed(e):
 
 @case(hosts=HERE, timeout=60)
 def killed_reader(e):
-    """A sender whose peer dies with bytes unread is told so."""
+    """A sender gets an error when its peer dies with bytes unread."""
     listener = e.listen(host=e.loopback)
 
     def read_a_little():
@@ -235,7 +236,7 @@ def killed_reader(e):
 
 @case(hosts=HERE)
 def nobody_looks(e):
-    """What comes to a socket that nobody calls or watches, of which no worker takes notice: it is there for whoever looks."""
+    """Bytes come to a socket without a call, poller or worker. The next call finds them."""
     near, far = e.pair()
     e.wait_mask(near, "OUT")
     far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -278,7 +279,7 @@ def watched_later(e):
 
 @case(hosts=HERE)
 def nobody_looked(e):
-    """Bytes that came unnoticed are unread bytes: who closes on them resets."""
+    """Bytes that came unnoticed are unread: close(2) resets the connection."""
     near, far = e.pair()
     near.send(b"y")
     e.note("the other way", far.recv(10))
@@ -290,7 +291,8 @@ def nobody_looked(e):
 
 @case(hosts=HERE, reference=False, timeout=120)
 def full_backlog(e):
-    """Connections beyond the backlog are made when there is room. (TCP forgets some of them, with SYN cookies.)"""
+    """Connections beyond the backlog are established when there is space. (TCP drops some of them,
+    with SYN cookies.)"""
     listener = e.listen(host=e.loopback, backlog=1)
     waiting = []
     for _ in range(5):
@@ -360,8 +362,8 @@ def both_copy(e):
 
 @case(hosts=HERE, reference=False, timeout=120)
 def one_processor(e):
-    """Who waits does not help where that would take the processor from who copies. A thread has to be held to its processor: the
-    kernel moves others as it likes."""
+    """A waiting task does not help to copy where that would take the processor from the task that
+    copies. Threads are pinned to processors, since the scheduler moves others."""
     os.sched_setaffinity(0, {0})
     near, far = e.pair()
     for sock in (near, far):
@@ -380,7 +382,8 @@ def one_processor(e):
 
 @case(hosts=HERE, reference=False, families=("v4",), timeout=60)
 def few_sends_a_connection(e):
-    """A connection of a few large sends goes by what is likely here: they are copied once instead of twice, from 256 KiB on."""
+    """A connection of a few large sends copies once instead of twice from 256 KiB on, without
+    measuring."""
     for size, direct in ((MIB // 4 - 1, False), (MIB // 4, True), (4 * MIB, True)):
         near, far = e.pair()
         task = e.task(far.recv_exactly, 2 * size)
@@ -395,7 +398,7 @@ def few_sends_a_connection(e):
 
 @case(hosts=HERE, reference=False, timeout=60)
 def to_itself(e):
-    """What is read goes to where it comes from: one buffer at both ends."""
+    """Bytes are received into the buffer that they come from, at both ends."""
     near, far = e.pair()
     near.set(socket.IPPROTO_TCP, consts.SDP_ZCOPY_THRESH, 4096)
     shared = bytearray(pattern.Pattern(3).at(0, MIB))
@@ -445,7 +448,8 @@ def unload(e):
 
 @case(hosts=HERE, reference=False, families=("v4",))
 def small_ones(e):
-    """Small messages that wait until those before are taken: all are there for whoever looks, however that is, and go in time if nobody does."""
+    """Small messages that wait until earlier ones are drained: any call finds them all, and they go
+    in time without one."""
     near, far = e.pair()
     for byte in (b"a", b"b", b"c"):
         near.send(byte)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""epoll: level and edge, one shot, exclusive; how often it wakes."""
+"""epoll: level and edge, one shot, exclusive, and the number of wakeups."""
 
 import fcntl
 import os
@@ -27,7 +27,7 @@ def now(poller):
 
 
 def soon(e, poller, bits=0):
-    """The next answer that has these bits: an edge that tells less may come before."""
+    """Returns the next event mask with these bits. An edge with fewer may come before."""
     while True:
         ready = poller.poll(e.patience)
         e.check(ready, "epoll was never answered")
@@ -138,7 +138,7 @@ def edge_wakeups(e):
 
 @case
 def edge_in_out(e):
-    """With IN and OUT asked, an edge of one tells both as they are."""
+    """With IN and OUT requested, an edge of one reports both."""
     near, far = e.pair()
     poller = watch(near, IN | OUT | RDHUP | ET)
     e.note("at first", soon(e, poller))
@@ -169,7 +169,8 @@ def oneshot(e):
 
 @case
 def exclusive(e):
-    """EPOLLEXCLUSIVE on a listener: of two sleepers at least one is woken, and nothing is lost."""
+    """EPOLLEXCLUSIVE on a listener: at least one of two sleepers wakes, and no connection is lost.
+    """
     listener = e.listen()
     pollers = [watch(listener, IN | EXCLUSIVE) for _ in range(2)]
     tasks = [e.task(soon, e, poller) for poller in pollers]
@@ -185,7 +186,7 @@ def exclusive(e):
 
 @case
 def events_of_ends(e):
-    """What an edge-triggered sleeper is told of each kind of end."""
+    """Events that an edge-triggered sleeper gets for each kind of end."""
     for name in ("end", "close", "reset", "own", "unread"):
         near, far = e.pair()
         if name == "unread":
@@ -274,7 +275,7 @@ def in_two_sets(e):
 
 @case
 def end_alone(e):
-    """Whoever watches for the end alone is told of it, by poll(2) as well."""
+    """A poller of the end alone gets it, by poll(2) as well."""
     near, far = e.pair()
     watched = watch(near, RDHUP | ET)
     polled = select.poll()
@@ -289,7 +290,7 @@ def end_alone(e):
 
 @case
 def about_nothing(e):
-    """What only the kernels tell one another is no event of the program's."""
+    """Messages between the kernels alone are no events for the program."""
     near, far = e.pair()
     level, edges, both = watch(near, IN), watch(near, IN | ET), watch(near, IN | OUT | ET)
     e.note("room", soon(e, both, OUT))
@@ -306,7 +307,8 @@ def about_nothing(e):
 
 @case
 def nobody_asks(e):
-    """A program that watches and then does something else: what it has sent goes on, bytes come, signals come."""
+    """A program polls and then does something else: its sent bytes go on, bytes come, signals come.
+    """
     near, far = e.pair()
     watched = watch(near, IN | OUT | ET)
     e.note("room", soon(e, watched, OUT))
@@ -323,7 +325,7 @@ def nobody_asks(e):
 
 @case
 def each_wakes_all(e):
-    """Tasks that watch one socket each in their own way are all told of each message."""
+    """Tasks that poll one socket each in its own way all get an event for each message."""
     near, far = e.pair()
     for turn in range(50):
         pollers = [watch(near, IN | ET), watch(near, IN), watch(near, IN | RDHUP | ET)]

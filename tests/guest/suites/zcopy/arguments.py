@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The page from which userfaultfd has its arguments is the program's: what it writes there gains it nothing (SDP_ASYNC_SEND)."""
+"""The page of userfaultfd's arguments is in the program's memory (SDP_ASYNC_SEND). Writes to it
+gain the program nothing."""
 
 import ctypes
 import mmap
@@ -27,7 +28,8 @@ def some(address, length):
 
 
 def writer(value, offset, begun):
-    """Writes where the kernel is going to map its page: where a page fits now. Whether it came."""
+    """Writes where the kernel will map its page, at the lowest free place. Returns true if the page
+    came."""
     code = mmap.mmap(-1, PAGE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
     code.write(WRITER)
     function = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_int, *[ctypes.c_void_p] * 3, ctypes.c_ulong, ctypes.c_ulong)(
@@ -43,20 +45,21 @@ def writer(value, offset, begun):
 
 
 def of_kernel_threads():
-    """How many descriptors the kernel's threads have."""
+    """Returns the number of descriptors of the kernel's threads."""
     return len(os.listdir("/proc/2/fd"))
 
 
 def was_there(e, met):
-    """A case shows nothing where the program has not found the page: another mapping may take the place, as on the debug kernel."""
+    """Skips the case if the program has not found the page, whose place another mapping may take,
+    as on the debug kernel."""
     if not met:
         e.skip("the page was not where it was looked for")
 
 
 @case(reference=False, families=("v4",), timeout=120)
 def asks_for_events(e):
-    """Who asks for more events than the kernel's would have the module's worker take in a descriptor for each child: to have them asked
-    for takes a privilege, which the worker has."""
+    """A program changes the features so that each fork would install a descriptor in the module's
+    worker. The worker has the privilege for these events."""
     near, far = pair(e)
     before, met = of_kernel_threads(), 0
 
@@ -84,8 +87,8 @@ def asks_for_events(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def registers_for_more(e):
-    """Who has more than writes caught could hold up calls of the kernel's in its memory, as with a userfaultfd of its own, for as long as a
-    block is in flight; so the module's is closed."""
+    """A program changes the mode to catch missing pages, too, which could block kernel calls as
+    long as a block is in flight. The module closes its userfaultfd then."""
     near, far = pair(e)
     other, reader = pair(e)
     counters, held = Counters(), 0

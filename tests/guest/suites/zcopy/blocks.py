@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Blocking calls whose bytes go straight between the pages of the two programs, and those for which they must not."""
+"""Blocking calls whose bytes are transferred between the pages of the two programs, and those that
+must copy."""
 
 import ctypes
 import mmap
@@ -31,7 +32,7 @@ def pair(e):
 
 
 class Counters:
-    """What the counters of both ends have gained since."""
+    """Growth of the counters of both ends."""
 
     def __init__(self):
         self._before = {where: observe.stats(where) for where in netns.hosts()}
@@ -67,9 +68,9 @@ def whole(e):
 
 
 def pipelined(e, turn=1):
-    """A pair whose near end (its far one, if `turn` is -1) has told the other one that its readers may advertise, and no reader
-    has had bad luck with that yet: after that, it does not do so for a while. So the first bytes are for one that polls, who
-    never does."""
+    """Returns a pair where the far end's readers may advertise (the near end's, if `turn` is -1),
+    and none has had to cancel yet. An end stops advertising for a while after a cancel, so the
+    first bytes go to a reader that polls, which never advertises."""
     near, far = pair(e)[::turn]
     counters = Counters()
     task = e.task(pattern.send, near, 2, MIB, [MIB])
@@ -92,13 +93,14 @@ def waiting_reader(e, sock, size, flags=socket.MSG_WAITALL):
 
 
 def before_it_gives_up(e, attempt):
-    """A reader takes its memory back if nothing comes for a second: on a slow machine, that may be too early for a test."""
+    """Retries: a reader cancels its advert if nothing comes for a second, which a slow machine may
+    take."""
     e.lucky(attempt, "the reader took its memory back")
 
 
 @case(reference=False, timeout=120)
 def written(e):
-    """A sender writes straight to the memory of a reader who waits: nothing is copied, or read by the peer."""
+    """A sender writes to the memory of a waiting reader: nothing is copied, or read by the peer."""
     for size in (MIB, 2 * MIB - 65536, 300_001):
         def attempt():
             near, far = pipelined(e)
@@ -202,7 +204,8 @@ def end_for_a_waiting_reader(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def changed_mind(e):
-    """A sender that goes to Pipelined mode and back again and again, at whatever moment for the reader's adverts."""
+    """A sender enters and leaves Pipelined mode again and again, at any moment relative to the
+    reader's adverts."""
     near, far = pair(e)
     size, rounds = 200_000, 300
     task = e.task(pattern.receive, far, 4, size * rounds, [MIB, size, 3 * size])
@@ -216,7 +219,7 @@ def changed_mind(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def idle_reader(e):
-    """A reader to whom nothing comes takes its memory back, and gets what comes later."""
+    """A reader without bytes cancels its advert, and gets bytes that come later."""
     near, far = pipelined(e)
     task, _ = waiting_reader(e, far, MIB)
     unpinned(e)
@@ -254,7 +257,8 @@ def both_ways(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def both_send_first(e):
-    """Two programs that both send before they receive, as much as fits the buffers of both: on TCP that works."""
+    """Two programs both send before they receive, as much as the buffers of both hold, which works
+    on TCP."""
     near, far = pair(e)
     data = pattern.Pattern(8).at(0, 100000)
     tasks = [e.task(calls.send, near, data), e.task(calls.send, far, data)]
@@ -320,7 +324,8 @@ def peeked(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def polled(e):
-    """What poll calls readable can be read without waiting; a block at the other end is not."""
+    """Bytes that poll(2) reports can be read without waiting. A block at the other end does not
+    count."""
     near, far = pair(e)
     total = 2 * MIB
     task = e.task(pattern.send, near, 7, total, [total])
@@ -336,7 +341,7 @@ def polled(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def not_waiting(e):
-    """A non-blocking reader who does not poll gets the bytes as well."""
+    """A non-blocking reader that does not poll gets the bytes as well."""
     near, far = pair(e)
     total = MIB
     task = e.task(pattern.send, near, 7, total, [total])
@@ -485,7 +490,7 @@ def bad_address(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def interrupted(e):
-    """A signal ends a send that waits for its reader; what it says it has sent arrives, and no more."""
+    """A signal ends a send that waits for its reader. Exactly the bytes that it returns arrive."""
     near, far = pair(e)
     data, part = pattern.Pattern(3).at(0, 64 * MIB), 3 * MIB + 5
     checker = pattern.Checker(3)
@@ -503,7 +508,8 @@ def interrupted(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def dissolved(e):
-    """connect(AF_UNSPEC) beside a send whose block is advertised: the send ends, and what it lent is let go of."""
+    """connect(AF_UNSPEC) during a send whose block is advertised: the send ends, and its pages are
+    unpinned."""
     for _ in range(5):
         near, far = pair(e)
         counters = Counters()
@@ -519,7 +525,8 @@ def dissolved(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def killed(e):
-    """A sender or a reader dies at any moment: nothing stays pinned, and the other end learns it."""
+    """A sender or a reader dies at any moment: nothing stays pinned, and the other end gets an
+    error or the end."""
     choice = random.Random(1)
     for turn in range(e.rounds(12)):
         listener = e.listen()
@@ -552,7 +559,8 @@ def killed(e):
 
 
 def one_end_dies(e, turns, size, least):
-    """One end, the sender or the reader in turn, dies when `least(turn)` MiB have gone by calls of `size` bytes: the other one learns it."""
+    """Kills the sender or the reader in turn after `least(turn)` MiB by calls of `size` bytes. The
+    other end gets an error or the end."""
     data = bytes(size)
 
     def send_on(sock):
@@ -588,5 +596,6 @@ def one_end_dies(e, turns, size, least):
 
 @case(reference=False, families=("v4",), timeout=120)
 def killed_midway(e):
-    """One end dies while the other one moves bytes from or to its memory: that one learns it, too."""
+    """One end dies while the other one moves bytes from or to its memory. The other end gets an
+    error or the end."""
     one_end_dies(e, e.rounds(16), 16 * MIB, lambda turn: turn % 8 + 1)

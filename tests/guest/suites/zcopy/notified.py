@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""MSG_ZEROCOPY: sends that do not wait for the reader of their bytes, nor copy them, and are told when they are through."""
+"""MSG_ZEROCOPY: sends that neither copy nor wait for the reader. The error queue has a notification
+once they are complete."""
 
 import ctypes
 import mmap
@@ -21,19 +22,20 @@ MOST = 8        # blocks under way
 
 
 def asking(e):
-    """A pair whose near end may ask for notifications."""
+    """Returns a pair whose near end may use MSG_ZEROCOPY."""
     near, far = e.pair()
     return near.set(SOL, consts.SO_ZEROCOPY, 1), far
 
 
 class Told:
-    """The notifications of a socket: which sends are through, and with which code. Each comes once; those of blocks in order."""
+    """Notifications of a socket: completed sends and their codes. Each comes once; those of blocks
+    in order."""
 
     def __init__(self, e, sock):
         self._e, self._sock, self.count, self._codes = e, sock, 0, {}
 
     def look(self):
-        """Takes what there is; how many sends are through by now."""
+        """Reads the available notifications. Returns the number of completed sends."""
         while True:
             try:
                 _, control, _, _ = self._sock.recvmsg(1, 512, ERRQUEUE)
@@ -72,7 +74,8 @@ def give(e, sock, seed, count, size=MIB):
 
 @case(reference=False, timeout=60)
 def read_by_the_peer(e):
-    """Several blocks are under way, the peer reads them, and only then they are told: nothing is copied."""
+    """Several blocks are in flight. The peer reads them, and only then do notifications come.
+    Nothing is copied."""
     near, far = asking(e)
     told, counters = Told(e, near), Counters()
     give(e, near, 1, 4)
@@ -113,7 +116,8 @@ def many(e):
 
 @case(reference=False, timeout=60)
 def polled(e):
-    """A reader that polls gets the bytes as messages, from the same pages: within one machine these are copies."""
+    """A reader that polls gets the bytes as messages from the same pages. On one machine these are
+    copies."""
     near, far = asking(e)
     told, counters = Told(e, near), Counters()
     give(e, near, 3, 3)
@@ -145,7 +149,8 @@ def written_to_a_waiting_reader(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def as_many_as_may_be(e):
-    """With so many under way a send that must not wait gets EAGAIN, and poll tells when another one may go; one that may wait does."""
+    """At the limit of blocks in flight a non-blocking send gets EAGAIN, and poll(2) reports when
+    another one is possible. A blocking send succeeds."""
     near, far = asking(e)
     told = Told(e, near)
     give(e, near, 5, MOST, 65536)
@@ -167,7 +172,8 @@ def as_many_as_may_be(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def ended(e):
-    """shutdown(2), close(2) and exit(2) with blocks under way: as on TCP, the bytes arrive, and then the end."""
+    """shutdown(2), close(2) and exit(2) with blocks in flight: as on TCP, the bytes arrive, then
+    the end of the stream."""
     def child(sock):
         give(e, sock, 6, 3)
         return os.getpid()
@@ -193,7 +199,7 @@ def ended(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def lost(e):
-    """The connection ends with blocks under way: they are told nevertheless, and nothing stays pinned."""
+    """The connection ends with blocks in flight: notifications come, and nothing stays pinned."""
     for reset in (False, True):
         near, far = asking(e)
         told = Told(e, near)
@@ -207,7 +213,7 @@ def lost(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def nobody_reads_the_queue(e):
-    """Notifications that nobody reads go with the socket; so do blocks of a socket that is reset."""
+    """Unread notifications are freed with the socket; so are blocks of a socket that is reset."""
     near, far = asking(e)
     give(e, near, 8, 4)
     e.equal(pattern.receive(far, 8, 2 * MIB, [MIB], socket.MSG_WAITALL), 2 * MIB, "bytes")
@@ -247,7 +253,8 @@ def both_ways(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def beside_a_send_that_waits(e):
-    """A plain send behind blocks that nobody reads gives up its own and copies, and comes after them."""
+    """A plain send behind blocks that are not read cancels its own block, copies, and comes after
+    them."""
     near, far = asking(e)
     near.set(socket.IPPROTO_TCP, consts.SDP_ZCOPY_THRESH, 4096)
     give(e, near, 12, 2)
@@ -261,7 +268,8 @@ def beside_a_send_that_waits(e):
 
 @case(families=("v4",), timeout=60)
 def optmem(e):
-    """What is told takes memory of the socket's options (optmem_max): beyond that there is ENOBUFS, and nothing is sent."""
+    """Notifications are charged to optmem_max. Beyond that send(2) fails with ENOBUFS, and nothing
+    is sent."""
     near, far = asking(e)
     limit = "/proc/sys/net/core/optmem_max"
     with open(limit) as file:
@@ -313,7 +321,8 @@ def memlock(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def over_budget(e):
-    """Beyond the budgets bytes are copied, which is told; a user who has no block has one all the same."""
+    """Beyond the budgets bytes are copied, which notifications report. A user without a block still
+    gets one."""
     for name in ("max_pinned_send", "max_pinned_send_user"):
         with parameter(name, 0):
             near, far = asking(e)
@@ -352,7 +361,7 @@ def vectors(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def vectors_of_one_piece(e):
-    """Many small pieces that lie behind one another, as QEMU's migration has them, are as good as a large one."""
+    """Many small segments that adjoin, as in QEMU's migration, are sent like one large segment."""
     near, far = asking(e)
     stream = memory_of(pattern.Pattern(17).at(0, MIB))
     parts = [stream[at:at + 4096] for at in range(0, MIB, 4096)]
@@ -373,7 +382,7 @@ def vectors_of_one_piece(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def bad_memory(e):
-    """Memory that ends in the middle: what comes before is sent, as on TCP."""
+    """Memory that ends in the middle: the bytes before are sent, as on TCP."""
     near, far = asking(e)
     calls.libc.mmap.restype = ctypes.c_void_p
     area = calls.libc.mmap(None, ctypes.c_size_t(2 * MIB), mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Sends of many pieces of memory that are not copied: MSG_ZEROCOPY, blocks that are protected, and blocking ones. Pieces with borders
-between pages are one block, others a block each, if they are not copied because there are many of them."""
+"""Sends of many segments without a copy: MSG_ZEROCOPY, protected blocks and blocking sends.
+Segments that meet at page borders are one block. Others are a block each, unless they are copied
+because there are many."""
 
 import ctypes
 import mmap
@@ -81,7 +82,8 @@ def send(way, pieces):
 
 
 def arrive(e, way, pieces, blocks, what):
-    """They arrive, by so many blocks, all of which there are before anybody reads; the codes that are told."""
+    """Checks that the bytes arrive, that there are so many blocks before the first read, and
+    returns the codes of the notifications."""
     counters, want, codes = Counters(), pieces.bytes, None
     task = e.task(send, way, pieces)
     e.until(lambda: counters.gained(way.counter) >= blocks, f"{what}: the blocks")
@@ -142,7 +144,8 @@ def protected(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def blocking(e):
-    """A send that waits has one advert of them as well, but where pieces stay pinned, each by itself, as they do within a machine."""
+    """A blocking send has one advert for its segments, except where segments stay pinned each by
+    itself, as on one machine."""
     if netns.local():
         e.skip("pieces stay pinned, each by itself")
     for what in ("with borders between pages", "with empty ones", "cut at the ends", "in another order"):
@@ -154,8 +157,9 @@ SCATTERED = [(n * 62_000 + 1000, 60_000) for n in range(16)]
 
 @case(reference=False, families=("v4",), timeout=60)
 def too_small(e):
-    """Many pieces that cannot be one block, and none of which is one that a blocking send would not copy, are copied, whoever asks: which
-    whoever asked is told. One that is most of the call is sent as if it were alone."""
+    """Many segments that cannot be one block are copied if none alone would be sent without a copy.
+    Notifications report the copy. A segment that is most of the call is sent as if it were alone.
+    """
     for kind in (Notified, Protected, Blocking):
         for threshold in (65536, None, 0):
             codes = arrive(e, kind(e, threshold), Pieces(SCATTERED), 0, f"{kind.name}, {threshold}")
@@ -167,7 +171,8 @@ def too_small(e):
 
 @case(reference=False, families=("v4",), timeout=240)
 def as_it_pays(e):
-    """Where nobody has said how many bytes go directly, blocks of many pieces are tried as other sends are, so that what pays is found."""
+    """Without a threshold, blocks of many segments are tried like other sends, so that the
+    connection measures them."""
     pieces = Pieces([(n * 70_000 + 1000, 66_000) for n in range(16)])
     for kind in (Notified, Blocking):
         way, counters, want = kind(e, None), Counters(), pieces.bytes
@@ -201,7 +206,7 @@ def in_large_pages(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def with_a_hole(e):
-    """Memory that ends within a piece: what comes before is sent, and nothing of what is behind."""
+    """Memory that ends within a segment: the bytes before are sent, and none behind."""
     for kind in (Notified, Protected):
         for start, length, good in ((4 * 17 * PAGE + 8 * PAGE, PAGE, 4 * 64 * KIB + 8 * PAGE), (2 * 17 * PAGE, 16 * PAGE, 2 * 64 * KIB)):
             pieces = Pieces(APART)
@@ -229,7 +234,8 @@ def in_flight(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def written_in_flight(e):
-    """Who writes to any of the pieces waits, but for no reader, and what was sent arrives; what is between them is not protected."""
+    """A write to any segment waits, but for no reader. The bytes as sent arrive. Memory between the
+    segments is not protected."""
     for n in (1, 15, 0):
         far, pieces, want = in_flight(e)
         counters = Counters()
@@ -245,7 +251,7 @@ def written_in_flight(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def changed_in_flight(e):
-    """A piece is unmapped, another one moved; what the program writes there then does not arrive."""
+    """A segment is unmapped, another one moved. Writes there afterwards do not arrive."""
     far, pieces, want = in_flight(e)
     pieces.piece(3).unmap()
     piece, to = pieces.piece(5), memory.Raw(16 * PAGE)
@@ -278,7 +284,8 @@ def pinned_by_others(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def memlock(e):
-    """Pieces count for RLIMIT_MEMLOCK while they are under way: as many pages as they have, and two as the kernel counts."""
+    """Segments in flight count for RLIMIT_MEMLOCK: all their pages, and two as the kernel counts.
+    """
     way, counters = Protected(e), Counters()
     first, second, third = (Pieces(APART) for _ in range(3))
     want = first.bytes

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Blocking sends that return at once (SDP_ASYNC_SEND): what the program does to its memory afterwards, the peer never sees."""
+"""Blocking sends that return at once (SDP_ASYNC_SEND). The peer never receives what the program
+writes to its memory afterwards."""
 
 import contextlib
 import ctypes
@@ -28,7 +29,7 @@ MREMAP_MAYMOVE, MREMAP_FIXED, MREMAP_DONTUNMAP = 1, 2, 4
 
 
 class Counters:
-    """What the counters of the sender's host have gained since."""
+    """Growth of the counters of the sender's host."""
 
     def __init__(self):
         self._before = observe.stats("self")
@@ -59,7 +60,8 @@ def receive(e, far, want, what="bytes"):
 
 @case(reference=False, families=("v4",), timeout=60)
 def returns_at_once(e):
-    """send(2) returns before anybody reads; the pages are the program's again when the peer has them."""
+    """send(2) returns before the peer reads. The pages belong to the program again when the peer
+    has them."""
     near, far = pair(e)
     m = memory.Memory(MIB).fill(1)
     want = bytes(m.map)
@@ -83,7 +85,7 @@ def written_before_it_is_read(e, near, far, m):
 
 @case(reference=False, families=("v4",), timeout=60)
 def written_at_once(e):
-    """Who writes to the block before it is read waits, but for no reader; what was sent arrives."""
+    """A write to the block before it is read waits, but for no reader. The bytes as sent arrive."""
     every = Counters()
     for size in (256 << 10, MIB, 2 * MIB):
         near, far = pair(e)
@@ -133,7 +135,7 @@ def parent_and_child_write(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def ends_of_a_process(e):
-    """exec(2), exit, SIGKILL: what was sent arrives, then the end of the stream."""
+    """exec(2), exit, SIGKILL: the bytes as sent arrive, then the end of the stream."""
     def execs():
         os.execv("/bin/true", ["true"])
 
@@ -235,7 +237,8 @@ CHANGES = (unmaps, replaces, discards, moves, moves_a_part, moves_and_leaves_it_
 
 @case(reference=False, families=("v4",), timeout=120)
 def changed_mappings(e):
-    """What becomes of the mapping, and is written there afterwards, is not what was sent."""
+    """Changes of the mapping, and writes there afterwards, do not change the bytes that were sent.
+    """
     for change in CHANGES:
         near, far, m, want = in_flight(e)
         task = e.task(change, m)
@@ -248,7 +251,8 @@ def changed_mappings(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def written_from_elsewhere(e):
-    """Another process, the kernel's own copies, and transfers to the block wait as the program does."""
+    """Writes of another process, of the kernel and of devices to the block wait, as the program's
+    do."""
     near, far, m, want = in_flight(e)
     parent = os.getpid()
 
@@ -321,7 +325,7 @@ def sent_twice(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def unaligned(e):
-    """What is before and behind whole pages is copied."""
+    """Bytes before and behind whole pages are copied."""
     near, far = pair(e)
     m = memory.Raw(MIB).fill(4)
     counters = Counters()
@@ -397,7 +401,7 @@ def unprotected(e, name, m):
 
 @case(reference=False, families=("v4",), timeout=60)
 def reasons(e):
-    """What cannot be protected is sent as if nobody had asked, and counted."""
+    """Memory that cannot be protected is sent as without the option, and counted."""
     with tempfile.TemporaryFile() as file:
         file.truncate(MIB)
         unprotected(e, "shared", memory.Raw(MIB, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS).fill(3))
@@ -415,8 +419,9 @@ def maps():
 
 @case(reference=False, families=("v4",), timeout=60)
 def page_taken_away(e):
-    """A program that unmaps the module's page, or has a page there whose faults it answers itself, which it does not, loses the protection,
-    and nobody hangs. A page more of its own is not taken from it."""
+    """The page of userfaultfd's arguments is unmapped, or replaced by one whose faults nobody
+    resolves. The program loses the protection, and no call hangs. Another page of the program at
+    that place stays."""
     def tries(absent):
         near, far = pair(e)
         m = memory.Raw(MIB).fill(1)
@@ -446,7 +451,8 @@ def page_taken_away(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def without_privilege(e):
-    """A program that may not use userfaultfd(2) for faults of the kernel's has its blocks protected, and no descriptor by which it could."""
+    """Blocks are protected without the privilege for userfaultfd(2) of kernel faults, and the
+    program gets no descriptor of it."""
     near, far = pair(e)
 
     def sender():
@@ -478,7 +484,8 @@ def without_privilege(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def forbidden(e):
-    """With async_send at -1 the option is taken and has no effect: the kernel's own writes to a program's memory never wait for a peer."""
+    """With async_send at -1 the option has no effect. The kernel's own writes to a program's memory
+    never wait for a peer."""
     near, far = pair(e)
     before = netns.parameter("async_send", -1)
     try:
@@ -495,7 +502,8 @@ def forbidden(e):
 
 
 def reused(e, seed):
-    """Memory that is written to again as soon as it was sent; the peer reads when it likes, and knows what was sent."""
+    """Memory is written to again as soon as send(2) has returned. The peer reads at any time and
+    gets the bytes as sent."""
     rng = random.Random(seed)
     near, far = pair(e)
     turn = [memory.Raw(MIB) for _ in range(rng.choice((1, 2, 4)))]
@@ -523,7 +531,8 @@ def reused(e, seed):
 
 @case(reference=False, families=("v4",), timeout=60)
 def pinned_by_others(e):
-    """What io_uring may write to without looking at page tables is not sent asynchronously: a buffer that is registered with it."""
+    """A buffer registered with io_uring is not sent asynchronously, since io_uring writes to it
+    without page tables."""
     near, far = pair(e)
     m = memory.Raw(MIB).fill(6)
     parameters = ctypes.create_string_buffer(120)
@@ -544,8 +553,8 @@ def pinned_by_others(e):
 
 @case(reference=False, families=("v4",), timeout=240)
 def stress(e):
-    """No byte that a program writes after send(2) has returned ever arrives. Each connection is a new one, which does not know yet
-    that its blocks are touched."""
+    """No byte written after send(2) has returned ever arrives. Each connection is new and has no
+    record of write faults yet."""
     counters = Counters()
     rounds = e.rounds(24)
     for seed in range(rounds):
@@ -558,7 +567,8 @@ def stress(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def gives_up(e):
-    """A connection whose blocks are touched before the peer has them goes on synchronously, and tries again."""
+    """A connection whose blocks are written to before the peer has them becomes synchronous, and
+    tries again later."""
     near, far = pair(e)
     m = memory.Raw(65536)
     counters = Counters()
@@ -579,7 +589,8 @@ def gives_up(e):
 
 @case(reference=False, families=("v4",), timeout=240)
 def takes_heart(e):
-    """One that has given up goes on as before when its blocks are not touched any more: after no more sends than the longest pause has."""
+    """A connection that became synchronous is asynchronous again once its blocks are not written
+    to, after the longest pause at most."""
     near, far = pair(e)
     m = memory.Raw(65536)
     write(m, 0, 1, m.size)
@@ -618,7 +629,8 @@ def takes_heart(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def off_by_default(e):
-    """Nobody who does not ask for it gets it; the parameter asks for all, the option for one socket."""
+    """Sends are asynchronous only if the parameter (all sockets) or the option (one socket) is set.
+    """
     near, far = e.pair()
     e.equal(near.get(TCP, consts.SDP_ASYNC_SEND), 0, "the option")
     m = memory.Raw(MIB).fill(1)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Why bytes were copied after all, as SDP_INFO tells it of each end: one case a reason, and none of the others is counted."""
+"""Reasons for copies in SDP_INFO of each end. Each case provokes one reason, and no other is
+counted."""
 
 import os
 import resource
@@ -26,14 +27,14 @@ class Ends:
         self.near, self.far = pair(e)
 
     def reasons(self, *others):
-        """What each end has counted, which together, with what other sockets have, is what sdpstats has."""
+        """Returns the reasons counted by each end. The sum with other sockets equals sdpstats."""
         told = [{name: observe.info(sock)[name] for name in REASONS} for sock in (self.near, self.far, *others)]
         for name, total in REASONS.items():
             self.e.equal(sum(one[name] for one in told), self.counters.gained(total), f"{name} of both ends, and in sdpstats")
         return [{name: value for name, value in one.items() if value} for one in told[:2]]
 
     def copied(self, size):
-        """That so many bytes went from near to far, all copied."""
+        """Checks that so many bytes went from near to far, all copied."""
         ours, theirs = observe.info(self.near), observe.info(self.far)
         self.e.equal((ours["tx_bytes"], ours["tx_read"], ours["tx_written"]), (size, 0, 0), "bytes sent, and not copied")
         self.e.equal((theirs["rx_bytes"], theirs["rx_read"], theirs["rx_written"]), (size, 0, 0), "bytes received, and not copied")
@@ -96,7 +97,8 @@ def not_taken_up(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def reader_does_not_wait(e):
-    """A block that meets a reader who must not wait is refused, and returned at the other end."""
+    """A block that meets a non-blocking reader is refused, and counted as returned at the other
+    end."""
     data = pattern.Pattern(4).at(0, SIZE)
 
     def attempt():
@@ -127,7 +129,8 @@ def without_memlock(function):
 
 
 def copied_by_the_sender(e, ends, task, others=()):
-    """That a sender whose memory could not be pinned has offered nothing, and says why; its reader has nothing to say."""
+    """Checks that a sender whose memory could not be pinned advertised nothing and counts the
+    reason, and that its reader counts none."""
     e.equal(pattern.receive(ends.far, 5, MIB, [MIB]), MIB, "bytes")
     task.result()
     ours, _ = ends.copied(MIB)
@@ -138,8 +141,8 @@ def copied_by_the_sender(e, ends, task, others=()):
 
 
 def refused_by_the_reader(e, attempt):
-    """That a reader whose memory cannot be pinned refuses what it is offered, and says why. `attempt`: has one read, while
-    a block is offered, and gives what both ends have counted then."""
+    """Checks that a reader whose memory cannot be pinned refuses an advert and counts the reason.
+    `attempt` reads while a block is advertised, and returns the counters of both ends."""
     def refused():
         nonlocal near, far
         near, far = attempt()
@@ -279,8 +282,9 @@ def no_credits(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def without_reads(e):
-    """Where READs must not be used a large send waits for a reader, and what was queued before it goes on: nothing of that is
-    lost by a signal meanwhile, or mixed up by others that send. A reader's call ends by a signal, too."""
+    """A device without READs: a large send waits for a reader, and bytes queued before it go on. A
+    signal, or other senders, neither lose nor mix any of them. A reader's call ends by a signal,
+    too."""
     def advertising():
         """A pair whose far end has advertised before."""
         near, far = pipelined(e)
