@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, process};
 
 const UNITS: &str = "etc/systemd/system";
-const PINS: &str = "/sys/fs/bpf/sdp";
 
 /// A service, by its name with the suffix.
 struct Unit(String);
@@ -37,19 +36,26 @@ impl Unit {
 
     /// Name of the mapping's pin, for a template without the instance.
     fn pin(&self) -> String {
-        let name = self.0.trim_end_matches(".service");
-        let kept = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-        format!("unit-{}", name.chars().map(kept).collect::<String>())
+        format!("unit-{}", self.0.trim_end_matches(".service"))
     }
 
     fn is_template(&self) -> bool {
         self.0.ends_with("@.service")
     }
 
+    /// True if the pin is that of the service, or of an instance of the template.
+    fn has(&self, pin: &str) -> bool {
+        match self.is_template() {
+            true => pin.starts_with(&self.pin()),
+            false => pin == self.pin(),
+        }
+    }
+
     /// A service starts by TCP where the mapping fails, hence the `-`.
     fn drop_in(&self, sdpctl: &Path) -> String {
         let (sdpctl, instance) = (sdpctl.display(), if self.is_template() { "%i" } else { "" });
-        let pin = self.pin();
+        // systemd reads escapes in the line, but not in what replaces %i
+        let pin = self.pin().replace('\\', "\\\\");
         format!(
             "# Written by sdpctl enable, and removed by sdpctl disable.\n\
              [Service]\n\
@@ -117,13 +123,8 @@ pub fn disable(o: &Units, out: &mut impl Write) -> Result<(), Error> {
             let _ = fs::remove_dir(directory);
         }
         writeln!(out, "{}: removed", path.display())?;
-        let there = fs::read_dir(PINS).into_iter().flatten().flatten();
-        let names = there.filter_map(|entry| entry.file_name().into_string().ok());
-        let pin = unit.pin();
-        pins.extend(names.filter(|name| match unit.is_template() {
-            true => name.starts_with(&pin),
-            false => *name == pin,
-        }));
+        let names = crate::map::pins().into_iter();
+        pins.extend(names.filter(|name| unit.has(name)));
     }
     if o.root.is_some() {
         return Ok(());
@@ -141,11 +142,11 @@ mod tests {
         let name = |text| Unit::parse(text).map(|u| (u.pin(), u.0)).ok();
         let of = |pin: &str, unit: &str| Some((pin.to_string(), unit.to_string()));
         assert_eq!(name("nginx"), of("unit-nginx", "nginx.service"));
-        assert_eq!(name("a.b.service"), of("unit-a_b", "a.b.service"));
-        assert_eq!(name("pg@"), of("unit-pg_", "pg@.service"));
+        assert_eq!(name("a.b.service"), of("unit-a.b", "a.b.service"));
+        assert_eq!(name("pg@"), of("unit-pg@", "pg@.service"));
         assert_eq!(
             name("pg@17-main"),
-            of("unit-pg_17_main", "pg@17-main.service")
+            of("unit-pg@17-main", "pg@17-main.service")
         );
         for bad in [
             "", ".service", "@x", "a/b", "a b", "../x", "x.socket", "x.timer",
@@ -155,19 +156,37 @@ mod tests {
     }
 
     #[test]
+    fn pins_of_instances() {
+        let has = |unit, pin| Unit::parse(unit).unwrap().has(pin);
+        assert!(has("pg@", "unit-pg@17-main") && has("pg@", "unit-pg@a.b"));
+        assert!(has("a.b", "unit-a.b") && has(r"x@a\x2db", r"unit-x@a\x2db"));
+        for (unit, pin) in [
+            ("pg@", "unit-pg-x"),
+            ("pg@", "unit-pg_x"),
+            ("a-b", "unit-a.b"),
+        ] {
+            assert!(!has(unit, pin), "{unit} {pin}");
+        }
+        let text = Unit::parse(r"x@a\x2db")
+            .unwrap()
+            .drop_in(Path::new("/s/sdpctl"));
+        assert!(text.contains(r" --pin unit-x@a\\x2db "), "{text}");
+    }
+
+    #[test]
     fn drop_ins() {
         let text = |unit| Unit::parse(unit).unwrap().drop_in(Path::new("/s/sdpctl"));
         let one = text("redis-server");
         assert!(
             one.contains(
-                "\nExecStartPre=-+/s/sdpctl map add --pin unit-redis_server --own-cgroup\n"
+                "\nExecStartPre=-+/s/sdpctl map add --pin unit-redis-server --own-cgroup\n"
             ),
             "{one}"
         );
         assert!(
-            one.ends_with("\nExecStopPost=-+/s/sdpctl map remove unit-redis_server\n"),
+            one.ends_with("\nExecStopPost=-+/s/sdpctl map remove unit-redis-server\n"),
             "{one}"
         );
-        assert!(text("pg@").ends_with(" map remove unit-pg_%i\n"));
+        assert!(text("pg@").ends_with(" map remove unit-pg@%i\n"));
     }
 }

@@ -147,7 +147,7 @@ fn units() {
         let sdpctl = env!("CARGO_BIN_EXE_sdpctl");
         let line = format!("\nExecStartPre=-+{sdpctl} map add --pin unit-nginx --own-cgroup\n");
         assert!(text[0].contains(&line), "{}", text[0]);
-        assert!(text[1].contains("unit-pg_%i"), "{}", text[1]);
+        assert!(text[1].contains("unit-pg@%i"), "{}", text[1]);
     }
     fs::write(folder.join("nginx.service.d/own.conf"), "").unwrap();
     assert_eq!(run(&["disable", "nginx", "pg@"]), (Some(0), String::new()));

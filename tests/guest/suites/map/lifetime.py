@@ -79,6 +79,10 @@ def pinned(e):
         status, _, said = control("add", "--all", "--pin", "one")
         e.check(status == 1 and "mapping of that name already" in said, f"a second one of that name: {status} {said}")
         e.equal(asks(e, "two"), TCP, "SO_PROTOCOL after a refusal")
+        for name in ("unit-pg@17.a", "unit-pg@a\\x2db"):
+            e.equal(control("add", "--program", "x", "--pin", name), (0, "", ""), f"a pin {name}")
+            e.equal(rows()[-1][1], f"pin {name}", "the name of its pin")
+            e.equal(control("remove", name), (0, "", ""), f"sdpctl map remove {name}")
         e.equal(control("add", "--program", "two", "--pin", "two"), (0, "", ""), "another one")
         status, _, said = control("remove", "one", "three")
         e.check(status == 1 and said == "sdpctl: there is no mapping three (sdpctl map list)\n", f"{status} {said}")

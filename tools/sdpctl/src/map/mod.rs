@@ -200,6 +200,11 @@ fn write_table(rows: &[[String; 4]], out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
+/// The names of all pins.
+pub fn pins() -> Vec<String> {
+    Pinned::all().iter().map(Pinned::name).collect()
+}
+
 /// Ends the mappings of these pins.
 pub fn remove_pinned(mapping: Vec<String>) -> Result<(), Error> {
     program::keep_log();

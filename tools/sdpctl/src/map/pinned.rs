@@ -18,16 +18,31 @@ const BPF_FILE_SYSTEM: i64 = 0xcafe_4a11;
 /// A name for a mapping, and its directory.
 pub struct Pinned(PathBuf);
 
+/// The directory of a name, by the rule of systemd-escape(1): this file system refuses dots.
+fn escaped(name: &str) -> String {
+    name.chars()
+        .map(|c| match c {
+            '.' | '\\' => format!("\\x{:02x}", c as u32),
+            c => c.into(),
+        })
+        .collect()
+}
+
+/// The name of a directory.
+fn unescaped(directory: &str) -> String {
+    directory.replace("\\x2e", ".").replace("\\x5c", "\\")
+}
+
 impl Pinned {
     pub fn new(name: &str) -> Result<Self, String> {
         let mut characters = name.chars();
         let letter = characters.next().is_some_and(|c| c.is_ascii_alphabetic());
-        if !letter || !characters.all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)) {
+        if !letter || !characters.all(|c| c.is_ascii_alphanumeric() || "-_:.@\\".contains(c)) {
             return Err(format!(
-                "{name:?}: a name is a letter and then letters, digits, - and _"
+                "{name:?}: a name is a letter and then letters, digits, and - _ : . @ \\"
             ));
         }
-        Ok(Pinned(Path::new(ALL).join(name)))
+        Ok(Pinned(Path::new(ALL).join(escaped(name))))
     }
 
     /// Gives each link a name. All of them, or none.
@@ -76,7 +91,7 @@ impl Pinned {
 
     pub fn name(&self) -> String {
         let name = self.0.file_name().unwrap_or_default();
-        name.to_string_lossy().into_owned()
+        unescaped(&name.to_string_lossy())
     }
 
     pub fn remove(&self) -> io::Result<()> {
@@ -109,10 +124,20 @@ mod tests {
 
     #[test]
     fn names() {
-        for good in ["redis", "a", "Web-1_b"] {
+        for good in [
+            "redis",
+            "Web-1_b",
+            "pg@17.a",
+            "a\\x2eb",
+            "a\\b",
+            "a\\\\.x5c",
+        ] {
             assert_eq!(Pinned::new(good).map(|p| p.name()), Ok(good.into()));
         }
-        for bad in ["", "1a", "12", "a.b", "a/b", "..", "-a", "a b", "ä"] {
+        let directory = |name| Pinned::new(name).unwrap().0;
+        assert_eq!(directory("a.b").file_name().unwrap(), "a\\x2eb");
+        assert_eq!(directory("a\\x2eb").file_name().unwrap(), "a\\x5cx2eb");
+        for bad in ["", "1a", "12", ".a", "a/b", "..", "-a", "a b", "ä"] {
             assert!(Pinned::new(bad).is_err(), "{bad:?}");
         }
     }
