@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""One fault in the life of a connection, wherever it comes: in a call, in the connection manager's callbacks, in a worker, at
-either end. Whatever a call has taken arrives, or the connection has an error; nobody waits for ever; the next one works."""
+"""One fault in the life of a connection, at any place: in a call, in the connection manager's
+callbacks, in a worker, at either end. Bytes that a call has taken arrive, or the connection has an
+error. No call waits for ever, and the next connection works."""
 
 import itertools
 import select
@@ -38,7 +39,7 @@ def limited(e, sock):
 
 
 def session(e, listener):
-    """A connection's whole life; how far it came."""
+    """Runs a connection's whole life. Returns how far it came."""
     near = again(e, e.socket)
     limited(e, near)
     got = e.error(near.connect, e.address(e.there, listener.port))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Each allocation of a send that does not wait fails, in the call itself: the bytes go otherwise, what is told is true, and what the program
-writes afterwards to memory that is its own does not arrive."""
+"""Each allocation of a non-blocking send fails, in the call itself. The bytes go another way,
+notifications are true, and later writes of the program to its memory do not arrive."""
 
 import os
 import socket
@@ -46,7 +46,8 @@ def returning_at_once(e):
 
 @case(reference=False, families=("v4",), timeout=300)
 def notified(e):
-    """MSG_ZEROCOPY: a call that fails has no number, and any other is told, with whatever became of its bytes."""
+    """MSG_ZEROCOPY: a call that fails has no number. Any other has a notification, whichever way
+    its bytes went."""
     needs_faults(e)
     m = memory.Raw(SIZE)
 

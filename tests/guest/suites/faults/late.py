@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Work requests that were posted well and end in an error: the device finds something wrong in one (src/sys/rdma_faults.c puts
-it there), and says so in its completion, or the peer's device does. The connection ends at both ends, each with the errno that
-belongs to it; every page is unpinned, nothing is left on the devices, and others go on."""
+"""Work requests that were posted well and complete with an error: the device finds a fault in one
+(put there by src/sys/rdma_faults.c), and it or the peer's device reports that. The connection ends
+at both ends, each with its errno. Every page is unpinned, nothing is left on the devices, and other
+connections go on."""
 
 import errno
 import socket
@@ -24,7 +25,7 @@ SENDER, RECEIVER, BOTH = (OWN, OTHER), (OTHER, OWN), (OTHER, OTHER)
 
 
 def first_error(e, call):
-    """What a call that is made again and again fails with in the end."""
+    """Returns the error with which a call that is repeated ends."""
     done = 0
     while done < MOST:
         result = e.outcome(call)
@@ -35,7 +36,7 @@ def first_error(e, call):
 
 
 def exchange(e, near, far, size):
-    """Bytes from the one to the other until that fails: how it fails at either end."""
+    """Transfers bytes until that fails. Returns the error at either end."""
     source = pattern.Pattern(5).at(0, size)
     sender = e.task(first_error, e, lambda: calls.send(near, source, socket.MSG_NOSIGNAL))
     receiver = e.task(first_error, e, lambda: far.recv(size, socket.MSG_WAITALL))
@@ -43,7 +44,8 @@ def exchange(e, near, far, size):
 
 
 def fed(e, near, far, size):
-    """The same where the receiver waits first, so that it lends its memory and the sender WRITEs."""
+    """The same, but the receiver waits first, so that it advertises its memory and the sender
+    WRITEs."""
     source = pattern.Pattern(5).at(0, size)
     for number in range(MOST // size):
         counters = Counters()
@@ -117,7 +119,7 @@ def sends(e):
 
 @case(reference=False, timeout=300)
 def receives(e):
-    """A receive: the message that comes for it has nowhere to go, and its sender's device is told so."""
+    """A receive: the message for it has no place, and the sender's device gets a NAK."""
     late(e, "recv", (HERE,), (1, 2, 5), lambda e: e.pair(), 3000, {HERE: (SENDER, RECEIVER)})
 
 
@@ -135,17 +137,20 @@ def writes(e):
 
 @case(reference=False, timeout=300)
 def registrations(e):
-    """What gives the other end access to the sender's memory, or to the receiver's where that was quicker."""
+    """Registrations that give the peer access to the sender's memory, or to the receiver's if that
+    was quicker."""
     late(e, "register", (HERE,), (1, 2, 5), lent, MIB, {HERE: (SENDER, RECEIVER)})
 
 
 @case(reference=False, timeout=300)
 def registrations_of_a_reader(e):
-    """What gives the other end access to the receiver's memory; by then the sender may lend as well."""
+    """Registrations that give the peer access to the receiver's memory. By then the sender may
+    register, too."""
     late(e, "register", (HERE,), (1, 2, 3), both, MIB, {HERE: (SENDER, RECEIVER)}, fed)
 
 
 @case(reference=False, timeout=300)
 def ends_of_access(e):
-    """What takes the access back: the memory stays the device's until the queue pair is gone, and no call returns sooner."""
+    """Invalidations: the memory stays the device's until the queue pair is destroyed, and no call
+    returns sooner."""
     late(e, "invalidate", (HERE,), (1, 2, 5), lent, MIB, {HERE: (SENDER, RECEIVER)})

@@ -29,14 +29,15 @@ def needs_faults(e):
 
 
 class Through:
-    """Goes through the faults of one kind of call. `least` is how many of them there are to be, lest nothing is tested; `allowed`
-    are the errors that a fault may come to, `without` those of a call without one."""
+    """Repeats one kind of call with each fault. `least` is the number of faults that must come;
+    `allowed` are the errors of a call with a fault, `without` those of one without."""
 
     def __init__(self, e, name, least, allowed, without=""):
         self._e, self._name, self._least, self._allowed, self._without = e, name, least, set(allowed.split()), set(without.split())
 
     def __call__(self, attempt):
-        """attempt(fault) makes a call by fault(function), and then sees to it that everything is in order."""
+        """attempt(fault) makes a call by fault(function), and then checks that everything is in
+        order."""
         seen, self._number, self.failed = set(), 0, True
         while self.failed:
             self._number += 1
@@ -201,7 +202,8 @@ def connecting(e):
 
 
 def accepted(e, listener, near):
-    """The other end of a connection. What comes before it is of attempts that have failed at our end only."""
+    """Returns the other end of a connection. Earlier entries of the queue are attempts that failed
+    at our end only."""
     while True:
         far, address = listener.accept()
         if address == near.getsockname():
@@ -210,7 +212,7 @@ def accepted(e, listener, near):
 
 
 class Sender:
-    """Ends that are connected, and a stream from the one to the other of which every byte is checked."""
+    """Two connected ends and a stream between them, of which every byte is checked."""
 
     def __init__(self, e):
         self.e = e
@@ -221,7 +223,7 @@ class Sender:
         return self._pattern.at(self.sent, size)
 
     def took(self, result, most):
-        """What a call that sends has given; the rest is sent."""
+        """Records the result of a send, and sends the rest."""
         told = 0 if failed(result) else result
         self.e.check(0 <= told <= most, f"{told} of {most} bytes")
         self.sent += told
@@ -321,8 +323,8 @@ def sending(e):
 
 @case(reference=False, hosts=(0, 1), timeout=300)
 def held_back(e):
-    """What a call has taken before its fault goes out at once, as on TCP, and not as if more were to come: for that MSG_MORE and
-    TCP_CORK wait for 200 ms."""
+    """Bytes that a call has taken before its fault go out at once, as on TCP, and not as if more
+    were to come: for that MSG_MORE and TCP_CORK wait for 200 ms."""
     needs_faults(e)
     size, cork, number, hit, parts = 150000, 0.2, 0, True, 0
     data = bytes(size)
@@ -398,7 +400,7 @@ def receiving(e):
 
 @case(reference=False, hosts=(0, 1), timeout=600)
 def zero_copy(e):
-    """Blocks that are lent, by who sends and by who receives."""
+    """Blocks of a sender and of a receiver."""
     needs_faults(e)
     size = MIB // 4
     source, target = Memory(size), Memory(size)

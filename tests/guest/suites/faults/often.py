@@ -28,7 +28,8 @@ def stream(sender):
 
 
 class Streams:
-    """What came by one connection from several senders at once: each one's bytes are in order, in whatever order among each other."""
+    """Bytes of several senders over one connection: each one's are in order, in any order among
+    each other."""
 
     def __init__(self, e):
         self._e, self._streams, self.counts = e, [stream(sender) for sender in range(SENDERS)], [0] * SENDERS
@@ -42,7 +43,7 @@ class Streams:
 
 
 def again(call, errors):
-    """What a call gives in the end that is made again after a fault; the faults are counted."""
+    """Repeats a call after each fault and returns its result. Counts the faults."""
     while failed(told := call()) and told in PASSING:
         errors[told] = errors.get(told, 0) + 1
     return told
@@ -62,7 +63,7 @@ class Transfer:
         self.senders = [e.task(self._speak, sender) for sender in range(SENDERS)]
 
     def _speak(self, sender):
-        """How many bytes were taken, and how that ended."""
+        """Returns the number of bytes taken, and the error."""
         count = 0
         for size in itertools.islice(itertools.cycle(self._sizes), MOST_MESSAGES):
             if count > MOST_BYTES:
@@ -93,11 +94,11 @@ class Transfer:
         return not any(task.is_alive() for task in self.senders)
 
     def sleeps(self):
-        """Whether nobody does anything."""
+        """Returns true if no task runs."""
         return all(not task.is_alive() or asleep_in(task.native_id) in ASLEEP for task in (self.reader, *self.senders))
 
     def end(self):
-        """How it went: whole, or the error of a connection that was lost."""
+        """Returns the end: whole, or the error of a lost connection."""
         e = self._e
         for task in self.senders:
             task.join(e.patience * 9)
@@ -165,8 +166,9 @@ def lent(e):
 
 @case(reference=False, hosts=(0, 1), timeout=300)
 def short_for_a_while(e):
-    """From some time of a transfer on no allocation of the module succeeds, or none that may not wait, until calls have been told
-    often enough or nothing moves any more; then there is memory again, and it goes on without anybody's help."""
+    """From some time of a transfer on all allocations of the module fail, or those that may not
+    wait, until enough calls have failed or nothing moves any more. Then memory is available again,
+    and the transfer completes by itself."""
     needs_faults(e)
     listener, most = e.listen(), 100000
     for kind, patient in itertools.product(("failslab", "fail_page_alloc"), "NY"):

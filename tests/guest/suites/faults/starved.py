@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""No receive buffers can be had for a while. A peer that has no credits left is silent, so it is for the end whose buffers they are
-to go on by itself when there is memory again; and what it has it does not give up before it has something better."""
+"""Allocation of receive buffers fails for a while. A peer without credits is silent, so the
+receiver has to go on by itself when memory is available again. It keeps its buffers until it has
+better ones."""
 
 import contextlib
 import errno
@@ -31,7 +32,8 @@ def mapped(number):
 
 @case(reference=False, timeout=300)
 def growing(e):
-    """The peer asks for larger buffers, and of those some can be mapped, or none: as long as that is so, bytes arrive by the others."""
+    """The peer requests larger buffers, of which some can be mapped, or none. Meanwhile bytes
+    arrive by the old ones."""
     if netns.is_one():
         e.skip("nothing is mapped here")
     needs_verbs(e)
@@ -52,8 +54,8 @@ def growing(e):
 
 @contextlib.contextmanager
 def without_memory(e, near, source):
-    """The sender has sent, and no receive buffer can be had from then on that was not there before; or, without a device, not where
-    nobody may wait for it."""
+    """Sends, while no new receive buffer can be allocated; or, without a device, none where the
+    allocation may not wait."""
     if netns.is_one():
         # A sender's memory is allocated where one may wait.
         with faults.several("failslab", faults.EVERY) as hits:
@@ -69,7 +71,7 @@ def without_memory(e, near, source):
 
 @case(reference=False, hosts=(0, 1), timeout=300)
 def unread(e):
-    """A reader waits for more than the peer may send by the buffers that there are, all of which lie unread."""
+    """A reader waits for more bytes than fit the buffers, all of which are unread."""
     if netns.is_one():
         needs_faults(e)
     else:
@@ -95,8 +97,8 @@ def unread(e):
 
 @case(reference=False, hosts=(0, 1), timeout=300)
 def ending(e):
-    """Nothing that the module allocates can be had while connections end with all that they may hold: bytes that nobody has read, or
-    sent, memory that is lent to the device or to the peer, and those that wait for accept(2). All of it is given back by then."""
+    """All allocations of the module fail while connections end with unread and unsent bytes, with
+    memory registered, or in an accept queue. Everything is freed."""
     needs_faults(e)
     listener = e.listen()
     pairs = [e.pair(listener) for _ in range(4)]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Verbs and the connection manager refuse: the first call of a function in the life of a connection, in the next life the
-second, and so on until a life has gone by without. A call fails or the connection does; nobody waits for ever, nothing stays,
-and the next connection works."""
+"""Verbs and the connection manager fail: the first call of a function in the life of a connection,
+the second in the next life, until a life has passed without a fault. A call fails or the connection
+does. No call waits for ever, nothing is left, and the next connection works."""
 
 import errno
 
@@ -25,7 +25,8 @@ MOST = 12
 
 
 def refuse(e, names, *errors, most=MOST):
-    """What fails before the listener's end has answered is asked for again, so that nobody is refused."""
+    """Faults before the listener's reply make the connector repeat its request, so that no
+    connect(2) is refused."""
     if not faults.verbs_possible():
         e.skip("no verb can be had fail here (scripts/test-module --debug)")
     listener = e.listen()
@@ -63,8 +64,8 @@ def making_of_kept(e):
 
 @case(reference=False, families=SOME, timeout=600)
 def never_refused(e):
-    """The listener's end fails before it has answered, in each step of its own, again and again: to the other end that is
-    as if its request had been lost."""
+    """The listener's end fails before its reply, in each of its steps, again and again. To the
+    other end that looks like a lost request."""
     if not faults.verbs_possible():
         e.skip("no verb can be had fail here (scripts/test-module --debug)")
     listener = e.listen()
@@ -101,5 +102,6 @@ def memory(e):
 
 @case(reference=False, families=SOME, timeout=600)
 def mapping(e):
-    """Of the buffers that a connection begins with, at either end, and of those that it sends from and grows."""
+    """Mapping of the first buffers of a connection, at either end, and of those that it sends from
+    and grows."""
     refuse(e, MAPPING, errno.ENOMEM, most=40)

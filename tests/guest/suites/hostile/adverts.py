@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Zero copy with a peer that lies: adverts of memory that it does not lend, reports of what it did not do, and silence."""
+"""Zero copy with a hostile peer: adverts of memory that is not registered, false reports, and
+silence."""
 
 import os
 import signal
@@ -25,9 +26,8 @@ def ofed_hello(e):
 
 
 def sender(e, bed, memory, size=None):
-    """(attacker, victim, task, advert): the victim sends from the memory, and the attacker was given its advert.
-
-    A victim who is too slow, once, copies; then it is another one."""
+    """Returns (attacker, victim, task, advert): the victim sends from the memory, and the attacker
+    has its advert. A victim that was too slow and copied is replaced by another."""
     for _ in range(5):
         attacker, victim = bed.connect()
         eager(victim)
@@ -41,7 +41,8 @@ def sender(e, bed, memory, size=None):
 
 
 def broken(e, task, victim, what, errors=RESETS):
-    """The end of a sender's call: with what came with the SrcAvail or was reported, and then an error, or at once with that."""
+    """Checks the end of a sender's call: the bytes of the SrcAvail or of a report and then an
+    error, or the error at once."""
     result = e.until(lambda: not task.is_alive() and [task.result()], f"{what}: the end of the call", 4 * e.patience)[0]
     if isinstance(result, int) and 0 < result < SIZE:
         result = e.outcome(victim.send, b"x")
@@ -50,7 +51,8 @@ def broken(e, task, victim, what, errors=RESETS):
 
 @case(reference=False, timeout=120)
 def wild_sources(e):
-    """SrcAvail of memory that was not lent, not all of it, or not any more: the READ fails, the call with it, and no other."""
+    """SrcAvail of memory that is not registered, not all of it, or no longer: the READ fails, and
+    with it this call alone."""
     bed = raw.Bed(e)
     memory = Memory(1 << 20).fill(1)
     bystander = bed.connect()
@@ -96,7 +98,8 @@ def wild_sources(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def lent_in_part(e):
-    """READs of a scattered memory's pieces, the last of which fail: what has come is the program's, and the next call has the error."""
+    """READs of scattered segments, the last of which fail: the program gets the bytes read so far,
+    and the next call the error."""
     bed = raw.Bed(e)
     memory, target = Memory(1 << 20).fill(1), Memory(1 << 20).scatter()
     attacker, victim = bed.connect()
@@ -115,8 +118,8 @@ def lent_in_part(e):
 
 @case(reference=False, timeout=60)
 def lost_in_the_middle(e):
-    """A receive call that has bytes already, and whose READ of more fails, gives those; the next one gives the error, and not an end
-    of the stream that the peer has never sent."""
+    """A receive call has bytes when its READ of more fails, and returns those. The next call gives
+    the error, not an end of the stream that the peer has never sent."""
     bed = raw.Bed(e)
     for pair in (bed.connect, bed.accept):
         attacker, victim = pair()
@@ -135,7 +138,7 @@ def lost_in_the_middle(e):
 
 @case(reference=False, timeout=60)
 def good_source(e):
-    """So that the others show something: memory that is lent is read, reported, and can be taken back."""
+    """Control: memory that is registered is read, reported, and can be cancelled."""
     bed = raw.Bed(e)
     memory, target = Memory(SIZE).fill(1), Memory(SIZE).fill(2)
     for pair in (bed.connect, bed.accept):
@@ -155,7 +158,7 @@ def good_source(e):
 
 @case(reference=False, timeout=60)
 def nobody_reads(e):
-    """Adverts at a victim whose program does not receive, which are taken back or not, and then it closes."""
+    """Adverts at a victim whose program does not receive, cancelled or not; then it closes."""
     bed = raw.Bed(e)
     for back in (False, True):
         attacker, victim = bed.connect()
@@ -172,7 +175,7 @@ def nobody_reads(e):
 
 @case(reference=False, timeout=60)
 def only_a_little(e):
-    """Adverts that a call does not want to read, or cannot: the bytes are asked for as Data."""
+    """Adverts that a call does not read, or cannot: it requests the bytes as Data."""
     bed = raw.Bed(e)
     attacker, victim = bed.connect()
     for flags, size in ((socket.MSG_DONTWAIT, SIZE), (socket.MSG_PEEK | socket.MSG_DONTWAIT, SIZE), (socket.MSG_DONTWAIT, 1)):
@@ -185,7 +188,8 @@ def only_a_little(e):
 
 @case(reference=False, timeout=90)
 def false_reports(e):
-    """RdmaRdCompl for more than was advertised, in one or in several, also after a cancel: the connection ends."""
+    """RdmaRdCompl for more than was advertised, in one message or several, also after a cancel: the
+    connection ends."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     for cancelled in (False, True):
@@ -209,7 +213,8 @@ def false_reports(e):
 
 @case(reference=False, timeout=90)
 def too_late_reports(e):
-    """Reports and refusals of an advert that is finished or refused, in any number: they change nothing."""
+    """Reports and refusals of an advert that is complete or refused, in any number: nothing
+    changes."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     for number in range(2):
@@ -231,7 +236,8 @@ def too_late_reports(e):
 
 @case(reference=False, timeout=90)
 def partly(e):
-    """So much is reported, and the rest refused, at once or after the cancel: the stream goes on just there."""
+    """A part is reported and the rest refused, at once or after the cancel: the stream goes on
+    exactly there."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     for cancelled in (False, True):
@@ -260,7 +266,8 @@ def partly(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def no_answer(e):
-    """An advert that is not read, and a cancel without an answer: the call ends by itself, and a killed one at once."""
+    """An advert that is not read, and a cancel without a reply: the call ends by itself, and a
+    killed one at once."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     attacker, victim, task, _ = sender(e, bed, memory)
@@ -305,8 +312,9 @@ def ofed_answers_late(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def killed(e):
-    """A sender is killed while the peer reads what it has advertised: the READ ends, and what was read has been sent, as on TCP. It has a
-    second for that, which a slow machine may need for something else: once is enough."""
+    """A sender is killed while the peer reads its advert: the READ ends, and the bytes read count
+    as sent, as on TCP. It has a second for that, which a slow machine may need otherwise: once is
+    enough."""
     bed = raw.Bed(e)
     memory, into = Memory(SIZE).fill(1), Memory(SIZE)
     for _ in range(8):
@@ -335,7 +343,8 @@ def killed(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def interrupted(e):
-    """A signal while the peer has an advert and says nothing: the call waits for the report, and only for that."""
+    """A signal while the peer has an advert and is silent: the call waits for the report, and only
+    for that."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     attacker, victim = bed.connect()
@@ -361,7 +370,8 @@ def interrupted(e):
 
 @case(reference=False, families=("v4",), timeout=150)
 def dies(e):
-    """The attacker is gone in the middle, with a word or without: calls end, and no page stays pinned."""
+    """The attacker is gone in the middle, with a message or without: calls end, and no page stays
+    pinned."""
     bed = raw.Bed(e)
     memory, target = Memory(1 << 20).fill(1), Memory(1 << 20)
     with either.parameters(ack_time=3):
@@ -388,7 +398,8 @@ def dies(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def no_buffers(e):
-    """A peer that posts no receive buffers, whatever it says: calls that must not wait do not, others can be killed, and close is free."""
+    """A peer posts no receive buffers, whatever it announces: non-blocking calls do not wait,
+    others can be killed, and close(2) is free."""
     bed = raw.Bed(e)
     memory = Memory(1 << 20).fill(1)
     for bufs in (0, 3, 0xFFFF):

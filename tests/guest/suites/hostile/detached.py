@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A victim with blocks that no call waits for (MSG_ZEROCOPY, sends that return at once), and a peer that reads none, never gives them back, or
-tells of them what is not so."""
+"""A victim with blocks that no call waits for (MSG_ZEROCOPY, asynchronous sends), and a peer that
+reads none, never replies to a cancel, or sends false reports."""
 
 import socket
 
@@ -16,7 +16,8 @@ BLOCKS = 3
 
 
 class Victim:
-    """One that has its blocks out, which the attacker was told of: all of them, since both are pipelined."""
+    """A victim whose blocks are all advertised to the attacker, since both are in Pipelined mode.
+    """
 
     def __init__(self, e, bed, at_once):
         self._e = e
@@ -36,7 +37,7 @@ class Victim:
         self.adverts = [self.attacker.expect(SRCAVAIL) for _ in range(BLOCKS)]
 
     def writes(self):
-        """Whoever writes to the memory, in a task."""
+        """Writes to the memory, in a task."""
         return self._e.task(protected.write, self.memory, 0, 0x44, self.memory.size)
 
     def close(self):
@@ -56,7 +57,8 @@ def is_over(e, victim, what, errors):
 
 @case(reference=False, families=("v4",), timeout=90)
 def reads_nothing(e):
-    """The peer takes no block: they cost the victim's user budget and nobody's time; what is closed ends by TCP_USER_TIMEOUT."""
+    """The peer reads no block: they are charged to the victim's user alone. A closed connection
+    ends by TCP_USER_TIMEOUT."""
     bed = raw.Bed(e)
     victims = both(e, bed)
     e.check(observe.stats("peer")["pinned pages send"] > 0, "nothing is pinned")
@@ -73,7 +75,8 @@ def reads_nothing(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def never_gives_back(e):
-    """No answer to SrcAvailCancel: whoever waits to write does so for ten seconds, and the connection is lost. A reset ends it at once."""
+    """No reply to SrcAvailCancel: a writer waits for ten seconds, and the connection is lost. A
+    reset ends it at once."""
     bed = raw.Bed(e)
     patient, reset = Victim(e, bed, True), Victim(e, bed, True)
     tasks = [victim.writes() for victim in (patient, reset)]
@@ -94,8 +97,9 @@ def never_gives_back(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def sent_again_meanwhile(e):
-    """Somebody waits to write to a block that the peer does not give back. Another socket sends the same memory: not as a block that is in
-    flight, since who waits would wait for that one's reader, too, without its sender's knowing."""
+    """A writer waits for a block that the peer does not give back. Another socket sends the same
+    memory, not as a block in flight: the writer would wait for the second reader, too, without its
+    sender's knowledge."""
     bed = raw.Bed(e)
     victim = Victim(e, bed, True)
     task = victim.writes()
@@ -118,7 +122,8 @@ def sent_again_meanwhile(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def answers_wrongly(e):
-    """Reports of more than a block has, in one or in several: the connection ends, and nothing stays pinned."""
+    """Reports of more than a block has, in one message or several: the connection ends, and nothing
+    stays pinned."""
     bed = raw.Bed(e)
 
     def too_much(attacker):
@@ -141,8 +146,8 @@ def answers_wrongly(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def reads_on(e):
-    """A peer that has refused the blocks, and tells of them and reads from them nevertheless: what it tells changes nothing, and as soon as the
-    victim may write to them, it gets nothing."""
+    """A peer has refused the blocks, and still reports and reads them. The reports change nothing,
+    and it reads nothing once the victim may write to the memory."""
     bed = raw.Bed(e)
     for at_once in (False, True):
         victim = Victim(e, bed, at_once)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Messages that no peer may send, and those that look as if: the victim is an ordinary socket, the attacker a raw end of its connection."""
+"""Messages that no peer may send, and odd ones that it may. The victim is an ordinary socket, the
+attacker a raw end of its connection."""
 
 import select
 import socket
@@ -69,7 +70,7 @@ def stale(mseq):
 
 
 def acked(*acks):
-    """The victim sends three messages, and is told of them in this order."""
+    """The victim sends three messages, whose acknowledgements come in this order."""
     def attack(a, v):
         for _ in range(3):
             v.send(b"x")
@@ -167,7 +168,8 @@ def violations(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def in_the_middle(e):
-    """A violation while the victim's program waits in a call: it gets EPROTO, or for bytes to be sent EPROTO or EPIPE."""
+    """A violation while the victim's program waits in a call: it gets EPROTO. A sender gets EPROTO
+    or EPIPE."""
     bed = raw.Bed(e)
     for call in ("recvfrom", "sendto", "poll"):
         attacker, victim = bed.connect()
@@ -219,7 +221,7 @@ HARMLESS = [
 
 @case(reference=False, timeout=120)
 def harmless(e):
-    """What is odd but allowed changes nothing."""
+    """Odd but allowed messages change nothing."""
     bed = raw.Bed(e)
     for what, do in HARMLESS:
         attacker, victim = bed.connect()
@@ -260,7 +262,8 @@ def ends(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def over_long(e):
-    """Messages longer than the victim's receive buffers: its connection ends, and nothing behind the buffers is written."""
+    """Messages longer than the victim's receive buffers: its connection ends, and nothing behind
+    the buffers is written."""
     bed = raw.Bed(e)
     for size in (1 << 16, 1 << 20):
         attacker, victim = bed.connect()
@@ -279,8 +282,8 @@ def over_long(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def last_credits(e):
-    """A peer whose messages have payload although it has its last two credits only, or that advertises bytes that come with the advert and takes
-    them back: what lies unread has an end all the same, and a reader goes on."""
+    """A peer sends payload by its last two credits, or advertises bytes that come with the advert,
+    and cancels. Unread bytes are bounded all the same, and a reader goes on."""
     bed = raw.Bed(e)
     most = 512 * 1024
 
@@ -313,7 +316,8 @@ def last_credits(e):
 
 @case(reference=False, timeout=60)
 def hellos(e):
-    """Requests without a proper Hello are refused and counted; odd but proper ones make a connection."""
+    """Requests without a proper Hello are refused and counted. Odd but proper ones make a
+    connection."""
     bed = raw.Bed(e)
     own, other = (socket.inet_pton(e.family, host) for host in (e.here, e.there))
     refused = [dict(mid=1), dict(length=91), dict(length=0), dict(length=LAST), dict(version=0x11), dict(version=0), dict(version=0x32), dict(ipv=0), dict(ipv=5),
@@ -368,8 +372,8 @@ def services_that_never_ask(e):
 
 @case(reference=False, timeout=60)
 def peers_that_never_ask(e):
-    """Who announces one advert only is taken for a peer of OFED's line, and has large receive buffers at once: of those there are so
-    many as may be, and no more."""
+    """A peer that announces one advert counts as OFED's, which never requests larger buffers. It
+    gets large receive buffers at once, within max_large_sockets."""
     bed = raw.Bed(e)
     request = raw.hello(*(socket.inet_pton(e.family, host) for host in (e.here, e.there)), 5000, adverts=1)
 
@@ -399,8 +403,8 @@ def peers_that_never_ask(e):
 
 @case(reference=False, timeout=60)
 def service_that_never_asks(e):
-    """A connector has large receive buffers at once if the service's last HelloAck announced one advert: as many connections as
-    max_large_sockets allows, and no larger ones than the program's SO_RCVBUF holds eight of."""
+    """A connector has large receive buffers at once if the service's last HelloAck announced one
+    advert, within max_large_sockets and the program's SO_RCVBUF."""
     bed, listener = raw.Bed(e), e.listen("self", 16)
 
     def size(adverts, **fixed):
@@ -431,7 +435,7 @@ def service_that_never_asks(e):
 
 @case(reference=False, timeout=60)
 def hello_acks(e):
-    """The same for who connects: EPROTO without a proper HelloAck."""
+    """A connector gets EPROTO without a proper HelloAck."""
     bed = raw.Bed(e)
     for fields in (dict(mid=0), dict(length=195), dict(length=0), dict(version=0x12), dict(adverts=0), dict(size=0), dict(size=16), dict(size=LAST)):
         listener = e.listen("self")
@@ -451,8 +455,8 @@ def hello_acks(e):
 
 @case(reference=False, timeout=60)
 def another_name(e):
-    """A Hello that names a neighbour of the sender's is believed: getpeername() is no proof, as SECURITY.md says. The connection is the
-    sender's all the same."""
+    """A Hello with the address of a neighbour of the sender is accepted: getpeername(2) is no
+    proof, as SECURITY.md says. The connection is the sender's all the same."""
     bed = raw.Bed(e)
     neighbour = "fd77::250" if e.six else "10.77.0.250"
     own, other = (socket.inet_pton(e.family, host) for host in (neighbour, e.there))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""RDMA to memory that was not advertised, not so, or not any more: refused by the device, and the victim's memory is as it was."""
+"""RDMA to memory that is not advertised, not for this access, or no longer: the device refuses it,
+and the victim's memory does not change."""
 
 from lib import calls, raw
 from lib.memory import PAGE, Memory
@@ -51,7 +52,7 @@ def outside(e):
 
 @case(reference=False, timeout=60)
 def inside(e):
-    """So that the others show something: what is advertised can be read, from the first byte to the last."""
+    """Control: advertised memory can be read from the first byte to the last."""
     bed = raw.Bed(e)
     memory, target = Memory(SIZE).fill(1), Memory(SIZE)
     attacker, victim, task, advert = sender(e, bed, memory)
@@ -67,7 +68,8 @@ def inside(e):
 
 @case(reference=False, timeout=120)
 def afterwards(e):
-    """With the key of an advert that is finished, refused or taken back, also when the same memory is advertised again."""
+    """Access by the key of an advert that is complete, refused or cancelled, also when the same
+    memory is advertised again."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     before = memory.map[:]
@@ -114,7 +116,8 @@ def afterwards(e):
 
 @case(reference=False, timeout=60)
 def of_others(e):
-    """With the keys of another connection: refused there, and the other one, where the key is good, does not notice."""
+    """Access by the keys of another connection: refused here, and the other one, whose key it is,
+    goes on."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     before = memory.map[:]
@@ -143,7 +146,8 @@ def of_others(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def names(e):
-    """An advert says where in a page its memory begins and nothing else of where it is, and no two say the same."""
+    """An advert contains the offset in a page and nothing else of the address, and no two are
+    alike."""
     bed = raw.Bed(e)
     whole = Memory(SIZE + PAGE).fill(1)
 
@@ -174,7 +178,7 @@ def names(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def guessed(e):
-    """Keys and addresses that nobody was told: none is good for anything."""
+    """Guessed keys and addresses: none works."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     before = memory.map[:]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""RDMA WRITE with a peer that lies: sinks that are none, and writes to a reader's memory that were not asked for."""
+"""RDMA WRITE with a hostile peer: sinks that are not registered, and writes to a reader's memory
+without an advert."""
 
 import ctypes
 
@@ -23,7 +24,8 @@ def pipelined(e, bed, memory):
 
 
 def reader(e, bed, memory):
-    """(attacker, victim, task, advert): the victim waits for bytes, and the attacker was given its memory."""
+    """Returns (attacker, victim, task, advert): the victim waits for bytes, and the attacker has
+    its SinkAvail."""
     for _ in range(5):
         attacker, victim = bed.connect()
         eager(victim)
@@ -56,7 +58,7 @@ GOOD = (65536, 1, 4096, 0)
 
 @case(reference=False, timeout=90)
 def violations(e):
-    """What a peer can do wrong about its own sinks, and about the victim's."""
+    """Violations by a peer about its own sinks and the victim's."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(1)
     for reason, attack in (
@@ -90,7 +92,8 @@ def violations(e):
 
 @case(reference=False, timeout=90)
 def wild(e):
-    """SinkAvail of memory that was not lent, not all of it, or not any more: the WRITE fails, the call with it, and no other."""
+    """SinkAvail of memory that is not registered, not all of it, or no longer: the WRITE fails, and
+    with it this call alone."""
     bed = raw.Bed(e)
     memory, source = Memory(1 << 20).fill(2), Memory(SIZE).fill(1)
     bystander = bed.connect()
@@ -130,7 +133,7 @@ def wild(e):
 
 @case(reference=False, timeout=60)
 def good(e):
-    """So that the others show something: a sink that is there is written to, and the victim's is, and both are told."""
+    """Control: WRITEs to a registered sink of either end arrive and are reported."""
     bed = raw.Bed(e)
     memory, source = Memory(SIZE).fill(2), Memory(SIZE).fill(1)
     attacker, victim = pipelined(e, bed, source)
@@ -160,7 +163,8 @@ def good(e):
 
 @case(reference=False, timeout=120)
 def outside(e):
-    """WRITEs before a reader's memory, behind it, across its end, and READs of it: nothing there changes, and nothing is seen."""
+    """WRITEs before a reader's memory, behind it and across its end, and READs of it: the memory
+    there does not change, and no byte of it is read."""
     bed = raw.Bed(e)
     whole = Memory(4 * SIZE // PAGE * PAGE).fill(1)
 
@@ -190,7 +194,8 @@ def outside(e):
 
 @case(reference=False, timeout=120)
 def afterwards(e):
-    """WRITEs to a reader's memory when its call has returned: reported, answered by Data, or closed, or by another connection."""
+    """WRITEs to a reader's memory when its call has returned: reported, completed by Data, or
+    closed, or by another connection."""
     bed = raw.Bed(e)
     memory = Memory(SIZE)
     source = Memory(SIZE).fill(3)
@@ -226,7 +231,8 @@ def afterwards(e):
 
 @case(reference=False, timeout=90)
 def goes_on_writing(e):
-    """A peer that reports, and goes on writing: what the call has returned with does not change any more."""
+    """A peer reports and goes on writing: the bytes that the call has returned do not change any
+    more."""
     bed = raw.Bed(e)
     memory, source = Memory(SIZE), Memory(SIZE).fill(3)
     for _ in range(10):
@@ -250,7 +256,8 @@ def goes_on_writing(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def no_answer(e):
-    """A reader takes its memory back, and is not answered: its call ends by itself, and a killed one at once."""
+    """A reader cancels its advert and gets no reply: its call ends by itself, and a killed one at
+    once."""
     bed = raw.Bed(e)
     memory, other = Memory(SIZE).fill(1), Memory(SIZE).fill(1)
     attacker, victim, task, _ = reader(e, bed, memory)
@@ -271,7 +278,8 @@ def no_answer(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def partly_there(e):
-    """A call whose memory is there only at its beginning sleeps like any other, though its peer takes sinks."""
+    """A call whose memory is mapped at its beginning only sleeps like any other, though its peer
+    takes sinks."""
     bed = raw.Bed(e)
     attacker, victim = bed.connect()
     eager(victim)
@@ -291,7 +299,8 @@ def partly_there(e):
 
 @case(reference=False, timeout=60)
 def taken_back(e):
-    """A reader takes its memory back: confirmed, or crossed by a report, by Data or by a SrcAvail, it goes on just there."""
+    """A reader cancels its advert: confirmed, or crossed by a report, by Data or by a SrcAvail. The
+    stream goes on exactly there."""
     bed = raw.Bed(e)
     memory, source = Memory(SIZE), Memory(SIZE).fill(3)
     for crossing in ("confirmed", "reported", "data", "advert"):
@@ -321,8 +330,8 @@ def taken_back(e):
 
 @case(reference=False, timeout=60)
 def reported_only(e):
-    """What a peer says that it has written, and has not: the call returns so many bytes, which are what the program had there; more
-    than it has room for is a violation."""
+    """A peer reports bytes that it has not written: the call returns so many bytes, with the
+    program's own contents. More than the advert's length is a violation."""
     bed = raw.Bed(e)
     memory = Memory(SIZE).fill(4)
     before = memory.map[:]

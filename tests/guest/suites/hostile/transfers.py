@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Zero copy below the sockets: both ends of a connection are raw ones, and one reads or writes what the other lends."""
+"""Zero copy below the sockets: both ends of a connection are raw, and one reads or writes memory
+that the other has registered."""
 
 import collections
 import ctypes
@@ -23,7 +24,7 @@ def nothing_pinned(e):
 
 
 class Ends:
-    """Both ends of a connection: of one device that talks to itself (`own`), or of two."""
+    """Both ends of a connection: of one device to itself (`own`), or of two."""
 
     def __init__(self, e, own=False):
         self._e = e
@@ -38,7 +39,7 @@ class Ends:
         self.a, self.b = raw.Raw(e, near, command), raw.Raw(e, far, command)
 
     def lend(self, end, other, memory, write):
-        """Lends memory and tells the other end, as an advert does: then it is registered."""
+        """Registers memory and gives the other end its key and address, as an advert does."""
         lent = end.lend(memory, write)
         end.data()
         other.expect(raw.DATA)
@@ -107,7 +108,8 @@ def write(e):
 
 @case(reference=False, timeout=90)
 def scattered(e):
-    """Each page is somewhere else: many work requests for one transfer, more READs than can be under way."""
+    """Each page is at another place: many work requests for one transfer, more READs than can be in
+    flight."""
     source, destination = Memory(2 << 20).scatter().fill(3), Memory(2 << 20).scatter()
     for own in (False, True):
         ends = Ends(e, own)
@@ -144,7 +146,8 @@ def in_one_piece(e):
 
 @case(reference=False, timeout=60)
 def in_flight(e):
-    """Both ends drop everything with a READ under way: the pages are let go of, and no byte goes astray afterwards."""
+    """Both ends drop everything with a READ in flight: the pages are unpinned, and no byte is
+    written afterwards."""
     under_way = 0
     for number in range(e.rounds(20)):
         source, destination = Memory(2 << 20).fill(1), Memory(2 << 20).fill(2)
@@ -281,7 +284,8 @@ def hits():
 
 @case(reference=False, timeout=90)
 def cached(e):
-    """Memory that stays pinned between transfers is found so, has another key each time, and is let go of at the end."""
+    """Memory that stays pinned between transfers is found, has another key each time, and is
+    unpinned at the end."""
     with parameters(pin_cache=1):
         before = hits()
         moves(e, None, ((9, 300000),), times=20)
@@ -306,7 +310,8 @@ SIZE = 400000 // PAGE * PAGE
 
 @case(reference=False, timeout=60)
 def unmapped(e):
-    """munmap() of memory that is advertised: its last bytes are read; what is written goes nowhere."""
+    """munmap(2) of advertised memory: its last bytes are read. Bytes written afterwards go nowhere.
+    """
     source, destination = Raw(SIZE).fill(1), Raw(SIZE)
     before = source.bytes
     later(e, False, source, destination, source.unmap)
@@ -324,7 +329,7 @@ def unmapped(e):
 
 @case(reference=False, timeout=60)
 def discarded(e):
-    """madvise(MADV_DONTNEED) of memory that is advertised: the program has fresh pages, and keeps them."""
+    """madvise(MADV_DONTNEED) of advertised memory: the program has new pages, and keeps them."""
     source, destination = Memory(SIZE).fill(1), Memory(SIZE)
     before = source.map[:]
     later(e, False, source, destination, lambda: source.map.madvise(mmap.MADV_DONTNEED))
@@ -337,7 +342,7 @@ def discarded(e):
 
 @case(reference=False, timeout=60)
 def forked(e):
-    """fork() with memory advertised: it stays the parent's, whoever writes first."""
+    """fork(2) with memory advertised: it stays the parent's, whichever process writes first."""
     for child_first in (False, True):
         source, destination = Memory(SIZE).fill(1), Memory(SIZE).fill(2)
         reader, writer = os.pipe()
@@ -414,7 +419,8 @@ def huge_pages(e):
 
 @case(reference=False, timeout=90)
 def cached_and_changed(e):
-    """Memory that stays pinned, and whose mapping changes between two transfers: the second one moves what is there now."""
+    """The mapping of memory that stays pinned changes between two transfers: the second one
+    transfers the new contents."""
     LIBC.mremap.restype = ctypes.c_void_p
     LIBC.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
 

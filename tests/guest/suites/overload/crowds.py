@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""More than fits: of connects, of sockets, of memory."""
+"""Overload by connects, by sockets, by memory."""
 
 import errno
 import os
@@ -47,8 +47,9 @@ def echo(e, near, far, word=b"there and back"):
 
 @case(reference=False, families=SLOW, timeout=120)
 def many_connects(e):
-    """As many connects as two processors can begin meet a backlog of 4 that nobody empties: the listener's side holds no
-    more than fits, others are served meanwhile, and each connect that is let in later is a connection."""
+    """As many connects as two processors can begin meet a backlog of 4 that is not emptied. The
+    listener's side holds no more than that, others are served meanwhile, and each connect that gets
+    in later is a connection."""
     listener, other = e.listen(backlog=4), e.listen()
     near, far = e.pair(other)
     crowd, before, rounds = [], kernel_memory(), 0
@@ -120,7 +121,8 @@ def many_connects(e):
 
 @case(reference=False, timeout=120)
 def come_and_go(e):
-    """Connections that come, speak and go as fast as processes can make them: no memory is left behind by them."""
+    """Connections that come, transfer and go as fast as processes can make them: they leave no
+    memory behind."""
     listener = e.listen(backlog=64)
 
     def serve():
@@ -156,7 +158,8 @@ def come_and_go(e):
 
 
 def clamour(e, port, count, told):
-    """As a user without privilege: so many connections, of which it keeps what it can; how many sockets it was refused."""
+    """Makes so many connections as a user without privilege and keeps all it can. Returns the
+    number of refused sockets."""
     os.setgroups([])
     os.setresgid(CROWD, CROWD, CROWD)
     os.setresuid(CROWD, CROWD, CROWD)
@@ -182,8 +185,9 @@ def clamour(e, port, count, told):
 
 @case(reference=False, families=SLOW, timeout=240)
 def crowd_of_thousands(e):
-    """Two thousand connections by a user who may have 150 at a time, to a server who may have as many: no more are there at any
-    time, on either side, nor more memory; what is too much is counted; others connect and talk all the time."""
+    """Two thousand connections by a user with a limit of 150, to a server with the same limit. No
+    more exist at any time on either side, the excess is counted, and others connect and transfer
+    all the time."""
     most, each, processes = 150, 500, 4
     listener, other = e.listen(backlog=64), e.listen()
     # What comes of it is this user's.
@@ -248,7 +252,8 @@ def crowd_of_thousands(e):
 
 @case(reference=False, timeout=120)
 def limit_of_a_server(e):
-    """Connections beyond what the server's namespace may have: they wait, nobody else is hurt, and get in when others leave."""
+    """Connections beyond the limit of the server's namespace wait, disturb no other, and get in
+    when others leave."""
     listener = e.listen()
     settled_pair = e.pair(listener)
     with parameter("max_sockets_per_net", 8):
@@ -276,8 +281,8 @@ def limit_of_a_server(e):
 
 @case(reference=False, timeout=120)
 def out_of_a_groups_memory(e):
-    """A process that makes connections until its cgroup's memory is gone: its calls fail or it is killed, its peers see the
-    end, others go on, and everything is given back."""
+    """A process makes connections until its cgroup's memory is used up: its calls fail or it is
+    killed, its peers get the end, others go on, and everything is freed."""
     listener = e.listen(backlog=64)
     other = e.pair(listener)
     with Group(e) as group:

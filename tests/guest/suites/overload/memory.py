@@ -46,8 +46,9 @@ def fill_all(e, pairs, taken):
 
 @case(reference=False, timeout=120)
 def bounded(e):
-    """Twenty writers whose readers do not read: what they hold together is bounded, others go on, and new connections are refused.
-    When memory is there again those who wait for it are told, and each byte that was taken comes out."""
+    """Twenty writers whose readers do not read: their memory is bounded, others go on, and new
+    connections are refused. When memory is available again the waiting tasks wake, and each byte
+    taken arrives."""
     listener = e.listen(backlog=32)
     other = e.pair(listener)
     pairs = [e.pair(listener) for _ in range(PAIRS)]
@@ -105,7 +106,7 @@ def bounded(e):
 
 @case(reference=False, timeout=120)
 def idle(e):
-    """Connections that have sent much, and keep buffers for the next time, give them back when others lack memory."""
+    """Connections that have sent much and keep buffers free them when others lack memory."""
     e.needs_wire()      # where such sends go from memory to memory
     listener = e.listen(backlog=32)
     pairs = [e.pair(listener) for _ in range(4)]
@@ -156,7 +157,7 @@ def idle_after_blocks(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def at_the_listener(e):
-    """A request to connect that comes when there is no memory: it waits, and is let in when there is some again."""
+    """A request to connect without memory waits, and gets in when memory is available again."""
     listener = e.listen()
     late = e.socket()
     late.setblocking(False)
@@ -173,7 +174,8 @@ def at_the_listener(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def nothing(e):
-    """No memory at all for buffers: connections that are there go on, and new ones are refused, as often as they are tried."""
+    """No memory at all for buffers: existing connections go on, and new ones are refused, however
+    often they are tried."""
     listener = e.listen()
     pair = e.pair(listener)
     with parameter("max_buffer_memory", 0):

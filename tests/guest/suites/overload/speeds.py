@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Those who never read, who never stop to write, and who are slow, among others."""
+"""Readers that never read, writers that never stop, and slow ones, among others."""
 
 import socket
 
@@ -17,8 +17,8 @@ def buffered(sock, option):
 
 @case(reference=False, timeout=120)
 def nobody_reads(e):
-    """Thirty writers that write all they can to readers that do not read: what lies between them is bounded by their buffers,
-    others are served, and in the end each byte that was taken comes out."""
+    """Thirty writers write all they can to readers that do not read: the bytes between them are
+    bounded by their buffers, others are served, and in the end each byte taken arrives."""
     listener = e.listen(backlog=32)
     other = e.pair(listener)
     pairs = [e.pair(listener) for _ in range(30)]
@@ -55,8 +55,8 @@ def nobody_reads(e):
 
 @case(reference=False, timeout=120)
 def one_slow(e):
-    """One reader takes its bytes one by one, among ten of the same listener: the others are done before it is, and it gets
-    everything."""
+    """One reader takes its bytes one by one, among ten of the same listener: the others end before
+    it, and it gets everything."""
     listener = e.listen(backlog=16)
     total = 2 * MIB
     pairs = [e.pair(listener) for _ in range(10)]
@@ -82,7 +82,8 @@ def one_slow(e):
 
 @case(reference=False, timeout=120)
 def blocks_that_nobody_takes(e):
-    """Senders whose blocks are lent to readers that do not read: what is pinned is bounded by the budget, and let go of."""
+    """Senders with blocks to readers that do not read: pinned memory is bounded by the budget, and
+    unpinned at the end."""
     listener = e.listen(backlog=16)
     other = e.pair(listener)
     pairs = [e.pair(listener) for _ in range(8)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Memory cgroups: what a socket holds is charged to the group that it belongs to, and given back."""
+"""Memory cgroups: a socket's memory is charged to its group, and uncharged."""
 
 import os
 import pathlib
@@ -52,7 +52,7 @@ class Group:
 
 
 def in_group(e, group, function):
-    """A process of the group that runs a function, and ends when told; (tell it to end, its child)."""
+    """Runs a function in a process of the group. Returns a function that ends it, and the child."""
     end, go = os.pipe()
     ready, done = os.pipe()
 
@@ -156,7 +156,7 @@ def of_unsent_bytes(e):
 
 @case
 def of_who_accepts(e):
-    """A listener from outside the group: what is accepted in the group belongs to it."""
+    """A listener from outside the group: a socket accepted in the group belongs to it."""
     with Group(e) as group:
         listener = e.listen("self", backlog=COUNT)
         peers = [e.connect(listener, "peer") for _ in range(COUNT)]

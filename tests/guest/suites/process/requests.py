@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What requests of io_uring may ask for besides: pieces, links, files by number, cancelling, many answers to one request."""
+"""Requests of io_uring with more: segments, links, registered files, cancelling, many completions
+for one request."""
 
 import ctypes
 import mmap
@@ -47,7 +48,7 @@ def pieces(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def pieces_are_not_copied(e):
-    """Nothing of large pieces is, and that is told."""
+    """No large segment is copied, and the notification reports that."""
     ring = Ring(e)
     near, far = e.pair()
     parts = [buffer_of(pattern.Pattern(4).at(turn * MIB, MIB)) for turn in range(3)]
@@ -90,7 +91,7 @@ def linked(e):
 
 @case(timeout=60)
 def linked_behind_a_failure(e):
-    """What is linked to a request that fails is cancelled."""
+    """A request linked to one that fails is cancelled."""
     ring = Ring(e)
     near, _ = e.pair()
     words = buffer_of(b"words")
@@ -120,7 +121,8 @@ def files_by_number(e):
 
 @case(timeout=60)
 def cancelled(e):
-    """A receive and a send that wait, cancelled by their tags; what was not there cannot be. The connection goes on."""
+    """A waiting receive and a waiting send are cancelled by their tags; others are not found. The
+    connection goes on."""
     ring = Ring(e)
     near, far = e.pair()
     room = ctypes.create_string_buffer(100)
@@ -141,7 +143,8 @@ def cancelled(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def cancelled_behind_blocks(e):
-    """A SEND_ZC that waits until a block is through is cancelled; those under way are not, and all that was taken arrives."""
+    """A SEND_ZC that waits for space is cancelled. Blocks in flight are not, and all bytes taken
+    arrive."""
     ring = Ring(e)
     near, far = e.pair()
     most, size = 8, 65536
@@ -170,8 +173,9 @@ def cancelled_behind_blocks(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def received_by_a_worker(e):
-    """A RECV with IOSQE_ASYNC, which io_uring has a worker begin: that polls as well, so nothing is advertised. All comes, though the ring's
-    task is busy with a send that its peer has to answer; the ring may go meanwhile, and the receive may be cancelled."""
+    """A RECV with IOSQE_ASYNC runs in a worker of io_uring, which polls, so nothing is advertised.
+    All bytes come, though the ring's task is busy with a send that its peer has to read. The ring
+    may be closed meanwhile, and the receive cancelled."""
     for how in ("data", "cancel", "ring"):
         near, far = pipelined(e)
         ring = Ring(e)
@@ -242,7 +246,8 @@ def many_that_wait(e):
 
 @case(timeout=60)
 def many_pieces(e):
-    """One receive that gives what comes in buffers of the ring's; none left is an error of its own, and the end of the stream another."""
+    """One receive fills buffers of the ring. It ends with an error of its own without buffers, and
+    with another result at the end of the stream."""
     ring = Ring(e)
     near, far = e.pair()
     size, count = 4096, 4

@@ -89,7 +89,7 @@ def fork_while_connecting(e):
 
 @case
 def fork_with_memory(e):
-    """A child changes memory that its parent has just sent: what arrives is what was there."""
+    """A child changes memory that its parent has just sent: the old bytes arrive."""
     near, far = e.pair()
     data = bytearray(pattern.Pattern(7).at(0, 500000))
     before = bytes(data)
@@ -210,7 +210,8 @@ def in_flight_only(e):
 
 @case
 def to_itself(e):
-    """A socket in flight over a UNIX socket that is itself in flight: the garbage collector's case."""
+    """A socket in flight over a UNIX socket that is itself in flight, which the garbage collector
+    handles."""
     near, far = e.pair()
     one, two = socket.socketpair(socket.AF_UNIX)
     one.sendmsg([b"x"], [(SOL, socket.SCM_RIGHTS, array.array("i", [far.fileno(), two.fileno()]))])

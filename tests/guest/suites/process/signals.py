@@ -166,7 +166,7 @@ def killed_with_unread(e):
 
 @case(timeout=60)
 def killed_in_send(e):
-    """Killed in the middle of a blocked send(): what arrives is a beginning of what was sent."""
+    """Killed in the middle of a blocked send(2): the peer gets a beginning of its bytes."""
     listener = e.listen()
 
     def live():

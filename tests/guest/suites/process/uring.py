@@ -55,7 +55,8 @@ class Ring:
             raise OSError(ctypes.get_errno(), "io_uring_register")
 
     def register_buffer_ring(self, address, entries, group):
-        """Requests with SELECT and this group take their buffers from the ring of buffers at this address."""
+        """Requests with SELECT and this group take their buffers from the ring of buffers at this
+        address."""
         what = buffer_of(struct.pack("=QIHH24x", address, entries, group, 0))
         if calls.libc.syscall(REGISTER, self._fd, REGISTER_BUFFER_RING, ctypes.byref(what), 1) < 0:
             raise OSError(ctypes.get_errno(), "io_uring_register")
@@ -80,7 +81,7 @@ class Ring:
             raise OSError(number, os.strerror(number))
 
     def polls(self, operation):
-        """Whether a request of this kind waits for its socket to be ready."""
+        """Returns true if a request of this kind waits for its socket to be ready."""
         with open(f"/proc/self/fdinfo/{self._fd}") as file:
             return f"op={operation}," in file.read()
 
@@ -133,7 +134,8 @@ def accept_and_connect(e):
 
 @case
 def refused(e):
-    """The ring asks again once it is told of the answer. With IPPROTO_SDP that is TCP's, which comes while the socket is handed over."""
+    """The ring repeats connect once it is woken. With IPPROTO_SDP the reply is TCP's, which comes
+    while the socket switches to TCP."""
     ring = Ring(e)
     answers = set()
     for _ in range(40):
@@ -191,7 +193,7 @@ def cancelled_by_close(e):
 
 
 def large_pages_at(address):
-    """How many bytes of the mapping with this address are in large pages."""
+    """Returns the number of bytes in large pages of the mapping at this address."""
     inside = False
     with open("/proc/self/smaps") as file:
         for line in file:
@@ -214,7 +216,8 @@ def answers(ring, count):
 
 
 def in_flight(e, area, fixed):
-    """Four SEND_ZC of a quarter each are under way; they are told when the peer has read them, and that nothing was copied."""
+    """Four SEND_ZC of a quarter each are in flight. Their notifications come when the peer has read
+    them, without a copy."""
     size = len(area) // 4
     ctypes.memmove(area, pattern.Pattern(9).at(0, 4 * size), 4 * size)
     near, far = e.pair()
@@ -246,7 +249,8 @@ def zero_copy_in_flight(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def zero_copy_of_large_pages(e):
-    """io_uring names a registered buffer by its large pages, of which sends have parts; one goes from one into the next."""
+    """io_uring describes a registered buffer by its large pages, of which sends have parts. One
+    part crosses into the next page."""
     large = 2 << 20
     space = memory.Raw(4 * large)
     begin = (space.address + large - 1) // large * large
