@@ -81,7 +81,7 @@ impl BacklogSlot {
             return None;
         }
         l.places.insert(place);
-        l.taken += 1;
+        l.taken = l.taken.saturating_add(1);
         Some(BacklogSlot {
             listener: listener.clone(),
             number,
@@ -112,7 +112,7 @@ impl BacklogSlot {
             let child = Unaccepted::new(child).ok_or(EINVAL)?;
             let at = (WAITING, PLACES.fetch_add(1, Relaxed));
             l.places.insert(place.into_node(at, Some(child)));
-            l.waiting += 1;
+            l.waiting = l.waiting.saturating_add(1);
             self.listener.set_waiting(l.waiting as u32);
         }
         child.state_changed();

@@ -34,10 +34,9 @@ impl BusyPoll {
     pub(crate) fn limit(&self) -> Delta {
         let most = params::recv_poll().clamp(0, 1000);
         let mean = self.mean.load(Relaxed);
-        let limit = if mean > most {
-            0
-        } else {
-            (2 * mean + LEAST).min(most)
+        let limit = match mean > most {
+            true => 0,
+            false => mean.saturating_mul(2).saturating_add(LEAST).min(most),
         };
         Delta::from_micros(limit.into())
     }
@@ -45,9 +44,10 @@ impl BusyPoll {
     /// Records the waiting time of a reader. One long wait, as between two requests to a server,
     /// does not outweigh several short ones.
     pub(crate) fn learn(&self, waited: Delta) {
-        let most = i64::from(params::recv_poll().clamp(0, 1000)) * 4;
-        let waited = waited.as_micros_ceil().clamp(0, most) as i32;
+        let most = params::recv_poll().clamp(0, 1000).saturating_mul(4);
+        let waited = waited.as_micros_ceil().clamp(0, most.into()) as i32;
         let mean = self.mean.load(Relaxed);
-        self.mean.store(mean + (waited - mean) / 4, Relaxed);
+        let step = waited.saturating_sub(mean) / 4;
+        self.mean.store(mean.saturating_add(step), Relaxed);
     }
 }

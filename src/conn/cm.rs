@@ -101,7 +101,7 @@ impl Cm {
         if *count >= most || is_past(self.since.wrapping_add(STALE_TIME)) {
             return None;
         }
-        *count += 1;
+        *count = count.saturating_add(1);
         self.target
     }
 

@@ -10,6 +10,7 @@ use crate::sys::net::params;
 use crate::sys::net::sock::{Flag, State};
 use crate::sys::time::{jiffies, milliseconds, seconds, Jiffies};
 use crate::transport::{Endpoint, Transport, Unacknowledged};
+use core::num::Wrapping;
 use kernel::prelude::*;
 
 /// Last signs of life of the peer.
@@ -21,7 +22,7 @@ pub(crate) struct Heard {
     /// Keepalive probes sent since the last message from the peer.
     probes: u32,
     /// Completions of sends at the last look of [`check_acks`].
-    completions: u64,
+    completions: Wrapping<u64>,
     /// Looks since there were new ones.
     silent: u32,
 }
@@ -35,7 +36,7 @@ impl Heard {
             last: 0,
             last_progress: 0,
             probes: 0,
-            completions: 0,
+            completions: Wrapping(0),
             silent: 0,
         }
     }
@@ -138,7 +139,7 @@ pub(crate) fn check_acks(sk: &SdpSock, c: &mut Connection, wakeups: &mut Wakeups
             c.heard.silent = 0;
             return;
         }
-        Unacknowledged::Signaled if !new => c.heard.silent += 1,
+        Unacknowledged::Signaled if !new => c.heard.silent = c.heard.silent.saturating_add(1),
         Unacknowledged::Signaled => c.heard.silent = 0,
         Unacknowledged::Unsignaled => {
             c.heard.silent = 0;
@@ -160,8 +161,8 @@ impl Connection {
     pub(super) fn watch_acks(&mut self, sk: &SdpSock) {
         let all = |e: &Endpoint| e.unacknowledged() == Unacknowledged::Nothing;
         if !self.timers.is_set(Timer::Ack) && !self.endpoint.as_ref().is_none_or(all) {
-            let time = seconds(params::ack_time() as u32) / ACK_LOOKS as Jiffies;
-            self.set_timer(sk, Timer::Ack, time.max(1));
+            let time = (params::ack_time() as u32).saturating_mul(1000) / ACK_LOOKS;
+            self.set_timer(sk, Timer::Ack, milliseconds(time.max(1)));
         }
     }
 

@@ -11,6 +11,8 @@
 //! The socket calls, the upcalls of the transports and the timer are above this, in `socket/`;
 //! nothing here depends on them.
 
+#![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
+
 mod accept_queue;
 mod busy_poll;
 mod close;
@@ -38,6 +40,7 @@ pub(crate) mod timers;
 mod tx;
 pub(crate) mod wait;
 mod wakeups;
+#[allow(clippy::arithmetic_side_effects, reason = "not yet argued")]
 pub(crate) mod zcopy;
 
 pub(crate) use self::accept_queue::{BacklogSlot, Listener};
@@ -321,7 +324,10 @@ impl Connection {
     pub(crate) fn queues(&self) -> (usize, usize) {
         let rx = match &self.listener {
             Some(l) => l.ready(),
-            None => self.rx.bytes() + self.endpoint.as_ref().map_or(0, |c| c.unpolled()),
+            None => {
+                let unpolled = self.endpoint.as_ref().map_or(0, |c| c.unpolled());
+                self.rx.bytes().saturating_add(unpolled)
+            }
         };
         (rx, self.outstanding())
     }
@@ -340,13 +346,13 @@ impl Connection {
     fn poll(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         self.take_events(sk, wakeups);
         sk.data().taking.look();
-        let mut budget = BUDGET;
+        let mut budget = 0..BUDGET;
         while self.connected() {
-            while budget > 0 {
+            while !budget.is_empty() {
                 let Some(c) = self.endpoint.as_mut().and_then(|c| c.poll_receive()) else {
                     break;
                 };
-                budget -= 1;
+                budget.next();
                 self.stats.receive_completions += 1;
                 self.received(sk, c, wakeups);
             }
@@ -366,7 +372,7 @@ impl Connection {
                 // sleeps
                 self.poll_send(sk, wakeups);
             }
-            if budget == 0 {
+            if budget.is_empty() {
                 // let others have the lock, and the processor
                 sk.schedule(JOB_PROGRESS);
                 break;
@@ -381,7 +387,7 @@ impl Connection {
             } else if armed {
                 break;
             }
-            budget -= 1; // a device may report completions for a while and deliver none
+            budget.next(); // a device may report completions for a while and deliver none
         }
     }
 

@@ -79,14 +79,14 @@ impl Connection {
     pub(crate) fn begin_polling(&mut self) -> bool {
         let endpoint = self.endpoint.as_ref();
         let polls = endpoint.is_some_and(|c| !c.knows_solicited());
-        self.polling.callers += u32::from(polls);
+        self.polling.callers = self.polling.callers.saturating_add(polls.into());
         polls
     }
 
     /// Unregisters the caller, which calls [`Guard::progress`](super::guard::Guard::progress)
     /// before it sleeps; that arms the queues.
     pub(crate) fn end_polling(&mut self) {
-        self.polling.callers -= 1;
+        self.polling.callers = self.polling.callers.saturating_sub(1);
     }
 
     /// Returns true if a completion is there that makes progress.
@@ -128,8 +128,8 @@ impl Connection {
         let Some(told) = sk.data().events.take() else {
             return;
         };
-        wakeups.events += 1;
-        wakeups.to_pollers += u32::from(told.to_pollers);
+        wakeups.events = wakeups.events.saturating_add(1);
+        wakeups.to_pollers = wakeups.to_pollers.saturating_add(told.to_pollers.into());
         if told.receive {
             self.polling.told();
         }

@@ -10,8 +10,6 @@
 //! Bytes that went straight to a reader's memory are not here. They arrive only while the queue is
 //! empty ([`ReceiveQueue::passed`]).
 
-#![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
-
 use crate::memory::ring::Ring;
 use crate::sys::errno::EPROTO;
 use crate::sys::pages::Memory;

@@ -3,6 +3,7 @@
 //! Received messages.
 
 use super::receive_queue::Urgent;
+use super::stats;
 use super::timers::Timer;
 use super::wakeups::Wakeups;
 use super::{Connection, SdpSock, JOB_RESIZE};
@@ -68,7 +69,7 @@ impl Connection {
         trace::receive(sk, bytes, protocol.credits());
         match message {
             Ok(message) => {
-                self.stats.received[message.mid.index()] += 1;
+                stats::count(&mut self.stats.received, message.mid.index());
                 Some(message)
             }
             Err(violation) => {

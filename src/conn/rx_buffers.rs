@@ -163,12 +163,13 @@ impl RxBuffers {
     /// a cancel.
     fn target(&self, rcvbuf: usize, unread: usize, advert: bool) -> u16 {
         let window = usize::from(self.window.max(LEAST_BUFFERS));
-        if unread > rcvbuf.saturating_add(window * self.size as usize) {
+        if unread > rcvbuf.saturating_add(window.saturating_mul(self.size as usize)) {
             // Only a peer that has spent its last credits on payload gets this far; it is granted
             // no more.
             return 0;
         }
-        let room = rcvbuf.saturating_sub(unread) / (self.size as usize).max(1);
+        let left = rcvbuf.saturating_sub(unread);
+        let room = left.checked_div(self.size as usize).unwrap_or(left);
         let least = match unread == 0 || advert {
             true => LEAST_BUFFERS,
             false => LAST_BUFFERS,
@@ -198,7 +199,7 @@ impl Connection {
             return;
         };
         self.rx_buffers.window = LARGE_WINDOW.min(endpoint.limits().receive_slots);
-        sk.grow_rcvbuf(self.rx_buffers.size as usize * usize::from(LARGE_WINDOW));
+        sk.grow_rcvbuf((self.rx_buffers.size as usize).saturating_mul(LARGE_WINDOW.into()));
     }
 
     /// Takes back an empty receive buffer.
@@ -213,8 +214,7 @@ impl Connection {
         let Some(endpoint) = &self.endpoint else {
             return false;
         };
-        let there = usize::from(endpoint.posted_receives()) + self.rx_buffers.spare.len();
-        let wanted = there < LEAST_BUFFERS.into() || !pressure::is_exhausted();
+        let wanted = self.there(endpoint) < LEAST_BUFFERS.into() || !pressure::is_exhausted();
         // there are places for the least number from the beginning
         wanted
             && buffer.capacity() == self.rx_buffers.size as usize
@@ -226,9 +226,14 @@ impl Connection {
         let Some(endpoint) = self.endpoint.as_ref().filter(|_| self.wants_refill(sk)) else {
             return 0;
         };
-        let there = usize::from(endpoint.posted_receives()) + self.rx_buffers.spare.len();
         let target = usize::from(self.target(sk).min(self.rx.most_more()));
-        target.saturating_sub(there)
+        target.saturating_sub(self.there(endpoint))
+    }
+
+    /// Returns the number of receive buffers, posted and spare.
+    fn there(&self, endpoint: &Endpoint) -> usize {
+        let posted = usize::from(endpoint.posted_receives());
+        posted.saturating_add(self.rx_buffers.spare.len())
     }
 
     /// Handles a failed allocation of missing buffers.
@@ -244,7 +249,8 @@ impl Connection {
     /// arrived.
     pub(super) fn is_short(&mut self, sk: &SdpSock) {
         if !self.timers.is_set(Timer::Memory) {
-            let pause = (self.rx_buffers.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+            let longer = self.rx_buffers.pause.saturating_mul(2);
+            let pause = longer.clamp(FIRST_PAUSE, LONGEST_PAUSE);
             self.rx_buffers.pause = pause;
             self.set_timer(sk, Timer::Memory, pause);
         }
@@ -280,7 +286,7 @@ impl Connection {
             return false;
         };
         let posted = endpoint.posted_receives();
-        let few = |target: u16| posted <= target - target / 4;
+        let few = |target: u16| posted <= target.saturating_sub(target / 4);
         // most callers need not compute the target, which is at most this
         few(self.rx_buffers.window.max(LEAST_BUFFERS)) && few(self.target(sk))
     }
@@ -309,10 +315,8 @@ impl Connection {
             return;
         };
         for _ in posted..target {
-            if !self
-                .rx
-                .make_room(usize::from(endpoint.posted_receives()) + 1)
-            {
+            let posted = usize::from(endpoint.posted_receives());
+            if !self.rx.make_room(posted.saturating_add(1)) {
                 break;
             }
             let Some(buffer) = self.rx_buffers.spare.pop() else {
@@ -424,8 +428,8 @@ pub(crate) fn resize(sk: &SdpSock) {
         let posted = endpoint.posted_receives();
         let holds = kept || grown.as_ref().is_some_and(|(size, _)| *size > MIDDLE_CHUNK);
         if let Some((size, buffers)) = grown {
-            protocol.resize_receive(size as u32 + header_aside, posted);
             rx_buffers.size = size as u32;
+            protocol.resize_receive(rx_buffers.size.saturating_add(header_aside), posted);
             rx_buffers.spare.clear();
             for b in buffers {
                 let _ = rx_buffers.spare.push_within_capacity(b);
@@ -434,7 +438,7 @@ pub(crate) fn resize(sk: &SdpSock) {
             c.widen(sk);
         } else {
             // the size stays the same, and the reply contains it
-            protocol.resize_receive(rx_buffers.size + header_aside, posted);
+            protocol.resize_receive(rx_buffers.size.saturating_add(header_aside), posted);
         }
         if holds {
             c.rx_buffers.large = large;

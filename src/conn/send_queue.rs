@@ -7,8 +7,6 @@
 //! ([`SendQueue::close`]). Messages are cut from the stream at any place, so small sends coalesce
 //! by themselves. Chunks are mapped once and reused.
 
-#![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
-
 use crate::memory::pressure;
 use crate::memory::ring::Ring;
 use crate::sys::pages::Memory;

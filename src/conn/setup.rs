@@ -77,7 +77,7 @@ impl Prepared {
             spare,
             posted,
             size: size as u32,
-            announced: size as u32 + header_aside,
+            announced: (size as u32).saturating_add(header_aside),
         })
     }
 

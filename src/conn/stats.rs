@@ -8,8 +8,16 @@
 use super::Outcome;
 use crate::memory::protect::Refusal;
 use crate::protocol::{Mid, Violation};
+use core::num::Wrapping;
 
 const MIDS: usize = Mid::ALL.len();
+
+/// Counts one by its index.
+pub(super) fn count(counts: &mut [u64], at: usize) {
+    if let Some(n) = counts.get_mut(at) {
+        *n = n.wrapping_add(1);
+    }
+}
 
 fn add_each(to: &mut [u64], from: &[u64]) {
     for (to, from) in to.iter_mut().zip(from) {
@@ -21,7 +29,7 @@ macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Counters of one connection, or the sum of many.
         pub(crate) struct Stats {
-            $($(#[$doc])* pub(crate) $name: u64,)*
+            $($(#[$doc])* pub(crate) $name: Wrapping<u64>,)*
             /// Messages posted, by [`Mid::index`].
             pub(crate) sent: [u64; MIDS],
             /// Messages received, by [`Mid::index`].
@@ -31,13 +39,13 @@ macro_rules! counters {
             /// Blocks that were not protected, by [`Refusal::index`].
             pub(crate) async_refused: [u64; Refusal::COUNT],
             /// Connections aborted for a protocol violation, by [`Violation::index`].
-            pub(crate) violations: [u32; Violation::COUNT],
+            pub(crate) violations: [u64; Violation::COUNT],
         }
 
         impl Stats {
             pub(crate) const fn new() -> Self {
                 Stats {
-                    $($name: 0,)*
+                    $($name: Wrapping(0),)*
                     sent: [0; MIDS],
                     received: [0; MIDS],
                     outcomes: [0; Outcome::ALL.len()],
@@ -47,14 +55,12 @@ macro_rules! counters {
             }
 
             pub(crate) fn add(&mut self, o: &Stats) {
-                $(self.$name = self.$name.wrapping_add(o.$name);)*
+                $(self.$name += o.$name;)*
                 add_each(&mut self.sent, &o.sent);
                 add_each(&mut self.received, &o.received);
                 add_each(&mut self.outcomes, &o.outcomes);
                 add_each(&mut self.async_refused, &o.async_refused);
-                for (to, from) in self.violations.iter_mut().zip(o.violations) {
-                    *to = to.wrapping_add(from);
-                }
+                add_each(&mut self.violations, &o.violations);
             }
         }
     };
@@ -137,22 +143,16 @@ counters! {
 impl Stats {
     /// Counts a block that was not protected.
     pub(crate) fn count_unprotected(&mut self, why: usize) {
-        if let Some(n) = self.async_refused.get_mut(why) {
-            *n = n.wrapping_add(1);
-        }
+        count(&mut self.async_refused, why);
     }
 
     /// Counts a violation.
     pub(crate) fn violation(&mut self, v: Violation) {
-        if let Some(n) = self.violations.get_mut(v.index()) {
-            *n = n.wrapping_add(1);
-        }
+        count(&mut self.violations, v.index());
     }
 
     /// Counts the outcome of an `IPPROTO_SDP` socket.
     pub(crate) fn count_outcome(&mut self, o: Outcome) {
-        if let Some(n) = self.outcomes.get_mut(o.index()) {
-            *n = n.wrapping_add(1);
-        }
+        count(&mut self.outcomes, o.index());
     }
 }

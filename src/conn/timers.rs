@@ -52,12 +52,18 @@ impl Timers {
 
     /// Sets one.
     pub(crate) fn set(&mut self, timer: Timer, at: Jiffies) {
-        self.at[timer as usize] = Some(at);
+        self.put(timer, Some(at));
+    }
+
+    fn put(&mut self, timer: Timer, at: Option<Jiffies>) {
+        if let Some(place) = self.at.get_mut(timer as usize) {
+            *place = at;
+        }
     }
 
     /// Clears one.
     pub(crate) fn clear(&mut self, timer: Timer) {
-        self.at[timer as usize] = None;
+        self.put(timer, None);
     }
 
     /// Returns true if the deadline is set.
@@ -67,7 +73,7 @@ impl Timers {
 
     /// Returns the deadline.
     pub(crate) fn get(&self, timer: Timer) -> Option<Jiffies> {
-        self.at[timer as usize]
+        self.at.get(timer as usize).copied().flatten()
     }
 
     /// Returns true if the deadline is past.

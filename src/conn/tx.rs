@@ -3,6 +3,7 @@
 //! Outgoing messages: their choice and posting.
 
 use super::send_queue::LARGE_CHUNK;
+use super::stats;
 use super::timers::Timer;
 use super::wakeups::Wakeups;
 use super::zcopy::ahead::Ahead;
@@ -161,7 +162,7 @@ impl Connection {
     fn note_sent(&mut self, sk: &SdpSock, message: &Outgoing) {
         let credits = self.protocol.as_ref().map_or(0, |p| p.credits());
         trace::send(sk, &message.header, credits);
-        self.stats.sent[message.kind.index()] += 1;
+        stats::count(&mut self.stats.sent, message.kind.index());
         self.stats.bytes_sent += u64::from(message.payload);
     }
 
@@ -189,13 +190,13 @@ impl Connection {
         };
         let (n, unsent) = (message.payload as usize, ahead.unsent);
         let fin = message.kind == Mid::DisConn;
-        let after = self.tx.sent() + n as u64;
-        self.unsignaled += 1;
+        let after = self.tx.sent().wrapping_add(n as u64);
+        self.unsignaled = self.unsignaled.saturating_add(1);
         // the peer's buffers may grow before the rest is sent
         let full = LARGE_CHUNK.max(protocol.max_payload() as usize);
         // what is behind it has to wait for the peer, perhaps for long
         let stalls = protocol.credits() < PAYLOAD_CREDITS;
-        let last = n > 0 && (unsent - n < full || stalls);
+        let last = n > 0 && (unsent.saturating_sub(n) < full || stalls);
         let signaled = last || fin || self.unsignaled >= SIGNAL_EVERY;
         if signaled {
             self.unsignaled = 0;

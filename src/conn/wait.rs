@@ -49,7 +49,7 @@ impl SdpSock {
         let waits = || self.event_seq() == seq && !signal_pending() && !is_crowded();
         let mut spins = 0_u32;
         while waits() && start.elapsed() < limit {
-            spins = (spins + 1) % SPINS;
+            spins = spins.wrapping_add(1) % SPINS;
             if polls && spins == 0 && self.connection().has_completion(self) {
                 return true;
             }

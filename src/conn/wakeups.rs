@@ -58,8 +58,8 @@ impl Wakeups {
         self.buffers |= o.buffers;
         self.attend |= o.attend;
         self.disconnect |= o.disconnect;
-        self.events += o.events;
-        self.to_pollers += o.to_pollers;
+        self.events = self.events.saturating_add(o.events);
+        self.to_pollers = self.to_pollers.saturating_add(o.to_pollers);
     }
 
     /// Returns true if there is nothing to do.

@@ -6,8 +6,10 @@ use crate::conn::SdpSock;
 use crate::protocol::Mid;
 use crate::sys::bindings as c;
 use crate::sys::net::options::Answer;
-use crate::sys::time::{jiffies, seconds};
+use crate::sys::time::{jiffies, seconds, Jiffies};
 use crate::transport::Transport;
+
+const SECOND: Jiffies = seconds(1);
 
 /// Returns `TCP_INFO`, as far as there is an equivalent.
 pub(super) fn tcp(sk: &SdpSock) -> Answer<c::tcp_info> {
@@ -16,7 +18,7 @@ pub(super) fn tcp(sk: &SdpSock) -> Answer<c::tcp_info> {
     let i = info.fields();
     i.tcpi_state = sk.state() as u8;
     if c.connected() {
-        let idle = jiffies().wrapping_sub(c.heard.last()) / seconds(1).max(1) * 1000;
+        let idle = jiffies().wrapping_sub(c.heard.last()) / SECOND;
         i.tcpi_snd_mss = c.max_payload();
         i.tcpi_advmss = c
             .rx_buffers
@@ -26,18 +28,16 @@ pub(super) fn tcp(sk: &SdpSock) -> Answer<c::tcp_info> {
         i.tcpi_pmtu = c.max_payload();
         i.tcpi_snd_cwnd = c.protocol.as_ref().map_or(0, |p| p.credits().into());
         i.tcpi_unacked = c.endpoint.as_ref().map_or(0, |c| c.in_flight().into());
-        i.tcpi_last_data_recv = u32::try_from(idle).unwrap_or(u32::MAX);
+        i.tcpi_last_data_recv = u32::try_from(idle.saturating_mul(1000)).unwrap_or(u32::MAX);
         i.tcpi_last_ack_recv = i.tcpi_last_data_recv;
         i.tcpi_rcv_space = u32::try_from(sk.rcvbuf()).unwrap_or(u32::MAX);
     }
     i.tcpi_probes = c.heard.probes().min(255) as u8;
     i.tcpi_notsent_bytes = u32::try_from(c.tx.unsent()).unwrap_or(u32::MAX);
-    i.tcpi_bytes_acked = c
-        .stats
-        .bytes_sent
-        .saturating_sub((c.tx.queued() - c.tx.unsent()) as u64);
-    i.tcpi_bytes_received = c.stats.bytes_received;
-    i.tcpi_bytes_sent = c.stats.bytes_sent;
+    let in_flight = c.tx.queued().saturating_sub(c.tx.unsent());
+    i.tcpi_bytes_received = c.stats.bytes_received.0;
+    i.tcpi_bytes_sent = c.stats.bytes_sent.0;
+    i.tcpi_bytes_acked = i.tcpi_bytes_sent.saturating_sub(in_flight as u64);
     let data = Mid::Data.index();
     i.tcpi_segs_out = c.stats.sent.iter().sum::<u64>() as u32;
     i.tcpi_segs_in = c.stats.received.iter().sum::<u64>() as u32;
@@ -60,15 +60,17 @@ pub(super) fn sdp(sk: &SdpSock) -> Answer<c::sdp_info> {
     i.ipproto = connection.fallback.info().into();
     i.route = connection.fallback.route().map_or(0, |r| r.value().into());
     let s = &connection.stats;
-    (i.tx_bytes, i.tx_read, i.tx_written) = (s.bytes_sent, s.direct_sent, s.direct_written);
-    (i.rx_bytes, i.rx_read, i.rx_written) = (s.bytes_received, s.direct_received, s.direct_filled);
+    (i.tx_bytes, i.tx_read, i.tx_written) = (s.bytes_sent.0, s.direct_sent.0, s.direct_written.0);
+    (i.rx_bytes, i.rx_read, i.rx_written) =
+        (s.bytes_received.0, s.direct_received.0, s.direct_filled.0);
     let count = |counts: &[u64], mid: Mid| counts.get(mid.index()).copied().unwrap_or(0);
     i.src_avail_sent = count(&s.sent, Mid::SrcAvail);
-    i.src_avail_returned = s.direct_returned;
+    i.src_avail_returned = s.direct_returned.0;
     i.src_avail_received = count(&s.received, Mid::SrcAvail);
-    i.src_avail_refused = s.direct_refused;
+    i.src_avail_refused = s.direct_refused.0;
     i.sink_avail_sent = count(&s.sent, Mid::SinkAvail);
     i.sink_avail_received = count(&s.received, Mid::SinkAvail);
-    (i.crossed, i.unpinnable, i.credit_stalls) = (s.direct_void, s.unpinnable, s.credit_stalls);
+    (i.crossed, i.unpinnable) = (s.direct_void.0, s.unpinnable.0);
+    i.credit_stalls = s.credit_stalls.0;
     info
 }

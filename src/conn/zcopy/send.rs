@@ -107,7 +107,8 @@ fn add_block(sk: &SdpSock, message: &mut SendMsg<'_>, size: usize) -> bool {
     c.set_more(false);
     let left = message.remaining() - memory.len();
     let more = c.zcopy_threshold().is_some_and(|least| left >= least);
-    c.stats.direct_queued += u64::from(c.direct.blocks.is_writing());
+    let queued = c.direct.blocks.is_writing();
+    c.stats.direct_queued += u64::from(queued);
     // there is space, as checked above
     let _ = c.direct.blocks.push(advert, first, at, more);
     if c.may_write() {

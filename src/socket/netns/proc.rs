@@ -15,6 +15,7 @@ use crate::sys::address::Address;
 use crate::sys::net::netns::{ProcEntry, ProcFile, ProcRows};
 use core::fmt::Write;
 use core::net::IpAddr;
+use core::num::Wrapping;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::seq_print;
@@ -79,8 +80,9 @@ fn address(line: &mut Line, a: &Address, v6: bool) -> core::fmt::Result {
         IpAddr::V4(ip) if !v6 => &ip.octets(),
         _ => &mapped,
     };
-    for w in octets.chunks_exact(4) {
-        write!(line, "{:08X}", u32::from_ne_bytes([w[0], w[1], w[2], w[3]]))?;
+    for word in octets.chunks_exact(4) {
+        let word = word.try_into().map_or(0, u32::from_ne_bytes);
+        write!(line, "{word:08X}")?;
     }
     write!(line, ":{:04X}", a.port)
 }
@@ -111,7 +113,7 @@ impl Line {
 
 impl Write for Line {
     fn write_str(&mut self, s: &str) -> core::fmt::Result {
-        let end = self.len + s.len();
+        let end = self.len.saturating_add(s.len());
         self.text
             .get_mut(self.len..end)
             .ok_or(core::fmt::Error)?
@@ -212,7 +214,7 @@ impl ProcFile for Statistics {
         counter(to, "zcopy refused", s.direct_refused);
         counter(to, "zcopy unpinnable", s.unpinnable);
         // of all namespaces, as TCP's `mem` in /proc/net/sockstat
-        counter(to, "buffer pages", pressure::pages_in_use());
+        counter(to, "buffer pages", Wrapping(pressure::pages_in_use()));
         counter(to, "async blocks", s.async_blocks);
         counter(to, "async touched", s.async_touched);
         counter(to, "async copied", s.async_copied);
@@ -254,8 +256,8 @@ impl ProcFile for Statistics {
 }
 
 /// A line with one counter.
-fn counter(to: &SeqFile, name: &str, value: u64) {
-    seq_print!(to, "{:<19}\t\t: {}\n", name, value);
+fn counter(to: &SeqFile, name: &str, value: Wrapping<u64>) {
+    seq_print!(to, "{:<19}\t\t: {}\n", name, value.0);
 }
 
 /// A line for each kind of message.
