@@ -154,11 +154,11 @@ impl<'a> Call<'a> {
                 None => (left, Some(false)),
             };
             self.part = Part {
-                bytes: at..at + len,
+                bytes: at..at.saturating_add(len),
                 direct,
             };
         }
-        self.part.bytes.end - at
+        self.part.bytes.end.saturating_sub(at)
     }
 
     /// Returns true if the current part goes without a copy, by the rules of blocking calls.

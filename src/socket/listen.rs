@@ -282,7 +282,8 @@ fn prepare(
             remote_max_adverts: hello.adverts(),
             posted: parts.posted,
             credits: hello.bufs,
-            desired_remote_size: LARGE_CHUNK as u32 + parts.endpoint.limits().header_aside,
+            desired_remote_size: (LARGE_CHUNK as u32)
+                .saturating_add(parts.endpoint.limits().header_aside),
             acks_payload: parts.endpoint.exchanges(),
             zero_copy: setup::zero_copy(&parts.endpoint),
         }));

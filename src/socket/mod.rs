@@ -25,6 +25,8 @@
 //! saves a thread switch for each message. A reader whose bytes tend to arrive soon polls without
 //! sleeping (`conn/wait.rs`).
 
+#![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
+
 mod bind;
 mod call;
 mod close;

@@ -133,11 +133,10 @@ fn deferral(wanted: i32) -> u32 {
     if wanted == 0 {
         return 0;
     }
-    let (mut period, mut step, mut count) = (1u32, 1u32, 1);
-    while wanted > period && count < 255 {
-        step = (step * 2).min(RTO_MAX);
-        period += step;
-        count += 1;
+    let (mut period, mut step, mut more) = (1u32, 1u32, 1..255);
+    while wanted > period && more.next().is_some() {
+        step = step.saturating_mul(2).min(RTO_MAX);
+        period = period.saturating_add(step);
     }
     period
 }
@@ -231,7 +230,7 @@ pub(super) fn set_rcvlowat(sk: &SdpSock, bytes: i32) -> Result {
     // A mark that the buffer cannot reach would never be woken for. Half of the buffer's memory is
     // filled at least, see `receive_queue`.
     let bytes = bytes.min(sk.most_rcvlowat()).max(1);
-    sk.grow_rcvbuf(bytes as usize * 2);
+    sk.grow_rcvbuf((bytes as usize).saturating_mul(2));
     sk.set_rcvlowat(bytes);
     if sk.connection().rx.bytes() > 0 {
         sk.data_ready();

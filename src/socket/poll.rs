@@ -74,7 +74,7 @@ fn events(sk: &SdpSock, connection: &Connection) -> u32 {
     let urgent = connection.rx.urgent;
     let mark_first = !sk.flag(Flag::UrgInline) && urgent != Urgent::None && connection.rx.at_mark();
     let ahead = usize::from(mark_first);
-    let enough = connection.rx.bytes() >= sk.rcvlowat() + ahead;
+    let enough = connection.rx.bytes() >= sk.rcvlowat().saturating_add(ahead);
     // as on TCP, fewer bytes are enough where no more can arrive
     if enough || connection.rx.bytes() > ahead && connection.is_full(sk) {
         events |= READABLE;

@@ -37,18 +37,19 @@ pub(super) fn receive(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
         discard: flags & c::MSG_TRUNC != 0,
         begun: false,
         inq: to.asks_for_rest(),
+        len,
         copied: 0,
         peeked: 0,
     };
     let offset = sk.peek_offset();
     if call.peek && offset > 0 {
-        call.peeked = sk.connection().rx.position() + offset as u64;
+        call.peeked = sk.connection().rx.position().wrapping_add(offset as u64);
     }
-    let r = call.run(&mut lock, to, len, target, timeout);
+    let r = call.run(&mut lock, to, target, timeout);
     let (copied, inq) = (call.copied, call.inq);
     if offset >= 0 {
         let by = copied as isize;
-        sk.move_peek_offset(if call.peek { by } else { -by });
+        sk.move_peek_offset(if call.peek { by } else { by.wrapping_neg() });
     }
     match r {
         Err(e) if copied == 0 => return Err(e),
@@ -91,6 +92,7 @@ struct Call<'a> {
     begun: bool,
     /// Set if the call returns the number of bytes left (`TCP_INQ`).
     inq: bool,
+    len: usize,
     copied: usize,
     /// With `MSG_PEEK`: position behind the peeked bytes.
     peeked: u64,
@@ -111,11 +113,14 @@ enum Step {
 }
 
 impl Call<'_> {
+    fn left(&self) -> usize {
+        self.len.saturating_sub(self.copied)
+    }
+
     fn run(
         &mut self,
         lock: &mut Locked<'_>,
         to: &mut RecvMsg<'_>,
-        len: usize,
         target: usize,
         mut timeout: isize,
     ) -> Result {
@@ -126,8 +131,8 @@ impl Call<'_> {
             // Checked before the queue: bytes that arrived before the end are in the queue then.
             let ended = ended(sk);
             let mut advert = false;
-            while self.copied < len {
-                match self.step(to, len)? {
+            while self.left() > 0 {
+                match self.step(to)? {
                     Step::Copied => {}
                     Step::Mark => return Ok(()),
                     Step::Untold => sk.progress(),
@@ -138,16 +143,16 @@ impl Call<'_> {
                     Step::Nothing => break,
                 }
             }
-            if advert && self.read_directly(lock, to, len, timeout) {
+            if advert && self.read_directly(lock, to, timeout) {
                 continue;
             }
-            let enough = match len {
+            let enough = match self.len {
                 0 => {
                     let c = sk.connection();
                     self.inq |= c.options.inq;
                     c.rx.bytes() > 0
                 }
-                _ => self.copied >= target.min(len),
+                _ => self.copied >= target,
             };
             if enough {
                 return Ok(());
@@ -164,7 +169,7 @@ impl Call<'_> {
                     return r;
                 }
             }
-            if self.be_written_to(lock, to, len, &mut timeout) {
+            if self.be_written_to(lock, to, &mut timeout) {
                 continue;
             }
             timeout = sk.wait_to_read(lock, seq, timeout)?;
@@ -177,7 +182,6 @@ impl Call<'_> {
         &mut self,
         lock: &mut Locked<'_>,
         to: &mut RecvMsg<'_>,
-        len: usize,
         timeout: isize,
     ) -> bool {
         let sk = self.sk;
@@ -185,9 +189,9 @@ impl Call<'_> {
             zcopy::recv::refuse(sk);
             return false;
         }
-        match zcopy::recv::read(sk, lock, to, len - self.copied) {
+        match zcopy::recv::read(sk, lock, to, self.left()) {
             Look::Read(n) => {
-                self.copied += n;
+                self.copied = self.copied.saturating_add(n);
                 n > 0
             }
             Look::Lost => true,
@@ -201,11 +205,10 @@ impl Call<'_> {
         &mut self,
         lock: &mut Locked<'_>,
         to: &mut RecvMsg<'_>,
-        len: usize,
         timeout: &mut isize,
     ) -> bool {
         let sk = self.sk;
-        let room = len - self.copied;
+        let room = self.left();
         // a signal ends only a wait without an advert
         if room < zcopy::LEAST_TRANSFER || self.peek || self.discard || signal_pending() {
             return false;
@@ -221,7 +224,8 @@ impl Call<'_> {
             c.sink_size(room)
         };
         if size > 0 {
-            self.copied += zcopy::recv::be_written_to(sk, lock, to, size, timeout);
+            let n = zcopy::recv::be_written_to(sk, lock, to, size, timeout);
+            self.copied = self.copied.saturating_add(n);
         }
         true
     }
@@ -250,7 +254,7 @@ impl Call<'_> {
     }
 
     /// Copies bytes of one buffer.
-    fn step(&mut self, to: &mut RecvMsg<'_>, len: usize) -> Result<Step> {
+    fn step(&mut self, to: &mut RecvMsg<'_>) -> Result<Step> {
         let sk = self.sk;
         let inline = sk.flag(Flag::UrgInline);
         let (memory, bytes, at, index, from, most, skip) = {
@@ -262,16 +266,14 @@ impl Call<'_> {
             }
             // an old urgent byte before the peeked bytes may be gone
             let at = c.rx.position().max(self.peeked);
-            let ahead = (at - c.rx.position()) as usize;
+            let ahead = at.wrapping_sub(c.rx.position()) as usize;
             // a byte for MSG_OOB is not part of the stream
-            let (mut most, mut skip) = (len - self.copied, 0);
+            let (mut most, mut skip) = (self.left(), 0);
             if let Urgent::Valid(_, mark) | Urgent::Read(mark) = c.rx.urgent {
                 match mark.cmp(&at) {
                     Ordering::Equal if self.copied > 0 => return Ok(Step::Mark),
                     Ordering::Equal => skip = usize::from(!inline),
-                    Ordering::Greater => {
-                        most = most.min(usize::try_from(mark - at).unwrap_or(usize::MAX));
-                    }
+                    Ordering::Greater => most = most.min(mark.wrapping_sub(at) as usize),
                     Ordering::Less => {}
                 }
             }
@@ -289,9 +291,9 @@ impl Call<'_> {
             };
             (memory, bytes, at, index, from, most, skip)
         };
-        let start = bytes.start + from + skip;
-        let n = most.min(bytes.end - start);
-        let given = match memory.bytes().get(start..start + n) {
+        let start = bytes.start.saturating_add(from).saturating_add(skip);
+        let n = most.min(bytes.end.saturating_sub(start));
+        let given = match memory.bytes().get(start..start.saturating_add(n)) {
             Some(_) if self.discard => {
                 to.skip(n);
                 n
@@ -299,11 +301,12 @@ impl Call<'_> {
             Some(bytes) => to.give(bytes),
             None => 0,
         };
-        self.copied += given;
+        self.copied = self.copied.saturating_add(given);
+        let read = given.saturating_add(skip);
         if self.peek {
-            self.peeked = at + (given + skip) as u64;
+            self.peeked = at.wrapping_add(read as u64);
         }
-        self.done(memory, index, given + skip);
+        self.done(memory, index, read);
         if given < n {
             Err(EFAULT.into())
         } else {

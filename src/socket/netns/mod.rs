@@ -64,7 +64,8 @@ pub(crate) fn shed() {
 
 /// Returns the number of sockets that a parameter allows.
 fn most(parameter: i32, memory_of_each: usize) -> usize {
-    usize::try_from(parameter).unwrap_or(ram_pages() / (memory_of_each / PAGE))
+    let by_memory = ram_pages().checked_div(memory_of_each / PAGE);
+    usize::try_from(parameter).unwrap_or(by_memory.unwrap_or(0))
 }
 
 /// One namespace's part of the family. In which order its locks are taken is in docs/locking.md.
@@ -202,12 +203,12 @@ impl Netns {
             sockets.users.try_create_and_insert(uid, user, GFP_KERNEL)?;
         }
         if let Some(u) = sockets.users.get_mut(&uid) {
-            u.sockets += 1;
+            u.sockets = u.sockets.saturating_add(1);
             // a socket is entered once
             sk.data().enter(u.account.clone());
         }
         sockets.all.insert(node);
-        sockets.count += 1;
+        sockets.count = sockets.count.saturating_add(1);
         Ok(())
     }
 
@@ -236,9 +237,9 @@ impl Netns {
             let crossed = sockets.crossed.remove(&sk.id());
             let entry = sockets.all.remove(&sk.id());
             if let Some(Entry { uid, .. }) = entry {
-                sockets.count -= 1;
+                sockets.count = sockets.count.saturating_sub(1);
                 let left = sockets.users.get_mut(&uid).map(|u| {
-                    u.sockets -= 1;
+                    u.sockets = u.sockets.saturating_sub(1);
                     u.sockets
                 });
                 if left == Some(0) {
@@ -302,7 +303,7 @@ impl Netns {
                 sockets.summed = usize::MAX;
                 break;
             };
-            sockets.summed = sk.id() + 1;
+            sockets.summed = sk.id().saturating_add(1);
             drop(sockets);
             sum.add(&sk.connection().stats);
         }
@@ -339,7 +340,7 @@ impl Netns {
             if sk.is_either() {
                 return Some(sk);
             }
-            least = sk.id() + 1;
+            least = sk.id().saturating_add(1);
         }
     }
 
@@ -347,7 +348,7 @@ impl Netns {
     fn for_each(&self, mut f: impl FnMut(&SdpSock)) {
         let mut least = 0;
         while let Some(sk) = self.next(least) {
-            least = sk.id() + 1;
+            least = sk.id().saturating_add(1);
             f(&sk);
         }
     }

@@ -53,7 +53,7 @@ impl NeverAsk {
             let _ = self.services.push_within_capacity(service);
         } else if let Some(place) = self.services.get_mut(self.next) {
             *place = service;
-            self.next = (self.next + 1) % MOST;
+            self.next = self.next.wrapping_add(1) % MOST;
         }
     }
 }

@@ -79,7 +79,7 @@ impl Claim {
     }
 
     /// Returns a score, the higher the better, if a listener takes a connection to `ip`.
-    fn fits(&self, ip: IpAddr, takes: impl Fn(i32) -> bool) -> Option<u32> {
+    fn fits(&self, ip: IpAddr, takes: impl Fn(i32) -> bool) -> Option<(u8, bool)> {
         if !takes(self.interface) {
             return None;
         }
@@ -90,7 +90,7 @@ impl Claim {
             (IpAddr::V6(a), IpAddr::V4(_)) if a.is_unspecified() && !self.v6_only => 0,
             _ => return None,
         };
-        Some(address * 2 + u32::from(self.interface != 0))
+        Some((address, self.interface != 0))
     }
 }
 
@@ -151,14 +151,12 @@ impl Ports {
         claim.to = to.map(|a| (host(a.ip), a.port));
         let connects = to.is_some();
         let (low, high) = sk.port_range();
-        let all = u32::from(high).saturating_sub(low.into()) + 1;
-        for odd in [u32::from(!connects), u32::from(connects)] {
-            let half = (all + 1 - odd) / 2;
+        for odd in [usize::from(!connects), usize::from(connects)] {
+            let half = (low..=high).skip(odd).step_by(2);
             // like TCP's, the next port cannot be guessed from the last
-            let start = random_below(half);
-            for i in 0..half {
-                let at = (start + i).checked_rem(half).unwrap_or(0) * 2 + odd;
-                let candidate = low.saturating_add(at as u16);
+            let start = random_below(half.len() as u32) as usize;
+            let later = half.clone().skip(start);
+            for candidate in Iterator::chain(later, half.take(start)) {
                 // at another address another socket may hold it; sharing goes by the number only
                 let others = self.table.get(&candidate);
                 if !others.is_none_or(|p| p.keys().all(|c| claim.is_apart(c)))
@@ -219,12 +217,13 @@ impl Ports {
         let holder = RBTreeNode::new(id, holder, GFP_KERNEL)?;
         let listener = RBTreeNode::new(id, sk.into(), GFP_KERNEL)?;
         // counted before the old entry goes, and the group with it
-        self.group(port, &claim)?.sockets += 1;
+        let group = self.group(port, &claim)?;
+        group.sockets = group.sockets.saturating_add(1);
         self.release(id);
         let group = self.group(port, &claim)?;
-        group.tcp += usize::from(holds_tcp);
+        group.tcp = group.tcp.saturating_add(holds_tcp.into());
         if listens {
-            group.listening += 1;
+            group.listening = group.listening.saturating_add(1);
             group.listeners.insert(listener);
         }
         self.holders.insert(holder);
@@ -269,7 +268,7 @@ impl Ports {
     fn ends_listening(&mut self, id: usize) {
         if let Some((holder, group)) = self.held(id).filter(|(h, _)| h.listens) {
             holder.listens = false;
-            group.listening -= 1;
+            group.listening = group.listening.saturating_sub(1);
             group.listeners.remove(&id);
         }
     }
@@ -281,7 +280,7 @@ impl Ports {
         let Some((_, group)) = self.held(id) else {
             return;
         };
-        group.sockets -= 1;
+        group.sockets = group.sockets.saturating_sub(1);
         let last = group.sockets == 0;
         let Some(Holder { port, claim, .. }) = self.holders.remove(&id) else {
             return;
@@ -309,7 +308,7 @@ impl Ports {
     pub(in crate::socket) fn let_go_of_tcp(&mut self, id: usize) {
         if let Some((holder, group)) = self.held(id).filter(|(h, _)| h.holds_tcp) {
             holder.holds_tcp = false;
-            group.tcp -= 1;
+            group.tcp = group.tcp.saturating_sub(1);
         }
     }
 
