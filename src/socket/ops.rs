@@ -29,7 +29,7 @@ impl Family for Socket {
         give_port: bind::give_port,
         bound: bind::note_bind,
         connect: connect::connect,
-        listen: listen::listen,
+        listen: ipproto::listen,
         accept: listen::accept,
         poll: poll::poll,
         send: send::send,

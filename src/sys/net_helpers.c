@@ -12,7 +12,7 @@
 #include "net_helpers.h"
 
 struct proto sdp_h_proto[4];
-struct proto_ops sdp_h_ops[2];
+struct proto_ops sdp_h_ops[4];
 struct net_proto_family sdp_h_family[2];
 
 static struct workqueue_struct *sdp_h_wq;

@@ -93,7 +93,7 @@ bool sdp_h_child_take(struct sock *sk);
  * [3] are those of IPPROTO_SDP.
  */
 extern struct proto sdp_h_proto[4];
-extern struct proto_ops sdp_h_ops[2];
+extern struct proto_ops sdp_h_ops[4];
 extern struct net_proto_family sdp_h_family[2];
 extern unsigned int sdp_h_netns_id;
 int sdp_h_netns_start(size_t size, int (*init)(struct net *), void (*exit)(struct net *));

@@ -15,8 +15,6 @@
 #include <net/tcp.h>
 #include "tcp_helpers.h"
 
-struct proto_ops sdp_h_ipproto_ops[2];
-
 static struct inet_protosw sdp_h_protosw[2];
 
 /* Has a protocol number that no program can request: only its place in the list matters. */
@@ -87,7 +85,7 @@ int sdp_h_ipproto_register(int number)
 			.type = SOCK_STREAM,
 			.protocol = number,
 			.prot = &sdp_h_proto[2 + i],
-			.ops = &sdp_h_ipproto_ops[i],
+			.ops = &sdp_h_ops[2 + i],
 		};
 	}
 	err = inet6_register_protosw(&sdp_h_protosw[1]);

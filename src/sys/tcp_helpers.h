@@ -10,8 +10,6 @@
 #include <linux/socket.h>
 #include "net_helpers.h"
 
-/* Filled in by ipproto.rs: [0] is IPv4, [1] is IPv6. */
-extern struct proto_ops sdp_h_ipproto_ops[2];
 int sdp_h_ipproto_register(int number);
 void sdp_h_ipproto_unregister(void);
 int sdp_h_ipproto_init(struct sock *sk, work_func_t work, work_func_t timer);

@@ -26,8 +26,8 @@ pub(super) fn bind(call: &Descriptor<'_, Socket>, name: &Name) -> Result {
     let decision = sk.decide();
     let tcp = decision.tcp().ok_or(EINVAL)?;
     match (super::phase(sk), route::of(sk)) {
-        (Phase::Settled, _) => return call.bind_sdp(name),
-        (Phase::Open, Route::Sdp) if tcp.port() == 0 => return call.bind_sdp(name),
+        (Phase::Settled, _) => return call.bind_sdp(name.bytes()),
+        (Phase::Open, Route::Sdp) if tcp.port() == 0 => return call.bind_sdp(name.bytes()),
         (Phase::Open, Route::Tcp) => {
             tcp.bind(name)?;
             let _lock = sk.lock();
@@ -132,7 +132,7 @@ pub(super) fn settle(sk: &SdpSock, tcp: &Tcp<'_>) -> Result {
     Ok(())
 }
 
-pub(super) fn listen(call: &Descriptor<'_, Socket>, backlog: u32) -> Result {
+pub(in crate::socket) fn listen(call: &Descriptor<'_, Socket>, backlog: u32) -> Result {
     let sk = call.sk;
     let decision = sk.decide();
     let Some(tcp) = decision.tcp() else {

@@ -35,6 +35,7 @@ mod peer_cache;
 mod route;
 mod to_tcp;
 
+pub(super) use bind::listen;
 pub(super) use peer_cache::{answered, patience_for, PeerCache};
 pub(super) use route::set as set_route;
 pub(super) use to_tcp::fall_back;
@@ -73,7 +74,6 @@ pub(super) const OPS: DualOps<Socket> = DualOps {
     prefer_tcp: options::prefer_tcp,
     bind: bind::bind,
     connect: connect::connect,
-    listen: bind::listen,
     accept: bind::accept,
     set: options::set,
     get: options::get,

@@ -1,95 +1,69 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Callbacks of the network core for sockets of families 27 and 28.
+//! Callbacks of the network core in `struct proto_ops`: for descriptors of families 27 and 28, and
+//! of `IPPROTO_SDP`.
 //!
-//! Each callback turns raw pointers into safe types, calls the method of [`Family`] and turns the
-//! result into an errno.
+//! Each callback turns raw pointers into safe types, calls a function of
+//! [`Ops`](super::family::Ops) and turns the result into an errno.
+//!
+//! A descriptor of `IPPROTO_SDP` has a TCP socket beneath it ([`Tcp`]), and
+//! [`DualOps`](super::family::DualOps) decides which of the two a call is for. Once TCP is chosen,
+//! the open file becomes one of the TCP socket: only calls that were under way still come here.
 
 #![expect(
     clippy::missing_safety_doc,
     reason = "what all callbacks rely on is said once, above the first of them"
 )]
 
-use super::super::address::{self, Address, Named, Purpose, AF_INET6_SDP, AF_INET_SDP};
+use super::super::address::{
+    self, Address, Named, Purpose, AF_INET, AF_INET6, AF_INET6_SDP, AF_INET_SDP,
+};
 use super::super::bindings as c;
-use super::super::errno::{EAFNOSUPPORT, EINVAL, ENOPROTOOPT, EPROTONOSUPPORT, ESOCKTNOSUPPORT};
+use super::super::errno::{EAFNOSUPPORT, EINVAL, ENOPROTOOPT, EOPNOTSUPP};
 use super::descriptor::Descriptor;
-use super::family::Family;
-use super::life::{timer, work};
+use super::family::{Chosen, Family};
 use super::message::{RecvMsg, SendMsg};
-use super::options::{NewValue, OldValue};
-use super::sock::{Flag, Sock};
-use core::mem::offset_of;
+use super::options::NewValue;
+use super::sock::{Flag, Sock, State};
+use super::tcp::{op, Name, Tcp};
 use core::ptr;
+use kernel::error::to_result;
 use kernel::prelude::*;
-use kernel::str::CStr;
 use kernel::sync::aref::ARef;
 
-/// # Safety
-///
-/// `p` points to a zeroed `proto` that is not registered.
-pub(super) unsafe fn fill_proto<T: Family>(
-    p: *mut c::proto,
-    module: &'static ThisModule,
-    v6: bool,
-    name: &CStr,
-) {
-    // SAFETY: By the requirements of this function.
-    let p = unsafe { &mut *p };
-    p.owner = module.as_ptr();
-    p.obj_size = size_of::<Sock<T>>() as u32;
-    p.ipv6_pinfo_offset = if v6 {
-        offset_of!(c::sdp_h_sock, inet6) as u32
-    } else {
-        0
-    };
-    for (to, from) in p.name.iter_mut().zip(name.to_bytes()) {
-        *to = *from as kernel::ffi::c_char;
-    }
-    p.close = Some(close::<T>);
-    p.disconnect = Some(disconnect::<T>);
-    p.accept = Some(accept::<T>);
-    p.ioctl = Some(ioctl::<T>);
-    p.shutdown = Some(shutdown::<T>);
-    p.setsockopt = Some(setsockopt::<T>);
-    p.getsockopt = Some(getsockopt::<T>);
-    p.keepalive = Some(keepalive::<T>);
-    p.get_port = Some(get_port::<T>);
-    p.put_port = Some(put_port::<T>);
-    p.unhash = Some(unhash);
-}
+/// Range of shutdown(2)'s argument.
+const SHUT_RD: i32 = 0;
+const SHUT_RDWR: i32 = 2;
 
+/// Families of the elements of `sdp_h_ops` and `sdp_h_proto`; the last two are `IPPROTO_SDP`.
+const FAMILIES: [u16; 4] = [AF_INET_SDP, AF_INET6_SDP, AF_INET, AF_INET6];
+
+/// Fills in an element of `sdp_h_ops`.
+///
 /// # Safety
 ///
-/// `o` points to a zeroed `proto_ops` that nobody uses yet.
-pub(super) unsafe fn fill_ops<T: Family>(
-    o: *mut c::proto_ops,
-    module: &'static ThisModule,
-    v6: bool,
-) {
+/// Nobody uses it yet.
+pub(super) unsafe fn fill_ops<T: Family>(i: usize, module: &'static ThisModule) {
     // SAFETY: By the requirements of this function.
-    let o = unsafe { &mut *o };
+    let o = unsafe {
+        let o = &raw mut c::sdp_h_ops[i];
+        &mut *o
+    };
     o.owner = module.as_ptr();
-    o.family = if v6 { AF_INET6_SDP } else { AF_INET_SDP }.into();
-    if v6 {
-        o.release = Some(c::inet6_release);
-        o.getname = Some(c::inet6_getname);
-        o.ioctl = Some(c::inet6_ioctl);
-    } else {
-        o.release = Some(c::inet_release);
-        o.getname = Some(c::inet_getname);
-        o.ioctl = Some(c::inet_ioctl);
-    }
+    o.family = FAMILIES[i].into();
+    o.release = Some(release::<T>);
     o.bind = Some(bind::<T>);
     o.connect = Some(connect::<T>);
     o.socketpair = Some(c::sock_no_socketpair);
-    o.accept = Some(accept_on);
+    o.accept = Some(accept::<T>);
+    o.getname = Some(getname::<T>);
     o.poll = Some(poll::<T>);
+    o.ioctl = Some(ioctl::<T>);
     o.gettstamp = Some(c::sock_gettstamp);
     o.listen = Some(listen::<T>);
-    o.shutdown = Some(c::inet_shutdown);
-    o.setsockopt = Some(setsockopt_on::<T>);
-    o.getsockopt = Some(c::sock_common_getsockopt);
+    o.shutdown = Some(shutdown::<T>);
+    o.setsockopt = Some(setsockopt::<T>);
+    o.getsockopt = Some(getsockopt::<T>);
     o.sendmsg = Some(sendmsg::<T>);
     o.recvmsg = Some(recvmsg::<T>);
     o.splice_eof = Some(splice_eof::<T>);
@@ -105,125 +79,109 @@ pub(super) fn errno(r: Result) -> i32 {
     }
 }
 
-pub(super) fn count(r: Result<usize>) -> i32 {
+fn count(r: Result<usize>) -> i32 {
     match r {
         Ok(n) => i32::try_from(n).unwrap_or(i32::MAX),
         Err(e) => e.to_errno(),
     }
 }
 
-pub(super) unsafe extern "C" fn create<T: Family, const V6: bool>(
-    net: *mut c::net,
-    socket: *mut c::socket,
-    protocol: i32,
-    kern: i32,
-) -> i32 {
-    // SAFETY: The core passes a socket that is being made and belongs to this call.
-    if unsafe { (*socket).type_ } as u32 != c::sock_type_SOCK_STREAM {
-        return -ESOCKTNOSUPPORT.0;
-    }
-    if protocol != 0 && protocol as u32 != c::IPPROTO_TCP {
-        return -EPROTONOSUPPORT.0;
-    }
-    let i = usize::from(V6);
-    // SAFETY: The protocol is registered, as long as the family is; `net` and `socket` are those of
-    // the call.
-    let sk = unsafe {
-        (*socket).ops = &raw const c::sdp_h_ops[i];
-        c::sdp_h_custom_sockopt(socket);
-        c::sdp_h_sock_create(
-            net,
-            socket,
-            [AF_INET_SDP, AF_INET6_SDP][i].into(),
-            c::IPPROTO_TCP as i32,
-            &raw mut c::sdp_h_proto[i],
-            kern,
-            Some(work::<T>),
-            Some(timer::<T>),
-        )
-    };
-    // SAFETY: A new sock of this family's slab.
-    let r = unsafe { Sock::<T>::adopt(sk) }.and_then(|sk| match (T::OPS.opened)(&sk) {
-        Ok(()) => {
-            // The descriptor owns the reference from here on; close() drops it.
-            ARef::into_raw(sk);
-            Ok(())
-        }
-        Err(e) => {
-            // SAFETY: The descriptor gets none, and nobody else has begun to use the sock.
-            unsafe { c::sdp_h_sock_discard(ARef::into_raw(sk).as_ptr().cast()) };
-            Err(e)
-        }
-    });
-    if r.is_err() {
-        // SAFETY: As above; the sock is gone.
-        unsafe { (*socket).sk = ptr::null_mut() };
-    }
-    errno(r)
-}
-
 /// # Safety
 ///
 /// `socket` is a descriptor of the family in use by a call, which lasts for `'a`.
-pub(super) unsafe fn of<'a, T: Family>(socket: *mut c::socket) -> &'a Sock<T> {
-    // SAFETY: By the requirements; a descriptor in use has its sock.
-    unsafe { Sock::from_raw((*socket).sk) }
+unsafe fn call<'a, T: Family>(socket: *mut c::socket) -> Descriptor<'a, T> {
+    Descriptor {
+        socket,
+        // SAFETY: By the requirements; a descriptor in use has its sock.
+        sk: unsafe { Sock::from_raw((*socket).sk) },
+    }
+}
+
+/// The TCP socket, if the call is for that.
+fn chosen<'a, T: Family>(call: &Descriptor<'a, T>) -> Option<Tcp<'a>> {
+    call.tcp()
+        .filter(|_| (T::OPS.dual.chosen)(call.sk) == Chosen::Tcp)
 }
 
 /// # Safety
 ///
 /// `address` points to `len` bytes that live for `'a`.
-pub(super) unsafe fn name<'a>(address: *mut c::sockaddr_unsized, len: i32) -> &'a [u8] {
+unsafe fn name<'a>(address: *mut c::sockaddr_unsized, len: i32) -> &'a [u8] {
     // SAFETY: By the requirements of this function.
     unsafe { core::slice::from_raw_parts(address.cast(), usize::try_from(len).unwrap_or(0)) }
 }
 
-// The functions below are only called by the network core, through the tables above: with socks and
-// descriptors of this family (made by `create` or `Sock::child`, or by `inet_create` and `init` of
-// `ipproto.rs`) that are in use for the time of the
-// call. That is what their SAFETY comments rely on.
+// The callbacks, here and in `proto.rs`, are only called by the network core, through their tables:
+// with socks and descriptors of this family (made by `create` or `Sock::child`, or by `inet_create`
+// and `init`) that are in use for the time of the call. Their SAFETY comments rely on this.
 
-pub(super) unsafe extern "C" fn bind<T: Family>(
+unsafe extern "C" fn release<T: Family>(socket: *mut c::socket) -> i32 {
+    // SAFETY: Called by the core with a descriptor that was released before, or that nobody uses
+    // any more.
+    unsafe {
+        if (*socket).sk.is_null() {
+            return 0;
+        }
+        let call = call::<T>(socket);
+        let v6 = call.sk.is_v6();
+        if call.tcp().is_some() {
+            (T::OPS.dual.closing)(call.sk, chosen(&call).as_ref());
+        }
+        // a worker may be about to choose TCP: from here on there is none
+        let tcp = c::sdp_h_tcp_take((*socket).sk);
+        let e = if v6 {
+            c::inet6_release(socket)
+        } else {
+            c::inet_release(socket)
+        };
+        if !tcp.is_null() {
+            c::sdp_h_tcp_drop(socket, tcp);
+        }
+        e
+    }
+}
+
+unsafe extern "C" fn bind<T: Family>(
     socket: *mut c::socket,
     address: *mut c::sockaddr_unsized,
     len: i32,
 ) -> i32 {
     // SAFETY: Called by the core with a descriptor of the family and an address of `len` bytes.
-    let (sk, bytes) = unsafe { (of::<T>(socket), name(address, len)) };
-    let to = match address::read(bytes, sk.is_v6(), Purpose::Bind) {
-        Ok(Named::Address(a)) => a,
-        Ok(Named::Unspecified) => return -EAFNOSUPPORT.0,
-        Err(e) => return e.to_errno(),
-    };
-    // SAFETY: The generic code takes an inet_sock and a sockaddr of its own family, of the given
-    // length; `get_port` and `put_port` are the only callbacks that it needs.
-    let e = unsafe {
-        if sk.is_v6() {
-            let mut b = address::write_in6(&to);
-            c::inet6_bind(socket, b.as_mut_ptr().cast(), b.len() as i32)
-        } else {
-            let mut b = address::write_in(&to);
-            c::inet_bind(socket, b.as_mut_ptr().cast(), b.len() as i32)
+    let (call, bytes) = unsafe { (call::<T>(socket), name(address, len)) };
+    errno(match call.tcp() {
+        None => call.bind_sdp(bytes),
+        Some(_) => Name::new(bytes).and_then(|name| (T::OPS.dual.bind)(&call, &name)),
+    })
+}
+
+impl<T: Family> Descriptor<'_, T> {
+    /// bind(2) by SDP alone.
+    pub(crate) fn bind_sdp(&self, name: &[u8]) -> Result {
+        let sk = self.sk;
+        let to = match address::read(name, sk.is_v6(), Purpose::Bind)? {
+            Named::Address(a) => a,
+            Named::Unspecified => return Err(EAFNOSUPPORT.into()),
+        };
+        // SAFETY: The descriptor is in use by a call. The generic code takes an inet_sock and a
+        // sockaddr of its own family, of the given length; `get_port` and `put_port` are the only
+        // callbacks that it needs.
+        let r = to_result(unsafe {
+            if sk.is_v6() {
+                let mut b = address::write_in6(&to);
+                c::inet6_bind(self.socket, b.as_mut_ptr().cast(), b.len() as i32)
+            } else {
+                let mut b = address::write_in(&to);
+                c::inet_bind(self.socket, b.as_mut_ptr().cast(), b.len() as i32)
+            }
+        });
+        if r.is_err() && sk.port() == 0 && sk.is_v6() {
+            // the generic code resets the address of sockets of family 10 only
+            let _lock = sk.lock();
+            sk.set_local(&Address::any(true));
         }
-    };
-    let r = kernel::error::to_result(e);
-    if r.is_err() && sk.port() == 0 && sk.is_v6() {
-        // the generic code resets the address of sockets of family 10 only
-        let _lock = sk.lock();
-        sk.set_local(&Address::any(true));
+        (T::OPS.bound)(sk, &to, r);
+        r
     }
-    (T::OPS.bound)(sk, &to, r);
-    e
-}
-
-unsafe extern "C" fn get_port<T: Family>(sk: *mut c::sock, port: u16) -> i32 {
-    // SAFETY: Called by the generic bind code with the sock of the call.
-    errno((T::OPS.take_port)(unsafe { Sock::from_raw(sk) }, port))
-}
-
-unsafe extern "C" fn put_port<T: Family>(sk: *mut c::sock) {
-    // SAFETY: As for `get_port`.
-    (T::OPS.give_port)(unsafe { Sock::from_raw(sk) })
 }
 
 unsafe extern "C" fn connect<T: Family>(
@@ -233,45 +191,175 @@ unsafe extern "C" fn connect<T: Family>(
     flags: i32,
 ) -> i32 {
     // SAFETY: Called by the core with a descriptor of the family and an address of `len` bytes.
-    let (sk, bytes) = unsafe { (of::<T>(socket), name(address, len)) };
-    errno(
-        address::read(bytes, sk.is_v6(), Purpose::Connect).and_then(|to| {
-            (T::OPS.connect)(
-                &Descriptor { socket, sk },
-                &to,
-                flags as u32 & c::O_NONBLOCK != 0,
-            )
-        }),
-    )
+    let (call, bytes) = unsafe { (call::<T>(socket), name(address, len)) };
+    let (sk, flags) = (call.sk, flags as u32);
+    errno(if sk.is_either() {
+        Name::new(bytes).and_then(|name| (T::OPS.dual.connect)(&call, &name, flags))
+    } else {
+        address::read(bytes, sk.is_v6(), Purpose::Connect)
+            .and_then(|to| (T::OPS.connect)(&call, &to, flags & c::O_NONBLOCK != 0))
+    })
 }
 
 unsafe extern "C" fn listen<T: Family>(socket: *mut c::socket, backlog: i32) -> i32 {
     // SAFETY: Called by the core with a descriptor of the family.
-    let sk = unsafe { of::<T>(socket) };
-    errno((T::OPS.listen)(
-        &Descriptor { socket, sk },
-        backlog.max(0) as u32,
-    ))
+    let call = unsafe { call::<T>(socket) };
+    errno((T::OPS.listen)(&call, backlog.max(0) as u32))
 }
 
-/// accept(2) on a descriptor: [`accept`] makes the connection, the generic code the descriptor.
-unsafe extern "C" fn accept_on(
+unsafe extern "C" fn accept<T: Family>(
     socket: *mut c::socket,
     new: *mut c::socket,
     arg: *mut c::proto_accept_arg,
 ) -> i32 {
-    // SAFETY: Called by the core with descriptors of the family; the arguments are handed on.
+    // SAFETY: Called by the core with descriptors of the family and its argument.
+    let (call, flags) = unsafe { (call::<T>(socket), (*arg).flags) };
+    let non_blocking = flags as u32 & c::O_NONBLOCK != 0;
+    let mut tcp = |tcp: &Tcp<'_>| {
+        // SAFETY: As above; called for the TCP socket beneath this one, until it succeeds.
+        to_result(unsafe { c::sdp_h_tcp_accept(tcp.raw(), new, arg) })
+    };
+    let accepted = match call.sk.is_either() {
+        true => (T::OPS.dual.accept)(&call, non_blocking, &mut tcp),
+        false => (T::OPS.accept)(call.sk, non_blocking).map(Some),
+    };
+    match accepted {
+        // SAFETY: A new connection, whose reference the new descriptor owns from here on.
+        Ok(Some(sk)) => unsafe {
+            c::sdp_h_graft(socket, new, ARef::into_raw(sk.into_sock()).as_ptr().cast())
+        },
+        Ok(None) => {}
+        Err(e) => return e.to_errno(),
+    }
+    let is_empty = call.sk.waiting() == 0 && call.tcp().is_none_or(|t| t.queue_is_empty());
+    // SAFETY: As above.
+    unsafe { (*arg).is_empty = is_empty.into() };
+    0
+}
+
+unsafe extern "C" fn getname<T: Family>(
+    socket: *mut c::socket,
+    address: *mut c::sockaddr,
+    peer: i32,
+) -> i32 {
+    // SAFETY: Called by the core with a descriptor of the family, or with one that accept(2) has
+    // just made of TCP's, and room for an address.
     unsafe {
-        let e = c::inet_accept(socket, new, arg);
-        if e == 0 {
-            c::sdp_h_custom_sockopt(new);
+        let ops = ptr::read_volatile(&raw const (*socket).ops);
+        let own = [0, 1, 2, 3].map(|i| &raw const c::sdp_h_ops[i]);
+        if !own.contains(&ops) {
+            return (*ops)
+                .getname
+                .map_or(-EOPNOTSUPP.0, |f| f(socket, address, peer));
         }
-        e
+        let call = call::<T>(socket);
+        match chosen(&call) {
+            Some(tcp) => op!(tcp, getname(address, peer)),
+            None if call.sk.is_v6() => c::inet6_getname(socket, address, peer),
+            None => c::inet_getname(socket, address, peer),
+        }
     }
 }
 
-/// setsockopt(2) on a descriptor, at all levels.
-pub(super) unsafe extern "C" fn setsockopt_on<T: Family>(
+unsafe extern "C" fn poll<T: Family>(
+    file: *mut c::file,
+    socket: *mut c::socket,
+    wait: *mut c::poll_table_struct,
+) -> c::__poll_t {
+    // SAFETY: Called by the core with an open file of the descriptor.
+    unsafe {
+        let call = call::<T>(socket);
+        // registers the poller, which gets the TCP socket's wakeups there, too
+        c::sock_poll_wait(file, socket, wait);
+        let events = (T::OPS.poll)(call.sk);
+        let Some(tcp) = call.tcp() else {
+            return events;
+        };
+        let of_tcp = || {
+            let ops = ptr::read_volatile(&raw const (*tcp.raw()).ops);
+            (*ops)
+                .poll
+                .map_or(0, |f| f(file, tcp.raw(), ptr::null_mut()))
+        };
+        match (T::OPS.dual.chosen)(call.sk) {
+            Chosen::Tcp => of_tcp(),
+            Chosen::Both if call.sk.state() == State::Listen => events | of_tcp(),
+            _ => events,
+        }
+    }
+}
+
+unsafe extern "C" fn ioctl<T: Family>(
+    socket: *mut c::socket,
+    command: u32,
+    argument: kernel::ffi::c_ulong,
+) -> i32 {
+    // SAFETY: Called by the core with a descriptor of the family; the arguments are handed on.
+    unsafe {
+        let call = call::<T>(socket);
+        match chosen(&call) {
+            Some(tcp) => op!(tcp, ioctl(command, argument)),
+            None if call.sk.is_v6() => c::inet6_ioctl(socket, command, argument),
+            None => c::inet_ioctl(socket, command, argument),
+        }
+    }
+}
+
+unsafe extern "C" fn shutdown<T: Family>(socket: *mut c::socket, how: i32) -> i32 {
+    // before anything is given up for it
+    if !(SHUT_RD..=SHUT_RDWR).contains(&how) {
+        return -EINVAL.0;
+    }
+    // SAFETY: Called by the core with a descriptor of the family; the arguments are handed on.
+    unsafe {
+        let call = call::<T>(socket);
+        let Some(tcp) = call.tcp() else {
+            return c::inet_shutdown(socket, how);
+        };
+        match (T::OPS.dual.given_up)(call.sk) {
+            Err(e) => e.to_errno(),
+            Ok(Chosen::Tcp) => op!(tcp, shutdown(how)),
+            Ok(Chosen::Both) => {
+                c::inet_shutdown(socket, how);
+                op!(tcp, shutdown(how))
+            }
+            Ok(_) => {
+                let e = c::inet_shutdown(socket, how);
+                (T::OPS.dual.leave_port)(call.sk);
+                e
+            }
+        }
+    }
+}
+
+unsafe extern "C" fn setsockopt<T: Family>(
+    socket: *mut c::socket,
+    level: i32,
+    name: i32,
+    value: c::sockptr_t,
+    len: u32,
+) -> i32 {
+    // SAFETY: Called by the core with a descriptor of the family.
+    let call = unsafe { call::<T>(socket) };
+    let tcp = |tcp: &Tcp<'_>| {
+        // SAFETY: As above; the arguments are handed on.
+        to_result(unsafe {
+            if level as u32 == c::SOL_SOCKET {
+                c::sock_setsockopt(tcp.raw(), level, name, value, len)
+            } else {
+                op!(tcp, setsockopt(level, name, value, len))
+            }
+        })
+    };
+    let sdp = || {
+        // SAFETY: As above.
+        to_result(unsafe { setsockopt_by_sdp::<T>(socket, level, name, value, len) })
+    };
+    errno((T::OPS.dual.set)(&call, level, name, &tcp, &sdp))
+}
+
+/// setsockopt(2) by SDP alone, at all levels.
+unsafe fn setsockopt_by_sdp<T: Family>(
     socket: *mut c::socket,
     level: i32,
     name: i32,
@@ -284,13 +372,13 @@ pub(super) unsafe extern "C" fn setsockopt_on<T: Family>(
     }
     // The core takes these for any socket, and for ours nobody would heed them.
     // SAFETY: As above.
-    if is_of_tcp_alone(name as u32, &unsafe { NewValue::new(value, len) }) {
+    if unsafe { NewValue::new(value, len) }.is_of_tcp_alone(name as u32) {
         return -ENOPROTOOPT.0;
     }
     // The core allows these options to its own families, or to TCP, only.
     if matches!(name as u32, c::SO_REUSEPORT | c::SO_ZEROCOPY) {
         // SAFETY: As above.
-        let (sk, value) = unsafe { (of::<T>(socket), NewValue::new(value, len)) };
+        let (sk, value) = unsafe { (call::<T>(socket).sk, NewValue::new(value, len)) };
         return errno(value.int().and_then(|v| {
             let lock = sk.lock();
             match name as u32 {
@@ -305,58 +393,49 @@ pub(super) unsafe extern "C" fn setsockopt_on<T: Family>(
     unsafe { c::sock_setsockopt(socket, level, name, value, len) }
 }
 
-/// Returns true for options at `SOL_SOCKET` that would make the core handle packets, of which SDP
-/// has none: filters, a choice among listeners, time stamps.
-fn is_of_tcp_alone(name: u32, value: &NewValue<'_>) -> bool {
-    match name {
-        c::SO_ATTACH_FILTER
-        | c::SO_ATTACH_BPF
-        | c::SO_ATTACH_REUSEPORT_CBPF
-        | c::SO_ATTACH_REUSEPORT_EBPF => true,
-        // requesting none is fine
-        c::SO_TIMESTAMPING_OLD | c::SO_TIMESTAMPING_NEW => value.int().is_ok_and(|v| v != 0),
-        _ => false,
-    }
-}
-
-unsafe extern "C" fn accept<T: Family>(
-    sk: *mut c::sock,
-    arg: *mut c::proto_accept_arg,
-) -> *mut c::sock {
-    // SAFETY: Called by inet_accept() with the sock of the call and its argument.
-    let (sk, arg) = unsafe { (Sock::<T>::from_raw(sk), &mut *arg) };
-    match (T::OPS.accept)(sk, arg.flags as u32 & c::O_NONBLOCK != 0) {
-        Ok(new) => {
-            arg.is_empty = (sk.waiting() == 0).into();
-            // The new descriptor owns the reference from here on.
-            ARef::into_raw(new.into_sock()).as_ptr().cast()
-        }
-        Err(e) => {
-            arg.err = e.to_errno();
-            ptr::null_mut()
-        }
-    }
-}
-
-pub(super) unsafe extern "C" fn poll<T: Family>(
-    file: *mut c::file,
+unsafe extern "C" fn getsockopt<T: Family>(
     socket: *mut c::socket,
-    wait: *mut c::poll_table_struct,
-) -> c::__poll_t {
-    // SAFETY: Called by the core with an open file of the family's descriptor.
-    unsafe {
-        c::sock_poll_wait(file, socket, wait);
-        (T::OPS.poll)(of::<T>(socket))
-    }
+    level: i32,
+    name: i32,
+    value: *mut u8,
+    len: *mut i32,
+) -> i32 {
+    // SAFETY: Called by the core with a descriptor of the family.
+    let call = unsafe { call::<T>(socket) };
+    let tcp = |tcp: &Tcp<'_>| {
+        // SAFETY: As above; the arguments are handed on.
+        to_result(unsafe { op!(tcp, getsockopt(level, name, value, len)) })
+    };
+    let sdp = || {
+        // SAFETY: As above.
+        to_result(unsafe { c::sock_common_getsockopt(socket, level, name, value, len) })
+    };
+    errno((T::OPS.dual.get)(&call, level, name, &tcp, &sdp))
 }
 
-pub(super) unsafe extern "C" fn sendmsg<T: Family>(
+unsafe extern "C" fn sendmsg<T: Family>(
     socket: *mut c::socket,
     message: *mut c::msghdr,
-    _len: usize,
+    len: usize,
 ) -> i32 {
     // SAFETY: Called by the core with a descriptor of the family and the message of the call.
-    let sk = unsafe { of::<T>(socket) };
+    let (call, flags) = unsafe { (call::<T>(socket), (*message).msg_flags) };
+    let sk = call.sk;
+    if let Some(tcp) = call.tcp() {
+        let non_blocking = flags & c::MSG_DONTWAIT != 0;
+        let side = match (T::OPS.dual.settled)(sk, sk.send_timeout(non_blocking)) {
+            Ok(Chosen::Both) if flags & c::MSG_FASTOPEN != 0 => {
+                (T::OPS.dual.prefer_tcp)(sk);
+                (T::OPS.dual.chosen)(sk)
+            }
+            Ok(side) => side,
+            Err(e) => return e.to_errno(),
+        };
+        if side == Chosen::Tcp {
+            // SAFETY: As above.
+            return unsafe { op!(tcp, sendmsg(message, len)) };
+        }
+    }
     sk.charged(|| {
         // SAFETY: As above.
         let e = unsafe { c::sdp_h_cmsg_check(sk.raw(), message) };
@@ -370,93 +449,49 @@ pub(super) unsafe extern "C" fn sendmsg<T: Family>(
     })
 }
 
-pub(super) unsafe extern "C" fn splice_eof<T: Family>(socket: *mut c::socket) {
+unsafe extern "C" fn splice_eof<T: Family>(socket: *mut c::socket) {
     // SAFETY: Called by the core with a descriptor of the family.
-    (T::OPS.splice_eof)(unsafe { of::<T>(socket) })
+    let call = unsafe { call::<T>(socket) };
+    match chosen(&call) {
+        Some(tcp) => tcp.splice_eof(),
+        None => (T::OPS.splice_eof)(call.sk),
+    }
 }
 
-pub(super) unsafe extern "C" fn recvmsg<T: Family>(
+unsafe extern "C" fn recvmsg<T: Family>(
     socket: *mut c::socket,
     message: *mut c::msghdr,
     len: usize,
     flags: i32,
 ) -> i32 {
-    if flags as u32 & c::MSG_ERRQUEUE != 0 {
-        // SAFETY: Called by the core with a descriptor of the family and the message of the call.
-        return unsafe {
-            let room = i32::try_from(len).unwrap_or(i32::MAX);
-            c::sdp_h_recv_error((*socket).sk, message, room)
-        };
-    }
     // SAFETY: Called by the core with a descriptor of the family and the message of the call.
-    let (sk, mut to) = unsafe { (of::<T>(socket), RecvMsg::from_raw(message, flags as u32)) };
+    let (call, bits) = (unsafe { call::<T>(socket) }, flags as u32);
+    let sk = call.sk;
+    if let Some(tcp) = call.tcp() {
+        let side = if bits & (c::MSG_OOB | c::MSG_ERRQUEUE) != 0 {
+            // which never wait
+            Ok((T::OPS.dual.chosen)(sk))
+        } else {
+            (T::OPS.dual.settled)(sk, sk.receive_timeout(bits & c::MSG_DONTWAIT != 0))
+        };
+        match side {
+            Err(e) => return e.to_errno(),
+            // SAFETY: As above.
+            Ok(Chosen::Tcp) => return unsafe { op!(tcp, recvmsg(message, len, flags)) },
+            Ok(_) => {}
+        }
+    }
+    if bits & c::MSG_ERRQUEUE != 0 {
+        let room = i32::try_from(len).unwrap_or(i32::MAX);
+        // SAFETY: As above.
+        return unsafe { c::sdp_h_recv_error(sk.raw(), message, room) };
+    }
+    // SAFETY: As above.
+    let mut to = unsafe { RecvMsg::from_raw(message, bits) };
     count(sk.charged(|| (T::OPS.receive)(sk, &mut to)))
 }
 
-unsafe extern "C" fn ioctl<T: Family>(sk: *mut c::sock, command: i32, result: *mut i32) -> i32 {
-    // SAFETY: Called by inet_ioctl() with the sock of the call and room for an integer.
-    match (T::OPS.ioctl)(unsafe { Sock::<T>::from_raw(sk) }, command as u32) {
-        Ok(v) => {
-            // SAFETY: As above.
-            unsafe { *result = v };
-            0
-        }
-        Err(e) => e.to_errno(),
-    }
-}
-
-unsafe extern "C" fn shutdown<T: Family>(sk: *mut c::sock, how: i32) {
-    // SAFETY: Called by inet_shutdown() with the sock of the call, locked.
-    (T::OPS.shutdown)(unsafe { Sock::<T>::from_raw(sk) }, how as u8)
-}
-
-unsafe extern "C" fn disconnect<T: Family>(sk: *mut c::sock, _flags: i32) -> i32 {
-    // SAFETY: Called by inet_shutdown() with the sock of the call, locked.
-    (T::OPS.disconnect)(unsafe { Sock::<T>::from_raw(sk) });
-    0
-}
-
-unsafe extern "C" fn close<T: Family>(sk: *mut c::sock, linger: kernel::ffi::c_long) {
-    // SAFETY: Called by inet_release(), once, with the sock of the descriptor, whose reference is
-    // dropped here.
-    unsafe {
-        (T::OPS.close)(Sock::<T>::from_raw(sk), linger.max(0) as usize);
-        c::sdp_h_sock_discard(sk);
-    }
-}
-
-unsafe extern "C" fn unhash(_: *mut c::sock) {}
-
-unsafe extern "C" fn setsockopt<T: Family>(
-    sk: *mut c::sock,
-    level: i32,
-    name: i32,
-    value: c::sockptr_t,
-    len: u32,
-) -> i32 {
-    // SAFETY: Called by the core with the sock and the arguments of the call.
-    let (sk, value) = unsafe { (Sock::<T>::from_raw(sk), NewValue::new(value, len)) };
-    errno((T::OPS.set_option)(sk, level, name, &value))
-}
-
-unsafe extern "C" fn getsockopt<T: Family>(
-    sk: *mut c::sock,
-    level: i32,
-    name: i32,
-    value: *mut u8,
-    len: *mut i32,
-) -> i32 {
-    // SAFETY: Called by the core with the sock and the arguments of the call.
-    let (sk, value) = unsafe { (Sock::<T>::from_raw(sk), OldValue::new(value.cast(), len)) };
-    errno((T::OPS.get_option)(sk, level, name, &value))
-}
-
-unsafe extern "C" fn keepalive<T: Family>(sk: *mut c::sock, on: i32) {
-    // SAFETY: Called by setsockopt(2)'s code with the sock of the call, locked.
-    (T::OPS.set_keepalive)(unsafe { Sock::<T>::from_raw(sk) }, on != 0)
-}
-
-pub(super) unsafe extern "C" fn set_rcvlowat<T: Family>(sk: *mut c::sock, bytes: i32) -> i32 {
+unsafe extern "C" fn set_rcvlowat<T: Family>(sk: *mut c::sock, bytes: i32) -> i32 {
     // SAFETY: Called by setsockopt(2)'s code with the sock of the call, locked.
     let sk = unsafe { Sock::<T>::from_raw(sk) };
     errno((T::OPS.set_rcvlowat)(sk, bytes))

@@ -95,7 +95,6 @@ pub(crate) struct DualOps<T: InNet> {
     pub(crate) prefer_tcp: fn(&Sock<T>),
     pub(crate) bind: fn(&Descriptor<'_, T>, &Name) -> Result,
     pub(crate) connect: fn(&Descriptor<'_, T>, &Name, u32) -> Result,
-    pub(crate) listen: fn(&Descriptor<'_, T>, u32) -> Result,
     /// accept(2), without blocking if the second argument is true: the new connection, or none if
     /// the last argument has taken one of TCP.
     pub(crate) accept: fn(

@@ -3,8 +3,8 @@
 //! Safe types for what the kernel's network stack gives to a socket family.
 //!
 //! One file per C object: [`sock::Sock`] is a `struct sock`, [`descriptor`] a `struct socket`;
-//! [`family::Family`] is what `proto` and `proto_ops` call, by [`calls`], and [`ipproto`] the same for
-//! `IPPROTO_SDP`; [`registration`] makes both known; [`tcp`] is the `struct socket` beneath such a socket, [`message`] a `struct msghdr`,
+//! [`family::Family`] is what `proto` and `proto_ops` call, by [`proto`] and [`calls`]; [`registration`] makes
+//! them known; [`tcp`] is the `struct socket` beneath one of `IPPROTO_SDP`, [`message`] a `struct msghdr`,
 //! [`notice`] a `struct ubuf_info`, [`netns`] the data
 //! that each network namespace holds, with its files under `/proc/net`.
 
@@ -12,13 +12,13 @@ mod calls;
 pub(crate) mod descriptor;
 pub(crate) mod family;
 pub(crate) mod ip_route;
-pub(crate) mod ipproto;
 mod life;
 pub(crate) mod message;
 pub(crate) mod netns;
 pub(crate) mod notice;
 pub(crate) mod options;
 pub(crate) mod params;
+mod proto;
 pub(crate) mod registration;
 #[cfg(sdp_selftest)]
 pub(crate) mod selftest;

@@ -46,6 +46,20 @@ impl NewValue<'_> {
         }
     }
 
+    /// Returns true for options at `SOL_SOCKET` that would make the core handle packets, of which
+    /// SDP has none: filters, a choice among listeners, time stamps.
+    pub(super) fn is_of_tcp_alone(&self, name: u32) -> bool {
+        match name {
+            c::SO_ATTACH_FILTER
+            | c::SO_ATTACH_BPF
+            | c::SO_ATTACH_REUSEPORT_CBPF
+            | c::SO_ATTACH_REUSEPORT_EBPF => true,
+            // requesting none is fine
+            c::SO_TIMESTAMPING_OLD | c::SO_TIMESTAMPING_NEW => self.int().is_ok_and(|v| v != 0),
+            _ => false,
+        }
+    }
+
     /// Sets the option by the common code of IP sockets, where it fits SDP. The caller does not
     /// hold the socket lock.
     pub(crate) fn forward(&self, sk: &SockCore, level: i32, name: i32) -> Result {

@@ -5,9 +5,9 @@
 use super::super::address::{AF_INET6_SDP, AF_INET_SDP};
 use super::super::bindings as c;
 use super::super::errno::EINVAL;
-use super::calls::{create, fill_ops, fill_proto};
+use super::calls::fill_ops;
 use super::family::Family;
-use super::ipproto;
+use super::proto::{create, fill_proto};
 use super::{netns, params};
 use core::mem::replace;
 use kernel::error::to_result;
@@ -34,7 +34,7 @@ unsafe impl<T: Family> Send for Families<T> {}
 unsafe impl<T: Family> Sync for Families<T> {}
 
 /// Protocols in `/proc/net/protocols`: those of the families, and those of `IPPROTO_SDP`, which
-/// [`ipproto`] registers.
+/// [`Ipproto`] registers.
 const NAMES: [&CStr; 4] = [c"SDP", c"SDPv6", c"IPPROTO_SDP", c"IPPROTO_SDPv6"];
 
 impl<T: Family> Families<T> {
@@ -59,15 +59,10 @@ impl<T: Family> Families<T> {
             _namespaces: namespaces,
         };
         for (i, name) in NAMES.into_iter().enumerate() {
-            let v6 = i % 2 == 1;
             // SAFETY: Not registered yet, so the statics are ours to fill.
             unsafe {
-                fill_proto::<T>(&raw mut c::sdp_h_proto[i], module, v6, name);
-                if i < 2 {
-                    fill_ops::<T>(&raw mut c::sdp_h_ops[i], module, v6);
-                } else {
-                    ipproto::fill_proto::<T>(&raw mut c::sdp_h_proto[i]);
-                }
+                fill_proto::<T>(i, module, name);
+                fill_ops::<T>(i, module);
                 to_result(c::proto_register(&raw mut c::sdp_h_proto[i], 1))?;
             }
             // INVARIANT: One more is registered.
@@ -104,7 +99,7 @@ impl<T: Family> Families<T> {
         }
         // SAFETY: All protocols are registered, and unregistered after this in `drop`. There are no other
         // families, so no other one.
-        me.ipproto = unsafe { Ipproto::new::<T>(module) }?;
+        me.ipproto = unsafe { Ipproto::new() }?;
         Ok(me)
     }
 }
@@ -147,7 +142,7 @@ impl Ipproto {
     ///
     /// `EINVAL`: a number that Linux uses otherwise, or cannot use. `EBUSY`: a module has taken
     /// it.
-    unsafe fn new<T: Family>(module: &'static ThisModule) -> Result<Self> {
+    unsafe fn new() -> Result<Self> {
         let number = params::ipproto();
         if number == 0 {
             // INVARIANT: It is not.
@@ -161,13 +156,8 @@ impl Ipproto {
             );
             return Err(EINVAL.into());
         }
-        // SAFETY: Not registered yet, so the statics are ours to fill; the rest by the requirements.
-        unsafe {
-            for (i, v6) in [false, true].into_iter().enumerate() {
-                ipproto::fill_ops::<T>(&raw mut c::sdp_h_ipproto_ops[i], module, v6);
-            }
-            to_result(c::sdp_h_ipproto_register(number))?;
-        }
+        // SAFETY: By the requirements.
+        to_result(unsafe { c::sdp_h_ipproto_register(number) })?;
         // INVARIANT: Just done.
         Ok(Ipproto { registered: true })
     }

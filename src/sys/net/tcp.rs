@@ -53,7 +53,7 @@ impl Name {
         Self::new(if v6 { &six } else { &four }).unwrap_or(Self::EMPTY)
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.len.into()).unwrap_or_default()
     }
 

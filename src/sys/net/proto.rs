@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: GPL-2.0-only
+
+//! Callbacks of the network core in `struct proto`: for a sock, by the generic code of IP sockets.
+//!
+//! [`calls`](super::calls) has those of descriptors, and what all of them rely on.
+
+#![expect(
+    clippy::missing_safety_doc,
+    reason = "what all callbacks rely on is said in `calls`, above the first of its callbacks"
+)]
+
+use super::super::address::{AF_INET6_SDP, AF_INET_SDP};
+use super::super::bindings as c;
+use super::super::errno::{EINVAL, EPROTONOSUPPORT, ESOCKTNOSUPPORT};
+use super::calls::errno;
+use super::family::Family;
+use super::life::{timer, work};
+use super::options::{NewValue, OldValue};
+use super::sock::Sock;
+use core::mem::offset_of;
+use core::ptr::{self, NonNull};
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::str::CStr;
+use kernel::sync::aref::ARef;
+
+/// Fills in an element of `sdp_h_proto`; the last two are for `IPPROTO_SDP`.
+///
+/// # Safety
+///
+/// It is zeroed and not registered.
+pub(super) unsafe fn fill_proto<T: Family>(i: usize, module: &'static ThisModule, name: &CStr) {
+    // SAFETY: By the requirements of this function.
+    let p = unsafe {
+        let p = &raw mut c::sdp_h_proto[i];
+        &mut *p
+    };
+    p.owner = module.as_ptr();
+    p.obj_size = size_of::<Sock<T>>() as u32;
+    p.ipv6_pinfo_offset = if i % 2 == 1 {
+        offset_of!(c::sdp_h_sock, inet6) as u32
+    } else {
+        0
+    };
+    for (to, from) in p.name.iter_mut().zip(name.to_bytes()) {
+        *to = *from as kernel::ffi::c_char;
+    }
+    p.close = Some(close::<T>);
+    p.disconnect = Some(disconnect::<T>);
+    p.ioctl = Some(ioctl::<T>);
+    p.shutdown = Some(shutdown::<T>);
+    p.setsockopt = Some(setsockopt::<T>);
+    p.getsockopt = Some(getsockopt::<T>);
+    p.keepalive = Some(keepalive::<T>);
+    p.get_port = Some(get_port::<T>);
+    p.put_port = Some(put_port::<T>);
+    p.unhash = Some(unhash);
+    if i >= 2 {
+        p.init = Some(init::<T>);
+        p.destroy = Some(destroy::<T>);
+    }
+}
+
+pub(super) unsafe extern "C" fn create<T: Family, const V6: bool>(
+    net: *mut c::net,
+    socket: *mut c::socket,
+    protocol: i32,
+    kern: i32,
+) -> i32 {
+    // SAFETY: The core passes a socket that is being made and belongs to this call.
+    if unsafe { (*socket).type_ } as u32 != c::sock_type_SOCK_STREAM {
+        return -ESOCKTNOSUPPORT.0;
+    }
+    if protocol != 0 && protocol as u32 != c::IPPROTO_TCP {
+        return -EPROTONOSUPPORT.0;
+    }
+    let i = usize::from(V6);
+    // SAFETY: The protocol is registered, as long as the family is; `net` and `socket` are those of
+    // the call.
+    let sk = unsafe {
+        (*socket).ops = &raw const c::sdp_h_ops[i];
+        c::sdp_h_custom_sockopt(socket);
+        c::sdp_h_sock_create(
+            net,
+            socket,
+            [AF_INET_SDP, AF_INET6_SDP][i].into(),
+            c::IPPROTO_TCP as i32,
+            &raw mut c::sdp_h_proto[i],
+            kern,
+            Some(work::<T>),
+            Some(timer::<T>),
+        )
+    };
+    // SAFETY: A new sock of this family's slab.
+    let r = unsafe { Sock::<T>::adopt(sk) }.and_then(|sk| match (T::OPS.opened)(&sk) {
+        Ok(()) => {
+            // The descriptor owns the reference from here on; close() drops it.
+            ARef::into_raw(sk);
+            Ok(())
+        }
+        Err(e) => {
+            // SAFETY: The descriptor gets none, and nobody else has begun to use the sock.
+            unsafe { c::sdp_h_sock_discard(ARef::into_raw(sk).as_ptr().cast()) };
+            Err(e)
+        }
+    });
+    if r.is_err() {
+        // SAFETY: As above; the sock is gone.
+        unsafe { (*socket).sk = ptr::null_mut() };
+    }
+    errno(r)
+}
+
+/// The end of socket(2), after what `inet_create()` has done.
+unsafe extern "C" fn init<T: Family>(sk: *mut c::sock) -> i32 {
+    let Some(new) = NonNull::new(sk) else {
+        return -EINVAL.0;
+    };
+    // SAFETY: Called by the core with a new sock of the protocol, whose descriptor belongs to the
+    // call. If this fails, `destroy` follows, and the last reference is dropped.
+    let r = unsafe {
+        to_result(c::sdp_h_ipproto_init(sk, Some(work::<T>), Some(timer::<T>)))
+            .and_then(|()| Sock::<T>::furnish(new))
+            .and_then(|()| {
+                (*sk.cast::<c::sdp_h_sock>()).furnished = true;
+                (T::OPS.dual.begun)(Sock::from_raw(sk))
+            })
+    };
+    errno(r)
+}
+
+/// socket(2) has failed after `init` was called.
+unsafe extern "C" fn destroy<T: Family>(sk: *mut c::sock) {
+    // SAFETY: Called by the core with the sock of the call, which nobody else knows.
+    unsafe {
+        if (*sk.cast::<c::sdp_h_sock>()).furnished {
+            (T::OPS.dual.undone)(Sock::from_raw(sk));
+        }
+        c::sdp_h_tcp_discard(sk);
+    }
+}
+
+unsafe extern "C" fn get_port<T: Family>(sk: *mut c::sock, port: u16) -> i32 {
+    // SAFETY: Called by the generic bind code with the sock of the call.
+    errno((T::OPS.take_port)(unsafe { Sock::from_raw(sk) }, port))
+}
+
+unsafe extern "C" fn put_port<T: Family>(sk: *mut c::sock) {
+    // SAFETY: As for `get_port`.
+    (T::OPS.give_port)(unsafe { Sock::from_raw(sk) })
+}
+
+unsafe extern "C" fn ioctl<T: Family>(sk: *mut c::sock, command: i32, result: *mut i32) -> i32 {
+    // SAFETY: Called by inet_ioctl() with the sock of the call and room for an integer.
+    match (T::OPS.ioctl)(unsafe { Sock::<T>::from_raw(sk) }, command as u32) {
+        Ok(v) => {
+            // SAFETY: As above.
+            unsafe { *result = v };
+            0
+        }
+        Err(e) => e.to_errno(),
+    }
+}
+
+unsafe extern "C" fn shutdown<T: Family>(sk: *mut c::sock, how: i32) {
+    // SAFETY: Called by inet_shutdown() with the sock of the call, locked.
+    (T::OPS.shutdown)(unsafe { Sock::<T>::from_raw(sk) }, how as u8)
+}
+
+unsafe extern "C" fn disconnect<T: Family>(sk: *mut c::sock, _flags: i32) -> i32 {
+    // SAFETY: Called by inet_shutdown() with the sock of the call, locked.
+    (T::OPS.disconnect)(unsafe { Sock::<T>::from_raw(sk) });
+    0
+}
+
+unsafe extern "C" fn close<T: Family>(sk: *mut c::sock, linger: kernel::ffi::c_long) {
+    // SAFETY: Called by inet_release(), once, with the sock of the descriptor, whose reference is
+    // dropped here.
+    unsafe {
+        (T::OPS.close)(Sock::<T>::from_raw(sk), linger.max(0) as usize);
+        c::sdp_h_sock_discard(sk);
+    }
+}
+
+unsafe extern "C" fn unhash(_: *mut c::sock) {}
+
+unsafe extern "C" fn setsockopt<T: Family>(
+    sk: *mut c::sock,
+    level: i32,
+    name: i32,
+    value: c::sockptr_t,
+    len: u32,
+) -> i32 {
+    // SAFETY: Called by the core with the sock and the arguments of the call.
+    let (sk, value) = unsafe { (Sock::<T>::from_raw(sk), NewValue::new(value, len)) };
+    errno((T::OPS.set_option)(sk, level, name, &value))
+}
+
+unsafe extern "C" fn getsockopt<T: Family>(
+    sk: *mut c::sock,
+    level: i32,
+    name: i32,
+    value: *mut u8,
+    len: *mut i32,
+) -> i32 {
+    // SAFETY: Called by the core with the sock and the arguments of the call.
+    let (sk, value) = unsafe { (Sock::<T>::from_raw(sk), OldValue::new(value.cast(), len)) };
+    errno((T::OPS.get_option)(sk, level, name, &value))
+}
+
+unsafe extern "C" fn keepalive<T: Family>(sk: *mut c::sock, on: i32) {
+    // SAFETY: Called by setsockopt(2)'s code with the sock of the call, locked.
+    (T::OPS.set_keepalive)(unsafe { Sock::<T>::from_raw(sk) }, on != 0)
+}
