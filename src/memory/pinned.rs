@@ -34,7 +34,7 @@ use crate::sys::pin::{Locked, Pages, PinTerm, Unpinnable, PAGE};
 use crate::sys::rdma::mapper::Mapper;
 use crate::sys::rdma::send::blocks::Lendable;
 use crate::sys::rdma::user_memory::UserMemory;
-use crate::sys::watch::{self, Idle, Watched};
+use crate::sys::watch::{self, Watched};
 use kernel::prelude::*;
 use kernel::sync::atomic::{AtomicFlag, Full};
 use kernel::sync::Arc;
@@ -194,12 +194,6 @@ impl PinnedBlock {
 impl Drop for PinnedBlock {
     fn drop(&mut self) {
         self.release();
-    }
-}
-
-impl Idle for Deferred<PinnedBlock> {
-    fn pages(&self) -> usize {
-        self.memory.count()
     }
 }
 
@@ -371,12 +365,12 @@ impl Pinned {
         let bounces = piece.memory.bounces();
         let keeps = self.pinning.caches() && !bounces;
         if let Some(watched) = self.watched.take().filter(|_| keeps) {
-            let counted = piece.locked.is_some();
-            if counted && piece.memory.count() != 0 && !piece.memory.is_registered() {
+            let (counted, pages) = (piece.locked.is_some(), piece.memory.count());
+            if counted && pages != 0 && !piece.memory.is_registered() {
                 piece.memory.sync(true);
                 piece.held.xchg(false, Full);
                 piece.notify = None;
-                match watched.park(piece) {
+                match watched.park(piece, pages) {
                     Ok(()) => self.watched = Some(watched),
                     Err(p) => {
                         self.piece = Some(p);

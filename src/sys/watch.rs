@@ -17,19 +17,13 @@ use kernel::sync::{new_spinlock, Arc, SetOnce, SpinLock};
 use kernel::types::Opaque;
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 
-/// A resource that can be dropped in any context but interrupts, with locks held.
-pub(crate) trait Idle: Send + Unpin + 'static {
-    /// Returns the number of pages that the drop frees.
-    fn pages(&self) -> usize;
-}
-
 /// Part that outlives the handle until no callback can run.
 ///
 /// # Invariants
 ///
 /// `raw` was started by `sdp_h_watch_start`; the work `end` stops it, before this is freed.
 #[pin_data]
-struct Inner<T: Idle> {
+struct Inner<T: Send + Unpin + 'static> {
     // First, so that a pointer to it is a pointer to the whole.
     #[pin]
     raw: Opaque<c::sdp_h_watch>,
@@ -44,19 +38,19 @@ struct Inner<T: Idle> {
 }
 
 // SAFETY: The C part has locks of its own; the rest is `Send`.
-unsafe impl<T: Idle> Send for Inner<T> {}
+unsafe impl<T: Send + Unpin + 'static> Send for Inner<T> {}
 // SAFETY: As above.
-unsafe impl<T: Idle> Sync for Inner<T> {}
+unsafe impl<T: Send + Unpin + 'static> Sync for Inner<T> {}
 
 impl_has_work! {
-    impl{T: Idle} HasWork<Inner<T>> for Inner<T> { self.end }
+    impl{T: Send + Unpin + 'static} HasWork<Inner<T>> for Inner<T> { self.end }
 }
 
-impl<T: Idle> Inner<T> {
+impl<T: Send + Unpin + 'static> Inner<T> {
     const RAW_OFFSET: usize = core::mem::offset_of!(Self, raw);
 }
 
-impl<T: Idle> WorkItem for Inner<T> {
+impl<T: Send + Unpin + 'static> WorkItem for Inner<T> {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
@@ -67,7 +61,7 @@ impl<T: Idle> WorkItem for Inner<T> {
     }
 }
 
-extern "C" fn give_up<T: Idle>(raw: *mut c::sdp_h_watch) {
+extern "C" fn give_up<T: Send + Unpin + 'static>(raw: *mut c::sdp_h_watch) {
     // SAFETY: It is the field of an `Inner<T>` that is not freed before the watch is stopped, which
     // waits for this.
     let inner = unsafe { &*raw.byte_sub(Inner::<T>::RAW_OFFSET).cast::<Inner<T>>() };
@@ -80,9 +74,9 @@ extern "C" fn give_up<T: Idle>(raw: *mut c::sdp_h_watch) {
 /// # Invariants
 ///
 /// The reference is there until [`Drop`] gives it away, so that the last one goes by the workqueue.
-pub(crate) struct Watched<T: Idle>(ManuallyDrop<Arc<Inner<T>>>);
+pub(crate) struct Watched<T: Send + Unpin + 'static>(ManuallyDrop<Arc<Inner<T>>>);
 
-impl<T: Idle> Watched<T> {
+impl<T: Send + Unpin + 'static> Watched<T> {
     /// Starts watching memory of the calling process. Context: process, sleeps.
     pub(crate) fn new(address: usize, len: usize) -> Result<Self> {
         let end = address.checked_add(len).ok_or(EINVAL)?;
@@ -129,13 +123,13 @@ impl<T: Idle> Watched<T> {
         mine && (self.0.address, self.0.len) == (address, len)
     }
 
-    /// Keeps a resource as long as the mapping does not change.
+    /// Keeps a resource of so many pages as long as the mapping does not change. It may be dropped
+    /// with locks held, in any context but interrupts.
     ///
     /// # Errors
     ///
     /// The resource, if the mapping has changed.
-    pub(crate) fn park(&self, t: T) -> Result<(), T> {
-        let pages = t.pages();
+    pub(crate) fn park(&self, t: T, pages: usize) -> Result<(), T> {
         let mut idle = self.0.idle.lock();
         // A change that comes later finds it, because it takes the lock after it was noted.
         // SAFETY: By the invariants.
@@ -162,7 +156,7 @@ impl<T: Idle> Watched<T> {
     }
 }
 
-impl<T: Idle> Drop for Watched<T> {
+impl<T: Send + Unpin + 'static> Drop for Watched<T> {
     fn drop(&mut self) {
         // SAFETY: By the invariants it is there, and it is not used any more.
         let inner = unsafe { ManuallyDrop::take(&mut self.0) };
