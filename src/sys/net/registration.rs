@@ -9,7 +9,6 @@ use super::calls::fill_ops;
 use super::family::Family;
 use super::proto::{create, fill_proto};
 use super::{netns, params};
-use core::mem::replace;
 use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::str::CStr;
@@ -18,12 +17,12 @@ use kernel::str::CStr;
 ///
 /// # Invariants
 ///
-/// The first `protos` of `sdp_h_proto` and the first `families` of `sdp_h_family` are registered. As
-/// `_namespaces` is there, no other one is.
+/// The first `protos` of `sdp_h_proto` and the first `families` of `sdp_h_family` are registered, and
+/// `IPPROTO_SDP` if `ipproto`. As `_namespaces` is there, no other one is.
 pub(crate) struct Families<T: Family> {
     protos: usize,
     families: usize,
-    ipproto: Ipproto,
+    ipproto: bool,
     _namespaces: netns::Registration<T::Net>,
 }
 
@@ -33,8 +32,7 @@ unsafe impl<T: Family> Send for Families<T> {}
 // SAFETY: It has no methods that take a shared reference.
 unsafe impl<T: Family> Sync for Families<T> {}
 
-/// Protocols in `/proc/net/protocols`: those of the families, and those of `IPPROTO_SDP`, which
-/// [`Ipproto`] registers.
+/// Protocols in `/proc/net/protocols`: those of the families, and those of `IPPROTO_SDP`.
 const NAMES: [&CStr; 4] = [c"SDP", c"SDPv6", c"IPPROTO_SDP", c"IPPROTO_SDPv6"];
 
 impl<T: Family> Families<T> {
@@ -44,7 +42,7 @@ impl<T: Family> Families<T> {
     /// # Errors
     ///
     /// `EBUSY`: registered already. `EEXIST`: another module has a family number. Others: from
-    /// [`Ipproto::new`] and the registration functions.
+    /// [`register_ipproto`] and the registration functions.
     pub(crate) fn new(module: &'static ThisModule) -> Result<Self> {
         // SAFETY: Dropped after all that asks for data of namespaces: `drop` ends sockets and requests, which need
         // one that listens.
@@ -55,7 +53,7 @@ impl<T: Family> Families<T> {
         let mut me = Families {
             protos: 0,
             families: 0,
-            ipproto: Ipproto { registered: false },
+            ipproto: false,
             _namespaces: namespaces,
         };
         for (i, name) in NAMES.into_iter().enumerate() {
@@ -99,14 +97,18 @@ impl<T: Family> Families<T> {
         }
         // SAFETY: All protocols are registered, and unregistered after this in `drop`. There are no other
         // families, so no other one.
-        me.ipproto = unsafe { Ipproto::new() }?;
+        // INVARIANT: Registered if it returns true.
+        me.ipproto = unsafe { register_ipproto() }?;
         Ok(me)
     }
 }
 
 impl<T: Family> Drop for Families<T> {
     fn drop(&mut self) {
-        self.ipproto.unregister();
+        if self.ipproto {
+            // SAFETY: Registered, by the invariants.
+            unsafe { c::sdp_h_ipproto_unregister() }
+        }
         for number in [AF_INET_SDP, AF_INET6_SDP].into_iter().take(self.families) {
             // SAFETY: Registered, by the invariants.
             unsafe { c::sock_unregister(number.into()) };
@@ -122,50 +124,29 @@ impl<T: Family> Drop for Families<T> {
     }
 }
 
-/// `IPPROTO_SDP` in the network core.
+/// Registers `IPPROTO_SDP` by the number of the module's parameter. Returns false for none.
 ///
-/// # Invariants
+/// # Safety
 ///
-/// If `registered`, `sdp_h_ipproto_register()` has succeeded.
-struct Ipproto {
-    registered: bool,
-}
-
-impl Ipproto {
-    /// Registers the number of the module's parameter, if any.
-    ///
-    /// # Safety
-    ///
-    /// There is no other one. Its protocols are registered, and stay so until [`Ipproto::unregister`].
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL`: a number that Linux uses otherwise, or cannot use. `EBUSY`: a module has taken
-    /// it.
-    unsafe fn new() -> Result<Self> {
-        let number = params::ipproto();
-        if number == 0 {
-            // INVARIANT: It is not.
-            return Ok(Ipproto { registered: false });
-        }
-        // numbers below are those of the byte in IP's header, and 256 is SMC
-        if !(257..=262).contains(&number) {
-            pr_err!(
-                "ipproto={} is no number for IPPROTO_SDP: 257 to 262, or 0 for none\n",
-                number
-            );
-            return Err(EINVAL.into());
-        }
-        // SAFETY: By the requirements.
-        to_result(unsafe { c::sdp_h_ipproto_register(number) })?;
-        // INVARIANT: Just done.
-        Ok(Ipproto { registered: true })
+/// It is not registered. Its protocols are, and stay so until it is unregistered.
+///
+/// # Errors
+///
+/// `EINVAL`: a number that Linux uses otherwise, or cannot use. `EBUSY`: a module has taken it.
+unsafe fn register_ipproto() -> Result<bool> {
+    let number = params::ipproto();
+    if number == 0 {
+        return Ok(false);
     }
-
-    fn unregister(&mut self) {
-        if replace(&mut self.registered, false) {
-            // SAFETY: Registered, by the invariants.
-            unsafe { c::sdp_h_ipproto_unregister() }
-        }
+    // numbers below are those of the byte in IP's header, and 256 is SMC
+    if !(257..=262).contains(&number) {
+        pr_err!(
+            "ipproto={} is no number for IPPROTO_SDP: 257 to 262, or 0 for none\n",
+            number
+        );
+        return Err(EINVAL.into());
     }
+    // SAFETY: By the requirements.
+    to_result(unsafe { c::sdp_h_ipproto_register(number) })?;
+    Ok(true)
 }
