@@ -278,16 +278,6 @@ void sdp_h_ib_warn_add(const struct ib_device *dev, int err)
 	ibdev_warn(dev, KBUILD_MODNAME ": cannot use the device (%d), no SDP over it: remove and add the device to retry\n", err);
 }
 
-bool sdp_h_ib_port_has_cm(struct ib_device *dev, u32 port)
-{
-	return rdma_is_port_valid(dev, port) && rdma_cap_ib_cm(dev, port);
-}
-
-bool sdp_h_ib_port_is_ib(struct ib_device *dev, u32 port)
-{
-	return rdma_is_port_valid(dev, port) && rdma_protocol_ib(dev, port);
-}
-
 int sdp_h_ib_map_error(struct ib_device *dev, u64 addr)
 {
 	return ib_dma_mapping_error(dev, addr);

@@ -38,8 +38,6 @@ bool sdp_h_reverse_route(struct net *net, int ifindex, const struct sockaddr_sto
 void sdp_h_ib_warn_qp(const struct ib_device *dev, u32 number);
 void sdp_h_ib_warn_removal(const struct ib_device *dev, unsigned int seconds);
 void sdp_h_ib_warn_add(const struct ib_device *dev, int err);
-bool sdp_h_ib_port_has_cm(struct ib_device *dev, u32 port);
-bool sdp_h_ib_port_is_ib(struct ib_device *dev, u32 port);
 int sdp_h_ib_map_error(struct ib_device *dev, u64 addr);
 void sdp_h_ib_unmap(struct ib_device *dev, u64 addr, size_t size, enum dma_data_direction dir);
 

@@ -166,14 +166,19 @@ impl DeviceRef {
 
     /// Returns true if a port supports connections by the InfiniBand connection manager.
     pub(crate) fn port_has_cm(&self, port: u32) -> bool {
-        // SAFETY: By the invariants the device is registered; the function checks the port.
-        unsafe { c::sdp_h_ib_port_has_cm(self.raw(), port) }
+        // SAFETY: By the invariants the device is registered, and it has the port.
+        self.has_port(port) && unsafe { c::rdma_cap_ib_cm(self.raw(), port) }
     }
 
     /// Returns true if the link of a port is InfiniBand, false for Ethernet.
     pub(crate) fn port_is_infiniband(&self, port: u32) -> bool {
-        // SAFETY: By the invariants the device is registered; the function checks the port.
-        unsafe { c::sdp_h_ib_port_is_ib(self.raw(), port) }
+        // SAFETY: By the invariants the device is registered, and it has the port.
+        self.has_port(port) && unsafe { c::rdma_protocol_ib(self.raw(), port) }
+    }
+
+    fn has_port(&self, port: u32) -> bool {
+        // SAFETY: By the invariants the device is registered.
+        unsafe { c::rdma_is_port_valid(self.raw(), port) != 0 }
     }
 
     /// Returns the code of the port's MTU: 1 stands for 256 bytes, 5 for 4096.

@@ -3,7 +3,7 @@
 //! Network namespaces and addresses for RDMA.
 
 use super::super::bindings as c;
-use crate::sys::address::Address;
+use crate::sys::address::{write_in, write_in6, Address, AF_INET, AF_INET6};
 use crate::sys::netns::Net;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernel::error::to_result;
@@ -11,9 +11,6 @@ use kernel::prelude::*;
 
 /// `struct sockaddr_storage`, which is a macro in C.
 type Storage = c::__kernel_sockaddr_storage;
-
-const AF_INET: u16 = 2;
-const AF_INET6: u16 = 10;
 
 impl Net {
     /// Returns true if a packet from `local` to `remote` leaves by the interface. Otherwise a
@@ -43,26 +40,12 @@ impl Net {
 /// Returns the C form of an address, with port 0: RDMA has a port space of its own.
 pub(super) fn sockaddr(a: &Address) -> Storage {
     let mut storage = Storage::default();
-    let p = &raw mut storage;
-    match a.ip {
-        IpAddr::V4(ip) => {
-            let mut sin = c::sockaddr_in {
-                sin_family: AF_INET,
-                ..Default::default()
-            };
-            sin.sin_addr.s_addr = u32::from_ne_bytes(ip.octets());
-            // SAFETY: A `sockaddr_storage` has room and alignment for each kind of address.
-            unsafe { p.cast::<c::sockaddr_in>().write(sin) };
-        }
-        IpAddr::V6(ip) => {
-            let mut sin6 = c::sockaddr_in6 {
-                sin6_family: AF_INET6,
-                ..Default::default()
-            };
-            sin6.sin6_addr.in6_u.u6_addr8 = ip.octets();
-            sin6.sin6_scope_id = a.scope;
-            // SAFETY: As above.
-            unsafe { p.cast::<c::sockaddr_in6>().write(sin6) };
+    let (a, p) = (Address { port: 0, ..*a }, &raw mut storage);
+    // SAFETY: A `sockaddr_storage` has room for each kind of address.
+    unsafe {
+        match a.ip {
+            IpAddr::V4(_) => p.cast::<[u8; 16]>().write(write_in(&a)),
+            IpAddr::V6(_) => p.cast::<[u8; 28]>().write(write_in6(&a)),
         }
     }
     storage
