@@ -2,7 +2,7 @@
 
 //! State of one send call: its copied bytes and its zero-copy bytes.
 
-use super::send_step::{Space, Step};
+use super::send_space::Space;
 use crate::conn::send_queue::LARGE_CHUNK;
 use crate::conn::zcopy::detached::Added;
 use crate::conn::{zcopy, Connection, SdpSock};
@@ -35,7 +35,7 @@ pub(super) struct Call<'a> {
     /// Completion of its memory (`MSG_ZEROCOPY`), for which the call need not wait.
     pub(super) notice: Option<&'a Notice>,
     pub(super) copied: bool,
-    /// Space for the next copied bytes ([`Step::Copy`]).
+    /// Space for the next copied bytes ([`Space::find`]).
     pub(super) space: Space,
 }
 
@@ -69,16 +69,18 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns the next step, if all of its bytes are copied; otherwise it goes on part by part.
-    /// `may_wait`: the call may wait for a reader.
-    pub(super) fn plain_step(
+    /// Returns true if there is space for the next bytes, if all of its bytes are copied; otherwise
+    /// it goes on part by part. `may_wait`: the call may wait for a reader.
+    ///
+    /// Errors: those of [`Space::find`].
+    pub(super) fn plain_space(
         &mut self,
         sk: &SdpSock,
         message: &mut SendMsg<'_>,
         may_wait: bool,
-    ) -> Option<Step> {
+    ) -> Result<Option<bool>> {
         if self.begun && !self.is_plain {
-            return None;
+            return Ok(None);
         }
         let size = message.remaining();
         let mut c = sk.connection();
@@ -86,7 +88,7 @@ impl<'a> Call<'a> {
             self.begin(&mut c, message, size, may_wait);
         }
         if self.is_plain {
-            return Some(Step::to_copy(sk, &mut c, size, &mut self.space));
+            return self.space.find(sk, &mut c, size).map(Some);
         }
         self.asynchronous = may_wait && self.notice.is_none() && c.may_send_async(size);
         let news = may_wait && c.may_go_directly(size) && c.may_have_news(sk);
@@ -103,7 +105,7 @@ impl<'a> Call<'a> {
                 self.least = threshold;
             }
         }
-        None
+        Ok(None)
     }
 
     /// Counts it, and checks if all of its `size` bytes are copied.

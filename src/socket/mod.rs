@@ -41,7 +41,7 @@ mod poll;
 mod receive;
 mod release;
 mod send;
-mod send_step;
+mod send_space;
 mod timer;
 mod upcalls;
 

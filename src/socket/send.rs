@@ -4,7 +4,7 @@
 
 use super::call::Call;
 use super::netns;
-use super::send_step::{Space, Step};
+use super::send_space::Space;
 use crate::conn::room::last_look;
 use crate::conn::send_queue::{OpenChunk, SMALL_CHUNK};
 use crate::conn::wait::RoomWanted;
@@ -87,30 +87,28 @@ fn queue(
             call.has_sent(sk, size, start);
             return Ok(());
         }
-        let (mut step, most) = match call.plain_step(sk, message, timeout != 0) {
-            Some(step) => (step, want),
+        let (space, most) = match call.plain_space(sk, message, timeout != 0)? {
+            Some(space) => (space, want),
             None => match by_parts(sk, lock, message, call, seq, &mut timeout)? {
                 Some(some) => some,
                 None => continue,
             },
         };
         let mut wanted = None;
-        step = last_look(
-            step,
-            |step| *step == Step::Full,
+        let space = last_look(
+            Ok(space),
+            |space| matches!(space, Ok(false)),
             || wanted = ask_for_room(sk, timeout == 0),
-            || Step::copy(sk, want, &mut call.space),
+            || call.space.find(sk, &mut sk.connection(), want),
         );
-        match step {
-            Step::Copy => copy(sk, message, &mut call.space, most)?,
-            Step::Full if timeout == 0 => return Err(call.stopped.take().unwrap_or(EAGAIN.into())),
-            Step::Full => {
-                timeout = wait_for_room(sk, lock, seq, timeout)?;
-                continue;
+        match space? {
+            true => {
+                copy(sk, message, &mut call.space, most)?;
+                call.copied = true;
             }
-            _ => return Err(EPIPE.into()),
+            false if timeout == 0 => return Err(call.stopped.take().unwrap_or(EAGAIN.into())),
+            false => timeout = wait_for_room(sk, lock, seq, timeout)?,
         }
-        call.copied = true;
     }
 }
 
@@ -119,8 +117,8 @@ fn may_choose(message: &SendMsg<'_>) -> bool {
     message.flags() & c::MSG_OOB == 0 && !message.is_spliced()
 }
 
-/// Sends the next bytes of a call that is not only copied. `None`: check again. Otherwise the step
-/// for the next bytes, and their number.
+/// Sends the next bytes of a call that is not only copied. `None`: check again. Otherwise the
+/// number of the next bytes to copy, and true if there is space for them.
 ///
 /// # Errors
 ///
@@ -134,7 +132,7 @@ fn by_parts(
     call: &mut Call<'_>,
     seq: i32,
     timeout: &mut isize,
-) -> Result<Option<(Step, usize)>> {
+) -> Result<Option<(bool, usize)>> {
     let want = message.remaining();
     let Some(most) = detach(sk, lock, message, call, seq, timeout)? else {
         return Ok(None);
@@ -155,8 +153,8 @@ fn by_parts(
             Ok(false) => {}
         }
     }
-    let step = Step::copy(sk, want, &mut call.space);
-    Ok(Some((step, most.min(left))))
+    let space = call.space.find(sk, &mut sk.connection(), want)?;
+    Ok(Some((space, most.min(left))))
 }
 
 /// Adds bytes of a call as a block that the call need not wait for. `None`: check again. Otherwise
