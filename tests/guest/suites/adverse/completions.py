@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Completion queues that do what a driver is free to do: cases of other suites, on each such device."""
+"""Completion queues that behave in every way that a driver may: cases of other suites, on each such
+device."""
 
 import itertools
 
@@ -27,7 +28,7 @@ CASES = (
 
 @case(families=("v4",))
 def answers(e):
-    """Neither end looks by itself: each message has to be told."""
+    """Neither end polls: each message needs a completion event."""
     for name, settings in DEVICES.items():
         with adverse.device(e, **settings):
             near, far = e.pair()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Devices that fail: what was taken arrives whole or both ends hear of the loss, no call waits for ever, and nothing is left. What is
-left to chance is the seed's (`env ADVERSE_SEED=7 tests/guest/run adverse`)."""
+"""Devices that fail: bytes taken arrive whole or both ends get an error, no call waits for ever,
+and nothing is left. Random choices come from the seed (`env ADVERSE_SEED=7 tests/guest/run
+adverse`)."""
 
 import contextlib
 import os
@@ -63,14 +64,14 @@ def connected(e, listener, zero_copy):
 
 
 def send(e, source, *args):
-    """Of a send(2) for which there is no memory nothing was taken: the program ends its stream."""
+    """A send(2) without memory has taken nothing: the program ends its stream."""
     if (sent := e.outcome(pattern.send, source, *args)) == "ENOMEM":
         e.outcome(source.shutdown, socket.SHUT_WR)
     return sent
 
 
 def transfer(e, pair, total, zero_copy, during=lambda: None):
-    """How the calls end that send so much both ways."""
+    """Sends so much both ways. Returns the errors of the calls."""
     sizes, flags = ([65536, 130_000], socket.MSG_WAITALL) if zero_copy else ([1, 70_000, 3000], 0)
     tasks = []
     for seed, (source, target) in enumerate((pair, pair[::-1])):
@@ -87,7 +88,8 @@ def transfer(e, pair, total, zero_copy, during=lambda: None):
 
 
 def exchange(e, listener, zero_copy, during=lambda: None, total=TOTAL, told=None):
-    """One connection; whether it lived to its end. `told` gets how its calls ended."""
+    """Runs one connection. Returns true if it lived to its end. `told` gets the errors of its
+    calls."""
     try:
         pair = connected(e, listener, zero_copy)
     except Lost:
@@ -149,7 +151,8 @@ def elsewhere(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def by_itself(e):
-    """Queue pairs go into the state of error by themselves, idle ones and busy ones: those who wait there hear of it."""
+    """Idle and busy queue pairs enter the error state by themselves: tasks that wait there get the
+    error."""
     with adverse.device(e, seed=SEED):
         listener = e.listen()
         pair = connected(e, listener, False)
@@ -165,7 +168,7 @@ def by_itself(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def told(e):
-    """Events of the device and its port: what is connected is not lost by one."""
+    """Events of the device and its port: no connection is lost by one."""
     with adverse.device(e):
         for name, number in EVENTS.items():
             ends = exchange(e, e.listen(), False, lambda: adverse.behave(event=number))
@@ -182,7 +185,8 @@ ROUNDS = 12
 
 
 def mixed(e, removes):
-    """Settings at random, and what happens in the midst; with the device taken away in each of them, or not."""
+    """Random settings and random events in the middle, with the device removed in each of them, or
+    not."""
     dice = random.Random(SEED)
     device = netns.device()
 
@@ -228,8 +232,8 @@ def removed(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def scheduled_late(e):
-    """A processor stops between the arrival of a packet and what is done with it, and the packet's QP is destroyed meanwhile
-    (docs/kernel-notes.md)."""
+    """A processor stops between the arrival of a packet and its processing, and the packet's QP is
+    destroyed meanwhile (docs/kernel-notes.md)."""
     with adverse.device(e, seed=SEED, scheduled_late=15):
         listener = e.listen()
         for _ in range(e.rounds(12)):

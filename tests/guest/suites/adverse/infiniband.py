@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What differs on InfiniBand, where ib_sdp meets it: paths of a subnet manager, with LIDs and no GRH, a P_Key and a service level;
-interfaces that IPoIB names; and a subnet manager that takes its time (tests/guest/kernel/infiniband.c)."""
+"""Differences of InfiniBand: paths of a subnet manager, with LIDs and no GRH, a P_Key and a service
+level; interfaces named by IPoIB; and a slow subnet manager (tests/guest/kernel/infiniband.c)."""
 
 import socket
 import time
@@ -19,8 +19,8 @@ LATE = 1.2
 
 @case(reference=False, families=("v4",), timeout=120)
 def path(e):
-    """The request has the subnet manager's path, and its service level whatever SO_PRIORITY says. With link_layer_ib_only neither end
-    would have Ethernet."""
+    """The request has the subnet manager's path, and its service level whatever SO_PRIORITY is.
+    With link_layer_ib_only neither end would have Ethernet."""
     listener = e.listen()
     with either.parameters(sdp_link_layer_ib_only=1):
         e.equal(e.error(e.socket().connect, e.address(e.there, listener.port)), "ENETUNREACH", "by Ethernet")
@@ -50,7 +50,8 @@ def partition(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def late(e):
-    """The subnet manager takes more than a second: who waits is connected then, who does not wait is told, and who goes leaves nothing."""
+    """The subnet manager takes more than a second: a blocking connect(2) succeeds then, a non-
+    blocking one gets its event, and a closed socket leaves nothing."""
     listener = e.listen()
     with adverse.device(e, infiniband=1, sm_late=int(LATE * 1000)):
         since = time.monotonic()
@@ -78,7 +79,8 @@ def late(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def silent(e):
-    """It does not answer: the host is not reached, and a caller with a time limit is told that it goes on."""
+    """The subnet manager does not reply: the host is unreachable, and a call with a time limit gets
+    EINPROGRESS."""
     listener = e.listen()
     with adverse.device(e, infiniband=1, sm_silent=1):
         hurried = e.socket()

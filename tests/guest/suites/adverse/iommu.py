@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A device with DMA addresses of its own and bounce buffers: what is not synchronised arrives wrong, and the kernel reports what the
-DMA API forbids."""
+"""A device with DMA addresses of its own and bounce buffers: bytes without synchronisation arrive
+wrong, and the kernel reports violations of the DMA API."""
 
 import itertools
 import pathlib
@@ -33,8 +33,8 @@ CASES = (
 
 @case(reference=False, families=("v4",), timeout=240)
 def both_ways(e):
-    """Bytes of every size, copied and not, from and to buffers that are used again; nothing is mapped where nobody may sleep, of which
-    the kernel would warn, and no mapping is left."""
+    """Bytes of every size, copied and not, from and to reused buffers. Nothing is mapped in atomic
+    context, of which the kernel would warn, and no mapping is left."""
     for name, settings in DEVICES.items():
         with adverse.device(e, **settings):
             before = adverse.read("windows")
@@ -71,7 +71,8 @@ def failing(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def no_address_now(e):
-    """Pages of a file for which there is no address are tried again after a while, and not all the time. They arrive in the end."""
+    """Pages of a file without a DMA address are tried again after a while, not all the time. They
+    arrive in the end."""
     with adverse.device(e, iommu=ON):
         near, far, file = spliced.sending(e, MIB)
         adverse.behave(iommu=ON, fail_dma=1000)
@@ -87,8 +88,8 @@ def no_address_now(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def failing_for_collected_pages(e):
-    """Pages of a file cannot be mapped for a while: nothing is lost, nothing behind them goes before, and they go when they can be. What waits
-    goes with its connection."""
+    """Pages of a file cannot be mapped for a while: nothing is lost or overtaken, and they go when
+    they can be. Waiting pages are freed with their connection."""
     for lost in (False, True):
         with adverse.device(e, iommu=ON):
             near, far, file = spliced.sending(e, spliced.PIECE)

@@ -18,7 +18,8 @@ ERRORS = ("ECONNABORTED", "ECONNRESET", "EPIPE")
 
 @case(families=("v4",), timeout=120)
 def small(e):
-    """Work requests of two pieces of memory, short queues, short registrations, no inline data: bytes of every size go by them."""
+    """Work requests with two SGEs, short queues, short registrations, no inline data: bytes of
+    every size are transferred."""
     with adverse.device(e, limits=1):
         near, far = e.pair()
         total = 700_001
@@ -33,7 +34,8 @@ def small(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def inline(e):
-    """As long a message goes inline as sdp_inline_thresh says, where the device gives no more than is asked for."""
+    """Messages of up to sdp_inline_thresh bytes go inline, on a device that grants no more than
+    requested."""
     for most in (48, 20, 64):
         with either.parameters(sdp_inline_thresh=most), adverse.device(e):
             near, far = e.pair()
@@ -73,8 +75,8 @@ def small_in_pieces(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def huge(e):
-    """A device that says it can do everything without end is asked for what a connection needs, and for one vector by both of its
-    queues."""
+    """A device whose limits are all at their maximum: the module requests only what a connection
+    needs, and one vector for both of its queues."""
     with either.parameters(spare_queues=0), adverse.device(e, limits=16):
         for turn in (1, -1):
             source, target = e.pair()[::turn]
@@ -91,7 +93,8 @@ def huge(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def without_regions(e):
-    """A device that has no regions, none for pages like ours, or that nobody may READ from: blocks go as they can, the others are copied."""
+    """A device without regions, without page sizes like ours, or without READs: blocks go as they
+    can, the others are copied."""
     for name, limits in (("no READs", 2), ("no regions", 4), ("large pages only", 8)):
         with adverse.device(e, limits=limits):
             near, far = e.pair()
@@ -110,7 +113,8 @@ def without_regions(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def pages_without_regions(e):
-    """The same of pages of files, and of sends that need not wait. What cannot be read is refused, as nobody takes it back after a while."""
+    """The same for pages of files and for non-blocking sends. A block that cannot be read is
+    refused, as nobody cancels it after a while."""
     for name, limits in (("no READs", 2), ("no regions", 4), ("large pages only", 8)):
         with adverse.device(e, limits=limits):
             near, far, file = spliced.sending(e, 3 * MIB + 5000)
@@ -131,7 +135,8 @@ def pages_without_regions(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def overrun(e):
-    """A completion queue overruns: the connection ends with an error, and no call waits for what cannot complete."""
+    """A completion queue overruns: the connection ends with an error, and no call waits for a
+    completion that cannot come."""
     with adverse.device(e):
         near, far = e.pair()
         tasks = [e.task(e.outcome, sock.recv, 10).wait_asleep("recvfrom") for sock in (near, far)]
@@ -145,8 +150,8 @@ def overrun(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def busy(e):
-    """A driver destroys neither queue pairs nor completion queues nor regions at first: none is left all the same. What a queue pair uses is
-    not taken from it before: its completion queues would be left then."""
+    """A driver first refuses to destroy queue pairs, completion queues and regions: none is left
+    all the same. A queue pair's completion queues are not destroyed before it."""
     with either.parameters(spare_queues=0), adverse.device(e, busy=3):
         for turn in (1, -1):
             near, far = e.pair()
@@ -165,8 +170,8 @@ def busy(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def refused(e):
-    """A driver does not destroy queue pairs for long: the removal of the device waits, and the kernel's log names what for. Then nothing
-    is left of it."""
+    """A driver refuses to destroy queue pairs for long: the removal of the device waits, and the
+    kernel's log names the reason. Then nothing is left of it."""
     log, device = kmsg.Log(), netns.device()
     with either.parameters(spare_queues=0), adverse.device(e, busy=REFUSALS):
         try:
@@ -186,8 +191,9 @@ def refused(e):
 
 
 def resent(e, gone):
-    """A send of several blocks whose connection is dissolved, and which waits for the end of the queue pair, while the socket has another
-    connection with blocks under way, and some that have `gone` before. Whether it was so."""
+    """A send of several blocks whose connection is dissolved waits for the end of the queue pair,
+    while the socket has another connection with blocks in flight, some of them `gone` before.
+    Returns true if that came about."""
     with adverse.device(e, busy=6):
         near, far = e.pair()
     eager(near)
@@ -221,8 +227,8 @@ def resent(e, gone):
 
 @case(reference=False, families=("v4",), timeout=180)
 def busy_beside_another_connection(e):
-    """A call waits until a queue pair is destroyed, which takes its time. What the socket's next connection lends meanwhile is not taken for
-    the call's memory."""
+    """A call waits until a queue pair is destroyed, which takes long. Memory of the socket's next
+    connection is not mistaken for the call's."""
     with either.parameters(spare_queues=0):
         for gone in range(3):
             e.lucky(lambda: resent(e, gone), "the call had come back before")

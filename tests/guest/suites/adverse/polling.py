@@ -10,7 +10,7 @@ ATTEMPTS = 20
 
 
 def timed(e, near, far):
-    """How long a receive call takes to get what was sent."""
+    """Returns the time until a receive call has the bytes."""
     far.send(b"1")
     since = time.monotonic()
     e.equal(near.recv(1), b"1", "bytes")
@@ -19,7 +19,7 @@ def timed(e, near, far):
 
 @case(reference=False, families=("v4",), timeout=180)
 def without_events(e):
-    """What a device tells a second late is there in no time for a receiver that watches for it."""
+    """A device reports completions a second late: a receiver that polls has them at once."""
     with either.parameters(recv_poll=1000), adverse.device(e):
         watched = False
         for _ in range(ATTEMPTS):

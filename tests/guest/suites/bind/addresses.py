@@ -13,7 +13,7 @@ MAPPED = "::ffff:10.77.0.1"
 
 
 def bound_name(e, raw, length=None):
-    """What bind says, and the name afterwards without its port."""
+    """Returns the result of bind(2), and the name afterwards without its port."""
     sock = e.socket()
     result = e.error(calls.bind, sock, raw, length)
     family, address, port = calls.sa_text(calls.getsockname(sock)[0])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""`rdma system set netns exclusive`: whose device it is. (With two guests only: the mode can be chosen as long as there is but
-one network namespace.)"""
+"""`rdma system set netns exclusive`: devices belong to one namespace. (Only with two guests, since
+the mode can be set as long as there is but one network namespace.)"""
 
 import os
 
@@ -12,8 +12,8 @@ OWN, INSIDE, CONTAINER = "10.79.0.1", "10.79.0.2", "inner"
 
 @case(reference=False, families=("v4",), hosts=(2,), timeout=120)
 def devices(e):
-    """All of rxe's devices are the first namespace's. Another one cannot use them any more, although it has the network device
-    of one; the first one and the other host go on as before."""
+    """All of rxe's devices belong to the first namespace. Another one, although it has the network
+    device of one, cannot use them any more. The first one and the other host go on as before."""
     netns.run("self", "rdma system set netns exclusive")
     try:
         for mode in ("exclusive", "shared"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""bind(): ports, who may have them, and who may share them."""
+"""bind(2): ports, the right to have them, and sharing."""
 
 import contextlib
 import itertools
@@ -104,7 +104,8 @@ def after_failure(e):
 
 @case
 def refused_afterwards(e):
-    """A BPF program of the cgroup that is asked once bind() has its port refuses it: then the socket has none, to listen there either."""
+    """A BPF program of the cgroup, which runs after bind(2) has a port, refuses it: then the socket
+    has none, to listen there either."""
     sock, port = e.socket(), e.refused_port("self")
     if e.ipproto:
         # by SDP alone, TCP having no part in it
@@ -118,7 +119,8 @@ def refused_afterwards(e):
 
 
 def conflict(e, hosts, first, second):
-    """Two sockets on one port, each (address, reuse, listening): what the second one is told."""
+    """Binds two sockets to one port, each (address, reuse, listening). Returns the result of the
+    second."""
     def make(address, reuse, listening, port):
         sock = e.socket()
         if reuse:
@@ -140,7 +142,7 @@ def conflict(e, hosts, first, second):
 
 @case(timeout=60)
 def sharing(e):
-    """Who may share a port: addresses, SO_REUSEADDR and listening, in every combination."""
+    """Sharing of a port: addresses, SO_REUSEADDR and listening, in every combination."""
     hosts = {"any": e.any, "own": e.here, "second": second_address(e)}
     kinds = list(itertools.product(("any", "own", "second"), (False, True), (False, True)))
     for first, second in itertools.product(kinds, kinds):
@@ -184,7 +186,8 @@ def reuseport(e):
 
 @case
 def reuseport_shares(e):
-    """Connections reach the listeners of a group, each exactly once, and each listener some of them."""
+    """Connections reach the listeners of a group, each exactly once, and each listener gets some of
+    them."""
     total = 32
     listeners = [e.listen(backlog=total, prepare=_reusable)]
     listeners.append(e.listen(backlog=total, port=listeners[0].port, prepare=_reusable))
@@ -209,7 +212,8 @@ def reuseport_shares(e):
 
 @case
 def halves_of_the_range(e):
-    """Ports for connect(2) are taken from one half of the range, those for bind(2) from the other, as long as there are."""
+    """connect(2) takes ports from one half of the range, bind(2) from the other, as long as there
+    are any."""
     listener = e.listen()
     connected = {e.connect(listener).port % 2 for _ in range(6)}
     e.note("for connect", connected)
@@ -218,7 +222,8 @@ def halves_of_the_range(e):
 
 @case
 def shared_among_destinations(e):
-    """A port that connect() has chosen serves one connection to each destination, and nobody else."""
+    """A port chosen by connect(2) serves one connection to each destination, and no other socket.
+    """
     listeners = [e.listen() for _ in range(5)]
     accepted = []
     with knob("ipv4/ip_local_port_range", "41000 41000"):
@@ -263,7 +268,8 @@ def _reusable(sock):
 
 @case
 def held_by_accepted(e):
-    """Accepted connections hold their listener's port until the last of them is gone; one that is disconnected may listen itself."""
+    """Accepted connections hold their listener's port until the last of them is closed. A
+    disconnected one may listen itself."""
     listener = e.listen("self", host=e.here)
     port, pairs = listener.port, []
     for number in range(4):
@@ -340,7 +346,8 @@ def release(e):
 
 @case
 def release_by_shutdown(e):
-    """shutdown() of a listener frees a port that the kernel chose, and keeps one that the program did."""
+    """shutdown(2) of a listener frees a port chosen by the kernel, and keeps one chosen by the
+    program."""
     for chosen in (0, 34567):
         sock = e.listen("self", port=chosen)
         port = sock.port
@@ -486,7 +493,8 @@ def to_device_connects(e):
 
 @case
 def device_of_listener(e):
-    """A listener on a device hears what comes in there, and one on another device does not."""
+    """A listener on a device gets connections that come in there, and one on another device does
+    not."""
     name = netns.device("peer").encode()
     listener = e.socket("peer")
     listener.set(SOL, consts.SO_BINDTODEVICE, name + b"\0")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""close(): what the other end sees, in every order, and what the closing end waits for."""
+"""close(2): the other end's view, in every order, and the waits of the closing end."""
 
 import os
 import select
@@ -36,7 +36,8 @@ def plain(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def slow_reader(e):
-    """What was sent before close(2) arrives however long the reader takes, as long as it gets on. (It was cut off after 60 s.)"""
+    """Bytes sent before close(2) arrive however long the reader takes, as long as it makes
+    progress. (They were cut off after 60 s.)"""
     e.needs_wire()
     near, far = e.pair()
     sent = e.fill(near)
@@ -109,7 +110,8 @@ def unread_data_seen_by_calls(e):
 
 @case(hosts=BEDS)
 def data_before_reset(e):
-    """A reset throws away what was not read yet, or leaves it, but then in order and with the error at the end."""
+    """A reset discards unread bytes, or leaves them, but then in order and with the error at the
+    end."""
     near, far = e.pair()
     near.send(b"never read")
     far.send(b"on its way")
@@ -164,7 +166,7 @@ def linger_waits(e):
 
 @case(timeout=60)
 def linger_runs_out(e):
-    """close() does not wait longer than it was told, and the data still arrives."""
+    """close(2) does not wait longer than SO_LINGER allows, and the data still arrives."""
     near, far = e.pair()
     sent = e.fill(near)
     linger(near, 1)
@@ -255,7 +257,8 @@ def both_at_once(e):
 
 @case
 def during_recv(e):
-    """close() of a descriptor in one thread does not disturb recv() in another: the socket lives on until it ends."""
+    """close(2) of a descriptor in one thread does not disturb recv(2) in another: the socket lives
+    until that ends."""
     near, far = e.pair()
     task = e.task(calls.recv, near.fileno(), 10).wait_asleep("recvfrom")
     near.close()
@@ -285,7 +288,8 @@ def during_send(e):
 
 @case
 def during_accept(e):
-    """close() of a listener in one thread leaves accept() in another waiting, and it still is served once."""
+    """close(2) of a listener in one thread leaves accept(2) in another waiting, and it still gets
+    one connection."""
     listener = e.listen()
     address = e.address(e.there, listener.port)
     task = e.task(calls.accept4, listener.fileno()).wait_asleep("accept4")
@@ -352,7 +356,7 @@ def after_half_close(e):
 
 @case(hosts=BEDS)
 def data_for_a_closed_half(e):
-    """Data for an end that closed after ending: it is told by a reset."""
+    """Data for an end that closed after ending: the sender gets a reset."""
     near, far = e.pair()
     near.shutdown(socket.SHUT_WR)
     near.close()
@@ -364,7 +368,8 @@ def data_for_a_closed_half(e):
 
 @case(hosts=BEDS, timeout=60)
 def reset_in_transfer(e):
-    """A reset in the middle of a large transfer: what was read is right, and the error is told."""
+    """A reset in the middle of a large transfer: bytes read are right, and the error is reported.
+    """
     near, far = e.pair()
     task = e.task(lambda: e.outcome(pattern.send, near, 82, 50 << 20, [65536], NOSIGNAL))
     e.equal(pattern.receive(far, 82, 3 << 20, [100000]), 3 << 20, "bytes before the reset")

@@ -170,7 +170,7 @@ def behind_data(e):
 
 @case(timeout=60)
 def never_before_data(e):
-    """Whoever looks all the time sees the last bytes, and the end after them."""
+    """A reader that polls all the time gets the last bytes, and the end after them."""
     listener = e.listen()
     for turn in range(100):
         near, far = e.pair(listener)
@@ -196,7 +196,7 @@ def wrong(e):
 
 @case(hosts=BEDS)
 def states(e):
-    """TCP_INFO's state on the way, where it does not depend on who was faster."""
+    """TCP_INFO's states on the way, where they do not depend on timing."""
     near, far = e.pair()
 
     def state(sock):

@@ -198,7 +198,7 @@ def no_route(e):
 
 @case
 def bad_routes(e):
-    """What the routing table forbids, with its error."""
+    """Routes that forbid the destination, with their errors."""
     net = "2001:db8:{}::/64" if e.six else "198.51.10{}.0/24"
     host = "2001:db8:{}::1" if e.six else "198.51.10{}.1"
     for number, kind in enumerate(("blackhole", "prohibit", "unreachable"), 1):
@@ -345,7 +345,7 @@ def disconnect(e):
 
 @case
 def disconnect_bound(e):
-    """What a program chose by bind() stays."""
+    """The address and port of bind(2) stay."""
     listener = e.listen()
     near = e.bound("self")
     port = near.port

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A host that comes back after a crash: its peers still have the connections from before, with the numbers of queue pairs that it
-gives out again."""
+"""A host that comes back after a crash: its peers still have the connections from before, with
+numbers of queue pairs that it allocates again."""
 
 import errno
 
@@ -11,7 +11,8 @@ BEFORE = 3
 
 
 def new_device():
-    """The device of this host is taken away and made anew, and counts its queue pairs from the beginning."""
+    """Removes the device of this host and makes it anew, so that its queue pair numbers start from
+    the beginning."""
     device = netns.device("self")
     netns.run("self", "rdma link del rxe0")
     netns.run("self", f"rdma link add rxe0 type rxe netdev {device}")
@@ -19,7 +20,7 @@ def new_device():
 
 @case(reference=False, timeout=60)
 def comes_back(e):
-    """It connects again at once. The other ends of its old connections learn then that they are over."""
+    """The host connects again at once. The other ends of its old connections get their end then."""
     if netns.is_one():
         e.skip("both hosts are one namespace")
     new_device()

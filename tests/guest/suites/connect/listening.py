@@ -30,7 +30,7 @@ def states(e):
 
 @case
 def calls_on_a_listener(e):
-    """What a listener is not for."""
+    """Calls that a listener does not support."""
     sock = e.listen()
     e.note("recv", e.error(calls.recv, sock, 1))
     e.note("recv without waiting", e.error(calls.recv, sock, 1, socket.MSG_DONTWAIT))
@@ -47,7 +47,8 @@ def calls_on_a_listener(e):
 
 @case(reference=False, timeout=60)
 def anew(e):
-    """A connection that is being made when its listener ends is not one for the next listener, nor has it a place there."""
+    """A connection that is being made when its listener ends is not one for the next listener, nor
+    does it take a place there."""
     with e.netem("delay 200ms"):
         listener = e.listen(backlog=0)
         old = e.socket()
@@ -65,7 +66,8 @@ def anew(e):
 
 @case(families=("v4",), reference=False, timeout=300)
 def never_ready(e):
-    """Who never says that it has our answer has a place in the backlog for a minute, and then others may have it."""
+    """A connector that never confirms our reply holds a place in the backlog for a minute. Then
+    others may have it."""
     listener = e.listen(backlog=0)
 
     def here():
@@ -174,7 +176,7 @@ def wakes_one_of_many(e):
 
 
 def times_slept(task):
-    """How often the thread has gone to sleep."""
+    """Returns how often the thread has gone to sleep."""
     with open(f"/proc/self/task/{task.native_id}/status") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("voluntary_ctxt_switches"))
 
@@ -242,7 +244,7 @@ def queue(e):
 
 
 def turned_away(e):
-    """How many requests the peer has left unanswered because a backlog was full."""
+    """Returns the number of requests that the peer dropped because a backlog was full."""
     if e.sdp:
         return observe.stats("peer")["- backlog full"]
     names, values = (line.split() for line in observe.read("/proc/thread-self/net/netstat", "peer").splitlines()[:2])
@@ -250,7 +252,8 @@ def turned_away(e):
 
 
 def crowd(e, listener, number):
-    """Connects without waiting, one after the other; how many got through at once, and all of them."""
+    """Connects without waiting, one after the other. Returns the number that succeeded at once, and
+    all of them."""
     e.connect(listener).close()         # so that the neighbour is known, and no burst waits for it
     listener.accept()[0].close()
     socks, through = [], 0
@@ -386,7 +389,8 @@ def specific_before_wildcard(e):
 
 @case
 def in_its_namespace(e):
-    """A connection comes to the listener of the namespace that has the address, whoever listens on that port elsewhere."""
+    """A connection comes to the listener of the namespace that has the address, whatever listens on
+    that port elsewhere."""
     if netns.is_one():
         e.skip("both hosts are one namespace")
     there = e.listen("peer", host=e.any)
@@ -412,7 +416,8 @@ def defer_accept(e):
 
 @case(reference=False)
 def past_a_firewall(e):
-    """What closes a port to TCP does not close it to SDP: no rule of netfilter is asked about a connection of SDP."""
+    """A rule that closes a port to TCP does not close it to SDP: netfilter does not see connections
+    of SDP."""
     if e.ipproto:
         e.skip("the port is TCP's as well")
     listener = e.listen()

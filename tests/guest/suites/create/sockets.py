@@ -197,7 +197,7 @@ def many(e):
 
 @case
 def interface_ioctls(e):
-    """Programs ask any socket about interfaces."""
+    """Programs use any socket for requests about interfaces."""
     sock = e.socket()
     name = netns.device().encode()
     request = struct.pack("=16sI20x", name, 0)
@@ -209,7 +209,8 @@ def interface_ioctls(e):
 
 
 def without(*families):
-    """For this process there are no sockets of these families any more, by seccomp(2), as RestrictAddressFamilies= of systemd does it."""
+    """Denies the process sockets of these families by seccomp(2), as RestrictAddressFamilies= of
+    systemd does."""
     def instruction(code, number, yes=0, no=0):
         return struct.pack("=HBBI", code, yes, no, number)
 

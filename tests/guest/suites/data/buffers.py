@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What lies in the buffers: how much, who may add, when there is room again."""
+"""Buffers: their contents, and the time when there is space again."""
 
 import select
 import socket
@@ -44,7 +44,8 @@ def counts(e):
 
 @case(hosts=BEDS)
 def idle_reader(e):
-    """What there is room for gets to a peer whose program makes no call: the sender is rid of it."""
+    """Bytes that fit get to a peer whose program makes no call: the sender's buffer becomes free.
+    """
     near, far = e.pair()
     data = pattern.Pattern(54).at(0, 60000)
     near.sendall(data)
@@ -56,7 +57,8 @@ def idle_reader(e):
 
 @case(hosts=BEDS, timeout=60)
 def small_ones_after_large_ones(e):
-    """Where SO_RCVBUF is small, small messages may lie unread behind each other after large ones have come, too."""
+    """With a small SO_RCVBUF, small messages may be unread behind each other after large ones have
+    come, too."""
     listener = e.listen(prepare=lambda sock: sock.setsockopt(SOL, socket.SO_RCVBUF, 65536))
     near, far = e.pair(listener)
     near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -128,7 +130,7 @@ def full(e):
 
 @case(hosts=BEDS, timeout=60)
 def full_by_edge(e):
-    """An edge-triggered writer is told when there is room again."""
+    """An edge-triggered writer gets an event when there is space again."""
     near, far = e.pair()
     near.setblocking(False)
     poller = select.epoll()
@@ -161,7 +163,7 @@ def slow_reader(e):
 
 @case(timeout=60)
 def small_buffers(e):
-    """Data passes with the smallest buffers a program can ask for."""
+    """Data passes with the smallest buffers that a program can set."""
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         listener = e.listen(prepare=lambda sock: sock.set(SOL, option, 1))
         near, far = e.pair(listener, prepare=lambda sock: sock.set(SOL, option, 1))

@@ -58,7 +58,8 @@ def sendfile_parts(e):
 
 @case
 def sendfile_and_change(e):
-    """The bytes that were in the file when they were sent arrive, if the file changes after they were read."""
+    """The bytes of the file at the time of the call arrive, if the file changes after they were
+    read."""
     near, far = e.pair()
     file = source_file(63, 40000)
     os.sendfile(near.fileno(), file.fileno(), 0, 40000)

@@ -223,7 +223,7 @@ def peek_from_a_place_waits(e):
 
 @case(hosts=BEDS)
 def inq(e):
-    """TCP_INQ: each recvmsg(2) tells how much is left."""
+    """TCP_INQ: each recvmsg(2) returns the number of bytes left."""
     near, far = e.pair()
     for value in (2, -1, 1):
         e.note(f"set {value}", e.error(far.set, socket.IPPROTO_TCP, consts.TCP_INQ, value))
@@ -246,7 +246,7 @@ def unsent(sock):
 
 @case
 def released_by_options(e):
-    """What MSG_MORE and TCP_CORK hold back, TCP_NODELAY sends, and the end of the cork."""
+    """TCP_NODELAY, and the end of the cork, send bytes held back by MSG_MORE and TCP_CORK."""
     near, far = e.pair()
     near.send(b"held", consts.MSG_MORE)
     near.set(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

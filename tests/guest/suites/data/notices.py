@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""MSG_ZEROCOPY: what is told of each send by the error queue, and when."""
+"""MSG_ZEROCOPY: the notification of each send in the error queue, and its time."""
 
 import select
 import socket
@@ -13,7 +13,8 @@ MANY = bytes(range(250)) * 400
 
 
 def notice(e, sock, room=512):
-    """The next one, as (level and type of the message, its length, errno, origin, type, code, first, last, offender's family)."""
+    """Returns the next one, as (level and type of the message, its length, errno, origin, type,
+    code, first, last, offender's family)."""
     data, control, flags, name = sock.recvmsg(100, room, ERRQUEUE)
     e.equal((data, flags & ERRQUEUE), (b"", ERRQUEUE), "data and flags")
     (level, kind, raw), *more = control
@@ -59,7 +60,8 @@ def option(e):
 
 @case
 def told(e):
-    """Each send is told, with its number, once the kernel needs its memory no more; here after it was copied."""
+    """Each send has a notification with its number once the kernel needs its memory no more; here
+    after the copy."""
     near, far = e.pair()
     near.set(S, consts.SO_ZEROCOPY, 1)
     e.note("poll() before", near.mask())
@@ -130,7 +132,7 @@ def little_room(e):
 
 @case
 def epoll(e):
-    """epoll tells of a notification, to who asks for no event."""
+    """epoll reports a notification even if no event was requested."""
     near, far = e.pair()
     near.set(S, consts.SO_ZEROCOPY, 1)
     watch = select.epoll()
@@ -143,7 +145,7 @@ def epoll(e):
 
 @case
 def closed(e):
-    """What nobody has read goes with the socket."""
+    """Unread notifications are freed with the socket."""
     near, far = e.pair()
     near.set(S, consts.SO_ZEROCOPY, 1)
     for _ in range(5):

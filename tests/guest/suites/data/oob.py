@@ -129,7 +129,8 @@ def peek_crosses_no_mark(e):
 
 @case(timeout=60)
 def peek_while_another_comes(e):
-    """The first byte is the urgent one, and goes when the next is announced. Who peeks behind it waits for memory meanwhile."""
+    """The first byte is the urgent one, and goes when the next is announced. A peek behind it waits
+    for memory meanwhile."""
     near, far = e.pair()
     data = pattern.Pattern(3).at(0, 3000)
     near.send(b"1", OOB)
@@ -224,7 +225,8 @@ def nothing(e):
 
 @case(hosts=BEDS, reference=False)
 def far_ahead(e):
-    """The mark is announced though the byte is far behind in the queue (TCP tells through a full window only by chance)."""
+    """The mark is announced though the byte is far behind in the queue (TCP announces through a
+    full window only by chance)."""
     near, far = e.pair()
     far.set(SOL, socket.SO_RCVBUF, 20000)
     filled = e.fill(near)

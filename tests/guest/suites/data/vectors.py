@@ -220,7 +220,7 @@ def _poll(sock, patience):
 
 @case
 def interrupted_after_part(e):
-    """A signal in the middle of a large send: what was taken is told, and arrives."""
+    """A signal in the middle of a large send: the call returns the bytes taken, and they arrive."""
     near, far = e.pair()
     data = pattern.Pattern(36).at(0, 1 << 20) * 32
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""GlusterFS: a brick, and a mount of it by FUSE, with a file there and back. Both are the daemons that glusterd starts, with settings
-of their own."""
+"""GlusterFS: a brick, and a mount of it by FUSE, with a file there and back. Both are the daemons
+that glusterd starts, with settings of their own."""
 
 from lib.forms import IN_TURN, form
 

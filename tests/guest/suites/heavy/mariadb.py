@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""MariaDB, a thread for each connection, and sysbench: transactions of four at once, and the tables are as long as they were."""
+"""MariaDB, a thread for each connection, and sysbench: transactions of four at once. The tables
+keep their lengths."""
 
 from lib.forms import form
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""QEMU's migration: the memory of a machine that has 32 MiB of a file in it, by one connection, by several, and with
-zero-copy-send, which asks for SO_ZEROCOPY on sockets that are connected. Nothing runs in that machine."""
+"""QEMU's migration: the memory of a machine with 32 MiB of a file in it, by one connection, by
+several, and with zero-copy-send, which sets SO_ZEROCOPY on connected sockets. Nothing runs in that
+machine."""
 
 from lib.forms import form
 

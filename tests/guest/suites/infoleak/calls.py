@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Every byte that a call gives to a program is one that was written for it, and no others of the program's are touched."""
+"""Each byte that a call gives to a program was written for it, and no other byte of the program
+changes."""
 
 import ctypes
 import re
@@ -45,7 +46,7 @@ def asked(sock, level, option, room, fill):
 
 
 def written(e, results, room, what):
-    """The results of a call by buffers that were filled differently: what it has written, and nothing else."""
+    """Returns the bytes written by a call, from its results with differently filled buffers."""
     lengths = {length for _, length in results}
     e.equal(len(lengths), 1, f"{what}: lengths {lengths}")
     length = min(lengths.pop(), room)
@@ -81,7 +82,8 @@ def options(e):
 
 @case(reference=False, timeout=120)
 def names(e):
-    """getsockname(2), getpeername(2), accept(2): addresses, with zeros where they have no meaning."""
+    """getsockname(2), getpeername(2), accept(2): addresses, with zeros where they have no meaning.
+    """
     needs_poison(e)
     listener = e.listen()
     stale(e, listener)
@@ -118,7 +120,7 @@ def names(e):
 
 @case(reference=False, timeout=120)
 def data(e):
-    """recv(2) and recvmsg(2): what was sent, and what lies behind it in the buffer stays as it is."""
+    """recv(2) and recvmsg(2): the bytes as sent. The rest of the buffer does not change."""
     needs_poison(e)
     listener = e.listen()
     stale(e, listener)
@@ -144,7 +146,8 @@ def data(e):
 
 @case(reference=False, timeout=120)
 def files(e):
-    """/proc/net/sdp and /proc/net/sdpstats with sockets in all states: plain text, in which no number is made of poison."""
+    """/proc/net/sdp and /proc/net/sdpstats with sockets in all states: plain text, in which no
+    number is made of poison."""
     needs_poison(e)
     listener = e.listen()
     stale(e, listener)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Memory that shows whether it was written: the kernel fills what is freed with bytes of its own, and gives it out as it is."""
+"""Memory that shows if it was written: the kernel fills freed memory with poison, and allocates it
+as it is."""
 
 import pathlib
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Every byte that goes over the wire is one that was written for it: a capture of each kind of message, looked at byte by byte.
-All that a program sends here is the letter A; all else is known, or is zero. What the memory held before is neither: it was
-freed and poisoned, or held the bytes of other connections."""
+"""Each byte on the wire was written for it: a capture of each kind of message, checked byte by
+byte. A program sends only the letter A here; all else is known, or is zero. Earlier contents of the
+memory are neither: they were freed and poisoned, or were the bytes of other connections."""
 
 import socket
 import struct
@@ -139,7 +139,7 @@ def talk(e, listener):
 
 
 def lend(e, listener):
-    """A reader that lends its memory. It does not always; and not before the other end has said that it may."""
+    """A reader that advertises its memory: not always, and not before the other end permits it."""
     for _ in range(20):
         near, far = e.pair(listener)
         eager(near)
@@ -159,7 +159,7 @@ def lend(e, listener):
 
 @case(reference=False, timeout=240)
 def messages(e):
-    """Of connections that come after others, in memory that these have used."""
+    """Messages of connections that come after others, in memory that these have used."""
     needs_poison(e)
     listener = e.listen()
     for _ in range(3):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Users of sockets inside the kernel: a module (tests/guest/kernel) does as sunrpc, DLM or NVMe do with TCP."""
+"""Users of sockets inside the kernel: a module (tests/guest/kernel) calls as sunrpc, DLM or NVMe do
+with TCP."""
 
 import os
 import pathlib
@@ -17,7 +18,7 @@ BUILT = pathlib.Path(__file__).resolve().parents[4] / "build" / "tests" / os.una
 
 
 def order(e, command, address, port, count=0):
-    """Has the module do something; what it tells, line by line."""
+    """Sends a command to the module. Returns its output, line by line."""
     if not os.path.exists(ORDERS):
         if not BUILT.exists():
             e.skip("the module is not built (scripts/test-module)")
@@ -59,7 +60,8 @@ def serving(e, listener):
 
 @case
 def serves(e):
-    """A kernel server of one connection, by calls that wait; and one that does not wait, to whom nobody connects."""
+    """A kernel server of one connection, by blocking calls; and a non-blocking one without a
+    client."""
     port = e.refused_port("self")
     e.note("told of nobody", order(e, "nobody", e.here, port))
     task = e.task(order, e, "serve", e.here, port)
@@ -83,8 +85,8 @@ def asks(e):
 
 @case
 def asks_without_io(e):
-    """The same with memory that must not wait for pages to be written; and from the reserves, as for a user that frees memory by what it
-    sends (swap, a block device)."""
+    """The same with memory whose allocation must not write pages, and from the reserves, as for a
+    user that frees memory by sending (swap, a block device)."""
     for command in ("frugal", "reclaim"):
         listener = e.listen()
         server = serving(e, listener)
@@ -98,7 +100,7 @@ def asks_without_io(e):
 
 @case
 def by_callbacks(e):
-    """A kernel client that never waits in a call: the callbacks tell it what can be done."""
+    """A kernel client that never waits in a call: callbacks report each state."""
     listener = e.listen()
     server = serving(e, listener)
     e.note("told", order(e, "events", e.there, listener.port, 3000000))
@@ -107,13 +109,13 @@ def by_callbacks(e):
 
 @case
 def by_callbacks_to_nobody(e):
-    """Callbacks tell that the connection is refused."""
+    """Callbacks report that the connection is refused."""
     e.note("told", order(e, "events", e.there, e.refused_port(), 1000))
 
 
 @case
 def by_callbacks_reset(e):
-    """Callbacks tell that the peer has gone away."""
+    """Callbacks report that the peer has gone away."""
     listener = e.listen()
     task = e.task(order, e, "events", e.there, listener.port, 50000000)
     far, _ = listener.accept()
@@ -174,7 +176,8 @@ def refused(e):
 
 
 def gives_pages(e, command, count):
-    """What the kernel tells that sends so many pages by MSG_SPLICE_PAGES, all of which arrive."""
+    """Returns the output of a kernel user that sends so many pages by MSG_SPLICE_PAGES, all of
+    which arrive."""
     listener = e.listen()
 
     def receive():
@@ -200,8 +203,9 @@ def pages(e):
 
 @case(reference=False, timeout=60)
 def pages_without_a_copy(e):
-    """Nothing of such pages is copied, though the sender lets go of them at once, and many are a block. What cannot be given away, which TCP
-    refuses, is copied, and is the sender's again at once."""
+    """No such page is copied, though the sender drops its references at once, and many make a
+    block. Memory that cannot be shared, which TCP refuses, is copied, and is the sender's again at
+    once."""
     count = 320
     for command, share in (("pages", 1), ("slab", 0)):
         def attempt():
@@ -335,7 +339,8 @@ def left_in_a_namespace(e):
 
 @case(timeout=120, reference=False)
 def left_after_the_family(e):
-    """The same if the family was loaded after its user, so that it ends in each namespace before."""
+    """The same if the family was loaded after its user, so that its part of each namespace ends
+    before."""
     order(e, "options", e.here, 1)
     for command in (["rmmod", "ib_sdp"], ["insmod", observe.MODULE]):
         def run():

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""When a mapping holds: from `sdpctl map add` to its end, while there is such a protocol, and never by halves."""
+"""Lifetime of a mapping: from `sdpctl map add` to its end, while the protocol exists, and never by
+halves."""
 
 import os
 import pathlib
@@ -33,7 +34,7 @@ def status(process, field):
 
 @case(reference=False, families=("v4",))
 def stays_after_a_hang_up(e):
-    """Started by nohup: what is ignored does not end it."""
+    """Started by nohup: ignored signals do not end it."""
     with Mapping(e, "--all", by=("nohup",)) as mapping:
         # Nothing can take a signal from a stopped process.
         mapping.process.send_signal(signal.SIGSTOP)
@@ -124,7 +125,8 @@ BTF = pathlib.Path("/sys/kernel/btf")
 
 @case(reference=False, families=("v4",))
 def other_kernels(e):
-    """What such a kernel lacks is said, and nothing is mapped. They are this one, which tells otherwise of itself."""
+    """On kernels that lack something, an error names that, and nothing is mapped. This kernel plays
+    them by false answers."""
     needs(e)
     btf = (BTF / "vmlinux").read_bytes()
     hook, function = b"update_socket_protocol", b"inet6_register_protosw"
@@ -196,7 +198,7 @@ def without_the_module(e):
 
 
 def talks(name):
-    """A TCP connection of a program of that name with itself; what came by it."""
+    """A TCP connection of a program of that name to itself. Returns the bytes received."""
     with open("/proc/self/comm", "w") as file:
         file.write(name)
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as near:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Programs that know nothing of SDP and are started as ever: under a mapping SDP carries their bytes."""
+"""Programs without knowledge of SDP, started as ever: under a mapping SDP carries their bytes."""
 
 import contextlib
 import hashlib
@@ -28,7 +28,7 @@ def folder():
 
 @case(reference=False, timeout=120)
 def http(e):
-    """Python's own web server and client; whichever is not mapped has TCP, and so has the other one with it."""
+    """Python's own web server and client. If one of them is not mapped, both use TCP."""
     needs(e)
     with folder() as path:
         # a program is called as its file is
