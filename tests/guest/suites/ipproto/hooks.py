@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the cgroup's BPF programs say counts as it does on TCP: containers are watched over by them."""
+"""The cgroup's BPF programs apply as on TCP: containers are confined by them."""
 
 import errno
 import socket
@@ -15,7 +15,7 @@ BOTH = (TCP, SDP)
 
 @case(reference=False)
 def connects_refused(e):
-    """connect() to a port that is forbidden, though somebody listens there; nothing of it is tried."""
+    """connect(2) to a forbidden port, though a listener is there: nothing is sent."""
     with either.parameters(**PATIENT):
         listener = either.listen(e)
         for protocol in BOTH:
@@ -60,7 +60,7 @@ def connects_counted(e):
 
 @case(reference=False)
 def binds(e):
-    """bind() to a port that is forbidden, or to another one than was asked for."""
+    """bind(2) to a forbidden port, or to another one than requested."""
     for protocol in BOTH:
         first, second = either.make(e, protocol), either.make(e, protocol)
         for sock in (first, second):
@@ -88,7 +88,7 @@ def binds(e):
 
 @case(reference=False)
 def sockets(e):
-    """Whoever may have no socket of TCP has none of IPPROTO_SDP either."""
+    """A process that may have no socket of TCP has none of IPPROTO_SDP either."""
     for forbidden, outcomes in ((TCP, ("EPERM", "EPERM")), (SDP, ("ok", "EPERM"))):
         with hook(e, CREATE, forbidden):
             e.equal(tuple(e.error(socket.socket, e.family, socket.SOCK_STREAM, protocol) for protocol in BOTH), outcomes, f"without {forbidden}")
@@ -97,8 +97,8 @@ def sockets(e):
 
 @case(reference=False)
 def families_of_sdp(e):
-    """Families 27 and 28 are not asked about: those programs are for IPv4 and IPv6 by name (SECURITY.md says what keeps a container from
-    these families)."""
+    """These programs do not see families 27 and 28: they are for IPv4 and IPv6 by name.
+    (SECURITY.md has the way to keep a container from these families.)"""
     if e.ipproto:
         e.skip("not of these families")
     listener = e.listen()
@@ -108,8 +108,8 @@ def families_of_sdp(e):
 
 @case(reference=False)
 def landlock(e):
-    """Landlock's rules for TCP ports are not asked about sockets of IPPROTO_SDP, as they are about those of TCP by number: SECURITY.md
-    says what keeps a program from these."""
+    """Landlock's rules for TCP ports do not apply to sockets of IPPROTO_SDP, since they go by TCP's
+    number. (SECURITY.md has the way to keep a program from these.)"""
     with either.parameters(**PATIENT):
         listeners = [either.listen(e, protocol) for protocol in BOTH]
         port = e.refused_port("self")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Processes that share such sockets, or die with them; the module that goes; programs that know nothing of it."""
+"""Processes that share such sockets, or die with them; a module that is unloaded; programs without
+knowledge of it."""
 
 import array
 import errno
@@ -72,7 +73,8 @@ def passed_on(e):
 
 @case(reference=False, timeout=120)
 def killed(e):
-    """A process that dies in connect(), in accept() and with sockets of each kind leaves nothing."""
+    """A process that dies in connect(2), in accept(2) and with sockets of each kind leaves nothing.
+    """
     silent = e.silent()
     with either.parameters(ipproto_wait=100000, ipproto_memory=0):
         listener, plain = either.listen(e), either.listen(e, TCP)
@@ -112,7 +114,8 @@ def closed_while_falling(e):
 
 @case(reference=False, timeout=60)
 def shared_by_threads(e):
-    """Threads that set options, poll, ask names and try to connect while a socket falls back to TCP."""
+    """Threads that set options, poll, get names and try to connect while a socket falls back to
+    TCP."""
     with either.parameters(**PATIENT):
         listener = either.listen(e, TCP)
         for _ in range(20):
@@ -144,7 +147,8 @@ def shared_by_threads(e):
 
 @case(reference=False, timeout=120)
 def device_goes(e):
-    """Without its RDMA device a connection by SDP ends, and one that SDP is still to make is TCP's; so are those after it."""
+    """Without its RDMA device a connection by SDP ends, and one in progress becomes TCP's; so do
+    those after it."""
     silent, device = e.silent(), netns.device()
     with either.parameters(ipproto_wait=100000, ipproto_memory=0):
         listener = either.listen(e)
@@ -198,7 +202,8 @@ def namespace_ends(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def unload(e):
-    """rmmod is refused while there is such a socket, whatever it has become; what TCP has accepted is none."""
+    """rmmod is refused while there is such a socket, whatever it has become. A connection that TCP
+    accepted is none."""
     with either.parameters(**PATIENT):
         e.until(lambda: refcount() == 0, lambda: f"{refcount()} references at first", patience=e.patience * 6)
         listener, plain = either.listen(e), either.listen(e, TCP)
@@ -224,7 +229,7 @@ def unload(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def numbers(e):
-    """A number that is taken is refused in one line, which says by whom; 0 is none."""
+    """A number that is taken is refused by one line that names the holder; 0 is none."""
     e.until(lambda: refcount() == 0, lambda: f"{refcount()} references stay", patience=e.patience * 6)
     e.equal(rmmod(), (0, ""), "rmmod")
     try:
@@ -272,7 +277,7 @@ class Hello(BaseHTTPRequestHandler):
 
 @case(reference=False, families=("v4",), timeout=60)
 def http(e):
-    """Python's HTTP server and client, whose sockets are of IPPROTO_SDP and who do not know it."""
+    """Python's HTTP server and client, with sockets of IPPROTO_SDP."""
     with either.parameters(**PATIENT):
         with netns.inside("peer"):
             server = HTTPServer((e.there, 0), Hello, bind_and_activate=False)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A listener for both that has much to do, and those who share it: neither SDP nor TCP is kept waiting for the other."""
+"""A busy listener for both, and processes that share it: neither SDP nor TCP waits for the other.
+"""
 
 import array
 import collections
@@ -51,7 +52,8 @@ def queue(e, listener, protocol, count):
 
 
 def queued(e, listener, count):
-    """Until so many of SDP are in the listener's queue: that may be later than the other end is connected."""
+    """Waits until so many of SDP are in the listener's queue, which may be later than the other
+    end's connect(2)."""
     def are():
         return any(row.local[1] == listener.port and row.state == "LISTEN" and row.receive >= count for row in observe.rows("peer"))
 
@@ -76,7 +78,7 @@ def ask(e, listener, protocol, number):
 
 
 def answer(listener, count):
-    """Answers so many connections; of which kind they were."""
+    """Accepts so many connections and replies. Returns their protocols."""
     kinds = collections.Counter()
     for _ in range(count):
         with listener.accept()[0] as sock:
@@ -88,7 +90,7 @@ def answer(listener, count):
 
 @case(reference=False, families=("v4",), timeout=2400 if THOROUGH else 240)
 def many(e):
-    """Hundreds of connections of both kinds, by several who connect and several who accept."""
+    """Hundreds of connections of both kinds, by several clients and several accepting processes."""
     with either.parameters(**PATIENT):
         listener = either.listen(e, backlog=64)
         each = CONNECTIONS // 4
@@ -130,7 +132,8 @@ def full_backlog(e):
 
 @case(reference=False, families=("v4",), timeout=240)
 def flood(e):
-    """Who connects and goes without end, by one kind, keeps nobody of the other from an answer."""
+    """Clients that connect and close without end by one protocol keep no client of the other from a
+    reply."""
     with either.parameters(**PATIENT):
         for many_of, few_of in ((SDP, TCP), (TCP, SDP)):
             listener = either.listen(e, backlog=4)
@@ -289,7 +292,8 @@ def passed_on(e):
 
 
 def started_by(e, *command):
-    """A program under sdp-run on the other host that listens for another one, which knows nothing of it."""
+    """A program under sdp-run on the other host listens for another program without knowledge of
+    it."""
     if not shutil.which(command[0]):
         e.skip(f"{command[0]} is not there")
     program = Program(e, under(e, list(map(str, command))), "peer")
@@ -311,7 +315,7 @@ def echoed(e, protocols):
 
 @case(reference=False, timeout=60)
 def given_by_systemd(e):
-    """A server that has its listener as descriptor 3, by socket activation at the first connection."""
+    """A server with its listener as descriptor 3, by socket activation at the first connection."""
     host = f"[{e.there}]" if e.six else e.there
     server = started_by(e, "systemd-socket-activate", "-l", f"{host}:{PORT}", *ECHO, "server", "given", 3, 3, 4)
     echoed(e, (SDP, TCP, SDP, TCP))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Hosts that have no module, no RDMA, or a firewall: an answer decides at once, silence in the time that there is for one, and either
-is remembered."""
+"""Hosts without the module, without RDMA, or with a firewall: a reply decides at once, silence
+after the time for a reply, and either is remembered."""
 
 import contextlib
 import json

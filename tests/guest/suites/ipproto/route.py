@@ -29,7 +29,7 @@ def listen(e, route, where="peer"):
 
 
 def is_free(e, protocol, port, where="peer"):
-    """Whether another socket can have the port of that host."""
+    """Returns true if another socket can have the port of that host."""
     with netns.inside(where):
         with (Sock.make(e.family, protocol=TCP) if protocol == TCP else Sock.make(e.domain)) as other:
             return e.error(other.bind, e.address(e.host(where), port)) == "ok"
@@ -37,7 +37,7 @@ def is_free(e, protocol, port, where="peer"):
 
 @case(reference=False)
 def values(e):
-    """What is set is told, by SDP_INFO too; what is none, or comes too late, is refused."""
+    """Values that are set can be read, by SDP_INFO too. Wrong and late ones are refused."""
     with either.parameters(**PATIENT):
         sock = either.make(e)
         e.equal(sock.get(T, ROUTE), BOTH, "the default")
@@ -64,7 +64,8 @@ def values(e):
 
 @case(reference=False, hosts=(1, 2))
 def clients(e):
-    """A client is what its route says, to listeners of each kind, and nothing of another kind is tried."""
+    """A client's protocol is that of its route, to listeners of each kind, and no other protocol is
+    tried."""
     with either.parameters(**PATIENT):
         both, tcp, sdp = either.listen(e), either.listen(e, TCP), e.listen()
         for route, listener, protocol, counted in (
@@ -110,7 +111,8 @@ def not_blocking(e):
 
 @case(reference=False)
 def another_route(e):
-    """After a connect() that has failed the route can be another one, with the port that the program has bound."""
+    """After a failed connect(2) the route can be another one, with the port that the program has
+    bound."""
     with either.parameters(**PATIENT):
         tcp, sdp = either.listen(e, TCP), e.listen()
         for bound in (False, True):
@@ -136,7 +138,7 @@ def another_route(e):
 
 @case(reference=False)
 def rebound(e):
-    """What bind() has taken for one route is changed with the route."""
+    """A change of the route changes the port taken by bind(2) for it."""
     for first in (BOTH, ONLY_SDP, ONLY_TCP):
         for then in (BOTH, ONLY_SDP, ONLY_TCP):
             sock = make(e, first, "peer")
@@ -217,7 +219,7 @@ def waiting_listeners(e):
 
 @case(reference=False)
 def options(e):
-    """By SDP alone no option makes a socket TCP's: what SDP has not is refused."""
+    """By SDP alone no option makes a socket TCP's: options that SDP lacks are refused."""
     with either.parameters(**PATIENT), either.counts(e, connected_by_sdp=1):
         sock = make(e, ONLY_SDP)
         e.equal(e.error(sock.set, socket.IPPROTO_IP, consts.IP_MINTTL, 255), "EOPNOTSUPP", "IP_MINTTL")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What both have in common until it is decided: options and ports."""
+"""Common state until the protocol is decided: options and ports."""
 
 import contextlib
 import ctypes
@@ -40,7 +40,8 @@ def _set(sock):
 
 @case(reference=False)
 def options_before(e):
-    """Options that were set before it is decided are those of whatever wins, and of what a listener accepts."""
+    """Options set before the decision apply to either protocol, and to sockets that a listener
+    accepts."""
     plain = either.make(e, TCP)
     _set(plain)
     wanted = _values(plain)
@@ -67,7 +68,7 @@ def options_before(e):
 
 @case(reference=False)
 def option_of_tcp_alone(e):
-    """What SDP does not have makes the socket TCP's before any byte; what is mere advice does not."""
+    """An option that SDP lacks makes the socket TCP's before any byte; mere advice does not."""
     with either.parameters(**PATIENT):
         listener = either.listen(e)
         advised = either.make(e)
@@ -118,7 +119,8 @@ def identity(e):
 
 @case(reference=False)
 def zero_copy_of_either(e):
-    """SO_ZEROCOPY of an open socket is that of whatever wins, which tells of each send in the same way."""
+    """SO_ZEROCOPY of an open socket applies to either protocol, which reports each send in the same
+    way."""
     told = []
     with either.parameters(**PATIENT):
         for protocol in (SDP, TCP):
@@ -142,7 +144,8 @@ def _number(value):
 
 @case(reference=False)
 def option_that_only_tcp_heeds(e):
-    """What the kernel's shared code takes for any socket, and TCP alone acts upon, is none of SDP's either."""
+    """Options that the kernel's shared code accepts for any socket, and TCP alone implements, are
+    refused by SDP."""
     def reused(sock):
         sock.set(S, consts.SO_REUSEPORT, 1)
         return sock
@@ -181,7 +184,8 @@ def option_that_only_tcp_heeds(e):
 
 @case(reference=False)
 def option_of_a_listener(e):
-    """What SDP does not have makes a listener TCP's too; who waits in accept() goes on with that."""
+    """An option that SDP lacks makes a listener TCP's too. A task in accept(2) goes on with that.
+    """
     with either.parameters(**PATIENT):
         for waits in (False, True):
             listener, waiting = either.listen(e, where="self"), None
@@ -201,7 +205,7 @@ def option_of_a_listener(e):
 
 @case(reference=False)
 def ports(e):
-    """A port that a socket of IPPROTO_SDP has is taken for TCP and for SDP, and the other way round."""
+    """A port of a socket of IPPROTO_SDP is taken for TCP and for SDP, and the other way round."""
     def kinds():
         yield "IPPROTO_SDP", either.make(e)
         yield "TCP", either.make(e, TCP)
@@ -252,8 +256,8 @@ def end(e, first, last):
 
 @case(reference=False)
 def port_of_several(e):
-    """The port that connect() has chosen is shared by connections to different destinations, whatever they are, and held by
-    TCP and by SDP until the last of them is gone."""
+    """The port chosen by connect(2) is shared by connections to different destinations, of either
+    protocol, and held by TCP and by SDP until the last of them is closed."""
     with either.parameters(**PATIENT):
         listeners = [either.listen(e, protocol) for protocol in (SDP, SDP, TCP)]
         with sysctl("ip_local_port_range", f"{PORTS} {PORTS}"):
@@ -309,7 +313,7 @@ def port_of_several_after_tcp(e):
 
 @case(reference=False)
 def privileged_port(e):
-    """TCP's rules say who may have a port."""
+    """TCP's rules decide on privileged ports."""
     sock = either.make(e)
     e.equal(e.as_user(sock.bind, e.address(e.here, 99)), "EACCES", "bind() by nobody")
     sock.bind(e.address(e.here, 99))
@@ -318,7 +322,7 @@ def privileged_port(e):
 
 @case(reference=False)
 def names(e):
-    """getsockname() tells the same of an open socket as on TCP, and goes on to do so."""
+    """getsockname(2) returns the same for an open socket as on TCP, and does so afterwards."""
     plain, sock = either.make(e, TCP), either.make(e)
     e.equal(sock.getsockname(), plain.getsockname(), "of a new one")
     sock.bind(e.address(e.here, 0))

@@ -26,7 +26,8 @@ def used(e):
 
 @case(reference=False, families=("v4",))
 def kept(e):
-    """Two completion queues of each end are there after it, and serve the next connection. With spare_queues=0 none stay."""
+    """Two completion queues of each end stay after it, and serve the next connection. With
+    spare_queues=0 none stay."""
     with parameters(spare_queues=0):
         used(e)
         e.until(lambda: not queues(), "the end of those of other connections")

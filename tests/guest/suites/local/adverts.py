@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Adverts that the other end has not looked at: within one machine no worker does, but the call that can use them."""
+"""Adverts that the other end has not polled yet: on one machine no worker does, but the next call
+that can use them."""
 
 import socket
 import struct
@@ -22,7 +23,7 @@ def credits(sock):
 
 @case(hosts=HERE, reference=False, families=("v4",))
 def found_by_the_sender(e):
-    """A send call writes to where the reader waits, of which nobody was told."""
+    """A send call writes to a waiting reader's memory, of which no event came."""
     near, far = pipelined(e)
     e.error(near.recv, 1, socket.MSG_DONTWAIT)      # has it look at all that there is
     task, counters = waiting_reader(e, far, MIB)
@@ -35,8 +36,8 @@ def found_by_the_sender(e):
 
 @case(hosts=HERE, reference=False, families=("v4",), timeout=60)
 def taken_back_without_credits(e):
-    """A reader's time runs out, whose end has no credits left to take its memory back with, as the other one has not looked for long:
-    that one is roused."""
+    """A reader's time runs out without credits for a cancel, as the other end has not polled for
+    long: the reader wakes that end."""
     near, far = pipelined(e)
     e.error(near.recv, 1, socket.MSG_DONTWAIT)
     far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -22,7 +22,7 @@ def number(value):
 
 @case(timeout=60)
 def every_number(e):
-    """Options 1 to 90: whether they can be set to 1, and got."""
+    """Options 1 to 90, set to 1 and read."""
     for option in range(1, 91):
         expected = {"sdp": OneOf(SAME, "EOPNOTSUPP", "ENOPROTOOPT", "EBADF"), "because": "the core reserves it to AF_INET"} \
             if option in FOR_INET else {}
@@ -127,7 +127,7 @@ def busy_poll(e):
 
 @case
 def read_only(e):
-    """What tells, and cannot be set."""
+    """Options that can only be read."""
     near, far = e.pair()
     for name, option in (("SO_TYPE", socket.SO_TYPE), ("SO_ERROR", socket.SO_ERROR), ("SO_PROTOCOL", consts.SO_PROTOCOL),
                          ("SO_DOMAIN", consts.SO_DOMAIN), ("SO_ACCEPTCONN", socket.SO_ACCEPTCONN)):
@@ -142,7 +142,7 @@ def read_only(e):
 
 @case
 def memory(e):
-    """SO_MEMINFO tells of data that waits."""
+    """SO_MEMINFO counts unread data."""
     near, far = e.pair()
     words = struct.unpack("=9I", calls.getsockopt(far, SOL, consts.SO_MEMINFO, 36)[0])
     e.check(words[1] == far.get(SOL, socket.SO_RCVBUF), f"receive buffer {words[1]}")

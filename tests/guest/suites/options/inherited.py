@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What an accepted socket has from its listener, and what is its own."""
+"""Properties that an accepted socket has from its listener, and those of its own."""
 
 import os
 import socket
@@ -71,7 +71,7 @@ def structures(e):
 
 @case
 def own(e):
-    """What is never inherited: the error, the owner, O_NONBLOCK, the cookie."""
+    """Properties that are never inherited: the error, the owner, O_NONBLOCK, the cookie."""
     import fcntl
     listener = e.listen()
     listener.setblocking(False)

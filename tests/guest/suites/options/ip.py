@@ -18,7 +18,8 @@ def number(value):
 
 
 def sent_requests(e, tap):
-    """The primary service level and traffic class of each REQ of the connection manager that the socket has seen."""
+    """Returns the primary service level and traffic class of each REQ of the connection manager
+    that the socket has seen."""
     seen = []
     while frame := e.error_or(tap.recv, 10000):
         if frame[12:14] != (b"\x86\xdd" if e.six else b"\x08\0"):
@@ -32,7 +33,8 @@ def sent_requests(e, tap):
 
 @case(timeout=60)
 def every_number(e):
-    """Every option of both levels: set to 1, and got. Not IPV6_ADDRFORM, which makes another socket of it."""
+    """Every option of both levels, set to 1 and read. Not IPV6_ADDRFORM, which changes the socket's
+    family."""
     for level, top, without in ((IP, 56, ()), (IPV6, 81, (1,))):
         for option in range(1, top):
             if option in without:
@@ -102,7 +104,7 @@ def hops(e):
 
 @case
 def receive_options(e):
-    """Options that ask for control messages: accepted, and without effect on a stream's data."""
+    """Options that request control messages: accepted, and without effect on a stream's data."""
     near, far = e.pair()
     asked = [(IP, 8), (IP, 13), (IP, 12)] if not e.six else [(IPV6, 49), (IPV6, 66), (IPV6, 51)]
     e.note("set", [e.error(far.set, level, option, 1) for level, option in asked])
@@ -163,7 +165,8 @@ def no_membership(e):
 
 @case
 def nothing_promised(e):
-    """What packets over RDMA cannot have is refused, not forgotten; to ask for nothing is fine."""
+    """Options that packets over RDMA cannot have are refused. A value that requests nothing is
+    accepted."""
     why = "IPsec and extension headers are not for RDMA packets"
     level, policies = (IPV6, (34, 35)) if e.six else (IP, (16, 17))
     sock = e.socket()
@@ -201,7 +204,8 @@ def nothing_promised(e):
 
 @case(reference=False, timeout=60)
 def service_level(e):
-    """SO_PRIORITY chooses the service level by the map of the network device; the traffic class goes with the path."""
+    """SO_PRIORITY chooses the service level by the map of the network device. The traffic class
+    goes with the path."""
     own, other = ("fd83::1", "fd83::2") if e.six else ("10.83.0.1", "10.83.0.2")
     bits, nodad = (64, " nodad") if e.six else (24, "")
     netns.run("self", "ip link add level0 mtu 9000 numtxqueues 4 type veth peer name level1 mtu 9000 netns peer")

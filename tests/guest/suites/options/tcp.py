@@ -130,7 +130,7 @@ def defer_accept_for_a_time(e):
 
 @case
 def defer_accept_of_nobody(e):
-    """Who goes before the first byte leaves its place in the backlog to others."""
+    """A connector that leaves before its first byte frees its place in the backlog."""
     listener = e.listen(backlog=1, prepare=deferring(60))
     for _ in range(4):
         near = e.connect(listener)
@@ -183,7 +183,8 @@ def linger2_none(e):
 
 @case(reference=False, timeout=100)
 def linger2(e):
-    """TCP_LINGER2: how long a closed socket waits for the peer's end, a minute if it is not set."""
+    """TCP_LINGER2: time that a closed socket waits for the peer's end, a minute if it is not set.
+    """
     near, far = e.pair(prepare=lambda sock: sock.set(TCP, socket.TCP_LINGER2, 1))
     port = near.port
     near.close()
@@ -206,7 +207,7 @@ def lengths(e):
 
 @case
 def segment(e):
-    """TCP_MAXSEG tells how much one message carries."""
+    """TCP_MAXSEG returns the size of one message."""
     near, _ = e.pair()
     e.check(near.get(TCP, socket.TCP_MAXSEG) > 500, f"TCP_MAXSEG is {near.get(TCP, socket.TCP_MAXSEG)}")
     e.note("too small", e.error(near.set, TCP, socket.TCP_MAXSEG, 1),

@@ -23,7 +23,8 @@ def unanswered(e):
 
 @contextlib.contextmanager
 def cut(e):
-    """What this host sends to the peer reaches nobody for a while. Gives what was `unanswered` before."""
+    """Drops packets from this host to the peer for a while. Yields the bytes that were `unanswered`
+    before."""
     device = netns.device()
     right = json.loads(netns.run("peer", "ip -j link show dev " + netns.device("peer")))[0]["address"]
     netns.run("self", f"ip neigh replace {e.there} lladdr 02:00:00:00:00:99 dev {device} nud permanent")
@@ -71,7 +72,7 @@ def dead_peer_is_noticed(e):
 
 @case(timeout=90)
 def dead_peer_is_noticed_after_shutdown(e):
-    """Who has ended its own stream still learns that the peer is gone."""
+    """An end that has shut down its stream still gets an error when the peer dies."""
     near, far = e.pair(prepare=keepalive)
     near.shutdown(socket.SHUT_WR)
     e.equal(far.recv(1), b"", "the end")
@@ -82,7 +83,8 @@ def dead_peer_is_noticed_after_shutdown(e):
 
 @case(reference=False, timeout=60)
 def nothing_is_due_when_lost(e):
-    """A socket that held bytes back when its connection was lost, and is not closed, keeps nobody busy."""
+    """A socket that held bytes back when its connection was lost, and is not closed, uses no
+    processor."""
     near, far = e.pair()
     near.set(TCP, socket.TCP_CORK, 1)
     near.send(b"held back")

@@ -148,7 +148,7 @@ def reset(e):
 
 @case
 def asked_bits(e):
-    """Only what was asked for is told, but for ERR, HUP and NVAL."""
+    """poll(2) reports only requested events, and ERR, HUP and NVAL."""
     near, far = e.pair()
     far.send(b"data")
     e.wait(near)
@@ -162,7 +162,7 @@ def asked_bits(e):
 
 @case
 def many_at_once(e):
-    """One poll() over many sockets tells the right ones."""
+    """One poll(2) of many sockets reports the right ones."""
     listener = e.listen(backlog=64)
     pairs = [e.pair(listener) for _ in range(24)]
     poller = select.poll()

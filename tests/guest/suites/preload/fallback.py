@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Where a peer, the rules or the kernel have no SDP, programs under sdp-run stay on TCP and do not notice."""
+"""Peers, rules or kernels without SDP: programs under sdp-run stay on TCP without notice."""
 
 import os
 import socket
@@ -19,7 +19,7 @@ ABSENT = f"the kernel has no SDP (the module ib_sdp is not loaded: it is not ins
 
 
 def output(program, patience):
-    """What a client has printed, and what the library has said."""
+    """Returns the output of a client, and that of the library."""
     out, err = program._process.communicate(timeout=patience)
     if program._process.returncode:
         raise RuntimeError(f"{program.name}: {out}{err}")
@@ -61,7 +61,8 @@ def the_peer_has_tcp_only(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def the_peers_sdp_is_silent(e):
-    """A client that waits for less time than SDP takes to fail gets to the server by TCP, the first time."""
+    """A client with a shorter time limit than SDP's failure gets to the server by TCP, the first
+    time."""
     e.needs_wire()
     serving = Program(e, [*ECHO, "server", "threads", e.any, str(PORT), "2"], "peer")
     wait_for_listener(e, PORT, sdp=False)
@@ -103,7 +104,7 @@ def rules_decide(e):
 
 @case(reference=False, timeout=60)
 def sdp_only(e):
-    """A client for which the rules say SDP does not fall back, and a server takes nothing by TCP."""
+    """A client whose rules are SDP alone does not fall back, and a server takes nothing by TCP."""
     serving = Program(e, under(e, [*ECHO, "server", "threads", e.any, str(PORT), "2"], "use sdp server * *:*\n"), "peer")
     wait_for_listener(e, PORT, tcp=False, sdp=True)
     with e.tcp() as plain:
@@ -129,7 +130,7 @@ def nobody_listens(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def a_mistake_in_the_rules(e):
-    """Everything stays TCP, and the place of the mistake is told."""
+    """Everything stays TCP, and a message has the place of the mistake."""
     carried = Carried()
     serving = Program(e, under(e, [*ECHO, "server", "threads", e.any, str(PORT), "2"]), "peer")
     wait_for_listener(e, PORT, sdp=True)
@@ -180,7 +181,8 @@ for file in files:
 
 @case(reference=False, families=("v4",), timeout=180)
 def the_module_goes_and_comes(e):
-    """A program that lives longer than the module goes on with TCP, says so once, and has SDP when there is SDP again."""
+    """A program that outlives the module goes on by TCP, prints one line, and uses SDP when the
+    module is there again."""
     with tempfile.TemporaryDirectory() as folder:
         files = [os.path.join(folder, str(number)) for number in range(4)]
         serving = Program(e, under(e, [*ECHO, "server", "asyncio", e.any, str(PORT), "1"]), "peer")
@@ -217,7 +219,8 @@ def the_module_goes_and_comes(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def another_number(e):
-    """The library finds the number that the module has for IPPROTO_SDP; with none it says so, once, and sockets are TCP."""
+    """The library finds the module's number of IPPROTO_SDP. Without one it prints one line, and
+    sockets are TCP."""
     for number in (260, 0):
         unload(e)
         load(f"ipproto={number}")

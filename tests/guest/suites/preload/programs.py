@@ -14,7 +14,8 @@ PORT = 7300
 
 
 def told(e, said):
-    """What a client says, with TCP's number where SO_PROTOCOL is that of SDP: the only difference that it sees."""
+    """Returns a client's output, with TCP's number where SO_PROTOCOL is that of SDP: the only
+    difference that it sees."""
     words = said.split(" ")
     protocols = [word for word in words if word in (str(either.SDP), str(either.TCP))]
     e.equal(set(protocols), {str(either.SDP if e.sdp else either.TCP)} if protocols else set(), "what SO_PROTOCOL says")
@@ -22,7 +23,7 @@ def told(e, said):
 
 
 def echo(e, server, client, count, size):
-    """Both ends under sdp-run; what the client says."""
+    """Both ends under sdp-run. Returns the client's output."""
     carried = Carried() if e.sdp else None
     serving = start(e, [*ECHO, "server", server, e.any, str(PORT), str(count)], "peer")
     wait_for_listener(e, PORT)
@@ -129,7 +130,7 @@ def socat(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def iperf3(e):
-    """It sets many options, and asks for TCP_INFO."""
+    """iperf3 sets many options, and reads TCP_INFO."""
     if not shutil.which("iperf3"):
         e.skip("iperf3 is not there")
     carried = Carried() if e.sdp else None

@@ -201,7 +201,7 @@ def permissions(e):
 
 @sdp_case
 def no_kernel_addresses(e):
-    """No address of the kernel's memory is shown, nor in the trace: those of sockets there are names that tell nothing."""
+    """No kernel address is shown, nor in the trace, whose names of sockets are hashes."""
     near, far = e.pair()
     e.listen()
     with tracing(e, "sdp_send") as read:

@@ -77,7 +77,8 @@ def parameters(e):
 
 @case(reference=False, families=("v4",))
 def bounds(e):
-    """Each parameter is what params.def says, takes its least and greatest value, and refuses what is beyond and what is no number."""
+    """Each parameter is as params.def has it, takes its minimum and maximum, and refuses values
+    beyond and words."""
     table = (pathlib.Path(__file__).parents[4] / "src/sys/params.def").read_text()
     rows = re.findall(r"^P\((\w+), (-?\d+), (-?\d+), (-?\w+), (0\d+),", table, re.M)
     folder = pathlib.Path("/sys/module/ib_sdp/parameters")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""tools/sdpstat on the real files: that it reads them, and shows the sockets that there are."""
+"""tools/sdpstat on the real files: it reads them, and shows the sockets."""
 
 import json
 import os
@@ -14,7 +14,7 @@ BUILT = pathlib.Path(__file__).resolve().parents[4] / "build" / "cargo"
 
 
 def sdpstat(e, *words, where="self", user=None):
-    """What it prints; the host suite (cargo test) has built it."""
+    """Returns its output. The host suite (cargo test) has built it."""
     built = [path for path in (BUILT / "release" / "sdpstat", BUILT / "debug" / "sdpstat") if path.exists()]
     if not built:
         e.skip("sdpstat is not built (scripts/cargo build -p sdpstat)")
@@ -27,7 +27,7 @@ def sdpstat(e, *words, where="self", user=None):
 
 @case(reference=False)
 def sockets(e):
-    """Its rows are those of the sockets, with who holds them."""
+    """Its rows are the sockets, with the processes that hold them."""
     near, far = e.pair()
     near.send(b"x" * 1234)
     e.unread(far, 1234)
@@ -53,7 +53,7 @@ def own_name():
 
 @case(reference=False)
 def details(e):
-    """What carries each connection and how its bytes have gone, as the socket itself tells it."""
+    """Transport of each connection and ways of its bytes, by the socket's own statistics."""
     near, far = e.pair()
     near.sendall(b"x" * 5000)
     far.recv_exactly(5000)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The tracepoints below events/sdp: that they say what happened, each about its own socket."""
+"""The tracepoints below events/sdp report events, each of its own socket."""
 
 from lib.registry import case
 from lib.tracing import end, tracing

@@ -26,7 +26,8 @@ def prepared():
 
 
 class Records:
-    """One end: records with their length before them, by writev and recv as epoll says there is room, or something."""
+    """One end: records with their length before them, by writev and recv when epoll reports space
+    or data."""
 
     def __init__(self, e, sock):
         self._e, self._sock, self._in, self._epoll = e, sock, b"", select.epoll()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""gRPC, whose server asks for SO_ZEROCOPY and SO_REUSEPORT: single calls at once by several channels, and a stream both ways."""
+"""gRPC, whose server sets SO_ZEROCOPY and SO_REUSEPORT: single calls at once by several channels,
+and a stream both ways."""
 
 from lib.forms import form
 

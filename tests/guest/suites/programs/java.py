@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""OpenJDK 21: with -Dcom.sun.sdp.conf, which it has for SDP, under sdp-run, and mapped by the kernel. The programs know nothing of SDP."""
+"""OpenJDK 21: by its own -Dcom.sun.sdp.conf, under sdp-run, and mapped by the kernel. The programs
+do not mention SDP."""
 
 import os
 import tempfile
@@ -17,7 +18,8 @@ SUM = "3ca15d0514ce533c6c49c9fd2a3e383f3f567767875b15fc909f476d6fa2a864"
 
 
 def run(e, mode, size, host=None, where="peer"):
-    """Both ends by rules of their own; how many bytes SDP has sent from here."""
+    """Runs both ends by rules of their own. Returns the number of bytes that SDP has sent from
+    here."""
     classes, host = compiled(e), host or e.there
     with tempfile.TemporaryDirectory() as folder:
         rules = os.path.join(folder, "sdp.conf")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""memcached, whose four threads are given the connections of one listener, and a client of many values at once."""
+"""memcached, whose four threads get the connections of one listener, and a client of many values at
+once."""
 
 from lib.forms import form
 

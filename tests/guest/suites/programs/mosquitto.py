@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""mosquitto: a message that it keeps, from one who publishes to one who subscribes."""
+"""mosquitto: a retained message, from a publisher to a subscriber."""
 
 from lib.forms import form
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Node.js, whose libuv tells epoll what it waits for by io_uring: an HTTP server that streams, an agent that keeps connections,
-and one in a worker thread."""
+"""Node.js, whose libuv changes epoll sets by io_uring: an HTTP server that streams, an agent that
+keeps connections, and one in a worker thread."""
 
 from lib.forms import form
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""PostgreSQL, as the user that it wants, a process for each connection: pgbench's own transactions, some by connections of their own,
-whose sums have to agree; then a value of some megabytes, and a table by COPY."""
+"""PostgreSQL by its own user, a process for each connection: pgbench's own transactions, some by
+connections of their own, whose sums have to agree; then a value of some megabytes, and a table by
+COPY."""
 
 import hashlib
 

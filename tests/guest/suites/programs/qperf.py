@@ -12,7 +12,8 @@ UNITS = {"KB/sec": 1e3, "MB/sec": 1e6, "GB/sec": 1e9, "ns": 1e-9, "us": 1e-6, "m
 
 
 def measure(e, *words, host=None, where="peer"):
-    """Run qperf here against a server, on the peer unless told; its numbers in bytes per second and seconds."""
+    """Runs qperf here against a server, by default on the peer. Returns its figures in bytes per
+    second and seconds."""
     if not shutil.which("qperf"):
         e.skip("qperf is not there")
     server = Program(e, ["qperf"], where)

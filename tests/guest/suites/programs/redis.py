@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""redis: its own benchmark with 50 connections, one request at a time and 16 of them; a large value, and many from a pipe."""
+"""redis: its own benchmark with 50 connections, one request at a time and 16 of them; a large
+value, and many from a pipe."""
 
 from lib.forms import form
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""tools/sdp-check between the two hosts: what it finds when all is well, and what it says when something is wrong."""
+"""tools/sdp-check between the two hosts: its findings when all is well, and its messages for each
+fault."""
 
 import os
 import pathlib
@@ -61,7 +62,7 @@ def verdicts(lines):
 
 @case(reference=False, hosts=(2,), timeout=400)
 def all_is_well(e):
-    """Each path passes both ways, and the report tells of no host."""
+    """Each path passes both ways, and the report names no host."""
     Server(e)
     status, lines, err, report = Client(e, "--no-perftest").end()
     found = verdicts(lines)
@@ -84,7 +85,8 @@ def all_is_well(e):
 
 @case(reference=False, families=("v4",), timeout=400)
 def log_of_the_module(e):
-    """Lines for debugging are asked for while it runs, and not behind that; who asked for them before has them still."""
+    """It switches debug messages on while it runs, and off afterwards; those that were on before
+    stay on."""
     def asked():
         with open("/proc/dynamic_debug/control") as control:
             return {word for line in control if "[ib_sdp]" in line for word in line.split() if word.startswith("=")}
@@ -111,8 +113,8 @@ def log_of_the_module(e):
 
 @case(reference=False, families=("v4",), timeout=600, brief=False)
 def beside_raw_verbs(e):
-    """perftest's figures stand beside SDP's, whatever they are on this machine; and with --names the report has the addresses. With
-    one processor perftest, which polls, leaves none for rxe."""
+    """perftest's figures stand beside SDP's, whatever they are on this machine. With --names the
+    report has the addresses. With one processor perftest, which polls, leaves none for rxe."""
     Server(e, "--names")
     _, lines, _, report = Client(e, "--names").end(90)
     text = "\n".join(lines)
@@ -123,7 +125,7 @@ def beside_raw_verbs(e):
 
 @case(reference=False, families=("v4",), timeout=400)
 def wrong_bytes(e):
-    """They are found on each path, and the exit status tells."""
+    """It finds them on each path, and its exit status reports that."""
     Server(e, "--corrupt")
     status, lines, _, _ = Client(e, "--no-perftest", "--corrupt").end()
     found = {line.split(": ")[0] for line in lines if line.startswith("FAIL") and "WRONG DATA" in line}
@@ -179,7 +181,8 @@ def no_module(e):
 
 @case(reference=False, families=("v4",), timeout=400)
 def no_way(e):
-    """A firewall that drops RoCE is the likely cause where nothing answers, and the log says what SDP was told."""
+    """A firewall that drops RoCE is named as the likely cause of silence, and the log has SDP's
+    errors."""
     Server(e)
     with netns.firewall():
         status, lines, _, report = Client(e, "--no-perftest").end()

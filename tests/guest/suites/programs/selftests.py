@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Two of the kernel's own selftests, unmodified: io_uring_zerocopy_tx (SEND_ZC from a registered buffer) and msg_zerocopy. They end with
-an error unless each send is told of once. Both send the alphabet again and again; requests go one by one, since a ring sends what is left of
-one after the next has begun, but memory is in use until its notification, so that many sends are under way."""
+"""Two of the kernel's own selftests, unmodified: io_uring_zerocopy_tx (SEND_ZC from a registered
+buffer) and msg_zerocopy. They end with an error unless each send has one notification. Both send
+the alphabet again and again; requests go one by one, since a ring sends the rest of one after the
+next has begun, but memory is in use until its notification, so that many sends are in flight."""
 
 from lib.forms import form
 

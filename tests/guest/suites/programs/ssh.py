@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""OpenSSH: a server that forks, executes itself anew and shuts itself in, for each connection; a file there and back by scp."""
+"""OpenSSH: a server that forks, executes itself and enters a sandbox for each connection; a file
+there and back by scp."""
 
 import os
 import pathlib

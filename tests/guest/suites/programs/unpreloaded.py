@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Programs that no library can be preloaded into: a static one in C, and Go, which calls the kernel itself."""
+"""Programs that no library can be preloaded into: a static one in C, and Go, which makes its own
+system calls."""
 
 import contextlib
 import hashlib
@@ -42,7 +43,8 @@ def start(e, name, *words):
 
 @contextlib.contextmanager
 def serving(e, way, name, *words):
-    """A server, once it listens. Where it is to have nothing of SDP it has another name, for which no mapping is."""
+    """Starts a server and waits until it listens. A server without SDP has another name, which no
+    mapping matches."""
     path, *words = command(e, name, *words)
     with tempfile.TemporaryDirectory() as folder:
         if not way.sdp:

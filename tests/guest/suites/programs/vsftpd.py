@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""vsftpd, a process that shuts itself in for each connection, and data connections made by either end.
-
-seccomp_sandbox has the process killed that makes a socket of anything but TCP, by the number that it says itself: a mapping passes that,
-the library does not."""
+"""vsftpd, a process in a sandbox for each connection, and data connections made by either end.
+seccomp_sandbox kills the process for a socket of anything but TCP, by the number in the call. A
+mapping passes that, the library does not."""
 
 from lib.forms import ALL, form
 

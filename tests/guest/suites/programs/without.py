@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Two machines, one without the module: the programs of the other subjects, started as they would be for SDP, have TCP."""
+"""Two machines, one without the module: the programs of the other subjects, started as for SDP, use
+TCP."""
 
 import hashlib
 import pathlib
@@ -45,7 +46,8 @@ def go(e, way):
 
 
 def cases():
-    """Those that have a form under sdp-run; Java, and programs that nothing can be preloaded into, mapped on both machines."""
+    """Programs with a form under sdp-run; Java and programs without preloading, mapped on both
+    machines."""
     for one in (java.sockets, node.http, postgresql.pgbench, redis.benchmark, ssh.copies):
         one.__module__ = __name__
         each_side(timeout=240, brief=one not in (postgresql.pgbench, ssh.copies))(one)

@@ -20,7 +20,7 @@ def settled(e):
 
 
 def processor_time():
-    """Of all that the host has done, in ticks."""
+    """Returns the processor time of all that the host has done, in ticks."""
     with open("/proc/stat") as file:
         user, nice, system, _, _, irq, softirq = map(int, file.readline().split()[1:8])
     return user + nice + system + irq + softirq
@@ -28,8 +28,9 @@ def processor_time():
 
 @case(reference=False, timeout=180)
 def a_thousand(e):
-    """1,000 connections at once, each with data in both directions. Their end takes no more of the processors than their beginning: many
-    workers that wait for rxe without sleeping keep it, and all else, from running."""
+    """1,000 connections at once, each with data in both directions. Their end takes no more of the
+    processors than their beginning: many workers that wait for rxe without sleeping keep others
+    from running."""
     before = processor_time()
     listener = e.listen(backlog=1024)
     pairs = []
@@ -96,7 +97,8 @@ def storm(e):
 
 @case(reference=False, timeout=120)
 def aborted_connects(e):
-    """Non-blocking connects that are closed or reset at once, in every order, while a server accepts what it gets."""
+    """Non-blocking connects closed or reset at once, in every order, while a server accepts those
+    that come."""
     listener = e.listen(backlog=64)
     listener.setblocking(False)
     choice = random.Random(7)
@@ -127,7 +129,8 @@ def aborted_connects(e):
 
 @case(reference=False, timeout=120)
 def closing_orders(e):
-    """Both ends send and close in random orders and ways: whoever reads to the end gets a beginning of the stream."""
+    """Both ends send and close in random orders and ways: a reader that reads to the end gets a
+    beginning of the stream."""
     listener = e.listen()
     for seed in range(30):
         choice = random.Random(seed)

@@ -98,7 +98,8 @@ def unreachable_for_a_while(e):
 
 @case(reference=False, timeout=120)
 def device_goes(e):
-    """`rdma link del` under load: the connections end with an error; with the device back all works again."""
+    """`rdma link del` under load: the connections end with an error. With the device back all works
+    again."""
     if not shutil.which("rdma"):
         e.skip("no rdma tool")
     device = netns.device()
@@ -136,8 +137,8 @@ def device_goes(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def device_goes_after_a_fault(e):
-    """The connection is lost while a call waits for its own memory, which then is not there: nothing of the device stays with the
-    socket, which nobody would tell that the device goes."""
+    """The connection is lost while a call waits for its own memory, which then is not there. The
+    socket keeps nothing of the device, whose removal it would not see."""
     if not shutil.which("rdma"):
         e.skip("no rdma tool")
     device = netns.device()
@@ -210,15 +211,16 @@ def set_on(e):
 
 
 def set_on_both(e):
-    """Of a listener by SDP and TCP: the call holds the right to decide which of them it is."""
+    """A call on a listener by SDP and TCP holds the lock of the decision between them."""
     near = either.listen(e, where="self")
     return near, either.connect(e, near, host=e.here), memory.Absent(memory.PAGE), lambda absent: option(near, absent)
 
 
 @case(reference=False, families=("v4",), timeout=60)
 def workers_in_a_fault(e):
-    """A call waits in a fault of its own memory, which nobody ends, and holds a socket's lock, or the right to decide between SDP and TCP. No
-    worker waits for that: others, more than there are processors, connect, fall back, and end meanwhile."""
+    """A call waits in a fault of its own memory, which is not resolved, and holds a socket's lock,
+    or the lock of the decision between SDP and TCP. No worker waits for that: others, more than
+    there are processors, connect, fall back, and end meanwhile."""
     begun = []
     for begin in (copied_out, copied_in, set_on, set_on_both):
         near, far, absent, call = begin(e)
@@ -258,8 +260,8 @@ def worker_stacks():
 
 @case(reference=False, families=("v4",), timeout=180)
 def device_goes_in_a_fault(e):
-    """A call waits in a fault of its own memory, which nobody ends, while it copies or pins that. The device goes all the same, and the
-    call ends when its memory is there."""
+    """A call waits in a fault of its own memory, which is not resolved, while it copies or pins
+    that. The device is removed all the same, and the call ends when its memory is there."""
     if not shutil.which("rdma"):
         e.skip("no rdma tool")
     device = netns.device()
@@ -295,7 +297,8 @@ def device_goes_in_a_fault(e):
 
 @case(reference=False, timeout=120)
 def killed_anywhere(e):
-    """Processes at work are killed at random moments; the other ends notice, and the listener serves on."""
+    """Processes at work are killed at random moments: the other ends get their ends, and the
+    listener serves on."""
     listener = e.listen(backlog=64)
     choice = random.Random(11)
 
@@ -362,7 +365,8 @@ def killed_servers(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def out_of_memory(e):
-    """What a send call says it has taken arrives, and no more; on a kernel for that although memory fails now and then."""
+    """Exactly the bytes that a send call returns arrive, although memory fails now and then (on a
+    kernel for that)."""
     for seed in range(e.rounds(40)):
         near, far = e.pair()
         stream, taken = pattern.Pattern(seed), 0

@@ -40,7 +40,8 @@ TIMEOUTS = {20, 21, 66, 67}
 
 
 class Area:
-    """Memory that is shared by the threads of a process, with nothing behind it for as far as any length reaches."""
+    """Memory shared by the threads of a process, with nothing behind it for as far as any length
+    reaches."""
 
     def __init__(self):
         libc.mmap.restype = ctypes.c_void_p
@@ -79,7 +80,7 @@ class Caller:
         return right if right is not None and self.dice.random() < chance else self.dice.choice(odd)
 
     def descriptor(self, role=None):
-        """Any, or rather one that had this role when last heard of."""
+        """Returns any, or rather one that had this role last."""
         if role and self.dice.random() < 0.85:
             fit = [fd for fd in self.slots if self.roles.get(fd) == role]
             if fit:
@@ -299,7 +300,8 @@ class Caller:
         os.waitpid(pid, 0)
 
     def exchange(self):
-        """Blocks from one end of a connection to the other, where a process of its own reads: the others have hold of both ends."""
+        """Transfers blocks from one end of a connection to the other, where a process of its own
+        reads: the others hold both ends."""
         listener, near = self.socket(), self.socket()
         name, length = ctypes.create_string_buffer(28), ctypes.c_uint(28)
         far = -1
@@ -324,7 +326,7 @@ class Caller:
 
 
 class Unguided:
-    """Who leads the callers of a process: nobody, each goes on by its own dice."""
+    """No guide: each caller of a process goes by its own dice."""
 
     def __init__(self, seed):
         pass
@@ -338,7 +340,8 @@ class Unguided:
 
 
 class Progress(ctypes.Structure):
-    """How far the threads of one process have come, in memory that is shared with who waits for them."""
+    """Progress of the threads of one process, in memory shared with the process that waits for
+    them."""
 
     _fields_ = [("steps", ctypes.c_ulong * THREADS), ("thread", ctypes.c_int * THREADS)]
 
@@ -348,7 +351,7 @@ class Progress(ctypes.Structure):
 
 
 def process(seed, number, steps, patience, guides, progress):
-    """One process: its threads, and who wakes them."""
+    """Runs one process: its threads, and the thread that wakes them."""
     signal.signal(signal.SIGUSR1, lambda *_: None)
     signal.siginterrupt(signal.SIGUSR1, True)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -384,7 +387,8 @@ def in_use():
 
 
 def attend(e, child, progress, steps):
-    """The result of one of the processes, which may take its time as long as each of its threads gets on."""
+    """Returns the result of one of the processes, which may take its time as long as each of its
+    threads makes progress."""
     while True:
         before = list(progress.steps)
         if child.done(e.patience):
@@ -396,7 +400,8 @@ def attend(e, child, progress, steps):
 
 
 def rage(e, steps, guides):
-    """So many steps by each thread of each process; then nothing is left, and all is as before. What the guides have found."""
+    """Runs so many steps in each thread of each process. Then nothing is left, and all is as
+    before. Returns the guides' findings."""
     seed = int(os.environ.get("SEED", "1"))
     e.note("seed", seed)
     patience, found = int(e.patience * 10000), []

@@ -54,7 +54,7 @@ class Trace:
 
 
 class Dice(random.Random):
-    """Dice that remember what they have shown, and show what they are told to before they go on by themselves."""
+    """Dice that record their draws, and replay given ones before they go on by themselves."""
 
     def begin(self, draws):
         """`draws` come first; those that are None are left to chance."""

@@ -23,7 +23,8 @@ def parameter(name, value):
 
 @case(reference=False, families=("v4",))
 def sockets(e):
-    """Of a user, and of a namespace: ENOBUFS beyond that, which is counted; others are not concerned, or are."""
+    """Limits of a user and of a namespace: ENOBUFS beyond them, which is counted. Others are not
+    affected, or are."""
     for name, others in (("max_sockets_per_user", "a socket"), ("max_sockets_per_net", "ENOBUFS")):
         e.until(lambda: not observe.rows(), "no sockets of others")
         before = observe.stats()["- limit reached"]

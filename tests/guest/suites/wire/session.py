@@ -28,8 +28,8 @@ def over(e, *socks):
 
 
 def talk(e):
-    """Each message is awaited before the next one, so that the order is always the same; and they are too few
-    for a credit update, whose moment is nobody's business."""
+    """Waits for each message before the next one, so that the order is always the same. They are
+    too few for a credit update, whose moment is open."""
     listener = e.listen()
     near, far = e.pair(listener)
     near.set(TCP, socket.TCP_NODELAY, 1)
@@ -83,7 +83,8 @@ def golden(e):
 
 @case(reference=False, timeout=120)
 def names_and_addresses(e):
-    """The same in fields: message identifiers in order, Hello's version, addresses and port, the service ID."""
+    """Checks the same in fields: message identifiers in order, Hello's version, addresses and port,
+    the service ID."""
     capture = Capture(e)
     with capture:
         ports = talk(e)
@@ -107,7 +108,7 @@ def names_and_addresses(e):
 
 @case(reference=False, timeout=240)
 def numbers(e):
-    """Of a long exchange in both directions: lengths, sequence numbers and what they acknowledge."""
+    """Checks a long exchange in both directions: lengths, sequence numbers and acknowledgements."""
     capture = Capture(e)
     with capture:
         near, far = e.pair()

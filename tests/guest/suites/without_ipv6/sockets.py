@@ -41,7 +41,7 @@ def of_ipv4(e):
 
 @case(reference=False, families=("v4",))
 def requests(e):
-    """A peer that asks by IPv6 is refused."""
+    """A request by IPv6 is refused."""
     needs_no_ipv6(e)
     bed = raw.Bed(e)
     near = e.socket()
@@ -52,7 +52,7 @@ def requests(e):
 
 @case(reference=False, families=("v4",))
 def under_sdp_run(e):
-    """A program that tries IPv6 first goes on with IPv4, by SDP, and the library has nothing to say."""
+    """A program that tries IPv6 first goes on with IPv4, by SDP, and the library prints nothing."""
     needs_no_ipv6(e)
     done = subprocess.run(under(e, ["python3", "-S", "-c", PROGRAM], log="stderr:9"), capture_output=True, text=True, check=False)
     e.equal((done.stdout.strip(), done.stderr), (str(SDP), ""), "what it has, and what is said")

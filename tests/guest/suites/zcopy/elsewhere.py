@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Memory of sends that have returned, and what the kernel and other processes do to it: swap, compaction, cgroups, core dumps, direct I/O,
-debuggers, vfork."""
+"""Memory of sends that have returned, and accesses by the kernel and other processes: swap,
+compaction, cgroups, core dumps, direct I/O, debuggers, vfork."""
 
 import ctypes
 import errno
@@ -61,7 +61,8 @@ class Block:
 
 @case(reference=False, families=("v4",), timeout=90)
 def swapped(e):
-    """Where there is swap: what is in flight is not swapped out, and what was is swapped in and protected. Then memory is compacted."""
+    """With swap: memory in flight is not swapped out, and memory that was is swapped in and
+    protected. Then memory is compacted."""
     device = e.keep(Block(e, 64 * MIB))
     subprocess.run(["mkswap", device.name], check=True, capture_output=True)
     done = subprocess.run(["swapon", device.name], capture_output=True, text=True)
@@ -133,7 +134,7 @@ def debugged(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def core_dumped(e):
-    """A program that dumps core with a block in flight: its memory is in the file, and at the peer."""
+    """A program dumps core with a block in flight: its memory is in the file, and at the peer."""
     pattern = SYSTEM / "kernel/core_pattern"
     if not pattern.exists():
         e.skip("no core dumps")
@@ -163,7 +164,8 @@ def core_dumped(e):
 
 @case(reference=False, families=("v4",), timeout=90)
 def out_of_memory(e):
-    """A program whose cgroup is out of memory is killed with a block in flight, which arrives; before that it may have no memory for more."""
+    """A program whose cgroup is out of memory is killed with a block in flight, which arrives.
+    Before that it may get no more memory."""
     with Group(e) as group:
         near, far = pair(e)
         m = memory.Raw(MIB).fill(8)
@@ -191,7 +193,8 @@ def out_of_memory(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def two_in_a_page(e):
-    """Sends that end and begin in the same page: both arrive as they were, whatever is written to the page meanwhile."""
+    """Sends that end and begin in the same page: both arrive as sent, whatever is written to the
+    page meanwhile."""
     near, far = pair(e)
     m = memory.Raw(MIB).fill(9)
     want = m.bytes
@@ -248,7 +251,8 @@ def received_elsewhere(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def unlocked(e):
-    """munlock(2) and a limit for locked memory that is full: what cannot be accounted is sent otherwise."""
+    """munlock(2) and a limit for locked memory that is reached: memory that cannot be charged is
+    sent another way."""
     near, far, m, want = in_flight(e)
     calls.plain("mlock", ctypes.c_void_p(m.address), ctypes.c_size_t(m.size))
     calls.plain("munlock", ctypes.c_void_p(m.address), ctypes.c_size_t(m.size))

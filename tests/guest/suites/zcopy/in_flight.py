@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Blocks that no call waits for, of MSG_ZEROCOPY and of sends that return at once, when what they hang on goes: the device, the namespace,
-the module, the process, a peer that takes them. Nothing stays pinned or protected."""
+"""Blocks that no call waits for, of MSG_ZEROCOPY and of asynchronous sends, when the device, the
+namespace, the module, the process, or the reading peer goes. Nothing stays pinned or protected."""
 
 import os
 import socket
@@ -40,7 +40,7 @@ def at_once(e, sock):
 
 
 def writable(e, m):
-    """Nobody who writes waits."""
+    """Checks that a write does not wait."""
     e.task(protected.write, m, 0, 0x33, m.size).result()
 
 
@@ -50,7 +50,8 @@ def pinned(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def device_removed(e):
-    """`rdma link del` of either end's device with blocks out: programs are told, and have their memory."""
+    """`rdma link del` of either end's device with blocks in flight: programs get an error, and
+    their memory."""
     e.needs_wire()
     for where, name in (("self", "rxe0"), ("peer", "rxe1")):
         near, _ = asking(e)
@@ -68,7 +69,8 @@ def device_removed(e):
 
 
 class Sender:
-    """A process that has blocks under way, and the only descriptor of their socket. Its peer is `far`."""
+    """A process with blocks in flight and the only descriptor of their socket. Its peer is `far`.
+    """
 
     def __init__(self, e, give_them):
         near, self.far = e.pair()
@@ -101,7 +103,8 @@ class Sender:
 
 @case(reference=False, families=("v4",), timeout=120)
 def nobody_takes_them(e):
-    """The sender closes, exits, is killed, and its peer takes nothing: what is left ends by itself, here after TCP_USER_TIMEOUT."""
+    """The sender closes, exits, is killed, and its peer reads nothing: the rest ends by itself,
+    here after TCP_USER_TIMEOUT."""
     for give_them in (asked, at_once):
         for end in ("close", "exit", "kill"):
             kept = None
@@ -134,8 +137,8 @@ def rmmod():
 
 @case(reference=False, families=("v4",), timeout=120)
 def module_unloaded(e):
-    """rmmod is refused while there are blocks, also of a socket that is closed; when they are gone it does not wait for a program whose
-    memory was protected, which may write to it afterwards."""
+    """rmmod is refused while there are blocks, also of a closed socket. Afterwards it does not wait
+    for a program whose memory was protected, and which may write to it afterwards."""
     kept, listener = [], e.listen()
     for give_them in (asked, at_once):
         near, far = e.pair(listener)
@@ -163,7 +166,8 @@ def module_unloaded(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def namespace_goes(e):
-    """The last process of a network namespace dies with blocks under way: those of a reader arrive, the others end, and the namespace goes."""
+    """The last process of a network namespace dies with blocks in flight: those of a reader arrive,
+    the others end, and the namespace goes."""
     own, other, name = "10.79.0.1", "10.79.0.2", "flight"
     netns.run("self", f"ip netns add {name}")
     try:
@@ -208,8 +212,8 @@ def namespace_goes(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def touched_once(e):
-    """A write to a block in flight is nothing to the blocks behind it: they are not copied, and a peer that has them for long is not one that
-    gives nothing back. Ten seconds are what that one has."""
+    """A write to a block in flight does not affect the blocks behind it: they are not copied. A
+    peer that keeps them for long is given its ten seconds for a cancel."""
     near, far = e.pair()
     near.set(TCP, consts.SDP_ZCOPY_THRESH, 65536)
     near.set(TCP, consts.SDP_ASYNC_SEND, 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Readers that wait for all of a large room (MSG_WAITALL), which the peer writes to piece by piece."""
+"""Readers that wait for all of a large buffer (MSG_WAITALL), which the peer writes to in parts."""
 
 import array
 import contextlib
@@ -21,7 +21,7 @@ BLOCK = 65536
 
 
 def by_write():
-    """Senders wait for the reader to advertise its memory. Else they may be ahead of it with what it is to read."""
+    """Makes senders wait for the reader's advert. Otherwise they may be ahead of it."""
     return parameter("zcopy_ways", 2)
 
 
@@ -54,7 +54,8 @@ def large(e):
 
 @case(reference=False, families=("v4",), timeout=240)
 def sizes(e):
-    """Sends of all sizes, not aligned to anything, into large rooms: pieces come back before they are full."""
+    """Sends of all sizes, not aligned to anything, into large buffers: parts come back before they
+    are full."""
     choice = random.Random(11)
     counters = Counters()
     for turn in range(e.rounds(6)):
@@ -91,7 +92,8 @@ def with_small_ones(e):
 
 @case(reference=False, families=("v4",), timeout=180)
 def two_readers(e):
-    """Two threads that read from one socket: each byte is given once, and each call's are in order."""
+    """Two threads read from one socket: each byte is returned once, and each call's are in order.
+    """
     near, far = pair(e)
     total, room = 24 * MIB, 3 * MIB
     words = memoryview(array.array("Q", range(total // 8))).cast("B")
@@ -133,7 +135,8 @@ def two_readers(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def part_of_it(e):
-    """A time-out, a signal, the end of the stream behind some pieces: the call gives what has come, and takes its memory back."""
+    """A time-out, a signal, the end of the stream behind some parts: the call returns its bytes,
+    and cancels its advert."""
     some = 5 * MIB + 333
     data = pattern.Pattern(8).at(0, some + MIB)
 
@@ -210,7 +213,7 @@ def vectors(e):
 
 
 def scattered(e, turn):
-    """Sends from many buffers to many; how many bytes were written to those."""
+    """Sends from many buffers to many. Returns the number of bytes written to those."""
     choice = random.Random(turn)
     small, large = (100, 4097, 5000, 65536), (200_000, 700_001, MIB)
     near, far = pipelined(e)
@@ -241,5 +244,6 @@ def scattered(e, turn):
 
 @case(reference=False, families=("v4",), timeout=240)
 def killed(e):
-    """A reader with a piece out dies, or its sender: the other end learns it, and nothing stays pinned."""
+    """A reader with an advert, or its sender, dies: the other end gets an error or the end, and
+    nothing stays pinned."""
     one_end_dies(e, 8, LARGE, lambda turn: turn + 3)
