@@ -106,7 +106,7 @@ def refused(e):
             (("--program", "/usr/bin/redis"), None, "a program is known by its name without a directory"),
             (("--cgroup", "no/such"), None, "cgroup /sys/fs/cgroup/no/such: No such file"),
             (("--cgroup", "/proc"), None, "/proc is no cgroup"),
-            (("--all", "--pin", "a.b"), None, "a name is a letter"),
+            (("--all", "--pin", "a/b"), None, "a name is a letter"),
             (("--all",), 65534, "not permitted: it takes root"),
             (("--all", "--program", "x"), None, "cannot be used with"),
             ((), None, "required arguments")):
