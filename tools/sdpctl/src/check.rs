@@ -3,6 +3,7 @@
 //! `sdpctl check` reads rules as libsdp.so does, and tells what they mean.
 
 use crate::explain;
+use crate::json;
 use crate::options::Check;
 use crate::Error;
 use sdp_rules::{Role, Rules};
@@ -36,13 +37,20 @@ pub fn run(o: &Check, out: &mut impl Write) -> Result<(), Error> {
     let path = o.file.clone().or(named).unwrap_or(RULES.into());
     let rules = read(&path)?;
     let Some(program) = &o.program else {
-        explain::file(&path, &rules, out)?;
+        match o.json {
+            true => writeln!(out, "{}", json::file(&path, &rules))?,
+            false => explain::file(&path, &rules, out)?,
+        }
         return Ok(());
     };
     let asked = o.listen.iter().map(|a| (Role::Server, a));
     let asked: Vec<_> = asked
         .chain(o.connect.iter().map(|a| (Role::Client, a)))
         .collect();
+    if o.json {
+        writeln!(out, "{}", json::program(program, &rules, &asked))?;
+        return Ok(());
+    }
     if asked.is_empty() {
         explain::program(program, &rules, out)?;
     }

@@ -6,6 +6,7 @@
 
 mod check;
 mod explain;
+mod json;
 mod map;
 mod options;
 mod peers;

@@ -71,6 +71,9 @@ pub struct Check {
     /// Tell which rule decides when the program listens there
     #[arg(short, long, value_name = "ADDRESS:PORT", requires = "program")]
     pub listen: Vec<SocketAddr>,
+    /// Print JSON: one object
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args)]
@@ -84,7 +87,7 @@ pub enum MapCommand {
     /// Map the TCP sockets that programs make from now on, until this ends (see --pin)
     Add(MapAdd),
     /// Show the mappings that there are
-    List,
+    List(MapList),
     /// End mappings; sockets that were made stay what they are
     Remove(MapRemove),
 }
@@ -112,6 +115,13 @@ pub struct MapAdd {
     /// End at once and leave the mapping in place, as /sys/fs/bpf/sdp/NAME, until it is removed
     #[arg(long, value_name = "NAME")]
     pub pin: Option<String>,
+}
+
+#[derive(Args)]
+pub struct MapList {
+    /// Print JSON: an array with an object for each
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args)]

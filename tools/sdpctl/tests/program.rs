@@ -96,6 +96,25 @@ redis-server connects to 127.0.0.1:6379: TCP only (line 3: use tcp client * 127.
 }
 
 #[test]
+fn as_json() {
+    let file = File::new("json", RULES);
+    let json = |words: &[&str]| {
+        let (status, out, err) = file.check(&[words, &["--json"]].concat());
+        assert_eq!((status, err.as_str()), (Some(0), ""));
+        serde_json::from_str::<serde_json::Value>(&out).unwrap()
+    };
+    let all = json(&[]);
+    assert_eq!(all["rules"].as_array().unwrap().len(), 5);
+    assert_eq!(all["rules"][3]["hidden_by"], 5);
+    assert_eq!(all["otherwise"], "both");
+    let redis = json(&["-p", "redis-server", "-l", "10.0.0.1:6379", "-c", "[::1]:1"]);
+    let first = &redis["decisions"][0];
+    assert_eq!((&first["mode"], &first["line"]), (&"sdp".into(), &4.into()));
+    assert!(redis["decisions"][1]["line"].is_null());
+    assert_eq!(json(&["-p", "ssh"])["rules"].as_array().unwrap().len(), 3);
+}
+
+#[test]
 fn no_rules() {
     let file = File::new("none", "# nothing yet\n");
     let (_, out, _) = file.check(&[]);

@@ -2,6 +2,7 @@
 """Lifetime of a mapping: from `sdpctl map add` to its end, while the protocol exists, and never by
 halves."""
 
+import json
 import os
 import pathlib
 import signal
@@ -83,6 +84,8 @@ def pinned(e):
         for name in ("unit-pg@17.a", "unit-pg@a\\x2db"):
             e.equal(control("add", "--program", "x", "--pin", name), (0, "", ""), f"a pin {name}")
             e.equal(rows()[-1][1], f"pin {name}", "the name of its pin")
+            row = json.loads(control("list", "--json")[1])[-1]
+            e.equal((row["pins"], row["whose"], row["protocol"], row["ipv4"]), ([name], "program x", protocol, True), "its JSON")
             e.equal(control("remove", name), (0, "", ""), f"sdpctl map remove {name}")
         e.equal(control("add", "--program", "two", "--pin", "two"), (0, "", ""), "another one")
         status, _, said = control("remove", "one", "three")

@@ -10,6 +10,7 @@ use libbpf_rs::query::{
     LinkInfo, LinkTypeInfo, ProgInfoIter, ProgInfoQueryOptions, TracingLinkInfo,
 };
 use libbpf_rs::{MapHandle, ProgramAttachType};
+use serde_json::{json, Value};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -149,6 +150,15 @@ fn link_id(text: &str) -> Option<u32> {
 }
 
 impl Mapping {
+    pub fn to_json(&self) -> Value {
+        let pins: Vec<_> = self.pins.iter().map(Pinned::name).collect();
+        let processes: Vec<_> = self.processes.iter().map(|p| p.id).collect();
+        let shared = &self.shared;
+        let [v4, v6] = shared.there.map(|there| there != 0);
+        json!({"number": self.id, "pins": pins, "processes": processes, "sockets": shared.mapped,
+            "whose": shared.selector, "protocol": shared.protocol, "ipv4": v4, "ipv6": v6})
+    }
+
     pub fn kept_by(&self) -> String {
         let pins = self.pins.iter().map(|p| format!("pin {}", p.name()));
         let processes = self.processes.iter().map(|p| format!("process {}", p.id));

@@ -19,6 +19,7 @@ use crate::Error;
 use links::Mapping;
 use pinned::Pinned;
 use selector::Selector;
+use serde_json::Value;
 use shared::Shared;
 use std::fs;
 use std::io::{self, Write};
@@ -34,7 +35,7 @@ pub fn run(command: &MapCommand, out: &mut impl Write) -> Result<(), Error> {
     program::keep_log();
     match command {
         MapCommand::Add(o) => add(o),
-        MapCommand::List => list(out),
+        MapCommand::List(o) => list(o.json, out),
         MapCommand::Remove(o) => remove(o),
     }
 }
@@ -166,8 +167,16 @@ impl Signals {
     }
 }
 
-fn list(out: &mut impl Write) -> Result<(), Error> {
+fn list(json: bool, out: &mut impl Write) -> Result<(), Error> {
     let all = links::find().map_err(|e| refused("looking for mappings", e))?;
+    if json {
+        writeln!(
+            out,
+            "{}",
+            all.iter().map(Mapping::to_json).collect::<Value>()
+        )?;
+        return Ok(());
+    }
     let rows: Vec<[String; 4]> = all
         .iter()
         .map(|m| {
