@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A device that is unlike rxe: what tests/guest/kernel/adverse.c and iommu.c have rxe do."""
+"""A device that is unlike rxe: rxe as tests/guest/kernel/adverse.c and iommu.c change it."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ PARAMETERS = pathlib.Path("/sys/module/sdp_adverse/parameters")
 
 
 def load():
-    """Whether the module is there."""
+    """Loads the module. Returns true if it is there."""
     if PARAMETERS.exists():
         return True
     if not BUILT.exists() or not shutil.which("rdma") or subprocess.run(["insmod", BUILT]).returncode != 0:
@@ -26,7 +26,7 @@ def load():
 
 
 def behave(**settings):
-    """From now on the device does this, and nothing else."""
+    """Applies the settings for that case. Returns them."""
     for file in PARAMETERS.iterdir():
         if file.stat().st_mode & 0o200 and (file.name != "seed" or "seed" in settings):
             file.write_text(str(int(settings.get(file.name, 0))))
@@ -37,7 +37,7 @@ def read(name):
 
 
 def has_iommu():
-    """Whether devices can have one: the kernel lets a module do it."""
+    """Returns true if devices can have an IOMMU: the kernel lets a module implement it."""
     return read("iommu_possible")
 
 
@@ -76,18 +76,18 @@ FOR_NOTHING = ("spurious", "none")
 
 
 def suits(case, settings):
-    """Whether a case can be as on TCP by a device with these settings."""
+    """Returns true if a case can behave as on TCP with a device of these settings."""
     return not case.name.startswith("poll.epoll.edge") or not any(name in settings for name in FOR_NOTHING)
 
 
 class Mixture:
-    """All cases of a run on devices of which each case has another one, by a seed; all of them with an IOMMU."""
+    """All cases of a run, each on another device, by a seed; all of them with an IOMMU."""
 
     def __init__(self, seed):
         self._seed = seed
 
     def begin(self):
-        """Whether there can be such devices."""
+        """Returns true if such devices are possible."""
         if not load():
             return False
         if has_iommu():

@@ -169,7 +169,8 @@ def read(sock, count):
 
 @anywhere
 def recv_count(sock, count, flags=0):
-    """What recv returns, which under MSG_TRUNC is more than data: no buffer is given."""
+    """Returns the result of recv(2), which under MSG_TRUNC is more than the data: no buffer is
+    given."""
     return sized("recv", fd_of(sock), None, ctypes.c_size_t(count), flags)
 
 

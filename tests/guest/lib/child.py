@@ -16,7 +16,7 @@ from .env import CaseFailure, Env, Skip, Task
 
 
 class Outcome:
-    """What came of a run: status is ok, fail, skip, hang; notes in their order; text says why."""
+    """Result of a run: status is ok, fail, skip, hang; notes in their order; text is the reason."""
 
     def __init__(self):
         self.status, self.text, self.notes = "fail", "", []
@@ -63,7 +63,8 @@ def _place(error):
 
 
 def _tasks(reason):
-    """Lines with what else has gone wrong, in tasks of the case: of two calls on one connection, only one learns why it is lost."""
+    """Returns lines with other errors, in tasks of the case: of two calls on one connection, only
+    one gets the reason of its loss."""
     for thread in threading.enumerate():
         if isinstance(thread, Task):
             thread.join(0.2)
@@ -87,7 +88,8 @@ def _kernel_stacks(group):
 
 
 def _stop(pid, errors):
-    """Python's own stacks, then the end of the whole process group; False when even SIGKILL does not end it."""
+    """Prints Python's own stacks, then ends the whole process group. Returns False when even
+    SIGKILL does not end it."""
     stacks = _kernel_stacks(pid)
     try:
         os.kill(pid, signal.SIGABRT)
@@ -116,8 +118,8 @@ def _reap(pid, seconds):
 
 
 def run(case, kind, six, scale=1.0, fatal=()):
-    """Run a case for one family; its Outcome. With one of the `fatal` errnos in any of its threads and children the case is over: others might
-    wait for what that one will not do."""
+    """Runs a case for one family and returns its Outcome. One of the `fatal` errnos in any of its
+    threads and children ends the case: others might wait for bytes that never come."""
     outcome = Outcome()
     reader, writer = os.pipe()
     errors = os.memfd_create("stderr")

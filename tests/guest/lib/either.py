@@ -42,7 +42,7 @@ def accept(e, listener):
 
 
 def protocol(sock):
-    """What the socket is: that of TCP is a socket of TCP, whatever it began as."""
+    """Returns the protocol of the socket: TCP's for one that became TCP, whatever it began as."""
     return sock.get(socket.SOL_SOCKET, consts.SO_PROTOCOL)
 
 
@@ -56,7 +56,7 @@ def echo(e, near, far):
 
 @contextlib.contextmanager
 def counts(e, where="self", **wanted):
-    """That within the block exactly so much is counted of sockets of IPPROTO_SDP."""
+    """Checks that exactly so much is counted of sockets of IPPROTO_SDP within the block."""
     before = observe.stats(where)
     yield
     after = observe.stats(where)

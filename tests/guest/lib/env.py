@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a test case is given: sockets of the family under test on both hosts, and the notebook that is compared."""
+"""Environment of a test case: sockets of the family under test on both hosts, and the notebook that
+is compared."""
 
 import contextlib
 import errno
@@ -35,7 +36,7 @@ class OneOf(tuple):
 
 
 class Same:
-    """In a OneOf: what TCP gave."""
+    """TCP's value, in a OneOf."""
 
     def __repr__(self):
         return "what TCP gives"
@@ -137,7 +138,7 @@ class Child:
         self._pipe = reader
 
     def done(self, seconds):
-        """Whether its answer comes within that time."""
+        """Returns true if its result comes within that time."""
         poller = select.poll()
         poller.register(self._pipe, select.POLLIN)
         return bool(poller.poll(seconds * 1000))
@@ -171,8 +172,8 @@ class Child:
 
 
 class Env:
-    """One run of one case: `kind` is tcp, sdp or ipproto (AF_INET and AF_INET6 with IPPROTO_SDP), `six` says which
-    address family."""
+    """One run of one case: `kind` is tcp, sdp or ipproto (AF_INET and AF_INET6 with IPPROTO_SDP),
+    `six` selects the address family."""
 
     def __init__(self, kind, six, sink, patience=10.0):
         self.kind, self.six, self.patience = kind, six, patience
@@ -194,7 +195,8 @@ class Env:
     # The notebook
 
     def note(self, name, value, sdp=NOTHING, because=None):
-        """Record an observation. `sdp` is what SDP must give where it may not give what TCP gives, and why."""
+        """Records an observation. `sdp` is SDP's expected value where it differs from TCP's, with
+        the reason."""
         if name in self._noted:
             raise CaseFailure(f"the case notes {name!r} twice")
         self._noted.add(name)
@@ -218,18 +220,20 @@ class Env:
         self.check(got == wanted, f"{what}: got {got!r}, wanted {wanted!r}")
 
     def rounds(self, many):
-        """How often to try what comes about by chance: a quarter of `many` in a brief run."""
+        """Returns the number of rounds for something that comes about by chance: a quarter of
+        `many` in a brief run."""
         return max(2, many // 4) if "BRIEF" in os.environ else many
 
     def waited(self, since, seconds, what):
-        """So long, about: where ticks come late, as on a busy host, a timer that is set meanwhile expires as much earlier."""
+        """Checks that about so much time has passed. Where ticks come late, as on a busy host, a
+        timer set meanwhile expires as much earlier."""
         self.check(time.monotonic() - since >= seconds / 2, f"{what} did not wait so long")
 
     def skip(self, reason):
         raise Skip(reason)
 
     def outcome(self, function, *args, **named):
-        """What a call returns, or the name of its error."""
+        """Returns the result of a call, or the name of its error."""
         try:
             value = function(*args, **named)
         except OSError as error:
@@ -245,7 +249,7 @@ class Env:
         return result if isinstance(result, str) and result.startswith("E") else "ok"
 
     def error_or(self, function, *args):
-        """What a non-blocking call gives, None when it would block."""
+        """Returns the result of a non-blocking call, None when it would block."""
         try:
             return function(*args)
         except BlockingIOError:
@@ -314,7 +318,8 @@ class Env:
         return mask
 
     def wait_mask(self, sock, wanted):
-        """The whole mask once it has all the wanted bits (text, e.g. "IN|RDHUP"), and stays so for a moment."""
+        """Returns the whole mask once it has all the wanted bits (text, e.g. "IN|RDHUP"), and keeps
+        them for a moment."""
         bits, last = set(wanted.split("|")), None
 
         def settled():
@@ -337,8 +342,8 @@ class Env:
         return value
 
     def lucky(self, attempt, unlucky, least=10):
-        """Attempt again and again what takes luck, as it is up to who is faster, until `attempt` gives something true: at least so
-        often, and more often if that took no time."""
+        """Repeats `attempt`, whose result depends on timing, until it returns something true: at
+        least so often, and more often if that took no time."""
         deadline, count = time.monotonic() + 2 * self.patience, 0
         while not attempt():
             count += 1
@@ -351,11 +356,13 @@ class Env:
                    lambda: f"SIOCINQ stays {calls.ioctl_int(sock, consts.SIOCINQ)}, never {count}")
 
     def quiet(self, sock, events, seconds):
-        """That nothing of the kind happens for so long. Says little when true, so keep for what cannot be fenced."""
+        """Checks that nothing of the kind happens for so long. It proves little, so keep it for
+        events that cannot be fenced."""
         return not sock.mask_when(events, seconds)
 
     def fill(self, sock, chunk=65536):
-        """Send without blocking until the socket takes no more, and goes on taking no more; the bytes it took."""
+        """Sends without blocking until the socket takes no more, and goes on taking no more.
+        Returns the bytes it took."""
         total, piece, rested = 0, bytes(chunk), False
         while True:
             try:
@@ -371,15 +378,17 @@ class Env:
                 rested = True
 
     def _settle(self, sock):
-        """Until nothing is under way to the peer; not for long, since what it has no room for may be sent again and again."""
+        """Waits until nothing is in flight to the peer; not for long, since bytes without space
+        there may be sent again and again."""
         deadline = time.monotonic() + self.patience / 10
         while calls.ioctl_int(sock, consts.SIOCOUTQ) != calls.ioctl_int(sock, consts.SIOCOUTQNSD) \
                 and time.monotonic() < deadline:
             time.sleep(0.005)
 
     def _look(self):
-        """Has the kernel look at what has come to each socket. Within one machine it is not told of bytes that nobody
-        waits for, and gives no more room for them before it has looked."""
+        """Has the kernel poll for bytes that have come to each socket. On one machine no event
+        comes for bytes without a waiting call, and there is no more space for them before a poll.
+        """
         for sock in self._keep:
             if isinstance(sock, Sock) and sock.fileno() >= 0:
                 with contextlib.suppress(OSError):
@@ -414,7 +423,8 @@ class Env:
         return child.result()
 
     def interrupt_self(self, function, *names, when=lambda: True):
-        """The same in this process, for a call whose descriptor no other process may have, and as soon as `when` is true."""
+        """The same in this process, for a call whose descriptor no other process may have, and as
+        soon as `when` is true."""
         caught = []
         signal.signal(signal.SIGUSR1, lambda *_: caught.append(1))
         signal.siginterrupt(signal.SIGUSR1, True)
@@ -453,7 +463,8 @@ class Env:
                 netns.run(where, f"tc qdisc replace dev {device} root netem limit 100000")
 
     def silent(self):
-        """An address on the wire that answers nothing: its frames reach the peer, which has no such address."""
+        """An address on the wire without replies: its frames reach the peer, which has no such
+        address."""
         self.needs_wire()
         host = "fd77::98" if self.six else "10.77.0.98"
         links = json.loads(netns.run("peer", "ip -j link show dev " + netns.device("peer")))

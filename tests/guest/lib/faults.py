@@ -27,8 +27,8 @@ def knob_is(kind, name):
 
 
 def text_of_module():
-    """Where the module's code is: only what is called from there fails. (The size is of all its memory, and no other
-    module is called.)"""
+    """Returns the range of the module's code: only calls from there fail. (The size is of all its
+    memory, and no other module is called.)"""
     start = int(pathlib.Path("/sys/module/ib_sdp/sections/.text").read_text(), 16)
     size = int(next(line.split()[1] for line in open("/proc/modules") if line.startswith("ib_sdp ")))
     return start, start + size
@@ -64,7 +64,8 @@ EVERY = 1000000
 
 @contextlib.contextmanager
 def several(kind, times, **settings):
-    """So many of a kind fail, the next ones but for the settings; what is yielded tells how many have."""
+    """Makes so many of a kind fail, the next ones but for the settings. Yields a function that
+    counts them."""
     only_the_module(kind)
     # So that what the kernel says about one can be told from what it says about others.
     pathlib.Path("/dev/kmsg").write_text(f"faults: {kind} {settings}\n")
@@ -85,13 +86,14 @@ def once(kind, **settings):
 
 
 def one(kind, number):
-    """One of the next so many fails, whoever is about it."""
+    """Makes one of the next so many fail, in any task."""
     return once(kind, interval=number)
 
 
 def nth(number, function):
-    """Calls a function in which the n-th allocation or user copy of the module fails, counted for this thread alone:
-    what it returns, or the name of its error, and whether it had as many. After only_the_module()."""
+    """Calls a function in which the n-th allocation or user copy of the module fails, counted for
+    this thread alone. Returns its result, or the name of its error, and whether it had as many.
+    After only_the_module()."""
     file = os.open("/proc/thread-self/fail-nth", os.O_RDWR)
     try:
         os.pwrite(file, b"%d" % number, 0)
@@ -108,7 +110,7 @@ def nth(number, function):
 
 
 def verbs_possible():
-    """Whether verbs may be had fail, by the module for that."""
+    """Returns true if the module can make verbs fail."""
     if os.path.isdir("/sys/module/sdp_verbs_faults"):
         return True
     return possible() and VERBS.exists() and subprocess.run(["insmod", VERBS]).returncode == 0
@@ -116,7 +118,8 @@ def verbs_possible():
 
 @contextlib.contextmanager
 def verb(name, number, error, times=1):
-    """The n-th of the next calls of that function by the module fails, and so many less one behind it, as several() does it."""
+    """Makes the n-th of the next calls of that function by the module fail, and so many less one
+    behind it, as several() does."""
     only_the_module("fail_function")
     inject = FOLDER / "fail_function" / "inject"
     inject.write_text(name)

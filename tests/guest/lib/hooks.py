@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""BPF programs of a cgroup that have a say in socket(2), bind(2) and connect(2), as those that watch over containers do."""
+"""BPF programs of a cgroup that control socket(2), bind(2) and connect(2), as container managers
+use them."""
 
 import contextlib
 import ctypes
@@ -55,8 +56,8 @@ def _runs(program):
 
 @contextlib.contextmanager
 def hook(e, where, value, becomes=None):
-    """Within the block calls with this port (CREATE: this protocol) are refused; or have another port.
-    Gives a function that counts the program's runs."""
+    """Refuses calls with this port (CREATE: this protocol) within the block, or gives them another
+    port. Yields a function that counts the program's runs."""
     kind, attach, at = where
     number = (lambda n: n) if where in (CREATE, POST_BIND) else socket.htons
     if becomes is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the kernel logged during a case."""
+"""Kernel messages during a case."""
 
 import contextlib
 import os
@@ -42,7 +42,8 @@ def splats(lines):
 
 
 def ask_module():
-    """Has the module say why connections fail (docs/debugging.md): in the kernel's log, and not on the console, which takes long."""
+    """Makes the module log why connections fail (docs/debugging.md): in the kernel's log, and not
+    on the console, which takes long."""
     with contextlib.suppress(OSError):      # a kernel without dynamic debug
         with open("/proc/dynamic_debug/control", "w") as control:
             control.write("module ib_sdp +p")
@@ -51,5 +52,5 @@ def ask_module():
 
 
 def failures(lines):
-    """What the module said of connections that failed."""
+    """Returns the module's messages about failed connections."""
     return [line for line in lines if line.startswith("ib_sdp: ") and " a queue pair for " not in line]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What may not be left when all sockets are closed."""
+"""Objects that may not be left when all sockets are closed."""
 
 import pathlib
 import time
@@ -18,7 +18,8 @@ def kernel_pins():
 
 
 def left(pins=0):
-    """Sockets, pinned pages and references to the module: a line each. `pins` is what kernel_pins() was before."""
+    """Returns sockets, pinned pages and references to the module, a line each. `pins` is the result
+    of kernel_pins() before."""
     raw.tidy()
     lines = [f"a socket of {where}: {vars(row)}" for where in netns.hosts() for row in observe.rows(where)]
     lines += [f"{count} {name} of {where}" for where in netns.hosts() for name, count in observe.stats(where).items()
@@ -35,7 +36,8 @@ known = set()
 
 
 def wait(seconds, pins=0):
-    """What is left after so long and was not before; nothing as soon as all of it is gone."""
+    """Returns the objects that are left after so long and were not there before; nothing as soon as
+    all are gone."""
     deadline = time.monotonic() + seconds
     while (lines := set(left(pins)) - known) and time.monotonic() < deadline:
         time.sleep(0.1)

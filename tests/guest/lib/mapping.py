@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Mappings by `sdpctl map`, which turns TCP sockets into IPPROTO_SDP sockets while they are made."""
+"""Mappings by `sdpctl map`, which turns TCP sockets into IPPROTO_SDP sockets while they are made.
+"""
 
 import ctypes
 import os
@@ -18,7 +19,7 @@ PR_SET_NAME = 15
 
 
 def needs(e):
-    """What every case about mappings needs; the number of IPPROTO_SDP."""
+    """Checks the needs of every case about mappings. Returns the number of IPPROTO_SDP."""
     if not SDPCTL.exists():
         e.skip("sdpctl is not built (scripts/cargo build --release -p sdpctl)")
     if not pathlib.Path("/sys/kernel/btf/vmlinux").exists():
@@ -41,7 +42,7 @@ def mount(e):
 
 
 def rows():
-    """What `sdpctl map list` shows: (number, kept by, sockets, whose)."""
+    """Returns the rows of `sdpctl map list`: (number, kept by, sockets, whose)."""
     status, out, err = control("list")
     if status or err:
         raise OSError(status, err)

@@ -39,7 +39,8 @@ class Memory:
         return self
 
     def scatter(self):
-        """Has the kernel take each page where it likes: neighbours in the memory are none in the machine."""
+        """Makes the kernel allocate each page by itself: neighbours in the memory are none in the
+        machine."""
         self.map.madvise(mmap.MADV_NOHUGEPAGE)
         pages = list(range(0, self.size, PAGE))
         random.Random(5).shuffle(pages)
@@ -63,7 +64,7 @@ class Raw:
 
     @classmethod
     def at(cls, address, size):
-        """What is there already."""
+        """Wraps existing memory."""
         self = cls.__new__(cls)
         self.address, self.size = address, size
         return self
@@ -96,7 +97,8 @@ class Raw:
 
 
 def of_a_device(e):
-    """Memory that has no pages to be pinned: what a PC has as read-only memory, also if it is emulated."""
+    """Returns memory without pages to be pinned: a PC's read-only memory, also if it is emulated.
+    """
     try:
         with open("/dev/mem", "rb") as file:
             return mmap.mmap(file.fileno(), 0x10000, mmap.MAP_SHARED, mmap.PROT_READ, offset=0xF0000)
@@ -105,8 +107,8 @@ def of_a_device(e):
 
 
 class Absent(Memory):
-    """Memory that is not there until it is given, but for `present` bytes at its beginning: whoever touches it before, a system
-    call as well, waits for that."""
+    """Memory that is missing until it is given, but for `present` bytes at its beginning: earlier
+    accesses, by a system call as well, wait for that."""
 
     SYSCALL, API, REGISTER, COPY, MISSING = 323, 0xC018AA3F, 0xC020AA00, 0xC028AA03, 1    # of userfaultfd(2), on x86-64
 
@@ -128,7 +130,7 @@ class Absent(Memory):
         fcntl.ioctl(self._descriptor, self.REGISTER, struct.pack("=QQQQ", address, PAGE, self.MISSING, 0))
 
     def touched(self):
-        """Whether somebody waits for it."""
+        """Returns true if an access waits for it."""
         return bool(select.select([self._descriptor], [], [], 0)[0])
 
     def give(self, content):
@@ -144,5 +146,5 @@ class Absent(Memory):
             done += max(0, struct.unpack("=QQQQq", request)[4])
 
     def close(self):
-        """Whoever still waits gets zeros."""
+        """Gives zeros to accesses that still wait."""
         os.close(self._descriptor)

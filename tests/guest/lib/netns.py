@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The two hosts of the bed: with one guest they are two network namespaces, `self` and `peer`, or one that is both."""
+"""The two hosts of the test bed: with one guest they are two network namespaces, `self` and `peer`,
+or one that is both."""
 
 import contextlib
 import ctypes
@@ -29,8 +30,9 @@ def _call(name, *args):
 
 
 def _patient_kernel():
-    """Before rxe lets go of its network device, ib_core takes some hundred files of it out of sysfs: on a busy machine that can
-    take longer than the 10 s after which the kernel reports that it waits for somebody. Who never lets go is still reported."""
+    """Raises the time after which the kernel warns. ib_core removes some hundred files from sysfs
+    before rxe releases its network device, which can take longer than 10 s on a busy machine. A
+    device that is never released is still reported."""
     sysctl("core/netdev_unregister_timeout_secs", 120)
 
 
@@ -49,8 +51,8 @@ def find():
 
 
 def here():
-    """One namespace that is both hosts: it has the addresses of both, and no RDMA device has any of them. So whatever
-    comes to pass between them does so by the local transport."""
+    """Makes one namespace that is both hosts: it has the addresses of both, and no RDMA device has
+    any of them. All connections between them use the local transport."""
     local_transport(True)
     _patient_kernel()
     _made.append(os.getpid())
@@ -73,7 +75,8 @@ def unshare():
 
 
 def local_transport(on):
-    """Whether the module may carry connections within a namespace itself; the value before, None without the module."""
+    """Sets if the module may carry connections within a namespace itself. Returns the value before,
+    None without the module."""
     try:
         with open(LOCAL_TRANSPORT, "r+") as file:
             before = int(file.read())
@@ -85,7 +88,8 @@ def local_transport(on):
 
 
 def root_elsewhere(new_net, function):
-    """What a function gives to nobody, who is root in a user namespace of its own, with a network namespace or without."""
+    """Runs a function as nobody, root in a user namespace of its own, with a network namespace or
+    without."""
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)
@@ -121,7 +125,7 @@ def make():
 
 
 def is_one():
-    """Whether both hosts are the same namespace."""
+    """Returns true if both hosts are the same namespace."""
     return "self" in _spaces and _spaces.get("peer") == _spaces["self"]
 
 
@@ -140,7 +144,7 @@ def path(name):
 
 
 def local():
-    """Whether the peer is a namespace of this kernel."""
+    """Returns true if the peer is a namespace of this kernel."""
     return "peer" in _spaces
 
 
@@ -172,7 +176,7 @@ def run(name, command):
 
 
 def has_link(name, link):
-    """Whether a network device is there; without a program, for those who ask again and again."""
+    """Returns true if a network device is there; without a program, for callers that poll."""
     with inside(name):
         return link in (other for _, other in socket.if_nameindex())
 
@@ -209,8 +213,8 @@ def firewall():
 
 
 def tidy():
-    """Takes back what a case leaves that was ended in the middle: a host that does not answer for its address, and neighbours that were
-    set by hand or have not answered."""
+    """Removes leftovers of a case that was ended in the middle: a host that does not reply for its
+    address, and neighbours set by hand or without a reply."""
     for name in hosts():
         try:
             link = device(name)

@@ -51,7 +51,7 @@ def row_of(sock, where="self"):
 
 
 def choices(where="self"):
-    """What each socket of IPPROTO_SDP was found to be, by its inode."""
+    """Returns the choice for each socket of IPPROTO_SDP, by its inode."""
     heading, *lines = read(f"{ROWS}_ipproto", where).splitlines()
     rows = [line.split(" ", 2) for line in lines]
     return {int(inode): choice for inode, _, choice in rows}
@@ -74,7 +74,8 @@ def unanswered(where="self"):
 
 
 def pinned(where="self"):
-    """Pages that are pinned, after those that are only kept for the next transfer were given up, as when memory is short."""
+    """Returns the number of pinned pages, after those kept for the next transfer were released, as
+    when memory is short."""
     with open("/proc/sys/vm/drop_caches", "w") as file:
         file.write("2")     # what can be shrunk
     told = stats(where)
@@ -82,8 +83,8 @@ def pinned(where="self"):
 
 
 def losses():
-    """What both hosts have counted under "Refused and lost" and "IPPROTO_SDP", with what the devices have of lost packets; without what is gone,
-    as the module and a device may be after a case that has failed."""
+    """Returns the counts of both hosts under "Refused and lost" and "IPPROTO_SDP", and the devices'
+    counts of lost packets. The module and a device may be gone after a failed case."""
     counted = {}
     with contextlib.suppress(OSError, RuntimeError):
         counted |= lost_packets()
@@ -93,7 +94,7 @@ def losses():
 
 
 def lost_packets():
-    """What the devices have counted of packets that were lost or came again, but for what is zero."""
+    """Returns the devices' counts of packets lost or repeated, without zeros."""
     found = {}
     for name in ("completer_retry_err", "retry_exceeded_err", "out_of_seq_request", "duplicate_request", "retry_rnr_exceeded_err", "rcvd_rnr_err"):
         for path in pathlib.Path("/sys/class/infiniband").glob(f"*/ports/1/hw_counters/{name}"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Test data in which every byte's place in the stream can be told."""
+"""Test data whose bytes show their place in the stream."""
 
 import random
 
@@ -56,7 +56,8 @@ def send(sock, seed, total, sizes, flags=0):
 
 @anywhere
 def receive(sock, seed, total, sizes, flags=0):
-    """Receive and check `total` bytes; what came before the end of the stream, if that is less."""
+    """Receives and checks `total` bytes. Returns their number, which is less if the stream ends
+    before."""
     checker, turn = Checker(seed), 0
     while checker.count < total:
         data = sock.recv(min(sizes[turn % len(sizes)], total - checker.count), flags)

@@ -65,7 +65,7 @@ def wait_for_listener(e, port, where="peer", tcp=True, sdp=None):
 
 
 class Carried:
-    """How many bytes SDP has carried from here, and to here, since."""
+    """Counts the bytes that SDP has carried from here, and to here, since."""
 
     def __init__(self):
         self._before = observe.stats()
@@ -113,7 +113,7 @@ class Way:
                 self.e.skip(f"{program} is not there")
 
     def started(self, command):
-        """What is started where SDP is to carry the bytes."""
+        """Returns a command started so that SDP carries its bytes."""
         return under(self.e, command, log="stderr:8")
 
     def server(self, command, port, tcp=True):
@@ -132,8 +132,8 @@ class Way:
 
     @contextlib.contextmanager
     def carries(self, sent, received):
-        """What goes between the ends in the block is at least so many bytes to the server and from it, and nothing of
-        it goes by the other protocol."""
+        """Checks that at least so many bytes go to the server and from it in the block, and none by
+        the other protocol."""
         sdp, tcp = Carried(), tcp_segments(self.where)
         yield
         # where the server is: what it has from others there counts, too
@@ -149,7 +149,7 @@ class Way:
 
 
 def tcp_segments(where="self"):
-    """How many TCP has sent and received there."""
+    """Returns the segments that TCP has sent and received there."""
     names, values = (line.split() for line in observe.read("/proc/thread-self/net/snmp", where).splitlines() if line.startswith("Tcp:"))
     counters = dict(zip(names, values))
     return int(counters["OutSegs"]) + int(counters["InSegs"])

@@ -86,8 +86,8 @@ def put(e, path, content):
 
 
 def compiled(e, name="Transfer", path=""):
-    """The folder that has the classes of NAME.java, on both hosts: scripts/programs has compiled it, or it is compiled here, once. `path`
-    has those of others that it uses."""
+    """Returns the folder with the classes of NAME.java, on both hosts: scripts/programs has
+    compiled it, or it is compiled here, once. `path` has other classes that it uses."""
     if (CLASSES / name).is_dir():
         return str(CLASSES / name)
     if not shutil.which("javac"):

@@ -26,7 +26,8 @@ ROOM = 1 << 20
 
 
 def tidy():
-    """Raw ends whose sockets are closed are forgotten; else they stay until the next command, and hold the module."""
+    """Frees raw ends whose sockets are closed. Otherwise they stay until the next command, and hold
+    the module."""
     if os.path.exists(FILE):
         with open(FILE, "w") as file:
             file.write("tidy")
@@ -37,7 +38,8 @@ def bsdh(mid, mseq, ack, bufs=64, flags=0, length=16):
 
 
 def avail(size, key, address, discards=None):
-    """What SrcAvail and, with `discards`, SinkAvail have behind the first sixteen bytes."""
+    """Returns the part of SrcAvail and, with `discards`, SinkAvail behind the first sixteen bytes.
+    """
     more = b"" if discards is None else struct.pack(">I", discards & 0xFFFFFFFF)
     return struct.pack(">IIQ", size & 0xFFFFFFFF, key & 0xFFFFFFFF, address & (1 << 64) - 1) + more
 
@@ -124,7 +126,8 @@ class State:
 
 
 class Raw:
-    """The raw end of a connection whose socket is `sock`. Messages that are not told otherwise are the right ones in sequence."""
+    """The raw end of a connection whose socket is `sock`. Fields that are not given are the right
+    ones in sequence."""
 
     def __init__(self, e, sock, command):
         self._e, self._sock, self._command = e, sock, command
@@ -199,17 +202,19 @@ class Raw:
             new.append(message)
 
     def arrived(self):
-        """Whether all that was sent has arrived: what is on its way is lost with the queue pair."""
+        """Returns true if all sent messages have arrived: those in flight are lost with the queue
+        pair."""
         state = self.state()
         return state.arrived == state.posted
 
     def acknowledged(self):
-        """Whether the other end has said that it has received all that was sent."""
+        """Returns true if the other end has acknowledged all that was sent."""
         self.poll()
         return self._acked == self.mseq
 
     def expect(self, *mids, payload=False, patience=None):
-        """The next message of one of these kinds, or of any, with payload if there has to be some; those before it are passed over."""
+        """Returns the next message of one of these kinds, or of any, with payload if there has to
+        be some. Skips those before it."""
         def look():
             self.poll()
             while self._heard:
@@ -250,7 +255,8 @@ class Raw:
         return self._numbers(1)[0]
 
     def begin(self, what, *words):
-        """How many bytes of a transfer are queued; 0 while there is no room for it."""
+        """Returns the number of bytes of a transfer that are queued; 0 while there is no space for
+        it."""
         return self.trial(what, *words, self._at) and self._numbers(1)[0]
 
     def _transfer(self, what, way, memory, size, address, key):
@@ -276,7 +282,7 @@ class Raw:
     # Ends
 
     def drop(self):
-        """The queue pair is gone, and nobody was told."""
+        """Destroys the queue pair without a message."""
         self("drop")
 
     def fail(self):
@@ -325,7 +331,8 @@ class Bed:
         return Raw(e, near, self.command), e.keep(victim)
 
     def accept(self, private=None, victim=None, listener=None):
-        """(raw, victim): the victim connects to the listener and gets the HelloAck `private`. Makes those that are not given."""
+        """Returns (raw, victim): the victim connects to the listener and gets the HelloAck
+        `private`. Makes those that are not given."""
         e, service = self.e, listener or self.e.listen("self", 16)
         if private is not None:
             self.private(service, private)

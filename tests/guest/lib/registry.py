@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The cases there are. A file under suites/NAME/ puts its cases into suite NAME by the decorator `case`."""
+"""The registry of cases. A file under suites/NAME/ puts its cases into suite NAME by the decorator
+`case`."""
 
 import importlib
 import pathlib
