@@ -48,7 +48,7 @@ fn main() -> ExitCode {
             Err(e) => complain(&e),
         };
     }
-    let report = match Report::create(&options.report) {
+    let report = match Report::create(&options.report, options.json) {
         Ok(report) => Arc::new(Mutex::new(report)),
         Err(e) => return complain(&e),
     };
@@ -74,7 +74,9 @@ fn main() -> ExitCode {
         Err(e) => complain(&e),
         Ok(good) => {
             let path = report.path().display();
-            let _ = writeln!(io::stdout(), "the report is in {path}");
+            if !options.json {
+                let _ = writeln!(io::stdout(), "the report is in {path}");
+            }
             if good && done.is_ok() {
                 ExitCode::SUCCESS
             } else {

@@ -46,6 +46,9 @@ pub struct Options {
     /// Let the report have names of hosts, addresses and GUIDs; those of a server need it there, too
     #[arg(long)]
     pub names: bool,
+    /// Print JSON: one object at the end
+    #[arg(long, conflicts_with = "serve")]
+    pub json: bool,
     /// Do not start perftest's programs
     #[arg(long)]
     pub no_perftest: bool,

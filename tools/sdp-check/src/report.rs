@@ -4,10 +4,16 @@
 //! the program came if it is interrupted.
 
 use crate::verdict::{without, Check, Verdict};
+use serde_json::{json, Value};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+/// Writes to the terminal. A reader that is gone, or a full disk, makes no difference.
+fn print(text: &str) {
+    let _ = io::stdout().write_all(text.as_bytes());
+}
 
 pub struct Report {
     file: File,
@@ -15,6 +21,8 @@ pub struct Report {
     /// Names and addresses that the file must not have.
     private: Vec<String>,
     counts: [usize; 3],
+    /// The checks, if they are printed as JSON at the end.
+    json: Option<Vec<Value>>,
     /// Why the file is not whole.
     error: Option<io::Error>,
 }
@@ -23,7 +31,7 @@ impl Report {
     /// # Errors
     ///
     /// A sentence about the file.
-    pub fn create(path: &Path) -> Result<Self, String> {
+    pub fn create(path: &Path, json: bool) -> Result<Self, String> {
         let file = OpenOptions::new()
             .write(true)
             .create(true)
@@ -37,6 +45,7 @@ impl Report {
             path: path.into(),
             private: vec![],
             counts: [0; 3],
+            json: json.then(Vec::new),
             error: None,
         };
         report.text("Report of sdp-check, to be sent in with your description.\n");
@@ -68,8 +77,10 @@ impl Report {
             *count += 1;
         }
         self.text(&check.text());
-        // whether somebody looks makes no difference
-        let _ = io::stdout().write_all(check.text().as_bytes());
+        match &mut self.json {
+            Some(all) => all.push(check.to_json()),
+            None => print(&check.text()),
+        }
     }
 
     pub fn checks(&mut self, of: &str, all: &[Check]) {
@@ -91,7 +102,14 @@ impl Report {
         let [pass, fail, skip] = self.counts;
         let line = format!("{pass} passed, {fail} failed, {skip} skipped{how}\n");
         self.text(&format!("\n{line}"));
-        let _ = io::stdout().write_all(line.as_bytes());
+        match self.json.take() {
+            Some(checks) => {
+                let all = json!({"checks": checks, "passed": pass, "failed": fail, "skipped": skip,
+                    "complete": how.is_empty(), "report": self.path.display().to_string()});
+                print(&format!("{all}\n"));
+            }
+            None => print(&line),
+        }
         if let Err(e) = self.file.sync_all() {
             // what is no file of a disk has none to write to
             if !matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EROFS)) {
@@ -120,7 +138,7 @@ mod tests {
     #[test]
     fn what_is_written() {
         let path = std::env::temp_dir().join(format!("sdp-check-report-{}", std::process::id()));
-        let mut r = Report::create(&path).unwrap();
+        let mut r = Report::create(&path, false).unwrap();
         r.hide("node1".into());
         r.check(&Check::pass("a", "of node1"));
         r.checks("here", &[Check::fail("b", "x").because("c", "d")]);
@@ -136,13 +154,13 @@ mod tests {
         );
         fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink("/dev/null", &path).unwrap();
-        assert!(Report::create(&path).is_err(), "a link was followed");
+        assert!(Report::create(&path, false).is_err(), "a link was followed");
         fs::remove_file(&path).unwrap();
     }
 
     #[test]
     fn a_full_disk() {
-        let mut r = Report::create("/dev/full".as_ref()).unwrap();
+        let mut r = Report::create("/dev/full".as_ref(), false).unwrap();
         r.check(&Check::pass("a", "b"));
         let e = r.end("").unwrap_err();
         assert!(e.contains("/dev/full is not whole: No space left"), "{e}");

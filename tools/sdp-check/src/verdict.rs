@@ -2,6 +2,8 @@
 
 //! What a check has found, as people read it and as it crosses the control connection.
 
+use serde_json::{json, Value};
+
 /// What a check says.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
@@ -70,6 +72,11 @@ impl Check {
             }
         }
         all
+    }
+
+    pub fn to_json(&self) -> Value {
+        json!({"verdict": self.verdict.name(), "name": self.name, "found": self.found,
+            "cause": self.cause, "remedy": self.remedy})
     }
 
     /// For the control connection.

@@ -186,6 +186,22 @@ fn this_host_alone() {
 }
 
 #[test]
+fn as_json() {
+    let report = File::new("json");
+    let mut c = program();
+    c.args(["--json", "--report"]).arg(&report.0);
+    let (_, out, err) = run(c);
+    assert_eq!((err.as_str(), out.lines().count()), ("", 1), "{out}");
+    let all: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let checks = all["checks"].as_array().unwrap();
+    let skipped = checks.iter().filter(|c| c["verdict"] == "SKIP").count();
+    assert_eq!(all["skipped"], skipped);
+    assert!(checks.iter().any(|c| c["name"] == "paths of SDP"), "{out}");
+    assert_eq!(all["complete"], true);
+    assert!(report.text().contains("SKIP  paths of SDP"));
+}
+
+#[test]
 fn a_peer_that_dies() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
