@@ -3,6 +3,7 @@
 /* Pages of write-protected memory, and their pins; see protect_helpers.h and pin_helpers.h. */
 
 #include <linux/delay.h>
+#include <linux/hash.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
 
@@ -11,19 +12,37 @@
 
 /* --- Pins for sending -------------------------------------------------------------------------------- */
 
-/* Memory that this module has pinned for sending. Such a pin writes nothing. */
-static LIST_HEAD(sent_pinned);	/* each page has one pin as long as the lock is held */
-static LIST_HEAD(sent_moving);	/* being pinned or unpinned */
-static DEFINE_MUTEX(sent_lock);
+/*
+ * Memory that this module has pinned for sending. Such a pin writes nothing. Only memory of one
+ * address space is counted at a time, so each bucket of address spaces has its own lock.
+ */
+static struct bucket {
+	struct mutex sent_lock;
+	struct list_head pinned;	/* each page has one pin as long as the lock is held */
+	struct list_head moving;	/* being pinned or unpinned */
+} ____cacheline_aligned_in_smp buckets[] = {
+#define BUCKET(i) { __MUTEX_INITIALIZER(buckets[i].sent_lock), \
+		    LIST_HEAD_INIT(buckets[i].pinned), LIST_HEAD_INIT(buckets[i].moving) }
+	BUCKET(0), BUCKET(1), BUCKET(2), BUCKET(3), BUCKET(4), BUCKET(5), BUCKET(6), BUCKET(7),
+	BUCKET(8), BUCKET(9), BUCKET(10), BUCKET(11), BUCKET(12), BUCKET(13), BUCKET(14), BUCKET(15),
+#undef BUCKET
+};
+
+static struct bucket *bucket_of(const struct mm_struct *mm)
+{
+	return &buckets[hash_ptr(mm, ilog2(ARRAY_SIZE(buckets)))];
+}
 
 /* Lists memory: `moving` before it is pinned or unpinned, else as pinned, if it has ranges. */
 void sdp_h_sent_list(struct sdp_h_sent *sent, bool moving)
 {
-	mutex_lock(&sent_lock);
+	struct bucket *bucket = bucket_of(sent->mm);
+
+	mutex_lock(&bucket->sent_lock);
 	list_del_init(&sent->entry);
 	if (moving || sent->ranges)
-		list_add(&sent->entry, moving ? &sent_moving : &sent_pinned);
-	mutex_unlock(&sent_lock);
+		list_add(&sent->entry, moving ? &bucket->moving : &bucket->pinned);
+	mutex_unlock(&bucket->sent_lock);
 }
 
 /*
@@ -36,7 +55,7 @@ static unsigned long listed(const struct mm_struct *mm, unsigned long start, str
 	const struct sdp_h_sent *sent;
 	unsigned int k;
 
-	list_for_each_entry(sent, &sent_pinned, entry) {
+	list_for_each_entry(sent, &bucket_of(mm)->pinned, entry) {
 		struct page **pages = sent->pages;
 
 		for (k = 0; sent->mm == mm && k < sent->ranges; pages += sent->range[k++].pages) {
@@ -115,6 +134,7 @@ static bool mapped(const struct sdp_h_sent *sent)
  */
 int sdp_h_sent_pins(const struct sdp_h_sent *sent)
 {
+	struct bucket *bucket = bucket_of(sent->mm);
 	int ret = !mapped(sent) ? -ESTALE : others(sent, false) ? -EAGAIN : 0;
 	const struct sdp_h_sent *other;
 	unsigned int tries;
@@ -122,12 +142,12 @@ int sdp_h_sent_pins(const struct sdp_h_sent *sent)
 	for (tries = 0; ret == -EAGAIN && tries < 10; tries++) {
 		if (tries)
 			usleep_range(50, 100);
-		mutex_lock(&sent_lock);
+		mutex_lock(&bucket->sent_lock);
 		ret = others(sent, true) ? -EBUSY : 0;
-		list_for_each_entry(other, &sent_moving, entry)
+		list_for_each_entry(other, &bucket->moving, entry)
 			if (ret && other->mm == sent->mm)
 				ret = -EAGAIN;
-		mutex_unlock(&sent_lock);
+		mutex_unlock(&bucket->sent_lock);
 	}
 	return ret;
 }
