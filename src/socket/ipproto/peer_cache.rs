@@ -89,7 +89,7 @@ impl PeerCache {
     /// Returns the valid entry of a slot, and the seconds until it expires.
     pub(in crate::socket) fn row(&self, slot: usize) -> Option<(Peer, Jiffies)> {
         let peer = (*self.slots.get(slot)?)?;
-        Some((peer, peer.left()? / seconds(1)))
+        Some((peer, peer.left()?.checked_div(seconds(1))?))
     }
 
     /// Drops the entries of a host, or all of them if the line is empty. `EINVAL`: no address.
