@@ -40,7 +40,6 @@ pub(crate) mod timers;
 mod tx;
 pub(crate) mod wait;
 mod wakeups;
-#[allow(clippy::arithmetic_side_effects, reason = "not yet argued")]
 pub(crate) mod zcopy;
 
 pub(crate) use self::accept_queue::{BacklogSlot, Listener};

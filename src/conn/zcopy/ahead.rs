@@ -37,7 +37,8 @@ impl Connection {
     /// Returns the bytes that the program has handed over and that are not known to have arrived,
     /// without those that a call waits for.
     pub(crate) fn outstanding(&self) -> usize {
-        self.tx.queued() + self.direct.blocks.detached_bytes()
+        let detached = self.direct.blocks.detached_bytes();
+        self.tx.queued().saturating_add(detached)
     }
 
     /// Returns the next part of the stream.

@@ -153,7 +153,7 @@ impl Skips {
 
     /// Records a failure.
     fn failed(&mut self) {
-        self.next = (self.next * 2).clamp(1, MOST_SKIPS);
+        self.next = self.next.saturating_mul(2).clamp(1, MOST_SKIPS);
         self.left = self.next;
     }
 
@@ -238,28 +238,31 @@ impl Direct {
 
     /// Returns the number of a new advert.
     fn next_cookie(&mut self) -> u64 {
-        self.cookies += 1;
+        self.cookies = self.cookies.wrapping_add(1);
         self.cookies
     }
 
     /// Returns the time to wait for a block to be read.
     fn patience(&self) -> Jiffies {
-        (self.mean * 4).clamp(LEAST_PATIENCE, MOST_PATIENCE)
+        self.mean
+            .saturating_mul(4)
+            .clamp(LEAST_PATIENCE, MOST_PATIENCE)
     }
 
     /// Records a block that was read in `took`.
     fn taken_up(&mut self, took: Jiffies) {
         self.skips = 0;
-        self.mean = (self.mean * 3 + took.min(MOST_PATIENCE)) / 4;
+        let sum = self.mean.saturating_mul(3);
+        self.mean = sum.saturating_add(took.min(MOST_PATIENCE)) / 4;
     }
 
     /// Records a block of `size` that was refused or not read in time, of which `left` bytes have
     /// to be copied from position `at` on. Each consecutive time more blocks are copied before the
     /// next advert.
     fn not_taken_up(&mut self, at: u64, size: u32, left: u32) {
-        let more = u64::from(self.skips) * u64::from(size);
+        let more = u64::from(self.skips).saturating_mul(size.into());
         self.copy_until = at.wrapping_add(u64::from(left)).wrapping_add(more);
-        self.skips = (self.skips * 2).clamp(1, MOST_SKIPS);
+        self.skips = self.skips.saturating_mul(2).clamp(1, MOST_SKIPS);
     }
 }
 

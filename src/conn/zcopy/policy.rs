@@ -189,7 +189,7 @@ impl Size {
             .checked_div(copied)
             .unwrap_or(ONE)
             .clamp(LEAST, MOST);
-        self.ratio = (self.ratio + ratio) / 2;
+        self.ratio = self.ratio.midpoint(ratio);
         self.trying = false;
         if self.prefers_direct() != before {
             self.own = self.other;

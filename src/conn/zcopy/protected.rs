@@ -51,7 +51,8 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<Added, ()> 
         return Err(());
     };
     let head = address.wrapping_neg() % PAGE;
-    let size = worthwhile(message, most).saturating_sub(head) / PAGE * PAGE;
+    let size = worthwhile(message, most).saturating_sub(head);
+    let size = size.saturating_sub(size % PAGE);
     if size < least {
         return match len < message.remaining() {
             // a small segment of the call

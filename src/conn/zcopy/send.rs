@@ -38,7 +38,7 @@ pub(crate) fn send_blocks(
         return Ok(false);
     }
     // added bytes that were not sent and must go before any others
-    let mut left = 0;
+    let mut left = 0_usize;
     let mut end = Ok(());
     loop {
         while left == 0 && end.is_ok() {
@@ -67,7 +67,7 @@ pub(crate) fn send_blocks(
         let Some(taken) = sk.connection().take_block(sk) else {
             break;
         };
-        left += taken.left;
+        left = left.saturating_add(taken.left);
         sk.taken_back(lock, taken.memory);
     }
     message.give_back(left);
@@ -105,7 +105,7 @@ fn add_block(sk: &SdpSock, message: &mut SendMsg<'_>, size: usize) -> bool {
     let advert = Advert::unregistered(posted, size, cookie);
     // corked bytes go before it
     c.set_more(false);
-    let left = message.remaining() - memory.len();
+    let left = message.remaining().saturating_sub(memory.len());
     let more = c.zcopy_threshold().is_some_and(|least| left >= least);
     let queued = c.direct.blocks.is_writing();
     c.stats.direct_queued += u64::from(queued);

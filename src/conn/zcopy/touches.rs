@@ -49,7 +49,7 @@ impl Touches {
 
     /// Records a protected block.
     pub(crate) fn began(&mut self) {
-        self.blocks += 1;
+        self.blocks = self.blocks.saturating_add(1);
         self.good = self.good.saturating_add(1);
         if self.good >= GOOD {
             self.next_pause = FIRST_PAUSE;
@@ -63,10 +63,10 @@ impl Touches {
     /// Records a write fault.
     pub(crate) fn touched(&mut self) {
         self.good = 0;
-        self.touched += 1;
+        self.touched = self.touched.saturating_add(1);
         // one among the first few, without any before, proves little
         let fresh = self.next_pause == FIRST_PAUSE;
-        if self.touched * ONE_IN > self.blocks.max(if fresh { ONE_IN } else { 0 }) {
+        if self.touched.saturating_mul(ONE_IN) > self.blocks.max(if fresh { ONE_IN } else { 0 }) {
             self.stop();
         }
     }
@@ -79,7 +79,7 @@ impl Touches {
 
     fn stop(&mut self) {
         self.pause = self.next_pause;
-        self.next_pause = (self.next_pause * 2).min(MOST_PAUSE);
+        self.next_pause = self.next_pause.saturating_mul(2).min(MOST_PAUSE);
         (self.blocks, self.touched) = (0, 0);
     }
 }

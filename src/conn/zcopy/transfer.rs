@@ -36,7 +36,7 @@ impl<M> Transfer<M> {
 
     /// Returns offset and number of the bytes to post, if there are any.
     pub(crate) fn next(&self) -> Option<(u32, u32)> {
-        let left = self.len - self.started;
+        let left = self.len.saturating_sub(self.started);
         (left > 0 && !self.lost).then_some((self.started, left))
     }
 

@@ -36,7 +36,9 @@ impl Direct {
             *b = first;
         }
         endpoint.post_send(&SendWr {
-            header: bytes.get(..head.len() + inline).ok_or(EINVAL)?,
+            header: bytes
+                .get(..head.len().saturating_add(inline))
+                .ok_or(EINVAL)?,
             payload: &[],
             signaled: false,
             solicited: is_told(endpoint, message),
@@ -182,7 +184,7 @@ impl Connection {
         let oldest = self.direct.blocks.oldest();
         let lost = matches!(oldest, Some((Awaits::Nothing { lost: true }, _)));
         let block = self.direct.blocks.take()?;
-        let left = block.size - block.done;
+        let left = block.size.saturating_sub(block.done);
         if block.refused && by_read() {
             let at = self.tx.end();
             self.direct.not_taken_up(at, block.size, left);

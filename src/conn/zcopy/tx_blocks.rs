@@ -179,7 +179,7 @@ impl<M> TxBlocks<M> {
 
     /// Returns the unsent bytes of detached blocks.
     pub(crate) fn detached_bytes(&self) -> usize {
-        let left = |b: &TxBlock<M>| (b.advert.segment.size - b.advert.done) as usize;
+        let left = |b: &TxBlock<M>| b.advert.segment.size.saturating_sub(b.advert.done) as usize;
         self.iter().filter(|b| b.detached).map(left).sum()
     }
 
@@ -215,7 +215,7 @@ impl<M> TxBlocks<M> {
             stuck: false,
             away: false,
         });
-        self.count += 1;
+        self.count = self.count.saturating_add(1);
         Ok(())
     }
 
@@ -223,7 +223,7 @@ impl<M> TxBlocks<M> {
         let behind = self.blocks.get_mut(at..self.count)?;
         let block = behind.first_mut()?.take()?;
         behind.rotate_left(1);
-        self.count -= 1;
+        self.count = self.count.saturating_sub(1);
         Some(block)
     }
 
@@ -236,7 +236,7 @@ impl<M> TxBlocks<M> {
         let block = self.iter().find(|b| !b.is_passed())?;
         let (advert, size) = (&block.advert, block.advert.segment.size);
         let next = match (advert.state, block.rest()) {
-            _ if block.away => Next::Ending(size - advert.done),
+            _ if block.away => Next::Ending(size.saturating_sub(advert.done)),
             (AdvertState::New, _) => Next::New {
                 memory: &advert.memory,
                 size,
@@ -246,10 +246,10 @@ impl<M> TxBlocks<M> {
                 memory: &advert.memory,
                 cookie: advert.cookie,
                 offset,
-                len: size - offset,
+                len: size.saturating_sub(offset),
                 of_call: !block.detached,
             },
-            (_, None) => Next::Ending(size - advert.done),
+            (_, None) => Next::Ending(size.saturating_sub(advert.done)),
         };
         Some((next, block.at))
     }

@@ -111,7 +111,7 @@ impl<M> TxBlocks<M> {
     pub(crate) fn unposted(&self) -> u32 {
         let left = |b: &TxBlock<M>| match b.is_passed() {
             true => 0,
-            false => b.advert.segment.size - b.posted,
+            false => b.advert.segment.size.saturating_sub(b.posted),
         };
         let all = self.of_call().map(left);
         all.fold(0, u32::saturating_add)

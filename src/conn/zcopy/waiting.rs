@@ -140,7 +140,7 @@ impl Waiting {
             match sleep(lock, limit) {
                 Ok(left) => {
                     if *timeout != FOREVER {
-                        *timeout -= limit - left;
+                        *timeout = timeout.saturating_sub(limit.saturating_sub(left));
                     }
                     return Turn::Look;
                 }
