@@ -19,14 +19,24 @@ mod sdpstat;
 
 use clap::{Command, CommandFactory};
 use clap_complete::{generate_to, Shell};
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// A command without subcommands, and without its hidden options: clap_complete offers those too.
+fn shown(name: &'static str, command: &Command) -> Command {
+    let all = command.get_arguments().filter(|a| !a.is_hide_set());
+    Command::new(name).version("").args(all.cloned())
+}
 
 fn tools() -> [(&'static str, Command); 4] {
     [
         ("sdp-run", sdp_run::Options::command()),
-        ("sdp-check", sdp_check::Options::command()),
+        (
+            "sdp-check",
+            shown("sdp-check", &sdp_check::Options::command()),
+        ),
         ("sdpctl", sdpctl::Options::command()),
         ("sdpstat", sdpstat::Options::command()),
     ]
@@ -42,6 +52,10 @@ fn write(dir: &Path) -> io::Result<()> {
             if shell == Shell::Bash {
                 // bash-completion loads the file that is called as the command is.
                 std::fs::rename(written, place.join(name))?;
+                if name == "sdpctl" {
+                    let mut file = File::options().append(true).open(place.join(name))?;
+                    file.write_all(include_bytes!("sdpctl.bash"))?;
+                }
             }
         }
     }
