@@ -384,7 +384,7 @@ impl<M> TxBlocks<M> {
 }
 
 #[path = "tx_blocks_call.rs"]
-pub(super) mod call;
+pub(crate) mod call;
 #[path = "tx_blocks_collected.rs"]
 mod collected;
 #[path = "tx_blocks_protected.rs"]

@@ -15,6 +15,7 @@ use crate::packet::stream_byte;
 use crate::port::Outbox;
 use crate::rng::Rng;
 use crate::zcopy::advert::{Advert, AdvertState};
+use crate::zcopy::tx_blocks::call::Awaits;
 use crate::zcopy::tx_blocks::{Next, TxBlocks};
 
 /// Bytes of a block in the stream, and how many copied ones lie before it.
@@ -161,7 +162,7 @@ impl Blocks {
         });
         let mut advert = Advert::unregistered(memory, size, cookie);
         let pushed = if call {
-            self.queue.push(advert, 0, self.copied)
+            self.queue.push(advert, 0, self.copied, false)
         } else {
             if rng.one_in(6) {
                 // the peer has refused others
@@ -264,8 +265,11 @@ impl Blocks {
 
     /// A call takes out what is its own again, and copies what has not gone.
     fn returns(&mut self) -> Result<(), String> {
-        while let Some((cookie, true)) = self.queue.oldest().map(|(a, _)| (a.cookie, a.is_back())) {
+        while let Some((Awaits::Nothing { .. }, _)) = self.queue.oldest() {
+            let cookies: Vec<_> = self.queue.adverts().map(|a| (a.memory, a.cookie)).collect();
             let block = self.queue.take().ok_or("a block is back and is not")?;
+            let cookie = cookies.iter().find(|(memory, _)| *memory == block.memory);
+            let cookie = cookie.ok_or("a block has come back that was not there")?.1;
             let place = &mut self.places[cookie as usize];
             let left = place.size - u64::from(block.done);
             self.ways[4] += u64::from(left > 0);
@@ -339,8 +343,11 @@ impl Blocks {
                 cookie,
                 offset,
                 len,
+                of_call,
             } => {
                 ahead.unsent = len;
+                // a call's goes by WRITE alone
+                ahead.limit = if of_call { 0 } else { limit };
                 ahead.position += u64::from(offset);
                 ahead.rest = Some((*memory, cookie, offset));
             }
@@ -356,23 +363,30 @@ impl Blocks {
         rng: &mut Rng,
     ) -> bool {
         let stuck = connection.sources_outstanding() == 0;
+        let writes = connection.sink_advert().is_some();
         match self.queue.next() {
-            Some((Next::New { memory, size }, _)) => {
+            Some((Next::New { memory, size }, at)) => {
                 let memory = *memory;
+                let waits = writes && at != self.copied_sent && self.queue.is_next_of_call();
                 if connection.can_advertise(size) {
                     let bytes = self.memories[memory].bytes.clone();
                     let block = common.fabric.borrow_mut().register(common.side, bytes, rng);
                     self.memories[memory].key = Some(block.r_key);
                     self.queue.registered(block);
-                } else if stuck {
-                    self.queue.pass_over();
+                } else if stuck && !waits {
+                    self.queue.pass_over(writes);
                     return true;
                 }
                 false
             }
             Some((Next::Advert(block), _)) if !connection.can_advertise(block.size) && stuck => {
-                // the end of the access comes back, and then its bytes go in messages
-                self.queue.pass_over();
+                // the end of the access comes back, and then its bytes go another way
+                self.queue.pass_over(writes);
+                true
+            }
+            Some((Next::Rest { of_call: true, .. }, at)) if at == self.copied_sent && !writes => {
+                // the rest returns to the call
+                self.queue.cut();
                 true
             }
             _ => false,

@@ -42,11 +42,6 @@ impl Ours {
             Event::SinkAdvert { returned } => {
                 if returned {
                     queue.void();
-                }
-                if queue.withdraw() {
-                    queue.void();
-                }
-                if returned {
                     queue.returned(0);
                 }
             }
@@ -90,8 +85,8 @@ impl Ours {
             bytes: blocks.memories[memory].bytes[start..end].to_vec(),
             write: Some(Remote { size, ..to }),
         });
-        self.connection.written(size, size == ahead.unsent);
-        blocks.queue.rest_posted(size, false);
+        let last = blocks.queue.rest_posted(size, false);
+        self.connection.written(size, last);
         blocks.ways[2] += 1;
         blocks.posted.push_back(Posted {
             send: false,
