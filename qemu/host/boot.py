@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import cache
+import kernels
 from cache import Failure
 
 # Raise this when the recipe below changes in a way that what it built before is no longer good.
@@ -40,6 +41,8 @@ class Kernel:
         versions = sorted((self.home / "modules/lib/modules").glob("*/modules.dep"))
         self.modules = versions[-1].parent if versions else None
         self.version = (self.home / "tree/include/config/kernel.release").read_text().strip()
+        if kernels.architecture_of(self.version) != "amd64":
+            raise Failure(f"guests are x86-64 machines, and {self.version} is a kernel for {kernels.architecture_of(self.version)}")
 
     def mark(self):
         about = self.image.stat()

@@ -337,7 +337,7 @@ def _fetch_options():
 class Apt:
     """The machine's apt looking at our suites instead of its own; needs no privilege and changes nothing."""
 
-    def __init__(self, directory, suites):
+    def __init__(self, directory, suites, architecture="amd64"):
         for part in ("lists/partial", "cache/archives/partial", "debs"):
             (directory / part).mkdir(parents=True, exist_ok=True)
         (directory / "status").touch()
@@ -347,7 +347,7 @@ class Apt:
                 "Dir::Etc::sourcelist": directory / "sources.list", "Dir::Etc::sourceparts": "/dev/null",
                 "Dir::Etc::preferences": "/dev/null", "Dir::Etc::preferencesparts": "/dev/null",
                 "Dir::State::lists": directory / "lists", "Dir::State::status": directory / "status",
-                "Dir::Cache": directory / "cache", "APT::Architecture": "amd64", "APT::Architectures": "amd64",
+                "Dir::Cache": directory / "cache", "APT::Architecture": architecture, "APT::Architectures": architecture,
                 "APT::Sandbox::User": "root", "Acquire::Languages": "none", "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled": "false",
             }.items()) + '#clear APT::Update::Post-Invoke;\n#clear APT::Update::Post-Invoke-Success;\n')
         self.directory = directory

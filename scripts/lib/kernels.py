@@ -2,7 +2,8 @@
 """Which stock kernel is built for and booted.
 
 A kernel is asked for by its series (7.2) or its version (7.2.12+deb13-amd64); by default it is the newest
-of the series in scripts/series that the mirror offers completely. `next` is the newest one of all that is
+of the series in scripts/series that the mirror offers completely. A flavour (arm64-16k), alone or behind a
+series (7.2-arm64-16k), chooses another architecture. `next` is the newest one of all that is
 not among those. What was found for a series, or for
 all of them, is remembered as a link in CACHE/kernel, so that a second run need not ask the mirror.
 """
@@ -18,7 +19,8 @@ from cache import Failure, say
 SERIES = tuple(line.strip() for line in (cache.SCRIPTS / "series").read_text().splitlines() if line.strip() and not line.startswith("#"))
 
 # Without the kernels of Debian's other flavours, such as cloud and rt.
-_KERNEL = re.compile(r"^linux-binary-(\d+(?:\.\d+)+(?:-rc\d+)?(?:\+deb\d+)?-amd64)$")
+FLAVOURS = ("amd64", "arm64", "arm64-16k")
+_KERNEL = re.compile(rf"^linux-binary-(\d+(?:\.\d+)+(?:-rc\d+)?(?:\+deb\d+)?-(?:{'|'.join(FLAVOURS)}))$")
 
 
 NEXT = ("next",)
@@ -36,6 +38,21 @@ def series_of(version):
     return match[0]
 
 
+def flavour_of(name):
+    """Returns arm64-16k for 7.2-arm64-16k, and amd64 for a series alone."""
+    return next((flavour for flavour in FLAVOURS if f"-{name}".endswith(f"-{flavour}")), FLAVOURS[0])
+
+
+def architecture_of(wish):
+    return flavour_of(wish if isinstance(wish, str) else wish[0]).partition("-")[0]
+
+
+def kind_of(version):
+    """Returns 7.2 for 7.2.12+deb13-amd64 and 7.2-arm64 for 7.2.12+deb13-arm64."""
+    flavour = flavour_of(version)
+    return series_of(version) + (f"-{flavour}" if flavour != FLAVOURS[0] else "")
+
+
 def is_supported(version):
     return series_of(version) in SERIES
 
@@ -51,8 +68,9 @@ def wanted(text):
         return SERIES
     if text == "next":
         return NEXT
-    series = series_of(text)
-    return (series,) if series == text else text
+    if text in FLAVOURS[1:]:
+        return tuple(f"{series}-{text}" for series in SERIES)
+    return (text,) if text == kind_of(text) else text
 
 
 # --- what the mirror offers ------------------------------------------------------------------------
@@ -95,7 +113,7 @@ def complete(offered):
 def choose(offered, wish=None):
     """The newest of the kernels that are wished for (see `wanted`), as `complete` gives it."""
     wish = wish or SERIES
-    found = list(complete(offered))
+    found = [entry for entry in complete(offered) if isinstance(wish, str) or flavour_of(entry[0]) == flavour_of(wish[0])]
     if wish == NEXT:
         ours = [entry for entry in found if is_supported(entry[0]) and is_ours(entry[1])]
         found = [entry for entry in found if entry not in ours]
@@ -112,8 +130,8 @@ def choose(offered, wish=None):
         if not found:
             raise NotOffered(f"the mirror does not offer image, modules, headers and source of kernel {wish}")
     else:
-        ours = [entry for entry in found if series_of(entry[0]) in wish]
-        if not ours and wish != SERIES:
+        ours = [entry for entry in found if kind_of(entry[0]) in wish]
+        if not ours and len(wish) < len(SERIES):
             raise NotOffered(f"the mirror does not offer image, modules, headers and source of a kernel {' or '.join(wish)}")
         if not found:
             raise NotOffered("the mirror offers no kernel of which image, modules, headers and source are all there")

@@ -93,6 +93,17 @@ class Choice(unittest.TestCase):
         with self.assertRaises(cache.Failure):
             kernels.choose(offered, "7.2.1+deb13-amd64")
 
+    def test_flavours(self):
+        offered = offer(("7.3.4+deb13-arm64", "7.3.4-1"), ("7.2.12+deb13-arm64", "7.2.12-1"), ("7.3.4+deb13-arm64-16k", "7.3.4-1"))
+        for text, version in (("arm64", "7.3.4+deb13-arm64"), ("7.2-arm64", "7.2.12+deb13-arm64"), ("arm64-16k", "7.3.4+deb13-arm64-16k"),
+                              ("7.3-arm64-16k", "7.3.4+deb13-arm64-16k"), ("7.3.4+deb13-arm64", "7.3.4+deb13-arm64")):
+            wish = kernels.wanted(text)
+            self.assertEqual((kernels.choose(offered, wish)[0], kernels.architecture_of(wish)), (version, "arm64"))
+        for text in (None, "7.3", "7.2-arm64-16k"):
+            with self.assertRaises(kernels.NotOffered):
+                kernels.choose(offered, kernels.wanted(text))
+        self.assertEqual([kernels.architecture_of(kernels.wanted(text)) for text in (None, "7.2", "next", "7.3.4+deb13-amd64")], ["amd64"] * 4)
+
 
 class Next(unittest.TestCase):
     """The kernel of make next, and whether it is a newer one at all."""
