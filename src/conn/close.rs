@@ -4,7 +4,7 @@
 //! [`closing`](super::closing). The calls and events that lead here are in `socket/close.rs`,
 //! `socket/upcalls.rs` and `socket/timer.rs`.
 
-use super::closing::{Act, Event, Step};
+use super::closing::{CloseAction, Event, Transition};
 use super::receive_queue::Urgent;
 use super::timers::Timer;
 use super::{Connection, SdpSock, Wakeups};
@@ -25,20 +25,21 @@ pub(crate) const LAST_ACK_TIME: Jiffies = seconds(3);
 
 impl Connection {
     /// Handles an event that ends the connection, or brings its end nearer. `error` is reported to
-    /// the program if this ends it. Returns the action; to [detach](Act::Detach) is the caller's.
+    /// the program if this ends it. Returns the action. The caller has to
+    /// [detach](CloseAction::Detach).
     pub(crate) fn close_on(
         &mut self,
         sk: &SdpSock,
         event: Event,
         error: Errno,
         wakeups: &mut Wakeups,
-    ) -> Act {
+    ) -> CloseAction {
         let state = sk.state();
         if state == State::SynSent && event.fails() && self.falls_back(sk, error) {
-            return Act::Nothing;
+            return CloseAction::Nothing;
         }
-        let Step { state: next, act } = self.closing.on(state, event);
-        if act == Act::Fail {
+        let Transition { state: next, act } = self.closing.on(state, event);
+        if act == CloseAction::Fail {
             sk.set_error(error);
             (wakeups.state, wakeups.error) = (true, true);
         }
@@ -50,36 +51,36 @@ impl Connection {
             sk.set_state(next);
         }
         match act {
-            Act::Nothing | Act::Detach => {}
-            Act::SendFin => {
+            CloseAction::Nothing | CloseAction::Detach => {}
+            CloseAction::SendFin => {
                 self.set_more(false);
                 if let Some(p) = self.protocol.as_mut() {
                     p.shutdown_send();
                 }
             }
-            Act::Disconnect => {
+            CloseAction::Disconnect => {
                 self.set_timer(sk, Timer::Close, FIN_TIME);
                 wakeups.disconnect = true;
             }
-            Act::AwaitDisconnect => self.set_timer(sk, Timer::Close, LAST_ACK_TIME),
-            Act::AwaitFin(_) => {
+            CloseAction::AwaitDisconnect => self.set_timer(sk, Timer::Close, LAST_ACK_TIME),
+            CloseAction::AwaitFin(_) => {
                 let time = seconds(self.options.timers(sk).fin_timeout);
                 self.set_timer(sk, Timer::Close, time);
             }
-            Act::Limit if self.cm.link().is_some() && !self.timers.is_set(Timer::Close) => {
+            CloseAction::Limit if self.cm.link().is_some() && !self.timers.is_set(Timer::Close) => {
                 self.set_timer(sk, Timer::Close, FIN_TIME)
             }
-            Act::Limit => {}
-            Act::Prolong => {
+            CloseAction::Limit => {}
+            CloseAction::Prolong => {
                 let due = self.heard.last_progress().wrapping_add(FIN_TIME);
                 self.set_timer(sk, Timer::Close, due.wrapping_sub(jiffies()));
             }
-            Act::Cut => self.cut(sk),
-            Act::Abort | Act::Fail => {
+            CloseAction::Cut => self.cut(sk),
+            CloseAction::Abort | CloseAction::Fail => {
                 self.cut(sk);
                 self.fail_link();
             }
-            Act::FailLink => self.fail_link(),
+            CloseAction::FailLink => self.fail_link(),
         }
         act
     }
@@ -138,7 +139,7 @@ impl Connection {
         self.held = None;
         self.timers.clear(Timer::Cork);
         self.timers.clear(Timer::Kick);
-        self.direct.lost();
+        self.zcopy.lost();
         self.endpoint = None;
         self.set_timer(sk, Timer::Close, FIN_TIME);
     }

@@ -62,7 +62,7 @@ impl Event {
 
 /// Actions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Act {
+pub(crate) enum CloseAction {
     /// Nothing.
     Nothing,
     /// Queue the DisConn behind the last byte.
@@ -91,11 +91,11 @@ pub(crate) enum Act {
 
 /// One transition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Step {
+pub(crate) struct Transition {
     /// New state of the socket, if it changes.
     pub(crate) state: Option<State>,
     /// Action.
-    pub(crate) act: Act,
+    pub(crate) act: CloseAction,
 }
 
 /// State of closing, besides the socket's state.
@@ -145,86 +145,86 @@ impl Closing {
     }
 
     /// Returns the transition of a state and an event.
-    pub(crate) fn on(&mut self, state: State, event: Event) -> Step {
+    pub(crate) fn on(&mut self, state: State, event: Event) -> Transition {
         use State::{CloseWait, Closing, Established, FinWait1, FinWait2, LastAck, SynRecv};
         let (next, act) = match (event, state) {
-            (Event::LocalFin, Established | SynRecv) => (FinWait1, Act::SendFin),
-            (Event::LocalFin, CloseWait) => (LastAck, Act::SendFin),
-            (Event::LocalFin, _) => (state, Act::Nothing),
+            (Event::LocalFin, Established | SynRecv) => (FinWait1, CloseAction::SendFin),
+            (Event::LocalFin, CloseWait) => (LastAck, CloseAction::SendFin),
+            (Event::LocalFin, _) => (state, CloseAction::Nothing),
 
-            (Event::PeerFin, Established | SynRecv) => (CloseWait, Act::Nothing),
-            (Event::PeerFin, FinWait1) => (Closing, Act::Nothing),
-            (Event::PeerFin, FinWait2) => (State::Close, self.disconnect(Act::Nothing)),
-            (Event::PeerFin, _) => (state, Act::Nothing),
+            (Event::PeerFin, Established | SynRecv) => (CloseWait, CloseAction::Nothing),
+            (Event::PeerFin, FinWait1) => (Closing, CloseAction::Nothing),
+            (Event::PeerFin, FinWait2) => (State::Close, self.disconnect(CloseAction::Nothing)),
+            (Event::PeerFin, _) => (state, CloseAction::Nothing),
 
             (Event::FinAcked { linger2 }, _) => {
                 self.fin_acked = true;
                 match state {
                     FinWait1 if self.orphaned => self.await_fin(linger2),
-                    FinWait1 => (FinWait2, Act::Nothing),
+                    FinWait1 => (FinWait2, CloseAction::Nothing),
                     // we closed first
-                    Closing => (State::Close, self.disconnect(Act::Nothing)),
-                    LastAck => (State::Close, Act::AwaitDisconnect),
-                    _ => (state, Act::Nothing),
+                    Closing => (State::Close, self.disconnect(CloseAction::Nothing)),
+                    LastAck => (State::Close, CloseAction::AwaitDisconnect),
+                    _ => (state, CloseAction::Nothing),
                 }
             }
 
             (Event::Orphaned { linger2 }, FinWait2) => self.await_fin(linger2),
-            (Event::Orphaned { .. }, _) => (state, Act::Limit),
+            (Event::Orphaned { .. }, _) => (state, CloseAction::Limit),
 
-            (Event::Reset, State::Close) => (state, self.abort(Act::FailLink)),
-            (Event::Reset, _) => (State::Close, self.abort(Act::Abort)),
+            (Event::Reset, State::Close) => (state, self.abort(CloseAction::FailLink)),
+            (Event::Reset, _) => (State::Close, self.abort(CloseAction::Abort)),
 
-            (Event::Failed, State::Close) => (state, self.abort(Act::FailLink)),
-            (Event::Failed, _) => (State::Close, self.abort(Act::Fail)),
+            (Event::Failed, State::Close) => (state, self.abort(CloseAction::FailLink)),
+            (Event::Failed, _) => (State::Close, self.abort(CloseAction::Fail)),
 
-            (Event::Flushed, _) if self.teardown => (state, Act::Nothing),
+            (Event::Flushed, _) if self.teardown => (state, CloseAction::Nothing),
             // if nobody else tells the reason, the link finds out
-            (Event::Flushed, _) => (state, self.abort(Act::FailLink)),
+            (Event::Flushed, _) => (state, self.abort(CloseAction::FailLink)),
 
-            (Event::LinkDown { .. }, State::Close) => (state, Act::Nothing),
+            (Event::LinkDown { .. }, State::Close) => (state, CloseAction::Nothing),
             (
                 Event::LinkDown {
                     by_peer,
                     both_ended,
                 },
                 _,
-            ) if both_ended || (!by_peer && self.orphaned) => (State::Close, Act::Cut),
-            (Event::LinkDown { .. }, _) => (State::Close, self.abort(Act::Fail)),
+            ) if both_ended || (!by_peer && self.orphaned) => (State::Close, CloseAction::Cut),
+            (Event::LinkDown { .. }, _) => (State::Close, self.abort(CloseAction::Fail)),
 
             // the peer did not end its stream, or did not take the connection down
             (Event::Deadline { .. }, FinWait2 | State::Close) => {
-                (state, self.disconnect(Act::Detach))
+                (state, self.disconnect(CloseAction::Detach))
             }
             (Event::Deadline { moving: true }, FinWait1 | Closing | LastAck) => {
-                (state, Act::Prolong)
+                (state, CloseAction::Prolong)
             }
             // bytes wait for a peer that takes none, or a connection is not answered
-            (Event::Deadline { .. }, _) => (State::Close, self.abort(Act::Fail)),
+            (Event::Deadline { .. }, _) => (State::Close, self.abort(CloseAction::Fail)),
         };
-        Step {
+        Transition {
             state: (next != state).then_some(next),
             act,
         }
     }
 
     /// Of a closed socket only the peer's end is missing.
-    fn await_fin(&mut self, linger2: i32) -> (State, Act) {
+    fn await_fin(&mut self, linger2: i32) -> (State, CloseAction) {
         match u32::try_from(linger2) {
-            Ok(seconds) => (State::FinWait2, Act::AwaitFin(seconds)),
-            Err(_) => (State::Close, self.abort(Act::Abort)),
+            Ok(seconds) => (State::FinWait2, CloseAction::AwaitFin(seconds)),
+            Err(_) => (State::Close, self.abort(CloseAction::Abort)),
         }
     }
 
     /// Begins the teardown. Returns `begun` if it has begun before.
-    fn disconnect(&mut self, begun: Act) -> Act {
+    fn disconnect(&mut self, begun: CloseAction) -> CloseAction {
         match core::mem::replace(&mut self.teardown, true) {
-            false => Act::Disconnect,
+            false => CloseAction::Disconnect,
             true => begun,
         }
     }
 
-    fn abort(&mut self, act: Act) -> Act {
+    fn abort(&mut self, act: CloseAction) -> CloseAction {
         self.teardown = true;
         act
     }

@@ -35,13 +35,13 @@ pub(crate) struct Cm {
 
 /// Objects of a connection below the socket.
 #[must_use]
-pub(crate) struct Below {
+pub(crate) struct Detached {
     endpoint: Option<Endpoint>,
     resolver: Option<Resolver<SdpSock>>,
     link: Option<CmLink<SdpSock>>,
 }
 
-impl Below {
+impl Detached {
     /// See [`CmLink::give_up`].
     pub(crate) fn give_up(&self) {
         if let Some(link) = &self.link {
@@ -93,7 +93,7 @@ impl Cm {
 
     /// Counts a reject because of a stale connection or (`mtu`) of the path MTU. Returns where to
     /// send the next request; `None` after too many.
-    pub(crate) fn ask_anew(&mut self, mtu: bool) -> Option<Address> {
+    pub(crate) fn retry_with(&mut self, mtu: bool) -> Option<Address> {
         let (count, most) = match mtu {
             true => (&mut self.mtu_steps, MOST_MTU_STEPS),
             false => (&mut self.stale, MOST_STALE),
@@ -157,13 +157,13 @@ impl Cm {
 
 impl Connection {
     /// Detaches everything of the connection below the socket, to be destroyed without the lock.
-    pub(crate) fn detach(&mut self) -> Below {
-        self.direct.lost();
+    pub(crate) fn detach(&mut self) -> Detached {
+        self.zcopy.lost();
         self.rx_buffers.clear();
         self.tx.clear();
         self.timers.clear(Timer::Cork);
         self.timers.clear(Timer::Kick);
-        Below {
+        Detached {
             endpoint: self.endpoint.take(),
             resolver: self.cm.resolver.take(),
             link: self.cm.link.take(),

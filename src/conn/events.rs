@@ -23,7 +23,7 @@ pub(crate) enum Queue {
 
 /// Party that polls after an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Looker {
+pub(crate) enum Notify {
     /// Waiting callers, which have to be woken.
     Caller,
     /// The pollers: the caller wakes them without another condition.
@@ -35,7 +35,7 @@ pub(crate) enum Looker {
 }
 
 /// Result of [`Events::take`].
-pub(crate) struct Told {
+pub(crate) struct Pending {
     /// Set if there was an event of the receive queue.
     pub(crate) receive: bool,
     /// Set if the pollers were woken for all events, or are just being woken.
@@ -69,10 +69,10 @@ impl Events {
         }
     }
 
-    /// Notes an event of a queue and returns its [`Looker`]. `has_pollers` decides, once, whether a
+    /// Notes an event of a queue and returns its [`Notify`]. `has_pollers` decides, once, whether a
     /// wakeup of the pollers reaches all that have to be notified.
     #[must_use]
-    pub(crate) fn tell(&self, queue: Queue, has_pollers: impl FnOnce() -> bool) -> Looker {
+    pub(crate) fn notify(&self, queue: Queue, has_pollers: impl FnOnce() -> bool) -> Notify {
         let note = match queue {
             Queue::Receive => &self.receive,
             Queue::Send => &self.send,
@@ -81,16 +81,16 @@ impl Events {
         // orders the note before the checks for waiters and unfinished work; pairs with the
         // fetch_sub in `leave` and the exchange in `set_unfinished`
         if self.waiters.fetch_add(0, Full) > 0 {
-            return Looker::Caller;
+            return Notify::Caller;
         }
         if self.unfinished.load(Relaxed) != 0 || !has_pollers() {
-            return Looker::Worker;
+            return Notify::Worker;
         }
         // From here on a poller may take the note without a wakeup of the others. So the caller wakes
         // them, whatever has changed since.
         match note.cmpxchg(NOTED, FOR_POLLERS, Full) {
-            Ok(_) => Looker::Poller,
-            Err(_) => Looker::Taker,
+            Ok(_) => Notify::Poller,
+            Err(_) => Notify::Taker,
         }
     }
 
@@ -108,13 +108,13 @@ impl Events {
     }
 
     /// Consumes the pending completion events. The caller must poll the CQs afterwards.
-    pub(crate) fn take(&self) -> Option<Told> {
+    pub(crate) fn take(&self) -> Option<Pending> {
         let take = |e: &Atomic<i32>| match e.load(Relaxed) {
             0 => 0,
             _ => e.xchg(0, Full),
         };
         let notes = [take(&self.receive), take(&self.send)];
-        notes.iter().any(|n| *n != 0).then(|| Told {
+        notes.iter().any(|n| *n != 0).then(|| Pending {
             receive: notes[0] != 0,
             to_pollers: !notes.contains(&NOTED),
         })

@@ -3,11 +3,11 @@
 //! Decision between SDP and TCP of an `IPPROTO_SDP` socket. `socket/ipproto` carries it out.
 
 use super::timers::Timer;
-use super::{Connection, Outcome, SdpSock, JOB_FALL_BACK};
+use super::{Connection, FallbackReason, SdpSock, JOB_FALL_BACK};
 use crate::sys::address::Address;
 use crate::sys::bindings as c;
 use crate::sys::errno::Errno;
-use crate::sys::net::family::Chosen;
+use crate::sys::net::family::FallbackState;
 use crate::sys::net::tcp::Name;
 use crate::sys::time::Jiffies;
 
@@ -66,7 +66,7 @@ pub(crate) struct Fallback {
     /// Protocols that the program wants; `None` if there is no choice.
     pub(crate) route: Option<Route>,
     /// Reason known in advance that it cannot be SDP.
-    pub(crate) only_tcp: Option<Outcome>,
+    pub(crate) only_tcp: Option<FallbackReason>,
     /// Destination of connect(2), as given.
     pub(crate) name: Name,
     /// Destination of connect(2), as parsed.
@@ -74,7 +74,7 @@ pub(crate) struct Fallback {
     /// True once the connection request is sent.
     pub(crate) asked: bool,
     /// Reason that SDP failed, or that the socket is TCP's.
-    pub(crate) why: Outcome,
+    pub(crate) why: FallbackReason,
     /// Socket whose turn is next in accept(2).
     pub(crate) tcp_next: bool,
 }
@@ -89,18 +89,18 @@ impl Fallback {
             name: Name::EMPTY,
             to: None,
             asked: false,
-            why: Outcome::Failed,
+            why: FallbackReason::Failed,
             tcp_next: false,
         }
     }
 
     /// Returns the state without a connection.
-    pub(crate) fn chosen(&self) -> Chosen {
+    pub(crate) fn chosen(&self) -> FallbackState {
         match self.phase {
-            Phase::Settled | Phase::Sdp => Chosen::Sdp,
-            Phase::Open => Chosen::Both,
-            Phase::Trying | Phase::Falling | Phase::Crossing => Chosen::Neither,
-            Phase::Tcp => Chosen::Tcp,
+            Phase::Settled | Phase::Sdp => FallbackState::Sdp,
+            Phase::Open => FallbackState::Both,
+            Phase::Trying | Phase::Falling | Phase::Crossing => FallbackState::Neither,
+            Phase::Tcp => FallbackState::Tcp,
         }
     }
 
@@ -143,14 +143,14 @@ impl Connection {
         match self.fallback.phase {
             Phase::Settled => {
                 if self.fallback.route.is_some() {
-                    self.stats.count_outcome(Outcome::Connected);
+                    self.stats.count_outcome(FallbackReason::Connected);
                 }
                 true
             }
             Phase::Trying => {
                 self.fallback.phase = Phase::Sdp;
                 self.timers.clear(Timer::Close);
-                self.stats.count_outcome(Outcome::Connected);
+                self.stats.count_outcome(FallbackReason::Connected);
                 true
             }
             _ => false,
@@ -167,7 +167,7 @@ impl Connection {
         match self.fallback.phase {
             Phase::Trying => {
                 self.fallback.phase = Phase::Falling;
-                self.fallback.why = Outcome::of(e);
+                self.fallback.why = FallbackReason::of(e);
                 self.timers.clear(Timer::Close);
                 sk.schedule(JOB_FALL_BACK);
                 true

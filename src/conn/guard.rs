@@ -5,7 +5,7 @@
 //! Its holder may find wakeups for others, which must not run under the lock. They are collected
 //! as [`Wakeups`] and delivered by the drop of the guard, after the lock.
 
-use super::closing::{Act, Event};
+use super::closing::{CloseAction, Event};
 use super::wakeups::Wakeups;
 use super::{rx_buffers, zcopy, Connection, SdpSock, JOB_PROGRESS};
 use crate::sys::errno::Errno;
@@ -68,7 +68,7 @@ impl SdpSock {
     /// Sends messages held back until the peer has drained its queue. Called by the peer's task;
     /// leaves the work to the holder of the lock, if there is one.
     pub(crate) fn go_on_for_peer(&self) {
-        self.data().taking.tell();
+        self.data().taking.notify();
         if let Some(connection) = self.data().connection.try_lock() {
             let mut guard = self.guard(connection);
             guard.deliver.is_peer = true;
@@ -113,10 +113,10 @@ impl<'a> Guard<'a> {
 
     /// Notifies callers that wait for space because all sockets had too much memory, if there is
     /// some.
-    pub(crate) fn look_for_memory(&mut self) {
+    pub(crate) fn check_memory(&mut self) {
         let (c, wakeups, sk) = self.split();
-        c.has_room_again(sk, wakeups);
-        if c.space_wanted || sk.is_room_wanted() {
+        c.has_space_again(sk, wakeups);
+        if c.space_wanted || sk.is_space_wanted() {
             c.await_memory(sk);
         }
     }
@@ -131,7 +131,7 @@ impl<'a> Guard<'a> {
     }
 
     /// [`Connection::close_on`].
-    pub(crate) fn close_on(&mut self, event: Event, error: Errno) -> Act {
+    pub(crate) fn close_on(&mut self, event: Event, error: Errno) -> CloseAction {
         let (connection, wakeups, sk) = self.split();
         connection.close_on(sk, event, error, wakeups)
     }
@@ -193,12 +193,12 @@ impl Deliver<'_> {
     /// Does deferred work without the lock, and delivers wakeups. Most holds of the lock need
     /// neither.
     #[inline(never)]
-    fn tell(&mut self) {
+    fn notify(&mut self) {
         self.serve();
         let wakeups = core::mem::take(&mut self.wakeups);
-        wakeups.tell(self.sk, !(self.polls && wakeups.is_known_to_pollers()));
+        wakeups.notify(self.sk, !(self.polls && wakeups.is_left_to_pollers()));
         if wakeups.attend {
-            self.attend();
+            self.drain();
         }
         if wakeups.disconnect {
             self.sk.start_disconnect();
@@ -206,13 +206,13 @@ impl Deliver<'_> {
     }
 
     /// Drains the closed socket of the peer, in place of its worker.
-    fn attend(&self) {
+    fn drain(&self) {
         let mut c = self.sk.connection();
-        let peer = c.endpoint.as_mut().and_then(|e| e.take_unattended());
+        let peer = c.endpoint.as_mut().and_then(|e| e.take_orphaned_peer());
         drop(c);
         // one that is not drained here has a worker
         if let Some(peer) = peer.filter(|_| !self.is_peer) {
-            peer.attend();
+            peer.drain();
         }
     }
 
@@ -256,7 +256,7 @@ impl Drop for Deliver<'_> {
     #[inline]
     fn drop(&mut self) {
         if !self.wakeups.is_empty() {
-            self.tell();
+            self.notify();
         }
         if !self.is_again && self.sk.data().taking.is_left() {
             self.sk.go_on();

@@ -115,7 +115,7 @@ pub(crate) fn keepalive_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
 /// Returns the time at which bytes have waited too long to arrive.
 pub(crate) fn user_timeout_due(sk: &SdpSock, c: &Connection) -> Option<Jiffies> {
     // bytes that wait for the peer's program do not wait for the peer
-    let waits = c.outstanding() > 0 && !c.awaits_taking();
+    let waits = c.outstanding() > 0 && !c.awaits_drain();
     if c.options.user_timeout == 0 || !waits || sk.state() == State::Close {
         return None;
     }

@@ -45,13 +45,13 @@ pub(crate) mod zcopy;
 pub(crate) use self::accept_queue::{BacklogSlot, Listener};
 pub(crate) use self::close::FIN_TIME;
 pub(crate) use self::options::{Options, Threshold};
-pub(crate) use self::outcome::Outcome;
+pub(crate) use self::outcome::FallbackReason;
 
 use self::busy_poll::BusyPoll;
 use self::closing::Closing;
 use self::cm::Cm;
 use self::cork::Cork;
-use self::events::{Events, Looker, Queue};
+use self::events::{Events, Notify, Queue};
 use self::fallback::Fallback;
 use self::keepalive::Heard;
 use self::polling::Polling;
@@ -62,7 +62,7 @@ use self::stats::Stats;
 use self::taking::Taking;
 use self::timers::{Timer, Timers};
 use self::wakeups::Wakeups;
-use self::zcopy::Direct;
+use self::zcopy::Zcopy;
 use crate::memory::budget::Account;
 use crate::memory::pressure;
 use crate::protocol::{self, Stall};
@@ -102,7 +102,7 @@ pub(crate) const JOB_FALL_BACK: u32 = 8;
 /// Hand over to accept(2): the data that it waits for has arrived (`TCP_DEFER_ACCEPT`).
 pub(crate) const JOB_ADMIT: u32 = 16;
 /// Handle a write fault on a block in flight.
-pub(crate) const JOB_TOUCHED: u32 = 32;
+pub(crate) const JOB_WRITE_FAULT: u32 = 32;
 /// Move bytes of such blocks, or send collected pages of files.
 pub(crate) const JOB_MOVE: u32 = 64;
 
@@ -122,7 +122,7 @@ pub(crate) struct Socket {
     taking: Taking,
     /// Number of waiting callers that have read everything.
     pub(crate) readers: Atomic<i32>,
-    /// Number of callers that wait for space to write ([`wait::RoomWanted`]).
+    /// Number of callers that wait for space to write ([`wait::SpaceWanted`]).
     writers: Atomic<i32>,
     /// Measurements for polling of readers before they sleep.
     busy_poll: BusyPoll,
@@ -190,14 +190,14 @@ impl SdpSock {
     /// Notifies the party that polls the completion queues. Returns true if this has to be a
     /// worker.
     fn needs_worker(&self, queue: Queue) -> bool {
-        match self.data().events.tell(queue, || self.has_pollers()) {
-            Looker::Caller => self.wake(),
-            Looker::Poller => {
+        match self.data().events.notify(queue, || self.has_pollers()) {
+            Notify::Caller => self.wake(),
+            Notify::Poller => {
                 self.wake_pollers();
                 self.set_timer(POLLERS_TIME);
             }
-            Looker::Worker => return true,
-            Looker::Taker => {}
+            Notify::Worker => return true,
+            Notify::Taker => {}
         }
         false
     }
@@ -226,7 +226,7 @@ pub(crate) struct Connection {
     /// Options.
     pub(crate) options: Options,
     /// Zero copy.
-    pub(crate) direct: Direct,
+    pub(crate) zcopy: Zcopy,
     /// Counters.
     pub(crate) stats: Stats,
     /// State of closing.
@@ -261,7 +261,7 @@ impl Connection {
             slot: None,
             fallback: Fallback::new(),
             options: Options::new(),
-            direct: Direct::new(),
+            zcopy: Zcopy::new(),
             stats: Stats::new(),
             closing: Closing::new(),
             cork: Cork::new(),
@@ -290,7 +290,7 @@ impl Connection {
         ] {
             self.timers.clear(timer);
         }
-        self.direct.forget();
+        self.zcopy.forget();
         self.closing.renew();
         self.cork = Cork::new();
         self.polling.reset();
@@ -344,7 +344,7 @@ impl Connection {
 
     fn poll(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         self.take_events(sk, wakeups);
-        sk.data().taking.look();
+        sk.data().taking.check();
         let mut budget = 0..BUDGET;
         while self.connected() {
             while !budget.is_empty() {
@@ -355,14 +355,14 @@ impl Connection {
                 self.stats.receive_completions += 1;
                 self.received(sk, c, wakeups);
             }
-            if self.direct.has_lent() {
+            if self.zcopy.has_lent() {
                 // Saves a turn where they complete at once. Errors occur again in `transmit`.
                 let _ = self.end_access();
             }
             self.poll_send(sk, wakeups);
             self.retire_blocks(sk, wakeups);
-            self.look_for_writers(sk);
-            self.look_for_collection(sk);
+            self.check_for_writers(sk);
+            self.check_collection(sk);
             self.refill(sk, wakeups);
             self.transmit(sk, wakeups);
             let waits = self.waits_for_completion(sk);
@@ -415,7 +415,7 @@ impl Connection {
                     self.fin_acked(sk, wakeups);
                 }
                 self.heard.progress(jiffies());
-                self.has_room_again(sk, wakeups);
+                self.has_space_again(sk, wakeups);
             }
             SendCompletion::Failed { status } => self.failed(sk, status, wakeups),
             SendCompletion::Moved { cookie, len } => self.moved(cookie, len, wakeups),
@@ -424,8 +424,8 @@ impl Connection {
     }
 
     /// Notifies waiters if there is space again.
-    fn has_room_again(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
-        let wanted = self.space_wanted || sk.is_room_wanted();
+    fn has_space_again(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
+        let wanted = self.space_wanted || sk.is_space_wanted();
         if wanted && self.writable(sk) {
             wakeups.writable = true;
             self.space_wanted = false;
@@ -439,7 +439,7 @@ impl Connection {
         let unsent = self.options.not_sent_lowat;
         sk.sndbuf().saturating_sub(queued) >= queued / 2
             && queued < sk.sndbuf()
-            && (self.tx.has_room() && self.direct.has_room() || !self.connected())
+            && (self.tx.has_space() && self.zcopy.has_space() || !self.connected())
             && (unsent == 0 || self.tx.unsent() < unsent as usize)
             && !self.lacks_memory()
     }

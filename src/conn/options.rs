@@ -2,7 +2,7 @@
 
 //! Socket options of a connection.
 
-use super::zcopy::policy::SMALLEST as SMALLEST_DIRECT;
+use super::zcopy::policy::SMALLEST as SMALLEST_ZCOPY;
 use super::SdpSock;
 use crate::sys::bindings as c;
 use crate::sys::net::params;
@@ -13,7 +13,7 @@ pub(crate) enum Threshold {
     Never,
     /// Sends of at least this many bytes.
     From(usize),
-    /// Sends of at least [`SMALLEST_DIRECT`] bytes, where measurement shows a gain.
+    /// Sends of at least [`SMALLEST_ZCOPY`] bytes, where measurement shows a gain.
     Adaptive,
 }
 
@@ -23,7 +23,7 @@ impl Threshold {
         match self {
             Threshold::Never => None,
             Threshold::From(n) => Some(n),
-            Threshold::Adaptive => Some(SMALLEST_DIRECT),
+            Threshold::Adaptive => Some(SMALLEST_ZCOPY),
         }
     }
 }

@@ -13,7 +13,7 @@ named_enum! {
     /// Way that a connection was made, or reason that the socket is TCP's.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(usize)]
-    pub(crate) enum Outcome {
+    pub(crate) enum FallbackReason {
         /// connect(2) by SDP.
         Connected = "connected by SDP",
         /// accept(2) of a connection by SDP.
@@ -43,24 +43,26 @@ named_enum! {
     }
 }
 
-impl Outcome {
+impl FallbackReason {
     /// Returns the reason that no port or address suits both.
     pub(crate) fn of_port(e: Error) -> Self {
         if e == EADDRINUSE.into() {
-            Outcome::Port
+            FallbackReason::Port
         } else {
-            Outcome::Address
+            FallbackReason::Address
         }
     }
 
     /// Returns the reason that SDP failed.
     pub(crate) fn of(e: Errno) -> Self {
         match e {
-            ECONNREFUSED => Outcome::Refused,
-            ENETUNREACH | EHOSTUNREACH | ENETDOWN | EADDRNOTAVAIL | ENODEV => Outcome::Unreachable,
-            ETIMEDOUT => Outcome::NoAnswer,
-            ENOBUFS => Outcome::Limit,
-            _ => Outcome::Failed,
+            ECONNREFUSED => FallbackReason::Refused,
+            ENETUNREACH | EHOSTUNREACH | ENETDOWN | EADDRNOTAVAIL | ENODEV => {
+                FallbackReason::Unreachable
+            }
+            ETIMEDOUT => FallbackReason::NoAnswer,
+            ENOBUFS => FallbackReason::Limit,
+            _ => FallbackReason::Failed,
         }
     }
 }

@@ -60,7 +60,7 @@ impl Connection {
     /// Arms the notifications, that of send completions only if something waits for one. Returns
     /// false if a completion has arrived meanwhile.
     pub(super) fn arm(&mut self, sk: &SdpSock, wait_sent: bool) -> bool {
-        let (notify_on, awaits_taking) = (self.notify_on(sk), self.awaits_taking());
+        let (notify_on, awaits_drain) = (self.notify_on(sk), self.awaits_drain());
         let Some(endpoint) = self.endpoint.as_mut() else {
             return true;
         };
@@ -70,7 +70,7 @@ impl Connection {
             polling.armed = armed.then_some(notify_on);
         }
         let send_armed = !wait_sent || endpoint.arm_send() == Arming::Armed;
-        let taking_armed = !awaits_taking || endpoint.arm_taking() == Arming::Armed;
+        let taking_armed = !awaits_drain || endpoint.arm_drain() == Arming::Armed;
         send_armed && taking_armed && polling.armed.is_some()
     }
 
@@ -78,7 +78,7 @@ impl Connection {
     /// [`Self::end_polling`] reverses it.
     pub(crate) fn begin_polling(&mut self) -> bool {
         let endpoint = self.endpoint.as_ref();
-        let polls = endpoint.is_some_and(|c| !c.knows_solicited());
+        let polls = endpoint.is_some_and(|c| !c.has_solicited_events());
         self.polling.callers = self.polling.callers.saturating_add(polls.into());
         polls
     }
@@ -93,7 +93,7 @@ impl Connection {
     pub(crate) fn has_completion(&mut self, sk: &SdpSock) -> bool {
         let sent = self.waits_for_completion(sk);
         let endpoint = self.endpoint.as_mut();
-        endpoint.is_some_and(|c| c.look(sent))
+        endpoint.is_some_and(|c| c.has_completion(sent))
     }
 
     /// Returns true if no notification is needed, since all waiters poll the queues. Pollers are
@@ -108,16 +108,19 @@ impl Connection {
     /// sender's hands would only be in the way. A caller that begins to wait or poll, or has
     /// waited, repeats this decision.
     pub(super) fn notify_on(&self, sk: &SdpSock) -> NotifyOn {
-        let looks_itself = self.endpoint.as_ref().is_some_and(|c| c.knows_solicited())
+        let polls_itself = self
+            .endpoint
+            .as_ref()
+            .is_some_and(|c| c.has_solicited_events())
             && sk.state() == State::Established
             && !self.closing.is_orphaned()
             && self.slot.is_none()
             && !self.polling.notify_each
-            && (self.tx.unsent() == 0 || self.awaits_taking() || self.held == Some(Stall::Corked))
+            && (self.tx.unsent() == 0 || self.awaits_drain() || self.held == Some(Stall::Corked))
             && self.held != Some(Stall::Credits)
             && !sk.data().events.are_awaited()
             && !sk.is_watched();
-        match looks_itself {
+        match polls_itself {
             true => NotifyOn::Solicited,
             false => NotifyOn::Next,
         }
@@ -144,7 +147,7 @@ impl Connection {
             || self.slot.is_some()
             || self.tx.unsent() > 0
             || self.held.is_some()
-            || self.direct.has_detached()
+            || self.zcopy.has_detached()
     }
 
     /// Returns true if nothing can be sent before the peer grants credits or has drained its
@@ -152,31 +155,34 @@ impl Connection {
     pub(crate) fn is_stalled(&self, sk: &SdpSock) -> bool {
         let waits = match self.held {
             Some(Stall::Credits) => self.polling.armed == Some(NotifyOn::Next),
-            _ => self.awaits_taking() && self.tx.unsent() < self.max_payload() as usize,
+            _ => self.awaits_drain() && self.tx.unsent() < self.max_payload() as usize,
         };
         waits && !sk.data().events.are_noted()
     }
 
     /// Returns true if small messages wait until the local peer has drained those before. The
     /// peer's task sends them then.
-    pub(super) fn awaits_taking(&self) -> bool {
+    pub(super) fn awaits_drain(&self) -> bool {
         self.held == Some(Stall::InFlight)
-            && self.endpoint.as_ref().is_some_and(|e| e.knows_solicited())
+            && self
+                .endpoint
+                .as_ref()
+                .is_some_and(|e| e.has_solicited_events())
     }
 
     /// Returns true if messages may arrive without a notification.
-    pub(crate) fn looks_itself(&self) -> bool {
+    pub(crate) fn polls_itself(&self) -> bool {
         self.polling.armed == Some(NotifyOn::Solicited)
     }
 
     /// Returns true if there may be completions that nobody has polled.
-    pub(crate) fn may_have_news(&self, sk: &SdpSock) -> bool {
-        self.looks_itself() || sk.data().events.are_noted()
+    pub(crate) fn may_have_events(&self, sk: &SdpSock) -> bool {
+        self.polls_itself() || sk.data().events.are_noted()
     }
 
     /// Returns true if bytes have arrived without a notification.
-    pub(crate) fn is_untold(&self) -> bool {
-        self.looks_itself() && self.has_untaken()
+    pub(crate) fn is_pending(&self) -> bool {
+        self.polls_itself() && self.has_untaken()
     }
 
     /// Returns true if the endpoint reports bytes that were not polled.
@@ -188,12 +194,12 @@ impl Connection {
     pub(super) fn waits_for_completion(&self, sk: &SdpSock) -> bool {
         let closing =
             self.protocol.as_ref().is_some_and(|p| p.send_closed()) && !self.closing.fin_is_acked();
-        let writers = sk.is_room_wanted();
+        let writers = sk.is_space_wanted();
         let held = match self.held {
             Some(Stall::Wire) => true,
-            Some(Stall::InFlight) => !self.awaits_taking(),
+            Some(Stall::InFlight) => !self.awaits_drain(),
             _ => false,
         };
-        held || writers || self.space_wanted || closing || self.direct.is_busy()
+        held || writers || self.space_wanted || closing || self.zcopy.is_busy()
     }
 }

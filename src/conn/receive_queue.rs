@@ -113,7 +113,7 @@ impl ReceiveQueue {
     }
 
     /// Reserves capacity for `more` messages. Returns false if there is no memory.
-    pub(crate) fn make_room(&mut self, more: usize) -> bool {
+    pub(crate) fn make_space(&mut self, more: usize) -> bool {
         let need = self.buffers.len().saturating_add(more);
         need <= self.buffers.capacity()
             || (need <= MAX_SLOTS
@@ -127,7 +127,7 @@ impl ReceiveQueue {
     ///
     /// # Errors
     ///
-    /// The buffer, if there is no capacity, which [`ReceiveQueue::make_room`] rules out.
+    /// The buffer, if there is no capacity, which [`ReceiveQueue::make_space`] rules out.
     pub(crate) fn push(
         &mut self,
         buffer: Buffer,

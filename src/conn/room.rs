@@ -5,7 +5,7 @@
 
 /// Returns the result of the `first` check if it has found space. Otherwise registers a waiter
 /// (`ask`) and then checks again (`look`): space that appears after the second check is notified.
-pub(crate) fn last_look<T>(
+pub(crate) fn last_check<T>(
     first: T,
     is_full: impl FnOnce(&T) -> bool,
     ask: impl FnOnce(),

@@ -141,7 +141,7 @@ impl Connection {
             return self.done_with_error(sk, EPROTO, wakeups);
         }
         // waiting readers may advertise now
-        wakeups.direct |= message.mid == Mid::ModeChange;
+        wakeups.zcopy |= message.mid == Mid::ModeChange;
         match message.event {
             Event::PeerClosed => {
                 self.sink_void(wakeups);

@@ -189,12 +189,12 @@ impl Connection {
     pub(crate) fn begin_with(&mut self, sk: &SdpSock, large: Option<LargeRight>) {
         self.rx_buffers.large = large;
         if self.rx_buffers.size as usize > MIDDLE_CHUNK {
-            self.widen(sk);
+            self.grow(sk);
         }
     }
 
     /// Grows to the number of receive buffers for the program's end of a large flow.
-    fn widen(&mut self, sk: &SdpSock) {
+    fn grow(&mut self, sk: &SdpSock) {
         let Some(endpoint) = &self.endpoint else {
             return;
         };
@@ -316,7 +316,7 @@ impl Connection {
         };
         for _ in posted..target {
             let posted = usize::from(endpoint.posted_receives());
-            if !self.rx.make_room(posted.saturating_add(1)) {
+            if !self.rx.make_space(posted.saturating_add(1)) {
                 break;
             }
             let Some(buffer) = self.rx_buffers.spare.pop() else {
@@ -435,7 +435,7 @@ pub(crate) fn resize(sk: &SdpSock) {
                 let _ = rx_buffers.spare.push_within_capacity(b);
             }
             c.stats.resizes += 1;
-            c.widen(sk);
+            c.grow(sk);
         } else {
             // the size stays the same, and the reply contains it
             protocol.resize_receive(rx_buffers.size.saturating_add(header_aside), posted);
@@ -479,14 +479,14 @@ pub(crate) fn stock(sk: &SdpSock, gfp: Flags) -> Wakeups {
 
 /// Allocates the memory of the peer's buffers that local messages wait for, as far as there is
 /// some.
-fn supply(sk: &SdpSock) {
+fn refill(sk: &SdpSock) {
     let lacking = || sk.connection().endpoint.as_ref()?.lacks_memory();
     while let Some(size) = lacking() {
         let Ok(buffer) = Buffer::new(size, GFP_KERNEL) else {
             return;
         };
         if let Some(endpoint) = &mut sk.connection().endpoint {
-            endpoint.supply(buffer);
+            endpoint.refill(buffer);
         }
     }
 }
@@ -495,6 +495,6 @@ fn supply(sk: &SdpSock) {
 /// Context: worker, which may wait for memory.
 pub(crate) fn restock(sk: &SdpSock) {
     sk.connection().timers.clear(Timer::Memory);
-    supply(sk);
+    refill(sk);
     sk.deliver(stock(sk, GFP_KERNEL));
 }

@@ -48,7 +48,7 @@ impl Chunk {
         self.start.wrapping_add(self.len.into())
     }
 
-    fn has_room(&self) -> bool {
+    fn has_space(&self) -> bool {
         !self.sealed && self.len() < self.buffer.capacity()
     }
 
@@ -138,7 +138,7 @@ impl SendQueue {
     }
 
     /// Returns true if another chunk fits.
-    pub(crate) fn has_room(&self) -> bool {
+    pub(crate) fn has_space(&self) -> bool {
         !self.chunks.is_full()
     }
 
@@ -155,7 +155,7 @@ impl SendQueue {
     /// Opens the chunk for the next bytes: the last one if it has space, else an unused one of at
     /// least `size`. `None`: the caller makes one and calls [`SendQueue::open_new`].
     pub(crate) fn open(&mut self, size: usize) -> Option<OpenChunk> {
-        if self.chunks.back_mut().is_some_and(|c| c.has_room()) {
+        if self.chunks.back_mut().is_some_and(|c| c.has_space()) {
             return self.open_last();
         }
         let at = self.spare.iter().rposition(|b| b.capacity() >= size)?;
@@ -311,7 +311,7 @@ impl SendQueue {
     pub(crate) fn needs_little(&self) -> bool {
         let last = self.chunks.len().checked_sub(1);
         let last = last.and_then(|i| self.chunks.get(i));
-        !self.spare.is_empty() || last.is_none_or(Chunk::has_room)
+        !self.spare.is_empty() || last.is_none_or(Chunk::has_space)
     }
 
     /// Drops everything and frees all memory.

@@ -5,7 +5,7 @@
 //! Each connection has its own counters, under its lock. The namespace sums those of destroyed
 //! connections; a reader of `/proc/net/sdpstats` adds those of living ones.
 
-use super::Outcome;
+use super::FallbackReason;
 use crate::memory::protect::Refusal;
 use crate::protocol::{Mid, Violation};
 use core::num::Wrapping;
@@ -34,8 +34,8 @@ macro_rules! counters {
             pub(crate) sent: [u64; MIDS],
             /// Messages received, by [`Mid::index`].
             pub(crate) received: [u64; MIDS],
-            /// Outcomes of `IPPROTO_SDP` sockets, by [`Outcome::index`].
-            pub(crate) outcomes: [u64; Outcome::ALL.len()],
+            /// Outcomes of `IPPROTO_SDP` sockets, by [`FallbackReason::index`].
+            pub(crate) outcomes: [u64; FallbackReason::ALL.len()],
             /// Blocks that were not protected, by [`Refusal::index`].
             pub(crate) async_refused: [u64; Refusal::COUNT],
             /// Connections aborted for a protocol violation, by [`Violation::index`].
@@ -48,7 +48,7 @@ macro_rules! counters {
                     $($name: Wrapping(0),)*
                     sent: [0; MIDS],
                     received: [0; MIDS],
-                    outcomes: [0; Outcome::ALL.len()],
+                    outcomes: [0; FallbackReason::ALL.len()],
                     async_refused: [0; Refusal::COUNT],
                     violations: [0; Violation::COUNT],
                 }
@@ -152,7 +152,7 @@ impl Stats {
     }
 
     /// Counts the outcome of an `IPPROTO_SDP` socket.
-    pub(crate) fn count_outcome(&mut self, o: Outcome) {
+    pub(crate) fn count_outcome(&mut self, o: FallbackReason) {
         count(&mut self.outcomes, o.index());
     }
 }

@@ -36,12 +36,12 @@ impl Taking {
     }
 
     /// Records that the peer has drained its queue. Its task tries the lock afterwards.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn notify(&self) {
         self.told.xchg(1, Full);
     }
 
     /// Consumes the record; the caller polls afterwards. Called under the connection's lock.
-    pub(crate) fn look(&self) {
+    pub(crate) fn check(&self) {
         if self.told.load(Relaxed) != 0 {
             self.told.xchg(0, Full);
         }

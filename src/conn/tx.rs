@@ -6,7 +6,7 @@ use super::send_queue::LARGE_CHUNK;
 use super::stats;
 use super::timers::Timer;
 use super::wakeups::Wakeups;
-use super::zcopy::ahead::Ahead;
+use super::zcopy::ahead::NextTx;
 use super::{Connection, SdpSock, CORK_TIME, FIN};
 use crate::protocol::{Block, Mid, Offer, Outgoing, Stall, Transmit, PAYLOAD_CREDITS};
 use crate::sys::debug::debug;
@@ -30,7 +30,7 @@ impl Connection {
     /// Sends what may be sent.
     pub(super) fn transmit(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         let mut failed = None;
-        if self.direct.has_lent() {
+        if self.zcopy.has_lent() {
             failed = self.end_access().and_then(|()| self.read_on(wakeups)).err();
         }
         if !self.connected() {
@@ -76,8 +76,8 @@ impl Connection {
             if let Err(e) = endpoint.flush() {
                 failed = Some(e);
             }
-            wakeups.attend |= endpoint.has_unattended();
-            wakeups.copy_job |= self.direct.has_lent() && endpoint.has_copy_job();
+            wakeups.attend |= endpoint.has_orphaned_peer();
+            wakeups.copy_job |= self.zcopy.has_lent() && endpoint.has_copy_job();
             if endpoint.lacks_memory().is_some() {
                 self.is_short(sk);
             }
@@ -103,7 +103,7 @@ impl Connection {
             return true;
         };
         self.tx.unsent() == 0
-            && !self.direct.has_lent()
+            && !self.zcopy.has_lent()
             && protocol.is_idle(endpoint.posted_receives(), self.reader_waits(sk))
     }
 
@@ -119,14 +119,14 @@ impl Connection {
         &mut self,
         sk: &SdpSock,
         sink: Option<Block>,
-    ) -> Result<(Outgoing, Ahead), Option<Stall>> {
+    ) -> Result<(Outgoing, NextTx), Option<Stall>> {
         let ahead = self.ahead();
         let reader_waits = self.reader_waits(sk);
         let (Some(endpoint), Some(protocol)) = (self.endpoint.as_ref(), self.protocol.as_mut())
         else {
             return Err(None);
         };
-        if endpoint.send_room() == 0 {
+        if endpoint.send_space() == 0 {
             return Err(Some(Stall::Wire));
         }
         let offer = Offer {
@@ -170,20 +170,19 @@ impl Connection {
     fn post_source(&mut self, sk: &SdpSock, message: &Outgoing) -> Result {
         self.note_sent(sk, message);
         let endpoint = self.endpoint.as_mut().ok_or(EINVAL)?;
-        self.direct.advertise(endpoint, message, self.tx.sent())
+        self.zcopy.advertise(endpoint, message, self.tx.sent())
     }
 
     /// Advertises the memory of a receive call.
     fn post_sink(&mut self, sk: &SdpSock, message: &Outgoing) -> Result {
         self.note_sent(sk, message);
         let endpoint = self.endpoint.as_mut().ok_or(EINVAL)?;
-        self.direct
-            .advertise_sink(endpoint, message, self.tx.sent())
+        self.zcopy.advertise_sink(endpoint, message, self.tx.sent())
     }
 
     /// Posts any other message, with payload of what may go of the stream.
     #[inline]
-    fn post(&mut self, sk: &SdpSock, message: &Outgoing, ahead: &Ahead) -> Result {
+    fn post(&mut self, sk: &SdpSock, message: &Outgoing, ahead: &NextTx) -> Result {
         let (Some(endpoint), Some(protocol)) = (self.endpoint.as_mut(), self.protocol.as_ref())
         else {
             return Err(EINVAL);
@@ -259,14 +258,18 @@ impl Connection {
                 let credits = self.protocol.as_ref().map_or(0, |p| p.credits());
                 trace::credit_stall(sk, credits, self.tx.unsent());
             }
-            if self.endpoint.as_ref().is_some_and(|c| c.knows_solicited()) {
+            if self
+                .endpoint
+                .as_ref()
+                .is_some_and(|c| c.has_solicited_events())
+            {
                 self.set_timer(sk, Timer::Kick, KICK_TIME);
             }
         }
         self.held = held;
-        sk.data().taking.set_awaited(self.awaits_taking());
+        sk.data().taking.set_awaited(self.awaits_drain());
         self.cork.settle();
-        if held != Some(Stall::Corked) && !self.awaits_taking() && !self.is_collecting() {
+        if held != Some(Stall::Corked) && !self.awaits_drain() && !self.is_collecting() {
             self.timers.clear(Timer::Cork);
         } else if !self.timers.is_set(Timer::Cork) {
             self.set_timer(sk, Timer::Cork, CORK_TIME);

@@ -7,7 +7,7 @@
 
 use super::busy_poll::BusyPoll;
 use super::{SdpSock, Socket};
-use crate::sys::net::sock::{is_crowded, signal_pending, Locked};
+use crate::sys::net::sock::{cpu_contended, signal_pending, Locked};
 use crate::sys::time::Jiffies;
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
@@ -20,9 +20,9 @@ const SPINS: u32 = 8;
 /// Registration of a caller that waits for space to write, from before its last check until after
 /// the wait: space that appears after the check is notified. Other space is not, which would wake
 /// callers that wait for something else.
-pub(crate) struct RoomWanted<'a>(&'a Socket);
+pub(crate) struct SpaceWanted<'a>(&'a Socket);
 
-impl Drop for RoomWanted<'_> {
+impl Drop for SpaceWanted<'_> {
     fn drop(&mut self) {
         self.0.writers.fetch_sub(1, Relaxed);
     }
@@ -31,13 +31,13 @@ impl Drop for RoomWanted<'_> {
 impl SdpSock {
     /// Registers a caller that waits for space. It checks for space afterwards, with the
     /// connection's lock.
-    pub(crate) fn want_room(&self) -> RoomWanted<'_> {
+    pub(crate) fn await_space(&self) -> SpaceWanted<'_> {
         self.data().writers.fetch_add(1, Relaxed);
-        RoomWanted(self.data())
+        SpaceWanted(self.data())
     }
 
     /// Returns true if a caller waits for space.
-    pub(crate) fn is_room_wanted(&self) -> bool {
+    pub(crate) fn is_space_wanted(&self) -> bool {
         self.data().writers.load(Relaxed) > 0
     }
 
@@ -46,7 +46,7 @@ impl SdpSock {
     /// stays where it is.
     fn watch(&self, seq: i32, limit: Delta, polls: bool) -> bool {
         let start = Instant::<Monotonic>::now();
-        let waits = || self.event_seq() == seq && !signal_pending() && !is_crowded();
+        let waits = || self.event_seq() == seq && !signal_pending() && !cpu_contended();
         let mut spins = 0_u32;
         while waits() && start.elapsed() < limit {
             spins = spins.wrapping_add(1) % SPINS;
@@ -73,7 +73,7 @@ impl SdpSock {
     }
 
     /// [`SdpSock::wait`] for the peer to read an advert.
-    pub(crate) fn wait_for_taking(
+    pub(crate) fn wait_for_drain(
         &self,
         lock: &mut Locked<'_>,
         seq: i32,
@@ -91,7 +91,7 @@ impl SdpSock {
     ) -> Result<isize> {
         let limit = busy_poll.limit();
         // before the first check, which arms the queues otherwise
-        let polls = limit > Delta::ZERO && !is_crowded() && self.connection().begin_polling();
+        let polls = limit > Delta::ZERO && !cpu_contended() && self.connection().begin_polling();
         self.looking(lock, || {
             // without the caller's work for its peer before and after
             let start = Instant::<Monotonic>::now();

@@ -26,7 +26,7 @@ pub(crate) struct Wakeups {
     /// The data that accept(2) waits for has arrived (`TCP_DEFER_ACCEPT`).
     pub(crate) admit: bool,
     /// Zero copy has made progress.
-    pub(crate) direct: bool,
+    pub(crate) zcopy: bool,
     /// The transport has a copy job for the task that delivers the wakeups.
     pub(crate) copy_job: bool,
     /// Memory of sent blocks is to be released.
@@ -52,7 +52,7 @@ impl Wakeups {
         self.urgent |= o.urgent;
         self.hup |= o.hup;
         self.admit |= o.admit;
-        self.direct |= o.direct;
+        self.zcopy |= o.zcopy;
         self.copy_job |= o.copy_job;
         self.released |= o.released;
         self.buffers |= o.buffers;
@@ -72,7 +72,7 @@ impl Wakeups {
             urgent,
             hup,
             admit,
-            direct,
+            zcopy,
             copy_job,
             released,
             buffers,
@@ -83,22 +83,22 @@ impl Wakeups {
         } = *self;
         let told = readable | writable | state | error | urgent | hup;
         let served = copy_job | released | buffers | attend | disconnect;
-        !(told | admit | direct | served)
+        !(told | admit | zcopy | served)
     }
 
     /// Returns true if the pollers were woken for all of these events.
-    pub(super) fn is_known_to_pollers(&self) -> bool {
+    pub(super) fn is_left_to_pollers(&self) -> bool {
         self.events > 0 && self.to_pollers == self.events
     }
 
     /// Wakes the waiters, and the pollers unless excluded. The connection's lock is not held.
-    pub(super) fn tell(self, sk: &SockCore, pollers: bool) {
+    pub(super) fn notify(self, sk: &SockCore, pollers: bool) {
         if self.state && pollers {
             // before the waiter continues: later it would look like a result of the waiter's own
             // action
             sk.state_changed();
         }
-        if self.readable || self.writable || self.state || self.error || self.direct {
+        if self.readable || self.writable || self.state || self.error || self.zcopy {
             sk.wake();
         }
         if self.admit {

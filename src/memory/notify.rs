@@ -2,8 +2,8 @@
 
 //! Notification of released memory, and its accounting.
 
-use super::protect::Flight;
-use crate::sys::net::notice::PieceNotice;
+use super::protect::InFlight;
+use crate::sys::net::notice::ZerocopyPiece;
 use kernel::sync::atomic::AtomicFlag;
 use kernel::sync::Arc;
 
@@ -11,14 +11,14 @@ use kernel::sync::Arc;
 /// of the pages, notifies.
 pub(crate) enum Notify {
     /// A call with `MSG_ZEROCOPY`.
-    Call(PieceNotice),
+    Call(ZerocopyPiece),
     /// Tasks that wait to write to it.
-    Protected(#[expect(dead_code, reason = "held until it is dropped")] Flight),
+    Protected(#[expect(dead_code, reason = "held until it is dropped")] InFlight),
 }
 
 /// Accounting of memory against its user's `RLIMIT_MEMLOCK`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Counted {
+pub(crate) enum Accounting {
     /// By the pinning code.
     Here,
     /// By the pinning code; always pins again, even if the memory has stayed pinned.

@@ -26,8 +26,8 @@ mod protected;
 mod spliced;
 
 use super::budget::{Account, Charge, Use};
-use super::notify::{Counted, Notify, Watch};
-use crate::sys::deferred::Deferred;
+use super::notify::{Accounting, Notify, Watch};
+use crate::sys::deferred::DropInWorker;
 use crate::sys::net::message::{RecvMsg, SendMsg};
 use crate::sys::net::params;
 use crate::sys::pin::{Locked, Pages, PinTerm, Unpinnable, PAGE};
@@ -114,11 +114,11 @@ impl Pinning {
         })
     }
 
-    fn piece(&self) -> Result<Deferred<PinnedBlock>> {
+    fn piece(&self) -> Result<DropInWorker<PinnedBlock>> {
         if self.most_pages() == 0 {
             return Err(ENODEV);
         }
-        Deferred::new(PinnedBlock {
+        DropInWorker::new(PinnedBlock {
             memory: UserMemory::new(self.mapper.as_ref(), self.most_pages())?,
             charge: None,
             locked: None,
@@ -153,7 +153,7 @@ impl PinnedBlock {
         &mut self,
         account: &Arc<Account>,
         purpose: Use,
-        (pages, counted): (usize, Counted),
+        (pages, counted): (usize, Accounting),
         for_peer: bool,
         pin: impl FnOnce(&mut Pages) -> Result<usize, Unpinnable>,
     ) -> Result<usize, Refusal> {
@@ -167,7 +167,7 @@ impl PinnedBlock {
             Refusal::Budget
         })?;
         let locked = match counted {
-            Counted::ByNotice => None,
+            Accounting::ByNotice => None,
             _ => Some(Locked::new(pages).ok_or_else(|| {
                 account.count_unlockable();
                 watch::shrink(pages);
@@ -201,9 +201,9 @@ impl Drop for PinnedBlock {
 pub(crate) struct Pinned {
     pinning: Pinning,
     /// `None` while it is idle. Its drop unpins, and destroys the region, which sleeps.
-    piece: Option<Deferred<PinnedBlock>>,
+    piece: Option<DropInWorker<PinnedBlock>>,
     /// Watches what is pinned, if it may stay so; has it while it is idle.
-    watched: Option<Watched<Deferred<PinnedBlock>>>,
+    watched: Option<Watched<DropInWorker<PinnedBlock>>>,
 }
 
 impl Pinned {
@@ -232,7 +232,7 @@ impl Pinned {
             true => piece,
             false => piece.and_then(|_| from.run(most)),
         };
-        let how = (hold, Counted::Here);
+        let how = (hold, Accounting::Here);
         self.pin(account, Use::Send, piece, how, |pages, len, hold| {
             from.pin(pages, len, hold)
         })
@@ -244,7 +244,7 @@ impl Pinned {
         &mut self,
         from: &mut SendMsg<'_>,
         most: usize,
-        how: (PinTerm, Counted),
+        how: (PinTerm, Accounting),
         account: &Arc<Account>,
     ) -> Result<usize, Refusal> {
         self.pin_seen(from, most, how, account, &mut |_, _| ())
@@ -274,7 +274,7 @@ impl Pinned {
         account: &Arc<Account>,
     ) -> Result<usize, Refusal> {
         let piece = to.piece(most);
-        let how = (hold, Counted::Here);
+        let how = (hold, Accounting::Here);
         self.pin(account, Use::Receive, piece, how, |pages, len, hold| {
             to.pin(pages, len, hold)
         })
@@ -291,12 +291,12 @@ impl Pinned {
         account: &Arc<Account>,
         purpose: Use,
         piece: Option<(usize, usize)>,
-        (hold, counted): (PinTerm, Counted),
+        (hold, counted): (PinTerm, Accounting),
         mut pin: impl FnMut(&mut Pages, usize, PinTerm) -> Result<usize, Unpinnable>,
     ) -> Result<usize, Refusal> {
         let (address, len) = self.cut(piece.ok_or(Refusal::NotUser)?);
         // memory that is not one piece of a program's has the offset in its first page as address
-        let cache = counted != Counted::HereAnew && self.pinning.caches() && address >= PAGE;
+        let cache = counted != Accounting::HereAnew && self.pinning.caches() && address >= PAGE;
         let for_peer = hold == PinTerm::Long;
         let hold = self.pinning.term(hold);
         if let Some(watched) = self.watched.take() {

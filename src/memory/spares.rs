@@ -23,15 +23,15 @@ pub(crate) fn count() -> usize {
 }
 
 /// Spare blocks, the oldest first. May be dropped in any context.
-pub(crate) struct Spares {
+pub(crate) struct BlockPool {
     blocks: KVec<Pinned>,
     /// Set by each use.
     used: bool,
 }
 
-impl Spares {
+impl BlockPool {
     pub(crate) const fn new() -> Self {
-        Spares {
+        BlockPool {
             blocks: KVec::new(),
             used: false,
         }
@@ -76,7 +76,7 @@ impl Spares {
     }
 }
 
-impl Drop for Spares {
+impl Drop for BlockPool {
     fn drop(&mut self) {
         ALL.fetch_sub(self.blocks.len() as i64, Relaxed);
     }

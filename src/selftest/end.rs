@@ -9,7 +9,7 @@ use crate::sys::errno::ENOBUFS;
 use crate::sys::net::selftest::{destination, source};
 use crate::sys::pin::PinTerm;
 use crate::transport::{
-    Access, Completion, Endpoint, Key, Loan, Pinning, SendCompletion, Status, Transport,
+    Access, BlockId, Completion, Endpoint, Key, Pinning, SendCompletion, Status, Transport,
 };
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -111,7 +111,7 @@ impl End {
         (address, len): (usize, usize),
         written: bool,
         term: PinTerm,
-    ) -> Result<Loan> {
+    ) -> Result<BlockId> {
         let piece = match written {
             true => destination(address, len, |d| d.piece(len))?,
             false => source(address, len, |s| s.piece(len))?,
@@ -140,7 +140,7 @@ impl End {
         &mut self,
         what: (usize, usize),
         access: Access,
-    ) -> Result<(Loan, Key)> {
+    ) -> Result<(BlockId, Key)> {
         let loan = self.lend(what, access == Access::Write, PinTerm::Long)?;
         let key = self.on(|c| {
             c.register(loan, access)
@@ -150,7 +150,7 @@ impl End {
     }
 
     /// Takes memory back for reuse.
-    pub(super) fn take_back(&mut self, loan: Loan) -> Result {
+    pub(super) fn take_back(&mut self, loan: BlockId) -> Result {
         let mut p = self.on(|c| c.reclaim(loan))??;
         p.release();
         self.on(|c| c.spares().keep(p))

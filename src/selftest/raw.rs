@@ -32,7 +32,7 @@ use crate::sys::errno::EAGAIN;
 use crate::sys::net::selftest::{destination, socket_of, source};
 use crate::sys::pin::PinTerm;
 use crate::sys::rdma::buffer::{Buffer, Sge};
-use crate::transport::{Access, Loan, SendWr, Status, Transfer, Transport};
+use crate::transport::{Access, BlockId, SendWr, Status, Transfer, Transport};
 use core::str::SplitAsciiWhitespace;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
@@ -48,7 +48,7 @@ pub(super) type Raws = Mutex<KVec<Raw>>;
 pub(super) struct Raw {
     end: End,
     /// Lent memory, with the program's number for it.
-    lent: KVec<(u64, Loan)>,
+    lent: KVec<(u64, BlockId)>,
     handles: u64,
     posted: u64,
 }
@@ -276,7 +276,7 @@ impl Raw {
         ]
     }
 
-    fn keep(&mut self, loan: Loan) -> Result<u64> {
+    fn keep(&mut self, loan: BlockId) -> Result<u64> {
         self.handles += 1;
         self.lent.push((self.handles, loan), GFP_KERNEL)?;
         Ok(self.handles)
@@ -287,7 +287,7 @@ impl Raw {
         found.ok_or(ENOENT)
     }
 
-    fn loan(&self, handle: usize) -> Result<Loan> {
+    fn loan(&self, handle: usize) -> Result<BlockId> {
         let at = self.place(handle)?;
         self.lent.get(at).map(|(_, loan)| *loan).ok_or(ENOENT)
     }

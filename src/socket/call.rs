@@ -8,7 +8,7 @@ use crate::conn::zcopy::detached::Added;
 use crate::conn::{zcopy, Connection, SdpSock};
 use crate::sys::bindings;
 use crate::sys::net::message::SendMsg;
-use crate::sys::net::notice::Notice;
+use crate::sys::net::notice::ZerocopyCompletion;
 use core::ops::Range;
 use kernel::prelude::*;
 
@@ -33,7 +33,7 @@ pub(super) struct Call<'a> {
     /// Error with which it ends when there is no more space.
     pub(super) stopped: Option<Error>,
     /// Completion of its memory (`MSG_ZEROCOPY`), for which the call need not wait.
-    pub(super) notice: Option<&'a Notice>,
+    pub(super) notice: Option<&'a ZerocopyCompletion>,
     pub(super) copied: bool,
     /// Space for the next copied bytes ([`Space::find`]).
     pub(super) space: Space,
@@ -45,18 +45,18 @@ struct Part {
     /// Range in the call's bytes.
     bytes: Range<usize>,
     /// True for zero copy, once chosen.
-    direct: Option<bool>,
+    zcopy: Option<bool>,
 }
 
 impl<'a> Call<'a> {
-    pub(super) fn new(notice: Option<&'a Notice>) -> Self {
+    pub(super) fn new(notice: Option<&'a ZerocopyCompletion>) -> Self {
         Call {
             begun: false,
             is_plain: false,
             least: None,
             part: Part {
                 bytes: 0..0,
-                direct: None,
+                zcopy: None,
             },
             longest: 0,
             scattered: false,
@@ -91,7 +91,7 @@ impl<'a> Call<'a> {
             return self.space.find(sk, &mut c, size).map(Some);
         }
         self.asynchronous = may_wait && self.notice.is_none() && c.may_send_async(size);
-        let news = may_wait && c.may_go_directly(size) && c.may_have_news(sk);
+        let news = may_wait && c.may_use_zcopy(size) && c.may_have_events(sk);
         let threshold = c.zcopy_threshold();
         drop(c);
         if news {
@@ -123,7 +123,7 @@ impl<'a> Call<'a> {
             if may_wait && self.least.is_none() {
                 // zero copy was switched off: the peer's readers need not advertise their memory
                 // any more
-                c.chooses_direct(size);
+                c.chooses_zcopy(size);
             }
             self.least.is_none_or(|least| size < least)
         };
@@ -149,7 +149,7 @@ impl<'a> Call<'a> {
                 true => left,
                 false => message.run(left).map_or(left, |(_, len)| len),
             };
-            let (len, direct) = match self.least {
+            let (len, zcopy) = match self.least {
                 _ if run == left => (left, None),
                 Some(least) if run >= least => (run, None),
                 Some(least) => (message.short(LARGE_CHUNK.min(left), least), Some(false)),
@@ -157,7 +157,7 @@ impl<'a> Call<'a> {
             };
             self.part = Part {
                 bytes: at..at.saturating_add(len),
-                direct,
+                zcopy,
             };
         }
         self.part.bytes.end.saturating_sub(at)
@@ -166,10 +166,10 @@ impl<'a> Call<'a> {
     /// Returns true if the current part goes without a copy, by the rules of blocking calls.
     pub(super) fn is_direct(&mut self, c: &mut Connection) -> bool {
         let (part, longest) = (&mut self.part, &mut self.longest);
-        *part.direct.get_or_insert_with(|| {
+        *part.zcopy.get_or_insert_with(|| {
             let len = part.bytes.len();
             *longest = len.max(*longest);
-            c.chooses_direct(len)
+            c.chooses_zcopy(len)
         })
     }
 
@@ -207,7 +207,7 @@ impl<'a> Call<'a> {
         // each of many blocks costs as much as a call of that size
         let copies = match self.scattered {
             true => !self.is_direct(&mut sk.connection()),
-            false => self.part.direct == Some(false),
+            false => self.part.zcopy == Some(false),
         };
         if copies {
             return Some(Added::Copy(left));

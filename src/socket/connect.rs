@@ -242,7 +242,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
         };
         sk.set_local(&local);
     }
-    let never_asks = sk.netns().never_ask.lock().has(&sk.remote());
+    let never_asks = sk.netns().fixed_buffer_peers.lock().has(&sk.remote());
     let (size, large) = rx_buffers::first_size(sk, never_asks);
     let parts = Prepared::new(endpoint, size)?;
     let v4 = local.ip.is_ipv4();
@@ -273,7 +273,7 @@ fn request(sk: &SdpSock, resolver: &Resolver<SdpSock>) -> Result {
         c.options.private_data(hello.encode())
     };
     resolver.connect(&link, sk.remote().port, sk.priority(), &private_data)?;
-    let patience = ipproto::patience_for(sk);
+    let patience = ipproto::timeout_for(sk);
     let done = {
         let mut c = sk.connection();
         // The answer may have come, and another attempt have begun since.
@@ -300,7 +300,10 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
     if sk.state() != State::SynSent || !c.cm.is_of(link) {
         return Err(ECONNABORTED.into());
     }
-    sk.netns().never_ask.lock().heard(&service, ack.max_adverts);
+    sk.netns()
+        .fixed_buffer_peers
+        .lock()
+        .heard(&service, ack.max_adverts);
     let posted = c.endpoint.as_ref().map_or(0, |c| c.posted_receives());
     c.protocol = Some(protocol::Connection::new(&Parameters {
         local_receive_size: c.announced(c.rx_buffers.size()),
@@ -321,7 +324,7 @@ pub(super) fn replied(sk: &SdpSock, link: LinkId, hello_ack: &[u8]) -> Result {
 pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
     let why = Errno::of(error);
     let error = match why {
-        ESTALE | EMSGSIZE => match ask_anew(sk, link, why == EMSGSIZE) {
+        ESTALE | EMSGSIZE => match retry_with(sk, link, why == EMSGSIZE) {
             Ok(()) => return,
             Err(e) => e,
         },
@@ -339,7 +342,7 @@ pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
 /// `ECONNREFUSED` if that has happened too often, for a socket whose namespace may be ending, or that
 /// is not at this attempt any more; as a search for the peer. The link is still the socket's then, if
 /// it was.
-fn ask_anew(sk: &SdpSock, link: LinkId, mtu: bool) -> Result {
+fn retry_with(sk: &SdpSock, link: LinkId, mtu: bool) -> Result {
     let is_current =
         |c: &Connection| c.cm.is_of(link) && sk.state() == State::SynSent && !c.has_fallen_back();
     let to = {
@@ -347,7 +350,7 @@ fn ask_anew(sk: &SdpSock, link: LinkId, mtu: bool) -> Result {
         if !is_current(&c) || !sk.keeps_namespace() {
             return Err(ECONNREFUSED.into());
         }
-        c.cm.ask_anew(mtu).ok_or(ECONNREFUSED)?
+        c.cm.retry_with(mtu).ok_or(ECONNREFUSED)?
     };
     let source = sk.address_is_bound().then(|| sk.local());
     let way = way(sk, source.as_ref(), &to)?;

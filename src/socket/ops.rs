@@ -8,7 +8,7 @@ use super::{
 };
 use crate::conn::{
     keepalive, rx_buffers, zcopy, SdpSock, Socket, JOB_ADMIT, JOB_FALL_BACK, JOB_FINISH, JOB_MOVE,
-    JOB_PROGRESS, JOB_RESIZE, JOB_TOUCHED,
+    JOB_PROGRESS, JOB_RESIZE, JOB_WRITE_FAULT,
 };
 use crate::sys::net::family::{Family, Ops};
 use crate::sys::net::netns::InNet;
@@ -59,8 +59,8 @@ fn work(sk: &SdpSock, jobs: u32) {
     if jobs & JOB_RESIZE != 0 {
         rx_buffers::resize(sk);
     }
-    if jobs & JOB_TOUCHED != 0 {
-        zcopy::protected::touched(sk);
+    if jobs & JOB_WRITE_FAULT != 0 {
+        zcopy::protected::on_write_fault(sk);
     }
     if jobs & JOB_MOVE != 0 {
         zcopy::protected::move_away(sk);

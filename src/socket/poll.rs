@@ -3,7 +3,7 @@
 //! poll(2), select(2) and epoll(7), by TCP's rules of readiness.
 
 use crate::conn::receive_queue::Urgent;
-use crate::conn::room::last_look;
+use crate::conn::room::last_check;
 use crate::conn::{zcopy, Connection, SdpSock};
 use crate::sys::bindings as c;
 use crate::sys::net::sock::{Flag, State, RCV_SHUTDOWN, SEND_SHUTDOWN, SHUTDOWN_MASK};
@@ -15,7 +15,7 @@ const WRITABLE: u32 = c::EPOLLOUT | c::EPOLLWRNORM;
 /// Returns the pending events.
 pub(super) fn poll(sk: &SdpSock) -> u32 {
     let mut connection = sk.connection();
-    if connection.may_have_news(sk) {
+    if connection.may_have_events(sk) {
         // polls pending completions, and arms the notifications from now on
         connection.progress_of_poller();
         drop(connection);
@@ -27,7 +27,7 @@ pub(super) fn poll(sk: &SdpSock) -> u32 {
         zcopy::recv::refuse(sk);
         connection = sk.connection();
     }
-    last_look(
+    last_check(
         events(sk, &connection),
         |now| wants_space(sk, *now),
         move || {

@@ -36,7 +36,7 @@ pub(super) fn receive(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
         peek: flags & c::MSG_PEEK != 0,
         discard: flags & c::MSG_TRUNC != 0,
         begun: false,
-        inq: to.asks_for_rest(),
+        inq: to.wants_rest(),
         len,
         copied: 0,
         peeked: 0,
@@ -60,7 +60,7 @@ pub(super) fn receive(sk: &SdpSock, to: &mut RecvMsg<'_>) -> Result<usize> {
             let c = sk.connection();
             (c.options.inq, rest(sk, &c))
         };
-        to.tell_rest(rest, wanted);
+        to.set_rest(rest, wanted);
     }
     Ok(copied)
 }
@@ -99,7 +99,7 @@ struct Call<'a> {
 }
 
 /// Result of [`Call::step`].
-enum Step {
+enum Found {
     /// Bytes were copied; there may be more.
     Copied,
     /// Urgent mark: one call never returns bytes from both sides of it.
@@ -133,17 +133,17 @@ impl Call<'_> {
             let mut advert = false;
             while self.left() > 0 {
                 match self.step(to)? {
-                    Step::Copied => {}
-                    Step::Mark => return Ok(()),
-                    Step::Untold => sk.progress(),
-                    Step::Advert => {
+                    Found::Copied => {}
+                    Found::Mark => return Ok(()),
+                    Found::Untold => sk.progress(),
+                    Found::Advert => {
                         advert = true;
                         break;
                     }
-                    Step::Nothing => break,
+                    Found::Nothing => break,
                 }
             }
-            if advert && self.read_directly(lock, to, timeout) {
+            if advert && self.read_by_rdma(lock, to, timeout) {
                 continue;
             }
             let enough = match self.len {
@@ -178,7 +178,7 @@ impl Call<'_> {
     }
 
     /// Reads the peer's advert, if that is next. Returns true if the caller has to check again.
-    fn read_directly(
+    fn read_by_rdma(
         &mut self,
         lock: &mut Locked<'_>,
         to: &mut RecvMsg<'_>,
@@ -254,7 +254,7 @@ impl Call<'_> {
     }
 
     /// Copies bytes of one buffer.
-    fn step(&mut self, to: &mut RecvMsg<'_>) -> Result<Step> {
+    fn step(&mut self, to: &mut RecvMsg<'_>) -> Result<Found> {
         let sk = self.sk;
         let inline = sk.flag(Flag::UrgInline);
         let (memory, bytes, at, index, from, most, skip) = {
@@ -271,7 +271,7 @@ impl Call<'_> {
             let (mut most, mut skip) = (self.left(), 0);
             if let Urgent::Valid(_, mark) | Urgent::Read(mark) = c.rx.urgent {
                 match mark.cmp(&at) {
-                    Ordering::Equal if self.copied > 0 => return Ok(Step::Mark),
+                    Ordering::Equal if self.copied > 0 => return Ok(Found::Mark),
                     Ordering::Equal => skip = usize::from(!inline),
                     Ordering::Greater => most = most.min(mark.wrapping_sub(at) as usize),
                     Ordering::Less => {}
@@ -279,15 +279,15 @@ impl Call<'_> {
             }
             let Some((index, from)) = c.rx.locate(ahead) else {
                 return Ok(if c.holds_advert() {
-                    Step::Advert
-                } else if c.is_untold() {
-                    Step::Untold
+                    Found::Advert
+                } else if c.is_pending() {
+                    Found::Untold
                 } else {
-                    Step::Nothing
+                    Found::Nothing
                 });
             };
             let Some((memory, bytes)) = c.rx.take(index) else {
-                return Ok(Step::Nothing);
+                return Ok(Found::Nothing);
             };
             (memory, bytes, at, index, from, most, skip)
         };
@@ -310,7 +310,7 @@ impl Call<'_> {
         if given < n {
             Err(EFAULT.into())
         } else {
-            Ok(Step::Copied)
+            Ok(Found::Copied)
         }
     }
 

@@ -5,15 +5,15 @@
 use super::call::Call;
 use super::netns;
 use super::send_space::Space;
-use crate::conn::room::last_look;
+use crate::conn::room::last_check;
 use crate::conn::send_queue::{OpenChunk, SMALL_CHUNK};
-use crate::conn::wait::RoomWanted;
+use crate::conn::wait::SpaceWanted;
 use crate::conn::zcopy::detached::Added;
 use crate::conn::{keepalive, zcopy, Connection, SdpSock};
 use crate::sys::bindings as c;
 use crate::sys::errno::{EAGAIN, EFAULT, ENODEV, ENOMEM, EOPNOTSUPP, EPIPE};
 use crate::sys::net::message::SendMsg;
-use crate::sys::net::notice::Notice;
+use crate::sys::net::notice::ZerocopyCompletion;
 use crate::sys::net::sock::{Locked, State, SEND_SHUTDOWN};
 use crate::sys::rdma::buffer::Buffer;
 use crate::sys::time::{jiffies, nanoseconds};
@@ -27,7 +27,7 @@ pub(super) fn send(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<usize> {
         return Err(EOPNOTSUPP.into());
     }
     let mut lock = sk.lock();
-    let notice = Notice::begin(message, sk)?;
+    let notice = ZerocopyCompletion::begin(message, sk)?;
     let mut timeout = sk.send_timeout(flags & c::MSG_DONTWAIT != 0);
     let mut call = Call::new(notice.as_ref());
     let r = wait_connected(sk, &mut lock, &mut timeout)
@@ -95,10 +95,10 @@ fn queue(
             },
         };
         let mut wanted = None;
-        let space = last_look(
+        let space = last_check(
             Ok(space),
             |space| matches!(space, Ok(false)),
-            || wanted = ask_for_room(sk, timeout == 0),
+            || wanted = request_space(sk, timeout == 0),
             || call.space.find(sk, &mut sk.connection(), want),
         );
         match space? {
@@ -107,7 +107,7 @@ fn queue(
                 call.copied = true;
             }
             false if timeout == 0 => return Err(call.stopped.take().unwrap_or(EAGAIN.into())),
-            false => timeout = wait_for_room(sk, lock, seq, timeout)?,
+            false => timeout = wait_for_space(sk, lock, seq, timeout)?,
         }
     }
 }
@@ -175,10 +175,10 @@ fn detach(
     }
     let may_wait = *timeout != 0;
     let mut wanted = None;
-    let added = last_look(
+    let added = last_check(
         call.add(sk, message, may_wait),
         |added| *added == Some(Added::Full),
-        || wanted = ask_for_room(sk, !may_wait),
+        || wanted = request_space(sk, !may_wait),
         || call.add(sk, message, may_wait),
     );
     let Some(added) = added else {
@@ -188,7 +188,7 @@ fn detach(
         Added::Block => {}
         Added::Copy(n) => return Ok(Some(n.min(want))),
         Added::Full if *timeout == 0 => return Err(EAGAIN.into()),
-        Added::Full => *timeout = wait_for_room(sk, lock, seq, *timeout)?,
+        Added::Full => *timeout = wait_for_space(sk, lock, seq, *timeout)?,
     }
     Ok(None)
 }
@@ -272,7 +272,7 @@ fn commit(sk: &SdpSock, chunk: OpenChunk, got: usize, more: bool, urgent: bool) 
         c.set_more(more);
         if urgent {
             // does not wait for the reader of the block before it
-            c.hurry_blocks();
+            c.expedite_blocks();
         }
         if idle {
             c.heard.progress(jiffies());
@@ -294,8 +294,8 @@ fn commit(sk: &SdpSock, chunk: OpenChunk, got: usize, more: bool, urgent: bool) 
 /// arrived without a notification. `poll`: the call must not wait, so pollers are notified of
 /// space; otherwise the caller is.
 #[inline(never)]
-fn ask_for_room(sk: &SdpSock, poll: bool) -> Option<RoomWanted<'_>> {
-    let wanted = (!poll).then(|| sk.want_room());
+fn request_space(sk: &SdpSock, poll: bool) -> Option<SpaceWanted<'_>> {
+    let wanted = (!poll).then(|| sk.await_space());
     if poll {
         sk.want_space();
     }
@@ -313,9 +313,9 @@ fn ask_for_room(sk: &SdpSock, poll: bool) -> Option<RoomWanted<'_>> {
     wanted
 }
 
-/// Waits for space in the send queue ([`RoomWanted`] is held).
+/// Waits for space in the send queue ([`SpaceWanted`] is held).
 #[inline(never)]
-fn wait_for_room(sk: &SdpSock, lock: &mut Locked<'_>, seq: i32, timeout: isize) -> Result<isize> {
+fn wait_for_space(sk: &SdpSock, lock: &mut Locked<'_>, seq: i32, timeout: isize) -> Result<isize> {
     sk.connection().stats.memory_waits += 1;
     sk.wait(lock, seq, timeout)
 }

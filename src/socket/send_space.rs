@@ -38,7 +38,7 @@ impl Space {
         let enough = c.options.not_sent_lowat as usize;
         let is_enough = enough != 0 && c.tx.unsent() >= enough;
         let room = sk.sndbuf().saturating_sub(c.tx.queued());
-        if is_enough || room == 0 || !c.tx.has_room() || c.lacks_memory() {
+        if is_enough || room == 0 || !c.tx.has_space() || c.lacks_memory() {
             return Ok(false);
         }
         // occasional sends need little memory, a flow few chunks

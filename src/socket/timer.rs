@@ -3,7 +3,7 @@
 //! Actions of a socket's timer; [`keepalive`] has its deadlines.
 
 use super::release::lost;
-use crate::conn::closing::{Act, Event};
+use crate::conn::closing::{CloseAction, Event};
 use crate::conn::timers::Timer;
 use crate::conn::{keepalive, rx_buffers, SdpSock, FIN_TIME, JOB_ADMIT, JOB_FINISH};
 use crate::sys::errno::{ECONNABORTED, ETIMEDOUT};
@@ -35,11 +35,11 @@ pub(super) fn expired(sk: &SdpSock) {
         }
         if c.timers.take_due(Timer::Kick, now) {
             if let Some(endpoint) = c.endpoint.as_mut() {
-                endpoint.kick();
+                endpoint.poke();
             }
         }
         if c.timers.take_due(Timer::Space, now) {
-            c.look_for_memory();
+            c.check_memory();
         }
         if c.timers.take_due(Timer::GiveBack, now) {
             if c.is_withheld(now) {
@@ -83,8 +83,8 @@ fn overdue(sk: &SdpSock) {
         }
         let moving = !is_past(c.heard.last_progress().wrapping_add(FIN_TIME));
         let act = c.close_on(Event::Deadline { moving }, ETIMEDOUT);
-        c.stats.timeouts += u64::from(act == Act::Fail);
-        let below = (act == Act::Detach).then(|| c.detach());
+        c.stats.timeouts += u64::from(act == CloseAction::Fail);
+        let below = (act == CloseAction::Detach).then(|| c.detach());
         (below, c.unlock())
     };
     if let Some(below) = below {

@@ -5,7 +5,7 @@
 use super::listen::Incoming;
 use super::release::{abandoned, destroy_unaccepted, finish, lost};
 use super::{connect, ipproto};
-use crate::conn::closing::{Act, Event};
+use crate::conn::closing::{CloseAction, Event};
 use crate::conn::events::Queue;
 use crate::conn::timers::Timer;
 use crate::conn::{keepalive, setup, BacklogSlot, SdpSock};
@@ -28,7 +28,7 @@ impl Upcalls for SdpSock {
         self.event_by_task(Queue::Receive)
     }
 
-    fn attend(&self) {
+    fn drain(&self) {
         self.charged(|| self.progress_for_peer())
     }
 
@@ -159,10 +159,10 @@ fn disconnected(sk: &SdpSock, link: LinkId, how: Disconnect) {
             both_ended,
         };
         match c.close_on(event, error) {
-            Act::Fail if by_peer => c.stats.resets += 1,
+            CloseAction::Fail if by_peer => c.stats.resets += 1,
             // The QP has failed by itself, as it does when the peer accesses foreign memory: no
             // completion reports it.
-            Act::Fail => c.stats.transport_errors += 1,
+            CloseAction::Fail => c.stats.transport_errors += 1,
             _ => {}
         }
         c.state_has_changed();

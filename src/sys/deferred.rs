@@ -32,10 +32,10 @@ impl<T: Send + 'static> WorkItem for Inner<T> {
 ///
 /// # Invariants
 ///
-/// The box is there until [`Drop`] or [`Deferred::destroy`] takes it.
-pub(crate) struct Deferred<T: Send + 'static>(ManuallyDrop<Pin<KBox<Inner<T>>>>);
+/// The box is there until [`Drop`] or [`DropInWorker::destroy`] takes it.
+pub(crate) struct DropInWorker<T: Send + 'static>(ManuallyDrop<Pin<KBox<Inner<T>>>>);
 
-impl<T: Send + 'static> Deferred<T> {
+impl<T: Send + 'static> DropInWorker<T> {
     /// Sleeps.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl<T: Send + 'static> Deferred<T> {
             GFP_KERNEL,
         )?;
         // INVARIANT: It is there.
-        Ok(Deferred(ManuallyDrop::new(inner)))
+        Ok(DropInWorker(ManuallyDrop::new(inner)))
     }
 
     /// Drops the value at once. Context: process.
@@ -62,7 +62,7 @@ impl<T: Send + 'static> Deferred<T> {
     }
 }
 
-impl<T: Send + 'static> Deref for Deferred<T> {
+impl<T: Send + 'static> Deref for DropInWorker<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -70,13 +70,13 @@ impl<T: Send + 'static> Deref for Deferred<T> {
     }
 }
 
-impl<T: Send + 'static> DerefMut for Deferred<T> {
+impl<T: Send + 'static> DerefMut for DropInWorker<T> {
     fn deref_mut(&mut self) -> &mut T {
         self.0.as_mut().project().value
     }
 }
 
-impl<T: Send + 'static> Drop for Deferred<T> {
+impl<T: Send + 'static> Drop for DropInWorker<T> {
     fn drop(&mut self) {
         // SAFETY: By the invariants it is there, and it is not used any more.
         work::defer(unsafe { ManuallyDrop::take(&mut self.0) });

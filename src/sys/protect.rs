@@ -9,7 +9,7 @@
 //! the protection of its own memory only.
 
 use super::bindings as c;
-use super::single::Single;
+use super::single::Exclusive;
 use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::atomic::AtomicFlag;
@@ -64,7 +64,7 @@ pub(crate) type Heard = c::sdp_h_protect_event;
 
 /// Callbacks of a [`Protector`]'s worker. Context: process, without locks.
 pub(crate) trait Handler: Send + Sync + Sized + 'static {
-    /// Handles pending events, or a [kick](Protector::kick). Never runs twice at once for one
+    /// Handles pending events, or a [kick](Protector::poke). Never runs twice at once for one
     /// address space. `worker`: `None` when the process has no memory any more, or there is no
     /// userfaultfd.
     fn run(&self, worker: Option<&mut Worker<'_>>);
@@ -132,7 +132,7 @@ impl<H: Handler> Protector<H> {
         })?;
         // INVARIANT: Initialised, and this is the one handle.
         let open = Open(this, false);
-        open.0.kick();
+        open.0.poke();
         Ok(open)
     }
 
@@ -153,7 +153,7 @@ impl<H: Handler> Protector<H> {
     }
 
     /// Queues [`Handler::run`]. Context: any. No effect once it is closed.
-    pub(crate) fn kick(&self) {
+    pub(crate) fn poke(&self) {
         // SAFETY: By the invariants; work that was disabled is not queued.
         unsafe { c::sdp_h_protect_kick(self.raw.get()) };
     }
@@ -236,7 +236,7 @@ impl Worker<'_> {
 }
 
 /// Workqueue of all workers. Dropped when nothing is protected any more.
-pub(crate) struct Workers(#[expect(dead_code, reason = "held until it is dropped")] Single);
+pub(crate) struct Workers(#[expect(dead_code, reason = "held until it is dropped")] Exclusive);
 
 static WORKERS: AtomicFlag = AtomicFlag::new(false);
 
@@ -247,7 +247,7 @@ impl Workers {
     ///
     /// `EBUSY`: started already. `ENOMEM`.
     pub(crate) fn start() -> Result<Self> {
-        let single = Single::take(&WORKERS)?;
+        let single = Exclusive::take(&WORKERS)?;
         // SAFETY: Process context, and there are no others.
         to_result(unsafe { c::sdp_h_protect_start() })?;
         Ok(Workers(single))

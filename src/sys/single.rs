@@ -6,9 +6,9 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{AtomicFlag, Full};
 
 /// Claim to something, until its drop.
-pub(super) struct Single(&'static AtomicFlag);
+pub(super) struct Exclusive(&'static AtomicFlag);
 
-impl Single {
+impl Exclusive {
     /// Claims it. `taken`: its flag.
     ///
     /// # Errors
@@ -17,12 +17,12 @@ impl Single {
     pub(super) fn take(taken: &'static AtomicFlag) -> Result<Self> {
         match taken.xchg(true, Full) {
             true => Err(EBUSY),
-            false => Ok(Single(taken)),
+            false => Ok(Exclusive(taken)),
         }
     }
 }
 
-impl Drop for Single {
+impl Drop for Exclusive {
     fn drop(&mut self) {
         self.0.xchg(false, Full);
     }

@@ -7,7 +7,7 @@
 //! changes (munmap, mremap, COW, truncation, the end of the process), or when memory is short.
 
 use super::bindings as c;
-use super::single::Single;
+use super::single::Exclusive;
 use super::work::{self, ModuleRef};
 use core::mem::ManuallyDrop;
 use kernel::error::to_result;
@@ -173,7 +173,7 @@ pub(crate) fn shrink(pages: usize) {
 
 /// Shrinker of idle memory and of what connections keep.
 pub(crate) struct Shrinker {
-    _single: Single,
+    _single: Exclusive,
 }
 
 static SHRINKER: AtomicFlag = AtomicFlag::new(false);
@@ -199,7 +199,7 @@ impl Shrinker {
     ///
     /// `EBUSY`: there is one. `ENOMEM`.
     pub(crate) fn start(count: fn() -> usize, free: fn()) -> Result<Self> {
-        let single = Single::take(&SHRINKER)?;
+        let single = Exclusive::take(&SHRINKER)?;
         KEPT.populate((count, free));
         // SAFETY: Process context, and there is no other one.
         to_result(unsafe { c::sdp_h_watch_shrinker_start(Some(kept), Some(shed)) })?;

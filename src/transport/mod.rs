@@ -93,7 +93,7 @@ pub(crate) use crate::sys::rdma::cm::{REPLY_DATA, REQUEST_DATA};
 pub(crate) use crate::sys::rdma::cq::Arming;
 use crate::sys::rdma::mapper::Mapper;
 pub(crate) use crate::sys::rdma::mr::{Access, Key};
-pub(crate) use crate::sys::rdma::send::blocks::{LentSpan, Loan, Transfer};
+pub(crate) use crate::sys::rdma::send::blocks::{BlockId, BlockSpan, Transfer};
 pub(crate) use crate::sys::rdma::send::message::SendWr;
 pub(crate) use crate::sys::rdma::send::queue::Unacknowledged;
 use kernel::prelude::*;
@@ -130,11 +130,11 @@ pub(crate) trait Transport: Send {
     ///
     /// As [`Transport::post_send`], and `EINVAL`: more than [`Transport::lent_payload`]. `EBUSY`:
     /// the peer has access to the memory. `ENOENT`: not lent.
-    fn post_lent(&mut self, s: &SendWr<'_>, payload: &LentSpan) -> Result;
+    fn post_lent(&mut self, s: &SendWr<'_>, payload: &BlockSpan) -> Result;
 
     /// Returns the number of these bytes that one message can carry; 0 if messages cannot carry
     /// them.
-    fn lent_payload(&mut self, payload: &LentSpan) -> u32;
+    fn lent_payload(&mut self, payload: &BlockSpan) -> u32;
 
     /// Posts the queued requests to the device.
     ///
@@ -160,7 +160,7 @@ pub(crate) trait Transport: Send {
     fn posted_receives(&self) -> u16;
 
     /// Returns the number of messages that can still be posted.
-    fn send_room(&self) -> u16;
+    fn send_space(&self) -> u16;
 
     /// Returns the number of messages posted and not known to be complete.
     fn in_flight(&self) -> u16;
@@ -171,14 +171,14 @@ pub(crate) trait Transport: Send {
     ///
     /// The memory, if it was made for another transport, if nothing is pinned, or if the maximum
     /// number of pieces is lent.
-    fn lend(&mut self, p: Pinned) -> Result<Loan, Pinned>;
+    fn lend(&mut self, p: Pinned) -> Result<BlockId, Pinned>;
 
     /// Returns lent memory.
     ///
     /// # Errors
     ///
     /// `EBUSY`: it may still be accessed. `ENOENT`: not lent.
-    fn reclaim(&mut self, loan: Loan) -> Result<Pinned>;
+    fn reclaim(&mut self, loan: BlockId) -> Result<Pinned>;
 
     /// Registers a piece of memory for access by the peer and returns its key. Key and address are
     /// new each time.
@@ -187,7 +187,7 @@ pub(crate) trait Transport: Send {
     ///
     /// `ENOSPC`: no space now. `EBUSY`: the peer has access already. `EINVAL`: not pinned for this
     /// access, or registered before. `ENOENT`: not lent. `EIO`: the transport is broken.
-    fn register(&mut self, loan: Loan, access: Access) -> Result<Key>;
+    fn register(&mut self, loan: BlockId, access: Access) -> Result<Key>;
 
     /// Invalidates the peer's access; [`SendCompletion::Ended`] follows.
     ///
@@ -195,7 +195,7 @@ pub(crate) trait Transport: Send {
     ///
     /// `ENOSPC`: no space now. `EALREADY`: invalidated before. `EINVAL`: the peer has no access.
     /// `ENOENT`: not lent. `EIO`: the transport is broken.
-    fn invalidate(&mut self, loan: Loan, cookie: u64) -> Result;
+    fn invalidate(&mut self, loan: BlockId, cookie: u64) -> Result;
 
     /// Queues an RDMA READ or WRITE, or the beginning of one, and returns the number of bytes
     /// queued; [`SendCompletion::Moved`] follows.
@@ -205,5 +205,5 @@ pub(crate) trait Transport: Send {
     /// `ENOSPC`: no space now, or the maximum number of READs is in flight. `EINVAL`: outside the
     /// memory, not pinned for this access, no bytes, or an impossible address. `EBUSY`: the peer
     /// has access to the memory. `ENOENT`: not lent. `ENOMEM`. `EIO`: the transport is broken.
-    fn transfer(&mut self, loan: Loan, t: &Transfer) -> Result<u32>;
+    fn transfer(&mut self, loan: BlockId, t: &Transfer) -> Result<u32>;
 }

@@ -105,7 +105,7 @@ pub(super) trait HasPhase<O: Upcalls>: Sized {
     }
 
     /// Notifies the owner, if there still is one.
-    fn tell(&self, f: impl FnOnce(&O, LinkId)) {
+    fn notify(&self, f: impl FnOnce(&O, LinkId)) {
         if let Some(owner) = self.owner() {
             f(&owner, self.link_id());
         }
@@ -114,20 +114,20 @@ pub(super) trait HasPhase<O: Upcalls>: Sized {
     /// Handles RTU, or a message in its place.
     fn ready(&self) {
         if self.advance(Phase::Replied, Phase::Established) {
-            self.tell(|o, id| o.established(id));
+            self.notify(|o, id| o.established(id));
         }
     }
 
     fn ended(&self, how: Ending) {
         match how {
-            Ending::Refused(e) => self.tell(|o, id| o.refused(id, e)),
+            Ending::Refused(e) => self.notify(|o, id| o.refused(id, e)),
             Ending::Disconnect(how) => self.gone(how),
             Ending::Known => {}
         }
     }
 
     fn gone(&self, how: Disconnect) {
-        self.tell(|o, id| o.disconnected(id, how));
+        self.notify(|o, id| o.disconnected(id, how));
         self.flush();
     }
 }

@@ -67,13 +67,13 @@ pub(crate) trait Upcalls: AlwaysRefCounted + Send + Sync + Sized + 'static {
     fn receive_ready(&self);
 
     /// [`Upcalls::receive_ready`] from a task that may sleep once it has released its lock.
-    /// Returns true if the task has to call [`Upcalls::attend`] then, in place of a worker.
+    /// Returns true if the task has to call [`Upcalls::drain`] then, in place of a worker.
     fn receive_ready_by_task(&self) -> bool;
 
     /// Drains an owner whose socket is closed.
-    fn attend(&self);
+    fn drain(&self);
 
-    /// The peer has drained all messages sent to it ([`super::Endpoint::arm_taking`]). Context:
+    /// The peer has drained all messages sent to it ([`super::Endpoint::arm_drain`]). Context:
     /// the peer's task, without locks, may sleep.
     fn taken(&self);
 

@@ -9,11 +9,11 @@ use super::tx_blocks::Next;
 use super::{by_read, by_write};
 use crate::protocol::{Block, Outgoing};
 use crate::sys::time::jiffies;
-use crate::transport::{Access, LentSpan, SendWr, Transfer, Transport};
+use crate::transport::{Access, BlockSpan, SendWr, Transfer, Transport};
 use kernel::prelude::*;
 
 /// Next part of the stream, by its order.
-pub(crate) struct Ahead {
+pub(crate) struct NextTx {
     /// Number of bytes.
     pub(crate) unsent: usize,
     /// Maximum number of them in one message.
@@ -23,10 +23,10 @@ pub(crate) struct Ahead {
     /// Block to advertise behind them.
     pub(crate) source: Option<Block>,
     /// Their memory and the cookie, if they are of a block.
-    pub(crate) rest: Option<(LentSpan, u64)>,
+    pub(crate) rest: Option<(BlockSpan, u64)>,
 }
 
-impl Ahead {
+impl NextTx {
     /// Returns true if the bytes are a block's.
     pub(crate) fn is_of_block(&self) -> bool {
         self.more && self.source.is_none() && (self.rest.is_some() || self.limit == 0)
@@ -37,28 +37,28 @@ impl Connection {
     /// Returns the bytes that the program has handed over and that are not known to have arrived,
     /// without those that a call waits for.
     pub(crate) fn outstanding(&self) -> usize {
-        let detached = self.direct.blocks.detached_bytes();
+        let detached = self.zcopy.blocks.detached_bytes();
         self.tx.queued().saturating_add(detached)
     }
 
     /// Returns the next part of the stream.
     #[inline]
-    pub(crate) fn ahead(&mut self) -> Ahead {
-        let mut ahead = Ahead {
+    pub(crate) fn ahead(&mut self) -> NextTx {
+        let mut ahead = NextTx {
             unsent: self.tx.unsent(),
             limit: self.tx.contiguous(),
             more: false,
             source: None,
             rest: None,
         };
-        if !self.direct.blocks.is_empty() {
-            self.look_at_blocks(&mut ahead);
+        if !self.zcopy.blocks.is_empty() {
+            self.check_blocks(&mut ahead);
         }
         ahead
     }
 
-    fn look_at_blocks(&mut self, ahead: &mut Ahead) {
-        let Some((next, at)) = self.direct.blocks.next() else {
+    fn check_blocks(&mut self, ahead: &mut NextTx) {
+        let Some((next, at)) = self.zcopy.blocks.next() else {
             return;
         };
         // bytes queued behind the block go after it
@@ -87,7 +87,7 @@ impl Connection {
                 len,
                 ..
             } => {
-                let span = LentSpan {
+                let span = BlockSpan {
                     loan: memory.id,
                     offset,
                     len,
@@ -103,7 +103,7 @@ impl Connection {
     pub(crate) fn post_rest(
         &mut self,
         message: &Outgoing,
-        rest: (LentSpan, u64),
+        rest: (BlockSpan, u64),
         signaled: bool,
     ) -> Result {
         let (span, cookie) = rest;
@@ -115,13 +115,13 @@ impl Connection {
             solicited: message.solicited,
             cookie: REST | cookie,
         };
-        let payload = LentSpan {
+        let payload = BlockSpan {
             len: message.payload,
             ..span
         };
         let endpoint = self.endpoint.as_mut().ok_or(EINVAL)?;
         endpoint.post_lent(&wr, &payload)?;
-        self.direct.blocks.rest_posted(message.payload, true);
+        self.zcopy.blocks.rest_posted(message.payload, true);
         Ok(())
     }
 
@@ -130,16 +130,16 @@ impl Connection {
     /// the caller has to check again, since bytes were posted or the way has changed.
     #[inline]
     pub(crate) fn blocks_on(&mut self, wakeups: &mut Wakeups) -> Result<bool> {
-        if self.direct.blocks.is_empty() {
+        if self.zcopy.blocks.is_empty() {
             return Ok(false);
         }
-        match self.direct.blocks.next() {
+        match self.zcopy.blocks.next() {
             Some((Next::New { memory, size, .. }, at)) => {
                 let loan = memory.id;
                 if self.can_be_read(size) {
                     let endpoint = self.endpoint.as_mut().ok_or(EIO)?;
                     match endpoint.register(loan, Access::Read) {
-                        Ok(key) => self.direct.blocks.registered(Block {
+                        Ok(key) => self.zcopy.blocks.registered(Block {
                             size: key.len,
                             r_key: key.rkey,
                             address: key.address,
@@ -172,14 +172,14 @@ impl Connection {
                 },
                 at,
             )) if at == self.tx.sent() => {
-                let span = LentSpan {
+                let span = BlockSpan {
                     loan: memory.id,
                     offset,
                     len,
                 };
                 if of_call && !self.may_write() {
-                    self.direct.blocks.cut();
-                    wakeups.direct = true;
+                    self.zcopy.blocks.cut();
+                    wakeups.zcopy = true;
                     return Ok(true);
                 }
                 self.write_rest(&span, cookie)
@@ -208,19 +208,19 @@ impl Connection {
             true => at != self.tx.sent(),
             false => self.awaits_reader(),
         };
-        waits && self.direct.blocks.is_next_of_call()
+        waits && self.zcopy.blocks.is_next_of_call()
     }
 
     /// Passes over the advert of the next block; this counts as no refusal.
     fn pass_over(&mut self, wakeups: &mut Wakeups) {
         let writes = self.may_write();
-        self.direct.blocks.pass_over(writes);
-        wakeups.direct |= !writes;
+        self.zcopy.blocks.pass_over(writes);
+        wakeups.zcopy |= !writes;
     }
 
     /// Writes bytes of the rest of a block to a waiting reader of the peer. Returns false without
     /// a reader or space.
-    fn write_rest(&mut self, sge: &LentSpan, cookie: u64) -> Result<bool> {
+    fn write_rest(&mut self, sge: &BlockSpan, cookie: u64) -> Result<bool> {
         let (Some(endpoint), Some(protocol)) = (self.endpoint.as_mut(), self.protocol.as_mut())
         else {
             return Ok(false);
@@ -241,7 +241,7 @@ impl Connection {
         );
         match posted {
             Ok(n) => {
-                let last = self.direct.blocks.rest_posted(n, false);
+                let last = self.zcopy.blocks.rest_posted(n, false);
                 protocol.written(n, last);
                 self.stats.bytes_sent += u64::from(n);
                 self.stats.direct_written += u64::from(n);
@@ -254,8 +254,8 @@ impl Connection {
 
     /// Records sent bytes of the rest of a block.
     pub(super) fn rest_gone(&mut self, cookie: u64, bytes: u32, wakeups: &mut Wakeups) {
-        self.direct.blocks.rest_gone(cookie, bytes);
+        self.zcopy.blocks.rest_gone(cookie, bytes);
         self.heard.progress(jiffies());
-        wakeups.direct = true;
+        wakeups.zcopy = true;
     }
 }

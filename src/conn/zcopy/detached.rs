@@ -13,11 +13,11 @@
 
 use super::super::{keepalive, Connection, SdpSock, Wakeups};
 use super::advert::Advert;
-use super::memory::CallMemory;
+use super::memory::PinnedCall;
 use super::tx_blocks::Retired;
-use crate::memory::notify::{Counted, Notify};
+use crate::memory::notify::{Accounting, Notify};
 use crate::sys::net::message::SendMsg;
-use crate::sys::net::notice::Notice;
+use crate::sys::net::notice::ZerocopyCompletion;
 use crate::sys::net::trace::{self, ZeroCopy};
 use crate::sys::pin::PinTerm;
 use crate::sys::time::jiffies;
@@ -39,10 +39,10 @@ pub(crate) enum Added {
 
 /// Adds the next bytes of a call as a block with the completion `notice`. Context: process, socket
 /// lock held.
-pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>, notice: &Notice) -> Added {
+pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>, notice: &ZerocopyCompletion) -> Added {
     let want = {
         let c = sk.connection();
-        if !c.direct.blocks.has_room() {
+        if !c.zcopy.blocks.has_space() {
             return Added::Full;
         }
         c.protocol.as_ref().map_or(0, |p| p.source_limit() as usize)
@@ -61,8 +61,8 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>, notice: &Notice) -> A
     let Some(first) = first_byte(message) else {
         return Added::Copy(want);
     };
-    let how = (PinTerm::Long, Counted::ByNotice);
-    let pin = CallMemory::pin(sk, message.run(want), 1, |block, account| {
+    let how = (PinTerm::Long, Accounting::ByNotice);
+    let pin = PinnedCall::pin(sk, message.run(want), 1, |block, account| {
         block.pin_counted(message, want, how, account)
     });
     let Some(mut memory) = pin else {
@@ -92,20 +92,20 @@ pub(super) fn first_byte(message: &mut SendMsg<'_>) -> Option<u8> {
 
 /// Adds memory as the last block. Releases it if this fails. `protected`: the program cannot write
 /// to it.
-pub(super) fn push(sk: &SdpSock, mut memory: CallMemory<'_>, first: u8, protected: bool) -> Added {
+pub(super) fn push(sk: &SdpSock, mut memory: PinnedCall<'_>, first: u8, protected: bool) -> Added {
     let len = memory.len();
     let mut c = sk.connection();
-    if !c.direct.blocks.has_room() {
+    if !c.zcopy.blocks.has_space() {
         return Added::Full;
     }
-    let (at, cookie) = (c.tx.end(), c.direct.next_cookie());
+    let (at, cookie) = (c.tx.end(), c.zcopy.next_cookie());
     let idle = c.outstanding() == 0;
     let Some(posted) = c.endpoint.as_mut().and_then(|c| memory.post(c)) else {
         return Added::Copy(len);
     };
     let size = u32::try_from(len).unwrap_or(0);
     let mut advert = Advert::unregistered(posted, size, cookie);
-    if c.direct.detached_skips.skip() {
+    if c.zcopy.detached_skips.skip() {
         advert.finish();
     }
     if let Some(p) = &mut c.protocol {
@@ -113,11 +113,11 @@ pub(super) fn push(sk: &SdpSock, mut memory: CallMemory<'_>, first: u8, protecte
         p.set_pipelined(true);
     }
     // there is space, as checked above
-    let _ = c.direct.blocks.push_detached(advert, first, at);
+    let _ = c.zcopy.blocks.push_detached(advert, first, at);
     if protected {
-        c.direct.blocks.mark_protected();
+        c.zcopy.blocks.mark_protected();
         c.stats.async_blocks += 1;
-        c.direct.touches.began();
+        c.zcopy.touches.began();
     }
     // corked bytes go before it
     c.set_more(false);
@@ -137,22 +137,22 @@ pub(super) fn push(sk: &SdpSock, mut memory: CallMemory<'_>, first: u8, protecte
 impl Connection {
     /// Takes out detached blocks that are sent.
     pub(crate) fn retire_blocks(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
-        if self.direct.blocks.is_empty() {
+        if self.zcopy.blocks.is_empty() {
             return;
         }
         while let Some(Retired {
             memory,
             size,
             in_messages,
-        }) = self.direct.blocks.retire()
+        }) = self.zcopy.blocks.retire()
         {
             trace::zero_copy(sk, ZeroCopy::ReadByPeer, size, size);
-            self.has_room_again(sk, wakeups);
-            wakeups.direct = true;
+            self.has_space_again(sk, wakeups);
+            wakeups.zcopy = true;
             let Some(endpoint) = self.endpoint.as_mut() else {
                 continue;
             };
-            let copies = endpoint.knows_solicited();
+            let copies = endpoint.has_solicited_events();
             let Ok(mut memory) = endpoint.reclaim(memory.id) else {
                 // the transport releases it in the end
                 continue;
@@ -161,7 +161,7 @@ impl Connection {
                 memory.was_copied();
             }
             wakeups.released = true;
-            if let Some(slot) = self.direct.released.iter_mut().find(|p| p.is_none()) {
+            if let Some(slot) = self.zcopy.released.iter_mut().find(|p| p.is_none()) {
                 *slot = Some(memory);
             }
         }

@@ -21,14 +21,14 @@ const IDLE: Jiffies = milliseconds(1000);
 
 /// Pinned memory that only the program accesses. Its drop releases the memory and returns the
 /// block to the connection. Context of the drop: process, without the connection's lock.
-pub(super) struct CallMemory<'a> {
+pub(super) struct PinnedCall<'a> {
     sk: &'a SdpSock,
     memory: Option<Pinned>,
     watch: Watch,
     len: usize,
 }
 
-impl<'a> CallMemory<'a> {
+impl<'a> PinnedCall<'a> {
     /// Pins a piece of the call's memory by `pin` (see [`Pinned::pin_source`]), at least `least`
     /// bytes. `None`: the caller has to copy. Context: process, without the connection's lock.
     pub(super) fn pin(
@@ -37,7 +37,7 @@ impl<'a> CallMemory<'a> {
         least: usize,
         pin: impl FnOnce(&mut Pinned, &Arc<Account>) -> Result<usize, Refusal>,
     ) -> Option<Self> {
-        let mut room = sk.room_for(piece?)?;
+        let mut room = sk.space_for(piece?)?;
         let len = match sk.account() {
             Some(account) => pin(&mut room, account).unwrap_or(0),
             None => 0,
@@ -47,7 +47,7 @@ impl<'a> CallMemory<'a> {
             sk.keep(room);
             return None;
         };
-        Some(CallMemory {
+        Some(PinnedCall {
             sk,
             memory: Some(room),
             watch,
@@ -107,7 +107,7 @@ impl<'a> CallMemory<'a> {
     }
 }
 
-impl Drop for CallMemory<'_> {
+impl Drop for PinnedCall<'_> {
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take() {
             self.sk.keep(memory);
@@ -131,7 +131,7 @@ pub(crate) fn release_blocks(sk: &SdpSock) {
     loop {
         let next = sk
             .connection()
-            .direct
+            .zcopy
             .released
             .iter_mut()
             .find_map(Option::take);
@@ -144,7 +144,7 @@ pub(crate) fn release_blocks(sk: &SdpSock) {
 
 impl SdpSock {
     /// Returns a block for a piece of program memory, preferably the one last used for it.
-    pub(super) fn room_for(&self, piece: (usize, usize)) -> Option<Pinned> {
+    pub(super) fn space_for(&self, piece: (usize, usize)) -> Option<Pinned> {
         let pinning = {
             let mut c = self.connection();
             let endpoint = c.endpoint.as_mut()?;

@@ -3,7 +3,7 @@
 //! Zero copy: bytes go straight between the pages of a send or receive call and those of the
 //! program at the other end.
 //!
-//! [`Direct`] is the state of one connection. In each direction one call at a time uses zero copy,
+//! [`Zcopy`] is the state of one connection. In each direction one call at a time uses zero copy,
 //! while others copy or wait; detached sends are not limited to one call. A piece of a call's
 //! memory is pinned ([`memory`]), joins a queue, and leaves it when nobody accesses it any more.
 //!
@@ -56,12 +56,12 @@ use self::advert::{Advert, AdvertState};
 use self::policy::{Kind, Policy, SMALLEST};
 use self::posted::{Posted, REST};
 use self::spliced::Collection;
-use self::touches::Touches;
+use self::touches::FaultRate;
 use self::transfer::Transfer;
 use self::tx_blocks::TxBlocks;
 use super::closing::Event;
 use super::{Connection, SdpSock, Threshold, Wakeups};
-use crate::memory::protect::Room;
+use crate::memory::protect::ProtectedMm;
 use crate::protocol::Outgoing;
 use crate::sys::errno::ECONNABORTED;
 use crate::sys::net::params;
@@ -77,8 +77,8 @@ pub(crate) const LEAST_TRANSFER: usize = 4096;
 const FIRST_MEAN: Jiffies = milliseconds(50);
 /// Least and longest time that a send call waits for its block to be read, and a receive call for
 /// its memory to be written.
-const LEAST_PATIENCE: Jiffies = milliseconds(20);
-const MOST_PATIENCE: Jiffies = milliseconds(1000);
+const LEAST_ADVERT_TIME: Jiffies = milliseconds(20);
+const MOST_ADVERT_TIME: Jiffies = milliseconds(1000);
 /// Time for the peer's kernel to return memory, which needs no program.
 const CANCEL_TIME: Jiffies = milliseconds(10_000);
 /// The same for OFED, which drops a SrcAvailCancel that arrives during its READ and replies when
@@ -99,7 +99,7 @@ fn by_write() -> bool {
 }
 
 /// Zero copy of one connection. Protected by `Socket::connection`.
-pub(crate) struct Direct {
+pub(crate) struct Zcopy {
     /// Blocks sent from program pages.
     blocks: TxBlocks<Posted>,
     /// Pages being collected to a block.
@@ -107,7 +107,7 @@ pub(crate) struct Direct {
     /// Memory of sent blocks, to be released without the lock.
     released: [Option<Pinned>; MOST_RELEASED],
     /// Backoff of adverts of detached blocks.
-    detached_skips: Skips,
+    detached_skips: Backoff,
     /// Adverts created so far. The value at creation identifies the advert in the completion that
     /// ends the peer's access.
     cookies: u64,
@@ -122,26 +122,26 @@ pub(crate) struct Direct {
     /// Number of blocks to copy in addition to the next one that comes back.
     skips: u32,
     /// Backoff of sink adverts.
-    sink_skips: Skips,
+    sink_skips: Backoff,
     /// True if the peer's readers advertise sinks, as far as seen lately.
     readers_advertise: bool,
     /// Choice between copy and zero copy, from the first large send on.
     policy: Option<Policy>,
     /// Rate of write faults on protected blocks.
-    touches: Touches,
+    touches: FaultRate,
     /// Address space of the last protected block.
-    room: Option<Arc<Protector<Room>>>,
+    room: Option<Arc<Protector<ProtectedMm>>>,
 }
 
 /// Backoff of an action that failed lately.
-struct Skips {
+struct Backoff {
     left: u32,
     next: u32,
 }
 
-impl Skips {
+impl Backoff {
     const fn new() -> Self {
-        Skips { left: 0, next: 0 }
+        Backoff { left: 0, next: 0 }
     }
 
     /// Returns true if the action is to be skipped this time.
@@ -163,24 +163,24 @@ impl Skips {
     }
 }
 
-impl Direct {
+impl Zcopy {
     /// Makes the state of a new connection.
     pub(crate) const fn new() -> Self {
-        Direct {
+        Zcopy {
             blocks: TxBlocks::new(),
             collection: Collection::None,
             released: [const { None }; MOST_RELEASED],
-            detached_skips: Skips::new(),
+            detached_skips: Backoff::new(),
             cookies: 0,
             sink: None,
             reading: None,
             mean: FIRST_MEAN,
             copy_until: 0,
             skips: 0,
-            sink_skips: Skips::new(),
+            sink_skips: Backoff::new(),
             readers_advertise: true,
             policy: None,
-            touches: Touches::new(),
+            touches: FaultRate::new(),
             room: None,
         }
     }
@@ -188,10 +188,10 @@ impl Direct {
     /// Resets the measurements for another connection.
     pub(crate) fn forget(&mut self) {
         (self.mean, self.copy_until, self.skips) = (FIRST_MEAN, 0, 0);
-        (self.sink_skips, self.readers_advertise) = (Skips::new(), true);
-        self.detached_skips = Skips::new();
+        (self.sink_skips, self.readers_advertise) = (Backoff::new(), true);
+        self.detached_skips = Backoff::new();
         self.policy = None;
-        self.touches = Touches::new();
+        self.touches = FaultRate::new();
     }
 
     /// Returns true if something waits for the completion of a work request, so that its
@@ -205,8 +205,8 @@ impl Direct {
     }
 
     /// Returns true if another detached block may be added.
-    pub(crate) fn has_room(&self) -> bool {
-        self.blocks.has_room()
+    pub(crate) fn has_space(&self) -> bool {
+        self.blocks.has_space()
     }
 
     /// Returns true if there are detached blocks.
@@ -243,17 +243,17 @@ impl Direct {
     }
 
     /// Returns the time to wait for a block to be read.
-    fn patience(&self) -> Jiffies {
+    fn timeout_of_advert(&self) -> Jiffies {
         self.mean
             .saturating_mul(4)
-            .clamp(LEAST_PATIENCE, MOST_PATIENCE)
+            .clamp(LEAST_ADVERT_TIME, MOST_ADVERT_TIME)
     }
 
     /// Records a block that was read in `took`.
     fn taken_up(&mut self, took: Jiffies) {
         self.skips = 0;
         let sum = self.mean.saturating_mul(3);
-        self.mean = sum.saturating_add(took.min(MOST_PATIENCE)) / 4;
+        self.mean = sum.saturating_add(took.min(MOST_ADVERT_TIME)) / 4;
     }
 
     /// Records a block of `size` that was refused or not read in time, of which `left` bytes have
@@ -269,7 +269,7 @@ impl Direct {
 /// Returns true if a message with an advert needs a solicited event even if the peer polls itself:
 /// the call that can use the advert polls, and a worker would only take the processor from it.
 fn is_told(endpoint: &Endpoint, message: &Outgoing) -> bool {
-    message.solicited && !(message.just_advert && endpoint.knows_solicited())
+    message.solicited && !(message.just_advert && endpoint.has_solicited_events())
 }
 
 impl Connection {
@@ -288,11 +288,11 @@ impl Connection {
     }
 
     /// Returns true if a call with this many bytes uses zero copy.
-    pub(crate) fn may_go_directly(&mut self, bytes: usize) -> bool {
+    pub(crate) fn may_use_zcopy(&mut self, bytes: usize) -> bool {
         match self.options.zcopy_threshold() {
             Threshold::Adaptive => {
                 let kind = self.kind();
-                let policy = self.direct.policy.get_or_insert_with(|| Policy::new(kind));
+                let policy = self.zcopy.policy.get_or_insert_with(|| Policy::new(kind));
                 policy.is_direct(bytes)
             }
             threshold => threshold.bytes().is_some_and(|least| bytes >= least),
@@ -300,28 +300,28 @@ impl Connection {
     }
 
     /// The same for a call that begins.
-    pub(crate) fn chooses_direct(&mut self, bytes: usize) -> bool {
-        let direct = self.may_go_directly(bytes);
-        let pipelined = match (self.options.zcopy_threshold(), &mut self.direct.policy) {
+    pub(crate) fn chooses_zcopy(&mut self, bytes: usize) -> bool {
+        let zcopy = self.may_use_zcopy(bytes);
+        let pipelined = match (self.options.zcopy_threshold(), &mut self.zcopy.policy) {
             (Threshold::Adaptive, Some(policy)) if bytes >= SMALLEST => policy.begins(bytes),
             // unchanged
-            (Threshold::Adaptive, _) => return direct,
-            (Threshold::From(n), _) if bytes < n => return direct,
-            _ => direct,
+            (Threshold::Adaptive, _) => return zcopy,
+            (Threshold::From(n), _) if bytes < n => return zcopy,
+            _ => zcopy,
         };
         if let Some(p) = &mut self.protocol {
             // so that several blocks may be outstanding, and the peer's readers advertise their
             // memory
             p.set_pipelined(pipelined);
         }
-        direct
+        zcopy
     }
 
     /// Records a complete call with `bytes` bytes that began at `start` of [`nanoseconds`]; `run`:
     /// its longest run, which chose the way.
     pub(crate) fn has_sent(&mut self, run: usize, bytes: usize, start: u64) {
         let adaptive = self.options.zcopy_threshold() == Threshold::Adaptive;
-        if let Some(policy) = self.direct.policy.as_mut().filter(|_| adaptive) {
+        if let Some(policy) = self.zcopy.policy.as_mut().filter(|_| adaptive) {
             policy.sent(run, bytes, nanoseconds().saturating_sub(start));
         }
     }
@@ -335,8 +335,8 @@ impl Connection {
     /// Handles a completed invalidation.
     pub(crate) fn access_ended(&mut self, cookie: u64, wakeups: &mut Wakeups) {
         // one of them has it, unless it was lost
-        let _ = self.direct.adverts().any(|a| a.invalidated(cookie));
-        wakeups.direct = true;
+        let _ = self.zcopy.adverts().any(|a| a.invalidated(cookie));
+        wakeups.zcopy = true;
     }
 
     /// Handles the completion of a READ, or of a WRITE or message, of `n` bytes.
@@ -355,7 +355,7 @@ impl SdpSock {
             let mut c = self.connection();
             c.close_on(Event::Failed, ECONNABORTED);
             // also if both streams had ended and the endpoint was still there
-            c.direct.lost();
+            c.zcopy.lost();
             (c.endpoint.take(), c.unlock())
         };
         drop(below);

@@ -3,13 +3,13 @@
 //! Memory lent to the transport, for own transfers or for access by the peer.
 
 use super::advert::{Advert, AdvertState};
-use crate::transport::{Endpoint, Loan, Transport, Watch};
+use crate::transport::{BlockId, Endpoint, Transport, Watch};
 use kernel::prelude::*;
 
 /// Memory lent to the transport.
 #[derive(Clone)]
 pub(super) struct Posted {
-    pub(super) id: Loan,
+    pub(super) id: BlockId,
     /// Reports the release where the memory cannot be reclaimed.
     pub(super) watch: Watch,
 }

@@ -11,13 +11,13 @@
 //! messages.
 
 use super::super::timers::Timer;
-use super::super::{keepalive, Connection, SdpSock, JOB_MOVE, JOB_TOUCHED};
+use super::super::{keepalive, Connection, SdpSock, JOB_MOVE, JOB_WRITE_FAULT};
 use super::detached::{self, Added, LEAST};
-use super::memory::CallMemory;
+use super::memory::PinnedCall;
 use super::posted::Posted;
 use super::CANCEL_TIME;
-use crate::memory::notify::{Counted, Notify};
-use crate::memory::protect::{self, Flight, Holder, Refusal, MOST_RANGES};
+use crate::memory::notify::{Accounting, Notify};
+use crate::memory::protect::{self, Holder, InFlight, Refusal, MOST_RANGES};
 use crate::sys::net::message::{Ranges, SendMsg};
 use crate::sys::pin::{Pages, PinTerm, PAGE};
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
@@ -31,7 +31,7 @@ impl Connection {
         let worth = |least| bytes >= least && bytes >= PAGE;
         self.options.sends_async()
             && self.zcopy_threshold().is_some_and(worth)
-            && self.direct.touches.may_protect()
+            && self.zcopy.touches.may_protect()
     }
 }
 
@@ -40,7 +40,7 @@ impl Connection {
 pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<Added, ()> {
     let (most, least) = {
         let c = sk.connection();
-        if !c.direct.blocks.has_room() {
+        if !c.zcopy.blocks.has_space() {
             return Ok(Added::Full);
         }
         let most = c.protocol.as_ref().map_or(0, |p| p.source_limit() as usize);
@@ -69,8 +69,8 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<Added, ()> 
     };
     let first = detached::first_byte(message).ok_or(())?;
     Pages::count_pins();
-    let how = (PinTerm::Long, Counted::HereAnew);
-    let pin = CallMemory::pin(sk, message.run(size), 1, |block, account| {
+    let how = (PinTerm::Long, Accounting::HereAnew);
+    let pin = PinnedCall::pin(sk, message.run(size), 1, |block, account| {
         block.pin_seen(message, size, how, account, &mut |pages, ranges| {
             guard.protect(pages, ranges)
         })
@@ -83,7 +83,7 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<Added, ()> 
         Err(why) => {
             let mut c = sk.connection();
             if why.lasts() {
-                c.direct.touches.refused();
+                c.zcopy.touches.refused();
             }
             c.stats.count_unprotected(why.index());
             return Err(());
@@ -96,7 +96,7 @@ pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Result<Added, ()> 
         message.advance(size);
         if touch() {
             // a write fault came before the block was added
-            touched(sk);
+            on_write_fault(sk);
         }
     }
     Ok(added)
@@ -115,7 +115,7 @@ fn worthwhile(message: &SendMsg<'_>, most: usize) -> usize {
 /// allowed.
 struct Guard<'a> {
     sk: &'a SdpSock,
-    flight: Result<Flight, Refusal>,
+    flight: Result<InFlight, Refusal>,
 }
 
 impl Guard<'_> {
@@ -124,9 +124,9 @@ impl Guard<'_> {
         self.flight = Err(Refusal::Busy);
         let owner = Holder {
             sk: ARef::from(&**self.sk),
-            jobs: JOB_TOUCHED,
+            jobs: JOB_WRITE_FAULT,
         };
-        let cached = self.sk.connection().direct.room.clone();
+        let cached = self.sk.connection().zcopy.room.clone();
         let room = cached.filter(|r| r.is_mine() && !r.handler.is_closed());
         let room = match room.map_or_else(protect::current, Ok) {
             Ok(room) => room,
@@ -136,21 +136,21 @@ impl Guard<'_> {
             }
         };
         self.flight = protect::protect(&room, ranges, pages, owner);
-        let before = self.sk.connection().direct.room.replace(room);
+        let before = self.sk.connection().zcopy.room.replace(room);
         drop(before);
     }
 }
 
 /// Handles a write fault on a block. Context: worker.
-pub(crate) fn touched(sk: &SdpSock) {
+pub(crate) fn on_write_fault(sk: &SdpSock) {
     let mut c = sk.connection();
-    if !c.direct.blocks.want(jiffies()) {
+    if !c.zcopy.blocks.want(jiffies()) {
         return;
     }
     c.stats.async_touched += 1;
-    c.direct.touches.touched();
-    c.hurry_blocks();
-    c.look_for_writers(sk);
+    c.zcopy.touches.on_write_fault();
+    c.expedite_blocks();
+    c.check_for_writers(sk);
     c.progress();
     drop(c);
     keepalive::update(sk);
@@ -162,7 +162,7 @@ pub(crate) fn touched(sk: &SdpSock) {
 pub(crate) fn move_away(sk: &SdpSock) {
     loop {
         let mut c = sk.connection();
-        let Some((cookie, posted)) = c.direct.blocks.take_to_move() else {
+        let Some((cookie, posted)) = c.zcopy.blocks.take_to_move() else {
             return;
         };
         let Ok(mut memory) = c.take_back(posted, false) else {
@@ -184,7 +184,7 @@ pub(crate) fn move_away(sk: &SdpSock) {
         let mut lost = None;
         if let (Ok(id), Some(watch)) = (lent, watch) {
             let posted = Posted { id, watch };
-            let moved = c.direct.blocks.moved(cookie, posted, rest.is_some());
+            let moved = c.zcopy.blocks.moved(cookie, posted, rest.is_some());
             if rest.is_none() {
                 c.set_timer(sk, Timer::GiveBack, milliseconds(100));
             }
@@ -206,23 +206,23 @@ pub(crate) fn move_away(sk: &SdpSock) {
 impl Connection {
     /// Returns true if a task has waited too long to write to a block, for any reason.
     pub(crate) fn is_withheld(&self, now: Jiffies) -> bool {
-        let longest = self.direct.blocks.longest_wait(now);
+        let longest = self.zcopy.blocks.longest_wait(now);
         longest.is_some_and(|waited| waited >= CANCEL_TIME)
     }
 
     /// Retries moves that failed for lack of memory.
     pub(crate) fn retry_moves(&mut self, sk: &SdpSock) {
-        self.direct.blocks.retry();
-        self.look_for_writers(sk);
+        self.zcopy.blocks.retry();
+        self.check_for_writers(sk);
     }
 
     /// Checks blocks with waiting writers that may have come back.
-    pub(crate) fn look_for_writers(&mut self, sk: &SdpSock) {
-        if self.direct.blocks.any_to_move() {
+    pub(crate) fn check_for_writers(&mut self, sk: &SdpSock) {
+        if self.zcopy.blocks.any_to_move() {
             sk.schedule(JOB_MOVE);
         }
         let now = jiffies();
-        match self.direct.blocks.longest_wait(now) {
+        match self.zcopy.blocks.longest_wait(now) {
             None => self.timers.clear(Timer::GiveBack),
             Some(waited) if !self.timers.is_set(Timer::GiveBack) => self.timers.set(
                 Timer::GiveBack,

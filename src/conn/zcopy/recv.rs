@@ -5,10 +5,10 @@
 
 use super::super::SdpSock;
 use super::advert::AdvertState;
-use super::memory::CallMemory;
+use super::memory::PinnedCall;
 use super::transfer::Transfer;
-use super::waiting::{Dying, Turn, Waiting};
-use super::{by_read, LEAST_TRANSFER, MOST_PATIENCE};
+use super::waiting::{AfterSleep, FatalSignal, Waiting};
+use super::{by_read, LEAST_TRANSFER, MOST_ADVERT_TIME};
 use crate::sys::net::message::RecvMsg;
 use crate::sys::net::sock::{Locked, State, FOREVER, RCV_SHUTDOWN};
 use crate::sys::net::trace::{self, ZeroCopy};
@@ -38,18 +38,18 @@ pub(crate) fn be_written_to(
         Offered::Yes => {}
         Offered::NotNow => return 0,
         Offered::No => {
-            sk.connection().direct.sink_skips.failed();
+            sk.connection().zcopy.sink_skips.failed();
             return 0;
         }
     }
     let withdrawn = wait_written(sk, lock, timeout);
     let (n, memory) = {
         let mut c = sk.connection();
-        let Some(sink) = c.direct.sink.take() else {
+        let Some(sink) = c.zcopy.sink.take() else {
             return 0;
         };
         trace::zero_copy(sk, ZeroCopy::WrittenByPeer, sink.segment.size, sink.done);
-        let skips = &mut c.direct.sink_skips;
+        let skips = &mut c.zcopy.sink_skips;
         match sink.done {
             // bytes that came first prove nothing
             0 if withdrawn => {}
@@ -68,7 +68,7 @@ pub(crate) fn be_written_to(
 /// Pins up to the next `size` bytes of the call's buffer and advertises them.
 fn offer(sk: &SdpSock, to: &mut RecvMsg<'_>, size: usize) -> Offered {
     let piece = to.piece(size);
-    let pin = CallMemory::pin(sk, piece, 1, |block, account| {
+    let pin = PinnedCall::pin(sk, piece, 1, |block, account| {
         block.pin_destination(to, size, PinTerm::Long, account)
     });
     let Some(mut memory) = pin else {
@@ -76,12 +76,12 @@ fn offer(sk: &SdpSock, to: &mut RecvMsg<'_>, size: usize) -> Offered {
     };
     let mut c = sk.connection();
     let pinned = u32::try_from(memory.len()).unwrap_or(0);
-    let fits = c.sink_fits(pinned) && c.direct.sink.is_none();
-    let cookie = c.direct.next_cookie();
+    let fits = c.sink_fits(pinned) && c.zcopy.sink.is_none();
+    let cookie = c.zcopy.next_cookie();
     let endpoint = c.endpoint.as_mut().filter(|_| fits);
     match endpoint.and_then(|c| memory.advertise(c, Access::Write, cookie)) {
         Some(advert) => {
-            c.direct.sink = Some(advert);
+            c.zcopy.sink = Some(advert);
             c.progress();
             drop(c);
             Offered::Yes
@@ -95,16 +95,16 @@ fn offer(sk: &SdpSock, to: &mut RecvMsg<'_>, size: usize) -> Offered {
 /// Waits until the memory is returned, or the connection is lost. Returns true if the advert was
 /// withdrawn before it was sent, since bytes came first.
 fn wait_written(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> bool {
-    let mut waiting = Waiting::new(MOST_PATIENCE);
+    let mut waiting = Waiting::new(MOST_ADVERT_TIME);
     let mut withdrawn = false;
     loop {
         let seq = sk.event_seq();
         {
             let mut c = sk.connection();
             let fits = c.offered_sink().is_some();
-            match c.direct.sink.as_ref() {
+            match c.zcopy.sink.as_ref() {
                 Some(sink) if sink.state == AdvertState::Queued && !fits => {
-                    c.direct.withdraw_sink();
+                    c.zcopy.cancel_sink();
                     withdrawn = true;
                 }
                 Some(sink) if !sink.is_back() => {}
@@ -119,7 +119,7 @@ fn wait_written(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> boo
             sk.wait_to_read(lock, seq, limit)
         });
         // (the call checks for signals again)
-        if turn != Turn::Look {
+        if turn != AfterSleep::Look {
             let mut c = sk.connection();
             c.take_sink_back();
             c.progress();
@@ -141,7 +141,7 @@ pub(crate) enum Look {
 /// peeks.
 pub(crate) fn refuse(sk: &SdpSock) {
     let mut c = sk.connection();
-    if !c.holds_advert() || c.direct.reading.is_some() {
+    if !c.holds_advert() || c.zcopy.reading.is_some() {
         return;
     }
     c.refuse_advert();
@@ -164,7 +164,7 @@ pub(crate) fn read(sk: &SdpSock, lock: &mut Locked<'_>, to: &mut RecvMsg<'_>, mo
     let memory = match can_read && want >= little {
         true => {
             let piece = to.piece(want);
-            CallMemory::pin(sk, piece, little, |block, account| {
+            PinnedCall::pin(sk, piece, little, |block, account| {
                 block.pin_destination(to, want, PinTerm::Short, account)
             })
         }
@@ -180,7 +180,7 @@ pub(crate) fn read(sk: &SdpSock, lock: &mut Locked<'_>, to: &mut RecvMsg<'_>, mo
     wait_read(sk, lock);
     let (done, lost, memory) = {
         let mut c = sk.connection();
-        let Some(reading) = c.direct.reading.take() else {
+        let Some(reading) = c.zcopy.reading.take() else {
             return Look::Nothing;
         };
         let lost = !reading.is_complete();
@@ -201,11 +201,11 @@ pub(crate) fn read(sk: &SdpSock, lock: &mut Locked<'_>, to: &mut RecvMsg<'_>, mo
 /// Waits until the READs are complete, or the connection is lost. Only a fatal signal ends this
 /// earlier, and not at once.
 fn wait_read(sk: &SdpSock, lock: &mut Locked<'_>) {
-    let mut dying = Dying::new();
+    let mut dying = FatalSignal::new();
     loop {
         let seq = sk.event_seq();
         let reading = |r: &Transfer<_>| !r.is_complete() && !r.lost;
-        if !sk.connection().direct.reading.as_ref().is_some_and(reading) {
+        if !sk.connection().zcopy.reading.as_ref().is_some_and(reading) {
             return;
         }
         if !dying.sleep(sk, lock, seq, FOREVER as usize) {
@@ -216,7 +216,7 @@ fn wait_read(sk: &SdpSock, lock: &mut Locked<'_>) {
 
 /// Reads to that memory. Returns false if the peer has cancelled its advert, or another call has
 /// come first.
-fn begin(sk: &SdpSock, mut memory: CallMemory<'_>) -> bool {
+fn begin(sk: &SdpSock, mut memory: PinnedCall<'_>) -> bool {
     let mut c = sk.connection();
     let there = c.next_advert();
     let endpoint = c.endpoint.as_mut();
@@ -227,8 +227,8 @@ fn begin(sk: &SdpSock, mut memory: CallMemory<'_>) -> bool {
         return false;
     };
     let len = there.min(u32::try_from(memory.len()).unwrap_or(0));
-    let cookie = c.direct.next_cookie();
-    c.direct.reading = Some(Transfer::new(posted, len, cookie));
+    let cookie = c.zcopy.next_cookie();
+    c.zcopy.reading = Some(Transfer::new(posted, len, cookie));
     c.progress();
     drop(c);
     true

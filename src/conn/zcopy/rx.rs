@@ -11,7 +11,7 @@
 use super::super::{Connection, SdpSock, Wakeups};
 use super::advert::{Advert, AdvertState};
 use super::posted::{end_access, Posted};
-use super::{by_write, is_told, Direct, LEAST_TRANSFER};
+use super::{by_write, is_told, Zcopy, LEAST_TRANSFER};
 use crate::protocol::{Block, Outgoing};
 use crate::sys::errno::ECONNRESET;
 use crate::transport::{Endpoint, SendWr, Transfer, Transport};
@@ -32,7 +32,7 @@ impl Connection {
             return 0;
         }
         let size = u32::try_from(want).unwrap_or(u32::MAX).min(p.sink_limit());
-        if !self.sink_fits(size) || self.direct.sink.is_some() || self.direct.sink_skips.skip() {
+        if !self.sink_fits(size) || self.zcopy.sink.is_some() || self.zcopy.sink_skips.skip() {
             return 0;
         }
         size as usize
@@ -45,12 +45,12 @@ impl Connection {
             .protocol
             .as_ref()
             .is_some_and(|p| p.can_offer_sink(size));
-        fits && self.rx.is_empty() && self.direct.reading.is_none()
+        fits && self.rx.is_empty() && self.zcopy.reading.is_none()
     }
 
     /// Returns the block to advertise as a sink, if any.
     pub(crate) fn offered_sink(&self) -> Option<Block> {
-        let next = self.direct.sink.as_ref().and_then(Advert::queued);
+        let next = self.zcopy.sink.as_ref().and_then(Advert::queued);
         next.filter(|b| self.sink_fits(b.size))
     }
 
@@ -60,28 +60,28 @@ impl Connection {
     ///
     /// `EPROTO` as [`ReceiveQueue::passed`](super::super::receive_queue::ReceiveQueue::passed).
     pub(crate) fn sink_over(&mut self, bytes: u32, wakeups: &mut Wakeups) -> Result {
-        if let Some(sink) = self.direct.advertised_sink() {
+        if let Some(sink) = self.zcopy.advertised_sink() {
             let done = sink.moved(bytes);
             sink.finish();
             self.rx.passed(done as usize)?;
             self.stats.bytes_received += u64::from(done);
             self.stats.direct_filled += u64::from(done);
-            wakeups.direct = true;
+            wakeups.zcopy = true;
         }
         Ok(())
     }
 
     /// Ends the sink without bytes.
     pub(crate) fn sink_void(&mut self, wakeups: &mut Wakeups) {
-        if let Some(sink) = self.direct.advertised_sink() {
+        if let Some(sink) = self.zcopy.advertised_sink() {
             sink.finish();
-            wakeups.direct = true;
+            wakeups.zcopy = true;
         }
     }
 
     /// Takes the memory of a receive call back.
     pub(super) fn take_sink_back(&mut self) {
-        self.direct.withdraw_sink();
+        self.zcopy.cancel_sink();
         if let Some(p) = &mut self.protocol {
             p.cancel_sinks();
         }
@@ -89,7 +89,7 @@ impl Connection {
 
     /// Posts the invalidation of a finished sink, if there is space.
     pub(crate) fn end_sink_access(&mut self) -> Result {
-        match (self.endpoint.as_mut(), &mut self.direct.sink) {
+        match (self.endpoint.as_mut(), &mut self.zcopy.sink) {
             (Some(endpoint), Some(sink)) => end_access(sink, endpoint),
             _ => Ok(()),
         }
@@ -100,7 +100,7 @@ impl Connection {
 impl Connection {
     /// Returns the bytes of the peer's adverts that are next, if no call reads them yet.
     pub(crate) fn next_advert(&self) -> Option<u32> {
-        if !self.rx.is_empty() || self.direct.reading.is_some() {
+        if !self.rx.is_empty() || self.zcopy.reading.is_some() {
             return None;
         }
         match self.protocol.as_ref()?.source_bytes() {
@@ -126,7 +126,7 @@ impl Connection {
     /// Offers the peer's advert to a waiting call, or refuses it: pollers do not wait in a receive
     /// call.
     pub(crate) fn offer_advert(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
-        wakeups.direct = true;
+        wakeups.zcopy = true;
         if sk.is_watched() {
             self.refuse_advert();
         }
@@ -143,7 +143,7 @@ impl Connection {
     /// Posts READs, as many as there is space for.
     pub(crate) fn read_on(&mut self, wakeups: &mut Wakeups) -> Result {
         let (Some(reading), Some(endpoint), Some(protocol)) = (
-            self.direct.reading.as_mut(),
+            self.zcopy.reading.as_mut(),
             self.endpoint.as_mut(),
             self.protocol.as_mut(),
         ) else {
@@ -153,7 +153,7 @@ impl Connection {
             let Some(remote) = protocol.source_advert() else {
                 // Used up, or cancelled meanwhile. Started READs complete, the rest arrives as
                 // Data.
-                wakeups.direct |= reading.cut();
+                wakeups.zcopy |= reading.cut();
                 break;
             };
             let posted = endpoint.transfer(
@@ -187,12 +187,12 @@ impl Connection {
         }
         self.stats.bytes_received += u64::from(n);
         self.stats.direct_received += u64::from(n);
-        let reading = self.direct.reading.as_mut();
-        wakeups.direct |= reading.is_some_and(|r| r.moved(cookie, n));
+        let reading = self.zcopy.reading.as_mut();
+        wakeups.zcopy |= reading.is_some_and(|r| r.moved(cookie, n));
     }
 }
 
-impl Direct {
+impl Zcopy {
     /// Returns the sink that the peer may be writing to.
     fn advertised_sink(&mut self) -> Option<&mut Advert<Posted>> {
         let sink = self.sink.as_mut();
@@ -200,7 +200,7 @@ impl Direct {
     }
 
     /// Withdraws a sink that is not sent yet.
-    pub(super) fn withdraw_sink(&mut self) {
+    pub(super) fn cancel_sink(&mut self) {
         if let Some(s) = self.sink.as_mut().filter(|s| s.queued().is_some()) {
             s.finish();
         }

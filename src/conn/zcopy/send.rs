@@ -9,9 +9,9 @@
 use super::super::SdpSock;
 use super::advert::Advert;
 use super::detached::first_byte;
-use super::memory::CallMemory;
+use super::memory::PinnedCall;
 use super::tx_blocks::call::Awaits;
-use super::waiting::{Turn, Waiting};
+use super::waiting::{AfterSleep, Waiting};
 use crate::sys::errno::EPIPE;
 use crate::sys::net::message::SendMsg;
 use crate::sys::net::sock::{interrupted, Locked, SEND_SHUTDOWN};
@@ -50,7 +50,7 @@ pub(crate) fn send_blocks(
         {
             let mut c = sk.connection();
             let ends = c.end_writing();
-            let waits = c.direct.blocks.has_call();
+            let waits = c.zcopy.blocks.has_call();
             if ends || waits && end.is_ok() {
                 c.progress();
             }
@@ -86,7 +86,7 @@ fn add_block(sk: &SdpSock, message: &mut SendMsg<'_>, size: usize) -> bool {
         return false;
     };
     let piece = message.piece(size);
-    let pin = CallMemory::pin(sk, piece, least, |block, account| {
+    let pin = PinnedCall::pin(sk, piece, least, |block, account| {
         block.pin_source(message, size, PinTerm::Long, account)
     });
     let Some(mut memory) = pin else {
@@ -97,7 +97,7 @@ fn add_block(sk: &SdpSock, message: &mut SendMsg<'_>, size: usize) -> bool {
     if c.next_size(message.remaining()) == 0 {
         return false;
     }
-    let (at, cookie) = (c.tx.end(), c.direct.next_cookie());
+    let (at, cookie) = (c.tx.end(), c.zcopy.next_cookie());
     let Some(posted) = c.endpoint.as_mut().and_then(|c| memory.post(c)) else {
         return false;
     };
@@ -107,10 +107,10 @@ fn add_block(sk: &SdpSock, message: &mut SendMsg<'_>, size: usize) -> bool {
     c.set_more(false);
     let left = message.remaining().saturating_sub(memory.len());
     let more = c.zcopy_threshold().is_some_and(|least| left >= least);
-    let queued = c.direct.blocks.is_writing();
+    let queued = c.zcopy.blocks.is_writing();
     c.stats.direct_queued += u64::from(queued);
     // there is space, as checked above
-    let _ = c.direct.blocks.push(advert, first, at, more);
+    let _ = c.zcopy.blocks.push(advert, first, at, more);
     if c.may_write() {
         c.progress();
     }
@@ -122,17 +122,17 @@ fn add_block(sk: &SdpSock, message: &mut SendMsg<'_>, size: usize) -> bool {
 /// Waits until the oldest block returns to the caller, or the connection is lost.
 fn wait_sent(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result {
     let start = jiffies();
-    let mut waiting = Waiting::new(sk.connection().direct.patience());
+    let mut waiting = Waiting::new(sk.connection().zcopy.timeout_of_advert());
     let mut result = Ok(());
     loop {
         let seq = sk.event_seq();
         let awaits = {
             let mut c = sk.connection();
-            match c.direct.blocks.oldest() {
+            match c.zcopy.blocks.oldest() {
                 None | Some((Awaits::Nothing { lost: true }, _)) => return Err(EPIPE.into()),
                 Some((Awaits::Nothing { lost: false }, read)) => {
                     if read {
-                        c.direct.taken_up(jiffies().wrapping_sub(start));
+                        c.zcopy.taken_up(jiffies().wrapping_sub(start));
                     }
                     return result;
                 }
@@ -147,12 +147,12 @@ fn wait_sent(sk: &SdpSock, lock: &mut Locked<'_>, timeout: &mut isize) -> Result
         }
         let over = sk.has_error() || sk.shutdown() & SEND_SHUTDOWN != 0;
         let turn = waiting.sleep(sk, lock, seq, over, timeout, |lock, limit| {
-            sk.wait_for_taking(lock, seq, limit)
+            sk.wait_for_drain(lock, seq, limit)
         });
-        if turn == Turn::Interrupted {
+        if turn == AfterSleep::Interrupted {
             result = Err(interrupted(*timeout));
         }
-        if turn != Turn::Look {
+        if turn != AfterSleep::Look {
             sk.connection().take_blocks_back();
             sk.progress();
         }

@@ -26,11 +26,11 @@ use crate::sys::bindings as c;
 use crate::sys::net::message::SendMsg;
 use crate::sys::pin::PAGE;
 use crate::sys::time::jiffies;
-use crate::transport::{Loan, Pinned, Transport};
+use crate::transport::{BlockId, Pinned, Transport};
 use core::mem::replace;
 
 /// Pages of a block being collected.
-pub(super) struct Collected {
+pub(super) struct SplicedBlock {
     memory: Pinned,
     /// Cookie of the block.
     cookie: u64,
@@ -39,11 +39,11 @@ pub(super) struct Collected {
 /// State of the collection; see the head of this file.
 pub(super) enum Collection {
     None,
-    Open(Collected),
-    Closed(Collected),
+    Open(SplicedBlock),
+    Closed(SplicedBlock),
     /// Of the block with this cookie.
     Flushing(u64),
-    Failed(Collected),
+    Failed(SplicedBlock),
 }
 
 impl Collection {
@@ -62,7 +62,7 @@ impl Collection {
     }
 
     /// Takes the pages for mapping.
-    fn take(&mut self) -> Option<Collected> {
+    fn take(&mut self) -> Option<SplicedBlock> {
         match replace(self, Collection::None) {
             Collection::Open(collected)
             | Collection::Closed(collected)
@@ -89,7 +89,7 @@ impl Collection {
 /// process, socket lock held.
 pub(crate) fn add(sk: &SdpSock, message: &mut SendMsg<'_>) -> Option<Added> {
     let more = message.flags() & c::MSG_MORE != 0;
-    let is_open = matches!(sk.connection().direct.collection, Collection::Open(_));
+    let is_open = matches!(sk.connection().zcopy.collection, Collection::Open(_));
     if !is_open {
         flush(sk);
         match begin(sk, message, more)? {
@@ -118,22 +118,22 @@ fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
     let (at, len) = message.run(want)?;
     let most = {
         let mut c = sk.connection();
-        if !c.direct.blocks.has_room() {
+        if !c.zcopy.blocks.has_space() {
             return Some(Added::Full);
         }
         let worth = match more {
             // the size is not known yet
             true => len >= PAGE && c.zcopy_threshold().is_some(),
-            false => c.may_go_directly(len),
+            false => c.may_use_zcopy(len),
         };
-        if !worth || !c.writable(sk) || !c.direct.collection.is_none() {
+        if !worth || !c.writable(sk) || !c.zcopy.collection.is_none() {
             return None;
         }
         c.most_collected()
     };
     let account = sk.account()?;
     let first = first_byte(message)?;
-    let mut memory = sk.room_for((at, len))?;
+    let mut memory = sk.space_for((at, len))?;
     let added = memory.collect().ok().and_then(|()| {
         let n = memory.add_pages(message, most, account).ok()?;
         u32::try_from(n).ok().filter(|n| *n > 0)
@@ -144,19 +144,19 @@ fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
         return None;
     };
     let mut c = sk.connection();
-    let (at, cookie) = (c.tx.end(), c.direct.next_cookie());
+    let (at, cookie) = (c.tx.end(), c.zcopy.next_cookie());
     let idle = c.outstanding() == 0;
     let posted = Posted {
-        id: Loan::NONE,
+        id: BlockId::NONE,
         watch,
     };
     let advert = Advert::unregistered(posted, added, cookie);
-    if !c.connected() || c.direct.blocks.push_open(advert, first, at).is_err() {
+    if !c.connected() || c.zcopy.blocks.push_open(advert, first, at).is_err() {
         drop(c);
         sk.keep(memory);
         return None;
     }
-    c.direct.collection = Collection::Open(Collected { memory, cookie });
+    c.zcopy.collection = Collection::Open(SplicedBlock { memory, cookie });
     // corked bytes go before it
     c.cork.set_more(false);
     if idle {
@@ -170,7 +170,7 @@ fn begin(sk: &SdpSock, message: &mut SendMsg<'_>, more: bool) -> Option<Added> {
 
 /// Sends the collected block, if there is one. Context: process, without the connection's lock.
 pub(crate) fn flush(sk: &SdpSock) {
-    let taken = sk.connection().direct.collection.take();
+    let taken = sk.connection().zcopy.collection.take();
     let Some(mut collected) = taken else {
         return;
     };
@@ -188,7 +188,7 @@ pub(crate) fn flush(sk: &SdpSock) {
 
 /// Sends a closed collection. Context: worker.
 pub(crate) fn flush_closed(sk: &SdpSock) {
-    let closed = matches!(sk.connection().direct.collection, Collection::Closed(_));
+    let closed = matches!(sk.connection().zcopy.collection, Collection::Closed(_));
     if closed {
         flush(sk);
     }
@@ -203,17 +203,17 @@ impl Connection {
 
     /// Closes the collection: later pages are another block.
     pub(crate) fn end_collection(&mut self) {
-        self.direct.collection.close();
+        self.zcopy.collection.close();
     }
 
     /// Returns true if pages are being collected.
     pub(crate) fn is_collecting(&self) -> bool {
-        !self.direct.collection.is_none()
+        !self.zcopy.collection.is_none()
     }
 
     /// Schedules the flush of a closed collection.
-    pub(crate) fn look_for_collection(&self, sk: &SdpSock) {
-        if let Collection::Closed(_) = self.direct.collection {
+    pub(crate) fn check_collection(&self, sk: &SdpSock) {
+        if let Collection::Closed(_) = self.zcopy.collection {
             sk.schedule(JOB_MOVE);
         }
     }
@@ -233,14 +233,14 @@ impl Connection {
     fn collect(&mut self, sk: &SdpSock, message: &SendMsg<'_>) -> usize {
         let most = self.most_collected();
         let (Collection::Open(collected), Some(account)) =
-            (&mut self.direct.collection, sk.account())
+            (&mut self.zcopy.collection, sk.account())
         else {
             return 0;
         };
         let room = most.saturating_sub(collected.memory.len());
         let added = collected.memory.add_pages(message, room, account);
         let n = u32::try_from(added.unwrap_or(0)).unwrap_or(0);
-        self.direct.blocks.grow(collected.cookie, n);
+        self.zcopy.blocks.grow(collected.cookie, n);
         n as usize
     }
 
@@ -249,12 +249,12 @@ impl Connection {
     fn flushed(
         &mut self,
         sk: &SdpSock,
-        collected: Collected,
+        collected: SplicedBlock,
         mapped: Option<bool>,
     ) -> Option<Pinned> {
-        let Collected { memory, cookie } = collected;
-        self.direct.collection.flushed(cookie);
-        let (true, Some(watch)) = (self.direct.blocks.has_open(cookie), memory.watch()) else {
+        let SplicedBlock { memory, cookie } = collected;
+        self.zcopy.collection.flushed(cookie);
+        let (true, Some(watch)) = (self.zcopy.blocks.has_open(cookie), memory.watch()) else {
             // the connection was lost meanwhile
             return Some(memory);
         };
@@ -267,19 +267,19 @@ impl Connection {
             Ok(id) => id,
             Err(memory) => {
                 // out of memory: the timer retries
-                self.direct.collection = Collection::Failed(Collected { memory, cookie });
+                self.zcopy.collection = Collection::Failed(SplicedBlock { memory, cookie });
                 self.set_timer(sk, Timer::Cork, CORK_TIME);
                 return None;
             }
         };
         let offered =
-            mapped == Some(true) && self.may_go_directly(len) && !self.direct.detached_skips.skip();
+            mapped == Some(true) && self.may_use_zcopy(len) && !self.zcopy.detached_skips.skip();
         match &mut self.protocol {
             // so that several go at once
             Some(p) if offered => p.set_pipelined(true),
-            _ => self.direct.blocks.hide(cookie),
+            _ => self.zcopy.blocks.hide(cookie),
         }
-        let _ = self.direct.blocks.moved(cookie, Posted { id, watch }, true);
+        let _ = self.zcopy.blocks.moved(cookie, Posted { id, watch }, true);
         None
     }
 }

@@ -18,7 +18,7 @@ const GOOD: u32 = 32;
 
 /// Measurements of one connection.
 #[derive(Debug)]
-pub(crate) struct Touches {
+pub(crate) struct FaultRate {
     blocks: u32,
     touched: u32,
     /// Consecutive blocks without a write fault.
@@ -28,10 +28,10 @@ pub(crate) struct Touches {
     next_pause: u32,
 }
 
-impl Touches {
+impl FaultRate {
     /// Nothing.
     pub(crate) const fn new() -> Self {
-        Touches {
+        FaultRate {
             blocks: 0,
             touched: 0,
             good: 0,
@@ -61,7 +61,7 @@ impl Touches {
     }
 
     /// Records a write fault.
-    pub(crate) fn touched(&mut self) {
+    pub(crate) fn on_write_fault(&mut self) {
         self.good = 0;
         self.touched = self.touched.saturating_add(1);
         // one among the first few, without any before, proves little
@@ -90,14 +90,14 @@ mod tests {
 
     /// Sends `blocks` blocks with write faults where `touch` is true. Returns the number of
     /// protected blocks.
-    fn send(t: &mut Touches, blocks: u32, touch: impl Fn(u32) -> bool) -> u32 {
+    fn send(t: &mut FaultRate, blocks: u32, touch: impl Fn(u32) -> bool) -> u32 {
         let mut protected = 0;
         for n in 0..blocks {
             if t.may_protect() {
                 t.began();
                 protected += 1;
                 if touch(n) {
-                    t.touched();
+                    t.on_write_fault();
                 }
             }
         }
@@ -106,30 +106,30 @@ mod tests {
 
     #[test]
     fn whoever_touches_nothing_is_never_slowed() {
-        assert_eq!(send(&mut Touches::new(), 100_000, |_| false), 100_000);
+        assert_eq!(send(&mut FaultRate::new(), 100_000, |_| false), 100_000);
     }
 
     #[test]
     fn now_and_then_is_no_reason() {
-        assert_eq!(send(&mut Touches::new(), 10_000, |n| n % 10 == 9), 10_000);
-        assert_eq!(send(&mut Touches::new(), 10_000, |n| n == 0), 10_000);
+        assert_eq!(send(&mut FaultRate::new(), 10_000, |n| n % 10 == 9), 10_000);
+        assert_eq!(send(&mut FaultRate::new(), 10_000, |n| n == 0), 10_000);
     }
 
     #[test]
     fn whoever_touches_all_is_synchronous() {
-        let protected = send(&mut Touches::new(), 10_000, |_| true);
+        let protected = send(&mut FaultRate::new(), 10_000, |_| true);
         assert!(protected <= 12, "{protected}");
     }
 
     #[test]
     fn every_fourth_is_too_often() {
-        let protected = send(&mut Touches::new(), 10_000, |n| n % 4 == 0);
+        let protected = send(&mut FaultRate::new(), 10_000, |n| n % 4 == 0);
         assert!(protected < 1_000, "{protected}");
     }
 
     #[test]
     fn whoever_gets_better_is_believed() {
-        let mut t = Touches::new();
+        let mut t = FaultRate::new();
         send(&mut t, 10_000, |_| true);
         // at most one longest pause, then as if nothing had happened
         send(&mut t, MOST_PAUSE + GOOD, |_| false);
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_protected_is_seldom_tried() {
-        let mut t = Touches::new();
+        let mut t = FaultRate::new();
         let mut tried = 0;
         for _ in 0..10_000 {
             if t.may_protect() {

@@ -6,14 +6,14 @@
 use super::super::{Connection, SdpSock, Wakeups};
 use super::posted::end_access;
 use super::tx_blocks::call::Awaits;
-use super::{by_read, by_write, is_told, Direct, LEAST_TRANSFER};
+use super::{by_read, by_write, is_told, Zcopy, LEAST_TRANSFER};
 use crate::protocol::{self, Mode, Outgoing, MAX_HEADER};
 use crate::sys::net::trace::{self, ZeroCopy};
 use crate::sys::time::jiffies;
 use crate::transport::{Endpoint, Pinned, SendWr, Transport, Watch};
 use kernel::prelude::*;
 
-impl Direct {
+impl Zcopy {
     /// Posts the SrcAvail of the offered block. `sent`: position in the outgoing stream.
     pub(crate) fn advertise(
         &mut self,
@@ -51,52 +51,52 @@ impl Direct {
 impl Connection {
     /// Handles a report of `bytes` more read of the oldest block; `finished`: to its end.
     pub(crate) fn source_read(&mut self, bytes: u32, finished: bool, wakeups: &mut Wakeups) {
-        if self.direct.blocks.read(bytes, finished) {
+        if self.zcopy.blocks.read(bytes, finished) {
             self.stats.bytes_sent += u64::from(bytes);
             self.stats.direct_sent += u64::from(bytes);
             self.heard.progress(jiffies());
-            wakeups.direct = true;
+            wakeups.zcopy = true;
             if finished {
-                self.direct.detached_skips.worked();
+                self.zcopy.detached_skips.worked();
             }
         }
     }
 
     /// Handles a refusal of the blocks; the peer has `done` bytes of the oldest one.
     pub(crate) fn sources_refused(&mut self, done: u32, wakeups: &mut Wakeups) {
-        if self.direct.blocks.detached_bytes() > 0 {
-            self.direct.detached_skips.failed();
+        if self.zcopy.blocks.detached_bytes() > 0 {
+            self.zcopy.detached_skips.failed();
         }
         self.sources_returned(done, wakeups);
     }
 
     /// Handles the return of the blocks; the peer has `done` bytes of the oldest one.
     fn sources_returned(&mut self, done: u32, wakeups: &mut Wakeups) {
-        if let Some(more) = self.direct.blocks.returned(done) {
+        if let Some(more) = self.zcopy.blocks.returned(done) {
             self.stats.bytes_sent += u64::from(more);
             self.stats.direct_sent += u64::from(more);
-            wakeups.direct = true;
+            wakeups.zcopy = true;
         }
     }
 
     /// Handles a sink advert that voids the blocks: the peer has nothing of them.
     pub(crate) fn sources_void(&mut self, wakeups: &mut Wakeups) {
         self.stats.direct_void += 1;
-        self.direct.blocks.void();
+        self.zcopy.blocks.void();
         self.sink_came(wakeups);
         self.sources_returned(0, wakeups);
     }
 
     /// Handles a sink advert: unsent blocks are to be written there, in their turn.
     pub(crate) fn sink_came(&mut self, wakeups: &mut Wakeups) {
-        self.direct.readers_advertise = true;
-        wakeups.direct = true;
+        self.zcopy.readers_advertise = true;
+        wakeups.zcopy = true;
     }
 
     /// Posts invalidations of blocks that the peer is done with, as there is space.
     pub(super) fn end_source_access(&mut self) -> Result {
         if let Some(endpoint) = self.endpoint.as_mut() {
-            for advert in self.direct.blocks.adverts_mut() {
+            for advert in self.zcopy.blocks.adverts_mut() {
                 end_access(advert, endpoint)?;
             }
         }
@@ -105,8 +105,8 @@ impl Connection {
 
     /// Takes the blocks of a send call back.
     pub(crate) fn take_blocks_back(&mut self) {
-        self.direct.blocks.withdraw();
-        if self.direct.blocks.any_posted() {
+        self.zcopy.blocks.cancel();
+        if self.zcopy.blocks.any_posted() {
             if let Some(p) = &mut self.protocol {
                 p.cancel_sources();
             }
@@ -114,15 +114,15 @@ impl Connection {
     }
 
     /// Makes bytes behind the blocks not wait until these are read.
-    pub(crate) fn hurry_blocks(&mut self) {
-        self.direct.blocks.hurry();
+    pub(crate) fn expedite_blocks(&mut self) {
+        self.zcopy.blocks.expedite();
         self.take_blocks_back();
     }
 
     /// Returns the size of the first block of a call with `left` bytes; 0: copy.
     pub(crate) fn block_size(&self, sk: &SdpSock, left: usize) -> usize {
         // a call waits for space, or for another call, before more of it is accepted
-        let waits = self.tx.queued() >= sk.sndbuf() || self.direct.blocks.has_call();
+        let waits = self.tx.queued() >= sk.sndbuf() || self.zcopy.blocks.has_call();
         match waits {
             true => 0,
             false => self.next_size(left),
@@ -135,7 +135,7 @@ impl Connection {
         let Some(p) = self.protocol.as_ref().filter(|_| worth && self.connected()) else {
             return 0;
         };
-        let blocks = &self.direct.blocks;
+        let blocks = &self.zcopy.blocks;
         if !blocks.is_open() {
             return 0;
         }
@@ -148,7 +148,7 @@ impl Connection {
         }
         let size = size.min(p.source_limit());
         let turn = first || p.send_mode() == Mode::Pipelined;
-        let read = by_read() && p.can_advertise(size) && self.tx.end() >= self.direct.copy_until;
+        let read = by_read() && p.can_advertise(size) && self.tx.end() >= self.zcopy.copy_until;
         match turn && read || first && self.awaits_reader() {
             true => size as usize,
             false => 0,
@@ -167,12 +167,12 @@ impl Connection {
         !by_read()
             && self.connected()
             && self.protocol.as_ref().is_some_and(pipelined)
-            && self.direct.readers_advertise
+            && self.zcopy.readers_advertise
     }
 
     /// Ends the WRITEs of the call, unless it will add more: the report to the peer is due.
     pub(super) fn end_writing(&mut self) -> bool {
-        let ends = self.direct.blocks.close();
+        let ends = self.zcopy.blocks.close();
         if let Some(p) = self.protocol.as_mut().filter(|_| ends) {
             p.written_all();
         }
@@ -180,24 +180,24 @@ impl Connection {
     }
 
     /// Takes out the oldest block, which has returned to the caller.
-    pub(super) fn take_block(&mut self, sk: &SdpSock) -> Option<TakenOut> {
-        let oldest = self.direct.blocks.oldest();
+    pub(super) fn take_block(&mut self, sk: &SdpSock) -> Option<Completed> {
+        let oldest = self.zcopy.blocks.oldest();
         let lost = matches!(oldest, Some((Awaits::Nothing { lost: true }, _)));
-        let block = self.direct.blocks.take()?;
+        let block = self.zcopy.blocks.take()?;
         let left = block.size.saturating_sub(block.done);
         if block.refused && by_read() {
             let at = self.tx.end();
-            self.direct.not_taken_up(at, block.size, left);
+            self.zcopy.not_taken_up(at, block.size, left);
             self.stats.direct_returned += 1;
         } else if block.refused {
-            self.direct.readers_advertise = false;
+            self.zcopy.readers_advertise = false;
         }
         let way = match block.written {
             true => ZeroCopy::Written,
             false => ZeroCopy::ReadByPeer,
         };
         trace::zero_copy(sk, way, block.size, block.done);
-        Some(TakenOut {
+        Some(Completed {
             memory: self.take_back(block.memory, lost),
             left: left as usize,
         })
@@ -205,7 +205,7 @@ impl Connection {
 }
 
 /// A block of a call taken out of the queue.
-pub(super) struct TakenOut {
+pub(super) struct Completed {
     /// Memory, as [`Connection::take_back`] returns it.
     pub(super) memory: Result<Pinned, Watch>,
     /// Unsent bytes.

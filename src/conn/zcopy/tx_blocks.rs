@@ -184,7 +184,7 @@ impl<M> TxBlocks<M> {
     }
 
     /// Returns true if another detached one may follow.
-    pub(crate) fn has_room(&self) -> bool {
+    pub(crate) fn has_space(&self) -> bool {
         self.count < MOST_BLOCKS
     }
 
@@ -192,7 +192,7 @@ impl<M> TxBlocks<M> {
     ///
     /// # Errors
     ///
-    /// The memory, unless [`Self::has_room`].
+    /// The memory, unless [`Self::has_space`].
     pub(crate) fn push_detached(&mut self, advert: Advert<M>, first: u8, at: u64) -> Result<(), M> {
         self.add(advert, first, at, true)
     }
@@ -272,7 +272,7 @@ impl<M> TxBlocks<M> {
                 }
             }
             Some(_) => {
-                self.withdraw();
+                self.cancel();
                 self.voided = true;
             }
             None => {}
@@ -350,7 +350,7 @@ impl<M> TxBlocks<M> {
     }
 
     /// Withdraws unsent adverts of detached blocks: bytes behind them are urgent.
-    pub(crate) fn hurry(&mut self) {
+    pub(crate) fn expedite(&mut self) {
         let unsent = |b: &&mut TxBlock<M>| b.detached && b.advert.is_unsent();
         for block in self.iter_mut().filter(unsent) {
             block.advert.finish();

@@ -70,7 +70,7 @@ impl<M> TxBlocks<M> {
     /// has the present ones, or will read them.
     pub(crate) fn is_open(&self) -> bool {
         let few = self.of_call().count() < MOST_OF_CALL && !(self.broken && self.has_call());
-        self.has_room() && few && self.iter().all(TxBlock::goes)
+        self.has_space() && few && self.iter().all(TxBlock::goes)
     }
 
     /// Returns true if a block of the call is being written.
@@ -125,7 +125,7 @@ impl<M> TxBlocks<M> {
     }
 
     /// Withdraws the call's unsent adverts and the rest that is to be written.
-    pub(crate) fn withdraw(&mut self) {
+    pub(crate) fn cancel(&mut self) {
         for block in self.iter_mut().filter(|b| !b.detached) {
             if block.advert.is_unsent() {
                 block.advert.finish();
@@ -136,7 +136,7 @@ impl<M> TxBlocks<M> {
 
     /// Ends the writing of the call's blocks: the peer has no more space.
     pub(crate) fn cut(&mut self) {
-        self.withdraw();
+        self.cancel();
         self.voided = true;
     }
 

@@ -122,7 +122,7 @@ fn a_call_that_gives_up_gets_the_rest() {
     let mut b = new(2, false);
     b.pass_over(true);
     b.rest_posted(400, false);
-    b.withdraw();
+    b.cancel();
     b.rest_gone(0, 400);
     assert_eq!(take(&mut b), Some((0, 400, true)));
     assert_eq!(take(&mut b), Some((1, 0, false)));
@@ -130,7 +130,7 @@ fn a_call_that_gives_up_gets_the_rest() {
     let mut b = new(1, false);
     b.pass_over(true);
     b.rest_posted(1000, false);
-    b.withdraw();
+    b.cancel();
     assert_eq!(take(&mut b), None);
     assert_eq!(b.next(), None);
     b.rest_gone(0, 1000);
@@ -284,7 +284,7 @@ impl Model {
                 self.blocks.rest_gone(cookie, n);
             }
             8 => self.takes(),
-            9 if self.rng.below(6) == 0 => self.blocks.withdraw(),
+            9 if self.rng.below(6) == 0 => self.blocks.cancel(),
             _ => self.sends(),
         }
     }

@@ -10,7 +10,7 @@ impl<M> TxBlocks<M> {
     ///
     /// # Errors
     ///
-    /// The memory, unless there is [room](Self::has_room).
+    /// The memory, unless there is [room](Self::has_space).
     pub(crate) fn push_open(&mut self, advert: Advert<M>, first: u8, at: u64) -> Result<(), M> {
         self.push_detached(advert, first, at)?;
         if let Some(block) = self.iter_mut().last() {

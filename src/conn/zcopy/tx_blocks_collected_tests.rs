@@ -57,7 +57,7 @@ fn what_is_hidden_is_sent_whole_when_it_is_there() {
 fn hurried_while_it_is_collected() {
     let mut b = TxBlocks::new();
     open(&mut b, 1, 0);
-    b.hurry();
+    b.expedite();
     b.grow(1, 100);
     assert_eq!(b.retire(), None);
     assert_eq!(b.moved(1, 11, true), Ok(()));

@@ -229,7 +229,7 @@ fn a_call_beside_detached_ones() {
     assert_eq!(b.posted(0), Some(5));
     assert_eq!(b.oldest(), Some((call::Awaits::Peer, false)));
     // it loses patience
-    b.withdraw();
+    b.cancel();
     assert!(b.any_posted());
     assert_eq!(b.returned(100), Some(100));
     invalidate(&mut b);
@@ -247,7 +247,7 @@ fn a_call_beside_detached_ones() {
 #[test]
 fn urgent_bytes_do_not_wait_for_readers() {
     let mut b = detached(2, 1);
-    b.hurry();
+    b.expedite();
     assert_eq!(b.returned(0), Some(0));
     invalidate(&mut b);
     assert!(matches!(b.next(), Some((Next::Rest { cookie: 0, .. }, 0))));
@@ -273,7 +273,7 @@ fn death_at_every_step_of_a_detached_one() {
         assert_eq!(retire(&mut b), None);
         assert!(!b.is_sending() && b.detached_bytes() == 0);
         assert!(matches!(take(&mut b), Some((7, 0, true))));
-        assert!(b.is_empty() && b.next().is_none() && b.has_room());
+        assert!(b.is_empty() && b.next().is_none() && b.has_space());
     }
 }
 
@@ -460,7 +460,7 @@ impl Model {
 
     fn step(&mut self, gives: bool) {
         match self.rng.below(10) {
-            0 if gives && self.blocks.has_room() => self.give_block(),
+            0 if gives && self.blocks.has_space() => self.give_block(),
             1 if gives => self.give_byte(),
             2 => self.peer_reads(),
             3 if self.rng.below(3) == 0 => self.peer_gives_back(),

@@ -14,16 +14,16 @@ const DYING_TIME: Jiffies = milliseconds(1000);
 /// Fatal signal of a task whose call has memory in use. Bytes sent before shall arrive, as on TCP,
 /// which the peer's device or kernel does at once: a reset would take even bytes that the peer is
 /// just reading.
-pub(super) struct Dying {
+pub(super) struct FatalSignal {
     since: Option<Jiffies>,
     /// Set when the time is over and the caller checks once more: the event may have come while it
     /// slept.
     late: bool,
 }
 
-impl Dying {
+impl FatalSignal {
     pub(super) const fn new() -> Self {
-        Dying {
+        FatalSignal {
             since: None,
             late: false,
         }
@@ -70,12 +70,12 @@ pub(super) struct Waiting {
     patience: Jiffies,
     /// Time of the cancel.
     taken_back: Option<Jiffies>,
-    dying: Dying,
+    dying: FatalSignal,
 }
 
 /// Next step of a call after its sleep.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum AfterSleep {
     /// Check for events.
     Look,
     /// Take its memory back.
@@ -90,7 +90,7 @@ impl Waiting {
             since: jiffies(),
             patience,
             taken_back: None,
-            dying: Dying::new(),
+            dying: FatalSignal::new(),
         }
     }
 
@@ -115,7 +115,7 @@ impl Waiting {
         over: bool,
         timeout: &mut isize,
         sleep: impl FnOnce(&mut Locked<'_>, isize) -> Result<isize>,
-    ) -> Turn {
+    ) -> AfterSleep {
         if let Some(since) = self.taken_back {
             let most = match &sk.connection().protocol {
                 Some(p) if !p.own_line() => OFED_CANCEL_TIME,
@@ -128,23 +128,23 @@ impl Waiting {
                 }
                 sk.give_up();
             }
-            return Turn::Look;
+            return AfterSleep::Look;
         }
         let left = self
             .patience
             .saturating_sub(jiffies().wrapping_sub(self.since));
         let limit = (left as isize).min(*timeout);
         let turn = if over || limit == 0 {
-            Turn::TakeBack
+            AfterSleep::TakeBack
         } else {
             match sleep(lock, limit) {
                 Ok(left) => {
                     if *timeout != FOREVER {
                         *timeout = timeout.saturating_sub(limit.saturating_sub(left));
                     }
-                    return Turn::Look;
+                    return AfterSleep::Look;
                 }
-                Err(_) => Turn::Interrupted,
+                Err(_) => AfterSleep::Interrupted,
             }
         };
         self.taken_back = Some(jiffies());

@@ -3,7 +3,7 @@
 //! Memory that its program cannot write to meanwhile ([`super::super::protect`]).
 
 use super::super::budget::{Account, Use};
-use super::super::notify::Counted;
+use super::super::notify::Accounting;
 use super::{Pinned, Refusal};
 use crate::sys::net::message::{Ranges, SendMsg};
 use crate::sys::pin::{Pages, PinTerm};
@@ -18,7 +18,7 @@ impl Pinned {
         &mut self,
         from: &mut SendMsg<'_>,
         most: usize,
-        how: (PinTerm, Counted),
+        how: (PinTerm, Accounting),
         account: &Arc<Account>,
         seen: &mut dyn FnMut(&Pages, Ranges<'_>),
     ) -> Result<usize, Refusal> {

@@ -3,13 +3,13 @@
 //! Memory that its program cannot write to until the peer has it (AZ-SDP).
 //!
 //! A send call that returns at once leaves its block in flight: the pages are pinned, and
-//! write-protected by [`crate::sys::protect`]. A [`Room`] is one address space with a record of
-//! its blocks in flight ([`record`]). A block is recorded first, then protected, then advertised,
-//! so that each write fault finds its block.
+//! write-protected by [`crate::sys::protect`]. A [`ProtectedMm`] is one address space with a record
+//! of its blocks in flight ([`record`]). A block is recorded first, then protected, then
+//! advertised, so that each write fault finds its block.
 //!
 //! * A task that writes to a block waits. The block's owner is notified by its socket and makes
 //!   the peer finish the block or give it back. Readers never wait.
-//! * A [`Flight`] is a block in flight. Its drop makes its pages writable, except those of other
+//! * An [`InFlight`] is a block in flight. Its drop makes its pages writable, except those of other
 //!   blocks. The address space's worker does this; it waits only for tasks that change mappings.
 //! * fork(2) gives the child copies without protection. exec(2) and the end of the process end the
 //!   protection with the memory; the pages stay the block's. Memory moved by mremap(2) stays
@@ -77,18 +77,18 @@ struct State {
 
 /// One address space.
 #[pin_data]
-pub(crate) struct Room {
+pub(crate) struct ProtectedMm {
     #[pin]
     state: SpinLock<State>,
 }
 
 /// A block with write-protected pages. May be dropped in any context.
-pub(crate) struct Flight {
-    room: Arc<Protector<Room>>,
+pub(crate) struct InFlight {
+    room: Arc<Protector<ProtectedMm>>,
     id: BlockId,
 }
 
-impl Flight {
+impl InFlight {
     /// Returns a function that returns true once the owner was notified of a write fault, also
     /// after this object was given away.
     pub(crate) fn touch(&self) -> impl Fn() -> bool {
@@ -97,14 +97,14 @@ impl Flight {
     }
 }
 
-impl Drop for Flight {
+impl Drop for InFlight {
     fn drop(&mut self) {
         let owner = {
             let mut state = self.room.handler.state.lock();
             state.last = jiffies();
             state.record.end(self.id)
         };
-        self.room.kick();
+        self.room.poke();
         self.room.rest(REST);
         drop(owner);
     }
@@ -119,11 +119,11 @@ fn places<T>(n: usize) -> Result<KVec<Option<T>>> {
     Ok(places)
 }
 
-impl Room {
+impl ProtectedMm {
     /// Makes the state of the calling process. Sleeps.
     fn open() -> Result<Open<Self>> {
         let record = Record::new(places(2 * MOST_PARTS)?, places(MOST_BLOCKS)?);
-        let open = Protector::open(pin_init!(Room {
+        let open = Protector::open(pin_init!(ProtectedMm {
             state <- new_spinlock!(
                 State {
                     record,
@@ -178,11 +178,11 @@ impl Room {
 ///
 /// The reason; the pages are unprotected then, or will be in a moment.
 pub(crate) fn protect(
-    room: &Arc<Protector<Room>>,
+    room: &Arc<Protector<ProtectedMm>>,
     ranges: Ranges<'_>,
     pages: &Pages,
     owner: Holder,
-) -> Result<Flight, Refusal> {
+) -> Result<InFlight, Refusal> {
     let ranges = ranges.map(|(start, len)| Range::whole_pages(start, len, PAGE));
     if ranges.clone().any(|range| range.is_none()) {
         return Err(Refusal::Busy);
@@ -190,7 +190,7 @@ pub(crate) fn protect(
     let ranges = ranges.flatten();
     let id = room.handler.begin(ranges.clone(), owner)?;
     // from now on its drop undoes all
-    let flight = Flight {
+    let flight = InFlight {
         room: room.clone(),
         id,
     };
@@ -198,7 +198,7 @@ pub(crate) fn protect(
         let set = room.set(range.start, range.end);
         if set == Err(Refusal::Misused) {
             room.handler.state.lock().broken = true;
-            room.kick();
+            room.poke();
         }
         set?;
     }
@@ -213,7 +213,7 @@ pub(crate) fn protect(
     }
 }
 
-impl Handler for Room {
+impl Handler for ProtectedMm {
     fn run(&self, worker: Option<&mut Worker<'_>>) {
         let Some(worker) = worker else {
             return;
@@ -263,7 +263,7 @@ impl Handler for Room {
     }
 }
 
-impl Room {
+impl ProtectedMm {
     /// Records moved blocks.
     fn follow(&self, heard: &[Heard]) {
         let mut state = self.state.lock();

@@ -2,7 +2,7 @@
 
 //! Table of the address spaces with protected memory, now or a moment ago.
 
-use super::Room;
+use super::ProtectedMm;
 use crate::sys::protect::{Open, Protector, Workers};
 use crate::sys::sync::late_mutex;
 use kernel::prelude::*;
@@ -10,7 +10,7 @@ use kernel::sync::Arc;
 
 late_mutex! {
     /// The table.
-    mod rooms, ROOMS: KVec<Open<Room>> = KVec::new()
+    mod rooms, ROOMS: KVec<Open<ProtectedMm>> = KVec::new()
 }
 
 /// Returns the entry of the calling process, made if missing. Sleeps; a fatal signal ends it.
@@ -18,10 +18,10 @@ late_mutex! {
 /// # Errors
 ///
 /// `ENOMEM`, `EINTR`. Others: the process cannot have one.
-pub(crate) fn current() -> Result<Arc<Protector<Room>>> {
+pub(crate) fn current() -> Result<Arc<Protector<ProtectedMm>>> {
     let room = {
         let mut all = rooms::lock()?;
-        let usable = |r: &&Open<Room>| {
+        let usable = |r: &&Open<ProtectedMm>| {
             let room = r.protector();
             room.is_mine() && !room.handler.is_closed()
         };
@@ -31,7 +31,7 @@ pub(crate) fn current() -> Result<Arc<Protector<Room>>> {
             None => {
                 // an existing one must not be closed under the lock
                 all.reserve(1, GFP_KERNEL)?;
-                let open = Room::open()?;
+                let open = ProtectedMm::open()?;
                 let room = open.protector().clone();
                 all.push(open, GFP_KERNEL)?;
                 room
@@ -43,7 +43,7 @@ pub(crate) fn current() -> Result<Arc<Protector<Room>>> {
 }
 
 /// Removes an entry.
-pub(super) fn forget(room: &Protector<Room>) -> Option<Open<Room>> {
+pub(super) fn forget(room: &Protector<ProtectedMm>) -> Option<Open<ProtectedMm>> {
     let mut all = rooms::lock().ok()?;
     let at = all
         .iter()

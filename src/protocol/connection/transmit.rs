@@ -152,7 +152,7 @@ impl Connection {
         }
         let stream = self.stream(offer, credits, spare);
         if matches!(stream, Stream::Held(Stall::Credits)) {
-            if let Some(message) = self.ask_for_credits(offer, credits) {
+            if let Some(message) = self.request_credits(offer, credits) {
                 return Transmit::Send(message);
             }
         }
@@ -198,7 +198,7 @@ impl Connection {
     }
 
     /// Ends the peer's advert if that is the reason for the lack of credits.
-    fn ask_for_credits(&mut self, offer: &Offer, credits: u16) -> Option<Outgoing> {
+    fn request_credits(&mut self, offer: &Offer, credits: u16) -> Option<Outgoing> {
         if !self.is_stopped(offer.reader_waits) {
             return None;
         }

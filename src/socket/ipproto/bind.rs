@@ -7,7 +7,7 @@
 use super::route;
 use super::to_tcp::hand_to_tcp;
 use crate::conn::fallback::{Phase, Route};
-use crate::conn::{Outcome, SdpSock, Socket};
+use crate::conn::{FallbackReason, SdpSock, Socket};
 use crate::socket::bind::{choose_port, note_bind};
 use crate::socket::{self, listen as sdp};
 use crate::sys::address::Address;
@@ -51,12 +51,12 @@ fn bind_both(sk: &SdpSock, tcp: &Tcp<'_>, name: &Name) -> Result {
         tcp.bind(name)?;
         match join(sk, tcp) {
             Err(e) if e == EADDRNOTAVAIL.into() => {
-                hand_to_tcp(sk, tcp, Outcome::Address, None);
+                hand_to_tcp(sk, tcp, FallbackReason::Address, None);
                 return Ok(());
             }
             Err(e) => {
                 tcp.unbind(interface);
-                if e != EADDRINUSE.into() || !name.asks_for_port() {
+                if e != EADDRINUSE.into() || !name.wants_port() {
                     return Err(e);
                 }
             }
@@ -64,7 +64,7 @@ fn bind_both(sk: &SdpSock, tcp: &Tcp<'_>, name: &Name) -> Result {
         }
     }
     tcp.bind(name)?;
-    hand_to_tcp(sk, tcp, Outcome::Port, None);
+    hand_to_tcp(sk, tcp, FallbackReason::Port, None);
     Ok(())
 }
 
@@ -150,7 +150,7 @@ pub(in crate::socket) fn listen(call: &Descriptor<'_, Socket>, backlog: u32) -> 
             return sdp::listen(call, backlog);
         }
         Route::Tcp => {
-            hand_to_tcp(sk, &tcp, Outcome::Chosen, None);
+            hand_to_tcp(sk, &tcp, FallbackReason::Chosen, None);
             return tcp.listen(backlog);
         }
         Route::Both => {}
@@ -159,7 +159,7 @@ pub(in crate::socket) fn listen(call: &Descriptor<'_, Socket>, backlog: u32) -> 
         return tcp.listen(backlog);
     }
     if let Err(e) = take_port(sk, &tcp, None) {
-        hand_to_tcp(sk, &tcp, Outcome::of_port(e), None);
+        hand_to_tcp(sk, &tcp, FallbackReason::of_port(e), None);
         return tcp.listen(backlog);
     }
     let listened = sk.state() == State::Listen;
@@ -188,7 +188,7 @@ pub(super) fn accept(
     let count = |o| sk.connection().stats.count_outcome(o);
     if super::phase(sk) == Phase::Settled {
         let child = sdp::accept(sk, non_blocking)?;
-        count(Outcome::Accepted);
+        count(FallbackReason::Accepted);
         return Ok(Some(child));
     }
     'again: loop {
@@ -207,8 +207,8 @@ pub(super) fn accept(
             match r {
                 Ok(child) => {
                     count(match child {
-                        Some(_) => Outcome::Accepted,
-                        None => Outcome::AcceptedTcp,
+                        Some(_) => FallbackReason::Accepted,
+                        None => FallbackReason::AcceptedTcp,
                     });
                     return Ok(child);
                 }

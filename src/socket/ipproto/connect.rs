@@ -8,7 +8,7 @@ use super::route;
 use super::to_tcp::hand_to_tcp;
 use crate::conn::fallback::{Phase, Route};
 use crate::conn::timers::Timer;
-use crate::conn::{Outcome, SdpSock, Socket};
+use crate::conn::{FallbackReason, SdpSock, Socket};
 use crate::socket::bind::give_port;
 use crate::socket::release::unreachable_error;
 use crate::socket::{close, connect as sdp};
@@ -16,7 +16,7 @@ use crate::sys::address::{Address, Named};
 use crate::sys::bindings as c;
 use crate::sys::errno::{Errno, EALREADY, ECONNABORTED, EINPROGRESS, EINVAL, EISCONN};
 use crate::sys::net::descriptor::{Descriptor, Progress};
-use crate::sys::net::family::Chosen;
+use crate::sys::net::family::FallbackState;
 use crate::sys::net::sock::State;
 use crate::sys::net::tcp::{Name, Tcp};
 use kernel::prelude::*;
@@ -59,10 +59,10 @@ pub(super) fn connect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) ->
             }
             Phase::Open => {
                 let begun = begin(call, name)?;
-                if begun != Begun::Else {
+                if begun != ConnectStart::Else {
                     unfinished = EINPROGRESS;
                 }
-                if begun == Begun::Trying {
+                if begun == ConnectStart::Trying {
                     waited = true;
                     if timeout == 0 {
                         // as on TCP, however soon the answer is there
@@ -104,7 +104,7 @@ fn finish(tcp: &Tcp<'_>, name: &Name, flags: u32, unfinished: Errno, timeout: is
 
 /// What connect(2) has begun with.
 #[derive(PartialEq, Eq)]
-enum Begun {
+enum ConnectStart {
     /// SDP is tried.
     Trying,
     /// TCP connects.
@@ -113,12 +113,12 @@ enum Begun {
     Else,
 }
 
-fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<Begun> {
+fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<ConnectStart> {
     let sk = call.sk;
     let decision = sk.decide();
     let tcp = decision.tcp().ok_or(EINVAL)?;
     if super::phase(sk) != Phase::Open {
-        return Ok(Begun::Else);
+        return Ok(ConnectStart::Else);
     }
     if call.progress() != Progress::Unconnected || sk.state() != State::Close {
         return Err(EISCONN.into());
@@ -127,21 +127,21 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<Begun> {
     match route::of(sk) {
         Route::Sdp => {
             settle(sk, &tcp)?;
-            return Ok(Begun::Else);
+            return Ok(ConnectStart::Else);
         }
         Route::Tcp => {
-            hand_to_tcp(sk, &tcp, Outcome::Chosen, None);
-            return Ok(Begun::Else);
+            hand_to_tcp(sk, &tcp, FallbackReason::Chosen, None);
+            return Ok(ConnectStart::Else);
         }
         Route::Both => {}
     }
     if only_tcp(sk, &tcp) {
-        return Ok(Begun::Else);
+        return Ok(ConnectStart::Else);
     }
     sk.connection().fallback.to = Some(to);
     if sk.netns().peer_cache.lock().knows(&to.ip, to.port) {
-        hand_to_tcp(sk, &tcp, Outcome::Remembered, None);
-        return Ok(Begun::Else);
+        hand_to_tcp(sk, &tcp, FallbackReason::Remembered, None);
+        return Ok(ConnectStart::Else);
     }
     let mut name = *name;
     tcp.pre_connect(&mut name)?;
@@ -149,8 +149,8 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<Begun> {
     let had_port = tcp.port() != 0;
     if let Err(e) = take_port(sk, &tcp, Some(&to)) {
         // the hooks have run
-        hand_to_tcp(sk, &tcp, Outcome::of_port(e), Some(&name));
-        return Ok(Begun::Tcp);
+        hand_to_tcp(sk, &tcp, FallbackReason::of_port(e), Some(&name));
+        return Ok(ConnectStart::Tcp);
     }
     {
         let mut c = sk.connection();
@@ -168,20 +168,21 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<Begun> {
             c.fallback.phase = Phase::Open;
             drop(c);
             if !had_port {
-                undo_port(sk, &tcp);
+                release_port(sk, &tcp);
             }
             // it took no time to find out, and may be a matter of this socket alone
-            hand_to_tcp(sk, &tcp, Outcome::of(unreachable_error(e)), Some(&name));
-            return Ok(Begun::Tcp);
+            let why = FallbackReason::of(unreachable_error(e));
+            hand_to_tcp(sk, &tcp, why, Some(&name));
+            return Ok(ConnectStart::Tcp);
         }
         // it was decided meanwhile, or will be by a worker
         _ => {}
     }
-    Ok(Begun::Trying)
+    Ok(ConnectStart::Trying)
 }
 
 /// Gives back the port of the attempt: TCP chooses one by itself, once there is a route.
-fn undo_port(sk: &SdpSock, tcp: &Tcp<'_>) {
+fn release_port(sk: &SdpSock, tcp: &Tcp<'_>) {
     {
         let _lock = sk.lock();
         give_port(sk);
@@ -206,7 +207,7 @@ fn start(call: &Descriptor<'_, Socket>, to: &Address) -> Result {
 fn disconnect(call: &Descriptor<'_, Socket>, name: &Name, flags: u32) -> Result {
     let sk = call.sk;
     let side = super::given_up(sk)?;
-    if side != Chosen::Tcp {
+    if side != FallbackState::Tcp {
         sdp::connect(call, &Named::Unspecified, false)?;
     }
     if let Some(tcp) = call.tcp() {

@@ -36,14 +36,14 @@ mod route;
 mod to_tcp;
 
 pub(super) use bind::listen;
-pub(super) use peer_cache::{answered, patience_for, PeerCache};
+pub(super) use peer_cache::{answered, timeout_for, PeerCache};
 pub(super) use route::set as set_route;
 pub(super) use to_tcp::fall_back;
 
 use crate::conn::fallback::{Phase, Route};
-use crate::conn::{Outcome, SdpSock, Socket};
+use crate::conn::{FallbackReason, SdpSock, Socket};
 use crate::sys::errno::{EAGAIN, ENOBUFS};
-use crate::sys::net::family::{Chosen, DualOps};
+use crate::sys::net::family::{DualOps, FallbackState};
 use crate::sys::net::sock::{State, FOREVER};
 use kernel::prelude::*;
 
@@ -53,13 +53,13 @@ fn phase(sk: &SdpSock) -> Phase {
 }
 
 /// Current kind of the descriptor.
-fn chosen(sk: &SdpSock) -> Chosen {
+fn chosen(sk: &SdpSock) -> FallbackState {
     match sk.state() {
         State::Close | State::Listen | State::SynSent | State::SynRecv => {
             sk.connection().fallback.chosen()
         }
         // connected, and not by TCP: those have state Close here
-        _ => Chosen::Sdp,
+        _ => FallbackState::Sdp,
     }
 }
 
@@ -83,7 +83,7 @@ pub(super) const OPS: DualOps<Socket> = DualOps {
 fn begun(sk: &SdpSock) -> Result {
     let only_tcp = match sk.netns().enter(sk) {
         Ok(()) => None,
-        Err(e) if e == ENOBUFS.into() => Some(Outcome::Limit),
+        Err(e) if e == ENOBUFS.into() => Some(FallbackReason::Limit),
         Err(e) => return Err(e),
     };
     let mut c = sk.connection();
@@ -92,18 +92,18 @@ fn begun(sk: &SdpSock) -> Result {
     Ok(())
 }
 
-fn settled(sk: &SdpSock, mut timeout: isize) -> Result<Chosen> {
+fn settled(sk: &SdpSock, mut timeout: isize) -> Result<FallbackState> {
     loop {
         let seq = sk.event_seq();
         match chosen(sk) {
-            Chosen::Neither if timeout == 0 => return Err(EAGAIN.into()),
-            Chosen::Neither => timeout = sk.sleep(seq, timeout)?,
+            FallbackState::Neither if timeout == 0 => return Err(EAGAIN.into()),
+            FallbackState::Neither => timeout = sk.sleep(seq, timeout)?,
             side => return Ok(side),
         }
     }
 }
 
-fn given_up(sk: &SdpSock) -> Result<Chosen> {
+fn given_up(sk: &SdpSock) -> Result<FallbackState> {
     loop {
         let seq = sk.event_seq();
         {
@@ -111,7 +111,7 @@ fn given_up(sk: &SdpSock) -> Result<Chosen> {
             match c.fallback.phase {
                 Phase::Trying | Phase::Falling => {
                     c.fallback.dissolve();
-                    return Ok(Chosen::Sdp);
+                    return Ok(FallbackState::Sdp);
                 }
                 Phase::Crossing => {}
                 _ => return Ok(c.fallback.chosen()),

@@ -5,11 +5,11 @@
 use super::route;
 use super::to_tcp::hand_to_tcp;
 use crate::conn::fallback::{Phase, Route};
-use crate::conn::{Outcome, SdpSock, Socket};
+use crate::conn::{FallbackReason, SdpSock, Socket};
 use crate::socket::listen;
 use crate::sys::bindings as c;
 use crate::sys::net::descriptor::Descriptor;
-use crate::sys::net::family::{Chosen, TcpOption};
+use crate::sys::net::family::{FallbackState, TcpOption};
 use crate::sys::net::sock::{State, FOREVER};
 use kernel::prelude::*;
 
@@ -25,10 +25,10 @@ pub(super) fn set(
     let sk = call.sk;
     loop {
         let side = super::settled(sk, FOREVER)?;
-        if side == Chosen::Sdp {
+        if side == FallbackState::Sdp {
             return sdp();
         }
-        if side == Chosen::Tcp {
+        if side == FallbackState::Tcp {
             return call.tcp().map_or_else(sdp, |t| tcp(&t));
         }
         if is_route(level, name) {
@@ -52,7 +52,7 @@ pub(super) fn set(
                 return r;
             }
             let listened = sk.state() == State::Listen;
-            hand_to_tcp(sk, &t, Outcome::Option, None);
+            hand_to_tcp(sk, &t, FallbackReason::Option, None);
             if listened {
                 // calls of accept(2) that are under way go on with TCP
                 let _lock = sk.lock();
@@ -72,8 +72,8 @@ pub(super) fn get(
 ) -> Result {
     let sk = call.sk;
     match super::chosen(sk) {
-        Chosen::Tcp => call.tcp().map_or_else(sdp, |t| tcp(&t)),
-        Chosen::Both if !is_sdp(level, name) => {
+        FallbackState::Tcp => call.tcp().map_or_else(sdp, |t| tcp(&t)),
+        FallbackState::Both if !is_sdp(level, name) => {
             let decision = sk.decide();
             match decision.tcp() {
                 Some(t) if super::phase(sk) == Phase::Open => tcp(&t),
@@ -93,7 +93,7 @@ pub(super) fn prefer_tcp(sk: &SdpSock) {
     if let Some(tcp) = decision.tcp() {
         let open = super::phase(sk) == Phase::Open && sk.state() == State::Close;
         if open && route::of(sk) != Route::Sdp {
-            hand_to_tcp(sk, &tcp, Outcome::Option, None);
+            hand_to_tcp(sk, &tcp, FallbackReason::Option, None);
         }
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! Each has one slot of a small table, which it shares with others: the last one counts.
 
-use crate::conn::{Outcome, SdpSock};
+use crate::conn::{FallbackReason, SdpSock};
 use crate::sys::address::Address;
 use crate::sys::net::params;
 use crate::sys::time::{jiffies, milliseconds, seconds, Jiffies};
@@ -116,16 +116,16 @@ impl PeerCache {
     }
 
     /// Remembers what came of it there, if that is of the kind that stays.
-    pub(super) fn add(&mut self, ip: &IpAddr, port: u16, why: Outcome) {
+    pub(super) fn add(&mut self, ip: &IpAddr, port: u16, why: FallbackReason) {
         match why {
-            Outcome::Refused => {
+            FallbackReason::Refused => {
                 self.set(ip, 0, true);
                 self.set(ip, port, false);
             }
             // a host that has answered lately is there: its listener's backlog is full
-            Outcome::NoAnswer if self.answers(ip) => self.set(ip, port, false),
-            Outcome::Unreachable | Outcome::NoAnswer => self.set(ip, 0, false),
-            Outcome::Connected => self.set(ip, 0, true),
+            FallbackReason::NoAnswer if self.answers(ip) => self.set(ip, port, false),
+            FallbackReason::Unreachable | FallbackReason::NoAnswer => self.set(ip, 0, false),
+            FallbackReason::Connected => self.set(ip, 0, true),
             _ => {}
         }
     }
@@ -161,7 +161,7 @@ pub(super) fn patience(times: u32) -> Jiffies {
 }
 
 /// Returns the time to wait for an SDP reply of the host that a socket connects to, by its entry.
-pub(in crate::socket) fn patience_for(sk: &SdpSock) -> Jiffies {
+pub(in crate::socket) fn timeout_for(sk: &SdpSock) -> Jiffies {
     let to = sk.connection().fallback.to;
     let answers = to.is_some_and(|to| sk.netns().peer_cache.lock().answers(&to.ip));
     patience(if answers { KNOWN } else { 1 })
@@ -169,13 +169,13 @@ pub(in crate::socket) fn patience_for(sk: &SdpSock) -> Jiffies {
 
 /// SDP has connected.
 pub(in crate::socket) fn answered(sk: &SdpSock) {
-    remember(sk, Outcome::Connected);
+    remember(sk, FallbackReason::Connected);
 }
 
 /// Stores the result of an attempt to connect by SDP, if it concerns the host. A request by an
 /// interface of the program's choice takes another route than others, or reaches another host; and
 /// an address of its choice may have no route.
-pub(super) fn remember(sk: &SdpSock, why: Outcome) {
+pub(super) fn remember(sk: &SdpSock, why: FallbackReason) {
     let (to, asked) = {
         let c = sk.connection();
         (c.fallback.to, c.fallback.asked)

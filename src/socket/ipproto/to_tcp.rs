@@ -5,14 +5,19 @@
 use super::peer_cache::remember;
 use crate::conn::fallback::Phase;
 use crate::conn::timers::Timer;
-use crate::conn::{Outcome, SdpSock, JOB_FALL_BACK};
+use crate::conn::{FallbackReason, SdpSock, JOB_FALL_BACK};
 use crate::sys::debug::debug;
 use crate::sys::net::sock::{Ends, State};
 use crate::sys::net::tcp::{Name, Tcp};
 
 /// Hands the descriptor over to the TCP socket, which connects first, if it is to. The caller holds
 /// the right to decide.
-pub(super) fn hand_to_tcp(sk: &SdpSock, tcp: &Tcp<'_>, why: Outcome, connect: Option<&Name>) {
+pub(super) fn hand_to_tcp(
+    sk: &SdpSock,
+    tcp: &Tcp<'_>,
+    why: FallbackReason,
+    connect: Option<&Name>,
+) {
     debug!("{}: {}", Ends(sk), why.name());
     let namespace = sk.netns();
     namespace.ports.lock().crossed(sk.id());

@@ -15,16 +15,16 @@ use kernel::prelude::*;
 const MOST: usize = 64;
 
 /// The services of one namespace, by address and port.
-pub(in crate::socket) struct NeverAsk {
+pub(in crate::socket) struct FixedBufferPeers {
     services: KVec<(IpAddr, u16)>,
     /// The place of the next one, when all are taken.
     next: usize,
 }
 
-impl NeverAsk {
+impl FixedBufferPeers {
     /// None.
     pub(in crate::socket) fn new() -> Result<Self> {
-        Ok(NeverAsk {
+        Ok(FixedBufferPeers {
             services: KVec::with_capacity(MOST, GFP_KERNEL)?,
             next: 0,
         })

@@ -2,7 +2,7 @@
 
 //! State of a network namespace: ports, sockets and counters.
 
-mod never_ask;
+mod fixed_buffer_peers;
 mod ports;
 mod proc;
 
@@ -18,6 +18,7 @@ use crate::sys::net::params;
 use crate::sys::pin::{ram_pages, PAGE};
 use crate::sys::sync::late_mutex;
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
+use fixed_buffer_peers::FixedBufferPeers;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
 use kernel::rbtree::{RBTree, RBTreeNode};
@@ -25,7 +26,6 @@ use kernel::sync::aref::ARef;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{Arc, Mutex, SpinLock};
 use kernel::{new_mutex, new_spinlock};
-use never_ask::NeverAsk;
 use ports::Ports;
 
 /// Memory of the machine divided by the maximum number of sockets of a namespace, and of a user in
@@ -90,7 +90,7 @@ pub(crate) struct Netns {
     pub(in crate::socket) peer_cache: SpinLock<PeerCache>,
     /// Hosts that get large receive buffers at once. The same.
     #[pin]
-    pub(in crate::socket) never_ask: SpinLock<NeverAsk>,
+    pub(in crate::socket) fixed_buffer_peers: SpinLock<FixedBufferPeers>,
 }
 
 impl PerNet for Netns {
@@ -168,7 +168,7 @@ impl Netns {
             totals <- new_mutex!(Stats::new()),
             summing <- new_mutex!(()),
             peer_cache <- new_spinlock!(PeerCache::new()?),
-            never_ask <- new_spinlock!(NeverAsk::new()?),
+            fixed_buffer_peers <- new_spinlock!(FixedBufferPeers::new()?),
         })
     }
 

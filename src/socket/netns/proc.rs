@@ -6,7 +6,7 @@
 //! `IPPROTO_SDP`, is in `/proc/net/sdp_ipproto`.
 
 use super::Netns;
-use crate::conn::{Outcome, SdpSock};
+use crate::conn::{FallbackReason, SdpSock};
 use crate::memory::pressure;
 use crate::memory::protect::Refusal;
 use crate::protocol::{Mid, Violation};
@@ -244,7 +244,7 @@ impl ProcFile for Statistics {
             }
         }
         seq_print!(to, "IPPROTO_SDP:\n");
-        for (o, n) in Outcome::ALL.into_iter().zip(s.outcomes) {
+        for (o, n) in FallbackReason::ALL.into_iter().zip(s.outcomes) {
             seq_print!(to, "- {:<20}\t\t: {}\n", o.name(), n);
         }
     }

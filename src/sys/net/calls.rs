@@ -21,7 +21,7 @@ use super::super::address::{
 use super::super::bindings as c;
 use super::super::errno::{EAFNOSUPPORT, EINVAL, ENOPROTOOPT, EOPNOTSUPP};
 use super::descriptor::Descriptor;
-use super::family::{Chosen, Family};
+use super::family::{FallbackState, Family};
 use super::message::{RecvMsg, SendMsg};
 use super::options::NewValue;
 use super::sock::{Flag, Sock, State};
@@ -100,7 +100,7 @@ unsafe fn call<'a, T: Family>(socket: *mut c::socket) -> Descriptor<'a, T> {
 /// The TCP socket, if the call is for that.
 fn chosen<'a, T: Family>(call: &Descriptor<'a, T>) -> Option<Tcp<'a>> {
     call.tcp()
-        .filter(|_| (T::OPS.dual.chosen)(call.sk) == Chosen::Tcp)
+        .filter(|_| (T::OPS.dual.chosen)(call.sk) == FallbackState::Tcp)
 }
 
 /// # Safety
@@ -282,8 +282,8 @@ unsafe extern "C" fn poll<T: Family>(
                 .map_or(0, |f| f(file, tcp.raw(), ptr::null_mut()))
         };
         match (T::OPS.dual.chosen)(call.sk) {
-            Chosen::Tcp => of_tcp(),
-            Chosen::Both if call.sk.state() == State::Listen => events | of_tcp(),
+            FallbackState::Tcp => of_tcp(),
+            FallbackState::Both if call.sk.state() == State::Listen => events | of_tcp(),
             _ => events,
         }
     }
@@ -318,8 +318,8 @@ unsafe extern "C" fn shutdown<T: Family>(socket: *mut c::socket, how: i32) -> i3
         };
         match (T::OPS.dual.given_up)(call.sk) {
             Err(e) => e.to_errno(),
-            Ok(Chosen::Tcp) => op!(tcp, shutdown(how)),
-            Ok(Chosen::Both) => {
+            Ok(FallbackState::Tcp) => op!(tcp, shutdown(how)),
+            Ok(FallbackState::Both) => {
                 c::inet_shutdown(socket, how);
                 op!(tcp, shutdown(how))
             }
@@ -424,14 +424,14 @@ unsafe extern "C" fn sendmsg<T: Family>(
     if let Some(tcp) = call.tcp() {
         let non_blocking = flags & c::MSG_DONTWAIT != 0;
         let side = match (T::OPS.dual.settled)(sk, sk.send_timeout(non_blocking)) {
-            Ok(Chosen::Both) if flags & c::MSG_FASTOPEN != 0 => {
+            Ok(FallbackState::Both) if flags & c::MSG_FASTOPEN != 0 => {
                 (T::OPS.dual.prefer_tcp)(sk);
                 (T::OPS.dual.chosen)(sk)
             }
             Ok(side) => side,
             Err(e) => return e.to_errno(),
         };
-        if side == Chosen::Tcp {
+        if side == FallbackState::Tcp {
             // SAFETY: As above.
             return unsafe { op!(tcp, sendmsg(message, len)) };
         }
@@ -477,7 +477,7 @@ unsafe extern "C" fn recvmsg<T: Family>(
         match side {
             Err(e) => return e.to_errno(),
             // SAFETY: As above.
-            Ok(Chosen::Tcp) => return unsafe { op!(tcp, recvmsg(message, len, flags)) },
+            Ok(FallbackState::Tcp) => return unsafe { op!(tcp, recvmsg(message, len, flags)) },
             Ok(_) => {}
         }
     }

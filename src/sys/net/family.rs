@@ -62,7 +62,7 @@ pub(crate) struct Ops<T: InNet> {
 
 /// The kind of a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Chosen {
+pub(crate) enum FallbackState {
     /// SDP's, for this connection.
     Sdp,
     /// TCP's, for good.
@@ -83,12 +83,12 @@ pub(crate) struct DualOps<T: InNet> {
     /// socket(2) has failed after that.
     pub(crate) undone: fn(&Sock<T>),
     /// The kind of the descriptor now.
-    pub(crate) chosen: fn(&Sock<T>) -> Chosen,
+    pub(crate) chosen: fn(&Sock<T>) -> FallbackState,
     /// The same, after waiting for so many jiffies at most while it is not known. `EAGAIN`: it
     /// still is not. `ERESTARTSYS`, `EINTR`: a signal.
-    pub(crate) settled: fn(&Sock<T>, isize) -> Result<Chosen>,
+    pub(crate) settled: fn(&Sock<T>, isize) -> Result<FallbackState>,
     /// The same, after giving up an attempt by SDP. `ERESTARTSYS`: TCP is taking over.
-    pub(crate) given_up: fn(&Sock<T>) -> Result<Chosen>,
+    pub(crate) given_up: fn(&Sock<T>) -> Result<FallbackState>,
     /// No connection is left, and none is tried.
     pub(crate) leave_port: fn(&Sock<T>),
     /// The program wants a feature of TCP alone, on a descriptor that is both.

@@ -212,14 +212,14 @@ impl<'a> RecvMsg<'a> {
     }
 
     /// Returns true if a caller in the kernel wants the number of bytes left.
-    pub(crate) fn asks_for_rest(&self) -> bool {
+    pub(crate) fn wants_rest(&self) -> bool {
         // SAFETY: By the invariants `msg` is valid.
         unsafe { (*self.msg).msg_get_inq() }
     }
 
     /// Returns the number of bytes left to the caller in the kernel, and to a program that has set
     /// `TCP_INQ`.
-    pub(crate) fn tell_rest(&mut self, rest: i32, program: bool) {
+    pub(crate) fn set_rest(&mut self, rest: i32, program: bool) {
         // SAFETY: By the invariants `msg` is valid, and its control memory is the caller's.
         unsafe { c::sdp_h_give_inq(self.msg, rest, program) }
     }

@@ -4,7 +4,7 @@
 
 use super::super::bindings as c;
 use super::super::netns::Net;
-use super::super::single::Single;
+use super::super::single::Exclusive;
 use core::any::TypeId;
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
@@ -128,7 +128,7 @@ static READY: AtomicFlag = AtomicFlag::new(false);
 
 /// Registration; while it lives, [`of`] works for every namespace.
 pub(super) struct Registration<P: PerNet> {
-    _single: Single,
+    _single: Exclusive,
     _data: PhantomData<P>,
 }
 
@@ -141,7 +141,7 @@ impl<P: PerNet> Registration<P> {
     ///
     /// Errors: `EBUSY`: registered already. Others: from the kernel.
     pub(super) unsafe fn new() -> Result<Self> {
-        let single = Single::take(&REGISTERED)?;
+        let single = Exclusive::take(&REGISTERED)?;
         // SAFETY: The functions have the required signatures, live as long as the module, and
         // unregistering in `drop` ends their use. The area has that size; the kernel aligns it as
         // kmalloc does.

@@ -16,12 +16,12 @@ use kernel::prelude::*;
 /// # Invariants
 ///
 /// From `sdp_h_notice_begin()`, with its reference.
-pub(crate) struct Notice {
+pub(crate) struct ZerocopyCompletion {
     ubuf: NonNull<c::ubuf_info>,
     given: bool,
 }
 
-impl Notice {
+impl ZerocopyCompletion {
     /// Makes the completion of a call, if it wants one. The socket lock is held.
     ///
     /// Errors: `ENOBUFS`: the maximum is in flight, unread, or locked in memory.
@@ -35,15 +35,15 @@ impl Notice {
             c::sdp_h_notice_begin(sk.raw(), message.raw(), &mut ubuf, &mut given)
         })?;
         // INVARIANT: Just begun.
-        Ok(NonNull::new(ubuf).map(|ubuf| Notice { ubuf, given }))
+        Ok(NonNull::new(ubuf).map(|ubuf| ZerocopyCompletion { ubuf, given }))
     }
 
     /// Makes the part for one piece of the call's memory.
-    pub(crate) fn piece(&self) -> PieceNotice {
+    pub(crate) fn piece(&self) -> ZerocopyPiece {
         // SAFETY: By the invariants there is a reference.
         unsafe { c::net_zcopy_get(self.ubuf.as_ptr()) };
         // INVARIANT: The reference is the piece's.
-        PieceNotice {
+        ZerocopyPiece {
             ubuf: self.ubuf,
             copied: false,
         }
@@ -63,7 +63,7 @@ impl Notice {
     }
 }
 
-impl Drop for Notice {
+impl Drop for ZerocopyCompletion {
     fn drop(&mut self) {
         // SAFETY: By the invariants there is a reference, which is given back once. The socket lock is held,
         // and of a call that has sent nothing there is no piece.
@@ -82,24 +82,24 @@ impl Drop for Notice {
 /// # Invariants
 ///
 /// It has a reference.
-pub(crate) struct PieceNotice {
+pub(crate) struct ZerocopyPiece {
     ubuf: NonNull<c::ubuf_info>,
     copied: bool,
 }
 
 // SAFETY: References are counted atomically, and may be given back anywhere.
-unsafe impl Send for PieceNotice {}
+unsafe impl Send for ZerocopyPiece {}
 // SAFETY: There is nothing to do with a shared one.
-unsafe impl Sync for PieceNotice {}
+unsafe impl Sync for ZerocopyPiece {}
 
-impl PieceNotice {
+impl ZerocopyPiece {
     /// Notes that the kernel has copied some of it.
     pub(crate) fn was_copied(&mut self) {
         self.copied = true;
     }
 }
 
-impl Drop for PieceNotice {
+impl Drop for ZerocopyPiece {
     fn drop(&mut self) {
         // SAFETY: By the invariants, and it is given back once.
         unsafe { c::sdp_h_notice_end(self.ubuf.as_ptr(), !self.copied) }

@@ -68,7 +68,7 @@ impl Name {
     }
 
     /// Returns true if bind(2) has to choose the port.
-    pub(crate) fn asks_for_port(&self) -> bool {
+    pub(crate) fn wants_port(&self) -> bool {
         self.bytes().get(2..4) == Some(&[0; 2])
     }
 
@@ -314,18 +314,18 @@ impl<'a, T: InNet> Descriptor<'a, T> {
 /// # Invariants
 ///
 /// `sdp_h_decide()` or a successful `sdp_h_try_decide()` was called by this thread for `sk` and `sdp_h_decided()` not yet.
-pub(crate) struct Deciding<'a> {
+pub(crate) struct DecisionLock<'a> {
     sk: &'a SockCore,
     _not_send: NotThreadSafe,
 }
 
 impl SockCore {
     /// Takes the right to decide; comes before the socket lock. May sleep.
-    pub(crate) fn decide(&self) -> Deciding<'_> {
+    pub(crate) fn decide(&self) -> DecisionLock<'_> {
         // SAFETY: By the invariants the mutex is initialised.
         unsafe { c::sdp_h_decide(self.raw()) };
         // INVARIANT: Just taken.
-        Deciding {
+        DecisionLock {
             sk: self,
             _not_send: NotThreadSafe,
         }
@@ -333,11 +333,11 @@ impl SockCore {
 
     /// The same for a worker, which must not wait for a program that has the right: that may be in a
     /// page fault of its own making. Without it, this job of [`SockCore::schedule`] comes again.
-    pub(crate) fn try_decide(&self, job: u32) -> Option<Deciding<'_>> {
+    pub(crate) fn try_decide(&self, job: u32) -> Option<DecisionLock<'_>> {
         // SAFETY: By the invariants the mutex is initialised.
         let taken = unsafe { c::sdp_h_try_decide(self.raw(), job as i32) };
         // INVARIANT: Just taken. Not `then_some`: what is not taken must not be dropped either.
-        taken.then(|| Deciding {
+        taken.then(|| DecisionLock {
             sk: self,
             _not_send: NotThreadSafe,
         })
@@ -357,7 +357,7 @@ impl SockCore {
     }
 }
 
-impl Deciding<'_> {
+impl DecisionLock<'_> {
     /// The TCP socket; `None` once the descriptor was closed, and where there never was one.
     pub(crate) fn tcp(&self) -> Option<Tcp<'_>> {
         // SAFETY: It is given up under the mutex only, which is held.
@@ -365,7 +365,7 @@ impl Deciding<'_> {
     }
 }
 
-impl Drop for Deciding<'_> {
+impl Drop for DecisionLock<'_> {
     fn drop(&mut self) {
         // SAFETY: By the invariants the mutex is held.
         unsafe { c::sdp_h_decided(self.sk.raw()) }

@@ -13,7 +13,7 @@
 //! [`Cq::end`] and [`Cq::begin`].
 
 use super::super::bindings as c;
-use super::destroy::until_gone;
+use super::destroy::wait_destroyed;
 use super::device::DeviceRef;
 use super::queues::filled;
 use super::use_count::UseCount;
@@ -77,7 +77,7 @@ struct Context {
 
 impl Context {
     /// Notifies the receiver, if there is one.
-    fn tell(&self) {
+    fn notify(&self) {
         if self.uses.any_more() {
             // SAFETY: By the invariants nobody changes it while there is this use.
             if let Some(ready) = unsafe { &*self.ready.get() } {
@@ -113,7 +113,7 @@ extern "C" fn completed(_: *mut c::ib_cq, context: *mut c_void) {
     let context = unsafe { &*context.cast::<Context>() };
     // ordered before the notification
     context.armed.xchg(0, Full);
-    context.tell();
+    context.notify();
 }
 
 extern "C" fn cq_event(event: *mut c::ib_event, context: *mut c_void) {
@@ -122,7 +122,7 @@ extern "C" fn cq_event(event: *mut c::ib_event, context: *mut c_void) {
     // SAFETY: The driver passes a valid event.
     if unsafe { (*event).event } == c::ib_event_type_IB_EVENT_CQ_ERR {
         context.failed.xchg(true, Full);
-        context.tell();
+        context.notify();
     }
 }
 
@@ -215,7 +215,7 @@ impl Cq {
         let entries = unsafe { (*self.raw.as_ptr()).cqe };
         for _ in 0..=usize::try_from(entries).unwrap_or(0) / BATCH + 1 {
             self.next = self.end;
-            if !self.look() {
+            if !self.has_completion() {
                 return !self.has_failed();
             }
         }
@@ -239,7 +239,7 @@ impl Cq {
     }
 
     /// Returns true if there is a completion.
-    pub(super) fn look(&mut self) -> bool {
+    pub(super) fn has_completion(&mut self) -> bool {
         if self.next == self.end {
             let n = i32::try_from(self.wcs.len()).unwrap_or(i32::MAX);
             // SAFETY: By the invariants the CQ exists, and there is room for `n` completions.
@@ -253,7 +253,7 @@ impl Cq {
 
     /// Returns the next completion.
     pub(super) fn take(&mut self) -> Option<c::ib_wc> {
-        if !self.look() {
+        if !self.has_completion() {
             return None;
         }
         let wc = self.wcs.get(self.next).copied();
@@ -282,7 +282,7 @@ impl Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        let gone = until_gone("a CQ", || {
+        let gone = wait_destroyed("a CQ", || {
             // SAFETY: By the invariants the CQ exists, as long as this has not succeeded, and its QP does
             // not any more.
             unsafe { c::ib_destroy_cq_user(self.raw.as_ptr(), ptr::null_mut()) }

@@ -11,7 +11,7 @@ const TRIES: u32 = 51;
 const PAUSE: Delta = Delta::from_millis(20);
 
 /// Calls `destroy` until it returns 0. Returns false if it never did. Context: process.
-pub(super) fn until_gone(what: &str, mut destroy: impl FnMut() -> c_int) -> bool {
+pub(super) fn wait_destroyed(what: &str, mut destroy: impl FnMut() -> c_int) -> bool {
     for attempt in 0..TRIES {
         if attempt != 0 {
             fsleep(PAUSE);

@@ -8,7 +8,7 @@
 //! until they have ended in any way.
 
 use super::super::bindings as c;
-use super::super::single::Single;
+use super::super::single::Exclusive;
 use super::use_count::UseCount;
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -239,7 +239,7 @@ pub(crate) trait Client: 'static {
     fn removed(device: &DeviceRef);
 
     /// The uses take too long to end. They must do so now, in any way.
-    fn hurry(device: &DeviceRef);
+    fn expedite(device: &DeviceRef);
 }
 
 #[repr(transparent)]
@@ -258,7 +258,7 @@ static REGISTERED: AtomicFlag = AtomicFlag::new(false);
 /// The registration of a client. Dropping it removes all devices from the client, and waits until
 /// their uses have ended.
 pub(crate) struct Registration<C: Client> {
-    _single: Single,
+    _single: Exclusive,
     _client: PhantomData<fn() -> C>,
 }
 
@@ -269,7 +269,7 @@ impl<C: Client> Registration<C> {
     ///
     /// `EBUSY` if there is a client already, or what `ib_register_client()` says.
     pub(crate) fn new() -> Result<Self> {
-        let single = Single::take(&REGISTERED)?;
+        let single = Exclusive::take(&REGISTERED)?;
         let client = CLIENT.0.get();
         // SAFETY: The flag was won, so nobody else writes to or has registered the client. The
         // contents are zeros but for the following.
@@ -365,7 +365,7 @@ extern "C" fn remove<C: Client>(_: *mut c::ib_device, data: *mut c_void) {
     if state.unused.wait(msecs_to_jiffies(PATIENCE_MS)) {
         state.removal_overdue.store(true, Release);
         if let Some(device) = DeviceRef::of(&state) {
-            C::hurry(&device);
+            C::expedite(&device);
         }
     }
     if state.unused.wait(msecs_to_jiffies(LONG * 1000)) {

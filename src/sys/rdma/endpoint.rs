@@ -17,7 +17,7 @@ use super::pd::Pd;
 use super::qp::{OwnedQp, QueuePair};
 use super::queues::{MAX_COPIED, MAX_SGES, MAX_SLOTS};
 use super::receive::{ReceiveParts, ReceiveQueue, Received};
-use super::send::blocks::{BlockTable, Lendable, LentSpan, Loan, Transfer};
+use super::send::blocks::{BlockId, BlockSpan, BlockTable, Lendable, Transfer};
 use super::send::message::SendWr;
 use super::send::queue::{SendParts, SendQueue, SendWc, Unacknowledged};
 use crate::sys::rdma::buffer::Buffer;
@@ -280,8 +280,8 @@ impl<B: Lendable> Endpoint<B> {
     }
 
     /// Returns true if a receive has completed, or a send, if `sent` is set.
-    pub(crate) fn look(&mut self, sent: bool) -> bool {
-        self.receive.look() || sent && self.send.look()
+    pub(crate) fn has_completion(&mut self, sent: bool) -> bool {
+        self.receive.has_completion() || sent && self.send.has_completion()
     }
 
     /// See [`ReceiveQueue::arm`].
@@ -295,7 +295,7 @@ impl<B: Lendable> Endpoint<B> {
     }
 
     /// Returns the number of messages that can still be posted.
-    pub(crate) fn send_room(&self) -> u16 {
+    pub(crate) fn send_space(&self) -> u16 {
         self.send.room()
     }
 
@@ -310,12 +310,12 @@ impl<B: Lendable> Endpoint<B> {
     }
 
     /// See [`SendQueue::post_lent`].
-    pub(crate) fn post_lent(&mut self, message: &SendWr<'_>, payload: &LentSpan) -> Result {
+    pub(crate) fn post_lent(&mut self, message: &SendWr<'_>, payload: &BlockSpan) -> Result {
         self.send.post_lent(message, payload)
     }
 
     /// See [`SendQueue::lent_payload`].
-    pub(crate) fn lent_payload(&mut self, payload: &LentSpan) -> u32 {
+    pub(crate) fn lent_payload(&mut self, payload: &BlockSpan) -> u32 {
         self.send.lent_payload(payload)
     }
 
@@ -350,27 +350,27 @@ impl<B: Lendable> Endpoint<B> {
     }
 
     /// See [`SendQueue::lend`].
-    pub(crate) fn lend(&mut self, memory: B) -> Result<Loan, B> {
+    pub(crate) fn lend(&mut self, memory: B) -> Result<BlockId, B> {
         self.send.lend(memory)
     }
 
     /// See [`SendQueue::reclaim`].
-    pub(crate) fn reclaim(&mut self, loan: Loan) -> Result<B> {
+    pub(crate) fn reclaim(&mut self, loan: BlockId) -> Result<B> {
         self.send.reclaim(loan)
     }
 
     /// See [`SendQueue::register`].
-    pub(crate) fn register(&mut self, loan: Loan, access: Access) -> Result<Key> {
+    pub(crate) fn register(&mut self, loan: BlockId, access: Access) -> Result<Key> {
         self.send.register(loan, access)
     }
 
     /// See [`SendQueue::invalidate`].
-    pub(crate) fn invalidate(&mut self, loan: Loan, cookie: u64) -> Result {
+    pub(crate) fn invalidate(&mut self, loan: BlockId, cookie: u64) -> Result {
         self.send.invalidate(loan, cookie)
     }
 
     /// See [`SendQueue::transfer`].
-    pub(crate) fn transfer(&mut self, loan: Loan, t: &Transfer) -> Result<u32> {
+    pub(crate) fn transfer(&mut self, loan: BlockId, t: &Transfer) -> Result<u32> {
         self.send.transfer(loan, t)
     }
 

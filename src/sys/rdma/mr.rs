@@ -9,7 +9,7 @@
 use super::super::bindings as c;
 use super::super::pin::PAGE;
 use super::super::random::random_below;
-use super::destroy::until_gone;
+use super::destroy::wait_destroyed;
 use super::pd::Pd;
 use core::ptr::{self, NonNull};
 use kernel::prelude::*;
@@ -154,7 +154,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        let gone = until_gone("an MR", || {
+        let gone = wait_destroyed("an MR", || {
             // SAFETY: By the invariants the MR exists, and this is the only place that ends that, once.
             unsafe { c::ib_dereg_mr_user(self.raw(), ptr::null_mut()) }
         });

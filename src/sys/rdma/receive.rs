@@ -216,9 +216,9 @@ impl ReceiveQueue {
         ret
     }
 
-    /// See [`Cq::look`].
-    pub(super) fn look(&mut self) -> bool {
-        self.cq.look()
+    /// See [`Cq::has_completion`].
+    pub(super) fn has_completion(&mut self) -> bool {
+        self.cq.has_completion()
     }
 
     /// Returns the next completion.

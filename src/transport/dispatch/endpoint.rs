@@ -3,10 +3,10 @@
 //! End of a connection, over either transport.
 
 use super::super::{
-    local, rdma, Access, Arming, Completion, CopyJob, Key, LentSpan, Limits, Loan, NotifyOn,
+    local, rdma, Access, Arming, BlockId, BlockSpan, Completion, CopyJob, Key, Limits, NotifyOn,
     Pinned, Pinning, SendCompletion, SendWr, Transfer, Transport, Unacknowledged,
 };
-use crate::memory::spares::Spares;
+use crate::memory::spares::BlockPool;
 use crate::sys::rdma::buffer::{Buffer, Sge};
 use crate::sys::rdma::mapper::Mapper;
 use kernel::prelude::*;
@@ -16,7 +16,7 @@ use kernel::sync::Arc;
 pub(crate) struct Endpoint {
     carrier: Carrier,
     /// Blocks for pinned memory that are not in use.
-    spares: Spares,
+    spares: BlockPool,
 }
 
 /// Transport of an endpoint.
@@ -52,25 +52,25 @@ impl Transport for Endpoint {
         limits() -> Limits;
         mapper() -> Option<&Arc<Mapper>>;
         posted_receives() -> u16;
-        send_room() -> u16;
+        send_space() -> u16;
         in_flight() -> u16;
     }
 
     of_the_carrier! { &mut self:
         post_receive(b: Buffer) -> Result<(), Buffer>;
         post_send(s: &SendWr<'_>) -> Result;
-        post_lent(s: &SendWr<'_>, payload: &LentSpan) -> Result;
-        lent_payload(payload: &LentSpan) -> u32;
+        post_lent(s: &SendWr<'_>, payload: &BlockSpan) -> Result;
+        lent_payload(payload: &BlockSpan) -> u32;
         flush() -> Result;
         poll_receive() -> Option<Completion>;
         poll_send() -> Option<SendCompletion>;
         arm_receive(of: NotifyOn) -> Arming;
         arm_send() -> Arming;
-        lend(p: Pinned) -> Result<Loan, Pinned>;
-        reclaim(loan: Loan) -> Result<Pinned>;
-        register(loan: Loan, access: Access) -> Result<Key>;
-        invalidate(loan: Loan, cookie: u64) -> Result;
-        transfer(loan: Loan, t: &Transfer) -> Result<u32>;
+        lend(p: Pinned) -> Result<BlockId, Pinned>;
+        reclaim(loan: BlockId) -> Result<Pinned>;
+        register(loan: BlockId, access: Access) -> Result<Key>;
+        invalidate(loan: BlockId, cookie: u64) -> Result;
+        transfer(loan: BlockId, t: &Transfer) -> Result<u32>;
     }
 }
 
@@ -79,14 +79,14 @@ impl Endpoint {
     pub(super) fn by_device(carrier: rdma::Endpoint) -> Self {
         Endpoint {
             carrier: Carrier::Rdma(carrier),
-            spares: Spares::new(),
+            spares: BlockPool::new(),
         }
     }
 
     pub(super) fn here(carrier: local::Endpoint) -> Self {
         Endpoint {
             carrier: Carrier::Local(carrier),
-            spares: Spares::new(),
+            spares: BlockPool::new(),
         }
     }
 
@@ -140,12 +140,12 @@ impl Endpoint {
     }
 
     /// Notifies the peer of all messages that have arrived, even if it has armed its notification
-    /// for solicited ones only ([`Endpoint::knows_solicited`]).
-    pub(crate) fn kick(&mut self) {
+    /// for solicited ones only ([`Endpoint::has_solicited_events`]).
+    pub(crate) fn poke(&mut self) {
         match &mut self.carrier {
             // it is notified of all
             Carrier::Rdma(_) => (),
-            Carrier::Local(c) => c.kick(),
+            Carrier::Local(c) => c.poke(),
         }
     }
 
@@ -176,34 +176,34 @@ impl Endpoint {
     }
 
     /// Replaces the buffer without memory ([`Endpoint::lacks_memory`]).
-    pub(crate) fn supply(&mut self, buffer: Buffer) {
+    pub(crate) fn refill(&mut self, buffer: Buffer) {
         match &mut self.carrier {
             Carrier::Rdma(_) => (),
-            Carrier::Local(c) => c.supply(buffer),
+            Carrier::Local(c) => c.refill(buffer),
         }
     }
 
     /// Returns true if something was sent to a peer whose socket is closed.
-    pub(crate) fn has_unattended(&self) -> bool {
+    pub(crate) fn has_orphaned_peer(&self) -> bool {
         match &self.carrier {
             Carrier::Rdma(_) => false,
-            Carrier::Local(c) => c.has_unattended(),
+            Carrier::Local(c) => c.has_orphaned_peer(),
         }
     }
 
     /// Takes that peer. The caller releases the lock and drains it.
-    pub(crate) fn take_unattended(&mut self) -> Option<local::Unattended> {
+    pub(crate) fn take_orphaned_peer(&mut self) -> Option<local::OrphanedPeer> {
         match &mut self.carrier {
             Carrier::Rdma(_) => None,
-            Carrier::Local(c) => c.take_unattended(),
+            Carrier::Local(c) => c.take_orphaned_peer(),
         }
     }
 
     /// Returns true if there is a receive completion or, with `sent`, a send completion. Always
     /// false for a local end.
-    pub(crate) fn look(&mut self, sent: bool) -> bool {
+    pub(crate) fn has_completion(&mut self, sent: bool) -> bool {
         match &mut self.carrier {
-            Carrier::Rdma(c) => c.look(sent),
+            Carrier::Rdma(c) => c.has_completion(sent),
             Carrier::Local(_) => false,
         }
     }
@@ -218,10 +218,10 @@ impl Endpoint {
 
     /// Arms the notification by the peer's task once it has drained its messages. If
     /// [`Endpoint::is_behind`] returns false, only send completions are notified.
-    pub(crate) fn arm_taking(&mut self) -> Arming {
+    pub(crate) fn arm_drain(&mut self) -> Arming {
         match &mut self.carrier {
             Carrier::Rdma(_) => Arming::Armed,
-            Carrier::Local(c) => c.arm_taking(),
+            Carrier::Local(c) => c.arm_drain(),
         }
     }
 
@@ -235,7 +235,7 @@ impl Endpoint {
     }
 
     /// Returns true if each message states reliably if it is solicited: only those of a local peer.
-    pub(crate) fn knows_solicited(&self) -> bool {
+    pub(crate) fn has_solicited_events(&self) -> bool {
         matches!(self.carrier, Carrier::Local(_))
     }
 
@@ -283,7 +283,7 @@ impl Endpoint {
     }
 
     /// Returns the spare blocks.
-    pub(crate) fn spares(&mut self) -> &mut Spares {
+    pub(crate) fn spares(&mut self) -> &mut BlockPool {
         &mut self.spares
     }
 }

@@ -112,7 +112,7 @@ fn present<O: Upcalls, A: Acceptor<O>>(requester: Arc<Inner<O>>, ask: RequestDat
     };
     let verdict = A::request(&request);
     if !matches!(verdict, Verdict::Accepted) {
-        request.undo();
+        request.abort();
     }
     let Request { requester, ask, .. } = request;
     let error = match verdict {
@@ -124,7 +124,7 @@ fn present<O: Upcalls, A: Acceptor<O>>(requester: Arc<Inner<O>>, ask: RequestDat
         Verdict::Reject | Verdict::Unknown => ECONNREFUSED,
     };
     if let (Phase::Requested, _) = requester.close() {
-        requester.tell(|o, id| o.refused(id, error.into()));
+        requester.notify(|o, id| o.refused(id, error.into()));
     }
 }
 
@@ -205,7 +205,7 @@ impl<O: Upcalls> Request<O> {
     /// Takes back what was made, so that the request can be answered otherwise, and tells its owner
     /// that it is over. Not possible once there was a reply; then the link is what there is, and it
     /// ends.
-    fn undo(&self) {
+    fn abort(&self) {
         let Some(inner) = self.made.take() else {
             return;
         };
@@ -214,7 +214,7 @@ impl<O: Upcalls> Request<O> {
             let peer = self.requester.state.lock().peer.take();
             drop(peer);
             // Nothing else will: with nobody at the other end.
-            inner.tell(|o, id| o.refused(id, ECONNABORTED.into()));
+            inner.notify(|o, id| o.refused(id, ECONNABORTED.into()));
         } else {
             inner.disconnect();
         }

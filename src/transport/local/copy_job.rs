@@ -12,7 +12,7 @@ use super::pair::{Ends, Pair, Side};
 use super::pair_end::PairEnd;
 use super::ready::call;
 use super::waiting::PartialTransfer;
-use crate::sys::net::sock::{give_way, is_crowded};
+use crate::sys::net::sock::{cpu_contended, yield_cpu};
 use crate::sys::pin::{Pages, PAGE};
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -106,7 +106,9 @@ impl Pair {
     /// is nothing that could be: what waits stays until the links tell that all is over.
     pub(super) fn has_copy_job(&self, side: Side) -> bool {
         match self.both().ends(side) {
-            (Some(mine), Some(other)) => mine.has_copy_job() || other.wants_help() && !is_crowded(),
+            (Some(mine), Some(other)) => {
+                mine.has_copy_job() || other.wants_help() && !cpu_contended()
+            }
             _ => false,
         }
     }
@@ -120,7 +122,7 @@ impl Pair {
         let (of, helper) = if mine.has_copy_job() {
             mine.carries = true;
             (side, mine.wants_help().then(|| other.owner()))
-        } else if other.wants_help() && !is_crowded() {
+        } else if other.wants_help() && !cpu_contended() {
             other.is_helped = true;
             (side.other(), None)
         } else {
@@ -157,7 +159,7 @@ impl CopyJob {
             let result = step.copy();
             copied += u64::from(step.len);
             done = Some((step, result));
-            give_way();
+            yield_cpu();
         }
         self.see_it_end();
         match self.helps {
@@ -193,7 +195,7 @@ impl CopyJob {
             }
         }
         let told = if self.helps { mine } else { other };
-        let tell = told.as_mut().map(|t| [t.take_news(), t.take_done()]);
+        let tell = told.as_mut().map(|t| [t.take_event(), t.take_done()]);
         both.copying += u32::from(next.is_some());
         drop(both);
         call(tell.unwrap_or([None, None]));
@@ -216,7 +218,7 @@ impl CopyJob {
     /// takes longer.
     fn see_it_end(&self) {
         let start = Instant::<Monotonic>::now();
-        while !self.helps && self.is_ending() && !is_crowded() && start.elapsed() < MOST_WATCH {
+        while !self.helps && self.is_ending() && !cpu_contended() && start.elapsed() < MOST_WATCH {
             core::hint::spin_loop();
         }
     }

@@ -5,17 +5,17 @@
 use super::copy_job::CopyJob;
 use super::pair::{Pair, Side};
 use super::pair_end::{OptionalEnd, PairEnd};
-use super::ready::{Ready, Unattended};
+use super::ready::{OrphanedPeer, Ready};
 use super::received::Message;
 use super::tally::Tally;
 use super::waiting::SGES;
 use super::{Config, Upcalls};
 use crate::memory::pinned::{Pinned, Pinning};
-use crate::sys::deferred::Deferred;
+use crate::sys::deferred::DropInWorker;
 use crate::sys::rdma::buffer::Buffer;
 use crate::sys::rdma::mapper::Mapper;
 use crate::transport::{
-    Access, Arming, Completion, Key, LentSpan, Limits, Loan, NotifyOn, SendCompletion, SendWr,
+    Access, Arming, BlockId, BlockSpan, Completion, Key, Limits, NotifyOn, SendCompletion, SendWr,
     Transfer, Transport, BSDH,
 };
 use kernel::prelude::*;
@@ -37,7 +37,7 @@ pub(crate) struct Endpoint {
     /// The size of the peer's buffer for which there was no memory, when that was looked at last.
     lacks_memory: Option<usize>,
     /// Who is to be attended to.
-    unattended: Option<Unattended>,
+    unattended: Option<OrphanedPeer>,
 }
 
 /// Passes on what there is to tell.
@@ -52,8 +52,8 @@ impl<O: Upcalls> Ready for Told<O> {
         self.0.receive_ready_by_task()
     }
 
-    fn attend(&self) {
-        self.0.attend();
+    fn drain(&self) {
+        self.0.drain();
     }
 
     fn taken(&self) {
@@ -114,7 +114,7 @@ impl Endpoint {
     }
 
     /// What is left, for whoever may sleep to drop: there the owner's last reference may be dropped.
-    fn detach(&mut self) -> Option<Deferred<PairEnd>> {
+    fn detach(&mut self) -> Option<DropInWorker<PairEnd>> {
         let mut end = self.pair.detach(self.side)?;
         end.detached(self.pair.clone(), self.unattended.take());
         Some(end)
@@ -159,9 +159,9 @@ impl Endpoint {
         }
     }
 
-    /// See [`Endpoint::kick`](crate::transport::Endpoint::kick).
-    pub(crate) fn kick(&mut self) {
-        self.pair.kick(self.side)
+    /// See [`Endpoint::poke`](crate::transport::Endpoint::poke).
+    pub(crate) fn poke(&mut self) {
+        self.pair.poke(self.side)
     }
 
     /// See [`Endpoint::has_copy_job`](crate::transport::Endpoint::has_copy_job).
@@ -179,10 +179,10 @@ impl Endpoint {
         self.lacks_memory
     }
 
-    /// See [`Endpoint::supply`](crate::transport::Endpoint::supply).
-    pub(crate) fn supply(&mut self, buffer: Buffer) {
+    /// See [`Endpoint::refill`](crate::transport::Endpoint::refill).
+    pub(crate) fn refill(&mut self, buffer: Buffer) {
         self.unflushed = true;
-        self.lacks_memory = self.pair.supply(self.side, buffer);
+        self.lacks_memory = self.pair.refill(self.side, buffer);
     }
 
     /// See [`Endpoint::post_without_memory`](crate::transport::Endpoint::post_without_memory). Nothing has been sent yet.
@@ -197,13 +197,13 @@ impl Endpoint {
         self.end(post).unwrap_or(0)
     }
 
-    /// See [`Endpoint::has_unattended`](crate::transport::Endpoint::has_unattended).
-    pub(crate) fn has_unattended(&self) -> bool {
+    /// See [`Endpoint::has_orphaned_peer`](crate::transport::Endpoint::has_orphaned_peer).
+    pub(crate) fn has_orphaned_peer(&self) -> bool {
         self.unattended.is_some()
     }
 
-    /// See [`Endpoint::take_unattended`](crate::transport::Endpoint::take_unattended).
-    pub(crate) fn take_unattended(&mut self) -> Option<Unattended> {
+    /// See [`Endpoint::take_orphaned_peer`](crate::transport::Endpoint::take_orphaned_peer).
+    pub(crate) fn take_orphaned_peer(&mut self) -> Option<OrphanedPeer> {
         self.unattended.take()
     }
 
@@ -217,9 +217,9 @@ impl Endpoint {
         self.pair.tally(self.side.other()).has_arrived()
     }
 
-    /// See [`Endpoint::arm_taking`](crate::transport::Endpoint::arm_taking).
-    pub(crate) fn arm_taking(&mut self) -> Arming {
-        Arming::pending_if(!self.pair.await_taking(self.side))
+    /// See [`Endpoint::arm_drain`](crate::transport::Endpoint::arm_drain).
+    pub(crate) fn arm_drain(&mut self) -> Arming {
+        Arming::pending_if(!self.pair.await_drain(self.side))
     }
 
     /// See [`Endpoint::unpolled`](crate::transport::Endpoint::unpolled).
@@ -261,11 +261,11 @@ impl Transport for Endpoint {
         Ok(())
     }
 
-    fn post_lent(&mut self, s: &SendWr<'_>, payload: &LentSpan) -> Result {
+    fn post_lent(&mut self, s: &SendWr<'_>, payload: &BlockSpan) -> Result {
         self.post(|mine, other| mine.post_lent(other, s, payload))
     }
 
-    fn lent_payload(&mut self, payload: &LentSpan) -> u32 {
+    fn lent_payload(&mut self, payload: &BlockSpan) -> u32 {
         // pages are copied one by one, wherever they lie
         payload.len
     }
@@ -280,7 +280,7 @@ impl Transport for Endpoint {
             false => Ok(()),
         };
         if let Some(owner) = told.filter(|o| o.received_by_task()) {
-            self.unattended.get_or_insert(Unattended::orphan(owner));
+            self.unattended.get_or_insert(OrphanedPeer::orphan(owner));
         }
         left
     }
@@ -331,7 +331,7 @@ impl Transport for Endpoint {
         self.tally().posted()
     }
 
-    fn send_room(&self) -> u16 {
+    fn send_space(&self) -> u16 {
         self.tally().room(self.send_slots)
     }
 
@@ -339,24 +339,24 @@ impl Transport for Endpoint {
         self.end(|e| e.in_flight()).unwrap_or(0)
     }
 
-    fn lend(&mut self, p: Pinned) -> Result<Loan, Pinned> {
+    fn lend(&mut self, p: Pinned) -> Result<BlockId, Pinned> {
         self.pair.lend(self.side, p)
     }
 
-    fn reclaim(&mut self, loan: Loan) -> Result<Pinned> {
+    fn reclaim(&mut self, loan: BlockId) -> Result<Pinned> {
         self.end(|e| e.reclaim(loan)).ok_or(EIO)?
     }
 
-    fn register(&mut self, loan: Loan, access: Access) -> Result<Key> {
+    fn register(&mut self, loan: BlockId, access: Access) -> Result<Key> {
         self.end(|e| e.register(loan, access)).ok_or(EIO)?
     }
 
-    fn invalidate(&mut self, loan: Loan, cookie: u64) -> Result {
+    fn invalidate(&mut self, loan: BlockId, cookie: u64) -> Result {
         self.unflushed = true;
         self.pair.invalidate(self.side, loan, cookie)
     }
 
-    fn transfer(&mut self, loan: Loan, t: &Transfer) -> Result<u32> {
+    fn transfer(&mut self, loan: BlockId, t: &Transfer) -> Result<u32> {
         self.end(|e| e.transfer(loan, t)).ok_or(EIO)?
     }
 }

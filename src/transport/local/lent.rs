@@ -4,7 +4,7 @@
 
 use super::pair_end::{OptionalEnd, PairEnd};
 use super::waiting::{LentMessage, Waiting};
-use crate::transport::{Head, LentSpan, SendCompletion, SendWr};
+use crate::transport::{BlockSpan, Head, SendCompletion, SendWr};
 use kernel::prelude::*;
 
 impl PairEnd {
@@ -13,9 +13,9 @@ impl PairEnd {
         &mut self,
         other: &mut OptionalEnd,
         s: &SendWr<'_>,
-        payload: &LentSpan,
+        payload: &BlockSpan,
     ) -> Result {
-        self.check_room()?;
+        self.check_space()?;
         let head = Head::new(s.header)?;
         self.loans.begin_message(payload)?;
         self.wait(Waiting::Lent(LentMessage {
@@ -30,7 +30,7 @@ impl PairEnd {
 
     /// Delivers a message with payload from lent memory, and tells.
     pub(super) fn deliver_lent(&mut self, other: &mut PairEnd, m: &LentMessage) {
-        let LentSpan { loan, offset, len } = m.payload;
+        let BlockSpan { loan, offset, len } = m.payload;
         let sent = self.loans.pages(loan).and_then(|pages| {
             other.deliver(m.head.bytes(), len as usize, m.solicited, |to| {
                 pages.copy_out(offset as usize, to)
@@ -38,7 +38,7 @@ impl PairEnd {
         });
         self.loans.over(loan);
         match sent {
-            Ok(()) => self.tell_done(SendCompletion::Moved {
+            Ok(()) => self.notify_done(SendCompletion::Moved {
                 cookie: m.cookie,
                 len,
             }),

@@ -5,7 +5,7 @@
 use crate::memory::pinned::Pinned;
 use crate::sys::pin::Pages;
 use crate::sys::random::random_below;
-use crate::transport::{Access, Key, LentSpan, Loan, Transfer};
+use crate::transport::{Access, BlockId, BlockSpan, Key, Transfer};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -14,7 +14,7 @@ const LOANS: usize = 16;
 
 /// Memory that is lent.
 struct BlockEntry {
-    loan: Loan,
+    loan: BlockId,
     memory: Pinned,
     /// Transfers and messages of ours that are not complete.
     users: u16,
@@ -28,7 +28,7 @@ struct BlockEntry {
 
 /// A piece of memory that is being copied for the peer.
 pub(super) struct Accessed {
-    loan: Loan,
+    loan: BlockId,
     pub(super) pages: Arc<Pages>,
     /// Where in those it begins.
     pub(super) at: usize,
@@ -60,7 +60,7 @@ impl Loans {
         Ok(())
     }
 
-    fn find(&mut self, loan: Loan) -> Result<&mut BlockEntry> {
+    fn find(&mut self, loan: BlockId) -> Result<&mut BlockEntry> {
         self.lent
             .get_mut(loan.index())
             .and_then(Option::as_mut)
@@ -74,7 +74,7 @@ impl Loans {
     ///
     /// Gives it back if it was made for a device or nothing is pinned, if as much is lent as can
     /// be, or if there is no memory for that.
-    pub(super) fn lend(&mut self, memory: Pinned) -> Result<Loan, Pinned> {
+    pub(super) fn lend(&mut self, memory: Pinned) -> Result<BlockId, Pinned> {
         let fits = memory.len() != 0 && memory.pages().is_some();
         if !fits || self.prepare().is_err() {
             return Err(memory);
@@ -83,7 +83,7 @@ impl Loans {
         let Some((index, place)) = free.and_then(|i| Some((i, self.lent.get_mut(i)?))) else {
             return Err(memory);
         };
-        let loan = Loan::new(index as u8, self.next);
+        let loan = BlockId::new(index as u8, self.next);
         self.next = self.next.wrapping_add(1);
         *place = Some(BlockEntry {
             loan,
@@ -97,7 +97,7 @@ impl Loans {
     }
 
     /// Gives memory back that nothing can access any more.
-    pub(super) fn reclaim(&mut self, loan: Loan) -> Result<Pinned> {
+    pub(super) fn reclaim(&mut self, loan: BlockId) -> Result<Pinned> {
         let lent = self.find(loan)?;
         if lent.users != 0 || lent.key.is_some() {
             return Err(EBUSY);
@@ -107,7 +107,7 @@ impl Loans {
     }
 
     /// Gives the peer access, and tells how it names the memory.
-    pub(super) fn register(&mut self, loan: Loan, access: Access) -> Result<Key> {
+    pub(super) fn register(&mut self, loan: BlockId, access: Access) -> Result<Key> {
         // 2^31 places for 2^31 bytes each, of which memory uses the first few.
         let address = u64::from(random_below(1 << 31) + 1) << 31;
         let lent = self.find(loan)?;
@@ -128,7 +128,7 @@ impl Loans {
     }
 
     /// The end of the peer's access is posted.
-    pub(super) fn stop_access(&mut self, loan: Loan) -> Result {
+    pub(super) fn stop_access(&mut self, loan: BlockId) -> Result {
         let lent = self.find(loan)?;
         if lent.key.is_none() {
             return Err(EINVAL);
@@ -140,14 +140,14 @@ impl Loans {
     }
 
     /// The peer's access has ended.
-    pub(super) fn access_ended(&mut self, loan: Loan) {
+    pub(super) fn access_ended(&mut self, loan: BlockId) {
         if let Ok(lent) = self.find(loan) {
             (lent.key, lent.ending) = (None, false);
         }
     }
 
     /// A message sends these bytes from now on.
-    pub(super) fn begin_message(&mut self, part: &LentSpan) -> Result {
+    pub(super) fn begin_message(&mut self, part: &BlockSpan) -> Result {
         self.begin_part(part.loan, part.offset, part.len, false)
     }
 
@@ -157,11 +157,11 @@ impl Loans {
     ///
     /// `EBUSY` if the peer has access; `EINVAL` for what is beyond the memory, nothing at all, or
     /// memory that is not to be written; `ENOENT`.
-    pub(super) fn begin(&mut self, loan: Loan, t: &Transfer) -> Result {
+    pub(super) fn begin(&mut self, loan: BlockId, t: &Transfer) -> Result {
         self.begin_part(loan, t.offset, t.len, t.read)
     }
 
-    fn begin_part(&mut self, loan: Loan, offset: u32, len: u32, written: bool) -> Result {
+    fn begin_part(&mut self, loan: BlockId, offset: u32, len: u32, written: bool) -> Result {
         let lent = self.find(loan)?;
         let pages = lent.memory.pages().ok_or(EINVAL)?;
         let end = offset.checked_add(len).ok_or(EINVAL)?;
@@ -176,14 +176,14 @@ impl Loans {
     }
 
     /// A transfer or message is complete.
-    pub(super) fn over(&mut self, loan: Loan) {
+    pub(super) fn over(&mut self, loan: BlockId) {
         if let Ok(lent) = self.find(loan) {
             lent.users = lent.users.saturating_sub(1);
         }
     }
 
     /// The pages of memory.
-    pub(super) fn pages(&mut self, loan: Loan) -> Result<Arc<Pages>> {
+    pub(super) fn pages(&mut self, loan: BlockId) -> Result<Arc<Pages>> {
         self.find(loan)?.memory.pages().cloned().ok_or(ENOENT)
     }
 
@@ -222,7 +222,7 @@ impl Loans {
     }
 
     /// Whether something of it is being copied for the peer.
-    pub(super) fn is_accessed(&mut self, loan: Loan) -> bool {
+    pub(super) fn is_accessed(&mut self, loan: BlockId) -> bool {
         self.find(loan).is_ok_and(|l| l.accesses > 0)
     }
 

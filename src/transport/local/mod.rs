@@ -45,7 +45,7 @@ pub(crate) use cm_link::CmLink;
 pub(crate) use connect::{Acceptor, Request, Resolver};
 pub(crate) use copy_job::CopyJob;
 pub(crate) use endpoint::Endpoint;
-pub(crate) use ready::Unattended;
+pub(crate) use ready::OrphanedPeer;
 
 use super::{
     Config, Disconnect, LinkId, Net, ResolverId, Upcalls, Verdict, REPLY_DATA, REQUEST_DATA,

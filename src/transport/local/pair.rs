@@ -12,13 +12,13 @@
 //! [`CopyJob`]: super::copy_job::CopyJob
 
 use super::pair_end::{Copying, OptionalEnd, PairEnd};
-use super::ready::{call, Ready, Unattended};
+use super::ready::{call, OrphanedPeer, Ready};
 use super::received::Message;
 use super::tally::{Counts, Tally};
 use crate::memory::pinned::Pinned;
-use crate::sys::deferred::Deferred;
+use crate::sys::deferred::DropInWorker;
 use crate::sys::rdma::buffer::Buffer;
-use crate::transport::Loan;
+use crate::transport::BlockId;
 use core::ops::{Deref, DerefMut};
 use kernel::prelude::*;
 use kernel::sync::lock::{spinlock::SpinLockBackend, Guard};
@@ -135,8 +135,8 @@ impl Pair {
     pub(super) fn attach(
         &self,
         side: Side,
-        end: Deferred<PairEnd>,
-    ) -> Result<(), Deferred<PairEnd>> {
+        end: DropInWorker<PairEnd>,
+    ) -> Result<(), DropInWorker<PairEnd>> {
         let mut both = self.both();
         let (mine, _) = both.ends(side);
         match mine {
@@ -150,7 +150,7 @@ impl Pair {
 
     /// Takes an end away. What the other end posts from now on, or has waiting, stays there.
     /// What is being copied is going on until [`Copying::wait_for_copies`].
-    pub(super) fn detach(&self, side: Side) -> Option<Deferred<PairEnd>> {
+    pub(super) fn detach(&self, side: Side) -> Option<DropInWorker<PairEnd>> {
         let mut both = self.both();
         let (mine, _) = both.ends(side);
         mine.take()
@@ -205,7 +205,7 @@ impl Pair {
             return Ok(());
         };
         peer.carry_on(mine);
-        let tell = [peer.take_done(), mine.as_mut().and_then(|m| m.take_news())];
+        let tell = [peer.take_done(), mine.as_mut().and_then(|m| m.take_event())];
         drop(both);
         call(tell);
         Ok(())
@@ -213,28 +213,28 @@ impl Pair {
 
     /// Takes the first message that has come, and says whom the caller is to attend to, without its lock: the other
     /// end's owner, if that was the last, and more is held back there until it is taken.
-    pub(super) fn take(&self, side: Side) -> Option<(Message, Option<Unattended>)> {
+    pub(super) fn take(&self, side: Side) -> Option<(Message, Option<OrphanedPeer>)> {
         let mut both = self.both();
         let (mine, other) = both.ends(side);
         let mine = mine.as_mut()?;
         let message = mine.received.take()?;
-        let awaits = |o: &mut Deferred<PairEnd>| core::mem::take(&mut o.awaits_taking);
+        let awaits = |o: &mut DropInWorker<PairEnd>| core::mem::take(&mut o.awaits_drain);
         let peer = other.as_mut().filter(|_| !mine.has_arrived());
-        let peer = peer.and_then(|o| awaits(o).then(|| Unattended::sender(o.owner())));
+        let peer = peer.and_then(|o| awaits(o).then(|| OrphanedPeer::sender(o.owner())));
         Some((message, peer))
     }
 
     /// Requests notification of an end's owner once the other end has drained its messages, and of
     /// send completions. Returns false if there is nothing to wait for.
-    pub(super) fn await_taking(&self, side: Side) -> bool {
+    pub(super) fn await_drain(&self, side: Side) -> bool {
         let mut both = self.both();
         let (mine, other) = both.ends(side);
         let Some(mine) = mine.as_mut() else {
             return true;
         };
-        mine.awaits_taking = other.as_ref().is_some_and(|o| o.has_arrived());
+        mine.awaits_drain = other.as_ref().is_some_and(|o| o.has_arrived());
         mine.send_armed = true;
-        (mine.awaits_taking || mine.in_flight() > 0) && !mine.has_done()
+        (mine.awaits_drain || mine.in_flight() > 0) && !mine.has_done()
     }
 
     /// Posts a message, by `post`.
@@ -248,13 +248,13 @@ impl Pair {
         let mine = mine.as_mut().ok_or(EIO)?;
         Ok(Posted {
             result: post(mine, other)?,
-            told: other.as_mut().and_then(|o| o.take_told()),
+            told: other.as_mut().and_then(|o| o.take_pending()),
             is_left: mine.lacks_memory.is_some() || mine.is_broken(),
         })
     }
 
     /// Takes memory over.
-    pub(super) fn lend(&self, side: Side, p: Pinned) -> Result<Loan, Pinned> {
+    pub(super) fn lend(&self, side: Side, p: Pinned) -> Result<BlockId, Pinned> {
         let mut both = self.both();
         match both.ends(side).0 {
             Some(mine) => mine.lend(p),
@@ -263,7 +263,7 @@ impl Pair {
     }
 
     /// Posts the end of the peer's access to memory.
-    pub(super) fn invalidate(&self, side: Side, loan: Loan, cookie: u64) -> Result {
+    pub(super) fn invalidate(&self, side: Side, loan: BlockId, cookie: u64) -> Result {
         let mut both = self.both();
         let (mine, other) = both.ends(side);
         let mine = mine.as_mut().ok_or(EIO)?;
@@ -278,31 +278,31 @@ impl Pair {
         let mut both = self.both();
         let (mine, other) = both.ends(side);
         let mine = mine.as_mut().filter(|m| !m.is_broken()).ok_or(EIO)?;
-        let lacks_memory = mine.asks_for_memory(other);
+        let lacks_memory = mine.wants_memory(other);
         Ok(Posted {
             result: lacks_memory,
-            told: other.as_mut().and_then(|o| o.take_told()),
+            told: other.as_mut().and_then(|o| o.take_pending()),
             is_left: lacks_memory.is_some(),
         })
     }
 
     /// Puts a buffer in the place of one of the other end's that lacks memory, and goes on. The size of the next one that does.
-    pub(super) fn supply(&self, side: Side, buffer: Buffer) -> Option<usize> {
+    pub(super) fn refill(&self, side: Side, buffer: Buffer) -> Option<usize> {
         let mut both = self.both();
         let (mine, other) = both.ends(side);
         if let Some(other) = other {
-            other.received.supply(buffer);
+            other.received.refill(buffer);
         }
-        mine.as_mut()?.asks_for_memory(other)
+        mine.as_mut()?.wants_memory(other)
     }
 
     /// Tells the other end of what has come, whatever it wants to be told of.
-    pub(super) fn kick(&self, side: Side) {
+    pub(super) fn poke(&self, side: Side) {
         let mut both = self.both();
         let (_, other) = both.ends(side);
         let news = other.as_mut().and_then(|o| {
-            o.has_news(true);
-            o.take_news()
+            o.has_event(true);
+            o.take_event()
         });
         drop(both);
         call([news]);

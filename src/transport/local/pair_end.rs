@@ -7,17 +7,17 @@
 //! [`Pair`](super::pair::Pair) that it is attached to.
 
 use super::loans::Loans;
-use super::ready::{News, Ready, Unattended};
+use super::ready::{News, OrphanedPeer, Ready};
 use super::received::Received;
 use super::tally::Counts;
 use super::waiting::{copy_sges, PartialTransfer, Waiting, WaitingMessage, SGES};
 use crate::memory::pinned::Pinned;
 use crate::memory::ring::Ring;
-use crate::sys::deferred::Deferred;
+use crate::sys::deferred::DropInWorker;
 use crate::sys::rdma::buffer::Buffer;
 use crate::sys::work::ModuleRef;
 use crate::transport::{
-    Access, Head, Key, Loan, NotifyOn, SendCompletion, SendWr, Status, Transfer, HEAD,
+    Access, BlockId, Head, Key, NotifyOn, SendCompletion, SendWr, Status, Transfer, HEAD,
 };
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -35,7 +35,7 @@ pub(super) trait Copying: Send + Sync {
 }
 
 /// An end where there is one.
-pub(super) type OptionalEnd = Option<Deferred<PairEnd>>;
+pub(super) type OptionalEnd = Option<DropInWorker<PairEnd>>;
 
 /// One end, as long as its endpoint is there.
 pub(super) struct PairEnd {
@@ -43,7 +43,7 @@ pub(super) struct PairEnd {
     /// Copiers that may still run, once it is detached.
     copying: Option<Arc<dyn Copying>>,
     /// Peer that was to be drained, once it is detached.
-    unattended: Option<Unattended>,
+    unattended: Option<OrphanedPeer>,
     /// It may be dropped when nothing else of the connection is left.
     _module: ModuleRef,
     /// Most messages posted and not carried out or not yet told of.
@@ -67,7 +67,7 @@ pub(super) struct PairEnd {
     /// Set if the owner is to be notified of the next send completion.
     pub(super) send_armed: bool,
     /// Set if the owner has more to send once the other end has drained its messages.
-    pub(super) awaits_taking: bool,
+    pub(super) awaits_drain: bool,
     /// Set if messages have arrived since the other end's last flush: solicited ones, or any.
     news: Option<NotifyOn>,
     /// Size of the other end's buffer, if the first waiting message lacks its memory.
@@ -81,8 +81,8 @@ impl PairEnd {
         send_slots: u16,
         receive_slots: u16,
         owner: Arc<dyn Ready>,
-    ) -> Result<Deferred<Self>> {
-        let mut end = Deferred::new(PairEnd {
+    ) -> Result<DropInWorker<Self>> {
+        let mut end = DropInWorker::new(PairEnd {
             owner,
             copying: None,
             unattended: None,
@@ -97,7 +97,7 @@ impl PairEnd {
             done: Ring::new(),
             receive_armed: None,
             send_armed: false,
-            awaits_taking: false,
+            awaits_drain: false,
             news: None,
             lacks_memory: None,
             broken: false,
@@ -129,7 +129,7 @@ impl PairEnd {
         self.waiting.len() as u16
     }
 
-    pub(super) fn send_room(&self) -> u16 {
+    pub(super) fn send_space(&self) -> u16 {
         self.send_slots.saturating_sub(self.used())
     }
 
@@ -146,7 +146,7 @@ impl PairEnd {
     }
 
     /// It was detached, and is to be dropped.
-    pub(super) fn detached(&mut self, copying: Arc<dyn Copying>, unattended: Option<Unattended>) {
+    pub(super) fn detached(&mut self, copying: Arc<dyn Copying>, unattended: Option<OrphanedPeer>) {
         (self.copying, self.unattended) = (Some(copying), unattended);
     }
 
@@ -163,13 +163,13 @@ impl PairEnd {
     }
 
     /// How many transfers can be posted: a quarter of the slots is for messages only.
-    fn direct_room(&self) -> u16 {
-        self.send_room().saturating_sub(self.send_slots / 4)
+    fn rdma_space(&self) -> u16 {
+        self.send_space().saturating_sub(self.send_slots / 4)
     }
 
     /// How many READs can be posted.
-    fn read_room(&self) -> u16 {
-        READS.saturating_sub(self.reads).min(self.direct_room())
+    fn read_space(&self) -> u16 {
+        READS.saturating_sub(self.reads).min(self.rdma_space())
     }
 
     /// Something was posted that could not be carried out, and nothing is any more.
@@ -178,17 +178,17 @@ impl PairEnd {
     }
 
     /// See [`crate::transport::Transport::lend`].
-    pub(super) fn lend(&mut self, p: Pinned) -> Result<Loan, Pinned> {
+    pub(super) fn lend(&mut self, p: Pinned) -> Result<BlockId, Pinned> {
         self.loans.lend(p)
     }
 
     /// See [`crate::transport::Transport::reclaim`].
-    pub(super) fn reclaim(&mut self, loan: Loan) -> Result<Pinned> {
+    pub(super) fn reclaim(&mut self, loan: BlockId) -> Result<Pinned> {
         self.loans.reclaim(loan)
     }
 
     /// See [`crate::transport::Transport::register`].
-    pub(super) fn register(&mut self, loan: Loan, access: Access) -> Result<Key> {
+    pub(super) fn register(&mut self, loan: BlockId, access: Access) -> Result<Key> {
         if self.broken {
             return Err(EIO);
         }
@@ -196,11 +196,11 @@ impl PairEnd {
     }
 
     /// Queues the end of the peer's access.
-    pub(super) fn invalidate(&mut self, loan: Loan, cookie: u64) -> Result {
+    pub(super) fn invalidate(&mut self, loan: BlockId, cookie: u64) -> Result {
         if self.broken {
             return Err(EIO);
         }
-        if self.direct_room() == 0 {
+        if self.rdma_space() == 0 {
             return Err(ENOSPC);
         }
         self.loans.stop_access(loan)?;
@@ -208,11 +208,11 @@ impl PairEnd {
     }
 
     /// Queues a transfer.
-    pub(super) fn transfer(&mut self, loan: Loan, t: &Transfer) -> Result<u32> {
+    pub(super) fn transfer(&mut self, loan: BlockId, t: &Transfer) -> Result<u32> {
         if self.broken {
             return Err(EIO);
         }
-        if self.direct_room() == 0 || (t.read && self.read_room() == 0) {
+        if self.rdma_space() == 0 || (t.read && self.read_space() == 0) {
             return Err(ENOSPC);
         }
         t.address.checked_add(u64::from(t.len)).ok_or(EINVAL)?;
@@ -238,14 +238,14 @@ impl PairEnd {
         let t = done.transfer;
         self.loans.over(done.loan);
         self.reads -= u16::from(t.read);
-        self.tell_done(SendCompletion::Moved {
+        self.notify_done(SendCompletion::Moved {
             cookie: t.cookie,
             len: t.len,
         });
     }
 
-    pub(super) fn tell_done(&mut self, c: SendCompletion) {
-        // `send_room` counts what is here.
+    pub(super) fn notify_done(&mut self, c: SendCompletion) {
+        // `send_space` counts what is here.
         let _ = self.done.push_back(c);
     }
 
@@ -255,12 +255,12 @@ impl PairEnd {
     }
 
     /// What has come is to be told, if anybody wants to know.
-    pub(super) fn take_news(&mut self) -> Option<News> {
-        self.take_told().map(News::Received)
+    pub(super) fn take_event(&mut self) -> Option<News> {
+        self.take_pending().map(News::Received)
     }
 
     /// Who is to be told of what has come, if he wants to know.
-    pub(super) fn take_told(&mut self) -> Option<Arc<dyn Ready>> {
+    pub(super) fn take_pending(&mut self) -> Option<Arc<dyn Ready>> {
         let news = self.news.take()?;
         let owner = &self.owner;
         self.receive_armed
@@ -278,11 +278,11 @@ impl PairEnd {
     /// A message lies in the buffer that was the next.
     fn has_come(&mut self, solicited: bool) {
         self.received.has_come();
-        self.has_news(solicited);
+        self.has_event(solicited);
     }
 
     /// A message has come.
-    pub(super) fn has_news(&mut self, solicited: bool) {
+    pub(super) fn has_event(&mut self, solicited: bool) {
         if solicited {
             self.news = Some(NotifyOn::Solicited);
         } else {
@@ -297,7 +297,7 @@ impl PairEnd {
     /// `ENOSPC` if there is no room, `EINVAL` for what the limits do not allow, `EIO` if the end is
     /// broken.
     pub(super) fn post_send(&mut self, other: &mut OptionalEnd, s: &SendWr<'_>) -> Result<bool> {
-        self.check_room()?;
+        self.check_space()?;
         if s.payload.len() > SGES || s.header.len() > HEAD {
             return Err(EINVAL);
         }
@@ -330,7 +330,7 @@ impl PairEnd {
         len: u32,
     ) -> Result<Option<bool>> {
         let head = Head::new(s.header)?;
-        self.check_room()?;
+        self.check_space()?;
         let len = len.checked_add(s.header.len() as u32).ok_or(EINVAL)?;
         let other = other.as_mut().filter(|_| self.waiting.is_empty());
         let Some(other) = other else {
@@ -364,7 +364,7 @@ impl PairEnd {
     }
 
     /// Goes on with what waits for memory, and tells what it still waits for.
-    pub(super) fn asks_for_memory(&mut self, other: &mut OptionalEnd) -> Option<usize> {
+    pub(super) fn wants_memory(&mut self, other: &mut OptionalEnd) -> Option<usize> {
         if self.lacks_memory.is_some() {
             self.carry_on(other);
         }
@@ -372,8 +372,8 @@ impl PairEnd {
     }
 
     /// Whether something can be posted.
-    pub(super) fn check_room(&self) -> Result {
-        match (self.broken, self.send_room()) {
+    pub(super) fn check_space(&self) -> Result {
+        match (self.broken, self.send_space()) {
             (true, _) => Err(EIO),
             (_, 0) => Err(ENOSPC),
             _ => Ok(()),
@@ -421,7 +421,7 @@ impl PairEnd {
     pub(super) fn broke(&mut self) {
         self.broken = true;
         let status = Status::Remote;
-        self.tell_done(SendCompletion::Failed { status });
+        self.notify_done(SendCompletion::Failed { status });
     }
 
     /// Carries out what waits here, as far as that is possible now and needs no copy job.
@@ -437,7 +437,7 @@ impl PairEnd {
                         Some(Waiting::Message(m)) => {
                             let (sent, cookie) = (other.deliver_waiting(&m), m.cookie);
                             if self.is_carried_out(sent) && m.signaled {
-                                self.tell_done(SendCompletion::Sent { cookie });
+                                self.notify_done(SendCompletion::Sent { cookie });
                             }
                         }
                         Some(Waiting::Lent(m)) => self.deliver_lent(other, &m),
@@ -451,7 +451,7 @@ impl PairEnd {
                     }
                     self.waiting.pop_front();
                     self.loans.access_ended(loan);
-                    self.tell_done(SendCompletion::Ended { cookie });
+                    self.notify_done(SendCompletion::Ended { cookie });
                 }
                 Some(Waiting::Transfer(_)) | None => return,
             }

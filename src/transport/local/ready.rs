@@ -9,12 +9,12 @@ pub(super) trait Ready: Send + Sync {
     /// Messages have come. Called without the lock of the pair.
     fn received(&self);
 
-    /// The same, with the lock of the sender's connection. Whether the sender is to [attend](Ready::attend) to it
+    /// The same, with the lock of the sender's connection. Whether the sender is to [attend](Ready::drain) to it
     /// once it has let go of that.
     fn received_by_task(&self) -> bool;
 
     /// Takes what has come. Process context, without locks.
-    fn attend(&self);
+    fn drain(&self);
 
     /// The other end's owner has taken all messages, for which this one waits with others. Process context, without
     /// locks.
@@ -40,7 +40,7 @@ pub(super) enum News {
 
 impl News {
     /// Tells it, without the lock of the pair.
-    pub(super) fn tell(self) {
+    pub(super) fn notify(self) {
         match self {
             News::Received(owner) => owner.received(),
             News::Sent(owner) => owner.sent(),
@@ -49,16 +49,16 @@ impl News {
 }
 
 /// An owner that somebody at the other end is to attend to; it is told as usual if this is dropped.
-pub(crate) struct Unattended {
+pub(crate) struct OrphanedPeer {
     owner: Option<Arc<dyn Ready>>,
     /// It has sent what was taken; else no program has it any more, and something was sent to it.
     is_sender: bool,
 }
 
-impl Unattended {
+impl OrphanedPeer {
     /// An owner that no program has any more, to whom something was sent.
     pub(super) fn orphan(owner: Arc<dyn Ready>) -> Self {
-        Unattended {
+        OrphanedPeer {
             owner: Some(owner),
             is_sender: false,
         }
@@ -66,23 +66,23 @@ impl Unattended {
 
     /// An owner that waits until what it has sent is taken, which it is.
     pub(super) fn sender(owner: Arc<dyn Ready>) -> Self {
-        Unattended {
+        OrphanedPeer {
             owner: Some(owner),
             is_sender: true,
         }
     }
 
     /// Does so. Process context, without locks.
-    pub(crate) fn attend(mut self) {
+    pub(crate) fn drain(mut self) {
         match self.owner.take() {
             Some(owner) if self.is_sender => owner.taken(),
-            Some(owner) => owner.attend(),
+            Some(owner) => owner.drain(),
             None => {}
         }
     }
 }
 
-impl Drop for Unattended {
+impl Drop for OrphanedPeer {
     fn drop(&mut self) {
         if let Some(owner) = &self.owner {
             owner.received();
@@ -92,5 +92,5 @@ impl Drop for Unattended {
 
 /// Tells whom there is to tell, without the lock.
 pub(super) fn call<const N: usize>(tell: [Option<News>; N]) {
-    tell.into_iter().flatten().for_each(News::tell);
+    tell.into_iter().flatten().for_each(News::notify);
 }

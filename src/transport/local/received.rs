@@ -5,7 +5,7 @@
 //! A [`Message`] is a buffer that was posted, and what has come into it since. The buffer may be without memory: it gets
 //! some when a message with payload is put there, so that a connection that is not used has none. Where there is none at
 //! that moment, the message waits, and its sender, who may not wait under the lock of the pair, sees to a buffer that has
-//! some ([`Received::supply`]).
+//! some ([`Received::refill`]).
 
 use crate::memory::ring::Ring;
 use crate::sys::rdma::buffer::Buffer;
@@ -102,7 +102,7 @@ impl Received {
     }
 
     /// A buffer for the next message, if that is one of the same size without memory.
-    pub(super) fn supply(&mut self, buffer: Buffer) {
+    pub(super) fn refill(&mut self, buffer: Buffer) {
         let next = self.next().map(|m| &mut m.buffer);
         if let Some(next) = next.filter(|b| !b.has_memory() && b.capacity() == buffer.capacity()) {
             *next = buffer;

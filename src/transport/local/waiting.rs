@@ -5,7 +5,7 @@
 
 use crate::sys::pages::Block;
 use crate::sys::rdma::buffer::Sge;
-use crate::transport::{Head, LentSpan, Loan, SendWr, Transfer};
+use crate::transport::{BlockId, BlockSpan, Head, SendWr, Transfer};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -57,7 +57,7 @@ impl WaitingMessage {
 /// A message with payload from lent memory that waits.
 pub(super) struct LentMessage {
     pub(super) head: Head,
-    pub(super) payload: LentSpan,
+    pub(super) payload: BlockSpan,
     pub(super) solicited: bool,
     pub(super) cookie: u64,
 }
@@ -70,7 +70,7 @@ pub(super) enum Waiting {
     Transfer(PartialTransfer),
     /// The end of the peer's access to memory.
     Invalidate {
-        loan: Loan,
+        loan: BlockId,
         cookie: u64,
     },
 }
@@ -88,7 +88,7 @@ impl Waiting {
 
 /// A READ or WRITE that waits, of which the first bytes are copied or being copied.
 pub(super) struct PartialTransfer {
-    pub(super) loan: Loan,
+    pub(super) loan: BlockId,
     pub(super) transfer: Transfer,
     /// Bytes that somebody has begun with.
     pub(super) begun: u32,
@@ -98,7 +98,7 @@ pub(super) struct PartialTransfer {
 
 impl PartialTransfer {
     /// Nothing of it is copied.
-    pub(super) fn new(loan: Loan, transfer: &Transfer) -> Self {
+    pub(super) fn new(loan: BlockId, transfer: &Transfer) -> Self {
         PartialTransfer {
             loan,
             transfer: *transfer,

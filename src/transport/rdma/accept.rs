@@ -107,7 +107,7 @@ impl<'a, O: Upcalls> Request<'a, O> {
 
     /// Destroys the halves, so that the request can get another reply, and notifies the owner of
     /// the end. Fails once a REP is out; then the link exists and ends by itself.
-    pub(super) fn undo(&self) {
+    pub(super) fn abort(&self) {
         let Some(inner) = self.made.take() else {
             return;
         };
@@ -116,7 +116,7 @@ impl<'a, O: Upcalls> Request<'a, O> {
             *id = id.take().and_then(|id| self.incoming.give_back(id).err());
             drop(id);
             // The connection manager does not know this connection, so it flushes nothing.
-            inner.tell(|o, id| o.refused(id, ECONNABORTED.into()));
+            inner.notify(|o, id| o.refused(id, ECONNABORTED.into()));
         } else {
             inner.abort();
         }

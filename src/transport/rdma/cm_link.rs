@@ -144,12 +144,12 @@ impl<O: Upcalls> CmLink<O> {
     /// Handles a message before [`Upcalls::established`]: the peer is ready, though its RTU is
     /// lost or late. Context: any.
     pub(crate) fn heard(&self) {
-        self.inner.chore(&self.inner.heard);
+        self.inner.deferred_work(&self.inner.heard);
     }
 
     /// Queues [`Inner::abort`]. Context: any.
     pub(crate) fn fail(&self) {
-        self.inner.chore(&self.inner.failed);
+        self.inner.deferred_work(&self.inner.failed);
     }
 
     /// Ends the connection, by DREQ; [`Upcalls::disconnected`] follows. Posted requests may still
@@ -231,7 +231,7 @@ impl<O: Upcalls> Inner<O> {
         }
     }
 
-    fn chore(self: &Arc<Self>, flag: &AtomicFlag) {
+    fn deferred_work(self: &Arc<Self>, flag: &AtomicFlag) {
         flag.xchg(true, Full);
         work::defer::<Arc<Self>, 0>(self.clone());
     }
@@ -339,8 +339,8 @@ impl<O: Upcalls> RemovalClient for Inner<O> {
 impl<O: Upcalls> QpEvents for Inner<O> {
     fn event(self: Arc<Self>, event: QpEvent) {
         match event {
-            QpEvent::Established => self.chore(&self.heard),
-            QpEvent::Fatal => self.chore(&self.fatal),
+            QpEvent::Established => self.deferred_work(&self.heard),
+            QpEvent::Fatal => self.deferred_work(&self.fatal),
         }
     }
 }
@@ -359,7 +359,7 @@ impl<O: Upcalls> Events for Inner<O> {
             Event::Rejected(why) => self.ended(self.close().rejected(rejected(why))),
             Event::RequestUnanswered | Event::ReplyUnanswered => match self.close() {
                 Phase::Closed => (),
-                _ => self.tell(|o, id| o.refused(id, ETIMEDOUT.into())),
+                _ => self.notify(|o, id| o.refused(id, ETIMEDOUT.into())),
             },
             Event::DisconnectRequest => {
                 // If this cannot be sent, the peer repeats the request, and `ib_cm` replies.
@@ -376,7 +376,7 @@ impl<O: Upcalls> Events for Inner<O> {
             }
             Event::TimeWaitOver => {
                 self.close();
-                self.tell(|o, id| o.disconnected(id, Disconnect::TimeWaitExit));
+                self.notify(|o, id| o.disconnected(id, Disconnect::TimeWaitExit));
             }
         }
     }

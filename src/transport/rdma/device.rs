@@ -50,17 +50,17 @@ impl<O: Upcalls, A: Acceptor<O>> Client for Devices<O, A> {
         // Waits for requests in progress; no more connections arrive afterwards.
         drop(entry);
 
-        tell(device);
+        notify(device);
     }
 
-    fn hurry(device: &DeviceRef) {
-        tell(device);
+    fn expedite(device: &DeviceRef) {
+        notify(device);
     }
 }
 
 /// Notifies all clients of a device of its removal. No client can be added any more, so one round
 /// reaches all. Calls them without the lock; each leaves when it is ready.
-fn tell(device: &DeviceRef) {
+fn notify(device: &DeviceRef) {
     let mut from = 0;
     loop {
         let Ok(mut registry) = registry::lock() else {

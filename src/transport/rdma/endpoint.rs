@@ -16,7 +16,7 @@ use crate::sys::rdma::queues::WcStatus;
 use crate::sys::rdma::send::queue::{Unacknowledged, WcKind};
 use crate::sys::work;
 use crate::transport::{
-    Access, Arming, Completion, Key, LentSpan, Limits, Loan, NotifyOn, SendCompletion, SendWr,
+    Access, Arming, BlockId, BlockSpan, Completion, Key, Limits, NotifyOn, SendCompletion, SendWr,
     Status, Transfer, Transport,
 };
 use kernel::prelude::*;
@@ -36,21 +36,21 @@ const MANY: u32 = 8;
 
 /// Parts of an endpoint; the workqueue destroys them.
 #[pin_data]
-struct Remains {
+struct DestroyWork {
     /// `None` only during construction and drop.
     endpoint: Option<verbs::Endpoint<Pinned>>,
     device: DeviceRef,
     /// Number of times the driver has refused to destroy the QP.
     refused: u32,
     #[pin]
-    work: DelayedWork<Remains>,
+    work: DelayedWork<DestroyWork>,
 }
 
 impl_has_delayed_work! {
-    impl HasDelayedWork<Remains> for Remains { self.work }
+    impl HasDelayedWork<DestroyWork> for DestroyWork { self.work }
 }
 
-impl Remains {
+impl DestroyWork {
     /// Retries later. All that the device may access stays, and so do the device and the owner,
     /// which keeps the module loaded.
     fn refused(mut self: Pin<KBox<Self>>, endpoint: verbs::Endpoint<Pinned>) {
@@ -67,8 +67,8 @@ impl Remains {
     }
 }
 
-impl WorkItem for Remains {
-    type Pointer = Pin<KBox<Remains>>;
+impl WorkItem for DestroyWork {
+    type Pointer = Pin<KBox<DestroyWork>>;
 
     fn run(mut this: Self::Pointer) {
         let Some(mut endpoint) = this.as_mut().project().endpoint.take() else {
@@ -94,7 +94,7 @@ impl WorkItem for Remains {
 /// One end of a connection for sending and receiving.
 pub(crate) struct Endpoint {
     /// `None` only during the drop.
-    remains: Option<Pin<KBox<Remains>>>,
+    remains: Option<Pin<KBox<DestroyWork>>>,
 }
 
 impl Endpoint {
@@ -104,7 +104,7 @@ impl Endpoint {
         make: impl FnOnce() -> Result<verbs::Endpoint<Pinned>>,
     ) -> Result<Self> {
         let mut remains = KBox::pin_init(
-            pin_init!(Remains {
+            pin_init!(DestroyWork {
                 endpoint: None,
                 device: device.clone(),
                 refused: 0,
@@ -132,9 +132,9 @@ impl Endpoint {
         self.endpoint().is_some_and(|e| e.can_read())
     }
 
-    /// See [`verbs::Endpoint::look`].
-    pub(crate) fn look(&mut self, sent: bool) -> bool {
-        self.endpoint_mut().is_some_and(|e| e.look(sent))
+    /// See [`verbs::Endpoint::has_completion`].
+    pub(crate) fn has_completion(&mut self, sent: bool) -> bool {
+        self.endpoint_mut().is_some_and(|e| e.has_completion(sent))
     }
 
     /// See [`verbs::Endpoint::probe`].
@@ -206,11 +206,11 @@ impl Transport for Endpoint {
         self.endpoint_mut().ok_or(EIO)?.post_send(s)
     }
 
-    fn post_lent(&mut self, s: &SendWr<'_>, payload: &LentSpan) -> Result {
+    fn post_lent(&mut self, s: &SendWr<'_>, payload: &BlockSpan) -> Result {
         self.endpoint_mut().ok_or(EIO)?.post_lent(s, payload)
     }
 
-    fn lent_payload(&mut self, payload: &LentSpan) -> u32 {
+    fn lent_payload(&mut self, payload: &BlockSpan) -> u32 {
         self.endpoint_mut().map_or(0, |e| e.lent_payload(payload))
     }
 
@@ -260,34 +260,34 @@ impl Transport for Endpoint {
         self.endpoint().map_or(0, verbs::Endpoint::posted_receives)
     }
 
-    fn send_room(&self) -> u16 {
-        self.endpoint().map_or(0, verbs::Endpoint::send_room)
+    fn send_space(&self) -> u16 {
+        self.endpoint().map_or(0, verbs::Endpoint::send_space)
     }
 
     fn in_flight(&self) -> u16 {
         self.endpoint().map_or(0, verbs::Endpoint::in_flight)
     }
 
-    fn lend(&mut self, p: Pinned) -> Result<Loan, Pinned> {
+    fn lend(&mut self, p: Pinned) -> Result<BlockId, Pinned> {
         match self.endpoint_mut() {
             Some(e) => e.lend(p),
             None => Err(p),
         }
     }
 
-    fn reclaim(&mut self, loan: Loan) -> Result<Pinned> {
+    fn reclaim(&mut self, loan: BlockId) -> Result<Pinned> {
         self.endpoint_mut().ok_or(EIO)?.reclaim(loan)
     }
 
-    fn register(&mut self, loan: Loan, access: Access) -> Result<Key> {
+    fn register(&mut self, loan: BlockId, access: Access) -> Result<Key> {
         self.endpoint_mut().ok_or(EIO)?.register(loan, access)
     }
 
-    fn invalidate(&mut self, loan: Loan, cookie: u64) -> Result {
+    fn invalidate(&mut self, loan: BlockId, cookie: u64) -> Result {
         self.endpoint_mut().ok_or(EIO)?.invalidate(loan, cookie)
     }
 
-    fn transfer(&mut self, loan: Loan, t: &Transfer) -> Result<u32> {
+    fn transfer(&mut self, loan: BlockId, t: &Transfer) -> Result<u32> {
         self.endpoint_mut().ok_or(EIO)?.transfer(loan, t)
     }
 }

@@ -50,7 +50,7 @@ impl<O: Upcalls, A: Acceptor<O>> Listener for CmHandler<O, A> {
             Verdict::Unknown => Answer::Reject(reason::NO_SERVICE),
             Verdict::Drop => Answer::Silence,
         };
-        request.undo();
+        request.abort();
         answer
     }
 }

@@ -78,7 +78,7 @@ impl<O: Upcalls> WorkItem<0> for Lookup<O> {
 
     fn run(this: Arc<Self>) {
         if let Err(e) = this.look() {
-            this.tell(Err(e));
+            this.notify(Err(e));
         }
     }
 }
@@ -94,7 +94,7 @@ impl<O: Upcalls> WorkItem<1> for Lookup<O> {
 }
 
 impl<O: Upcalls> Lookup<O> {
-    fn tell(&self, result: Result) {
+    fn notify(&self, result: Result) {
         if !self.told.xchg(true, Full) {
             self.owner.resolved(self.id(), result);
         }
@@ -156,15 +156,15 @@ impl<O: Upcalls> Events for Lookup<O> {
             Event::AddressFound => {
                 let time = self.query.lock().as_ref().map_or(0, |w| w.timeout_ms);
                 if let Err(e) = route.find_path(time) {
-                    self.tell(Err(error(e)));
+                    self.notify(Err(error(e)));
                 }
             }
-            Event::RouteFound => self.tell(usable(route).map(|_| ())),
+            Event::RouteFound => self.notify(usable(route).map(|_| ())),
             Event::NoAddress(e) if Errno::of(e) == ETIMEDOUT && self.has_time() => {
                 // Not from here: a new attempt begins with the end of this one.
                 work::defer::<Arc<Self>, 0>(self);
             }
-            Event::NoAddress(e) | Event::NoRoute(e) => self.tell(Err(error(e))),
+            Event::NoAddress(e) | Event::NoRoute(e) => self.notify(Err(error(e))),
             Event::DeviceGoes => {
                 if !self.told.xchg(true, Full) {
                     self.owner.resolved(self.id(), Err(ENETDOWN.into()));

@@ -9,7 +9,7 @@
 
 pub(crate) use name::Ends;
 pub(crate) use state::State;
-pub(crate) use wait::{give_way, interrupted, is_crowded, signal_pending, FOREVER};
+pub(crate) use wait::{cpu_contended, interrupted, signal_pending, yield_cpu, FOREVER};
 
 use super::netns::InNet;
 use crate::sys::bindings as c;

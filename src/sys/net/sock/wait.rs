@@ -209,13 +209,13 @@ pub(crate) fn interrupted(timeout: isize) -> Error {
 }
 
 /// Returns true if other tasks wait for the caller's processor at the moment.
-pub(crate) fn is_crowded() -> bool {
+pub(crate) fn cpu_contended() -> bool {
     // SAFETY: Looks at the current processor only.
     unsafe { c::sdp_h_is_crowded() }
 }
 
 /// Lets others have the processor if it is their turn. The caller may sleep.
-pub(crate) fn give_way() {
+pub(crate) fn yield_cpu() {
     // SAFETY: The caller is a task that may sleep.
     unsafe { c::sdp_h_give_way() }
 }

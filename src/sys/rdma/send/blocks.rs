@@ -26,22 +26,22 @@ const LISTS: usize = 4;
 
 /// Identifies memory lent to a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Loan {
+pub(crate) struct BlockId {
     index: u8,
     /// Distinguishes it from earlier and later memory of that index.
     number: u32,
 }
 
-impl Loan {
+impl BlockId {
     /// Identifies no memory.
-    pub(crate) const NONE: Self = Loan {
+    pub(crate) const NONE: Self = BlockId {
         index: u8::MAX,
         number: 0,
     };
 
     /// Makes the id of memory; `number` distinguishes it from others of that index.
     pub(crate) fn new(index: u8, number: u32) -> Self {
-        Loan { index, number }
+        BlockId { index, number }
     }
 
     pub(crate) fn index(self) -> usize {
@@ -68,9 +68,9 @@ pub(crate) struct Transfer {
 
 /// Part of lent memory.
 #[derive(Clone, Copy)]
-pub(crate) struct LentSpan {
+pub(crate) struct BlockSpan {
     /// Lent memory.
-    pub(crate) loan: Loan,
+    pub(crate) loan: BlockId,
     pub(crate) offset: u32,
     /// Number of bytes.
     pub(crate) len: u32,
@@ -155,7 +155,7 @@ impl<B: Lendable> BlockTable<B> {
         Ok(())
     }
 
-    pub(super) fn find(&mut self, loan: Loan) -> Result<&mut BlockEntry<B>> {
+    pub(super) fn find(&mut self, loan: BlockId) -> Result<&mut BlockEntry<B>> {
         self.entries
             .get_mut(usize::from(loan.index))
             .and_then(Option::as_mut)
@@ -209,7 +209,7 @@ impl<B: Lendable> BlockTable<B> {
         &mut self,
         mut owner: B,
         fits: impl FnOnce(&UserMemory) -> bool,
-    ) -> Result<Loan, B> {
+    ) -> Result<BlockId, B> {
         if self.prepare().is_err() {
             return Err(owner);
         }
@@ -233,7 +233,7 @@ impl<B: Lendable> BlockTable<B> {
             users: 0,
             ending: false,
         });
-        Ok(Loan::new(index as u8, number))
+        Ok(BlockId::new(index as u8, number))
     }
 
     /// Returns memory that nothing can access any more.
@@ -241,7 +241,7 @@ impl<B: Lendable> BlockTable<B> {
     /// # Errors
     ///
     /// `EBUSY`: something can access it. `ENOENT`: not lent.
-    pub(super) fn take_back(&mut self, loan: Loan) -> Result<B> {
+    pub(super) fn take_back(&mut self, loan: BlockId) -> Result<B> {
         let entry = self.find(loan)?;
         if entry.users != 0 || entry.memory.is_registered() {
             return Err(EBUSY);

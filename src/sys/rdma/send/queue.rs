@@ -349,8 +349,8 @@ impl<B: Lendable> SendQueue<B> {
         ret
     }
 
-    pub(in super::super) fn look(&mut self) -> bool {
-        self.head != self.flushed && self.cq.look()
+    pub(in super::super) fn has_completion(&mut self) -> bool {
+        self.head != self.flushed && self.cq.has_completion()
     }
 
     /// Returns true if memory is lent.

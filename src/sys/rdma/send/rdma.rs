@@ -8,7 +8,7 @@ use super::super::mr::{Access, Key};
 use super::super::queues::MAX_COPIED;
 use super::super::sg::SgMapping;
 use super::super::user_memory::UserMemory;
-use super::blocks::{Lendable, LentSpan, Loan, Transfer};
+use super::blocks::{BlockId, BlockSpan, Lendable, Transfer};
 use super::message::SendWr;
 use super::queue::{SendQueue, WorkRequest, WrKind};
 use kernel::prelude::*;
@@ -20,7 +20,7 @@ impl<B: Lendable> SendQueue<B> {
     }
 
     /// Returns the number of transfers and registrations that can be queued.
-    fn direct_room(&self) -> u16 {
+    fn rdma_space(&self) -> u16 {
         self.room().saturating_sub(self.reserve())
     }
 
@@ -35,10 +35,10 @@ impl<B: Lendable> SendQueue<B> {
     }
 
     /// Returns the number of RDMA READs that can be queued.
-    fn read_room(&self) -> u16 {
+    fn read_space(&self) -> u16 {
         self.most_reads()
             .saturating_sub(self.blocks.reads)
-            .min(self.direct_room())
+            .min(self.rdma_space())
     }
 
     /// Takes memory over.
@@ -47,14 +47,14 @@ impl<B: Lendable> SendQueue<B> {
     ///
     /// The memory, if it was made for another QP, if nothing is pinned, if the maximum is lent, or
     /// if there is no memory for the tables.
-    pub(in super::super) fn lend(&mut self, memory: B) -> Result<Loan, B> {
+    pub(in super::super) fn lend(&mut self, memory: B) -> Result<BlockId, B> {
         let pd = &self.pd;
         let fits = |m: &UserMemory| m.len() != 0 && m.sg().is_some_and(|sg| sg.is_of(pd));
         self.blocks.add(memory, fits)
     }
 
     /// See [`BlockTable::take_back`](super::blocks::BlockTable::take_back).
-    pub(in super::super) fn reclaim(&mut self, loan: Loan) -> Result<B> {
+    pub(in super::super) fn reclaim(&mut self, loan: BlockId) -> Result<B> {
         self.blocks.take_back(loan)
     }
 
@@ -64,12 +64,12 @@ impl<B: Lendable> SendQueue<B> {
     ///
     /// `ENOSPC`: no space now. `EBUSY`: the peer has access already. `EINVAL`: not made for this
     /// access, or in other use. `ENOENT`: not lent. `ENOMEM`. `EIO`: the queue is broken.
-    pub(in super::super) fn register(&mut self, loan: Loan, access: Access) -> Result<Key> {
+    pub(in super::super) fn register(&mut self, loan: BlockId, access: Access) -> Result<Key> {
         if self.broken {
             return Err(EIO);
         }
         let alone = self.registers_alone();
-        if self.direct_room() < 2 - u16::from(alone) {
+        if self.rdma_space() < 2 - u16::from(alone) {
             return Err(ENOSPC);
         }
         let entry = self.blocks.find(loan)?;
@@ -94,7 +94,7 @@ impl<B: Lendable> SendQueue<B> {
     }
 
     /// Returns the work request at `tail`, a part of the registration of lent memory.
-    fn registering(&mut self, loan: Loan) -> Result<&mut WorkRequest> {
+    fn registering(&mut self, loan: BlockId) -> Result<&mut WorkRequest> {
         let position = self.slot_of(self.tail);
         let (Some(slot), Some(wr)) = (self.slots.get_mut(position), self.wrs.get_mut(position))
         else {
@@ -114,7 +114,7 @@ impl<B: Lendable> SendQueue<B> {
     ///
     /// `ENOSPC`: no space now. `EALREADY`: invalidated before. `EINVAL`: the peer has no access.
     /// `ENOENT`: not lent. `EIO`: the queue is broken.
-    pub(in super::super) fn invalidate(&mut self, loan: Loan, cookie: u64) -> Result {
+    pub(in super::super) fn invalidate(&mut self, loan: BlockId, cookie: u64) -> Result {
         if self.broken {
             return Err(EIO);
         }
@@ -153,11 +153,11 @@ impl<B: Lendable> SendQueue<B> {
     /// `ENOSPC`: no space now, or the maximum number of READs is in flight. `EBUSY`: the peer has
     /// access to the memory. `EINVAL`: outside the memory, no bytes, or memory in other use.
     /// `ENOENT`: not lent. `ENOMEM`. `EIO`: the queue is broken.
-    pub(in super::super) fn transfer(&mut self, loan: Loan, t: &Transfer) -> Result<u32> {
+    pub(in super::super) fn transfer(&mut self, loan: BlockId, t: &Transfer) -> Result<u32> {
         if self.broken {
             return Err(EIO);
         }
-        if self.direct_room() == 0 || (t.read && self.read_room() == 0) {
+        if self.rdma_space() == 0 || (t.read && self.read_space() == 0) {
             return Err(ENOSPC);
         }
         let gather = usize::from(self.blocks.gather);
@@ -200,7 +200,7 @@ impl<B: Lendable> SendQueue<B> {
     pub(in super::super) fn post_lent(
         &mut self,
         message: &SendWr<'_>,
-        payload: &LentSpan,
+        payload: &BlockSpan,
     ) -> Result {
         if self.broken {
             return Err(EIO);
@@ -222,7 +222,7 @@ impl<B: Lendable> SendQueue<B> {
     fn fill_lent(
         &mut self,
         message: &SendWr<'_>,
-        payload: &LentSpan,
+        payload: &BlockSpan,
         list: &mut [c::ib_sge],
     ) -> Result {
         if message.header.len() > MAX_COPIED || !message.payload.is_empty() {
@@ -259,7 +259,7 @@ impl<B: Lendable> SendQueue<B> {
     }
 
     /// Returns lent memory that the device may read.
-    fn readable(&mut self, loan: Loan) -> Result<&UserMemory> {
+    fn readable(&mut self, loan: BlockId) -> Result<&UserMemory> {
         let memory = &self.blocks.find(loan)?.memory;
         if memory.is_registered() {
             return Err(EBUSY);
@@ -271,7 +271,7 @@ impl<B: Lendable> SendQueue<B> {
     }
 
     /// Returns the number of these bytes of lent memory that one message can carry; 0: none.
-    pub(in super::super) fn lent_payload(&mut self, payload: &LentSpan) -> u32 {
+    pub(in super::super) fn lent_payload(&mut self, payload: &BlockSpan) -> u32 {
         let places = self.blocks.list() - 1;
         let is_full = self.blocks.used + places > self.blocks.sges.len();
         // lists in front are of queued requests
@@ -292,7 +292,7 @@ impl<B: Lendable> SendQueue<B> {
     }
 
     /// Fills in the work request at `tail` for a transfer.
-    fn fill(&mut self, loan: Loan, t: &Transfer, sges: Option<&mut [c::ib_sge]>) -> Result<u32> {
+    fn fill(&mut self, loan: BlockId, t: &Transfer, sges: Option<&mut [c::ib_sge]>) -> Result<u32> {
         let sges = sges.ok_or(EINVAL)?;
         let position = self.slot_of(self.tail);
         let (Some(slot), Some(wr)) = (self.slots.get_mut(position), self.wrs.get_mut(position))

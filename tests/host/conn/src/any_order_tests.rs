@@ -46,7 +46,7 @@ fn receive_queue() {
                     drop(queue.push(b, chance.below(4) == 0));
                 }
                 2 => drop(queue.prepare()),
-                3 => drop(queue.make_room(any(&mut chance))),
+                3 => drop(queue.make_space(any(&mut chance))),
                 4 => out.extend(queue.take(chance.below(3)).map(|(memory, _)| memory)),
                 5 => out
                     .pop()

@@ -3,7 +3,7 @@
 //! The table of states and events by which a connection ends, written apart from the code, and what holds
 //! of every way through it.
 
-use crate::closing::{Act, Closing as End, Event, Step};
+use crate::closing::{CloseAction, Closing as End, Event, Transition};
 use crate::state::State::{self, *};
 use std::collections::HashSet;
 
@@ -69,10 +69,10 @@ struct Row {
     states: &'static [State],
     /// `None`: it stays.
     next: Option<State>,
-    act: Act,
+    act: CloseAction,
 }
 
-const fn row(event: Event, states: &'static [State], next: Option<State>, act: Act) -> Row {
+const fn row(event: Event, states: &'static [State], next: Option<State>, act: CloseAction) -> Row {
     Row {
         event,
         orphaned: If::Any,
@@ -127,197 +127,233 @@ const TABLE: &[Row] = &[
         Event::LocalFin,
         &[SynRecv, Established],
         Some(FinWait1),
-        Act::SendFin,
+        CloseAction::SendFin,
     ),
-    row(Event::LocalFin, &[CloseWait], Some(LastAck), Act::SendFin),
+    row(
+        Event::LocalFin,
+        &[CloseWait],
+        Some(LastAck),
+        CloseAction::SendFin,
+    ),
     // the peer does
     row(
         Event::PeerFin,
         &[SynRecv, Established],
         Some(CloseWait),
-        Act::Nothing,
+        CloseAction::Nothing,
     ),
-    row(Event::PeerFin, &[FinWait1], Some(Closing), Act::Nothing),
-    row(Event::PeerFin, &[FinWait2], Some(Close), Act::Disconnect).not_begun(),
-    row(Event::PeerFin, &[FinWait2], Some(Close), Act::Nothing),
+    row(
+        Event::PeerFin,
+        &[FinWait1],
+        Some(Closing),
+        CloseAction::Nothing,
+    ),
+    row(
+        Event::PeerFin,
+        &[FinWait2],
+        Some(Close),
+        CloseAction::Disconnect,
+    )
+    .not_begun(),
+    row(
+        Event::PeerFin,
+        &[FinWait2],
+        Some(Close),
+        CloseAction::Nothing,
+    ),
     // the peer has all of ours
     row(
         Event::FinAcked { linger2: 0 },
         &[FinWait1],
         Some(FinWait2),
-        Act::AwaitFin(0),
+        CloseAction::AwaitFin(0),
     )
     .orphaned(),
     row(
         Event::FinAcked { linger2: 7 },
         &[FinWait1],
         Some(FinWait2),
-        Act::AwaitFin(7),
+        CloseAction::AwaitFin(7),
     )
     .orphaned(),
     row(
         Event::FinAcked { linger2: -1 },
         &[FinWait1],
         Some(Close),
-        Act::Abort,
+        CloseAction::Abort,
     )
     .orphaned(),
     row(
         Event::FinAcked { linger2: 0 },
         &[FinWait1],
         Some(FinWait2),
-        Act::Nothing,
+        CloseAction::Nothing,
     )
     .open(),
     row(
         Event::FinAcked { linger2: 7 },
         &[FinWait1],
         Some(FinWait2),
-        Act::Nothing,
+        CloseAction::Nothing,
     )
     .open(),
     row(
         Event::FinAcked { linger2: -1 },
         &[FinWait1],
         Some(FinWait2),
-        Act::Nothing,
+        CloseAction::Nothing,
     )
     .open(),
     row(
         Event::FinAcked { linger2: 0 },
         &[Closing],
         Some(Close),
-        Act::Disconnect,
+        CloseAction::Disconnect,
     )
     .not_begun(),
     row(
         Event::FinAcked { linger2: 7 },
         &[Closing],
         Some(Close),
-        Act::Disconnect,
+        CloseAction::Disconnect,
     )
     .not_begun(),
     row(
         Event::FinAcked { linger2: -1 },
         &[Closing],
         Some(Close),
-        Act::Disconnect,
+        CloseAction::Disconnect,
     )
     .not_begun(),
     row(
         Event::FinAcked { linger2: 0 },
         &[Closing],
         Some(Close),
-        Act::Nothing,
+        CloseAction::Nothing,
     ),
     row(
         Event::FinAcked { linger2: 7 },
         &[Closing],
         Some(Close),
-        Act::Nothing,
+        CloseAction::Nothing,
     ),
     row(
         Event::FinAcked { linger2: -1 },
         &[Closing],
         Some(Close),
-        Act::Nothing,
+        CloseAction::Nothing,
     ),
     // who ends last does not take the connection down: the first one does
     row(
         Event::FinAcked { linger2: 0 },
         &[LastAck],
         Some(Close),
-        Act::AwaitDisconnect,
+        CloseAction::AwaitDisconnect,
     ),
     row(
         Event::FinAcked { linger2: 7 },
         &[LastAck],
         Some(Close),
-        Act::AwaitDisconnect,
+        CloseAction::AwaitDisconnect,
     ),
     row(
         Event::FinAcked { linger2: -1 },
         &[LastAck],
         Some(Close),
-        Act::AwaitDisconnect,
+        CloseAction::AwaitDisconnect,
     ),
     // the descriptor is gone
     row(
         Event::Orphaned { linger2: 0 },
         &[FinWait2],
         None,
-        Act::AwaitFin(0),
+        CloseAction::AwaitFin(0),
     ),
     row(
         Event::Orphaned { linger2: 7 },
         &[FinWait2],
         None,
-        Act::AwaitFin(7),
+        CloseAction::AwaitFin(7),
     ),
     row(
         Event::Orphaned { linger2: -1 },
         &[FinWait2],
         Some(Close),
-        Act::Abort,
+        CloseAction::Abort,
     ),
-    row(Event::Orphaned { linger2: 0 }, &STATES, None, Act::Limit),
-    row(Event::Orphaned { linger2: 7 }, &STATES, None, Act::Limit),
-    row(Event::Orphaned { linger2: -1 }, &STATES, None, Act::Limit),
+    row(
+        Event::Orphaned { linger2: 0 },
+        &STATES,
+        None,
+        CloseAction::Limit,
+    ),
+    row(
+        Event::Orphaned { linger2: 7 },
+        &STATES,
+        None,
+        CloseAction::Limit,
+    ),
+    row(
+        Event::Orphaned { linger2: -1 },
+        &STATES,
+        None,
+        CloseAction::Limit,
+    ),
     // resets and failures
-    row(Event::Reset, &[Close], None, Act::FailLink),
-    row(Event::Reset, ALIVE, Some(Close), Act::Abort),
-    row(Event::Failed, &[Close], None, Act::FailLink),
-    row(Event::Failed, ALIVE, Some(Close), Act::Fail),
-    row(Event::Flushed, &STATES, None, Act::FailLink).not_begun(),
+    row(Event::Reset, &[Close], None, CloseAction::FailLink),
+    row(Event::Reset, ALIVE, Some(Close), CloseAction::Abort),
+    row(Event::Failed, &[Close], None, CloseAction::FailLink),
+    row(Event::Failed, ALIVE, Some(Close), CloseAction::Fail),
+    row(Event::Flushed, &STATES, None, CloseAction::FailLink).not_begun(),
     // the connection manager has the last word
-    row(down(true, false), ALIVE, Some(Close), Act::Fail),
-    row(down(false, false), ALIVE, Some(Close), Act::Cut).orphaned(),
-    row(down(false, false), ALIVE, Some(Close), Act::Fail),
-    row(down(false, true), ALIVE, Some(Close), Act::Cut),
+    row(down(true, false), ALIVE, Some(Close), CloseAction::Fail),
+    row(down(false, false), ALIVE, Some(Close), CloseAction::Cut).orphaned(),
+    row(down(false, false), ALIVE, Some(Close), CloseAction::Fail),
+    row(down(false, true), ALIVE, Some(Close), CloseAction::Cut),
     // time
     row(
         Event::Deadline { moving: false },
         &[FinWait2, Close],
         None,
-        Act::Disconnect,
+        CloseAction::Disconnect,
     )
     .not_begun(),
     row(
         Event::Deadline { moving: true },
         &[FinWait2, Close],
         None,
-        Act::Disconnect,
+        CloseAction::Disconnect,
     )
     .not_begun(),
     row(
         Event::Deadline { moving: false },
         &[FinWait2, Close],
         None,
-        Act::Detach,
+        CloseAction::Detach,
     ),
     row(
         Event::Deadline { moving: true },
         &[FinWait2, Close],
         None,
-        Act::Detach,
+        CloseAction::Detach,
     ),
     row(
         Event::Deadline { moving: true },
         &[FinWait1, Closing, LastAck],
         None,
-        Act::Prolong,
+        CloseAction::Prolong,
     ),
     row(
         Event::Deadline { moving: true },
         ALIVE,
         Some(Close),
-        Act::Fail,
+        CloseAction::Fail,
     ),
     row(
         Event::Deadline { moving: false },
         ALIVE,
         Some(Close),
-        Act::Fail,
+        CloseAction::Fail,
     ),
 ];
 
@@ -342,14 +378,14 @@ fn every_step_is_in_the_table() {
     for (orphaned, begun) in SITUATIONS {
         for state in STATES {
             for event in EVENTS {
-                let Step { state: next, act } = end(orphaned, begun).on(state, event);
+                let Transition { state: next, act } = end(orphaned, begun).on(state, event);
                 let row = TABLE.iter().find(|r| {
                     r.event == event
                         && r.orphaned.holds(orphaned)
                         && r.begun.holds(begun)
                         && r.states.contains(&state)
                 });
-                let expected = row.map_or((None, Act::Nothing), |r| (r.next, r.act));
+                let expected = row.map_or((None, CloseAction::Nothing), |r| (r.next, r.act));
                 assert_eq!(
                     (next, act),
                     expected,
@@ -425,10 +461,10 @@ fn our_end_is_sent_once() {
     for (state, end) in reachable() {
         let mut end = end.clone();
         let step = end.on(state, Event::LocalFin);
-        if step.act == Act::SendFin {
+        if step.act == CloseAction::SendFin {
             let state = step.state.unwrap();
             let again = end.on(state, Event::LocalFin);
-            assert_eq!(again.act, Act::Nothing, "{state:?}");
+            assert_eq!(again.act, CloseAction::Nothing, "{state:?}");
         }
     }
 }
@@ -438,7 +474,7 @@ fn the_link_is_asked_once_to_end_in_order() {
     for (state, end) in reachable() {
         for event in EVENTS {
             let mut next = end.clone();
-            if next.on(state, event).act == Act::Disconnect {
+            if next.on(state, event).act == CloseAction::Disconnect {
                 assert!(!end.has_begun() && next.has_begun(), "{state:?}, {event:?}");
             }
         }
@@ -455,11 +491,14 @@ fn an_orphan_ends_by_time_alone() {
         loop {
             let step = end.on(state, Event::Deadline { moving: false });
             state = step.state.unwrap_or(state);
-            if step.act == Act::Detach {
+            if step.act == CloseAction::Detach {
                 break;
             }
             // both set another deadline
-            assert!(matches!(step.act, Act::Fail | Act::Disconnect), "{state:?}");
+            assert!(
+                matches!(step.act, CloseAction::Fail | CloseAction::Disconnect),
+                "{state:?}"
+            );
             steps += 1;
             assert!(steps < 3, "{state:?}");
         }
@@ -471,7 +510,7 @@ fn nobody_is_told_of_an_error_twice() {
     for (state, end) in reachable() {
         for event in EVENTS {
             let step = end.clone().on(state, event);
-            if step.act == Act::Fail {
+            if step.act == CloseAction::Fail {
                 assert_eq!(step.state, Some(Close), "{state:?}, {event:?}");
             }
         }

@@ -21,7 +21,7 @@ fn queue() -> ReceiveQueue {
 }
 
 fn push(queue: &mut ReceiveQueue, bytes: &[u8], capacity: usize, urgent: bool) {
-    assert!(queue.make_room(1));
+    assert!(queue.make_space(1));
     assert!(queue.push(message(16, bytes, capacity), urgent).is_ok());
 }
 
@@ -166,10 +166,10 @@ fn room_ends_with_memory_and_with_the_limit() {
         // too large to be moved together
         push(&mut queue, &[n; 400], 512, false);
     }
-    assert!(!without_memory(|| queue.make_room(1)));
+    assert!(!without_memory(|| queue.make_space(1)));
     assert!(queue.push(message(0, &[0; 400], 512), false).is_err());
     assert_eq!(queue.bytes(), 32 * 400);
-    while queue.make_room(1) {
+    while queue.make_space(1) {
         push(&mut queue, &[0; 400], 512, false);
     }
     assert_eq!((queue.most_more(), queue.memory()), (0, 4096 * 512));

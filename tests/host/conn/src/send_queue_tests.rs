@@ -33,7 +33,7 @@ impl Both {
     /// Accepts up to `n` bytes into chunks of `size`; how many.
     fn write(&mut self, n: usize, size: usize) -> usize {
         let before = self.stream.len();
-        while self.stream.len() < before + n && self.queue.has_room() {
+        while self.stream.len() < before + n && self.queue.has_space() {
             let chunk = self.queue.open(size);
             let mut chunk = match chunk {
                 Some(chunk) => chunk,
@@ -228,10 +228,10 @@ fn chunks_are_bounded_and_used_again() {
     let mut both = Both::new(2);
     let all = both.write(usize::MAX / 2, SMALL_CHUNK);
     assert_eq!(all, 64 * SMALL_CHUNK);
-    assert!(!both.queue.has_room());
+    assert!(!both.queue.has_space());
     while both.send(usize::MAX) > 0 {}
     both.complete(all);
-    assert!(both.queue.has_room());
+    assert!(both.queue.has_space());
     // what was kept serves sends of that size, not larger ones
     assert!(both.queue.open(MIDDLE_CHUNK).is_none());
     let mut spare = 0;
@@ -299,7 +299,7 @@ fn nothing_is_kept_when_all_have_what_they_may() {
 fn without_memory_there_is_no_queue() {
     let mut queue = SendQueue::new();
     assert!(without_memory(|| queue.prepare(2)).is_err());
-    assert!(!queue.has_room());
+    assert!(!queue.has_space());
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn without_memory_for_more_chunks_there_is_room_when_some_have_arrived() {
     let mut both = Both::new(1);
     without_memory(|| both.write(10 * SMALL_CHUNK, SMALL_CHUNK));
     let n = both.stream.len();
-    assert!(n > 0 && !both.queue.has_room());
+    assert!(n > 0 && !both.queue.has_space());
     let first = both.send(SMALL_CHUNK);
     both.complete(first);
     assert_eq!(both.write(10 * SMALL_CHUNK, SMALL_CHUNK), 10 * SMALL_CHUNK);

@@ -4,9 +4,9 @@
 //! polls then is told of it, or the call has it.
 //!
 //! [`Socket`] has what `socket/send.rs` and `conn` have for that. The order of the call's steps is that of
-//! `last_look`, by which calls and poll(2) find out; [`Socket::complete`] has those of `completed` and `Wakeups::tell`.
+//! `last_check`, by which calls and poll(2) find out; [`Socket::complete`] has those of `completed` and `Wakeups::notify`.
 
-use super::room::last_look;
+use super::room::last_check;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
@@ -28,7 +28,7 @@ impl Socket {
 
     /// Whether the call has found room.
     fn send(&self) -> bool {
-        last_look(
+        last_check(
             self.look(),
             |room| !room,
             || self.want_space(),

@@ -36,7 +36,7 @@ impl Sender {
 
     /// `Connection::poll`: sends what is unsent if the peer has taken what came before, else waits for that.
     fn progress(&self, unsent: &mut u32) {
-        self.taking.look();
+        self.taking.check();
         let mut ends = self.ends.lock().unwrap();
         if ends.arrived == 0 {
             ends.arrived = core::mem::take(unsent);
@@ -73,7 +73,7 @@ impl Sender {
             }
         };
         if awaited {
-            self.taking.tell();
+            self.taking.notify();
             if !self.locked.load(Acquire) {
                 self.with(|unsent| self.progress(unsent));
                 self.let_go();

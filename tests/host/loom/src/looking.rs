@@ -39,7 +39,7 @@ impl Pair {
             core::mem::take(&mut ends.armed)
         });
         if told {
-            let _ = self.events.tell(Queue::Receive, || false);
+            let _ = self.events.notify(Queue::Receive, || false);
         }
     }
 

@@ -26,7 +26,7 @@ impl Cq {
     }
 
     /// Whom it tells.
-    fn tell(&self) -> u32 {
+    fn notify(&self) -> u32 {
         if !self.uses.any_more() {
             return 0;
         }
@@ -64,13 +64,13 @@ fn one_after_the_other() {
         cq.begin(1);
         let driver = {
             let cq = cq.clone();
-            thread::spawn(move || [cq.tell(), cq.tell()])
+            thread::spawn(move || [cq.notify(), cq.notify()])
         };
         cq.end();
         cq.begin(2);
         let told = driver.join().unwrap();
         assert_ne!(told, [2, 1], "the one that has ended");
         // what comes from here on is told
-        assert_eq!(cq.tell(), 2);
+        assert_eq!(cq.notify(), 2);
     });
 }

@@ -4,7 +4,7 @@
 //! queue, its lock, and its wait queues, with the steps of `SdpSock::event`, `looking` (`conn/wait.rs`),
 //! `Guard::progress` and poll(2) as they are there.
 
-use crate::events::{Events, Looker, Queue};
+use crate::events::{Events, Notify, Queue};
 use loom::sync::atomic::{fence, AtomicI32, AtomicU32, Ordering};
 use loom::sync::{Condvar, Mutex};
 use Queue::Receive;
@@ -83,11 +83,11 @@ impl Socket {
         let armed = std::mem::take(&mut completions.armed);
         drop(queues);
         if armed {
-            match self.events.tell(queue, || self.has_pollers()) {
-                Looker::Caller => self.wake(),
-                Looker::Poller => self.wake_pollers(),
-                Looker::Worker => self.schedule(),
-                Looker::Taker => {}
+            match self.events.notify(queue, || self.has_pollers()) {
+                Notify::Caller => self.wake(),
+                Notify::Poller => self.wake_pollers(),
+                Notify::Worker => self.schedule(),
+                Notify::Taker => {}
             }
         }
     }

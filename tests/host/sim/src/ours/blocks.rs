@@ -116,7 +116,7 @@ impl Blocks {
 
     /// The program writes: as a block, or as bytes to be copied. `call`: it waits until it is read.
     pub(super) fn write(&mut self, common: &mut Common, bytes: u32, block: bool, rng: &mut Rng) {
-        if !block || !self.queue.has_room() {
+        if !block || !self.queue.has_space() {
             self.copied += u64::from(bytes);
             return;
         }
@@ -132,7 +132,7 @@ impl Blocks {
             let room = if call {
                 self.queue.is_open()
             } else {
-                self.queue.has_room()
+                self.queue.has_space()
             };
             if !room {
                 break;
@@ -286,18 +286,18 @@ impl Blocks {
     /// Somebody waits to write to protected memory, if there is any.
     pub(super) fn touched(&mut self, connection: &mut Connection) {
         self.queue.want(0);
-        self.hurry(connection);
+        self.expedite(connection);
     }
 
     /// There are urgent bytes behind.
-    pub(super) fn hurry(&mut self, connection: &mut Connection) {
-        self.queue.hurry();
+    pub(super) fn expedite(&mut self, connection: &mut Connection) {
+        self.queue.expedite();
         self.take_back(connection);
     }
 
     /// A call does not wait any longer.
     pub(super) fn take_back(&mut self, connection: &mut Connection) {
-        self.queue.withdraw();
+        self.queue.cancel();
         if self.queue.any_posted() {
             connection.cancel_sources();
         }

@@ -293,7 +293,7 @@ impl Node for Ours {
             let block = !urgent && bytes > 1 && rng.one_in(2);
             blocks.write(&mut self.common, bytes, block, rng);
             if urgent {
-                blocks.hurry(&mut self.connection);
+                blocks.expedite(&mut self.connection);
             }
             return;
         }
