@@ -20,7 +20,7 @@ def load():
         return True
     if not BUILT.exists() or not shutil.which("rdma") or subprocess.run(["insmod", BUILT]).returncode != 0:
         return False
-    # it has no part in queues and regions that were made before, of which some are kept for new connections
+    # applies to new queues and regions only; some made before are kept for new connections
     renew()
     return True
 
@@ -68,10 +68,12 @@ def device(e, **settings):
             renew()
 
 
-# What no program may notice but by the time that it takes, with the most of it; and what shows in how blocks go.
+# Settings that programs notice by time alone, with their maximum; and those that change the ways of
+# blocks.
 UNSEEN = {"unarmed": 1, "one": 1, "none": 3, "spurious": 50, "late": 300, "sent_late": 1000, "received_late": 300, "elsewhere": 1, "busy": 2}
 IN_BLOCKS = {"limits": 1}
-# By what pollers are woken for nothing. With EPOLLET that is an edge more, which epoll(7) allows, and these cases count edges.
+# Settings that wake pollers without an event. With EPOLLET that is one more edge, which epoll(7)
+# allows.
 FOR_NOTHING = ("spurious", "none")
 
 

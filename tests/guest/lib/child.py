@@ -155,7 +155,7 @@ def run(case, kind, six, scale=1.0, fatal=()):
             else:
                 outcome.status, outcome.text, ended = item[0], item[1], True
     else:
-        # What the case left behind (threads, children) ends with it.
+        # Threads and children that the case left behind end with it.
         ended = _reap(pid, 30 * scale)
         if not ended:
             outcome.status, outcome.text = "fail", outcome.text + "\nits process did not end"

@@ -96,7 +96,7 @@ EPOLLET = 1 << 31
 EPOLLONESHOT = 1 << 30
 EPOLLEXCLUSIVE = 1 << 28
 
-# What /proc/<pid>/syscall shows for a thread asleep in a call.
+# Contents of /proc/<pid>/syscall for a thread asleep in a call.
 SYSCALLS = {
     "read": 0, "write": 1, "close": 3, "poll": 7, "readv": 19, "writev": 20, "select": 23,
     "sendfile": 40, "connect": 42, "accept": 43, "sendto": 44, "recvfrom": 45, "sendmsg": 46,

@@ -7,7 +7,7 @@ import socket
 from . import consts, netns, observe, remote
 from .sock import Sock
 
-# What /proc/net/sdpstats counts of them.
+# Their counters in /proc/net/sdpstats.
 COUNTERS = {"connected_by_sdp": "- connected by SDP", "accepted_by_sdp": "- accepted by SDP", "accepted_by_tcp": "- accepted by TCP",
             "tcp_refused": "- TCP: refused", "tcp_unreachable": "- TCP: unreachable", "tcp_no_answer": "- TCP: no answer",
             "tcp_failed": "- TCP: failed", "tcp_remembered": "- TCP: remembered", "tcp_chosen": "- TCP: chosen", "tcp_option": "- TCP: option",

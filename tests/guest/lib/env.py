@@ -371,7 +371,7 @@ class Env:
             except BlockingIOError:
                 if rested:
                     return total
-                # What is queued may still move to the peer, and the peer's answer to it may make more room.
+                # Queued bytes may still move to the peer, whose reply may make more space.
                 self._settle(sock)
                 self._look()
                 self.quiet(sock, select.POLLOUT, self.patience / 50)

@@ -67,7 +67,7 @@ def several(kind, times, **settings):
     """Makes so many of a kind fail, the next ones but for the settings. Yields a function that
     counts them."""
     only_the_module(kind)
-    # So that what the kernel says about one can be told from what it says about others.
+    # Tells the kernel's messages about one kind from those about others.
     pathlib.Path("/dev/kmsg").write_text(f"faults: {kind} {settings}\n")
     for name, value in settings.items():
         knob(kind, name, value)
@@ -101,7 +101,7 @@ def nth(number, function):
             result = function()
         except OSError as error:
             result = errname(error)
-        # What is left to be counted: nothing if it has failed.
+        # Calls left to be counted: none if it has failed.
         left = int(os.pread(file, 20, 0))
         os.pwrite(file, b"0", 0)
         return result, left == 0

@@ -18,7 +18,7 @@ from .registry import case
 
 PORT = 7460
 HOWS, PLACES = ("tcp", "sdp_run", "mapped"), ("by_rdma", "locally", "by_tcp")
-# Of these each program has one without EVERY.
+# Each program runs by one of these without EVERY.
 IN_TURN = (("sdp_run", "by_rdma"), ("mapped", "locally"))
 ALL = {(how, place) for how in HOWS for place in PLACES} - {("tcp", "by_tcp")}
 EVERY = bool(os.environ.get("EVERY"))

@@ -14,7 +14,7 @@ BPF, PROG_LOAD, LINK_CREATE = 321, 5, 28
 LANDLOCK_CREATE_RULESET, LANDLOCK_RESTRICT_SELF, PR_SET_NO_NEW_PRIVS = 444, 446, 38
 BIND_TCP, CONNECT_TCP = 1, 2
 CGROUP = "/sys/fs/cgroup"
-# The type of the program, where it is attached for IPv4 and IPv6, and where its context has what it goes by.
+# Type of the program, its attach types for IPv4 and IPv6, and the place of the port in its context.
 CREATE, BIND, POST_BIND, CONNECT = (9, (2, 2), 12), (18, (8, 9), 24), (9, (12, 13), 44), (18, (10, 11), 24)
 
 

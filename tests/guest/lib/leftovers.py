@@ -11,7 +11,7 @@ REFERENCES = pathlib.Path("/sys/module/ib_sdp/refcnt")
 
 def kernel_pins():
     """Pages that are pinned for I/O in the whole machine, as the kernel itself counts them."""
-    # Each processor has some of it by itself until it is asked to say so.
+    # Each processor keeps some counts for itself until a flush.
     pathlib.Path("/proc/sys/vm/stat_refresh").write_text("1\n")
     words = dict(line.split() for line in open("/proc/vmstat"))
     return int(words["nr_foll_pin_acquired"]) - int(words["nr_foll_pin_released"])
@@ -31,7 +31,7 @@ def left(pins=0):
     return lines
 
 
-# What earlier cases have left, which nobody waits for again; tests/guest/run keeps it.
+# Leftovers of earlier cases, which later ones do not wait for; kept by tests/guest/run.
 known = set()
 
 

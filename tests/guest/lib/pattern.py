@@ -8,7 +8,8 @@ from .remote import anywhere
 _PERIOD = 1000003           # prime, so that no buffer size divides it
 
 
-# Made once, before the processes of the cases are: that takes 40 ms in emulation. Each seed begins at another place.
+# Made once, before the processes of the cases: it takes 40 ms in emulation. Each seed has another
+# offset.
 _RANDOM = random.Random(7).randbytes(_PERIOD)
 
 

@@ -140,7 +140,7 @@ class Raw:
         self._heard = []
         # Messages with payload that have come: what a SinkAvail says, if there was none before.
         self.payloads = 0
-        # What the other end has said that it has posted, and received; only polite attackers care.
+        # Buffers and messages that the other end has acknowledged; only polite attackers use them.
         self.polite, self._bufs, self._acked = False, 8, 0
         # Work requests of the last transfer.
         self.requests = 0

@@ -14,7 +14,7 @@ from .preload import Way, tcp_segments, under, wait_for_listener
 from .programs import Program
 from .registry import case
 
-# What libsdp tells of a connect to a host without the module, and what a program is told on one.
+# Messages of libsdp about a connect to a host without the module, and about one on such a host.
 TOLD = {"server": ": TCP (", "client": "the kernel has no SDP (the module ib_sdp is not loaded: "}
 
 
@@ -43,7 +43,7 @@ class Without(Way):
     def __init__(self, e, name, mapped=False):
         self.e, self.name, self._mapped = e, name, mapped
         self.where, self.host = "self", e.here
-        # who still has the module, and whether a server listens by SDP as well
+        # the host that still has the module, and true if a server listens by SDP as well
         self._has, self.sdp = ("peer", False) if name == "server" else ("self", True)
         self._stack = contextlib.ExitStack()
 

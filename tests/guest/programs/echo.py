@@ -16,7 +16,8 @@ import socketserver
 import sys
 import threading
 
-# asyncio and subprocess are imported where they are used: in an emulated guest that takes longer than all the rest.
+# asyncio and subprocess are imported at their uses: in emulation that takes longer than all the
+# rest.
 
 PART = 65536
 # Seconds in which a hurried client is connected, or fails.

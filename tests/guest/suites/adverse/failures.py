@@ -20,7 +20,7 @@ from ..zcopy.blocks import eager
 
 SEED = int(os.environ.get("ADVERSE_SEED", "1"))
 TOTAL = 400_000
-# How a call may end whose connection is lost, or for which there was no memory.
+# Results of a call whose connection is lost, or for which there was no memory.
 LOST = ("ECONNABORTED", "ECONNRESET", "EPIPE", "ETIMEDOUT", "ENOTCONN")
 REFUSED = (*LOST, "ECONNREFUSED", "ENOMEM", "ENETUNREACH", "EHOSTUNREACH", "ENETRESET", "ENODEV", "EADDRNOTAVAIL", "EINVAL")
 # Settings that can end a connection, one at a time.
@@ -81,7 +81,8 @@ def transfer(e, pair, total, zero_copy, during=lambda: None):
     ends = [task.result() for task in tasks]
     for sent, received, peer_sent in (ends[0], ends[3], ends[2]), (ends[2], ends[1], ends[0]):
         e.check(sent in (total, "ENOMEM", *LOST), f"calls ended with {ends}")
-        # as on TCP, one of the calls of a socket is told of the loss, and the next finds the end; so does who reads what ends early
+        # as on TCP, one call of a socket gets the error, and the next the end; so does a reader of
+        # a stream that ends early
         told = received in LOST or sent != total
         e.check(received == total or told or peer_sent == "ENOMEM", f"calls ended with {ends}")
     return ends
@@ -176,7 +177,7 @@ def told(e):
     works_again(e)
 
 
-# What a device may do at random, with the most of it.
+# Random settings of a device, with their maximum.
 LIBERTIES = {
     "unarmed": 1, "one": 1, "none": 4, "spurious": 60, "late": 3000, "sent_late": 3000, "received_late": 3000, "elsewhere": 1, "limits": 15,
     "fail_create": 100, "fail_post": 10, "fail_map": 300, "fail_reg": 100, "busy": 3,

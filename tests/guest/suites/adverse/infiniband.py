@@ -12,7 +12,7 @@ from .failures import nothing_left, transfer, works_again
 
 LEVEL = 3
 TOTAL = 100_000
-# What is no P_Key of rxe's ports.
+# A P_Key that rxe's ports do not have.
 NO_PKEY = 0x8001
 LATE = 1.2
 

@@ -11,7 +11,8 @@ from ..zcopy import pieces, spliced
 from ..zcopy.blocks import MIB, NOWHERE, Counters, eager, unpinned
 from ..zcopy.notified import Told, give, memory_of
 
-# Of a queue pair: they take longer than ten seconds. Of the others they are no more than are tried.
+# Refusals for a queue pair: they take longer than ten seconds. For other objects they are as many
+# as the attempts.
 REFUSALS = 17
 ERRORS = ("ECONNABORTED", "ECONNRESET", "EPIPE")
 

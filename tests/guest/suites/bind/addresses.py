@@ -73,7 +73,7 @@ def lengths(e):
         e.note(f"length {length}", bound_name(e, raw, length)[:3])
     e.note("negative length", bound_name(e, raw, -1)[0])
     e.note("bad pointer", e.error(calls.plain, "bind", e.socket().fileno(), 8, 16))
-    # What qperf sends must not be read beyond its end.
+    # qperf's addresses must not be read beyond their end.
     short = calls.sa_in6("::", 0) + bytes(100)
     for length in (16, 23):
         e.note(f"inet6 of length {length}", bound_name(e, short, length)[0],

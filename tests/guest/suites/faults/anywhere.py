@@ -16,9 +16,9 @@ from suites.proc.module import refcount
 from suites.zcopy.blocks import eager
 
 SIZE = 100000
-# What a fault may come to in a call, which can then be made again; and at the end of a connection.
+# Errors of a call that can be repeated after a fault; and those at the end of a connection.
 PASSING = ("ENOMEM", "EFAULT")
-# What a call gives that was cut short.
+# Results of a call that was cut short.
 HANGS = ("ETIMEDOUT", "EAGAIN", "EINPROGRESS")
 ENDS = ("ECONNRESET", "EPIPE", "EPROTO", "ECONNABORTED", "ENOTCONN")
 
@@ -51,7 +51,8 @@ def session(e, listener):
     poller.register(near.fileno(), consts.POLLRDHUP)
     poller.register(listener.fileno(), select.POLLIN)
     while address != near.getsockname():
-        # What else is accepted are attempts that have failed at our end only. The other end may be gone already.
+        # Other accepted sockets are attempts that failed at our end only. The other end may be gone
+        # already.
         ready = [fd for fd, _ in poller.poll(e.patience * 9000)]
         e.check(ready, "a connection that nobody can accept, and whose other end does not end")
         if listener.fileno() not in ready:

@@ -24,7 +24,7 @@ def returning_at_once(e):
     m = memory.Raw(SIZE)
 
     def attempt(fault):
-        # a new connection, since one whose blocks are touched, or are not to be had, does not try again soon
+        # a new connection: one whose blocks were written to, or not pinned, does not try again soon
         new = Sender(e)
         new.near.set(TCP, consts.SDP_ZCOPY_THRESH, 65536)
         new.near.set(TCP, consts.SDP_ASYNC_SEND, 1)

@@ -17,7 +17,8 @@ from suites.zcopy.blocks import pair as both
 
 # Whose device finds it: the one that has it to do, or the peer's, which refuses.
 HERE, THERE = errno.EINVAL, errno.EACCES
-# What the end gets whose device has failed, and what one gets that is told of a failure, by its device or by the other end.
+# Errors of the end whose device has failed, and of the end that gets the failure from its device or
+# from the peer.
 OWN, OTHER = "ECONNABORTED", "ECONNRESET"
 MOST = 16 * MIB
 # At the sender and at the receiver.
@@ -50,7 +51,7 @@ def fed(e, near, far, size):
     for number in range(MOST // size):
         counters = Counters()
         reader = e.task(e.outcome, far.recv, size, socket.MSG_WAITALL)
-        # It may not before it was told so, by the first bytes, and need not.
+        # It may advertise after the first bytes only, and need not.
         until = time.monotonic() + (e.patience / 20 if number else 0)
         while reader.is_alive() and not counters.gained("post_send SDP_MID_SINKAVAIL") and time.monotonic() < until:
             time.sleep(0.001)
@@ -91,7 +92,7 @@ def late(e, name, ways, numbers, pair, size, wanted, exchange=exchange):
                 with faults.verb("sdp_h_late_" + name, number, way) as hit:
                     end = exchange(e, near, far, size)
                     was_hit = hit()
-                # Either end may be late in offering or asking, so that the number is not reached: once more, then.
+                # Either end may advertise late, so that the number is not reached: once more, then.
                 if was_hit:
                     e.check(end in (*wanted[way], BOTH), f"{name}, {errno.errorcode[way]}, number {number}: {end}")
                     e.check(not {e.error(calls.send, near, b"x", socket.MSG_NOSIGNAL), e.outcome(far.recv, 1)} - {"EPIPE", b"", OTHER},

@@ -174,7 +174,8 @@ def connecting(e):
         if error and beginning.failed:
             # Within one namespace the caller does all of it, and may have come far.
             e.equal(errno.errorcode[error], "ENOMEM", "how the connection failed")
-            # As with TCP, the error has been taken, and the next call tells only that there was one.
+            # As with TCP, the error was reported, and the next call reports only that there was
+            # one.
             e.equal(e.error(calls.connect, near, raw), "ECONNABORTED", "connect() again")
             e.equal(e.error(calls.connect, near, raw), "EINPROGRESS", "connect() once more")
             e.wait(near, select.POLLOUT)

@@ -18,7 +18,8 @@ from suites.proc.module import refcount
 from suites.zcopy.blocks import eager
 
 SENDERS, MOST_MESSAGES, MOST_BYTES = 3, 300, 200000
-# What a sender's bytes count in, above which is whose they are. A prime, so that no size of a message is a multiple.
+# Unit of a sender's bytes; the part above is the sender's number. A prime, so that no message is a
+# multiple.
 PERIOD, WHOSE = 61, 64
 ASLEEP = {consts.SYSCALLS[name] for name in ("sendto", "recvfrom")}
 
@@ -54,7 +55,7 @@ class Transfer:
 
     def __init__(self, e, near, far, sizes, after=0, then=lambda: None):
         """`then` is done once so many bytes have arrived."""
-        # What calls were told of.
+        # Errors of calls.
         self.errors = {}
         self._e, self._near, self._far, self._sizes = e, near, far, sizes
         self._after, self._then, self.has_come_far = after, then, False

@@ -13,7 +13,8 @@ from lib.registry import case
 from suites.faults.nth import closing, echo, needs_faults, nothing_left
 from suites.zcopy.blocks import MIB, eager
 
-# Fits one piece of a sender's memory, and takes the peer more receive buffers than it begins with, until they grow.
+# Fits one block of a sender, and takes the peer more receive buffers than it begins with, until
+# they grow.
 SIZE = 60000
 # Messages that the first receive buffers are enough for; two are for what is no data.
 FIRST, PAYLOAD = 6, 2000

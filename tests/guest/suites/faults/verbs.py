@@ -15,7 +15,7 @@ from suites.proc.module import refcount
 
 MAKING = ("__rdma_create_kernel_id", "rdma_resolve_addr", "rdma_resolve_route", "ib_create_cm_id", "__ib_create_cq", "ib_create_qp_kernel",
           "ib_cm_init_qp_attr", "ib_modify_qp")
-# (Not ib_send_cm_dreq: where that fails, it sees to it that the end of the connection is told all the same.)
+# (Not ib_send_cm_dreq: where that fails, it reports the end of the connection by itself.)
 SAYING = ("ib_send_cm_req", "ib_send_cm_rep", "ib_send_cm_rtu", "ib_send_cm_drep")
 POSTING = ("sdp_h_ib_post_send", "sdp_h_ib_post_recv")
 MEMORY = ("ib_alloc_mr", "ib_map_mr_sg")

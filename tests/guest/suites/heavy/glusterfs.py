@@ -33,7 +33,7 @@ volume brick
 end-volume
 """
 SERVER = "mkdir {folder}/brick && exec glusterfsd -N -l /dev/stderr -f {folder}/brick.vol"
-# What is read was not kept by the kernel.
+# The kernel has not cached the bytes that are read.
 CLIENT = """
 cd {folder} && mkdir mount && modprobe fuse
 glusterfs -l {folder}/log --direct-io-mode=enable -f {folder}/mount.vol {folder}/mount || cat {folder}/log

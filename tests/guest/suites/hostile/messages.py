@@ -422,7 +422,7 @@ def service_that_never_asks(e):
     e.equal(size(16), 2048, "with a service that asks")
     e.equal(size(1), 2048, "the first one with a service that does not")
     e.equal(size(1), 65536, "the next one")
-    # the kernel doubles what a program asks for
+    # the kernel doubles the program's value
     e.equal(size(1, rcvbuf=32768), 8192, "of a program that wants little")
     with parameter("max_large_sockets", 0):
         e.equal(size(1), 8192, "one that has no right to large ones")

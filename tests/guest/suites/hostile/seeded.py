@@ -171,7 +171,8 @@ def play(e, bed, seed, number):
                 break
         except CaseFailure:     # no room, or no credit: the victim takes nothing more
             break
-    # To be gone without a word costs a victim that has something under way seconds, and one that only waits never notices.
+    # An attacker that goes without a message costs a victim with a request in flight seconds; a
+    # waiting one never notices.
     way = dice.choices(("fail", "leave", "drop"), (60, 39, 1))[0]
     peer(way)
     if way == "drop":

@@ -289,7 +289,8 @@ def cached(e):
     with parameters(pin_cache=1):
         before = hits()
         moves(e, None, ((9, 300000),), times=20)
-        # 20 times two transfers with two pieces, on one device and on two; only the first of each piece is pinned
+        # 20 times two transfers with two blocks, on one device and on two; only the first of each
+        # block is pinned
         found = hits() - before
         e.check(100 < found <= 2 * (80 - 2), f"{found} pieces were found pinned")
         moves(e, False)

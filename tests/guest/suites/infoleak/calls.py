@@ -71,7 +71,7 @@ def options(e):
         for level in levels:
             for option in range(LEVELS[level]):
                 for room in (256, 3) if name == "connected" else (256,):
-                    # What it is about may change in between; not often.
+                    # Its subject may change in between; not often.
                     results = [e.outcome(asked, sock, level, option, room, fill) for fill in FILLS]
                     if any(isinstance(result, str) for result in results):
                         continue

@@ -6,11 +6,11 @@ import pathlib
 
 from suites.zcopy.blocks import MIB, eager
 
-# What a guest's kernel has to be told for that (scripts/test does).
+# Command line of a guest's kernel for that (set by scripts/test).
 ARGUMENTS = "init_on_alloc=0 slub_debug=P page_poison=1"
-# What freed objects and pages, and objects that nobody has written to yet, are full of.
+# Poison of freed objects and pages, and of objects without a first write.
 POISON = (0x6B, 0x5A, 0xAA)
-# What other connections have left in buffers.
+# Contents left in buffers by other connections.
 STALE = 0xC7
 
 

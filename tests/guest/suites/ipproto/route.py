@@ -144,7 +144,7 @@ def rebound(e):
             sock = make(e, first, "peer")
             sock.bind(e.address(e.there, 0))
             while first == ONLY_SDP and not is_free(e, TCP, sock.port):
-                # SDP does not ask TCP, which may have somebody or a TIME_WAIT there
+                # SDP does not look at TCP, which may have a socket or a TIME_WAIT there
                 sock.close()
                 sock = make(e, first, "peer")
                 sock.bind(e.address(e.there, 0))

@@ -234,7 +234,7 @@ def ports(e):
             other.close()
 
 
-# Ports that nobody is given unless he asks: else the TIME_WAIT of another case may have them.
+# Ports outside the ephemeral range: the TIME_WAIT of another case may have one of that.
 PORTS = 26000
 
 

@@ -155,7 +155,7 @@ STATES = {bound: "pause", listening: "pause", accepting: "accept4", not_accepted
           closing: "close", closed: "pause", polling: "epoll_wait"}
 # Those that have no other end.
 ALONE = (bound, listening, accepting, not_accepted, connecting, connecting_to_full)
-# Those whose other end is told of their bytes before of their end.
+# States whose other end gets the bytes before the end.
 CLOSED = (closing, closed)
 NUMBERS = {"pause": (34,), "accept4": (43, 288), "connect": (42,), "recvfrom": (45,), "sendto": (44,), "close": (3,), "epoll_wait": (232, 281)}
 
@@ -251,7 +251,7 @@ def works(e):
 # With THOROUGH in the environment what takes a device away happens to each state by itself, and what is suspended stays so for
 # minutes, and all of it is done by IPv6 as well.
 THOROUGH = "THOROUGH" in os.environ
-# Of cases in which nothing depends on the family.
+# Cases in which nothing depends on the family.
 SOME = ("v4", "v6") if THOROUGH else ("v4",)
 
 

@@ -351,7 +351,8 @@ def both_copy(e):
             task.result()
             sent += 8 * MIB
             after = observe.stats()
-            # whoever waits has to be woken and to get a processor: on a busy machine that takes more than one block
+            # a waiting task needs a wakeup and a processor: on a busy machine that takes more than
+            # one block
             if after["zcopy helped"] - before["zcopy helped"] >= MIB:
                 break
         else:

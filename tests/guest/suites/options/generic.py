@@ -11,7 +11,8 @@ from lib.registry import case
 
 SOL = socket.SOL_SOCKET
 
-# What the core of the kernel keeps for TCP of AF_INET and AF_INET6; a module may offer it or not.
+# Options that the kernel's core keeps for TCP of AF_INET and AF_INET6; a module may offer them or
+# not.
 FOR_TCP = {consts.SO_ATTACH_FILTER, consts.SO_ATTACH_BPF, consts.SO_ATTACH_REUSEPORT_CBPF, consts.SO_ATTACH_REUSEPORT_EBPF}
 FOR_INET = {37, 65, 74, 61, 78, 79, 80, 82, 83, 84}
 

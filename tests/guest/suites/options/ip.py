@@ -9,7 +9,7 @@ from lib.env import SAME, OneOf
 from lib.registry import case
 
 IP, IPV6 = socket.IPPROTO_IP, socket.IPPROTO_IPV6
-# What TCP takes with the value 1, and what would have to be in packets or be looked for there.
+# Options that TCP takes with the value 1, and which packets would have to carry.
 PROMISES = {(IP, consts.IP_OPTIONS), (IP, consts.IP_MINTTL), (IPV6, consts.IPV6_MINHOPCOUNT)}
 
 
@@ -24,7 +24,7 @@ def sent_requests(e, tap):
     while frame := e.error_or(tap.recv, 10000):
         if frame[12:14] != (b"\x86\xdd" if e.six else b"\x08\0"):
             continue
-        # Ethernet, IP, UDP, BTH and DETH; then the datagram's common header, with class and attribute
+        # Ethernet, IP, UDP, BTH and DETH; then the common header of MADs, with class and attribute
         mad = frame[14 + (40 if e.six else 20) + 8 + 12 + 8:]
         if len(mad) > 24 + 94 and (mad[1], mad[16:18]) == (7, b"\0\x10"):
             seen.append((mad[24 + 94] >> 4, mad[24 + 92]))

@@ -166,7 +166,7 @@ def syn_count(e):
     second.set(TCP, socket.TCP_SYNCNT, 1)
     start = time.monotonic()
     e.note("connect", e.error(second.connect, e.address(e.there, listener.port)))
-    # a program that does not ask for it waits for some minutes
+    # a program without the option waits for some minutes
     e.check(time.monotonic() - start < 10 + e.patience, f"it took {time.monotonic() - start:.1f} s")
     e.note("the first", first.mask())
 
@@ -324,7 +324,7 @@ def not_sent_lowat(e):
         return waits >= 16384
 
     e.until(full, "so much that waits")
-    # whoever waits is told
+    # a waiting task wakes
     near.setblocking(True)
     sender = e.task(near.sendall, bytes(3000000))
     end = e.task(far.drain)

@@ -18,11 +18,11 @@ from suites.process.memory import Group
 from suites.syscall_fuzz.limits import parameter
 
 SOL = socket.SOL_SOCKET
-# Of cases that take long.
+# Families of long cases.
 SLOW = ("v4", "v6") if THOROUGH else ("v4",)
-# Users who have nothing.
+# Users without other sockets.
 CROWD, SERVER = 65534, 1
-# What one end of a connection takes of the kernel's memory, its buffers included, if it has none that lie full.
+# Kernel memory of one end of a connection, its buffers included, while they are empty.
 PER_SOCKET = 200000
 
 
@@ -190,7 +190,7 @@ def crowd_of_thousands(e):
     all the time."""
     most, each, processes = 150, 500, 4
     listener, other = e.listen(backlog=64), e.listen()
-    # What comes of it is this user's.
+    # Accepted sockets belong to this user.
     os.fchown(listener.fileno(), SERVER, SERVER)
     quiet = kernel_memory()
 

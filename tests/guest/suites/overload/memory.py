@@ -17,7 +17,8 @@ MIB = 1 << 20
 BLOCK = 64 << 10
 LIMIT = 8
 PAIRS = 20
-# What a connection may have beyond it, both ends: a few small receive buffers, and a chunk to send from.
+# Memory of a connection beyond the limit, both ends: a few small receive buffers, and a chunk to
+# send from.
 LEAST = 64 << 10
 
 
@@ -53,7 +54,7 @@ def bounded(e):
     other = e.pair(listener)
     pairs = [e.pair(listener) for _ in range(PAIRS)]
     quiet, refused = in_use(), observe.stats()["- limit reached"]
-    # and what one connection asks for at a time, as it grows
+    # and the memory that one connection takes at a time, as it grows
     most = LIMIT * MIB + MIB + (PAIRS + 1) * LEAST
     taken = [0] * len(pairs)
     with parameter("max_buffer_memory", LIMIT):
@@ -79,7 +80,7 @@ def bounded(e):
         late = e.socket()
         e.equal(e.error(late.connect, e.address(e.there, listener.port)), "ENOBUFS", "a new connection")
         e.equal(observe.stats()["- limit reached"], refused + 1, "the counter")
-        # A full one of which nothing is heard any more: nobody reads.
+        # A full connection whose peer does not read.
         e.check(calls.ioctl_int(stuck, consts.SIOCOUTQ) < stuck.get(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2, "its own buffer is full")
         e.until(filled, "a full one without room")
         poller = select.epoll()

@@ -36,7 +36,7 @@ def nobody_reads(e):
         def lies(near=near, far=far):
             return calls.ioctl_int(far, consts.SIOCINQ) + calls.ioctl_int(near, consts.SIOCOUTQ)
 
-        # what has come is in both until that was heard of
+        # bytes that have come are counted at both ends until their acknowledgement
         e.until(lambda: lies() <= bounds[number], lambda: f"{lies()} bytes lie between them; the buffers are {bounds[number]}")
     grown = kernel_memory() - before
     e.check(grown <= 2 * sum(bounds), f"the kernel's memory grew by {grown}; the buffers are {sum(bounds)}")

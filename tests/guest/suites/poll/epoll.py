@@ -71,7 +71,7 @@ def edge(e):
     e.note("fresh data", soon(e, poller))
     far.shutdown(socket.SHUT_WR)
     e.note("end", soon(e, poller))
-    # the state's change and the end to be read may be told by two wake-ups, but not again and again
+    # the change of the state and the readable end may come by two wakeups, but not again and again
     e.note("end, not for ever", now(poller) and now(poller) and now(poller))
 
 
@@ -301,7 +301,7 @@ def about_nothing(e):
         told += now(level) + now(edges)
         room += now(both)
     e.note("events of one that has nothing to read", told)
-    # one that can write is told so again when the kernels have something for each other
+    # a writable socket may be reported again when messages pass between the kernels
     e.check(set(room) <= {OUT} and len(room) <= 300 // 4, f"edges of one that can write: {len(room)}, {set(room)}")
 
 

@@ -66,7 +66,7 @@ def details(e):
     lines = sdpstat(e, "sockets", "--details").splitlines()
     ours = next(number for number, line in enumerate(lines) if line.split()[3].endswith(f":{near.port}"))
     e.equal(lines[ours + 1].split()[1], "tx_bytes:5000", "below the connector")
-    # who may not look into another's process is told nothing of its sockets
+    # a user without access to another's process sees none of its sockets
     shown = json.loads(sdpstat(e, "sockets", "--json", "--details", user=65534))["sockets"]
     e.check(shown and not any("info" in row for row in shown), f"another user was shown {shown}")
 

@@ -28,7 +28,7 @@ class Group:
 
     def __exit__(self, kind, *_):
         if kind is None and not self._removed():
-            # whoever was in it is about to go
+            # the last process in it is about to exit
             self._e.until(self._removed, "the end of the group")
 
     def _removed(self):

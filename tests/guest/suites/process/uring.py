@@ -272,7 +272,7 @@ def zero_copy_torn_down(e):
         ring.register(area)
         taken = 0
         for turn in range(2):
-            # where a device's registrations are small, a few bytes are left, for which there is no room
+            # on a device with small registrations a few bytes are left, for which there is no space
             ring.submit(OP_SEND_ZC, near, ctypes.addressof(area) + taken, size, tag=turn, ioprio=FIXED_BUF)
             result = ring.result()[0]
             e.check(size - 4096 < result <= size, f"send {turn} gave {result}")

@@ -71,7 +71,8 @@ class Nginx:
     def load(self, port, connections, *options):
         """wrk's requests by so many connections, until there are as many answers: none may fail."""
         url = f"http://{self._way.host}:{port}/small"
-        # wrk knows only how long, of which connecting is a part; a slow machine may take all of it for that.
+        # wrk has only a duration, which includes connecting; a slow machine may use up all of it
+        # for that.
         with self._way.carries(sent=10, received=SMALL):
             for seconds in (2 + connections // 500, 30, 60):
                 text = self._way.client(["wrk", "-t", 2, "-c", connections, "-d", f"{seconds}s", "--timeout", "100s", *options, url], patience=20)
@@ -121,7 +122,7 @@ def new_settings(e, way):
     """SIGHUP: new workers take over the listeners of the old ones."""
     with Nginx(e, way) as server:
         told = pathlib.Path(server.folder, "pid")
-        # it listens before it says who it is
+        # it listens before it writes its number
         e.until(lambda: told.exists() and told.read_text(), "the master's number")
         master = int(told.read_text())
 

@@ -129,7 +129,7 @@ def device_goes(e):
     while address != near.getsockname():        # an attempt that has failed at our end only
         far, address = listener.accept()
     e.equal(far.recv(100), b"by the new device", "data")
-    # A listener of before hears by the new device too.
+    # A listener from before gets connections by the new device too.
     back = e.socket("peer")
     e.until(lambda: e.error(back.connect, e.address(e.here, own.port)) in ("ok", "EISCONN"),
             "a connection to the listener of before", patience=e.patience * 3)
@@ -227,7 +227,7 @@ def workers_in_a_fault(e):
         begun.append((near, far, absent, e.task(e.outcome, call, absent)))
         e.until(absent.touched, f"the call meets absent memory, {begin.__name__}")
     try:
-        # What comes for these sockets, and what their timers have to do.
+        # Messages for these sockets, and expired timers.
         begun[0][1].send(b"comes")
         begun[2][1].send(b"comes")
         nobody = e.refused_port()

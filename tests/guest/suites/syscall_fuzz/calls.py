@@ -35,7 +35,7 @@ FLAGS = (0, 0, 0, 0, socket.MSG_DONTWAIT, socket.MSG_DONTWAIT, socket.MSG_PEEK, 
          socket.MSG_MORE, socket.MSG_NOSIGNAL, socket.MSG_ERRQUEUE, 0x4000000, 0x20000000)
 IOCTLS = (consts.SIOCINQ, consts.SIOCOUTQ, consts.SIOCOUTQNSD, consts.SIOCATMARK, consts.SIOCSPGRP, consts.SIOCGPGRP, 0x5421, 0x8906, 0x8907, 0x890B,
           0x8912, 0x8915, 0x8927, 0x89E0, 0x894C, 0x5452)
-# Calls may be made to wait for ever by these; the threads are to come to an end without a signal for each.
+# Options by which calls may wait for ever; the threads have to end without a signal for each.
 TIMEOUTS = {20, 21, 66, 67}
 
 

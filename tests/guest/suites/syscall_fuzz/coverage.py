@@ -20,7 +20,7 @@ from suites.syscall_fuzz.calls import STEPS, rage
 
 KCOV = pathlib.Path("/sys/kernel/debug/kcov")
 INIT, ENABLE, DISABLE = 0x80086301, 0x6364, 0x6365
-# Program counters of one deed; what is more is not told.
+# Number of program counters recorded of one deed.
 ROOM = 1 << 16
 DEED = 8
 MOST_KEPT = 300

@@ -11,7 +11,7 @@ from lib.preload import under
 from lib.registry import case
 from lib.sock import Sock
 
-# Tries IPv6 first, as many do, and tells the protocol of what it has in the end.
+# Tries IPv6 first, as many programs do, and prints the protocol that it has in the end.
 PROGRAM = """import socket
 try:
     socket.socket(socket.AF_INET6)

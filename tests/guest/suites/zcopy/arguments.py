@@ -19,7 +19,7 @@ WRITER = bytes.fromhex("535541544155415641574889cb4c89c54d89cc4989fd4989f64989d7
                        "4885c07f0749ffcc75d8eb0cb980841e0048892bffc975f94c89e0415f415e415d415c5d5bc3")
 LOOKS = 200_000
 FEATURES_AT, EVENT_FORK, EVENT_REMAP, FLAG_WP = 8, 2, 4, 1
-# Of the first arguments that a call has.
+# Arguments of the first call.
 SLOT, MODE_AT, MISSING_AND_WP = 64, 16, 3
 
 

@@ -54,7 +54,7 @@ def forked(memory):
     os.waitpid(child, 0)
 
 
-# How the memory changes, what kind it is, and whether the program still sees the same pages.
+# Change of the memory, its kind, and true if the program still sees the same pages.
 CHANGES = ((Raw.replace, Raw, False), (Raw.discard, Raw, False), (File.truncate, File, False), (locked, Raw, True), (forked, Raw, True))
 
 

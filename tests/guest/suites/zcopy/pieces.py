@@ -111,7 +111,7 @@ def cut():
     return [(100, 16 * PAGE - 100), *APART[1:-1], (APART[-1][0], 15 * PAGE + 5)]
 
 
-# What the pieces are like, the pieces, and how many blocks each way has of them.
+# Description of the segments, the segments, and their number of blocks each way.
 KINDS = {
     "with borders between pages": (APART, 1, 1),
     "with empty ones": (with_empty_ones(), 1, 1),

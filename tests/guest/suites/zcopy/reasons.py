@@ -13,7 +13,7 @@ from lib.registry import case
 from .blocks import MIB, TCP, Counters, pair, pipelined, unpinned, waiting_reader
 from .figures import parameter
 
-# What may be counted, and what the sum of it is called in sdpstats.
+# Reasons, and the names of their sums in sdpstats.
 REASONS = {"src_avail_returned": "zcopy returned", "src_avail_refused": "zcopy refused", "crossed": "zcopy void",
            "unpinnable": "zcopy unpinnable"}
 SIZE = 60000                # fits the buffers, so that a send need not wait for who reads it
