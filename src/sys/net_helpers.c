@@ -186,7 +186,7 @@ void sdp_h_call_back(struct sock *sk, enum sdp_h_callback which)
 /* True if a kernel user has called tcp_sock_set_nodelay(). */
 bool sdp_h_cast_nodelay(const struct sock *sk)
 {
-	return sk->sk_kern_sock && (tcp_sk(sk)->nonagle & TCP_NAGLE_OFF);
+	return tcp_sk(sk)->nonagle & TCP_NAGLE_OFF;
 }
 
 u32 sdp_h_uid(const struct sock *sk)

@@ -164,8 +164,9 @@ impl SockCore {
 
     /// True if a kernel user has switched Nagle's algorithm off by `tcp_sock_set_nodelay()`.
     pub(crate) fn cast_nodelay(&self) -> bool {
-        // SAFETY: By the invariants the sock is alive, and is as large as a `tcp_sock`.
-        unsafe { c::sdp_h_cast_nodelay(self.raw()) }
+        // SAFETY: By the invariants the sock is alive, and is as large as a `tcp_sock`. The bit is
+        // constant.
+        unsafe { (*self.raw()).sk_kern_sock() != 0 && c::sdp_h_cast_nodelay(self.raw()) }
     }
 
     /// Returns TCP's times from the namespace's sysctls.
