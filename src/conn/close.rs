@@ -7,7 +7,7 @@
 use super::closing::{CloseAction, Event, Transition};
 use super::receive_queue::Urgent;
 use super::timers::Timer;
-use super::{Connection, SdpSock, Wakeups};
+use super::{Connection, SdpSock, Wakeup, Wakeups};
 use crate::protocol;
 use crate::sys::debug::debug;
 use crate::sys::errno::{Errno, ECONNRESET};
@@ -41,7 +41,8 @@ impl Connection {
         let Transition { state: next, act } = self.closing.on(state, event);
         if act == CloseAction::Fail {
             sk.set_error(error);
-            (wakeups.state, wakeups.error) = (true, true);
+            wakeups.add(Wakeup::State);
+            wakeups.add(Wakeup::Error);
         }
         if let Some(next) = next {
             if next == State::Close {
@@ -60,7 +61,7 @@ impl Connection {
             }
             CloseAction::Disconnect => {
                 self.set_timer(sk, Timer::Close, FIN_TIME);
-                wakeups.disconnect = true;
+                wakeups.add(Wakeup::Disconnect);
             }
             CloseAction::AwaitDisconnect => self.set_timer(sk, Timer::Close, LAST_ACK_TIME),
             CloseAction::AwaitFin(_) => {
@@ -119,9 +120,10 @@ impl Connection {
         if let Urgent::Pending = self.rx.urgent {
             self.rx.urgent = Urgent::None;
         }
-        (wakeups.state, wakeups.readable) = (true, true);
-        wakeups.hup |= sk.shutdown() == SHUTDOWN_MASK;
-        wakeups.admit |= self.timers.is_set(Timer::DeferAccept);
+        wakeups.add(Wakeup::State);
+        wakeups.add(Wakeup::Readable);
+        wakeups.add_if(sk.shutdown() == SHUTDOWN_MASK, Wakeup::Hup);
+        wakeups.add_if(self.timers.is_set(Timer::DeferAccept), Wakeup::Admit);
     }
 
     /// Our DisConn has arrived.
@@ -129,7 +131,7 @@ impl Connection {
         let linger2 = self.options.linger2;
         let before = sk.state();
         self.close_on(sk, Event::FinAcked { linger2 }, ECONNRESET, wakeups);
-        wakeups.state |= sk.state() != before;
+        wakeups.add_if(sk.state() != before, Wakeup::State);
     }
 
     /// Drops what was not sent, and the queue pair. What was received stays.

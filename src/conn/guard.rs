@@ -6,7 +6,7 @@
 //! as [`Wakeups`] and delivered by the drop of the guard, after the lock.
 
 use super::closing::{CloseAction, Event};
-use super::wakeups::Wakeups;
+use super::wakeups::{Wakeup, Wakeups};
 use super::{rx_buffers, zcopy, Connection, SdpSock, JOB_PROGRESS};
 use crate::sys::errno::Errno;
 use core::ops::{Deref, DerefMut};
@@ -38,6 +38,16 @@ impl SdpSock {
     /// touched.
     pub(crate) fn connection(&self) -> Guard<'_> {
         self.guard(self.data().connection.lock())
+    }
+
+    /// Runs `f` under the lock of the connection, for calls that find no wakeups.
+    #[inline]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Connection) -> R) -> R {
+        let r = f(&mut self.data().connection.lock());
+        if self.data().taking.is_left() {
+            self.go_on();
+        }
+        r
     }
 
     #[inline]
@@ -138,12 +148,13 @@ impl<'a> Guard<'a> {
 
     /// Notifies waiters of a new state of the socket.
     pub(crate) fn state_has_changed(&mut self) {
-        self.deliver.wakeups.state = true;
+        self.deliver.wakeups.add(Wakeup::State);
     }
 
     /// Notifies waiters of the error of a failed connection.
     pub(crate) fn is_not_made(&mut self) {
-        (self.deliver.wakeups.state, self.deliver.wakeups.error) = (true, true);
+        self.deliver.wakeups.add(Wakeup::State);
+        self.deliver.wakeups.add(Wakeup::Error);
     }
 
     /// Releases the lock. The drop of the result delivers the wakeups.
@@ -197,10 +208,10 @@ impl Deliver<'_> {
         self.serve();
         let wakeups = core::mem::take(&mut self.wakeups);
         wakeups.notify(self.sk, !(self.polls && wakeups.is_left_to_pollers()));
-        if wakeups.attend {
+        if wakeups.has(Wakeup::OrphanedPeer) {
             self.drain();
         }
-        if wakeups.disconnect {
+        if wakeups.has(Wakeup::Disconnect) {
             self.sk.start_disconnect();
         }
     }
@@ -221,17 +232,20 @@ impl Deliver<'_> {
     /// may have polled in between.
     fn serve(&mut self) {
         let (sk, wakeups) = (self.sk, &mut self.wakeups);
-        while wakeups.copy_job || wakeups.buffers || wakeups.released {
-            if core::mem::take(&mut wakeups.released) {
+        while wakeups.has(Wakeup::CopyJob)
+            || wakeups.has(Wakeup::Buffers)
+            || wakeups.has(Wakeup::Released)
+        {
+            if wakeups.take(Wakeup::Released) {
                 zcopy::memory::release_blocks(sk);
             }
-            if core::mem::take(&mut wakeups.buffers) {
+            if wakeups.take(Wakeup::Buffers) {
                 // the memory may be for the program, or for a worker
                 let found = rx_buffers::stock(sk, GFP_NOWAIT);
                 self.polls &= found.is_empty();
                 wakeups.merge(found);
             }
-            if !core::mem::take(&mut wakeups.copy_job) {
+            if !wakeups.take(Wakeup::CopyJob) {
                 continue;
             }
             let copy_job = sk.connection().endpoint.as_mut().and_then(|c| c.copy_job());

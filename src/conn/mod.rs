@@ -61,7 +61,7 @@ use self::send_queue::SendQueue;
 use self::stats::Stats;
 use self::taking::Taking;
 use self::timers::{Timer, Timers};
-use self::wakeups::Wakeups;
+use self::wakeups::{Wakeup, Wakeups};
 use self::zcopy::Zcopy;
 use crate::memory::budget::Account;
 use crate::memory::pressure;
@@ -427,7 +427,7 @@ impl Connection {
     fn has_space_again(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         let wanted = self.space_wanted || sk.is_space_wanted();
         if wanted && self.writable(sk) {
-            wakeups.writable = true;
+            wakeups.add(Wakeup::Writable);
             self.space_wanted = false;
         }
     }

@@ -5,7 +5,7 @@
 use super::receive_queue::Urgent;
 use super::stats;
 use super::timers::Timer;
-use super::wakeups::Wakeups;
+use super::wakeups::{Wakeup, Wakeups};
 use super::{Connection, SdpSock, JOB_RESIZE};
 use crate::protocol::{Event, Mid, Received, MAX_HEADER};
 use crate::sys::debug::debug;
@@ -94,7 +94,7 @@ impl Connection {
             }
         }
         self.rx.urgent = Urgent::Pending;
-        wakeups.urgent = true;
+        wakeups.add(Wakeup::Urgent);
     }
 
     /// Queues the payload of a message, of which the first `header_aside` bytes do not lie in the buffer.
@@ -125,8 +125,8 @@ impl Connection {
             Ok(None) => {}
             Err(_) => return Err(ENOBUFS),
         }
-        wakeups.readable = true;
-        wakeups.admit |= self.timers.is_set(Timer::DeferAccept);
+        wakeups.add(Wakeup::Readable);
+        wakeups.add_if(self.timers.is_set(Timer::DeferAccept), Wakeup::Admit);
         Ok(())
     }
 
@@ -141,7 +141,7 @@ impl Connection {
             return self.done_with_error(sk, EPROTO, wakeups);
         }
         // waiting readers may advertise now
-        wakeups.zcopy |= message.mid == Mid::ModeChange;
+        wakeups.add_if(message.mid == Mid::ModeChange, Wakeup::Zcopy);
         match message.event {
             Event::PeerClosed => {
                 self.sink_void(wakeups);

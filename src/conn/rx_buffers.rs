@@ -6,7 +6,7 @@
 
 use super::send_queue::{LARGE_CHUNK, MIDDLE_CHUNK};
 use super::timers::Timer;
-use super::wakeups::Wakeups;
+use super::wakeups::{Wakeup, Wakeups};
 use super::{Connection, SdpSock, FIRST_WINDOW};
 use crate::memory::pressure;
 use crate::protocol::PAYLOAD_CREDITS;
@@ -336,7 +336,7 @@ impl Connection {
         } else if !self.rx_buffers.spare.is_empty() {
             self.is_short(sk);
         }
-        wakeups.buffers |= self.lacking(sk) > 0;
+        wakeups.add_if(self.lacking(sk) > 0, Wakeup::Buffers);
     }
 }
 

@@ -5,7 +5,7 @@
 use super::send_queue::LARGE_CHUNK;
 use super::stats;
 use super::timers::Timer;
-use super::wakeups::Wakeups;
+use super::wakeups::{Wakeup, Wakeups};
 use super::zcopy::ahead::NextTx;
 use super::{Connection, SdpSock, CORK_TIME, FIN};
 use crate::protocol::{Block, Mid, Offer, Outgoing, Stall, Transmit, PAYLOAD_CREDITS};
@@ -76,8 +76,11 @@ impl Connection {
             if let Err(e) = endpoint.flush() {
                 failed = Some(e);
             }
-            wakeups.attend |= endpoint.has_orphaned_peer();
-            wakeups.copy_job |= self.zcopy.has_lent() && endpoint.has_copy_job();
+            wakeups.add_if(endpoint.has_orphaned_peer(), Wakeup::OrphanedPeer);
+            wakeups.add_if(
+                self.zcopy.has_lent() && endpoint.has_copy_job(),
+                Wakeup::CopyJob,
+            );
             if endpoint.lacks_memory().is_some() {
                 self.is_short(sk);
             }

@@ -8,35 +8,42 @@
 use super::JOB_ADMIT;
 use crate::sys::net::sock::SockCore;
 
-/// Wakeups and deferred work found by [`Connection::run`](super::Connection::run).
+/// A wakeup, or deferred work.
+#[derive(Clone, Copy)]
+pub(crate) enum Wakeup {
+    /// Data, or the end of the stream, can be read.
+    Readable = 1,
+    /// The send queue has space.
+    Writable = 2,
+    /// The socket state has changed.
+    State = 4,
+    /// An error is pending.
+    Error = 8,
+    /// Urgent data has been announced.
+    Urgent = 16,
+    /// The peer has hung up.
+    Hup = 32,
+    /// The data that accept(2) waits for has arrived (`TCP_DEFER_ACCEPT`).
+    Admit = 64,
+    /// Zero copy has made progress.
+    Zcopy = 128,
+    /// The transport has a copy job for the task that delivers the wakeups.
+    CopyJob = 256,
+    /// Memory of sent blocks is to be released.
+    Released = 512,
+    /// Receive buffers are to be allocated.
+    Buffers = 1024,
+    /// The closed socket of the peer is to be drained.
+    OrphanedPeer = 2048,
+    /// The connection is to be destroyed.
+    Disconnect = 4096,
+}
+
+/// Set of wakeups found by [`Connection::run`](super::Connection::run).
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Wakeups {
-    /// Data, or the end of the stream, can be read.
-    pub(crate) readable: bool,
-    /// The send queue has space.
-    pub(crate) writable: bool,
-    /// The socket state has changed.
-    pub(crate) state: bool,
-    /// An error is pending.
-    pub(crate) error: bool,
-    /// Urgent data has been announced.
-    pub(crate) urgent: bool,
-    /// The peer has hung up.
-    pub(crate) hup: bool,
-    /// The data that accept(2) waits for has arrived (`TCP_DEFER_ACCEPT`).
-    pub(crate) admit: bool,
-    /// Zero copy has made progress.
-    pub(crate) zcopy: bool,
-    /// The transport has a copy job for the task that delivers the wakeups.
-    pub(crate) copy_job: bool,
-    /// Memory of sent blocks is to be released.
-    pub(crate) released: bool,
-    /// Receive buffers are to be allocated.
-    pub(crate) buffers: bool,
-    /// The closed socket of the peer is to be drained.
-    pub(super) attend: bool,
-    /// The connection is to be destroyed.
-    pub(super) disconnect: bool,
+    /// Bits of [`Wakeup`].
+    set: u32,
     /// Number of completion events consumed.
     pub(super) events: u32,
     /// Number of these that had woken pollers.
@@ -44,46 +51,36 @@ pub(crate) struct Wakeups {
 }
 
 impl Wakeups {
+    pub(crate) fn add(&mut self, w: Wakeup) {
+        self.set |= w as u32;
+    }
+
+    pub(crate) fn add_if(&mut self, condition: bool, w: Wakeup) {
+        if condition {
+            self.add(w);
+        }
+    }
+
+    pub(super) fn has(&self, w: Wakeup) -> bool {
+        self.set & w as u32 != 0
+    }
+
+    /// Removes a wakeup. Returns true if it was there.
+    pub(super) fn take(&mut self, w: Wakeup) -> bool {
+        let had = self.has(w);
+        self.set &= !(w as u32);
+        had
+    }
+
     pub(crate) fn merge(&mut self, o: Wakeups) {
-        self.readable |= o.readable;
-        self.writable |= o.writable;
-        self.state |= o.state;
-        self.error |= o.error;
-        self.urgent |= o.urgent;
-        self.hup |= o.hup;
-        self.admit |= o.admit;
-        self.zcopy |= o.zcopy;
-        self.copy_job |= o.copy_job;
-        self.released |= o.released;
-        self.buffers |= o.buffers;
-        self.attend |= o.attend;
-        self.disconnect |= o.disconnect;
+        self.set |= o.set;
         self.events = self.events.saturating_add(o.events);
         self.to_pollers = self.to_pollers.saturating_add(o.to_pollers);
     }
 
     /// Returns true if there is nothing to do.
     pub(super) fn is_empty(&self) -> bool {
-        let Wakeups {
-            readable,
-            writable,
-            state,
-            error,
-            urgent,
-            hup,
-            admit,
-            zcopy,
-            copy_job,
-            released,
-            buffers,
-            attend,
-            disconnect,
-            events: _,
-            to_pollers: _,
-        } = *self;
-        let told = readable | writable | state | error | urgent | hup;
-        let served = copy_job | released | buffers | attend | disconnect;
-        !(told | admit | zcopy | served)
+        self.set == 0
     }
 
     /// Returns true if the pollers were woken for all of these events.
@@ -93,30 +90,35 @@ impl Wakeups {
 
     /// Wakes the waiters, and the pollers unless excluded. The connection's lock is not held.
     pub(super) fn notify(self, sk: &SockCore, pollers: bool) {
-        if self.state && pollers {
+        if self.has(Wakeup::State) && pollers {
             // before the waiter continues: later it would look like a result of the waiter's own
             // action
             sk.state_changed();
         }
-        if self.readable || self.writable || self.state || self.error || self.zcopy {
+        if self.has(Wakeup::Readable)
+            || self.has(Wakeup::Writable)
+            || self.has(Wakeup::State)
+            || self.has(Wakeup::Error)
+            || self.has(Wakeup::Zcopy)
+        {
             sk.wake();
         }
-        if self.admit {
+        if self.has(Wakeup::Admit) {
             sk.schedule(JOB_ADMIT);
         }
-        if self.urgent {
+        if self.has(Wakeup::Urgent) {
             sk.send_sigurg();
         }
-        if self.readable && pollers {
+        if self.has(Wakeup::Readable) && pollers {
             sk.data_ready();
         }
-        if self.writable && sk.take_want_space() && pollers {
+        if self.has(Wakeup::Writable) && sk.take_want_space() && pollers {
             sk.write_space();
         }
-        if self.error && pollers {
+        if self.has(Wakeup::Error) && pollers {
             sk.error_report();
         }
-        if self.hup {
+        if self.has(Wakeup::Hup) {
             sk.sigio_hup();
         }
     }

@@ -83,17 +83,20 @@ impl<'a> Call<'a> {
             return Ok(None);
         }
         let size = message.remaining();
-        let mut c = sk.connection();
-        if !self.begun {
-            self.begin(&mut c, message, size, may_wait);
+        let (space, news, threshold) = sk.with(|c| {
+            if !self.begun {
+                self.begin(c, message, size, may_wait);
+            }
+            if self.is_plain {
+                return (Some(self.space.find(sk, c, size)), false, None);
+            }
+            self.asynchronous = may_wait && self.notice.is_none() && c.may_send_async(size);
+            let news = may_wait && c.may_use_zcopy(size) && c.may_have_events(sk);
+            (None, news, c.zcopy_threshold())
+        });
+        if let Some(space) = space {
+            return space.map(Some);
         }
-        if self.is_plain {
-            return self.space.find(sk, &mut c, size).map(Some);
-        }
-        self.asynchronous = may_wait && self.notice.is_none() && c.may_send_async(size);
-        let news = may_wait && c.may_use_zcopy(size) && c.may_have_events(sk);
-        let threshold = c.zcopy_threshold();
-        drop(c);
         if news {
             // a reader's advert may have arrived, to which it can write at once
             sk.progress();

@@ -3,7 +3,7 @@
 //! Order of the stream around blocks: the bytes before a block, its advert, or the part that the
 //! peer has not read.
 
-use super::super::{Connection, Wakeups};
+use super::super::{Connection, Wakeup, Wakeups};
 use super::posted::REST;
 use super::tx_blocks::Next;
 use super::{by_read, by_write};
@@ -179,7 +179,7 @@ impl Connection {
                 };
                 if of_call && !self.may_write() {
                     self.zcopy.blocks.cut();
-                    wakeups.zcopy = true;
+                    wakeups.add(Wakeup::Zcopy);
                     return Ok(true);
                 }
                 self.write_rest(&span, cookie)
@@ -215,7 +215,7 @@ impl Connection {
     fn pass_over(&mut self, wakeups: &mut Wakeups) {
         let writes = self.may_write();
         self.zcopy.blocks.pass_over(writes);
-        wakeups.zcopy |= !writes;
+        wakeups.add_if(!writes, Wakeup::Zcopy);
     }
 
     /// Writes bytes of the rest of a block to a waiting reader of the peer. Returns false without
@@ -256,6 +256,6 @@ impl Connection {
     pub(super) fn rest_gone(&mut self, cookie: u64, bytes: u32, wakeups: &mut Wakeups) {
         self.zcopy.blocks.rest_gone(cookie, bytes);
         self.heard.progress(jiffies());
-        wakeups.zcopy = true;
+        wakeups.add(Wakeup::Zcopy);
     }
 }

@@ -11,7 +11,7 @@
 //! most [`MOST_BLOCKS`](super::tx_blocks::MOST_BLOCKS) are in flight; beyond that a call waits, or
 //! gets EAGAIN.
 
-use super::super::{keepalive, Connection, SdpSock, Wakeups};
+use super::super::{keepalive, Connection, SdpSock, Wakeup, Wakeups};
 use super::advert::Advert;
 use super::memory::PinnedCall;
 use super::tx_blocks::Retired;
@@ -148,7 +148,7 @@ impl Connection {
         {
             trace::zero_copy(sk, ZeroCopy::ReadByPeer, size, size);
             self.has_space_again(sk, wakeups);
-            wakeups.zcopy = true;
+            wakeups.add(Wakeup::Zcopy);
             let Some(endpoint) = self.endpoint.as_mut() else {
                 continue;
             };
@@ -160,7 +160,7 @@ impl Connection {
             if in_messages && copies {
                 memory.was_copied();
             }
-            wakeups.released = true;
+            wakeups.add(Wakeup::Released);
             if let Some(slot) = self.zcopy.released.iter_mut().find(|p| p.is_none()) {
                 *slot = Some(memory);
             }

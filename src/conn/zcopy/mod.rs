@@ -60,7 +60,7 @@ use self::touches::FaultRate;
 use self::transfer::Transfer;
 use self::tx_blocks::TxBlocks;
 use super::closing::Event;
-use super::{Connection, SdpSock, Threshold, Wakeups};
+use super::{Connection, SdpSock, Threshold, Wakeup, Wakeups};
 use crate::memory::protect::ProtectedMm;
 use crate::protocol::Outgoing;
 use crate::sys::errno::ECONNABORTED;
@@ -336,7 +336,7 @@ impl Connection {
     pub(crate) fn access_ended(&mut self, cookie: u64, wakeups: &mut Wakeups) {
         // one of them has it, unless it was lost
         let _ = self.zcopy.adverts().any(|a| a.invalidated(cookie));
-        wakeups.zcopy = true;
+        wakeups.add(Wakeup::Zcopy);
     }
 
     /// Handles the completion of a READ, or of a WRITE or message, of `n` bytes.

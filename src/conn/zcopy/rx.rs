@@ -8,7 +8,7 @@
 //! nothing arrives for a while, the call cancels the advert and just waits. [`super::recv`] has
 //! the calls.
 
-use super::super::{Connection, SdpSock, Wakeups};
+use super::super::{Connection, SdpSock, Wakeup, Wakeups};
 use super::advert::{Advert, AdvertState};
 use super::posted::{end_access, Posted};
 use super::{by_write, is_told, Zcopy, LEAST_TRANSFER};
@@ -66,7 +66,7 @@ impl Connection {
             self.rx.passed(done as usize)?;
             self.stats.bytes_received += u64::from(done);
             self.stats.direct_filled += u64::from(done);
-            wakeups.zcopy = true;
+            wakeups.add(Wakeup::Zcopy);
         }
         Ok(())
     }
@@ -75,7 +75,7 @@ impl Connection {
     pub(crate) fn sink_void(&mut self, wakeups: &mut Wakeups) {
         if let Some(sink) = self.zcopy.advertised_sink() {
             sink.finish();
-            wakeups.zcopy = true;
+            wakeups.add(Wakeup::Zcopy);
         }
     }
 
@@ -126,7 +126,7 @@ impl Connection {
     /// Offers the peer's advert to a waiting call, or refuses it: pollers do not wait in a receive
     /// call.
     pub(crate) fn offer_advert(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
-        wakeups.zcopy = true;
+        wakeups.add(Wakeup::Zcopy);
         if sk.is_watched() {
             self.refuse_advert();
         }
@@ -153,7 +153,7 @@ impl Connection {
             let Some(remote) = protocol.source_advert() else {
                 // Used up, or cancelled meanwhile. Started READs complete, the rest arrives as
                 // Data.
-                wakeups.zcopy |= reading.cut();
+                wakeups.add_if(reading.cut(), Wakeup::Zcopy);
                 break;
             };
             let posted = endpoint.transfer(
@@ -188,7 +188,7 @@ impl Connection {
         self.stats.bytes_received += u64::from(n);
         self.stats.direct_received += u64::from(n);
         let reading = self.zcopy.reading.as_mut();
-        wakeups.zcopy |= reading.is_some_and(|r| r.moved(cookie, n));
+        wakeups.add_if(reading.is_some_and(|r| r.moved(cookie, n)), Wakeup::Zcopy);
     }
 }
 

@@ -3,7 +3,7 @@
 //! The connection's part of sends without a copy: which block is next, and what the peer does with
 //! blocks. [`super::send`] has the calls.
 
-use super::super::{Connection, SdpSock, Wakeups};
+use super::super::{Connection, SdpSock, Wakeup, Wakeups};
 use super::posted::end_access;
 use super::tx_blocks::call::Awaits;
 use super::{by_read, by_write, is_told, Zcopy, LEAST_TRANSFER};
@@ -55,7 +55,7 @@ impl Connection {
             self.stats.bytes_sent += u64::from(bytes);
             self.stats.direct_sent += u64::from(bytes);
             self.heard.progress(jiffies());
-            wakeups.zcopy = true;
+            wakeups.add(Wakeup::Zcopy);
             if finished {
                 self.zcopy.detached_skips.worked();
             }
@@ -75,7 +75,7 @@ impl Connection {
         if let Some(more) = self.zcopy.blocks.returned(done) {
             self.stats.bytes_sent += u64::from(more);
             self.stats.direct_sent += u64::from(more);
-            wakeups.zcopy = true;
+            wakeups.add(Wakeup::Zcopy);
         }
     }
 
@@ -90,7 +90,7 @@ impl Connection {
     /// Handles a sink advert: unsent blocks are to be written there, in their turn.
     pub(crate) fn sink_came(&mut self, wakeups: &mut Wakeups) {
         self.zcopy.readers_advertise = true;
-        wakeups.zcopy = true;
+        wakeups.add(Wakeup::Zcopy);
     }
 
     /// Posts invalidations of blocks that the peer is done with, as there is space.
