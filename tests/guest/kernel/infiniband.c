@@ -193,7 +193,7 @@ static int looked(struct kretprobe_instance *instance, struct pt_regs *regs)
 }
 
 static struct kretprobe questions[] = {
-	{ .kp.symbol_name = "ib_sdp:sdp_h_ib_port_is_ib", .entry_handler = look, .handler = looked, .maxactive = 32 },
+	{ .kp.symbol_name = "ib_sdp:rdma_protocol_ib__extern", .entry_handler = look, .handler = looked, .maxactive = 32 },
 	{ .kp.symbol_name = "ib_sdp:sdp_h_service_level", .entry_handler = look, .handler = looked, .maxactive = 32 },
 	{ .kp.symbol_name = "ib_sdp:sdp_h_cm_request_net", .entry_handler = look, .handler = looked, .maxactive = 32 },
 };

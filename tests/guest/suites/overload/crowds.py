@@ -236,7 +236,9 @@ def crowd_of_thousands(e):
         rate = each * processes / (time.monotonic() - start)
         refused = [child.result() for child in crowd]
     e.note("connections per second, others' rounds, sockets, refusals, bytes at most", (int(rate), rounds, held, refused, peak))
-    e.check(most // 2 < held["crowd"] <= most and 0 < held["server"] <= most, f"sockets by user at the most: {held}")
+    # rows are read one after the other: each process may have replaced a socket meanwhile
+    seen = most + processes
+    e.check(most // 2 < held["crowd"] <= seen and 0 < held["server"] <= seen, f"sockets by user at the most: {held}")
     e.check(all(refused), f"sockets refused to each: {refused}")
     gained = observe.stats()["- limit reached"] - before
     e.equal(gained, sum(refused), "refusals that are counted")
