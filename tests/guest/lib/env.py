@@ -148,9 +148,9 @@ class Child:
             raise CaseFailure(f"child still running after {self._patience:g} s")
         with os.fdopen(self._pipe, "rb") as pipe:
             raw = pipe.read()
-        os.waitpid(self.pid, 0)
+        _, status = os.waitpid(self.pid, 0)
         if not raw:
-            raise CaseFailure("child died without an answer")
+            raise CaseFailure(f"child died without an answer, status {os.waitstatus_to_exitcode(status)}")
         good, value = pickle.loads(raw)
         if not good:
             raise value

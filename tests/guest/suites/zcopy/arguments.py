@@ -5,6 +5,7 @@ gain the program nothing."""
 import ctypes
 import mmap
 import os
+import signal
 import struct
 import threading
 
@@ -13,10 +14,14 @@ from lib.registry import case
 
 from .protected import MIB, PAGE, Counters, pair, view
 
-# Writes a word to the page, by process_vm_writev(2) until the page is there and then as fast as it can, a while; gives 0 if the page has
-# not come. Assembled from: 1: process_vm_writev(edi, rsi, 1, rdx, 1, 0) > 0 or r9--, 1b; ecx = 2000000; 2: *rcx = r8; ecx--, 2b
+# Writes a word to the page by process_vm_writev(2) until the page is mapped, then by 2,000,000
+# stores or until the page is unmapped. Returns 0 if the page was never mapped. Assembled from:
+# 1: process_vm_writev(edi, rsi, 1, rdx, 1, 0) > 0 or r9--, 1b; ecx = 2000000; 2: *rcx = r8; ecx--, 2b
 WRITER = bytes.fromhex("535541544155415641574889cb4c89c54d89cc4989fd4989f64989d7b8370100004c89ef4c89f6ba010000004d89fa41b8010000004531c90f05"
                        "4885c07f0749ffcc75d8eb0cb980841e0048892bffc975f94c89e0415f415e415d415c5d5bc3")
+# Handler of SIGSEGV: continues behind the loop of stores. Assembled from: ucontext(rdx)->rip += 7; ret
+UNMAPPED = bytes.fromhex("488382a800000007c3")
+SA_SIGINFO = 4
 LOOKS = 200_000
 FEATURES_AT, EVENT_FORK, EVENT_REMAP, FLAG_WP = 8, 2, 4, 1
 # Arguments of the first call.
@@ -31,17 +36,23 @@ def writer(value, offset, begun):
     """Writes where the kernel will map its page, at the lowest free place. Returns true if the page
     came."""
     code = mmap.mmap(-1, PAGE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-    code.write(WRITER)
-    function = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_int, *[ctypes.c_void_p] * 3, ctypes.c_ulong, ctypes.c_ulong)(
-        ctypes.addressof(ctypes.c_char.from_buffer(code)))
+    code.write(WRITER + UNMAPPED)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(code))
+    function = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_int, *[ctypes.c_void_p] * 3, ctypes.c_ulong, ctypes.c_ulong)(start)
     word = ctypes.c_ulong(value)
     local, remote = ctypes.create_string_buffer(16), ctypes.create_string_buffer(16)
     hole = memory.Raw(PAGE)
     hole.unmap()
     at = hole.address + offset
     local.raw, remote.raw = struct.pack("=QQ", ctypes.addressof(word), 8), struct.pack("=QQ", at, 8)
+    # struct sigaction of libc: handler, mask, flags, restorer
+    handler, before = struct.pack("=Q128xi12x", start + len(WRITER), SA_SIGINFO), ctypes.create_string_buffer(152)
+    ctypes.CDLL(None).sigaction(signal.SIGSEGV, handler, before)
     begun.set()
-    return function(os.getpid(), ctypes.addressof(local), ctypes.addressof(remote), at, value, LOOKS) > 0
+    try:
+        return function(os.getpid(), ctypes.addressof(local), ctypes.addressof(remote), at, value, LOOKS) > 0
+    finally:
+        ctypes.CDLL(None).sigaction(signal.SIGSEGV, before, None)
 
 
 def of_kernel_threads():
