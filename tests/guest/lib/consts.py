@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Numbers of the kernel's interface that Python's socket module lacks (x86-64)."""
+"""Numbers of the kernel's interface that Python's socket module lacks."""
+
+import functools
+import pathlib
+import platform
+import re
 
 AF_INET_SDP = 27
 AF_INET6_SDP = 28
@@ -96,13 +101,17 @@ EPOLLET = 1 << 31
 EPOLLONESHOT = 1 << 30
 EPOLLEXCLUSIVE = 1 << 28
 
-# Contents of /proc/<pid>/syscall for a thread asleep in a call.
-SYSCALLS = {
-    "read": 0, "write": 1, "close": 3, "poll": 7, "readv": 19, "writev": 20, "select": 23,
-    "sendfile": 40, "connect": 42, "accept": 43, "sendto": 44, "recvfrom": 45, "sendmsg": 46,
-    "recvmsg": 47, "shutdown": 48, "epoll_wait": 232, "pselect6": 270, "ppoll": 271, "splice": 275,
-    "epoll_pwait": 281, "accept4": 288, "recvmmsg": 299, "sendmmsg": 307,
-}
+
+@functools.cache
+def system_calls():
+    """Returns the numbers of system calls by name, from the headers of linux-libc-dev."""
+    header = pathlib.Path(f"/usr/include/{platform.machine()}-linux-gnu/asm/unistd_64.h").read_text()
+    numbers = {name: int(number) for name, number in re.findall(r"#define __NR_(\w+) (\d+)", header)}
+    # Calls that libc replaces where the architecture lacks them.
+    for name, by in {"poll": "ppoll", "select": "pselect6", "epoll_wait": "epoll_pwait"}.items():
+        numbers.setdefault(name, numbers[by])
+    return numbers
+
 
 TCP_STATES = {
     1: "ESTABLISHED", 2: "SYN_SENT", 3: "SYN_RECV", 4: "FIN_WAIT1", 5: "FIN_WAIT2", 6: "TIME_WAIT",

@@ -78,7 +78,7 @@ class Task(threading.Thread):
 
     def wait_asleep(self, *names):
         """Until the thread sleeps inside one of these system calls."""
-        numbers = {consts.SYSCALLS[name] for name in names}
+        numbers = {consts.system_calls()[name] for name in names}
         deadline = time.monotonic() + self._patience
         while asleep_in(self.native_id) not in numbers:
             if not self.is_alive():
@@ -157,7 +157,7 @@ class Child:
         return value
 
     def wait_asleep(self, *names):
-        numbers = {consts.SYSCALLS[name] for name in names}
+        numbers = {consts.system_calls()[name] for name in names}
         deadline = time.monotonic() + self._patience
         while asleep_in(self.pid, self.pid) not in numbers:
             if time.monotonic() > deadline:
@@ -431,7 +431,7 @@ class Env:
         process, thread = os.getpid(), threading.get_native_id()
 
         def shoot():
-            self.until(lambda: when() and asleep_in(thread) in {consts.SYSCALLS[name] for name in names}, "the call's sleep")
+            self.until(lambda: when() and asleep_in(thread) in {consts.system_calls()[name] for name in names}, "the call's sleep")
             calls.plain("tgkill", process, thread, int(signal.SIGUSR1))
 
         task = Task(self.patience, shoot)

@@ -8,9 +8,10 @@ import os
 import socket
 import struct
 
+from . import consts
 from .calls import libc
 
-BPF, PROG_LOAD, LINK_CREATE = 321, 5, 28
+PROG_LOAD, LINK_CREATE = 5, 28
 LANDLOCK_CREATE_RULESET, LANDLOCK_RESTRICT_SELF, PR_SET_NO_NEW_PRIVS = 444, 446, 38
 BIND_TCP, CONNECT_TCP = 1, 2
 CGROUP = "/sys/fs/cgroup"
@@ -20,7 +21,7 @@ CREATE, BIND, POST_BIND, CONNECT = (9, (2, 2), 12), (18, (8, 9), 24), (9, (12, 1
 
 def _bpf(command, attributes):
     attributes = attributes.ljust(128, b"\0")
-    fd = libc.syscall(BPF, command, attributes, len(attributes))
+    fd = libc.syscall(consts.system_calls()["bpf"], command, attributes, len(attributes))
     if fd < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return fd

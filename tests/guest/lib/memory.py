@@ -9,6 +9,8 @@ import random
 import select
 import struct
 
+from . import consts
+
 PAGE = mmap.PAGESIZE
 MAP_FIXED, MAP_HUGETLB = 0x10, 0x40000
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -110,13 +112,13 @@ class Absent(Memory):
     """Memory that is missing until it is given, but for `present` bytes at its beginning: earlier
     accesses, by a system call as well, wait for that."""
 
-    SYSCALL, API, REGISTER, COPY, MISSING = 323, 0xC018AA3F, 0xC020AA00, 0xC028AA03, 1    # of userfaultfd(2), on x86-64
+    API, REGISTER, COPY, MISSING = 0xC018AA3F, 0xC020AA00, 0xC028AA03, 1    # of userfaultfd(2)
 
     def __init__(self, size, present=0):
         super().__init__(size)
         self.present = present
         self.map[:present] = bytes(present)
-        self._descriptor = LIBC.syscall(self.SYSCALL, os.O_CLOEXEC | os.O_NONBLOCK)
+        self._descriptor = LIBC.syscall(consts.system_calls()["userfaultfd"], os.O_CLOEXEC | os.O_NONBLOCK)
         if self._descriptor < 0:
             raise OSError(ctypes.get_errno(), "userfaultfd")
         fcntl.ioctl(self._descriptor, self.API, struct.pack("=QQQ", 0xAA, 0, 0))

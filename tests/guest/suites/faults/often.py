@@ -21,7 +21,6 @@ SENDERS, MOST_MESSAGES, MOST_BYTES = 3, 300, 200000
 # Unit of a sender's bytes; the part above is the sender's number. A prime, so that no message is a
 # multiple.
 PERIOD, WHOSE = 61, 64
-ASLEEP = {consts.SYSCALLS[name] for name in ("sendto", "recvfrom")}
 
 
 def stream(sender):
@@ -96,7 +95,8 @@ class Transfer:
 
     def sleeps(self):
         """Returns true if no task runs."""
-        return all(not task.is_alive() or asleep_in(task.native_id) in ASLEEP for task in (self.reader, *self.senders))
+        asleep = {consts.system_calls()[name] for name in ("sendto", "recvfrom")}
+        return all(not task.is_alive() or asleep_in(task.native_id) in asleep for task in (self.reader, *self.senders))
 
     def end(self):
         """Returns the end: whole, or the error of a lost connection."""

@@ -69,7 +69,7 @@ def waits_for_credits(e):
     block = b"b" * 65536
     e.equal(near.send(block, consts.MSG_ZEROCOPY | socket.MSG_DONTWAIT), 65536, "bytes of the block")
     task = e.task(near.sendall, b"c" * 65536)
-    sleeps = {consts.SYSCALLS["sendto"]}
+    sleeps = {consts.system_calls()["sendto"]}
     e.until(lambda: not task.is_alive() or env.asleep_in(task.native_id) in sleeps, lambda: "the call neither ends nor waits")
     expected += block + b"c" * 65536
     e.check(far.recv_exactly(len(expected)) == expected, "the bytes are others")

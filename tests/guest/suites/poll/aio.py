@@ -6,10 +6,9 @@ import os
 import select
 import struct
 
-from lib import calls
+from lib import calls, consts
 from lib.registry import case
 
-SETUP, GETEVENTS, SUBMIT = 206, 208, 209
 CMD_POLL = 5
 
 
@@ -18,11 +17,11 @@ class Aio:
 
     def __init__(self):
         self._context, self._kept = ctypes.c_ulong(), []
-        self._call(SETUP, 8, ctypes.byref(self._context))
+        self._call("io_setup", 8, ctypes.byref(self._context))
 
     @staticmethod
-    def _call(*args):
-        done = calls.libc.syscall(*args)
+    def _call(name, *args):
+        done = calls.libc.syscall(consts.system_calls()[name], *args)
         if done < 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         return done
@@ -31,12 +30,12 @@ class Aio:
         """Begins to poll, once."""
         control = ctypes.create_string_buffer(struct.pack("=QIIHhIQQqQII", 1, 0, 0, CMD_POLL, 0, sock.fileno(), events, 0, 0, 0, 0, 0), 64)
         self._kept.append(control)
-        self._call(SUBMIT, self._context, 1, ctypes.byref(ctypes.c_void_p(ctypes.addressof(control))))
+        self._call("io_submit", self._context, 1, ctypes.byref(ctypes.c_void_p(ctypes.addressof(control))))
 
     def events(self, seconds):
         """The mask of the next poll to end; None if none does in that time."""
         event, time = ctypes.create_string_buffer(32), struct.pack("qq", *divmod(int(seconds * 1e9), 10**9))
-        if not self._call(GETEVENTS, self._context, 0 if not seconds else 1, 1, event, time):
+        if not self._call("io_getevents", self._context, 0 if not seconds else 1, 1, event, time):
             return None
         return struct.unpack("=QQqq", event.raw)[2]
 

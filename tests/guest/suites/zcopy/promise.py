@@ -114,7 +114,7 @@ class Tracker:
     REGISTER, WRITEPROTECT, WP = 0xC020AA00, 0xC018AA06, 2
 
     def __init__(self, m):
-        self._descriptor = LIBC.syscall(memory.Absent.SYSCALL, os.O_CLOEXEC | os.O_NONBLOCK)
+        self._descriptor = LIBC.syscall(consts.system_calls()["userfaultfd"], os.O_CLOEXEC | os.O_NONBLOCK)
         fcntl.ioctl(self._descriptor, memory.Absent.API, struct.pack("=QQQ", 0xAA, 1, 0))
         fcntl.ioctl(self._descriptor, self.REGISTER, struct.pack("=QQQQ", m.address, m.size, self.WP, 0))
         fcntl.ioctl(self._descriptor, self.WRITEPROTECT, struct.pack("=QQQ", m.address, m.size, 1))

@@ -456,7 +456,7 @@ def without_privilege(e):
     near, far = pair(e)
 
     def sender():
-        refused = LIBC.syscall(memory.Absent.SYSCALL, os.O_CLOEXEC) < 0 and ctypes.get_errno()
+        refused = LIBC.syscall(consts.system_calls()["userfaultfd"], os.O_CLOEXEC) < 0 and ctypes.get_errno()
         e.equal(refused, errno.EPERM, "userfaultfd(2)")
         m = memory.Raw(MIB).fill(3)
         counters, links = Counters(), set()
