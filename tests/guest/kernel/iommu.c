@@ -527,14 +527,20 @@ int iommu_map_mr_sg(const struct ib_device_ops *real, struct ib_mr *mr, struct s
 
 /* --- Devices that are registered ------------------------------------------------------------------------ */
 
+#ifdef CONFIG_ARM64
+#define THIRD_ARGUMENT(regs) ((regs)->regs[2])
+#else
+#define THIRD_ARGUMENT(regs) ((regs)->dx)
+#endif
+
 /* ib_register_device(device, name, dma_device) */
 static int registered(struct kprobe *probe, struct pt_regs *regs)
 {
-	struct ib_device *device = (struct ib_device *)regs->di;
+	struct ib_device *device = (struct ib_device *)regs_get_kernel_argument(regs, 0);
 
 	if (!(iommu & ON) || !iommu_possible || device->ops.driver_id != RDMA_DRIVER_RXE)
 		return 0;
-	regs->dx = (unsigned long)&bus->dev;
+	THIRD_ARGUMENT(regs) = (unsigned long)&bus->dev;
 	adverse_install(device);
 	return 0;
 }

@@ -2,6 +2,7 @@
 """Users of sockets inside the kernel: a module (tests/guest/kernel) calls as sunrpc, DLM or NVMe do
 with TCP."""
 
+import mmap
 import os
 import pathlib
 import socket
@@ -190,8 +191,8 @@ def gives_pages(e, command, count):
     task = e.task(receive)
     told = order(e, command, e.there, listener.port, count)
     got = task.result()
-    e.equal(len(got), count * 4096, "bytes")
-    e.check(got == pattern(0, count * 4096), "other bytes than were sent")
+    e.equal(len(got), count * mmap.PAGESIZE, "bytes")
+    e.check(got == pattern(0, count * mmap.PAGESIZE), "other bytes than were sent")
     return told
 
 
@@ -215,7 +216,7 @@ def pages_without_a_copy(e):
             unpinned(e)
             if not share:
                 e.equal((counters.gained("zcopy tx_bytes"), adverts), (0, 0), "bytes not copied, and adverts")
-            return not share or counters.gained("zcopy tx_bytes") == count * 4096 and adverts <= 3
+            return not share or counters.gained("zcopy tx_bytes") == count * mmap.PAGESIZE and adverts <= 3
         with parameter("sdp_zcopy_thresh", 65536):
             e.lucky(attempt, "something was copied, or blocks were small")
 
@@ -243,7 +244,7 @@ def takes_it_for_tcp(e):
 
     task = e.task(exchange)
     e.note("told", order(e, "casts", e.there, listener.port, count))
-    e.check(task.result() == pattern(0, count * 4096), "other bytes than were sent")
+    e.check(task.result() == pattern(0, count * mmap.PAGESIZE), "other bytes than were sent")
 
 
 @case

@@ -251,13 +251,14 @@ def zero_copy_in_flight(e):
 def zero_copy_of_large_pages(e):
     """io_uring describes a registered buffer by its large pages, of which sends have parts. One
     part crosses into the next page."""
-    large = 2 << 20
+    with open("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size") as file:
+        large = int(file.read())
     space = memory.Raw(4 * large)
     begin = (space.address + large - 1) // large * large
     memory.LIBC.madvise(begin, 3 * large, mmap.MADV_HUGEPAGE)
     ctypes.memset(begin, 0, 3 * large)
     e.check(large_pages_at(begin) >= 3 * large, "large pages")
-    in_flight(e, (ctypes.c_char * (4 * 1_100_000)).from_address(begin + 5000), True)
+    in_flight(e, (ctypes.c_char * (4 * 1_100_000)).from_address(begin + large - (2 << 20) + 5000), True)
     space.unmap()
 
 
