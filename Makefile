@@ -33,8 +33,8 @@ demo: ## show the module at work, in a guest
 quick: ## two minutes of tests before a commit: fast checks, host tests, a guest with some of data, zcopy and ipproto
 	@scripts/test quick host
 
-test: ## run tests that reach every part; SUITES="host guest" chooses (scripts/test --list)
-	@scripts/test $(SUITES)
+test: ## run tests that reach every part; SUITES="host guest" chooses (scripts/test --list); ARCH=arm64: on arm64 kernels, emulated
+	@scripts/test $(if $(filter arm64,$(ARCH)),arm64:short arm64-16k:short,$(SUITES))
 
 test-all: ## every suite there is, each case with both versions of IP: many hours
 	@scripts/test all

@@ -11,10 +11,13 @@ from pathlib import Path
 
 import cache
 import kernels
+import tsc
 from cache import Failure
 
 # Raise this when the recipe below changes in a way that what it built before is no longer good.
 RECIPE = 2
+
+CROSS_COMPILER = {"arm64": "aarch64-linux-gnu-gcc"}
 
 INSIDE = Path(__file__).resolve().parents[1] / "inside"
 
@@ -35,14 +38,18 @@ class Kernel:
         debug = self.debug = name == "debug"
         # The debug kernel is not packed to begin with.
         self.image = self.home / ("vmlinux" if debug else "vmlinuz")
-        # tsc.py gives its frequency. The debug kernel counts ticks all the same: those that a busy host
-        # loses make its time-outs longer, which it needs.
-        self.arguments = ["tsc=unstable" if debug else "tsc=reliable"]
         versions = sorted((self.home / "modules/lib/modules").glob("*/modules.dep"))
         self.modules = versions[-1].parent if versions else None
         self.version = (self.home / "tree/include/config/kernel.release").read_text().strip()
-        if kernels.architecture_of(self.version) != "amd64":
-            raise Failure(f"guests are x86-64 machines, and {self.version} is a kernel for {kernels.architecture_of(self.version)}")
+        self.architecture = kernels.architecture_of(self.version)
+
+    def arguments(self, accel):
+        """Returns arguments for the kernel that it alone needs."""
+        if self.architecture != "amd64":
+            return []
+        # The debug kernel counts ticks all the same: those that a busy host loses make its time-outs
+        # longer, which it needs.
+        return ["tsc=unstable" if self.debug else "tsc=reliable", *tsc.argument(accel)]
 
     def mark(self):
         about = self.image.stat()
@@ -82,7 +89,7 @@ def remove_old(kept):
 
 
 def build(kernel, new):
-    agent = compile_agent(new)
+    agent = compile_agent(kernel, new)
     extract_image(kernel.image, new / "vmlinux")
     archive = Archive()
     archive.directory("dev")
@@ -137,24 +144,24 @@ def with_dependencies(kernel, name):
     return []
 
 
-def compile_agent(new):
+def compile_agent(kernel, new):
     """The first process of the guests, linked statically: it has to run before there is a user land, and in any."""
     sources = sorted(INSIDE.glob("*.c"))
     result = new / "agent"
     command = ["cc", "-static", "-O2", "-Wall", "-o", result, *sources]
-    if shutil.which("cc") and subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True).returncode == 0:
+    if kernel.architecture != "amd64":
+        command[0] = CROSS_COMPILER[kernel.architecture]
+    if shutil.which(command[0]) and subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True).returncode == 0:
         return result
-    # No compiler here, or no static C library: the project's own root has both.
-    if not (cache.root() / "toolchain" / "usr/bin/cc").exists():
-        prepare("toolchain")
-    cache.output([cache.SCRIPTS / "in-toolchain", "--dir", "/", *command])
+    # No compiler here, or no static C library: the root that the kernel is prepared in has both.
+    cache.output([cache.SCRIPTS / "in-toolchain", "--root", kernel.root, "--dir", "/", *command])
     return result
 
 
 def compile_module(kernel, new):
     """stale_int3.ko, which emulation with several processors needs: its source says why."""
     tree = kernel.home / "tree"
-    if not (tree / "Module.symvers").exists():
+    if kernel.architecture != "amd64" or not (tree / "Module.symvers").exists():
         return None
     # Where the toolchain sees it, and not in the checkout.
     work = new / "stale_int3"

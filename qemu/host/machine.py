@@ -8,7 +8,6 @@ import struct
 import subprocess
 import tempfile
 
-import tsc
 from boot import Archive
 from complaints import Complaints
 
@@ -20,14 +19,13 @@ RUN, OUT, ERR, OUT_READ, ERR_READ, EXIT, SIGNAL, HANGUP, UP, FAILED, FINISH, TAS
 LAST_LINE = "guest: end of the run"
 
 KERNEL_ARGUMENTS = [
-    "console=ttyS0",
     # Warnings and worse until the first process asks for everything: a character of the serial
     # line costs an exit from emulated code.
     "loglevel=5",
     # There is nothing to go back to after either: QEMU ends, and so does the wait.
     "panic=-1", "oops=panic",
     # No use in emulation, and time in every boot or every system call.
-    "mitigations=off", "cryptomgr.notests", "no_timer_check",
+    "mitigations=off", "cryptomgr.notests",
     # A busy host may keep a virtual processor waiting for long: that is no fault of the guest.
     "rcupdate.rcu_cpu_stall_timeout=60", "watchdog_thresh=30",
     "printk.devkmsg=on", "random.trust_cpu=on",
@@ -36,6 +34,15 @@ KERNEL_ARGUMENTS = [
 # RoCE is made with, and five levels of page tables. Not where instructions are counted, whose numbers would not be those of before.
 EMULATED_ARGUMENTS = ["init_on_alloc=0", "psi=0", "acpi=off"]
 EMULATED_CPU = ",pclmulqdq=off,la57=off"
+# By architecture: the emulator, the Debian package of it, its machine and processor, and arguments
+# for the guest's kernel.
+KINDS = {
+    # Without ERMS: the emulator carries out `rep movsb` byte by byte, some five times slower than the
+    # loop of moves that the kernel copies with otherwise. As a rule it is the other way round.
+    "amd64": ("qemu-system-x86_64", "qemu-system-x86", "pc,vmport=off,smm=off", "max,erms=off", ["console=ttyS0", "no_timer_check"]),
+    # An algorithm of its own for pointer authentication, since the architecture's is slow to emulate.
+    "arm64": ("qemu-system-aarch64", "qemu-system-arm", "virt,gic-version=3", "max,pauth-impdef=on", ["console=ttyAMA0"]),
+}
 
 
 def quoted(value):
@@ -58,7 +65,7 @@ class Machine:
         self._in = bytearray()
         self._out = bytearray()
 
-    def start(self, *, accel, image, initramfs, config, files, memory, cpus, shares, wire, extra):
+    def start(self, *, architecture, accel, image, initramfs, config, files, memory, cpus, shares, wire, extra):
         """Start QEMU. `shares` is (tag, directory, writable); `wire` is the file descriptor of our end of it."""
         self.channel, channel = socket.socketpair()
         self.console, console = socket.socketpair()
@@ -75,12 +82,13 @@ class Machine:
             file.write(own.bytes())
 
         passed = [channel.fileno(), console.fileno(), archive]
+        program, _, machine, processor, arguments = KINDS[architecture]
         # A socket for each processor: the MP tables, which a kernel without ACPI reads, list only the first processor of each.
         command = [
-            "qemu-system-x86_64", "-name", f"af_sdp-{self.name}", "-nodefaults", "-no-user-config", "-display", "none",
-            "-no-reboot", "-M", "pc,vmport=off,smm=off", "-smp", f"{cpus},sockets={cpus}", "-m", str(memory),
+            program, "-name", f"af_sdp-{self.name}", "-nodefaults", "-no-user-config", "-display", "none",
+            "-no-reboot", "-M", machine, "-smp", f"{cpus},sockets={cpus}", "-m", str(memory),
             "-kernel", image, "-initrd", f"/proc/self/fd/{archive}",
-            "-append", " ".join([*KERNEL_ARGUMENTS, *(EMULATED_ARGUMENTS if accel == "tcg" else []), *tsc.argument(accel), *extra]),
+            "-append", " ".join([*arguments, *KERNEL_ARGUMENTS, *(EMULATED_ARGUMENTS if accel == "tcg" else []), *extra]),
             "-chardev", f"socket,id=console,fd={console.fileno()}", "-serial", "chardev:console",
             "-device", "virtio-serial-pci,max_ports=2",
             "-chardev", f"socket,id=agent,fd={channel.fileno()}", "-device", "virtserialport,chardev=agent,nr=1,name=agent",
@@ -88,9 +96,7 @@ class Machine:
         if accel == "kvm":
             command += ["-accel", "kvm", "-cpu", "host"]
         else:
-            # Without ERMS: the emulator carries out `rep movsb` byte by byte, some five times slower than the
-            # loop of moves that the kernel copies with otherwise. As a rule it is the other way round.
-            command += ["-cpu", "max,erms=off" + (EMULATED_CPU if accel == "tcg" else "")]
+            command += ["-cpu", processor + (EMULATED_CPU if accel == "tcg" and architecture == "amd64" else "")]
             if accel == "icount":
                 # The guest's processors take turns, and its time stands still while it waits for nothing but time.
                 command += ["-accel", "tcg,thread=single,tb-size=256", "-icount", "shift=1,sleep=off"]

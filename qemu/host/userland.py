@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The guests' user land: a Debian root with the packages of `qemu/packages`; and a larger one, with those of
-`qemu/packages.programs` besides, for runs that ask for it.
+"""The guests' user land: a Debian root with the packages of `qemu/packages`. Runs with --programs have
+a larger one, with those of `qemu/packages.programs` besides. That of another architecture has the
+packages of `qemu/packages.foreign`, unpacked and not configured: their programs do not run here.
 
-Each set of inputs has a directory of its own, because other guests may be running from the one that
-a change of the inputs leaves behind. A run holds a shared lock on the root it uses; whoever builds a
-new one removes the others that nobody holds, and nobody has used for a day: checkouts of two versions
-may take turns.
+Each set of inputs has a directory of its own: other guests may be running from the one that a change
+of the inputs leaves behind. A run holds a shared lock on the root that it uses. A run that builds a
+new root removes others that no run holds and that none has used for a day, since checkouts of two
+versions may take turns.
 """
 
 import contextlib
@@ -22,6 +23,7 @@ RECIPE = 1
 # What a root and what it is made from take: (name, MB, lists of packages).
 BASE = "root", 2200, ("packages",)
 PROGRAMS = "programs", 3200, ("packages", "packages.programs")
+FOREIGN = 400, ("packages.foreign",)
 UNUSED_SECONDS = 86400
 
 QEMU = Path(__file__).resolve().parents[1]
@@ -33,9 +35,9 @@ def packages(lists):
 
 
 @contextlib.contextmanager
-def root(programs=False):
+def root(architecture, programs=False):
     """The path of the user land, made if missing, and kept from being removed while in use."""
-    kind, megabytes, lists = PROGRAMS if programs else BASE
+    kind, megabytes, lists = (architecture, *FOREIGN) if architecture != "amd64" else PROGRAMS if programs else BASE
     names = packages(lists)
     mark = cache.fingerprint(RECIPE, cache.SUITE, names)
     piece = cache.make_root() / "guest" / f"{kind}-{mark[:12]}"
@@ -46,11 +48,11 @@ def root(programs=False):
             with cache.locked(f"guest-{kind}"):
                 if not cache.is_complete(piece, mark):
                     remove_unused(kind, piece)
-                    build(piece, mark, names, megabytes)
+                    build(piece, mark, names, megabytes, architecture)
         yield piece
 
 
-def build(piece, mark, names, megabytes):
+def build(piece, mark, names, megabytes, architecture):
     cache.need_space("the guests' user land", megabytes)
     log = cache.root() / "log" / f"guest-{piece.name.partition('-')[0]}.log"
     log.unlink(missing_ok=True)
@@ -58,7 +60,7 @@ def build(piece, mark, names, megabytes):
     # Else the Java packages complain about the manual pages that are left out.
     directories = ['--setup-hook=mkdir -p "$1/usr/share/man/man1"']
     with cache.building(piece) as new:
-        cache.debian_root("guest", new, names, log, unread + directories)
+        cache.debian_root("guest", new, names, log, unread + directories, architecture=architecture)
         # Where the guest mounts things: the user land itself is read-only there.
         for point in ("share", "src", "lib/modules"):
             (new / point).mkdir(parents=True, exist_ok=True)

@@ -324,7 +324,7 @@ def sources():
 
 
 def _fetch_options():
-    """How the machine's apt reaches its mirror (proxies and the like), for an apt that does not read its configuration."""
+    """Returns the options, such as proxies, by which the machine's apt reaches its mirror."""
     if not shutil.which("apt-config"):
         raise Failure("apt is missing: the project takes Debian's packages through the machine's own apt")
     kept = []
@@ -379,11 +379,18 @@ class Apt:
         return {name: next(debs.glob(f"{name}_*.deb")) for name in (package.split("=")[0] for package in packages)}
 
 
-def debian_root(topic, destination, packages, log, extra=(), suite=SUITE):
+# Programs of another architecture do not run here: its packages are unpacked and not configured. The
+# hooks write the files of users and groups in place of base-passwd.
+UNPACKED = ["--variant=extract", "--skip=check/qemu", "--include=?essential", *(
+    f'--customize-hook=cp "$1/usr/share/base-passwd/{name}.master" "$1/etc/{name}"' for name in ("passwd", "group"))]
+
+
+def debian_root(topic, destination, packages, log, extra=(), suite=SUITE, architecture="amd64"):
     """Make a minimal Debian root with these packages in the (empty, existing) directory `destination`."""
     lines = sources() if suite == SUITE else [source(suite)]
     require("mmdebstrap", "mmdebstrap")
-    options = ["--variant=minbase", "--architectures=amd64", f"--include={','.join(packages)}"]
+    options = ["--variant=minbase"] if architecture == "amd64" else [*UNPACKED]
+    options += [f"--architectures={architecture}", f"--include={','.join(packages)}"]
     options += [f"--aptopt={option}" for option in ("Acquire::Languages \"none\"", "APT::Install-Recommends \"false\"", *_fetch_options())]
     options += ["--dpkgopt=force-unsafe-io", *extra]
     what = f"installing Debian {suite} with {len(packages)} chosen packages"

@@ -164,7 +164,7 @@ class Short(Suite):
 
     def shorter(self):
         # Another series of the stock kernel is there for what the module calls in it. What peers may do, and the preload library, have no part in that.
-        parts = ["calls", "six", "module", "here_calls"] if self.name.startswith("series:") else []
+        parts = ["calls", "six", "module", "here_calls"] if self.name != LONGEST else []
         return Short(self.name, self.what, self.parser, [*self.command, *parts], self.limit, self.default)
 
 
@@ -196,8 +196,10 @@ BUILDS = [
     *((f"self-test for {series}", [SCRIPTS / "module", "--selftest", "--kernel", series, "--", "KRUSTFLAGS=--cfg sdp_selftest -Cdebuginfo=0 -Dwarnings", "KCFLAGS=-Werror"],
        lambda suite, name=f"series:{series}": suite.name == name)
       for series in [*other_series(), "next"]),
-    *((f"test-module for {series}", [SCRIPTS / "test-module", "--kernel", series], lambda suite, name=f"series:{series}": suite.name == name)
-      for series in [*other_series(), "next"]),
+    *((f"self-test for {flavour}", [SCRIPTS / "module", "--selftest", "--kernel", flavour], lambda suite, name=f"{flavour}:short": suite.name == name)
+      for flavour in kernels.FLAVOURS[1:]),
+    *((f"test-module for {kernel}", [SCRIPTS / "test-module", "--kernel", kernel], lambda suite, name=name: suite.name == name)
+      for kernel, name in [*((series, f"series:{series}") for series in [*other_series(), "next"]), *((flavour, f"{flavour}:short") for flavour in kernels.FLAVOURS[1:])]),
     ("self-test", [SCRIPTS / "module", "--selftest"], lambda suite: suite.name in {f"guest:{name}" for name in RAW}),
     ("debug self-test", [SCRIPTS / "module", "--selftest", "--debug"], lambda suite: suite.name in {f"debug:{name}" for name in [*RAW, "short"]}),
     ("sdpstat", [SCRIPTS / "cargo", "build", "--release", "--locked", "-p", "sdpstat"], lambda suite: True),
@@ -219,6 +221,7 @@ SUITES = [
     short(LONGEST, "some of all guest suites on the debug kernel", "debug", DEBUG_SECONDS),
     *(short(f"series:{series}", f"some of all guest suites on Debian's kernel of {series}", series, GUEST_SECONDS) for series in other_series()),
     short("series:next", "the same on a kernel that is still to come (make next)", "next", GUEST_SECONDS, False),
+    *(short(f"{flavour}:short", f"the same on Debian's kernel {flavour}, emulated", flavour, GUEST_SECONDS, False) for flavour in kernels.FLAVOURS[1:]),
     Suite("deb", "the Debian packages: built, installed in a root of their own, used in a guest, purged", Command, ["scripts/test-deb"], 10800, False),
 ]
 
