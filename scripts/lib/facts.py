@@ -39,16 +39,24 @@ def counters(root=PROJECT):
 
 def parameters(root=PROJECT):
     """Whoever tells of the module's parameters says what src/sys/params.def says."""
-    rows = re.findall(r"^P\((\w+), (-?\d+), (-?\d+), (-?\w+),", text(root, "src/sys/params.def"), re.M)
-    bounds = {name: (value, least, "-" if most == "INT_MAX" else most) for name, value, least, most in rows}
+    rows = re.findall(r"^P\((\w+), (-?\d+), (-?\d+), (-?\w+), \d+, (NET|HOST),", text(root, "src/sys/params.def"), re.M)
+    bounds = {name: (value, least, "-" if most == "INT_MAX" else most) for name, value, least, most, _ in rows}
+    in_rust = {of: [name for name in names.split() if name != "forgotten"]
+               for of, names in re.findall(r"^of_(\w+)! \{\n([^$}]*)\n\}", text(root, "src/sys/net/params.rs"), re.M)}
     told = {
         "docs/parameters.md": {name: match.groups()[1:] for match in re.finditer(r"^\| (`.*?`) \| (-?\d+) \| (-?\d+), (-|-?\d+) \|", text(root, "docs/parameters.md"), re.M)
                                for name in re.findall(r"\w+", match[1])},
         "tools/man/sdp.7": {name: (match[2],) for match in re.finditer(r"^\.It Ar (.*) No \((-?\d+)\)$", text(root, "tools/man/sdp.7"), re.M)
                             for name in match[1].split(" , ")},
         "tools/etc/modprobe.conf": {name: (value,) for name, value in re.findall(r"\b(\w+)=(-?\d+)", text(root, "tools/etc/modprobe.conf"))},
-        "src/sys/net/params.rs": {name: () for name in re.findall(r"^    (\w+)$", text(root, "src/sys/net/params.rs"), re.M)},
+        "src/sys/net/params.rs": {name: () for part in in_rust.values() for name in part},
     }
+    # those of a namespace are the same in C, in Rust and in the table of docs/parameters.md
+    of_net = {name for name, *_, where in rows if where == "NET"}
+    page = re.findall(r"^\| `net\.sdp\.(\w+)` \|", text(root, "docs/parameters.md"), re.M)
+    for place, those in (("src/sys/net/params.rs", in_rust["namespace"]), ("docs/parameters.md", page)):
+        for name in sorted(set(those) ^ of_net):
+            yield f"{place}: the sysctl net.sdp.{name} is {'not' if name in of_net else 'only'} there"
     for place, those in told.items():
         for name in sorted(those.keys() ^ bounds.keys()):
             yield f"{place}: the parameter {name} is {'not' if name in bounds else 'only'} there"

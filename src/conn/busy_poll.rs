@@ -6,7 +6,6 @@
 //! soon polls a little before it sleeps, as long as no other task needs the processor. A
 //! [`BusyPoll`] holds the measurements of one socket.
 
-use crate::sys::net::params;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::time::Delta;
 
@@ -29,10 +28,9 @@ impl BusyPoll {
         }
     }
 
-    /// Returns the polling time before sleeping: none if bytes are not expected within
-    /// `recv_poll`.
-    pub(crate) fn limit(&self) -> Delta {
-        let most = params::recv_poll().clamp(0, 1000);
+    /// Returns the polling time before sleeping: none if bytes are not expected within `most` (us),
+    /// the parameter `recv_poll`.
+    pub(crate) fn limit(&self, most: i32) -> Delta {
         let mean = self.mean.load(Relaxed);
         let limit = match mean > most {
             true => 0,
@@ -43,8 +41,8 @@ impl BusyPoll {
 
     /// Records the waiting time of a reader. One long wait, as between two requests to a server,
     /// does not outweigh several short ones.
-    pub(crate) fn learn(&self, waited: Delta) {
-        let most = params::recv_poll().clamp(0, 1000).saturating_mul(4);
+    pub(crate) fn learn(&self, waited: Delta, most: i32) {
+        let most = most.saturating_mul(4);
         let waited = waited.as_micros_ceil().clamp(0, most.into()) as i32;
         let mean = self.mean.load(Relaxed);
         let step = waited.saturating_sub(mean) / 4;

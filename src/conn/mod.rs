@@ -66,6 +66,7 @@ use self::zcopy::Zcopy;
 use crate::memory::budget::Account;
 use crate::memory::pressure;
 use crate::protocol::{self, Stall};
+use crate::sys::net::params::Params;
 use crate::sys::net::sock::{Flag, Sock};
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
 use crate::transport::{Endpoint, SendCompletion, Transport};
@@ -128,14 +129,16 @@ pub(crate) struct Socket {
     busy_poll: BusyPoll,
     /// Measurements for polling of callers that wait for the peer to read their memory.
     busy_poll_adverts: BusyPoll,
+    /// Parameters of its network namespace.
+    params: Arc<Params>,
 }
 
 impl Socket {
     /// Makes a new socket.
-    pub(crate) fn new() -> impl PinInit<Self, Error> {
+    pub(crate) fn new(params: Arc<Params>) -> impl PinInit<Self, Error> {
         try_pin_init!(Socket {
             account: SetOnce::new(),
-            connection <- new_spinlock!(Connection::new()),
+            connection <- new_spinlock!(Connection::new(params.clone())),
             peer_ended: Atomic::new(false),
             events: Events::new(),
             taking: Taking::new(),
@@ -143,6 +146,7 @@ impl Socket {
             writers: Atomic::new(0),
             busy_poll: BusyPoll::new(),
             busy_poll_adverts: BusyPoll::new(),
+            params,
         })
     }
 
@@ -156,6 +160,11 @@ impl SdpSock {
     /// Returns the account of its pinned memory: one per user and network namespace.
     pub(crate) fn account(&self) -> Option<&Arc<Account>> {
         self.data().account.as_ref()
+    }
+
+    /// Returns the parameters of its network namespace.
+    pub(crate) fn params(&self) -> &Params {
+        &self.data().params
     }
 
     /// Returns true if the peer has ended its stream.
@@ -249,7 +258,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Makes the state of a new socket.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(params: Arc<Params>) -> Self {
         Connection {
             endpoint: None,
             cm: Cm::new(),
@@ -260,7 +269,7 @@ impl Connection {
             listener: None,
             slot: None,
             fallback: Fallback::new(),
-            options: Options::new(),
+            options: Options::new(params),
             zcopy: Zcopy::new(),
             stats: Stats::new(),
             closing: Closing::new(),

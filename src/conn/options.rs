@@ -5,7 +5,8 @@
 use super::zcopy::policy::SMALLEST as SMALLEST_ZCOPY;
 use super::SdpSock;
 use crate::sys::bindings as c;
-use crate::sys::net::params;
+use crate::sys::net::params::{self, Params};
+use kernel::sync::Arc;
 
 /// Which sends are zero copy (`SDP_ZCOPY_THRESH`, `sdp_zcopy_thresh`).
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -31,6 +32,8 @@ impl Threshold {
 /// Socket options under the connection's lock.
 #[derive(Clone)]
 pub(crate) struct Options {
+    /// Parameters of the network namespace, for what no option sets.
+    params: Arc<Params>,
     pub(crate) no_delay: bool,
     pub(crate) cork: bool,
     /// `TCP_QUICKACK`, which has no effect.
@@ -69,7 +72,7 @@ impl Options {
     /// Returns the sends by zero copy.
     pub(crate) fn zcopy_threshold(&self) -> Threshold {
         let bytes = match self.zcopy_thresh {
-            ..0 => params::sdp_zcopy_thresh(),
+            ..0 => self.params.sdp_zcopy_thresh(),
             own => own,
         };
         match usize::try_from(bytes) {
@@ -81,7 +84,8 @@ impl Options {
 
     /// Returns true if blocking sends of large blocks return at once.
     pub(crate) fn sends_async(&self) -> bool {
-        match (params::async_send(), self.async_send) {
+        match (self.params.async_send(), self.async_send) {
+            _ if params::async_send() < 0 => false,
             (..0, _) => false,
             (all, ..0) => all != 0,
             (_, own) => own != 0,
@@ -91,7 +95,7 @@ impl Options {
     /// The times and counts in effect: of options, else of the module or the namespace.
     pub(crate) fn timers(&self, sk: &SdpSock) -> c::sdp_h_tcp_timers {
         let t = sk.tcp_timers();
-        let idle = match params::sdp_keepalive_time() {
+        let idle = match self.params.sdp_keepalive_time() {
             ..0 => t.keep_idle,
             all => all as u32,
         };
@@ -105,8 +109,9 @@ impl Options {
         }
     }
 
-    pub(super) fn new() -> Self {
+    pub(super) fn new(params: Arc<Params>) -> Self {
         Options {
+            params,
             no_delay: false,
             cork: false,
             quickack: true,

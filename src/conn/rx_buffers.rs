@@ -71,8 +71,8 @@ impl Drop for LargeRight {
 /// Returns the initial size of a connection's receive buffers, and the permission for large ones.
 /// An OFED peer (`for_ever`) never requests larger ones, so it gets them from the beginning.
 pub(crate) fn first_size(sk: &SdpSock, for_ever: bool) -> (usize, Option<LargeRight>) {
-    let first = params::rcvbuf_initial_size().clamp(512, LARGE_CHUNK as i32);
-    let first = (first as usize).next_power_of_two().min(LARGE_CHUNK);
+    let most = params::rcvbuf_initial_size().max(MIDDLE_CHUNK as i32);
+    let first = (sk.params().rcvbuf_initial_size().min(most) as usize).next_power_of_two();
     if !for_ever {
         return (first, None);
     }

@@ -7,7 +7,7 @@ use super::rx_buffers;
 use super::send_queue::SendQueue;
 use super::{Connection, SdpSock, FIRST_WINDOW};
 use crate::protocol::{Hello, ZeroCopy};
-use crate::sys::net::params;
+use crate::sys::net::params::{self, Params};
 use crate::sys::rdma::buffer::Buffer;
 use crate::transport::{Config, Endpoint, Transport};
 use core::net::IpAddr;
@@ -20,10 +20,10 @@ pub(crate) const MAX_ADVERTS: u8 = 16;
 const SEND_BUFFER: usize = 1024 * 1024;
 
 /// Returns the parameters of the queue pairs.
-pub(crate) fn config() -> Config {
+pub(crate) fn config(own: &Params) -> Config {
     Config {
         retry_count: params::sdp_retry_count().clamp(0, 6) as u8,
-        receive_slots: params::sdp_rx_size().clamp(8, 63) as u16,
+        receive_slots: own.sdp_rx_size().min(params::sdp_rx_size()) as u16,
         inline: u16::try_from(params::sdp_inline_thresh()).unwrap_or(0),
         ..Config::default()
     }

@@ -89,7 +89,8 @@ impl SdpSock {
         timeout: isize,
         busy_poll: &BusyPoll,
     ) -> Result<isize> {
-        let limit = busy_poll.limit();
+        let most = self.params().recv_poll();
+        let limit = busy_poll.limit(most);
         // before the first check, which arms the queues otherwise
         let polls = limit > Delta::ZERO && !cpu_contended() && self.connection().begin_polling();
         self.looking(lock, || {
@@ -106,7 +107,7 @@ impl SdpSock {
                 true => Ok(timeout),
                 false => self.sleep(seq, timeout),
             };
-            busy_poll.learn(start.elapsed());
+            busy_poll.learn(start.elapsed(), most);
             r
         })
     }

@@ -10,7 +10,7 @@
 //!
 //! The user's `RLIMIT_MEMLOCK` is charged as well ([`crate::sys::pin::Locked`]).
 
-use crate::sys::net::params;
+use crate::sys::net::params::{self, Params};
 use crate::sys::pin::{ram_pages, PAGE};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -47,6 +47,8 @@ static ALL: Pinned = Pinned::new();
 
 /// Pages that a user has pinned.
 pub(crate) struct Account {
+    /// Parameters of the network namespace.
+    params: Arc<Params>,
     pinned: Pinned,
     /// Times that the budget was used up.
     refused: Atomic<i64>,
@@ -58,8 +60,9 @@ pub(crate) struct Account {
 
 impl Account {
     /// Makes the account of a user with nothing pinned.
-    pub(crate) fn new() -> Result<Arc<Self>> {
+    pub(crate) fn new(params: Arc<Params>) -> Result<Arc<Self>> {
         let account = Account {
+            params,
             pinned: Pinned::new(),
             refused: Atomic::new(0),
             unlockable: Atomic::new(0),
@@ -119,35 +122,36 @@ impl Account {
             purpose,
             pages: n,
         };
-        let (most, most_each) = limits(purpose);
+        let (most, most_each) = self.limits(purpose);
         if mine == n || (all <= most && mine <= most_each) {
             return Some(charge);
         }
         self.refused.add(1, Relaxed);
         None
     }
-}
 
-/// Returns the pages that may be pinned for one use, by all users and by each.
-fn limits(purpose: Use) -> (i64, i64) {
-    let (all, each) = match purpose {
-        Use::Send => (params::max_pinned_send(), params::max_pinned_send_user()),
-        Use::Receive => (
-            params::max_pinned_receive(),
-            params::max_pinned_receive_user(),
-        ),
-    };
-    let pages = |mib: i32| i64::from(mib.max(0)).saturating_mul(((1 << 20) / PAGE) as i64);
-    let all = match all {
-        // a sixteenth of the memory
-        ..=-1 => i64::try_from(ram_pages() / 16).unwrap_or(i64::MAX),
-        mib => pages(mib),
-    };
-    let each = match each {
-        ..=-1 => all / 2,
-        mib => pages(mib),
-    };
-    (all, each)
+    /// Returns the pages that may be pinned for one use, by all users and by each. A namespace
+    /// cannot raise the module's.
+    fn limits(&self, purpose: Use) -> (i64, i64) {
+        let (all, each, own) = match purpose {
+            Use::Send => (
+                params::max_pinned_send(),
+                params::max_pinned_send_user(),
+                self.params.max_pinned_send_user(),
+            ),
+            Use::Receive => (
+                params::max_pinned_receive(),
+                params::max_pinned_receive_user(),
+                self.params.max_pinned_receive_user(),
+            ),
+        };
+        let pages = |mib: i32, default| match mib {
+            ..=-1 => default,
+            mib => i64::from(mib).saturating_mul(((1 << 20) / PAGE) as i64),
+        };
+        let all = pages(all, i64::try_from(ram_pages() / 16).unwrap_or(i64::MAX));
+        (all, pages(each, all / 2).min(pages(own, all / 2)))
+    }
 }
 
 /// Part of a user's budget that one piece of memory takes. Its drop returns it, in any context.

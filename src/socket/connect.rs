@@ -208,7 +208,7 @@ pub(super) fn resolved(sk: &SdpSock, search: ResolverId, r: Result) {
 
 /// Config of an endpoint that connects.
 fn config(sk: &SdpSock) -> Config {
-    let mut config = setup::config();
+    let mut config = setup::config(sk.params());
     let c = sk.connection();
     config.mtu_steps = c.cm.mtu_steps();
     let retries = c.options.timers(sk).syn_count;

@@ -262,7 +262,7 @@ fn prepare(
     let namespace = child.netns();
     namespace.enter(child)?;
     namespace.ports.lock().join(child, local.port)?;
-    let (endpoint, link) = request.create(&setup::config(), child.clone())?;
+    let (endpoint, link) = request.create(&setup::config(child.params()), child.clone())?;
     let (size, large) = rx_buffers::first_size(child, hello.adverts() == 1);
     let parts = Prepared::new(endpoint, size)?;
     let ack = HelloAck {

@@ -19,8 +19,8 @@ impl InNet for Socket {
 }
 
 impl Family for Socket {
-    fn init() -> impl PinInit<Self, Error> {
-        Socket::new()
+    fn init(netns: &Netns) -> impl PinInit<Self, Error> {
+        Socket::new(netns.params.clone())
     }
 
     const OPS: Ops<Self> = Ops {

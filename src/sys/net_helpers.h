@@ -176,12 +176,15 @@ void sdp_h_proc_remove(struct net *net, const char *name);
 
 /* Module parameters that root may change at run time. */
 struct sdp_h_params {
-#define P(name, value, least, most, mode, text) int name;
+#define P(name, value, least, most, mode, scope, text) int name;
 #include "params.def"
 #undef P
+	/* Number of writes of 0 to ipproto_memory. */
+	int forgotten;
 };
 extern struct sdp_h_params sdp_h_params;
-/* Number of writes of 0 to ipproto_memory. */
-extern unsigned int sdp_h_forgotten;
+/* Sysctls of a namespace. Values of INT_MIN are those of the module. */
+struct ctl_table_header *sdp_h_sysctls_start(struct net *net, struct sdp_h_params *own);
+void sdp_h_sysctls_stop(struct ctl_table_header *sysctls);
 
 #endif

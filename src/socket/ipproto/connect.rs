@@ -162,7 +162,7 @@ fn begin(call: &Descriptor<'_, Socket>, name: &Name) -> Result<ConnectStart> {
     match (started, c.fallback.phase) {
         // else the request is out already
         (Ok(()), Phase::Trying) if !c.timers.is_set(Timer::Close) => {
-            c.set_timer(sk, Timer::Close, patience(SEARCH))
+            c.set_timer(sk, Timer::Close, patience(sk, SEARCH))
         }
         (Err(e), Phase::Trying) => {
             c.fallback.phase = Phase::Open;

@@ -7,12 +7,13 @@
 
 use crate::conn::{FallbackReason, SdpSock};
 use crate::sys::address::Address;
-use crate::sys::net::params;
+use crate::sys::net::params::Params;
 use crate::sys::time::{jiffies, milliseconds, seconds, Jiffies};
 use core::net::IpAddr;
 use core::str;
 use kernel::alloc::flags::GFP_KERNEL;
 use kernel::prelude::*;
+use kernel::sync::Arc;
 
 /// Time of a host that has replied lately, in units of `ipproto_wait`: enough, by default, for a
 /// request to be repeated, which takes 1.5 s.
@@ -26,39 +27,36 @@ pub(in crate::socket) struct Peer {
     /// Set if the host has replied by SDP.
     pub(in crate::socket) answers: bool,
     since: Jiffies,
-    /// [`params::forgotten`] at that time.
-    forgotten: u32,
+    /// [`Params::forgotten`] at that time.
+    forgotten: i32,
 }
 
 impl Peer {
     /// Returns the time until the entry expires, if it is valid.
-    fn left(&self) -> Option<Jiffies> {
-        let left = memory().checked_sub(jiffies().wrapping_sub(self.since))?;
-        (left > 0 && self.forgotten == params::forgotten()).then_some(left)
+    fn left(&self, params: &Params) -> Option<Jiffies> {
+        // by the current parameter
+        let left = seconds(params.ipproto_memory().max(0) as u32)
+            .checked_sub(jiffies().wrapping_sub(self.since))?;
+        (left > 0 && self.forgotten == params.forgotten()).then_some(left)
     }
-}
-
-/// Returns the validity by the current parameter, so that setting it to 0 makes SDP be tried
-/// again.
-fn memory() -> Jiffies {
-    seconds(params::ipproto_memory().max(0) as u32)
 }
 
 /// The table of one namespace.
 pub(in crate::socket) struct PeerCache {
     slots: KVec<Option<Peer>>,
+    params: Arc<Params>,
 }
 
 impl PeerCache {
     /// Number of slots.
     pub(in crate::socket) const SLOTS: usize = 128;
 
-    pub(in crate::socket) fn new() -> Result<Self> {
+    pub(in crate::socket) fn new(params: Arc<Params>) -> Result<Self> {
         let mut slots = KVec::with_capacity(Self::SLOTS, GFP_KERNEL)?;
         for _ in 0..Self::SLOTS {
             slots.push(None, GFP_KERNEL)?;
         }
-        Ok(PeerCache { slots })
+        Ok(PeerCache { slots, params })
     }
 
     fn slot(ip: &IpAddr, port: u16) -> usize {
@@ -79,7 +77,7 @@ impl PeerCache {
     fn get(&mut self, ip: &IpAddr, port: u16) -> Option<bool> {
         let slot = self.slots.get_mut(Self::slot(ip, port))?;
         let found = slot.take_if(|found| found.ip == *ip && found.port == port)?;
-        if found.left().is_some() {
+        if found.left(&self.params).is_some() {
             *slot = Some(found);
             return Some(found.answers);
         }
@@ -89,7 +87,7 @@ impl PeerCache {
     /// Returns the valid entry of a slot, and the seconds until it expires.
     pub(in crate::socket) fn row(&self, slot: usize) -> Option<(Peer, Jiffies)> {
         let peer = (*self.slots.get(slot)?)?;
-        Some((peer, peer.left()?.checked_div(seconds(1))?))
+        Some((peer, peer.left(&self.params)?.checked_div(seconds(1))?))
     }
 
     /// Drops the entries of a host, or all of them if the line is empty. `EINVAL`: no address.
@@ -137,7 +135,7 @@ impl PeerCache {
                 port,
                 answers,
                 since: jiffies(),
-                forgotten: params::forgotten(),
+                forgotten: self.params.forgotten(),
             });
         }
     }
@@ -154,9 +152,9 @@ impl PeerCache {
     }
 }
 
-/// Returns a multiple of the module's parameter.
-pub(super) fn patience(times: u32) -> Jiffies {
-    let wait = params::ipproto_wait().max(1) as u32;
+/// Returns a multiple of the parameter.
+pub(super) fn patience(sk: &SdpSock, times: u32) -> Jiffies {
+    let wait = sk.params().ipproto_wait().max(1) as u32;
     milliseconds(wait.saturating_mul(times))
 }
 
@@ -164,7 +162,7 @@ pub(super) fn patience(times: u32) -> Jiffies {
 pub(in crate::socket) fn timeout_for(sk: &SdpSock) -> Jiffies {
     let to = sk.connection().fallback.to;
     let answers = to.is_some_and(|to| sk.netns().peer_cache.lock().answers(&to.ip));
-    patience(if answers { KNOWN } else { 1 })
+    patience(sk, if answers { KNOWN } else { 1 })
 }
 
 /// SDP has connected.
@@ -182,7 +180,7 @@ pub(super) fn remember(sk: &SdpSock, why: FallbackReason) {
     };
     let tells = |to: &Address| {
         let by_interface = to.scope != 0 || sk.bound_interface() != 0;
-        params::ipproto_memory() > 0
+        sk.params().ipproto_memory() > 0
             && !by_interface
             && (asked || !sk.address_is_bound())
             && !sk.is_own_address(to)

@@ -14,7 +14,7 @@ use crate::memory::budget::{Account, Use};
 use crate::memory::pressure;
 use crate::sys::errno::ENOBUFS;
 use crate::sys::net::netns::{PerNet, ProcEntry};
-use crate::sys::net::params;
+use crate::sys::net::params::{self, Params};
 use crate::sys::pin::{ram_pages, PAGE};
 use crate::sys::sync::late_mutex;
 use crate::sys::time::{jiffies, milliseconds, Jiffies};
@@ -62,15 +62,18 @@ pub(crate) fn shed() {
     }
 }
 
-/// Returns the number of sockets that a parameter allows.
-fn most(parameter: i32, memory_of_each: usize) -> usize {
-    let by_memory = ram_pages().checked_div(memory_of_each / PAGE);
-    usize::try_from(parameter).unwrap_or(by_memory.unwrap_or(0))
+/// Returns the number of sockets that the parameter of the module and of the namespace allow.
+fn most(module: i32, own: i32, memory_of_each: usize) -> usize {
+    let by_memory = ram_pages().checked_div(memory_of_each / PAGE).unwrap_or(0);
+    let most = |parameter| usize::try_from(parameter).unwrap_or(by_memory);
+    most(module).min(most(own))
 }
 
 /// One namespace's part of the family. In which order its locks are taken is in docs/locking.md.
 #[pin_data]
 pub(crate) struct Netns {
+    /// Parameters.
+    pub(in crate::socket) params: Arc<Params>,
     /// Ports and their holders.
     #[pin]
     pub(in crate::socket) ports: Mutex<Ports>,
@@ -95,6 +98,10 @@ pub(crate) struct Netns {
 
 impl PerNet for Netns {
     const FILES: &'static [ProcEntry<Self>] = proc::FILES;
+
+    fn params(&self) -> &Params {
+        &self.params
+    }
 
     fn init() -> impl PinInit<Self, Error> {
         all::start();
@@ -163,11 +170,12 @@ impl Netns {
     /// One without sockets.
     pub(in crate::socket) fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Netns {
+            params: Params::new()?,
             ports <- new_mutex!(Ports::default()),
             sockets <- new_mutex!(Sockets::new()),
             totals <- new_mutex!(Stats::new()),
             summing <- new_mutex!(()),
-            peer_cache <- new_spinlock!(PeerCache::new()?),
+            peer_cache <- new_spinlock!(PeerCache::new(params.clone())?),
             fixed_buffer_peers <- new_spinlock!(FixedBufferPeers::new()?),
         })
     }
@@ -188,8 +196,12 @@ impl Netns {
         let node = RBTreeNode::new(sk.id(), Entry { sk: sk.into(), uid }, GFP_KERNEL)?;
         let mut sockets = self.sockets.lock();
         let theirs = sockets.users.get(&uid).map(|u| u.sockets);
-        if sockets.count >= most(params::max_sockets_per_net(), PER_NET)
-            || theirs.unwrap_or(0) >= most(params::max_sockets_per_user(), PER_USER)
+        let (net, user) = (
+            params::max_sockets_per_net(),
+            params::max_sockets_per_user(),
+        );
+        if sockets.count >= most(net, self.params.max_sockets_per_net(), PER_NET)
+            || theirs.unwrap_or(0) >= most(user, self.params.max_sockets_per_user(), PER_USER)
         {
             drop(sockets);
             self.totals.lock().limit_drops += 1;
@@ -198,7 +210,7 @@ impl Netns {
         if theirs.is_none() {
             let user = User {
                 sockets: 0,
-                account: Account::new()?,
+                account: Account::new(self.params.clone())?,
             };
             sockets.users.try_create_and_insert(uid, user, GFP_KERNEL)?;
         }

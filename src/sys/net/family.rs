@@ -15,7 +15,7 @@ use kernel::prelude::*;
 
 /// A socket family.
 pub(crate) trait Family: InNet + Sized + Send + Sync + 'static {
-    fn init() -> impl PinInit<Self, Error>;
+    fn init(netns: &Self::Net) -> impl PinInit<Self, Error>;
     const OPS: Ops<Self>;
 }
 

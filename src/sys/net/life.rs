@@ -63,7 +63,7 @@ impl<T: Family> Sock<T> {
         // does not move, and it is not used for anything else before the destructor has dropped it.
         let data: &'static mut MaybeUninit<T> =
             unsafe { &mut *sk.as_ptr().byte_add(Self::DATA_OFFSET).cast() };
-        data.write_pin_init(T::init())?;
+        data.write_pin_init(T::init(&netns))?;
         // SAFETY: The same goes for this part. From here on the destructor drops both.
         unsafe {
             sk.as_ptr()

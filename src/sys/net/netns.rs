@@ -5,6 +5,7 @@
 use super::super::bindings as c;
 use super::super::netns::Net;
 use super::super::single::Exclusive;
+use super::params::Params;
 use core::any::TypeId;
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
@@ -23,6 +24,8 @@ use kernel::sync::Arc;
 pub(crate) trait PerNet: Sized + Send + Sync + 'static {
     /// Its files.
     const FILES: &'static [ProcEntry<Self>];
+    /// Returns its parameters.
+    fn params(&self) -> &Params;
     /// Makes a new value.
     fn init() -> impl PinInit<Self, Error>;
     /// Notes that the namespace is ready.
@@ -119,6 +122,7 @@ struct Held<P> {
     /// Type of the data. First, so that it can be read for any type.
     of: TypeId,
     data: Arc<P>,
+    sysctls: *mut c::ctl_table_header,
 }
 
 /// Set while there is a registration.
@@ -216,6 +220,7 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
     let held = Held {
         of: TypeId::of::<P>(),
         data: made,
+        sysctls: ptr::null_mut(),
     };
     // SAFETY: `slot` is zeroed memory of that size, which stays where it is until `exit`.
     unsafe { slot.write(held) };
@@ -223,8 +228,15 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
     let (data, net) = unsafe { (&(*slot).data, Net::from_raw(net)) };
     // SAFETY: As above; `exit` removes them, or what follows.
     let started = unsafe { create(net, P::FILES) }.and_then(|()| {
-        // SAFETY: Made above.
-        P::start(data).inspect_err(|_| unsafe { remove(net, P::FILES) })
+        // SAFETY: Made above. The parameters live until `exit` has removed the sysctls.
+        unsafe {
+            (*slot).sysctls = c::sdp_h_sysctls_start(net.as_raw(), data.params().as_raw());
+            let sysctls = NonNull::new((*slot).sysctls).ok_or(ENOMEM);
+            let started = sysctls.and_then(|sysctls| {
+                P::start(data).inspect_err(|_| c::sdp_h_sysctls_stop(sysctls.as_ptr()))
+            });
+            started.inspect_err(|_| remove(net, P::FILES))
+        }
     });
     if let Err(e) = started {
         // SAFETY: Initialised above, and nobody sees it any more.
@@ -388,7 +400,10 @@ unsafe extern "C" fn row<F: ProcRows>(seq: *mut c::seq_file, v: *mut c_void) -> 
 /// Called by the C side, once for each namespace that `init` has prepared, as the last thing.
 unsafe extern "C" fn exit<P: PerNet>(net: *mut c::net) {
     // SAFETY: The C side passes a namespace that is not yet freed, for which `init` has made them.
-    unsafe { remove(Net::from_raw(net), P::FILES) };
+    unsafe {
+        remove(Net::from_raw(net), P::FILES);
+        c::sdp_h_sysctls_stop((*area::<P>(net)).sysctls);
+    }
     // SAFETY: Initialised by `init`, and nobody looks there any more: that takes a file, or a reference to the
     // namespace, and there is none.
     let last = unsafe { area::<P>(net).read() };

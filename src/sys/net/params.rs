@@ -1,79 +1,76 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The module's parameters, which root may change at any time under
-//! `/sys/module/ib_sdp/parameters`, within the bounds of `params.def`.
+//! Parameters, with the meaning and bounds that `params.def` gives: the module's, which root may
+//! change at any time under `/sys/module/ib_sdp/parameters`, and those of a network namespace,
+//! which its owner may change under `/proc/sys/net/sdp`.
 
 use super::super::bindings as c;
 use core::ptr;
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use kernel::types::Opaque;
 
-macro_rules! params {
-    ($($(#[$doc:meta])* $name:ident)*) => {
-        $(
-            $(#[$doc])*
-            pub(crate) fn $name() -> i32 {
-                // SAFETY: The struct lives as long as the module; its fields are aligned integers
-                // that may change at any time, hence the volatile read.
-                unsafe { ptr::read_volatile(&raw const c::sdp_h_params.$name) }
-            }
-        )*
+/// Parameters of a network namespace. Those that its owner has not set are the module's.
+pub(crate) struct Params(Opaque<c::sdp_h_params>);
+
+// SAFETY: The integers are accessed by single volatile accesses.
+unsafe impl Sync for Params {}
+
+impl Params {
+    /// Returns the C object.
+    pub(super) fn as_raw(&self) -> *mut c::sdp_h_params {
+        self.0.get()
+    }
+
+    /// Returns how often 0 was written to `ipproto_memory`.
+    pub(crate) fn forgotten(&self) -> i32 {
+        // SAFETY: As in `of_module!`, of an object that lives as long as `self`.
+        let own = unsafe { ptr::read_volatile(&raw const (*self.as_raw()).forgotten) };
+        forgotten().wrapping_add(own)
+    }
+}
+
+macro_rules! of_module {
+    ($($name:ident)*) => {
+        $(pub(crate) fn $name() -> i32 {
+            // SAFETY: The struct lives as long as the module; its fields are aligned integers
+            // that may change at any time, hence the volatile read.
+            unsafe { ptr::read_volatile(&raw const c::sdp_h_params.$name) }
+        })*
     };
 }
 
-/// Returns how often 0 was written to `ipproto_memory`.
-pub(crate) fn forgotten() -> u32 {
-    // SAFETY: As above.
-    unsafe { ptr::read_volatile(&raw const c::sdp_h_forgotten) }
+macro_rules! of_namespace {
+    ($($name:ident)*) => {
+        of_module! { $($name)* }
+
+        impl Params {
+            /// Makes those of a new namespace.
+            pub(crate) fn new() -> Result<Arc<Self>> {
+                let unset = c::sdp_h_params { $($name: i32::MIN,)* ..Default::default() };
+                Ok(Arc::new(Params(Opaque::new(unset)), GFP_KERNEL)?)
+            }
+
+            $(pub(crate) fn $name(&self) -> i32 {
+                // SAFETY: As in `forgotten`.
+                match unsafe { ptr::read_volatile(&raw const (*self.as_raw()).$name) } {
+                    i32::MIN => $name(),
+                    own => own,
+                }
+            })*
+        }
+    };
 }
 
-params! {
-    /// Time that a waiting receiver polls before it sleeps (us), 0: none.
-    recv_poll
-    /// Least number of bytes of a zero-copy send, 0: never, negative: by measurement.
-    sdp_zcopy_thresh
-    /// Not 0: blocking sends of large blocks return at once, their pages write-protected.
-    async_send
-    /// Ways of zero copy: 1 for RDMA READ, 2 for RDMA WRITE, or both.
-    zcopy_ways
-    /// Initial size of a connection's receive buffers in bytes, BSDH included.
-    rcvbuf_initial_size
-    /// Idle time before the first keepalive probe (s).
-    sdp_keepalive_time
-    /// Maximum number of receive buffers that a connection posts.
-    sdp_rx_size
-    /// Queue sets that each device keeps for new connections.
-    spare_queues
-    /// Transport retries of a queue pair.
-    sdp_retry_count
-    /// Seconds for which rxe repeats what is not acknowledged.
-    ack_time
-    /// Not 0: Ethernet (RoCE) ports are refused.
-    sdp_link_layer_ib_only
-    /// Maximum number of connections with large receive buffers.
-    max_large_sockets
-    /// Maximum number of bytes that a SEND carries inline.
-    sdp_inline_thresh
-    /// Maximum number of sockets of one user in a network namespace, negative for a default.
-    max_sockets_per_user
-    /// Maximum number of sockets of one network namespace, negative for a default.
-    max_sockets_per_net
-    /// Maximum size of all sockets' buffers (MiB), negative for a default.
-    max_buffer_memory
-    /// Maximum of memory pinned for sending (MiB), negative for a default.
-    max_pinned_send
-    /// Maximum of memory pinned for receiving (MiB), negative for a default.
-    max_pinned_receive
-    /// Maximum of memory of one user pinned for sending (MiB), negative for a default.
-    max_pinned_send_user
-    /// Maximum of memory of one user pinned for receiving (MiB), negative for a default.
-    max_pinned_receive_user
-    /// 1: memory stays pinned between transfers; 0: it does not; -1: only on local connections.
-    pin_cache
-    /// Not 0: connections within a network namespace use no RDMA device.
-    local_transport
-    /// Number of `IPPROTO_SDP`, 0 for none.
-    ipproto
-    /// Time to wait for an SDP reply to an `IPPROTO_SDP` socket before falling back to TCP (ms).
-    ipproto_wait
-    /// Time for which the lack of SDP at a peer is remembered (s).
-    ipproto_memory
+of_namespace! {
+    recv_poll sdp_zcopy_thresh async_send rcvbuf_initial_size sdp_keepalive_time sdp_rx_size
+    max_sockets_per_user max_sockets_per_net max_pinned_send_user max_pinned_receive_user
+    ipproto_wait ipproto_memory
+}
+
+of_module! {
+    zcopy_ways spare_queues sdp_retry_count ack_time sdp_link_layer_ib_only max_large_sockets
+    sdp_inline_thresh max_buffer_memory max_pinned_send max_pinned_receive pin_cache
+    local_transport ipproto forgotten
 }

@@ -132,6 +132,7 @@ def reload(e):
         done = subprocess.run(["rmmod", "ib_sdp"], capture_output=True, text=True)
         e.equal((done.returncode, done.stderr), (0, ""), "rmmod")
         e.check(not os.path.exists(observe.ROWS), "/proc/net/sdp without the module")
+        e.check(not os.path.exists("/proc/sys/net/sdp"), "net.sdp without the module")
         e.equal(e.error(e.socket), "EAFNOSUPPORT", "socket() without the module")
         done = subprocess.run(["insmod", observe.MODULE], capture_output=True, text=True)
         e.equal((done.returncode, done.stderr), (0, ""), "insmod")
