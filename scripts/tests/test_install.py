@@ -68,6 +68,7 @@ echo "installed $2/lib/modules/{release}/updates/ib_sdp.ko"
         wanted = {
             "/usr/local/bin/sdp-run", "/usr/local/bin/sdp-check", "/usr/local/bin/sdpctl", "/usr/local/bin/sdpstat", "/usr/local/lib/libsdp.so",
             "/usr/local/include/sdp.h", "/etc/libsdp.conf", "/etc/modprobe.d/ib_sdp.conf", "/usr/local/share/ib_sdp/installed",
+            *(f"/usr/local/lib/systemd/system/{unit}" for unit in ("sdp-map@.service", "sdpstat.service", "sdpstat.timer")),
             *(f"/usr/local/share/man/man{page[-1]}/{page}" for page in
               ("sdp-run.1", "libsdp.conf.5", "sdp.7", "sdp-check.8", "sdpctl.8", "sdpstat.8")),
             *(f"/usr/local/share/{place}" for tool in ("sdp-run", "sdp-check", "sdpctl", "sdpstat") for place in
