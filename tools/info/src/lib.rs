@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What the module tells its users, as the tools read it: `SDP_INFO` of a socket
+//! Statistics that the module exports to its users, as the tools read them: `SDP_INFO` of a socket
 //! (`include/uapi/sdp.h`), and the counters of `/proc/net/sdpstats`.
 
 mod statistics;
@@ -26,7 +26,7 @@ fn names() -> impl Iterator<Item = &'static str> {
 /// The names of what carries a connection, by number.
 const TRANSPORTS: [&str; 3] = ["none", "rdma", "local"];
 
-/// What one socket's connection has done.
+/// Counters of one socket's connection.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Info {
     transport: u64,
@@ -35,11 +35,11 @@ pub struct Info {
 }
 
 impl Info {
-    /// Asks a socket.
+    /// Reads the statistics of a socket.
     ///
     /// # Errors
     ///
-    /// What getsockopt(2) says: `ENOPROTOOPT` of a socket that is not SDP's.
+    /// Errors are those of getsockopt(2): `ENOPROTOOPT` if the socket is not an SDP socket.
     pub fn of(socket: &impl AsRawFd) -> io::Result<Self> {
         let mut bytes = vec![0u8; 8 * names().count()];
         let mut size = bytes.len() as libc::socklen_t;
@@ -89,7 +89,7 @@ impl Info {
         self.fields().find(|(n, _)| *n == name).map_or(0, |f| f.1)
     }
 
-    /// What is not zero.
+    /// Returns the fields that are not zero, as text.
     pub fn text(&self) -> String {
         let some = self.fields().filter(|(_, n)| *n > 0);
         let some: Vec<_> = some.map(|(name, n)| format!(" {name}:{n}")).collect();

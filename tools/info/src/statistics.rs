@@ -11,7 +11,7 @@ pub struct Counter {
     pub section: Option<String>,
     /// As the file has it, without spaces around it.
     pub name: String,
-    /// What has been counted since the module was loaded, or the file written to.
+    /// Count since the module was loaded, or since a write to the file.
     pub value: u64,
 }
 
@@ -69,8 +69,8 @@ impl Statistics {
         Ok(Statistics(all))
     }
 
-    /// What each counter has gained per second since an earlier reading `seconds` ago. A counter
-    /// that has become smaller was cleared in between.
+    /// Returns each counter's increase per second since a reading `seconds` earlier. A counter that
+    /// has decreased was cleared in between.
     pub fn rates(&self, before: &Statistics, seconds: f64) -> Vec<f64> {
         let gained = |c: &Counter| {
             let old = before

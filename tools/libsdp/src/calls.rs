@@ -9,7 +9,7 @@ use libc::{c_int, sockaddr, socklen_t};
 use sdp_rules::{Mode, Role};
 use std::net::SocketAddr;
 
-/// What holds, if sockets of this program may be SDP.
+/// Returns the settings if sockets of this program may use SDP.
 fn active() -> Option<&'static Settings> {
     settings::known().filter(|s| s.uniform != Some(Mode::Tcp))
 }
@@ -37,7 +37,7 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
     unsafe { real::socket(domain, kind, protocol) }
 }
 
-/// What holds, if what a socket does with an address concerns the rules or the log.
+/// Returns the settings if the rules or the log need the addresses that sockets use.
 fn concerned() -> Option<&'static Settings> {
     active().filter(|s| s.uniform.is_none() || log::wanted(Level::Summary))
 }

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! `libsdp.so`: preloaded into a program, it makes sockets of `IPPROTO_SDP` of the program's TCP
-//! sockets. All else is the kernel's to do: SDP where the peer answers by it, TCP where it does not,
-//! in every call that takes a descriptor.
+//! `libsdp.so` is preloaded into a program and turns the TCP sockets of the program into sockets of
+//! `IPPROTO_SDP`. The kernel does the rest, in every call that takes a descriptor: SDP if the peer
+//! supports it, TCP if not.
 //!
-//! socket(2) is all that needs to be replaced for that (`calls`). Rules of `libsdp.conf` may speak of
-//! addresses and ports, so bind(2), connect(2) and listen(2) tell the kernel what they say, by
-//! `SDP_ROUTE`, before they go on. Nothing is remembered of any descriptor.
+//! Replacing socket(2) suffices for that (`calls`). Rules of `libsdp.conf` may name addresses and
+//! ports, so bind(2), connect(2) and listen(2) first pass the decision of the rules to the kernel
+//! by `SDP_ROUTE`. The library stores nothing about any descriptor.
 //!
 //! # Rules for the code
 //!
-//! The functions that are replaced may be called by a signal handler, by a child between vfork(2) and
-//! execve(2), by other libraries before the constructors have run, and by malloc. So none of them
-//! allocates or locks, and each reaches the C library's own function by a pointer that the constructor
-//! has looked up. Only the constructor, which reads the rules, needs memory. A thread may be cancelled in connect(2), which unwinds it, so the functions are `C-unwind`
-//! and hold nothing then.
+//! A signal handler may call the replaced functions, as may a child between vfork(2) and execve(2),
+//! malloc, and other libraries before the constructors have run. So none of them allocates or
+//! locks, and each reaches the C library's own function by a pointer that the constructor has
+//! looked up. Only the constructor, which reads the rules, needs memory. A thread may be cancelled
+//! in connect(2), which unwinds the stack, so the functions are `C-unwind` and hold no resource
+//! then.
 
 #![warn(unsafe_op_in_unsafe_fn)]
 // The tests look at parts; with the functions themselves in it, the test would preload itself.

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Messages to whom the rules say: a line each, written at once, without memory or locks.
+//! Writes messages to the destination that the rules choose: one line each, at once, without memory
+//! or locks.
 //!
-//! A log file is opened for each message, so that no descriptor of it lies among the program's.
-//! Where it is depends on who runs the program, and nobody else can put a link or a file of theirs
-//! in its way:
+//! A log file is opened for each message, so that the library never holds a descriptor among the
+//! program's own. The path depends on the user that runs the program. No other user can place a
+//! link or a file at that path:
 //!
 //! * root's is in `/var/log`, whatever directory the rules name;
-//! * another user's `NAME` is `/tmp/NAME.UID/log`, `DIR/NAME` is `DIR/NAME.UID/log`. That directory
-//!   has to be the user's and nobody else's;
+//! * another user's `NAME` is `/tmp/NAME.UID/log`, and `DIR/NAME` is `DIR/NAME.UID/log`. The user
+//!   has to own that directory, and no other user may write to it;
 //! * a program with more rights than its caller writes to no file: its messages go to syslog.
 
 use crate::settings::{self, Level, Settings};
@@ -57,7 +58,7 @@ impl Write for Line {
     }
 }
 
-/// Whether messages of a level are written.
+/// Returns true if messages of a level are written.
 pub fn wanted(level: Level) -> bool {
     settings::known().is_some_and(|s| level as u32 >= s.min_level)
 }
@@ -87,7 +88,7 @@ pub fn write(level: Level, message: fmt::Arguments<'_>) {
         _ => to_syslog(settings, level, pid, message),
     };
     if done.is_err() && level == Level::Error {
-        // An error is told somewhere.
+        // Checks that an error is written to some destination.
         if !matches!(settings.destination, Destination::Syslog) {
             let _ = to_syslog(settings, level, pid, message);
         }
@@ -121,7 +122,7 @@ fn to_syslog(
 }
 
 fn to_file(path: &[u8], line: &[u8]) -> sys::Result<()> {
-    // SAFETY: asks for a number.
+    // SAFETY: takes no pointer and cannot fail.
     let user = unsafe { libc::geteuid() };
     let fd = open(path, user)?;
     let done = sys::write(fd, line);
@@ -215,7 +216,7 @@ mod tests {
 
     #[test]
     fn log_files_are_safe() {
-        // SAFETY: asks for a number.
+        // SAFETY: takes no pointer and cannot fail.
         let user = unsafe { libc::geteuid() };
         let dir = place("log");
         let log =
@@ -246,7 +247,7 @@ mod tests {
     #[test]
     fn a_users_log_is_in_a_directory_of_his() {
         let dir = place("user");
-        // SAFETY: asks for a number.
+        // SAFETY: takes no pointer and cannot fail.
         let user = unsafe { libc::geteuid() };
         let name = dir.join("x.log");
         let name = c(&name);

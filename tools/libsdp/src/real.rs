@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The functions that this library replaces, as the C library or the next preloaded library has them.
+//! Pointers to the functions that this library replaces, as the C library or the next preloaded
+//! library defines them.
 
 use crate::sys;
 use libc::{c_int, c_void, sockaddr, socklen_t};
@@ -9,7 +10,7 @@ use std::mem;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-/// What has been looked up of a function, or null.
+/// Address of a function that was looked up, or null.
 type Found = AtomicPtr<c_void>;
 
 fn look_up(found: &Found, name: &CStr) -> *mut c_void {
@@ -28,7 +29,7 @@ macro_rules! next {
             ///
             /// # Safety
             ///
-            /// That of the function.
+            /// The same as for the C library's function.
             #[inline]
             pub unsafe fn $name($($argument: $kind),*) -> c_int {
                 let next = look_up(&looked_up::$name, $text);

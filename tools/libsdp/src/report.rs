@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What has become of listeners and connections, as the kernel tells it, for the log.
+//! Logs the outcome of listeners and connections, as the kernel reports it.
 
 use crate::log;
 use crate::sdp::{choice, Choice, Errno};

@@ -11,7 +11,7 @@ use sdp_rules::Mode;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 
-/// What the module calls the protocol if nobody has said otherwise; asking for it loads the module.
+/// Default number of the protocol in the module. Creating a socket with it loads the module.
 const IPPROTO_SDP: c_int = 257;
 const NUMBER: &CStr = c"/sys/module/ib_sdp/parameters/ipproto";
 const SDP_INFO: c_int = 82;
@@ -19,12 +19,13 @@ const SDP_ROUTE: c_int = 83;
 
 /// The protocol's number, as far as it is known.
 static PROTOCOL: AtomicI32 = AtomicI32::new(IPPROTO_SDP);
-/// There is none: look again before one is asked for, without loading the module.
+/// No such protocol: read the number again before the next socket, without loading the module.
 const NONE: c_int = 0;
 
 static TOLD: AtomicBool = AtomicBool::new(false);
 
-/// What the module says of the number, 0 for none; nothing if it is not loaded.
+/// Returns the protocol number that the module uses, 0 if it has none. `None`: the module is not
+/// loaded.
 fn number() -> Option<c_int> {
     let fd = sys::open(libc::AT_FDCWD, NUMBER, libc::O_RDONLY, 0).ok()?;
     let mut text = [0; 16];
@@ -118,7 +119,7 @@ fn tell(protocol: c_int, number: Option<c_int>, why: c_int) {
     }
 }
 
-/// Tells the kernel what a socket is to be. Fails on sockets of other kinds.
+/// Passes the chosen route of a socket to the kernel. Fails on sockets of other protocols.
 pub fn set_route(fd: c_int, mode: Mode) -> sys::Result {
     let route = match mode {
         Mode::Both => 0,
@@ -128,7 +129,7 @@ pub fn set_route(fd: c_int, mode: Mode) -> sys::Result {
     sys::set_int(fd, libc::IPPROTO_TCP, SDP_ROUTE, route)
 }
 
-/// What a socket of `IPPROTO_SDP` is.
+/// Protocol that a socket of `IPPROTO_SDP` has chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// Nothing is decided.
@@ -140,7 +141,7 @@ pub enum Choice {
     Tcp(Reason),
 }
 
-/// What the kernel calls the reason.
+/// Name of the reason, as the kernel gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reason {
     text: [u8; 24],
@@ -160,7 +161,8 @@ fn word(info: &[u8], n: usize) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// Asks the kernel what has become of a socket; none if it is none of `IPPROTO_SDP`.
+/// Reads from the kernel the choice that a socket has made. `None`: it is not a socket of
+/// `IPPROTO_SDP`.
 pub fn choice(fd: c_int) -> Option<Choice> {
     // struct sdp_info
     let mut info = [0; 18 * 8];

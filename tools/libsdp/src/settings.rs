@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What the environment and the rules' file say, read once.
+//! Settings from the environment and the rules' file, read once.
 //!
 //! A program that got more rights than its caller has (AT_SECURE) takes nothing from the
 //! environment.
@@ -23,7 +23,7 @@ const RULES: &str = match option_env!("SDP_RULES") {
 /// No file of rules is larger.
 const LARGEST: u64 = 1 << 20;
 
-/// How important a message is; those from `min-level` up are written.
+/// Severity of a message. Messages of `min-level` and above are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Level {
@@ -31,13 +31,13 @@ pub enum Level {
     NoMatch = 3,
     /// A rule matches.
     Match = 4,
-    /// What became of each listener and each connection.
+    /// Outcome of each listener and each connection.
     Summary = 7,
     Warning = 8,
     Error = 9,
 }
 
-/// What holds for this program.
+/// Settings of this program.
 pub struct Settings {
     /// The rules that speak of it.
     pub rules: Rules,
@@ -46,15 +46,15 @@ pub struct Settings {
     pub program: Vec<u8>,
     pub destination: Destination,
     pub min_level: u32,
-    /// What all its sockets are, wherever they connect or listen.
+    /// Mode of all its sockets, if it is the same for every address and role.
     pub uniform: Option<Mode>,
-    /// The program has more rights than who called it.
+    /// True if the program has more rights than its caller.
     pub secure: bool,
 }
 
 static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(ptr::null_mut());
 
-/// What was read, if it has been.
+/// Returns the settings, if they have been read.
 pub fn known() -> Option<&'static Settings> {
     // SAFETY: once there they stay.
     unsafe { SETTINGS.load(Acquire).as_ref() }
@@ -82,7 +82,7 @@ fn program() -> Vec<u8> {
 }
 
 fn read() -> (Settings, Option<String>) {
-    // SAFETY: asks for a number.
+    // SAFETY: takes no pointer and cannot fail.
     let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     let variable = |name: &str| (!secure).then(|| std::env::var_os(name)).flatten();
     let program = program();
@@ -142,7 +142,8 @@ fn read() -> (Settings, Option<String>) {
     (settings, problem)
 }
 
-/// Whether LD_PRELOAD finds the library in some directories only.
+/// Returns true if LD_PRELOAD is a relative path, which finds the library from some directories
+/// only.
 fn is_relative(preload: &[u8]) -> bool {
     let mut libraries = preload.split(|&c| matches!(c, b' ' | b':'));
     libraries.any(|l| l.ends_with(b"/libsdp.so") && !l.starts_with(b"/") && !l.starts_with(b"$"))
@@ -183,7 +184,7 @@ fn read_file(path: &OsStr) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// What `LIBSDP_LOG` asks for: `stderr`, `syslog` or a path, and `:LEVEL`.
+/// Parses `LIBSDP_LOG`: `stderr`, `syslog` or a path, then `:LEVEL`.
 fn parse_wish(wish: &[u8]) -> Option<(Destination, u32)> {
     let colon = wish.iter().rposition(|&c| c == b':')?;
     let level = std::str::from_utf8(&wish[colon + 1..]).ok()?.parse().ok()?;

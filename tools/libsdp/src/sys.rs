@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use std::mem;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// What a system call gave: its value, or errno.
+/// Result of a system call: its value, or errno.
 pub type Result<T = c_int> = std::result::Result<T, c_int>;
 
 pub fn errno() -> c_int {
@@ -57,7 +57,7 @@ pub fn socket(family: c_int, kind: c_int, protocol: c_int) -> Result {
 ///
 /// # Safety
 ///
-/// What the caller of bind(2) promises.
+/// The same as for the address of bind(2).
 pub unsafe fn address(from: *const libc::sockaddr, length: libc::socklen_t) -> Option<SocketAddr> {
     let length = length as usize;
     if from.is_null() || length < mem::size_of::<libc::sockaddr_in>() {
@@ -131,7 +131,7 @@ pub fn mkdir(path: &CStr, mode: u32) -> Result {
     unsafe { call!(SYS_mkdirat, libc::AT_FDCWD, path.as_ptr(), mode) }
 }
 
-/// How many bytes were read.
+/// Returns the number of bytes read.
 pub fn read(fd: c_int, to: &mut [u8]) -> Result<usize> {
     // SAFETY: the buffer is as long as it is said to be.
     let n = unsafe { call!(SYS_read, fd, to.as_mut_ptr(), to.len()) };
@@ -184,7 +184,7 @@ pub fn pause(milliseconds: u32) {
         tv_sec: 0,
         tv_nsec: i64::from(milliseconds.min(999)) * 1_000_000,
     };
-    // SAFETY: the time is there; what is left of it is not asked for.
+    // SAFETY: the timespec is valid during the call, and the remaining time may be null.
     let _ = unsafe {
         call!(
             SYS_nanosleep,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The library in a program, on a kernel that has no SDP: the program, which is this test itself,
-//! has TCP, and is told why in one line. What it does where there is SDP is tested in guests.
+//! Tests the library in a program on a kernel without SDP. The program is this test itself. It gets
+//! TCP, and one log line with the reason. Guests test the library with SDP.
 //!
 //! The tests print what cargo's own do.
 
@@ -48,7 +48,7 @@ fn library() -> PathBuf {
     newest.expect("libsdp.so").canonicalize().unwrap()
 }
 
-/// What the program says on standard error, with these variables, beside a file `rules`.
+/// Returns the program's standard error when it runs with these variables and a file `rules`.
 fn said(preload: &str, rules: &str, more: &[(&str, &str)]) -> String {
     let own = std::env::current_exe().unwrap();
     let name = format!("libsdp-preload-{}", std::process::id());
@@ -101,7 +101,7 @@ fn tcp_only() {
     assert_eq!(said(&absolute(), rules, &all), "");
 }
 
-/// All sockets stay TCP, and the mistake is told.
+/// A mistake in the rules leaves all sockets TCP and is logged.
 fn mistake() {
     let rules = "use sdp client * *:*\nuse sdp somebody * *:*\n";
     let found =
@@ -155,7 +155,8 @@ fn connection() {
     assert_eq!(err, "");
 }
 
-/// Twice, from two places; and one that is not there, of which the dynamic linker tells.
+/// The library is loaded twice from two places, and a missing one is reported by the dynamic
+/// linker.
 fn others() {
     let twice = format!("{}:./libsdp.so", absolute());
     let err = said(&twice, QUIET, &[]);

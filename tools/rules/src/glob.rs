@@ -8,7 +8,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob(Vec<u8>);
 
-/// What one step of a pattern allows a byte to be.
+/// Set of bytes that one element of a pattern matches.
 enum Step {
     /// It may, and the pattern goes on so many bytes later.
     Yes(usize),
@@ -33,7 +33,8 @@ impl Glob {
         &self.0
     }
 
-    /// Whether the whole name fits. Takes time in proportion to both lengths at most.
+    /// Returns true if the whole name matches. Takes time proportional to the product of both
+    /// lengths at most.
     pub fn matches(&self, name: &[u8]) -> bool {
         let pattern = &self.0;
         let (mut p, mut n) = (0, 0);
@@ -69,7 +70,7 @@ impl Glob {
     }
 }
 
-/// Whether a byte fits the first element of a pattern that does not begin with a star.
+/// Returns true if a byte matches the first element of a pattern that does not begin with a star.
 fn step(pattern: &[u8], byte: u8) -> Step {
     match pattern {
         [] => Step::No,
@@ -88,7 +89,7 @@ fn step(pattern: &[u8], byte: u8) -> Step {
     }
 }
 
-/// Whether a byte is in the set that begins after a `[`, and the set's length with its `]`.
+/// Returns whether a byte is in the set that begins after a `[`, and the set's length with its `]`.
 fn set(rest: &[u8], byte: u8) -> Option<(bool, usize)> {
     let mut at = 0;
     let negated = matches!(rest.first(), Some(b'!' | b'^'));

@@ -2,9 +2,9 @@
 
 //! The rules of `libsdp.conf`: reading them, and what they say of a socket.
 //!
-//! [`parse()`] gives either all [`Rules`] of a file or all its [`Problem`]s, never some of the rules.
-//! [`Rules::decide`] finds the first rule that speaks of a program, a [`Role`], an address and a
-//! port.
+//! [`parse()`] returns either all [`Rules`] of a file or all its [`Problem`]s, never a part of the
+//! rules. [`Rules::decide`] finds the first rule that matches a program, a [`Role`], an address and
+//! a port.
 
 mod glob;
 mod net;
@@ -17,7 +17,7 @@ pub use parse::{parse, Problem, MAX_PROBLEMS};
 use std::fmt;
 use std::net::IpAddr;
 
-/// What a socket may use.
+/// Protocols that a socket may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// TCP only.
@@ -31,9 +31,9 @@ pub enum Mode {
 /// Which end of connections a rule speaks of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Who listens; rules see the address of its bind(2).
+    /// A listener; rules match the address of its bind(2).
     Server,
-    /// Who connects; rules see the address of its connect(2).
+    /// A client; rules match the address of its connect(2).
     Client,
 }
 
@@ -58,7 +58,7 @@ pub enum Destination {
     File(Vec<u8>),
 }
 
-/// What `log` statements say, each for itself where the file has it.
+/// Values of the `log` statements. `None`: the file has no such statement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
     pub destination: Option<Destination>,
@@ -75,7 +75,7 @@ pub struct Rules {
     pub rules: Vec<Rule>,
 }
 
-/// What the rules say of a socket.
+/// Decision of the rules for a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict<'a> {
     pub mode: Mode,
@@ -100,7 +100,7 @@ impl Rules {
         }
     }
 
-    /// What holds for a program that binds to, or connects to, an address.
+    /// Returns the decision for a program that binds to, or connects to, an address.
     pub fn decide(&self, program: &[u8], role: Role, address: IpAddr, port: u16) -> Verdict<'_> {
         let rule = self.rules.iter().find(|r| {
             r.role == role
@@ -120,8 +120,8 @@ impl Rules {
         self
     }
 
-    /// What all sockets of a program are, if that depends neither on the role nor on addresses. May
-    /// miss it where several rules say so together.
+    /// Returns the mode of all sockets of a program, if it depends neither on the role nor on
+    /// addresses. May return `None` where only several rules together have that effect.
     pub fn uniform(&self, program: &[u8]) -> Option<Mode> {
         let server = self.uniform_in(program, Role::Server)?;
         (self.uniform_in(program, Role::Client)? == server).then_some(server)
@@ -150,7 +150,8 @@ impl Rules {
 }
 
 impl Rule {
-    /// Whether this one matches whatever the other one matches. May say no where globs overlap.
+    /// Returns true if this rule matches every socket that the other one matches. May return false
+    /// where globs overlap.
     fn covers(&self, other: &Rule) -> bool {
         self.role == other.role
             && (self.program.is_any() || self.program == other.program)

@@ -26,7 +26,8 @@ fn head6(address: Ipv6Addr, prefix: u8) -> u128 {
 }
 
 impl Network {
-    /// Whether an address is one of them. IPv4 addresses that are written as IPv6 count as IPv4.
+    /// Returns true if the network contains an address. IPv4 addresses written as IPv6 count as
+    /// IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (*self, address.to_canonical()) {
             (Network::Any, _) => true,
@@ -40,7 +41,7 @@ impl Network {
         }
     }
 
-    /// Whether all addresses of the other are addresses of this one.
+    /// Returns true if this network contains all addresses of the other.
     pub fn covers(&self, other: &Network) -> bool {
         match (*self, *other) {
             (Network::Any, _) => true,

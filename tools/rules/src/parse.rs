@@ -16,16 +16,16 @@ use crate::{Destination, Glob, Log, Mode, Network, Ports, Role, Rule, Rules};
 use std::fmt;
 use std::net::IpAddr;
 
-/// What is wrong at a place of the text.
+/// Error at a place of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// From 1.
     pub line: u32,
     /// In characters, from 1.
     pub column: u32,
-    /// What could have been there.
+    /// Text that would have been valid there.
     pub expected: &'static str,
-    /// What is there; nothing at the end of a line.
+    /// Text that is there; empty at the end of a line.
     pub found: String,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// So many problems of a file are told.
+/// Maximum number of problems reported for a file.
 pub const MAX_PROBLEMS: usize = 20;
 /// A word is quoted to this length.
 const QUOTED: usize = 40;
@@ -133,7 +133,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// What is before and after the last `mark`.
+    /// Splits at the last `mark`.
     fn split_last(&self, mark: u8) -> Option<(Piece<'a>, Piece<'a>)> {
         let place = self.text.iter().rposition(|&c| c == mark)?;
         let before = Piece {
@@ -161,7 +161,7 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// What is left of a line.
+/// Unparsed rest of a line.
 struct Line<'a> {
     text: &'a [u8],
     at: usize,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What holds for any text, any pattern and any rule.
+//! Properties of all texts, patterns and rules.
 
 use proptest::prelude::*;
 use sdp_rules::{parse, Glob, Mode, Network, Ports, Role, Rule, Rules, MAX_PROBLEMS};
@@ -73,7 +73,7 @@ fn near_line() -> impl Strategy<Value = String> {
     proptest::collection::vec(word, 0..8).prop_map(|w| w.join(" "))
 }
 
-/// What the C library says.
+/// Result of the C library's fnmatch(3).
 fn fnmatch(pattern: &[u8], name: &[u8]) -> bool {
     let (p, n) = (CString::new(pattern).unwrap(), CString::new(name).unwrap());
     // SAFETY: both strings end with a zero.
@@ -121,7 +121,7 @@ proptest! {
         Glob::new(&pattern).matches(&name);
     }
 
-    /// What a rule that covers another leaves to it is nothing.
+    /// A rule that is covered by another one never decides.
     #[test]
     fn hidden_rules_never_decide(
         rules in proptest::collection::vec(rule(), 1..6), role in 0..2, a in address(), port: u16, program in "[ab]{0,3}",

@@ -20,11 +20,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs,
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What the whole may take: a lost host is noticed long before.
+/// Time limit of the whole run. A lost host is noticed long before.
 const WHOLE: Duration = Duration::from_secs(3600);
 /// For how long the other host does what is not a trial.
 pub const ANSWER: Duration = Duration::from_secs(60);
-/// How much longer than its time a trial may take.
+/// Time that a trial may take beyond the requested duration.
 const GRACE: Duration = Duration::from_secs(90);
 /// The trials share the time: these are the parts of each of them.
 const PARTS: u32 = 24;
@@ -63,7 +63,7 @@ pub struct Client<'a> {
     /// The other host, and one part of the time.
     pub to: SocketAddr,
     pub part: Duration,
-    /// Of this host and the other one.
+    /// Value of `zcopy_ways` at this host and at the other one.
     ways: [Option<u64>; 2],
 }
 
@@ -84,7 +84,7 @@ fn source(host: &str) -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip().to_canonical())
 }
 
-/// What a host is, or its log, and what is wrong with it.
+/// Adds the facts about one host, or its log, and the checks on them to the report.
 fn tell(report: &Mutex<Report>, heading: &str, name: &str, facts: &Facts) {
     let mut report = lock(report);
     report.heading(&format!("{heading} {name}"));
@@ -101,7 +101,7 @@ fn tell(report: &Mutex<Report>, heading: &str, name: &str, facts: &Facts) {
 pub fn run(options: &Options, report: &Mutex<Report>) -> Outcome<()> {
     log::ask();
     let done = all(options, report);
-    // whatever came of it: the log may tell why
+    // also after an error: the log may contain the cause
     tell(report, LOG, "here", &log::find(options.names));
     done
 }
@@ -131,7 +131,7 @@ fn all(options: &Options, report: &Mutex<Report>) -> Outcome<()> {
     };
     here.iter().for_each(|here| hide(here.to_string()));
     let counters = Counters::now();
-    // whatever the other host says, this one's part is told
+    // the facts about this host go into the report even if the other host does not reply
     let ours = Facts::find(here, options.names, !options.no_perftest);
     tell(report, HOST, "here", &ours);
     let stream = stream?;
@@ -167,8 +167,8 @@ impl Client<'_> {
         lock(self.report).check(check);
     }
 
-    /// One trial: what the sender and the receiver have counted. The first error is of the trial, the
-    /// second one of the control connection, after which there is none.
+    /// Runs one trial. Returns the numbers of the sender and of the receiver. The inner error
+    /// belongs to the trial. The outer error belongs to the control connection and ends the run.
     pub fn trial(
         &mut self,
         path: Path,
@@ -224,7 +224,7 @@ impl Client<'_> {
     /// Tries all paths; whether SDP connects at all.
     fn paths(&mut self, ours: &Facts, theirs: &Facts) -> Outcome<bool> {
         let both = [true, false].as_slice();
-        // the first one is the smallest: it tells whether there is a way at all
+        // the smallest size comes first: its success shows that a path exists at all
         let plan = [
             (Path::HalfClose, "half close", both, 0),
             (Path::Copied, "copied", both, 2),

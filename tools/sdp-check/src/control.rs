@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// What this line of versions says first. The number changes with what is said.
+/// Greeting of this version of the control protocol. Its number changes with the protocol.
 pub const GREETING: &str = "sdp-check 2";
 /// Bytes of a line at most.
 const LONGEST: u64 = 4000;
@@ -19,11 +19,11 @@ pub struct Control {
     reader: BufReader<TcpStream>,
     /// When the other end may say no more.
     until: Instant,
-    /// What it has said last of all in a trial, while something else was expected.
+    /// Last error line of the other end, received while another line was expected.
     failure: Option<String>,
 }
 
-/// What the other end did not do right, in words.
+/// Result of a step of the control protocol; the error describes the fault of the other end.
 pub type Result<T> = std::result::Result<T, String>;
 
 impl Control {
@@ -100,7 +100,8 @@ impl Control {
         Ok(line)
     }
 
-    /// The next line, which begins with that word; the rest of it. `failed` has the other end's words.
+    /// Receives the next line, which must begin with `word`, and returns the rest of it. A line
+    /// `failed` becomes an error with the other end's text.
     pub fn expect(&mut self, word: &str, time: Duration) -> Result<String> {
         let line = self.line(time)?;
         let (first, rest) = line.split_once(' ').unwrap_or((&line, ""));
@@ -122,7 +123,7 @@ impl Control {
         self.failure = None;
     }
 
-    /// Tells the other end how a trial has ended here, and is told how it has ended there.
+    /// Sends the result of a trial at this end and receives the other end's.
     pub fn end(&mut self, mine: &Result<Numbers>, time: Duration) -> Result<Numbers> {
         match mine {
             Ok(numbers) => self.say(&format!("done {}", numbers.to_line()))?,
@@ -161,7 +162,7 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(20);
 
-    /// What a client makes of a server that says this.
+    /// Runs a client against a server that sends `said`.
     fn against(said: &'static [u8], then: impl Fn(Result<Control>)) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();

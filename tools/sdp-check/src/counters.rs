@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What `/proc/net/sdpstats`, and the counters of RDMA devices, have gained since the beginning.
+//! Increments of `/proc/net/sdpstats` and of the counters of RDMA devices since the start.
 
 use crate::devices;
 use crate::verdict::Check;
@@ -26,7 +26,7 @@ impl Counters {
         }
     }
 
-    /// Of the module, then of the devices.
+    /// Returns the increments of the module's counters, then those of the devices.
     pub fn gained(&self) -> Vec<(String, u64)> {
         let mut all = gained(&self.module, &read());
         for (name, n) in devices::counters(devices::CLASS.as_ref()) {
@@ -56,7 +56,7 @@ fn name(c: &Counter) -> String {
     }
 }
 
-/// Whether what was gained tells of connections that were lost by a fault.
+/// Checks the increments for connections that were lost by a fault.
 pub fn faults(name: &str, gained: &[(String, u64)]) -> Check {
     let bad = [
         "aborted",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! RDMA devices: what sysfs tells, and `ibv_devinfo` of their limits, where it is installed.
+//! Describes RDMA devices from sysfs, and their limits from `ibv_devinfo` where it is installed.
 
 use crate::perftest::{self, Gid};
 use crate::verdict::{Check, Verdict};
@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What tells one adapter from all others: only for reports with names.
+/// Properties that identify one adapter. They appear only in reports with names.
 const PRIVATE: [&str; 6] = ["guid", "GID[", "lid:", "gid", "serial", "node_desc"];
 
 #[derive(Debug, Default)]
@@ -123,7 +123,8 @@ impl Found {
         });
     }
 
-    /// How many GIDs of which kind a port has; and whether one is the address's.
+    /// Describes the number and kinds of a port's GIDs, and whether one of them belongs to the
+    /// address.
     fn gids(
         &mut self,
         device: &str,
@@ -166,8 +167,8 @@ impl Found {
     }
 }
 
-/// Where the adapter is: what it is, how fast its slot is, whether it is part of another one, and whether an IOMMU
-/// stands before memory.
+/// Describes the bus of the adapter: model, speed of its slot, whether it is a virtual function,
+/// and whether an IOMMU translates its accesses.
 fn bus(dir: &Path) -> String {
     let file = |file: &str| line(dir.join("device").join(file)).unwrap_or("-".into());
     let domain = line(dir.join("device/iommu_group/type"));
@@ -184,7 +185,7 @@ fn bus(dir: &Path) -> String {
     )
 }
 
-/// What the devices and their ports have counted, by `DEVICE/PORT COUNTER`.
+/// Returns the counters of the devices and their ports, by `DEVICE/PORT COUNTER`.
 pub fn counters(class: &Path) -> Vec<(String, u64)> {
     let mut all = vec![];
     for device in entries(class) {
@@ -230,7 +231,7 @@ fn failed(shown: &str) -> Vec<Check> {
         .collect()
 }
 
-/// What `ibv_devinfo` says, or why it does not.
+/// Returns the output of `ibv_devinfo`, or the reason why there is none.
 fn limits(names: bool) -> Result<Vec<String>, String> {
     let Some(program) = perftest::find("ibv_devinfo") else {
         return Err("ibv_devinfo is not installed (package ibverbs-utils)".into());
@@ -248,7 +249,7 @@ fn limits(names: bool) -> Result<Vec<String>, String> {
     }
 }
 
-/// The lines that may be told.
+/// Returns the lines that may appear in the report.
 fn telling(text: &str, names: bool) -> Vec<String> {
     let private = |l: &&str| names || !PRIVATE.iter().any(|p| l.trim_start().contains(p));
     let lines = text.lines().filter(|l| !l.trim().is_empty());

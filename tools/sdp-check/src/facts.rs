@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What each host tells of itself, here and over the control connection.
+//! Facts that each host reports about itself, locally and over the control connection.
 
 use crate::control::Control;
 use crate::perftest::Gid;
@@ -12,16 +12,16 @@ pub struct Facts {
     /// Lines for the report.
     pub text: Vec<String>,
     pub checks: Vec<Check>,
-    /// Whether there are sockets of SDP.
+    /// True if SDP sockets can be created.
     pub sdp: bool,
-    /// Of the network device that has the address; 0 if there is none.
+    /// MTU of the network device that has the address; 0 if there is none.
     pub mtu: u32,
     /// The parameter.
     pub zcopy_ways: Option<u64>,
     /// Which programs of perftest there are.
     pub perftest: Vec<String>,
     pub kernel: String,
-    /// Of the address; the other end is not told.
+    /// GID of the address. It is not sent to the other end.
     pub gid: Option<Gid>,
 }
 
@@ -82,7 +82,7 @@ impl Facts {
     }
 }
 
-/// What both hosts must have alike.
+/// Checks that both hosts have the same MTU.
 pub fn mtu(here: u32, there: u32) -> Check {
     let name = "MTU of both hosts";
     match (here, there) {

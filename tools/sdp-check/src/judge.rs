@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What the numbers of both ends say of a path: that the bytes were right is not enough, SDP's
-//! counters have to tell that they went by it.
+//! Judges a path by the numbers of both ends. Correct bytes are not enough: SDP's counters have to
+//! prove that the bytes took this path.
 
 use crate::numbers::Numbers;
 use crate::path::Path;
@@ -56,7 +56,7 @@ fn why_copied(both: [&Numbers; 2], way: u64, ways: [Option<u64>; 2]) -> (String,
     )
 }
 
-/// Whether the bytes of an end went by TCP.
+/// Returns true if the bytes of an end went by TCP.
 pub fn is_tcp(numbers: &Numbers) -> bool {
     numbers.get("sdp") == 0
 }
@@ -82,7 +82,7 @@ pub fn by_tcp(name: &str, gained: &[(String, u64)]) -> Check {
     Check::fail(name, found).because(cause, remedy)
 }
 
-/// What is wrong with the transport, whatever the path.
+/// Returns the fault, cause and remedy if the transport is wrong, independent of the path.
 fn transport(path: Path, numbers: &Numbers) -> Option<(String, String, String)> {
     if path == Path::Fallback {
         return (!is_tcp(numbers)).then(|| {

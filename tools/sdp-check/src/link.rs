@@ -65,7 +65,8 @@ fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
 
 fn mtu(name: &str) -> Option<u32> {
     let socket = sock::new(Kind::Tcp, Ipv4Addr::LOCALHOST.into()).ok()?;
-    // SAFETY: a structure of numbers; the call reads the name, which ends with 0, and fills the rest.
+    // SAFETY: `ifreq` consists of numbers. The call reads the name, which ends with 0, and fills
+    // the rest.
     unsafe {
         let mut request: libc::ifreq = std::mem::zeroed();
         let room = request.ifr_name.len() - 1;

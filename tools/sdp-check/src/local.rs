@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What this host is, and what is wrong with it before a byte is sent.
+//! Describes this host and finds its faults before a byte is sent.
 
 use crate::devices::{self, line};
 use crate::facts::Facts;
@@ -12,7 +12,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::UNIX_EPOCH;
 
-/// What SDP is built upon, and drivers of adapters.
+/// Modules that SDP depends on, and drivers of adapters.
 const RDMA_MODULES: [&str; 18] = [
     "ib_core",
     "ib_cm",
@@ -35,7 +35,7 @@ const RDMA_MODULES: [&str; 18] = [
 ];
 
 impl Facts {
-    /// Of this host, whose end of the control connection has that address.
+    /// Collects the facts about this host. `address` is its end of the control connection.
     pub fn find(address: Option<IpAddr>, names: bool, with_perftest: bool) -> Self {
         let mut facts = Facts {
             kernel: line("/proc/sys/kernel/osrelease").unwrap_or_default(),
@@ -173,7 +173,8 @@ impl Facts {
         });
     }
 
-    /// What zero copy may pin: four pieces of a call are under way at a time.
+    /// Checks the limit of memory that zero copy may pin: four blocks of a call are in flight at a
+    /// time.
     fn memory(&mut self) {
         // SAFETY: a structure of numbers, which the call fills; and a number.
         let (limit, root) = unsafe {
@@ -199,7 +200,8 @@ fn kernel(release: &str) -> String {
     )
 }
 
-/// What of the kernel's command line is about memory and DMA: the rest may have names.
+/// Returns the options of the kernel's command line that concern memory and DMA. The others may
+/// contain names.
 fn boot() -> String {
     let all = line("/proc/cmdline").unwrap_or_default();
     let about = [
@@ -222,7 +224,7 @@ fn boot() -> String {
     }
 }
 
-/// What figures depend on.
+/// Describes the processors, because figures depend on them.
 fn processors() -> String {
     let count = std::thread::available_parallelism().map_or(0, |n| n.get());
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -239,7 +241,7 @@ fn processors() -> String {
     format!("{count} processors, load {load}, governor {governor}, {memory} MiB of memory")
 }
 
-/// What the linker calls a build: an ELF note has three words and "GNU" before it.
+/// Returns the build ID of an ELF note: it follows three words and the name "GNU".
 fn build_id(note: &[u8]) -> Option<String> {
     let id = note.get(16..).filter(|id| !id.is_empty())?;
     let bytes: Vec<_> = id.iter().map(|byte| format!("{byte:02x}")).collect();

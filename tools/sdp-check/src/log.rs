@@ -13,16 +13,17 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Where lines for debugging are asked for.
+/// File that switches dynamic debug messages on and off.
 const CONTROL: &str = "/proc/dynamic_debug/control";
-/// Whether they were asked for by this program.
+/// True if this program has switched debug messages on.
 static ASKED: AtomicBool = AtomicBool::new(false);
 /// Lines of the report at most: the last ones.
 const MOST: usize = 200;
 /// Records within which a report of the kernel has its call trace.
 const TRACE: usize = 100;
 
-/// Has the module tell why connections fail until [`quiet`], where this may be asked for.
+/// Switches on the module's debug messages about failed connections until [`quiet`], if the caller
+/// has the right to.
 pub fn ask() {
     // which has the kernel load it
     let _ = sock::new(Kind::Sdp, Ipv4Addr::UNSPECIFIED.into());
@@ -40,7 +41,7 @@ pub fn quiet() {
     }
 }
 
-/// What it says up to now, for the report, and the verdict.
+/// Returns the module's log lines so far, for the report and the verdict.
 pub fn find(names: bool) -> Facts {
     let mut facts = Facts::default();
     let Some(records) = read() else {
@@ -92,7 +93,8 @@ fn parse(record: &str) -> Option<Record> {
     Some((time, text.lines().next()?.to_string()))
 }
 
-/// What lines have in them that are for the report: also the names of devices, and of their drivers.
+/// Returns the words by which a log line is selected for the report: also the names of devices and
+/// of their drivers.
 fn words(class: &Path) -> Vec<String> {
     let always = [
         "ib_sdp",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What an end has counted of a trial, as `NAME=NUMBER` words of the control connection.
+//! Counters of one end of a trial, sent as `NAME=NUMBER` words over the control connection.
 
 use sdp_info::Info;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Numbers(BTreeMap<String, u64>);
 
-/// What of an answer is looked at.
+/// Maximum number of words parsed in a reply.
 const MOST: usize = 64;
 
 impl Numbers {
@@ -21,8 +21,8 @@ impl Numbers {
         self
     }
 
-    /// With what SDP_INFO tells: what carries the connection, in the beginning, and what it has counted
-    /// in the end. Without SDP there is no `sdp`.
+    /// Adds SDP_INFO: the transport, read at the beginning, and the counters, read at the end.
+    /// Without SDP there is no `sdp`.
     pub fn with_info(self, begun: Option<&Info>, ended: Option<&Info>) -> Self {
         let (Some(begun), Some(ended)) = (begun, ended) else {
             return self;
@@ -35,7 +35,7 @@ impl Numbers {
         ended.fields().fold(all, |all, (name, n)| all.with(name, n))
     }
 
-    /// 0 if it was not told.
+    /// Returns 0 if the number was not sent.
     pub fn get(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or(0)
     }

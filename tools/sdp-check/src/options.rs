@@ -5,7 +5,7 @@
 use clap::{Parser, ValueHint};
 use std::path::PathBuf;
 
-/// The TCP port of `--serve`, unless told.
+/// Default TCP port of `--serve`.
 pub const PORT: u16 = 18515;
 /// For how long the paths are tried at most, in seconds: one client keeps others out so long.
 pub const MOST_SECONDS: u64 = 600;
@@ -43,7 +43,7 @@ pub struct Options {
     #[arg(short, long, value_name = "FILE", default_value = "sdp-check.txt", conflicts_with = "serve",
           value_hint = ValueHint::FilePath)]
     pub report: PathBuf,
-    /// Let the report have names of hosts, addresses and GUIDs; those of a server need it there, too
+    /// Keep names of hosts, addresses and GUIDs in the report; give the option to the server, too, for its own
     #[arg(long)]
     pub names: bool,
     /// Print JSON: one object at the end

@@ -66,7 +66,7 @@ impl Path {
         Self::ALL.iter().find(|(n, _)| *n == name).map(|p| p.1)
     }
 
-    /// What the server listens with, and the client connects with.
+    /// Returns the kinds of sockets that the server listens with and the client connects with.
     pub fn kinds(self) -> (Kind, Kind) {
         match self {
             Path::Either => (Kind::Either, Kind::Either),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What both ends do to try a path: one sends, the other receives and checks each byte. What is
-//! needed of timing is seen in SDP_INFO, so that the path is taken on slow and fast adapters.
+//! Steps of both ends on each path: one end sends, the other receives and checks each byte.
+//! SDP_INFO replaces fixed delays, so that slow and fast adapters take the same path.
 
 use crate::numbers::Numbers;
 use crate::path::Path;
@@ -17,7 +17,8 @@ const THERE: usize = 300_000;
 const BACK: usize = 200_000;
 
 impl Trial<'_> {
-    /// One end. What carries the connection is asked in the beginning, as nothing does in the end.
+    /// Runs one end. It reads the transport at the beginning, because a closed connection no longer
+    /// has one.
     pub fn run(mut self, sends: bool) -> Result<Numbers> {
         let begun = self.data().info().ok();
         let numbers = match sends {

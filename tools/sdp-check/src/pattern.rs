@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The bytes that are sent: each word tells its place in the stream, so that bytes which are lost,
-//! doubled or exchanged do not pass for right ones.
+//! Test pattern: each word encodes its offset in the stream, so that lost, duplicated and exchanged
+//! bytes are detected.
 
 /// The word at a multiple of eight bytes (the finalizer of splitmix64).
 fn word(place: u64) -> u64 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! perftest, which tells what the adapter does without SDP: `ib_send_bw` and `ib_send_lat`, where
-//! both hosts have them.
+//! Measures the adapter without SDP by perftest's `ib_send_bw` and `ib_send_lat`, where both hosts
+//! have them.
 
 use std::io::Read;
 use std::net::{IpAddr, TcpListener};
@@ -59,7 +59,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
     all.find(|p| p.is_file())
 }
 
-/// What both ends of a measurement are told.
+/// Parameters of a measurement, the same at both ends.
 #[derive(Clone, Copy)]
 pub struct Job {
     pub test: Test,
@@ -75,8 +75,8 @@ pub struct Job {
 pub struct Running(Child);
 
 impl Running {
-    /// Starts a server, or the client of a server. `gid` is the device's to use; without one (InfiniBand) rdma_cm
-    /// finds it.
+    /// Starts a server, or the client of a server. `gid` selects the entry of the device's GID
+    /// table. Without it (InfiniBand) rdma_cm finds the path.
     pub fn start(job: &Job, gid: Option<&Gid>, to: Option<IpAddr>) -> Result<Self, String> {
         let program = job.test.program();
         let path = find(program).ok_or_else(|| format!("{program} is not installed"))?;
@@ -122,7 +122,8 @@ impl Running {
         Ok(running)
     }
 
-    /// What it prints, if it ends well within that time. It prints less than a pipe holds.
+    /// Returns the output if the program ends successfully within `time`. The output is smaller
+    /// than a pipe's buffer.
     pub fn output(&mut self, time: Duration) -> Result<String, String> {
         let end = Instant::now() + time;
         let status = loop {
@@ -158,7 +159,7 @@ impl Drop for Running {
     }
 }
 
-/// Whether somebody listens at a TCP port of this network namespace.
+/// Returns true if a socket listens at a TCP port of this network namespace.
 fn listens(port: u16) -> bool {
     let files =
         ["tcp", "tcp6"].map(|f| std::fs::read_to_string(format!("/proc/thread-self/net/{f}")));
@@ -179,7 +180,8 @@ pub fn free_port(at: IpAddr) -> Option<u16> {
     listener.local_addr().ok().map(|a| a.port())
 }
 
-/// What a program that failed says of it: the status of a work request, or else its last line that is no count.
+/// Returns the error text of a failed program: the status of a work request, or else its last line
+/// that is not a counter.
 fn complaint(text: &str) -> String {
     let lines = || text.lines().map(str::trim).filter(|l| !l.is_empty());
     let status = lines().find(|l| l.starts_with("Failed status"));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The report: each check on the terminal as it is made, and all of it in a file, which is as far as
-//! the program came if it is interrupted.
+//! Writes each check to the terminal when it is made, and the whole report to a file. After an
+//! interruption the file holds the checks made so far.
 
 use crate::verdict::{without, Check, Verdict};
 use serde_json::{json, Value};
@@ -52,7 +52,7 @@ impl Report {
         Ok(report)
     }
 
-    /// What the file must not have from now on.
+    /// Adds a name that must not appear in the file from now on.
     pub fn hide(&mut self, name: String) {
         // a longer name first, which may have a shorter one in it
         self.private.push(name);
@@ -93,7 +93,7 @@ impl Report {
         }
     }
 
-    /// How it ended, and whether nothing failed.
+    /// Ends the report. Returns true if no check failed.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! `sdp-check --serve`. Whoever reaches its port is not trusted: there is one client at a time, for a
-//! bounded time, and all that a client chooses is from a list.
+//! `sdp-check --serve`. Clients are not trusted: the server serves one at a time, for a bounded
+//! time, and each choice of a client is from a fixed list.
 
 use crate::control::Control;
 use crate::counters::Counters;
@@ -19,16 +19,16 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a client may take beyond the time of the paths, for all else.
+/// Time that a client may take besides the paths.
 const BESIDES: Duration = Duration::from_secs(300);
 /// For how long a client may say nothing.
 const IDLE: Duration = Duration::from_secs(120);
-/// How much longer than a client asks for a trial may take.
+/// Time that a trial may take beyond the duration that the client requests.
 const GRACE: Duration = Duration::from_secs(90);
 
 type Result<T> = std::result::Result<T, String>;
 
-/// What of the options a session needs.
+/// Options that a session needs.
 #[derive(Clone, Copy)]
 struct Settings {
     names: bool,
@@ -225,7 +225,7 @@ impl Session {
     }
 }
 
-/// Milliseconds that a client asks for, within what it may.
+/// Parses the milliseconds that a client requests, and bounds them.
 fn duration(text: &str) -> Result<Duration> {
     let asked = text.parse().map_err(|_| "a time that is no number")?;
     Ok(Duration::from_millis(asked).min(Duration::from_secs(MOST_SECONDS / 6)))

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 extern "C" fn nothing(_: i32) {}
 
-/// Interrupts calls of the thread that has made it, from when the socket has sent a SrcAvail, or has
-/// not for two seconds, until it is dropped.
+/// Interrupts system calls of the thread that created it. It begins when the socket has sent a
+/// SrcAvail, or after two seconds, and stops when it is dropped.
 pub struct Interrupter {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -50,7 +50,7 @@ impl Interrupter {
     }
 }
 
-/// How many SrcAvail a socket has sent.
+/// Returns the number of SrcAvail messages that a socket has sent.
 fn adverts(fd: RawFd) -> u64 {
     // SAFETY: the socket outlives the Interrupter, which borrows nothing beyond its thread's end.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
@@ -66,8 +66,8 @@ impl Drop for Interrupter {
     }
 }
 
-/// Has SIGINT, SIGTERM and SIGHUP call `then` with their number, in a thread of its own. To be called
-/// before there are other threads, which inherit that these signals are not theirs.
+/// Starts a thread that calls `then` with the number of each SIGINT, SIGTERM and SIGHUP. Call it
+/// before other threads start, because they inherit the blocked signals.
 pub fn on_end(then: impl Fn(i32) + Send + 'static) {
     // SAFETY: a set of the caller's; the calls fill it and read it.
     let set = unsafe {

@@ -14,11 +14,11 @@ const AF_INET_SDP: i32 = 27;
 const AF_INET6_SDP: i32 = 28;
 pub const IPPROTO_SDP: i32 = 257;
 const SDP_ZCOPY_THRESH: i32 = 80;
-/// For how long a call may wait without a byte that moves: the adapter repeats for some seconds what
-/// is lost, and SDP takes back after one what nobody reads.
+/// Time that a call may wait without progress. An adapter retransmits for some seconds, and SDP
+/// takes an unread advert back after one second.
 pub const STALL: Duration = Duration::from_secs(30);
 
-/// What a socket is asked to be.
+/// Kind of socket to create.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// Families 27 and 28: SDP alone.
@@ -28,7 +28,7 @@ pub enum Kind {
     Tcp,
 }
 
-/// What a system call says.
+/// Converts the result of a system call.
 pub fn checked(result: i32) -> io::Result<i32> {
     if result < 0 {
         Err(io::Error::last_os_error())
@@ -37,7 +37,7 @@ pub fn checked(result: i32) -> io::Result<i32> {
     }
 }
 
-/// The number of `IPPROTO_SDP`, which the module may have been told; 0 is none.
+/// Returns the number of `IPPROTO_SDP`, a module parameter; 0 if there is none.
 fn protocol() -> i32 {
     let told = fs::read_to_string("/sys/module/ib_sdp/parameters/ipproto");
     let told = told.ok().and_then(|t| t.trim().parse().ok());
@@ -72,7 +72,7 @@ fn set<T>(fd: &OwnedFd, level: i32, option: i32, value: &T) -> io::Result<()> {
     checked(unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, value, size) }).map(drop)
 }
 
-/// Whether two addresses are the same host's, for an IPv4 one that came as IPv6 as well.
+/// Returns true if both addresses are of the same host. An IPv4 address may be written as IPv6.
 pub fn same_host(a: IpAddr, b: IpAddr) -> bool {
     a.to_canonical() == b.to_canonical()
 }
@@ -202,7 +202,7 @@ impl Data {
         checked(unsafe { libc::shutdown(self.fd(), libc::SHUT_WR) }).map(drop)
     }
 
-    /// Whether the next byte is the one behind an urgent byte.
+    /// Returns true if the next byte follows an urgent byte (SIOCATMARK).
     pub fn at_mark(&self) -> io::Result<bool> {
         const SIOCATMARK: libc::Ioctl = 0x8905;
         let mut is: i32 = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! How fast SDP is, beside TCP and raw verbs.
+//! Measures the speed of SDP next to TCP and raw verbs.
 
 use crate::client::{Client, Outcome, ANSWER};
 use crate::facts::Facts;
@@ -11,20 +11,21 @@ use crate::perftest::{self, Job, Running, Test};
 use crate::verdict::{clean, Check, Verdict};
 use std::time::Duration;
 
-/// What raw verbs may take longer than SDP did.
+/// Time that raw verbs may take beyond the time of SDP.
 const GRACE: Duration = Duration::from_secs(90);
 
 /// The part of raw verbs' throughput, or of their speed in latency, below which something is wrong;
 /// and below which it is worth a look.
 const BROKEN: f64 = 0.1;
 const SLOW: f64 = 0.5;
-/// How often what looks slow is measured in all. SDP and verbs are measured one after the other, and a busy host
-/// has times of its own for each; what is wrong with SDP is so each time.
+/// Maximum number of measurements of a result that looks slow. SDP and verbs are measured one after
+/// the other, and load on the host affects each differently. A fault of SDP shows in each
+/// measurement.
 const TRIES: u32 = 3;
 
 /// A comparison with raw verbs.
 struct Compared {
-    /// What was measured, in words.
+    /// Result in words.
     found: String,
     /// SDP's part of what raw verbs reach, if they were measured.
     ratio: Option<f64>,
@@ -49,7 +50,7 @@ fn best<E>(
 }
 
 impl Client<'_> {
-    /// How fast a trial was: a number of the sender's or receiver's.
+    /// Returns the speed of a trial: a number of the sender or of the receiver.
     fn speed(
         &mut self,
         path: Path,
@@ -99,8 +100,8 @@ impl Client<'_> {
         Ok(sdp.map(|sdp| latency(sdp, tcp, verbs)))
     }
 
-    /// What a program of perftest tells, where both hosts have it. `pace`: messages a second that SDP
-    /// has sent of that size.
+    /// Measures by a perftest program, where both hosts have it. `pace`: messages per second that
+    /// SDP has sent of that size.
     fn perftest(
         &mut self,
         test: Test,
@@ -132,8 +133,8 @@ impl Client<'_> {
         }
     }
 
-    /// What one run tells, or why it does not. The first error is of the control connection, after which there is
-    /// none.
+    /// Measures once. The inner error is the reason why there is no figure. The outer error belongs
+    /// to the control connection and ends the run.
     fn perftest_once(
         &mut self,
         test: Test,
@@ -252,7 +253,7 @@ mod tests {
         assert_eq!(of(100.0).verdict, Verdict::Fail);
     }
 
-    /// How often it was measured, and SDP's part that counts.
+    /// Returns the number of measurements, and the ratio that was kept.
     fn measured(verbs: &[Option<f64>]) -> (usize, Option<f64>) {
         let mut times = 0;
         let found = best(|| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The paths that are streams of bytes: one end sends until its time is over, the other checks them.
+//! Paths that are byte streams: one end sends until its time is over, the other checks the bytes.
 
 use crate::numbers::Numbers;
 use crate::path::Path;
@@ -9,17 +9,18 @@ use crate::trial::{buffer, check, told, Result, Trial};
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-/// What a send or receive call is given, on the paths without a copy: less than a transfer of SDP has.
+/// Size of a send or receive call on the zero-copy paths: less than one SDP transfer.
 pub const BLOCK: usize = 1 << 20;
 /// From where on a send may go without a copy; and what is given to a call that must not.
 pub const SMALL: usize = 64 << 10;
-/// How much longer than asked for a path may take to be taken once.
+/// Time beyond the requested one in which a path has to be taken at least once.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// What ends of a connection wait for each other's lines.
+/// Time that both ends of a connection wait for each other's lines.
 const ANSWER: Duration = Duration::from_secs(60);
 
 impl Trial<'_> {
-    /// Sends blocks until the time is over and some have gone by the path, and says how much it was.
+    /// Sends blocks until the time is over and some of them have taken the path. Returns the number
+    /// of bytes.
     pub fn send_stream(&mut self, zero_copy: usize, block: usize, path: &str) -> Result<Numbers> {
         // a connection that has fallen back to TCP does not know the option
         let _ = self.data().zero_copy(zero_copy as i32);
@@ -51,14 +52,15 @@ impl Trial<'_> {
         loop {
             let got = match self.path {
                 Path::Read => {
-                    // what the sender offers is read only by who finds it there, and refused by poll(2)
+                    // poll(2) would refuse the sender's advert; a reader that finds it in recv(2)
+                    // reads it by RDMA
                     self.more_than("src_avail_received", adverts, Duration::from_secs(1));
                     adverts = self.count("src_avail_received");
                     self.data().recv_all(&mut bytes)
                 }
                 Path::Write if place >= BLOCK as u64 => self.data().recv_all(&mut bytes),
                 Path::Write => {
-                    // by copy at first: the sender tells then that it takes adverts
+                    // by copy at first: its data shows the sender that this end accepts adverts
                     let left = BLOCK - place as usize;
                     self.data().wait(libc::POLLIN).map_err(told("recv"))?;
                     match self.data().recv(&mut bytes[..left], libc::MSG_DONTWAIT) {
@@ -83,7 +85,8 @@ impl Trial<'_> {
         Ok(Numbers::new("bytes", place))
     }
 
-    /// Sends large blocks that signals interrupt; nobody reads before it is known how much was taken.
+    /// Sends large blocks that signals interrupt. The receiver reads only after the sender has
+    /// reported the return values.
     pub fn send_interrupted(&mut self) -> Result<Numbers> {
         let _ = self.data().zero_copy(SMALL as i32);
         let (start, mut place, mut rounds) = (Instant::now(), 0, 0);
@@ -145,7 +148,7 @@ impl Trial<'_> {
         Ok(Numbers::default())
     }
 
-    /// How many bytes come, and in how many microseconds from the first on.
+    /// Receives to the end. Returns the number of bytes, and the microseconds since the first one.
     pub fn drain(&mut self) -> Result<Numbers> {
         let mut bytes = buffer(BLOCK);
         self.data().wait(libc::POLLIN).map_err(told("recv"))?;

@@ -15,7 +15,7 @@ pub struct Trial<'a> {
     /// As many as the path wants, in the order of connecting.
     pub data: Vec<Data>,
     pub control: &'a mut Control,
-    /// How long to send.
+    /// Duration of sending.
     pub time: Duration,
     /// Send a wrong byte, as a test of the checks.
     pub corrupt: bool,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What a check has found, as people read it and as it crosses the control connection.
+//! Result of a check, in its form for users and for the control connection.
 
 use serde_json::{json, Value};
 
-/// What a check says.
+/// Verdict of a check.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
     Pass,
@@ -28,7 +28,7 @@ impl Verdict {
 pub struct Check {
     pub verdict: Verdict,
     pub name: String,
-    /// What was found.
+    /// Result in words.
     pub found: String,
     pub cause: String,
     pub remedy: String,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The program as a whole, without SDP: what it says when something is missing, and its status. What it
-//! does with SDP is in tests/guest/suites/programs/sdp_check.py.
+//! Tests the program without SDP: its messages when something is missing, and its status. Its tests
+//! with SDP are in tests/guest/suites/programs/sdp_check.py.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -89,7 +89,8 @@ impl Drop for Server {
     }
 }
 
-/// Somebody at a port who says this to one client, and then listens to it until it goes.
+/// Starts a server that sends `says` to one client, and then reads until the client closes. Returns
+/// its port.
 fn somebody(says: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

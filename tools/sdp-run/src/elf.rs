@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Whether a library can be loaded into a program: it has to ask for a dynamic linker.
+//! Finds out if a library can be preloaded into a program: the program needs a dynamic linker.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -37,7 +37,7 @@ fn half(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// What processor a file is for.
+/// Returns the machine type of a file.
 fn machine(file: &File) -> Option<u16> {
     header(file).map(|h| half(&h, 18))
 }

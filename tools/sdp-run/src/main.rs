@@ -48,7 +48,7 @@ fn library() -> Result<PathBuf, String> {
     })
 }
 
-/// What LD_PRELOAD becomes: the library comes first.
+/// Returns the new LD_PRELOAD, with the library in front.
 fn preload(library: &Path, before: Option<OsString>) -> Result<OsString, String> {
     // LD_PRELOAD has no way to quote them.
     let bytes = library.as_os_str().as_bytes();
@@ -83,13 +83,13 @@ fn find(program: &OsStr, path: &OsStr) -> Option<PathBuf> {
         .find(executable)
 }
 
-/// Whether the program runs with rights that its caller does not have: those of a file's owner or group,
-/// or capabilities.
+/// Returns true if the program gains rights that its caller lacks: set-user-ID, set-group-ID, or
+/// file capabilities.
 fn gives_rights(program: &Path) -> bool {
     let Ok(file) = program.metadata() else {
         return false;
     };
-    // SAFETY: ask for numbers.
+    // SAFETY: these calls take no pointers and cannot fail.
     let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
     let bits = file.mode();
     let owner = bits & libc::S_ISUID != 0 && file.uid() != uid;

@@ -28,7 +28,7 @@ pub struct Options {
     /// Log to stderr, syslog or a file, from that level up, whatever the rules say
     #[arg(short, long, value_name = "WHERE:LEVEL", value_parser = wish)]
     pub log: Option<OsString>,
-    /// Tell on stderr what becomes of each connection; twice: everything
+    /// Print the outcome of each connection to stderr; twice: everything
     #[arg(short, long, action = clap::ArgAction::Count, conflicts_with = "log")]
     pub verbose: u8,
     /// Preload this library

@@ -110,7 +110,8 @@ fn a_setuid_program_is_named_once() {
     let place = Place::new("setuid");
     let path = place.path("setuid");
     let setuid = || fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).unwrap();
-    // not by this process: a test beside this one may start a program meanwhile, which would hold the file open for writing, too
+    // cp(1) creates the file, because a test in another thread may fork meanwhile, and its child
+    // would hold the file open for writing (ETXTBSY)
     let copied = Command::new("cp").arg("/bin/true").arg(&path).status();
     assert!(copied.unwrap().success());
     setuid();

@@ -15,7 +15,8 @@ char LICENSE[] SEC("license") = "GPL";
 /* Not in the headers for user space. */
 enum { AF_INET = 2, AF_INET6 = 10, SOCK_STREAM = 1, SOCK_TYPE_MASK = 0xf, COMM = 16 };
 
-/* What is read of the kernel's structures. Where it is in this kernel, libbpf finds in its BTF. */
+/* Fields of kernel structures that the programs read. libbpf finds their offsets in the kernel's
+ * BTF. */
 struct task_struct {
 	struct task_struct *group_leader;
 	char comm[COMM];
@@ -27,8 +28,8 @@ struct inet_protosw {
 } __attribute__((preserve_access_index));
 
 /*
- * As in shared.rs. What list and remove look at may be of a mapping that another version of sdpctl
- * has pinned: with any change here comes another `form`.
+ * Same layout as in shared.rs. `sdpctl map list` and `remove` may read a mapping that another
+ * version of sdpctl has pinned, so each change of the layout needs a new `form`.
  */
 struct shared {
 	__u32 form;
@@ -39,12 +40,12 @@ struct shared {
 } shared;
 
 /*
- * As in program.rs. They are constants for the verifier, which leaves out what is not asked for and
- * knows where the loop ends.
+ * Same layout as in program.rs. The verifier treats the values as constants: it removes unused
+ * checks and finds the bound of the loop.
  */
 const volatile struct settings {
 	__u32 protocol;
-	/* How many entries each of the maps below has; one without leaves nobody out. */
+	/* Number of entries in each of the maps below; an empty map matches everything. */
 	__u32 users;
 	__u32 programs;
 	__u32 cgroups;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! `sdpctl check` reads rules as libsdp.so does, and tells what they mean.
+//! `sdpctl check` parses rules as libsdp.so does, and explains them.
 
 use crate::explain;
 use crate::json;

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// What a mode lets a socket do.
+/// Returns the text for what a mode lets a socket use.
 fn by(mode: Mode, role: Role) -> &'static str {
     match (mode, role) {
         (Mode::Tcp, _) => "TCP only",
@@ -24,7 +24,7 @@ fn program_of(rule: &Rule) -> String {
     }
 }
 
-/// What a rule matches.
+/// Describes the sockets that a rule matches.
 fn matches(rule: &Rule) -> String {
     let does = match rule.role {
         Role::Server => "listens on",
@@ -76,7 +76,7 @@ fn rule(rules: &Rules, index: usize, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// What holds where no rule matches.
+/// Describes the default, where no rule matches.
 fn otherwise() -> String {
     format!(
         "  otherwise: servers {}, clients {}",
@@ -131,7 +131,7 @@ pub fn program(name: &str, rules: &Rules, out: &mut impl Write) -> io::Result<()
     writeln!(out, "{}", otherwise())
 }
 
-/// What holds for one address.
+/// Explains the decision for one address.
 pub fn decision(
     name: &str,
     rules: &Rules,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! `sdpctl check` tells what rules of libsdp.so mean, and `sdpctl map` turns the TCP sockets of
-//! programs into SDP's without such a library, which `sdpctl enable` has systemd do for a service.
-//! `sdpctl peers` shows what such sockets remember of peers.
+//! `sdpctl check` explains rules of libsdp.so. `sdpctl map` turns the TCP sockets of programs into
+//! SDP sockets without a preloaded library, and `sdpctl enable` has systemd do so for a service.
+//! `sdpctl peers` shows the peers that such sockets remember.
 
 mod check;
 mod explain;
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 /// Why there is no answer.
 enum Error {
-    /// What is wrong, a line each.
+    /// Faults of the rules, one line each.
     Told(Vec<String>),
     Output(io::Error),
 }
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     let done = done.and_then(|()| Ok(io::stdout().write_all(&text)?));
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        // whoever reads has seen enough
+        // the reader has closed the pipe
         Err(Error::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(Error::Output(e)) => {
             let _ = writeln!(io::stderr(), "sdpctl: cannot write: {e}");

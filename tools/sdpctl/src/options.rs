@@ -16,7 +16,7 @@ pub struct Options {
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Read rules as libsdp.so does, and tell what is wrong with them or what they mean
+    /// Read rules as libsdp.so does, and print their mistakes or their meaning
     Check(Check),
     /// Turn the TCP sockets of programs into SDP sockets, in the kernel, without their knowing
     Map(Map),
@@ -62,13 +62,13 @@ pub struct Check {
     /// The rules [default: $LIBSDP_CONFIG_FILE, or /etc/libsdp.conf]
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: Option<PathBuf>,
-    /// Tell what they mean for this program only
+    /// Print what they mean for this program only
     #[arg(short, long, value_name = "NAME", value_hint = ValueHint::CommandName)]
     pub program: Option<String>,
-    /// Tell which rule decides when the program connects there
+    /// Print which rule decides when the program connects there
     #[arg(short, long, value_name = "ADDRESS:PORT", requires = "program")]
     pub connect: Vec<SocketAddr>,
-    /// Tell which rule decides when the program listens there
+    /// Print which rule decides when the program listens there
     #[arg(short, long, value_name = "ADDRESS:PORT", requires = "program")]
     pub listen: Vec<SocketAddr>,
     /// Print JSON: one object

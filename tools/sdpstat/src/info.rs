@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! `SDP_INFO` of other processes' sockets. Only who has a socket can ask it, so a descriptor of the
-//! holder's is borrowed for the question.
+//! Reads `SDP_INFO` of other processes' sockets. getsockopt(2) needs a descriptor, so the holder's
+//! descriptor is duplicated (pidfd_getfd(2)).
 
 use crate::processes::Holder;
 use sdp_info::Info;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Asks the socket that one of these processes holds; those that may not be looked into, or have
-/// closed it meanwhile, have no answer.
+/// Reads from the socket that one of these processes holds. Returns `None` if no process may be
+/// inspected, or all have closed it.
 pub fn of(holders: &[Holder], inode: u64) -> Option<Info> {
     holders
         .iter()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! `sdpstat` shows the SDP sockets of a network namespace and what its SDP has counted, as
-//! `/proc/net/sdp` and `/proc/net/sdpstats` tell it.
+//! `sdpstat` shows the SDP sockets of a network namespace and its SDP counters, from
+//! `/proc/net/sdp` and `/proc/net/sdpstats`.
 
 mod info;
 mod openmetrics;
@@ -30,7 +30,7 @@ const MODULE: &str = "/sys/module/ib_sdp";
 /// Why there is nothing to show.
 #[derive(Debug)]
 enum Error {
-    /// What is wrong, in a sentence.
+    /// Error message.
     Told(String),
     /// The output was not taken.
     Output(io::Error),
@@ -76,7 +76,7 @@ impl Options {
     }
 }
 
-/// What was read at one moment.
+/// Values that were read at one time.
 struct Sample {
     at: Instant,
     sockets: Option<Vec<Socket>>,
@@ -196,7 +196,7 @@ fn run(o: &Options) -> Result<(), Error> {
 fn main() -> ExitCode {
     match run(&Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
-        // whoever reads has seen enough
+        // the reader has closed the pipe
         Err(Error::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(Error::Output(e)) => complain(&format!("cannot write: {e}")),
         Err(Error::Told(what)) => complain(&what),

@@ -8,7 +8,7 @@ use sdp_info::{Counter, Statistics};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// What a value may do from one reading to the next.
+/// Type of a metric.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     /// Only grow, unless it is cleared.
@@ -18,8 +18,9 @@ enum Kind {
 }
 use Kind::{Counter as Sum, Gauge};
 
-/// The lines of `/proc/net/sdpstats` that stand for themselves: the name there, that of the metric, its kind and what it says. A
-/// name that ends in `_bytes` has that unit. `make check` compares the names with those that the module prints.
+/// Single lines of `/proc/net/sdpstats`: name in the file, name of the metric, kind and help text.
+/// A name that ends in `_bytes` has that unit. `make check` compares the names with those that the
+/// module prints.
 const LINES: &[(&str, &str, Kind, &str)] = &[
     (
         "rx_bytes",
@@ -192,7 +193,8 @@ const LINES: &[(&str, &str, Kind, &str)] = &[
     ),
 ];
 
-/// Lines that belong together: how each begins, their metric, the label that tells them apart, and what they say.
+/// Groups of lines: common prefix, metric, name of the label that distinguishes them, and help
+/// text.
 const GROUPS: &[(&str, &str, &str, &str)] = &[
     (
         "post_send ",

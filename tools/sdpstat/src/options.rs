@@ -18,12 +18,12 @@ the other end has not got; of a listening socket, Recv-Q counts connections that
 For another network namespace: --pid, or `ip netns exec NAME sdpstat`."
 )]
 pub struct Options {
-    /// What to show [default: both]
+    /// Tables to show [default: both]
     pub what: Option<What>,
     /// Show the processes that hold each socket (all of them only for root)
     #[arg(short, long)]
     pub processes: bool,
-    /// Show how the bytes of each connection have gone, as SDP_INFO tells it (all of them only for root)
+    /// Show how the bytes of each connection have gone, from SDP_INFO (all of them only for root)
     #[arg(short, long)]
     pub details: bool,
     /// Show counters that are zero, too

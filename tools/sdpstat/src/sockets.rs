@@ -19,16 +19,16 @@ pub struct Socket {
     pub rx_queue: u32,
     pub tx_queue: u32,
     pub state: u8,
-    /// Of a socket of `IPPROTO_SDP`: what it was found to be, and why if that is TCP.
+    /// Choice of an `IPPROTO_SDP` socket, and the reason if it is TCP.
     pub choice: Option<String>,
 }
 
-/// What is shown of each socket besides, by whom it is held.
+/// Columns to show besides.
 #[derive(Default)]
 pub struct View<'a> {
-    /// Who they are.
+    /// Processes that hold the sockets.
     pub processes: Option<&'a Processes>,
-    /// What the socket tells them of its connection.
+    /// Processes whose sockets are read by SDP_INFO.
     pub details: Option<&'a Processes>,
 }
 
@@ -99,8 +99,8 @@ fn socket(line: &str) -> Result<Socket, String> {
     })
 }
 
-/// Adds what became of sockets of `IPPROTO_SDP`, by the text of that file, and those of them that are
-/// TCP's, by the rows of TCP's own files.
+/// Adds the choices of `IPPROTO_SDP` sockets from that file's text. Sockets that became TCP are
+/// completed by the rows of TCP's own files.
 pub fn add_choices(sockets: &mut Vec<Socket>, text: &str, tcp: &str) -> Result<(), String> {
     for line in text.lines().skip(1) {
         let fields = |line: &str| {
@@ -184,7 +184,7 @@ impl Socket {
         }
     }
 
-    /// The number that `SO_DOMAIN` tells.
+    /// Returns the value of `SO_DOMAIN`.
     fn family(&self) -> i32 {
         match (self.local.is_ipv4(), &self.choice) {
             (true, None) => 27,
@@ -341,7 +341,7 @@ pub mod tests {
         }
     }
 
-    /// What became of two of those, and of two that are TCP's.
+    /// Two sockets that became SDP, and two that became TCP.
     pub const CHOICES: &str =
         "inode uid choice\n2514 0 open\n2515 0 SDP\n2517 1000 TCP: refused\n2518 5 TCP: option\n";
     pub const TCP: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   0: 0100007F:0035 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 9 1 0000000000000000 100 0 0 10 0\n   1: 01004D0A:9C44 02004D0A:2455 01 00000005:00000007 00:00000000 00000000  1000        0 2517 1 0000000000000000 20 4 30 10 -1\n";

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 /// Rows of cells, the first of them the heading.
 pub struct Table {
     rows: Vec<Vec<String>>,
-    /// What is said of a row in a line of its own, by the row's number.
+    /// Lines to print below a row, by the row's number.
     below: Vec<(usize, String)>,
     /// The columns of numbers, which end in line.
     right: &'static [usize],

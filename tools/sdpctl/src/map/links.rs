@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The mappings that there are, whoever has made them, and what keeps each.
+//! Lists the existing mappings, whatever created them, and the holder of each.
 
 use super::errno;
 use super::pinned::Pinned;
@@ -22,7 +22,7 @@ struct Process {
 }
 
 pub struct Mapping {
-    /// That of the link in socket(2).
+    /// ID of the link in socket(2).
     pub id: u32,
     pub shared: Shared,
     map: MapHandle,
@@ -56,8 +56,8 @@ pub fn find() -> io::Result<Vec<Mapping>> {
     Ok(all)
 }
 
-/// The id of the link after this one, if there is any. (The iterator of libbpf-rs ends at once where
-/// this is not permitted, and at a link that it does not understand.)
+/// Returns the next link ID, if there is one. (The iterator of libbpf-rs ends without an error if
+/// the caller lacks the right, and at a link of unknown type.)
 fn next_link(id: u32) -> io::Result<Option<u32>> {
     let mut next = 0;
     // SAFETY: it writes the number, which is ours.
@@ -68,7 +68,7 @@ fn next_link(id: u32) -> io::Result<Option<u32>> {
     }
 }
 
-/// What a link is, if we know links of its kind.
+/// Returns the properties of a link, if its type is known.
 fn link_info(id: u32) -> io::Result<Option<LinkInfo>> {
     // SAFETY: a number.
     match unsafe { libbpf_sys::bpf_link_get_fd_by_id(id) } {
@@ -143,7 +143,7 @@ fn find_processes(all: &mut [Mapping]) {
     }
 }
 
-/// What a descriptor's information says of a link.
+/// Parses the link ID from a descriptor's fdinfo.
 fn link_id(text: &str) -> Option<u32> {
     let value = text.lines().find_map(|l| l.strip_prefix("link_id:"));
     value?.trim().parse().ok()
@@ -173,7 +173,8 @@ impl Mapping {
         name.parse() == Ok(self.id) || self.pins.iter().any(|p| p.name() == name)
     }
 
-    /// Ends it: from now on it maps nothing, and whatever keeps it is asked to let it go.
+    /// Ends the mapping: it maps no more sockets from now on, and its holder is sent a signal, or
+    /// its pin removed.
     pub fn end(self) -> Result<(), String> {
         let id = self.id;
         let mut off = self.shared.clone();
@@ -202,7 +203,7 @@ impl Mapping {
     }
 }
 
-/// Asks a process to end, and waits until it has.
+/// Sends a process SIGTERM and waits until it has exited.
 fn terminate(pid: i32) -> io::Result<()> {
     let result = |n: i64| match n {
         -1 => Err(io::Error::last_os_error()),

@@ -3,10 +3,10 @@
 //! `sdpctl map`: TCP sockets of chosen programs become sockets of the protocol IPPROTO_SDP, which
 //! use SDP where the peer can and TCP where not.
 //!
-//! A mapping is a BPF program in socket(2) and four more, which see to it that nothing is mapped
-//! while there is no such protocol: a socket that was asked for then is an ordinary TCP socket. All
-//! of them are in place as long as their links are held: by the descriptors of the `sdpctl` that
-//! has made them, or by names below `/sys/fs/bpf`. The programs are in bpf/map.bpf.c.
+//! A mapping is a BPF program in socket(2) and four more. Those four keep sockets TCP while the
+//! kernel has no such protocol. All of them stay attached as long as their links are held: by the
+//! descriptors of the `sdpctl` that created them, or by pins below `/sys/fs/bpf`. The programs are
+//! in bpf/map.bpf.c.
 
 mod links;
 mod pinned;
@@ -40,7 +40,8 @@ pub fn run(command: &MapCommand, out: &mut impl Write) -> Result<(), Error> {
     }
 }
 
-/// What the kernel answered, which libbpf-rs tells in words only, as the standard library has them.
+/// Returns the errno of an error. libbpf-rs returns only its text, in the words of the standard
+/// library.
 fn errno(e: &libbpf_rs::Error) -> io::Error {
     let words = format!("{e:#}");
     let number = words.rsplit_once("(os error ").map(|(_, end)| end);
@@ -138,8 +139,8 @@ fn add(o: &MapAdd) -> Result<(), Error> {
     Ok(())
 }
 
-/// The signals by which a program is asked to end, which come when they are waited for. Those that
-/// are ignored, as under nohup(1), stay so: one that is blocked would come all the same.
+/// Blocked signals that end a program, received by sigwait. A signal that is ignored, as under
+/// nohup(1), stays so: sigwait would return a blocked one all the same.
 struct Signals(libc::sigset_t);
 
 impl Signals {

@@ -19,7 +19,7 @@ pub static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/map.bpf.o")
 pub const NAME: &str = "sdp_map";
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
-/// What libbpf complained of, with the verifier's log.
+/// Error messages of libbpf, with the verifier's log.
 static LOG: Mutex<String> = Mutex::new(String::new());
 
 fn log(_: PrintLevel, text: String) {
@@ -93,7 +93,7 @@ fn open(shared: &Shared, selector: &Selector) -> libbpf_rs::Result<OpenObject> {
     Ok(open)
 }
 
-/// Tells the programs whose sockets are mapped.
+/// Writes the selected programs to the maps.
 fn fill(object: &Object, selector: &Selector) -> libbpf_rs::Result<()> {
     for map in object.maps() {
         let add = |key: &[u8], value: &[u8]| map.update(key, value, MapFlags::ANY);
@@ -121,7 +121,7 @@ fn fill(object: &Object, selector: &Selector) -> libbpf_rs::Result<()> {
     Ok(())
 }
 
-/// What of this kernel is in the way of the programs, where we know it.
+/// Returns the known reason why this kernel refuses the programs, if there is one.
 fn diagnosis(functions: &[String]) -> Option<String> {
     let btf = match Btf::from_vmlinux() {
         Ok(btf) => btf,

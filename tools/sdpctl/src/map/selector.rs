@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// What the kernel keeps of a program's name, without the zero at its end.
+/// Number of bytes that the kernel keeps of a program's name, without the terminating zero.
 const NAME: usize = 15;
 const CGROUPS: &str = "/sys/fs/cgroup";
 
@@ -46,7 +46,7 @@ impl Program {
         })
     }
 
-    /// What the kernel's 16 bytes of a name have to be, and how many of them are looked at.
+    /// Returns the 16 bytes to compare with the kernel's name, and the number of them that count.
     pub fn prefix(&self) -> ([u8; 16], usize) {
         let name = self.name.as_bytes();
         let mut bytes = [0; 16];
@@ -122,7 +122,7 @@ fn user(name: &str) -> Result<u32, String> {
     }
     let unknown = || format!("there is no user {name}");
     let c_name = CString::new(name).map_err(|_| unknown())?;
-    // SAFETY: the name ends with a zero, and nobody else in this program asks for users.
+    // SAFETY: the name ends with a zero, and no other thread calls getpwnam.
     let found = unsafe { libc::getpwnam(c_name.as_ptr()) };
     // SAFETY: where it is not null it is good until the next such call.
     unsafe { found.as_ref() }

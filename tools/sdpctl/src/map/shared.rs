@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What the programs of a mapping and `sdpctl` share: `struct shared` of bpf/map.bpf.c, the value
-//! of a map.
+//! State that the programs of a mapping and `sdpctl` share: `struct shared` of bpf/map.bpf.c, the
+//! value of a map.
 
 use libbpf_rs::{MapCore, MapFlags, MapType};
 
@@ -16,9 +16,9 @@ const KEY: [u8; 4] = [0; 4];
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shared {
     pub protocol: u32,
-    /// Whether there is such a protocol, for IPv4 and IPv6; it is mapped to only then.
+    /// 1 if the protocol exists, for IPv4 and for IPv6. Sockets are mapped only then.
     pub there: [u32; 2],
-    /// How many calls of socket(2) were mapped.
+    /// Number of socket(2) calls that were mapped.
     pub mapped: u64,
     /// Whose sockets, in words.
     pub selector: String,
@@ -36,7 +36,7 @@ impl Shared {
         }
     }
 
-    /// Whether the words fit.
+    /// Returns true if the words fit.
     pub fn fits(&self) -> bool {
         self.selector.len() <= Self::SIZE - SELECTOR
     }
@@ -64,7 +64,7 @@ impl Shared {
         })
     }
 
-    /// What a map holds, if it is one of these.
+    /// Reads a map, if it is one of these.
     pub fn read(map: &impl MapCore) -> libbpf_rs::Result<Option<Self>> {
         if map.map_type() != MapType::Array {
             return Ok(None);
