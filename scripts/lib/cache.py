@@ -29,8 +29,8 @@ SCRIPTS = Path(__file__).resolve().parents[1]
 PROJECT = SCRIPTS.parent
 STAMP = ".af_sdp-stamp"
 _started = time.monotonic()
-# The locks of this thread. The steps it runs inherit them, so a step that outlives a killed run keeps
-# its lock until it has stopped writing.
+# Locks of this thread. Its steps inherit them, so a step that outlives a killed run keeps its lock
+# until it has stopped writing.
 _held = threading.local()
 
 
@@ -161,10 +161,10 @@ def _full(text):
 
 
 def run(topic, what, command, log, **options):
-    """Run a long step: its output goes to a log, a line of life now and then to the user.
+    """Run a long step. Its output goes to a log; the user sees a progress line now and then.
 
-    The step dies with us (even if we are killed outright). What of it still writes for a moment keeps
-    the lock, see `_held`.
+    The step is killed together with this process, even by SIGKILL. Its children that still write
+    keep the lock, see `_held`.
     """
     say(topic, what)
     start = time.monotonic()
@@ -222,7 +222,8 @@ def output(command, **options):
 
 
 def require(program, package):
-    """Make sure that a program is there: root may install it, anybody else is told to."""
+    """Make sure that a program is installed: as root install it, else raise an error that names the
+    package."""
     if shutil.which(program):
         return
     install = f"apt-get install {package}"
@@ -243,7 +244,7 @@ def require(program, package):
             run("install", install, command, log, env=environment)
 
 
-# --- Debian packages -------------------------------------------------------------------------------
+# --- Debian packages ---------------------------------------------------------------------------
 
 SUITE = "trixie"
 APT = Path("/etc/apt")
@@ -283,7 +284,8 @@ def _apt_entries():
 
 
 def mirrors():
-    """Where this machine takes Debian from: ((URI, options) of the archive, the same of the security archive or None).
+    """Sources of Debian on this machine: ((URI, options) of the archive, the same of the security
+    archive or None).
 
     AF_SDP_MIRROR names the archive on a machine whose apt knows no Debian.
     """
@@ -335,7 +337,8 @@ def _fetch_options():
 
 
 class Apt:
-    """The machine's apt looking at our suites instead of its own; needs no privilege and changes nothing."""
+    """Runs the machine's apt with the suites of the project in place of its own. Needs no privilege
+    and changes nothing."""
 
     def __init__(self, directory, suites, architecture="amd64"):
         for part in ("lists/partial", "cache/archives/partial", "debs"):
@@ -363,7 +366,8 @@ class Apt:
             raise Failure(f"cannot get Debian's packages from the mirror that /etc/apt (or AF_SDP_MIRROR) names: {said[0]} (more in {log})") from failure
 
     def versions(self, prefixes):
-        """{package: set of versions} of everything offered whose name begins with one of the prefixes."""
+        """Returns {package: set of versions} of all offered packages whose name begins with one of
+        the prefixes."""
         names = [name for prefix in prefixes for name in output(["apt-cache", "pkgnames", prefix], env=self.environment).split()]
         offered = {}
         for line in output(["apt-cache", "madison", *names], env=self.environment).splitlines() if names else ():
@@ -379,14 +383,15 @@ class Apt:
         return {name: next(debs.glob(f"{name}_*.deb")) for name in (package.split("=")[0] for package in packages)}
 
 
-# Programs of another architecture do not run here: its packages are unpacked and not configured. The
-# hooks write the files of users and groups in place of base-passwd.
+# Programs of another architecture do not run on this machine: its packages are unpacked and not
+# configured. The hooks write the files of users and groups in place of base-passwd.
 UNPACKED = ["--variant=extract", "--skip=check/qemu", "--include=?essential", *(
     f'--customize-hook=cp "$1/usr/share/base-passwd/{name}.master" "$1/etc/{name}"' for name in ("passwd", "group"))]
 
 
 def debian_root(topic, destination, packages, log, extra=(), suite=SUITE, architecture="amd64"):
-    """Make a minimal Debian root with these packages in the (empty, existing) directory `destination`."""
+    """Make a minimal Debian root with these packages in the (empty, existing) directory
+    `destination`."""
     lines = sources() if suite == SUITE else [source(suite)]
     require("mmdebstrap", "mmdebstrap")
     options = ["--variant=minbase"] if architecture == "amd64" else [*UNPACKED]
@@ -398,7 +403,8 @@ def debian_root(topic, destination, packages, log, extra=(), suite=SUITE, archit
         run(topic, what, ["unshare", "--mount", "--pid", "--fork", "--kill-child", "mmdebstrap", "--mode=root", "--format=directory", *options, suite, destination, *lines], log)
         return
     require("newuidmap", "uidmap")
-    # An ordinary user's root belongs to that user as a whole: enough to build in, and easy to delete.
+    # An unprivileged user owns all files of such a root. That suffices to build in it, and lets the
+    # user delete it.
     script = 'set -o pipefail; dest=$1; shift; mmdebstrap --mode=unshare --format=tar "$@" | tar -x --no-same-owner --exclude="./dev/*" -C "$dest"'
     # mmdebstrap wants the suite and the target before the mirrors.
     run(topic, what, ["bash", "-c", script, "bash", destination, *options, suite, "-", *lines], log)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The debug kernel: scripts/debug.config on the stock kernel's source, compiled by LLVM.
 
-A configuration, a source and a toolchain have a directory of their own, because other checkouts may
-be using another one: CACHE/kernel/debug-HASH/{vmlinux,tree,modules}. Its tree holds only what modules are
-built with.
+Each combination of configuration, source and toolchain has a directory of its own, because
+checkouts may differ: CACHE/kernel/debug-HASH/{vmlinux,tree,modules}. Its tree holds only the files
+that modules are built with.
 """
 
 import os
@@ -16,20 +16,22 @@ from cache import Failure, say
 RECIPE = 3
 # Each byte of it counts, comments too: what changes there has the kernel compiled anew.
 CONFIG = cache.SCRIPTS / "debug.config"
-# How many are kept, the one in use included.
+# Number of debug kernels kept, including the one in use.
 KEPT = 2
-# Twice as many as processors: the longest of all suites waits for it, and those beside it wait for nothing.
+# Number of compiler jobs: twice the processors, because the longest of all suites waits for this
+# kernel, and the others wait for nothing.
 JOBS = 2 * os.cpu_count()
 
-# Left out of KASAN, which costs half of the time there: these folders do not touch the module's memory, or nobody looks for their own
-# faults here. What is freed twice, and what lies between allocations, is found without. kernel, lib, net, io_uring, the RDMA
-# drivers and fs itself stay in: there a work item, a timer or a wait queue of the module's is used after it was freed.
+# Folders without KASAN, which costs half of the run time there: they do not touch the module's
+# memory, and their own faults are not looked for. KASAN detects double frees and accesses between
+# allocations without them. kernel, lib, net, io_uring, the RDMA drivers and fs itself keep it: they
+# may use a freed work item, timer or wait queue of the module.
 UNWATCHED = (
     "mm mm/kasan arch/% fs/% block block/% security security/% init ipc drivers/tty% drivers/char% drivers/virtio drivers/base% net/9p"
     " net/netfilter% kernel/entry kernel/trace kernel/bpf"
 )
 
-# What no module is built with: sources and objects of the kernel proper.
+# Sources and objects of the kernel proper, which no module is built with.
 UNNEEDED = (
     "Documentation LICENSES block certs crypto drivers fs init io_uring ipc kernel lib mm net samples security sound usr virt .af_sdp-debian".split()
 )
@@ -45,7 +47,8 @@ def lost(wanted, got):
 
 
 def build(version, tools):
-    """The directory of the debug kernel that this checkout wants, compiled if missing from the unpacked source of the stock kernel."""
+    """Returns the directory of the debug kernel that this checkout needs. Compiles it, if missing,
+    from the stock kernel's unpacked source."""
     mark = cache.fingerprint(RECIPE, version, tools, CONFIG.read_text())
     kernels = cache.make_root() / "kernel"
     piece = kernels / f"debug-{mark[:12]}"
@@ -59,7 +62,8 @@ def build(version, tools):
 
 
 def remove_old(kernels, piece):
-    """Leftovers of builds that were killed, and all but the kernels used last. QEMU reads a kernel when it starts only."""
+    """Removes leftovers of killed builds, and all kernels but those used last. QEMU reads a kernel
+    only at its start."""
     for left in kernels.glob(".debug-*"):
         cache.remove(left)
     others = [path for path in kernels.glob("debug-*") if path != piece]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Each fact stands once, and wherever else it has to be told it is told the same: a part of make check.
+"""Check that places that state the same fact agree: a part of make check.
 
-The table of parameters is src/sys/params.def, that of socket options in SOL_TCP is in docs/parameters.md, that of fallback's
-reasons is the module's own list. What the documents name, a file or a name of the code, has to be there.
+The table of parameters is src/sys/params.def, that of socket options in SOL_TCP is in
+docs/parameters.md, that of fallback's reasons is the module's own list. Every file and every name
+of the code that a document mentions has to exist.
 """
 
 import re
@@ -11,8 +12,8 @@ from pathlib import Path
 import kernels
 
 PROJECT = Path(__file__).resolve().parents[2]
-# The pages that tell where things are in the sources. In the second list
-# most names are the kernel's, so only files are looked for.
+# Pages that name places in the sources. In the second list most names are the kernel's, so only
+# files are checked.
 PAGES_OF_CODE = ["docs/architecture.md", "docs/locking.md", "docs/glossary.md", "docs/testing.md", "CONTRIBUTING.md"]
 PAGES_OF_FILES = ["docs/kernel-notes.md", "docs/protocol.md"]
 # Not ours.
@@ -29,7 +30,8 @@ def series(root=PROJECT):
 
 
 def counters(root=PROJECT):
-    """What the module prints in /proc/net/sdpstats, sdpstat --prometheus explains."""
+    """Each counter that the module prints in /proc/net/sdpstats has an entry in sdpstat
+    --prometheus."""
     printed = re.findall(r'\bcounter\(\s*to,\s*"([^"]+)"', text(root, "src/socket/netns/proc.rs"))
     table = re.search(r"const LINES: .*?\n\];", text(root, "tools/sdpstat/src/openmetrics.rs"), re.S)[0]
     known = re.findall(r'^    \(\s*"([^"]+)"', table, re.M)
@@ -38,7 +40,7 @@ def counters(root=PROJECT):
 
 
 def parameters(root=PROJECT):
-    """Whoever tells of the module's parameters says what src/sys/params.def says."""
+    """All lists of the module's parameters agree with src/sys/params.def."""
     rows = re.findall(r"^P\((\w+), (-?\d+), (-?\d+), (-?\w+), \d+, (NET|HOST),", text(root, "src/sys/params.def"), re.M)
     bounds = {name: (value, least, "-" if most == "INT_MAX" else most) for name, value, least, most, _ in rows}
     in_rust = {of: [name for name in names.split() if name != "forgotten"]
@@ -72,8 +74,9 @@ def function(source, name):
 
 
 def options(root=PROJECT):
-    """The options of SOL_TCP that the module takes and gives, with their bounds, are those of docs/parameters.md, and a case names each; SDP's
-    own are in sdp(7) too, and where the tests and the sockets of IPPROTO_SDP have them."""
+    """The options of SOL_TCP that the module implements, with their bounds, are those of
+    docs/parameters.md, and a case tests each. SDP's own are also in sdp(7), in the tests' constants
+    and in the code of IPPROTO_SDP sockets."""
     rows = re.findall(r"^\| (`(?:TCP|SDP)_[^|]+) \| ([^|]+) \|", text(root, "docs/parameters.md"), re.M)
     page = {name: values for names, values in rows for name in re.findall(r"`(\w+)`", names)}
     source = text(root, "src/socket/options.rs")
@@ -142,7 +145,7 @@ def purposes(root=PROJECT):
 
 
 def headings(page):
-    """What a hosting site makes of the headings to point to them."""
+    """Returns the anchors that a hosting site generates from the headings."""
     plain = (re.sub(r"[^\w\- ]", "", line.lower()) for line in re.findall(r"^#+ (.*)$", page, re.M))
     return {line.strip().replace(" ", "-") for line in plain}
 
@@ -154,7 +157,7 @@ def paths_in(word):
 
 
 def named(root, tracked):
-    """What a page says of the sources is there: files, and names of the code."""
+    """Files and names of the code that a page mentions exist."""
     words = set()
     for name in tracked:
         if name.startswith(("src/", "tests/", "tools/", "include/", "qemu/", "scripts/")) and not name.endswith((".md", ".png")):

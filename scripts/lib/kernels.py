@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which stock kernel is built for and booted.
+"""Selects the stock kernel to build for and to boot.
 
-A kernel is asked for by its series (7.2) or its version (7.2.12+deb13-amd64); by default it is the newest
-of the series in scripts/series that the mirror offers completely. A flavour (arm64-16k), alone or behind a
-series (7.2-arm64-16k), chooses another architecture. `next` is the newest one of all that is
-not among those. What was found for a series, or for
-all of them, is remembered as a link in CACHE/kernel, so that a second run need not ask the mirror.
+A kernel is selected by its series (7.2) or its version (7.2.12+deb13-amd64). The default is the
+newest of the series in scripts/series of which the mirror offers all packages. A flavour
+(arm64-16k), alone or after a series (7.2-arm64-16k), selects another architecture. `next` is the
+newest kernel outside those series. A link in CACHE/kernel stores the version found for a series, or
+for all of them, so that a second run need not query the mirror.
 """
 
 import functools
@@ -63,7 +63,7 @@ def supported():
 
 
 def wanted(text):
-    """The series, or the one version, that `text` (AF_SDP_KERNEL, --kernel) asks for."""
+    """Returns the series, or the one version, that `text` (AF_SDP_KERNEL, --kernel) selects."""
     if not text:
         return SERIES
     if text == "next":
@@ -73,7 +73,7 @@ def wanted(text):
     return (text,) if text == kind_of(text) else text
 
 
-# --- what the mirror offers ------------------------------------------------------------------------
+# --- offers of the mirror ----------------------------------------------------------------------
 
 def natural(version):
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", version)]
@@ -81,7 +81,8 @@ def natural(version):
 
 @functools.cmp_to_key
 def by_package(first, second):
-    """Orders kernels, as `complete` gives them, by the versions of their packages: 7.3~rc7 comes before 7.3."""
+    """Orders kernels, as `complete` returns them, by the versions of their packages: 7.3~rc7 comes
+    before 7.3."""
     versions = [packages[0].partition("=")[2] for _, packages in (first, second)]
     return next(
         sign for word, sign in (("lt", -1), ("gt", 1), ("eq", 0))
@@ -95,9 +96,11 @@ def is_ours(packages):
 
 
 def complete(offered):
-    """The kernels of which everything is offered: (VERSION, packages), each package NAME=VERSION.
+    """Returns the kernels of which all packages are offered: (VERSION, packages), each package
+    NAME=VERSION.
 
-    The mirror's parts of one kernel arrive and leave at different times, so each has to be looked for.
+    The packages of one kernel appear on the mirror and vanish at different times, so each is
+    checked.
     """
     for package in offered:
         match = _KERNEL.match(package)
@@ -142,7 +145,7 @@ def choose(offered, wish=None):
     return version, packages
 
 
-# --- what was found --------------------------------------------------------------------------------
+# --- stored results ----------------------------------------------------------------------------
 
 def _link(wish):
     return cache.root() / "kernel" / f"newest-of-{'-'.join(wish)}"

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which room of src/, tools/ and qemu/ may import which: a part of make check.
+"""Check imports between the rooms of src/, tools/ and qemu/: a part of make check.
 
-A file imports from its own room and from lower rows, files do not import one another in a circle, and
-files, functions and src/ as a whole have a limit. What does not hold yet is listed in
-scripts/lib/layers.debts, and that list can only get shorter: what holds by now has to leave it.
+A file imports from its own room and from lower rows, files do not import one another in a circle,
+and files, functions and src/ as a whole have a limit. scripts/lib/layers.debts lists the
+exceptions. The list may only shrink: an exception that is no longer needed has to be deleted.
 
-In Rust an import is a path (in `use` or in code) that leads to another file. It counts for the file that
-defines the name, not for those that re-export it; a method that is called has no path, so it does not
-count. In C it is an #include, or a function of another file. In Python it is an `import` of another file.
+In Rust an import is a path (in `use` or in code) that leads to another file. It counts for the file
+that defines the name, not for those that re-export it; a method that is called has no path, so it
+does not count. In C it is an #include, or a function of another file. In Python it is an `import`
+of another file.
 """
 
 import ast
@@ -18,7 +19,7 @@ import sys
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
-# From top to bottom. The longest beginning of a file's path tells its room.
+# Rooms from top to bottom. A file belongs to the row with the longest prefix of its path.
 ROWS = [
     ["qemu/guest", "qemu/test"],
     ["qemu/host/", "qemu/inside/"],
@@ -41,7 +42,8 @@ FOLDERS = ("src", "tools", "qemu")
 ROOTS = re.compile(r"src/ib_sdp\.rs|src/protocol/lib\.rs|tools/[^/]+/(src/(lib|main)\.rs|build\.rs|(tests|examples|benches)/[^/]+\.rs)")
 OTHER_ROOT = "src/protocol/lib.rs"
 LINES = {"file": 500, "function": 70}
-# Lines of all of src/, host tests included. layers.debts has the limit; it has to follow once so many lines below it are reached.
+# Total lines of src/, including host tests. layers.debts has the limit, which has to be lowered
+# when src/ is this many lines below it.
 TOTAL = "total", "src"
 TOTAL_SLACK = 1000
 DEBTS = "scripts/lib/layers.debts"
@@ -167,7 +169,8 @@ class Tree:
                     self._arrow(file, line_of(self.code[file], match.start()), outside.get((str(Path(file).parent), match[0])))
 
     def _python(self, files):
-        """Python: modules are known by the names of their files, as long as these are below one of FOLDERS."""
+        """Python: modules are found by the names of their files, if these are below one of FOLDERS.
+        """
         names = {Path(file).stem: file for file in files if file.endswith(".py")}
         for file in files:
             for node in ast.walk(ast.parse(self.raw[file])):
@@ -180,7 +183,7 @@ class Tree:
             self.arrows[file].setdefault(target, line)
 
     def _module(self, path, file, text):
-        """Takes in a module, of whose file `text` has what is inside of it, and the modules inside."""
+        """Adds a module and the modules inside it. `text`: its contents in `file`."""
         module = self.modules[path] = Module(file)
         at = 0
         while match := re.compile(r"\bmod\s+(\w+)\s*([;{])").search(text, at):
@@ -213,9 +216,8 @@ class Tree:
         return next((name for name in (f"{below}/{mod[1]}.rs", f"{below}/{mod[1]}/mod.rs") if name in self.code), None)
 
     def _find(self, here, path, busy=()):
-        """The module where that is what `path` says in module `here`, and whether it is the module itself.
-
-        None if it is not ours."""
+        """Returns the module that `path` names in module `here`, and True if it names the module
+        itself. Returns None if it is not a module of the project."""
         ours = False
         for name in path:
             module, found = self.modules[here], None
@@ -259,7 +261,8 @@ class Tree:
 
 
 def circles(arrows, files):
-    """Groups of files that lead to one another. A mod.rs with files below it is looked through, and so is the first file of a tool."""
+    """Groups of files that import one another. A mod.rs with files below it is passed through, and
+    so is the first file of a tool."""
     reach = {}
     for file in files:
         reach[file], todo = set(), [file]
@@ -317,7 +320,7 @@ def goes_down(file, target):
 
 
 def findings(tree):
-    """What is not as it should be, but for circles: {debt: (size or None, place, what is to be done)}."""
+    """Returns all faults except circles: {debt: (size or None, place, remedy)}."""
     found = {}
     inside = {module.file for module in tree.modules.values()}
     for file in tree.files:
@@ -334,7 +337,7 @@ def findings(tree):
             found["file", file] = lines, f"{file} has {lines} lines", "split it by subject"
         for name, line, lines in functions(file, tree.code[file]):
             if lines > LINES["function"]:
-                # Functions of one name in one file count together, so that none hides behind another.
+                # Functions of one name in one file are added up, so that none is hidden by another.
                 lines += found.get(("function", file, name), (0,))[0]
                 found["function", file, name] = lines, f"{file}:{line}: {name}() has {lines} lines", "take a step out of it"
     found[TOTAL] = tree.total, f"src has {tree.total} lines", "delete as many as you add"
@@ -357,9 +360,10 @@ def read(root):
 
 
 def of_circles(tree, listed):
-    """Complaints about circles that are not those of the list.
+    """Returns complaints about circles that the list does not have.
 
-    Imports that go up are left out: they are complaints of their own, and would make one circle of many."""
+    Imports that go up are left out: they are complaints of their own, and would make one circle of
+    many."""
     arrows = {file: {target: line for target, line in targets.items() if goes_down(file, target)} for file, targets in tree.arrows.items()}
     parts, grown = [[] for _ in listed], set()
     for group in circles(arrows, set(tree.files)):

@@ -12,7 +12,8 @@ class Interrupted(Exception):
 
 
 class PassingOn:
-    """The commands that run now. `named`: each line that one of them prints is passed on behind its name."""
+    """Commands that are running. `named`: prefix each line of their output with the command's name.
+    """
 
     def __init__(self, directory, named):
         self._directory, self._named = directory, named
@@ -32,8 +33,8 @@ class PassingOn:
                 _kill(process)
 
     def run(self, name, command, limit, read):
-        """Runs a command and has `read` read each line of its standard output; gives its status, or `late` if it took more
-        than `limit` seconds and was ended."""
+        """Runs a command and passes each line of its standard output to `read`. Returns its status,
+        or `late` if it took more than `limit` seconds and was ended."""
         with self._lock:
             if self._ended:
                 raise Interrupted

@@ -5,7 +5,7 @@ import re
 
 
 class Tally:
-    """How many passed, and the names of the others with their reasons."""
+    """Number of passed tests, and the names of the others with their reasons."""
 
     def __init__(self, suite):
         self.suite, self.passed, self.passed_names = suite, 0, set()
@@ -30,7 +30,7 @@ class Tally:
         self.skips.append((name, why or "no reason given"))
 
     def passed_again(self, name):
-        """What failed under this name has passed since."""
+        """Counts a test that failed under this name as passed."""
         self.unsteady += [failure for failure in self.failures if failure[0] == name]
         self.failures = [failure for failure in self.failures if failure[0] != name]
         self.ok(name=name)
@@ -171,7 +171,7 @@ class Unittest:
     """Python's own, run with -v and its standard error on our side."""
 
     _TEST = re.compile(r"^(?:\S+ \((\S+)\))?.* \.\.\. (?P<result>ok|FAIL|ERROR|skipped '(?P<why>.*)')$")
-    # What its documentation says comes in the next line, with the result.
+    # unittest prints the first line of the docstring on the next line, with the result.
     _NAME = re.compile(r"^\S+ \((\S+)\)$")
 
     def __init__(self, tally):
@@ -220,7 +220,8 @@ class Ktap:
         return self.levels.setdefault(indent, {"plan": None, "seen": 0, "bad": 0})
 
     def _close_deeper(self, indent):
-        """Levels deeper than this one are over; returns (results, failures) that were counted there."""
+        """Closes the levels deeper than this one; returns (results, failures) that were counted
+        there."""
         results = failures = 0
         for deeper in sorted(level for level in self.levels if level > indent):
             level = self.levels.pop(deeper)
@@ -257,7 +258,8 @@ class Ktap:
         level = self._level(indent)
         level["seen"] += 1
         if results:
-            # A sum of what is already counted, unless it knows of a failure that nobody below told.
+            # A summary of lines that are already counted, unless it has a failure that no lower
+            # level reported.
             level["bad"] += failures
             if result == "not ok" and not failures:
                 self.tally.fail(name, "failed as a whole")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What limits a run of scripts/test: its time, how many suites run at once, what is run again, what is built first."""
+"""Limits of a run of scripts/test: its time, the number of suites at once, the retries, and the
+builds that suites need."""
 
 import contextlib
 import errno
@@ -14,7 +15,8 @@ from results import Ktap, Tally
 from suites import BUILDS, BUILD_SECONDS, LONGEST, Suite
 
 
-# How long a guest may go on once the time is over: for the cases that have begun, and for what looks at the end.
+# Seconds that a guest may go on after the time is over: for the cases that have begun, and for the
+# checks at its end.
 LAST_SECONDS = 900
 
 
@@ -26,7 +28,7 @@ class TimeLeft:
         self._end = time.monotonic() + 60 * minutes if minutes else None
 
     def seconds(self):
-        """How much is left; None if there is no end to it."""
+        """Returns the remaining seconds; None if there is no limit."""
         return None if self._end is None else max(0, int(self._end - time.monotonic()))
 
     def over(self):
@@ -36,7 +38,8 @@ class TimeLeft:
         return f"the {self._minutes} minutes of MINUTES were over"
 
     def restrict(self, suite):
-        """The suite, or one whose guest begins no case once the time is over, and ends some time after that."""
+        """Returns the suite, with an option by which its guest begins no case once the time is
+        over, and a limit for its end."""
         left = self.seconds()
         if left is None or suite.parser is not Ktap:
             return suite
@@ -48,7 +51,8 @@ class TimeLeft:
 
 
 def single(suite, name, why):
-    """The suite of this one case, which failed in that one; None for what is not a case by itself, and for one that hung."""
+    """Returns a suite of the one case that failed; None if it is not a case by itself, or if it
+    hung."""
     case = re.fullmatch(r"(\w+\.\w+\.\w+)/(v[46])(/here)?", name)
     if suite.parser is not Ktap or not case or why.startswith("timed out"):
         return None
@@ -61,7 +65,7 @@ def single(suite, name, why):
 
 
 class Retries:
-    """How many failed cases may be run once more, by all suites together."""
+    """Number of failed cases that may be run again, by all suites together."""
 
     def __init__(self, left):
         self._left, self._lock = left, threading.Lock()
@@ -74,8 +78,8 @@ class Retries:
 
 
 class Places:
-    """How many suites are at work at once. What the debug kernel's suite needs takes longest to build, and in the end all would wait for it:
-    it has two places until that is there."""
+    """Limits the suites that run at once. The debug kernel takes longest to build, and in the end
+    all suites would wait for it, so its suite holds two places until the kernel is built."""
 
     def __init__(self, jobs):
         self._jobs, self._free = jobs, threading.Semaphore(jobs)
@@ -100,7 +104,7 @@ class Places:
 
 
 class Builds:
-    """What suites need to be built, each once, by the suite that needs it first."""
+    """Builds what suites need. Each target is built once, by the suite that needs it first."""
 
     def __init__(self, commands, time_left):
         self._commands, self._time_left = commands, time_left
@@ -141,7 +145,8 @@ class Builds:
 
 
 def jobs_here():
-    """How many suites to run at once: one more than there are processors, since cases wait for timers and peers; a guest takes up to 3 GiB."""
+    """Returns the number of suites to run at once: one more than the processors, because cases wait
+    for timers and peers. A guest takes up to 3 GiB."""
     if "JOBS" in os.environ:
         jobs = os.environ["JOBS"]
         if not jobs.isdigit() or int(jobs) < 1:

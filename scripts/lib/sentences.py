@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Sentences that a reader has to take apart do not get more: a part of make check.
+"""Check that the number of sentences that are hard to read does not rise: a part of make check.
 
     scripts/lib/sentences.py [--write | FILE...]
 
-Reads comments of Rust, C, Python and shell, Markdown and manual pages. Counts in each file the lines
-that break one of RULES below, and comment lines longer than 100 columns. Questions are left alone.
-scripts/lib/sentences.debts has the number that each file is allowed; a file that has more fails.
---write lowers the numbers. It also moves them to another file along with the text, but never raises
-the sum. With FILE it lists the lines.
+Reads comments of Rust, C, Python and shell, Markdown and manual pages. Counts in each file the
+lines that break one of RULES below, and comment lines longer than 100 columns. Questions are left
+alone. scripts/lib/sentences.debts has the number that each file is allowed; a file that has more
+fails. --write lowers the numbers. It also moves them to another file along with the text, but never
+raises the sum. With FILE it lists the lines.
 """
 
 import ast
@@ -32,7 +32,7 @@ RULES = [
 
 
 def prose(name, text):
-    """Number and text of each line that a person reads as a sentence, and whether it is a comment's."""
+    """Returns the number and text of each line of prose, and the raw line if it is a comment."""
     lines = text.splitlines()
     if name.endswith((".rs", ".c", ".h", ".def")):
         found = re.compile(r"\s*(?://|/\*|\*[ /]|\*$)")

@@ -19,12 +19,13 @@ class Suite:
         self.parts = [self]     # the suites that it is, if it is several
 
     def shorter(self):
-        """How `make test` runs it."""
+        """Returns the suite as `make test` runs it."""
         return self
 
 
-# What is above both transports, write-protected memory above all: `make test` has it between two namespaces only.
-# Not zcopy.arguments, which needs two processors: the guest of guest:zcopy has one there.
+# Cases of code above both transports, such as write-protected memory: `make test` runs them between
+# two namespaces only. zcopy.arguments is not among them, because it needs two processors, which the
+# guest of guest:zcopy has.
 ABOVE = [f"zcopy.{name}" for name in ("protected", "pieces", "elsewhere")]
 
 
@@ -58,15 +59,16 @@ def without(directory, others):
 
 
 def guest(name, what, options, arguments, limit, default=True):
-    """A suite that runs in a guest; `options` are those of qemu/guest, `limit` is for what runs in it."""
+    """Returns a suite that runs in a guest. `options`: for qemu/guest. `limit`: seconds for the
+    command in the guest."""
     command = ["qemu/guest", *options, "--timeout", str(limit), "--", "/src/tests/guest/run", *arguments]
-    # The host's limit is only there for a guest that does not even keep its own; it includes making what is missing.
+    # The host's limit is for a guest that does not keep its own limit; it includes the time to
+    # build what is missing.
     return Guest(name, what, Ktap, command, limit + 3600, default)
 
 
-# The guest suites of `make test`: all but those for the debug kernel only. What else there is takes long and is run by
-# name (`make test SUITES=debug:data`), or all together by SUITES=all.
-# The order is that in which they begin.
+# Guest suites of `make test`: all but those for the debug kernel only. Longer suites run by name
+# (`make test SUITES=debug:data`), or all together by SUITES=all. They begin in this order.
 STEADY = ("data", "zcopy", "connect", "close", "hostile", "local", "programs", "process", "ipproto", "options", "poll", "bind", "lifecycle", "overload",
           "kernel", "create", "preload", "map", "proc", "stress", "infoleak", "without_ipv6", "syscall_fuzz", "wire", "ways")
 
@@ -75,19 +77,21 @@ GUEST_SUITES = PROJECT / "tests" / "guest" / "suites"
 
 
 def needs(directory):
-    """What a suite says of itself to those who run it: `GUEST` in its __init__.py, a dictionary with some of these.
+    """Reads the requirements of a suite: `GUEST` in its __init__.py, a dictionary with some of
+    these keys.
 
-    selftest: it needs the module's self-test. append: what the guest's kernel is to be told. debug_only: only the debug kernel can run it.
-    only: the version of IP that shows it for both, in one guest and between two ("wire"). both_versions: it is about what differs between
-    them, so that `make test` runs each case with both; of all others it runs each case with one, half of them with IPv4. mixed: it also runs
-    on devices unlike rxe."""
+    selftest: it needs the module's self-test. append: options for the guest's kernel command line.
+    debug_only: only the debug kernel can run it. only: the version of IP that covers both, in one
+    guest and between two ("wire"). both_versions: it tests differences between them, so that `make
+    test` runs each case with both; of all other suites it runs each case with one, half of them
+    with IPv4. mixed: it also runs on devices unlike rxe."""
     found = re.search(r"(?m)^GUEST = (.*)$", (GUEST_SUITES / directory / "__init__.py").read_text())
     return ast.literal_eval(found[1]) if found else {}
 
 
 NEEDS = {path.parent.name: needs(path.parent.name) for path in sorted(GUEST_SUITES.glob("*/__init__.py"))}
 RAW = [name for name, says in NEEDS.items() if "selftest" in says]
-# What make test has of those that are mixed.
+# Cases of the mixed suites that make test runs.
 MIX = ["connect.nonblocking.success", "connect.listening.backlog", "data.stream.random_sizes", "data.stream.two_senders", "data.oob.in_bulk", "data.files.splice_out",
        "data.flags.waitall_large", "data.buffers.full", "close.closing.with_much_queued", "close.shutdown.behind_data", "poll.epoll.edge",
        "process.sharing.fork", "zcopy.blocks.both_ways", "zcopy.blocks.written", "zcopy.blocks.reader_interrupted"]
@@ -97,12 +101,13 @@ QUICK = ["data.stream.both_ways", "data.stream.random_sizes", "data.flags.peek",
          "data.buffers.full", "zcopy.blocks.written", "zcopy.blocks.both_ways", "zcopy.blocks.in_parts", "zcopy.waitall.part_of_it", "zcopy.notified",
          "ipproto.chosen.takes_all", "ipproto.chosen.peer_with_tcp_only", "ipproto.chosen.non_blocking"]
 
-# Programs that are told by a form (tests/guest/lib/forms.py).
+# Programs that are tested by a form (tests/guest/lib/forms.py).
 FORMS = [path.stem for path in sorted((GUEST_SUITES / "programs").glob("*.py")) if "from lib.forms import" in path.read_text()]
 
 
-# Whose guest has two processors in `make test`: what is done at once is what they are about. Two that are emulated spend up to half of their
-# time on waiting for each other, so all others have one; the debug kernel has two as well (AT_ONCE in tests/guest/short), and two guests have one each.
+# Suites whose guest has two processors in `make test`, because they test concurrency. Two emulated
+# processors spend up to half of their time on waiting for each other, so all others have one. The
+# debug kernel has two as well (AT_ONCE in tests/guest/short), and two guests have one each.
 TWO_PROCESSORS = {f"guest:{name}" for name in ("local", "local-streams", "overload", "stress", "adverse-short", "syscall_fuzz")}
 
 
@@ -113,8 +118,9 @@ def only(name):
 
 
 def guest_suites():
-    """The directories of tests/guest/suites, a guest each: one that breaks its kernel does not take others along."""
-    # The suites of what can be done without a wire run once more where both ends are in one namespace.
+    """Directories of tests/guest/suites. Each runs in a guest of its own, so that a broken kernel
+    does not affect the others."""
+    # The suites that need no wire run once more with both ends in one namespace.
     here = ["--here", "local", "connect", "bind.ports.device_of_listener", "bind.ports.ephemeral_range", "process.uring", "process.requests"]
     streams = ["data", "close", "poll", "zcopy"]
     for directory in sorted(GUEST_SUITES.glob("*/")):
@@ -163,7 +169,8 @@ class Short(Suite):
     """A choice from all guest suites, on another kernel than theirs."""
 
     def shorter(self):
-        # Another series of the stock kernel is there for what the module calls in it. What peers may do, and the preload library, have no part in that.
+        # Another series of the stock kernel tests the module's calls into the kernel. Hostile peers
+        # and the preload library do not depend on it.
         parts = ["calls", "six", "module", "here_calls"] if self.name != LONGEST else []
         return Short(self.name, self.what, self.parser, [*self.command, *parts], self.limit, self.default)
 
@@ -185,8 +192,8 @@ LONGEST = "debug:short"
 GUEST_SECONDS = 3600
 DEBUG_SECONDS = 14400
 BUILD_SECONDS = 14400
-# What the guest suites use of what is built here: the name, the command that builds it, and by whom. It is made before, so
-# that a suite's time limit is for its tests.
+# Builds that the guest suites need: name, command, and suites that need it. They run first, so that
+# a suite's time limit covers its tests only.
 BUILDS = [
     ("module", [SCRIPTS / "module"], lambda suite: not suite.name.startswith("debug:")),
     ("debug module", [SCRIPTS / "module", "--debug"], lambda suite: suite.name.startswith("debug:") and suite.name != LONGEST),
@@ -226,8 +233,8 @@ SUITES = [
 ]
 
 
-# Suites that share a guest in `make test`, since a boot and its end cost more than many a suite. Those whose cases are the likeliest to
-# break a kernel have one of their own.
+# Suites that share a guest in `make test`, because a boot and its end take longer than many a
+# suite. Suites that are likely to break a kernel have a guest of their own.
 JOINED = [
     ("guest:bind", "guest:connect", "guest:create", "guest:options"), ("guest:poll", "guest:process", "guest:proc", "guest:wire", "guest:kernel"),
     ("guest:data", "guest:close"), ("guest:overload", "guest:stress", "guest:adverse-short"),
@@ -253,7 +260,7 @@ def joined(suites):
 
 
 def turn(suite, jobs):
-    """What the suites are sorted by, to begin in that order where so many run at once."""
+    """Key by which the suites are sorted to begin, with so many at once."""
     kind, _, directory = suite.name.partition(":")
     if suite.name == LONGEST:
         # the longest one: others would wait for it, in the end or from the beginning

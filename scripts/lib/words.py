@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Old words do not come back: a part of make check.
+"""Check that retired names do not return: a part of make check.
 
     scripts/lib/words.py [--write]
 
-scripts/lib/words.old has the names that were given up, what is said instead, and how many of each are left. None may be added,
-and one that is renamed lowers its number (--write does, and raises none). What is counted is the definition of a name
-(fn, struct, enum, trait, type, mod, const, static), and for a word with a `*` in front every use of it as an identifier.
-A word with a `/` is a file or folder.
+scripts/lib/words.old has the retired names, their replacements, and the number of uses left. No use
+may be added. After renaming one, lower the number (--write does so, and raises none). A use is the
+definition of a name (fn, struct, enum, trait, type, mod, const, static), and for a word with a `*`
+in front every identifier. A word with a `/` is a file or folder.
 """
 
 import re
@@ -25,7 +25,8 @@ _DEFINED = r"\b(?:fn|struct|enum|union|trait|type|mod|const|static)\s+(?:mut\s+)
 
 
 class Row:
-    """A line of the table: a word, below which folder it is meant, what is said instead, how many are left."""
+    """Row of the table: a word, the folder it applies to, its replacement, the number of uses left.
+    """
 
     def __init__(self, number, line):
         self.number = number

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""How scripts/bench tells SMC from what fell back to TCP, what it measures, and how it sets figures side by side."""
+"""Tests how scripts/bench detects SMC's fallback to TCP, the points it measures, and its tables."""
 
 import importlib.machinery
 import importlib.util
@@ -31,7 +31,7 @@ def quad(kind, value):
 
 
 class Kernel:
-    """What SMC's netlink families answer."""
+    """Replies of SMC's netlink families."""
 
     def __init__(self):
         self.smcd = self.smcr = self.fallen = 0
@@ -226,7 +226,7 @@ class Watched(unittest.TestCase):
         rows = [line.split() for line in text.splitlines()]
         self.assertIn(["2", "92.0", "102", "42.0", "0.90", "2.19"], rows)
         self.assertIn(["100", "190", "140", "1.36"], rows)
-        # events about nothing are told of when there are none
+        # a row without events has no ratio of events
         self.assertIn(["100", "0.00", "0.00"], rows)
         # what was not measured has no table
         self.assertNotIn("Throughput", text)
@@ -289,7 +289,7 @@ class Asynchronous(unittest.TestCase):
 
     def setUp(self):
         self.points = asynchronous.plan(self.Options)
-        # a computation of half the time costs AZ-SDP 2 %, whoever waits a third
+        # a computation of half the time costs AZ-SDP 2 %, and the synchronous send a third
         kept = {"async": 0.98, "both": 0.67}
         self.samples = samples_of(self.points, rate=lambda point: 1e8 * (kept.get(point["system"], 0.97) if point.get("level") == 50 else 1),
                                   median_us=lambda point: 10.0)

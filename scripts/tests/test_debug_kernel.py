@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Whether a configuration is what was wanted, and which kernels are kept."""
+"""Tests the check of the resulting configuration, and the choice of kernels that are kept."""
 
 import os
 import sys

@@ -43,7 +43,7 @@ class Build(unittest.TestCase):
         (self.bin / name).chmod(0o755)
 
     def tree(self, where, mark):
-        """One that looks prepared, and whose make says what it was told."""
+        """Makes a tree that looks prepared, and whose make prints its arguments."""
         (where / "rust").mkdir(parents=True)
         (where / "rust/libkernel.rmeta").touch()
         (where / "Makefile").write_text(".PHONY: modules\nmodules:\n\t@echo building in $(M) for $(CURDIR) with $(CC), BTF [$(CONFIG_DEBUG_INFO_BTF_MODULES)]\n")
@@ -88,7 +88,7 @@ class Build(unittest.TestCase):
         self.checked(1, r"\Aib-sdp: fetching linux-source-7\.2=.*\nib-sdp: " + wrong)
 
     def test_the_callers_own_log(self):
-        """What is told is added to a file, whatever its owner has in it."""
+        """Messages are appended to the caller's log, and its contents are kept."""
         path = self.folder / "apt.log"
         path.write_text("what was there\n")
         with open(path, "a") as file:
@@ -243,7 +243,7 @@ class Configuration(unittest.TestCase):
             self.assertEqual(said("autoinstall", VERSION, "1"), ("built", ""))
 
     def test_the_same_compilers(self):
-        """What preparing takes is what scripts/prepare installs for it."""
+        """The commands that preparing needs are those that scripts/prepare installs."""
         control = (PROJECT / "debian/control").read_text()
         field = re.search(r"(?m)^Package: ib-sdp-dkms\n(?:.*\n)*?Depends: ((?:.*\n)(?: .*\n)*)", control)[1]
         packages = {re.match(r"\s*([\w.+-]+)", part)[1] for part in field.replace("${", "").split(",")}

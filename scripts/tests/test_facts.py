@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Is it noticed when two places tell a fact differently?"""
+"""Tests that make check finds places that state a fact differently."""
 
 import shutil
 import sys
@@ -25,7 +25,8 @@ class TestFacts(unittest.TestCase):
             (shutil.copytree if (facts.PROJECT / name).is_dir() else shutil.copy)(facts.PROJECT / name, target)
 
     def after(self, name, old, new, check):
-        """What the check says once `old` is `new` in a file; nothing before."""
+        """Complaints after replacing `old` by `new` in a file; without the change there are none.
+        """
         self.assertEqual(list(check(self.root)), [])
         path = self.root / name
         self.assertIn(old, path.read_text())

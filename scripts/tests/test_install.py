@@ -39,7 +39,8 @@ class Install(unittest.TestCase):
         return done.stdout + done.stderr
 
     def project(self, module):
-        """A copy of the script in a project whose script for the module is this one: what to run, for run_it."""
+        """Copies the script into a project with `module` as the script of the module. Returns the
+        command for run_it."""
         project = self.dest.parent / "project"
         (project / "scripts").mkdir(parents=True, exist_ok=True)
         for name in ("tools", "include"):
@@ -79,7 +80,7 @@ echo "installed $2/lib/modules/{release}/updates/ib_sdp.ko"
         self.assertTrue(os.access(self.dest / "usr/local/bin/sdp-run", os.X_OK))
 
     def test_settings_are_only_shown(self):
-        """What they are is compared by make check."""
+        """make check compares their contents."""
         sample = (PROJECT / "tools/etc/modprobe.conf").read_text()
         self.assertGreater(len(re.findall(r"\b\w+=-?\d+", sample)), 10)
         self.assertEqual([line for line in sample.splitlines() if line and not line.startswith("#")], [])
@@ -147,7 +148,7 @@ echo "installed $2/lib/modules/{release}/updates/ib_sdp.ko"
         self.assertEqual(list(self.dest.rglob("*")), [])
 
     def test_settings_of_an_earlier_version(self):
-        """What was not changed since becomes this version's."""
+        """Settings that are unchanged since the earlier version are replaced."""
         self.run_it("--no-module", "install")
         rules, listed = self.dest / "etc/libsdp.conf", self.dest / "usr/local/share/ib_sdp/installed"
         ours = rules.read_text()
@@ -162,7 +163,7 @@ echo "installed $2/lib/modules/{release}/updates/ib_sdp.ko"
         self.assertEqual(self.files(), {"/etc/libsdp.conf"})
 
     def test_modules_stay(self):
-        """That of another kernel, and any that is left out this time; all go in the end."""
+        """A module of another kernel, or one left out this time, stays; uninstall removes all."""
         first, second = (f"/lib/modules/{release}/updates/ib_sdp.ko" for release in ("7.2.1", "7.2.2"))
         self.run_it("install", script=self.for_kernel("7.2.1"))
         self.run_it("install", script=self.for_kernel("7.2.1", "newer"))

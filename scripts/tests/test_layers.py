@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which import leads where, what is a circle, what is too long, and a list of debts that only shrinks."""
+"""Tests the targets of imports, circles, limits of size, and that debts only fall."""
 
 import sys
 import tempfile
@@ -26,7 +26,8 @@ MODS = {
 
 class Made(unittest.TestCase):
     def complaints(self, debts="", **files):
-        """Of a made-up tree: the one above with other files, whose names are written `sys__x` for sys/x.rs."""
+        """Complaints about the tree above with other files, whose names are written `sys__x` for
+        sys/x.rs."""
         with tempfile.TemporaryDirectory() as directory:
             root = Path(directory)
             named = {(name.replace("__", "/") + ".rs" if "." not in name else name): text for name, text in files.items()}
@@ -75,7 +76,8 @@ class TestArrows(Made):
         mods = "mod a; pub mod b; pub use a::A as Alias; pub use self::b::*;"
         self.goes_up(1, sys__x="use crate::socket::Alias;", **{"socket/mod.rs": mods})
         self.goes_up(1, "src/socket/b.rs", sys__x="use crate::socket::B;", **{"socket/mod.rs": mods})
-        # what comes from below is no arrow up, whoever hands it on
+        # a name defined below may be re-exported by a higher file and still is no import that goes
+        # up
         self.assertEqual(self.complaints(sys__x="use crate::socket::Y;", **{"socket/mod.rs": "pub mod a; pub mod b; pub use crate::sys::y::Y;"}), [])
         # nor does a name from outside lead to the file that hands it on
         self.assertEqual(self.complaints(sys__x="use crate::socket::Arc;", **{"socket/mod.rs": "pub mod a; pub mod b; pub use kernel::sync::Arc;"}), [])
@@ -119,7 +121,8 @@ class TestArrows(Made):
         self.assertIn("src/memory/ring.rs:1 imports src/sys/x.rs", "".join(found))
 
     def test_rooms_of_sys(self):
-        """sys/net and sys/rdma use what is in sys/ itself, and not one another; sys/ uses neither."""
+        """sys/net and sys/rdma import from sys/ itself, and not from one another; sys/ imports from
+        neither."""
         mods = {"sys/mod.rs": "pub mod x; pub mod y; pub mod net; pub mod rdma;", "sys/net/mod.rs": "pub struct Address;", "sys/rdma/mod.rs": "pub struct Cq;"}
         self.assertEqual(self.complaints(**{**mods, "sys/net/mod.rs": "use crate::sys::x::X;", "sys/rdma/mod.rs": "use crate::sys::x::X;"}), [])
         found = self.complaints(**{**mods, "sys/rdma/mod.rs": "use crate::sys::net::Address;", "sys/x.rs": "use super::rdma::Cq;"})

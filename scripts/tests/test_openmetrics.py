@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""That what sdpstat --prometheus prints is OpenMetrics, by the parser of Prometheus's own client.
+"""Tests that Prometheus's own client parses the output of sdpstat --prometheus.
 
-tools/sdpstat has a test that sample.openmetrics is what it prints."""
+A test of tools/sdpstat compares the output with sample.openmetrics."""
 
 import json
 import subprocess

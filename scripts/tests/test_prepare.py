@@ -128,7 +128,7 @@ class Next(unittest.TestCase):
 
 
 class Download(unittest.TestCase):
-    """What becomes of the cache where the mirror does not keep its word."""
+    """Tests the cache when a download fails or differs from its checksum."""
 
     class Mirror:
         def __init__(self, *offers):
