@@ -153,7 +153,7 @@ def guest_suites():
             yield guest("guest:adverse-mixed", "cases of other suites on devices that are unlike rxe", [],
                         ["--adverse", "1", "--alone", "--only", "v4", *MIX], GUEST_SECONDS)
             some = ["adverse.completions.answers", "adverse.limits", "adverse.polling", "adverse.failures", "adverse.infiniband",
-                    "adverse.iommu.both_ways", "adverse.iommu.failing"]
+                    "adverse.iommu.both_ways", "adverse.iommu.failing", "adverse.iommu.iommu_stress_faults_loss_without_copies"]
             yield guest("guest:adverse-short", "on devices that are unlike rxe, an exchange each, and on some that fail", [], some, GUEST_SECONDS)
         if directory.name == "ipproto":
             some = ["--ipproto", "connect.nonblocking", "close.shutdown", "poll.epoll", "options.tcp", "process.uring", "process.requests", "zcopy.notified"]
@@ -171,7 +171,7 @@ class Short(Suite):
     def shorter(self):
         # Another series of the stock kernel tests the module's calls into the kernel. Hostile peers
         # and the preload library do not depend on it.
-        parts = ["calls", "six", "module", "here_calls"] if self.name != LONGEST else []
+        parts = ["calls", "six", "module", "here_calls"] if self.name.startswith("series:") else []
         return Short(self.name, self.what, self.parser, [*self.command, *parts], self.limit, self.default)
 
 

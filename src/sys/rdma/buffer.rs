@@ -142,7 +142,6 @@ pub(crate) struct Sge<'a> {
 }
 
 impl<'a> Sge<'a> {
-    /// Returns the bytes.
     ///
     /// # Errors
     ///

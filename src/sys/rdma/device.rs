@@ -39,6 +39,7 @@ const LONG: u32 = 10;
 struct Device {
     raw: NonNull<c::ib_device>,
     virt: bool,
+    rxe: bool,
     removing: AtomicFlag,
     removal_overdue: AtomicFlag,
     vector: Atomic<u32>,
@@ -144,6 +145,10 @@ impl DeviceRef {
     /// Returns true if DMA addresses are kernel addresses, so that nothing needs a sync.
     pub(super) fn is_virtual(&self) -> bool {
         self.0.virt
+    }
+
+    pub(super) fn is_rxe(&self) -> bool {
+        self.0.rxe
     }
 
     /// The right to have a software device reset a QP.
@@ -313,6 +318,8 @@ fn begin<C: Client>(raw: NonNull<c::ib_device>) -> Result {
             raw,
             // SAFETY: `ib_core` passes a device that is being registered.
             virt: unsafe { c::ib_uses_virt_dma(raw.as_ptr()) },
+            // SAFETY: The device is valid.
+            rxe: unsafe { (*raw.as_ptr()).ops.driver_id } == c::rdma_driver_id_RDMA_DRIVER_RXE,
             removing: AtomicFlag::new(false),
             removal_overdue: AtomicFlag::new(false),
             vector: Atomic::new(0),

@@ -121,7 +121,6 @@ impl<'a> Incoming<'a> {
         self.parameters().initiator_depth
     }
 
-    /// Returns the port of the device.
     pub(crate) fn device_port(&self) -> u32 {
         u32::from(self.parameters().port)
     }

@@ -116,6 +116,7 @@ impl State {
 pub(crate) struct Mapper {
     most_pages: u32,
     software: bool,
+    rxe: bool,
     #[pin]
     state: SpinLock<State>,
 }
@@ -159,6 +160,11 @@ impl Mapper {
     /// Returns true for a software device, where the processor copies all payload.
     pub(crate) fn is_software(&self) -> bool {
         self.software
+    }
+
+    /// Returns true for rxe, whose faults the send queue works around.
+    pub(super) fn is_rxe(&self) -> bool {
+        self.rxe
     }
 
     /// Returns an SG list for program memory. Its holder keeps the device from being removed, so
@@ -214,6 +220,7 @@ impl MapperOwner {
             pin_init!(Mapper {
                 most_pages: SgMapping::most_pages(pd),
                 software: pd.device().is_virtual(),
+                rxe: pd.device().is_rxe(),
                 state <- new_spinlock!(State {
                     pd: Some(pd.clone()),
                     areas,

@@ -86,7 +86,6 @@ impl OwnedQp {
         }
     }
 
-    /// Returns the handle for others.
     pub(super) fn qp(&self) -> &Arc<QueuePair> {
         &self.qp
     }
@@ -258,7 +257,7 @@ impl QueuePair {
         let (mut attr, mask) = connection.qp_attributes(c::ib_qp_state_IB_QPS_RTS)?;
         attr.max_rd_atomic = tuning.reads_out;
         // chosen by the peer; rxe takes 7 for unlimited, and `ack_time` limits it
-        attr.retry_cnt = match self.device.is_virtual() {
+        attr.retry_cnt = match self.device.is_rxe() {
             true => 7,
             false => attr.retry_cnt.min(6),
         };

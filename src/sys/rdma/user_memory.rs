@@ -108,22 +108,18 @@ impl UserMemory {
         self.pages.as_deref().map_or(0, number)
     }
 
-    /// Returns the number of pinned bytes.
     pub(crate) fn len(&self) -> usize {
         self.of_pages(Pages::len)
     }
 
-    /// Returns the number of pinned pages.
     pub(crate) fn count(&self) -> usize {
         self.of_pages(Pages::count)
     }
 
-    /// Returns the mapping.
     pub(super) fn sg(&self) -> Option<&SgMapping> {
         self.sg.as_deref()
     }
 
-    /// Returns the mapping.
     pub(super) fn sg_mut(&mut self) -> Option<&mut SgMapping> {
         self.sg.as_deref_mut()
     }

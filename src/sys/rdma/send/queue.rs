@@ -76,7 +76,6 @@ impl WorkRequest {
         }
     }
 
-    /// Returns the common part.
     fn head(&mut self) -> &mut c::ib_send_wr {
         // SAFETY: All kinds begin with one, and are plain data that is valid in any state.
         unsafe { &mut self.rdma.wr }
@@ -250,11 +249,6 @@ impl<B: Lendable> SendQueue<B> {
         self.taken() == 0
     }
 
-    /// Returns true for a software device.
-    pub(super) fn is_software(&self) -> bool {
-        self.mapper.mapper().is_software()
-    }
-
     pub(in super::super) fn room(&self) -> u16 {
         self.slots.len().saturating_sub(self.taken()) as u16
     }
@@ -266,7 +260,7 @@ impl<B: Lendable> SendQueue<B> {
     /// Returns what the peer's adapter may not have acknowledged; nothing if ours limits retries.
     pub(in super::super) fn unacknowledged(&self) -> Unacknowledged {
         match self.taken() {
-            n if n == 0 || !self.is_software() => Unacknowledged::Nothing,
+            n if n == 0 || !self.mapper.mapper().is_rxe() => Unacknowledged::Nothing,
             n if n == self.unsignaled => Unacknowledged::Unsignaled,
             _ => Unacknowledged::Signaled,
         }

@@ -85,12 +85,10 @@ impl<B: Lendable> SendQueue<B> {
         Ok(key)
     }
 
-    /// Returns true if a registration needs no other work request before it. After a loss rxe
-    /// carries out again all requests behind the oldest incomplete one, and an IB_WR_REG_MR fails
-    /// then (`req_retry`, `rxe_reg_fast_mr`). So an IB_WR_LOCAL_INV goes before it there, which
-    /// waits until all before it is complete (`rxe_wqe_is_fenced`).
+    /// Returns true if no IB_WR_LOCAL_INV has to go before a registration. After a loss rxe carries
+    /// out an IB_WR_REG_MR again, and it fails, unless one is before it (docs/kernel-notes.md).
     fn registers_alone(&self) -> bool {
-        self.is_empty() || !self.is_software()
+        self.is_empty() || !self.mapper.mapper().is_rxe()
     }
 
     /// Returns the work request at `tail`, a part of the registration of lent memory.
