@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The table of states and events by which a connection ends, written apart from the code, and what holds
-//! of every way through it.
+//! The table of states and events by which a connection ends, written independently of the code,
+//! and properties of every path through it.
 
 use crate::closing::{CloseAction, Closing as End, Event, Transition};
 use crate::state::State::{self, *};
@@ -47,8 +47,8 @@ const fn down(by_peer: bool, both_ended: bool) -> Event {
     }
 }
 
-/// Whether a row is about sockets that are open, or closed, or both; the same for an end that was not
-/// begun, or was.
+/// Sockets that a row applies to: open, closed, or both; the same for an end that was begun, not
+/// begun, or both.
 #[derive(Clone, Copy, PartialEq)]
 enum If {
     Any,
@@ -243,7 +243,7 @@ const TABLE: &[Row] = &[
         Some(Close),
         CloseAction::Nothing,
     ),
-    // who ends last does not take the connection down: the first one does
+    // the end that closes last does not disconnect: the first one does
     row(
         Event::FinAcked { linger2: 0 },
         &[LastAck],
@@ -414,7 +414,7 @@ fn each_row_is_of_use() {
     }
 }
 
-/// Everything that can come about: (state, end) by any events from a connection or an attempt to make one.
+/// Returns every reachable (state, end), by any events from a connection or an attempt to connect.
 fn reachable() -> Vec<(State, End)> {
     let mut seen = HashSet::new();
     let mut todo: Vec<_> = [Established, SynSent, SynRecv]

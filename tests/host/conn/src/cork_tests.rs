@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What holds back less than a message.
+//! Tests the conditions that hold back less than a full message.
 
 use crate::cork::Cork;
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What stands in for the kernel: memory that can fail, buffers that no device reaches.
+//! Stubs of the kernel: memory that can fail, buffers that no device reaches.
 
 use std::cell::Cell;
 
 thread_local! {
-    /// Whether there is no memory.
+    /// True to let allocations fail.
     static OUT_OF_MEMORY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// That all buffers together have what they may have.
+/// True if all socket buffers together have reached their limit.
 pub(crate) mod pressure {
     use std::cell::Cell;
 
@@ -63,7 +63,7 @@ pub(crate) mod prelude {
     pub(crate) type Result<T = (), E = super::Error> = core::result::Result<T, E>;
 }
 
-/// The kernel's vector, as far as it is used here: it grows only when it is told.
+/// The kernel's vector, as far as it is used here: it grows only on an explicit request.
 pub(crate) struct KVec<T> {
     items: Vec<T>,
     room: usize,

@@ -48,7 +48,7 @@ mod transport {
     pub(crate) use crate::host::Sge;
 }
 
-// The files ask for the module's types by these names.
+// The files under test import the module's types by these names.
 mod sys {
     pub(crate) mod pages {
         pub(crate) use crate::host::Memory;

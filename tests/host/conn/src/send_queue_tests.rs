@@ -108,7 +108,8 @@ fn any_order_of_calls() {
                 // late, and early, and of what was not sent
                 4 => both.complete(chance.below(both.stream.len() + 2)),
                 _ => {
-                    // a transport that exchanges buffers takes what is whole, and leaves anything in its place
+                    // a transport that exchanges buffers takes full buffers, and puts another one
+                    // in their place
                     let n = both.queue.contiguous();
                     let start = both.sent;
                     let taken = both.queue.whole(n).map(|buffer| {

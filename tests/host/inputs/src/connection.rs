@@ -31,7 +31,7 @@ impl Input<'_> {
     }
 }
 
-/// What has happened to a connection.
+/// Event of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Saw {
     /// A message of this kind was accepted.
@@ -44,7 +44,7 @@ pub enum Saw {
     Held(Stall),
 }
 
-/// Plays what the input says, and tells what has happened.
+/// Plays the input, and calls `saw` for each event.
 pub fn play(data: &[u8], mut saw: impl FnMut(Saw)) {
     let mut input = Input(data);
     let mut play = Play::new(&mut input);
@@ -237,7 +237,7 @@ impl Play {
         }
     }
 
-    /// What may go, goes.
+    /// Sends all messages that may be sent.
     fn transmit(&mut self, saw: &mut impl FnMut(Saw)) {
         for _ in 0..64 {
             let closed = self.end.send_closed();

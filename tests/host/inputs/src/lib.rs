@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What the fuzz targets (tests/host/fuzz) do with an input, so that a plain test can do it with
-//! their corpus.
+//! Bodies of the fuzz targets (tests/host/fuzz), as functions, so that a plain test can run them
+//! with the corpus.
 
 pub mod connection;
 

@@ -47,7 +47,7 @@ fn connections() {
         });
     });
     let mut missing: Vec<Saw> = Vec::new();
-    // Of the malformed, those of Hello do not come over the queue pair.
+    // The malformed Hello messages do not arrive over the queue pair.
     let hello = ["version", "ip_version", "max_adverts", "receive_size"];
     let reasons = Violation::all().filter(|v| !hello.contains(&v.name()));
     missing.extend(reasons.map(Saw::Violated));

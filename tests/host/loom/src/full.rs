@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A send call finds no room and must not wait, while a worker sees the completion that makes room: whoever
-//! polls then is told of it, or the call has it.
+//! A send call finds no space and must not wait, while a worker polls the completion that frees
+//! space: either poll(2) is notified of it, or the call finds it.
 //!
-//! [`Socket`] has what `socket/send.rs` and `conn` have for that. The order of the call's steps is that of
-//! `last_check`, by which calls and poll(2) find out; [`Socket::complete`] has those of `completed` and `Wakeups::notify`.
+//! [`Socket`] models `socket/send.rs` and `conn`. The call's steps have the order of `last_check`,
+//! which calls and poll(2) use; [`Socket::complete`] has the steps of `completed` and
+//! `Wakeups::notify`.
 
 use super::room::last_check;
 use loom::sync::atomic::{AtomicBool, Ordering};
@@ -21,12 +22,12 @@ struct Socket {
 }
 
 impl Socket {
-    /// Whether there is room.
+    /// Returns true if there is space.
     fn look(&self) -> bool {
         *self.room.lock().unwrap()
     }
 
-    /// Whether the call has found room.
+    /// Returns true if the call has found space.
     fn send(&self) -> bool {
         last_check(
             self.look(),
@@ -36,7 +37,7 @@ impl Socket {
         )
     }
 
-    /// One that says after its last look that somebody wants to be told.
+    /// A faulty send: it sets `SOCK_NOSPACE` only after its last check.
     fn send_wrongly(&self) -> bool {
         let room = self.look();
         if !room {

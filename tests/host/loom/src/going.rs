@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A device goes away, and those who use it: none of them may do so afterwards, and the going may not
-//! wait for ever.
+//! A device is removed while others use it: no use may begin after the removal, and the removal
+//! must not wait for ever.
 //!
 //! [`Device`] is what `sys::rdma::device` has for them: `DeviceRef`'s clone, drop and `of`, and
 //! `remove`, with the steps that they have there.
@@ -15,7 +15,7 @@ struct Device {
     uses: UseCount,
     /// `unused`, the completion.
     unused: (Mutex<bool>, Condvar),
-    /// The driver's, who frees it when the removal is over. loom says so if anybody is there then.
+    /// Owned by the driver, which frees it after the removal. loom reports any access at that time.
     raw: UnsafeCell<()>,
     /// The list of devices, in which others find it until the removal.
     listed: Mutex<bool>,

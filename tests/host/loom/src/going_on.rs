@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Small messages that wait until the peer has taken those before: they go, whoever has the connection's lock when
-//! the peer's task comes.
+//! Small messages wait until the peer has received the earlier ones. They are sent even if another
+//! thread holds the connection's lock when the peer's task arrives.
 
 use crate::taking::Taking;
 use loom::sync::atomic::{AtomicBool, Ordering::*};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-/// What the lock of the pair guards: messages that have come to the peer, and whether its task is to say that it has
-/// taken them all.
+/// Data under the lock of the pair: messages that have arrived at the peer, and whether its task
+/// has to notify the sender when it has received all of them.
 struct Ends {
     arrived: u32,
     awaited: bool,
@@ -19,7 +19,7 @@ struct Ends {
 struct Sender {
     /// The connection's lock, and the bytes that are not sent.
     unsent: Mutex<u32>,
-    /// Whether it is held: loom does not find a mutex so that is tried.
+    /// True while it is held: loom models no `try_lock`.
     locked: AtomicBool,
     taking: Taking,
     ends: Mutex<Ends>,
@@ -34,7 +34,8 @@ impl Sender {
         self.locked.store(false, Release);
     }
 
-    /// `Connection::poll`: sends what is unsent if the peer has taken what came before, else waits for that.
+    /// `Connection::poll`: sends the unsent messages if the peer has received the earlier ones,
+    /// else requests a notification.
     fn progress(&self, unsent: &mut u32) {
         self.taking.check();
         let mut ends = self.ends.lock().unwrap();
@@ -63,7 +64,7 @@ impl Sender {
         self.let_go();
     }
 
-    /// The peer takes what has come, and its task goes on here. How much it took.
+    /// The peer receives the arrived messages, and its task continues here. Returns their number.
     fn take(&self) -> u32 {
         let (taken, awaited) = {
             let mut ends = self.ends.lock().unwrap();

@@ -8,7 +8,7 @@
 
 #![cfg(test)]
 
-// The files ask for the kernel's atomics by this name.
+// The files under test import the kernel's atomics by this name.
 extern crate self as kernel;
 
 #[path = "../../../../src/conn/events.rs"]

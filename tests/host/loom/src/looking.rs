@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Looks at an end of a local connection without the lock of the pair: what comes is seen, or is told.
+//! Polls an end of a local connection without the lock of the pair: each message is either found or
+//! notified.
 
 use crate::events::{Events, Queue};
 use crate::tally::{Counts, Tally};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-/// What the lock of the pair guards, as far as it matters here.
+/// Data under the lock of the pair, as far as it matters here.
 #[derive(Default)]
 struct Ends {
     arrived: u16,
@@ -32,7 +33,7 @@ impl Pair {
         r
     }
 
-    /// The other end posts a message, and tells if that was asked for.
+    /// The other end posts a message, and notifies if that was requested.
     fn deliver(&self) {
         let told = self.with(|ends| {
             ends.arrived += 1;
@@ -82,7 +83,7 @@ fn what_comes_is_seen_or_told() {
         let mut armed = false;
         let mut taken = pair.poll(&mut armed);
         sender.join().unwrap();
-        // whoever was told looks once more; whoever was not has seen all
+        // a notified reader polls once more; a reader without notification has found all messages
         if pair.events.are_noted() {
             taken += pair.poll(&mut armed);
         }

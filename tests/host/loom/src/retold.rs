@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A completion queue serves one endpoint after the other, while its driver's call comes at any time: nobody
-//! is told who is not there any more.
+//! A completion queue serves one endpoint after the other, while its driver's callback may run at
+//! any time: an endpoint that has ended is never notified.
 //!
-//! [`Cq`] is what `sys::rdma::cq` has for that: `Context`, its `tell`, and `begin` and `end` of `Cq`.
+//! [`Cq`] models `sys::rdma::cq`: the callback of `Context`, and `begin` and `end` of `Cq`.
 
 use crate::use_count::UseCount;
 use loom::cell::UnsafeCell;
@@ -13,7 +13,7 @@ use loom::thread;
 
 struct Cq {
     uses: UseCount,
-    /// Who is told, 0 for nobody.
+    /// Endpoint to notify, 0 for none.
     who: AtomicU32,
     /// Stands for it: loom says so if somebody looks while it changes.
     ready: UnsafeCell<()>,
@@ -25,7 +25,7 @@ impl Cq {
             .with_mut(|_| self.who.store(who, Ordering::Relaxed));
     }
 
-    /// Whom it tells.
+    /// The callback. Returns the endpoint that it notifies.
     fn notify(&self) -> u32 {
         if !self.uses.any_more() {
             return 0;
@@ -70,7 +70,7 @@ fn one_after_the_other() {
         cq.begin(2);
         let told = driver.join().unwrap();
         assert_ne!(told, [2, 1], "the one that has ended");
-        // what comes from here on is told
+        // completions from here on notify the new endpoint
         assert_eq!(cq.notify(), 2);
     });
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A socket of the module's as its callers, those who poll it, workers and a device see it: its completion
-//! queue, its lock, and its wait queues, with the steps of `SdpSock::event`, `looking` (`conn/wait.rs`),
-//! `Guard::progress` and poll(2) as they are there.
+//! Models a socket of the module for its callers, pollers, workers and a device: its completion
+//! queues, its lock, and its wait queues, with the steps of `SdpSock::event`, `looking`
+//! (`conn/wait.rs`), `Guard::progress` and poll(2) in their order.
 
 use crate::events::{Events, Notify, Queue};
 use loom::sync::atomic::{fence, AtomicI32, AtomicU32, Ordering};
@@ -21,23 +21,24 @@ pub(super) enum Arms {
 
 pub(super) struct Socket {
     arms: Arms,
-    /// Those who wait are woken if so many completions were polled for, not by each.
+    /// Number of polled completions that wakes the waiting callers.
     wanted: u32,
     /// Signals go to an owner (F_SETOWN): those who poll are woken only for what was found.
     pub(super) owned: bool,
     pub(super) events: Events,
-    /// Those of receives and of sends. The device's; each is told of once it was armed.
+    /// Completions of receives and of sends, written by the device. Each one that finds its queue
+    /// armed causes an event.
     pub(super) queues: Mutex<[Completions; 2]>,
-    /// Callers who poll in place of being told. Written under the lock of `queues`, as it is that of the
-    /// connection.
+    /// Number of callers that poll instead of arming the queues. Written under the lock of
+    /// `queues`, as the real counter is under the connection's lock.
     polling: AtomicU32,
-    /// How often those who wait were woken (`events` of the kernel's wait queue).
+    /// Wakeups of waiting callers so far (`events` of the kernel's wait queue).
     woken: AtomicI32,
     sleep: (Mutex<()>, Condvar),
-    /// How many poll (the entries of the socket's wait queue), and how often they were woken.
+    /// Number of pollers (entries of the socket's wait queue), and their wakeups so far.
     pollers: AtomicI32,
     asked: (Mutex<u32>, Condvar),
-    /// Whether a worker was asked for, and whether there will be no more work.
+    /// A worker was scheduled, and no more work will come.
     work: (Mutex<(bool, bool)>, Condvar),
 }
 
@@ -75,7 +76,7 @@ impl Socket {
         }
     }
 
-    /// The device: a completion, which is told if the queue was armed.
+    /// The device adds a completion, and notifies if the queue was armed.
     pub(super) fn complete(&self, queue: Queue) {
         let mut queues = self.queues.lock().unwrap();
         let completions = &mut queues[queue as usize];
@@ -115,7 +116,7 @@ impl Socket {
         self.pollers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// What poll(2) finds: it looks if something was told.
+    /// poll(2): polls the queues if an event is pending. Returns the completions polled so far.
     fn ask(&self) -> u32 {
         if self.events.are_noted() {
             let (found, to_pollers) = self.poll();
@@ -181,7 +182,8 @@ impl Socket {
         self.work.1.notify_one();
     }
 
-    /// Looks only at a queue of which something was told; but at all if not everything is told.
+    /// Polls only queues with pending events, or all of them if not every completion causes an
+    /// event.
     fn progress(&self) {
         if self.poll().0 {
             self.wake();
@@ -189,7 +191,7 @@ impl Socket {
         }
     }
 
-    /// Whether there was something, and whether those who poll were woken for all of it.
+    /// Returns whether it found completions, and whether the pollers were woken for all of them.
     fn poll(&self) -> (bool, bool) {
         let mut queues = self.queues.lock().unwrap();
         let mut found = false;
@@ -197,7 +199,7 @@ impl Socket {
         loop {
             let told = self.events.take();
             to_pollers &= told.as_ref().is_none_or(|t| t.to_pollers);
-            // a queue of which nothing was told is looked at in vain
+            // a queue without a pending event need not be polled
             let (receive, send) = told.map_or((false, false), |t| (t.receive, true));
             found |= self.look(&mut queues, receive, send);
             let unfinished = queues.iter().any(|q| q.awaited);
@@ -234,7 +236,7 @@ impl Socket {
         found
     }
 
-    /// A send call that has no credits: it looks only if it is not told of them
+    /// A send call without credits: it polls only if the receive queue is not armed
     /// (`Connection::is_stalled`).
     pub(super) fn send(&self) {
         let told = self.queues.lock().unwrap()[Receive as usize].armed;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Callers who wait, those who poll, workers, and a device that tells of completions: none may be
-//! left to nobody.
+//! Waiting callers, pollers, workers, and a device that notifies of completions: every completion
+//! is polled by one of them.
 
 use crate::events::Queue::{self, Receive, Send};
 use crate::socket::{Arms, Socket};
 use loom::sync::Arc;
 use loom::thread;
 
-/// Runs the calls and the device beside each other on such a socket, in all orders in which threads are
-/// changed so often, at most, where nothing asks for it; then asks whether all is as it should be.
+/// Runs the calls and the device concurrently on such a socket, in all orders with a bounded number
+/// of preemptions, and then checks the result.
 fn in_all_orders(
     socket: impl Fn() -> Socket + std::marker::Send + Sync + 'static,
     calls: &'static [fn(&Socket)],
@@ -50,7 +50,7 @@ fn orders_of(
     completions: &'static [Queue],
     changes: usize,
 ) {
-    // a message may be of no interest to who waits
+    // a message may be of no interest to a waiting caller
     let wanted = match arms {
         Arms::NotPolled => completions.len() as u32,
         _ => 0,
@@ -61,8 +61,8 @@ fn orders_of(
     });
 }
 
-/// The same with those who poll and may have gone, or have not asked yet: what nobody has polled for
-/// is noted, for the next call, and nothing that has to go on waits for that.
+/// The same with pollers that may have left, or have not polled yet: an unpolled completion stays
+/// pending for the next call, and no other work waits for it.
 fn orders_with_pollers(
     watched: bool,
     calls: &'static [fn(&Socket)],

@@ -9,7 +9,7 @@ use sdp_protocol::{
     Block, Connection, Event, Mid, Offer, Outgoing, Parameters, Transmit, ZeroCopy, MAX_HEADER,
 };
 
-/// What happens to a connection.
+/// Event of a connection.
 #[derive(Clone, Debug)]
 enum Action {
     /// A message comes that is the next in sequence and stays within what was sent.
@@ -25,7 +25,7 @@ enum Action {
     Bytes(Vec<u8>, u32),
     /// Bytes are written.
     Write(u32),
-    /// What may go, goes.
+    /// Send all messages that may be sent.
     Transmit(u16),
     /// Something is set or called.
     Set(u8),
@@ -234,7 +234,7 @@ impl Model {
         Ok(())
     }
 
-    /// What may go, goes.
+    /// Sends all messages that may be sent.
     fn transmit(&mut self, posted: u16) -> Kept {
         self.offer.posted = posted;
         for _ in 0..100 {

@@ -6,11 +6,11 @@ use sdp_protocol::message::{Body, Message};
 
 use crate::packet::Packet;
 
-/// What an end has sent and been told so far.
+/// Messages that an end has sent and received so far.
 #[derive(Debug)]
 pub struct Audit {
     sent: u32,
-    /// Of the last message that the end was given.
+    /// Bufs of the last message that the end received.
     bufs: u16,
     acked: u32,
     received: u32,

@@ -40,7 +40,7 @@ impl fmt::Debug for Read {
     }
 }
 
-/// What both queue pairs can reach.
+/// Memory that both queue pairs can access.
 #[derive(Default)]
 pub struct Fabric {
     regions: BTreeMap<u32, Region>,

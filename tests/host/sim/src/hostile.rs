@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Somebody on the wire who changes messages.
+//! An attacker on the wire that changes messages.
 
 use std::collections::VecDeque;
 

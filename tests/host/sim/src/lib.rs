@@ -2,21 +2,23 @@
 
 //! Simulator of SDP connections.
 //!
-//! A seed makes a [`World`]: two ends of one connection with their transports and
-//! applications, one of them always the code under test, the other the same code or a model of
-//! another implementation, and sometimes somebody on the wire who tampers with messages. Then
-//! anything happens in any order: bytes are written and read, messages travel, completions are
-//! late, blocks are advertised, read, written to, refused and taken back, also those that no call waits
-//! for, buffers grow, modes and options change, streams end, an end dies. All the time it is checked that
+//! A seed makes a [`World`]: two ends of one connection with their transports and applications. One
+//! of them is always the code under test, the other the same code or a model of another
+//! implementation. Some worlds have an attacker on the wire that changes messages. Then events
+//! happen in random order: bytes are written and read, messages travel, completions are late,
+//! blocks are advertised, read, written to, refused and taken back (also blocks without a waiting
+//! call), buffers grow, modes and options change, streams end, an end dies. The simulator checks
+//! all the time that
 //!
 //! * every byte arrives once, in its place, and the end of the stream after the last of them;
-//! * urgent bytes are marked where they are, and announced once;
-//! * no message comes without a receive buffer that is large enough;
-//! * MSeq, MSeqAck and Bufs are right, and no credit is used for what it is reserved from;
-//! * nobody touches memory that its owner has taken back, and whoever has advertised memory gets
-//!   it back when he wants it;
-//! * whenever everything on its way has arrived, all that readers wait for is there, whether or
-//!   not the other end reads, and before anybody's patience ends; and the ends fall silent;
+//! * urgent bytes are marked at their position, and announced once;
+//! * no message arrives without a receive buffer that is large enough;
+//! * MSeq, MSeqAck and Bufs are right, and no credit is spent on a message that it is reserved
+//!   from;
+//! * no end accesses memory that its owner has taken back, and an end that has advertised memory
+//!   gets it back on request;
+//! * whenever all messages have arrived, readers have all bytes that they wait for, even if the
+//!   other end does not read, and before any timeout; and the ends send nothing more;
 //! * tampering leads to a violation or to nothing, never to a panic.
 
 pub mod audit;
@@ -41,7 +43,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use sdp_protocol::Mid;
 use world::World;
 
-/// What a run of the simulator was like.
+/// Statistics of a run of the simulator.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Events.
@@ -52,10 +54,10 @@ pub struct Summary {
     pub messages: [u64; 3],
     /// Messages by their MID's index.
     pub kinds: [u64; Mid::ALL.len()],
-    /// Blocks by what became of them: read to the end, gone in messages, written to a reader, moved, given back
-    /// to a call.
+    /// Blocks by their outcome: read to the end, sent in messages, written to a reader, moved,
+    /// given back to a call.
     pub ways: [u64; 5],
-    /// How often tampering was found out, by the violation's name.
+    /// Detected tampering, counted by the violation's name.
     pub violations: BTreeMap<String, u64>,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! One end of a simulated connection, whoever wrote it.
+//! One end of a simulated connection, of either implementation.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -11,16 +11,16 @@ use crate::packet::Packet;
 use crate::port::{Inbox, Outbox, Port};
 use crate::rng::Rng;
 
-/// What both kinds of ends have: the transport and the application around the protocol.
+/// State that both kinds of ends have: the transport and the application around the protocol.
 #[derive(Debug)]
 pub struct Common {
     /// 0 or 1.
     pub side: usize,
     /// Receive buffers and SENDs.
     pub port: Port,
-    /// What comes.
+    /// Received stream.
     pub inbox: Inbox,
-    /// What goes.
+    /// Sent stream.
     pub outbox: Outbox,
     /// Memory of both sides.
     pub fabric: Rc<RefCell<Fabric>>,
@@ -36,7 +36,7 @@ impl Common {
     }
 }
 
-/// How an end's connection is over before both streams have ended.
+/// Reason why an end's connection is over before both streams have ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Over {
     /// The peer broke a rule.
@@ -47,7 +47,7 @@ pub enum Over {
 
 /// An end of a connection.
 pub trait Node {
-    /// What both kinds have.
+    /// Returns the state that both kinds have.
     fn common(&mut self) -> &mut Common;
 
     /// Sends what may be sent now, up to so many messages; returns how many.
@@ -76,8 +76,8 @@ pub trait Node {
     /// The oldest WRITE that has not arrived does.
     fn write_arrived(&mut self) {}
 
-    /// Whoever waits for the other end to use memory of ours does so no longer, and nothing is
-    /// advertised any more until something is written; returns whether somebody waited.
+    /// Ends the wait for the other end to use advertised memory. Nothing is advertised any more
+    /// until something is written. Returns true if a call was waiting.
     fn give_up(&mut self) -> bool;
 
     /// Something that only this kind does: an option, a timer, a decision.
@@ -90,13 +90,13 @@ pub trait Node {
     /// Bytes are checked no longer: somebody has tampered with the messages.
     fn distrust(&mut self);
 
-    /// Whether the connection is over.
+    /// Returns the reason if the connection is over.
     fn over(&self) -> Option<Over>;
 
     /// The connection is lost: all memory of this end is its own again.
     fn lost(&mut self) -> Result<(), String>;
 
-    /// Whether something of what was written is still here.
+    /// Returns true if written bytes are still at this end.
     fn has_left(&self) -> bool {
         false
     }
@@ -106,16 +106,16 @@ pub trait Node {
         0
     }
 
-    /// Whether the end believes both streams closed and has nothing left to say.
+    /// Returns true if the end considers both streams closed and has no message left to send.
     fn finished(&self) -> bool;
 
-    /// Whether the end has something to say that its own rules keep back until it receives more,
-    /// though the protocol would let it.
+    /// Returns true if the end has a message that its own rules keep back until it receives more,
+    /// although the protocol would let it be sent.
     fn lame(&self) -> bool {
         false
     }
 
-    /// Whether the end may send nothing but what it must.
+    /// Returns true if the end may send only the messages that a reserved credit is for.
     fn short_of_credits(&self) -> bool {
         false
     }
@@ -126,15 +126,17 @@ pub trait Node {
         false
     }
 
-    /// Whether the other end must know by now of the urgent byte that waits here.
+    /// Returns true if the other end must have been notified by now of the urgent byte that waits
+    /// here.
     fn must_have_announced(&self) -> bool {
         false
     }
 
-    /// What keeps this end from sending, for reports.
+    /// Describes the reason why this end does not send, for reports.
     fn state(&self) -> String;
 
-    /// What became of blocks: read to the end, gone in messages, written to a reader, moved, given back to a call.
+    /// Counts blocks by their outcome: read to the end, sent in messages, written to a reader,
+    /// moved, given back to a call.
     fn ways(&self) -> [u64; 5] {
         [0; 5]
     }

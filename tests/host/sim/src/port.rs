@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What stands for transport and socket at one end: receive buffers, SENDs, and the two streams.
+//! Models transport and socket at one end: receive buffers, SENDs, and the two streams.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,9 +15,9 @@ pub struct Port {
     arrived: VecDeque<Packet>,
     /// Buffers that hold bytes the reader has not taken.
     held: u16,
-    /// How many buffers there are in all.
+    /// Total number of buffers.
     pub budget: u16,
-    /// How many are posted whatever the reader has not taken.
+    /// Number of buffers that stay posted even if the reader does not read.
     pub least: u16,
     /// Size in bytes of a buffer that is posted from now on.
     pub size: u32,
@@ -153,7 +153,7 @@ impl Outbox {
         }
     }
 
-    /// How many queued bytes there are up to and with the urgent one.
+    /// Returns the number of queued bytes up to and including the urgent one.
     pub fn urgent_at(&self) -> Option<u32> {
         self.urgent.map(|at| (at - self.sent) as u32)
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What `cargo test` simulates. `SDP_SEED` and `SDP_STEPS` choose other connections or more.
+//! Connections that `cargo test` simulates. `SDP_SEED` and `SDP_STEPS` select other connections or
+//! more of them.
 
 use std::collections::VecDeque;
 
@@ -40,9 +41,10 @@ fn many_seeds() {
     }
 }
 
-/// Of a peer of OFED's that has two credits of ours and gives us two: an advert of its that is not refused at
-/// once can be reported by nobody (`is_starved` of the protocol). One in many thousand connections: the first shows it
-/// where `transmit` does not look, the second where `receive` does not.
+/// An OFED peer has two credits of this end, and this end has two of the peer's. If an advert of
+/// the peer is not refused at once, neither end can report it (`is_starved` of the protocol).
+/// One of many thousand connections gets there. The first seed shows it if `transmit` does not
+/// check, the second if `receive` does not.
 #[test]
 fn adverts_between_two_without_credits() {
     for seed in [300_210_482, 20_006_050] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What the module does about zero copy, as it is: the files of `src/conn/zcopy` and `src/memory` that need nothing but
-//! `core` and the protocol.
+//! Compiles the module's zero-copy files unchanged: those of `src/conn/zcopy` and `src/memory` that
+//! need nothing but `core` and the protocol.
 
 #![cfg(test)]
 #![expect(dead_code, reason = "the module uses all of it")]

@@ -2,7 +2,7 @@
 
 //! In what implementations differ.
 
-/// What kind of implementation it is.
+/// Properties of an implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flavour {
     /// MaxAdverts it announces.
@@ -20,13 +20,14 @@ pub struct Flavour {
     pub advert: u32,
     /// Sends stay Combined, or may be Pipelined with so many adverts.
     pub pipelined: u16,
-    /// Buffer size it asks for under load; 0: never.
+    /// Buffer size that it requests under load; 0: never.
     pub wish: u32,
-    /// Payload its buffers may grow to when asked.
+    /// Payload that its buffers may grow to on request.
     pub grows: u32,
     /// Says that they have grown while smaller ones are still posted (later OFED).
     pub hasty: bool,
-    /// Tells of no buffers while it waits for its advert, nor when the peer has closed (later OFED).
+    /// Announces no buffers while it waits for its advert, nor after the peer has closed (later
+    /// OFED).
     pub silent: bool,
     /// Keeps two buffers from when the peer has closed (later OFED, with a small `SO_RCVBUF`).
     pub stingy: bool,

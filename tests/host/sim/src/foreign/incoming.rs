@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What such an end does about each message that comes.
+//! Reactions of such an end to each message.
 
 use sdp_protocol::message::{Body, Flags, Message, Mode};
 

@@ -73,8 +73,8 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// An end that was told of `bufs` buffers of `size` bytes. `refuses`: the peer has no zero
-    /// copy.
+    /// Creates an end whose peer has announced `bufs` buffers of `size` bytes. `refuses`: the peer
+    /// has no zero copy.
     pub fn new(common: Common, flavour: Flavour, bufs: u16, size: u32, refuses: bool) -> Self {
         let told = if flavour.silent_hello {
             0
@@ -168,8 +168,9 @@ impl Foreign {
             self.closed = true;
             return Some((Body::DisConn, 0, Flags::NONE));
         }
-        // The real one asks even if it has, or will have, buffers to tell of that the other end
-        // waits for. It then lacks the credit to do so, and locks itself up. Not tested here.
+        // OFED requests a resize even while it has, or will have, buffers to announce that the
+        // other end waits for. It then lacks the credit to announce them and deadlocks. Not tested
+        // here.
         let told = self.told >= 3;
         let may_wish = !self.wish_done && !self.wish_pending && credits == 2;
         if may_wish && told && self.since_wish > 16 {
@@ -254,7 +255,7 @@ impl Foreign {
         match (self.mode, mode) {
             (Mode::Combined, Mode::Pipelined) => {}
             (Mode::Combined, Mode::Buffered) if self.adverts.is_empty() => {}
-            // What was advertised is advertised anew, or sent.
+            // An advert in flight is advertised again, or sent as Data.
             (Mode::Pipelined, Mode::Combined) if self.refuses => {
                 self.drop_adverts();
             }

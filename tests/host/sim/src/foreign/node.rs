@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What the simulator asks of such an end.
+//! Implements the simulator's interface for such an end.
 
 use std::collections::VecDeque;
 

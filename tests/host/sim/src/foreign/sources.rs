@@ -24,7 +24,7 @@ pub(super) struct Advert {
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) mseq: u32,
-    /// What is left to read.
+    /// Unread part.
     pub(super) rest: Remote,
     /// A READ is under way.
     pub(super) reading: bool,
@@ -35,7 +35,7 @@ pub(super) struct Held {
 }
 
 impl Foreign {
-    /// Whether a SrcAvailCancel is to be sent, which it then is.
+    /// Returns true if a SrcAvailCancel is due, and marks it as sent.
     pub(super) fn cancel_due(&mut self) -> bool {
         let due = !self.adverts.is_empty() && self.cancel && !self.cancelled;
         self.cancelled |= due;
@@ -68,7 +68,7 @@ impl Foreign {
         (Body::SrcAvail(advert), inline, Flags::NONE)
     }
 
-    /// What was advertised and not taken goes as Data, or is advertised anew.
+    /// Takes the adverts back. Their unread bytes are sent as Data, or advertised again.
     pub(super) fn drop_adverts(&mut self) {
         if let Some(oldest) = self.adverts.front() {
             self.common.outbox.sent = oldest.tail;

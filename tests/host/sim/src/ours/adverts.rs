@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What the owner of a connection does about adverts.
+//! Handling of adverts by the owner of a connection.
 
 use std::collections::VecDeque;
 
@@ -53,7 +53,7 @@ impl Ours {
         let size = (next.end - next.start) as u32;
         let possible = self.connection.can_advertise(size);
         let now = self.settled || rng.one_in(4);
-        // One that was to be advertised is withdrawn where only the peer's own advert is in its way.
+        // A planned advert is cancelled if only the peer's own advert prevents it.
         let alone = self.connection.sources_outstanding() == 0;
         let blocked = next.block.is_none() || alone && self.connection.sink_advert().is_none();
         if !possible && now && blocked {
@@ -72,7 +72,7 @@ impl Ours {
         next.block.filter(|_| next.start >= outbox.sent)
     }
 
-    /// What is planned is copied after all, and what was registered for that is taken back.
+    /// Copies the planned blocks after all, and takes back their registered memory.
     pub(super) fn copy_all(&mut self) {
         for large in self.planned.drain(..) {
             if let Some(block) = large.block {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A sender whose blocks go from their own pages, with the module's queue of them
-//! (`src/conn/zcopy/tx_blocks.rs`): blocks that no call waits for, of many calls, and those of a call that does.
+//! A sender whose blocks are sent from their own pages, with the module's queue of them
+//! (`src/conn/zcopy/tx_blocks.rs`): detached blocks of many calls, and blocks of a waiting call.
 //!
-//! Memory has contents of its own. As soon as the program may write to it again, it does: whoever still sends
-//! from there sends bytes that the peer does not expect, and a READ of it fails.
+//! Memory has contents of its own. The program overwrites it as soon as it may. An end that still
+//! sends from it sends bytes that the peer does not expect, and a READ of it fails.
 
 use std::collections::VecDeque;
 
@@ -41,7 +41,7 @@ pub(super) struct Posted {
     pub(super) rest: Option<(u64, u32)>,
 }
 
-/// What is to be posted of the stream.
+/// Next bytes of the stream to post.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     pub(super) unsent: u32,
@@ -68,7 +68,7 @@ pub(super) struct Blocks {
     pub(super) wrote: u32,
     /// Blocks whose bytes are being copied to other memory.
     pub(super) away: Vec<(u64, usize)>,
-    /// What became of those that are gone: see [`Node::ways`](crate::node::Node::ways).
+    /// Outcomes of completed blocks: see [`Node::ways`](crate::node::Node::ways).
     pub(super) ways: [u64; 5],
     /// A call waits for its blocks, with so many bytes that are to be copied after all.
     pub(super) call: Option<u64>,
@@ -94,7 +94,7 @@ impl Blocks {
         self.ways
     }
 
-    /// Whether a call waits, so that the program writes nothing.
+    /// Returns true if a call waits, so that the program writes nothing.
     pub(super) fn has_call(&self) -> bool {
         self.call.is_some()
     }
@@ -303,14 +303,14 @@ impl Blocks {
         }
     }
 
-    /// What nobody uses is copied elsewhere, which takes a while.
+    /// Starts to copy an unused block elsewhere, which takes a while.
     fn move_away(&mut self) {
         while let Some((cookie, memory)) = self.queue.take_to_move() {
             self.away.push((cookie, memory));
         }
     }
 
-    /// What goes next.
+    /// Returns the next bytes to post.
     pub(super) fn ahead(&self, limit: u32) -> Ahead {
         let mut ahead = Ahead {
             unsent: (self.copied - self.copied_sent) as u32,
@@ -399,7 +399,7 @@ impl Ahead {
         self.more && self.source.is_none() && (self.rest.is_some() || self.limit == 0)
     }
 
-    /// What it changes of an offer.
+    /// Applies the block queue to an offer.
     pub(super) fn put(&self, outbox: &Outbox, offer: &mut Offer) {
         offer.queued = self.unsent;
         offer.source = self.source;

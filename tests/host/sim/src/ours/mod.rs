@@ -408,7 +408,7 @@ impl Node for Ours {
     }
 
     fn settle(&mut self, reading: bool) {
-        // What is queued when the stream ends goes in spite of a cork.
+        // Queued bytes are sent at the end of the stream in spite of a cork.
         self.cork &= self.common.outbox.closed && self.planned.is_empty();
         self.limit = u32::MAX;
         self.settled = true;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What an end does with its blocks: what its connection does in the module (`src/conn/zcopy/detached.rs`, `tx.rs`).
+//! Handling of an end's blocks, as the connection does it in the module
+//! (`src/conn/zcopy/detached.rs`, `tx.rs`).
 
 use std::collections::VecDeque;
 
@@ -133,7 +134,7 @@ impl Ours {
         Ok(bytes)
     }
 
-    /// The connection is lost: whoever has memory gets to know.
+    /// The connection is lost: the owners of all memory are notified.
     pub(super) fn blocks_lost(&mut self) -> Result<(), String> {
         let Some(blocks) = &mut self.blocks else {
             return Ok(());
@@ -157,14 +158,14 @@ impl Ours {
         }
     }
 
-    /// What is left of blocks, which is nothing in the end.
+    /// Returns true if blocks are left. At the end there must be none.
     pub(super) fn blocks_left(&self) -> bool {
         let left =
             |b: &Blocks| !b.queue.is_empty() || b.call.is_some() || b.copied != b.copied_sent;
         self.blocks.as_ref().is_some_and(left)
     }
 
-    /// Whether an urgent byte is behind a block that is next.
+    /// Returns true if an urgent byte is behind the next block.
     pub(super) fn hidden_by_block(&self) -> bool {
         let (Some(b), Some(urgent)) = (&self.blocks, self.common.outbox.urgent) else {
             return false;

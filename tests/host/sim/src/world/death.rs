@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! An end that dies in the middle of a connection: what the other one still gets, and what it makes
-//! of that until its own queue pair tells it of the loss.
+//! An end dies in the middle of a connection. Checks the messages that the other end still
+//! receives, and its behaviour until its own queue pair reports the loss.
 
 use super::World;
 
 impl World {
-    /// One end is gone at once. Some of what it has sent arrives yet; nothing that is sent to it does,
-    /// and its memory is nobody's any more. The other end goes on as long as it knows nothing, with
-    /// all rules as ever, and then gets back whatever it has advertised.
+    /// One end dies at once. A part of its sent messages still arrives; messages to it do not, and
+    /// its memory is gone. The other end continues under all rules until it is notified, and then
+    /// gets back all memory that it has advertised.
     pub(super) fn die(&mut self, dead: usize) -> Result<(), String> {
         let alive = 1 - dead;
         if self.trace {

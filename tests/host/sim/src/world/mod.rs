@@ -26,7 +26,7 @@ use crate::rng::Rng;
 pub struct World {
     nodes: [Box<dyn Node>; 2],
     fabric: Rc<RefCell<Fabric>>,
-    /// What each side has sent and the other not received.
+    /// Messages that each side has sent and the other has not received.
     wires: [VecDeque<Packet>; 2],
     hostile: bool,
     /// Messages were tampered with: the streams are no longer what was sent.
@@ -130,7 +130,7 @@ impl World {
         [self.nodes[0].counts(), self.nodes[1].counts()]
     }
 
-    /// What became of the blocks of both sides; see [`Node::ways`].
+    /// Outcomes of the blocks of both sides; see [`Node::ways`].
     pub fn ways(&self) -> [[u64; 5]; 2] {
         [self.nodes[0].ways(), self.nodes[1].ways()]
     }
@@ -204,8 +204,8 @@ impl World {
         self.check()
     }
 
-    /// What the transport says of some RDMA: an error ends the connection, and must not happen
-    /// unless somebody has tampered with the messages.
+    /// Takes the result of an RDMA operation. An error ends the connection, and must not happen
+    /// without tampering.
     fn transport<T: Default>(&mut self, result: Result<T, String>) -> Result<T, String> {
         match result {
             Err(_) if self.tainted => {
@@ -312,7 +312,7 @@ impl World {
         }
     }
 
-    /// What must be true at any time.
+    /// Checks the invariants that hold at any time.
     fn check(&mut self) -> Result<(), String> {
         if self.tainted {
             return Ok(());

@@ -53,8 +53,8 @@ impl World {
         self.all_is_settled(readers)
     }
 
-    /// Lets one side do all that it can. Returns whether that was anything, and how many messages it has
-    /// sent.
+    /// Lets one side do all that it can. Returns whether it did anything, and the number of
+    /// messages it sent.
     fn settle_side(&mut self, side: usize, reads: bool) -> Result<(bool, u32), String> {
         let mut busy = false;
         while self.arrive(1 - side)? {
@@ -86,7 +86,7 @@ impl World {
         Ok((busy || count > 0, count))
     }
 
-    /// What must be true when nothing happens any more.
+    /// Checks the invariants that hold when no more events happen.
     fn all_is_settled(&mut self, readers: [bool; 2]) -> Result<(), String> {
         if self.tainted {
             return Ok(());
@@ -103,7 +103,7 @@ impl World {
         self.all_is_there(readers, "nobody can move")
     }
 
-    /// Whoever reads must have all that was written, and know of the end.
+    /// Checks that each reader has all written bytes, and the end of the stream.
     fn all_is_there(&mut self, readers: [bool; 2], else_what: &str) -> Result<(), String> {
         for from in 0..2 {
             let outbox = &self.nodes[from].common().outbox;

@@ -7,7 +7,7 @@ use sdp_protocol::{Parameters, ZeroCopy};
 use crate::foreign::Flavour;
 use crate::rng::Rng;
 
-/// What is different from one connection to the next.
+/// Parameters in which one connection differs from the next.
 pub(super) struct Setup {
     pub(super) budget: u16,
     pub(super) size: u32,
@@ -50,12 +50,12 @@ impl Setup {
     pub(super) fn pair(rng: &mut Rng, foreign: bool) -> [Setup; 2] {
         let mut setups = [Setup::new(rng, false), Setup::new(rng, foreign)];
         if setups[1].flavour.is_some_and(|f| !f.zero_copy) {
-            // Whoever forces adverts on one that does not know them gets what he asks for.
+            // Forced adverts would only be sent to a peer that does not support them.
             setups[0].zero_copy = rng.pick(&[ZeroCopy::Off, ZeroCopy::On]);
         }
-        // An end with three buffers answers every message, and others may do the same at any time:
-        // credit updates without end. Our own must have four, unless the other end is ours, too, and
-        // says so.
+        // An end with three buffers replies to every message, and so may others at any time: credit
+        // updates without end. An end of this module must have four, unless the other end also runs
+        // it, and announces so.
         for side in 0..2 {
             let ours = setups[side].flavour.is_none();
             let other_ofed = setups[1 - side].adverts == 1;
@@ -66,7 +66,7 @@ impl Setup {
         setups
     }
 
-    /// What our end with this setup knows of itself and of the `other`.
+    /// Returns the parameters of an end of this module with this setup, towards the `other`.
     pub(super) fn parameters(&self, other: &Setup, rng: &mut Rng) -> Parameters {
         let silent = other.flavour.is_some_and(|f| f.silent_hello);
         Parameters {
@@ -87,7 +87,8 @@ impl Setup {
     }
 }
 
-/// An implementation that advertises up to `adverts` at once, and may ask for buffers of `larger` bytes.
+/// Returns an implementation that advertises up to `adverts` at once, and may request buffers of
+/// `larger` bytes.
 fn flavour(rng: &mut Rng, adverts: u16, larger: u32) -> Flavour {
     let kind = rng.below(4);
     let zero_copy = kind == 2 || kind == 3;
