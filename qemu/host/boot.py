@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a guest boots from: a kernel and a small initramfs."""
+"""Builds the files that a guest boots from: a kernel and a small initramfs."""
 
 import lzma
 import os
@@ -21,8 +21,8 @@ CROSS_COMPILER = {"arm64": "aarch64-linux-gnu-gcc"}
 
 INSIDE = Path(__file__).resolve().parents[1] / "inside"
 
-# What the user land is mounted with, and what the network is made of. The guest loads the two sets
-# side by side. A name that is not in the kernel's list of modules is taken to be built in.
+# Modules for mounting the user land, and for the network. The guest loads the two sets side by
+# side. A name that the kernel's list of modules lacks is assumed to be built in.
 ROOT_MODULES = ["9pnet_virtio", "9p", "overlay"]
 NETWORK_MODULES = ["veth", "virtio_net", "rdma_rxe", "rdma_ucm", "ib_uverbs", "ib_umad", "rdma_cm", "ib_cm", "ipv6"]
 
@@ -47,8 +47,8 @@ class Kernel:
         """Returns arguments for the kernel that it alone needs."""
         if self.architecture != "amd64":
             return []
-        # The debug kernel counts ticks all the same: those that a busy host loses make its time-outs
-        # longer, which it needs.
+        # The debug kernel counts ticks in spite of the TSC. A busy host loses ticks, which makes
+        # the time-outs of that slow kernel longer, as it needs.
         return ["tsc=unstable" if self.debug else "tsc=reliable", *tsc.argument(accel)]
 
     def mark(self):
@@ -82,7 +82,8 @@ def files(kernel):
 
 
 def remove_old(kept):
-    """QEMU reads these files when it starts only, so a few spare ones are enough not to surprise a run that is starting."""
+    """Removes old boot files except a few: QEMU reads them at its start only, and a run may be
+    starting."""
     old = sorted(kept.parent.glob("boot-*"), key=lambda path: path.stat().st_mtime)
     for path in old[:-4]:
         cache.remove(path)
@@ -123,11 +124,13 @@ def build(kernel, new):
 
 
 def unsigned(module):
-    """A kernel module without its signature, which takes longer to verify than the module to load, in emulation."""
+    """A kernel module without its signature. In emulation verifying it takes longer than loading
+    the module."""
     mark = b"~Module signature appended~\n"
     if not module.endswith(mark):
         return module
-    # Before the mark is struct module_signature, 12 bytes, which end in the length of what is before that.
+    # Before the mark is struct module_signature, 12 bytes. They end in the length of the signature
+    # before them.
     end = len(module) - len(mark)
     return module[:end - 12 - int.from_bytes(module[end - 4:end], "big")]
 
@@ -145,7 +148,8 @@ def with_dependencies(kernel, name):
 
 
 def compile_agent(kernel, new):
-    """The first process of the guests, linked statically: it has to run before there is a user land, and in any."""
+    """Compiles the first process of the guests, linked statically: it runs before there is a user
+    land, and in any user land."""
     sources = sorted(INSIDE.glob("*.c"))
     result = new / "agent"
     command = ["cc", "-static", "-O2", "-Wall", "-o", result, *sources]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a kernel says when something is wrong with it."""
+"""Patterns of a kernel's messages about its own faults."""
 
 import re
 
@@ -35,7 +35,7 @@ COMPLAINT = re.compile(
 )
 # Advice about the processor's own faults, from kernels whose mitigations are off.
 ADVICE = re.compile(r"Spectre V2 : WARNING")
-# What follows a report belongs to it; this much of the first one is shown.
+# Number of lines after the first report that are shown with it.
 FOLLOWING = 30
 SHOWN = 20
 

@@ -19,8 +19,8 @@ RUN, OUT, ERR, OUT_READ, ERR_READ, EXIT, SIGNAL, HANGUP, UP, FAILED, FINISH, TAS
 LAST_LINE = "guest: end of the run"
 
 KERNEL_ARGUMENTS = [
-    # Warnings and worse until the first process asks for everything: a character of the serial
-    # line costs an exit from emulated code.
+    # Only warnings and worse are printed until the first process prints everything: each character
+    # on the serial line costs an exit from emulated code.
     "loglevel=5",
     # There is nothing to go back to after either: QEMU ends, and so does the wait.
     "panic=-1", "oops=panic",
@@ -30,17 +30,19 @@ KERNEL_ARGUMENTS = [
     "rcupdate.rcu_cpu_stall_timeout=60", "watchdog_thresh=30",
     "printk.devkmsg=on", "random.trust_cpu=on",
 ]
-# The same for each page, each turn of a process and ACPI's byte code, and instructions that the emulator is slow at: PCLMULQDQ, which the CRC of
-# RoCE is made with, and five levels of page tables. Not where instructions are counted, whose numbers would not be those of before.
+# Work in each page allocation, each context switch and in ACPI's byte code is avoided, as are
+# instructions that the emulator is slow at: PCLMULQDQ, by which the CRC of RoCE is computed, and
+# five levels of page tables. Instruction-counted runs do without these arguments, so that figures
+# stay comparable with earlier ones.
 EMULATED_ARGUMENTS = ["init_on_alloc=0", "psi=0", "acpi=off"]
 EMULATED_CPU = ",pclmulqdq=off,la57=off"
 # By architecture: the emulator, the Debian package of it, its machine and processor, and arguments
 # for the guest's kernel.
 KINDS = {
-    # Without ERMS: the emulator carries out `rep movsb` byte by byte, some five times slower than the
-    # loop of moves that the kernel copies with otherwise. As a rule it is the other way round.
+    # No ERMS: the emulator executes `rep movsb` byte by byte, some five times slower than the loop
+    # of moves that the kernel copies with otherwise. On hardware ERMS is faster.
     "amd64": ("qemu-system-x86_64", "qemu-system-x86", "pc,vmport=off,smm=off", "max,erms=off", ["console=ttyS0", "no_timer_check"]),
-    # An algorithm of its own for pointer authentication, since the architecture's is slow to emulate.
+    # A simpler algorithm for pointer authentication, because the architecture's is slow to emulate.
     "arm64": ("qemu-system-aarch64", "qemu-system-arm", "virt,gic-version=3", "max,pauth-impdef=on", ["console=ttyAMA0"]),
 }
 
@@ -66,7 +68,8 @@ class Machine:
         self._out = bytearray()
 
     def start(self, *, architecture, accel, image, initramfs, config, files, memory, cpus, shares, wire, extra):
-        """Start QEMU. `shares` is (tag, directory, writable); `wire` is the file descriptor of our end of it."""
+        """Start QEMU. `shares` is (tag, directory, writable); `wire` is this end's file descriptor
+        of the wire."""
         self.channel, channel = socket.socketpair()
         self.console, console = socket.socketpair()
         for end in (self.channel, self.console):
@@ -83,7 +86,8 @@ class Machine:
 
         passed = [channel.fileno(), console.fileno(), archive]
         program, _, machine, processor, arguments = KINDS[architecture]
-        # A socket for each processor: the MP tables, which a kernel without ACPI reads, list only the first processor of each.
+        # One socket for each processor: the MP tables, which a kernel without ACPI reads, list only
+        # the first processor of each socket.
         command = [
             program, "-name", f"af_sdp-{self.name}", "-nodefaults", "-no-user-config", "-display", "none",
             "-no-reboot", "-M", machine, "-smp", f"{cpus},sockets={cpus}", "-m", str(memory),
@@ -98,7 +102,8 @@ class Machine:
         else:
             command += ["-cpu", processor + (EMULATED_CPU if accel == "tcg" and architecture == "amd64" else "")]
             if accel == "icount":
-                # The guest's processors take turns, and its time stands still while it waits for nothing but time.
+                # The virtual processors take turns in one thread. The guest's clock skips idle
+                # time.
                 command += ["-accel", "tcg,thread=single,tb-size=256", "-icount", "shift=1,sleep=off"]
             else:
                 command += ["-accel", "tcg,thread=multi,tb-size=256"]
@@ -107,13 +112,14 @@ class Machine:
             option = f"local,id={tag},path={quoted(directory)},security_model={model},multidevs=remap"
             command += ["-fsdev", option + ("" if writable else ",readonly=on"), "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
         if wire is not None:
-            # A pair of UNIX sockets. Over TCP (listen= and connect=) QEMU leaves Nagle's algorithm on: an
-            # RDMA acknowledgement and the message after it are two small writes in a row, the second
-            # waits for the delayed acknowledgement of the first, and every round trip takes 20 ms.
+            # A pair of UNIX sockets. With TCP (listen= and connect=) QEMU leaves Nagle's algorithm
+            # on. An RDMA acknowledgement and the message after it are two small writes in a row, so
+            # the second would wait for the delayed acknowledgement of the first, and every round
+            # trip would take 20 ms.
             passed.append(wire)
             last = 1 if self.name == "self" else 2
             command += ["-netdev", f"socket,id=wire,fd={wire}", "-device", f"virtio-net-pci,netdev=wire,host_mtu=9000,mac=52:54:00:77:00:0{last}"]
-        # QEMU must not outlive us, however we end, and must not hear the terminal's Ctrl-C before us.
+        # QEMU must not outlive this process, and the terminal's Ctrl-C must not reach it first.
         self.process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", *map(str, command)],
             stdin=subprocess.DEVNULL, stdout=self.errors, stderr=self.errors, pass_fds=passed, start_new_session=True,
@@ -128,7 +134,7 @@ class Machine:
             self.process.wait()
 
     def said(self):
-        """What QEMU itself has printed."""
+        """Output of QEMU itself."""
         self.errors.seek(0)
         return self.errors.read().decode(errors="replace").strip()
 

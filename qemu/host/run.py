@@ -26,7 +26,8 @@ class Broken(Exception):
 
 
 class Writer:
-    """Writes to one of our own outputs in a thread of its own, so that a slow reader delays neither time-out nor peer."""
+    """Writes to one of this process's outputs in a thread of its own, so that a slow reader delays
+    neither the time-out nor the peer."""
 
     def __init__(self, fd, written):
         self._fd = fd

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The guests' user land: a Debian root with the packages of `qemu/packages`. Runs with --programs have
-a larger one, with those of `qemu/packages.programs` besides. That of another architecture has the
-packages of `qemu/packages.foreign`, unpacked and not configured: their programs do not run here.
+"""The guests' user land: a Debian root with the packages of `qemu/packages`. Runs with --programs
+have a larger one, with those of `qemu/packages.programs` besides. The one of another architecture
+has the packages of `qemu/packages.foreign`, unpacked and not configured, because their programs do
+not run on this machine.
 
-Each set of inputs has a directory of its own: other guests may be running from the one that a change
-of the inputs leaves behind. A run holds a shared lock on the root that it uses. A run that builds a
+Each set of inputs has a directory of its own, because other guests may still run from the previous
+one after the inputs change. A run holds a shared lock on the root that it uses. A run that builds a
 new root removes others that no run holds and that none has used for a day, since checkouts of two
 versions may take turns.
 """
@@ -20,7 +21,7 @@ import cache
 
 # Raise this when the recipe below changes in a way that what it built before is no longer good.
 RECIPE = 1
-# What a root and what it is made from take: (name, MB, lists of packages).
+# A root and its inputs: (name, MB, lists of packages).
 BASE = "root", 2200, ("packages",)
 PROGRAMS = "programs", 3200, ("packages", "packages.programs")
 FOREIGN = 400, ("packages.foreign",)
@@ -82,10 +83,11 @@ def remove_unused(kind, kept):
 
 
 def compile_python(root):
-    """Has the root's own Python compile the guest tests, here, where that takes a second: in emulation it takes that of each guest.
+    """Compiles the guest tests with the root's own Python on the host, where that takes a second;
+    in emulation each guest would take that much longer.
 
-    It leaves __pycache__ beside the sources, which guests only read. Without it, in a root without Python, or where the checkout cannot be
-    written, they compile for themselves."""
+    This leaves __pycache__ beside the sources, which guests only read. Without it, in a root
+    without Python, or in a read-only checkout, the guests compile them themselves."""
     libraries = root / "usr/lib/x86_64-linux-gnu"
     command = [root / "usr/lib64/ld-linux-x86-64.so.2", "--library-path", libraries, root / "usr/bin/python3", "-S", "-m", "compileall", "-q", cache.PROJECT / "tests/guest"]
     with contextlib.suppress(OSError):

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The agent: runs what the host or the other guest asks for, and relays for `peer`. */
+/* The agent: runs the commands that the host or the other guest requests, and relays frames for
+ * `peer`. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -154,9 +155,8 @@ static void reap(void)
 		session->ended = true;
 		session->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 		/*
-		 * What it said until now belongs to it. What processes that
-		 * it leaves behind may still say does not, or there might
-		 * never be an end.
+		 * Output up to the exit of the command belongs to it. Later output of processes
+		 * that it leaves behind is dropped, or a session might never end.
 		 */
 		for (int i = 0; i < 2; i++)
 			if (session->stream[i].fd >= 0)
@@ -209,7 +209,8 @@ static bool pump(struct session *session)
 		frame_add_number(&to_host, FRAME_EXIT, session->id, session->status);
 		session->reported = true;
 	}
-	/* Whoever holds the pipes still can write to them: it is read and dropped. */
+	/* A process that still holds the pipes can still write to them: the output is read and
+	 * dropped. */
 	return session->ended && session->reported &&
 	       session->stream[0].fd < 0 && session->stream[1].fd < 0;
 }
@@ -286,7 +287,7 @@ static void serve_all(void)
 
 /* --- the host -------------------------------------------------------------- */
 
-/* Only a debug kernel has kmemleak. What it finds goes to the console, where the host looks. */
+/* Only a debug kernel has kmemleak. Its reports go to the console, which the host reads. */
 static void look_for_leaks(void)
 {
 	static const char path[] = "/sys/kernel/debug/kmemleak";
@@ -324,7 +325,7 @@ static void print_tasks(void)
 {
 	int fd = open("/proc/sysrq-trigger", O_WRONLY | O_CLOEXEC);
 
-	/* What runs on each CPU, then the blocked tasks. */
+	/* Backtraces of all CPUs (SysRq l), then the blocked tasks (SysRq w). */
 	if (fd >= 0 && (write(fd, "l", 1) < 0 || write(fd, "w", 1) < 0))
 		note("sysrq: %s", strerror(errno));
 	close(fd);

@@ -21,7 +21,7 @@
 
 static int to_host = -1;
 
-/* Tell the host why this guest cannot be used, and stop. */
+/* Report to the host why this guest cannot be used, and stop. */
 static void fail(const char *format, ...)
 {
 	struct buffer out = { 0 };
@@ -193,7 +193,7 @@ static void no_duplicate_check(void)
 	write_file("/proc/sys/net/ipv6/conf/default/accept_dad", "0");
 }
 
-/* What `ip netns add peer` does. */
+/* The same as `ip netns add peer`. */
 static void make_peer_namespace(void)
 {
 	pid_t child;
@@ -220,7 +220,8 @@ static void read_file(const char *path, char *text, size_t room)
 	text[size > 0 ? size : 0] = 0;
 }
 
-/* Is the device's port active, with the GIDs of both addresses of that host, or of the one that it has with ipv6.disable=1? */
+/* Returns true if the device's port is active and has the GIDs of both addresses of that host, or
+ * of the only one with ipv6.disable=1. */
 static bool is_usable(const char *device, int host)
 {
 	char path[200], text[100], wanted[2][50];
@@ -240,7 +241,7 @@ static bool is_usable(const char *device, int host)
 	return found == (access("/proc/net/if_inet6", F_OK) ? 1 : 3);
 }
 
-/* The kernel enters addresses into the GID table from a work queue, and tells nobody. */
+/* The kernel enters addresses into the GID table from a work queue, and notifies nobody. */
 static void wait_for_device(const char *device, int host)
 {
 	for (int tries = 0; !is_usable(device, host); tries++) {

@@ -2,18 +2,17 @@
 /*
  * The program inside a guest: first process, agent of the host, and `peer`.
  *
- * Agent and host talk over one virtio-serial port, in frames: a header of 12
- * bytes (type, 3 bytes of nothing, id, length; little-endian) and `length`
- * bytes of data. `peer` and the agent of its own guest speak the same over a
- * UNIX socket.
+ * Agent and host exchange frames over one virtio-serial port: a header of 12 bytes (type, 3 unused
+ * bytes, id, length; little-endian) and `length` bytes of data. `peer` and the agent of its own
+ * guest do the same over a UNIX socket.
  *
- * An id names one command. Its top byte says who asked for it: the host (0),
- * the guest `self` (1) or the guest `peer` (2). The host therefore passes on
- * every frame whose id is not its own to the other guest, and keeps no state.
+ * An id names one command. Its top byte is the requester: the host (0), the guest `self` (1) or the
+ * guest `peer` (2). The host therefore passes on every frame whose id is not its own to the other
+ * guest, and keeps no state.
  *
- * Whoever runs a command sends at most WINDOW bytes of each of its two output
- * streams ahead of what the asker says it has consumed. So a reader that is
- * slow, or stopped, holds up its own command only.
+ * The agent that runs a command sends at most WINDOW bytes of each of its two output streams beyond
+ * those that the requester has acknowledged. So a slow or stopped reader holds up its own command
+ * only.
  */
 #ifndef GUEST_H
 #define GUEST_H
@@ -69,7 +68,8 @@ void frame_add_number(struct buffer *buffer, uint8_t type, uint32_t id,
 uint32_t frame_number(const struct frame *frame);
 /* The first complete frame, or NULL. */
 struct frame *frame_first(const struct buffer *buffer);
-/* What a descriptor takes or gives at once; false on its end or an error. */
+/* Writes as much as a descriptor takes, or reads as much as it has; false on its end or an error.
+ */
 bool buffer_write(struct buffer *buffer, int fd);
 bool buffer_read(struct buffer *buffer, int fd);
 

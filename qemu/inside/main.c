@@ -11,7 +11,7 @@
 
 static int open_port(void)
 {
-	/* The port appears when the driver has heard of it from the host. */
+	/* The port appears when the driver has received its name from the host. */
 	for (int tries = 0; tries < 60000; tries++) {
 		int port = open("/dev/vport0p1",
 				O_RDWR | O_NONBLOCK | O_CLOEXEC);

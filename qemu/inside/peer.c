@@ -82,7 +82,7 @@ static void add_run(struct buffer *out, char **arguments)
 	buffer_free(&data);
 }
 
-/* A descriptor that tells of them, but of those that are ignored. */
+/* Returns a signalfd for all signals except the ignored ones. */
 static int signals_to_pass_on(void)
 {
 	sigset_t set;
@@ -100,7 +100,7 @@ static int signals_to_pass_on(void)
 static int over_the_host(char **arguments)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX, .sun_path = PEER_SOCKET };
-	/* What came from the other host and has not been written yet. */
+	/* Output from the other host that has not been written yet. */
 	struct buffer text[2] = { { 0 }, { 0 } }, in = { 0 }, out = { 0 };
 	int agent = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	int status = -1, signals;

@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What `scripts/bench --async` measures and shows: sends that do not wait until their bytes are read, against copied ones and
-against those that wait (synchronous zero copy). The tests are those of the paper on AZ-SDP (Balaji, Bhagvat, Jin and Panda, 2006).
+"""Measurements and tables of `scripts/bench --async`: sends that do not wait until their bytes are
+read, against copied ones and against those that wait (synchronous zero copy). The tests are those
+of the paper on AZ-SDP (Balaji, Bhagvat, Jin and Panda, 2006).
 
-A block of a synchronous send, of MSG_ZEROCOPY and of SEND_ZC goes by whatever of READ and WRITE suits, from 4 KiB on. Four sends of
-SEND_ZC, and eight blocks of the others, are under way."""
+From 4 KiB on, a block of a synchronous send, of MSG_ZEROCOPY or of SEND_ZC goes by READ or by
+WRITE. Four sends of SEND_ZC, and eight blocks of the others, are in flight at a time."""
 
 from figures import figure, goal, goals_table, grid, intro, length, lost_table, section
 
 SYSTEMS = ("copy", "both", "notified", "uring", "async")
 NAMES = {"copy": "copied", "both": "sync. zcopy", "notified": "MSG_ZEROCOPY", "uring": "SEND_ZC", "async": "AZ-SDP", "adaptive": "adaptive"}
 COLOURS = {"copy": (200, 30, 40), "both": (50, 50, 50), "notified": (220, 120, 180), "uring": (230, 140, 30), "async": (30, 130, 130), "adaptive": (90, 90, 200)}
-# What a READ can be at most, from this size on.
+# Raw READ of this size: the upper bound for a READ, from this size on.
 RAW, RAW_NAME, RAW_SIZE = "ib_read", "raw READ", 256 * 1024
 REPEAT, SECONDS, BETWEEN = 10, 0.3, 0.15
 KIB, MIB = 1024, 1 << 20
 PAIRS = [(system, "both") for system in SYSTEMS if system != "both"]
-# Of the time of a synchronous message, what is computed between two messages, in 100.
+# Computation between two messages, in percent of the time of a synchronous message.
 COMPUTED = {("overlap", 64 * KIB): (0, 50, 100), ("overlap", MIB): (0, 25, 50, 75, 100), ("overlap of pieces", MIB): (0, 50)}
 PIECES = 16
 # Pieces that begin and end within pages, and how sends choose by themselves.
@@ -58,7 +59,8 @@ def plan(options):
 
 
 def _kept(samples, part, system, size, level):
-    """What is left of the throughput with a computation between sends, in each repetition."""
+    """Throughput with a computation between sends, as a fraction of the throughput without it, in
+    each repetition."""
     alone, beside = (samples.all(part, system, size, at, "rate") for at in (0, level))
     return [beside[repetition] / alone[repetition] for repetition in sorted(beside) if repetition in alone]
 

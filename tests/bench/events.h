@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What the programs share that have many connections in one thread: events, and round trips on one after the other. */
+/* Shared by the programs that serve many connections in one thread: events, and round trips on one
+ * connection after the other. */
 #ifndef BENCH_EVENTS_H
 #define BENCH_EVENTS_H
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What scripts/bench makes of samples: medians, ratios, tables."""
+"""Medians, ratios and tables of the samples of scripts/bench."""
 
 from statistics import median
 
 
 class Samples:
-    """The samples of a run. Those of a part differ by size and number of connections; a part that has levels of
-    something else has them in the connections' place."""
+    """Samples of a run. Those of a part differ by size and number of connections. A part with
+    levels of another quantity has them in place of the connections."""
 
     def __init__(self, samples):
         self.good, self.lost = {}, {}
@@ -34,12 +34,13 @@ class Samples:
         return median(values.values()) if values else None
 
     def ratio(self, part, first, second, size, connections, name):
-        """The median of those of the repetitions: whatever else the machine does changes from one to the next."""
+        """Median of the ratios of the repetitions: load on the machine differs from one repetition
+        to the next."""
         each = self.ratios(part, first, second, size, connections, name)
         return median(each) if each else None
 
     def ratios(self, part, first, second, size, connections, name):
-        """Of each repetition."""
+        """Ratio in each repetition."""
         one, other = self.all(part, first, size, connections, name), self.all(part, second, size, connections, name)
         return [one[repetition] / other[repetition] for repetition in sorted(one) if repetition in other]
 
@@ -65,8 +66,8 @@ def with_spread(values, scale=1):
 
 
 def section(samples, title, head, rows, part, name, scale, systems, names, first="sdp", pairs=None):
-    """A table: a row for each (label, size, connections), a column for each system, and the ratios of pairs of them: of
-    the first one to each of the others, unless said otherwise."""
+    """A table: a row for each (label, size, connections), a column for each system, and the ratios
+    of pairs of systems. Without `pairs` it is the first system to each of the others."""
     pairs = [(first, system) for system in systems if system != first] if pairs is None else [pair for pair in pairs if set(pair) <= set(systems)]
     starts = [names[system].split()[0] for system in systems]
     short = {system: start if starts.count(start) == 1 else names[system] for system, start in zip(systems, starts)}
@@ -78,7 +79,8 @@ def section(samples, title, head, rows, part, name, scale, systems, names, first
 
 
 def difference(samples, part, one, other, size, connections, name, scale):
-    """By how much the first is above the second: the median, and the lowest and highest of the repetitions."""
+    """Difference of the first system and the other: the median, and the lowest and highest of the
+    repetitions."""
     first, second = samples.all(part, one, size, connections, name), samples.all(part, other, size, connections, name)
     each = [(first[repetition] - second[repetition]) * scale for repetition in sorted(first) if repetition in second]
     if not each:
@@ -120,7 +122,8 @@ WATCHED = (2, 100)          # connections of which epoll(7) tells which has some
 
 
 def standard_points(quick, sizes):
-    """(part, mode, message size, connections) of what is measured where SDP is compared with others."""
+    """Points, (part, mode, message size, connections), at which SDP is compared with other systems.
+    """
     sizes, pongs, at_once = ([64, 4096, 65536, 1 << 20], [64], [4, 16]) if quick else (sizes, [64, 1024, 16384, 65536], [2, 4, 8, 16])
     return [*(("throughput", "stream", size, 1) for size in sizes), *(("latency", "pong", size, 1) for size in pongs),
             *(("at once", "stream", AT_ONCE_SIZE, count) for count in at_once), ("connections", "connect", 1, 1)]
@@ -137,7 +140,8 @@ def call_points():
 
 
 def call_sections(samples, points, systems, names, pairs=None):
-    """The shortest send and the shortest receive call, which find room, or bytes, and nothing else to do."""
+    """Shortest send call and shortest receive call: they find space, or bytes, and do nothing else.
+    """
     there = [system for system in systems if any((point["part"], point["system"]) == ("calls", system) for point in points)]
     for name in ("send", "recv") if there else ():
         yield from section(samples, f"The shortest {name} call, ns", "message", [(length(size), size, 1) for size in CALLS],
@@ -171,7 +175,8 @@ def standard_sections(samples, points, at_once_size, systems, names, pairs=None)
 
 
 def watched_sections(samples, points, systems, names, pairs=None):
-    """Latency where both ends watch many connections by epoll(7), and how often tasks change places for a message."""
+    """Latency with both ends watching many connections by epoll(7), and the context switches for
+    each message."""
     rows = {}
     for part in ("epoll", "edge"):
         rows[part] = sorted({(point["size"], point["connections"]) for point in points if point["part"] == part})
@@ -191,7 +196,8 @@ def watched_sections(samples, points, systems, names, pairs=None):
 
 
 def standard_graphs(points, at_once_size):
-    """(name of the file, title, axes, part, figure, scale, (x, size, connections) of each place) of each plot."""
+    """Each plot: (name of the file, title, axes, part, figure, scale, (x, size, connections) of
+    each point)."""
     sizes, pongs, counts = places(points)
     by_size = [(size, size, 1) for size in sizes]
     yield "throughput", "Throughput", "message, bytes", "MB/s", "throughput", "rate", 1e-6, by_size
@@ -202,7 +208,7 @@ def standard_graphs(points, at_once_size):
 
 
 def goal(what, each, bound, at_least=True):
-    """What was promised of a ratio, and what came of it in each repetition."""
+    """Target of a ratio, and its value in each repetition."""
     ratio = median(each) if each else None
     return {
         "what": what, "bound": bound, "at_least": at_least, "ratio": ratio, "lowest": min(each, default=None), "highest": max(each, default=None),
@@ -211,8 +217,8 @@ def goal(what, each, bound, at_least=True):
 
 
 def goals_of(samples, wanted, names):
-    """The same of several; `wanted` is (part, system, to which one, size, figure, bound) of each, and how many
-    connections, if it is not one."""
+    """Targets of several ratios. `wanted`: (part, system, reference system, size, figure, bound) of
+    each, and the number of connections if it is not 1."""
     for part, system, other, size, name, bound, *connections in wanted:
         count, = connections or [1]
         what = f"{part} at {length(size)}, {names[system]} / {names[other]}" + (f", {count} connections" if connections else "")

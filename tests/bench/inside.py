@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""The measurements, inside the guest; scripts/bench starts it and makes tables and plots of what it writes.
+"""Measures, inside the guest. scripts/bench starts it and turns its output into tables and plots.
 
-Arguments: the plan (JSON, from scripts/bench) and the file for the samples. Every sample is one run of
-one program against its server on the other host; in each repetition the systems take turns at each point,
-so that whatever else the machine is busy with meets all of them alike.
+Arguments: the plan (JSON, from scripts/bench) and the file for the samples. Every sample is one run
+of one program against its server on the other host. In each repetition the systems take turns at
+each point, so that load on the machine affects all of them alike.
 """
 
 import contextlib
@@ -30,9 +30,9 @@ ATTEMPTS = 2                    # of a sample that fails
 GID_INDEX = {}                  # of a device: where its IPv4 address is
 
 
-# --- the systems -----------------------------------------------------------------------------------
+# --- the systems -------------------------------------------------------------------------------
 
-# What tests/bench/sockets and many call a system that is measured in more than one way.
+# Names in tests/bench/sockets and many of a system that is measured in more than one way.
 SYSTEMS = {"smcr": "smc", "smcd": "smc", "smcr large": "smc", "smcd large": "smc", "sdp here": "sdp", "tcp here": "tcp"}
 
 
@@ -47,7 +47,7 @@ def serve_and_drive(server_words, client_words, words, seconds, limit, here=Fals
 
 
 def round_trips(here):
-    """What a program says of messages to and fro."""
+    """Result of a program that measures round trips."""
     names = ("median_us", "mean_us", "min_us", "p99_us", "count", "seconds", "events", "empty")
     return {name: here[name] for name in names if name in here} | {
         "guest_cpu_us": here["guest_cpu"] / here["count"] / 2 * 1e6,
@@ -73,7 +73,8 @@ SERVERS = {False: Resident(["nsenter", "--net=/run/netns/peer", "/tmp/sockets", 
 
 
 def by_residents(system, words, options, seconds, here):
-    """Runs tests/bench/sockets.c at both ends, in processes that are there: how it would be started, and what the two have printed."""
+    """Runs tests/bench/sockets.c at both ends in resident processes. Returns the command line that
+    would start it, and the output of both."""
     server = SERVERS[here]
     end = deadline(seconds * 6 + 30)
     try:
@@ -122,14 +123,15 @@ def sockets(system, mode, size, connections, seconds, here=False, options=()):
 
 
 class Perftest:
-    """Raw verbs, event-driven. perftest counts messages with -e, so how many fill the time is found out."""
+    """Raw verbs, event-driven. perftest takes a number of messages with -e, so the number that
+    fills the time is found first."""
 
     FEWEST = 5
 
     def __init__(self):
         self.pace = {}          # of a point: messages a second
         self.start_cpu = {}     # of a point: what FEWEST messages cost the guest, with starting and ending the programs; it
-        #                         cannot be told from outside when they measure, and they fill their memory first
+        # their measuring cannot be observed from outside, and they fill their memory first
 
     def run(self, program, size, connections, count, limit):
         at = port()
@@ -179,7 +181,8 @@ perftest = Perftest()
 
 
 def rstream(mode, size, _connections, _seconds):
-    """rsockets' own test program: a fixed number of messages, which both sides must be told."""
+    """Test program of rsockets: a fixed number of messages, which both sides take as an argument.
+    """
     at = port()
     count = ["-C", 1, "-I", 200] if mode == "pong" else ["-C", 256, "-I", 1]
     words = ["rstream", "-T", "b", "-p", at, "-S", size, *count]
@@ -199,8 +202,8 @@ UNITS = {"bytes/sec": 1, "KB/sec": 1e3, "MB/sec": 1e6, "GB/sec": 1e9, "ns": 1e-3
 
 
 def qperf(test, size, seconds):
-    """Any of qperf's tests, which wait for completion events where there are any. What it says of processors is
-    about the whole host, and both hosts are this guest."""
+    """Any test of qperf, which waits for completion events where there are any. Its processor
+    figures cover the whole host, and both hosts are this guest."""
     at, seconds = port(), max(1, round(seconds))
     words = ["-v", "-to", 30, "-t", seconds, "-m", size, *(["-cm", "1"] if test.startswith("rc_") else [])]
     pair = Pair(["qperf", "-lp", at], ["qperf", "-lp", at, *words, PEER, test, "quit"], lambda server: listens(server, at), seconds * 5 + 60)
@@ -218,10 +221,10 @@ def qperf(test, size, seconds):
             "guest_cpu_per_byte": value("recv_cpus_used") / rate}
 
 
-# How SDP is to send large messages: sdp_zcopy_thresh, zcopy_ways and async_send.
+# Ways for SDP to send large messages: sdp_zcopy_thresh, zcopy_ways and async_send.
 WAYS = {"copy": (0, 3, 0), "read": (4096, 1, 0), "write": (4096, 2, 0), "both": (4096, 3, 0), "adaptive": (-1, 3, 0), "notified": (4096, 3, 0),
         "uring": (4096, 3, 0), "async": (4096, 3, 1), "file": (-1, 3, 0), "file_copy": (0, 3, 0)}
-# What the program calls those for which it does something else.
+# Names in the program of the ways for which it uses other calls.
 PROGRAM = {"notified": "notified", "uring": "uring", "file": "file", "file_copy": "file"}
 PARAMETERS = Path("/sys/module/ib_sdp/parameters")
 
@@ -247,12 +250,12 @@ def by_way(way, mode, size, connections, seconds, options=(), threshold=None):
             (PARAMETERS / name).write_text(value)
 
 
-# Of messages of a size: the steps of the computation that take as long as a synchronous send, by `calibrate`.
+# By message size: steps of the computation that take as long as a synchronous send, by `calibrate`.
 calibrated = {}
 
 
 def calibrate(size, seconds):
-    """How long the computation is that takes as long as a message."""
+    """Finds the number of steps that take as long as a message."""
     if size not in calibrated:
         CLIENT.start(["sdp", "drive", "compute", PEER, 1, size, 1, 1])
         pace = json.loads(CLIENT.result(deadline(30)))["per_second"]
@@ -263,7 +266,7 @@ def calibrate(size, seconds):
 
 
 def options_of(point, seconds):
-    """What the program is told of a point besides its size."""
+    """Options of the program for a point, besides its size."""
     options = {name: point[name] for name in ("touch", "pieces", "apart") if name in point}
     if point.get("compute"):
         options["compute"] = round(calibrate(point["size"], seconds) * point["compute"])
@@ -302,10 +305,11 @@ def measure(point, seconds):
     return sockets(system, mode, size, connections, seconds, point.get("here", False))
 
 
-# ---------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------------------------
 
 def gid_index(device, wanted):
-    """Where a device keeps the IPv4 address that its RoCE packets are to carry; the default is not always that one."""
+    """Index of the GID with the IPv4 address for the device's RoCE packets; the default is not
+    always that one."""
     gid = "0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x" % tuple(map(int, wanted.split(".")))
     for index in range(16):
         with contextlib.suppress(OSError):
@@ -332,13 +336,13 @@ def good_clock(source):
 
 
 def place(point):
-    """What the systems are compared at."""
+    """Key of a point, at which the systems are compared."""
     return point["part"], point["size"], point["connections"], point.get("level")
 
 
 def in_turn(points, repetition):
-    """All points of a repetition, with the numbers of their samples: another system begins each time, so that none has a place of
-    its own."""
+    """All points of a repetition, with the numbers of their samples. A different system begins in
+    each repetition, so that none benefits from its position."""
     for _, group in itertools.groupby(points, place):
         group = list(group)
         for number in range(repetition * group[0]["samples"], (repetition + 1) * group[0]["samples"]):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What `scripts/bench --local` measures and shows: SDP within one machine, where it uses no RDMA, against TCP, AF_UNIX,
-and rsockets, which go by the RDMA device (rxe) within one machine as well: they have no other way."""
+"""Measurements and tables of `scripts/bench --local`: SDP within one machine, without RDMA, against
+TCP, AF_UNIX and rsockets. rsockets use the RDMA device (rxe) within one machine as well, because
+they have no other transport."""
 
 from figures import AT_ONCE_SIZE, call_points, goals_of, goals_table, intro, lost_table, standard_graphs, standard_points, standard_sections, watched_points
 

@@ -5,12 +5,13 @@
  *	many SYSTEM serve MODE ADDRESS PORT SIZE CONNECTIONS
  *	many SYSTEM drive MODE ADDRESS PORT SIZE CONNECTIONS SECONDS
  *
- * MODE epoll:	messages of SIZE bytes go to and fro on one connection after the other; both ends watch all of them.
- * MODE edge:	the same, and both ends are told of changes only (EPOLLET).
- * MODE idle:	connections are made one after another, and stay; the driver measures how long each takes until the
- *		server has accepted it, and what memory they have taken.
+ * MODE epoll:	messages of SIZE bytes go to and fro on one connection after the other; both ends
+ *		watch all of them.
+ * MODE edge:	the same, with edge-triggered events at both ends (EPOLLET).
+ * MODE idle:	connections are made one after another, and stay; the driver measures the time until
+ *		the server has accepted each, and the memory of all.
  *
- * The server says "listening" when it is. Both end with one line of JSON.
+ * The server prints "listening" when it listens. Both print one line of JSON at the end.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -20,7 +21,7 @@
 #include "sockets.h"
 
 #define EVENTS 64
-/* How many connections are timed at each level of mode idle. */
+/* Number of connections that are timed at each level of mode idle. */
 #define TIMED 50
 
 /* Memory that comes back within a tenth of a second, in bytes, when no more does. */
@@ -34,7 +35,7 @@ static int connections;
 static double seconds;
 static unsigned int edge;
 
-/* Of all connections. */
+/* Descriptors of all connections. */
 static int *fds;
 static size_t *received;
 static char *data;
@@ -162,7 +163,7 @@ static void drive_epoll(void)
 		close(fds[i]);
 }
 
-/* --- idle ---------------------------------------------------------------------------------------- */
+/* --- idle ------------------------------------------------------------------------------------ */
 
 static void serve_idle(int listener)
 {
@@ -275,7 +276,7 @@ static void drive_idle(void)
 	puts("}");
 }
 
-/* ----------------------------------------------------------------------------------------------- */
+/* ------------------------------------------------------------------------------------------- */
 
 int main(int argc, char **argv)
 {

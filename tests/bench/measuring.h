@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What the programs of the benchmark share: clocks, counters of the kernel, and how they are printed. */
+/* Shared by the programs of the benchmark: clocks, counters of the kernel, and their output. */
 #ifndef BENCH_MEASURING_H
 #define BENCH_MEASURING_H
 
@@ -33,7 +33,7 @@ static double now(void)
 	return time.tv_sec + time.tv_nsec * 1e-9;
 }
 
-/* What this process has used up, in seconds. */
+/* Processor time of this process, in seconds. */
 static double used(void)
 {
 	struct rusage usage;
@@ -43,8 +43,8 @@ static double used(void)
 	       (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
 }
 
-/* What the kernel has counted since the boot: how long the processors have been idle, in seconds (the kernel's own
- * threads count as work), and how often they went from one task to another. */
+/* Counters of the kernel since the boot: idle time of the processors in seconds (the kernel's own
+ * threads count as busy), and context switches. */
 static void count_kernel(double *idle, unsigned long long *switches)
 {
 	unsigned long long ticks, waiting;
@@ -89,7 +89,8 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* How long round trips took, in seconds. One way is half of there and back, as perftest and qperf have it. */
+/* Prints the times of round trips in seconds. Latency is half a round trip, as in perftest and
+ * qperf. */
 static void print_round_trips(float *times, int count)
 {
 	double sum = 0;

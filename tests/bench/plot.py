@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Plots of measurements, by matplotlib, in the root that scripts/prepare calls plots:
+"""Plots of measurements, by matplotlib, in the Debian root `plots` of scripts/prepare:
 
-    tests/bench/plot.py PLOTS.json                         each plot that scripts/bench describes there
-    tests/bench/plot.py LINK.json LOCAL.json PICTURE       README's picture, from results.json of two runs of scripts/bench --counted,
+    tests/bench/plot.py PLOTS.json                         each plot that scripts/bench describes
+                                                           there
+    tests/bench/plot.py LINK.json LOCAL.json PICTURE       README's picture, from results.json of
+                                                           two runs of scripts/bench --counted,
                                                            one of them with --local
 """
 
@@ -37,8 +39,8 @@ def axis_of_sizes(axes, xs, labels):
 
 
 def one(plot):
-    """A plot of scripts/bench: both axes logarithmic, but for one that begins with nothing; the vertical bars are the lowest and
-    the highest sample."""
+    """A plot of scripts/bench: both axes are logarithmic, except one that begins at 0; the vertical
+    bars are the lowest and the highest sample."""
     figure, axes = pyplot.subplots(figsize=INCH, layout="constrained")
     for line in plot["lines"]:
         xs, lows, middles, highs = zip(*line["points"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What `make bench` measures and shows: SDP against raw verbs, rsockets and TCP on one link."""
+"""Measurements and tables of `make bench`: SDP against raw verbs, rsockets and TCP on one link."""
 
 from figures import AT_ONCE_SIZE, WATCHED, call_points, figure, goals_of, goals_table, intro, length, lost_table, standard_graphs, standard_points, standard_sections, watched_points
 
@@ -12,7 +12,7 @@ CHECKS = (("rstream", "stream", 65536), ("qperf sdp_bw", "stream", 65536), ("qpe
 
 
 def plan(options):
-    """What is measured in each repetition, in this order: the systems side by side at each point."""
+    """Points of each repetition, in this order: the systems side by side at each point."""
     # perftest sets its queue pairs up once; there is nothing to compare with.
     points = [(*point, [system for system in SYSTEMS if (point[0], system) != ("connections", "raw")])
               for point in standard_points(options.quick, SIZES)]

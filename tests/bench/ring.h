@@ -45,7 +45,8 @@ static void ring_open(void)
 	ring.cqes = (void *)(cq + params.cq_off.cqes);
 }
 
-/* Takes one completion, and waits for it. Whether it is a result, rather than memory given back. */
+/* Waits for one completion and takes it. Returns true if it is a result, and false if it only
+ * returns the memory. */
 static int ring_take(int submit, int *result)
 {
 	unsigned int head = *ring.heads;

@@ -16,8 +16,8 @@ TICK = os.sysconf("SC_CLK_TCK")
 CPUS = os.cpu_count()
 
 
-# How many times as long as it should take is waited. Where time goes by instructions it leaps while the guest waits for a file of the
-# host's, which takes long on a busy machine: then it is the whole run that has a limit.
+# Factor of all time limits. In instruction-counted runs the guest's clock leaps while it waits for
+# a file of the host, which takes long on a busy machine. Then only the whole run has a limit.
 patience = 1
 
 
@@ -91,7 +91,7 @@ class Program:
 
 
 def listens(program, port):
-    """Whether someone in the program's network listens on a TCP port."""
+    """Returns True if a process in the program's network namespace listens on a TCP port."""
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{program.process.pid}/net/{name}").read_text().splitlines()[1:]:
@@ -155,7 +155,8 @@ def port():
 
 
 class Resident:
-    """A program that reads from standard input what to do, a line for each run (tests/bench/sockets.c); started when it is needed."""
+    """A program that reads its commands from standard input, one line for each run
+    (tests/bench/sockets.c). It is started when it is needed."""
 
     def __init__(self, words):
         self.words, self.process = words, None
@@ -172,7 +173,7 @@ class Resident:
         return shlex.join(self.run)
 
     def line(self, end):
-        """What it says next, until then."""
+        """Returns its next line. `end`: time limit."""
         while b"\n" not in self.rest:
             if not select.select([self.process.stdout], [], [], max(0, end - time.monotonic()))[0]:
                 raise Failed(f"`{self}` did not end in time: {self.why()}")
@@ -184,7 +185,7 @@ class Resident:
         return line.decode()
 
     def result(self, end):
-        """What it says last of a run."""
+        """Returns its last line of a run."""
         said = ""
         while not (line := self.line(end)).startswith("ended "):
             said = line

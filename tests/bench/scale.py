@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What `scripts/bench --scale` measures and shows: connections by the thousand, idle, over RDMA and within one machine, and TCP's. Both
-ends are in the one guest, whose memory is MEMORY."""
+"""Measurements and tables of `scripts/bench --scale`: thousands of idle connections, over RDMA and
+within one machine, against TCP. Both ends are in one guest, whose memory is MEMORY."""
 
 from figures import figure, grid, intro, lost_table
 
@@ -17,7 +17,7 @@ def plan(options):
 
 
 def targets(_samples, _sizes):
-    """Of how many there are, the table tells."""
+    """There are no targets: the table shows the numbers."""
     return ()
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What `scripts/bench --smc` measures and shows: SDP against SMC, and both against TCP. On one link SDP and SMC-R over rxe;
-within one machine SDP's local transport, SMC-D's loopback device and AF_UNIX."""
+"""Measurements and tables of `scripts/bench --smc`: SDP against SMC, and both against TCP. On one
+link they are SDP and SMC-R over rxe; within one machine SDP's local transport, SMC-D's loopback
+device and AF_UNIX."""
 
 from figures import AT_ONCE_SIZE, intro, length, lost_table, standard_graphs, standard_points, standard_sections
 from smc_kernel import BUFFERS, LARGE_BUFFERS

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""SMC and DIBS as modules for the stock kernel, which was configured without them: from its own source, with its own
-configuration and compiler.
+"""Builds SMC and DIBS as modules for the stock kernel, which was configured without them: from its
+own source, with its own configuration and compiler.
 
-SMC is meant to be built with the kernel, because the kernel proper has two things for it: room in `struct net`, which these
-modules keep elsewhere, and TCP's announcing in the SYN that there is SMC at this end. The stock kernel's TCP does not do
-that, so these modules take for granted that there is SMC at the other end, too. Nothing else is changed: from the
-handshake after TCP's on, it is SMC as the kernel has it.
+SMC is normally built into the kernel, because it needs two things there: fields in `struct net`,
+which these modules store elsewhere, and a TCP option in the SYN that announces SMC. The stock
+kernel's TCP does not send that option, so these modules assume that the other end has SMC, too.
+Nothing else is changed: from the handshake after TCP's on, it is the kernel's SMC.
 """
 
 import re
@@ -36,7 +36,7 @@ CHANGES = (
     ("af_smc.c", r"\n[^\n;]*->smc_hs_congested = smc_hs_congested;", "\n\t\t(void)smc_hs_congested;"),
     ("af_smc.c", r"static_branch_(?:en|dis)able\(&tcp_have_smc\);", ""),
 )
-# What may be left nowhere.
+# Names that must not be left in the sources.
 GONE = re.compile(r"->smc\.|init_net\.smc|syn_smc|tcp_have_smc|->smc_hs_congested")
 
 

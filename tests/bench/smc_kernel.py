@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""SMC in the guest: its modules, its settings and its counters by generic netlink, and what makes sure by them that a
-sample did not fall back to TCP.
+"""Controls SMC in the guest: its modules, its settings, and its counters by generic netlink, which
+prove that a sample did not fall back to TCP.
 
-SMC-R between the two namespaces takes version 2 of it (rxe has RoCE v2 only), which takes a user EID that both ends
-know. And since both are in one kernel, SMC-D's loopback device would come first: for SMC-R it is given a PNETID that
-no network device has.
+SMC-R between the two namespaces needs version 2 (rxe has RoCE v2 only), and that needs a user EID
+known to both ends. Both ends are in one kernel, so SMC-D's loopback device would be preferred: for
+SMC-R it is given a PNETID that no network device has.
 """
 
 import contextlib
@@ -92,7 +92,8 @@ class Smc:
             subprocess.run(["insmod", f"/share/{module}.ko"], check=True)
         self.general, self.pnet = Netlink("SMC_GEN_NETLINK"), Netlink("SMC_PNETID")
         self.general.ask(ADD_UEID, 0, attribute(EID_TABLE_ENTRY, EID.encode() + b"\0"))
-        # One device at each end: the other end's is in the same kernel, and would be taken for a second path.
+        # One device at each end: the other end's device is in the same kernel and would be used as
+        # a second path.
         self.set(smcr_max_links_per_lgr=1)
 
     @staticmethod
@@ -109,13 +110,15 @@ class Smc:
         return {name: number(attributes(found[kind])[TECH_TX_BYTES]) for name, kind in (("smcd", STATS_SMCD), ("smcr", STATS_SMCR))}
 
     def fallbacks(self):
-        """How many connections of this namespace became TCP's, and for which reasons any ever did."""
+        """Returns the number of connections of this namespace that fell back to TCP, and the
+        reasons of all fallbacks so far."""
         found = [attributes(answer[GEN_FBACK_STATS]) for answer in self.general.ask(GET_FBACK_STATS, NLM_F_DUMP)]
         return sum(number(one.get(FBACK_CLIENT_COUNT, b"")) for one in found), sorted({number(one[FBACK_REASON]) for one in found})
 
     @contextlib.contextmanager
     def only(self, system):
-        """SMC-R is what is left without SMC-D's loopback device. What is called ... large has larger buffers."""
+        """Without SMC-D's loopback device SMC-R remains. Systems named "... large" have larger
+        buffers."""
         way, _, large = system.partition(" ")
         name = attribute(PNETID_NAME, PNETID.encode() + b"\0")
         if large:
@@ -131,7 +134,8 @@ class Smc:
                 self.set(wmem=BUFFERS, rmem=BUFFERS)
 
     def checked(self, system, take, least):
-        """take()'s sample, if at least least(sample) bytes went the right way meanwhile, and no connection fell back."""
+        """Returns the sample of take(), if at least least(sample) bytes took the expected transport
+        meanwhile, and no connection fell back."""
         with self.only(system):
             before, (fallen, _) = self.sent(), self.fallbacks()
             sample = take()

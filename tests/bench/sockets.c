@@ -1,34 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * One program for every kind of stream socket that is compared: TCP, SDP, by copying or (zcopy) not
- * from 64 KiB, or with MSG_ZEROCOPY (notified) or io_uring's zero-copy sends (uring), by sendfile (file), SMC, AF_UNIX, and
- * rsockets, whose library is loaded only when asked for. What differs is the family, or the functions called;
- * nothing else.
+ * One program for every kind of stream socket that is compared: TCP, SMC, AF_UNIX, rsockets, and SDP
+ * by copying, by zero copy from 64 KiB on (zcopy), with MSG_ZEROCOPY (notified), with io_uring's
+ * zero-copy sends (uring) or by sendfile (file). Only the family, or the functions called, differ.
+ * The library of rsockets is loaded only for them.
  *
  *	sockets SYSTEM serve MODE ADDRESS PORT SIZE CONNECTIONS
- *	sockets SYSTEM drive MODE ADDRESS PORT SIZE CONNECTIONS SECONDS [compute=N] [touch=N] [pieces=N] [apart=N]
+ *	sockets SYSTEM drive MODE ADDRESS PORT SIZE CONNECTIONS SECONDS [OPTION]...
  *	sockets -
  *
  * MODE stream: the driver sends messages of SIZE bytes on each connection for SECONDS; the server
- *		measures, from the first bytes to the end of the last connection. With compute N steps of a
- *		computation come between sends, with touch the memory is written to after N of them, as soon as
- *		it may be, with pieces a message is in N pieces, each apart bytes (4096) from the next one.
- * MODE fan-in, fan-out: the same, but one thread takes, or gives, on all connections.
+ *		measures, from the first bytes to the end of the last connection. OPTION compute=N
+ *		computes N steps between sends; touch=N writes to the memory after N sends, as soon
+ *		as it may; pieces=N splits a message in N pieces, apart=N bytes (4096) from each other.
+ * MODE fan-in, fan-out: the same, but one thread receives, or sends, on all connections.
  * MODE pong:	messages of SIZE bytes go to and fro on all connections at once; the driver measures.
- * MODE calls:	one sends messages of SIZE bytes, the other reads them; each measures the shortest of its calls, which found
- *		room, or bytes, and nothing else to do.
+ * MODE calls:	one sends messages of SIZE bytes, the other reads them; each measures its shortest
+ *		call: one that finds space, or bytes, and does nothing else.
  * MODE connect: connect, a byte to and fro, close, again and again; the driver measures.
- * MODE compute: how many steps of the computation go in a second.
+ * MODE compute: measures the steps of the computation per second.
  *
- * The server says "listening" when it is. Both end with one line of JSON. With "-" the arguments are read from
- * standard input, a line for each run, and "ended" and a status follow what each prints: starting a program takes longer
- * than a short run.
+ * The server prints "listening" when it listens. Both print one line of JSON at the end. With "-"
+ * the arguments come from standard input, a line for each run, and "ended" and a status follow the
+ * output of each: starting a program takes longer than a short run.
  */
 #define _GNU_SOURCE
 #include <sys/wait.h>
 #include "stream.h"
 
-/* --- pong and connect -------------------------------------------------------------------------- */
+/* --- pong and connect --------------------------------------------------------------------------
+ */
 
 static void *answer(void *fd)
 {
@@ -203,7 +204,8 @@ static void drive_connect(void)
 	puts("}");
 }
 
-/* ----------------------------------------------------------------------------------------------- */
+/* -----------------------------------------------------------------------------------------------
+ */
 
 static void read_options(char **words)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Every kind of stream socket that is compared: what differs is the family, or the functions called; nothing else. */
+/* Sockets of each system: only the family, or the functions called, differ. */
 #ifndef BENCH_SOCKETS_H
 #define BENCH_SOCKETS_H
 
@@ -47,7 +47,7 @@ static int zcopy_from;
 static int notified, by_ring;
 /* Sends go by sendfile(2), from a file in memory. */
 static int from_file;
-/* Sends of this thread with MSG_ZEROCOPY that were not told of yet. */
+/* MSG_ZEROCOPY sends of this thread whose completion has not been read. */
 static __thread int untold;
 
 static void choose(const char *system)
@@ -102,7 +102,7 @@ static void choose(const char *system)
 	LOAD(setsockopt);
 }
 
-/* Of AF_UNIX an abstract one, which goes with its socket. */
+/* For AF_UNIX an abstract address, which vanishes with its socket. */
 static void name_address(const char *host, const char *port)
 {
 	if (api.family == AF_UNIX) {
@@ -160,7 +160,7 @@ static int new_listener(void)
 	return listener;
 }
 
-/* Takes what was told of sends that are through. */
+/* Reads the completions of MSG_ZEROCOPY sends. */
 static void take_notices(int fd)
 {
 	char control[128];
@@ -238,7 +238,7 @@ static void send_all(int fd, char *data, size_t length)
 	}
 }
 
-/* Whether all of it came; not, if the connection ended before its first byte. */
+/* Receives all bytes. Returns false if the connection ended before the first byte. */
 static inline int recv_all(int fd, char *data, size_t length)
 {
 	size_t got = 0;

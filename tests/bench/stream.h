@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Streams of messages on one or more connections, and what a run of tests/bench/sockets.c is told. */
+/* Streams of messages on one or more connections, and the parameters of a run of
+ * tests/bench/sockets.c. */
 #ifndef BENCH_STREAM_H
 #define BENCH_STREAM_H
 
@@ -37,7 +38,8 @@ static void compute(unsigned long steps)
 	}
 }
 
-/* --- stream ------------------------------------------------------------------------------------ */
+/* --- stream ------------------------------------------------------------------------------------
+ */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct mark first;
@@ -49,7 +51,7 @@ struct stream {
 	unsigned long long bytes;
 };
 
-/* Takes what is there, or waits for it. Whether there may be more. */
+/* Receives the available bytes, or waits for some. Returns false at the end of the stream. */
 static int take_some(struct stream *stream, char *data)
 {
 	ssize_t got = api.recv(stream->fd, data, size, 0);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What raw verbs can do with many connections in one thread: a completion queue for all that is received, and a completion
- * channel that is watched by epoll(7). Messages of SIZE bytes go to and fro on one queue pair after the other, as in `many
- * SYSTEM ... epoll`.
+ * Measures raw verbs with many connections in one thread: one completion queue for all receives,
+ * and a completion channel watched by epoll(7). Messages of SIZE bytes go to and fro on one queue
+ * pair after the other, as in `many SYSTEM ... epoll`.
  *
  *	verbs DEVICE GID serve epoll ADDRESS PORT SIZE CONNECTIONS
  *	verbs DEVICE GID drive epoll ADDRESS PORT SIZE CONNECTIONS SECONDS
  *
- * A TCP connection to ADDRESS and PORT carries the numbers of the queue pairs, and its end is that of the server.
+ * A TCP connection to ADDRESS and PORT carries the numbers of the queue pairs. The server ends when
+ * it does.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -78,7 +79,7 @@ static void watch(int fd)
 		fail("epoll_ctl: %s", strerror(errno));
 }
 
-/* A receive is named by its number among all: of connection i they are i * RECEIVES and those that follow. */
+/* The ID of a receive is its number: connection i has i * RECEIVES and those that follow. */
 static void post_receive(uint64_t which)
 {
 	struct ibv_sge sge = { (uintptr_t)memory->addr + which * size, size, memory->lkey };
@@ -94,7 +95,8 @@ static void post_send(int i)
 	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = size <= 64 ? IBV_SEND_INLINE : 0 }, *bad;
 	struct ibv_wc wcs[BATCH];
 
-	/* The answer to each has come before the next, so that one completion in many is enough, and is there. */
+	/* Each reply arrives before the next send, so one signalled completion in many suffices,
+	 * and it has arrived. */
 	if (++posted[i] % (SENDS / 4) == 0) {
 		wr.send_flags |= IBV_SEND_SIGNALED;
 		while (context->ops.poll_cq(sent, BATCH, wcs) == BATCH)
@@ -174,7 +176,8 @@ static void connect_all(void)
 	free(theirs);
 }
 
-/* Waits for messages: how many have come, and on which connections; -1 at the end of the other side. */
+/* Waits for messages. Returns their number and writes the connections to `from`; -1 when the other
+ * side has ended. */
 static int wait_for_messages(int *from)
 {
 	struct epoll_event event;

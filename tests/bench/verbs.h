@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What verbs.c needs of libibverbs, as the library's binary interface (IBVERBS_1.1) has it: the toolchain does not have its
- * headers, and a program is not to need them for this. What is not used is there for its size only.
+ * Declarations from libibverbs that verbs.c needs, as in the library's binary interface
+ * (IBVERBS_1.1). The toolchain does not have its headers, and this program alone does not justify
+ * installing them. Unused fields are there for the size only.
  */
 #ifndef BENCH_VERBS_H
 #define BENCH_VERBS_H

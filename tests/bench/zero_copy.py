@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What `scripts/bench --zero-copy` measures and shows: each way of zero copy against copying, and against the raw
-operation of the same device that it is made of. "File" is sendfile(2).
-Sends that do not wait are in tests/bench/asynchronous.py."""
+"""Measurements and tables of `scripts/bench --zero-copy`: each way of zero copy against copying,
+and against the raw operation of the same device that it uses. "File" is sendfile(2).
+tests/bench/asynchronous.py has the sends that do not wait."""
 
 from figures import difference, figure, goals_of, goals_table, grid, intro, length, lost_table, places, section, standard_graphs
 
@@ -17,7 +17,7 @@ SIZES = [4096 * 4 ** i for i in range(7)]               # 4 KiB to 16 MiB
 AT_ONCE = [2, 4, 8]
 AT_ONCE_SIZE = 1 << 20
 RAW_SIZE = 1 << 20
-# Of each way, the raw operation that it is made of.
+# Raw operation that each way uses.
 MADE_OF = {"copy": "ib_send", "read": "ib_read", "write": "ib_write"}
 # Nanoseconds that an instruction counts.
 INSTRUCTION = 2
@@ -32,7 +32,7 @@ def plan(options):
 
 
 def _added(samples, by_size, counted):
-    """What the guest has to do for SDP beyond what it does for the raw operation."""
+    """Work of the guest for SDP beyond its work for the raw operation."""
     what, scale = ("Instructions, in millions", 1e9 * 1e9 / INSTRUCTION / 1e6) if counted else ("CPU time, s", 1e9)
     lines = [[label, *(difference(samples, "throughput", way, raw, size, count, "guest_cpu_per_byte", scale) for way, raw in MADE_OF.items())]
              for label, size, count in by_size]

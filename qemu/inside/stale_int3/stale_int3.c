@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Carry on where an emulator hits a breakpoint that is not there any more.
+ * Continues where an emulator executes a breakpoint that has been removed from memory.
  *
- * The kernel patches its own code (static keys, tracepoints) by way of int3.
- * Emulation with several virtual processors can lose such a write: between the
- * moment QEMU throws the translation of the old bytes away and the moment it
- * stores the new ones, another processor may translate the old ones again. That
- * processor then runs into an int3 long after the patching, which nobody claims,
- * and the kernel dies of "Oops: int3". It was seen once in some fifty boots on a
- * busy machine, in QEMU 7.2 and 10.0.
+ * The kernel patches its own code (static keys, tracepoints) by way of int3. Emulation with several
+ * virtual processors can lose such a write: between the moment QEMU throws the translation of the
+ * old bytes away and the moment it stores the new ones, another processor may translate the old
+ * ones again. The other processor then executes an int3 long after the patching. No handler claims it,
+ * and the kernel dies of "Oops: int3". It was seen once in some fifty boots on a busy machine, in
+ * QEMU 7.2 and 10.0.
  *
- * Only an int3 that memory does not hold is treated here, so no breakpoint that
- * the kernel itself has lost is hidden. The resume flag makes the emulator
- * translate the place anew, for its translations are kept by flags too.
+ * Only an int3 that is not in memory is handled, so breakpoints that the kernel itself has lost
+ * still show. The resume flag makes the emulator translate the code again, because it caches
+ * translations by flags, too.
  */
 #include <linux/kdebug.h>
 #include <linux/module.h>

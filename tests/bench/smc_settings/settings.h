@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What SMC keeps in struct net, where that has no room for it. */
+/* SMC's fields of struct net, stored elsewhere because the stock kernel's struct lacks them. */
 #ifndef BENCH_SMC_SETTINGS_H
 #define BENCH_SMC_SETTINGS_H
 
