@@ -3,9 +3,11 @@
 //! `sdpstat` shows the SDP sockets of a network namespace and its SDP counters, from
 //! `/proc/net/sdp` and `/proc/net/sdpstats`.
 
+mod devices;
 mod info;
 mod openmetrics;
 mod options;
+mod peers;
 mod processes;
 mod sockets;
 mod statistics;
@@ -15,7 +17,7 @@ use clap::Parser;
 use options::{Options, What};
 use processes::Processes;
 use sdp_info::Statistics;
-use serde_json::{Map, Value};
+use serde_json::{json, Map, Value};
 use sockets::{Socket, View};
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -72,7 +74,13 @@ impl Options {
     }
 
     fn shows(&self, what: What) -> bool {
-        self.what.is_none_or(|w| w == what)
+        match (self.what, what) {
+            (None, _) => true,
+            // counters of pinned memory, and local addresses
+            (Some(What::Devices), _) => true,
+            (Some(What::Peers), what) => what == What::Sockets,
+            (Some(shown), what) => shown == what,
+        }
     }
 }
 
@@ -117,8 +125,12 @@ fn show(
     if let Some(format) = o.prometheus {
         return openmetrics::write(now.sockets.as_deref(), now.statistics.as_ref(), format, out);
     }
-    let known = o.processes || o.details;
+    let grouped = matches!(o.what, Some(What::Devices | What::Peers));
+    let known = o.processes || o.details || grouped;
     let known = known.then(|| Processes::find(&o.proc)).unwrap_or_default();
+    if grouped {
+        return show_groups(o, now, &known, out);
+    }
     let view = View {
         processes: o.processes.then_some(&known),
         details: o.details.then_some(&known),
@@ -156,6 +168,58 @@ fn show(
     Ok(())
 }
 
+/// Shows devices, or peers.
+fn show_groups(
+    o: &Options,
+    now: &Sample,
+    known: &Processes,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let view = View {
+        processes: None,
+        details: Some(known),
+    };
+    let sockets = now.sockets.as_deref().unwrap_or_default();
+    if o.what == Some(What::Peers) {
+        // which an older module does not have
+        let cache = o.read("sdp_peers").map_or_else(|_| String::new(), |r| r.0);
+        let peers = peers::of(sockets, &view, &cache);
+        return match o.json {
+            true => writeln!(out, "{}", json!({ "peers": peers::to_json(&peers) })),
+            false => peers::table(&peers).write(out),
+        };
+    }
+    let by_device = |s: &&Socket| {
+        let tcp = s.choice.as_deref().is_some_and(|c| c.starts_with("TCP"));
+        let local = || view.info(s.inode).is_some_and(|i| i.transport() == "local");
+        !s.remote.ip().is_unspecified() && !tcp && !local()
+    };
+    let local = sockets.iter().filter(by_device);
+    let local: Vec<_> = local.map(|s| s.local.ip().to_canonical()).collect();
+    let mut ports = devices::find(devices::CLASS.as_ref(), &local);
+    if let (Some(pairs), Some(regions)) = (devices::resource("qp"), devices::resource("mr")) {
+        devices::add_objects(&mut ports, &pairs, &regions);
+    }
+    let pinned = ["send", "recv"].map(|way| {
+        let name = format!("pinned pages {way}");
+        let counters = now.statistics.iter().flat_map(|s| &s.0);
+        let pages: u64 = counters.filter(|c| c.name == name).map(|c| c.value).sum();
+        // SAFETY: a number.
+        pages.saturating_mul(unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64)
+    });
+    if o.json {
+        let all = json!({ "devices": devices::to_json(&ports), "pinned_send_bytes": pinned[0],
+            "pinned_receive_bytes": pinned[1] });
+        return writeln!(out, "{all}");
+    }
+    devices::table(&ports).write(out)?;
+    let [send, receive] = pinned;
+    writeln!(
+        out,
+        "\nPinned by this namespace: {send} bytes to send from, {receive} bytes to receive to"
+    )
+}
+
 /// Replaces a file as a whole: a reader finds the old text or the new one.
 fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
@@ -169,6 +233,10 @@ fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
 
 fn run(o: &Options) -> Result<(), Error> {
     let mut out = io::stdout();
+    if o.prometheus.is_some() && matches!(o.what, Some(What::Devices | What::Peers)) {
+        let what = "--prometheus is for sockets and statistics";
+        return Err(Error::Told(what.into()));
+    }
     let clear = !o.json && o.watch.is_some() && out.is_terminal();
     let mut before = None;
     loop {

@@ -18,7 +18,7 @@ the other end has not got; of a listening socket, Recv-Q counts connections that
 For another network namespace: --pid, or `ip netns exec NAME sdpstat`."
 )]
 pub struct Options {
-    /// Tables to show [default: both]
+    /// Tables to show [default: sockets and statistics]
     pub what: Option<What>,
     /// Show the processes that hold each socket (all of them only for root)
     #[arg(short, long)]
@@ -65,6 +65,10 @@ pub enum What {
     Sockets,
     /// The counters
     Statistics,
+    /// The ports of RDMA devices: GIDs, connections, queue pairs, memory regions, errors, retries
+    Devices,
+    /// The hosts at the other ends: connections, bytes each way, reasons for TCP
+    Peers,
 }
 
 pub fn seconds(text: &str) -> Result<Duration, String> {

@@ -33,7 +33,7 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    fn info(&self, inode: u64) -> Option<Info> {
+    pub fn info(&self, inode: u64) -> Option<Info> {
         info::of(self.details?.of(inode), inode)
     }
 }

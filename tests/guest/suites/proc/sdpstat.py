@@ -121,3 +121,42 @@ def watching(e):
             e.check(0 < gained <= 200000, f"{gained} bytes per second, of 100000 in some half seconds")
         finally:
             process.kill()
+
+
+@case(reference=False)
+def devices(e):
+    """Each port with its GIDs, the module's objects there, and connections by its addresses."""
+    e.needs_wire()
+    ends = [e.pair() for _ in range(3)]
+    for near, far in ends:
+        near.send(b"x")
+        far.recv(1)
+    shown = json.loads(sdpstat(e, "devices", "--json"))
+    port = next(row for row in shown["devices"] if row["connections"])
+    e.equal((port["state"], port["link_layer"], port["port"]), ("ACTIVE", "Ethernet", 1), "port")
+    e.check(port["connections"] >= 3 and port["queue_pairs"] >= 3, f"connections and queue pairs of {port}")
+    e.check(any(gid["gid"].endswith(e.here) for gid in port["gids"]), f"GIDs of {port}")
+    e.check(isinstance(port["region_bytes"], int) and isinstance(shown["pinned_send_bytes"], int), f"bytes of {shown}")
+    table = sdpstat(e, "devices").splitlines()
+    e.equal(table[0].split()[:4], ["Device", "Port", "State", "Link"], "heading")
+    e.check(any(line.split()[:3] == [port["device"], "1", "ACTIVE"] for line in table), "no row of the port")
+
+
+@case(reference=False, families=("v4",))
+def peers(e):
+    """Each host with its connections, their bytes, and reasons for TCP."""
+    e.needs_wire()
+    sdpstat(e, "peers")                 # skips if it is not built
+    near, far = e.pair()
+    near.sendall(b"x" * 5000)
+    far.recv_exactly(5000)
+    with either.parameters(ipproto_wait=5000, ipproto_memory=1000):
+        ends = [either.connect(e, either.listen(e, protocol)) for protocol in (either.SDP, either.TCP)]
+        shown = json.loads(sdpstat(e, "peers", "--json"))["peers"]
+        table = sdpstat(e, "peers")
+    e.check(len(ends) == 2, "ends")
+    host = next(row for row in shown if row["address"] == e.there)
+    e.check(host["connections"] >= 2 and host["tx_bytes"] >= 5000 and host["with_info"] >= 2, f"row {host}")
+    e.equal(host["tcp"].get("refused"), 1, "sockets that TCP has")
+    e.check({row["choice"] for row in host["remembered"]} == {"SDP", "TCP"}, f"remembered {host}")
+    e.check("TCP: refused 1" in table and "remembered for" in table, table)
