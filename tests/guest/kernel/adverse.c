@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Makes rxe behave as other RDMA devices may: between ib_sdp and the driver,
- * in place of some of the device's operations. Without a parameter set, it
- * changes nothing that can be seen. Each parameter is one liberty that the
- * verbs give to a driver; no completion is ever lost.
+ * Makes rxe behave as other RDMA devices may. It replaces some of the device's operations for
+ * ib_sdp. Without a parameter set, it changes nothing visible. Each parameter is one behaviour
+ * that the verbs allow a driver; no completion is ever lost.
  *
- * It also has less than rxe has, if it is told so, and fails in ways of its own.
+ * Parameters can also lower the device's limits, and make its calls fail.
  *
- * Completions are taken from the driver's queue into one of our own, from
- * which they are given out and told of by rules of our own. Only queues of
- * ib_sdp are treated so, and only those that are made after this was loaded.
- * It cannot be unloaded.
+ * Completions are moved from the driver's queue to one of this module, which returns them and
+ * notifies of them by its own rules. It does so for queues of ib_sdp only, and only for those
+ * created after it was loaded. It cannot be unloaded.
  */
 #include <linux/cpumask.h>
 #include <linux/delay.h>
@@ -70,7 +68,7 @@ static uint busy;
 module_param(busy, uint, 0644);
 MODULE_PARM_DESC(busy, "attempts to destroy a completion queue or a queue pair that fail, since it is busy; regions are busy at random");
 
-/* How many of a thousand calls, or requests, fail. */
+/* Number of calls, or requests, in a thousand that fail. */
 static uint fail_create;
 module_param(fail_create, uint, 0644);
 MODULE_PARM_DESC(fail_create, "of a thousand calls that create a queue, a queue pair or a memory region");
@@ -99,7 +97,7 @@ static const struct kernel_param_ops event_ops = { .set = set_event, .get = para
 module_param_cb(event, &event_ops, &event, 0644);
 MODULE_PARM_DESC(event, "an event (enum ib_event_type) that each device tells when this is written, 0 for none");
 
-/* What a small device has; rxe's own are far larger. */
+/* Limits of a small device; rxe's own are far larger. */
 #define MOST_SGE 2
 #define MOST_WR 64
 #define MOST_PAGES 64
@@ -118,7 +116,7 @@ static uint inlined;
 module_param(inlined, uint, 0644);
 MODULE_PARM_DESC(inlined, "bytes of the longest message that was posted inline");
 
-/* What devices lack, as bits of `limits`. */
+/* Capabilities that devices lack, as bits of `limits`. */
 #define SMALL 1
 #define NO_READS 2
 #define NO_REGIONS 4
@@ -158,9 +156,9 @@ struct queue {
 	unsigned int busy, vector;
 	bool broken;
 
-	/* The user has asked to be told, and was not. */
+	/* The user has armed the queue and has not been notified since. */
 	atomic_t armed;
-	/* The user is to be told, asked or not. */
+	/* A notification is due, even if the queue is not armed. */
 	atomic_t owed;
 	struct hrtimer tell, due;
 
@@ -226,7 +224,8 @@ static int set_seed(const char *value, const struct kernel_param *param)
 	return error;
 }
 
-/* Packets come in softirqs; anybody else is not held up. A probe may be as an NMI, in which no lock is taken. */
+/* Delays only packets, which arrive in softirqs. A probe may run like an NMI, so it takes no lock.
+ */
 static int before_scheduling(struct kprobe *probe, struct pt_regs *regs)
 {
 	static atomic_t packets;
@@ -275,7 +274,7 @@ static void told(struct queue *q)
 		q->handler(q->cq, q->context);
 }
 
-/* The driver tells, with locks of its own held. */
+/* Event handler of the driver's queue, called with the driver's locks held. */
 static void completed(struct ib_cq *cq, void *context)
 {
 	struct queue *q = context;
@@ -368,7 +367,7 @@ static int req_notify_cq(struct ib_cq *cq, enum ib_cq_notify_flags how)
 	there = can_be_seen(q);
 	if (!there || !unarmed) {
 		atomic_set(&q->armed, 1);
-		/* What comes from here on is told. What came before is taken. */
+		/* Later completions will notify. The earlier ones are taken here. */
 		while (real.req_notify_cq(cq, how | IB_CQ_REPORT_MISSED_EVENTS) > 0) {
 			take(q);
 			if (q->tail - q->head == q->size)
@@ -480,7 +479,7 @@ static int destroy_cq(struct ib_cq *cq, struct ib_udata *udata)
 	return error;
 }
 
-/* --- Limits --------------------------------------------------------------------------------------- */
+/* --- Limits ----------------------------------------------------------------------------------- */
 
 static void limit(struct device_limits *l)
 {
@@ -528,7 +527,7 @@ static int set_limits(const char *value, const struct kernel_param *param)
 	return error;
 }
 
-/* --- Queue pairs and regions ---------------------------------------------------------------------- */
+/* --- Queue pairs and regions ------------------------------------------------------------------ */
 
 static int create_limited(struct ib_qp *qp, struct ib_qp_init_attr *init, struct ib_udata *udata)
 {
@@ -546,7 +545,7 @@ static int create_limited(struct ib_qp *qp, struct ib_qp_init_attr *init, struct
 	    cap->max_send_wr > MOST_WR || cap->max_recv_wr > MOST_WR)
 		return -EINVAL;
 	error = real.create_qp(qp, init, udata);
-	/* rxe gives more than was asked for */
+	/* rxe grants more than was requested */
 	init->cap.max_inline_data = 0;
 	return error;
 }
@@ -656,10 +655,7 @@ static void spoil(const struct ib_send_wr *list)
 			((struct ib_reg_wr *)reg_wr(list))->key ^= 1 << 16;
 }
 
-/*
- * Posts a part of the list only. What it gives is as if the driver had come
- * to the end of its memory.
- */
+/* Posts only a part of the list, as if the driver had run out of memory. */
 #define POST_PART(post, type, qp, wr, bad) ({						\
 	unsigned int count = 0, part;							\
 	const type *w, *last = NULL;							\

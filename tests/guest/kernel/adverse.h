@@ -6,9 +6,9 @@
 
 /* adverse.c: replaces operations of a device of rxe, once. */
 void adverse_install(struct ib_device *device);
-/* What fails so many times of a thousand does so now. */
+/* Returns true in `of_a_thousand` of a thousand calls, at random: the caller then fails. */
 bool adverse_happens(unsigned int of_a_thousand);
-/* The n-th device; NULL if there are fewer. They do not go while a test asks. */
+/* Returns the n-th device; NULL if there are fewer. Devices are not removed during a test. */
 struct ib_device *adverse_device(unsigned int n);
 
 /* infiniband.c: the interface of a request, as IPoIB gives it. */

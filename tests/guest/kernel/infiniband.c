@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Has ib_sdp take the links of rxe for InfiniBand, where it asks: for the path to an address, for the
- * protocol of a port, for the service level of a path, and for the interface that a request came in by.
+ * Makes ib_sdp take the links of rxe for InfiniBand, in four queries: the path to an address, the
+ * protocol of a port, the service level of a path, and the interface that a request came in by.
  *
- * Paths are as of a subnet manager, which is on the other side of rdma_resolve_route(): with LIDs and no
- * GRH, P_Key and service level of its choice; it may answer late or not at all. The request for the
- * connection must have that very path. It then gets rxe's in place of it, which knows no LIDs.
+ * Paths are like those of a subnet manager behind rdma_resolve_route(): with LIDs and without GRH,
+ * P_Key and service level of its choice. It may reply late or not at all. The request for the
+ * connection must have exactly that path. This module then replaces it by rxe's, because rxe has no
+ * LIDs.
  */
 #include <linux/delay.h>
 #include <linux/kprobes.h>
@@ -114,7 +115,7 @@ static int send_req(struct ib_cm_id *id, struct ib_cm_req_param *param)
 	return error;
 }
 
-/* --- What is replaced ----------------------------------------------------------------------------------- */
+/* --- Replaced functions ----------------------------------------------------------------------- */
 
 static bool is_replaced(void)
 {
@@ -147,7 +148,7 @@ static struct kprobe probes[] = {
 	{ .symbol_name = "ib_send_cm_req", .pre_handler = at_send_req, .post_handler = after },
 };
 
-/* How many calls are just now to find InfiniBand; under flags_lock. */
+/* Number of calls in progress that have to find InfiniBand; under flags_lock. */
 static int looking;
 static u32 ethernet;
 
@@ -161,8 +162,8 @@ static void protocol(u32 flags)
 }
 
 /*
- * A probe may be as an NMI, in which lockdep allows no spinlock_t that is taken elsewhere, too. This one lockdep does not see; nothing
- * that is probed runs with it held.
+ * A probe may run like an NMI, in which lockdep allows no spinlock_t that is also taken elsewhere.
+ * lockdep does not track this lock. No probed function runs with it held.
  */
 static arch_spinlock_t flags_lock = __ARCH_SPIN_LOCK_UNLOCKED;
 

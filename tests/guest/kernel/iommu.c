@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Gives devices of rxe DMA addresses of their own, which are no addresses of memory, and bounce
- * buffers, as behind an IOMMU for a device that is not trusted. What the CPU writes is seen by the
- * device, and what the device writes by the CPU, only where the DMA API is told: a missing dma_sync_
- * shows as wrong bytes. What the API forbids is reported by WARN().
+ * Gives rxe devices DMA addresses that differ from memory addresses, and bounce buffers, like an
+ * IOMMU for an untrusted device. Writes of the CPU reach the device, and writes of the device
+ * reach the CPU, only through calls of the DMA API: a missing dma_sync_*() shows as wrong bytes.
+ * Misuse of the API is reported by WARN().
  *
- * rxe takes addresses for kernel addresses. So it is given a DMA device when it is registered, and
- * finds the addresses of bounce buffers in work requests and regions.
+ * rxe uses DMA addresses as kernel addresses. So this module gives it a DMA device when it is
+ * registered, and puts the addresses of bounce buffers into its work requests and regions.
  */
 #include <linux/dma-map-ops.h>
 #include <linux/dma-mapping.h>
@@ -51,9 +51,9 @@ MODULE_PARM_DESC(windows, "mappings for DMA that there are");
 
 /* The longest, as with the kernel's bounce buffers. */
 #define LONGEST (256 << 10)
-/* What a bounce buffer holds whose mapping has ended. */
+/* Content of a bounce buffer whose mapping has ended. */
 #define ENDED 0x6b
-/* So much of them is kept, to see who writes there. */
+/* Bytes of such buffers that are kept, to detect writes to them. */
 #define KEPT_BYTES (4 << 20)
 /* Above all memory of a guest, below all addresses of the kernel. */
 #define FIRST (1ULL << 44)
@@ -63,14 +63,15 @@ struct piece {
 	size_t len;
 };
 
-/* What is mapped as one, at addresses of the device. */
+/* A mapping: a range of device addresses. */
 struct window {
 	struct rb_node node;
 	struct list_head ended;
 	dma_addr_t at;
 	size_t len;
 	enum dma_data_direction dir;
-	/* The pages that it is in; it begins in the first of them where the memory does in its page. */
+	/* Pages of the bounce buffer. The data has the same offset in the first page as the memory
+	 * has in its page. */
 	void *pages;
 	size_t room;
 	unsigned int count;
@@ -159,7 +160,7 @@ static void free_window(struct window *w)
 	kfree(w);
 }
 
-/* Whether ib_sdp is who has called the DMA API. */
+/* Returns true if ib_sdp has called the DMA API. */
 static bool is_of_ib_sdp(void)
 {
 	unsigned long calls[16];
@@ -178,7 +179,7 @@ static bool is_of_ib_sdp(void)
 	return false;
 }
 
-/* Maps `count` pieces that follow one another as one, with all of the first one's bytes in one buffer. */
+/* Maps `count` adjacent pieces as one, with all bytes of the first one in one buffer. */
 static struct window *map_pieces(const struct piece *pieces, unsigned int count, enum dma_data_direction dir)
 {
 	bool may_sleep = in_task() && preemptible();
@@ -188,7 +189,8 @@ static struct window *map_pieces(const struct piece *pieces, unsigned int count,
 	unsigned int k;
 
 	mapped++;
-	/* An IOMMU may take long, or sleep. The kernel's own MADs are mapped under a lock all the same. */
+	/* An IOMMU may take long, or sleep. The kernel's own MADs are mapped under a lock, and are
+	 * exempt. */
 	WARN(!may_sleep && is_of_ib_sdp(), "mapped where nobody may sleep");
 	if (adverse_happens(fail_dma))
 		return NULL;
@@ -211,7 +213,8 @@ static struct window *map_pieces(const struct piece *pieces, unsigned int count,
 	w->at = (next_page << PAGE_SHIFT) + offset_in_page(pieces->memory);
 	/* and a page that is nobody's */
 	next_page += (w->room >> PAGE_SHIFT) + 1;
-	/* Also what the device writes to: what it leaves as it is stays so, as with the kernel's. */
+	/* Also for memory that the device writes to: bytes that it does not write have to keep
+	 * their value, as with the kernel's bounce buffers. */
 	bounce(w, 0, w->len, true);
 	insert(w);
 	windows++;
@@ -272,7 +275,7 @@ static void sync(dma_addr_t at, size_t len, enum dma_data_direction dir, bool to
 	spin_unlock_irqrestore(&lock, flags);
 }
 
-/* --- The DMA API -------------------------------------------------------------------------------------- */
+/* --- The DMA API ------------------------------------------------------------------------------ */
 
 static dma_addr_t map_phys(struct device *dev, phys_addr_t phys, size_t len, enum dma_data_direction dir, unsigned long attrs)
 {
@@ -304,7 +307,8 @@ static void unmap_sg(struct device *dev, struct scatterlist *list, int count, en
 	}
 }
 
-/* How many entries, from this one on, are neighbours to a device, by whole pages between them. */
+/* Returns the number of entries from this one on that are adjacent for a device: whole pages
+ * between them. */
 static unsigned int neighbours(struct scatterlist *sg, unsigned int most)
 {
 	size_t len = sg->length;
@@ -404,7 +408,7 @@ static const struct dma_map_ops ops = {
 	.max_mapping_size = max_mapping_size,
 };
 
-/* --- The verbs ---------------------------------------------------------------------------------------- */
+/* --- The verbs -------------------------------------------------------------------------------- */
 
 static bool has_iommu(const struct ib_device *device)
 {
@@ -525,7 +529,7 @@ int iommu_map_mr_sg(const struct ib_device_ops *real, struct ib_mr *mr, struct s
 	return done;
 }
 
-/* --- Devices that are registered ------------------------------------------------------------------------ */
+/* --- Registered devices ----------------------------------------------------------------------- */
 
 #ifdef CONFIG_ARM64
 #define THIRD_ARGUMENT(regs) ((regs)->regs[2])

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A user of sockets inside the kernel, of any family: what a program can do to
- * it is to write one line to /proc/sdp_kernel_user and to read what came of it.
+ * A user of sockets inside the kernel, of any family. A program writes one line to
+ * /proc/sdp_kernel_user and reads the results.
  *
  *   COMMAND FAMILY ADDRESS PORT COUNT
  *
  * serve     listen, accept one connection, echo until its end
  * nobody    listen, and accept without waiting
  * ask       connect, send COUNT bytes, half-close, and compare what comes back
- * refused   connect where nobody listens
- * events    as ask, but never waiting in a call: only callbacks tell what to do
+ * refused   connect to a port without a listener
+ * events    as ask, but never wait in a call: only callbacks start the next step
  * attend    as serve for COUNT connections at once, by callbacks alone
  * pages     connect and send COUNT pages by MSG_SPLICE_PAGES
- * slab      the same of memory that cannot be given away, which is freed at once
+ * slab      the same with slab memory, which must be copied: it is freed at once
  * options   set and get options by the kernel's interface
  * casts     send COUNT pages as above and receive the pattern until its end, with
  *           every exported tcp_sock_set_*() between the pages
@@ -21,12 +21,12 @@
  * forsaken  listen, and release the listener when COUNT connections are in its
  *           queue: its callbacks must not run afterwards
  * frugal    as ask, with memory that must not wait for I/O
- * reclaim   as ask, for somebody who frees memory that way: from the reserves
+ * reclaim   as ask, in a task that frees memory by it (PF_MEMALLOC): from the reserves
  * leave     listen, or connect if COUNT is not 0, and leave the socket in the
  *           network namespace until that ends
  *
  * Sockets are made in the writer's network namespace. The write fails only for
- * a line that makes no sense; the calls' results are in what is read.
+ * a malformed line; reading returns the results of the calls.
  */
 #include <linux/bvec.h>
 #include <linux/completion.h>
@@ -254,7 +254,7 @@ static void ask_on(struct order *o, struct socket *sock, u8 *buffer)
 	tell(r, "connect %d state %d\n", n, sock->sk->sk_state);
 	if (n)
 		return;
-	/* What is sent comes back, so read on before the buffers on the way are full. */
+	/* The peer sends the bytes back, so receive before the buffers on the way are full. */
 	while (sent < o->count) {
 		n = put_pattern(sock, buffer, sent, o->count, 0);
 		if (n <= 0)
@@ -285,7 +285,7 @@ static void ask(struct order *o, u8 *buffer)
 	sock_release(sock);
 }
 
-/* How the task that `watched` takes memory for buffers. */
+/* Allocation mode for buffers of the task `watched`. */
 static struct task_struct *watched;
 static unsigned int expected, blocks, allowed;
 
@@ -634,7 +634,7 @@ static void forsaken(struct order *o)
 
 /* --- calls that never wait -------------------------------------------------------------------- */
 
-/* What the callbacks have told; the saved ones are called as well. */
+/* Events reported by the callbacks; the saved callbacks are called as well. */
 struct watch {
 	struct socket *sock;
 	struct work_struct work;
@@ -812,7 +812,7 @@ static void events(struct order *o)
 	if (err == -EINPROGRESS &&
 	    wait_for_completion_interruptible_timeout(&w->over, PATIENCE) <= 0)
 		tell(r, "never over: state %d sent %zu got %zu\n", sock->sk->sk_state, w->sent, w->got);
-	/* who was told of the state may have met the error before anybody is told of that */
+	/* the state callback may have read the error before the error callback runs */
 	if (w->problem < 0)
 		wait_for_completion_interruptible_timeout(&w->failed, PATIENCE);
 	tell(r, "sent %zu got %zu right %d end %d problem %d\n", w->sent, w->got, w->good, w->ended, w->problem);
@@ -892,7 +892,7 @@ static void listener_work(struct work_struct *work)
 		}
 		guest->attendance = all;
 		all->guests[all->came++] = guest;
-		/* it may have been told of before we watched */
+		/* the event may have come before the callbacks were installed */
 		schedule_work(&guest->work);
 	}
 }
@@ -932,7 +932,7 @@ out:
 	kfree(all);
 }
 
-/* --- sockets that are there until their namespace ends ----------------------------------------- */
+/* --- sockets that stay until their namespace ends --------------------------------------------- */
 
 static unsigned int net_id;
 
@@ -966,7 +966,8 @@ static void leave_behind(struct order *o)
 		left->socks[left->count++] = sock;
 }
 
-/* While the devices are still there, so that the peer can be told; all but the first. */
+/* Releases all sockets but the first while the devices still exist, so that the peer is notified.
+ */
 static void __net_exit net_goes(struct net *net)
 {
 	struct left_behind *left = net_generic(net, net_id);
@@ -990,7 +991,7 @@ static struct pernet_operations net_ops = {
 	.size = sizeof(struct left_behind),
 };
 
-/* --- orders ------------------------------------------------------------------------------------ */
+/* --- orders ----------------------------------------------------------------------------------- */
 
 static int carry_out(struct order *o)
 {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Lets /sys/kernel/debug/fail_function have verbs and the connection manager
- * fail: as long as this is loaded, the functions named here may be told to
- * return an error instead of doing anything. Who may meet that is decided by
- * fail_function's own filter (see tests/guest/lib/faults.py).
+ * Lets /sys/kernel/debug/fail_function make verbs and the connection manager fail: while this
+ * module is loaded, fail_function may let the functions named here return an error at once. The
+ * filter of fail_function selects the affected tasks (see tests/guest/lib/faults.py).
  */
 #include <linux/error-injection.h>
 #include <linux/module.h>
@@ -12,7 +11,7 @@
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
-/* What a connection is made of. Errors in pointers are errnos as well. */
+/* Functions that create the parts of a connection. Errors in pointers are errnos as well. */
 ALLOW_ERROR_INJECTION(__rdma_create_kernel_id, ERRNO);
 ALLOW_ERROR_INJECTION(rdma_resolve_addr, ERRNO);
 ALLOW_ERROR_INJECTION(rdma_resolve_route, ERRNO);
@@ -23,7 +22,7 @@ ALLOW_ERROR_INJECTION(ib_create_qp_kernel, ERRNO);
 ALLOW_ERROR_INJECTION(ib_cm_init_qp_attr, ERRNO);
 ALLOW_ERROR_INJECTION(ib_modify_qp, ERRNO);
 
-/* What is said about it. */
+/* Functions that listen, and that send messages of the connection manager. */
 ALLOW_ERROR_INJECTION(ib_cm_insert_listen, ERRNO);
 ALLOW_ERROR_INJECTION(ib_send_cm_req, ERRNO);
 ALLOW_ERROR_INJECTION(ib_send_cm_rep, ERRNO);

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The socket calls as the kernel has them: no retry after EINTR, any sockaddr, any length.
+"""The socket calls as the kernel implements them: no retry after EINTR, any sockaddr, any length.
 
-Python's own methods restart interrupted calls and decode addresses; a test of exactly those needs the bare call.
-Every function takes a descriptor or a socket, and raises OSError."""
+Python's own methods restart interrupted calls and decode addresses, which tests of exactly these
+must avoid. Every function takes a descriptor or a socket, and raises OSError."""
 
 import ctypes
 import errno

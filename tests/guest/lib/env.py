@@ -48,7 +48,7 @@ SAME = Same()
 class Task(threading.Thread):
     """A call running in a thread of its own, in the namespace of its maker."""
 
-    # Told of each error that ends one (see child.run).
+    # Called with each error that ends a process (see child.run).
     on_error = None
     # Errors that ended one, in their order.
     errors = []
@@ -457,8 +457,9 @@ class Env:
         try:
             yield
         finally:
-            # It stays, and does nothing: one that is deleted drops what is just being sent, which rxe takes for the end of the QP, also
-            # of the one that all connections are made by (docs/debugging.md).
+            # The device stays, unused. Deleting it drops the packet just being sent, which rxe
+            # reports as the end of a QP, even of QP 1, by which all connections are established
+            # (docs/debugging.md).
             for where, device in hosts:
                 netns.run(where, f"tc qdisc replace dev {device} root netem limit 100000")
 

@@ -67,7 +67,7 @@ def several(kind, times, **settings):
     """Makes so many of a kind fail, the next ones but for the settings. Yields a function that
     counts them."""
     only_the_module(kind)
-    # Tells the kernel's messages about one kind from those about others.
+    # Marks the kernel's log, so that messages about one kind can be distinguished from later ones.
     pathlib.Path("/dev/kmsg").write_text(f"faults: {kind} {settings}\n")
     for name, value in settings.items():
         knob(kind, name, value)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Programs told by a form: a server, a client, and what shows that it worked. Each is run as it is, by TCP, then under sdp-run
-and under `sdpctl map`, to the peer and on one machine, and to a peer that has TCP alone; counters tell what carried the bytes.
+"""Programs tested by a form: a server, a client, and the output that shows success. Each runs
+unmodified by TCP, then under sdp-run and under `sdpctl map`, to the peer and on one machine, and to
+a peer that has TCP alone. Counters prove the transport of the bytes.
 
-Without EVERY=1 in the environment one program runs under sdp-run to the peer, and the next mapped on one machine."""
+Without EVERY=1 in the environment one program runs under sdp-run to the peer, and the next mapped
+on one machine."""
 
 import contextlib
 import os
@@ -25,7 +27,8 @@ EVERY = bool(os.environ.get("EVERY"))
 
 
 class Started(Way):
-    """A Way on which programs are started in one of HOWS. by_tcp: SDP is on the client's side alone."""
+    """A Way on which programs are started in one of HOWS. by_tcp: only the client's side has SDP.
+    """
 
     def __init__(self, e, place, how):
         super().__init__(e, place)
@@ -54,12 +57,16 @@ class Started(Way):
 
 
 def form(needs, server, client, says, sent, received, files=None, also=None, name="", also_by=(), ways=ALL, tcp=True, timeout=120):
-    """The cases of one program. `server` and `client` are words; the client ends by itself, and the last line of what it prints
-    is `says`. `files` are written before, by their names. {host}, {port}, {next}, another port, and {folder}, where they are, stand
-    for what they say in all of it, and so does what `also` gives. `sent` and `received` are the bytes that have to go from the client
-    and to it, at least. `also_by` are ways that `make test` has besides, `ways` all. Without `tcp` the server listens by SDP alone. `name` is of one form among several in a file.
+    """Registers the cases of one program. Returns a function that runs it on any Way.
 
-    Returns what runs it on any Way."""
+    server, client: command lines. The client ends by itself; its last line of output is `says`.
+    files: contents of files to write before, by name.
+    {host}, {port}, {next} (another port), {folder} (of the files) and the results of `also` are
+    replaced in the above.
+    sent, received: least numbers of bytes from the client and to it.
+    also_by: ways that `make test` runs besides; ways: all.
+    tcp: False if the server listens on SDP only.
+    name: needed if a file has several forms."""
     module = sys._getframe(1).f_globals["__name__"]
 
     def run(e, way):

@@ -37,9 +37,9 @@ def _patient_kernel():
 
 
 def find():
-    """Note the two namespaces of a guest; False on a guest whose peer is another machine.
+    """Note the two namespaces of a guest; return False on a guest whose peer is another machine.
 
-    What connects to itself there goes over RDMA, like everything else."""
+    There a connection to the machine itself goes over RDMA, like all others."""
     local_transport(False)
     _patient_kernel()
     _spaces["self"] = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)

@@ -91,10 +91,11 @@ def each_way(families=("v4",), timeout=120, ways=("by_rdma", "locally", "by_tcp"
 
 
 class Way:
-    """Where a server runs, what its clients call that host, and what has to carry the bytes between them.
+    """Place of a server, its address for the clients, and the transport that has to carry the
+    bytes.
 
-    by_rdma: to the peer, both ends under sdp-run. locally: by 127.0.0.1, both under sdp-run, no RDMA device.
-    by_tcp: to a peer that has nothing of SDP, with only the client under sdp-run."""
+    by_rdma: to the peer, both ends under sdp-run. locally: by 127.0.0.1, both under sdp-run, no
+    RDMA device. by_tcp: to a peer without SDP, with only the client under sdp-run."""
 
     def __init__(self, e, name):
         self.e, self.name, self.sdp = e, name, name != "by_tcp"

@@ -13,11 +13,11 @@ from .env import CaseFailure
 
 HERE = pathlib.Path(__file__).resolve().parent.parent / "programs"
 CLASSES = HERE.parents[2] / "build" / "programs" / "java"
-# One processor for each JVM: HotSpot patches code that other threads execute, and under emulation another processor
-# sometimes executes half of the change (one javac in nine crashed).
+# One processor for each JVM: HotSpot patches code that other threads execute, and under emulation
+# another processor sometimes executes half of the change (one javac in nine crashed).
 JAVAC = ["taskset", "1", "javac", "-J-XX:TieredStopAtLevel=1"]
-# Quick to start, on a slow machine too; and the same code on both hosts. Without the file that two of them with one process number, in
-# namespaces of their own, would share.
+# Options for a quick start, on a slow machine too, and for the same code on both hosts. UsePerfData
+# is off because two processes with one number, in namespaces of their own, would share its file.
 JAVA = ["taskset", "1", "java", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
 
 

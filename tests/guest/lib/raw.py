@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A peer that speaks raw SDP messages: one end of a connection, taken away from its socket by the module's self-test build.
+"""A peer that sends raw SDP messages: one end of a connection, taken away from its socket by the
+module's self-test build.
 
-`Raw` sends what it is told, in the right sequence or not, and may read and write the victim's memory by RDMA; `hello` and
-`hello_ack` are the messages of connecting. See src/selftest/raw.rs for what the kernel's side does."""
+`Raw` sends the given messages, in the right sequence or not, and may read and write the victim's
+memory by RDMA; `hello` and `hello_ack` are the messages of connecting. src/selftest/raw.rs is the
+kernel's side."""
 
 import ctypes
 import errno

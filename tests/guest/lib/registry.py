@@ -20,17 +20,19 @@ class Case:
         self.timeout, self.hosts, self.brief = timeout, hosts, brief
 
     def family_in_turn(self):
-        """One of its families, the same in every run: the name decides, so that a new case changes nothing for others."""
+        """Returns one of its families, the same in every run: the name decides, so that a new case
+        does not affect others."""
         return self.families[zlib.crc32(self.name.encode()) % len(self.families):][:1]
 
 
 def case(function=None, *, families=("v4", "v6"), reference=True, timeout=30, hosts=(1,), brief=True):
     """Mark a function as a test case.
 
-    families: with which addresses it runs. reference: whether TCP runs it first, to be compared with; without, the
-    case's own checks decide. timeout: seconds until it counts as hung. hosts: the beds it can run on;
-    0 stands for one namespace that is both hosts. brief: whether a brief run, such as
-    `make test`, has it; False for one that takes long, or two processors, and whose subject other cases have too."""
+    families: address families it runs with. reference: True to run it on TCP first and compare;
+    without, the case's own checks decide. timeout: seconds until it counts as hung. hosts: numbers
+    of hosts it can run on; 0 stands for one namespace that is both hosts. brief: True to include it
+    in a brief run, such as `make test`; False for one that takes long or needs two processors, and
+    whose subject other cases cover too."""
     def mark(function):
         _cases.append(Case(function, families, reference, timeout, hosts, brief))
         return function
@@ -38,7 +40,8 @@ def case(function=None, *, families=("v4", "v6"), reference=True, timeout=30, ho
 
 
 def load(root, words=()):
-    """Import the suites that the words name (all without words); the cases in the order of suites and files."""
+    """Import the suites that `words` name (all without words). Returns the cases in the order of
+    suites and files."""
     named = {word.partition(".")[0] for word in words} or SUITES     # what is not needed takes long to compile in emulation
     for suite in SUITES:
         for path in sorted(pathlib.Path(root, suite).glob("*.py")) if suite in named else ():

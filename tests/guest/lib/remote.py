@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Sockets of another machine: with two guests the peer's sockets live behind an agent there.
+"""Sockets of another machine: with two guests an agent on the peer holds the peer's sockets.
 
-The agent listens on TCP. Each thread of a case has a connection of its own to it, and the agent a thread for each, so that
-a call which blocks there blocks only its caller here. What a case has made is closed when its last connection ends."""
+The agent listens on TCP. Each thread of a case has a connection of its own to it, and the agent a
+thread for each, so that a blocking call blocks only its caller here. The sockets of a case are
+closed when its last connection ends."""
 
 import functools
 import importlib

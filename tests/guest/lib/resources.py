@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What RDMA devices have of PDs, CQs, QPs and MRs, and whether it is again what it was."""
+"""Counts the PDs, CQs, QPs and MRs of RDMA devices, and checks that they return to their former
+numbers."""
 
 import json
 import re
@@ -12,29 +13,30 @@ KEPT = 16
 
 
 def resources():
-    """What the RDMA devices have of each kind."""
+    """Returns the number of each kind that the RDMA devices have."""
     text = subprocess.run(["rdma", "-j", "resource", "show"], capture_output=True, text=True, check=True).stdout
     return {(device["ifname"], kind): count for device in json.loads(text) for kind, count in device.items()
             if kind in ("pd", "cq", "qp", "mr", "srq")}
 
 
 def queues(free=False):
-    """The numbers of the module's completion queues, on all devices; of those that no queue pair has, if they are to be free."""
+    """Returns the numbers of the module's completion queues on all devices; with `free`, of those
+    without a queue pair."""
     shown = "".join(netns.run(where, "rdma resource show cq") for where in netns.hosts())
     lines = [line for line in shown.splitlines() if "[ib_sdp]" in line and (not free or re.search(r"\busers 0\b", line))]
     return sorted({re.search(r"dev \S+ cqn \d+", line).group() for line in lines})
 
 
 def same(now, before):
-    """Whether it is the same, but for queues that are kept for connections that come: two completion queues and a protection
-    domain each."""
+    """Returns True if both are the same, except for cached queues of later connections: two
+    completion queues and a protection domain each."""
     kept = {device: now[device, "pd"] - before[device, "pd"] for device, kind in before if kind == "pd"} if now.keys() == before.keys() else None
     return kept is not None and all(
         abs(kept[device]) <= KEPT and count - before[device, kind] == {"pd": 1, "cq": 2}.get(kind, 0) * kept[device] for (device, kind), count in now.items())
 
 
 class Nothing:
-    """What there was before, and is to be again."""
+    """Resources that existed before, which must be the same afterwards."""
 
     def __init__(self, e):
         self._e = e

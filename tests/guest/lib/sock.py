@@ -16,10 +16,11 @@ def mask_text(mask):
 
 
 class Sock(socket.socket):
-    """Python encodes and decodes addresses by the family it was told, and knows neither 27 nor 28.
+    """Python encodes and decodes addresses by the family of the socket object, and supports neither
+    27 nor 28.
 
-    The descriptor is therefore made with the true family and wrapped as AF_INET or AF_INET6, whose addresses
-    these sockets speak. SO_DOMAIN tells the true one."""
+    The descriptor is therefore made with the true family and wrapped as AF_INET or AF_INET6, whose
+    addresses these sockets use. SO_DOMAIN returns the true one."""
 
     @classmethod
     def make(cls, domain, kind=socket.SOCK_STREAM, protocol=0):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the tracepoints below events/sdp have said."""
+"""Reads the output of the tracepoints below events/sdp."""
 
 import contextlib
 import os
@@ -37,7 +37,7 @@ def tracing(e, *events):
 
 @contextlib.contextmanager
 def work_of_the_module():
-    """Gives a function that tells how many work items of the module's have been carried out."""
+    """Returns a function that returns the number of executed work items of the module."""
     instance = TRACING / "instances" / f"sdp-work-{os.getpid()}"
     instance.mkdir()
     event = instance / "events" / "workqueue" / "workqueue_execute_start" / "enable"

@@ -10,8 +10,8 @@ import tempfile
 from . import netns
 from .env import CaseFailure
 
-# Of RoCE frames only those that begin a message: what follows in a message of several packets, RDMA payload, and the
-# zeros in RTU, DREQ and DREP are not SDP, though the dissector takes them for it.
+# Only RoCE frames that begin a message. The later packets of a message, RDMA payload, and the zeros
+# in RTU, DREQ and DREP are not SDP, though the dissector decodes them as SDP.
 MESSAGES = ("infiniband_sdp && ((infiniband.bth.opcode == 4 || infiniband.bth.opcode == 0) || "
             "infiniband.mad.attributeid == 0x0010 || infiniband.mad.attributeid == 0x0013)")
 MARKER = 4790                   # nobody listens there
@@ -50,7 +50,8 @@ class Capture:
             raise CaseFailure(f"tcpdump lost frames: {said.strip()}")
 
     def _mark(self):
-        """Send a datagram that ends the capture: once it is in the file, so is everything before it."""
+        """Send a datagram that ends the capture: once it is in the file, all earlier packets are,
+        too."""
         word = os.urandom(16)
         family = socket.AF_INET6 if self._e.six else socket.AF_INET
         with socket.socket(family, socket.SOCK_DGRAM) as sock:
@@ -68,8 +69,8 @@ class Capture:
         return [line.split("|") for line in self._tshark(display, "-T", "fields", "-E", "separator=|", *words).splitlines()]
 
     def _but_once(self, display):
-        """The filter without frames that say again what an earlier one has said: device and connection manager repeat
-        what is not answered in time, and that is a matter of the machine's speed."""
+        """Returns the filter without repeated frames: device and connection manager retransmit when
+        a reply is late, which depends on the machine's speed."""
         if self._once is None:
             seen, repeated = set(), []
             for number, opcode, attribute, transaction, packet, *ends in self._rows("infiniband.bth", (

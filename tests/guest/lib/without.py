@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Two machines, one of which has no module: whatever programs under sdp-run, or mapped, say to each other goes by TCP.
+"""Two machines, one of them without the module: all bytes between programs under sdp-run, or
+mapped, go by TCP.
 
 Without EVERY=1 in the environment one program's server has no module, and the next one's client."""
 
@@ -25,7 +26,8 @@ def sides(name):
 
 
 def each_side(timeout=120, brief=True):
-    """The function as one case for each side that has no module; it is given the case's environment and a Without."""
+    """Registers the function as one case for each side without the module. It gets the case's
+    environment and a Without."""
     def mark(function):
         for name in sides(function.__name__):
             def run(e, name=name):
@@ -38,7 +40,8 @@ def each_side(timeout=120, brief=True):
 
 
 class Without(Way):
-    """A Way: the server here, clients on the other machine, and no module at `name`, the server or the client."""
+    """A Way: the server here, clients on the other machine, and no module at `name`, the server or
+    the client."""
 
     def __init__(self, e, name, mapped=False):
         self.e, self.name, self._mapped = e, name, mapped
@@ -64,7 +67,7 @@ class Without(Way):
         return program
 
     def client(self, command, patience=12):
-        """What it prints. Under sdp-run the library tells why it is TCP."""
+        """Returns its output. Under sdp-run the library prints the reason for TCP."""
         command = [str(word) for word in command]
         program = Program(self.e, command if self._mapped else under(self.e, command), "peer")
         out, told = program.outputs(self.e.patience * patience)
@@ -88,7 +91,8 @@ class Without(Way):
 
 @contextlib.contextmanager
 def mapped(e, *names):
-    """Programs of these names are mapped on both machines, from before one of them loses its module."""
+    """Programs of these names are mapped on both machines, from before one of them unloads its
+    module."""
     needs(e)
     words = [str(SDPCTL), "map", "add", *(word for name in names for word in ("--program", name))]
     programs = [Program(e, words, where) for where in ("self", "peer")]

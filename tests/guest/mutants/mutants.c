@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A library to preload: it makes the socket calls wrong in one chosen way, so that the guest tests can be tested.
- * MUTANT says which. Mutations that need a moment strike on every third occasion.
+ * A library to preload: it breaks the socket calls in one way, chosen by MUTANT, to test the guest
+ * tests. Mutations that need a certain moment act on every third occasion.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

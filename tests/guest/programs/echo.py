@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""An echo server and its clients, each in several ways that programs are written: nothing in here knows of SDP.
+"""An echo server and its clients, each in several usual styles of programs. None of them uses SDP
+by name.
 
     echo.py server threads|forks|started|asyncio|selectors|poll|select HOST PORT CONNECTIONS
     echo.py client blocking|timeout|hurried|asyncio|selectors HOST PORT CONNECTIONS BYTES
 
-The server ends after so many connections. The client sends on each, shuts down, and checks what comes back."""
+The server ends after so many connections. The client sends on each, shuts down, and checks what
+comes back."""
 
 import os
 import random
@@ -156,7 +158,7 @@ def exchange(sock, number, size):
 
 
 def looks(sock):
-    """What a program can see of its socket."""
+    """Properties of its socket that a program can see."""
     return (int(sock.family), sock.getsockopt(socket.SOL_SOCKET, socket.SO_DOMAIN),
             sock.getsockopt(socket.SOL_SOCKET, socket.SO_PROTOCOL), sock.getpeername()[:2], len(sock.getsockname()))
 

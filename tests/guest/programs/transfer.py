@@ -20,8 +20,8 @@ AF_INET_SDP, AF_INET6_SDP = 27, 28
 
 
 def make(address, tcp):
-    """Python decodes addresses by the family it was told, and does not know SDP's: the descriptor is of SDP, its face
-    of AF_INET."""
+    """Python decodes addresses by the family of the socket object, and does not support SDP's: the
+    descriptor is an SDP socket, the object has AF_INET."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     if tcp:
         return socket.socket(family, socket.SOCK_STREAM)

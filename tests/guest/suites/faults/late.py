@@ -73,12 +73,13 @@ def lent(e):
 
 
 def late(e, name, ways, numbers, pair, size, wanted, exchange=exchange):
-    """One fault for each way and number; `wanted` are the errnos of sender and receiver that it comes to.
+    """One fault for each way and number; `wanted` are the resulting errnos of sender and receiver.
 
-    With a fault of our own device both ends may be told of nothing but the connection's end, too: rxe flushes the request that
-    has failed and the receives that wait by different workers. Where the receives are first, they have the connection taken
-    down, since what is flushed has no reason of its own, and the peer's answer to that may come before what the
-    device has to say of the request. So that happens now and then on a busy machine, and not ten times in a row."""
+    With a fault of its own device, either end may see only the end of the connection: rxe flushes
+    the failed request and the waiting receives by different workers. If the receives come first,
+    they close the connection, because a flushed receive has no reason of its own, and the peer's
+    reply may come before the device's completion of the request. This happens now and then on a
+    busy machine, but not ten times in a row."""
     needs_faults(e)
     if not faults.verbs_possible():
         e.skip("no verb can be had fail here (scripts/test-module --debug)")

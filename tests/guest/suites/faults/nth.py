@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Each allocation and each user copy of a socket call fails once: the first in one call, the second in the next, and so on
-until a call has come through whole. Every time the call gives an errno, or what it has done all the same; the same call
-works the next time, no byte is lost or doubled, and in the end nothing is left. (For a kernel that can inject such faults.)
+"""Each allocation and each user copy of a socket call fails once: the first in one call, the second
+in the next, and so on until a call succeeds. Every call either returns an errno, or the amount of
+work done all the same; a repeated call succeeds, no byte is lost or duplicated, and in the end
+nothing is left. (For a kernel that can inject such faults.)
 
-This reaches what the calling thread does. What others do for a connection is in faults.anywhere."""
+This covers the work of the calling thread. faults.anywhere covers the work of others for a
+connection."""
 
 import ctypes
 import errno

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Faults at random, again and again, and memory that is short for a while, on a connection that has bytes to carry. Who is told
-ENOMEM or EFAULT calls again. Bytes that were taken arrive once and in order, or both ends are told that the connection is lost;
-whatever fails, nobody waits for ever: faults end, and there is no hang then that a test could call allowed."""
+"""Faults at random, again and again, and shortage of memory for a while, on a connection that
+carries bytes. A caller that gets ENOMEM or EFAULT calls again. Accepted bytes arrive once and in
+order, or both ends get an error for the lost connection. No call waits for ever: the faults end,
+and afterwards every hang is a failure."""
 
 import itertools
 import socket

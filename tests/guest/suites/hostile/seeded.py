@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Attacks at random, from a seed (`env SEED=7 tests/guest/run hostile.seeded`; --notes prints it, and so does every failure).
+"""Attacks at random, from a seed (`env SEED=7 tests/guest/run hostile.seeded`; --notes prints it,
+and so does every failure).
 
-Each connection has a number; what attacker and victim do in it depends on seed and number only, so `env SEED=7 ONLY=123` plays
-just that one. What happens first when both act at once is up to the machine."""
+Each connection has a number. The actions of attacker and victim in it depend on seed and number
+only, so `env SEED=7 ONLY=123` plays just that one. The order of simultaneous actions depends on the
+machine."""
 
 import os
 import random
@@ -117,7 +119,7 @@ class Attacker:
         return self._frame(MODECHANGE, change(self._dice.choice((0, 0x10, 0x20, 0x20, 0x20)), self._dice.random() < 0.1))
 
     def _lend(self):
-        """A SrcAvail of memory that may be there; sometimes taken back, or the memory gone before."""
+        """A SrcAvail of memory that may exist; sometimes taken back, or the memory freed before."""
         dice, size = self._dice, self._dice.choice((1, 4096, 5000, 65536, SPACE - 5000))
         try:
             piece = self._raw.lend(self._memory, dice.random() < 0.05, dice.randrange(4000), size)

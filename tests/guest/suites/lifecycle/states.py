@@ -30,8 +30,8 @@ def connected(e, port):
     return near
 
 
-# Each state: a process gets there, says so, and stays, as a rule in the call that is named. `port` is of a listener at the
-# other host, which sends 1,000 bytes first.
+# Each state: a process reaches it, reports it, and stays, as a rule in the call that is named.
+# `port` is of a listener at the other host, which sends 1,000 bytes first.
 
 def bound(e, port, ready):
     e.bound("self")
@@ -248,8 +248,8 @@ def works(e):
     far.close()
 
 
-# With THOROUGH in the environment what takes a device away happens to each state by itself, and what is suspended stays so for
-# minutes, and all of it is done by IPv6 as well.
+# With THOROUGH in the environment the removal of a device is tested with each state by itself,
+# suspended processes stay so for minutes, and all of it is repeated with IPv6.
 THOROUGH = "THOROUGH" in os.environ
 # Cases in which nothing depends on the family.
 SOME = ("v4", "v6") if THOROUGH else ("v4",)

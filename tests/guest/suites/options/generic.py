@@ -182,7 +182,7 @@ def filters(e):
 
 @case
 def timestamps(e):
-    """Asking for time stamps does no harm."""
+    """Enabling time stamps does no harm."""
     near, far = e.pair()
     e.note("set", e.error(far.set, SOL, consts.SO_TIMESTAMP, 1))
     near.send(b"word")

@@ -72,8 +72,9 @@ def many_connects(e):
     grown = kernel_memory() - before
     e.check(grown < 400 * 100000, f"{grown} bytes for 400 connects that wait")
     e.until(lambda: observe.stats("peer")["- backlog full"] >= 100, "that requests were dropped")
-    # Most go away again; the others come in as there is room, each after its next request. They are those who came last: a request
-    # is repeated for some 25 s, of which a slow machine takes long for the crowd.
+    # Most connections close again; the others are accepted when there is space, each at its next
+    # request. They are the last ones: a request is repeated for some 25 s, and a slow machine needs
+    # most of that for the crowd.
     for sock in crowd[:-20]:
         sock.close()
     listener.setblocking(False)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The calls of GlusterFS's transport with address-family inet-sdp, over the wire and on one machine."""
+"""The calls of GlusterFS's transport with address-family inet-sdp, over the wire and on one
+machine."""
 
 import errno
 import os

@@ -19,8 +19,8 @@ PORT = 7400
 STATIC_CONNECTIONS, STATIC_BYTES = 3, 5_000_000
 GO_CONNECTIONS, GO_BYTES = 8, 2_000_000
 
-# How such programs come to have SDP sockets: FAMILY and PROTOCOL of static.c, which of the programs in Go it is, what
-# `sdpctl map` is told of them, and the ways on which they have to work.
+# Ways to give such programs SDP sockets: FAMILY and PROTOCOL of static.c, the program in Go, the
+# options of `sdpctl map`, and the ways on which they have to work.
 MAPPINGS = {
     "family_27": (("27", "0"), "transfer27", (), ("by_rdma", "locally")),
     "a_mapping": (("2", "0"), "transfer", ("--program", "static", "--program", "transfer"), ("by_rdma", "locally", "by_tcp")),

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Socket calls at random, from many threads, with arguments of every kind (`env SEED=7 tests/guest/run syscall_fuzz`).
+"""Socket calls at random, from many threads, with arguments of every kind (`env SEED=7
+tests/guest/run syscall_fuzz`).
 
-Each thread's dice are the seed's; the work is bounded, not the time. Descriptors are shared by the threads of a process, and closed
-under each other's feet; so is the memory that is sent from and received into, whose mapping changes all the time. A call that a
-thread sleeps in for long is interrupted by a signal. Nothing is expected of any call but that it returns; in the end everything is
-gone, and the module works as before."""
+The seed determines the random numbers of each thread; the work is bounded, not the time. The
+threads of a process share descriptors and close them during each other's calls. They also share the
+memory that is sent from and received into, whose mapping changes all the time. A signal interrupts
+a call that sleeps for long. Every call has to return, with any result. In the end all resources
+must be freed, and the module must work as before."""
 
 import contextlib
 import ctypes

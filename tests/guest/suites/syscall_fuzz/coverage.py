@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The random caller led by what its calls reach in the module, on a kernel that tells (KCOV; `env SEED=7 STEPS=20000` for longer).
+"""Random calls guided by the code of the module that they reach, on a kernel with KCOV (`env SEED=7
+STEPS=20000` for longer).
 
-A few steps of a caller are a deed, and the draws of its dice are what tells a deed from others. The draws of one that reached code
-which none had reached before are kept, and later ones are made from them: with other draws here and there, cut short, or one
-deed's beginning before another's end. The threads of a process share what is kept; calls under each other's feet do their
-part, so a seed does not repeat what is found, only the dice."""
+A deed is a few steps of a caller, determined by its random numbers. A deed that reaches new code is
+kept, and later ones are made from it: with some numbers changed, cut short, or with the beginning
+of one and the end of another. The threads of a process share the kept deeds. Concurrent calls
+affect each other, so a seed repeats the random numbers but not the results."""
 
 import ctypes
 import fcntl

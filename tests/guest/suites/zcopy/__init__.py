@@ -1,3 +1,4 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Zero copy. Nothing in it depends on the addresses of a connection; most cases run with IPv4 only, one of each kind with IPv6, too."""
+"""Zero copy. No case depends on the addresses of a connection; most run with IPv4 only, one of each
+kind with IPv6, too."""
 GUEST = {"mixed": True}

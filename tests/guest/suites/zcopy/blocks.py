@@ -368,8 +368,8 @@ def given_back_meanwhile(e):
     counters = Counters()
     task = e.task(near.sendmsg, [first, absent.map])
     e.until(absent.touched, "the sender at the second block")
-    # Has the sender look what there is to do, which is to advertise the first one: because something comes, or, where
-    # nobody is told of that, because somebody polls.
+    # Makes the sender advertise the first block: by an incoming message, or by poll(2) where
+    # messages do not notify.
     far.send(b"x")
     e.until(lambda: near.mask() and counters.gained("post_send SDP_MID_SRCAVAIL"), "an advert")
 

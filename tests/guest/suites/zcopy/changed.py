@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Memory that becomes another one, or somebody else's, while a plain blocking call has it.
+"""Memory that is remapped, or passes to another owner, while a plain blocking call uses it.
 
-Where the bytes were on their way between the pages of the two programs, the pages are those that the call found: what they
-held is what arrives, and what arrives goes to them, whatever is at their place in the address space by then. Where they are
-copied after all, the call meets what is there now, as on TCP.
+If the bytes move between the pages of the two programs, these are the pages that the call found:
+their content is sent, and received bytes go to them, even if other pages have taken their place in
+the address space. If the bytes are copied after all, the call finds the present pages, as on TCP.
 """
 
 import mmap
@@ -120,8 +120,8 @@ def to_be_filled(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def under_way(e):
-    """Memory of a send that has returned (MSG_ZEROCOPY): the pages that it had then are what is read, by a reader that waits and by one that
-    polls."""
+    """Memory of a send that has returned (MSG_ZEROCOPY): the peer reads the pages that it had then,
+    both a waiting reader and a polling one."""
     for change, kind, _ in CHANGES:
         for polls in (False, True):
             near, far = asking(e)
@@ -173,7 +173,8 @@ def stack(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def out_of_budget(e):
-    """More calls than the budgets of both directions have pages for: what they move is copied, and nobody waits for another."""
+    """More calls than the budgets of both directions have pages for: their bytes are copied, and no
+    call waits for another."""
     names = [f"max_pinned_{way}{whose}" for way in ("send", "receive") for whose in ("", "_user")]
     counters = Counters()
     for name in names:
@@ -196,7 +197,8 @@ def out_of_budget(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def short_memory(e):
-    """What stays pinned between transfers is given up when memory is short: by itself, not only when somebody asks."""
+    """Memory that stays pinned between transfers is released when memory is short: automatically,
+    not only on request."""
     def kept():
         told = observe.stats()
         return told["pinned pages send"] + told["pinned pages recv"]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What zero copy tells of itself, what it finds out by itself, and what it keeps from one call to the next."""
+"""Statistics of zero copy, its automatic choice, and the state that it keeps from one call to the
+next."""
 
 import contextlib
 import mmap
@@ -57,7 +58,7 @@ def info(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def traced(e):
-    """sdp_zero_copy tells of each piece of memory, at both ends."""
+    """sdp_zero_copy reports each segment of memory, at both ends."""
     def attempt():
         with tracing(e, "sdp_zero_copy") as read:
             near, far = pipelined(e)
@@ -80,7 +81,7 @@ def traced(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def found_out(e):
-    """Where nobody has said from which size, both ways are tried, and all bytes come whichever they take."""
+    """Without a configured size, both ways are tried, and all bytes arrive by either."""
     data = memoryview(pattern.Pattern(5).at(0, 64 * MIB))
     with parameter("sdp_zcopy_thresh", -1):
         def attempt():
@@ -112,8 +113,8 @@ def small_ones_are_copied(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def cache(e):
-    """With pin_cache, memory that is sent again stays pinned; and what takes its place in the address space is not taken
-    for it."""
+    """With pin_cache, memory that is sent again stays pinned. Memory that replaces it in the
+    address space is not confused with it."""
     with parameter("pin_cache", 1):
         near, far = pair(e)
         counters = Counters()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Memory of a file whose file system has to know of each write: such pages must not stay pinned for as long as a peer likes, which is how
-long an advert of a reader's memory lasts, and a transfer of an adapter."""
+"""Memory of a file whose file system has to be notified of each write. Such pages must not stay
+pinned for as long as a peer likes, as for an advert of a reader's memory, or for a transfer of an
+adapter."""
 
 import contextlib
 import mmap
@@ -19,7 +20,8 @@ SECTORS, IN_CLUSTER, OF_TABLE, ROOT_ENTRIES = 16384, 2, 40, 512
 
 
 def fat():
-    """The first sectors of an empty FAT16: boot sector and the beginning of its only table. The rest is zero."""
+    """First sectors of an empty FAT16: boot sector and the beginning of its only table. The rest is
+    zero."""
     boot = struct.pack("<3s8sHBHBHHBHHHLL", b"\xeb\x3c\x90", b"none", 512, IN_CLUSTER, 1, 1, ROOT_ENTRIES, SECTORS, 0xF8, OF_TABLE, 32, 2, 0, 0)
     return boot.ljust(510, b"\0") + b"\x55\xaa" + b"\xf8\xff\xff\xff"
 
@@ -45,7 +47,8 @@ def on_a_disk(e, size):
 
 @case(reference=False, families=("v4",), timeout=90)
 def received(e):
-    """A reader does not advertise such memory, and no adapter writes there. The file has the bytes."""
+    """A reader does not advertise such memory, and no adapter writes there. The file gets the
+    bytes."""
     near, far = pipelined(e)
     data = pattern.Pattern(5).at(0, MIB)
     with on_a_disk(e, MIB) as (view, content):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Blocks of sends that return at once that are not protected for what happens at the moment: they go as if nobody had asked."""
+"""Blocks of sends that return at once and cannot be protected at the moment: they are sent like
+blocks without protection."""
 
 import mmap
 
@@ -18,7 +19,8 @@ def refused(counters):
 
 @case(reference=False, families=("v4",), timeout=60)
 def changing(e):
-    """What is mapped anew between the pinning of a block and its protection is not protected: what is there then arrives."""
+    """Memory that is remapped between the pinning of a block and its protection is not protected:
+    its new content arrives."""
     near, far = pair(e)
     first, second = memory.Raw(SIZE).fill(1), memory.Absent(SIZE)
     counters = Counters()
@@ -34,7 +36,8 @@ def changing(e):
 
 
 def crowd(most):
-    """Makes as many mappings as the calling process may have, and one more; gives what of them can be unmapped again."""
+    """Makes as many mappings as the calling process may have, and one more. Returns those that can
+    be unmapped again."""
     many = memory.Raw(2 * most * PAGE)
     for n in range(most):
         if LIBC.mprotect(many.address + 2 * n * PAGE, PAGE, mmap.PROT_READ):
@@ -46,7 +49,8 @@ def crowd(most):
 
 @case(reference=False, families=("v4",), timeout=60)
 def unsupported(e):
-    """A process that cannot have a userfaultfd with its page, as it has as many mappings as it may, has no block protected."""
+    """A process with as many mappings as it may have can map no page for a userfaultfd, so none of
+    its blocks is protected."""
     near, far = pair(e)
     m = memory.Raw(SIZE).fill(3)
     data, most, counters = view(m), 4000, Counters()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A block of the peer's that several calls want: what one of them has no room for is there for the others."""
+"""A block of the peer's that several calls want: bytes that one of them has no space for are left
+for the others."""
 
 import select
 import threading
@@ -34,7 +35,8 @@ def by_readers(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def by_reader_and_poller(e):
-    """One call reads a part of the block, and a thread has begun to poll meanwhile: it is told that there is more."""
+    """One call reads a part of the block, and a thread has begun to poll meanwhile: poll reports
+    the rest."""
     for turn in range(16):
         near, far = asking(e)
         begun = threading.Event()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""sendfile(2) and splice(2): the peer reads the pages of files and pipes, collected from several calls to large blocks."""
+"""sendfile(2) and splice(2): the peer reads the pages of files and pipes, collected from several
+calls to large blocks."""
 
 import fcntl
 import os
@@ -76,7 +77,8 @@ def whole(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def nobody_waits(e):
-    """sendfile(2) returns before anybody has read, and close(2) as well: all arrives, and then the end."""
+    """sendfile(2) and close(2) return before the peer has read: all bytes arrive, and then the end.
+    """
     for ending in ("close", "shutdown", "exit", "kill"):
         near, far, file = sending(e, 3 * MIB + 5)
         counters = Counters()
@@ -127,7 +129,7 @@ def written_to_a_waiting_reader(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def held_back(e):
-    """Pages behind which more was announced go with what follows, whatever that is, or after a while."""
+    """Pages sent with MSG_MORE are sent with the next bytes, of any kind, or after a while."""
     def plain(near):
         near.send(b"x")
 
@@ -155,7 +157,8 @@ def held_back(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def end_of_file(e):
-    """sendfile(2) of more than the file has: its last pages, behind which more was announced, go when it finds the end (splice_eof)."""
+    """sendfile(2) of more than the file has: its last pages, sent with MSG_MORE, go out when it
+    finds the end (splice_eof)."""
     near, far, file = sending(e, PIECE)
     counters = Counters()
     e.equal(os.sendfile(near.fileno(), file.fd, 0, 2 * PIECE), PIECE, "bytes sent")
@@ -167,7 +170,8 @@ def end_of_file(e):
 
 @case(reference=False, families=("v4",), timeout=120)
 def mixed(e):
-    """Files, pipes, plain sends of all sizes, held back and not, in any order and from any place: the stream is in order."""
+    """Files, pipes, plain sends of all sizes, held back and not, in any order and from any offset:
+    the stream is in order."""
     near, far, file = sending(e, 12 * MIB)
     near.set(socket.SOL_SOCKET, consts.SO_ZEROCOPY, 1)
     choice = random.Random(5)
@@ -222,7 +226,8 @@ def never(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def as_many_as_may_be(e):
-    """With so many blocks under way a call that must not wait gets EAGAIN, and poll tells when to go on; one that may wait does."""
+    """With the maximum of blocks in flight a nonblocking call gets EAGAIN, and poll reports when it
+    may continue; a blocking one waits."""
     near, far, file = sending(e, 2 * (MOST + 2) * MIB)
     near.setblocking(False)
     at = 0
@@ -253,7 +258,7 @@ def over_budget(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def lost(e):
-    """The connection ends with blocks under way, and with pages that wait for others: nothing stays pinned."""
+    """The connection ends with blocks in flight, and with pages held back: nothing stays pinned."""
     for reset in (False, True):
         near, far, file = sending(e, 5 * MIB)
         file.send(near)
@@ -266,7 +271,8 @@ def lost(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def changed(e):
-    """A file that changes, or ends, while its pages are under way, as it may on TCP: as many bytes arrive, old or new ones."""
+    """A file that changes, or is truncated, while its pages are in flight, as it may on TCP: as
+    many bytes arrive, old or new ones."""
     near, far, file = sending(e, 4 * MIB)
     old = pattern.Pattern(1).at(0, 4 * MIB)
     file.send(near)

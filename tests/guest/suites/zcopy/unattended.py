@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A program that watches its socket by epoll, and is busy elsewhere when it is woken. What the other end has offered it, or wants back from
-it, its kernel answers by itself; else the other program's call would wait for it, and after ten seconds lose the connection."""
+"""A program that watches its socket by epoll, and is busy elsewhere when it is woken. The module
+replies by itself to the other end's adverts and cancellations. Otherwise the other program's call
+would wait for it, and lose the connection after ten seconds."""
 
 import select
 import socket
@@ -12,7 +13,7 @@ from suites.zcopy.blocks import MIB, Counters, pair, pipelined, unpinned, waitin
 
 
 def watched(e, sock):
-    """It is in an epoll that nobody asks."""
+    """The socket is in an epoll that is not polled."""
     poller = select.epoll()
     poller.register(sock, select.EPOLLIN | select.EPOLLET)
     e.keep(poller)
@@ -40,7 +41,7 @@ def block(e):
 
 @case(reference=False, hosts=(0, 1), families=("v4",), timeout=60)
 def protected_block(e):
-    """One of a send that has returned is given back to who wants to write to it."""
+    """A block of a send that has returned is given back to a thread that writes to it."""
     near, far = protected.pair(e)
     watched(e, far)
     m = memory.Memory(MIB).fill(1)
@@ -53,7 +54,7 @@ def protected_block(e):
 
 @case(reference=False, families=("v4",), timeout=60)
 def sink(e):
-    """Memory of a reader that has waited long enough is given back, and what is sent later comes."""
+    """Memory of a reader is taken back after its time-out, and bytes that are sent later arrive."""
     near, far = pipelined(e)
     watched(e, near)
     task, counters = waiting_reader(e, far, MIB)
@@ -66,7 +67,8 @@ def sink(e):
 
 @case(reference=False, hosts=(0, 1), families=("v4",), timeout=60)
 def small_messages(e):
-    """Bytes find as much room as anywhere else: a peer with many small messages gets through what SO_RCVBUF has room for."""
+    """Bytes have as much space as elsewhere: a peer with many small messages can send as much as
+    SO_RCVBUF allows."""
     near, far = e.pair()
     watched(e, far)
     task = e.task(lambda: [near.send(b"x" * 100) for _ in range(500)])
