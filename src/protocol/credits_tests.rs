@@ -99,7 +99,7 @@ fn windows_of_all_sizes_fit() {
     assert_eq!(send.credits(), u16::MAX);
 }
 
-/// What is left of `posted` credits after so many messages.
+/// Returns the receive window after `messages` of `posted` credits are used.
 fn used(posted: u16, messages: u32) -> ReceiveWindow {
     let mut receive = ReceiveWindow::new(posted);
     for mseq in 1..=messages {

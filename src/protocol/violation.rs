@@ -90,7 +90,7 @@ violations! {
 }
 
 impl Violation {
-    /// How many reasons there are.
+    /// Number of reasons.
     pub const COUNT: usize = Malformed::ALL.len() + Self::OTHERS.len();
 
     /// All reasons, in the order of their indices.

@@ -15,19 +15,24 @@
 //! advertises a piece of memory ([`Transport::register`]), the other READs or WRITEs it
 //! ([`Transport::transfer`]) from or into a piece of its own. The steps for each piece:
 //!
-//! | step | where | call |
+//! | step | context | call |
 //! |---|---|---|
-//! | room for it | under the lock | [`Endpoint::spares`]; if there is none, [`Endpoint::pinning`] and then, without the lock, [`Pinning::make`] |
-//! | pin, and map for the device | process context, no lock | [`Pinned::pin_source`] or [`Pinned::pin_destination`]; `PinTerm::Long` for an advert, `PinTerm::Short` for a transfer of ours; a refusal means: copy |
-//! | hand it over | under the lock | [`Transport::lend`], and keep a [`Pinned::watch`] |
-//! | let the peer have access | under the lock | [`Transport::register`], then the message that carries the [`Key`], then [`Transport::flush`] |
-//! | or access the peer's | under the lock | [`Transport::transfer`] until all is queued, then, after a WRITE, the message that reports it, then [`Transport::flush`] |
-//! | or send it in messages | under the lock | [`Transport::post_lent`], then [`Transport::flush`] |
+//! | get a block | lock | [`Endpoint::spares`], else [`Endpoint::pinning`] |
+//! | ... or allocate it | sleeps | [`Pinning::make`] |
+//! | pin, map | sleeps | [`Pinned::pin_source`], [`Pinned::pin_destination`]; if refused, copy |
+//! | post the block | lock | [`Transport::lend`]; keep a [`Pinned::watch`] |
+//! | grant access | lock | [`Transport::register`], send the [`Key`], [`Transport::flush`] |
+//! | ... or use the peer's | lock | [`Transport::transfer`], report a WRITE, [`Transport::flush`] |
+//! | ... or send messages | lock | [`Transport::post_lent`], then [`Transport::flush`] |
 //! | wait | no lock | for the peer's report, or for [`SendCompletion::Moved`] |
-//! | end the peer's access | under the lock | [`Transport::invalidate`], and wait for [`SendCompletion::Ended`] |
-//! | get it back | under the lock | [`Transport::reclaim`] |
-//! | unpin | process context, no lock | [`Pinned::release`], and advance the call's iterator by what was moved |
-//! | for the next time | under the lock | [`Endpoint::spares`] |
+//! | end the access | lock | [`Transport::invalidate`], wait for [`SendCompletion::Ended`] |
+//! | take it back | lock | [`Transport::reclaim`] |
+//! | unpin | sleeps | [`Pinned::release`]; advance the call's iterator by the bytes moved |
+//! | keep the block | lock | [`Endpoint::spares`] |
+//!
+//! "Lock" means under the connection's lock, "sleeps" process context without locks. `PinTerm` is
+//! `Long` for an advert and `Short` for a transfer of this end. `transfer` is repeated until all
+//! bytes are queued.
 //!
 //! **Order.** Requests are carried out in the order of posting. The access that
 //! [`Transport::register`] grants is there before a message behind it arrives, and so are the
@@ -54,12 +59,11 @@
 //! afterwards ([`crate::sys::rdma::send::blocks`]). If the report does not arrive, the owner has
 //! to abort the connection.
 //!
-//! **When the connection breaks**, transfers fail, and their memory can be reclaimed after their
+//! **When the connection breaks**, transfers fail. Their memory can be reclaimed after their
 //! completions were polled. Memory that the peer had access to stays with the transport until the
-//! drop, which destroys the queue pair first, then releases all memory and calls
-//! [`Upcalls::send_ready`]. So the caller drops the transport, or has it dropped, and waits until
-//! [`Watch::is_held`] is false. That wait depends on no peer and on no other process, so it need
-//! not be killable.
+//! drop. The drop destroys the queue pair, releases all memory and calls [`Upcalls::send_ready`].
+//! So the caller drops the transport and waits until [`Watch::is_held`] is false. The wait depends
+//! on no peer or process and need not be killable.
 //!
 //! **When the device goes**, nothing waits for a program. Mappings belong to the transport
 //! ([`crate::sys::rdma::mapper`]) and go with it. Pinning may fault, which has no time limit. So a

@@ -11,14 +11,14 @@
 //!
 //! ```text
 //! sender, large block          transmit(source) -> SrcAvail ... SourceRead{finished}
-//!   who loses patience         cancel_sources -> SrcAvailCancel ... SourcesReturned{done}
+//!   after its timeout          cancel_sources -> SrcAvailCancel ... SourcesReturned{done}
 //! its peer's reader            SourceAdvert, source_advert, READ, read_started,
 //!                              completion, read_done -> RdmaRdCompl
-//!   who will not               refuse_sources -> SendSm
+//!   or refuses                 refuse_sources -> SendSm
 //!
 //! both ends, once              set_pipelined(true) -> ModeChange
 //! reader, nothing to read      transmit(sink) -> SinkAvail ... SinkWritten{bytes}, or for_sink
-//!   who loses patience         cancel_sinks -> SinkAvailCancel ... SinksReturned, or one of these
+//!   after its timeout          cancel_sinks -> SinkAvailCancel ... SinksReturned, or one of these
 //! its peer's sender            SinkAdvert, sink_advert, WRITE, written(n, last) -> RdmaWrCompl
 //! ```
 //!

@@ -18,8 +18,8 @@ pub enum Event {
     PeerClosed,
     /// The peer aborted the connection.
     PeerAborted,
-    /// The peer suspended the connection, to build it anew on another service ID. What follows
-    /// is not known; the connection ends here, cleanly.
+    /// The peer has suspended the connection, to rebuild it at another service ID. This end does
+    /// not follow; the connection ends here without an error.
     Suspended {
         /// The service ID.
         service_id: u64,

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A peer of OFED's line that tells of no buffers until something has ended: played by hand.
+//! Messages of an OFED peer that sends no credit update until a zero-copy transfer has ended.
 
 use super::super::message::{Body, Mid};
 use super::super::Violation;
 use super::tests::{src_avail, Pair};
 use super::*;
 
-/// A peer of OFED's line that has posted so many buffers and tells of no more while its program waits
-/// for what it has advertised: a MiB, by its first message.
+/// Returns a pair whose OFED peer has posted `buffers` buffers and advertised a MiB by its first
+/// message. The peer posts no more while its program waits for the advert.
 fn silent(buffers: u16) -> Pair {
     let mut pair = Pair::with(|p| {
         p.zero_copy = ZeroCopy::On;
@@ -22,7 +22,7 @@ fn silent(buffers: u16) -> Pair {
     pair
 }
 
-/// Its program's memory is read so far in pieces, and told of as it may be.
+/// Reads the advert in `count` pieces and returns the number of RdmaRdCompl sent.
 fn reads_pieces(pair: &mut Pair, count: u32) -> usize {
     let piece = 1 << 16;
     (0..count)
@@ -44,7 +44,7 @@ fn the_last_report_has_a_credit() {
         assert!(!pair.end.holds_sources(), "{buffers}");
         assert!(pair.is_idle());
     }
-    // who has enough is told of each
+    // with enough credits, every piece is reported
     assert_eq!(reads_pieces(&mut silent(64), 16), 16);
 }
 
@@ -70,8 +70,8 @@ fn what_cannot_be_reported_is_refused() {
     assert_eq!(pair.sends_all(), [Mid::SendSm]);
 }
 
-/// Two credits are for the answer to its cancel; but it could not send that, having no buffers of ours. What
-/// the simulator does then, with other connections: seed 900059282.
+/// Two credits are kept for the reply to a cancel. But the peer cannot send the cancel, having no
+/// buffers of this end. The simulator shows the same with seed 900059282.
 #[test]
 fn who_cannot_cancel_is_refused() {
     for (posted, event, sent) in [
@@ -87,8 +87,9 @@ fn who_cannot_cancel_is_refused() {
     }
 }
 
-/// It could, and then its own updates use up what it has of ours, which we have no credit to tell it more of: a
-/// call of its program could neither be ended by a signal nor by its time.
+/// The peer could send the cancel, until its own updates have used up the buffers of this end.
+/// This end has no credit to announce more. A signal or a timeout could then not end the peer's
+/// call.
 #[test]
 fn who_can_cancel_no_more_is_refused() {
     let mut pair = Pair::with(|p| {
@@ -127,7 +128,7 @@ fn bytes_after_a_cancel_are_its_end() {
     pair.bufs = 9;
     assert_eq!(pair.gets(Body::Data, 100).unwrap().payload, 16..116);
     assert!(pair.is_idle());
-    // Not so what was read and not told, and would come twice.
+    // Bytes read but not reported would arrive twice.
     let mut pair = silent(2);
     pair.end.read_started(1 << 16);
     pair.gets(Body::SrcAvailCancel, 0).unwrap();
@@ -150,7 +151,7 @@ fn an_advert_that_nobody_reads_stops_nobody() {
     for buffers in [3, 4, 6, 9, 64] {
         let mut pair = silent(buffers);
         assert_eq!(spend(&mut pair), [Mid::SendSm], "{buffers}");
-        // it tells of its buffers again, and the bytes go on
+        // the peer announces buffers again, and the bytes continue
         (pair.ack, pair.bufs) = (pair.end.mseq_sent(), 9);
         assert!(pair.gets(Body::Data, 0).unwrap().credits_gained);
         assert_eq!(pair.sends().1.kind, Mid::Data);

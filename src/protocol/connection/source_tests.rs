@@ -253,7 +253,7 @@ fn a_cancel_waits_for_the_reads_and_is_not_acknowledged_meanwhile() {
     pair.gets(Body::SrcAvailCancel, 0).unwrap();
     pair.gets(Body::Data, 0).unwrap();
     assert_eq!(pair.end.source_advert(), None);
-    // What MSeqAck means something for waits, the rest does not.
+    // Messages for which MSeqAck has a meaning wait; the others do not.
     pair.offer.queued = 10;
     assert_eq!(pair.held(), Transmit::Held(Stall::Wire));
     pair.event(Body::ChRcvBuf { size: 5 });

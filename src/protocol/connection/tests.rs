@@ -75,7 +75,7 @@ impl Pair {
         self.gets(body, 0).unwrap().event
     }
 
-    /// What went with a message is no longer offered.
+    /// Removes the contents of a sent message from the offer.
     fn took(&mut self, out: &Outgoing) {
         match out.kind {
             Mid::SrcAvail => self.offer.source = None,
@@ -183,7 +183,8 @@ fn small_messages_wait_for_the_wire_or_the_cork() {
     pair.offer.cork = false;
     pair.offer.in_flight = 9;
     assert_eq!(pair.sends().0.payload, 10);
-    // A message is full by what the peer can take. What the transport cannot go beyond, goes.
+    // A message is full if the peer's buffer holds no more. One at the transport's limit goes as
+    // well.
     pair.offer.no_delay = false;
     pair.offer.queued = 10;
     pair.offer.limit = 10;
@@ -370,7 +371,7 @@ fn a_violation_ends_everything() {
     pair.offer.queued = 10;
     assert!(pair.is_idle());
     assert!(!pair.end.credit_update_due(64));
-    // Only the first is told.
+    // Only the first one causes an event.
     assert_eq!(pair.end.receive(&[], 0).unwrap().event, Event::None);
 }
 

@@ -23,8 +23,8 @@ fn example(
     (message, (0..digits.len()).step_by(2).map(byte).collect())
 }
 
-/// Messages as bytes: the worked examples of the protocol's description, MSeq 0x01020304 and MSeqAck
-/// 0x05060708 where those leave it open.
+/// Encoded messages: the worked examples of `docs/protocol.md`. MSeq is 0x01020304 and MSeqAck
+/// 0x05060708 where those do not give it.
 #[rustfmt::skip]
 fn examples() -> std::vec::Vec<(Message, std::vec::Vec<u8>)> {
     const ANY: (u32, u32) = (0x0102_0304, 0x0506_0708);

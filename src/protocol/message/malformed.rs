@@ -19,7 +19,7 @@ named_enum! {
         HelloInStream = "hello_in_stream",
         /// A message that has no payload came with one.
         UnexpectedPayload = "unexpected_payload",
-        /// OOB_PRES in a message that is not Data, or has no payload whose last byte could be urgent.
+        /// OOB_PRES in a message other than Data, or without payload.
         OutOfBand = "out_of_band",
         /// ModeChange to a mode that does not exist.
         Mode = "mode",

@@ -57,7 +57,7 @@ impl<O: Upcalls> CmLink<O> {
     pub(crate) fn heard(&self) {
         match self {
             Self::Rdma(l) => l.heard(),
-            // Nothing gets lost here: what tells that the peer is ready is under way.
+            // The other end always sends the event that replaces the RTU.
             Self::Local(_) => (),
         }
     }
@@ -67,8 +67,8 @@ impl<O: Upcalls> CmLink<O> {
         either!(self, l => l.fail())
     }
 
-    /// Ends the connection; [`Upcalls::disconnected`] follows. What was posted and is not complete
-    /// may still complete until then. Process context.
+    /// Ends the connection; [`Upcalls::disconnected`] follows. Posted requests may still complete
+    /// until then. Context: process.
     pub(crate) fn disconnect(&self) {
         either!(self, l => l.disconnect())
     }
@@ -81,12 +81,11 @@ impl<O: Upcalls> CmLink<O> {
         }
     }
 
-    /// The peer's answer to the end was waited for long enough: the drop of the link does not wait for
-    /// it any more, for as long as the peer itself has said that this may take.
+    /// Stops the wait for the peer's reply to the disconnect. The drop of the link otherwise waits
+    /// as long as the peer's CM timeout.
     pub(crate) fn give_up(&self) {
         match self {
             Self::Rdma(l) => l.give_up(),
-            // the peer is here
             Self::Local(_) => (),
         }
     }
@@ -96,8 +95,8 @@ impl<O: Upcalls> CmLink<O> {
         either!(self, l => l.id())
     }
 
-    /// Whether its device is being removed. Whoever keeps a link asks once it is where
-    /// [`Upcalls::device_removed`] finds it, because that may have come before.
+    /// Returns true if the device is being removed. The owner checks it once after storing the
+    /// link: [`Upcalls::device_removed`] may have been called before.
     pub(crate) fn is_removing(&self) -> bool {
         match self {
             Self::Rdma(l) => l.is_removing(),
@@ -137,9 +136,8 @@ impl<O: Upcalls> Resolver<O> {
         either!(self, r => r.id())
     }
 
-    /// Begins, once. `source` is where the connection comes from, if not from what the route says;
-    /// ports do not matter. The result is told by
-    /// [`Upcalls::resolved`], possibly before this returns.
+    /// Starts, once. `source` overrides the source address of the route; ports do not matter.
+    /// [`Upcalls::resolved`] reports the result, possibly before this returns.
     ///
     /// Either half of the search has `timeout_ms`. `tos` are the DSCP and ECN bits.
     pub(crate) fn start(
@@ -171,7 +169,7 @@ impl<O: Upcalls> Resolver<O> {
         either!(self, r => r.ifindex())
     }
 
-    /// Whether the way goes over Ethernet (else it is InfiniBand, or none). Known when resolved.
+    /// Returns true if the route uses Ethernet, false for InfiniBand or none. Valid once resolved.
     pub(crate) fn is_ethernet(&self) -> Result<bool> {
         match self {
             Self::Rdma(r) => Ok(!r.is_infiniband()?),
@@ -179,7 +177,7 @@ impl<O: Upcalls> Resolver<O> {
         }
     }
 
-    /// Makes the two halves of a connection that can be asked for. Receives can be posted.
+    /// Creates both halves of a connection, for [`Resolver::connect`]. Receives can be posted.
     pub(crate) fn create(&self, config: &Config, owner: ARef<O>) -> Result<(Endpoint, CmLink<O>)> {
         match self {
             Self::Rdma(r) => Ok(CmLink::by_device(r.create(config, owner)?)),
@@ -187,8 +185,8 @@ impl<O: Upcalls> Resolver<O> {
         }
     }
 
-    /// Asks the peer for the connection. The answer comes by [`Upcalls::replied`] or
-    /// [`Upcalls::refused`], possibly before this returns. A `priority` chooses the service level.
+    /// Sends the connection request. The reply arrives by [`Upcalls::replied`] or
+    /// [`Upcalls::refused`], possibly before this returns. `priority` selects the service level.
     pub(crate) fn connect(
         &self,
         link: &CmLink<O>,
@@ -207,10 +205,10 @@ impl<O: Upcalls> Resolver<O> {
     }
 }
 
-/// Who decides on requests.
+/// Decides on connection requests.
 pub(crate) trait Acceptor<O: Upcalls>: 'static {
-    /// A connection is asked for. Called in process context, without locks but the socket lock of who asks from
-    /// here; may sleep, but all connections of the host wait meanwhile.
+    /// Handles a connection request. Context: process, may sleep, but stalls all connections of
+    /// the host meanwhile. No locks, except the socket lock of a local requester.
     fn request(request: &Request<'_, O>) -> Verdict;
 }
 
@@ -250,12 +248,12 @@ impl<O: Upcalls> Request<'_, O> {
         either!(self, r => r.ifindex())
     }
 
-    /// What the peer says.
+    /// Returns the peer's Hello.
     pub(crate) fn hello(&self) -> &[u8; REQUEST_DATA] {
         either!(self, r => r.hello())
     }
 
-    /// Whether it came over Ethernet (else by InfiniBand, or from here).
+    /// Returns true if the request arrived over Ethernet, false for InfiniBand and local requests.
     pub(crate) fn is_ethernet(&self) -> bool {
         match self {
             Self::Rdma(r) => !r.is_infiniband(),
@@ -267,7 +265,7 @@ impl<O: Upcalls> Request<'_, O> {
     pub(crate) fn plausible(&self, local: &Address, remote: &Address) -> bool {
         match self {
             Self::Rdma(r) => r.plausible(local, remote),
-            // It is ourselves who say so.
+            // A local request has no interface to check.
             Self::Local(_) => true,
         }
     }
@@ -281,8 +279,8 @@ impl<O: Upcalls> Request<'_, O> {
         }
     }
 
-    /// Accepts the connection. What comes of it is told by [`Upcalls::established`] or
-    /// [`Upcalls::refused`]. Process context.
+    /// Accepts the connection. [`Upcalls::established`] or [`Upcalls::refused`] reports the
+    /// result. Context: process.
     pub(crate) fn reply(&self, link: &CmLink<O>, data: &[u8; REPLY_DATA]) -> Result {
         match link {
             CmLink::Rdma(l) => l.reply(data),
@@ -303,7 +301,7 @@ where
 ///
 /// # Errors
 ///
-/// What an RDMA device that does not have it says, such as `ENODEV` or `EADDRNOTAVAIL`; `ENOMEM`.
+/// `ENODEV`, `EADDRNOTAVAIL`: no RDMA device has the address. `ENOMEM`: out of memory.
 pub(crate) fn usable_address(net: &Net, address: &Address) -> Result {
     if params::local_transport() != 0 && net.is_local(address)? {
         return Ok(());

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The life of a connection and its end.
+//! Connection states of a local end, and its end.
 //!
-//! A [`CmLink`] is one end of a connection as its owner holds it, an [`Inner`] what the other end
-//! knows of it. Each leaves events for the other. Whoever leaves one delivers it, and what is left there
-//! meanwhile, unless somebody does so already, who goes on then: so one event at a time is delivered to
-//! each end, none gets lost, and none waits for a worker but where the caller may not sleep.
+//! A [`CmLink`] is the owner's handle of one end; an [`Inner`] is the part that the other end
+//! refers to. Each end leaves events for the other. The task that leaves an event delivers it,
+//! unless another task is delivering already: that task then takes the new event too. So the
+//! events of an end are delivered one at a time. A worker delivers only where the caller must not
+//! sleep.
 
 use super::super::phase::{HasPhase, Phase};
 use super::endpoint::Endpoint;
@@ -21,59 +22,58 @@ use kernel::workqueue::{
     impl_has_delayed_work, impl_has_work, new_delayed_work, new_work, DelayedWork, Work, WorkItem,
 };
 
-/// What a connection is asked for with.
+/// Connection request.
 pub(super) struct RequestData<O: Upcalls> {
     pub(super) net: ARef<Net>,
     pub(super) ifindex: u32,
     pub(super) port: u16,
     pub(super) hello: [u8; REQUEST_DATA],
     pub(super) began: Jiffies,
-    /// When to try again, in milliseconds.
+    /// Time until the next attempt, in milliseconds.
     pub(super) pause: u32,
-    /// Has the acceptor look at it.
+    /// Passes the request to the acceptor.
     pub(super) present: fn(Arc<Inner<O>>, RequestData<O>),
 }
 
-/// What an end is told, by the other one or by itself.
+/// Pending events of an end, set by the other end or by itself.
 #[derive(Clone, Copy, Default)]
 struct CmEvents {
-    /// Have the acceptor look at the request.
+    /// Pass the request to the acceptor.
     ask: bool,
-    /// The peer accepts, with what is in [`State::reply`].
+    /// The peer accepts; [`State::reply`] has its reply.
     replied: bool,
     /// The peer has taken the reply.
     ready: bool,
-    /// There is no connection (any more).
+    /// There is no connection, or it was refused.
     rejected: bool,
-    /// The peer ends the connection.
+    /// The peer has disconnected.
     left: bool,
-    /// The peer knows that we have.
+    /// The peer has handled the disconnect.
     answered: bool,
-    /// End the connection.
     fail: bool,
 }
 
-/// What changes in the life of a link; under [`Inner::state`].
+/// State of a link; under [`Inner::state`].
 pub(super) struct State<O: Upcalls> {
     pub(super) phase: Phase,
-    /// Whom to tell; nobody once the handle is dropped.
+    /// Receiver of the upcalls; `None` once the handle is dropped.
     owner: Option<ARef<O>>,
     /// The other end, from the request until either end closes.
     pub(super) peer: Option<Arc<Inner<O>>>,
-    /// What is asked for, until that is answered.
+    /// Request, until the acceptor has decided.
     pub(super) ask: Option<RequestData<O>>,
     events: Option<CmEvents>,
-    /// What the peer has accepted with.
+    /// HelloAck of the peer.
     reply: Option<[u8; REPLY_DATA]>,
-    /// Somebody delivers events.
+    /// Set while a task delivers events.
     delivering: bool,
 }
 
-/// One end of a connection, whether or not somebody holds a handle.
+/// One end of a connection, with or without a handle.
 #[pin_data]
 pub(super) struct Inner<O: Upcalls> {
     pub(super) pair: Arc<Pair>,
-    /// How often a request may be repeated.
+    /// Number of repetitions of a request.
     pub(super) tries: u8,
     _module: ModuleRef,
     #[pin]
@@ -95,8 +95,8 @@ impl_has_delayed_work! {
     impl{O: Upcalls} HasDelayedWork<Inner<O>, 2> for Inner<O> { self.again }
 }
 
-/// One end of a connection. May be dropped in any context; a peer that is connected is told that
-/// this is the end, and one that asked is rejected.
+/// Handle of one end of a connection. May be dropped in any context: a connected peer is
+/// disconnected, a requesting one is rejected.
 pub(crate) struct CmLink<O: Upcalls> {
     pub(super) inner: Arc<Inner<O>>,
 }
@@ -110,7 +110,7 @@ impl<O: Upcalls> Drop for CmLink<O> {
 }
 
 impl<O: Upcalls> CmLink<O> {
-    /// Both halves of one end of a connection; receives can be posted.
+    /// Creates both halves of one end of a connection. Receives can be posted.
     pub(super) fn make(
         pair: Arc<Pair>,
         side: Side,
@@ -143,30 +143,30 @@ impl<O: Upcalls> CmLink<O> {
         Ok((endpoint, link))
     }
 
-    /// Ends the connection, soon. May be called in any context.
+    /// Schedules the end of the connection. Context: any.
     pub(crate) fn fail(&self) {
         let events = &mut self.inner.state.lock().events;
         events.get_or_insert_default().fail = true;
         work::defer::<Arc<Inner<O>>, 0>(self.inner.clone());
     }
 
-    /// Does what the drop has the workqueue do. Process context.
+    /// Does the work of the drop at once. Context: process.
     pub(crate) fn destroy(&self) {
         self.inner.end();
     }
 
-    /// Ends the connection; [`Upcalls::disconnected`] follows. Process context.
+    /// Ends the connection; [`Upcalls::disconnected`] follows. Context: process.
     pub(crate) fn disconnect(&self) {
         self.inner.disconnect();
     }
 
-    /// Which link this is, in upcalls to the owner.
+    /// Returns the link's ID for upcalls to the owner.
     pub(crate) fn id(&self) -> LinkId {
         self.inner.link_id()
     }
 
-    /// Accepts the connection. What comes of it is told by [`Upcalls::established`] or
-    /// [`Upcalls::refused`]. Process context.
+    /// Accepts the connection. [`Upcalls::established`] or [`Upcalls::refused`] reports the
+    /// result. Context: process.
     pub(crate) fn reply(&self, data: &[u8; REPLY_DATA]) -> Result {
         let peer = {
             let mut state = self.inner.state.lock();
@@ -191,13 +191,14 @@ impl<O: Upcalls> HasPhase<O> for Inner<O> {
 }
 
 impl<O: Upcalls> Inner<O> {
-    /// Leaves an event, and has it delivered. Process context, without locks but the requester's socket lock.
+    /// Adds an event and delivers it. Context: process, no locks except the requester's socket
+    /// lock.
     fn post(self: &Arc<Self>, write: impl FnOnce(&mut CmEvents)) {
         write(self.state.lock().events.get_or_insert_default());
         self.deliver();
     }
 
-    /// Delivers what is left here, unless somebody does.
+    /// Delivers pending events, unless another task does.
     fn deliver(self: &Arc<Self>) {
         {
             let mut state = self.state.lock();
@@ -208,7 +209,7 @@ impl<O: Upcalls> Inner<O> {
         loop {
             let events = {
                 let mut state = self.state.lock();
-                // under the same hold: what comes then finds nobody
+                // under the same lock, so that no later event is missed
                 state.delivering = state.events.is_some();
                 state.events.take()
             };
@@ -219,7 +220,7 @@ impl<O: Upcalls> Inner<O> {
         }
     }
 
-    /// Does what events ask for.
+    /// Handles the events.
     fn take(self: &Arc<Self>, events: &CmEvents) {
         if events.ask {
             self.ask();
@@ -244,7 +245,7 @@ impl<O: Upcalls> Inner<O> {
         }
     }
 
-    /// The handle is dropped, or about to be.
+    /// Ends this end of the connection when its handle is dropped.
     fn end(&self) {
         let owner = self.state.lock().owner.take();
         drop(owner);
@@ -253,13 +254,13 @@ impl<O: Upcalls> Inner<O> {
         match was {
             Phase::Established => peer.post(|m| m.left = true),
             Phase::Requested | Phase::Replied => peer.post(|m| m.rejected = true),
-            // The acceptor says what becomes of the request.
+            // The acceptor decides on the request.
             Phase::New => {}
             Phase::Leaving | Phase::Closed => {}
         }
     }
 
-    /// Has the acceptor look at the request, unless it is not wanted any more.
+    /// Passes the request to the acceptor, unless the requester has closed.
     fn ask(self: &Arc<Self>) {
         let ask = {
             let mut state = self.state.lock();
@@ -273,17 +274,16 @@ impl<O: Upcalls> Inner<O> {
         }
     }
 
-    /// Has the acceptor asked.
     pub(super) fn post_request(self: &Arc<Self>) {
         self.post(|m| m.ask = true);
     }
 
-    /// Has the acceptor asked once more, after some time.
+    /// Repeats the request after `ms` milliseconds.
     pub(super) fn request_later(self: &Arc<Self>, ms: u32) {
         work::defer_by::<Arc<Self>, 2>(self.clone(), ms);
     }
 
-    /// Goes to [`Phase::Closed`] and tells where it came from, and from whom it parts.
+    /// Enters [`Phase::Closed`]. Returns the phase before it and the peer.
     pub(super) fn close(&self) -> (Phase, Option<Arc<Self>>) {
         let mut state = self.state.lock();
         let was = core::mem::replace(&mut state.phase, Phase::Closed);
@@ -302,14 +302,14 @@ impl<O: Upcalls> Inner<O> {
         let Some(peer) = peer else { return };
         match was {
             Phase::Established => peer.post(|m| m.left = true),
-            // It may not know yet that it is connected.
+            // The peer may not be connected yet.
             Phase::Replied => peer.post(|m| m.rejected = true),
-            // Nobody is connected, or the drop of the link does what has to be done.
+            // There is no connection, or the drop of the link ends it.
             _ => {}
         }
     }
 
-    /// The peer accepts.
+    /// Handles the peer's reply.
     fn replied(self: &Arc<Self>) {
         // Without an owner this end is about to be destroyed, which rejects.
         let Some(owner) = self.owner() else { return };
@@ -336,12 +336,10 @@ impl<O: Upcalls> Inner<O> {
         }
     }
 
-    /// There is no connection.
     fn rejected(&self) {
         self.ended(self.close().0.rejected(ECONNREFUSED.into()));
     }
 
-    /// The peer has ended the connection.
     fn left(&self) {
         let (was, peer) = self.close();
         if let Some(peer) = peer {
@@ -354,7 +352,7 @@ impl<O: Upcalls> Inner<O> {
 impl<O: Upcalls> WorkItem<0> for Inner<O> {
     type Pointer = Arc<Self>;
 
-    /// Something was left where it could not be delivered.
+    /// Delivers events that were left in atomic context.
     fn run(this: Arc<Self>) {
         this.deliver();
     }
@@ -363,7 +361,7 @@ impl<O: Upcalls> WorkItem<0> for Inner<O> {
 impl<O: Upcalls> WorkItem<1> for Inner<O> {
     type Pointer = Arc<Self>;
 
-    /// Runs when the handle was dropped.
+    /// Ends a link whose handle was dropped.
     fn run(this: Arc<Self>) {
         this.end();
     }
@@ -372,7 +370,7 @@ impl<O: Upcalls> WorkItem<1> for Inner<O> {
 impl<O: Upcalls> WorkItem<2> for Inner<O> {
     type Pointer = Arc<Self>;
 
-    /// It is time to ask again.
+    /// Repeats the request.
     fn run(this: Arc<Self>) {
         this.post_request();
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Asking for a connection, and answering.
+//! Connection requests within a network namespace, and replies to them.
 
 use super::super::phase::{HasPhase, Phase};
 use super::cm_link::{CmLink, Inner, RequestData};
@@ -16,21 +16,21 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 
-/// Milliseconds until a request is repeated that nobody has taken for now, at first; then twice as
-/// many each time, up to the second value.
+/// Milliseconds until a dropped request is repeated for the first time. The time doubles up to the
+/// second value.
 const FIRST_PAUSE: u32 = 10;
 const LONGEST_PAUSE: u32 = 500;
-/// Milliseconds for each of the repetitions that [`Config`] allows: as long as they take with RoCE.
+/// Milliseconds for each repetition that [`Config`] allows, as with RoCE.
 const TIME_PER_TRY: u32 = 1500;
 
-/// Who decides on requests from this kernel.
+/// Decides on local connection requests.
 pub(crate) trait Acceptor<O: Upcalls>: 'static {
-    /// A connection is asked for. Called in process context, with no lock but the requester's socket lock; may
-    /// sleep.
+    /// Handles a connection request. Context: process, may sleep. No lock but the requester's
+    /// socket lock.
     fn request(request: &Request<O>) -> Verdict;
 }
 
-/// The way to an address of this machine.
+/// Route to a local address.
 pub(crate) struct Resolver<O: Upcalls> {
     owner: ARef<O>,
     net: ARef<Net>,
@@ -38,33 +38,32 @@ pub(crate) struct Resolver<O: Upcalls> {
 }
 
 impl<O: Upcalls> Resolver<O> {
-    /// A resolver that has not begun.
     pub(crate) fn new(net: &Net, owner: ARef<O>, route: IpRoute) -> Result<Arc<Self>> {
         let net = net.into();
         Ok(Arc::new(Resolver { owner, net, route }, GFP_KERNEL)?)
     }
 
-    /// Which one this is, in upcalls to the owner.
+    /// Returns the resolver's ID for upcalls to the owner.
     pub(crate) fn id(&self) -> ResolverId {
         ResolverId::of(self)
     }
 
-    /// Begins, and ends: the way is known.
+    /// Reports success at once: the route is given.
     pub(crate) fn start(&self) {
         self.owner.resolved(self.id(), Ok(()));
     }
 
-    /// The address that the connection comes from, with port 0.
+    /// Returns the source address of the connection, with port 0.
     pub(crate) fn source(&self) -> Address {
         self.route.source
     }
 
-    /// The interface by which the peer is reached.
+    /// Returns the interface index of the route.
     pub(crate) fn ifindex(&self) -> u32 {
         self.route.ifindex
     }
 
-    /// Makes the two halves of a connection that can be asked for. Receives can be posted.
+    /// Creates both halves of a connection, for [`Resolver::connect`]. Receives can be posted.
     pub(crate) fn create(
         &self,
         config: &Config,
@@ -73,8 +72,8 @@ impl<O: Upcalls> Resolver<O> {
         CmLink::make(Pair::new()?, Side::Active, config, owner)
     }
 
-    /// Asks for the connection, and has the acceptor answer. Its answer comes by [`Upcalls::replied`] or
-    /// [`Upcalls::refused`], before this returns if it is not asked again later.
+    /// Sends the request to the acceptor. [`Upcalls::replied`] or [`Upcalls::refused`] reports the
+    /// result, before this returns unless the request is repeated.
     pub(crate) fn connect<A: Acceptor<O>>(
         &self,
         link: &CmLink<O>,
@@ -103,7 +102,7 @@ impl<O: Upcalls> Resolver<O> {
     }
 }
 
-/// Has the acceptor look at the request.
+/// Passes a request to the acceptor and acts on its verdict.
 fn present<O: Upcalls, A: Acceptor<O>>(requester: Arc<Inner<O>>, ask: RequestData<O>) {
     let request = Request {
         requester,
@@ -129,12 +128,12 @@ fn present<O: Upcalls, A: Acceptor<O>>(requester: Arc<Inner<O>>, ask: RequestDat
 }
 
 impl<O: Upcalls> Inner<O> {
-    /// How long a request is repeated.
+    /// Returns the time for which a request is repeated.
     fn patience(&self) -> Jiffies {
         milliseconds((u32::from(self.tries) + 1) * TIME_PER_TRY)
     }
 
-    /// Has the request repeated, unless it is not wanted any more.
+    /// Schedules a repetition of the request, unless the requester has closed.
     fn try_later(self: &Arc<Self>, mut ask: RequestData<O>) {
         let pause = ask.pause;
         ask.pause = (pause * 2).min(LONGEST_PAUSE);
@@ -150,7 +149,7 @@ impl<O: Upcalls> Inner<O> {
     }
 }
 
-/// A request, while the acceptor looks at it.
+/// Request during [`Acceptor::request`].
 pub(crate) struct Request<O: Upcalls> {
     requester: Arc<Inner<O>>,
     ask: RequestData<O>,
@@ -158,29 +157,26 @@ pub(crate) struct Request<O: Upcalls> {
 }
 
 impl<O: Upcalls> Request<O> {
-    /// The network namespace that it is for.
     pub(crate) fn net(&self) -> &Net {
         &self.ask.net
     }
 
-    /// The port that it is for.
     pub(crate) fn port(&self) -> u16 {
         self.ask.port
     }
 
-    /// The interface that it came in by.
     pub(crate) fn ifindex(&self) -> u32 {
         self.ask.ifindex
     }
 
-    /// What the peer says.
+    /// Returns the peer's Hello.
     pub(crate) fn hello(&self) -> &[u8; REQUEST_DATA] {
         &self.ask.hello
     }
 
-    /// Makes both halves of the connection, once. Receives can be posted.
+    /// Creates both halves of the connection, once. Receives can be posted.
     ///
-    /// Errors: `ENODEV` when the requester has given up, `EBUSY` the second time, `ENOMEM`.
+    /// `ENODEV`: the requester has closed. `EBUSY`: called twice. `ENOMEM`: out of memory.
     pub(crate) fn create(
         &self,
         config: &Config,
@@ -202,9 +198,8 @@ impl<O: Upcalls> Request<O> {
         Ok((endpoint, link))
     }
 
-    /// Takes back what was made, so that the request can be answered otherwise, and tells its owner
-    /// that it is over. Not possible once there was a reply; then the link is what there is, and it
-    /// ends.
+    /// Destroys the created end, so that the request can be decided otherwise, and refuses its
+    /// owner. If a reply was sent, disconnects the end instead.
     fn abort(&self) {
         let Some(inner) = self.made.take() else {
             return;
@@ -213,7 +208,7 @@ impl<O: Upcalls> Request<O> {
             inner.close();
             let peer = self.requester.state.lock().peer.take();
             drop(peer);
-            // Nothing else will: with nobody at the other end.
+            // The owner gets no event from the other end.
             inner.notify(|o, id| o.refused(id, ECONNABORTED.into()));
         } else {
             inner.disconnect();

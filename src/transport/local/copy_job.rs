@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Carrying out READs and WRITEs.
+//! Execution of RDMA READs and WRITEs between local ends.
 //!
-//! A [`CopyJob`] is one task that copies what one end has posted, piece by piece, until somebody has
-//! begun with the last one. A large transfer has two of them: the task of its owner, and one of the
-//! other end's owner that would only wait for its end, unless it would have to share a processor
-//! with somebody.
+//! A [`CopyJob`] is run by one task, which copies the transfers of one end in segments until all
+//! have begun. A large transfer may have two: one run by its owner's task, one by a task of the
+//! other end's owner that would only wait otherwise. The second one runs only if no other task
+//! wants its processor.
 
 use super::loans::Accessed;
 use super::pair::{Ends, Pair, Side};
@@ -18,24 +18,25 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::time::{Delta, Instant, Monotonic};
 
-/// Bytes that are copied at a time: the fewer are left, the sooner both have to be through.
+/// Bytes copied at a time. A segment is a quarter of the rest, so that both tasks end at about the
+/// same time.
 const STEP: u32 = 16384;
 const MOST_STEP: u32 = 65536;
-/// Bytes of a transfer from which on two copy it.
+/// Bytes of a transfer that two tasks copy.
 const SHARED: u32 = 8 * STEP;
-/// Bytes that whoever comes to help has to find.
+/// Bytes that must be left for a second task.
 const WORTH_HELP: u32 = 2 * STEP;
-/// How long to watch for the end of a piece.
+/// Maximum time to poll for the other task's last segment.
 const MOST_WATCH: Delta = Delta::from_micros(20);
 
-/// A piece of a transfer.
+/// Segment of a transfer.
 struct Step {
     ours: Arc<Pages>,
-    /// Where in those.
+    /// Offset in `ours`.
     offset: usize,
     theirs: Accessed,
     len: u32,
-    /// Whether it is copied from theirs to ours.
+    /// True to copy from `theirs` to `ours`.
     read: bool,
 }
 
@@ -51,24 +52,24 @@ impl Step {
 }
 
 impl PairEnd {
-    /// Bytes of the transfer that is next which nobody has begun with.
+    /// Returns the bytes of the next transfer that have not begun.
     fn left(&mut self) -> u32 {
         self.next_transfer().map_or(0, |t| t.left())
     }
 
-    /// Whether there is something to carry out for a task of the owner.
+    /// Returns true if a task of the owner can copy.
     fn has_copy_job(&mut self) -> bool {
         !self.carries && self.left() > 0
     }
 
-    /// Whether there is something for a task of the other end's owner.
+    /// Returns true if a task of the other end's owner can help.
     fn wants_help(&mut self) -> bool {
         let is_shared =
             |t: &mut PartialTransfer| t.transfer.len >= SHARED && t.left() >= WORTH_HELP;
         !self.is_helped && self.next_transfer().is_some_and(is_shared)
     }
 
-    /// Begins with the next piece, if there is one.
+    /// Begins the next segment, if any.
     fn begin(&mut self, peer: &mut PairEnd) -> Option<Step> {
         let next = self.next_transfer().filter(|t| t.left() > 0)?;
         let (loan, t, begun) = (next.loan, next.transfer, next.begun);
@@ -87,7 +88,7 @@ impl PairEnd {
         step.inspect_err(|_| self.broke()).ok()
     }
 
-    /// A piece was copied, or was not.
+    /// Records the result of a segment.
     fn end(&mut self, len: u32, result: Result) {
         let Some(t) = self.next_transfer() else {
             return;
@@ -102,8 +103,8 @@ impl PairEnd {
 }
 
 impl Pair {
-    /// Whether a task of the owner of an end has something to carry out. Without the other end there
-    /// is nothing that could be: what waits stays until the links tell that all is over.
+    /// Returns true if a task of this end's owner can copy. Without the other end, requests wait
+    /// until the links report the end.
     pub(super) fn has_copy_job(&self, side: Side) -> bool {
         match self.both().ends(side) {
             (Some(mine), Some(other)) => {
@@ -113,7 +114,8 @@ impl Pair {
         }
     }
 
-    /// What that is. Another task that waits is asked to help.
+    /// Returns the copy job of this end, or else of the other one to help. Wakes a waiting task of
+    /// the other end to help.
     pub(super) fn copy_job(self: &Arc<Self>, side: Side) -> Option<CopyJob> {
         let mut both = self.both();
         let (Some(mine), Some(other)) = both.ends(side) else {
@@ -140,18 +142,18 @@ impl Pair {
     }
 }
 
-/// Transfers that a task carries out without the lock of the connection.
+/// Execution of transfers by a task without the connection's lock.
 pub(crate) struct CopyJob {
     pair: Arc<Pair>,
-    /// Whose transfers they are.
+    /// Owner of the transfers.
     side: Side,
-    /// Whether the task is one of the other end's owner.
+    /// True if the task belongs to the other end's owner.
     helps: bool,
 }
 
 impl CopyJob {
-    /// Carries them out, until there is something to poll for whose task it is. How many bytes it
-    /// has copied for the other end's owner. Process context; sleeps.
+    /// Copies until the calling task has a completion to poll. Returns the bytes copied for the
+    /// other end's owner. Context: process, may sleep.
     pub(crate) fn run(self) -> u64 {
         let mut done = None;
         let mut copied = 0;
@@ -168,8 +170,8 @@ impl CopyJob {
         }
     }
 
-    /// From one piece to the next: that there is none ends the copy job. The other end's owner is told
-    /// of what has come of it; the task's will poll.
+    /// Records the result of one segment and begins the next; without one the job ends. Notifies
+    /// the other end's owner; the calling task polls its own completions.
     fn turn(&self, done: Option<(Step, Result)>) -> Option<Step> {
         let mut both = self.pair.both();
         if let Some((step, result)) = done {
@@ -202,7 +204,7 @@ impl CopyJob {
         next
     }
 
-    /// A piece was copied, or was not.
+    /// Records the result of a segment at both ends.
     fn end(&self, both: &mut Ends, step: &Step, result: Result) {
         self.pair.copied(both);
         let (mine, other) = both.ends(self.side);
@@ -214,8 +216,7 @@ impl CopyJob {
         }
     }
 
-    /// Watches a little for the end of the piece that the helper is copying: going to sleep for it
-    /// takes longer.
+    /// Polls up to [`MOST_WATCH`] for the end of the helper's segment: sleeping takes longer.
     fn see_it_end(&self) {
         let start = Instant::<Monotonic>::now();
         while !self.helps && self.is_ending() && !cpu_contended() && start.elapsed() < MOST_WATCH {
@@ -223,7 +224,7 @@ impl CopyJob {
         }
     }
 
-    /// Whether nothing is left to begin with, but something to be ended.
+    /// Returns true if all bytes of a transfer have begun and some are not copied.
     fn is_ending(&self) -> bool {
         let mut both = self.pair.both();
         let (mine, _) = both.ends(self.side);

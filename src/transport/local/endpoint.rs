@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! The messages of a connection, as one end sees them.
+//! Sending and receiving at one end of a local connection.
 
 use super::copy_job::CopyJob;
 use super::pair::{Pair, Side};
@@ -28,19 +28,20 @@ pub(crate) struct Endpoint {
     side: Side,
     send_slots: u16,
     receive_slots: u16,
-    /// Something was posted that the other end may have to be told of, or that is left to be carried out.
+    /// Set if the flush has to notify the other end or to carry out waiting requests.
     unflushed: bool,
-    /// Whom to tell of messages that were delivered.
+    /// Owner to notify of delivered messages.
     told: Option<Arc<dyn Ready>>,
-    /// The cookie of the last message that was carried out at once and is to be told: it tells of all before, too.
+    /// Cookie of the last signaled message that was delivered at once; completes those before it,
+    /// too.
     ended: Option<u64>,
-    /// The size of the peer's buffer for which there was no memory, when that was looked at last.
+    /// Size of the peer's buffer that lacked memory at the last post.
     lacks_memory: Option<usize>,
-    /// Who is to be attended to.
+    /// Peer to drain.
     unattended: Option<OrphanedPeer>,
 }
 
-/// Passes on what there is to tell.
+/// Passes events of the pair to the owner's upcalls.
 struct Told<O: Upcalls>(ARef<O>);
 
 impl<O: Upcalls> Ready for Told<O> {
@@ -74,11 +75,11 @@ impl<O: Upcalls> Ready for Told<O> {
 }
 
 impl Endpoint {
-    /// A new end of a pair.
+    /// Creates the end of a pair.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if it has that end, `ENOMEM`.
+    /// `EBUSY`: the pair has this end. `ENOMEM`: out of memory.
     pub(super) fn new<O: Upcalls>(
         pair: &Arc<Pair>,
         side: Side,
@@ -101,19 +102,20 @@ impl Endpoint {
         })
     }
 
-    /// Destroys the end here, not by the workqueue as its drop does.
+    /// Destroys the end at once; the drop leaves it to the workqueue.
     ///
     /// Context: process, may sleep, no locks.
     pub(crate) fn destroy(mut self) {
         let end = self.detach();
-        // The workqueue waits for a copy in progress: its task may have a priority at which it does
-        // not run for long.
+        // Left to the workqueue while a copy is in progress: the copying task may have a low
+        // priority.
         if let Some(end) = end.filter(|_| !self.pair.is_copying()) {
             end.destroy();
         }
     }
 
-    /// What is left, for whoever may sleep to drop: there the owner's last reference may be dropped.
+    /// Detaches the end. Context: any; the result is dropped in process context, since it may hold
+    /// the last reference to the owner.
     fn detach(&mut self) -> Option<DropInWorker<PairEnd>> {
         let mut end = self.pair.detach(self.side)?;
         end.detached(self.pair.clone(), self.unattended.take());
@@ -128,8 +130,8 @@ impl Endpoint {
         self.pair.with(self.side, f)
     }
 
-    /// Posts a message by giving its buffer to the other end, for one of those that are posted there;
-    /// whether that was possible.
+    /// Swaps the message's buffer with one posted at the other end. Returns false if that is not
+    /// possible.
     pub(crate) fn exchange(
         &mut self,
         s: &SendWr<'_>,
@@ -141,7 +143,6 @@ impl Endpoint {
         Ok(ended.is_some())
     }
 
-    /// Posts a message, by `post`.
     fn post<R>(
         &mut self,
         post: impl FnOnce(&mut PairEnd, &mut OptionalEnd) -> Result<R>,
@@ -152,7 +153,7 @@ impl Endpoint {
         Ok(posted.result)
     }
 
-    /// A message was carried out, or its end need not be told.
+    /// Records a signaled message that was delivered at once.
     fn has_ended(&mut self, ended: bool, cookie: u64) {
         if ended {
             self.ended = self.ended.max(Some(cookie));
@@ -185,7 +186,7 @@ impl Endpoint {
         self.lacks_memory = self.pair.refill(self.side, buffer);
     }
 
-    /// See [`Endpoint::post_without_memory`](crate::transport::Endpoint::post_without_memory). Nothing has been sent yet.
+    /// See `Endpoint::post_without_memory` of [`crate::transport`].
     pub(crate) fn post_without_memory(&mut self, size: usize, n: u16) -> u16 {
         let post = |e: &mut PairEnd| {
             let mut posted = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Messages with payload from lent memory, which is copied to the other end when there is a buffer for it.
+//! Messages with payload from pinned memory, copied to the other end's buffers.
 
 use super::pair_end::{OptionalEnd, PairEnd};
 use super::waiting::{LentMessage, Waiting};
@@ -8,7 +8,7 @@ use crate::transport::{BlockSpan, Head, SendCompletion, SendWr};
 use kernel::prelude::*;
 
 impl PairEnd {
-    /// Posts a message with payload from lent memory, which may not be the peer's now.
+    /// Posts a message with payload from a block without access of the peer.
     pub(super) fn post_lent(
         &mut self,
         other: &mut OptionalEnd,
@@ -28,7 +28,7 @@ impl PairEnd {
         Ok(())
     }
 
-    /// Delivers a message with payload from lent memory, and tells.
+    /// Delivers a message with payload from a block, and queues its completion.
     pub(super) fn deliver_lent(&mut self, other: &mut PairEnd, m: &LentMessage) {
         let BlockSpan { loan, offset, len } = m.payload;
         let sent = self.loans.pages(loan).and_then(|pages| {

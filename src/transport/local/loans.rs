@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Memory of a program that one end of a connection has lent to its transport.
+//! Blocks of program memory that one end has passed to its transport.
 
 use crate::memory::pinned::Pinned;
 use crate::sys::pin::Pages;
@@ -9,40 +9,38 @@ use crate::transport::{Access, BlockId, BlockSpan, Key, Transfer};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Pieces of memory that may be lent at a time.
+/// Maximum number of blocks.
 const LOANS: usize = 16;
 
-/// Memory that is lent.
+/// Block that the transport owns.
 struct BlockEntry {
     loan: BlockId,
     memory: Pinned,
-    /// Transfers and messages of ours that are not complete.
+    /// Transfers and messages of this end in flight.
     users: u16,
-    /// How the peer names it, and what it may do with it.
+    /// Key and access of the peer.
     key: Option<(Key, Access)>,
-    /// Pieces of it that are being copied for the peer.
+    /// Segments that are being copied for the peer.
     accesses: u16,
-    /// The end of that is posted.
+    /// Set once the end of the peer's access is posted.
     ending: bool,
 }
 
-/// A piece of memory that is being copied for the peer.
+/// Segment of a block that is being copied for the peer.
 pub(super) struct Accessed {
     loan: BlockId,
     pub(super) pages: Arc<Pages>,
-    /// Where in those it begins.
+    /// Offset in `pages`.
     pub(super) at: usize,
 }
 
-/// What is lent. Has no memory of its own before the first loan: most connections never lend
-/// anything.
+/// Blocks of an end. Allocated for the first block: most connections have none.
 pub(super) struct Loans {
     lent: KVec<Option<BlockEntry>>,
     next: u32,
 }
 
 impl Loans {
-    /// Nothing lent.
     pub(super) const fn new() -> Self {
         Loans {
             lent: KVec::new(),
@@ -68,12 +66,12 @@ impl Loans {
             .ok_or(ENOENT)
     }
 
-    /// Takes memory over.
+    /// Takes over pinned memory as a block.
     ///
     /// # Errors
     ///
-    /// Gives it back if it was made for a device or nothing is pinned, if as much is lent as can
-    /// be, or if there is no memory for that.
+    /// Returns the memory if it is pinned for a device or empty, if there are [`LOANS`] blocks, or
+    /// out of memory.
     pub(super) fn lend(&mut self, memory: Pinned) -> Result<BlockId, Pinned> {
         let fits = memory.len() != 0 && memory.pages().is_some();
         if !fits || self.prepare().is_err() {
@@ -96,7 +94,7 @@ impl Loans {
         Ok(loan)
     }
 
-    /// Gives memory back that nothing can access any more.
+    /// Returns the memory of a block that nothing accesses. `EBUSY`: it is in use.
     pub(super) fn reclaim(&mut self, loan: BlockId) -> Result<Pinned> {
         let lent = self.find(loan)?;
         if lent.users != 0 || lent.key.is_some() {
@@ -106,9 +104,9 @@ impl Loans {
         Ok(lent.ok_or(ENOENT)?.memory)
     }
 
-    /// Gives the peer access, and tells how it names the memory.
+    /// Grants the peer access and returns the key.
     pub(super) fn register(&mut self, loan: BlockId, access: Access) -> Result<Key> {
-        // 2^31 places for 2^31 bytes each, of which memory uses the first few.
+        // 2^31 addresses with 2^31 bytes each; memory uses the first few.
         let address = u64::from(random_below(1 << 31) + 1) << 31;
         let lent = self.find(loan)?;
         if lent.key.is_some() || lent.users != 0 {
@@ -127,7 +125,7 @@ impl Loans {
         Ok(key)
     }
 
-    /// The end of the peer's access is posted.
+    /// Marks the end of the peer's access as posted.
     pub(super) fn stop_access(&mut self, loan: BlockId) -> Result {
         let lent = self.find(loan)?;
         if lent.key.is_none() {
@@ -139,24 +137,24 @@ impl Loans {
         }
     }
 
-    /// The peer's access has ended.
+    /// Ends the peer's access.
     pub(super) fn access_ended(&mut self, loan: BlockId) {
         if let Ok(lent) = self.find(loan) {
             (lent.key, lent.ending) = (None, false);
         }
     }
 
-    /// A message sends these bytes from now on.
+    /// Counts a message as a user of the block.
     pub(super) fn begin_message(&mut self, part: &BlockSpan) -> Result {
         self.begin_part(part.loan, part.offset, part.len, false)
     }
 
-    /// A transfer uses this memory from now on.
+    /// Counts a transfer as a user of the block.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if the peer has access; `EINVAL` for what is beyond the memory, nothing at all, or
-    /// memory that is not to be written; `ENOENT`.
+    /// `EBUSY`: the peer has access. `EINVAL`: empty, beyond the block, or not writable. `ENOENT`:
+    /// no such block.
     pub(super) fn begin(&mut self, loan: BlockId, t: &Transfer) -> Result {
         self.begin_part(loan, t.offset, t.len, t.read)
     }
@@ -175,19 +173,19 @@ impl Loans {
         Ok(())
     }
 
-    /// A transfer or message is complete.
+    /// Ends the use by a transfer or message.
     pub(super) fn over(&mut self, loan: BlockId) {
         if let Ok(lent) = self.find(loan) {
             lent.users = lent.users.saturating_sub(1);
         }
     }
 
-    /// The pages of memory.
     pub(super) fn pages(&mut self, loan: BlockId) -> Result<Arc<Pages>> {
         self.find(loan)?.memory.pages().cloned().ok_or(ENOENT)
     }
 
-    /// A transfer of the peer is being carried out from its `begun`-th byte on.
+    /// Begins a segment of the peer's transfer at its byte `begun`. `EACCES`: the key does not
+    /// allow it.
     pub(super) fn begin_access(&mut self, t: &Transfer, begun: u32) -> Result<Accessed> {
         let wanted = match t.read {
             true => Access::Read,
@@ -214,19 +212,19 @@ impl Loans {
         })
     }
 
-    /// That piece was copied.
+    /// Ends a segment.
     pub(super) fn end_access(&mut self, a: &Accessed) {
         if let Ok(lent) = self.find(a.loan) {
             lent.accesses = lent.accesses.saturating_sub(1);
         }
     }
 
-    /// Whether something of it is being copied for the peer.
+    /// Returns true if a segment of the block is being copied for the peer.
     pub(super) fn is_accessed(&mut self, loan: BlockId) -> bool {
         self.find(loan).is_ok_and(|l| l.accesses > 0)
     }
 
-    /// Drops everything that is lent; whether anything was. Process context.
+    /// Releases all blocks. Returns true if there were any. Context: process.
     pub(super) fn destroy(&mut self) -> bool {
         let mut any = false;
         for lent in self.lent.iter_mut().filter_map(Option::take) {

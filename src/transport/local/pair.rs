@@ -5,9 +5,9 @@
 //! A [`Pair`] has two [`PairEnd`]s. A message is usually delivered when it is posted. It waits if
 //! there is no buffer for it, if the other end is missing, or behind another request that waits.
 //!
-//! A READ or WRITE always waits for a task with a [`CopyJob`]: one of its owner and, if it is large,
-//! also one of the other end's owner that would sleep otherwise. Each copies a piece at a time,
-//! without the lock. The memory stays lent until the copies have ended.
+//! A READ or WRITE always waits for a task with a [`CopyJob`]: one of its owner and, if it is
+//! large, also a waiting one of the other end's owner. Each copies a segment at a time, without
+//! the lock. The transport owns the memory until the copies have ended.
 //!
 //! [`CopyJob`]: super::copy_job::CopyJob
 
@@ -24,7 +24,6 @@ use kernel::prelude::*;
 use kernel::sync::lock::{spinlock::SpinLockBackend, Guard};
 use kernel::sync::{new_condvar, new_spinlock, Arc, CondVar, SpinLock};
 
-/// State shared by the ends of a connection.
 #[pin_data]
 pub(super) struct Pair {
     #[pin]
@@ -51,7 +50,7 @@ impl Ends {
         }
     }
 
-    /// An end and the other one.
+    /// Returns this end and the other one.
     pub(super) fn ends(&mut self, side: Side) -> (&mut OptionalEnd, &mut OptionalEnd) {
         let [a, b] = &mut self.ends;
         match side {
@@ -109,7 +108,6 @@ pub(super) enum Side {
 }
 
 impl Side {
-    /// The other one.
     pub(super) fn other(self) -> Self {
         match self {
             Side::Active => Side::Passive,
@@ -119,7 +117,6 @@ impl Side {
 }
 
 impl Pair {
-    /// A pair without ends.
     pub(super) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Pair {
@@ -131,7 +128,7 @@ impl Pair {
         )
     }
 
-    /// Puts an end there.
+    /// Attaches an end. Returns it if there is one already.
     pub(super) fn attach(
         &self,
         side: Side,
@@ -148,15 +145,15 @@ impl Pair {
         }
     }
 
-    /// Takes an end away. What the other end posts from now on, or has waiting, stays there.
-    /// What is being copied is going on until [`Copying::wait_for_copies`].
+    /// Detaches an end. Requests of the other end wait from now on. Copies in progress continue;
+    /// [`Copying::wait_for_copies`] waits for them.
     pub(super) fn detach(&self, side: Side) -> Option<DropInWorker<PairEnd>> {
         let mut both = self.both();
         let (mine, _) = both.ends(side);
         mine.take()
     }
 
-    /// The ends, for whoever carries out transfers.
+    /// Locks both ends.
     pub(super) fn both(&self) -> Held<'_> {
         Held {
             ends: self.ends.lock(),
@@ -164,7 +161,7 @@ impl Pair {
         }
     }
 
-    /// What there is at an end, without the lock.
+    /// Returns the counts of an end, for reading without the lock.
     pub(super) fn tally(&self, side: Side) -> &Tally {
         let [a, b] = &self.tallies;
         match side {
@@ -173,7 +170,7 @@ impl Pair {
         }
     }
 
-    /// A piece was copied, with the lock held again.
+    /// Records the end of a copy without the lock.
     pub(super) fn copied(&self, both: &mut Ends) {
         both.copying = both.copying.saturating_sub(1);
         if both.copying == 0 && both.ends.iter().any(Option::is_none) {
@@ -186,14 +183,14 @@ impl Pair {
         self.both().copying > 0
     }
 
-    /// Does something with an end.
+    /// Calls `f` with an end, if it is attached.
     pub(super) fn with<R>(&self, side: Side, f: impl FnOnce(&mut PairEnd) -> R) -> Option<R> {
         let mut both = self.both();
         let (mine, _) = both.ends(side);
         mine.as_mut().map(|end| f(end))
     }
 
-    /// Posts a buffer. A message may be waiting for it.
+    /// Posts a buffer, and delivers a message that waits for it.
     pub(super) fn post_receive(&self, side: Side, b: Buffer) -> Result<(), Buffer> {
         let mut both = self.both();
         let (mine, other) = both.ends(side);
@@ -211,8 +208,8 @@ impl Pair {
         Ok(())
     }
 
-    /// Takes the first message that has come, and says whom the caller is to attend to, without its lock: the other
-    /// end's owner, if that was the last, and more is held back there until it is taken.
+    /// Takes the first received message. If it was the last one and the other end waits for that,
+    /// also returns the other end's owner: the caller notifies it after releasing its own lock.
     pub(super) fn take(&self, side: Side) -> Option<(Message, Option<OrphanedPeer>)> {
         let mut both = self.both();
         let (mine, other) = both.ends(side);
@@ -237,7 +234,7 @@ impl Pair {
         (mine.awaits_drain || mine.in_flight() > 0) && !mine.has_done()
     }
 
-    /// Posts a message, by `post`.
+    /// Calls `post` with both ends under the lock.
     pub(super) fn post<R>(
         &self,
         side: Side,
@@ -253,7 +250,6 @@ impl Pair {
         })
     }
 
-    /// Takes memory over.
     pub(super) fn lend(&self, side: Side, p: Pinned) -> Result<BlockId, Pinned> {
         let mut both = self.both();
         match both.ends(side).0 {
@@ -262,7 +258,6 @@ impl Pair {
         }
     }
 
-    /// Posts the end of the peer's access to memory.
     pub(super) fn invalidate(&self, side: Side, loan: BlockId, cookie: u64) -> Result {
         let mut both = self.both();
         let (mine, other) = both.ends(side);
@@ -272,8 +267,8 @@ impl Pair {
         Ok(())
     }
 
-    /// Goes on with what is left of what was posted: whom to tell then, and the size of the other end's buffer if a
-    /// message waits for its memory still.
+    /// Continues with waiting requests. Returns the peer to notify, and the size of the other
+    /// end's buffer if a message still waits for its memory.
     pub(super) fn carry_on(&self, side: Side) -> Result<Posted<Option<usize>>> {
         let mut both = self.both();
         let (mine, other) = both.ends(side);
@@ -286,7 +281,8 @@ impl Pair {
         })
     }
 
-    /// Puts a buffer in the place of one of the other end's that lacks memory, and goes on. The size of the next one that does.
+    /// Replaces a buffer of the other end that lacks memory, and continues. Returns the size of
+    /// the next one that lacks it.
     pub(super) fn refill(&self, side: Side, buffer: Buffer) -> Option<usize> {
         let mut both = self.both();
         let (mine, other) = both.ends(side);
@@ -296,7 +292,7 @@ impl Pair {
         mine.as_mut()?.wants_memory(other)
     }
 
-    /// Tells the other end of what has come, whatever it wants to be told of.
+    /// Notifies the other end as for a solicited message, without a new message.
     pub(super) fn poke(&self, side: Side) {
         let mut both = self.both();
         let (_, other) = both.ends(side);

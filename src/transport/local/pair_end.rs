@@ -2,9 +2,9 @@
 
 //! One end of a local connection.
 //!
-//! A [`PairEnd`] has the buffers that its owner has posted, the messages that have come into them, and what
-//! the owner has posted that is not carried out yet. All of it is under the lock of the
-//! [`Pair`](super::pair::Pair) that it is attached to.
+//! A [`PairEnd`] has the owner's posted buffers, the messages received in them, and requests that
+//! are not carried out yet. The lock of the [`Pair`](super::pair::Pair) protects it while
+//! attached.
 
 use super::loans::Loans;
 use super::ready::{News, OrphanedPeer, Ready};
@@ -22,31 +22,30 @@ use crate::transport::{
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Most READs under way.
+/// Maximum number of READs in flight.
 const READS: u16 = 4;
-/// What may wait at first.
+/// Initial capacity of the queue of waiting requests.
 const FIRST_WAITING: usize = 4;
 
-/// Who copies to or from memory that an end has lent.
+/// Copies in progress to or from blocks of an end.
 pub(super) trait Copying: Send + Sync {
-    /// Waits until nobody does, for an end that was detached. Sleeps; nobody begins to without both ends, and a
-    /// piece is not large.
+    /// Waits until no copy of a detached end is in progress. Context: process, may sleep. Short:
+    /// no copy begins without both ends.
     fn wait_for_copies(&self);
 }
 
-/// An end where there is one.
 pub(super) type OptionalEnd = Option<DropInWorker<PairEnd>>;
 
-/// One end, as long as its endpoint is there.
+/// One end, while its endpoint exists.
 pub(super) struct PairEnd {
     owner: Arc<dyn Ready>,
     /// Copiers that may still run, once it is detached.
     copying: Option<Arc<dyn Copying>>,
     /// Peer that was to be drained, once it is detached.
     unattended: Option<OrphanedPeer>,
-    /// It may be dropped when nothing else of the connection is left.
+    /// The workqueue may drop the end last.
     _module: ModuleRef,
-    /// Most messages posted and not carried out or not yet told of.
+    /// Maximum number of messages posted and not completed.
     send_slots: u16,
     /// Received messages, and posted buffers.
     pub(super) received: Received,
@@ -107,7 +106,6 @@ impl PairEnd {
         Ok(end)
     }
 
-    /// What there is.
     pub(super) fn counts(&self) -> Counts {
         Counts {
             arrived: self.received.arrived(),
@@ -145,16 +143,16 @@ impl PairEnd {
         self.done.pop_front()
     }
 
-    /// It was detached, and is to be dropped.
+    /// Stores the objects that the drop needs.
     pub(super) fn detached(&mut self, copying: Arc<dyn Copying>, unattended: Option<OrphanedPeer>) {
         (self.copying, self.unattended) = (Some(copying), unattended);
     }
 
-    /// Has something wait.
+    /// Queues a request. `ENOSPC`: the queue is full.
     pub(super) fn wait(&mut self, w: Waiting) -> Result {
         self.waiting.push_back(w).map_err(|_| ENOSPC)?;
         if !self.waiting.grow(self.send_slots.into(), GFP_NOWAIT) {
-            // there is room again when this one was carried out, which is to be told
+            // the completion of this one reports that there is space again
             if let Some(Waiting::Message(last)) = self.waiting.back_mut() {
                 last.signaled = true;
             }
@@ -162,17 +160,18 @@ impl PairEnd {
         Ok(())
     }
 
-    /// How many transfers can be posted: a quarter of the slots is for messages only.
+    /// Returns the number of transfers that can be posted. A quarter of the slots is reserved for
+    /// messages.
     fn rdma_space(&self) -> u16 {
         self.send_space().saturating_sub(self.send_slots / 4)
     }
 
-    /// How many READs can be posted.
+    /// Returns the number of READs that can be posted.
     fn read_space(&self) -> u16 {
         READS.saturating_sub(self.reads).min(self.rdma_space())
     }
 
-    /// Something was posted that could not be carried out, and nothing is any more.
+    /// Returns true once a request has failed; no other is carried out after that.
     pub(super) fn is_broken(&self) -> bool {
         self.broken
     }
@@ -222,7 +221,7 @@ impl PairEnd {
         Ok(t.len)
     }
 
-    /// The transfer that is next, if one is.
+    /// Returns the transfer at the front of the queue, if there is one.
     pub(super) fn next_transfer(&mut self) -> Option<&mut PartialTransfer> {
         match self.waiting.front_mut() {
             Some(Waiting::Transfer(t)) if !self.broken => Some(t),
@@ -230,7 +229,7 @@ impl PairEnd {
         }
     }
 
-    /// That transfer is complete.
+    /// Completes the transfer at the front of the queue.
     pub(super) fn moved(&mut self) {
         let Some(Waiting::Transfer(done)) = self.waiting.pop_front() else {
             return;
@@ -245,21 +244,20 @@ impl PairEnd {
     }
 
     pub(super) fn notify_done(&mut self, c: SendCompletion) {
-        // `send_space` counts what is here.
+        // `send_space` reserves the slot.
         let _ = self.done.push_back(c);
     }
 
-    /// Whose it is.
     pub(super) fn owner(&self) -> Arc<dyn Ready> {
         self.owner.clone()
     }
 
-    /// What has come is to be told, if anybody wants to know.
+    /// Returns the notification of received messages, if the owner has armed it.
     pub(super) fn take_event(&mut self) -> Option<News> {
         self.take_pending().map(News::Received)
     }
 
-    /// Who is to be told of what has come, if he wants to know.
+    /// Returns the owner if it has to be notified of received messages.
     pub(super) fn take_pending(&mut self) -> Option<Arc<dyn Ready>> {
         let news = self.news.take()?;
         let owner = &self.owner;
@@ -268,20 +266,20 @@ impl PairEnd {
         Some(self.owner())
     }
 
-    /// What was carried out is to be told, if anybody wants to know.
+    /// Returns the notification of send completions, if the owner has armed it.
     pub(super) fn take_done(&mut self) -> Option<News> {
         let told = self.send_armed && !self.done.is_empty();
         self.send_armed &= !told;
         told.then(|| News::Sent(self.owner()))
     }
 
-    /// A message lies in the buffer that was the next.
+    /// Records that the next buffer has a message.
     fn has_come(&mut self, solicited: bool) {
         self.received.has_come();
         self.has_event(solicited);
     }
 
-    /// A message has come.
+    /// Requests notification of the owner.
     pub(super) fn has_event(&mut self, solicited: bool) {
         if solicited {
             self.news = Some(NotifyOn::Solicited);
@@ -290,12 +288,11 @@ impl PairEnd {
         }
     }
 
-    /// Posts a message. Whether it was carried out at once, and its end is to be told.
+    /// Posts a message. Returns true if it was delivered at once and is signaled.
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if there is no room, `EINVAL` for what the limits do not allow, `EIO` if the end is
-    /// broken.
+    /// `ENOSPC`: no free slot. `EINVAL`: beyond the limits. `EIO`: the end is broken.
     pub(super) fn post_send(&mut self, other: &mut OptionalEnd, s: &SendWr<'_>) -> Result<bool> {
         self.check_space()?;
         if s.payload.len() > SGES || s.header.len() > HEAD {
@@ -320,8 +317,8 @@ impl PairEnd {
         }
     }
 
-    /// Posts a message by giving its buffer to the other end, for one of those that are posted there. `None` if that
-    /// is not possible, else as [`PairEnd::post_send`].
+    /// Posts a message by swapping its buffer with one posted at the other end. Returns `None` if
+    /// that is not possible, else as [`PairEnd::post_send`].
     pub(super) fn exchange(
         &mut self,
         other: &mut OptionalEnd,
@@ -346,7 +343,7 @@ impl PairEnd {
         Ok(Some(s.signaled))
     }
 
-    /// The other end, if it takes a message with so much payload.
+    /// Returns the other end if it can receive `payload` bytes now.
     fn receiver<'a>(
         &mut self,
         other: &'a mut OptionalEnd,
@@ -363,7 +360,8 @@ impl PairEnd {
         }
     }
 
-    /// Goes on with what waits for memory, and tells what it still waits for.
+    /// Retries a message that waits for memory. Returns the size of the buffer that still lacks
+    /// it.
     pub(super) fn wants_memory(&mut self, other: &mut OptionalEnd) -> Option<usize> {
         if self.lacks_memory.is_some() {
             self.carry_on(other);
@@ -371,7 +369,7 @@ impl PairEnd {
         self.lacks_memory
     }
 
-    /// Whether something can be posted.
+    /// Checks that a request can be posted.
     pub(super) fn check_space(&self) -> Result {
         match (self.broken, self.send_space()) {
             (true, _) => Err(EIO),
@@ -380,8 +378,8 @@ impl PairEnd {
         }
     }
 
-    /// Puts a message into the next buffer. `fill` puts the payload there, as many bytes as it says.
-    /// The caller has made sure that there is a buffer.
+    /// Delivers a message into the next buffer, which the caller has checked. `fill` writes
+    /// `payload` bytes.
     pub(super) fn deliver(
         &mut self,
         head: &[u8],
@@ -409,7 +407,7 @@ impl PairEnd {
         })
     }
 
-    /// A message was delivered, or was not.
+    /// Records the result of a delivery.
     fn is_carried_out(&mut self, sent: Result) -> bool {
         if sent.is_err() {
             self.broke();
@@ -417,14 +415,14 @@ impl PairEnd {
         sent.is_ok()
     }
 
-    /// The peer does not allow what was posted.
+    /// Fails the end: the peer does not allow the request.
     pub(super) fn broke(&mut self) {
         self.broken = true;
         let status = Status::Remote;
         self.notify_done(SendCompletion::Failed { status });
     }
 
-    /// Carries out what waits here, as far as that is possible now and needs no copy job.
+    /// Carries out waiting requests as far as possible now, except transfers.
     pub(super) fn carry_on(&mut self, other: &mut OptionalEnd) {
         while !self.broken {
             match self.waiting.front() {
@@ -460,7 +458,7 @@ impl PairEnd {
 }
 
 impl Drop for PairEnd {
-    /// Process context.
+    /// Context: process.
     fn drop(&mut self) {
         if let Some(copying) = self.copying.take() {
             copying.wait_for_copies();

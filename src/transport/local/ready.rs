@@ -1,45 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Whose an end of a local connection is, and what it is told.
+//! Notification of the owners of local ends.
 
 use kernel::sync::Arc;
 
-/// Whose end it is.
+/// Owner of an end.
 pub(super) trait Ready: Send + Sync {
-    /// Messages have come. Called without the lock of the pair.
+    /// Reports received messages. Called without the lock of the pair.
     fn received(&self);
 
-    /// The same, with the lock of the sender's connection. Whether the sender is to [attend](Ready::drain) to it
-    /// once it has let go of that.
+    /// Reports received messages, under the lock of the sender's connection. Returns true if the
+    /// sender has to call [`drain`](Ready::drain) after releasing it.
     fn received_by_task(&self) -> bool;
 
-    /// Takes what has come. Process context, without locks.
+    /// Receives pending messages in the sender's task. Context: process, no locks.
     fn drain(&self);
 
-    /// The other end's owner has taken all messages, for which this one waits with others. Process context, without
-    /// locks.
+    /// The other end has received all messages, and this one has more to send. Context: process,
+    /// no locks.
     fn taken(&self);
 
-    /// Something was carried out, or lent memory was let go of. Called without the lock of the pair.
+    /// Reports a send completion, or the release of blocks. Called without the lock of the pair.
     fn sent(&self);
 
-    /// Whether somebody watches for messages, so that they are to be told of whatever was asked for. Called
-    /// with the lock of the pair.
+    /// Returns true if a program polls, so that every message is reported, whatever was armed.
+    /// Called with the lock of the pair.
     fn is_watched(&self) -> bool;
 
-    /// There is something to carry out that is done sooner if whoever waits lends a hand. Called
-    /// without the lock of the pair.
+    /// Wakes a waiting task to help with a copy. Called without the lock of the pair.
     fn help(&self);
 }
 
-/// What an owner is to be told.
+/// Notification of an owner.
 pub(super) enum News {
     Received(Arc<dyn Ready>),
     Sent(Arc<dyn Ready>),
 }
 
 impl News {
-    /// Tells it, without the lock of the pair.
+    /// Sends it, without the lock of the pair.
     pub(super) fn notify(self) {
         match self {
             News::Received(owner) => owner.received(),
@@ -48,15 +47,17 @@ impl News {
     }
 }
 
-/// An owner that somebody at the other end is to attend to; it is told as usual if this is dropped.
+/// Owner whose messages the other end's task handles. The drop notifies the owner as usual
+/// instead.
 pub(crate) struct OrphanedPeer {
     owner: Option<Arc<dyn Ready>>,
-    /// It has sent what was taken; else no program has it any more, and something was sent to it.
+    /// True if the owner waits for its messages to be received; false if no program has it any
+    /// more and it has messages to receive.
     is_sender: bool,
 }
 
 impl OrphanedPeer {
-    /// An owner that no program has any more, to whom something was sent.
+    /// Owner without a program, with messages to receive.
     pub(super) fn orphan(owner: Arc<dyn Ready>) -> Self {
         OrphanedPeer {
             owner: Some(owner),
@@ -64,7 +65,7 @@ impl OrphanedPeer {
         }
     }
 
-    /// An owner that waits until what it has sent is taken, which it is.
+    /// Owner that waited for its messages to be received, which they are.
     pub(super) fn sender(owner: Arc<dyn Ready>) -> Self {
         OrphanedPeer {
             owner: Some(owner),
@@ -72,7 +73,7 @@ impl OrphanedPeer {
         }
     }
 
-    /// Does so. Process context, without locks.
+    /// Handles the owner's messages. Context: process, no locks.
     pub(crate) fn drain(mut self) {
         match self.owner.take() {
             Some(owner) if self.is_sender => owner.taken(),
@@ -90,7 +91,7 @@ impl Drop for OrphanedPeer {
     }
 }
 
-/// Tells whom there is to tell, without the lock.
+/// Sends notifications. Called without the lock of the pair.
 pub(super) fn call<const N: usize>(tell: [Option<News>; N]) {
     tell.into_iter().flatten().for_each(News::notify);
 }

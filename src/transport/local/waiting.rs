@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What was posted at an end of a local connection and waits: for a buffer at the other end, for
-//! somebody to copy it, or for the end of what is copied.
+//! Requests posted at a local end that wait for a buffer of the other end, or for a copy.
 
 use crate::sys::pages::Block;
 use crate::sys::rdma::buffer::Sge;
@@ -9,17 +8,16 @@ use crate::transport::{BlockId, BlockSpan, Head, SendWr, Transfer};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Most pieces of payload in one message.
+/// Maximum number of payload segments in a message.
 pub(super) const SGES: usize = 2;
 
-/// A piece of payload that waits in its sender's memory.
+/// Payload segment in the sender's buffer.
 pub(super) struct PayloadSge {
     pub(super) block: Arc<Block>,
     pub(super) offset: u32,
     pub(super) len: u32,
 }
 
-/// A message that waits.
 pub(super) struct WaitingMessage {
     pub(super) head: Head,
     pub(super) pieces: [Option<PayloadSge>; SGES],
@@ -29,7 +27,7 @@ pub(super) struct WaitingMessage {
 }
 
 impl WaitingMessage {
-    /// Refers to the payload where it is.
+    /// Creates the message; the payload stays in the sender's buffers.
     pub(super) fn new(s: &SendWr<'_>) -> Result<Self> {
         let mut pieces = [const { None }; SGES];
         for (piece, sge) in pieces.iter_mut().zip(s.payload) {
@@ -48,13 +46,12 @@ impl WaitingMessage {
         })
     }
 
-    /// Bytes of payload.
     pub(super) fn payload(&self) -> usize {
         self.pieces.iter().flatten().map(|p| p.len as usize).sum()
     }
 }
 
-/// A message with payload from lent memory that waits.
+/// Waiting message with payload from a block.
 pub(super) struct LentMessage {
     pub(super) head: Head,
     pub(super) payload: BlockSpan,
@@ -62,7 +59,7 @@ pub(super) struct LentMessage {
     pub(super) cookie: u64,
 }
 
-/// What was posted and waits.
+/// Waiting request.
 pub(super) enum Waiting {
     Message(WaitingMessage),
     Lent(LentMessage),
@@ -76,7 +73,7 @@ pub(super) enum Waiting {
 }
 
 impl Waiting {
-    /// Bytes of payload that a message brings.
+    /// Returns the payload bytes of a message.
     pub(super) fn payload(&self) -> usize {
         match self {
             Waiting::Message(m) => m.payload(),
@@ -86,18 +83,16 @@ impl Waiting {
     }
 }
 
-/// A READ or WRITE that waits, of which the first bytes are copied or being copied.
+/// READ or WRITE; its first bytes may be copied already.
 pub(super) struct PartialTransfer {
     pub(super) loan: BlockId,
     pub(super) transfer: Transfer,
-    /// Bytes that somebody has begun with.
+    /// Bytes of begun segments, copied or not.
     pub(super) begun: u32,
-    /// Bytes that are copied.
     pub(super) copied: u32,
 }
 
 impl PartialTransfer {
-    /// Nothing of it is copied.
     pub(super) fn new(loan: BlockId, transfer: &Transfer) -> Self {
         PartialTransfer {
             loan,
@@ -107,13 +102,13 @@ impl PartialTransfer {
         }
     }
 
-    /// Bytes that nobody has begun with.
+    /// Returns the bytes that have not begun.
     pub(super) fn left(&self) -> u32 {
         self.transfer.len.saturating_sub(self.begun)
     }
 }
 
-/// Copies payload to where it goes.
+/// Copies the payload to `to`.
 pub(super) fn copy_sges(sges: &[Sge<'_>], mut to: &mut [u8]) -> Result {
     for sge in sges {
         let bytes = sge.bytes()?;
