@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! A listener's queue: connections that wait for accept(2), and places for those that are being made.
+//! Queue of a listener: connections ready for accept(2), and slots for connections being created.
 
 use super::{SdpSock, Socket};
 use crate::sys::net::unaccepted::Unaccepted;

@@ -134,7 +134,7 @@ impl Connection {
         wakeups.add_if(sk.state() != before, Wakeup::State);
     }
 
-    /// Drops what was not sent, and the queue pair. What was received stays.
+    /// Drops unsent data and the queue pair. Received data stays.
     fn cut(&mut self, sk: &SdpSock) {
         self.rx_buffers.clear();
         self.tx.clear();

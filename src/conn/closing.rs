@@ -179,7 +179,7 @@ impl Closing {
             (Event::Failed, _) => (State::Close, self.abort(CloseAction::Fail)),
 
             (Event::Flushed, _) if self.teardown => (state, CloseAction::Nothing),
-            // if nobody else tells the reason, the link finds out
+            // the link reports the reason, if nothing else has
             (Event::Flushed, _) => (state, self.abort(CloseAction::FailLink)),
 
             (Event::LinkDown { .. }, State::Close) => (state, CloseAction::Nothing),
@@ -208,7 +208,7 @@ impl Closing {
         }
     }
 
-    /// Of a closed socket only the peer's end is missing.
+    /// Waits for the peer's end, the only missing step of a closed socket.
     fn await_fin(&mut self, linger2: i32) -> (State, CloseAction) {
         match u32::try_from(linger2) {
             Ok(seconds) => (State::FinWait2, CloseAction::AwaitFin(seconds)),

@@ -86,8 +86,8 @@ impl Events {
         if self.unfinished.load(Relaxed) != 0 || !has_pollers() {
             return Notify::Worker;
         }
-        // From here on a poller may take the note without a wakeup of the others. So the caller wakes
-        // them, whatever has changed since.
+        // From here on a poller may take the note without waking the others. So the caller wakes
+        // them, even if the state has changed since.
         match note.cmpxchg(NOTED, FOR_POLLERS, Full) {
             Ok(_) => Notify::Poller,
             Err(_) => Notify::Taker,

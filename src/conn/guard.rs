@@ -34,8 +34,7 @@ pub(crate) struct Deliver<'a> {
 }
 
 impl SdpSock {
-    /// Takes the lock of the connection: a spinlock, under which nothing sleeps and no user memory is
-    /// touched.
+    /// Takes the connection's spinlock. Under it, do not sleep or access user memory.
     pub(crate) fn connection(&self) -> Guard<'_> {
         self.guard(self.data().connection.lock())
     }

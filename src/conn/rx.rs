@@ -55,8 +55,8 @@ impl Connection {
         }
     }
 
-    /// Gives the protocol a message that begins with `bytes`. Nothing comes of one that breaks its rules but
-    /// the end of the connection.
+    /// Passes a message that begins with `bytes` to the protocol. A protocol violation ends the
+    /// connection.
     fn understood(
         &mut self,
         sk: &SdpSock,
@@ -97,7 +97,7 @@ impl Connection {
         wakeups.add(Wakeup::Urgent);
     }
 
-    /// Queues the payload of a message, of which the first `header_aside` bytes do not lie in the buffer.
+    /// Queues the payload of a message. Its first `header_aside` bytes are not in the buffer.
     ///
     /// # Errors
     ///

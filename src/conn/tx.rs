@@ -115,8 +115,8 @@ impl Connection {
         self.rx.is_empty() && sk.data().readers.load(Relaxed) > 0
     }
 
-    /// The message that is to be posted now, and what may go of the stream; or why there is none, if any is
-    /// held back.
+    /// Returns the message to post now and the stream bytes that may follow, or the reason why
+    /// they are held back.
     #[inline]
     fn next_message(
         &mut self,
@@ -250,8 +250,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Notes what the next message is held back for, if it is, and sets the timer that ends that. `posted`:
-    /// others have gone.
+    /// Records the reason that holds back the next message, and sets the timer that ends it.
+    /// `posted`: other messages were sent.
     fn note_held(&mut self, sk: &SdpSock, held: Option<Stall>, posted: bool) {
         if held != Some(Stall::Credits) {
             self.timers.clear(Timer::Kick);

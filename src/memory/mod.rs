@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Memory of programs that bytes travel from and to without a copy ([`pinned`], as far as [`budget`]
-//! allows), and cannot be written to meanwhile ([`protect`]); who is told when it is free again ([`notify`]).
-//! How much the buffers of all sockets may take: [`pressure`]. What queues in one allocation: [`ring`].
+//! Zero-copy memory of programs: pinning ([`pinned`]), limits ([`budget`]), write protection
+//! ([`protect`]), and notification once it is free again ([`notify`]). [`pressure`] limits the
+//! buffers of all sockets. [`ring`] is a queue in one allocation.
 
 #![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 

@@ -11,13 +11,13 @@
 //! its caller owns it, nobody accesses the memory but the program.
 //!
 //! **Cache.** With the parameter `pin_cache`, [`Pinned::release`] leaves the memory pinned and
-//! mapped, without access by others. The next transfer of exactly that memory by the same process uses it,
-//! with a new key. Meanwhile [`crate::sys::watch`] holds the piece, and releases it when the mapping
-//! changes, when memory is short, or for another piece. It is charged to its user; a request beyond
-//! the budget releases it.
+//! mapped, without access by others. The next transfer of exactly that memory by the same process
+//! reuses it, with a new key. Meanwhile [`crate::sys::watch`] releases it when the mapping
+//! changes, when memory is short, or for another block. The memory stays charged to its user; a
+//! request beyond the budget releases it.
 //!
-//! **Notification.** A piece may have a [`Notify`], which is dropped when the piece is released, for
-//! whatever reason.
+//! **Notification.** A block may have a [`Notify`], which is dropped whenever the block is
+//! released.
 //!
 //! **Release.** Unpinning sleeps. [`Pinned::release`] does it at once, in process context. The drop
 //! of a `Pinned` leaves it to the module's workqueue, so it may happen in any context.

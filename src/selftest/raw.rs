@@ -6,23 +6,24 @@
 //! each message as it arrives, and posts any bytes as messages. It lends its memory to the other
 //! end, and READs or WRITEs at will there.
 //!
-//! | command | what it does |
-//! |---|---|
-//! | `private FD ADDRESS LENGTH` | these bytes are the private data of the socket's request, or of a listener's replies, instead of its Hello or HelloAck |
-//! | `take FD OUT` | takes the endpoint; OUT gets MSeq of the last message sent and of the last received |
-//! | `send FD ADDRESS LENGTH` | posts a message; `EAGAIN`: when the others have gone |
-//! | `next FD OUT ROOM` | OUT gets length and bytes of the next message that came; `EAGAIN`: there is none |
-//! | `state FD OUT` | OUT gets the numbers of [`state`] |
-//! | `starve FD 0/1` | whether receive buffers are posted again |
-//! | `advertise FD ADDRESS LENGTH read/write OUT` | lends memory; OUT gets address, key and a handle; `EFAULT`, `ENOBUFS` over budget, `EPERM` by RLIMIT_MEMLOCK, `ENOSPC` |
-//! | `withdraw FD HANDLE` | ends the access to it |
-//! | `pin FD ADDRESS LENGTH from/into OUT` | memory for transfers; OUT gets a handle; the same errors |
-//! | `read/write FD HANDLE OFFSET LENGTH ADDRESS RKEY OUT` | a transfer, or its beginning; OUT gets how many bytes of it; `EAGAIN`: when others are complete |
-//! | `back FD HANDLE` | lets go of memory; `EBUSY`: when it is not accessed any more |
-//! | `drop FD` | the queue pair is destroyed, and nobody is told |
-//! | `fail FD` | the same, and the peer is told (DREQ) |
-//! | `leave FD` | the peer is told (DREQ), and the queue pair stays for a while |
-//! | `tidy` | forgets the ends whose sockets are closed, as every command does |
+//! * `private FD ADDRESS LENGTH`: sets the private data of the socket's request, or of a listener's
+//!   replies, instead of Hello or HelloAck.
+//! * `take FD OUT`: takes the endpoint. OUT: MSeq of the last sent and last received message.
+//! * `send FD ADDRESS LENGTH`: posts a message. `EAGAIN`: retry after a completion.
+//! * `next FD OUT ROOM`: returns length and bytes of the next received message. `EAGAIN`: none.
+//! * `state FD OUT`: returns the numbers of [`state`].
+//! * `starve FD 0/1`: stops or continues posting receive buffers.
+//! * `advertise FD ADDRESS LENGTH read/write OUT`: pins memory and grants access. OUT: address, key
+//!   and handle. `EFAULT`, `ENOSPC`. `ENOBUFS`: over budget. `EPERM`: RLIMIT_MEMLOCK.
+//! * `withdraw FD HANDLE`: ends the access.
+//! * `pin FD ADDRESS LENGTH from/into OUT`: pins memory for transfers. OUT: handle. Same errors.
+//! * `read/write FD HANDLE OFFSET LENGTH ADDRESS RKEY OUT`: posts a transfer or its beginning. OUT:
+//!   bytes posted. `EAGAIN`: retry after a completion.
+//! * `back FD HANDLE`: releases memory. `EBUSY`: still accessed.
+//! * `drop FD`: destroys the queue pair without notifying the peer.
+//! * `fail FD`: destroys the queue pair and sends DREQ.
+//! * `leave FD`: sends DREQ; the queue pair stays for a while.
+//! * `tidy`: forgets the ends of closed sockets, as every command does.
 //!
 //! OUT and ADDRESS are addresses in the program's memory. Results are numbers of 64 bits.
 

@@ -30,8 +30,8 @@ use kernel::prelude::*;
 /// Time to find the peer's hardware address, and again for the route, in milliseconds.
 const RESOLVE_TIME: u32 = 2000;
 
-/// Default of the sysctl `tcp_syn_retries`. They take TCP 127 s, and the connection manager repeats a
-/// request for less.
+/// Default of the sysctl `tcp_syn_retries`. TCP needs 127 s for that many; the connection manager
+/// repeats a request for less time.
 const TCP_SYN_RETRIES: u32 = 6;
 
 fn connecting(s: State) -> bool {
@@ -170,7 +170,7 @@ fn way(sk: &SdpSock, source: Option<&Address>, to: &Address) -> Result<Way> {
     })
 }
 
-/// Asks for address and route.
+/// Resolves address and route.
 fn resolve(sk: &SdpSock, source: Option<&Address>, way: Way) -> Result {
     {
         let mut c = sk.connection();
@@ -333,15 +333,14 @@ pub(super) fn refused(sk: &SdpSock, link: LinkId, error: Error) {
     fail(sk, |c| c.cm.is_of(link), unreachable_error(error));
 }
 
-/// Sends another request. The peer had a connection from before a crash of this host, by a queue
-/// pair of the same number as the one that this attempt has; TCP repeats its SYN then. Or (`mtu`) its
-/// port cannot do the path MTU.
+/// Sends another request, as TCP repeats its SYN. Reason: the peer still has a connection from
+/// before a crash of this host, with the same QP number. With `mtu`, the reason is that its port
+/// cannot do the path MTU.
 ///
 /// # Errors
 ///
-/// `ECONNREFUSED` if that has happened too often, for a socket whose namespace may be ending, or that
-/// is not at this attempt any more; as a search for the peer. The link is still the socket's then, if
-/// it was.
+/// `ECONNREFUSED`: repeated too often, the namespace may be ending, or the socket has left this
+/// attempt. Other errors are those of the resolver. On error the socket keeps its link.
 fn retry_with(sk: &SdpSock, link: LinkId, mtu: bool) -> Result {
     let is_current =
         |c: &Connection| c.cm.is_of(link) && sk.state() == State::SynSent && !c.has_fallen_back();

@@ -117,7 +117,7 @@ fn set_sdp(sk: &SdpSock, name: u32, v: i32) -> Result {
     Ok(())
 }
 
-/// Bytes that were held back may go now. As on TCP, `TCP_NODELAY` sends what is there in spite of a cork.
+/// Sends bytes that were held back. As on TCP, `TCP_NODELAY` sends in spite of a cork.
 fn uncork(sk: &SdpSock, nodelay: bool) {
     let mut c = sk.connection();
     c.set_more(false);

@@ -219,7 +219,7 @@ impl Call<'_> {
             if size == 0 {
                 return false;
             }
-            // completions may have come that nobody was told of
+            // poll for completions that caused no event
             c.progress();
             c.sink_size(room)
         };

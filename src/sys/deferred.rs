@@ -56,8 +56,8 @@ impl<T: Send + 'static> DropInWorker<T> {
     /// Drops the value at once. Context: process.
     pub(crate) fn destroy(self) {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: By the invariants it is there. `this` is not used any more and its `drop` not run, so
-        // nobody takes it again.
+        // SAFETY: By the invariants the value exists. `this` is not used again and its `drop` not
+        // run, so the value is taken once.
         drop(unsafe { ManuallyDrop::take(&mut this.0) });
     }
 }

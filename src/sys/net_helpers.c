@@ -271,7 +271,9 @@ void sdp_h_memory_end(struct sdp_h_memory *m)
 		set_active_memcg(m->charged);
 }
 
-/* Does another task wait for this processor? need_resched() comes late under lazy preemption. One that sleeps may count for a while. */
+/* Returns true if another task waits for this processor. need_resched() is late under lazy
+ * preemption. A task that sleeps may count for a while.
+ */
 bool sdp_h_is_crowded(void)
 {
 	return need_resched() || !single_task_running();

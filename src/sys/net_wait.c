@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Who sleeps at a socket or polls it, and how they are woken.
+ * Sleeping on a socket and polling it, and wakeups of both.
  */
 #include <linux/fs.h>
 #include <linux/net.h>
@@ -30,7 +30,7 @@ long sdp_h_sleep(struct sdp_h_sock *s, int seen, long timeo, unsigned int state,
 			     state, in_turn, timeo, __ret = schedule_timeout(__ret));
 }
 
-/* Whether somebody polls, wants SIGIO, or has put a callback in place of the default one. */
+/* Returns true if a task polls, requests SIGIO, or has replaced a default callback. */
 bool sdp_h_is_watched(struct sock *sk)
 {
 	struct sdp_h_sock *s = (struct sdp_h_sock *)sk;
@@ -43,8 +43,9 @@ bool sdp_h_is_watched(struct sock *sk)
 }
 
 /*
- * Whether signals of the socket go to somebody (F_SETOWN). Socket and file are freed by RCU, and no more of the file is looked at
- * than whether it has a pointer. For a socket that is being closed the answer may be wrong, and nobody polls it.
+ * Returns true if signals of the socket have an owner (F_SETOWN). RCU frees socket and file, and
+ * only a pointer of the file is compared. The result may be wrong while the socket is being
+ * closed, when nothing polls it.
  */
 static bool has_owner(const struct sock *sk)
 {

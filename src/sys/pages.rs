@@ -20,7 +20,8 @@ pub(crate) const MIN_BLOCK: usize = 512;
 
 /// Returns the bytes of all blocks, without up to 64 KiB for each processor.
 pub(crate) fn about_in_use() -> usize {
-    // SAFETY: The counter lives as long as the module, and may change at any time, hence the volatile read.
+    // SAFETY: The counter lives as long as the module. It may change at any time, hence the
+    // volatile read.
     let bytes = unsafe { (&raw const c::sdp_h_block_bytes.counter).read_volatile() };
     usize::try_from(bytes).unwrap_or(0)
 }

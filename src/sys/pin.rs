@@ -99,7 +99,7 @@ impl Pages {
             return Err(EINVAL);
         }
         self.reserve(n)?;
-        // SAFETY: There is room for `n`, and as many of `other` are pinned, and stay so for the call.
+        // SAFETY: There is space for `n`, and as many of `other` are pinned during the call.
         let ret = unsafe {
             c::sdp_h_make_pages(
                 self.pages.as_mut_ptr(),
@@ -161,7 +161,8 @@ impl Pages {
         if end > self.len() {
             return Err(EINVAL);
         }
-        // SAFETY: By the invariants they are pinned and hold as many bytes, counted from their offset.
+        // SAFETY: By the invariants they are pinned and hold as many bytes, counted from their
+        // offset.
         unsafe {
             c::sdp_h_copy_from_pages(
                 to.as_mut_ptr().cast(),
@@ -188,8 +189,8 @@ impl Pages {
     ///
     /// # Errors
     ///
-    /// `ESTALE`: they are mapped elsewhere. `EBUSY`: somebody else has pinned them, and may write to
-    /// them. `EAGAIN`: not known, some memory of the process is being pinned or unpinned.
+    /// `ESTALE`: mapped elsewhere. `EBUSY`: pinned by another user, which may write. `EAGAIN`:
+    /// unknown, memory of the process is being pinned or unpinned.
     pub(crate) fn are_ours(&self) -> Result {
         let sent = self.sent.as_ref().ok_or(EBUSY)?;
         // SAFETY: By the invariants it lists these pages, or nothing.
@@ -221,8 +222,7 @@ impl Pages {
     ///
     /// # Safety
     ///
-    /// `iter` is a valid iterator that nobody changes meanwhile; `written` tells whether it is a
-    /// destination.
+    /// `iter` is valid and does not change during the call; `written` is true for a destination.
     pub(in crate::sys) unsafe fn pin(
         &mut self,
         iter: *const c::iov_iter,
@@ -289,7 +289,8 @@ impl Pages {
         }
         let room = u32::try_from(self.pages.capacity() - before).unwrap_or(u32::MAX);
         let (mut offset, mut taken) = (0, 0);
-        // SAFETY: The iterator is valid, and behind those that there are there is room for that many pages.
+        // SAFETY: The iterator is valid, and there is space for that many pages behind the present
+        // ones.
         let got = unsafe {
             let pages = self.pages.as_mut_ptr().add(before);
             let none = null_mut();
@@ -301,9 +302,9 @@ impl Pages {
         else {
             return 0;
         };
-        // INVARIANT: The function has taken that many references, and the pages hold as many bytes more: the first
-        // begins where the last one ends, or is the first of all.
-        // SAFETY: It has written as many elements, which is not more than there is room for.
+        // INVARIANT: The function has taken that many references, and the pages hold as many more
+        // bytes. The first page begins where the last one ends, or is the first of all. SAFETY: It
+        // has written as many elements, for which there is space.
         unsafe { self.pages.inc_len(taken as usize) };
         if before == 0 {
             self.offset = offset;
@@ -318,7 +319,8 @@ impl Pages {
     pub(crate) fn unpin(&mut self) {
         let n = self.pages.len() as u32;
         if n != 0 {
-            // SAFETY: By the invariants each was made, or is referred to or pinned once; they are forgotten below.
+            // SAFETY: By the invariants each was allocated, referenced or pinned once; the list is
+            // emptied below.
             unsafe {
                 let pages = self.pages.as_mut_ptr();
                 let sent = self.sent.as_deref_mut().filter(|s| s.ranges != 0);

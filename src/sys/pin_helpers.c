@@ -10,7 +10,7 @@
 
 #include "pin_helpers.h"
 
-/* --- Pinning --------------------------------------------------------------------------------------- */
+/* --- Pinning ------------------------------------------------------------------------------- */
 
 /*
  * Returns the address at the iterator, and the number of the next `most` bytes that are contiguous
@@ -74,7 +74,9 @@ static size_t next_of_run(struct iov_iter *i, size_t got, size_t most, unsigned 
 	return len;
 }
 
-/* Finds the next run. Returns its address if it is one segment, else the offset in the first page. */
+/* Finds the next contiguous range. Returns its address if it is in one segment, else the offset in
+ * its first page.
+ */
 static unsigned long first_run(const struct iov_iter *i, size_t most, size_t *len)
 {
 	struct iov_iter at;
@@ -343,7 +345,7 @@ void sdp_h_copy_from_pages(void *to, struct page **from, size_t offset, size_t l
 	}
 }
 
-/* --- Lists for DMA ---------------------------------------------------------------------------------- */
+/* --- Lists for DMA ------------------------------------------------------------------------- */
 
 /* Returns the longest piece of memory that the device takes as one. */
 unsigned int sdp_h_sg_longest(struct ib_device *dev)
@@ -434,7 +436,7 @@ size_t sdp_h_sg_sges(const struct scatterlist *sg, unsigned int n, size_t offset
 	return done;
 }
 
-/* --- Memory regions ---------------------------------------------------------------------------------- */
+/* --- Memory regions ------------------------------------------------------------------------ */
 
 /* Returns the maximum number of pages in a fast registration, 0 if the device has none, or none
  * for this page size.

@@ -77,8 +77,8 @@ pub(crate) trait Handler: Send + Sync + Sized + 'static {
 ///
 /// # Invariants
 ///
-/// `raw` was initialised by `sdp_h_protect_init` and is closed by the drop of its one [`Open`], after which nothing
-/// of the C side refers to it.
+/// `raw` was initialised by `sdp_h_protect_init`. The drop of its only [`Open`] closes it; the C
+/// side has no reference after that.
 #[pin_data]
 #[repr(C)]
 pub(crate) struct Protector<H: Handler> {
@@ -96,7 +96,8 @@ unsafe impl<H: Handler> Send for Protector<H> {}
 unsafe impl<H: Handler> Sync for Protector<H> {}
 
 extern "C" fn run<H: Handler>(raw: *mut c::sdp_h_protect, alive: bool) {
-    // SAFETY: It is the first field of a `Protector<H>`, which is not freed before it is closed, which waits for this.
+    // SAFETY: It is the first field of a `Protector<H>`, which is freed only after the close. The
+    // close waits for this call.
     let this = unsafe { &*raw.cast::<Protector<H>>() };
     // SAFETY: Completed by this work item before.
     let there = alive && unsafe { (*raw).error } == 0;

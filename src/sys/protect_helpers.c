@@ -35,7 +35,7 @@ void sdp_h_protect_stop(void)
 	destroy_workqueue(protect_wq);
 }
 
-/* --- The file ---------------------------------------------------------------------------------------- */
+/* --- The file ------------------------------------------------------------------------------ */
 
 /*
  * Does an ioctl with its arguments in a slot. The pinned page is mapped, unless the program has
@@ -298,7 +298,7 @@ void sdp_h_protect_rest(struct sdp_h_protect *p, unsigned int ms)
 	(ms ? queue_delayed_work : mod_delayed_work)(protect_wq, &p->idle, msecs_to_jiffies(ms));
 }
 
-/* --- Ranges of memory -------------------------------------------------------------------------------- */
+/* --- Ranges of memory ---------------------------------------------------------------------- */
 
 /* Returns true if a mapping is registered with this file. */
 static bool is_own(const struct sdp_h_protect *p, const struct vm_area_struct *vma)
@@ -453,9 +453,10 @@ static bool next_own(struct sdp_h_protect *p, unsigned long start, unsigned long
 }
 
 /*
- * Removes write protection from those mappings of the range that are registered with this userfaultfd, and wakes faulting threads;
- * called by `run`. Another userfaultfd keeps its own. Threads that wait elsewhere in the range fault again. -EAGAIN: a mapping change
- * is in progress, and there may be an event to read.
+ * Removes write protection from those mappings of the range that are registered with this
+ * userfaultfd, and wakes faulting threads; called by `run`. Another userfaultfd keeps its
+ * protection. Threads that wait elsewhere in the range fault again. -EAGAIN: a mapping change is
+ * in progress, and there may be an event to read.
  */
 int sdp_h_protect_clear(struct sdp_h_protect *p, unsigned long start, unsigned long end)
 {

@@ -10,7 +10,7 @@
 #include "pin_helpers.h"
 #include "protect_helpers.h"
 
-/* --- Pins for sending -------------------------------------------------------------------------------- */
+/* --- Pins for sending ---------------------------------------------------------------------- */
 
 /*
  * Memory that this module has pinned for sending. Such a pin writes nothing. Only memory of one
@@ -46,8 +46,8 @@ void sdp_h_sent_list(struct sdp_h_sent *sent, bool moving)
 }
 
 /*
- * Returns how many pins of listed memory a folio has that is mapped from `start` on. Memory that was
- * mapped there before had other pages. Pins of a folio in several pieces are not all found.
+ * Returns the number of pins by listed memory of a folio mapped at `start`. Memory mapped there
+ * before had other pages. Not all pins of a folio mapped in several places are found.
  */
 static unsigned long listed(const struct mm_struct *mm, unsigned long start, struct folio *folio)
 {
@@ -128,9 +128,9 @@ static bool mapped(const struct sdp_h_sent *sent)
 }
 
 /*
- * Checks memory that is listed, after it was protected. -ESTALE: the process has mapped it anew since.
- * -EBUSY: its pages have pins that are not listed. -EAGAIN: not known, since memory of the process is
- * moving. Waits for that up to a millisecond. May sleep.
+ * Checks listed memory after it was protected. -ESTALE: the process has remapped it. -EBUSY: its
+ * pages have other pins. -EAGAIN: unknown, because memory of the process moves; waits up to a
+ * millisecond for that. May sleep.
  */
 int sdp_h_sent_pins(const struct sdp_h_sent *sent)
 {

@@ -21,7 +21,7 @@
 #include "rdma_faults.h"
 #include "rdma_helpers.h"
 
-/* --- Memory ------------------------------------------------------------------------------------ */
+/* --- Memory -------------------------------------------------------------------------------- */
 
 /* Batch of a processor's counter. */
 #define BLOCKS_AT_ONCE (64 << 10)
@@ -29,7 +29,7 @@
 atomic_long_t sdp_h_block_bytes;
 static DEFINE_PER_CPU(int, block_bytes_here);
 
-/* Counts like TCP's memory accounting: a processor writes to the shared counter only now and then. */
+/* Counts like TCP's memory accounting: a processor seldom writes to the shared counter. */
 static void count_block(int bytes)
 {
 	int here = this_cpu_add_return(block_bytes_here, bytes);
@@ -81,7 +81,7 @@ void sdp_h_block_free(void *block, size_t size)
 		__free_pages(virt_to_page(block), get_order(size));
 }
 
-/* --- The module and its workqueue --------------------------------------------------------------- */
+/* --- The module and its workqueue ---------------------------------------------------------- */
 
 struct workqueue_struct *sdp_h_rdma_workqueue(void)
 {
@@ -99,7 +99,7 @@ void sdp_h_module_put(void)
 	module_put(THIS_MODULE);
 }
 
-/* --- Network namespaces -------------------------------------------------------------------------- */
+/* --- Network namespaces -------------------------------------------------------------------- */
 
 /*
  * Returns the network device that a connection request arrived at, held; NULL if there is none. As
@@ -143,7 +143,7 @@ int sdp_h_cm_request_net(const struct ib_cm_event *event, struct sockaddr_storag
 	if (!ndev)
 		return -ENODEV;
 	/*
-	 * An interface changes its namespace only while it is down and after a grace period, so both
+	 * An interface changes its namespace only while down and after a grace period, so both
 	 * are consistent here. A namespace being removed is not revived.
 	 */
 	rcu_read_lock();
@@ -261,7 +261,7 @@ bool sdp_h_reverse_route(struct net *net, int ifindex, const struct sockaddr_sto
 	return ret;
 }
 
-/* --- Devices and DMA ------------------------------------------------------------------------------ */
+/* --- Devices and DMA ----------------------------------------------------------------------- */
 
 void sdp_h_ib_warn_qp(const struct ib_device *dev, u32 number)
 {
@@ -290,7 +290,7 @@ void sdp_h_ib_unmap(struct ib_device *dev, u64 addr, size_t size, enum dma_data_
 		dma_unmap_single_attrs(dev->dma_device, addr, size, dir, DMA_ATTR_SKIP_CPU_SYNC);
 }
 
-/* --- Queues --------------------------------------------------------------------------------------- */
+/* --- Queues -------------------------------------------------------------------------------- */
 
 int sdp_h_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr)
 {
@@ -314,7 +314,7 @@ int sdp_h_ib_poll(struct ib_cq *cq, int n, struct ib_wc *wc)
 	return sdp_h_faulty_poll(cq, n, wc);
 }
 
-/* --- Addresses ------------------------------------------------------------------------------------ */
+/* --- Addresses ----------------------------------------------------------------------------- */
 
 static int no_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 {

@@ -19,8 +19,7 @@ macro_rules! late_mutex {
                 use super::*;
 
                 kernel::sync::global_lock! {
-                    // SAFETY: Nobody sees it but `lock` around here, and that only after `start` has
-                    // initialised it.
+                    // SAFETY: Only `lock` uses it, and only after `start` has initialised it.
                     pub(crate) unsafe(uninit) static $lock: Mutex<$guarded> = $value;
                 }
             }

@@ -101,8 +101,9 @@ void sdp_h_ipproto_unregister(void)
 }
 
 /*
- * Wakes pollers of the descriptor for events of the TCP socket, with the same key. So a poller waits
- * in one queue only, as IOCB_CMD_POLL requires, and stays there when TCP takes the file over.
+ * Wakes pollers of the descriptor for events of the TCP socket, with the same key. So a poller
+ * waits in one queue only, as IOCB_CMD_POLL requires, and stays there when TCP takes over the
+ * file.
  */
 static int forward_wakeup(wait_queue_entry_t *entry, unsigned int mode, int flags, void *key)
 {
@@ -245,7 +246,7 @@ void sdp_h_tcp_name(const struct socket *tcp, struct sdp_h_addr *a)
 		a->port = 0;
 }
 
-/* Copies the results of bind(2) besides address and port; both socket locks are not held together. */
+/* Copies the results of bind(2) except address and port, with one socket lock at a time. */
 void sdp_h_tcp_share_name(struct sock *sk, const struct socket *tcp)
 {
 	const u8 bound = SOCK_BINDADDR_LOCK | SOCK_BINDPORT_LOCK;
@@ -290,7 +291,9 @@ void sdp_h_tcp_give_port(struct sock *sk)
 	inet_sk(sk)->inet_sport = 0;
 }
 
-/* The connection that it was taken for is no more: gives it back, but one that bind(2) has chosen. */
+/* Gives the port back, unless bind(2) has chosen it: the connection that it was taken for is
+ * destroyed.
+ */
 void sdp_h_tcp_leave_port(struct socket *tcp)
 {
 	struct sock *sk = tcp->sk;
@@ -437,8 +440,8 @@ long sdp_h_tcp_sleep(struct sdp_h_sock *s, int seen, long timeo)
 	wait_queue_entry_t own, theirs;
 
 	/*
-	 * Each connection wakes one of those who wait. Who has been woken by one of the queues and is
-	 * still in the other does not count as woken there, so that somebody else is.
+	 * Each connection wakes one waiting task. A task woken by one queue but still in the other
+	 * must not count as woken there. So the other queue wakes another task.
 	 */
 	init_waitqueue_entry(&own, current);
 	init_waitqueue_entry(&theirs, current);

@@ -54,7 +54,8 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // SAFETY: By the invariants the workqueue exists. What is queued is run, and what that queues.
+        // SAFETY: By the invariants the workqueue exists. Queued work runs, and so does the work
+        // that it queues.
         unsafe { c::drain_workqueue(self.raw.as_ptr()) };
         WORKER.xchg(0, Full);
         // No user comes any more as long as callers keep to the rule.
@@ -100,8 +101,8 @@ fn with_queue<W>(work: W, f: impl FnOnce(&Queue, W)) {
         pr_err!("work for a workqueue that is gone\n");
         core::mem::forget(work);
     } else {
-        // SAFETY: The address was there after this was counted in `USERS`, for which the drop of the
-        // `Worker` waits before it destroys the workqueue. The reference ends with this call.
+        // SAFETY: The address was set when this was counted in `USERS`. The drop of the `Worker`
+        // waits for that before it destroys the workqueue. The reference ends with this call.
         f(unsafe { Queue::from_raw(raw) }, work);
     }
     USERS.fetch_sub(1, Full);

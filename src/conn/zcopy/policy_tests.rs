@@ -19,7 +19,7 @@ struct Model {
     room: f64,
     /// Bytes in them.
     buffered: f64,
-    /// Makes everything so many times dearer, at random; and now and then a call waits for a processor.
+    /// Seed of a random factor on all costs, large where a call waits for a processor.
     noise: Option<u64>,
 }
 
@@ -55,7 +55,7 @@ impl Model {
         stall * (0.6 + below(800) as f64 / 1000.0)
     }
 
-    /// How long the call takes.
+    /// Returns the duration of the call.
     fn send(&mut self, size: usize, direct: bool) -> f64 {
         let (size, times) = (size as f64, self.random());
         let [copied, directly] = self.price.map(|p| p / MIB as f64 * times);
@@ -72,8 +72,8 @@ impl Model {
     }
 }
 
-/// What a program needs to send so many bytes, which is told by what is in no buffer in the end; from its
-/// first 16 MiB on.
+/// Returns the time to send `bytes` bytes, without the first 16 MiB. Includes the time to copy the
+/// bytes that are left in buffers.
 fn time(
     model: &Model,
     size: usize,

@@ -41,7 +41,7 @@ pub(super) enum Collection {
     None,
     Open(SplicedBlock),
     Closed(SplicedBlock),
-    /// Of the block with this cookie.
+    /// Cookie of the block.
     Flushing(u64),
     Failed(SplicedBlock),
 }

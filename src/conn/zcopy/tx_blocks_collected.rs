@@ -5,8 +5,8 @@
 use super::{Advert, TxBlock, TxBlocks};
 
 impl<M> TxBlocks<M> {
-    /// Adds one that no call waits for, whose bytes are [added](Self::grow) yet; [`TxBlocks::moved`] tells where
-    /// they are in the end. Nothing behind it goes before.
+    /// Queues a detached block whose bytes are still being [added](Self::grow), and blocks all
+    /// bytes behind it. [`TxBlocks::moved`] sets its place in the stream.
     ///
     /// # Errors
     ///
@@ -25,7 +25,7 @@ impl<M> TxBlocks<M> {
         away.find(|b| b.advert.cookie == cookie)
     }
 
-    /// Whether that one is still there.
+    /// Returns true if the open block is still queued.
     pub(crate) fn has_open(&mut self, cookie: u64) -> bool {
         self.open(cookie).is_some()
     }
@@ -38,7 +38,7 @@ impl<M> TxBlocks<M> {
         }
     }
 
-    /// The peer is not to be told of it.
+    /// Marks the advert as not to be sent.
     pub(crate) fn hide(&mut self, cookie: u64) {
         if let Some(block) = self.open(cookie) {
             block.advert.finish();

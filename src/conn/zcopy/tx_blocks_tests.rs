@@ -26,7 +26,7 @@ pub(super) fn next_key(b: &TxBlocks<u64>) -> Option<(u32, u64)> {
     }
 }
 
-/// So many blocks of 1,000 bytes, of which the peer was told of some.
+/// Returns `count` blocks of 1,000 bytes, the first `posted` of them advertised.
 pub(super) fn blocks(count: u64, posted: u64) -> TxBlocks<u64> {
     let mut b = TxBlocks::new();
     for cookie in 0..count {
@@ -54,7 +54,7 @@ pub(super) fn invalidate(b: &mut TxBlocks<u64>) {
     }
 }
 
-/// What was taken out: memory, bytes that have gone, and whether it was refused.
+/// Takes out a block: its memory, its bytes sent, and true if it was refused.
 pub(super) fn take(b: &mut TxBlocks<u64>) -> Option<(u64, u32, bool)> {
     b.take().map(|r| (r.memory, r.done, r.refused))
 }
@@ -111,7 +111,7 @@ fn the_first_byte_goes_with_the_advert() {
     assert_eq!(next_key(&b), Some((0, 0)));
     assert_eq!(b.posted(1), Some(0));
     assert!(b.next().is_none() && b.posted(1).is_none());
-    // told twice is counted once, and more than there is not at all
+    // a repeated report counts once, and bytes beyond the block do not count
     assert_eq!(b.returned(1), Some(0));
     let mut b = blocks(1, 1);
     b.read(u32::MAX, true);
@@ -141,7 +141,7 @@ fn a_new_one_is_registered_in_its_turn() {
     b.registered(advert(0, 1000).segment);
     assert_eq!(next_key(&b), Some((0, 0)));
     assert_eq!(b.posted(0), Some(0));
-    // the second one cannot be advertised: nobody had access, so that it is the call's again at once
+    // the second one cannot be advertised: nothing can access it, so the call gets it back at once
     assert!(matches!(b.next(), Some((Next::New { memory: 1, .. }, 0))));
     b.pass_over(false);
     assert!(b.read(1000, true));
@@ -150,7 +150,7 @@ fn a_new_one_is_registered_in_its_turn() {
     assert_eq!(take(&mut b), Some((1, 0, false)));
 }
 
-/// Detached blocks of 1,000 bytes, of which the peer was told of some.
+/// Returns detached blocks of 1,000 bytes, the first `posted` of them advertised.
 fn detached(count: u64, posted: u64) -> TxBlocks<u64> {
     let mut b = TxBlocks::new();
     for cookie in 0..count {
@@ -188,7 +188,7 @@ fn the_rest_of_a_detached_one_goes_in_its_place() {
     let mut b = detached(3, 2);
     assert!(b.read(300, false));
     assert_eq!(b.returned(400), Some(100));
-    // nothing goes before the peer's access has ended, not even what it was not told of
+    // nothing is sent before the peer's access has ended, not even an unadvertised block
     assert_eq!(b.next(), Some((Next::Ending(600), 0)));
     invalidate(&mut b);
     let rest = |memory, cookie, offset| Next::Rest {
@@ -204,7 +204,7 @@ fn the_rest_of_a_detached_one_goes_in_its_place() {
     b.rest_posted(350, true);
     assert_eq!(b.next(), Some((rest(&1, 1, 0), 0)));
     assert!(b.is_sending());
-    // what of it has gone is told in the end
+    // the result includes the bytes that were sent
     assert_eq!(retire(&mut b), None);
     b.rest_gone(0, 250);
     assert_eq!(retire(&mut b), None);
@@ -290,8 +290,8 @@ impl Numbers {
 /// Most adverts that the peer of the model takes.
 const MOST_ADVERTS: usize = 3;
 
-/// A stream of blocks and of copied bytes, a peer that reads, refuses and reports as it likes, and a transport
-/// that completes late.
+/// A stream of blocks and copied bytes, a peer that reads, reports and refuses at random, and a
+/// transport with late completions.
 struct Model {
     blocks: TxBlocks<u64>,
     rng: Numbers,
@@ -303,9 +303,9 @@ struct Model {
     /// Where each block begins, and each copied byte is.
     starts: Vec<u64>,
     copies: Vec<u64>,
-    /// What the peer holds: cookie, size, bytes read.
+    /// Adverts of the peer: cookie, size, bytes read.
     held: Vec<(u64, u32, u32)>,
-    /// What is under way of the rest: cookie, bytes.
+    /// Rest in flight: cookie, bytes.
     under_way: Vec<(u64, u32)>,
     /// Blocks whose bytes are being moved elsewhere, with their memory.
     away: Vec<(u64, u64)>,
@@ -410,7 +410,7 @@ impl Model {
         }
     }
 
-    /// What may go goes, but nothing of our own while the peer may read.
+    /// Sends all that may be sent; nothing of this end while the peer may read.
     fn sends(&mut self) {
         let next = self.blocks.next();
         if next.as_ref().map_or(self.copied, |n| n.1) > self.copied_sent {

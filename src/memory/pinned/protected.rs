@@ -12,8 +12,9 @@ use kernel::sync::atomic::Full;
 use kernel::sync::Arc;
 
 impl Pinned {
-    /// [`Pinned::pin_counted`], and shows the pages to `seen`, and where they are, before the device is held: that may fault. It
-    /// sees them once more where they are pinned again.
+    /// [`Pinned::pin_counted`] with a callback. Calls `seen` with the pages and their addresses
+    /// before the device is held, since it may fault. If the pages are pinned again, calls it once
+    /// more.
     pub(crate) fn pin_seen(
         &mut self,
         from: &mut SendMsg<'_>,
@@ -30,8 +31,8 @@ impl Pinned {
         })
     }
 
-    /// The same bytes in memory of the kernel's own, which has the charge of this from then on. Nobody has this but the
-    /// caller. Process context, without locks; sleeps.
+    /// Copies the bytes to kernel memory and moves the charge to the copy. The caller has the only
+    /// reference. Context: process, may sleep, no locks.
     pub(crate) fn copied(&mut self) -> Result<Pinned> {
         let mut copy = self.pinning.make()?;
         let from = self.piece().ok_or(EINVAL)?;

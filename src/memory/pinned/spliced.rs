@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Pages that are given away by whoever sends them, collected from several calls: there are references to them, no pins.
+//! Pages passed to the socket by `MSG_SPLICE_PAGES`, collected from several calls. They are held
+//! by references, not pins.
 
 use super::super::budget::{Account, Use};
 use super::{Pinned, Refusal};
@@ -31,8 +32,9 @@ impl Pinned {
         Ok(())
     }
 
-    /// Adds the pages of what a call sends next, `most` bytes or fewer, without taking them, as far as they go on where
-    /// those end that are here: how many bytes that are. In any context.
+    /// Adds up to `most` bytes of the pages that a call sends next, without advancing it. Adds
+    /// only pages that continue at the end of those collected. Returns the number of bytes.
+    /// Context: any.
     ///
     /// # Errors
     ///
@@ -57,11 +59,12 @@ impl Pinned {
         Ok(n)
     }
 
-    /// Maps what was added. Whether the peer can be given access. Process context; sleeps.
+    /// Maps the added pages. Returns true if the peer can be given access. Context: process, may
+    /// sleep.
     ///
     /// # Errors
     ///
-    /// What the device says; this may be tried again.
+    /// Error of the device; the call can be repeated.
     pub(crate) fn map_added(&mut self) -> Result<bool> {
         let piece = self.piece().ok_or(EINVAL)?;
         if piece.map(Use::Send, true).is_ok() {

@@ -118,7 +118,7 @@ fn none_begins_where_somebody_waits() {
     let mut r = record();
     let a = begin(&mut r, range(1, 4), 1).unwrap();
     assert_eq!(touched(&mut r, 2), [1]);
-    // it would keep who waits, whom its owner does not hear of
+    // else the waiting thread would stay blocked: its owner gets no event
     assert!(begin(&mut r, range(2, 1), 2).is_none());
     assert!(begin(&mut r, range(4, 4), 2).is_none());
     assert!(begin(&mut r, range(5, 4), 2).is_some());
@@ -139,7 +139,7 @@ fn who_waits_for_what_ended_before_waits_for_nobody_else() {
     let mut r = record();
     let a = begin(&mut r, range(1, 4), 1).unwrap();
     r.end(a);
-    // heard of before the worker has made it writable
+    // written to before the worker has made it writable
     assert_eq!(touched(&mut r, 2), []);
     assert!(begin(&mut r, range(2, 1), 2).is_none());
     assert_eq!(clear(&mut r), [range(1, 4)]);
@@ -223,7 +223,8 @@ fn a_block_that_begins_while_a_move_is_read_is_not_settled() {
     let mut r = record();
     let a = begin(&mut r, range(1, 4), 1).unwrap();
     assert_eq!(r.is_settled(a), Some(true));
-    // mremap(2) returns once its event is read; the program maps memory in its place, and sends that
+    // mremap(2) returns once its event is read; the program then maps memory in that place and
+    // sends it
     r.reading = true;
     let b = begin(&mut r, range(1, 4), 2).unwrap();
     assert_eq!(r.is_settled(b), None);
@@ -259,7 +260,7 @@ fn no_more_than_there_is_room_for() {
         .map(|n| begin(&mut r, range(n * 3, 3), n as u32).unwrap())
         .collect();
     assert!(begin(&mut r, range(0, 1), 0).is_none());
-    // torn into more parts than there is room for: what is not known stays protected until all have ended
+    // split into more parts than the record can hold: unrecorded ones stay protected until all end
     for n in 0..MOST {
         r.moved(range(n * 3 + 1, 1), (10_000 + n * 2) * PAGE);
     }

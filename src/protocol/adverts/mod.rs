@@ -2,10 +2,10 @@
 
 //! Zero copy: adverts of both ends, in both halves of a connection (IBA Annex A4).
 //!
-//! | RDMA by | half we send (we are the source) | half we receive (we are the sink) |
+//! | accessed by | half we send (we are the source) | half we receive (we are the sink) |
 //! |---|---|---|
-//! | sink: READ | [`OwnSources`]: SrcAvail, SrcAvailCancel | [`PeerSources`]: RdmaRdCompl, SendSm |
-//! | source: WRITE | [`PeerSinks`]: RdmaWrCompl, SinkCancelAck | [`OwnSinks`]: SinkAvail, SinkAvailCancel |
+//! | sink | [`OwnSources`]: SrcAvail, SrcAvailCancel | [`PeerSources`]: RdmaRdCompl, SendSm |
+//! | source | [`PeerSinks`]: RdmaWrCompl, SinkCancelAck | [`OwnSinks`]: SinkAvail, SinkAvailCancel |
 //!
 //! Each half has source adverts or sink adverts outstanding, not both. If they cross, the sink
 //! adverts win: the sink drops the source adverts without a reply, and a valid sink advert shows

@@ -2,7 +2,8 @@
 
 //! bind(2), listen(2) and accept(2), by both.
 //!
-//! TCP chooses, and says what is wrong; SDP takes the same address and port, or the socket is TCP's.
+//! TCP chooses the port and reports errors. SDP takes the same address and port, else the socket
+//! becomes TCP's.
 
 use super::route;
 use super::to_tcp::hand_to_tcp;
@@ -119,7 +120,7 @@ pub(super) fn take_port(sk: &SdpSock, tcp: &Tcp<'_>, to: Option<&Address>) -> Re
     Ok(())
 }
 
-/// From here on the socket is SDP's alone, as the program wants, with the port that bind(2) has chosen.
+/// Makes the socket SDP's alone, as the program requests, with the port that bind(2) has chosen.
 pub(super) fn settle(sk: &SdpSock, tcp: &Tcp<'_>) -> Result {
     if sk.connection().fallback.only_tcp.is_some() {
         return Err(ENOBUFS.into());

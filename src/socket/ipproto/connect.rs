@@ -102,7 +102,7 @@ fn finish(tcp: &Tcp<'_>, name: &Name, flags: u32, unfinished: Errno, timeout: is
     }
 }
 
-/// What connect(2) has begun with.
+/// First step of connect(2).
 #[derive(PartialEq, Eq)]
 enum ConnectStart {
     /// SDP is tried.

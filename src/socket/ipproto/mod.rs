@@ -1,32 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! Sockets of `IPPROTO_SDP`: SDP where the peer answers by it, TCP where it does not.
+//! Sockets of `IPPROTO_SDP`: SDP if the peer replies by it, else TCP.
 //!
-//! Such a socket is an ordinary [`Socket`] beneath whose descriptor there is a TCP
-//! socket as well. Until a connection is asked for, whatever is done to the descriptor is done to
-//! both: they hold the same port, have the same options, listen both. connect(2) tries SDP. Either
-//! that succeeds, and the TCP socket does nothing any more but hold its port; or it does not, and
-//! the open file becomes the TCP socket's ([`to_tcp`]). The new connections of a listener are
-//! sockets of one kind or the other from the beginning.
+//! Such a descriptor has an SDP [`Socket`] and a TCP socket. Until connect(2), every call goes to
+//! both: they hold the same port, have the same options and both listen. connect(2) tries SDP. If
+//! SDP succeeds, the TCP socket only holds its port. If it fails, the open file becomes the TCP
+//! socket's ([`to_tcp`]). A connection accepted by a listener is SDP or TCP from the beginning.
 //!
 //! # Why not both at the same time
 //!
-//! A SYN and a Hello that go out together both reach the program of a peer that listens for both: it
-//! would be given a connection that dies at once. So SDP has a time to answer (`ipproto_wait`); most
-//! peers without it say so much sooner. Then TCP has its turn.
+//! SDP and TCP are tried one after the other. A SYN and a Hello sent together could both reach a
+//! listening program, and one connection would end at once. SDP has to reply within
+//! `ipproto_wait`; most peers without it refuse much sooner. Then TCP is tried.
 //!
-//! A peer without SDP stays silent, like a slow one, so that only time distinguishes them. The
-//! time counts from the sent request; before, the neighbour is resolved, which TCP has to wait for
-//! as well. A host that has replied lately gets the time for another request, should the first be
+//! A peer may have no SDP and not refuse either; only time distinguishes it from a slow one. The
+//! time counts from the sent request: before that the neighbour is resolved, which TCP needs as
+//! well. A host that has replied lately gets the time for one more request, in case the first is
 //! lost.
 //!
-//! # Who decides
+//! # Deciding between SDP and TCP
 //!
-//! How far it has come is the [`Phase`], under the connection's spinlock: events that decide for SDP,
-//! or against it, change it there. A call that takes long, or may sleep in a page fault, holds the
-//! right to decide ([`SockCore::decide`](crate::sys::net::sock::SockCore::decide)) as long as it is `Open`,
-//! and connect(2) needs that to begin. So whoever falls back to TCP, in a worker, does not wait for a
-//! program: calls that come in between wait for the worker.
+//! The connection's spinlock protects the [`Phase`], which events change. Before connect(2) the
+//! phase is `Open`. A call that takes long or may fault holds the mutex of
+//! [`SockCore::decide`](crate::sys::net::sock::SockCore::decide) then. connect(2) takes the same
+//! mutex to begin. So a worker that falls back to TCP never waits for a program; later calls wait
+//! for the worker.
 
 mod bind;
 mod connect;

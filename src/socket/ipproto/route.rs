@@ -20,8 +20,8 @@ pub(super) fn of(sk: &SdpSock) -> Route {
 ///
 /// # Errors
 ///
-/// `ENOPROTOOPT` where there is no choice, `EISCONN` or `EINVAL` once it was made, `EINVAL` for what
-/// is no route, and those of bind(2).
+/// `ENOPROTOOPT`: no TCP socket to choose. `EISCONN`, `EINVAL`: already decided. `EINVAL`: no such
+/// route. Or an error of bind(2).
 pub(in crate::socket) fn set(sk: &SdpSock, value: i32) -> Result {
     let decision = sk.decide();
     let tcp = decision.tcp().ok_or(ENOPROTOOPT)?;

@@ -77,8 +77,8 @@ pub(crate) struct Netns {
     /// Ports and their holders.
     #[pin]
     pub(in crate::socket) ports: Mutex<Ports>,
-    /// All sockets, by [`SdpSock::id`](crate::sys::net::sock::SockCore::id), from their making until nothing of them is left. Each is
-    /// held by its entry.
+    /// All sockets, by [`SdpSock::id`](crate::sys::net::sock::SockCore::id), from creation to
+    /// destruction. An entry holds a reference.
     #[pin]
     sockets: Mutex<Sockets>,
     /// Counters of sockets that are gone.

@@ -294,8 +294,8 @@ impl Ports {
         }
     }
 
-    /// Notes that a socket has become TCP's. If it connects, it keeps its destination by this port from
-    /// others: no peer is to see two connections that come from one address and port.
+    /// Marks a socket as TCP's. While it connects, the pair of port and destination stays taken:
+    /// no peer may see two connections from one address and port.
     pub(in crate::socket) fn crossed(&mut self, id: usize) {
         self.let_go_of_tcp(id);
         let connects = |h: &Holder| h.claim.to.is_some();
@@ -312,8 +312,8 @@ impl Ports {
         }
     }
 
-    /// Returns the listener for connections to `ip` and `port` by what its interface takes. Of several
-    /// (`SO_REUSEPORT`), `hash` chooses, all values of which are equally likely.
+    /// Returns the listener for connections to `ip` and `port` on its interface. With
+    /// `SO_REUSEPORT`, selects one by `hash`, which has to be equally distributed.
     pub(in crate::socket) fn listener(
         &self,
         port: u16,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! `/proc/net/sdp`, a row per socket, and `/proc/net/sdpstats`, a row per counter, of the network
-//! namespace. Their form is that of OFED's ib_sdp, for the programs that read it: its columns and
-//! its names, where it has them. What those columns have no room for, what became of each socket of
-//! `IPPROTO_SDP`, is in `/proc/net/sdp_ipproto`.
+//! `/proc/net/sdp` has a row for each socket of the network namespace, `/proc/net/sdpstats` a row
+//! for each counter. Both have the columns and names of OFED's ib_sdp, for programs that parse
+//! them. `/proc/net/sdp_ipproto` has the decision for each `IPPROTO_SDP` socket, which has no
+//! column there.
 
 use super::Netns;
 use crate::conn::{FallbackReason, SdpSock};
@@ -123,8 +123,8 @@ impl Write for Line {
     }
 }
 
-/// `/proc/net/sdp_ipproto`: a row for each open socket of `IPPROTO_SDP`, what it was found to be, and
-/// why if that is TCP. Its addresses are in the row of that inode in `sdp`, or `tcp` or `tcp6`.
+/// `/proc/net/sdp_ipproto`: a row for each open `IPPROTO_SDP` socket, with its kind, and the
+/// reason if that is TCP. The row of the same inode in `sdp`, `tcp` or `tcp6` has its addresses.
 struct Choices;
 
 impl ProcRows for Choices {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
-//! What a socket family is: what each of its socket calls does.
+//! Functions of a socket family, one for each socket call.
 
 use super::super::address::{Address, Named};
 use super::super::netns::Net;

@@ -55,8 +55,8 @@ impl<T: Family> Sock<T> {
     ///
     /// `sk` is a new sock of one of the family's slabs, which nobody uses yet.
     pub(super) unsafe fn furnish(sk: NonNull<c::sock>) -> Result {
-        // SAFETY: The sock was made for a namespace that somebody holds who asked for it: a caller
-        // of socket(2), a kernel user, or the request that came in by a device there.
+        // SAFETY: The sock was created for a namespace that the creator holds: a caller of
+        // socket(2), a kernel user, or a request from a device in it.
         let net = unsafe { Net::from_raw((*sk.as_ptr()).__sk_common.skc_net.net) };
         let netns = netns::of::<T::Net>(net).ok_or(ENODEV)?.clone();
         // SAFETY: The object has the size of `Sock<T>`, so the data lies at its offset in it. It
@@ -120,8 +120,8 @@ pub(super) unsafe extern "C" fn timer<T: Family>(work: *mut c::work_struct) {
 ///
 /// To be called once, with a sock of the family whose last reference is gone.
 unsafe extern "C" fn destruct<T: Family>(sk: *mut c::sock) {
-    // SAFETY: Called once, when the last reference is gone; the data was initialised by `furnish`.
-    // What remains is an inet_sock, for whose rest the generic destructors are made.
+    // SAFETY: Called once, when the last reference is dropped; `furnish` has initialised the data.
+    // The rest is an inet_sock, as the generic destructors require.
     unsafe {
         let v6 = Sock::<T>::from_raw(sk).is_v6();
         ptr::drop_in_place(sk.byte_add(Sock::<T>::DATA_OFFSET).cast::<T>());

@@ -90,7 +90,8 @@ impl<'a> SendMsg<'a> {
 
     /// Returns the segments of the next bytes, up to `most`; none if they are not program memory.
     pub(crate) fn ranges(&self, most: usize) -> Ranges<'_> {
-        // SAFETY: By the invariants the iterator is valid, and ours; it is changed by `&mut self` only.
+        // SAFETY: By the invariants the iterator is valid and owned; only methods with `&mut self`
+        // change it.
         unsafe { Ranges::new(&raw const (*self.msg).msg_iter, most) }
     }
 
@@ -151,7 +152,8 @@ pub(crate) struct Ranges<'a> {
 impl Ranges<'_> {
     /// # Safety
     ///
-    /// `iter` must be the iterator of a call that is under way, and stay as it is as long as there is this.
+    /// `iter` must be the iterator of a call in progress, and must not change while the result
+    /// exists.
     unsafe fn new(iter: *const c::iov_iter, most: usize) -> Self {
         // INVARIANT: By the caller.
         Ranges {

@@ -2,11 +2,11 @@
 
 //! Safe types for what the kernel's network stack gives to a socket family.
 //!
-//! One file per C object: [`sock::Sock`] is a `struct sock`, [`descriptor`] a `struct socket`;
-//! [`family::Family`] is what `proto` and `proto_ops` call, by [`proto`] and [`calls`]; [`registration`] makes
-//! them known; [`tcp`] is the `struct socket` beneath one of `IPPROTO_SDP`, [`message`] a `struct msghdr`,
-//! [`notice`] a `struct ubuf_info`, [`netns`] the data
-//! that each network namespace holds, with its files under `/proc/net`.
+//! One file for each C object: [`sock::Sock`] is a `struct sock`, [`descriptor`] a `struct
+//! socket`, [`message`] a `struct msghdr`, [`notice`] a `struct ubuf_info`. [`family::Family`] has
+//! the functions that `proto` and `proto_ops` call, by [`proto`] and [`calls`]; [`registration`]
+//! registers them. [`tcp`] is the TCP socket of an `IPPROTO_SDP` descriptor. [`netns`] has the
+//! data of each network namespace and its files in `/proc/net`.
 
 mod calls;
 pub(crate) mod descriptor;

@@ -176,9 +176,9 @@ impl<P: PerNet> Drop for Registration<P> {
 ///
 /// If that is of another type: there is one registration, of one type.
 pub(super) fn of<P: PerNet>(net: &Net) -> Option<&Arc<P>> {
-    // SAFETY: Since the registration is complete, `init` was done for each namespace before anybody could see
-    // it. `exit` is when nobody has a reference to it, which who asks here has, or in the end of the
-    // registration, during which nobody asks.
+    // SAFETY: Registration is complete, so `init` has run for each namespace that is visible.
+    // `exit` runs when no reference to the namespace exists, but this caller has one. Or it runs
+    // at the end of the registration, when there are no callers.
     READY.load(Acquire).then(|| unsafe { held(net) })
 }
 
@@ -224,7 +224,8 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
     };
     // SAFETY: `slot` is zeroed memory of that size, which stays where it is until `exit`.
     unsafe { slot.write(held) };
-    // SAFETY: Initialised above, and dropped at the earliest below. The C side passes a namespace that is alive.
+    // SAFETY: Initialised above, and dropped below at the earliest. The caller in C passes a live
+    // namespace.
     let (data, net) = unsafe { (&(*slot).data, Net::from_raw(net)) };
     // SAFETY: As above; `exit` removes them, or what follows.
     let started = unsafe { create(net, P::FILES) }.and_then(|()| {
@@ -253,8 +254,8 @@ unsafe extern "C" fn init<P: PerNet>(net: *mut c::net) -> i32 {
 /// [`held`] works for the namespace until they are removed, which is before the module goes.
 unsafe fn create<P>(net: &Net, files: &[ProcEntry<P>]) -> Result {
     for (i, file) in files.iter().enumerate() {
-        // SAFETY: The namespace is alive, the name is a C string, and the functions live as long as the
-        // module.
+        // SAFETY: The namespace is alive, the name is a C string, and the functions live as long
+        // as the module.
         let made = unsafe {
             let (net, name) = (net.as_raw(), file.name.as_char_ptr());
             match file.calls {
@@ -287,8 +288,8 @@ unsafe fn remove<P>(net: &Net, files: &[ProcEntry<P>]) {
 ///
 /// Called by the C side with a seq_file of a file that `create` has made.
 unsafe extern "C" fn show<F: ProcFile>(seq: *mut c::seq_file, _: *mut c_void) -> i32 {
-    // SAFETY: The C side passes a seq_file of a file made by `create`, open for this call, which its removal
-    // waits for.
+    // SAFETY: The caller in C passes a seq_file of a file from `create`. It is open for this call,
+    // and its removal waits for that.
     unsafe {
         F::show(
             held(Net::from_raw(c::seq_file_single_net(seq))),
@@ -404,8 +405,8 @@ unsafe extern "C" fn exit<P: PerNet>(net: *mut c::net) {
         remove(Net::from_raw(net), P::FILES);
         c::sdp_h_sysctls_stop((*area::<P>(net)).sysctls);
     }
-    // SAFETY: Initialised by `init`, and nobody looks there any more: that takes a file, or a reference to the
-    // namespace, and there is none.
+    // SAFETY: Initialised by `init`, and not accessed any more: an access needs a file or a
+    // reference to the namespace, and none exists.
     let last = unsafe { area::<P>(net).read() };
     P::stop(&last.data);
 }

@@ -53,7 +53,8 @@ impl ZerocopyCompletion {
     /// follows when all pieces are free.
     pub(crate) fn sent(self, copied: bool) {
         let me = ManuallyDrop::new(self);
-        // SAFETY: By the invariants there is a reference, which is given back once: it is not dropped.
+        // SAFETY: By the invariants there is a reference. It is given back once: the destructor
+        // does not run.
         unsafe {
             match copied {
                 true => c::sdp_h_notice_end(me.ubuf.as_ptr(), false),
@@ -65,8 +66,8 @@ impl ZerocopyCompletion {
 
 impl Drop for ZerocopyCompletion {
     fn drop(&mut self) {
-        // SAFETY: By the invariants there is a reference, which is given back once. The socket lock is held,
-        // and of a call that has sent nothing there is no piece.
+        // SAFETY: By the invariants there is a reference, which is given back once. The socket
+        // lock is held, and a call that has sent nothing has no blocks.
         unsafe {
             match self.given {
                 true => c::net_zcopy_put(self.ubuf.as_ptr()),

@@ -17,8 +17,8 @@ use kernel::str::CStr;
 ///
 /// # Invariants
 ///
-/// The first `protos` of `sdp_h_proto` and the first `families` of `sdp_h_family` are registered, and
-/// `IPPROTO_SDP` if `ipproto`. As `_namespaces` is there, no other one is.
+/// The first `protos` of `sdp_h_proto` and the first `families` of `sdp_h_family` are registered,
+/// and `IPPROTO_SDP` if `ipproto`. The object is unique, because `_namespaces` is.
 pub(crate) struct Families<T: Family> {
     protos: usize,
     families: usize,
@@ -44,8 +44,8 @@ impl<T: Family> Families<T> {
     /// `EBUSY`: registered already. `EEXIST`: another module has a family number. Others: from
     /// [`register_ipproto`] and the registration functions.
     pub(crate) fn new(module: &'static ThisModule) -> Result<Self> {
-        // SAFETY: Dropped after all that asks for data of namespaces: `drop` ends sockets and requests, which need
-        // one that listens.
+        // SAFETY: Dropped after all users of namespace data: `drop` ends the sockets, and
+        // requests, which need a listener.
         let namespaces = unsafe { netns::Registration::new() }?;
         // SAFETY: There are no other families, and the queue is stopped in `drop`.
         to_result(unsafe { c::sdp_h_wq_start() })?;
@@ -95,9 +95,8 @@ impl<T: Family> Families<T> {
             // INVARIANT: One more is registered.
             me.families += 1;
         }
-        // SAFETY: All protocols are registered, and unregistered after this in `drop`. There are no other
-        // families, so no other one.
-        // INVARIANT: Registered if it returns true.
+        // SAFETY: All protocols are registered; `drop` unregisters this one first. `Families` is
+        // unique. INVARIANT: Registered if it returns true.
         me.ipproto = unsafe { register_ipproto() }?;
         Ok(me)
     }

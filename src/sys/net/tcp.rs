@@ -2,10 +2,9 @@
 
 //! The TCP socket beneath a socket of `IPPROTO_SDP`.
 //!
-//! A descriptor of `IPPROTO_SDP` has a `struct socket` of TCP beside its own sock, from socket(2) to
-//! close(2). [`Tcp`] is it: within a call on the descriptor ([`Descriptor::tcp`]), or for whoever
-//! holds the right to decide what the descriptor is to be ([`SockCore::decide`]), which is what close(2)
-//! waits for.
+//! A descriptor of `IPPROTO_SDP` has a TCP `struct socket` beside its own sock, from socket(2) to
+//! close(2). [`Tcp`] refers to it, either within a call on the descriptor ([`Descriptor::tcp`]),
+//! or while the mutex of [`SockCore::decide`] is held, which close(2) waits for.
 
 use super::super::address::{self, Address, Named, Purpose, AF_INET, AF_INET6, AF_UNSPEC};
 use super::super::bindings as c;
@@ -242,7 +241,7 @@ impl<'a> Tcp<'a> {
 
     /// Takes over the cookie, the owner and the receivers of SIGIO of the descriptor.
     pub(crate) fn inherit(&self, sk: &SockCore) {
-        // SAFETY: By the invariants the socket is alive, and thus the descriptor that it is beneath.
+        // SAFETY: By the invariants the socket is alive, and so is its descriptor.
         unsafe { c::sdp_h_tcp_inherit(sk.raw(), self.socket) }
     }
 
@@ -288,8 +287,8 @@ impl Drop for Ports<'_> {
 impl<'a, T: InNet> Descriptor<'a, T> {
     /// The TCP socket beneath.
     pub(crate) fn tcp(&self) -> Option<Tcp<'a>> {
-        // SAFETY: The descriptor is in use by a call during `'a`, and only its release gives the TCP
-        // socket up.
+        // SAFETY: A call uses the descriptor during `'a`, and only its release frees the TCP
+        // socket.
         unsafe { Tcp::of(self.sk.raw()) }
     }
 
@@ -313,7 +312,8 @@ impl<'a, T: InNet> Descriptor<'a, T> {
 ///
 /// # Invariants
 ///
-/// `sdp_h_decide()` or a successful `sdp_h_try_decide()` was called by this thread for `sk` and `sdp_h_decided()` not yet.
+/// This thread has called `sdp_h_decide()`, or `sdp_h_try_decide()` with success, for `sk`, and
+/// not yet `sdp_h_decided()`.
 pub(crate) struct DecisionLock<'a> {
     sk: &'a SockCore,
     _not_send: NotThreadSafe,
@@ -331,8 +331,8 @@ impl SockCore {
         }
     }
 
-    /// The same for a worker, which must not wait for a program that has the right: that may be in a
-    /// page fault of its own making. Without it, this job of [`SockCore::schedule`] comes again.
+    /// [`SockCore::decide`] for a worker. It does not wait: the holder may sleep in a page fault
+    /// of its own. If it fails, this job of [`SockCore::schedule`] is queued again.
     pub(crate) fn try_decide(&self, job: u32) -> Option<DecisionLock<'_>> {
         // SAFETY: By the invariants the mutex is initialised.
         let taken = unsafe { c::sdp_h_try_decide(self.raw(), job as i32) };

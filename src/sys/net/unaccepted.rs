@@ -19,7 +19,7 @@ impl<T: InNet> Unaccepted<T> {
     pub(crate) fn new(sk: &Sock<T>) -> Option<Self> {
         // SAFETY: `sk` is alive, and a sock of the family.
         let is_first = unsafe { c::sdp_h_child_take(sk.raw()) };
-        // INVARIANT: It was made without a descriptor, and nobody else was told so, or will be.
+        // INVARIANT: Created without a descriptor, and `is_first` is true only once.
         is_first.then(|| Unaccepted(sk.into()))
     }
 

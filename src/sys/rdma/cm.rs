@@ -300,8 +300,8 @@ impl OwnedCmId {
         // SAFETY: As in `adopt`: nobody calls back meanwhile. The id is destroyed when the callback
         // returns an error, and there is no further callback.
         unsafe { (*raw.as_ptr()).context = core::ptr::null_mut() };
-        // SAFETY: The fields are moved out of a value that is never used nor dropped. The id has no context
-        // any more.
+        // SAFETY: The fields are moved out of a value that is neither used nor dropped again. The
+        // id has no context any more.
         drop(unsafe {
             (
                 core::ptr::read(&this.events),

@@ -35,7 +35,7 @@ impl<T> Context<T> {
 
 impl<T> Drop for Context<T> {
     fn drop(&mut self) {
-        // SAFETY: By the invariants. Whoever made it has seen to it that C has no pointer any more.
+        // SAFETY: By the invariants. The owner has removed the pointer from the C object.
         drop(unsafe { KBox::from_raw(self.0.as_ptr()) });
     }
 }

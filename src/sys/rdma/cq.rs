@@ -2,12 +2,11 @@
 
 //! Completion queues.
 //!
-//! A [`Cq`] is polled by [`Cq::take`] and armed by [`Cq::arm`], and nobody else knows whether it is
-//! armed. What the kernel's drivers make of the verbs differs: when completions are there, one arms
-//! the queue and says that there are some, the next says so and does not arm it, a third arms it and
-//! tells of them at once. All of them keep this promise: an arming that reports nothing is followed by
-//! a call for the next completion. So only such a one counts, and after any other the queue has to be
-//! polled, and armed again.
+//! A [`Cq`] is polled by [`Cq::take`] and armed by [`Cq::arm`]. Only this type tracks if it is
+//! armed. Drivers differ if there are completions at arming: one arms and reports them, one
+//! reports them without arming, one arms and calls back at once. All call back for the next
+//! completion after an arming that reports none. So only that counts as armed; otherwise the queue
+//! is polled and armed again.
 //!
 //! A queue serves one endpoint after another: nobody is notified of completions between
 //! [`Cq::end`] and [`Cq::begin`].
@@ -177,15 +176,15 @@ impl Cq {
     }
 
     fn context(&self) -> &Context {
-        // SAFETY: By the invariants the context lives as long as `self`, and nobody changes it but by
-        // its atomic.
+        // SAFETY: By the invariants the context lives as long as `self`, and is only changed by
+        // atomics.
         unsafe { self.context.as_ref() }
     }
 
     /// Starts notifying `ready`.
     pub(super) fn begin(&mut self, ready: Arc<dyn Ready>) {
         self.end();
-        // SAFETY: There is no use now, and only who has `&mut self` begins one.
+        // SAFETY: There is no use now, and only `&mut self` allows to begin one.
         unsafe { *self.context().ready.get() = Some(ready) };
         // INVARIANT: Set above.
         self.context().uses.begin();
@@ -202,7 +201,7 @@ impl Cq {
                 fsleep(Delta::from_micros(10));
             }
         }
-        // SAFETY: There is no use any more, and only who has `&mut self` begins one.
+        // SAFETY: There is no use any more, and only `&mut self` allows to begin one.
         let ready = unsafe { (*context.ready.get()).take() };
         drop(ready);
     }
@@ -283,8 +282,8 @@ impl Cq {
 impl Drop for Cq {
     fn drop(&mut self) {
         let gone = wait_destroyed("a CQ", || {
-            // SAFETY: By the invariants the CQ exists, as long as this has not succeeded, and its QP does
-            // not any more.
+            // SAFETY: By the invariants the CQ exists until this succeeds, and its QP is
+            // destroyed.
             unsafe { c::ib_destroy_cq_user(self.raw.as_ptr(), ptr::null_mut()) }
         });
         // a callback may still run: leak its context

@@ -43,8 +43,9 @@ struct Device {
     removing: AtomicFlag,
     removal_overdue: AtomicFlag,
     vector: Atomic<u32>,
-    /// Held while a software device resets a QP: rxe does not sleep until the QP's tasks are over, so many at
-    /// once, or one with the priority of a rescuer, would keep the processors from just these.
+    /// Held while a software device resets a QP. rxe polls until the QP's tasks are done. Many
+    /// resets at once, or one with a rescuer's priority, would keep the processors from those
+    /// tasks.
     #[pin]
     resets: Mutex<()>,
     uses: UseCount,

@@ -102,8 +102,8 @@ pub(crate) struct QueueSet {
     pd: Arc<Pd>,
 }
 
-// SAFETY: Nothing of it is tied to a thread, as with an endpoint; the pointers of its work requests are not used
-// any more.
+// SAFETY: No part of it is tied to a thread, as with an endpoint; the pointers of its work
+// requests are not used any more.
 unsafe impl Send for QueueSet {}
 
 impl QueueSet {
@@ -134,8 +134,8 @@ impl QueueSet {
 ///
 /// # Invariants
 ///
-/// `qp` uses the CQs of `receive` and `send`, refers to `events`, and is made from the PD of `send`, as no other QP
-/// is. It is destroyed before any of them: fields are dropped in this order.
+/// `qp` uses the CQs of `receive` and `send`, refers to `events`, and is the only QP of `send`'s
+/// PD. It is destroyed before any of them: fields are dropped in this order.
 pub(crate) struct Endpoint<B: Lendable> {
     qp: OwnedQp,
     send: SendQueue<B>,

@@ -69,7 +69,8 @@ impl ListenId {
 
 impl Drop for ListenId {
     fn drop(&mut self) {
-        // SAFETY: By the invariants this listen was not ended yet. The last one waits for callbacks.
+        // SAFETY: By the invariants this listen was not ended yet. The last one waits for
+        // callbacks.
         unsafe { c::ib_destroy_cm_id(self.raw.as_ptr()) }
     }
 }

@@ -30,8 +30,8 @@ const FIRST_AREAS: usize = 16;
 ///
 /// # Invariants
 ///
-/// `address` is what `ib_dma_map_single` returned for all of `block` and that direction. Whoever
-/// takes it out of its [`State`] calls [`Area::unmap`].
+/// `address` is the result of `ib_dma_map_single` for all of `block` in that direction. An area
+/// that leaves its [`State`] is unmapped by [`Area::unmap`].
 struct Area {
     block: Arc<Block>,
     address: u64,
@@ -269,8 +269,8 @@ impl Drop for MapperOwner {
 ///
 /// # Invariants
 ///
-/// As long as the owner of `mapper` is there, `place` is that of an area for `block`, at `address`, and
-/// only [`Drop`] takes it out.
+/// While the owner of `mapper` exists, `place` is that of an area for `block` at `address`, and
+/// only [`Drop`] removes it.
 pub(crate) struct Mapping {
     mapper: Arc<Mapper>,
     block: Arc<Block>,
@@ -309,14 +309,13 @@ impl Mapping {
         }
     }
 
-    /// Lets the device see what the CPU has written at `offset`, or write there itself: where it finds
-    /// that.
+    /// Syncs the range for the device, to read or to write, and returns its DMA address.
     pub(super) fn for_device(&self, owner: &MapperOwner, offset: u32, len: usize) -> u64 {
         let address = self.address.wrapping_add(u64::from(offset));
         let offset = (offset as usize).min(self.block.size());
         if let Some(device) = self.device(owner) {
-            // SAFETY: By the invariants this is mapped, as the owner is there; offset and length are
-            // bounded by that.
+            // SAFETY: By the invariants this is mapped while the owner exists; offset and length
+            // are within it.
             unsafe {
                 c::ib_dma_sync_single_for_device(
                     device.raw(),

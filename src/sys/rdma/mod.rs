@@ -2,24 +2,25 @@
 
 //! Safe types for RDMA: verbs (`ib_core`) and connection management (`ib_cm`, `rdma_cm`).
 //!
-//! One file per kind of C object. What holds what, and is therefore destroyed before it:
+//! One file for each kind of C object. Each object holds those it uses and is destroyed before
+//! them:
 //!
 //! * [`device::DeviceRef`]: an RDMA device, which is not taken away while one of these exists;
-//! * [`mapper::MapperOwner`]: all memory that the device of one endpoint may reach, of which others have
-//!   handles only: [`mapper::Mapping`] for a block, as a [`buffer::Buffer`] has it for messages, and
-//!   [`user_memory::UserMemory`] for a piece of a program's memory, which by a region ([`mr`]) the peer
-//!   may reach as well;
+//! * [`mapper::MapperOwner`]: all memory that the device may access for one endpoint. The handles
+//!   are [`mapper::Mapping`] for a block of messages ([`buffer::Buffer`]) and
+//!   [`user_memory::UserMemory`] for program memory, which the peer may access by a region
+//!   ([`mr`]);
 //! * [`pd::Pd`]: what a QP and the regions for its peer have in common;
 //! * [`context::Context`]: what C hands to callbacks;
 //! * [`cq`]: a CQ, and whether it is armed;
 //! * [`endpoint::Endpoint`]: a QP with its PD, its two CQs and all memory that is posted to it, in
 //!   [`receive`] and [`send`];
-//! * [`qp::QueuePair`]: the QP once more, for those who change its state and must not keep it alive;
+//! * [`qp::QueuePair`]: the QP, for users that change its state but do not keep it alive;
 //! * [`cm::OwnedCmId`]: one end of a connection at the connection manager;
 //! * [`listen::ListenId`]: a service ID that the connection manager lets connections come in for;
 //! * [`route::RouteId`]: how to get to an IP address;
-//! * [`work`](super::work): the workqueue that everything is destroyed by that may not be destroyed on the spot, as
-//!   what is [`deferred`](super::deferred).
+//! * [`work`](super::work): the workqueue that destroys objects whose drop may not sleep, as for
+//!   [`deferred`](super::deferred).
 
 pub(crate) mod buffer;
 pub(crate) mod cm;
@@ -43,7 +44,7 @@ mod sg;
 mod use_count;
 pub(crate) mod user_memory;
 
-/// What the RDMA core shows as the owner of our objects.
+/// Returns the owner's name of our objects for the RDMA core.
 pub(super) fn name() -> *const kernel::ffi::c_char {
     use kernel::str::CStrExt as _;
     c"ib_sdp".as_char_ptr()

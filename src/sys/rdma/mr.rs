@@ -155,7 +155,7 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         let gone = wait_destroyed("an MR", || {
-            // SAFETY: By the invariants the MR exists, and this is the only place that ends that, once.
+            // SAFETY: By the invariants the MR exists, and only this call destroys it, once.
             unsafe { c::ib_dereg_mr_user(self.raw(), ptr::null_mut()) }
         });
         if !gone {

@@ -48,8 +48,8 @@ unsafe impl Sync for QueuePair {}
 ///
 /// # Invariants
 ///
-/// If `exists`, the QP of `qp` does, and nobody else destroys it. If `grace` is there, it is the RCU grace period
-/// behind the QP's way to RESET.
+/// If `exists`, the QP of `qp` exists and only this object destroys it. `grace` is the RCU grace
+/// period after the QP's change to RESET.
 pub(super) struct OwnedQp {
     qp: Arc<QueuePair>,
     exists: bool,

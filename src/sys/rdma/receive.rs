@@ -204,7 +204,8 @@ impl ReceiveQueue {
             // SAFETY: As above; nobody else refers to the elements.
             unsafe { (*wrs.add(self.index(i))).next = next };
         }
-        // INVARIANT: Nothing is queued any more. What the device has not taken stays in its slot.
+        // INVARIANT: Nothing is queued any more. A request that the device has not taken stays in
+        // its slot.
         self.queued_from = self.index(queued);
         self.queued = 0;
         // SAFETY: The QP is alive: only the endpoint that owns `self` destroys it, when it is

@@ -174,7 +174,7 @@ pub(crate) struct RouteId {
 
 // SAFETY: An `rdma_cm_id` may be used by any thread.
 unsafe impl Send for RouteId {}
-// SAFETY: What is read through a shared reference does not change once it is found; the rest takes
+// SAFETY: Fields read through a shared reference do not change after resolution. The rest takes
 // `&mut self` or is refused in the wrong state.
 unsafe impl Sync for RouteId {}
 

@@ -17,8 +17,8 @@ use kernel::sync::Arc;
 ///
 /// # Invariants
 ///
-/// If `mapped` is not 0, the first `entries` of `list` are mapped for the device, in `direction`, to
-/// `mapped` addresses. `registered` is set whenever the region may be valid or become so.
+/// If `mapped` is not 0, the first `entries` of `list` are mapped for the device, in `direction`,
+/// to `mapped` addresses. `registered` is set whenever the region may be valid or become so.
 pub(super) struct SgMapping {
     /// For as many pages as there is room for in `list`.
     region: Option<Region>,

@@ -31,8 +31,8 @@ use kernel::sync::Arc;
 ///
 /// # Invariants
 ///
-/// What `sg` maps is in `pages`, which do not change meanwhile; what a device writes to was pinned for
-/// that. Pages for a device are not shared.
+/// `sg` maps `pages`, which do not change meanwhile; pages that a device writes to were pinned for
+/// writing. Pages for a device are not shared.
 pub(crate) struct UserMemory {
     sg: Option<KBox<SgMapping>>,
     /// `None`: a copy that is still in progress has the pages.

@@ -103,7 +103,7 @@ impl SockCore {
 
     /// Returns true if the program has chosen the size or address (`SOCK_*_LOCK`).
     pub(super) fn user_lock(&self, bit: u32) -> bool {
-        // setsockopt(2) and bind(2) change them; a stale value is as good as one read a moment earlier
+        // setsockopt(2) and bind(2) change them; a stale value is as good as one read earlier
         u32::from(read_once!(self.sk_userlocks)) & bit != 0
     }
 
@@ -121,12 +121,12 @@ impl SockCore {
         unsafe { c::sdp_h_most_rmem(self.raw()) / 2 }
     }
 
-    /// Calls `f`. Memory that this task takes meanwhile is charged to the socket's memory cgroup, and
-    /// found as the socket's owner allows (`sk_allocation`). Not called in interrupts.
+    /// Calls `f`. Memory allocated meanwhile by this task is charged to the socket's memory cgroup
+    /// and uses `sk_allocation`. Context: not in interrupts.
     pub(crate) fn charged<R>(&self, f: impl FnOnce() -> R) -> R {
         let mut before = c::sdp_h_memory::default();
-        // SAFETY: By the invariants the sock is alive, and keeps its memory cgroup alive until the end
-        // below.
+        // SAFETY: By the invariants the sock is alive, and keeps its memory cgroup alive until
+        // `sdp_h_memory_end`.
         unsafe { c::sdp_h_memory_begin(self.raw(), &mut before) };
         let r = f();
         // SAFETY: Filled in by this task above.
@@ -134,7 +134,7 @@ impl SockCore {
         r
     }
 
-    /// Tells how much memory the queues hold (`SO_MEMINFO`). The caller serialises calls.
+    /// Sets the size of the queues for `SO_MEMINFO`. The caller serialises calls.
     pub(crate) fn set_memory(&self, receive: usize, send: usize) {
         let clamp = |n| i32::try_from(n).unwrap_or(i32::MAX);
         write_once!(self.sk_wmem_queued = clamp(send));
@@ -198,8 +198,7 @@ impl SockCore {
         read_once!(self.sk_peek_off)
     }
 
-    /// Moves that place, if there is one, but not in front of the next byte to be read. The caller holds
-    /// the socket lock.
+    /// Moves the peek offset, if enabled, but not below 0. The caller holds the socket lock.
     pub(crate) fn move_peek_offset(&self, by: isize) {
         let old = self.peek_offset();
         if old >= 0 {
@@ -247,8 +246,8 @@ impl SockCore {
     }
 
     pub(crate) fn net(&self) -> &Net {
-        // SAFETY: By the invariants the sock is alive. It keeps its namespace alive if a program has
-        // made it, and its memory if a kernel user has, who closes the socket before the end.
+        // SAFETY: By the invariants the sock is alive. A program's sock keeps its namespace alive.
+        // A kernel user closes its socket before the namespace ends.
         unsafe { Net::from_raw((*self.raw()).__sk_common.skc_net.net) }
     }
 

@@ -2,10 +2,10 @@
 
 //! A socket as the network core sees it.
 //!
-//! A [`Sock`] is one `struct sock` together with what its network namespace holds, and with the state of
-//! type `T` that the socket layer keeps for it, in one object of the protocol's slab. It lives as long as somebody holds a reference
-//! ([`ARef`](kernel::sync::aref::ARef)), which may be long after the program has closed its descriptor.
-//! All that does not depend on `T` is [`SockCore`], which code below the socket layer takes.
+//! A [`Sock`] is a `struct sock` with a reference to the data of its network namespace and the
+//! state `T` of the socket layer, in one object of the protocol's slab. It lives while a reference
+//! ([`ARef`](kernel::sync::aref::ARef)) exists, which may be long after close(2). [`SockCore`] has
+//! all that does not depend on `T`, for code below the socket layer.
 
 pub(crate) use name::Ends;
 pub(crate) use state::State;
@@ -153,10 +153,10 @@ impl<T: InNet> Deref for Sock<T> {
     }
 }
 
-// SAFETY: A `struct sock` may be used from any thread; the methods of `Sock` use only what the
-// network core allows without further locks or through the lock guard. A `Sock` is only ever made
-// for a `T` that is a `Family`, which has to be `Send` and `Sync`, as what its namespace holds. (Such a
-// bound on `T` here would make the question circular for a `T` that holds references to other socks.)
+// SAFETY: A `struct sock` may be used from any thread. The methods of `Sock` use only what the
+// network core allows without further locks or through the lock guard. A `Sock` is only made for a
+// `T` that is a `Family`, which is `Send` and `Sync`, as is the namespace data. (A bound on `T`
+// here would be circular for a `T` with references to other socks.)
 unsafe impl<T: InNet> Send for Sock<T> {}
 // SAFETY: As above.
 unsafe impl<T: InNet> Sync for Sock<T> {}
@@ -215,8 +215,8 @@ pub(crate) struct Locked<'a> {
 impl Locked<'_> {
     /// Allows others of the same user to bind the same port (`SO_REUSEPORT`).
     pub(crate) fn set_reuse_port(&self, on: bool) {
-        // SAFETY: By the invariants the sock is alive, and the lock is held, under which the bit field is
-        // changed.
+        // SAFETY: By the invariants the sock is alive and locked, as changes of the bit field
+        // require.
         unsafe { (*self.sk.raw()).__sk_common.set_skc_reuseport(on.into()) }
     }
 

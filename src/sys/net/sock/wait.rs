@@ -29,7 +29,8 @@ impl SockCore {
         unsafe { c::sdp_h_wake(self.raw_helper(), false) }
     }
 
-    /// The number of the last event, for [`SockCore::sleep`]: take it, look at the condition, then sleep by it.
+    /// Returns the number of the last event. Read it before the condition, then pass it to
+    /// [`SockCore::sleep`].
     pub(crate) fn event_seq(&self) -> i32 {
         seq::last(self.events())
     }
@@ -150,8 +151,8 @@ impl SockCore {
         unsafe { c::sk_wake_async(self.raw(), c::SOCK_WAKE_IO as i32, c::POLL_OUT as i32) }
     }
 
-    /// Asks for [`SockCore::write_space`] when room appears. The caller looks for room once more
-    /// after this call.
+    /// Requests a call of [`SockCore::write_space`] once there is space. The caller checks for
+    /// space again after this call.
     pub(crate) fn want_space(&self) {
         // SAFETY: By the invariants the sock is alive; the caller comes from a socket call, so
         // the socket is not orphaned.

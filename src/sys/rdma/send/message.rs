@@ -25,8 +25,9 @@ pub(crate) struct SendWr<'a> {
 }
 
 impl<B: Lendable> SendQueue<B> {
-    /// Queues a message: the header, then the payload, whose buffers are mapped for the device to read.
-    /// A message of up to [`MAX_COPIED`] bytes is copied, and its payload needs no mapping.
+    /// Queues a message: the header, then the payload, whose buffers are mapped for reading by the
+    /// device. A message of up to [`MAX_COPIED`] bytes is copied, and its payload needs no
+    /// mapping.
     ///
     /// # Errors
     ///

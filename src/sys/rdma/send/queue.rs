@@ -130,9 +130,9 @@ impl SendParts {
 ///
 /// # Invariants
 ///
-/// Positions from `head` to `tail` are taken; those from `flushed` on are not handed over yet, and
-/// those before `done` are complete. What the device may access for a position is kept by its slot,
-/// is the headers' block, or is lent memory that the slot counts for as a user.
+/// Positions from `head` to `tail` are in use; those from `flushed` on are not posted yet, those
+/// before `done` are complete. Memory that the device may access for a position is kept by its
+/// slot, is the headers' block, or is a block that counts the slot as a user.
 pub(in super::super) struct SendQueue<B: Lendable> {
     pub(super) qp: Option<Arc<QueuePair>>,
     cq: Cq,
@@ -328,14 +328,14 @@ impl<B: Lendable> SendQueue<B> {
             }
             position = following;
         }
-        // INVARIANT: All is handed over. What the device has not taken stays in its slot.
+        // INVARIANT: All is posted. A request that the device has not taken stays in its slot.
         self.flushed = self.tail;
         // The driver has copied the SGE lists when it returns.
         self.blocks.lists_are_free();
         // SAFETY: The QP is alive: only the endpoint that owns `self` destroys it, when it is
-        // dropped. The list is well-formed and the driver copies it. What each request makes the
-        // device access is kept by its slot until the completion or until the QP is destroyed, or
-        // is in the headers' block or in `direct`, which are kept as long.
+        // dropped. The list is well-formed and the driver copies it. Memory that the device
+        // accesses for a request is kept by its slot, the headers' block or `direct` until the
+        // completion or until the QP is destroyed.
         let ret = to_result(unsafe {
             c::sdp_h_ib_post_send(qp.raw(), wrs.add(first).cast::<c::ib_send_wr>())
         });
