@@ -229,6 +229,8 @@ SUITES = [
     *(short(f"series:{series}", f"some of all guest suites on Debian's kernel of {series}", series, GUEST_SECONDS) for series in other_series()),
     short("series:next", "the same on a kernel that is still to come (make next)", "next", GUEST_SECONDS, False),
     *(short(f"{flavour}:short", f"the same on Debian's kernel {flavour}, emulated", flavour, GUEST_SECONDS, False) for flavour in kernels.FLAVOURS[1:]),
+    Suite("kdir", "the module against headers as Arch and Ubuntu ship them", Command, ["scripts/test-kdir"], 3600, False),
+    Suite("systemd", "services by SDP under systemd, and Secure Boot, in guests of their own", Command, ["scripts/test-systemd"], 10800, False),
     Suite("deb", "the Debian packages: built, installed in a root of their own, used in a guest, purged", Command, ["scripts/test-deb"], 10800, False),
 ]
 
