@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 import kernels
+import suites
 
 PROJECT = Path(__file__).resolve().parents[2]
 # Pages that name places in the sources. In the second list most names are the kernel's, so only
@@ -27,6 +28,27 @@ def text(root, name):
 def series(root=PROJECT):
     if f"Linux {kernels.supported()}" not in text(root, "README.md"):
         yield f"README.md does not say that the module is for Linux {kernels.supported()}, as scripts/series does"
+
+
+def supported(root=PROJECT):
+    """Checks the table of supported systems in docs/install.md."""
+    section = text(root, "docs/install.md").partition("## What is supported\n")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line.startswith("| ")][2:]
+    if not rows:
+        yield "docs/install.md has no table of what is supported"
+    known = {suite.name for suite in suites.SUITES}
+    for architecture, versions, pages, _, state, tests in rows:
+        if versions != "any" and set(re.findall(r"\d+\.\d+", versions)) != set(kernels.SERIES):
+            yield f"docs/install.md: {architecture} is supported with {versions}, and scripts/series has {kernels.supported()}"
+        for name in re.findall(r"`([^`]+)`", tests):
+            if name not in known and not name.startswith("make "):
+                yield f"docs/install.md: {name}, which shows that {architecture} works, is no suite"
+        if "packages, " in state and f"\nArchitecture: {architecture}\n" not in text(root, "debian/control"):
+            yield f"docs/install.md: packages are for {architecture}, and debian/control is not"
+        for flavour in kernels.FLAVOURS:
+            size = flavour.partition("-")[2].replace("k", " KiB") or "4 KiB"
+            if flavour.partition("-")[0] == architecture and tests != "none" and not any(row[0] == architecture and size in row[2] for row in rows):
+                yield f"docs/install.md: the flavour {flavour} is missing"
 
 
 def counters(root=PROJECT):

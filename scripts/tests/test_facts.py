@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lib"))
 
 import facts  # noqa: E402
 
-COPIED = ["README.md", "docs", "CONTRIBUTING.md", "include", "src", "tools/man", "tools/etc", "tools/sdpstat/src", "tests/guest/lib/consts.py", "tests/guest/suites"]
+COPIED = ["README.md", "docs", "CONTRIBUTING.md", "include", "src", "tools/man", "tools/etc", "tools/sdpstat/src", "tests/guest/lib/consts.py", "tests/guest/suites", "debian/control"]
 
 
 class TestFacts(unittest.TestCase):
@@ -36,6 +36,19 @@ class TestFacts(unittest.TestCase):
     def test_a_default_of_a_parameter(self):
         self.assertIn("docs/parameters.md: sdp_rx_size is 32, 8, 63 there, and 31, 8, 63",
                       self.after("docs/parameters.md", "`sdp_rx_size` | 31", "`sdp_rx_size` | 32", facts.parameters))
+
+    def test_what_is_supported(self):
+        page = "docs/install.md"
+        self.assertIn("amd64 is supported with Debian's 7.3, ", self.after(page, "Debian's 7.3, 7.2 | 4 KiB |", "Debian's 7.3, 7.1 | 4 KiB |", facts.supported))
+
+    def test_a_suite_that_is_not_there(self):
+        self.assertIn("arm65:short, which shows that arm64 works, is no suite", self.after("docs/install.md", "`arm64:short`", "`arm65:short`", facts.supported))
+
+    def test_packages_of_another_architecture(self):
+        self.assertIn("packages are for amd64", self.after("debian/control", "Architecture: amd64", "Architecture: riscv64", facts.supported))
+
+    def test_a_page_size_that_is_forgotten(self):
+        self.assertIn("the flavour arm64-16k is missing", self.after("docs/install.md", "4 KiB, 16 KiB", "4 KiB", facts.supported))
 
     def test_a_parameter_that_one_page_forgets(self):
         self.assertIn("tools/man/sdp.7: the parameter zcopy_ways is not there", self.after("tools/man/sdp.7", ".It Ar zcopy_ways No (3)\n", "", facts.parameters))
