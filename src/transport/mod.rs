@@ -44,8 +44,7 @@
 //! next completion. The number of READs in flight is limited to what both devices agreed on,
 //! because one more would block the messages behind it. Program memory is many pieces for the
 //! device (pages or large pages), and a work request covers a few of them; so one call may queue
-//! only the beginning of its range, and is repeated for the rest. Each part has its own
-//! completion.
+//! only the beginning of its range, and is repeated for the rest. Each part has its own completion.
 //!
 //! **Owner of the pages.** The caller owns the pages from pinning to [`Transport::lend`] and from
 //! [`Transport::reclaim`] to the release; only the program accesses them then. In between the
@@ -118,8 +117,7 @@ pub(crate) trait Transport: Send {
 
     /// Queues a message.
     ///
-    /// The buffers may be dropped at once, but must not be written to before the message
-    /// completes.
+    /// The buffers may be dropped at once, but must not be written to before the message completes.
     ///
     /// # Errors
     ///

@@ -154,8 +154,7 @@ pub(crate) struct Config {
     pub(crate) max_sge: u8,
     /// Longest message, in bytes, that is copied into the work request (inline).
     pub(crate) inline: u16,
-    /// Retries of a message that the peer does not acknowledge, up to 7; rxe takes 7 for
-    /// unlimited.
+    /// Retries of a message that the peer does not acknowledge, up to 7; rxe takes 7 for unlimited.
     pub(crate) retry_count: u8,
     /// Retries by the peer of a message that finds no buffer here; 7 is unlimited.
     pub(crate) rnr_retry: u8,

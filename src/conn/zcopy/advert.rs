@@ -144,8 +144,7 @@ impl<M> Advert<M> {
         matches!(self.state, AdvertState::Done | AdvertState::Invalidating)
     }
 
-    /// Returns true if the owner may take it: nobody accesses it any more, or the transport has
-    /// it.
+    /// Returns true if the owner may take it: nobody accesses it any more, or the transport has it.
     pub(crate) fn is_back(&self) -> bool {
         matches!(self.state, AdvertState::Invalid | AdvertState::Lost)
     }

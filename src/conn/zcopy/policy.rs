@@ -236,8 +236,7 @@ impl Policy {
         self.size(bytes).is_some_and(|s| s.is_direct())
     }
 
-    /// Begins such a send. Returns true if sends of any class on this connection are zero copy
-    /// now.
+    /// Begins such a send. Returns true if sends of any class on this connection are zero copy now.
     pub(crate) fn begins(&mut self, bytes: usize) -> bool {
         if let Some(size) = self.size(bytes) {
             size.used = true;

@@ -111,8 +111,7 @@ fn worthwhile(message: &SendMsg<'_>, most: usize) -> usize {
     large.take(MOST_RANGES).sum()
 }
 
-/// Protects a block between pinning and mapping, where waiting for program memory is still
-/// allowed.
+/// Protects a block between pinning and mapping, where waiting for program memory is still allowed.
 struct Guard<'a> {
     sk: &'a SdpSock,
     flight: Result<InFlight, Refusal>,

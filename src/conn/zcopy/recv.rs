@@ -137,8 +137,7 @@ pub(crate) enum Look {
     Lost,
 }
 
-/// Requests the next bytes as Data if they are in an advert: the call must not wait, or only
-/// peeks.
+/// Requests the next bytes as Data if they are in an advert: the call must not wait, or only peeks.
 pub(crate) fn refuse(sk: &SdpSock) {
     let mut c = sk.connection();
     if !c.holds_advert() || c.zcopy.reading.is_some() {

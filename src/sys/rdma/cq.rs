@@ -282,8 +282,7 @@ impl Cq {
 impl Drop for Cq {
     fn drop(&mut self) {
         let gone = wait_destroyed("a CQ", || {
-            // SAFETY: By the invariants the CQ exists until this succeeds, and its QP is
-            // destroyed.
+            // SAFETY: By the invariants the CQ exists until this succeeds, and its QP is destroyed.
             unsafe { c::ib_destroy_cq_user(self.raw.as_ptr(), ptr::null_mut()) }
         });
         // a callback may still run: leak its context

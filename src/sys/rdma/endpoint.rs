@@ -151,8 +151,7 @@ unsafe impl<B: Lendable> Send for Endpoint<B> {}
 unsafe impl<B: Lendable> Sync for Endpoint<B> {}
 
 impl<B: Lendable> Endpoint<B> {
-    /// Makes an endpoint, from `spare` if that fits. Sizes are reduced to what the device
-    /// supports.
+    /// Makes an endpoint, from `spare` if that fits. Sizes are reduced to what the device supports.
     pub(crate) fn new(
         device: &DeviceRef,
         sizes: &Sizes,

@@ -213,8 +213,7 @@ extern "C" fn on_request<L: Listener>(id: *mut c::ib_cm_id, event: *const c::ib_
                 // has `ib_cm` reject with the consumer's reason.
                 let _ = unsafe { c::ib_send_cm_rej(id.as_ptr(), why, none, 0, none, 0) };
             }
-            // Destroys the id, after a reject with the consumer's reason if there was no reply
-            // yet.
+            // Destroys the id, after a reject with the consumer's reason if there was no reply yet.
             EACCES.to_errno()
         }
         // This number makes `ib_cm` drop the request without a reply.

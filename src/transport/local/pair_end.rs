@@ -3,8 +3,7 @@
 //! One end of a local connection.
 //!
 //! A [`PairEnd`] has the owner's posted buffers, the messages received in them, and requests that
-//! are not carried out yet. The lock of the [`Pair`](super::pair::Pair) protects it while
-//! attached.
+//! are not carried out yet. The lock of the [`Pair`](super::pair::Pair) protects it while attached.
 
 use super::loans::Loans;
 use super::ready::{News, OrphanedPeer, Ready};
@@ -360,8 +359,7 @@ impl PairEnd {
         }
     }
 
-    /// Retries a message that waits for memory. Returns the size of the buffer that still lacks
-    /// it.
+    /// Retries a message that waits for memory. Returns the size of the buffer that still lacks it.
     pub(super) fn wants_memory(&mut self, other: &mut OptionalEnd) -> Option<usize> {
         if self.lacks_memory.is_some() {
             self.carry_on(other);

@@ -47,8 +47,7 @@ impl News {
     }
 }
 
-/// Owner whose messages the other end's task handles. The drop notifies the owner as usual
-/// instead.
+/// Owner whose messages the other end's task handles. The drop notifies the owner as usual instead.
 pub(crate) struct OrphanedPeer {
     owner: Option<Arc<dyn Ready>>,
     /// True if the owner waits for its messages to be received; false if no program has it any

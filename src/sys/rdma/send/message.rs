@@ -26,8 +26,7 @@ pub(crate) struct SendWr<'a> {
 
 impl<B: Lendable> SendQueue<B> {
     /// Queues a message: the header, then the payload, whose buffers are mapped for reading by the
-    /// device. A message of up to [`MAX_COPIED`] bytes is copied, and its payload needs no
-    /// mapping.
+    /// device. A message of up to [`MAX_COPIED`] bytes is copied, and its payload needs no mapping.
     ///
     /// # Errors
     ///
