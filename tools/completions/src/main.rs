@@ -42,6 +42,31 @@ fn tools() -> [(&'static str, Command); 4] {
     ]
 }
 
+fn append(file: &Path, text: &[u8]) -> io::Result<()> {
+    File::options().append(true).open(file)?.write_all(text)
+}
+
+/// Has zsh offer services and mappings in place of files.
+fn with_names(file: &Path) -> io::Result<()> {
+    let text = std::fs::read_to_string(file)?;
+    let Some((first, rest)) = text.split_once('\n') else {
+        return Err(io::Error::other("no line #compdef"));
+    };
+    let rest: String = rest
+        .split_inclusive('\n')
+        .map(|line| {
+            let function = match line {
+                l if l.starts_with("'*::units ") => ":_sdpctl_units'",
+                l if l.starts_with("'*::mapping ") => ":_sdpctl_mappings'",
+                _ => return line.to_string(),
+            };
+            line.replace(":_default'", function)
+        })
+        .collect();
+    let names = include_str!("sdpctl.zsh");
+    std::fs::write(file, format!("{first}\n{names}{rest}"))
+}
+
 /// Writes `DIR/SHELL/FILE` for each tool, under the names by which the shells find them.
 fn write(dir: &Path) -> io::Result<()> {
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
@@ -51,10 +76,13 @@ fn write(dir: &Path) -> io::Result<()> {
             let written = generate_to(shell, &mut command, name, &place)?;
             if shell == Shell::Bash {
                 // bash-completion loads the file that is called as the command is.
-                std::fs::rename(written, place.join(name))?;
-                if name == "sdpctl" {
-                    let mut file = File::options().append(true).open(place.join(name))?;
-                    file.write_all(include_bytes!("sdpctl.bash"))?;
+                std::fs::rename(&written, place.join(name))?;
+            }
+            if name == "sdpctl" {
+                match shell {
+                    Shell::Zsh => with_names(&written)?,
+                    Shell::Fish => append(&written, include_bytes!("sdpctl.fish"))?,
+                    _ => append(&place.join(name), include_bytes!("sdpctl.bash"))?,
                 }
             }
         }

@@ -33,6 +33,13 @@ fn in_bash() {
     assert_eq!(offered("sdpctl", "sdpctl map rem"), ["remove"]);
     assert_eq!(offered("sdpctl", "sdpctl enable --ro"), ["--root"]);
     assert!(offered("sdp-check", "sdp-check --").contains(&"--json".into()));
+    // zsh and fish are not where the tests run
+    let text = |file: &str| fs::read_to_string(dir.join(file)).unwrap();
+    let zsh = text("zsh/_sdpctl");
+    assert!(zsh.starts_with("#compdef sdpctl\n"));
+    assert_eq!(zsh.matches(":_sdpctl_units'").count(), 2);
+    assert_eq!(zsh.matches(":_sdpctl_mappings'").count(), 1);
+    assert!(text("fish/sdpctl.fish").contains("using_subcommand enable disable"));
     for shell in ["bash/sdp-check", "zsh/_sdp-check", "fish/sdp-check.fish"] {
         let text = fs::read_to_string(dir.join(shell)).unwrap();
         assert!(!text.contains("corrupt"), "{shell} offers a hidden option");
