@@ -21,7 +21,6 @@ pub(crate) struct BusyPoll {
 }
 
 impl BusyPoll {
-    /// State of a socket without readers so far.
     pub(crate) fn new() -> Self {
         BusyPoll {
             mean: Atomic::new(0),

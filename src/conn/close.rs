@@ -106,7 +106,6 @@ impl Connection {
         }
     }
 
-    /// Returns true if both streams have ended.
     pub(crate) fn both_ended(&self) -> bool {
         let ended = |p: &protocol::Connection| p.send_closed() && p.receive_closed();
         self.protocol.as_ref().is_some_and(ended)

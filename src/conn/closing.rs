@@ -25,7 +25,7 @@ pub(crate) enum Event {
     },
     /// close(2) has done all it could; no error can be reported any more.
     Orphaned {
-        /// The same.
+        /// `TCP_LINGER2` in seconds, negative for none.
         linger2: i32,
     },
     /// The program rejects the peer's bytes: close(2) with bytes unread, `SO_LINGER` of 0 s,
@@ -38,9 +38,8 @@ pub(crate) enum Event {
     Flushed,
     /// The connection manager reports the end of the connection.
     LinkDown {
-        /// By the peer.
+        /// True if the peer has ended it.
         by_peer: bool,
-        /// Both streams had ended before.
         both_ended: bool,
     },
     /// The time for closing is over.
@@ -60,10 +59,8 @@ impl Event {
     }
 }
 
-/// Actions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CloseAction {
-    /// Nothing.
     Nothing,
     /// Queue the DisConn behind the last byte.
     SendFin,
@@ -89,19 +86,16 @@ pub(crate) enum CloseAction {
     Detach,
 }
 
-/// One transition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Transition {
     /// New state of the socket, if it changes.
     pub(crate) state: Option<State>,
-    /// Action.
     pub(crate) act: CloseAction,
 }
 
 /// State of closing, besides the socket's state.
 #[derive(Clone, Debug)]
 pub(crate) struct Closing {
-    /// Set once the program has closed the socket.
     orphaned: bool,
     /// Set once the DisConn has arrived at the peer.
     fin_acked: bool,
@@ -110,7 +104,6 @@ pub(crate) struct Closing {
 }
 
 impl Closing {
-    /// Makes the state of a new socket.
     pub(crate) const fn new() -> Self {
         Closing {
             orphaned: false,
@@ -119,7 +112,6 @@ impl Closing {
         }
     }
 
-    /// Resets it for another connection.
     pub(crate) fn renew(&mut self) {
         (self.fin_acked, self.teardown) = (false, false);
     }
@@ -129,22 +121,18 @@ impl Closing {
         !core::mem::replace(&mut self.orphaned, true)
     }
 
-    /// Returns true if the program has closed the socket.
     pub(crate) fn is_orphaned(&self) -> bool {
         self.orphaned
     }
 
-    /// Returns true if the own DisConn has arrived at the peer.
     pub(crate) fn fin_is_acked(&self) -> bool {
         self.fin_acked
     }
 
-    /// Returns true if the link ends the connection, or is about to.
     pub(crate) fn has_begun(&self) -> bool {
         self.teardown
     }
 
-    /// Returns the transition of a state and an event.
     pub(crate) fn on(&mut self, state: State, event: Event) -> Transition {
         use State::{CloseWait, Closing, Established, FinWait1, FinWait2, LastAck, SynRecv};
         let (next, act) = match (event, state) {

@@ -62,7 +62,6 @@ impl Detached {
 }
 
 impl Cm {
-    /// State of a socket that was never connected.
     pub(super) const fn new() -> Self {
         Cm {
             link: None,
@@ -126,7 +125,6 @@ impl Cm {
         self.link = Some(link);
     }
 
-    /// Returns the link.
     pub(crate) fn link(&self) -> Option<&CmLink<SdpSock>> {
         self.link.as_ref()
     }

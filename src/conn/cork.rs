@@ -19,7 +19,6 @@ impl Cork {
         }
     }
 
-    /// Sets whether the last call had `MSG_MORE`.
     pub(crate) fn set_more(&mut self, more: bool) {
         self.more = more;
     }
@@ -34,7 +33,6 @@ impl Cork {
         (option || self.more) && !self.lifted
     }
 
-    /// Returns true if the queued bytes go now.
     pub(crate) fn is_lifted(&self) -> bool {
         self.lifted
     }

@@ -14,7 +14,6 @@
 
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 
-/// Queue of an event.
 #[derive(Clone, Copy)]
 pub(crate) enum Queue {
     Receive,
@@ -28,7 +27,6 @@ pub(crate) enum Notify {
     Caller,
     /// The pollers: the caller wakes them without another condition.
     Poller,
-    /// A worker.
     Worker,
     /// Another task, which has taken the note.
     Taker,
@@ -131,12 +129,10 @@ impl Events {
         self.waiters.fetch_add(1, Full);
     }
 
-    /// Returns the number of waiting callers.
     pub(crate) fn awaited(&self) -> u32 {
         self.waiters.load(Relaxed).max(0) as u32
     }
 
-    /// Returns true if there are waiting callers.
     pub(crate) fn are_awaited(&self) -> bool {
         self.awaited() > 0
     }

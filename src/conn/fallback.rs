@@ -16,9 +16,7 @@ use crate::sys::time::Jiffies;
 pub(crate) enum Route {
     /// SDP, otherwise TCP.
     Both,
-    /// SDP alone.
     Sdp,
-    /// TCP alone.
     Tcp,
 }
 
@@ -30,7 +28,6 @@ impl Route {
             .find(|r| i64::from(r.value()) == i64::from(value))
     }
 
-    /// Returns the value of the option.
     pub(crate) fn value(self) -> u32 {
         match self {
             Route::Both => c::SDP_ROUTE_BOTH,
@@ -80,7 +77,6 @@ pub(crate) struct Fallback {
 }
 
 impl Fallback {
-    /// State of a socket without a choice.
     pub(crate) const fn new() -> Self {
         Fallback {
             phase: Phase::Settled,

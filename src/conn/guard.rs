@@ -107,7 +107,6 @@ impl<'a> Guard<'a> {
         (&mut self.connection, wakeups, sk)
     }
 
-    /// Polls the completion queues and makes all possible progress.
     pub(crate) fn progress(&mut self) {
         let (connection, wakeups, sk) = self.split();
         connection.run(sk, wakeups);

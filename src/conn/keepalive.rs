@@ -30,7 +30,6 @@ pub(crate) struct Heard {
 const ACK_LOOKS: u32 = 3;
 
 impl Heard {
-    /// State of a socket without a connection.
     pub(super) const fn new() -> Self {
         Heard {
             last: 0,
@@ -41,7 +40,6 @@ impl Heard {
         }
     }
 
-    /// Starts with a new connection.
     pub(super) fn begin(&mut self, now: Jiffies) {
         self.hear(now);
         self.progress(now);
@@ -57,7 +55,6 @@ impl Heard {
         self.last_progress = now;
     }
 
-    /// Returns the time of the last message from the peer.
     pub(crate) fn last(&self) -> Jiffies {
         self.last
     }
@@ -67,7 +64,6 @@ impl Heard {
         self.last_progress
     }
 
-    /// Returns the number of probes without a reply.
     pub(crate) fn probes(&self) -> u32 {
         self.probes
     }

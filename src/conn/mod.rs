@@ -134,7 +134,6 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Makes a new socket.
     pub(crate) fn new(params: Arc<Params>) -> impl PinInit<Self, Error> {
         try_pin_init!(Socket {
             account: SetOnce::new(),
@@ -162,12 +161,10 @@ impl SdpSock {
         self.data().account.as_ref()
     }
 
-    /// Returns the parameters of its network namespace.
     pub(crate) fn params(&self) -> &Params {
         &self.data().params
     }
 
-    /// Returns true if the peer has ended its stream.
     pub(crate) fn peer_has_ended(&self) -> bool {
         self.data().peer_ended.load(Relaxed)
     }
@@ -216,15 +213,11 @@ impl SdpSock {
 pub(crate) struct Connection {
     /// Carrier of the messages; `None` when the connection is lost or closed.
     pub(crate) endpoint: Option<Endpoint>,
-    /// The connection manager's side.
     pub(crate) cm: Cm,
     /// State of the protocol, once both Hello messages are exchanged.
     pub(crate) protocol: Option<protocol::Connection>,
-    /// Send queue.
     pub(crate) tx: SendQueue,
-    /// Receive queue.
     pub(crate) rx: ReceiveQueue,
-    /// Receive buffers.
     pub(crate) rx_buffers: RxBuffers,
     /// Listener, after listen(2).
     pub(crate) listener: Option<KBox<Listener>>,
@@ -232,13 +225,9 @@ pub(crate) struct Connection {
     pub(crate) slot: Option<BacklogSlot>,
     /// The choice between SDP and TCP (`IPPROTO_SDP`).
     pub(crate) fallback: Fallback,
-    /// Options.
     pub(crate) options: Options,
-    /// Zero copy.
     pub(crate) zcopy: Zcopy,
-    /// Counters.
     pub(crate) stats: Stats,
-    /// State of closing.
     pub(crate) closing: Closing,
     /// State of holding back partial messages.
     pub(crate) cork: Cork,
@@ -250,14 +239,11 @@ pub(crate) struct Connection {
     unsignaled: u32,
     /// Reason for which the last message was held back.
     pub(crate) held: Option<Stall>,
-    /// Deadlines.
     pub(crate) timers: Timers,
-    /// Last signs of life of the peer.
     pub(crate) heard: Heard,
 }
 
 impl Connection {
-    /// Makes the state of a new socket.
     pub(crate) fn new(params: Arc<Params>) -> Self {
         Connection {
             endpoint: None,
@@ -406,14 +392,12 @@ impl Connection {
         ended && self.tx.queued() <= send_queue::SMALL_CHUNK
     }
 
-    /// Takes the completions of sends.
     fn poll_send(&mut self, sk: &SdpSock, wakeups: &mut Wakeups) {
         while let Some(c) = self.endpoint.as_mut().and_then(|c| c.poll_send()) {
             self.completed(sk, c, wakeups);
         }
     }
 
-    /// Handles completed or failed sends.
     #[inline(never)] // most turns find none, and do without its registers
     fn completed(&mut self, sk: &SdpSock, c: SendCompletion, wakeups: &mut Wakeups) {
         self.stats.send_completions += 1;

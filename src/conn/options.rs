@@ -69,7 +69,6 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Returns the sends by zero copy.
     pub(crate) fn zcopy_threshold(&self) -> Threshold {
         let bytes = match self.zcopy_thresh {
             ..0 => self.params.sdp_zcopy_thresh(),

@@ -14,11 +14,8 @@ named_enum! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(usize)]
     pub(crate) enum FallbackReason {
-        /// connect(2) by SDP.
         Connected = "connected by SDP",
-        /// accept(2) of a connection by SDP.
         Accepted = "accepted by SDP",
-        /// accept(2) of a connection by TCP.
         AcceptedTcp = "accepted by TCP",
         /// TCP: no SDP listener at that port, or the peer has no SDP and says so.
         Refused = "TCP: refused",

@@ -21,7 +21,6 @@ pub(crate) struct Polling {
 }
 
 impl Polling {
-    /// State of a new socket.
     pub(super) const fn new() -> Self {
         Polling {
             callers: 0,
@@ -30,7 +29,6 @@ impl Polling {
         }
     }
 
-    /// Resets it for another connection.
     pub(super) fn reset(&mut self) {
         (self.armed, self.notify_each) = (None, false);
     }

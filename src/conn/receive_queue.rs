@@ -52,7 +52,6 @@ pub(crate) struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    /// Makes an empty queue without capacity.
     pub(crate) const fn new() -> Self {
         ReceiveQueue {
             buffers: Ring::new(),
@@ -78,12 +77,10 @@ impl ReceiveQueue {
         self.end == self.read
     }
 
-    /// Returns the memory in the queue in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.memory
     }
 
-    /// Returns the position of the next byte to read.
     pub(crate) fn position(&self) -> u64 {
         self.read
     }
@@ -246,7 +243,6 @@ impl ReceiveQueue {
         }
     }
 
-    /// Drops everything.
     pub(crate) fn clear(&mut self) {
         while !self.buffers.is_empty() {
             self.buffers.pop_front();

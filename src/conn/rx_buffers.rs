@@ -113,7 +113,6 @@ pub(crate) struct RxBuffers {
 }
 
 impl RxBuffers {
-    /// State of a connection without buffers.
     pub(super) const fn new() -> Self {
         RxBuffers {
             spare: KVec::new(),
@@ -130,7 +129,6 @@ impl RxBuffers {
         (self.spare, self.size) = (spare, size);
     }
 
-    /// Resets it for another connection.
     pub(crate) fn reset(&mut self) {
         self.spare.clear();
         (self.window, self.pause) = (FIRST_WINDOW, 0);
@@ -142,7 +140,6 @@ impl RxBuffers {
         self.spare.clear();
     }
 
-    /// Returns the size of each in bytes.
     pub(crate) fn size(&self) -> u32 {
         self.size
     }
@@ -349,7 +346,6 @@ fn is_of(endpoint: &Endpoint, mapped: &Option<Arc<Mapper>>) -> bool {
     }
 }
 
-/// Makes a receive buffer.
 fn make(size: usize, mapper: Option<&Arc<Mapper>>, gfp: Flags) -> Result<Buffer> {
     let mut buffer = Buffer::new(size, gfp)?;
     buffer.map_receive(mapper, gfp)?;

@@ -96,7 +96,6 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
-    /// Makes an empty queue without capacity.
     pub(crate) const fn new() -> Self {
         SendQueue {
             most_sges: SGES,
@@ -137,17 +136,14 @@ impl SendQueue {
         self.small = self.sent;
     }
 
-    /// Returns true if another chunk fits.
     pub(crate) fn has_space(&self) -> bool {
         !self.chunks.is_full()
     }
 
-    /// Returns the position behind the last byte that may be sent.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
-    /// Returns the position behind the last byte sent.
     pub(crate) fn sent(&self) -> u64 {
         self.sent
     }
@@ -314,7 +310,6 @@ impl SendQueue {
         !self.spare.is_empty() || last.is_none_or(Chunk::has_space)
     }
 
-    /// Drops everything and frees all memory.
     pub(crate) fn clear(&mut self) {
         while self.chunks.pop_front().is_some() {}
         self.spare.clear();

@@ -67,17 +67,13 @@ macro_rules! counters {
 }
 
 counters! {
-    /// sendmsg(2) calls.
     send_calls,
-    /// recvmsg(2) calls.
     receive_calls,
     /// Stream bytes posted to the transport.
     bytes_sent,
     /// Stream bytes received.
     bytes_received,
-    /// Send completions seen.
     send_completions,
-    /// Receive completions seen.
     receive_completions,
     /// Times that the sender waited for credits.
     credit_stalls,
@@ -146,12 +142,10 @@ impl Stats {
         count(&mut self.async_refused, why);
     }
 
-    /// Counts a violation.
     pub(crate) fn violation(&mut self, v: Violation) {
         count(&mut self.violations, v.index());
     }
 
-    /// Counts the outcome of an `IPPROTO_SDP` socket.
     pub(crate) fn count_outcome(&mut self, o: FallbackReason) {
         count(&mut self.outcomes, o.index());
     }

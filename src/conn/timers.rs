@@ -7,7 +7,6 @@
 
 use crate::sys::time::Jiffies;
 
-/// Deadlines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Timer {
     /// End of the connection, or of the time for an SDP reply before the fallback to TCP.
@@ -50,7 +49,6 @@ impl Timers {
         Timers { at: [None; TIMERS] }
     }
 
-    /// Sets one.
     pub(crate) fn set(&mut self, timer: Timer, at: Jiffies) {
         self.put(timer, Some(at));
     }
@@ -61,22 +59,18 @@ impl Timers {
         }
     }
 
-    /// Clears one.
     pub(crate) fn clear(&mut self, timer: Timer) {
         self.put(timer, None);
     }
 
-    /// Returns true if the deadline is set.
     pub(crate) fn is_set(&self, timer: Timer) -> bool {
         self.get(timer).is_some()
     }
 
-    /// Returns the deadline.
     pub(crate) fn get(&self, timer: Timer) -> Option<Jiffies> {
         self.at.get(timer as usize).copied().flatten()
     }
 
-    /// Returns true if the deadline is past.
     pub(crate) fn is_due(&self, timer: Timer, now: Jiffies) -> bool {
         self.get(timer).is_some_and(|at| left(at, now) == 0)
     }

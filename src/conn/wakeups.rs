@@ -78,7 +78,6 @@ impl Wakeups {
         self.to_pollers = self.to_pollers.saturating_add(o.to_pollers);
     }
 
-    /// Returns true if there is nothing to do.
     pub(super) fn is_empty(&self) -> bool {
         self.set == 0
     }

@@ -47,7 +47,6 @@ static ALL: Pinned = Pinned::new();
 
 /// Pages that a user has pinned.
 pub(crate) struct Account {
-    /// Parameters of the network namespace.
     params: Arc<Params>,
     pinned: Pinned,
     /// Times that the budget was used up.
@@ -59,7 +58,6 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// Makes the account of a user with nothing pinned.
     pub(crate) fn new(params: Arc<Params>) -> Result<Arc<Self>> {
         let account = Account {
             params,
@@ -76,32 +74,26 @@ impl Account {
         self.pinned.of(purpose).load(Relaxed).max(0) as u64
     }
 
-    /// Returns the times that the budget was used up.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Relaxed).max(0) as u64
     }
 
-    /// Returns the times that the user's `RLIMIT_MEMLOCK` was used up.
     pub(crate) fn unlockable(&self) -> u64 {
         self.unlockable.load(Relaxed).max(0) as u64
     }
 
-    /// Counts one of these.
     pub(super) fn count_unlockable(&self) {
         self.unlockable.add(1, Relaxed);
     }
 
-    /// Returns the times that memory was still pinned.
     pub(crate) fn hits(&self) -> u64 {
         self.hits.load(Relaxed).max(0) as u64
     }
 
-    /// Counts one of these.
     pub(super) fn count_hit(&self) {
         self.hits.add(1, Relaxed);
     }
 
-    /// Sets the counters to zero.
     pub(crate) fn clear(&self) {
         self.hits.store(0, Relaxed);
         self.refused.store(0, Relaxed);

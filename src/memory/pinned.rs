@@ -352,7 +352,6 @@ impl Pinned {
         self.watched.as_ref().is_some_and(Watched::is_parked)
     }
 
-    /// Returns the number of pinned bytes.
     pub(crate) fn len(&self) -> usize {
         self.piece.as_ref().map_or(0, |p| p.memory.len())
     }

@@ -15,7 +15,6 @@ pub(crate) struct Ring<T> {
 }
 
 impl<T> Ring<T> {
-    /// Makes an empty queue without capacity.
     pub(crate) const fn new() -> Self {
         Ring {
             items: KVec::new(),
@@ -57,7 +56,6 @@ impl<T> Ring<T> {
         self.capacity
     }
 
-    /// Returns the number of items.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -94,7 +92,6 @@ impl<T> Ring<T> {
         Ok(())
     }
 
-    /// Takes the first item.
     pub(crate) fn pop_front(&mut self) -> Option<T> {
         self.len = self.len.checked_sub(1)?;
         let head = self.head;
@@ -102,24 +99,20 @@ impl<T> Ring<T> {
         self.items.get_mut(head)?.take()
     }
 
-    /// Takes the last item.
     pub(crate) fn pop_back(&mut self) -> Option<T> {
         self.len = self.len.checked_sub(1)?;
         let at = self.slot(self.len);
         self.items.get_mut(at)?.take()
     }
 
-    /// Returns the first item.
     pub(crate) fn front(&self) -> Option<&T> {
         self.get(0)
     }
 
-    /// Returns the first item.
     pub(crate) fn front_mut(&mut self) -> Option<&mut T> {
         self.get_mut(0)
     }
 
-    /// Returns the last item.
     pub(crate) fn back_mut(&mut self) -> Option<&mut T> {
         self.get_mut(self.len.checked_sub(1)?)
     }
@@ -132,7 +125,6 @@ impl<T> Ring<T> {
         self.items.get(self.slot(i))?.as_ref()
     }
 
-    /// Returns the item `i` behind the first.
     pub(crate) fn get_mut(&mut self, i: usize) -> Option<&mut T> {
         if i >= self.len {
             return None;

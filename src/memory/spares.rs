@@ -17,7 +17,6 @@ const SPARE: usize = 8;
 /// Number of spare blocks of all connections.
 static ALL: Atomic<i64> = Atomic::new(0);
 
-/// Returns the number of spare blocks of all connections.
 pub(crate) fn count() -> usize {
     usize::try_from(ALL.load(Relaxed)).unwrap_or(0)
 }

@@ -101,7 +101,6 @@ impl SendWindow {
         }
     }
 
-    /// Returns the MSeq of the last message sent.
     pub(super) fn sent(&self) -> u32 {
         self.sent
     }
@@ -165,7 +164,6 @@ impl ReceiveWindow {
         }
     }
 
-    /// Returns the MSeq of the last message received: the own MSeqAck.
     pub(super) fn received(&self) -> u32 {
         self.received
     }

@@ -25,7 +25,6 @@ pub(super) struct Modes {
 }
 
 impl Modes {
-    /// Returns the initial modes.
     pub(super) fn new() -> Self {
         Modes {
             send: Mode::Combined,

@@ -52,7 +52,6 @@ impl LocalBuffers {
         }
     }
 
-    /// Returns the size with BSDH that was announced to the peer.
     pub(super) fn size(&self) -> u32 {
         self.size
     }
@@ -147,7 +146,6 @@ impl RemoteBuffers {
         }
     }
 
-    /// Returns the payload bytes that fit in a Data message.
     pub(super) fn payload(&self) -> u32 {
         self.payload
     }

@@ -28,7 +28,6 @@ pub(super) struct End {
     pub(super) ended: u32,
     /// First failure.
     pub(super) failed: Option<Status>,
-    /// Received messages.
     pub(super) kept: KVec<KVec<u8>>,
     /// Messages that the other end has acknowledged.
     pub(super) sent: u64,

@@ -23,7 +23,6 @@ pub(crate) struct File {
     _dir: debugfs::Dir,
 }
 
-/// Makes the file.
 pub(crate) fn file() -> Result<File> {
     let dir = debugfs::Dir::new(c"ib_sdp");
     let file = KBox::pin_init(

@@ -42,10 +42,8 @@ use kernel::sync::Mutex;
 /// Maximum number of messages queued for the program; with more, no receive buffers are posted.
 const MOST_KEPT: usize = 4096;
 
-/// All raw ends.
 pub(super) type Raws = Mutex<KVec<Raw>>;
 
-/// One end.
 pub(super) struct Raw {
     end: End,
     /// Lent memory, with the program's number for it.

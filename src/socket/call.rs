@@ -12,7 +12,6 @@ use crate::sys::net::notice::ZerocopyCompletion;
 use core::ops::Range;
 use kernel::prelude::*;
 
-/// One send call.
 pub(super) struct Call<'a> {
     /// Set once it is counted and classified.
     begun: bool,

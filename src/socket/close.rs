@@ -72,7 +72,6 @@ fn reset(sk: &SdpSock) {
     }
 }
 
-/// close(2).
 pub(super) fn close(sk: &SdpSock, linger: usize) {
     let mut lock = sk.lock();
     {

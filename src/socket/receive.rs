@@ -83,7 +83,6 @@ fn ended(sk: &SdpSock) -> bool {
         || sk.state() == State::Close
 }
 
-/// One receive call.
 struct Call<'a> {
     sk: &'a SdpSock,
     peek: bool,

@@ -139,7 +139,6 @@ fn hand_over(slot: &BacklogSlot, child: &SdpSock) {
     }
 }
 
-/// Ends the connection.
 fn disconnected(sk: &SdpSock, link: LinkId, how: Disconnect) {
     // Bytes that arrived before count.
     sk.progress();

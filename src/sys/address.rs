@@ -101,9 +101,7 @@ impl Address {
 /// Call that an address is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// bind(2)
     Bind,
-    /// connect(2)
     Connect,
 }
 

@@ -7,7 +7,6 @@ use core::ptr::NonNull;
 use kernel::sync::aref::{ARef, AlwaysRefCounted};
 use kernel::types::Opaque;
 
-/// A network namespace.
 #[repr(transparent)]
 pub(crate) struct Net(Opaque<c::net>);
 
@@ -40,7 +39,6 @@ impl Net {
         unsafe { &*net.cast::<Self>() }
     }
 
-    /// Returns the C object.
     pub(crate) fn as_raw(&self) -> *mut c::net {
         self.0.get()
     }

@@ -13,9 +13,7 @@ use kernel::ffi::c_void;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Largest block.
 pub(crate) const MAX_BLOCK: usize = 1 << 20;
-/// Smallest block.
 pub(crate) const MIN_BLOCK: usize = 512;
 
 /// Returns the bytes of all blocks, without up to 64 KiB for each processor.
@@ -49,7 +47,6 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Returns its size in bytes.
     pub(crate) fn size(&self) -> usize {
         self.size
     }

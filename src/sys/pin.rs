@@ -17,7 +17,6 @@ use kernel::sync::atomic::{AtomicFlag, Relaxed};
 /// Set once a program uses write protection.
 static COUNTED: AtomicFlag = AtomicFlag::new(false);
 
-/// Bytes in a page.
 pub(crate) const PAGE: usize = kernel::page::PAGE_SIZE;
 
 /// Duration of pinning.
@@ -174,12 +173,10 @@ impl Pages {
         Ok(())
     }
 
-    /// Returns the number of pinned pages.
     pub(crate) fn count(&self) -> usize {
         self.pages.len()
     }
 
-    /// Returns the number of pinned bytes.
     pub(crate) fn len(&self) -> usize {
         self.len as usize
     }
@@ -202,12 +199,10 @@ impl Pages {
         COUNTED.store(true, Relaxed);
     }
 
-    /// Returns true if they may be written to.
     pub(crate) fn writable(&self) -> bool {
         self.written
     }
 
-    /// Returns the offset in the first page.
     pub(crate) fn offset(&self) -> u32 {
         self.offset
     }

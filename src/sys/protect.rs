@@ -44,7 +44,6 @@ pub(crate) enum Refusal {
 impl Refusal {
     /// Number of places in statistics.
     pub(crate) const COUNT: usize = 9;
-    /// Their names.
     pub(crate) const NAMES: &'static str =
         "shared file hugetlb stack userfaultfd changing pinned busy unsupported";
 
@@ -53,7 +52,6 @@ impl Refusal {
         !matches!(self, Refusal::Busy | Refusal::Changing)
     }
 
-    /// Returns the place in statistics.
     pub(crate) fn index(self) -> usize {
         (self as usize).min(Self::COUNT - 1)
     }
@@ -85,7 +83,6 @@ pub(crate) struct Protector<H: Handler> {
     // First, so that a pointer to it is one to all.
     #[pin]
     raw: Opaque<c::sdp_h_protect>,
-    /// Handler of the worker.
     #[pin]
     pub(crate) handler: H,
 }
@@ -191,7 +188,6 @@ impl<H: Handler> Protector<H> {
 pub(crate) struct Open<H: Handler>(Arc<Protector<H>>, bool);
 
 impl<H: Handler> Open<H> {
-    /// The open [`Protector`].
     pub(crate) fn protector(&self) -> &Arc<Protector<H>> {
         &self.0
     }

@@ -7,13 +7,11 @@ use super::bindings as c;
 /// A time, or a span of time, in jiffies.
 pub(crate) type Jiffies = usize;
 
-/// Returns the current time.
 pub(crate) fn jiffies() -> Jiffies {
     // SAFETY: An aligned integer that the timer interrupt changes, hence the volatile read.
     (unsafe { core::ptr::read_volatile(&raw const c::jiffies) }) as Jiffies
 }
 
-/// Returns true if the time is past.
 pub(crate) fn is_past(at: Jiffies) -> bool {
     jiffies().wrapping_sub(at) <= Jiffies::MAX / 2
 }
@@ -27,7 +25,6 @@ pub(crate) fn nanoseconds() -> u64 {
 /// Longest span that [`is_past`] handles.
 const LONGEST: u64 = Jiffies::MAX as u64 / 4;
 
-/// Converts seconds to jiffies.
 pub(crate) const fn seconds(n: u32) -> Jiffies {
     at_most(n as u64 * c::HZ as u64)
 }

@@ -177,7 +177,6 @@ pub(crate) struct Shrinker {
 }
 
 static SHRINKER: AtomicFlag = AtomicFlag::new(false);
-/// Callbacks of [`Shrinker::start`].
 type Kept = (fn() -> usize, fn());
 static KEPT: SetOnce<Kept> = SetOnce::new();
 

@@ -92,7 +92,6 @@ where
     });
 }
 
-/// Calls `f` with the workqueue.
 fn with_queue<W>(work: W, f: impl FnOnce(&Queue, W)) {
     USERS.fetch_add(1, Full);
     let raw = WORKER.fetch_add(0, Full) as *const kernel::bindings::workqueue_struct;

@@ -145,10 +145,8 @@ pub(crate) trait Transport: Send {
     /// The transport is broken; the connection has to be aborted.
     fn flush(&mut self) -> Result;
 
-    /// Returns the next completion of a receive.
     fn poll_receive(&mut self) -> Option<Completion>;
 
-    /// Returns the next completion of a send.
     fn poll_send(&mut self) -> Option<SendCompletion>;
 
     /// Arms the notification for the next completion of a receive. Cheap while an earlier request
@@ -158,7 +156,6 @@ pub(crate) trait Transport: Send {
     /// Arms the notification for the next completion of a send, like [`Transport::arm_receive`].
     fn arm_send(&mut self) -> Arming;
 
-    /// Returns the number of posted receive buffers.
     fn posted_receives(&self) -> u16;
 
     /// Returns the number of messages that can still be posted.

@@ -11,7 +11,6 @@ pub(crate) const HEAD: usize = 40;
 /// Bytes of the header before the payload of Data (BSDH).
 pub(crate) const BSDH: u32 = crate::protocol::BSDH_LEN as u32;
 
-/// Limits of a transport.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Limits {
     /// Maximum number of posted receive buffers.
@@ -82,7 +81,6 @@ pub(crate) enum Completion {
     },
 }
 
-/// Headers of a message.
 #[derive(Clone, Copy)]
 pub(crate) struct Head {
     bytes: [u8; HEAD],
@@ -90,7 +88,6 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// None of the bytes.
     pub(super) const EMPTY: Self = Head {
         bytes: [0; HEAD],
         len: 0,
@@ -109,7 +106,6 @@ impl Head {
         Ok(Head { bytes, len })
     }
 
-    /// The bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.len.into()).unwrap_or_default()
     }

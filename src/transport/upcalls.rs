@@ -24,7 +24,6 @@ pub(crate) enum Disconnect {
 pub(crate) struct LinkId(usize);
 
 impl LinkId {
-    /// Returns the id of the object at this address.
     pub(super) fn of<T>(link: &T) -> Self {
         LinkId(core::ptr::from_ref(link).addr())
     }
@@ -35,7 +34,6 @@ impl LinkId {
 pub(crate) struct ResolverId(usize);
 
 impl ResolverId {
-    /// Returns the id of the object at this address.
     pub(super) fn of<T>(search: &T) -> Self {
         ResolverId(core::ptr::from_ref(search).addr())
     }

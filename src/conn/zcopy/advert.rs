@@ -41,7 +41,6 @@ pub(crate) enum AdvertState {
 /// A piece of memory; `M` is its owner's handle.
 #[derive(Debug)]
 pub(crate) struct Advert<M> {
-    /// Handle of the memory.
     pub(crate) memory: M,
     /// Block that the message contains.
     pub(crate) segment: Block,
@@ -66,7 +65,6 @@ impl<M> Advert<M> {
         }
     }
 
-    /// Notes its registration.
     pub(crate) fn registered(&mut self, segment: Block) {
         if self.state == AdvertState::New {
             (self.state, self.segment) = (AdvertState::Queued, segment);
@@ -95,12 +93,10 @@ impl<M> Advert<M> {
         matches!(self.state, New | Queued | Posted)
     }
 
-    /// Returns true if it is not sent yet.
     pub(crate) fn is_unsent(&self) -> bool {
         matches!(self.state, AdvertState::New | AdvertState::Queued)
     }
 
-    /// Notes that its message is posted.
     pub(crate) fn posted(&mut self) {
         if self.state == AdvertState::Queued {
             self.state = AdvertState::Posted;
@@ -123,7 +119,6 @@ impl<M> Advert<M> {
         }
     }
 
-    /// Notes that the invalidation is posted.
     pub(crate) fn invalidating(&mut self) {
         if self.state == AdvertState::Done {
             self.state = AdvertState::Invalidating;

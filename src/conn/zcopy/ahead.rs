@@ -27,7 +27,6 @@ pub(crate) struct NextTx {
 }
 
 impl NextTx {
-    /// Returns true if the bytes are a block's.
     pub(crate) fn is_of_block(&self) -> bool {
         self.more && self.source.is_none() && (self.rest.is_some() || self.limit == 0)
     }
@@ -41,7 +40,6 @@ impl Connection {
         self.tx.queued().saturating_add(detached)
     }
 
-    /// Returns the next part of the stream.
     #[inline]
     pub(crate) fn ahead(&mut self) -> NextTx {
         let mut ahead = NextTx {

@@ -62,7 +62,6 @@ impl<'a> PinnedCall<'a> {
         }
     }
 
-    /// Returns the number of pinned bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }

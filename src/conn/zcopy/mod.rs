@@ -151,20 +151,17 @@ impl Backoff {
         skip
     }
 
-    /// Records a failure.
     fn failed(&mut self) {
         self.next = self.next.saturating_mul(2).clamp(1, MOST_SKIPS);
         self.left = self.next;
     }
 
-    /// Records a success.
     fn worked(&mut self) {
         (self.left, self.next) = (0, 0);
     }
 }
 
 impl Zcopy {
-    /// Makes the state of a new connection.
     pub(crate) const fn new() -> Self {
         Zcopy {
             blocks: TxBlocks::new(),
@@ -209,7 +206,6 @@ impl Zcopy {
         self.blocks.has_space()
     }
 
-    /// Returns true if there are detached blocks.
     pub(crate) fn has_detached(&self) -> bool {
         self.blocks.detached_bytes() > 0
     }
@@ -236,7 +232,6 @@ impl Zcopy {
         Iterator::chain(self.blocks.adverts_mut(), self.sink.iter_mut())
     }
 
-    /// Returns the number of a new advert.
     fn next_cookie(&mut self) -> u64 {
         self.cookies = self.cookies.wrapping_add(1);
         self.cookies
@@ -278,7 +273,6 @@ impl Connection {
         self.options.zcopy_threshold().bytes()
     }
 
-    /// Returns the kind of device.
     fn kind(&self) -> Kind {
         match self.endpoint.as_ref().and_then(|c| c.mapper()) {
             None => Kind::Local,

@@ -177,7 +177,6 @@ impl Size {
         };
     }
 
-    /// Ends a trial.
     fn judge(&mut self) {
         let before = self.prefers_direct();
         let (direct, copied) = match before {
@@ -209,7 +208,6 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
-    /// Makes the state of a new connection.
     pub(crate) const fn new(kind: Kind) -> Self {
         let begins = kind.begins();
         Policy {

@@ -32,7 +32,6 @@ use core::mem::replace;
 /// Pages of a block being collected.
 pub(super) struct SplicedBlock {
     memory: Pinned,
-    /// Cookie of the block.
     cookie: u64,
 }
 
@@ -41,7 +40,6 @@ pub(super) enum Collection {
     None,
     Open(SplicedBlock),
     Closed(SplicedBlock),
-    /// Cookie of the block.
     Flushing(u64),
     Failed(SplicedBlock),
 }
@@ -77,7 +75,6 @@ impl Collection {
         }
     }
 
-    /// Ends the flush.
     fn flushed(&mut self, cookie: u64) {
         if matches!(self, Collection::Flushing(of) if *of == cookie) {
             *self = Collection::None;
@@ -206,7 +203,6 @@ impl Connection {
         self.zcopy.collection.close();
     }
 
-    /// Returns true if pages are being collected.
     pub(crate) fn is_collecting(&self) -> bool {
         !self.zcopy.collection.is_none()
     }

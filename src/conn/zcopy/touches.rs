@@ -29,7 +29,6 @@ pub(crate) struct FaultRate {
 }
 
 impl FaultRate {
-    /// Nothing.
     pub(crate) const fn new() -> Self {
         FaultRate {
             blocks: 0,
@@ -60,7 +59,6 @@ impl FaultRate {
         }
     }
 
-    /// Records a write fault.
     pub(crate) fn on_write_fault(&mut self) {
         self.good = 0;
         self.touched = self.touched.saturating_add(1);

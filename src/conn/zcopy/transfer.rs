@@ -5,7 +5,6 @@
 //! Its size need not match the adverts: it may take several. When these are used up, the transfer
 //! is *cut*: it ends with the posted bytes.
 
-/// A transfer.
 #[derive(Debug)]
 pub(crate) struct Transfer<M> {
     pub(crate) memory: M,
@@ -22,7 +21,6 @@ pub(crate) struct Transfer<M> {
 }
 
 impl<M> Transfer<M> {
-    /// Makes one of `len` bytes.
     pub(crate) fn new(memory: M, len: u32, cookie: u64) -> Self {
         Transfer {
             memory,
@@ -40,7 +38,6 @@ impl<M> Transfer<M> {
         (left > 0 && !self.lost).then_some((self.started, left))
     }
 
-    /// Records posted bytes.
     pub(crate) fn posted(&mut self, bytes: u32) {
         self.started = self.started.saturating_add(bytes).min(self.len);
     }
@@ -60,7 +57,6 @@ impl<M> Transfer<M> {
         self.is_complete()
     }
 
-    /// Returns true if all bytes have arrived.
     pub(crate) fn is_complete(&self) -> bool {
         self.done == self.len
     }

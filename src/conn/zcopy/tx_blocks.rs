@@ -18,10 +18,8 @@
 use super::advert::{Advert, AdvertState};
 use crate::protocol::Block;
 
-/// Maximum number of blocks.
 pub(crate) const MOST_BLOCKS: usize = 8;
 
-/// A block.
 #[derive(Debug)]
 struct TxBlock<M> {
     advert: Advert<M>,
@@ -78,7 +76,6 @@ impl<M> TxBlock<M> {
         }
     }
 
-    /// Returns true if all of it is sent.
     fn is_sent(&self) -> bool {
         self.finished || self.advert.done == self.advert.segment.size
     }
@@ -92,7 +89,6 @@ impl<M> TxBlock<M> {
 /// A detached block that is sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Retired<M> {
-    /// Handle of its memory.
     pub(crate) memory: M,
     /// Size in bytes.
     pub(crate) size: u32,
@@ -105,7 +101,6 @@ pub(crate) struct Retired<M> {
 pub(crate) enum Next<'a, M> {
     /// A block that is not registered yet.
     New {
-        /// Handle of its memory.
         memory: &'a M,
         /// Size in bytes.
         size: u32,
@@ -114,9 +109,7 @@ pub(crate) enum Next<'a, M> {
     Advert(Block),
     /// Send the rest of a block.
     Rest {
-        /// Handle of its memory.
         memory: &'a M,
-        /// Cookie.
         cookie: u64,
         /// Offset of the rest.
         offset: u32,
@@ -162,17 +155,14 @@ impl<M> TxBlocks<M> {
         self.blocks.iter_mut().take(self.count).flatten()
     }
 
-    /// The adverts of all.
     pub(crate) fn adverts(&self) -> impl Iterator<Item = &Advert<M>> {
         self.iter().map(|b| &b.advert)
     }
 
-    /// The adverts of all.
     pub(crate) fn adverts_mut(&mut self) -> impl Iterator<Item = &mut Advert<M>> {
         self.iter_mut().map(|b| &mut b.advert)
     }
 
-    /// Returns true if there is none.
     pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -254,7 +244,6 @@ impl<M> TxBlocks<M> {
         Some((next, block.at))
     }
 
-    /// Notes the registration of the next block, a new one.
     pub(crate) fn registered(&mut self, segment: Block) {
         if let Some(block) = self.next_block() {
             block.advert.registered(segment);

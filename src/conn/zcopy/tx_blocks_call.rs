@@ -22,7 +22,6 @@ pub(crate) enum Awaits {
 /// A block that returns to its call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Returned<M> {
-    /// Handle of its memory.
     pub(crate) memory: M,
     /// Size in bytes.
     pub(crate) size: u32,
@@ -61,7 +60,6 @@ impl<M> TxBlocks<M> {
         self.iter().filter(|b| !b.detached)
     }
 
-    /// Returns true if a call waits for its blocks.
     pub(crate) fn has_call(&self) -> bool {
         self.of_call().next().is_some()
     }

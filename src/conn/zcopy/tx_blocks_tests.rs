@@ -277,7 +277,6 @@ fn death_at_every_step_of_a_detached_one() {
     }
 }
 
-/// A small generator of numbers.
 pub(super) struct Numbers(pub(super) u64);
 
 impl Numbers {

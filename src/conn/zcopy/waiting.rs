@@ -29,7 +29,6 @@ impl FatalSignal {
         }
     }
 
-    /// Returns true if there is a fatal signal.
     pub(super) fn has_begun(&self) -> bool {
         self.since.is_some()
     }
@@ -78,7 +77,6 @@ pub(super) struct Waiting {
 pub(super) enum AfterSleep {
     /// Check for events.
     Look,
-    /// Take its memory back.
     TakeBack,
     /// Take its memory back, because of a signal.
     Interrupted,

@@ -54,9 +54,7 @@ const MOST_PARTS: usize = 256;
 /// ([`SockCore::schedule`]).
 #[derive(Clone)]
 pub(crate) struct Holder {
-    /// The socket.
     pub(crate) sk: ARef<SockCore>,
-    /// Jobs of the socket.
     pub(crate) jobs: u32,
 }
 
@@ -75,7 +73,6 @@ struct State {
     last: Jiffies,
 }
 
-/// One address space.
 #[pin_data]
 pub(crate) struct ProtectedMm {
     #[pin]
@@ -139,7 +136,6 @@ impl ProtectedMm {
         Ok(open)
     }
 
-    /// Returns true if no block begins here any more.
     pub(crate) fn is_closed(&self) -> bool {
         let state = self.state.lock();
         state.closed || state.broken

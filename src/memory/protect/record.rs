@@ -34,7 +34,6 @@ impl Range {
         (whole && start < end).then_some(Range { start, end })
     }
 
-    /// Returns the intersection.
     pub(crate) fn common(self, other: Range) -> Option<Range> {
         let start = self.start.max(other.start);
         let end = self.end.min(other.end);
@@ -46,7 +45,6 @@ impl Range {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) struct BlockId(u64);
 
-/// A part of a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     range: Range,
@@ -91,7 +89,6 @@ where
     P: DerefMut<Target = [Option<Part>]>,
     B: DerefMut<Target = [Option<Block<O>>]>,
 {
-    /// Makes an empty record from empty places.
     pub(crate) const fn new(parts: P, blocks: B) -> Self {
         Record {
             parts,
@@ -105,7 +102,6 @@ where
         }
     }
 
-    /// Returns all parts.
     fn all(&self) -> impl Iterator<Item = &Part> + '_ {
         self.parts.iter().take(self.top).flatten()
     }

@@ -42,7 +42,6 @@ pub(crate) fn current() -> Result<Arc<Protector<ProtectedMm>>> {
     Ok(room)
 }
 
-/// Removes an entry.
 pub(super) fn forget(room: &Protector<ProtectedMm>) -> Option<Open<ProtectedMm>> {
     let mut all = rooms::lock().ok()?;
     let at = all

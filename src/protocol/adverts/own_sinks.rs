@@ -28,13 +28,11 @@ use super::OWN_ADVERTS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cancel {
     No,
-    /// The SinkAvailCancel is due.
     Due,
     /// The SinkAvailCancel is sent and adverts are outstanding.
     Sent,
 }
 
-/// Sink adverts of this end.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnSinks {
     /// Sizes of the outstanding adverts.
@@ -63,7 +61,6 @@ impl OwnSinks {
         self.cancel == Cancel::No && self.count() < limit.min(OWN_ADVERTS)
     }
 
-    /// Returns the NonDiscards for a SinkAvail sent now.
     pub(crate) fn non_discards(&self) -> u32 {
         self.non_discards
     }

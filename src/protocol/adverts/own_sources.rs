@@ -25,7 +25,6 @@ struct Advert {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cancel {
     No,
-    /// The SrcAvailCancel is due.
     Due,
     /// The SrcAvailCancel is sent; the adverts are neither finished nor refused.
     Sent,
@@ -40,7 +39,6 @@ pub(crate) struct Progress {
     pub(crate) finished: bool,
 }
 
-/// Source adverts of this end.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnSources {
     adverts: Ring<Advert, OWN_ADVERTS>,

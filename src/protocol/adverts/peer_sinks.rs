@@ -41,7 +41,6 @@ struct Left {
     since: u32,
 }
 
-/// The peer's sink adverts.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerSinks {
     adverts: Ring<Advert, MAX_ADVERTS>,

@@ -46,7 +46,6 @@ enum Refusal {
     Sent(u32),
 }
 
-/// The peer's source adverts.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerSources {
     adverts: Ring<Advert, MAX_ADVERTS>,
@@ -80,7 +79,6 @@ impl PeerSources {
         }
     }
 
-    /// Returns true if the peer counts adverts as outstanding.
     pub(crate) fn outstanding(&self) -> bool {
         self.outstanding > 0
     }
@@ -212,7 +210,6 @@ impl PeerSources {
         }
     }
 
-    /// Returns true once a READ of the current adverts was started.
     pub(crate) fn is_begun(&self) -> bool {
         self.begun
     }
@@ -308,7 +305,6 @@ impl PeerSources {
         Ok(())
     }
 
-    /// Clears everything.
     fn nothing(&mut self) {
         self.adverts.clear();
         self.refusal = Refusal::No;

@@ -13,7 +13,6 @@ pub(super) struct Ring<T, const N: usize> {
 }
 
 impl<T: Copy + Default, const N: usize> Ring<T, N> {
-    /// Nothing.
     pub(super) fn new() -> Self {
         const { assert!(N > 0 && N <= 128) }
         Ring {

@@ -106,7 +106,7 @@ enum Stream {
     DisConn,
     /// Wait.
     Held(Stall),
-    /// Nothing.
+    /// Nothing to send.
     Idle,
 }
 

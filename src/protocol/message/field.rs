@@ -21,7 +21,6 @@ pub(super) struct U64<const AT: usize>;
 pub(super) struct Bytes<const AT: usize, const LEN: usize>;
 
 impl<const AT: usize, const LEN: usize> Bytes<AT, LEN> {
-    /// Reads the field.
     pub(super) fn get<const N: usize>(&self, header: &[u8; N]) -> [u8; LEN] {
         const { assert!(AT + LEN <= N) }
         let mut value = [0; LEN];
@@ -31,7 +30,6 @@ impl<const AT: usize, const LEN: usize> Bytes<AT, LEN> {
         value
     }
 
-    /// Writes the field.
     pub(super) fn put<const N: usize>(&self, header: &mut [u8; N], value: [u8; LEN]) {
         const { assert!(AT + LEN <= N) }
         for (to, from) in header.iter_mut().skip(AT).zip(value) {
@@ -43,12 +41,10 @@ impl<const AT: usize, const LEN: usize> Bytes<AT, LEN> {
 macro_rules! integer_field {
     ($field:ident, $int:ty, $size:literal) => {
         impl<const AT: usize> $field<AT> {
-            /// Reads the field.
             pub(super) fn get<const N: usize>(&self, header: &[u8; N]) -> $int {
                 <$int>::from_be_bytes(Bytes::<AT, $size>.get(header))
             }
 
-            /// Writes the field.
             pub(super) fn put<const N: usize>(&self, header: &mut [u8; N], value: $int) {
                 Bytes::<AT, $size>.put(header, value.to_be_bytes());
             }

@@ -105,9 +105,7 @@ fn finish(tcp: &Tcp<'_>, name: &Name, flags: u32, unfinished: Errno, timeout: is
 /// First step of connect(2).
 #[derive(PartialEq, Eq)]
 enum ConnectStart {
-    /// SDP is tried.
     Trying,
-    /// TCP connects.
     Tcp,
     /// Nothing: something else was faster, or TCP is to connect.
     Else,

@@ -45,7 +45,6 @@ use crate::sys::net::family::{DualOps, FallbackState};
 use crate::sys::net::sock::{State, FOREVER};
 use kernel::prelude::*;
 
-/// State of the decision.
 fn phase(sk: &SdpSock) -> Phase {
     sk.connection().fallback.phase
 }

@@ -48,7 +48,6 @@ pub(in crate::socket) struct PeerCache {
 }
 
 impl PeerCache {
-    /// Number of slots.
     pub(in crate::socket) const SLOTS: usize = 128;
 
     pub(in crate::socket) fn new(params: Arc<Params>) -> Result<Self> {

@@ -22,7 +22,6 @@ pub(in crate::socket) struct FixedBufferPeers {
 }
 
 impl FixedBufferPeers {
-    /// None.
     pub(in crate::socket) fn new() -> Result<Self> {
         Ok(FixedBufferPeers {
             services: KVec::with_capacity(MOST, GFP_KERNEL)?,

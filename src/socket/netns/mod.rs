@@ -72,7 +72,6 @@ fn most(module: i32, own: i32, memory_of_each: usize) -> usize {
 /// One namespace's part of the family. In which order its locks are taken is in docs/locking.md.
 #[pin_data]
 pub(crate) struct Netns {
-    /// Parameters.
     pub(in crate::socket) params: Arc<Params>,
     /// Ports and their holders.
     #[pin]
@@ -124,22 +123,18 @@ impl PerNet for Netns {
     }
 }
 
-/// One socket of a namespace.
 struct Entry {
     sk: ARef<SdpSock>,
     /// Owner at its entry; accept(2) may change it.
     uid: u32,
 }
 
-/// A user with sockets.
 struct User {
-    /// Number of sockets.
     sockets: usize,
     /// Account of their pinned memory.
     account: Arc<Account>,
 }
 
-/// The sockets of a namespace.
 struct Sockets {
     all: RBTree<usize, Entry>,
     count: usize,
@@ -167,7 +162,6 @@ impl Sockets {
 }
 
 impl Netns {
-    /// One without sockets.
     pub(in crate::socket) fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Netns {
             params: Params::new()?,
@@ -323,7 +317,6 @@ impl Netns {
         sum
     }
 
-    /// Sets all counters to zero.
     pub(crate) fn clear_stats(&self) {
         *self.totals.lock() = Stats::new();
         self.for_each(|sk| sk.connection().stats = Stats::new());

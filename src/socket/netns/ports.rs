@@ -24,7 +24,6 @@ use kernel::sync::aref::ARef;
 /// Claim to a port: its address, and the claims that it may be shared with.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Claim {
-    /// The local address.
     ip: IpAddr,
     /// An IPv6 wildcard that does not take IPv4.
     v6_only: bool,

@@ -21,7 +21,6 @@ use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 use kernel::sync::aref::ARef;
 
-/// The files of a namespace.
 pub(super) const FILES: &[ProcEntry<Netns>] = &[
     ProcEntry::rows::<Sockets>(),
     ProcEntry::rows::<Choices>(),

@@ -10,19 +10,15 @@ use core::ptr;
 /// A socket together with its descriptor (`struct socket`), in a call.
 pub(crate) struct Descriptor<'a, T: InNet> {
     pub(super) socket: *mut c::socket,
-    /// The socket.
     pub(crate) sk: &'a Sock<T>,
 }
 
 /// State of a descriptor (`socket_state`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Progress {
-    /// Not connected.
     Unconnected,
-    /// connect(2) is in progress.
     Connecting,
     Connected,
-    /// Being closed.
     Disconnecting,
 }
 

@@ -13,7 +13,6 @@ use super::tcp::{Name, Tcp};
 use super::unaccepted::Unaccepted;
 use kernel::prelude::*;
 
-/// A socket family.
 pub(crate) trait Family: InNet + Sized + Send + Sync + 'static {
     fn init(netns: &Self::Net) -> impl PinInit<Self, Error>;
     const OPS: Ops<Self>;

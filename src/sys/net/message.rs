@@ -31,7 +31,6 @@ impl<'a> SendMsg<'a> {
         }
     }
 
-    /// Wraps the message.
     pub(super) fn raw(&mut self) -> *mut c::msghdr {
         self.msg
     }
@@ -202,7 +201,6 @@ impl<'a> RecvMsg<'a> {
         }
     }
 
-    /// Returns the `MSG_*` flags of the call.
     pub(crate) fn flags(&self) -> u32 {
         self.flags
     }

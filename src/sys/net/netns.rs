@@ -22,11 +22,8 @@ use kernel::sync::Arc;
 /// end (or when the module is unloaded). Sockets of kernel users do not hold their namespace, so
 /// each socket holds this state itself.
 pub(crate) trait PerNet: Sized + Send + Sync + 'static {
-    /// Its files.
     const FILES: &'static [ProcEntry<Self>];
-    /// Returns its parameters.
     fn params(&self) -> &Params;
-    /// Makes a new value.
     fn init() -> impl PinInit<Self, Error>;
     /// Notes that the namespace is ready.
     fn start(this: &Arc<Self>) -> Result;
@@ -43,7 +40,6 @@ pub(crate) trait ProcFile: 'static {
     const NAME: &'static CStr;
     /// True if it can be written.
     const WRITABLE: bool = false;
-    /// Writes the text.
     fn show(of: &Self::Of, to: &SeqFile);
     /// Handles a write of a line to the file.
     fn written(_of: &Self::Of, _line: &[u8]) -> Result {
@@ -60,7 +56,6 @@ pub(crate) trait ProcRows: 'static {
     type Row: AlwaysRefCounted;
     /// Its name under `/proc/net`.
     const NAME: &'static CStr;
-    /// Writes the heading.
     fn heading(to: &SeqFile);
     /// Returns the first object at `least` or behind.
     fn next(of: &Self::Of, least: usize) -> Option<ARef<Self::Row>>;
@@ -85,7 +80,6 @@ pub(crate) struct ProcEntry<P> {
 }
 
 impl<P: PerNet> ProcEntry<P> {
-    /// Makes the entry of a file.
     pub(crate) const fn of<F: ProcFile<Of = P>>() -> Self {
         let write: Option<Write> = if F::WRITABLE { Some(write::<F>) } else { None };
         ProcEntry {
@@ -95,7 +89,6 @@ impl<P: PerNet> ProcEntry<P> {
         }
     }
 
-    /// Makes the entry of a file with rows.
     pub(crate) const fn rows<F: ProcRows<Of = P>>() -> Self {
         ProcEntry {
             name: F::NAME,
@@ -112,7 +105,6 @@ impl<P: PerNet> ProcEntry<P> {
 
 /// Socket type with a per-namespace state, which each socket holds.
 pub(crate) trait InNet {
-    /// The state.
     type Net: PerNet;
 }
 

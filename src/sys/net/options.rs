@@ -123,7 +123,6 @@ impl OldValue<'_> {
         }
     }
 
-    /// Copies an integer.
     pub(crate) fn give_int(&self, v: i32) -> Result {
         self.give(&v.to_ne_bytes())
     }

@@ -18,7 +18,6 @@ pub(crate) struct Params(Opaque<c::sdp_h_params>);
 unsafe impl Sync for Params {}
 
 impl Params {
-    /// Returns the C object.
     pub(super) fn as_raw(&self) -> *mut c::sdp_h_params {
         self.0.get()
     }
@@ -46,7 +45,6 @@ macro_rules! of_namespace {
         of_module! { $($name)* }
 
         impl Params {
-            /// Makes those of a new namespace.
             pub(crate) fn new() -> Result<Arc<Self>> {
                 let unset = c::sdp_h_params { $($name: i32::MIN,)* ..Default::default() };
                 Ok(Arc::new(Params(Opaque::new(unset)), GFP_KERNEL)?)

@@ -61,7 +61,6 @@ impl Name {
         Some(u16::from_ne_bytes(*family))
     }
 
-    /// Returns true for `AF_UNSPEC`.
     pub(crate) fn is_unspecified(&self) -> bool {
         self.family() == Some(AF_UNSPEC)
     }
@@ -285,7 +284,6 @@ impl Drop for Ports<'_> {
 }
 
 impl<'a, T: InNet> Descriptor<'a, T> {
-    /// The TCP socket beneath.
     pub(crate) fn tcp(&self) -> Option<Tcp<'a>> {
         // SAFETY: A call uses the descriptor during `'a`, and only its release frees the TCP
         // socket.

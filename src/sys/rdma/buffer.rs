@@ -43,7 +43,6 @@ impl Buffer {
         Ok(buffer)
     }
 
-    /// Makes a buffer without memory.
     pub(crate) fn without_memory(capacity: usize) -> Self {
         Buffer {
             offset: 0,
@@ -76,7 +75,6 @@ impl Buffer {
         self.memory = Some(memory);
     }
 
-    /// Returns its size in bytes.
     pub(crate) fn capacity(&self) -> usize {
         self.capacity.get() as usize
     }

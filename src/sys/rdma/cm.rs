@@ -43,7 +43,6 @@ pub(crate) mod reason {
 pub(crate) enum Event<'a> {
     /// REP: the peer accepts.
     Reply {
-        /// Private data of the peer's consumer.
         data: &'a [u8; REPLY_DATA],
         /// Maximum number of own RDMA READs in flight.
         reads_out: u8,

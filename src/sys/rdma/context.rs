@@ -19,7 +19,6 @@ unsafe impl<T: Send> Send for Context<T> {}
 unsafe impl<T: Sync> Sync for Context<T> {}
 
 impl<T> Context<T> {
-    /// Allocates the value.
     pub(super) fn new(value: T) -> Result<Self> {
         // INVARIANT: Leaked here.
         Ok(Context(NonNull::from(KBox::leak(KBox::new(
@@ -27,7 +26,6 @@ impl<T> Context<T> {
         )?))))
     }
 
-    /// Returns its address.
     pub(super) fn as_ptr(&self) -> *mut c_void {
         self.0.as_ptr().cast()
     }

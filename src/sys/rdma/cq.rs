@@ -75,7 +75,6 @@ struct Context {
 }
 
 impl Context {
-    /// Notifies the receiver, if there is one.
     fn notify(&self) {
         if self.uses.any_more() {
             // SAFETY: By the invariants nobody changes it while there is this use.
@@ -221,7 +220,6 @@ impl Cq {
         false
     }
 
-    /// Returns the receiver of the notifications.
     pub(super) fn ready(&self) -> Option<Arc<dyn Ready>> {
         // SAFETY: It changes only by `&mut self`.
         unsafe { (*self.context().ready.get()).clone() }
@@ -237,7 +235,6 @@ impl Cq {
         self.pending
     }
 
-    /// Returns true if there is a completion.
     pub(super) fn has_completion(&mut self) -> bool {
         if self.next == self.end {
             let n = i32::try_from(self.wcs.len()).unwrap_or(i32::MAX);
@@ -250,7 +247,6 @@ impl Cq {
         self.next != self.end
     }
 
-    /// Returns the next completion.
     pub(super) fn take(&mut self) -> Option<c::ib_wc> {
         if !self.has_completion() {
             return None;

@@ -133,7 +133,6 @@ impl DeviceRef {
         core::ptr::eq(self.0.raw.as_ptr(), raw)
     }
 
-    /// Returns true if the device is being removed.
     pub(crate) fn is_removing(&self) -> bool {
         self.0.removing.load(Acquire)
     }

@@ -34,7 +34,6 @@ pub(crate) enum QpEvent {
     Fatal,
 }
 
-/// Receiver of [`QpEvent`]s.
 pub(crate) trait QpEvents: Send + Sync + 'static {
     /// Context: any.
     fn event(self: Arc<Self>, event: QpEvent);
@@ -288,7 +287,6 @@ impl<B: Lendable> Endpoint<B> {
         self.receive.arm()
     }
 
-    /// Returns the maximum number of payload pieces in one message.
     pub(crate) fn max_sge(&self) -> u8 {
         self.send.max_sge()
     }
@@ -328,7 +326,6 @@ impl<B: Lendable> Endpoint<B> {
         self.send.unacknowledged()
     }
 
-    /// Returns the number of probes in flight.
     pub(crate) fn probes(&self) -> u16 {
         self.send.probes()
     }
@@ -343,7 +340,6 @@ impl<B: Lendable> Endpoint<B> {
         self.send.poll()
     }
 
-    /// Returns the mapper for buffers and lent memory.
     pub(crate) fn mapper(&self) -> &Arc<Mapper> {
         self.receive.mapper()
     }

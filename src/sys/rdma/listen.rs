@@ -27,7 +27,6 @@ pub(crate) enum Answer {
     Silence,
 }
 
-/// Receiver of requests.
 pub(crate) trait Listener: 'static {
     /// Handles a request. Context: process, may sleep; all connections wait meanwhile. The result
     /// does not matter if the request was adopted and not given back.
@@ -99,7 +98,6 @@ impl<'a> Incoming<'a> {
         device.is(unsafe { (*self.id.as_ptr()).device })
     }
 
-    /// Returns the requested service ID.
     pub(crate) fn service(&self) -> u64 {
         // SAFETY: By the invariants the id is alive; its service never changes.
         u64::from_be(unsafe { (*self.id.as_ptr()).service_id })
@@ -112,7 +110,6 @@ impl<'a> Incoming<'a> {
         unsafe { &*self.event.private_data.cast::<[u8; REQUEST_DATA]>() }
     }
 
-    /// Returns the number of RDMA READs in flight that the peer requests.
     pub(crate) fn reads_in(&self) -> u8 {
         self.parameters().responder_resources
     }

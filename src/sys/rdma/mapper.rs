@@ -76,7 +76,6 @@ impl Area {
     }
 }
 
-/// Mapped areas.
 struct State {
     /// `None` after the endpoint was destroyed; then nothing else is here, or will be again.
     pd: Option<Arc<Pd>>,
@@ -162,7 +161,6 @@ impl Mapper {
         self.software
     }
 
-    /// Returns true for rxe, whose faults the send queue works around.
     pub(super) fn is_rxe(&self) -> bool {
         self.rxe
     }

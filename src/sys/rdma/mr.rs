@@ -21,9 +21,7 @@ pub(super) const MAX_PAGES: u32 = ((2 << 20) / PAGE) as u32;
 /// Access of the peer to registered memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
-    /// RDMA READ.
     Read,
-    /// RDMA WRITE.
     Write,
 }
 
@@ -41,12 +39,10 @@ impl Access {
 /// Key of registered memory for the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Key {
-    /// The R_Key.
     pub(crate) rkey: u32,
     /// Address of its first byte: no address of this machine, but one made up for this
     /// registration.
     pub(crate) address: u64,
-    /// Number of bytes.
     pub(crate) len: u32,
 }
 
@@ -106,12 +102,10 @@ impl Region {
         core::mem::replace(&mut self.known, key)
     }
 
-    /// Returns the C object.
     pub(super) fn raw(&self) -> *mut c::ib_mr {
         self.raw.as_ptr()
     }
 
-    /// Returns its current key.
     pub(super) fn rkey(&self) -> u32 {
         // SAFETY: By the invariants the MR exists; only `prepare` changes its key.
         unsafe { (*self.raw()).rkey }

@@ -63,7 +63,6 @@ impl Pd {
         &self.device
     }
 
-    /// Returns the local DMA key.
     pub(super) fn lkey(&self) -> u32 {
         // SAFETY: By the invariants the PD exists; the key never changes.
         unsafe { (*self.raw()).local_dma_lkey }

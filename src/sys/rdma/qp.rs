@@ -179,7 +179,6 @@ impl QueuePair {
         self.raw.as_ptr()
     }
 
-    /// Returns its number (QPN).
     pub(crate) fn number(&self) -> u32 {
         self.number
     }

@@ -217,12 +217,10 @@ impl ReceiveQueue {
         ret
     }
 
-    /// See [`Cq::has_completion`].
     pub(super) fn has_completion(&mut self) -> bool {
         self.cq.has_completion()
     }
 
-    /// Returns the next completion.
     pub(super) fn poll(&mut self) -> Option<Received> {
         let (wc, index) = loop {
             let wc = self.cq.take()?;
@@ -263,7 +261,6 @@ impl ReceiveQueue {
         })
     }
 
-    /// See [`Cq::arm`].
     pub(super) fn arm(&mut self) -> Arming {
         self.cq.arm()
     }

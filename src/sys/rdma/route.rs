@@ -34,7 +34,6 @@ pub(crate) enum Event {
     DeviceGoes,
 }
 
-/// Receiver of the events.
 pub(crate) trait Events: Send + Sync + 'static {
     /// Handles an event. Context: process, may sleep. Must not drop the [`RouteId`].
     fn event(self: Arc<Self>, route: &Route, event: Event);
@@ -74,7 +73,6 @@ impl Route {
         unsafe { &*(*self.raw()).context.cast::<Found>() }
     }
 
-    /// Returns true if the path is found.
     pub(crate) fn is_found(&self) -> bool {
         self.context().found.load(Acquire)
     }

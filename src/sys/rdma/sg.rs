@@ -62,7 +62,6 @@ impl SgMapping {
         Arc::ptr_eq(&self.pd, pd)
     }
 
-    /// Returns true if it is mapped in this direction.
     pub(super) fn is_mapped(&self, direction: Direction) -> bool {
         self.mapped != 0 && self.direction == direction
     }
@@ -224,7 +223,6 @@ impl SgMapping {
         Ok((wr, key, region.posts_key()))
     }
 
-    /// Returns the key for the invalidation.
     pub(super) fn rkey(&self) -> Option<u32> {
         let region = self.region.as_ref().filter(|_| self.registered)?;
         Some(region.rkey())

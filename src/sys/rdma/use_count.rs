@@ -18,7 +18,6 @@ impl UseCount {
         UseCount(Atomic::new(1))
     }
 
-    /// Makes a count of zero.
     pub(super) fn none() -> Self {
         UseCount(Atomic::new(0))
     }

@@ -124,7 +124,6 @@ impl UserMemory {
         self.sg.as_deref_mut()
     }
 
-    /// Returns true if it is mapped in this direction.
     pub(super) fn is_mapped(&self, direction: Direction) -> bool {
         self.sg.as_ref().is_some_and(|sg| sg.is_mapped(direction))
     }

@@ -90,7 +90,6 @@ impl<O: Upcalls> CmLink<O> {
         }
     }
 
-    /// Which link this is, in upcalls to the owner.
     pub(crate) fn id(&self) -> LinkId {
         either!(self, l => l.id())
     }
@@ -107,7 +106,6 @@ impl<O: Upcalls> CmLink<O> {
 
 /// One attempt to find the way to an address. May be dropped in any context.
 pub(crate) enum Resolver<O: Upcalls> {
-    /// By RDMA devices.
     Rdma(Arc<rdma::Resolver<O>>),
     /// It is known: the address is here.
     Local(Arc<local::Resolver<O>>),
@@ -131,7 +129,6 @@ impl<O: Upcalls> Resolver<O> {
         Ok(Self::Rdma(rdma::Resolver::new(net, owner)?))
     }
 
-    /// Which one this is, in upcalls to the owner.
     pub(crate) fn id(&self) -> ResolverId {
         either!(self, r => r.id())
     }
@@ -233,17 +230,14 @@ pub(crate) enum Request<'a, O: Upcalls> {
 }
 
 impl<O: Upcalls> Request<'_, O> {
-    /// The network namespace that it is for.
     pub(crate) fn net(&self) -> &Net {
         either!(self, r => r.net())
     }
 
-    /// The port that it is for.
     pub(crate) fn port(&self) -> u16 {
         either!(self, r => r.port())
     }
 
-    /// The interface that it came in by.
     pub(crate) fn ifindex(&self) -> u32 {
         either!(self, r => r.ifindex())
     }

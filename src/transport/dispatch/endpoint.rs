@@ -282,7 +282,6 @@ impl Endpoint {
         (pinning.most_pages() != 0).then_some(pinning)
     }
 
-    /// Returns the spare blocks.
     pub(crate) fn spares(&mut self) -> &mut BlockPool {
         &mut self.spares
     }

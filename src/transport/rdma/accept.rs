@@ -52,17 +52,14 @@ impl<'a, O: Upcalls> Request<'a, O> {
         }
     }
 
-    /// Returns the network namespace of the destination.
     pub(crate) fn net(&self) -> &Net {
         &self.net
     }
 
-    /// Returns the destination port.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
-    /// Returns the interface that the request arrived at.
     pub(crate) fn ifindex(&self) -> u32 {
         self.ifindex
     }

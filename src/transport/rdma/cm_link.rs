@@ -165,12 +165,10 @@ impl<O: Upcalls> CmLink<O> {
         self.inner.state.lock().given_up = true;
     }
 
-    /// Returns the id in upcalls to the owner.
     pub(crate) fn id(&self) -> LinkId {
         self.inner.link_id()
     }
 
-    /// Returns true if the device is being removed.
     pub(crate) fn is_removing(&self) -> bool {
         self.inner.device.is_removing()
     }

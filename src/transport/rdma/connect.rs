@@ -29,7 +29,6 @@ impl<O: Upcalls> CmLink<O> {
         Ok((endpoint, link))
     }
 
-    /// Sends REQ.
     pub(super) fn request(
         &self,
         route: &Route,
@@ -65,7 +64,6 @@ impl<O: Upcalls> CmLink<O> {
 }
 
 impl<O: Upcalls> Inner<O> {
-    /// Handles REP.
     pub(super) fn replied(
         self: &Arc<Self>,
         connection: &CmId,

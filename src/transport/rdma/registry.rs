@@ -33,7 +33,6 @@ pub(super) trait RemovalClient: Send + Sync + 'static {
     fn device_goes(self: Arc<Self>);
 }
 
-/// Clients by device.
 type Registered = (DeviceRef, Arc<dyn RemovalClient>);
 
 /// A device and its listeners.
@@ -78,7 +77,6 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// An empty table.
     const fn new() -> Self {
         Registry {
             devices: KVec::new(),

@@ -38,7 +38,6 @@ struct Query {
     next_try: u32,
 }
 
-/// State of the search.
 enum LookupState {
     /// Not begun, or between two attempts.
     Nothing,
@@ -202,7 +201,6 @@ pub(crate) struct Resolver<O: Upcalls> {
 }
 
 impl<O: Upcalls> Resolver<O> {
-    /// Makes a resolver that has not begun.
     pub(crate) fn new(net: &Net, owner: ARef<O>) -> Result<Arc<Self>> {
         let search = Arc::pin_init(
             pin_init!(Lookup {
@@ -220,7 +218,6 @@ impl<O: Upcalls> Resolver<O> {
         Ok(Arc::new(Resolver { search }, GFP_KERNEL)?)
     }
 
-    /// Returns the id in upcalls to the owner.
     pub(crate) fn id(&self) -> ResolverId {
         self.search.id()
     }

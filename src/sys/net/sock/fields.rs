@@ -38,7 +38,6 @@ impl SockCore {
         write_once!(self.sk_shutdown = 0)
     }
 
-    /// Returns true if an error is pending.
     pub(crate) fn has_error(&self) -> bool {
         read_once!(self.sk_err) != 0
     }
@@ -49,12 +48,10 @@ impl SockCore {
         unsafe { c::sdp_h_has_notices(self.raw()) }
     }
 
-    /// Sets the error that the next call reports.
     pub(crate) fn set_error(&self, e: Errno) {
         write_once!(self.sk_err = e.0)
     }
 
-    /// Takes the pending error, if there is one.
     pub(crate) fn take_error(&self) -> Result {
         // SAFETY: By the invariants the sock is alive; sk_err is exchanged atomically.
         let e = unsafe { c::sock_error(self.raw()) };
@@ -271,7 +268,6 @@ impl SockCore {
         read_once!(self.sk_ack_backlog)
     }
 
-    /// Sets [`SockCore::waiting`], which diagnostics show.
     pub(crate) fn set_waiting(&self, n: u32) {
         write_once!(self.sk_ack_backlog = n)
     }

@@ -24,7 +24,6 @@ use kernel::types::{NotThreadSafe, Opaque};
 pub(crate) const RCV_SHUTDOWN: u8 = 1;
 /// `SEND_SHUTDOWN`: nothing more will be sent.
 pub(crate) const SEND_SHUTDOWN: u8 = 2;
-/// Both directions.
 pub(crate) const SHUTDOWN_MASK: u8 = 3;
 
 /// Flags of `enum sock_flags` that the socket layer looks at.
@@ -95,7 +94,6 @@ unsafe impl Send for SockCore {}
 unsafe impl Sync for SockCore {}
 
 impl SockCore {
-    /// The C object.
     pub(in crate::sys) fn raw(&self) -> *mut c::sock {
         self.c.get().cast()
     }
@@ -175,7 +173,6 @@ unsafe impl<T: InNet> AlwaysRefCounted for Sock<T> {
 }
 
 impl<T: InNet> Sock<T> {
-    /// The socket layer's part.
     pub(crate) fn data(&self) -> &T {
         &self.data
     }

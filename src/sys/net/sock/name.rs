@@ -36,7 +36,6 @@ impl SockCore {
         Address::from_c(&a, self.is_v6())
     }
 
-    /// Sets the local address and the port of getsockname(2).
     pub(crate) fn set_local(&self, a: &Address) {
         // SAFETY: By the invariants the sock is alive.
         unsafe { c::sdp_h_set_local(self.raw(), &a.to_c()) }

@@ -20,7 +20,6 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// Converts the number in `sk_state`.
     pub(super) fn from_raw(v: u8) -> Self {
         match v {
             1 => State::Established,

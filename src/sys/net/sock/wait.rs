@@ -113,17 +113,14 @@ impl SockCore {
         self.call_back(c::sdp_h_callback_SDP_H_STATE_CHANGE)
     }
 
-    /// Notifies of bytes to read.
     pub(crate) fn data_ready(&self) {
         self.call_back(c::sdp_h_callback_SDP_H_DATA_READY)
     }
 
-    /// Notifies of space to write.
     pub(crate) fn write_space(&self) {
         self.call_back(c::sdp_h_callback_SDP_H_WRITE_SPACE)
     }
 
-    /// Notifies of an error.
     pub(crate) fn error_report(&self) {
         self.call_back(c::sdp_h_callback_SDP_H_ERROR_REPORT)
     }
@@ -221,7 +218,6 @@ pub(crate) fn yield_cpu() {
     unsafe { c::sdp_h_give_way() }
 }
 
-/// Returns true if a signal is pending for the calling thread.
 pub(crate) fn signal_pending() -> bool {
     kernel::current!().signal_pending()
 }

@@ -10,7 +10,6 @@ use super::blocks::Lendable;
 use super::queue::{SendQueue, WrKind};
 use kernel::prelude::*;
 
-/// A message to send.
 pub(crate) struct SendWr<'a> {
     /// Header; copied.
     pub(crate) header: &'a [u8],

@@ -222,7 +222,6 @@ impl<B: Lendable> SendQueue<B> {
         self.cq.begin(ready);
     }
 
-    /// Returns the PD.
     pub(in super::super) fn pd(&self) -> Arc<Pd> {
         self.pd.clone()
     }
@@ -266,7 +265,6 @@ impl<B: Lendable> SendQueue<B> {
         }
     }
 
-    /// Returns the number of probes in flight.
     pub(in super::super) fn probes(&self) -> u16 {
         self.probes
     }
@@ -357,7 +355,6 @@ impl<B: Lendable> SendQueue<B> {
         self.blocks.destroy();
     }
 
-    /// Returns the next completion.
     pub(in super::super) fn poll(&mut self) -> Option<SendWc> {
         if self.head == self.flushed && !self.cq.is_pending() {
             return None;
@@ -456,7 +453,6 @@ impl<B: Lendable> SendQueue<B> {
         })
     }
 
-    /// See [`Cq::arm`].
     pub(in super::super) fn arm(&mut self) -> Arming {
         self.cq.arm()
     }

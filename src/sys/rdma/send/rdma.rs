@@ -24,7 +24,6 @@ impl<B: Lendable> SendQueue<B> {
         self.room().saturating_sub(self.reserve())
     }
 
-    /// Returns the maximum number of RDMA READs in flight.
     fn most_reads(&self) -> u16 {
         self.qp.as_ref().map_or(0, |qp| u16::from(qp.reads()))
     }
@@ -34,7 +33,6 @@ impl<B: Lendable> SendQueue<B> {
         self.most_reads() > 0
     }
 
-    /// Returns the number of RDMA READs that can be queued.
     fn read_space(&self) -> u16 {
         self.most_reads()
             .saturating_sub(self.blocks.reads)
