@@ -403,8 +403,7 @@ def debian_root(topic, destination, packages, log, extra=(), suite=SUITE, archit
         run(topic, what, ["unshare", "--mount", "--pid", "--fork", "--kill-child", "mmdebstrap", "--mode=root", "--format=directory", *options, suite, destination, *lines], log)
         return
     require("newuidmap", "uidmap")
-    # An unprivileged user owns all files of such a root. That suffices to build in it, and lets the
-    # user delete it.
+    # An unprivileged user owns all files of such a root, can build in it, and can delete it.
     script = 'set -o pipefail; dest=$1; shift; mmdebstrap --mode=unshare --format=tar "$@" | tar -x --no-same-owner --exclude="./dev/*" -C "$dest"'
     # mmdebstrap wants the suite and the target before the mirrors.
     run(topic, what, ["bash", "-c", script, "bash", destination, *options, suite, "-", *lines], log)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * One program for every kind of stream socket that is compared: TCP, SMC, AF_UNIX, rsockets, and SDP
- * by copying, by zero copy from 64 KiB on (zcopy), with MSG_ZEROCOPY (notified), with io_uring's
+ * One program for every kind of stream socket that is compared: TCP, SMC, AF_UNIX, rsockets, and
+ * SDP by copying, by zero copy from 64 KiB on (zcopy), with MSG_ZEROCOPY (notified), with io_uring's
  * zero-copy sends (uring) or by sendfile (file). Only the family, or the functions called, differ.
  * The library of rsockets is loaded only for them.
  *

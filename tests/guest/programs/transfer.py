@@ -5,8 +5,9 @@
     transfer.py receive ADDRESS PORT FILE [--tcp]
     transfer.py send    ADDRESS PORT FILE [--tcp]
 
-Both print `BYTES SHA-256 SECONDS`; the sender has the receiver's SHA-256 from the other end and compares it: its status
-is 0 only if they are equal. The sender waits up to a minute for the receiver to listen."""
+Both print `BYTES SHA-256 SECONDS`. The receiver sends its SHA-256 to the sender, which
+compares it: the sender's status is 0 only if they are equal. The sender waits up to a minute for the
+receiver to listen."""
 
 import argparse
 import hashlib
