@@ -5,7 +5,7 @@
 //! | accessed by | half we send (we are the source) | half we receive (we are the sink) |
 //! |---|---|---|
 //! | sink | [`OwnSources`]: SrcAvail, SrcAvailCancel | [`PeerSources`]: RdmaRdCompl, SendSm |
-//! | source | [`PeerSinks`]: RdmaWrCompl, SinkCancelAck | [`OwnSinks`]: SinkAvail, SinkAvailCancel |
+//! | source | [`PeerSinks`]: RdmaWrCompl, SinkCancelAck | [`OwnSinks`]: SinkAvail, its cancel |
 //!
 //! Each half has source adverts or sink adverts outstanding, not both. If they cross, the sink
 //! adverts win: the sink drops the source adverts without a reply, and a valid sink advert shows
