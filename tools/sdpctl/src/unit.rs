@@ -51,6 +51,16 @@ impl Unit {
         }
     }
 
+    /// True if an earlier drop-in of the unit gave the pin another name than this sdpctl does. A
+    /// template's instances are not looked for: their old names may be those of other units.
+    fn had(&self, drop_in: &str, pin: &str) -> bool {
+        let mut words = drop_in.split_whitespace().skip_while(|w| *w != "--pin");
+        let Some(old) = words.nth(1) else {
+            return false;
+        };
+        pin == old.replace("\\\\", "\\") && !self.has(pin)
+    }
+
     /// A service starts by TCP where the mapping fails, hence the `-`.
     fn drop_in(&self, sdpctl: &Path) -> String {
         let (sdpctl, instance) = (sdpctl.display(), if self.is_template() { "%i" } else { "" });
@@ -98,18 +108,29 @@ pub fn enable(o: &Units, out: &mut impl Write) -> Result<(), Error> {
         }
     }
     let sdpctl = env::current_exe().map_err(|e| format!("sdpctl: {e}"))?;
+    let (mut changed, mut pins) = (false, vec![]);
     for unit in &units {
         let path = unit.file(o.root.as_deref().unwrap_or(Path::new("/")));
         let directory = path.parent().unwrap_or(Path::new("/"));
+        let text = unit.drop_in(&sdpctl);
+        let old = fs::read_to_string(&path).unwrap_or_default();
+        if old == text {
+            writeln!(out, "{}: {} (unchanged)", unit.0, path.display())?;
+            continue;
+        }
         fs::create_dir_all(directory).map_err(told(directory))?;
-        fs::write(&path, unit.drop_in(&sdpctl)).map_err(told(&path))?;
+        fs::write(&path, text).map_err(told(&path))?;
         writeln!(out, "{}: {}", unit.0, path.display())?;
+        changed = true;
+        let names = crate::map::pins().into_iter();
+        pins.extend(names.filter(|name| unit.had(&old, name)));
     }
-    if o.root.is_none() {
-        systemctl(&["daemon-reload"])?;
-        writeln!(out, "Services that run need: systemctl restart UNIT")?;
+    if o.root.is_some() || !changed {
+        return Ok(());
     }
-    Ok(())
+    systemctl(&["daemon-reload"])?;
+    writeln!(out, "Services that run need: systemctl restart UNIT")?;
+    crate::map::remove_pinned(pins)
 }
 
 /// Removes them, and the mappings that services have meanwhile.
@@ -167,6 +188,15 @@ mod tests {
         ] {
             assert!(!has(unit, pin), "{unit} {pin}");
         }
+        let had = |text: &str, pin| Unit::parse("pg@17-main").unwrap().had(text, pin);
+        let old =
+            "[Service]\nExecStartPre=-+/s/sdpctl map add --pin unit-pg_17_main --own-cgroup\n";
+        assert!(had(old, "unit-pg_17_main"));
+        assert!(!had(old, "unit-pg_17_mai") && !had("", "unit-pg_17_main"));
+        assert!(!had(
+            &old.replace("pg_17_main", "pg@17-main"),
+            "unit-pg@17-main"
+        ));
         let text = Unit::parse(r"x@a\x2db")
             .unwrap()
             .drop_in(Path::new("/s/sdpctl"));

@@ -168,6 +168,11 @@ fn units() {
         assert!(text[0].contains(&line), "{}", text[0]);
         assert!(text[1].contains("unit-pg@%i"), "{}", text[1]);
     }
+    // as an earlier sdpctl wrote it
+    let old = fs::read_to_string(&files[1]).unwrap();
+    fs::write(&files[1], old.replace("unit-pg@%i", "unit-pg_%i")).unwrap();
+    assert_eq!(run(&["enable", "pg@"]), (Some(0), String::new()));
+    assert_eq!(fs::read_to_string(&files[1]).unwrap(), old);
     fs::write(folder.join("nginx.service.d/own.conf"), "").unwrap();
     assert_eq!(run(&["disable", "nginx", "pg@"]), (Some(0), String::new()));
     assert!(folder.join("nginx.service.d/own.conf").exists());
