@@ -64,7 +64,8 @@ pub(crate) fn shed() {
 
 /// Returns the number of sockets that the parameter of the module and of the namespace allow.
 fn most(module: i32, own: i32, memory_of_each: usize) -> usize {
-    let by_memory = ram_pages().checked_div(memory_of_each / PAGE).unwrap_or(0);
+    let memory = ram_pages().saturating_mul(PAGE);
+    let by_memory = memory.checked_div(memory_of_each).unwrap_or(0);
     let most = |parameter| usize::try_from(parameter).unwrap_or(by_memory);
     most(module).min(most(own))
 }
